@@ -1,0 +1,73 @@
+# Berth's house: `make build`, `make check`, `make test`, `make demo`.
+# Everything that is built lands in bin/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+GO    ?= go
+TOOL   = $(GO) tool -modfile=tools/go.mod
+BIN   ?= bin
+
+# The stamp comes from the commit alone, so that a commit gives the same bytes on any
+# machine and in any folder. Outside of a git checkout it is left to the toolchain.
+VERSION     ?= $(shell cat VERSION)
+COMMIT      ?= $(shell git rev-parse HEAD 2>/dev/null)
+COMMIT_DATE ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+STAMP        = github.com/berthd/berth/internal/version
+LDFLAGS      = -s -w -buildid= \
+	-X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT) -X $(STAMP).commitDate=$(COMMIT_DATE)
+BUILD        = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)"
+
+# Go files of this module, for gofumpt: it would walk into folders of dots and data.
+SOURCES = scripts/files go
+
+.PHONY: help build demo demo-check check format generate test bench reproducible install-parts clean
+
+help: ## Show this list.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+build: ## Build bin/berth: one static, reproducible binary.
+	$(BUILD) -o $(BIN)/berth ./cmd/berth
+
+demo: ## Install what is missing, start Berth, deploy the examples, serve until Ctrl-C.
+	$(GO) run ./examples/demo
+
+demo-check: ## The same, verified step by step and taken down again.
+	$(GO) run ./examples/demo -check
+
+check: ## Format, vet, architecture, lint, tidy modules, generated files: all up to date.
+	@echo "check: format"
+	@out="$$($(SOURCES) | xargs -r -d '\n' $(TOOL) gofumpt -l)"; \
+		if [[ -n "$$out" ]]; then echo "not formatted (make format):"; echo "$$out"; exit 1; fi
+	@echo "check: vet"
+	@$(GO) vet ./...
+	@echo "check: architecture"
+	@$(GO) test -count=1 ./internal/archtest
+	@echo "check: lint"
+	@$(TOOL) golangci-lint run ./...
+	@echo "check: modules"
+	@$(GO) mod tidy -diff
+	@echo "check: generated files"
+	@scripts/check-generated
+
+format: ## Format all Go files.
+	@$(SOURCES) | xargs -r -d '\n' $(TOOL) gofumpt -w
+
+generate: ## Write the generated files anew.
+	$(GO) generate ./...
+
+test: ## Run every test that this machine can run; as root install what they need first.
+	scripts/test
+
+bench: ## Run the benchmarks, ready for benchstat.
+	$(GO) test -run='^$$' -bench=. -benchmem -count=$(or $(COUNT),1) $(or $(PKG),./...)
+
+reproducible: ## Build twice in different folders and compare the bytes.
+	scripts/check-reproducible
+
+install-parts: ## Install the system parts that tests and demo need (root).
+	scripts/install-parts
+
+clean: ## Remove what was built.
+	rm -rf $(BIN)

@@ -1,0 +1,147 @@
+package archtest
+
+// modulePath is the module whose packages the tables name by their path below it.
+const modulePath = "github.com/berthd/berth"
+
+// layers maps each package to the packages of this module that it may import
+// outside its tests. A name ending in "/..." stands for the package and all below
+// it; "..." alone for all. Data flows down this table: nouns, decisions, effects,
+// loops, wiring.
+//
+// To add a package: add its row in its layer. To remove one: remove its row; a row
+// without a package fails too.
+var layers = map[string][]string{
+	// The nouns.
+	"internal/cluster": {},
+
+	// The decisions: pure functions of a snapshot, each may use those before it.
+	"internal/logic/lifecycle":  {"internal/cluster"},
+	"internal/logic/watcher":    {"internal/cluster", "internal/logic/lifecycle"},
+	"internal/logic/reconciler": {"internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher"},
+	"internal/logic/scheduler": {
+		"internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher",
+		"internal/logic/reconciler",
+	},
+
+	// The effects: what the loops read, write and call. A driver imports its contract and
+	// the nouns; what all processes share (logs on disk, boot-time clock) counts as a noun here.
+	"internal/boottime":              {},
+	"internal/executor":              {"internal/cluster"},
+	"internal/executor/containerd":   {"internal/cluster", "internal/executor", "internal/logs"},
+	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
+	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs"},
+	"internal/executor/process":      {"internal/cluster", "internal/executor", "internal/logs"},
+	"internal/logs":                  {"internal/cluster"},
+	"internal/manifest":              {"internal/cluster"},
+	"internal/manifest/schemagen":    {"internal/cluster"},
+	"internal/store":                 {"internal/cluster"},
+	"internal/store/etcd":            {"internal/cluster", "internal/store"},
+	"internal/store/memory":          {"internal/cluster", "internal/store"},
+	"internal/store/storetest":       {"internal/cluster", "internal/store", "internal/testkit"},
+	"internal/telemetry":             {},
+	"internal/transport":             {"internal/cluster", "internal/logs"},
+	"internal/version":               {},
+
+	// The loops: snapshot, decide, commit. None imports another: they meet in the store. The
+	// agent knows no store and no control plane.
+	"internal/agent": {
+		"internal/agent/...", "internal/boottime", "internal/cluster", "internal/executor",
+		"internal/logic/lifecycle", "internal/logs", "internal/telemetry", "internal/transport",
+		"internal/version",
+	},
+	"internal/agent/attempt": {
+		"internal/boottime", "internal/cluster", "internal/executor", "internal/logic/lifecycle",
+	},
+	"internal/agent/checks": {"internal/cluster", "internal/logic/lifecycle"},
+	"internal/agent/facts":  {"internal/cluster"},
+	"internal/agent/state":  {"internal/agent/attempt", "internal/cluster"},
+	"internal/apiserver": {
+		"api", "internal/cluster", "internal/logic/...", "internal/logs", "internal/manifest",
+		"internal/store", "internal/telemetry", "internal/transport", "internal/version",
+	},
+	"internal/controlplane": {
+		"internal/boottime", "internal/cluster", "internal/logic/...", "internal/store",
+		"internal/telemetry",
+	},
+	"internal/dispatcher": {
+		"internal/boottime", "internal/cluster", "internal/store", "internal/telemetry", "internal/transport",
+	},
+
+	// The edges and the wiring: only cmd/berth names drivers.
+	"api":        {"internal/cluster"},
+	"api/client": {"api", "internal/cluster"},
+	"cmd/berth":  {"..."},
+
+	// Programs that users run and read: they know nothing of Berth's insides.
+	"examples/demo":          {},
+	"examples/images":        {},
+	"examples/programs/web":  {},
+	"examples/programs/work": {},
+
+	// What holds the rest to its word.
+	"internal/archtest":            {},
+	"internal/testkit":             {},
+	"internal/testkit/testsummary": {"internal/testkit"},
+}
+
+// proof lists the packages that exist for tests: they are imported by tests, by each
+// other and by nobody else.
+var proof = []string{
+	"internal/executor/executortest",
+	"internal/store/storetest",
+	"internal/testkit",
+	"internal/testkit/testsummary",
+}
+
+// modules maps each third-party module to the folders that may import it, so that
+// to replace one is to change one folder.
+var modules = map[string][]string{
+	"github.com/coder/websocket":             {"api/client", "internal/apiserver"},
+	"github.com/containerd/containerd/v2":    {"internal/executor/containerd"},
+	"github.com/goccy/go-yaml":               {"internal/manifest/...", "cmd/berth"},
+	"github.com/google/go-containerregistry": {"internal/executor/containerd", "examples/images"},
+	"github.com/google/uuid":                 {"internal/apiserver", "internal/controlplane", "internal/dispatcher", "internal/store", "cmd/berth"},
+	"github.com/prometheus/client_golang":    {"internal/apiserver", "internal/telemetry", "cmd/berth"},
+	"github.com/santhosh-tekuri/jsonschema":  {"internal/manifest/...", "internal/apiserver"},
+	"github.com/spf13/cobra":                 {"cmd/berth"},
+	"github.com/tidwall/btree":               {"internal/store"},
+	"go.etcd.io/bbolt":                       {"internal/agent/state"},
+	"go.etcd.io/etcd":                        {"internal/store/etcd"},
+	"go.uber.org/zap":                        {"internal/store/etcd"},
+	"golang.org/x/sync":                      {"internal/...", "cmd/berth"},
+	"golang.org/x/sys":                       {"internal/agent/...", "internal/boottime", "internal/executor/...", "cmd/berth"},
+}
+
+// testModules lists what every test, and every package of proof, may use besides.
+var testModules = []string{
+	"github.com/anishathalye/porcupine",
+	"github.com/google/go-cmp",
+	"github.com/rogpeppe/go-internal",
+	"go.uber.org/goleak",
+	"pgregory.net/rapid",
+}
+
+// pureStandard lists the only standard packages that the nouns and the decisions
+// may import. No context, io, log, net, os or sync: a decision cannot wait, write
+// or look.
+var pureStandard = []string{
+	"bytes", "cmp", "container/heap", "crypto/sha256", "encoding/hex",
+	"encoding/json", "errors", "fmt", "iter", "maps", "math", "math/bits",
+	"net/netip", "slices", "sort", "strconv", "strings", "time", "unicode",
+	"unicode/utf8",
+}
+
+// pureFuncs lists, for the standard packages that can do more than compute, the
+// package-level functions a decision may call. Types, constants and methods of
+// the package are allowed, apart from those of impure.
+var pureFuncs = map[string][]string{
+	"time": {"ParseDuration"},
+	"fmt":  {"Append", "Appendf", "Appendln", "Errorf", "Sprint", "Sprintf", "Sprintln"},
+}
+
+// impure lists names of otherwise allowed packages that look at the machine, wait,
+// or start something.
+var impure = map[string][]string{
+	"iter": {"Pull", "Pull2"},
+	"time": {"Local", "Ticker", "Timer"},
+}

@@ -1,0 +1,30 @@
+package planted
+
+import (
+	"testing"
+	bubble "testing/synctest"
+	clk "time"
+)
+
+func TestSleeps(t *testing.T) {
+	clk.Sleep(1)   // want "time.Sleep outside synctest.Test"
+	<-clk.After(1) // want "a bare receive from a timer"
+	done := make(chan int)
+	select {
+	case <-done:
+		<-clk.Tick(1) // want "a bare receive from a timer"
+	case <-clk.After(clk.Second): // a deadline
+		t.Fatal("late")
+	}
+	bubble.Test(t, func(*testing.T) {
+		clk.Sleep(1)
+		<-clk.After(1)
+	})
+	go func() {
+		clk.Sleep(1) // want "time.Sleep outside synctest.Test"
+	}()
+}
+
+func helper() {
+	clk.Sleep(1) // in-bubble: only TestSleeps calls it
+}

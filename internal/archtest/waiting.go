@@ -1,0 +1,145 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// bubbled marks a line that only ever runs inside a synctest bubble, where to wait
+// costs nothing: a helper called from one, say.
+const bubbled = "in-bubble:"
+
+// waits checks every test of a tree, and every file of the packages of proof apart
+// from internal/testkit, for sleeps on the real clock.
+func waits(tree fs.FS, proof []string) ([]Finding, error) {
+	var found []Finding
+	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && skipDir(d.Name()):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go"):
+			return nil
+		}
+		dir := path.Dir(name)
+		if dir == "internal/testkit" || !strings.HasSuffix(name, "_test.go") && !slices.Contains(proof, dir) {
+			return nil
+		}
+		src, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		more, err := fileWaits(name, src)
+		found = append(found, more...)
+		return err
+	})
+	return sorted(found), err
+}
+
+func skipDir(base string) bool {
+	return base == "testdata" || base == "node_modules" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
+}
+
+// fileWaits returns the sleeps of one file: calls of time.Sleep and statements that
+// do nothing but receive from time.After or time.Tick. A timer as one case of a
+// select is a deadline, not a sleep.
+func fileWaits(name string, src []byte) ([]Finding, error) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, fmt.Errorf("parse: %w", err)
+	}
+	clock, bubble := importName(f, "time"), importName(f, "testing/synctest")
+	allowed := markedLines(fset, f, bubbled)
+	var found []Finding
+	report := func(n ast.Node, what string) {
+		pos := fset.Position(n.Pos())
+		if !allowed[pos.Line] {
+			found = append(found, Finding{pos, "waiting", what + " outside synctest.Test: poll with testkit.Eventually"})
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if isCall(n, bubble, "Test") {
+				return false
+			}
+			if isCall(n, clock, "Sleep") {
+				report(n, "time.Sleep")
+			}
+		case *ast.CommClause: // a deadline; look on into the body only
+			for _, s := range n.Body {
+				inner, _ := s.(*ast.ExprStmt)
+				if inner != nil && isTimerReceive(inner.X, clock) {
+					report(inner, "a bare receive from a timer")
+				}
+			}
+		case *ast.BlockStmt:
+			for _, s := range n.List {
+				inner, _ := s.(*ast.ExprStmt)
+				if inner != nil && isTimerReceive(inner.X, clock) {
+					report(inner, "a bare receive from a timer")
+				}
+			}
+		}
+		return true
+	})
+	return found, nil
+}
+
+func isTimerReceive(x ast.Expr, clock string) bool {
+	recv, ok := x.(*ast.UnaryExpr)
+	if !ok || recv.Op != token.ARROW {
+		return false
+	}
+	call, ok := recv.X.(*ast.CallExpr)
+	return ok && (isCall(call, clock, "After") || isCall(call, clock, "Tick"))
+}
+
+// importName returns the name by which a file calls a package, or "".
+func importName(f *ast.File, pkg string) string {
+	for _, spec := range f.Imports {
+		if p, err := strconv.Unquote(spec.Path.Value); err != nil || p != pkg {
+			continue
+		}
+		if spec.Name != nil {
+			return spec.Name.Name
+		}
+		return path.Base(pkg)
+	}
+	return ""
+}
+
+// markedLines returns the lines that a comment "// mark reason" stands on or above.
+// A mark without a reason marks nothing.
+func markedLines(fset *token.FileSet, f *ast.File, mark string) map[int]bool {
+	lines := map[int]bool{}
+	for _, group := range f.Comments {
+		for _, c := range group.List {
+			_, reason, ok := strings.Cut(c.Text, "// "+mark)
+			if !ok || strings.TrimSpace(reason) == "" {
+				continue
+			}
+			lines[fset.Position(c.Pos()).Line] = true
+			lines[fset.Position(group.End()).Line+1] = true
+		}
+	}
+	return lines
+}
+
+func isCall(call *ast.CallExpr, pkg, name string) bool {
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || pkg == "" || sel.Sel.Name != name {
+		return false
+	}
+	x, ok := sel.X.(*ast.Ident)
+	return ok && x.Name == pkg
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// event is one line of `go test -json` (see `go doc test2json`).
+type event struct {
+	Action      string
+	Package     string
+	ImportPath  string // of build events
+	Test        string
+	Elapsed     float64
+	Output      string
+	FailedBuild string
+}
+
+// skipped is a test that was left out.
+type skipped struct{ pkg, test, reason string }
+
+// summary counts the tests and subtests of a run. A package that fails without a
+// failed test (it does not build, panics, or runs out of time) counts as one.
+type summary struct {
+	passed, failed int
+	skipped        []skipped
+	leftOut        []string
+
+	output map[string][]string // of tests that have not passed, by package and test
+	broken map[string]bool     // packages with a failed test
+}
+
+// read follows the events of a run until its end, and writes each package's result
+// and the output of what failed. A line that is no event is passed on.
+func (s *summary) read(r io.Reader, w io.Writer) error {
+	s.output, s.broken = map[string][]string{}, map[string]bool{}
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			var e event
+			if json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
+				fmt.Fprintln(w, strings.TrimRight(line, "\n"))
+			} else {
+				s.add(e, w)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read go test: %w", err)
+		}
+	}
+}
+
+func (s *summary) add(e event, w io.Writer) {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(w, e.Output)
+	case "output":
+		s.output[key] = append(s.output[key], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			s.pkg(e, w)
+			return
+		}
+		s.test(e, w)
+		delete(s.output, key)
+	}
+}
+
+func (s *summary) test(e event, w io.Writer) {
+	out := s.output[e.Package+" "+e.Test]
+	switch e.Action {
+	case "pass":
+		s.passed++
+	case "fail":
+		s.failed++
+		s.broken[e.Package] = true
+		fmt.Fprintf(w, "--- %s %s\n%s", e.Package, e.Test, strings.Join(out, ""))
+	case "skip":
+		s.skipped = append(s.skipped, skipped{e.Package, e.Test, skipReason(out)})
+	}
+}
+
+// pkg writes the line of a package. Packages without tests are not worth one.
+func (s *summary) pkg(e event, w io.Writer) {
+	out := s.output[e.Package+" "]
+	delete(s.output, e.Package+" ")
+	switch e.Action {
+	case "pass":
+		fmt.Fprintf(w, "ok    %7.1fs  %s\n", e.Elapsed, e.Package)
+	case "fail":
+		if !s.broken[e.Package] {
+			s.failed++
+			s.unfinished(e.Package, w)
+		}
+		if e.FailedBuild == "" {
+			fmt.Fprint(w, strings.Join(out, ""))
+		}
+		fmt.Fprintf(w, "FAIL  %7.1fs  %s\n", e.Elapsed, e.Package)
+	}
+}
+
+// unfinished writes what the tests said that were running when their package died.
+func (s *summary) unfinished(pkg string, w io.Writer) {
+	var keys []string
+	for key := range s.output {
+		if strings.HasPrefix(key, pkg+" ") {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		fmt.Fprintf(w, "--- %s (never finished)\n%s", key, strings.Join(s.output[key], ""))
+		delete(s.output, key)
+	}
+}
+
+// place is the "file_test.go:12: " in front of what a test says.
+var place = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
+
+// skipReason finds what the test said when it was skipped: its last words that are
+// not the frame that go test draws around them.
+func skipReason(out []string) string {
+	for _, line := range slices.Backward(out) {
+		if loc := place.FindStringIndex(line); loc != nil {
+			return strings.TrimPrefix(strings.TrimSpace(line[loc[1]:]), "left out: ")
+		}
+	}
+	return "no reason given"
+}
+
+func (s *summary) skippedCount() int { return len(s.skipped) + len(s.leftOut) }
+
+// print ends the run: what was left out, and the counts alone on the last line.
+func (s *summary) print(w io.Writer, strict bool) {
+	if s.skippedCount() > 0 {
+		fmt.Fprintln(w, "\nLeft out:")
+	}
+	for _, text := range s.leftOut {
+		fmt.Fprintf(w, "  %s\n", text)
+	}
+	slices.SortFunc(s.skipped, func(a, b skipped) int {
+		return strings.Compare(a.pkg+" "+a.test, b.pkg+" "+b.test)
+	})
+	for _, sk := range s.skipped {
+		fmt.Fprintf(w, "  %s %s: %s\n", sk.pkg, sk.test, sk.reason)
+	}
+	if strict {
+		fmt.Fprintln(w, "Nothing may be left out here.")
+	}
+	fmt.Fprintf(w, "\n%d passed, %d failed", s.passed, s.failed)
+	if n := s.skippedCount(); n > 0 {
+		fmt.Fprintf(w, ", %d skipped", n)
+	}
+	fmt.Fprintln(w)
+}
