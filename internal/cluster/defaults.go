@@ -1,0 +1,206 @@
+package cluster
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Defaults of a definition's spans and numbers.
+const (
+	DefaultGrace          = Duration(10 * time.Second)
+	DefaultMinHealthyTime = Duration(time.Second)
+	DefaultTmpfs          = 64 * MiB
+	DefaultFileMode       = "0644"
+	DefaultCheckInterval  = Duration(5 * time.Second)
+	DefaultCheckTimeout   = Duration(2 * time.Second)
+	DefaultFailAfter      = 3
+	DefaultRestartLimit   = 5
+	DefaultRestartWindow  = Duration(10 * time.Minute)
+	DefaultRestartDelay   = Duration(time.Second)
+	DefaultRestartMax     = Duration(time.Minute)
+)
+
+// orElse sets a field that has its zero value.
+func orElse[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+func (c *Cluster) SetDefaults() {
+	orElse(&c.Domain, DefaultDomain)
+	setOps(c.Constraints)
+}
+
+// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+func (h *Host) SetDefaults() { orElse(&h.Domain, DefaultDomain) }
+
+// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+func (s *Service) SetDefaults() {
+	orElse(&s.Cluster, DefaultCluster)
+	orElse(&s.Priority, DefaultPriority)
+	orElse(&s.OnDisconnect, DisconnectKeep)
+	s.Placement.setDefaults(StrategySpread, AntiAffinityPrefer)
+}
+
+// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+func (j *Job) SetDefaults() {
+	orElse(&j.Cluster, DefaultCluster)
+	orElse(&j.Priority, DefaultPriority)
+	for i := range j.Steps {
+		s := &j.Steps[i]
+		orElse(&s.Count, 1)
+		if s.Retries > 0 {
+			orElse(&s.OnDisconnect, DisconnectKeep)
+		}
+		orElse(&s.OnDisconnect, DisconnectWait)
+		s.Placement.setDefaults(StrategyBinpack, AntiAffinityNone)
+	}
+}
+
+func (p *Placement) setDefaults(strategy Strategy, anti AntiAffinity) {
+	orElse(&p.Strategy, strategy)
+	orElse(&p.AntiAffinity, anti)
+	setOps(p.Constraints)
+}
+
+func setOps(constraints []Constraint) {
+	for i := range constraints {
+		orElse(&constraints[i].Op, OpEqual)
+	}
+}
+
+// SetDefaults fills in what the user left out, but for Restart.Mode: that depends on who runs the
+// definition, see Restart.For. It may be called again; then it changes nothing.
+func (d *TaskDefinition) SetDefaults() {
+	orElse(&d.Grace, DefaultGrace)
+	orElse(&d.MinHealthyTime, DefaultMinHealthyTime)
+	orElse(&d.Restart.Limit, DefaultRestartLimit)
+	orElse(&d.Restart.Window, DefaultRestartWindow)
+	orElse(&d.Restart.MaxDelay, max(DefaultRestartMax, d.Restart.Delay))
+	orElse(&d.Restart.Delay, min(DefaultRestartDelay, d.Restart.MaxDelay))
+	for i := range d.Containers {
+		c := &d.Containers[i]
+		if c.Image != "" {
+			orElse(&c.Pull, PullMissing)
+		}
+		for k := range c.Tmpfs {
+			orElse(&c.Tmpfs[k].Size, DefaultTmpfs)
+		}
+		for k := range c.Files {
+			orElse(&c.Files[k].Mode, DefaultFileMode)
+		}
+	}
+	d.nameChecks()
+	for i := range d.Checks {
+		d.Checks[i].setDefaults(d)
+	}
+}
+
+// nameChecks names checks without a name by their type: "http", "http-2".
+func (d *TaskDefinition) nameChecks() {
+	taken := make(map[string]bool, len(d.Checks))
+	for i := range d.Checks {
+		taken[d.Checks[i].Name] = true
+	}
+	for i := range d.Checks {
+		c := &d.Checks[i]
+		if c.Name != "" || c.Type == "" {
+			continue
+		}
+		name := string(c.Type)
+		for n := 2; taken[name]; n++ {
+			name = string(c.Type) + "-" + strconv.Itoa(n)
+		}
+		c.Name, taken[name] = name, true
+	}
+}
+
+func (c *Check) setDefaults(d *TaskDefinition) {
+	orElse(&c.Interval, DefaultCheckInterval)
+	orElse(&c.Timeout, min(DefaultCheckTimeout, c.Interval))
+	orElse(&c.FailAfter, DefaultFailAfter)
+	switch c.Type {
+	case CheckHTTP:
+		orElse(&c.Path, "/")
+		fallthrough
+	case CheckTCP:
+		if len(d.Ports) == 1 {
+			orElse(&c.Port, d.Ports[0].Name)
+		}
+	case CheckExec:
+		if main := d.Main(); main != nil {
+			orElse(&c.Container, main.Name)
+		}
+	}
+}
+
+// completed returns a copy with the defaults filled in, for validation; the rest is shared.
+func (c *Cluster) completed() *Cluster {
+	full := *c
+	full.Constraints = slices.Clone(c.Constraints)
+	full.SetDefaults()
+	return &full
+}
+
+func (h *Host) completed() *Host {
+	full := *h
+	full.SetDefaults()
+	return &full
+}
+
+func (s *Service) completed() *Service {
+	full := *s
+	full.Placement.Constraints = slices.Clone(s.Placement.Constraints)
+	full.SetDefaults()
+	return &full
+}
+
+func (j *Job) completed() *Job {
+	full := *j
+	full.Steps = slices.Clone(j.Steps)
+	for i := range full.Steps {
+		p := &full.Steps[i].Placement
+		p.Constraints = slices.Clone(p.Constraints)
+	}
+	full.SetDefaults()
+	return &full
+}
+
+func (d *TaskDefinition) completed() *TaskDefinition {
+	full := *d
+	full.Checks = slices.Clone(d.Checks)
+	full.Containers = slices.Clone(d.Containers)
+	for i := range full.Containers {
+		c := &full.Containers[i]
+		c.Tmpfs, c.Files = slices.Clone(c.Tmpfs), slices.Clone(c.Files)
+	}
+	full.SetDefaults()
+	return &full
+}
+
+// Main returns the first essential container, or nil: the one that is meant where none is named.
+func (d *TaskDefinition) Main() *Container {
+	for i := range d.Containers {
+		if c := &d.Containers[i]; !c.Init && !c.Optional {
+			return c
+		}
+	}
+	return nil
+}
+
+// For returns the policy with its mode filled in: always for tasks of services, never
+// for those of jobs.
+func (r Restart) For(owner Kind) Restart {
+	if owner == KindJob {
+		orElse(&r.Mode, RestartNever)
+	}
+	orElse(&r.Mode, RestartAlways)
+	return r
+}
+
+// Batch reports whether the owner's tasks run to success.
+func (o OwnerRef) Batch() bool { return o.Kind == KindJob }

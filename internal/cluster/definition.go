@@ -1,0 +1,267 @@
+package cluster
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Ref names a version of a task definition, as "web@3".
+type Ref struct {
+	Name string
+	// Version is 1 or more; in a manifest 0 stands for the newest at the time of the write, which
+	// the API server fills in.
+	Version int
+}
+
+// ParseRef reads "web@3", or "web" for the newest version.
+func ParseRef(s string) (Ref, error) {
+	name, version, found := strings.Cut(s, "@")
+	if !ValidName(name) {
+		return Ref{}, fmt.Errorf("%q is not a reference to a task definition: want name@version", clip(s))
+	}
+	if !found {
+		return Ref{Name: name}, nil
+	}
+	n, err := strconv.Atoi(version)
+	if err != nil || n < 1 {
+		return Ref{}, fmt.Errorf("%q is not a reference to a task definition: the version is a number from 1 up", clip(s))
+	}
+	return Ref{name, n}, nil
+}
+
+// String returns "web@3", or "web" without a version.
+func (r Ref) String() string {
+	if r.Version == 0 {
+		return r.Name
+	}
+	return r.Name + "@" + strconv.Itoa(r.Version)
+}
+
+// MarshalText writes "web@3".
+func (r Ref) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads "web@3" or "web"; empty text gives the zero Ref.
+func (r *Ref) UnmarshalText(b []byte) (err error) {
+	if len(b) == 0 {
+		*r = Ref{}
+		return nil
+	}
+	*r, err = ParseRef(string(b))
+	return err
+}
+
+// TaskDefinition is an immutable, versioned description of what a task runs. A version is
+// written once; to change it is to write the next. Writer: the user.
+type TaskDefinition struct {
+	Name    string `json:"name"`
+	Version int    `json:"version"`
+	Labels  Labels `json:"labels,omitempty"`
+	// Containers start in the order of their After fields, those without in the order of the
+	// list; init containers first, each after the one before has ended well.
+	Containers []Container `json:"containers"`
+	// Ports are what the task listens on. On the host network each is a port of the node.
+	Ports []Port `json:"ports,omitempty"`
+	// Volumes are what the node lends to the task.
+	Volumes []Volume `json:"volumes,omitempty"`
+	Checks  []Check  `json:"checks,omitempty"`
+	Restart Restart  `json:"restart,omitzero"`
+	// Grace is how long a task may take to end after TERM before it gets KILL. Default 10 s.
+	Grace Duration `json:"grace,omitempty"`
+	// MinHealthyTime is how long a task without checks runs before it counts as
+	// healthy (P4.7). Default 1 s.
+	MinHealthyTime Duration `json:"min_healthy_time,omitempty"`
+	// Disk is what the task may write outside of its volumes, logs included.
+	Disk Bytes `json:"disk,omitempty"`
+}
+
+// Ref returns the reference of this version.
+func (d *TaskDefinition) Ref() Ref { return Ref{d.Name, d.Version} }
+
+// Container is one process of a task.
+type Container struct {
+	Name string `json:"name"`
+	// Image is a reference such as "registry.example/app:1" for executors that run images.
+	Image string `json:"image,omitempty"`
+	// Pull says when the image is fetched: "missing" (default), "always" or "never".
+	Pull PullPolicy `json:"pull,omitempty"`
+	// Command replaces the image's entry point and arguments; Args only its arguments. $(NAME) in either
+	// is replaced from the container's environment.
+	Command []string          `json:"command,omitempty"`
+	Args    []string          `json:"args,omitempty"`
+	Dir     string            `json:"dir,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	// User is "uid", "uid:gid" or a name that the image knows.
+	User string `json:"user,omitempty"`
+	// Files are written before the container starts, read-only for it.
+	Files  []File  `json:"files,omitempty"`
+	Mounts []Mount `json:"mounts,omitempty"`
+	Tmpfs  []Tmpfs `json:"tmpfs,omitempty"`
+	// ReadOnlyRoot mounts the image without write access.
+	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
+	// Capabilities are kept; all others are dropped. Names are without "CAP_".
+	Capabilities []string  `json:"capabilities,omitempty"`
+	Resources    Resources `json:"resources,omitzero"`
+	// Init containers run to success, one after the other, before all others.
+	Init bool `json:"init,omitempty"`
+	// Optional containers may end without ending the task; the others are essential: when one ends,
+	// so does the task.
+	Optional bool `json:"optional,omitempty"`
+	// After names containers of the task that must run before this one is started.
+	After []string `json:"after,omitempty"`
+}
+
+// PullPolicy says when an image is fetched.
+type PullPolicy string
+
+// Pull policies.
+const (
+	PullMissing PullPolicy = "missing"
+	PullAlways  PullPolicy = "always"
+	PullNever   PullPolicy = "never"
+)
+
+// Resources are what a container may use and what is reserved for it.
+type Resources struct {
+	CPU    MilliCPU `json:"cpu,omitempty"`
+	Memory Bytes    `json:"memory,omitempty"`
+	// CPULimit, unless 0, is the most CPU time the container gets; without it CPU is a share.
+	CPULimit MilliCPU `json:"cpu_limit,omitempty"`
+}
+
+// Port is one thing the task listens on.
+type Port struct {
+	Name string `json:"name"`
+	// Port is the number on the node, or 0 to be assigned one from FirstAutoPort to LastAutoPort.
+	Port int `json:"port,omitempty"`
+}
+
+// Assigned ports.
+const (
+	FirstAutoPort = 30000
+	LastAutoPort  = 32767
+)
+
+// Volume is a directory of the node that outlives the task.
+type Volume struct {
+	Name string `json:"name"`
+	// Host is an absolute path on the node; without it the agent keeps a directory of its own for
+	// the volume, by its name, the cluster's and the owner's.
+	Host string `json:"host,omitempty"`
+}
+
+// Mount shows a volume inside a container.
+type Mount struct {
+	Volume   string `json:"volume"`
+	Path     string `json:"path"`
+	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// Tmpfs is memory shown as a directory.
+type Tmpfs struct {
+	Path string `json:"path"`
+	Size Bytes  `json:"size,omitempty"` // default 64 MiB
+}
+
+// File is text that the manifest carries into a container.
+type File struct {
+	Path    string `json:"path"`
+	Content string `json:"content"`
+	// Mode is an octal file mode such as "0644", the default.
+	Mode string `json:"mode,omitempty"`
+}
+
+// CheckType is how a check looks.
+type CheckType string
+
+// Check types.
+const (
+	CheckHTTP CheckType = "http" // 2xx is success
+	CheckTCP  CheckType = "tcp"  // a connection is success
+	CheckExec CheckType = "exec" // exit code 0 of a command in a container is success
+)
+
+// Check tells whether a task is well. After one failure the task is in warning, after
+// FailAfter failing, after one success healthy.
+type Check struct {
+	Name string    `json:"name"`
+	Type CheckType `json:"type"`
+	Port string    `json:"port,omitempty"` // name of a port, for http and tcp
+	Path string    `json:"path,omitempty"` // for http; default "/"
+	// Command and Container are for exec; Container defaults to the first essential one.
+	Command   []string `json:"command,omitempty"`
+	Container string   `json:"container,omitempty"`
+	// InitialDelay is waited after the start before the first look. Default 0.
+	InitialDelay Duration `json:"initial_delay,omitempty"`
+	Interval     Duration `json:"interval,omitempty"`   // default 5 s
+	Timeout      Duration `json:"timeout,omitempty"`    // default 2 s
+	FailAfter    int      `json:"fail_after,omitempty"` // default 3
+}
+
+// RestartMode says which ends are followed by a restart in place.
+type RestartMode string
+
+// Restart modes.
+const (
+	RestartAlways    RestartMode = "always"
+	RestartOnFailure RestartMode = "on-failure"
+	RestartNever     RestartMode = "never"
+)
+
+// Restart is the agent's policy for a task that ended by itself: it is started again on the same
+// node, in the same attempt, after a delay that doubles each time.
+type Restart struct {
+	// Mode defaults to always for services and never for jobs.
+	Mode RestartMode `json:"mode,omitempty"`
+	// Limit is how many restarts may happen within Window; one more and the attempt has failed. Default 5.
+	Limit  int      `json:"limit,omitempty"`
+	Window Duration `json:"window,omitempty"` // default 10 m
+	// Delay is waited before the first restart, doubled for each further one up to MaxDelay.
+	// A task that ran longer than Window starts anew.
+	Delay    Duration `json:"delay,omitempty"`     // default 1 s
+	MaxDelay Duration `json:"max_delay,omitempty"` // default 1 m
+}
+
+// Demand is what a whole task asks of a node.
+type Demand struct {
+	CPU    MilliCPU `json:"cpu"`
+	Memory Bytes    `json:"memory"`
+	Disk   Bytes    `json:"disk"`
+}
+
+// Add returns the sum.
+func (d Demand) Add(e Demand) Demand {
+	return Demand{d.CPU + e.CPU, d.Memory + e.Memory, d.Disk + e.Disk}
+}
+
+// Sub returns the difference.
+func (d Demand) Sub(e Demand) Demand {
+	return Demand{d.CPU - e.CPU, d.Memory - e.Memory, d.Disk - e.Disk}
+}
+
+// Demand returns what a task of this definition reserves: the sum of its long-running containers, or
+// the largest init container where that is more.
+func (d *TaskDefinition) Demand() Demand {
+	var main, first Demand
+	for i := range d.Containers {
+		r := Demand{CPU: d.Containers[i].Resources.CPU, Memory: d.Containers[i].Resources.Memory}
+		if d.Containers[i].Init {
+			first = Demand{CPU: max(first.CPU, r.CPU), Memory: max(first.Memory, r.Memory)}
+		} else {
+			main = main.Add(r)
+		}
+	}
+	return Demand{max(main.CPU, first.CPU), max(main.Memory, first.Memory), d.Disk}
+}
+
+// Pinned reports whether two tasks of the definition cannot run on one node at the same
+// time, or share what only one may write: a fixed port or a volume. A new version then replaces the old
+// one only after it stopped.
+func (d *TaskDefinition) Pinned() bool {
+	for _, p := range d.Ports {
+		if p.Port != 0 {
+			return true
+		}
+	}
+	return len(d.Volumes) > 0
+}

@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Fault is one thing that is wrong with a value: where, and what to do about it.
+type Fault struct {
+	// Path names the field from the value's root, in the words of its JSON form:
+	// "containers[1].checks[0].port". It is empty for the value as a whole.
+	Path string `json:"path"`
+	// Message is a sentence without a full stop that says what is wrong and what would be right.
+	Message string `json:"message"`
+}
+
+// String returns "path: message".
+func (f Fault) String() string {
+	if f.Path == "" {
+		return f.Message
+	}
+	return f.Path + ": " + f.Message
+}
+
+// Faults is an error that holds everything that is wrong at once.
+type Faults []Fault
+
+// Error joins the faults with "; ".
+func (fs Faults) Error() string {
+	parts := make([]string, len(fs))
+	for i, f := range fs {
+		parts[i] = f.String()
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Err returns the faults as an error, or nil if there are none.
+func (fs Faults) Err() error {
+	if len(fs) == 0 {
+		return nil
+	}
+	return fs
+}
+
+// FaultsOf returns the faults that err carries. An error of another kind becomes
+// a single fault without a path; nil has none.
+func FaultsOf(err error) Faults {
+	if err == nil {
+		return nil
+	}
+	var fs Faults
+	if errors.As(err, &fs) {
+		return fs
+	}
+	return Faults{{Message: err.Error()}}
+}
+
+// check collects faults below a path while a value is validated.
+type check struct {
+	faults *Faults
+	path   string
+}
+
+func newCheck() check { return check{faults: new(Faults)} }
+
+// at returns the check of a field of the value.
+func (c check) at(field string) check {
+	if c.path == "" {
+		return check{c.faults, field}
+	}
+	return check{c.faults, c.path + "." + field}
+}
+
+// index returns the check of an element of the field.
+func (c check) index(field string, i int) check {
+	return c.at(fmt.Sprintf("%s[%d]", field, i))
+}
+
+// key returns the check of an entry of the value, which is a map.
+func (c check) key(key string) check {
+	return check{c.faults, fmt.Sprintf("%s[%q]", c.path, clip(key))}
+}
+
+// err returns what was found as an error, or nil.
+func (c check) err() error { return c.faults.Err() }
+
+func (c check) fault(format string, args ...any) {
+	*c.faults = append(*c.faults, Fault{c.path, fmt.Sprintf(format, args...)})
+}
+
+// must records the fault unless it holds.
+func (c check) must(holds bool, format string, args ...any) {
+	if !holds {
+		c.fault(format, args...)
+	}
+}
+
+// oneOf demands that got is one of the known words.
+func oneOf[T ~string](c check, got T, known ...T) {
+	if slices.Contains(known, got) {
+		return
+	}
+	words := make([]string, len(known))
+	for i, k := range known {
+		words[i] = string(k)
+	}
+	c.fault("is %q, want one of %s", got, strings.Join(words, ", "))
+}
+
+// unique demands that no name stands twice in a list.
+func (c check) unique(field string, names []string) {
+	seen := make(map[string]int, len(names))
+	for i, n := range names {
+		if first, ok := seen[n]; ok && n != "" {
+			c.index(field, i).at("name").fault("%q is already the name of %s[%d]", n, field, first)
+			continue
+		}
+		seen[n] = i
+	}
+}

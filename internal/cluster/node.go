@@ -1,0 +1,101 @@
+package cluster
+
+import "time"
+
+// NodeState is the watcher's verdict on a node.
+type NodeState string
+
+// States of a node.
+const (
+	NodeJoining  NodeState = "joining"  // it registered; its first full report is not in
+	NodeReady    NodeState = "ready"    // it may take tasks
+	NodeSuspect  NodeState = "suspect"  // silent: no new tasks
+	NodeDown     NodeState = "down"     // silent for long: its tasks are lost by their class
+	NodeDraining NodeState = "draining" // its tasks are moved away
+	NodeDrained  NodeState = "drained"
+)
+
+// Host is what the operator set for a node: the record host/<name>. Writer: the user.
+type Host struct {
+	Name   string `json:"name"`
+	Domain string `json:"domain,omitempty"`
+	Labels Labels `json:"labels,omitempty"`
+	// Cordon keeps new tasks away.
+	Cordon bool `json:"cordon,omitempty"`
+	// Generation grows by force when the ownership is taken (P7.1).
+	Generation uint64 `json:"generation,omitempty"`
+}
+
+// Node is the control plane's view of a node: the record node/<name>. Writer: the control plane.
+type Node struct {
+	Name   string    `json:"name"`
+	State  NodeState `json:"state"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since"`
+	Domain string    `json:"domain"`
+	// Generation of the ownership; part of the token.
+	Generation uint64 `json:"generation"`
+	// Session is the registration that the verdict is about.
+	Session uint64 `json:"session"`
+}
+
+// Facts are what an agent found out about its machine.
+type Facts struct {
+	Hostname string   `json:"hostname"`
+	OS       string   `json:"os"`
+	Arch     string   `json:"arch"`
+	Kernel   string   `json:"kernel"`
+	BootID   string   `json:"boot_id,omitempty"`
+	CPU      MilliCPU `json:"cpu"`
+	Memory   Bytes    `json:"memory"`
+	// Disk is the capacity for tasks: of the file system that holds the agent's data.
+	Disk  Bytes      `json:"disk"`
+	Disks []DiskFact `json:"disks,omitempty"`
+	// Address is where the node's ports are reached; Addresses are all that it has.
+	Address   string   `json:"address"`
+	Addresses []string `json:"addresses,omitempty"`
+	// Executors that work on the node, the default first.
+	Executors []ExecutorFact `json:"executors"`
+	// ReservedPorts are taken by others than tasks.
+	ReservedPorts []int  `json:"reserved_ports,omitempty"`
+	Labels        Labels `json:"labels,omitempty"` // given to the agent by its flags
+	Version       string `json:"version"`          // of the agent
+}
+
+// DiskFact is one file system.
+type DiskFact struct {
+	Mount string `json:"mount"`
+	Type  string `json:"type"`
+	Total Bytes  `json:"total"`
+	Free  Bytes  `json:"free"`
+}
+
+// ExecutorFact is an executor with its version.
+type ExecutorFact struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+}
+
+// NodeStatus is what a node's agent last registered: the record status/<name>. Writer: the agent, through
+// its dispatcher.
+type NodeStatus struct {
+	Name string `json:"name"`
+	// Session counts the registrations (P6.1).
+	Session    uint64    `json:"session"`
+	Registered time.Time `json:"registered"`
+	Facts      Facts     `json:"facts"`
+	// Synced says that the session's full report is in.
+	Synced bool `json:"synced"`
+	// Token is the highest that the agent has seen (P1.7).
+	Token Token `json:"token"`
+}
+
+// Pulse is the soft record of a session's last sign of life, kept in memory only.
+type Pulse struct {
+	Session uint64
+	Seq     uint64
+	// At is when the server received it and Next how long after that the next was promised, on
+	// the server's boot-time clock.
+	At   time.Duration
+	Next time.Duration
+}

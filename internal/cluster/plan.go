@@ -1,0 +1,206 @@
+package cluster
+
+import (
+	"strings"
+	"time"
+)
+
+// ReasonCode is a typed cause, the same in records, events, metrics and answers.
+type ReasonCode string
+
+// Causes of stops, outcomes and waits.
+const (
+	ReasonRollout       ReasonCode = "rollout"        // replaced by a newer generation
+	ReasonScaleDown     ReasonCode = "scale-down"     // more tasks than wanted
+	ReasonDeleted       ReasonCode = "deleted"        // the owner was deleted or stopped
+	ReasonCancelled     ReasonCode = "cancelled"      // the job was cancelled
+	ReasonEnded         ReasonCode = "ended"          // the attempt has an outcome
+	ReasonReplaced      ReasonCode = "replaced"       // a newer attempt runs elsewhere
+	ReasonNodeDown      ReasonCode = "node-down"      // the node fell silent
+	ReasonExit          ReasonCode = "exit"           // a container ended
+	ReasonOOM           ReasonCode = "oom"            // the kernel killed it for its memory limit
+	ReasonUnknownExit   ReasonCode = "unknown-exit"   // nobody saw how it ended (P4.4)
+	ReasonTimeLimit     ReasonCode = "time-limit"     // it ran longer than it may
+	ReasonRestartLimit  ReasonCode = "restart-limit"  // it ended too often
+	ReasonPrepare       ReasonCode = "prepare"        // image, volume or file could not be made
+	ReasonStartFailed   ReasonCode = "start-failed"   // the executor could not start it
+	ReasonPortTaken     ReasonCode = "port-taken"     // something else listens on its port
+	ReasonNoExecutor    ReasonCode = "no-executor"    // the node has no executor for it
+	ReasonUnhealthy     ReasonCode = "unhealthy"      // its checks fail
+	ReasonBarrier       ReasonCode = "barrier"        // the start barrier refused it
+	ReasonUnkillable    ReasonCode = "unkillable"     // it lives after KILL
+	ReasonBootChanged   ReasonCode = "reboot"         // the machine was started anew
+	ReasonRestartAsked  ReasonCode = "restart"        // the user asked for it
+	ReasonNoNodes       ReasonCode = "no-nodes"       // there is no node at all
+	ReasonNodeNotReady  ReasonCode = "node-not-ready" // the node is not ready
+	ReasonCordoned      ReasonCode = "cordoned"       // the operator keeps new tasks away
+	ReasonConstraint    ReasonCode = "constraint"
+	ReasonShortCPU      ReasonCode = "cpu"
+	ReasonShortMemory   ReasonCode = "memory"
+	ReasonShortDisk     ReasonCode = "disk"
+	ReasonPort          ReasonCode = "port"
+	ReasonPortsSpent    ReasonCode = "ports-spent" // no free port is left to assign
+	ReasonAntiAffinity  ReasonCode = "anti-affinity"
+	ReasonOldAttempt    ReasonCode = "old-attempt" // an earlier attempt still stands there (P3.6)
+	ReasonHold          ReasonCode = "hold"        // priority 0
+	ReasonNoDefinition  ReasonCode = "no-definition"
+	ReasonWaitForHealth ReasonCode = "wait-for-health" // the rollout waits for the last new task
+)
+
+// Refusal is why a task cannot be placed on one node, or on none.
+type Refusal struct {
+	Code ReasonCode `json:"code"`
+	// Short is by how much CPU (milli), memory or disk (bytes) is short; Port the number that is taken.
+	Short int64 `json:"short,omitempty"`
+	Port  int   `json:"port,omitempty"`
+	// Detail names the constraint, in its text form.
+	Detail string `json:"detail,omitempty"`
+}
+
+// Waiting is a task that could not be placed, with the reasons of all nodes.
+type Waiting struct {
+	Task TaskID `json:"task"`
+	// Refusals by how many nodes, most nodes first.
+	Refusals []RefusalCount `json:"refusals"`
+	// Sentence says the same to a person: "3 nodes: memory short by 200 MiB; 1 node: port 8080 taken".
+	Sentence string `json:"sentence"`
+}
+
+// RefusalCount is a refusal that several nodes share.
+type RefusalCount struct {
+	Refusal
+	Nodes int `json:"nodes"`
+}
+
+// Pending is a task that should run and is not placed: what the reconciler hands to the scheduler.
+type Pending struct {
+	Task    TaskID
+	Attempt int // the number its next attempt will have
+	Owner   OwnerRef
+	// OwnerRev is the revision of the owner's spec that asks for the task (P3.3).
+	OwnerRev     uint64
+	Definition   Ref
+	Count        int
+	Priority     int
+	TimeLimit    Duration
+	OnDisconnect OnDisconnect
+	Placement    Placement // the owner's, with the cluster's constraints added
+	Demand       Demand
+	Ports        []Port
+	// Executor that the task's containers need: "containerd" if one has an image, else any.
+	NeedsImage bool
+	// Avoid holds the nodes where an earlier attempt of the task still stands (P3.6), ordered.
+	Avoid []string
+	// Since is when the task began to wait; older tasks go first among equals.
+	Since time.Time
+}
+
+// Placement decisions travel as plan records.
+
+// Placed is one task of a plan record. The field names are short because a plan holds thousands.
+type Placed struct {
+	Index   int            `json:"i"`
+	Attempt int            `json:"n"`
+	UUID    string         `json:"u"`
+	Node    string         `json:"h"`
+	Ports   map[string]int `json:"p,omitempty"`
+}
+
+// PlanOwner is the part of a plan that one owner's spec asked for.
+type PlanOwner struct {
+	Owner        OwnerRef     `json:"owner"`
+	Rev          uint64       `json:"rev"` // of the spec, compared by the commit
+	Generation   uint64       `json:"gen"`
+	Step         string       `json:"step,omitempty"`
+	Definition   Ref          `json:"def"`
+	Count        int          `json:"count"`
+	Priority     int          `json:"prio"`
+	TimeLimit    Duration     `json:"limit,omitempty"`
+	OnDisconnect OnDisconnect `json:"disc,omitempty"`
+	Tasks        []Placed     `json:"tasks"`
+}
+
+// PlanRecord is the durable unit of placement: the record plan/<seq> (P3.3). Writer: the control plane.
+type PlanRecord struct {
+	Seq    uint64      `json:"seq"`
+	Token  Token       `json:"token"` // with generation 0; a node's own is added when it is told
+	At     time.Time   `json:"at"`
+	Owners []PlanOwner `json:"owners"`
+}
+
+// TaskID returns the id of a task of the owner.
+func (o *PlanOwner) TaskID(index int) TaskID {
+	if o.Owner.Kind == KindJob {
+		return JobTask(o.Owner.Cluster, o.Owner.Name, o.Generation, o.Step, index)
+	}
+	return ServiceTask(o.Owner.Cluster, o.Owner.Name, o.Generation, index)
+}
+
+// Desired returns the desired record that the plan stands for, for one of the owner's tasks.
+func (p *PlanRecord) Desired(o *PlanOwner, t *Placed) *Desired {
+	return &Desired{
+		Task:         o.TaskID(t.Index),
+		Attempt:      t.Attempt,
+		UUID:         t.UUID,
+		Node:         t.Node,
+		Owner:        o.Owner,
+		Definition:   o.Definition,
+		Count:        o.Count,
+		Priority:     o.Priority,
+		Ports:        t.Ports,
+		TimeLimit:    o.TimeLimit,
+		OnDisconnect: o.OnDisconnect,
+		Token:        p.Token,
+		Placed:       p.At,
+		Plan:         p.Seq,
+	}
+}
+
+// Leader is the record leader/<domain> (P1.1). Writer: whoever takes over.
+type Leader struct {
+	Epoch  uint64 `json:"epoch"`
+	Holder string `json:"holder"`
+	// Incarnation of the store (P1.7).
+	Incarnation uint64    `json:"incarnation"`
+	Since       time.Time `json:"since"`
+}
+
+// Event is one thing that happened, with its cause.
+type Event struct {
+	// Type is "<noun>.<verb>", such as "task.failed"; with the cluster, owner and task it makes the routing key.
+	Type    string     `json:"type"`
+	Cluster string     `json:"cluster,omitempty"`
+	Owner   *OwnerRef  `json:"owner,omitempty"`
+	Task    TaskID     `json:"task,omitempty"`
+	Attempt int        `json:"attempt,omitempty"`
+	Node    string     `json:"node,omitempty"`
+	Reason  ReasonCode `json:"reason,omitempty"`
+	Message string     `json:"message,omitempty"`
+	// Count is how many tasks the event stands for, where one event tells of many.
+	Count int `json:"count,omitempty"`
+}
+
+// RoutingKey returns "<type>.<cluster>.<owner>.<task>.<node>" with "_" for what the event
+// does not name; dots in names are written "-".
+func (e *Event) RoutingKey() string {
+	owner := ""
+	if e.Owner != nil {
+		owner = e.Owner.Name
+	}
+	parts := []string{e.Type, e.Cluster, owner, string(e.Task), e.Node}
+	for i := 1; i < len(parts); i++ {
+		if parts[i] == "" {
+			parts[i] = "_"
+		}
+		parts[i] = strings.ReplaceAll(parts[i], ".", "-")
+	}
+	return strings.Join(parts, ".")
+}
+
+// EventBatch holds the events of one commit: the record event/<id> (P8.1).
+type EventBatch struct {
+	ID          string    `json:"id"`
+	Incarnation uint64    `json:"incarnation"`
+	At          time.Time `json:"at"`
+	Events      []Event   `json:"events"`
+}

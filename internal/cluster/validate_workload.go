@@ -1,0 +1,203 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of a job's spans.
+const (
+	MinTimeLimit = Duration(time.Second)
+	MaxTimeLimit = Duration(365 * 24 * time.Hour)
+)
+
+// maxConstraints bounds the constraints of an owner and the values of one.
+const maxConstraints = 64
+
+// Validate returns all faults of the cluster as Faults, or nil. What was left out counts with its default.
+func (c *Cluster) Validate() error {
+	c = c.completed()
+	k := newCheck()
+	k.at("name").name(c.Name)
+	k.at("labels").labels(c.Labels)
+	k.at("domain").name(c.Domain)
+	k.constraints("constraints", c.Constraints)
+	return k.err()
+}
+
+// Validate returns all faults of the service as Faults, or nil. What was left out counts with its default. It
+// looks at nothing but the service; see CheckReferences.
+func (s *Service) Validate() error {
+	s = s.completed()
+	k := newCheck()
+	k.at("cluster").name(s.Cluster)
+	k.at("name").name(s.Name)
+	k.at("labels").labels(s.Labels)
+	k.at("definition").ref(s.Definition)
+	k.at("count").within(s.Count, 0, MaxCount)
+	k.at("priority").within(s.Priority, 1, MaxPriority)
+	k.at("placement").placement(s.Placement)
+	oneOf(k.at("on_disconnect"), s.OnDisconnect, DisconnectKeep, DisconnectWait)
+	return k.err()
+}
+
+// Validate returns all faults of the job as Faults, or nil. What was left out counts with its default. It looks
+// at nothing but the job; see CheckReferences.
+func (j *Job) Validate() error {
+	j = j.completed()
+	k := newCheck()
+	k.at("cluster").name(j.Cluster)
+	k.at("name").name(j.Name)
+	k.at("labels").labels(j.Labels)
+	k.at("priority").within(j.Priority, 1, MaxPriority)
+	k.at("steps").must(len(j.Steps) > 0, "is empty: a job needs at least one step")
+	k.at("steps").must(len(j.Steps) <= MaxSteps, "holds %d steps, at most %d are allowed", len(j.Steps), MaxSteps)
+	names := make([]string, len(j.Steps))
+	total := 0
+	for i := range j.Steps {
+		s := &j.Steps[i]
+		names[i] = s.Name
+		total += max(0, min(s.Count, MaxCount))
+		s.validate(k.index("steps", i))
+	}
+	k.unique("steps", names)
+	k.at("steps").must(total <= MaxJobTasks, "ask for %d tasks together, at most %d are allowed in a job", total, MaxJobTasks)
+	return k.err()
+}
+
+func (s *Step) validate(k check) {
+	k.at("name").name(s.Name)
+	k.at("definition").ref(s.Definition)
+	k.at("count").within(s.Count, 1, MaxCount)
+	k.at("retries").within(s.Retries, 0, MaxRetries)
+	if s.TimeLimit != 0 {
+		k.at("time_limit").span(s.TimeLimit, MinTimeLimit, MaxTimeLimit)
+	}
+	k.at("placement").placement(s.Placement)
+	oneOf(k.at("on_disconnect"), s.OnDisconnect, DisconnectKeep, DisconnectWait)
+}
+
+// CheckReferences returns as Faults what the service names and exists reports as missing.
+func (s *Service) CheckReferences(exists func(Ref) bool) error {
+	k := newCheck()
+	k.at("definition").exists(s.Definition, exists)
+	return k.err()
+}
+
+// CheckReferences returns as Faults what the job names and exists reports as missing.
+func (j *Job) CheckReferences(exists func(Ref) bool) error {
+	k := newCheck()
+	for i := range j.Steps {
+		k.index("steps", i).at("definition").exists(j.Steps[i].Definition, exists)
+	}
+	return k.err()
+}
+
+func (c check) exists(r Ref, exists func(Ref) bool) {
+	c.must(r.Name == "" || exists(r), "task definition %s does not exist: apply it first, or in the same request", r)
+}
+
+func (c check) ref(r Ref) {
+	switch {
+	case r.Name == "":
+		c.fault("is missing: want a task definition as \"name@version\"")
+	case !ValidName(r.Name) || r.Version < 0:
+		c.fault("%q is not a reference to a task definition: want name@version", clip(r.String()))
+	}
+}
+
+// within demands a number between two bounds, both allowed.
+func (c check) within(n, low, high int) {
+	c.must(n >= low && n <= high, "is %d, want a number from %d to %d", n, low, high)
+}
+
+// span demands a duration between two bounds, both allowed.
+func (c check) span(d, low, high Duration) {
+	c.must(d >= low && d <= high, "is %s, want a duration from %s to %s", d, low, high)
+}
+
+func (c check) placement(p Placement) {
+	oneOf(c.at("strategy"), p.Strategy, StrategyBinpack, StrategySpread)
+	oneOf(c.at("anti_affinity"), p.AntiAffinity, AntiAffinityNone, AntiAffinityPrefer, AntiAffinityDemand)
+	c.constraints("constraints", p.Constraints)
+}
+
+func (c check) constraints(field string, list []Constraint) {
+	c.at(field).must(len(list) <= maxConstraints, "holds %d constraints, at most %d are allowed", len(list), maxConstraints)
+	for i := range list {
+		list[i].validate(c.index(field, i))
+	}
+}
+
+// nodeAttributes are the attributes of a node that constraints may name beside its labels.
+var nodeAttributes = [...]string{
+	"node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class",
+}
+
+func (n *Constraint) validate(k check) {
+	if label, ok := strings.CutPrefix(n.Attribute, "label."); ok {
+		k.at("attribute").must(validLabelKey(label), "%q does not name a label", clip(n.Attribute))
+	} else if !slices.Contains(nodeAttributes[:], n.Attribute) {
+		k.at("attribute").fault("%q is not known: want %s or \"label.<key>\"",
+			clip(n.Attribute), strings.Join(nodeAttributes[:], ", "))
+	}
+	oneOf(k.at("op"), n.Op, OpEqual, OpNotEqual, OpIn, OpNotIn, OpExists, OpLess, OpMore, OpAtLeast, OpAtMost)
+	k.at("value").must(len(n.Value) <= MaxLabel && printable(n.Value), "is longer than %d bytes or not printable text", MaxLabel)
+	k.at("values").must(len(n.Values) <= maxConstraints, "holds %d values, at most %d are allowed", len(n.Values), maxConstraints)
+	for i, v := range n.Values {
+		k.index("values", i).must(len(v) <= MaxLabel && printable(v), "is longer than %d bytes or not printable text", MaxLabel)
+	}
+	n.operands(k)
+}
+
+// operands checks that the constraint has what its operator compares with.
+func (n *Constraint) operands(k check) {
+	switch n.Op {
+	case OpIn, OpNotIn:
+		k.at("values").must(len(n.Values) > 0, "is empty: %q compares with a list", n.Op)
+		k.at("value").must(n.Value == "", "is not for %q: write values, a list", n.Op)
+		return
+	case OpExists:
+		k.at("value").must(n.Value == "", "is not for %q, which compares with nothing", n.Op)
+	case OpLess, OpMore:
+		f, err := strconv.ParseFloat(n.Value, 64)
+		k.at("value").must(err == nil && f == f && f-f == 0, "%q is not a number: %q compares numbers", clip(n.Value), n.Op)
+	case OpAtLeast, OpAtMost:
+		k.at("value").must(validVersion(n.Value), "%q is not a version: want numbers between dots, such as \"6.1\"", clip(n.Value))
+	case OpEqual, OpNotEqual:
+	}
+	k.at("values").must(len(n.Values) == 0, "is not for %q: use \"in\" or \"not-in\"", n.Op)
+}
+
+// validVersion reports whether s begins with numbers between dots; "6.1.0-13-amd64" is one.
+func validVersion(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
+
+// String returns the constraint as "label.disk = ssd".
+func (n Constraint) String() string {
+	op := n.Op
+	if op == "" {
+		op = OpEqual
+	}
+	switch op {
+	case OpIn, OpNotIn:
+		return fmt.Sprintf("%s %s (%s)", n.Attribute, op, strings.Join(n.Values, ", "))
+	case OpExists:
+		return n.Attribute + " exists"
+	default:
+		return fmt.Sprintf("%s %s %s", n.Attribute, op, n.Value)
+	}
+}
+
+// Validate returns all faults of the settings as Faults, or nil. What was left out counts with its default.
+func (h *Host) Validate() error {
+	h = h.completed()
+	k := newCheck()
+	k.at("name").must(ValidNodeName(h.Name),
+		"%q is not the name of a node: want a lower-case host name of at most %d bytes", clip(h.Name), MaxNodeName)
+	k.at("domain").name(h.Domain)
+	k.at("labels").labels(h.Labels)
+	return k.err()
+}

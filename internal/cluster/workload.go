@@ -1,0 +1,216 @@
+package cluster
+
+import "time"
+
+// Kind is the kind of an object that users write.
+type Kind string
+
+// Kinds, in the order in which a set of manifests is applied.
+const (
+	KindCluster        Kind = "Cluster"
+	KindTaskDefinition Kind = "TaskDefinition"
+	KindService        Kind = "Service"
+	KindJob            Kind = "Job"
+)
+
+// DefaultCluster is the cluster of objects that name none.
+const DefaultCluster = "default"
+
+// DefaultDomain is the domain of nodes and clusters that name none.
+const DefaultDomain = "default"
+
+// DefaultPriority of a service's or a job's tasks. Priorities run from 0 (hold) to MaxPriority.
+const (
+	DefaultPriority = 500
+	MaxPriority     = 1000
+)
+
+// Cluster is a named collection of services and jobs in one domain. Writer: the user.
+type Cluster struct {
+	Name   string `json:"name"`
+	Labels Labels `json:"labels,omitempty"`
+	Domain string `json:"domain,omitempty"` // default DefaultDomain
+	// Constraints hold for every task of the cluster.
+	Constraints []Constraint `json:"constraints,omitempty"`
+	// Deleted says that a deletion is under way, which takes no new services or jobs. The API server sets it;
+	// what a client sends here is ignored.
+	Deleted bool `json:"deleted,omitempty"`
+}
+
+// Lifespan is the part of a service's or job's spec that the API server fills in at each
+// write; what a client sends here is ignored.
+type Lifespan struct {
+	// Generation counts the rollouts: it grows when the definition changes or a restart is
+	// asked for, never goes back while the object or a task of it exists, and is part of every task id.
+	Generation uint64 `json:"generation,omitempty"`
+	// Deleted says that the user deleted the object. The control plane stops its tasks
+	// and then removes the record.
+	Deleted bool      `json:"deleted,omitempty"`
+	Created time.Time `json:"created,omitzero"`
+	Updated time.Time `json:"updated,omitzero"`
+}
+
+// Service keeps tasks of one definition running. Writer: the user, Lifespan by the API server.
+type Service struct {
+	Cluster    string `json:"cluster,omitempty"`
+	Name       string `json:"name"`
+	Labels     Labels `json:"labels,omitempty"`
+	Definition Ref    `json:"definition"`
+	// Count is how many tasks should run. Stopped keeps the number but runs none.
+	Count    int  `json:"count"`
+	Stopped  bool `json:"stopped,omitempty"`
+	Priority int  `json:"priority,omitempty"` // 1 to MaxPriority, default DefaultPriority
+	// Placement says where tasks may and should run.
+	Placement Placement `json:"placement,omitzero"`
+	// OnDisconnect is what happens to tasks of a node that is silent (P6.3). Default keep.
+	OnDisconnect OnDisconnect `json:"on_disconnect,omitempty"`
+
+	Lifespan
+}
+
+// Job runs its steps' tasks to success, once. Writer: the user, Lifespan by the API server.
+type Job struct {
+	Cluster  string `json:"cluster,omitempty"`
+	Name     string `json:"name"`
+	Labels   Labels `json:"labels,omitempty"`
+	Steps    []Step `json:"steps"`
+	Priority int    `json:"priority,omitempty"` // 1 to MaxPriority, default DefaultPriority
+	// Cancelled stops the job: no task is started any more, running ones are stopped.
+	Cancelled bool `json:"cancelled,omitempty"`
+
+	Lifespan
+}
+
+// Step is a part of a job: Count tasks of one definition that run at the same time.
+type Step struct {
+	Name       string `json:"name"`
+	Definition Ref    `json:"definition"`
+	Count      int    `json:"count,omitempty"` // default 1
+	// Retries is how many further attempts a task gets after one that failed or was lost
+	// after its start barrier. 0 to MaxRetries.
+	Retries int `json:"retries,omitempty"`
+	// TimeLimit, unless 0, ends an attempt that runs longer; it has failed.
+	TimeLimit Duration  `json:"time_limit,omitempty"`
+	Placement Placement `json:"placement,omitzero"`
+	// OnDisconnect is what happens to tasks of a node that is silent (P6.3). Default wait
+	// for steps without retries, else keep.
+	OnDisconnect OnDisconnect `json:"on_disconnect,omitempty"`
+}
+
+// Bounds of counts.
+const (
+	MaxCount      = 100_000 // tasks of a service or step
+	MaxSteps      = 1000
+	MaxJobTasks   = 100_000 // of all steps of a job
+	MaxRetries    = 49
+	MaxContainers = 50
+	// MaxDispatches is how often a task may be lost before its start barrier, free of
+	// charge, until the next loss counts as a failure.
+	MaxDispatches = 10
+)
+
+// OnDisconnect is a class of tasks by what happens when their node falls silent.
+type OnDisconnect string
+
+// Classes for silence (P6.3).
+const (
+	// DisconnectKeep replaces the task after the limit; two may live while the node is unreachable.
+	DisconnectKeep OnDisconnect = "keep"
+	// DisconnectWait replaces the task only once the node is known to be gone.
+	DisconnectWait OnDisconnect = "wait"
+)
+
+// Strategy says how nodes that fit are ranked.
+type Strategy string
+
+// Strategies.
+const (
+	StrategyBinpack Strategy = "binpack" // fill nodes, keep others empty
+	StrategySpread  Strategy = "spread"  // use nodes evenly; the default for services
+)
+
+// Placement says where tasks may run (constraints) and should run (the rest).
+type Placement struct {
+	Strategy    Strategy     `json:"strategy,omitempty"`
+	Constraints []Constraint `json:"constraints,omitempty"`
+	// AntiAffinity is how strictly tasks of one service or step avoid each other's nodes.
+	AntiAffinity AntiAffinity `json:"anti_affinity,omitempty"`
+}
+
+// AntiAffinity is how strictly tasks of one owner avoid each other's nodes.
+type AntiAffinity string
+
+// Degrees of anti-affinity.
+const (
+	AntiAffinityNone   AntiAffinity = "none"
+	AntiAffinityPrefer AntiAffinity = "prefer" // the default for services; steps default to none
+	AntiAffinityDemand AntiAffinity = "require"
+)
+
+// ConstraintOp compares a node's attribute with a value.
+type ConstraintOp string
+
+// Operators of constraints. An attribute that a node lacks is "".
+const (
+	OpEqual    ConstraintOp = "="
+	OpNotEqual ConstraintOp = "!="
+	OpIn       ConstraintOp = "in"     // one of Values
+	OpNotIn    ConstraintOp = "not-in" // none of Values
+	OpExists   ConstraintOp = "exists"
+	OpLess     ConstraintOp = "<"  // as numbers
+	OpMore     ConstraintOp = ">"  // as numbers
+	OpAtLeast  ConstraintOp = ">=" // as versions: numbers between dots, compared one by one
+	OpAtMost   ConstraintOp = "<=" // as versions
+)
+
+// Constraint is a demand on a node.
+type Constraint struct {
+	// Attribute is "node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class" or "label.<key>".
+	Attribute string       `json:"attribute"`
+	Op        ConstraintOp `json:"op,omitempty"` // default "="
+	Value     string       `json:"value,omitempty"`
+	Values    []string     `json:"values,omitempty"`
+}
+
+// OwnerRef names the service or job that a task belongs to.
+type OwnerRef struct {
+	Kind    Kind   `json:"kind"`
+	Cluster string `json:"cluster"`
+	Name    string `json:"name"`
+}
+
+// String returns "service/web" style text with the cluster in front: "default/service/web".
+func (o OwnerRef) String() string {
+	kind := "service"
+	if o.Kind == KindJob {
+		kind = "job"
+	}
+	return o.Cluster + "/" + kind + "/" + o.Name
+}
+
+// Less orders owners by cluster, kind and name.
+func (o OwnerRef) Less(p OwnerRef) bool { return o.String() < p.String() }
+
+// Owner returns the reference of this service.
+func (s *Service) Owner() OwnerRef { return OwnerRef{KindService, s.Cluster, s.Name} }
+
+// Desired returns how many tasks should run now.
+func (s *Service) Desired() int {
+	if s.Stopped || s.Deleted {
+		return 0
+	}
+	return s.Count
+}
+
+// Owner returns the reference of this job.
+func (j *Job) Owner() OwnerRef { return OwnerRef{KindJob, j.Cluster, j.Name} }
+
+// Step returns the step of that name, or nil.
+func (j *Job) Step(name string) *Step {
+	for i := range j.Steps {
+		if j.Steps[i].Name == name {
+			return &j.Steps[i]
+		}
+	}
+	return nil
+}
