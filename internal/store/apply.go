@@ -1,0 +1,333 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// state is the tables while they are changed: the snapshot in the making and what only the writer needs.
+type state struct {
+	*Snapshot
+	// known holds the revision of every key seen, so that a resync finds out what changed and what is gone.
+	known map[string]uint64
+	// desiredAt and observedAt hold the attempt number of the record under a key, by "<node>/<task>".
+	desiredAt, observedAt map[string]int
+	delta                 *delta
+	faults                func(key string, err error)
+}
+
+func newState(faults func(string, error)) *state {
+	return &state{
+		Snapshot:   newSnapshot(),
+		known:      map[string]uint64{},
+		desiredAt:  map[string]int{},
+		observedAt: map[string]int{},
+		delta:      newDelta(),
+		faults:     faults,
+	}
+}
+
+// apply brings the tables to what a batch of the watch says. Keys come without the store's prefix.
+func (s *state) apply(b Batch, prefix string) {
+	if b.Resync {
+		s.dropMissing(b.Changes, prefix)
+	}
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		if !c.Deleted && s.known[c.Key] == c.Modified {
+			continue
+		}
+		if c.Deleted {
+			delete(s.known, c.Key)
+		} else {
+			s.known[c.Key] = c.Modified
+		}
+		s.change(strings.TrimPrefix(c.Key, prefix), c)
+	}
+	s.revision = b.Revision
+}
+
+// dropMissing deletes what a resync does not hold any more.
+func (s *state) dropMissing(present []Change, prefix string) {
+	keep := make(map[string]bool, len(present))
+	for i := range present {
+		keep[present[i].Key] = true
+	}
+	for key := range s.known { // order-free: each key is dropped by itself
+		if !keep[key] {
+			delete(s.known, key)
+			s.change(strings.TrimPrefix(key, prefix), &Change{Record: Record{Key: key}, Deleted: true})
+		}
+	}
+}
+
+// change applies one record. An unknown key is left alone: the layout may grow.
+func (s *state) change(key string, c *Change) {
+	noun, rest, _ := strings.Cut(key, "/")
+	switch noun {
+	case "cluster":
+		put(s, s.clusters, rest, c)
+		s.delta.specs = true
+	case "service":
+		put(s, s.services, rest, c)
+		s.touchOwner(cluster.KindService, rest)
+	case "job":
+		put(s, s.jobs, rest, c)
+		s.touchOwner(cluster.KindJob, rest)
+	case "task":
+		s.definition(rest, c)
+	case "host":
+		put(s, s.hosts, rest, c)
+		s.delta.nodes[rest] = true
+	case "node":
+		put(s, s.nodes, rest, c)
+		s.delta.nodes[rest] = true
+	case "status":
+		s.status(rest, c)
+	case "state":
+		s.desired(rest, c)
+	case "attempt":
+		s.outcome(rest, c)
+	case "plan":
+		s.plan(rest, c)
+	case "leader":
+		put(s, s.leaders, rest, c)
+		s.delta.leader = true
+	case "event":
+		s.event(rest, c)
+	}
+}
+
+func (s *state) touchOwner(kind cluster.Kind, rest string) {
+	inCluster, name, ok := strings.Cut(rest, "/")
+	if ok {
+		s.delta.owners[cluster.OwnerRef{Kind: kind, Cluster: inCluster, Name: name}] = true
+	}
+}
+
+// put applies a change to a plain table. What cannot be read leaves the table as it was.
+func put[T any](s *state, t *table[T], name string, c *Change) bool {
+	if c.Deleted {
+		t.Delete(name)
+		return true
+	}
+	v, err := Decode[T](c.Value)
+	if err != nil {
+		s.faults(c.Key, err)
+		return false
+	}
+	t.Set(name, Entry[T]{Value: v, Key: c.Key, Created: c.Created, Modified: c.Modified})
+	return true
+}
+
+func (s *state) definition(rest string, c *Change) {
+	s.delta.specs = true
+	name, version, versioned := strings.Cut(rest, "/")
+	if !versioned {
+		put(s, s.newest, name, c)
+		return
+	}
+	n, err := strconv.Atoi(version)
+	if err == nil {
+		put(s, s.definitions, definitionKey(cluster.Ref{Name: name, Version: n}), c)
+	}
+}
+
+// event applies event/<id>.
+func (s *state) event(id string, c *Change) {
+	s.delta.events = true
+	if c.Deleted {
+		if order, ok := s.eventOrder.Delete(id); ok {
+			s.events.Delete(order)
+		}
+		return
+	}
+	v, err := Decode[cluster.EventBatch](c.Value)
+	if err != nil || v.ID != id {
+		s.faults(c.Key, err)
+		return
+	}
+	order := eventOrder(c.Created, id)
+	s.eventOrder.Set(id, order)
+	s.events.Set(order, Entry[cluster.EventBatch]{Value: v, Key: c.Key, Created: c.Created, Modified: c.Modified})
+}
+
+// status applies status/<node> and status/<node>/<task>.
+func (s *state) status(rest string, c *Change) {
+	node, task, isTask := strings.Cut(rest, "/")
+	if !isTask {
+		put(s, s.statuses, node, c)
+		s.delta.nodes[node] = true
+		return
+	}
+	if c.Deleted {
+		if n, ok := s.observedAt[rest]; ok {
+			delete(s.observedAt, rest)
+			s.row(cluster.TaskID(task), n, func(r *AttemptRow) { r.Observed, r.ObservedRev = nil, 0 })
+		}
+		return
+	}
+	v, err := Decode[cluster.Observed](c.Value)
+	if err != nil || v.Attempt < 1 || string(v.Task) != task {
+		s.faults(c.Key, err)
+		return
+	}
+	if n, ok := s.observedAt[rest]; ok && n != v.Attempt {
+		s.row(v.Task, n, func(r *AttemptRow) { r.Observed, r.ObservedRev = nil, 0 })
+	}
+	s.observedAt[rest] = v.Attempt
+	s.row(v.Task, v.Attempt, func(r *AttemptRow) {
+		r.Observed, r.ObservedRev = v, c.Modified
+		if r.Node == "" {
+			r.Node = node
+		}
+	})
+}
+
+// desired applies state/<node>/<task>. The mark state/<task> says nothing that this record does not.
+func (s *state) desired(rest string, c *Change) {
+	node, task, isTask := strings.Cut(rest, "/")
+	if !isTask {
+		return
+	}
+	id := cluster.TaskID(task)
+	old, had := s.desiredAt[rest]
+	clear := func(r *AttemptRow) { r.Desired, r.DesiredRev, r.Unreadable = r.planned, 0, false }
+	if c.Deleted {
+		if had {
+			delete(s.desiredAt, rest)
+			s.row(id, old, clear)
+		}
+		return
+	}
+	v, err := Decode[cluster.Desired](c.Value)
+	if err != nil || v.Task != id || v.Node != node || v.Attempt < 1 || v.UUID == "" {
+		s.unreadable(rest, c, err)
+		return
+	}
+	if had && old != v.Attempt {
+		s.row(id, old, clear)
+	}
+	s.desiredAt[rest] = v.Attempt
+	s.row(id, v.Attempt, func(r *AttemptRow) {
+		r.Desired, r.DesiredRev, r.Unreadable, r.Node = v, c.Modified, false, node
+	})
+}
+
+// unreadable pins a task to the node under whose key a record stands that is no desired record of ours
+// (P3.5). What the tables knew before of the attempt stays: from it the leader writes the record back (P3.9).
+func (s *state) unreadable(rest string, c *Change, err error) {
+	s.faults(c.Key, err)
+	node, task, _ := strings.Cut(rest, "/")
+	n, had := s.desiredAt[rest]
+	if !had {
+		s.desiredAt[rest] = 0
+	}
+	s.row(cluster.TaskID(task), n, func(r *AttemptRow) {
+		r.Unreadable, r.DesiredRev, r.Node = true, c.Modified, node
+	})
+}
+
+// outcome applies attempt/<task>/<n>.
+func (s *state) outcome(rest string, c *Change) {
+	task, number, _ := strings.Cut(rest, "/")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return
+	}
+	if c.Deleted {
+		s.row(cluster.TaskID(task), n, func(r *AttemptRow) { r.Outcome, r.OutcomeRev = nil, 0 })
+		return
+	}
+	v, err := Decode[cluster.Outcome](c.Value)
+	if err != nil {
+		s.faults(c.Key, err)
+		return
+	}
+	s.row(cluster.TaskID(task), n, func(r *AttemptRow) {
+		r.Outcome, r.OutcomeRev = v, c.Modified
+		if r.Node == "" {
+			r.Node = v.Node
+		}
+	})
+}
+
+// plan applies plan/<seq>: each placement in it is a desired record until its own is written (P3.3).
+func (s *state) plan(rest string, c *Change) {
+	seq, err := strconv.ParseUint(rest, 10, 64)
+	if err != nil {
+		return
+	}
+	old, had := s.plans.Get(seq)
+	if had {
+		s.eachPlaced(old.Value, func(d *cluster.Desired) {
+			s.row(d.Task, d.Attempt, func(r *AttemptRow) {
+				if r.Desired == r.planned {
+					r.Desired = nil
+				}
+				r.Plan, r.PlanRev, r.planned = 0, 0, nil
+			})
+		})
+	}
+	s.delta.plans = true
+	if c.Deleted {
+		s.plans.Delete(seq)
+		return
+	}
+	v, err := Decode[cluster.PlanRecord](c.Value)
+	if err != nil || v.Seq != seq {
+		s.faults(c.Key, err)
+		return
+	}
+	s.plans.Set(seq, Entry[cluster.PlanRecord]{Value: v, Key: c.Key, Created: c.Created, Modified: c.Modified})
+	s.eachPlaced(v, func(d *cluster.Desired) {
+		s.row(d.Task, d.Attempt, func(r *AttemptRow) {
+			if r.DesiredRev == 0 {
+				r.Desired = d
+			}
+			r.Plan, r.PlanRev, r.planned = seq, c.Modified, d
+			if r.Node == "" {
+				r.Node = d.Node
+			}
+		})
+	})
+}
+
+func (s *state) eachPlaced(p *cluster.PlanRecord, do func(*cluster.Desired)) {
+	for i := range p.Owners {
+		o := &p.Owners[i]
+		for j := range o.Tasks {
+			do(p.Desired(o, &o.Tasks[j]))
+		}
+	}
+}
+
+// row replaces the row of an attempt by a changed copy, and deletes it once no record is left.
+func (s *state) row(task cluster.TaskID, number int, change func(*AttemptRow)) {
+	key := rowKey(task, number)
+	old, had := s.attempts.Get(key)
+	r := &AttemptRow{Task: task, Number: number}
+	if had {
+		*r = *old
+	}
+	change(r)
+	if had && old.Node != "" && old.Node != r.Node {
+		s.byNode.Delete(old.Node + "/" + key)
+		s.delta.attempt(old.Node, task, number)
+	}
+	s.delta.attempt(r.Node, task, number)
+	if o, ok := r.Ref(); ok {
+		s.delta.owners[o] = true
+	}
+	if r.empty() {
+		s.attempts.Delete(key)
+		s.byNode.Delete(r.Node + "/" + key)
+		return
+	}
+	s.attempts.Set(key, r)
+	if r.Node != "" {
+		s.byNode.Set(r.Node+"/"+key, r)
+	}
+}

@@ -1,0 +1,222 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Errors of an Engine. Wrap them; compare with errors.Is.
+var (
+	// ErrNotFound says that no record stands under the key.
+	ErrNotFound = errors.New("no such record")
+	// ErrUnknown says that a write was sent and its result was lost: it may have
+	// been applied, may yet be applied, or may never be. The caller settles it by
+	// a write that compares what the first would have changed (PROTOCOLS P3.3).
+	ErrUnknown = errors.New("the write's result is unknown")
+	// ErrTooLarge says that a call exceeds the engine's Limits; nothing was written.
+	ErrTooLarge = errors.New("the transaction is over the engine's limits")
+	// ErrInvalid says that a call can never succeed as it is, such as two groups
+	// that write one key; nothing was written.
+	ErrInvalid = errors.New("the transaction is malformed")
+	// ErrNoSpace says that the engine refuses writes because its disk or its quota is
+	// nearly full; nothing was written, reads go on, and writes work again after
+	// space returns.
+	ErrNoSpace = errors.New("the store is out of space")
+	// ErrClosed says that the engine was closed.
+	ErrClosed = errors.New("the store is closed")
+	// ErrSessionExpired says that the session named by a write no longer lives;
+	// nothing was written.
+	ErrSessionExpired = errors.New("the session has expired")
+)
+
+// Record is one key with its value, as the engine holds it.
+type Record struct {
+	Key   string
+	Value []byte // never changed after it was handed out
+	// Created and Modified are the engine's revisions of the record's creation and
+	// of its last write (P2.1). They grow with every write of the key, within one
+	// life of the engine's data; a restore may take them back.
+	Created, Modified uint64
+}
+
+// Compare is a precondition on one key.
+type Compare struct {
+	Key string
+	// Modified is the revision that the record must have; 0 demands that there is
+	// no such record. AnyModified makes the demand only that a record stands.
+	Modified uint64
+}
+
+// AnyModified, as Compare.Modified, demands that the record exists, whatever its revision.
+const AnyModified = ^uint64(0)
+
+// Op writes or deletes one key. To delete an absent key is no error.
+type Op struct {
+	Key    string
+	Value  []byte // ignored by a deletion
+	Delete bool
+	// Session, unless empty, ties the record to the session's life: it is deleted
+	// when the session ends.
+	Session SessionID
+}
+
+// Group is the unit of atomicity: all its operations are applied if all its
+// compares hold, and none of them otherwise.
+type Group struct {
+	Compares []Compare
+	Ops      []Op
+}
+
+// Result tells what became of each group of one Commit.
+type Result struct {
+	// Applied has an element for each group, in the order of the call.
+	Applied []bool
+	// Revision is the engine's revision at which the call was decided. A watch that
+	// has delivered it has delivered every write of the call.
+	Revision uint64
+}
+
+// Limits are what one Commit may carry.
+type Limits struct {
+	// Operations is the most compares and operations in one call, over all its
+	// groups (a group counts as one at least); Bytes the most bytes of keys and values in one call.
+	Operations, Bytes int
+}
+
+// Listing is all records under a prefix, ordered by key, as they stood together at Revision.
+type Listing struct {
+	Records  []Record
+	Revision uint64
+}
+
+// Engine is a key-value store with revisions, as etcd and Consul are. Every
+// method may be called concurrently. Reads are linearizable. A call whose
+// context ends returns the context's error if nothing was sent, and an error
+// that wraps ErrUnknown where a write may have happened.
+type Engine interface {
+	// Read returns the record under key, or ErrNotFound.
+	Read(ctx context.Context, key string) (Record, error)
+	// List returns the records under a prefix at one revision. A prefix ends in "/"
+	// or is empty.
+	List(ctx context.Context, prefix string) (Listing, error)
+	// Commit applies independent groups. The compares of all groups are evaluated
+	// against the state before the call; a refused group does not stop the others.
+	// No two operations of one call may write the same key (ErrInvalid), whether or not
+	// their groups hold. On success every applied group is durable. A call
+	// without groups writes nothing and returns the engine's present revision.
+	Commit(ctx context.Context, groups []Group) (Result, error)
+	// Watch opens a stream of changes under a prefix, of what happened after the
+	// given revision; 0 begins with a resync that carries the whole prefix. The
+	// watch lives until its Close, the engine's, or the end of ctx.
+	Watch(ctx context.Context, prefix string, after uint64) Watch
+	// OpenSession begins a session that lives as long as the caller renews it. A
+	// session that is not renewed ends between one and two ttl later; an engine may raise
+	// a ttl that is below its own minimum (1 s for etcd, 10 s for Consul), and
+	// begins it anew when the engine itself was restarted.
+	OpenSession(ctx context.Context, ttl time.Duration) (Session, error)
+	// Snapshot writes a whole, consistent copy of the data that the engine's
+	// package can restore.
+	Snapshot(ctx context.Context, to io.Writer) error
+	// Limits returns the bounds of a Commit; they do not change.
+	Limits() Limits
+	// Close ends all watches and releases what the engine holds. It does not end
+	// sessions: they expire.
+	Close() error
+}
+
+// Change is one record that came to be, changed, or went.
+type Change struct {
+	Record
+	Deleted bool // then Value is nil and Modified the revision of the deletion, where the engine knows it
+}
+
+// Batch is what a watch delivers at once.
+type Batch struct {
+	// Changes holds at most one change a key, ordered by key. In a resync it holds
+	// every record under the prefix, and a key that is not in it does not exist.
+	Changes []Change
+	// Revision is the revision that the changes lead to. It grows from batch to batch, but
+	// for a resync, which may lie before (an engine that was restored). A batch
+	// without changes that is not a resync is progress: nothing under the prefix changed up
+	// to Revision. A watch tells progress soon after a Commit or List of its engine
+	// returned a revision that it has not reached.
+	Revision uint64
+	// Resync marks a batch that replaces all that was delivered before: after the
+	// watch fell behind compaction, after a restore, or in an engine that cannot tell
+	// changes apart.
+	Resync bool
+}
+
+// Watch is a converging stream (P2.2): it delivers the latest value of each key,
+// deletions included; intermediate versions may be skipped. One goroutine at a time may
+// call Next.
+type Watch interface {
+	// Next blocks until there is a batch. It returns the context's error, or
+	// ErrClosed after the engine was closed; any other fault the watch mends by
+	// itself, with a resync where that lost changes.
+	Next(ctx context.Context) (Batch, error)
+	Close()
+}
+
+// SessionID names a session within its engine.
+type SessionID string
+
+// Session is a lease that its holder renews. Safe for concurrent use.
+type Session interface {
+	ID() SessionID
+	// Renew puts the end of the session off by its ttl. It returns ErrSessionExpired once
+	// the session is gone; then all its records are deleted, or soon will be.
+	Renew(ctx context.Context) error
+	// End ends the session and deletes its records at once.
+	End(ctx context.Context) error
+}
+
+// CheckGroups returns what is wrong with a call of Commit by itself: ErrInvalid for
+// an empty key, or a key that two operations write, ErrTooLarge for a call over the
+// limits. Every engine calls it first.
+func CheckGroups(groups []Group, limits Limits) error {
+	operations, size := 0, 0
+	written := make(map[string]struct{})
+	for i, g := range groups {
+		operations += len(g.Compares) + len(g.Ops)
+		for _, c := range g.Compares {
+			if c.Key == "" {
+				return fmt.Errorf("group %d compares an empty key: %w", i, ErrInvalid)
+			}
+			size += len(c.Key)
+		}
+		for _, op := range g.Ops {
+			if op.Key == "" {
+				return fmt.Errorf("group %d writes an empty key: %w", i, ErrInvalid)
+			}
+			if _, twice := written[op.Key]; twice {
+				return fmt.Errorf("group %d writes key %q a second time: %w", i, op.Key, ErrInvalid)
+			}
+			written[op.Key] = struct{}{}
+			size += len(op.Key)
+			if !op.Delete {
+				size += len(op.Value)
+			}
+		}
+	}
+	operations = max(operations, len(groups))
+	if operations > limits.Operations {
+		return fmt.Errorf("%d operations, at most %d: %w", operations, limits.Operations, ErrTooLarge)
+	}
+	if size > limits.Bytes {
+		return fmt.Errorf("%d bytes, at most %d: %w", size, limits.Bytes, ErrTooLarge)
+	}
+	return nil
+}
+
+// CheckPrefix returns ErrInvalid for a prefix that neither is empty nor ends in "/".
+func CheckPrefix(prefix string) error {
+	if prefix != "" && !strings.HasSuffix(prefix, "/") {
+		return fmt.Errorf("prefix %q does not end in a slash: %w", prefix, ErrInvalid)
+	}
+	return nil
+}

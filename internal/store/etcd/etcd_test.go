@@ -1,0 +1,81 @@
+package etcd
+
+import (
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestEngine(t *testing.T) {
+	storetest.Test(t, storetest.Suite{Open: subject})
+}
+
+// open starts an engine on a directory, for the life of the test.
+func open(t testing.TB, config Config) *Engine {
+	t.Helper()
+	if config.Log == nil {
+		config.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	config.Ballast = -1
+	engine, err := Open(t.Context(), config)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return engine
+}
+
+func subject(t *testing.T) storetest.Subject {
+	dir := t.TempDir()
+	engine := open(t, Config{Dir: dir})
+	return storetest.Subject{
+		Engine: engine,
+		Restart: func() store.Engine {
+			if err := engine.Close(); err != nil {
+				t.Fatalf("close: %v", err)
+			}
+			engine = open(t, Config{Dir: dir})
+			return engine
+		},
+		Compact: func() {
+			listing, err := engine.List(t.Context(), "none/")
+			if err != nil {
+				t.Fatalf("list: %v", err)
+			}
+			if _, err := engine.client.Compact(t.Context(), int64(listing.Revision), clientv3.WithCompactPhysical()); err != nil {
+				t.Fatalf("compact: %v", err)
+			}
+		},
+		Restore: func(from io.Reader) (store.Engine, error) {
+			restored := t.TempDir()
+			if err := Restore(restored, from); err != nil {
+				return nil, err
+			}
+			engine = open(t, Config{Dir: restored})
+			return engine, nil
+		},
+		Fill: func(full bool) {
+			engine.space.mu.Lock()
+			defer engine.space.mu.Unlock()
+			engine.space.looked = time.Time{}
+			engine.space.free = statfs
+			if full {
+				engine.space.free = func(string) (int64, int64, error) { return 1 << 20, 1 << 30, nil }
+			}
+		},
+	}
+}

@@ -1,0 +1,75 @@
+package etcd
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// moot says that a message means nothing here: the first is about listeners, which there
+// are none; the others come of a database so young that its first write is not in it yet.
+func moot(message string) bool {
+	switch message {
+	case "Running http and grpc server on single port. This is not recommended for production.",
+		"Failed to detect schema version",
+		"failed to update storage version":
+		return true
+	}
+	return false
+}
+
+// bridge returns a logger for etcd that hands warnings and worse to log. What ends the
+// process, etcd's Fatal and Panic, is one line with its cause, written before the end.
+func bridge(log *slog.Logger) *zap.Logger {
+	return zap.New(core{log: log, LevelEnabler: zapcore.WarnLevel})
+}
+
+type core struct {
+	zapcore.LevelEnabler
+	log    *slog.Logger
+	fields []zapcore.Field
+}
+
+// With is part of zapcore.Core.
+func (c core) With(fields []zapcore.Field) zapcore.Core {
+	c.fields = slices.Concat(c.fields, fields)
+	return c
+}
+
+// Check is part of zapcore.Core.
+func (c core) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(entry.Level) && !moot(entry.Message) {
+		return checked.AddCore(entry, c)
+	}
+	return checked
+}
+
+// Write is part of zapcore.Core.
+func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	encoder := zapcore.NewMapObjectEncoder()
+	for _, f := range slices.Concat(c.fields, fields) {
+		f.AddTo(encoder)
+	}
+	var attrs []slog.Attr
+	for _, key := range slices.Sorted(maps.Keys(encoder.Fields)) {
+		if key != "stack" && key != "stacktrace" {
+			attrs = append(attrs, slog.Any(key, encoder.Fields[key]))
+		}
+	}
+	level, message := slog.LevelWarn, "etcd: "+entry.Message
+	switch {
+	case entry.Level >= zapcore.DPanicLevel:
+		level, message = slog.LevelError, "etcd cannot go on, the process ends: "+entry.Message
+	case entry.Level >= zapcore.ErrorLevel:
+		level = slog.LevelError
+	}
+	c.log.LogAttrs(context.Background(), level, message, attrs...)
+	return nil
+}
+
+// Sync is part of zapcore.Core.
+func (c core) Sync() error { return nil }

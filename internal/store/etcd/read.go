@@ -1,0 +1,99 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// page is how many records a List asks for at once.
+const page = 10_000
+
+// Read is part of store.Engine.
+func (e *Engine) Read(ctx context.Context, key string) (store.Record, error) {
+	if key == "" {
+		return store.Record{}, fmt.Errorf("an empty key: %w", store.ErrNotFound)
+	}
+	if err := e.enter(ctx); err != nil {
+		return store.Record{}, err
+	}
+	response, err := e.client.Get(ctx, key)
+	if err != nil {
+		return store.Record{}, e.fault(ctx, err)
+	}
+	if len(response.Kvs) == 0 {
+		return store.Record{}, fmt.Errorf("key %q: %w", key, store.ErrNotFound)
+	}
+	return record(response.Kvs[0]), nil
+}
+
+// List is part of store.Engine. A large prefix comes in pages, all at the revision
+// of the first.
+func (e *Engine) List(ctx context.Context, prefix string) (store.Listing, error) {
+	if err := store.CheckPrefix(prefix); err != nil {
+		return store.Listing{}, err
+	}
+	for {
+		if err := e.enter(ctx); err != nil {
+			return store.Listing{}, err
+		}
+		listing, err := e.list(ctx, prefix, page)
+		switch {
+		case err == nil:
+			e.observe(listing.Revision)
+			return listing, nil
+		case errors.Is(err, rpctypes.ErrCompacted): // between two pages: begin again
+		default:
+			return store.Listing{}, e.fault(ctx, err)
+		}
+	}
+}
+
+func (e *Engine) list(ctx context.Context, prefix string, page int64) (store.Listing, error) {
+	var listing store.Listing
+	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	if prefix == "" {
+		from, end = "\x00", "\x00" // etcd's words for all keys
+	}
+	for {
+		response, err := e.client.Get(ctx, from, clientv3.WithRange(end),
+			clientv3.WithLimit(page), clientv3.WithRev(int64(listing.Revision)))
+		if err != nil {
+			return store.Listing{}, err
+		}
+		if listing.Revision == 0 {
+			listing.Revision = uint64(response.Header.Revision)
+			listing.Records = make([]store.Record, 0, response.Count)
+		}
+		for _, kv := range response.Kvs {
+			listing.Records = append(listing.Records, record(kv))
+		}
+		if !response.More {
+			return listing, nil
+		}
+		from = string(response.Kvs[len(response.Kvs)-1].Key) + "\x00"
+	}
+}
+
+func record(kv *mvccpb.KeyValue) store.Record {
+	return store.Record{
+		Key:      string(kv.Key),
+		Value:    kv.Value,
+		Created:  uint64(kv.CreateRevision),
+		Modified: uint64(kv.ModRevision),
+	}
+}
+
+// fault names what ended a read: the caller, the engine's end, or etcd.
+func (e *Engine) fault(ctx context.Context, err error) error {
+	if cause := e.enter(ctx); cause != nil {
+		return cause
+	}
+	return fmt.Errorf("read from etcd: %w", err)
+}

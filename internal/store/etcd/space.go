@@ -1,0 +1,196 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+const (
+	// fresh is how long a look at the disk counts.
+	fresh = 500 * time.Millisecond
+	// segment is what etcd allocates for its log at once.
+	segment = 64 << 20
+	// relief is the least pause between two attempts to get the database below its quota.
+	relief = 10 * time.Second
+)
+
+// space guards the disk under the data directory and the quota of the database. etcd ends the
+// process when it cannot write, so that writes are refused before that.
+//
+// The ballast is let go when the disk is so full that etcd's own writes are in
+// danger, or the engine could not start; it comes back once there is ample room.
+type space struct {
+	dir      string
+	log      *slog.Logger
+	lowWater int64
+	ballast  int64
+	quota    int64
+	client   *clientv3.Client
+	free     func(dir string) (free, total int64, err error)
+
+	mu      sync.Mutex
+	looked  time.Time
+	low     error // what the last look found
+	relieve time.Time
+	full    atomic.Bool // etcd's alarm was seen
+}
+
+func newSpace(config Config) *space {
+	return &space{
+		dir: config.Dir, log: config.Log, lowWater: config.LowWater,
+		ballast: config.Ballast, quota: config.Quota, free: statfs,
+	}
+}
+
+// statfs returns the bytes that are free for this user, and all bytes, of the file system.
+func statfs(dir string) (free, total int64, err error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, 0, fmt.Errorf("look for free space: %w", err)
+	}
+	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize, nil
+}
+
+// prepare makes room for a start, and fails if there is too little even so.
+func (s *space) prepare() error {
+	free, total, err := s.free(s.dir)
+	if err != nil {
+		return err
+	}
+	if s.ballast == 0 {
+		s.ballast = min(64<<20, total/64)
+	}
+	if free < s.lowWater {
+		s.drop(free)
+		if free, _, err = s.free(s.dir); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "member", "wal")); errors.Is(err, fs.ErrNotExist) && free < 2*segment {
+		return fmt.Errorf("%d MiB are free, a new store needs %d MiB: %w", free>>20, 2*segment>>20, store.ErrNoSpace)
+	}
+	s.look()
+	return nil
+}
+
+// check returns store.ErrNoSpace if a write is not to be tried now.
+func (s *space) check(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.looked) > fresh {
+		s.look()
+		s.disarm(ctx)
+	}
+	return s.low
+}
+
+// look measures the disk and moves the ballast. The lock is held, or nobody else is there.
+func (s *space) look() {
+	s.looked, s.low = time.Now(), nil
+	free, _, err := s.free(s.dir)
+	if err != nil {
+		s.low = err
+		return
+	}
+	switch {
+	case free < s.lowWater/4:
+		s.drop(free)
+	case free > 2*s.lowWater+s.ballast:
+		s.keep()
+	}
+	if free < s.lowWater {
+		s.low = fmt.Errorf("%d MiB are free under %s, writes need %d MiB: %w", free>>20, s.dir, s.lowWater>>20, store.ErrNoSpace)
+	}
+}
+
+func (s *space) path() string { return filepath.Join(s.dir, "ballast") }
+
+// keep makes the ballast file, if it is not there.
+func (s *space) keep() {
+	if s.ballast <= 0 {
+		return
+	}
+	file, err := os.OpenFile(s.path(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return
+	}
+	if err == nil {
+		err = errors.Join(syscall.Fallocate(int(file.Fd()), 0, 0, s.ballast), file.Close())
+	}
+	if err != nil {
+		s.log.Warn("no ballast could be laid down", "path", s.path(), "error", err)
+		_ = os.Remove(s.path())
+	}
+}
+
+// drop removes the ballast file, if it is there.
+func (s *space) drop(free int64) {
+	err := os.Remove(s.path())
+	if err == nil {
+		s.log.Warn("the disk is nearly full: the ballast was dropped", "path", s.path(), "free_bytes", free)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("the ballast could not be dropped", "path", s.path(), "error", err)
+	}
+}
+
+// disarm ends etcd's alarm once its database fits the quota again: it compacts the
+// history and gives the room of deleted records back. The lock is held.
+func (s *space) disarm(ctx context.Context) {
+	if !s.full.Load() || time.Since(s.relieve) < relief {
+		return
+	}
+	s.relieve = time.Now()
+	if err := s.shrink(ctx); err != nil {
+		s.log.Warn("the store is at its quota", "quota_bytes", s.quota, "error", err)
+		return
+	}
+	s.full.Store(false)
+	s.log.Info("the store is below its quota again", "quota_bytes", s.quota)
+}
+
+func (s *space) shrink(ctx context.Context) error {
+	present, err := s.client.Get(ctx, "berth", clientv3.WithCountOnly())
+	if err != nil {
+		return fmt.Errorf("read revision: %w", err)
+	}
+	if _, err := s.client.Compact(ctx, present.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+		s.log.Debug("compact", "error", err) // it may have been compacted there already
+	}
+	if _, err := s.client.Defragment(ctx, ""); err != nil {
+		return fmt.Errorf("defragment: %w", err)
+	}
+	status, err := s.client.Status(ctx, "")
+	if err != nil {
+		return fmt.Errorf("read status: %w", err)
+	}
+	if status.DbSize > s.quota*9/10 {
+		return fmt.Errorf("%d MiB are in use", status.DbSizeInUse>>20)
+	}
+	alarms, err := s.client.AlarmList(ctx)
+	if err != nil {
+		return fmt.Errorf("list alarms: %w", err)
+	}
+	for _, alarm := range alarms.Alarms {
+		if alarm.Alarm != etcdserverpb.AlarmType_NOSPACE {
+			continue
+		}
+		if _, err := s.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: alarm.MemberID, Alarm: alarm.Alarm}); err != nil {
+			return fmt.Errorf("disarm: %w", err)
+		}
+	}
+	return nil
+}

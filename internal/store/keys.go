@@ -1,0 +1,80 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// DefaultPrefix is what all keys of a store begin with.
+const DefaultPrefix = "berth/"
+
+// Prefix makes the keys of the store's layout (a public contract: see the reference). It ends in "/".
+type Prefix string
+
+// Cluster returns the key of a cluster's spec.
+func (p Prefix) Cluster(name string) string { return string(p) + "cluster/" + name }
+
+// Service returns the key of a service's spec.
+func (p Prefix) Service(cluster, name string) string {
+	return string(p) + "service/" + cluster + "/" + name
+}
+
+// Job returns the key of a job's spec.
+func (p Prefix) Job(cluster, name string) string { return string(p) + "job/" + cluster + "/" + name }
+
+// Owner returns the key of the spec of a service or a job.
+func (p Prefix) Owner(o cluster.OwnerRef) string {
+	if o.Kind == cluster.KindJob {
+		return p.Job(o.Cluster, o.Name)
+	}
+	return p.Service(o.Cluster, o.Name)
+}
+
+// NewestDefinition returns the key of the number of a definition's newest version.
+func (p Prefix) NewestDefinition(name string) string { return string(p) + "task/" + name }
+
+// Definition returns the key of a definition's version.
+func (p Prefix) Definition(r cluster.Ref) string {
+	return string(p) + "task/" + r.Name + "/" + strconv.Itoa(r.Version)
+}
+
+// Host returns the key of the operator's settings of a node.
+func (p Prefix) Host(name string) string { return string(p) + "host/" + name }
+
+// Node returns the key of the control plane's verdict on a node.
+func (p Prefix) Node(name string) string { return string(p) + "node/" + name }
+
+// NodeStatus returns the key of what a node's agent registered.
+func (p Prefix) NodeStatus(node string) string { return string(p) + "status/" + node }
+
+// Observed returns the key of what an agent saw of a task.
+func (p Prefix) Observed(node string, task cluster.TaskID) string {
+	return string(p) + "status/" + node + "/" + string(task)
+}
+
+// Desired returns the key of what the control plane wants of a task on a node.
+func (p Prefix) Desired(node string, task cluster.TaskID) string {
+	return string(p) + "state/" + node + "/" + string(task)
+}
+
+// Scheduled returns the key that holds "true" while a task is scheduled anywhere.
+func (p Prefix) Scheduled(task cluster.TaskID) string { return string(p) + "state/" + string(task) }
+
+// Outcome returns the key of an attempt's outcome.
+func (p Prefix) Outcome(task cluster.TaskID, attempt int) string {
+	return string(p) + "attempt/" + string(task) + "/" + strconv.Itoa(attempt)
+}
+
+// Plan returns the key of a plan record. The number has 20 digits, so keys sort as numbers do.
+func (p Prefix) Plan(seq uint64) string {
+	s := strconv.FormatUint(seq, 10)
+	return string(p) + "plan/" + strings.Repeat("0", 20-len(s)) + s
+}
+
+// Leader returns the key of a domain's leader record.
+func (p Prefix) Leader(domain string) string { return string(p) + "leader/" + domain }
+
+// Event returns the key of an event batch.
+func (p Prefix) Event(id string) string { return string(p) + "event/" + id }

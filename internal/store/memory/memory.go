@@ -1,0 +1,217 @@
+// Package memory is the model of a store engine: what store.Engine promises, in
+// the plainest form, in the memory of one process. Tests and the simulator run on
+// it, inside testing/synctest bubbles too, and the real engines are held against it
+// by the conformance suite.
+//
+// The data outlive every handle on them. New makes the data with a first handle;
+// Open gives another handle, as a second server of a fleet has one. A handle ends
+// with Close, the data when nobody refers to them any more.
+//
+// The model is as nasty as the world: Crash loses the results of the calls in flight,
+// of which some happen, some happen later, and some never; Compact makes lagging
+// watches lose their place; Fill refuses writes as a full disk does; Restore takes
+// revisions back; and hooks before and after a commit delay it, refuse it, or lose
+// its acknowledgement.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// Options are the properties of the data. The zero value is a plain engine.
+type Options struct {
+	// Consul gives the engine what Consul can do, and no more: 128 operations
+	// in a commit, 512 KiB of them in base64, and watches that only say "this
+	// prefix changed, here it is whole": every batch is a resync.
+	Consul bool
+	// History is how many changes are kept for watches that lag; 0 means 100,000.
+	// A watch that needs an older one gets a resync.
+	History int
+	// Random decides the fate of the calls that a Crash catches; nil means a fixed
+	// seed. The engine uses it under its own lock.
+	Random *rand.Rand
+	// Hooks are those of the first handle.
+	Hooks Hooks
+}
+
+// Hooks are a seam for faults. They run without the engine's lock, on the goroutine
+// of the call, and may block.
+type Hooks struct {
+	// Before runs when a commit was checked and before it is applied. An error
+	// is returned to the caller, and nothing is written.
+	Before func(ctx context.Context, groups []store.Group) error
+	// After runs when a commit was applied. An error is returned to the caller
+	// in place of the result: store.ErrUnknown loses the acknowledgement.
+	After func(ctx context.Context, groups []store.Group, result store.Result) error
+}
+
+// PlainLimits are the limits of an engine without Options.Consul.
+func PlainLimits() store.Limits { return store.Limits{Operations: 16384, Bytes: 4 << 20} }
+
+// ConsulLimits are the limits of an engine with Options.Consul. Consul counts the bytes of the
+// request: 512 KiB, where a value is base64, four bytes for three, in an envelope of JSON,
+// for which 128 bytes an operation are set aside.
+func ConsulLimits() store.Limits {
+	const request, envelope, operations = 512 << 10, 128, 128
+	return store.Limits{Operations: operations, Bytes: (request - operations*envelope) / 4 * 3}
+}
+
+// Engine is a handle on data in memory. It is a store.Engine.
+type Engine struct {
+	d      *data
+	hooks  Hooks
+	closed chan struct{}
+	once   sync.Once
+}
+
+// data is what all handles share. Everything in it is guarded by mu.
+type data struct {
+	consul  bool
+	history int
+	limits  store.Limits
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	revision uint64
+	records  map[string]store.Record
+	keys     []string // the sorted keys of records; nil when they have to be sorted again
+	sessions map[store.SessionID]*lease
+	opened   uint64 // sessions ever opened
+	ties     map[string]store.SessionID
+
+	events    []event // of the revisions above compacted, in their order
+	compacted uint64
+	restores  int           // a watch that saw fewer gets a resync
+	changed   chan struct{} // closed, and made anew, at every change of what watches and callers wait for
+
+	full bool
+	down bool
+	life int // grows with every crash
+}
+
+// event says that a key was written or deleted at a revision. What the key holds
+// since is found in the records.
+type event struct {
+	revision uint64
+	key      string
+}
+
+// New returns the first handle on new, empty data.
+func New(options Options) *Engine {
+	d := &data{
+		consul:   options.Consul,
+		history:  options.History,
+		limits:   PlainLimits(),
+		random:   options.Random,
+		revision: 1,
+		records:  make(map[string]store.Record),
+		sessions: make(map[store.SessionID]*lease),
+		ties:     make(map[string]store.SessionID),
+		changed:  make(chan struct{}),
+	}
+	if d.consul {
+		d.limits = ConsulLimits()
+	}
+	if d.history == 0 {
+		d.history = 100_000
+	}
+	if d.random == nil {
+		d.random = rand.New(rand.NewPCG(1, 2)) //nolint:gosec // faults shall come again
+	}
+	return &Engine{d: d, hooks: options.Hooks, closed: make(chan struct{})}
+}
+
+// Open returns another handle on the same data, with hooks of its own.
+func (e *Engine) Open(hooks Hooks) *Engine {
+	return &Engine{d: e.d, hooks: hooks, closed: make(chan struct{})}
+}
+
+// Limits is part of store.Engine.
+func (e *Engine) Limits() store.Limits { return e.d.limits }
+
+// Close is part of store.Engine. It closes this handle; the data stay.
+func (e *Engine) Close() error {
+	e.once.Do(func() { close(e.closed) })
+	return nil
+}
+
+// Read is part of store.Engine.
+func (e *Engine) Read(ctx context.Context, key string) (store.Record, error) {
+	if _, err := e.enter(ctx); err != nil {
+		return store.Record{}, err
+	}
+	defer e.d.mu.Unlock()
+	record, ok := e.d.records[key]
+	if !ok {
+		return store.Record{}, fmt.Errorf("key %q: %w", key, store.ErrNotFound)
+	}
+	return record, nil
+}
+
+// List is part of store.Engine.
+func (e *Engine) List(ctx context.Context, prefix string) (store.Listing, error) {
+	if err := store.CheckPrefix(prefix); err != nil {
+		return store.Listing{}, err
+	}
+	if _, err := e.enter(ctx); err != nil {
+		return store.Listing{}, err
+	}
+	defer e.d.mu.Unlock()
+	return store.Listing{Records: e.d.list(prefix), Revision: e.d.revision}, nil
+}
+
+// enter waits until the engine is up and returns, with the lock held, the life
+// that it found.
+func (e *Engine) enter(ctx context.Context) (int, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		select {
+		case <-e.closed:
+			return 0, store.ErrClosed
+		default:
+		}
+		e.d.mu.Lock()
+		if !e.d.down {
+			return e.d.life, nil
+		}
+		changed := e.d.changed
+		e.d.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-e.closed:
+		case <-changed:
+		}
+	}
+}
+
+// list returns the records under a prefix in the order of their keys. The lock is held.
+func (d *data) list(prefix string) []store.Record {
+	if d.keys == nil {
+		d.keys = slices.Sorted(maps.Keys(d.records))
+	}
+	from, _ := slices.BinarySearch(d.keys, prefix)
+	var records []store.Record
+	for _, key := range d.keys[from:] {
+		if !strings.HasPrefix(key, prefix) {
+			break
+		}
+		records = append(records, d.records[key])
+	}
+	return records
+}
+
+// announce wakes all who wait for a change. The lock is held.
+func (d *data) announce() {
+	close(d.changed)
+	d.changed = make(chan struct{})
+}

@@ -1,0 +1,41 @@
+package memory_test
+
+import (
+	"io"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+	"github.com/berthd/berth/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestEngine(t *testing.T) {
+	storetest.Test(t, storetest.Suite{Open: subject(memory.Options{}), Bubble: true})
+}
+
+func TestEngineWithConsulLimits(t *testing.T) {
+	storetest.Test(t, storetest.Suite{Open: subject(memory.Options{Consul: true}), Bubble: true, Whole: true})
+}
+
+// subject makes subjects whose restart is a crash.
+func subject(options memory.Options) func(*testing.T) storetest.Subject {
+	return func(t *testing.T) storetest.Subject {
+		engine := memory.New(options)
+		t.Cleanup(func() { engine.Close() })
+		return storetest.Subject{
+			Engine: engine,
+			Restart: func() store.Engine {
+				engine.Crash()
+				engine.Restart()
+				return engine
+			},
+			Compact: engine.Compact,
+			Restore: func(from io.Reader) (store.Engine, error) { return engine, engine.Restore(from) },
+			Fill:    engine.Fill,
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package memory
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// format names the layout of a snapshot: a line of JSON for the header, then a line
+// for each record in the order of the keys.
+const format = "berth-memory-snapshot-1"
+
+type header struct {
+	Format   string `json:"format"`
+	Revision uint64 `json:"revision"`
+	Records  int    `json:"records"`
+}
+
+type line struct {
+	Key      string          `json:"key"`
+	Value    []byte          `json:"value"`
+	Created  uint64          `json:"created"`
+	Modified uint64          `json:"modified"`
+	Session  store.SessionID `json:"session,omitempty"`
+	TTL      time.Duration   `json:"ttl,omitempty"` // of the session, in nanoseconds
+}
+
+// Snapshot is part of store.Engine. Restore reads what it writes.
+func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
+	if _, err := e.enter(ctx); err != nil {
+		return err
+	}
+	head := header{Format: format, Revision: e.d.revision, Records: len(e.d.records)}
+	lines := make([]line, 0, len(e.d.records))
+	for _, r := range e.d.list("") {
+		l := line{Key: r.Key, Value: r.Value, Created: r.Created, Modified: r.Modified, Session: e.d.ties[r.Key]}
+		if held, tied := e.d.sessions[l.Session]; tied {
+			l.TTL = held.ttl
+		}
+		lines = append(lines, l)
+	}
+	e.d.mu.Unlock()
+
+	buffered := bufio.NewWriter(to)
+	encoder := json.NewEncoder(buffered)
+	if err := encoder.Encode(head); err != nil {
+		return fmt.Errorf("write snapshot: %w", err)
+	}
+	for _, l := range lines {
+		if err := encoder.Encode(l); err != nil {
+			return fmt.Errorf("write snapshot: %w", err)
+		}
+	}
+	if err := buffered.Flush(); err != nil {
+		return fmt.Errorf("write snapshot: %w", err)
+	}
+	return nil
+}
+
+// Restore replaces all data by those of a snapshot, revisions included: they go back. Open
+// watches get a resync. Sessions of the snapshot's records live on for their ttl, others end.
+// A snapshot that is damaged or cut short changes nothing.
+func (e *Engine) Restore(from io.Reader) error {
+	head, lines, err := decode(from)
+	if err != nil {
+		return fmt.Errorf("read snapshot: %w", err)
+	}
+	d := e.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.sessions {
+		l.timer.Stop()
+	}
+	clear(d.sessions)
+	clear(d.ties)
+	clear(d.records)
+	d.keys, d.events = nil, nil
+	d.revision, d.compacted = head.Revision, head.Revision
+	for _, l := range lines {
+		d.records[l.Key] = store.Record{Key: l.Key, Value: l.Value, Created: l.Created, Modified: l.Modified}
+		if l.Session == "" {
+			continue
+		}
+		if _, live := d.sessions[l.Session]; !live {
+			d.lend(l.Session, l.TTL)
+		}
+		d.tie(l.Key, l.Session)
+	}
+	d.restores++
+	d.announce()
+	return nil
+}
+
+// decode reads a snapshot and checks that it is whole and could have been written by
+// Snapshot.
+func decode(from io.Reader) (header, []line, error) {
+	decoder := json.NewDecoder(from)
+	decoder.DisallowUnknownFields()
+	var head header
+	if err := decoder.Decode(&head); err != nil {
+		return header{}, nil, fmt.Errorf("header: %w", err)
+	}
+	if head.Format != format {
+		return header{}, nil, fmt.Errorf("format %q, want %q", head.Format, format)
+	}
+	var lines []line
+	last := ""
+	for {
+		var l line
+		err := decoder.Decode(&l)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return header{}, nil, fmt.Errorf("record %d: %w", len(lines)+1, err)
+		}
+		if l.Key <= last {
+			return header{}, nil, fmt.Errorf("record %d: key %q is not after %q", len(lines)+1, l.Key, last)
+		}
+		if l.Created == 0 || l.Created > l.Modified || l.Modified > head.Revision {
+			return header{}, nil, fmt.Errorf("key %q: revisions %d and %d do not fit %d", l.Key, l.Created, l.Modified, head.Revision)
+		}
+		if (l.Session != "") != (l.TTL > 0) {
+			return header{}, nil, fmt.Errorf("key %q: a session of %v", l.Key, l.TTL)
+		}
+		last = l.Key
+		lines = append(lines, l)
+	}
+	if len(lines) != head.Records {
+		return header{}, nil, fmt.Errorf("%d records, want %d", len(lines), head.Records)
+	}
+	return head, lines, nil
+}

@@ -1,0 +1,207 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+)
+
+func TestPlanIsDesiredUntilProjected(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		j, rev := w.job("j")
+		l := store.NewPlanLog(w.writer, w.tables)
+		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := w.at(at)
+		task := cluster.JobTask("c", "j", 1, "s", 0)
+		row, ok := s.Attempt(task, 1)
+		if !ok || row.Desired == nil || row.DesiredRev != 0 || row.Plan != 1 || row.Node != "n1" || !row.Standing() {
+			t.Fatalf("row: got %+v %v, want one that the plan holds", row, ok)
+		}
+		plan := onlyPlan(t, s)
+		if _, ok, err := store.TrimUnit(p, s, plan); ok || err != nil {
+			t.Fatalf("a plan that is not projected may be trimmed (%v)", err)
+		}
+		for i := range 2 {
+			row, _ := s.Attempt(cluster.JobTask("c", "j", 1, "s", i), 1)
+			w.project(row, true)
+		}
+		s = w.now()
+		row, _ = s.Attempt(task, 1)
+		if row.DesiredRev == 0 || row.Desired.Token != (cluster.Token{Incarnation: 7, Epoch: 1}) {
+			t.Errorf("row: got %+v, want a projected one", row.Desired)
+		}
+		if r, err := w.engine.Read(t.Context(), p.Scheduled(task)); err != nil || string(r.Value) != "true" {
+			t.Errorf("%s: got %q %v, want true", p.Scheduled(task), r.Value, err)
+		}
+		u, ok, err := store.TrimUnit(p, s, onlyPlan(t, s))
+		if !ok || err != nil {
+			t.Fatalf("a projected plan cannot be trimmed: %v", err)
+		}
+		s = w.commit([]bool{true}, u)
+		if row, ok := s.Attempt(task, 1); !ok || row.PlanRev != 0 || row.Desired == nil {
+			t.Errorf("row after the plan: got %+v %v", row, ok)
+		}
+		if s.LastPlan() != 1 {
+			t.Errorf("last plan: got %d, want 1: a number is not used again", s.LastPlan())
+		}
+	})
+}
+
+func onlyPlan(t *testing.T, s *store.Snapshot) store.Entry[cluster.PlanRecord] {
+	t.Helper()
+	for e := range s.Plans() {
+		return e
+	}
+	t.Fatal("there is no plan")
+	return store.Entry[cluster.PlanRecord]{}
+}
+
+func (w *world) project(row *store.AttemptRow, want bool) {
+	w.t.Helper()
+	u, err := store.ProjectionUnit(p, row)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.commit([]bool{want}, u)
+}
+
+// T2: a cancelled task whose records are gone is not made again by a late projection (P3.4).
+func TestLateProjectionMakesNothingAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		j, rev := w.job("j")
+		l := store.NewPlanLog(w.writer, w.tables)
+		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		task := cluster.JobTask("c", "j", 1, "s", 0)
+		late, _ := w.at(at).Attempt(task, 1)
+		w.project(late, true)
+		w.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, State: cluster.StateCancelled})
+		var u store.Unit
+		u.Delete(p.Desired("n1", task))
+		w.commit([]bool{true}, u)
+
+		w.project(late, false) // the outcome refuses it, though the plan record still stands
+		s := w.now()
+		trim, ok, err := store.TrimUnit(p, s, onlyPlan(t, s))
+		if !ok || err != nil {
+			t.Fatalf("trim: %v %v", ok, err)
+		}
+		w.commit([]bool{true}, trim)
+		u = store.Unit{}
+		u.Delete(p.Outcome(task, 1))
+		w.commit([]bool{true}, u)
+		w.project(late, false) // and then that the plan record is gone
+		if _, ok := w.now().Attempt(task, 1); ok {
+			t.Error("the cancelled task came back")
+		}
+	})
+}
+
+// A plan leaves out owners whose spec changed, and keeps the others under the same number (P3.3).
+func TestPlanLeavesOutStaleOwners(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		fresh, freshRev := w.job("fresh")
+		stale, staleRev := w.job("stale")
+		w.job("stale") // written again
+		l := store.NewPlanLog(w.writer, w.tables)
+		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{
+			placed(stale, staleRev, 1, "n1"), placed(fresh, freshRev, 1, "n1"),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := w.at(at)
+		if _, ok := s.Attempt(cluster.JobTask("c", "stale", 1, "s", 0), 1); ok {
+			t.Error("a task of a stale owner was placed")
+		}
+		if _, ok := s.Attempt(cluster.JobTask("c", "fresh", 1, "s", 0), 1); !ok || s.LastPlan() != 1 {
+			t.Errorf("the fresh owner's task was not placed by plan 1 (last plan %d)", s.LastPlan())
+		}
+	})
+}
+
+// T4 (P3.7) and T3 (P3.6): attempt 2 is placed only where attempt 1 has an outcome, and not on a node where it still stands.
+func TestLaterAttemptNeedsTheOutcomeAndACleanNode(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		j, rev := w.job("j")
+		task := cluster.JobTask("c", "j", 1, "s", 0)
+		l := store.NewPlanLog(w.writer, w.tables)
+		second := func(node string) uint64 {
+			t.Helper()
+			at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 2, node)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at
+		}
+		w.put(p.Desired("n1", task), &cluster.Desired{Task: task, Attempt: 1, UUID: "u1", Node: "n1", Owner: j.Owner()})
+		if at := second("n2"); at != 0 {
+			t.Error("attempt 2 was placed before attempt 1 had an outcome")
+		}
+		w.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, State: cluster.StateLost, Owner: j.Owner()})
+		if at := second("n1"); at != 0 {
+			t.Error("attempt 2 was placed where the record of attempt 1 still stands")
+		}
+		at := second("n2")
+		if at == 0 {
+			t.Fatal("attempt 2 was not placed")
+		}
+		if row, ok := w.at(at).Attempt(task, 2); !ok || row.Node != "n2" {
+			t.Errorf("row: got %+v %v", row, ok)
+		}
+	})
+}
+
+// T6: a plan whose result was lost is settled before the next is written, whether it applied or not (P3.3).
+func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
+	for name, applies := range map[string]bool{"applied": true, "not applied": false} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				j, rev := w.job("j")
+				lossy := w.engine.Open(memory.Hooks{
+					Before: func(context.Context, []store.Group) error {
+						if applies {
+							return nil
+						}
+						return store.ErrUnknown
+					},
+					After: func(context.Context, []store.Group, store.Result) error { return store.ErrUnknown },
+				})
+				lost := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables)
+				plan := placed(j, rev, 1, "n1")
+				if _, err := lost.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{plan}}); !errors.Is(err, store.ErrUnknown) {
+					t.Fatalf("append: got %v, want ErrUnknown", err)
+				}
+				if _, err := lost.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{plan}}); err == nil {
+					t.Fatal("the next plan was written before the last one was settled")
+				}
+				lost.Reconnect(w.writer)
+				at, err := lost.Settle(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, ok := w.at(at).Attempt(cluster.JobTask("c", "j", 1, "s", 0), 1)
+				if ok != applies {
+					t.Errorf("after settling the task is placed: got %v, want %v", ok, applies)
+				}
+				// The late write of a plan that had not applied is refused for ever: its number is taken.
+				at, err = lost.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n9")}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s := w.at(at); s.LastPlan() != 2 {
+					t.Errorf("last plan: got %d, want 2", s.LastPlan())
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,313 @@
+package store
+
+import (
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/btree"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Entry is a record of the tables with its revisions. Value is shared by all
+// snapshots: nobody may change it.
+type Entry[T any] struct {
+	Value             *T
+	Key               string
+	Created, Modified uint64
+}
+
+// AttemptRow joins all records of one attempt of a task. It is shared by all
+// snapshots: nobody may change it.
+type AttemptRow struct {
+	Task   cluster.TaskID
+	Number int
+	Node   string
+	// Desired is the projected record, or, with DesiredRev 0, what the plan record says (P3.4).
+	cluster.Attempt
+	// Plan and PlanRev are the number and the revision of the plan record, 0 once that is deleted.
+	Plan, PlanRev uint64
+	OutcomeRev    uint64
+	// Unreadable says that a record under the desired key cannot be read or is another's; the task is
+	// pinned to the node (P3.5). DesiredRev is then that record's.
+	Unreadable bool
+
+	planned *cluster.Desired
+}
+
+// Ref returns the owner of the attempt: what its records say, or else its id. It is false for an id that
+// nobody made.
+func (r *AttemptRow) Ref() (cluster.OwnerRef, bool) {
+	switch {
+	case r.Desired != nil:
+		return r.Desired.Owner, true
+	case r.Outcome != nil:
+		return r.Outcome.Owner, true
+	}
+	p, ok := r.Task.Parts()
+	if !ok {
+		return cluster.OwnerRef{}, false
+	}
+	kind := cluster.KindService
+	if p.Step != "" {
+		kind = cluster.KindJob
+	}
+	return cluster.OwnerRef{Kind: kind, Cluster: p.Cluster, Name: p.Owner}, true
+}
+
+// Live reports whether the attempt has records but no outcome.
+func (r *AttemptRow) Live() bool { return r.Outcome == nil }
+
+// Standing reports whether a state or status record of the attempt stands on its node (P3.6).
+func (r *AttemptRow) Standing() bool {
+	return r.DesiredRev != 0 || r.ObservedRev != 0 || r.PlanRev != 0 && r.Outcome == nil
+}
+
+func (r *AttemptRow) empty() bool {
+	return r.PlanRev == 0 && r.DesiredRev == 0 && r.ObservedRev == 0 && r.OutcomeRev == 0
+}
+
+type table[T any] = btree.Map[string, Entry[T]]
+
+// Snapshot is the state of a domain at one revision. It never changes; reading it
+// takes no lock and disturbs nobody. All sequences are ordered by name.
+type Snapshot struct {
+	revision    uint64
+	clusters    *table[cluster.Cluster]
+	newest      *table[Newest]
+	definitions *table[cluster.TaskDefinition]
+	services    *table[cluster.Service]
+	jobs        *table[cluster.Job]
+	hosts       *table[cluster.Host]
+	nodes       *table[cluster.Node]
+	statuses    *table[cluster.NodeStatus]
+	leaders     *table[cluster.Leader]
+	plans       *btree.Map[uint64, Entry[cluster.PlanRecord]]
+	events      *btree.Map[string, Entry[cluster.EventBatch]] // by revision of creation and id
+	eventOrder  *btree.Map[string, string]                    // their keys, by id
+	attempts    *btree.Map[string, *AttemptRow]               // by task id and attempt
+	byNode      *btree.Map[string, *AttemptRow]               // by node, task id and attempt
+}
+
+func newSnapshot() *Snapshot {
+	return &Snapshot{
+		clusters:    new(table[cluster.Cluster]),
+		newest:      new(table[Newest]),
+		definitions: new(table[cluster.TaskDefinition]),
+		services:    new(table[cluster.Service]),
+		jobs:        new(table[cluster.Job]),
+		hosts:       new(table[cluster.Host]),
+		nodes:       new(table[cluster.Node]),
+		statuses:    new(table[cluster.NodeStatus]),
+		leaders:     new(table[cluster.Leader]),
+		plans:       new(btree.Map[uint64, Entry[cluster.PlanRecord]]),
+		events:      new(btree.Map[string, Entry[cluster.EventBatch]]),
+		eventOrder:  new(btree.Map[string, string]),
+		attempts:    new(btree.Map[string, *AttemptRow]),
+		byNode:      new(btree.Map[string, *AttemptRow]),
+	}
+}
+
+// copy returns a snapshot that shares everything with s until either is changed.
+func (s *Snapshot) copy() *Snapshot {
+	return &Snapshot{
+		revision:    s.revision,
+		clusters:    s.clusters.Copy(),
+		newest:      s.newest.Copy(),
+		definitions: s.definitions.Copy(),
+		services:    s.services.Copy(),
+		jobs:        s.jobs.Copy(),
+		hosts:       s.hosts.Copy(),
+		nodes:       s.nodes.Copy(),
+		statuses:    s.statuses.Copy(),
+		leaders:     s.leaders.Copy(),
+		plans:       s.plans.Copy(),
+		events:      s.events.Copy(),
+		eventOrder:  s.eventOrder.Copy(),
+		attempts:    s.attempts.Copy(),
+		byNode:      s.byNode.Copy(),
+	}
+}
+
+// Revision returns the engine's revision that the snapshot holds everything up to.
+func (s *Snapshot) Revision() uint64 { return s.revision }
+
+// Cluster returns a cluster's spec.
+func (s *Snapshot) Cluster(name string) (Entry[cluster.Cluster], bool) { return s.clusters.Get(name) }
+
+// Clusters returns all clusters.
+func (s *Snapshot) Clusters() iter.Seq[Entry[cluster.Cluster]] { return scan(s.clusters, "") }
+
+// Definition returns a version of a task definition.
+func (s *Snapshot) Definition(r cluster.Ref) (Entry[cluster.TaskDefinition], bool) {
+	return s.definitions.Get(definitionKey(r))
+}
+
+// NewestDefinition returns the number of a definition's newest version and the revision of that record.
+func (s *Snapshot) NewestDefinition(name string) (cluster.Ref, uint64, bool) {
+	e, ok := s.newest.Get(name)
+	if !ok {
+		return cluster.Ref{}, 0, false
+	}
+	return e.Value.Ref(), e.Modified, true
+}
+
+// Definitions returns all versions of a definition, or of all where the name is empty.
+func (s *Snapshot) Definitions(name string) iter.Seq[Entry[cluster.TaskDefinition]] {
+	if name != "" {
+		name += "/"
+	}
+	return scan(s.definitions, name)
+}
+
+// Service returns a service's spec.
+func (s *Snapshot) Service(inCluster, name string) (Entry[cluster.Service], bool) {
+	return s.services.Get(inCluster + "/" + name)
+}
+
+// Services returns the services of a cluster, or of all where the name is empty.
+func (s *Snapshot) Services(inCluster string) iter.Seq[Entry[cluster.Service]] {
+	return scan(s.services, folder(inCluster))
+}
+
+// Job returns a job's spec.
+func (s *Snapshot) Job(inCluster, name string) (Entry[cluster.Job], bool) {
+	return s.jobs.Get(inCluster + "/" + name)
+}
+
+// Jobs returns the jobs of a cluster, or of all where the name is empty.
+func (s *Snapshot) Jobs(inCluster string) iter.Seq[Entry[cluster.Job]] {
+	return scan(s.jobs, folder(inCluster))
+}
+
+// Host returns the operator's settings of a node.
+func (s *Snapshot) Host(name string) (Entry[cluster.Host], bool) { return s.hosts.Get(name) }
+
+// Hosts returns the operator's settings of all nodes that have some.
+func (s *Snapshot) Hosts() iter.Seq[Entry[cluster.Host]] { return scan(s.hosts, "") }
+
+// Node returns the control plane's verdict on a node.
+func (s *Snapshot) Node(name string) (Entry[cluster.Node], bool) { return s.nodes.Get(name) }
+
+// Nodes returns the verdicts on all nodes.
+func (s *Snapshot) Nodes() iter.Seq[Entry[cluster.Node]] { return scan(s.nodes, "") }
+
+// NodeStatus returns what a node's agent registered.
+func (s *Snapshot) NodeStatus(name string) (Entry[cluster.NodeStatus], bool) {
+	return s.statuses.Get(name)
+}
+
+// NodeStatuses returns what the agents of all nodes registered.
+func (s *Snapshot) NodeStatuses() iter.Seq[Entry[cluster.NodeStatus]] { return scan(s.statuses, "") }
+
+// Leader returns the record of a domain's leader.
+func (s *Snapshot) Leader(domain string) (Entry[cluster.Leader], bool) { return s.leaders.Get(domain) }
+
+// Plans returns the plan records by their number.
+func (s *Snapshot) Plans() iter.Seq[Entry[cluster.PlanRecord]] {
+	return func(yield func(Entry[cluster.PlanRecord]) bool) {
+		s.plans.Scan(func(_ uint64, e Entry[cluster.PlanRecord]) bool { return yield(e) })
+	}
+}
+
+// LastPlan returns the number of the newest plan record, or 0.
+func (s *Snapshot) LastPlan() uint64 {
+	seq, _, _ := s.plans.Max()
+	return seq
+}
+
+// EventBatches returns the batches of the event log, oldest first: by the revision of their creation,
+// then by id (P8.1).
+func (s *Snapshot) EventBatches() iter.Seq[Entry[cluster.EventBatch]] {
+	return scan(s.events, "")
+}
+
+// EventBatch returns the batch with the given id, if the log still holds it.
+func (s *Snapshot) EventBatch(id string) (Entry[cluster.EventBatch], bool) {
+	order, ok := s.eventOrder.Get(id)
+	if !ok {
+		return Entry[cluster.EventBatch]{}, false
+	}
+	return s.events.Get(order)
+}
+
+// EventBatchesAfter returns the batches that come after one of the log, oldest first.
+func (s *Snapshot) EventBatchesAfter(e Entry[cluster.EventBatch]) iter.Seq[Entry[cluster.EventBatch]] {
+	return func(yield func(Entry[cluster.EventBatch]) bool) {
+		from := eventOrder(e.Created, e.Value.ID) + "\x00"
+		s.events.Ascend(from, func(_ string, next Entry[cluster.EventBatch]) bool { return yield(next) })
+	}
+}
+
+// EventCount returns how many batches the event log holds.
+func (s *Snapshot) EventCount() int { return s.events.Len() }
+
+// Attempts returns the attempts of all tasks of a service or a job, ordered by task id, then number. The
+// names of services and jobs of a cluster are distinct.
+func (s *Snapshot) Attempts(o cluster.OwnerRef) iter.Seq[*AttemptRow] {
+	return scanRows(s.attempts, o.Cluster+"."+o.Name+".")
+}
+
+// TaskAttempts returns the attempts of one task, the oldest first.
+func (s *Snapshot) TaskAttempts(task cluster.TaskID) iter.Seq[*AttemptRow] {
+	return scanRows(s.attempts, string(task)+"/")
+}
+
+// Attempt returns one attempt of a task.
+func (s *Snapshot) Attempt(task cluster.TaskID, number int) (*AttemptRow, bool) {
+	return s.attempts.Get(rowKey(task, number))
+}
+
+// NodeAttempts returns the attempts that were placed on a node, ordered by task id, then number.
+func (s *Snapshot) NodeAttempts(node string) iter.Seq[*AttemptRow] {
+	return scanRows(s.byNode, node+"/")
+}
+
+// AllAttempts returns the attempts of all tasks, ordered by task id, then number.
+func (s *Snapshot) AllAttempts() iter.Seq[*AttemptRow] { return scanRows(s.attempts, "") }
+
+func scan[T any](t *table[T], prefix string) iter.Seq[Entry[T]] {
+	return func(yield func(Entry[T]) bool) {
+		t.Ascend(prefix, func(k string, e Entry[T]) bool {
+			return strings.HasPrefix(k, prefix) && yield(e)
+		})
+	}
+}
+
+func scanRows(t *btree.Map[string, *AttemptRow], prefix string) iter.Seq[*AttemptRow] {
+	return func(yield func(*AttemptRow) bool) {
+		t.Ascend(prefix, func(k string, r *AttemptRow) bool {
+			return strings.HasPrefix(k, prefix) && yield(r)
+		})
+	}
+}
+
+func folder(name string) string {
+	if name == "" {
+		return ""
+	}
+	return name + "/"
+}
+
+// rowKey orders attempts of a task by number: the number has six digits or more.
+func rowKey(task cluster.TaskID, number int) string {
+	n := strconv.Itoa(number)
+	if len(n) < 6 {
+		n = "000000"[len(n):] + n
+	}
+	return string(task) + "/" + n
+}
+
+func definitionKey(r cluster.Ref) string {
+	n := strconv.Itoa(r.Version)
+	if len(n) < 10 {
+		n = "0000000000"[len(n):] + n
+	}
+	return r.Name + "/" + n
+}
+
+func eventOrder(created uint64, id string) string {
+	n := strconv.FormatUint(created, 10)
+	return "00000000000000000000"[len(n):] + n + "/" + id
+}

@@ -1,0 +1,69 @@
+package storetest
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// testCampaign lets two servers lead one after the other, on the engine's own time.
+func testCampaign(t *testing.T, c *check) {
+	stand := func(server string) *store.Candidate {
+		return store.NewCandidate(store.CandidateConfig{
+			Engine: c.Engine, Prefix: store.DefaultPrefix, Domain: "d", Server: server,
+			Random: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // the same each time
+		})
+	}
+	write := func(l *store.Leadership, value string) bool {
+		fence := l.Fence()
+		return c.commit(store.Group{
+			Compares: []store.Compare{{Key: fence.Key, Modified: fence.Modified}},
+			Ops:      []store.Op{put("e/last", value)},
+		}).Applied[0]
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
+	defer cancel()
+	// 1. The first leads at once, and keeps on.
+	first, err := stand("a").Campaign(ctx)
+	if err != nil {
+		t.Fatalf("first campaign: %v", err)
+	}
+	if first.Leader.Epoch != 1 || !write(first, "a") {
+		t.Fatalf("first leader: got %+v, want epoch 1 with the right to write", first.Leader)
+	}
+	// 2. It stops; the second follows when it was silent long enough.
+	began := time.Now()
+	first.Resign()
+	second, err := stand("b").Campaign(ctx)
+	if err != nil {
+		t.Fatalf("second campaign: %v", err)
+	}
+	if took := time.Since(began); took < store.BeatLimit {
+		t.Errorf("the second took over after %v, want at least %v", took, store.BeatLimit)
+	}
+	if second.Leader.Epoch != 2 || second.Leader.Incarnation != first.Leader.Incarnation {
+		t.Errorf("second leader: got %+v, want epoch 2 in the incarnation of %+v", second.Leader, first.Leader)
+	}
+	// 3. The old epoch is fenced off; the record is what the leader thinks it is.
+	if write(first, "a again") || !write(second, "b") {
+		t.Error("the old epoch can write, or the new one cannot")
+	}
+	c.wantList("e/", "e/last=b")
+	if got := c.read(second.Record.Key); got.Modified != second.Record.Modified || got.Created != first.Record.Created {
+		t.Errorf("leader record: got %+v, want %+v", got, second.Record)
+	}
+	// 4. The same server, started again, does not wait.
+	second.Resign()
+	began = time.Now()
+	third, err := stand("b").Campaign(ctx)
+	if err != nil {
+		t.Fatalf("third campaign: %v", err)
+	}
+	defer third.Resign()
+	if took := time.Since(began); took > store.BeatLimit || third.Leader.Epoch != 3 {
+		t.Errorf("a restarted leader: got epoch %d after %v, want 3 at once", third.Leader.Epoch, took)
+	}
+}

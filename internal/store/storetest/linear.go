@@ -1,0 +1,337 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// Trial is a run of clients against one engine that is killed under them.
+type Trial struct {
+	// Engine stays usable over kills. Its calls may block while it is down.
+	Engine store.Engine
+	// Kill ends the engine without warning and brings it back.
+	Kill func()
+	// Clients call at the same time, each Steps calls; Kills are spread over them.
+	Clients, Steps, Kills int
+	Seed                  uint64
+}
+
+// contended are the keys of a trial: few, so that clients meet.
+const contended = 4
+
+func lineKey(i int) string { return fmt.Sprintf("line/%d", i) }
+
+// call is what a client asked for: a commit, if it has groups, or a read of one key, or of all.
+type call struct {
+	groups []lineGroup
+	key    int  // of a read; contended lists all keys
+	end    bool // of the history: nobody's call
+}
+
+// lineGroup is a group in terms of values: each value is written once in a trial, so
+// that "the revision that I read" and "the value that I read" are the same demand.
+type lineGroup struct {
+	compares map[int]string // "" demands that there is no record
+	writes   map[int]string // "" deletes
+}
+
+// answer is what the client got.
+type answer struct {
+	unknown bool // a commit that may happen at any time after the call, or never
+	applied []bool
+	values  [contended]string // of a read: the one key, or all of them
+}
+
+// Run lets the clients call and returns the history. A call that is known not to have
+// happened, or a read without an answer, is not in it.
+func (trial Trial) Run(ctx context.Context) ([]porcupine.Operation, error) {
+	r := &recorder{trial: trial, revisions: map[string]uint64{}}
+	var running sync.WaitGroup
+	tick := make(chan struct{})
+	for id := range trial.Clients {
+		running.Go(func() {
+			c := &lineClient{
+				r: r, id: id, known: map[int]store.Record{},
+				random: rand.New(rand.NewPCG(trial.Seed, uint64(id))), //nolint:gosec // the same each time
+			}
+			for range trial.Steps {
+				c.step(ctx)
+				tick <- struct{}{}
+			}
+		})
+	}
+	total := trial.Clients * trial.Steps
+	for done := 1; done <= total; done++ {
+		<-tick
+		if every := total / (trial.Kills + 1); done%every == 0 && done/every <= trial.Kills {
+			running.Go(trial.Kill)
+		}
+	}
+	running.Wait()
+	return r.history, r.err
+}
+
+// recorder collects the calls of all clients, on one clock that only counts.
+type recorder struct {
+	trial Trial
+	clock atomic.Int64
+
+	mu        sync.Mutex
+	history   []porcupine.Operation
+	revisions map[string]uint64 // of each value that was read, by key and value
+	err       error
+}
+
+func (r *recorder) add(op porcupine.Operation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.history = append(r.history, op)
+}
+
+// same checks that a value always comes with one revision: the model knows values only.
+func (r *recorder) same(record store.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := record.Key + "=" + string(record.Value)
+	if known, seen := r.revisions[id]; seen && known != record.Modified {
+		r.err = fmt.Errorf("%s was read at revisions %d and %d", id, known, record.Modified)
+	}
+	r.revisions[id] = record.Modified
+}
+
+// lineClient is one client with what it read last of each key.
+type lineClient struct {
+	r      *recorder
+	id     int
+	random *rand.Rand
+	known  map[int]store.Record // Modified 0: read as absent
+	wrote  int
+}
+
+func (c *lineClient) step(ctx context.Context) {
+	switch n := c.random.IntN(10); {
+	case n < 2:
+		c.list(ctx)
+	case n < 5:
+		c.read(ctx, c.random.IntN(contended))
+	default:
+		c.commit(ctx)
+	}
+}
+
+func (c *lineClient) read(ctx context.Context, key int) {
+	called := c.r.clock.Add(1)
+	record, err := c.r.trial.Engine.Read(ctx, lineKey(key))
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return
+	}
+	var got answer
+	got.values[key] = string(record.Value)
+	c.known[key] = record
+	c.done(call{key: key}, called, got)
+	if err == nil {
+		c.r.same(record)
+	}
+}
+
+func (c *lineClient) list(ctx context.Context) {
+	called := c.r.clock.Add(1)
+	listing, err := c.r.trial.Engine.List(ctx, "line/")
+	if err != nil {
+		return
+	}
+	var got answer
+	clear(c.known)
+	for key := range contended {
+		c.known[key] = store.Record{}
+	}
+	for _, record := range listing.Records {
+		var key int
+		fmt.Sscanf(record.Key, "line/%d", &key)
+		got.values[key] = string(record.Value)
+		c.known[key] = record
+		c.r.same(record)
+	}
+	c.done(call{key: contended}, called, got)
+}
+
+// commit writes two keys in one group or two, mostly comparing what was read of
+// some keys, which may be others.
+func (c *lineClient) commit(ctx context.Context) {
+	keys := c.random.Perm(contended)
+	groups := make([]store.Group, 1+c.random.IntN(2))
+	asked := make([]lineGroup, len(groups))
+	for i := range groups {
+		asked[i] = lineGroup{compares: map[int]string{}, writes: map[int]string{}}
+		for range 1 + c.random.IntN(2) {
+			if record, known := c.known[keys[0]]; known && c.random.IntN(10) > 0 {
+				groups[i].Compares = append(groups[i].Compares, store.Compare{Key: lineKey(keys[0]), Modified: record.Modified})
+				asked[i].compares[keys[0]] = string(record.Value)
+			}
+			op := store.Op{Key: lineKey(keys[0]), Delete: c.random.IntN(8) == 0}
+			if !op.Delete {
+				c.wrote++
+				op.Value = fmt.Appendf(nil, "%d.%d", c.id, c.wrote)
+			}
+			groups[i].Ops = append(groups[i].Ops, op)
+			asked[i].writes[keys[0]] = string(op.Value)
+			keys = keys[1:]
+		}
+	}
+	called := c.r.clock.Add(1)
+	result, err := c.r.trial.Engine.Commit(ctx, groups)
+	switch {
+	case err == nil:
+		c.done(call{groups: asked}, called, answer{applied: result.Applied})
+		for i, applied := range result.Applied { // what was written is known without a read
+			for key, value := range asked[i].writes {
+				delete(c.known, key)
+				if applied && value != "" {
+					record := store.Record{Key: lineKey(key), Value: []byte(value), Modified: result.Revision}
+					c.known[key] = record
+					c.r.same(record)
+				}
+			}
+		}
+	case errors.Is(err, store.ErrUnknown):
+		c.r.add(porcupine.Operation{
+			ClientId: c.id, Input: call{groups: asked}, Call: called,
+			Output: answer{unknown: true}, Return: math.MaxInt64,
+		})
+		clear(c.known)
+	}
+}
+
+func (c *lineClient) done(asked call, called int64, got answer) {
+	c.r.add(porcupine.Operation{ClientId: c.id, Input: asked, Call: called, Output: got, Return: c.r.clock.Add(1)})
+}
+
+// line is the model: the values of the keys, "" for those that are absent.
+type line struct {
+	values [contended]string
+	ended  bool
+}
+
+func model() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return line{} },
+		Step: func(state, input, output any) (bool, any) {
+			return state.(line).step(input.(call), output.(answer))
+		},
+		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
+	}
+}
+
+// step tells whether a call could be answered so, and what it leaves. An unknown commit
+// is told apart: it counts where it changes something; where it would not, or never
+// happened, its place is after the end of the history. This says the same, and
+// saves the search from trying all places where nothing happens.
+func (l line) step(asked call, got answer) (bool, line) {
+	switch {
+	case asked.end:
+		l.ended = true
+		return true, l
+	case got.unknown && l.ended:
+		return true, l
+	case asked.groups == nil && asked.key < contended:
+		return l.values[asked.key] == got.values[asked.key], l
+	case asked.groups == nil:
+		return l.values == got.values, l
+	}
+	next := l
+	for i, g := range asked.groups {
+		holds := true
+		for key, value := range g.compares {
+			holds = holds && l.values[key] == value
+		}
+		if !got.unknown && holds != got.applied[i] {
+			return false, l
+		}
+		if holds {
+			for key, value := range g.writes {
+				next.values[key] = value
+			}
+		}
+	}
+	return !got.unknown || next != l, next
+}
+
+// Explain looks for an order of a history's calls, each between its beginning and its
+// end, that one copy of the data would have answered in the same way. An unknown commit
+// may come at any time after its beginning, but before the end of the first read that saw what it
+// alone can have written.
+func Explain(history []porcupine.Operation, limit time.Duration) porcupine.CheckResult {
+	seen := map[string]int64{} // the end of the first read of each value
+	last := int64(0)
+	for _, op := range history {
+		got := op.Output.(answer)
+		if got.unknown {
+			continue
+		}
+		last = max(last, op.Return)
+		for key, value := range got.values {
+			id := lineKey(key) + value
+			if first, known := seen[id]; value != "" && (!known || op.Return < first) {
+				seen[id] = op.Return
+			}
+		}
+	}
+	whole := slices.Clone(history)
+	for i, op := range whole {
+		if !op.Output.(answer).unknown {
+			continue
+		}
+		for _, g := range op.Input.(call).groups {
+			for key, value := range g.writes {
+				if first, known := seen[lineKey(key)+value]; value != "" && known {
+					whole[i].Return = min(whole[i].Return, first)
+				}
+			}
+		}
+	}
+	whole = append(whole, porcupine.Operation{Input: call{end: true}, Call: last + 1, Output: answer{}, Return: last + 2})
+	return porcupine.CheckOperationsTimeout(model(), whole, limit)
+}
+
+// Linearizable fails the test if a history has no explanation, or none is found within the
+// limit. It must run outside of a synctest bubble, where the limit would never pass.
+func Linearizable(t *testing.T, history []porcupine.Operation, limit time.Duration) {
+	t.Helper()
+	began := time.Now()
+	got := Explain(history, limit)
+	t.Logf("%s: %s after %v", describe(history), got, time.Since(began).Round(time.Millisecond))
+	if got != porcupine.Ok {
+		t.Errorf("the history has no explanation: %s", got)
+	}
+}
+
+// describe counts what a history is made of.
+func describe(history []porcupine.Operation) string {
+	var commits, applied, unknown int
+	for _, op := range history {
+		got := op.Output.(answer)
+		if op.Input.(call).groups != nil {
+			commits++
+		}
+		if got.unknown {
+			unknown++
+		}
+		if strings.Contains(fmt.Sprint(got.applied), "true") {
+			applied++
+		}
+	}
+	return fmt.Sprintf("%d calls, %d commits, %d applied in whole or in part, %d unknown", len(history), commits, applied, unknown)
+}

@@ -1,0 +1,100 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// testModel holds the engine against the plainest model there is, a map, over random commits.
+func testModel(t *testing.T, c *check) {
+	round := 0
+	unbounded := struct{ rapid.TB }{t} // without Deadline, which a bubble refuses
+	rapid.Check(unbounded, func(t *rapid.T) {
+		round++
+		prefix := fmt.Sprintf("model/%d/", round)
+		model := map[string]store.Record{}
+		for range rapid.IntRange(1, 8).Draw(t, "commits") {
+			groups := drawGroups(t, prefix, model)
+			result, err := c.Engine.Commit(c.Context(), groups)
+			if err != nil {
+				t.Fatalf("commit %+v: %v", groups, err)
+			}
+			if diff := cmp.Diff(advance(model, groups, result.Revision), result.Applied); diff != "" {
+				t.Fatalf("applied by %+v (-want +got):\n%s", groups, diff)
+			}
+			listing, err := c.Engine.List(c.Context(), prefix)
+			if err != nil {
+				t.Fatalf("list: %v", err)
+			}
+			var want []store.Record
+			for _, key := range slices.Sorted(maps.Keys(model)) {
+				want = append(want, model[key])
+			}
+			if diff := cmp.Diff(want, listing.Records, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("records after %+v (-want +got):\n%s", groups, diff)
+			}
+		}
+	})
+}
+
+// drawGroups draws groups over a few keys, with compares of which about half hold.
+func drawGroups(t *rapid.T, prefix string, model map[string]store.Record) []store.Group {
+	keys := rapid.Permutation([]string{prefix + "a", prefix + "b", prefix + "c", prefix + "d/e", prefix + "d/f"}).Draw(t, "keys")
+	groups := make([]store.Group, rapid.IntRange(1, 3).Draw(t, "groups"))
+	for i := range groups {
+		for _, key := range rapid.SliceOfN(rapid.SampledFrom(keys), 0, 2).Draw(t, "compared") {
+			modified := rapid.SampledFrom([]uint64{0, store.AnyModified, 1, model[key].Modified, model[key].Modified, model[key].Modified}).Draw(t, "modified")
+			groups[i].Compares = append(groups[i].Compares, store.Compare{Key: key, Modified: modified})
+		}
+		for range rapid.IntRange(0, min(2, len(keys))).Draw(t, "writes") {
+			op := put(keys[0], rapid.StringN(0, 4, -1).Draw(t, "value"))
+			if rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
+				op = remove(keys[0])
+			}
+			keys = keys[1:]
+			groups[i].Ops = append(groups[i].Ops, op)
+		}
+	}
+	return groups
+}
+
+// advance applies groups to the model and returns which of them hold.
+func advance(model map[string]store.Record, groups []store.Group, revision uint64) []bool {
+	before := maps.Clone(model)
+	applied := make([]bool, len(groups))
+	for i, g := range groups {
+		applied[i] = true
+		for _, compare := range g.Compares {
+			record, stands := before[compare.Key]
+			if compare.Modified == store.AnyModified {
+				applied[i] = applied[i] && stands
+			} else {
+				applied[i] = applied[i] && record.Modified == compare.Modified
+			}
+		}
+		if !applied[i] {
+			continue
+		}
+		for _, op := range g.Ops {
+			record, stands := before[op.Key]
+			switch {
+			case op.Delete:
+				delete(model, op.Key)
+			case stands:
+				record.Value, record.Modified = op.Value, revision
+				model[op.Key] = record
+			default:
+				model[op.Key] = store.Record{Key: op.Key, Value: op.Value, Created: revision, Modified: revision}
+			}
+		}
+	}
+	return applied
+}

@@ -1,0 +1,117 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/testkit"
+)
+
+func (c *check) session() store.Session {
+	c.Helper()
+	session, err := c.Engine.OpenSession(c.Context(), c.suite.TTL)
+	if err != nil {
+		c.Fatalf("open session: %v", err)
+	}
+	return session
+}
+
+func tied(key, value string, session store.Session) store.Op {
+	return store.Op{Key: key, Value: []byte(value), Session: session.ID()}
+}
+
+// waitAbsent waits until a key is gone, and returns how long that took.
+func (c *check) waitAbsent(t *testing.T, key string) time.Duration {
+	began := time.Now()
+	testkit.Eventually(t, 4*c.suite.TTL+patience, func() error {
+		_, err := c.Engine.Read(c.Context(), key)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		return errors.Join(errors.New(key+" still stands"), err)
+	})
+	return time.Since(began)
+}
+
+// testSessionExpiry lets a session end by itself, with its records, seen by a watch.
+func testSessionExpiry(t *testing.T, c *check) {
+	session := c.session()
+	other := c.session()
+	if session.ID() == "" || session.ID() == other.ID() {
+		t.Fatalf("two sessions have the ids %q and %q", session.ID(), other.ID())
+	}
+	c.commit(store.Group{Ops: []store.Op{tied("s/a", "1", session), tied("s/b", "1", session), put("s/free", "1")}})
+	c.wantList("s/", "s/a=1", "s/b=1", "s/free=1")
+	m := c.mirrorOf("s/", 0)
+	m.next()
+	took := c.waitAbsent(t, "s/a")
+	// The opening was a little before the count began.
+	if slack := c.suite.TTL / 4; took < c.suite.TTL-slack || took > 2*c.suite.TTL+slack {
+		t.Errorf("the session ended after %v, want between one and two of %v", took, c.suite.TTL)
+	}
+	c.wantList("s/", "s/free=1")
+	m.reach(c.list("s/").Revision)
+
+	c.wantError(session.Renew(c.Context()), store.ErrSessionExpired)
+	_, err := c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{put("s/beside", "1")}}, {Ops: []store.Op{tied("s/a", "2", session)}}})
+	c.wantError(err, store.ErrSessionExpired)
+	c.wantList("s/", "s/free=1")
+	if err := session.End(c.Context()); err != nil {
+		t.Errorf("end of an ended session: %v", err)
+	}
+}
+
+// testSessionRenewal keeps a session for twice its longest life.
+func testSessionRenewal(t *testing.T, c *check) {
+	session := c.session()
+	c.commit(store.Group{Ops: []store.Op{tied("s/a", "1", session)}})
+	began := time.Now()
+	next := began
+	testkit.Eventually(t, 10*c.suite.TTL, func() error {
+		if now := time.Now(); now.After(next) {
+			next = now.Add(c.suite.TTL / 4)
+			if err := session.Renew(c.Context()); err != nil {
+				t.Fatalf("renew after %v: %v", time.Since(began), err)
+			}
+		}
+		if time.Since(began) < 3*c.suite.TTL {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	c.wantList("s/", "s/a=1")
+}
+
+// testSessionEnd ends a session by hand.
+func testSessionEnd(t *testing.T, c *check) {
+	session, other := c.session(), c.session()
+	c.commit(store.Group{Ops: []store.Op{tied("s/a", "1", session), tied("s/b", "1", session), tied("s/c", "1", other)}})
+	if err := session.End(c.Context()); err != nil {
+		t.Fatalf("end: %v", err)
+	}
+	c.wantList("s/", "s/c=1")
+	c.wantError(session.Renew(c.Context()), store.ErrSessionExpired)
+	if err := other.Renew(c.Context()); err != nil {
+		t.Errorf("renew of another session: %v", err)
+	}
+	_, err := c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{{Key: "s/d", Session: "no such session"}}}})
+	c.wantError(err, store.ErrSessionExpired)
+}
+
+// testSessionTies moves records between sessions and out of them.
+func testSessionTies(t *testing.T, c *check) {
+	session, other := c.session(), c.session()
+	c.commit(store.Group{Ops: []store.Op{
+		tied("s/freed", "1", session), tied("s/moved", "1", session),
+		tied("s/again", "1", session), put("s/caught", "1"),
+	}})
+	c.delete("s/again")
+	c.put("s/freed", "2", "s/again", "2")
+	c.commit(store.Group{Ops: []store.Op{tied("s/moved", "2", other), tied("s/caught", "2", session)}})
+	if err := session.End(c.Context()); err != nil {
+		t.Fatalf("end: %v", err)
+	}
+	c.wantList("s/", "s/again=2", "s/freed=2", "s/moved=2")
+}

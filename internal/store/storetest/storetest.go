@@ -1,0 +1,228 @@
+// Package storetest proves that a store engine keeps what store.Engine promises. An
+// engine's own tests call Test with a way to make a Subject; every engine, the model
+// first of all, passes the same suite.
+//
+// Linearizable records what clients saw of an engine while it was killed, and looks for
+// an order of all calls that explains it. The package's own tests give both
+// of them engines with planted bugs, which they must catch.
+package storetest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// Subject is an engine under test, empty and open, with what a test may do to it.
+// A hook that is nil leaves out the tests that need it.
+type Subject struct {
+	Engine store.Engine
+	// Restart ends the engine and opens it again on the same data.
+	Restart func() store.Engine
+	// Compact makes the engine forget its history of changes up to now.
+	Compact func()
+	// Restore returns an engine with the data of a snapshot, which may be the same
+	// engine. It replaces Engine.
+	Restore func(snapshot io.Reader) (store.Engine, error)
+	// Fill makes the disk full, or frees it.
+	Fill func(full bool)
+}
+
+// Suite is what an engine tells of itself.
+type Suite struct {
+	// Open returns a new subject, which t's end must clean up.
+	Open func(t *testing.T) Subject
+	// Bubble runs each test inside a testing/synctest bubble.
+	Bubble bool
+	// Whole says that every batch of a watch is a resync, as with Consul.
+	Whole bool
+	// TTL is the shortest session that the engine grants; 0 means 1 s.
+	TTL time.Duration
+}
+
+// Test runs the whole suite.
+func Test(t *testing.T, suite Suite) {
+	if suite.TTL == 0 {
+		suite.TTL = time.Second
+	}
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *check)
+	}{
+		{"commit", testCommit},
+		{"commit/groups", testGroups},
+		{"commit/malformed", testMalformed},
+		{"commit/limits", testLimits},
+		{"commit/space", testSpace},
+		{"commit/model", testModel},
+		{"commit/contended", testContended},
+		{"commit/context", testContext},
+		{"list", testList},
+		{"list/many", testListMany},
+		{"list/one revision", testListTogether},
+		{"watch/resync first", testWatchWhole},
+		{"watch/from a revision", testWatchAfter},
+		{"watch/changes", testWatchChanges},
+		{"watch/slow reader", testWatchSlow},
+		{"watch/progress", testWatchProgress},
+		{"watch/compaction", testWatchCompaction},
+		{"watch/converges", testWatchConverges},
+		{"watch/ends", testWatchEnds},
+		{"session/expiry", testSessionExpiry},
+		{"session/renewal", testSessionRenewal},
+		{"session/end", testSessionEnd},
+		{"session/ties", testSessionTies},
+		{"campaign", testCampaign},
+		{"restart", testRestart},
+		{"snapshot", testSnapshot},
+		{"snapshot/back", testSnapshotBack},
+		{"snapshot/damaged", testSnapshotDamaged},
+		{"close", testClose},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			run := func(t *testing.T) {
+				subject := suite.Open(t)
+				part.run(t, &check{T: t, Subject: subject, suite: suite})
+			}
+			if suite.Bubble {
+				synctest.Test(t, run)
+			} else {
+				run(t)
+			}
+		})
+	}
+}
+
+// check is one test's view of its subject, with steps that end the test when they do not work.
+type check struct {
+	*testing.T
+	Subject
+	suite Suite
+}
+
+// need leaves the test out if the subject lacks a hook.
+func (c *check) need(has bool, hook string) {
+	c.Helper()
+	if !has {
+		c.Skipf("left out: the engine under test has no hook %s", hook)
+	}
+}
+
+func (c *check) commit(groups ...store.Group) store.Result {
+	c.Helper()
+	result, err := c.Engine.Commit(c.Context(), groups)
+	if err != nil {
+		c.Fatalf("commit: %v", err)
+	}
+	return result
+}
+
+// put writes pairs of key and value in one group.
+func (c *check) put(pairs ...string) store.Result {
+	c.Helper()
+	var g store.Group
+	for i := 0; i < len(pairs); i += 2 {
+		g.Ops = append(g.Ops, put(pairs[i], pairs[i+1]))
+	}
+	return c.commit(g)
+}
+
+func (c *check) delete(keys ...string) store.Result {
+	c.Helper()
+	var g store.Group
+	for _, key := range keys {
+		g.Ops = append(g.Ops, remove(key))
+	}
+	return c.commit(g)
+}
+
+func (c *check) read(key string) store.Record {
+	c.Helper()
+	record, err := c.Engine.Read(c.Context(), key)
+	if err != nil {
+		c.Fatalf("read %s: %v", key, err)
+	}
+	return record
+}
+
+func (c *check) absent(key string) {
+	c.Helper()
+	if record, err := c.Engine.Read(c.Context(), key); !errors.Is(err, store.ErrNotFound) {
+		c.Fatalf("read %s: got %+v and error %v, want ErrNotFound", key, record, err)
+	}
+}
+
+func (c *check) list(prefix string) store.Listing {
+	c.Helper()
+	listing, err := c.Engine.List(c.Context(), prefix)
+	if err != nil {
+		c.Fatalf("list %q: %v", prefix, err)
+	}
+	return listing
+}
+
+// wantList compares a listing with pairs "key=value".
+func (c *check) wantList(prefix string, want ...string) {
+	c.Helper()
+	if diff := cmp.Diff(want, shown(c.list(prefix).Records)); diff != "" {
+		c.Fatalf("list %q (-want +got):\n%s", prefix, diff)
+	}
+}
+
+func (c *check) wantApplied(got store.Result, want ...bool) {
+	c.Helper()
+	if !slices.Equal(got.Applied, want) {
+		c.Fatalf("applied: got %v, want %v", got.Applied, want)
+	}
+}
+
+func (c *check) wantError(err, want error) {
+	c.Helper()
+	if !errors.Is(err, want) {
+		c.Fatalf("got error %v, want %v", err, want)
+	}
+}
+
+// restart ends the engine and goes on with it opened again.
+func (c *check) restart() {
+	c.Helper()
+	c.need(c.Restart != nil, "Restart")
+	c.Engine = c.Restart()
+}
+
+func put(key, value string) store.Op { return store.Op{Key: key, Value: []byte(value)} }
+func remove(key string) store.Op     { return store.Op{Key: key, Delete: true} }
+
+func shown(records []store.Record) []string {
+	var pairs []string
+	for _, r := range records {
+		pairs = append(pairs, r.Key+"="+string(r.Value))
+	}
+	return pairs
+}
+
+// within returns a context for one step that must not hang.
+func within(t *testing.T, limit time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// sortable says whether keys are strictly rising.
+func sortable(keys []string) bool {
+	return slices.IsSortedFunc(keys, func(a, b string) int {
+		if a == b {
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+}

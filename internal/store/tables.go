@@ -1,0 +1,178 @@
+// Package store keeps the state of a domain: durably in an engine, and in memory in
+// tables that every decision reads.
+//
+// The way of a write is: a writer commits groups of compared operations to the Engine; the
+// one watch of the Tables delivers them; the tables publish a new Snapshot. Nothing on a decision path reads
+// the engine. A record has one writer (see the nouns in package cluster), and every
+// write of the control plane compares the leader's epoch (P1.4).
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Tables hold the whole state of a store in memory, fed by one watch over its prefix (P2.2). Reading is safe at
+// any time from any goroutine; Run must be called once.
+type Tables struct {
+	engine Engine
+	prefix Prefix
+	logger *slog.Logger
+
+	snapshot atomic.Pointer[Snapshot]
+	synced   chan struct{}
+
+	mu        sync.Mutex
+	changed   chan struct{} // closed and replaced with each new snapshot
+	followers map[*Follower]bool
+	nodes     map[string]map[*NodeFollower]bool
+
+	soft soft
+}
+
+// TablesConfig is what NewTables needs.
+type TablesConfig struct {
+	Engine Engine
+	Prefix Prefix // default DefaultPrefix
+	Logger *slog.Logger
+}
+
+// NewTables returns empty tables; Run fills them.
+func NewTables(c TablesConfig) *Tables {
+	if c.Prefix == "" {
+		c.Prefix = DefaultPrefix
+	}
+	t := &Tables{
+		engine:    c.Engine,
+		prefix:    c.Prefix,
+		logger:    c.Logger,
+		synced:    make(chan struct{}),
+		changed:   make(chan struct{}),
+		followers: map[*Follower]bool{},
+		nodes:     map[string]map[*NodeFollower]bool{},
+	}
+	t.snapshot.Store(newSnapshot())
+	return t
+}
+
+// Run follows the store until the context or the engine ends. It returns the context's error or ErrClosed.
+func (t *Tables) Run(ctx context.Context) error {
+	watch := t.engine.Watch(ctx, string(t.prefix), 0)
+	defer watch.Close()
+	s := newState(func(key string, err error) {
+		t.logger.Error("a record cannot be read and is left alone", "key", key, "error", err)
+	})
+	first := true
+	for {
+		b, err := watch.Next(ctx)
+		if err != nil {
+			return fmt.Errorf("watch the store: %w", err)
+		}
+		s.delta.resync = b.Resync
+		s.apply(b, string(t.prefix))
+		t.publish(s)
+		if first {
+			first = false
+			close(t.synced)
+		}
+	}
+}
+
+// publish hands the state out as a new snapshot and tells all who follow.
+func (t *Tables) publish(s *state) {
+	snap := s.copy()
+	t.snapshot.Store(snap)
+	d := s.delta
+	s.delta = newDelta()
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(t.changed)
+	t.changed = make(chan struct{})
+	for f := range t.followers { // order-free: each follower is told by itself
+		f.add(d)
+	}
+	for node, attempts := range d.attempts { // order-free: each node's followers are told by themselves
+		for f := range t.nodes[node] { // order-free
+			f.add(attempts)
+		}
+	}
+}
+
+// Synced is closed once the tables have held the whole store.
+func (t *Tables) Synced() <-chan struct{} { return t.synced }
+
+// Snapshot returns the newest state.
+func (t *Tables) Snapshot() *Snapshot { return t.snapshot.Load() }
+
+// Prefix returns what the keys of the store begin with.
+func (t *Tables) Prefix() Prefix { return t.prefix }
+
+// Changed returns a channel that is closed once the tables hold a revision above the given one, which may be now.
+func (t *Tables) Changed(after uint64) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.Snapshot().Revision() > after {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	return t.changed
+}
+
+// WaitFor returns a snapshot once the tables have reached the revision. It returns the context's error.
+func (t *Tables) WaitFor(ctx context.Context, revision uint64) (*Snapshot, error) {
+	for {
+		if s := t.Snapshot(); s.Revision() >= revision {
+			return s, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-t.Changed(revision - 1):
+		}
+	}
+}
+
+// soft is what is kept in memory only: the last sign of life of each node.
+type soft struct {
+	mu     sync.Mutex
+	pulses map[string]cluster.Pulse
+}
+
+// SetPulse records a sign of life of a node's session. The highest (session, sequence) wins (P6.1).
+func (t *Tables) SetPulse(node string, p cluster.Pulse) {
+	t.soft.mu.Lock()
+	defer t.soft.mu.Unlock()
+	if t.soft.pulses == nil {
+		t.soft.pulses = map[string]cluster.Pulse{}
+	}
+	old, ok := t.soft.pulses[node]
+	if ok && (p.Session < old.Session || p.Session == old.Session && p.Seq < old.Seq) {
+		return
+	}
+	t.soft.pulses[node] = p
+}
+
+// Pulse returns the last sign of life of a node that this server knows of.
+func (t *Tables) Pulse(node string) (cluster.Pulse, bool) {
+	t.soft.mu.Lock()
+	defer t.soft.mu.Unlock()
+	p, ok := t.soft.pulses[node]
+	return p, ok
+}
+
+// Settled waits until the tables hold what the engine holds now: it takes the revision of a linearizable
+// read and waits for it (P2.3).
+func (t *Tables) Settled(ctx context.Context) (*Snapshot, error) {
+	l, err := t.engine.List(ctx, string(t.prefix)+"leader/")
+	if err != nil {
+		return nil, fmt.Errorf("read the store's revision: %w", err)
+	}
+	return t.WaitFor(ctx, l.Revision)
+}
