@@ -1,0 +1,152 @@
+// Package lifecycle is the life of one attempt of a task, as pure functions.
+//
+// An attempt has three records with one writer each: desired (control plane), observed (agent) and
+// outcome (control plane, written once). No record holds the state that people see: Shown computes it. The
+// table behind Moves is the only place that says which state may follow which; docs and tests read it.
+//
+// What agents owe this package: they report the states preparing, starting, running, stopping and the
+// terminal ones but lost. A restart in place is reported as starting, never as preparing, and only
+// after the first start; Observed.Started stands from the first start on. A stop for an attempt that
+// the agent does not know, or never started, is answered with cancelled.
+package lifecycle
+
+import (
+	"slices"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Move is one legal step of an attempt's state, with its cause in a few words.
+type Move struct {
+	From, To cluster.State
+	Cause    string
+}
+
+// moves is the table of legal moves, in the order of a task's life.
+var moves = [...]Move{
+	{cluster.StatePending, cluster.StateAssigned, "a plan places it"},
+	{cluster.StatePending, cluster.StateCancelled, "its owner is cancelled or deleted first"},
+
+	{cluster.StateAssigned, cluster.StatePreparing, "the agent takes it"},
+	{cluster.StateAssigned, cluster.StateRejected, "the agent cannot take it"},
+	{cluster.StateAssigned, cluster.StateStopping, "it is told to stop"},
+	{cluster.StateAssigned, cluster.StateLost, "its node fell silent or is gone"},
+
+	{cluster.StatePreparing, cluster.StateStarting, "all is there; a batch task passed its barrier"},
+	{cluster.StatePreparing, cluster.StateRejected, "the node lacks what it needs"},
+	{cluster.StatePreparing, cluster.StateFailed, "image, volume or file could not be made"},
+	{cluster.StatePreparing, cluster.StateStopping, "it is told to stop"},
+	{cluster.StatePreparing, cluster.StateLost, "its node fell silent or is gone"},
+
+	{cluster.StateStarting, cluster.StateRunning, "its containers run"},
+	{cluster.StateStarting, cluster.StateFailed, "it could not be started, or nobody saw how it ended"},
+	{cluster.StateStarting, cluster.StateStopping, "it is told to stop"},
+	{cluster.StateStarting, cluster.StateLost, "its node fell silent or is gone"},
+
+	{cluster.StateRunning, cluster.StateStarting, "it ended and is restarted in place"},
+	{cluster.StateRunning, cluster.StateSucceeded, "it ended well"},
+	{cluster.StateRunning, cluster.StateFailed, "it ended badly, or too often"},
+	{cluster.StateRunning, cluster.StateStopping, "it is told to stop"},
+	{cluster.StateRunning, cluster.StateLost, "its node fell silent or is gone"},
+
+	{cluster.StateStopping, cluster.StateCancelled, "it has stopped"},
+	{cluster.StateStopping, cluster.StateSucceeded, "it ended well by itself"},
+	{cluster.StateStopping, cluster.StateFailed, "it ended badly by itself"},
+	{cluster.StateStopping, cluster.StateRejected, "the agent had refused it"},
+	{cluster.StateStopping, cluster.StateLost, "its node fell silent or is gone"},
+}
+
+// Moves returns a copy of the table of legal moves, in the order of a task's life.
+func Moves() []Move { return slices.Clone(moves[:]) }
+
+// Legal reports whether an attempt may go from one state to another in a single step.
+func Legal(from, to cluster.State) bool {
+	for i := range moves {
+		if moves[i].From == from && moves[i].To == to {
+			return true
+		}
+	}
+	return false
+}
+
+// Follows reports whether one state may be seen after another: the same one, or one that legal
+// moves lead to. Reports are coalesced, so a reader may miss the states between.
+func Follows(from, to cluster.State) bool {
+	if from == to {
+		return true
+	}
+	seen := []cluster.State{from}
+	for i := 0; i < len(seen); i++ {
+		for j := range moves {
+			if moves[j].From != seen[i] || slices.Contains(seen, moves[j].To) {
+				continue
+			}
+			if moves[j].To == to {
+				return true
+			}
+			seen = append(seen, moves[j].To)
+		}
+	}
+	return false
+}
+
+// View is what people see of an attempt. Health is empty unless it runs.
+type View struct {
+	State   cluster.State
+	Health  cluster.Health
+	Reason  cluster.ReasonCode
+	Message string
+}
+
+// Shown computes the state that people see: the outcome where there is one, else what
+// the agent saw, seen through what is desired. An attempt without records is pending.
+func Shown(a cluster.Attempt) View {
+	d, o := a.Desired, seen(a)
+	switch {
+	case a.Outcome != nil:
+		return View{State: a.Outcome.State, Reason: a.Outcome.Reason, Message: a.Outcome.Message}
+	case o != nil && o.State.Terminal():
+		return reported(d, o)
+	case d != nil && d.Stop != nil:
+		return View{State: cluster.StateStopping, Reason: d.Stop.Reason, Message: d.Stop.Message}
+	case o != nil:
+		v := View{State: o.State, Reason: o.Reason, Message: o.Message}
+		if o.State == cluster.StateRunning {
+			v.Health = o.Health
+			if v.Health == "" {
+				v.Health = cluster.HealthUnknown
+			}
+		}
+		return v
+	case d != nil:
+		return View{State: cluster.StateAssigned}
+	}
+	return View{State: cluster.StatePending}
+}
+
+// reported returns the end that the agent reported, with the cause of the stop where one
+// was asked for: the stop for a time limit makes a failure.
+func reported(d *cluster.Desired, o *cluster.Observed) View {
+	v := View{State: o.State, Reason: o.Reason, Message: o.Message}
+	if v.State != cluster.StateCancelled || d == nil || d.Stop == nil || d.Stop.Reason == cluster.ReasonEnded {
+		return v
+	}
+	v.Reason = d.Stop.Reason
+	if d.Stop.Message != "" {
+		v.Message = d.Stop.Message
+	}
+	if v.Reason == cluster.ReasonTimeLimit {
+		v.State = cluster.StateFailed
+	}
+	return v
+}
+
+// seen returns the observation of this attempt, or nil: one that carries another UUID than the
+// desired record is of another attempt (P3.6), and one without a state says nothing yet.
+func seen(a cluster.Attempt) *cluster.Observed {
+	o := a.Observed
+	if o == nil || o.State == "" || a.Desired != nil && a.Desired.UUID != o.UUID {
+		return nil
+	}
+	return o
+}

@@ -1,0 +1,70 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Restarts remembers the restarts in place of one attempt. The agent persists it. The zero value is an
+// attempt that was never restarted.
+type Restarts struct {
+	// At are the restarts within the policy's window, oldest first.
+	At []time.Time `json:"at,omitempty"`
+	// Streak counts restarts since the task last ran for longer than the window.
+	Streak int `json:"streak,omitempty"`
+	// Total counts all restarts of the attempt.
+	Total int `json:"total,omitempty"`
+}
+
+// RestartDecision is what an agent does after a task ended by itself.
+type RestartDecision struct {
+	// Again says that the task is started again, after Delay.
+	Again bool
+	Delay time.Duration
+	// Limit says that the policy would restart it, but not so often: the attempt has failed
+	// for ReasonRestartLimit.
+	Limit bool
+	// Next is what to persist.
+	Next Restarts
+}
+
+// NextRestart decides about a restart in place of a task that ended at now after it had run for so long. The
+// policy's defaults must be filled in. An explicit stop never gets here: it is not undone by a
+// policy.
+func NextRestart(p cluster.Restart, prev Restarts, success bool, ran time.Duration, now time.Time) RestartDecision {
+	if p.Mode == cluster.RestartNever || p.Mode == "" || success && p.Mode == cluster.RestartOnFailure {
+		return RestartDecision{Next: prev}
+	}
+	next := Restarts{Total: prev.Total, Streak: prev.Streak}
+	window := time.Duration(p.Window)
+	if ran > window {
+		next.Streak = 0
+	} else {
+		for _, at := range prev.At {
+			if now.Sub(at) < window {
+				next.At = append(next.At, at)
+			}
+		}
+	}
+	if len(next.At) >= p.Limit {
+		return RestartDecision{Limit: true, Next: prev}
+	}
+	delay := Backoff(time.Duration(p.Delay), time.Duration(p.MaxDelay), next.Streak)
+	next.At = append(next.At, now)
+	next.Streak++
+	next.Total++
+	return RestartDecision{Again: true, Delay: delay, Next: next}
+}
+
+// Backoff returns first doubled n times, at most limit. It never overflows.
+func Backoff(first, limit time.Duration, n int) time.Duration {
+	d := min(first, limit)
+	for range n {
+		if d >= limit-d {
+			return limit
+		}
+		d *= 2
+	}
+	return d
+}

@@ -1,0 +1,188 @@
+package reconciler
+
+import (
+	"fmt"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/logic/watcher"
+)
+
+// conclude writes the outcomes of all attempts of the slot that have ended, and says whether one was.
+func (p *plan) conclude(s *slot) {
+	for _, t := range s.attempts {
+		out, ok := lifecycle.Conclude(lifecycle.Ending{
+			Attempt: t.Attempt, Loss: p.loss(t), Freed: s.freed(), Now: p.now,
+		})
+		if !ok {
+			continue
+		}
+		out.Owner = p.owner
+		if out.Definition == (cluster.Ref{}) {
+			out.Definition = p.definition
+		}
+		c := Conclusion{Outcome: out, DesiredRev: t.DesiredRev, ObservedRev: t.ObservedRev}
+		if d := t.Desired; d != nil && !p.spared(t, out) {
+			d := *d
+			d.Stop = endedStop(d.Stop)
+			c.Desired = &d
+		}
+		c.Event = p.event("task."+string(out.State), t, out.Reason, out.Message)
+		p.Conclusions = append(p.Conclusions, c)
+		p.ended[t] = true
+	}
+}
+
+// spared reports whether a lost attempt may go on if its node returns: that of a service whose class is keep
+// and that nobody told to stop.
+func (p *plan) spared(t *Task, out cluster.Outcome) bool {
+	return out.State == cluster.StateLost && p.owner.Kind == cluster.KindService && t.Absence != watcher.Gone &&
+		!t.stopped() && p.class(t) == cluster.DisconnectKeep
+}
+
+// endedStop returns the stop of an attempt whose outcome is durable.
+func endedStop(prev *cluster.Stop) *cluster.Stop {
+	if prev != nil {
+		s := *prev
+		s.Ended = true
+		return &s
+	}
+	return &cluster.Stop{
+		Class: cluster.StopMandatory, Reason: cluster.ReasonEnded, Message: "the attempt has an outcome", Ended: true,
+	}
+}
+
+// class returns what happens to the attempt when its node is silent.
+func (p *plan) class(t *Task) cluster.OnDisconnect {
+	if t.Desired != nil && t.Desired.OnDisconnect != "" {
+		return t.Desired.OnDisconnect
+	}
+	if p.owner.Kind == cluster.KindJob {
+		return cluster.DisconnectWait
+	}
+	return cluster.DisconnectKeep
+}
+
+// loss returns why the attempt is lost, or nil. A wait task is never lost by silence (P6.3).
+func (p *plan) loss(t *Task) *lifecycle.Loss {
+	switch t.Absence {
+	case watcher.Gone:
+		return &lifecycle.Loss{Reason: cluster.ReasonNodeDown, Message: fmt.Sprintf("node %s is gone", t.node())}
+	case watcher.Silent:
+		if p.class(t) == cluster.DisconnectWait {
+			return nil
+		}
+		return &lifecycle.Loss{Reason: cluster.ReasonNodeDown, Message: fmt.Sprintf("node %s fell silent", t.node())}
+	case watcher.Present, watcher.Suspected:
+	}
+	return nil
+}
+
+// clean deletes what stands of attempts that have an outcome and of which nothing is left.
+func (p *plan) clean(s *slot) {
+	for _, t := range s.attempts {
+		if t.Outcome == nil || !t.stands() {
+			continue
+		}
+		switch {
+		case t.Absence == watcher.Gone:
+		case t.Observed != nil && t.Observed.Gone && t.Observed.UUID == t.uuid():
+		default:
+			continue
+		}
+		c := Cleanup{
+			Task: s.id, Attempt: t.number(), UUID: t.uuid(), Node: t.node(),
+			DesiredRev: t.DesiredRev, ObservedRev: t.ObservedRev,
+		}
+		if t.Desired != nil {
+			c.Plan = t.Desired.Plan
+		}
+		p.Cleanups = append(p.Cleanups, c)
+	}
+}
+
+// trim deletes all outcomes of the slot but the newest so many, sparing attempts of which a record stands.
+func (p *plan) trim(s *slot, keep int) {
+	have := 0
+	for _, t := range s.attempts {
+		if t.Outcome != nil {
+			have++
+		}
+	}
+	for _, t := range s.attempts {
+		if have <= keep {
+			return
+		}
+		if t.Outcome == nil {
+			continue
+		}
+		have--
+		if !t.stands() {
+			p.Trims = append(p.Trims, Trim{s.id, t.number()})
+		}
+	}
+}
+
+// settle stops attempts that have an outcome and still stand without a final stop: lost attempts of a keep service
+// whose node returned, and what an agent holds without a desired record. It does so at once where nothing of
+// them runs any more or the owner does not want the task, else once a newer attempt is healthy (P5.1, P6.4).
+func (p *plan) settle(s *slot, wanted bool) {
+	for _, t := range s.attempts {
+		if t.Outcome == nil || !t.stands() || t.Absence == watcher.Gone || t.Desired != nil && t.Desired.Ended() {
+			continue
+		}
+		if o := t.Observed; o != nil && o.Gone {
+			continue
+		}
+		stop := cluster.Stop{
+			Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
+			Message: "a newer attempt took its place", Ended: true,
+		}
+		newest := s.newest()
+		switch {
+		case t.Desired == nil, !wanted, p.owner.Kind == cluster.KindJob, over(t):
+			stop = *endedStop(nil)
+		case t.Absence != watcher.Present, newest == t, !newest.healthy():
+			continue
+		}
+		p.write(t, stop)
+	}
+}
+
+// over reports whether the agent saw the attempt end.
+func over(t *Task) bool {
+	return t.Observed != nil && t.Observed.UUID == t.uuid() && t.Observed.State.Terminal()
+}
+
+// halt tells the live attempts of a slot to stop, unless they were told.
+func (p *plan) halt(s *slot, stop cluster.Stop) {
+	for _, t := range s.attempts {
+		if t.live() && !t.stopped() && !p.ended[t] {
+			p.write(t, stop)
+		}
+	}
+}
+
+// write records a stop of the attempt. One without a desired record gets one made of what its agent reported.
+func (p *plan) write(t *Task, stop cluster.Stop) {
+	var d cluster.Desired
+	if t.Desired != nil {
+		d = *t.Desired
+	} else {
+		d = cluster.Desired{
+			Task: t.id(), Attempt: t.number(), UUID: t.uuid(), Node: t.node(), Owner: p.owner, Definition: p.definition,
+		}
+	}
+	d.Stop = &stop
+	p.Stops = append(p.Stops, Stop{
+		Desired: d, Rev: t.DesiredRev, Event: p.event("task.stopping", t, stop.Reason, stop.Message),
+	})
+}
+
+func (p *plan) event(kind string, t *Task, reason cluster.ReasonCode, message string) cluster.Event {
+	owner := p.owner
+	return cluster.Event{
+		Type: kind, Cluster: owner.Cluster, Owner: &owner, Task: t.id(), Attempt: t.number(), Node: t.node(),
+		Reason: reason, Message: message,
+	}
+}

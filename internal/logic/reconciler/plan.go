@@ -1,0 +1,58 @@
+package reconciler
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// plan is a decision in the making.
+type plan struct {
+	Decision
+	owner       cluster.OwnerRef
+	definition  cluster.Ref // stands in for that of an attempt without a desired record
+	definitions Definitions
+	now         time.Time
+	ended       map[*Task]bool // attempts whose outcome the decision writes
+}
+
+func newPlan(owner cluster.OwnerRef, definitions Definitions, now time.Time) *plan {
+	if definitions == nil {
+		definitions = func(cluster.Ref) *cluster.TaskDefinition { return nil }
+	}
+	return &plan{owner: owner, definitions: definitions, now: now, ended: make(map[*Task]bool)}
+}
+
+// pend asks for the next attempt of a slot, unless one lives, or it is too soon after a failure. The
+// template holds what is the same for all tasks of a service or a step.
+func (p *plan) pend(s *slot, template cluster.Pending, life cluster.Lifespan, limit time.Duration) {
+	if s.live() {
+		return
+	}
+	if at := s.ready(limit); at.After(p.now) {
+		p.look(at)
+		return
+	}
+	d := p.definitions(template.Definition)
+	if d == nil {
+		p.Message = fmt.Sprintf("task definition %s does not exist", template.Definition)
+		return
+	}
+	next := template
+	next.Task, next.Attempt, next.Owner = s.id, s.next(), p.owner
+	next.Demand, next.Ports = d.Demand(), d.Ports
+	next.NeedsImage = slices.ContainsFunc(d.Containers, func(c cluster.Container) bool { return c.Image != "" })
+	next.Avoid = s.avoid()
+	next.Since = s.since(life)
+	p.Pending = append(p.Pending, next)
+}
+
+// joined returns the placement with the cluster's constraints in front.
+func joined(own cluster.Placement, common []cluster.Constraint) cluster.Placement {
+	if len(common) > 0 {
+		own.Constraints = slices.Concat(common, own.Constraints)
+	}
+	return own
+}

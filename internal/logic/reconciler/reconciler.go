@@ -1,0 +1,156 @@
+// Package reconciler compares what owners want with what their tasks are and says what is to be done: desired
+// minus observed, as data.
+//
+// An owner is a service or a job. Its tasks have ids that follow from its spec, so a
+// task that waits is stored nowhere: it is one that is wanted and has no records. A task has numbered attempts, of
+// which at most one has no outcome; attempt n+1 is asked for only from a state that holds
+// the outcome of attempt n (P3.7).
+//
+// Service and Job are pure functions, one call for each owner. They may be called again
+// at any time with whatever the tables hold: what was done already is not asked for again. The caller commits
+// each Stop, Conclusion and Cleanup as a group of its own, comparing the revisions in it, and hands
+// Pending to the scheduler.
+//
+// Three decisions are made here, and nowhere else:
+//
+//   - A service keeps Count tasks running. A task that ended, well or badly, is followed by a new attempt; work
+//     that ends is a job's.
+//   - A rollout replaces one task at a time: of the old generations it keeps as many of the best tasks
+//     as the new one has not yet replaced by healthy ones.
+//   - A job with a task that has no retries left starts nothing any more; what runs is let finish.
+package reconciler
+
+import (
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/watcher"
+)
+
+// Task is one attempt of a task, with what the watcher knows of its node.
+type Task struct {
+	cluster.Attempt
+	Absence watcher.Absence
+}
+
+// Definitions finds a version of a task definition, or returns nil.
+type Definitions func(cluster.Ref) *cluster.TaskDefinition
+
+// ServiceInput is all that a decision about a service looks at.
+type ServiceInput struct {
+	// Owner is the service; Spec is nil when its record is gone and tasks of it are left.
+	Owner   cluster.OwnerRef
+	Spec    *cluster.Service
+	SpecRev uint64
+	// Definitions finds those of all generations that still have tasks.
+	Definitions Definitions
+	// Tasks are all attempts of the owner, of all generations, in any order; an attempt that has an outcome
+	// and no other record is among them.
+	Tasks []Task
+	// ClusterConstraints hold for every task of the owner's cluster.
+	ClusterConstraints []cluster.Constraint
+	Now                time.Time
+}
+
+// JobInput is all that a decision about a job looks at. The fields are as in ServiceInput.
+type JobInput struct {
+	Owner              cluster.OwnerRef
+	Spec               *cluster.Job
+	SpecRev            uint64
+	Definitions        Definitions
+	Tasks              []Task
+	ClusterConstraints []cluster.Constraint
+	Now                time.Time
+}
+
+// Decision is what is to be done for an owner. Every list is ordered by task and attempt.
+type Decision struct {
+	// Pending are tasks that should run and are not placed.
+	Pending []cluster.Pending
+	// Stops turn desired records of live attempts into stops.
+	Stops []Stop
+	// Conclusions write the outcomes of attempts that have ended.
+	Conclusions []Conclusion
+	// Cleanups delete the records of attempts that have an outcome and of which nothing is left on a node.
+	Cleanups []Cleanup
+	// Trims delete outcomes that nothing needs any more.
+	Trims []Trim
+	// Remove asks for the deletion of the owner's spec: it is deleted and nothing of it runs.
+	Remove bool
+	// Events tell what the decision as a whole means, such as the end of a job. They are true once
+	// all Conclusions are committed; if one is refused they come again with a later decision.
+	Events []cluster.Event
+	// Message says in a sentence why the owner is not as desired; empty when it is.
+	Message string
+	// NextLook is when to decide again even if nothing changes; zero for never.
+	NextLook time.Time
+}
+
+// Empty reports whether there is nothing to write and nothing to place.
+func (d *Decision) Empty() bool {
+	return len(d.Pending) == 0 && len(d.Stops) == 0 && len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
+		len(d.Trims) == 0 && !d.Remove
+}
+
+// look asks for another decision at t, if no earlier one is asked for.
+func (d *Decision) look(t time.Time) {
+	if d.NextLook.IsZero() || t.Before(d.NextLook) {
+		d.NextLook = t
+	}
+}
+
+// Stop is a desired record to be written.
+type Stop struct {
+	// Desired is the whole record, with its Stop; the token is the committer's to renew.
+	Desired cluster.Desired
+	// Rev is the revision of the desired record to compare; 0 means that the record does not
+	// exist (the attempt stands in a plan record, or only its status does) and is created.
+	Rev   uint64
+	Event cluster.Event
+}
+
+// Conclusion is an outcome to be written, once (P4.2).
+type Conclusion struct {
+	Outcome cluster.Outcome
+	// Desired, unless nil, is the desired record with its stop, to be written in the same transaction. It is nil
+	// for a lost attempt of a keep service: that goes on if its node returns, until the
+	// newest attempt is healthy (P5.1).
+	Desired *cluster.Desired
+	// DesiredRev and ObservedRev are compared; 0 means that the record must not exist.
+	DesiredRev, ObservedRev uint64
+	Event                   cluster.Event
+}
+
+// Cleanup deletes the desired and the observed record of an attempt. A desired record is
+// deleted only after its plan record (P3.4); the committer sees to that.
+type Cleanup struct {
+	Task    cluster.TaskID
+	Attempt int
+	UUID    string
+	Node    string
+	// DesiredRev and ObservedRev are compared; a record with revision 0 does not exist.
+	DesiredRev, ObservedRev uint64
+	// Plan is the plan record that placed the attempt, 0 if it is not known.
+	Plan uint64
+}
+
+// Trim deletes an outcome.
+type Trim struct {
+	Task    cluster.TaskID
+	Attempt int
+}
+
+// Numbers of the reconciler.
+const (
+	// KeptOutcomes is how many of the newest outcomes of a service's task are kept. They are also the memory of
+	// the back-off, so they must be enough to reach MaxDelay. A job's outcomes are kept as long as the job.
+	KeptOutcomes = 10
+	// FirstDelay is waited before the attempt that follows a first failure; it doubles up to MaxDelay
+	// for a service, MaxJobDelay for a job. An attempt that ran for SteadyTime is forgiven.
+	FirstDelay  = time.Second
+	MaxDelay    = 5 * time.Minute
+	MaxJobDelay = 30 * time.Second
+	SteadyTime  = 10 * time.Minute
+	// TimeLimitMargin is how long, beyond time limit and grace, the agent is given to end a task itself.
+	TimeLimitMargin = time.Minute
+)

@@ -1,0 +1,305 @@
+package reconciler
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/logic/watcher"
+)
+
+// Words for where a service or a job stands.
+const (
+	Healthy    = "healthy"     // all tasks of the newest generation are healthy and no other is left
+	Starting   = "starting"    // tasks are on their way, none had trouble
+	RollingOut = "rolling-out" // tasks of an older generation are still there
+	Degraded   = "degraded"    // some tasks are not healthy
+	Failing    = "failing"     // no task is healthy
+	Stopped    = "stopped"
+	Stopping   = "stopping"
+	Deleting   = "deleting"
+
+	Pending   = "pending" // nothing of the job has begun
+	Running   = "running"
+	Succeeded = "succeeded"
+	Failed    = "failed"
+	Cancelled = "cancelled"
+)
+
+// ServiceStatus counts the tasks of a service.
+type ServiceStatus struct {
+	Desired, Running, Healthy int
+	// Updated are live tasks of the newest generation; Waiting those that are wanted and not placed.
+	Updated, Waiting int
+	// State is one of the words above.
+	State string
+	// Message says in a sentence why the service is not as desired; empty when it is.
+	Message string
+}
+
+// StatusOfService returns where a service stands. It reads Spec, Definitions and Tasks of the input.
+func StatusOfService(in ServiceInput) ServiceStatus {
+	return statusOf(in.Spec, slots(in.Tasks))
+}
+
+// tally is what a status is made of.
+type tally struct {
+	live, old, fresh, healthyFresh int
+	trouble                        string // the first task with trouble, and which
+	awaited                        string // a silent node on which a record stands
+}
+
+func statusOf(spec *cluster.Service, all []*slot) ServiceStatus {
+	var st ServiceStatus
+	var c tally
+	if spec != nil {
+		st.Desired = spec.Desired()
+	}
+	for _, s := range all {
+		st.Running += s.count(cluster.StateRunning)
+		if s.healthy() {
+			st.Healthy++
+		}
+		fresh := spec != nil && s.parts.Generation == spec.Generation && s.parts.Index < st.Desired
+		if c.awaited == "" {
+			c.awaited = s.awaited()
+		}
+		if s.live() {
+			c.live++
+			if fresh {
+				st.Updated++
+			} else if spec != nil && s.parts.Generation != spec.Generation {
+				c.old++
+			}
+		}
+		if fresh {
+			if s.live() {
+				c.fresh++
+			}
+			if s.healthy() {
+				c.healthyFresh++
+			} else if c.trouble == "" {
+				c.trouble = s.trouble()
+			}
+		}
+	}
+	if missing := st.Desired - st.Updated - c.old; missing > 0 {
+		st.Waiting = missing
+	}
+	st.State = c.state(spec, &st)
+	st.Message = c.message(&st)
+	return st
+}
+
+func (c *tally) state(spec *cluster.Service, st *ServiceStatus) string {
+	switch {
+	case spec == nil || spec.Deleted:
+		return Deleting
+	case st.Desired == 0 && c.live > 0:
+		return Stopping
+	case st.Desired == 0:
+		return Stopped
+	case c.old > 0:
+		return RollingOut
+	case c.healthyFresh >= st.Desired:
+		return Healthy
+	case c.trouble == "":
+		return Starting
+	case st.Healthy == 0:
+		return Failing
+	}
+	return Degraded
+}
+
+func (c *tally) message(st *ServiceStatus) string {
+	switch st.State {
+	case Healthy, Stopped:
+		return ""
+	case Deleting, Stopping:
+		text := fmt.Sprintf("%s to end", tasksAre(c.live, "has", "have"))
+		if c.awaited != "" {
+			text += fmt.Sprintf("; node %s is silent: it has to return, or to be given up with \"berth node forget %s\"", c.awaited, c.awaited)
+		}
+		return text
+	}
+	text := fmt.Sprintf("%d of %s healthy", st.Healthy, tasksAre(st.Desired, "is", "are"))
+	if st.State == RollingOut {
+		text = fmt.Sprintf("%d of %d tasks are of the newest generation and healthy", c.healthyFresh, st.Desired)
+	}
+	if st.Waiting > 0 {
+		text += fmt.Sprintf("; %d to be placed", st.Waiting)
+	}
+	if c.trouble != "" {
+		text += "; " + c.trouble
+	}
+	return text
+}
+
+func tasksAre(n int, one, many string) string {
+	if n == 1 {
+		return "1 task " + one
+	}
+	return fmt.Sprintf("%d tasks %s", n, many)
+}
+
+// count returns 1 if an attempt of the slot is shown in the state and its node can be asked.
+func (s *slot) count(state cluster.State) int {
+	for _, t := range s.attempts {
+		if t.Absence <= watcher.Suspected && lifecycle.Shown(t.Attempt).State == state {
+			return 1
+		}
+	}
+	return 0
+}
+
+// trouble says what is wrong with a task, or nothing if it is merely on its way.
+func (s *slot) trouble() string {
+	for i := len(s.attempts) - 1; i >= 0; i-- {
+		t := s.attempts[i]
+		v := lifecycle.Shown(t.Attempt)
+		switch {
+		case t.live() && t.Absence != watcher.Present:
+			return fmt.Sprintf("%s: node %s is silent", s.id, t.node())
+		case v.State == cluster.StateRunning && (v.Health == cluster.HealthWarning || v.Health == cluster.HealthFailing):
+			return fmt.Sprintf("%s is in %s on node %s%s", s.id, v.Health, t.node(), because(v.Message))
+		case v.State == cluster.StateFailed || v.State == cluster.StateRejected || v.State == cluster.StateLost ||
+			v.State == cluster.StateSucceeded:
+			return fmt.Sprintf("attempt %d of %s %s%s", t.number(), s.id, ended(v.State), because(v.Message))
+		case t.live() && t.Observed != nil && t.Observed.Restarts > 0:
+			return fmt.Sprintf("%s was restarted %d times%s", s.id, t.Observed.Restarts, because(v.Message))
+		}
+	}
+	return ""
+}
+
+// awaited returns a silent node on which a record of the task stands, or nothing.
+func (s *slot) awaited() string {
+	for _, t := range s.attempts {
+		if t.stands() && t.Absence == watcher.Silent {
+			return t.node()
+		}
+	}
+	return ""
+}
+
+// ended returns the state as the end of a sentence.
+func ended(s cluster.State) string {
+	if s == cluster.StateRejected || s == cluster.StateLost {
+		return "was " + string(s)
+	}
+	if s == cluster.StateSucceeded {
+		return "ended"
+	}
+	return string(s)
+}
+
+func because(message string) string {
+	if message == "" {
+		return ""
+	}
+	return ": " + message
+}
+
+// JobStatus counts the tasks of a job.
+type JobStatus struct {
+	Total, Pending, Running, Succeeded, Failed, Cancelled int
+	// State is one of the words above.
+	State   string
+	Message string
+	// Finished is when the last attempt ended, once the job is done.
+	Finished time.Time
+}
+
+// Done reports whether the job will not change any more.
+func (s JobStatus) Done() bool {
+	return s.State == Succeeded || s.State == Failed || s.State == Cancelled
+}
+
+// StatusOfJob returns where a job stands. It reads Spec and Tasks of the input. A task that was placed and
+// has no outcome yet counts as running; one that will not be started any more as cancelled.
+func StatusOfJob(in JobInput) JobStatus {
+	if in.Spec == nil {
+		return JobStatus{State: Deleting}
+	}
+	own, _ := split(in.Spec, slots(in.Tasks))
+	return jobStatusOf(in.Spec, own)
+}
+
+func jobStatusOf(spec *cluster.Job, own []*slot) JobStatus {
+	st := JobStatus{Total: len(own)}
+	spent := spentTask(spec, own)
+	over := spec.Cancelled || spec.Deleted || spent != nil
+	begun := false
+	var last time.Time
+	k := 0
+	for i := range spec.Steps {
+		for range spec.Steps[i].Count {
+			s := own[k]
+			k++
+			begun = begun || len(s.attempts) > 0
+			switch {
+			case s.live():
+				st.Running++
+			case s.succeeded():
+				st.Succeeded++
+			case s.spent(spec.Steps[i].Retries):
+				st.Failed++
+			case over:
+				st.Cancelled++
+			default:
+				st.Pending++
+			}
+			if t := s.newest(); t != nil && t.Outcome != nil && t.Outcome.Ended.After(last) {
+				last = t.Outcome.Ended
+			}
+		}
+	}
+	st.State = st.state(spec, begun, spent != nil)
+	if st.Done() {
+		st.Finished = last
+	}
+	st.Message = st.message(spec, spent)
+	return st
+}
+
+func (s *JobStatus) state(spec *cluster.Job, begun, failed bool) string {
+	switch {
+	case spec.Deleted:
+		return Deleting
+	case s.Succeeded == s.Total:
+		return Succeeded
+	case s.Running > 0:
+		return Running
+	case spec.Cancelled:
+		return Cancelled
+	case failed:
+		return Failed
+	case begun:
+		return Running
+	}
+	return Pending
+}
+
+func (s *JobStatus) message(spec *cluster.Job, spent *slot) string {
+	switch {
+	case s.State == Succeeded:
+		return ""
+	case s.State == Deleting:
+		return fmt.Sprintf("%s to end", tasksAre(s.Running, "has", "have"))
+	case spent != nil:
+		text := fmt.Sprintf("%s has no retries left", spent.id)
+		if trouble := spent.trouble(); trouble != "" {
+			text = trouble + "; no retries are left"
+		}
+		if s.Running > 0 {
+			text += fmt.Sprintf("; %s to finish", tasksAre(s.Running, "has", "have"))
+		}
+		return text
+	case spec.Cancelled && s.Running > 0:
+		return fmt.Sprintf("the job was cancelled; %s to end", tasksAre(s.Running, "has", "have"))
+	case spec.Cancelled:
+		return "the job was cancelled"
+	}
+	return fmt.Sprintf("%d of %s ended well", s.Succeeded, tasksAre(s.Total, "has", "have"))
+}

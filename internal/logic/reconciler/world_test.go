@@ -1,0 +1,395 @@
+package reconciler_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/logic/watcher"
+)
+
+// world is a model of all that a reconciler's decision goes through: a store that compares revisions, a
+// scheduler that places what is pending, and agents that take one step at a time. A silent node's agent goes on
+// with what it knows; its reports are not heard.
+type world struct {
+	service     *cluster.Service
+	job         *cluster.Job
+	owner       cluster.OwnerRef
+	definitions map[cluster.Ref]*cluster.TaskDefinition
+	// sick holds definitions whose tasks never become healthy.
+	sick map[cluster.Ref]bool
+	// fails says that an attempt of a job's task ends badly.
+	fails   func(cluster.TaskID, int) bool
+	absent  map[string]watcher.Absence
+	nodes   []string
+	records []*record
+	rev     uint64
+	uuid    int
+	now     time.Time
+	last    reconciler.Decision
+	// refused counts writes whose comparison failed.
+	refused int
+}
+
+type record struct {
+	id      cluster.TaskID
+	attempt int
+	cluster.Attempt
+	// real is what the agent knows, reported or not; nil if it knows nothing.
+	real *cluster.Observed
+}
+
+func newWorld() *world {
+	return &world{
+		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, sick: map[cluster.Ref]bool{},
+		fails:  func(cluster.TaskID, int) bool { return false },
+		absent: map[string]watcher.Absence{}, nodes: []string{"n1", "n2", "n3"}, now: time.Unix(0, 0).UTC(),
+	}
+}
+
+func (w *world) define(ref string, change func(*cluster.TaskDefinition)) cluster.Ref {
+	r, err := cluster.ParseRef(ref)
+	if err != nil {
+		panic(err)
+	}
+	d := &cluster.TaskDefinition{
+		Name: r.Name, Version: r.Version, Containers: []cluster.Container{{Name: "main", Image: "main:1"}},
+	}
+	if change != nil {
+		change(d)
+	}
+	d.SetDefaults()
+	w.definitions[r] = d
+	return r
+}
+
+func (w *world) next() uint64 {
+	w.rev++
+	return w.rev
+}
+
+func (w *world) tasks() []reconciler.Task {
+	var all []reconciler.Task
+	for _, r := range w.records {
+		t := reconciler.Task{Attempt: r.Attempt}
+		if n := r.node(); n != "" {
+			t.Absence = w.absent[n]
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+func (r *record) node() string {
+	switch {
+	case r.Desired != nil:
+		return r.Desired.Node
+	case r.Observed != nil:
+		return r.Observed.Node
+	case r.Outcome != nil:
+		return r.Outcome.Node
+	}
+	return ""
+}
+
+func (w *world) decide(tasks []reconciler.Task) reconciler.Decision {
+	find := func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] }
+	if w.owner.Kind == cluster.KindJob {
+		return reconciler.Job(reconciler.JobInput{
+			Owner: w.owner, Spec: w.job, SpecRev: 7, Definitions: find, Tasks: tasks, Now: w.now,
+		})
+	}
+	return reconciler.Service(reconciler.ServiceInput{
+		Owner: w.owner, Spec: w.service, SpecRev: 7, Definitions: find, Tasks: tasks, Now: w.now,
+	})
+}
+
+func (w *world) find(id cluster.TaskID, attempt int) *record {
+	for _, r := range w.records {
+		if r.id == id && r.attempt == attempt {
+			return r
+		}
+	}
+	return nil
+}
+
+// commit writes a decision, each part by itself, and refuses those whose comparison fails.
+func (w *world) commit(d reconciler.Decision) {
+	for i := range d.Conclusions {
+		c := &d.Conclusions[i]
+		r := w.find(c.Outcome.Task, c.Outcome.Attempt)
+		if r == nil || r.Outcome != nil || r.ObservedRev != c.ObservedRev || r.DesiredRev != c.DesiredRev {
+			w.refused++
+			continue
+		}
+		out := c.Outcome
+		r.Outcome = &out
+		if c.Desired != nil {
+			desired := *c.Desired
+			r.Desired, r.DesiredRev = &desired, w.next()
+		}
+	}
+	for i := range d.Stops {
+		s := &d.Stops[i]
+		r := w.find(s.Desired.Task, s.Desired.Attempt)
+		if r == nil || r.DesiredRev != s.Rev {
+			w.refused++
+			continue
+		}
+		desired := s.Desired
+		r.Desired, r.DesiredRev = &desired, w.next()
+	}
+	for _, c := range d.Cleanups {
+		r := w.find(c.Task, c.Attempt)
+		if r == nil || r.DesiredRev != c.DesiredRev || r.ObservedRev != c.ObservedRev {
+			w.refused++
+			continue
+		}
+		r.Desired, r.Observed, r.DesiredRev, r.ObservedRev, r.real = nil, nil, 0, 0, nil
+	}
+	for _, t := range d.Trims {
+		r := w.find(t.Task, t.Attempt)
+		r.Outcome = nil
+		if r.Desired != nil || r.Observed != nil {
+			panic(fmt.Sprintf("outcome of %s attempt %d trimmed while a record stands", t.Task, t.Attempt))
+		}
+		w.records = slices.DeleteFunc(w.records, func(x *record) bool { return x == r })
+	}
+	if d.Remove {
+		if len(w.records) > 0 {
+			panic("the owner is removed before its tasks")
+		}
+		w.service, w.job = nil, nil
+	}
+}
+
+// place puts a pending task on a node, as a scheduler and a committer do: they refuse what is not
+// well formed.
+func (w *world) place(p cluster.Pending, node string) error {
+	if slices.Contains(p.Avoid, node) {
+		return fmt.Errorf("%s is to be kept off %s", p.Task, node)
+	}
+	for _, r := range w.records {
+		switch {
+		case r.id != p.Task:
+		case r.attempt >= p.Attempt:
+			return fmt.Errorf("%s asks for attempt %d and has attempt %d", p.Task, p.Attempt, r.attempt)
+		case r.Outcome == nil:
+			return fmt.Errorf("%s asks for attempt %d and attempt %d has no outcome", p.Task, p.Attempt, r.attempt)
+		case r.node() == node && (r.Desired != nil || r.Observed != nil):
+			return fmt.Errorf("%s is placed on %s, where attempt %d stands", p.Task, node, r.attempt)
+		}
+	}
+	w.uuid++
+	w.records = append(w.records, &record{id: p.Task, attempt: p.Attempt, Attempt: cluster.Attempt{
+		Desired: &cluster.Desired{
+			Task: p.Task, Attempt: p.Attempt, UUID: fmt.Sprintf("u%d", w.uuid), Node: node, Owner: p.Owner,
+			Definition: p.Definition, Count: p.Count, TimeLimit: p.TimeLimit, OnDisconnect: p.OnDisconnect, Placed: w.now,
+		},
+		DesiredRev: w.next(),
+	}})
+	return nil
+}
+
+// placeAll places what the last decision left pending on the nodes that are present, round robin.
+func (w *world) placeAll(d reconciler.Decision) error {
+	for _, p := range d.Pending {
+		for range w.nodes {
+			w.uuid++
+			node := w.nodes[w.uuid%len(w.nodes)]
+			if w.absent[node] != watcher.Present || slices.Contains(p.Avoid, node) {
+				continue
+			}
+			if err := w.place(p, node); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// step lets the agent of an attempt take one step and report it.
+func (w *world) step(r *record) {
+	absence := w.absent[r.node()]
+	if r.Desired == nil || absence == watcher.Gone {
+		return
+	}
+	reachable := absence == watcher.Present
+	if r.real == nil {
+		if !reachable {
+			return
+		}
+		r.real = &cluster.Observed{Task: r.id, Attempt: r.attempt, UUID: r.Desired.UUID, Node: r.Desired.Node}
+	}
+	var stop *cluster.Stop
+	if reachable {
+		stop = r.Desired.Stop
+	}
+	w.advance(r, stop)
+	if reachable && !cmp.Equal(r.Observed, r.real) {
+		w.report(r)
+	}
+}
+
+func (w *world) report(r *record) {
+	o := *r.real
+	r.Observed, r.ObservedRev = &o, w.next()
+}
+
+func (w *world) advance(r *record, stop *cluster.Stop) {
+	o := r.real
+	batch := r.Desired.Owner.Kind == cluster.KindJob
+	switch {
+	case o.State.Terminal():
+		o.Gone = o.Gone || stop != nil && stop.Ended
+	case stop != nil:
+		o.State, o.Health, o.Reason, o.Finished = cluster.StateCancelled, "", stop.Reason, w.now
+		o.Gone = stop.Ended
+	case o.State == "":
+		o.State = cluster.StatePreparing
+	case o.State == cluster.StatePreparing && batch && r.Outcome != nil:
+		o.State, o.Reason = cluster.StateRejected, cluster.ReasonBarrier // P4.3
+	case o.State == cluster.StatePreparing:
+		o.State = cluster.StateStarting
+	case o.State == cluster.StateStarting:
+		o.State, o.Health, o.Started = cluster.StateRunning, cluster.HealthUnknown, w.now
+	case batch && w.fails(r.id, r.attempt):
+		o.State, o.Reason, o.Finished, o.Message = cluster.StateFailed, cluster.ReasonExit, w.now, "exit code 1"
+	case batch:
+		o.State, o.Reason, o.Finished = cluster.StateSucceeded, cluster.ReasonExit, w.now
+	case w.sick[r.Desired.Definition]:
+		o.Health = cluster.HealthFailing
+	default:
+		o.Health = cluster.HealthHealthy
+	}
+}
+
+// crash ends a running attempt badly.
+func (w *world) crash(r *record, reason cluster.ReasonCode) {
+	if r.real == nil || r.real.State != cluster.StateRunning {
+		return
+	}
+	r.real.State, r.real.Health, r.real.Reason, r.real.Finished = cluster.StateFailed, "", reason, w.now
+	r.real.Message = "it crashed"
+	if w.absent[r.node()] == watcher.Present {
+		w.report(r)
+	}
+}
+
+// running counts attempts of each task that run in truth, reported or not.
+func (w *world) running() map[cluster.TaskID]int {
+	n := map[cluster.TaskID]int{}
+	for _, r := range w.records {
+		if r.real != nil && w.absent[r.node()] != watcher.Gone &&
+			(r.real.State == cluster.StateStarting || r.real.State == cluster.StateRunning) {
+			n[r.id]++
+		}
+	}
+	return n
+}
+
+// healthy counts the tasks with an attempt that is known to be healthy and was not told to stop.
+func (w *world) healthy() int {
+	tasks := map[cluster.TaskID]bool{}
+	for _, r := range w.records {
+		told := r.Desired != nil && r.Desired.Stop != nil
+		if r.Observed.Healthy() && !told && w.absent[r.node()] == watcher.Present {
+			tasks[r.id] = true
+		}
+	}
+	return len(tasks)
+}
+
+// round is one turn of everything: decide, commit, place, and every agent takes a step.
+func (w *world) round() (reconciler.Decision, error) {
+	d := w.decide(w.tasks())
+	w.commit(d)
+	if err := w.placeAll(d); err != nil {
+		return d, err
+	}
+	for _, r := range slices.Clone(w.records) {
+		w.step(r)
+	}
+	w.now = w.now.Add(time.Second)
+	return d, nil
+}
+
+func short(id cluster.TaskID) string { return strings.TrimPrefix(string(id), "default.") }
+
+// describe writes a decision in lines.
+func describe(d reconciler.Decision) string {
+	var b strings.Builder
+	for _, p := range d.Pending {
+		fmt.Fprintf(&b, "  place %s attempt %d of %s", short(p.Task), p.Attempt, p.Definition)
+		if len(p.Avoid) > 0 {
+			fmt.Fprintf(&b, ", not on %s", strings.Join(p.Avoid, " "))
+		}
+		b.WriteString("\n")
+	}
+	for i := range d.Stops {
+		s := &d.Stops[i]
+		fmt.Fprintf(&b, "  stop %s attempt %d on %s: %s %s", short(s.Desired.Task), s.Desired.Attempt, s.Desired.Node,
+			s.Desired.Stop.Class, s.Desired.Stop.Reason)
+		if s.Desired.Stop.Ended {
+			b.WriteString(", ended")
+		}
+		b.WriteString("\n")
+	}
+	for i := range d.Conclusions {
+		c := &d.Conclusions[i]
+		fmt.Fprintf(&b, "  end %s attempt %d: %s %s", short(c.Outcome.Task), c.Outcome.Attempt, c.Outcome.State, c.Outcome.Reason)
+		if c.Outcome.Free {
+			b.WriteString(", free")
+		}
+		if c.Desired == nil {
+			b.WriteString(", may go on")
+		}
+		b.WriteString("\n")
+	}
+	for _, c := range d.Cleanups {
+		fmt.Fprintf(&b, "  clean %s attempt %d on %s\n", short(c.Task), c.Attempt, c.Node)
+	}
+	for _, t := range d.Trims {
+		fmt.Fprintf(&b, "  trim %s attempt %d\n", short(t.Task), t.Attempt)
+	}
+	if d.Remove {
+		b.WriteString("  remove\n")
+	}
+	for _, e := range d.Events {
+		fmt.Fprintf(&b, "  event %s\n", e.Type)
+	}
+	if !d.NextLook.IsZero() {
+		fmt.Fprintf(&b, "  look again at %v\n", d.NextLook.Sub(time.Unix(0, 0)))
+	}
+	if b.Len() == 0 {
+		b.WriteString("  nothing to do\n")
+	}
+	return b.String()
+}
+
+// picture lists the attempts that have records, by task.
+func (w *world) picture() string {
+	lines := map[string]string{}
+	for _, r := range w.records {
+		state := "placed"
+		if r.Observed != nil {
+			state = strings.TrimSpace(string(r.Observed.State) + " " + string(r.Observed.Health))
+		}
+		if r.Outcome != nil {
+			state += ", outcome " + string(r.Outcome.State)
+		}
+		lines[fmt.Sprintf("%s attempt %02d", short(r.id), r.attempt)] = fmt.Sprintf("on %s: %s", r.node(), state)
+	}
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(lines)) {
+		fmt.Fprintf(&b, "  %s %s\n", k, lines[k])
+	}
+	return b.String()
+}

@@ -1,0 +1,128 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+)
+
+// benchFleet returns nodes of three sizes in four zones, each with some load.
+func benchFleet(nodes int) *scheduler.Fleet {
+	f := scheduler.NewFleet()
+	for i := range nodes {
+		size := 1 << (i % 3)
+		f.SetNode(scheduler.Node{
+			Name: fmt.Sprintf("node-%05d", i), State: cluster.NodeReady, Arch: "amd64", Kernel: "6.1.0-18-amd64",
+			Executors: []string{"containerd", "process"},
+			Labels:    cluster.Labels{"zone": string("abcd"[i%4])},
+			Capacity: cluster.Demand{
+				CPU:    cluster.MilliCPU(8000 * size),
+				Memory: 32 * cluster.GiB * cluster.Bytes(size),
+				Disk:   500 * cluster.GiB,
+			},
+		})
+		f.Reserve(scheduler.Reservation{
+			UUID: fmt.Sprint("load-", i), Task: cluster.ServiceTask("c", "load", 1, i), Node: fmt.Sprintf("node-%05d", i),
+			Demand: cluster.Demand{CPU: cluster.MilliCPU(i % 7 * 100), Memory: cluster.GiB * cluster.Bytes(i%5)},
+		})
+	}
+	return f
+}
+
+// benchTasks returns tasks of as many owners, which ask for different amounts.
+func benchTasks(tasks, owners int, strategy cluster.Strategy) []cluster.Pending {
+	pending := make([]cluster.Pending, 0, tasks)
+	for i := range tasks {
+		owner := i * owners / tasks
+		pending = append(pending, cluster.Pending{
+			Task:      cluster.ServiceTask("c", fmt.Sprintf("o%d", owner), 1, i),
+			Attempt:   1,
+			Owner:     cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: fmt.Sprintf("o%d", owner)},
+			Priority:  500,
+			Placement: cluster.Placement{Strategy: strategy},
+			Demand: cluster.Demand{
+				CPU:    cluster.MilliCPU(100 + owner%5*50),
+				Memory: cluster.Bytes(128+owner%3*64) * cluster.MiB,
+			},
+			NeedsImage: true,
+			Since:      time.Unix(1_700_000_000, 0),
+		})
+	}
+	return pending
+}
+
+// mixedTasks returns tasks of 200 owners, whose turns alternate, with all that can be asked for: strategies,
+// constraints, ports and anti-affinity.
+func mixedTasks(tasks int) []cluster.Pending {
+	pending := benchTasks(tasks, 200, "")
+	for i := range pending {
+		p, owner := &pending[i], i*200/tasks
+		p.Since = p.Since.Add(time.Duration(i%50) * time.Second)
+		if owner%2 == 0 {
+			p.Placement.Strategy = cluster.StrategyBinpack
+		}
+		if owner%3 == 0 {
+			p.Placement.Constraints = []cluster.Constraint{{Attribute: "label.zone", Value: string("abcd"[owner%4])}}
+		}
+		if owner%4 == 0 {
+			p.Ports = []cluster.Port{{Name: "http"}}
+		}
+		if owner%5 == 0 {
+			p.Placement.AntiAffinity = cluster.AntiAffinityDemand
+		}
+	}
+	return pending
+}
+
+// BenchmarkSchedule measures whole cycles: decisions are tasks that were placed or given a reason.
+func BenchmarkSchedule(b *testing.B) {
+	const tasks = 10_000
+	for _, load := range []struct {
+		name    string
+		pending []cluster.Pending
+	}{
+		{"binpack", benchTasks(tasks, 20, cluster.StrategyBinpack)},
+		{"spread", benchTasks(tasks, 20, cluster.StrategySpread)},
+		{"mixed", mixedTasks(tasks)},
+		{"singles", benchTasks(tasks, tasks, cluster.StrategySpread)},
+	} {
+		for _, nodes := range []int{1000} {
+			b.Run(fmt.Sprintf("nodes=%d/tasks=%d/%s", nodes, tasks, load.name), func(b *testing.B) {
+				f := benchFleet(nodes)
+				b.ReportAllocs()
+				placed := 0
+				for b.Loop() {
+					placed += len(scheduler.Schedule(f, load.pending, scheduler.Options{}).Placements)
+				}
+				b.ReportMetric(float64(tasks*b.N)/b.Elapsed().Seconds(), "decisions/s")
+				b.ReportMetric(float64(placed)/float64(tasks*b.N), "placed/decision")
+			})
+		}
+	}
+}
+
+// BenchmarkScheduleOne measures the cycle for a single task.
+func BenchmarkScheduleOne(b *testing.B) {
+	f, pending := benchFleet(1000), benchTasks(1, 1, cluster.StrategySpread)
+	b.ReportAllocs()
+	for b.Loop() {
+		scheduler.Schedule(f, pending, scheduler.Options{})
+	}
+}
+
+// BenchmarkReserve measures what it costs to keep a fleet: one reservation made and given back.
+func BenchmarkReserve(b *testing.B) {
+	f := benchFleet(1000)
+	r := scheduler.Reservation{
+		UUID: "u", Task: "c.web.1.0", Node: "node-00500",
+		Demand: cluster.Demand{CPU: 100, Memory: cluster.GiB}, Ports: []int{8080, 30123},
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		f.Reserve(r)
+		f.Release(r.UUID)
+	}
+}

@@ -1,0 +1,292 @@
+package scheduler
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// classLabel is the label that the attribute node.class stands for.
+const classLabel = "class"
+
+// Node is what the scheduler knows of a machine.
+type Node struct {
+	Name  string
+	State cluster.NodeState
+	// Cordon keeps new tasks away.
+	Cordon           bool
+	Arch, OS, Kernel string
+	// Executors by name, such as "containerd".
+	Executors []string
+	// Labels are the agent's, overridden by the operator's.
+	Labels   cluster.Labels
+	Capacity cluster.Demand
+	// ReservedPorts are never given to tasks.
+	ReservedPorts []int
+}
+
+// NodeOf joins the records of a node. A host or status that does not exist is nil; a node
+// without a status has no capacity and no executor.
+func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) Node {
+	n := Node{Name: node.Name, State: node.State, Labels: cluster.Labels{}}
+	if status != nil {
+		f := &status.Facts
+		n.Arch, n.OS, n.Kernel = f.Arch, f.OS, f.Kernel
+		n.Capacity = cluster.Demand{CPU: f.CPU, Memory: f.Memory, Disk: f.Disk}
+		n.ReservedPorts = f.ReservedPorts
+		for _, e := range f.Executors {
+			n.Executors = append(n.Executors, e.Name)
+		}
+		for k, v := range f.Labels { // order-free: each key is written once
+			n.Labels[k] = v
+		}
+	}
+	if host != nil {
+		n.Cordon = host.Cordon
+		for k, v := range host.Labels { // order-free: each key is written once
+			n.Labels[k] = v
+		}
+	}
+	return n
+}
+
+// Reservation is what one attempt of a task takes up on a node, from its placement until nothing
+// of it is left there.
+type Reservation struct {
+	// UUID of the attempt. A task may have several attempts that take up room (P6.3).
+	UUID   string
+	Task   cluster.TaskID
+	Node   string
+	Demand cluster.Demand
+	// Ports are the numbers that the attempt holds on the node.
+	Ports []int
+}
+
+// Fleet is the nodes of one domain and what is reserved on them. Its owner calls the methods that
+// change it; several readers may use it at the same time between them.
+type Fleet struct {
+	slots  []slot
+	loads  []load // by slot
+	byName map[string]int32
+	order  []int32 // slots of the nodes that are set, by name
+	vacant []int32 // slots to be used again
+	held   map[string]Reservation
+	groups map[string]map[int32]int32 // group → slot → number of reservations
+}
+
+// slot is one node of a fleet. It lives while the node is set or something is reserved on it.
+type slot struct {
+	node  Node
+	set   bool
+	ports portSet
+}
+
+// load is what a node has and what of it is used. It stands apart from the slot, as each cycle copies it.
+type load struct {
+	capacity, used cluster.Demand
+	tasks          int
+}
+
+// NewFleet returns a fleet without nodes.
+func NewFleet() *Fleet {
+	return &Fleet{
+		byName: map[string]int32{},
+		held:   map[string]Reservation{},
+		groups: map[string]map[int32]int32{},
+	}
+}
+
+// SetNode adds the node, or replaces what is known of it. Its reservations stay. The fleet keeps n's
+// slices and map, which must not be changed afterwards.
+func (f *Fleet) SetNode(n Node) {
+	i := f.slot(n.Name)
+	s := &f.slots[i]
+	if s.set {
+		for _, p := range s.node.ReservedPorts {
+			s.ports.remove(p)
+		}
+	} else {
+		at, _ := f.search(n.Name)
+		f.order = slices.Insert(f.order, at, i)
+	}
+	s.node, s.set = n, true
+	f.loads[i].capacity = clamp(n.Capacity)
+	for _, p := range n.ReservedPorts {
+		s.ports.add(p)
+	}
+}
+
+// RemoveNode forgets the node. What is reserved there stays charged until it is released, and counts
+// again if the node comes back.
+func (f *Fleet) RemoveNode(name string) {
+	at, found := f.search(name)
+	if !found {
+		return
+	}
+	i := f.order[at]
+	f.order = slices.Delete(f.order, at, at+1)
+	s := &f.slots[i]
+	for _, p := range s.node.ReservedPorts {
+		s.ports.remove(p)
+	}
+	s.node, s.set = Node{Name: name}, false
+	f.vacate(i)
+}
+
+// Reserve charges an attempt to its node, which need not be set yet. A reservation with the same
+// UUID is replaced. The fleet keeps r's slice of ports.
+func (f *Fleet) Reserve(r Reservation) {
+	f.Release(r.UUID)
+	r.Demand = clamp(r.Demand)
+	f.held[r.UUID] = r
+	i := f.slot(r.Node)
+	f.loads[i].used = f.loads[i].used.Add(r.Demand)
+	f.loads[i].tasks++
+	for _, p := range r.Ports {
+		f.slots[i].ports.add(p)
+	}
+	g := groupOf(r.Task)
+	if f.groups[g] == nil {
+		f.groups[g] = map[int32]int32{}
+	}
+	f.groups[g][i]++
+}
+
+// Release gives back what the attempt took up. One that holds nothing is no error.
+func (f *Fleet) Release(uuid string) {
+	r, found := f.held[uuid]
+	if !found {
+		return
+	}
+	delete(f.held, uuid)
+	i := f.byName[r.Node]
+	f.loads[i].used = f.loads[i].used.Sub(r.Demand)
+	f.loads[i].tasks--
+	for _, p := range r.Ports {
+		f.slots[i].ports.remove(p)
+	}
+	g := groupOf(r.Task)
+	if f.groups[g][i]--; f.groups[g][i] == 0 {
+		delete(f.groups[g], i)
+	}
+	if len(f.groups[g]) == 0 {
+		delete(f.groups, g)
+	}
+	f.vacate(i)
+}
+
+// Reserved returns the reservation of an attempt.
+func (f *Fleet) Reserved(uuid string) (Reservation, bool) {
+	r, found := f.held[uuid]
+	return r, found
+}
+
+// Reservations returns how many attempts hold something.
+func (f *Fleet) Reservations() int { return len(f.held) }
+
+// Nodes returns the names of the nodes, ordered.
+func (f *Fleet) Nodes() []string {
+	names := make([]string, len(f.order))
+	for at, i := range f.order {
+		names[at] = f.slots[i].node.Name
+	}
+	return names
+}
+
+// Node returns a node and what is reserved on it.
+func (f *Fleet) Node(name string) (n Node, used cluster.Demand, found bool) {
+	at, found := f.search(name)
+	if !found {
+		return Node{}, cluster.Demand{}, false
+	}
+	i := f.order[at]
+	return f.slots[i].node, f.loads[i].used, true
+}
+
+// Clone returns a fleet that changes independently of f: to try what would be if.
+func (f *Fleet) Clone() *Fleet {
+	c := &Fleet{
+		slots:  slices.Clone(f.slots),
+		loads:  slices.Clone(f.loads),
+		byName: make(map[string]int32, len(f.byName)),
+		order:  slices.Clone(f.order),
+		vacant: slices.Clone(f.vacant),
+		held:   make(map[string]Reservation, len(f.held)),
+		groups: make(map[string]map[int32]int32, len(f.groups)),
+	}
+	for i := range c.slots {
+		c.slots[i].ports = c.slots[i].ports.clone()
+	}
+	for name, i := range f.byName { // order-free: a copy
+		c.byName[name] = i
+	}
+	for uuid, r := range f.held { // order-free: a copy
+		c.held[uuid] = r
+	}
+	for g, counts := range f.groups { // order-free: a copy
+		c.groups[g] = make(map[int32]int32, len(counts))
+		for i, n := range counts { // order-free: a copy
+			c.groups[g][i] = n
+		}
+	}
+	return c
+}
+
+// search finds a node that is set in the order of names.
+func (f *Fleet) search(name string) (at int, found bool) {
+	return slices.BinarySearchFunc(f.order, name, func(i int32, name string) int {
+		return strings.Compare(f.slots[i].node.Name, name)
+	})
+}
+
+// slot returns the slot of that name, a new one if there is none.
+func (f *Fleet) slot(name string) int32 {
+	if i, found := f.byName[name]; found {
+		return i
+	}
+	var i int32
+	if last := len(f.vacant) - 1; last >= 0 {
+		i, f.vacant = f.vacant[last], f.vacant[:last]
+	} else {
+		i = int32(len(f.slots))
+		f.slots = append(f.slots, slot{})
+		f.loads = append(f.loads, load{})
+	}
+	f.slots[i] = slot{node: Node{Name: name}}
+	f.byName[name] = i
+	return i
+}
+
+// vacate frees the slot if its node is not set and nothing is reserved there.
+func (f *Fleet) vacate(i int32) {
+	if f.slots[i].set || f.loads[i].tasks > 0 {
+		return
+	}
+	delete(f.byName, f.slots[i].node.Name)
+	f.slots[i], f.loads[i] = slot{}, load{}
+	f.vacant = append(f.vacant, i)
+}
+
+// groupOf returns the name of the tasks that anti-affinity keeps apart: the task's id without
+// its index. Generations of a service are different groups, so that a new one can be rolled out onto
+// the nodes of the old one.
+func groupOf(id cluster.TaskID) string {
+	if dot := strings.LastIndexByte(string(id), '.'); dot >= 0 {
+		return string(id[:dot])
+	}
+	return string(id)
+}
+
+// mostOfAny bounds an amount of a resource, so that the sum over the tasks of a node, or an amount in parts of
+// another, stays far from the end of the integers.
+const mostOfAny = 1 << 53
+
+// clamp brings amounts that came from outside into 0 to mostOfAny.
+func clamp(d cluster.Demand) cluster.Demand {
+	return cluster.Demand{
+		CPU:    min(max(d.CPU, 0), mostOfAny),
+		Memory: min(max(d.Memory, 0), mostOfAny),
+		Disk:   min(max(d.Disk, 0), mostOfAny),
+	}
+}

@@ -1,0 +1,125 @@
+package scheduler
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// autoPorts is how many ports there are to assign.
+const autoPorts = cluster.LastAutoPort - cluster.FirstAutoPort + 1
+
+// portSet is the ports that are taken on a node. A port may be taken more than once, where a
+// record says so: it is free when all have given it back.
+type portSet struct {
+	auto     [(autoPorts + 63) / 64]uint64 // those that can be assigned, as bits from FirstAutoPort
+	autoUsed int                           // bits that are set in auto
+	other    []int                         // the others, ordered
+	again    []int                         // what is taken beyond once, ordered
+}
+
+func (s *portSet) has(port int) bool {
+	if i := port - cluster.FirstAutoPort; i >= 0 && i < autoPorts {
+		return s.auto[i/64]&(1<<(i%64)) != 0
+	}
+	_, found := slices.BinarySearch(s.other, port)
+	return found
+}
+
+func (s *portSet) add(port int) {
+	if s.has(port) {
+		at, _ := slices.BinarySearch(s.again, port)
+		s.again = slices.Insert(s.again, at, port)
+		return
+	}
+	if i := port - cluster.FirstAutoPort; i >= 0 && i < autoPorts {
+		s.auto[i/64] |= 1 << (i % 64)
+		s.autoUsed++
+		return
+	}
+	at, _ := slices.BinarySearch(s.other, port)
+	s.other = slices.Insert(s.other, at, port)
+}
+
+func (s *portSet) remove(port int) {
+	if at, found := slices.BinarySearch(s.again, port); found {
+		s.again = slices.Delete(s.again, at, at+1)
+		return
+	}
+	if !s.has(port) {
+		return
+	}
+	if i := port - cluster.FirstAutoPort; i >= 0 && i < autoPorts {
+		s.auto[i/64] &^= 1 << (i % 64)
+		s.autoUsed--
+		return
+	}
+	at, _ := slices.BinarySearch(s.other, port)
+	s.other = slices.Delete(s.other, at, at+1)
+}
+
+func (s *portSet) clone() portSet {
+	c := *s
+	c.other, c.again = slices.Clone(s.other), slices.Clone(s.again)
+	return c
+}
+
+// next returns the first free port to assign at or after from, beginning anew after the last; or
+// 0 if none is left.
+func (s *portSet) next(from int) int {
+	if s.autoUsed == autoPorts {
+		return 0
+	}
+	start := from - cluster.FirstAutoPort
+	for i := start; i < autoPorts; {
+		if free := ^s.auto[i/64] >> (i % 64); free != 0 {
+			if i += bits.TrailingZeros64(free); i < autoPorts {
+				return cluster.FirstAutoPort + i
+			}
+			break
+		}
+		i += 64 - i%64
+	}
+	if start == 0 {
+		return 0
+	}
+	return s.next(cluster.FirstAutoPort)
+}
+
+// firstPort is where the search for a task's ports begins. It differs from task to task and
+// from attempt to attempt, so that a port that was just given back, to which clients may still
+// connect, is not the next to be assigned.
+func firstPort(task cluster.TaskID, attempt int) int {
+	const offset, prime = 2166136261, 16777619 // FNV-1a, 32 bits
+	h := uint32(offset)
+	for i := range len(task) {
+		h = (h ^ uint32(task[i])) * prime
+	}
+	for range 4 {
+		h = (h ^ uint32(attempt&0xff)) * prime
+		attempt >>= 8
+	}
+	return cluster.FirstAutoPort + int(h%autoPorts)
+}
+
+// assign takes ports for a task: those that it names, and free ones for those that it leaves
+// open. The caller has made sure that all are to be had.
+func (s *portSet) assign(p *cluster.Pending) map[string]int {
+	ports := make(map[string]int, len(p.Ports))
+	for _, port := range p.Ports {
+		if port.Port != 0 {
+			s.add(port.Port)
+			ports[port.Name] = port.Port
+		}
+	}
+	from := firstPort(p.Task, p.Attempt)
+	for _, port := range p.Ports {
+		if port.Port == 0 {
+			n := s.next(from)
+			s.add(n)
+			ports[port.Name] = n
+		}
+	}
+	return ports
+}

@@ -1,0 +1,118 @@
+// Package scheduler decides where waiting tasks run. It is a function of values:
+//
+//	Schedule(fleet, pending, options) → placements, and a reason for every task that waits
+//
+// A Fleet is what the nodes have and what tasks have reserved of it. Its owner, the
+// control plane, keeps it from cycle to cycle by differences: SetNode and RemoveNode as nodes
+// come, change and go; Reserve when a placement is committed and Release once
+// nothing of the attempt is left on its node. Schedule only reads it: what a cycle places is
+// charged to a copy of the figures that ends with the cycle.
+//
+// Every task is offered every node; none is sampled. A node refuses a task for the first
+// of these that holds, in this order: it is not ready, it is cordoned, it has no executor for the
+// task, a constraint is not met, an earlier attempt of the task still stands there (P3.6), a task
+// of the same group runs there that must be kept apart, CPU, memory or disk are short,
+// a port is taken, or no port is left to assign. Of the nodes that do not refuse, the best is
+// taken: see rank.go for what is best.
+//
+// The answer depends on the set of pending tasks and on the fleet, never on the order in
+// which either was put together.
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Options tune a cycle. The zero value is ready to use.
+type Options struct {
+	// Services and Jobs are the strategies of tasks whose owner names none. Default spread for
+	// services and binpack for jobs.
+	Services, Jobs cluster.Strategy
+}
+
+// Placement is a task with the node that it should run on.
+type Placement struct {
+	// Pending is the task's index in the slice that was given to Schedule.
+	Pending int
+	Task    cluster.TaskID
+	Node    string
+	// Ports maps each of the task's ports to its number on the node; nil for a task without ports.
+	Ports map[string]int
+}
+
+// Reservation returns what the placement of p takes up on its node, for Fleet.Reserve. The
+// committer gives the UUID.
+func (pl *Placement) Reservation(p *cluster.Pending, uuid string) Reservation {
+	r := Reservation{UUID: uuid, Task: pl.Task, Node: pl.Node, Demand: p.Demand}
+	for _, port := range p.Ports {
+		r.Ports = append(r.Ports, pl.Ports[port.Name])
+	}
+	return r
+}
+
+// Result is what a cycle decided. Each pending task is in one of the two lists, which are both in
+// the order of the decisions: by priority, then the longer wait, then the task id.
+type Result struct {
+	Placements []Placement
+	// Waiting tasks may share one slice of refusals: it is to be read only.
+	Waiting []cluster.Waiting
+}
+
+// Schedule places the pending tasks, the most urgent first, and says for each other one why it
+// waits. A task of priority 0 is held. Refusals speak of the fleet as it is after the cycle's
+// placements. The fleet is not changed; Schedule may run concurrently with other readers of it. Task ids must be
+// unique among the pending.
+func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
+	order, held := queue(pending)
+	y := newCycle(f, pending, opts)
+	y.classify(order) // 1. group tasks that ask for the same
+
+	res := Result{Placements: make([]Placement, 0, len(order))}
+	var waiting []int32
+	for i, p := range order { // 2. place one after the other
+		c := y.classOf[i]
+		n := y.best(c)
+		if n < 0 {
+			waiting = append(waiting, int32(i))
+		} else {
+			res.Placements = append(res.Placements, y.place(c, n, int(p)))
+		}
+		y.leave(c)
+	}
+	for _, i := range waiting { // 3. tell the others why
+		res.Waiting = append(res.Waiting, y.explain(y.classOf[i], pending[order[i]].Task))
+	}
+	for _, p := range held {
+		res.Waiting = append(res.Waiting, hold(pending[p].Task))
+	}
+	return res
+}
+
+// queue returns the indices of the pending tasks in the order in which they are placed, and of
+// those that are held.
+func queue(pending []cluster.Pending) (order, held []int32) {
+	order = make([]int32, 0, len(pending))
+	for i := range pending {
+		if pending[i].Priority > 0 {
+			order = append(order, int32(i))
+		} else {
+			held = append(held, int32(i))
+		}
+	}
+	urgency := func(i, j int32) int {
+		a, b := &pending[i], &pending[j]
+		if a.Priority != b.Priority {
+			return cmp.Compare(b.Priority, a.Priority)
+		}
+		if c := a.Since.Compare(b.Since); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.Task, b.Task)
+	}
+	slices.SortFunc(order, urgency)
+	slices.SortFunc(held, urgency)
+	return order, held
+}

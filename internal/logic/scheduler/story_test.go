@@ -1,0 +1,363 @@
+package scheduler_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+)
+
+// TestStories runs the scripts of testdata/stories. A script is commands, each on a line, of which some answer; the
+// answer that is wanted stands below a line "----" and ends with an empty line. With -update the
+// answers are written anew.
+//
+//	node NAME key=value…         a node joins or changes; keys: state cordon arch kernel executors cpu memory
+//	                             disk reserved label.<key>; without them it is ready, with 4 CPUs, 8 GiB, 100 GiB
+//	gone NAME                    a node is removed
+//	held UUID TASK NODE key=…    an attempt is reserved; keys: cpu memory disk ports
+//	release UUID                 … and released
+//	tasks OWNER key=value…       tasks of cluster c begin to wait; OWNER is SERVICE, or JOB/STEP; keys: count
+//	                             first generation attempt priority cpu memory disk ports strategy apart where avoid since image
+//	withdraw OWNER               … and are wanted no more
+//	schedule                     decides, and answers
+//	apply                        reserves what the last schedule placed; the rest goes on waiting
+//	explain TASK                 answers what each node says to a waiting task
+//
+// Lists are joined by ","; a value with spaces stands in "".
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/stories/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runStory(t, file) })
+	}
+}
+
+var update = flag.Bool("update", false, "write the answers of the stories anew")
+
+func runStory(t *testing.T, file string) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &story{fleet: scheduler.NewFleet()}
+	var out strings.Builder
+	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	for i := 0; i < len(lines); i++ {
+		fmt.Fprintln(&out, lines[i])
+		fields := split(lines[i])
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		got, err := s.run(fields[0], fields[1:])
+		if err != nil {
+			t.Fatalf("%s:%d: %s: %v", file, i+1, lines[i], err)
+		}
+		at := i + 1
+		var want string
+		if at < len(lines) && lines[at] == "----" {
+			for i = at; i+1 < len(lines) && lines[i+1] != ""; i++ {
+				want += lines[i+1] + "\n"
+			}
+		}
+		if got != want && !*update {
+			t.Errorf("%s:%d: %s (-want +got):\n%s", file, at, lines[at-1], cmp.Diff(want, got))
+		}
+		if got != "" {
+			fmt.Fprintf(&out, "----\n%s", got)
+			if i+1 < len(lines) && lines[i+1] != "" {
+				fmt.Fprintln(&out)
+			}
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// split cuts a line at spaces outside of "".
+func split(line string) (fields []string) {
+	inside := false
+	for _, f := range strings.FieldsFunc(line, func(r rune) bool {
+		if r == '"' {
+			inside = !inside
+		}
+		return r == ' ' && !inside
+	}) {
+		fields = append(fields, strings.ReplaceAll(f, `"`, ""))
+	}
+	return fields
+}
+
+// story is the state between the commands of a script.
+type story struct {
+	fleet   *scheduler.Fleet
+	pending []cluster.Pending
+	last    scheduler.Result
+}
+
+func (s *story) run(command string, args []string) (answer string, err error) {
+	if len(args) == 0 && command != "schedule" && command != "apply" {
+		return "", errors.New("argument missing")
+	}
+	switch command {
+	case "node":
+		n, err := readNode(args)
+		s.fleet.SetNode(n)
+		return "", err
+	case "gone":
+		s.fleet.RemoveNode(args[0])
+	case "held":
+		return "", s.hold(args)
+	case "release":
+		s.fleet.Release(args[0])
+	case "tasks":
+		more, err := readTasks(args)
+		s.pending = append(s.pending, more...)
+		return "", err
+	case "withdraw":
+		s.pending = slices.DeleteFunc(s.pending, func(p cluster.Pending) bool { return p.Owner.Name == args[0] })
+	case "schedule":
+		s.last = scheduler.Schedule(s.fleet, s.pending, scheduler.Options{})
+		return tell(s.last), nil
+	case "apply":
+		s.pending = apply(s.fleet, s.pending, s.last)
+		s.last = scheduler.Result{}
+	case "explain":
+		return s.explain(cluster.TaskID(args[0]))
+	default:
+		return "", errors.New("unknown command")
+	}
+	return "", nil
+}
+
+// tell writes a plan, one task a line; tasks that wait for the same reason share one.
+func tell(res scheduler.Result) string {
+	var b strings.Builder
+	for _, p := range res.Placements {
+		fmt.Fprintf(&b, "%s -> %s", short(p.Task), p.Node)
+		for _, name := range slices.Sorted(maps.Keys(p.Ports)) {
+			fmt.Fprintf(&b, " %s=%d", name, p.Ports[name])
+		}
+		b.WriteString("\n")
+	}
+	for i := 0; i < len(res.Waiting); {
+		var tasks []string
+		w := res.Waiting[i]
+		for ; i < len(res.Waiting) && res.Waiting[i].Sentence == w.Sentence; i++ {
+			tasks = append(tasks, short(res.Waiting[i].Task))
+		}
+		fmt.Fprintf(&b, "%s waits: %s\n", strings.Join(tasks, " "), w.Sentence)
+	}
+	if b.Len() == 0 {
+		return "nothing to do\n"
+	}
+	return b.String()
+}
+
+// short leaves the cluster, which is always c, out of a task's id.
+func short(id cluster.TaskID) string { return strings.TrimPrefix(string(id), "c.") }
+
+func (s *story) explain(id cluster.TaskID) (string, error) {
+	i := slices.IndexFunc(s.pending, func(p cluster.Pending) bool { return short(p.Task) == string(id) })
+	if i < 0 {
+		return "", errors.New("no such task waits")
+	}
+	var b strings.Builder
+	for _, v := range scheduler.Explain(s.fleet, s.pending[i], scheduler.Options{}) {
+		says := "fits"
+		if v.Refusal != nil {
+			says = scheduler.Sentence([]cluster.RefusalCount{{Refusal: *v.Refusal}})
+		}
+		fmt.Fprintf(&b, "%s: %s\n", v.Node, says)
+	}
+	return b.String(), nil
+}
+
+func (s *story) hold(args []string) error {
+	if len(args) < 3 {
+		return errors.New("want UUID TASK NODE")
+	}
+	r := scheduler.Reservation{UUID: args[0], Task: cluster.TaskID("c." + args[1]), Node: args[2]}
+	for key, value := range pairs(args[3:]) {
+		if key == "ports" {
+			r.Ports = numbers(value)
+		} else if err := readDemand(&r.Demand, key, value); err != nil {
+			return err
+		}
+	}
+	s.fleet.Reserve(r)
+	return nil
+}
+
+// pairs takes "key=value" words apart, at the first "=".
+func pairs(words []string) func(yield func(key, value string) bool) {
+	return func(yield func(key, value string) bool) {
+		for _, w := range words {
+			if key, value, _ := strings.Cut(w, "="); !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
+func numbers(list string) (ns []int) {
+	for _, s := range strings.Split(list, ",") {
+		n, _ := strconv.Atoi(s)
+		ns = append(ns, n)
+	}
+	return ns
+}
+
+func readDemand(d *cluster.Demand, key, value string) (err error) {
+	switch key {
+	case "cpu":
+		d.CPU, err = cluster.ParseMilliCPU(value)
+	case "memory":
+		d.Memory, err = cluster.ParseBytes(value)
+	case "disk":
+		d.Disk, err = cluster.ParseBytes(value)
+	default:
+		return fmt.Errorf("unknown key %q", key)
+	}
+	return err
+}
+
+func readNode(args []string) (n scheduler.Node, err error) {
+	n = scheduler.Node{
+		Name: args[0], State: cluster.NodeReady, Arch: "amd64", OS: "linux", Executors: []string{"containerd", "process"},
+		Labels:   cluster.Labels{},
+		Capacity: cluster.Demand{CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB},
+	}
+	for key, value := range pairs(args[1:]) {
+		label, isLabel := strings.CutPrefix(key, "label.")
+		switch {
+		case isLabel:
+			n.Labels[label] = value
+		case key == "state":
+			n.State = cluster.NodeState(value)
+		case key == "cordon":
+			n.Cordon = true
+		case key == "arch":
+			n.Arch = value
+		case key == "kernel":
+			n.Kernel = value
+		case key == "executors":
+			n.Executors = strings.Split(value, ",")
+		case key == "reserved":
+			n.ReservedPorts = reserved(value)
+		default:
+			err = errors.Join(err, readDemand(&n.Capacity, key, value))
+		}
+	}
+	return n, err
+}
+
+// reserved reads a list of ports and ranges: "80,30000-30010".
+func reserved(list string) (ports []int) {
+	for _, part := range strings.Split(list, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		for p := numbers(first)[0]; p <= numbers(last)[0]; p++ {
+			ports = append(ports, p)
+		}
+	}
+	return ports
+}
+
+func readTasks(args []string) (pending []cluster.Pending, err error) {
+	owner, step, isJob := strings.Cut(args[0], "/")
+	p := cluster.Pending{
+		Owner:   cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: owner},
+		Attempt: 1, Priority: cluster.DefaultPriority, Since: epoch(),
+	}
+	if isJob {
+		p.Owner.Kind = cluster.KindJob
+	}
+	count, first, generation := 1, 0, 1
+	for key, value := range pairs(args[1:]) {
+		switch key {
+		case "count":
+			count, err = strconv.Atoi(value)
+		case "first":
+			first, err = strconv.Atoi(value)
+		case "generation":
+			generation, err = strconv.Atoi(value)
+		default:
+			err = readPending(&p, key, value)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for i := range count {
+		p.Task = cluster.ServiceTask("c", owner, uint64(generation), first+i)
+		if isJob {
+			p.Task = cluster.JobTask("c", owner, uint64(generation), step, first+i)
+		}
+		pending = append(pending, p)
+	}
+	return pending, nil
+}
+
+func readPending(p *cluster.Pending, key, value string) (err error) {
+	switch key {
+	case "attempt":
+		p.Attempt, err = strconv.Atoi(value)
+	case "priority":
+		p.Priority, err = strconv.Atoi(value)
+	case "ports":
+		for _, port := range strings.Split(value, ",") {
+			name, number, _ := strings.Cut(port, ":")
+			p.Ports = append(p.Ports, cluster.Port{Name: name, Port: numbers(number)[0]})
+		}
+	case "strategy":
+		p.Placement.Strategy = cluster.Strategy(value)
+	case "apart":
+		p.Placement.AntiAffinity = cluster.AntiAffinity(value)
+	case "where":
+		p.Placement.Constraints = append(p.Placement.Constraints, readConstraint(value))
+	case "avoid":
+		p.Avoid = strings.Split(value, ",")
+	case "since":
+		var d time.Duration
+		d, err = time.ParseDuration(value)
+		p.Since = epoch().Add(d)
+	case "image":
+		p.NeedsImage = true
+	default:
+		err = readDemand(&p.Demand, key, value)
+	}
+	return err
+}
+
+// readConstraint reads what scheduler.Text writes.
+func readConstraint(text string) cluster.Constraint {
+	f := strings.SplitN(text, " ", 3)
+	c := cluster.Constraint{Attribute: f[0], Op: cluster.ConstraintOp(f[1])}
+	switch c.Op {
+	case cluster.OpExists:
+	case cluster.OpIn, cluster.OpNotIn:
+		c.Values = strings.Split(strings.Trim(f[2], "()"), ", ")
+	default:
+		c.Value = f[2]
+	}
+	return c
+}

@@ -1,0 +1,175 @@
+package watcher_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/watcher"
+)
+
+var update = flag.Bool("update", false, "write what the scripts print into testdata")
+
+// TestScripts plays the stories in testdata. A script is a list of commands; after a line "----" stands what
+// they print, up to an empty line. Lines beginning with # are for the reader. Commands:
+//
+//	register [session=N] [synced]   the node registers; synced once its full report is in
+//	pulse at=D next=D [session=N]   it gives a sign of life and promises the next one
+//	lead D                          a new leader takes over
+//	host [domain=S] [generation=N]  the operator's settings
+//	gone | back | pause | resume    the node is known to be gone; a mass silence holds decisions back
+//	drain                           the control plane drains the node
+//	look D                          the watcher looks; its verdict is written
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(b))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(b), got); diff != "" {
+				t.Errorf("(-script +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// play returns the script with the output that its commands have now.
+func play(t *testing.T, script string) string {
+	t.Helper()
+	var out strings.Builder
+	s := stage{in: watcher.Input{Options: watcher.DefaultOptions()}}
+	for block := range strings.SplitSeq(strings.TrimRight(script, "\n"), "\n\n") {
+		if out.Len() > 0 {
+			out.WriteString("\n")
+		}
+		commands, _, prints := strings.Cut(block, "\n----")
+		out.WriteString(commands + "\n")
+		s.out.Reset()
+		for line := range strings.SplitSeq(commands, "\n") {
+			if !strings.HasPrefix(line, "#") {
+				s.do(t, strings.Fields(line))
+			}
+		}
+		if prints {
+			out.WriteString("----\n" + s.out.String())
+		} else if s.out.Len() > 0 {
+			t.Errorf("this prints, but has no line \"----\":\n%s", commands)
+		}
+	}
+	return out.String()
+}
+
+type stage struct {
+	in   watcher.Input
+	last time.Duration
+	out  strings.Builder
+}
+
+func (s *stage) do(t *testing.T, words []string) {
+	t.Helper()
+	if len(words) == 0 {
+		return
+	}
+	arg := map[string]string{}
+	for _, w := range words[1:] {
+		k, v, _ := strings.Cut(w, "=")
+		arg[k] = v
+	}
+	number := func(key string) (n uint64) {
+		if arg[key] != "" {
+			if _, err := fmt.Sscan(arg[key], &n); err != nil {
+				t.Fatalf("%v: %v", words, err)
+			}
+		}
+		return n
+	}
+	span := func(text string) time.Duration {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatalf("%v: %v", words, err)
+		}
+		return d
+	}
+	switch words[0] {
+	case "register":
+		_, synced := arg["synced"]
+		s.in.Status = &cluster.NodeStatus{Name: "n1", Session: max(1, number("session")), Synced: synced}
+	case "pulse":
+		session := uint64(1)
+		if s.in.Status != nil {
+			session = s.in.Status.Session
+		}
+		if n := number("session"); n != 0 {
+			session = n
+		}
+		s.in.Pulse = &cluster.Pulse{Session: session, At: span(arg["at"]), Next: span(arg["next"])}
+	case "lead":
+		s.in.Armed, s.last = span(words[1]), span(words[1])
+	case "host":
+		s.in.Host = &cluster.Host{Name: "n1", Domain: arg["domain"], Generation: number("generation")}
+	case "gone":
+		s.in.Gone = true
+	case "back":
+		s.in.Gone = false
+	case "pause", "resume":
+		s.in.Paused = words[0] == "pause"
+	case "drain":
+		s.in.Node.State = cluster.NodeDraining
+	case "look":
+		s.look(span(words[1]))
+	default:
+		t.Fatalf("unknown command %v", words)
+	}
+}
+
+func (s *stage) look(now time.Duration) {
+	if s.last != 0 {
+		s.in.Armed = watcher.Rearm(s.in.Armed, s.last, now, s.in.Options)
+	}
+	s.last, s.in.Now, s.in.Wall = now, now, time.Unix(0, 0).Add(now).UTC()
+	v, ok := watcher.Look(s.in)
+	if !ok {
+		fmt.Fprintf(&s.out, "%v nothing is known\n", now)
+		return
+	}
+	fmt.Fprintf(&s.out, "%v %s", now, v.Node.State)
+	if v.Silence > 0 {
+		fmt.Fprintf(&s.out, ", silent for %v", v.Silence)
+	}
+	if a, b := v.Absence(false), v.Absence(true); a == b {
+		fmt.Fprintf(&s.out, "; tasks %v", a)
+	} else {
+		fmt.Fprintf(&s.out, "; services %v, jobs %v", a, b)
+	}
+	if v.NextLook != 0 {
+		fmt.Fprintf(&s.out, "; look at %v", v.NextLook)
+	}
+	if v.Event.Type != "" {
+		fmt.Fprintf(&s.out, "; event %s: %s", v.Event.Type, v.Event.Message)
+	}
+	if v.Changed {
+		fmt.Fprintf(&s.out, "; write %s/%d session %d", v.Node.Domain, v.Node.Generation, v.Node.Session)
+	}
+	s.out.WriteString("\n")
+	node := v.Node
+	s.in.Node = &node
+}

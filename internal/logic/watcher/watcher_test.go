@@ -1,0 +1,182 @@
+package watcher_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/watcher"
+)
+
+// input draws anything that a watcher may be shown.
+func input(t *rapid.T) watcher.Input {
+	at := func(label string) time.Duration {
+		return time.Duration(rapid.IntRange(0, 600).Draw(t, label)) * time.Second
+	}
+	in := watcher.Input{
+		Armed: at("armed"), Now: at("now"), Wall: time.Unix(5000, 0), Options: watcher.DefaultOptions(),
+		Gone: rapid.IntRange(0, 9).Draw(t, "gone") == 0, Paused: rapid.IntRange(0, 4).Draw(t, "paused") == 0,
+	}
+	in.Now = max(in.Now, in.Armed)
+	session := rapid.Uint64Range(1, 3).Draw(t, "session")
+	if rapid.IntRange(0, 5).Draw(t, "status") > 0 {
+		in.Status = &cluster.NodeStatus{Name: "n1", Session: session, Synced: rapid.Bool().Draw(t, "synced")}
+	}
+	if in.Status == nil || rapid.Bool().Draw(t, "node") {
+		in.Node = &cluster.Node{
+			Name: "n1", Domain: "default", Generation: 1, Session: session,
+			State: rapid.SampledFrom([]cluster.NodeState{
+				cluster.NodeJoining, cluster.NodeReady, cluster.NodeSuspect, cluster.NodeDown, cluster.NodeDraining, cluster.NodeDrained,
+			}).Draw(t, "state"),
+		}
+	}
+	if rapid.Bool().Draw(t, "pulse") {
+		in.Pulse = &cluster.Pulse{
+			Session: rapid.Uint64Range(1, 3).Draw(t, "pulse session"), At: min(at("at"), in.Now), Next: 5 * time.Second,
+		}
+	}
+	return in
+}
+
+func TestTasksAreLostOnlyForSilenceThatThisWatcherSaw(t *testing.T) {
+	seen := map[watcher.Absence]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		in := input(t)
+		v, _ := watcher.Look(in)
+		for _, batch := range []bool{false, true} {
+			limit := in.Options.ServiceLost
+			if batch {
+				limit = in.Options.BatchLost
+			}
+			a := v.Absence(batch)
+			seen[a]++
+			if (a == watcher.Gone) != in.Gone {
+				t.Fatalf("absence %v, gone %v", a, in.Gone)
+			}
+			if a != watcher.Silent {
+				continue
+			}
+			promised := time.Duration(0)
+			if in.Pulse != nil {
+				promised = in.Pulse.At + in.Pulse.Next
+			}
+			if in.Paused || in.Now-in.Armed < limit || in.Now-promised < limit {
+				t.Fatalf("lost too early: %+v", in)
+			}
+		}
+	})
+	for _, a := range []watcher.Absence{watcher.Present, watcher.Suspected, watcher.Silent, watcher.Gone} {
+		if seen[a] == 0 {
+			t.Errorf("no case was %v", a)
+		}
+	}
+}
+
+func TestAVerdictThatIsWrittenStands(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := input(t)
+		v, ok := watcher.Look(in)
+		if !ok {
+			t.Fatal("no verdict")
+		}
+		if v.Changed && in.Node != nil && v.Node == *in.Node {
+			t.Fatal("a change without a difference")
+		}
+		node := v.Node
+		in.Node = &node
+		again, _ := watcher.Look(in)
+		if again.Changed || again.Event.Type != "" {
+			t.Fatalf("the same look changes the verdict %+v to %+v", v.Node, again.Node)
+		}
+	})
+}
+
+func TestNothingChangesBeforeTheNextLook(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := input(t)
+		v, _ := watcher.Look(in)
+		node := v.Node
+		in.Node = &node
+		end := v.NextLook
+		if end == 0 {
+			end = in.Now + time.Hour
+		}
+		in.Now += time.Duration(rapid.Int64Range(0, int64(end-in.Now-1)).Draw(t, "later"))
+		later, _ := watcher.Look(in)
+		if later.Changed || later.Absence(false) != v.Absence(false) || later.Absence(true) != v.Absence(true) {
+			t.Fatalf("at %v, before the next look at %v: %+v, was %+v", in.Now, v.NextLook, later, v)
+		}
+	})
+}
+
+func TestRearm(t *testing.T) {
+	o := watcher.DefaultOptions()
+	for _, tt := range []struct {
+		name                   string
+		armed, last, now, want time.Duration
+	}{
+		{"on time", 10, 20 * time.Second, 25 * time.Second, 10},
+		{"late", 10, 20 * time.Second, 25*time.Second + 1, 25*time.Second + 1},
+		{"the clock began anew", 10, 20 * time.Second, time.Second, time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := watcher.Rearm(tt.armed, tt.last, tt.now, o); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestStorm(t *testing.T) {
+	const now = time.Hour
+	nodes := func(healthy int, silences ...time.Duration) (all []watcher.Verdict) {
+		for range healthy {
+			all = append(all, watcher.Verdict{Heard: true})
+		}
+		for _, s := range silences {
+			all = append(all, watcher.Verdict{Silence: s})
+		}
+		return all
+	}
+	gone := watcher.Verdict{Gone: true, Silence: 30 * time.Second}
+	for _, tt := range []struct {
+		name string
+		in   []watcher.Verdict
+		want bool
+	}{
+		{"nobody", nil, false},
+		{"all well", nodes(20), false},
+		{"three of ten", nodes(7, 30*time.Second, 40*time.Second, 50*time.Second), false},
+		{"four of ten", nodes(6, 30*time.Second, 40*time.Second, 50*time.Second, 90*time.Second), true},
+		{"four of nine are too few nodes", nodes(5, 30*time.Second, 40*time.Second, 50*time.Second, 60*time.Second), false},
+		{"four of ten, one after the other", nodes(6, 30*time.Second, 100*time.Second, 170*time.Second, 240*time.Second), false},
+		{"four of ten, long ago", nodes(6, 30*time.Minute, 30*time.Minute, 30*time.Minute, 30*time.Minute), true},
+		{"late is not silent", nodes(6, time.Second, time.Second, time.Second, time.Second), false},
+		{"destroyed nodes do not count", append(nodes(9, 30*time.Second), gone, gone, gone, gone), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := watcher.Storm(tt.in, now, watcher.DefaultOptions()); got != tt.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func TestNothingIsKnownOfAStranger(t *testing.T) {
+	if v, ok := watcher.Look(watcher.Input{Host: &cluster.Host{Name: "n9"}, Options: watcher.DefaultOptions()}); ok {
+		t.Errorf("a verdict on a node that never registered: %+v", v)
+	}
+}
+
+func TestOnlyAReadyNodeTakesTasks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v, _ := watcher.Look(input(t))
+		want := v.Node.State == cluster.NodeReady && !v.Gone
+		if diff := cmp.Diff(want, v.Takes()); diff != "" {
+			t.Fatalf("%s: %s", v.Node.State, diff)
+		}
+	})
+}
