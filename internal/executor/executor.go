@@ -1,0 +1,145 @@
+// Package executor is the contract between an agent and whatever runs containers
+// on its machine.
+//
+// A container has a short life here. Prepare makes everything up to the first
+// instruction of its program; Start runs that instruction, at most once; Wait tells
+// how the program ended; Remove leaves nothing behind. Programs outlive the agent: an
+// agent that starts anew finds them with List and waits for them again. To run a program
+// again after it ended is to prepare another container, with another ID.
+//
+// The drivers are folders below this one; each passes executortest.
+package executor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Errors of an Executor, compared with errors.Is.
+var (
+	// ErrNotFound says that the executor knows no such container.
+	ErrNotFound = errors.New("no such container")
+	// ErrStarted says that the container was started before: its program ran, runs, or may have run.
+	ErrStarted = errors.New("the container was started before")
+	// ErrNotRunning says that the program does not run, so it can take no signal and no command.
+	ErrNotRunning = errors.New("the container does not run")
+	// ErrUnsupported says that the spec asks for what this executor cannot do; the message names it.
+	ErrUnsupported = errors.New("not supported by the executor")
+	// ErrUnavailable says that the executor's daemon does not answer; the same call may work later.
+	ErrUnavailable = errors.New("the executor does not answer")
+)
+
+// ID names one run of one container. It is a valid file name of at most 76 bytes.
+type ID string
+
+// Spec is all that a driver needs to make a container. Everything that is a reference in the
+// manifest is resolved.
+type Spec struct {
+	ID ID
+	// Labels are kept with the container and returned by List.
+	Labels map[string]string
+	// Container is the manifest's part: image, command, user, limits, capabilities, files, tmpfs.
+	Container cluster.Container
+	// Env is the whole environment beside the image's own, as "NAME=value", ordered.
+	Env []string
+	// Mounts are existing directories of the node.
+	Mounts []Mount
+	// Dir is a directory of the node that is the container's alone: the driver may put sockets, files and
+	// work there. It exists, and the agent deletes it after Remove.
+	Dir string
+	// LogDir is where the driver writes the output of the program, in the form of package logs. It exists.
+	LogDir string
+	// Credentials returns what a registry wants for the image, or empty strings. It may be nil.
+	Credentials func(registry string) (user, secret string)
+}
+
+// Mount shows a directory of the node inside a container.
+type Mount struct {
+	Source, Path string
+	ReadOnly     bool
+}
+
+// Process names the program of a container while it runs.
+type Process struct {
+	Pid int
+	// PidStart is the start in clock ticks since boot (field 22 of /proc/<pid>/stat).
+	PidStart uint64
+	Started  time.Time
+}
+
+// State is where a container stands.
+type State string
+
+// States of a container.
+const (
+	StatePrepared State = "prepared"
+	StateRunning  State = "running"
+	StateExited   State = "exited"
+	// StateUnknown is a container that was told to start, of which neither a program nor an end is known.
+	StateUnknown State = "unknown"
+)
+
+// Status is a container as List shows it.
+type Status struct {
+	ID      ID
+	Labels  map[string]string
+	State   State
+	Process Process       // while running
+	Exit    *cluster.Exit // once exited
+}
+
+// Command is a program to run inside a running container, beside its own.
+type Command struct {
+	Args []string
+	Env  []string
+	Dir  string
+	// The streams; each may be nil. Exec closes none of them.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// Executor runs containers on this machine. All methods may be called concurrently, also for the same ID.
+// Each returns soon after its context ends.
+type Executor interface {
+	// Probe tells the executor's name and version, or why it cannot work on this machine.
+	Probe(ctx context.Context) (cluster.ExecutorFact, error)
+	// Prepare makes the container up to the first instruction of its program. It may take
+	// minutes (images). Progress, unless nil, is told in a few words what goes on. Preparing a
+	// prepared container again is no error. What a failed Prepare left behind, Remove removes.
+	Prepare(ctx context.Context, spec Spec, progress func(string)) error
+	// Start runs the program. It returns ErrStarted if Start was called for this ID before, whatever became
+	// of that, also in an earlier life of the agent.
+	Start(ctx context.Context, id ID) (Process, error)
+	// Wait blocks until the program has ended and tells how; for one that ended earlier it returns at
+	// once. An end that nobody saw has Exit.Unknown. A restart of the executor's daemon does not end it.
+	Wait(ctx context.Context, id ID) (cluster.Exit, error)
+	// Signal sends a signal to the program; KILL goes to every process of the container.
+	Signal(ctx context.Context, id ID, sig syscall.Signal) error
+	// Remove kills what runs and removes the container; its logs stay. Removing what is not there is no error.
+	Remove(ctx context.Context, id ID) error
+	// List returns all containers that this executor holds for this agent, ordered by ID.
+	List(ctx context.Context) ([]Status, error)
+	// Exec runs a command inside a running container and returns its exit code. The end of the context
+	// kills the command.
+	Exec(ctx context.Context, id ID, cmd Command) (int, error)
+}
+
+// Image is an image that an executor holds.
+type Image struct {
+	Name   string        `json:"name"`
+	Digest string        `json:"digest"`
+	Size   cluster.Bytes `json:"size"`
+}
+
+// ImageStore is what executors that run images offer besides.
+type ImageStore interface {
+	// LoadImages reads a tar archive of images (OCI or docker save) and returns what it held.
+	LoadImages(ctx context.Context, archive io.Reader) ([]Image, error)
+	// Images returns the images held, ordered by name.
+	Images(ctx context.Context) ([]Image, error)
+}

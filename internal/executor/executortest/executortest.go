@@ -1,0 +1,289 @@
+// Package executortest is the contract of package executor as a test that every driver passes.
+//
+// A driver's test makes a Machine, on which several lives of an agent may follow each other, and calls
+// Run. What a driver cannot do at all it leaves out of its Machine; what it does, it must do right.
+package executortest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/logs"
+	"github.com/berthd/berth/internal/testkit"
+)
+
+// Limit is how long anything may take that should happen.
+const Limit = 10 * time.Second
+
+// Program is what a container of the basic tests does, in terms that also a fake can play. It
+// prints, waits, and exits.
+type Program struct {
+	Stdout, Stderr string // a line each, unless empty
+	After          time.Duration
+	Exit           int
+	// Forever programs wait for a signal instead.
+	Forever bool
+	// OnTerm is the exit code after TERM, unless 0; IgnoreTerm programs do nothing about it.
+	OnTerm     int
+	IgnoreTerm bool
+}
+
+// Script is the program for busybox's shell.
+func (p Program) Script() string {
+	var b strings.Builder
+	switch {
+	case p.IgnoreTerm:
+		b.WriteString("trap '' TERM; ")
+	case p.OnTerm != 0:
+		fmt.Fprintf(&b, "trap 'exit %d' TERM; ", p.OnTerm)
+	}
+	if p.Stdout != "" {
+		fmt.Fprintf(&b, "echo '%s'; ", p.Stdout)
+	}
+	if p.Stderr != "" {
+		fmt.Fprintf(&b, "echo '%s' >&2; ", p.Stderr)
+	}
+	switch {
+	case p.Forever && p.OnTerm == 0 && !p.IgnoreTerm:
+		b.WriteString("exec sleep 1000000")
+	case p.Forever:
+		b.WriteString("while :; do sleep 0.02; done")
+	default:
+		fmt.Fprintf(&b, "sleep %.3f; exit %d", p.After.Seconds(), p.Exit)
+	}
+	return b.String()
+}
+
+// Machine is where a driver under test runs.
+type Machine struct {
+	// New begins the next life of the agent: it returns an executor that knows what its predecessors
+	// left. The one before is not used again.
+	New func(t *testing.T) executor.Executor
+	// Container returns a container that plays the program.
+	Container func(p Program) cluster.Container
+	// Shell returns a container that runs a script with busybox's shell, as root unless the script's
+	// container says otherwise. Without it only the basic tests run.
+	Shell func(script string) cluster.Container
+	// Cgroup returns the files of a running container's cgroup by their name. Without it limits
+	// are not tested.
+	Cgroup func(id executor.ID, file string) string
+	// Orphan kills what stands between the driver and the program, so that nobody sees the program's end. Without it
+	// that is not tested.
+	Orphan func(t *testing.T, id executor.ID)
+	// FreeRoot says that programs have the node's own root file system.
+	FreeRoot bool
+}
+
+// Run runs the suite; machine is called once for each test.
+func Run(t *testing.T, machine func(t *testing.T) Machine) {
+	for _, test := range slices.Concat(basicTests(), signalTests(), realTests(), limitTests()) {
+		t.Run(test.name, func(t *testing.T) {
+			m := machine(t)
+			if test.need != nil {
+				if missing := test.need(m); missing != "" {
+					t.Skip("the driver has no " + missing)
+				}
+			}
+			test.run(&bench{T: t, m: m, ex: m.New(t)})
+		})
+	}
+}
+
+type test struct {
+	name string
+	need func(Machine) string // what the driver lacks
+	run  func(*bench)
+}
+
+func needShell(m Machine) string {
+	if m.Shell == nil {
+		return "programs"
+	}
+	return ""
+}
+
+func needCgroup(m Machine) string {
+	if m.Shell == nil || m.Cgroup == nil {
+		return "cgroups"
+	}
+	return ""
+}
+
+// bench is one test with its executor.
+type bench struct {
+	*testing.T
+	m  Machine
+	ex executor.Executor
+}
+
+// newLife lets the agent die and begin anew.
+func (b *bench) newLife() { b.Helper(); b.ex = b.m.New(b.T) }
+
+// counter makes ids unique on a machine that outlives a test process.
+//
+//nolint:gochecknoglobals // ids must differ between tests
+var counter atomic.Int64
+
+// spec returns a spec for a container, whose folders live as long as the test.
+func (b *bench) spec(c cluster.Container) executor.Spec {
+	b.Helper()
+	id := executor.ID(fmt.Sprintf("t%d-%d", os.Getpid(), counter.Add(1)))
+	dir := b.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	s := executor.Spec{
+		ID: id, Labels: map[string]string{"task": "web.1." + string(id)}, Container: c,
+		Dir: filepath.Join(dir, "own"), LogDir: filepath.Join(dir, "log"),
+	}
+	for _, d := range []string{s.Dir, s.LogDir} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), Limit)
+		defer cancel()
+		if err := b.ex.Remove(ctx, id); err != nil {
+			b.Errorf("remove %s at the end: %v", id, err)
+		}
+	})
+	return s
+}
+
+func (b *bench) prepare(s executor.Spec) executor.ID {
+	b.Helper()
+	b.must(b.ex.Prepare(b.Context(), s, nil))
+	return s.ID
+}
+
+func (b *bench) start(s executor.Spec) executor.ID {
+	b.Helper()
+	id := b.prepare(s)
+	p, err := b.ex.Start(b.Context(), id)
+	b.must(err)
+	if p.Pid <= 0 || p.PidStart == 0 || time.Since(p.Started) > Limit {
+		b.Fatalf("start returned %+v", p)
+	}
+	return id
+}
+
+func (b *bench) wait(id executor.ID) cluster.Exit {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), Limit)
+	defer cancel()
+	exit, err := b.ex.Wait(ctx, id)
+	if err != nil {
+		b.Fatalf("wait: %v", err)
+	}
+	return exit
+}
+
+// run runs a script to its end and returns its output.
+func (b *bench) run(script string, change ...func(*executor.Spec)) (string, cluster.Exit) {
+	b.Helper()
+	s := b.spec(b.m.Shell(script))
+	for _, c := range change {
+		c(&s)
+	}
+	exit := b.wait(b.start(s))
+	return b.output(s), exit
+}
+
+// output returns the lines of both streams, each with its end.
+func (b *bench) output(s executor.Spec) string {
+	b.Helper()
+	var out strings.Builder
+	b.must(logs.Read(b.Context(), s.LogDir, logs.Options{}, func(l logs.Line) error {
+		if l.Lost > 0 {
+			fmt.Fprintf(&out, "[%d lost]", l.Lost)
+		}
+		out.WriteString(l.Text)
+		if !l.Partial {
+			out.WriteByte('\n')
+		}
+		return nil
+	}))
+	return out.String()
+}
+
+// appears waits until the log holds a text.
+func (b *bench) appears(s executor.Spec, text string) {
+	b.Helper()
+	testkit.Eventually(b, Limit, func() error {
+		if out := b.output(s); !strings.Contains(out, text) {
+			return fmt.Errorf("the log has no %q: %q", text, out)
+		}
+		return nil
+	})
+}
+
+func (b *bench) status(id executor.ID) (executor.Status, bool) {
+	b.Helper()
+	all, err := b.ex.List(b.Context())
+	b.must(err)
+	if !slices.IsSortedFunc(all, func(x, y executor.Status) int { return strings.Compare(string(x.ID), string(y.ID)) }) {
+		b.Error("the list is not ordered")
+	}
+	i := slices.IndexFunc(all, func(s executor.Status) bool { return s.ID == id })
+	if i < 0 {
+		return executor.Status{}, false
+	}
+	return all[i], true
+}
+
+func (b *bench) state(id executor.ID, want executor.State) executor.Status {
+	b.Helper()
+	s, ok := b.status(id)
+	if !ok || s.State != want {
+		b.Fatalf("the state is %q (listed: %v), want %q", s.State, ok, want)
+	}
+	return s
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) wantErr(what string, got, want error) {
+	b.Helper()
+	if !errors.Is(got, want) {
+		b.Errorf("%s: got error %v, want %v", what, got, want)
+	}
+}
+
+func (b *bench) wantExit(got, want cluster.Exit) {
+	b.Helper()
+	if !got.Unknown && time.Since(got.At) > Limit {
+		b.Errorf("the exit is of %v", got.At)
+	}
+	got.At = want.At
+	if got != want {
+		b.Errorf("got exit %+v, want %+v", got, want)
+	}
+}
+
+// processes returns how many processes of the machine have a word among their arguments.
+func processes(word string) (n int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		args, err := os.ReadFile(f)
+		if err == nil && slices.Contains(strings.Split(string(args), "\x00"), word) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,281 @@
+package executortest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/testkit"
+	"github.com/google/go-cmp/cmp"
+)
+
+// realTests are about what a program finds in its container.
+func realTests() []test {
+	return []test{
+		{"arguments, environment and folder", needShell, surroundings},
+		{"user", needShell, userTest},
+		{"files", needShell, filesTest},
+		{"volumes", needShell, volumesTest},
+		{"tmpfs", needShell, tmpfsTest},
+		{"read-only root", needShell, readOnlyRoot},
+		{"capabilities", needShell, capabilities},
+		{"missing command", needShell, missingCommand},
+		{"exec", needShell, execTest},
+		{"exec is killed with its context", needShell, execCancelled},
+		{"chatty program", needShell, chatty},
+		{"standard input and outputs", needShell, stdio},
+	}
+}
+
+func (b *bench) wantOutput(got, want string) {
+	b.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+func surroundings(b *bench) {
+	out, _ := b.run(`echo "$0 $1"; echo "$A"; echo "$B"; pwd; test -n "$PATH" && echo path`, func(s *executor.Spec) {
+		s.Container.Args = []string{"zero", "two words"}
+		s.Container.Dir = "/usr"
+		s.Env = []string{"A=1", "B=two = 2"}
+	})
+	b.wantOutput(out, "zero two words\n1\ntwo = 2\n/usr\npath\n")
+}
+
+func userTest(b *bench) {
+	for user, want := range map[string]string{"": "0 0", "65534": "65534 ", "65534:12": "65534 12", "nobody": "65534 ", "1234:1235": "1234 1235"} {
+		out, _ := b.run("echo $(id -u) $(id -g)", func(s *executor.Spec) { s.Container.User = user })
+		if !strings.HasPrefix(out, want) {
+			b.Errorf("user %q is %q, want %q", user, out, want)
+		}
+	}
+}
+
+func filesTest(b *bench) {
+	out, _ := b.run(`cat /etc/berth-test/deep/a.conf /berth-test-b; stat -c %a /berth-test-b; echo x 2>/dev/null >/berth-test-b && echo written; id -u; cat /etc/hostname >/dev/null && echo rest`,
+		func(s *executor.Spec) {
+			s.Container.User = "65534"
+			s.Container.Files = []cluster.File{
+				{Path: "/etc/berth-test/deep/a.conf", Content: "a = 1\n"},
+				{Path: "/berth-test-b", Content: "secret\n", Mode: "0400"},
+			}
+		})
+	b.wantOutput(out, "a = 1\nsecret\n400\n65534\nrest\n")
+	for _, path := range []string{"/etc/berth-test", "/berth-test-b"} {
+		if _, err := os.Lstat(path); err == nil {
+			b.Errorf("%s was left on the node", path)
+		}
+	}
+}
+
+func volumesTest(b *bench) {
+	volume := b.TempDir()
+	mount := func(readOnly bool) func(*executor.Spec) {
+		return func(s *executor.Spec) {
+			s.Mounts = []executor.Mount{{Source: volume, Path: "/berth-test/data", ReadOnly: readOnly}}
+		}
+	}
+	_, exit := b.run("echo kept >/berth-test/data/file", mount(false))
+	b.wantExit(exit, cluster.Exit{})
+	if got, err := os.ReadFile(filepath.Join(volume, "file")); err != nil || string(got) != "kept\n" {
+		b.Errorf("the volume holds %q, %v", got, err)
+	}
+	out, _ := b.run("cat /berth-test/data/file; touch /berth-test/data/more 2>/dev/null || echo refused", mount(true))
+	b.wantOutput(out, "kept\nrefused\n")
+}
+
+func tmpfsTest(b *bench) {
+	out, _ := b.run(`cd /berth-test-scratch && echo x >x && cat x; dd if=/dev/zero of=big bs=1024k count=5 2>/dev/null || echo full`,
+		func(s *executor.Spec) {
+			s.Container.User = "65534"
+			s.Container.Tmpfs = []cluster.Tmpfs{{Path: "/berth-test-scratch", Size: 2 * cluster.MiB}}
+		})
+	b.wantOutput(out, "x\nfull\n")
+}
+
+func readOnlyRoot(b *bench) {
+	volume := b.TempDir()
+	out, _ := b.run(`for f in /berth-test-x /tmp/berth-test-x /usr/berth-test-x; do touch $f 2>/dev/null && echo $f; done; echo y >/v/y; cat /v/y; echo z >/t/z; cat /t/z; echo n >/dev/null && echo null; cat /etc/berth-f`,
+		func(s *executor.Spec) {
+			s.Container.ReadOnlyRoot = true
+			s.Container.Tmpfs = []cluster.Tmpfs{{Path: "/t"}}
+			s.Container.Files = []cluster.File{{Path: "/etc/berth-f", Content: "f\n"}}
+			s.Mounts = []executor.Mount{{Source: volume, Path: "/v"}}
+		})
+	b.wantOutput(out, "y\nz\nnull\nf\n")
+}
+
+func capabilities(b *bench) {
+	look := `grep -E '^(CapPrm|CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -d '\t'`
+	none, some := strings.Repeat("0", 16), "0000000000000401" // CHOWN and NET_BIND_SERVICE
+	for name, tc := range map[string]struct {
+		user string
+		caps []string
+		want string
+	}{
+		"none for root":  {"", nil, none},
+		"none for user":  {"65534", nil, none},
+		"those for root": {"", []string{"NET_BIND_SERVICE", "CHOWN"}, some},
+		"those for user": {"65534", []string{"CHOWN", "NET_BIND_SERVICE"}, some},
+	} {
+		out, _ := b.run(look, func(s *executor.Spec) { s.Container.User, s.Container.Capabilities = tc.user, tc.caps })
+		want := fmt.Sprintf("CapPrm:%[1]s\nCapEff:%[1]s\nCapBnd:%[1]s\nNoNewPrivs:1\n", tc.want)
+		if out != want {
+			b.Errorf("%s: got\n%swant\n%s", name, out, want)
+		}
+	}
+	s := b.spec(b.m.Shell("true"))
+	s.Container.Capabilities = []string{"FLY"}
+	b.wantErr("an unknown capability", b.ex.Prepare(b.Context(), s, nil), executor.ErrUnsupported)
+}
+
+func missingCommand(b *bench) {
+	s := b.spec(b.m.Shell(""))
+	s.Container.Command = []string{"no-such-program"}
+	err := b.ex.Prepare(b.Context(), s, nil)
+	if err == nil {
+		_, err = b.ex.Start(b.Context(), s.ID)
+	}
+	if err == nil || !strings.Contains(err.Error(), "no-such-program") {
+		b.Errorf("a missing command gives %v", err)
+	}
+	b.must(b.ex.Remove(b.Context(), s.ID))
+}
+
+func execTest(b *bench) {
+	volume := b.TempDir()
+	s := b.spec(b.m.Shell("echo up; exec sleep 100000"))
+	s.Env, s.Container.User = []string{"A=1"}, "65534"
+	s.Mounts = []executor.Mount{{Source: volume, Path: "/berth-test-v"}}
+	id := b.start(s)
+	var stdout, stderr bytes.Buffer
+	code, err := b.ex.Exec(b.Context(), id, executor.Command{
+		Args: []string{"sh", "-c", `read line; echo "got $line $A $B $(pwd) $(id -u)"; echo oops >&2; cat; test -d /berth-test-v && exit 42`},
+		Env:  []string{"B=2"}, Dir: "/usr", Stdin: strings.NewReader("one\ntwo\n"), Stdout: &stdout, Stderr: &stderr,
+	})
+	if err != nil || code != 42 {
+		b.Errorf("exec: code %d, %v", code, err)
+	}
+	b.wantOutput(stdout.String(), "got one 1 2 /usr 65534\ntwo\n")
+	b.wantOutput(stderr.String(), "oops\n")
+	code, err = b.ex.Exec(b.Context(), id, executor.Command{Args: []string{"sh", "-c", "kill -9 $$"}})
+	if err != nil || code != 137 {
+		b.Errorf("exec of a killed command: code %d, %v", code, err)
+	}
+	if _, err = b.ex.Exec(b.Context(), id, executor.Command{Args: []string{"no-such-program"}}); err == nil || !strings.Contains(err.Error(), "no-such-program") {
+		b.Errorf("exec of a missing command gives %v", err)
+	}
+	stdout.Reset()
+	_, err = b.ex.Exec(b.Context(), id, executor.Command{Args: []string{"sh", "-c", "head -c 3000000 /dev/zero"}, Stdout: &stdout})
+	if err != nil || stdout.Len() != 3000000 {
+		b.Errorf("exec with much output: %d bytes, %v", stdout.Len(), err)
+	}
+	b.state(id, executor.StateRunning)
+}
+
+func execCancelled(b *bench) {
+	word := fmt.Sprintf("7%d", time.Now().UnixNano()%1e8)
+	id := b.start(b.spec(b.m.Shell("exec sleep 100000")))
+	ctx, cancel := context.WithTimeout(b.Context(), 500*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err := b.ex.Exec(ctx, id, executor.Command{Args: []string{"sleep", word}})
+	b.wantErr("exec", err, context.DeadlineExceeded)
+	if took := time.Since(begin); took > Limit/2 {
+		b.Errorf("exec ended after %v", took)
+	}
+	b.gone(word)
+	b.state(id, executor.StateRunning)
+}
+
+func chatty(b *bench) {
+	// More than pipes, buffers and the log hold, while nobody reads.
+	s := b.spec(b.m.Shell(`yes 'a line of some length, as programs print them' | head -n 1000000; echo last`))
+	begin := time.Now()
+	exit := b.wait(b.start(s))
+	b.wantExit(exit, cluster.Exit{})
+	out := b.output(s)
+	if !strings.HasSuffix(out, "them\nlast\n") {
+		b.Errorf("the log ends with %q", out[max(0, len(out)-100):])
+	}
+	b.Logf("a million lines took %v", time.Since(begin))
+}
+
+func stdio(b *bench) {
+	out, _ := b.run(`cat; echo a >/dev/stdout; echo b >/dev/stderr; printf unfinished`, func(s *executor.Spec) { s.Container.User = "65534" })
+	for _, want := range []string{"a\n", "b\n", "unfinished"} {
+		if !strings.Contains(out, want) {
+			b.Errorf("the output %q has no %q", out, want)
+		}
+	}
+}
+
+// limitTests are about cgroups.
+func limitTests() []test {
+	return []test{
+		{"out of memory", needCgroup, func(b *bench) {
+			out, exit := b.run("echo begin; exec tail /dev/zero", func(s *executor.Spec) { s.Container.Resources.Memory = 32 * cluster.MiB })
+			b.wantExit(exit, cluster.Exit{Code: 137, Signal: 9, OOM: true})
+			b.wantOutput(out, "begin\n")
+		}},
+		{"child out of memory", needCgroup, func(b *bench) {
+			_, exit := b.run("tail /dev/zero; exit 12", func(s *executor.Spec) { s.Container.Resources.Memory = 32 * cluster.MiB })
+			b.wantExit(exit, cluster.Exit{Code: 12, OOM: true})
+		}},
+		{"killed, but not for memory", needCgroup, func(b *bench) {
+			s := b.spec(b.m.Shell("exec sleep 100000"))
+			s.Container.Resources.Memory = 32 * cluster.MiB
+			id := b.start(s)
+			b.must(b.ex.Signal(b.Context(), id, syscall.SIGKILL))
+			b.wantExit(b.wait(id), cluster.Exit{Code: 137, Signal: 9})
+		}},
+		{"little memory", needCgroup, func(b *bench) {
+			out, exit := b.run("echo small", func(s *executor.Spec) { s.Container.Resources.Memory = 12 * cluster.MiB })
+			b.wantExit(exit, cluster.Exit{})
+			b.wantOutput(out, "small\n")
+		}},
+		{"processor time", needCgroup, func(b *bench) {
+			s := b.spec(b.m.Shell("while :; do :; done"))
+			s.Container.Resources = cluster.Resources{CPU: 250, CPULimit: 50}
+			id := b.start(s)
+			b.throttled(id)
+			b.must(b.ex.Remove(b.Context(), id))
+			if got := b.m.Cgroup(id, "cpu.stat"); got != "" {
+				b.Errorf("the cgroup is left: %q", got)
+			}
+		}},
+	}
+}
+
+// gone waits until no process has a word among its arguments.
+func (b *bench) gone(word string) {
+	b.Helper()
+	testkit.Eventually(b, Limit, func() error {
+		if n := processes(word); n > 0 {
+			return fmt.Errorf("%d processes with %s are left", n, word)
+		}
+		return nil
+	})
+}
+
+// throttled waits until the kernel has held a container back several times.
+func (b *bench) throttled(id executor.ID) {
+	b.Helper()
+	testkit.Eventually(b, Limit, func() error {
+		for line := range strings.Lines(b.m.Cgroup(id, "cpu.stat")) {
+			var n int
+			if _, err := fmt.Sscanf(line, "nr_throttled %d", &n); err == nil && n > 3 {
+				return nil
+			}
+		}
+		return fmt.Errorf("not throttled: %q", b.m.Cgroup(id, "cpu.stat"))
+	})
+}

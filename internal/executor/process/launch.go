@@ -1,0 +1,265 @@
+package process
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/berthd/berth/internal/executor"
+	"golang.org/x/sys/unix"
+)
+
+// launchOrder tells a launcher what to become.
+type launchOrder struct {
+	Args, Env    []string
+	Dir          string
+	User         identity
+	Capabilities []int
+	Cgroups      []string // files that take its pid
+	Attach       []attachment
+	ReadOnlyRoot bool
+	Scratch      string
+	Join         int // the pid whose mounts it shares
+	Parent       int
+}
+
+// privateMounts reports whether the program sees mounts of its own.
+func (p *plan) privateMounts() bool { return len(p.Attach) > 0 || p.ReadOnlyRoot }
+
+func (o *launchOrder) mounts() bool { return len(o.Attach) > 0 || o.ReadOnlyRoot }
+
+// attributes are those of the fork: the program's own session and, where it needs them, namespaces.
+func (o *launchOrder) attributes() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setsid: true}
+	if !o.mounts() {
+		return attr
+	}
+	attr.Cloneflags = syscall.CLONE_NEWNS
+	if os.Geteuid() != 0 {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: o.User.UID, HostID: o.User.UID, Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: o.User.GID, HostID: o.User.GID, Size: 1}}
+	}
+	return attr
+}
+
+// refused names the field because of which the kernel refused the fork.
+func (o *launchOrder) refused(err error) error {
+	if !o.mounts() || !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EACCES) {
+		return err
+	}
+	field := "read_only_root"
+	if len(o.Attach) > 0 {
+		field = o.Attach[0].Field
+	}
+	return unsupported(field, "the agent is not root, and this machine gives it no user namespace for mounts")
+}
+
+// launch is the launcher: it reads its order from file 3, makes everything ready, says so on file 4, waits for a
+// byte, and becomes the program.
+func launch() int {
+	// Credentials, capabilities and mounts are the thread's: everything happens on this one, until exec makes it the process.
+	runtime.LockOSThread()
+	unix.CloseOnExec(3)
+	unix.CloseOnExec(4)
+	status := os.NewFile(4, "status")
+	var order launchOrder
+	in := bufio.NewReader(os.NewFile(3, "order"))
+	line, err := in.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &order)
+	}
+	var program string
+	if err == nil {
+		program, err = order.ready()
+	}
+	if err != nil {
+		_ = json.NewEncoder(status).Encode(failed(err))
+		return 127
+	}
+	env, args := order.Env, order.Args
+	_ = json.NewEncoder(status).Encode(reply{})
+	if _, err := in.ReadByte(); err != nil {
+		return 127 // the supervisor is gone
+	}
+	err = syscall.Exec(program, args, env)
+	_ = json.NewEncoder(status).Encode(failed(fmt.Errorf("run %s: %w", program, err)))
+	return 126
+}
+
+// ready makes this thread what the program is to be and returns the program's file.
+func (o *launchOrder) ready() (string, error) {
+	syscall.Umask(0o022)
+	procs := make([]*os.File, len(o.Cgroups))
+	for i, name := range o.Cgroups { // before read_only_root covers them
+		f, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			return "", fmt.Errorf("join cgroup: %w", err)
+		}
+		defer f.Close()
+		procs[i] = f
+	}
+	if o.Join != 0 {
+		if err := o.join(); err != nil {
+			return "", err
+		}
+	}
+	if o.mounts() {
+		if err := o.arrange(); err != nil {
+			return "", err
+		}
+	}
+	if err := syscall.Chdir(o.Dir); err != nil {
+		return "", fmt.Errorf("dir: %s: %w", o.Dir, err)
+	}
+	// The launcher's own memory should not count: the cgroup is joined late.
+	for _, f := range procs {
+		if _, err := f.WriteString(strconv.Itoa(os.Getpid())); err != nil {
+			return "", fmt.Errorf("join cgroup: %w", err)
+		}
+	}
+	if err := o.become(); err != nil {
+		return "", err
+	}
+	return lookProgram(o.Args[0], o.Env)
+}
+
+// join enters the mounts of the container's program.
+func (o *launchOrder) join() error {
+	for _, ns := range []struct {
+		name string
+		flag int
+	}{{"user", unix.CLONE_NEWUSER}, {"mnt", unix.CLONE_NEWNS}} {
+		if ns.flag == unix.CLONE_NEWUSER {
+			if os.Geteuid() == 0 {
+				continue
+			}
+			return unsupported("exec", "the agent is not root, so a command cannot see the container's mounts")
+		}
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", o.Join, ns.name))
+		if err != nil {
+			return fmt.Errorf("%w: %w", executor.ErrNotRunning, err)
+		}
+		err = unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			err = unix.Setns(int(f.Fd()), ns.flag)
+		}
+		_ = f.Close()
+		if err != nil {
+			return fmt.Errorf("join mounts of the program: %w", err)
+		}
+	}
+	return nil
+}
+
+// become takes on the user and gives up every privilege that is not asked for.
+func (o *launchOrder) become() error {
+	if os.Geteuid() == 0 {
+		if err := o.dropRoot(); err != nil {
+			return err
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no new privileges: %w", err)
+	}
+	// The program does not outlive its supervisor: nobody would see its end.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("bind to supervisor: %w", err)
+	}
+	if os.Getppid() != o.Parent {
+		return errors.New("the supervisor is gone")
+	}
+	return nil
+}
+
+func (o *launchOrder) dropRoot() error {
+	var mask uint64
+	for _, c := range o.Capabilities {
+		mask |= 1 << c
+	}
+	for c := range uintptr(lastCapability() + 1) {
+		if mask&(1<<c) == 0 {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+				return fmt.Errorf("drop capabilities: %w", err)
+			}
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("keep capabilities: %w", err)
+	}
+	if err := o.setUser(); err != nil {
+		return fmt.Errorf("user: %w", err)
+	}
+	data := [2]unix.CapUserData{
+		{Effective: uint32(mask), Permitted: uint32(mask), Inheritable: uint32(mask)},
+		{Effective: uint32(mask >> 32), Permitted: uint32(mask >> 32), Inheritable: uint32(mask >> 32)},
+	}
+	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
+		return unsupported("capabilities", "the agent does not have all of them itself")
+	}
+	for _, c := range o.Capabilities {
+		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(c), 0, 0); err != nil {
+			return fmt.Errorf("keep capabilities: %w", err)
+		}
+	}
+	return nil
+}
+
+// setUser changes this thread only: the runtime's own calls would change all threads.
+func (o *launchOrder) setUser() error {
+	groups := o.User.Groups
+	if len(groups) == 0 {
+		groups = []int{o.User.GID}
+	}
+	if err := unix.Setgroups(groups); err != nil {
+		return err
+	}
+	gid, uid := uintptr(o.User.GID), uintptr(o.User.UID)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); errno != 0 {
+		return errno
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// lookProgram finds a command in the PATH of env, as it is for this thread.
+func lookProgram(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, runnable(name)
+	}
+	path := ""
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+		}
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if file := filepath.Join(dir, name); filepath.IsAbs(file) && runnable(file) == nil {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("command: %q is not found in PATH %q", name, path)
+}
+
+func runnable(name string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return fmt.Errorf("command: %s: %w", name, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("command: %s is not a file", name)
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, name, unix.X_OK, unix.AT_EACCESS); err != nil {
+		return fmt.Errorf("command: %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,354 @@
+// Package process runs containers as plain processes, on machines without containerd.
+//
+// Each container has a supervisor: the berth binary itself, started by Prepare with a hidden
+// subcommand in a session of its own. It is the parent of the program and outlives the agent. It prepares a
+// launcher, which stands right before the program's first instruction until Start; it writes the log, keeps the
+// exit status on disk, takes in the program's orphans, and ends once the program and all that it started
+// are gone and the exit is durable. A supervisor runs its program at most once; if it dies, so does the
+// program, and nobody knows its exit.
+//
+// # What a manifest's fields mean here
+//
+// There is no image: the program sees the node's file system. "image" is ignored where "command" is
+// given, and is an error without it. Files, mounts and tmpfs appear at their absolute paths in a mount namespace
+// that is the container's own, also where the path does not exist on the node, and leave no trace
+// there. Without "dir" the program starts in an empty folder of its own, which BERTH_DIR names. Without
+// "user" it runs as the agent's user. read_only_root makes everything read-only for it but its mounts, its tmpfs,
+// /dev and /proc. As root, all capabilities are dropped that are not listed. Limits need a cgroup (version 1 or 2) that
+// may be written: root's. An agent that is not root needs user namespaces for files, mounts, tmpfs and
+// read_only_root, and can give neither another user nor capabilities.
+//
+// What cannot be honoured is refused with executor.ErrUnsupported and the field's name. Only limits
+// without a cgroup are let pass: Probe and Prepare's progress say so.
+//
+// It is not a sandbox: the program shares the node's network, processes and users.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+)
+
+// Name is the executor's name in facts and flags.
+const Name = "process"
+
+// Subcommand is the hidden subcommand of the default Config: when os.Args[1] is it, main must
+// return Supervise(os.Args[2:]) before it does anything else.
+const Subcommand = "supervise-process"
+
+// Config says how supervisors are started.
+type Config struct {
+	// Dir holds a folder for each container. It is made when it is not there, and must survive the agent.
+	Dir string
+	// Executable is the program whose main calls Supervise, by default the running one, and Subcommand its first
+	// argument, by default Subcommand.
+	Executable string
+	Subcommand string
+	// CgroupParent is the cgroup below which containers get theirs, by default "/berth".
+	CgroupParent string
+	// NoCgroup runs containers without limits also where a cgroup could be had.
+	NoCgroup bool
+}
+
+// Executor implements executor.Executor.
+type Executor struct {
+	cfg   Config
+	locks keyedLock
+}
+
+// New returns an Executor. It starts nothing; containers that an earlier one made are found in cfg.Dir.
+func New(cfg Config) (*Executor, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("process executor: no folder is configured")
+	}
+	if cfg.Executable == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find own executable: %w", err)
+		}
+		cfg.Executable = exe
+	}
+	if cfg.Subcommand == "" {
+		cfg.Subcommand = Subcommand
+	}
+	if cfg.CgroupParent == "" {
+		cfg.CgroupParent = "/berth"
+	}
+	return &Executor{cfg: cfg}, nil
+}
+
+// Probe implements executor.Executor. The version says what this machine does not give.
+func (e *Executor) Probe(context.Context) (cluster.ExecutorFact, error) {
+	if err := os.MkdirAll(e.cfg.Dir, 0o700); err != nil {
+		return cluster.ExecutorFact{}, fmt.Errorf("make folder: %w", err)
+	}
+	fact := cluster.ExecutorFact{Name: Name, Version: "1"}
+	if why := e.unlimited(); why != "" {
+		fact.Version += " (" + why + ")"
+	}
+	return fact, nil
+}
+
+// unlimited says why limits are not enforced, or nothing if they are.
+func (e *Executor) unlimited() string {
+	if e.cfg.NoCgroup {
+		return "cgroups are switched off: limits are not enforced"
+	}
+	if err := probeCgroup(e.cfg.CgroupParent); err != nil {
+		return "no cgroup: limits are not enforced"
+	}
+	return ""
+}
+
+// Prepare implements executor.Executor: it starts the container's supervisor.
+func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress func(string)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if progress == nil {
+		progress = func(string) {}
+	}
+	plan, err := newPlan(spec)
+	if err != nil {
+		return err
+	}
+	unlock, err := e.locks.lock(ctx, spec.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	dir := e.dir(spec.ID)
+	switch st, err := dir.state(); {
+	case err != nil && !errors.Is(err, executor.ErrNotFound):
+		return err
+	case err == nil && st.state != executor.StatePrepared:
+		return fmt.Errorf("prepare: %w", executor.ErrStarted)
+	case err == nil && st.alive:
+		return nil
+	}
+	if why := e.unlimited(); why == "" {
+		plan.CgroupParent = e.cfg.CgroupParent
+	} else {
+		progress(why)
+	}
+	plan.Subcommand = e.cfg.Subcommand
+	if err := plan.makeFiles(); err != nil {
+		return err
+	}
+	lock, err := dir.create(plan)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	progress("starting the supervisor")
+	return e.spawn(ctx, dir, lock)
+}
+
+// Start implements executor.Executor.
+func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
+	dir := e.dir(id)
+	for {
+		reply, err := dir.call(ctx, request{Op: opStart})
+		if !errors.Is(err, errNoSupervisor) {
+			return reply.Process, err
+		}
+		switch st, err := dir.state(); {
+		case err != nil:
+			return executor.Process{}, err
+		case st.state != executor.StatePrepared:
+			return executor.Process{}, executor.ErrStarted
+		case !st.alive:
+			return executor.Process{}, fmt.Errorf("%w: the supervisor has died; prepare the container again", executor.ErrUnavailable)
+		}
+		if err := pause(ctx); err != nil { // it does not listen yet
+			return executor.Process{}, err
+		}
+	}
+}
+
+// Wait implements executor.Executor.
+func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
+	dir := e.dir(id)
+	for {
+		st, err := dir.state()
+		if err != nil {
+			return cluster.Exit{}, err
+		}
+		switch {
+		case st.exit != nil:
+			return *st.exit, nil
+		case st.alive:
+			reply, err := dir.call(ctx, request{Op: opWait})
+			if err == nil && reply.Exit != nil {
+				return *reply.Exit, nil
+			}
+			if err != nil && !errors.Is(err, errNoSupervisor) {
+				return cluster.Exit{}, err
+			}
+			if err := pause(ctx); err != nil { // it is about to listen, or about to end
+				return cluster.Exit{}, err
+			}
+		case st.state == executor.StatePrepared:
+			return cluster.Exit{}, fmt.Errorf("%w: the supervisor has died before the start", executor.ErrUnavailable)
+		default:
+			return e.unseen(ctx, dir, st)
+		}
+	}
+}
+
+// unseen ends what a dead supervisor left of a started container and records that nobody saw the end.
+func (e *Executor) unseen(ctx context.Context, dir stateDir, st standing) (cluster.Exit, error) {
+	unlock, err := e.locks.lock(ctx, dir.id())
+	if err != nil {
+		return cluster.Exit{}, err
+	}
+	defer unlock()
+	if err := dir.killLeftovers(ctx, st); err != nil {
+		return cluster.Exit{}, err
+	}
+	exit := cluster.Exit{Code: -1, Unknown: true, At: time.Now()}
+	if got, err := dir.exit(); err == nil {
+		return got, nil
+	}
+	if err := dir.write(exitFile, exit); err != nil {
+		return cluster.Exit{}, err
+	}
+	return exit, nil
+}
+
+// Signal implements executor.Executor.
+func (e *Executor) Signal(ctx context.Context, id executor.ID, sig syscall.Signal) error {
+	dir := e.dir(id)
+	_, err := dir.call(ctx, request{Op: opSignal, Signal: int(sig)})
+	if !errors.Is(err, errNoSupervisor) {
+		return err
+	}
+	st, err := dir.state()
+	if err != nil {
+		return err
+	}
+	if st.state == executor.StateUnknown && sig == syscall.SIGKILL {
+		return dir.killLeftovers(ctx, st)
+	}
+	return executor.ErrNotRunning
+}
+
+// Remove implements executor.Executor.
+func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
+	unlock, err := e.locks.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	dir := e.dir(id)
+	for {
+		st, err := dir.state()
+		if errors.Is(err, executor.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if !st.alive {
+			if err := dir.killLeftovers(ctx, st); err != nil {
+				return err
+			}
+			break
+		}
+		if _, err := dir.call(ctx, request{Op: opRemove}); err != nil && !errors.Is(err, errNoSupervisor) {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+	return dir.remove()
+}
+
+// List implements executor.Executor.
+func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
+	entries, err := os.ReadDir(e.cfg.Dir)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	var all []executor.Status
+	for _, entry := range entries {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		st, err := e.dir(executor.ID(entry.Name())).state()
+		if errors.Is(err, executor.ErrNotFound) {
+			continue // half made, or half removed
+		}
+		if err != nil {
+			return nil, err
+		}
+		s := executor.Status{ID: st.plan.ID, Labels: st.plan.Labels, State: st.state, Exit: st.exit}
+		if st.state == executor.StateRunning {
+			s.Process = st.process
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b executor.Status) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return all, nil
+}
+
+func (e *Executor) dir(id executor.ID) stateDir {
+	return stateDir(filepath.Join(e.cfg.Dir, filepath.Base(string(id))))
+}
+
+// pause waits a moment for a process that is about to do something.
+func pause(ctx context.Context) error {
+	timer := time.NewTimer(2 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// keyedLock lets one caller at a time work on a container. The zero value is ready.
+type keyedLock struct {
+	mu   sync.Mutex
+	held map[executor.ID]chan struct{}
+}
+
+func (k *keyedLock) lock(ctx context.Context, id executor.ID) (unlock func(), err error) {
+	for {
+		k.mu.Lock()
+		busy, taken := k.held[id]
+		if !taken {
+			if k.held == nil {
+				k.held = map[executor.ID]chan struct{}{}
+			}
+			mine := make(chan struct{})
+			k.held[id] = mine
+			k.mu.Unlock()
+			return func() {
+				k.mu.Lock()
+				delete(k.held, id)
+				k.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		k.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-busy:
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package process_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/executortest"
+	"github.com/berthd/berth/internal/executor/process"
+	"github.com/berthd/berth/internal/testkit"
+)
+
+// TestMain makes the test binary the one that supervisors run.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == process.Subcommand {
+		os.Exit(process.Supervise(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+func shell(script string) cluster.Container {
+	return cluster.Container{Name: "main", Command: []string{"/bin/busybox", "sh", "-c", script}}
+}
+
+// newExecutor begins a life of an agent whose containers are in dir.
+func newExecutor(t testing.TB, dir string, change ...func(*process.Config)) *process.Executor {
+	t.Helper()
+	cfg := process.Config{Dir: dir, CgroupParent: "/berth-test"}
+	for _, c := range change {
+		c(&cfg)
+	}
+	ex, err := process.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ex
+}
+
+// supervisors returns the pids of the supervisors of a container.
+func supervisors(dir string, id executor.ID) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		args, err := os.ReadFile(f)
+		if err != nil || !strings.Contains(string(args), filepath.Join(dir, string(id))+"\x00") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func machine(t *testing.T, change ...func(*process.Config)) executortest.Machine {
+	dir := filepath.Join(t.TempDir(), "a-long-name-that-makes-the-path-of-a-socket-longer-than-a-socket-address-can-be-which-is-107-bytes")
+	return executortest.Machine{
+		New:       func(t *testing.T) executor.Executor { return newExecutor(t, dir, change...) },
+		Container: func(p executortest.Program) cluster.Container { return shell(p.Script()) },
+		Shell:     shell,
+		Orphan: func(t *testing.T, id executor.ID) {
+			pids := supervisors(dir, id)
+			if len(pids) != 1 {
+				t.Fatalf("%s has %d supervisors", id, len(pids))
+			}
+			p, err := os.FindProcess(pids[0])
+			if err == nil {
+				err = p.Kill()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+		FreeRoot: true,
+	}
+}
+
+func TestWithCgroup(t *testing.T) {
+	testkit.NeedRoot(t)
+	testkit.NeedCommand(t, "busybox")
+	executortest.Run(t, func(t *testing.T) executortest.Machine {
+		m := machine(t)
+		m.Cgroup = func(id executor.ID, file string) string {
+			for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/" + strings.SplitN(file, ".", 2)[0]} {
+				if b, err := os.ReadFile(filepath.Join(root, "berth-test", string(id), file)); err == nil {
+					return string(b)
+				}
+			}
+			return ""
+		}
+		return m
+	})
+}
+
+func TestWithoutCgroup(t *testing.T) {
+	testkit.NeedRoot(t)
+	testkit.NeedCommand(t, "busybox")
+	executortest.Run(t, func(t *testing.T) executortest.Machine {
+		return machine(t, func(c *process.Config) { c.NoCgroup = true })
+	})
+}

@@ -1,0 +1,247 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/berthd/berth/internal/executor"
+	"golang.org/x/sys/unix"
+)
+
+// reaper collects every child of the supervisor, those it started and the orphans that the kernel
+// gives to it.
+type reaper struct {
+	mu       sync.Mutex
+	children map[int]*child
+}
+
+// child is a process that the supervisor started by a launcher.
+type child struct {
+	pid    int
+	ended  chan unix.WaitStatus // gets the status once
+	order  *os.File             // a byte here lets the program run
+	status *os.File             // tells what goes wrong until the program runs
+	reaper *reaper
+}
+
+func newReaper() *reaper {
+	r := &reaper{children: map[int]*child{}}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGCHLD)
+	go func() {
+		for range signals {
+			r.collect()
+		}
+	}()
+	return r
+}
+
+func (r *reaper) collect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid == 0 {
+			return
+		}
+		if c := r.children[pid]; c != nil {
+			delete(r.children, pid)
+			c.ended <- status
+		}
+	}
+}
+
+// signal sends a signal to a child. Under the lock the pid is still the child's own.
+func (r *reaper) signal(pid int, sig syscall.Signal) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.children[pid] == nil {
+		return executor.ErrNotRunning
+	}
+	err := syscall.Kill(pid, sig)
+	if errors.Is(err, syscall.ESRCH) {
+		return executor.ErrNotRunning
+	}
+	if err != nil {
+		return fmt.Errorf("signal program: %w", err)
+	}
+	return nil
+}
+
+// launch starts a launcher with an order and returns once it stands before the program's first instruction.
+func (r *reaper) launch(order launchOrder, subcommand string, stdio [3]*os.File) (*child, error) {
+	orderIn, orderOut, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	defer orderIn.Close()
+	statusIn, statusOut, err := os.Pipe()
+	if err != nil {
+		_ = orderOut.Close()
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	defer statusOut.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		_, _ = orderOut.Close(), statusIn.Close()
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	defer null.Close()
+	order.Parent = os.Getpid()
+	fds := make([]uintptr, 0, 5)
+	for _, f := range []*os.File{stdio[0], stdio[1], stdio[2], orderIn, statusOut} {
+		if f == nil {
+			f = null
+		}
+		fds = append(fds, f.Fd())
+	}
+	c := &child{ended: make(chan unix.WaitStatus, 1), order: orderOut, status: statusIn, reaper: r}
+	r.mu.Lock()
+	c.pid, err = syscall.ForkExec("/proc/self/exe", []string{os.Args[0], subcommand, modeLaunch},
+		&syscall.ProcAttr{Dir: "/", Env: []string{"GOMAXPROCS=1"}, Files: fds, Sys: order.attributes()})
+	if err == nil {
+		r.children[c.pid] = c
+	}
+	r.mu.Unlock()
+	if err != nil {
+		_, _ = orderOut.Close(), statusIn.Close()
+		return nil, order.refused(fmt.Errorf("launch: %w", err))
+	}
+	_ = statusOut.Close()
+	_ = orderIn.Close()
+	if err = json.NewEncoder(orderOut).Encode(order); err == nil {
+		err = c.hear()
+	}
+	if err := c.hearError(err); err != nil {
+		_ = c.signal(syscall.SIGKILL)
+		return nil, err
+	}
+	return c, nil
+}
+
+// hear reads one status from the launcher.
+func (c *child) hear() error {
+	var rep reply
+	dec := json.NewDecoder(oneByte{c.status})
+	if err := dec.Decode(&rep); err != nil {
+		return err
+	}
+	return rep.err()
+}
+
+func (c *child) hearError(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the launcher died")
+	}
+	return err
+}
+
+// oneByte reads no further than asked, so that a decoder leaves what follows.
+type oneByte struct{ r io.Reader }
+
+func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:min(len(p), 1)]) }
+
+// release lets the program run and returns once it does, or why it could not.
+func (c *child) release() error {
+	defer c.order.Close()
+	defer c.status.Close()
+	if _, err := c.order.Write([]byte{'\n'}); err != nil {
+		return fmt.Errorf("start program: %w", err)
+	}
+	if err := c.hear(); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil // the status pipe was closed by the program's exec
+}
+
+func (c *child) signal(sig syscall.Signal) error { return c.reaper.signal(c.pid, sig) }
+
+// stat is what /proc/<pid>/stat tells of a process.
+type stat struct {
+	parent int
+	state  byte
+	start  uint64
+}
+
+func readStat(pid int) (stat, bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false
+	}
+	return parseStat(string(b))
+}
+
+// parseStat reads fields 3, 4 and 22; field 2 is a name in parentheses that may hold anything.
+func parseStat(s string) (stat, bool) {
+	i := strings.LastIndexByte(s, ')')
+	if i < 0 {
+		return stat{}, false
+	}
+	f := strings.Fields(s[i+1:])
+	if len(f) < 20 || len(f[0]) != 1 {
+		return stat{}, false
+	}
+	parent, err := strconv.Atoi(f[1])
+	start, err2 := strconv.ParseUint(f[19], 10, 64)
+	return stat{parent, f[0][0], start}, err == nil && err2 == nil
+}
+
+// startOf returns the start of a process in ticks since boot, or 0 if it is gone.
+func startOf(pid int) uint64 {
+	st, ok := readStat(pid)
+	if !ok || st.state == 'Z' || st.state == 'X' {
+		return 0
+	}
+	return st.start
+}
+
+// killDescendants kills all processes below root and returns how many there were.
+func killDescendants(root int) int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	stats := map[int]stat{}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			if st, ok := readStat(pid); ok {
+				stats[pid] = st
+			}
+		}
+	}
+	killed := 0
+	for pid, st := range stats {
+		if st.state == 'Z' || !below(stats, pid, root) {
+			continue
+		}
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		killed++
+	}
+	return killed
+}
+
+func below(stats map[int]stat, pid, root int) bool {
+	for range stats { // no chain of parents is longer
+		st, ok := stats[pid]
+		if !ok || pid == root {
+			return false
+		}
+		if st.parent == root {
+			return true
+		}
+		pid = st.parent
+	}
+	return false
+}

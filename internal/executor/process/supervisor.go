@@ -1,0 +1,416 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/logs"
+	"golang.org/x/sys/unix"
+)
+
+// Modes of the hidden subcommand.
+const (
+	modeRun    = "run"    // the supervisor of the container in a folder
+	modeLaunch = "launch" // the process that becomes the program
+)
+
+// drainLimit is how long a supervisor waits for the rest of the output after all processes are gone. It
+// only matters where the program handed its output to a stranger.
+const drainLimit = 2 * time.Second
+
+// Supervise is the hidden subcommand: a supervisor, or the launcher that it starts. It returns the
+// exit code for the process; args are what follows the subcommand. It must be called before the process does
+// anything else, and nothing may be done after it.
+func Supervise(args []string) int {
+	switch {
+	case len(args) == 2 && args[0] == modeRun:
+		return supervise(stateDir(args[1]))
+	case len(args) == 1 && args[0] == modeLaunch:
+		return launch()
+	}
+	fmt.Fprintln(os.Stderr, "this subcommand is berth's own, for the process executor")
+	return 2
+}
+
+func aLongTimeAgo() time.Time { return time.Unix(1, 0) }
+
+// supervisor is the life of one container's program.
+type supervisor struct {
+	dir    stateDir
+	plan   plan
+	group  *cgroup // nil without one
+	reaper *reaper
+	log    *logs.Writer
+	output sync.WaitGroup // copies of the program's output
+	pipes  []*os.File     // their ends here
+
+	main   *child
+	done   chan struct{} // closed once exit is durable, or the container removed
+	listen *net.UnixListener
+	calls  sync.WaitGroup
+
+	mu      sync.Mutex
+	started bool
+	process executor.Process
+	over    bool // the program has ended
+	removed bool
+	exit    cluster.Exit
+}
+
+// supervise prepares the container, tells who started it over file 3, serves its socket, and returns once
+// the program is over.
+func supervise(dir stateDir) int {
+	debug.SetGCPercent(20) // small rather than quick
+	// Nothing of a terminal or an agent ends it; a handler, unlike ignoring, is not passed on to the program.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE)
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	starter := os.NewFile(3, "starter")
+	unix.CloseOnExec(3)
+
+	s := &supervisor{dir: dir, reaper: newReaper(), done: make(chan struct{})}
+	lock, err := s.prepare()
+	if err != nil {
+		s.killAll()
+		s.group.remove()
+		_ = json.NewEncoder(starter).Encode(failed(err))
+		return 1
+	}
+	_ = json.NewEncoder(starter).Encode(reply{})
+	_ = starter.Close()
+	go s.serve()
+	debug.FreeOSMemory()
+
+	s.end(<-s.main.ended)
+	close(s.done)
+	_ = s.listen.Close()
+	waitAtMost(&s.calls, time.Second)
+	_ = lock.Close()
+	return 0
+}
+
+// prepare does everything up to the program's first instruction.
+func (s *supervisor) prepare() (lock *os.File, err error) {
+	// Who started the supervisor took the lock for it.
+	lock = os.NewFile(4, "lock")
+	unix.CloseOnExec(4)
+	if err := flock(lock, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("lock container: %w", err)
+	}
+	if err := s.dir.read(planFile, &s.plan); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(s.dir.path(intentFile)); err == nil {
+		return nil, executor.ErrStarted
+	}
+	if s.plan.CgroupParent != "" {
+		leaveCgroup(s.plan.CgroupParent)
+		if s.group, err = makeCgroup(s.plan.CgroupParent, s.plan.ID, s.plan.Resources); err != nil {
+			return nil, err
+		}
+	}
+	stdout, stderr, err := s.openLog()
+	if err != nil {
+		return nil, err
+	}
+	s.main, err = s.reaper.launch(launchOrder{
+		Args: s.plan.Args, Env: s.plan.Env, Dir: s.plan.Dir, User: s.plan.User,
+		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), Attach: s.plan.Attach,
+		ReadOnlyRoot: s.plan.ReadOnlyRoot, Scratch: s.plan.Scratch,
+	}, s.plan.Subcommand, [3]*os.File{nil, stdout, stderr})
+	_, _ = stdout.Close(), stderr.Close()
+	if err != nil {
+		return nil, err
+	}
+	s.process = executor.Process{Pid: s.main.pid, PidStart: startOf(s.main.pid)}
+	addr, folder, err := s.dir.address()
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	defer folder.Close()
+	_ = os.Remove(s.dir.path(controlFile))
+	if s.listen, err = net.ListenUnix("unixpacket", addr); err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	s.listen.SetUnlinkOnClose(false)
+	return lock, nil
+}
+
+// openLog returns the ends of two pipes that the program writes to.
+func (s *supervisor) openLog() (stdout, stderr *os.File, err error) {
+	s.log = logs.NewWriter(logs.Config{Dir: s.plan.LogDir})
+	open := func(name logs.Stream) (*os.File, error) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, fmt.Errorf("make pipe: %w", err)
+		}
+		_ = w.Chown(s.plan.User.UID, s.plan.User.GID) // so that the program may open /dev/stdout
+		s.pipes = append(s.pipes, r)
+		s.output.Go(func() {
+			_, _ = io.CopyBuffer(struct{ io.Writer }{s.log.Stream(name)}, struct{ io.Reader }{r}, make([]byte, 16<<10))
+		})
+		return w, nil
+	}
+	if stdout, err = open(logs.Stdout); err != nil {
+		return nil, nil, err
+	}
+	stderr, err = open(logs.Stderr)
+	return stdout, stderr, err
+}
+
+// end follows the end of the program: the rest of the container ends too, then the log, then the exit is
+// made durable, then the cgroup goes.
+func (s *supervisor) end(status unix.WaitStatus) {
+	s.mu.Lock()
+	s.over = true
+	started := s.started
+	s.mu.Unlock()
+	at := time.Now()
+	s.killAll()
+	if !waitAtMost(&s.output, drainLimit) {
+		for _, p := range s.pipes {
+			_ = p.Close()
+		}
+	}
+	_ = s.log.Close()
+	exit := exitOf(status, s.group.oomKills())
+	exit.At = at
+	s.mu.Lock()
+	s.exit = exit
+	s.mu.Unlock()
+	for started && !s.isRemoved() {
+		if err := s.dir.write(exitFile, exit); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond) // a full disk: the lock and the status stay until there is room
+	}
+	s.group.remove()
+}
+
+func (s *supervisor) isRemoved() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.removed
+}
+
+// exitOf translates a wait status. A memory kill anywhere in the container counts unless the program
+// ended well in spite of it.
+func exitOf(status unix.WaitStatus, oomKills int) cluster.Exit {
+	exit := cluster.Exit{Code: status.ExitStatus()}
+	if status.Signaled() {
+		exit.Signal = int(status.Signal())
+		exit.Code = 128 + exit.Signal
+	}
+	exit.OOM = oomKills > 0 && exit.Code != 0
+	return exit
+}
+
+// killAll kills every process of the container and returns when none is left.
+func (s *supervisor) killAll() {
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		if s.group.kill()+killDescendants(os.Getpid()) == 0 {
+			return
+		}
+		time.Sleep(wait)
+	}
+}
+
+// waitAtMost waits for the group and reports whether it was done in time.
+func waitAtMost(wg *sync.WaitGroup, limit time.Duration) bool {
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// serve answers requests until the socket is closed.
+func (s *supervisor) serve() {
+	for {
+		conn, err := s.listen.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // out of files, say
+			continue
+		}
+		s.calls.Go(func() { s.answer(conn) })
+	}
+}
+
+// answer serves one connection.
+func (s *supervisor) answer(conn *net.UnixConn) {
+	defer conn.Close()
+	buf, oob := make([]byte, maxPacket), make([]byte, syscall.CmsgSpace(3*4))
+	n, oobn, _, _, err := conn.ReadMsgUnix(buf, oob)
+	if err != nil || n == 0 {
+		return
+	}
+	files := receivedFiles(oob[:oobn])
+	defer func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}()
+	var req request
+	if err := json.Unmarshal(buf[:n], &req); err != nil {
+		return
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = conn.Read(make([]byte, 1))
+	}()
+	rep, err := s.handle(req, files, gone)
+	if err != nil {
+		rep = failed(err)
+	}
+	if b, err := json.Marshal(rep); err == nil {
+		_, _ = conn.Write(b)
+	}
+}
+
+func receivedFiles(oob []byte) (files []*os.File) {
+	messages, err := syscall.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		fds, err := syscall.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files
+}
+
+func (s *supervisor) handle(req request, files []*os.File, gone <-chan struct{}) (reply, error) {
+	switch req.Op {
+	case opStart:
+		process, err := s.start()
+		return reply{Process: process}, err
+	case opWait:
+		select {
+		case <-gone:
+			return reply{}, errNoSupervisor
+		case <-s.done:
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.started {
+			return reply{}, executor.ErrNotFound
+		}
+		return reply{Exit: &s.exit}, nil
+	case opSignal:
+		return reply{}, s.signal(syscall.Signal(req.Signal))
+	case opExec:
+		return s.exec(req, files, gone)
+	case opRemove:
+		s.mu.Lock()
+		s.removed = true
+		s.mu.Unlock()
+		s.killAll()
+		select {
+		case <-gone:
+		case <-s.done:
+		}
+		return reply{}, nil
+	}
+	return reply{}, fmt.Errorf("%q is not a request", req.Op)
+}
+
+// start lets the program run. The intent is durable before that.
+func (s *supervisor) start() (executor.Process, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started {
+		return executor.Process{}, executor.ErrStarted
+	}
+	if s.over || s.removed {
+		return executor.Process{}, errors.New("the prepared process has died")
+	}
+	s.process.Started = time.Now()
+	if err := s.dir.write(intentFile, s.process); err != nil {
+		return executor.Process{}, err
+	}
+	s.started = true
+	if err := s.main.release(); err != nil {
+		return executor.Process{}, err
+	}
+	return s.process, nil
+}
+
+func (s *supervisor) signal(sig syscall.Signal) error {
+	s.mu.Lock()
+	running := s.started && !s.over
+	s.mu.Unlock()
+	if !running {
+		return executor.ErrNotRunning
+	}
+	if sig == syscall.SIGKILL {
+		s.killAll()
+		return nil
+	}
+	return s.main.signal(sig)
+}
+
+// exec runs a command beside the program. It is killed when the caller goes.
+func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (reply, error) {
+	s.mu.Lock()
+	running := s.started && !s.over
+	s.mu.Unlock()
+	if !running {
+		return reply{}, executor.ErrNotRunning
+	}
+	if len(files) != 3 {
+		return reply{}, errors.New("a command needs three files")
+	}
+	order := launchOrder{
+		Args: req.Args, Env: environment(req.Env, s.plan.Env...), Dir: req.Dir, User: s.plan.User,
+		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), Scratch: s.plan.Scratch,
+	}
+	if order.Dir == "" {
+		order.Dir = s.plan.Dir
+	}
+	if s.plan.privateMounts() {
+		order.Join = s.main.pid
+	}
+	c, err := s.reaper.launch(order, s.plan.Subcommand, [3]*os.File(files))
+	for _, f := range files {
+		_ = f.Close()
+	}
+	if err != nil {
+		return reply{}, err
+	}
+	if err := c.release(); err != nil {
+		return reply{}, err
+	}
+	select {
+	case status := <-c.ended:
+		return reply{Code: exitOf(status, 0).Code}, nil
+	case <-gone:
+		_ = c.signal(syscall.SIGKILL)
+		<-c.ended
+		return reply{}, errNoSupervisor
+	}
+}

@@ -1,0 +1,208 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+)
+
+// Requests to a supervisor. A connection carries one request and one reply, a packet each; its end takes the
+// request back.
+const (
+	opStart  = "start"
+	opWait   = "wait"
+	opSignal = "signal"
+	opExec   = "exec"
+	opRemove = "remove"
+)
+
+// maxPacket bounds a request or a reply.
+const maxPacket = 128 << 10
+
+type request struct {
+	Op     string   `json:"op"`
+	Signal int      `json:"signal,omitempty"`
+	Args   []string `json:"args,omitempty"`
+	Env    []string `json:"env,omitempty"`
+	Dir    string   `json:"dir,omitempty"`
+}
+
+type reply struct {
+	Fault   fault            `json:"fault,omitempty"`
+	Message string           `json:"message,omitempty"`
+	Process executor.Process `json:"process,omitzero"`
+	Exit    *cluster.Exit    `json:"exit,omitempty"`
+	Code    int              `json:"code,omitempty"`
+}
+
+// fault names an error of the contract on its way through a socket.
+type fault string
+
+const (
+	faultStarted     fault = "started"
+	faultNotRunning  fault = "not running"
+	faultUnsupported fault = "unsupported"
+	faultOther       fault = "other"
+)
+
+// failed turns an error into a reply.
+func failed(err error) reply {
+	r := reply{Fault: faultOther, Message: err.Error()}
+	switch {
+	case errors.Is(err, executor.ErrStarted):
+		r.Fault = faultStarted
+	case errors.Is(err, executor.ErrNotRunning):
+		r.Fault = faultNotRunning
+	case errors.Is(err, executor.ErrUnsupported):
+		r.Fault = faultUnsupported
+	}
+	return r
+}
+
+// err turns a reply back into an error.
+func (r reply) err() error {
+	kind := map[fault]error{
+		faultStarted: executor.ErrStarted, faultNotRunning: executor.ErrNotRunning, faultUnsupported: executor.ErrUnsupported,
+	}[r.Fault]
+	switch {
+	case r.Fault == "":
+		return nil
+	case kind == nil:
+		return errors.New(r.Message)
+	case r.Message == kind.Error():
+		return kind
+	}
+	return remote{kind, r.Message}
+}
+
+// remote is an error that a supervisor told in its own words.
+type remote struct {
+	kind    error
+	message string
+}
+
+func (e remote) Error() string { return e.message }
+func (e remote) Unwrap() error { return e.kind }
+
+// errNoSupervisor says that nobody listens: the supervisor is not there yet, or not any more.
+var errNoSupervisor = errors.New("no supervisor")
+
+// address reaches the socket through an open folder, since a socket's path may not be
+// longer than 107 bytes.
+func (d stateDir) address() (*net.UnixAddr, *os.File, error) {
+	f, err := os.OpenFile(string(d), os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), controlFile), Net: "unixpacket"}, f, nil
+}
+
+// call sends a request, with files, and waits for the reply. It returns errNoSupervisor if none is given.
+func (d stateDir) call(ctx context.Context, req request, files ...*os.File) (reply, error) {
+	if err := ctx.Err(); err != nil {
+		return reply{}, err
+	}
+	addr, folder, err := d.address()
+	if err != nil {
+		return reply{}, errNoSupervisor
+	}
+	conn, err := net.DialUnix("unixpacket", nil, addr)
+	_ = folder.Close()
+	if err != nil {
+		return reply{}, errNoSupervisor
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		rights = syscall.UnixRights(fds...)
+	}
+	b, err := json.Marshal(req)
+	if err != nil {
+		return reply{}, fmt.Errorf("ask supervisor: %w", err)
+	}
+	if len(b) > maxPacket {
+		return reply{}, fmt.Errorf("the command has %d bytes, more than %d", len(b), maxPacket)
+	}
+	if _, _, err = conn.WriteMsgUnix(b, rights, nil); err == nil {
+		b = make([]byte, maxPacket)
+		var n int
+		n, err = conn.Read(b)
+		b = b[:n]
+	}
+	if ctx.Err() != nil {
+		return reply{}, ctx.Err()
+	}
+	if err != nil || len(b) == 0 {
+		return reply{}, errNoSupervisor
+	}
+	var rep reply
+	if err := json.Unmarshal(b, &rep); err != nil {
+		return reply{}, fmt.Errorf("understand supervisor: %w", err)
+	}
+	return rep, rep.err()
+}
+
+// spawn starts a supervisor and waits until the program stands before its first instruction.
+func (e *Executor) spawn(ctx context.Context, dir stateDir, lock *os.File) error {
+	out, err := os.OpenFile(dir.path(outputFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("start supervisor: %w", err)
+	}
+	defer out.Close()
+	ready, tell, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start supervisor: %w", err)
+	}
+	defer ready.Close()
+	cmd := exec.Command(e.cfg.Executable, e.cfg.Subcommand, modeRun, string(dir)) //nolint:noctx // it outlives the call and the agent
+	cmd.Dir, cmd.Env = "/", []string{defaultPath, "GOMAXPROCS=2", "GOTRACEBACK=single"}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.ExtraFiles = []*os.File{tell, lock}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	_ = tell.Close()
+	if err != nil {
+		return fmt.Errorf("start supervisor: %w", err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }() // it ends with the container; its files tell the rest
+
+	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(aLongTimeAgo()) })
+	defer stop()
+	var rep reply
+	err = json.NewDecoder(ready).Decode(&rep)
+	switch {
+	case ctx.Err() != nil:
+		// Nothing was started: without its supervisor the launcher ends.
+		_ = cmd.Process.Kill()
+		<-ended
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("start supervisor: it died: %s", dir.lastWords())
+	case rep.err() != nil:
+		return fmt.Errorf("prepare: %w", rep.err())
+	}
+	return nil
+}
+
+// lastWords returns the first line of what a supervisor wrote before it died.
+func (d stateDir) lastWords() string {
+	b, _ := os.ReadFile(d.path(outputFile))
+	line, _, _ := strings.Cut(string(b), "\n")
+	return line
+}

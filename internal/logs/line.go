@@ -1,0 +1,105 @@
+// Package logs keeps the output of a container's program in files.
+//
+// A log is a folder that one Writer fills and any number of readers, in any process, read at
+// the same time. It holds segments: files of lines, each named by the number that its first line has in
+// the life of the container. The newest segment grows; when it is full the Writer begins the next one
+// and deletes the oldest. So a reader that is too slow to keep up finds a gap between two numbers, knows how
+// many lines it lost, and never makes the program wait.
+//
+// A line in a segment has the form of the Kubernetes container runtime interface, which log collectors
+// know: time, stream, tags and text, "2026-11-20T06:00:00.000000000Z stdout F text". The tag F ends a line, P
+// marks a part of one that was too long or unfinished. "F:lost=12" stands for 12 lines that could not be written.
+package logs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Stream names one of the two outputs of a program.
+type Stream string
+
+// Streams of a program.
+const (
+	Stdout Stream = "stdout"
+	Stderr Stream = "stderr"
+)
+
+// Line is one line of a log, or the news that lines are missing.
+type Line struct {
+	Time   time.Time `json:"time,omitzero"`
+	Stream Stream    `json:"stream,omitempty"`
+	// Text is without the line's end. It may hold bytes that are not UTF-8, as the program wrote them.
+	Text string `json:"text,omitempty"`
+	// Partial says that the text goes on in the stream's next line.
+	Partial bool `json:"partial,omitempty"`
+	// Lost, unless 0, is how many lines are missing at this place; then there is no text.
+	Lost int64 `json:"lost,omitempty"`
+}
+
+// timeForm is RFC 3339 with all nine digits, so that times sort as text.
+const timeForm = "2006-01-02T15:04:05.000000000Z07:00"
+
+const lostTag = "F:lost="
+
+// ErrMalformed says that bytes are not a line of a log.
+var ErrMalformed = errors.New("not a line of a log")
+
+// Append adds the line in the form of a file, with its end, to dst and returns it.
+func Append(dst []byte, l Line) []byte {
+	dst = l.Time.UTC().AppendFormat(dst, timeForm)
+	dst = append(dst, ' ')
+	dst = append(dst, l.Stream...)
+	switch {
+	case l.Lost > 0:
+		dst = append(dst, ' ')
+		dst = append(dst, lostTag...)
+		dst = strconv.AppendInt(dst, l.Lost, 10)
+		return append(dst, " \n"...)
+	case l.Partial:
+		dst = append(dst, " P "...)
+	default:
+		dst = append(dst, " F "...)
+	}
+	dst = append(dst, l.Text...)
+	return append(dst, '\n')
+}
+
+// Parse reads a line of a file, without its end. Tags that it does not know are ignored. Its errors
+// wrap ErrMalformed.
+func Parse(b []byte) (Line, error) {
+	stamp, rest, ok := bytes.Cut(b, []byte{' '})
+	if !ok {
+		return Line{}, fmt.Errorf("%w: no time", ErrMalformed)
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(stamp))
+	if err != nil {
+		return Line{}, fmt.Errorf("%w: the time is not RFC 3339", ErrMalformed)
+	}
+	stream, rest, ok := bytes.Cut(rest, []byte{' '})
+	if s := Stream(stream); !ok || s != Stdout && s != Stderr {
+		return Line{}, fmt.Errorf("%w: the stream is neither stdout nor stderr", ErrMalformed)
+	}
+	tags, text, ok := bytes.Cut(rest, []byte{' '})
+	if !ok || bytes.IndexByte(text, '\n') >= 0 {
+		return Line{}, fmt.Errorf("%w: no text", ErrMalformed)
+	}
+	l := Line{Time: at.UTC(), Stream: Stream(stream), Text: string(text)}
+	switch first, _, _ := bytes.Cut(tags, []byte{':'}); string(first) {
+	case "F":
+	case "P":
+		l.Partial = true
+	default:
+		return Line{}, fmt.Errorf("%w: the tag is neither F nor P", ErrMalformed)
+	}
+	if n, ok := bytes.CutPrefix(tags, []byte(lostTag)); ok {
+		l.Lost, err = strconv.ParseInt(string(n), 10, 64)
+		if err != nil || l.Lost < 1 || l.Text != "" {
+			return Line{}, fmt.Errorf("%w: the number of lost lines is unreadable", ErrMalformed)
+		}
+	}
+	return l, nil
+}

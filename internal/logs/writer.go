@@ -1,0 +1,265 @@
+package logs
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Defaults of Config.
+const (
+	DefaultSegmentSize = 10 * cluster.MiB
+	DefaultSegments    = 3
+	// MaxLine is the longest text of a line; a longer one is written in parts.
+	MaxLine = 16 << 10
+)
+
+// retryAfter is how long a Writer that could not open a file leaves it alone.
+const retryAfter = time.Second
+
+// Config says where a Writer writes and how much it keeps.
+type Config struct {
+	// Dir is the log's folder. It is made when it is not there.
+	Dir string
+	// SegmentSize is how large a segment grows, by default DefaultSegmentSize.
+	SegmentSize cluster.Bytes
+	// Segments is how many are kept, the growing one included; by default DefaultSegments, at least 2.
+	Segments int
+}
+
+// Writer appends the output of one program to its log. There is one Writer for a folder at a time. Its
+// methods may be called concurrently.
+//
+// What cannot be written, for a full disk, say, is dropped and counted; the count goes into the log before the next
+// line that can be. A Writer reports no error, since the program must not wait for its log.
+type Writer struct {
+	cfg     Config
+	mu      sync.Mutex
+	file    *os.File
+	size    int64 // of file, up to the end of its last whole line
+	next    int64 // number of the next line
+	lost    int64 // lines that the log does not show yet
+	dropped int64 // lines lost in the life of the Writer
+	retry   time.Time
+	buf     []byte
+	streams []*stream
+}
+
+// NewWriter returns a Writer for the log in cfg.Dir, which may hold lines of an earlier Writer. Files are
+// touched by the first line.
+func NewWriter(cfg Config) *Writer {
+	if cfg.SegmentSize <= 0 {
+		cfg.SegmentSize = DefaultSegmentSize
+	}
+	if cfg.Segments == 0 {
+		cfg.Segments = DefaultSegments
+	}
+	cfg.Segments = max(cfg.Segments, 2)
+	return &Writer{cfg: cfg}
+}
+
+// Dropped returns how many lines this Writer could not write.
+func (w *Writer) Dropped() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dropped
+}
+
+// Stream returns a writer of the program's output s. It takes all that it is given and returns no
+// error. A line without its end is kept back, up to MaxLine bytes, until the end comes or Close.
+func (w *Writer) Stream(s Stream) io.Writer {
+	st := &stream{writer: w, name: s}
+	w.mu.Lock()
+	w.streams = append(w.streams, st)
+	w.mu.Unlock()
+	return st
+}
+
+// Close writes what the streams kept back and closes the file. A later write opens it again.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, st := range w.streams {
+		if len(st.rest) > 0 {
+			w.add(Line{Time: time.Now(), Stream: st.name, Text: string(st.rest), Partial: true})
+			st.rest = nil
+		}
+	}
+	w.flush()
+	if w.lost > 0 && w.file != nil {
+		w.write(nil, 0)
+	}
+	if w.file == nil {
+		return nil
+	}
+	err := w.file.Close()
+	w.file = nil
+	if err != nil {
+		return fmt.Errorf("close log: %w", err)
+	}
+	return nil
+}
+
+// stream cuts one output into lines.
+type stream struct {
+	writer *Writer
+	name   Stream
+	rest   []byte // of a line whose end has not come
+}
+
+// Write implements io.Writer; it never fails.
+func (st *stream) Write(p []byte) (int, error) {
+	w := st.writer
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, now := len(p), time.Now()
+	for len(p) > 0 {
+		text, after, whole := bytes.Cut(p, []byte{'\n'})
+		if room := MaxLine - len(st.rest); len(text) > room {
+			text, after, whole = p[:room], p[room:], false
+		}
+		p = after
+		st.rest = append(st.rest, text...)
+		if !whole && len(st.rest) < MaxLine {
+			break
+		}
+		w.add(Line{Time: now, Stream: st.name, Text: string(st.rest), Partial: !whole})
+		st.rest = st.rest[:0]
+	}
+	w.flush()
+	return n, nil
+}
+
+// add puts a line into the buffer, which flush writes.
+func (w *Writer) add(l Line) {
+	before := len(w.buf)
+	w.buf = Append(w.buf, l)
+	if w.size+int64(len(w.buf)) <= int64(w.cfg.SegmentSize) || before == 0 {
+		return
+	}
+	line := bytes.Clone(w.buf[before:])
+	w.buf = w.buf[:before]
+	w.flush()
+	w.rotate()
+	w.buf = append(w.buf, line...)
+}
+
+// flush writes the buffer. Lines that cannot be written are lost.
+func (w *Writer) flush() {
+	lines := int64(bytes.Count(w.buf, []byte{'\n'}))
+	if lines == 0 {
+		return
+	}
+	w.write(w.buf, lines)
+	w.buf = w.buf[:0]
+	if cap(w.buf) > 1<<18 {
+		w.buf = nil
+	}
+}
+
+func (w *Writer) write(b []byte, lines int64) {
+	if !w.open() {
+		w.drop(lines)
+		return
+	}
+	if w.size > 0 && w.size+int64(len(b)) > int64(w.cfg.SegmentSize) {
+		w.rotate()
+	}
+	if w.file == nil {
+		w.drop(lines)
+		return
+	}
+	if w.lost > 0 {
+		b = append(Append(nil, Line{Time: time.Now(), Stream: Stderr, Lost: w.lost}), b...)
+	}
+	n, err := w.file.WriteAt(b, w.size)
+	if err != nil {
+		if n > 0 {
+			_ = w.file.Truncate(w.size) // else the next write at this place overwrites it
+		}
+		w.drop(lines)
+		return
+	}
+	w.size += int64(n)
+	w.next += lines + w.lost
+	w.lost = 0
+}
+
+func (w *Writer) drop(lines int64) {
+	w.lost += lines
+	w.dropped += lines
+}
+
+// open makes sure that there is a file. It goes on where an earlier Writer ended and cuts off a
+// line that it left torn.
+func (w *Writer) open() bool {
+	if w.file != nil {
+		return true
+	}
+	if now := time.Now(); now.Before(w.retry) {
+		return false
+	}
+	if err := w.reopen(); err != nil {
+		w.file, w.retry = nil, time.Now().Add(retryAfter)
+		return false
+	}
+	return true
+}
+
+func (w *Writer) reopen() error {
+	if err := os.MkdirAll(w.cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("make log folder: %w", err)
+	}
+	firsts, err := segments(w.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	first := w.next
+	if len(firsts) > 0 {
+		first = firsts[len(firsts)-1]
+	}
+	f, err := os.OpenFile(segmentPath(w.cfg.Dir, first), os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return fmt.Errorf("open log segment: %w", err)
+	}
+	lines, size := scan(f, 0, math.MaxInt64, nil)
+	if err := f.Truncate(size); err != nil {
+		_ = f.Close()
+		return fmt.Errorf("cut torn line: %w", err)
+	}
+	w.file, w.size, w.next = f, size, first+lines
+	return nil
+}
+
+// rotate begins the next segment and deletes the oldest. If it cannot, the Writer is without a file.
+func (w *Writer) rotate() {
+	if !w.open() || w.size == 0 {
+		return
+	}
+	f, err := os.OpenFile(segmentPath(w.cfg.Dir, w.next), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o640)
+	if err != nil {
+		// Without room for a new file the old one may still have some: it grows past its size
+		// rather than losing what it could hold, but not without end.
+		if w.size > 2*int64(w.cfg.SegmentSize) {
+			_ = w.file.Close()
+			w.file, w.retry = nil, time.Now().Add(retryAfter)
+		}
+		return
+	}
+	_ = w.file.Close()
+	w.file, w.size = f, 0
+	firsts, err := segments(w.cfg.Dir)
+	if err != nil {
+		return
+	}
+	for len(firsts) > w.cfg.Segments {
+		_ = os.Remove(segmentPath(w.cfg.Dir, firsts[0]))
+		firsts = firsts[1:]
+	}
+}
