@@ -1,0 +1,196 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/transport"
+)
+
+const (
+	// pingEvery keeps an idle assignment stream alive.
+	pingEvery = 20 * time.Second
+	// maxBurst is how many messages are sent in one write.
+	maxBurst = 512
+)
+
+// assignments is what one assignment stream has sent.
+type assignments struct {
+	d    *Dispatcher
+	s    *session
+	send func([]transport.Message) error
+	out  []transport.Message
+	// sent holds, by attempt, what the agent was told last.
+	sent        map[store.AttemptKey]told
+	definitions map[cluster.Ref]bool
+	have        map[string]uint64
+}
+
+// told is the part of a desired record that can change once it was sent.
+type told struct {
+	uuid        string
+	stop, ended bool
+	permit      string
+}
+
+// Assign sends what the node should run, then every change of it, until the session or the context ends. Nothing
+// is sent that says what should not run: absence never stops a task (P6.6).
+func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest, send func([]transport.Message) error) error {
+	s, err := d.session(r.Node, r.Session)
+	if err != nil {
+		return err
+	}
+	follow := d.config.Tables.FollowNode(r.Node)
+	defer follow.Close()
+	snap, err := d.config.Tables.WaitFor(ctx, s.statusRev)
+	if err != nil {
+		return err
+	}
+	a := &assignments{
+		d:           d,
+		s:           s,
+		send:        send,
+		sent:        map[store.AttemptKey]told{},
+		definitions: map[cluster.Ref]bool{},
+		have:        r.Have,
+	}
+	for _, ref := range r.Definitions {
+		a.definitions[ref] = true
+	}
+	if err := a.begin(snap); err != nil {
+		return err
+	}
+	return a.follow(ctx, follow)
+}
+
+// begin sends all that stands, and tells the agent to forget what has no record any more.
+func (a *assignments) begin(snap *store.Snapshot) error {
+	standing := map[string]bool{}
+	for row := range snap.NodeAttempts(a.s.node) {
+		if row.Desired == nil {
+			continue
+		}
+		standing[row.Desired.UUID] = true
+		if err := a.tell(snap, row); err != nil {
+			return err
+		}
+	}
+	for row := range snap.NodeAttempts(a.s.node) {
+		if row.Observed != nil {
+			standing[row.Observed.UUID] = true
+		}
+	}
+	for uuid := range a.have { // order-free: each is told by itself
+		if !standing[uuid] {
+			if err := a.add(transport.Message{Forget: &transport.Forget{UUID: uuid}}); err != nil {
+				return err
+			}
+		}
+	}
+	if err := a.add(transport.Message{Synced: true}); err != nil {
+		return err
+	}
+	return a.flush()
+}
+
+func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) error {
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.s.over:
+			return &transport.SessionError{Newest: a.d.newest(a.s.node), Detail: fmt.Sprintf("session %d has ended", a.s.number)}
+		case <-follow.Wake():
+			if err := a.changed(follow.Take()); err != nil {
+				return err
+			}
+		case open := <-a.s.opens:
+			if err := a.add(transport.Message{Open: &open}); err != nil {
+				return err
+			}
+		case <-ping.C:
+			if err := a.add(transport.Message{Ping: true}); err != nil {
+				return err
+			}
+		}
+		if err := a.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// changed tells the agent of the attempts whose rows changed, where that matters to it.
+func (a *assignments) changed(keys map[store.AttemptKey]bool) error {
+	snap := a.d.config.Tables.Snapshot()
+	for key := range keys { // order-free: each attempt stands for itself
+		row, ok := snap.Attempt(key.Task, key.Number)
+		switch {
+		case ok && row.Desired != nil && row.Desired.Node == a.s.node:
+			if err := a.tell(snap, row); err != nil {
+				return err
+			}
+		case !ok || row.Observed == nil || row.Node != a.s.node:
+			if t, was := a.sent[key]; was {
+				delete(a.sent, key)
+				if err := a.add(transport.Message{Forget: &transport.Forget{Task: key.Task, UUID: t.uuid}}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// tell sends an attempt's desired record unless the agent knows all of it.
+func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
+	d := row.Desired
+	now := told{uuid: d.UUID, stop: d.Stop != nil, ended: d.Ended()}
+	if d.Stop != nil {
+		now.permit = d.Stop.Permit
+	}
+	key := store.AttemptKey{Task: row.Task, Number: row.Number}
+	if a.sent[key] == now {
+		return nil
+	}
+	a.sent[key] = now
+	rev := row.DesiredRev
+	if rev == 0 {
+		rev = row.PlanRev
+	}
+	if a.have[d.UUID] == rev {
+		return nil
+	}
+	if !a.definitions[d.Definition] {
+		if def, ok := snap.Definition(d.Definition); ok {
+			a.definitions[d.Definition] = true
+			if err := a.add(transport.Message{Definition: def.Value}); err != nil {
+				return err
+			}
+		}
+	}
+	assigned := transport.Assignment{Desired: *d, Revision: rev}
+	assigned.Token.Generation = a.d.token(snap, a.s.node).Generation
+	return a.add(transport.Message{Assignment: &assigned})
+}
+
+func (a *assignments) add(m transport.Message) error {
+	a.out = append(a.out, m)
+	if len(a.out) < maxBurst {
+		return nil
+	}
+	return a.flush()
+}
+
+func (a *assignments) flush() error {
+	if len(a.out) == 0 {
+		return nil
+	}
+	err := a.send(a.out)
+	a.out = a.out[:0]
+	return err
+}

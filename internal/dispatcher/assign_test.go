@@ -1,0 +1,129 @@
+package dispatcher_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// stream runs an assignment stream and collects what it sends, in words.
+type stream struct {
+	w      *world
+	got    []string
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+func (w *world) assign(session uint64, have map[string]uint64) *stream {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	s := &stream{w: w, cancel: cancel, ended: make(chan error, 1)}
+	go func() {
+		s.ended <- w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: session, Have: have}, s.take)
+	}()
+	return s
+}
+
+func (s *stream) take(messages []transport.Message) error {
+	for _, m := range messages {
+		switch {
+		case m.Definition != nil:
+			s.got = append(s.got, "definition "+m.Definition.Ref().String())
+		case m.Assignment != nil && m.Assignment.Ended():
+			s.got = append(s.got, "end "+string(m.Assignment.Task))
+		case m.Assignment != nil && m.Assignment.Stop != nil:
+			s.got = append(s.got, "stop "+string(m.Assignment.Task))
+		case m.Assignment != nil:
+			s.got = append(s.got, "run "+string(m.Assignment.Task))
+		case m.Forget != nil:
+			s.got = append(s.got, "forget")
+		case m.Synced:
+			s.got = append(s.got, "synced")
+		}
+	}
+	return nil
+}
+
+// expect compares what was sent since the last call.
+func (s *stream) expect(want ...string) {
+	s.w.t.Helper()
+	synctest.Wait()
+	if diff := cmp.Diff(want, s.got); diff != "" {
+		s.w.t.Errorf("sent (-want +got):\n%s", diff)
+	}
+	s.got = nil
+}
+
+func (s *stream) end() error {
+	s.cancel()
+	return <-s.ended
+}
+
+func TestAssignmentsFollowTheTables(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.register("n1")
+		s := w.assign(1, nil)
+		s.expect("synced")
+		id := w.place("n1")
+		s.expect("definition d@1", "run c.j.1.s.0")
+		// The projection says nothing new.
+		if _, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
+			t.Fatal(err)
+		}
+		s.expect()
+		row, _ := w.now().Attempt(task, 1)
+		d := *row.Desired
+		d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonCancelled}
+		w.put(p.Desired("n1", task), &d)
+		s.expect("stop c.j.1.s.0")
+		ended := *d.Stop
+		ended.Ended = true
+		d.Stop = &ended
+		w.put(p.Desired("n1", task), &d)
+		s.expect("end c.j.1.s.0")
+		w.remove(p.Plan(1))
+		w.remove(p.Desired("n1", task), p.Observed("n1", task))
+		s.expect("forget")
+		if err := s.end(); !errors.Is(err, context.Canceled) {
+			t.Errorf("end: %v", err)
+		}
+	})
+}
+
+// A stream that is opened again sends what changed, and asks to forget what has no record any more; it never says
+// that something should not run (P6.6).
+func TestAssignmentsResume(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.register("n1")
+		id := w.place("n1")
+		row, _ := w.now().Attempt(task, 1)
+		s := w.assign(1, map[string]uint64{id: row.PlanRev, "long gone": 5})
+		s.expect("forget", "synced")
+		_ = s.end()
+		s = w.assign(1, map[string]uint64{id: row.PlanRev - 1})
+		s.expect("definition d@1", "run c.j.1.s.0", "synced")
+		_ = s.end()
+	})
+}
+
+func TestNewSessionEndsTheOldStream(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.register("n1")
+		s := w.assign(1, nil)
+		s.expect("synced")
+		if _, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-s.ended; !errors.Is(err, transport.ErrSession) {
+			t.Errorf("the old stream ended with %v, want ErrSession", err)
+		}
+		if err := w.assign(1, nil).end(); !errors.Is(err, transport.ErrSession) {
+			t.Errorf("a new stream of the old session: got %v, want ErrSession", err)
+		}
+	})
+}

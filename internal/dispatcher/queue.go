@@ -1,0 +1,114 @@
+package dispatcher
+
+import (
+	"context"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// submission is the units of one report with the place for their result.
+type submission struct {
+	units []store.Unit
+	done  chan committed
+}
+
+type committed struct {
+	applied  []bool
+	revision uint64
+	err      error
+}
+
+// maxUnits bounds how many units are committed at once.
+const maxUnits = 4096
+
+// submit hands units to the commit loop and waits for the result. The loop commits what waits together, so
+// that many agents share one write to disk.
+func (d *Dispatcher) submit(ctx context.Context, units []store.Unit) ([]bool, uint64, error) {
+	if len(units) == 0 {
+		return nil, 0, nil
+	}
+	s := submission{units: units, done: make(chan committed, 1)}
+	select {
+	case d.queue <- s:
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	select {
+	case c := <-s.done:
+		return c.applied, c.revision, c.err
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+}
+
+// commitLoop takes all submissions that wait and commits them in one go, again and again. What writes a
+// key that is already in the batch waits for the next.
+func (d *Dispatcher) commitLoop(ctx context.Context) error {
+	var held *submission
+	for {
+		first := held
+		held = nil
+		if first == nil {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case s := <-d.queue:
+				first = &s
+			}
+		}
+		batch := newBatch(*first)
+	gather:
+		for len(batch.units) < maxUnits {
+			select {
+			case s := <-d.queue:
+				if !batch.add(s) {
+					held = &s
+					break gather
+				}
+			default:
+				break gather
+			}
+		}
+		batch.finish(d.writer.Commit(ctx, batch.units))
+	}
+}
+
+type batch struct {
+	units   []store.Unit
+	members []submission
+	keys    map[string]bool
+}
+
+func newBatch(s submission) *batch {
+	b := &batch{keys: map[string]bool{}}
+	b.add(s)
+	return b
+}
+
+// add reports false if a unit writes what the batch writes already.
+func (b *batch) add(s submission) bool {
+	for i := range s.units {
+		for j := range s.units[i].Ops {
+			if b.keys[s.units[i].Ops[j].Key] {
+				return false
+			}
+		}
+	}
+	for i := range s.units {
+		for j := range s.units[i].Ops {
+			b.keys[s.units[i].Ops[j].Key] = true
+		}
+	}
+	b.units = append(b.units, s.units...)
+	b.members = append(b.members, s)
+	return true
+}
+
+func (b *batch) finish(applied []bool, revision uint64, err error) {
+	at := 0
+	for _, m := range b.members {
+		n := len(m.units)
+		m.done <- committed{applied[at : at+n], revision, err}
+		at += n
+	}
+}

@@ -1,0 +1,265 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// tries is how often a report's refused write is made anew from newer tables, before the agent is asked to send it again.
+const tries = 4
+
+// Report takes a report: what it says is durable when the reply is sent (P4.6). A report that
+// comes again is answered again and written once.
+func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.ReportReply, error) {
+	s, err := d.session(r.Node, r.Session)
+	if err != nil {
+		return transport.ReportReply{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.Seq < s.seq {
+		return transport.ReportReply{}, fmt.Errorf("report %d of %s came late: %d was taken", r.Seq, r.Node, s.seq)
+	}
+	d.pulse(s, r.Seq)
+	if r.Seq == s.seq && r.Seq != 0 {
+		return s.last, nil
+	}
+	if r.Facts != nil {
+		if err := d.takeFacts(ctx, s, r.Facts); err != nil {
+			return transport.ReportReply{}, err
+		}
+	}
+	refused, err := d.take(ctx, s, r.Tasks)
+	if err != nil {
+		return transport.ReportReply{}, err
+	}
+	reply := transport.ReportReply{
+		Refused:   refused,
+		Heartbeat: cluster.Duration(Heartbeat),
+		Token:     d.token(d.config.Tables.Snapshot(), r.Node),
+	}
+	s.seq, s.last = r.Seq, reply
+	return reply, nil
+}
+
+// takeFacts writes the node's facts when they changed.
+func (d *Dispatcher) takeFacts(ctx context.Context, s *session, f *cluster.Facts) error {
+	snap, err := d.config.Tables.WaitFor(ctx, s.settled)
+	if err != nil {
+		return err
+	}
+	e, ok := snap.NodeStatus(s.node)
+	if !ok || e.Value.Session != s.number {
+		return &transport.SessionError{Newest: d.newest(s.node), Detail: "a newer session has begun"}
+	}
+	status := *e.Value
+	status.Facts = *f
+	var u store.Unit
+	u.Compare(e.Key, s.statusRev)
+	if err := u.Put(e.Key, &status); err != nil {
+		return err
+	}
+	applied, at, err := d.submit(ctx, []store.Unit{u})
+	if err != nil {
+		return err
+	}
+	s.settled = max(s.settled, at)
+	if !applied[0] {
+		return &transport.SessionError{Newest: d.newest(s.node), Detail: "a newer session has begun"}
+	}
+	return d.refreshRev(ctx, s)
+}
+
+// take writes the status records of a report and returns, by UUID, what was not taken. An error means that for
+// some nothing is known; the agent sends the report again.
+func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Observed) (map[string]transport.Refused, error) {
+	refused := map[string]transport.Refused{}
+	for range tries {
+		snap, err := d.config.Tables.WaitFor(ctx, s.settled)
+		if err != nil {
+			return nil, err
+		}
+		var units []store.Unit
+		var written []cluster.Observed
+		for i := range tasks {
+			u, v, err := d.statusUnit(snap, s, &tasks[i])
+			switch {
+			case err != nil:
+				return nil, err
+			case v.why != nil:
+				refused[tasks[i].UUID] = *v.why
+			case v.write:
+				units = append(units, u)
+				written = append(written, tasks[i])
+			}
+		}
+		applied, at, err := d.submit(ctx, units)
+		if err != nil {
+			return nil, fmt.Errorf("write the report: %w", err)
+		}
+		s.settled = max(s.settled, at)
+		tasks = nil
+		for i, ok := range applied {
+			if !ok {
+				tasks = append(tasks, written[i])
+			}
+		}
+		if len(tasks) == 0 {
+			return refused, nil
+		}
+		// Something else was written in between: a newer session, a stop, an outcome.
+		if err := d.refreshRev(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	for i := range tasks {
+		refused[tasks[i].UUID] = transport.Refused{
+			Reason:  cluster.ReasonBarrier,
+			Message: "the records of the task change too fast",
+			Retry:   true,
+		}
+	}
+	return refused, nil
+}
+
+// verdict is what becomes of one reported attempt: it is written, refused, or known already.
+type verdict struct {
+	write bool
+	why   *transport.Refused
+}
+
+// statusUnit makes the write of one attempt's status.
+func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Observed) (store.Unit, verdict, error) {
+	if _, ok := o.Task.Parts(); !ok || o.Attempt < 1 || o.UUID == "" {
+		return store.Unit{}, refuse(cluster.ReasonUnknownExit, fmt.Sprintf("%q is no attempt of a task", o.Task)), nil
+	}
+	row, ok := snap.Attempt(o.Task, o.Attempt)
+	known := ok && (row.Desired != nil || row.Observed != nil || row.Outcome != nil)
+	if !known && o.Gone {
+		return store.Unit{}, verdict{}, nil // its records are gone, as it is
+	}
+	if !known {
+		row = &store.AttemptRow{Task: o.Task, Number: o.Attempt, Node: s.node}
+	}
+	if row.Outcome != nil && row.Desired == nil && row.Observed == nil && o.Gone {
+		return store.Unit{}, verdict{}, nil
+	}
+	if row.Desired != nil && row.Desired.UUID != o.UUID {
+		return store.Unit{}, refuse(cluster.ReasonReplaced, "the attempt has another identity in the store"), nil
+	}
+	barrier := o.State == cluster.StateStarting && row.Desired != nil && row.Desired.Batch()
+	if o.State == cluster.StateStarting && row.Desired == nil {
+		return store.Unit{}, refuse(cluster.ReasonBarrier, "the store does not know the task"), nil
+	}
+	if barrier && (row.Outcome != nil || row.Desired.Stop != nil) {
+		return store.Unit{}, refuse(cluster.ReasonBarrier, "the task was ended before its start"), nil
+	}
+	if row.Observed != nil && sameStatus(row.Observed, o) {
+		return store.Unit{}, verdict{}, nil
+	}
+	return d.writeStatus(s, row, o, barrier)
+}
+
+func refuse(reason cluster.ReasonCode, message string) verdict {
+	return verdict{why: &transport.Refused{Reason: reason, Message: message}}
+}
+
+// writeStatus compares the session (P6.1) and the record it replaces; a start barrier also that the task
+// is still wanted and has no outcome (P4.3).
+func (d *Dispatcher) writeStatus(s *session, row *store.AttemptRow, o *cluster.Observed, barrier bool) (store.Unit, verdict, error) {
+	prefix := d.config.Tables.Prefix()
+	key := prefix.Observed(s.node, o.Task)
+	var u store.Unit
+	if barrier {
+		if row.DesiredRev == 0 {
+			p, err := store.ProjectionUnit(prefix, row)
+			if err != nil {
+				return u, verdict{}, err
+			}
+			u = p
+		} else {
+			u.Compare(prefix.Desired(s.node, o.Task), row.DesiredRev)
+			u.Compare(prefix.Outcome(o.Task, o.Attempt), 0)
+		}
+	}
+	u.Compare(prefix.NodeStatus(s.node), s.statusRev)
+	u.Compare(key, row.ObservedRev)
+	record := *o
+	record.Node, record.Session = s.node, s.number
+	for _, e := range statusEvents(row, &record) {
+		u.Event(e)
+	}
+	return u, verdict{write: true}, u.Put(key, &record)
+}
+
+// sameStatus reports whether two reports say the same: all but when they were made.
+func sameStatus(a, b *cluster.Observed) bool {
+	if a.UUID != b.UUID || a.State != b.State || a.Health != b.Health || a.Reason != b.Reason || a.Message != b.Message ||
+		a.Restarts != b.Restarts || a.Gone != b.Gone || a.LogTail != b.LogTail ||
+		!a.Started.Equal(b.Started) || !a.Finished.Equal(b.Finished) || len(a.Containers) != len(b.Containers) {
+		return false
+	}
+	for i := range a.Containers {
+		if !sameContainer(&a.Containers[i], &b.Containers[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameContainer(a, b *cluster.ContainerStatus) bool {
+	if (a.Exit == nil) != (b.Exit == nil) || a.Exit != nil && (a.Exit.Code != b.Exit.Code || !a.Exit.At.Equal(b.Exit.At)) {
+		return false
+	}
+	return a.Name == b.Name && a.State == b.State && a.Pid == b.Pid && a.PidStart == b.PidStart &&
+		a.Restarts == b.Restarts && a.OOMs == b.OOMs
+}
+
+// statusEvents tells what a report changes.
+func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
+	var before cluster.Observed
+	if row.Observed != nil {
+		before = *row.Observed
+	}
+	var out []cluster.Event
+	add := func(kind string) {
+		e := cluster.Event{
+			Type:    "task." + kind,
+			Task:    o.Task,
+			Attempt: o.Attempt,
+			Node:    o.Node,
+			Reason:  o.Reason,
+			Message: o.Message,
+		}
+		if ref, ok := row.Ref(); ok {
+			e.Cluster, e.Owner = ref.Cluster, &ref
+		}
+		out = append(out, e)
+	}
+	if o.Restarts > before.Restarts {
+		add("restarted")
+	}
+	if o.State != before.State {
+		switch o.State {
+		case cluster.StateRunning, cluster.StateStopping:
+			add(string(o.State))
+		default: // the rest is told by outcomes, or is of no interest
+		}
+	}
+	if o.State == cluster.StateRunning && o.Health != before.Health && o.Health != cluster.HealthUnknown {
+		add(string(o.Health))
+	}
+	return out
+}
+
+// errLate is returned where a wait took longer than an agent will.
+var errLate = errors.New("the agent did not call back in time")
+
+// callBack is how long an agent may take to open a byte stream.
+const callBack = 10 * time.Second

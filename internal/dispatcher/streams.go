@@ -1,0 +1,109 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/berthd/berth/internal/transport"
+)
+
+// ErrNoSession says that no agent of the node is connected to this server.
+var ErrNoSession = errors.New("no agent of the node is connected")
+
+// streams is the registry of byte streams that agents were asked to open.
+type streams struct {
+	mu      sync.Mutex
+	waiting map[string]chan carried
+}
+
+// carried is a stream that an agent opened; done is closed when nobody needs it any more.
+type carried struct {
+	io.ReadWriter
+	done chan struct{}
+	once *sync.Once
+}
+
+// Close lets the agent's call return.
+func (c carried) Close() error {
+	c.once.Do(func() { close(c.done) })
+	return nil
+}
+
+// OpenStream asks the agent of a node to call back with a byte stream, and returns it once it
+// is open. The caller closes it.
+func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.StreamRequest) (io.ReadWriteCloser, error) {
+	d.mu.Lock()
+	s := d.sessions[node]
+	d.mu.Unlock()
+	if s == nil {
+		return nil, fmt.Errorf("%s: %w", node, ErrNoSession)
+	}
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return nil, err
+	}
+	r.ID = id.String()
+	open := make(chan carried, 1)
+	d.streams.mu.Lock()
+	d.streams.waiting[r.ID] = open
+	d.streams.mu.Unlock()
+
+	timer := time.NewTimer(callBack)
+	defer timer.Stop()
+	opens := s.opens
+	for {
+		select {
+		case opens <- r:
+			opens = nil
+		case c := <-open:
+			return c, nil
+		case <-s.over:
+			err = fmt.Errorf("%s: %w", node, ErrNoSession)
+		case <-timer.C:
+			err = fmt.Errorf("%s: %w", node, errLate)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			d.abandon(r.ID, open)
+			return nil, err
+		}
+	}
+}
+
+// abandon forgets a stream that nobody waits for; if the agent has just called, its call ends.
+func (d *Dispatcher) abandon(id string, open chan carried) {
+	d.streams.mu.Lock()
+	delete(d.streams.waiting, id)
+	d.streams.mu.Unlock()
+	select {
+	case c := <-open:
+		_ = c.Close()
+	default:
+	}
+}
+
+// Carry connects a stream that an agent opened to whoever asked for it, until that closes it.
+func (d *Dispatcher) Carry(ctx context.Context, id string, stream io.ReadWriter) error {
+	d.streams.mu.Lock()
+	open, ok := d.streams.waiting[id]
+	delete(d.streams.waiting, id)
+	d.streams.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("nobody waits for stream %s", id)
+	}
+	c := carried{ReadWriter: stream, done: make(chan struct{}), once: new(sync.Once)}
+	open <- c
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,14 @@
+package transport
+
+import "errors"
+
+// Errors that an agent's connection returns, compared with errors.Is. All others mean that the server could
+// not be reached or could not answer: the same call may work later.
+var (
+	// ErrSession says that the session is not the node's newest one, or that the server knows none (P6.1). The
+	// agent registers anew.
+	ErrSession = errors.New("the session is over")
+	// ErrRefused says that the server will not have this agent: its node belongs to somebody else, or
+	// its credentials are wrong. The agent asks again, rarely.
+	ErrRefused = errors.New("the server refuses this agent")
+)

@@ -1,0 +1,175 @@
+// Package transport is the talk between agents and servers: its messages, the agent's side
+// of the connection and the server's.
+//
+// An agent only ever dials out. It registers and so begins a session; it keeps one
+// assignment stream open, on which the server sends what the node should run; it posts reports.
+// When the server needs bytes from the node (logs, a command in a container) it sends
+// the id of a stream, and the agent calls back to carry it. Everything is JSON over HTTP/2.
+package transport
+
+import (
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Paths of the agents' part of the API.
+const (
+	PathRegister    = "/agent/v1/register"
+	PathAssignments = "/agent/v1/assignments"
+	PathReport      = "/agent/v1/report"
+	PathStream      = "/agent/v1/streams/" // + id
+)
+
+// Registration begins a session (P6.1). The whole state of the node travels with it.
+type Registration struct {
+	Node string `json:"node"`
+	// Previous is the newest session of the node that the agent has heard of, 0 for none. It must be the
+	// store's; a SessionError tells the right one. So a delayed registration displaces nobody (T13).
+	Previous uint64        `json:"previous"`
+	Facts    cluster.Facts `json:"facts"`
+	// Token is the highest that the agent has persisted (P1.6, P1.7).
+	Token cluster.Token `json:"token"`
+	// Tasks is every attempt that the agent knows.
+	Tasks []cluster.Observed `json:"tasks"`
+}
+
+// Welcome answers a registration.
+type Welcome struct {
+	Session uint64        `json:"session"`
+	Token   cluster.Token `json:"token"`
+	// Heartbeat is how soon the next report is expected.
+	Heartbeat cluster.Duration `json:"heartbeat"`
+}
+
+// AssignmentsRequest opens the assignment stream of a session.
+type AssignmentsRequest struct {
+	Node    string `json:"node"`
+	Session uint64 `json:"session"`
+	// Have holds, for each attempt the agent has persisted, the revision of the desired record it acted on
+	// by UUID; the server leaves out what has not changed since.
+	Have map[string]uint64 `json:"have,omitempty"`
+	// Definitions are those that the agent has persisted, as "name@version".
+	Definitions []cluster.Ref `json:"definitions,omitempty"`
+}
+
+// Message is one line of an assignment stream. Exactly one field is set.
+type Message struct {
+	// Definition comes before the first assignment that needs it.
+	Definition *cluster.TaskDefinition `json:"definition,omitempty"`
+	Assignment *Assignment             `json:"assignment,omitempty"`
+	// Forget says that the records of an attempt are gone from the store: the agent forgets it too. (Absence
+	// alone never stops a task, P6.6.)
+	Forget *Forget `json:"forget,omitempty"`
+	// Synced says that all that stood in the store when the stream was opened has been sent.
+	Synced bool `json:"synced,omitempty"`
+	// Open asks the agent to call back for a byte stream.
+	Open *StreamRequest `json:"open,omitempty"`
+	// Ping keeps the connection from idling.
+	Ping bool `json:"ping,omitempty"`
+}
+
+// Assignment is one desired record; its Token carries the generation of the node's ownership. Agents
+// compare tokens for each task, and refuse what is older than what they act on (P6.6).
+type Assignment struct {
+	cluster.Desired
+	// Revision of the record, or of the plan record that holds it.
+	Revision uint64 `json:"rev"`
+}
+
+// Forget names an attempt.
+type Forget struct {
+	Task cluster.TaskID `json:"task"`
+	UUID string         `json:"uuid"`
+}
+
+// Report carries what changed on a node since the last one; it is also the heartbeat.
+type Report struct {
+	Node    string `json:"node"`
+	Session uint64 `json:"session"`
+	// Seq grows by one with each report of a session; a report that is sent again has its number again.
+	Seq   uint64             `json:"seq"`
+	Tasks []cluster.Observed `json:"tasks,omitempty"`
+	Facts *cluster.Facts     `json:"facts,omitempty"` // when they changed
+}
+
+// ReportReply answers a report. It comes after what had to be durable is durable (P4.6).
+type ReportReply struct {
+	// Refused holds, by UUID, why a task's report was not taken. A refused start barrier (P4.3) means that
+	// user code must not start; all other tasks of the report were taken.
+	Refused   map[string]Refused `json:"refused,omitempty"`
+	Heartbeat cluster.Duration   `json:"heartbeat"`
+	Token     cluster.Token      `json:"token"`
+}
+
+// Refused says why a server did not take the report of a task.
+type Refused struct {
+	Reason  cluster.ReasonCode `json:"reason"`
+	Message string             `json:"message"`
+	// Retry says that the same report may be taken later (the server could not write); without it
+	// the answer is final.
+	Retry bool `json:"retry,omitempty"`
+}
+
+// StreamKind says what a byte stream carries.
+type StreamKind string
+
+// Kinds of streams.
+const (
+	StreamLogs StreamKind = "logs" // agent to server: log lines as NDJSON of logs.Line
+	StreamExec StreamKind = "exec" // both ways: frames, see ExecFrame
+	// StreamImageLoad carries a tar archive of images to the agent, in frames of ChannelStdin, the last one empty. The
+	// agent answers with the loaded images as a JSON array of Image in frames of ChannelStdout, then ChannelExit.
+	StreamImageLoad StreamKind = "image-load"
+	// StreamImageList asks for the node's images: the agent sends them as StreamImageLoad does.
+	StreamImageList StreamKind = "image-list"
+)
+
+// Image is an image that an executor of a node holds.
+type Image struct {
+	Name   string        `json:"name"`
+	Digest string        `json:"digest"`
+	Size   cluster.Bytes `json:"size"`
+}
+
+// StreamRequest asks an agent to open a byte stream by a POST to PathStream + ID.
+type StreamRequest struct {
+	ID        string         `json:"id"`
+	Kind      StreamKind     `json:"kind"`
+	Task      cluster.TaskID `json:"task"`
+	UUID      string         `json:"uuid,omitempty"`      // default: the newest attempt on the node
+	Container string         `json:"container,omitempty"` // default: the first essential one; for logs, all
+
+	Logs *LogsRequest `json:"logs,omitempty"`
+	Exec *ExecRequest `json:"exec,omitempty"`
+}
+
+// LogsRequest says which lines are wanted.
+type LogsRequest struct {
+	Follow bool `json:"follow,omitempty"`
+	// Tail, unless negative, is how many of the newest lines to begin with.
+	Tail int `json:"tail"`
+	// Since, unless 0, leaves out lines that are older than this.
+	Since cluster.Duration `json:"since,omitempty"`
+	// Streams is "stdout", "stderr" or empty for both.
+	Stream string `json:"stream,omitempty"`
+}
+
+// ExecRequest is a command to run in a container.
+type ExecRequest struct {
+	Command []string `json:"command"`
+	Stdin   bool     `json:"stdin,omitempty"`
+}
+
+// Channels of an exec stream. A frame is one byte of channel, four bytes of length (big endian), and
+// that many bytes. An empty stdin frame closes the input. The last frame is ChannelExit with ExecEnd as JSON.
+const (
+	ChannelStdin  = 0
+	ChannelStdout = 1
+	ChannelStderr = 2
+	ChannelExit   = 3
+)
+
+// ExecEnd is how a command ended.
+type ExecEnd struct {
+	Code  int    `json:"code"`
+	Error string `json:"error,omitempty"` // the command could not be run; Code means nothing
+}
