@@ -1,0 +1,109 @@
+// Package controlplane runs the decisions of a domain: the leader takes a snapshot, lets the pure
+// packages under logic decide, and commits what they propose.
+//
+// A server campaigns; the winner leads until it is replaced or loses its store. Leading is a loop
+// of cycles. A cycle looks only at what changed since the last one, and what it commits comes back to it
+// through the tables like everybody else's writes; so nothing is lost when a leader dies between
+// two lines: the next one decides from the same records.
+package controlplane
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Config is what New needs.
+type Config struct {
+	Engine store.Engine
+	Tables *store.Tables
+	// Domain whose nodes and clusters the plane drives.
+	Domain string
+	// Server is this server's id, the same after a restart.
+	Server string
+	// Random makes the jitter of campaigns; the plane alone uses it.
+	Random *rand.Rand
+	Logger *slog.Logger
+	// Now reads the wall clock, Clock the boot-time clock (P9).
+	Now   func() time.Time
+	Clock func() time.Duration
+	// Scheduler tunes placement.
+	Scheduler scheduler.Options
+	// Metrics is told what the plane does; it may be nil.
+	Metrics Metrics
+}
+
+// Metrics counts what a leader does. The calls must return at once.
+type Metrics interface {
+	// Cycled tells how long a cycle took and how many tasks it placed and left waiting.
+	Cycled(took time.Duration, placed, waiting int)
+}
+
+// Plane is one server's part in deciding for a domain.
+type Plane struct {
+	config  Config
+	reasons reasons
+}
+
+// New returns a plane; Run campaigns and leads.
+func New(c Config) *Plane { return &Plane{config: c} }
+
+// Waiting returns why a task waits, as the leader on this server last decided.
+func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.of(task) }
+
+// Run campaigns, leads, and campaigns again, until the context ends.
+func (p *Plane) Run(ctx context.Context) error {
+	candidate := store.NewCandidate(store.CandidateConfig{
+		Engine: p.config.Engine,
+		Prefix: p.config.Tables.Prefix(),
+		Domain: p.config.Domain,
+		Server: p.config.Server,
+		Random: p.config.Random,
+	})
+	for {
+		leadership, err := candidate.Campaign(ctx)
+		if err != nil {
+			return err
+		}
+		err = p.lead(ctx, leadership)
+		p.reasons.set(nil)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		p.config.Logger.Warn("leadership ended", "domain", p.config.Domain, "epoch", leadership.Leader.Epoch, "error", err)
+	}
+}
+
+// lead runs the leader's loops until the leadership ends.
+func (p *Plane) lead(ctx context.Context, leadership *store.Leadership) error {
+	defer leadership.Resign()
+	ctx = leadership.Context()
+	// P1.5: nothing is committed until the tables hold the epoch record, and so everything before it.
+	snap, err := p.config.Tables.WaitFor(ctx, leadership.Record.Modified)
+	if err != nil {
+		return err
+	}
+	leader, ok := snap.Leader(p.config.Domain)
+	if !ok || leader.Modified != leadership.Record.Modified {
+		return store.ErrFenced
+	}
+	fence := leadership.Fence()
+	p.config.Logger.Info("leading", "domain", p.config.Domain, "epoch", fence.Epoch)
+	writer := store.NewWriter(p.config.Engine, p.config.Tables.Prefix(), fence, nil)
+
+	group, ctx := errgroup.WithContext(ctx)
+	l := newLoop(p, writer, fence)
+	group.Go(func() error { return l.run(ctx) })
+	group.Go(func() error { return newProjector(p.config, writer).run(ctx) })
+	if err := group.Wait(); leadership.Err() == nil {
+		return err
+	}
+	return leadership.Err()
+}

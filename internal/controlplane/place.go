@@ -1,0 +1,172 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/store"
+)
+
+// place schedules all pending tasks and commits the placements as plan records.
+func (l *loop) place(ctx context.Context) (placed int, err error) {
+	if err := l.settle(ctx); err != nil {
+		return 0, err
+	}
+	if !l.unplaced {
+		return 0, nil
+	}
+	l.unplaced = false
+	pending := l.allPending()
+	result := scheduler.Schedule(l.fleet, pending, l.config.Scheduler)
+	l.plane.reasons.set(result.Waiting)
+	if len(result.Placements) == 0 {
+		return 0, nil
+	}
+	var revision uint64
+	for _, p := range l.proposals(pending, result.Placements) {
+		rev, err := l.plans.Append(ctx, p)
+		if err != nil {
+			l.unplaced = true
+			if errors.Is(err, store.ErrUnknown) {
+				// The placements stay charged: the next cycle settles them before it decides (P3.3).
+				return placed, fmt.Errorf("the result of a plan was lost: %w", err)
+			}
+			return placed, err
+		}
+		revision = max(revision, rev)
+	}
+	if _, err := l.config.Tables.WaitFor(ctx, revision); err != nil {
+		return placed, err
+	}
+	return len(result.Placements), nil
+}
+
+// settle finds out what became of a plan whose result was lost, and waits until the tables tell.
+func (l *loop) settle(ctx context.Context) error {
+	if !l.plans.Unsettled() {
+		return nil
+	}
+	revision, err := l.plans.Settle(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := l.config.Tables.WaitFor(ctx, revision); err != nil {
+		return err
+	}
+	// What applied shows in the follower's next changes; nothing is placed before that.
+	return errSettled
+}
+
+// errSettled ends a cycle that settled a plan: what it had decided is out of date.
+var errSettled = errors.New("a plan was settled; deciding again")
+
+// allPending returns what waits, of all owners.
+func (l *loop) allPending() []cluster.Pending {
+	owners := make([]cluster.OwnerRef, 0, len(l.pending))
+	for o := range l.pending { // order-free: sorted next
+		owners = append(owners, o)
+	}
+	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
+		if a.Less(b) {
+			return -1
+		}
+		return 1
+	})
+	var out []cluster.Pending
+	for _, o := range owners {
+		out = append(out, l.pending[o]...)
+	}
+	return out
+}
+
+// share is what tasks of one plan owner have in common.
+type share struct {
+	owner        cluster.OwnerRef
+	rev          uint64
+	generation   uint64
+	step         string
+	definition   cluster.Ref
+	count        int
+	priority     int
+	limit        cluster.Duration
+	onDisconnect cluster.OnDisconnect
+}
+
+// proposals makes plan records of placements, in the order of the decisions, each within the log's room.
+func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Placement) []store.Proposal {
+	maxOwners, maxTasks := l.plans.Room()
+	var out []store.Proposal
+	var at map[share]int
+	tasks := 0
+	for i := range placements {
+		pl := &placements[i]
+		p := &pending[pl.Pending]
+		parts, ok := p.Task.Parts()
+		if !ok {
+			continue
+		}
+		s := share{p.Owner, p.OwnerRev, parts.Generation, parts.Step, p.Definition, p.Count, p.Priority, p.TimeLimit, p.OnDisconnect}
+		o, known := at[s]
+		if at == nil || tasks == maxTasks || !known && len(at) == maxOwners {
+			out = append(out, store.Proposal{})
+			at, tasks, known = map[share]int{}, 0, false
+		}
+		current := &out[len(out)-1]
+		if !known {
+			o = len(current.Owners)
+			at[s] = o
+			current.Owners = append(current.Owners, cluster.PlanOwner{
+				Owner: s.owner, Rev: s.rev, Generation: s.generation, Step: s.step, Definition: s.definition, Count: s.count,
+				Priority: s.priority, TimeLimit: s.limit, OnDisconnect: s.onDisconnect,
+			})
+		}
+		current.Owners[o].Tasks = append(current.Owners[o].Tasks, cluster.Placed{
+			Index: parts.Index, Attempt: p.Attempt, UUID: newAttemptID(), Node: pl.Node, Ports: pl.Ports,
+		})
+		tasks++
+	}
+	for i := range out {
+		out[i].Events = placementEvents(&out[i])
+	}
+	return out
+}
+
+// newAttemptID gives an attempt its identity (P3.6).
+func newAttemptID() string { return uuid.NewString() }
+
+// fewTasks is up to how many placements of a plan are told one by one.
+const fewTasks = 50
+
+// placementEvents tells of a plan: each task, or, in a large plan, how many of each owner.
+func placementEvents(p *store.Proposal) []cluster.Event {
+	total := 0
+	for i := range p.Owners {
+		total += len(p.Owners[i].Tasks)
+	}
+	var out []cluster.Event
+	for i := range p.Owners {
+		o := &p.Owners[i]
+		owner := o.Owner
+		if total > fewTasks {
+			out = append(out, cluster.Event{
+				Type: "task.assigned", Cluster: owner.Cluster, Owner: &owner, Count: len(o.Tasks),
+				Message: fmt.Sprintf("%d tasks of %s were placed", len(o.Tasks), o.Definition),
+			})
+			continue
+		}
+		for j := range o.Tasks {
+			t := &o.Tasks[j]
+			out = append(out, cluster.Event{
+				Type: "task.assigned", Cluster: owner.Cluster, Owner: &owner, Task: o.TaskID(t.Index), Attempt: t.Attempt,
+				Node: t.Node, Message: fmt.Sprintf("%s was placed on %s", o.Definition, t.Node),
+			})
+		}
+	}
+	return out
+}

@@ -1,0 +1,246 @@
+package controlplane_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// definition writes version v of the definition "d", which asks for some CPU.
+func (w *world) definition(v int, cpu cluster.MilliCPU) {
+	w.put(p.Definition(cluster.Ref{Name: "d", Version: v}), &cluster.TaskDefinition{
+		Name: "d", Version: v, Containers: []cluster.Container{{Name: "main", Image: "i", Resources: cluster.Resources{CPU: cpu}}},
+	})
+}
+
+func (w *world) service(count, version int, generation uint64) {
+	w.put(p.Service("c", "web"), &cluster.Service{
+		Cluster: "c", Name: "web", Count: count, Definition: cluster.Ref{Name: "d", Version: version}, Priority: 500,
+		OnDisconnect: cluster.DisconnectKeep, Lifespan: cluster.Lifespan{Generation: generation, Created: time.Now()},
+	})
+}
+
+func (w *world) job(count, retries int) {
+	w.put(p.Job("c", "batch"), &cluster.Job{
+		Cluster: "c", Name: "batch", Priority: 500, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
+		Steps: []cluster.Step{{Name: "work", Definition: cluster.Ref{Name: "d", Version: 1}, Count: count, Retries: retries}},
+	})
+}
+
+// healthy counts the healthy tasks of a generation of the service.
+func healthy(s *store.Snapshot, generation uint64) int {
+	n := 0
+	for row := range s.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}) {
+		parts, _ := row.Task.Parts()
+		if parts.Generation == generation && row.Outcome == nil && row.Observed.Healthy() {
+			n++
+		}
+	}
+	return n
+}
+
+// succeeded counts the tasks of the job with a succeeded outcome.
+func succeeded(s *store.Snapshot) int {
+	n := 0
+	for row := range s.Attempts(cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "batch"}) {
+		if row.Outcome != nil && row.Outcome.State == cluster.StateSucceeded {
+			n++
+		}
+	}
+	return n
+}
+
+// standing counts the desired records and plan placements that are left.
+func standing(s *store.Snapshot) int {
+	n := 0
+	for row := range s.AllAttempts() {
+		if row.Standing() {
+			n++
+		}
+	}
+	return n
+}
+
+func TestServiceComesUpScalesAndGoes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.node("n2")
+		w.definition(1, 500)
+		w.service(3, 1, 1)
+		w.until(10*time.Second, "3 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 })
+		w.service(5, 1, 1)
+		w.until(10*time.Second, "5 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 5 })
+		w.service(2, 1, 1)
+		w.until(20*time.Second, "2 left", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && standing(s) == 2 })
+		w.put(p.Service("c", "web"), &cluster.Service{
+			Cluster: "c", Name: "web", Count: 2, Definition: cluster.Ref{Name: "d", Version: 1},
+			Lifespan: cluster.Lifespan{Generation: 1, Deleted: true},
+		})
+		w.until(20*time.Second, "the deleted service is gone without a trace", func(s *store.Snapshot) bool {
+			_, there := s.Service("c", "web")
+			for range s.AllAttempts() {
+				return false
+			}
+			return !there
+		})
+	})
+}
+
+func TestRolloutKeepsTheCountHealthy(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.node("n2")
+		w.definition(1, 100)
+		w.definition(2, 100)
+		w.service(4, 1, 1)
+		w.until(10*time.Second, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+		w.service(4, 2, 2)
+		least := 4
+		w.until(time.Minute, "4 of generation 2", func(s *store.Snapshot) bool {
+			least = min(least, healthy(s, 1)+healthy(s, 2))
+			return healthy(s, 2) == 4 && healthy(s, 1) == 0 && standing(s) == 4
+		})
+		if least < 4 {
+			t.Errorf("healthy tasks during the rollout: at least %d, want 4", least)
+		}
+	})
+}
+
+func TestJobRunsToSuccessWithARetry(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.node("n1")
+		a.fails = func(task cluster.TaskID, attempt int) bool {
+			return task == cluster.JobTask("c", "batch", 1, "work", 3) && attempt == 1
+		}
+		w.definition(1, 500)
+		w.job(8, 1)
+		w.until(time.Minute, "8 succeeded", func(s *store.Snapshot) bool { return succeeded(s) == 8 && standing(s) == 0 })
+		if n := len(a.effects); n != 9 {
+			t.Errorf("attempts that ran: got %d, want 9", n)
+		}
+		for id, n := range a.effects {
+			if n != 1 {
+				t.Errorf("attempt %s ran %d times", id, n)
+			}
+		}
+	})
+}
+
+func TestWaitingTasksHaveAReason(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.definition(1, 500)
+		w.service(1, 1, 1)
+		task := cluster.ServiceTask("c", "web", 1, 0)
+		var last string
+		defer func() { t.Log("the last reason:", last) }()
+		why := func(want string) func(*store.Snapshot) bool {
+			return func(*store.Snapshot) bool {
+				got, ok := w.server.plane.Waiting(task)
+				last = got.Sentence
+				return ok && got.Sentence == want
+			}
+		}
+		w.until(5*time.Second, "waits for a node", why("no node has joined yet"))
+		w.definition(2, 64_000)
+		w.service(1, 2, 1)
+		w.node("n1")
+		w.until(5*time.Second, "waits for room", why("1 node: CPU short by 60000m"))
+	})
+}
+
+// The tasks of a node that falls silent run elsewhere after the limit; when it returns, what was replaced is given up.
+func TestSilentNodeIsReplaced(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		lost := w.node("n1")
+		w.definition(1, 500)
+		w.service(2, 1, 1)
+		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
+		w.node("n2")
+		lost.kill()
+		began := time.Now()
+		w.until(3*time.Minute, "2 healthy on n2", func(s *store.Snapshot) bool {
+			n := 0
+			for row := range s.NodeAttempts("n2") {
+				if row.Observed.Healthy() {
+					n++
+				}
+			}
+			return n == 2
+		})
+		if took := time.Since(began); took < time.Minute {
+			t.Errorf("replaced after %v, before the limit of silence", took)
+		}
+		lost.run()
+		w.until(time.Minute, "n1 is cleaned up", func(s *store.Snapshot) bool {
+			for row := range s.NodeAttempts("n1") {
+				if row.Standing() {
+					return false
+				}
+			}
+			return healthy(s, 1) == 2
+		})
+	})
+}
+
+// T14: a foreign write over a desired record is written back, and never makes the task run elsewhere (P3.5, P3.9).
+func TestForeignRecordIsMended(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a := w.node("n1")
+				w.node("n2")
+				w.definition(1, 500)
+				w.service(1, 1, 1)
+				w.until(10*time.Second, "healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
+				task := cluster.ServiceTask("c", "web", 1, 0)
+				row, _ := w.server.tables.Snapshot().Attempt(task, 1)
+				node, id := row.Node, row.Desired.UUID
+				w.until(10*time.Second, "projected", func(s *store.Snapshot) bool {
+					r, ok := s.Attempt(task, 1)
+					return ok && r.DesiredRev != 0 && r.PlanRev == 0
+				})
+				if restart {
+					w.server.stop()
+				}
+				w.raw(p.Desired(node, task), []byte("not a record"))
+				if restart {
+					w.start()
+				}
+				w.until(time.Minute, "the record is back", func(s *store.Snapshot) bool {
+					r, ok := s.Attempt(task, 1)
+					return ok && r.DesiredRev != 0 && !r.Unreadable && r.Desired != nil && r.Desired.UUID == id && r.Desired.Node == node
+				})
+				ran := len(a.effects) + len(w.agents[1].effects)
+				if ran != 1 {
+					t.Errorf("the task's program was started %d times, want once", ran)
+				}
+			})
+		})
+	}
+}
+
+// A server that is killed and started anew goes on where it was.
+func TestRestartOfTheServer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.node("n1")
+		w.definition(1, 100)
+		w.service(3, 1, 1)
+		w.job(20, 0)
+		for range 5 {
+			time.Sleep(130 * time.Millisecond)
+			w.server.stop()
+			w.start()
+		}
+		w.until(time.Minute, "all as wanted", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 3 && succeeded(s) == 20
+		})
+		for id, n := range a.effects {
+			if n != 1 {
+				t.Errorf("attempt %s was started %d times", id, n)
+			}
+		}
+	})
+}

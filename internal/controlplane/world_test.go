@@ -1,0 +1,268 @@
+package controlplane_test
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane"
+	"github.com/berthd/berth/internal/dispatcher"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+	"github.com/berthd/berth/internal/transport"
+)
+
+const p = store.Prefix(store.DefaultPrefix)
+
+// world is one server with its plane and dispatcher over a memory engine, and scripted agents.
+type world struct {
+	t      *testing.T
+	engine *memory.Engine
+	began  time.Time
+	server *server
+	agents []*agent
+}
+
+// server is one life of a server.
+type server struct {
+	tables   *store.Tables
+	plane    *controlplane.Plane
+	dispatch *dispatcher.Dispatcher
+	stop     func()
+}
+
+func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, engine: memory.New(memory.Options{}), began: time.Now()}
+		w.start()
+		do(t, w)
+		for _, a := range w.agents {
+			a.kill()
+		}
+		w.server.stop()
+	})
+}
+
+// start begins a life of the server.
+func (w *world) start() {
+	w.t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	clock := func() time.Duration { return time.Since(w.began) }
+	s := &server{tables: store.NewTables(store.TablesConfig{Engine: w.engine, Logger: log})}
+	s.plane = controlplane.New(controlplane.Config{
+		Engine: w.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: "s1",
+		Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: time.Now, Clock: clock, //nolint:gosec // repeatable
+	})
+	s.dispatch = dispatcher.New(dispatcher.Config{
+		Engine: w.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock,
+	})
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.tables.Run(ctx) })
+	running.Go(func() { _ = s.plane.Run(ctx) })
+	running.Go(func() { _ = s.dispatch.Run(ctx) })
+	s.stop = func() {
+		cancel()
+		running.Wait()
+	}
+	w.server = s
+}
+
+// put writes a user's record.
+func (w *world) put(key string, record any) {
+	w.t.Helper()
+	value, err := store.Encode(record)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.raw(key, value)
+}
+
+func (w *world) raw(key string, value []byte) {
+	w.t.Helper()
+	if _, err := w.engine.Commit(w.t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: value}}}}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// until waits for a state of the tables, in the bubble's time.
+func (w *world) until(limit time.Duration, what string, holds func(s *store.Snapshot) bool) {
+	w.t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+		s := w.server.tables.Snapshot()
+		if holds(s) {
+			return
+		}
+		if time.Now().After(end) {
+			for row := range s.AllAttempts() {
+				w.t.Logf("%s/%d on %s: desired %+v observed %+v outcome %+v", row.Task, row.Number, row.Node, row.Desired, row.Observed, row.Outcome)
+			}
+			w.t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+// agent is a node whose tasks do as they are told: a service's runs and is healthy, a job's succeeds.
+type agent struct {
+	w    *world
+	name string
+	// state survives the agent's death.
+	session uint64
+	tasks   map[string]*cluster.Observed
+	// fails says for which attempts a job's task fails.
+	fails func(task cluster.TaskID, attempt int) bool
+	// effects counts the starts of user code, by UUID.
+	effects map[string]int
+	stop    func()
+}
+
+func (w *world) node(name string) *agent {
+	a := &agent{w: w, name: name, tasks: map[string]*cluster.Observed{}, effects: map[string]int{}}
+	w.agents = append(w.agents, a)
+	a.run()
+	return a
+}
+
+func (a *agent) kill() {
+	if a.stop != nil {
+		a.stop()
+		a.stop = nil
+	}
+}
+
+// run begins a life of the agent.
+func (a *agent) run() {
+	ctx, cancel := context.WithCancel(a.w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			a.live(ctx)
+			sleep(ctx, 100*time.Millisecond)
+		}
+	})
+	a.stop = func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// live is one session.
+func (a *agent) live(ctx context.Context) {
+	d := a.w.server.dispatch
+	var full []cluster.Observed
+	for _, o := range a.tasks {
+		full = append(full, *o)
+	}
+	welcome, err := d.Register(ctx, transport.Registration{Node: a.name, Previous: a.session, Tasks: full, Facts: cluster.Facts{
+		CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB, Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+	}})
+	if err != nil {
+		return
+	}
+	a.session = welcome.Session
+	ctx, cancel := context.WithCancel(ctx)
+	messages := make(chan transport.Message, 1000)
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer cancel()
+		_ = d.Assign(ctx, transport.AssignmentsRequest{Node: a.name, Session: a.session}, func(ms []transport.Message) error {
+			for _, m := range ms {
+				select {
+				case messages <- m:
+				case <-ctx.Done():
+				}
+			}
+			return nil
+		})
+	})
+	seq := uint64(0)
+	report := func(o *cluster.Observed) bool {
+		seq++
+		var tasks []cluster.Observed
+		if o != nil {
+			o.Since = time.Now()
+			a.tasks[o.UUID] = o
+			tasks = append(tasks, *o)
+		}
+		reply, err := d.Report(ctx, transport.Report{Node: a.name, Session: a.session, Seq: seq, Tasks: tasks})
+		return err == nil && (o == nil || reply.Refused[o.UUID].Message == "")
+	}
+	beat := time.NewTicker(time.Duration(welcome.Heartbeat))
+	defer beat.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-beat.C:
+			report(nil)
+		case m := <-messages:
+			if m.Assignment != nil {
+				a.act(ctx, m.Assignment, report)
+			}
+			if m.Forget != nil {
+				delete(a.tasks, m.Forget.UUID)
+			}
+		}
+	}
+	running.Wait()
+}
+
+// act does what an assignment asks, at once.
+func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*cluster.Observed) bool) {
+	o := a.tasks[as.UUID]
+	if o == nil {
+		o = &cluster.Observed{Task: as.Task, Attempt: as.Attempt, UUID: as.UUID}
+	}
+	c := *o
+	switch {
+	case as.Ended():
+		if !c.State.Terminal() {
+			c.State = cluster.StateCancelled
+		}
+		c.Gone = true
+		report(&c)
+	case as.Stop != nil && !c.State.Terminal():
+		c.State, c.Reason, c.Finished = cluster.StateCancelled, as.Stop.Reason, time.Now()
+		report(&c)
+	case c.State == "" && as.Batch():
+		a.runBatch(ctx, as, &c, report)
+	case c.State == "":
+		c.State, c.Health, c.Started = cluster.StateRunning, cluster.HealthUnknown, time.Now()
+		a.effects[as.UUID]++
+		report(&c)
+		sleep(ctx, 500*time.Millisecond)
+		h := c
+		h.Health = cluster.HealthHealthy
+		report(&h)
+	}
+}
+
+func (a *agent) runBatch(ctx context.Context, as *transport.Assignment, c *cluster.Observed, report func(*cluster.Observed) bool) {
+	c.State = cluster.StateStarting
+	if !report(c) {
+		return
+	}
+	r := *c
+	r.State, r.Started = cluster.StateRunning, time.Now()
+	a.effects[as.UUID]++
+	report(&r)
+	sleep(ctx, 200*time.Millisecond)
+	e := r
+	e.State, e.Finished = cluster.StateSucceeded, time.Now()
+	if a.fails != nil && a.fails(as.Task, as.Attempt) {
+		e.State, e.Reason, e.Message = cluster.StateFailed, cluster.ReasonExit, "exit code 1"
+	}
+	report(&e)
+}

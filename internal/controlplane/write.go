@@ -1,0 +1,176 @@
+package controlplane
+
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/store"
+)
+
+// write turns the decision about one owner into units, each of which compares the records that the decision looked at.
+type write struct {
+	loop  *loop
+	snap  *store.Snapshot
+	owner cluster.OwnerRef
+}
+
+// maxRemoved bounds the deletions in one unit.
+const maxRemoved = 100
+
+func (w *write) decision(d reconciler.Decision, units *[]store.Unit) error {
+	for i := range d.Conclusions {
+		u, err := w.conclusion(&d.Conclusions[i])
+		if err != nil {
+			return err
+		}
+		*units = append(*units, u)
+	}
+	for i := range d.Stops {
+		u, err := w.stop(&d.Stops[i])
+		if err != nil {
+			return err
+		}
+		*units = append(*units, u)
+	}
+	for i := range d.Cleanups {
+		if u, ok := w.cleanup(&d.Cleanups[i]); ok {
+			*units = append(*units, u)
+		}
+	}
+	for _, t := range d.Trims {
+		var u store.Unit
+		u.Delete(w.prefix().Outcome(t.Task, t.Attempt))
+		*units = append(*units, u)
+	}
+	if d.Remove {
+		*units = append(*units, w.remove()...)
+	}
+	if len(d.Events) > 0 {
+		*units = append(*units, store.Unit{Events: d.Events})
+	}
+	return nil
+}
+
+func (w *write) prefix() store.Prefix { return w.loop.config.Tables.Prefix() }
+
+// token is the one that the control plane stamps on what agents are told.
+func (w *write) token() cluster.Token {
+	return cluster.Token{Incarnation: w.loop.fence.Incarnation, Epoch: w.loop.fence.Epoch}
+}
+
+// conclusion writes an outcome, projects the attempt where that has not been done, and turns it into a stop (P4.2).
+func (w *write) conclusion(c *reconciler.Conclusion) (store.Unit, error) {
+	out := &c.Outcome
+	var u store.Unit
+	u.Compare(w.prefix().Outcome(out.Task, out.Attempt), 0)
+	u.Compare(w.prefix().Observed(out.Node, out.Task), c.ObservedRev)
+	if err := u.Put(w.prefix().Outcome(out.Task, out.Attempt), out); err != nil {
+		return u, err
+	}
+	row, _ := w.snap.Attempt(out.Task, out.Attempt)
+	desired := c.Desired
+	if desired == nil && row != nil && c.DesiredRev == 0 {
+		desired = row.Desired
+	}
+	if desired != nil {
+		if err := w.desired(&u, desired, c.DesiredRev, row); err != nil {
+			return u, err
+		}
+	}
+	if w.newest(out.Task, out.Attempt) {
+		u.Delete(w.prefix().Scheduled(out.Task))
+	}
+	u.Event(c.Event)
+	return u, nil
+}
+
+// desired adds the write of a desired record. One that is not projected yet compares its plan record (P3.4).
+func (w *write) desired(u *store.Unit, d *cluster.Desired, rev uint64, row *store.AttemptRow) error {
+	key := w.prefix().Desired(d.Node, d.Task)
+	u.Compare(key, rev)
+	if rev == 0 && row != nil && row.PlanRev != 0 {
+		u.Compare(w.prefix().Plan(row.Plan), row.PlanRev)
+	}
+	record := *d
+	record.Token = w.token()
+	return u.Put(key, &record)
+}
+
+// newest reports whether no later attempt of the task has records.
+func (w *write) newest(task cluster.TaskID, attempt int) bool {
+	for row := range w.snap.TaskAttempts(task) {
+		if row.Number > attempt {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *write) stop(s *reconciler.Stop) (store.Unit, error) {
+	var u store.Unit
+	row, _ := w.snap.Attempt(s.Desired.Task, s.Desired.Attempt)
+	if row == nil || row.Outcome == nil {
+		u.Compare(w.prefix().Outcome(s.Desired.Task, s.Desired.Attempt), 0)
+	}
+	if err := w.desired(&u, &s.Desired, s.Rev, row); err != nil {
+		return u, err
+	}
+	u.Event(s.Event)
+	return u, nil
+}
+
+// cleanup deletes what stands of an ended attempt, unless its plan record still does (P3.4).
+func (w *write) cleanup(c *reconciler.Cleanup) (store.Unit, bool) {
+	var u store.Unit
+	if row, ok := w.snap.Attempt(c.Task, c.Attempt); ok && row.PlanRev != 0 {
+		return u, false
+	}
+	if c.DesiredRev != 0 {
+		key := w.prefix().Desired(c.Node, c.Task)
+		u.Compare(key, c.DesiredRev)
+		u.Delete(key)
+	}
+	if c.ObservedRev != 0 {
+		key := w.prefix().Observed(c.Node, c.Task)
+		u.Compare(key, c.ObservedRev)
+		u.Delete(key)
+	}
+	return u, true
+}
+
+// remove deletes the outcomes of a deleted owner, and in a later cycle, when none is left, the owner itself.
+func (w *write) remove() []store.Unit {
+	var units []store.Unit
+	for row := range w.snap.Attempts(w.owner) {
+		if row.Outcome == nil {
+			continue
+		}
+		if len(units) == 0 || len(units[len(units)-1].Ops) == maxRemoved {
+			units = append(units, store.Unit{})
+		}
+		units[len(units)-1].Delete(w.prefix().Outcome(row.Task, row.Number))
+	}
+	if len(units) > 0 {
+		return units
+	}
+	var u store.Unit
+	key := w.prefix().Owner(w.owner)
+	rev := uint64(0)
+	if e, ok := w.snap.Service(w.owner.Cluster, w.owner.Name); ok && w.owner.Kind == cluster.KindService {
+		rev = e.Modified
+	}
+	if e, ok := w.snap.Job(w.owner.Cluster, w.owner.Name); ok && w.owner.Kind == cluster.KindJob {
+		rev = e.Modified
+	}
+	u.Compare(key, rev)
+	u.Delete(key)
+	owner := w.owner
+	kind := "service.removed"
+	if owner.Kind == cluster.KindJob {
+		kind = "job.removed"
+	}
+	u.Event(cluster.Event{
+		Type: kind, Cluster: owner.Cluster, Owner: &owner, Reason: cluster.ReasonDeleted,
+		Message: "it was deleted and nothing of it runs any more",
+	})
+	return []store.Unit{u}
+}
