@@ -1,0 +1,256 @@
+// Package agent is the program of a node: it is told which tasks the node should run, moves each of
+// them one step at a time, and reports what it sees.
+//
+// The agent dials its server, registers and so begins a session. One stream brings assignments; reports
+// go the other way, one at a time. Each attempt has a record (package attempt), which is kept on disk (package
+// state), and a goroutine that asks the record for the next step, takes it through an executor, and
+// tells the record what came of it. Nothing of that needs the server but the start barrier of batch: while
+// the server is away services are restarted, checks are made, and stops that were accepted are completed.
+//
+// Ending the agent ends no task. The next one finds the records and the executors' containers, and goes on.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/facts"
+	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// Config is what an agent needs. Name, Source and one Executor must be given, and DataDir unless
+// Volatile is set.
+type Config struct {
+	// Name of the node.
+	Name string
+	// DataDir holds the agent's state, the tasks' directories and logs, and the volumes that it keeps.
+	DataDir string
+	// Volatile keeps the agent's state in memory only, for simulations of many nodes.
+	Volatile bool
+	Source   Source
+	// Executors that the node may have, the default first. Those that do not work are left out, and asked again.
+	Executors []executor.Executor
+	Logger    *slog.Logger // default: discard
+	// Labels are reported with the facts, and so is Version of the agent.
+	Labels  cluster.Labels
+	Version string
+	// CPU, Memory, Disk and Address, unless empty, are reported instead of the machine's.
+	CPU     cluster.MilliCPU
+	Memory  cluster.Bytes
+	Disk    cluster.Bytes
+	Address string
+	// ReservedPorts are taken by others than tasks.
+	ReservedPorts []int
+
+	// Boot is the boot-time clock (P9.1): never 0, never going back while the machine runs. Default: the machine's.
+	Boot func() time.Duration
+	// Facts finds out about the machine; what it returns besides an error is used. Default: the machine's.
+	Facts func(dir string) (cluster.Facts, error)
+	// PortFree returns nil if a task could listen on the port now. Default: to try.
+	PortFree func(port int) error
+	// Probe, unless nil, looks instead of the network for http and tcp checks.
+	Probe func(ctx context.Context, c *cluster.Check, ports map[string]int) error
+	// Random returns numbers from 0 up to 1 for jitter. Default: random ones.
+	Random func() float64
+}
+
+func (c *Config) defaults() {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Boot == nil {
+		c.Boot = facts.Boot
+	}
+	if c.Facts == nil {
+		c.Facts = facts.Gather
+	}
+	if c.PortFree == nil {
+		c.PortFree = facts.PortFree
+	}
+	if c.Random == nil {
+		c.Random = rand.Float64
+	}
+}
+
+// Validate returns what is missing.
+func (c *Config) Validate() error {
+	var errs []error
+	if !cluster.ValidNodeName(c.Name) {
+		errs = append(errs, fmt.Errorf("node name %q: want lower-case letters, digits, \"-\" and \".\"", c.Name))
+	}
+	if c.Source == nil {
+		errs = append(errs, errors.New("an agent needs a server"))
+	}
+	if len(c.Executors) == 0 {
+		errs = append(errs, errors.New("an agent needs an executor"))
+	}
+	if c.DataDir == "" {
+		errs = append(errs, errors.New("an agent needs a data directory"))
+	}
+	return errors.Join(errs...)
+}
+
+// Agent runs the tasks of one node.
+type Agent struct {
+	Config
+
+	store   *state.Store
+	reports *reports
+	machine machine
+
+	mu          sync.Mutex
+	tasks       map[string]*task // by UUID
+	definitions map[cluster.Ref]*cluster.TaskDefinition
+	mark        state.Mark
+
+	work    sync.WaitGroup // goroutines of tasks and streams
+	streams atomic.Int64   // byte streams that are open
+}
+
+// New returns an agent; it starts nothing.
+func New(c Config) (*Agent, error) {
+	c.defaults()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if dir, err := filepath.Abs(c.DataDir); err == nil {
+		c.DataDir = dir
+	}
+	return &Agent{Config: c}, nil
+}
+
+// Run runs the node until ctx ends; that leaves the tasks running. It returns an error only if it could not
+// begin: the state on disk is not to be had. It may be called again after it returned.
+func (a *Agent) Run(ctx context.Context) error {
+	path := filepath.Join(a.DataDir, "agent.db")
+	if a.Volatile {
+		path = ""
+	}
+	store, err := state.Open(path, a.Logger)
+	if err != nil {
+		return err
+	}
+	saved, err := store.Load()
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	a.store = store
+	a.reports = newReports(a)
+	a.tasks, a.definitions = map[string]*task{}, map[cluster.Ref]*cluster.TaskDefinition{}
+	a.mark = saved.Mark
+	for _, d := range saved.Definitions {
+		a.definitions[d.Ref()] = d
+	}
+
+	var writer sync.WaitGroup
+	written, stopWriter := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWriter()
+	var writeErr error
+	writer.Go(func() { writeErr = store.Run(written) })
+
+	a.look(ctx)
+	a.work.Go(func() { a.watchMachine(ctx) })
+	a.resume(ctx, saved.Attempts)
+	a.sessions(ctx)
+	a.work.Wait()
+	stopWriter()
+	writer.Wait()
+	return writeErr
+}
+
+// now is the time on both clocks.
+func (a *Agent) now() attempt.Now { return attempt.Now{Boot: a.Boot(), Wall: time.Now()} }
+
+// saw raises the highest token and session that are persisted (P1.6).
+func (a *Agent) saw(t cluster.Token, session uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.mark
+	if t.Compare(m.Token) > 0 {
+		m.Token = t
+	}
+	if session != 0 {
+		m.Session = session
+	}
+	if m != a.mark {
+		a.mark = m
+		a.store.QueueMark(m)
+	}
+}
+
+func (a *Agent) marked() state.Mark {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mark
+}
+
+// task returns the newest attempt of a task, or the one with the UUID unless that is empty, or nil.
+func (a *Agent) task(id cluster.TaskID, uuid string) *task {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if uuid != "" {
+		return a.tasks[uuid]
+	}
+	var newest *task
+	for _, t := range a.tasks {
+		if t.id == id && (newest == nil || t.attempt > newest.attempt) {
+			newest = t
+		}
+	}
+	return newest
+}
+
+// pause waits for a time that doubles with each failure, with jitter, or until ctx ends.
+type pause struct {
+	first, most time.Duration
+	random      func() float64
+	failures    int
+}
+
+func (a *Agent) pause(first, most time.Duration) *pause {
+	return &pause{first: first, most: most, random: a.Random}
+}
+
+// next returns the next wait: from half of it to the whole, so that many agents do not come together.
+func (p *pause) next() time.Duration {
+	d := p.most
+	if p.failures < 20 && p.first<<p.failures < p.most {
+		d = p.first << p.failures
+	}
+	p.failures++
+	return d/2 + time.Duration(p.random()*float64(d/2))
+}
+
+func (p *pause) reset() { p.failures = 0 }
+
+// wait waits for the next time and reports false if ctx ended.
+func (p *pause) wait(ctx context.Context) bool {
+	timer := time.NewTimer(p.next())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// registration is the whole state of the node (P6.4).
+func (a *Agent) registration() (transport.Registration, []sent) {
+	mark := a.marked()
+	tasks, versions := a.reports.full()
+	return transport.Registration{
+		Node: a.Name, Previous: mark.Session, Token: mark.Token, Facts: a.machine.facts(), Tasks: tasks,
+	}, versions
+}

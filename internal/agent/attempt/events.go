@@ -1,0 +1,237 @@
+package attempt
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+)
+
+// Admitted answers Admit: the node takes the attempt, with the named executor.
+func (r *Record) Admitted(executor string, def *cluster.TaskDefinition) {
+	if r.Phase != PhaseNew {
+		return
+	}
+	r.Executor, r.Phase = executor, PhasePreparing
+	r.Containers = make([]Container, len(def.Containers))
+	for i := range r.Containers {
+		r.Containers[i].ID = RunID(r.Desired.UUID, i, r.Round)
+	}
+}
+
+// Reject ends an attempt that the node cannot take; none of its programs has run. One that was told to
+// stop meanwhile is cancelled instead.
+func (r *Record) Reject(reason cluster.ReasonCode, message string, now Now) {
+	if r.Terminal() || r.MayRun() || r.Desired.Stop != nil {
+		return
+	}
+	r.end(Result{cluster.StateRejected, reason, message}, now)
+}
+
+// WasPrepared answers Prepare.
+func (r *Record) WasPrepared(i int) {
+	if c := &r.Containers[i]; c.Progress == Waiting {
+		c.Progress, c.Old = Prepared, nil
+	}
+}
+
+// PrepareFailed answers Prepare. A service tries again by its restart policy; a batch attempt, which has
+// not passed its barrier, is rejected, so that it may be placed elsewhere.
+func (r *Record) PrepareFailed(i int, problem string, now Now) {
+	switch {
+	case r.Phase != PhasePreparing || r.Desired.Stop != nil:
+	case r.Desired.Batch() && r.Round == 1:
+		r.Reject(cluster.ReasonPrepare, problem, now)
+	default:
+		r.Ending = &Ending{Cause: CausePrepare, Container: -1, Problem: problem}
+		r.Phase = PhaseEnding
+	}
+}
+
+// PortsProbed answers ProbePorts: they are free.
+func (r *Record) PortsProbed() { r.PortsFree = true }
+
+// BarrierPassed says that the start barrier is committed; asked is when its request was sent (Boot).
+func (r *Record) BarrierPassed(asked time.Duration) {
+	if r.AtBarrier() {
+		r.Barrier.Passed = asked
+	}
+}
+
+// BarrierRefused ends the attempt: its program must never run (P4.3).
+func (r *Record) BarrierRefused(message string, now Now) {
+	if !r.AtBarrier() || r.Desired.Stop != nil {
+		return
+	}
+	if message == "" {
+		message = "the start barrier refused it"
+	}
+	r.end(Result{cluster.StateRejected, cluster.ReasonBarrier, message}, now)
+}
+
+// WasStarted answers Launch. A process without a pid is one that was started earlier, of which the
+// executor tells no more.
+func (r *Record) WasStarted(i int, p executor.Process, now Now) {
+	c := &r.Containers[i]
+	if c.Progress != Launched {
+		return
+	}
+	c.Progress, c.Process = Running, p
+	if c.Process.Started.IsZero() {
+		c.Process.Started = now.Wall
+	}
+	if r.Started.IsZero() {
+		r.Started = c.Process.Started
+	}
+}
+
+// StartFailed answers Launch: the program did not run and will not.
+func (r *Record) StartFailed(i int, problem string, now Now) {
+	if c := &r.Containers[i]; c.Progress == Launched {
+		c.Progress, c.Refused = Exited, problem
+		c.Exit = &cluster.Exit{Code: -1, At: now.Wall}
+	}
+}
+
+// WasDiscarded answers Discard: whatever the unanswered start did, nothing of it is left.
+func (r *Record) WasDiscarded(i int, now Now) {
+	if c := &r.Containers[i]; c.Progress == Launched {
+		c.Progress = Exited
+		c.Exit = &cluster.Exit{Code: -1, At: now.Wall, Unknown: true}
+	}
+}
+
+// HasExited says how a run ended. One that is not the newest of its container is ignored.
+func (r *Record) HasExited(id executor.ID, exit cluster.Exit, now Now) {
+	for i := range r.Containers {
+		c := &r.Containers[i]
+		if c.ID != id || !c.live() {
+			continue
+		}
+		if exit.At.IsZero() {
+			exit.At = now.Wall
+		}
+		c.Progress, c.Exit = Exited, &exit
+		if exit.OOM {
+			c.OOMs++
+		}
+		if r.Started.IsZero() {
+			r.Started = now.Wall
+		}
+	}
+}
+
+// Signalled answers Signal.
+func (r *Record) Signalled(sig syscall.Signal, now Now) {
+	switch e := r.Ending; {
+	case e == nil:
+	case sig == syscall.SIGKILL:
+		e.Killed = now.Boot
+	default:
+		e.Termed = true
+	}
+}
+
+// Looked says what the checks say, with the newest complaint.
+func (r *Record) Looked(health cluster.Health, complaint string) {
+	if r.IsUp() {
+		r.Health, r.Note = health, complaint
+	}
+}
+
+// Forgotten says that the control plane knows the attempt no more; there must be nothing of it that may run.
+func (r *Record) Forgotten() {
+	if r.Desired.Stop == nil {
+		r.Desired.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonEnded}
+	} else {
+		stop := *r.Desired.Stop
+		r.Desired.Stop = &stop
+	}
+	r.Desired.Stop.Ended = true
+}
+
+// Closed answers Close with the end of the log.
+func (r *Record) Closed(tail string) {
+	if r.Phase != PhaseClosing {
+		return
+	}
+	if len(tail) > cluster.MaxLogTail {
+		tail = tail[len(tail)-cluster.MaxLogTail:]
+	}
+	r.LogTail, r.Phase = tail, PhaseEnded
+}
+
+// Cleared answers Clear.
+func (r *Record) Cleared() { r.Phase = PhaseGone }
+
+// Recover takes up a record that an earlier life of the agent wrote. Boot names the machine's boot of now;
+// held are the containers that the executor holds, by id.
+//
+// What ran before the machine was started anew is gone. What was launched and is not held, or held without
+// an end, has ended unseen (P4.4). What is held and was never started is launched by the same step as before:
+// an executor starts an id once at most.
+func (r *Record) Recover(held map[executor.ID]executor.Status, boot string, now Now) {
+	if r.Boot != boot {
+		r.reboot(boot, now)
+		return
+	}
+	for i := range r.Containers {
+		c := &r.Containers[i]
+		if !c.live() {
+			continue
+		}
+		status, ok := held[c.ID]
+		switch {
+		case ok && status.State == executor.StateRunning:
+			c.Progress = Launched
+			r.WasStarted(i, status.Process, now)
+		case ok && status.State == executor.StateExited && status.Exit != nil:
+			r.HasExited(c.ID, *status.Exit, now)
+		case ok && status.State == executor.StatePrepared && c.Progress == Launched:
+		default:
+			r.HasExited(c.ID, cluster.Exit{Code: -1, At: now.Wall, Unknown: true}, now)
+		}
+	}
+}
+
+// reboot forgets all that a boot-time clock measured and ends what ran.
+func (r *Record) reboot(boot string, now Now) {
+	r.Boot = boot
+	cut := r.Phase == PhaseRunning && r.begun()
+	for i := range r.Containers {
+		c := &r.Containers[i]
+		if c.live() {
+			r.HasExited(c.ID, cluster.Exit{Code: -1, At: now.Wall, Unknown: true}, now)
+		} else if c.Progress == Prepared {
+			c.Progress = Waiting
+		}
+	}
+	switch {
+	case cut:
+		r.Rebooted = true
+		r.Ending = &Ending{Cause: CauseExit, Container: -1}
+		r.Phase, r.Health = PhaseEnding, cluster.HealthUnknown
+	case r.Phase == PhaseBarrier || r.Phase == PhaseRunning:
+		r.Phase = PhasePreparing
+	}
+	r.PortsFree = r.PortsFree && !r.Started.IsZero()
+	r.Barrier = Barrier{Ask: r.Barrier.Ask + 1}
+	r.Restarts = lifecycle.Restarts{Total: r.Restarts.Total}
+	r.Up = 0
+	for _, at := range []*time.Duration{&r.Begun, &r.RoundBegun, &r.NotBefore} {
+		if *at != 0 {
+			*at = now.Boot
+		}
+	}
+}
+
+func (r *Record) begun() bool {
+	for i := range r.Containers {
+		if r.Containers[i].begun() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,310 @@
+// Package attempt is one numbered try of a task on this node: the record that an agent keeps of it,
+// and the rules by which it moves.
+//
+// An attempt begins with an assignment. It is admitted, its containers are prepared, its ports are
+// probed; a batch attempt then waits at the start barrier (P4.3). Then its containers are launched: those of
+// init one after the other, the main ones by their order. When one ends that is essential, the others are
+// ended too, and the attempt either backs off and runs another round on this node (P4.5) or has ended. An
+// ended attempt is kept whole until its outcome is durable (P4.6), then it is cleared and gone.
+//
+//	new → preparing → barrier → running → ending → closing → ended → gone
+//	          ↑                              │
+//	          └────────── backoff ◀──────────┘
+//
+// Record.Next tells the one thing to do now. The caller does it, tells the record what came of it with
+// one of the record's other methods, and asks again. Nothing here waits, looks at a clock or touches
+// the machine; a record that was written as JSON and read again goes on where it stood.
+//
+// Times named Boot are on the machine's boot-time clock (P9.1) and are never 0; 0 stands for "not yet".
+package attempt
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+)
+
+// Phase is where an attempt stands in its life on the node.
+type Phase string
+
+// Phases, in the order of the life.
+const (
+	PhaseNew       Phase = "new"       // nobody looked yet whether the node can take it
+	PhasePreparing Phase = "preparing" // the containers of a round are being made
+	PhaseBarrier   Phase = "barrier"   // prepared; batch waits for its start barrier
+	PhaseRunning   Phase = "running"   // containers are launched and run
+	PhaseEnding    Phase = "ending"    // what still runs is being ended
+	PhaseBackoff   Phase = "backoff"   // waits for the next round
+	PhaseClosing   Phase = "closing"   // ended; the end of its log is being read
+	PhaseEnded     Phase = "ended"     // terminal, kept until the outcome is durable
+	PhaseGone      Phase = "gone"      // nothing is left on the node
+)
+
+// Progress is how far one container of the current round is.
+type Progress string
+
+// Progress of a container.
+const (
+	Waiting  Progress = ""          // nothing was made
+	Prepared Progress = "prepared"  // its program never ran
+	Launched Progress = "launching" // the intent is durable: its program may run (P4.4)
+	Running  Progress = "running"
+	Exited   Progress = "exited"
+)
+
+// Container is one container of the attempt, in its newest run.
+type Container struct {
+	// ID names the run for the executor; Old are those of earlier rounds that still have to be removed.
+	ID       executor.ID      `json:"id"`
+	Old      []executor.ID    `json:"old,omitempty"`
+	Progress Progress         `json:"progress,omitempty"`
+	Process  executor.Process `json:"process,omitzero"`
+	// Exit is the newest end, which may be of the round before.
+	Exit *cluster.Exit `json:"exit,omitempty"`
+	// Refused is the executor's error where the program could not be started.
+	Refused  string `json:"refused,omitempty"`
+	Restarts int    `json:"restarts,omitempty"`
+	OOMs     int    `json:"ooms,omitempty"`
+}
+
+// live reports whether the program may run.
+func (c *Container) live() bool { return c.Progress == Launched || c.Progress == Running }
+
+// begun reports whether the program ran, runs, or may run.
+func (c *Container) begun() bool { return c.live() || c.Progress == Exited }
+
+// Barrier is the start barrier of a batch attempt.
+type Barrier struct {
+	// Ask counts the requests; each makes a report anew.
+	Ask int `json:"ask,omitempty"`
+	// Passed is when the request was sent whose answer let the attempt pass (Boot).
+	Passed time.Duration `json:"passed,omitempty"`
+}
+
+// BarrierAge is how old a passed barrier may be when user code starts (P4.3).
+const BarrierAge = 30 * time.Second
+
+// UnkillableAfter is how long a container may live after KILL until the attempt counts as unkillable.
+const UnkillableAfter = 2 * time.Minute
+
+// Cause is why a round is being ended.
+type Cause string
+
+// Causes.
+const (
+	CauseExit      Cause = "exit"       // a container ended that is essential, or an init one failed
+	CauseStop      Cause = "stop"       // the control plane said so
+	CauseTimeLimit Cause = "time-limit" // the attempt ran too long
+	CausePrepare   Cause = "prepare"    // a container could not be made
+)
+
+// Ending is the end of a round.
+type Ending struct {
+	Cause Cause `json:"cause"`
+	// Container is the index of the one that ended first, or -1.
+	Container int `json:"container"`
+	// Term and Kill are when the signals were due; the executor may have been deaf (Boot).
+	Term time.Duration `json:"term,omitempty"`
+	Kill time.Duration `json:"kill,omitempty"`
+	// Termed says that TERM went out, and Killed is when KILL last did (Boot).
+	Termed bool          `json:"termed,omitempty"`
+	Killed time.Duration `json:"killed,omitempty"`
+	// Unkillable says that something lives long after KILL.
+	Unkillable bool `json:"unkillable,omitempty"`
+	// Problem says what could not be made, for CausePrepare.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Result is how the attempt ended.
+type Result struct {
+	State   cluster.State      `json:"state"`
+	Reason  cluster.ReasonCode `json:"reason,omitempty"`
+	Message string             `json:"message,omitempty"`
+}
+
+// Record is all that an agent knows of one attempt. The agent persists it as JSON; the intent to launch
+// (Progress Launched) and an accepted stop must be durable before the agent acts on them.
+//
+// A Record is not for concurrent use.
+type Record struct {
+	// Desired is the newest assignment that was accepted, and Revision its record's.
+	Desired  cluster.Desired `json:"desired"`
+	Revision uint64          `json:"rev"`
+	// Boot names the boot of the machine that the times are of.
+	Boot  string `json:"boot"`
+	Phase Phase  `json:"phase"`
+	// Executor is the name of the executor that holds the containers.
+	Executor string `json:"executor,omitempty"`
+	// Round counts from 1; each restart in place is another one.
+	Round      int         `json:"round"`
+	Containers []Container `json:"containers,omitempty"` // in the order of the definition
+	PortsFree  bool        `json:"ports_free,omitempty"` // they were probed
+	Barrier    Barrier     `json:"barrier,omitzero"`
+	// Begun is when the first container of the attempt was launched, RoundBegun that of the round, and Up when
+	// all main containers of the round were (Boot).
+	Begun      time.Duration `json:"begun,omitempty"`
+	RoundBegun time.Duration `json:"round_begun,omitempty"`
+	Up         time.Duration `json:"up,omitempty"`
+	Ending     *Ending       `json:"ending,omitempty"`
+	// Restarts are those in place; their times are Boot, as times since the epoch.
+	Restarts lifecycle.Restarts `json:"restarts,omitzero"`
+	// NotBefore is when the next round begins (Boot).
+	NotBefore time.Duration `json:"not_before,omitempty"`
+	// Rebooted says that the machine was started anew while containers ran.
+	Rebooted bool    `json:"rebooted,omitempty"`
+	Result   *Result `json:"result,omitempty"`
+
+	Health   cluster.Health `json:"health,omitempty"`
+	Started  time.Time      `json:"started,omitzero"`
+	Finished time.Time      `json:"finished,omitzero"`
+	Since    time.Time      `json:"since,omitzero"`
+	LogTail  string         `json:"log_tail,omitempty"`
+	// Note is what goes on, in a few words.
+	Note string `json:"note,omitempty"`
+	// Shown is what Since speaks of.
+	Shown cluster.State `json:"shown,omitempty"`
+}
+
+// Now is the time of a step, on both clocks.
+type Now struct {
+	Boot time.Duration
+	Wall time.Time
+}
+
+// New returns the record of an attempt that was just assigned.
+func New(desired cluster.Desired, revision uint64, boot string) *Record {
+	return &Record{
+		Desired: desired, Revision: revision, Boot: boot,
+		Phase: PhaseNew, Round: 1, Health: cluster.HealthUnknown,
+	}
+}
+
+// Update takes a newer assignment of the same attempt and reports whether it was one. What is older
+// than the record's token, or as old with a smaller revision, is refused (P6.6), so late and repeated messages
+// change nothing. A stop is never taken back.
+func (r *Record) Update(desired *cluster.Desired, revision uint64) bool {
+	order := desired.Token.Compare(r.Desired.Token)
+	if desired.UUID != r.Desired.UUID || order < 0 || order == 0 && revision <= r.Revision {
+		return false
+	}
+	r.Revision = revision
+	r.Desired.Token = desired.Token
+	r.Desired.Priority = desired.Priority
+	if s := desired.Stop; s != nil {
+		stop := *s
+		stop.Ended = stop.Ended || r.Desired.Ended()
+		if old := r.Desired.Stop; old != nil && !old.Ended {
+			stop.Reason, stop.Message, stop.Class = old.Reason, old.Message, old.Class // the first cause stands
+		}
+		r.Desired.Stop = &stop
+	}
+	return true
+}
+
+// MayRun reports whether a program of the attempt runs or may run.
+func (r *Record) MayRun() bool {
+	for i := range r.Containers {
+		if r.Containers[i].live() {
+			return true
+		}
+	}
+	return false
+}
+
+// Terminal reports whether the attempt has ended on this node for good.
+func (r *Record) Terminal() bool { return r.Phase == PhaseEnded || r.Phase == PhaseGone }
+
+// AtBarrier reports whether the attempt waits for an answer to its start barrier.
+func (r *Record) AtBarrier() bool { return r.Phase == PhaseBarrier && r.Barrier.Passed == 0 }
+
+// IsUp reports whether all main containers were launched and the round goes on: checks look only then.
+func (r *Record) IsUp() bool { return r.Phase == PhaseRunning && r.Up != 0 }
+
+// Observed returns what is reported of the attempt. The caller fills in node, session and sequence.
+func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
+	o := cluster.Observed{
+		Task: r.Desired.Task, Attempt: r.Desired.Attempt, UUID: r.Desired.UUID,
+		State: r.state(), Health: r.Health,
+		Message: r.Note, Started: r.Started, Finished: r.Finished, Since: r.Since,
+		Restarts: r.Restarts.Total, LogTail: r.LogTail, Gone: r.Phase == PhaseGone,
+	}
+	if r.Result != nil {
+		o.Reason, o.Message = r.Result.Reason, r.Result.Message
+	} else if r.Ending != nil && r.Ending.Unkillable {
+		o.Reason = cluster.ReasonUnkillable
+	}
+	for i := range r.Containers {
+		o.Containers = append(o.Containers, r.Containers[i].status(name(def, i)))
+	}
+	return o
+}
+
+// state is the reported state, by the moves of package lifecycle: a restart in place is reported as starting.
+func (r *Record) state() cluster.State {
+	switch r.Phase {
+	case PhaseNew, PhasePreparing:
+		if r.Started.IsZero() {
+			return cluster.StatePreparing
+		}
+		return cluster.StateStarting
+	case PhaseBarrier:
+		return cluster.StateStarting
+	case PhaseRunning:
+		for i := range r.Containers {
+			if p := r.Containers[i].Progress; p == Running || p == Exited {
+				return cluster.StateRunning
+			}
+		}
+		return cluster.StateStarting
+	case PhaseBackoff:
+		if r.Started.IsZero() {
+			return cluster.StatePreparing
+		}
+		return cluster.StateStarting
+	case PhaseEnding, PhaseClosing:
+		if c := r.Ending; c != nil && (c.Cause == CauseStop || c.Cause == CauseTimeLimit) {
+			return cluster.StateStopping
+		}
+		if r.Started.IsZero() {
+			return cluster.StatePreparing
+		}
+		return cluster.StateRunning
+	case PhaseEnded, PhaseGone:
+	}
+	if r.Result == nil {
+		return cluster.StateCancelled
+	}
+	return r.Result.State
+}
+
+func (c *Container) status(name string) cluster.ContainerStatus {
+	s := cluster.ContainerStatus{
+		Name: name, State: cluster.ContainerWaiting, Restarts: c.Restarts, OOMs: c.OOMs, Exit: c.Exit,
+	}
+	switch c.Progress {
+	case Running:
+		s.State = cluster.ContainerRunning
+		s.Pid, s.PidStart, s.Started = c.Process.Pid, c.Process.PidStart, c.Process.Started
+	case Exited:
+		s.State, s.Started = cluster.ContainerExited, c.Process.Started
+	case Waiting, Prepared, Launched:
+	}
+	return s
+}
+
+// name returns the name of a container, which is its number where the definition is not known.
+func name(def *cluster.TaskDefinition, i int) string {
+	if def == nil || i < 0 || i >= len(def.Containers) {
+		return strconv.Itoa(i)
+	}
+	return def.Containers[i].Name
+}
+
+// RunID returns the name of one run of one container. It is at most 76 bytes long for an attempt's UUID
+// of at most 60.
+func RunID(uuid string, container, round int) executor.ID {
+	return executor.ID(uuid + "-" + strconv.Itoa(container) + "-" + strconv.Itoa(round))
+}

@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+)
+
+// crasher kills the agent at the nth of the points that it is told: at the beginning and at the end of each
+// call that has an effect outside of the agent.
+type crasher struct {
+	mu    sync.Mutex
+	w     *world
+	left  int
+	at    string // where it struck
+	armed bool
+}
+
+func (c *crasher) point(name string) {
+	c.mu.Lock()
+	strike := c.armed && c.left == 0
+	if c.armed {
+		c.left--
+	}
+	if strike {
+		c.armed, c.at = false, name
+	}
+	c.mu.Unlock()
+	if strike {
+		c.w.agent.store.Abandon()
+		c.w.cancel()
+	}
+}
+
+// crashAt runs the story with a crash at the nth point, goes on with another agent each time, and reports
+// whether the crash happened.
+func crashAt(t *testing.T, n int, story func(w *world, alive func())) (struck bool) {
+	t.Run(fmt.Sprintf("point %d", n), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			c := &crasher{w: w, left: n, armed: true}
+			w.box.crash, w.server.crash = c.point, c.point
+			w.start()
+			alive := func() {
+				synctest.Wait()
+				c.mu.Lock()
+				dead := !c.armed && !struck
+				c.mu.Unlock()
+				if dead {
+					struck = true
+					<-w.done
+					w.start()
+				}
+			}
+			story(w, alive)
+			alive()
+			w.stop()
+			if t.Failed() {
+				t.Logf("crashed %s", c.at)
+			}
+		})
+	})
+	return struck
+}
+
+// A batch attempt whose agent dies at any moment starts its program once at most, and ends (T16, P4.4).
+func TestCrashAtEveryStepOfBatch(t *testing.T) {
+	for n := 0; ; n++ {
+		struck := crashAt(t, n, func(w *world, alive func()) {
+			w.box.programs[""] = program{Runs: 20 * time.Second, Late: time.Second}
+			def := definition("work", "first", "app")
+			def.Containers[0].Init = true
+			d := w.batch("b1", def)
+			for range 30 {
+				w.pass(2 * time.Second)
+				alive()
+			}
+			w.want("b1", cluster.StateSucceeded, "")
+			w.wantEffects("first b1", "app b1")
+			w.stopTask(d, true)
+			alive()
+			w.pass(15 * time.Second)
+			alive()
+			if o := w.want("b1", cluster.StateSucceeded, ""); !o.Gone || len(w.box.runs) != 0 {
+				w.t.Errorf("gone %v with %d containers left", o.Gone, len(w.box.runs))
+			}
+		})
+		if !struck {
+			if n < 20 {
+				t.Errorf("the story has %d points only", n)
+			}
+			return
+		}
+	}
+}
+
+// A service is restarted by its policy whatever moment its agent dies at; never do two programs of it run.
+func TestCrashAtEveryStepOfService(t *testing.T) {
+	for n := 0; ; n++ {
+		struck := crashAt(t, n, func(w *world, alive func()) {
+			w.box.programs["app"] = program{Runs: 5 * time.Second, Code: 1}
+			d := w.service("s1", definition("web", "app"))
+			for range 10 {
+				w.pass(2 * time.Second)
+				alive()
+				if n := w.box.running(); n > 1 {
+					w.t.Errorf("%d programs of one task run", n)
+				}
+			}
+			w.box.mu.Lock()
+			if n := len(w.box.effects); n < 2 || n > 4 {
+				w.t.Errorf("started %d times in 20 s", n)
+			}
+			w.box.mu.Unlock()
+			w.stopTask(d, false)
+			alive()
+			w.pass(10 * time.Second)
+			alive()
+			w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
+			if n := w.box.running(); n != 0 {
+				w.t.Errorf("%d programs run after the stop", n)
+			}
+		})
+		if !struck {
+			return
+		}
+	}
+}
+
+// An executor that lost its memory of a start, too, is never told to start again.
+func TestCrashBetweenLaunchAndRecord(t *testing.T) {
+	for name, lie := range map[string]func(b *box, id executor.ID){
+		"the container is not known": func(b *box, id executor.ID) { delete(b.runs, id) },
+		"its state is not known":     func(b *box, id executor.ID) { b.runs[id].state = executor.StateUnknown },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.box.programs["app"] = program{Late: 10 * time.Second}
+				w.batch("b1", definition("work", "app"))
+				w.wantEffects("app b1")
+				w.stop() // Start has not returned
+				w.box.mu.Lock()
+				lie(w.box, "b1-0-1")
+				w.box.mu.Unlock()
+				w.start()
+				w.pass(time.Minute)
+				w.want("b1", cluster.StateFailed, cluster.ReasonUnknownExit)
+				w.wantEffects("app b1")
+			})
+		})
+	}
+}

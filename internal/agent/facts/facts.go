@@ -1,0 +1,211 @@
+// Package facts finds out about the machine that an agent runs on: what tasks may use of it, how it
+// is reached, and which boot of it this is.
+//
+// It reads Linux's own files. What cannot be found out is left empty, and said in the error, so that a
+// node with an odd corner still joins.
+package facts
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Boot returns how long ago the machine was started, the time that it was suspended included: the
+// clock for durations (P9.1).
+func Boot() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic("facts: CLOCK_BOOTTIME: " + err.Error()) // every Linux since 2.6.39 has it
+	}
+	return time.Duration(ts.Nano())
+}
+
+// Gather returns the machine's facts but those that the agent knows itself (executors, labels, reserved ports and
+// version). Disk is the capacity of the file system that holds dir. The error joins what could not be found
+// out; the rest is good nevertheless.
+func Gather(dir string) (cluster.Facts, error) {
+	f := cluster.Facts{OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: cluster.MilliCPU(runtime.NumCPU()) * 1000}
+	var errs []error
+	note := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	var err error
+	f.Hostname, err = os.Hostname()
+	note("hostname", err)
+	var uname unix.Utsname
+	note("kernel", unix.Uname(&uname))
+	f.Kernel = unix.ByteSliceToString(uname.Release[:])
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	note("boot id", err)
+	f.BootID = string(bytes.TrimSpace(b))
+	f.Memory, err = memory("/proc/meminfo")
+	note("memory", err)
+	f.Disk, err = capacity(dir)
+	note("disk", err)
+	f.Disks, err = disks("/proc/self/mountinfo")
+	note("disks", err)
+	f.Addresses, err = addresses()
+	note("addresses", err)
+	f.Address = address(f.Addresses)
+	return f, errors.Join(errs...)
+}
+
+// memory reads MemTotal.
+func memory(path string) (cluster.Bytes, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if field := strings.Fields(line); len(field) >= 2 && field[0] == "MemTotal:" {
+			n, err := strconv.ParseInt(field[1], 10, 64)
+			return cluster.Bytes(n) * cluster.KiB, err
+		}
+	}
+	return 0, errors.New("no MemTotal in " + path)
+}
+
+func capacity(dir string) (cluster.Bytes, error) {
+	var fs unix.Statfs_t
+	for {
+		err := unix.Statfs(dir, &fs)
+		if errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
+			dir = filepath.Dir(dir)
+			continue
+		}
+		return size(fs.Blocks, fs.Bsize), err
+	}
+}
+
+func size(blocks uint64, block int64) cluster.Bytes {
+	return cluster.Bytes(blocks) * cluster.Bytes(block) //nolint:gosec // no disk has 2^63 bytes
+}
+
+// disks returns the file systems on devices, each once, ordered by mount point.
+func disks(path string) ([]cluster.DiskFact, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var found []cluster.DiskFact
+	seen := map[string]bool{}
+	for _, m := range mounts(b) {
+		if !strings.HasPrefix(m.source, "/dev/") || strings.HasPrefix(m.source, "/dev/loop") || seen[m.source] {
+			continue
+		}
+		var fs unix.Statfs_t
+		if unix.Statfs(m.point, &fs) != nil || fs.Blocks == 0 {
+			continue
+		}
+		seen[m.source] = true
+		found = append(found, cluster.DiskFact{
+			Mount: m.point, Type: m.kind,
+			Total: size(fs.Blocks, fs.Bsize), Free: size(fs.Bavail, fs.Bsize),
+		})
+	}
+	slices.SortFunc(found, func(a, b cluster.DiskFact) int { return strings.Compare(a.Mount, b.Mount) })
+	return found, nil
+}
+
+type mount struct{ point, kind, source string }
+
+// mounts parses a mountinfo file: "id parent dev root POINT options … - KIND SOURCE options". Lines of
+// another form are left out.
+func mounts(b []byte) (found []mount) {
+	lines := bufio.NewScanner(bytes.NewReader(b))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		head, tail, ok := strings.Cut(lines.Text(), " - ")
+		h, t := strings.Fields(head), strings.Fields(tail)
+		if ok && len(h) >= 5 && len(t) >= 2 {
+			found = append(found, mount{unescape(h[4]), t[0], unescape(t[1])})
+		}
+	}
+	return found
+}
+
+// unescape replaces the octal escapes by which the kernel writes spaces and the like.
+func unescape(s string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		out.WriteByte(s[i])
+	}
+	return out.String()
+}
+
+// addresses returns those of all interfaces that are up, without loopback and link-local ones; IPv4 first.
+func addresses() ([]string, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var found []netip.Addr
+	for i := range interfaces {
+		if interfaces[i].Flags&net.FlagUp == 0 || interfaces[i].Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		list, err := interfaces[i].Addrs()
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range list {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
+				found = append(found, p.Addr())
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	text := make([]string, len(found))
+	for i, a := range found {
+		text[i] = a.String()
+	}
+	return text, nil
+}
+
+// address is the one by which the machine would reach far ones, else its first, else loopback. To ask
+// for a route sends nothing.
+func address(all []string) string {
+	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil { //nolint:noctx // does not block: no packet is sent
+		defer func() { _ = c.Close() }()
+		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && slices.Contains(all, a.IP.String()) {
+			return a.IP.String()
+		}
+	}
+	if len(all) > 0 {
+		return all[0]
+	}
+	return "127.0.0.1"
+}
+
+// PortFree returns nil if a program of this machine can listen on the TCP port, on every address, right now.
+func PortFree(port int) error {
+	l, err := net.Listen("tcp", ":"+strconv.Itoa(port)) //nolint:noctx,gosec // a probe of what a task will do
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}

@@ -1,0 +1,75 @@
+package facts
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func TestGatherThisMachine(t *testing.T) {
+	f, err := Gather(filepath.Join(t.TempDir(), "not", "yet", "there"))
+	if err != nil {
+		t.Errorf("not found out: %v", err)
+	}
+	if f.Hostname == "" || f.Kernel == "" || f.BootID == "" || f.CPU < 1000 || f.Memory < cluster.MiB || f.Disk < cluster.MiB || f.Address == "" {
+		t.Errorf("facts are incomplete: %+v", f)
+	}
+	if a, b := Boot(), Boot(); a <= 0 || b < a {
+		t.Errorf("boot-time clock went from %v to %v", a, b)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "meminfo")
+	for content, want := range map[string]cluster.Bytes{
+		"MemFree: 1 kB\nMemTotal:       2048 kB\n": 2 * cluster.MiB,
+		"MemFree: 1 kB\n":                          0,
+		"MemTotal: many kB\n":                      0,
+		"":                                         0,
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := memory(path)
+		if got != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: got %v, %v; want %v", content, got, err, want)
+		}
+	}
+}
+
+func TestPortFree(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := PortFree(port); err == nil {
+		t.Errorf("port %d counts as free while something listens on loopback", port)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := PortFree(port); err != nil {
+		t.Errorf("port %d counts as taken: %v", port, err)
+	}
+}
+
+func FuzzMounts(f *testing.F) {
+	f.Add([]byte(`36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`))
+	f.Add([]byte("36 35 98:0 / / rw - \n - - -\n"))
+	f.Add([]byte(`1 2 3 4 \777\04 - a \`))
+	f.Fuzz(func(_ *testing.T, b []byte) { mounts(b) })
+}
+
+func TestMounts(t *testing.T) {
+	got := mounts([]byte("36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw\nnonsense\n"))
+	want := []mount{{"/mnt 2", "ext3", "/dev/root"}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(mount{})); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+)
+
+// How often the agent looks at its machine: rarely, and more often while an executor does not work.
+const (
+	lookInterval = time.Minute
+	lookSoon     = 5 * time.Second
+	probeTimeout = 10 * time.Second
+)
+
+// machine is what the agent knows of its machine.
+type machine struct {
+	mu      sync.Mutex
+	known   cluster.Facts
+	working []named // executors that answered their newest probe, in the order of the configuration
+	// byName holds all that ever answered: their tasks are theirs while they do not.
+	byName  map[string]executor.Executor
+	missing string // what those that did not answer said
+}
+
+// named is an executor with the name that it told.
+type named struct {
+	executor.Executor
+	name string
+}
+
+// facts returns a copy of the facts.
+func (m *machine) facts() cluster.Facts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known
+}
+
+// executor returns the executor of that name.
+func (m *machine) executor(name string) (executor.Executor, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, ok := m.byName[name]
+	return e, ok
+}
+
+// choose returns the name of the executor for a definition: for images the first that holds images, for
+// others the first that does not, else whichever there is.
+func (m *machine) choose(d *cluster.TaskDefinition) (string, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	image := slices.ContainsFunc(d.Containers, func(c cluster.Container) bool { return c.Image != "" })
+	for _, e := range m.working {
+		if _, holds := e.Executor.(executor.ImageStore); holds == image {
+			return e.name, true
+		}
+	}
+	if len(m.working) == 0 {
+		return "", false
+	}
+	return m.working[0].name, true
+}
+
+// look finds out about the machine and reports whether the facts changed, apart from free space.
+func (a *Agent) look(ctx context.Context) bool {
+	f, err := a.Facts(a.DataDir)
+	if err != nil {
+		a.Logger.Warn("not all facts of the machine are known", "error", err)
+	}
+	if a.CPU != 0 {
+		f.CPU = a.CPU
+	}
+	if a.Memory != 0 {
+		f.Memory = a.Memory
+	}
+	if a.Disk != 0 {
+		f.Disk = a.Disk
+	}
+	if a.Address != "" {
+		f.Address = a.Address
+	}
+	f.Labels, f.Version, f.ReservedPorts = a.Labels, a.Version, a.ReservedPorts
+
+	var working []named
+	var missing []error
+	for _, e := range a.Executors {
+		probe, cancel := context.WithTimeout(ctx, probeTimeout)
+		fact, err := e.Probe(probe)
+		cancel()
+		if err != nil {
+			missing = append(missing, err)
+			continue
+		}
+		f.Executors = append(f.Executors, fact)
+		working = append(working, named{e, fact.Name})
+	}
+
+	a.machine.mu.Lock()
+	defer a.machine.mu.Unlock()
+	changed := !sameFacts(f, a.machine.known)
+	a.machine.known, a.machine.working = f, working
+	if a.machine.byName == nil {
+		a.machine.byName = map[string]executor.Executor{}
+	}
+	for _, e := range working {
+		a.machine.byName[e.name] = e.Executor
+	}
+	var text string
+	if err := errors.Join(missing...); err != nil {
+		text = err.Error()
+	}
+	if text != a.machine.missing && text != "" {
+		a.Logger.Warn("an executor does not work on this machine", "error", text)
+	}
+	a.machine.missing = text
+	return changed
+}
+
+// sameFacts compares all but free space, which changes all the time.
+func sameFacts(f, g cluster.Facts) bool {
+	f.Disks, g.Disks = slices.Clone(f.Disks), slices.Clone(g.Disks)
+	for i := range f.Disks {
+		f.Disks[i].Free = 0
+	}
+	for i := range g.Disks {
+		g.Disks[i].Free = 0
+	}
+	return reflect.DeepEqual(f, g)
+}
+
+// watchMachine looks again now and then, and reports what changed.
+func (a *Agent) watchMachine(ctx context.Context) {
+	for {
+		wait := lookInterval
+		a.machine.mu.Lock()
+		if a.machine.missing != "" {
+			wait = lookSoon
+		}
+		a.machine.mu.Unlock()
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		if a.look(ctx) && ctx.Err() == nil {
+			a.reports.newFacts(a.machine.facts())
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func TestRestartInPlaceBacksOffWithoutServer(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 1}
+		def := definition("web", "app")
+		def.Restart.Limit = 3
+		w.service("s1", def)
+		w.server.cut(false)
+		var counts []int
+		// Runs of 0.5 s, between them 1, 2 and 4 s.
+		for range 10 {
+			w.pass(time.Second)
+			w.box.mu.Lock()
+			counts = append(counts, len(w.box.effects))
+			w.box.mu.Unlock()
+		}
+		want := []int{1, 2, 2, 3, 3, 3, 3, 3, 4, 4}
+		if diff := cmp.Diff(want, counts); diff != "" {
+			t.Errorf("starts after each second (-want +got):\n%s", diff)
+		}
+		w.server.cut(true)
+		w.pass(time.Minute)
+		o := w.want("s1", cluster.StateFailed, cluster.ReasonRestartLimit)
+		if o.Restarts != 3 || o.Containers[0].Restarts != 3 || o.Message == "" {
+			t.Errorf("after the limit: %+v", o)
+		}
+		w.wantEffects("app s1", "app s1", "app s1", "app s1")
+	})
+}
+
+func TestRestartPolicy(t *testing.T) {
+	for _, test := range []struct {
+		kind   cluster.Kind
+		mode   cluster.RestartMode
+		code   int
+		starts int // within a minute, with a limit of 2
+		state  cluster.State
+		reason cluster.ReasonCode
+	}{
+		{cluster.KindService, "", 0, 3, cluster.StateFailed, cluster.ReasonRestartLimit},
+		{cluster.KindService, cluster.RestartAlways, 1, 3, cluster.StateFailed, cluster.ReasonRestartLimit},
+		{cluster.KindService, cluster.RestartOnFailure, 0, 1, cluster.StateSucceeded, ""},
+		{cluster.KindService, cluster.RestartOnFailure, 1, 3, cluster.StateFailed, cluster.ReasonRestartLimit},
+		{cluster.KindService, cluster.RestartNever, 1, 1, cluster.StateFailed, cluster.ReasonExit},
+		{cluster.KindJob, "", 1, 1, cluster.StateFailed, cluster.ReasonExit},
+		{cluster.KindJob, "", 0, 1, cluster.StateSucceeded, ""},
+		{cluster.KindJob, cluster.RestartOnFailure, 1, 3, cluster.StateFailed, cluster.ReasonRestartLimit},
+		{cluster.KindJob, cluster.RestartOnFailure, 0, 1, cluster.StateSucceeded, ""},
+	} {
+		t.Run(fmt.Sprintf("%s %s %d", test.kind, test.mode, test.code), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.box.programs["app"] = program{Runs: time.Second, Code: test.code}
+				def := definition("web", "app")
+				def.Restart = cluster.Restart{Mode: test.mode, Limit: 2}
+				w.assign(w.desired("u1", def, test.kind), def)
+				w.pass(time.Minute)
+				w.want("u1", test.state, test.reason)
+				if n := len(w.box.effects); n != test.starts {
+					t.Errorf("started %d times, want %d", n, test.starts)
+				}
+			})
+		})
+	}
+}
+
+func TestStopBeatsRestart(t *testing.T) {
+	for name, after := range map[string]time.Duration{
+		"while it runs":      200 * time.Millisecond,
+		"during back-off":    time.Second,
+		"while it runs anew": 1600 * time.Millisecond,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.box.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 1}
+				d := w.service("s1", definition("web", "app"))
+				w.pass(after - 50*time.Millisecond)
+				before := len(w.box.effects)
+				w.stopTask(d, false)
+				w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
+				w.restart()
+				d.Stop = nil // a server that forgot the stop
+				w.tell(d)
+				w.pass(time.Hour)
+				w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
+				if n := len(w.box.effects); n != before {
+					t.Errorf("started %d times after the stop", n-before)
+				}
+			})
+		})
+	}
+}
+
+func TestRebootEndsBatchAndRestartsServices(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.service("s1", definition("web", "app"))
+		w.batch("b1", definition("work", "app"))
+		w.stop()
+		w.box.reboot()
+		w.boot = "boot-2"
+		w.began = time.Now().Add(-30 * time.Minute) // the clock of this boot is behind that of the last
+		w.start()
+		w.pass(10 * time.Second)
+		w.want("b1", cluster.StateFailed, cluster.ReasonBootChanged)
+		o := w.want("s1", cluster.StateRunning, "")
+		if o.Restarts != 1 {
+			t.Errorf("the service was restarted %d times, want 1", o.Restarts)
+		}
+		w.wantEffects("app s1", "app b1", "app s1")
+	})
+}
+
+func TestUnknownExit(t *testing.T) {
+	inWorld(t, func(w *world) {
+		def := definition("work", "app")
+		def.Restart.Mode = cluster.RestartAlways // not even then (P4.4)
+		w.batch("b1", def)
+		w.service("s1", definition("web", "app"))
+		w.stop()
+		w.box.reboot() // the containers vanish, but not the machine
+		w.start()
+		w.pass(10 * time.Second)
+		w.want("b1", cluster.StateFailed, cluster.ReasonUnknownExit)
+		w.want("s1", cluster.StateRunning, "")
+		w.wantEffects("app b1", "app s1", "app s1")
+	})
+}
+
+func TestPrepareFailures(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs[""] = program{Prepare: fmt.Errorf("no such image")}
+		def := definition("web", "app")
+		def.Restart.Limit = 2
+		w.service("s1", def)
+		w.batch("b1", definition("work", "app"))
+		w.want("b1", cluster.StateRejected, cluster.ReasonPrepare)
+		w.want("s1", cluster.StatePreparing, "")
+		w.pass(time.Minute)
+		w.want("s1", cluster.StateFailed, cluster.ReasonRestartLimit)
+		w.wantEffects()
+	})
+}
+
+func TestStartRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs[""] = program{Start: fmt.Errorf("no such program")}
+		w.batch("b1", definition("work", "app"))
+		o := w.want("b1", cluster.StateFailed, cluster.ReasonStartFailed)
+		if o.Message != "container app could not be started: no such program" {
+			t.Errorf("message %q", o.Message)
+		}
+	})
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/executor"
+)
+
+// resumeWait is how long the first registration waits for the executors to tell what they hold.
+const resumeWait = 5 * time.Second
+
+// resume takes up the attempts that an earlier life of the agent wrote. Those of which a program may run wait
+// until their executor tells what it holds.
+func (a *Agent) resume(ctx context.Context, records []*attempt.Record) {
+	boot := a.machine.facts().BootID
+	waiting := map[string][]*task{}
+	known := map[executor.ID]bool{}
+	for _, rec := range records {
+		t := a.newTask(rec)
+		a.tasks[t.uuid] = t
+		t.def = a.definitions[t.definition]
+		for i := range rec.Containers {
+			known[rec.Containers[i].ID] = true
+		}
+		if rec.MayRun() && rec.Boot == boot {
+			t.publish()
+			waiting[rec.Executor] = append(waiting[rec.Executor], t)
+			continue
+		}
+		rec.Recover(nil, boot, a.now())
+		t.publish()
+		a.work.Go(func() { t.run(ctx) })
+	}
+	heard := make(chan struct{})
+	left := len(waiting)
+	told := make(chan struct{}, left)
+	for name, tasks := range waiting {
+		a.work.Go(func() {
+			a.recover(ctx, name, tasks)
+			told <- struct{}{}
+		})
+	}
+	a.work.Go(func() {
+		defer close(heard)
+		for range left {
+			<-told // recover ends with ctx
+		}
+	})
+	a.sweep(ctx, known)
+	timer := time.NewTimer(resumeWait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-heard:
+	case <-timer.C:
+		a.Logger.Warn("an executor does not tell what it holds; its tasks are reported as they were")
+	}
+}
+
+// recover asks an executor what it holds and lets its tasks go on from there.
+func (a *Agent) recover(ctx context.Context, name string, tasks []*task) {
+	held, ok := a.list(ctx, name)
+	if !ok {
+		return
+	}
+	boot := a.machine.facts().BootID
+	for _, t := range tasks {
+		t.rec.Recover(held, boot, a.now()) // its goroutine has not begun
+		t.publish()
+		a.work.Go(func() { t.run(ctx) })
+	}
+}
+
+// list returns what an executor holds; ok is false if ctx ended first.
+func (a *Agent) list(ctx context.Context, name string) (held map[executor.ID]executor.Status, ok bool) {
+	p := a.pause(retryFirst, lookSoon)
+	for {
+		exec, err := a.held(name)
+		var all []executor.Status
+		if err == nil {
+			all, err = exec.List(ctx)
+		}
+		if err == nil {
+			held = make(map[executor.ID]executor.Status, len(all))
+			for i := range all {
+				held[all[i].ID] = all[i]
+			}
+			return held, true
+		}
+		if ctx.Err() == nil {
+			a.Logger.Warn("an executor does not tell what it holds", "executor", name, "error", err)
+		}
+		if !p.wait(ctx) {
+			return nil, false
+		}
+	}
+}
+
+// sweep looks once at what the executors hold beside the attempts that the agent knew when it began. What was
+// never started is removed. What runs is left alone: a lost state is no reason to stop a
+// task, and its attempt is taken up when the server sends it again (P1.7).
+func (a *Agent) sweep(ctx context.Context, known map[executor.ID]bool) {
+	ctx, cancel := context.WithTimeout(ctx, resumeWait)
+	defer cancel()
+	a.machine.mu.Lock()
+	working := a.machine.working
+	a.machine.mu.Unlock()
+	for _, e := range working {
+		held, err := e.List(ctx)
+		if err != nil {
+			continue
+		}
+		for _, s := range held {
+			if node := s.Labels[labelNode]; known[s.ID] || node != "" && node != a.Name || a.task("", s.Labels[labelUUID]) != nil {
+				continue
+			}
+			if s.State != executor.StatePrepared {
+				a.Logger.Warn("a container of no known task was found; it is left alone",
+					"container", s.ID, "task", s.Labels[labelTask], "state", s.State)
+				continue
+			}
+			if err := e.Remove(ctx, s.ID); err != nil {
+				a.Logger.Warn("a container that was never started cannot be removed", "container", s.ID, "error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// Pauses between tries to reach the server.
+const (
+	dialFirst = 200 * time.Millisecond
+	dialMost  = 10 * time.Second
+)
+
+// sessions registers and keeps the session, again and again, until ctx ends.
+func (a *Agent) sessions(ctx context.Context) {
+	p := a.pause(dialFirst, dialMost)
+	for ctx.Err() == nil {
+		registration, versions := a.registration()
+		welcome, err := a.Source.Register(ctx, registration)
+		if err != nil {
+			a.unregistered(ctx, err)
+			if !p.wait(ctx) {
+				return
+			}
+			continue
+		}
+		a.Logger.Info("registered", "session", welcome.Session, "tasks", len(registration.Tasks))
+		a.saw(welcome.Token, welcome.Session)
+		a.reports.registered(versions)
+		began := time.Now()
+		err = a.session(ctx, welcome)
+		if ctx.Err() != nil {
+			return
+		}
+		a.unregistered(ctx, err)
+		if time.Since(began) > dialMost {
+			p.reset()
+		}
+		if !p.wait(ctx) { // two agents of one name must not chase each other
+			return
+		}
+	}
+}
+
+// unregistered notes why there is no session.
+func (a *Agent) unregistered(ctx context.Context, err error) {
+	var over *transport.SessionError
+	if errors.As(err, &over) && over.Newest != 0 {
+		a.saw(cluster.Token{}, over.Newest)
+	}
+	if ctx.Err() == nil {
+		a.Logger.Warn("no session with the server", "error", err)
+	}
+}
+
+// session keeps the stream and the reports of one session going until either says that it is over.
+func (a *Agent) session(ctx context.Context, welcome transport.Welcome) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var both sync.WaitGroup
+	both.Go(func() { end(a.reports.send(ctx, welcome)) })
+	both.Go(func() { end(a.listen(ctx, welcome.Session)) })
+	both.Wait()
+	return context.Cause(ctx)
+}
+
+// listen keeps an assignment stream open.
+func (a *Agent) listen(ctx context.Context, session uint64) error {
+	p := a.pause(dialFirst, dialMost)
+	for {
+		err := a.stream(ctx, session, p)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, transport.ErrSession):
+			return err
+		}
+		a.Logger.Info("the assignment stream ended", "error", err)
+		if !p.wait(ctx) {
+			return ctx.Err()
+		}
+	}
+}
+
+// stream reads one assignment stream to its end.
+func (a *Agent) stream(ctx context.Context, session uint64, p *pause) error {
+	stream, err := a.Source.Assignments(ctx, a.resumption(session))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }()
+	for {
+		m, err := stream.Next(ctx)
+		if err != nil {
+			return err
+		}
+		p.reset()
+		a.take(ctx, m)
+	}
+}
+
+// resumption says what the agent has, so that the server sends the rest. Definitions that no attempt needs
+// are forgotten here, where the server learns of it.
+func (a *Agent) resumption(session uint64) transport.AssignmentsRequest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := transport.AssignmentsRequest{Node: a.Name, Session: session, Have: map[string]uint64{}}
+	needed := map[cluster.Ref]bool{}
+	for uuid, t := range a.tasks {
+		needed[t.definition] = true
+		if t.hasDefinition() {
+			r.Have[uuid] = t.revision.Load()
+		}
+	}
+	for ref := range a.definitions {
+		if !needed[ref] {
+			delete(a.definitions, ref)
+			a.store.ForgetDefinition(ref)
+			continue
+		}
+		r.Definitions = append(r.Definitions, ref)
+	}
+	return r
+}
+
+// take acts on one message. It never waits for a task.
+func (a *Agent) take(ctx context.Context, m transport.Message) {
+	switch {
+	case m.Definition != nil:
+		a.define(m.Definition)
+	case m.Assignment != nil:
+		a.assign(ctx, m.Assignment)
+	case m.Forget != nil:
+		if t := a.task(m.Forget.Task, m.Forget.UUID); t != nil {
+			t.forget()
+		}
+	case m.Open != nil:
+		a.open(ctx, *m.Open)
+	}
+}
+
+// define keeps a definition. A version never changes, so one that is there already stays.
+func (a *Agent) define(d *cluster.TaskDefinition) {
+	a.mu.Lock()
+	_, known := a.definitions[d.Ref()]
+	if !known {
+		a.definitions[d.Ref()] = d
+		a.store.QueueDefinition(d)
+	}
+	var waiting []*task
+	for _, t := range a.tasks {
+		if t.definition == d.Ref() && !t.hasDefinition() {
+			waiting = append(waiting, t)
+		}
+	}
+	a.mu.Unlock()
+	for _, t := range waiting {
+		t.defined(d)
+	}
+}
+
+// assign hands an assignment to the task's attempt, or begins the attempt. What is older than what the
+// agent acts on is refused (P1.6, P6.6).
+func (a *Agent) assign(ctx context.Context, as *transport.Assignment) {
+	if t := a.task(as.Task, as.UUID); as.UUID != "" && t != nil {
+		a.saw(as.Token, 0)
+		t.assigned(as)
+		return
+	}
+	if why := a.refuse(as); why != "" {
+		a.Logger.Warn("an assignment was refused", "task", as.Task, "attempt", as.Attempt, "because", why)
+		return
+	}
+	a.saw(as.Token, 0)
+	a.begin(ctx, as)
+}
+
+// refuse says why an attempt that the agent does not know is not begun, or nothing.
+func (a *Agent) refuse(as *transport.Assignment) string {
+	switch {
+	case !validUUID(as.UUID):
+		return "its UUID is not one"
+	case as.Node != a.Name:
+		return "it is for the node " + as.Node
+	case as.Stop != nil:
+		return ""
+	case as.Token.Generation < a.marked().Token.Generation:
+		return "it comes from an earlier owner of the node"
+	}
+	if t := a.task(as.Task, ""); t != nil && t.attempt > as.Attempt {
+		return "a later attempt of the task is here"
+	}
+	return ""
+}
+
+// validUUID reports whether an attempt's id can be part of a file name and of an executor's id.
+func validUUID(s string) bool {
+	if s == "" || len(s) > 60 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && (c != '-' || i == 0) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,259 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/checks"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+)
+
+// Labels of the containers that an agent makes.
+const (
+	labelTask      = "berth.task"
+	labelAttempt   = "berth.attempt"
+	labelUUID      = "berth.uuid"
+	labelContainer = "berth.container"
+	labelNode      = "berth.node"
+)
+
+// taskDir is where all files of an attempt are; its volumes are elsewhere.
+func (a *Agent) taskDir(uuid string) string { return filepath.Join(a.DataDir, "tasks", uuid) }
+
+// runDir is the directory of one run of a container. It is short: sockets are made in it.
+func (a *Agent) runDir(uuid string, id executor.ID) string {
+	return filepath.Join(a.taskDir(uuid), strings.TrimPrefix(string(id), uuid+"-"))
+}
+
+// logDir is where the output of all runs of a container goes.
+func (a *Agent) logDir(uuid, container string) string {
+	return filepath.Join(a.taskDir(uuid), "logs", container)
+}
+
+// volumeDir is where the node keeps a volume: its own directory unless the definition names one.
+func (a *Agent) volumeDir(d *cluster.Desired, v *cluster.Volume) string {
+	if v.Host != "" {
+		return v.Host
+	}
+	return filepath.Join(a.DataDir, "volumes", d.Owner.Cluster, d.Owner.Name, v.Name)
+}
+
+// makeVolumes makes the directories that the agent keeps and looks for those of the host.
+func (a *Agent) makeVolumes(d *cluster.Desired, def *cluster.TaskDefinition) error {
+	for i := range def.Volumes {
+		v := &def.Volumes[i]
+		dir := a.volumeDir(d, v)
+		info, err := os.Stat(dir)
+		switch {
+		case err == nil && !info.IsDir():
+			return fmt.Errorf("volume %s: %s is not a directory", v.Name, dir)
+		case err == nil:
+			continue
+		case v.Host != "":
+			return fmt.Errorf("volume %s: the node has no directory %s", v.Name, dir)
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // its owner is chosen below
+			return fmt.Errorf("volume %s: %w", v.Name, err)
+		}
+		if uid, gid, ok := volumeOwner(def, v.Name); ok {
+			if err := os.Chown(dir, uid, gid); err != nil {
+				a.Logger.Warn("a new volume keeps the agent's user", "volume", dir, "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+// volumeOwner is the numeric user of the first container that writes to the volume.
+func volumeOwner(def *cluster.TaskDefinition, volume string) (uid, gid int, ok bool) {
+	for i := range def.Containers {
+		c := &def.Containers[i]
+		writes := slices.ContainsFunc(c.Mounts, func(m cluster.Mount) bool { return m.Volume == volume && !m.ReadOnly })
+		if !writes {
+			continue
+		}
+		user, group, two := strings.Cut(c.User, ":")
+		if !two {
+			group = user
+		}
+		uid, err := strconv.Atoi(user)
+		if err != nil {
+			return 0, 0, false
+		}
+		gid, err := strconv.Atoi(group)
+		return uid, gid, err == nil
+	}
+	return 0, 0, false
+}
+
+// spec returns what an executor needs to make a container.
+func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID) executor.Spec {
+	c := def.Containers[i]
+	env := a.environment(d)
+	own := maps.Clone(env)
+	for name, value := range c.Env {
+		if _, taken := env[name]; !taken {
+			own[name] = expand(value, env)
+		}
+	}
+	c.Env = nil
+	c.Command, c.Args = expandAll(c.Command, own), expandAll(c.Args, own)
+	spec := executor.Spec{
+		ID: id,
+		Labels: map[string]string{
+			labelTask: string(d.Task), labelUUID: d.UUID, labelAttempt: strconv.Itoa(d.Attempt),
+			labelContainer: c.Name, labelNode: a.Name,
+		},
+		Container: c,
+		Dir:       a.runDir(d.UUID, id),
+		LogDir:    a.logDir(d.UUID, c.Name),
+	}
+	for _, name := range sortedKeys(own) {
+		spec.Env = append(spec.Env, name+"="+own[name])
+	}
+	for _, m := range c.Mounts {
+		for j := range def.Volumes {
+			if def.Volumes[j].Name == m.Volume {
+				spec.Mounts = append(spec.Mounts, executor.Mount{
+					Source: a.volumeDir(d, &def.Volumes[j]), Path: m.Path, ReadOnly: m.ReadOnly,
+				})
+			}
+		}
+	}
+	return spec
+}
+
+// environment is what every container of a task is told about the task. The manifest cannot replace it.
+func (a *Agent) environment(d *cluster.Desired) map[string]string {
+	address := a.machine.facts().Address
+	env := map[string]string{
+		"BERTH_TASK":         string(d.Task),
+		"BERTH_CLUSTER":      d.Owner.Cluster,
+		"BERTH_COUNT":        strconv.Itoa(d.Count),
+		"BERTH_ATTEMPT":      strconv.Itoa(d.Attempt),
+		"BERTH_ATTEMPT_ID":   d.UUID,
+		"BERTH_NODE":         a.Name,
+		"BERTH_NODE_ADDRESS": address,
+	}
+	parts, _ := d.Task.Parts()
+	env["BERTH_INDEX"] = strconv.Itoa(parts.Index)
+	if d.Batch() {
+		env["BERTH_JOB"], env["BERTH_STEP"] = d.Owner.Name, parts.Step
+	} else {
+		env["BERTH_SERVICE"] = d.Owner.Name
+	}
+	for name, port := range d.Ports {
+		suffix := strings.ReplaceAll(strings.ToUpper(name), "-", "_")
+		env["PORT_"+suffix] = strconv.Itoa(port)
+		env["ADDR_"+suffix] = net.JoinHostPort(address, strconv.Itoa(port))
+	}
+	return env
+}
+
+// expand replaces each $(NAME) by its value, and leaves what has none. $$ stands for $.
+func expand(s string, env map[string]string) string {
+	if !strings.Contains(s, "$") {
+		return s
+	}
+	var out strings.Builder
+	for {
+		before, after, found := strings.Cut(s, "$")
+		out.WriteString(before)
+		if !found {
+			return out.String()
+		}
+		s = after
+		switch {
+		case strings.HasPrefix(s, "$("):
+			out.WriteString("$(")
+			s = s[2:]
+			continue
+		case strings.HasPrefix(s, "("):
+			name, rest, closed := strings.Cut(s[1:], ")")
+			if value, known := env[name]; closed && known {
+				out.WriteString(value)
+				s = rest
+				continue
+			}
+		}
+		out.WriteByte('$')
+	}
+}
+
+func expandAll(list []string, env map[string]string) []string {
+	if list == nil {
+		return nil
+	}
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = expand(s, env)
+	}
+	return out
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// execOutput bounds what is kept of the output of an exec check.
+const execOutput = 1024
+
+// prober returns what looks at the task. It is called on the task's goroutine and used on others.
+func (t *task) prober() func(context.Context, *cluster.Check) error {
+	a, ports := t.agent, t.rec.Desired.Ports
+	p := checks.Prober{
+		Host: a.machine.facts().Address, Ports: ports,
+		Exec: func(ctx context.Context, container string, command []string) (int, []byte, error) {
+			exec, id, err := t.running(container)
+			if err != nil {
+				return 0, nil, err
+			}
+			var out clipped
+			code, err := exec.Exec(ctx, id, executor.Command{Args: command, Stdout: &out, Stderr: &out})
+			return code, out.Bytes(), err
+		},
+	}
+	return func(ctx context.Context, c *cluster.Check) error {
+		if a.Probe != nil && c.Type != cluster.CheckExec {
+			return a.Probe(ctx, c, ports)
+		}
+		return p.Probe(ctx, c)
+	}
+}
+
+// clipped keeps the beginning of what is written to it.
+type clipped struct{ bytes.Buffer }
+
+// Write takes all of b and keeps what there is room for.
+func (c *clipped) Write(b []byte) (int, error) {
+	c.Buffer.Write(b[:min(len(b), max(execOutput-c.Len(), 0))])
+	return len(b), nil
+}
+
+// running returns the executor and the id of a container of the task that runs now: that of the name, or
+// the first essential one. It may be called on any goroutine.
+func (t *task) running(name string) (executor.Executor, executor.ID, error) {
+	v := t.view.Load()
+	if v == nil || v.def == nil {
+		return nil, "", executor.ErrNotRunning
+	}
+	i := slices.IndexFunc(v.def.Containers, func(c cluster.Container) bool {
+		return c.Name == name || name == "" && !c.Init && !c.Optional
+	})
+	if i < 0 {
+		return nil, "", fmt.Errorf("the task has no container %q", name)
+	}
+	if i >= len(v.rec.Containers) || v.rec.Containers[i].Progress != attempt.Running {
+		return nil, "", fmt.Errorf("container %s: %w", v.def.Containers[i].Name, executor.ErrNotRunning)
+	}
+	exec, err := t.agent.held(v.rec.Executor)
+	return exec, v.rec.Containers[i].ID, err
+}

@@ -1,0 +1,193 @@
+// Package state is what an agent remembers over its own restarts: a file on the node's disk.
+//
+// The file holds the attempts that the node was given, the definitions they need, and the highest token and
+// session the agent has seen. Changes are queued and written by one writer, all that wait in one
+// transaction, so a thousand changes cost one flush of the disk, not a thousand. A change that must be durable
+// before the agent acts on it is committed: Commit returns once it is.
+//
+// A disk that is full or fails does not stop the agent: what was queued stays queued, newest value
+// first to go, and is written when the disk takes it again; Commit tells its caller.
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Errors of Open, each with what an operator can do.
+var (
+	ErrLocked  = errors.New("another agent uses it")
+	ErrCorrupt = errors.New("it is damaged; move it away and the agent begins anew, tasks that run are kept")
+	ErrNoWrite = errors.New("it cannot be written")
+	ErrClosed  = errors.New("the agent's state is closed")
+)
+
+// Buckets and keys of the file. Values are JSON.
+const (
+	bucketAgent       = "agent"
+	bucketAttempts    = "attempts"
+	bucketDefinitions = "definitions"
+	keyMark           = "mark"
+)
+
+// lockWait is how long Open waits for another process to let go of the file.
+const lockWait = 2 * time.Second
+
+// retryAfter is how long the writer waits after the disk refused a change.
+const retryAfter = time.Second
+
+// Mark is the highest that the agent has seen.
+type Mark struct {
+	Token   cluster.Token `json:"token"`
+	Session uint64        `json:"session"`
+}
+
+// Saved is the content of the file.
+type Saved struct {
+	Mark        Mark
+	Attempts    []*attempt.Record
+	Definitions []*cluster.TaskDefinition
+}
+
+// Store is the open file. Its methods may be called concurrently.
+type Store struct {
+	db  *bbolt.DB // nil: nothing is kept
+	log *slog.Logger
+
+	mu      sync.Mutex
+	pending map[key][]byte // nil value: delete
+	waiters []chan error
+	failed  bool // the last write failed, which was logged
+	closed  bool
+	// abandoned says that nothing is written any more.
+	abandoned bool
+	wake      chan struct{}
+}
+
+type key struct{ bucket, name string }
+
+// Open opens the file, and makes it where there is none. An empty path gives a store that keeps
+// nothing, for agents of simulations. The errors wrap those above where one fits.
+func Open(path string, log *slog.Logger) (*Store, error) {
+	s := &Store{log: log, pending: map[key][]byte{}, wake: make(chan struct{}, 1)}
+	if path == "" {
+		return s, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("open the agent's state %s: %w: %w", path, ErrNoWrite, err)
+	}
+	err := guard(func() (err error) {
+		s.db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait})
+		if err != nil {
+			return err
+		}
+		return s.prepare(path)
+	})
+	if err != nil {
+		if s.db != nil {
+			_ = guard(s.db.Close) // the first error says more
+		}
+		return nil, fmt.Errorf("open the agent's state %s: %w", path, explain(err))
+	}
+	return s, nil
+}
+
+// prepare makes the buckets, once it is sure that the file is as long as it says.
+func (s *Store) prepare(path string) error {
+	var want int64
+	if err := s.db.View(func(tx *bbolt.Tx) error { want = tx.Size(); return nil }); err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Size() < want {
+		return fmt.Errorf("%w: it has %d bytes, want %d", ErrCorrupt, info.Size(), want)
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range []string{bucketAgent, bucketAttempts, bucketDefinitions} {
+			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// explain adds the sentinel that fits.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, ErrCorrupt):
+		return err
+	case errors.Is(err, bbolt.ErrTimeout):
+		return fmt.Errorf("%w: %w", ErrLocked, err)
+	case errors.Is(err, bbolt.ErrInvalid), errors.Is(err, bbolt.ErrChecksum), errors.Is(err, bbolt.ErrVersionMismatch):
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%w: %w", ErrNoWrite, err)
+	}
+	return err
+}
+
+// guard runs f and turns a panic, or a fault of the mapped file, into ErrCorrupt: that is how the
+// library meets pages that make no sense.
+func guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrCorrupt, p)
+		}
+	}()
+	return f()
+}
+
+// Load reads the whole file.
+func (s *Store) Load() (saved Saved, err error) {
+	if s.db == nil {
+		return saved, nil
+	}
+	err = guard(func() error {
+		return s.db.View(func(tx *bbolt.Tx) error {
+			if b := tx.Bucket([]byte(bucketAgent)).Get([]byte(keyMark)); b != nil {
+				if err := json.Unmarshal(b, &saved.Mark); err != nil {
+					return fmt.Errorf("%w: the token: %w", ErrCorrupt, err)
+				}
+			}
+			if err := each(tx, bucketAttempts, &saved.Attempts); err != nil {
+				return err
+			}
+			return each(tx, bucketDefinitions, &saved.Definitions)
+		})
+	})
+	if err != nil {
+		return Saved{}, fmt.Errorf("read the agent's state: %w", err)
+	}
+	return saved, nil
+}
+
+// each decodes all values of a bucket, in the order of their keys.
+func each[T any](tx *bbolt.Tx, bucket string, into *[]*T) error {
+	return tx.Bucket([]byte(bucket)).ForEach(func(k, v []byte) error {
+		value := new(T)
+		if err := json.Unmarshal(v, value); err != nil {
+			return fmt.Errorf("%w: %s of %q: %w", ErrCorrupt, bucket, k, err)
+		}
+		*into = append(*into, value)
+		return nil
+	})
+}

@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/logs"
+)
+
+// Bounds of one call of an executor, so that one that hangs is asked again.
+const (
+	startTimeout  = 30 * time.Second
+	signalTimeout = 10 * time.Second
+	removeTimeout = 2 * time.Minute
+)
+
+// errNoState says that what must be durable first is not.
+var errNoState = errors.New("the agent's state cannot be written")
+
+// done is what came of a step: an event for the record, or an error after which the same step is
+// tried again.
+type done func(*attempt.Record)
+
+// do begins a step. What it needs of the record is read here; the rest happens on another goroutine.
+func (t *task) do(ctx context.Context, step attempt.Step, def *cluster.TaskDefinition) {
+	var act func(context.Context) (done, error)
+	switch step.Do {
+	case attempt.Admit:
+		act = t.admit(def)
+	case attempt.Prepare:
+		act = t.prepare(step.Container, def)
+	case attempt.ProbePorts:
+		act = t.probePorts()
+	case attempt.Launch:
+		act = t.launch(step.Container)
+	case attempt.Discard:
+		act = t.discard(step.Container)
+	case attempt.Signal:
+		act = t.signal(step.Signal)
+	case attempt.Close:
+		act = t.close(step.Container, def)
+	case attempt.Clear:
+		act = t.clear()
+	case attempt.Wait:
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	t.busy, t.doing, t.cancel, t.retryAt = true, step.Do, cancel, time.Time{}
+	t.agent.work.Go(func() {
+		defer cancel()
+		event, err := act(ctx)
+		t.post(func(r *attempt.Record) { t.did(r, step, event, err) })
+	})
+}
+
+// did takes in what came of a step.
+func (t *task) did(r *attempt.Record, step attempt.Step, event done, err error) {
+	t.busy, t.cancel = false, nil
+	if err == nil {
+		t.retry.reset()
+		t.problem = ""
+		event(r)
+		return
+	}
+	if errors.Is(err, context.Canceled) {
+		return // the agent ends, or the attempt has to stop first
+	}
+	t.retryAt = time.Now().Add(t.retry.next())
+	t.problem = fmt.Sprintf("%s: %v", step.Do, err)
+	t.agent.Logger.Warn("a step is tried again", "task", t.id, "attempt", t.attempt, "step", step.Do, "error", err)
+}
+
+// executor returns the executor of the attempt.
+func (t *task) executor() (executor.Executor, error) {
+	return t.agent.held(t.rec.Executor)
+}
+
+// held returns an executor by its name. One that never answered since the agent began may do so later.
+func (a *Agent) held(name string) (executor.Executor, error) {
+	e, ok := a.machine.executor(name)
+	if !ok {
+		return nil, fmt.Errorf("executor %q: %w", name, executor.ErrUnavailable)
+	}
+	return e, nil
+}
+
+func (a *Agent) wait(ctx context.Context, name string, id executor.ID) (cluster.Exit, error) {
+	e, err := a.held(name)
+	if err != nil {
+		return cluster.Exit{}, err
+	}
+	exit, err := e.Wait(ctx, id)
+	if errors.Is(err, executor.ErrNotFound) {
+		return cluster.Exit{Code: -1, At: time.Now(), Unknown: true}, nil
+	}
+	return exit, err
+}
+
+// admit looks whether the node has what the attempt needs.
+func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, error) {
+	a, d := t.agent, t.rec.Desired
+	return func(context.Context) (done, error) {
+		reject := func(reason cluster.ReasonCode, message string) (done, error) {
+			return func(r *attempt.Record) { r.Reject(reason, message, a.now()) }, nil
+		}
+		for _, p := range def.Ports {
+			if d.Ports[p.Name] == 0 {
+				return reject(cluster.ReasonPort, fmt.Sprintf("port %q was not assigned a number", p.Name))
+			}
+		}
+		name, ok := a.machine.choose(def)
+		if !ok {
+			return reject(cluster.ReasonNoExecutor, "no executor works on the node")
+		}
+		if err := a.makeVolumes(&d, def); err != nil {
+			return reject(cluster.ReasonPrepare, err.Error())
+		}
+		return func(r *attempt.Record) { r.Admitted(name, def) }, nil
+	}
+}
+
+// prepare makes a container, after removing its earlier runs.
+func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context) (done, error) {
+	a, c, first := t.agent, t.rec.Containers[i], t.rec.Round == 1
+	spec := a.spec(&t.rec.Desired, def, i, c.ID)
+	exec, err := t.executor()
+	return func(ctx context.Context) (done, error) {
+		if err == nil {
+			err = removeAll(ctx, exec, c.Old)
+		}
+		for _, old := range c.Old {
+			_ = os.RemoveAll(a.runDir(t.uuid, old)) // the clearing at the end removes the rest
+		}
+		if err == nil {
+			err = errors.Join(os.MkdirAll(spec.Dir, 0o700), os.MkdirAll(spec.LogDir, 0o700)) //nolint:gosec // the agent's own
+		}
+		if err == nil {
+			err = exec.Prepare(ctx, spec, t.progress(spec.Container.Name))
+		}
+		switch {
+		case err == nil:
+			return func(r *attempt.Record) { r.WasPrepared(i) }, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, executor.ErrUnavailable):
+			return nil, err
+		case errors.Is(err, executor.ErrUnsupported) && first:
+			return func(r *attempt.Record) { r.Reject(cluster.ReasonNoExecutor, err.Error(), a.now()) }, nil
+		}
+		problem := fmt.Sprintf("container %s: %v", spec.Container.Name, err)
+		return func(r *attempt.Record) { r.PrepareFailed(i, problem, a.now()) }, nil
+	}
+}
+
+// progress returns the function that is told how the making of a container goes on.
+func (t *task) progress(name string) func(string) {
+	return func(text string) {
+		t.post(func(r *attempt.Record) {
+			if r.Phase == attempt.PhasePreparing {
+				r.Note = "container " + name + ": " + text
+			}
+		})
+	}
+}
+
+// probePorts looks whether the attempt's ports are free.
+func (t *task) probePorts() func(context.Context) (done, error) {
+	a, ports := t.agent, t.rec.Desired.Ports
+	return func(context.Context) (done, error) {
+		for _, name := range sortedKeys(ports) {
+			if err := a.PortFree(ports[name]); err != nil {
+				message := fmt.Sprintf("port %d (%s) is taken on the node: %v", ports[name], name, err)
+				return func(r *attempt.Record) { r.Reject(cluster.ReasonPortTaken, message, a.now()) }, nil
+			}
+		}
+		return (*attempt.Record).PortsProbed, nil
+	}
+}
+
+// launch starts a container once the intent is durable (P4.4).
+func (t *task) launch(i int) func(context.Context) (done, error) {
+	a, id := t.agent, t.rec.Containers[i].ID
+	durable := a.store.CommitAttempt(t.rec)
+	exec, err := t.executor()
+	return func(ctx context.Context) (done, error) {
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case err := <-durable:
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", errNoState, err)
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		start, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+		p, err := exec.Start(start, id)
+		switch {
+		case err == nil, errors.Is(err, executor.ErrStarted):
+			return func(r *attempt.Record) { r.WasStarted(i, p, a.now()) }, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case start.Err() != nil, errors.Is(err, executor.ErrUnavailable):
+			return nil, err // nobody knows: the executor starts an id once at most
+		}
+		problem := err.Error()
+		if err := exec.Remove(ctx, id); err != nil {
+			return nil, fmt.Errorf("%s; remove what is left of it: %w", problem, err)
+		}
+		return func(r *attempt.Record) { r.StartFailed(i, problem, a.now()) }, nil
+	}
+}
+
+// discard removes a container of which nobody knows whether its program ran.
+func (t *task) discard(i int) func(context.Context) (done, error) {
+	a, id := t.agent, t.rec.Containers[i].ID
+	exec, err := t.executor()
+	return func(ctx context.Context) (done, error) {
+		if err == nil {
+			err = removeAll(ctx, exec, []executor.ID{id})
+		}
+		if err != nil {
+			return nil, err
+		}
+		return func(r *attempt.Record) { r.WasDiscarded(i, a.now()) }, nil
+	}
+}
+
+// signal sends a signal to all that runs, once it is durable that it has to end.
+func (t *task) signal(sig syscall.Signal) func(context.Context) (done, error) {
+	a := t.agent
+	var ids []executor.ID
+	for i := range t.rec.Containers {
+		if c := &t.rec.Containers[i]; c.Progress == attempt.Running {
+			ids = append(ids, c.ID)
+		}
+	}
+	durable := a.store.CommitAttempt(t.rec)
+	exec, err := t.executor()
+	return func(ctx context.Context) (done, error) {
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-durable: // a full disk must not keep a task alive
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		ctx, cancel := context.WithTimeout(ctx, signalTimeout)
+		defer cancel()
+		var errs []error
+		for _, id := range ids {
+			err := exec.Signal(ctx, id, sig)
+			if err != nil && !errors.Is(err, executor.ErrNotRunning) && !errors.Is(err, executor.ErrNotFound) {
+				errs = append(errs, err)
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			return nil, err
+		}
+		return func(r *attempt.Record) { r.Signalled(sig, a.now()) }, nil
+	}
+}
+
+// close reads the end of the log of the container to blame.
+func (t *task) close(i int, def *cluster.TaskDefinition) func(context.Context) (done, error) {
+	dir := ""
+	if i >= 0 && def != nil {
+		dir = t.agent.logDir(t.uuid, def.Containers[i].Name)
+	}
+	return func(context.Context) (done, error) {
+		tail := ""
+		if dir != "" {
+			tail = logs.Tail(dir, cluster.MaxLogTail)
+		}
+		return func(r *attempt.Record) { r.Closed(tail) }, nil
+	}
+}
+
+// clear removes all that is left of the attempt.
+func (t *task) clear() func(context.Context) (done, error) {
+	a, dir := t.agent, t.agent.taskDir(t.uuid)
+	var ids []executor.ID
+	for i := range t.rec.Containers {
+		c := &t.rec.Containers[i]
+		ids = append(append(ids, c.Old...), c.ID)
+	}
+	var exec executor.Executor
+	var err error
+	if t.rec.Executor != "" {
+		exec, err = t.executor()
+	}
+	return func(ctx context.Context) (done, error) {
+		if err == nil && exec != nil {
+			err = removeAll(ctx, exec, ids)
+		}
+		if err == nil {
+			err = os.RemoveAll(dir)
+		}
+		if err != nil {
+			return nil, err
+		}
+		a.Logger.Debug("nothing is left of an attempt", "task", t.id, "attempt", t.attempt)
+		return (*attempt.Record).Cleared, nil
+	}
+}
+
+func removeAll(ctx context.Context, exec executor.Executor, ids []executor.ID) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	for _, id := range ids {
+		if err := exec.Remove(ctx, id); err != nil {
+			return fmt.Errorf("remove container %s: %w", id, err)
+		}
+	}
+	return nil
+}

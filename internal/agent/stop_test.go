@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/transport"
+)
+
+func (w *world) signals(t *testing.T) (all []syscall.Signal, at []time.Duration) {
+	t.Helper()
+	w.box.mu.Lock()
+	defer w.box.mu.Unlock()
+	for _, r := range w.box.runs {
+		all = append(all, r.signals...)
+		for i := range r.at {
+			at = append(at, r.at[i].Sub(r.at[0]))
+		}
+	}
+	return all, at
+}
+
+func TestStopIsTermGraceKill(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Deaf: true}
+		def := definition("web", "app")
+		def.Grace = cluster.Duration(3 * time.Second)
+		d := w.service("s1", def)
+		w.stopTask(d, false)
+		w.want("s1", cluster.StateStopping, "")
+		w.pass(4 * time.Second)
+		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
+		got, at := w.signals(t)
+		if want := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}; !slices.Equal(got, want) || at[1] != 3*time.Second {
+			t.Errorf("signals %v at %v, want %v with 3 s between", got, at, want)
+		}
+	})
+}
+
+func TestUnkillable(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Immortal: true}
+		d := w.service("s1", definition("web", "app"))
+		w.stopTask(d, false)
+		w.pass(2 * time.Minute)
+		w.want("s1", cluster.StateStopping, "")
+		w.pass(15 * time.Second)
+		w.want("s1", cluster.StateStopping, cluster.ReasonUnkillable)
+		w.restart()
+		w.want("s1", cluster.StateStopping, cluster.ReasonUnkillable)
+		w.box.mu.Lock()
+		for _, r := range w.box.runs {
+			r.program.Immortal = false
+		}
+		w.box.mu.Unlock()
+		w.pass(3 * time.Minute)
+		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
+	})
+}
+
+func TestStopWhilePreparing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Pull: time.Hour}
+		d := w.service("s1", definition("web", "app"))
+		o := w.want("s1", cluster.StatePreparing, "")
+		if o.Message != "container app: pulling" {
+			t.Errorf("message %q", o.Message)
+		}
+		w.stopTask(d, true)
+		if o := w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted); !o.Gone {
+			t.Error("not gone")
+		}
+		w.wantEffects()
+	})
+}
+
+func TestStopAtTheBarrier(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.server.answer = func(*server, transport.Report) (transport.ReportReply, error) {
+			return transport.ReportReply{}, errDown
+		}
+		d := w.batch("b1", definition("work", "app"))
+		w.stopTask(d, false)
+		w.server.mu.Lock()
+		w.server.answer = nil
+		w.server.mu.Unlock()
+		w.pass(10 * time.Second)
+		w.want("b1", cluster.StateCancelled, cluster.ReasonDeleted)
+		w.wantEffects()
+	})
+}
+
+func TestStopOfUnknownAttempt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		def := definition("web", "app")
+		d := w.desired("s1", def, cluster.KindService)
+		w.stopTask(d, true)
+		if o := w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted); !o.Gone {
+			t.Error("not gone")
+		}
+	})
+}
+
+func TestStopEndsWhileServerIsAway(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Deaf: true}
+		d := w.service("s1", definition("web", "app"))
+		w.stopTask(d, false)
+		w.server.cut(false)
+		w.pass(time.Minute)
+		if n := w.box.running(); n != 0 {
+			t.Errorf("%d programs run", n)
+		}
+		w.want("s1", cluster.StateStopping, "")
+		w.stop()
+		w.start()
+		w.pass(time.Minute)
+		w.server.cut(true)
+		w.pass(time.Minute)
+		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
+		w.box.mu.Lock()
+		kept := len(w.box.runs)
+		w.box.mu.Unlock()
+		if kept != 1 {
+			t.Errorf("%d containers are kept before the outcome is durable, want 1 (P4.6)", kept)
+		}
+		w.stopTask(d, true)
+		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
+		w.server.say(transport.Message{Forget: &transport.Forget{Task: d.Task, UUID: "s1"}})
+		w.pass(time.Second)
+		if w.agent.task(d.Task, "s1") != nil {
+			t.Error("the attempt is not forgotten")
+		}
+	})
+}
+
+func TestForgetNeverStops(t *testing.T) {
+	inWorld(t, func(w *world) {
+		d := w.service("s1", definition("web", "app"))
+		w.server.say(transport.Message{Forget: &transport.Forget{Task: d.Task, UUID: "s1"}})
+		w.pass(time.Minute)
+		w.want("s1", cluster.StateRunning, "")
+		if w.box.running() != 1 {
+			t.Error("a running task was stopped by a forget")
+		}
+	})
+}
+
+func TestTimeLimit(t *testing.T) {
+	inWorld(t, func(w *world) {
+		def := definition("work", "app")
+		d := w.desired("b1", def, cluster.KindJob)
+		d.TimeLimit = cluster.Duration(time.Minute)
+		w.assign(d, def)
+		w.pass(30 * time.Second)
+		w.restart() // the limit is of the attempt, not of the agent
+		w.pass(29 * time.Second)
+		w.want("b1", cluster.StateRunning, "")
+		w.pass(2 * time.Second)
+		w.want("b1", cluster.StateFailed, cluster.ReasonTimeLimit)
+	})
+}
+
+func TestBatchThatEndedWellKeepsItsResult(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Runs: time.Second}
+		d := w.batch("b1", definition("work", "app"))
+		w.server.cut(false)
+		w.pass(time.Minute)
+		d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonCancelled}
+		w.server.cut(true)
+		w.tell(d)
+		w.pass(time.Minute)
+		w.want("b1", cluster.StateSucceeded, "")
+	})
+}

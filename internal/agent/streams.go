@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/logs"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// mostStreams bounds the byte streams that are open at a time; further ones are not called back for.
+const mostStreams = 256
+
+// open calls back for a byte stream and serves it. Who reads slowly delays himself alone: logs come from
+// files, and a command has its own process.
+func (a *Agent) open(ctx context.Context, r transport.StreamRequest) {
+	if n := a.streams.Add(1); n > mostStreams {
+		a.streams.Add(-1)
+		a.Logger.Warn("too many byte streams are open; one was not opened", "task", r.Task)
+		return
+	}
+	a.work.Go(func() {
+		defer a.streams.Add(-1)
+		stream, err := a.Source.Stream(ctx, r.ID)
+		if err != nil {
+			a.Logger.Info("a byte stream was not opened", "task", r.Task, "error", err)
+			return
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(ctx, func() { _ = stream.Close() })()
+		switch r.Kind {
+		case transport.StreamLogs:
+			err = a.serveLogs(ctx, r, stream)
+		case transport.StreamExec:
+			err = a.serveExec(ctx, r, stream)
+		default:
+			err = fmt.Errorf("kind %q is not known to this agent", r.Kind)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.Logger.Info("a byte stream ended early", "task", r.Task, "kind", r.Kind, "error", err)
+		}
+		_ = stream.Close()
+	})
+}
+
+// serveLogs writes lines as JSON until there are no more: at the end of the log, or with Follow at the end
+// of the attempt, or when the other side goes away.
+func (a *Agent) serveLogs(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+	t := a.task(r.Task, r.UUID)
+	if t == nil {
+		return errors.New("the node does not have the task")
+	}
+	v := t.view.Load()
+	if v == nil || v.def == nil {
+		return errors.New("the task's containers are not known")
+	}
+	ask := transport.LogsRequest{Tail: -1}
+	if r.Logs != nil {
+		ask = *r.Logs
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.work.Go(func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, stream) // until the other side goes away, or stream is closed
+	})
+
+	out := &lineWriter{to: json.NewEncoder(stream)}
+	opt := options(ask, t.ended)
+	var all sync.WaitGroup
+	errs := make([]error, len(v.def.Containers))
+	for i := range v.def.Containers {
+		name := v.def.Containers[i].Name
+		if r.Container != "" && r.Container != name {
+			continue
+		}
+		read := func() {
+			errs[i] = logs.Read(ctx, a.logDir(t.uuid, name), opt, out.write)
+			if errors.Is(errs[i], os.ErrNotExist) {
+				errs[i] = nil
+			}
+			if errs[i] != nil {
+				cancel()
+			}
+		}
+		if ask.Follow {
+			all.Go(read)
+		} else {
+			read()
+		}
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// options translates a request; ended is closed when no more lines will come.
+func options(ask transport.LogsRequest, ended <-chan struct{}) logs.Options {
+	o := logs.Options{Follow: ask.Follow, Done: ended, Stream: logs.Stream(ask.Stream), Tail: ask.Tail}
+	switch {
+	case ask.Tail < 0:
+		o.Tail = 0 // all
+	case ask.Tail == 0:
+		o.Tail = -1 // none
+	}
+	if ask.Since > 0 {
+		o.Since = time.Now().Add(-time.Duration(ask.Since))
+	}
+	return o
+}
+
+// lineWriter writes the lines of several logs to one stream.
+type lineWriter struct {
+	mu sync.Mutex
+	to *json.Encoder
+}
+
+func (w *lineWriter) write(l logs.Line) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Encode(l)
+}
+
+// serveExec runs a command in a container of a task. Its last frame tells how it ended.
+func (a *Agent) serveExec(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+	frames := transport.NewFrameWriter(stream)
+	fail := func(err error) error { return frames.End(transport.ExecEnd{Error: err.Error()}) }
+	t := a.task(r.Task, r.UUID)
+	if t == nil {
+		return fail(errors.New("the node does not have the task"))
+	}
+	if r.Exec == nil || len(r.Exec.Command) == 0 {
+		return fail(errors.New("no command was given"))
+	}
+	exec, id, err := t.running(r.Container)
+	if err != nil {
+		return fail(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	in, feed := io.Pipe()
+	a.work.Go(func() {
+		defer cancel() // the other side went away: so does the command
+		err := readInput(transport.NewFrameReader(stream), feed, r.Exec.Stdin)
+		_ = feed.CloseWithError(err)
+	})
+	cmd := executor.Command{
+		Args:   r.Exec.Command,
+		Stdout: frames.Channel(transport.ChannelStdout), Stderr: frames.Channel(transport.ChannelStderr),
+	}
+	if r.Exec.Stdin {
+		cmd.Stdin = in
+	}
+	code, err := exec.Exec(ctx, id, cmd)
+	_ = in.Close() // input that comes now goes nowhere
+	if err != nil {
+		return fail(err)
+	}
+	return frames.End(transport.ExecEnd{Code: code})
+}
+
+// readInput feeds the command's input until the stream ends, which it returns.
+func readInput(frames *transport.FrameReader, feed *io.PipeWriter, wanted bool) error {
+	for {
+		f, err := frames.Next()
+		if err != nil {
+			return err
+		}
+		switch {
+		case f.Channel != transport.ChannelStdin || !wanted:
+		case len(f.Body) == 0:
+			_ = feed.Close()
+			wanted = false
+		default:
+			if _, err := feed.Write(f.Body); err != nil {
+				wanted = false // the command closed its input; go on to see the other side leave
+			}
+		}
+	}
+}

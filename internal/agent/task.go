@@ -1,0 +1,323 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/checks"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// task moves one attempt: a goroutine that takes in what happened, asks the record for the next step, and
+// has one step done at a time.
+type task struct {
+	agent      *Agent
+	id         cluster.TaskID
+	uuid       string
+	attempt    int
+	definition cluster.Ref
+	// revision is that of the newest assignment that the record took.
+	revision atomic.Uint64
+	// view is the newest state for those who are not the goroutine.
+	view atomic.Pointer[view]
+	// ended is closed once no program of the attempt will run any more.
+	ended chan struct{}
+
+	mu    sync.Mutex
+	inbox []func(*attempt.Record) // what happened, oldest first
+	wake  chan struct{}           // capacity 1
+	def   *cluster.TaskDefinition
+
+	// The rest is the goroutine's alone.
+	rec      *attempt.Record
+	busy     bool               // a step is being done
+	doing    attempt.Do         // which, or which failed last
+	cancel   context.CancelFunc // ends the step
+	retryAt  time.Time          // when a step that failed is tried again
+	retry    *pause
+	problem  string                 // why it failed
+	watched  map[executor.ID]func() // ends the watch of a run
+	checking func()                 // ends the checks, or nil
+	checked  int                    // the round that they look at
+	gone     bool                   // forget it once nothing is left
+}
+
+// view is a copy of what others may know of an attempt.
+type view struct {
+	rec attempt.Record // with containers of its own
+	def *cluster.TaskDefinition
+}
+
+func (a *Agent) newTask(rec *attempt.Record) *task {
+	d := &rec.Desired
+	t := &task{
+		agent: a, id: d.Task, uuid: d.UUID, attempt: d.Attempt, definition: d.Definition,
+		ended: make(chan struct{}), wake: make(chan struct{}, 1),
+		rec: rec, watched: map[executor.ID]func(){}, retry: a.pause(retryFirst, lookSoon),
+	}
+	t.revision.Store(rec.Revision)
+	return t
+}
+
+// begin makes an attempt of an assignment.
+func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
+	t := a.newTask(attempt.New(as.Desired, as.Revision, a.machine.facts().BootID))
+	a.mu.Lock()
+	a.tasks[t.uuid] = t
+	t.def = a.definitions[t.definition]
+	a.mu.Unlock()
+	a.work.Go(func() { t.run(ctx) })
+}
+
+// post hands the goroutine something that happened. It never blocks.
+func (t *task) post(happened func(*attempt.Record)) {
+	t.mu.Lock()
+	t.inbox = append(t.inbox, happened)
+	t.mu.Unlock()
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (t *task) assigned(as *transport.Assignment) {
+	t.post(func(r *attempt.Record) {
+		if r.Update(&as.Desired, as.Revision) {
+			t.revision.Store(as.Revision)
+		}
+	})
+}
+
+func (t *task) defined(d *cluster.TaskDefinition) {
+	t.mu.Lock()
+	t.def = d
+	t.mu.Unlock()
+	t.post(func(*attempt.Record) {})
+}
+
+func (t *task) hasDefinition() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.def != nil
+}
+
+func (t *task) barrierPassed(asked time.Duration) {
+	t.post(func(r *attempt.Record) { r.BarrierPassed(asked) })
+}
+
+func (t *task) barrierRefused(message string) {
+	t.post(func(r *attempt.Record) { r.BarrierRefused(message, t.agent.now()) })
+}
+
+// forget drops the attempt once nothing of it is left on the node. What runs is left alone: that the
+// store does not know it is no reason to stop it (P1.7, P6.6).
+func (t *task) forget() {
+	t.post(func(r *attempt.Record) {
+		if r.MayRun() {
+			t.agent.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.id, "attempt", t.attempt)
+			return
+		}
+		t.gone = true
+		r.Forgotten()
+	})
+}
+
+// run is the goroutine. It ends with ctx, or when the attempt is forgotten.
+func (t *task) run(ctx context.Context) {
+	defer t.unwatch()
+	for {
+		t.drain()
+		wait, over := t.advance(ctx)
+		if over {
+			return
+		}
+		var due <-chan time.Time
+		if wait >= 0 {
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			due = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wake:
+		case <-due:
+		}
+		if ctx.Err() != nil {
+			return // what a step did that was cut short is for the next life to find out
+		}
+	}
+}
+
+// drain takes in what happened.
+func (t *task) drain() {
+	t.mu.Lock()
+	happened := t.inbox
+	t.inbox = nil
+	t.mu.Unlock()
+	for _, h := range happened {
+		h(t.rec)
+	}
+}
+
+// advance does the next step, unless one is being done. It returns how long to wait if nothing happens, negative
+// for ever; over says that the attempt is forgotten.
+func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
+	if t.busy {
+		if t.rec.Desired.Stop != nil && (t.doing == attempt.Prepare || t.doing == attempt.Admit) {
+			t.cancel()
+		}
+		t.publish()
+		return -1, false
+	}
+	def := t.currentDefinition()
+	now := t.agent.now()
+	step := t.rec.Next(def, now)
+	t.publish()
+	t.watch(ctx)
+	t.check(ctx)
+	if t.rec.Phase == attempt.PhaseGone && t.gone {
+		t.agent.remove(t)
+		return 0, true
+	}
+	if step.Do == attempt.Wait {
+		t.agent.store.QueueAttempt(t.rec)
+		if step.At == 0 {
+			return -1, false
+		}
+		return max(step.At-now.Boot, 0), false
+	}
+	if step.Do == t.doing && !t.retryAt.IsZero() {
+		if left := time.Until(t.retryAt); left > 0 {
+			t.agent.store.QueueAttempt(t.rec)
+			return left, false
+		}
+	}
+	if step.Do == attempt.Prepare {
+		t.agent.store.QueueAttempt(t.rec) // so that a later life of the agent knows what to remove
+	}
+	t.do(ctx, step, def)
+	return -1, false
+}
+
+func (t *task) currentDefinition() *cluster.TaskDefinition {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.def
+}
+
+// publish tells others how the attempt stands: the reports, streams, and followers of its log.
+func (t *task) publish() {
+	def := t.currentDefinition()
+	v := &view{rec: *t.rec, def: def}
+	v.rec.Containers = append([]attempt.Container(nil), t.rec.Containers...)
+	t.view.Store(v)
+	o := t.rec.Observed(def)
+	if t.problem != "" && !o.State.Terminal() {
+		o.Message = t.problem
+	}
+	ask := 0
+	if t.rec.AtBarrier() {
+		ask = t.rec.Barrier.Ask + 1
+	}
+	t.agent.reports.put(t, o, ask)
+	if t.rec.Terminal() || t.rec.Phase == attempt.PhaseClosing {
+		select {
+		case <-t.ended:
+		default:
+			close(t.ended)
+		}
+	}
+}
+
+// remove forgets an attempt of which nothing is left.
+func (a *Agent) remove(t *task) {
+	a.mu.Lock()
+	delete(a.tasks, t.uuid)
+	a.mu.Unlock()
+	a.reports.drop(t.uuid)
+	a.store.ForgetAttempt(t.uuid)
+}
+
+// watch waits for the end of every run that goes on.
+func (t *task) watch(ctx context.Context) {
+	for i := range t.rec.Containers {
+		c := &t.rec.Containers[i]
+		_, watched := t.watched[c.ID]
+		if c.Progress != attempt.Running || watched {
+			continue
+		}
+		id, name := c.ID, t.rec.Executor
+		ctx, cancel := context.WithCancel(ctx)
+		t.watched[id] = cancel
+		t.agent.work.Go(func() { t.await(ctx, name, id) })
+	}
+}
+
+// await waits for the end of a run, however often the executor goes away meanwhile.
+func (t *task) await(ctx context.Context, name string, id executor.ID) {
+	p := t.agent.pause(retryFirst, lookSoon)
+	for {
+		exit, err := t.agent.wait(ctx, name, id)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			t.post(func(r *attempt.Record) {
+				delete(t.watched, id)
+				r.HasExited(id, exit, t.agent.now())
+			})
+			return
+		}
+		t.agent.Logger.Warn("the end of a container cannot be waited for", "container", id, "error", err)
+		if !p.wait(ctx) {
+			return
+		}
+	}
+}
+
+// check begins the checks of a round once all its containers run, and ends them with it.
+func (t *task) check(ctx context.Context) {
+	def := t.currentDefinition()
+	if t.checking != nil && (!t.rec.IsUp() || t.checked != t.rec.Round) {
+		t.checking()
+		t.checking = nil
+	}
+	if t.checking != nil || !t.rec.IsUp() || len(def.Checks) == 0 {
+		return
+	}
+	round := t.rec.Round
+	ctx, t.checking = context.WithCancel(ctx)
+	t.checked = round
+	c := checks.Config{
+		Checks: def.Checks,
+		Probe:  t.prober(),
+		Random: t.agent.Random,
+		Changed: func(h cluster.Health, complaint string) {
+			t.post(func(r *attempt.Record) {
+				if r.Round == round {
+					r.Looked(h, complaint)
+				}
+			})
+		},
+	}
+	t.agent.work.Go(func() { checks.Run(ctx, c) })
+}
+
+// unwatch ends what the goroutine began.
+func (t *task) unwatch() {
+	for _, end := range t.watched {
+		end()
+	}
+	if t.checking != nil {
+		t.checking()
+	}
+	if t.cancel != nil {
+		t.cancel()
+	}
+}
