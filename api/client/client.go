@@ -1,0 +1,270 @@
+// Package client talks to a Berth server.
+//
+// A Client is made once for an address and lives as long as its owner likes; it holds
+// connections that are reused and nothing else. Every call takes a context and ends with it.
+// Lists can wait for a change (ListOptions.Index and Wait), come in pages (All
+// follows them) and, as events and logs, as streams that are ranged over:
+//
+//	c, err := client.New(client.Config{Addr: "unix:///run/berth/api.sock"})
+//	page, err := c.Services(ctx, "", client.ListOptions{})
+//
+// What the server refuses is an *Error with every fault of the request; a server that
+// cannot be reached is ErrUnreachable.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// ErrUnreachable is in the chain of every error of a request that got no answer.
+var ErrUnreachable = errors.New("server not reachable")
+
+// maxProblem bounds what is read of an error answer.
+const maxProblem = 1 << 20
+
+// dialTimeout bounds the making of a connection.
+const dialTimeout = 10 * time.Second
+
+// Config says which server a client talks to.
+type Config struct {
+	// Addr is "http://host:port", "https://host:port" or "unix:///path".
+	Addr string
+	// Token is sent as bearer token, unless it is empty or the address is a unix socket.
+	Token string
+	// Agent names the program in the User-Agent header.
+	Agent string
+	// Transport replaces the client's own, which dials Addr.
+	Transport http.RoundTripper
+}
+
+// Client talks to one server. It is safe for concurrent use.
+type Client struct {
+	addr  string
+	base  *url.URL
+	token string
+	agent string
+	http  *http.Client
+}
+
+// New returns a client; it connects with the first request.
+func New(cfg Config) (*Client, error) {
+	u, err := url.Parse(cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("address %q: want http://host:port or unix:///path", cfg.Addr)
+	}
+	c := &Client{addr: cfg.Addr, token: cfg.Token, agent: cfg.Agent}
+	tr := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // documented to be one
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	tr.DialContext = dialer.DialContext
+	switch {
+	case u.Scheme == "unix" && u.Path != "":
+		c.base = &url.URL{Scheme: "http", Host: "localhost"}
+		c.token = ""
+		tr.Proxy = nil
+		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", u.Path)
+		}
+	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && (u.Path == "" || u.Path == "/"):
+		c.base = &url.URL{Scheme: u.Scheme, Host: u.Host}
+	default:
+		return nil, fmt.Errorf("address %q: want http://host:port or unix:///path", cfg.Addr)
+	}
+	var rt http.RoundTripper = tr
+	if cfg.Transport != nil {
+		rt = cfg.Transport
+	}
+	c.http = &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // a server does not redirect, and a token is not carried elsewhere
+	}}
+	return c, nil
+}
+
+// Addr returns the address that the client talks to, as it was given.
+func (c *Client) Addr() string { return c.addr }
+
+// Close closes the connections that are idle.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Error is an answer other than success.
+type Error struct {
+	// Method and Path are of the request.
+	Method, Path string
+	api.Problem
+}
+
+// Error returns what the server said, with all faults.
+func (e *Error) Error() string {
+	text := e.Detail
+	if text == "" {
+		text = e.Title
+	}
+	if text == "" {
+		text = http.StatusText(e.Status)
+	}
+	if len(e.Faults) == 0 {
+		return text
+	}
+	return text + ": " + cluster.Faults(e.Faults).Error()
+}
+
+// StatusOf returns the HTTP status of an answer that is an error, or 0 for any other error.
+func StatusOf(err error) int {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Status
+	}
+	return 0
+}
+
+// Condition makes a write depend on what is there.
+type Condition struct {
+	// Revision, unless 0, is the one that the object must have.
+	Revision uint64
+	// Absent demands that the object does not exist.
+	Absent bool
+}
+
+// request is one call.
+type request struct {
+	method string
+	path   []string // elements, joined and escaped
+	query  url.Values
+	body   any // sent as JSON, or an io.Reader that is sent as it is
+	header http.Header
+}
+
+func get(path ...string) request { return request{method: http.MethodGet, path: path} }
+
+func (r request) with(query url.Values) request {
+	r.query = query
+	return r
+}
+
+func (r request) given(cond Condition) request {
+	r.header = http.Header{}
+	if cond.Revision != 0 {
+		r.header.Set("If-Match", strconv.Quote(strconv.FormatUint(cond.Revision, 10)))
+	}
+	if cond.Absent {
+		r.header.Set("If-None-Match", "*")
+	}
+	return r
+}
+
+// url returns the request's address on the server.
+func (c *Client) url(r request) *url.URL {
+	u := c.base.JoinPath() // a copy
+	escaped := make([]string, len(r.path))
+	for i, p := range r.path {
+		escaped[i] = url.PathEscape(p)
+	}
+	u.Path = "/v1/" + strings.Join(r.path, "/")
+	u.RawPath = "/v1/" + strings.Join(escaped, "/")
+	u.RawQuery = r.query.Encode()
+	return u
+}
+
+// send makes the request and returns an answer of success, whose body the caller closes.
+func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+	var body io.Reader
+	contentType := "application/octet-stream"
+	switch b := r.body.(type) {
+	case nil:
+	case io.Reader:
+		body = b
+	default:
+		raw, err := json.Marshal(b)
+		if err != nil {
+			return nil, fmt.Errorf("encode request: %w", err)
+		}
+		body, contentType = bytes.NewReader(raw), "application/json"
+	}
+	u := c.url(r)
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	for k, v := range r.header {
+		req.Header[k] = v
+	}
+	c.authorize(req.Header)
+	if body != nil {
+		req.Header.Set("Content-Type", contentType)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return nil, fmt.Errorf("%w at %s: %w", ErrUnreachable, c.addr, err)
+	}
+	if res.StatusCode/100 != 2 {
+		return nil, refusal(r.method, u.Path, res)
+	}
+	return res, nil
+}
+
+func (c *Client) authorize(h http.Header) {
+	if c.token != "" {
+		h.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.agent != "" {
+		h.Set("User-Agent", c.agent)
+	}
+}
+
+// refusal reads an answer that is no success and closes it.
+func refusal(method, path string, res *http.Response) error {
+	defer res.Body.Close()
+	e := &Error{Method: method, Path: path}
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxProblem))
+	media, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
+	if err != nil || media != "application/problem+json" || json.Unmarshal(raw, &e.Problem) != nil {
+		text, _, _ := strings.Cut(strings.TrimSpace(string(raw)), "\n")
+		e.Problem = api.Problem{Title: http.StatusText(res.StatusCode), Detail: text}
+		if strings.HasPrefix(media, "text/html") || media == "application/json" {
+			e.Detail = "the answer is not of a Berth server"
+		}
+	}
+	e.Status = res.StatusCode
+	return e
+}
+
+// call makes the request and reads its answer into out, unless that is nil. It returns the
+// revision that the answer's ETag tells, or 0.
+func (c *Client) call(ctx context.Context, r request, out any) (uint64, error) {
+	res, err := c.send(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	revision, _ := strconv.ParseUint(strings.Trim(res.Header.Get("ETag"), `"`), 10, 64)
+	if out == nil {
+		_, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxProblem))
+		return revision, err
+	}
+	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		return 0, fmt.Errorf("read the answer to %s %s: %w", r.method, c.url(r).Path, err)
+	}
+	return revision, nil
+}

@@ -1,0 +1,174 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+)
+
+// EventOptions choose events.
+type EventOptions struct {
+	// After is the id of the event that the first one comes after; empty is the oldest that is kept.
+	After string
+	// Types such as "task.failed"; none is all.
+	Types []string
+	// Lost, unless nil, is told each time a stream breaks, before it is taken up again.
+	Lost func(error)
+	// Gap, unless nil, is told of events that a stream left out because the reader was too slow.
+	Gap func(api.EventGap)
+}
+
+func (o EventOptions) query() url.Values {
+	q := url.Values{}
+	if o.After != "" {
+		q.Set("after", o.After)
+	}
+	if len(o.Types) > 0 {
+		q.Set("types", strings.Join(o.Types, ","))
+	}
+	return q
+}
+
+// Events lists events, the oldest first.
+func (c *Client) Events(ctx context.Context, e EventOptions, o ListOptions) (api.Page[api.EventView], error) {
+	return list[api.EventView](ctx, c, get("events").with(e.query()), o)
+}
+
+// Delays between the attempts to take a stream up again.
+const (
+	firstDelay = 250 * time.Millisecond
+	lastDelay  = 5 * time.Second
+)
+
+// maxEvent bounds one event of a stream.
+const maxEvent = 1 << 20
+
+// errEnded tells that the server ended a stream.
+var errEnded = errors.New("the server ended the stream")
+
+// FollowEvents streams events, those that are kept first and then each as it happens. A stream that
+// breaks is taken up after the last event that was seen, until ctx ends; none is left out and none
+// comes twice. What the server refuses ends the sequence: status 410 says that the events after After
+// are no longer kept.
+func (c *Client) FollowEvents(ctx context.Context, o EventOptions) iter.Seq2[api.EventView, error] {
+	return func(yield func(api.EventView, error) bool) {
+		last, seen, delay := o.After, false, firstDelay
+		for {
+			err := c.stream(ctx, o, last, func(e api.EventView) bool {
+				last, seen, delay = e.ID, true, firstDelay
+				return yield(e, nil)
+			})
+			switch {
+			case err == nil:
+				return // the caller has enough
+			case ctx.Err() != nil:
+				yield(api.EventView{}, ctx.Err())
+				return
+			case StatusOf(err) != 0 && StatusOf(err) < http.StatusInternalServerError,
+				!seen && errors.Is(err, ErrUnreachable):
+				yield(api.EventView{}, err)
+				return
+			}
+			seen = true // it was reached once
+			if o.Lost != nil {
+				o.Lost(err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(delay):
+			}
+			delay = min(2*delay, lastDelay)
+		}
+	}
+}
+
+// stream reads one connection's events; nil says that yield wanted no more.
+func (c *Client) stream(ctx context.Context, o EventOptions, last string, yield func(api.EventView) bool) error {
+	r := get("events").with(EventOptions{After: o.After, Types: o.Types}.query())
+	r.header = http.Header{"Accept": {"text/event-stream"}}
+	if last != "" {
+		r.header.Set("Last-Event-ID", last)
+	}
+	res, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	for msg, err := range messages(res.Body) {
+		if err != nil {
+			return err
+		}
+		if msg.event == "gap" {
+			var gap api.EventGap
+			if json.Unmarshal(msg.data, &gap) == nil && o.Gap != nil {
+				o.Gap(gap)
+			}
+			continue
+		}
+		var e api.EventView
+		if err := json.Unmarshal(msg.data, &e); err != nil {
+			return fmt.Errorf("read event: %w", err)
+		}
+		if msg.id != "" {
+			e.ID = msg.id
+		}
+		if !yield(e) {
+			return nil
+		}
+	}
+	return errEnded
+}
+
+// message is one message of a stream of server-sent events.
+type message struct {
+	id, event string
+	data      []byte
+}
+
+// messages reads a stream of server-sent events as the HTML standard defines it: lines of fields, an empty line
+// ends a message, a line that begins with ":" is a comment. Messages without data are left out.
+func messages(in io.Reader) iter.Seq2[message, error] {
+	return func(yield func(message, error) bool) {
+		lines := bufio.NewScanner(in)
+		lines.Buffer(nil, maxEvent)
+		var msg message
+		var data [][]byte
+		for lines.Scan() {
+			line := bytes.TrimSuffix(lines.Bytes(), []byte("\r"))
+			if len(line) == 0 {
+				if data != nil {
+					msg.data = bytes.Join(data, []byte("\n"))
+					if !yield(msg, nil) {
+						return
+					}
+				}
+				msg, data = message{id: msg.id}, nil
+				continue
+			}
+			name, value, _ := bytes.Cut(line, []byte(":"))
+			value = bytes.TrimPrefix(value, []byte(" "))
+			switch string(name) {
+			case "id":
+				msg.id = string(value)
+			case "event":
+				msg.event = string(value)
+			case "data":
+				data = append(data, bytes.Clone(value))
+			}
+		}
+		if err := lines.Err(); err != nil {
+			yield(message{}, fmt.Errorf("read stream: %w", err))
+		}
+	}
+}

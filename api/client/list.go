@@ -1,0 +1,66 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/api"
+)
+
+// ListOptions say which part of a list is wanted, and when.
+type ListOptions struct {
+	// Index and Wait, both set, hold the answer back until the list has changed since the page
+	// that had this Index, or for Wait.
+	Index uint64
+	Wait  time.Duration
+	// Limit bounds the page, 0 for no bound. Cursor is the Next of the page before.
+	Limit  int
+	Cursor string
+}
+
+// add writes the options into a query.
+func (o ListOptions) add(q url.Values) url.Values {
+	if q == nil {
+		q = url.Values{}
+	}
+	if o.Index != 0 && o.Wait != 0 {
+		q.Set("index", strconv.FormatUint(o.Index, 10))
+		q.Set("wait", o.Wait.String())
+	}
+	if o.Limit != 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	if o.Cursor != "" {
+		q.Set("cursor", o.Cursor)
+	}
+	return q
+}
+
+// All calls list page by page and returns all elements with the index of the first page.
+func All[T any](ctx context.Context, o ListOptions, list func(context.Context, ListOptions) (api.Page[T], error)) ([]T, uint64, error) {
+	var items []T
+	var index uint64
+	for {
+		page, err := list(ctx, o)
+		if err != nil {
+			return nil, 0, err
+		}
+		if index == 0 {
+			index = page.Index
+		}
+		items = append(items, page.Items...)
+		if page.Next == "" {
+			return items, index, nil
+		}
+		o = ListOptions{Limit: o.Limit, Cursor: page.Next}
+	}
+}
+
+// list reads one page.
+func list[T any](ctx context.Context, c *Client, r request, o ListOptions) (api.Page[T], error) {
+	var page api.Page[T]
+	_, err := c.call(ctx, r.with(o.add(r.query)), &page)
+	return page, err
+}

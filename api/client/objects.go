@@ -1,0 +1,181 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Version returns the server's version.
+func (c *Client) Version(ctx context.Context) (v api.Version, err error) {
+	_, err = c.call(ctx, get("version"), &v)
+	return v, err
+}
+
+// Apply writes a set of objects, all or none. With DryRun it writes nothing and tells what it
+// would do.
+func (c *Client) Apply(ctx context.Context, req api.ApplyRequest) (reply api.ApplyReply, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPost, path: []string{"apply"}, body: req}, &reply)
+	return reply, err
+}
+
+// Clusters lists the clusters.
+func (c *Client) Clusters(ctx context.Context, o ListOptions) (api.Page[api.Cluster], error) {
+	return list[api.Cluster](ctx, c, get("clusters"), o)
+}
+
+// Cluster returns a cluster with its revision.
+func (c *Client) Cluster(ctx context.Context, name string) (v api.Cluster, revision uint64, err error) {
+	revision, err = c.call(ctx, get("clusters", name), &v)
+	return v, revision, err
+}
+
+// PutCluster writes a cluster and returns its revision.
+func (c *Client) PutCluster(ctx context.Context, v api.Cluster, cond Condition) (uint64, error) {
+	return c.put(ctx, v, cond, "clusters", v.Name)
+}
+
+// DeleteCluster deletes an empty cluster.
+func (c *Client) DeleteCluster(ctx context.Context, name string, cond Condition) error {
+	return c.act(ctx, http.MethodDelete, nil, cond, "clusters", name)
+}
+
+// Definitions lists the newest version of each task definition.
+func (c *Client) Definitions(ctx context.Context, o ListOptions) (api.Page[api.TaskDefinition], error) {
+	return list[api.TaskDefinition](ctx, c, get("definitions"), o)
+}
+
+// DefinitionVersions lists all versions of a task definition.
+func (c *Client) DefinitionVersions(ctx context.Context, name string, o ListOptions) (api.Page[api.TaskDefinition], error) {
+	return list[api.TaskDefinition](ctx, c, get("definitions", name), o)
+}
+
+// Definition returns one version of a task definition with its revision.
+func (c *Client) Definition(ctx context.Context, ref cluster.Ref) (v api.TaskDefinition, revision uint64, err error) {
+	revision, err = c.call(ctx, get("definitions", ref.Name, strconv.Itoa(ref.Version)), &v)
+	return v, revision, err
+}
+
+// PutDefinition writes a version of a task definition. The same again changes nothing; another
+// content under the same version is refused with 409.
+func (c *Client) PutDefinition(ctx context.Context, v api.TaskDefinition) (uint64, error) {
+	return c.put(ctx, v, Condition{}, "definitions", v.Name, strconv.Itoa(v.Version))
+}
+
+// Services lists the services of a cluster, or of all if it is "".
+func (c *Client) Services(ctx context.Context, in string, o ListOptions) (api.Page[api.ServiceView], error) {
+	return list[api.ServiceView](ctx, c, get(within(in, "services")...), o)
+}
+
+// Service returns a service with its status.
+func (c *Client) Service(ctx context.Context, in, name string) (v api.ServiceView, err error) {
+	_, err = c.call(ctx, get("clusters", in, "services", name), &v)
+	return v, err
+}
+
+// PutService writes a service and returns its revision.
+func (c *Client) PutService(ctx context.Context, v api.Service, cond Condition) (uint64, error) {
+	v.Cluster = orDefault(v.Cluster)
+	return c.put(ctx, v, cond, "clusters", v.Cluster, "services", v.Name)
+}
+
+// DeleteService stops a service's tasks and removes it.
+func (c *Client) DeleteService(ctx context.Context, in, name string, cond Condition) error {
+	return c.act(ctx, http.MethodDelete, nil, cond, "clusters", in, "services", name)
+}
+
+// ScaleService sets a service's count.
+func (c *Client) ScaleService(ctx context.Context, in, name string, count int, cond Condition) error {
+	return c.act(ctx, http.MethodPost, api.ScaleRequest{Count: count}, cond, "clusters", in, "services", name, "scale")
+}
+
+// StopService ends a service's tasks and keeps its spec and count.
+func (c *Client) StopService(ctx context.Context, in, name string) error {
+	return c.act(ctx, http.MethodPost, nil, Condition{}, "clusters", in, "services", name, "stop")
+}
+
+// StartService runs a stopped service's tasks again.
+func (c *Client) StartService(ctx context.Context, in, name string) error {
+	return c.act(ctx, http.MethodPost, nil, Condition{}, "clusters", in, "services", name, "start")
+}
+
+// RestartService replaces a service's tasks, one at a time.
+func (c *Client) RestartService(ctx context.Context, in, name string) error {
+	return c.act(ctx, http.MethodPost, nil, Condition{}, "clusters", in, "services", name, "restart")
+}
+
+// Jobs lists the jobs of a cluster, or of all if it is "".
+func (c *Client) Jobs(ctx context.Context, in string, o ListOptions) (api.Page[api.JobView], error) {
+	return list[api.JobView](ctx, c, get(within(in, "jobs")...), o)
+}
+
+// Job returns a job with its status.
+func (c *Client) Job(ctx context.Context, in, name string) (v api.JobView, err error) {
+	_, err = c.call(ctx, get("clusters", in, "jobs", name), &v)
+	return v, err
+}
+
+// PutJob writes a job and returns its revision.
+func (c *Client) PutJob(ctx context.Context, v api.Job, cond Condition) (uint64, error) {
+	v.Cluster = orDefault(v.Cluster)
+	return c.put(ctx, v, cond, "clusters", v.Cluster, "jobs", v.Name)
+}
+
+// DeleteJob stops a job's tasks and removes it.
+func (c *Client) DeleteJob(ctx context.Context, in, name string, cond Condition) error {
+	return c.act(ctx, http.MethodDelete, nil, cond, "clusters", in, "jobs", name)
+}
+
+// StopJob cancels a job.
+func (c *Client) StopJob(ctx context.Context, in, name string) error {
+	return c.act(ctx, http.MethodPost, nil, Condition{}, "clusters", in, "jobs", name, "stop")
+}
+
+// RestartJob runs a job anew, all of its tasks.
+func (c *Client) RestartJob(ctx context.Context, in, name string) error {
+	return c.act(ctx, http.MethodPost, nil, Condition{}, "clusters", in, "jobs", name, "restart")
+}
+
+// Nodes lists the nodes.
+func (c *Client) Nodes(ctx context.Context, o ListOptions) (api.Page[api.NodeView], error) {
+	return list[api.NodeView](ctx, c, get("nodes"), o)
+}
+
+// Node returns a node.
+func (c *Client) Node(ctx context.Context, name string) (v api.NodeView, err error) {
+	_, err = c.call(ctx, get("nodes", name), &v)
+	return v, err
+}
+
+// PutHost writes the operator's settings of a node.
+func (c *Client) PutHost(ctx context.Context, v api.Host, cond Condition) (uint64, error) {
+	return c.put(ctx, v, cond, "nodes", v.Name)
+}
+
+func (c *Client) put(ctx context.Context, v any, cond Condition, path ...string) (uint64, error) {
+	return c.call(ctx, request{method: http.MethodPut, path: path, body: v}.given(cond), nil)
+}
+
+// act makes a request whose answer's body does not matter.
+func (c *Client) act(ctx context.Context, method string, body any, cond Condition, path ...string) error {
+	_, err := c.call(ctx, request{method: method, path: path, body: body}.given(cond), nil)
+	return err
+}
+
+// within returns the path of a list in one cluster or in all.
+func within(in, noun string) []string {
+	if in == "" {
+		return []string{noun}
+	}
+	return []string{"clusters", in, noun}
+}
+
+func orDefault(name string) string {
+	if name == "" {
+		return cluster.DefaultCluster
+	}
+	return name
+}

@@ -1,0 +1,102 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// TaskFilter chooses tasks; an empty field chooses all.
+type TaskFilter struct {
+	Cluster, Service, Job, Node, State string
+	// All includes the attempts that have ended.
+	All bool
+}
+
+// Tasks lists tasks, those that wait among them.
+func (c *Client) Tasks(ctx context.Context, f TaskFilter, o ListOptions) (api.Page[api.TaskView], error) {
+	q := url.Values{}
+	for name, value := range map[string]string{
+		"cluster": f.Cluster, "service": f.Service, "job": f.Job, "node": f.Node, "state": f.State,
+	} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if f.All {
+		q.Set("all", "true")
+	}
+	return list[api.TaskView](ctx, c, get("tasks").with(q), o)
+}
+
+// Task lists the attempts of one task, the newest first.
+func (c *Client) Task(ctx context.Context, id cluster.TaskID, o ListOptions) (api.Page[api.TaskView], error) {
+	return list[api.TaskView](ctx, c, get("tasks", string(id)), o)
+}
+
+// LogOptions say which lines of a task's output are wanted.
+type LogOptions struct {
+	// Follow goes on with new lines until the task or the context ends.
+	Follow bool
+	// Tail begins this many lines before the end; below 0 at the beginning.
+	Tail int
+	// Since, unless 0, leaves out lines that are older.
+	Since time.Duration
+	// Container and Stream ("stdout", "stderr") choose one; empty is all.
+	Container, Stream string
+}
+
+// Logs streams the lines of a task's output. An error ends the sequence.
+func (c *Client) Logs(ctx context.Context, id cluster.TaskID, o LogOptions) iter.Seq2[api.LogLine, error] {
+	q := url.Values{}
+	if o.Follow {
+		q.Set("follow", "true")
+	}
+	if o.Tail >= 0 {
+		q.Set("tail", strconv.Itoa(o.Tail))
+	}
+	if o.Since > 0 {
+		q.Set("since", o.Since.String())
+	}
+	if o.Container != "" {
+		q.Set("container", o.Container)
+	}
+	if o.Stream != "" {
+		q.Set("stream", o.Stream)
+	}
+	return func(yield func(api.LogLine, error) bool) {
+		res, err := c.send(ctx, get("tasks", string(id), "logs").with(q))
+		if err != nil {
+			yield(api.LogLine{}, err)
+			return
+		}
+		defer res.Body.Close()
+		dec := json.NewDecoder(bufio.NewReader(res.Body))
+		for {
+			var line api.LogLine
+			switch err := dec.Decode(&line); {
+			case errors.Is(err, io.EOF):
+				return
+			case ctx.Err() != nil:
+				yield(api.LogLine{}, ctx.Err())
+				return
+			case err != nil:
+				yield(api.LogLine{}, fmt.Errorf("read log of %s: %w", id, err))
+				return
+			}
+			if !yield(line, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,264 @@
+// Package api holds the messages of Berth's HTTP API, as the server writes and
+// the client reads them.
+//
+// Objects that users write (Cluster, TaskDefinition, Service, Job, Host) travel in the form of package
+// cluster; a view adds what the server knows of them. Every object that can be changed has a
+// revision, which is its ETag and what If-Match compares.
+package api
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Nouns as users write them.
+type (
+	Cluster        = cluster.Cluster
+	TaskDefinition = cluster.TaskDefinition
+	Service        = cluster.Service
+	Job            = cluster.Job
+	Host           = cluster.Host
+)
+
+// Object is a manifest: an object with its kind. Spec is the object's own JSON.
+type Object struct {
+	Kind cluster.Kind    `json:"kind"`
+	Spec json.RawMessage `json:"spec"`
+}
+
+// ApplyRequest asks for a set of objects to be written, all or none.
+type ApplyRequest struct {
+	Objects []Object `json:"objects"`
+	// DryRun answers what would change and writes nothing.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Action is what an apply does to one object.
+type Action string
+
+// Actions.
+const (
+	ActionCreate Action = "create"
+	ActionUpdate Action = "update"
+	ActionNone   Action = "none"
+)
+
+// Change is what an apply does, or would do, to one object.
+type Change struct {
+	Kind    cluster.Kind `json:"kind"`
+	Cluster string       `json:"cluster,omitempty"`
+	Name    string       `json:"name"` // a definition's as "web@1"
+	Action  Action       `json:"action"`
+	// Fields that differ, ordered by path.
+	Fields   []FieldChange `json:"fields,omitempty"`
+	Revision uint64        `json:"revision,omitempty"` // after the write
+	// Effect says in a sentence what the cluster will do: "rolls out web@2 over web@1, one task at a time".
+	Effect string `json:"effect,omitempty"`
+}
+
+// FieldChange is one field that differs, with both values as JSON.
+type FieldChange struct {
+	Path string `json:"path"`
+	Old  string `json:"old,omitempty"`
+	New  string `json:"new,omitempty"`
+}
+
+// ApplyReply tells what an apply did, in the order in which it was done.
+type ApplyReply struct {
+	Changes []Change `json:"changes"`
+}
+
+// Page is a part of a list, ordered by name. Next, unless empty, is the cursor of the next page.
+type Page[T any] struct {
+	Items []T `json:"items"`
+	// Index is the revision that the list was read at: what ?index= takes.
+	Index uint64 `json:"index"`
+	Next  string `json:"next,omitempty"`
+}
+
+// ClusterView is a cluster with its revision.
+type ClusterView struct {
+	Cluster
+	Revision uint64 `json:"revision"`
+}
+
+// DefinitionView is a version of a task definition with its revision.
+type DefinitionView struct {
+	TaskDefinition
+	Revision uint64 `json:"revision"`
+}
+
+// ServiceView is a service with its status.
+type ServiceView struct {
+	Service
+	Revision uint64        `json:"revision"`
+	Status   ServiceStatus `json:"status"`
+}
+
+// ServiceStatus counts a service's tasks. Updated are those of the newest generation.
+type ServiceStatus struct {
+	Desired int `json:"desired"`
+	Running int `json:"running"`
+	Healthy int `json:"healthy"`
+	Updated int `json:"updated"`
+	Waiting int `json:"waiting"`
+	// State is "healthy", "starting", "rolling-out", "degraded", "failing", "stopped", "stopping" or "deleting".
+	State string `json:"state"`
+	// Message says in a sentence why it is not as desired; empty when it is.
+	Message string `json:"message,omitempty"`
+}
+
+// JobView is a job with its status.
+type JobView struct {
+	Job
+	Revision uint64    `json:"revision"`
+	Status   JobStatus `json:"status"`
+}
+
+// JobStatus counts a job's tasks.
+type JobStatus struct {
+	Total     int `json:"total"`
+	Pending   int `json:"pending"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
+	Cancelled int `json:"cancelled"`
+	// State is "pending", "running", "succeeded", "failed", "cancelled" or "deleting".
+	State    string    `json:"state"`
+	Message  string    `json:"message,omitempty"`
+	Finished time.Time `json:"finished,omitzero"`
+}
+
+// Done reports whether the job will not change any more.
+func (s JobStatus) Done() bool {
+	return s.State == "succeeded" || s.State == "failed" || s.State == "cancelled"
+}
+
+// TaskView is one attempt of a task, or a task that waits for one.
+type TaskView struct {
+	ID         cluster.TaskID     `json:"id"`
+	Attempt    int                `json:"attempt,omitempty"`
+	UUID       string             `json:"uuid,omitempty"`
+	Owner      cluster.OwnerRef   `json:"owner"`
+	Generation uint64             `json:"generation"`
+	Step       string             `json:"step,omitempty"`
+	Index      int                `json:"index"`
+	Definition cluster.Ref        `json:"definition"`
+	Node       string             `json:"node,omitempty"`
+	Address    string             `json:"address,omitempty"` // the node's
+	Ports      map[string]int     `json:"ports,omitempty"`
+	State      cluster.State      `json:"state"`
+	Health     cluster.Health     `json:"health,omitempty"`
+	Reason     cluster.ReasonCode `json:"reason,omitempty"`
+	// Message says in a sentence why it is in this state: why it waits, why it failed.
+	Message    string                    `json:"message,omitempty"`
+	Placed     time.Time                 `json:"placed,omitzero"`
+	Started    time.Time                 `json:"started,omitzero"`
+	Finished   time.Time                 `json:"finished,omitzero"`
+	Restarts   int                       `json:"restarts,omitempty"`
+	Containers []cluster.ContainerStatus `json:"containers,omitempty"`
+	Exit       *cluster.Exit             `json:"exit,omitempty"`
+	LogTail    string                    `json:"log_tail,omitempty"`
+}
+
+// NodeView is a node with what it has and what is taken.
+type NodeView struct {
+	Name     string            `json:"name"`
+	State    cluster.NodeState `json:"state"`
+	Reason   string            `json:"reason,omitempty"`
+	Since    time.Time         `json:"since,omitzero"`
+	Domain   string            `json:"domain"`
+	Cordon   bool              `json:"cordon,omitempty"`
+	Labels   cluster.Labels    `json:"labels,omitempty"`
+	Facts    cluster.Facts     `json:"facts"`
+	Session  uint64            `json:"session"`
+	Total    cluster.Demand    `json:"total"`
+	Reserved cluster.Demand    `json:"reserved"`
+	Tasks    int               `json:"tasks"`
+	Revision uint64            `json:"revision"` // of the operator's settings
+}
+
+// EventView is one event with its place in the log.
+type EventView struct {
+	// ID is the cursor: "<batch id>.<position>".
+	ID         string    `json:"id"`
+	At         time.Time `json:"at"`
+	RoutingKey string    `json:"routing_key"`
+	cluster.Event
+}
+
+// EventGap is what a stream of events (type "gap") tells a reader that was too slow: how many events were left
+// out, between which two.
+type EventGap struct {
+	Lost  int    `json:"lost"`
+	First string `json:"first"`
+	Last  string `json:"last"`
+}
+
+// ListMark is the data of the marks in a list that is streamed: "reset" (forget all, the whole list follows) and
+// "synced" (all up to this index has been sent).
+type ListMark struct {
+	Index uint64 `json:"index"`
+}
+
+// ListRemoval is the data of a "remove" in a list that is streamed: the element's name as in its address
+// ("default/web" for a service).
+type ListRemoval struct {
+	Name string `json:"name"`
+}
+
+// ImageView is an image that a node holds.
+type ImageView struct {
+	Node   string        `json:"node"`
+	Name   string        `json:"name"`
+	Digest string        `json:"digest,omitempty"`
+	Size   cluster.Bytes `json:"size"`
+}
+
+// ImagesReply lists images. Faults tells of nodes that could not be asked.
+type ImagesReply struct {
+	Items  []ImageView     `json:"items"`
+	Faults []cluster.Fault `json:"errors,omitempty"`
+}
+
+// Readiness is what /readyz answers: for each part, "ok" or what it lacks.
+type Readiness struct {
+	Ready bool              `json:"ready"`
+	Parts map[string]string `json:"parts"`
+}
+
+// ScaleRequest sets a service's count.
+type ScaleRequest struct {
+	Count int `json:"count"`
+}
+
+// Problem is an error answer (RFC 9457). Faults lists everything that is wrong with the request at once.
+type Problem struct {
+	Type   string          `json:"type,omitempty"`
+	Title  string          `json:"title"`
+	Status int             `json:"status"`
+	Detail string          `json:"detail,omitempty"`
+	Faults []cluster.Fault `json:"errors,omitempty"`
+	// Oldest is, for an event cursor that is too old (410), the id of the oldest event that is kept.
+	Oldest string `json:"oldest,omitempty"`
+}
+
+// LogLine is one line of a task's output.
+type LogLine struct {
+	Time      time.Time      `json:"time"`
+	Task      cluster.TaskID `json:"task,omitempty"`
+	Container string         `json:"container,omitempty"`
+	Stream    string         `json:"stream"` // "stdout" or "stderr"
+	Text      string         `json:"text"`
+	// Lost, unless 0, says that this many lines were left out here because the reader was slow; the line has no text.
+	Lost int `json:"lost,omitempty"`
+}
+
+// Version is what /v1/version answers.
+type Version struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Date    string `json:"date,omitempty"`
+}

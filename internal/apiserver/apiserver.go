@@ -1,0 +1,267 @@
+// Package apiserver is the door through which people and programs talk to Berth: JSON over HTTP
+// under /v1, described by the OpenAPI document that it serves.
+//
+// A request lives like this: it is let in or refused (auth.go), matched with a route (routes.go), its
+// body is read strictly, so that everything that is wrong is told at once (decode.go), and then it either
+// reads or writes. A read is computed from one snapshot of the tables, at a stated revision (P2.3). A
+// write is a draft: what the request asks for, computed from one snapshot, with the revisions that it
+// rests on as preconditions; a draft that another writer overtook is drawn anew (write.go). The server
+// writes specs only; what follows from them is the control plane's to decide.
+//
+// Nothing here starts by itself: New makes the handler, Listen opens a listener under the policy of
+// who may talk, and Serve answers until its context ends.
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// Nodes opens byte streams to agents; the dispatcher is one. A node without a session is
+// an error. The stream lives until it is closed or ctx ends. Safe for concurrent use.
+type Nodes interface {
+	OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
+}
+
+// Reasons tells why a task waits: what the last look of the scheduler found. Safe for concurrent use.
+type Reasons interface {
+	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
+}
+
+// Tables is where reads come from; store.Tables is one. Safe for concurrent use.
+type Tables interface {
+	// Snapshot returns the present state, at once.
+	Snapshot() *store.Snapshot
+	// WaitFor returns a snapshot at the revision or after it.
+	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)
+	// Synced is closed once the tables have held the whole store.
+	Synced() <-chan struct{}
+	// Changed returns a channel that is closed once the tables are past the revision.
+	Changed(after uint64) <-chan struct{}
+}
+
+// Config is what a server is made of.
+type Config struct {
+	// Engine takes the writes; Tables follow it.
+	Engine store.Engine
+	Tables Tables
+	// Prefix of all keys; default store.DefaultPrefix.
+	Prefix store.Prefix
+	// Domain whose leader /readyz asks for; default cluster.DefaultDomain.
+	Domain string
+	// Nodes and Reasons may be nil: then logs, exec and images are answered with 503, and pending tasks
+	// have no sentence.
+	Nodes   Nodes
+	Reasons Reasons
+	// Agents serves the agents' part of the API, the paths of package transport. It may be nil. It stands behind
+	// the same credentials as all the rest.
+	Agents http.Handler
+	// Token is what requests over TCP must bring as "Authorization: Bearer". Without one no request
+	// over TCP is let in. It is never logged.
+	Token string
+	// Origins are web origins such as "http://127.0.0.1:7070" that browsers may talk from, besides the server's own.
+	Origins []string
+	// Registry takes the server's metrics and is what /metrics shows; default a new one.
+	Registry *prometheus.Registry
+	Log      *slog.Logger
+	// Now is the wall clock; default time.Now.
+	Now func() time.Time
+}
+
+// Server answers the API. It is an http.Handler, safe for concurrent use.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	mux     *http.ServeMux
+	routes  []route
+	metrics *metrics
+	sights  sights
+	// eventsBuffer is how many events may wait for one slow reader of the event stream.
+	eventsBuffer int
+	// headerWait and bodyWait are headerTimeout and bodyTimeout, but for tests.
+	headerWait, bodyWait time.Duration
+	probe                probe
+	spec                 document
+}
+
+// New returns a server that has started nothing.
+func New(cfg Config) *Server {
+	if cfg.Prefix == "" {
+		cfg.Prefix = store.DefaultPrefix
+	}
+	if cfg.Domain == "" {
+		cfg.Domain = cluster.DefaultDomain
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = prometheus.NewRegistry()
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Server{cfg: cfg, log: cfg.Log, eventsBuffer: eventsBuffer, headerWait: headerTimeout, bodyWait: bodyTimeout, mux: http.NewServeMux(), metrics: newMetrics(cfg.Registry)}
+	s.sights.seed = maphash.MakeSeed()
+	s.routes = s.table()
+	s.spec = describe(s.routes)
+	for i := range s.routes {
+		s.mux.Handle(s.routes[i].method+" "+s.routes[i].path, s.route(&s.routes[i]))
+	}
+	scrape := promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
+	s.mux.Handle("GET /metrics", s.admit(scrape))
+	if cfg.Agents != nil {
+		s.mux.Handle("/agent/", s.admit(cfg.Agents))
+	}
+	return s
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := s.mux.Handler(r); pattern == "" {
+		s.stray(w, r)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// stray answers a request that no route takes, to whoever is let in: 404, or 405 with the methods that would do.
+func (s *Server) stray(w http.ResponseWriter, r *http.Request) {
+	s.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var seen strayWriter
+		s.mux.ServeHTTP(&seen, r)
+		if allow := seen.Header().Get("Allow"); allow != "" {
+			w.Header().Set("Allow", allow)
+			s.fail(w, r, problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
+			return
+		}
+		s.fail(w, r, problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is", clip(r.URL.Path)))
+	})).ServeHTTP(w, r)
+}
+
+// strayWriter takes the answer of the mux for what it does not know, for its Allow header.
+type strayWriter struct{ header http.Header }
+
+func (w *strayWriter) Header() http.Header {
+	if w.header == nil {
+		w.header = http.Header{}
+	}
+	return w.header
+}
+func (w *strayWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (w *strayWriter) WriteHeader(int)             {}
+
+// Timeouts of requests. Streams are bound by slowness, not by length.
+const (
+	headerTimeout = 5 * time.Second  // for a request's headers to arrive
+	bodyTimeout   = 30 * time.Second // for a request's body to arrive
+	idleTimeout   = 2 * time.Minute
+	writeTimeout  = 30 * time.Second // to write an answer, or one piece of a stream
+)
+
+// route returns the handler of one route: who may, within what time, and what became of it.
+func (s *Server) route(rt *route) http.Handler {
+	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := s.cfg.Now()
+		seen := &statusWriter{ResponseWriter: w}
+		ctl := http.NewResponseController(w)
+		if rt.body != nil {
+			_ = ctl.SetReadDeadline(time.Now().Add(s.bodyWait)) // not every writer has deadlines
+		}
+		err := checkQuery(rt, r)
+		if err == nil {
+			err = rt.serve(seen, r)
+		}
+		if err != nil && !seen.began() {
+			_ = ctl.SetWriteDeadline(time.Now().Add(writeTimeout))
+			s.fail(seen, r, err)
+		} else if err != nil && r.Context().Err() == nil {
+			s.log.Debug("stream ended", "path", rt.path, "error", err)
+		}
+		s.metrics.request(rt, seen.status, s.cfg.Now().Sub(began))
+	})
+	if rt.open {
+		return s.admitAnyone(h)
+	}
+	return s.admit(h)
+}
+
+// statusWriter remembers the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) began() bool { return w.status != 0 }
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Serve answers requests on the listeners until ctx ends, then lets requests in flight end, for at most
+// five seconds, and closes the listeners. It returns nil after ctx ended, else why it could not go on.
+func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // agents talk HTTP/2 on loopback and unix sockets
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	srv := &http.Server{
+		Handler:           s,
+		Protocols:         protocols,
+		ReadHeaderTimeout: s.headerWait,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    64 << 10,
+		BaseContext:       baseContext(base),
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { ended <- srv.Serve(l) }()
+	}
+	var err error
+	left := len(listeners)
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+		left--
+	}
+	cancel() // streams and blocking reads end
+	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer stop()
+	if srv.Shutdown(grace) != nil {
+		_ = srv.Close() // what is left is cut off
+	}
+	for range left {
+		<-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}

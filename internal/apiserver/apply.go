@@ -1,0 +1,247 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// maxObjects bounds the objects of one apply.
+const maxObjects = 10_000
+
+// manifest is an object of an apply, read and valid by itself. Only the field of its kind is set.
+type manifest struct {
+	path       string
+	kind       cluster.Kind
+	name       string // unique within its kind
+	cluster    *cluster.Cluster
+	definition *cluster.TaskDefinition
+	service    *cluster.Service
+	job        *cluster.Job
+}
+
+// apply writes a set of objects, all or none: every object is validated first, and all faults are told at once.
+func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
+	var ask api.ApplyRequest
+	if err := readBody(w, r, &ask); err != nil {
+		return err
+	}
+	set, faults := manifests(ask.Objects)
+	if len(faults) > 0 {
+		return faulty(faults)
+	}
+	var reply api.ApplyReply
+	draw := func(d *draft) (err error) {
+		reply.Changes, err = d.set(set)
+		return err
+	}
+	if ask.DryRun {
+		if err := draw(s.draft(s.cfg.Tables.Snapshot())); err != nil {
+			return err
+		}
+		return answer(w, http.StatusOK, reply)
+	}
+	if err := s.applied(r.Context(), draw, set, &reply); err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, reply)
+}
+
+// applied commits a set and fills in the revisions that the objects have then.
+func (s *Server) applied(ctx context.Context, draw func(*draft) error, set []manifest, reply *api.ApplyReply) error {
+	snap, err := s.write(ctx, draw)
+	if err != nil {
+		return err
+	}
+	for i, m := range set {
+		c := &reply.Changes[i]
+		switch m.kind {
+		case cluster.KindCluster:
+			e, _ := snap.Cluster(m.cluster.Name)
+			c.Revision = e.Modified
+		case cluster.KindTaskDefinition:
+			e, _ := snap.Definition(m.definition.Ref())
+			c.Revision = e.Modified
+		case cluster.KindService:
+			e, _ := snap.Service(m.service.Cluster, m.service.Name)
+			c.Revision = e.Modified
+		case cluster.KindJob:
+			e, _ := snap.Job(m.job.Cluster, m.job.Name)
+			c.Revision = e.Modified
+		}
+	}
+	return nil
+}
+
+// manifests reads the objects of an apply and puts them in the order in which they are written: what others refer to
+// comes first.
+func manifests(objects []api.Object) ([]manifest, cluster.Faults) {
+	var faults cluster.Faults
+	if len(objects) > maxObjects {
+		return nil, cluster.Faults{{Path: "objects", Message: fmt.Sprintf("holds %d objects, at most %d are allowed", len(objects), maxObjects)}}
+	}
+	first := map[string]string{}
+	set := make([]manifest, 0, len(objects))
+	for i, o := range objects {
+		m := manifest{path: fmt.Sprintf("objects[%d]", i), kind: o.Kind}
+		found := m.read(o)
+		faults = append(faults, shift(found, m.path)...)
+		if len(found) == 0 {
+			if other, ok := first[string(m.kind)+" "+m.name]; ok {
+				faults = append(faults, cluster.Fault{Path: m.path, Message: fmt.Sprintf("is %s %s again, as %s", m.kind, m.name, other)})
+			}
+			first[string(m.kind)+" "+m.name] = m.path
+		}
+		set = append(set, m)
+		if len(faults) > maxFaults {
+			break
+		}
+	}
+	order := []cluster.Kind{cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob}
+	slices.SortStableFunc(set, func(a, b manifest) int {
+		return cmp.Compare(slices.Index(order, a.kind), slices.Index(order, b.kind))
+	})
+	return set, faults
+}
+
+// read reads and validates an object of its kind.
+func (m *manifest) read(o api.Object) cluster.Faults {
+	var object noun
+	switch m.kind {
+	case cluster.KindCluster:
+		m.cluster = new(cluster.Cluster)
+		object = m.cluster
+	case cluster.KindTaskDefinition:
+		m.definition = new(cluster.TaskDefinition)
+		object = m.definition
+	case cluster.KindService:
+		m.service = new(cluster.Service)
+		object = m.service
+	case cluster.KindJob:
+		m.job = new(cluster.Job)
+		object = m.job
+	default:
+		return cluster.Faults{{Path: "kind", Message: fmt.Sprintf("is %q, want Cluster, TaskDefinition, Service or Job", clip(string(m.kind)))}}
+	}
+	if len(o.Spec) == 0 || string(o.Spec) == "null" {
+		return cluster.Faults{{Path: "spec", Message: "is missing"}}
+	}
+	faults, err := decode(o.Spec, object)
+	if err != nil {
+		return cluster.FaultsOf(err)
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	object.SetDefaults()
+	if faults := cluster.FaultsOf(object.Validate()); len(faults) > 0 {
+		return faults
+	}
+	switch m.kind {
+	case cluster.KindCluster:
+		m.name = m.cluster.Name
+	case cluster.KindTaskDefinition:
+		m.name = m.definition.Ref().String()
+	case cluster.KindService:
+		m.name = m.service.Cluster + "/" + m.service.Name
+	case cluster.KindJob:
+		m.name = m.job.Cluster + "/" + m.job.Name
+	}
+	return nil
+}
+
+// set draws the writes of a set. Faults of all objects are told at once; if all that is wrong are
+// conflicts with what stands, the answer is 409.
+func (d *draft) set(set []manifest) ([]api.Change, error) {
+	changes := make([]api.Change, 0, len(set))
+	var faults cluster.Faults
+	conflicts := 0
+	for _, m := range set {
+		change, err := d.setOne(m)
+		if err != nil {
+			found, isConflict := faultsOf(err)
+			if found == nil {
+				return nil, err
+			}
+			if isConflict {
+				conflicts += len(found)
+			}
+			faults = append(faults, shift(found, m.path)...)
+		}
+		changes = append(changes, change)
+	}
+	if len(faults) == 0 {
+		return changes, nil
+	}
+	p := faulty(faults)
+	if conflicts == len(faults) {
+		p.Status, p.Title = http.StatusConflict, http.StatusText(http.StatusConflict)
+		p.Detail = fmt.Sprintf("the objects have %s with what exists; nothing was written", plural(len(faults), "conflict"))
+	}
+	return nil, p
+}
+
+func (d *draft) setOne(m manifest) (api.Change, error) {
+	switch m.kind {
+	case cluster.KindCluster:
+		object := *m.cluster
+		return d.setCluster(&object, precondition{})
+	case cluster.KindTaskDefinition:
+		object := *m.definition
+		return d.setDefinition(&object)
+	case cluster.KindService:
+		object := *m.service
+		return d.setService(&object, precondition{})
+	case cluster.KindJob:
+		object := *m.job
+		object.Steps = slices.Clone(m.job.Steps) // references are filled in
+		return d.setJob(&object, precondition{})
+	}
+	return api.Change{}, fmt.Errorf("unknown kind %q", m.kind)
+}
+
+// faultsOf returns the faults that an error of a draft carries, nil if it is of another kind, and whether they are
+// conflicts with what exists.
+func faultsOf(err error) (faults cluster.Faults, isConflict bool) {
+	var c *conflict
+	var p *problem
+	switch {
+	case errors.As(err, &c):
+		return cluster.Faults{c.Fault}, true
+	case errors.As(err, &p):
+		if p.Status != http.StatusConflict {
+			return nil, false
+		}
+		if len(p.Faults) == 0 {
+			return cluster.Faults{{Message: p.Detail}}, true
+		}
+		return p.Faults, true
+	case errors.As(err, &faults):
+		return faults, false
+	}
+	return nil, false
+}
+
+// asProblem turns the faults of a single object's draft into an answer.
+func asProblem(err error) error {
+	var p *problem
+	if err == nil || errors.As(err, &p) {
+		return err
+	}
+	faults, isConflict := faultsOf(err)
+	switch {
+	case faults == nil:
+		return err
+	case isConflict:
+		p := problemf(http.StatusConflict, "%s", faults.Error())
+		p.Faults = faults
+		return p
+	}
+	return faulty(faults)
+}

@@ -1,0 +1,129 @@
+package apiserver
+
+import (
+	"net/http"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+func (s *Server) listClusters(w http.ResponseWriter, r *http.Request) error {
+	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.ClusterView]) {
+		for e := range snap.Clusters() {
+			all = append(all, keyed[api.ClusterView]{e.Value.Name, clusterView(e)})
+		}
+		return all
+	})
+}
+
+func clusterView(e store.Entry[cluster.Cluster]) api.ClusterView {
+	return api.ClusterView{Cluster: *e.Value, Revision: e.Modified}
+}
+
+func (s *Server) readCluster(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	return answerCluster(w, snap, r.PathValue("cluster"), http.StatusOK)
+}
+
+func answerCluster(w http.ResponseWriter, snap *store.Snapshot, name string, status int) error {
+	e, ok := snap.Cluster(name)
+	if !ok {
+		return notFound("cluster", name)
+	}
+	tag(w, e.Modified)
+	return answer(w, status, clusterView(e))
+}
+
+func (s *Server) writeCluster(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("cluster")
+	var c cluster.Cluster
+	pre, err := readObject(w, r, &c, func() cluster.Faults { return named("name", &c.Name, name) })
+	if err != nil {
+		return err
+	}
+	var change api.Change
+	snap, err := s.write(r.Context(), func(d *draft) (err error) {
+		object := c
+		change, err = d.setCluster(&object, pre)
+		return asProblem(err)
+	})
+	if err != nil {
+		return err
+	}
+	return answerCluster(w, snap, name, statusOfWrite(change))
+}
+
+// deleteCluster deletes in two steps, so that a service that is made meanwhile is not left without
+// its cluster: the first marks the record, and whatever rests on the record's revision is refused from then on.
+func (s *Server) deleteCluster(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("cluster")
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	_, err = s.write(r.Context(), func(d *draft) error {
+		e, ok := d.snap.Cluster(name)
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		if !ok {
+			return notFound("cluster", name)
+		}
+		if err := occupied(d.snap, name); err != nil || e.Value.Deleted {
+			return err
+		}
+		marked := *e.Value
+		marked.Deleted = true
+		d.put(d.prefix.Cluster(name), marked, e.Modified)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var found error
+	_, err = s.write(r.Context(), func(d *draft) error {
+		found = nil
+		e, ok := d.snap.Cluster(name)
+		if !ok || !e.Value.Deleted {
+			return nil // another request finished it, or wrote the cluster anew
+		}
+		if found = occupied(d.snap, name); found != nil {
+			open := *e.Value
+			open.Deleted = false
+			d.put(d.prefix.Cluster(name), open, e.Modified)
+			return nil
+		}
+		d.put(d.prefix.Cluster(name), nil, e.Modified)
+		return nil
+	})
+	if err == nil {
+		err = found
+	}
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// occupied returns 409 for a cluster that has services or jobs.
+func occupied(snap *store.Snapshot, name string) error {
+	for e := range snap.Services(name) {
+		return problemf(http.StatusConflict, "cluster %s still has service %s%s: delete what is in it first", name, e.Value.Name, leaving(e.Value.Lifespan))
+	}
+	for e := range snap.Jobs(name) {
+		return problemf(http.StatusConflict, "cluster %s still has job %s%s: delete what is in it first", name, e.Value.Name, leaving(e.Value.Lifespan))
+	}
+	return nil
+}
+
+func leaving(l cluster.Lifespan) string {
+	if l.Deleted {
+		return ", which is being deleted"
+	}
+	return ""
+}

@@ -1,0 +1,295 @@
+package apiserver
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// readBody reads a JSON body into v, strictly: an unknown field, a field that stands twice, a value of the
+// wrong type or out of range is a fault with its path, and all are told at once.
+func readBody(w http.ResponseWriter, r *http.Request, v any) error {
+	if kind := r.Header.Get("Content-Type"); kind != "" {
+		media, _, _ := strings.Cut(kind, ";")
+		if media = strings.TrimSpace(media); !strings.EqualFold(media, "application/json") {
+			return problemf(http.StatusUnsupportedMediaType, "the body is %s; want application/json", clip(media))
+		}
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+	case errors.As(err, &tooLarge):
+		return err
+	default:
+		return problemf(http.StatusRequestTimeout, "the body did not arrive whole within %s", bodyTimeout)
+	}
+	faults, err := decode(text, v)
+	if err != nil {
+		return err
+	}
+	if len(faults) > 0 {
+		return faulty(faults)
+	}
+	return nil
+}
+
+// decode reads a JSON text into v. An error says that it is not one JSON value; the faults say what in it
+// does not fit v. With either v is not to be used.
+func decode(text []byte, v any) (cluster.Faults, error) {
+	root, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	var f fitting
+	f.fit(root, reflect.TypeOf(v).Elem(), "")
+	if len(f.faults) > 0 {
+		return f.faults, nil
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return cluster.Faults{{Message: err.Error()}}, nil
+	}
+	return nil, nil
+}
+
+// maxFaults bounds an answer; who has that many has no use for more.
+const maxFaults = 100
+
+// fitting collects where a tree does not fit a type.
+type fitting struct{ faults cluster.Faults }
+
+func (f *fitting) fault(path, format string, args ...any) {
+	if len(f.faults) < maxFaults {
+		f.faults = append(f.faults, cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (f *fitting) fit(t *tree, typ reflect.Type, path string) {
+	if typ == reflect.TypeFor[json.RawMessage]() {
+		return
+	}
+	if typ.Kind() == reflect.Pointer {
+		if t.kind != 'n' {
+			f.fit(t, typ.Elem(), path)
+		}
+		return
+	}
+	if f.custom(t, typ, path) || t.kind == 'n' {
+		return
+	}
+	switch typ.Kind() {
+	case reflect.Struct:
+		f.object(t, typ, path)
+	case reflect.Map:
+		f.entries(t, typ, path)
+	case reflect.Slice, reflect.Array:
+		if f.wants(t, '[', "a list", path) {
+			for i, v := range t.values {
+				f.fit(v, typ.Elem(), fmt.Sprintf("%s[%d]", path, i))
+			}
+		}
+	case reflect.String:
+		f.wants(t, '"', "text", path)
+	case reflect.Bool:
+		f.wants(t, 't', "true or false", path)
+	case reflect.Float32, reflect.Float64:
+		f.wants(t, '0', "a number", path)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		f.number(t, path, func(s string) error { _, err := strconv.ParseInt(s, 10, typ.Bits()); return err })
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		f.number(t, path, func(s string) error { _, err := strconv.ParseUint(s, 10, typ.Bits()); return err })
+	default:
+	}
+}
+
+// custom asks a type that reads itself.
+func (f *fitting) custom(t *tree, typ reflect.Type, path string) bool {
+	v := reflect.New(typ)
+	switch u := v.Interface().(type) {
+	case json.Unmarshaler:
+		if err := u.UnmarshalJSON(t.text); err != nil {
+			f.fault(path, "%s", sentence(err))
+		}
+		return true
+	case encoding.TextUnmarshaler:
+		if t.kind == 'n' || !f.wants(t, '"', "text", path) {
+			return true
+		}
+		if err := u.UnmarshalText([]byte(t.string())); err != nil {
+			f.fault(path, "%s", sentence(err))
+		}
+		return true
+	}
+	return false
+}
+
+func (f *fitting) wants(t *tree, kind byte, word, path string) bool {
+	if t.kind != kind {
+		f.fault(path, "is %s, want %s", t.word(), word)
+		return false
+	}
+	return true
+}
+
+func (f *fitting) number(t *tree, path string, read func(string) error) {
+	if !f.wants(t, '0', "a whole number", path) {
+		return
+	}
+	err := read(string(t.text))
+	switch {
+	case err == nil:
+	case errors.Is(err, strconv.ErrRange):
+		f.fault(path, "%s is out of range", clip(string(t.text)))
+	default:
+		f.fault(path, "%s is not a whole number that fits here", clip(string(t.text)))
+	}
+}
+
+func (f *fitting) object(t *tree, typ reflect.Type, path string) {
+	if !f.wants(t, '{', "an object", path) {
+		return
+	}
+	fields := fieldsOf(typ)
+	for i, key := range t.keys {
+		at := join(path, safeKey(key))
+		field, ok := fields[key]
+		if !ok {
+			if near := nearest(key, fields); near != "" {
+				f.fault(at, "is not a known field; did you mean %q?", near)
+			} else {
+				f.fault(at, "is not a known field")
+			}
+			continue
+		}
+		f.fit(t.values[i], field, at)
+	}
+	for _, key := range t.twice {
+		f.fault(join(path, safeKey(key)), "stands twice")
+	}
+}
+
+func (f *fitting) entries(t *tree, typ reflect.Type, path string) {
+	if !f.wants(t, '{', "an object", path) {
+		return
+	}
+	for i, key := range t.keys {
+		f.fit(t.values[i], typ.Elem(), fmt.Sprintf("%s[%q]", path, clip(key)))
+	}
+	for _, key := range t.twice {
+		f.fault(fmt.Sprintf("%s[%q]", path, clip(key)), "stands twice")
+	}
+}
+
+// string returns the text of a string value.
+func (t *tree) string() string {
+	var s string
+	_ = json.Unmarshal(t.text, &s) // it was parsed before
+	return s
+}
+
+// fieldsOf returns the JSON fields of a struct with their types, those of embedded structs included.
+func fieldsOf(typ reflect.Type) map[string]reflect.Type {
+	fields := map[string]reflect.Type{}
+	for sf := range reflectFields(typ) {
+		fields[sf.name] = sf.typ
+	}
+	return fields
+}
+
+// jsonField is a field of a struct as its JSON form has it.
+type jsonField struct {
+	name     string
+	typ      reflect.Type
+	optional bool
+}
+
+// reflectFields yields the JSON fields of a struct in their order.
+func reflectFields(typ reflect.Type) func(func(jsonField) bool) {
+	return func(yield func(jsonField) bool) {
+		for i := range typ.NumField() {
+			sf := typ.Field(i)
+			name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
+			if name == "-" || !sf.IsExported() && !sf.Anonymous {
+				continue
+			}
+			if sf.Anonymous && name == "" && sf.Type.Kind() == reflect.Struct {
+				for inner := range reflectFields(sf.Type) {
+					if !yield(inner) {
+						return
+					}
+				}
+				continue
+			}
+			if name == "" {
+				name = sf.Name
+			}
+			optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
+			if !yield(jsonField{name, sf.Type, optional}) {
+				return
+			}
+		}
+	}
+}
+
+// nearest returns the known name that a misspelt one is closest to, or "" if none is close.
+func nearest[V any](name string, known map[string]V) string {
+	best, bestName := 1+max(1, len(name)/3), ""
+	for k := range known {
+		d := distance(strings.ToLower(name), k)
+		if d < best || d == best && bestName != "" && k < bestName {
+			best, bestName = d, k
+		}
+	}
+	return bestName
+}
+
+// distance counts the letters to add, drop, change or swap with a neighbour to make b of a. Long texts are far
+// from all.
+func distance(a, b string) int {
+	const longest = 64
+	if len(a) > longest || len(b) > longest {
+		return longest
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
+
+// safeKey shows a key from outside in a path.
+func safeKey(key string) string {
+	for _, c := range key {
+		if c <= ' ' || c == '.' || c == '[' || c > '~' {
+			return fmt.Sprintf("[%q]", clip(key))
+		}
+	}
+	return clip(key)
+}
+
+// sentence is an error's text without the name of its package.
+func sentence(err error) string {
+	return strings.TrimPrefix(err.Error(), "json: ")
+}

@@ -1,0 +1,354 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// conflict is the fault of an object that cannot be written over what stands; it makes the answer 409.
+type conflict struct{ cluster.Fault }
+
+// Error returns the fault's text.
+func (c *conflict) Error() string { return c.Fault.String() }
+
+func conflictf(path, format string, args ...any) error {
+	return &conflict{cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)}}
+}
+
+func faultf(path, format string, args ...any) error {
+	return cluster.Faults{{Path: path, Message: fmt.Sprintf(format, args...)}}
+}
+
+// setCluster draws the write of a cluster.
+func (d *draft) setCluster(c *cluster.Cluster, pre precondition) (api.Change, error) {
+	change := api.Change{Kind: cluster.KindCluster, Name: c.Name, Action: api.ActionCreate}
+	c.Deleted = false
+	old, ok := d.snap.Cluster(c.Name)
+	if err := pre.check(old.Modified); err != nil {
+		return change, err
+	}
+	if ok {
+		if old.Value.Domain != c.Domain {
+			return change, conflictf("domain", "cannot be changed: the cluster is in domain %s", old.Value.Domain)
+		}
+		change.Revision = old.Modified
+		change.Action, change.Fields = compare(old.Value, c)
+	}
+	d.clusters[c.Name] = c
+	d.require(d.prefix.Cluster(c.Name), old.Modified)
+	if change.Action != api.ActionNone {
+		d.put(d.prefix.Cluster(c.Name), c, old.Modified)
+	}
+	return change, nil
+}
+
+// setDefinition draws the write of a version of a definition, which is written once.
+func (d *draft) setDefinition(def *cluster.TaskDefinition) (api.Change, error) {
+	ref := def.Ref()
+	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
+	if old, ok := d.snap.Definition(ref); ok {
+		action, fields := compare(old.Value, def)
+		if action != api.ActionNone {
+			return change, differs(ref, fields)
+		}
+		change.Action, change.Revision = action, old.Modified
+		d.definitions[ref] = def
+		return change, nil
+	}
+	d.definitions[ref] = def
+	d.put(d.prefix.Definition(ref), def, 0)
+	newest, rev, _ := d.snap.NewestDefinition(def.Name)
+	if n := max(newest.Version, d.newest[def.Name]); def.Version > n {
+		d.newest[def.Name] = def.Version
+		d.put(d.prefix.NewestDefinition(def.Name), store.Newest{Name: def.Name, Version: def.Version}, rev)
+	}
+	return change, nil
+}
+
+// differs tells that a version stands with another content: one fault for each field.
+func differs(ref cluster.Ref, fields []api.FieldChange) error {
+	p := problemf(http.StatusConflict, "%s exists with another content, and a version is written once: give the new content another version", ref)
+	for _, f := range fields {
+		p.Faults = append(p.Faults, cluster.Fault{Path: f.Path, Message: fmt.Sprintf("is %s here and %s in the stored %s", orNothing(f.New), orNothing(f.Old), ref)})
+	}
+	return p
+}
+
+func orNothing(text string) string {
+	if text == "" {
+		return "not set"
+	}
+	return text
+}
+
+// setService draws the write of a service: its references are resolved and its generation counted.
+func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, error) {
+	change := api.Change{Kind: cluster.KindService, Cluster: svc.Cluster, Name: svc.Name, Action: api.ActionCreate}
+	old, ok := d.snap.Service(svc.Cluster, svc.Name)
+	if err := pre.check(visible(ok && !old.Value.Deleted, old.Modified)); err != nil {
+		return change, err
+	}
+	if err := d.resolve(&svc.Definition, "definition"); err != nil {
+		return change, err
+	}
+	if err := d.belongs(svc.Owner()); err != nil {
+		return change, err
+	}
+	var prev *cluster.Service
+	svc.Lifespan = cluster.Lifespan{Created: d.now, Updated: d.now}
+	switch {
+	case !ok:
+		svc.Generation = d.firstGeneration(svc.Owner())
+	case old.Value.Deleted:
+		svc.Generation = old.Value.Generation + 1
+	default:
+		prev = old.Value
+		svc.Generation, svc.Created = prev.Generation, prev.Created
+		if svc.Definition != prev.Definition {
+			svc.Generation++
+		}
+		change.Revision = old.Modified
+		change.Action, change.Fields = compare(plainService(prev), plainService(svc))
+	}
+	change.Effect = serviceEffect(prev, svc)
+	if change.Action != api.ActionNone {
+		d.put(d.prefix.Service(svc.Cluster, svc.Name), svc, old.Modified)
+	}
+	return change, nil
+}
+
+// setJob draws the write of a job. What changes its steps runs it anew, and so does to take back a cancellation.
+func (d *draft) setJob(job *cluster.Job, pre precondition) (api.Change, error) {
+	change := api.Change{Kind: cluster.KindJob, Cluster: job.Cluster, Name: job.Name, Action: api.ActionCreate}
+	old, ok := d.snap.Job(job.Cluster, job.Name)
+	if err := pre.check(visible(ok && !old.Value.Deleted, old.Modified)); err != nil {
+		return change, err
+	}
+	var faults cluster.Faults
+	for i := range job.Steps {
+		if err := d.resolve(&job.Steps[i].Definition, fmt.Sprintf("steps[%d].definition", i)); err != nil {
+			faults = append(faults, cluster.FaultsOf(err)...)
+		}
+	}
+	if len(faults) > 0 {
+		return change, faults
+	}
+	if err := d.belongs(job.Owner()); err != nil {
+		return change, err
+	}
+	var prev *cluster.Job
+	job.Lifespan = cluster.Lifespan{Created: d.now, Updated: d.now}
+	switch {
+	case !ok:
+		job.Generation = d.firstGeneration(job.Owner())
+	case old.Value.Deleted:
+		job.Generation = old.Value.Generation + 1
+	default:
+		prev = old.Value
+		job.Generation, job.Created = prev.Generation, prev.Created
+		if steps, _ := compare(stepsOf(prev), stepsOf(job)); steps != api.ActionNone || prev.Cancelled && !job.Cancelled {
+			job.Generation++
+		}
+		change.Revision = old.Modified
+		change.Action, change.Fields = compare(plainJob(prev), plainJob(job))
+	}
+	change.Effect = jobEffect(prev, job)
+	if change.Action != api.ActionNone {
+		d.put(d.prefix.Job(job.Cluster, job.Name), job, old.Modified)
+	}
+	return change, nil
+}
+
+// setHost draws the write of the operator's settings of a node.
+func (d *draft) setHost(h *cluster.Host, pre precondition) error {
+	old, ok := d.snap.Host(h.Name)
+	if err := pre.check(old.Modified); err != nil {
+		return err
+	}
+	h.Generation = 0
+	if ok {
+		h.Generation = old.Value.Generation
+		if action, _ := compare(old.Value, h); action == api.ActionNone {
+			return nil
+		}
+	}
+	d.put(d.prefix.Host(h.Name), h, old.Modified)
+	return nil
+}
+
+// visible is the revision of an object that users see as existing, else 0.
+func visible(exists bool, modified uint64) uint64 {
+	if exists {
+		return modified
+	}
+	return 0
+}
+
+// resolve fills in the newest version of a definition where a reference names none, and makes the draft
+// rest on the definition.
+func (d *draft) resolve(ref *cluster.Ref, path string) error {
+	if ref.Version == 0 {
+		newest, rev, ok := d.snap.NewestDefinition(ref.Name)
+		version := max(newest.Version, d.newest[ref.Name])
+		if version == 0 {
+			return faultf(path, "there is no task definition %s", ref.Name)
+		}
+		if ok {
+			d.require(d.prefix.NewestDefinition(ref.Name), rev)
+		}
+		ref.Version = version
+	}
+	if d.definitions[*ref] != nil {
+		return nil
+	}
+	if _, ok := d.snap.Definition(*ref); !ok {
+		newest, _, found := d.snap.NewestDefinition(ref.Name)
+		if found {
+			return faultf(path, "there is no task definition %s; the newest is %s", *ref, newest)
+		}
+		return faultf(path, "there is no task definition %s", *ref)
+	}
+	d.require(d.prefix.Definition(*ref), store.AnyModified)
+	return nil
+}
+
+// belongs makes the draft rest on the owner's cluster, which is made where it is the default one, and on there being
+// no object of the other kind under the name: the names of tasks hold no kind.
+func (d *draft) belongs(o cluster.OwnerRef) error {
+	if err := d.inCluster(o.Cluster); err != nil {
+		return err
+	}
+	name := o.Cluster + "/" + o.Name
+	if kind, ok := d.owners[name]; ok && kind != o.Kind {
+		return conflictf("name", "%s is the name of a service and of a job; the names in a cluster are distinct", o.Name)
+	}
+	d.owners[name] = o.Kind
+	other, kind := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: o.Cluster, Name: o.Name}, "job"
+	_, taken := d.snap.Job(o.Cluster, o.Name)
+	if o.Kind == cluster.KindJob {
+		other.Kind, kind = cluster.KindService, "service"
+		_, taken = d.snap.Service(o.Cluster, o.Name)
+	}
+	if taken {
+		return conflictf("name", "%s is the name of a %s of cluster %s; the names of services and jobs in a cluster are distinct", o.Name, kind, o.Cluster)
+	}
+	d.require(d.prefix.Owner(other), 0)
+	return nil
+}
+
+func (d *draft) inCluster(name string) error {
+	if d.clusters[name] != nil {
+		return nil
+	}
+	if c, ok := d.snap.Cluster(name); ok {
+		if c.Value.Deleted {
+			return conflictf("cluster", "cluster %s is being deleted", name)
+		}
+		// The exact revision: a deletion writes the record first, so it cannot overlook what is made meanwhile.
+		d.require(d.prefix.Cluster(name), c.Modified)
+		return nil
+	}
+	if name != cluster.DefaultCluster {
+		return faultf("cluster", "there is no cluster %s", name)
+	}
+	c := &cluster.Cluster{Name: name}
+	c.SetDefaults()
+	d.clusters[name] = c
+	d.put(d.prefix.Cluster(name), c, 0)
+	return nil
+}
+
+// firstGeneration returns the generation of an object without a record: above those of all attempts that
+// still stand of an earlier object of the name, so that no task id is used again.
+func (d *draft) firstGeneration(o cluster.OwnerRef) uint64 {
+	highest := uint64(0)
+	for row := range d.snap.Attempts(o) {
+		if parts, ok := row.Task.Parts(); ok {
+			highest = max(highest, parts.Generation)
+		}
+	}
+	return highest + 1
+}
+
+func plainService(s *cluster.Service) *cluster.Service {
+	plain := *s
+	plain.Lifespan = cluster.Lifespan{}
+	return &plain
+}
+
+func plainJob(j *cluster.Job) *cluster.Job {
+	plain := *j
+	plain.Lifespan = cluster.Lifespan{}
+	return &plain
+}
+
+func stepsOf(j *cluster.Job) any { return map[string]any{"steps": j.Steps} }
+
+// serviceEffect says in a sentence what the cluster will do; old is nil for a new service.
+func serviceEffect(old, svc *cluster.Service) string {
+	switch {
+	case old == nil && svc.Stopped:
+		return "starts nothing: the service is stopped"
+	case old == nil:
+		return fmt.Sprintf("starts %s of %s", plural(svc.Count, "task"), svc.Definition)
+	case svc.Stopped && !old.Stopped:
+		return fmt.Sprintf("stops %s", plural(old.Count, "task"))
+	case !svc.Stopped && old.Stopped:
+		return fmt.Sprintf("starts %s of %s", plural(svc.Count, "task"), svc.Definition)
+	case svc.Stopped:
+		return ""
+	}
+	text := ""
+	switch {
+	case svc.Definition != old.Definition:
+		text = fmt.Sprintf("rolls out %s over %s, one task at a time", svc.Definition, old.Definition)
+	case svc.Generation != old.Generation:
+		text = fmt.Sprintf("replaces %s, one at a time", plural(old.Count, "task"))
+	}
+	scale := ""
+	switch {
+	case svc.Count > old.Count:
+		scale = fmt.Sprintf("starts %d more", svc.Count-old.Count)
+	case svc.Count < old.Count:
+		scale = fmt.Sprintf("stops %s", plural(old.Count-svc.Count, "task"))
+	}
+	if text != "" && scale != "" {
+		return text + ", and " + scale
+	}
+	return text + scale
+}
+
+// jobEffect says in a sentence what the cluster will do; old is nil for a new job.
+func jobEffect(old, job *cluster.Job) string {
+	tasks := 0
+	for i := range job.Steps {
+		tasks += job.Steps[i].Count
+	}
+	switch {
+	case job.Cancelled && (old == nil || !old.Cancelled):
+		return "cancels the job"
+	case job.Cancelled:
+		return ""
+	case old == nil:
+		return "runs " + plural(tasks, "task")
+	case job.Generation != old.Generation:
+		return "runs all " + plural(tasks, "task") + " anew"
+	}
+	return ""
+}
+
+// compare returns what a write changes in an object, field by field.
+func compare(old, next any) (api.Action, []api.FieldChange) {
+	a, _ := json.Marshal(old)  // both are nouns, which marshal
+	b, _ := json.Marshal(next) // always
+	fields := diff(a, b)
+	if len(fields) == 0 {
+		return api.ActionNone, nil
+	}
+	return api.ActionUpdate, fields
+}

@@ -1,0 +1,115 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/coder/websocket"
+
+	"github.com/berthd/berth/internal/transport"
+)
+
+// exec carries a command in a container over a websocket. Each binary message begins with its channel
+// (transport.ChannelStdin and so on); what follows is the frame's body.
+func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	command := q["command"]
+	if len(command) == 0 || command[0] == "" {
+		return badQuery("command", "is missing: what is to be run")
+	}
+	if r.ProtoMajor != 1 || r.Header.Get("Upgrade") == "" {
+		w.Header().Set("Upgrade", "websocket")
+		return problemf(http.StatusUpgradeRequired, "a command is run over a websocket: ask with Upgrade: websocket, over HTTP/1.1")
+	}
+	v, row, err := s.task(s.cfg.Tables.Snapshot(), r)
+	if err != nil {
+		return err
+	}
+	if row == nil {
+		return waiting(v)
+	}
+	if v.State.Terminal() {
+		return problemf(http.StatusConflict, "attempt %d of task %s has ended: it %s", v.Attempt, v.ID, v.State)
+	}
+	// The connection is taken over below, so the request's own context does not tell its end.
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	stream, err := s.openStream(ctx, row.Node, transport.StreamRequest{
+		Kind: transport.StreamExec, Task: row.Task, UUID: uuidOf(row), Container: q.Get("container"),
+		Exec: &transport.ExecRequest{Command: command, Stdin: given(r, "stdin")},
+	})
+	if err != nil {
+		return err
+	}
+	defer stream.Close() //nolint:errcheck // its end was told by a frame
+	// The origin was checked when the request was let in.
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	if err != nil {
+		return fmt.Errorf("accept websocket: %w", err)
+	}
+	defer conn.CloseNow() //nolint:errcheck // closed in order before, or broken
+	conn.SetReadLimit(transport.MaxFrame + 1)
+	gauge := s.metrics.streams.WithLabelValues("exec")
+	gauge.Inc()
+	defer gauge.Dec()
+
+	input := make(chan error, 1)
+	go func() {
+		input <- sendInput(ctx, conn, transport.NewFrameWriter(stream))
+		_ = stream.Close() // the client is gone: ends the read of the output
+	}()
+	err = sendOutput(ctx, conn, transport.NewFrameReader(stream))
+	code, text := websocket.StatusNormalClosure, ""
+	if err != nil {
+		code, text = websocket.StatusInternalError, "the connection to the node broke"
+	}
+	_ = conn.Close(code, text) // the client may be gone
+	cancel()
+	<-input
+	return err
+}
+
+// sendInput passes the client's input on until the client is gone.
+func sendInput(ctx context.Context, conn *websocket.Conn, to *transport.FrameWriter) error {
+	for {
+		_, msg, err := conn.Read(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case len(msg) == 0 || msg[0] != transport.ChannelStdin:
+			return errors.New("a message is not input")
+		case len(msg) == 1:
+			err = to.CloseInput()
+		default:
+			_, err = to.Channel(transport.ChannelStdin).Write(msg[1:])
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// sendOutput passes the command's output on until its end.
+func sendOutput(ctx context.Context, conn *websocket.Conn, from *transport.FrameReader) error {
+	var msg []byte
+	for {
+		f, err := from.Next()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return fmt.Errorf("read the command's output: %w", err)
+		}
+		msg = append(append(msg[:0], f.Channel), f.Body...)
+		if err := conn.Write(ctx, websocket.MessageBinary, msg); err != nil {
+			return err
+		}
+		if f.Channel == transport.ChannelExit {
+			return nil
+		}
+	}
+}

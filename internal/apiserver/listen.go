@@ -1,0 +1,157 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Listener is an address under the policy of who may talk.
+type Listener struct {
+	net.Listener
+	url string
+}
+
+// URL returns the address as a client takes it: "http://127.0.0.1:7070" or "unix:///run/berth.sock".
+func (l *Listener) URL() string { return l.url }
+
+// Listen opens an address: "unix:///path" (or a path), made with mode 0600, so that only this user can open
+// it; or a loopback address such as "127.0.0.1:7070" or "http://[::1]:0", where every request needs the token.
+// Any other address is refused: it would show the API to the network without encryption. A
+// socket file that nobody listens on any more is replaced.
+func Listen(addr string) (*Listener, error) {
+	if path, ok := strings.CutPrefix(addr, "unix://"); ok || strings.HasPrefix(addr, "/") {
+		return listenUnix(path)
+	}
+	hostport := strings.TrimSuffix(strings.TrimPrefix(addr, "http://"), "/")
+	if strings.Contains(hostport, "://") {
+		return nil, fmt.Errorf("listen on %s: want unix:///path or a loopback address such as 127.0.0.1:7070", addr)
+	}
+	host, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return nil, fmt.Errorf("listen on %s: only unix sockets and loopback addresses (127.0.0.1, ::1) are allowed: "+
+			"anything else would open the API to the network without encryption", addr)
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	return &Listener{l, "http://" + l.Addr().String()}, nil
+}
+
+func listenUnix(path string) (*Listener, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on a unix socket: %w", err)
+	}
+	if err := clearSocket(path); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	// The socket is made under a name of its own and moved into place with its mode set, so that
+	// there is no moment in which others could open it.
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".berth-")
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // empty, or of no harm
+	first := filepath.Join(dir, "s")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", first)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	ul, _ := l.(*net.UnixListener)
+	ul.SetUnlinkOnClose(false)
+	err = errors.Join(os.Chmod(first, 0o600), os.Rename(first, path))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
+	}
+	return &Listener{&unixListener{UnixListener: ul, path: path}, "unix://" + path}, nil
+}
+
+// unixListener removes its socket when it is closed.
+type unixListener struct {
+	*net.UnixListener
+	path string
+}
+
+func (l *unixListener) Close() error {
+	err := l.UnixListener.Close()
+	if err != nil {
+		return err
+	}
+	return os.Remove(l.path)
+}
+
+// clearSocket removes a socket file that nobody answers on.
+func clearSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSocket == 0 {
+		return errors.New("the file exists and is not a socket")
+	}
+	d := net.Dialer{Timeout: time.Second}
+	c, err := d.DialContext(context.Background(), "unix", path)
+	if err == nil {
+		_ = c.Close() // it was opened only to see who is there
+		return syscall.EADDRINUSE
+	}
+	return os.Remove(path)
+}
+
+// TokenFile returns the token in a file, making the file with a new one, readable by this user only, if there
+// is none. A file that others may read is refused.
+func TokenFile(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return newToken(path)
+	case err != nil:
+		return "", fmt.Errorf("read token file: %w", err)
+	case info.Mode().Perm()&0o077 != 0:
+		return "", fmt.Errorf("read token file: %s may be read by others; make its mode 0600", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read token file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < 16 {
+		return "", fmt.Errorf("read token file: %s holds less than 16 characters", path)
+	}
+	return token, nil
+}
+
+func newToken(path string) (string, error) {
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	token := hex.EncodeToString(secret)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("make token file: %w", err)
+	}
+	_, err = f.WriteString(token + "\n")
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return "", fmt.Errorf("make token file: %w", errors.Join(err, os.Remove(path)))
+	}
+	return token, nil
+}

@@ -1,0 +1,184 @@
+package apiserver
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// Bounds of log streams.
+const (
+	maxLine = 1 << 20
+	// logPatience is how long a reader of logs may take nothing until it is cut off. Meanwhile nothing waits for it but
+	// the agent's own reader, which leaves out what is rotated away and says how many lines that were.
+	logPatience = 10 * time.Minute
+)
+
+// openStream opens a byte stream to the node of an attempt; it is closed when ctx ends.
+func (s *Server) openStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
+	if s.cfg.Nodes == nil {
+		return nil, problemf(http.StatusServiceUnavailable, "this server has no connection to agents")
+	}
+	req.ID = uuid.NewString()
+	stream, err := s.cfg.Nodes.OpenStream(ctx, node, req)
+	if err != nil {
+		return nil, problemf(http.StatusServiceUnavailable, "node %s cannot be reached: %v", node, err)
+	}
+	return stream, nil
+}
+
+func (s *Server) readLogs(w http.ResponseWriter, r *http.Request) error {
+	ask, err := logsRequest(r)
+	if err != nil {
+		return err
+	}
+	v, row, err := s.task(s.cfg.Tables.Snapshot(), r)
+	if err != nil {
+		return err
+	}
+	if row == nil {
+		return waiting(v)
+	}
+	id := cluster.TaskID(r.PathValue("task"))
+	stream, err := s.openStream(r.Context(), row.Node, transport.StreamRequest{
+		Kind: transport.StreamLogs, Task: id, UUID: uuidOf(row), Container: r.URL.Query().Get("container"), Logs: &ask,
+	})
+	if err != nil {
+		if row.Outcome != nil && row.Outcome.LogTail != "" {
+			return keptTail(w, id, row.Outcome)
+		}
+		return err
+	}
+	stop := context.AfterFunc(r.Context(), func() { _ = stream.Close() }) // ends the read below
+	defer stop()
+	defer stream.Close() //nolint:errcheck // it was only read
+	gauge := s.metrics.streams.WithLabelValues("logs")
+	gauge.Inc()
+	defer gauge.Dec()
+	w.Header().Set("Content-Type", lines)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	return copyLines(w, stream, id)
+}
+
+func logsRequest(r *http.Request) (transport.LogsRequest, error) {
+	ask := transport.LogsRequest{Follow: given(r, "follow"), Tail: -1, Stream: r.URL.Query().Get("stream")}
+	if r.URL.Query().Get("tail") != "" {
+		n, err := number(r, "tail", 0)
+		if err != nil {
+			return ask, err
+		}
+		ask.Tail = int(min(n, 1<<31-1))
+	}
+	since, err := span(r, "since")
+	if err != nil {
+		return ask, err
+	}
+	ask.Since = cluster.Duration(since)
+	if ask.Stream != "" && ask.Stream != "stdout" && ask.Stream != "stderr" {
+		return ask, badQuery("stream", "is %q, want stdout or stderr", clip(ask.Stream))
+	}
+	return ask, nil
+}
+
+// waiting is the answer for what only a placed task has.
+func waiting(v api.TaskView) error {
+	text := ""
+	if v.Message != "" {
+		text = ": " + v.Message
+	}
+	return problemf(http.StatusConflict, "task %s is not placed on a node%s", v.ID, text)
+}
+
+func uuidOf(row *store.AttemptRow) string {
+	switch {
+	case row.Desired != nil:
+		return row.Desired.UUID
+	case row.Outcome != nil:
+		return row.Outcome.UUID
+	case row.Observed != nil:
+		return row.Observed.UUID
+	}
+	return ""
+}
+
+// copyLines passes log lines on, flushing when there is no more for the moment.
+func copyLines(w http.ResponseWriter, from io.Reader, id cluster.TaskID) error {
+	ctl := http.NewResponseController(w)
+	if err := ctl.Flush(); err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(from, 64<<10)
+	out := json.NewEncoder(w)
+	for {
+		text, err := readLine(in)
+		if len(text) > 0 {
+			line := api.LogLine{Task: id}
+			if err := json.Unmarshal(text, &line); err != nil {
+				return fmt.Errorf("decode a log line: %w", err)
+			}
+			line.Task = id
+			_ = ctl.SetWriteDeadline(time.Now().Add(logPatience)) // not every writer has deadlines
+			if err := out.Encode(line); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return endOf(err)
+		}
+		if in.Buffered() == 0 {
+			if err := ctl.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func endOf(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("read logs: %w", err)
+}
+
+// readLine reads a line of bounded length.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxLine {
+			return nil, fmt.Errorf("a line is longer than %s", cluster.Bytes(maxLine))
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+// keptTail answers with the end of the output that the outcome of a failed attempt keeps.
+func keptTail(w http.ResponseWriter, id cluster.TaskID, o *cluster.Outcome) error {
+	w.Header().Set("Content-Type", lines)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	out := json.NewEncoder(w)
+	for text := range strings.SplitSeq(strings.TrimSuffix(o.LogTail, "\n"), "\n") {
+		if err := out.Encode(api.LogLine{Time: o.Ended, Task: id, Stream: "stdout", Text: text}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

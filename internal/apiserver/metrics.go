@@ -1,0 +1,52 @@
+package apiserver
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the server's own: berth_apiserver_<name>_<unit>.
+type metrics struct {
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+	streams   *prometheus.GaugeVec
+	conflicts prometheus.Counter
+	lost      prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "apiserver", Name: "requests_total",
+			Help: "Requests answered, by route and status.",
+		}, []string{"method", "route", "status"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "berth", Subsystem: "apiserver", Name: "request_duration_seconds",
+			Help:    "Time to answer a request, blocking reads and streams left out.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
+		}, []string{"route"}),
+		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "berth", Subsystem: "apiserver", Name: "open_streams",
+			Help: "Streams that are open now, by what they carry.",
+		}, []string{"kind"}),
+		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "apiserver", Name: "write_conflicts_total",
+			Help: "Writes that another writer overtook and that were drawn anew.",
+		}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "apiserver", Name: "lost_events_total",
+			Help: "Events that streams left out because their readers were slow.",
+		}),
+	}
+	reg.MustRegister(m.requests, m.durations, m.streams, m.conflicts, m.lost)
+	return m
+}
+
+func (m *metrics) request(rt *route, status int, took time.Duration) {
+	m.requests.WithLabelValues(rt.method, rt.path, strconv.Itoa(status)).Inc()
+	if !rt.long {
+		m.durations.WithLabelValues(rt.path).Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,127 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// problem is an error that knows its answer (RFC 9457).
+type problem struct{ api.Problem }
+
+// Error returns the detail with its faults.
+func (p *problem) Error() string {
+	if len(p.Faults) > 0 {
+		return p.Detail + ": " + cluster.Faults(p.Faults).Error()
+	}
+	return p.Detail
+}
+
+// problemf returns a problem with a sentence.
+func problemf(status int, format string, args ...any) *problem {
+	return &problem{api.Problem{
+		Title: http.StatusText(status), Status: status,
+		Detail: fmt.Sprintf(format, args...),
+	}}
+}
+
+// faulty returns the problem of a request that can be read but is wrong.
+func faulty(faults cluster.Faults) *problem {
+	p := problemf(http.StatusUnprocessableEntity, "the request has %s", plural(len(faults), "fault"))
+	p.Faults = faults
+	return p
+}
+
+func notFound(kind, name string) *problem {
+	return problemf(http.StatusNotFound, "there is no %s %s", kind, name)
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return strconv.Itoa(n) + " " + word + "s"
+}
+
+// problemOf turns an error into its answer. What is nobody's fault outside is 500 without details.
+func problemOf(err error) *problem {
+	var p *problem
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &tooLarge):
+		return problemf(http.StatusRequestEntityTooLarge, "the body is larger than %s", cluster.Bytes(tooLarge.Limit))
+	case errors.Is(err, store.ErrNoSpace):
+		return problemf(http.StatusInsufficientStorage, "the store is out of space and takes no writes; reads go on and running tasks are not touched. "+
+			"Free space on the disk of the server's data directory: writes go on by themselves then")
+	case errors.Is(err, store.ErrTooLarge):
+		return problemf(http.StatusRequestEntityTooLarge, "the objects are too many or too large to be written in one transaction; nothing was written. Apply them in parts")
+	case errors.Is(err, store.ErrUnknown):
+		return problemf(http.StatusServiceUnavailable, "the store did not confirm the write: it may have happened or not. Look, then ask again")
+	case errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled):
+		return problemf(http.StatusServiceUnavailable, "the server is stopping")
+	case errors.Is(err, context.DeadlineExceeded):
+		return problemf(http.StatusServiceUnavailable, "the store did not answer in time")
+	}
+	return problemf(http.StatusInternalServerError, "the server could not do it; its log says why")
+}
+
+// fail answers a request with an error.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p := problemOf(err)
+	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
+		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)
+	}
+	body, _ := json.Marshal(p.Problem) // has only text and numbers
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	if p.Status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "1")
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n')) // the client may be gone
+}
+
+// answer writes a value as JSON.
+func answer(w http.ResponseWriter, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	w.WriteHeader(status)
+	_, err = w.Write(append(body, '\n'))
+	return err
+}
+
+// tag sets the ETag of an object.
+func tag(w http.ResponseWriter, revision uint64) {
+	if revision != 0 {
+		w.Header().Set("ETag", etag(revision))
+	}
+}
+
+func etag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
+
+// clip shortens text from outside for use in a message.
+func clip(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}

@@ -1,0 +1,121 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// readTimeout bounds the wait of a consistent read.
+const readTimeout = 15 * time.Second
+
+// snapshot returns the state that a read is answered from: this server's tables as they are or, with
+// ?consistent, once they have reached what a linearizable read of the engine told (P2.3).
+func (s *Server) snapshot(r *http.Request) (*store.Snapshot, error) {
+	if !given(r, "consistent") {
+		return s.cfg.Tables.Snapshot(), nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	// The prefix holds one record; its listing tells the engine's revision.
+	l, err := s.cfg.Engine.List(ctx, string(s.cfg.Prefix)+"leader/")
+	if err != nil {
+		return nil, err
+	}
+	return s.cfg.Tables.WaitFor(ctx, l.Revision)
+}
+
+// given reports whether a query parameter is set: present, and neither "false" nor "0".
+func given(r *http.Request, name string) bool {
+	values, ok := r.URL.Query()[name]
+	return ok && values[0] != "false" && values[0] != "0"
+}
+
+// number reads a query parameter that counts; absent, it is the fallback.
+func number(r *http.Request, name string, fallback uint64) (uint64, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return fallback, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, badQuery(name, "is %q, want a whole number that is not negative", clip(text))
+	}
+	return n, nil
+}
+
+// span reads a query parameter that is a duration; absent, it is 0.
+func span(r *http.Request, name string) (time.Duration, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, badQuery(name, "is %q, want a duration such as \"30s\" or \"5m\"", clip(text))
+	}
+	return d, nil
+}
+
+func badQuery(name, format string, args ...any) *problem {
+	p := problemf(http.StatusBadRequest, "the query has a fault")
+	p.Faults = cluster.Faults{{Path: "?" + name, Message: problemf(0, format, args...).Detail}}
+	return p
+}
+
+// checkQuery refuses query parameters that the route does not know, and path values that name nothing.
+func checkQuery(rt *route, r *http.Request) error {
+	var faults cluster.Faults
+	known := map[string]bool{}
+	for _, p := range rt.query {
+		known[p.name] = true
+	}
+	for name := range r.URL.Query() {
+		if known[name] {
+			continue
+		}
+		text := "is not a known parameter"
+		if near := nearest(name, known); near != "" {
+			text += "; did you mean " + strconv.Quote(near) + "?"
+		}
+		faults = append(faults, cluster.Fault{Path: "?" + safeKey(name), Message: text})
+	}
+	for _, name := range rt.names() {
+		value := r.PathValue(name)
+		ok := cluster.ValidName(value)
+		switch name {
+		case "node":
+			ok = cluster.ValidNodeName(value)
+		case "task":
+			_, ok = cluster.TaskID(value).Parts()
+		case "version":
+			n, err := strconv.Atoi(value)
+			ok = err == nil && n > 0
+		}
+		if !ok {
+			faults = append(faults, cluster.Fault{Path: name, Message: strconv.Quote(clip(value)) + " in the address is not a valid " + name})
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	p := problemf(http.StatusBadRequest, "the address has %s", plural(len(faults), "fault"))
+	p.Faults = faults
+	return p
+}
+
+// wantsStream reports whether the client asks for server-sent events.
+func wantsStream(r *http.Request) bool {
+	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		media, _, _ := strings.Cut(part, ";")
+		if strings.TrimSpace(media) == "text/event-stream" {
+			return true
+		}
+	}
+	return false
+}

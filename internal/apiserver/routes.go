@@ -1,0 +1,205 @@
+package apiserver
+
+import (
+	"net/http"
+	"reflect"
+	"regexp"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// route is one operation of the API: how it is reached, how it is described, and who answers it.
+type route struct {
+	method, path string
+	name         string // of the operation, for generated clients
+	summary      string
+	query        []parameter
+	body, reply  reflect.Type // nil for none; JSON
+	status       int          // of success; 0 is 200
+	stream       string       // the media type of an answer that is not JSON, or that Accept may ask for
+	upload       string       // the media type of a body that is not JSON
+	writes       bool         // takes If-Match and If-None-Match
+	open         bool         // answered without credentials
+	long         bool         // may take as long as the client likes
+	serve        func(http.ResponseWriter, *http.Request) error
+}
+
+// parameter is one that an address may have.
+type parameter struct{ name, kind, about string }
+
+var pathName = regexp.MustCompile(`\{(\w+)\}`)
+
+// names returns the names of the path's variable parts.
+func (rt *route) names() []string {
+	var names []string
+	for _, m := range pathName.FindAllStringSubmatch(rt.path, -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
+func consistent() parameter {
+	return parameter{"consistent", "boolean", "answer from a state that holds all that was written before the request"}
+}
+
+// listParameters are what every list takes, besides its own.
+func listParameters(own ...parameter) []parameter {
+	return append(own, consistent(),
+		parameter{"index", "integer", "with wait: answer once the list differs from what it was at this index"},
+		parameter{"wait", "duration", "how long to wait for a change, at most 5m"},
+		parameter{"limit", "integer", "the most elements to answer with; default all"},
+		parameter{"cursor", "string", "the page's next, to go on from there"})
+}
+
+const (
+	eventStream = "text/event-stream"
+	lines       = "application/x-ndjson"
+)
+
+// table returns all operations.
+func (s *Server) table() []route {
+	var all []route
+	for _, part := range [][]route{
+		s.generalRoutes(), s.clusterRoutes(), s.definitionRoutes(), s.serviceRoutes(), s.jobRoutes(),
+		s.taskRoutes(), s.nodeRoutes(), s.eventRoutes(), s.imageRoutes(),
+	} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+func (s *Server) generalRoutes() []route {
+	return []route{
+		{method: "GET", path: "/livez", name: "live", summary: "Whether the process is up.", open: true, stream: "text/plain", serve: s.live},
+		{method: "GET", path: "/readyz", name: "ready", summary: "Whether the server can do its work, part by part.", open: true, reply: typeOf[api.Readiness](), serve: s.ready},
+		{method: "GET", path: "/openapi.json", name: "openapi", summary: "This description.", stream: "application/json", serve: s.openapiJSON},
+		{method: "GET", path: "/openapi.yaml", name: "openapiYaml", summary: "This description, as YAML.", stream: "application/yaml", serve: s.openapiYAML},
+		{method: "GET", path: "/v1/version", name: "version", summary: "The build of the server.", reply: typeOf[api.Version](), serve: s.version},
+		{
+			method: "POST", path: "/v1/apply", name: "apply",
+			summary: "Writes a set of objects, all or none, or tells what that would change.",
+			body:    typeOf[api.ApplyRequest](), reply: typeOf[api.ApplyReply](), serve: s.apply,
+		},
+	}
+}
+
+func (s *Server) clusterRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v1/clusters", name: "listClusters", summary: "All clusters.", query: listParameters(), reply: typeOf[api.Page[api.ClusterView]](), stream: eventStream, long: true, serve: s.listClusters},
+		{method: "GET", path: "/v1/clusters/{cluster}", name: "readCluster", summary: "One cluster.", query: []parameter{consistent()}, reply: typeOf[api.ClusterView](), serve: s.readCluster},
+		{method: "PUT", path: "/v1/clusters/{cluster}", name: "writeCluster", summary: "Makes or changes a cluster.", writes: true, body: typeOf[cluster.Cluster](), reply: typeOf[api.ClusterView](), serve: s.writeCluster},
+		{method: "DELETE", path: "/v1/clusters/{cluster}", name: "deleteCluster", summary: "Deletes a cluster that has neither services nor jobs.", writes: true, status: http.StatusNoContent, serve: s.deleteCluster},
+	}
+}
+
+func (s *Server) definitionRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v1/definitions", name: "listDefinitions", summary: "All versions of all task definitions.", query: listParameters(), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
+		{method: "GET", path: "/v1/definitions/{definition}", name: "listVersions", summary: "All versions of a task definition.", query: listParameters(), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
+		{method: "GET", path: "/v1/definitions/{definition}/{version}", name: "readDefinition", summary: "One version of a task definition.", query: []parameter{consistent()}, reply: typeOf[api.DefinitionView](), serve: s.readDefinition},
+		{method: "PUT", path: "/v1/definitions/{definition}/{version}", name: "writeDefinition", summary: "Writes a version, once. The same content again changes nothing, another content is refused with 409.", writes: true, body: typeOf[cluster.TaskDefinition](), reply: typeOf[api.DefinitionView](), serve: s.writeDefinition},
+	}
+}
+
+func (s *Server) serviceRoutes() []route {
+	const list, one = "/v1/clusters/{cluster}/services", "/v1/clusters/{cluster}/services/{service}"
+	page, view := typeOf[api.Page[api.ServiceView]](), typeOf[api.ServiceView]()
+	return []route{
+		{method: "GET", path: "/v1/services", name: "listAllServices", summary: "The services of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listServices},
+		{method: "GET", path: list, name: "listServices", summary: "The services of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listServices},
+		{method: "GET", path: one, name: "readService", summary: "One service with its status.", query: []parameter{consistent()}, reply: view, serve: s.readService},
+		{method: "PUT", path: one, name: "writeService", summary: "Makes or changes a service.", writes: true, body: typeOf[cluster.Service](), reply: view, serve: s.writeService},
+		{method: "DELETE", path: one, name: "deleteService", summary: "Deletes a service: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.deleteService},
+		{method: "POST", path: one + "/scale", name: "scaleService", summary: "Sets the number of tasks.", writes: true, body: typeOf[api.ScaleRequest](), reply: view, serve: s.scaleService},
+		{method: "POST", path: one + "/stop", name: "stopService", summary: "Stops all tasks and keeps the service.", writes: true, reply: view, serve: s.stopService},
+		{method: "POST", path: one + "/start", name: "startService", summary: "Starts a stopped service.", writes: true, reply: view, serve: s.startService},
+		{method: "POST", path: one + "/restart", name: "restartService", summary: "Replaces all tasks, one at a time.", writes: true, reply: view, serve: s.restartService},
+	}
+}
+
+func (s *Server) jobRoutes() []route {
+	const list, one = "/v1/clusters/{cluster}/jobs", "/v1/clusters/{cluster}/jobs/{job}"
+	page, view := typeOf[api.Page[api.JobView]](), typeOf[api.JobView]()
+	return []route{
+		{method: "GET", path: "/v1/jobs", name: "listAllJobs", summary: "The jobs of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listJobs},
+		{method: "GET", path: list, name: "listJobs", summary: "The jobs of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listJobs},
+		{method: "GET", path: one, name: "readJob", summary: "One job with its status.", query: []parameter{consistent()}, reply: view, serve: s.readJob},
+		{method: "PUT", path: one, name: "writeJob", summary: "Makes or changes a job; other steps run it anew.", writes: true, body: typeOf[cluster.Job](), reply: view, serve: s.writeJob},
+		{method: "DELETE", path: one, name: "deleteJob", summary: "Deletes a job: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.deleteJob},
+		{method: "POST", path: one + "/stop", name: "stopJob", summary: "Cancels a job.", writes: true, reply: view, serve: s.stopJob},
+		{method: "POST", path: one + "/restart", name: "restartJob", summary: "Runs a job anew, from its first step.", writes: true, reply: view, serve: s.restartJob},
+	}
+}
+
+func (s *Server) taskRoutes() []route {
+	filters := []parameter{
+		{"cluster", "string", "tasks of this cluster"},
+		{"service", "string", "tasks of the services of this name"},
+		{"job", "string", "tasks of the jobs of this name"},
+		{"node", "string", "tasks on this node"},
+		{"state", "string", "tasks in this state"},
+		{"all", "boolean", "every attempt that is known, also ended ones"},
+	}
+	attempt := parameter{"attempt", "integer", "the attempt's number; default the newest"}
+	container := parameter{"container", "string", "the container's name; default the first essential one, for logs all"}
+	return []route{
+		{method: "GET", path: "/v1/tasks", name: "listTasks", summary: "Tasks that wait or live, and how the tasks of jobs ended.", query: listParameters(filters...), reply: typeOf[api.Page[api.TaskView]](), stream: eventStream, long: true, serve: s.listTasks},
+		{method: "GET", path: "/v1/tasks/{task}", name: "readTask", summary: "The newest attempt of a task.", query: []parameter{attempt, consistent()}, reply: typeOf[api.TaskView](), serve: s.readTask},
+		{
+			method: "GET", path: "/v1/tasks/{task}/logs", name: "readLogs", summary: "The output of a task: one LogLine as JSON a line.",
+			query: []parameter{
+				attempt, container,
+				{"follow", "boolean", "go on with what the task writes"},
+				{"tail", "integer", "begin with this many of the newest lines; default all"},
+				{"since", "duration", "leave out lines older than this"},
+				{"stream", "string", "stdout or stderr; default both"},
+			},
+			stream: lines, long: true, serve: s.readLogs,
+		},
+		{
+			method: "GET", path: "/v1/tasks/{task}/exec", name: "exec",
+			summary: "Runs a command in a container, over a websocket. Each binary message begins with its channel: 0 input (alone: its end), 1 output, 2 error output, 3 the end as JSON.",
+			query: []parameter{
+				attempt, container,
+				{"command", "array", "the command and its arguments, one each"},
+				{"stdin", "boolean", "the command reads input"},
+			},
+			status: http.StatusSwitchingProtocols, long: true, serve: s.exec,
+		},
+	}
+}
+
+func (s *Server) nodeRoutes() []route {
+	view := typeOf[api.NodeView]()
+	return []route{
+		{method: "GET", path: "/v1/nodes", name: "listNodes", summary: "All nodes.", query: listParameters(), reply: typeOf[api.Page[api.NodeView]](), stream: eventStream, long: true, serve: s.listNodes},
+		{method: "GET", path: "/v1/nodes/{node}", name: "readNode", summary: "One node.", query: []parameter{consistent()}, reply: view, serve: s.readNode},
+		{method: "PUT", path: "/v1/nodes/{node}", name: "writeNode", summary: "Sets what the operator decides of a node: labels, cordon.", writes: true, body: typeOf[cluster.Host](), reply: view, serve: s.writeNode},
+	}
+}
+
+func (s *Server) eventRoutes() []route {
+	return []route{{
+		method: "GET", path: "/v1/events", name: "listEvents",
+		summary: "The event log, oldest first. A cursor that is older than what is kept gets 410 with the oldest id.",
+		query: []parameter{
+			{"after", "string", "the id of the last event seen; \"now\" leaves out what has happened; default the oldest that is kept"},
+			{"types", "string", "types such as \"task.failed\" or \"task\", with commas between"},
+			{"limit", "integer", "the most events to answer with; default 1000"},
+			{"wait", "duration", "how long to wait for the first event, at most 5m"},
+			consistent(),
+		},
+		reply: typeOf[api.Page[api.EventView]](), stream: eventStream, long: true, serve: s.listEvents,
+	}}
+}
+
+func (s *Server) imageRoutes() []route {
+	node := parameter{"node", "string", "the node; default all, or for a load the only one"}
+	return []route{
+		{method: "GET", path: "/v1/images", name: "listImages", summary: "The images that nodes hold.", query: []parameter{node}, reply: typeOf[api.ImagesReply](), long: true, serve: s.listImages},
+		{method: "POST", path: "/v1/images", name: "loadImages", summary: "Loads images from a tar archive into a node.", query: []parameter{node}, upload: "application/x-tar", reply: typeOf[api.ImagesReply](), long: true, serve: s.loadImages},
+	}
+}

@@ -1,0 +1,168 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// object is a JSON object whose fields keep their order.
+type object []field
+
+type field struct {
+	key   string
+	value any // object, []any, string, int or bool
+}
+
+// MarshalJSON writes the fields in their order.
+func (o object) MarshalJSON() ([]byte, error) {
+	out := []byte{'{'}
+	for i, f := range o {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		key, err := json.Marshal(f.key)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(f.value)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(append(out, key...), ':'), value...)
+	}
+	return append(out, '}'), nil
+}
+
+// schemas makes JSON Schemas of Go types. Named structs become components that others refer to.
+type schemas struct {
+	components map[string]object
+}
+
+// of returns the schema of a type.
+func (s *schemas) of(typ reflect.Type) object {
+	if o, ok := special(typ); ok {
+		return o
+	}
+	switch typ.Kind() {
+	case reflect.Pointer:
+		return s.of(typ.Elem())
+	case reflect.Struct:
+		name := schemaName(typ)
+		if name == "" {
+			return s.structure(typ)
+		}
+		if _, known := s.components[name]; !known {
+			s.components[name] = nil // a type may hold itself
+			s.components[name] = s.structure(typ)
+		}
+		return object{{"$ref", "#/components/schemas/" + name}}
+	case reflect.Slice, reflect.Array:
+		return object{{"type", "array"}, {"items", s.of(typ.Elem())}}
+	case reflect.Map:
+		return object{{"type", "object"}, {"additionalProperties", s.of(typ.Elem())}}
+	case reflect.String:
+		return text(words(typ))
+	case reflect.Bool:
+		return object{{"type", "boolean"}}
+	case reflect.Float32, reflect.Float64:
+		return object{{"type", "number"}}
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return object{{"type", "integer"}, {"minimum", 0}}
+	default:
+		return object{{"type", "integer"}}
+	}
+}
+
+func (s *schemas) structure(typ reflect.Type) object {
+	var properties object
+	var required []any
+	for f := range reflectFields(typ) {
+		properties = append(properties, field{f.name, s.of(f.typ)})
+		if !f.optional {
+			required = append(required, f.name)
+		}
+	}
+	o := object{{"type", "object"}, {"properties", properties}}
+	if len(required) > 0 {
+		o = append(o, field{"required", required})
+	}
+	return o
+}
+
+// special are the types whose JSON form is not that of their kind.
+func special(typ reflect.Type) (object, bool) {
+	switch typ {
+	case reflect.TypeFor[time.Time]():
+		return object{{"type", "string"}, {"format", "date-time"}}, true
+	case reflect.TypeFor[json.RawMessage]():
+		return object{{"description", "any JSON value"}}, true
+	case reflect.TypeFor[cluster.Ref]():
+		return described(`a task definition as "name@version", or "name" for the newest version`), true
+	case reflect.TypeFor[cluster.Duration]():
+		return described(`a duration such as "500ms", "10s" or "5m"`), true
+	case reflect.TypeFor[cluster.MilliCPU]():
+		return object{{"type", []any{"string", "number"}}, {"description", `CPU time: "500m" or 0.5; written as "500m"`}}, true
+	case reflect.TypeFor[cluster.Bytes]():
+		return object{{"type", []any{"integer", "string"}}, {"description", `a size: bytes, or text such as "256MiB"; written as bytes`}}, true
+	case reflect.TypeFor[cluster.TaskID]():
+		return described(`<cluster>.<service>.<generation>.<index> or <cluster>.<job>.<generation>.<step>.<index>`), true
+	}
+	return nil, false
+}
+
+func described(about string) object {
+	return object{{"type", "string"}, {"description", about}}
+}
+
+func text(known []string) object {
+	o := object{{"type", "string"}}
+	if len(known) > 0 {
+		enum := make([]any, len(known))
+		for i, w := range known {
+			enum[i] = w
+		}
+		o = append(o, field{"enum", enum})
+	}
+	return o
+}
+
+// words returns what a text type may say, nil if it may say anything.
+func words(typ reflect.Type) []string {
+	switch typ {
+	case reflect.TypeFor[cluster.State]():
+		return []string{"pending", "assigned", "preparing", "starting", "running", "stopping", "succeeded", "failed", "rejected", "lost", "cancelled"}
+	case reflect.TypeFor[cluster.Health]():
+		return []string{"unknown", "healthy", "warning", "failing"}
+	case reflect.TypeFor[cluster.PullPolicy]():
+		return []string{"missing", "always", "never"}
+	case reflect.TypeFor[cluster.CheckType]():
+		return []string{"http", "tcp", "exec"}
+	case reflect.TypeFor[cluster.RestartMode]():
+		return []string{"always", "on-failure", "never"}
+	case reflect.TypeFor[cluster.OnDisconnect]():
+		return []string{"keep", "wait"}
+	case reflect.TypeFor[cluster.Strategy]():
+		return []string{"binpack", "spread"}
+	case reflect.TypeFor[cluster.AntiAffinity]():
+		return []string{"none", "prefer", "require"}
+	case reflect.TypeFor[cluster.ConstraintOp]():
+		return []string{"=", "!=", "in", "not-in", "exists", "<", ">", ">=", "<="}
+	case reflect.TypeFor[cluster.Kind]():
+		return []string{"Cluster", "TaskDefinition", "Service", "Job"}
+	}
+	return nil
+}
+
+// schemaName names the component of a struct: "ServiceView", "ServiceViewPage" for a page of them.
+func schemaName(typ reflect.Type) string {
+	name, inner, generic := strings.Cut(typ.Name(), "[")
+	if !generic {
+		return name
+	}
+	inner = strings.TrimSuffix(inner, "]")
+	return inner[strings.LastIndexByte(inner, '.')+1:] + name
+}

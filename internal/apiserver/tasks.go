@@ -1,0 +1,67 @@
+package apiserver
+
+import (
+	"net/http"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	f := taskFilter{
+		cluster: q.Get("cluster"), service: q.Get("service"), job: q.Get("job"), node: q.Get("node"),
+		state: cluster.State(q.Get("state")), all: given(r, "all"),
+	}
+	switch f.state {
+	case "", cluster.StatePending, cluster.StateAssigned, cluster.StatePreparing, cluster.StateStarting, cluster.StateRunning,
+		cluster.StateStopping, cluster.StateSucceeded, cluster.StateFailed, cluster.StateRejected, cluster.StateLost, cluster.StateCancelled:
+	default:
+		return badQuery("state", "is %q, which is not a state of a task", clip(string(f.state)))
+	}
+	return serveList(s, w, r, func(snap *store.Snapshot) []keyed[api.TaskView] { return s.look(snap).tasks(f) })
+}
+
+func (s *Server) readTask(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	v, _, err := s.task(snap, r)
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, v)
+}
+
+// task returns the view of the task that the address names: the attempt that is asked for, else the one that waits
+// or the newest. The row is nil for a task that waits.
+func (s *Server) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
+	id := cluster.TaskID(r.PathValue("task"))
+	number, err := number(r, "attempt", 0)
+	if err != nil {
+		return api.TaskView{}, nil, err
+	}
+	var row *store.AttemptRow
+	for a := range snap.TaskAttempts(id) {
+		if number == 0 || a.Number == int(number) {
+			row = a
+		}
+	}
+	if number == 0 && (row == nil || row.Outcome != nil) {
+		l := s.look(snap)
+		p, _ := id.Parts()
+		o := cluster.OwnerRef{Kind: kindOf(p), Cluster: p.Cluster, Name: p.Owner}
+		waiting := l.owner(o).pending
+		for i := range waiting {
+			if waiting[i].Task == id {
+				return l.pendingView(&waiting[i]), row, nil
+			}
+		}
+	}
+	if row == nil {
+		return api.TaskView{}, nil, notFound("task", string(id))
+	}
+	return taskView(snap, row), row, nil
+}

@@ -1,0 +1,210 @@
+package apiserver
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/store"
+)
+
+// taskFilter says which tasks are asked for; an empty field asks for all.
+type taskFilter struct {
+	cluster, service, job, node string
+	state                       cluster.State
+	// all asks for every attempt that is known, not only for what lives, waits, or ended a job's task.
+	all bool
+}
+
+func (f *taskFilter) owner(o cluster.OwnerRef) bool {
+	switch {
+	case f.cluster != "" && o.Cluster != f.cluster,
+		f.service != "" && (o.Kind != cluster.KindService || o.Name != f.service),
+		f.job != "" && (o.Kind != cluster.KindJob || o.Name != f.job):
+		return false
+	}
+	return true
+}
+
+// taskKey orders tasks by cluster, owner, generation, step, index and attempt.
+func taskKey(id cluster.TaskID, attempt int) string {
+	p, ok := id.Parts()
+	if !ok {
+		return string(id)
+	}
+	return fmt.Sprintf("%s.%s.%020d.%s.%06d/%06d", p.Cluster, p.Owner, p.Generation, p.Step, p.Index, attempt)
+}
+
+// tasks lists the views of the tasks that a filter takes.
+func (l *look) tasks(f taskFilter) []keyed[api.TaskView] {
+	snap := l.snap
+	var out []keyed[api.TaskView]
+	add := func(v api.TaskView) {
+		if (f.node == "" || v.Node == f.node) && (f.state == "" || v.State == f.state) {
+			out = append(out, keyed[api.TaskView]{taskKey(v.ID, v.Attempt), v})
+		}
+	}
+	for row := range f.rows(snap) {
+		owner, ok := row.Ref()
+		if ok && !f.owner(owner) {
+			continue
+		}
+		v := taskView(snap, row)
+		if f.all || !v.State.Terminal() || v.Owner.Kind == cluster.KindJob && l.concludes(row) {
+			add(v)
+		}
+	}
+	if f.node == "" && (f.state == "" || f.state == cluster.StatePending) {
+		for v := range l.waiting(f) {
+			add(v)
+		}
+	}
+	slices.SortFunc(out, func(a, b keyed[api.TaskView]) int { return strings.Compare(a.key, b.key) })
+	return out
+}
+
+// rows returns the attempts among which the filter chooses.
+func (f *taskFilter) rows(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
+	switch {
+	case f.node != "":
+		return snap.NodeAttempts(f.node)
+	case f.cluster != "" && f.service != "":
+		return snap.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: f.cluster, Name: f.service})
+	case f.cluster != "" && f.job != "":
+		return snap.Attempts(cluster.OwnerRef{Kind: cluster.KindJob, Cluster: f.cluster, Name: f.job})
+	}
+	return snap.AllAttempts()
+}
+
+// concludes reports whether an ended attempt is the last word on a task of a job: it is the newest one, of the
+// newest generation, and the task does not wait for another.
+func (l *look) concludes(row *store.AttemptRow) bool {
+	snap := l.snap
+	for later := range snap.TaskAttempts(row.Task) {
+		if later.Number > row.Number {
+			return false
+		}
+	}
+	p, ok := row.Task.Parts()
+	if !ok {
+		return true
+	}
+	job, ok := snap.Job(p.Cluster, p.Owner)
+	if !ok {
+		return true
+	}
+	if job.Value.Generation != p.Generation {
+		return false
+	}
+	return !l.owner(job.Value.Owner()).waits[row.Task]
+}
+
+// taskView shows one attempt.
+func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
+	shown := lifecycle.Shown(row.Attempt)
+	v := api.TaskView{
+		ID: row.Task, Attempt: row.Number, Node: row.Node,
+		State: shown.State, Health: shown.Health, Reason: shown.Reason, Message: shown.Message,
+	}
+	v.Owner, _ = row.Ref()
+	if p, ok := row.Task.Parts(); ok {
+		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
+		if v.Owner.Name == "" {
+			v.Owner = cluster.OwnerRef{Kind: kindOf(p), Cluster: p.Cluster, Name: p.Owner}
+		}
+	}
+	if d := row.Desired; d != nil {
+		v.UUID, v.Definition, v.Ports, v.Placed = d.UUID, d.Definition, d.Ports, d.Placed
+	}
+	if o := row.Observed; o != nil && (v.UUID == "" || o.UUID == v.UUID) {
+		v.UUID = o.UUID
+		v.Started, v.Finished, v.Restarts = o.Started, o.Finished, o.Restarts
+		v.Containers, v.LogTail = o.Containers, o.LogTail
+	}
+	if o := row.Outcome; o != nil {
+		v.UUID, v.Definition = o.UUID, o.Definition
+		v.Placed, v.Started, v.Finished = o.Placed, o.Begun, o.Ended
+		v.Exit, v.LogTail = o.Exit, o.LogTail
+	}
+	if row.Unreadable {
+		v.Message = "its record in the store cannot be read or is another's; it stays on its node until that has reported"
+	}
+	if status, ok := snap.NodeStatus(v.Node); ok {
+		v.Address = status.Value.Facts.Address
+	}
+	return v
+}
+
+func kindOf(p cluster.TaskParts) cluster.Kind {
+	if p.Step != "" {
+		return cluster.KindJob
+	}
+	return cluster.KindService
+}
+
+// waiting yields the tasks that wait: they are stored nowhere, but follow from their owners' specs.
+func (l *look) waiting(f taskFilter) iter.Seq[api.TaskView] {
+	return func(yield func(api.TaskView) bool) {
+		for o := range owners(l.snap, f.cluster) {
+			if !f.owner(o) {
+				continue
+			}
+			for i := range l.owner(o).pending {
+				if !yield(l.pendingView(&l.owner(o).pending[i])) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// owners yields the services and jobs of a cluster, or of all.
+func owners(snap *store.Snapshot, in string) iter.Seq[cluster.OwnerRef] {
+	return func(yield func(cluster.OwnerRef) bool) {
+		for e := range snap.Services(in) {
+			if !yield(e.Value.Owner()) {
+				return
+			}
+		}
+		for e := range snap.Jobs(in) {
+			if !yield(e.Value.Owner()) {
+				return
+			}
+		}
+	}
+}
+
+// pendingView shows a task that waits, with the scheduler's reason or else what became of its last attempt.
+func (l *look) pendingView(w *cluster.Pending) api.TaskView {
+	id := w.Task
+	v := api.TaskView{ID: id, Owner: w.Owner, Definition: w.Definition, State: cluster.StatePending}
+	if p, ok := id.Parts(); ok {
+		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
+	}
+	if l.reasons != nil {
+		if why, ok := l.reasons.Waiting(id); ok {
+			v.Message = why.Sentence
+			if len(why.Refusals) > 0 {
+				v.Reason = why.Refusals[0].Code
+			}
+			return v
+		}
+	}
+	var last *store.AttemptRow
+	for row := range l.snap.TaskAttempts(id) {
+		last = row
+	}
+	if last != nil {
+		shown := lifecycle.Shown(last.Attempt)
+		v.Reason = shown.Reason
+		v.Message = fmt.Sprintf("attempt %d %s", last.Number, shown.State)
+		if shown.Message != "" {
+			v.Message += ": " + shown.Message
+		}
+	}
+	return v
+}
