@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// app is what the commands share: the streams, the environment and the global flags.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            func(string) string
+	now            func() time.Time
+
+	addr   string
+	output string
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
+	return &app{stdin: stdin, stdout: stdout, stderr: stderr, env: os.Getenv, now: time.Now}
+}
+
+// tell prints a message for people.
+func (a *app) tell(format string, args ...any) {
+	fmt.Fprintf(a.stderr, format+"\n", args...)
+}
+
+// say prints a line of data.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintf(a.stdout, format+"\n", args...)
+}
+
+const rootLong = `Berth runs services and jobs as containers on machines.
+
+  berth dev                    start a whole Berth on this machine
+  berth run web.yaml           run what a manifest says, and wait until it is well
+  berth status                 see how everything is, trouble first
+
+The server is found by --addr, BERTH_ADDR, the socket berth/api.sock in
+XDG_RUNTIME_DIR, the file berth/addr in the configuration folder (berth dev
+writes it), /run/berth/api.sock, and at last http://127.0.0.1:7373. Over http the token is
+that of BERTH_TOKEN, BERTH_TOKEN_FILE or the file berth/token in the configuration folder.
+
+Exit codes: 0 done; 1 the answer is no (not healthy, failed, something to change, a
+faulty manifest); 2 it could not be done (wrong arguments, no server, refused);
+130 interrupted. 'berth exec' exits as its command does, with 125 if it could not run it.`
+
+// newRootCommand builds the whole tree of commands.
+func (a *app) newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:               "berth",
+		Short:             "Run services and jobs on machines",
+		Long:              rootLong,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              a.group,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkOutput(cmd) },
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{cmd.CommandPath(), plainFlagError(err)}
+	})
+	root.PersistentFlags().StringVar(&a.addr, "addr", "", "address of the server: http://host:port or unix:///path (BERTH_ADDR)")
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "how to print: table, wide, json or yaml")
+	mustComplete(root, "output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	mustComplete(root, "addr", cobra.NoFileCompletions)
+
+	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "look", Title: "Look:"},
+		&cobra.Group{ID: "change", Title: "Change:"}, &cobra.Group{ID: "serve", Title: "Serve:"})
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("run", a.newRunCommand(), a.newPlanCommand(), a.newValidateCommand())
+	add("look", a.newStatusCommand(), a.newPsCommand(), a.newLogsCommand(), a.newEventsCommand(), a.newNodeCommand())
+	add("change", a.newScaleCommand(), a.newStopCommand(), a.newStartCommand(), a.newRestartCommand(),
+		a.newDeleteCommand(), a.newExecCommand(), a.newImageCommand())
+	add("serve", newDevCommand(), newServerCommand(), newAgentCommand())
+	root.AddCommand(a.newVersionCommand())
+	return root
+}
+
+// group is the action of commands that only hold others.
+func (a *app) group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	message := fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0])
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		message += fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near[0])
+	}
+	return &usageError{cmd.CommandPath(), message}
+}
+
+// plainFlagError says in our words what is wrong with a flag.
+func plainFlagError(err error) string {
+	text := err.Error()
+	if i := strings.Index(text, ": strconv."); i >= 0 {
+		text = text[:i]
+	}
+	if i := strings.Index(text, ": time: "); i >= 0 {
+		text = text[:i] + `: want a duration such as "30s" or "5m"`
+	}
+	return text
+}
+
+// mustComplete registers the completion of a flag, which exists.
+func mustComplete(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err)
+	}
+}
+
+// arguments demands a number of arguments, most < 0 meaning any, and tells what they are.
+func arguments(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least && what != "":
+			return &usageError{cmd.CommandPath(), fmt.Sprintf("%s needs %s", cmd.CommandPath(), what)}
+		case most == 0 && len(args) > 0:
+			return &usageError{cmd.CommandPath(), fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0])}
+		case most >= 0 && len(args) > most:
+			return &usageError{cmd.CommandPath(), fmt.Sprintf("%s takes %s, found also %q", cmd.CommandPath(), what, args[most])}
+		}
+		return nil
+	}
+}

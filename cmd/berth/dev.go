@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// newDevCommand returns `berth dev`.
+func newDevCommand() *cobra.Command {
+	var dataDir, address, socket, level string
+	var executors executorConfig
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a control plane and an agent in one process",
+		Long: "Runs a control plane and an agent in one process, on this machine: all of Berth to try, or for a single server.\n" +
+			"It prints one line once it serves. Ctrl-C ends Berth but no task: the next `berth dev` with the same\n" +
+			"data directory finds them running. `berth delete` ends them.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLogger(cmd.ErrOrStderr(), level)
+			if err != nil {
+				return err
+			}
+			dir, err := filepath.Abs(dataDir)
+			if err != nil {
+				return err
+			}
+			if socket == "" {
+				socket = devSocket(cmd, dir)
+			}
+			if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+				return fmt.Errorf("make the folder of the socket: %w", err)
+			}
+			s, err := openServer(cmd.Context(), serverConfig{
+				dataDir: dir,
+				listen:  []string{"unix://" + socket, address},
+				log:     log,
+			})
+			if err != nil {
+				return err
+			}
+			executors.dataDir, executors.log, executors.say = dir, log, cmd.ErrOrStderr()
+			return runDev(cmd, s, nodeConfig{
+				name:      machineName(),
+				dataDir:   filepath.Join(dir, "agent"),
+				server:    "unix://" + socket,
+				executors: executors,
+				log:       log,
+			})
+		},
+	}
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for everything that Berth keeps")
+	cmd.Flags().StringVar(&address, "http", defaultHTTP, "loopback address to serve HTTP on")
+	cmd.Flags().StringVar(&socket, "socket", "", "unix socket to serve; default: in the run directory, or in a data directory that was given")
+	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
+	executors.flags(cmd)
+	return cmd
+}
+
+// devSocket puts the socket into a data directory that was given, so that several can run side by side.
+func devSocket(cmd *cobra.Command, dir string) string {
+	if cmd.Flags().Changed("data-dir") {
+		return filepath.Join(dir, "api.sock")
+	}
+	return defaultSocket()
+}
+
+// runDev runs the server and the agent until the command's context ends.
+func runDev(cmd *cobra.Command, s *server, n nodeConfig) error {
+	forget, err := s.remember()
+	if err != nil {
+		n.log.Warn("other terminals will have to be told the address", "error", err)
+	} else {
+		defer forget()
+	}
+	group, ctx := errgroup.WithContext(cmd.Context())
+	group.Go(func() error { return s.run(ctx) })
+	group.Go(func() error {
+		if s.ready(ctx) != nil {
+			return nil // run says why the server ended
+		}
+		return runNode(ctx, n)
+	})
+	group.Go(func() error {
+		if s.ready(ctx) != nil || s.joined(ctx, n.name) != nil {
+			return nil
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", preferredURL(s.listeners))
+		return nil
+	})
+	err = group.Wait()
+	if live := s.live(); live > 0 && err == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "berth: ended; %d tasks go on running, the next `berth dev` takes them up again\n", live)
+	}
+	return err
+}
+
+// joined waits until the node is ready.
+func (s *server) joined(ctx context.Context, node string) error {
+	for {
+		snap := s.tables.Snapshot()
+		if n, ok := snap.Node(node); ok && n.Value.State == cluster.NodeReady {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.tables.Changed(snap.Revision()):
+		}
+	}
+}
+
+// live counts the tasks that run as far as the tables know.
+func (s *server) live() int {
+	n := 0
+	for row := range s.tables.Snapshot().AllAttempts() {
+		if row.Observed != nil && row.Observed.State == cluster.StateRunning {
+			n++
+		}
+	}
+	return n
+}
+
+// remember writes the address where commands in other terminals of the same user look for it, and returns
+// what takes it away again.
+func (s *server) remember() (forget func(), err error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return nil, err
+	}
+	dir = filepath.Join(dir, "berth")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "addr")
+	text := s.listeners[0].URL() + "\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	return func() {
+		if b, err := os.ReadFile(path); err == nil && string(b) == text {
+			_ = os.Remove(path) // a stale address is told as such by whoever finds it
+		}
+	}, nil
+}

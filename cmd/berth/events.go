@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func (a *app) newEventsCommand() *cobra.Command {
+	var follow bool
+	var tail int
+	var o client.EventOptions
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Show what happened, the newest last",
+		Args:  arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			return a.events(cmd.Context(), c, o, tail, follow)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events until interrupted")
+	cmd.Flags().IntVar(&tail, "tail", 50, "how many of the newest to begin with; -1 for all that are kept")
+	cmd.Flags().StringVar(&o.After, "after", "", "begin after the event of this `id`")
+	cmd.Flags().StringSliceVar(&o.Types, "type", nil, "only events of these `types`, such as task.failed")
+	return cmd
+}
+
+// events prints the newest events and then, with follow, each as it happens.
+func (a *app) events(ctx context.Context, c *client.Client, o client.EventOptions, tail int, follow bool) error {
+	var kept []api.EventView
+	page, err := c.Events(ctx, o, client.ListOptions{})
+	for {
+		if err != nil {
+			return err
+		}
+		kept = append(kept, page.Items...)
+		if len(page.Items) > 0 {
+			o.After = page.Items[len(page.Items)-1].ID
+		}
+		if tail >= 0 && len(kept) > tail {
+			kept = slices.Clone(kept[len(kept)-tail:])
+		}
+		if page.Next == "" {
+			break
+		}
+		page, err = c.Events(ctx, o, client.ListOptions{Cursor: page.Next})
+	}
+	if a.data() && !follow {
+		return a.printData(emptyIsList(kept))
+	}
+	for _, e := range kept {
+		if err := a.printEvent(e); err != nil {
+			return err
+		}
+	}
+	if !follow {
+		return nil
+	}
+	o.Lost = func(err error) { a.tell("berth: the stream broke (%v), taking it up again", err) }
+	o.Gap = func(g api.EventGap) { a.tell("berth: %s left out: too slow to read", count(g.Lost, "event")) }
+	for e, err := range c.FollowEvents(ctx, o) {
+		if err != nil {
+			return endOfStream(ctx, err)
+		}
+		if err := a.printEvent(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endOfStream is the error of a stream that was to go on until it is interrupted: none then.
+func endOfStream(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (a *app) printEvent(e api.EventView) error {
+	if a.data() {
+		return a.printLine(e)
+	}
+	at := e.At.Local().Format("15:04:05")
+	if a.output == outputWide {
+		at = e.ID + "  " + e.At.UTC().Format("2006-01-02T15:04:05.000Z")
+	}
+	word := fmt.Sprintf("%-16s", e.Type)
+	if a.colors(a.stdout) {
+		word = colored(word, eventColor(e.Type))
+	}
+	_, err := fmt.Fprintf(a.stdout, "%s  %s  %s\n", at, word, strings.Join(eventWords(e), "  "))
+	return err
+}
+
+// eventWords names what an event is about and tells its cause.
+func eventWords(e api.EventView) []string {
+	var words []string
+	subject := ""
+	switch {
+	case e.Task != "":
+		subject = shortTask(e.Task)
+		if e.Attempt > 1 {
+			subject += fmt.Sprintf(" try %d", e.Attempt)
+		}
+	case e.Owner != nil:
+		subject = ownerName(*e.Owner).String()
+	case e.Cluster != "" && e.Node == "":
+		subject = wordCluster + "/" + e.Cluster
+	}
+	if e.Count > 1 {
+		subject = strings.TrimSpace(subject + " " + count(e.Count, "task"))
+	}
+	if subject != "" {
+		words = append(words, subject)
+	}
+	if e.Node != "" {
+		words = append(words, "on "+e.Node)
+	}
+	switch {
+	case e.Message != "":
+		words = append(words, oneLine(e.Message))
+	case e.Reason != "":
+		words = append(words, string(e.Reason))
+	}
+	return words
+}
+
+func eventColor(kind string) string {
+	_, verb, _ := strings.Cut(kind, ".")
+	switch verb {
+	case string(cluster.StateFailed), string(cluster.StateLost), string(cluster.StateRejected), "down", "failing":
+		return red
+	case "healthy", "ready", string(cluster.StateSucceeded):
+		return green
+	}
+	return ""
+}

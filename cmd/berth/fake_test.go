@@ -1,0 +1,229 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/coder/websocket"
+	"github.com/goccy/go-yaml"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// world is what a fake server shows.
+type world struct {
+	Clusters    []api.Cluster                    `json:"clusters"`
+	Definitions []api.TaskDefinition             `json:"definitions"`
+	Services    []api.ServiceView                `json:"services"`
+	Jobs        []api.JobView                    `json:"jobs"`
+	Tasks       []api.TaskView                   `json:"tasks"`
+	Nodes       []api.NodeView                   `json:"nodes"`
+	Events      []api.EventView                  `json:"events"`
+	Images      []api.ImageView                  `json:"images"`
+	Logs        map[cluster.TaskID][]api.LogLine `json:"logs"`
+	// Apply is the reply to an apply, and Refuse what is refused instead, by "METHOD /path".
+	Apply  api.ApplyReply         `json:"apply"`
+	Refuse map[string]api.Problem `json:"refuse"`
+}
+
+// fake is a server that shows worlds one after the other: each look at a single service or job
+// moves on to the next. It writes down what is changed.
+type fake struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	worlds []world
+	calls  []string
+}
+
+func newFake() *fake {
+	f := &fake{worlds: []world{{}}}
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]func(world, *http.Request) any{
+		"GET /v1/services": func(w world, _ *http.Request) any { return page(w.Services) },
+		"GET /v1/jobs":     func(w world, _ *http.Request) any { return page(w.Jobs) },
+		"GET /v1/clusters/{c}/services": func(w world, r *http.Request) any {
+			return page(slices.DeleteFunc(slices.Clone(w.Services), func(v api.ServiceView) bool { return v.Cluster != r.PathValue("c") }))
+		},
+		"GET /v1/clusters/{c}/jobs": func(w world, r *http.Request) any {
+			return page(slices.DeleteFunc(slices.Clone(w.Jobs), func(v api.JobView) bool { return v.Cluster != r.PathValue("c") }))
+		},
+		"GET /v1/nodes":               func(w world, _ *http.Request) any { return page(w.Nodes) },
+		"GET /v1/tasks":               func(w world, r *http.Request) any { return page(filterTasks(w.Tasks, r)) },
+		"GET /v1/definitions/{d}/{v}": definition,
+		"GET /v1/clusters/{c}": func(w world, r *http.Request) any {
+			return one(w.Clusters, func(v api.Cluster) bool { return v.Name == r.PathValue("c") })
+		},
+		"GET /v1/images":                        func(w world, _ *http.Request) any { return api.ImagesReply{Items: w.Images} },
+		"GET /v1/events":                        f.events,
+		"POST /v1/images":                       func(w world, _ *http.Request) any { return api.ImagesReply{Items: w.Images} },
+		"POST /v1/apply":                        func(w world, _ *http.Request) any { return w.Apply },
+		"POST /v1/clusters/{c}/{kind}/{n}/{do}": nothing,
+		"DELETE /v1/clusters/{c}/{kind}/{n}":    nothing,
+		"DELETE /v1/clusters/{c}":               nothing,
+		"GET /v1/tasks/{id}": func(w world, r *http.Request) any {
+			found := slices.DeleteFunc(slices.Clone(w.Tasks), func(v api.TaskView) bool { return string(v.ID) != r.PathValue("id") })
+			if len(found) == 0 {
+				return nil
+			}
+			slices.SortFunc(found, func(a, b api.TaskView) int { return b.Attempt - a.Attempt })
+			return page(found)
+		},
+	} {
+		mux.HandleFunc(pattern, f.answer(h))
+	}
+	mux.HandleFunc("GET /v1/clusters/{c}/services/{n}", f.answer(func(w world, r *http.Request) any {
+		f.next()
+		return one(w.Services, func(v api.ServiceView) bool { return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n") })
+	}))
+	mux.HandleFunc("GET /v1/clusters/{c}/jobs/{n}", f.answer(func(w world, r *http.Request) any {
+		f.next()
+		return one(w.Jobs, func(v api.JobView) bool { return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n") })
+	}))
+	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.logs)
+	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.exec)
+	f.Server = httptest.NewServer(mux)
+	return f
+}
+
+// load makes the fake show the worlds of YAML files.
+func (f *fake) load(files ...string) error {
+	var worlds []world
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		raw, err := yaml.YAMLToJSON(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		var w world
+		dec := json.NewDecoder(strings.NewReader(string(raw)))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&w); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		worlds = append(worlds, w)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.worlds, f.calls = worlds, nil
+	return nil
+}
+
+func (f *fake) next() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.worlds) > 1 {
+		f.worlds = f.worlds[1:]
+	}
+}
+
+func (f *fake) world() world {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.worlds[0]
+}
+
+// answer writes what h returns: nil is 404.
+func (f *fake) answer(h func(world, *http.Request) any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		now := f.world()
+		body, _ := io.ReadAll(r.Body)
+		if r.Method != http.MethodGet {
+			f.mu.Lock()
+			f.calls = append(f.calls, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
+			f.mu.Unlock()
+		}
+		if p, ok := now.Refuse[r.Method+" "+r.URL.Path]; ok {
+			refuse(w, p)
+			return
+		}
+		v := h(now, r)
+		if v == nil {
+			refuse(w, api.Problem{Title: "Not Found", Status: http.StatusNotFound, Detail: "there is nothing at " + r.URL.Path})
+			return
+		}
+		json.NewEncoder(w).Encode(v)
+	}
+}
+
+func refuse(w http.ResponseWriter, p api.Problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	json.NewEncoder(w).Encode(p)
+}
+
+func page[T any](items []T) any { return api.Page[T]{Items: items, Index: 1} }
+
+func one[T any](items []T, is func(T) bool) any {
+	if i := slices.IndexFunc(items, is); i >= 0 {
+		return items[i]
+	}
+	return nil
+}
+
+func nothing(world, *http.Request) any { return struct{}{} }
+
+func definition(w world, r *http.Request) any {
+	return one(w.Definitions, func(d api.TaskDefinition) bool {
+		return d.Name == r.PathValue("d") && fmt.Sprint(d.Version) == r.PathValue("v")
+	})
+}
+
+func filterTasks(tasks []api.TaskView, r *http.Request) []api.TaskView {
+	q := r.URL.Query()
+	return slices.DeleteFunc(slices.Clone(tasks), func(t api.TaskView) bool {
+		no := func(param, value string) bool { return q.Get(param) != "" && q.Get(param) != value }
+		service, job := t.Owner.Name, ""
+		if t.Owner.Kind == cluster.KindJob {
+			service, job = "", t.Owner.Name
+		}
+		return no("service", service) || no("job", job) || no("node", t.Node) || no("cluster", t.Owner.Cluster) ||
+			no("state", string(t.State)) || q.Get("all") == "" && t.State.Terminal()
+	})
+}
+
+// events answers a list, or streams and ends.
+func (f *fake) events(w world, r *http.Request) any {
+	after := r.URL.Query().Get("after")
+	return page(slices.DeleteFunc(slices.Clone(w.Events), func(e api.EventView) bool { return after != "" && e.ID <= after }))
+}
+
+func (f *fake) logs(w http.ResponseWriter, r *http.Request) {
+	for _, l := range f.world().Logs[cluster.TaskID(r.PathValue("id"))] {
+		json.NewEncoder(w).Encode(l)
+	}
+}
+
+// exec runs a command of its own: it tells what it was asked, echoes its input and ends with code 3.
+func (f *fake) exec(w http.ResponseWriter, r *http.Request) {
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer conn.CloseNow()
+	q := r.URL.Query()
+	send := func(channel byte, text string) {
+		conn.Write(r.Context(), websocket.MessageBinary, append([]byte{channel}, text...))
+	}
+	send(client.ChannelStdout, fmt.Sprintf("%s %s %q\n", r.PathValue("id"), q.Get("container"), q["command"]))
+	for q.Get("stdin") == "true" {
+		_, msg, err := conn.Read(r.Context())
+		if err != nil || len(msg) == 1 {
+			break
+		}
+		send(client.ChannelStderr, string(msg[1:]))
+	}
+	send(client.ChannelExit, `{"code":3}`)
+}

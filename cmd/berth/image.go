@@ -1,0 +1,106 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+)
+
+func (a *app) newImageCommand() *cobra.Command {
+	var node string
+	cmd := &cobra.Command{Use: "image", Short: "Load and list the nodes' images", Args: cobra.ArbitraryArgs, RunE: a.group}
+	load := &cobra.Command{
+		Use:   "load FILE",
+		Short: "Send an archive of images (tar of docker save or OCI, - for standard input) to nodes",
+		Args:  arguments(1, 1, "one archive, - for standard input"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in := a.stdin
+			if args[0] != "-" {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				in = f
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			reply, err := c.LoadImages(cmd.Context(), node, io.NopCloser(in))
+			if err != nil {
+				return err
+			}
+			return a.printImages(reply)
+		},
+	}
+	list := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			reply, err := c.Images(cmd.Context(), node)
+			if err != nil {
+				return err
+			}
+			return a.printImages(reply)
+		},
+	}
+	for _, c := range []*cobra.Command{load, list} {
+		c.Flags().StringVar(&node, "node", "", "only this `node`; default all")
+		mustComplete(c, "node", a.completeNames(wordNode))
+		cmd.AddCommand(c)
+	}
+	return cmd
+}
+
+// printImages prints images and, as an error, the nodes that could not do it.
+func (a *app) printImages(reply api.ImagesReply) error {
+	slices.SortStableFunc(reply.Items, func(x, y api.ImageView) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Node, y.Node))
+	})
+	switch {
+	case a.data():
+		if err := a.printData(emptyIsList(reply.Items)); err != nil {
+			return err
+		}
+	case len(reply.Items) > 0:
+		t := table{titles: []string{"IMAGE", "NODE", "SIZE>", "DIGEST"}}
+		for _, v := range reply.Items {
+			digest := v.Digest
+			if a.output != outputWide {
+				digest = shortDigest(digest)
+			}
+			t.add(v.Name, v.Node, size(v.Size), digest)
+		}
+		if err := a.printTable(t); err != nil {
+			return err
+		}
+	case len(reply.Faults) == 0:
+		a.tell("No images.")
+	}
+	if len(reply.Faults) == 0 {
+		return nil
+	}
+	for _, f := range reply.Faults {
+		a.tell("%s", f)
+	}
+	return &exitError{exitNo, fmt.Errorf("%s could not be asked", count(len(reply.Faults), "node"))}
+}
+
+// shortDigest keeps what tells one image from another.
+func shortDigest(digest string) string {
+	const length = len("sha256:") + 12
+	if len(digest) > length {
+		return digest[:length]
+	}
+	return digest
+}

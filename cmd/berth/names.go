@@ -1,0 +1,265 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Words for kinds in arguments.
+const (
+	wordService    = "service"
+	wordJob        = "job"
+	wordDefinition = "definition"
+	wordCluster    = "cluster"
+	wordNode       = "node"
+	wordTask       = "task"
+)
+
+// name is an argument KIND/NAME or KIND/CLUSTER/NAME.
+type name struct {
+	kind    string
+	cluster string // "" is any
+	name    string
+}
+
+// String returns the argument that the name stands for.
+func (n name) String() string {
+	if n.cluster == "" || n.cluster == cluster.DefaultCluster {
+		return n.kind + "/" + n.name
+	}
+	return n.kind + "/" + n.cluster + "/" + n.name
+}
+
+// parseName reads an argument of one of the kinds.
+func parseName(cmd *cobra.Command, text string, kinds ...string) (name, error) {
+	want := make([]string, len(kinds))
+	for i, k := range kinds {
+		want[i] = k + "/NAME"
+	}
+	wrong := func(format string, args ...any) (name, error) {
+		return name{}, &usageError{cmd.CommandPath(), fmt.Sprintf(format, args...) + ": want " + strings.Join(want, " or ")}
+	}
+	parts := strings.Split(text, "/")
+	if len(parts) == 1 {
+		return wrong("%q names no kind", text)
+	}
+	n := name{kind: kindWord(parts[0]), name: parts[len(parts)-1]}
+	owned := n.kind == wordService || n.kind == wordJob
+	switch {
+	case n.kind == "":
+		return wrong("%q is no kind", parts[0])
+	case !slices.Contains(kinds, n.kind):
+		return wrong("%s does not take a %s", cmd.CommandPath(), n.kind)
+	case len(parts) == 3 && owned:
+		n.cluster = parts[1]
+	case len(parts) != 2:
+		return wrong("%q is no name", text)
+	}
+	if n.name == "" || len(parts) == 3 && n.cluster == "" {
+		return wrong("%q has an empty name", text)
+	}
+	return n, nil
+}
+
+// kindWord returns the kind that a word means, or "".
+func kindWord(s string) string {
+	switch strings.ToLower(s) {
+	case wordService, "services", "svc":
+		return wordService
+	case wordJob, "jobs":
+		return wordJob
+	case wordDefinition, "definitions", "def", "taskdefinition":
+		return wordDefinition
+	case wordCluster, "clusters":
+		return wordCluster
+	case wordNode, "nodes":
+		return wordNode
+	case wordTask, "tasks":
+		return wordTask
+	}
+	return ""
+}
+
+// ambiguous is the error of a name that means several things.
+func ambiguous(text string, candidates []string) error {
+	const most = 10
+	slices.Sort(candidates)
+	if rest := len(candidates) - most; rest > 0 {
+		candidates = append(candidates[:most], fmt.Sprintf("and %d more", rest))
+	}
+	return fmt.Errorf("%q is ambiguous: it may be %s", text, strings.Join(candidates, ", "))
+}
+
+// unknown is the error of a name that means nothing, with those that it may have been meant for.
+func unknown(kind, text string, known []string) error {
+	err := fmt.Errorf("there is no %s %q", kind, text)
+	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !similar(k, text) })
+	switch {
+	case len(near) > 0 && len(near) <= 5:
+		return fmt.Errorf("%w: did you mean %s?", err, strings.Join(near, " or "))
+	case len(known) > 0 && len(known) <= 10:
+		return fmt.Errorf("%w: there is %s", err, strings.Join(known, ", "))
+	}
+	return err
+}
+
+// similar reports whether one name may have been meant by another.
+func similar(known, text string) bool {
+	return text != "" && (strings.Contains(known, text) || strings.Contains(text, known) ||
+		known[:1] == text[:1] && len(known) == len(text))
+}
+
+// service returns the service that an argument names.
+func (n name) service(ctx context.Context, c *client.Client) (v api.ServiceView, err error) {
+	all, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
+		return c.Services(ctx, n.cluster, o)
+	})
+	if err != nil {
+		return v, err
+	}
+	return pick(n, all, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
+}
+
+// job returns the job that an argument names.
+func (n name) job(ctx context.Context, c *client.Client) (v api.JobView, err error) {
+	all, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
+		return c.Jobs(ctx, n.cluster, o)
+	})
+	if err != nil {
+		return v, err
+	}
+	return pick(n, all, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
+}
+
+// resolve fills in the cluster of a service or job.
+func (n name) resolve(ctx context.Context, c *client.Client) (name, error) {
+	switch n.kind {
+	case wordService:
+		v, err := n.service(ctx, c)
+		n.cluster = v.Cluster
+		return n, err
+	case wordJob:
+		v, err := n.job(ctx, c)
+		n.cluster = v.Cluster
+		return n, err
+	}
+	return n, nil
+}
+
+// pick returns the one element that is named: names are exact, for what is done to an object is meant for it.
+func pick[T any](n name, all []T, nameOf func(T) (cluster, name string)) (found T, err error) {
+	var hits, known []string
+	for _, v := range all {
+		in, own := nameOf(v)
+		if own == n.name {
+			found = v
+			hits = append(hits, n.kind+"/"+in+"/"+own)
+		}
+		known = append(known, name{n.kind, in, own}.String())
+	}
+	switch len(hits) {
+	case 0:
+		return found, unknown(n.kind, strings.TrimPrefix(n.String(), n.kind+"/"), known)
+	case 1:
+		return found, nil
+	}
+	return found, ambiguous(n.kind+"/"+n.name, hits)
+}
+
+// shortTask returns a task's id as people write it: without the default cluster.
+func shortTask(id cluster.TaskID) string {
+	return strings.TrimPrefix(string(id), cluster.DefaultCluster+".")
+}
+
+// findTask returns the newest attempt of the task that text names: its id, with or without the
+// default cluster, the id of its attempt, or the beginning of one of them.
+func findTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {
+	for _, id := range []cluster.TaskID{cluster.TaskID(text), cluster.TaskID(cluster.DefaultCluster + "." + text)} {
+		if _, ok := id.Parts(); !ok {
+			continue
+		}
+		page, err := c.Task(ctx, id, client.ListOptions{Limit: 1})
+		if client.StatusOf(err) == http.StatusNotFound {
+			continue
+		}
+		if err != nil {
+			return api.TaskView{}, err
+		}
+		if len(page.Items) > 0 {
+			return page.Items[0], nil
+		}
+	}
+	tasks, err := allTasks(ctx, c, client.TaskFilter{All: true})
+	if err != nil {
+		return api.TaskView{}, err
+	}
+	var hits []api.TaskView
+	var known []string
+	for _, t := range newest(tasks) {
+		known = append(known, shortTask(t.ID))
+		if strings.HasPrefix(string(t.ID), text) || strings.HasPrefix(shortTask(t.ID), text) ||
+			len(text) >= 4 && strings.HasPrefix(t.UUID, text) {
+			hits = append(hits, t)
+		}
+	}
+	if len(hits) > 1 { // a task that lives is meant before those that have ended
+		if alive := slices.DeleteFunc(slices.Clone(hits), func(t api.TaskView) bool { return t.State.Terminal() }); len(alive) == 1 {
+			hits = alive
+		}
+	}
+	switch len(hits) {
+	case 0:
+		return api.TaskView{}, unknown(wordTask, text, known)
+	case 1:
+		return hits[0], nil
+	}
+	var candidates []string
+	for _, t := range hits {
+		candidates = append(candidates, shortTask(t.ID))
+	}
+	return api.TaskView{}, ambiguous(text, candidates)
+}
+
+// allTasks returns all pages of a list of tasks.
+func allTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]api.TaskView, error) {
+	tasks, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskView], error) {
+		return c.Tasks(ctx, f, o)
+	})
+	return tasks, err
+}
+
+// newest keeps the newest attempt of each task, ordered by id.
+func newest(tasks []api.TaskView) []api.TaskView {
+	tasks = slices.Clone(tasks)
+	slices.SortStableFunc(tasks, func(a, b api.TaskView) int {
+		return cmp.Or(compareTasks(a, b), cmp.Compare(b.Attempt, a.Attempt))
+	})
+	return slices.CompactFunc(tasks, func(a, b api.TaskView) bool { return a.ID == b.ID })
+}
+
+// compareTasks orders by id, numbers as numbers.
+func compareTasks(a, b api.TaskView) int {
+	p, _ := a.ID.Parts()
+	q, _ := b.ID.Parts()
+	return cmp.Or(cmp.Compare(p.Cluster, q.Cluster), cmp.Compare(p.Owner, q.Owner),
+		cmp.Compare(p.Generation, q.Generation), cmp.Compare(p.Step, q.Step),
+		cmp.Compare(p.Index, q.Index), cmp.Compare(a.ID, b.ID))
+}
+
+// ownerName returns the argument that names an owner.
+func ownerName(o cluster.OwnerRef) name {
+	if o.Kind == cluster.KindJob {
+		return name{wordJob, o.Cluster, o.Name}
+	}
+	return name{wordService, o.Cluster, o.Name}
+}

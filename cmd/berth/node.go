@@ -1,0 +1,183 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func (a *app) newNodeCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "node", Short: "Look at nodes", Args: cobra.ArbitraryArgs, RunE: a.group}
+	cmd.AddCommand(&cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, trouble first", Args: arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			nodes, err := allNodes(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if a.data() {
+				return a.printData(emptyIsList(nodes))
+			}
+			if len(nodes) == 0 {
+				a.tell("No nodes. Run 'berth agent' on a machine to make it one.")
+				return nil
+			}
+			return a.printTable(a.nodeTable(nodes))
+		},
+	}, &cobra.Command{
+		Use: "status NODE", Short: "Show a node, its facts and its tasks", Args: arguments(1, 1, "the name of a node"),
+		ValidArgsFunction: a.completeNames(wordNode),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			return a.nodeStatus(cmd.Context(), c, strings.TrimPrefix(args[0], wordNode+"/"))
+		},
+	})
+	return cmd
+}
+
+func allNodes(ctx context.Context, c *client.Client) ([]api.NodeView, error) {
+	nodes, _, err := client.All(ctx, client.ListOptions{}, c.Nodes)
+	slices.SortStableFunc(nodes, func(x, y api.NodeView) int {
+		return cmp.Or(cmp.Compare(nodeRank(x), nodeRank(y)), cmp.Compare(x.Name, y.Name))
+	})
+	return nodes, err
+}
+
+func nodeRank(n api.NodeView) int {
+	switch n.State {
+	case cluster.NodeDown:
+		return 0
+	case cluster.NodeSuspect:
+		return 1
+	case cluster.NodeReady:
+		return 3
+	}
+	return 2
+}
+
+func (a *app) nodeTable(nodes []api.NodeView) table {
+	t := table{titles: []string{
+		"NODE", "STATE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "ADDRESS", "EXECUTOR", "SINCE>", "+OS", "+KERNEL", "+VERSION", "MESSAGE",
+	}}
+	for _, n := range nodes {
+		t.add(n.Name, nodeState(n), strconv.Itoa(n.Tasks),
+			share(cpus(n.Reserved.CPU), cpus(n.Total.CPU)), share(size(n.Reserved.Memory), size(n.Total.Memory)),
+			share(size(n.Reserved.Disk), size(n.Total.Disk)), n.Facts.Address, executors(n.Facts.Executors), a.age(n.Since),
+			strings.Trim(n.Facts.OS+"/"+n.Facts.Arch, "/"), n.Facts.Kernel, n.Facts.Version, oneLine(n.Reason))
+	}
+	return t
+}
+
+func nodeState(n api.NodeView) string {
+	if n.Cordon {
+		return string(n.State) + " cordoned"
+	}
+	return string(n.State)
+}
+
+func share(part, whole string) string { return part + "/" + whole }
+
+// cpus writes CPUs with at most two decimals: "0.5", "4".
+func cpus(m cluster.MilliCPU) string {
+	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.2f", float64(m)/1000), "0"), ".")
+}
+
+// size writes a size without a space: "512MiB".
+func size(b cluster.Bytes) string {
+	if b == 0 {
+		return "0"
+	}
+	return strings.ReplaceAll(b.String(), " ", "")
+}
+
+func executors(facts []cluster.ExecutorFact) string {
+	names := make([]string, len(facts))
+	for i, f := range facts {
+		names[i] = f.Name
+	}
+	return strings.Join(names, ",")
+}
+
+// nodeStatus shows one node.
+func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) error {
+	nodes, err := allNodes(ctx, c)
+	if err != nil {
+		return err
+	}
+	n, err := pickNode(nodes, text)
+	if err != nil {
+		return err
+	}
+	if a.data() {
+		return a.printData(n)
+	}
+	tasks, err := allTasks(ctx, c, client.TaskFilter{Node: n.Name})
+	if err != nil {
+		return err
+	}
+	if err := a.printTable(a.nodeTable([]api.NodeView{n})); err != nil {
+		return err
+	}
+	facts := table{titles: []string{"", ""}, indent: "  "}
+	facts.add("machine", strings.TrimSpace(fmt.Sprintf("%s/%s, kernel %s", n.Facts.OS, n.Facts.Arch, n.Facts.Kernel)))
+	if len(n.Facts.Addresses) > 0 {
+		facts.add("addresses", strings.Join(n.Facts.Addresses, ", "))
+	}
+	for _, e := range n.Facts.Executors {
+		facts.add("executor", strings.TrimSpace(e.Name+" "+e.Version))
+	}
+	for _, d := range n.Facts.Disks {
+		facts.add("disk", fmt.Sprintf("%s: %s free of %s", d.Mount, d.Free, d.Total))
+	}
+	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
+		facts.add("label", k+"="+n.Labels[k])
+	}
+	facts.add("agent", n.Facts.Version)
+	if err := a.printTable(facts); err != nil {
+		return err
+	}
+	if len(tasks) == 0 {
+		return nil
+	}
+	a.say("")
+	return a.printTasks(tasks)
+}
+
+// pickNode returns the node of a name, or of the only name that begins so.
+func pickNode(nodes []api.NodeView, text string) (found api.NodeView, err error) {
+	var hits, known []string
+	for _, n := range nodes {
+		known = append(known, n.Name)
+		if n.Name == text {
+			return n, nil
+		}
+		if strings.HasPrefix(n.Name, text) {
+			found = n
+			hits = append(hits, n.Name)
+		}
+	}
+	switch len(hits) {
+	case 0:
+		return found, unknown(wordNode, text, known)
+	case 1:
+		return found, nil
+	}
+	return found, ambiguous(text, hits)
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func (a *app) newPsCommand() *cobra.Command {
+	var f client.TaskFilter
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List tasks, trouble first",
+		Args:  arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			tasks, err := allTasks(cmd.Context(), c, f)
+			if err != nil {
+				return err
+			}
+			return a.printTasks(tasks)
+		},
+	}
+	cmd.Flags().StringVar(&f.Cluster, "cluster", "", "only tasks of this `cluster`")
+	cmd.Flags().StringVar(&f.Service, "service", "", "only tasks of this `service`")
+	cmd.Flags().StringVar(&f.Job, "job", "", "only tasks of this `job`")
+	cmd.Flags().StringVar(&f.Node, "node", "", "only tasks on this `node`")
+	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this `state`, such as running")
+	cmd.Flags().BoolVarP(&f.All, "all", "a", false, "attempts that have ended too")
+	mustComplete(cmd, "node", a.completeNames(wordNode))
+	return cmd
+}
+
+// printTasks prints tasks, trouble first.
+func (a *app) printTasks(tasks []api.TaskView) error {
+	slices.SortStableFunc(tasks, func(x, y api.TaskView) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), compareTasks(x, y), cmp.Compare(y.Attempt, x.Attempt))
+	})
+	if a.data() {
+		return a.printData(emptyIsList(tasks))
+	}
+	if len(tasks) == 0 {
+		a.tell("No tasks.")
+		return nil
+	}
+	return a.printTable(a.taskTable(tasks))
+}
+
+// rank orders tasks by how much they need somebody's attention.
+func rank(t api.TaskView) int {
+	switch {
+	case t.State == cluster.StateFailed || t.State == cluster.StateRejected || t.State == cluster.StateLost:
+		return 0
+	case t.State == cluster.StateRunning && t.Health == cluster.HealthFailing:
+		return 1
+	case t.State == cluster.StateRunning && t.Health == cluster.HealthWarning:
+		return 2
+	case t.State == cluster.StatePending:
+		return 3
+	case t.State == cluster.StateRunning && t.Health == cluster.HealthHealthy:
+		return 6
+	case t.State == cluster.StateRunning:
+		return 5
+	case t.State.Terminal():
+		return 7
+	}
+	return 4
+}
+
+// taskTable shows tasks in the order given.
+func (a *app) taskTable(tasks []api.TaskView) table {
+	t := table{titles: []string{
+		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "TRY>", "RESTARTS>", "AGE>", "+STARTED", "+ATTEMPT ID", "MESSAGE",
+	}}
+	for _, v := range tasks {
+		started := ""
+		if !v.Started.IsZero() {
+			started = v.Started.UTC().Format("2006-01-02T15:04:05Z")
+		}
+		t.add(shortTask(v.ID), shownState(v), v.Node, addresses(v), v.Definition.String(), above(v.Attempt, 1),
+			above(v.Restarts, 0), a.age(since(v)), started, v.UUID, oneLine(reasonOf(v)))
+	}
+	return t
+}
+
+// shownState is a task's health while it runs, else its state.
+func shownState(v api.TaskView) string {
+	if v.State == cluster.StateRunning && v.Health != "" && v.Health != cluster.HealthUnknown {
+		return string(v.Health)
+	}
+	return string(v.State)
+}
+
+// addresses returns where a task's ports are reached.
+func addresses(v api.TaskView) string {
+	if v.State.Terminal() {
+		return ""
+	}
+	var all []string
+	for _, port := range slices.Sorted(maps.Keys(v.Ports)) {
+		at := v.Address + ":" + strconv.Itoa(v.Ports[port])
+		if len(v.Ports) > 1 {
+			at = port + "=" + at
+		}
+		all = append(all, at)
+	}
+	return strings.Join(all, " ")
+}
+
+// reasonOf says in a sentence why a task is as it is; nothing while it is well.
+func reasonOf(v api.TaskView) string {
+	switch {
+	case v.Message != "":
+		return v.Message
+	case v.Exit != nil && v.State == cluster.StateFailed:
+		return exitText(*v.Exit)
+	case v.State == cluster.StateRunning, v.State == cluster.StateSucceeded:
+		return ""
+	}
+	return string(v.Reason)
+}
+
+func exitText(e cluster.Exit) string {
+	switch {
+	case e.Unknown:
+		return "nobody saw how it ended"
+	case e.OOM:
+		return "killed by the kernel: out of its memory limit"
+	case e.Signal != 0:
+		return fmt.Sprintf("ended by signal %d", e.Signal)
+	}
+	return fmt.Sprintf("exit code %d", e.Code)
+}
+
+// since is when the newest part of a task's life began.
+func since(v api.TaskView) time.Time {
+	switch {
+	case !v.Finished.IsZero():
+		return v.Finished
+	case !v.Started.IsZero():
+		return v.Started
+	}
+	return v.Placed
+}
+
+// above returns a number as text if it is more than usual.
+func above(n, usual int) string {
+	if n <= usual {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// oneLine joins the lines of a text.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// emptyIsList makes an empty list of nil, so that programs read [] and not null.
+func emptyIsList[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// tasksOf returns the tasks of an owner.
+func tasksOf(ctx context.Context, c *client.Client, n name, all bool) ([]api.TaskView, error) {
+	f := client.TaskFilter{Cluster: n.cluster, All: all}
+	if n.kind == wordJob {
+		f.Job = n.name
+	} else {
+		f.Service = n.name
+	}
+	return allTasks(ctx, c, f)
+}

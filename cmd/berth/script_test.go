@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain lets scripts run this binary as berth, at a time of their own.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"berth": func() {
+			a := newApp(os.Stdin, os.Stdout, os.Stderr)
+			began, start := time.Now(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+			a.now = func() time.Time { return start.Add(time.Since(began)) }
+			os.Exit(a.main(context.Background(), os.Args[1:]))
+		},
+	})
+}
+
+// TestScripts runs testdata/*.txtar: what a person types, and what is printed. Besides the commands of
+// testscript there are
+//
+//	world FILE...   the fake server shows these, one after the other
+//	calls FILE      compares what was changed on the server
+//	code N CMD...   runs a command that must exit with the code
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		UpdateScripts:       os.Getenv("BERTH_TEST_UPDATE") != "",
+		Setup: func(env *testscript.Env) error {
+			f := newFake()
+			env.Defer(f.Close)
+			env.Values["fake"] = f
+			env.Setenv("BERTH_ADDR", f.URL)
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, ".config"))
+			env.Setenv("TZ", "UTC")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"world": func(ts *testscript.TestScript, _ bool, args []string) {
+				files := make([]string, len(args))
+				for i, a := range args {
+					files[i] = ts.MkAbs(a)
+				}
+				ts.Check(ts.Value("fake").(*fake).load(files...))
+			},
+			"calls": func(ts *testscript.TestScript, _ bool, args []string) {
+				f := ts.Value("fake").(*fake)
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				got := strings.Join(f.calls, "\n")
+				if want := strings.TrimSpace(ts.ReadFile(args[0])); got != want {
+					ts.Fatalf("calls:\n got %s\nwant %s", got, want)
+				}
+			},
+			"code": func(ts *testscript.TestScript, _ bool, args []string) {
+				err := ts.Exec(args[1], args[2:]...)
+				got := "0"
+				if exit, ok := err.(interface{ ExitCode() int }); ok {
+					got = strconv.Itoa(exit.ExitCode())
+				} else if err != nil {
+					ts.Fatalf("%v", err)
+				}
+				if got != args[0] {
+					ts.Fatalf("exit code: got %s, want %s", got, args[0])
+				}
+			},
+		},
+	})
+}

@@ -1,0 +1,322 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func (a *app) newStatusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "status [KIND/NAME]",
+		Short:             "Show how everything is, trouble first, or one object",
+		Long:              "Show how everything is, trouble first with its cause and what to do next; or one service, job, task, node, cluster or definition.",
+		Args:              arguments(0, 1, "at most one object, such as service/web"),
+		ValidArgsFunction: a.completeNames(wordService, wordJob),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return a.overview(cmd.Context(), c)
+			}
+			n, err := parseName(cmd, args[0], wordService, wordJob, wordTask, wordNode, wordCluster, wordDefinition)
+			if err != nil {
+				return err
+			}
+			return a.statusOf(cmd.Context(), c, n)
+		},
+	}
+}
+
+// statusOf shows one object.
+func (a *app) statusOf(ctx context.Context, c *client.Client, n name) error {
+	switch n.kind {
+	case wordService:
+		return a.serviceStatus(ctx, c, n)
+	case wordJob:
+		return a.jobStatus(ctx, c, n)
+	case wordTask:
+		return a.taskStatus(ctx, c, n.name)
+	case wordNode:
+		return a.nodeStatus(ctx, c, n.name)
+	case wordDefinition:
+		ref, err := cluster.ParseRef(n.name)
+		if err != nil {
+			return err
+		}
+		return a.definitionStatus(ctx, c, ref)
+	}
+	v, _, err := c.Cluster(ctx, n.name)
+	if err != nil {
+		return err
+	}
+	return a.printObject(v)
+}
+
+// printObject prints what has no table: as YAML, unless JSON is asked for.
+func (a *app) printObject(v any) error {
+	plain := *a
+	if a.output != outputJSON {
+		plain.output = outputYAML
+	}
+	return plain.printData(v)
+}
+
+func (a *app) definitionStatus(ctx context.Context, c *client.Client, ref cluster.Ref) error {
+	if ref.Version == 0 {
+		versions, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskDefinition], error) {
+			return c.DefinitionVersions(ctx, ref.Name, o)
+		})
+		if err != nil {
+			return err
+		}
+		for _, v := range versions {
+			ref.Version = max(ref.Version, v.Version)
+		}
+	}
+	v, _, err := c.Definition(ctx, ref)
+	if err != nil {
+		return err
+	}
+	return a.printObject(v)
+}
+
+// everything is what an overview shows, and prints as JSON.
+type everything struct {
+	Services []api.ServiceView `json:"services"`
+	Jobs     []api.JobView     `json:"jobs"`
+	Nodes    []api.NodeView    `json:"nodes"`
+	Tasks    []api.TaskView    `json:"tasks"`
+}
+
+func lookAtAll(ctx context.Context, c *client.Client) (all everything, err error) {
+	none := client.ListOptions{}
+	if all.Services, _, err = client.All(ctx, none, func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
+		return c.Services(ctx, "", o)
+	}); err != nil {
+		return all, err
+	}
+	if all.Jobs, _, err = client.All(ctx, none, func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
+		return c.Jobs(ctx, "", o)
+	}); err != nil {
+		return all, err
+	}
+	if all.Nodes, err = allNodes(ctx, c); err != nil {
+		return all, err
+	}
+	tasks, err := allTasks(ctx, c, client.TaskFilter{})
+	all.Tasks = newest(tasks)
+	slices.SortStableFunc(all.Services, func(x, y api.ServiceView) int {
+		return cmp.Or(cmp.Compare(stateRank(x.Status.State), stateRank(y.Status.State)), cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
+	})
+	slices.SortStableFunc(all.Jobs, func(x, y api.JobView) int {
+		return cmp.Or(cmp.Compare(stateRank(x.Status.State), stateRank(y.Status.State)), cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
+	})
+	return all, err
+}
+
+// stateRank orders the states of services and jobs by how much they need somebody's attention.
+func stateRank(state string) int {
+	order := []string{
+		"failing", "failed", "degraded", "pending", "starting", "rolling-out", "stopping", "deleting", "running",
+		"healthy", "succeeded", "stopped", "cancelled",
+	}
+	if i := slices.Index(order, state); i >= 0 {
+		return i
+	}
+	return len(order)
+}
+
+// overview shows everything.
+func (a *app) overview(ctx context.Context, c *client.Client) error {
+	all, err := lookAtAll(ctx, c)
+	if err != nil {
+		return err
+	}
+	if a.data() {
+		return a.printData(everything{
+			emptyIsList(all.Services), emptyIsList(all.Jobs), emptyIsList(all.Nodes), emptyIsList(all.Tasks),
+		})
+	}
+	if troubles := findTroubles(all); len(troubles) > 0 {
+		a.say("Trouble:")
+		if err := a.printTroubles(troubles); err != nil {
+			return err
+		}
+		a.say("")
+	}
+	if len(all.Services) > 0 {
+		if err := a.printTable(a.serviceTable(all.Services)); err != nil {
+			return err
+		}
+		a.say("")
+	}
+	if len(all.Jobs) > 0 {
+		if err := a.printTable(a.jobTable(all.Jobs)); err != nil {
+			return err
+		}
+		a.say("")
+	}
+	if len(all.Services)+len(all.Jobs) == 0 {
+		a.say("Nothing runs here yet: start something with 'berth run FILE'.")
+	}
+	a.say("%s", nodesLine(all.Nodes))
+	return nil
+}
+
+// nodesLine counts nodes by state: "3 nodes: 2 ready, 1 down; 4.5 of 12 CPUs and …".
+func nodesLine(nodes []api.NodeView) string {
+	if len(nodes) == 0 {
+		return "No nodes."
+	}
+	states := map[cluster.NodeState]int{}
+	var total, reserved cluster.Demand
+	for _, n := range nodes {
+		states[n.State]++
+		if n.State == cluster.NodeReady {
+			total, reserved = total.Add(n.Total), reserved.Add(n.Reserved)
+		}
+	}
+	var parts []string
+	for _, s := range []cluster.NodeState{
+		cluster.NodeReady, cluster.NodeDown, cluster.NodeSuspect, cluster.NodeJoining, cluster.NodeDraining, cluster.NodeDrained,
+	} {
+		if states[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", states[s], s))
+		}
+	}
+	return fmt.Sprintf("%s: %s; reserved %s of %s CPUs, %s of %s memory", count(len(nodes), "node"), strings.Join(parts, ", "),
+		cpus(reserved.CPU), cpus(total.CPU), reserved.Memory, total.Memory)
+}
+
+// serviceTable shows services in the order given.
+func (a *app) serviceTable(services []api.ServiceView) table {
+	t := table{titles: []string{"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>", "+PRIORITY>", "MESSAGE"}}
+	for _, v := range services {
+		s := v.Status
+		t.add(strings.TrimPrefix(name{wordService, v.Cluster, v.Name}.String(), wordService+"/"), s.State,
+			share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), a.age(v.Created),
+			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority), oneLine(s.Message))
+	}
+	return t
+}
+
+// jobTable shows jobs in the order given.
+func (a *app) jobTable(jobs []api.JobView) table {
+	t := table{titles: []string{"JOB", "STATE", "DONE>", "RUNNING>", "FAILED>", "AGE>", "+PENDING>", "+CANCELLED>", "+PRIORITY>", "MESSAGE"}}
+	for _, v := range jobs {
+		s := v.Status
+		t.add(strings.TrimPrefix(name{wordJob, v.Cluster, v.Name}.String(), wordJob+"/"), s.State,
+			share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), above(s.Running, 0), above(s.Failed, 0), a.age(v.Created),
+			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(v.Priority), oneLine(s.Message))
+	}
+	return t
+}
+
+func (a *app) serviceStatus(ctx context.Context, c *client.Client, n name) error {
+	v, err := n.service(ctx, c)
+	if err != nil {
+		return err
+	}
+	if a.data() {
+		return a.printData(v)
+	}
+	n.cluster = v.Cluster
+	tasks, err := tasksOf(ctx, c, n, false)
+	if err != nil {
+		return err
+	}
+	return a.ownerStatus(ctx, c, a.serviceTable([]api.ServiceView{v}), tasks, serviceTrouble(v, tasks))
+}
+
+func (a *app) jobStatus(ctx context.Context, c *client.Client, n name) error {
+	v, err := n.job(ctx, c)
+	if err != nil {
+		return err
+	}
+	if a.data() {
+		return a.printData(v)
+	}
+	n.cluster = v.Cluster
+	tasks, err := tasksOf(ctx, c, n, true)
+	if err != nil {
+		return err
+	}
+	tasks = newest(tasks)
+	return a.ownerStatus(ctx, c, a.jobTable([]api.JobView{v}), tasks, jobTrouble(v, tasks))
+}
+
+// ownerStatus shows an owner, its trouble with the end of the output that tells of it, and its tasks.
+func (a *app) ownerStatus(ctx context.Context, c *client.Client, head table, tasks []api.TaskView, tr *trouble) error {
+	if err := a.printTable(head); err != nil {
+		return err
+	}
+	if tr != nil {
+		a.say("")
+		a.say("Trouble:")
+		if err := a.printTroubles([]trouble{*tr}); err != nil {
+			return err
+		}
+		if tr.task != nil {
+			a.printTail(ctx, c, *tr.task, a.stdout)
+		}
+	}
+	if len(tasks) == 0 {
+		return nil
+	}
+	a.say("")
+	return a.printTasks(tasks)
+}
+
+// taskStatus shows a task's attempts and how its containers are.
+func (a *app) taskStatus(ctx context.Context, c *client.Client, text string) error {
+	found, err := findTask(ctx, c, text)
+	if err != nil {
+		return err
+	}
+	attempts, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskView], error) {
+		return c.Task(ctx, found.ID, o)
+	})
+	if err != nil {
+		return err
+	}
+	if a.data() {
+		return a.printData(emptyIsList(attempts))
+	}
+	if err := a.printTable(a.taskTable(attempts)); err != nil {
+		return err
+	}
+	if len(attempts) == 0 {
+		return nil
+	}
+	latest := attempts[0]
+	if len(latest.Containers) > 0 {
+		a.say("")
+		t := table{titles: []string{"CONTAINER", "STATE", "PID>", "RESTARTS>", "AGE>", "LAST EXIT"}}
+		for _, s := range latest.Containers {
+			exit := ""
+			if s.Exit != nil {
+				exit = exitText(*s.Exit)
+			}
+			t.add(s.Name, string(s.State), above(s.Pid, 0), above(s.Restarts, 0), a.age(s.Started), exit)
+		}
+		if err := a.printTable(t); err != nil {
+			return err
+		}
+	}
+	if rank(latest) == 0 {
+		a.printTail(ctx, c, latest, a.stdout)
+	}
+	return nil
+}

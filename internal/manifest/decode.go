@@ -1,0 +1,329 @@
+package manifest
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// decode makes an object of a document's value and validates it.
+func (r *reader) decode(root *node) {
+	if root.shape != shapeObject {
+		r.fault(root.at, "", "a document is an object with a kind, found %s", root.describe())
+		return
+	}
+	kind, ok := r.kind(root)
+	if !ok {
+		return
+	}
+	o := Object{Position: root.at, Kind: kind, Value: newValue(kind), places: map[string]Position{}}
+	d := decoder{reader: r, places: o.places}
+	rest := &node{shape: shapeObject, at: root.at}
+	for _, f := range root.fields {
+		if f.key != "kind" {
+			rest.fields = append(rest.fields, f)
+		}
+	}
+	before := len(r.faults)
+	d.value("", rest, reflect.ValueOf(o.Value).Elem())
+	r.validate(&o, r.faults[before:])
+	r.objects = append(r.objects, o)
+}
+
+// kind reads the document's kind.
+func (r *reader) kind(root *node) (cluster.Kind, bool) {
+	f := root.field("kind")
+	words := make([]string, 0, len(Kinds()))
+	for _, k := range Kinds() {
+		words = append(words, string(k))
+	}
+	switch {
+	case f == nil:
+		r.fault(root.at, "kind", "is missing: want one of %s", strings.Join(words, ", "))
+	case f.value.shape != shapeText:
+		r.fault(f.value.at, "kind", "want one of %s, found %s", strings.Join(words, ", "), f.value.describe())
+	case !slices.Contains(words, f.value.text):
+		message := fmt.Sprintf("unknown kind %q: want one of %s", clip(f.value.text), strings.Join(words, ", "))
+		if near := nearest(f.value.text, words); near != "" {
+			message = fmt.Sprintf("unknown kind %q: did you mean %q?", clip(f.value.text), near)
+		}
+		r.fault(f.value.at, "kind", "%s", message)
+	default:
+		return cluster.Kind(f.value.text), true
+	}
+	return "", false
+}
+
+// validator is a value that knows what is wrong with it.
+type validator interface{ Validate() error }
+
+// validate adds the faults of the object's own validation, but for fields that were refused before.
+func (r *reader) validate(o *Object, refused []Fault) {
+	v, ok := o.Value.(validator)
+	if !ok {
+		return
+	}
+	refused = slices.Clone(refused)
+	for _, f := range cluster.FaultsOf(v.Validate()) {
+		path := strings.ReplaceAll(f.Path, ".[", "[")
+		known := slices.ContainsFunc(refused, func(g Fault) bool {
+			return g.Path != "" && (within(path, g.Path) || within(g.Path, path))
+		})
+		if !known {
+			r.fault(o.At(path), path, "%s", f.Message)
+		}
+	}
+}
+
+// within reports whether a path is, or leads through, another.
+func within(path, outer string) bool {
+	rest, ok := strings.CutPrefix(path, outer)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// decoder fills a value from nodes.
+type decoder struct {
+	*reader
+	places map[string]Position
+	values int // spent of MaxValues: aliases make a tree larger than its text
+	full   bool
+}
+
+// value sets to, the field of a path, from a node.
+func (d *decoder) value(path string, n *node, to reflect.Value) {
+	if d.values++; d.values > MaxValues {
+		if !d.full {
+			d.full = true
+			d.fault(n.at, path, "the document holds more than %d values once its aliases are filled in", MaxValues)
+		}
+		return
+	}
+	if _, ok := d.places[path]; !ok && path != "" {
+		d.places[path] = n.at
+	}
+	if n.shape == shapeNull {
+		return // as if it were not written
+	}
+	if d.special(path, n, to) {
+		return
+	}
+	switch to.Kind() {
+	case reflect.Struct:
+		d.object(path, n, to)
+	case reflect.Map:
+		d.table(path, n, to)
+	case reflect.Slice:
+		d.list(path, n, to)
+	case reflect.String:
+		if d.want(path, n, shapeText, "text") {
+			to.SetString(n.text)
+		}
+	case reflect.Bool:
+		if d.want(path, n, shapeBool, "true or false") {
+			to.SetBool(n.text == "true")
+		}
+	case reflect.Int, reflect.Int64, reflect.Uint64:
+		d.integer(path, n, to)
+	default:
+		panic(fmt.Sprintf("manifest: %s: no way to read a %s", path, to.Type()))
+	}
+}
+
+// special reads types that have a text form of their own, and reports whether to is one.
+func (d *decoder) special(path string, n *node, to reflect.Value) bool {
+	scalar := n.shape != shapeObject && n.shape != shapeList && n.shape != shapeBool
+	switch v := to.Addr().Interface().(type) {
+	case *time.Time:
+		at, err := time.Parse(time.RFC3339Nano, n.text)
+		if n.shape != shapeText || err != nil {
+			d.wrong(path, n, "a time such as 2026-11-20T10:00:00Z")
+			return true
+		}
+		*v = at
+	case json.Unmarshaler:
+		if !scalar {
+			d.wrong(path, n, "text or a number")
+			return true
+		}
+		raw := []byte(n.text)
+		if n.shape == shapeText || !json.Valid(raw) {
+			raw, _ = json.Marshal(n.text) // text is always valid
+		}
+		if err := v.UnmarshalJSON(raw); err != nil {
+			d.fault(n.at, path, "%v", err)
+		}
+	case encoding.TextUnmarshaler:
+		if n.shape != shapeText {
+			d.wrong(path, n, "text")
+			return true
+		}
+		if err := v.UnmarshalText([]byte(n.text)); err != nil {
+			d.fault(n.at, path, "%v", err)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// want faults a node of another shape.
+func (d *decoder) want(path string, n *node, s shape, words string) bool {
+	if n.shape != s {
+		d.wrong(path, n, words)
+		return false
+	}
+	return true
+}
+
+// wrong faults a node that is not what its field takes.
+func (d *decoder) wrong(path string, n *node, words string) {
+	hint := ""
+	switch {
+	case words == "text" && (n.shape == shapeInt || n.shape == shapeFloat || n.shape == shapeBool):
+		hint = fmt.Sprintf(": put it in quotes, %q", n.text)
+	case words == "true or false" && n.shape == shapeText:
+		switch strings.ToLower(n.text) {
+		case "yes", "on", "true", "y":
+			hint = ": write true"
+		case "no", "off", "false", "n":
+			hint = ": write false"
+		}
+	}
+	d.fault(n.at, path, "want %s, found %s%s", words, n.describe(), hint)
+}
+
+func (d *decoder) integer(path string, n *node, to reflect.Value) {
+	if n.shape != shapeInt {
+		d.wrong(path, n, "a whole number")
+		return
+	}
+	if to.CanUint() {
+		u, err := strconv.ParseUint(n.text, 10, 64)
+		if err != nil {
+			d.wrong(path, n, "a whole number from 0 up")
+			return
+		}
+		to.SetUint(u)
+		return
+	}
+	i, err := strconv.ParseInt(n.text, 10, 64)
+	if err != nil {
+		d.fault(n.at, path, "the number %s is too large", clip(n.text))
+		return
+	}
+	to.SetInt(i)
+}
+
+func (d *decoder) list(path string, n *node, to reflect.Value) {
+	if !d.want(path, n, shapeList, "a list") {
+		return
+	}
+	out := reflect.MakeSlice(to.Type(), 0, min(len(n.items), 64))
+	for i, item := range n.items {
+		if d.full {
+			return
+		}
+		element := reflect.New(to.Type().Elem()).Elem()
+		at := path + "[" + strconv.Itoa(i) + "]"
+		if item.shape == shapeNull {
+			d.wrong(at, item, "a value")
+			continue
+		}
+		d.value(at, item, element)
+		out = reflect.Append(out, element)
+	}
+	to.Set(out)
+}
+
+func (d *decoder) table(path string, n *node, to reflect.Value) {
+	if !d.want(path, n, shapeObject, "an object of keys and values") {
+		return
+	}
+	out := reflect.MakeMap(to.Type())
+	for _, f := range n.fields {
+		if d.full {
+			return
+		}
+		at := path + "[" + strconv.Quote(f.key) + "]"
+		d.places[at] = f.at
+		element := reflect.New(to.Type().Elem()).Elem()
+		d.value(at, f.value, element)
+		out.SetMapIndex(reflect.ValueOf(f.key).Convert(to.Type().Key()), element)
+	}
+	to.Set(out)
+}
+
+func (d *decoder) object(path string, n *node, to reflect.Value) {
+	if !d.want(path, n, shapeObject, "an object") {
+		return
+	}
+	fields := fieldsOf(to.Type())
+	for _, f := range n.fields {
+		if d.full {
+			return
+		}
+		i := slices.IndexFunc(fields, func(sf structField) bool { return sf.name == f.key })
+		if i < 0 {
+			d.unknown(path, f, fields)
+			continue
+		}
+		at := join(path, f.key)
+		d.value(at, f.value, to.FieldByIndex(fields[i].index))
+	}
+	for _, sf := range fields {
+		if f := n.field(sf.name); sf.required && (f == nil || f.value.shape == shapeNull) {
+			d.fault(n.at, join(path, sf.name), "is missing")
+		}
+	}
+}
+
+func (d *decoder) unknown(path string, f field, fields []structField) {
+	names := make([]string, len(fields))
+	for i, sf := range fields {
+		names[i] = sf.name
+	}
+	message := fmt.Sprintf("unknown field %q", clip(f.key))
+	if near := nearest(f.key, names); near != "" {
+		message += fmt.Sprintf(": did you mean %q?", near)
+	} else {
+		slices.Sort(names)
+		message += ": want one of " + strings.Join(names, ", ")
+	}
+	d.fault(f.at, path, "%s", message)
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// structField is a field of an object as manifests name it.
+type structField struct {
+	name     string
+	index    []int
+	required bool
+}
+
+// fieldsOf returns the fields of a struct type, those of embedded ones among them. A field that JSON
+// always writes is one that a manifest must hold.
+func fieldsOf(t reflect.Type) []structField {
+	var out []structField
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" || name == "-" || !f.IsExported() {
+			continue
+		}
+		optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
+		out = append(out, structField{name, f.Index, !optional})
+	}
+	return out
+}

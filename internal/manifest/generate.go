@@ -1,0 +1,3 @@
+package manifest
+
+//go:generate go run ./schemagen -source ../cluster -o ../../docs/reference/manifest.schema.json

@@ -1,0 +1,201 @@
+// Package manifest reads the files in which users write objects.
+//
+// A manifest is a file of YAML documents, each one object: its kind (Cluster,
+// TaskDefinition, Service or Job) beside the object's own fields, which are those of
+// package cluster in their JSON form. JSON is read as well. A manifest lives for the
+// length of one command: it is read into Objects, which remember where every field
+// stood, so that whoever refuses a field later, the validation here or the server, can
+// be answered with a line and a column.
+//
+// The text comes from outside. Whatever it holds, reading it ends soon, in bounded memory
+// (see the limits below) and with every fault that can be told at once: a syntax
+// error hides no other document, a wrong field no other field.
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Limits of what is read. A manifest beyond one is refused with a fault that names it.
+const (
+	MaxFile      = 4 << 20   // bytes of a file
+	MaxDocument  = 512 << 10 // bytes of a document
+	MaxDocuments = 10_000    // documents of a file
+	MaxDepth     = 32        // values inside one another
+	MaxTokens    = 30_000    // words and signs of a document
+	MaxFileWords = 300_000   // words and signs of a file
+	MaxValues    = 50_000    // values of a document, each use of an alias counted
+	maxFaults    = 100       // faults that are told of a file
+)
+
+// Position is a place in a file. Line and Column count from 1, columns in
+// characters; both are 0 where the fault is of the file as a whole.
+type Position struct {
+	File   string
+	Line   int
+	Column int
+}
+
+// String returns "file:line:column", without the parts that are not known.
+func (p Position) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return p.File + ":" + strconv.Itoa(p.Line) + ":" + strconv.Itoa(p.Column)
+}
+
+func (p Position) compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
+}
+
+// Fault is one thing that is wrong with a manifest: where it stands, which field it
+// is about (empty for the text itself) and a sentence without a full stop.
+type Fault struct {
+	Position
+	Path    string
+	Message string
+}
+
+// String returns "file:line:column: path: message".
+func (f Fault) String() string {
+	if f.Path == "" {
+		return f.Position.String() + ": " + f.Message
+	}
+	return f.Position.String() + ": " + f.Path + ": " + f.Message
+}
+
+// Faults is an error that holds everything that is wrong, in the order of the text.
+type Faults []Fault
+
+// Error returns the faults, one a line.
+func (fs Faults) Error() string {
+	lines := make([]string, len(fs))
+	for i, f := range fs {
+		lines[i] = f.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// err returns the faults as an error, or nil if there are none.
+func (fs Faults) err() error {
+	if len(fs) == 0 {
+		return nil
+	}
+	return fs
+}
+
+// Object is one object of a manifest. Value is a *cluster.Cluster,
+// *cluster.TaskDefinition, *cluster.Service or *cluster.Job, as Kind says.
+type Object struct {
+	Position
+	Kind  cluster.Kind
+	Value any
+	// places maps the path of each field that was written to its place.
+	places map[string]Position
+}
+
+// Cluster returns the cluster that the object belongs to, DefaultCluster where it
+// names none, or "" for kinds that belong to none.
+func (o *Object) Cluster() string {
+	switch v := o.Value.(type) {
+	case *cluster.Service:
+		return cmp.Or(v.Cluster, cluster.DefaultCluster)
+	case *cluster.Job:
+		return cmp.Or(v.Cluster, cluster.DefaultCluster)
+	}
+	return ""
+}
+
+// Name returns the object's name, a definition's with its version: "web@1".
+func (o *Object) Name() string {
+	switch v := o.Value.(type) {
+	case *cluster.Cluster:
+		return v.Name
+	case *cluster.TaskDefinition:
+		return v.Ref().String()
+	case *cluster.Service:
+		return v.Name
+	case *cluster.Job:
+		return v.Name
+	}
+	return ""
+}
+
+// At returns where the field of a path stands, or the nearest field around it that was
+// written. Paths are those of cluster.Fault.
+func (o *Object) At(path string) Position {
+	path = strings.ReplaceAll(path, ".[", "[")
+	for path != "" {
+		if at, ok := o.places[path]; ok {
+			return at
+		}
+		path = parent(path)
+	}
+	return o.Position
+}
+
+// parent returns the path of the value that holds the field, "" for the root.
+func parent(path string) string {
+	if strings.HasSuffix(path, `"]`) { // a key may hold any sign
+		if i := strings.LastIndex(path, `["`); i >= 0 {
+			return path[:i]
+		}
+	}
+	return path[:max(0, strings.LastIndexAny(path, ".["))]
+}
+
+// label names the object in messages: "Service web".
+func (o *Object) label() string { return string(o.Kind) + " " + o.Name() }
+
+// newValue returns an empty value of the kind, nil if there is no such kind.
+func newValue(kind cluster.Kind) any {
+	switch kind {
+	case cluster.KindCluster:
+		return new(cluster.Cluster)
+	case cluster.KindTaskDefinition:
+		return new(cluster.TaskDefinition)
+	case cluster.KindService:
+		return new(cluster.Service)
+	case cluster.KindJob:
+		return new(cluster.Job)
+	}
+	return nil
+}
+
+// Kinds returns the kinds that a manifest may hold, in the order in which they are applied.
+func Kinds() []cluster.Kind {
+	return []cluster.Kind{cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob}
+}
+
+// Parse reads the objects of one file, in their order; file is the name for messages.
+// Its error is a Faults. What it returns besides is never nil Values, but is not to be used
+// when there is an error.
+func Parse(file string, data []byte) ([]Object, error) {
+	r := reader{file: file}
+	r.read(data)
+	r.duplicates(r.objects)
+	return r.objects, r.sorted().err()
+}
+
+// duplicates finds objects that are written twice.
+func (r *reader) duplicates(objects []Object) {
+	first := make(map[string]*Object, len(objects))
+	for i := range objects {
+		o := &objects[i]
+		if o.Name() == "" {
+			continue
+		}
+		key := string(o.Kind) + "/" + o.Cluster() + "/" + o.Name()
+		if prev, ok := first[key]; ok {
+			r.faults = append(r.faults, Fault{o.Position, "", fmt.Sprintf(
+				"%s is written twice: the first is at %s", o.label(), prev.Position)})
+			continue
+		}
+		first[key] = o
+	}
+}

@@ -1,0 +1,109 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Stdin is the file name that stands for standard input.
+const Stdin = "-"
+
+// Read reads the objects of files, in the order of the names. A folder stands for its
+// files that end in .yaml, .yml or .json, in the order of their names, without the folders in it;
+// "-" for stdin, which may be named once. An object that two files hold is a fault too.
+// The error is a Faults, or tells which file could not be read.
+func Read(stdin io.Reader, names ...string) ([]Object, error) {
+	var all reader
+	var unreadable []error
+	for _, name := range names {
+		files, err := expand(name)
+		if err != nil {
+			unreadable = append(unreadable, err)
+			continue
+		}
+		for _, file := range files {
+			data, err := load(stdin, file)
+			if err != nil {
+				unreadable = append(unreadable, err)
+				continue
+			}
+			if file == Stdin {
+				file = "<stdin>"
+			}
+			one := reader{file: file}
+			one.read(data)
+			all.faults = append(all.faults, one.sorted()...)
+			all.objects = append(all.objects, one.objects...)
+		}
+	}
+	all.duplicates(all.objects)
+	if len(unreadable) > 0 {
+		return nil, errors.Join(append(unreadable, all.faults.err())...)
+	}
+	if err := all.faults.err(); err != nil {
+		return nil, err
+	}
+	if len(all.objects) == 0 {
+		return nil, fmt.Errorf("%s: no object in it", strings.Join(names, ", "))
+	}
+	return all.objects, nil
+}
+
+// expand returns the files that a name stands for.
+func expand(name string) ([]string, error) {
+	if name == Stdin {
+		return []string{name}, nil
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, plainError(name, err)
+	}
+	if !info.IsDir() {
+		return []string{name}, nil
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, plainError(name, err)
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+			files = append(files, filepath.Join(name, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: the folder holds no .yaml, .yml or .json file", name)
+	}
+	return files, nil
+}
+
+// load reads a file, but no more than one byte too many.
+func load(stdin io.Reader, file string) ([]byte, error) {
+	if file == Stdin {
+		return io.ReadAll(io.LimitReader(stdin, MaxFile+1))
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, plainError(file, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err != nil {
+		return nil, plainError(file, err)
+	}
+	return data, nil
+}
+
+// plainError says what is wrong with a file without the name of the system call.
+func plainError(file string, err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/berthd/berth/internal/manifest"
+)
+
+const (
+	sourceDir = "../../cluster"
+	published = "../../../docs/reference/manifest.schema.json"
+)
+
+func TestPublishedSchemaIsCurrent(t *testing.T) {
+	want, err := generate(sourceDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(published)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("the published schema is old, run `make generate` (-want +got):\n%s", diff)
+	}
+}
+
+// compiled returns the schema as a validator.
+func compiled(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	raw, err := generate(sourceDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(address, doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// check validates every document of a YAML text.
+func check(t *testing.T, s *jsonschema.Schema, text string) error {
+	t.Helper()
+	for doc := range strings.SplitSeq(text, "\n---\n") {
+		raw, err := yaml.YAMLToJSON([]byte(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if value == nil {
+			continue
+		}
+		if err := s.Validate(value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestSchemaAgreesWithReader holds the two readers of manifests together.
+func TestSchemaAgreesWithReader(t *testing.T) {
+	const definition = "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: app\n  image: a:1\n"
+	const service = "kind: Service\nname: web\ndefinition: web@1\ncount: 1\n"
+	tests := []struct {
+		name, text string
+		valid      bool
+	}{
+		{"cluster", "kind: Cluster\nname: prod\nlabels: {a: b}\n", true},
+		{"definition", definition, true},
+		{"definition with all quantities", definition + "  resources: {cpu: 0.5, memory: 256MiB, cpu_limit: 500m}\ngrace: 1m30s\ndisk: 1.5GiB\n", true},
+		{"service", service, true},
+		{"job", "kind: Job\nname: j\nsteps: [{name: a, definition: web, count: 8, time_limit: 0}]\n", true},
+		{"constraint", service + "placement: {constraints: [{attribute: node.arch, op: \"!=\", value: arm64}]}\n", true},
+		{"filled in by the server", service + "generation: 3\ncreated: 2026-11-20T10:00:00Z\n", true},
+		{"no kind", "name: prod\n", false},
+		{"unknown kind", "kind: Pod\nname: prod\n", false},
+		{"unknown field", service + "x: 1\n", false},
+		{"missing count", "kind: Service\nname: web\ndefinition: web@1\n", false},
+		{"text for a number", "kind: Service\nname: web\ndefinition: web@1\ncount: one\n", false},
+		{"number for text", "kind: Cluster\nname: prod\nlabels: {a: 1}\n", false},
+		{"bad duration", definition + "grace: 10\n", false},
+		{"bad size", definition + "disk: big\n", false},
+		{"bad reference", "kind: Service\nname: web\ndefinition: Web@1\ncount: 1\n", false},
+	}
+	s := compiled(t)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if err := check(t, s, test.text); (err == nil) != test.valid {
+				t.Errorf("schema: got %v, want valid to be %v", err, test.valid)
+			}
+			if _, err := manifest.Parse("m", []byte(test.text)); (err == nil) != test.valid {
+				t.Errorf("reader: got %v, want valid to be %v", err, test.valid)
+			}
+		})
+	}
+}
+
+// TestExamples validates every manifest of examples/ with both.
+func TestExamples(t *testing.T) {
+	root := "../../../examples"
+	var files []string
+	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		if ext := filepath.Ext(path); ext == ".yaml" || ext == ".yml" {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := compiled(t)
+	for _, file := range files {
+		t.Run(strings.TrimPrefix(file, root+"/"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := check(t, s, string(text)); err != nil {
+				t.Errorf("schema: %v", err)
+			}
+			if _, err := manifest.Parse(file, text); err != nil {
+				t.Errorf("reader: %v", err)
+			}
+		})
+	}
+}
+
+// TestSchemaDescribes guards against fields that editors could say nothing about.
+func TestSchemaDescribes(t *testing.T) {
+	raw, err := generate(sourceDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Defs map[string]struct {
+			Description string   `json:"description"`
+			Enum        []string `json:"enum"`
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for name, def := range doc.Defs {
+		if def.Description == "" {
+			t.Errorf("%s has no description", name)
+		}
+	}
+	if got, want := doc.Defs["CheckType"].Enum, []string{"http", "tcp", "exec"}; !slices.Equal(got, want) {
+		t.Errorf("words of a check's type: got %v, want %v", got, want)
+	}
+}

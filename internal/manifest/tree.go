@@ -1,0 +1,127 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// shape is what a value of the text is.
+type shape uint8
+
+const (
+	shapeNull shape = iota
+	shapeBool
+	shapeInt
+	shapeFloat
+	shapeText
+	shapeList
+	shapeObject
+)
+
+// node is a value of the text. Nodes do not change once they are made: an alias
+// shares the node that it names, so the tree stays as small as the text.
+type node struct {
+	shape shape
+	at    Position
+	// text of a scalar: what was meant for text, canonical for numbers and booleans.
+	text  string
+	items []*node
+	// fields in the order of the text; no key stands twice.
+	fields []field
+}
+
+// field is one entry of an object.
+type field struct {
+	key   string
+	at    Position // the key's
+	value *node
+}
+
+// field returns the entry of a key, or nil.
+func (n *node) field(key string) *field {
+	for i := range n.fields {
+		if n.fields[i].key == key {
+			return &n.fields[i]
+		}
+	}
+	return nil
+}
+
+// describe says in words what the value is.
+func (n *node) describe() string {
+	switch n.shape {
+	case shapeNull:
+		return "nothing"
+	case shapeBool:
+		return n.text
+	case shapeInt, shapeFloat:
+		return "the number " + clip(n.text)
+	case shapeText:
+		return fmt.Sprintf("the text %q", clip(n.text))
+	case shapeList:
+		return "a list"
+	case shapeObject:
+		return "an object"
+	}
+	return "a value"
+}
+
+// clip shortens text that came from outside for use in a message.
+func clip(s string) string {
+	const limit = 60
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}
+
+// reader is one pass over a file.
+type reader struct {
+	file    string
+	words   int // spent of MaxFileWords
+	objects []Object
+	faults  Faults
+}
+
+func (r *reader) fault(at Position, path, format string, args ...any) {
+	r.faults = append(r.faults, Fault{at, path, fmt.Sprintf(format, args...)})
+}
+
+// sorted returns the faults in the order of the text, without repetition, at most maxFaults of them.
+func (r *reader) sorted() Faults {
+	slices.SortStableFunc(r.faults, func(a, b Fault) int { return a.Position.compare(b.Position) })
+	fs := slices.Compact(r.faults)
+	if len(fs) > maxFaults {
+		rest := len(fs) - maxFaults
+		fs = append(fs[:maxFaults:maxFaults], Fault{Position{File: r.file}, "", fmt.Sprintf("and %d more", rest)})
+	}
+	return fs
+}
+
+// builder joins values into objects with unique keys.
+type builder struct {
+	*reader
+	values int // spent of MaxValues
+}
+
+// spend counts values and reports whether the document may hold them.
+func (b *builder) spend(n int) bool {
+	b.values += n
+	return b.values <= MaxValues
+}
+
+// object makes a node of the fields; a key that stands twice is a fault and its first value holds.
+func (b *builder) object(at Position, fields []field) *node {
+	n := &node{shape: shapeObject, at: at, fields: fields[:0:0]}
+	seen := make(map[string]Position, len(fields))
+	for _, f := range fields {
+		if first, ok := seen[f.key]; ok {
+			b.fault(f.at, "", "%q stands twice: the first is in line %d", clip(f.key), first.Line)
+			continue
+		}
+		seen[f.key] = f.at
+		n.fields = append(n.fields, f)
+	}
+	return n
+}
