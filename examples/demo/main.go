@@ -1,0 +1,238 @@
+// Command demo shows Berth at work on one machine, with the real binary and real services:
+//
+//	go run ./examples/demo          deploy, show, serve until Ctrl-C, take down
+//	go run ./examples/demo -check   the same, verified step by step, without serving
+//
+// It knows of Berth only what a user knows: the command line, its JSON output and the
+// example manifests beside it. With -check it exits 0 only if everything held.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// demo is one run.
+type demo struct {
+	root   string // of the repository
+	binary string // of Berth
+	data   string // Berth's data directory, removed at the end
+	images string // what examples/images built
+	plain  bool   // the node runs plain processes, not images
+	stdout io.Writer
+	stderr io.Writer
+	berth  *berth
+	began  time.Time
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	check := flags.Bool("check", false, "verify every step, then take everything down")
+	executor := flags.String("executor", "auto", "how to run containers: auto, containerd or process")
+	if err := flags.Parse(args); err != nil {
+		return fmt.Errorf("parse flags: %w", err)
+	}
+	root, err := repository(ctx)
+	if err != nil {
+		return err
+	}
+	data, err := os.MkdirTemp("", "berth-demo-")
+	if err != nil {
+		return fmt.Errorf("make a data directory: %w", err)
+	}
+	d := &demo{
+		root: root, binary: filepath.Join(root, "bin", "berth"), data: data, images: filepath.Join(root, "bin", "examples"),
+		stdout: stdout, stderr: stderr, began: time.Now(),
+	}
+	err = d.play(ctx, *check, *executor)
+	// Taken down in any case, also after Ctrl-C.
+	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	defer cancel()
+	if err = errors.Join(err, d.takeDown(down)); err != nil {
+		return err
+	}
+	if *check {
+		d.say("everything held")
+	}
+	return nil
+}
+
+// play is the story, from nothing to running services.
+func (d *demo) play(ctx context.Context, check bool, executor string) error {
+	// 1. The system's parts, Berth and the images.
+	if err := d.prepare(ctx); err != nil {
+		return err
+	}
+
+	// 2. One process: control plane, store and agent.
+	d.say("starting berth dev")
+	b, err := startBerth(ctx, d, executor)
+	if err != nil {
+		return err
+	}
+	d.berth = b
+	d.say("berth is ready at %s", b.url)
+	if d.plain, err = b.runsProcesses(ctx); err != nil {
+		return err
+	}
+	if err := d.writeManifests(); err != nil {
+		return err
+	}
+	if !d.plain {
+		for _, archive := range []string{"web.tar", "work.tar", "redis.tar"} {
+			if err := b.show(ctx, "image", "load", filepath.Join(d.images, archive)); err != nil {
+				return err
+			}
+		}
+	}
+
+	// 3. A web service, redis and a job; run returns once all is healthy or done.
+	d.say("deploying the examples")
+	if err := b.show(ctx, "run", "--timeout", "3m", d.example("web.yaml"), d.example("redis.yaml"), d.example("job.yaml")); err != nil {
+		return err
+	}
+	if err := b.show(ctx, "status"); err != nil {
+		return err
+	}
+	if err := d.showAddresses(ctx); err != nil {
+		return err
+	}
+
+	// 4. Verify it, or serve.
+	if check {
+		return d.verify(ctx)
+	}
+	d.say("in another terminal: export BERTH_ADDR=%s, then bin/berth status", b.addr())
+	d.say("serving until Ctrl-C")
+	<-ctx.Done()
+	return nil
+}
+
+// prepare installs what is missing, builds the binary and the images.
+func (d *demo) prepare(ctx context.Context) error {
+	if os.Geteuid() == 0 {
+		d.say("installing the system parts that are missing")
+		if err := d.tool(ctx, "scripts/install-parts", "--demo"); err != nil {
+			return err
+		}
+	}
+	d.say("building bin/berth")
+	if err := d.tool(ctx, "make", "--no-print-directory", "build"); err != nil {
+		return err
+	}
+	d.say("building the images of the examples")
+	return d.tool(ctx, "go", "run", "./examples/images", "-out", d.images)
+}
+
+// takeDown stops everything that the demo started, and says whether anything is left.
+func (d *demo) takeDown(ctx context.Context) error {
+	var errs []error
+	if d.berth != nil {
+		d.say("taking everything down")
+		errs = append(errs, d.berth.end(ctx))
+	}
+	if err := os.RemoveAll(d.data); err != nil {
+		errs = append(errs, fmt.Errorf("remove the data directory: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+func (d *demo) showAddresses(ctx context.Context) error {
+	tasks, err := d.berth.tasks(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks {
+		for port := range t.Ports {
+			d.say("%s: %s %s", t.ID, port, t.addr(port))
+		}
+	}
+	return nil
+}
+
+// tool runs a program of the repository; its output belongs to ours.
+func (d *demo) tool(ctx context.Context, name string, args ...string) error {
+	if strings.Contains(name, "/") {
+		name = filepath.Join(d.root, name)
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = d.root
+	cmd.Stdout, cmd.Stderr = d.stderr, d.stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(name), err)
+	}
+	return nil
+}
+
+// manifests are the examples that the demo deploys, in the order of its story.
+func manifests() []string { return []string{"web.yaml", "redis.yaml", "job.yaml", "web-v2.yaml"} }
+
+// writeManifests copies the examples to the data directory, where they name the programs'
+// files if the node runs no images: those are all that differs.
+func (d *demo) writeManifests() error {
+	for _, name := range manifests() {
+		text, err := os.ReadFile(filepath.Join(d.root, "examples", name))
+		if err != nil {
+			return fmt.Errorf("read an example: %w", err)
+		}
+		if d.plain {
+			text = plainManifest(text, filepath.Join(d.images, "bin"))
+		}
+		if err := os.WriteFile(d.example(name), text, 0o600); err != nil {
+			return fmt.Errorf("write an example: %w", err)
+		}
+	}
+	return nil
+}
+
+// program finds the name of a program at the head of a container's command.
+var program = regexp.MustCompile(`(?m)^(\s+command: \[)([a-z-]+)`)
+
+// plainManifest gives the programs of a manifest their full path below bin. Images stay
+// in the text: an executor without images ignores them where there is a command.
+func plainManifest(text []byte, bin string) []byte {
+	return program.ReplaceAll(text, []byte("${1}"+bin+"/${2}"))
+}
+
+func (d *demo) example(name string) string { return filepath.Join(d.data, name) }
+
+func (d *demo) say(format string, args ...any) {
+	fmt.Fprintf(d.stdout, "[%5.1f s] %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// repository finds the root of the module that the demo is run from.
+func repository(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the repository: %w", err)
+	}
+	root := filepath.Dir(strings.TrimSpace(string(out)))
+	if _, err := os.Stat(filepath.Join(root, "examples", "web.yaml")); err != nil {
+		return "", fmt.Errorf("run the demo from Berth's repository: %w", err)
+	}
+	return root, nil
+}

@@ -1,0 +1,376 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// webTasks and jobTasks are the counts of examples/web.yaml and examples/job.yaml;
+// failsFirst is the index of the task that fails on its first attempt.
+const (
+	webTasks   = 3
+	jobTasks   = 8
+	failsFirst = 3
+)
+
+// verify looks at what was deployed from the outside, breaks one thing, and rolls out a
+// new version under load.
+func (d *demo) verify(ctx context.Context) error {
+	steps := []struct {
+		what string
+		do   func(context.Context) (string, error)
+	}{
+		{"web", d.verifyWeb},
+		{"redis", d.verifyRedis},
+		{"job", d.verifyJob},
+		{"kill", d.verifyKill},
+		{"rollout", d.verifyRollout},
+	}
+	for _, s := range steps {
+		found, err := s.do(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.what, err)
+		}
+		d.say("held: %s: %s", s.what, found)
+	}
+	return nil
+}
+
+// verifyWeb asks every task of the web service who it is.
+func (d *demo) verifyWeb(ctx context.Context) (string, error) {
+	if err := d.webIs(ctx, "1"); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d tasks answer, each with its own facts", webTasks), nil
+}
+
+// webIs demands exactly the tasks of the web service, all of one version.
+func (d *demo) webIs(ctx context.Context, version string) error {
+	tasks, err := d.berth.healthyTasks(ctx, "web")
+	if err != nil {
+		return err
+	}
+	if len(tasks) != webTasks {
+		return fmt.Errorf("%d tasks are healthy, want %d", len(tasks), webTasks)
+	}
+	for i, t := range tasks {
+		got, err := askWeb(ctx, t.addr("http"))
+		if err != nil {
+			return err
+		}
+		want := webAnswer{Version: version, Task: t.ID, Index: strconv.Itoa(i), Count: strconv.Itoa(webTasks), Service: "web"}
+		if got != want {
+			return fmt.Errorf("task %s answers %+v, want %+v", t.ID, got, want)
+		}
+	}
+	return nil
+}
+
+// webAnswer is what the demo reads of the web program's /version.
+type webAnswer struct {
+	Version string `json:"version"`
+	Task    string `json:"task"`
+	Index   string `json:"index"`
+	Count   string `json:"count"`
+	Service string `json:"service"`
+}
+
+func askWeb(ctx context.Context, addr string) (answer webAnswer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/version", http.NoBody)
+	if err != nil {
+		return answer, fmt.Errorf("ask: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return answer, fmt.Errorf("ask: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return answer, fmt.Errorf("ask %s: %s", addr, resp.Status)
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&answer); err != nil {
+		return answer, fmt.Errorf("read the answer of %s: %w", addr, err)
+	}
+	return answer, nil
+}
+
+// verifyRedis writes a value and reads it again, over two connections.
+func (d *demo) verifyRedis(ctx context.Context) (string, error) {
+	tasks, err := d.berth.healthyTasks(ctx, "redis")
+	if err != nil {
+		return "", err
+	}
+	if len(tasks) != 1 {
+		return "", fmt.Errorf("%d tasks are healthy, want 1", len(tasks))
+	}
+	addr := tasks[0].addr("redis")
+	value := "moored at " + time.Now().UTC().Format(time.RFC3339Nano)
+	if got, err := redis(ctx, addr, "SET", "berth:demo", value); err != nil || got != "OK" {
+		return "", fmt.Errorf("SET at %s answers %q: %w", addr, got, orWrong(err))
+	}
+	if got, err := redis(ctx, addr, "GET", "berth:demo"); err != nil || got != value {
+		return "", fmt.Errorf("GET at %s answers %q, want %q: %w", addr, got, value, orWrong(err))
+	}
+	return "SET and GET at " + addr, nil
+}
+
+var errWrong = errors.New("not what it should be")
+
+func orWrong(err error) error {
+	if err == nil {
+		return errWrong
+	}
+	return err
+}
+
+// redis sends one command in redis's own protocol and returns its answer, a string.
+func redis(ctx context.Context, addr string, command ...string) (string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return "", fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", fmt.Errorf("set a deadline: %w", err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(command))
+	for _, word := range command {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(word), word)
+	}
+	if _, err := io.WriteString(conn, b.String()); err != nil {
+		return "", fmt.Errorf("send: %w", err)
+	}
+	return readReply(bufio.NewReader(conn))
+}
+
+// maxReply bounds the answers that the demo is ready to read.
+const maxReply = 1 << 20
+
+// readReply reads a simple string, an error or a bulk string.
+func readReply(r *bufio.Reader) (string, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("read a reply: %w", err)
+	}
+	line = strings.TrimRight(line, "\r\n")
+	if line == "" {
+		return "", errors.New("an empty reply")
+	}
+	switch kind, rest := line[0], line[1:]; kind {
+	case '+':
+		return rest, nil
+	case '-':
+		return "", fmt.Errorf("redis says %q", rest)
+	case '$':
+		n, err := strconv.Atoi(rest)
+		if err != nil || n < 0 || n > maxReply {
+			return "", fmt.Errorf("a bulk string of length %q", rest)
+		}
+		data := make([]byte, n+2)
+		if _, err := io.ReadFull(r, data); err != nil {
+			return "", fmt.Errorf("read a bulk string: %w", err)
+		}
+		return string(data[:n]), nil
+	default:
+		return "", fmt.Errorf("a reply that begins with %q", kind)
+	}
+}
+
+// verifyJob reads the results that the job's tasks printed.
+func (d *demo) verifyJob(ctx context.Context) (string, error) {
+	out, err := d.berth.read(ctx, "status", "job/squares", "-o", "json")
+	if err != nil {
+		return "", err
+	}
+	var job struct {
+		Status struct {
+			State     string `json:"state"`
+			Total     int    `json:"total"`
+			Succeeded int    `json:"succeeded"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(out, &job); err != nil {
+		return "", fmt.Errorf("read berth status: %w", err)
+	}
+	if s := job.Status; s.State != "succeeded" || s.Total != jobTasks || s.Succeeded != jobTasks {
+		return "", fmt.Errorf("its status is %+v, want %d of %d succeeded", s, jobTasks, jobTasks)
+	}
+	logs, err := d.berth.read(ctx, "logs", "job/squares")
+	if err != nil {
+		return "", err
+	}
+	if err := jobResults(string(logs)); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d results are right, task %d needed a second attempt", jobTasks, failsFirst), nil
+}
+
+// jobResults demands one right result of each task, of the second attempt where the first
+// was to fail.
+func jobResults(logs string) error {
+	seen := map[int]int{}
+	for line := range strings.Lines(logs) {
+		_, result, ok := strings.Cut(line, "result index=")
+		if !ok {
+			continue
+		}
+		var index, attempt int
+		var sum uint64
+		if _, err := fmt.Sscanf(result, "%d attempt=%d sum=%d", &index, &attempt, &sum); err != nil {
+			return fmt.Errorf("read the result %q: %w", line, err)
+		}
+		wantAttempt := 1
+		if index == failsFirst {
+			wantAttempt = 2
+		}
+		if sum != squares(index) || attempt != wantAttempt {
+			return fmt.Errorf("task %d printed sum %d in attempt %d, want %d in attempt %d",
+				index, sum, attempt, squares(index), wantAttempt)
+		}
+		seen[index]++
+	}
+	for index := range jobTasks {
+		if seen[index] != 1 {
+			return fmt.Errorf("task %d printed %d results, want 1", index, seen[index])
+		}
+	}
+	return nil
+}
+
+// squares computes by itself what task index of the job should find.
+func squares(index int) (sum uint64) {
+	for n := uint64(index) * 1000; n < uint64(index+1)*1000; n++ {
+		sum += n * n
+	}
+	return sum
+}
+
+// verifyKill kills a container's process behind Berth's back and waits for the next.
+func (d *demo) verifyKill(ctx context.Context) (string, error) {
+	tasks, err := d.berth.healthyTasks(ctx, "web")
+	if err != nil {
+		return "", err
+	}
+	if len(tasks) == 0 || len(tasks[0].Containers) == 0 || tasks[0].Containers[0].Pid <= 1 {
+		return "", fmt.Errorf("berth ps shows no process of the web service: %+v", tasks)
+	}
+	victim := tasks[0].Containers[0].Pid
+	killed := time.Now()
+	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+		return "", fmt.Errorf("kill process %d: %w", victim, err)
+	}
+	err = until(ctx, time.Minute, func() error {
+		now, err := d.berth.healthyTasks(ctx, "web")
+		if err != nil {
+			return err
+		}
+		for _, t := range now {
+			if len(t.Containers) == 0 || t.Containers[0].Pid == victim {
+				return fmt.Errorf("task %s still shows process %d", t.ID, victim)
+			}
+		}
+		return d.webIs(ctx, "1")
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("process %d of task %s was replaced, healthy again after %.1f s",
+		victim, tasks[0].ID, time.Since(killed).Seconds()), nil
+}
+
+// verifyRollout deploys the next version while requests go on, of which none may fail.
+func (d *demo) verifyRollout(ctx context.Context) (string, error) {
+	load, stop := context.WithCancel(ctx)
+	defer stop()
+	var h hammer
+	var loads sync.WaitGroup
+	for range 2 {
+		loads.Go(func() { h.strike(load, d.berth) })
+	}
+	rolled := d.berth.show(ctx, "run", "--timeout", "3m", d.example("web-v2.yaml"))
+	settled := until(ctx, 10*time.Second, func() error { return d.webIs(ctx, "2") })
+	stop()
+	loads.Wait()
+	if err := errors.Join(rolled, settled, h.verdict()); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("version 2 everywhere, %d requests, none failed", h.sent), nil
+}
+
+// hammer sends requests to whichever task Berth says is healthy, as a load balancer
+// would, and keeps what went wrong.
+type hammer struct {
+	mu       sync.Mutex
+	sent     int
+	failures []string
+	versions []string
+}
+
+// refresh is how old a list of addresses may be.
+const refresh = 200 * time.Millisecond
+
+func (h *hammer) strike(ctx context.Context, b *berth) {
+	var tasks []task
+	var listed time.Time
+	for i := 0; ctx.Err() == nil; i++ {
+		if time.Since(listed) > refresh {
+			asked := time.Now()
+			now, err := b.healthyTasks(ctx, "web")
+			if err == nil && len(now) == 0 {
+				err = errors.New("no task of the web service is healthy")
+			}
+			if err != nil {
+				h.note(ctx, "", err)
+				continue
+			}
+			tasks, listed = now, asked
+		}
+		got, err := askWeb(ctx, tasks[i%len(tasks)].addr("http"))
+		h.note(ctx, got.Version, err)
+	}
+}
+
+// note counts one request. What fails because the load was ended is no failure.
+func (h *hammer) note(ctx context.Context, version string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil {
+			h.failures = append(h.failures, err.Error())
+		}
+		return
+	}
+	h.sent++
+	if !slices.Contains(h.versions, version) {
+		h.versions = append(h.versions, version)
+	}
+}
+
+// verdict demands that requests were sent, none failed, and both versions answered.
+func (h *hammer) verdict() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	slices.Sort(h.versions)
+	switch {
+	case len(h.failures) > 0:
+		return fmt.Errorf("%d of %d requests failed, the first with: %s", len(h.failures), h.sent+len(h.failures), h.failures[0])
+	case !slices.Equal(h.versions, []string{"1", "2"}):
+		return fmt.Errorf("the versions %q answered, want both", h.versions)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+// Command work is the example of a batch program: one of BERTH_COUNT equal tasks, it works
+// on its share and ends.
+//
+// The share of task BERTH_INDEX is a sum of squares. The result is printed as one line,
+// "result index=3 attempt=1 sum=…". These variables make it do more:
+//
+//	FAIL_FIRST_INDEX  the task of this index fails on its first attempt
+//	EFFECTS           a file to which each attempt appends one line, "task attempt"
+//	WORK_TIME         how long to work, such as "2s"
+//
+// The line in EFFECTS is written once, in one piece, before the work: a test that counts
+// lines sees every attempt whose code ran.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	err := run(ctx, os.Getenv, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "work:", err)
+		os.Exit(1)
+	}
+}
+
+// errPlanned is the failure that FAIL_FIRST_INDEX asks for.
+var errPlanned = errors.New("the first attempt of this index fails, as asked for")
+
+// numbers is how many numbers each task squares.
+const numbers = 1000
+
+func run(ctx context.Context, env func(string) string, out io.Writer) error {
+	index, err := number(env, "BERTH_INDEX", 0)
+	if err != nil {
+		return err
+	}
+	count, err := number(env, "BERTH_COUNT", 1)
+	if err != nil {
+		return err
+	}
+	attempt, err := number(env, "BERTH_ATTEMPT", 1)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "task %d of %d, attempt %d\n", index, count, attempt)
+	if name := env("EFFECTS"); name != "" {
+		if err := appendLine(name, fmt.Sprintf("%s %d\n", env("BERTH_TASK"), attempt)); err != nil {
+			return err
+		}
+	}
+	if err := work(ctx, env("WORK_TIME")); err != nil {
+		return err
+	}
+	if env("FAIL_FIRST_INDEX") == strconv.Itoa(index) && attempt == 1 {
+		return errPlanned
+	}
+	fmt.Fprintf(out, "result index=%d attempt=%d sum=%d\n", index, attempt, Share(index))
+	return nil
+}
+
+// Share returns the result of a task: the sum of the squares of its numbers.
+func Share(index int) (sum uint64) {
+	for i := range uint64(numbers) {
+		n := uint64(index)*numbers + i
+		sum += n * n
+	}
+	return sum
+}
+
+// number reads a variable; an empty one has the default.
+func number(env func(string) string, name string, otherwise int) (int, error) {
+	text := env(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%s is %q, want a number from 0 up", name, text)
+	}
+	return n, nil
+}
+
+// appendLine adds a line to a file that other tasks append to as well.
+func appendLine(name, line string) error {
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open effects: %w", err)
+	}
+	if _, err := f.WriteString(line); err != nil {
+		_ = f.Close() // the write's error says more
+		return fmt.Errorf("write effect: %w", err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("keep effect: %w", err)
+	}
+	return nil
+}
+
+// work takes its time, unless it is told to stop.
+func work(ctx context.Context, limit string) error {
+	if limit == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(limit)
+	if err != nil {
+		return fmt.Errorf("read WORK_TIME: %w", err)
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return errors.New("told to stop before the work was done")
+	}
+}

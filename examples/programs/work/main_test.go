@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func lookup(env map[string]string) func(string) string {
+	return func(name string) string { return env[name] }
+}
+
+func TestRun(t *testing.T) {
+	effects := filepath.Join(t.TempDir(), "effects")
+	tests := []struct {
+		name    string
+		env     map[string]string
+		wantOut string
+		wantErr error // nil for none, errAny for any
+	}{
+		{name: "alone", wantOut: "task 0 of 1, attempt 1\nresult index=0 attempt=1 sum=332833500\n"},
+		{
+			name:    "the first attempt fails",
+			env:     map[string]string{"BERTH_TASK": "t3", "BERTH_INDEX": "3", "BERTH_COUNT": "8", "BERTH_ATTEMPT": "1", "FAIL_FIRST_INDEX": "3", "EFFECTS": effects},
+			wantOut: "task 3 of 8, attempt 1\n",
+			wantErr: errPlanned,
+		},
+		{
+			name:    "the second does not",
+			env:     map[string]string{"BERTH_TASK": "t3", "BERTH_INDEX": "3", "BERTH_COUNT": "8", "BERTH_ATTEMPT": "2", "FAIL_FIRST_INDEX": "3", "EFFECTS": effects, "WORK_TIME": "1ms"},
+			wantOut: "task 3 of 8, attempt 2\nresult index=3 attempt=2 sum=12329833500\n",
+		},
+		{name: "bad index", env: map[string]string{"BERTH_INDEX": "-1"}, wantErr: errAny},
+		{name: "bad count", env: map[string]string{"BERTH_COUNT": "many"}, wantErr: errAny},
+		{name: "bad time", env: map[string]string{"WORK_TIME": "soon"}, wantOut: "task 0 of 1, attempt 1\n", wantErr: errAny},
+		{name: "no place for effects", env: map[string]string{"EFFECTS": t.TempDir()}, wantOut: "task 0 of 1, attempt 1\n", wantErr: errAny},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			err := run(t.Context(), lookup(tt.env), &out)
+			if errors.Is(tt.wantErr, errAny) && err == nil || !errors.Is(tt.wantErr, errAny) && !errors.Is(err, tt.wantErr) {
+				t.Errorf("run: %v, want %v", err, tt.wantErr)
+			}
+			if out.String() != tt.wantOut {
+				t.Errorf("printed %q, want %q", out.String(), tt.wantOut)
+			}
+		})
+	}
+	got, err := os.ReadFile(effects)
+	if err != nil || string(got) != "t3 1\nt3 2\n" {
+		t.Errorf("effects %q, %v, want one line for each attempt", got, err)
+	}
+}
+
+var errAny = errors.New("any error")
+
+func TestRunStopsWhenTold(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	err := run(ctx, lookup(map[string]string{"WORK_TIME": "1h"}), &out)
+	if err == nil || strings.Contains(out.String(), "result") {
+		t.Errorf("run: %v, printed %q, want an error and no result", err, out.String())
+	}
+}
