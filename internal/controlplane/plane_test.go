@@ -230,7 +230,7 @@ func TestRestartOfTheServer(t *testing.T) {
 		w.service(3, 1, 1)
 		w.job(20, 0)
 		for range 5 {
-			time.Sleep(130 * time.Millisecond)
+			time.Sleep(130 * time.Millisecond) // in-bubble: inWorld makes one
 			w.server.stop()
 			w.start()
 		}

@@ -94,7 +94,7 @@ func (w *world) raw(key string, value []byte) {
 // until waits for a state of the tables, in the bubble's time.
 func (w *world) until(limit time.Duration, what string, holds func(s *store.Snapshot) bool) {
 	w.t.Helper()
-	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) { // in-bubble: inWorld makes one
 		s := w.server.tables.Snapshot()
 		if holds(s) {
 			return
