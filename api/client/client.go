@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -31,7 +32,7 @@ import (
 )
 
 // ErrUnreachable is in the chain of every error of a request that got no answer.
-var ErrUnreachable = errors.New("server not reachable")
+var ErrUnreachable = errors.New("no server")
 
 // maxProblem bounds what is read of an error answer.
 const maxProblem = 1 << 20
@@ -180,7 +181,7 @@ func (c *Client) url(r request) *url.URL {
 // send makes the request and returns an answer of success, whose body the caller closes.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	var body io.Reader
-	contentType := "application/octet-stream"
+	contentType := "application/x-tar"
 	switch b := r.body.(type) {
 	case nil:
 	case io.Reader:
@@ -197,9 +198,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	for k, v := range r.header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, r.header)
 	c.authorize(req.Header)
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)
@@ -209,16 +208,23 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		var ue *url.Error
-		if errors.As(err, &ue) {
-			err = ue.Err
-		}
-		return nil, fmt.Errorf("%w at %s: %w", ErrUnreachable, c.addr, err)
+		return nil, c.unreachable(err)
 	}
 	if res.StatusCode/100 != 2 {
 		return nil, refusal(r.method, u.Path, res)
 	}
 	return res, nil
+}
+
+// unreachable says that no answer came, and why, without the names of the calls in between.
+func (c *Client) unreachable(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("%w at %s: %w", ErrUnreachable, c.addr, err)
 }
 
 func (c *Client) authorize(h http.Header) {

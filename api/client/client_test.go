@@ -70,12 +70,16 @@ func TestRequests(t *testing.T) {
 		{"stop", func(c *Client) error { return c.StopService(ctx, "default", "web") }, "POST /v1/clusters/default/services/web/stop"},
 		{"restart", func(c *Client) error { return c.RestartJob(ctx, "default", "work") }, "POST /v1/clusters/default/jobs/work/restart"},
 		{"delete", func(c *Client) error { return c.DeleteJob(ctx, "default", "work", Condition{}) }, "DELETE /v1/clusters/default/jobs/work"},
-		{"definition", func(c *Client) error { _, _, err := c.Definition(ctx, cluster.Ref{Name: "web", Version: 2}); return err }, "GET /v1/definitions/web/2"},
+		{"definition", func(c *Client) error { _, err := c.Definition(ctx, cluster.Ref{Name: "web", Version: 2}); return err }, "GET /v1/definitions/web/2"},
 		{"tasks", func(c *Client) error {
 			_, err := c.Tasks(ctx, TaskFilter{Service: "web", All: true}, none)
 			return err
 		}, "GET /v1/tasks?all=true&service=web"},
-		{"task", func(c *Client) error { _, err := c.Task(ctx, "default.web.1.0", none); return err }, "GET /v1/tasks/default.web.1.0"},
+		{"task", func(c *Client) error { _, err := c.Task(ctx, "default.web.1.0"); return err }, "GET /v1/tasks/default.web.1.0"},
+		{"events", func(c *Client) error {
+			_, err := c.Events(ctx, EventOptions{After: "1.0", Types: []string{"task.failed", "node"}}, ListOptions{Limit: 5})
+			return err
+		}, "GET /v1/events?after=1.0&limit=5&types=task.failed%2Cnode"},
 		{"separators", func(c *Client) error { _, err := c.Node(ctx, "../a b"); return err }, "GET /v1/nodes/..%2Fa%20b"},
 		{"images", func(c *Client) error { _, err := c.LoadImages(ctx, "n1", strings.NewReader("tar")); return err }, "POST /v1/images?node=n1 tar"},
 	}
@@ -185,7 +189,7 @@ func TestAllFollowsPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []api.Cluster{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	want := []api.ClusterView{{Cluster: api.Cluster{Name: "a"}}, {Cluster: api.Cluster{Name: "b"}}, {Cluster: api.Cluster{Name: "c"}}}
 	if diff := cmp.Diff(want, items); diff != "" || index != 9 {
 		t.Errorf("index %d, items (-want +got):\n%s", index, diff)
 	}
@@ -222,7 +226,7 @@ func TestFollowEventsResumes(t *testing.T) {
 		asked = append(asked, r.Header.Get("Last-Event-ID"))
 		switch len(asked) {
 		case 1:
-			io.WriteString(w, ": hello\n\nid: 1.0\nevent: event\ndata: {\"type\":\"task.placed\"}\n\nid: 1.1\ndata: {\"type\":\ndata: \"task.failed\"}\n\nid: 2.0\ndata: {\"ty")
+			io.WriteString(w, ": hello\n\nid: 1.0\nevent: event\ndata: {\"type\":\"task.placed\"}\n\nevent: gap\nid: 1.0\ndata: {\"lost\":2}\n\nevent: reset\ndata: {}\n\nid: 1.1\nevent: event\ndata: {\"type\":\ndata: \"task.failed\"}\n\nid: 2.0\ndata: {\"ty")
 		case 2:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case 3:
@@ -233,10 +237,10 @@ func TestFollowEventsResumes(t *testing.T) {
 			io.WriteString(w, `{"detail":"gone"}`)
 		}
 	})
-	lost := 0
+	lost, missed := 0, 0
 	var got []string
 	var end error
-	for e, err := range c.FollowEvents(t.Context(), EventOptions{After: "0.5", Lost: func(error) { lost++ }}) {
+	for e, err := range c.FollowEvents(t.Context(), EventOptions{After: "0.5", Lost: func(error) { lost++ }, Gap: func(g api.EventGap) { missed += g.Lost }}) {
 		if err != nil {
 			end = err
 			break
@@ -248,6 +252,9 @@ func TestFollowEventsResumes(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"0.5", "1.1", "1.1", "2.0"}, asked); diff != "" {
 		t.Errorf("Last-Event-ID (-want +got):\n%s", diff)
+	}
+	if missed != 2 {
+		t.Errorf("events left out: got %d, want 2", missed)
 	}
 	if StatusOf(end) != http.StatusGone || lost != 3 {
 		t.Errorf("got end %v after %d breaks, want 410 after 3", end, lost)

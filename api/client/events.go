@@ -11,6 +11,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,9 +41,21 @@ func (o EventOptions) query() url.Values {
 	return q
 }
 
-// Events lists events, the oldest first.
-func (c *Client) Events(ctx context.Context, e EventOptions, o ListOptions) (api.Page[api.EventView], error) {
-	return list[api.EventView](ctx, c, get("events").with(e.query()), o)
+// Now, as EventOptions.After, leaves out what has happened.
+const Now = "now"
+
+// Events lists events, the oldest first. Of the options it takes Limit and Wait; the next page comes
+// after the Next of the page before.
+func (c *Client) Events(ctx context.Context, e EventOptions, o ListOptions) (page api.Page[api.EventView], err error) {
+	q := e.query()
+	if o.Limit != 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	if o.Wait != 0 {
+		q.Set("wait", o.Wait.String())
+	}
+	_, err = c.call(ctx, get("events").with(q), &page)
+	return page, err
 }
 
 // Delays between the attempts to take a stream up again.
@@ -109,11 +122,15 @@ func (c *Client) stream(ctx context.Context, o EventOptions, last string, yield 
 		if err != nil {
 			return err
 		}
-		if msg.event == "gap" {
+		switch msg.event {
+		case "", "event":
+		case "gap":
 			var gap api.EventGap
 			if json.Unmarshal(msg.data, &gap) == nil && o.Gap != nil {
 				o.Gap(gap)
 			}
+			continue
+		default: // "reset": what follows is an end, and 410 for the one who comes back
 			continue
 		}
 		var e api.EventView

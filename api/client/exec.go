@@ -64,7 +64,7 @@ func (c *Client) Exec(ctx context.Context, id cluster.TaskID, o ExecOptions) (in
 		case res != nil && res.StatusCode != http.StatusSwitchingProtocols:
 			return 0, refusal(http.MethodGet, "/v1/tasks/"+string(id)+"/exec", res)
 		}
-		return 0, fmt.Errorf("%w at %s: %w", ErrUnreachable, c.addr, err)
+		return 0, c.unreachable(err)
 	}
 	defer conn.CloseNow() //nolint:errcheck // the answer is read by then
 	conn.SetReadLimit(maxFrame)

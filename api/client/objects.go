@@ -23,14 +23,14 @@ func (c *Client) Apply(ctx context.Context, req api.ApplyRequest) (reply api.App
 }
 
 // Clusters lists the clusters.
-func (c *Client) Clusters(ctx context.Context, o ListOptions) (api.Page[api.Cluster], error) {
-	return list[api.Cluster](ctx, c, get("clusters"), o)
+func (c *Client) Clusters(ctx context.Context, o ListOptions) (api.Page[api.ClusterView], error) {
+	return list[api.ClusterView](ctx, c, get("clusters"), o)
 }
 
-// Cluster returns a cluster with its revision.
-func (c *Client) Cluster(ctx context.Context, name string) (v api.Cluster, revision uint64, err error) {
-	revision, err = c.call(ctx, get("clusters", name), &v)
-	return v, revision, err
+// Cluster returns a cluster.
+func (c *Client) Cluster(ctx context.Context, name string) (v api.ClusterView, err error) {
+	_, err = c.call(ctx, get("clusters", name), &v)
+	return v, err
 }
 
 // PutCluster writes a cluster and returns its revision.
@@ -43,20 +43,20 @@ func (c *Client) DeleteCluster(ctx context.Context, name string, cond Condition)
 	return c.act(ctx, http.MethodDelete, nil, cond, "clusters", name)
 }
 
-// Definitions lists the newest version of each task definition.
-func (c *Client) Definitions(ctx context.Context, o ListOptions) (api.Page[api.TaskDefinition], error) {
-	return list[api.TaskDefinition](ctx, c, get("definitions"), o)
+// Definitions lists all versions of all task definitions.
+func (c *Client) Definitions(ctx context.Context, o ListOptions) (api.Page[api.DefinitionView], error) {
+	return list[api.DefinitionView](ctx, c, get("definitions"), o)
 }
 
 // DefinitionVersions lists all versions of a task definition.
-func (c *Client) DefinitionVersions(ctx context.Context, name string, o ListOptions) (api.Page[api.TaskDefinition], error) {
-	return list[api.TaskDefinition](ctx, c, get("definitions", name), o)
+func (c *Client) DefinitionVersions(ctx context.Context, name string, o ListOptions) (api.Page[api.DefinitionView], error) {
+	return list[api.DefinitionView](ctx, c, get("definitions", name), o)
 }
 
-// Definition returns one version of a task definition with its revision.
-func (c *Client) Definition(ctx context.Context, ref cluster.Ref) (v api.TaskDefinition, revision uint64, err error) {
-	revision, err = c.call(ctx, get("definitions", ref.Name, strconv.Itoa(ref.Version)), &v)
-	return v, revision, err
+// Definition returns one version of a task definition.
+func (c *Client) Definition(ctx context.Context, ref cluster.Ref) (v api.DefinitionView, err error) {
+	_, err = c.call(ctx, get("definitions", ref.Name, strconv.Itoa(ref.Version)), &v)
+	return v, err
 }
 
 // PutDefinition writes a version of a task definition. The same again changes nothing; another

@@ -39,9 +39,10 @@ func (c *Client) Tasks(ctx context.Context, f TaskFilter, o ListOptions) (api.Pa
 	return list[api.TaskView](ctx, c, get("tasks").with(q), o)
 }
 
-// Task lists the attempts of one task, the newest first.
-func (c *Client) Task(ctx context.Context, id cluster.TaskID, o ListOptions) (api.Page[api.TaskView], error) {
-	return list[api.TaskView](ctx, c, get("tasks", string(id)), o)
+// Task returns the newest attempt of a task, or how it waits for one.
+func (c *Client) Task(ctx context.Context, id cluster.TaskID) (v api.TaskView, err error) {
+	_, err = c.call(ctx, get("tasks", string(id)), &v)
+	return v, err
 }
 
 // LogOptions say which lines of a task's output are wanted.
@@ -52,6 +53,8 @@ type LogOptions struct {
 	Tail int
 	// Since, unless 0, leaves out lines that are older.
 	Since time.Duration
+	// Attempt is the number of an attempt; 0 is the newest.
+	Attempt int
 	// Container and Stream ("stdout", "stderr") choose one; empty is all.
 	Container, Stream string
 }
@@ -67,6 +70,9 @@ func (c *Client) Logs(ctx context.Context, id cluster.TaskID, o LogOptions) iter
 	}
 	if o.Since > 0 {
 		q.Set("since", o.Since.String())
+	}
+	if o.Attempt != 0 {
+		q.Set("attempt", strconv.Itoa(o.Attempt))
 	}
 	if o.Container != "" {
 		q.Set("container", o.Container)

@@ -23,7 +23,7 @@ type nodeConfig struct {
 	dataDir   string
 	server    string // address of the server
 	token     string
-	executors executorConfig
+	executors *runners
 	labels    cluster.Labels
 	log       *slog.Logger
 }
@@ -35,15 +35,11 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		return err
 	}
 	defer client.Close()
-	executors, err := openExecutors(ctx, c.executors)
-	if err != nil {
-		return err
-	}
 	a, err := agent.New(agent.Config{
 		Name:      c.name,
 		DataDir:   c.dataDir,
 		Source:    agent.FromClient(client),
-		Executors: executors,
+		Executors: c.executors.list,
 		Logger:    c.log,
 		Labels:    c.labels,
 		Version:   version.String(),
@@ -87,7 +83,7 @@ func newAgentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c := nodeConfig{name: name, dataDir: filepath.Join(dataDir, "agent"), server: server, log: log, executors: executors}
+			c := nodeConfig{name: name, dataDir: filepath.Join(dataDir, "agent"), server: server, log: log}
 			if c.labels, err = parseLabels(labels); err != nil {
 				return err
 			}
@@ -98,8 +94,11 @@ func newAgentCommand() *cobra.Command {
 				}
 				c.token = strings.TrimSpace(string(b))
 			}
-			c.executors.dataDir, c.executors.log = dataDir, log
-			return runNode(cmd.Context(), c)
+			executors.dataDir, executors.log, executors.say = dataDir, log, cmd.ErrOrStderr()
+			if c.executors, err = openExecutors(cmd.Context(), executors); err != nil {
+				return err
+			}
+			return errors.Join(runNode(cmd.Context(), c), c.executors.close())
 		},
 	}
 	cmd.Flags().StringVar(&server, "server", "unix://"+defaultSocket(), "address of the server, unix:///path or http://host:port")

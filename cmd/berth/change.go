@@ -55,7 +55,7 @@ func (a *app) newStopCommand() *cobra.Command {
 			}
 			return c.StopService(ctx, n.cluster, n.name)
 		},
-		done: "%s is stopping",
+		done: "stopping %s",
 	})
 }
 
@@ -66,7 +66,7 @@ func (a *app) newStartCommand() *cobra.Command {
 		do: func(ctx context.Context, c *client.Client, n name) error {
 			return c.StartService(ctx, n.cluster, n.name)
 		},
-		done: "%s is starting",
+		done: "starting %s",
 	})
 }
 
@@ -80,7 +80,7 @@ func (a *app) newRestartCommand() *cobra.Command {
 			}
 			return c.RestartService(ctx, n.cluster, n.name)
 		},
-		done: "%s is restarting",
+		done: "restarting %s",
 	})
 }
 
@@ -98,7 +98,7 @@ func (a *app) newDeleteCommand() *cobra.Command {
 			}
 			return c.DeleteService(ctx, n.cluster, n.name, client.Condition{})
 		},
-		done: "%s is deleted",
+		done: "deleting %s",
 	})
 }
 

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -38,6 +40,9 @@ func newDevCommand() *cobra.Command {
 			if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
 				return fmt.Errorf("make the folder of the socket: %w", err)
 			}
+			if err := executors.validate(); err != nil {
+				return err
+			}
 			s, err := openServer(cmd.Context(), serverConfig{
 				dataDir: dir,
 				listen:  []string{"unix://" + socket, address},
@@ -47,11 +52,15 @@ func newDevCommand() *cobra.Command {
 				return err
 			}
 			executors.dataDir, executors.log, executors.say = dir, log, cmd.ErrOrStderr()
+			opened, err := openExecutors(cmd.Context(), executors)
+			if err != nil {
+				return errors.Join(err, s.close())
+			}
 			return runDev(cmd, s, nodeConfig{
 				name:      machineName(),
 				dataDir:   filepath.Join(dir, "agent"),
 				server:    "unix://" + socket,
-				executors: executors,
+				executors: opened,
 				log:       log,
 			})
 		},
@@ -96,11 +105,20 @@ func runDev(cmd *cobra.Command, s *server, n nodeConfig) error {
 		return nil
 	})
 	err = group.Wait()
-	if live := s.live(); live > 0 && err == nil {
+	live := s.live()
+	if live > 0 && err == nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "berth: ended; %d tasks go on running, the next `berth dev` takes them up again\n", live)
 	}
-	return err
+	if live == 0 {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stopTime)
+		defer cancel()
+		err = errors.Join(err, n.executors.stop(ending))
+	}
+	return errors.Join(err, n.executors.close())
 }
+
+// stopTime is how long `berth dev` waits at its end for what it started.
+const stopTime = 10 * time.Second
 
 // joined waits until the node is ready.
 func (s *server) joined(ctx context.Context, node string) error {
@@ -117,11 +135,11 @@ func (s *server) joined(ctx context.Context, node string) error {
 	}
 }
 
-// live counts the tasks that run as far as the tables know.
+// live counts the tasks of which something runs, as far as the tables know.
 func (s *server) live() int {
 	n := 0
 	for row := range s.tables.Snapshot().AllAttempts() {
-		if row.Observed != nil && row.Observed.State == cluster.StateRunning {
+		if o := row.Observed; o != nil && !o.State.Terminal() && !o.Gone {
 			n++
 		}
 	}

@@ -39,8 +39,8 @@ func (a *app) newEventsCommand() *cobra.Command {
 // events prints the newest events and then, with follow, each as it happens.
 func (a *app) events(ctx context.Context, c *client.Client, o client.EventOptions, tail int, follow bool) error {
 	var kept []api.EventView
-	page, err := c.Events(ctx, o, client.ListOptions{})
-	for {
+	for more := true; more; {
+		page, err := c.Events(ctx, o, client.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -51,10 +51,7 @@ func (a *app) events(ctx context.Context, c *client.Client, o client.EventOption
 		if tail >= 0 && len(kept) > tail {
 			kept = slices.Clone(kept[len(kept)-tail:])
 		}
-		if page.Next == "" {
-			break
-		}
-		page, err = c.Events(ctx, o, client.ListOptions{Cursor: page.Next})
+		more = page.Next != ""
 	}
 	if a.data() && !follow {
 		return a.printData(emptyIsList(kept))
@@ -82,10 +79,10 @@ func (a *app) events(ctx context.Context, c *client.Client, o client.EventOption
 
 // endOfStream is the error of a stream that was to go on until it is interrupted: none then.
 func endOfStream(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if interrupted := ctx.Err() != nil; !interrupted {
+		return err
 	}
-	return err
+	return nil
 }
 
 func (a *app) printEvent(e api.EventView) error {

@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/containerd"
 	"github.com/berthd/berth/internal/executor/process"
 )
 
@@ -20,7 +24,7 @@ type executorConfig struct {
 	socket  string // of a containerd that runs already
 	dataDir string
 	log     *slog.Logger
-	say     io.Writer // told in one line what the machine lacks; may be nil
+	say     io.Writer // told in one line what the machine lacks; nil for nobody
 }
 
 func (c *executorConfig) flags(cmd *cobra.Command) {
@@ -28,17 +32,105 @@ func (c *executorConfig) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.socket, "containerd", "", "socket of a containerd to use; default: one of Berth's own")
 }
 
-// openExecutors returns the node's executors, the default first.
-func openExecutors(_ context.Context, c executorConfig) ([]executor.Executor, error) {
-	if c.log == nil {
-		c.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+// validate returns what is wrong with the flags.
+func (c *executorConfig) validate() error {
+	switch c.kind {
+	case "auto", "containerd", "process":
+		return nil
 	}
-	p, err := process.New(process.Config{Dir: filepath.Join(c.dataDir, "process")})
+	return fmt.Errorf("executor %q: want auto, containerd or process", c.kind)
+}
+
+// runners are the executors of a node, the default first.
+type runners struct {
+	list       []executor.Executor
+	containerd *containerd.Executor
+	daemon     *containerd.Daemon // nil unless it is Berth's own
+}
+
+// openExecutors makes the executors that the machine can have, and says in one line what it lacks.
+func openExecutors(ctx context.Context, c executorConfig) (*runners, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	plain, err := process.New(process.Config{Dir: filepath.Join(c.dataDir, "process")})
 	if err != nil {
 		return nil, err
 	}
-	if c.kind == "process" {
-		return []executor.Executor{p}, nil
+	e := &runners{}
+	if c.kind != "process" {
+		lacks := c.lacks()
+		switch {
+		case len(lacks) > 0 && c.kind == "containerd":
+			return nil, fmt.Errorf("the containerd executor needs %s", strings.Join(lacks, " and "))
+		case len(lacks) > 0 && c.say != nil:
+			fmt.Fprintf(c.say, "berth: no containers here, tasks run as plain processes: containerd needs %s\n", strings.Join(lacks, " and "))
+		case len(lacks) == 0:
+			if err := e.openContainerd(ctx, c); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return nil, fmt.Errorf("executor %q: want auto, containerd or process", c.kind)
+	e.list = append(e.list, plain)
+	return e, nil
+}
+
+// lacks returns what the machine would need for containerd.
+func (c *executorConfig) lacks() []string {
+	var lacks []string
+	if os.Geteuid() != 0 {
+		lacks = append(lacks, "root")
+	}
+	programs := []string{"containerd", "runc"}
+	if c.socket != "" {
+		programs = nil
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			lacks = append(lacks, p+" (apt-get install "+p+")")
+		}
+	}
+	return lacks
+}
+
+func (e *runners) openContainerd(ctx context.Context, c executorConfig) error {
+	address := c.socket
+	if address == "" {
+		d, err := containerd.Launch(ctx, containerd.LaunchConfig{Dir: filepath.Join(c.dataDir, "containerd")})
+		if err != nil {
+			return err
+		}
+		e.daemon, address = d, d.Address
+	}
+	x, err := containerd.New(containerd.Config{
+		Address: address,
+		Dir:     filepath.Join(c.dataDir, "collector"),
+		Logger:  c.log,
+	})
+	if err != nil {
+		return err
+	}
+	e.containerd = x
+	e.list = append(e.list, x)
+	return nil
+}
+
+// close lets go of the executors. Containers, and what they need, go on.
+func (e *runners) close() error {
+	if e.containerd == nil {
+		return nil
+	}
+	return e.containerd.Close()
+}
+
+// stop ends what Berth started for containers, once there are none.
+func (e *runners) stop(ctx context.Context) error {
+	if e.containerd == nil {
+		return nil
+	}
+	err := e.containerd.StopCollector(ctx)
+	if e.daemon != nil {
+		err = errors.Join(err, e.daemon.Stop(ctx))
+	}
+	return err
 }

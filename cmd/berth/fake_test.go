@@ -76,17 +76,15 @@ func newFake() *fake {
 				return nil
 			}
 			slices.SortFunc(found, func(a, b api.TaskView) int { return b.Attempt - a.Attempt })
-			return page(found)
+			return found[0]
 		},
 	} {
 		mux.HandleFunc(pattern, f.answer(h))
 	}
 	mux.HandleFunc("GET /v1/clusters/{c}/services/{n}", f.answer(func(w world, r *http.Request) any {
-		f.next()
 		return one(w.Services, func(v api.ServiceView) bool { return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n") })
 	}))
 	mux.HandleFunc("GET /v1/clusters/{c}/jobs/{n}", f.answer(func(w world, r *http.Request) any {
-		f.next()
 		return one(w.Jobs, func(v api.JobView) bool { return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n") })
 	}))
 	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.logs)
@@ -138,6 +136,9 @@ func (f *fake) world() world {
 // answer writes what h returns: nil is 404.
 func (f *fake) answer(h func(world, *http.Request) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.PathValue("n") != "" {
+			f.next()
+		}
 		now := f.world()
 		body, _ := io.ReadAll(r.Body)
 		if r.Method != http.MethodGet {

@@ -1,6 +1,9 @@
 package main
 
-import "github.com/berthd/berth/internal/executor/process"
+import (
+	"github.com/berthd/berth/internal/executor/containerd"
+	"github.com/berthd/berth/internal/executor/process"
+)
 
 // hidden runs the subcommands by which an agent starts its helpers from its own binary: they outlive it, so
 // they are programs of their own. It reports false if the arguments name none.
@@ -11,6 +14,8 @@ func hidden(args []string) (code int, ok bool) {
 	switch args[0] {
 	case process.Subcommand:
 		return process.Supervise(args[1:]), true
+	case containerd.Subcommand:
+		return containerd.CollectLogs(args[1:]), true
 	}
 	return 0, false
 }

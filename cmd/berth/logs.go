@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -67,13 +68,18 @@ func (a *app) taskLogs(ctx context.Context, c *client.Client, p *logPrinter, tex
 	if err != nil {
 		return err
 	}
+	none := true
 	for line, err := range c.Logs(ctx, t.ID, o) {
 		if err != nil {
 			return endOfStream(ctx, err)
 		}
+		none = false
 		if err := p.print(t.ID, line); err != nil {
 			return err
 		}
+	}
+	if none {
+		return p.kept(ctx, c, t)
 	}
 	return nil
 }
@@ -93,29 +99,58 @@ func (a *app) ownerLogs(ctx context.Context, c *client.Client, p *logPrinter, n 
 		a.tell("%s has no tasks that have begun.", n)
 		return nil
 	}
-	var lines []taskLine
 	var failed []error
-	for _, t := range tasks {
-		for line, err := range c.Logs(ctx, t.ID, o) {
-			if err != nil {
-				failed = append(failed, fmt.Errorf("%s: %w", shortTask(t.ID), err))
-				break
-			}
-			lines = append(lines, taskLine{t.ID, line})
-		}
-	}
-	slices.SortStableFunc(lines, func(x, y taskLine) int { return x.line.Time.Compare(y.line.Time) })
-	for _, l := range lines {
-		if err := p.print(l.task, l.line); err != nil {
-			return err
-		}
+	for some := range slices.Chunk(tasks, mostSources) {
+		failed = append(failed, a.mergeLogs(ctx, c, p, some, o))
 	}
 	return errors.Join(failed...)
 }
 
-type taskLine struct {
-	task cluster.TaskID
+// mostSources is how many logs are read at a time; those of more tasks stand after one another.
+const mostSources = 64
+
+// source is the log of a task, read line by line.
+type source struct {
+	task api.TaskView
+	next func() (api.LogLine, error, bool)
 	line api.LogLine
+}
+
+// mergeLogs prints the lines of several tasks in the order of their times, holding one line of each.
+func (a *app) mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api.TaskView, o client.LogOptions) error {
+	var failed []error
+	var open []*source
+	// advance reads a source's next line and reports whether there is one.
+	advance := func(s *source) bool {
+		line, err, more := s.next()
+		if more && err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", shortTask(s.task.ID), err))
+			return false
+		}
+		s.line = line
+		return more
+	}
+	for _, t := range tasks {
+		next, stop := iter.Pull2(c.Logs(ctx, t.ID, o))
+		defer stop()
+		s := &source{task: t, next: next}
+		before := len(failed)
+		if advance(s) {
+			open = append(open, s)
+		} else if len(failed) == before {
+			failed = append(failed, p.kept(ctx, c, t))
+		}
+	}
+	for len(open) > 0 {
+		s := slices.MinFunc(open, func(x, y *source) int { return x.line.Time.Compare(y.line.Time) })
+		if err := p.print(s.task.ID, s.line); err != nil {
+			return err
+		}
+		if !advance(s) {
+			open = slices.DeleteFunc(open, func(x *source) bool { return x == s })
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // followLogs prints the output of an owner's tasks as it comes, of tasks that begin later too. It ends
@@ -127,6 +162,7 @@ func (a *app) followLogs(ctx context.Context, c *client.Client, p *logPrinter, n
 	defer cancel()
 	seen := map[string]bool{}
 	for {
+		done := n.kind == wordJob && jobDone(ctx, c, n) // asked first, so that no task is missed
 		tasks, err := tasksOf(ctx, c, n, n.kind == wordJob)
 		if err != nil {
 			return endOfStream(ctx, err)
@@ -136,25 +172,14 @@ func (a *app) followLogs(ctx context.Context, c *client.Client, p *logPrinter, n
 				continue
 			}
 			seen[t.UUID] = true
-			running.Go(func() {
-				for line, err := range c.Logs(ctx, t.ID, o) {
-					if err != nil || p.print(t.ID, line) != nil {
-						if ctx.Err() == nil && err != nil {
-							a.tell("berth: %s: %v", shortTask(t.ID), err)
-						}
-						return
-					}
-				}
-			})
+			from := o
+			running.Go(func() { a.followTask(ctx, c, p, t.ID, from) })
+		}
+		if done {
+			running.Wait()
+			return nil
 		}
 		o.Tail = -1 // a task that begins later is shown from its beginning
-		if n.kind == wordJob {
-			v, err := c.Job(ctx, n.cluster, n.name)
-			if err == nil && v.Status.Done() {
-				running.Wait()
-				return nil
-			}
-		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -163,12 +188,56 @@ func (a *app) followLogs(ctx context.Context, c *client.Client, p *logPrinter, n
 	}
 }
 
+// followTask prints one task's output until it or ctx ends; what is wrong with one hides no other.
+func (a *app) followTask(ctx context.Context, c *client.Client, p *logPrinter, id cluster.TaskID, o client.LogOptions) {
+	for line, err := range c.Logs(ctx, id, o) {
+		if err == nil {
+			err = p.print(id, line)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				a.tell("berth: %s: %v", shortTask(id), err)
+			}
+			return
+		}
+	}
+}
+
+func jobDone(ctx context.Context, c *client.Client, n name) bool {
+	v, err := c.Job(ctx, n.cluster, n.name)
+	return err == nil && v.Status.Done()
+}
+
 // logPrinter prints lines of several tasks, each whole. It is safe for concurrent use.
 type logPrinter struct {
 	app            *app
 	stamps, prefix bool
 
 	mu sync.Mutex
+}
+
+// kept prints what the server itself has of the output of a task whose node has none any more: the end of
+// that of its newest attempt that failed.
+func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView) error {
+	if !t.State.Terminal() && t.State != cluster.StatePending {
+		return nil
+	}
+	attempts, err := attemptsOf(ctx, c, t)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(attempts, func(v api.TaskView) bool { return v.LogTail != "" })
+	if i < 0 {
+		p.app.tell("berth: no output of %s is kept", shortTask(t.ID))
+		return nil
+	}
+	p.app.tell("berth: attempt %d of %s has ended, only the end of its output is kept", attempts[i].Attempt, shortTask(t.ID))
+	for text := range strings.SplitSeq(strings.TrimRight(attempts[i].LogTail, "\n"), "\n") {
+		if err := p.print(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {

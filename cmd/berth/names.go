@@ -103,6 +103,7 @@ func ambiguous(text string, candidates []string) error {
 // unknown is the error of a name that means nothing, with those that it may have been meant for.
 func unknown(kind, text string, known []string) error {
 	err := fmt.Errorf("there is no %s %q", kind, text)
+	known = slices.Sorted(slices.Values(known))
 	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !similar(k, text) })
 	switch {
 	case len(near) > 0 && len(near) <= 5:
@@ -115,8 +116,9 @@ func unknown(kind, text string, known []string) error {
 
 // similar reports whether one name may have been meant by another.
 func similar(known, text string) bool {
+	known = known[strings.LastIndex(known, "/")+1:]
 	return text != "" && (strings.Contains(known, text) || strings.Contains(text, known) ||
-		known[:1] == text[:1] && len(known) == len(text))
+		strings.HasPrefix(known, text[:1]) && len(known) == len(text))
 }
 
 // service returns the service that an argument names.
@@ -188,16 +190,11 @@ func findTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 		if _, ok := id.Parts(); !ok {
 			continue
 		}
-		page, err := c.Task(ctx, id, client.ListOptions{Limit: 1})
+		t, err := c.Task(ctx, id)
 		if client.StatusOf(err) == http.StatusNotFound {
 			continue
 		}
-		if err != nil {
-			return api.TaskView{}, err
-		}
-		if len(page.Items) > 0 {
-			return page.Items[0], nil
-		}
+		return t, err
 	}
 	tasks, err := allTasks(ctx, c, client.TaskFilter{All: true})
 	if err != nil {

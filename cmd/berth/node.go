@@ -73,14 +73,18 @@ func nodeRank(n api.NodeView) int {
 }
 
 func (a *app) nodeTable(nodes []api.NodeView) table {
-	t := table{titles: []string{
+	t := table{state: 1, titles: []string{
 		"NODE", "STATE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "ADDRESS", "EXECUTOR", "SINCE>", "+OS", "+KERNEL", "+VERSION", "MESSAGE",
 	}}
 	for _, n := range nodes {
+		message := oneLine(n.Reason)
+		if n.State == cluster.NodeReady {
+			message = "" // how it became so is an event
+		}
 		t.add(n.Name, nodeState(n), strconv.Itoa(n.Tasks),
 			share(cpus(n.Reserved.CPU), cpus(n.Total.CPU)), share(size(n.Reserved.Memory), size(n.Total.Memory)),
 			share(size(n.Reserved.Disk), size(n.Total.Disk)), n.Facts.Address, executors(n.Facts.Executors), a.age(n.Since),
-			strings.Trim(n.Facts.OS+"/"+n.Facts.Arch, "/"), n.Facts.Kernel, n.Facts.Version, oneLine(n.Reason))
+			strings.Trim(n.Facts.OS+"/"+n.Facts.Arch, "/"), n.Facts.Kernel, n.Facts.Version, message)
 	}
 	return t
 }

@@ -74,9 +74,20 @@ type table struct {
 	titles []string
 	rows   [][]string
 	indent string
+	// state is the column that is coloured by its word; 0 is none.
+	state int
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// brief empties the messages, so that they are left out: what stands beside the table tells the same.
+func (t table) brief() table {
+	c := slices.Index(t.titles, "MESSAGE")
+	for _, row := range t.rows {
+		row[c] = ""
+	}
+	return t
+}
 
 // printTable prints a table to standard output.
 func (a *app) printTable(t table) error {
@@ -115,7 +126,7 @@ func (t table) render(v view) string {
 			}
 			pad := strings.Repeat(" ", max(0, widths[c]-utf8.RuneCountInString(text)))
 			room -= widths[c] + 2
-			if paint && v.color {
+			if paint && v.color && c == t.state && c > 0 {
 				text = painted(text)
 			}
 			switch {
@@ -139,6 +150,25 @@ func (t table) render(v view) string {
 		line(func(c int) string { return row[c] }, true)
 	}
 	return b.String()
+}
+
+// wrapped cuts text into lines of a width, between words; a width of 0 or less is any.
+func wrapped(text string, width int) []string {
+	const least = 20
+	if width <= 0 {
+		return []string{text}
+	}
+	width = max(width, least)
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return append(lines, line)
 }
 
 // shown returns the columns to print.

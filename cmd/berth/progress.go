@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -14,11 +15,20 @@ type progress struct {
 	width   int // of the terminal, 0 without one
 	label   int // width of the longest name
 	drawn   int // lines that stand on the terminal
-	told    map[*target]string
+	told    map[*target]telling
 }
 
+// telling is what was last told of a target.
+type telling struct {
+	brief, line string
+	at          time.Time
+}
+
+// retell is how often a change of words alone is worth a line.
+const retell = 10 * time.Second
+
 func (a *app) newProgress(targets []*target) *progress {
-	p := &progress{app: a, targets: targets, told: map[*target]string{}}
+	p := &progress{app: a, targets: targets, told: map[*target]telling{}}
 	if a.env("TERM") != "dumb" {
 		p.width = terminalWidth(a.stderr)
 	}
@@ -32,10 +42,12 @@ func (a *app) newProgress(targets []*target) *progress {
 func (p *progress) show() {
 	if p.width == 0 {
 		for _, t := range p.targets {
-			if line := p.line(t); t.line != "" && p.told[t] != line {
-				p.told[t] = line
-				p.app.tell("%s", line)
+			line, last, now := p.line(t), p.told[t], p.app.now()
+			if t.line == "" || line == last.line || t.brief == last.brief && now.Sub(last.at) < retell {
+				continue
 			}
+			p.told[t] = telling{t.brief, line, now}
+			p.app.tell("%s", line)
 		}
 		return
 	}

@@ -47,8 +47,18 @@ func (a *app) newPsCommand() *cobra.Command {
 
 // printTasks prints tasks, trouble first.
 func (a *app) printTasks(tasks []api.TaskView) error {
+	last := map[cluster.TaskID]int{}
+	for _, t := range tasks {
+		last[t.ID] = max(last[t.ID], t.Attempt)
+	}
+	urgency := func(t api.TaskView) int {
+		if t.Attempt < last[t.ID] && t.State != cluster.StatePending {
+			return replaced
+		}
+		return rank(t)
+	}
 	slices.SortStableFunc(tasks, func(x, y api.TaskView) int {
-		return cmp.Or(cmp.Compare(rank(x), rank(y)), compareTasks(x, y), cmp.Compare(y.Attempt, x.Attempt))
+		return cmp.Or(cmp.Compare(urgency(x), urgency(y)), compareTasks(x, y), cmp.Compare(y.Attempt, x.Attempt))
 	})
 	if a.data() {
 		return a.printData(emptyIsList(tasks))
@@ -59,6 +69,9 @@ func (a *app) printTasks(tasks []api.TaskView) error {
 	}
 	return a.printTable(a.taskTable(tasks))
 }
+
+// replaced is the rank of attempts that a newer one stands for.
+const replaced = 8
 
 // rank orders tasks by how much they need somebody's attention.
 func rank(t api.TaskView) int {
@@ -83,7 +96,7 @@ func rank(t api.TaskView) int {
 
 // taskTable shows tasks in the order given.
 func (a *app) taskTable(tasks []api.TaskView) table {
-	t := table{titles: []string{
+	t := table{state: 1, titles: []string{
 		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "TRY>", "RESTARTS>", "AGE>", "+STARTED", "+ATTEMPT ID", "MESSAGE",
 	}}
 	for _, v := range tasks {

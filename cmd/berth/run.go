@@ -106,7 +106,9 @@ type target struct {
 	job      *api.JobView
 
 	line    string    // the newest that is known of it, for people
-	moved   time.Time // when line last changed
+	brief   string    // the same without what changes often
+	best    int       // the most healthy new tasks that were seen
+	moved   time.Time // when that last grew
 	failing time.Time // since when the server calls it failing
 	done    bool
 	failure string // why it is done without being well
@@ -186,7 +188,7 @@ func (w *waiter) look(ctx context.Context) (changed bool, err error) {
 		if t.done {
 			continue
 		}
-		line := t.line
+		line, best := t.line, t.best
 		if t.name.kind == wordJob {
 			err = t.lookAtJob(ctx, w.client)
 		} else {
@@ -199,9 +201,10 @@ func (w *waiter) look(ctx context.Context) (changed bool, err error) {
 		if err != nil {
 			return changed, err
 		}
-		if t.line != line {
-			t.moved, changed = w.now(), true
+		if t.best > best {
+			t.moved = w.now()
 		}
+		changed = changed || t.line != line
 	}
 	return changed, nil
 }
@@ -213,12 +216,11 @@ func (t *target) lookAtService(ctx context.Context, c *client.Client, now time.T
 	}
 	s := v.Status
 	t.service = &v
-	t.line = fmt.Sprintf("%d/%d healthy  %s", s.Healthy, s.Desired, s.State)
-	if s.State == "rolling-out" {
-		t.line += fmt.Sprintf(" (%d of %d new)", s.Updated, s.Desired)
-	}
-	if s.Message != "" {
-		t.line += ": " + oneLine(s.Message)
+	t.best = max(t.best, min(s.Healthy, s.Updated))
+	t.brief = fmt.Sprintf("%s %d", s.State, s.Healthy)
+	t.line = fmt.Sprintf("%-11s  %s", s.State, oneLine(s.Message))
+	if s.Message == "" {
+		t.line = fmt.Sprintf("%-11s  %d of %s healthy", s.State, s.Healthy, count(s.Desired, "task"))
 	}
 	switch {
 	case s.State != "failing":
@@ -244,17 +246,14 @@ func (t *target) lookAtJob(ctx context.Context, c *client.Client) error {
 	}
 	s := v.Status
 	t.job = &v
-	t.line = fmt.Sprintf("%d/%d succeeded", s.Succeeded, s.Total)
+	t.line = fmt.Sprintf("%-11s  %d of %s done", s.State, s.Succeeded, count(s.Total, "task"))
 	if s.Running > 0 {
 		t.line += fmt.Sprintf(", %d running", s.Running)
 	}
 	if s.Failed > 0 {
 		t.line += fmt.Sprintf(", %d failed", s.Failed)
 	}
-	t.line += "  " + s.State
-	if s.Message != "" {
-		t.line += ": " + oneLine(s.Message)
-	}
+	t.brief = t.line
 	switch {
 	case s.State == "succeeded":
 		t.done = true
@@ -282,7 +281,11 @@ func (w *waiter) report(ctx context.Context) error {
 	if failed == 0 {
 		return nil
 	}
-	return &exitError{exitNo, fmt.Errorf("%d of %s not well", failed, count(len(w.targets), "object"))}
+	verb := "are"
+	if failed == 1 {
+		verb = "is"
+	}
+	return &exitError{exitNo, fmt.Errorf("%d of %d %s not well", failed, len(w.targets), verb)}
 }
 
 // explain tells why a target is not well.
@@ -306,8 +309,8 @@ func (w *waiter) explain(ctx context.Context, t *target) error {
 	}
 	w.tell("  %s", tr.cause)
 	if tr.task != nil {
-		w.tell("  %s on %s: %s", shortTask(tr.task.ID), tr.task.Node, joinNonEmpty(": ", shownState(*tr.task), oneLine(reasonOf(*tr.task))))
 		w.printTail(ctx, w.client, *tr.task, w.stderr)
+		w.tell("")
 	}
 	w.tell("  → %s", tr.next)
 	return nil
@@ -328,12 +331,15 @@ func (w *waiter) printTargets() error {
 		return w.printData(map[string]any{"services": all.Services, "jobs": all.Jobs})
 	}
 	if len(all.Services) > 0 {
-		if err := w.printTable(w.serviceTable(all.Services)); err != nil {
+		if err := w.printTable(w.serviceTable(all.Services).brief()); err != nil {
 			return err
+		}
+		if len(all.Jobs) > 0 {
+			w.say("")
 		}
 	}
 	if len(all.Jobs) > 0 {
-		return w.printTable(w.jobTable(all.Jobs))
+		return w.printTable(w.jobTable(all.Jobs).brief())
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"time"
 
@@ -177,7 +178,7 @@ func serverID(path string) (string, error) {
 
 // newServerCommand returns `berth server`.
 func newServerCommand() *cobra.Command {
-	var dataDir, level string
+	var dataDir, level, profile string
 	var listen []string
 	cmd := &cobra.Command{
 		Use:   "server",
@@ -190,6 +191,11 @@ func newServerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			stop, err := profileCPU(profile)
+			if err != nil {
+				return err
+			}
+			defer stop()
 			s, err := openServer(cmd.Context(), serverConfig{dataDir: dataDir, listen: listen, log: log})
 			if err != nil {
 				return err
@@ -210,7 +216,26 @@ func newServerCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&listen, "listen", []string{"unix://" + defaultSocket(), defaultHTTP},
 		"address to serve, unix:///path or a loopback host:port; may be given several times")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	cmd.Flags().StringVar(&profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
 	return cmd
+}
+
+// profileCPU writes a profile to a file until the returned function is called. No name means none.
+func profileCPU(name string) (stop func(), err error) {
+	if name == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, fmt.Errorf("make the profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("profile: %w", err), f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close() // the profile is for looking at; a torn one shows
+	}, nil
 }
 
 // preferredURL is the address to tell people: HTTP where there is one.

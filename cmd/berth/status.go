@@ -57,25 +57,29 @@ func (a *app) statusOf(ctx context.Context, c *client.Client, n name) error {
 		}
 		return a.definitionStatus(ctx, c, ref)
 	}
-	v, _, err := c.Cluster(ctx, n.name)
+	v, err := c.Cluster(ctx, n.name)
 	if err != nil {
 		return err
 	}
-	return a.printObject(v)
+	return a.printManifest(v, struct {
+		Kind cluster.Kind `json:"kind"`
+		api.Cluster
+	}{cluster.KindCluster, v.Cluster})
 }
 
-// printObject prints what has no table: as YAML, unless JSON is asked for.
-func (a *app) printObject(v any) error {
-	plain := *a
-	if a.output != outputJSON {
-		plain.output = outputYAML
+// printManifest prints what has no table as a manifest that could be applied again, or as data the view.
+func (a *app) printManifest(view, manifest any) error {
+	if a.data() {
+		return a.printData(view)
 	}
-	return plain.printData(v)
+	plain := *a
+	plain.output = outputYAML
+	return plain.printData(manifest)
 }
 
 func (a *app) definitionStatus(ctx context.Context, c *client.Client, ref cluster.Ref) error {
 	if ref.Version == 0 {
-		versions, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskDefinition], error) {
+		versions, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
 			return c.DefinitionVersions(ctx, ref.Name, o)
 		})
 		if err != nil {
@@ -85,11 +89,14 @@ func (a *app) definitionStatus(ctx context.Context, c *client.Client, ref cluste
 			ref.Version = max(ref.Version, v.Version)
 		}
 	}
-	v, _, err := c.Definition(ctx, ref)
+	v, err := c.Definition(ctx, ref)
 	if err != nil {
 		return err
 	}
-	return a.printObject(v)
+	return a.printManifest(v, struct {
+		Kind cluster.Kind `json:"kind"`
+		api.TaskDefinition
+	}{cluster.KindTaskDefinition, v.TaskDefinition})
 }
 
 // everything is what an overview shows, and prints as JSON.
@@ -138,6 +145,9 @@ func stateRank(state string) int {
 	return len(order)
 }
 
+// mostCauses bounds for how many failed jobs the overview looks for the task that tells why.
+const mostCauses = 5
+
 // overview shows everything.
 func (a *app) overview(ctx context.Context, c *client.Client) error {
 	all, err := lookAtAll(ctx, c)
@@ -149,6 +159,16 @@ func (a *app) overview(ctx context.Context, c *client.Client) error {
 			emptyIsList(all.Services), emptyIsList(all.Jobs), emptyIsList(all.Nodes), emptyIsList(all.Tasks),
 		})
 	}
+	for i, v := range all.Jobs {
+		if v.Status.State != "failed" || i >= mostCauses {
+			continue
+		}
+		tasks, err := tasksOf(ctx, c, name{wordJob, v.Cluster, v.Name}, true)
+		if err != nil {
+			return err
+		}
+		all.Tasks = append(all.Tasks, newest(tasks)...)
+	}
 	if troubles := findTroubles(all); len(troubles) > 0 {
 		a.say("Trouble:")
 		if err := a.printTroubles(troubles); err != nil {
@@ -157,13 +177,13 @@ func (a *app) overview(ctx context.Context, c *client.Client) error {
 		a.say("")
 	}
 	if len(all.Services) > 0 {
-		if err := a.printTable(a.serviceTable(all.Services)); err != nil {
+		if err := a.printTable(a.serviceTable(all.Services).brief()); err != nil {
 			return err
 		}
 		a.say("")
 	}
 	if len(all.Jobs) > 0 {
-		if err := a.printTable(a.jobTable(all.Jobs)); err != nil {
+		if err := a.printTable(a.jobTable(all.Jobs).brief()); err != nil {
 			return err
 		}
 		a.say("")
@@ -202,7 +222,7 @@ func nodesLine(nodes []api.NodeView) string {
 
 // serviceTable shows services in the order given.
 func (a *app) serviceTable(services []api.ServiceView) table {
-	t := table{titles: []string{"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>", "+PRIORITY>", "MESSAGE"}}
+	t := table{state: 1, titles: []string{"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>", "+PRIORITY>", "MESSAGE"}}
 	for _, v := range services {
 		s := v.Status
 		t.add(strings.TrimPrefix(name{wordService, v.Cluster, v.Name}.String(), wordService+"/"), s.State,
@@ -214,7 +234,7 @@ func (a *app) serviceTable(services []api.ServiceView) table {
 
 // jobTable shows jobs in the order given.
 func (a *app) jobTable(jobs []api.JobView) table {
-	t := table{titles: []string{"JOB", "STATE", "DONE>", "RUNNING>", "FAILED>", "AGE>", "+PENDING>", "+CANCELLED>", "+PRIORITY>", "MESSAGE"}}
+	t := table{state: 1, titles: []string{"JOB", "STATE", "DONE>", "RUNNING>", "FAILED>", "AGE>", "+PENDING>", "+CANCELLED>", "+PRIORITY>", "MESSAGE"}}
 	for _, v := range jobs {
 		s := v.Status
 		t.add(strings.TrimPrefix(name{wordJob, v.Cluster, v.Name}.String(), wordJob+"/"), s.State,
@@ -279,15 +299,39 @@ func (a *app) ownerStatus(ctx context.Context, c *client.Client, head table, tas
 	return a.printTasks(tasks)
 }
 
+// attemptsOf returns all attempts of a task that are known: one that it waits for first, then the newest.
+func attemptsOf(ctx context.Context, c *client.Client, t api.TaskView) ([]api.TaskView, error) {
+	all, err := tasksOf(ctx, c, ownerName(t.Owner), true)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(v api.TaskView) bool { return v.ID != t.ID })
+	if !slices.ContainsFunc(all, func(v api.TaskView) bool { return v.Attempt == t.Attempt }) {
+		all = append(all, t)
+	}
+	slices.SortStableFunc(all, func(x, y api.TaskView) int {
+		return cmp.Or(-boolCompare(x.State == cluster.StatePending, y.State == cluster.StatePending), cmp.Compare(y.Attempt, x.Attempt))
+	})
+	return all, nil
+}
+
+func boolCompare(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return 1
+	}
+	return -1
+}
+
 // taskStatus shows a task's attempts and how its containers are.
 func (a *app) taskStatus(ctx context.Context, c *client.Client, text string) error {
 	found, err := findTask(ctx, c, text)
 	if err != nil {
 		return err
 	}
-	attempts, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskView], error) {
-		return c.Task(ctx, found.ID, o)
-	})
+	attempts, err := attemptsOf(ctx, c, found)
 	if err != nil {
 		return err
 	}
@@ -303,7 +347,7 @@ func (a *app) taskStatus(ctx context.Context, c *client.Client, text string) err
 	latest := attempts[0]
 	if len(latest.Containers) > 0 {
 		a.say("")
-		t := table{titles: []string{"CONTAINER", "STATE", "PID>", "RESTARTS>", "AGE>", "LAST EXIT"}}
+		t := table{state: 1, titles: []string{"CONTAINER", "STATE", "PID>", "RESTARTS>", "AGE>", "LAST EXIT"}}
 		for _, s := range latest.Containers {
 			exit := ""
 			if s.Exit != nil {
@@ -314,6 +358,9 @@ func (a *app) taskStatus(ctx context.Context, c *client.Client, text string) err
 		if err := a.printTable(t); err != nil {
 			return err
 		}
+	}
+	if latest.State == cluster.StatePending && len(attempts) > 1 {
+		latest = attempts[1] // why it has to wait again
 	}
 	if rank(latest) == 0 {
 		a.printTail(ctx, c, latest, a.stdout)

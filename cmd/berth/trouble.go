@@ -56,52 +56,66 @@ func serviceTrouble(v api.ServiceView, tasks []api.TaskView) *trouble {
 	case "healthy", "stopped", "stopping", "deleting":
 		return nil
 	case "starting", "rolling-out": // on its way, unless something holds it up
-		if v.Status.Message == "" {
+		if worst := worstTask(tasks); worst == nil || reasonOf(*worst) == "" {
 			return nil
 		}
 	}
 	n := name{wordService, v.Cluster, v.Name}
-	cause := fmt.Sprintf("%d of %d healthy", v.Status.Healthy, v.Status.Desired)
-	return explain(n, v.Status.State, cause, v.Status.Message, tasks)
+	counts := fmt.Sprintf("%d of %s healthy", v.Status.Healthy, count(v.Status.Desired, "task"))
+	return explain(trouble{object: n.String(), state: v.Status.State, cause: oneLine(v.Status.Message)}, counts, tasks)
 }
 
 // jobTrouble returns what is wrong with a job, or nil.
 func jobTrouble(v api.JobView, tasks []api.TaskView) *trouble {
 	s := v.Status
-	held := s.Message != "" && (s.State == "pending" || s.State == "running")
-	if s.State != "failed" && !held {
+	switch s.State {
+	case "failed":
+	case "pending", "running": // tasks that wait for others to end are no trouble
+		worst := worstTask(tasks)
+		if s.Running > 0 || worst == nil || reasonOf(*worst) == "" {
+			return nil
+		}
+	default:
 		return nil
 	}
 	n := name{wordJob, v.Cluster, v.Name}
-	cause := fmt.Sprintf("%d of %s failed", s.Failed, count(s.Total, "task"))
-	if held {
-		cause = fmt.Sprintf("%d of %s done", s.Succeeded, count(s.Total, "task"))
-	}
-	return explain(n, s.State, cause, s.Message, tasks)
+	counts := fmt.Sprintf("%d of %s failed", s.Failed, count(s.Total, "task"))
+	return explain(trouble{object: n.String(), state: s.State, cause: oneLine(s.Message)}, counts, tasks)
 }
 
-// explain finds the cause of an owner's trouble in its tasks.
-func explain(n name, state, numbers, message string, tasks []api.TaskView) *trouble {
-	t := &trouble{object: n.String(), state: state, cause: numbers}
+// explain adds the next step and, where the server told no cause, the counts with what the worst task tells.
+func explain(t trouble, counts string, tasks []api.TaskView) *trouble {
+	t.next = "berth status " + t.object
 	worst := worstTask(tasks)
-	switch {
-	case message != "":
-		t.cause += ": " + oneLine(message)
-	case worst != nil && reasonOf(*worst) != "":
-		t.cause += fmt.Sprintf(": %s: %s", shortTask(worst.ID), oneLine(reasonOf(*worst)))
-	}
-	t.next = "berth status " + n.String()
-	if worst == nil {
-		return t
+	if t.cause == "" {
+		t.cause = counts
+		if worst != nil {
+			t.cause = joinNonEmpty(": ", counts, shortTask(worst.ID), oneLine(reasonOf(*worst)))
+		}
 	}
 	switch {
-	case worst.State == cluster.StatePending:
+	case worst == nil:
+	case notPlaced(*worst):
 		t.next = "berth node ls"
-	case worst.Node != "":
+	default:
 		t.task = worst
 		t.next = "berth logs " + shortTask(worst.ID)
 	}
-	return t
+	return &t
+}
+
+// notPlaced reports whether a task waits because no node takes it, and not because it has failed before.
+func notPlaced(t api.TaskView) bool {
+	if t.State != cluster.StatePending {
+		return false
+	}
+	switch t.Reason {
+	case cluster.ReasonNoNodes, cluster.ReasonNodeNotReady, cluster.ReasonCordoned, cluster.ReasonConstraint,
+		cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk, cluster.ReasonPort,
+		cluster.ReasonPortsSpent, cluster.ReasonAntiAffinity, cluster.ReasonNoExecutor, "":
+		return true
+	}
+	return false
 }
 
 // worstTask returns the task that most needs attention, the latest of several, or nil if all are well.
@@ -121,9 +135,22 @@ func worstTask(tasks []api.TaskView) *api.TaskView {
 
 // printTroubles prints troubles, each with its next step below.
 func (a *app) printTroubles(found []trouble) error {
-	t := table{titles: []string{"", "", ""}, indent: "  "}
+	t := table{titles: []string{"", "", ""}, indent: "  ", state: 1}
+	objects, states := 0, 0
 	for _, tr := range found {
-		t.add(tr.object, tr.state, tr.cause)
+		objects, states = max(objects, len(tr.object)), max(states, len(tr.state))
+	}
+	room := 0
+	if width := terminalWidth(a.stdout); width > 0 {
+		room = width - objects - states - len("  ")*3
+	}
+	for _, tr := range found {
+		for i, line := range wrapped(tr.cause, room) {
+			if i > 0 {
+				tr.object, tr.state = "", ""
+			}
+			t.add(tr.object, tr.state, line)
+		}
 		if tr.next != "" {
 			t.add("", "", "→ "+tr.next)
 		}
@@ -137,6 +164,11 @@ const tailLines = 10
 // printTail prints the end of a task's output: what was kept with a failed attempt, or what its node has.
 func (a *app) printTail(ctx context.Context, c *client.Client, t api.TaskView, to io.Writer) {
 	var lines []string
+	if t.State == cluster.StatePending { // it failed before
+		if attempts, err := attemptsOf(ctx, c, t); err == nil && len(attempts) > 1 {
+			t = attempts[1]
+		}
+	}
 	if t.LogTail != "" {
 		lines = strings.Split(strings.TrimRight(t.LogTail, "\n"), "\n")
 	} else {

@@ -219,8 +219,11 @@ func (b *berth) runsProcesses(ctx context.Context) (bool, error) {
 // end deletes what was deployed, waits until no task is left, and stops the server.
 func (b *berth) end(ctx context.Context) error {
 	pids := b.pids(ctx)
-	_, deleted := b.read(ctx, "delete", "service/web", "service/redis", "job/squares")
-	var gone error
+	var deleted, gone error
+	for _, object := range []string{"service/web", "service/redis", "job/squares"} {
+		_, err := b.read(ctx, "delete", object)
+		deleted = errors.Join(deleted, err)
+	}
 	if deleted == nil {
 		gone = until(ctx, time.Minute, func() error {
 			left, err := b.tasks(ctx)

@@ -90,7 +90,7 @@ func TestJobResults(t *testing.T) {
 	}{
 		{name: "right", change: func(_ int, line string) string { return line }},
 		{
-			name: "one is missing", want: "task 5 printed 0 results",
+			name: "one is missing", want: "task 5 has 0 results",
 			change: func(index int, line string) string {
 				if index == 5 {
 					return ""
@@ -99,7 +99,7 @@ func TestJobResults(t *testing.T) {
 			},
 		},
 		{
-			name: "one twice", want: "task 2 printed 2 results",
+			name: "one twice", want: "task 2 has 2 results",
 			change: func(index int, line string) string {
 				if index == 2 {
 					return line + line
@@ -112,7 +112,7 @@ func TestJobResults(t *testing.T) {
 			change: func(_ int, line string) string { return strings.ReplaceAll(line, "attempt=2", "attempt=1") },
 		},
 		{
-			name: "a wrong sum", want: "task 0 printed sum 1 ",
+			name: "a wrong sum", want: "task 0 found the sum 1 ",
 			change: func(index int, line string) string {
 				if index == 0 {
 					return "result index=0 attempt=1 sum=1\n"
@@ -126,6 +126,32 @@ func TestJobResults(t *testing.T) {
 			err := jobResults(results(tt.change))
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("jobResults: %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestJobAttempts(t *testing.T) {
+	var lines []string
+	for index := range jobTasks {
+		lines = append(lines, fmt.Sprintf("default.squares.1.square.%d 1\n", index))
+	}
+	second := fmt.Sprintf("default.squares.1.square.%d 2\n", failsFirst)
+	tests := []struct {
+		name  string
+		lines []string
+		holds bool
+	}{
+		{"each once, one again", append([]string{second}, lines...), true},
+		{"none failed", lines, false},
+		{"the second attempt ran twice", append([]string{second, second}, lines[1:]...), false},
+		{"another had a second attempt", append([]string{"default.squares.1.square.0 2\n"}, lines...), false},
+		{"nothing", nil, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := jobAttempts(strings.Join(tt.lines, "")); (err == nil) != tt.holds {
+				t.Errorf("jobAttempts: %v, want it to hold: %v", err, tt.holds)
 			}
 		})
 	}
@@ -212,9 +238,9 @@ func TestManifests(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s: the first object is a %T", name, objects[0].Value)
 			}
-			command := definition.Containers[0].Command[0]
-			if filepath.IsAbs(command) != plain {
-				t.Errorf("%s, plain %v: the command is %q", name, plain, command)
+			c := definition.Containers[0]
+			if filepath.IsAbs(c.Command[0]) != plain || (c.Image == "") != plain {
+				t.Errorf("%s, plain %v: the command is %q, the image %q", name, plain, c.Command, c.Image)
 			}
 		}
 	}

@@ -52,6 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	check := flags.Bool("check", false, "verify every step, then take everything down")
+	binary := flags.String("berth", "", "Berth's binary; without it bin/berth is built")
 	executor := flags.String("executor", "auto", "how to run containers: auto, containerd or process")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("parse flags: %w", err)
@@ -65,7 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("make a data directory: %w", err)
 	}
 	d := &demo{
-		root: root, binary: filepath.Join(root, "bin", "berth"), data: data, images: filepath.Join(root, "bin", "examples"),
+		root: root, binary: *binary, data: data, images: filepath.Join(root, "bin", "examples"),
 		stdout: stdout, stderr: stderr, began: time.Now(),
 	}
 	err = d.play(ctx, *check, *executor)
@@ -140,9 +141,12 @@ func (d *demo) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("building bin/berth")
-	if err := d.tool(ctx, "make", "--no-print-directory", "build"); err != nil {
-		return err
+	if d.binary == "" {
+		d.say("building bin/berth")
+		if err := d.tool(ctx, "make", "--no-print-directory", "build"); err != nil {
+			return err
+		}
+		d.binary = filepath.Join(d.root, "bin", "berth")
 	}
 	d.say("building the images of the examples")
 	return d.tool(ctx, "go", "run", "./examples/images", "-out", d.images)
@@ -191,8 +195,8 @@ func (d *demo) tool(ctx context.Context, name string, args ...string) error {
 // manifests are the examples that the demo deploys, in the order of its story.
 func manifests() []string { return []string{"web.yaml", "redis.yaml", "job.yaml", "web-v2.yaml"} }
 
-// writeManifests copies the examples to the data directory, where they name the programs'
-// files if the node runs no images: those are all that differs.
+// writeManifests copies the examples to the data directory. Where the node runs no
+// images, they name the programs' files instead: nothing else differs.
 func (d *demo) writeManifests() error {
 	for _, name := range manifests() {
 		text, err := os.ReadFile(filepath.Join(d.root, "examples", name))
@@ -209,13 +213,17 @@ func (d *demo) writeManifests() error {
 	return nil
 }
 
-// program finds the name of a program at the head of a container's command.
-var program = regexp.MustCompile(`(?m)^(\s+command: \[)([a-z-]+)`)
+// program finds the name of a program at the head of a container's command, and image the
+// line that names its image.
+var (
+	program = regexp.MustCompile(`(?m)^(\s+command: \[)([a-z-]+)`)
+	image   = regexp.MustCompile(`(?m)^\s+image: .*\n`)
+)
 
-// plainManifest gives the programs of a manifest their full path below bin. Images stay
-// in the text: an executor without images ignores them where there is a command.
+// plainManifest takes the images out of a manifest, for a task with an image goes only where
+// images run, and gives the programs their full path below bin.
 func plainManifest(text []byte, bin string) []byte {
-	return program.ReplaceAll(text, []byte("${1}"+bin+"/${2}"))
+	return image.ReplaceAll(program.ReplaceAll(text, []byte("${1}"+bin+"/${2}")), nil)
 }
 
 func (d *demo) example(name string) string { return filepath.Join(d.data, name) }

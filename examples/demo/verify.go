@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,7 +194,7 @@ func readReply(r *bufio.Reader) (string, error) {
 	}
 }
 
-// verifyJob reads the results that the job's tasks printed.
+// verifyJob reads what the job's tasks wrote into their volume.
 func (d *demo) verifyJob(ctx context.Context) (string, error) {
 	out, err := d.berth.read(ctx, "status", "job/squares", "-o", "json")
 	if err != nil {
@@ -210,21 +213,71 @@ func (d *demo) verifyJob(ctx context.Context) (string, error) {
 	if s := job.Status; s.State != "succeeded" || s.Total != jobTasks || s.Succeeded != jobTasks {
 		return "", fmt.Errorf("its status is %+v, want %d of %d succeeded", s, jobTasks, jobTasks)
 	}
-	logs, err := d.berth.read(ctx, "logs", "job/squares")
+	results, err := d.volumeFile("squares.results")
 	if err != nil {
 		return "", err
 	}
-	if err := jobResults(string(logs)); err != nil {
+	if err := jobResults(results); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d results are right, task %d needed a second attempt", jobTasks, failsFirst), nil
+	attempts, err := d.volumeFile("squares.attempts")
+	if err != nil {
+		return "", err
+	}
+	if err := jobAttempts(attempts); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d results are right, task %d needed a second attempt, no attempt ran twice", jobTasks, failsFirst), nil
+}
+
+// volumeFile reads a file that a task wrote into its volume, which the agent keeps below
+// its data directory.
+func (d *demo) volumeFile(name string) (string, error) {
+	var found string
+	err := filepath.WalkDir(d.berth.dataDir(), func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // gone while we walked
+			return nil
+		case err == nil && entry.Name() == name:
+			found = path
+			return fs.SkipAll
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("look for %s: %w", name, err)
+	}
+	if found == "" {
+		return "", fmt.Errorf("no volume holds %s", name)
+	}
+	text, err := os.ReadFile(found)
+	if err != nil {
+		return "", fmt.Errorf("read what the job wrote: %w", err)
+	}
+	return string(text), nil
+}
+
+// jobAttempts demands one line of each attempt that should have run: none ran twice.
+func jobAttempts(lines string) error {
+	got := slices.Sorted(strings.Lines(lines))
+	if len(got) != jobTasks+1 {
+		return fmt.Errorf("%d attempts ran, want %d: %q", len(got), jobTasks+1, got)
+	}
+	if len(slices.Compact(slices.Clone(got))) != len(got) {
+		return fmt.Errorf("an attempt ran twice: %q", got)
+	}
+	again := slices.DeleteFunc(got, func(line string) bool { return !strings.HasSuffix(line, " 2\n") })
+	if len(again) != 1 || !strings.HasSuffix(again[0], fmt.Sprintf(".%d 2\n", failsFirst)) {
+		return fmt.Errorf("the second attempts are %q, want one of task %d", again, failsFirst)
+	}
+	return nil
 }
 
 // jobResults demands one right result of each task, of the second attempt where the first
 // was to fail.
-func jobResults(logs string) error {
+func jobResults(lines string) error {
 	seen := map[int]int{}
-	for line := range strings.Lines(logs) {
+	for line := range strings.Lines(lines) {
 		_, result, ok := strings.Cut(line, "result index=")
 		if !ok {
 			continue
@@ -239,14 +292,14 @@ func jobResults(logs string) error {
 			wantAttempt = 2
 		}
 		if sum != squares(index) || attempt != wantAttempt {
-			return fmt.Errorf("task %d printed sum %d in attempt %d, want %d in attempt %d",
+			return fmt.Errorf("task %d found the sum %d in attempt %d, want %d in attempt %d",
 				index, sum, attempt, squares(index), wantAttempt)
 		}
 		seen[index]++
 	}
 	for index := range jobTasks {
 		if seen[index] != 1 {
-			return fmt.Errorf("task %d printed %d results, want 1", index, seen[index])
+			return fmt.Errorf("task %d has %d results, want 1", index, seen[index])
 		}
 	}
 	return nil

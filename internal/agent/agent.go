@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,8 @@ type Config struct {
 	Name string
 	// DataDir holds the agent's state, the tasks' directories and logs, and the volumes that it keeps.
 	DataDir string
-	// Volatile keeps the agent's state in memory only, for simulations of many nodes.
+	// Volatile keeps the agent's state in memory only and makes no directories for containers, for simulations
+	// of many nodes with executors that need none.
 	Volatile bool
 	Source   Source
 	// Executors that the node may have, the default first. Those that do not work are left out, and asked again.
@@ -110,7 +112,8 @@ type Agent struct {
 	machine machine
 
 	mu          sync.Mutex
-	tasks       map[string]*task // by UUID
+	tasks       map[string]*task           // by UUID
+	byID        map[cluster.TaskID][]*task // the attempts of each task, the newest last
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	mark        state.Mark
 
@@ -147,7 +150,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.store = store
 	a.reports = newReports(a)
-	a.tasks, a.definitions = map[string]*task{}, map[cluster.Ref]*cluster.TaskDefinition{}
+	a.tasks, a.byID = map[string]*task{}, map[cluster.TaskID][]*task{}
+	a.definitions = map[cluster.Ref]*cluster.TaskDefinition{}
 	a.mark = saved.Mark
 	for _, d := range saved.Definitions {
 		a.definitions[d.Ref()] = d
@@ -202,13 +206,34 @@ func (a *Agent) task(id cluster.TaskID, uuid string) *task {
 	if uuid != "" {
 		return a.tasks[uuid]
 	}
-	var newest *task
-	for _, t := range a.tasks {
-		if t.id == id && (newest == nil || t.attempt > newest.attempt) {
-			newest = t
-		}
+	if all := a.byID[id]; len(all) > 0 {
+		return all[len(all)-1]
 	}
-	return newest
+	return nil
+}
+
+// add makes a task known, with its definition where there is one.
+func (a *Agent) add(t *task) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tasks[t.uuid] = t
+	all := append(a.byID[t.id], t)
+	slices.SortStableFunc(all, func(x, y *task) int { return x.attempt - y.attempt })
+	a.byID[t.id] = all
+	t.def = a.definitions[t.definition]
+}
+
+// remove forgets an attempt of which nothing is left.
+func (a *Agent) remove(t *task) {
+	a.mu.Lock()
+	delete(a.tasks, t.uuid)
+	left := slices.DeleteFunc(a.byID[t.id], func(other *task) bool { return other == t })
+	if a.byID[t.id] = left; len(left) == 0 {
+		delete(a.byID, t.id)
+	}
+	a.mu.Unlock()
+	a.reports.drop(t.uuid)
+	a.store.ForgetAttempt(t.uuid)
 }
 
 // pause waits for a time that doubles with each failure, with jitter, or until ctx ends.

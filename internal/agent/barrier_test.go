@@ -124,3 +124,31 @@ func TestBarrierWaitsForTheServer(t *testing.T) {
 		w.wantEffects("app2 s1", "app b1")
 	})
 }
+
+// The executor does not answer when the program is to start; when it does, the barrier has grown old (P4.3).
+func TestBarrierGrowsOldBeforeTheStart(t *testing.T) {
+	inWorld(t, func(w *world) {
+		set := func(down bool) { w.box.mu.Lock(); w.box.down = down; w.box.mu.Unlock() }
+		w.server.answer = func(_ *server, r transport.Report) (transport.ReportReply, error) {
+			if len(r.Tasks) > 0 && r.Tasks[0].State == cluster.StateStarting {
+				set(true) // it passes, and now the executor goes away
+			}
+			return transport.ReportReply{}, nil
+		}
+		w.batch("b1", definition("work", "app"))
+		w.pass(20 * time.Second)
+		w.server.mu.Lock()
+		w.server.answer = func(*server, transport.Report) (transport.ReportReply, error) {
+			return transport.ReportReply{Refused: map[string]transport.Refused{"b1": {Message: "it is over"}}}, nil
+		}
+		w.server.mu.Unlock()
+		w.pass(20 * time.Second)
+		set(false)
+		w.pass(time.Minute)
+		w.want("b1", cluster.StatePreparing, "") // nothing that it reported since was taken
+		w.wantEffects()
+		w.server.mu.Lock()
+		w.server.answer = nil
+		w.server.mu.Unlock()
+	})
+}

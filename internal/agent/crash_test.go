@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -154,4 +155,63 @@ func TestCrashBetweenLaunchAndRecord(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestNoExecutorWorks(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		w.attach = func() executor.Executor { return deaf{w.box} }
+		w.start()
+		w.service("s1", definition("web", "app"))
+		w.pass(50 * time.Second)
+		w.want("s1", cluster.StatePreparing, "")
+		w.pass(20 * time.Second)
+		w.want("s1", cluster.StateRejected, cluster.ReasonNoExecutor)
+	})
+}
+
+// deaf is an executor that does not work on the machine.
+type deaf struct{ executor.Executor }
+
+func (deaf) Probe(context.Context) (cluster.ExecutorFact, error) {
+	return cluster.ExecutorFact{}, executor.ErrUnavailable
+}
+
+// The answer of a start is lost: it is asked for again under the same id, which starts nothing twice.
+func TestLostAnswerOfStart(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Runs: time.Minute, Lost: true}
+		w.batch("b1", definition("work", "app"))
+		w.pass(30 * time.Second)
+		w.want("b1", cluster.StateRunning, "")
+		w.pass(time.Minute)
+		w.want("b1", cluster.StateSucceeded, "")
+		w.wantEffects("app b1")
+	})
+}
+
+// An end that was never acknowledged is told again in a report, which is what makes it durable (P4.6).
+func TestEndIsReportedUntilItIsAcknowledged(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Runs: 10 * time.Second}
+		w.batch("b1", definition("work", "app"))
+		w.server.cut(false)
+		w.pass(time.Minute)
+		w.restart()
+		w.server.mu.Lock()
+		before := len(w.server.reports)
+		w.server.mu.Unlock()
+		w.server.cut(true)
+		w.pass(time.Minute)
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		for _, r := range w.server.reports[before:] {
+			for i := range r.Tasks {
+				if r.Tasks[i].UUID == "b1" && r.Tasks[i].State == cluster.StateSucceeded {
+					return
+				}
+			}
+		}
+		t.Error("no report tells the end")
+	})
 }

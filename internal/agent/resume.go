@@ -19,8 +19,7 @@ func (a *Agent) resume(ctx context.Context, records []*attempt.Record) {
 	known := map[executor.ID]bool{}
 	for _, rec := range records {
 		t := a.newTask(rec)
-		a.tasks[t.uuid] = t
-		t.def = a.definitions[t.definition]
+		a.add(t)
 		for i := range rec.Containers {
 			known[rec.Containers[i].ID] = true
 		}

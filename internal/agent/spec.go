@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -37,7 +38,7 @@ func (a *Agent) runDir(uuid string, id executor.ID) string {
 
 // logDir is where the output of all runs of a container goes.
 func (a *Agent) logDir(uuid, container string) string {
-	return filepath.Join(a.taskDir(uuid), "logs", container)
+	return filepath.Join(a.taskDir(uuid), "log-"+container)
 }
 
 // volumeDir is where the node keeps a volume: its own directory unless the definition names one.
@@ -46,6 +47,14 @@ func (a *Agent) volumeDir(d *cluster.Desired, v *cluster.Volume) string {
 		return v.Host
 	}
 	return filepath.Join(a.DataDir, "volumes", d.Owner.Cluster, d.Owner.Name, v.Name)
+}
+
+// makeDirs makes the directories of a run.
+func (a *Agent) makeDirs(s *executor.Spec) error {
+	if a.Volatile {
+		return nil
+	}
+	return errors.Join(os.MkdirAll(s.Dir, 0o700), os.MkdirAll(s.LogDir, 0o700))
 }
 
 // makeVolumes makes the directories that the agent keeps and looks for those of the host.

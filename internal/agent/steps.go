@@ -21,6 +21,9 @@ const (
 	removeTimeout = 2 * time.Minute
 )
 
+// patience is how long an attempt waits for any executor of the node to work: its daemon may be starting.
+const patience = time.Minute
+
 // errNoState says that what must be durable first is not.
 var errNoState = errors.New("the agent's state cannot be written")
 
@@ -28,7 +31,8 @@ var errNoState = errors.New("the agent's state cannot be written")
 // tried again.
 type done func(*attempt.Record)
 
-// do begins a step. What it needs of the record is read here; the rest happens on another goroutine.
+// do begins a step. What it needs of the record is read here; the rest happens on another goroutine, unless
+// it is so quick that nobody could wait for it.
 func (t *task) do(ctx context.Context, step attempt.Step, def *cluster.TaskDefinition) {
 	var act func(context.Context) (done, error)
 	switch step.Do {
@@ -49,6 +53,13 @@ func (t *task) do(ctx context.Context, step attempt.Step, def *cluster.TaskDefin
 	case attempt.Clear:
 		act = t.clear()
 	case attempt.Wait:
+		return
+	}
+	if step.Do == attempt.Admit || step.Do == attempt.ProbePorts || step.Do == attempt.Close {
+		t.doing, t.retryAt = step.Do, time.Time{}
+		event, err := act(ctx)
+		t.did(t.rec, step, event, err)
+		t.again()
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -116,6 +127,9 @@ func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, e
 			}
 		}
 		name, ok := a.machine.choose(def)
+		if !ok && a.Boot()-t.began < patience {
+			return nil, fmt.Errorf("no executor works on the node: %w", executor.ErrUnavailable)
+		}
 		if !ok {
 			return reject(cluster.ReasonNoExecutor, "no executor works on the node")
 		}
@@ -139,7 +153,7 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 			_ = os.RemoveAll(a.runDir(t.uuid, old)) // the clearing at the end removes the rest
 		}
 		if err == nil {
-			err = errors.Join(os.MkdirAll(spec.Dir, 0o700), os.MkdirAll(spec.LogDir, 0o700)) //nolint:gosec // the agent's own
+			err = a.makeDirs(&spec)
 		}
 		if err == nil {
 			err = exec.Prepare(ctx, spec, t.progress(spec.Container.Name))
@@ -315,6 +329,9 @@ func (t *task) clear() func(context.Context) (done, error) {
 }
 
 func removeAll(ctx context.Context, exec executor.Executor, ids []executor.ID) error {
+	if len(ids) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	for _, id := range ids {

@@ -21,6 +21,7 @@ type task struct {
 	uuid       string
 	attempt    int
 	definition cluster.Ref
+	began      time.Duration // when this life of the agent took it up (Boot)
 	// revision is that of the newest assignment that the record took.
 	revision atomic.Uint64
 	// view is the newest state for those who are not the goroutine.
@@ -56,7 +57,7 @@ type view struct {
 func (a *Agent) newTask(rec *attempt.Record) *task {
 	d := &rec.Desired
 	t := &task{
-		agent: a, id: d.Task, uuid: d.UUID, attempt: d.Attempt, definition: d.Definition,
+		agent: a, id: d.Task, uuid: d.UUID, attempt: d.Attempt, definition: d.Definition, began: a.Boot(),
 		ended: make(chan struct{}), wake: make(chan struct{}, 1),
 		rec: rec, watched: map[executor.ID]func(){}, retry: a.pause(retryFirst, lookSoon),
 	}
@@ -67,10 +68,7 @@ func (a *Agent) newTask(rec *attempt.Record) *task {
 // begin makes an attempt of an assignment.
 func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
 	t := a.newTask(attempt.New(as.Desired, as.Revision, a.machine.facts().BootID))
-	a.mu.Lock()
-	a.tasks[t.uuid] = t
-	t.def = a.definitions[t.definition]
-	a.mu.Unlock()
+	a.add(t)
 	a.work.Go(func() { t.run(ctx) })
 }
 
@@ -79,6 +77,11 @@ func (t *task) post(happened func(*attempt.Record)) {
 	t.mu.Lock()
 	t.inbox = append(t.inbox, happened)
 	t.mu.Unlock()
+	t.again()
+}
+
+// again has the goroutine look once more.
+func (t *task) again() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -97,7 +100,7 @@ func (t *task) defined(d *cluster.TaskDefinition) {
 	t.mu.Lock()
 	t.def = d
 	t.mu.Unlock()
-	t.post(func(*attempt.Record) {})
+	t.again()
 }
 
 func (t *task) hasDefinition() bool {
@@ -111,7 +114,7 @@ func (t *task) barrierPassed(asked time.Duration) {
 }
 
 func (t *task) barrierRefused(message string) {
-	t.post(func(r *attempt.Record) { r.BarrierRefused(message, t.agent.now()) })
+	t.post(func(r *attempt.Record) { r.BarrierRefused(message) })
 }
 
 // forget drops the attempt once nothing of it is left on the node. What runs is left alone: that the
@@ -169,7 +172,7 @@ func (t *task) drain() {
 // for ever; over says that the attempt is forgotten.
 func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	if t.busy {
-		if t.rec.Desired.Stop != nil && (t.doing == attempt.Prepare || t.doing == attempt.Admit) {
+		if t.rec.Desired.Stop != nil && t.doing == attempt.Prepare {
 			t.cancel()
 		}
 		t.publish()
@@ -233,15 +236,6 @@ func (t *task) publish() {
 			close(t.ended)
 		}
 	}
-}
-
-// remove forgets an attempt of which nothing is left.
-func (a *Agent) remove(t *task) {
-	a.mu.Lock()
-	delete(a.tasks, t.uuid)
-	a.mu.Unlock()
-	a.reports.drop(t.uuid)
-	a.store.ForgetAttempt(t.uuid)
 }
 
 // watch waits for the end of every run that goes on.

@@ -28,6 +28,7 @@ type program struct {
 	Immortal bool // to KILL, for a while
 	Prepare  error
 	Start    error         // Start returns it
+	Lost     bool          // the first answer of Start is lost
 	Late     time.Duration // Start returns that much after the program began
 	Pull     time.Duration // Prepare takes so long
 }
@@ -134,8 +135,11 @@ func (b *box) Start(ctx context.Context, id executor.ID) (executor.Process, erro
 			b.end(r, cluster.Exit{Code: r.program.Code, OOM: r.program.OOM})
 		})
 	}
-	p, late := r.proc, r.program.Late
+	p, late, lost := r.proc, r.program.Late, r.program.Lost
 	unlock()
+	if lost {
+		return executor.Process{}, executor.ErrUnavailable
+	}
 	if late > 0 {
 		select {
 		case <-ctx.Done():
@@ -458,6 +462,8 @@ type world struct {
 	t      *testing.T
 	server *server
 	box    *box
+	// attach, unless nil, returns the executor of another life of the agent instead of the box.
+	attach func() executor.Executor
 	dir    string
 	boot   string
 	taken  map[int]bool // ports
@@ -486,8 +492,12 @@ func inWorld(t *testing.T, test func(w *world)) {
 
 func (w *world) config() Config {
 	boot := w.boot
+	var exec executor.Executor = w.box
+	if w.attach != nil {
+		exec = w.attach()
+	}
 	return Config{
-		Name: "n1", DataDir: w.dir, Source: w.server, Executors: []executor.Executor{w.box},
+		Name: "n1", DataDir: w.dir, Source: w.server, Executors: []executor.Executor{exec},
 		Boot: func() time.Duration { return time.Hour + time.Since(w.began) },
 		Facts: func(string) (cluster.Facts, error) {
 			return cluster.Facts{Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000}, nil

@@ -13,12 +13,14 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,10 +92,12 @@ type Server struct {
 	sights  sights
 	// eventsBuffer is how many events may wait for one slow reader of the event stream.
 	eventsBuffer int
-	// headerWait and bodyWait are headerTimeout and bodyTimeout, but for tests.
-	headerWait, bodyWait time.Duration
-	probe                probe
-	spec                 document
+	// headerWait, bodyWait and softWait are headerTimeout, bodyTimeout and softLook, but for tests.
+	headerWait, bodyWait, softWait time.Duration
+	probe                          probe
+	// running counts the requests in flight, those with a connection of their own (exec) among them.
+	running sync.WaitGroup
+	spec    document
 }
 
 // New returns a server that has started nothing.
@@ -113,7 +117,10 @@ func New(cfg Config) *Server {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, eventsBuffer: eventsBuffer, headerWait: headerTimeout, bodyWait: bodyTimeout, mux: http.NewServeMux(), metrics: newMetrics(cfg.Registry)}
+	s := &Server{
+		cfg: cfg, log: cfg.Log, mux: http.NewServeMux(), metrics: newMetrics(cfg.Registry),
+		eventsBuffer: eventsBuffer, headerWait: headerTimeout, bodyWait: bodyTimeout, softWait: softLook,
+	}
 	s.sights.seed = maphash.MakeSeed()
 	s.routes = s.table()
 	s.spec = describe(s.routes)
@@ -130,6 +137,8 @@ func New(cfg Config) *Server {
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The deadline of the connection's last answer must not hit this one.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not every writer has deadlines
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.stray(w, r)
 		return
@@ -174,6 +183,8 @@ const (
 // route returns the handler of one route: who may, within what time, and what became of it.
 func (s *Server) route(rt *route) http.Handler {
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.running.Add(1)
+		defer s.running.Done()
 		began := s.cfg.Now()
 		seen := &statusWriter{ResponseWriter: w}
 		ctl := http.NewResponseController(w)
@@ -249,6 +260,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 	select {
 	case <-ctx.Done():
 	case err = <-ended:
+		err = closed(err)
 		left--
 	}
 	cancel() // streams and blocking reads end
@@ -258,10 +270,16 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		_ = srv.Close() // what is left is cut off
 	}
 	for range left {
-		<-ended
+		err = cmp.Or(err, closed(<-ended))
 	}
+	s.running.Wait()
+	return err
+}
+
+// closed leaves out the error of an end that was asked for.
+func closed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
-		err = nil
+		return nil
 	}
 	return err
 }

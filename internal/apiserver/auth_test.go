@@ -39,7 +39,7 @@ func TestWhoMayTalk(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := http.NewRequestWithContext(t.Context(), "GET", w.url+test.path, nil)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+test.path, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func TestUnixSocketIsTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		t.Errorf("status %d, want 200", resp.StatusCode)
 	}
 	if _, err := Listen("unix://" + path); err == nil {

@@ -91,13 +91,14 @@ func (s *Server) deleteCluster(w http.ResponseWriter, r *http.Request) error {
 		if !ok || !e.Value.Deleted {
 			return nil // another request finished it, or wrote the cluster anew
 		}
-		if found = occupied(d.snap, name); found != nil {
-			open := *e.Value
-			open.Deleted = false
-			d.put(d.prefix.Cluster(name), open, e.Modified)
+		found = occupied(d.snap, name)
+		if found == nil {
+			d.put(d.prefix.Cluster(name), nil, e.Modified)
 			return nil
 		}
-		d.put(d.prefix.Cluster(name), nil, e.Modified)
+		open := *e.Value
+		open.Deleted = false
+		d.put(d.prefix.Cluster(name), open, e.Modified)
 		return nil
 	})
 	if err == nil {

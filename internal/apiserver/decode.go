@@ -214,8 +214,7 @@ type jsonField struct {
 // reflectFields yields the JSON fields of a struct in their order.
 func reflectFields(typ reflect.Type) func(func(jsonField) bool) {
 	return func(yield func(jsonField) bool) {
-		for i := range typ.NumField() {
-			sf := typ.Field(i)
+		for sf := range typ.Fields() {
 			name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
 			if name == "-" || !sf.IsExported() && !sf.Anonymous {
 				continue

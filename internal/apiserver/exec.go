@@ -56,10 +56,11 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	gauge.Inc()
 	defer gauge.Dec()
 
-	input := make(chan error, 1)
+	ended := make(chan struct{})
 	go func() {
-		input <- sendInput(ctx, conn, transport.NewFrameWriter(stream))
-		_ = stream.Close() // the client is gone: ends the read of the output
+		defer close(ended)
+		_ = sendInput(ctx, conn, transport.NewFrameWriter(stream)) // whatever ended it,
+		_ = stream.Close()                                         // the output has no reader any more
 	}()
 	err = sendOutput(ctx, conn, transport.NewFrameReader(stream))
 	code, text := websocket.StatusNormalClosure, ""
@@ -68,7 +69,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	}
 	_ = conn.Close(code, text) // the client may be gone
 	cancel()
-	<-input
+	<-ended
 	return err
 }
 

@@ -19,7 +19,7 @@ import (
 // Bounds of image requests.
 const (
 	imageListTimeout = 30 * time.Second
-	// imageStall is how long the client of a load may send nothing.
+	// imageStall is how long the client of a load may send nothing, or a node take nothing.
 	imageStall    = time.Minute
 	maxImageReply = 8 << 20
 )
@@ -106,51 +106,130 @@ func imageReply(stream io.Reader, node string) ([]api.ImageView, error) {
 	return views, nil
 }
 
-// loadImages passes a tar archive on to a node as it comes.
+// loadImages passes a tar archive on as it comes, to one node or to all. What a single node of several says
+// against it is a fault in the reply.
 func (s *Server) loadImages(w http.ResponseWriter, r *http.Request) error {
 	nodes, err := imageNodes(s.cfg.Tables.Snapshot(), r)
 	if err != nil {
 		return err
 	}
-	if len(nodes) != 1 {
-		return badQuery("node", "is missing, and there are %s: name the one that the images go to", plural(len(nodes), "node"))
+	if len(nodes) == 0 {
+		return problemf(http.StatusConflict, "there is no node to load the images into")
 	}
-	stream, err := s.openStream(r.Context(), nodes[0], transport.StreamRequest{Kind: transport.StreamImageLoad})
-	if err != nil {
-		return err
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	loads := make([]*imageLoad, len(nodes))
+	for i, node := range nodes {
+		loads[i] = s.beginLoad(ctx, node)
 	}
-	defer stream.Close() //nolint:errcheck // its end was told by a frame
-	ctl := http.NewResponseController(w)
-	sent := make(chan error, 1)
-	go func() {
-		out := transport.NewFrameWriter(stream)
-		_, err := io.Copy(out.Channel(transport.ChannelStdin), patient{r.Body, ctl})
-		if err == nil {
-			err = out.CloseInput()
+	defer func() {
+		for _, l := range loads {
+			l.close()
 		}
-		if err != nil {
-			_ = stream.Close() // ends the read below
-		}
-		sent <- err
 	}()
-	images, err := imageReply(stream, nodes[0])
-	if err != nil {
-		// What stopped the sending is the cause; an agent that refused the archive early is not waited for.
-		_ = ctl.SetReadDeadline(time.Now())
-		_ = stream.Close()
+	ctl := http.NewResponseController(w)
+	sendErr := sendArchive(patient{r.Body, ctl}, loads)
+	if sendErr != nil {
+		return problemf(http.StatusBadRequest, "the archive did not arrive whole: %v", sendErr)
 	}
-	if cause := <-sent; cause != nil && err != nil && !isRefusal(err) {
-		return problemf(http.StatusBadRequest, "the archive did not arrive whole: %v", cause)
+	reply := api.ImagesReply{Items: []api.ImageView{}}
+	for _, l := range loads {
+		images, err := l.result()
+		if err != nil {
+			if len(loads) == 1 {
+				return err
+			}
+			reply.Faults = append(reply.Faults, cluster.Fault{Path: l.node, Message: problemOf(err).Detail})
+		}
+		reply.Items = append(reply.Items, images...)
 	}
-	if err != nil {
-		return err
-	}
-	return answer(w, http.StatusOK, api.ImagesReply{Items: images})
+	return answer(w, http.StatusOK, reply)
 }
 
-func isRefusal(err error) bool {
-	var p *problem
-	return errors.As(err, &p) && p.Status == http.StatusUnprocessableEntity
+// imageLoad is the load of an archive into one node.
+type imageLoad struct {
+	node   string
+	stream io.ReadWriteCloser // nil if it could not be opened
+	out    *transport.FrameWriter
+	err    error // why it takes no more
+	// done carries what the node answered. It may answer before the archive's end, to refuse it.
+	done chan struct{}
+	got  []api.ImageView
+	fail error
+}
+
+func (s *Server) beginLoad(ctx context.Context, node string) *imageLoad {
+	l := &imageLoad{node: node, done: make(chan struct{})}
+	l.stream, l.err = s.openStream(ctx, node, transport.StreamRequest{Kind: transport.StreamImageLoad})
+	if l.err != nil {
+		close(l.done)
+		return l
+	}
+	l.out = transport.NewFrameWriter(l.stream)
+	go func() {
+		defer close(l.done)
+		l.got, l.fail = imageReply(l.stream, node)
+		if l.fail != nil {
+			_ = l.stream.Close() // ends a write that nobody reads
+		}
+	}()
+	return l
+}
+
+// sendArchive reads an archive once and writes it to all loads that take it. It returns an error of the archive, and
+// stops early when no load takes more.
+func sendArchive(from io.Reader, loads []*imageLoad) error {
+	buf := make([]byte, transport.MaxFrame)
+	for {
+		n, err := from.Read(buf)
+		taking := 0
+		for _, l := range loads {
+			if l.err == nil && n > 0 {
+				l.err = l.write(buf[:n])
+			}
+			if l.err == nil {
+				taking++
+			}
+		}
+		switch {
+		case taking == 0:
+			return nil
+		case errors.Is(err, io.EOF):
+			for _, l := range loads {
+				if l.err == nil {
+					l.err = l.out.CloseInput()
+				}
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// write sends a part of the archive. A node that takes nothing for long is given up.
+func (l *imageLoad) write(part []byte) error {
+	patience := time.AfterFunc(imageStall, func() { _ = l.stream.Close() }) // ends the write
+	defer patience.Stop()
+	_, err := l.out.Channel(transport.ChannelStdin).Write(part)
+	return err
+}
+
+// result waits for the node's answer: it says more than that a write failed.
+func (l *imageLoad) result() ([]api.ImageView, error) {
+	<-l.done
+	if l.stream == nil {
+		return nil, l.err
+	}
+	return l.got, l.fail
+}
+
+// close ends the stream and waits for its reader.
+func (l *imageLoad) close() {
+	if l.stream != nil {
+		_ = l.stream.Close() // its end was told by a frame, or does not matter
+	}
+	<-l.done
 }
 
 // patient reads a body of any length whose sender may not stall.

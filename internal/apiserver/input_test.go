@@ -73,6 +73,9 @@ func TestBadInput(t *testing.T) {
 		{"a bad wait", "GET", "/v1/services?index=1&wait=long", nil, 400, "a duration such as"},
 		{"a bad state", "GET", "/v1/tasks?state=flying", nil, 400, "not a state"},
 		{"a bad If-Match", "PUT", svc, `{}`, 400, "If-Match"},
+		{"a scale to nothing", "POST", svc + "/scale", `{}`, 422, `"path":"count","message":"is missing"`},
+		{"a negative scale", "POST", svc + "/scale", `{"count": -1}`, 422, "want 0 to"},
+		{"too many values", "POST", "/v1/apply", "[" + strings.Repeat("[],", 1<<20) + "[]]", 400, "holds more than"},
 		{"a missing definition", "PUT", svc, `{"definition": "api@1", "count": 1}`, 422, "there is no task definition api"},
 		{"a missing version", "PUT", svc, `{"definition": "web@7", "count": 1}`, 422, "the newest is web@1"},
 		{"a missing cluster", "PUT", "/v1/clusters/blue/services/web", `{"definition": "web@1", "count": 1}`, 422, "there is no cluster blue"},
@@ -80,7 +83,7 @@ func TestBadInput(t *testing.T) {
 		{"an unknown path", "GET", "/v1/things", nil, 404, "nothing at /v1/things"},
 		{"an unknown kind", "POST", "/v1/apply", manifestsOf("Pod", definition("web", 1)), 422, `objects[0].kind`},
 		{"an object without spec", "POST", "/v1/apply", `{"objects": [{"kind": "Service"}]}`, 422, "objects[0].spec"},
-		{"an unknown field of a spec", "POST", "/v1/apply", `{"objects": [{"kind": "Service", "spec": {"nmae": "web"}}]}`, 422, "objects[0].nmae"},
+		{"an unknown field of a spec", "POST", "/v1/apply", `{"objects": [{"kind": "Service", "spec": {"nam": "web"}}]}`, 422, "objects[0].nam"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

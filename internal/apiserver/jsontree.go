@@ -13,8 +13,9 @@ import (
 
 // Bounds of what a body may hold.
 const (
-	maxBody  = 4 << 20
-	maxDepth = 64
+	maxBody   = 4 << 20
+	maxDepth  = 64
+	maxValues = 500_000
 )
 
 // tree is a JSON value taken apart, with its place in the text.
@@ -66,11 +67,15 @@ func notJSON(text []byte, err error) error {
 }
 
 type parser struct {
-	dec  *json.Decoder
-	text []byte
+	dec    *json.Decoder
+	text   []byte
+	values int
 }
 
 func (p *parser) value(depth int) (*tree, error) {
+	if p.values++; p.values > maxValues {
+		return nil, problemf(400, "the body holds more than %d values", maxValues)
+	}
 	if depth > maxDepth {
 		return nil, problemf(400, "the body is nested more than %d deep", maxDepth)
 	}
@@ -101,7 +106,10 @@ func (p *parser) value(depth int) (*tree, error) {
 
 // members reads what is between the brackets of an object or an array, and the closing one.
 func (p *parser) members(t *tree, depth int) error {
-	seen := map[string]bool{}
+	var seen map[string]bool
+	if t.kind == '{' {
+		seen = map[string]bool{}
+	}
 	for p.dec.More() {
 		if t.kind == '{' {
 			tok, err := p.dec.Token()

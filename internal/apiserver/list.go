@@ -125,14 +125,13 @@ type blocked[T any] struct {
 func awaitChange[T any](ctx context.Context, s *Server, wait time.Duration, b blocked[T]) (api.Page[T], uint64, error) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
-	pause := minLook
 	for {
 		select {
 		case <-ctx.Done():
 			return b.page, b.hash, ctx.Err()
 		case <-over.C:
 			return b.page, b.hash, nil
-		case <-time.After(softLook):
+		case <-time.After(s.softWait):
 		case <-s.cfg.Tables.Changed(b.page.Index):
 		}
 		began := time.Now()
@@ -141,7 +140,7 @@ func awaitChange[T any](ctx context.Context, s *Server, wait time.Duration, b bl
 			return p, hash, err
 		}
 		b.page = p
-		pause = max(minLook, lookShare*time.Since(began))
+		pause := max(minLook, lookShare*time.Since(began))
 		select {
 		case <-ctx.Done():
 			return b.page, b.hash, ctx.Err()
@@ -169,13 +168,13 @@ const maxSights = 4096
 
 // same reports whether the content at revision now is known to be what it was at revision then.
 func (s *sights) same(name string, hash, then, now uint64) bool {
-	if then >= now {
-		return true
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen, ok := s.seen[name]
-	return ok && seen.hash == hash && seen.from <= then && then <= seen.to
+	if ok && seen.from <= then && then <= seen.to {
+		return seen.hash == hash // also at one revision: why tasks wait changes without
+	}
+	return then >= now
 }
 
 func (s *sights) note(name string, hash, revision uint64) {

@@ -24,7 +24,7 @@ func TestDefinitionIsWrittenOnce(t *testing.T) {
 		t.Error(diff)
 	}
 	other := definition("web", 1)
-	other["containers"].([]any)[0].(map[string]any)["args"] = []any{"-v"}
+	other["containers"] = []any{map[string]any{"name": "main", "image": "registry.example/web:1", "args": []any{"-v"}}}
 	other["labels"] = map[string]any{"tier": "front"}
 	got := w.want(409, "PUT", "/v1/definitions/web/1", other)
 	want := `containers[0].args[0]: is "-v" here and not set in the stored web@1; labels.tier: is "front" here and not set in the stored web@1`

@@ -197,7 +197,7 @@ func (s *Server) eventRoutes() []route {
 }
 
 func (s *Server) imageRoutes() []route {
-	node := parameter{"node", "string", "the node; default all, or for a load the only one"}
+	node := parameter{"node", "string", "the node; default all"}
 	return []route{
 		{method: "GET", path: "/v1/images", name: "listImages", summary: "The images that nodes hold.", query: []parameter{node}, reply: typeOf[api.ImagesReply](), long: true, serve: s.listImages},
 		{method: "POST", path: "/v1/images", name: "loadImages", summary: "Loads images from a tar archive into a node.", query: []parameter{node}, upload: "application/x-tar", reply: typeOf[api.ImagesReply](), long: true, serve: s.loadImages},

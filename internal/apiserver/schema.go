@@ -81,10 +81,17 @@ func (s *schemas) structure(typ reflect.Type) object {
 	var properties object
 	var required []any
 	for f := range reflectFields(typ) {
-		properties = append(properties, field{f.name, s.of(f.typ)})
+		schema := s.of(f.typ)
+		if !f.optional && (f.typ.Kind() == reflect.Slice || f.typ.Kind() == reflect.Map) && schema[0].key == "type" {
+			schema[0].value = []any{schema[0].value, "null"}
+		}
+		properties = append(properties, field{f.name, schema})
 		if !f.optional {
 			required = append(required, f.name)
 		}
+	}
+	if typ.PkgPath() == reflect.TypeFor[cluster.Service]().PkgPath() {
+		required = nil // what a user may leave out is for the validation to say
 	}
 	o := object{{"type", "object"}, {"properties", properties}}
 	if len(required) > 0 {

@@ -111,16 +111,22 @@ func (s *Server) changeService(w http.ResponseWriter, r *http.Request, change fu
 }
 
 func (s *Server) scaleService(w http.ResponseWriter, r *http.Request) error {
-	var ask api.ScaleRequest
+	var ask struct { // an api.ScaleRequest, where an absent count is not 0
+		Count *int `json:"count"`
+	}
 	if err := readBody(w, r, &ask); err != nil {
 		return err
 	}
-	if ask.Count < 0 || ask.Count > cluster.MaxCount {
-		return faulty(cluster.Faults{{Path: "count", Message: fmt.Sprintf("is %d, want 0 to %d", ask.Count, cluster.MaxCount)}})
+	if ask.Count == nil {
+		return faulty(cluster.Faults{{Path: "count", Message: "is missing"}})
+	}
+	count := *ask.Count
+	if count < 0 || count > cluster.MaxCount {
+		return faulty(cluster.Faults{{Path: "count", Message: fmt.Sprintf("is %d, want 0 to %d", count, cluster.MaxCount)}})
 	}
 	return s.changeService(w, r, func(svc *cluster.Service) (bool, error) {
-		write := svc.Count != ask.Count
-		svc.Count = ask.Count
+		write := svc.Count != count
+		svc.Count = count
 		return write, nil
 	})
 }

@@ -94,7 +94,7 @@ func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, comput
 			return nil
 		case <-ping.C:
 			err = out.ping()
-		case <-time.After(softLook):
+		case <-time.After(s.softWait):
 			err = st.look()
 		case <-s.cfg.Tables.Changed(st.index):
 			began := time.Now()

@@ -82,7 +82,7 @@ func newWorldOn(t *testing.T, engine *memory.Engine, options ...func(*Config)) *
 		o(&cfg)
 	}
 	w.server = New(cfg)
-	w.server.headerWait, w.server.bodyWait = time.Second, time.Second
+	w.server.headerWait, w.server.bodyWait, w.server.softWait = time.Second, time.Second, 20*time.Millisecond
 	l, err := Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -27,10 +27,11 @@ var layers = map[string][]string{
 	// the nouns; what all processes share (logs on disk, boot-time clock) counts as a noun here.
 	"internal/boottime":              {},
 	"internal/executor":              {"internal/cluster"},
-	"internal/executor/containerd":   {"internal/cluster", "internal/executor", "internal/logs"},
+	"internal/executor/containerd":   {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/logs"},
 	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
 	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs"},
-	"internal/executor/process":      {"internal/cluster", "internal/executor", "internal/logs"},
+	"internal/executor/outlive":      {},
+	"internal/executor/process":      {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/logs"},
 	"internal/logs":                  {"internal/cluster"},
 	"internal/manifest":              {"internal/cluster"},
 	"internal/manifest/schemagen":    {"internal/cluster"},
@@ -78,10 +79,16 @@ var layers = map[string][]string{
 	"examples/programs/web":  {},
 	"examples/programs/work": {},
 
+	// What writes the reference and measures.
+	"internal/bench/fleet": {"api", "api/client", "internal/cluster", "internal/transport"},
+	"internal/refgen":      {"internal/cluster", "internal/logic/lifecycle"},
+
 	// What holds the rest to its word.
 	"internal/archtest":            {},
 	"internal/testkit":             {},
 	"internal/testkit/testsummary": {"internal/testkit"},
+	"test/...":                     {}, // nothing but tests
+	"test/harness":                 {"api", "api/client", "internal/cluster", "internal/testkit"},
 }
 
 // proof lists the packages that exist for tests: they are imported by tests, by each
@@ -91,25 +98,31 @@ var proof = []string{
 	"internal/store/storetest",
 	"internal/testkit",
 	"internal/testkit/testsummary",
+	"test/harness",
 }
 
 // modules maps each third-party module to the folders that may import it, so that
 // to replace one is to change one folder.
 var modules = map[string][]string{
-	"github.com/coder/websocket":             {"api/client", "internal/apiserver"},
-	"github.com/containerd/containerd/v2":    {"internal/executor/containerd"},
+	"github.com/coder/websocket":             {"api/client", "internal/apiserver", "cmd/berth"},
+	"github.com/containerd":                  {"internal/executor/containerd"},
+	"github.com/distribution/reference":      {"internal/executor/containerd"},
 	"github.com/goccy/go-yaml":               {"internal/manifest/...", "cmd/berth"},
 	"github.com/google/go-containerregistry": {"internal/executor/containerd", "examples/images"},
-	"github.com/google/uuid":                 {"internal/apiserver", "internal/controlplane", "internal/dispatcher", "internal/store", "cmd/berth"},
-	"github.com/prometheus/client_golang":    {"internal/apiserver", "internal/telemetry", "cmd/berth"},
-	"github.com/santhosh-tekuri/jsonschema":  {"internal/manifest/...", "internal/apiserver"},
-	"github.com/spf13/cobra":                 {"cmd/berth"},
-	"github.com/tidwall/btree":               {"internal/store"},
-	"go.etcd.io/bbolt":                       {"internal/agent/state"},
-	"go.etcd.io/etcd":                        {"internal/store/etcd"},
-	"go.uber.org/zap":                        {"internal/store/etcd"},
-	"golang.org/x/sync":                      {"internal/...", "cmd/berth"},
-	"golang.org/x/sys":                       {"internal/agent/...", "internal/boottime", "internal/executor/...", "cmd/berth"},
+	"github.com/google/uuid": {
+		"internal/apiserver", "internal/controlplane", "internal/dispatcher",
+		"internal/executor/containerd", "internal/store", "cmd/berth",
+	},
+	"github.com/opencontainers":             {"internal/executor/containerd"},
+	"github.com/prometheus/client_golang":   {"internal/apiserver", "internal/telemetry", "cmd/berth"},
+	"github.com/santhosh-tekuri/jsonschema": {"internal/manifest/...", "internal/apiserver"},
+	"github.com/spf13/cobra":                {"cmd/berth"},
+	"github.com/tidwall/btree":              {"internal/store"},
+	"go.etcd.io/bbolt":                      {"internal/agent/state"},
+	"go.etcd.io/etcd":                       {"internal/store/etcd"},
+	"go.uber.org/zap":                       {"internal/store/etcd"},
+	"golang.org/x/sync":                     {"internal/...", "cmd/berth"},
+	"golang.org/x/sys":                      {"internal/agent/...", "internal/boottime", "internal/executor/...", "cmd/berth"},
 }
 
 // testModules lists what every test, and every package of proof, may use besides.

@@ -50,8 +50,7 @@ func FaultsOf(err error) Faults {
 	if err == nil {
 		return nil
 	}
-	var fs Faults
-	if errors.As(err, &fs) {
+	if fs, ok := errors.AsType[Faults](err); ok {
 		return fs
 	}
 	return Faults{{Message: err.Error()}}

@@ -40,7 +40,7 @@ func ValidNodeName(s string) bool {
 		if part == "" || len(part) > MaxName || part[0] == '-' || part[len(part)-1] == '-' {
 			return false
 		}
-		if !ValidName("a"+part) && len(part) < MaxName {
+		if strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 			return false
 		}
 	}

@@ -10,40 +10,40 @@ type ReasonCode string
 
 // Causes of stops, outcomes and waits.
 const (
-	ReasonRollout       ReasonCode = "rollout"        // replaced by a newer generation
-	ReasonScaleDown     ReasonCode = "scale-down"     // more tasks than wanted
-	ReasonDeleted       ReasonCode = "deleted"        // the owner was deleted or stopped
-	ReasonCancelled     ReasonCode = "cancelled"      // the job was cancelled
-	ReasonEnded         ReasonCode = "ended"          // the attempt has an outcome
-	ReasonReplaced      ReasonCode = "replaced"       // a newer attempt runs elsewhere
-	ReasonNodeDown      ReasonCode = "node-down"      // the node fell silent
-	ReasonExit          ReasonCode = "exit"           // a container ended
-	ReasonOOM           ReasonCode = "oom"            // the kernel killed it for its memory limit
-	ReasonUnknownExit   ReasonCode = "unknown-exit"   // nobody saw how it ended (P4.4)
-	ReasonTimeLimit     ReasonCode = "time-limit"     // it ran longer than it may
-	ReasonRestartLimit  ReasonCode = "restart-limit"  // it ended too often
-	ReasonPrepare       ReasonCode = "prepare"        // image, volume or file could not be made
-	ReasonStartFailed   ReasonCode = "start-failed"   // the executor could not start it
-	ReasonPortTaken     ReasonCode = "port-taken"     // something else listens on its port
-	ReasonNoExecutor    ReasonCode = "no-executor"    // the node has no executor for it
-	ReasonUnhealthy     ReasonCode = "unhealthy"      // its checks fail
-	ReasonBarrier       ReasonCode = "barrier"        // the start barrier refused it
-	ReasonUnkillable    ReasonCode = "unkillable"     // it lives after KILL
-	ReasonBootChanged   ReasonCode = "reboot"         // the machine was started anew
-	ReasonRestartAsked  ReasonCode = "restart"        // the user asked for it
-	ReasonNoNodes       ReasonCode = "no-nodes"       // there is no node at all
-	ReasonNodeNotReady  ReasonCode = "node-not-ready" // the node is not ready
-	ReasonCordoned      ReasonCode = "cordoned"       // the operator keeps new tasks away
-	ReasonConstraint    ReasonCode = "constraint"
-	ReasonShortCPU      ReasonCode = "cpu"
-	ReasonShortMemory   ReasonCode = "memory"
-	ReasonShortDisk     ReasonCode = "disk"
-	ReasonPort          ReasonCode = "port"
-	ReasonPortsSpent    ReasonCode = "ports-spent" // no free port is left to assign
-	ReasonAntiAffinity  ReasonCode = "anti-affinity"
-	ReasonOldAttempt    ReasonCode = "old-attempt" // an earlier attempt still stands there (P3.6)
-	ReasonHold          ReasonCode = "hold"        // priority 0
-	ReasonNoDefinition  ReasonCode = "no-definition"
+	ReasonRollout       ReasonCode = "rollout"         // replaced by a newer generation
+	ReasonScaleDown     ReasonCode = "scale-down"      // more tasks than wanted
+	ReasonDeleted       ReasonCode = "deleted"         // the owner was deleted or stopped
+	ReasonCancelled     ReasonCode = "cancelled"       // the job was cancelled
+	ReasonEnded         ReasonCode = "ended"           // the attempt has an outcome
+	ReasonReplaced      ReasonCode = "replaced"        // a newer attempt runs elsewhere
+	ReasonNodeDown      ReasonCode = "node-down"       // the node fell silent
+	ReasonExit          ReasonCode = "exit"            // a container ended
+	ReasonOOM           ReasonCode = "oom"             // the kernel killed it for its memory limit
+	ReasonUnknownExit   ReasonCode = "unknown-exit"    // nobody saw how it ended (P4.4)
+	ReasonTimeLimit     ReasonCode = "time-limit"      // it ran longer than it may
+	ReasonRestartLimit  ReasonCode = "restart-limit"   // it ended too often
+	ReasonPrepare       ReasonCode = "prepare"         // image, volume or file could not be made
+	ReasonStartFailed   ReasonCode = "start-failed"    // the executor could not start it
+	ReasonPortTaken     ReasonCode = "port-taken"      // something else listens on its port
+	ReasonNoExecutor    ReasonCode = "no-executor"     // the node has no executor for it
+	ReasonUnhealthy     ReasonCode = "unhealthy"       // its checks fail
+	ReasonBarrier       ReasonCode = "barrier"         // the start barrier refused it
+	ReasonUnkillable    ReasonCode = "unkillable"      // it lives after KILL
+	ReasonBootChanged   ReasonCode = "reboot"          // the machine was started anew
+	ReasonRestartAsked  ReasonCode = "restart"         // the user asked for it
+	ReasonNoNodes       ReasonCode = "no-nodes"        // there is no node at all
+	ReasonNodeNotReady  ReasonCode = "node-not-ready"  // the node is not ready
+	ReasonCordoned      ReasonCode = "cordoned"        // the operator keeps new tasks away
+	ReasonConstraint    ReasonCode = "constraint"      // a demand on the node is not met
+	ReasonShortCPU      ReasonCode = "cpu"             // not enough CPU is free
+	ReasonShortMemory   ReasonCode = "memory"          // not enough memory is free
+	ReasonShortDisk     ReasonCode = "disk"            // not enough disk is free
+	ReasonPort          ReasonCode = "port"            // a fixed port is taken by another task
+	ReasonPortsSpent    ReasonCode = "ports-spent"     // no free port is left to assign
+	ReasonAntiAffinity  ReasonCode = "anti-affinity"   // a task of the same owner runs there
+	ReasonOldAttempt    ReasonCode = "old-attempt"     // an earlier attempt still stands there (P3.6)
+	ReasonHold          ReasonCode = "hold"            // priority 0
+	ReasonNoDefinition  ReasonCode = "no-definition"   // its task definition does not exist
 	ReasonWaitForHealth ReasonCode = "wait-for-health" // the rollout waits for the last new task
 )
 
@@ -87,7 +87,8 @@ type Pending struct {
 	Placement    Placement // the owner's, with the cluster's constraints added
 	Demand       Demand
 	Ports        []Port
-	// Executor that the task's containers need: "containerd" if one has an image, else any.
+	// NeedsImage says that a container can only run from its image: it has one and no command. With a
+	// command it can also run as a plain process, where the program is on the node.
 	NeedsImage bool
 	// Avoid holds the nodes where an earlier attempt of the task still stands (P3.6), ordered.
 	Avoid []string

@@ -12,7 +12,7 @@ import (
 const (
 	MaxCPU = MilliCPU(1_000_000)
 	// MinMemory is the least memory that a container can be given, unless it is 0: not stated.
-	MinMemory = 4 * MiB
+	MinMemory = MiB
 	MaxMemory = 1024 * TiB
 	MinLimit  = MilliCPU(10) // of CPU time that the kernel can enforce
 	MaxArgs   = 1000
@@ -112,7 +112,8 @@ func (c *Container) validateEnv(k check, d *TaskDefinition) {
 		}
 		at.must(!strings.HasPrefix(name, EnvBerth), "begins with %s, which is kept for the facts that Berth tells the task", EnvBerth)
 		for _, p := range d.Ports {
-			at.must(name != PortVariable(p.Name), "is set by Berth to the number of port %q: name the variable or the port otherwise", clip(p.Name))
+			at.must(name != PortVariable(p.Name) && name != AddrVariable(p.Name),
+				"is set by Berth for port %q: name the variable or the port otherwise", clip(p.Name))
 		}
 	}
 }

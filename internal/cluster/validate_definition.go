@@ -26,17 +26,21 @@ const (
 	MaxDisk = 1024 * TiB
 )
 
-// EnvPort is what the name of an environment variable with the number of a port begins with; EnvBerth is what
-// those with other facts of the task begin with. Manifests may set neither for ports they have.
+// What names of environment variables that Berth sets begin with: for the number of each port, its address with the
+// number, and other facts of the task. A manifest may set none of them.
 const (
 	EnvPort  = "PORT_"
+	EnvAddr  = "ADDR_"
 	EnvBerth = "BERTH_"
 )
 
 // PortVariable returns the name of the environment variable that holds the port's number.
-func PortVariable(port string) string {
-	return EnvPort + strings.ToUpper(strings.ReplaceAll(port, "-", "_"))
-}
+func PortVariable(port string) string { return EnvPort + envName(port) }
+
+// AddrVariable returns the name of the environment variable that holds the port's address, as "host:port".
+func AddrVariable(port string) string { return EnvAddr + envName(port) }
+
+func envName(port string) string { return strings.ToUpper(strings.ReplaceAll(port, "-", "_")) }
 
 // Validate returns all faults of the definition as Faults, or nil. What was left out counts with its default.
 func (d *TaskDefinition) Validate() error {

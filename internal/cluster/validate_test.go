@@ -115,7 +115,7 @@ func TestDefinitionFaults(t *testing.T) {
 		}},
 		{"negative resources", func(d *def) { d.Containers[1].Resources = cluster.Resources{CPU: -1, Memory: -1, CPULimit: -1} }, []string{
 			"containers[1].resources.cpu: want from 0", "containers[1].resources.cpu_limit: want none or at least",
-			"containers[1].resources.memory: want from 4 MiB",
+			"containers[1].resources.memory: want from 1 MiB",
 		}},
 		{"memory without a unit", func(d *def) { d.Containers[1].Resources.Memory = 512 }, []string{
 			"containers[1].resources.memory: a number without a unit counts bytes",
@@ -124,9 +124,10 @@ func TestDefinitionFaults(t *testing.T) {
 			"containers[1].resources.cpu_limit: not less than cpu",
 		}},
 		{"environment", func(d *def) {
-			d.Containers[1].Env = map[string]string{"A=B": "", "BERTH_TASK": "x", "PORT_HTTP": "80", "Z": "\x00"}
+			d.Containers[1].Env = map[string]string{"A=B": "", "ADDR_ADMIN": "y", "BERTH_TASK": "x", "PORT_HTTP": "80", "Z": "\x00"}
 		}, []string{
 			`containers[1].env["A=B"]: is not the name of a variable`,
+			`containers[1].env["ADDR_ADMIN"]: is set by Berth`,
 			`containers[1].env["BERTH_TASK"]: is kept for the facts`,
 			`containers[1].env["PORT_HTTP"]: is set by Berth`,
 			`containers[1].env["Z"]: zero bytes`,

@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/testkit"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // texts reads a log as "stream:text", with "…" for a partial line and "lost n" for a gap.

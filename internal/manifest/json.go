@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"sort"
 	"strings"
 	"unicode/utf8"
 )
@@ -29,13 +28,8 @@ func isJSON(data []byte) bool {
 
 // readJSON reads the objects of a file that isJSON.
 func (r *reader) readJSON(data []byte) {
-	j := jsonBuilder{data: data, dec: json.NewDecoder(bytes.NewReader(data)), lines: []int{0}}
+	j := jsonBuilder{data: data, dec: json.NewDecoder(bytes.NewReader(data)), at: Position{r.file, 1, 1}}
 	j.dec.UseNumber()
-	for i, c := range data {
-		if c == '\n' {
-			j.lines = append(j.lines, i+1)
-		}
-	}
 	for i := 0; j.dec.More(); i++ {
 		if i == MaxDocuments {
 			r.fault(j.place(), "", "the file holds more than %d documents", MaxDocuments)
@@ -53,9 +47,10 @@ func (r *reader) readJSON(data []byte) {
 // jsonBuilder turns JSON into nodes.
 type jsonBuilder struct {
 	builder
-	data  []byte
-	dec   *json.Decoder
-	lines []int // offset of the start of each line
+	data   []byte
+	dec    *json.Decoder
+	at     Position // of the offset
+	offset int
 }
 
 // place returns where the next token stands.
@@ -64,8 +59,16 @@ func (j *jsonBuilder) place() Position {
 	for offset < len(j.data) && strings.IndexByte(" \t\r\n,:", j.data[offset]) >= 0 {
 		offset++
 	}
-	line := sort.SearchInts(j.lines, offset+1) - 1
-	return Position{j.file, line + 1, 1 + utf8.RuneCount(j.data[j.lines[line]:offset])}
+	for passed := j.data[j.offset:offset]; len(passed) > 0; {
+		c, size := utf8.DecodeRune(passed)
+		j.at.Column++
+		if c == '\n' {
+			j.at.Line, j.at.Column = j.at.Line+1, 1
+		}
+		passed = passed[size:]
+	}
+	j.offset = offset
+	return j.at
 }
 
 // node reads the next value; it returns nil, with a fault, if the document is beyond a limit.

@@ -27,6 +27,7 @@ const (
 	MaxDocument  = 512 << 10 // bytes of a document
 	MaxDocuments = 10_000    // documents of a file
 	MaxDepth     = 32        // values inside one another
+	MaxEntries   = 2000      // of a list or object that is written one a line
 	MaxTokens    = 30_000    // words and signs of a document
 	MaxFileWords = 300_000   // words and signs of a file
 	MaxValues    = 50_000    // values of a document, each use of an alias counted

@@ -101,8 +101,7 @@ func load(stdin io.Reader, file string) ([]byte, error) {
 
 // plainError says what is wrong with a file without the name of the system call.
 func plainError(file string, err error) error {
-	var pe *os.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
 		err = pe.Err
 	}
 	return fmt.Errorf("%s: %w", file, err)

@@ -125,8 +125,8 @@ func (r *reader) parseYAML(doc document) *node {
 		r.fault(first, "", "the file has more than %d words and signs", MaxFileWords)
 		return nil
 	}
-	if tk := tooDeep(tokens); tk != nil {
-		r.fault(r.place(doc, tk), "", "values are more than %d deep inside one another", MaxDepth)
+	if tk, message := beyond(tokens); tk != nil {
+		r.fault(r.place(doc, tk), "", "%s", message)
 		return nil
 	}
 	file, err := parseTokens(tokens)
@@ -161,11 +161,14 @@ func parseTokens(tokens token.Tokens) (file *ast.File, err error) {
 	return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 }
 
-// tooDeep returns the token at which values are more than MaxDepth inside one another, or nil.
-// It is asked before parsing, which recurses.
-func tooDeep(tokens token.Tokens) *token.Token {
+// block is a list or object in block form that is open at some place of the text.
+type block struct{ column, entries int }
+
+// beyond returns the token at which a document passes MaxDepth or MaxEntries, and what to say of it, or nil. It
+// is asked before the parser, which recurses into depth and takes quadratic time for entries.
+func beyond(tokens token.Tokens) (*token.Token, string) {
 	flow := 0
-	var columns []int // of the block lists and objects that are open
+	var open []block
 	for _, tk := range tokens {
 		switch tk.Type {
 		case token.SequenceStartType, token.MappingStartType:
@@ -173,25 +176,31 @@ func tooDeep(tokens token.Tokens) *token.Token {
 		case token.SequenceEndType, token.MappingEndType:
 			flow = max(0, flow-1)
 		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType:
-			column := tk.Position.Column
-			if tk.Type == token.MappingValueType && tk.Prev != nil && tk.Prev.Position.Line == tk.Position.Line {
-				column = tk.Prev.Position.Column
-			}
 			if flow > 0 {
 				continue
 			}
-			for len(columns) > 0 && columns[len(columns)-1] >= column {
-				columns = columns[:len(columns)-1]
+			column := tk.Position.Column
+			if tk.Type == token.MappingValueType && tk.Prev != nil && tk.Prev.Position.Line == tk.Position.Line {
+				column = tk.Prev.Position.Column // the key's
 			}
-			columns = append(columns, column)
+			for len(open) > 0 && open[len(open)-1].column > column {
+				open = open[:len(open)-1]
+			}
+			if len(open) == 0 || open[len(open)-1].column < column {
+				open = append(open, block{column: column})
+			}
+			last := &open[len(open)-1]
+			if last.entries++; last.entries > MaxEntries {
+				return tk, fmt.Sprintf("a list or object has more than %d entries", MaxEntries)
+			}
 		default:
 			continue
 		}
-		if flow+len(columns) > MaxDepth {
-			return tk
+		if flow+len(open) > MaxDepth {
+			return tk, fmt.Sprintf("values are more than %d deep inside one another", MaxDepth)
 		}
 	}
-	return nil
+	return nil, ""
 }
 
 // place returns where a token stands in the file.
@@ -205,8 +214,7 @@ func (r *reader) place(doc document, tk *token.Token) Position {
 // syntax faults what the parser said.
 func (r *reader) syntax(doc document, err error) {
 	at, message := Position{r.file, doc.line, 1}, err.Error()
-	var told yaml.Error
-	if errors.As(err, &told) {
+	if told, ok := errors.AsType[yaml.Error](err); ok {
 		at, message = r.place(doc, told.GetToken()), told.GetMessage()
 	}
 	lines := bytes.Split(doc.text, []byte("\n"))

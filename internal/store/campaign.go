@@ -217,6 +217,7 @@ func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
 		last = time.Now()
 		brief, cancel := context.WithTimeout(ctx, ObserveEvery)
 		now, err := c.look(brief)
+		late = late || time.Since(last) >= ObserveEvery
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -6,6 +6,7 @@
 //
 //	FAIL_FIRST_INDEX  the task of this index fails on its first attempt
 //	EFFECTS           a file to which each attempt appends one line, "task attempt"
+//	RESULTS           a file to which the result is appended, as it is printed
 //	WORK_TIME         how long to work, such as "2s"
 //
 // The line in EFFECTS is written once, in one piece, before the work: a test that counts
@@ -65,12 +66,18 @@ func run(ctx context.Context, env func(string) string, out io.Writer) error {
 	if env("FAIL_FIRST_INDEX") == strconv.Itoa(index) && attempt == 1 {
 		return errPlanned
 	}
-	fmt.Fprintf(out, "result index=%d attempt=%d sum=%d\n", index, attempt, Share(index))
-	return nil
+	result := fmt.Sprintf("result index=%d attempt=%d sum=%d\n", index, attempt, share(index))
+	if name := env("RESULTS"); name != "" {
+		if err := appendLine(name, result); err != nil {
+			return err
+		}
+	}
+	_, err = io.WriteString(out, result)
+	return err
 }
 
-// Share returns the result of a task: the sum of the squares of its numbers.
-func Share(index int) (sum uint64) {
+// share returns the result of a task: the sum of the squares of its numbers.
+func share(index int) (sum uint64) {
 	for i := range uint64(numbers) {
 		n := uint64(index)*numbers + i
 		sum += n * n
@@ -95,14 +102,14 @@ func number(env func(string) string, name string, otherwise int) (int, error) {
 func appendLine(name, line string) error {
 	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("open effects: %w", err)
+		return fmt.Errorf("open a file to append to: %w", err)
 	}
 	if _, err := f.WriteString(line); err != nil {
 		_ = f.Close() // the write's error says more
-		return fmt.Errorf("write effect: %w", err)
+		return fmt.Errorf("append a line: %w", err)
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("keep effect: %w", err)
+		return fmt.Errorf("keep a line: %w", err)
 	}
 	return nil
 }

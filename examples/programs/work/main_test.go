@@ -16,6 +16,7 @@ func lookup(env map[string]string) func(string) string {
 
 func TestRun(t *testing.T) {
 	effects := filepath.Join(t.TempDir(), "effects")
+	results := filepath.Join(t.TempDir(), "results")
 	tests := []struct {
 		name    string
 		env     map[string]string
@@ -31,7 +32,7 @@ func TestRun(t *testing.T) {
 		},
 		{
 			name:    "the second does not",
-			env:     map[string]string{"BERTH_TASK": "t3", "BERTH_INDEX": "3", "BERTH_COUNT": "8", "BERTH_ATTEMPT": "2", "FAIL_FIRST_INDEX": "3", "EFFECTS": effects, "WORK_TIME": "1ms"},
+			env:     map[string]string{"BERTH_TASK": "t3", "BERTH_INDEX": "3", "BERTH_COUNT": "8", "BERTH_ATTEMPT": "2", "FAIL_FIRST_INDEX": "3", "EFFECTS": effects, "RESULTS": results, "WORK_TIME": "1ms"},
 			wantOut: "task 3 of 8, attempt 2\nresult index=3 attempt=2 sum=12329833500\n",
 		},
 		{name: "bad index", env: map[string]string{"BERTH_INDEX": "-1"}, wantErr: errAny},
@@ -50,6 +51,9 @@ func TestRun(t *testing.T) {
 				t.Errorf("printed %q, want %q", out.String(), tt.wantOut)
 			}
 		})
+	}
+	if got, err := os.ReadFile(results); err != nil || string(got) != "result index=3 attempt=2 sum=12329833500\n" {
+		t.Errorf("results %q, %v, want the one that was printed", got, err)
 	}
 	got, err := os.ReadFile(effects)
 	if err != nil || string(got) != "t3 1\nt3 2\n" {

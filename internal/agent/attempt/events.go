@@ -61,14 +61,14 @@ func (r *Record) BarrierPassed(asked time.Duration) {
 }
 
 // BarrierRefused ends the attempt: its program must never run (P4.3).
-func (r *Record) BarrierRefused(message string, now Now) {
+func (r *Record) BarrierRefused(message string) {
 	if !r.AtBarrier() || r.Desired.Stop != nil {
 		return
 	}
 	if message == "" {
 		message = "the start barrier refused it"
 	}
-	r.end(Result{cluster.StateRejected, cluster.ReasonBarrier, message}, now)
+	r.Ending, r.Phase = &Ending{Cause: CauseBarrier, Container: -1, Problem: message}, PhaseEnding
 }
 
 // WasStarted answers Launch. A process without a pid is one that was started earlier, of which the
@@ -100,6 +100,9 @@ func (r *Record) WasDiscarded(i int, now Now) {
 	if c := &r.Containers[i]; c.Progress == Launched {
 		c.Progress = Exited
 		c.Exit = &cluster.Exit{Code: -1, At: now.Wall, Unknown: true}
+		if r.Started.IsZero() {
+			r.Started = now.Wall // in doubt it ran
+		}
 	}
 }
 

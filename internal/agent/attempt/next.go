@@ -125,7 +125,7 @@ func (r *Record) preparing(now Now) (Step, bool) {
 	}
 	r.Note = ""
 	r.Phase = PhaseRunning
-	if r.Desired.Batch() && r.Round == 1 {
+	if r.Desired.Batch() && r.Started.IsZero() {
 		r.Phase = PhaseBarrier
 	}
 	return Step{}, false
@@ -166,7 +166,7 @@ func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 		return r.endRound(Ending{Cause: CauseExit, Container: i})
 	}
 	if i := r.due(def); i >= 0 {
-		if r.Desired.Batch() && r.Round == 1 && r.Started.IsZero() && r.barrierStale(now) {
+		if r.Desired.Batch() && r.Started.IsZero() && r.barrierStale(now) {
 			r.Phase = PhaseBarrier
 			return Step{}, false
 		}
@@ -377,12 +377,12 @@ func (r *Record) backoff(now Now) (Step, bool) {
 
 // mark notes since when the shown state is what it is.
 func (r *Record) mark(now Now) {
-	shown := r.state()
-	if shown == cluster.StateRunning {
-		shown += "/" + cluster.State(r.Health)
+	state, health := r.state(), r.Health
+	if state != cluster.StateRunning {
+		health = ""
 	}
-	if shown != r.Shown {
-		r.Shown, r.Since = shown, now.Wall
+	if state != r.Shown.State || health != r.Shown.Health {
+		r.Shown.State, r.Shown.Health, r.Since = state, health, now.Wall
 	}
 }
 

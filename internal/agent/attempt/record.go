@@ -99,6 +99,7 @@ const (
 	CauseStop      Cause = "stop"       // the control plane said so
 	CauseTimeLimit Cause = "time-limit" // the attempt ran too long
 	CausePrepare   Cause = "prepare"    // a container could not be made
+	CauseBarrier   Cause = "barrier"    // the start barrier refused it
 )
 
 // Ending is the end of a round.
@@ -114,7 +115,7 @@ type Ending struct {
 	Killed time.Duration `json:"killed,omitempty"`
 	// Unkillable says that something lives long after KILL.
 	Unkillable bool `json:"unkillable,omitempty"`
-	// Problem says what could not be made, for CausePrepare.
+	// Problem is the message of CausePrepare and CauseBarrier.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -165,7 +166,13 @@ type Record struct {
 	// Note is what goes on, in a few words.
 	Note string `json:"note,omitempty"`
 	// Shown is what Since speaks of.
-	Shown cluster.State `json:"shown,omitempty"`
+	Shown Shown `json:"shown,omitzero"`
+}
+
+// Shown is what was reported; the health counts while the task runs.
+type Shown struct {
+	State  cluster.State  `json:"state,omitempty"`
+	Health cluster.Health `json:"health,omitempty"`
 }
 
 // Now is the time of a step, on both clocks.
@@ -246,7 +253,7 @@ func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
 func (r *Record) state() cluster.State {
 	switch r.Phase {
 	case PhaseNew, PhasePreparing:
-		if r.Started.IsZero() {
+		if r.Begun == 0 {
 			return cluster.StatePreparing
 		}
 		return cluster.StateStarting
@@ -260,18 +267,21 @@ func (r *Record) state() cluster.State {
 		}
 		return cluster.StateStarting
 	case PhaseBackoff:
-		if r.Started.IsZero() {
+		if r.Begun == 0 {
 			return cluster.StatePreparing
 		}
 		return cluster.StateStarting
 	case PhaseEnding, PhaseClosing:
-		if c := r.Ending; c != nil && (c.Cause == CauseStop || c.Cause == CauseTimeLimit) {
+		if c := r.Ending; c != nil && (c.Cause != CauseExit && c.Cause != CausePrepare) {
 			return cluster.StateStopping
 		}
-		if r.Started.IsZero() {
-			return cluster.StatePreparing
+		switch {
+		case !r.Started.IsZero():
+			return cluster.StateRunning
+		case r.Begun != 0:
+			return cluster.StateStarting
 		}
-		return cluster.StateRunning
+		return cluster.StatePreparing
 	case PhaseEnded, PhaseGone:
 	}
 	if r.Result == nil {

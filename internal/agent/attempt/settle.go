@@ -21,6 +21,9 @@ func (r *Record) settle(def *cluster.TaskDefinition, now Now) {
 	case r.Desired.Stop != nil && !natural:
 		r.stopped(now)
 		return
+	case r.Ending.Cause == CauseBarrier:
+		r.end(Result{cluster.StateRejected, cluster.ReasonBarrier, r.Ending.Problem}, now)
+		return
 	}
 	result, unknown := r.outcome(def)
 	r.restart(def, result, unknown, now)

@@ -9,10 +9,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logs"
-	"github.com/google/go-cmp/cmp"
 )
 
 // basicTests are the life of a container.

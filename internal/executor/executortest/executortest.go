@@ -80,8 +80,8 @@ type Machine struct {
 	// Orphan kills what stands between the driver and the program, so that nobody sees the program's end. Without it
 	// that is not tested.
 	Orphan func(t *testing.T, id executor.ID)
-	// FreeRoot says that programs have the node's own root file system.
-	FreeRoot bool
+	// OneUser says that all programs run as the agent's own user, who is not root.
+	OneUser bool
 }
 
 // Run runs the suite; machine is called once for each test.
@@ -108,6 +108,13 @@ type test struct {
 func needShell(m Machine) string {
 	if m.Shell == nil {
 		return "programs"
+	}
+	return ""
+}
+
+func needUsers(m Machine) string {
+	if m.Shell == nil || m.OneUser {
+		return "users"
 	}
 	return ""
 }

@@ -10,22 +10,23 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/testkit"
-	"github.com/google/go-cmp/cmp"
 )
 
 // realTests are about what a program finds in its container.
 func realTests() []test {
 	return []test{
 		{"arguments, environment and folder", needShell, surroundings},
-		{"user", needShell, userTest},
+		{"user", needUsers, userTest},
 		{"files", needShell, filesTest},
 		{"volumes", needShell, volumesTest},
 		{"tmpfs", needShell, tmpfsTest},
 		{"read-only root", needShell, readOnlyRoot},
-		{"capabilities", needShell, capabilities},
+		{"capabilities", needUsers, capabilities},
 		{"missing command", needShell, missingCommand},
 		{"exec", needShell, execTest},
 		{"exec is killed with its context", needShell, execCancelled},

@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
 )
 
 // cgroupRoot is where systems mount cgroups.
@@ -186,7 +188,7 @@ func (g *cgroup) kill() (killed int) {
 		lines := bufio.NewScanner(f)
 		for lines.Scan() {
 			pid, err := strconv.Atoi(lines.Text())
-			if err != nil || pid <= 0 || startOf(pid) == 0 {
+			if err != nil || pid <= 0 || outlive.StartOf(pid) == 0 {
 				continue // a zombie stays until its parent looks
 			}
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -222,22 +224,14 @@ func parseOOMKills(s string) int {
 	return 0
 }
 
-// remove removes the empty cgroup.
+// remove removes the cgroup, which is empty but for processes whose parent has not looked yet.
 func (g *cgroup) remove() {
-	g.each(func(dir string) { _ = os.Remove(dir) })
-}
-
-// leaveCgroup moves this process out of the agent's cgroup, so that who stops the agent by its
-// cgroup, as systemd does, does not stop the supervisors. It does what it can.
-func leaveCgroup(parent string) {
-	roots := []string{cgroupRoot}
-	if !unified() {
-		roots = []string{filepath.Join(cgroupRoot, "systemd"), filepath.Join(cgroupRoot, "unified")}
-	}
-	for _, root := range roots {
-		dir := filepath.Join(root, parent, "supervisors")
-		if os.MkdirAll(dir, 0o755) == nil {
-			_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+	g.each(func(dir string) {
+		for range 50 {
+			if err := os.Remove(dir); !errors.Is(err, syscall.EBUSY) {
+				return
+			}
+			time.Sleep(2 * time.Millisecond)
 		}
-	}
+	})
 }

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
-	"github.com/berthd/berth/internal/executor"
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/executor"
 )
 
 // launchOrder tells a launcher what to become.
@@ -45,6 +47,8 @@ func (o *launchOrder) attributes() *syscall.SysProcAttr {
 	if os.Geteuid() != 0 {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: o.User.UID, HostID: o.User.UID, Size: 1}}
+		// In its own namespace the launcher may mount; what it becomes may not.
+		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: o.User.GID, HostID: o.User.GID, Size: 1}}
 	}
 	return attr
@@ -106,6 +110,11 @@ func (o *launchOrder) ready() (string, error) {
 		defer f.Close()
 		procs[i] = f
 	}
+	if o.Join != 0 && os.Geteuid() != 0 {
+		if err := o.joinByCommand(); err != nil {
+			return "", err
+		}
+	}
 	if o.Join != 0 {
 		if err := o.join(); err != nil {
 			return "", err
@@ -128,43 +137,58 @@ func (o *launchOrder) ready() (string, error) {
 	if err := o.become(); err != nil {
 		return "", err
 	}
-	return lookProgram(o.Args[0], o.Env)
+	return lookProgram(o.Args[0], o.Env, "")
 }
 
 // join enters the mounts of the container's program.
 func (o *launchOrder) join() error {
-	for _, ns := range []struct {
-		name string
-		flag int
-	}{{"user", unix.CLONE_NEWUSER}, {"mnt", unix.CLONE_NEWNS}} {
-		if ns.flag == unix.CLONE_NEWUSER {
-			if os.Geteuid() == 0 {
-				continue
-			}
-			return unsupported("exec", "the agent is not root, so a command cannot see the container's mounts")
-		}
-		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", o.Join, ns.name))
-		if err != nil {
-			return fmt.Errorf("%w: %w", executor.ErrNotRunning, err)
-		}
-		err = unix.Unshare(unix.CLONE_FS)
-		if err == nil {
-			err = unix.Setns(int(f.Fd()), ns.flag)
-		}
-		_ = f.Close()
-		if err != nil {
-			return fmt.Errorf("join mounts of the program: %w", err)
-		}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", o.Join))
+	if err != nil {
+		return fmt.Errorf("%w: %w", executor.ErrNotRunning, err)
 	}
+	defer f.Close()
+	err = unix.Unshare(unix.CLONE_FS) // the runtime's threads share what a change of mounts must not
+	if err == nil {
+		err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNS)
+	}
+	if err != nil {
+		return fmt.Errorf("join mounts of the program: %w", err)
+	}
+	return nil
+}
+
+// joinByCommand makes the order one for nsenter: only a process of one thread may enter a user namespace, and
+// this one has several.
+func (o *launchOrder) joinByCommand() error {
+	nsenter, err := lookProgram("nsenter", []string{defaultPath}, "")
+	if err != nil {
+		return unsupported("exec", "without root a command needs nsenter to see the container's mounts")
+	}
+	program, err := lookProgram(o.Args[0], o.Env, fmt.Sprintf("/proc/%d/root", o.Join))
+	if err != nil {
+		return err
+	}
+	o.Args[0] = program
+	o.Args = slices.Concat([]string{
+		nsenter, "--target", strconv.Itoa(o.Join), "--user", "--mount", "--preserve-credentials", "--wdns=" + o.Dir, "--",
+	}, o.Args)
+	o.Join, o.Dir = 0, "/"
 	return nil
 }
 
 // become takes on the user and gives up every privilege that is not asked for.
 func (o *launchOrder) become() error {
-	if os.Geteuid() == 0 {
-		if err := o.dropRoot(); err != nil {
-			return err
+	var err error
+	switch {
+	case os.Geteuid() == 0:
+		err = o.dropRoot()
+	case o.mounts():
+		if err = dropBounding(0); err == nil {
+			err = setCapabilities(nil)
 		}
+	}
+	if err != nil {
+		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
@@ -179,17 +203,14 @@ func (o *launchOrder) become() error {
 	return nil
 }
 
+// dropRoot becomes the user and keeps the capabilities asked for, whoever that is.
 func (o *launchOrder) dropRoot() error {
 	var mask uint64
 	for _, c := range o.Capabilities {
 		mask |= 1 << c
 	}
-	for c := range uintptr(lastCapability() + 1) {
-		if mask&(1<<c) == 0 {
-			if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
-				return fmt.Errorf("drop capabilities: %w", err)
-			}
-		}
+	if err := dropBounding(mask); err != nil {
+		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("keep capabilities: %w", err)
@@ -197,14 +218,38 @@ func (o *launchOrder) dropRoot() error {
 	if err := o.setUser(); err != nil {
 		return fmt.Errorf("user: %w", err)
 	}
-	data := [2]unix.CapUserData{
-		{Effective: uint32(mask), Permitted: uint32(mask), Inheritable: uint32(mask)},
-		{Effective: uint32(mask >> 32), Permitted: uint32(mask >> 32), Inheritable: uint32(mask >> 32)},
+	return setCapabilities(o.Capabilities)
+}
+
+// dropBounding takes all capabilities out of reach but those of the mask.
+func dropBounding(mask uint64) error {
+	for c := range uintptr(lastCapability() + 1) {
+		if mask&(1<<c) != 0 {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("drop capabilities: %w", err)
+		}
+	}
+	return nil
+}
+
+// setCapabilities makes these the thread's only ones, in all of its sets.
+func setCapabilities(caps []int) error {
+	var data [2]unix.CapUserData
+	for _, c := range caps {
+		d, bit := &data[c/32], uint32(1)<<(c%32)
+		d.Effective |= bit
+		d.Permitted |= bit
+		d.Inheritable |= bit
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
 	}
 	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
 		return unsupported("capabilities", "the agent does not have all of them itself")
 	}
-	for _, c := range o.Capabilities {
+	for _, c := range caps {
 		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(c), 0, 0); err != nil {
 			return fmt.Errorf("keep capabilities: %w", err)
 		}
@@ -231,10 +276,14 @@ func (o *launchOrder) setUser() error {
 	return nil
 }
 
-// lookProgram finds a command in the PATH of env, as it is for this thread.
-func lookProgram(name string, env []string) (string, error) {
+// lookProgram finds a command in the PATH of env below a root, as it is for this thread. Empty is this
+// thread's own root.
+func lookProgram(name string, env []string, root string) (string, error) {
 	if strings.Contains(name, "/") {
-		return name, runnable(name)
+		if root != "" && !filepath.IsAbs(name) {
+			return name, nil // from a folder that is not this thread's
+		}
+		return name, runnable(root + name)
 	}
 	path := ""
 	for _, kv := range env {
@@ -243,7 +292,7 @@ func lookProgram(name string, env []string) (string, error) {
 		}
 	}
 	for _, dir := range filepath.SplitList(path) {
-		if file := filepath.Join(dir, name); filepath.IsAbs(file) && runnable(file) == nil {
+		if file := filepath.Join(dir, name); filepath.IsAbs(file) && runnable(root+file) == nil {
 			return file, nil
 		}
 	}

@@ -32,12 +32,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
 )
 
 // Name is the executor's name in facts and flags.
@@ -64,7 +64,7 @@ type Config struct {
 // Executor implements executor.Executor.
 type Executor struct {
 	cfg   Config
-	locks keyedLock
+	locks outlive.KeyedLock[executor.ID]
 }
 
 // New returns an Executor. It starts nothing; containers that an earlier one made are found in cfg.Dir.
@@ -123,7 +123,7 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if err != nil {
 		return err
 	}
-	unlock, err := e.locks.lock(ctx, spec.ID)
+	unlock, err := e.locks.Lock(ctx, spec.ID)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 		case !st.alive:
 			return executor.Process{}, fmt.Errorf("%w: the supervisor has died; prepare the container again", executor.ErrUnavailable)
 		}
-		if err := pause(ctx); err != nil { // it does not listen yet
+		if err := outlive.Pause(ctx, pollAfter); err != nil { // it does not listen yet
 			return executor.Process{}, err
 		}
 	}
@@ -196,7 +196,7 @@ func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, erro
 			if err != nil && !errors.Is(err, errNoSupervisor) {
 				return cluster.Exit{}, err
 			}
-			if err := pause(ctx); err != nil { // it is about to listen, or about to end
+			if err := outlive.Pause(ctx, pollAfter); err != nil { // it is about to listen, or about to end
 				return cluster.Exit{}, err
 			}
 		case st.state == executor.StatePrepared:
@@ -209,7 +209,7 @@ func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, erro
 
 // unseen ends what a dead supervisor left of a started container and records that nobody saw the end.
 func (e *Executor) unseen(ctx context.Context, dir stateDir, st standing) (cluster.Exit, error) {
-	unlock, err := e.locks.lock(ctx, dir.id())
+	unlock, err := e.locks.Lock(ctx, dir.id())
 	if err != nil {
 		return cluster.Exit{}, err
 	}
@@ -246,7 +246,7 @@ func (e *Executor) Signal(ctx context.Context, id executor.ID, sig syscall.Signa
 
 // Remove implements executor.Executor.
 func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
-	unlock, err := e.locks.lock(ctx, id)
+	unlock, err := e.locks.Lock(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
 		if _, err := dir.call(ctx, request{Op: opRemove}); err != nil && !errors.Is(err, errNoSupervisor) {
 			return err
 		}
-		if err := pause(ctx); err != nil {
+		if err := outlive.Pause(ctx, pollAfter); err != nil {
 			return err
 		}
 	}
@@ -308,47 +308,5 @@ func (e *Executor) dir(id executor.ID) stateDir {
 	return stateDir(filepath.Join(e.cfg.Dir, filepath.Base(string(id))))
 }
 
-// pause waits a moment for a process that is about to do something.
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(2 * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
-// keyedLock lets one caller at a time work on a container. The zero value is ready.
-type keyedLock struct {
-	mu   sync.Mutex
-	held map[executor.ID]chan struct{}
-}
-
-func (k *keyedLock) lock(ctx context.Context, id executor.ID) (unlock func(), err error) {
-	for {
-		k.mu.Lock()
-		busy, taken := k.held[id]
-		if !taken {
-			if k.held == nil {
-				k.held = map[executor.ID]chan struct{}{}
-			}
-			mine := make(chan struct{})
-			k.held[id] = mine
-			k.mu.Unlock()
-			return func() {
-				k.mu.Lock()
-				delete(k.held, id)
-				k.mu.Unlock()
-				close(mine)
-			}, nil
-		}
-		k.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-busy:
-		}
-	}
-}
+// pollAfter is how long the driver waits for a supervisor that is about to do something.
+const pollAfter = 2 * time.Millisecond

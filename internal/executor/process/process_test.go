@@ -1,10 +1,13 @@
 package process_test
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -74,7 +77,6 @@ func machine(t *testing.T, change ...func(*process.Config)) executortest.Machine
 				t.Fatal(err)
 			}
 		},
-		FreeRoot: true,
 	}
 }
 
@@ -101,4 +103,46 @@ func TestWithoutCgroup(t *testing.T) {
 	executortest.Run(t, func(t *testing.T) executortest.Machine {
 		return machine(t, func(c *process.Config) { c.NoCgroup = true })
 	})
+}
+
+// TestWithoutRoot runs the suite in a process of the user nobody, or of the user who runs the tests.
+func TestWithoutRoot(t *testing.T) {
+	testkit.NeedCommand(t, "busybox")
+	if os.Geteuid() != 0 {
+		executortest.Run(t, func(t *testing.T) executortest.Machine {
+			m := machine(t)
+			m.OneUser = true
+			return m
+		})
+		return
+	}
+	const nobody = 65534
+	dir, err := os.MkdirTemp("", "berth-nobody-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	binary := filepath.Join(dir, "test")
+	program, err := os.ReadFile(os.Args[0])
+	if err == nil {
+		err = os.WriteFile(binary, program, 0o755)
+	}
+	if err == nil {
+		err = os.Chown(dir, nobody, nobody)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestWithoutRoot$", "-test.v", "-test.timeout=120s")
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestWithoutRoot/files")) {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

@@ -8,12 +8,13 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
-	"github.com/berthd/berth/internal/executor"
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
 )
 
 // reaper collects every child of the supervisor, those it started and the orphans that the kernel
@@ -168,62 +169,23 @@ func (c *child) release() error {
 
 func (c *child) signal(sig syscall.Signal) error { return c.reaper.signal(c.pid, sig) }
 
-// stat is what /proc/<pid>/stat tells of a process.
-type stat struct {
-	parent int
-	state  byte
-	start  uint64
-}
-
-func readStat(pid int) (stat, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return stat{}, false
-	}
-	return parseStat(string(b))
-}
-
-// parseStat reads fields 3, 4 and 22; field 2 is a name in parentheses that may hold anything.
-func parseStat(s string) (stat, bool) {
-	i := strings.LastIndexByte(s, ')')
-	if i < 0 {
-		return stat{}, false
-	}
-	f := strings.Fields(s[i+1:])
-	if len(f) < 20 || len(f[0]) != 1 {
-		return stat{}, false
-	}
-	parent, err := strconv.Atoi(f[1])
-	start, err2 := strconv.ParseUint(f[19], 10, 64)
-	return stat{parent, f[0][0], start}, err == nil && err2 == nil
-}
-
-// startOf returns the start of a process in ticks since boot, or 0 if it is gone.
-func startOf(pid int) uint64 {
-	st, ok := readStat(pid)
-	if !ok || st.state == 'Z' || st.state == 'X' {
-		return 0
-	}
-	return st.start
-}
-
 // killDescendants kills all processes below root and returns how many there were.
 func killDescendants(root int) int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return 0
 	}
-	stats := map[int]stat{}
+	stats := map[int]outlive.Stat{}
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			if st, ok := readStat(pid); ok {
+			if st, ok := outlive.StatOf(pid); ok {
 				stats[pid] = st
 			}
 		}
 	}
 	killed := 0
 	for pid, st := range stats {
-		if st.state == 'Z' || !below(stats, pid, root) {
+		if st.State == 'Z' || !below(stats, pid, root) {
 			continue
 		}
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -232,16 +194,16 @@ func killDescendants(root int) int {
 	return killed
 }
 
-func below(stats map[int]stat, pid, root int) bool {
+func below(stats map[int]outlive.Stat, pid, root int) bool {
 	for range stats { // no chain of parents is longer
 		st, ok := stats[pid]
 		if !ok || pid == root {
 			return false
 		}
-		if st.parent == root {
+		if st.Parent == root {
 			return true
 		}
-		pid = st.parent
+		pid = st.Parent
 	}
 	return false
 }

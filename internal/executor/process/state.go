@@ -2,8 +2,6 @@ package process
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
 )
 
 // Files of a container's folder.
@@ -48,7 +47,7 @@ func (d stateDir) create(p *plan) (lock *os.File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock container: %w", err)
 	}
-	if err = flock(lock, syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+	if err = outlive.Lock(lock); err == nil {
 		for _, name := range []string{planFile, intentFile, exitFile, controlFile, outputFile} {
 			if err = os.Remove(d.path(name)); err != nil && !os.IsNotExist(err) {
 				break
@@ -86,7 +85,7 @@ func (d stateDir) state() (standing, error) {
 		return standing{}, err
 	}
 	// The supervisor is looked at before the files: one that is gone writes none any more.
-	st.alive = d.locked()
+	st.alive = outlive.Locked(d.path(lockFile))
 	if err := d.read(intentFile, &st.process); err == nil {
 		st.state = executor.StateUnknown
 		if st.alive {
@@ -109,71 +108,9 @@ func (d stateDir) exit() (cluster.Exit, error) {
 	return exit, err
 }
 
-// locked reports whether a supervisor lives.
-func (d stateDir) locked() bool {
-	f, err := os.OpenFile(d.path(lockFile), os.O_RDONLY, 0)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return errors.Is(flock(f, syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
-}
+func (d stateDir) read(name string, v any) error { return outlive.Read(d.path(name), v) }
 
-func flock(f *os.File, how int) error {
-	for {
-		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
-			return err
-		}
-	}
-}
-
-func (d stateDir) read(name string, v any) error {
-	b, err := os.ReadFile(d.path(name))
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("read %s of container %s: %w", name, d.id(), err)
-	}
-	return nil
-}
-
-// write makes a file durable: after a crash it is there whole, or not at all.
-func (d stateDir) write(name string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	temp := d.path(name + ".new")
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(temp, d.path(name))
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return syncDir(string(d))
-}
-
-func syncDir(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return fmt.Errorf("sync folder: %w", err)
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync folder: %w", err)
-	}
-	return nil
-}
+func (d stateDir) write(name string, v any) error { return outlive.Write(d.path(name), v) }
 
 // killLeftovers kills what a dead supervisor left behind: its program, unless that died with it, and what the
 // container's cgroup holds. Orphans of a container without a cgroup cannot be found.
@@ -184,7 +121,7 @@ func (d stateDir) killLeftovers(ctx context.Context, st standing) error {
 	}
 	for {
 		left := 0
-		if st.exit == nil && st.process.Pid > 0 && startOf(st.process.Pid) == st.process.PidStart && st.process.PidStart != 0 {
+		if st.exit == nil && st.process.Pid > 0 && outlive.StartOf(st.process.Pid) == st.process.PidStart && st.process.PidStart != 0 {
 			_ = syscall.Kill(st.process.Pid, syscall.SIGKILL)
 			left++
 		}
@@ -192,7 +129,7 @@ func (d stateDir) killLeftovers(ctx context.Context, st standing) error {
 		if left == 0 {
 			break
 		}
-		if err := pause(ctx); err != nil {
+		if err := outlive.Pause(ctx, pollAfter); err != nil {
 			return err
 		}
 	}

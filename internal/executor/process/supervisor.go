@@ -8,15 +8,18 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
 	"github.com/berthd/berth/internal/logs"
-	"golang.org/x/sys/unix"
 )
 
 // Modes of the hidden subcommand.
@@ -104,7 +107,7 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 	// Who started the supervisor took the lock for it.
 	lock = os.NewFile(4, "lock")
 	unix.CloseOnExec(4)
-	if err := flock(lock, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := outlive.Lock(lock); err != nil {
 		return nil, fmt.Errorf("lock container: %w", err)
 	}
 	if err := s.dir.read(planFile, &s.plan); err != nil {
@@ -114,7 +117,7 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 		return nil, executor.ErrStarted
 	}
 	if s.plan.CgroupParent != "" {
-		leaveCgroup(s.plan.CgroupParent)
+		outlive.LeaveCgroup(filepath.Join(s.plan.CgroupParent, "supervisors"))
 		if s.group, err = makeCgroup(s.plan.CgroupParent, s.plan.ID, s.plan.Resources); err != nil {
 			return nil, err
 		}
@@ -132,8 +135,8 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.process = executor.Process{Pid: s.main.pid, PidStart: startOf(s.main.pid)}
-	addr, folder, err := s.dir.address()
+	s.process = executor.Process{Pid: s.main.pid, PidStart: outlive.StartOf(s.main.pid)}
+	addr, folder, err := outlive.Address(string(s.dir), controlFile)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}

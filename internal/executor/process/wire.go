@@ -13,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
 )
 
 // Requests to a supervisor. A connection carries one request and one reply, a packet each; its end takes the
@@ -96,22 +97,12 @@ func (e remote) Unwrap() error { return e.kind }
 // errNoSupervisor says that nobody listens: the supervisor is not there yet, or not any more.
 var errNoSupervisor = errors.New("no supervisor")
 
-// address reaches the socket through an open folder, since a socket's path may not be
-// longer than 107 bytes.
-func (d stateDir) address() (*net.UnixAddr, *os.File, error) {
-	f, err := os.OpenFile(string(d), os.O_RDONLY|syscall.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), controlFile), Net: "unixpacket"}, f, nil
-}
-
 // call sends a request, with files, and waits for the reply. It returns errNoSupervisor if none is given.
 func (d stateDir) call(ctx context.Context, req request, files ...*os.File) (reply, error) {
 	if err := ctx.Err(); err != nil {
 		return reply{}, err
 	}
-	addr, folder, err := d.address()
+	addr, folder, err := outlive.Address(string(d), controlFile)
 	if err != nil {
 		return reply{}, errNoSupervisor
 	}

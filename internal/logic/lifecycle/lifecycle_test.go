@@ -144,36 +144,44 @@ func TestShown(t *testing.T) {
 		{"placed", cluster.Attempt{Desired: desired(nil)}, lifecycle.View{State: cluster.StateAssigned}},
 		{"seen by an earlier attempt only", cluster.Attempt{Desired: desired(nil), Observed: foreign}, lifecycle.View{State: cluster.StateAssigned}},
 		{
-			"stopped before it was seen", cluster.Attempt{Desired: desired(rollout)},
+			"stopped before it was seen",
+			cluster.Attempt{Desired: desired(rollout)},
 			lifecycle.View{State: cluster.StateStopping, Reason: cluster.ReasonRollout, Message: "replaced"},
 		},
 		{"preparing", cluster.Attempt{Desired: desired(nil), Observed: observed(cluster.StatePreparing)}, lifecycle.View{State: cluster.StatePreparing}},
 		{
-			"running", cluster.Attempt{Desired: desired(nil), Observed: running},
+			"running",
+			cluster.Attempt{Desired: desired(nil), Observed: running},
 			lifecycle.View{State: cluster.StateRunning, Health: cluster.HealthFailing, Message: "http: 500"},
 		},
 		{
-			"running without checks", cluster.Attempt{Observed: observed(cluster.StateRunning)},
+			"running without checks",
+			cluster.Attempt{Observed: observed(cluster.StateRunning)},
 			lifecycle.View{State: cluster.StateRunning, Health: cluster.HealthUnknown},
 		},
 		{
-			"running and told to stop", cluster.Attempt{Desired: desired(rollout), Observed: running},
+			"running and told to stop",
+			cluster.Attempt{Desired: desired(rollout), Observed: running},
 			lifecycle.View{State: cluster.StateStopping, Reason: cluster.ReasonRollout, Message: "replaced"},
 		},
 		{
-			"stopped: the cause is the stop's", cluster.Attempt{Desired: desired(rollout), Observed: cancelled},
+			"stopped: the cause is the stop's",
+			cluster.Attempt{Desired: desired(rollout), Observed: cancelled},
 			lifecycle.View{State: cluster.StateCancelled, Reason: cluster.ReasonRollout, Message: "replaced"},
 		},
 		{
-			"stopped for its time limit has failed", cluster.Attempt{Desired: desired(limit), Observed: cancelled},
+			"stopped for its time limit has failed",
+			cluster.Attempt{Desired: desired(limit), Observed: cancelled},
 			lifecycle.View{State: cluster.StateFailed, Reason: cluster.ReasonTimeLimit, Message: "too long"},
 		},
 		{
-			"failed before the stop came", cluster.Attempt{Desired: desired(rollout), Observed: failed},
+			"failed before the stop came",
+			cluster.Attempt{Desired: desired(rollout), Observed: failed},
 			lifecycle.View{State: cluster.StateFailed, Reason: cluster.ReasonExit},
 		},
 		{
-			"the outcome goes before all", cluster.Attempt{
+			"the outcome goes before all",
+			cluster.Attempt{
 				Desired: desired(ended), Observed: running,
 				Outcome: &cluster.Outcome{State: cluster.StateLost, Reason: cluster.ReasonNodeDown, Message: "gone"},
 			},

@@ -29,7 +29,7 @@ func (p *plan) conclude(s *slot) {
 		}
 		c.Event = p.event("task."+string(out.State), t, out.Reason, out.Message)
 		p.Conclusions = append(p.Conclusions, c)
-		p.ended[t] = true
+		p.ended[t] = &c.Outcome
 	}
 }
 
@@ -101,32 +101,24 @@ func (p *plan) clean(s *slot) {
 	}
 }
 
-// trim deletes all outcomes of the slot but the newest so many, sparing attempts of which a record stands.
+// trim deletes all outcomes of the slot but the newest so many. It spares attempts of which a record stands, and the
+// newest attempt while any record of the task stands: it tells which number comes next.
 func (p *plan) trim(s *slot, keep int) {
-	have := 0
-	for _, t := range s.attempts {
-		if t.Outcome != nil {
-			have++
-		}
+	if s.stands() {
+		keep = max(keep, 1)
 	}
-	for _, t := range s.attempts {
-		if have <= keep {
-			return
-		}
-		if t.Outcome == nil {
-			continue
-		}
-		have--
-		if !t.stands() {
+	for i := 0; i < len(s.attempts)-keep; i++ {
+		if t := s.attempts[i]; t.Outcome != nil && !t.stands() {
 			p.Trims = append(p.Trims, Trim{s.id, t.number()})
 		}
 	}
 }
 
 // settle stops attempts that have an outcome and still stand without a final stop: lost attempts of a keep service
-// whose node returned, and what an agent holds without a desired record. It does so at once where nothing of
-// them runs any more or the owner does not want the task, else once a newer attempt is healthy (P5.1, P6.4).
-func (p *plan) settle(s *slot, wanted bool) {
+// whose node returned, and what an agent holds without a desired record. Where nothing of them runs any more it does so
+// at once; where the owner does not want the task, too, with the stop for its other attempts; else
+// once a newer attempt is healthy (P5.1, P6.4).
+func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 	for _, t := range s.attempts {
 		if t.Outcome == nil || !t.stands() || t.Absence == watcher.Gone || t.Desired != nil && t.Desired.Ended() {
 			continue
@@ -134,18 +126,18 @@ func (p *plan) settle(s *slot, wanted bool) {
 		if o := t.Observed; o != nil && o.Gone {
 			continue
 		}
-		stop := cluster.Stop{
-			Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
-			Message: "a newer attempt took its place", Ended: true,
-		}
 		newest := s.newest()
 		switch {
-		case t.Desired == nil, !wanted, p.owner.Kind == cluster.KindJob, over(t):
-			stop = *endedStop(nil)
-		case t.Absence != watcher.Present, newest == t, !newest.healthy():
-			continue
+		case t.Desired == nil, p.owner.Kind == cluster.KindJob, over(t):
+			p.write(t, *endedStop(nil))
+		case unwanted != nil:
+			p.write(t, *endedStop(unwanted))
+		case t.Absence == watcher.Present && newest != t && newest.healthy():
+			p.write(t, cluster.Stop{
+				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
+				Message: fmt.Sprintf("attempt %d took its place", newest.number()), Ended: true,
+			})
 		}
-		p.write(t, stop)
 	}
 }
 
@@ -157,7 +149,7 @@ func over(t *Task) bool {
 // halt tells the live attempts of a slot to stop, unless they were told.
 func (p *plan) halt(s *slot, stop cluster.Stop) {
 	for _, t := range s.attempts {
-		if t.live() && !t.stopped() && !p.ended[t] {
+		if t.live() && !t.stopped() && p.ended[t] == nil {
 			p.write(t, stop)
 		}
 	}

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -24,7 +25,7 @@ func Job(in JobInput) Decision {
 	for _, s := range all {
 		p.conclude(s)
 		p.clean(s)
-		p.settle(s, false)
+		p.settle(s, nil)
 	}
 	// 2. What is not wanted is stopped; what outlives its limit too.
 	for _, s := range strays {
@@ -42,7 +43,13 @@ func Job(in JobInput) Decision {
 		}
 	}
 	// 3. Tasks that may run and do not are asked for.
-	p.dispatch(in, own, strays)
+	then := make([]*slot, len(own))
+	for i, s := range own {
+		then[i] = p.after(s)
+	}
+	if in.Spec != nil && spentTask(in.Spec, then) == nil {
+		p.dispatch(in, own, strays)
+	}
 	// 4. A deleted job without tasks is removed; the end of a job is told.
 	p.remove(in.Spec != nil && in.Spec.Deleted, all)
 	if in.Spec != nil {
@@ -50,7 +57,7 @@ func Job(in JobInput) Decision {
 		if p.Message == "" {
 			p.Message = now.Message
 		}
-		p.tellEnd(in.Spec, own, now)
+		p.tellEnd(in.Spec, then, now)
 	}
 	return p.Decision
 }
@@ -131,7 +138,7 @@ func (p *plan) overtime(s *slot) {
 
 // dispatch asks for the next attempt of each task that has one to come.
 func (p *plan) dispatch(in JobInput, own, strays []*slot) {
-	if in.Spec == nil || in.Spec.Deleted || in.Spec.Cancelled || spentTask(in.Spec, own) != nil {
+	if in.Spec.Deleted || in.Spec.Cancelled {
 		return
 	}
 	for _, s := range strays {
@@ -174,13 +181,9 @@ func spentTask(spec *cluster.Job, own []*slot) *slot {
 func (s *slot) spent(retries int) bool { return !s.succeeded() && s.charged() > retries }
 
 // tellEnd emits the event of the job's end in the decision that writes its last outcome.
-func (p *plan) tellEnd(spec *cluster.Job, own []*slot, now JobStatus) {
+func (p *plan) tellEnd(spec *cluster.Job, then []*slot, now JobStatus) {
 	if len(p.Conclusions) == 0 || now.Done() {
 		return
-	}
-	then := make([]*slot, len(own))
-	for i, s := range own {
-		then[i] = p.after(s)
 	}
 	status := jobStatusOf(spec, then)
 	if !status.Done() {
@@ -194,15 +197,14 @@ func (p *plan) tellEnd(spec *cluster.Job, own []*slot, now JobStatus) {
 
 // after returns the slot as it will be when the decision's outcomes are written.
 func (p *plan) after(s *slot) *slot {
+	if !slices.ContainsFunc(s.attempts, func(t *Task) bool { return p.ended[t] != nil }) {
+		return s
+	}
 	next := &slot{id: s.id, parts: s.parts}
 	for _, t := range s.attempts {
-		if p.ended[t] {
+		if out := p.ended[t]; out != nil {
 			c := *t
-			for i := range p.Conclusions {
-				if o := &p.Conclusions[i].Outcome; o.Task == s.id && o.Attempt == t.number() {
-					c.Outcome = o
-				}
-			}
+			c.Outcome = out
 			t = &c
 		}
 		next.attempts = append(next.attempts, t)

@@ -15,14 +15,14 @@ type plan struct {
 	definition  cluster.Ref // stands in for that of an attempt without a desired record
 	definitions Definitions
 	now         time.Time
-	ended       map[*Task]bool // attempts whose outcome the decision writes
+	ended       map[*Task]*cluster.Outcome // what the decision writes of attempts
 }
 
 func newPlan(owner cluster.OwnerRef, definitions Definitions, now time.Time) *plan {
 	if definitions == nil {
 		definitions = func(cluster.Ref) *cluster.TaskDefinition { return nil }
 	}
-	return &plan{owner: owner, definitions: definitions, now: now, ended: make(map[*Task]bool)}
+	return &plan{owner: owner, definitions: definitions, now: now, ended: make(map[*Task]*cluster.Outcome)}
 }
 
 // pend asks for the next attempt of a slot, unless one lives, or it is too soon after a failure. The
@@ -43,7 +43,7 @@ func (p *plan) pend(s *slot, template cluster.Pending, life cluster.Lifespan, li
 	next := template
 	next.Task, next.Attempt, next.Owner = s.id, s.next(), p.owner
 	next.Demand, next.Ports = d.Demand(), d.Ports
-	next.NeedsImage = slices.ContainsFunc(d.Containers, func(c cluster.Container) bool { return c.Image != "" })
+	next.NeedsImage = slices.ContainsFunc(d.Containers, func(c cluster.Container) bool { return c.Image != "" && len(c.Command) == 0 })
 	next.Avoid = s.avoid()
 	next.Since = s.since(life)
 	p.Pending = append(p.Pending, next)

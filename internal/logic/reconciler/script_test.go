@@ -26,6 +26,7 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait]
 //	job work gen=N [cancelled] [deleted]
 //	step a count=N def=R [retries=N] [limit=D] [disconnect=keep]
+//	unspec                              the owner's record is gone
 //	nodes n1 n2 …                       there are
 //	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt stands like this
 //	lost web.1.0 a1                     it has that outcome, and goes on in truth
@@ -37,7 +38,7 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	commit [WHAT…]                      the last decision is written; only those kinds of its parts, if named:
 //	                                    stops, outcomes, cleanups, trims
 //	place [TASK on NODE]                what was pending in the last decision is placed
-//	agents                              every agent takes a step and reports
+//	agents [TASK]                       every agent takes a step, of that task only, and reports
 //	rounds N                            N turns of decide, commit, place, agents; prints what was decided
 //	show | status                       prints the attempts; the counts
 func TestScripts(t *testing.T) {
@@ -127,6 +128,8 @@ func (s *stage) do(words []string) {
 		s.sick[r] = a.has("sick")
 	case "service", "job", "step":
 		s.spec(words, a)
+	case "unspec":
+		s.service, s.job = nil, nil
 	case "nodes":
 		s.nodes = words[1:]
 	case "node":
@@ -160,7 +163,9 @@ func (s *stage) do(words []string) {
 		s.placeCommand(words)
 	case "agents":
 		for _, r := range s.records {
-			s.step(r)
+			if len(words) == 1 || short(r.id) == words[1] {
+				s.step(r)
+			}
 		}
 	case "decide", "commit", "rounds", "show", "status":
 		s.print(words, a)

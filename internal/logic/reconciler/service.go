@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
 // Service decides what a service needs now. It is deterministic and does not depend on the order of the
@@ -32,7 +33,7 @@ func Service(in ServiceInput) Decision {
 			p.dismiss(s, in.Spec)
 			continue
 		}
-		p.settle(s, true)
+		p.settle(s, nil)
 		p.trim(s, KeptOutcomes)
 	}
 	// 3. Those that are wanted and have no live attempt are asked for.
@@ -62,11 +63,11 @@ func (in *ServiceInput) template(s *slot) cluster.Pending {
 
 // definition returns what the newest attempt of the slot runs or ran.
 func (s *slot) definition() cluster.Ref {
-	for i := len(s.attempts) - 1; i >= 0; i-- {
-		if d := s.attempts[i].Desired; d != nil {
+	for _, t := range slices.Backward(s.attempts) {
+		if d := t.Desired; d != nil {
 			return d.Definition
 		}
-		if o := s.attempts[i].Outcome; o != nil {
+		if o := t.Outcome; o != nil {
 			return o.Definition
 		}
 	}
@@ -183,9 +184,10 @@ func better(a, b *slot) int {
 
 // What a task of an older generation is worth.
 const (
-	worthSick    = iota // it lives and fails, does not run yet, or its node is silent
-	worthRevive         // it was well until it ended
-	worthRunning        // it runs, and may become healthy
+	worthSick     = iota // it fails, ends again and again, or its node is silent
+	worthRevive          // it was well until it ended
+	worthStarting        // it is on its way
+	worthRunning         // it runs, and may become healthy
 	worthHealthy
 )
 
@@ -193,14 +195,20 @@ func (s *slot) worth() int {
 	if s.healthy() {
 		return worthHealthy
 	}
-	t := s.newest()
 	if !s.live() {
 		return worthRevive
 	}
-	if o := t.Observed; t.away() || o == nil || o.State != cluster.StateRunning || o.Health == cluster.HealthFailing {
+	t := s.newest()
+	v := lifecycle.Shown(t.Attempt)
+	switch {
+	case t.away() || v.Health == cluster.HealthFailing || v.State.Terminal():
+		return worthSick
+	case v.State == cluster.StateRunning:
+		return worthRunning
+	case t.Observed != nil && t.Observed.Restarts > 0:
 		return worthSick
 	}
-	return worthRunning
+	return worthStarting
 }
 
 // dismiss ends a task that the service does not want.
@@ -218,7 +226,7 @@ func (p *plan) dismiss(s *slot, spec *cluster.Service) {
 		stop.Message = fmt.Sprintf("%d tasks are wanted", spec.Count)
 	}
 	p.halt(s, stop)
-	p.settle(s, false)
+	p.settle(s, &stop)
 	keep := 0
 	if spec != nil && !spec.Deleted && s.parts.Generation == spec.Generation {
 		keep = KeptOutcomes

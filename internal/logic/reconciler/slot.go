@@ -214,8 +214,8 @@ func (s *slot) ready(limit time.Duration) time.Time {
 		return time.Time{}
 	}
 	row := 0
-	for i := len(s.attempts) - 1; i >= 0; i-- {
-		o := s.attempts[i].Outcome
+	for _, t := range slices.Backward(s.attempts) {
+		o := t.Outcome
 		if o == nil || o.State == cluster.StateLost {
 			continue
 		}

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -57,7 +58,7 @@ func statusOf(spec *cluster.Service, all []*slot) ServiceStatus {
 		st.Desired = spec.Desired()
 	}
 	for _, s := range all {
-		st.Running += s.count(cluster.StateRunning)
+		st.Running += s.running()
 		if s.healthy() {
 			st.Healthy++
 		}
@@ -119,7 +120,7 @@ func (c *tally) message(st *ServiceStatus) string {
 	case Deleting, Stopping:
 		text := fmt.Sprintf("%s to end", tasksAre(c.live, "has", "have"))
 		if c.awaited != "" {
-			text += fmt.Sprintf("; node %s is silent: it has to return, or to be given up with \"berth node forget %s\"", c.awaited, c.awaited)
+			text += fmt.Sprintf("; node %s is silent and has to return first, or to be known to be gone", c.awaited)
 		}
 		return text
 	}
@@ -143,10 +144,10 @@ func tasksAre(n int, one, many string) string {
 	return fmt.Sprintf("%d tasks %s", n, many)
 }
 
-// count returns 1 if an attempt of the slot is shown in the state and its node can be asked.
-func (s *slot) count(state cluster.State) int {
+// running returns 1 if an attempt of the slot runs, is to go on, and its node can be asked.
+func (s *slot) running() int {
 	for _, t := range s.attempts {
-		if t.Absence <= watcher.Suspected && lifecycle.Shown(t.Attempt).State == state {
+		if t.healthy() || !t.away() && lifecycle.Shown(t.Attempt).State == cluster.StateRunning {
 			return 1
 		}
 	}
@@ -155,14 +156,17 @@ func (s *slot) count(state cluster.State) int {
 
 // trouble says what is wrong with a task, or nothing if it is merely on its way.
 func (s *slot) trouble() string {
-	for i := len(s.attempts) - 1; i >= 0; i-- {
-		t := s.attempts[i]
+	for _, t := range slices.Backward(s.attempts) {
 		v := lifecycle.Shown(t.Attempt)
 		switch {
+		case t.live() && t.away() && t.Desired != nil && t.Desired.OnDisconnect == cluster.DisconnectWait:
+			return fmt.Sprintf("%s waits for node %s, which is silent, for its on_disconnect is wait", s.id, t.node())
 		case t.live() && t.Absence != watcher.Present:
 			return fmt.Sprintf("%s: node %s is silent", s.id, t.node())
-		case v.State == cluster.StateRunning && (v.Health == cluster.HealthWarning || v.Health == cluster.HealthFailing):
-			return fmt.Sprintf("%s is in %s on node %s%s", s.id, v.Health, t.node(), because(v.Message))
+		case v.State == cluster.StateRunning && v.Health == cluster.HealthFailing:
+			return fmt.Sprintf("%s fails its checks on node %s%s", s.id, t.node(), because(v.Message))
+		case v.State == cluster.StateRunning && v.Health == cluster.HealthWarning:
+			return fmt.Sprintf("%s failed a check on node %s%s", s.id, t.node(), because(v.Message))
 		case v.State == cluster.StateFailed || v.State == cluster.StateRejected || v.State == cluster.StateLost ||
 			v.State == cluster.StateSucceeded:
 			return fmt.Sprintf("attempt %d of %s %s%s", t.number(), s.id, ended(v.State), because(v.Message))

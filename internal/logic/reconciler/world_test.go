@@ -25,7 +25,9 @@ type world struct {
 	// sick holds definitions whose tasks never become healthy.
 	sick map[cluster.Ref]bool
 	// fails says that an attempt of a job's task ends badly.
-	fails   func(cluster.TaskID, int) bool
+	fails func(cluster.TaskID, int) bool
+	// stays, unless nil, says that a job's task goes on for another step.
+	stays   func() bool
 	absent  map[string]watcher.Absence
 	nodes   []string
 	records []*record
@@ -260,6 +262,7 @@ func (w *world) advance(r *record, stop *cluster.Stop) {
 		o.State = cluster.StateStarting
 	case o.State == cluster.StateStarting:
 		o.State, o.Health, o.Started = cluster.StateRunning, cluster.HealthUnknown, w.now
+	case batch && w.stays != nil && w.stays():
 	case batch && w.fails(r.id, r.attempt):
 		o.State, o.Reason, o.Finished, o.Message = cluster.StateFailed, cluster.ReasonExit, w.now, "exit code 1"
 	case batch:

@@ -171,21 +171,21 @@ func (y *cycle) best(c *class) int {
 	if c.full {
 		return -1
 	}
-	best := -1
-	switch {
-	case !c.visited:
-		c.visited = true
+	var best int
+	if !c.visited {
 		y.count(c.group)
-		if c.left == 1 {
-			best = y.scan(c)
-			break
-		}
+	}
+	switch {
+	case !c.visited && c.left == 1:
+		best = y.scan(c)
+	case !c.visited:
 		c.ranking = y.rank(c)
 		best = c.ranking.best()
 	default:
 		y.refresh(c)
 		best = c.ranking.best()
 	}
+	c.visited = true
 	c.seen = len(y.touched)
 	c.full = best < 0
 	return best

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -38,15 +39,11 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		for _, e := range f.Executors {
 			n.Executors = append(n.Executors, e.Name)
 		}
-		for k, v := range f.Labels { // order-free: each key is written once
-			n.Labels[k] = v
-		}
+		maps.Copy(n.Labels, f.Labels)
 	}
 	if host != nil {
 		n.Cordon = host.Cordon
-		for k, v := range host.Labels { // order-free: each key is written once
-			n.Labels[k] = v
-		}
+		maps.Copy(n.Labels, host.Labels)
 	}
 	return n
 }
@@ -54,7 +51,8 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 // Reservation is what one attempt of a task takes up on a node, from its placement until nothing
 // of it is left there.
 type Reservation struct {
-	// UUID of the attempt. A task may have several attempts that take up room (P6.3).
+	// UUID of the attempt, or another text that names the reservation alone. A task may have several attempts
+	// that take up room (P6.3).
 	UUID   string
 	Task   cluster.TaskID
 	Node   string
@@ -209,26 +207,17 @@ func (f *Fleet) Clone() *Fleet {
 	c := &Fleet{
 		slots:  slices.Clone(f.slots),
 		loads:  slices.Clone(f.loads),
-		byName: make(map[string]int32, len(f.byName)),
+		byName: maps.Clone(f.byName),
 		order:  slices.Clone(f.order),
 		vacant: slices.Clone(f.vacant),
-		held:   make(map[string]Reservation, len(f.held)),
+		held:   maps.Clone(f.held),
 		groups: make(map[string]map[int32]int32, len(f.groups)),
 	}
 	for i := range c.slots {
 		c.slots[i].ports = c.slots[i].ports.clone()
 	}
-	for name, i := range f.byName { // order-free: a copy
-		c.byName[name] = i
-	}
-	for uuid, r := range f.held { // order-free: a copy
-		c.held[uuid] = r
-	}
 	for g, counts := range f.groups { // order-free: a copy
-		c.groups[g] = make(map[int32]int32, len(counts))
-		for i, n := range counts { // order-free: a copy
-			c.groups[g][i] = n
-		}
+		c.groups[g] = maps.Clone(counts)
 	}
 	return c
 }

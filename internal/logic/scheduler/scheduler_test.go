@@ -59,7 +59,8 @@ func TestSentence(t *testing.T) {
 		{"nothing", nil, ""},
 		{"no nodes", counts{count(0, cluster.Refusal{Code: cluster.ReasonNoNodes})}, "no node has joined yet"},
 		{
-			"several", counts{
+			"several",
+			counts{
 				count(3, cluster.Refusal{Code: cluster.ReasonShortMemory, Short: int64(200 * cluster.MiB)}),
 				count(1, cluster.Refusal{Code: cluster.ReasonPort, Port: 8080}),
 			},

@@ -217,7 +217,7 @@ func pairs(words []string) func(yield func(key, value string) bool) {
 }
 
 func numbers(list string) (ns []int) {
-	for _, s := range strings.Split(list, ",") {
+	for s := range strings.SplitSeq(list, ",") {
 		n, _ := strconv.Atoi(s)
 		ns = append(ns, n)
 	}
@@ -270,7 +270,7 @@ func readNode(args []string) (n scheduler.Node, err error) {
 
 // reserved reads a list of ports and ranges: "80,30000-30010".
 func reserved(list string) (ports []int) {
-	for _, part := range strings.Split(list, ",") {
+	for part := range strings.SplitSeq(list, ",") {
 		first, last, isRange := strings.Cut(part, "-")
 		if !isRange {
 			last = first
@@ -324,7 +324,7 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 	case "priority":
 		p.Priority, err = strconv.Atoi(value)
 	case "ports":
-		for _, port := range strings.Split(value, ",") {
+		for port := range strings.SplitSeq(value, ",") {
 			name, number, _ := strings.Cut(port, ":")
 			p.Ports = append(p.Ports, cluster.Port{Name: name, Port: numbers(number)[0]})
 		}

@@ -227,7 +227,7 @@ func (g *generator) object(s *schema, t reflect.Type) {
 		}
 		field := g.of(f.Type)
 		field.Description = g.docs[owner.Name()][f.Name]
-		field.ReadOnly = owner == reflect.TypeFor[cluster.Lifespan]()
+		field.ReadOnly = owner == reflect.TypeFor[cluster.Lifespan]() || strings.Contains(field.Description, "what a client sends here is ignored")
 		if name == "name" && field.Type == "string" {
 			field.Pattern, field.MaxLength = `^[a-z]([a-z0-9-]*[a-z0-9])?$`, cluster.MaxName
 		}

@@ -39,6 +39,9 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 		}
 	}
 	response, err := e.txn(ctx, nested)
+	if err != nil && !writes {
+		return store.Result{}, e.fault(ctx, err) // what writes nothing leaves no doubt
+	}
 	if err != nil {
 		return store.Result{}, err
 	}

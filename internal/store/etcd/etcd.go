@@ -26,6 +26,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -136,7 +137,8 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 		watches: make(map[*watch]struct{}),
 	}
 	e.life, e.end = context.WithCancel(context.Background()) //nolint:gosec // Close ends it
-	room.client = e.client
+	room.client, room.database = e.client, server.Server.Backend()
+	room.look() // now there is a database to reserve room for
 	return e, nil
 }
 
@@ -191,6 +193,7 @@ func embedded(config Config) *embed.Config {
 	c.QuotaBackendBytes = config.Quota
 	c.AutoCompactionMode = embed.CompactorModeRevision
 	c.AutoCompactionRetention = strconv.Itoa(config.Retain)
+	c.WarningApplyDuration = time.Second // a large commit takes more than etcd's 100 ms
 	// Entries are large, and there is no follower to catch up: keep few of them.
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 5000, 100
 	c.MaxSnapFiles, c.MaxWalFiles = 2, 2

@@ -3,18 +3,15 @@ package etcd
 import (
 	"io"
 	"log/slog"
+	"path/filepath"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/storetest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEngine(t *testing.T) {
 	storetest.Test(t, storetest.Suite{Open: subject})
@@ -23,10 +20,16 @@ func TestEngine(t *testing.T) {
 // open starts an engine on a directory, for the life of the test.
 func open(t testing.TB, config Config) *Engine {
 	t.Helper()
+	config.Ballast = -1
+	return openWith(t, config)
+}
+
+// openWith is open, with ballast.
+func openWith(t testing.TB, config Config) *Engine {
+	t.Helper()
 	if config.Log == nil {
 		config.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	config.Ballast = -1
 	engine, err := Open(t.Context(), config)
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -40,7 +43,7 @@ func open(t testing.TB, config Config) *Engine {
 }
 
 func subject(t *testing.T) storetest.Subject {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "store")
 	engine := open(t, Config{Dir: dir})
 	return storetest.Subject{
 		Engine: engine,
@@ -61,7 +64,7 @@ func subject(t *testing.T) storetest.Subject {
 			}
 		},
 		Restore: func(from io.Reader) (store.Engine, error) {
-			restored := t.TempDir()
+			restored := filepath.Join(t.TempDir(), "store")
 			if err := Restore(restored, from); err != nil {
 				return nil, err
 			}

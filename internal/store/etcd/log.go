@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -57,7 +58,7 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	var attrs []slog.Attr
 	for _, key := range slices.Sorted(maps.Keys(encoder.Fields)) {
 		if key != "stack" && key != "stacktrace" {
-			attrs = append(attrs, slog.Any(key, encoder.Fields[key]))
+			attrs = append(attrs, slog.Any(key, brief(encoder.Fields[key])))
 		}
 	}
 	level, message := slog.LevelWarn, "etcd: "+entry.Message
@@ -67,8 +68,17 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	case entry.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
 	}
-	c.log.LogAttrs(context.Background(), level, message, attrs...)
+	c.log.LogAttrs(context.Background(), level, message, attrs...) //nolint:sloglint // the message is etcd's
 	return nil
+}
+
+// brief cuts what etcd likes to print in whole: a request of thousands of operations.
+func brief(value any) any {
+	const most = 200
+	if s, ok := value.(string); ok && len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return value
 }
 
 // Sync is part of zapcore.Core.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,6 +25,8 @@ const (
 	fresh = 500 * time.Millisecond
 	// segment is what etcd allocates for its log at once.
 	segment = 64 << 20
+	// ahead is how much of the disk is reserved for the database beyond its present size.
+	ahead = 16 << 20
 	// relief is the least pause between two attempts to get the database below its quota.
 	relief = 10 * time.Second
 )
@@ -40,13 +43,23 @@ type space struct {
 	ballast  int64
 	quota    int64
 	client   *clientv3.Client
+	database database
 	free     func(dir string) (free, total int64, err error)
 
 	mu      sync.Mutex
 	looked  time.Time
 	low     error // what the last look found
 	relieve time.Time
+	kept    int64       // bytes of the database's file that the disk has promised
 	full    atomic.Bool // etcd's alarm was seen
+}
+
+// database is the file of etcd's server. The in-process client cannot reach it: its
+// maintenance calls lack what they need.
+type database interface {
+	Defrag() error
+	Size() int64
+	SizeInUse() int64
 }
 
 func newSpace(config Config) *space {
@@ -83,6 +96,10 @@ func (s *space) prepare() error {
 	if _, err := os.Stat(filepath.Join(s.dir, "member", "wal")); errors.Is(err, fs.ErrNotExist) && free < 2*segment {
 		return fmt.Errorf("%d MiB are free, a new store needs %d MiB: %w", free>>20, 2*segment>>20, store.ErrNoSpace)
 	}
+	if free < segment {
+		s.log.Warn("etcd starts with too little room for the next segment of its log: start it again once there is room",
+			"free_bytes", free, "segment_bytes", segment)
+	}
 	s.look()
 	return nil
 }
@@ -112,9 +129,46 @@ func (s *space) look() {
 	case free > 2*s.lowWater+s.ballast:
 		s.keep()
 	}
+	if err := s.reserve(); err != nil && free >= s.lowWater {
+		s.log.Warn("no room could be reserved for the database", "error", err)
+	}
 	if free < s.lowWater {
 		s.low = fmt.Errorf("%d MiB are free under %s, writes need %d MiB: %w", free>>20, s.dir, s.lowWater>>20, store.ErrNoSpace)
 	}
+}
+
+// reserve has the disk promise the blocks of the database's file, and some beyond its end. The file
+// has holes; without that, a disk that something else fills in a moment makes etcd's
+// next write of what it accepted before fail. The lock is held.
+func (s *space) reserve() error {
+	file, err := os.OpenFile(filepath.Join(s.dir, "member", "snap", "db"), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // before the first start
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	want := info.Size() + ahead
+	if want <= s.kept {
+		return nil
+	}
+	want += ahead // so that it is not asked for each time
+	const keepSize = 1
+	err = syscall.Fallocate(int(file.Fd()), keepSize, s.kept, want-s.kept)
+	if errors.Is(err, syscall.EOPNOTSUPP) {
+		s.kept = math.MaxInt64 // this file system promises nothing
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reserve %d bytes: %w", want-s.kept, err)
+	}
+	s.kept = want
+	return nil
 }
 
 func (s *space) path() string { return filepath.Join(s.dir, "ballast") }
@@ -134,6 +188,9 @@ func (s *space) keep() {
 	if err != nil {
 		s.log.Warn("no ballast could be laid down", "path", s.path(), "error", err)
 		_ = os.Remove(s.path())
+		if errors.Is(err, syscall.EOPNOTSUPP) {
+			s.ballast = -1 // nor will it ever be, on this file system
+		}
 	}
 }
 
@@ -170,15 +227,12 @@ func (s *space) shrink(ctx context.Context) error {
 	if _, err := s.client.Compact(ctx, present.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
 		s.log.Debug("compact", "error", err) // it may have been compacted there already
 	}
-	if _, err := s.client.Defragment(ctx, ""); err != nil {
+	if err := s.database.Defrag(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
-	status, err := s.client.Status(ctx, "")
-	if err != nil {
-		return fmt.Errorf("read status: %w", err)
-	}
-	if status.DbSize > s.quota*9/10 {
-		return fmt.Errorf("%d MiB are in use", status.DbSizeInUse>>20)
+	s.kept = 0 // it is a new file
+	if s.database.Size() > s.quota*9/10 {
+		return fmt.Errorf("%d MiB are in use", s.database.SizeInUse()>>20)
 	}
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {

@@ -23,7 +23,7 @@ type header struct {
 }
 
 type line struct {
-	Key      string          `json:"key"`
+	Key      []byte          `json:"key"` // bytes, as it need not be UTF-8
 	Value    []byte          `json:"value"`
 	Created  uint64          `json:"created"`
 	Modified uint64          `json:"modified"`
@@ -39,7 +39,7 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	head := header{Format: format, Revision: e.d.revision, Records: len(e.d.records)}
 	lines := make([]line, 0, len(e.d.records))
 	for _, r := range e.d.list("") {
-		l := line{Key: r.Key, Value: r.Value, Created: r.Created, Modified: r.Modified, Session: e.d.ties[r.Key]}
+		l := line{Key: []byte(r.Key), Value: r.Value, Created: r.Created, Modified: r.Modified, Session: e.d.ties[r.Key]}
 		if held, tied := e.d.sessions[l.Session]; tied {
 			l.TTL = held.ttl
 		}
@@ -83,14 +83,15 @@ func (e *Engine) Restore(from io.Reader) error {
 	d.keys, d.events = nil, nil
 	d.revision, d.compacted = head.Revision, head.Revision
 	for _, l := range lines {
-		d.records[l.Key] = store.Record{Key: l.Key, Value: l.Value, Created: l.Created, Modified: l.Modified}
+		key := string(l.Key)
+		d.records[key] = store.Record{Key: key, Value: l.Value, Created: l.Created, Modified: l.Modified}
 		if l.Session == "" {
 			continue
 		}
 		if _, live := d.sessions[l.Session]; !live {
 			d.lend(l.Session, l.TTL)
 		}
-		d.tie(l.Key, l.Session)
+		d.tie(key, l.Session)
 	}
 	d.restores++
 	d.announce()
@@ -120,7 +121,7 @@ func decode(from io.Reader) (header, []line, error) {
 		if err != nil {
 			return header{}, nil, fmt.Errorf("record %d: %w", len(lines)+1, err)
 		}
-		if l.Key <= last {
+		if string(l.Key) <= last {
 			return header{}, nil, fmt.Errorf("record %d: key %q is not after %q", len(lines)+1, l.Key, last)
 		}
 		if l.Created == 0 || l.Created > l.Modified || l.Modified > head.Revision {
@@ -129,7 +130,7 @@ func decode(from io.Reader) (header, []line, error) {
 		if (l.Session != "") != (l.TTL > 0) {
 			return header{}, nil, fmt.Errorf("key %q: a session of %v", l.Key, l.TTL)
 		}
-		last = l.Key
+		last = string(l.Key)
 		lines = append(lines, l)
 	}
 	if len(lines) != head.Records {

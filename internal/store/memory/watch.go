@@ -29,6 +29,7 @@ func (e *Engine) Watch(ctx context.Context, prefix string, after uint64) store.W
 	e.d.mu.Lock()
 	defer e.d.mu.Unlock()
 	w.restores = e.d.restores
+	w.whole = w.whole || after > e.d.revision // of data that a restore took away
 	return w
 }
 

@@ -48,7 +48,7 @@ func testRestart(t *testing.T, c *check) {
 // testSnapshot copies an engine.
 func testSnapshot(t *testing.T, c *check) {
 	c.need(c.Restore != nil, "Restore")
-	c.put("z/a", "1", "z/b", "1", "z/c", "")
+	c.put("z/a", "1", "z/b", "1", "z/c", "", "z/\xff", "\xfe")
 	c.put("z/a", "2")
 	c.delete("z/b")
 	var snapshot bytes.Buffer
@@ -72,7 +72,7 @@ func testSnapshot(t *testing.T, c *check) {
 	if result.Revision <= restored.Revision {
 		t.Errorf("a commit after a restore at revision %d has %d", restored.Revision, result.Revision)
 	}
-	c.wantList("z/", "z/a=4", "z/c=")
+	c.wantList("z/", "z/a=4", "z/c=", "z/\xff=\xfe")
 }
 
 // testSnapshotBack restores under a watch that has seen more: it must tell all anew.
@@ -92,15 +92,34 @@ func testSnapshotBack(t *testing.T, c *check) {
 	if err != nil {
 		t.Fatalf("restore: %v", err)
 	}
-	if engine != c.Engine { // a new one: the old watch ended with the old engine
-		c.Engine = engine
-		stands := m.records
-		m = c.mirrorOf("z/", m.at)
-		m.records = stands
+	reopened := engine != c.Engine
+	c.Engine = engine
+	ahead := c.mirrorOf("z/", m.at)
+	for i := range 15 { // so that revisions pass where the watch was
+		c.put("z/a", fmt.Sprint(i))
 	}
-	m.resyncs = 0
+	between := c.mirrorOf("z/", m.at)
+	mirrors := []*mirror{ahead}
+	if reopened { // the old watch ended with the old engine; the history of the new one is known
+		mirrors = append(mirrors, between)
+	} else {
+		mirrors = append(mirrors, m)
+	}
+	for _, m := range mirrors {
+		if b := m.next(); !b.Resync {
+			t.Fatalf("first batch after a restore: got %+v, want a resync", b)
+		}
+		m.equal()
+		m.reach(c.put("z/b", "2").Revision)
+	}
+}
+
+// testSnapshotFuture opens a watch at a revision that a restored engine has not reached yet.
+func testSnapshotFuture(t *testing.T, c *check) {
+	c.put("z/a", "1")
+	m := c.mirrorOf("z/", c.list("").Revision+1_000)
 	if b := m.next(); !b.Resync {
-		t.Fatalf("first batch after a restore: got %+v, want a resync", b)
+		t.Fatalf("first batch: got %+v, want a resync", b)
 	}
 	m.equal()
 	m.reach(c.put("z/b", "2").Revision)

@@ -85,6 +85,7 @@ func Test(t *testing.T, suite Suite) {
 		{"restart", testRestart},
 		{"snapshot", testSnapshot},
 		{"snapshot/back", testSnapshotBack},
+		{"snapshot/future", testSnapshotFuture},
 		{"snapshot/damaged", testSnapshotDamaged},
 		{"close", testClose},
 	} {

@@ -1,0 +1,347 @@
+package attempt
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+)
+
+// model is a node in which everything that may happen happens: the agent dies and loses what it did not
+// make durable, the machine is started anew, steps fail, answers come late. It holds what must never be.
+type model struct {
+	*rapid.T
+	def     *cluster.TaskDefinition
+	rec     *Record
+	durable []byte // the record as a crash leaves it
+	boot    int
+	clock   time.Duration
+	wall    time.Time
+
+	programs map[executor.ID]*executor.Status
+	starts   map[int]int   // of each container
+	passed   time.Duration // when the newest barrier that passed was asked for
+	stopped  bool          // a stop is durable
+	shown    cluster.State
+}
+
+func newModel(t *rapid.T) *model {
+	batch := rapid.Bool().Draw(t, "batch")
+	m := &model{
+		T: t, clock: time.Hour, wall: time.Unix(1_800_000_000, 0).UTC(), shown: cluster.StateAssigned,
+		programs: map[executor.ID]*executor.Status{}, starts: map[int]int{},
+	}
+	m.def = &cluster.TaskDefinition{Name: "d", Version: 1}
+	n := rapid.IntRange(1, 4).Draw(t, "containers")
+	for i := range n {
+		c := cluster.Container{Name: fmt.Sprint("c", i)}
+		c.Init = i < n-1 && rapid.IntRange(0, 3).Draw(t, "init") == 0
+		c.Optional = !c.Init && rapid.IntRange(0, 3).Draw(t, "optional") == 0
+		if i > 0 && rapid.Bool().Draw(t, "after") {
+			c.After = []string{"c0"}
+		}
+		m.def.Containers = append(m.def.Containers, c)
+	}
+	modes := []cluster.RestartMode{"", cluster.RestartAlways, cluster.RestartOnFailure, cluster.RestartNever}
+	m.def.Restart.Mode = rapid.SampledFrom(modes).Draw(t, "mode")
+	d := cluster.Desired{Task: "c.s.1.0", Attempt: 1, UUID: "u", Owner: cluster.OwnerRef{Kind: cluster.KindService}}
+	if batch {
+		d.Owner.Kind = cluster.KindJob
+		d.TimeLimit = cluster.Duration(rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "limit"))
+	}
+	m.rec = New(d, 1, m.bootID())
+	m.save()
+	return m
+}
+
+func (m *model) bootID() string { return fmt.Sprint("boot-", m.boot) }
+func (m *model) now() Now       { return Now{Boot: m.clock, Wall: m.wall} }
+
+func (m *model) pass(d time.Duration) {
+	m.clock += d
+	m.wall = m.wall.Add(d)
+}
+
+func (m *model) save() {
+	b, err := json.Marshal(m.rec)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.durable = b
+	m.stopped = m.rec.Desired.Stop != nil
+}
+
+// load replaces the record by what was durable; a record in memory is the same as one that was read.
+func (m *model) load() {
+	m.rec = new(Record)
+	if err := json.Unmarshal(m.durable, m.rec); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// steps does some steps, as an agent does that is not disturbed.
+func (m *model) steps() {
+	for range rapid.IntRange(1, 6).Draw(m.T, "steps") {
+		m.step()
+	}
+}
+
+// step does what the record asks for, or fails at it.
+func (m *model) step() {
+	s := m.rec.Next(m.def, m.now())
+	if again := m.rec.Next(m.def, m.now()); again != s {
+		m.Fatalf("asked twice, it wants %+v and then %+v", s, again)
+	}
+	m.look()
+	if rapid.IntRange(0, 5).Draw(m.T, "fails") == 5 && s.Do != Launch {
+		return // asked again later
+	}
+	c := s.Container
+	switch s.Do {
+	case Admit:
+		m.rec.Admitted("x", m.def)
+	case Prepare:
+		if rapid.IntRange(0, 9).Draw(m.T, "bad image") == 9 {
+			m.rec.PrepareFailed(c, "no", m.now())
+			return
+		}
+		id := m.rec.Containers[c].ID
+		if m.programs[id] == nil {
+			m.programs[id] = &executor.Status{ID: id, State: executor.StatePrepared}
+		}
+		m.rec.WasPrepared(c)
+	case ProbePorts:
+		m.rec.PortsProbed()
+	case Launch:
+		m.launch(c)
+	case Discard:
+		delete(m.programs, m.rec.Containers[c].ID)
+		m.rec.WasDiscarded(c, m.now())
+	case Signal:
+		m.save()
+		m.signal(s.Signal)
+		m.rec.Signalled(s.Signal, m.now())
+	case Close:
+		m.rec.Closed("tail")
+	case Clear:
+		if len(m.live()) > 0 {
+			m.Fatal("cleared while a program runs")
+		}
+		clear(m.programs)
+		m.rec.Cleared()
+	case Wait:
+	}
+}
+
+// launch makes the intent durable and starts the program, or does so and tells nobody.
+func (m *model) launch(c int) {
+	m.save()
+	r, id := m.rec, m.rec.Containers[c].ID
+	p := m.programs[id]
+	if p == nil {
+		m.Fatalf("container %s is launched and was not prepared", id)
+	}
+	kind := rapid.IntRange(0, 9).Draw(m.T, "start")
+	if kind == 0 {
+		return // the executor did not answer and did nothing
+	}
+	if kind == 1 {
+		delete(m.programs, id)
+		r.StartFailed(c, "no", m.now())
+		return
+	}
+	if p.State == executor.StatePrepared {
+		m.allowed(c)
+		p.State = executor.StateRunning
+		m.starts[c]++
+	}
+	if kind == 2 {
+		return // nobody knows
+	}
+	r.WasStarted(c, executor.Process{Pid: 1}, m.now())
+}
+
+// allowed fails if the program of the container must not be started now.
+func (m *model) allowed(c int) {
+	r := m.rec
+	if r.Desired.Stop != nil {
+		m.Fatal("started after it was told to stop")
+	}
+	if r.Terminal() {
+		m.Fatal("started after its end")
+	}
+	for i := range r.Containers {
+		for id, p := range m.programs {
+			if id != r.Containers[i].ID && p.State == executor.StateRunning && m.container(id) == i && i == c {
+				m.Fatalf("container %d is started while its run %s lives", c, id)
+			}
+		}
+	}
+	if !r.Desired.Batch() {
+		return
+	}
+	if r.Started.IsZero() && (m.passed == 0 || m.clock-m.passed > BarrierAge) {
+		m.Fatalf("user code starts %v after its barrier was asked for", m.clock-m.passed)
+	}
+	if mode := m.def.Restart.Mode; m.starts[c] > 0 && (mode == "" || mode == cluster.RestartNever) {
+		m.Fatal("a batch program is started a second time")
+	}
+}
+
+func (m *model) container(id executor.ID) (i int) {
+	var round int
+	if _, err := fmt.Sscanf(string(id), "u-%d-%d", &i, &round); err != nil {
+		m.Fatal(err)
+	}
+	return i
+}
+
+func (m *model) live() (ids []executor.ID) {
+	for id, p := range m.programs {
+		if p.State == executor.StateRunning {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// signal ends some of the programs; KILL ends all.
+func (m *model) signal(sig syscall.Signal) {
+	for i := range m.rec.Containers {
+		id := m.rec.Containers[i].ID
+		if p := m.programs[id]; p != nil && p.State == executor.StateRunning &&
+			(sig == syscall.SIGKILL || rapid.Bool().Draw(m.T, "heeds TERM")) {
+			m.exit(id, cluster.Exit{Code: 128 + int(sig), Signal: int(sig), At: m.wall})
+		}
+	}
+}
+
+func (m *model) exit(id executor.ID, e cluster.Exit) {
+	m.programs[id].State, m.programs[id].Exit = executor.StateExited, &e
+	if rapid.IntRange(0, 4).Draw(m.T, "told late") > 0 {
+		m.rec.HasExited(id, e, m.now())
+	}
+}
+
+// tell brings all ends that were not told.
+func (m *model) tell() {
+	for i := range m.rec.Containers {
+		if p := m.programs[m.rec.Containers[i].ID]; p != nil && p.Exit != nil && m.rec.Containers[i].Progress == Running {
+			m.rec.HasExited(p.ID, *p.Exit, m.now())
+		}
+	}
+}
+
+func (m *model) look() {
+	o := m.rec.Observed(m.def)
+	if !lifecycle.Follows(m.shown, o.State) {
+		m.Fatalf("shown as %s after %s", o.State, m.shown)
+	}
+	m.shown = o.State
+	if o.State.Terminal() && m.rec.MayRun() {
+		m.Fatalf("%s while something may run", o.State)
+	}
+}
+
+func (m *model) crash() {
+	m.load()
+	m.shown = m.rec.Observed(m.def).State
+	held := map[executor.ID]executor.Status{}
+	for id, p := range m.programs {
+		held[id] = *p
+	}
+	anew := m.rec.Boot != m.bootID() && m.rec.Begun == 0
+	m.rec.Recover(held, m.bootID(), m.now())
+	if anew { // nothing ran: it is prepared once more
+		m.shown = m.rec.Observed(m.def).State
+	}
+}
+
+func (m *model) stop(ended bool) {
+	d := m.rec.Desired
+	d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted, Ended: ended}
+	if !m.rec.Update(&d, m.rec.Revision+1) {
+		m.Fatal("a newer stop was refused")
+	}
+}
+
+func TestWhateverHappens(t *testing.T) {
+	ends := map[cluster.State]int{}
+	for range 20 {
+		rapid.Check(t, func(t *rapid.T) { whatever(t, ends) })
+	}
+	t.Logf("ended as %v", ends)
+	if total := 2000; ends[cluster.StateSucceeded] < total/50 || ends[cluster.StateFailed] < total/50 {
+		t.Errorf("the model is one-sided: %v", ends)
+	}
+}
+
+func whatever(t *rapid.T, ends map[cluster.State]int) {
+	{
+		m := newModel(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"step":  func(t *rapid.T) { m.T = t; m.steps() },
+			"again": func(t *rapid.T) { m.T = t; m.steps() },
+			"more":  func(t *rapid.T) { m.T = t; m.steps() },
+			"save":  func(*rapid.T) { m.save() },
+			"time":  func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(1, 40).Draw(t, "seconds")) * time.Second) },
+			"barrier": func(t *rapid.T) {
+				if !m.rec.AtBarrier() {
+					t.Skip("not at its barrier")
+				}
+				m.passed = m.clock - time.Duration(rapid.SampledFrom([]int{0, 1, 2, 30, 40}).Draw(t, "age"))*time.Second
+				m.rec.BarrierPassed(m.passed)
+			},
+			"refused": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
+					m.rec.BarrierRefused("no")
+				}
+			},
+			"exit": func(t *rapid.T) {
+				m.T = t
+				for _, id := range m.live() {
+					code := max(0, rapid.IntRange(-3, 1).Draw(t, "code"))
+					m.exit(id, cluster.Exit{Code: code, At: m.wall})
+					return
+				}
+			},
+			"tell":  func(*rapid.T) { m.tell() },
+			"crash": func(*rapid.T) { m.crash() },
+			"reboot": func(t *rapid.T) {
+				if rapid.IntRange(0, 4).Draw(t, "reboot") == 0 {
+					m.boot++
+					m.clock = time.Minute
+					m.passed = 0
+					clear(m.programs)
+					m.crash()
+				}
+			},
+			"stop": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "stop") == 0 {
+					m.stop(false)
+				}
+			},
+		})
+		m.T = t
+		m.stop(true)
+		for range 200 {
+			m.step()
+			m.tell()
+			m.pass(10 * time.Second)
+			if m.rec.Phase == PhaseGone {
+				ends[m.rec.Observed(m.def).State]++
+				return
+			}
+		}
+		t.Fatalf("not gone after a long time: %+v", m.rec)
+	}
+}

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// hall is the simplest server for many agents: it takes every report at once.
+type hall struct {
+	streams []chan transport.Message
+	running atomic.Int64
+	reports atomic.Int64
+	want    int64
+	full    chan struct{}
+}
+
+// seat is one agent's Source.
+type seat struct {
+	*hall
+	n int
+}
+
+func (s seat) Register(context.Context, transport.Registration) (transport.Welcome, error) {
+	return transport.Welcome{Session: 1, Heartbeat: cluster.Duration(5 * time.Second)}, nil
+}
+
+func (s seat) Assignments(context.Context, transport.AssignmentsRequest) (AssignmentStream, error) {
+	return seatStream(s.streams[s.n]), nil
+}
+
+func (s seat) Report(_ context.Context, r transport.Report) (transport.ReportReply, error) {
+	s.reports.Add(1)
+	for i := range r.Tasks {
+		if r.Tasks[i].State == cluster.StateRunning && s.running.Add(1) == s.want {
+			close(s.full)
+		}
+	}
+	return transport.ReportReply{}, nil
+}
+
+func (s seat) Stream(context.Context, string) (io.ReadWriteCloser, error) { return nil, io.EOF }
+
+type seatStream chan transport.Message
+
+func (s seatStream) Next(ctx context.Context) (transport.Message, error) {
+	select {
+	case <-ctx.Done():
+		return transport.Message{}, ctx.Err()
+	case m := <-s:
+		return m, nil
+	}
+}
+
+func (s seatStream) Close() error { return nil }
+
+// BenchmarkAgents has many agents in one process pass batch tasks from the assignment to running: b.N tasks
+// each time, spread over them.
+func BenchmarkAgents(b *testing.B) {
+	for _, agents := range []int{1, 100, 1000} {
+		for _, volatile := range []bool{true, false} {
+			if !volatile && agents > 1 {
+				continue
+			}
+			b.Run(fmt.Sprintf("agents=%d/volatile=%v", agents, volatile), func(b *testing.B) {
+				benchmarkAgents(b, agents, volatile)
+			})
+		}
+	}
+}
+
+func benchmarkAgents(b *testing.B, agents int, volatile bool) {
+	h := &hall{want: int64(b.N), full: make(chan struct{})}
+	dir := b.TempDir()
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range agents {
+		h.streams = append(h.streams, make(chan transport.Message, b.N/agents+16))
+		name := fmt.Sprint("n", i)
+		a, err := New(Config{
+			Name: name, DataDir: filepath.Join(dir, name), Volatile: volatile, Source: seat{h, i},
+			Executors: []executor.Executor{newBox()},
+			Facts:     func(string) (cluster.Facts, error) { return cluster.Facts{BootID: "b", Address: "127.0.0.1"}, nil },
+			PortFree:  func(int) error { return nil },
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		all.Go(func() {
+			if err := a.Run(ctx); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	def := &cluster.TaskDefinition{Name: "work", Version: 1, Containers: []cluster.Container{{Name: "app"}}}
+	for _, s := range h.streams {
+		s <- transport.Message{Definition: def}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		n := i % agents
+		h.streams[n] <- transport.Message{Assignment: &transport.Assignment{Revision: 1, Desired: cluster.Desired{
+			Task: cluster.JobTask("default", "work", 1, "main", i), Attempt: 1, UUID: fmt.Sprintf("attempt-%d", i),
+			Node: fmt.Sprint("n", n), Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: "work"},
+			Definition: def.Ref(), Count: b.N,
+		}}}
+	}
+	<-h.full
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+	b.ReportMetric(float64(h.reports.Load())/float64(b.N), "reports/task")
+	b.ReportMetric(float64(runtime.NumGoroutine())/float64(b.N), "goroutines/task")
+	cancel()
+	all.Wait()
+}

@@ -1,0 +1,78 @@
+package apiserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// TestAnswersFitTheirDescription asks for something of everything and holds the answers against the schemas of the
+// OpenAPI document.
+func TestAnswersFitTheirDescription(t *testing.T) {
+	w := busy(t)
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(w.server.spec.json))
+	if err != nil {
+		t.Fatal(err)
+	}
+	schemas := jsonschema.NewCompiler()
+	if err := schemas.AddResource("openapi.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	component := func(name string) *jsonschema.Schema {
+		t.Helper()
+		s, err := schemas.Compile("openapi.json#/components/schemas/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	tests := []struct {
+		method, path string
+		body         any
+		status       int
+		schema       string
+	}{
+		{"GET", "/v1/version", nil, 200, "Version"},
+		{"GET", "/readyz", nil, 200, "Readiness"},
+		{"GET", "/v1/clusters", nil, 200, "ClusterViewPage"},
+		{"GET", "/v1/definitions", nil, 200, "DefinitionViewPage"},
+		{"GET", "/v1/definitions/web/1", nil, 200, "DefinitionView"},
+		{"GET", "/v1/services", nil, 200, "ServiceViewPage"},
+		{"GET", "/v1/clusters/default/services/web", nil, 200, "ServiceView"},
+		{"GET", "/v1/jobs", nil, 200, "JobViewPage"},
+		{"GET", "/v1/clusters/default/jobs/sum", nil, 200, "JobView"},
+		{"GET", "/v1/tasks?all", nil, 200, "TaskViewPage"},
+		{"GET", "/v1/nodes", nil, 200, "NodeViewPage"},
+		{"GET", "/v1/events", nil, 200, "EventViewPage"},
+		{"POST", "/v1/apply", manifestsOf("Service", service("web", "web@1", 9)), 200, "ApplyReply"},
+		{"POST", "/v1/apply", `{"x": 1}`, 422, "Problem"},
+		{"GET", "/v1/clusters/none", nil, 404, "Problem"},
+		{"DELETE", "/v1/clusters/default/jobs/sum", nil, 202, "JobView"},
+	}
+	for _, test := range tests {
+		t.Run(test.method+" "+test.path, func(t *testing.T) {
+			got := w.want(test.status, test.method, test.path, test.body)
+			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(got.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := component(test.schema).Validate(value); err != nil {
+				t.Errorf("%v\nin %s", err, got.body)
+			}
+		})
+	}
+	wrong, err := jsonschema.UnmarshalJSON(strings.NewReader(`{"version": 1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if component("Version").Validate(wrong) == nil {
+		t.Error("the schema takes anything")
+	}
+	var served any
+	if err := json.Unmarshal(w.want(200, "GET", "/openapi.json", nil).body, &served); err != nil {
+		t.Error(err)
+	}
+}

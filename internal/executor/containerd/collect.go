@@ -1,0 +1,311 @@
+package containerd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/logs"
+)
+
+// Subcommand is the hidden subcommand of the default Config: when os.Args[1] is it, main must
+// return CollectLogs(os.Args[2:]) before it does anything else.
+const Subcommand = "collect-logs"
+
+// Files of the collector's folder.
+const (
+	collectorLock   = "lock"
+	collectorSocket = "control"
+	collectorOutput = "collector.log"
+	attachedSuffix  = ".attached" // one for each container whose pipes are read
+)
+
+// attachment is a container whose pipes are read.
+type attachment struct {
+	ID     executor.ID `json:"id"`
+	Dir    string      `json:"dir"`     // holds the pipes
+	LogDir string      `json:"log_dir"` // takes the log
+}
+
+// Requests to the collector, a packet each. The reply is an error's text or nothing.
+const (
+	opAttach = "attach" // returns once the pipes are open, and will be opened again by a later collector
+	opFinish = "finish" // returns once what the pipes hold is in the log
+	opStop   = "stop"
+	opWatch  = "watch" // returns with the collector's end
+)
+
+type collectRequest struct {
+	Op         string     `json:"op"`
+	Attachment attachment `json:"attachment"`
+}
+
+// drainLimit bounds what is read from a pipe that is told to finish but still written to.
+const drainLimit = 16 << 20
+
+// CollectLogs is the hidden subcommand: the process that reads the output of all containers of a node and
+// writes their logs. It opens pipes for reading and writing, so that programs neither fail nor wait while it
+// lives; when it is killed, the next one, which an agent starts, opens the same pipes. It returns the exit code
+// for the process; args are what follows the subcommand.
+func CollectLogs(args []string) int {
+	if len(args) != 2 {
+		fmt.Fprintln(os.Stderr, "this subcommand is berth's own, for the containerd executor")
+		return 2
+	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)
+	outlive.LeaveCgroup(filepath.Join(args[1], "collector"))
+	c := &logCollector{dir: args[0], open: map[executor.ID]*reading{}, stopped: make(chan struct{})}
+	c.buffers.New = func() any { return new([bufferSize]byte) }
+	starter := os.NewFile(3, "starter")
+	lock := os.NewFile(4, "lock")
+	unix.CloseOnExec(3)
+	unix.CloseOnExec(4)
+	if err := c.begin(lock); err != nil {
+		_, _ = io.WriteString(starter, err.Error())
+		return 1
+	}
+	_ = starter.Close()
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	go c.serve()
+	select {
+	case <-terminated:
+	case <-c.stopped:
+	}
+	c.end()
+	_ = lock.Close()
+	return 0
+}
+
+// logCollector is the life of a collector.
+type logCollector struct {
+	dir     string
+	listen  *net.UnixListener
+	stopped chan struct{}
+	once    sync.Once
+
+	buffers sync.Pool // of *[bufferSize]byte
+
+	mu   sync.Mutex
+	open map[executor.ID]*reading
+}
+
+// bufferSize is how much of a pipe is read at once.
+const bufferSize = 32 << 10
+
+// begin opens the pipes of those that an earlier collector read, then the socket.
+func (c *logCollector) begin(lock *os.File) error {
+	if err := outlive.Lock(lock); err != nil {
+		return fmt.Errorf("lock collector: %w", err)
+	}
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return fmt.Errorf("list attached containers: %w", err)
+	}
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), attachedSuffix) {
+			continue
+		}
+		name := filepath.Join(c.dir, entry.Name())
+		var a attachment
+		if err = outlive.Read(name, &a); err == nil {
+			err = c.attach(a)
+		}
+		if err != nil { // its folder is gone, say
+			fmt.Fprintln(os.Stderr, entry.Name(), err)
+			_ = os.Remove(name)
+		}
+	}
+	addr, folder, err := outlive.Address(c.dir, collectorSocket)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer folder.Close()
+	_ = os.Remove(filepath.Join(c.dir, collectorSocket))
+	if c.listen, err = net.ListenUnix("unixpacket", addr); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	c.listen.SetUnlinkOnClose(false)
+	return nil
+}
+
+func (c *logCollector) end() {
+	_ = c.listen.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.open {
+		r.finish()
+	}
+}
+
+func (c *logCollector) serve() {
+	for {
+		conn, err := c.listen.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // out of files, say
+			continue
+		}
+		go c.answer(conn)
+	}
+}
+
+func (c *logCollector) answer(conn *net.UnixConn) {
+	defer conn.Close()
+	b := make([]byte, 16<<10)
+	n, err := conn.Read(b)
+	var req collectRequest
+	if err != nil || json.Unmarshal(b[:n], &req) != nil {
+		return
+	}
+	switch req.Op {
+	case opAttach:
+		err = c.attach(req.Attachment)
+	case opFinish:
+		err = c.finish(req.Attachment.ID)
+	case opStop:
+		defer c.once.Do(func() { close(c.stopped) })
+	case opWatch:
+		_, _ = conn.Read(b) // until either side ends
+		return
+	default:
+		err = fmt.Errorf("%q is not a request", req.Op)
+	}
+	text := "ok"
+	if err != nil {
+		text = err.Error()
+	}
+	_, _ = conn.Write([]byte(text))
+}
+
+func (c *logCollector) attached(id executor.ID) string {
+	return filepath.Join(c.dir, string(id)+attachedSuffix)
+}
+
+func (c *logCollector) attach(a attachment) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open[a.ID] != nil {
+		return nil
+	}
+	r, err := newReading(a, &c.buffers)
+	if err != nil {
+		return err
+	}
+	// Not durable: without the machine there is no program either.
+	b, err := json.Marshal(a)
+	if err == nil {
+		err = os.WriteFile(c.attached(a.ID), b, 0o600)
+	}
+	if err != nil {
+		r.finish()
+		return fmt.Errorf("remember attached container: %w", err)
+	}
+	c.open[a.ID] = r
+	return nil
+}
+
+func (c *logCollector) finish(id executor.ID) error {
+	c.mu.Lock()
+	r := c.open[id]
+	delete(c.open, id)
+	c.mu.Unlock()
+	if r != nil {
+		r.finish()
+	}
+	if err := os.Remove(c.attached(id)); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("forget container: %w", err)
+	}
+	return nil
+}
+
+// reading is one container whose pipes are read.
+type reading struct {
+	log   *logs.Writer
+	pipes []*os.File
+	done  sync.WaitGroup
+}
+
+func newReading(a attachment, buffers *sync.Pool) (*reading, error) {
+	r := &reading{log: logs.NewWriter(logs.Config{Dir: a.LogDir})}
+	for name, stream := range map[string]logs.Stream{stdoutFile: logs.Stdout, stderrFile: logs.Stderr} {
+		pipe, err := os.OpenFile(filepath.Join(a.Dir, name), os.O_RDWR|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			r.finish()
+			return nil, fmt.Errorf("open pipe: %w", err)
+		}
+		r.pipes = append(r.pipes, pipe)
+		r.done.Go(func() { follow(pipe, r.log.Stream(stream), buffers) })
+	}
+	return r, nil
+}
+
+// finish reads what the pipes hold and closes them.
+func (r *reading) finish() {
+	for _, p := range r.pipes {
+		_ = p.SetReadDeadline(time.Unix(1, 0))
+	}
+	r.done.Wait()
+	for _, p := range r.pipes {
+		_ = p.Close()
+	}
+	_ = r.log.Close()
+}
+
+// follow copies a pipe to a log until the pipe's deadline passes, then what is left. It holds a buffer only
+// while there is something to read.
+func follow(pipe *os.File, out io.Writer, buffers *sync.Pool) {
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	read := func(fd uintptr) (n int, err error) {
+		buf := buffers.Get().(*[bufferSize]byte)
+		defer buffers.Put(buf)
+		for {
+			n, err = unix.Read(int(fd), buf[:])
+			if !errors.Is(err, unix.EINTR) {
+				break
+			}
+		}
+		if n > 0 {
+			_, _ = out.Write(buf[:n])
+		}
+		return n, err
+	}
+	for {
+		failed := false
+		err := raw.Read(func(fd uintptr) bool {
+			_, err := read(fd)
+			failed = err != nil && !errors.Is(err, unix.EAGAIN)
+			return !errors.Is(err, unix.EAGAIN)
+		})
+		if err != nil || failed {
+			break
+		}
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for left := drainLimit; left > 0; {
+			n, err := read(fd)
+			if err != nil || n <= 0 {
+				return
+			}
+			left -= n
+		}
+	})
+}

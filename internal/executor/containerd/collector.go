@@ -1,0 +1,172 @@
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
+)
+
+// collector is the agent's side of the node's collector: it starts the process when there is none.
+type collector struct {
+	dir, executable, subcommand, cgroup string
+
+	starting sync.Mutex
+
+	mu       sync.Mutex
+	watchers int
+	unwatch  context.CancelFunc
+}
+
+// errNoCollector says that no collector answers.
+var errNoCollector = errors.New("no collector")
+
+func (c *collector) attach(ctx context.Context, a attachment) error {
+	return c.call(ctx, collectRequest{opAttach, a})
+}
+
+func (c *collector) finish(ctx context.Context, id executor.ID) error {
+	return c.call(ctx, collectRequest{opFinish, attachment{ID: id}})
+}
+
+// stop ends the collector, if there is one.
+func (c *collector) stop(ctx context.Context) error {
+	err := c.ask(ctx, collectRequest{Op: opStop})
+	for err == nil && outlive.Locked(filepath.Join(c.dir, collectorLock)) {
+		err = outlive.Pause(ctx, 2*time.Millisecond)
+	}
+	if errors.Is(err, errNoCollector) {
+		return nil
+	}
+	return err
+}
+
+// call asks the collector, a new one if it must.
+func (c *collector) call(ctx context.Context, req collectRequest) error {
+	for {
+		err := c.ask(ctx, req)
+		if !errors.Is(err, errNoCollector) {
+			return err
+		}
+		if err := c.start(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// ask sends one request. The reply of a watch is the collector's end.
+func (c *collector) ask(ctx context.Context, req collectRequest) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	addr, folder, err := outlive.Address(c.dir, collectorSocket)
+	if err != nil {
+		return errNoCollector
+	}
+	conn, err := net.DialUnix("unixpacket", nil, addr)
+	_ = folder.Close()
+	if err != nil {
+		return errNoCollector
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	b, err := json.Marshal(req)
+	if err != nil {
+		return fmt.Errorf("ask collector: %w", err)
+	}
+	if _, err := conn.Write(b); err != nil {
+		return errNoCollector
+	}
+	buf := make([]byte, 4<<10)
+	n, err := conn.Read(buf)
+	switch text := string(buf[:n]); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil || n == 0:
+		return errNoCollector
+	case text != "ok":
+		return fmt.Errorf("collect logs: %s", text)
+	}
+	return nil
+}
+
+// start starts a collector unless one holds the lock.
+func (c *collector) start(ctx context.Context) error {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return fmt.Errorf("make collector's folder: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(c.dir, collectorLock), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("lock collector: %w", err)
+	}
+	defer lock.Close()
+	if err := outlive.Lock(lock); err != nil {
+		return outlive.Pause(ctx, 2*time.Millisecond) // it is about to listen, or to end
+	}
+	out, err := os.OpenFile(filepath.Join(c.dir, collectorOutput), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("start collector: %w", err)
+	}
+	defer out.Close()
+	ready, tell, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start collector: %w", err)
+	}
+	defer ready.Close()
+	cmd := exec.Command(c.executable, c.subcommand, c.dir, c.cgroup) //nolint:noctx // it outlives the call and the agent
+	cmd.Dir, cmd.Env = "/", []string{"GOMAXPROCS=2", "GOTRACEBACK=single", "GOGC=50"}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.ExtraFiles = []*os.File{tell, lock}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	_ = tell.Close()
+	if err != nil {
+		return fmt.Errorf("start collector: %w", err)
+	}
+	go func() { _ = cmd.Wait() }()
+	if trouble, _ := io.ReadAll(ready); len(trouble) > 0 {
+		return fmt.Errorf("start collector: %s", trouble)
+	}
+	return nil
+}
+
+// watch keeps a collector running until the returned function was called as often as watch: when the
+// collector dies, the pipes fill up, and programs wait for the next one.
+func (c *collector) watch(ctx context.Context) (unwatch func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watchers++; c.watchers == 1 {
+		var watching context.Context
+		watching, c.unwatch = context.WithCancel(context.WithoutCancel(ctx))
+		go c.keep(watching)
+	}
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.watchers--; c.watchers == 0 {
+			c.unwatch()
+		}
+	})
+}
+
+func (c *collector) keep(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := c.call(ctx, collectRequest{Op: opWatch})
+		if err != nil && outlive.Pause(ctx, retryAfter) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,460 @@
+// Package containerd runs containers of images through containerd, from version 1.6 on.
+//
+// A container is one of containerd's, in a namespace of its own, with one task: Prepare pulls what is missing, makes
+// the snapshot and the container and creates the task, so that the program stands before its first instruction;
+// Start starts the task and is refused ever after, since the intent is durable before; the exit is written into the
+// container's folder before the task is deleted. So neither a restart of the agent nor of containerd loses an exit; only
+// the death of a task's shim does.
+//
+// The program's output goes through named pipes in the container's folder to the collector, one process per
+// node that outlives the agent and writes the logs: see CollectLogs.
+//
+// Programs have the node's network, its /etc/hosts, /etc/resolv.conf and name, their own processes, mounts and IPC; no
+// capability that is not listed; no new privileges; containerd's default seccomp profile.
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
+)
+
+// Name is the executor's name in facts and flags.
+const Name = "containerd"
+
+// Defaults of Config.
+const (
+	DefaultAddress      = "/run/containerd/containerd.sock"
+	DefaultNamespace    = "berth"
+	DefaultCgroupParent = "/berth"
+)
+
+// Config says which containerd is used, and how.
+type Config struct {
+	// Address is containerd's socket, by default DefaultAddress.
+	Address string
+	// Namespace is containerd's, by default DefaultNamespace. It belongs to one agent.
+	Namespace string
+	// Snapshotter is containerd's, by default its own default.
+	Snapshotter string
+	// CgroupParent is the cgroup below which containers get theirs, by default DefaultCgroupParent.
+	CgroupParent string
+	// NoSeccomp leaves out the default seccomp profile, for a runc built without it. To translate the profile is
+	// most of what runc does to create a task.
+	NoSeccomp bool
+	// Dir is for the collector. It is made when it is not there.
+	Dir string
+	// Executable is the program whose main calls CollectLogs, by default the running one, and Subcommand its first
+	// argument, by default Subcommand.
+	Executable string
+	Subcommand string
+	Logger     *slog.Logger // nil for none
+}
+
+// Executor implements executor.Executor and executor.ImageStore.
+type Executor struct {
+	cfg       Config
+	client    *client.Client
+	collector *collector
+	locks     outlive.KeyedLock[executor.ID]
+	configs   configCache
+
+	mu       sync.Mutex
+	prepared map[executor.ID]prepared // what Start needs to know, to be quick
+}
+
+// prepared is a container with a task that was not started in this life.
+type prepared struct {
+	dir     string
+	process executor.Process
+}
+
+// New returns an Executor. It starts nothing and does not need containerd to run yet. Close ends it.
+func New(cfg Config) (*Executor, error) {
+	setDefault(&cfg.Address, DefaultAddress)
+	setDefault(&cfg.Namespace, DefaultNamespace)
+	setDefault(&cfg.CgroupParent, DefaultCgroupParent)
+	setDefault(&cfg.Subcommand, Subcommand)
+	if cfg.Dir == "" {
+		return nil, errors.New("containerd executor: no folder is configured")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Executable == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find own executable: %w", err)
+		}
+		cfg.Executable = exe
+	}
+	// The limit of a connection's set-up is also that of the pause between attempts.
+	cl, err := client.New(cfg.Address, client.WithTimeout(time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("connect to containerd: %w", err)
+	}
+	return &Executor{
+		cfg: cfg, client: cl, prepared: map[executor.ID]prepared{},
+		collector: &collector{dir: cfg.Dir, executable: cfg.Executable, subcommand: cfg.Subcommand, cgroup: cfg.CgroupParent},
+	}, nil
+}
+
+func setDefault(s *string, value string) {
+	if *s == "" {
+		*s = value
+	}
+}
+
+// Close closes the connection to containerd. Containers and the collector go on.
+func (e *Executor) Close() error {
+	if err := e.client.Close(); err != nil {
+		return fmt.Errorf("close connection to containerd: %w", err)
+	}
+	return nil
+}
+
+// StopCollector ends the node's collector, once no container runs any more.
+func (e *Executor) StopCollector(ctx context.Context) error { return e.collector.stop(ctx) }
+
+func (e *Executor) in(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, e.cfg.Namespace)
+}
+
+// Probe implements executor.Executor.
+func (e *Executor) Probe(ctx context.Context) (cluster.ExecutorFact, error) {
+	v, err := e.client.Version(e.in(ctx))
+	if err != nil {
+		return cluster.ExecutorFact{}, failed(ctx, "ask containerd for its version", err)
+	}
+	return cluster.ExecutorFact{Name: Name, Version: strings.TrimPrefix(strings.TrimSpace(v.Version), "v")}, nil
+}
+
+// failed gives an error of containerd its meaning in the contract.
+func failed(ctx context.Context, what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", what, ctx.Err())
+	case isA(err, errdefs.IsUnavailable):
+		return fmt.Errorf("%s: %w: %w", what, executor.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// isA reports whether an error is of a kind. Some of the client's calls return errors of the wire, others have
+// translated them.
+func isA(err error, kind func(error) bool) bool {
+	return err != nil && (kind(err) || kind(errgrpc.ToNative(err)))
+}
+
+// Files of a container's folder (executor.Spec.Dir).
+const (
+	intentFile = "intent.json" // written right before the start: the Process
+	exitFile   = "exit.json"
+	stdoutFile = "stdout" // named pipes
+	stderrFile = "stderr"
+	filesDir   = "files"
+)
+
+// Labels of a container.
+const (
+	labelDir    = "berth.dir"
+	labelPrefix = "berth.label/"
+)
+
+// record is what is known of a container beside its task.
+type record struct {
+	id     executor.ID
+	dir    string
+	labels map[string]string
+}
+
+func recordOf(c containers.Container) record {
+	r := record{id: executor.ID(c.ID), dir: c.Labels[labelDir], labels: map[string]string{}}
+	for k, v := range c.Labels {
+		if name, ok := strings.CutPrefix(k, labelPrefix); ok {
+			r.labels[name] = v
+		}
+	}
+	return r
+}
+
+func (r record) path(name string) string { return filepath.Join(r.dir, name) }
+
+// intent reports whether the container was told to start, and as which process.
+func (r record) intent() (executor.Process, bool) {
+	var p executor.Process
+	err := outlive.Read(r.path(intentFile), &p)
+	return p, err == nil || !os.IsNotExist(err)
+}
+
+func (r record) exit() (cluster.Exit, bool) {
+	var exit cluster.Exit
+	err := outlive.Read(r.path(exitFile), &exit)
+	return exit, err == nil
+}
+
+// load finds a container. It returns ErrNotFound where there is none.
+func (e *Executor) load(ctx context.Context, id executor.ID) (record, error) {
+	c, err := e.client.ContainerService().Get(ctx, string(id))
+	if isA(err, errdefs.IsNotFound) {
+		return record{}, executor.ErrNotFound
+	}
+	if err != nil {
+		return record{}, failed(ctx, "find container", err)
+	}
+	return recordOf(c), nil
+}
+
+// task returns the task of a container, or nil if it has none.
+func (e *Executor) task(ctx context.Context, id executor.ID) (*tasktypes.Process, error) {
+	resp, err := e.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: string(id)})
+	if err != nil {
+		if isA(err, errdefs.IsNotFound) {
+			return nil, nil
+		}
+		return nil, failed(ctx, "find task", err)
+	}
+	return resp.Process, nil
+}
+
+// Start implements executor.Executor.
+func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
+	ctx = e.in(ctx)
+	unlock, err := e.locks.Lock(ctx, id)
+	if err != nil {
+		return executor.Process{}, err
+	}
+	defer unlock()
+	p, err := e.ready(ctx, id)
+	if err != nil {
+		return executor.Process{}, err
+	}
+	r := record{id: id, dir: p.dir}
+	if _, started := r.intent(); started {
+		return executor.Process{}, executor.ErrStarted
+	}
+	p.process.Started = time.Now()
+	if err := outlive.Write(r.path(intentFile), p.process); err != nil {
+		return executor.Process{}, err
+	}
+	e.forget(id)
+	if _, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: string(id)}); err != nil {
+		err = failed(ctx, "start task", err)
+		if ctx.Err() == nil && !errors.Is(err, executor.ErrUnavailable) {
+			e.giveUp(ctx, r)
+		}
+		return executor.Process{}, err
+	}
+	return p.process, nil
+}
+
+// giveUp ends a task that could not be started. How far it came nobody knows.
+func (e *Executor) giveUp(ctx context.Context, r record) {
+	if err := e.kill(ctx, r.id); err == nil {
+		_ = outlive.Write(r.path(exitFile), cluster.Exit{Code: -1, Unknown: true, At: time.Now()})
+	}
+}
+
+// ready returns a prepared container, from memory or from containerd.
+func (e *Executor) ready(ctx context.Context, id executor.ID) (prepared, error) {
+	e.mu.Lock()
+	p, ok := e.prepared[id]
+	e.mu.Unlock()
+	if ok {
+		return p, nil
+	}
+	r, err := e.load(ctx, id)
+	if err != nil {
+		return prepared{}, err
+	}
+	if _, started := r.intent(); started {
+		return prepared{}, executor.ErrStarted
+	}
+	t, err := e.task(ctx, id)
+	if err != nil {
+		return prepared{}, err
+	}
+	if t == nil || t.Status != tasktypes.Status_CREATED {
+		return prepared{}, fmt.Errorf("%w: the task is gone; prepare the container again", executor.ErrUnavailable)
+	}
+	return prepared{r.dir, processOf(int(t.Pid))}, nil
+}
+
+func processOf(pid int) executor.Process {
+	return executor.Process{Pid: pid, PidStart: outlive.StartOf(pid)}
+}
+
+func (e *Executor) forget(id executor.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.prepared, id)
+}
+
+// Signal implements executor.Executor.
+func (e *Executor) Signal(ctx context.Context, id executor.ID, sig syscall.Signal) error {
+	ctx = e.in(ctx)
+	r, err := e.load(ctx, id)
+	if err != nil {
+		return err
+	}
+	_, started := r.intent()
+	if _, ended := r.exit(); !started || ended {
+		return executor.ErrNotRunning
+	}
+	_, err = e.client.TaskService().Kill(ctx, &tasks.KillRequest{
+		ContainerID: string(id), Signal: uint32(sig), All: sig == syscall.SIGKILL,
+	})
+	if isA(err, errdefs.IsNotFound) {
+		return executor.ErrNotRunning
+	}
+	return failed(ctx, "signal task", err)
+}
+
+// Remove implements executor.Executor.
+func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
+	ctx = e.in(ctx)
+	unlock, err := e.locks.Lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return e.remove(ctx, id)
+}
+
+func (e *Executor) remove(ctx context.Context, id executor.ID) error {
+	e.forget(id)
+	c, err := e.client.ContainerService().Get(ctx, string(id))
+	switch {
+	case isA(err, errdefs.IsNotFound):
+		// A Prepare that failed early may have left a task's pipes with the collector.
+		return e.collector.finish(ctx, id)
+	case err != nil:
+		return failed(ctx, "find container", err)
+	}
+	if err := e.kill(ctx, id); err != nil {
+		return err
+	}
+	if err := e.collector.finish(ctx, id); err != nil {
+		return err
+	}
+	r := recordOf(c)
+	if err := e.client.ContainerService().Delete(ctx, c.ID); err != nil && !isA(err, errdefs.IsNotFound) {
+		return failed(ctx, "delete container", err)
+	}
+	if c.SnapshotKey != "" {
+		err := e.client.SnapshotService(c.Snapshotter).Remove(ctx, c.SnapshotKey)
+		if err != nil && !isA(err, errdefs.IsNotFound) {
+			return failed(ctx, "delete snapshot", err)
+		}
+	}
+	for _, name := range []string{exitFile, stdoutFile, stderrFile, filesDir, intentFile} {
+		_ = os.RemoveAll(r.path(name))
+	}
+	return nil
+}
+
+// killLimit is how long kill tries again what containerd refuses.
+const killLimit = 10 * time.Second
+
+// kill ends and deletes the task of a container, if there is one.
+func (e *Executor) kill(ctx context.Context, id executor.ID) error {
+	begin := time.Now()
+	for {
+		gone, err := e.killOnce(ctx, id)
+		if gone {
+			return nil
+		}
+		// A task that just ended or whose shim just died is refused for a moment, for reasons without a type.
+		if err != nil && (ctx.Err() != nil || errors.Is(err, executor.ErrUnavailable) || time.Since(begin) > killLimit) {
+			return err
+		}
+		if err := outlive.Pause(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *Executor) killOnce(ctx context.Context, id executor.ID) (gone bool, err error) {
+	svc := e.client.TaskService()
+	t, err := e.task(ctx, id)
+	if t == nil {
+		return err == nil, err
+	}
+	if t.Status != tasktypes.Status_STOPPED {
+		_, err := svc.Kill(ctx, &tasks.KillRequest{ContainerID: string(id), Signal: uint32(syscall.SIGKILL), All: true})
+		if err != nil && !isA(err, errdefs.IsNotFound) {
+			return false, failed(ctx, "kill task", err)
+		}
+		if _, err := svc.Wait(ctx, &tasks.WaitRequest{ContainerID: string(id)}); err != nil {
+			return false, failed(ctx, "kill task", err)
+		}
+	}
+	_, err = svc.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: string(id)})
+	if isA(err, errdefs.IsNotFound) {
+		err = nil
+	}
+	return err == nil, failed(ctx, "delete task", err)
+}
+
+// List implements executor.Executor.
+func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
+	ctx = e.in(ctx)
+	all, err := e.client.ContainerService().List(ctx)
+	if err != nil {
+		return nil, failed(ctx, "list containers", err)
+	}
+	resp, err := e.client.TaskService().List(ctx, &tasks.ListTasksRequest{})
+	if err != nil {
+		return nil, failed(ctx, "list tasks", err)
+	}
+	byID := map[string]*tasktypes.Process{}
+	for _, t := range resp.Tasks {
+		byID[t.ID] = t
+	}
+	var list []executor.Status
+	for _, c := range all {
+		r := recordOf(c)
+		s := executor.Status{ID: r.id, Labels: r.labels, State: executor.StatePrepared}
+		process, started := r.intent()
+		exit, ended := r.exit()
+		t := byID[c.ID]
+		if started && !ended && t != nil && t.Status == tasktypes.Status_STOPPED {
+			if got, err := e.Wait(ctx, r.id); err == nil {
+				exit, ended = got, true
+			}
+		}
+		switch {
+		case ended:
+			s.State, s.Exit = executor.StateExited, &exit
+		case started && t == nil:
+			s.State = executor.StateUnknown
+		case started:
+			s.State, s.Process = executor.StateRunning, process
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b executor.Status) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return list, nil
+}

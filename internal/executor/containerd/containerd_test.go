@@ -1,0 +1,221 @@
+package containerd_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/containerd"
+	"github.com/berthd/berth/internal/executor/executortest"
+	"github.com/berthd/berth/internal/testkit"
+)
+
+// TestMain makes the test binary the one that collects logs.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == containerd.Subcommand {
+		os.Exit(containerd.CollectLogs(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+const busyboxImage = "berth.example/busybox:1"
+
+// need leaves the test out where there is no containerd.
+func need(t testing.TB) {
+	t.Helper()
+	testkit.NeedRoot(t)
+	testkit.NeedCommand(t, "containerd", "runc", "busybox")
+}
+
+// node is a private containerd with an image of busybox.
+type node struct {
+	dir    string
+	daemon *containerd.Daemon
+	lives  []*containerd.Executor
+}
+
+func newNode(t testing.TB) *node {
+	t.Helper()
+	need(t)
+	dir, err := os.MkdirTemp("", "berth-containerd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{dir: dir}
+	if n.daemon, err = containerd.Launch(t.Context(), containerd.LaunchConfig{Dir: filepath.Join(dir, "daemon")}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), executortest.Limit)
+		defer cancel()
+		ex := n.life(t)
+		all, err := ex.List(ctx)
+		if err != nil || len(all) > 0 {
+			t.Errorf("left at the end: %+v %v", all, err)
+		}
+		for _, s := range all {
+			_ = ex.Remove(ctx, s.ID)
+		}
+		defer func() {
+			for _, life := range n.lives {
+				_ = life.Close()
+			}
+		}()
+		for _, err := range []error{ex.StopCollector(ctx), n.daemon.Stop(ctx), os.RemoveAll(dir)} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	images, err := n.life(t).LoadImages(t.Context(), bytes.NewReader(archive(t, busyboxImage, busybox(t))))
+	if err != nil || len(images) != 1 || images[0].Name != busyboxImage || images[0].Size == 0 {
+		t.Fatalf("load busybox: %+v %v", images, err)
+	}
+	return n
+}
+
+// life begins a life of an agent.
+func (n *node) life(t testing.TB, change ...func(*containerd.Config)) *containerd.Executor {
+	t.Helper()
+	cfg := containerd.Config{Address: n.daemon.Address, Dir: filepath.Join(n.dir, "collector"), CgroupParent: "/berth-test"}
+	for _, c := range change {
+		c(&cfg)
+	}
+	ex, err := containerd.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.lives = append(n.lives, ex) // closed with the node: a test removes its containers at its end
+	return ex
+}
+
+// busybox makes an image of the node's static busybox.
+func busybox(t testing.TB) v1.Image {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	program, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(h tar.Header, content []byte) {
+		h.Size = int64(len(content))
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"bin", "etc", "usr", "proc", "sys", "dev"} {
+		add(tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}, nil)
+	}
+	add(tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777}, nil)
+	add(tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755}, program)
+	for _, applet := range strings.Fields("sh cat echo sleep id stat dd touch grep tr yes head tail test pwd setsid printf true kill") {
+		add(tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox", Mode: 0o777}, nil)
+	}
+	add(tar.Header{Name: "etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644}, []byte("root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
+	add(tar.Header{Name: "etc/hostname", Typeflag: tar.TypeReg, Mode: 0o644}, []byte("image\n"))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := tarball.LayerFromReader(&buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{
+		Entrypoint: []string{"/bin/sh", "-c"}, Cmd: []string{"echo from the image"},
+		Env: []string{"PATH=/bin", "FROM=image"}, WorkingDir: "/tmp",
+	}})
+	if err == nil {
+		img, err = mutate.AppendLayers(img, layer)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// archive saves an image under a name.
+func archive(t testing.TB, as string, img v1.Image) []byte {
+	t.Helper()
+	tag, err := name.NewTag(as)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	if err := tarball.Write(tag, img, &buf); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func shell(script string) cluster.Container {
+	return cluster.Container{Name: "main", Image: busyboxImage, Pull: cluster.PullNever, Command: []string{"/bin/busybox", "sh", "-c", script}}
+}
+
+func cgroup(id executor.ID, file string) string {
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/" + strings.SplitN(file, ".", 2)[0]} {
+		if b, err := os.ReadFile(filepath.Join(root, "berth-test", string(id), file)); err == nil {
+			return string(b)
+		}
+	}
+	return ""
+}
+
+// pids returns the processes that have a word among their arguments.
+func pids(word string) (found []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		args, err := os.ReadFile(f)
+		if err != nil || !strings.Contains("\x00"+string(args), "\x00"+word+"\x00") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+func killOne(t *testing.T, word string) {
+	t.Helper()
+	found := pids(word)
+	if len(found) != 1 {
+		t.Fatalf("%d processes have the argument %q", len(found), word)
+	}
+	if err := syscall.Kill(found[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (n *node) machine(*testing.T) executortest.Machine {
+	return executortest.Machine{
+		New:       func(t *testing.T) executor.Executor { return n.life(t) },
+		Container: func(p executortest.Program) cluster.Container { return shell(p.Script()) },
+		Shell:     shell,
+		Cgroup:    cgroup,
+		Orphan:    func(t *testing.T, id executor.ID) { killOne(t, string(id)) }, // the shim has the id for an argument
+	}
+}
+
+func TestContract(t *testing.T) {
+	n := newNode(t)
+	executortest.Run(t, n.machine)
+}

@@ -1,0 +1,156 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
+	"github.com/google/uuid"
+
+	"github.com/berthd/berth/internal/executor"
+)
+
+// cleanupLimit is how long a killed command may take to be gone.
+const cleanupLimit = 10 * time.Second
+
+// outputLimit is how long after a command's end its output is waited for.
+const outputLimit = 2 * time.Second
+
+// Exec implements executor.Executor.
+func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Command) (int, error) {
+	if len(cmd.Args) == 0 {
+		return 0, errors.New("exec: no command")
+	}
+	ctx = e.in(ctx)
+	r, err := e.load(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	_, started := r.intent()
+	if _, ended := r.exit(); !started || ended {
+		return 0, executor.ErrNotRunning
+	}
+	c, err := e.client.LoadContainer(ctx, string(id))
+	if err != nil {
+		return 0, failed(ctx, "exec", err)
+	}
+	spec, err := c.Spec(ctx)
+	if err != nil {
+		return 0, failed(ctx, "exec", err)
+	}
+	task, err := c.Task(ctx, nil)
+	if err != nil {
+		if isA(err, errdefs.IsNotFound) {
+			return 0, executor.ErrNotRunning
+		}
+		return 0, failed(ctx, "exec", err)
+	}
+	process := *spec.Process
+	process.Args, process.Terminal = cmd.Args, false
+	process.Env = override(process.Env, cmd.Env)
+	if cmd.Dir != "" {
+		process.Cwd = cmd.Dir
+	}
+	in := &endReader{r: cmd.Stdin, ended: make(chan struct{})}
+	streams := cio.WithStreams(in, orDiscard(cmd.Stdout), orDiscard(cmd.Stderr))
+	name := "x" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	p, err := task.Exec(ctx, name, &process, cio.NewCreator(streams, cio.WithFIFODir(r.path("exec"))))
+	if err != nil {
+		return 0, execFailed(ctx, err)
+	}
+	return attend(ctx, p, in.ended)
+}
+
+// attend starts a command and sees to its end. The end of the context kills it.
+func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}) (int, error) {
+	// What goes on after the context ended is bounded from then on.
+	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
+	defer endLife()
+	context.AfterFunc(ctx, func() { time.AfterFunc(cleanupLimit, endLife) })
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
+		defer cancel()
+		_, _ = p.Delete(clean, client.WithProcessKill)
+	}()
+	ended, err := p.Wait(life)
+	if err != nil {
+		return 0, execFailed(ctx, err)
+	}
+	if err := p.Start(ctx); err != nil {
+		return 0, execFailed(ctx, err)
+	}
+	go func() {
+		select {
+		case <-stdinEnded:
+			_ = p.CloseIO(life, client.WithStdinCloser)
+		case <-life.Done():
+		}
+	}()
+	var status client.ExitStatus
+	select {
+	case status = <-ended:
+	case <-ctx.Done():
+		clean, cancel := context.WithTimeout(life, cleanupLimit)
+		defer cancel()
+		_ = p.Kill(clean, syscall.SIGKILL)
+		select {
+		case <-ended:
+		case <-clean.Done():
+		}
+		return 0, ctx.Err()
+	}
+	if err := status.Error(); err != nil {
+		return 0, execFailed(ctx, err)
+	}
+	// The output may be held open by a child of the command.
+	flushed := make(chan struct{})
+	go func() { p.IO().Wait(); close(flushed) }()
+	timer := time.NewTimer(outputLimit)
+	defer timer.Stop()
+	select {
+	case <-flushed:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return int(status.ExitCode()), nil
+}
+
+func execFailed(ctx context.Context, err error) error {
+	if ctx.Err() == nil && (isA(err, errdefs.IsNotFound) || isA(err, errdefs.IsFailedPrecondition)) {
+		return fmt.Errorf("%w: %w", executor.ErrNotRunning, err)
+	}
+	return failed(ctx, "exec", err)
+}
+
+func orDiscard(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}
+
+// endReader tells when its reader came to the end. A nil reader is at its end.
+type endReader struct {
+	r     io.Reader
+	once  sync.Once
+	ended chan struct{}
+}
+
+func (e *endReader) Read(p []byte) (n int, err error) {
+	err = io.EOF
+	if e.r != nil {
+		n, err = e.r.Read(p)
+	}
+	if err != nil {
+		e.once.Do(func() { close(e.ended) })
+	}
+	return n, err
+}

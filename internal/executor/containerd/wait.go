@@ -1,0 +1,203 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/pkg/protobuf"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
+)
+
+// retryAfter is how long Wait leaves a containerd alone that does not answer.
+const retryAfter = 100 * time.Millisecond
+
+// Wait implements executor.Executor. It outlasts restarts of containerd and of the collector.
+func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
+	ctx = e.in(ctx)
+	defer e.collector.watch(ctx)()
+	for {
+		if err := ctx.Err(); err != nil {
+			return cluster.Exit{}, err
+		}
+		exit, done, err := e.waitOnce(ctx, id)
+		if err != nil && !errors.Is(err, executor.ErrUnavailable) {
+			return cluster.Exit{}, err
+		}
+		if done {
+			return exit, err
+		}
+		if err != nil {
+			if err := outlive.Pause(ctx, retryAfter); err != nil {
+				return cluster.Exit{}, err
+			}
+		}
+	}
+}
+
+// waitOnce looks where the container stands and waits for the task, unless something is in the way.
+func (e *Executor) waitOnce(ctx context.Context, id executor.ID) (exit cluster.Exit, done bool, err error) {
+	r, err := e.load(ctx, id)
+	if err != nil {
+		return cluster.Exit{}, false, err
+	}
+	if exit, ended := r.exit(); ended {
+		return exit, true, nil
+	}
+	t, err := e.task(ctx, id)
+	if err != nil {
+		return cluster.Exit{}, false, err
+	}
+	if t == nil || t.Status == tasktypes.Status_CREATED {
+		exit, done, err = e.settleUnstarted(ctx, r)
+		if done || err != nil {
+			return exit, done, err
+		}
+	}
+	resp, err := e.client.TaskService().Wait(ctx, &tasks.WaitRequest{ContainerID: string(id)})
+	if ctx.Err() != nil {
+		return cluster.Exit{}, false, ctx.Err()
+	}
+	if err != nil {
+		// containerd restarts, the shim died, or the task was deleted: look again.
+		return cluster.Exit{}, false, fmt.Errorf("%w: %w", executor.ErrUnavailable, err)
+	}
+	at := time.Now()
+	if resp.ExitedAt != nil && !protobuf.FromTimestamp(resp.ExitedAt).IsZero() {
+		at = protobuf.FromTimestamp(resp.ExitedAt)
+	}
+	return e.settle(ctx, r, exitOf(int(resp.ExitStatus), at))
+}
+
+// settleUnstarted deals with a task that is not there or does not run. If the container was told to start,
+// nobody can say any more whether it did: the task is ended, and the exit is unknown.
+func (e *Executor) settleUnstarted(ctx context.Context, r record) (exit cluster.Exit, done bool, err error) {
+	unlock, err := e.locks.Lock(ctx, r.id) // no Start is under way
+	if err != nil {
+		return cluster.Exit{}, false, err
+	}
+	defer unlock()
+	t, err := e.task(ctx, r.id)
+	if err != nil || t != nil && t.Status != tasktypes.Status_CREATED {
+		return cluster.Exit{}, false, err
+	}
+	_, started := r.intent()
+	switch {
+	case started:
+		if exit, ended := r.exit(); ended {
+			return exit, true, nil
+		}
+		if _, err := e.load(ctx, r.id); err != nil {
+			return cluster.Exit{}, false, err
+		}
+		if err := e.kill(ctx, r.id); err != nil {
+			return cluster.Exit{}, false, err
+		}
+		e.killLeftovers(r)
+		exit = cluster.Exit{Code: -1, Unknown: true, At: time.Now()}
+		if err := outlive.Write(r.path(exitFile), exit); err != nil {
+			return cluster.Exit{}, false, err
+		}
+		return exit, true, nil
+	case t == nil:
+		if _, err := e.load(ctx, r.id); err != nil {
+			return cluster.Exit{}, false, err
+		}
+		return cluster.Exit{}, true, fmt.Errorf("%w: the task is gone before its start", executor.ErrUnavailable)
+	}
+	return cluster.Exit{}, false, nil
+}
+
+// settle makes an exit durable, then deletes the task, then lets the log come to its end.
+func (e *Executor) settle(ctx context.Context, r record, exit cluster.Exit) (cluster.Exit, bool, error) {
+	unlock, err := e.locks.Lock(ctx, r.id)
+	if err != nil {
+		return cluster.Exit{}, false, err
+	}
+	defer unlock()
+	if got, ended := r.exit(); ended {
+		return got, true, nil
+	}
+	if _, err := e.load(ctx, r.id); err != nil {
+		return cluster.Exit{}, false, err
+	}
+	if _, started := r.intent(); !started {
+		return cluster.Exit{}, true, fmt.Errorf("%w: the task died before its start", executor.ErrUnavailable)
+	}
+	exit.OOM = exit.Code != 0 && e.oomKills(r.id) > 0
+	if err := outlive.Write(r.path(exitFile), exit); err != nil {
+		return cluster.Exit{}, false, err
+	}
+	err = e.kill(ctx, r.id)
+	if err == nil {
+		err = e.collector.finish(ctx, r.id)
+	}
+	if err != nil { // the exit is known all the same; Remove tries again
+		e.cfg.Logger.Warn("clean up an ended container", "container", r.id, "error", err)
+	}
+	return exit, true, nil
+}
+
+// exitOf translates containerd's status, in which a signal is 128 + its number.
+func exitOf(status int, at time.Time) cluster.Exit {
+	exit := cluster.Exit{Code: status, At: at}
+	if status > 128 && status <= 128+64 {
+		exit.Signal = status - 128
+	}
+	return exit
+}
+
+// cgroupFile returns the file of a controller in a container's cgroup, of version 1 or 2.
+func (e *Executor) cgroupFile(id executor.ID, controller, name string) string {
+	const root = "/sys/fs/cgroup"
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
+		controller = ""
+	}
+	return filepath.Join(root, controller, e.cfg.CgroupParent, string(id), name)
+}
+
+// oomKills returns how many processes of a container the kernel killed for its memory limit. The counter goes
+// with the task.
+func (e *Executor) oomKills(id executor.ID) int {
+	for _, name := range []string{"memory.oom_control", "memory.events"} {
+		b, err := os.ReadFile(e.cgroupFile(id, "memory", name))
+		if err == nil {
+			return parseOOMKills(string(b))
+		}
+	}
+	return 0
+}
+
+func parseOOMKills(s string) int {
+	for line := range strings.Lines(s) {
+		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			kills, _ := strconv.Atoi(strings.TrimSpace(n))
+			return kills
+		}
+	}
+	return 0
+}
+
+// killLeftovers kills what the cgroup of a container without a task still holds.
+func (e *Executor) killLeftovers(r record) {
+	b, err := os.ReadFile(e.cgroupFile(r.id, "memory", "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(b)) {
+		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}

@@ -1,0 +1,14 @@
+package process_test
+
+import (
+	"testing"
+
+	"github.com/berthd/berth/internal/executor/executortest"
+	"github.com/berthd/berth/internal/testkit"
+)
+
+func BenchmarkProcess(b *testing.B) {
+	testkit.NeedRoot(b)
+	testkit.NeedCommand(b, "busybox")
+	executortest.Bench(b, newExecutor(b, b.TempDir()), shell)
+}

@@ -1,0 +1,103 @@
+package process
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+)
+
+func TestExitOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status unix.WaitStatus
+		kills  int
+		want   cluster.Exit
+	}{
+		"well":                   {0, 0, cluster.Exit{}},
+		"code":                   {3 << 8, 0, cluster.Exit{Code: 3}},
+		"signal":                 {15, 0, cluster.Exit{Code: 143, Signal: 15}},
+		"core":                   {11 | 0x80, 0, cluster.Exit{Code: 139, Signal: 11}},
+		"memory":                 {9, 1, cluster.Exit{Code: 137, Signal: 9, OOM: true}},
+		"a child's memory":       {1 << 8, 2, cluster.Exit{Code: 1, OOM: true}},
+		"well without the child": {0, 1, cluster.Exit{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, exitOf(tc.status, tc.kills)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOOMKills(t *testing.T) {
+	for in, want := range map[string]int{
+		"": 0,
+		"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n": 3,
+		"low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\n":     1,
+		"oom_kill many\n": 0,
+	} {
+		if got := parseOOMKills(in); got != want {
+			t.Errorf("%q: got %d, want %d", in, got, want)
+		}
+	}
+}
+
+func TestPlanRefuses(t *testing.T) {
+	command := []string{"true"}
+	for name, tc := range map[string]struct {
+		c     cluster.Container
+		field string
+	}{
+		"image without command": {cluster.Container{Image: "redis:7"}, "command"},
+		"unknown capability":    {cluster.Container{Command: command, Capabilities: []string{"FLY"}}, "capabilities"},
+		"relative file":         {cluster.Container{Command: command, Files: []cluster.File{{Path: "etc/x"}}}, "files"},
+		"tmpfs over all":        {cluster.Container{Command: command, Tmpfs: []cluster.Tmpfs{{Path: "/"}}}, "tmpfs"},
+		"file over all":         {cluster.Container{Command: command, Files: []cluster.File{{Path: "/x/.."}}}, "files"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := newPlan(executor.Spec{ID: "a", Container: tc.c, Dir: t.TempDir()})
+			if !errors.Is(err, executor.ErrUnsupported) || len(err.Error()) < len(tc.field) || err.Error()[:len(tc.field)] != tc.field {
+				t.Errorf("got %v, want one about %s", err, tc.field)
+			}
+		})
+	}
+	for _, id := range []executor.ID{"", ".", "..", "a/b", ".hidden", executor.ID(make([]byte, 77))} {
+		if _, err := newPlan(executor.Spec{ID: id, Container: cluster.Container{Command: command}}); err == nil {
+			t.Errorf("took the id %q", id)
+		}
+	}
+	if _, err := newPlan(executor.Spec{ID: "a", Container: cluster.Container{Image: "redis:7", Command: command}}); err != nil {
+		t.Errorf("refused an image with a command: %v", err)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	got := environment([]string{"A=1", "HOME=/x"}, "HOME=/root", "PATH=/bin", "A=2")
+	if diff := cmp.Diff([]string{"A=1", "HOME=/x", "PATH=/bin"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Whatever comes over the socket, the reply is one.
+func FuzzReply(f *testing.F) {
+	f.Add("started", "the container was started before")
+	f.Add("unsupported", "files: no")
+	f.Add("", "")
+	f.Add("new", "x")
+	f.Fuzz(func(t *testing.T, kind, message string) {
+		r := reply{Fault: fault(kind), Message: message}
+		err := r.err()
+		if (err == nil) != (kind == "") {
+			t.Fatalf("%+v gives %v", r, err)
+		}
+		if err != nil {
+			if again := failed(err); again.Message != message && again.Fault != r.Fault {
+				t.Fatalf("%+v becomes %+v", r, again)
+			}
+		}
+	})
+}

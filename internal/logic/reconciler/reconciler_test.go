@@ -1,0 +1,320 @@
+package reconciler_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/logic/watcher"
+)
+
+// job returns a world with a job of one step, whose only task has an attempt in the given state.
+func job(t *testing.T, state cluster.State, change func(*cluster.Step)) (*world, *record) {
+	t.Helper()
+	w := newWorld()
+	step := cluster.Step{Name: "a", Definition: w.define("w@1", nil), Count: 1, Retries: 2, OnDisconnect: cluster.DisconnectKeep}
+	if change != nil {
+		change(&step)
+	}
+	w.job = &cluster.Job{Name: "work", Steps: []cluster.Step{step}, Lifespan: cluster.Lifespan{Generation: 1}}
+	w.job.SetDefaults()
+	w.owner = w.job.Owner()
+	if state == "" {
+		return w, nil
+	}
+	if err := w.place(w.decide(nil).Pending[0], "n1"); err != nil {
+		t.Fatal(err)
+	}
+	r := w.records[0]
+	if state != cluster.StateAssigned {
+		r.real = &cluster.Observed{Task: r.id, Attempt: 1, UUID: r.Desired.UUID, Node: "n1", State: state}
+		w.report(r)
+	}
+	return w, r
+}
+
+// T1: the outcome compares what was seen and turns desired into a stop, so that a barrier that compares the
+// desired record is refused (P4.2, P4.3).
+func TestALostBatchTaskIsStoppedWithItsOutcome(t *testing.T) {
+	w, r := job(t, cluster.StatePreparing, nil)
+	w.absent["n1"] = watcher.Silent
+	d := w.decide(w.tasks())
+	if len(d.Conclusions) != 1 || len(d.Pending) != 0 {
+		t.Fatalf("%s", describe(d))
+	}
+	c := d.Conclusions[0]
+	if c.DesiredRev != r.DesiredRev || c.ObservedRev != r.ObservedRev || c.Desired == nil || !c.Desired.Ended() {
+		t.Errorf("the outcome does not compare what was seen and end the attempt: %+v", c)
+	}
+	if r.Desired.Stop != nil {
+		t.Error("the decision changed its input")
+	}
+}
+
+// T2: an attempt that stands in a plan record only is never cleaned up or trimmed as long as that record may
+// be projected; its cleanup names the plan record that must go first (P3.4).
+func TestAPlannedAttemptKeepsItsOutcome(t *testing.T) {
+	w, r := job(t, cluster.StateAssigned, nil)
+	r.DesiredRev, r.Desired.Plan = 0, 9
+	r.Outcome = &cluster.Outcome{Task: r.id, Attempt: 1, UUID: r.Desired.UUID, Node: "n1", State: cluster.StateCancelled}
+	w.job.Deleted = true
+	d := w.decide(w.tasks())
+	if len(d.Trims) != 0 || len(d.Cleanups) != 0 || d.Remove {
+		t.Errorf("%s", describe(d))
+	}
+	if len(d.Stops) != 1 || d.Stops[0].Rev != 0 || !d.Stops[0].Desired.Stop.Ended {
+		t.Errorf("it is not projected as ended: %s", describe(d))
+	}
+	r.real = &cluster.Observed{Task: r.id, Attempt: 1, UUID: r.Desired.UUID, Node: "n1", State: cluster.StateCancelled, Gone: true}
+	w.report(r)
+	d = w.decide(w.tasks())
+	if len(d.Cleanups) != 1 || d.Cleanups[0].Plan != 9 {
+		t.Errorf("the cleanup does not name its plan record: %+v", d.Cleanups)
+	}
+}
+
+// T6: an attempt of a plan record whose fate is not settled keeps its task from being placed (P3.3, P3.5).
+func TestAPlannedTaskIsNotPending(t *testing.T) {
+	w, r := job(t, cluster.StateAssigned, nil)
+	r.DesiredRev = 0
+	if d := w.decide(w.tasks()); !d.Empty() {
+		t.Errorf("%s", describe(d))
+	}
+}
+
+// T14: a status without a desired record pins its task to the node (P3.5); what is not wanted there gets a
+// record that stops it.
+func TestAStatusAlonePinsItsTask(t *testing.T) {
+	w, r := job(t, cluster.StateRunning, nil)
+	r.Desired, r.DesiredRev = nil, 0
+	if d := w.decide(w.tasks()); !d.Empty() {
+		t.Errorf("%s", describe(d))
+	}
+	w.job.Cancelled = true
+	d := w.decide(w.tasks())
+	if len(d.Stops) != 1 || d.Stops[0].Rev != 0 || d.Stops[0].Desired.UUID != r.Observed.UUID || d.Stops[0].Desired.Node != "n1" {
+		t.Errorf("%s", describe(d))
+	}
+}
+
+func TestLossesAreFreeOnlySoOften(t *testing.T) {
+	w, _ := job(t, "", func(s *cluster.Step) { s.Retries = 0 })
+	placed := 0
+	for ; placed < 20; placed++ {
+		d := w.decide(w.tasks())
+		if len(d.Pending) == 0 {
+			break
+		}
+		node := fmt.Sprintf("m%d", placed)
+		if err := w.place(d.Pending[0], node); err != nil {
+			t.Fatal(err)
+		}
+		w.absent[node] = watcher.Gone
+		w.commit(w.decide(w.tasks()))
+	}
+	if placed != cluster.MaxDispatches+1 {
+		t.Errorf("placed %d times, want %d free of charge and one that counts", placed, cluster.MaxDispatches)
+	}
+	if st := reconciler.StatusOfJob(reconciler.JobInput{Spec: w.job, Tasks: w.tasks()}); st.State != reconciler.Failed {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestDelaysGrowWithEachFailure(t *testing.T) {
+	w := newWorld()
+	w.service = &cluster.Service{Name: "web", Definition: w.define("web@1", nil), Count: 1, Lifespan: cluster.Lifespan{Generation: 1}}
+	w.service.SetDefaults()
+	w.owner = w.service.Owner()
+	var delays []time.Duration
+	for range 12 {
+		d := w.decide(w.tasks())
+		if !d.NextLook.IsZero() {
+			delays = append(delays, d.NextLook.Sub(w.now))
+			w.now = d.NextLook
+			d = w.decide(w.tasks())
+		}
+		if len(d.Pending) != 1 {
+			t.Fatalf("%s", describe(d))
+		}
+		w.commit(d)
+		if err := w.placeAll(d); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			w.step(w.records[len(w.records)-1])
+		}
+		w.crash(w.records[len(w.records)-1], cluster.ReasonRestartLimit)
+		for range 3 { // outcome, end, cleanup
+			w.commit(w.decide(w.tasks()))
+			w.step(w.records[len(w.records)-1])
+		}
+	}
+	want := []time.Duration{
+		1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second,
+		128 * time.Second, 256 * time.Second, reconciler.MaxDelay, reconciler.MaxDelay,
+	}
+	if diff := cmp.Diff(want, delays); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if n := len(w.records); n > reconciler.KeptOutcomes+1 {
+		t.Errorf("%d attempts are kept", n)
+	}
+}
+
+func TestALongRunIsForgiven(t *testing.T) {
+	w := newWorld()
+	w.service = &cluster.Service{Name: "web", Definition: w.define("web@1", nil), Count: 1, Lifespan: cluster.Lifespan{Generation: 1}}
+	w.service.SetDefaults()
+	w.owner = w.service.Owner()
+	outcome := func(n int, begun, ended time.Time) reconciler.Task {
+		return reconciler.Task{Attempt: cluster.Attempt{Outcome: &cluster.Outcome{
+			Task: "default.web.1.0", Attempt: n, Node: "n1", State: cluster.StateFailed, Begun: begun, Ended: ended,
+		}}}
+	}
+	start := time.Unix(1000, 0)
+	w.now = start.Add(time.Hour)
+	d := w.decide([]reconciler.Task{
+		outcome(1, start, start.Add(time.Second)), outcome(2, start, start.Add(time.Second)), outcome(3, start, w.now),
+	})
+	if len(d.Pending) != 1 || d.Pending[0].Attempt != 4 {
+		t.Errorf("after an hour's run: %s", describe(d))
+	}
+}
+
+func TestPendingCarriesWhatTheSchedulerNeeds(t *testing.T) {
+	w := newWorld()
+	ref := w.define("web@1", func(d *cluster.TaskDefinition) {
+		d.Containers[0].Resources = cluster.Resources{CPU: 100, Memory: cluster.MiB}
+		d.Ports = []cluster.Port{{Name: "http"}}
+		d.Disk = cluster.GiB
+	})
+	own := cluster.Constraint{Attribute: "label.disk", Op: cluster.OpEqual, Value: "ssd"}
+	common := cluster.Constraint{Attribute: "node.arch", Op: cluster.OpEqual, Value: "amd64"}
+	updated := time.Unix(50, 0)
+	s := &cluster.Service{
+		Name: "web", Definition: ref, Count: 1, Priority: 700, Placement: cluster.Placement{Constraints: []cluster.Constraint{own}},
+		Lifespan: cluster.Lifespan{Generation: 3, Updated: updated},
+	}
+	s.SetDefaults()
+	d := reconciler.Service(reconciler.ServiceInput{
+		Spec: s, SpecRev: 11, ClusterConstraints: []cluster.Constraint{common}, Now: time.Unix(60, 0),
+		Definitions: func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] },
+	})
+	want := []cluster.Pending{{
+		Task: "default.web.3.0", Attempt: 1, Owner: s.Owner(), OwnerRev: 11, Definition: ref, Count: 1, Priority: 700,
+		OnDisconnect: cluster.DisconnectKeep, Demand: cluster.Demand{CPU: 100, Memory: cluster.MiB, Disk: cluster.GiB},
+		Placement: cluster.Placement{
+			Strategy: cluster.StrategySpread, AntiAffinity: cluster.AntiAffinityPrefer, Constraints: []cluster.Constraint{common, own},
+		},
+		Ports: []cluster.Port{{Name: "http"}}, NeedsImage: true, Since: updated,
+	}}
+	if diff := cmp.Diff(want, d.Pending); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAMissingDefinitionIsSaid(t *testing.T) {
+	s := &cluster.Service{Name: "web", Definition: cluster.Ref{Name: "web", Version: 1}, Count: 1, Lifespan: cluster.Lifespan{Generation: 1}}
+	s.SetDefaults()
+	d := reconciler.Service(reconciler.ServiceInput{Spec: s})
+	if len(d.Pending) != 0 || d.Message != "task definition web@1 does not exist" {
+		t.Errorf("message %q: %s", d.Message, describe(d))
+	}
+}
+
+// A job that is run anew under another generation waits for the end of the earlier run.
+func TestAJobRunsAnewAfterItsEarlierRunEnded(t *testing.T) {
+	w, r := job(t, cluster.StateRunning, nil)
+	again := *w.job
+	again.Generation = 2
+	w.job = &again
+	d := w.decide(w.tasks())
+	if len(d.Pending) != 0 || len(d.Stops) != 1 || d.Stops[0].Desired.Stop.Class != cluster.StopMandatory {
+		t.Fatalf("%s", describe(d))
+	}
+	w.commit(d)
+	w.step(r)
+	w.commit(w.decide(w.tasks()))
+	d = w.decide(w.tasks())
+	if len(d.Pending) != 1 || d.Pending[0].Task != "default.work.2.a.0" || d.Pending[0].Attempt != 1 {
+		t.Errorf("%s", describe(d))
+	}
+}
+
+func TestServiceStates(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		spec   func(*cluster.Service)
+		tasks  []string // "index state health"
+		absent watcher.Absence
+		want   string
+	}{
+		{name: "nothing yet", want: reconciler.Starting},
+		{name: "on its way", tasks: []string{"preparing", "running healthy"}, want: reconciler.Starting},
+		{name: "healthy", tasks: []string{"running healthy", "running healthy"}, want: reconciler.Healthy},
+		{name: "one fails", tasks: []string{"running failing", "running healthy"}, want: reconciler.Degraded},
+		{name: "all fail", tasks: []string{"running failing", "running failing"}, want: reconciler.Failing},
+		{name: "silent nodes", tasks: []string{"running healthy", "running healthy"}, absent: watcher.Suspected, want: reconciler.Failing},
+		{name: "stopping", spec: func(s *cluster.Service) { s.Stopped = true }, tasks: []string{"running healthy"}, want: reconciler.Stopping},
+		{name: "stopped", spec: func(s *cluster.Service) { s.Stopped = true }, want: reconciler.Stopped},
+		{name: "count of none", spec: func(s *cluster.Service) { s.Count = 0 }, want: reconciler.Stopped},
+		{name: "deleting", spec: func(s *cluster.Service) { s.Deleted = true }, tasks: []string{"running healthy"}, want: reconciler.Deleting},
+		{
+			name: "rolling out", spec: func(s *cluster.Service) { s.Generation = 2 }, tasks: []string{"running healthy", "running healthy"},
+			want: reconciler.RollingOut,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld()
+			s := &cluster.Service{Name: "web", Definition: w.define("web@1", nil), Count: 2, Lifespan: cluster.Lifespan{Generation: 1}}
+			s.SetDefaults()
+			w.service, w.owner = s, s.Owner()
+			play := stage{T: t, world: w}
+			for i, state := range tt.tasks {
+				play.do(append([]string{"task", fmt.Sprintf("web.1.%d", i), "a1", "on", "n1", "def=web@1"}, strings.Fields(state)...))
+			}
+			w.absent["n1"] = tt.absent
+			if tt.spec != nil {
+				tt.spec(s)
+			}
+			st := reconciler.StatusOfService(reconciler.ServiceInput{Spec: s, Tasks: w.tasks()})
+			if st.State != tt.want {
+				t.Errorf("state %q, want %q: %+v", st.State, tt.want, st)
+			}
+			quiet := []string{reconciler.Healthy, reconciler.Stopped}
+			if (st.Message == "") != slices.Contains(quiet, st.State) {
+				t.Errorf("message %q in state %s", st.Message, st.State)
+			}
+		})
+	}
+}
+
+func BenchmarkServiceAtRest(b *testing.B) {
+	w := newWorld()
+	const n = 1000
+	s := &cluster.Service{Name: "web", Definition: w.define("web@1", nil), Count: n, Lifespan: cluster.Lifespan{Generation: 1}}
+	s.SetDefaults()
+	w.service, w.owner = s, s.Owner()
+	if err := w.placeAll(w.decide(nil)); err != nil {
+		b.Fatal(err)
+	}
+	for _, r := range w.records {
+		for range 4 {
+			w.step(r)
+		}
+	}
+	tasks := w.tasks()
+	b.ReportAllocs()
+	for b.Loop() {
+		if d := w.decide(tasks); !d.Empty() {
+			b.Fatal(describe(d))
+		}
+	}
+	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+}

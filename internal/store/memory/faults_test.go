@@ -1,0 +1,175 @@
+package memory_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+)
+
+func write(ctx context.Context, engine store.Engine, key string) error {
+	_, err := engine.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: []byte("1")}}}})
+	return err
+}
+
+func count(t *testing.T, engine store.Engine) int {
+	t.Helper()
+	listing, err := engine.List(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(listing.Records)
+}
+
+// TestCrash catches many calls before and after they are applied: all are unknown, and of
+// the former some happen at once, some later, some never.
+func TestCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 60
+		pass := make(chan struct{})
+		wait := func() { <-pass }
+		engine := memory.New(memory.Options{Hooks: memory.Hooks{
+			Before: func(_ context.Context, groups []store.Group) error {
+				if strings.HasPrefix(groups[0].Ops[0].Key, "before") {
+					wait()
+				}
+				return nil
+			},
+			After: func(_ context.Context, groups []store.Group, _ store.Result) error {
+				if strings.HasPrefix(groups[0].Ops[0].Key, "after") {
+					wait()
+				}
+				return nil
+			},
+		}})
+		results := make(chan error, 2*calls)
+		for i := range calls {
+			for _, stage := range []string{"before", "after"} {
+				go func() { results <- write(t.Context(), engine, fmt.Sprint(stage, i)) }()
+			}
+		}
+		synctest.Wait()
+		engine.Crash()
+		blocked := make(chan error, 1)
+		go func() { blocked <- write(t.Context(), engine, "during") }()
+		ended, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := write(ended, engine, "in vain"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, store.ErrUnknown) {
+			t.Errorf("a call to a dead engine: got %v, want the context's error alone", err)
+		}
+		engine.Restart()
+		close(pass)
+		for range 2 * calls {
+			if err := <-results; !errors.Is(err, store.ErrUnknown) {
+				t.Fatalf("a call in flight: got error %v, want ErrUnknown", err)
+			}
+		}
+		if err := <-blocked; err != nil {
+			t.Errorf("a call that waited for the restart: %v", err)
+		}
+		atOnce := count(t, engine) - calls - 1
+		time.Sleep(time.Second)
+		inAll := count(t, engine) - calls - 1
+		if atOnce == 0 || inAll == atOnce || inAll == calls {
+			t.Errorf("of %d calls %d happened at once and %d in all, want all three fates", calls, atOnce, inAll)
+		}
+	})
+}
+
+func TestHooks(t *testing.T) {
+	engine := memory.New(memory.Options{})
+	refusing := engine.Open(memory.Hooks{Before: memory.Refuse(store.ErrNoSpace)})
+	if err := write(t.Context(), refusing, "a"); !errors.Is(err, store.ErrNoSpace) || count(t, engine) != 0 {
+		t.Errorf("refused: got error %v and %d records, want ErrNoSpace and none", err, count(t, engine))
+	}
+	deaf := engine.Open(memory.Hooks{After: memory.Unacknowledged})
+	if err := write(t.Context(), deaf, "a"); !errors.Is(err, store.ErrUnknown) || count(t, engine) != 1 {
+		t.Errorf("unacknowledged: got error %v and %d records, want ErrUnknown and one", err, count(t, engine))
+	}
+	if err := deaf.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(t.Context(), engine, "b"); err != nil {
+		t.Errorf("another handle was closed: %v", err)
+	}
+}
+
+// TestHistoryIsBounded lags behind a short history.
+func TestHistoryIsBounded(t *testing.T) {
+	engine := memory.New(memory.Options{History: 100})
+	if err := write(t.Context(), engine, "k"); err != nil {
+		t.Fatal(err)
+	}
+	first, err := engine.List(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lagging := engine.Watch(t.Context(), "", first.Revision)
+	defer lagging.Close()
+	for range 1000 {
+		if err := write(t.Context(), engine, "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if batch, err := lagging.Next(t.Context()); err != nil || !batch.Resync {
+		t.Errorf("got %+v and error %v, want a resync", batch, err)
+	}
+}
+
+// TestConsulLimits fills a commit to its limits and counts what Consul would be sent.
+func TestConsulLimits(t *testing.T) {
+	limits := memory.ConsulLimits()
+	request := 0
+	share := limits.Bytes / limits.Operations
+	for range limits.Operations {
+		request += 128 + (share+2)/3*4
+	}
+	if limits.Operations != 128 || request > 512<<10 || request < 500<<10 {
+		t.Errorf("%+v makes a request of %d bytes, want just under %d", limits, request, 512<<10)
+	}
+}
+
+func FuzzRestore(f *testing.F) {
+	engine := memory.New(memory.Options{})
+	if err := write(f.Context(), engine, "a"); err != nil {
+		f.Fatal(err)
+	}
+	var snapshot bytes.Buffer
+	if err := engine.Snapshot(f.Context(), &snapshot); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(snapshot.Bytes())
+	f.Add([]byte(`{"format":"berth-memory-snapshot-1","revision":5,"records":1}{"key":"YQ==","value":"MQ==","created":2,"modified":3,"session":"s","ttl":1000}`))
+	f.Add([]byte(`{"format":"other"}`))
+	f.Add([]byte(`{`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		synctest.Test(t, func(t *testing.T) {
+			engine := memory.New(memory.Options{})
+			if err := engine.Restore(bytes.NewReader(data)); err != nil {
+				return
+			}
+			// What can be read can be written, and read again as the same.
+			var once, twice bytes.Buffer
+			if err := engine.Snapshot(t.Context(), &once); err != nil {
+				t.Fatal(err)
+			}
+			again := memory.New(memory.Options{})
+			if err := again.Restore(bytes.NewReader(once.Bytes())); err != nil {
+				t.Fatalf("restore of an own snapshot: %v\n%s", err, &once)
+			}
+			if err := again.Snapshot(t.Context(), &twice); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(once.Bytes(), twice.Bytes()) {
+				t.Errorf("got\n%s\nwant\n%s", &twice, &once)
+			}
+		})
+	})
+}

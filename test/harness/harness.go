@@ -1,0 +1,107 @@
+// Package harness runs the real berth binary for tests.
+//
+// A Site is one data directory with the processes that serve from it: `berth dev`, or `berth server` and `berth
+// agent` apart, each of which a test may kill and start again. Everything of a site is its own: folders,
+// sockets, ports, home. When the test ends, the site deletes what runs, ends its processes by their pids, and fails the
+// test if anything is left on the machine: a process, a control group or a mount.
+//
+//	func TestMain(m *testing.M) { harness.Main(m) }
+//
+//	site := harness.New(t, harness.Process)
+//	site.Dev()
+//	site.Berth("run", site.Write("web.yaml", manifest)).Want(t, 0)
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/berthd/berth/internal/testkit"
+)
+
+// Executors that a site can have.
+const (
+	Process    = "process"
+	Containerd = "containerd"
+)
+
+// BinaryVariable names a berth binary to test instead of one that is built from this tree.
+const BinaryVariable = "BERTH_TEST_BINARY"
+
+// Main builds berth, runs the tests of a package and removes the binary. It does not return. Packages
+// that use a Site call it from TestMain.
+func Main(m *testing.M) {
+	code, err := withBinary(m.Run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func withBinary(run func() int) (int, error) {
+	if os.Getenv(BinaryVariable) != "" {
+		return run(), nil
+	}
+	dir, err := os.MkdirTemp("", "berth-binary-")
+	if err != nil {
+		return 0, fmt.Errorf("build berth: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "berth")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/berth") //nolint:noctx // the go command ends the tests that take too long
+	if cmd.Dir, err = Root(); err != nil {
+		return 0, err
+	}
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("build berth: %w\n%s", err, out)
+	}
+	if err := os.Setenv(BinaryVariable, binary); err != nil {
+		return 0, fmt.Errorf("build berth: %w", err)
+	}
+	return run(), nil
+}
+
+// Binary returns the path of the berth that is tested.
+func Binary() string { return os.Getenv(BinaryVariable) }
+
+// Root returns the folder of the module's go.mod.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", fmt.Errorf("no go.mod above %s", dir)
+		}
+		dir = up
+	}
+}
+
+// Each runs a test as a subtest for each executor, and leaves out those that the machine cannot run.
+func Each(t *testing.T, run func(t *testing.T, executor string)) {
+	for _, executor := range []string{Process, Containerd} {
+		t.Run(executor, func(t *testing.T) {
+			Need(t, executor)
+			run(t, executor)
+		})
+	}
+}
+
+// Need leaves the test out where the machine lacks what an executor needs.
+func Need(t testing.TB, executor string) {
+	t.Helper()
+	if executor == Containerd {
+		testkit.NeedRoot(t)
+		testkit.NeedCommand(t, "containerd", "runc")
+	}
+}

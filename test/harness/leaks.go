@@ -1,0 +1,298 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// cleanLimit is how long the tasks of a site may take to end.
+const cleanLimit = time.Minute
+
+// close deletes all that runs, ends the processes, and fails the test if anything is left.
+func (s *Site) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*cleanLimit)
+	defer cancel()
+	if s.tb.Failed() {
+		s.tell(ctx)
+	}
+	if err := s.clear(ctx); err != nil {
+		s.tb.Errorf("clear the site: %v", err)
+	}
+	for _, d := range slices.Backward(s.daemons) {
+		d.Stop()
+		if strings.Contains(d.Output(), "panic: ") || strings.Contains(d.Output(), "DATA RACE") {
+			s.tb.Errorf("berth %s crashed:\n%s", d.args[0], d.Output())
+		}
+	}
+	s.checkLeft()
+	if err := os.RemoveAll(s.Dir); err != nil {
+		s.tb.Errorf("remove the site: %v", err)
+	}
+}
+
+// tell logs what helps to find why a test failed.
+func (s *Site) tell(ctx context.Context) {
+	for _, d := range s.daemons {
+		text := d.Output()
+		if len(text) > 8<<10 {
+			text = "…" + text[len(text)-8<<10:]
+		}
+		s.tb.Logf("berth %s (pid %d):\n%s", strings.Join(d.args, " "), d.Pid(), text)
+	}
+	c := s.Client()
+	page, err := c.Tasks(ctx, client.TaskFilter{}, client.ListOptions{})
+	if err != nil {
+		return
+	}
+	for _, t := range page.Items[:min(len(page.Items), 20)] {
+		s.tb.Logf("%s attempt %d: %s %s %s %s", t.ID, t.Attempt, t.State, t.Health, t.Reason, t.Message)
+	}
+}
+
+// clear deletes every service and job and waits until nothing of them is left. A site whose processes were
+// ended is started once more for that.
+func (s *Site) clear(ctx context.Context) error {
+	if len(s.daemons) == 0 || !s.hasStore() {
+		return nil
+	}
+	if err := s.revive(ctx); err != nil {
+		return err
+	}
+	c := s.Client()
+	var last error
+	for deadline := time.Now().Add(cleanLimit); time.Now().Before(deadline); {
+		if last = s.deleteAll(ctx, c); last == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return last
+}
+
+func (s *Site) hasStore() bool {
+	_, err := os.Stat(filepath.Join(s.ServerDir, "etcd"))
+	return err == nil
+}
+
+// revive starts what the test ended.
+func (s *Site) revive(ctx context.Context) error {
+	last := map[string]*Daemon{}
+	for _, d := range s.daemons {
+		if d.args[0] != "dev" && d.args[0] != "server" && d.args[0] != "agent" {
+			continue
+		}
+		if old := last[d.args[0]]; old == nil || !old.Alive() {
+			last[d.args[0]] = d
+		}
+	}
+	for _, kind := range []string{"dev", "server", "agent"} {
+		d := last[kind]
+		if d == nil || d.Alive() || kind == "dev" && last["server"] != nil {
+			continue
+		}
+		again := s.keep(s.start(d.args...))
+		if kind == "agent" {
+			continue
+		}
+		for !strings.Contains(again.Output(), "berth: ready at ") {
+			if !again.Alive() {
+				return fmt.Errorf("start once more: %s", again.Output())
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+// deleteAll deletes what there is and returns nil once there is nothing.
+func (s *Site) deleteAll(ctx context.Context, c *client.Client) error {
+	services, err := c.Services(ctx, "", client.ListOptions{})
+	if err != nil {
+		return err
+	}
+	jobs, err := c.Jobs(ctx, "", client.ListOptions{})
+	if err != nil {
+		return err
+	}
+	tasks, err := c.Tasks(ctx, client.TaskFilter{All: true}, client.ListOptions{})
+	if err != nil {
+		return err
+	}
+	s.note(tasks.Items)
+	var errs []error
+	for _, v := range services.Items {
+		if !v.Deleted {
+			err = c.DeleteService(ctx, v.Cluster, v.Name, client.Condition{})
+		}
+		errs = append(errs, err, fmt.Errorf("service %s is there: %s", v.Name, v.Status.Message))
+	}
+	for _, v := range jobs.Items {
+		if !v.Deleted {
+			err = c.DeleteJob(ctx, v.Cluster, v.Name, client.Condition{})
+		}
+		errs = append(errs, err, fmt.Errorf("job %s is there: %s", v.Name, v.Status.Message))
+	}
+	for _, t := range tasks.Items {
+		if !t.State.Terminal() || t.State == cluster.StateLost {
+			errs = append(errs, fmt.Errorf("task %s is there: %s %s", t.ID, t.State, t.Message))
+		}
+	}
+	if err := errors.Join(errs[:min(len(errs), 6)]...); err != nil {
+		return err
+	}
+	return s.gone()
+}
+
+// gone returns nil once the agent has cleaned up behind all tasks.
+func (s *Site) gone() error {
+	dir := s.AgentDir
+	for _, pattern := range []string{"agent/tasks/*", "process/*"} {
+		left, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("%d folders are left, such as %s", len(left), left[0])
+		}
+	}
+	return nil
+}
+
+// checkLeft fails the test for every process, control group and mount of the site that is left, and removes it.
+func (s *Site) checkLeft() {
+	var left []string
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		left = slices.Concat(s.processes(), s.cgroups(), s.mounts())
+		if len(left) == 0 || time.Now().After(deadline) {
+			break
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-context.Background().Done():
+		}
+	}
+	for _, what := range left {
+		s.tb.Errorf("left behind: %s", what)
+	}
+	if len(left) > 0 {
+		s.sweep()
+	}
+}
+
+// processes describes every process that names the site's folder, and every container that was seen and lives.
+func (s *Site) processes() []string {
+	var left []string
+	for pid := range s.own() {
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		left = append(left, fmt.Sprintf("process %d: %s", pid, bytes.ReplaceAll(cmdline, []byte{0}, []byte(" "))))
+	}
+	slices.Sort(left)
+	return left
+}
+
+// own returns the processes of the site.
+func (s *Site) own() map[int]bool {
+	own := map[int]bool{}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		s.tb.Errorf("look for processes: %v", err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		start := StartOf(pid)
+		if start == 0 {
+			continue
+		}
+		if seen, ok := s.pids[pid]; ok && seen == start {
+			own[pid] = true
+			continue
+		}
+		for _, name := range []string{"cmdline", "environ"} {
+			text, err := os.ReadFile(filepath.Join("/proc", e.Name(), name))
+			if err == nil && bytes.Contains(text, []byte(s.Dir)) {
+				own[pid] = true
+			}
+		}
+	}
+	return own
+}
+
+// StartOf returns the start of a process in ticks since boot, or 0 if it is gone. With its pid it names one
+// process for ever.
+func StartOf(pid int) uint64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return 0
+	}
+	start, _ := strconv.ParseUint(fields[19], 10, 64) // the kernel writes a number
+	return start
+}
+
+// cgroups lists the control groups of the site's attempts.
+func (s *Site) cgroups() []string {
+	var left []string
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return nil //nolint:nilerr // others come and go
+		}
+		if name := e.Name(); len(name) >= 36 && s.uuids[name[:36]] {
+			left = append(left, "control group "+path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return left
+}
+
+// mounts lists the mounts below the site's folder.
+func (s *Site) mounts() []string {
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		s.tb.Errorf("look for mounts: %v", err)
+	}
+	var left []string
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], s.Dir+"/") {
+			left = append(left, "mount "+f[1])
+		}
+	}
+	return left
+}
+
+// sweep removes what was left behind, so that the next test begins on a clean machine.
+func (s *Site) sweep() {
+	for pid := range s.own() {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	}
+	for _, m := range slices.Backward(s.mounts()) {
+		_ = syscall.Unmount(strings.TrimPrefix(m, "mount "), syscall.MNT_DETACH) // the test has failed already
+	}
+}

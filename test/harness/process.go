@@ -1,0 +1,195 @@
+package harness
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/testkit"
+)
+
+// readyLimit is how long a server may take to serve; containerd's start is in it.
+const readyLimit = 40 * time.Second
+
+// stopLimit is how long a process may take to end after SIGTERM.
+const stopLimit = 20 * time.Second
+
+// Daemon is a berth process that serves: dev, server or agent.
+type Daemon struct {
+	tb    testing.TB
+	args  []string
+	cmd   *exec.Cmd
+	out   output
+	ended chan struct{}
+}
+
+// output is what a process wrote so far.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// start starts berth with arguments; its two streams are joined.
+func (s *Site) start(args ...string) *Daemon {
+	s.tb.Helper()
+	d := &Daemon{tb: s.tb, args: args, cmd: exec.Command(Binary(), args...), ended: make(chan struct{})} //nolint:noctx // the site ends it
+	d.cmd.Env, d.cmd.Dir = s.environment(), s.Dir
+	d.cmd.Stdout, d.cmd.Stderr = &d.out, &d.out
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the tests
+	d.cmd.WaitDelay = time.Second                           // what outlives it may hold its output
+	if err := d.cmd.Start(); err != nil {
+		s.tb.Fatalf("start berth %s: %v", args[0], err)
+	}
+	go func() {
+		_ = d.cmd.Wait() // the state tells
+		close(d.ended)
+	}()
+	return d
+}
+
+// ready waits for the line that says that it serves.
+func (d *Daemon) ready() {
+	d.tb.Helper()
+	testkit.Eventually(d.tb, readyLimit, func() error {
+		if strings.Contains(d.Output(), "berth: ready at ") {
+			return nil
+		}
+		if !d.Alive() {
+			d.tb.Fatalf("berth %s ended before it was ready:\n%s", d.args[0], d.Output())
+		}
+		return fmt.Errorf("berth %s does not serve:\n%s", d.args[0], d.Output())
+	})
+}
+
+// URL returns the address that the ready line told.
+func (d *Daemon) URL() string {
+	_, rest, _ := strings.Cut(d.Output(), "berth: ready at ")
+	url, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(url)
+}
+
+// Pid returns the process's id.
+func (d *Daemon) Pid() int { return d.cmd.Process.Pid }
+
+// Output returns what the process wrote so far.
+func (d *Daemon) Output() string { return d.out.String() }
+
+// Alive reports whether the process has not ended.
+func (d *Daemon) Alive() bool {
+	select {
+	case <-d.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends the process as kill -9 does, and returns when it is gone.
+func (d *Daemon) Kill() {
+	d.tb.Helper()
+	if !d.Alive() {
+		d.tb.Errorf("berth %s ended by itself:\n%s", d.args[0], d.Output())
+		return
+	}
+	_ = d.cmd.Process.Kill() // it may end just now
+	<-d.ended
+}
+
+// Stop ends the process as Ctrl-C does and returns its exit code.
+func (d *Daemon) Stop() int {
+	d.tb.Helper()
+	_ = d.cmd.Process.Signal(os.Interrupt) // it may have ended
+	select {
+	case <-d.ended:
+	case <-time.After(stopLimit):
+		d.tb.Errorf("berth %s did not end within %v of SIGINT:\n%s", d.args[0], stopLimit, d.Output())
+		_ = d.cmd.Process.Kill() // as above
+		<-d.ended
+	}
+	return d.cmd.ProcessState.ExitCode()
+}
+
+// Exit waits until the process has ended by itself and returns its exit code.
+func (d *Daemon) Exit(limit time.Duration) int {
+	d.tb.Helper()
+	select {
+	case <-d.ended:
+	case <-time.After(limit):
+		d.tb.Fatalf("berth %s goes on after %v:\n%s", strings.Join(d.args, " "), limit, d.Output())
+	}
+	return d.cmd.ProcessState.ExitCode()
+}
+
+// Result is how a command ended.
+type Result struct {
+	Args           []string
+	Stdout, Stderr string
+	Code           int
+	Took           time.Duration
+}
+
+// commandLimit bounds a command that the tests wait for.
+const commandLimit = 2 * time.Minute
+
+// Berth runs a command to its end.
+func (s *Site) Berth(args ...string) Result {
+	s.tb.Helper()
+	return s.BerthWith(nil, args...)
+}
+
+// BerthWith runs a command that reads from stdin.
+func (s *Site) BerthWith(stdin io.Reader, args ...string) Result {
+	s.tb.Helper()
+	cmd := exec.CommandContext(s.tb.Context(), Binary(), args...)
+	cmd.Env, cmd.Dir, cmd.Stdin = s.environment(), s.Dir, stdin
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	timer := time.AfterFunc(commandLimit, func() {
+		_ = cmd.Process.Kill() // it may have ended
+	})
+	defer timer.Stop()
+	began := time.Now()
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		s.tb.Fatalf("berth %s: %v", strings.Join(args, " "), err)
+	}
+	return Result{args, stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), time.Since(began)}
+}
+
+// String shows the command and all that came of it.
+func (r Result) String() string {
+	return fmt.Sprintf("$ berth %s\n%s%s(exit code %d after %v)", strings.Join(r.Args, " "), r.Stdout, r.Stderr, r.Code, r.Took.Round(time.Millisecond))
+}
+
+// Want fails the test unless the command ended with a code and its two streams hold all of the words.
+func (r Result) Want(tb testing.TB, code int, words ...string) {
+	tb.Helper()
+	if r.Code != code {
+		tb.Fatalf("want exit code %d:\n%v", code, r)
+	}
+	for _, w := range words {
+		if !strings.Contains(r.Stdout+r.Stderr, w) {
+			tb.Errorf("want %q in what it prints:\n%v", w, r)
+		}
+	}
+}

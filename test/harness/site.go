@@ -1,0 +1,211 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/testkit"
+)
+
+// NodeName is the name of the node of an agent that Agent starts.
+const NodeName = "node"
+
+// Site is one data directory with the processes that serve from it.
+type Site struct {
+	// Dir holds all of the site. ServerDir and AgentDir are the data directories; dev uses ServerDir for both.
+	Dir, ServerDir, AgentDir string
+	// Socket is the server's.
+	Socket string
+	// Executor is Process or Containerd.
+	Executor string
+
+	tb      testing.TB
+	daemons []*Daemon
+	images  bool            // the node has the images that tests use
+	pids    map[int]uint64  // of containers that were seen, with their starts
+	uuids   map[string]bool // of attempts that were seen
+}
+
+// New returns a site in which nothing runs yet.
+func New(tb testing.TB, executor string) *Site {
+	tb.Helper()
+	// The path is short, for sockets.
+	dir, err := os.MkdirTemp("", "berth-site-")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Site{
+		Dir: dir, ServerDir: filepath.Join(dir, "data"), AgentDir: filepath.Join(dir, "node"),
+		Socket: filepath.Join(dir, "api.sock"), Executor: executor,
+		tb: tb, pids: map[int]uint64{}, uuids: map[string]bool{},
+	}
+	for _, name := range []string{"home", "run"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	tb.Cleanup(s.close)
+	return s
+}
+
+// environment is the test's own without anything that leads to another Berth.
+func (s *Site) environment() []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "BERTH_") || strings.HasPrefix(v, "XDG_") || strings.HasPrefix(v, "HOME=")
+	})
+	return append(env, "NO_COLOR=1", "HOME="+filepath.Join(s.Dir, "home"), "XDG_RUNTIME_DIR="+filepath.Join(s.Dir, "run"),
+		"BERTH_ADDR=unix://"+s.Socket)
+}
+
+// Dev starts a control plane and an agent in one process and waits until they serve.
+func (s *Site) Dev(flags ...string) *Daemon {
+	s.tb.Helper()
+	s.AgentDir = s.ServerDir
+	d := s.StartDev(flags...)
+	d.ready()
+	s.loadImages()
+	return d
+}
+
+// StartDev is Dev without the waiting.
+func (s *Site) StartDev(flags ...string) *Daemon {
+	s.tb.Helper()
+	return s.keep(s.start(append([]string{
+		"dev", "--data-dir", s.ServerDir, "--socket", s.Socket, "--http", "127.0.0.1:0", "--executor", s.Executor,
+	}, flags...)...))
+}
+
+// Server starts a control plane and waits until it serves.
+func (s *Site) Server(flags ...string) *Daemon {
+	s.tb.Helper()
+	d := s.keep(s.start(append([]string{
+		"server", "--data-dir", s.ServerDir, "--listen", "unix://" + s.Socket, "--log-level", "warn",
+	}, flags...)...))
+	d.ready()
+	return d
+}
+
+// Agent starts the agent of the site's node and waits until the server calls the node ready.
+func (s *Site) Agent(flags ...string) *Daemon {
+	s.tb.Helper()
+	d := s.StartAgent(flags...)
+	c := s.Client()
+	testkit.Eventually(s.tb, readyLimit, func() error {
+		if !d.Alive() {
+			s.tb.Fatalf("the agent has ended:\n%s", d.Output())
+		}
+		n, err := c.Node(s.tb.Context(), NodeName)
+		if err == nil && n.State != "ready" {
+			err = fmt.Errorf("the node is %s: %s", n.State, n.Reason)
+		}
+		return err
+	})
+	s.loadImages()
+	return d
+}
+
+// StartAgent is Agent without the waiting.
+func (s *Site) StartAgent(flags ...string) *Daemon {
+	s.tb.Helper()
+	return s.keep(s.start(append([]string{
+		"agent", "--data-dir", s.AgentDir, "--server", "unix://" + s.Socket, "--name", NodeName,
+		"--executor", s.Executor, "--log-level", "warn",
+	}, flags...)...))
+}
+
+// Start starts berth with any arguments, to be ended with the site.
+func (s *Site) Start(args ...string) *Daemon {
+	s.tb.Helper()
+	return s.keep(s.start(args...))
+}
+
+func (s *Site) keep(d *Daemon) *Daemon {
+	s.daemons = append(s.daemons, d)
+	return d
+}
+
+// loadImages gives a new node the image that the tests use, where it runs images.
+func (s *Site) loadImages() {
+	s.tb.Helper()
+	if s.Executor != Containerd || s.images {
+		return
+	}
+	s.Berth("image", "load", shellImage(s.tb, s.Dir)).Want(s.tb, 0)
+	s.images = true
+}
+
+// Client returns a client of the site's server.
+func (s *Site) Client() *client.Client {
+	s.tb.Helper()
+	c, err := client.New(client.Config{Addr: "unix://" + s.Socket})
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	s.tb.Cleanup(c.Close)
+	return c
+}
+
+// Write writes a file of the site and returns its path. In a manifest, Image is left out where the executor runs no
+// images.
+func (s *Site) Write(name, text string) string {
+	s.tb.Helper()
+	if s.Executor == Process {
+		text = strings.ReplaceAll(text, "    image: "+Image+"\n", "")
+	}
+	path := filepath.Join(s.Dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.tb.Fatal(err)
+	}
+	return path
+}
+
+// Tasks returns all attempts of a service or job, those that have ended among them.
+func (s *Site) Tasks(f client.TaskFilter) []api.TaskView {
+	s.tb.Helper()
+	c := s.Client()
+	f.All = true
+	page, err := c.Tasks(s.tb.Context(), f, client.ListOptions{})
+	if err != nil {
+		s.tb.Fatalf("list tasks: %v", err)
+	}
+	s.note(page.Items)
+	return page.Items
+}
+
+// Eventually polls until look returns nil.
+func (s *Site) Eventually(limit time.Duration, look func() error) {
+	s.tb.Helper()
+	testkit.Eventually(s.tb, limit, func() error {
+		err := look()
+		if errors.Is(err, client.ErrUnreachable) {
+			for _, d := range s.daemons {
+				if !d.Alive() {
+					err = fmt.Errorf("%w\nberth %s has ended:\n%s", err, d.args[0], d.Output())
+				}
+			}
+		}
+		return err
+	})
+}
+
+// note remembers what belongs to tasks, for the leak check.
+func (s *Site) note(tasks []api.TaskView) {
+	for _, t := range tasks {
+		if t.UUID != "" {
+			s.uuids[t.UUID] = true
+		}
+		for _, c := range t.Containers {
+			if c.Pid != 0 && c.PidStart != 0 {
+				s.pids[c.Pid] = c.PidStart
+			}
+		}
+	}
+}
