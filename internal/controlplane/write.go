@@ -13,16 +13,16 @@ type write struct {
 	owner cluster.OwnerRef
 }
 
-// maxRemoved bounds the deletions in one unit.
-const maxRemoved = 100
+const (
+	// maxRemoved bounds the deletions in one unit.
+	maxRemoved = 100
+	// maxTold is how many conclusions may stand in one unit with the events that follow from all of them.
+	maxTold = 20
+)
 
 func (w *write) decision(d reconciler.Decision, units *[]store.Unit) error {
-	for i := range d.Conclusions {
-		u, err := w.conclusion(&d.Conclusions[i])
-		if err != nil {
-			return err
-		}
-		*units = append(*units, u)
+	if err := w.conclusions(d, units); err != nil {
+		return err
 	}
 	for i := range d.Stops {
 		u, err := w.stop(&d.Stops[i])
@@ -44,8 +44,34 @@ func (w *write) decision(d reconciler.Decision, units *[]store.Unit) error {
 	if d.Remove {
 		*units = append(*units, w.remove()...)
 	}
-	if len(d.Events) > 0 {
-		*units = append(*units, store.Unit{Events: d.Events})
+	return nil
+}
+
+// conclusions writes outcomes. Events that are true only once all of them are written, such as the end of a job,
+// stand in one unit with them; where that would be too large, the last ones and the events wait for the next cycle.
+func (w *write) conclusions(d reconciler.Decision, units *[]store.Unit) error {
+	conclusions := d.Conclusions
+	told := len(d.Events) > 0 && len(conclusions) <= maxTold
+	if len(d.Events) > 0 && !told {
+		conclusions = conclusions[:len(conclusions)-maxTold]
+	}
+	var whole store.Unit
+	for i := range conclusions {
+		u, err := w.conclusion(&conclusions[i])
+		if err != nil {
+			return err
+		}
+		if !told {
+			*units = append(*units, u)
+			continue
+		}
+		whole.Compares = append(whole.Compares, u.Compares...)
+		whole.Ops = append(whole.Ops, u.Ops...)
+		whole.Events = append(whole.Events, u.Events...)
+	}
+	if told {
+		whole.Events = append(whole.Events, d.Events...)
+		*units = append(*units, whole)
 	}
 	return nil
 }
