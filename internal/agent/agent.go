@@ -25,6 +25,7 @@ import (
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/facts"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -72,7 +73,7 @@ func (c *Config) defaults() {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Boot == nil {
-		c.Boot = facts.Boot
+		c.Boot = boottime.Now
 	}
 	if c.Facts == nil {
 		c.Facts = facts.Gather
@@ -165,6 +166,9 @@ func (a *Agent) Run(ctx context.Context) error {
 
 	a.look(ctx)
 	a.work.Go(func() { a.watchMachine(ctx) })
+	if !a.Volatile {
+		a.work.Go(func() { a.tidyLogs(ctx) })
+	}
 	a.resume(ctx, saved.Attempts)
 	a.sessions(ctx)
 	a.work.Wait()

@@ -125,3 +125,52 @@ func benchmarkAgents(b *testing.B, agents int, volatile bool) {
 	cancel()
 	all.Wait()
 }
+
+// timed is a box that tells when a program was started.
+type timed struct {
+	*box
+	started chan struct{}
+}
+
+func (t timed) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
+	p, err := t.box.Start(ctx, id)
+	t.started <- struct{}{}
+	return p, err
+}
+
+// BenchmarkLatency is the time from the arrival of one assignment to the start of its program, with the state on
+// disk; batch waits for its barrier in between.
+func BenchmarkLatency(b *testing.B) {
+	for _, kind := range []cluster.Kind{cluster.KindService, cluster.KindJob} {
+		b.Run(string(kind), func(b *testing.B) {
+			h := &hall{streams: []chan transport.Message{make(chan transport.Message, 16)}, full: make(chan struct{})}
+			started := make(chan struct{}, 1)
+			a, err := New(Config{
+				Name: "n0", DataDir: b.TempDir(), Source: seat{h, 0}, Executors: []executor.Executor{timed{newBox(), started}},
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			var run sync.WaitGroup
+			run.Go(func() {
+				if err := a.Run(ctx); err != nil {
+					b.Error(err)
+				}
+			})
+			def := &cluster.TaskDefinition{Name: "work", Version: 1, Containers: []cluster.Container{{Name: "app"}}}
+			h.streams[0] <- transport.Message{Definition: def}
+			i := 0
+			for b.Loop() {
+				h.streams[0] <- transport.Message{Assignment: &transport.Assignment{Revision: 1, Desired: cluster.Desired{
+					Task: cluster.JobTask("default", "work", 1, "main", i), Attempt: 1, UUID: fmt.Sprintf("attempt-%d", i),
+					Node: "n0", Owner: cluster.OwnerRef{Kind: kind, Cluster: "default", Name: "work"}, Definition: def.Ref(),
+				}}}
+				<-started
+				i++
+			}
+			cancel()
+			run.Wait()
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -187,8 +188,11 @@ func TestSpec(t *testing.T) {
 		if _, err := os.Stat(volume); err != nil {
 			t.Errorf("the volume did not outlive the task: %v", err)
 		}
-		if _, err := os.Stat(spec.LogDir); err == nil {
-			t.Error("the log is kept after the end")
+		if _, err := os.Stat(spec.Dir); err == nil {
+			t.Error("the container's directory is kept after the end")
+		}
+		if _, err := os.Stat(spec.LogDir); err != nil {
+			t.Errorf("the output is not kept after the end: %v", err)
 		}
 	})
 }
@@ -265,5 +269,33 @@ func TestExecutorThatDoesNotAnswer(t *testing.T) {
 		w.want("b1", cluster.StateSucceeded, "")
 		w.want("b2", cluster.StateSucceeded, "")
 		w.wantEffects("app b1", "app b2")
+	})
+}
+
+func TestFailureCarriesTheEndOfItsLog(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Runs: time.Minute, Code: 1}
+		w.batch("b1", definition("work", "app"))
+		w.write("b1", "app", 1000, "a line of output, the number")
+		w.pass(2 * time.Minute)
+		o := w.want("b1", cluster.StateFailed, cluster.ReasonExit)
+		if len(o.LogTail) != cluster.MaxLogTail || !strings.HasSuffix(o.LogTail, "the number 999\n") {
+			t.Errorf("tail of %d bytes: %.80q…", len(o.LogTail), o.LogTail)
+		}
+	})
+}
+
+func FuzzExpand(f *testing.F) {
+	for _, s := range []string{"", "$", "$$", "$(", "$(A)", "$$(A)", "x$(A)$(B)y", "$(A", "$()", "$($(A))"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := expand(s, map[string]string{"A": "1"})
+		if len(got) > len(s) {
+			t.Errorf("%q grew to %q", s, got)
+		}
+		if !strings.Contains(s, "$") && got != s {
+			t.Errorf("%q became %q", s, got)
+		}
 	})
 }

@@ -54,7 +54,7 @@ func crashAt(t *testing.T, n int, story func(w *world, alive func())) (struck bo
 				c.mu.Unlock()
 				if dead {
 					struck = true
-					<-w.done
+					w.ended() // whatever it says while it is cut short
 					w.start()
 				}
 			}

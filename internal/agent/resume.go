@@ -79,7 +79,9 @@ func (a *Agent) list(ctx context.Context, name string) (held map[executor.ID]exe
 		exec, err := a.held(name)
 		var all []executor.Status
 		if err == nil {
-			all, err = exec.List(ctx)
+			ask, cancel := context.WithTimeout(ctx, listTimeout)
+			all, err = exec.List(ask)
+			cancel()
 		}
 		if err == nil {
 			held = make(map[executor.ID]executor.Status, len(all))

@@ -14,6 +14,8 @@ import (
 const (
 	dialFirst = 200 * time.Millisecond
 	dialMost  = 10 * time.Second
+	// refusedFailures makes the next pause the longest one.
+	refusedFailures = 20
 )
 
 // sessions registers and keeps the session, again and again, until ctx ends.
@@ -24,6 +26,9 @@ func (a *Agent) sessions(ctx context.Context) {
 		welcome, err := a.Source.Register(ctx, registration)
 		if err != nil {
 			a.unregistered(ctx, err)
+			if errors.Is(err, transport.ErrRefused) {
+				p.failures = refusedFailures
+			}
 			if !p.wait(ctx) {
 				return
 			}

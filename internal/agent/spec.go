@@ -36,11 +36,6 @@ func (a *Agent) runDir(uuid string, id executor.ID) string {
 	return filepath.Join(a.taskDir(uuid), strings.TrimPrefix(string(id), uuid+"-"))
 }
 
-// logDir is where the output of all runs of a container goes.
-func (a *Agent) logDir(uuid, container string) string {
-	return filepath.Join(a.taskDir(uuid), "log-"+container)
-}
-
 // volumeDir is where the node keeps a volume: its own directory unless the definition names one.
 func (a *Agent) volumeDir(d *cluster.Desired, v *cluster.Volume) string {
 	if v.Host != "" {

@@ -16,9 +16,12 @@ import (
 
 // Bounds of one call of an executor, so that one that hangs is asked again.
 const (
-	startTimeout  = 30 * time.Second
-	signalTimeout = 10 * time.Second
-	removeTimeout = 2 * time.Minute
+	// prepareTimeout is long: a large image on a slow line.
+	prepareTimeout = 30 * time.Minute
+	listTimeout    = 30 * time.Second
+	startTimeout   = 30 * time.Second
+	signalTimeout  = 10 * time.Second
+	removeTimeout  = 2 * time.Minute
 )
 
 // patience is how long an attempt waits for any executor of the node to work: its daemon may be starting.
@@ -155,15 +158,17 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 		if err == nil {
 			err = a.makeDirs(&spec)
 		}
+		limited, cancel := context.WithTimeout(ctx, prepareTimeout)
+		defer cancel()
 		if err == nil {
-			err = exec.Prepare(ctx, spec, t.progress(spec.Container.Name))
+			err = exec.Prepare(limited, spec, t.progress(spec.Container.Name))
 		}
 		switch {
 		case err == nil:
 			return func(r *attempt.Record) { r.WasPrepared(i) }, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case errors.Is(err, executor.ErrUnavailable):
+		case limited.Err() != nil, errors.Is(err, executor.ErrUnavailable):
 			return nil, err
 		case errors.Is(err, executor.ErrUnsupported) && first:
 			return func(r *attempt.Record) { r.Reject(cluster.ReasonNoExecutor, err.Error(), a.now()) }, nil
@@ -265,7 +270,10 @@ func (t *task) signal(sig syscall.Signal) func(context.Context) (done, error) {
 			return nil, err
 		}
 		select {
-		case <-durable: // a full disk must not keep a task alive
+		case err := <-durable:
+			if err != nil { // a full disk must not keep a task alive
+				a.Logger.Warn("a stop is not durable", "task", t.id, "error", err)
+			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

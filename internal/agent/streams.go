@@ -56,17 +56,17 @@ func (a *Agent) open(ctx context.Context, r transport.StreamRequest) {
 // serveLogs writes lines as JSON until there are no more: at the end of the log, or with Follow at the end
 // of the attempt, or when the other side goes away.
 func (a *Agent) serveLogs(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+	ask := transport.LogsRequest{Tail: -1}
+	if r.Logs != nil {
+		ask = *r.Logs
+	}
 	t := a.task(r.Task, r.UUID)
 	if t == nil {
-		return errors.New("the node does not have the task")
+		return a.serveKept(ctx, r, ask, json.NewEncoder(stream))
 	}
 	v := t.view.Load()
 	if v == nil || v.def == nil {
 		return errors.New("the task's containers are not known")
-	}
-	ask := transport.LogsRequest{Tail: -1}
-	if r.Logs != nil {
-		ask = *r.Logs
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -85,7 +85,7 @@ func (a *Agent) serveLogs(ctx context.Context, r transport.StreamRequest, stream
 			continue
 		}
 		read := func() {
-			errs[i] = logs.Read(ctx, a.logDir(t.uuid, name), opt, out.write)
+			errs[i] = logs.Read(ctx, a.logDir(t.uuid, name), opt, out.from(name))
 			if errors.Is(errs[i], os.ErrNotExist) {
 				errs[i] = nil
 			}
@@ -124,10 +124,19 @@ type lineWriter struct {
 	to *json.Encoder
 }
 
-func (w *lineWriter) write(l logs.Line) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.to.Encode(l)
+// namedLine is a line with the container that wrote it.
+type namedLine struct {
+	Container string `json:"container"`
+	logs.Line
+}
+
+// from returns what takes the lines of one container.
+func (w *lineWriter) from(container string) func(logs.Line) error {
+	return func(l logs.Line) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.to.Encode(namedLine{container, l})
+	}
 }
 
 // serveExec runs a command in a container of a task. Its last frame tells how it ended.

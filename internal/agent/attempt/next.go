@@ -74,7 +74,7 @@ func (r *Record) move(def *cluster.TaskDefinition, now Now) (step Step, ok bool)
 	case PhaseNew:
 		return r.fresh(def, now)
 	case PhasePreparing:
-		return r.preparing(now)
+		return r.preparing()
 	case PhaseBarrier:
 		return r.barrier(now)
 	case PhaseRunning:
@@ -109,7 +109,7 @@ func (r *Record) fresh(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	return Step{Do: Admit}, true
 }
 
-func (r *Record) preparing(now Now) (Step, bool) {
+func (r *Record) preparing() (Step, bool) {
 	if r.Desired.Stop != nil {
 		r.Ending = &Ending{Cause: CauseStop, Container: -1}
 		r.Phase = PhaseEnding

@@ -33,16 +33,19 @@ func TestChangesOfHealth(t *testing.T) {
 	}{
 		"well at once": {cluster.Check{Interval: second}, "...", []told{{0, "healthy"}}},
 		"initial delay": {
-			cluster.Check{Interval: second, InitialDelay: 3 * second}, "..",
+			cluster.Check{Interval: second, InitialDelay: 3 * second},
+			"..",
 			[]told{{3 * time.Second, "healthy"}},
 		},
 		"one failure warns, three fail, one success heals": {
-			cluster.Check{Interval: second}, ".xxxx.",
+			cluster.Check{Interval: second},
+			".xxxx.",
 			[]told{{0, "healthy"}, {time.Second, "warning"}, {3 * time.Second, "failing"}, {5 * time.Second, "healthy"}},
 		},
 		"fails after one": {cluster.Check{Interval: second, FailAfter: 1}, "x", []told{{0, "failing"}}},
 		"silence is a failure, and the next look comes at once where that took longer than the interval": {
-			cluster.Check{Interval: second, Timeout: 3 * second}, "zz.",
+			cluster.Check{Interval: second, Timeout: 3 * second},
+			"zz.",
 			[]told{{3 * time.Second, "warning"}, {6 * time.Second, "healthy"}},
 		},
 	} {

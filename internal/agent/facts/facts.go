@@ -18,22 +18,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/cluster"
 )
-
-// Boot returns how long ago the machine was started, the time that it was suspended included: the
-// clock for durations (P9.1).
-func Boot() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("facts: CLOCK_BOOTTIME: " + err.Error()) // every Linux since 2.6.39 has it
-	}
-	return time.Duration(ts.Nano())
-}
 
 // Gather returns the machine's facts but those that the agent knows itself (executors, labels, reserved ports and
 // version). Disk is the capacity of the file system that holds dir. The error joins what could not be found

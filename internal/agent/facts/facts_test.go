@@ -19,9 +19,6 @@ func TestGatherThisMachine(t *testing.T) {
 	if f.Hostname == "" || f.Kernel == "" || f.BootID == "" || f.CPU < 1000 || f.Memory < cluster.MiB || f.Disk < cluster.MiB || f.Address == "" {
 		t.Errorf("facts are incomplete: %+v", f)
 	}
-	if a, b := Boot(), Boot(); a <= 0 || b < a {
-		t.Errorf("boot-time clock went from %v to %v", a, b)
-	}
 }
 
 func TestMemory(t *testing.T) {
@@ -47,7 +44,11 @@ func TestPortFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
+	address, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatalf("listens on %v", l.Addr())
+	}
+	port := address.Port
 	if err := PortFree(port); err == nil {
 		t.Errorf("port %d counts as free while something listens on loopback", port)
 	}

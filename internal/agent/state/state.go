@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/cluster"
@@ -134,9 +135,9 @@ func explain(err error) error {
 	switch {
 	case errors.Is(err, ErrCorrupt):
 		return err
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("%w: %w", ErrLocked, err)
-	case errors.Is(err, bbolt.ErrInvalid), errors.Is(err, bbolt.ErrChecksum), errors.Is(err, bbolt.ErrVersionMismatch):
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("%w: %w", ErrNoWrite, err)

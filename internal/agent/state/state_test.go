@@ -236,7 +236,8 @@ func BenchmarkCommit(b *testing.B) {
 	s, stop := opened(b, filepath.Join(b.TempDir(), "agent.db"))
 	defer stop()
 	b.SetParallelism(128)
-	var n, mu = 0, sync.Mutex{}
+	var n int
+	var mu sync.Mutex
 	b.RunParallel(func(pb *testing.PB) {
 		mu.Lock()
 		n++
