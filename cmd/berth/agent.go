@@ -101,13 +101,14 @@ func newAgentCommand() *cobra.Command {
 			return errors.Join(runNode(cmd.Context(), c), c.executors.close())
 		},
 	}
-	cmd.Flags().StringVar(&server, "server", "unix://"+defaultSocket(), "address of the server, unix:///path or http://host:port")
+	cmd.Flags().StringVar(&server, "server", "unix://"+defaultSocket(), "address of the server, unix:///path or http://host:port (default "+socketText+")")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "file with the token for a server on loopback HTTP")
-	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for the agent's state, logs and volumes")
-	cmd.Flags().StringVar(&name, "name", machineName(), "name of the node")
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for the agent's state, logs and volumes (default "+dataDirText+")")
+	cmd.Flags().StringVar(&name, "name", machineName(), "name of the node (default the machine's)")
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "label of the node, key=value; may be given several times")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	executors.flags(cmd)
+	ofMachine(cmd, "server", "data-dir", "name")
 	return cmd
 }
 

@@ -46,8 +46,8 @@ XDG_RUNTIME_DIR, the file berth/addr in the configuration folder (berth dev
 writes it), /run/berth/api.sock, and at last http://127.0.0.1:7373. Over http the token is
 that of BERTH_TOKEN, BERTH_TOKEN_FILE or the file berth/token in the configuration folder.
 
-Exit codes: 0 done; 1 the answer is no (not healthy, failed, something to change, a
-faulty manifest); 2 it could not be done (wrong arguments, no server, refused);
+Exit codes: 0 done; 1 the answer is no (run: not healthy or failed, plan: something to
+change, validate: a fault); 2 it could not be done (wrong arguments, no server, refused);
 130 interrupted. 'berth exec' exits as its command does, with 125 if it could not run it.`
 
 // newRootCommand builds the whole tree of commands.
@@ -86,7 +86,7 @@ func (a *app) newRootCommand() *cobra.Command {
 	add("change", a.newScaleCommand(), a.newStopCommand(), a.newStartCommand(), a.newRestartCommand(),
 		a.newDeleteCommand(), a.newExecCommand(), a.newImageCommand())
 	add("serve", newDevCommand(), newServerCommand(), newAgentCommand())
-	root.AddCommand(a.newVersionCommand())
+	root.AddCommand(a.newVersionCommand(), newReferenceCommand())
 	return root
 }
 

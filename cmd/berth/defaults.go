@@ -11,6 +11,12 @@ import (
 // defaultHTTP is the loopback address that is served.
 const defaultHTTP = "127.0.0.1:7373"
 
+// What the defaults are on any machine.
+const (
+	dataDirText = "/var/lib/berth for root, else ~/.local/share/berth"
+	socketText  = "unix:///run/berth/api.sock for root"
+)
+
 // defaultDataDir is where everything is kept: the machine's folder for root, else the user's.
 func defaultDataDir() string {
 	if os.Geteuid() == 0 {

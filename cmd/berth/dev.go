@@ -65,11 +65,12 @@ func newDevCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for everything that Berth keeps")
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for everything that Berth keeps (default "+dataDirText+")")
 	cmd.Flags().StringVar(&address, "http", defaultHTTP, "loopback address to serve HTTP on")
 	cmd.Flags().StringVar(&socket, "socket", "", "unix socket to serve; default: in the run directory, or in a data directory that was given")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	executors.flags(cmd)
+	ofMachine(cmd, "data-dir")
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,7 +69,7 @@ func (a *app) events(ctx context.Context, c *client.Client, o client.EventOption
 	o.Gap = func(g api.EventGap) { a.tell("berth: %s left out: too slow to read", count(g.Lost, "event")) }
 	for e, err := range c.FollowEvents(ctx, o) {
 		if err != nil {
-			return endOfStream(ctx, err)
+			return endOfStream(err)
 		}
 		if err := a.printEvent(e); err != nil {
 			return err
@@ -78,11 +79,11 @@ func (a *app) events(ctx context.Context, c *client.Client, o client.EventOption
 }
 
 // endOfStream is the error of a stream that was to go on until it is interrupted: none then.
-func endOfStream(ctx context.Context, err error) error {
-	if interrupted := ctx.Err() != nil; !interrupted {
-		return err
+func endOfStream(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 func (a *app) printEvent(e api.EventView) error {

@@ -11,7 +11,7 @@ import (
 
 // Exit codes. exec passes the code of its command through and uses exitExec for its own faults.
 const (
-	exitNo          = 1   // the answer is no: unhealthy, failed, something to change, a faulty manifest
+	exitNo          = 1   // the answer is no: unhealthy, failed, something to change, a fault that validate found
 	exitFault       = 2   // it could not be done: wrong arguments, no server, refused
 	exitExec        = 125 // exec: the command could not be run
 	exitInterrupted = 130

@@ -29,6 +29,9 @@ func (a *app) newValidateCommand() *cobra.Command {
 		ValidArgsFunction: completeManifests,
 		RunE: func(_ *cobra.Command, args []string) error {
 			objects, err := a.readManifests(args)
+			if _, faulty := errors.AsType[manifest.Faults](err); faulty {
+				return &exitError{exitNo, err}
+			}
 			if err != nil {
 				return err
 			}
@@ -48,7 +51,7 @@ func (a *app) newPlanCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reply, err := a.apply(cmd.Context(), args, true)
 			if err != nil {
-				return &exitError{exitFault, err}
+				return err
 			}
 			if a.data() {
 				err = a.printData(reply)
@@ -63,11 +66,11 @@ func (a *app) newPlanCommand() *cobra.Command {
 	}
 }
 
-// readManifests reads files; faults of the manifests are the exit code 1.
+// readManifests reads files; an error counts the faults before it tells them.
 func (a *app) readManifests(files []string) ([]manifest.Object, error) {
 	objects, err := manifest.Read(a.stdin, files...)
 	if faults, ok := errors.AsType[manifest.Faults](err); ok {
-		return nil, &exitError{exitNo, fmt.Errorf("%s in the manifest\n%w", count(len(faults), "fault"), err)}
+		return nil, fmt.Errorf("%s in the manifest\n%w", count(len(faults), "fault"), err)
 	}
 	return objects, err
 }

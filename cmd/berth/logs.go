@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,10 +69,13 @@ func (a *app) taskLogs(ctx context.Context, c *client.Client, p *logPrinter, tex
 	if err != nil {
 		return err
 	}
+	if t.State == cluster.StatePending && !o.Follow {
+		return p.kept(ctx, c, t)
+	}
 	none := true
 	for line, err := range c.Logs(ctx, t.ID, o) {
 		if err != nil {
-			return endOfStream(ctx, err)
+			return endOfStream(err)
 		}
 		none = false
 		if err := p.print(t.ID, line); err != nil {
@@ -90,13 +94,13 @@ func (a *app) ownerLogs(ctx context.Context, c *client.Client, p *logPrinter, n 
 	if err != nil {
 		return err
 	}
-	tasks = slices.DeleteFunc(newest(tasks), func(t api.TaskView) bool { return t.Node == "" })
+	tasks = newest(tasks)
 	p.prefix = true
 	if o.Follow {
 		return a.followLogs(ctx, c, p, n, o)
 	}
 	if len(tasks) == 0 {
-		a.tell("%s has no tasks that have begun.", n)
+		a.tell("%s has no tasks.", n)
 		return nil
 	}
 	var failed []error
@@ -131,6 +135,10 @@ func (a *app) mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, ta
 		return more
 	}
 	for _, t := range tasks {
+		if t.State == cluster.StatePending {
+			failed = append(failed, p.kept(ctx, c, t))
+			continue
+		}
 		next, stop := iter.Pull2(c.Logs(ctx, t.ID, o))
 		defer stop()
 		s := &source{task: t, next: next}
@@ -165,7 +173,7 @@ func (a *app) followLogs(ctx context.Context, c *client.Client, p *logPrinter, n
 		done := n.kind == wordJob && jobDone(ctx, c, n) // asked first, so that no task is missed
 		tasks, err := tasksOf(ctx, c, n, n.kind == wordJob)
 		if err != nil {
-			return endOfStream(ctx, err)
+			return endOfStream(err)
 		}
 		for _, t := range newest(tasks) {
 			if t.Node == "" || seen[t.UUID] {
@@ -227,6 +235,10 @@ func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView)
 		return err
 	}
 	i := slices.IndexFunc(attempts, func(v api.TaskView) bool { return v.LogTail != "" })
+	if i < 0 && t.State == cluster.StatePending {
+		p.app.tell("berth: %s has not begun: %s", shortTask(t.ID), cmp.Or(oneLine(reasonOf(t)), "it waits to be placed"))
+		return nil
+	}
 	if i < 0 {
 		p.app.tell("berth: no output of %s is kept", shortTask(t.ID))
 		return nil

@@ -212,11 +212,12 @@ func newServerCommand() *cobra.Command {
 			return group.Wait()
 		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for the store, the token and the server's id")
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for the store, the token and the server's id (default "+dataDirText+")")
 	cmd.Flags().StringArrayVar(&listen, "listen", []string{"unix://" + defaultSocket(), defaultHTTP},
-		"address to serve, unix:///path or a loopback host:port; may be given several times")
+		"address to serve, unix:///path or a loopback host:port; may be given several times (default "+socketText+" and http://"+defaultHTTP+")")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	cmd.Flags().StringVar(&profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
+	ofMachine(cmd, "data-dir", "listen")
 	return cmd
 }
 
