@@ -252,6 +252,8 @@ type LogLine struct {
 	Container string         `json:"container,omitempty"`
 	Stream    string         `json:"stream"` // "stdout" or "stderr"
 	Text      string         `json:"text"`
+	// Partial says that the text goes on in the stream's next line.
+	Partial bool `json:"partial,omitempty"`
 	// Lost, unless 0, says that this many lines were left out here because the reader was slow; the line has no text.
 	Lost int `json:"lost,omitempty"`
 }

@@ -20,6 +20,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -94,6 +95,7 @@ type Server struct {
 	eventsBuffer int
 	// headerWait, bodyWait and softWait are headerTimeout, bodyTimeout and softLook, but for tests.
 	headerWait, bodyWait, softWait time.Duration
+	syncWait                       time.Duration // readTimeout, but for tests
 	probe                          probe
 	// running counts the requests in flight, those with a connection of their own (exec) among them.
 	running sync.WaitGroup
@@ -119,7 +121,7 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, mux: http.NewServeMux(), metrics: newMetrics(cfg.Registry),
-		eventsBuffer: eventsBuffer, headerWait: headerTimeout, bodyWait: bodyTimeout, softWait: softLook,
+		eventsBuffer: eventsBuffer, headerWait: headerTimeout, bodyWait: bodyTimeout, softWait: softLook, syncWait: readTimeout,
 	}
 	s.sights.seed = maphash.MakeSeed()
 	s.routes = s.table()
@@ -192,6 +194,9 @@ func (s *Server) route(rt *route) http.Handler {
 			_ = ctl.SetReadDeadline(time.Now().Add(s.bodyWait)) // not every writer has deadlines
 		}
 		err := checkQuery(rt, r)
+		if err == nil && strings.HasPrefix(rt.path, "/v1/") {
+			err = s.synced(r.Context())
+		}
 		if err == nil {
 			err = rt.serve(seen, r)
 		}
@@ -207,6 +212,25 @@ func (s *Server) route(rt *route) http.Handler {
 		return s.admitAnyone(h)
 	}
 	return s.admit(h)
+}
+
+// synced waits until the tables have read the store: before, they would answer that nothing is there.
+func (s *Server) synced(ctx context.Context) error {
+	select {
+	case <-s.cfg.Tables.Synced():
+		return nil
+	default:
+	}
+	late := time.NewTimer(s.syncWait)
+	defer late.Stop()
+	select {
+	case <-s.cfg.Tables.Synced():
+		return nil
+	case <-late.C:
+		return problemf(http.StatusServiceUnavailable, "the server has just started and is still reading its store")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // statusWriter remembers the status of an answer.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,11 +16,14 @@ import (
 )
 
 // readBody reads a JSON body into v, strictly: an unknown field, a field that stands twice, a value of the
-// wrong type or out of range is a fault with its path, and all are told at once.
-func readBody(w http.ResponseWriter, r *http.Request, v any) error {
+// wrong type or out of range is a fault with its path, and all are told at once. Fields of the whole that are to
+// be ignored are named.
+func readBody(w http.ResponseWriter, r *http.Request, v any, ignored ...string) error {
 	if kind := r.Header.Get("Content-Type"); kind != "" {
 		media, _, _ := strings.Cut(kind, ";")
-		if media = strings.TrimSpace(media); !strings.EqualFold(media, "application/json") {
+		// curl -d calls every body a form unless it is told otherwise.
+		media = strings.ToLower(strings.TrimSpace(media))
+		if media != "application/json" && media != "application/x-www-form-urlencoded" {
 			return problemf(http.StatusUnsupportedMediaType, "the body is %s; want application/json", clip(media))
 		}
 	}
@@ -32,7 +36,7 @@ func readBody(w http.ResponseWriter, r *http.Request, v any) error {
 	default:
 		return problemf(http.StatusRequestTimeout, "the body did not arrive whole within %s", bodyTimeout)
 	}
-	faults, err := decode(text, v)
+	faults, err := decode(text, v, ignored...)
 	if err != nil {
 		return err
 	}
@@ -44,12 +48,12 @@ func readBody(w http.ResponseWriter, r *http.Request, v any) error {
 
 // decode reads a JSON text into v. An error says that it is not one JSON value; the faults say what in it
 // does not fit v. With either v is not to be used.
-func decode(text []byte, v any) (cluster.Faults, error) {
+func decode(text []byte, v any, ignored ...string) (cluster.Faults, error) {
 	root, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	var f fitting
+	f := fitting{ignored: ignored}
 	f.fit(root, reflect.TypeOf(v).Elem(), "")
 	if len(f.faults) > 0 {
 		return f.faults, nil
@@ -64,7 +68,10 @@ func decode(text []byte, v any) (cluster.Faults, error) {
 const maxFaults = 100
 
 // fitting collects where a tree does not fit a type.
-type fitting struct{ faults cluster.Faults }
+type fitting struct {
+	ignored []string
+	faults  cluster.Faults
+}
 
 func (f *fitting) fault(path, format string, args ...any) {
 	if len(f.faults) < maxFaults {
@@ -161,6 +168,9 @@ func (f *fitting) object(t *tree, typ reflect.Type, path string) {
 	for i, key := range t.keys {
 		at := join(path, safeKey(key))
 		field, ok := fields[key]
+		if !ok && path == "" && slices.Contains(f.ignored, key) {
+			continue
+		}
 		if !ok {
 			if near := nearest(key, fields); near != "" {
 				f.fault(at, "is not a known field; did you mean %q?", near)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -28,7 +29,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if row == nil {
+	if row == nil || v.State == cluster.StatePending {
 		return waiting(v)
 	}
 	if v.State.Terminal() {

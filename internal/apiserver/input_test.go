@@ -141,6 +141,7 @@ func TestOtherContentType(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 	w.want(201, "PUT", "/v1/clusters/blue", `{"name": "blue"}`, "Content-Type", "application/json; charset=utf-8")
+	w.want(201, "PUT", "/v1/clusters/red", `{"name": "red"}`, "Content-Type", "application/x-www-form-urlencoded")
 }
 
 // TestSlowClients talks to the server as one who sends too little, too late.

@@ -45,7 +45,8 @@ func (s *Server) readLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, row, err := s.task(s.cfg.Tables.Snapshot(), r)
+	snap := s.cfg.Tables.Snapshot()
+	v, row, err := s.task(snap, r)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (s *Server) readLogs(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", lines)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
-	return copyLines(w, stream, id)
+	return copyLines(w, stream, api.LogLine{Task: id, Container: onlyContainer(snap, r, v.Definition)})
 }
 
 func logsRequest(r *http.Request) (transport.LogsRequest, error) {
@@ -115,8 +116,19 @@ func uuidOf(row *store.AttemptRow) string {
 	return ""
 }
 
-// copyLines passes log lines on, flushing when there is no more for the moment.
-func copyLines(w http.ResponseWriter, from io.Reader, id cluster.TaskID) error {
+// onlyContainer names the container of lines that do not say it, where there is no doubt.
+func onlyContainer(snap *store.Snapshot, r *http.Request, ref cluster.Ref) string {
+	if name := r.URL.Query().Get("container"); name != "" {
+		return name
+	}
+	if def, ok := snap.Definition(ref); ok && len(def.Value.Containers) == 1 {
+		return def.Value.Containers[0].Name
+	}
+	return ""
+}
+
+// copyLines passes log lines on, flushing when there is no more for the moment. Each begins as the template.
+func copyLines(w http.ResponseWriter, from io.Reader, template api.LogLine) error {
 	ctl := http.NewResponseController(w)
 	if err := ctl.Flush(); err != nil {
 		return err
@@ -126,11 +138,10 @@ func copyLines(w http.ResponseWriter, from io.Reader, id cluster.TaskID) error {
 	for {
 		text, err := readLine(in)
 		if len(text) > 0 {
-			line := api.LogLine{Task: id}
+			line := template
 			if err := json.Unmarshal(text, &line); err != nil {
 				return fmt.Errorf("decode a log line: %w", err)
 			}
-			line.Task = id
 			_ = ctl.SetWriteDeadline(time.Now().Add(logPatience)) // not every writer has deadlines
 			if err := out.Encode(line); err != nil {
 				return err

@@ -21,7 +21,8 @@ func readObject(w http.ResponseWriter, r *http.Request, v noun, fill func() clus
 	if err != nil {
 		return pre, err
 	}
-	if err := readBody(w, r, v); err != nil {
+	// What a read adds may come back with a write, and says nothing.
+	if err := readBody(w, r, v, "revision", "status"); err != nil {
 		return pre, err
 	}
 	faults := fill()

@@ -395,3 +395,19 @@ func TestApplyTooLarge(t *testing.T) {
 		t.Errorf("%d definitions were stored", len(page.Items))
 	}
 }
+
+// TestWhatWasReadCanBeWritten puts back what a read answered: nothing changes.
+func TestWhatWasReadCanBeWritten(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	w.want(201, "PUT", "/v1/clusters/default/jobs/sum", job("sum", "web@1", 2))
+	for _, path := range []string{
+		"/v1/clusters/default", "/v1/definitions/web/1", "/v1/clusters/default/services/web", "/v1/clusters/default/jobs/sum",
+	} {
+		was := w.want(200, "GET", path, nil)
+		w.want(200, "PUT", path, string(was.body), "If-Match", was.header.Get("ETag"))
+		if now := w.want(200, "GET", path, nil); string(now.body) != string(was.body) {
+			t.Errorf("%s changed from %s to %s", path, was.body, now.body)
+		}
+	}
+}

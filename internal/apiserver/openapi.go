@@ -76,7 +76,7 @@ func description(routes []route) object {
 	}
 }
 
-const about = `Every object has an ETag, its revision. Writes take If-Match with it, or If-None-Match: * for objects that must not exist; a write that another one overtook gets 412.
+const about = `Every object has an ETag, its revision. Writes take If-Match with it, or If-None-Match: * for objects that must not exist; a write that another one overtook gets 412. What a read adds to an object (revision, status) may come back with a write and is ignored.
 A list tells the index that it was read at; with ?index= and ?wait= it is answered once it has changed. With Accept: text/event-stream a list sends a "reset", each element as "put", a "synced" with the index as id, and from then on what changes; "remove" tells of elements that are gone.
 The event stream sends each event with its id; with Last-Event-ID or ?after= it goes on after that one. A reader that is too slow gets a "gap" that counts what was left out.`
 

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
@@ -71,7 +73,7 @@ func TestLogs(t *testing.T) {
 		t.Error(diff)
 	}
 	lines := logLines(t, got.body)
-	if len(lines) != 3 || lines[0].Text != "one" || lines[0].Container != "main" || lines[1].Lost != 3 || lines[2].Task != "default.web.1.0" {
+	if len(lines) != 3 || lines[0].Text != "one" || lines[0].Container != "main" || lines[1].Lost != 3 || lines[2].Container != "main" || lines[2].Task != "default.web.1.0" {
 		t.Errorf("%+v", lines)
 	}
 	w.want(200, "GET", "/v1/tasks/default.web.1.0/logs", nil)
@@ -184,8 +186,10 @@ func TestExecRefusals(t *testing.T) {
 	if err == nil || status != http.StatusServiceUnavailable {
 		t.Errorf("a node without session: %v", err)
 	}
-	if got := w.call("GET", "/v1/tasks/default.sum.1.add.0/exec?command=ls", nil, "Upgrade", "websocket", "Connection", "Upgrade"); got.status != 409 {
-		t.Errorf("an ended task: %d %s", got.status, got.body)
+	for _, id := range []string{"default.sum.1.add.0", "default.sum.1.add.1", "default.web.1.2"} { // ended, between attempts, never placed
+		if got := w.call("GET", "/v1/tasks/"+id+"/exec?command=ls", nil, "Upgrade", "websocket", "Connection", "Upgrade"); got.status != 409 {
+			t.Errorf("%s: %d %s", id, got.status, got.body)
+		}
 	}
 }
 
@@ -267,5 +271,74 @@ func TestCutArchive(t *testing.T) {
 	conn.Close()
 	if err := <-ended; err == nil {
 		t.Error("the node was told the end of an archive that was cut")
+	}
+}
+
+// TestHTTP2 talks as agents do: HTTP/2 without encryption, on loopback, to the agents' part of the API.
+func TestHTTP2(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		c.Agents = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprintf(w, "%s %d", r.URL.Path, r.ProtoMajor)
+		})
+	})
+	two := new(http.Protocols)
+	two.SetUnencryptedHTTP2(true)
+	client := http.Client{Transport: &http.Transport{Protocols: two}}
+	defer client.CloseIdleConnections()
+	ask := func(path, bearer string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+bearer)
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	if status, body := ask(transport.PathRegister, token); status != 200 || body != transport.PathRegister+" 2" {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, _ := ask(transport.PathRegister, "wrong"); status != 401 {
+		t.Errorf("a wrong token: %d", status)
+	}
+	if status, _ := ask("/v1/services", token); status != 200 {
+		t.Errorf("a list: %d", status)
+	}
+}
+
+// TestStop ends the server under open streams and waiting lists: all end, soon.
+func TestStop(t *testing.T) {
+	w := busy(t)
+	w.nodes.set(agent(func(_ transport.StreamRequest, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }))
+	l, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.url = l.URL()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.server.Serve(ctx, l) }()
+	s := w.stream("/v1/events")
+	s.until(t, "event")
+	w.stream("/v1/tasks").until(t, "synced")
+	conn, _, err := w.dialExec("command=sh&stdin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.CloseNow() }()
+	began := time.Now()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("the server took %v to stop", took)
 	}
 }

@@ -132,6 +132,9 @@ func (s *Server) reach(ctx context.Context, revision uint64) (*store.Snapshot, e
 // the first one was applied.
 func (s *Server) commit(ctx context.Context, d *draft) (applied bool, revision uint64, err error) {
 	g, err := d.group()
+	if err == nil {
+		err = d.putEvents(&g, s.cfg.Domain)
+	}
 	if err != nil {
 		return false, 0, err
 	}

@@ -1,0 +1,92 @@
+package apiserver
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// told returns the batch of events that tells what a draft writes, or nil where that is of no interest. It is
+// written with the draft, in one transaction (P8.1).
+func (d *draft) told(domain string) (*cluster.EventBatch, error) {
+	var events []cluster.Event
+	for _, key := range slices.Sorted(maps.Keys(d.writes)) {
+		if e, ok := eventOf(d.writes[key], d.compares[key] == 0); ok {
+			events = append(events, e)
+		}
+	}
+	if len(events) == 0 {
+		return nil, nil //nolint:nilnil // nothing is to be told
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, fmt.Errorf("make an event id: %w", err)
+	}
+	b := &cluster.EventBatch{ID: id.String(), At: d.now, Events: events}
+	if l, ok := d.snap.Leader(domain); ok {
+		b.Incarnation = l.Value.Incarnation
+	}
+	return b, nil
+}
+
+// eventOf tells of one object that a user wrote.
+func eventOf(record any, created bool) (e cluster.Event, ok bool) {
+	deleted := false
+	noun := ""
+	switch r := record.(type) {
+	case *cluster.Service:
+		owner := r.Owner()
+		noun, deleted, e.Cluster, e.Owner = "service", r.Deleted, r.Cluster, &owner
+		e.Message = fmt.Sprintf("%d tasks of %s", r.Count, r.Definition)
+		if r.Stopped {
+			e.Message = "stopped; " + e.Message
+		}
+	case *cluster.Job:
+		owner := r.Owner()
+		noun, deleted, e.Cluster, e.Owner = "job", r.Deleted, r.Cluster, &owner
+		e.Message = fmt.Sprintf("%d steps", len(r.Steps))
+		if r.Cancelled {
+			e.Message = "cancelled"
+		}
+	case *cluster.TaskDefinition:
+		noun, e.Message = "definition", r.Ref().String()
+	case *cluster.Cluster:
+		noun, e.Cluster, deleted = "cluster", r.Name, r.Deleted
+	case *cluster.Host:
+		noun, e.Node = "node-settings", r.Name
+		if r.Cordon {
+			e.Message = "cordoned"
+		}
+	default:
+		return e, false
+	}
+	switch {
+	case deleted:
+		e.Type, e.Reason = noun+".deleted", cluster.ReasonDeleted
+		e.Message = "the user deleted it"
+	case created:
+		e.Type = noun + ".created"
+	default:
+		e.Type = noun + ".updated"
+	}
+	return e, true
+}
+
+// putEvents adds the batch that tells of a draft to its transaction.
+func (d *draft) putEvents(g *store.Group, domain string) error {
+	b, err := d.told(domain)
+	if err != nil || b == nil {
+		return err
+	}
+	value, err := store.Encode(b)
+	if err != nil {
+		return err
+	}
+	g.Ops = append(g.Ops, store.Op{Key: d.prefix.Event(b.ID), Value: value})
+	return nil
+}
