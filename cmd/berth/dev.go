@@ -94,13 +94,13 @@ func runDev(cmd *cobra.Command, s *server, n nodeConfig) error {
 	group.Go(func() error { return s.run(ctx) })
 	group.Go(func() error {
 		if s.ready(ctx) != nil {
-			return nil // run says why the server ended
+			return nil //nolint:nilerr // run says why the server ended
 		}
 		return runNode(ctx, n)
 	})
 	group.Go(func() error {
 		if s.ready(ctx) != nil || s.joined(ctx, n.name) != nil {
-			return nil
+			return nil //nolint:nilerr // the same
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", preferredURL(s.listeners))
 		return nil

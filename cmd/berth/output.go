@@ -12,7 +12,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
@@ -47,9 +46,9 @@ func (a *app) printData(v any) error {
 	}
 	out := b.Bytes()
 	if a.output == outputYAML {
-		text, err := yaml.JSONToYAML(out)
+		text, err := toYAML(out)
 		if err != nil {
-			return fmt.Errorf("encode output: %w", err)
+			return err
 		}
 		out = text
 	}

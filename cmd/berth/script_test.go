@@ -43,6 +43,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, ".config"))
 			env.Setenv("TZ", "UTC")
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second to end under -race
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

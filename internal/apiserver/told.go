@@ -36,8 +36,8 @@ func (d *draft) told(domain string) (*cluster.EventBatch, error) {
 
 // eventOf tells of one object that a user wrote.
 func eventOf(record any, created bool) (e cluster.Event, ok bool) {
+	var noun string
 	deleted := false
-	noun := ""
 	switch r := record.(type) {
 	case *cluster.Service:
 		owner := r.Owner()

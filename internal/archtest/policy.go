@@ -81,6 +81,7 @@ var layers = map[string][]string{
 
 	// What writes the reference and measures.
 	"internal/bench/fleet": {"api", "api/client", "internal/cluster", "internal/transport"},
+	"internal/bench/start": {},
 	"internal/refgen":      {"internal/cluster", "internal/logic/lifecycle"},
 
 	// What holds the rest to its word.
@@ -117,6 +118,7 @@ var modules = map[string][]string{
 	"github.com/prometheus/client_golang":   {"internal/apiserver", "internal/telemetry", "cmd/berth"},
 	"github.com/santhosh-tekuri/jsonschema": {"internal/manifest/...", "internal/apiserver"},
 	"github.com/spf13/cobra":                {"cmd/berth"},
+	"github.com/spf13/pflag":                {"cmd/berth"},
 	"github.com/tidwall/btree":              {"internal/store"},
 	"go.etcd.io/bbolt":                      {"internal/agent/state"},
 	"go.etcd.io/etcd":                       {"internal/store/etcd"},
