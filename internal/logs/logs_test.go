@@ -282,7 +282,7 @@ func TestTail(t *testing.T) {
 // order, and knows how much is not.
 func TestAnyWriting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp(t.TempDir(), "")
+		dir, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one for each draw
 		if err != nil {
 			rt.Fatal(err)
 		}

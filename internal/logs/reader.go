@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -113,7 +112,7 @@ func (r *reader) begin() error {
 		if err != nil {
 			return fmt.Errorf("open log segment: %w", err)
 		}
-		scan(f, 0, math.MaxInt64, func(l Line, err error) bool {
+		scan(f, 0, func(l Line, err error) bool {
 			if err == nil && r.opt.fits(l) {
 				found++
 			}
@@ -154,7 +153,7 @@ func (r *reader) segment(ctx context.Context) (passed int64, err error) {
 	if info, err := r.file.Stat(); err == nil && info.Size() <= r.offset {
 		return 0, nil
 	}
-	_, size := scan(r.file, r.offset, math.MaxInt64, func(l Line, bad error) bool {
+	_, size := scan(r.file, r.offset, func(l Line, bad error) bool {
 		if err = ctx.Err(); err != nil {
 			return false
 		}
@@ -206,16 +205,16 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// scan calls each for the whole lines of f from offset to end and returns how many lines they stand for
+// scan calls each for the whole lines of f from offset on and returns how many lines they stand for
 // and the offset after the last that each accepted. Each may be nil.
-func scan(f io.ReaderAt, offset, end int64, each func(Line, error) bool) (lines, after int64) {
+func scan(f io.ReaderAt, offset int64, each func(Line, error) bool) (lines, after int64) {
 	buf := make([]byte, 0, block)
 	at := offset // in f, of what is to be read next; buf holds offset..at
 	for {
 		if len(buf) == cap(buf) {
 			buf = slices.Grow(buf, block) // a line longer than a block: not one of ours, but let it pass
 		}
-		n, err := f.ReadAt(buf[len(buf):min(int64(cap(buf)), int64(len(buf))+end-at)], at)
+		n, err := f.ReadAt(buf[len(buf):cap(buf)], at)
 		buf, at = buf[:len(buf)+n], at+int64(n)
 		used := 0
 		for {
@@ -231,7 +230,7 @@ func scan(f io.ReaderAt, offset, end int64, each func(Line, error) bool) (lines,
 			}
 		}
 		buf = buf[:copy(buf, buf[used:])]
-		if err != nil || n == 0 || at >= end {
+		if err != nil || n == 0 {
 			return lines, offset
 		}
 	}
@@ -255,7 +254,7 @@ func Tail(dir string, limit int) string {
 			start = max(info.Size()-window, 0)
 		}
 		cut := start > 0 // the first line is likely torn
-		scan(f, start, math.MaxInt64, func(l Line, bad error) bool {
+		scan(f, start, func(l Line, bad error) bool {
 			if !cut && bad == nil && l.Lost == 0 {
 				text.WriteString(l.Text)
 				if !l.Partial {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"sync"
 	"time"
@@ -33,8 +32,8 @@ type Config struct {
 	Segments int
 }
 
-// Writer appends the output of one program to its log. There is one Writer for a folder at a time. Its
-// methods may be called concurrently.
+// Writer appends the output of one program to its log. There should be one Writer for a folder at a time: what
+// two write at once is kept, but lines may be counted wrong. Its methods may be called concurrently.
 //
 // What cannot be written, for a full disk, say, is dropped and counted; the count goes into the log before the next
 // line that can be. A Writer reports no error, since the program must not wait for its log.
@@ -178,10 +177,10 @@ func (w *Writer) write(b []byte, lines int64) {
 	if w.lost > 0 {
 		b = append(Append(nil, Line{Time: time.Now(), Stream: Stderr, Lost: w.lost}), b...)
 	}
-	n, err := w.file.WriteAt(b, w.size)
+	n, err := w.file.Write(b)
 	if err != nil {
-		if n > 0 {
-			_ = w.file.Truncate(w.size) // else the next write at this place overwrites it
+		if info, statErr := w.file.Stat(); statErr == nil && n > 0 {
+			_ = w.file.Truncate(info.Size() - int64(n)) // no torn line in the middle
 		}
 		w.drop(lines)
 		return
@@ -224,11 +223,11 @@ func (w *Writer) reopen() error {
 	if len(firsts) > 0 {
 		first = firsts[len(firsts)-1]
 	}
-	f, err := os.OpenFile(segmentPath(w.cfg.Dir, first), os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := os.OpenFile(segmentPath(w.cfg.Dir, first), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("open log segment: %w", err)
 	}
-	lines, size := scan(f, 0, math.MaxInt64, nil)
+	lines, size := scan(f, 0, nil)
 	if err := f.Truncate(size); err != nil {
 		_ = f.Close()
 		return fmt.Errorf("cut torn line: %w", err)
@@ -242,7 +241,13 @@ func (w *Writer) rotate() {
 	if !w.open() || w.size == 0 {
 		return
 	}
-	f, err := os.OpenFile(segmentPath(w.cfg.Dir, w.next), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o640)
+	f, err := os.OpenFile(segmentPath(w.cfg.Dir, w.next), os.O_RDWR|os.O_CREATE|os.O_APPEND|os.O_EXCL, 0o600)
+	if os.IsExist(err) { // another Writer was here meanwhile
+		_ = w.file.Close()
+		w.file = nil
+		w.open()
+		return
+	}
 	if err != nil {
 		// Without room for a new file the old one may still have some: it grows past its size
 		// rather than losing what it could hold, but not without end.

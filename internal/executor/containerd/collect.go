@@ -67,8 +67,7 @@ func CollectLogs(args []string) int {
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)
 	outlive.LeaveCgroup(filepath.Join(args[1], "collector"))
-	c := &logCollector{dir: args[0], open: map[executor.ID]*reading{}, stopped: make(chan struct{})}
-	c.buffers.New = func() any { return new([bufferSize]byte) }
+	c := &logCollector{dir: args[0], open: map[executor.ID]*reading{}, stopped: make(chan struct{}), buffers: make(bufferList, 4)}
 	starter := os.NewFile(3, "starter")
 	lock := os.NewFile(4, "lock")
 	unix.CloseOnExec(3)
@@ -97,7 +96,7 @@ type logCollector struct {
 	stopped chan struct{}
 	once    sync.Once
 
-	buffers sync.Pool // of *[bufferSize]byte
+	buffers bufferList
 
 	mu   sync.Mutex
 	open map[executor.ID]*reading
@@ -105,6 +104,25 @@ type logCollector struct {
 
 // bufferSize is how much of a pipe is read at once.
 const bufferSize = 32 << 10
+
+// bufferList keeps a few buffers for whoever has something to read.
+type bufferList chan []byte
+
+func (l bufferList) take() []byte {
+	select {
+	case b := <-l:
+		return b
+	default:
+		return make([]byte, bufferSize)
+	}
+}
+
+func (l bufferList) give(b []byte) {
+	select {
+	case l <- b:
+	default:
+	}
+}
 
 // begin opens the pipes of those that an earlier collector read, then the socket.
 func (c *logCollector) begin(lock *os.File) error {
@@ -193,8 +211,9 @@ func (c *logCollector) answer(conn *net.UnixConn) {
 	_, _ = conn.Write([]byte(text))
 }
 
-func (c *logCollector) attached(id executor.ID) string {
-	return filepath.Join(c.dir, string(id)+attachedSuffix)
+// attachedFile remembers a container whose pipes are read.
+func attachedFile(dir string, id executor.ID) string {
+	return filepath.Join(dir, string(id)+attachedSuffix)
 }
 
 func (c *logCollector) attach(a attachment) error {
@@ -203,14 +222,14 @@ func (c *logCollector) attach(a attachment) error {
 	if c.open[a.ID] != nil {
 		return nil
 	}
-	r, err := newReading(a, &c.buffers)
+	r, err := newReading(a, c.buffers)
 	if err != nil {
 		return err
 	}
 	// Not durable: without the machine there is no program either.
 	b, err := json.Marshal(a)
 	if err == nil {
-		err = os.WriteFile(c.attached(a.ID), b, 0o600)
+		err = os.WriteFile(attachedFile(c.dir, a.ID), b, 0o600)
 	}
 	if err != nil {
 		r.finish()
@@ -228,7 +247,7 @@ func (c *logCollector) finish(id executor.ID) error {
 	if r != nil {
 		r.finish()
 	}
-	if err := os.Remove(c.attached(id)); err != nil && !os.IsNotExist(err) {
+	if err := os.Remove(attachedFile(c.dir, id)); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("forget container: %w", err)
 	}
 	return nil
@@ -241,7 +260,7 @@ type reading struct {
 	done  sync.WaitGroup
 }
 
-func newReading(a attachment, buffers *sync.Pool) (*reading, error) {
+func newReading(a attachment, buffers bufferList) (*reading, error) {
 	r := &reading{log: logs.NewWriter(logs.Config{Dir: a.LogDir})}
 	for name, stream := range map[string]logs.Stream{stdoutFile: logs.Stdout, stderrFile: logs.Stderr} {
 		pipe, err := os.OpenFile(filepath.Join(a.Dir, name), os.O_RDWR|syscall.O_NONBLOCK, 0)
@@ -269,16 +288,16 @@ func (r *reading) finish() {
 
 // follow copies a pipe to a log until the pipe's deadline passes, then what is left. It holds a buffer only
 // while there is something to read.
-func follow(pipe *os.File, out io.Writer, buffers *sync.Pool) {
+func follow(pipe *os.File, out io.Writer, buffers bufferList) {
 	raw, err := pipe.SyscallConn()
 	if err != nil {
 		return
 	}
 	read := func(fd uintptr) (n int, err error) {
-		buf := buffers.Get().(*[bufferSize]byte)
-		defer buffers.Put(buf)
+		buf := buffers.take()
+		defer buffers.give(buf)
 		for {
-			n, err = unix.Read(int(fd), buf[:])
+			n, err = unix.Read(int(fd), buf)
 			if !errors.Is(err, unix.EINTR) {
 				break
 			}

@@ -32,11 +32,16 @@ type collector struct {
 // errNoCollector says that no collector answers.
 var errNoCollector = errors.New("no collector")
 
+// attach opens a container's pipes.
 func (c *collector) attach(ctx context.Context, a attachment) error {
 	return c.call(ctx, collectRequest{opAttach, a})
 }
 
+// finish returns once all that a container's pipes hold is in its log. Without pipes it does nothing.
 func (c *collector) finish(ctx context.Context, id executor.ID) error {
+	if _, err := os.Stat(attachedFile(c.dir, id)); os.IsNotExist(err) {
+		return nil
+	}
 	return c.call(ctx, collectRequest{opFinish, attachment{ID: id}})
 }
 

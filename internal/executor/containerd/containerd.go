@@ -7,7 +7,8 @@
 // the death of a task's shim does.
 //
 // The program's output goes through named pipes in the container's folder to the collector, one process per
-// node that outlives the agent and writes the logs: see CollectLogs.
+// node that outlives the agent and writes the logs: see CollectLogs. (containerd could start a log process itself, but
+// that is one for each container, and its start stands between Start and the first instruction.)
 //
 // Programs have the node's network, its /etc/hosts, /etc/resolv.conf and name, their own processes, mounts and IPC; no
 // capability that is not listed; no new privileges; containerd's default seccomp profile.
@@ -15,6 +16,7 @@ package containerd
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,6 +32,7 @@ import (
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/identifiers"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -179,6 +182,7 @@ const (
 
 // Labels of a container.
 const (
+	labelID     = "berth.id"
 	labelDir    = "berth.dir"
 	labelPrefix = "berth.label/"
 )
@@ -190,8 +194,16 @@ type record struct {
 	labels map[string]string
 }
 
+// nameOf returns containerd's name of a container: its ID, unless that is not a name for containerd.
+func nameOf(id executor.ID) string {
+	if identifiers.Validate(string(id)) == nil {
+		return string(id)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(id)))
+}
+
 func recordOf(c containers.Container) record {
-	r := record{id: executor.ID(c.ID), dir: c.Labels[labelDir], labels: map[string]string{}}
+	r := record{id: executor.ID(c.Labels[labelID]), dir: c.Labels[labelDir], labels: map[string]string{}}
 	for k, v := range c.Labels {
 		if name, ok := strings.CutPrefix(k, labelPrefix); ok {
 			r.labels[name] = v
@@ -217,7 +229,7 @@ func (r record) exit() (cluster.Exit, bool) {
 
 // load finds a container. It returns ErrNotFound where there is none.
 func (e *Executor) load(ctx context.Context, id executor.ID) (record, error) {
-	c, err := e.client.ContainerService().Get(ctx, string(id))
+	c, err := e.client.ContainerService().Get(ctx, nameOf(id))
 	if isA(err, errdefs.IsNotFound) {
 		return record{}, executor.ErrNotFound
 	}
@@ -229,7 +241,7 @@ func (e *Executor) load(ctx context.Context, id executor.ID) (record, error) {
 
 // task returns the task of a container, or nil if it has none.
 func (e *Executor) task(ctx context.Context, id executor.ID) (*tasktypes.Process, error) {
-	resp, err := e.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: string(id)})
+	resp, err := e.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: nameOf(id)})
 	if err != nil {
 		if isA(err, errdefs.IsNotFound) {
 			return nil, nil
@@ -260,7 +272,7 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 		return executor.Process{}, err
 	}
 	e.forget(id)
-	if _, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: string(id)}); err != nil {
+	if _, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: nameOf(id)}); err != nil {
 		err = failed(ctx, "start task", err)
 		if ctx.Err() == nil && !errors.Is(err, executor.ErrUnavailable) {
 			e.giveUp(ctx, r)
@@ -324,7 +336,7 @@ func (e *Executor) Signal(ctx context.Context, id executor.ID, sig syscall.Signa
 		return executor.ErrNotRunning
 	}
 	_, err = e.client.TaskService().Kill(ctx, &tasks.KillRequest{
-		ContainerID: string(id), Signal: uint32(sig), All: sig == syscall.SIGKILL,
+		ContainerID: nameOf(id), Signal: uint32(sig), All: sig == syscall.SIGKILL,
 	})
 	if isA(err, errdefs.IsNotFound) {
 		return executor.ErrNotRunning
@@ -345,7 +357,7 @@ func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
 
 func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 	e.forget(id)
-	c, err := e.client.ContainerService().Get(ctx, string(id))
+	c, err := e.client.ContainerService().Get(ctx, nameOf(id))
 	switch {
 	case isA(err, errdefs.IsNotFound):
 		// A Prepare that failed early may have left a task's pipes with the collector.
@@ -353,13 +365,20 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 	case err != nil:
 		return failed(ctx, "find container", err)
 	}
-	if err := e.kill(ctx, id); err != nil {
+	r := recordOf(c)
+	t, err := e.task(ctx, id)
+	if err == nil && t != nil {
+		err = e.kill(ctx, id)
+	}
+	if err != nil {
 		return err
+	}
+	if _, ended := r.exit(); !ended {
+		e.killOrphans(ctx, id, t != nil)
 	}
 	if err := e.collector.finish(ctx, id); err != nil {
 		return err
 	}
-	r := recordOf(c)
 	if err := e.client.ContainerService().Delete(ctx, c.ID); err != nil && !isA(err, errdefs.IsNotFound) {
 		return failed(ctx, "delete container", err)
 	}
@@ -403,15 +422,15 @@ func (e *Executor) killOnce(ctx context.Context, id executor.ID) (gone bool, err
 		return err == nil, err
 	}
 	if t.Status != tasktypes.Status_STOPPED {
-		_, err := svc.Kill(ctx, &tasks.KillRequest{ContainerID: string(id), Signal: uint32(syscall.SIGKILL), All: true})
+		_, err := svc.Kill(ctx, &tasks.KillRequest{ContainerID: nameOf(id), Signal: uint32(syscall.SIGKILL), All: true})
 		if err != nil && !isA(err, errdefs.IsNotFound) {
 			return false, failed(ctx, "kill task", err)
 		}
-		if _, err := svc.Wait(ctx, &tasks.WaitRequest{ContainerID: string(id)}); err != nil {
+		if _, err := svc.Wait(ctx, &tasks.WaitRequest{ContainerID: nameOf(id)}); err != nil {
 			return false, failed(ctx, "kill task", err)
 		}
 	}
-	_, err = svc.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: string(id)})
+	_, err = svc.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: nameOf(id)})
 	if isA(err, errdefs.IsNotFound) {
 		err = nil
 	}

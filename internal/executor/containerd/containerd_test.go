@@ -4,13 +4,18 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -30,7 +35,25 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == containerd.Subcommand {
 		os.Exit(containerd.CollectLogs(os.Args[2:]))
 	}
+	if len(os.Args) == 4 && os.Args[1] == "agent" {
+		ex, err := containerd.New(containerd.Config{
+			Address: os.Args[2], Dir: filepath.Join(filepath.Dir(filepath.Dir(os.Args[2])), "collector"), CgroupParent: "/berth-test-containerd",
+		})
+		if err == nil {
+			err = executortest.Agent(context.Background(), ex, os.Args[3], shell)
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
+}
+
+func TestCrashedAgents(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	executortest.Crash(t, dir, n.life(t), func(ctx context.Context) *exec.Cmd {
+		return exec.CommandContext(ctx, os.Args[0], "agent", n.daemon.Address, dir)
+	})
 }
 
 const busyboxImage = "berth.example/busybox:1"
@@ -52,7 +75,7 @@ type node struct {
 func newNode(t testing.TB) *node {
 	t.Helper()
 	need(t)
-	dir, err := os.MkdirTemp("", "berth-containerd-")
+	dir, err := os.MkdirTemp("", "berth-containerd-") //nolint:usetesting // removed after the daemon is stopped
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +99,31 @@ func newNode(t testing.TB) *node {
 				_ = life.Close()
 			}
 		}()
+		for begin := time.Now(); len(pids(n.daemon.Address)) > 0 && time.Since(begin) < 2*time.Second; { // they may be ending
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		if shims := pids(n.daemon.Address); len(shims) > 0 {
+			t.Errorf("%d shims are left: %v", len(shims), shims)
+			for _, pid := range shims {
+				b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				t.Log(strings.ReplaceAll(string(b), "\x00", " "))
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
 		for _, err := range []error{ex.StopCollector(ctx), n.daemon.Stop(ctx), os.RemoveAll(dir)} {
 			if err != nil {
 				t.Error(err)
 			}
+		}
+		left, _ := filepath.Glob("/sys/fs/cgroup/*/berth-test-containerd/*/cgroup.procs")
+		for _, procs := range left {
+			if filepath.Base(filepath.Dir(procs)) != "collector" {
+				t.Errorf("a cgroup is left: %s", procs)
+			}
+			_ = os.Remove(filepath.Dir(procs))
 		}
 	})
 	images, err := n.life(t).LoadImages(t.Context(), bytes.NewReader(archive(t, busyboxImage, busybox(t))))
@@ -92,7 +136,7 @@ func newNode(t testing.TB) *node {
 // life begins a life of an agent.
 func (n *node) life(t testing.TB, change ...func(*containerd.Config)) *containerd.Executor {
 	t.Helper()
-	cfg := containerd.Config{Address: n.daemon.Address, Dir: filepath.Join(n.dir, "collector"), CgroupParent: "/berth-test"}
+	cfg := containerd.Config{Address: n.daemon.Address, Dir: filepath.Join(n.dir, "collector"), CgroupParent: "/berth-test-containerd"}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -127,7 +171,7 @@ func busybox(t testing.TB) v1.Image {
 	}
 	add(tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777}, nil)
 	add(tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755}, program)
-	for _, applet := range strings.Fields("sh cat echo sleep id stat dd touch grep tr yes head tail test pwd setsid printf true kill") {
+	for applet := range strings.FieldsSeq("sh cat echo sleep id stat dd touch grep tr yes head tail test pwd setsid printf true kill") {
 		add(tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox", Mode: 0o777}, nil)
 	}
 	add(tar.Header{Name: "etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644}, []byte("root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
@@ -135,7 +179,7 @@ func busybox(t testing.TB) v1.Image {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	layer, err := tarball.LayerFromReader(&buf)
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,9 +214,12 @@ func shell(script string) cluster.Container {
 	return cluster.Container{Name: "main", Image: busyboxImage, Pull: cluster.PullNever, Command: []string{"/bin/busybox", "sh", "-c", script}}
 }
 
+// named is how containerd calls a container of the suite, whose ids are no names for it.
+func named(id executor.ID) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(id))) }
+
 func cgroup(id executor.ID, file string) string {
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/" + strings.SplitN(file, ".", 2)[0]} {
-		if b, err := os.ReadFile(filepath.Join(root, "berth-test", string(id), file)); err == nil {
+		if b, err := os.ReadFile(filepath.Join(root, "berth-test-containerd", named(id), file)); err == nil {
 			return string(b)
 		}
 	}
@@ -211,7 +258,7 @@ func (n *node) machine(*testing.T) executortest.Machine {
 		Container: func(p executortest.Program) cluster.Container { return shell(p.Script()) },
 		Shell:     shell,
 		Cgroup:    cgroup,
-		Orphan:    func(t *testing.T, id executor.ID) { killOne(t, string(id)) }, // the shim has the id for an argument
+		Orphan:    func(t *testing.T, id executor.ID) { killOne(t, named(id)) }, // the shim has the id for an argument
 	}
 }
 

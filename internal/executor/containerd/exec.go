@@ -38,7 +38,7 @@ func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Comman
 	if _, ended := r.exit(); !started || ended {
 		return 0, executor.ErrNotRunning
 	}
-	c, err := e.client.LoadContainer(ctx, string(id))
+	c, err := e.client.LoadContainer(ctx, nameOf(id))
 	if err != nil {
 		return 0, failed(ctx, "exec", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/contrib/seccomp"
 	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/containerd/v2/pkg/cap"
+	capability "github.com/containerd/containerd/v2/pkg/cap"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -34,6 +34,9 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	}
 	if progress == nil {
 		progress = func(string) {}
+	}
+	if s := string(spec.ID); s == "" || len(s) > 76 || s != filepath.Base(s) || s[0] == '.' {
+		return fmt.Errorf("%q is not the id of a container", s)
 	}
 	if spec.Container.Image == "" {
 		return unsupported("image", "the containerd executor runs images only")
@@ -106,13 +109,13 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	if err != nil {
 		return err
 	}
-	labels := map[string]string{labelDir: spec.Dir}
+	labels := map[string]string{labelDir: spec.Dir, labelID: string(spec.ID)}
 	for k, v := range spec.Labels {
 		labels[labelPrefix+k] = v
 	}
 	opts := []client.NewContainerOpts{
 		client.WithImage(img), client.WithContainerLabels(labels),
-		client.WithNewSnapshot(string(spec.ID), img),
+		client.WithNewSnapshot(nameOf(spec.ID), img),
 		client.WithNewSpec(
 			process(spec, cfg), user(spec, cfg), e.files(spec), mounts(spec), e.isolate(spec, caps), e.seccomp(),
 		),
@@ -120,7 +123,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	if e.cfg.Snapshotter != "" {
 		opts = slices.Insert(opts, 0, client.WithSnapshotter(e.cfg.Snapshotter))
 	}
-	c, err := e.client.NewContainer(ctx, string(spec.ID), opts...)
+	c, err := e.client.NewContainer(ctx, nameOf(spec.ID), opts...)
 	if err != nil {
 		return failed(ctx, "create container", err)
 	}
@@ -293,7 +296,7 @@ func (e *Executor) isolate(spec *executor.Spec, caps []string) oci.SpecOpts {
 		s.Linux.Namespaces = slices.DeleteFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
 			return n.Type == specs.NetworkNamespace || n.Type == specs.UTSNamespace
 		})
-		s.Linux.CgroupsPath = filepath.Join(e.cfg.CgroupParent, string(spec.ID))
+		s.Linux.CgroupsPath = filepath.Join(e.cfg.CgroupParent, nameOf(spec.ID))
 		s.Root.Readonly = spec.Container.ReadOnlyRoot
 		s.Process.NoNewPrivileges = true
 		s.Process.Rlimits = nil // those of containerd: to raise one takes a privilege that it may lack
@@ -343,7 +346,7 @@ func swapLimited() bool {
 
 // capabilities returns the full names of capabilities.
 func capabilities(names []string) ([]string, error) {
-	known := cap.Known()
+	known := capability.Known()
 	full := make([]string, 0, len(names))
 	for _, name := range names {
 		name = "CAP_" + strings.TrimPrefix(strings.ToUpper(name), "CAP_")

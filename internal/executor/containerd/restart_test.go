@@ -236,7 +236,11 @@ func TestIsolation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return info.Sys().(*syscall.Stat_t).Ino
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			t.Fatal("no inode")
+		}
+		return st.Ino
 	}
 	want := fmt.Sprintf("Seccomp:2\n%s\n%d\n%d\n1\n", host, inode("net"), inode("uts"))
 	if info, err := os.Stat("/etc/resolv.conf"); err == nil && info.Size() > 0 {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
@@ -65,7 +64,7 @@ func (e *Executor) waitOnce(ctx context.Context, id executor.ID) (exit cluster.E
 			return exit, done, err
 		}
 	}
-	resp, err := e.client.TaskService().Wait(ctx, &tasks.WaitRequest{ContainerID: string(id)})
+	resp, err := e.client.TaskService().Wait(ctx, &tasks.WaitRequest{ContainerID: nameOf(id)})
 	if ctx.Err() != nil {
 		return cluster.Exit{}, false, ctx.Err()
 	}
@@ -104,12 +103,10 @@ func (e *Executor) settleUnstarted(ctx context.Context, r record) (exit cluster.
 		if err := e.kill(ctx, r.id); err != nil {
 			return cluster.Exit{}, false, err
 		}
-		e.killLeftovers(r)
+		e.killOrphans(ctx, r.id, t != nil)
 		exit = cluster.Exit{Code: -1, Unknown: true, At: time.Now()}
-		if err := outlive.Write(r.path(exitFile), exit); err != nil {
-			return cluster.Exit{}, false, err
-		}
-		return exit, true, nil
+		err = e.record(r, exit)
+		return exit, err == nil, err
 	case t == nil:
 		if _, err := e.load(ctx, r.id); err != nil {
 			return cluster.Exit{}, false, err
@@ -117,6 +114,14 @@ func (e *Executor) settleUnstarted(ctx context.Context, r record) (exit cluster.
 		return cluster.Exit{}, true, fmt.Errorf("%w: the task is gone before its start", executor.ErrUnavailable)
 	}
 	return cluster.Exit{}, false, nil
+}
+
+// record makes an exit durable. On a full disk it must be tried again: until then the task keeps the status.
+func (e *Executor) record(r record, exit cluster.Exit) error {
+	if err := outlive.Write(r.path(exitFile), exit); err != nil {
+		return fmt.Errorf("%w: %w", executor.ErrUnavailable, err)
+	}
+	return nil
 }
 
 // settle makes an exit durable, then deletes the task, then lets the log come to its end.
@@ -136,7 +141,7 @@ func (e *Executor) settle(ctx context.Context, r record, exit cluster.Exit) (clu
 		return cluster.Exit{}, true, fmt.Errorf("%w: the task died before its start", executor.ErrUnavailable)
 	}
 	exit.OOM = exit.Code != 0 && e.oomKills(r.id) > 0
-	if err := outlive.Write(r.path(exitFile), exit); err != nil {
+	if err := e.record(r, exit); err != nil {
 		return cluster.Exit{}, false, err
 	}
 	err = e.kill(ctx, r.id)
@@ -164,7 +169,7 @@ func (e *Executor) cgroupFile(id executor.ID, controller, name string) string {
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
 		controller = ""
 	}
-	return filepath.Join(root, controller, e.cfg.CgroupParent, string(id), name)
+	return filepath.Join(root, controller, e.cfg.CgroupParent, nameOf(id), name)
 }
 
 // oomKills returns how many processes of a container the kernel killed for its memory limit. The counter goes
@@ -187,17 +192,4 @@ func parseOOMKills(s string) int {
 		}
 	}
 	return 0
-}
-
-// killLeftovers kills what the cgroup of a container without a task still holds.
-func (e *Executor) killLeftovers(r record) {
-	b, err := os.ReadFile(e.cgroupFile(r.id, "memory", "cgroup.procs"))
-	if err != nil {
-		return
-	}
-	for line := range strings.Lines(string(b)) {
-		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
 }

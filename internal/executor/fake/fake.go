@@ -201,7 +201,7 @@ func (m *Machine) start(c *container, f Fault) {
 	c.process = executor.Process{Pid: m.nextPid, PidStart: uint64(m.nextPid) * 100, Started: now}
 	c.state, c.run = executor.StateRunning, len(m.history)
 	m.history = append(m.history, Run{ID: c.spec.ID, Labels: c.spec.Labels, Started: now})
-	c.play.print(c.spec.LogDir)
+	c.play.speak(c.spec.LogDir)
 	switch {
 	case f.Dies:
 		m.end(c, cluster.Exit{Code: 139, Signal: 11})
@@ -302,10 +302,10 @@ func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
 		for _, id := range slices.Sorted(maps.Keys(m.containers)) {
 			c := m.containers[id]
 			s := executor.Status{ID: id, Labels: maps.Clone(c.spec.Labels), State: c.state}
-			switch {
-			case c.state == executor.StateRunning:
+			switch c.state {
+			case executor.StateRunning:
 				s.Process = c.process
-			case c.state == executor.StateExited:
+			case executor.StateExited:
 				exit := c.exit
 				s.Exit = &exit
 			}
@@ -382,8 +382,8 @@ func (e *Executor) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// print writes what a program says into its log.
-func (p *play) print(dir string) {
+// speak writes what a program says into its log.
+func (p *play) speak(dir string) {
 	if dir == "" || len(p.stdout)+len(p.stderr) == 0 {
 		return
 	}

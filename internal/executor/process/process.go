@@ -13,7 +13,8 @@
 // given, and is an error without it. Files, mounts and tmpfs appear at their absolute paths in a mount namespace
 // that is the container's own, also where the path does not exist on the node, and leave no trace
 // there. Without "dir" the program starts in an empty folder of its own, which BERTH_DIR names. Without
-// "user" it runs as the agent's user. read_only_root makes everything read-only for it but its mounts, its tmpfs,
+// "user" it runs as the agent's user; another one finds the folder only as its working folder where the agent's
+// data are closed to it. read_only_root makes everything read-only for it but its mounts, its tmpfs,
 // /dev and /proc. As root, all capabilities are dropped that are not listed. Limits need a cgroup (version 1 or 2) that
 // may be written: root's. An agent that is not root needs user namespaces for files, mounts, tmpfs and
 // read_only_root, and can give neither another user nor capabilities.

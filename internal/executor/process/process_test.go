@@ -2,6 +2,9 @@ package process_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,10 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/executortest"
+	"github.com/berthd/berth/internal/executor/outlive"
 	"github.com/berthd/berth/internal/executor/process"
 	"github.com/berthd/berth/internal/testkit"
 )
@@ -22,7 +27,24 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == process.Subcommand {
 		os.Exit(process.Supervise(os.Args[2:]))
 	}
+	if len(os.Args) == 3 && os.Args[1] == "agent" {
+		ex, err := process.New(process.Config{Dir: filepath.Join(os.Args[2], "state"), CgroupParent: "/berth-test"})
+		if err == nil {
+			err = executortest.Agent(context.Background(), ex, os.Args[2], shell)
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
+}
+
+func TestCrashedAgents(t *testing.T) {
+	testkit.NeedRoot(t)
+	testkit.NeedCommand(t, "busybox")
+	dir := t.TempDir()
+	executortest.Crash(t, dir, newExecutor(t, filepath.Join(dir, "state")), func(ctx context.Context) *exec.Cmd {
+		return exec.CommandContext(ctx, os.Args[0], "agent", dir)
+	})
 }
 
 func shell(script string) cluster.Container {
@@ -117,7 +139,7 @@ func TestWithoutRoot(t *testing.T) {
 		return
 	}
 	const nobody = 65534
-	dir, err := os.MkdirTemp("", "berth-nobody-")
+	dir, err := os.MkdirTemp("", "berth-nobody-") //nolint:usetesting // nobody must be able to reach it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,5 +166,64 @@ func TestWithoutRoot(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestWithoutRoot/files")) {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// On a full disk the supervisor keeps the exit until there is room.
+func TestFullDisk(t *testing.T) {
+	testkit.NeedRoot(t)
+	testkit.NeedCommand(t, "busybox")
+	disk := t.TempDir()
+	if err := syscall.Mount("none", disk, "tmpfs", 0, "size=512k"); err != nil {
+		testkit.Skip(t, "cannot mount a small disk: "+err.Error())
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	ex := newExecutor(t, filepath.Join(disk, "state"))
+	s := executor.Spec{
+		ID: "full", Container: shell("while ! test -e /berth-test/go; do sleep 0.01; done; exit 7"), Dir: t.TempDir(), LogDir: t.TempDir(),
+		Mounts: []executor.Mount{{Source: t.TempDir(), Path: "/berth-test"}},
+	}
+	if err := ex.Prepare(t.Context(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	p, err := ex.Start(t.Context(), s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ballast := filepath.Join(disk, "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	_ = f.Close()
+	if err := os.WriteFile(filepath.Join(s.Mounts[0].Source, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, executortest.Limit, func() error {
+		if outlive.StartOf(p.Pid) == p.PidStart {
+			return errors.New("the program still runs")
+		}
+		return nil
+	})
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if exit, err := ex.Wait(short, s.ID); err == nil {
+		t.Errorf("an exit that is not durable was told: %+v", exit)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := ex.Wait(t.Context(), s.ID); err != nil || exit.Code != 7 || exit.Unknown {
+		t.Errorf("got %+v %v", exit, err)
+	}
+	if err := ex.Remove(t.Context(), s.ID); err != nil {
+		t.Error(err)
 	}
 }

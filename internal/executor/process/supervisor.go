@@ -63,9 +63,11 @@ type supervisor struct {
 	listen *net.UnixListener
 	calls  sync.WaitGroup
 
+	process  executor.Process // but for its start
+	starting sync.Mutex
+
 	mu      sync.Mutex
 	started bool
-	process executor.Process
 	over    bool // the program has ended
 	removed bool
 	exit    cluster.Exit
@@ -176,7 +178,6 @@ func (s *supervisor) openLog() (stdout, stderr *os.File, err error) {
 func (s *supervisor) end(status unix.WaitStatus) {
 	s.mu.Lock()
 	s.over = true
-	started := s.started
 	s.mu.Unlock()
 	at := time.Now()
 	s.killAll()
@@ -188,8 +189,11 @@ func (s *supervisor) end(status unix.WaitStatus) {
 	_ = s.log.Close()
 	exit := exitOf(status, s.group.oomKills())
 	exit.At = at
+	s.starting.Lock() // an intent that was written is followed by an exit
+	defer s.starting.Unlock()
 	s.mu.Lock()
 	s.exit = exit
+	started := s.started
 	s.mu.Unlock()
 	for started && !s.isRemoved() {
 		if err := s.dir.write(exitFile, exit); err == nil {
@@ -344,23 +348,29 @@ func (s *supervisor) handle(req request, files []*os.File, gone <-chan struct{})
 
 // start lets the program run. The intent is durable before that.
 func (s *supervisor) start() (executor.Process, error) {
+	s.starting.Lock() // a slow start, from a hanging disk say, must not keep others from killing it
+	defer s.starting.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.started {
+	started, dead := s.started, s.over || s.removed
+	s.mu.Unlock()
+	if started {
 		return executor.Process{}, executor.ErrStarted
 	}
-	if s.over || s.removed {
+	if dead {
 		return executor.Process{}, errors.New("the prepared process has died")
 	}
-	s.process.Started = time.Now()
-	if err := s.dir.write(intentFile, s.process); err != nil {
+	process := s.process
+	process.Started = time.Now()
+	if err := s.dir.write(intentFile, process); err != nil {
 		return executor.Process{}, err
 	}
+	s.mu.Lock()
 	s.started = true
+	s.mu.Unlock()
 	if err := s.main.release(); err != nil {
 		return executor.Process{}, err
 	}
-	return s.process, nil
+	return process, nil
 }
 
 func (s *supervisor) signal(sig syscall.Signal) error {

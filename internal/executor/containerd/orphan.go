@@ -1,0 +1,100 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
+)
+
+// shimLimit is how long a shim may take to end after its task was deleted.
+const shimLimit = time.Second
+
+// killOrphans ends what a creation of a task left behind that was cut short: when a client dies in the middle of
+// it, containerd 1.6 forgets the task but leaves its shim, and perhaps the program before its first instruction. It
+// is called for containers without a task; deleted says that there was one just now, whose shim is about to end.
+func (e *Executor) killOrphans(ctx context.Context, id executor.ID, deleted bool) {
+	name := nameOf(id)
+	pids := e.shims(name)
+	for begin := time.Now(); deleted && len(pids) > 0 && time.Since(begin) < shimLimit; pids = e.shims(name) {
+		if outlive.Pause(ctx, 10*time.Millisecond) != nil {
+			return
+		}
+	}
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	for _, dir := range e.cgroups(id) {
+		empty(ctx, dir)
+	}
+	// The runtime's own record of it, or it would refuse the name.
+	_ = os.RemoveAll(filepath.Join("/run/containerd/runc", e.cfg.Namespace, name))
+}
+
+// empty kills what a cgroup holds and removes it.
+func empty(ctx context.Context, dir string) {
+	for begin := time.Now(); time.Since(begin) < shimLimit; {
+		if err := os.Remove(dir); !errors.Is(err, syscall.EBUSY) {
+			return
+		}
+		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			return
+		}
+		for line := range strings.Lines(string(b)) {
+			if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		if outlive.Pause(ctx, 2*time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+// shims returns the processes that are shims of a container of this containerd.
+func (e *Executor) shims(name string) (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if err == nil && isShim(string(b), e.cfg.Namespace, name, e.cfg.Address) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// isShim reports whether a command line, as in /proc, is that of a container's shim.
+func isShim(cmdline, namespace, name, address string) bool {
+	args := strings.Split(cmdline, "\x00")
+	option := func(key, value string) bool {
+		i := slices.Index(args, key)
+		return i >= 0 && i+1 < len(args) && args[i+1] == value
+	}
+	// With an action it is a helper that containerd started, to clean up, say.
+	action := slices.Contains(args, "start") || slices.Contains(args, "delete")
+	return strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") && !action &&
+		option("-namespace", namespace) && option("-id", name) && option("-address", address)
+}
+
+// cgroups returns the folders of a container's cgroup.
+func (e *Executor) cgroups(id executor.ID) []string {
+	const root = "/sys/fs/cgroup"
+	dirs, _ := filepath.Glob(filepath.Join(root, "*", e.cfg.CgroupParent, nameOf(id)))
+	return append(dirs, filepath.Join(root, e.cfg.CgroupParent, nameOf(id)))
+}
