@@ -55,6 +55,8 @@ type Config struct {
 	Address string
 	// ReservedPorts are taken by others than tasks.
 	ReservedPorts []int
+	// Credentials, unless nil, returns what a registry wants for its images, or empty strings.
+	Credentials func(registry string) (user, secret string)
 
 	// Boot is the boot-time clock (P9.1): never 0, never going back while the machine runs. Default: the machine's.
 	Boot func() time.Duration
@@ -118,6 +120,9 @@ type Agent struct {
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	mark        state.Mark
 
+	// orphans belongs to the goroutine that resumes and then reads the assignments.
+	orphans map[string][]orphan
+
 	work    sync.WaitGroup // goroutines of tasks and streams
 	streams atomic.Int64   // byte streams that are open
 }
@@ -153,6 +158,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.reports = newReports(a)
 	a.tasks, a.byID = map[string]*task{}, map[cluster.TaskID][]*task{}
 	a.definitions = map[cluster.Ref]*cluster.TaskDefinition{}
+	a.orphans = map[string][]orphan{}
 	a.mark = saved.Mark
 	for _, d := range saved.Definitions {
 		a.definitions[d.Ref()] = d

@@ -2,12 +2,17 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -54,7 +59,9 @@ func crashAt(t *testing.T, n int, story func(w *world, alive func())) (struck bo
 				c.mu.Unlock()
 				if dead {
 					struck = true
-					w.ended() // whatever it says while it is cut short
+					if err := w.ended(); err != nil && !errors.Is(err, state.ErrClosed) {
+						t.Error(err)
+					}
 					w.start()
 				}
 			}
@@ -213,5 +220,52 @@ func TestEndIsReportedUntilItIsAcknowledged(t *testing.T) {
 			}
 		}
 		t.Error("no report tells the end")
+	})
+}
+
+// The agent's state is lost. Its tasks run on, and are taken up when the server sends them again.
+func TestLostStateStopsNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["work"] = program{Runs: time.Minute}
+		w.box.programs["side"] = program{Runs: time.Second}
+		def := definition("job", "init", "work", "side")
+		def.Containers[0].Init = true
+		def.Containers[2].Optional = true
+		w.box.programs["init"] = program{Runs: time.Second}
+		w.batch("b1", def)
+		d := w.service("s1", definition("web", "app"))
+		w.pass(10 * time.Second)
+		w.stop()
+		if err := os.Remove(filepath.Join(w.dir, "agent.db")); err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		w.pass(10 * time.Second)
+		w.want("s1", cluster.StateRunning, "")
+		w.want("b1", cluster.StateRunning, "")
+		w.pass(2 * time.Minute)
+		w.want("b1", cluster.StateSucceeded, "")
+		w.wantEffects("init b1", "app s1", "work b1", "side b1")
+		w.stopTask(d, true)
+		if o := w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted); !o.Gone {
+			t.Error("not gone")
+		}
+	})
+}
+
+// The agent's disk takes nothing any more: what runs goes on and can be stopped, nothing new is started.
+func TestStateThatCannotBeWritten(t *testing.T) {
+	inWorld(t, func(w *world) {
+		d := w.service("s1", definition("web", "app"))
+		w.agent.store.Abandon()
+		w.service("s2", definition("more", "app"))
+		w.pass(time.Minute)
+		if o := w.want("s2", cluster.StateStarting, ""); !strings.Contains(o.Message, "cannot be written") {
+			t.Errorf("message %q", o.Message)
+		}
+		w.want("s1", cluster.StateRunning, "")
+		w.stopTask(d, false)
+		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
+		w.wantEffects("app s1")
 	})
 }

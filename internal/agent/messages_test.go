@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -147,5 +148,31 @@ func TestHeartbeats(t *testing.T) {
 		if n := len(w.server.reports) - before; n < 4 || n > 6 {
 			t.Errorf("%d reports in two minutes with a heartbeat of 30 s, want about 5", n)
 		}
+	})
+}
+
+// Changes that come together travel together, and nothing but heartbeats is sent when nothing changes.
+func TestReportsAreBatched(t *testing.T) {
+	inWorld(t, func(w *world) {
+		def := definition("web", "app")
+		var messages []transport.Message
+		messages = append(messages, transport.Message{Definition: def})
+		for i := range 300 {
+			d := w.desired(fmt.Sprint("s", i), def, cluster.KindService)
+			d.Task = cluster.ServiceTask("default", "web", 1, i)
+			messages = append(messages, transport.Message{Assignment: &transport.Assignment{Desired: d, Revision: 1}})
+		}
+		w.server.say(messages...)
+		w.pass(500 * time.Millisecond)
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		told := 0
+		for _, r := range w.server.reports {
+			told += len(r.Tasks)
+		}
+		if n := len(w.server.reports); n > 25 || len(w.server.seen) != 300 || told > 900 {
+			t.Errorf("%d reports with %d entries about %d tasks", n, told, len(w.server.seen))
+		}
+		t.Logf("%d reports with %d entries", len(w.server.reports), told)
 	})
 }

@@ -96,14 +96,14 @@ func (n *nasty) run(t *testing.T) {
 		{"ignore-term"},
 		{"run", "prepare-delay", "10s"},
 	}
-	for i := range 10 {
+	begin := func(i int) {
 		def := definition(fmt.Sprint("d", i), "init", "app")
 		def.Containers[0].Init = true
 		def.Containers[0].Command = []string{"exit", "0", "after", "1s"}
 		def.Containers[1].Command = words[i%len(words)]
 		def.Restart.Limit = 100
 		kind := cluster.KindService
-		if i >= 5 {
+		if i%10 >= 5 {
 			kind = cluster.KindJob
 		}
 		d := n.desired(fmt.Sprint("u", i), def, kind)
@@ -111,6 +111,9 @@ func (n *nasty) run(t *testing.T) {
 		all = append(all, d)
 		n.assign(d, def)
 		n.pass(n.seconds(5))
+	}
+	for i := range 10 {
+		begin(i)
 	}
 	for range 40 {
 		n.pass(n.seconds(10))
@@ -122,6 +125,10 @@ func (n *nasty) run(t *testing.T) {
 			n.restart()
 		case n.chance(10):
 			n.server.cut(false)
+		case n.chance(10):
+			n.server.mu.Lock()
+			n.server.live = 0 // it knows of no session any more
+			n.server.mu.Unlock()
 		case n.chance(50):
 			n.server.cut(true)
 		case n.chance(20):
@@ -130,11 +137,16 @@ func (n *nasty) run(t *testing.T) {
 			n.stopTask(d, false)
 		}
 	}
+	begin(10) // in the last session but one
+	begin(15)
 	n.mu.Lock()
 	n.calm = true
 	n.mu.Unlock()
+	n.server.mu.Lock()
+	n.server.live = 0
+	n.server.mu.Unlock()
 	n.server.cut(true)
-	n.pass(20 * time.Minute)
+	n.pass(40 * time.Minute) // a making that hangs is given up after 30
 	n.judge(t, all, stopped)
 	for _, d := range all {
 		n.stopTask(d, true)

@@ -32,6 +32,7 @@ type reports struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry // by UUID
+	held    map[string]bool   // attempts that nothing is told of yet, by UUID
 	dirty   []*entry          // to be sent, oldest change first
 	urgent  bool              // one of dirty must not wait for others
 	facts   *cluster.Facts    // changed, not sent
@@ -57,7 +58,24 @@ type sent struct {
 }
 
 func newReports(a *Agent) *reports {
-	return &reports{agent: a, wake: make(chan struct{}, 1), entries: map[string]*entry{}}
+	return &reports{agent: a, wake: make(chan struct{}, 1), entries: map[string]*entry{}, held: map[string]bool{}}
+}
+
+// hold keeps back all that is put of an attempt until release. An attempt that was told of and is then not known to
+// the agent's next life counts as lost: so its record is made durable first.
+func (r *reports) hold(uuid string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[uuid] = true
+}
+
+func (r *reports) release(uuid string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.held, uuid)
+	if e := r.entries[uuid]; e != nil {
+		r.queue(e)
+	}
 }
 
 // put takes what is to be known of a task's attempt. Ask, unless 0, is the number of the request for its start
@@ -78,8 +96,11 @@ func (r *reports) put(t *task, o cluster.Observed, ask int) {
 	r.queue(e)
 }
 
-// queue has the entry sent. r.mu is held.
+// queue has the entry sent, unless it is kept back. r.mu is held.
 func (r *reports) queue(e *entry) {
+	if r.held[e.observed.UUID] {
+		return
+	}
 	if e.urgent() {
 		r.urgent = true
 	}
@@ -124,7 +145,10 @@ func (r *reports) full() ([]cluster.Observed, []sent) {
 	defer r.mu.Unlock()
 	tasks := make([]cluster.Observed, 0, len(r.entries))
 	versions := make([]sent, 0, len(r.entries))
-	for _, e := range r.entries {
+	for uuid, e := range r.entries {
+		if r.held[uuid] {
+			continue
+		}
 		o := e.observed
 		o.Node = r.agent.Name
 		tasks = append(tasks, o)

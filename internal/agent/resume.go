@@ -99,6 +99,28 @@ func (a *Agent) list(ctx context.Context, name string) (held map[executor.ID]exe
 	}
 }
 
+// orphan is a container that an executor holds of an attempt that the agent does not know.
+type orphan struct {
+	executor string
+	status   executor.Status
+}
+
+// adopt takes up what the executors hold of an attempt whose record was lost.
+func (a *Agent) adopt(t *task) {
+	found := a.orphans[t.uuid]
+	delete(a.orphans, t.uuid)
+	if len(found) == 0 || t.def == nil {
+		return
+	}
+	held := make([]executor.Status, len(found))
+	for i := range found {
+		held[i] = found[i].status
+	}
+	if t.rec.Adopt(found[0].executor, held, t.def, a.now()) {
+		a.Logger.Info("a task whose record was lost is taken up", "task", t.id, "attempt", t.attempt)
+	}
+}
+
 // sweep looks once at what the executors hold beside the attempts that the agent knew when it began. What was
 // never started is removed. What runs is left alone: a lost state is no reason to stop a
 // task, and its attempt is taken up when the server sends it again (P1.7).
@@ -120,6 +142,8 @@ func (a *Agent) sweep(ctx context.Context, known map[executor.ID]bool) {
 			if s.State != executor.StatePrepared {
 				a.Logger.Warn("a container of no known task was found; it is left alone",
 					"container", s.ID, "task", s.Labels[labelTask], "state", s.State)
+				uuid := s.Labels[labelUUID]
+				a.orphans[uuid] = append(a.orphans[uuid], orphan{e.name, s})
 				continue
 			}
 			if err := e.Remove(ctx, s.ID); err != nil {

@@ -63,22 +63,23 @@ func (a *Agent) unregistered(ctx context.Context, err error) {
 	}
 }
 
-// session keeps the stream and the reports of one session going until either says that it is over.
-func (a *Agent) session(ctx context.Context, welcome transport.Welcome) error {
-	ctx, end := context.WithCancelCause(ctx)
+// session keeps the stream and the reports of one session going until either says that it is over. What is begun
+// in it, such as tasks, outlives it and ends with life.
+func (a *Agent) session(life context.Context, welcome transport.Welcome) error {
+	ctx, end := context.WithCancelCause(life)
 	defer end(nil)
 	var both sync.WaitGroup
 	both.Go(func() { end(a.reports.send(ctx, welcome)) })
-	both.Go(func() { end(a.listen(ctx, welcome.Session)) })
+	both.Go(func() { end(a.listen(ctx, life, welcome.Session)) })
 	both.Wait()
 	return context.Cause(ctx)
 }
 
 // listen keeps an assignment stream open.
-func (a *Agent) listen(ctx context.Context, session uint64) error {
+func (a *Agent) listen(ctx, life context.Context, session uint64) error {
 	p := a.pause(dialFirst, dialMost)
 	for {
-		err := a.stream(ctx, session, p)
+		err := a.stream(ctx, life, session, p)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -93,7 +94,7 @@ func (a *Agent) listen(ctx context.Context, session uint64) error {
 }
 
 // stream reads one assignment stream to its end.
-func (a *Agent) stream(ctx context.Context, session uint64, p *pause) error {
+func (a *Agent) stream(ctx, life context.Context, session uint64, p *pause) error {
 	stream, err := a.Source.Assignments(ctx, a.resumption(session))
 	if err != nil {
 		return err
@@ -105,7 +106,7 @@ func (a *Agent) stream(ctx context.Context, session uint64, p *pause) error {
 			return err
 		}
 		p.reset()
-		a.take(ctx, m)
+		a.take(life, m)
 	}
 }
 
@@ -133,7 +134,7 @@ func (a *Agent) resumption(session uint64) transport.AssignmentsRequest {
 	return r
 }
 
-// take acts on one message. It never waits for a task.
+// take acts on one message. It never waits for a task. What it begins ends with ctx.
 func (a *Agent) take(ctx context.Context, m transport.Message) {
 	switch {
 	case m.Definition != nil:

@@ -121,6 +121,8 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 		Container: c,
 		Dir:       a.runDir(d.UUID, id),
 		LogDir:    a.logDir(d.UUID, c.Name),
+
+		Credentials: a.Credentials,
 	}
 	for _, name := range sortedKeys(own) {
 		spec.Env = append(spec.Env, name+"="+own[name])

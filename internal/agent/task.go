@@ -69,6 +69,16 @@ func (a *Agent) newTask(rec *attempt.Record) *task {
 func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
 	t := a.newTask(attempt.New(as.Desired, as.Revision, a.machine.facts().BootID))
 	a.add(t)
+	a.adopt(t)
+	a.reports.hold(t.uuid)
+	durable := a.store.CommitAttempt(t.rec)
+	a.work.Go(func() {
+		select {
+		case <-durable: // or it cannot be written, which is no reason to keep quiet
+		case <-ctx.Done():
+		}
+		a.reports.release(t.uuid)
+	})
 	a.work.Go(func() { t.run(ctx) })
 }
 
@@ -133,6 +143,8 @@ func (t *task) forget() {
 // run is the goroutine. It ends with ctx, or when the attempt is forgotten.
 func (t *task) run(ctx context.Context) {
 	defer t.unwatch()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		t.drain()
 		wait, over := t.advance(ctx)
@@ -141,8 +153,7 @@ func (t *task) run(ctx context.Context) {
 		}
 		var due <-chan time.Time
 		if wait >= 0 {
-			timer := time.NewTimer(wait)
-			defer timer.Stop()
+			timer.Reset(wait)
 			due = timer.C
 		}
 		select {

@@ -81,6 +81,9 @@ var layers = map[string][]string{
 
 	// What writes the reference and measures.
 	"internal/bench/fleet": {"api", "api/client", "internal/cluster", "internal/transport"},
+	"internal/bench/latency": {
+		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd", "internal/transport",
+	},
 	"internal/bench/start": {},
 	"internal/refgen":      {"internal/cluster", "internal/logic/lifecycle"},
 
@@ -106,15 +109,15 @@ var proof = []string{
 // to replace one is to change one folder.
 var modules = map[string][]string{
 	"github.com/coder/websocket":             {"api/client", "internal/apiserver", "cmd/berth"},
-	"github.com/containerd":                  {"internal/executor/containerd"},
+	"github.com/containerd":                  {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/distribution/reference":      {"internal/executor/containerd"},
 	"github.com/goccy/go-yaml":               {"internal/manifest/...", "cmd/berth"},
-	"github.com/google/go-containerregistry": {"internal/executor/containerd", "examples/images"},
+	"github.com/google/go-containerregistry": {"internal/executor/containerd", "internal/bench/latency", "examples/images"},
 	"github.com/google/uuid": {
-		"internal/apiserver", "internal/controlplane", "internal/dispatcher",
+		"internal/apiserver", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
 		"internal/executor/containerd", "internal/store", "cmd/berth",
 	},
-	"github.com/opencontainers":             {"internal/executor/containerd"},
+	"github.com/opencontainers":             {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/prometheus/client_golang":   {"internal/apiserver", "internal/telemetry", "cmd/berth"},
 	"github.com/santhosh-tekuri/jsonschema": {"internal/manifest/...", "internal/apiserver"},
 	"github.com/spf13/cobra":                {"cmd/berth"},

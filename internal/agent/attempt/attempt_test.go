@@ -1,8 +1,10 @@
 package attempt
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -122,5 +124,21 @@ func TestRestartsSlideOutOfTheWindow(t *testing.T) {
 		if s = r.Next(def, now); s.Do != Prepare {
 			t.Fatalf("round %d: want to prepare again, got %+v", round, s)
 		}
+	}
+}
+
+func TestWhatIsReportedIsBounded(t *testing.T) {
+	r, def := running(t, "")
+	r.HasExited("u-0-1", cluster.Exit{Code: 3}, noon)
+	r.HasExited("u-1-1", cluster.Exit{Code: 3}, noon)
+	r.Next(def, noon)
+	r.Closed(strings.Repeat("é\xff", cluster.MaxLogTail))
+	r.Result.Message = strings.Repeat("é", 10_000)
+	o := r.Observed(def)
+	if len(o.LogTail) > cluster.MaxLogTail || !utf8.ValidString(o.LogTail) || !strings.HasSuffix(o.LogTail, "é?") {
+		t.Errorf("tail of %d bytes, valid %v", len(o.LogTail), utf8.ValidString(o.LogTail))
+	}
+	if len(o.Message) > 1010 || !utf8.ValidString(o.Message) {
+		t.Errorf("message of %d bytes", len(o.Message))
 	}
 }

@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"strings"
 	"syscall"
 	"time"
 
@@ -41,8 +42,8 @@ func (r *Record) WasPrepared(i int) {
 // not passed its barrier, is rejected, so that it may be placed elsewhere.
 func (r *Record) PrepareFailed(i int, problem string, now Now) {
 	switch {
-	case r.Phase != PhasePreparing || r.Desired.Stop != nil:
-	case r.Desired.Batch() && r.Round == 1:
+	case r.Phase != PhasePreparing && r.Phase != PhaseRunning || r.Desired.Stop != nil:
+	case r.Phase == PhasePreparing && r.Desired.Batch() && r.Round == 1:
 		r.Reject(cluster.ReasonPrepare, problem, now)
 	default:
 		r.Ending = &Ending{Cause: CausePrepare, Container: -1, Problem: problem}
@@ -160,8 +161,9 @@ func (r *Record) Closed(tail string) {
 	if r.Phase != PhaseClosing {
 		return
 	}
+	tail = strings.ToValidUTF8(tail, "?")
 	if len(tail) > cluster.MaxLogTail {
-		tail = tail[len(tail)-cluster.MaxLogTail:]
+		tail = strings.ToValidUTF8(tail[len(tail)-cluster.MaxLogTail:], "")
 	}
 	r.LogTail, r.Phase = tail, PhaseEnded
 }

@@ -166,6 +166,9 @@ func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 		return r.endRound(Ending{Cause: CauseExit, Container: i})
 	}
 	if i := r.due(def); i >= 0 {
+		if r.Containers[i].Progress == Waiting {
+			return Step{Do: Prepare, Container: i}, true // of an adopted attempt
+		}
 		if r.Desired.Batch() && r.Started.IsZero() && r.barrierStale(now) {
 			r.Phase = PhaseBarrier
 			return Step{}, false

@@ -20,6 +20,7 @@ package attempt
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -230,6 +231,9 @@ func (r *Record) AtBarrier() bool { return r.Phase == PhaseBarrier && r.Barrier.
 // IsUp reports whether all main containers were launched and the round goes on: checks look only then.
 func (r *Record) IsUp() bool { return r.Phase == PhaseRunning && r.Up != 0 }
 
+// maxMessage bounds the sentence that is reported: some errors are books.
+const maxMessage = 1000
+
 // Observed returns what is reported of the attempt. The caller fills in node, session and sequence.
 func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
 	o := cluster.Observed{
@@ -242,6 +246,9 @@ func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
 		o.Reason, o.Message = r.Result.Reason, r.Result.Message
 	} else if r.Ending != nil && r.Ending.Unkillable {
 		o.Reason = cluster.ReasonUnkillable
+	}
+	if len(o.Message) > maxMessage {
+		o.Message = strings.ToValidUTF8(o.Message[:maxMessage], "") + "…"
 	}
 	for i := range r.Containers {
 		o.Containers = append(o.Containers, r.Containers[i].status(name(def, i)))

@@ -1,0 +1,277 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+)
+
+// program is how a container of the box behaves.
+type program struct {
+	Runs     time.Duration // 0: for ever
+	Code     int
+	OOM      bool
+	Deaf     bool // to TERM
+	Immortal bool // to KILL, for a while
+	Prepare  error
+	Start    error         // Start returns it
+	Lost     bool          // the first answer of Start is lost
+	Late     time.Duration // Start returns that much after the program began
+	Pull     time.Duration // Prepare takes so long
+}
+
+// box is a machine's executor, which outlives the agents that use it. Each start of a program is an effect
+// that is counted.
+type box struct {
+	mu       sync.Mutex
+	programs map[string]program // by container name; "" for all others
+	runs     map[executor.ID]*run
+	effects  []string // "<container> <attempt>", in the order of their starts
+	down     bool     // does not answer
+	// crash is told each point before and after an effect; see TestCrashAtEveryStep.
+	crash func(point string)
+}
+
+func (b *box) point(name string) func() {
+	if b.crash == nil {
+		return func() {}
+	}
+	b.crash("before " + name)
+	return func() { b.crash("after " + name) }
+}
+
+type run struct {
+	spec    executor.Spec
+	program program
+	state   executor.State
+	proc    executor.Process
+	exit    cluster.Exit
+	ended   chan struct{}
+	signals []syscall.Signal
+	at      []time.Time
+}
+
+func newBox() *box { return &box{programs: map[string]program{}, runs: map[executor.ID]*run{}} }
+
+func (b *box) lock() (unlock func(), err error) {
+	b.mu.Lock()
+	if b.down {
+		b.mu.Unlock()
+		return nil, executor.ErrUnavailable
+	}
+	return b.mu.Unlock, nil
+}
+
+func (b *box) Probe(context.Context) (cluster.ExecutorFact, error) {
+	return cluster.ExecutorFact{Name: "box", Version: "1"}, nil
+}
+
+func (b *box) Prepare(ctx context.Context, spec executor.Spec, progress func(string)) error {
+	defer b.point("prepare")()
+	unlock, err := b.lock()
+	if err != nil {
+		return err
+	}
+	p, ok := b.programs[spec.Container.Name]
+	if !ok {
+		p = b.programs[""]
+	}
+	unlock()
+	if p.Pull > 0 {
+		progress("pulling")
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(p.Pull):
+		}
+	}
+	if p.Prepare != nil {
+		return p.Prepare
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.runs[spec.ID] == nil {
+		b.runs[spec.ID] = &run{spec: spec, program: p, state: executor.StatePrepared, ended: make(chan struct{})}
+	}
+	return nil
+}
+
+func (b *box) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
+	defer b.point("start")()
+	unlock, err := b.lock()
+	if err != nil {
+		return executor.Process{}, err
+	}
+	r := b.runs[id]
+	switch {
+	case r == nil:
+		unlock()
+		return executor.Process{}, executor.ErrNotFound
+	case r.state != executor.StatePrepared:
+		unlock()
+		return executor.Process{}, executor.ErrStarted
+	case r.program.Start != nil:
+		unlock()
+		return executor.Process{}, r.program.Start
+	}
+	r.state = executor.StateRunning
+	r.proc = executor.Process{Pid: 100 + len(b.effects), PidStart: uint64(len(b.effects)) + 1, Started: time.Now()}
+	b.effects = append(b.effects, r.spec.Container.Name+" "+r.spec.Labels[labelUUID])
+	if r.program.Runs > 0 {
+		time.AfterFunc(r.program.Runs, func() {
+			b.end(r, cluster.Exit{Code: r.program.Code, OOM: r.program.OOM})
+		})
+	}
+	p, late, lost := r.proc, r.program.Late, r.program.Lost
+	unlock()
+	if lost {
+		return executor.Process{}, executor.ErrUnavailable
+	}
+	if late > 0 {
+		select {
+		case <-ctx.Done():
+			return executor.Process{}, ctx.Err()
+		case <-time.After(late):
+		}
+	}
+	return p, nil
+}
+
+func (b *box) end(r *run, exit cluster.Exit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r.state != executor.StateRunning {
+		return
+	}
+	exit.At = time.Now()
+	r.state, r.exit = executor.StateExited, exit
+	close(r.ended)
+}
+
+func (b *box) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
+	unlock, err := b.lock()
+	if err != nil {
+		return cluster.Exit{}, err
+	}
+	r := b.runs[id]
+	unlock()
+	if r == nil {
+		return cluster.Exit{}, executor.ErrNotFound
+	}
+	select {
+	case <-ctx.Done():
+		return cluster.Exit{}, ctx.Err()
+	case <-r.ended:
+		b.point("wait")()
+		return r.exit, nil
+	}
+}
+
+func (b *box) Signal(_ context.Context, id executor.ID, sig syscall.Signal) error {
+	defer b.point("signal")()
+	unlock, err := b.lock()
+	if err != nil {
+		return err
+	}
+	r := b.runs[id]
+	if r == nil {
+		unlock()
+		return executor.ErrNotFound
+	}
+	if r.state != executor.StateRunning {
+		unlock()
+		return executor.ErrNotRunning
+	}
+	r.signals = append(r.signals, sig)
+	r.at = append(r.at, time.Now())
+	deaf := sig == syscall.SIGTERM && r.program.Deaf || r.program.Immortal
+	unlock()
+	if !deaf {
+		b.end(r, cluster.Exit{Code: 128 + int(sig), Signal: int(sig)})
+	}
+	return nil
+}
+
+func (b *box) Remove(_ context.Context, id executor.ID) error {
+	defer b.point("remove")()
+	unlock, err := b.lock()
+	if err != nil {
+		return err
+	}
+	r := b.runs[id]
+	delete(b.runs, id)
+	unlock()
+	if r != nil {
+		b.end(r, cluster.Exit{Code: 137, Signal: 9})
+	}
+	return nil
+}
+
+func (b *box) List(context.Context) ([]executor.Status, error) {
+	unlock, err := b.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var all []executor.Status
+	for _, id := range slices.Sorted(maps.Keys(b.runs)) {
+		r := b.runs[id]
+		s := executor.Status{ID: id, Labels: r.spec.Labels, State: r.state}
+		switch r.state {
+		case executor.StateRunning:
+			s.Process = r.proc
+		case executor.StateExited:
+			exit := r.exit
+			s.Exit = &exit
+		case executor.StatePrepared, executor.StateUnknown:
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func (b *box) Exec(ctx context.Context, _ executor.ID, cmd executor.Command) (int, error) {
+	switch cmd.Args[0] {
+	case "cat":
+		_, err := io.Copy(cmd.Stdout, cmd.Stdin)
+		return 0, err
+	case "hang":
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	fmt.Fprint(cmd.Stdout, strings.Join(cmd.Args, " "))
+	return 3, nil
+}
+
+// running returns how many programs run, of all attempts.
+func (b *box) running() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.runs {
+		if r.state == executor.StateRunning {
+			n++
+		}
+	}
+	return n
+}
+
+// reboot ends everything as a power cut does.
+func (b *box) reboot() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, r := range b.runs {
+		if r.state == executor.StateRunning {
+			r.state = executor.StateUnknown
+		}
+		delete(b.runs, id)
+	}
+}

@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// A session ends with every restart of the server. What began in it goes on without one and into the next.
+func TestTasksOutliveTheirSession(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Runs: 30 * time.Second}
+		def := definition("web", "app")
+		d := w.service("s1", def)
+
+		w.server.mu.Lock()
+		w.server.live = 0 // the server has forgotten the session
+		w.server.mu.Unlock()
+		w.server.cut(false)
+		w.pass(time.Minute)
+		w.wantEffects("app s1", "app s1") // it ended, and was started again without a server
+
+		w.server.cut(true)
+		w.pass(5 * time.Second)
+		w.stopTask(d, false)
+		w.pass(time.Second)
+		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
+		if n := w.box.running(); n != 0 {
+			t.Errorf("%d programs run after the stop", n)
+		}
+	})
+}

@@ -1,0 +1,159 @@
+// Command latency measures how long a container takes from the moment an agent receives its assignment to the first
+// instruction of its program, and how long the same container takes when it is started through containerd
+// directly. The two take turns, on one containerd that the program starts for itself.
+//
+//	latency -berth bin/berth -runs 30
+//
+// It needs root, containerd, runc and a static busybox.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/executor/containerd"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "latency:", err)
+		os.Exit(1)
+	}
+}
+
+// image is the name of the image that all containers run.
+const image = "berth.local/latency:1"
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("latency", flag.ContinueOnError)
+	berth := flags.String("berth", "bin/berth", "the berth binary, which collects the output")
+	runs := flags.Int("runs", 30, "how often")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	binary, err := filepath.Abs(*berth)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "berth-latency-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	daemon, err := containerd.Launch(ctx, containerd.LaunchConfig{Dir: filepath.Join(dir, "containerd")})
+	if err != nil {
+		return err
+	}
+	x, err := containerd.New(containerd.Config{Address: daemon.Address, Dir: filepath.Join(dir, "collector"), Executable: binary})
+	if err != nil {
+		return errors.Join(err, daemon.Stop(ctx))
+	}
+	err = measure(ctx, out, dir, x, daemon.Address, *runs)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	return errors.Join(err, x.StopCollector(ending), x.Close(), daemon.Stop(ending))
+}
+
+func measure(ctx context.Context, out io.Writer, dir string, x *containerd.Executor, address string, runs int) error {
+	archive, err := busyboxImage(dir)
+	if err != nil {
+		return err
+	}
+	_, err = x.LoadImages(ctx, archive)
+	if err := errors.Join(err, archive.Close()); err != nil {
+		return fmt.Errorf("load the image: %w", err)
+	}
+	flag, err := newFlag(filepath.Join(dir, "flag"))
+	if err != nil {
+		return err
+	}
+	defer flag.close()
+	node, err := startNode(ctx, filepath.Join(dir, "agent"), x, flag)
+	if err != nil {
+		return err
+	}
+	defer node.stop()
+	direct, err := newDirect(address, flag)
+	if err != nil {
+		return err
+	}
+	defer direct.close()
+
+	var service, job, plain []time.Duration
+	for i := range runs + 1 {
+		s, err1 := node.start(ctx, i, false)
+		j, err2 := node.start(ctx, i, true)
+		p, err3 := direct.start(ctx, i)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return err
+		}
+		if i > 0 { // the first warms the caches
+			service, job, plain = append(service, s), append(job, j), append(plain, p)
+		}
+	}
+	base := median(plain)
+	fmt.Fprintf(out, "| to the first instruction, %d runs in turn | median | more than containerd |\n|---|---|---|\n", runs)
+	fmt.Fprintf(out, "| containerd's client, same isolation | %.1f ms | |\n", ms(base))
+	fmt.Fprintf(out, "| a service's task, from its assignment | %.1f ms | %.1f ms |\n", ms(median(service)), ms(median(service)-base))
+	fmt.Fprintf(out, "| a job's task, from its assignment, barrier included | %.1f ms | %.1f ms |\n", ms(median(job)), ms(median(job)-base))
+	return nil
+}
+
+func median(all []time.Duration) time.Duration {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// flag is a named pipe that a program writes to with its first instruction.
+type programFlag struct {
+	dir  string
+	file *os.File
+}
+
+func newFlag(dir string) (*programFlag, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the programs of all containers see it
+		return nil, err
+	}
+	path := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(path, 0o666); err != nil {
+		return nil, err
+	}
+	// Opened for both, it never ends.
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	return &programFlag{dir, f}, err
+}
+
+// wait blocks until a program wrote.
+func (f *programFlag) wait(limit time.Duration) error {
+	if err := f.file.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	var b [1]byte
+	if _, err := io.ReadFull(f.file, b[:]); err != nil {
+		return fmt.Errorf("the program did not start: %w", err)
+	}
+	return nil
+}
+
+func (f *programFlag) close() { _ = f.file.Close() }
+
+// inside is where the flag's folder is for a program, and command what it runs.
+const inside = "/flag"
+
+func command() []string {
+	return []string{"/bin/busybox", "sh", "-c", "echo -n x > " + inside + "/fifo; exec sleep 1000"}
+}
