@@ -22,7 +22,7 @@ BUILD        = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "$(L
 # Go files of this module, for gofumpt: it would walk into folders of dots and data.
 SOURCES = scripts/files go
 
-.PHONY: help build demo demo-check check format generate test bench reproducible install-parts clean
+.PHONY: help build demo demo-check check format generate test bench microbench reproducible install-parts clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -60,7 +60,10 @@ generate: ## Write the generated files anew.
 test: ## Run every test that this machine can run; as root install what they need first.
 	scripts/test
 
-bench: ## Run the benchmarks, ready for benchstat.
+bench: build ## Measure what Berth promises to be fast at, one table each (scripts/bench says how to pick).
+	scripts/bench $(WHAT)
+
+microbench: ## Run the Go benchmarks of a package or of all, ready for benchstat: make microbench PKG=./internal/store/etcd COUNT=10
 	$(GO) test -run='^$$' -bench=. -benchmem -count=$(or $(COUNT),1) $(or $(PKG),./...)
 
 reproducible: ## Build twice in different folders and compare the bytes.
