@@ -40,9 +40,11 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		DataDir:   c.dataDir,
 		Source:    agent.FromClient(client),
 		Executors: c.executors.list,
-		Logger:    c.log,
-		Labels:    c.labels,
-		Version:   version.String(),
+
+		Credentials: c.executors.logins,
+		Logger:      c.log,
+		Labels:      c.labels,
+		Version:     version.String(),
 	})
 	if err != nil {
 		return err
@@ -83,6 +85,9 @@ func newAgentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if dataDir, err = filepath.Abs(dataDir); err != nil { // supervisors have a folder of their own
+				return err
+			}
 			c := nodeConfig{name: name, dataDir: filepath.Join(dataDir, "agent"), server: server, log: log}
 			if c.labels, err = parseLabels(labels); err != nil {
 				return err
@@ -98,7 +103,11 @@ func newAgentCommand() *cobra.Command {
 			if c.executors, err = openExecutors(cmd.Context(), executors); err != nil {
 				return err
 			}
-			return errors.Join(runNode(cmd.Context(), c), c.executors.close())
+			err = runNode(cmd.Context(), c)
+			if c.executors.idle(cmd.Context()) {
+				err = errors.Join(err, c.executors.stopAll(cmd.Context()))
+			}
+			return errors.Join(err, c.executors.close())
 		},
 	}
 	cmd.Flags().StringVar(&server, "server", "unix://"+defaultSocket(), "address of the server, unix:///path or http://host:port (default "+socketText+")")

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +18,8 @@ type change struct {
 	kinds            []string
 	do               func(context.Context, *client.Client, name) error
 	done             string // told after it, with the name
+	// after, unless nil, follows what was told.
+	after func(context.Context, *client.Client, name) error
 }
 
 func (a *app) newChangeCommand(ch change) *cobra.Command {
@@ -39,7 +43,10 @@ func (a *app) newChangeCommand(ch change) *cobra.Command {
 				return err
 			}
 			a.tell(ch.done, n)
-			return nil
+			if ch.after == nil {
+				return nil
+			}
+			return ch.after(cmd.Context(), c, n)
 		},
 	}
 }
@@ -85,9 +92,11 @@ func (a *app) newRestartCommand() *cobra.Command {
 }
 
 func (a *app) newDeleteCommand() *cobra.Command {
-	return a.newChangeCommand(change{
+	var detach bool
+	cmd := a.newChangeCommand(change{
 		use: "delete KIND/NAME", short: "Delete a service, a job or an empty cluster",
-		long:  "Delete a service or a job, which stops its tasks, or a cluster that holds neither.",
+		long: "Delete a service or a job, which stops its tasks, or a cluster that holds neither. It returns once nothing of it\n" +
+			"runs any more; interrupting it stops the waiting and nothing else.",
 		kinds: []string{wordService, wordJob, wordCluster},
 		do: func(ctx context.Context, c *client.Client, n name) error {
 			switch n.kind {
@@ -99,7 +108,43 @@ func (a *app) newDeleteCommand() *cobra.Command {
 			return c.DeleteService(ctx, n.cluster, n.name, client.Condition{})
 		},
 		done: "deleting %s",
+		after: func(ctx context.Context, c *client.Client, n name) error {
+			if detach || n.kind == wordCluster {
+				return nil
+			}
+			return a.awaitGone(ctx, c, n)
+		},
 	})
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	return cmd
+}
+
+// awaitGone waits until a deleted service or job is gone, with all of its tasks.
+func (a *app) awaitGone(ctx context.Context, c *client.Client, n name) error {
+	for pause := firstLook; ; pause = min(pause*5/4, lastLook) {
+		var deleted bool
+		var err error
+		if n.kind == wordJob {
+			v, e := c.Job(ctx, n.cluster, n.name)
+			deleted, err = v.Deleted, e
+		} else {
+			v, e := c.Service(ctx, n.cluster, n.name)
+			deleted, err = v.Deleted, e
+		}
+		switch {
+		case client.StatusOf(err) == http.StatusNotFound, err == nil && !deleted: // or made anew by somebody
+			a.tell("%s is gone", n)
+			return nil
+		case err != nil:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			a.tell("Stopped waiting; the deletion goes on.")
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 func (a *app) newScaleCommand() *cobra.Command {

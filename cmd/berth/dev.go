@@ -111,14 +111,12 @@ func runDev(cmd *cobra.Command, s *server, n nodeConfig) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "berth: ended; %d tasks go on running, the next `berth dev` takes them up again\n", live)
 	}
 	if live == 0 {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stopTime)
-		defer cancel()
-		err = errors.Join(err, n.executors.stop(ending))
+		err = errors.Join(err, n.executors.stopAll(cmd.Context()))
 	}
 	return errors.Join(err, n.executors.close())
 }
 
-// stopTime is how long `berth dev` waits at its end for what it started.
+// stopTime is how long `berth dev` and `berth agent` wait at their end for what they started.
 const stopTime = 10 * time.Second
 
 // joined waits until the node is ready.

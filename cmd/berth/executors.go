@@ -22,6 +22,7 @@ import (
 type executorConfig struct {
 	kind    string // auto, containerd or process
 	socket  string // of a containerd that runs already
+	logins  string // file with the logins of registries
 	dataDir string
 	log     *slog.Logger
 	say     io.Writer // told in one line what the machine lacks; nil for nobody
@@ -30,6 +31,7 @@ type executorConfig struct {
 func (c *executorConfig) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.kind, "executor", "auto", "auto, containerd or process: what runs the containers")
 	cmd.Flags().StringVar(&c.socket, "containerd", "", "socket of a containerd to use; default: one of Berth's own")
+	cmd.Flags().StringVar(&c.logins, "registry-logins", "", "file with the logins of registries: {\"auths\": {\"registry.example\": {\"auth\": \"…\"}}}, mode 0600")
 }
 
 // validate returns what is wrong with the flags.
@@ -46,6 +48,8 @@ type runners struct {
 	list       []executor.Executor
 	containerd *containerd.Executor
 	daemon     *containerd.Daemon // nil unless it is Berth's own
+	// logins returns what a registry wants; nil for nothing.
+	logins func(registry string) (user, secret string)
 }
 
 // openExecutors makes the executors that the machine can have, and says in one line what it lacks.
@@ -58,6 +62,11 @@ func openExecutors(ctx context.Context, c executorConfig) (*runners, error) {
 		return nil, err
 	}
 	e := &runners{}
+	if c.logins != "" {
+		if e.logins, err = readRegistries(c.logins); err != nil {
+			return nil, err
+		}
+	}
 	if c.kind != "process" {
 		lacks := c.lacks()
 		switch {
@@ -133,4 +142,23 @@ func (e *runners) stop(ctx context.Context) error {
 		err = errors.Join(err, e.daemon.Stop(ctx))
 	}
 	return err
+}
+
+// idle reports whether no executor holds a container. It works after ctx has ended.
+func (e *runners) idle(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	for _, x := range e.list {
+		if held, err := x.List(ctx); err != nil || len(held) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// stopAll is stop within stopTime, also after ctx has ended.
+func (e *runners) stopAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	return e.stop(ctx)
 }

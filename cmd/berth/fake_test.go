@@ -127,6 +127,13 @@ func (f *fake) next() {
 	}
 }
 
+// deleted reports whether an object was deleted.
+func (f *fake) deleted(path string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.calls, "DELETE "+path)
+}
+
 func (f *fake) world() world {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,6 +152,10 @@ func (f *fake) answer(h func(world, *http.Request) any) http.HandlerFunc {
 			f.mu.Lock()
 			f.calls = append(f.calls, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
 			f.mu.Unlock()
+		}
+		if r.Method == http.MethodGet && f.deleted(r.URL.Path) {
+			refuse(w, api.Problem{Title: "Not Found", Status: http.StatusNotFound})
+			return
 		}
 		if p, ok := now.Refuse[r.Method+" "+r.URL.Path]; ok {
 			refuse(w, p)

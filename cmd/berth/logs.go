@@ -73,7 +73,7 @@ func (a *app) taskLogs(ctx context.Context, c *client.Client, p *logPrinter, tex
 		return p.kept(ctx, c, t)
 	}
 	none := true
-	for line, err := range c.Logs(ctx, t.ID, o) {
+	for line, err := range a.lines(ctx, c, t.ID, o) {
 		if err != nil {
 			return endOfStream(err)
 		}
@@ -86,6 +86,20 @@ func (a *app) taskLogs(ctx context.Context, c *client.Client, p *logPrinter, tex
 		return p.kept(ctx, c, t)
 	}
 	return nil
+}
+
+// lines streams a task's output. One that is followed goes on across restarts of the server and of the node's agent.
+func (a *app) lines(ctx context.Context, c *client.Client, id cluster.TaskID, o client.LogOptions) iter.Seq2[api.LogLine, error] {
+	if !o.Follow {
+		return c.Logs(ctx, id, o)
+	}
+	told := false
+	return c.FollowLogs(ctx, id, o, func(err error) {
+		if !told && err != nil {
+			a.tell("berth: %s: %v; trying again", shortTask(id), err)
+		}
+		told = err != nil
+	})
 }
 
 // ownerLogs prints the output of all tasks of a service or job.
@@ -198,7 +212,7 @@ func (a *app) followLogs(ctx context.Context, c *client.Client, p *logPrinter, n
 
 // followTask prints one task's output until it or ctx ends; what is wrong with one hides no other.
 func (a *app) followTask(ctx context.Context, c *client.Client, p *logPrinter, id cluster.TaskID, o client.LogOptions) {
-	for line, err := range c.Logs(ctx, id, o) {
+	for line, err := range a.lines(ctx, c, id, o) {
 		if err == nil {
 			err = p.print(id, line)
 		}

@@ -93,6 +93,9 @@ func explain(t trouble, counts string, tasks []api.TaskView) *trouble {
 			t.cause = joinNonEmpty(": ", counts, shortTask(worst.ID), oneLine(reasonOf(*worst)))
 		}
 	}
+	if worst != nil {
+		t.cause = withCause(t, *worst)
+	}
 	switch {
 	case worst == nil:
 	case notPlaced(*worst):
@@ -102,6 +105,15 @@ func explain(t trouble, counts string, tasks []api.TaskView) *trouble {
 		t.next = "berth logs " + shortTask(worst.ID)
 	}
 	return &t
+}
+
+// withCause adds what holds a task up to a message that only counts.
+func withCause(t trouble, worst api.TaskView) string {
+	why := oneLine(reasonOf(worst))
+	if why == "" || t.state == string(cluster.StateFailed) || notPlaced(worst) || strings.Contains(t.cause, why) {
+		return t.cause
+	}
+	return t.cause + "; " + shortTask(worst.ID) + ": " + why
 }
 
 // notPlaced reports whether a task waits because no node takes it, and not because it has failed before.

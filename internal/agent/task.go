@@ -74,7 +74,10 @@ func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
 	durable := a.store.CommitAttempt(t.rec)
 	a.work.Go(func() {
 		select {
-		case <-durable: // or it cannot be written, which is no reason to keep quiet
+		case err := <-durable:
+			if err != nil { // no reason to keep quiet
+				a.Logger.Debug("an attempt is told of before its record is durable", "task", t.id, "error", err)
+			}
 		case <-ctx.Done():
 		}
 		a.reports.release(t.uuid)

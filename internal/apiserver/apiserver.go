@@ -194,7 +194,7 @@ func (s *Server) route(rt *route) http.Handler {
 			_ = ctl.SetReadDeadline(time.Now().Add(s.bodyWait)) // not every writer has deadlines
 		}
 		err := checkQuery(rt, r)
-		if err == nil && strings.HasPrefix(rt.path, "/v1/") {
+		if err == nil && strings.HasPrefix(rt.path, "/v1/") && rt.path != "/v1/version" {
 			err = s.synced(r.Context())
 		}
 		if err == nil {

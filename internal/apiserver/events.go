@@ -288,10 +288,15 @@ func (s *Server) sendEvents(out *sse, queue *eventQueue) error {
 // what was read: then the cursors of before mean nothing.
 func (s *Server) followEvents(ctx context.Context, queue *eventQueue, revision uint64, from logPlace, q eventQuery) {
 	for {
+		// A store that went back before this is asked will not be above the revision for long: so look, and then wait.
+		changed := s.cfg.Tables.Changed(revision)
+		if s.cfg.Tables.Snapshot().Revision() < revision {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.cfg.Tables.Changed(revision):
+		case <-changed:
 		}
 		snap := s.cfg.Tables.Snapshot()
 		if snap.Revision() < revision {

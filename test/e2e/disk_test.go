@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
@@ -32,8 +33,10 @@ func TestFullDiskOfTheServer(t *testing.T) {
 	}
 
 	disk.Fill()
+	refused := ""
 	s.Eventually(soon, func() error { // the free space is looked at twice a second
-		if err := put("refused"); client.StatusOf(err) != http.StatusInsufficientStorage {
+		refused = fmt.Sprintf("refused-%d", time.Now().UnixNano()) // the same again would be no write
+		if err := put(refused); client.StatusOf(err) != http.StatusInsufficientStorage {
 			return fmt.Errorf("a write to a full disk gives %w", orNothing(err))
 		}
 		return nil
@@ -41,7 +44,7 @@ func TestFullDiskOfTheServer(t *testing.T) {
 	// The refusal names the way out; reads go on; nothing of the refused is there.
 	s.Berth("scale", "service/hello", "2").Want(t, 2, "out of space", "Free space on the disk")
 	s.Berth("status").Want(t, 0, "hello", "3/3")
-	if _, err := c.Cluster(t.Context(), "refused"); client.StatusOf(err) != http.StatusNotFound {
+	if _, err := c.Cluster(t.Context(), refused); client.StatusOf(err) != http.StatusNotFound {
 		t.Errorf("the refused object: %v", err)
 	}
 	if !server.Alive() {
@@ -109,6 +112,35 @@ func TestFullDiskOfTheAgent(t *testing.T) {
 
 	disk.Free()
 	samePids(t, before, firstOf(running(t, s, "hello", 3), before))
+}
+
+func TestFullDiskOfEverything(t *testing.T) {
+	disk := harness.NewDisk(t, smallDisk)
+	s := harness.New(t, harness.Process)
+	s.ServerDir = filepath.Join(disk.Dir, "data")
+	dev := s.Dev()
+	s.Berth("run", s.Write("v1.yaml", fmt.Sprintf(hello, 1, 3))).Want(t, 0)
+	before := running(t, s, "hello", 3)
+
+	disk.Fill()
+	s.Eventually(soon, func() error {
+		name := fmt.Sprintf("refused-%d", time.Now().UnixNano())
+		if _, err := s.Client().PutCluster(t.Context(), api.Cluster{Name: name}, client.Condition{}); client.StatusOf(err) != http.StatusInsufficientStorage {
+			return fmt.Errorf("a write to a full disk gives %w", orNothing(err))
+		}
+		return nil
+	})
+	s.Berth("restart", "service/hello").Want(t, 2, "out of space", "Free space on the disk")
+	s.Berth("status").Want(t, 0, "hello", "3/3")
+	s.Berth("exec", "hello.1.0", "--", "sh", "-c", "exit 4").Want(t, 4)
+	samePids(t, before, firstOf(alive(s, "hello"), before))
+	// The end of berth dev is no loss either.
+	dev.Kill()
+	disk.Free()
+	s.Dev()
+	s.Berth("scale", "service/hello", "4").Want(t, 0)
+	samePids(t, before, running(t, s, "hello", 4))
+	s.Berth("logs", "hello.1.3", "--tail", "2").Want(t, 0, "v1 line")
 }
 
 // firstOf returns those tasks that were there before.

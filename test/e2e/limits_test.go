@@ -96,12 +96,12 @@ kind: Job
 name: greedy
 steps:
   - {name: all, definition: greedy@1}
-`)).Want(t, 1, "out of its memory limit")
+`)).Want(t, 1, "killed for its memory limit")
 		task := s.Tasks(client.TaskFilter{Job: "greedy"})[0]
 		if task.State != cluster.StateFailed || task.Reason != cluster.ReasonOOM || task.Exit == nil || !task.Exit.OOM {
 			t.Errorf("the task is %s, reason %s, exit %+v", task.State, task.Reason, task.Exit)
 		}
-		s.Berth("status").Want(t, 0, "out of its memory limit")
+		s.Berth("status").Want(t, 0, "killed for its memory limit")
 	})
 }
 

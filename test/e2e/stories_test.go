@@ -101,13 +101,7 @@ func TestServiceStory(t *testing.T) {
 		before := running(t, s, "hello", 3)
 		s.Berth("restart", "service/hello").Want(t, 0)
 		s.Eventually(soon, func() error { return replaced(before, alive(s, "hello")) })
-		s.Berth("delete", "service/hello").Want(t, 0)
-		s.Eventually(soon, func() error {
-			if r := s.Berth("status", "service/hello"); r.Code == 0 {
-				return fmt.Errorf("it is still there:\n%v", r)
-			}
-			return nil
-		})
+		s.Berth("delete", "service/hello").Want(t, 0, "service/hello is gone")
 		s.Berth("status", "service/hello").Want(t, 2, "there is no service")
 		s.Berth("events", "--tail", "-1").Want(t, 0, "task.healthy", "node.ready")
 	})
@@ -286,7 +280,7 @@ name: nothing
 steps:
   - {name: all, definition: nothing@1}
 `)
-	s.Berth("run", file, "--timeout", "30s").Want(t, 1, "127.0.0.1:1/no/such:1")
+	s.Berth("run", file, "--timeout", "6s").Want(t, 1, "not well after 6s", "pull 127.0.0.1:1/no/such:1", "connection refused")
 	s.Berth("status").Want(t, 0, "Trouble:", "job/nothing", "127.0.0.1:1/no/such:1")
 }
 
@@ -338,4 +332,14 @@ func TestTwoOnOneDataDirectory(t *testing.T) {
 	if !first.Alive() {
 		t.Error("the first has ended")
 	}
+}
+
+func TestRelativeDataDirectories(t *testing.T) {
+	s := harness.New(t, harness.Process)
+	s.ServerDir, s.AgentDir = "data", "node" // processes start in s.Dir
+	s.Server()
+	s.Agent()
+	s.ServerDir, s.AgentDir = s.Dir+"/data", s.Dir+"/node"
+	s.Berth("run", s.Write("v1.yaml", fmt.Sprintf(hello, 1, 1))).Want(t, 0, "1/1")
+	s.Berth("logs", "hello.1.0").Want(t, 0, "v1 line 1")
 }

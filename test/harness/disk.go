@@ -22,7 +22,7 @@ type Disk struct {
 func NewDisk(tb testing.TB, size int64) *Disk {
 	tb.Helper()
 	testkit.NeedRoot(tb)
-	dir, err := os.MkdirTemp("", "berth-disk-")
+	dir, err := os.MkdirTemp("", "berth-disk-") //nolint:usetesting // it is unmounted before it can be removed
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -42,9 +42,11 @@ func NewDisk(tb testing.TB, size int64) *Disk {
 	return d
 }
 
-// Fill takes all of the space that is left, the last byte included.
+// Fill takes all of the space that is left, the last byte included. What it took is given back before the site is
+// cleared, also when the test fails.
 func (d *Disk) Fill() {
 	d.tb.Helper()
+	d.tb.Cleanup(func() { _ = os.Remove(d.filler()) }) // Free may have done so
 	f, err := os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		d.tb.Fatalf("fill the disk: %v", err)

@@ -31,6 +31,9 @@ const (
 // BinaryVariable names a berth binary to test instead of one that is built from this tree.
 const BinaryVariable = "BERTH_TEST_BINARY"
 
+// LogVariable is the log level of servers and agents, which a test that fails prints the end of; default warn.
+const LogVariable = "BERTH_TEST_LOG"
+
 // Main builds berth, runs the tests of a package and removes the binary. It does not return. Packages
 // that use a Site call it from TestMain.
 func Main(m *testing.M) {

@@ -30,6 +30,7 @@ func (s *Site) close() {
 	}
 	if err := s.clear(ctx); err != nil {
 		s.tb.Errorf("clear the site: %v", err)
+		s.tell(ctx)
 	}
 	for _, d := range slices.Backward(s.daemons) {
 		d.Stop()
@@ -231,14 +232,39 @@ func (s *Site) own() map[int]bool {
 			own[pid] = true
 			continue
 		}
-		for _, name := range []string{"cmdline", "environ"} {
-			text, err := os.ReadFile(filepath.Join("/proc", e.Name(), name))
-			if err == nil && bytes.Contains(text, []byte(s.Dir)) {
-				own[pid] = true
-			}
+		if names(pid, s.Dir) || names(pid, s.ServerDir) || names(pid, s.AgentDir) {
+			own[pid] = true
 		}
 	}
 	return own
+}
+
+// names reports whether a process's arguments or environment name a temporary folder. Who does is ended when a test
+// leaves it behind, so that no other folder will do.
+func names(pid int, dir string) bool {
+	if !strings.HasPrefix(dir, filepath.Join(os.TempDir(), "")+"/") {
+		return false
+	}
+	for _, name := range []string{"cmdline", "environ"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if err == nil && bytes.Contains(text, []byte(dir)) {
+			return true
+		}
+	}
+	return false
+}
+
+// ProcessesOf returns the processes whose arguments or environment name a folder, but this one.
+func ProcessesOf(dir string) []int {
+	entries, _ := os.ReadDir("/proc") // it is always there
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err == nil && pid != os.Getpid() && StartOf(pid) != 0 && names(pid, dir) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // StartOf returns the start of a process in ticks since boot, or 0 if it is gone. With its pid it names one

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -37,8 +38,7 @@ type Site struct {
 // New returns a site in which nothing runs yet.
 func New(tb testing.TB, executor string) *Site {
 	tb.Helper()
-	// The path is short, for sockets.
-	dir, err := os.MkdirTemp("", "berth-site-")
+	dir, err := os.MkdirTemp("", "berth-site-") //nolint:usetesting // the path is short, and removed after the processes have ended
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func (s *Site) StartDev(flags ...string) *Daemon {
 func (s *Site) Server(flags ...string) *Daemon {
 	s.tb.Helper()
 	d := s.keep(s.start(append([]string{
-		"server", "--data-dir", s.ServerDir, "--listen", "unix://" + s.Socket, "--log-level", "warn",
+		"server", "--data-dir", s.ServerDir, "--listen", "unix://" + s.Socket, "--log-level", logLevel(),
 	}, flags...)...))
 	d.ready()
 	return d
@@ -117,7 +117,7 @@ func (s *Site) StartAgent(flags ...string) *Daemon {
 	s.tb.Helper()
 	return s.keep(s.start(append([]string{
 		"agent", "--data-dir", s.AgentDir, "--server", "unix://" + s.Socket, "--name", NodeName,
-		"--executor", s.Executor, "--log-level", "warn",
+		"--executor", s.Executor, "--log-level", logLevel(),
 	}, flags...)...))
 }
 
@@ -209,3 +209,6 @@ func (s *Site) note(tasks []api.TaskView) {
 		}
 	}
 }
+
+// logLevel is that of servers and agents.
+func logLevel() string { return cmp.Or(os.Getenv(LogVariable), "warn") }
