@@ -120,6 +120,7 @@ var modules = map[string][]string{
 	"github.com/opencontainers":             {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/prometheus/client_golang":   {"internal/apiserver", "internal/telemetry", "cmd/berth"},
 	"github.com/santhosh-tekuri/jsonschema": {"internal/manifest/...", "internal/apiserver"},
+	"github.com/sirupsen/logrus":            {"internal/executor/containerd"},
 	"github.com/spf13/cobra":                {"cmd/berth"},
 	"github.com/spf13/pflag":                {"cmd/berth"},
 	"github.com/tidwall/btree":              {"internal/store"},

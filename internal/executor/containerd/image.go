@@ -14,8 +14,10 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/sirupsen/logrus"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -53,7 +55,7 @@ func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func
 	if e.cfg.Snapshotter != "" {
 		opts = append(opts, client.WithPullSnapshotter(e.cfg.Snapshotter))
 	}
-	img, err := e.client.Pull(ctx, name, opts...)
+	img, err := e.client.Pull(quiet(ctx), name, opts...)
 	if err != nil {
 		return nil, failed(ctx, "pull "+name, err)
 	}
@@ -67,6 +69,14 @@ func (e *Executor) unpack(ctx context.Context, img client.Image, progress func(s
 		err = img.Unpack(ctx, e.cfg.Snapshotter)
 	}
 	return failed(ctx, "unpack "+img.Name(), err)
+}
+
+// quiet keeps containerd's client from writing to this process's standard error: what it would say is in the
+// errors that it returns.
+func quiet(ctx context.Context) context.Context {
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	return log.WithLogger(ctx, logrus.NewEntry(silent))
 }
 
 // resolver speaks https, or plain http to this machine.

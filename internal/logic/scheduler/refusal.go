@@ -166,7 +166,7 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonAntiAffinity:
 		return "another of its tasks runs there"
 	case cluster.ReasonShortCPU:
-		return fmt.Sprintf("CPU short by %dm", r.Short)
+		return "CPU short by " + cpus(cluster.MilliCPU(r.Short))
 	case cluster.ReasonShortMemory:
 		return "memory short by " + cluster.Bytes(r.Short).String()
 	case cluster.ReasonShortDisk:
@@ -201,4 +201,15 @@ func Explain(f *Fleet, p cluster.Pending, opts Options) []Verdict {
 		}
 	}
 	return verdicts
+}
+
+// cpus says an amount of CPU: whole ones by their number, others in thousandths.
+func cpus(m cluster.MilliCPU) string {
+	switch {
+	case m == 1000:
+		return "1 CPU"
+	case m%1000 == 0:
+		return m.String() + " CPUs"
+	}
+	return m.String()
 }

@@ -20,7 +20,8 @@ func moot(message string) bool {
 		"failed to update storage version":
 		return true
 	}
-	return false
+	// A single member that starts elects itself once it has applied what made it a member.
+	return strings.HasSuffix(message, "since there are still pending configuration changes to apply")
 }
 
 // bridge returns a logger for etcd that hands warnings and worse to log. What ends the
