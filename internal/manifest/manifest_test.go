@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -330,7 +331,11 @@ func FuzzParse(f *testing.F) {
 		if err == nil {
 			return
 		}
-		for _, fault := range err.(Faults) {
+		var faults Faults
+		if !errors.As(err, &faults) {
+			t.Fatalf("an error of another kind: %v", err)
+		}
+		for _, fault := range faults {
 			if fault.Message == "" || fault.File != "m" {
 				t.Fatalf("fault without message or file: %+v", fault)
 			}

@@ -84,13 +84,16 @@ func measure(ctx context.Context, out io.Writer, dir string, x *containerd.Execu
 	if err != nil {
 		return err
 	}
-	defer node.stop()
 	direct, err := newDirect(address, flag)
-	if err != nil {
-		return err
+	if err == nil {
+		err = compare(ctx, out, node, direct, runs)
+		direct.close()
 	}
-	defer direct.close()
+	return errors.Join(err, node.stop())
+}
 
+// compare lets the two take turns.
+func compare(ctx context.Context, out io.Writer, node *node, direct *direct, runs int) error {
 	var service, job, plain []time.Duration
 	for i := range runs + 1 {
 		s, err1 := node.start(ctx, i, false)

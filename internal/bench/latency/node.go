@@ -21,7 +21,7 @@ import (
 type node struct {
 	flag     *programFlag
 	messages chan transport.Message
-	stop     func()
+	stop     func() error
 
 	mu   sync.Mutex
 	gone map[string]chan struct{} // by UUID, closed when nothing is left of the attempt
@@ -36,9 +36,9 @@ func startNode(ctx context.Context, dir string, x *containerd.Executor, flag *pr
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
-	n.stop = func() {
+	n.stop = func() error {
 		cancel()
-		<-ended
+		return <-ended
 	}
 	n.messages <- transport.Message{Definition: &cluster.TaskDefinition{
 		Name: "latency", Version: 1, Volumes: []cluster.Volume{{Name: "flag", Host: flag.dir}},
