@@ -72,7 +72,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = p.lead(ctx, leadership)
+		err = p.lead(leadership)
 		p.reasons.set(nil)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -82,9 +82,9 @@ func (p *Plane) Run(ctx context.Context) error {
 }
 
 // lead runs the leader's loops until the leadership ends.
-func (p *Plane) lead(ctx context.Context, leadership *store.Leadership) error {
+func (p *Plane) lead(leadership *store.Leadership) error {
 	defer leadership.Resign()
-	ctx = leadership.Context()
+	ctx := leadership.Context()
 	// P1.5: nothing is committed until the tables hold the epoch record, and so everything before it.
 	snap, err := p.config.Tables.WaitFor(ctx, leadership.Record.Modified)
 	if err != nil {

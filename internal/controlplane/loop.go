@@ -32,18 +32,24 @@ type loop struct {
 	follow  *store.Follower
 	fleet   *scheduler.Fleet
 	watch   *watch
-	reserve map[store.AttemptKey]string // the attempts that the fleet holds a reservation of, by UUID
+	reserve map[store.AttemptKey]hold // the attempts that the fleet holds a reservation of
 
 	// dirty owners are decided in the next cycle, all others when their look is due.
 	dirty   map[cluster.OwnerRef]bool
-	looks   map[cluster.OwnerRef]time.Time
+	looks   *agenda
 	pending map[cluster.OwnerRef][]cluster.Pending
 	// unplaced says that pending tasks or the fleet changed since the last placement.
 	unplaced bool
 	now      time.Time
 	// lookedAtAll is when everything was learnt anew, changed or not.
 	lookedAtAll time.Time
+	// written is the revision that the tables must have reached to show all that this leader wrote: nothing is decided
+	// before, or what was placed would be placed again.
+	written uint64
 }
+
+// hold is what the fleet holds for an attempt.
+type hold struct{ uuid, node string }
 
 func newLoop(p *Plane, w *store.Writer, fence *store.Fence) *loop {
 	return &loop{
@@ -54,9 +60,9 @@ func newLoop(p *Plane, w *store.Writer, fence *store.Fence) *loop {
 		plans:   store.NewPlanLog(w, p.config.Tables),
 		fleet:   scheduler.NewFleet(),
 		watch:   newWatch(p.config),
-		reserve: map[store.AttemptKey]string{},
+		reserve: map[store.AttemptKey]hold{},
 		dirty:   map[cluster.OwnerRef]bool{},
-		looks:   map[cluster.OwnerRef]time.Time{},
+		looks:   newAgenda(),
 		pending: map[cluster.OwnerRef][]cluster.Pending{},
 	}
 }
@@ -102,7 +108,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // cycle decides once, and returns how soon to decide again if nothing changes.
 func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	began := l.config.Clock()
-	// 1. Take what changed, then a snapshot that holds all of it.
+	// 1. Take what changed, then a snapshot that holds all of it, and all that this leader wrote.
+	if _, err := l.config.Tables.WaitFor(ctx, l.written); err != nil {
+		return 0, err
+	}
 	changes := l.follow.Take()
 	snap := l.config.Tables.Snapshot()
 	l.advance()
@@ -152,8 +161,11 @@ func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
 	for o := range c.Owners { // order-free: a set
 		l.dirty[o] = true
 	}
-	if c.Specs {
+	if c.Clusters {
 		l.dirtyAll(snap)
+	}
+	if len(c.Definitions) > 0 {
+		l.dirtyUsers(snap, c.Definitions)
 	}
 }
 
@@ -189,6 +201,22 @@ func (l *loop) dirtyAll(snap *store.Snapshot) {
 	}
 }
 
+// dirtyUsers marks the owners that ask for one of the definitions.
+func (l *loop) dirtyUsers(snap *store.Snapshot, refs map[cluster.Ref]bool) {
+	for e := range snap.Services("") {
+		if refs[e.Value.Definition] {
+			l.dirty[e.Value.Owner()] = true
+		}
+	}
+	for e := range snap.Jobs("") {
+		for i := range e.Value.Steps {
+			if refs[e.Value.Steps[i].Definition] {
+				l.dirty[e.Value.Owner()] = true
+			}
+		}
+	}
+}
+
 func (l *loop) dirtyAgain(owners []cluster.OwnerRef) {
 	for _, o := range owners {
 		l.dirty[o] = true
@@ -197,27 +225,46 @@ func (l *loop) dirtyAgain(owners []cluster.OwnerRef) {
 
 // charge keeps the fleet's reservation of an attempt: from its placement until nothing of it is left.
 func (l *loop) charge(snap *store.Snapshot, key store.AttemptKey) {
+	held, isHeld := l.reserve[key]
 	row, ok := snap.Attempt(key.Task, key.Number)
-	if !ok || !row.Standing() || row.Observed != nil && row.Observed.Gone {
-		if uuid, held := l.reserve[key]; held {
-			l.fleet.Release(uuid)
-			delete(l.reserve, key)
-			l.unplaced = true
-		}
+	over := !ok || !row.Standing() || row.Observed != nil && row.Observed.Gone
+	var d *cluster.Desired
+	if !over {
+		d = l.occupant(snap, row)
+	}
+	if isHeld && (over || d != nil && (hold{d.UUID, row.Node}) != held) {
+		l.fleet.Release(held.uuid)
+		delete(l.reserve, key)
+		l.unplaced, isHeld = true, false
+	}
+	if isHeld || d == nil {
 		return
 	}
-	if _, held := l.reserve[key]; held || row.Desired == nil {
-		return
-	}
-	r := scheduler.Reservation{UUID: row.Desired.UUID, Task: row.Task, Node: row.Node}
-	if def, ok := snap.Definition(row.Desired.Definition); ok {
+	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node}
+	if def, ok := snap.Definition(d.Definition); ok {
 		r.Demand = def.Value.Demand()
 	}
-	for _, port := range row.Desired.Ports { // order-free: a set
+	for _, port := range d.Ports { // order-free: a set
 		r.Ports = append(r.Ports, port)
 	}
 	l.fleet.Reserve(r)
-	l.reserve[key] = r.UUID
+	l.reserve[key] = hold{r.UUID, r.Node}
+}
+
+// occupant returns what takes up room for an attempt: its desired record, or where that cannot be read (P3.5), or
+// only a status stands, what the task's owner asks for. It is nil if nobody knows.
+func (l *loop) occupant(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desired {
+	if row.Desired != nil {
+		return row.Desired
+	}
+	d := &cluster.Desired{Task: row.Task, Node: row.Node, UUID: "unread/" + row.Node + "/" + string(row.Task)}
+	if row.Observed != nil {
+		d.UUID = row.Observed.UUID
+	}
+	if !l.describe(snap, d) {
+		return nil
+	}
+	return d
 }
 
 func (l *loop) setNode(snap *store.Snapshot, name string) {
@@ -251,10 +298,8 @@ func (l *loop) markTasksOf(snap *store.Snapshot, nodes []string) {
 
 // decide runs the reconciler for every owner that is dirty or due, and adds what it wants to be written.
 func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.OwnerRef {
-	for o, at := range l.looks { // order-free: a set
-		if !at.After(l.now) {
-			l.dirty[o] = true
-		}
+	for _, o := range l.looks.due(l.now) {
+		l.dirty[o] = true
 	}
 	owners := make([]cluster.OwnerRef, 0, len(l.dirty))
 	for o := range l.dirty { // order-free: sorted next
@@ -275,10 +320,10 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
 		}
 		l.setPending(o, slices.DeleteFunc(d.Pending, func(p cluster.Pending) bool { return pinned(snap, p.Task) }))
-		delete(l.looks, o)
-		if !d.NextLook.IsZero() {
-			l.looks[o] = d.NextLook
+		if next := d.NextLook; !next.IsZero() && next.Before(l.now.Add(retryAfter)) {
+			d.NextLook = l.now.Add(retryAfter) // what is due and was refused is not tried hotly
 		}
+		l.looks.set(o, d.NextLook)
 	}
 	clear(l.dirty)
 	return owners
@@ -328,7 +373,12 @@ func (l *loop) commit(ctx context.Context, units []store.Unit) error {
 		return nil
 	}
 	_, revision, err := l.writer.Commit(ctx, units)
-	if err != nil {
+	l.written = max(l.written, revision)
+	switch {
+	case errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid):
+		// A fault in this program, which must not keep the others from being served.
+		l.config.Logger.Error("a decision cannot be committed", "error", err)
+	case err != nil:
 		return err
 	}
 	_, err = l.config.Tables.WaitFor(ctx, revision)
@@ -338,7 +388,10 @@ func (l *loop) commit(ctx context.Context, units []store.Unit) error {
 // until is how long nothing needs to be looked at.
 func (l *loop) until(node time.Duration) time.Duration {
 	next := min(node, lookAnyway)
-	for _, at := range l.looks { // order-free: the least
+	if len(l.dirty) > 0 {
+		next = min(next, retryAfter)
+	}
+	if at, ok := l.looks.next(); ok {
 		next = min(next, at.Sub(l.now))
 	}
 	return max(next, time.Millisecond)

@@ -40,6 +40,22 @@ func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 	return []store.Unit{u}
 }
 
+// clear deletes a foreign record that stands for a task's status, once its node reported without it.
+func (l *loop) clear(row *store.AttemptRow) []store.Unit {
+	if row.ObservedRev == 0 || row.DesiredRev != 0 || !l.watch.reported(row.Node) {
+		return nil
+	}
+	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
+	var u store.Unit
+	u.Compare(key, row.ObservedRev)
+	u.Delete(key)
+	u.Event(cluster.Event{
+		Type: "task.record-removed", Task: row.Task, Node: row.Node,
+		Message: "a record that no agent wrote stood for the task's status",
+	})
+	return []store.Unit{u}
+}
+
 // adopt makes the desired record of a live attempt that the node reported.
 func (l *loop) adopt(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desired {
 	for other := range snap.TaskAttempts(row.Task) {

@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -55,15 +57,33 @@ func (w *watch) judge(snap *store.Snapshot, c store.Changes, wall time.Time) (ju
 		for e := range snap.NodeStatuses() {
 			w.look(snap, e.Value.Name, now, wall, &out)
 		}
+		for e := range snap.Nodes() { // one whose registration was deleted is silent, not forgotten
+			if _, ok := snap.NodeStatus(e.Value.Name); !ok {
+				w.look(snap, e.Value.Name, now, wall, &out)
+			}
+		}
+		for name := range w.verdicts { // order-free: each is forgotten by itself
+			if !known(snap, name) {
+				delete(w.verdicts, name)
+				out.touched = append(out.touched, name)
+			}
+		}
 		w.weather(now)
 		return out, lookAtNodes / 2
 	}
-	for e := range snap.NodeStatuses() {
-		if c.Nodes[e.Value.Name] {
-			w.look(snap, e.Value.Name, now, wall, &out)
+	for _, name := range slices.Sorted(maps.Keys(c.Nodes)) {
+		if known(snap, name) {
+			w.look(snap, name, now, wall, &out)
 		}
 	}
 	return out, max(0, w.last+lookAtNodes/2-now)
+}
+
+// known reports whether a node has a record of its own or a registration.
+func known(snap *store.Snapshot, name string) bool {
+	_, registered := snap.NodeStatus(name)
+	_, judged := snap.Node(name)
+	return registered || judged
 }
 
 // weather finds out whether so many nodes are silent that the fault is likely elsewhere (P6.2).
@@ -142,6 +162,7 @@ func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Un
 			*units = append(*units, l.mend(snap, row)...)
 		}
 		if row.Number == 0 {
+			*units = append(*units, l.clear(row)...)
 			continue
 		}
 		out = append(out, reconciler.Task{Attempt: row.Attempt, Absence: l.watch.absence(row.Node, o.Kind)})

@@ -28,9 +28,12 @@ func (l *loop) place(ctx context.Context) (placed int, err error) {
 	if len(result.Placements) == 0 {
 		return 0, nil
 	}
-	var revision uint64
 	for _, p := range l.proposals(pending, result.Placements) {
-		rev, err := l.plans.Append(ctx, p)
+		for i := range p.Owners {
+			l.dirty[p.Owners[i].Owner] = true // what it waits for is found anew, before anything of it is placed again
+		}
+		revision, err := l.plans.Append(ctx, p)
+		l.written = max(l.written, revision)
 		if err != nil {
 			l.unplaced = true
 			if errors.Is(err, store.ErrUnknown) {
@@ -39,12 +42,12 @@ func (l *loop) place(ctx context.Context) (placed int, err error) {
 			}
 			return placed, err
 		}
-		revision = max(revision, rev)
+		if revision != 0 {
+			placed += p.Tasks()
+		}
 	}
-	if _, err := l.config.Tables.WaitFor(ctx, revision); err != nil {
-		return placed, err
-	}
-	return len(result.Placements), nil
+	_, err = l.config.Tables.WaitFor(ctx, l.written)
+	return placed, err
 }
 
 // settle finds out what became of a plan whose result was lost, and waits until the tables tell.
@@ -53,6 +56,7 @@ func (l *loop) settle(ctx context.Context) error {
 		return nil
 	}
 	revision, err := l.plans.Settle(ctx)
+	l.written = max(l.written, revision)
 	if err != nil {
 		return err
 	}
@@ -100,10 +104,10 @@ type share struct {
 
 // proposals makes plan records of placements, in the order of the decisions, each within the log's room.
 func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Placement) []store.Proposal {
-	maxOwners, maxTasks := l.plans.Room()
+	maxCompares, maxTasks := l.plans.Room()
 	var out []store.Proposal
 	var at map[share]int
-	tasks := 0
+	tasks, compares := 0, 0
 	for i := range placements {
 		pl := &placements[i]
 		p := &pending[pl.Pending]
@@ -113,10 +117,15 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 		}
 		s := share{p.Owner, p.OwnerRev, parts.Generation, parts.Step, p.Definition, p.Count, p.Priority, p.TimeLimit, p.OnDisconnect}
 		o, known := at[s]
-		if at == nil || tasks == maxTasks || !known && len(at) == maxOwners {
+		need := 1 + l.plans.Compares(p.Attempt)
+		if at == nil || tasks == maxTasks || compares+need > maxCompares {
 			out = append(out, store.Proposal{})
-			at, tasks, known = map[share]int{}, 0, false
+			at, tasks, compares, known = map[share]int{}, 0, 0, false
 		}
+		if known {
+			need--
+		}
+		compares += need
 		current := &out[len(out)-1]
 		if !known {
 			o = len(current.Owners)

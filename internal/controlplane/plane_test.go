@@ -147,7 +147,7 @@ func TestWaitingTasksHaveAReason(t *testing.T) {
 		w.definition(2, 64_000)
 		w.service(1, 2, 1)
 		w.node("n1")
-		w.until(5*time.Second, "waits for room", why("1 node: CPU short by 60000m"))
+		w.until(5*time.Second, "waits for room", why("1 node: CPU short by 60 CPUs"))
 	})
 }
 
@@ -242,5 +242,28 @@ func TestRestartOfTheServer(t *testing.T) {
 				t.Errorf("attempt %s was started %d times", id, n)
 			}
 		}
+	})
+}
+
+// A node whose registration was deleted is silent: its tasks run elsewhere after the limit. One that is deleted
+// altogether is forgotten.
+func TestNodeWithoutRegistrationIsSilent(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		lost := w.node("n1")
+		w.definition(1, 500)
+		w.service(2, 1, 1)
+		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
+		w.node("n2")
+		lost.kill()
+		w.remove(p.NodeStatus("n1"))
+		w.until(3*time.Minute, "2 healthy on n2", func(s *store.Snapshot) bool {
+			n := 0
+			for row := range s.NodeAttempts("n2") {
+				if row.Observed.Healthy() {
+					n++
+				}
+			}
+			return n == 2
+		})
 	})
 }

@@ -15,6 +15,8 @@ const (
 	// keptEvents is how many batches of events the log holds; trimming begins trimSlack above it.
 	keptEvents = 20_000
 	trimSlack  = 500
+	// trimUnit is how many batches one unit deletes: Consul takes 128 operations.
+	trimUnit = 100
 )
 
 // projector writes the per-task records of plan records, in order and behind them (P3.4), deletes plan
@@ -116,12 +118,17 @@ func trimEvents(snap *store.Snapshot) []store.Unit {
 	if excess < trimSlack {
 		return nil
 	}
-	var u store.Unit
+	var units []store.Unit
+	left := min(excess, trimSlack)
 	for e := range snap.EventBatches() {
-		if len(u.Ops) == min(excess, trimSlack) {
+		if left == 0 {
 			break
 		}
-		u.Delete(e.Key)
+		left--
+		if n := len(units); n == 0 || len(units[n-1].Ops) == trimUnit {
+			units = append(units, store.Unit{})
+		}
+		units[len(units)-1].Delete(e.Key)
 	}
-	return []store.Unit{u}
+	return units
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,8 +24,11 @@ const p = store.Prefix(store.DefaultPrefix)
 type world struct {
 	t      *testing.T
 	engine *memory.Engine
+	// faulty, unless nil, is the handle that the server uses in place of engine.
+	faulty store.Engine
 	began  time.Time
-	server *server
+	server *server                // as the test knows it
+	serves atomic.Pointer[server] // as agents find it
 	agents []*agent
 }
 
@@ -33,6 +37,7 @@ type server struct {
 	tables   *store.Tables
 	plane    *controlplane.Plane
 	dispatch *dispatcher.Dispatcher
+	ctx      context.Context //nolint:containedctx // the life of the server
 	stop     func()
 }
 
@@ -54,15 +59,20 @@ func (w *world) start() {
 	w.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	clock := func() time.Duration { return time.Since(w.began) }
-	s := &server{tables: store.NewTables(store.TablesConfig{Engine: w.engine, Logger: log})}
+	var engine store.Engine = w.engine
+	if w.faulty != nil {
+		engine = w.faulty
+	}
+	s := &server{tables: store.NewTables(store.TablesConfig{Engine: engine, Logger: log})}
 	s.plane = controlplane.New(controlplane.Config{
-		Engine: w.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: "s1",
+		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: "s1",
 		Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: time.Now, Clock: clock, //nolint:gosec // repeatable
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
-		Engine: w.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock,
+		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock,
 	})
 	ctx, cancel := context.WithCancel(w.t.Context())
+	s.ctx = ctx
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.tables.Run(ctx) })
 	running.Go(func() { _ = s.plane.Run(ctx) })
@@ -72,6 +82,7 @@ func (w *world) start() {
 		running.Wait()
 	}
 	w.server = s
+	w.serves.Store(s)
 }
 
 // put writes a user's record.
@@ -82,6 +93,13 @@ func (w *world) put(key string, record any) {
 		w.t.Fatal(err)
 	}
 	w.raw(key, value)
+}
+
+func (w *world) remove(key string) {
+	w.t.Helper()
+	if _, err := w.engine.Commit(w.t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Delete: true}}}}); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func (w *world) raw(key string, value []byte) {
@@ -155,13 +173,13 @@ func (a *agent) run() {
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(d):
+	case <-time.After(d): // in-bubble: inWorld and runChaos make one
 	}
 }
 
 // live is one session.
 func (a *agent) live(ctx context.Context) {
-	d := a.w.server.dispatch
+	d := a.w.serves.Load().dispatch
 	var full []cluster.Observed
 	for _, o := range a.tasks {
 		full = append(full, *o)

@@ -14,10 +14,10 @@ type write struct {
 }
 
 const (
-	// maxRemoved bounds the deletions in one unit.
-	maxRemoved = 100
-	// maxTold is how many conclusions may stand in one unit with the events that follow from all of them.
-	maxTold = 20
+	// maxRemoved bounds the deletions in one unit, and maxTold the conclusions that stand in one with the events
+	// that follow from all of them: Consul takes 128 operations, of which a conclusion has up to eight.
+	maxRemoved = 50
+	maxTold    = 14
 )
 
 func (w *write) decision(d reconciler.Decision, units *[]store.Unit) error {
@@ -37,9 +37,11 @@ func (w *write) decision(d reconciler.Decision, units *[]store.Unit) error {
 		}
 	}
 	for _, t := range d.Trims {
-		var u store.Unit
-		u.Delete(w.prefix().Outcome(t.Task, t.Attempt))
-		*units = append(*units, u)
+		if row, ok := w.snap.Attempt(t.Task, t.Attempt); ok && row.PlanRev == 0 {
+			var u store.Unit
+			w.trim(&u, row)
+			*units = append(*units, u)
+		}
 	}
 	if d.Remove {
 		*units = append(*units, w.remove()...)
@@ -137,6 +139,9 @@ func (w *write) stop(s *reconciler.Stop) (store.Unit, error) {
 	if row == nil || row.Outcome == nil {
 		u.Compare(w.prefix().Outcome(s.Desired.Task, s.Desired.Attempt), 0)
 	}
+	if s.Rev == 0 && row != nil && row.ObservedRev != 0 {
+		u.Compare(w.prefix().Observed(s.Desired.Node, s.Desired.Task), row.ObservedRev) // or a late write brings it back
+	}
 	if err := w.desired(&u, &s.Desired, s.Rev, row); err != nil {
 		return u, err
 	}
@@ -163,6 +168,13 @@ func (w *write) cleanup(c *reconciler.Cleanup) (store.Unit, bool) {
 	return u, true
 }
 
+// trim deletes an outcome. It compares it: a deletion that arrives late must not take another's.
+func (w *write) trim(u *store.Unit, row *store.AttemptRow) {
+	key := w.prefix().Outcome(row.Task, row.Number)
+	u.Compare(key, row.OutcomeRev)
+	u.Delete(key)
+}
+
 // remove deletes the outcomes of a deleted owner, and in a later cycle, when none is left, the owner itself.
 func (w *write) remove() []store.Unit {
 	var units []store.Unit
@@ -173,7 +185,7 @@ func (w *write) remove() []store.Unit {
 		if len(units) == 0 || len(units[len(units)-1].Ops) == maxRemoved {
 			units = append(units, store.Unit{})
 		}
-		units[len(units)-1].Delete(w.prefix().Outcome(row.Task, row.Number))
+		w.trim(&units[len(units)-1], row)
 	}
 	if len(units) > 0 {
 		return units

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,10 +20,12 @@ const (
 
 // assignments is what one assignment stream has sent.
 type assignments struct {
-	d    *Dispatcher
-	s    *session
-	send func([]transport.Message) error
-	out  []transport.Message
+	d *Dispatcher
+	s *session
+	// newer is closed when the agent opened another stream: then this one leads nowhere.
+	newer chan struct{}
+	send  func([]transport.Message) error
+	out   []transport.Message
 	// sent holds, by attempt, what the agent was told last.
 	sent        map[store.AttemptKey]told
 	definitions map[cluster.Ref]bool
@@ -45,13 +48,14 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 	}
 	follow := d.config.Tables.FollowNode(r.Node)
 	defer follow.Close()
-	snap, err := d.config.Tables.WaitFor(ctx, s.statusRev)
+	snap, err := d.config.Tables.WaitFor(ctx, s.began)
 	if err != nil {
 		return err
 	}
 	a := &assignments{
 		d:           d,
 		s:           s,
+		newer:       s.takeStream(),
 		send:        send,
 		sent:        map[store.AttemptKey]told{},
 		definitions: map[cluster.Ref]bool{},
@@ -64,6 +68,20 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 		return err
 	}
 	return a.follow(ctx, follow)
+}
+
+// errNewerStream ends a stream in whose place the agent opened another.
+var errNewerStream = errors.New("a newer assignment stream of the session was opened")
+
+// takeStream ends the session's present assignment stream, and returns what ends the new one.
+func (s *session) takeStream() chan struct{} {
+	s.streamMu.Lock()
+	defer s.streamMu.Unlock()
+	if s.stream != nil {
+		close(s.stream)
+	}
+	s.stream = make(chan struct{})
+	return s.stream
 }
 
 // begin sends all that stands, and tells the agent to forget what has no record any more.
@@ -105,6 +123,8 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 			return ctx.Err()
 		case <-a.s.over:
 			return &transport.SessionError{Newest: a.d.newest(a.s.node), Detail: fmt.Sprintf("session %d has ended", a.s.number)}
+		case <-a.newer:
+			return errNewerStream
 		case <-follow.Wake():
 			if err := a.changed(follow.Take()); err != nil {
 				return err
@@ -154,10 +174,19 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 		now.permit = d.Stop.Permit
 	}
 	key := store.AttemptKey{Task: row.Task, Number: row.Number}
-	if a.sent[key] == now {
+	was, known := a.sent[key]
+	if known && was == now {
 		return nil
 	}
 	a.sent[key] = now
+	if known && was.uuid != now.uuid {
+		if err := a.add(transport.Message{Forget: &transport.Forget{Task: row.Task, UUID: was.uuid}}); err != nil {
+			return err
+		}
+	}
+	if o := row.Observed; o != nil && o.Gone && o.UUID == d.UUID {
+		return nil // an agent that lost its memory must not begin it again
+	}
 	rev := row.DesiredRev
 	if rev == 0 {
 		rev = row.PlanRev

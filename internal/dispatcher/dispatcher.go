@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,9 @@ type Config struct {
 	Clock func() time.Duration
 }
 
+// errEnded is returned to agents that call while the server goes away.
+var errEnded = errors.New("the server is going away")
+
 // Dispatcher serves the sessions of all agents that are connected to this server. It is
 // safe for concurrent use.
 type Dispatcher struct {
@@ -39,6 +43,7 @@ type Dispatcher struct {
 	writer  *store.Writer
 	queue   chan submission
 	streams streams
+	ended   chan struct{} // closed when Run ends
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -49,17 +54,22 @@ type session struct {
 	node   string
 	number uint64
 
-	// mu is held while a report of the session is taken: a node's reports are taken one at a time.
+	// mu is held while a report of the session is taken, which may wait for the disk: a node's reports are taken one at
+	// a time. A sign of life does not wait for it.
 	mu sync.Mutex
 	// statusRev is the revision of the node's status record, which every report compares; settled is
 	// the revision that the tables must have reached to show the session's last write.
 	statusRev, settled uint64
+	began              uint64 // the revision that holds the full report; it does not change
 	seq                uint64
 	last               transport.ReportReply
 
 	// over is closed when a newer session takes its place.
 	over  chan struct{}
 	opens chan transport.StreamRequest
+
+	streamMu sync.Mutex
+	stream   chan struct{} // closed when a newer assignment stream takes the place of the present one; nil for none
 }
 
 // New returns a dispatcher; Run commits its reports.
@@ -67,6 +77,7 @@ func New(c Config) *Dispatcher {
 	d := &Dispatcher{
 		config:   c,
 		queue:    make(chan submission),
+		ended:    make(chan struct{}),
 		sessions: map[string]*session{},
 	}
 	d.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, d.incarnation)
@@ -107,22 +118,39 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	if err != nil {
 		return transport.Welcome{}, err
 	}
-	d.pulse(s, 0)
+	defer d.lives(s, 0)()
 	if err := d.takeFull(ctx, s, r); err != nil {
 		return transport.Welcome{}, fmt.Errorf("take the full report of %s: %w", r.Node, err)
 	}
-	d.mu.Lock()
-	if old := d.sessions[r.Node]; old != nil && old.number < s.number {
-		close(old.over)
+	if err := d.begin(s); err != nil {
+		return transport.Welcome{}, err
 	}
-	d.sessions[r.Node] = s
-	d.mu.Unlock()
 	d.config.Logger.Info("a node registered", "node", r.Node, "session", s.number, "tasks", len(r.Tasks))
 	return transport.Welcome{
 		Session:   s.number,
 		Token:     d.token(d.config.Tables.Snapshot(), r.Node),
 		Heartbeat: cluster.Duration(Heartbeat),
 	}, nil
+}
+
+// begin makes the session the node's own at this server, in place of an older one.
+func (d *Dispatcher) begin(s *session) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.ended:
+		return errEnded
+	default:
+	}
+	if old := d.sessions[s.node]; old != nil {
+		if old.number > s.number {
+			return &transport.SessionError{Newest: old.number, Detail: "a newer session has begun"}
+		}
+		close(old.over)
+	}
+	s.began = s.settled
+	d.sessions[s.node] = s
+	return nil
 }
 
 // open writes the node's status record with the next session number.
@@ -135,6 +163,11 @@ func (d *Dispatcher) open(ctx context.Context, r transport.Registration) (*sessi
 	if newest != r.Previous {
 		return nil, &transport.SessionError{Newest: newest, Detail: fmt.Sprintf(
 			"the registration follows session %d of %s, but the newest is %d", r.Previous, r.Node, newest)}
+	}
+	if foreign, err := d.foreign(ctx, prefix.NodeStatus(r.Node), rev); err != nil {
+		return nil, err
+	} else if foreign != 0 {
+		rev = foreign
 	}
 	var u store.Unit
 	u.Compare(prefix.NodeStatus(r.Node), rev)
@@ -164,6 +197,22 @@ func (d *Dispatcher) open(ctx context.Context, r transport.Registration) (*sessi
 		opens:     make(chan transport.StreamRequest, 16),
 	}
 	return s, d.refreshRev(ctx, s)
+}
+
+// foreign returns the revision of a record that stands under a node's status key and is none, so that the node can
+// register over it; 0 if there is no such record.
+func (d *Dispatcher) foreign(ctx context.Context, key string, known uint64) (uint64, error) {
+	r, err := d.config.Engine.Read(ctx, key)
+	switch {
+	case errors.Is(err, store.ErrNotFound) || err == nil && r.Modified == known:
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("read %s: %w", key, err)
+	}
+	if _, err := store.Decode[cluster.NodeStatus](r.Value); err == nil {
+		return 0, nil
+	}
+	return r.Modified, nil
 }
 
 // refreshRev takes the revision of the session's status record from the tables, once they hold the session's last write.
@@ -202,7 +251,7 @@ func (d *Dispatcher) status(r transport.Registration, number uint64, synced bool
 // then says that the session is synced.
 func (d *Dispatcher) takeFull(ctx context.Context, s *session, r transport.Registration) error {
 	snap := d.config.Tables.Snapshot()
-	tasks := append(r.Tasks[:len(r.Tasks):len(r.Tasks)], forgotten(snap, r)...)
+	tasks := append(slices.Clip(r.Tasks), forgotten(snap, r)...)
 	refused, err := d.take(ctx, s, tasks)
 	if err != nil {
 		return err
@@ -236,20 +285,34 @@ func forgotten(snap *store.Snapshot, r transport.Registration) []cluster.Observe
 	}
 	var out []cluster.Observed
 	for row := range snap.NodeAttempts(r.Node) {
-		if row.Observed == nil || known[row.Observed.UUID] || row.Observed.Gone {
+		if row.Observed == nil && row.Desired != nil && row.Outcome == nil && !known[row.Desired.UUID] && obscured(snap, row) {
+			out = append(out, lost(cluster.Observed{Task: row.Task, Attempt: row.Number, UUID: row.Desired.UUID}))
 			continue
 		}
-		o := *row.Observed
-		o.Gone = true
-		if !o.State.Terminal() {
-			o.State, o.Reason = cluster.StateLost, cluster.ReasonUnknownExit
-			o.Message = "the node's agent no longer knows the task: its data directory was lost"
-			o.Health = cluster.HealthUnknown
-			o.Finished = time.Now().UTC()
+		if row.Observed == nil || row.Observed.Node != r.Node || known[row.Observed.UUID] || row.Observed.Gone {
+			continue
 		}
-		out = append(out, o)
+		out = append(out, lost(*row.Observed))
 	}
 	return out
+}
+
+// obscured reports whether a foreign record stands where the attempt's status should: it may have run.
+func obscured(snap *store.Snapshot, row *store.AttemptRow) bool {
+	foreign, ok := snap.Attempt(row.Task, 0)
+	return ok && foreign.Node == row.Node && foreign.ObservedRev != 0
+}
+
+// lost is what is known of an attempt that its agent forgot.
+func lost(o cluster.Observed) cluster.Observed {
+	o.Gone = true
+	if !o.State.Terminal() {
+		o.State, o.Reason = cluster.StateLost, cluster.ReasonUnknownExit
+		o.Message = "the node's agent no longer knows the task: its data directory was lost"
+		o.Health = cluster.HealthUnknown
+		o.Finished = time.Now().UTC()
+	}
+	return o
 }
 
 // session returns the node's session if it has the number.
@@ -264,6 +327,27 @@ func (d *Dispatcher) session(node string, number uint64) (*session, error) {
 	return s, nil
 }
 
+// lives counts a call of the agent as a sign of life, and as one more every Heartbeat until the returned function is
+// called: an agent that waits for the store's disk is not silent. The caller's context ends with the agent's connection.
+func (d *Dispatcher) lives(s *session, seq uint64) (stop func()) {
+	d.pulse(s, seq)
+	over := make(chan struct{})
+	var again func()
+	again = func() {
+		select {
+		case <-over:
+		default:
+			d.pulse(s, seq)
+			time.AfterFunc(Heartbeat, again)
+		}
+	}
+	timer := time.AfterFunc(Heartbeat, again)
+	return func() {
+		close(over)
+		timer.Stop()
+	}
+}
+
 func (d *Dispatcher) pulse(s *session, seq uint64) {
 	d.config.Tables.SetPulse(s.node, cluster.Pulse{
 		Session: s.number,
@@ -273,11 +357,13 @@ func (d *Dispatcher) pulse(s *session, seq uint64) {
 	})
 }
 
-// Run commits the reports of all sessions until the context ends, and returns its error.
+// Run commits the reports of all sessions until the context ends, and returns its error. It is called once; the calls of
+// agents that still wait then end.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	err := d.commitLoop(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	close(d.ended)
 	for node, s := range d.sessions { // order-free: all are ended
 		close(s.over)
 		delete(d.sessions, node)

@@ -27,25 +27,32 @@ type world struct {
 	tables *store.Tables
 	leader *store.Writer
 	plans  *store.PlanLog
+	clock  func() time.Duration
+	stop   func() // ends the dispatcher
 }
 
 func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		w := &world{t: t, engine: memory.New(memory.Options{})}
+		w := &world{t: t, engine: memory.New(memory.Options{}), clock: func() time.Duration { return time.Since(began) }}
 		w.tables = store.NewTables(store.TablesConfig{Engine: w.engine, Logger: slog.New(slog.DiscardHandler)})
 		w.Dispatcher = dispatcher.New(dispatcher.Config{
 			Engine: w.engine,
 			Tables: w.tables,
 			Domain: cluster.DefaultDomain,
 			Logger: slog.New(slog.DiscardHandler),
-			Clock:  func() time.Duration { return time.Since(began) },
+			Clock:  w.clock,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
 		go func() { ended <- w.tables.Run(ctx) }()
-		go func() { ended <- w.Run(ctx) }()
+		runs, stop := context.WithCancel(ctx)
+		w.stop = func() {
+			stop()
+			synctest.Wait()
+		}
+		go func() { ended <- w.Run(runs) }()
 		defer func() {
 			cancel()
 			<-ended

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 
 	"github.com/berthd/berth/internal/store"
 )
@@ -30,12 +31,16 @@ func (d *Dispatcher) submit(ctx context.Context, units []store.Unit) ([]bool, ui
 	s := submission{units: units, done: make(chan committed, 1)}
 	select {
 	case d.queue <- s:
+	case <-d.ended:
+		return nil, 0, errEnded
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
 	select {
 	case c := <-s.done:
 		return c.applied, c.revision, c.err
+	case <-d.ended:
+		return nil, 0, errEnded
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
@@ -69,7 +74,13 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 				break gather
 			}
 		}
-		batch.finish(d.writer.Commit(ctx, batch.units))
+		applied, revision, err := d.writer.Commit(ctx, batch.units)
+		if errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrInvalid) {
+			// One agent's report can never be written: it is refused, and all others are taken.
+			d.config.Logger.Warn("a report cannot be written", "error", err)
+			err = nil
+		}
+		batch.finish(applied, revision, err)
 	}
 }
 

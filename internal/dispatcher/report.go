@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -21,12 +22,12 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	if err != nil {
 		return transport.ReportReply{}, err
 	}
+	defer d.lives(s, r.Seq)()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.Seq < s.seq {
 		return transport.ReportReply{}, fmt.Errorf("report %d of %s came late: %d was taken", r.Seq, r.Node, s.seq)
 	}
-	d.pulse(s, r.Seq)
 	if r.Seq == s.seq && r.Seq != 0 {
 		return s.last, nil
 	}
@@ -50,18 +51,17 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 
 // takeFacts writes the node's facts when they changed.
 func (d *Dispatcher) takeFacts(ctx context.Context, s *session, f *cluster.Facts) error {
-	snap, err := d.config.Tables.WaitFor(ctx, s.settled)
-	if err != nil {
+	if err := d.refreshRev(ctx, s); err != nil {
 		return err
 	}
-	e, ok := snap.NodeStatus(s.node)
+	e, ok := d.config.Tables.Snapshot().NodeStatus(s.node)
 	if !ok || e.Value.Session != s.number {
 		return &transport.SessionError{Newest: d.newest(s.node), Detail: "a newer session has begun"}
 	}
 	status := *e.Value
 	status.Facts = *f
 	var u store.Unit
-	u.Compare(e.Key, s.statusRev)
+	u.Compare(e.Key, e.Modified)
 	if err := u.Put(e.Key, &status); err != nil {
 		return err
 	}
@@ -137,43 +137,74 @@ type verdict struct {
 // statusUnit makes the write of one attempt's status.
 func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Observed) (store.Unit, verdict, error) {
 	if _, ok := o.Task.Parts(); !ok || o.Attempt < 1 || o.UUID == "" {
-		return store.Unit{}, refuse(cluster.ReasonUnknownExit, fmt.Sprintf("%q is no attempt of a task", o.Task)), nil
+		return store.Unit{}, verdict{why: refusal(cluster.ReasonUnknownExit, fmt.Sprintf("%q is no attempt of a task", o.Task))}, nil
 	}
+	short := *o
+	short.Message, short.LogTail = clip(o.Message, maxText), clip(o.LogTail, maxText)
+	o = &short
 	row, ok := snap.Attempt(o.Task, o.Attempt)
 	known := ok && (row.Desired != nil || row.Observed != nil || row.Outcome != nil)
-	if !known && o.Gone {
-		return store.Unit{}, verdict{}, nil // its records are gone, as it is
-	}
 	if !known {
 		row = &store.AttemptRow{Task: o.Task, Number: o.Attempt, Node: s.node}
 	}
-	if row.Outcome != nil && row.Desired == nil && row.Observed == nil && o.Gone {
-		return store.Unit{}, verdict{}, nil
+	if o.Gone && row.Desired == nil && row.Observed == nil {
+		return store.Unit{}, verdict{}, nil // its records are gone, as it is
 	}
-	if row.Desired != nil && row.Desired.UUID != o.UUID {
-		return store.Unit{}, refuse(cluster.ReasonReplaced, "the attempt has another identity in the store"), nil
+	barrier := asks(row, o)
+	if why := objection(row, s.node, o, barrier); why != nil {
+		return store.Unit{}, verdict{why: why}, nil
 	}
-	barrier := o.State == cluster.StateStarting && row.Desired != nil && row.Desired.Batch()
-	if o.State == cluster.StateStarting && row.Desired == nil {
-		return store.Unit{}, refuse(cluster.ReasonBarrier, "the store does not know the task"), nil
+	if row.Observed != nil {
+		// A barrier is committed again each time it is asked for: what was true when it was first written says nothing
+		// of an outcome that the tables do not hold yet (P4.3). What is gone stays as it was told then.
+		if row.Observed.Gone || !barrier && sameStatus(row.Observed, o) {
+			return store.Unit{}, verdict{}, nil
+		}
 	}
-	if barrier && (row.Outcome != nil || row.Desired.Stop != nil) {
-		return store.Unit{}, refuse(cluster.ReasonBarrier, "the task was ended before its start"), nil
-	}
-	if row.Observed != nil && sameStatus(row.Observed, o) {
-		return store.Unit{}, verdict{}, nil
-	}
-	return d.writeStatus(s, row, o, barrier)
+	return d.writeStatus(snap, s, row, o)
 }
 
-func refuse(reason cluster.ReasonCode, message string) verdict {
-	return verdict{why: &transport.Refused{Reason: reason, Message: message}}
+// asks reports whether a report asks at the start barrier (P4.3).
+func asks(row *store.AttemptRow, o *cluster.Observed) bool {
+	return o.State == cluster.StateStarting && row.Desired != nil && row.Desired.Batch()
+}
+
+// objection is why a report is not taken, or nil.
+func objection(row *store.AttemptRow, node string, o *cluster.Observed, barrier bool) *transport.Refused {
+	switch {
+	case identity(row) != "" && identity(row) != o.UUID || row.Node != "" && row.Node != node:
+		return refusal(cluster.ReasonReplaced, "the attempt has another identity in the store")
+	case row.Observed != nil && row.Observed.State.Terminal() && !o.State.Terminal():
+		return refusal(cluster.ReasonBarrier, "the attempt has ended: what was reported of its end stands")
+	case o.State == cluster.StateStarting && row.Desired == nil:
+		return refusal(cluster.ReasonBarrier, "the store does not know the task")
+	case barrier && (row.Outcome != nil || row.Desired.Stop != nil):
+		return refusal(cluster.ReasonBarrier, "the task was ended before its start")
+	}
+	return nil
+}
+
+// identity returns the UUID that the store has for an attempt (P3.6), empty if it has none.
+func identity(row *store.AttemptRow) string {
+	switch {
+	case row.Desired != nil:
+		return row.Desired.UUID
+	case row.Outcome != nil:
+		return row.Outcome.UUID
+	case row.Observed != nil:
+		return row.Observed.UUID
+	}
+	return ""
+}
+
+func refusal(reason cluster.ReasonCode, message string) *transport.Refused {
+	return &transport.Refused{Reason: reason, Message: message}
 }
 
 // writeStatus compares the session (P6.1) and the record it replaces; a start barrier also that the task
 // is still wanted and has no outcome (P4.3).
-func (d *Dispatcher) writeStatus(s *session, row *store.AttemptRow, o *cluster.Observed, barrier bool) (store.Unit, verdict, error) {
-	prefix := d.config.Tables.Prefix()
+func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) (store.Unit, verdict, error) {
+	prefix, barrier := d.config.Tables.Prefix(), asks(row, o)
 	key := prefix.Observed(s.node, o.Task)
 	var u store.Unit
 	if barrier {
@@ -188,14 +219,43 @@ func (d *Dispatcher) writeStatus(s *session, row *store.AttemptRow, o *cluster.O
 			u.Compare(prefix.Outcome(o.Task, o.Attempt), 0)
 		}
 	}
+	if row.ObservedRev == 0 && !barrier {
+		origin(&u, prefix, row)
+	}
 	u.Compare(prefix.NodeStatus(s.node), s.statusRev)
-	u.Compare(key, row.ObservedRev)
+	rev := row.ObservedRev
+	if foreign, ok := snap.Attempt(o.Task, 0); ok && rev == 0 && foreign.Node == s.node {
+		rev = foreign.ObservedRev // what nobody can read is written over
+	}
+	u.Compare(key, rev)
 	record := *o
 	record.Node, record.Session = s.node, s.number
 	for _, e := range statusEvents(row, &record) {
 		u.Event(e)
 	}
 	return u, verdict{write: true}, u.Put(key, &record)
+}
+
+// origin makes the first status of an attempt compare that its desired record stands: a write that is thought lost and
+// arrives after all records of the attempt were deleted must not bring it back.
+func origin(u *store.Unit, prefix store.Prefix, row *store.AttemptRow) {
+	switch {
+	case row.DesiredRev != 0:
+		u.Compare(prefix.Desired(row.Node, row.Task), store.AnyModified)
+	case row.PlanRev != 0:
+		u.Compare(prefix.Plan(row.Plan), row.PlanRev)
+	}
+}
+
+// maxText bounds a message or a tail of a log in a status record, in bytes.
+const maxText = 16 << 10
+
+// clip returns the end of a long text.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[len(s)-most:], "")
 }
 
 // sameStatus reports whether two reports say the same: all but when they were made.

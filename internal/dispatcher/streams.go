@@ -91,18 +91,22 @@ func (d *Dispatcher) abandon(id string, open chan carried) {
 
 // Carry connects a stream that an agent opened to whoever asked for it, until that closes it.
 func (d *Dispatcher) Carry(ctx context.Context, id string, stream io.ReadWriter) error {
+	c := carried{ReadWriter: stream, done: make(chan struct{}), once: new(sync.Once)}
 	d.streams.mu.Lock()
 	open, ok := d.streams.waiting[id]
-	delete(d.streams.waiting, id)
+	if ok {
+		delete(d.streams.waiting, id)
+		open <- c // has room; under the lock, so that abandon finds it
+	}
 	d.streams.mu.Unlock()
 	if !ok {
 		return fmt.Errorf("nobody waits for stream %s", id)
 	}
-	c := carried{ReadWriter: stream, done: make(chan struct{}), once: new(sync.Once)}
-	open <- c
 	select {
 	case <-c.done:
 		return nil
+	case <-d.ended:
+		return errEnded
 	case <-ctx.Done():
 		return ctx.Err()
 	}

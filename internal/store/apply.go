@@ -31,12 +31,16 @@ func newState(faults func(string, error)) *state {
 
 // apply brings the tables to what a batch of the watch says. Keys come without the store's prefix.
 func (s *state) apply(b Batch, prefix string) {
+	// A resync is compared with what is known, so that followers are told of what changed and no more; but where the
+	// revisions went back, an equal one says nothing.
+	back := b.Revision < s.revision
 	if b.Resync {
+		s.delta.resync = back
 		s.dropMissing(b.Changes, prefix)
 	}
 	for i := range b.Changes {
 		c := &b.Changes[i]
-		if !c.Deleted && s.known[c.Key] == c.Modified {
+		if !c.Deleted && !back && s.known[c.Key] == c.Modified {
 			continue
 		}
 		if c.Deleted {
@@ -69,7 +73,7 @@ func (s *state) change(key string, c *Change) {
 	switch noun {
 	case "cluster":
 		put(s, s.clusters, rest, c)
-		s.delta.specs = true
+		s.delta.clusters = true
 	case "service":
 		put(s, s.services, rest, c)
 		s.touchOwner(cluster.KindService, rest)
@@ -123,7 +127,6 @@ func put[T any](s *state, t *table[T], name string, c *Change) bool {
 }
 
 func (s *state) definition(rest string, c *Change) {
-	s.delta.specs = true
 	name, version, versioned := strings.Cut(rest, "/")
 	if !versioned {
 		put(s, s.newest, name, c)
@@ -131,7 +134,9 @@ func (s *state) definition(rest string, c *Change) {
 	}
 	n, err := strconv.Atoi(version)
 	if err == nil {
-		put(s, s.definitions, definitionKey(cluster.Ref{Name: name, Version: n}), c)
+		ref := cluster.Ref{Name: name, Version: n}
+		s.delta.definitions[ref] = true
+		put(s, s.definitions, definitionKey(ref), c)
 	}
 }
 
@@ -171,7 +176,16 @@ func (s *state) status(rest string, c *Change) {
 	}
 	v, err := Decode[cluster.Observed](c.Value)
 	if err != nil || v.Attempt < 1 || string(v.Task) != task {
+		// Another's record stands where the agent's should. What was known before stays, under the revision that
+		// the next write has to compare; of an attempt 0 nothing is known.
 		s.faults(c.Key, err)
+		n := s.observedAt[rest]
+		s.observedAt[rest] = n
+		s.row(cluster.TaskID(task), n, func(r *AttemptRow) {
+			if r.ObservedRev = c.Modified; r.Node == "" {
+				r.Node = node
+			}
+		})
 		return
 	}
 	if n, ok := s.observedAt[rest]; ok && n != v.Attempt {
@@ -194,11 +208,11 @@ func (s *state) desired(rest string, c *Change) {
 	}
 	id := cluster.TaskID(task)
 	old, had := s.desiredAt[rest]
-	clear := func(r *AttemptRow) { r.Desired, r.DesiredRev, r.Unreadable = r.planned, 0, false }
+	unset := func(r *AttemptRow) { r.Desired, r.DesiredRev, r.Unreadable = r.planned, 0, false }
 	if c.Deleted {
 		if had {
 			delete(s.desiredAt, rest)
-			s.row(id, old, clear)
+			s.row(id, old, unset)
 		}
 		return
 	}
@@ -208,7 +222,7 @@ func (s *state) desired(rest string, c *Change) {
 		return
 	}
 	if had && old != v.Attempt {
-		s.row(id, old, clear)
+		s.row(id, old, unset)
 	}
 	s.desiredAt[rest] = v.Attempt
 	s.row(id, v.Attempt, func(r *AttemptRow) {

@@ -14,21 +14,23 @@ type AttemptKey struct {
 
 // delta is what one batch touched.
 type delta struct {
-	owners   map[cluster.OwnerRef]bool
-	nodes    map[string]bool
-	attempts map[string]map[AttemptKey]bool // by node
-	specs    bool                           // clusters or definitions
-	plans    bool
-	events   bool
-	leader   bool
-	resync   bool
+	owners      map[cluster.OwnerRef]bool
+	nodes       map[string]bool
+	attempts    map[string]map[AttemptKey]bool // by node
+	clusters    bool
+	definitions map[cluster.Ref]bool
+	plans       bool
+	events      bool
+	leader      bool
+	resync      bool
 }
 
 func newDelta() *delta {
 	return &delta{
-		owners:   map[cluster.OwnerRef]bool{},
-		nodes:    map[string]bool{},
-		attempts: map[string]map[AttemptKey]bool{},
+		owners:      map[cluster.OwnerRef]bool{},
+		nodes:       map[string]bool{},
+		attempts:    map[string]map[AttemptKey]bool{},
+		definitions: map[cluster.Ref]bool{},
 	}
 }
 
@@ -49,9 +51,11 @@ type Changes struct {
 	Nodes  map[string]bool
 	// Attempts are the changed rows.
 	Attempts map[AttemptKey]bool
-	// Specs says that clusters or definitions changed, Plans that plan records came or went, Events that
-	// the log grew or was trimmed, Leader that the leader record changed.
-	Specs, Plans, Events, Leader bool
+	// Definitions are the versions that came, changed or went.
+	Definitions map[cluster.Ref]bool
+	// Clusters says that clusters changed, Plans that plan records came or went, Events that the log grew or was
+	// trimmed, Leader that the leader record changed.
+	Clusters, Plans, Events, Leader bool
 	// Resync says that anything may have changed.
 	Resync bool
 }
@@ -97,7 +101,10 @@ func (f *Follower) Close() {
 }
 
 func emptyChanges() Changes {
-	return Changes{Owners: map[cluster.OwnerRef]bool{}, Nodes: map[string]bool{}, Attempts: map[AttemptKey]bool{}}
+	return Changes{
+		Owners: map[cluster.OwnerRef]bool{}, Nodes: map[string]bool{}, Attempts: map[AttemptKey]bool{},
+		Definitions: map[cluster.Ref]bool{},
+	}
 }
 
 func (f *Follower) add(d *delta) {
@@ -113,7 +120,10 @@ func (f *Follower) add(d *delta) {
 			f.changes.Attempts[k] = true
 		}
 	}
-	f.changes.Specs = f.changes.Specs || d.specs
+	for r := range d.definitions { // order-free: a set
+		f.changes.Definitions[r] = true
+	}
+	f.changes.Clusters = f.changes.Clusters || d.clusters
 	f.changes.Plans = f.changes.Plans || d.plans
 	f.changes.Events = f.changes.Events || d.events
 	f.changes.Leader = f.changes.Leader || d.leader

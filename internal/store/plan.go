@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -39,11 +38,29 @@ type Proposal struct {
 	Events []cluster.Event
 }
 
-// Room tells how many owners and tasks one record may hold (P3.8).
-func (l *PlanLog) Room() (owners, tasks int) {
+// Tasks returns how many tasks are placed.
+func (p *Proposal) Tasks() int {
+	n := 0
+	for i := range p.Owners {
+		n += len(p.Owners[i].Tasks)
+	}
+	return n
+}
+
+// Room tells how many compares and tasks one record may hold (P3.8). Each owner takes one compare, and each task's
+// attempt what Compares says.
+func (l *PlanLog) Room() (compares, tasks int) {
 	limit := l.writer.engine.Limits()
-	owners = max(1, limit.Operations-planOverhead)
-	return owners, max(1, min(maxPlanTasks, limit.Bytes/512))
+	compares = max(1, limit.Operations-planOverhead)
+	return compares, max(1, min(maxPlanTasks, limit.Bytes/512))
+}
+
+// Compares tells how many compares the placement of an attempt with the number takes.
+func (l *PlanLog) Compares(attempt int) int {
+	if attempt <= 1 {
+		return 0
+	}
+	return 3
 }
 
 // Append writes a plan record. Owners whose spec changed since, and tasks whose earlier attempt has no outcome (P3.7)
@@ -137,8 +154,13 @@ func (l *PlanLog) current(ctx context.Context, owners []cluster.PlanOwner) ([]cl
 			return nil, fmt.Errorf("append plan %d: %w", l.next, ErrFenced)
 		}
 	}
-	if ok, err := l.holds(ctx, Compare{Key: prefix.Plan(l.next)}); err != nil || !ok {
-		return nil, errors.Join(err, fmt.Errorf("append plan %d: the number is taken", l.next))
+	ok, err := l.holds(ctx, Compare{Key: prefix.Plan(l.next)})
+	if err != nil {
+		return nil, err
+	}
+	if !ok { // by nobody who leads: the next try takes the next number
+		l.next++
+		return nil, fmt.Errorf("append plan %d: the number is taken", l.next-1)
 	}
 	var kept []cluster.PlanOwner
 	for _, o := range owners {
@@ -222,20 +244,21 @@ func ProjectionUnit(prefix Prefix, r *AttemptRow) (Unit, error) {
 }
 
 // TrimUnit deletes a plan record, or empties the newest one so that its number is not used again. It
-// returns false while a task of the record is neither projected nor ended.
+// returns false while a task of the record is neither projected nor ended, and for a record that settled a lost plan
+// while its leader's epoch lasts: the lost one may still arrive, and nothing else refuses it (P3.3, T6).
 func TrimUnit(prefix Prefix, s *Snapshot, e Entry[cluster.PlanRecord]) (Unit, bool, error) {
 	p := e.Value
 	for i := range p.Owners {
 		o := &p.Owners[i]
 		for j := range o.Tasks {
 			r, ok := s.Attempt(o.TaskID(o.Tasks[j].Index), o.Tasks[j].Attempt)
-			if ok && r.DesiredRev == 0 && r.Outcome == nil {
+			if ok && r.Outcome == nil && (r.DesiredRev == 0 || r.Unreadable) {
 				return Unit{}, false, nil
 			}
 		}
 	}
 	newest := p.Seq == s.LastPlan()
-	if newest && len(p.Owners) == 0 {
+	if len(p.Owners) == 0 && (newest || e.Created == e.Modified && s.reigns(p.Token)) {
 		return Unit{}, false, nil
 	}
 	var u Unit
@@ -247,5 +270,12 @@ func TrimUnit(prefix Prefix, s *Snapshot, e Entry[cluster.PlanRecord]) (Unit, bo
 	return u, true, u.Put(e.Key, &cluster.PlanRecord{Seq: p.Seq, Token: p.Token, At: p.At})
 }
 
-// SettleEvery is how long a leader waits between tries to settle a plan.
-const SettleEvery = 100 * time.Millisecond
+// reigns reports whether a leader of the token's epoch is the newest of its domain.
+func (s *Snapshot) reigns(t cluster.Token) bool {
+	for e := range scan(s.leaders, "") {
+		if e.Value.Epoch == t.Epoch && e.Value.Incarnation == t.Incarnation {
+			return true
+		}
+	}
+	return false
+}

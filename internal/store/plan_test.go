@@ -205,3 +205,85 @@ func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
 		})
 	}
 }
+
+// T6, the late half: a plan that was thought lost arrives when its number was settled, used up and left behind. The
+// record that settled it is kept as long as the leader's epoch, so that it is refused.
+func TestLostPlanThatArrivesLate(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		j, rev := w.job("j")
+		var late []store.Group
+		lossy := w.engine.Open(memory.Hooks{Before: func(_ context.Context, g []store.Group) error {
+			late = g
+			return store.ErrUnknown
+		}})
+		l := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables)
+		if _, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); !errors.Is(err, store.ErrUnknown) {
+			t.Fatalf("append: got %v, want ErrUnknown", err)
+		}
+		l.Reconnect(w.writer)
+		if _, err := l.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n2")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		row, _ := w.at(at).Attempt(cluster.JobTask("c", "j", 1, "s", 0), 1)
+		w.project(row, true)
+		trim := func() {
+			t.Helper()
+			s := w.now()
+			for e := range s.Plans() {
+				if u, ok, err := store.TrimUnit(p, s, e); err != nil {
+					t.Fatal(err)
+				} else if ok {
+					w.commit([]bool{true}, u)
+				}
+			}
+		}
+		trim()
+		if res, err := w.engine.Commit(t.Context(), late); err != nil || res.Applied[0] {
+			t.Errorf("the late plan: applied %v %v, want it refused", res.Applied, err)
+		}
+		w.lead(2) // the fence refuses it from now on
+		trim()
+		if _, err := w.engine.Read(t.Context(), p.Plan(1)); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("the settled number under the next leader: got %v, want it trimmed", err)
+		}
+	})
+}
+
+// A foreign record in the place of a projection does not let the plan go: it alone knows what belongs there.
+func TestPlanOfAForeignRecordStays(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		j, rev := w.job("j")
+		l := store.NewPlanLog(w.writer, w.tables)
+		if _, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); err != nil {
+			t.Fatal(err)
+		}
+		task := cluster.JobTask("c", "j", 1, "s", 0)
+		row, _ := w.now().Attempt(task, 1)
+		w.project(row, true)
+		w.put(p.Desired("n1", task), &store.Newest{})
+		s := w.now()
+		if _, ok, err := store.TrimUnit(p, s, onlyPlan(t, s)); ok || err != nil {
+			t.Errorf("trim: got %v %v, want the plan to stay", ok, err)
+		}
+	})
+}
+
+// A number that somebody else took is passed over, not tried for ever.
+func TestTakenPlanNumberIsPassedOver(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		j, rev := w.job("j")
+		l := store.NewPlanLog(w.writer, w.tables)
+		w.put(p.Plan(1), &store.Newest{})
+		plan := store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}
+		if _, err := l.Append(t.Context(), plan); err == nil {
+			t.Fatal("the plan was written over another's")
+		}
+		if at, err := l.Append(t.Context(), plan); err != nil || at == 0 {
+			t.Errorf("the next try: got %d %v, want it written", at, err)
+		}
+	})
+}

@@ -19,7 +19,8 @@ type Entry[T any] struct {
 }
 
 // AttemptRow joins all records of one attempt of a task. It is shared by all
-// snapshots: nobody may change it.
+// snapshots: nobody may change it. A row of attempt 0 stands for a foreign record under the key of a desired record
+// (Unreadable) or of a status (ObservedRev without Observed), where nothing else is known of the task.
 type AttemptRow struct {
 	Task   cluster.TaskID
 	Number int

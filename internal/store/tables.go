@@ -73,7 +73,6 @@ func (t *Tables) Run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watch the store: %w", err)
 		}
-		s.delta.resync = b.Resync
 		s.apply(b, string(t.prefix))
 		t.publish(s)
 		if first {
@@ -83,15 +82,16 @@ func (t *Tables) Run(ctx context.Context) error {
 	}
 }
 
-// publish hands the state out as a new snapshot and tells all who follow.
+// publish hands the state out as a new snapshot and tells all who follow. Who waited for a revision and then takes
+// from a follower finds all of it: both happen under the lock.
 func (t *Tables) publish(s *state) {
 	snap := s.copy()
-	t.snapshot.Store(snap)
 	d := s.delta
 	s.delta = newDelta()
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.snapshot.Store(snap)
 	close(t.changed)
 	t.changed = make(chan struct{})
 	for f := range t.followers { // order-free: each follower is told by itself
@@ -125,16 +125,20 @@ func (t *Tables) Changed(after uint64) <-chan struct{} {
 	return t.changed
 }
 
-// WaitFor returns a snapshot once the tables have reached the revision. It returns the context's error.
+// WaitFor returns a snapshot once the tables have reached the revision; every follower has collected by then what
+// led to it. It returns the context's error.
 func (t *Tables) WaitFor(ctx context.Context, revision uint64) (*Snapshot, error) {
 	for {
-		if s := t.Snapshot(); s.Revision() >= revision {
+		t.mu.Lock()
+		s, changed := t.Snapshot(), t.changed
+		t.mu.Unlock()
+		if s.Revision() >= revision {
 			return s, nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-t.Changed(revision - 1):
+		case <-changed:
 		}
 	}
 }

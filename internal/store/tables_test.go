@@ -288,3 +288,67 @@ func FuzzDecode(f *testing.F) {
 		_, _ = store.Decode[cluster.Observed](b)
 	})
 }
+
+// Whoever waited for a revision finds what led to it at its follower: or a leader would place again what it has
+// just placed.
+func TestWaitForComesAfterTheFollowers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for range 20_000 {
+			defer w.tables.Follow().Close()
+		}
+		f := w.tables.Follow()
+		defer f.Close()
+		f.Take()
+		for i := range 20 {
+			name := fmt.Sprint("j", i)
+			j := &cluster.Job{Cluster: "c", Name: name}
+			w.put(p.Job("c", name), j)
+			if !f.Take().Owners[j.Owner()] {
+				t.Fatal("the follower was not told of a change that the tables showed")
+			}
+		}
+	})
+}
+
+// A resync tells followers of what changed, not of everything: on an engine whose every batch is one, each
+// change would else be decided for all.
+func TestResyncTellsWhatChanged(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for _, name := range []string{"a", "b", "c"} {
+			w.job(name)
+		}
+		f := w.tables.Follow()
+		defer f.Close()
+		f.Take()
+		j, _ := w.job("b")
+		if c := f.Take(); c.Resync || len(c.Owners) != 1 || !c.Owners[j.Owner()] {
+			t.Errorf("changes: got %+v, want the one job", c)
+		}
+	})
+}
+
+// A foreign record under a status key leaves what was known, under the revision that the next write compares.
+func TestForeignStatusKeepsWhatIsKnown(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		task := cluster.JobTask("c", "j", 1, "s", 0)
+		o := &cluster.Observed{Task: task, Attempt: 2, UUID: "u", Node: "n1", State: cluster.StateRunning}
+		w.put(p.Observed("n1", task), o)
+		w.put(p.Observed("n1", task), &store.Newest{})
+		r, err := w.engine.Read(t.Context(), p.Observed("n1", task))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row, ok := w.now().Attempt(task, 2); !ok || row.Observed == nil || row.ObservedRev != r.Modified {
+			t.Errorf("row: got %+v, want what was known under revision %d", row, r.Modified)
+		}
+		w.put(p.Observed("n2", task), &store.Newest{})
+		if row, ok := w.now().Attempt(task, 0); !ok || row.Node != "n2" || row.Observed != nil || row.ObservedRev == 0 {
+			t.Errorf("row of an unknown status: got %+v %v", row, ok)
+		}
+		var u store.Unit
+		u.Delete(p.Observed("n2", task))
+		if _, ok := w.commit([]bool{true}, u).Attempt(task, 0); ok {
+			t.Error("the row stays after its record is gone")
+		}
+	})
+}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -68,49 +69,93 @@ func NewWriter(e Engine, p Prefix, fence *Fence, incarnation func() uint64) *Wri
 	return &Writer{engine: e, prefix: p, fence: fence, now: time.Now, incarnation: incarnation}
 }
 
-// mergeUnits is how many units one group holds at first. A group carries one key of events for all its units
+// mergeUnits is how many units one group holds at most. A group carries one key of events for all its units
 // (P8.1), so merging makes the event log cheap; a refused group is tried again unit by unit.
 const mergeUnits = 128
 
 // Commit writes units as independently as need be: a unit that does not hold is refused, the rest is written. It
 // returns which units were applied and a revision that holds all of them. On an error what the returned
-// slice says applied is durable; for the rest nothing is known if the error wraps ErrUnknown.
+// slice says applied is durable; for the rest nothing is known if the error wraps ErrUnknown. A unit that is malformed
+// or over the engine's limits by itself is refused, and told by an error that wraps ErrInvalid or ErrTooLarge
+// after all others were written.
 //
-// No two units of a call may write the same key.
+// Of two units that write the same key, the later one is written after the earlier one; where it compares what that
+// changed, it is refused.
 func (w *Writer) Commit(ctx context.Context, units []Unit) (applied []bool, revision uint64, err error) {
-	applied = make([]bool, len(units))
-	limits := w.engine.Limits()
-	var single []int
-	for _, call := range pack(chunk(units, mergeUnits), units, limits) {
-		res, err := w.write(ctx, units, call)
-		if err != nil {
-			return applied, revision, err
-		}
-		revision = max(revision, res.Revision)
-		for i, members := range call {
-			for _, u := range members {
-				applied[u] = res.Applied[i]
-			}
-			if !res.Applied[i] && len(members) > 1 {
-				single = append(single, members...)
-			}
+	c := &commit{writer: w, units: units, applied: make([]bool, len(units))}
+	for _, round := range rounds(units) {
+		if err := c.round(ctx, round); err != nil {
+			return c.applied, c.revision, err
 		}
 	}
-	alone := make([][]int, len(single))
-	for i, u := range single {
+	return c.applied, c.revision, errors.Join(c.hopeless...)
+}
+
+// commit is one call of Writer.Commit on its way.
+type commit struct {
+	writer   *Writer
+	units    []Unit
+	applied  []bool
+	revision uint64
+	hopeless []error // of units that can never be written
+}
+
+// round writes units that have no key in common: merged first, and those of a refused group one by one.
+func (c *commit) round(ctx context.Context, members []int) error {
+	limits := c.writer.engine.Limits()
+	refused, err := c.send(ctx, pack(runs(c.units, members, limits), c.units, limits))
+	if err != nil {
+		return err
+	}
+	alone := make([][]int, len(refused))
+	for i, u := range refused {
 		alone[i] = []int{u}
 	}
-	for _, call := range pack(alone, units, limits) {
-		res, err := w.write(ctx, units, call)
-		if err != nil {
-			return applied, revision, err
+	_, err = c.send(ctx, pack(alone, c.units, limits))
+	return err
+}
+
+// send makes calls one after the other and returns the units that were refused together with others. A call
+// that is refused as a whole for its form is split.
+func (c *commit) send(ctx context.Context, calls [][][]int) (refused []int, err error) {
+	for _, call := range calls {
+		res, err := c.writer.write(ctx, c.units, call)
+		switch {
+		case errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInvalid):
+			if err := c.split(ctx, call, err); err != nil {
+				return nil, err
+			}
+			continue
+		case err != nil:
+			return nil, err
 		}
-		revision = max(revision, res.Revision)
+		c.revision = max(c.revision, res.Revision)
 		for i, members := range call {
-			applied[members[0]] = res.Applied[i]
+			for _, u := range members {
+				c.applied[u] = res.Applied[i]
+			}
+			if !res.Applied[i] && len(members) > 1 {
+				refused = append(refused, members...)
+			}
 		}
 	}
-	return applied, revision, nil
+	return refused, nil
+}
+
+// split sends each unit of a call by itself; the one that fails by itself is hopeless.
+func (c *commit) split(ctx context.Context, call [][]int, err error) error {
+	var each [][][]int
+	for _, members := range call {
+		for _, u := range members {
+			each = append(each, [][]int{{u}})
+		}
+	}
+	if len(each) > 1 {
+		_, err := c.send(ctx, each)
+		return err
+	}
+	c.hopeless = append(c.hopeless, err)
+	return nil
 }
 
 // write sends one call; each element of groups lists the units merged in it.
@@ -169,27 +214,60 @@ func (w *Writer) eventOp(events []cluster.Event) (Op, error) {
 	return Op{Key: w.prefix.Event(b.ID), Value: value}, err
 }
 
-// chunk cuts the units in runs of at most n.
-func chunk(units []Unit, n int) [][]int {
+// rounds parts the units so that no two of a round write the same key; in general there is one round.
+func rounds(units []Unit) [][]int {
+	last := map[string]int{} // the round in which a key was written last, counted from 1
 	var out [][]int
 	for i := range units {
-		if i%n == 0 {
+		n := 1
+		for j := range units[i].Ops {
+			n = max(n, last[units[i].Ops[j].Key]+1)
+		}
+		for j := range units[i].Ops {
+			last[units[i].Ops[j].Key] = n
+		}
+		for len(out) < n {
 			out = append(out, nil)
 		}
-		out[len(out)-1] = append(out[len(out)-1], i)
+		out[n-1] = append(out[n-1], i)
 	}
 	return out
 }
 
-// eventRoom is added to a group's size for its events' key and the fence.
-const eventRoom = 512
+// runs cuts units in runs of at most mergeUnits that keep the limits; a unit that does not keep them is a run by itself.
+func runs(units []Unit, members []int, limits Limits) [][]int {
+	var out [][]int
+	ops, size := 0, 0
+	for _, u := range members {
+		o, s := weigh(&units[u])
+		last := len(out) - 1
+		if last < 0 || len(out[last]) == mergeUnits || groupOps+ops+o > limits.Operations || groupRoom+size+s > limits.Bytes {
+			out = append(out, nil)
+			last++
+			ops, size = 0, 0
+		}
+		out[last] = append(out[last], u)
+		ops, size = ops+o, size+s
+	}
+	return out
+}
 
-// pack lays groups into calls that keep the engine's limits. A group that is over the limits by itself is cut into
-// its units; a unit that is over them is sent all the same and refused by the engine.
+// groupOps and groupRoom are added to a group's weight for its fence and its events' key.
+const (
+	groupOps  = 2
+	groupRoom = 512
+)
+
+// pack lays groups into calls that keep the engine's limits.
 func pack(groups [][]int, units []Unit, limits Limits) [][][]int {
 	var calls [][][]int
 	var ops, size int
-	add := func(members []int, o, s int) {
+	for _, members := range groups {
+		o, s := groupOps, groupRoom
+		for _, u := range members {
+			uo, us := weigh(&units[u])
+			o, s = o+uo, s+us
+		}
 		if len(calls) == 0 || ops+o > limits.Operations || size+s > limits.Bytes {
 			calls = append(calls, nil)
 			ops, size = 0, 0
@@ -197,33 +275,20 @@ func pack(groups [][]int, units []Unit, limits Limits) [][][]int {
 		calls[len(calls)-1] = append(calls[len(calls)-1], members)
 		ops, size = ops+o, size+s
 	}
-	for _, members := range groups {
-		o, s := weigh(units, members)
-		if len(members) > 1 && (o > limits.Operations || s > limits.Bytes) {
-			for _, m := range members {
-				o, s := weigh(units, []int{m})
-				add([]int{m}, o, s)
-			}
-			continue
-		}
-		add(members, o, s)
-	}
 	return calls
 }
 
-// weigh returns the operations and bytes of a group of units.
-func weigh(units []Unit, members []int) (ops, size int) {
-	ops, size = 2, eventRoom
-	for _, m := range members {
-		u := &units[m]
-		ops += len(u.Compares) + len(u.Ops)
-		for i := range u.Compares {
-			size += len(u.Compares[i].Key)
-		}
-		for i := range u.Ops {
-			size += len(u.Ops[i].Key) + len(u.Ops[i].Value)
-		}
-		size += 200 * len(u.Events)
+// weigh returns the operations and, near enough, the bytes of a unit: send splits a call that was weighed too light.
+func weigh(u *Unit) (ops, size int) {
+	for i := range u.Compares {
+		size += len(u.Compares[i].Key)
 	}
-	return ops, size
+	for i := range u.Ops {
+		size += len(u.Ops[i].Key) + len(u.Ops[i].Value)
+	}
+	for i := range u.Events {
+		e := &u.Events[i]
+		size += 250 + len(e.Cluster)*2 + len(e.Task) + len(e.Node) + len(e.Message) + len(e.Message)/4
+	}
+	return len(u.Compares) + len(u.Ops), size
 }

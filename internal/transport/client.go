@@ -33,10 +33,12 @@ type ClientConfig struct {
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
-// Client is an agent's end of its connection to a server. Its methods may be called concurrently; all
-// share one HTTP/2 connection.
+// Client is an agent's end of its connection to a server. Its methods may be called concurrently; all share one HTTP/2
+// connection, but byte streams, each of which has its own: what nobody reads on the other side would in the end hold up
+// everything on its connection, reports and so the node's life with it.
 type Client struct {
 	http  *http.Client
+	fresh func() *http.Client // with a connection of its own
 	base  string
 	token string
 }
@@ -59,12 +61,14 @@ func NewClient(c ClientConfig) (*Client, error) {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	t := &http.Transport{
-		Protocols:   protocols,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
-		HTTP2:       &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: quiet, MaxReadFrameSize: 1 << 20},
+	fresh := func() *http.Client {
+		return &http.Client{Transport: &http.Transport{
+			Protocols:   protocols,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+			HTTP2:       &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: quiet, MaxReadFrameSize: 1 << 20},
+		}}
 	}
-	return &Client{http: &http.Client{Transport: t}, base: base, token: c.Token}, nil
+	return &Client{http: fresh(), fresh: fresh, base: base, token: c.Token}, nil
 }
 
 func splitAddress(s string) (network, address string, ok bool) {
@@ -79,7 +83,7 @@ func splitAddress(s string) (network, address string, ok bool) {
 	return "", "", false
 }
 
-// Close closes the connection.
+// Close closes the connection. Streams are closed by themselves.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Register begins a session.
@@ -116,14 +120,14 @@ func (c *Client) post(ctx context.Context, path string, in any) (*http.Response,
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	return c.send(req)
+	return c.send(c.http, req)
 }
 
-func (c *Client) send(req *http.Request) (*http.Response, error) {
+func (c *Client) send(through *http.Client, req *http.Request) (*http.Response, error) {
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := through.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("reach the server: %w", err)
 	}
@@ -182,7 +186,7 @@ type Assignments struct {
 // Assignments opens the assignment stream of a session.
 func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (*Assignments, error) {
 	ctx, stop := context.WithCancel(ctx)
-	resp, err := c.post(ctx, PathAssignments, r)
+	resp, err := c.post(ctx, PathAssignments, r) //nolint:bodyclose // by Assignments.Close
 	if err != nil {
 		stop()
 		return nil, err
@@ -192,21 +196,27 @@ func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (*Assign
 	return &Assignments{body: resp.Body, lines: lines, stop: stop}, nil
 }
 
+// ending is the last line of a stream whose session is over.
+type ending struct {
+	Over    *string `json:"over,omitempty"`
+	Session uint64  `json:"session,omitempty"` // the node's newest
+}
+
 // Next blocks until there is a message. After the stream has ended it returns an error, ErrSession where
 // the server ended it because the session is over. The end of ctx ends the stream.
 func (a *Assignments) Next(ctx context.Context) (Message, error) {
 	release := context.AfterFunc(ctx, a.stop)
 	defer release()
-	for a.lines.Scan() {
+	if a.lines.Scan() {
 		var line struct {
 			Message
-			Over *string `json:"over"`
+			ending
 		}
 		if err := json.Unmarshal(a.lines.Bytes(), &line); err != nil {
 			return Message{}, fmt.Errorf("read an assignment: %w", err)
 		}
 		if line.Over != nil {
-			return Message{}, &SessionError{Detail: *line.Over}
+			return Message{}, &SessionError{Newest: line.Session, Detail: *line.Over}
 		}
 		return line.Message, nil
 	}
@@ -234,12 +244,16 @@ func (c *Client) Stream(ctx context.Context, id string) (io.ReadWriteCloser, err
 		stop()
 		return nil, err
 	}
-	resp, err := c.send(req)
+	own := c.fresh()
+	resp, err := c.send(own, req) //nolint:bodyclose // by byteStream.Close
 	if err != nil {
 		stop()
+		own.CloseIdleConnections()
 		return nil, errors.Join(err, out.Close())
 	}
-	return &byteStream{Reader: resp.Body, out: out, body: resp.Body, stop: stop}, nil
+	// The end of ctx alone does not reach a write that waits for the other side to read.
+	context.AfterFunc(ctx, func() { _ = resp.Body.Close() })
+	return &byteStream{Reader: resp.Body, out: out, body: resp.Body, stop: stop, own: own}, nil
 }
 
 // byteStream is the agent's end of a byte stream: what it writes is the request's body, what it reads the answer's.
@@ -248,6 +262,7 @@ type byteStream struct {
 	out  *io.PipeWriter
 	body io.Closer
 	stop context.CancelFunc
+	own  *http.Client
 }
 
 func (s *byteStream) Write(p []byte) (int, error) { return s.out.Write(p) }
@@ -263,5 +278,7 @@ func (s *byteStream) Close() error {
 	_, _ = io.Copy(io.Discard, s.Reader)
 	timer.Stop()
 	s.stop()
-	return s.body.Close()
+	err := s.body.Close()
+	s.own.CloseIdleConnections()
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // Dispatch is the server's side of the talk. Its errors reach the agent: a *SessionError as ErrSession,
@@ -108,7 +109,7 @@ func assign(d Dispatch, w http.ResponseWriter, r *http.Request) {
 	case !started:
 		fail(w, err)
 	case errors.As(err, &over):
-		b, _ := json.Marshal(map[string]string{"over": over.Detail})
+		b, _ := json.Marshal(ending{Over: &over.Detail, Session: over.Newest})
 		_, _ = w.Write(append(b, '\n'))
 	}
 }
@@ -149,9 +150,13 @@ func (s *served) Write(p []byte) (int, error) {
 	return n, s.flush.Flush()
 }
 
-// end makes later writes fail: the answer may not be written to after its handler returned.
+// end makes later writes fail: the answer may not be written to after its handler returned. A write that waits for
+// an agent that does not read is cut off.
 func (s *served) end() {
-	s.mu.Lock()
+	if !s.mu.TryLock() {
+		_ = s.flush.SetWriteDeadline(time.Now())
+		s.mu.Lock()
+	}
 	defer s.mu.Unlock()
 	s.ended = true
 }

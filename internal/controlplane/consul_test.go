@@ -1,0 +1,181 @@
+package controlplane_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+)
+
+// onConsul is inWorld on an engine with Consul's limits, whose server the test starts.
+func onConsul(t *testing.T, do func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, engine: memory.New(memory.Options{Consul: true}), began: time.Now()}
+		do(t, w)
+		for _, a := range w.agents {
+			a.kill()
+		}
+		w.server.stop()
+	})
+}
+
+// The last tasks of a job that end together are concluded within 128 operations a call, and the end is told once.
+func TestEndOfAJobOnConsul(t *testing.T) {
+	onConsul(t, func(t *testing.T, w *world) {
+		const n = 40
+		w.definition(1, 10)
+		w.job(n, 0)
+		owner := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "batch"}
+		for i := range n {
+			task, id := cluster.JobTask("c", "batch", 1, "work", i), uuid.NewString()
+			w.put(p.Desired("n1", task), &cluster.Desired{
+				Task: task, Attempt: 1, UUID: id, Node: "n1", Owner: owner, Definition: cluster.Ref{Name: "d", Version: 1},
+			})
+			w.put(p.Observed("n1", task), &cluster.Observed{Task: task, Attempt: 1, UUID: id, Node: "n1", State: cluster.StateSucceeded})
+		}
+		w.start()
+		w.until(time.Minute, "all concluded", func(s *store.Snapshot) bool { return succeeded(s) == n })
+		ends := 0
+		for e := range w.server.tables.Snapshot().EventBatches() {
+			for _, ev := range e.Value.Events {
+				if ev.Type == "job.succeeded" {
+					ends++
+				}
+			}
+		}
+		if ends != 1 {
+			t.Errorf("events of the job's end: got %d, want 1", ends)
+		}
+	})
+}
+
+// Many second attempts, each of which compares the first, are placed by several plan records.
+func TestManyRetriesOnConsul(t *testing.T) {
+	onConsul(t, func(t *testing.T, w *world) {
+		const n = 150
+		w.definition(1, 10)
+		w.job(n, 1)
+		owner := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "batch"}
+		for i := range n {
+			task := cluster.JobTask("c", "batch", 1, "work", i)
+			w.put(p.Outcome(task, 1), &cluster.Outcome{
+				Task: task, Attempt: 1, UUID: uuid.NewString(), Node: "n9", Owner: owner, State: cluster.StateFailed,
+				Definition: cluster.Ref{Name: "d", Version: 1}, Started: true, Ended: time.Now(),
+			})
+		}
+		w.start()
+		w.node("n1")
+		w.until(3*time.Minute, "all placed again", func(s *store.Snapshot) bool {
+			for i := range n {
+				if row, ok := s.Attempt(cluster.JobTask("c", "batch", 1, "work", i), 2); !ok || row.Desired == nil && row.Outcome == nil {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+// The event log is trimmed within 128 operations a call.
+func TestEventsAreTrimmedOnConsul(t *testing.T) {
+	onConsul(t, func(t *testing.T, w *world) {
+		for i := 0; i < 21_000; {
+			var g store.Group
+			for len(g.Ops) < 100 {
+				id := fmt.Sprintf("e%06d", i)
+				value, err := store.Encode(&cluster.EventBatch{ID: id})
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.Ops = append(g.Ops, store.Op{Key: p.Event(id), Value: value})
+				i++
+			}
+			if _, err := w.engine.Commit(t.Context(), []store.Group{g}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.start()
+		w.until(time.Minute, "trimmed", func(s *store.Snapshot) bool {
+			n := s.EventCount()
+			return n > 19_000 && n <= 20_500
+		})
+	})
+}
+
+// A fault of one owner's records, here two writes of one key, keeps no other owner from being served.
+func TestForeignRecordOfATaskThatIsToStop(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 500)
+		w.service(2, 1, 1)
+		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && settled(s) })
+		w.server.stop()
+		task := cluster.ServiceTask("c", "web", 1, 1)
+		w.raw(p.Desired("n1", task), []byte("not a record"))
+		w.service(0, 1, 1)
+		w.start()
+		w.job(3, 0)
+		w.until(time.Minute, "the job has run and the service is gone", func(s *store.Snapshot) bool {
+			return succeeded(s) == 3 && standing(s) == 0
+		})
+	})
+}
+
+// The same while the tables know what stood there: it is written back and stopped in one cycle.
+func TestForeignRecordAndStopAtOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 500)
+		w.service(2, 1, 1)
+		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && settled(s) })
+		spec, err := store.Encode(&cluster.Service{
+			Cluster: "c", Name: "web", Count: 1, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+			Lifespan: cluster.Lifespan{Generation: 1},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{
+			{Key: p.Service("c", "web"), Value: spec},
+			{Key: p.Desired("n1", cluster.ServiceTask("c", "web", 1, 0)), Value: []byte("?")},
+			{Key: p.Desired("n1", cluster.ServiceTask("c", "web", 1, 1)), Value: []byte("?")},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.job(3, 0)
+		w.until(time.Minute, "one task is left and the job has run", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 1 && standing(s) == 1 && succeeded(s) == 3
+		})
+	})
+}
+
+// A foreign record under a status key of a task that its node does not run is removed.
+func TestForeignStatusIsRemoved(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.raw(p.Observed("n1", cluster.ServiceTask("c", "web", 1, 0)), []byte("?"))
+		w.definition(1, 500)
+		w.service(1, 1, 1)
+		w.until(time.Minute, "it is removed and the task runs", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 1 && standing(s) == 1
+		})
+	})
+}
+
+// settled reports whether every desired record is projected and its plan gone.
+func settled(s *store.Snapshot) bool {
+	for row := range s.AllAttempts() {
+		if row.PlanRev != 0 {
+			return false
+		}
+	}
+	return true
+}
