@@ -41,6 +41,7 @@ type loop struct {
 	// unplaced says that pending tasks or the fleet changed since the last placement.
 	unplaced bool
 	now      time.Time
+	clocks   clocks
 	// lookedAtAll is when everything was learnt anew, changed or not.
 	lookedAtAll time.Time
 	// written is the revision that the tables must have reached to show all that this leader wrote: nothing is decided
@@ -52,7 +53,7 @@ type loop struct {
 type hold struct{ uuid, node string }
 
 func newLoop(p *Plane, w *store.Writer, fence *store.Fence) *loop {
-	return &loop{
+	l := &loop{
 		config:  p.config,
 		plane:   p,
 		writer:  w,
@@ -65,6 +66,10 @@ func newLoop(p *Plane, w *store.Writer, fence *store.Fence) *loop {
 		looks:   newAgenda(),
 		pending: map[cluster.OwnerRef][]cluster.Pending{},
 	}
+	if last, ok := p.config.Tables.Snapshot().LastEvents(); ok {
+		l.now = last.Value.At
+	}
+	return l
 }
 
 // run turns changes into decisions until the context ends or another leader has taken over.
@@ -120,7 +125,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	nodes, nextNode := l.watch.judge(snap, changes, l.now)
 	l.markTasksOf(snap, nodes.touched)
 	// 3. Decide for each owner that changed or is due.
-	units := nodes.units
+	units := append(l.tellJump(), nodes.units...)
 	decided := l.decide(snap, &units)
 	// 4. Commit what does not need placement.
 	if err := l.commit(ctx, units); err != nil {
@@ -138,7 +143,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	return l.until(nextNode), nil
 }
 
-// advance moves the decision's clock: never back (P9.1).
+// advance moves the decision's clock: never back, and not behind what was last committed (P9.1).
 func (l *loop) advance() {
 	if now := l.config.Now(); now.After(l.now) {
 		l.now = now

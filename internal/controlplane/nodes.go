@@ -68,7 +68,7 @@ func (w *watch) judge(snap *store.Snapshot, c store.Changes, wall time.Time) (ju
 				out.touched = append(out.touched, name)
 			}
 		}
-		w.weather(now)
+		out.units = append(out.units, w.weather(now)...)
 		return out, lookAtNodes / 2
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Nodes)) {
@@ -87,16 +87,25 @@ func known(snap *store.Snapshot, name string) bool {
 }
 
 // weather finds out whether so many nodes are silent that the fault is likely elsewhere (P6.2).
-func (w *watch) weather(now time.Duration) {
+func (w *watch) weather(now time.Duration) []store.Unit {
 	verdicts := make([]watcher.Verdict, 0, len(w.verdicts))
 	for _, v := range w.verdicts { // order-free: Storm sorts
 		verdicts = append(verdicts, v)
 	}
 	storm := watcher.Storm(verdicts, now, w.options)
-	if storm != w.storm {
-		w.config.Logger.Warn("mass silence of nodes", "on", storm)
+	if storm == w.storm {
+		return nil
 	}
 	w.storm = storm
+	w.config.Logger.Warn("mass silence of nodes", "on", storm)
+	e := cluster.Event{
+		Type: "node.mass-silence", Reason: cluster.ReasonNodeDown,
+		Message: "many nodes fell silent within a minute: tasks are not replaced until they are heard, as the fault is likelier the network's",
+	}
+	if !storm {
+		e = cluster.Event{Type: "node.mass-silence-over", Message: "enough nodes are heard again: tasks of silent ones are replaced"}
+	}
+	return []store.Unit{{Events: []cluster.Event{e}}}
 }
 
 func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall time.Time, out *judged) {

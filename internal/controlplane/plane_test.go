@@ -267,3 +267,41 @@ func TestNodeWithoutRegistrationIsSilent(t *testing.T) {
 		})
 	})
 }
+
+// events returns how often each type of event was told.
+func events(s *store.Snapshot) map[string]int {
+	told := map[string]int{}
+	for b := range s.EventBatches() {
+		for _, e := range b.Value.Events {
+			told[e.Type]++
+		}
+	}
+	return told
+}
+
+// When many nodes fall silent at once nothing is replaced, and both ends of that are told (P6.2).
+func TestMassSilencePausesReplacement(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var nodes []*agent
+		for i := range 10 {
+			nodes = append(nodes, w.node(fmt.Sprintf("n%d", i)))
+		}
+		w.definition(1, 100)
+		w.service(10, 1, 1)
+		w.until(10*time.Second, "10 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 10 })
+		for _, a := range nodes[:4] {
+			a.kill()
+		}
+		w.until(2*time.Minute, "the silence is told", func(s *store.Snapshot) bool { return events(s)["node.mass-silence"] == 1 })
+		time.Sleep(5 * time.Minute) // in-bubble: inWorld makes one
+		if lost := events(w.server.tables.Snapshot())["task.lost"]; lost != 0 {
+			t.Errorf("%d tasks were given up in a mass silence", lost)
+		}
+		for _, a := range nodes[:4] {
+			a.run()
+		}
+		w.until(time.Minute, "the end is told", func(s *store.Snapshot) bool {
+			return events(s)["node.mass-silence-over"] == 1 && healthy(s, 1) == 10
+		})
+	})
+}

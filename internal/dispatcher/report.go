@@ -1,9 +1,11 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -288,14 +290,14 @@ func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
 		before = *row.Observed
 	}
 	var out []cluster.Event
-	add := func(kind string) {
+	add := func(kind, cause string) {
 		e := cluster.Event{
 			Type:    "task." + kind,
 			Task:    o.Task,
 			Attempt: o.Attempt,
 			Node:    o.Node,
 			Reason:  o.Reason,
-			Message: o.Message,
+			Message: cmp.Or(o.Message, cause),
 		}
 		if ref, ok := row.Ref(); ok {
 			e.Cluster, e.Owner = ref.Cluster, &ref
@@ -303,17 +305,20 @@ func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
 		out = append(out, e)
 	}
 	if o.Restarts > before.Restarts {
-		add("restarted")
+		add("restarted", fmt.Sprintf("it was restarted in place, for the %s time", ordinal(o.Restarts)))
 	}
-	if o.State != before.State {
-		switch o.State {
-		case cluster.StateRunning, cluster.StateStopping:
-			add(string(o.State))
-		default: // the rest is told by outcomes, or is of no interest
+	// What stops a task is told by who decides that, and how it ended by its outcome.
+	if o.State != before.State && o.State == cluster.StateRunning {
+		add("running", "its containers run")
+	}
+	if o.State == cluster.StateRunning && o.Health != before.Health {
+		switch o.Health {
+		case cluster.HealthHealthy:
+			add(string(o.Health), "its checks succeed, or it has run for its minimum healthy time")
+		case cluster.HealthWarning, cluster.HealthFailing:
+			add(string(o.Health), "its checks fail")
+		case cluster.HealthUnknown:
 		}
-	}
-	if o.State == cluster.StateRunning && o.Health != before.Health && o.Health != cluster.HealthUnknown {
-		add(string(o.Health))
 	}
 	return out
 }
@@ -323,3 +328,19 @@ var errLate = errors.New("the agent did not call back in time")
 
 // callBack is how long an agent may take to open a byte stream.
 const callBack = 10 * time.Second
+
+// ordinal is a number as a rank: 1st, 2nd, 11th.
+func ordinal(n int) string {
+	suffix := "th"
+	if n/10%10 != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return strconv.Itoa(n) + suffix
+}

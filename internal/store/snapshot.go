@@ -224,6 +224,12 @@ func (s *Snapshot) EventBatches() iter.Seq[Entry[cluster.EventBatch]] {
 	return scan(s.events, "")
 }
 
+// LastEvents returns the newest batch of the event log.
+func (s *Snapshot) LastEvents() (Entry[cluster.EventBatch], bool) {
+	_, e, ok := s.events.Max()
+	return e, ok
+}
+
 // EventBatch returns the batch with the given id, if the log still holds it.
 func (s *Snapshot) EventBatch(id string) (Entry[cluster.EventBatch], bool) {
 	order, ok := s.eventOrder.Get(id)
