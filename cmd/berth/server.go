@@ -83,9 +83,10 @@ func (s *server) wire(id, token string) {
 	log := s.config.log
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.tables = store.NewTables(store.TablesConfig{Engine: s.engine, Logger: log})
+	engine := telemetry.NewEngine(s.engine, registry)
+	s.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	s.plane = controlplane.New(controlplane.Config{
-		Engine:  s.engine,
+		Engine:  engine,
 		Tables:  s.tables,
 		Domain:  cluster.DefaultDomain,
 		Server:  id,
@@ -96,14 +97,15 @@ func (s *server) wire(id, token string) {
 		Metrics: telemetry.NewPlane(registry),
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
-		Engine: s.engine,
-		Tables: s.tables,
-		Domain: cluster.DefaultDomain,
-		Logger: log,
-		Clock:  boottime.Now,
+		Engine:  engine,
+		Tables:  s.tables,
+		Domain:  cluster.DefaultDomain,
+		Logger:  log,
+		Clock:   boottime.Now,
+		Metrics: telemetry.NewDispatcher(registry),
 	})
 	s.api = apiserver.New(apiserver.Config{
-		Engine:   s.engine,
+		Engine:   engine,
 		Tables:   s.tables,
 		Nodes:    s.dispatch,
 		Reasons:  s.plane,

@@ -39,7 +39,7 @@ var layers = map[string][]string{
 	"internal/store/etcd":            {"internal/cluster", "internal/store"},
 	"internal/store/memory":          {"internal/cluster", "internal/store"},
 	"internal/store/storetest":       {"internal/cluster", "internal/store", "internal/testkit"},
-	"internal/telemetry":             {},
+	"internal/telemetry":             {"internal/store"},
 	"internal/transport":             {"internal/cluster", "internal/logs"},
 	"internal/version":               {},
 

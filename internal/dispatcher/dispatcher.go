@@ -31,6 +31,16 @@ type Config struct {
 	Logger *slog.Logger
 	// Clock is the boot-time clock (P9.1).
 	Clock func() time.Duration
+	// Metrics is told what the dispatcher does; it may be nil.
+	Metrics Metrics
+}
+
+// Metrics counts what a dispatcher does. The calls must return at once.
+type Metrics interface {
+	// Sessions tells how many nodes have a session at this server.
+	Sessions(n int)
+	// Reported tells of a report that was answered: how long that took, how many attempts of it were taken and how many refused.
+	Reported(took time.Duration, taken, refused int)
 }
 
 // errEnded is returned to agents that call while the server goes away.
@@ -150,6 +160,9 @@ func (d *Dispatcher) begin(s *session) error {
 	}
 	s.began = s.settled
 	d.sessions[s.node] = s
+	if m := d.config.Metrics; m != nil {
+		m.Sessions(len(d.sessions))
+	}
 	return nil
 }
 

@@ -38,9 +38,13 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 			return transport.ReportReply{}, err
 		}
 	}
+	began := d.config.Clock()
 	refused, err := d.take(ctx, s, r.Tasks)
 	if err != nil {
 		return transport.ReportReply{}, err
+	}
+	if m := d.config.Metrics; m != nil {
+		m.Reported(d.config.Clock()-began, len(r.Tasks)-len(refused), len(refused))
 	}
 	reply := transport.ReportReply{
 		Refused:   refused,

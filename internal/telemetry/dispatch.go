@@ -1,0 +1,45 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Dispatcher is the metrics of a dispatcher; it is a dispatcher.Metrics. Safe for concurrent use.
+type Dispatcher struct {
+	sessions prometheus.Gauge
+	reports  prometheus.Histogram
+	attempts *prometheus.CounterVec
+}
+
+// NewDispatcher registers the metrics.
+func NewDispatcher(registry prometheus.Registerer) *Dispatcher {
+	d := &Dispatcher{
+		sessions: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "berth", Subsystem: "dispatcher", Name: "sessions",
+			Help: "Nodes whose session is with this server.",
+		}),
+		reports: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "berth", Subsystem: "dispatcher", Name: "report_duration_seconds",
+			Help:    "How long it took until a report was durable and answered.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "dispatcher", Name: "reported_attempts_total",
+			Help: "Attempts in reports, by whether they were taken.",
+		}, []string{"result"}),
+	}
+	registry.MustRegister(d.sessions, d.reports, d.attempts)
+	return d
+}
+
+// Sessions tells how many nodes have a session.
+func (d *Dispatcher) Sessions(n int) { d.sessions.Set(float64(n)) }
+
+// Reported counts one report that was answered.
+func (d *Dispatcher) Reported(took time.Duration, taken, refused int) {
+	d.reports.Observe(took.Seconds())
+	d.attempts.WithLabelValues("taken").Add(float64(taken))
+	d.attempts.WithLabelValues("refused").Add(float64(refused))
+}

@@ -1,0 +1,66 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// Engine measures the commits of the engine that it wraps, and changes nothing.
+type Engine struct {
+	store.Engine
+	commits *prometheus.HistogramVec
+	groups  *prometheus.CounterVec
+}
+
+// NewEngine wraps an engine and registers its metrics.
+func NewEngine(e store.Engine, registry prometheus.Registerer) *Engine {
+	m := &Engine{
+		Engine: e,
+		commits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "berth", Subsystem: "store", Name: "commit_duration_seconds",
+			Help:    "How long commits took, by how they ended.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}, []string{"result"}),
+		groups: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "store", Name: "groups_total",
+			Help: "Groups of writes, by whether their preconditions held.",
+		}, []string{"result"}),
+	}
+	registry.MustRegister(m.commits, m.groups)
+	return m
+}
+
+// Commit is part of store.Engine.
+func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
+	began := time.Now()
+	res, err := e.Engine.Commit(ctx, groups)
+	e.commits.WithLabelValues(ending(err)).Observe(time.Since(began).Seconds())
+	applied := 0
+	for _, ok := range res.Applied {
+		if ok {
+			applied++
+		}
+	}
+	e.groups.WithLabelValues("applied").Add(float64(applied))
+	e.groups.WithLabelValues("refused").Add(float64(len(res.Applied) - applied))
+	return res, err
+}
+
+// ending names how a commit ended.
+func ending(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, store.ErrUnknown):
+		return "unknown"
+	case errors.Is(err, store.ErrNoSpace):
+		return "no_space"
+	default:
+		return "error"
+	}
+}
