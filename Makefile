@@ -22,7 +22,7 @@ BUILD        = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "$(L
 # Go files of this module, for gofumpt: it would walk into folders of dots and data.
 SOURCES = scripts/files go
 
-.PHONY: help build demo demo-check check format generate test bench microbench reproducible install-parts clean
+.PHONY: help build demo demo-check check format generate test prove bench microbench reproducible install-parts clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -50,6 +50,8 @@ check: ## Format, vet, architecture, lint, tidy modules, generated files: all up
 	@$(GO) mod tidy -diff
 	@echo "check: generated files"
 	@scripts/check-generated
+	@echo "check: the same bytes from two folders"
+	@scripts/check-reproducible
 
 format: ## Format all Go files.
 	@$(SOURCES) | xargs -r -d '\n' $(TOOL) gofumpt -w
@@ -59,6 +61,10 @@ generate: ## Write the generated files anew.
 
 test: ## Run every test that this machine can run; as root install what they need first.
 	scripts/test
+
+prove: ## Kill agents and servers for longer, under more load: make prove KILLS=200 SERVICES=100 BATCH=400
+	BERTH_TEST_NO_SKIP=1 BERTH_CRASH_KILLS=$(or $(KILLS),100) BERTH_CRASH_SERVICES=$(or $(SERVICES),80) \
+		BERTH_CRASH_BATCH=$(or $(BATCH),300) $(GO) test -count=1 -timeout=60m -v -run='^TestKillNine$$' ./test/crash
 
 bench: build ## Measure what Berth promises to be fast at, one table each (scripts/bench says how to pick).
 	scripts/bench $(WHAT)
