@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,7 +149,7 @@ func (a *app) awaitGone(ctx context.Context, c *client.Client, n name) error {
 }
 
 func (a *app) newScaleCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:               "scale service/NAME COUNT",
 		Short:             "Set how many tasks a service runs",
 		Args:              arguments(2, 2, "a service and a count, such as service/web 3"),
@@ -160,7 +161,7 @@ func (a *app) newScaleCommand() *cobra.Command {
 			}
 			to, err := strconv.Atoi(args[1])
 			if err != nil || to < 0 {
-				return &usageError{cmd.CommandPath(), fmt.Sprintf("%q is no count: want a whole number from 0 up", args[1])}
+				return &usageError{cmd.CommandPath(), noCount(args[1])}
 			}
 			c, err := a.connect()
 			if err != nil {
@@ -178,4 +179,16 @@ func (a *app) newScaleCommand() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// A count below 0 looks like a flag.
+		if _, text, ok := strings.Cut(err.Error(), " in -"); ok && strings.Trim(text, "0123456789") == "" {
+			return &usageError{cmd.CommandPath(), noCount("-" + text)}
+		}
+		return &usageError{cmd.CommandPath(), plainFlagError(err)}
+	})
+	return cmd
+}
+
+func noCount(text string) string {
+	return fmt.Sprintf("%q is no count: want a whole number from 0 up", text)
 }

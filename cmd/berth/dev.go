@@ -108,7 +108,11 @@ func runDev(cmd *cobra.Command, s *server, n nodeConfig) error {
 	err = group.Wait()
 	live := s.live()
 	if live > 0 && err == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "berth: ended; %d tasks go on running, the next `berth dev` takes them up again\n", live)
+		text := "tasks go on running, the next `berth dev` takes them up"
+		if live == 1 {
+			text = "task goes on running, the next `berth dev` takes it up"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "berth: ended; %d %s again\n", live, text)
 	}
 	if live == 0 {
 		err = errors.Join(err, n.executors.stopAll(cmd.Context()))

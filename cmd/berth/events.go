@@ -94,7 +94,7 @@ func (a *app) printEvent(e api.EventView) error {
 	if a.output == outputWide {
 		at = e.ID + "  " + e.At.UTC().Format("2006-01-02T15:04:05.000Z")
 	}
-	word := fmt.Sprintf("%-16s", e.Type)
+	word := fmt.Sprintf("%-20s", e.Type) // the longest: task.record-restored
 	if a.colors(a.stdout) {
 		word = colored(word, eventColor(e.Type))
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,19 +15,15 @@ func (a *app) newExecCommand() *cobra.Command {
 	var container string
 	var input bool
 	cmd := &cobra.Command{
-		Use:   "exec TASK [-c CONTAINER] -- COMMAND [ARG...]",
+		Use:   "exec [-c CONTAINER] [-i] TASK COMMAND [ARG...]",
 		Short: "Run a command in a container of a task",
 		Long: `Run a command in a container of a running task. Its output is this command's, and with -i its
-input too. The exit code is the command's, or 125 if it could not be run.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 && cmd.ArgsLenAtDash() > 1 {
-				return &usageError{cmd.CommandPath(), "berth exec takes one task before --"}
-			}
-			return arguments(2, -1, "a task and a command, such as web.1.0 -- ls /")(cmd, args)
-		},
+input too. The exit code is the command's, or 125 if it could not be run. What follows TASK belongs to the
+command, flags too; a -- may stand between them.`,
+		Args:              execArguments,
 		ValidArgsFunction: a.completeNames(wordTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := client.ExecOptions{Container: container, Command: args[1:], Stdout: a.stdout, Stderr: a.stderr}
+			o := client.ExecOptions{Container: container, Command: commandOf(args), Stdout: a.stdout, Stderr: a.stderr}
 			if input {
 				o.Stdin = a.stdin
 			}
@@ -41,10 +39,31 @@ input too. The exit code is the command's, or 125 if it could not be run.`,
 	}
 	cmd.Flags().StringVarP(&container, "container", "c", "", "the `container`; default the task's first essential one")
 	cmd.Flags().BoolVarP(&input, "stdin", "i", false, "send standard input to the command")
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{cmd.CommandPath(), plainFlagError(err) + " (flags of the command itself go after --)"}
-	})
+	cmd.Flags().SetInterspersed(false) // what follows the task is not ours to read
 	return cmd
+}
+
+// execArguments demands a task and a command.
+func execArguments(cmd *cobra.Command, args []string) error {
+	command := args
+	if len(args) > 0 {
+		command = commandOf(args)
+	}
+	switch {
+	case len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-"):
+		return &usageError{cmd.CommandPath(), fmt.Sprintf("the flags of berth exec stand before the task, found %s after it", args[1])}
+	case len(command) == 0:
+		return arguments(2, -1, "a task and a command, such as web.1.0 ls /")(cmd, nil)
+	}
+	return nil
+}
+
+// commandOf returns what stands after the task, without the "--" that may begin it.
+func commandOf(args []string) []string {
+	if len(args) > 1 && args[1] == "--" {
+		return args[2:]
+	}
+	return args[1:]
 }
 
 // exec runs a command in a task and returns its exit code, or exitExec with an error.

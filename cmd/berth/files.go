@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,13 +22,24 @@ import (
 const filesHelp = `FILE is a manifest, a folder of manifests (*.yaml, *.yml, *.json), or - for standard input.`
 
 func (a *app) newValidateCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "validate FILE...",
-		Short:             "Check manifests without a server",
-		Long:              "Check manifests without a server, and tell everything that is wrong with its line and column.\n\n" + filesHelp,
-		Args:              arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
+	var schema bool
+	cmd := &cobra.Command{
+		Use:   "validate FILE...",
+		Short: "Check manifests without a server",
+		Long: "Check manifests without a server, and tell everything that is wrong with its line and column.\n\n" + filesHelp +
+			"\nWith --schema instead of files it prints the JSON Schema of manifests, for editors.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if schema {
+				return arguments(0, 0, "")(cmd, args)
+			}
+			return arguments(1, -1, "a manifest: a file, a folder or - for standard input")(cmd, args)
+		},
 		ValidArgsFunction: completeManifests,
 		RunE: func(_ *cobra.Command, args []string) error {
+			if schema {
+				_, err := io.WriteString(a.stdout, manifest.Schema())
+				return err
+			}
 			objects, err := a.readManifests(args)
 			if _, faulty := errors.AsType[manifest.Faults](err); faulty {
 				return &exitError{exitNo, err}
@@ -39,6 +51,8 @@ func (a *app) newValidateCommand() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of manifests")
+	return cmd
 }
 
 func (a *app) newPlanCommand() *cobra.Command {

@@ -242,6 +242,9 @@ type logPrinter struct {
 // that of its newest attempt that failed.
 func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView) error {
 	if !t.State.Terminal() && t.State != cluster.StatePending {
+		if neverRan(t) {
+			p.notBegun(t, "it is "+string(t.State))
+		}
 		return nil
 	}
 	attempts, err := attemptsOf(ctx, c, t)
@@ -249,8 +252,14 @@ func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView)
 		return err
 	}
 	i := slices.IndexFunc(attempts, func(v api.TaskView) bool { return v.LogTail != "" })
-	if i < 0 && t.State == cluster.StatePending {
-		p.app.tell("berth: %s has not begun: %s", shortTask(t.ID), cmp.Or(oneLine(reasonOf(t)), "it waits to be placed"))
+	ran := slices.ContainsFunc(attempts, func(v api.TaskView) bool { return !neverRan(v) })
+	if i < 0 && t.State == cluster.StatePending && !ran {
+		p.notBegun(t, "it waits to be placed")
+		return nil
+	}
+	if i < 0 && !ran {
+		p.app.tell("berth: %s never ran, so it has no output: %s", shortTask(t.ID), cmp.Or(oneLine(reasonOf(t)), string(t.State)))
+		p.app.tell("See 'berth status %s'.", ownerName(t.Owner))
 		return nil
 	}
 	if i < 0 {
@@ -264,6 +273,12 @@ func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView)
 		}
 	}
 	return nil
+}
+
+// notBegun tells why there is no output of a task yet.
+func (p *logPrinter) notBegun(t api.TaskView, usual string) {
+	p.app.tell("berth: %s has not begun: %s", shortTask(t.ID), cmp.Or(oneLine(reasonOf(t)), usual))
+	p.app.tell("See 'berth status %s'.", ownerName(t.Owner))
 }
 
 func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {

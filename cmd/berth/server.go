@@ -90,7 +90,7 @@ func (s *server) wire(id, token string) {
 		Tables:  s.tables,
 		Domain:  cluster.DefaultDomain,
 		Server:  id,
-		Random:  rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // jitter
+		Random:  rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		Logger:  log,
 		Now:     time.Now,
 		Clock:   boottime.Now,

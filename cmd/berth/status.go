@@ -283,6 +283,12 @@ func (a *app) ownerStatus(ctx context.Context, c *client.Client, head table, tas
 		return err
 	}
 	if tr != nil {
+		if tr.next == "berth status "+tr.object { // this is it
+			tr.next = ""
+			if tr.task != nil {
+				tr.next = "berth status task/" + shortTask(tr.task.ID)
+			}
+		}
 		a.say("")
 		a.say("Trouble:")
 		if err := a.printTroubles([]trouble{*tr}); err != nil {

@@ -87,6 +87,9 @@ func jobTrouble(v api.JobView, tasks []api.TaskView) *trouble {
 func explain(t trouble, counts string, tasks []api.TaskView) *trouble {
 	t.next = "berth status " + t.object
 	worst := worstTask(tasks)
+	if told := namedTask(t.cause, tasks); told != nil {
+		worst = told
+	}
 	if t.cause == "" {
 		t.cause = counts
 		if worst != nil {
@@ -102,7 +105,9 @@ func explain(t trouble, counts string, tasks []api.TaskView) *trouble {
 		t.next = "berth node ls"
 	default:
 		t.task = worst
-		t.next = "berth logs " + shortTask(worst.ID)
+		if !neverRan(*worst) {
+			t.next = "berth logs " + shortTask(worst.ID)
+		}
 	}
 	return &t
 }
@@ -110,7 +115,8 @@ func explain(t trouble, counts string, tasks []api.TaskView) *trouble {
 // withCause adds what holds a task up to a message that only counts.
 func withCause(t trouble, worst api.TaskView) string {
 	why := oneLine(reasonOf(worst))
-	if why == "" || t.state == string(cluster.StateFailed) || notPlaced(worst) || strings.Contains(t.cause, why) {
+	if why == "" || t.state == string(cluster.StateFailed) || notPlaced(worst) ||
+		strings.Contains(t.cause, why) || names(t.cause, worst.ID) {
 		return t.cause
 	}
 	return t.cause + "; " + shortTask(worst.ID) + ": " + why
@@ -128,6 +134,46 @@ func notPlaced(t api.TaskView) bool {
 		return true
 	}
 	return false
+}
+
+// namedTask returns the task that a message of the server is about, or nil: what is shown beside it is to be of the
+// same one.
+func namedTask(message string, tasks []api.TaskView) *api.TaskView {
+	for i := range tasks {
+		if rank(tasks[i]) < 5 && names(message, tasks[i].ID) {
+			return &tasks[i]
+		}
+	}
+	return nil
+}
+
+// names reports whether a text names a task.
+func names(text string, id cluster.TaskID) bool {
+	for word := range strings.FieldsSeq(text) {
+		if strings.Trim(word, ":;,.") == string(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// neverRan reports whether nothing of an attempt has begun, so that it has no output. One that waits after
+// an earlier attempt is taken for one that ran if its reason is how a program ends.
+func neverRan(t api.TaskView) bool {
+	if !t.Started.IsZero() || t.Exit != nil || t.LogTail != "" {
+		return false
+	}
+	switch t.State {
+	case cluster.StateRunning, cluster.StateStopping, cluster.StateSucceeded, cluster.StateLost:
+		return false
+	default:
+	}
+	switch t.Reason {
+	case cluster.ReasonExit, cluster.ReasonOOM, cluster.ReasonTimeLimit, cluster.ReasonRestartLimit, cluster.ReasonUnknownExit,
+		cluster.ReasonBootChanged:
+		return false
+	}
+	return true
 }
 
 // worstTask returns the task that most needs attention, the latest of several, or nil if all are well.

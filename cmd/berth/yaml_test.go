@@ -39,6 +39,47 @@ func TestToYAML(t *testing.T) {
 	}
 }
 
+// FuzzToYAML holds that every JSON value reads back as it was.
+func FuzzToYAML(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `[]`, `null`, `"x"`, `{"a":[[],[[1]],{"b":{}}]}`, `{"a":"- x"}`, `{"a":"\u0000\u0085\u2028\ufeff"}`, `{"a":"yes","b":"1e3","c":"0x1f","d":"~"}`,
+		`{"a: b":" c","#":"x #y","":"","? a":"!t"}`, `{"a":"|\n x\n"}`, `{"a":" x\ny"}`, `{"a":"x\n\n\n"}`, `{"a":"\tx\n y"}`, `{"a":1e400}`, `{"a":[1`, `{"a" 1}`, `1 2`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if _, err := toYAML(in); err != nil && json.Valid(in) {
+			t.Fatalf("%q: %v", in, err)
+		}
+		var want, got any
+		if json.Unmarshal(in, &want) != nil {
+			return
+		}
+		in, err := json.Marshal(want) // what is printed was encoded: no key stands twice
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := toYAML(in)
+		if err != nil {
+			t.Fatalf("%q: %v", in, err)
+		}
+		if err := yaml.Unmarshal(out, &got); err != nil {
+			t.Fatalf("%q: %v:\n%s", in, err, out)
+		}
+		back, err := json.Marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again any
+		if err := json.Unmarshal(back, &again); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, again); diff != "" {
+			t.Fatalf("%q (-want +got):\n%s\n%s", in, diff, out)
+		}
+	})
+}
+
 // TestToYAMLKeepsAll reads back what was written.
 func TestToYAMLKeepsAll(t *testing.T) {
 	text := rapid.StringMatching(`[ -~é\n\t]{0,14}`)

@@ -91,7 +91,7 @@ func (b *box) Prepare(ctx context.Context, spec executor.Spec, progress func(str
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(p.Pull):
+		case <-time.After(p.Pull): // in-bubble: boxes play in the tests' bubbles only
 		}
 	}
 	if p.Prepare != nil {
@@ -140,7 +140,7 @@ func (b *box) Start(ctx context.Context, id executor.ID) (executor.Process, erro
 		select {
 		case <-ctx.Done():
 			return executor.Process{}, ctx.Err()
-		case <-time.After(late):
+		case <-time.After(late): // in-bubble: as above
 		}
 	}
 	return p, nil

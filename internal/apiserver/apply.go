@@ -15,8 +15,8 @@ import (
 // maxObjects bounds the objects of one apply.
 const maxObjects = 10_000
 
-// manifest is an object of an apply, read and valid by itself. Only the field of its kind is set.
-type manifest struct {
+// appliedObject is an object of an apply, read and valid by itself. Only the field of its kind is set.
+type appliedObject struct {
 	path       string
 	kind       cluster.Kind
 	name       string // unique within its kind
@@ -54,7 +54,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 }
 
 // applied commits a set and fills in the revisions that the objects have then.
-func (s *Server) applied(ctx context.Context, draw func(*draft) error, set []manifest, reply *api.ApplyReply) error {
+func (s *Server) applied(ctx context.Context, draw func(*draft) error, set []appliedObject, reply *api.ApplyReply) error {
 	snap, err := s.write(ctx, draw)
 	if err != nil {
 		return err
@@ -81,15 +81,15 @@ func (s *Server) applied(ctx context.Context, draw func(*draft) error, set []man
 
 // manifests reads the objects of an apply and puts them in the order in which they are written: what others refer to
 // comes first.
-func manifests(objects []api.Object) ([]manifest, cluster.Faults) {
+func manifests(objects []api.Object) ([]appliedObject, cluster.Faults) {
 	var faults cluster.Faults
 	if len(objects) > maxObjects {
 		return nil, cluster.Faults{{Path: "objects", Message: fmt.Sprintf("holds %d objects, at most %d are allowed", len(objects), maxObjects)}}
 	}
 	first := map[string]string{}
-	set := make([]manifest, 0, len(objects))
+	set := make([]appliedObject, 0, len(objects))
 	for i, o := range objects {
-		m := manifest{path: fmt.Sprintf("objects[%d]", i), kind: o.Kind}
+		m := appliedObject{path: fmt.Sprintf("objects[%d]", i), kind: o.Kind}
 		found := m.read(o)
 		faults = append(faults, shift(found, m.path)...)
 		if len(found) == 0 {
@@ -104,14 +104,14 @@ func manifests(objects []api.Object) ([]manifest, cluster.Faults) {
 		}
 	}
 	order := []cluster.Kind{cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob}
-	slices.SortStableFunc(set, func(a, b manifest) int {
+	slices.SortStableFunc(set, func(a, b appliedObject) int {
 		return cmp.Compare(slices.Index(order, a.kind), slices.Index(order, b.kind))
 	})
 	return set, faults
 }
 
 // read reads and validates an object of its kind.
-func (m *manifest) read(o api.Object) cluster.Faults {
+func (m *appliedObject) read(o api.Object) cluster.Faults {
 	var object noun
 	switch m.kind {
 	case cluster.KindCluster:
@@ -158,7 +158,7 @@ func (m *manifest) read(o api.Object) cluster.Faults {
 
 // set draws the writes of a set. Faults of all objects are told at once; if all that is wrong are
 // conflicts with what stands, the answer is 409.
-func (d *draft) set(set []manifest) ([]api.Change, error) {
+func (d *draft) set(set []appliedObject) ([]api.Change, error) {
 	changes := make([]api.Change, 0, len(set))
 	var faults cluster.Faults
 	conflicts := 0
@@ -187,7 +187,7 @@ func (d *draft) set(set []manifest) ([]api.Change, error) {
 	return nil, p
 }
 
-func (d *draft) setOne(m manifest) (api.Change, error) {
+func (d *draft) setOne(m appliedObject) (api.Change, error) {
 	switch m.kind {
 	case cluster.KindCluster:
 		object := *m.cluster

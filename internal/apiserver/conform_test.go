@@ -71,6 +71,17 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 	if component("Version").Validate(wrong) == nil {
 		t.Error("the schema takes anything")
 	}
+	text := w.want(200, "GET", "/v1/manifest.schema.json", nil).body
+	manifests, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schemas.AddResource("manifest.schema.json", manifests); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := schemas.Compile("manifest.schema.json"); err != nil {
+		t.Errorf("the served schema of manifests: %v", err)
+	}
 	var served any
 	if err := json.Unmarshal(w.want(200, "GET", "/openapi.json", nil).body, &served); err != nil {
 		t.Error(err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -125,6 +126,7 @@ func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, 
 // setJob draws the write of a job. What changes its steps runs it anew, and so does to take back a cancellation.
 func (d *draft) setJob(job *cluster.Job, pre precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindJob, Cluster: job.Cluster, Name: job.Name, Action: api.ActionCreate}
+	job.Steps = slices.Clone(job.Steps) // references are filled in
 	old, ok := d.snap.Job(job.Cluster, job.Name)
 	if err := pre.check(visible(ok && !old.Value.Deleted, old.Modified)); err != nil {
 		return change, err

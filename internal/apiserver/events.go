@@ -116,7 +116,7 @@ func find(snap *store.Snapshot, id string) (logPlace, error) {
 		return logPlace{}, badQuery("after", "is %q, which is not the id of an event", clip(id))
 	}
 	if e, ok := snap.EventBatch(id[:dot]); ok {
-		return logPlace{e, min(position+1, len(e.Value.Events))}, nil
+		return logPlace{e, min(position, len(e.Value.Events)-1) + 1}, nil
 	}
 	p := problemf(http.StatusGone, "the event %s is not in the log any more: what came between it and the oldest kept is lost to you. Begin anew without a cursor", clip(id))
 	for e := range snap.EventBatches() {

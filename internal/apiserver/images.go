@@ -68,7 +68,7 @@ func (s *Server) imagesOf(ctx context.Context, node string) ([]api.ImageView, er
 	}
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() }) // ends the read below
 	defer stop()
-	defer stream.Close() //nolint:errcheck // it was only read
+	defer stream.Close() // it was only read
 	return imageReply(stream, node)
 }
 

@@ -68,7 +68,7 @@ func listenUnix(path string) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // empty, or of no harm
+	defer os.RemoveAll(dir) // empty, or of no harm
 	first := filepath.Join(dir, "s")
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", first)
 	if err != nil {

@@ -65,7 +65,7 @@ func (s *Server) readLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	stop := context.AfterFunc(r.Context(), func() { _ = stream.Close() }) // ends the read below
 	defer stop()
-	defer stream.Close() //nolint:errcheck // it was only read
+	defer stream.Close() // it was only read
 	gauge := s.metrics.streams.WithLabelValues("logs")
 	gauge.Inc()
 	defer gauge.Dec()

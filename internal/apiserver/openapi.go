@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/manifest"
 )
 
 // The OpenAPI document is made from the table of routes and the Go types of their messages, so it cannot differ
@@ -163,6 +165,12 @@ func (s *Server) openapiJSON(w http.ResponseWriter, _ *http.Request) error {
 func (s *Server) openapiYAML(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, err := w.Write(s.spec.yaml)
+	return err
+}
+
+func (s *Server) manifestSchema(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/schema+json")
+	_, err := io.WriteString(w, manifest.Schema())
 	return err
 }
 

@@ -77,6 +77,7 @@ func (s *Server) generalRoutes() []route {
 		{method: "GET", path: "/readyz", name: "ready", summary: "Whether the server can do its work, part by part.", open: true, reply: typeOf[api.Readiness](), serve: s.ready},
 		{method: "GET", path: "/openapi.json", name: "openapi", summary: "This description.", stream: "application/json", serve: s.openapiJSON},
 		{method: "GET", path: "/openapi.yaml", name: "openapiYaml", summary: "This description, as YAML.", stream: "application/yaml", serve: s.openapiYAML},
+		{method: "GET", path: "/v1/manifest.schema.json", name: "manifestSchema", summary: "The JSON Schema of a document of a manifest.", stream: "application/schema+json", serve: s.manifestSchema},
 		{method: "GET", path: "/v1/version", name: "version", summary: "The build of the server.", reply: typeOf[api.Version](), serve: s.version},
 		{
 			method: "POST", path: "/v1/apply", name: "apply",
@@ -108,11 +109,11 @@ func (s *Server) serviceRoutes() []route {
 	const list, one = "/v1/clusters/{cluster}/services", "/v1/clusters/{cluster}/services/{service}"
 	page, view := typeOf[api.Page[api.ServiceView]](), typeOf[api.ServiceView]()
 	return []route{
-		{method: "GET", path: "/v1/services", name: "listAllServices", summary: "The services of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listServices},
-		{method: "GET", path: list, name: "listServices", summary: "The services of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listServices},
-		{method: "GET", path: one, name: "readService", summary: "One service with its status.", query: []parameter{consistent()}, reply: view, serve: s.readService},
-		{method: "PUT", path: one, name: "writeService", summary: "Makes or changes a service.", writes: true, body: typeOf[cluster.Service](), reply: view, serve: s.writeService},
-		{method: "DELETE", path: one, name: "deleteService", summary: "Deletes a service: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.deleteService},
+		{method: "GET", path: "/v1/services", name: "listAllServices", summary: "The services of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.services().list},
+		{method: "GET", path: list, name: "listServices", summary: "The services of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.services().list},
+		{method: "GET", path: one, name: "readService", summary: "One service with its status.", query: []parameter{consistent()}, reply: view, serve: s.services().read},
+		{method: "PUT", path: one, name: "writeService", summary: "Makes or changes a service.", writes: true, body: typeOf[cluster.Service](), reply: view, serve: s.services().write},
+		{method: "DELETE", path: one, name: "deleteService", summary: "Deletes a service: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.services().delete},
 		{method: "POST", path: one + "/scale", name: "scaleService", summary: "Sets the number of tasks.", writes: true, body: typeOf[api.ScaleRequest](), reply: view, serve: s.scaleService},
 		{method: "POST", path: one + "/stop", name: "stopService", summary: "Stops all tasks and keeps the service.", writes: true, reply: view, serve: s.stopService},
 		{method: "POST", path: one + "/start", name: "startService", summary: "Starts a stopped service.", writes: true, reply: view, serve: s.startService},
@@ -124,11 +125,11 @@ func (s *Server) jobRoutes() []route {
 	const list, one = "/v1/clusters/{cluster}/jobs", "/v1/clusters/{cluster}/jobs/{job}"
 	page, view := typeOf[api.Page[api.JobView]](), typeOf[api.JobView]()
 	return []route{
-		{method: "GET", path: "/v1/jobs", name: "listAllJobs", summary: "The jobs of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listJobs},
-		{method: "GET", path: list, name: "listJobs", summary: "The jobs of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listJobs},
-		{method: "GET", path: one, name: "readJob", summary: "One job with its status.", query: []parameter{consistent()}, reply: view, serve: s.readJob},
-		{method: "PUT", path: one, name: "writeJob", summary: "Makes or changes a job; other steps run it anew.", writes: true, body: typeOf[cluster.Job](), reply: view, serve: s.writeJob},
-		{method: "DELETE", path: one, name: "deleteJob", summary: "Deletes a job: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.deleteJob},
+		{method: "GET", path: "/v1/jobs", name: "listAllJobs", summary: "The jobs of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.jobs().list},
+		{method: "GET", path: list, name: "listJobs", summary: "The jobs of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.jobs().list},
+		{method: "GET", path: one, name: "readJob", summary: "One job with its status.", query: []parameter{consistent()}, reply: view, serve: s.jobs().read},
+		{method: "PUT", path: one, name: "writeJob", summary: "Makes or changes a job; other steps run it anew.", writes: true, body: typeOf[cluster.Job](), reply: view, serve: s.jobs().write},
+		{method: "DELETE", path: one, name: "deleteJob", summary: "Deletes a job: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.jobs().delete},
 		{method: "POST", path: one + "/stop", name: "stopJob", summary: "Cancels a job.", writes: true, reply: view, serve: s.stopJob},
 		{method: "POST", path: one + "/restart", name: "restartJob", summary: "Runs a job anew, from its first step.", writes: true, reply: view, serve: s.restartJob},
 	}

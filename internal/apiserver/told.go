@@ -42,14 +42,14 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 	case *cluster.Service:
 		owner := r.Owner()
 		noun, deleted, e.Cluster, e.Owner = "service", r.Deleted, r.Cluster, &owner
-		e.Message = fmt.Sprintf("%d tasks of %s", r.Count, r.Definition)
+		e.Message = fmt.Sprintf("%s of %s", plural(r.Count, "task"), r.Definition)
 		if r.Stopped {
 			e.Message = "stopped; " + e.Message
 		}
 	case *cluster.Job:
 		owner := r.Owner()
 		noun, deleted, e.Cluster, e.Owner = "job", r.Deleted, r.Cluster, &owner
-		e.Message = fmt.Sprintf("%d steps", len(r.Steps))
+		e.Message = plural(len(r.Steps), "step")
 		if r.Cancelled {
 			e.Message = "cancelled"
 		}

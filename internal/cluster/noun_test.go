@@ -249,3 +249,57 @@ func TestConstraintsAsText(t *testing.T) {
 		}
 	}
 }
+
+// FuzzRef holds that a reference that is read says of itself what was read.
+func FuzzRef(f *testing.F) {
+	for _, s := range []string{"web", "web@1", "web@0", "web@-1", "web@01", "web@+1", "web@", "@1", "a@b@1", "web@99999999999999999999", "Web@1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := cluster.ParseRef(s)
+		if err != nil {
+			if r != (cluster.Ref{}) {
+				t.Errorf("%q: %v and %v", s, r, err)
+			}
+			return
+		}
+		if !cluster.ValidName(r.Name) || r.Version < 0 {
+			t.Errorf("%q reads as %+v", s, r)
+		}
+		if again, err := cluster.ParseRef(r.String()); err != nil || again != r {
+			t.Errorf("%q reads as %v, which reads as %v, %v", s, r, again, err)
+		}
+		var back cluster.Ref
+		text, err := json.Marshal(r)
+		if err != nil || json.Unmarshal(text, &back) != nil || back != r {
+			t.Errorf("%v is %s as JSON, which reads as %v, %v", r, text, back, err)
+		}
+	})
+}
+
+// FuzzImage holds that the name of an image is no more than a name: a single word of few signs, that no program can
+// take for a flag or a path.
+func FuzzImage(f *testing.F) {
+	digest := "@sha256:" + strings.Repeat("0a", 32)
+	for _, s := range []string{
+		"redis:7", "reg.example:5000/a/b" + digest, "[::1]:5000/a:x", "a" + digest + digest, "..", "../a", "a/../b", "-a", "a:b:c", "a@", "http://a", "a\n", "\u202ea",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if !cluster.ValidImage(s) {
+			return
+		}
+		if s == "" || len(s) > 512 || s[0] == '-' || s[0] == '/' || strings.Contains(s, "//") || strings.Contains(s, "/../") {
+			t.Errorf("%q counts as the name of an image", s)
+		}
+		for _, c := range s {
+			if c <= ' ' || c > '~' || strings.ContainsRune("\"'`$\\;&|<>?*", c) {
+				t.Errorf("%q counts as the name of an image", s)
+			}
+		}
+		if !strings.Contains(s, "@") && len(s)+len(digest) <= 512 && !cluster.ValidImage(s+digest) {
+			t.Errorf("%q does not take a digest", s)
+		}
+	})
+}

@@ -46,7 +46,7 @@ func (r *Record) PrepareFailed(i int, problem string, now Now) {
 	case r.Phase == PhasePreparing && r.Desired.Batch() && r.Round == 1:
 		r.Reject(cluster.ReasonPrepare, problem, now)
 	default:
-		r.Ending = &Ending{Cause: CausePrepare, Container: -1, Problem: problem}
+		r.Ending = &Ending{Cause: lifecycle.CausePrepare, Container: -1, Problem: problem}
 		r.Phase = PhaseEnding
 	}
 }
@@ -69,7 +69,7 @@ func (r *Record) BarrierRefused(message string) {
 	if message == "" {
 		message = "the start barrier refused it"
 	}
-	r.Ending, r.Phase = &Ending{Cause: CauseBarrier, Container: -1, Problem: message}, PhaseEnding
+	r.Ending, r.Phase = &Ending{Cause: lifecycle.CauseBarrier, Container: -1, Problem: message}, PhaseEnding
 }
 
 // WasStarted answers Launch. A process without a pid is one that was started earlier, of which the
@@ -216,7 +216,7 @@ func (r *Record) reboot(boot string, now Now) {
 	switch {
 	case cut:
 		r.Rebooted = true
-		r.Ending = &Ending{Cause: CauseExit, Container: -1}
+		r.Ending = &Ending{Cause: lifecycle.CauseExit, Container: -1}
 		r.Phase, r.Health = PhaseEnding, cluster.HealthUnknown
 	case r.Phase == PhaseBarrier || r.Phase == PhaseRunning:
 		r.Phase = PhasePreparing

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
 // Do is the kind of a step.
@@ -111,7 +112,7 @@ func (r *Record) fresh(def *cluster.TaskDefinition, now Now) (Step, bool) {
 
 func (r *Record) preparing() (Step, bool) {
 	if r.Desired.Stop != nil {
-		r.Ending = &Ending{Cause: CauseStop, Container: -1}
+		r.Ending = &Ending{Cause: lifecycle.CauseStop, Container: -1}
 		r.Phase = PhaseEnding
 		return Step{}, false
 	}
@@ -135,7 +136,7 @@ func (r *Record) preparing() (Step, bool) {
 func (r *Record) barrier(now Now) (Step, bool) {
 	switch {
 	case r.Desired.Stop != nil:
-		r.Ending = &Ending{Cause: CauseStop, Container: -1}
+		r.Ending = &Ending{Cause: lifecycle.CauseStop, Container: -1}
 		r.Phase = PhaseEnding
 		return Step{}, false
 	case r.Barrier.Passed == 0:
@@ -158,12 +159,12 @@ func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	limit := r.limitAt()
 	switch {
 	case r.Desired.Stop != nil:
-		return r.endRound(Ending{Cause: CauseStop, Container: -1})
+		return r.endRound(Ending{Cause: lifecycle.CauseStop, Container: -1})
 	case limit != 0 && now.Boot >= limit:
-		return r.endRound(Ending{Cause: CauseTimeLimit, Container: -1})
+		return r.endRound(Ending{Cause: lifecycle.CauseTimeLimit, Container: -1})
 	}
 	if i := r.ender(def); i >= 0 {
-		return r.endRound(Ending{Cause: CauseExit, Container: i})
+		return r.endRound(Ending{Cause: lifecycle.CauseExit, Container: i})
 	}
 	if i := r.due(def); i >= 0 {
 		if r.Containers[i].Progress == Waiting {
@@ -181,12 +182,12 @@ func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	}
 	wait := Step{Do: Wait, At: limit}
 	if r.Up != 0 && len(def.Checks) == 0 && r.Health == cluster.HealthUnknown {
-		at := r.Up + or(def.MinHealthyTime, defaultMinHealthy) // P4.7
-		if now.Boot >= at {
-			r.Health = cluster.HealthHealthy
+		health, rest := lifecycle.HealthWithoutChecks(or(def.MinHealthyTime, defaultMinHealthy), now.Boot-r.Up)
+		if rest == 0 {
+			r.Health = health
 			return Step{}, false
 		}
-		wait.At = sooner(wait.At, at)
+		wait.At = sooner(wait.At, now.Boot+rest)
 	}
 	return wait, true
 }

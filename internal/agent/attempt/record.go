@@ -91,21 +91,9 @@ const BarrierAge = 30 * time.Second
 // UnkillableAfter is how long a container may live after KILL until the attempt counts as unkillable.
 const UnkillableAfter = 2 * time.Minute
 
-// Cause is why a round is being ended.
-type Cause string
-
-// Causes.
-const (
-	CauseExit      Cause = "exit"       // a container ended that is essential, or an init one failed
-	CauseStop      Cause = "stop"       // the control plane said so
-	CauseTimeLimit Cause = "time-limit" // the attempt ran too long
-	CausePrepare   Cause = "prepare"    // a container could not be made
-	CauseBarrier   Cause = "barrier"    // the start barrier refused it
-)
-
 // Ending is the end of a round.
 type Ending struct {
-	Cause Cause `json:"cause"`
+	Cause lifecycle.Cause `json:"cause"`
 	// Container is the index of the one that ended first, or -1.
 	Container int `json:"container"`
 	// Term and Kill are when the signals were due; the executor may have been deaf (Boot).
@@ -279,7 +267,7 @@ func (r *Record) state() cluster.State {
 		}
 		return cluster.StateStarting
 	case PhaseEnding, PhaseClosing:
-		if c := r.Ending; c != nil && (c.Cause != CauseExit && c.Cause != CausePrepare) {
+		if c := r.Ending; c != nil && (c.Cause != lifecycle.CauseExit && c.Cause != lifecycle.CausePrepare) {
 			return cluster.StateStopping
 		}
 		switch {

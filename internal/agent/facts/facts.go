@@ -84,7 +84,7 @@ func capacity(dir string) (cluster.Bytes, error) {
 }
 
 func size(blocks uint64, block int64) cluster.Bytes {
-	return cluster.Bytes(blocks) * cluster.Bytes(block) //nolint:gosec // no disk has 2^63 bytes
+	return cluster.Bytes(blocks) * cluster.Bytes(block) // no disk has 2^63 bytes
 }
 
 // disks returns the file systems on devices, each once, ordered by mount point.
@@ -192,7 +192,7 @@ func address(all []string) string {
 
 // PortFree returns nil if a program of this machine can listen on the TCP port, on every address, right now.
 func PortFree(port int) error {
-	l, err := net.Listen("tcp", ":"+strconv.Itoa(port)) //nolint:noctx,gosec // a probe of what a task will do
+	l, err := net.Listen("tcp", ":"+strconv.Itoa(port)) //nolint:noctx // a probe of what a task will do
 	if err != nil {
 		return err
 	}

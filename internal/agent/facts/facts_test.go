@@ -1,9 +1,11 @@
 package facts
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,7 +66,17 @@ func FuzzMounts(f *testing.F) {
 	f.Add([]byte(`36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`))
 	f.Add([]byte("36 35 98:0 / / rw - \n - - -\n"))
 	f.Add([]byte(`1 2 3 4 \777\04 - a \`))
-	f.Fuzz(func(_ *testing.T, b []byte) { mounts(b) })
+	f.Fuzz(func(t *testing.T, b []byte) {
+		found := mounts(b)
+		if lines := 1 + bytes.Count(b, []byte("\n")); len(found) > lines {
+			t.Errorf("%d mounts in %d lines", len(found), lines)
+		}
+		for _, m := range found {
+			if m.point == "" || m.kind == "" || m.source == "" || strings.ContainsAny(m.kind, " \n") || len(m.point)+len(m.kind)+len(m.source) > len(b) {
+				t.Errorf("%q holds %+v", b, m)
+			}
+		}
+	})
 }
 
 func TestMounts(t *testing.T) {

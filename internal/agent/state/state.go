@@ -184,11 +184,20 @@ func (s *Store) Load() (saved Saved, err error) {
 // each decodes all values of a bucket, in the order of their keys.
 func each[T any](tx *bbolt.Tx, bucket string, into *[]*T) error {
 	return tx.Bucket([]byte(bucket)).ForEach(func(k, v []byte) error {
-		value := new(T)
-		if err := json.Unmarshal(v, value); err != nil {
-			return fmt.Errorf("%w: %s of %q: %w", ErrCorrupt, bucket, k, err)
+		value, err := decode[T](v)
+		if err != nil {
+			return fmt.Errorf("%s of %q: %w", bucket, k, err)
 		}
 		*into = append(*into, value)
 		return nil
 	})
+}
+
+// decode reads one value; its errors wrap ErrCorrupt.
+func decode[T any](b []byte) (*T, error) {
+	value := new(T)
+	if err := json.Unmarshal(b, value); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return value, nil
 }

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.etcd.io/bbolt"
 
 	"github.com/berthd/berth/internal/agent/attempt"
@@ -247,6 +249,41 @@ func BenchmarkCommit(b *testing.B) {
 			if err := <-s.CommitAttempt(r); err != nil {
 				b.Error(err)
 			}
+		}
+	})
+}
+
+// FuzzDecode holds that a record of any content is either refused as corrupt or written again as it was read.
+func FuzzDecode(f *testing.F) {
+	r, err := json.Marshal(record("a"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(r)
+	for _, s := range []string{
+		"", "null", "{}", "[]", `{"desired": {"ports": {"http": 99999999999}}}`, `{"containers": [{}, null]}`, `{"ending": {"cause": "?", "container": -7}}`,
+		`{"phase": "none", "restarts": {"at": ["2026-13-01T00:00:00Z"]}}`, `{"desired": {"time_limit": "-1s"}}`, `{"finished": "0000-01-01T00:00:00Z"}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := decode[attempt.Record](b)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Errorf("%q: %v", b, err)
+			}
+			return
+		}
+		once, err := json.Marshal(r)
+		if err != nil {
+			return // a time that has no form in JSON: it cannot have been written
+		}
+		again, err := decode[attempt.Record](once)
+		if err != nil {
+			t.Fatalf("%s cannot be read again: %v", once, err)
+		}
+		if diff := cmp.Diff(r, again, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-written +read):\n%s", once, diff)
 		}
 	})
 }

@@ -72,11 +72,10 @@ func TestOverallIsTheWorst(t *testing.T) {
 }
 
 func TestHealthWithoutChecks(t *testing.T) {
-	d := &cluster.TaskDefinition{MinHealthyTime: cluster.Duration(time.Second)}
-	if h, rest := lifecycle.HealthWithoutChecks(d, 300*time.Millisecond); h != cluster.HealthUnknown || rest != 700*time.Millisecond {
+	if h, rest := lifecycle.HealthWithoutChecks(time.Second, 300*time.Millisecond); h != cluster.HealthUnknown || rest != 700*time.Millisecond {
 		t.Errorf("after 300 ms: %s, %s to go", h, rest)
 	}
-	if h, rest := lifecycle.HealthWithoutChecks(d, time.Second); h != cluster.HealthHealthy || rest != 0 {
+	if h, rest := lifecycle.HealthWithoutChecks(time.Second, time.Second); h != cluster.HealthHealthy || rest != 0 {
 		t.Errorf("after 1 s: %s, %s to go", h, rest)
 	}
 }

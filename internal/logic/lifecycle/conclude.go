@@ -106,47 +106,89 @@ func lastExit(o *cluster.Observed) *cluster.Exit {
 	return &exit
 }
 
-// End is how a task's program ended, as its agent sees it.
+// Cause is why an agent ended a round of an attempt, or saw it end.
+type Cause string
+
+// Causes. Agents keep them in their state.
+const (
+	CauseExit      Cause = "exit"       // a container ended that is essential, or an init one failed
+	CauseStop      Cause = "stop"       // the control plane said so
+	CauseTimeLimit Cause = "time-limit" // the attempt ran too long
+	CausePrepare   Cause = "prepare"    // a container could not be made
+	CauseBarrier   Cause = "barrier"    // the start barrier refused it
+)
+
+// End is how a round of an attempt ended, as its agent saw it.
 type End struct {
-	Container string
-	Exit      cluster.Exit
-	// Stopped says that the agent had been told to stop the task before the program ended.
-	Stopped bool
-	// OverTime says that the agent ended it for its time limit.
-	OverTime bool
-	// Batch says that the task runs to success; a service's task that is stopped counts as
-	// cancelled however it ends.
-	Batch bool
+	Cause Cause
+	// Problem is what CausePrepare and CauseBarrier tell.
+	Problem string
+	// Stop, unless nil, is that the attempt was told to stop.
+	Stop *cluster.Stop
+	// Batch says that the task runs to success, TimeLimit how long it may run.
+	Batch     bool
+	TimeLimit time.Duration
+	// Rebooted says that the machine was started anew meanwhile, Unseen that a container's end was seen by nobody.
+	Rebooted, Unseen bool
+	// Bad, unless nil, is the container that ended badly and is to blame.
+	Bad *BadEnd
 }
 
-// Classify returns the terminal state, with reason and message, that an agent reports for an
-// attempt whose program ended and is not restarted.
-func Classify(e End) View {
-	name := "container " + e.Container
-	if e.Container == "" {
-		name = "its program"
-	}
+// BadEnd is how a container ended that did not end well.
+type BadEnd struct {
+	Container string
+	// Refused, unless empty, is why the executor could not start it; Exit is empty then.
+	Refused string
+	Exit    cluster.Exit
+	// After, unless empty, is the container that ended before and so ended the round.
+	After string
+}
+
+// Classify returns the state, with reason and message, with which an agent would end the attempt after a round.
+// Final says that it does; else the restart policy has its say (P4.5). A batch attempt that ended by itself counts as
+// that also if it was told to stop, and one whose end nobody saw is never run again in place (P4.4).
+func Classify(e End) (v View, final bool) {
+	natural := e.Cause == CauseExit && e.Batch && !e.Rebooted
 	switch {
-	case e.Batch && e.Exit.Success():
-		return View{State: cluster.StateSucceeded, Reason: cluster.ReasonExit, Message: name + " exited with code 0"}
-	case e.Stopped:
-		return View{State: cluster.StateCancelled, Reason: cluster.ReasonCancelled, Message: "it was stopped"}
-	case e.OverTime:
-		return View{State: cluster.StateFailed, Reason: cluster.ReasonTimeLimit, Message: "it ran longer than its time limit"}
-	case e.Exit.Unknown:
-		return View{State: cluster.StateFailed, Reason: cluster.ReasonUnknownExit, Message: "nobody saw how " + name + " ended"}
-	case e.Exit.OOM:
-		return View{State: cluster.StateFailed, Reason: cluster.ReasonOOM, Message: name + " was killed for its memory limit"}
-	case e.Exit.Signal != 0:
+	case e.Cause == CauseTimeLimit:
 		return View{
-			State: cluster.StateFailed, Reason: cluster.ReasonExit,
-			Message: fmt.Sprintf("%s was ended by signal %d", name, e.Exit.Signal),
-		}
-	case e.Exit.Success():
-		return View{State: cluster.StateSucceeded, Reason: cluster.ReasonExit, Message: name + " exited with code 0"}
+			State: cluster.StateFailed, Reason: cluster.ReasonTimeLimit,
+			Message: "ran longer than its time limit of " + cluster.Duration(e.TimeLimit).String(),
+		}, true
+	case e.Stop != nil && !natural:
+		return View{State: cluster.StateCancelled, Reason: e.Stop.Reason, Message: e.Stop.Message}, true
+	case e.Cause == CauseBarrier:
+		return View{State: cluster.StateRejected, Reason: cluster.ReasonBarrier, Message: e.Problem}, true
+	case e.Cause == CausePrepare:
+		return View{State: cluster.StateFailed, Reason: cluster.ReasonPrepare, Message: e.Problem}, false
+	case e.Rebooted:
+		return View{
+			State: cluster.StateFailed, Reason: cluster.ReasonBootChanged,
+			Message: "the machine was started anew while the task ran",
+		}, e.Batch
 	}
-	return View{
-		State: cluster.StateFailed, Reason: cluster.ReasonExit,
-		Message: fmt.Sprintf("%s exited with code %d", name, e.Exit.Code),
+	final = e.Stop != nil || e.Batch && e.Unseen
+	if e.Bad == nil {
+		return View{State: cluster.StateSucceeded}, final
 	}
+	reason, message := e.Bad.why()
+	if e.Bad.After != "" {
+		message += ", after container " + e.Bad.After + " ended"
+	}
+	return View{State: cluster.StateFailed, Reason: reason, Message: message}, final
+}
+
+// why says how the container ended.
+func (b *BadEnd) why() (cluster.ReasonCode, string) {
+	switch {
+	case b.Refused != "":
+		return cluster.ReasonStartFailed, fmt.Sprintf("container %s could not be started: %s", b.Container, b.Refused)
+	case b.Exit.Unknown:
+		return cluster.ReasonUnknownExit, fmt.Sprintf("nobody saw how container %s ended", b.Container)
+	case b.Exit.OOM:
+		return cluster.ReasonOOM, fmt.Sprintf("container %s was killed for its memory limit", b.Container)
+	case b.Exit.Signal != 0:
+		return cluster.ReasonExit, fmt.Sprintf("container %s was ended by signal %d", b.Container, b.Exit.Signal)
+	}
+	return cluster.ReasonExit, fmt.Sprintf("container %s ended with exit code %d", b.Container, b.Exit.Code)
 }

@@ -63,10 +63,10 @@ func badness(h cluster.Health) int {
 	}
 }
 
-// HealthWithoutChecks returns the health of a task without checks that has been running for so long (P4.7), and
-// how long until it changes; 0 if it will not.
-func HealthWithoutChecks(d *cluster.TaskDefinition, ran time.Duration) (cluster.Health, time.Duration) {
-	if rest := time.Duration(d.MinHealthyTime) - ran; rest > 0 {
+// HealthWithoutChecks returns the health of a task without checks that has been running for so long, of its
+// minimum healthy time (P4.7), and how long until it changes; 0 if it will not.
+func HealthWithoutChecks(least, ran time.Duration) (cluster.Health, time.Duration) {
+	if rest := least - ran; rest > 0 {
 		return cluster.HealthUnknown, rest
 	}
 	return cluster.HealthHealthy, 0

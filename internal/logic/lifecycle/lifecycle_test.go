@@ -375,27 +375,76 @@ func TestConcludeKeepsTheExitThatMatters(t *testing.T) {
 }
 
 func TestClassify(t *testing.T) {
+	stop := &cluster.Stop{Reason: cluster.ReasonRollout, Message: "the new one is healthy"}
+	exit := func(x cluster.Exit) *lifecycle.BadEnd { return &lifecycle.BadEnd{Container: "app", Exit: x} }
+	term := exit(cluster.Exit{Code: 143, Signal: 15})
+	unseen := exit(cluster.Exit{Code: -1, Unknown: true})
 	for _, tt := range []struct {
-		name   string
-		end    lifecycle.End
-		state  cluster.State
-		reason cluster.ReasonCode
+		name  string
+		end   lifecycle.End
+		want  string
+		final bool
 	}{
-		{"job ends well", lifecycle.End{Batch: true}, cluster.StateSucceeded, cluster.ReasonExit},
-		{"job ends well though told to stop", lifecycle.End{Batch: true, Stopped: true}, cluster.StateSucceeded, cluster.ReasonExit},
-		{"service stopped", lifecycle.End{Stopped: true}, cluster.StateCancelled, cluster.ReasonCancelled},
-		{"service ends well", lifecycle.End{}, cluster.StateSucceeded, cluster.ReasonExit},
-		{"code", lifecycle.End{Exit: cluster.Exit{Code: 3}}, cluster.StateFailed, cluster.ReasonExit},
-		{"signal", lifecycle.End{Exit: cluster.Exit{Code: 139, Signal: 11}}, cluster.StateFailed, cluster.ReasonExit},
-		{"memory", lifecycle.End{Exit: cluster.Exit{Code: 137, Signal: 9, OOM: true}}, cluster.StateFailed, cluster.ReasonOOM},
-		{"unseen", lifecycle.End{Exit: cluster.Exit{Code: -1, Unknown: true}}, cluster.StateFailed, cluster.ReasonUnknownExit},
-		{"time limit", lifecycle.End{Batch: true, OverTime: true, Exit: cluster.Exit{Code: 143, Signal: 15}}, cluster.StateFailed, cluster.ReasonTimeLimit},
-		{"stopped by signal", lifecycle.End{Batch: true, Stopped: true, Exit: cluster.Exit{Code: 143, Signal: 15}}, cluster.StateCancelled, cluster.ReasonCancelled},
+		{"job ends well", lifecycle.End{Cause: lifecycle.CauseExit, Batch: true}, "succeeded", false},
+		{"job ends well though told to stop", lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Stop: stop}, "succeeded", true},
+		{
+			"job ends badly though told to stop",
+			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Stop: stop, Bad: exit(cluster.Exit{Code: 3})},
+			"failed exit: container app ended with exit code 3", true,
+		},
+		{"job stopped", lifecycle.End{Cause: lifecycle.CauseStop, Batch: true, Stop: stop, Bad: term}, "cancelled rollout: the new one is healthy", true},
+		{"service stopped", lifecycle.End{Cause: lifecycle.CauseStop, Stop: stop, Bad: term}, "cancelled rollout: the new one is healthy", true},
+		{"service stopped as it ended", lifecycle.End{Cause: lifecycle.CauseExit, Stop: stop}, "cancelled rollout: the new one is healthy", true},
+		{"service ends well", lifecycle.End{Cause: lifecycle.CauseExit}, "succeeded", false},
+		{"code", lifecycle.End{Cause: lifecycle.CauseExit, Bad: exit(cluster.Exit{Code: 3})}, "failed exit: container app ended with exit code 3", false},
+		{
+			"signal",
+			lifecycle.End{Cause: lifecycle.CauseExit, Bad: exit(cluster.Exit{Code: 139, Signal: 11})},
+			"failed exit: container app was ended by signal 11", false,
+		},
+		{
+			"memory",
+			lifecycle.End{Cause: lifecycle.CauseExit, Bad: exit(cluster.Exit{Code: 137, Signal: 9, OOM: true})},
+			"failed oom: container app was killed for its memory limit", false,
+		},
+		{
+			"unseen of a service",
+			lifecycle.End{Cause: lifecycle.CauseExit, Unseen: true, Bad: unseen},
+			"failed unknown-exit: nobody saw how container app ended", false,
+		},
+		{
+			"unseen of a job",
+			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Unseen: true, Bad: unseen},
+			"failed unknown-exit: nobody saw how container app ended", true,
+		},
+		{
+			"refused after another",
+			lifecycle.End{Cause: lifecycle.CauseExit, Bad: &lifecycle.BadEnd{Container: "b", Refused: "no file", After: "a"}},
+			"failed start-failed: container b could not be started: no file, after container a ended", false,
+		},
+		{
+			"time limit",
+			lifecycle.End{Cause: lifecycle.CauseTimeLimit, Batch: true, TimeLimit: time.Minute, Bad: term},
+			"failed time-limit: ran longer than its time limit of 1m0s", true,
+		},
+		{"barrier", lifecycle.End{Cause: lifecycle.CauseBarrier, Batch: true, Problem: "it was replaced"}, "rejected barrier: it was replaced", true},
+		{"prepare", lifecycle.End{Cause: lifecycle.CausePrepare, Problem: "no image"}, "failed prepare: no image", false},
+		{"reboot of a service", lifecycle.End{Cause: lifecycle.CauseExit, Rebooted: true}, "failed reboot: the machine was started anew while the task ran", false},
+		{
+			"reboot of a job",
+			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Rebooted: true, Unseen: true},
+			"failed reboot: the machine was started anew while the task ran", true,
+		},
+		{"reboot of a stopped job", lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Rebooted: true, Stop: stop}, "cancelled rollout: the new one is healthy", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v := lifecycle.Classify(tt.end)
-			if v.State != tt.state || v.Reason != tt.reason || v.Message == "" {
-				t.Errorf("got %+v", v)
+			v, final := lifecycle.Classify(tt.end)
+			got := strings.TrimSpace(string(v.State) + " " + string(v.Reason))
+			if v.Message != "" {
+				got += ": " + v.Message
+			}
+			if got != tt.want || final != tt.final {
+				t.Errorf("got %q, final %v; want %q, %v", got, final, tt.want, tt.final)
 			}
 		})
 	}

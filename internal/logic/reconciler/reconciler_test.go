@@ -295,6 +295,50 @@ func TestServiceStates(t *testing.T) {
 	}
 }
 
+// TestMessagesNameTheCause: what is not as it should be says why, also to those who read JSON.
+func TestMessagesNameTheCause(t *testing.T) {
+	seen := func(task cluster.TaskID, state cluster.State, restarts int, message string) reconciler.Task {
+		return reconciler.Task{Attempt: cluster.Attempt{
+			Desired:  &cluster.Desired{Task: task, Attempt: 1, UUID: "u", Node: "n1"},
+			Observed: &cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "n1", State: state, Restarts: restarts, Message: message},
+		}}
+	}
+	web := &cluster.Service{Cluster: "c", Name: "web", Count: 1, Lifespan: cluster.Lifespan{Generation: 1}}
+	sum := &cluster.Job{Cluster: "c", Name: "sum", Steps: []cluster.Step{{Name: "a", Count: 1}}, Lifespan: cluster.Lifespan{Generation: 1}}
+	for _, tt := range []struct{ name, got, want string }{
+		{
+			"once", reconciler.StatusOfService(reconciler.ServiceInput{Spec: web, Tasks: []reconciler.Task{
+				seen("c.web.1.0", cluster.StateStarting, 1, "starts again after 1s"),
+			}}).Message,
+			"0 of 1 task is healthy; c.web.1.0 was restarted once: starts again after 1s",
+		},
+		{
+			"twice", reconciler.StatusOfService(reconciler.ServiceInput{Spec: web, Tasks: []reconciler.Task{
+				seen("c.web.1.0", cluster.StateStarting, 2, ""),
+			}}).Message,
+			"0 of 1 task is healthy; c.web.1.0 was restarted 2 times",
+		},
+		{
+			"a job that is held up", reconciler.StatusOfJob(reconciler.JobInput{Spec: sum, Tasks: []reconciler.Task{
+				seen("c.sum.1.a.0", cluster.StatePreparing, 0, "the image is being fetched"),
+			}}).Message,
+			"0 of 1 task has ended well; c.sum.1.a.0: the image is being fetched",
+		},
+		{
+			"a job that comes along", reconciler.StatusOfJob(reconciler.JobInput{Spec: sum, Tasks: []reconciler.Task{
+				seen("c.sum.1.a.0", cluster.StateRunning, 0, ""),
+			}}).Message,
+			"0 of 1 task has ended well",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.got != tt.want {
+				t.Errorf("got %q, want %q", tt.got, tt.want)
+			}
+		})
+	}
+}
+
 func BenchmarkServiceAtRest(b *testing.B) {
 	w := newWorld()
 	const n = 1000

@@ -126,7 +126,7 @@ func (c *tally) message(st *ServiceStatus) string {
 	}
 	text := fmt.Sprintf("%d of %s healthy", st.Healthy, tasksAre(st.Desired, "is", "are"))
 	if st.State == RollingOut {
-		text = fmt.Sprintf("%d of %d tasks are of the newest generation and healthy", c.healthyFresh, st.Desired)
+		text = fmt.Sprintf("%d of %s of the newest generation and healthy", c.healthyFresh, tasksAre(st.Desired, "is", "are"))
 	}
 	if st.Waiting > 0 {
 		text += fmt.Sprintf("; %d to be placed", st.Waiting)
@@ -142,6 +142,13 @@ func tasksAre(n int, one, many string) string {
 		return "1 task " + one
 	}
 	return fmt.Sprintf("%d tasks %s", n, many)
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 // running returns 1 if an attempt of the slot runs, is to go on, and its node can be asked.
@@ -171,7 +178,7 @@ func (s *slot) trouble() string {
 			v.State == cluster.StateSucceeded:
 			return fmt.Sprintf("attempt %d of %s %s%s", t.number(), s.id, ended(v.State), because(v.Message))
 		case t.live() && t.Observed != nil && t.Observed.Restarts > 0:
-			return fmt.Sprintf("%s was restarted %d times%s", s.id, t.Observed.Restarts, because(v.Message))
+			return fmt.Sprintf("%s was restarted %s%s", s.id, times(t.Observed.Restarts), because(v.Message))
 		}
 	}
 	return ""
@@ -264,7 +271,30 @@ func jobStatusOf(spec *cluster.Job, own []*slot) JobStatus {
 		st.Finished = last
 	}
 	st.Message = st.message(spec, spent)
+	if (st.State == Running || st.State == Pending) && !over {
+		st.Message += held(own)
+	}
 	return st
+}
+
+// held returns, as the end of a sentence, the first trouble among the tasks that have not ended well or else what the
+// first that has not begun waits for on its node. It is empty if all come along.
+func held(own []*slot) string {
+	note := ""
+	for _, s := range own {
+		if s.succeeded() {
+			continue
+		}
+		if trouble := s.trouble(); trouble != "" {
+			return "; " + trouble
+		}
+		if t := s.newest(); note == "" && t != nil && t.live() {
+			if v := lifecycle.Shown(t.Attempt); v.Message != "" && v.State != cluster.StateRunning {
+				note = fmt.Sprintf("; %s: %s", s.id, v.Message)
+			}
+		}
+	}
+	return note
 }
 
 func (s *JobStatus) state(spec *cluster.Job, begun, failed bool) string {

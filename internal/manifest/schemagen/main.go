@@ -4,7 +4,7 @@
 // Its structure comes from the types of package cluster, its descriptions and the words
 // that a field may hold from their source, so that none of it is written twice:
 //
-//	go run ./internal/manifest/schemagen -source internal/cluster -o docs/reference/manifest.schema.json
+//	go run ./internal/manifest/schemagen -source internal/cluster -o internal/manifest/manifest.schema.json
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 
 func main() {
 	source := flag.String("source", "internal/cluster", "the `folder` of package cluster")
-	out := flag.String("o", "docs/reference/manifest.schema.json", "the `file` to write")
+	out := flag.String("o", "internal/manifest/manifest.schema.json", "the `file` to write")
 	flag.Parse()
 	if err := run(*source, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "schemagen:", err)

@@ -12,7 +12,7 @@ import (
 )
 
 // address is the schema's own id.
-const address = "https://github.com/berthd/berth/docs/reference/manifest.schema.json"
+const address = "https://github.com/berthd/berth/internal/manifest/manifest.schema.json"
 
 // schema is the part of JSON Schema that manifests need, in the order in which it is written.
 type schema struct {

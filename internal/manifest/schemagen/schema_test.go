@@ -18,7 +18,7 @@ import (
 
 const (
 	sourceDir = "../../cluster"
-	published = "../../../docs/reference/manifest.schema.json"
+	published = "../manifest.schema.json"
 )
 
 func TestPublishedSchemaIsCurrent(t *testing.T) {

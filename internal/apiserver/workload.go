@@ -1,0 +1,201 @@
+package apiserver
+
+import (
+	"iter"
+	"net/http"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// workload is what the API does with services and with jobs alike: list, read, write, change and delete
+// them. T is the object and V what a read shows of it.
+type workload[T any, P userObject[T], V any] struct {
+	server *Server
+	noun   string // in paths and messages
+	all    func(*store.Snapshot, string) iter.Seq[store.Entry[T]]
+	one    func(snap *store.Snapshot, in, name string) (store.Entry[T], bool)
+	head   func(*T) head
+	set    func(*draft, *T, precondition) (api.Change, error)
+	view   func(*look, store.Entry[T]) V
+}
+
+// userObject is a pointer to an object that users write.
+type userObject[T any] interface {
+	*T
+	noun
+	Owner() cluster.OwnerRef
+}
+
+// head points at the fields that services and jobs both have.
+type head struct {
+	cluster, name *string
+	life          *cluster.Lifespan
+}
+
+func (s *Server) services() workload[cluster.Service, *cluster.Service, api.ServiceView] {
+	return workload[cluster.Service, *cluster.Service, api.ServiceView]{
+		server: s, noun: "service",
+		all:  (*store.Snapshot).Services,
+		one:  (*store.Snapshot).Service,
+		head: func(svc *cluster.Service) head { return head{&svc.Cluster, &svc.Name, &svc.Lifespan} },
+		set:  (*draft).setService,
+		view: (*look).serviceView,
+	}
+}
+
+func (s *Server) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
+	return workload[cluster.Job, *cluster.Job, api.JobView]{
+		server: s, noun: "job",
+		all:  (*store.Snapshot).Jobs,
+		one:  (*store.Snapshot).Job,
+		head: func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, &job.Lifespan} },
+		set:  (*draft).setJob,
+		view: (*look).jobView,
+	}
+}
+
+func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
+	in := r.PathValue("cluster")
+	if err := l.server.knownCluster(r, in); err != nil {
+		return err
+	}
+	return serveList(l.server, w, r, func(snap *store.Snapshot) (all []keyed[V]) {
+		look := l.server.look(snap)
+		for e := range l.all(snap, in) {
+			h := l.head(e.Value)
+			all = append(all, keyed[V]{*h.cluster + "/" + *h.name, l.view(look, e)})
+		}
+		return all
+	})
+}
+
+// knownCluster refuses lists of a cluster that does not exist; the default one always does.
+func (s *Server) knownCluster(r *http.Request, name string) error {
+	if name == "" || name == cluster.DefaultCluster {
+		return nil
+	}
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	if _, ok := snap.Cluster(name); !ok {
+		return notFound("cluster", name)
+	}
+	return nil
+}
+
+// named returns the names in the address.
+func (l workload[T, P, V]) named(r *http.Request) (in, name string) {
+	return r.PathValue("cluster"), r.PathValue(l.noun)
+}
+
+func (l workload[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
+	snap, err := l.server.snapshot(r)
+	if err != nil {
+		return err
+	}
+	return l.answer(w, r, snap, http.StatusOK)
+}
+
+func (l workload[T, P, V]) answer(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, status int) error {
+	in, name := l.named(r)
+	e, ok := l.one(snap, in, name)
+	if !ok {
+		return notFound(l.noun, in+"/"+name)
+	}
+	tag(w, e.Modified)
+	return answer(w, status, l.view(l.server.look(snap), e))
+}
+
+func (l workload[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
+	in, name := l.named(r)
+	var asked T
+	pre, err := readObject(w, r, P(&asked), func() cluster.Faults {
+		h := l.head(&asked)
+		return append(named("cluster", h.cluster, in), named("name", h.name, name)...)
+	})
+	if err != nil {
+		return err
+	}
+	var change api.Change
+	snap, err := l.server.write(r.Context(), func(d *draft) (err error) {
+		object := asked
+		change, err = l.set(d, &object, pre)
+		return asProblem(err)
+	})
+	if err != nil {
+		return err
+	}
+	return l.answer(w, r, snap, statusOfWrite(change))
+}
+
+// change writes an object after a change; do reports whether there is something to write.
+func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request, do func(*T) (bool, error)) error {
+	in, name := l.named(r)
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	snap, err := l.server.write(r.Context(), func(d *draft) error {
+		e, ok := l.one(d.snap, in, name)
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		if !ok {
+			return notFound(l.noun, in+"/"+name)
+		}
+		next := *e.Value
+		life := l.head(&next).life
+		if life.Deleted {
+			return problemf(http.StatusConflict, "%s %s/%s is being deleted", l.noun, in, name)
+		}
+		write, err := do(&next)
+		if err != nil || !write {
+			return err
+		}
+		life.Updated = d.now
+		d.put(d.prefix.Owner(P(&next).Owner()), &next, e.Modified)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return l.answer(w, r, snap, http.StatusOK)
+}
+
+// delete marks an object; the control plane stops its tasks and then removes the record.
+func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error {
+	in, name := l.named(r)
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	var last V
+	snap, err := l.server.write(r.Context(), func(d *draft) error {
+		e, ok := l.one(d.snap, in, name)
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		if !ok {
+			return notFound(l.noun, in+"/"+name)
+		}
+		next := *e.Value
+		if life := l.head(&next).life; !life.Deleted {
+			life.Deleted, life.Updated = true, d.now
+			d.put(d.prefix.Owner(P(&next).Owner()), &next, e.Modified)
+		}
+		e.Value = &next
+		last = l.view(l.server.look(d.snap), e)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if e, ok := l.one(snap, in, name); ok {
+		last = l.view(l.server.look(snap), e)
+		tag(w, e.Modified)
+	}
+	return answer(w, http.StatusAccepted, last) // it may be gone already
+}
