@@ -48,9 +48,9 @@ func skipDir(base string) bool {
 	return base == "testdata" || base == "node_modules" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }
 
-// fileWaits returns the sleeps of one file: calls of time.Sleep and statements that
-// do nothing but receive from time.After or time.Tick. A timer as one case of a
-// select is a deadline, not a sleep.
+// fileWaits returns the sleeps of one file: calls of time.Sleep, statements that do
+// nothing but receive from time.After or time.Tick, and selects of which a case does
+// so and nothing else. A timer whose case does something is a deadline, not a sleep.
 func fileWaits(name string, src []byte) ([]Finding, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
@@ -66,6 +66,13 @@ func fileWaits(name string, src []byte) ([]Finding, error) {
 			found = append(found, Finding{pos, "waiting", what + " outside synctest.Test: poll with testkit.Eventually"})
 		}
 	}
+	bare := func(list []ast.Stmt) {
+		for _, s := range list {
+			if x, _ := s.(*ast.ExprStmt); x != nil && isTimerReceive(x.X, clock) {
+				report(x, "a bare receive from a timer")
+			}
+		}
+	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
@@ -75,30 +82,38 @@ func fileWaits(name string, src []byte) ([]Finding, error) {
 			if isCall(n, clock, "Sleep") {
 				report(n, "time.Sleep")
 			}
-		case *ast.CommClause: // a deadline; look on into the body only
-			for _, s := range n.Body {
-				inner, _ := s.(*ast.ExprStmt)
-				if inner != nil && isTimerReceive(inner.X, clock) {
-					report(inner, "a bare receive from a timer")
-				}
+		case *ast.CommClause:
+			if wait, _ := n.Comm.(*ast.ExprStmt); wait != nil && doesNothing(n.Body) && isTimerReceive(wait.X, clock) {
+				report(wait, "a select that sleeps")
 			}
+			bare(n.Body)
 		case *ast.BlockStmt:
-			for _, s := range n.List {
-				inner, _ := s.(*ast.ExprStmt)
-				if inner != nil && isTimerReceive(inner.X, clock) {
-					report(inner, "a bare receive from a timer")
-				}
-			}
+			bare(n.List)
 		}
 		return true
 	})
 	return found, nil
 }
 
+// doesNothing reports whether the body of a case is empty, or goes on with the loop.
+func doesNothing(body []ast.Stmt) bool {
+	for _, s := range body {
+		if b, ok := s.(*ast.BranchStmt); !ok || b.Tok != token.CONTINUE {
+			return false
+		}
+	}
+	return true
+}
+
+// isTimerReceive reports whether an expression receives from time.After, time.Tick or
+// the channel of a timer.
 func isTimerReceive(x ast.Expr, clock string) bool {
 	recv, ok := x.(*ast.UnaryExpr)
-	if !ok || recv.Op != token.ARROW {
+	if !ok || recv.Op != token.ARROW || clock == "" {
 		return false
+	}
+	if sel, ok := recv.X.(*ast.SelectorExpr); ok {
+		return sel.Sel.Name == "C"
 	}
 	call, ok := recv.X.(*ast.CallExpr)
 	return ok && (isCall(call, clock, "After") || isCall(call, clock, "Tick"))

@@ -1,13 +1,16 @@
 // Package testkit is what tests of real parts share: one way to wait for the
 // world, with a deadline, and one way to say that a machine lacks a part.
 //
-// A test that waits for a process, a socket or a container polls with Eventually;
-// nothing else in a test may sleep on the real clock. A test that needs a part
+// A test that waits for a process, a socket or a container polls with Eventually, or
+// with Poll where it has to go on after the limit; nothing else in a test may sleep on
+// the real clock, but for the tests that do something at a random moment, which Pause
+// until then. A test that needs a part
 // asks with NeedRoot or NeedCommand: where the part is missing the test is
 // skipped with the reason, or fails if BERTH_TEST_NO_SKIP is set, as CI sets it.
 package testkit
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"testing"
@@ -24,20 +27,39 @@ const poll = 10 * time.Millisecond
 // error once the limit has passed. It must run on the test's own goroutine.
 func Eventually(t testing.TB, limit time.Duration, look func() error) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	err := Poll(ctx, look)
+	switch {
+	case err == nil:
+	case t.Context().Err() != nil:
+		t.Fatalf("the test ended while waiting: %v", err)
+	default:
+		t.Fatalf("after %v: %v", limit, err)
+	}
+}
+
+// Poll calls look until it returns nil or ctx has ended, and returns its last error. It
+// looks once at least. It is for what must not end the test: cleaning up, above all.
+func Poll(ctx context.Context, look func() error) error {
 	for {
 		err := look()
-		if err == nil {
-			return
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %v", limit, err)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("the test ended while waiting: %v", err)
-		case <-time.After(poll):
-		}
+		Pause(ctx, poll)
+	}
+}
+
+// Pause waits until d has passed or ctx has ended. It is the one sleep of tests, for those
+// whose matter is the moment: when to kill a process, or how fast to send. Whoever waits
+// for something to happen uses Eventually.
+func Pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 

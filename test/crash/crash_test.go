@@ -4,12 +4,11 @@ package crash_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,28 +20,30 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Settings of the test. The kills are the issue's 20; more of them, and a seed that failed, by the environment.
+// Settings of the test. The kills are the issue's 20; more of them, and a seed that failed, by the environment, and
+// so is the load: `make prove` has more of both.
 const (
-	killsVariable = "BERTH_CRASH_KILLS"
-	seedVariable  = "BERTH_CRASH_SEED"
-	settleLimit   = 2 * time.Minute
+	killsVariable    = "BERTH_CRASH_KILLS"
+	seedVariable     = "BERTH_CRASH_SEED"
+	servicesVariable = "BERTH_CRASH_SERVICES" // containers of services
+	batchVariable    = "BERTH_CRASH_BATCH"    // tasks of the job at a time
+	settleLimit      = 2 * time.Minute
 )
 
 // load is what runs while the killing goes on: tasks of a service, tasks of a job at a time, and of the job in all.
 type load struct{ services, atOnce, batch int }
 
-// loadOf is the issue's load for plain processes, which are cheap to start, and less for containerd, which is there to
-// show that its containers and their exits survive in the same way.
-func loadOf(executor string, kills int64) load {
-	if executor == harness.Containerd {
-		return load{services: 10, atOnce: 20, batch: 40}
-	}
-	return load{services: 50, atOnce: 200, batch: max(300, 15*int(kills))}
+// loadOf is the issue's load: at least 50 containers of services and 200 batch tasks, with barriers in flight.
+func loadOf(t *testing.T, kills int64) load {
+	t.Helper()
+	services, atOnce := setting(t, servicesVariable, 50), setting(t, batchVariable, 200)
+	return load{services: int(services), atOnce: int(atOnce), batch: int(max(atOnce*3/2, 15*kills))}
 }
 
 const standing = `
@@ -104,7 +105,7 @@ func TestKillNine(t *testing.T) {
 		kills := setting(t, killsVariable, 20)
 		t.Logf("%s=%d %s=%d", seedVariable, seed, killsVariable, kills)
 		s := harness.New(t, executor)
-		w := &world{T: t, site: s, random: rand.New(rand.NewPCG(uint64(seed), 0)), effects: t.TempDir(), load: loadOf(executor, kills)}
+		w := &world{T: t, site: s, random: rand.New(rand.NewPCG(uint64(seed), 0)), effects: t.TempDir(), load: loadOf(t, kills)}
 		w.server, w.agent = s.Server(), s.Agent()
 		before := w.begin()
 		stop := w.watch()
@@ -114,6 +115,10 @@ func TestKillNine(t *testing.T) {
 		if w.inFlight < int(kills)/2 {
 			t.Errorf("the job was done before %d of %d kills: they proved nothing about it", int(kills)-w.inFlight, kills)
 		}
+		if w.atBarrier == 0 {
+			t.Errorf("none of %d kills came while an attempt was between preparing and running", kills)
+		}
+		t.Logf("of %d kills %d came while the job ran, %d of them while attempts were between preparing and running", kills, w.inFlight, w.atBarrier)
 		w.settle()
 		stop()
 		w.checkServices(before)
@@ -131,6 +136,7 @@ type world struct {
 	effects       string // the folder that attempts write to
 	load          load
 	inFlight      int // kills during which the job had tasks to run
+	atBarrier     int // kills right before which attempts were seen between preparing and running
 	server, agent *harness.Daemon
 
 	mu      sync.Mutex
@@ -179,10 +185,7 @@ func (w *world) watch() (stop func()) {
 				w.written[name] = rev
 			}
 			w.mu.Unlock()
-			select {
-			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
-			}
+			testkit.Pause(ctx, 20*time.Millisecond)
 		}
 	})
 	group.Go(func() {
@@ -226,9 +229,12 @@ func (w *world) watch() (stop func()) {
 // killSomething waits for a random moment, kills the agent, the server or both, and starts them again.
 func (w *world) killSomething() {
 	w.Helper()
-	w.pause(time.Duration(w.random.IntN(1000)) * time.Millisecond)
+	testkit.Pause(w.Context(), time.Duration(w.random.IntN(1000))*time.Millisecond)
 	if j, err := w.site.Client().Job(w.Context(), cluster.DefaultCluster, "batch"); err == nil && !j.Status.Done() {
 		w.inFlight++
+		if w.someBegin() {
+			w.atBarrier++
+		}
 	}
 	what := w.random.IntN(3)
 	killAgent, killServer := what != 1, what != 0
@@ -246,7 +252,7 @@ func (w *world) killSomething() {
 		w.server.Kill()
 		w.server = nil
 	}
-	w.pause(time.Duration(w.random.IntN(300)) * time.Millisecond)
+	testkit.Pause(w.Context(), time.Duration(w.random.IntN(300))*time.Millisecond)
 	if w.agent == nil && w.random.IntN(2) == 0 {
 		w.agent = w.site.StartAgent()
 	}
@@ -258,11 +264,16 @@ func (w *world) killSomething() {
 	}
 }
 
-func (w *world) pause(d time.Duration) {
-	select {
-	case <-w.Context().Done():
-	case <-time.After(d):
+// someBegin reports whether an attempt of the job is between preparing and running: on its way to the start barrier,
+// at it, or just through.
+func (w *world) someBegin() bool {
+	page, err := w.site.Client().Tasks(w.Context(), client.TaskFilter{Job: "batch"}, client.ListOptions{})
+	if err != nil {
+		return false // the server is busy; another kill will tell
 	}
+	return slices.ContainsFunc(page.Items, func(t api.TaskView) bool {
+		return t.State == cluster.StatePreparing || t.State == cluster.StateStarting
+	})
 }
 
 // settle waits until the job has ended.
@@ -407,7 +418,7 @@ func (w *world) checkEvents() {
 				return ids
 			}
 		}
-		w.Error(errors.New("the last event is not in the list"))
+		w.Error("the last event is not in the list")
 		return ids
 	}
 	if diff := cmp.Diff(upTo(all), upTo(w.seen)); diff != "" {
@@ -422,6 +433,5 @@ func (w *world) checkEvents() {
 			w.Errorf("no event tells %q", key)
 		}
 	}
-	text, _ := json.Marshal(len(all)) // a number
-	w.Logf("%s events, %d seen by the follower", text, len(w.seen))
+	w.Logf("%d events, %d seen by the follower", len(all), len(w.seen))
 }

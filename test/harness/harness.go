@@ -55,7 +55,7 @@ func withBinary(run func() int) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "berth")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/berth") //nolint:noctx // the go command ends the tests that take too long
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/berth") // the go command ends the tests that take too long
 	if cmd.Dir, err = Root(); err != nil {
 		return 0, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // cleanLimit is how long the tasks of a site may take to end.
@@ -73,18 +74,9 @@ func (s *Site) clear(ctx context.Context) error {
 		return err
 	}
 	c := s.Client()
-	var last error
-	for deadline := time.Now().Add(cleanLimit); time.Now().Before(deadline); {
-		if last = s.deleteAll(ctx, c); last == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	return last
+	clean, cancel := context.WithTimeout(ctx, cleanLimit)
+	defer cancel()
+	return testkit.Poll(clean, func() error { return s.deleteAll(ctx, c) })
 }
 
 func (s *Site) hasStore() bool {
@@ -112,15 +104,17 @@ func (s *Site) revive(ctx context.Context) error {
 		if kind == "agent" {
 			continue
 		}
-		for !strings.Contains(again.Output(), "berth: ready at ") {
-			if !again.Alive() {
+		err := testkit.Poll(ctx, func() error {
+			if !strings.Contains(again.Output(), "berth: ready at ") && again.Alive() {
 				return fmt.Errorf("start once more: %s", again.Output())
 			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(10 * time.Millisecond):
-			}
+			return nil
+		})
+		if err == nil && !again.Alive() {
+			err = fmt.Errorf("start once more: it ended: %s", again.Output())
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -183,22 +177,21 @@ func (s *Site) gone() error {
 // checkLeft fails the test for every process, control group and mount of the site that is left, and removes it.
 func (s *Site) checkLeft() {
 	var left []string
-	for deadline := time.Now().Add(5 * time.Second); ; {
-		left = slices.Concat(s.processes(), s.cgroups(), s.mounts())
-		if len(left) == 0 || time.Now().After(deadline) {
-			break
+	ending, cancel := context.WithTimeout(context.Background(), 5*time.Second) // the test's own context has ended
+	defer cancel()
+	err := testkit.Poll(ending, func() error {
+		if left = slices.Concat(s.processes(), s.cgroups(), s.mounts()); len(left) > 0 {
+			return errors.New("something is left")
 		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-context.Background().Done():
-		}
+		return nil
+	})
+	if err == nil {
+		return
 	}
 	for _, what := range left {
 		s.tb.Errorf("left behind: %s", what)
 	}
-	if len(left) > 0 {
-		s.sweep()
-	}
+	s.sweep()
 }
 
 // processes describes every process that names the site's folder, and every container that was seen and lives.
@@ -321,4 +314,16 @@ func (s *Site) sweep() {
 	for _, m := range slices.Backward(s.mounts()) {
 		_ = syscall.Unmount(strings.TrimPrefix(m, "mount "), syscall.MNT_DETACH) // the test has failed already
 	}
+	ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = testkit.Poll(ending, func() error { // the same; those who are killed leave their groups within that time
+		left := s.cgroups()
+		for _, g := range left {
+			_ = os.Remove(strings.TrimPrefix(g, "control group "))
+		}
+		if len(left) > 0 {
+			return errors.New("control groups are left")
+		}
+		return nil
+	})
 }

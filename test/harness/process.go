@@ -52,7 +52,7 @@ func (o *output) String() string {
 // start starts berth with arguments; its two streams are joined.
 func (s *Site) start(args ...string) *Daemon {
 	s.tb.Helper()
-	d := &Daemon{tb: s.tb, args: args, cmd: exec.Command(Binary(), args...), ended: make(chan struct{})} //nolint:noctx // the site ends it
+	d := &Daemon{tb: s.tb, args: args, cmd: exec.Command(Binary(), args...), ended: make(chan struct{})} // the site ends it
 	d.cmd.Env, d.cmd.Dir = s.environment(), s.Dir
 	d.cmd.Stdout, d.cmd.Stderr = &d.out, &d.out
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the tests

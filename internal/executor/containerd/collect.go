@@ -187,8 +187,12 @@ func (c *logCollector) answer(conn *net.UnixConn) {
 	defer conn.Close()
 	b := make([]byte, 16<<10)
 	n, err := conn.Read(b)
-	var req collectRequest
-	if err != nil || json.Unmarshal(b[:n], &req) != nil {
+	if err != nil {
+		return
+	}
+	req, err := decodeRequest(b[:n])
+	if err != nil {
+		_, _ = conn.Write([]byte(err.Error()))
 		return
 	}
 	switch req.Op {
@@ -209,6 +213,18 @@ func (c *logCollector) answer(conn *net.UnixConn) {
 		text = err.Error()
 	}
 	_, _ = conn.Write([]byte(text))
+}
+
+// decodeRequest reads a request. Its container's id names a file.
+func decodeRequest(b []byte) (collectRequest, error) {
+	var req collectRequest
+	if err := json.Unmarshal(b, &req); err != nil {
+		return collectRequest{}, fmt.Errorf("understand request: %w", err)
+	}
+	if (req.Op == opAttach || req.Op == opFinish) && !validID(req.Attachment.ID) {
+		return collectRequest{}, fmt.Errorf("%q is not the id of a container", req.Attachment.ID)
+	}
+	return req, nil
 }
 
 // attachedFile remembers a container whose pipes are read.

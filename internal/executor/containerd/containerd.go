@@ -15,6 +15,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -32,6 +33,7 @@ import (
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/defaults"
 	"github.com/containerd/containerd/v2/pkg/identifiers"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
@@ -84,6 +86,7 @@ type Executor struct {
 
 	mu       sync.Mutex
 	prepared map[executor.ID]prepared // what Start needs to know, to be quick
+	tidy     map[executor.ID]bool     // ended containers whose task this life deleted whole, with its shim
 }
 
 // prepared is a container with a task that was not started in this life.
@@ -117,7 +120,7 @@ func New(cfg Config) (*Executor, error) {
 		return nil, fmt.Errorf("connect to containerd: %w", err)
 	}
 	return &Executor{
-		cfg: cfg, client: cl, prepared: map[executor.ID]prepared{},
+		cfg: cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
 		collector: &collector{dir: cfg.Dir, executable: cfg.Executable, subcommand: cfg.Subcommand, cgroup: cfg.CgroupParent},
 	}, nil
 }
@@ -178,6 +181,7 @@ const (
 	stdoutFile = "stdout" // named pipes
 	stderrFile = "stderr"
 	filesDir   = "files"
+	againFile  = "again" // an earlier Prepare was cut short
 )
 
 // Labels of a container.
@@ -356,12 +360,19 @@ func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
 }
 
 func (e *Executor) remove(ctx context.Context, id executor.ID) error {
+	if !validID(id) {
+		return nil // no container has it
+	}
 	e.forget(id)
+	e.mu.Lock()
+	tidy := e.tidy[id]
+	delete(e.tidy, id)
+	e.mu.Unlock()
 	c, err := e.client.ContainerService().Get(ctx, nameOf(id))
 	switch {
 	case isA(err, errdefs.IsNotFound):
-		// A Prepare that failed early may have left a task's pipes with the collector.
-		return e.collector.finish(ctx, id)
+		// A Prepare that failed early may have left a task's pipes with the collector, and a snapshot.
+		return errors.Join(e.collector.finish(ctx, id), e.removeSnapshot(ctx, e.snapshotter(), nameOf(id)))
 	case err != nil:
 		return failed(ctx, "find container", err)
 	}
@@ -373,7 +384,7 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 	if err != nil {
 		return err
 	}
-	if _, ended := r.exit(); !ended {
+	if _, err := os.Stat(r.path(againFile)); !tidy || err == nil {
 		e.killOrphans(ctx, id, t != nil)
 	}
 	if err := e.collector.finish(ctx, id); err != nil {
@@ -383,13 +394,26 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 		return failed(ctx, "delete container", err)
 	}
 	if c.SnapshotKey != "" {
-		err := e.client.SnapshotService(c.Snapshotter).Remove(ctx, c.SnapshotKey)
-		if err != nil && !isA(err, errdefs.IsNotFound) {
-			return failed(ctx, "delete snapshot", err)
+		if err := e.removeSnapshot(ctx, c.Snapshotter, c.SnapshotKey); err != nil {
+			return err
 		}
 	}
-	for _, name := range []string{exitFile, stdoutFile, stderrFile, filesDir, intentFile} {
+	for _, name := range []string{exitFile, stdoutFile, stderrFile, filesDir, againFile, intentFile} {
 		_ = os.RemoveAll(r.path(name))
+	}
+	return nil
+}
+
+// snapshotter returns the one that new containers get.
+func (e *Executor) snapshotter() string {
+	return cmp.Or(e.cfg.Snapshotter, defaults.DefaultSnapshotter)
+}
+
+// removeSnapshot removes a container's own layer, if it is there.
+func (e *Executor) removeSnapshot(ctx context.Context, snapshotter, key string) error {
+	err := e.client.SnapshotService(snapshotter).Remove(ctx, key)
+	if err != nil && !isA(err, errdefs.IsNotFound) {
+		return failed(ctx, "delete snapshot", err)
 	}
 	return nil
 }

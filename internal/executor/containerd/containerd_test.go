@@ -45,13 +45,20 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if len(os.Args) == 6 && os.Args[1] == "pull" {
+		if err := puller(context.Background(), os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
 func TestCrashedAgents(t *testing.T) {
 	n := newNode(t)
 	dir := t.TempDir()
-	executortest.Crash(t, dir, n.life(t), func(ctx context.Context) *exec.Cmd {
+	executortest.Crash(t, n.machine(t), dir, func(ctx context.Context) *exec.Cmd {
 		return exec.CommandContext(ctx, os.Args[0], "agent", n.daemon.Address, dir)
 	})
 }
@@ -99,14 +106,17 @@ func newNode(t testing.TB) *node {
 				_ = life.Close()
 			}
 		}()
-		for begin := time.Now(); len(pids(n.daemon.Address)) > 0 && time.Since(begin) < 2*time.Second; { // they may be ending
-			select {
-			case <-ctx.Done():
-			case <-time.After(10 * time.Millisecond):
+		var shims []int
+		ending, stop := context.WithTimeout(ctx, 2*time.Second)
+		defer stop()
+		err = testkit.Poll(ending, func() error {
+			if shims = pids(n.daemon.Address); len(shims) > 0 {
+				return fmt.Errorf("%d shims are left: %v", len(shims), shims)
 			}
-		}
-		if shims := pids(n.daemon.Address); len(shims) > 0 {
-			t.Errorf("%d shims are left: %v", len(shims), shims)
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
 			for _, pid := range shims {
 				b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 				t.Log(strings.ReplaceAll(string(b), "\x00", " "))

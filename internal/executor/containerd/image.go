@@ -122,16 +122,24 @@ func (e *Executor) config(ctx context.Context, img client.Image) (ocispec.ImageC
 	if err != nil {
 		return cfg, failed(ctx, "read image", err)
 	}
-	var whole ocispec.Image
-	if err := json.Unmarshal(b, &whole); err != nil {
-		return cfg, fmt.Errorf("read configuration of image %s: %w", img.Name(), err)
+	if cfg, err = decodeConfig(img.Name(), b); err != nil {
+		return cfg, err
 	}
 	e.configs.mu.Lock()
 	defer e.configs.mu.Unlock()
 	if e.configs.seen == nil || len(e.configs.seen) >= maxConfigs {
 		e.configs.seen = map[string]ocispec.ImageConfig{}
 	}
-	e.configs.seen[key] = whole.Config
+	e.configs.seen[key] = cfg
+	return cfg, nil
+}
+
+// decodeConfig reads an image's configuration, which is whatever its maker wrote.
+func decodeConfig(name string, b []byte) (ocispec.ImageConfig, error) {
+	var whole ocispec.Image
+	if err := json.Unmarshal(b, &whole); err != nil {
+		return ocispec.ImageConfig{}, fmt.Errorf("read configuration of image %s: %w", name, err)
+	}
 	return whole.Config, nil
 }
 

@@ -23,12 +23,10 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// serve runs a registry on the loopback that wants a password, holding busybox as app:1.
-func serve(t *testing.T) (host string, pulls *atomic.Int64) {
-	t.Helper()
+// askPassword is a registry in memory that wants a password. It counts the blobs that are read.
+func askPassword(pulls *atomic.Int64) http.Handler {
 	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	pulls = new(atomic.Int64)
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, secret, ok := r.BasicAuth(); !ok || user != "ann" || secret != "s3cret" {
 			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
 			w.WriteHeader(http.StatusUnauthorized)
@@ -38,25 +36,38 @@ func serve(t *testing.T) (host string, pulls *atomic.Int64) {
 			pulls.Add(1)
 		}
 		inner.ServeHTTP(w, r)
-	}))
-	t.Cleanup(srv.Close)
-	host = strings.TrimPrefix(srv.URL, "http://")
+	})
+}
+
+// push stores an image of busybox as app:1, other than what is loaded.
+func push(t *testing.T, host string, over http.RoundTripper) {
+	t.Helper()
 	img := busybox(t)
 	config, err := img.ConfigFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Author = host // other than what is loaded
+	config.Author = host
 	ref, err := name.ParseReference(host + "/app:1")
 	if err == nil {
 		img, err = mutate.ConfigFile(img, config)
 	}
 	if err == nil {
-		err = remote.Write(ref, img, remote.WithAuth(&authn.Basic{Username: "ann", Password: "s3cret"}))
+		err = remote.Write(ref, img, remote.WithTransport(over), remote.WithAuth(&authn.Basic{Username: "ann", Password: "s3cret"}))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// serve runs a registry on the loopback that wants a password, holding busybox as app:1.
+func serve(t *testing.T) (host string, pulls *atomic.Int64) {
+	t.Helper()
+	pulls = new(atomic.Int64)
+	srv := httptest.NewServer(askPassword(pulls))
+	t.Cleanup(srv.Close)
+	host = strings.TrimPrefix(srv.URL, "http://")
+	push(t, host, http.DefaultTransport)
 	return host, pulls
 }
 

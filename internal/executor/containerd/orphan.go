@@ -20,11 +20,12 @@ const shimLimit = time.Second
 
 // killOrphans ends what a creation of a task left behind that was cut short: when a client dies in the middle of
 // it, containerd 1.6 forgets the task but leaves its shim, and perhaps the program before its first instruction. It
-// is called for containers without a task; deleted says that there was one just now, whose shim is about to end.
+// is called for containers without a task; deleted says that there was one just now, whose shim is about to end. A shim
+// that is only being started is waited for.
 func (e *Executor) killOrphans(ctx context.Context, id executor.ID, deleted bool) {
 	name := nameOf(id)
-	pids := e.shims(name)
-	for begin := time.Now(); deleted && len(pids) > 0 && time.Since(begin) < shimLimit; pids = e.shims(name) {
+	pids, coming := e.shims(name)
+	for begin := time.Now(); (coming || deleted && len(pids) > 0) && time.Since(begin) < shimLimit; pids, coming = e.shims(name) {
 		if outlive.Pause(ctx, 10*time.Millisecond) != nil {
 			return
 		}
@@ -60,11 +61,11 @@ func empty(ctx context.Context, dir string) {
 	}
 }
 
-// shims returns the processes that are shims of a container of this containerd.
-func (e *Executor) shims(name string) (pids []int) {
+// shims returns the processes that are shims of a container of this containerd, and whether one is being started.
+func (e *Executor) shims(name string) (pids []int, coming bool) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
@@ -72,24 +73,30 @@ func (e *Executor) shims(name string) (pids []int) {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-		if err == nil && isShim(string(b), e.cfg.Namespace, name, e.cfg.Address) {
+		if err != nil {
+			continue
+		}
+		is, starts := isShim(string(b), e.cfg.Namespace, name, e.cfg.Address)
+		if is {
 			pids = append(pids, pid)
 		}
+		coming = coming || starts
 	}
-	return pids
+	return pids, coming
 }
 
-// isShim reports whether a command line, as in /proc, is that of a container's shim.
-func isShim(cmdline, namespace, name, address string) bool {
+// isShim reports whether a command line, as in /proc, is that of a container's shim, or of the helper that starts one.
+func isShim(cmdline, namespace, name, address string) (is, starts bool) {
 	args := strings.Split(cmdline, "\x00")
 	option := func(key, value string) bool {
 		i := slices.Index(args, key)
 		return i >= 0 && i+1 < len(args) && args[i+1] == value
 	}
-	// With an action it is a helper that containerd started, to clean up, say.
-	action := slices.Contains(args, "start") || slices.Contains(args, "delete")
-	return strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") && !action &&
+	mine := strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") &&
 		option("-namespace", namespace) && option("-id", name) && option("-address", address)
+	// With an action it is a helper that containerd started, to clean up, say.
+	starts = slices.Contains(args, "start")
+	return mine && !starts && !slices.Contains(args, "delete"), mine && starts
 }
 
 // cgroups returns the folders of a container's cgroup.

@@ -1,26 +1,32 @@
 package containerd
 
 import (
+	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 func TestIsShim(t *testing.T) {
 	for name, tc := range map[string]struct {
-		args string
-		want bool
+		args         string
+		want, starts bool
 	}{
-		"shim":            {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/c.sock", true},
-		"other container": {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id ab -address /run/c.sock", false},
-		"other namespace": {"/usr/bin/containerd-shim-runc-v2 -namespace moby -id a -address /run/c.sock", false},
-		"other daemon":    {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/d.sock", false},
-		"other program":   {"/usr/bin/vi -namespace berth -id a -address /run/c.sock", false},
-		"clean-up":        {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/c.sock -bundle /b delete", false},
-		"cut":             {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id", false},
-		"nothing":         {"", false},
+		"shim":            {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/c.sock", true, false},
+		"other container": {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id ab -address /run/c.sock", false, false},
+		"other namespace": {"/usr/bin/containerd-shim-runc-v2 -namespace moby -id a -address /run/c.sock", false, false},
+		"other daemon":    {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/d.sock", false, false},
+		"other program":   {"/usr/bin/vi -namespace berth -id a -address /run/c.sock", false, false},
+		"clean-up":        {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/c.sock -bundle /b delete", false, false},
+		"cut":             {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id", false, false},
+		"start":           {"/usr/bin/containerd-shim-runc-v2 -namespace berth -address /run/c.sock -id a start", false, true},
+		"other start":     {"/usr/bin/containerd-shim-runc-v2 -namespace berth -address /run/c.sock -id b start", false, false},
+		"nothing":         {"", false, false},
 	} {
-		if got := isShim(strings.ReplaceAll(tc.args, " ", "\x00"), "berth", "a", "/run/c.sock"); got != tc.want {
-			t.Errorf("%s: %v", name, got)
+		if is, starts := isShim(strings.ReplaceAll(tc.args, " ", "\x00"), "berth", "a", "/run/c.sock"); is != tc.want || starts != tc.starts {
+			t.Errorf("%s: a shim: %v, starts one: %v", name, is, starts)
 		}
 	}
 }
@@ -32,12 +38,71 @@ func TestOverride(t *testing.T) {
 	}
 }
 
+// The first line that counts kills is what is returned, whatever follows it.
 func FuzzOOMKills(f *testing.F) {
 	f.Add("oom_kill 3\n")
 	f.Add("low 0\noom_kill x")
 	f.Fuzz(func(t *testing.T, s string) {
-		if n := parseOOMKills(s); n != 0 && !strings.Contains(s, "oom_kill ") {
+		n := parseOOMKills(s)
+		if n != 0 && !strings.Contains(s, "oom_kill ") {
 			t.Errorf("%d kills in %q", n, s)
+		}
+		if got := parseOOMKills("oom_kill 7\n" + s); got != 7 {
+			t.Errorf("%d kills, want the first line's 7, in %q", got, s)
+		}
+	})
+}
+
+// Whatever an image says of its configuration, it is refused, or what is read of it can be written and read again.
+func FuzzImageConfig(f *testing.F) {
+	f.Add([]byte(`{"config":{"Entrypoint":["/bin/sh"],"Cmd":["-c"],"Env":["A=1"],"WorkingDir":"/tmp","User":"1:2"}}`))
+	f.Add([]byte(`{"config":{"Env":null}}`))
+	f.Add([]byte(`[]`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		cfg, err := decodeConfig("x", b)
+		if err != nil {
+			return
+		}
+		again, err := json.Marshal(ocispec.Image{Config: cfg})
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := decodeConfig("x", again)
+		if err != nil || len(back.Entrypoint) != len(cfg.Entrypoint) || len(back.Cmd) != len(cfg.Cmd) || back.WorkingDir != cfg.WorkingDir || back.User != cfg.User {
+			t.Errorf("%+v became %+v: %v", cfg, back, err)
+		}
+		args := map[string]bool{}
+		for _, kv := range override([]string{defaultPath}, cfg.Env) {
+			name, _, _ := strings.Cut(kv, "=")
+			args[name] = true
+		}
+		if !args["PATH"] {
+			t.Errorf("%q lost the PATH", cfg.Env)
+		}
+	})
+}
+
+// Whatever comes over the collector's socket, it answers nothing or one of the requests that it knows, and opens nothing
+// outside the folder that the request names.
+func FuzzCollectRequest(f *testing.F) {
+	f.Add([]byte(`{"op":"attach","attachment":{"id":"a","dir":"/x","log_dir":"/y"}}`))
+	f.Add([]byte(`{"op":"finish","attachment":{"id":"../../etc/passwd"}}`))
+	f.Add([]byte(`{"op":1}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		req, err := decodeRequest(b)
+		if err != nil {
+			return
+		}
+		id := req.Attachment.ID
+		if file := attachedFile("/folder", id); (req.Op == opAttach || req.Op == opFinish) && filepath.Dir(file) != "/folder" {
+			t.Errorf("%q leads to %s", id, file)
+		}
+		again, err := json.Marshal(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := decodeRequest(again); err != nil || back != req {
+			t.Errorf("%+v became %+v: %v", req, back, err)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/client"
@@ -17,11 +19,13 @@ import (
 	capability "github.com/containerd/containerd/v2/pkg/cap"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
 )
 
 // cpuPeriod is how often a CPU limit is counted anew, in microseconds.
@@ -35,8 +39,8 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if progress == nil {
 		progress = func(string) {}
 	}
-	if s := string(spec.ID); s == "" || len(s) > 76 || s != filepath.Base(s) || s[0] == '.' {
-		return fmt.Errorf("%q is not the id of a container", s)
+	if !validID(spec.ID) {
+		return fmt.Errorf("%q is not the id of a container", spec.ID)
 	}
 	if spec.Container.Image == "" {
 		return unsupported("image", "the containerd executor runs images only")
@@ -59,13 +63,39 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 		return err
 	}
 	progress("creating the container")
-	if err := makePipes(&spec); err != nil {
-		return err
+	err = e.create(ctx, &spec, img, caps)
+	for begin := time.Now(); inTheWay(&spec, err) && time.Since(begin) < killLimit; {
+		if err := e.clear(ctx, &spec); err != nil {
+			return err
+		}
+		if err := outlive.Pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+		err = e.create(ctx, &spec, img, caps)
 	}
-	if err := e.collector.attach(ctx, attachment{ID: spec.ID, Dir: spec.Dir, LogDir: spec.LogDir}); err != nil {
-		return err
+	return err
+}
+
+// inTheWay reports whether a creation may have failed only because of an earlier one that an agent's death cut short:
+// its container was made since we looked, or containerd, which cleans up behind its task after a while and by the same
+// name, has taken something of the new task with it. The errors about that have no type.
+func inTheWay(spec *executor.Spec, err error) bool {
+	if err == nil || errors.Is(err, executor.ErrUnavailable) {
+		return false
 	}
-	return e.create(ctx, &spec, img, caps)
+	_, again := os.Stat(filepath.Join(spec.Dir, againFile))
+	var task taskFault
+	return isA(err, errdefs.IsAlreadyExists) || again == nil && errors.As(err, &task)
+}
+
+// taskFault is why a task could not be created.
+type taskFault struct{ error }
+
+func (f taskFault) Unwrap() error { return f.error }
+
+// validID reports whether an id is one, which names files.
+func validID(id executor.ID) bool {
+	return id != "" && len(id) <= 76 && !strings.ContainsAny(string(id), "/\x00") && id[0] != '.'
 }
 
 func unsupported(field, why string) error {
@@ -90,7 +120,19 @@ func (e *Executor) preparedBefore(ctx context.Context, spec *executor.Spec) (boo
 	if t != nil && t.Status == tasktypes.Status_CREATED {
 		return true, nil
 	}
-	return false, e.remove(ctx, spec.ID)
+	return false, e.clear(ctx, spec)
+}
+
+// clear removes what an earlier Prepare left half done.
+func (e *Executor) clear(ctx context.Context, spec *executor.Spec) error {
+	if err := e.remove(ctx, spec.ID); err != nil {
+		return err
+	}
+	// The shim of what was cut short may come up yet, beside the one of what is made now: Remove will look for it.
+	if err := os.WriteFile(filepath.Join(spec.Dir, againFile), nil, 0o600); err != nil {
+		return fmt.Errorf("note the second try: %w", err)
+	}
+	return nil
 }
 
 // makePipes makes the named pipes for the output.
@@ -103,8 +145,14 @@ func makePipes(spec *executor.Spec) error {
 	return nil
 }
 
-// create makes the container and its task.
+// create makes the pipes, the container and its task.
 func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.Image, caps []string) error {
+	if err := makePipes(spec); err != nil {
+		return err
+	}
+	if err := e.collector.attach(ctx, attachment{ID: spec.ID, Dir: spec.Dir, LogDir: spec.LogDir}); err != nil {
+		return err
+	}
 	cfg, err := e.config(ctx, img)
 	if err != nil {
 		return err
@@ -120,9 +168,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 			process(spec, cfg), user(spec, cfg), e.files(spec), mounts(spec), e.isolate(spec, caps), e.seccomp(),
 		),
 	}
-	if e.cfg.Snapshotter != "" {
-		opts = slices.Insert(opts, 0, client.WithSnapshotter(e.cfg.Snapshotter))
-	}
+	opts = slices.Insert(opts, 0, client.WithSnapshotter(e.snapshotter()))
 	c, err := e.client.NewContainer(ctx, nameOf(spec.ID), opts...)
 	if err != nil {
 		return failed(ctx, "create container", err)
@@ -132,7 +178,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	}, nil)
 	t, err := c.NewTask(ctx, func(string) (cio.IO, error) { return pipeIO{pipes}, nil })
 	if err != nil {
-		return failed(ctx, "create task", err)
+		return taskFault{failed(ctx, "create task", err)}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

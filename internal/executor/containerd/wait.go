@@ -146,6 +146,9 @@ func (e *Executor) settle(ctx context.Context, r record, exit cluster.Exit) (clu
 	}
 	err = e.kill(ctx, r.id)
 	if err == nil {
+		e.mu.Lock()
+		e.tidy[r.id] = true
+		e.mu.Unlock()
 		err = e.collector.finish(ctx, r.id)
 	}
 	if err != nil { // the exit is known all the same; Remove tries again

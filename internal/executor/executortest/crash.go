@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // Agent plays an agent until it is killed: it makes containers below dir and starts them, several at a time. Each
@@ -63,9 +64,11 @@ func crashSpec(dir string, id executor.ID, forever bool, shell func(script strin
 }
 
 // Crash kills agents at random moments, several times, and looks at what they leave: no program ran twice, none was
-// lost sight of, and those that run go on as the same processes. Command makes a process that calls Agent with dir.
-func Crash(t *testing.T, dir string, ex executor.Executor, command func(ctx context.Context) *exec.Cmd) {
-	b := &bench{T: t, ex: ex}
+// lost sight of, those that run go on as the same processes, and what was cut short can be prepared again. Command makes
+// a process that calls Agent with dir; of m only New and Shell are used.
+func Crash(t *testing.T, m Machine, dir string, command func(ctx context.Context) *exec.Cmd) {
+	ex := m.New(t)
+	b := &bench{T: t, m: m, ex: ex}
 	running := map[executor.ID]executor.Process{}
 	for range 8 {
 		cmd := command(t.Context())
@@ -74,10 +77,11 @@ func Crash(t *testing.T, dir string, ex executor.Executor, command func(ctx cont
 		b.must(cmd.Start())
 		died := make(chan error, 1)
 		go func() { died <- cmd.Wait() }()
+		testkit.Pause(t.Context(), 100*time.Millisecond+rand.N(500*time.Millisecond))
 		select {
 		case err := <-died:
 			t.Fatalf("the agent died by itself: %v %s", err, said.String())
-		case <-time.After(100*time.Millisecond + rand.N(500*time.Millisecond)):
+		default:
 		}
 		b.must(cmd.Process.Kill())
 		if err := <-died; err == nil {
@@ -103,7 +107,37 @@ func Crash(t *testing.T, dir string, ex executor.Executor, command func(ctx cont
 			}
 		}
 	}
+	b.prepareUnfinished(dir)
 	b.reckon(dir, running)
+}
+
+// prepareUnfinished prepares again all that a dying agent had begun to prepare, and some of what it had prepared, as its
+// next life does. What was never started is listed as prepared, if at all.
+func (b *bench) prepareUnfinished(dir string) {
+	all, err := b.ex.List(b.Context())
+	b.must(err)
+	started := map[executor.ID]bool{}
+	for _, s := range all {
+		started[s.ID] = s.State != executor.StatePrepared
+	}
+	folders, err := os.ReadDir(dir)
+	b.must(err)
+	unlisted := 0
+	for _, f := range folders {
+		id := executor.ID(f.Name())
+		if !strings.HasPrefix(f.Name(), "c") || started[id] {
+			continue
+		}
+		if _, listed := started[id]; !listed {
+			unlisted++
+		}
+		s, err := crashSpec(dir, id, endless(id), b.m.Shell)
+		b.must(err)
+		if err := b.ex.Prepare(b.Context(), s, nil); err != nil {
+			b.Errorf("prepare of %s, which an agent did not finish: %v", id, err)
+		}
+	}
+	b.Logf("%d containers were not listed and were prepared again", unlisted)
 }
 
 // reckon looks at every container that an agent made, and removes it.

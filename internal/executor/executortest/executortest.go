@@ -138,8 +138,6 @@ type bench struct {
 func (b *bench) newLife() { b.Helper(); b.ex = b.m.New(b.T) }
 
 // counter makes ids unique on a machine that outlives a test process.
-//
-//nolint:gochecknoglobals // ids must differ between tests
 var counter atomic.Int64
 
 // spec returns a spec for a container, whose folders live as long as the test.

@@ -107,11 +107,17 @@ func readOnlyRoot(b *bench) {
 	out, _ := b.run(`for f in /berth-test-x /tmp/berth-test-x /usr/berth-test-x; do touch $f 2>/dev/null && echo $f; done; echo y >/v/y; cat /v/y; echo z >/t/z; cat /t/z; echo n >/dev/null && echo null; cat /etc/berth-f`,
 		func(s *executor.Spec) {
 			s.Container.ReadOnlyRoot = true
+			s.Container.Resources = cluster.Resources{CPU: 100, Memory: 64 * cluster.MiB}
 			s.Container.Tmpfs = []cluster.Tmpfs{{Path: "/t"}}
 			s.Container.Files = []cluster.File{{Path: "/etc/berth-f", Content: "f\n"}}
 			s.Mounts = []executor.Mount{{Source: volume, Path: "/v"}}
 		})
 	b.wantOutput(out, "y\nz\nnull\nf\n")
+	out, _ = b.run(`touch /berth-test-x 2>/dev/null || echo refused`, func(s *executor.Spec) { // and with nothing else to mount
+		s.Container.ReadOnlyRoot = true
+		s.Container.Resources = cluster.Resources{CPU: 100, Memory: 64 * cluster.MiB}
+	})
+	b.wantOutput(out, "refused\n")
 }
 
 func capabilities(b *bench) {

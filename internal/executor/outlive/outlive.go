@@ -202,3 +202,11 @@ func (k *KeyedLock[K]) Lock(ctx context.Context, key K) (unlock func(), err erro
 		}
 	}
 }
+
+// Held reports whether someone works on the key just now.
+func (k *KeyedLock[K]) Held(key K) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, held := k.held[key]
+	return held
+}

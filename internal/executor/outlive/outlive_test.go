@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
@@ -120,6 +121,33 @@ func FuzzParseStat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		if st, ok := outlive.ParseStat(s); ok && !strings.Contains(s, ")") {
 			t.Errorf("%q has no end of a name, and yet is %+v", s, st)
+		}
+	})
+}
+
+// Whatever stands in a record, it is refused with its name, or what was read can be written and read again.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"Code":3,"At":"2026-01-02T03:04:05Z"}`))
+	f.Add([]byte(`{"Code":`))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		name := filepath.Join(t.TempDir(), "record.json")
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var exit cluster.Exit
+		if err := outlive.Read(name, &exit); err != nil {
+			if !strings.Contains(err.Error(), name) || errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a bad record gives %v", err)
+			}
+			return
+		}
+		if err := outlive.Write(name, exit); err != nil {
+			t.Fatal(err)
+		}
+		var back cluster.Exit
+		if err := outlive.Read(name, &back); err != nil || !back.At.Equal(exit.At) || back.Code != exit.Code || back.Unknown != exit.Unknown {
+			t.Errorf("%+v became %+v: %v", exit, back, err)
 		}
 	})
 }

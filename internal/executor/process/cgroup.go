@@ -224,14 +224,31 @@ func parseOOMKills(s string) int {
 	return 0
 }
 
-// remove removes the cgroup, which is empty but for processes whose parent has not looked yet.
+// remove removes the cgroup, whose processes have been killed. It does what it can in a short while: threads that the
+// kernel has not ended yet may hold it for longer, and then it is for Remove.
 func (g *cgroup) remove() {
+	for range 50 {
+		if g.tryRemove() {
+			return
+		}
+		time.Sleep(pollAfter)
+	}
+}
+
+// tryRemove reports whether the cgroup is gone.
+func (g *cgroup) tryRemove() bool {
+	gone := true
 	g.each(func(dir string) {
-		for range 50 {
-			if err := os.Remove(dir); !errors.Is(err, syscall.EBUSY) {
-				return
-			}
-			time.Sleep(2 * time.Millisecond)
+		if errors.Is(os.Remove(dir), syscall.EBUSY) {
+			gone = false
 		}
 	})
+	return gone
+}
+
+// endCgroup kills what an earlier life left in a container's cgroup and reports whether neither that nor the cgroup is
+// there any more.
+func endCgroup(parent string, id executor.ID) bool {
+	g := findCgroup(parent, id)
+	return g.kill() == 0 && g.tryRemove()
 }

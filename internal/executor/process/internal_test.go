@@ -1,8 +1,12 @@
 package process
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -65,7 +69,7 @@ func TestPlanRefuses(t *testing.T) {
 			}
 		})
 	}
-	for _, id := range []executor.ID{"", ".", "..", "a/b", ".hidden", executor.ID(make([]byte, 77))} {
+	for _, id := range []executor.ID{"", ".", "..", "a/b", "/", "a\x00", ".hidden", executor.ID(make([]byte, 77))} {
 		if _, err := newPlan(executor.Spec{ID: id, Container: cluster.Container{Command: command}}); err == nil {
 			t.Errorf("took the id %q", id)
 		}
@@ -98,6 +102,61 @@ func FuzzReply(f *testing.F) {
 			if again := failed(err); again.Message != message && again.Fault != r.Fault {
 				t.Fatalf("%+v becomes %+v", r, again)
 			}
+		}
+	})
+}
+
+// Whatever comes over the supervisor's socket, it is refused, or a request that says what it must.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(`{"op":"start"}`))
+	f.Add([]byte(`{"op":"signal","signal":15}`))
+	f.Add([]byte(`{"op":"exec","args":["sh"],"env":["A=1"],"dir":"/"}`))
+	f.Add([]byte(`{"op":"exec"}`))
+	f.Add([]byte(`{"op":"fly"}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		req, err := decodeRequest(b)
+		if err != nil {
+			if !cmp.Equal(req, request{}) {
+				t.Errorf("%q is refused (%v) and yet gives %+v", b, err, req)
+			}
+			return
+		}
+		if req.Op == "" || req.Op == opExec && len(req.Args) == 0 {
+			t.Errorf("%q gives %+v", b, req)
+		}
+		again, err := json.Marshal(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := decodeRequest(again)
+		if err != nil || !slices.Equal(back.Args, req.Args) || !slices.Equal(back.Env, req.Env) || back.Signal != req.Signal || back.Dir != req.Dir {
+			t.Errorf("%+v became %+v: %v", req, back, err)
+		}
+	})
+}
+
+// Whatever an order for the launcher holds, its way through the pipe changes nothing of it.
+func FuzzOrder(f *testing.F) {
+	f.Add("sh", "A=1", "/tmp", 0, 7)
+	f.Add("", "\n", "", -1, 1<<20)
+	f.Fuzz(func(t *testing.T, arg, env, dir string, uid, capability int) {
+		if !utf8.ValidString(arg) || !utf8.ValidString(env) || !utf8.ValidString(dir) {
+			return // manifests are JSON, and hold nothing else
+		}
+		order := launchOrder{Args: []string{arg}, Env: []string{env}, Dir: dir, User: identity{UID: uid}, Capabilities: []int{capability}}
+		b, err := json.Marshal(order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.IndexByte(b, '\n') >= 0 {
+			t.Errorf("%q is more than a line", b)
+		}
+		var back launchOrder
+		if err := json.Unmarshal(b, &back); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(order, back, cmp.AllowUnexported(identity{})); diff != "" {
+			t.Errorf("(-sent +got):\n%s", diff)
 		}
 	})
 }

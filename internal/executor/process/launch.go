@@ -103,6 +103,10 @@ func (o *launchOrder) ready() (string, error) {
 	syscall.Umask(0o022)
 	procs := make([]*os.File, len(o.Cgroups))
 	for i, name := range o.Cgroups { // before read_only_root covers them
+		if o.mounts() {
+			// Through the supervisor's mounts: a file that is open for writing keeps a mount of ours from becoming read-only.
+			name = fmt.Sprintf("/proc/%d/root%s", os.Getppid(), name)
+		}
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {
 			return "", fmt.Errorf("join cgroup: %w", err)

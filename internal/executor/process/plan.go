@@ -113,7 +113,7 @@ func newPlan(spec executor.Spec) (*plan, error) {
 
 func validID(id executor.ID) bool {
 	s := string(id)
-	return s != "" && len(s) <= 76 && s == filepath.Base(s) && s[0] != '.'
+	return s != "" && len(s) <= 76 && !strings.ContainsAny(s, "/\x00") && s[0] != '.'
 }
 
 // environment adds those of the defaults whose names env lacks.

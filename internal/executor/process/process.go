@@ -215,7 +215,7 @@ func (e *Executor) unseen(ctx context.Context, dir stateDir, st standing) (clust
 		return cluster.Exit{}, err
 	}
 	defer unlock()
-	if err := dir.killLeftovers(ctx, st); err != nil {
+	if err := dir.killLeftovers(ctx, st, e.cfg.CgroupParent); err != nil {
 		return cluster.Exit{}, err
 	}
 	exit := cluster.Exit{Code: -1, Unknown: true, At: time.Now()}
@@ -240,13 +240,16 @@ func (e *Executor) Signal(ctx context.Context, id executor.ID, sig syscall.Signa
 		return err
 	}
 	if st.state == executor.StateUnknown && sig == syscall.SIGKILL {
-		return dir.killLeftovers(ctx, st)
+		return dir.killLeftovers(ctx, st, e.cfg.CgroupParent)
 	}
 	return executor.ErrNotRunning
 }
 
 // Remove implements executor.Executor.
 func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
+	if !validID(id) {
+		return nil // no container has it
+	}
 	unlock, err := e.locks.Lock(ctx, id)
 	if err != nil {
 		return err
@@ -255,14 +258,11 @@ func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
 	dir := e.dir(id)
 	for {
 		st, err := dir.state()
-		if errors.Is(err, executor.ErrNotFound) {
-			break
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, executor.ErrNotFound) {
 			return err
 		}
-		if !st.alive {
-			if err := dir.killLeftovers(ctx, st); err != nil {
+		if !st.alive { // nor is one that is not found
+			if err := dir.killLeftovers(ctx, st, e.cfg.CgroupParent); err != nil {
 				return err
 			}
 			break
@@ -288,9 +288,17 @@ func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		st, err := e.dir(executor.ID(entry.Name())).state()
-		if errors.Is(err, executor.ErrNotFound) {
-			continue // half made, or half removed
+		id := executor.ID(entry.Name())
+		if strings.HasPrefix(entry.Name(), removedPrefix) {
+			_ = os.RemoveAll(filepath.Join(e.cfg.Dir, entry.Name())) // of a life that ended meanwhile; the next call tries again
+		}
+		if !validID(id) {
+			continue
+		}
+		busy := e.locks.Held(id)
+		st, err := e.dir(id).state()
+		if errors.Is(err, executor.ErrNotFound) || err == nil && busy && len(st.plan.Args) == 0 {
+			continue // removed, or in the making, just now
 		}
 		if err != nil {
 			return nil, err
@@ -305,8 +313,12 @@ func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
 	return all, nil
 }
 
+// dir returns the folder of a container. That of what is no id is never there.
 func (e *Executor) dir(id executor.ID) stateDir {
-	return stateDir(filepath.Join(e.cfg.Dir, filepath.Base(string(id))))
+	if !validID(id) {
+		id = ".no-id"
+	}
+	return stateDir(filepath.Join(e.cfg.Dir, string(id)))
 }
 
 // pollAfter is how long the driver waits for a supervisor that is about to do something.

@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,11 @@ func TestCrashedAgents(t *testing.T) {
 	testkit.NeedRoot(t)
 	testkit.NeedCommand(t, "busybox")
 	dir := t.TempDir()
-	executortest.Crash(t, dir, newExecutor(t, filepath.Join(dir, "state")), func(ctx context.Context) *exec.Cmd {
+	m := executortest.Machine{
+		New:   func(t *testing.T) executor.Executor { return newExecutor(t, filepath.Join(dir, "state")) },
+		Shell: shell,
+	}
+	executortest.Crash(t, m, dir, func(ctx context.Context) *exec.Cmd {
 		return exec.CommandContext(ctx, os.Args[0], "agent", dir)
 	})
 }
@@ -166,6 +171,176 @@ func TestWithoutRoot(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestWithoutRoot/files")) {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// cgroups returns the folders of a container's cgroup.
+func cgroups(t *testing.T, id executor.ID) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup/berth-test/", "/sys/fs/cgroup/*/berth-test/"} {
+		dirs, err := filepath.Glob(pattern + string(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, dirs...)
+	}
+	return found
+}
+
+// An agent may die anywhere in Prepare and in Remove. What it leaves is listed or no container at all, can be prepared
+// anew, and is removed whole, its cgroup too.
+func TestCutShort(t *testing.T) {
+	testkit.NeedRoot(t)
+	testkit.NeedCommand(t, "busybox")
+	for name, tc := range map[string]struct {
+		leave  []string // in the container's folder
+		folder string   // "" is the id
+		listed bool
+	}{
+		"before the lock":           {listed: true},
+		"before the plan":           {leave: []string{"lock"}, listed: true},
+		"in the middle of the plan": {leave: []string{"lock", "plan.json.new"}, listed: true},
+		"of a container that ended": {leave: []string{"lock", "exit.json", "intent.json"}, listed: true},
+		"while it was removed":      {leave: []string{"lock", "plan.json", "exit.json"}, folder: ".removed-cut"},
+	} {
+		for _, again := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", prepared again: ", again), func(t *testing.T) {
+				const id = "cut"
+				state := filepath.Join(t.TempDir(), "state")
+				folder := filepath.Join(state, cmp.Or(tc.folder, id))
+				if err := os.MkdirAll(folder, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range tc.leave {
+					if err := os.WriteFile(filepath.Join(folder, f), []byte("{}"), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ex := newExecutor(t, state)
+				if _, err := ex.Probe(t.Context()); err != nil { // it makes the parent cgroup
+					t.Fatal(err)
+				}
+				stray := "/sys/fs/cgroup/pids/berth-test/" + id
+				if _, err := os.Stat(filepath.Dir(stray)); err != nil {
+					stray = "/sys/fs/cgroup/berth-test/" + id
+				}
+				if err := os.MkdirAll(stray, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				all, err := ex.List(t.Context())
+				if err != nil || (len(all) == 1) != tc.listed {
+					t.Fatalf("list: %+v %v", all, err)
+				}
+				if tc.listed && (all[0].ID != id || all[0].State != executor.StatePrepared) {
+					t.Errorf("listed as %+v", all[0])
+				}
+				want := executor.ErrNotFound
+				if tc.listed {
+					want = executor.ErrUnavailable
+				}
+				if _, err := ex.Start(t.Context(), id); !errors.Is(err, want) {
+					t.Errorf("start: %v, want %v", err, want)
+				}
+				if again {
+					runOnce(t, ex, id)
+				}
+				if err := ex.Remove(t.Context(), id); err != nil {
+					t.Error(err)
+				}
+				left, err := os.ReadDir(state)
+				if err != nil || len(left) > 0 {
+					t.Errorf("left in the state: %v %v", left, err)
+				}
+				if left := cgroups(t, id); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+			})
+		}
+	}
+}
+
+// runOnce prepares a container, runs its program, and demands its exit.
+func runOnce(t *testing.T, ex executor.Executor, id executor.ID) {
+	t.Helper()
+	s := executor.Spec{ID: id, Container: shell("exit 3"), Dir: t.TempDir(), LogDir: t.TempDir()}
+	if err := ex.Prepare(t.Context(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ex.Start(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := ex.Wait(t.Context(), id); err != nil || exit.Code != 3 || exit.Unknown {
+		t.Errorf("got %+v %v", exit, err)
+	}
+}
+
+// A supervisor that is killed at any moment of Prepare leaves nothing that Remove does not remove.
+func TestKilledSupervisors(t *testing.T) {
+	testkit.NeedRoot(t)
+	testkit.NeedCommand(t, "busybox")
+	state := t.TempDir()
+	ex := newExecutor(t, state)
+	made := 0
+	for i := range 24 {
+		id := executor.ID(fmt.Sprintf("killed-%d-%d", os.Getpid(), i))
+		s := executor.Spec{
+			ID: id, Container: shell("exec sleep 100000"), Dir: t.TempDir(), LogDir: t.TempDir(),
+		}
+		done := make(chan error, 1)
+		go func() { done <- ex.Prepare(t.Context(), s, nil) }()
+		testkit.Eventually(t, executortest.Limit, func() error {
+			// Each time a little later: without a cgroup, with one, and when the program stands ready.
+			if pids := supervisors(state, id); len(pids) == 0 || i%3 > 0 && len(cgroups(t, id)) == 0 {
+				return errors.New("no supervisor")
+			}
+			return nil
+		})
+		if i%3 == 2 {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			done <- nil
+		}
+		for _, pid := range supervisors(state, id) {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be a launcher that ends
+		}
+		if err := <-done; err == nil {
+			made++
+		}
+		if err := ex.Remove(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+		if left := cgroups(t, id); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+	if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
+		t.Errorf("left in the state: %v %v", left, err)
+	}
+	if made == 0 {
+		t.Error("every supervisor was killed before it had prepared anything")
+	}
+}
+
+// What is not the id of a container names no folder above it.
+func TestStrangeIDs(t *testing.T) {
+	dir := t.TempDir()
+	ex := newExecutor(t, filepath.Join(dir, "state"))
+	keep := filepath.Join(dir, "state", "keep")
+	if err := os.MkdirAll(keep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []executor.ID{"", ".", "..", "a/..", "/", "x/keep", "../state"} {
+		if err := ex.Remove(t.Context(), id); err != nil {
+			t.Errorf("remove %q: %v", id, err)
+		}
+		if _, err := ex.Start(t.Context(), id); !errors.Is(err, executor.ErrNotFound) {
+			t.Errorf("start %q: %v", id, err)
+		}
+	}
+	if _, err := os.Stat(keep); err != nil {
+		t.Error(err)
 	}
 }
 

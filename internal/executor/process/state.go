@@ -37,8 +37,12 @@ type standing struct {
 func (d stateDir) id() executor.ID         { return executor.ID(filepath.Base(string(d))) }
 func (d stateDir) path(name string) string { return filepath.Join(string(d), name) }
 
+// removedPrefix begins the name of a folder that is about to be deleted. No id begins like it.
+const removedPrefix = ".removed-"
+
 // create makes the folder of a new container, or makes anew that of one whose supervisor died
 // before the start. It returns the lock, which the supervisor inherits: there is no moment without an owner.
+// The plan of an earlier life stays until the new one replaces it, so that a crash here hides nothing.
 func (d stateDir) create(p *plan) (lock *os.File, err error) {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return nil, fmt.Errorf("make container folder: %w", err)
@@ -48,7 +52,7 @@ func (d stateDir) create(p *plan) (lock *os.File, err error) {
 		return nil, fmt.Errorf("lock container: %w", err)
 	}
 	if err = outlive.Lock(lock); err == nil {
-		for _, name := range []string{planFile, intentFile, exitFile, controlFile, outputFile} {
+		for _, name := range []string{intentFile, exitFile, controlFile, outputFile} {
 			if err = os.Remove(d.path(name)); err != nil && !os.IsNotExist(err) {
 				break
 			}
@@ -64,21 +68,31 @@ func (d stateDir) create(p *plan) (lock *os.File, err error) {
 	return lock, nil
 }
 
-// remove deletes the folder, the plan first: without it nothing else counts.
+// remove deletes the folder. It gets another name first: what a crash in the middle leaves is no container.
 func (d stateDir) remove() error {
-	if err := os.Remove(d.path(planFile)); err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("remove container: %w", err)
+	gone := filepath.Join(filepath.Dir(string(d)), removedPrefix+string(d.id()))
+	err := os.RemoveAll(gone)
+	if err == nil {
+		err = os.Rename(string(d), gone)
 	}
-	if err := os.RemoveAll(string(d)); err != nil {
+	if err == nil {
+		err = os.RemoveAll(gone)
+	}
+	if err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("remove container: %w", err)
 	}
 	return nil
 }
 
-// state reads where the container stands. It returns ErrNotFound where there is none.
+// state reads where the container stands. It returns ErrNotFound where there is none. A folder without a plan is a
+// container whose Prepare was cut short by the agent's death: prepared, but without a supervisor.
 func (d stateDir) state() (standing, error) {
 	st := standing{plan: &plan{}, state: executor.StatePrepared}
 	if err := d.read(planFile, st.plan); err != nil {
+		if _, half := os.Stat(string(d)); os.IsNotExist(err) && half == nil {
+			st.plan.ID = d.id()
+			return st, nil
+		}
 		if os.IsNotExist(err) {
 			return standing{}, executor.ErrNotFound
 		}
@@ -113,26 +127,20 @@ func (d stateDir) read(name string, v any) error { return outlive.Read(d.path(na
 func (d stateDir) write(name string, v any) error { return outlive.Write(d.path(name), v) }
 
 // killLeftovers kills what a dead supervisor left behind: its program, unless that died with it, and what the
-// container's cgroup holds. Orphans of a container without a cgroup cannot be found.
-func (d stateDir) killLeftovers(ctx context.Context, st standing) error {
-	var group *cgroup
-	if st.plan.CgroupParent != "" {
-		group = findCgroup(st.plan.CgroupParent, st.plan.ID)
+// container's cgroup holds, with the cgroup itself. That is below parent unless the plan, where there is one, says
+// otherwise. Orphans of a container without a cgroup cannot be found.
+func (d stateDir) killLeftovers(ctx context.Context, st standing, parent string) error {
+	if st.plan != nil && st.plan.CgroupParent != "" {
+		parent = st.plan.CgroupParent
 	}
 	for {
-		left := 0
-		if st.exit == nil && st.process.Pid > 0 && outlive.StartOf(st.process.Pid) == st.process.PidStart && st.process.PidStart != 0 {
+		if st.exit == nil && st.process.PidStart != 0 && outlive.StartOf(st.process.Pid) == st.process.PidStart {
 			_ = syscall.Kill(st.process.Pid, syscall.SIGKILL)
-			left++
-		}
-		left += group.kill()
-		if left == 0 {
-			break
+		} else if endCgroup(parent, d.id()) {
+			return nil
 		}
 		if err := outlive.Pause(ctx, pollAfter); err != nil {
-			return err
+			return fmt.Errorf("end what is left of %s: %w", d.id(), err)
 		}
 	}
-	group.remove()
-	return nil
 }

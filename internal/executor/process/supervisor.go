@@ -275,8 +275,10 @@ func (s *supervisor) answer(conn *net.UnixConn) {
 			_ = f.Close()
 		}
 	}()
-	var req request
-	if err := json.Unmarshal(buf[:n], &req); err != nil {
+	req, err := decodeRequest(buf[:n])
+	if err != nil {
+		b, _ := json.Marshal(failed(err)) // of strings
+		_, _ = conn.Write(b)
 		return
 	}
 	gone := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -43,6 +44,21 @@ type reply struct {
 	Process executor.Process `json:"process,omitzero"`
 	Exit    *cluster.Exit    `json:"exit,omitempty"`
 	Code    int              `json:"code,omitempty"`
+}
+
+// decodeRequest reads a request, of an operation that there is, with all that it needs.
+func decodeRequest(b []byte) (request, error) {
+	var req request
+	if err := json.Unmarshal(b, &req); err != nil {
+		return request{}, fmt.Errorf("understand request: %w", err)
+	}
+	switch {
+	case !slices.Contains([]string{opStart, opWait, opSignal, opExec, opRemove}, req.Op):
+		return request{}, fmt.Errorf("%q is not a request", req.Op)
+	case req.Op == opExec && len(req.Args) == 0:
+		return request{}, errors.New("command: there is none")
+	}
+	return req, nil
 }
 
 // fault names an error of the contract on its way through a socket.

@@ -16,6 +16,29 @@ func TestSleeps(t *testing.T) {
 	case <-clk.After(clk.Second): // a deadline
 		t.Fatal("late")
 	}
+	for range 3 {
+		select {
+		case <-done:
+		case <-clk.After(1): // want "a select that sleeps"
+		}
+		select {
+		case <-done:
+		case <-clk.After(1): // want "a select that sleeps"
+			continue
+		}
+	}
+	select {
+	case <-clk.Tick(1): // want "a select that sleeps"
+	}
+	timer := clk.NewTimer(1)
+	select {
+	case <-done:
+	case <-timer.C: // want "a select that sleeps"
+	}
+	select {
+	case <-done:
+	case <-clk.After(1): // in-bubble: marked like any other
+	}
 	bubble.Test(t, func(*testing.T) {
 		clk.Sleep(1)
 		<-clk.After(1)

@@ -1,0 +1,54 @@
+package testkit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/berthd/berth/internal/testkit"
+)
+
+func TestPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		looks := 0
+		err := testkit.Poll(t.Context(), func() error {
+			if looks++; looks < 3 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		if err != nil || looks != 3 || time.Since(began) == 0 {
+			t.Errorf("%d looks in %v: %v", looks, time.Since(began), err)
+		}
+		never := errors.New("never")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began = time.Now()
+		if err := testkit.Poll(ctx, func() error { return never }); !errors.Is(err, never) || time.Since(began) != time.Second {
+			t.Errorf("after %v: %v, want the last error after 1s", time.Since(began), err)
+		}
+		looks = 0
+		if err := testkit.Poll(ctx, func() error { looks++; return never }); looks != 1 || !errors.Is(err, never) {
+			t.Errorf("with a context that has ended: %d looks, %v", looks, err)
+		}
+	})
+}
+
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		testkit.Pause(t.Context(), time.Minute)
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("paused for %v", took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		testkit.Pause(ctx, time.Hour)
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("paused for %v after the end", took-time.Minute)
+		}
+	})
+}
