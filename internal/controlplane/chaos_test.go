@@ -61,7 +61,7 @@ func TestChaos(t *testing.T) {
 	if testing.Short() {
 		n = min(n, 5)
 	}
-	for seed := first; seed < first+uint64(n); seed++ { //nolint:gosec // a small number
+	for seed := first; seed < first+uint64(n); seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { runChaos(t, seed) })
 		})
@@ -69,10 +69,10 @@ func TestChaos(t *testing.T) {
 }
 
 func runChaos(t *testing.T, seed uint64) {
-	random := rand.New(rand.NewPCG(seed, 99)) //nolint:gosec // repeatable
+	random := rand.New(rand.NewPCG(seed, 99))
 	c := &chaos{
 		w: &world{t: t, began: time.Now(), engine: memory.New(memory.Options{
-			Consul: seed%4 == 0, Random: rand.New(rand.NewPCG(seed, 7)), //nolint:gosec // repeatable
+			Consul: seed%4 == 0, Random: rand.New(rand.NewPCG(seed, 7)),
 		})},
 		witness:  newWitness(),
 		random:   random,
@@ -94,7 +94,7 @@ func runChaos(t *testing.T, seed uint64) {
 	c.w.definition(9, 64_000)
 	c.w.start()
 	for i := range 3 {
-		a := &ship{c: c, name: fmt.Sprintf("n%d", i+1), loads: map[string]*load{}, random: rand.New(rand.NewPCG(seed, uint64(i)))} //nolint:gosec // repeatable
+		a := &ship{c: c, name: fmt.Sprintf("n%d", i+1), loads: map[string]*load{}, random: rand.New(rand.NewPCG(seed, uint64(i)))}
 		c.ships = append(c.ships, a)
 		a.sail()
 	}

@@ -37,7 +37,7 @@ type server struct {
 	tables   *store.Tables
 	plane    *controlplane.Plane
 	dispatch *dispatcher.Dispatcher
-	ctx      context.Context //nolint:containedctx // the life of the server
+	ctx      context.Context
 	stop     func()
 }
 
@@ -66,7 +66,7 @@ func (w *world) start() {
 	s := &server{tables: store.NewTables(store.TablesConfig{Engine: engine, Logger: log})}
 	s.plane = controlplane.New(controlplane.Config{
 		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: "s1",
-		Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: time.Now, Clock: clock, //nolint:gosec // repeatable
+		Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: time.Now, Clock: clock,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock,

@@ -174,7 +174,7 @@ func TestForeignStatusIsWrittenOver(t *testing.T) {
 		id := w.place("n1")
 		raw(p.Observed("n1", task))
 		for seq, state := range []cluster.State{cluster.StatePreparing, cluster.StateStarting} {
-			reply, err := w.report("n1", 1, uint64(seq+1), observed(id, state)) //nolint:gosec // small
+			reply, err := w.report("n1", 1, uint64(seq+1), observed(id, state))
 			if err != nil || len(reply.Refused) > 0 {
 				t.Fatalf("%s: got %+v %v, want it taken", state, reply, err)
 			}

@@ -245,7 +245,7 @@ func (c *Client) Stream(ctx context.Context, id string) (io.ReadWriteCloser, err
 		return nil, err
 	}
 	own := c.fresh()
-	resp, err := c.send(own, req) //nolint:bodyclose // by byteStream.Close
+	resp, err := c.send(own, req)
 	if err != nil {
 		stop()
 		own.CloseIdleConnections()

@@ -336,7 +336,7 @@ func TestUnreadStreamHoldsUpNoReport(t *testing.T) {
 	brief, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
 	for i := range 10 {
-		if _, err := c.Report(brief, Report{Node: strings.Repeat("n", 100_000), Seq: uint64(i)}); err != nil { //nolint:gosec // small
+		if _, err := c.Report(brief, Report{Node: strings.Repeat("n", 100_000), Seq: uint64(i)}); err != nil {
 			t.Fatalf("a report beside streams that nobody reads: %v", err)
 		}
 	}

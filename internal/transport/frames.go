@@ -55,7 +55,7 @@ func (w *FrameWriter) frame(channel byte, body []byte) error {
 		return w.err
 	}
 	w.buf = append(w.buf[:0], channel)
-	w.buf = binary.BigEndian.AppendUint32(w.buf, uint32(len(body))) //nolint:gosec // at most MaxFrame
+	w.buf = binary.BigEndian.AppendUint32(w.buf, uint32(len(body)))
 	w.buf = append(w.buf, body...)
 	_, w.err = w.out.Write(w.buf)
 	return w.err

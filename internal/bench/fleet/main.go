@@ -177,7 +177,7 @@ func startServer(ctx context.Context, o options, stderr io.Writer) (*server, err
 		return nil, err
 	}
 	s := &server{dir: dir}
-	s.cmd = exec.CommandContext(ctx, o.berth, "server", "--data-dir", dir, "--listen", "127.0.0.1:0", "--log-level", "warn", "--cpu-profile", o.profile) //nolint:gosec // the operator names the binary
+	s.cmd = exec.CommandContext(ctx, o.berth, "server", "--data-dir", dir, "--listen", "127.0.0.1:0", "--log-level", "warn", "--cpu-profile", o.profile)
 	s.cmd.Stderr = stderr
 	s.cmd.Cancel = func() error { return nil } // stop ends it
 	s.cmd.WaitDelay = 10 * time.Second

@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		ready, again, rss = append(ready, first), append(again, second), append(rss, memory)
 		began := time.Now()
-		if err := exec.CommandContext(ctx, *berth, "version").Run(); err != nil { //nolint:gosec // the operator names the binary
+		if err := exec.CommandContext(ctx, *berth, "version").Run(); err != nil {
 			return fmt.Errorf("berth version: %w", err)
 		}
 		version = append(version, time.Since(began))
@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 // dev starts `berth dev`, waits until it serves and then for a time, and returns how long the start took and the
 // memory that it holds.
 func dev(ctx context.Context, berth, dir string, idle time.Duration) (took time.Duration, memory int, err error) {
-	cmd := exec.CommandContext(ctx, berth, "dev", "--data-dir", dir, "--http", "127.0.0.1:0", "--executor", "process") //nolint:gosec // the operator names the binary
+	cmd := exec.CommandContext(ctx, berth, "dev", "--data-dir", dir, "--http", "127.0.0.1:0", "--executor", "process")
 	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()

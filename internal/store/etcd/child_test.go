@@ -139,7 +139,7 @@ func newChild(t *testing.T) *child {
 // start runs the child and returns when it serves.
 func (c *child) start() {
 	p := &process{
-		command: exec.Command(os.Args[0]), //nolint:gosec // this very test
+		command: exec.Command(os.Args[0]),
 		ended:   make(chan struct{}),
 		waiting: map[int]chan reply{},
 	}

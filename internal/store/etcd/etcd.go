@@ -136,7 +136,7 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 		space:   room,
 		watches: make(map[*watch]struct{}),
 	}
-	e.life, e.end = context.WithCancel(context.Background()) //nolint:gosec // Close ends it
+	e.life, e.end = context.WithCancel(context.Background())
 	room.client, room.database = e.client, server.Server.Backend()
 	room.look() // now there is a database to reserve room for
 	return e, nil

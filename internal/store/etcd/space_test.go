@@ -133,8 +133,8 @@ func TestStartOnFullDisk(t *testing.T) {
 // TestFatalIsOneLine lets etcd run into a full disk, which ends its process, and looks for
 // the cause.
 func TestFatalIsOneLine(t *testing.T) {
-	disk := mount(t, 160)                                   // room for the log that etcd begins with, and not for much more
-	command := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very test
+	disk := mount(t, 160) // room for the log that etcd begins with, and not for much more
+	command := exec.CommandContext(t.Context(), os.Args[0])
 	command.Env = append(os.Environ(), childDir+"="+filepath.Join(disk, "store"), careless+"=1")
 	var said strings.Builder
 	command.Stderr = &said

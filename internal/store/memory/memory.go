@@ -124,7 +124,7 @@ func New(options Options) *Engine {
 		d.history = 100_000
 	}
 	if d.random == nil {
-		d.random = rand.New(rand.NewPCG(1, 2)) //nolint:gosec // faults shall come again
+		d.random = rand.New(rand.NewPCG(1, 2))
 	}
 	return &Engine{d: d, hooks: options.Hooks, closed: make(chan struct{})}
 }
