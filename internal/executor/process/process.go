@@ -170,12 +170,41 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 		case st.state != executor.StatePrepared:
 			return executor.Process{}, executor.ErrStarted
 		case !st.alive:
-			return executor.Process{}, fmt.Errorf("%w: the supervisor has died; prepare the container again", executor.ErrUnavailable)
+			if err := e.revive(ctx, id); err != nil {
+				return executor.Process{}, err
+			}
 		}
 		if err := outlive.Pause(ctx, pollAfter); err != nil { // it does not listen yet
 			return executor.Process{}, err
 		}
 	}
+}
+
+// revive gives a prepared container whose supervisor has died another one. The program has not run: the intent to start
+// it is written before its first instruction. So a supervisor that failed when its agent was already dead, and
+// could tell nobody, is tried again by the next agent.
+func (e *Executor) revive(ctx context.Context, id executor.ID) error {
+	unlock, err := e.locks.Lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	dir := e.dir(id)
+	st, err := dir.state()
+	switch {
+	case err != nil:
+		return err
+	case st.alive || st.state != executor.StatePrepared:
+		return nil
+	case len(st.plan.Args) == 0:
+		return fmt.Errorf("%w: the container is half made; prepare it again", executor.ErrUnavailable)
+	}
+	lock, err := dir.create(st.plan)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return e.spawn(ctx, dir, lock)
 }
 
 // Wait implements executor.Executor.

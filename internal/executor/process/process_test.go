@@ -323,6 +323,44 @@ func TestKilledSupervisors(t *testing.T) {
 	}
 }
 
+// A container whose supervisor died before the start gets another one, and its program runs once.
+func TestStartAfterTheSupervisorDied(t *testing.T) {
+	testkit.NeedRoot(t)
+	testkit.NeedCommand(t, "busybox")
+	state, effects := t.TempDir(), filepath.Join(t.TempDir(), "effects")
+	id := executor.ID(fmt.Sprintf("revived-%d", os.Getpid()))
+	ex := newExecutor(t, state)
+	s := executor.Spec{ID: id, Container: shell("echo ran >>" + effects), Dir: t.TempDir(), LogDir: t.TempDir()}
+	if err := ex.Prepare(t.Context(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range supervisors(state, id) {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be a launcher that ends
+	}
+	testkit.Eventually(t, executortest.Limit, func() error {
+		if pids := supervisors(state, id); len(pids) > 0 {
+			return fmt.Errorf("supervisors %v live", pids)
+		}
+		return nil
+	})
+	if _, err := newExecutor(t, state).Start(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	exit, err := ex.Wait(t.Context(), id)
+	if err != nil || !exit.Success() {
+		t.Errorf("exit: got %+v %v, want success", exit, err)
+	}
+	if _, err := ex.Start(t.Context(), id); !errors.Is(err, executor.ErrStarted) {
+		t.Errorf("start again: got %v, want ErrStarted", err)
+	}
+	if b, err := os.ReadFile(effects); err != nil || string(b) != "ran\n" {
+		t.Errorf("effects: got %q %v, want one", b, err)
+	}
+	if err := ex.Remove(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+}
+
 // What is not the id of a container names no folder above it.
 func TestStrangeIDs(t *testing.T) {
 	dir := t.TempDir()
