@@ -30,6 +30,12 @@ func (n *nasty) chance(percent int) bool {
 	return !n.calm && n.random.IntN(100) < percent
 }
 
+func (n *nasty) below(most int) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.random.IntN(most)
+}
+
 func (n *nasty) seconds(most int) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,7 +138,7 @@ func (n *nasty) run(t *testing.T) {
 		case n.chance(50):
 			n.server.cut(true)
 		case n.chance(20):
-			d := all[n.random.IntN(len(all))]
+			d := all[n.below(len(all))]
 			stopped[d.UUID] = true
 			n.stopTask(d, false)
 		}
