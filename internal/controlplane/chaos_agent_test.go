@@ -90,9 +90,10 @@ func (a *ship) live(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
+	ask := transport.AssignmentsRequest{Node: a.name, Session: a.session, Have: a.have()}
 	running.Go(func() {
 		defer cancel()
-		_ = server.dispatch.Assign(ctx, transport.AssignmentsRequest{Node: a.name, Session: a.session, Have: a.have()}, func(ms []transport.Message) error {
+		_ = server.dispatch.Assign(ctx, ask, func(ms []transport.Message) error {
 			for _, m := range ms {
 				select {
 				case messages <- m:
