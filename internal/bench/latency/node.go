@@ -41,7 +41,8 @@ func startNode(ctx context.Context, dir string, x *containerd.Executor, flag *pr
 		return <-ended
 	}
 	n.messages <- transport.Message{Definition: &cluster.TaskDefinition{
-		Name: "latency", Version: 1, Volumes: []cluster.Volume{{Name: "flag", Host: flag.dir}},
+		Name: "latency", Version: 1, Grace: cluster.Duration(10 * time.Millisecond), // sleep, as process 1, does not hear TERM
+		Volumes: []cluster.Volume{{Name: "flag", Host: flag.dir}},
 		Containers: []cluster.Container{{
 			Name: "main", Image: image, Pull: cluster.PullNever, Command: command(),
 			Mounts: []cluster.Mount{{Volume: "flag", Path: inside}},
