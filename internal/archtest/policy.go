@@ -26,6 +26,7 @@ var layers = map[string][]string{
 	// The effects: what the loops read, write and call. A driver imports its contract and
 	// the nouns; what all processes share (logs on disk, boot-time clock) counts as a noun here.
 	"internal/boottime":              {},
+	"internal/clause":                {},
 	"internal/executor":              {"internal/cluster"},
 	"internal/executor/containerd":   {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/logs"},
 	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
@@ -35,7 +36,8 @@ var layers = map[string][]string{
 	"internal/logs":                  {"internal/cluster"},
 	"internal/manifest":              {"internal/cluster"},
 	"internal/manifest/schemagen":    {"internal/cluster"},
-	"internal/store":                 {"internal/cluster"},
+	"internal/pki":                   {"internal/cluster"},
+	"internal/store":                 {"internal/clause", "internal/cluster"},
 	"internal/store/etcd":            {"internal/cluster", "internal/store"},
 	"internal/store/memory":          {"internal/cluster", "internal/store"},
 	"internal/store/storetest":       {"internal/cluster", "internal/store", "internal/testkit"},

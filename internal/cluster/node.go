@@ -22,8 +22,22 @@ type Host struct {
 	Labels Labels `json:"labels,omitempty"`
 	// Cordon keeps new tasks away.
 	Cordon bool `json:"cordon,omitempty"`
+	// Drain, unless nil, moves the node's tasks away; it implies Cordon.
+	Drain *Drain `json:"drain,omitempty"`
+	// Gone says that the machine is known never to come back: its tasks are replaced at once, whatever their class
+	// (P6.3), and then its records are removed.
+	Gone bool `json:"gone,omitempty"`
 	// Generation grows by force when the ownership is taken (P7.1).
 	Generation uint64 `json:"generation,omitempty"`
+}
+
+// Drain asks for a node to be emptied.
+type Drain struct {
+	Since time.Time `json:"since"`
+	// Deadline, unless zero, is when what is left is stopped, whatever it costs its services.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Force stops everything at once.
+	Force bool `json:"force,omitempty"`
 }
 
 // Node is the control plane's view of a node: the record node/<name>. Writer: the control plane.
@@ -98,4 +112,20 @@ type Pulse struct {
 	// the server's boot-time clock.
 	At   time.Duration
 	Next time.Duration
+	// Stats is what the node uses, nil where nothing was reported.
+	Stats *NodeStats
+}
+
+// NodeStats is what a machine uses, as its agent last measured it. It is soft: it is kept in memory only.
+type NodeStats struct {
+	At time.Time `json:"at"`
+	// CPU is the mean since the last measurement, Memory all that is not available, Disk of the file
+	// system that holds the agent's data.
+	CPU    MilliCPU `json:"cpu"`
+	Memory Bytes    `json:"memory"`
+	Disk   Bytes    `json:"disk"`
+	// Load is the load average of one minute.
+	Load float64 `json:"load"`
+	// Tasks counts the attempts of which something runs.
+	Tasks int `json:"tasks"`
 }

@@ -164,6 +164,8 @@ type Leader struct {
 	// Incarnation of the store (P1.7).
 	Incarnation uint64    `json:"incarnation"`
 	Since       time.Time `json:"since"`
+	// Member is the holder's id in the store engine, where the engine runs in its servers (P1.3).
+	Member string `json:"member,omitempty"`
 }
 
 // Event is one thing that happened, with its cause.
@@ -179,6 +181,8 @@ type Event struct {
 	Message string     `json:"message,omitempty"`
 	// Count is how many tasks the event stands for, where one event tells of many.
 	Count int `json:"count,omitempty"`
+	// By is who asked for it, where somebody did.
+	By string `json:"by,omitempty"`
 }
 
 // RoutingKey returns "<type>.<cluster>.<owner>.<task>.<node>" with "_" for what the event

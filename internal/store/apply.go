@@ -99,6 +99,17 @@ func (s *state) change(key string, c *Change) {
 	case "leader":
 		put(s, s.leaders, rest, c)
 		s.delta.leader = true
+	case "server":
+		put(s, s.servers, rest, c)
+		s.delta.servers = true
+	case "token":
+		put(s, s.tokens, rest, c)
+	case "domain":
+		put(s, s.domains, rest, c)
+		s.delta.domain = true
+	case "recovery":
+		put(s, s.recoveries, rest, c)
+		s.delta.domain = true
 	case "event":
 		s.event(rest, c)
 	}

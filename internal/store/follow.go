@@ -22,6 +22,8 @@ type delta struct {
 	plans       bool
 	events      bool
 	leader      bool
+	servers     bool
+	domain      bool
 	resync      bool
 }
 
@@ -56,6 +58,8 @@ type Changes struct {
 	// Clusters says that clusters changed, Plans that plan records came or went, Events that the log grew or was
 	// trimmed, Leader that the leader record changed.
 	Clusters, Plans, Events, Leader bool
+	// Servers says that members of the control plane changed, Domain that the settings or the recovery of a domain did.
+	Servers, Domain bool
 	// Resync says that anything may have changed.
 	Resync bool
 }
@@ -127,6 +131,8 @@ func (f *Follower) add(d *delta) {
 	f.changes.Plans = f.changes.Plans || d.plans
 	f.changes.Events = f.changes.Events || d.events
 	f.changes.Leader = f.changes.Leader || d.leader
+	f.changes.Servers = f.changes.Servers || d.servers
+	f.changes.Domain = f.changes.Domain || d.domain
 	f.changes.Resync = f.changes.Resync || d.resync
 	f.mu.Unlock()
 	signal(f.wake)

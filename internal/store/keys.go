@@ -78,3 +78,15 @@ func (p Prefix) Leader(domain string) string { return string(p) + "leader/" + do
 
 // Event returns the key of an event batch.
 func (p Prefix) Event(id string) string { return string(p) + "event/" + id }
+
+// Server returns the key of a member of the control plane.
+func (p Prefix) Server(id string) string { return string(p) + "server/" + id }
+
+// Token returns the key of what is kept of a token.
+func (p Prefix) Token(id string) string { return string(p) + "token/" + id }
+
+// Domain returns the key of the operator's settings of a domain.
+func (p Prefix) Domain(name string) string { return string(p) + "domain/" + name }
+
+// Recovery returns the key of a domain's recovery.
+func (p Prefix) Recovery(domain string) string { return string(p) + "recovery/" + domain }

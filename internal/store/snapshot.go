@@ -84,6 +84,10 @@ type Snapshot struct {
 	nodes       *table[cluster.Node]
 	statuses    *table[cluster.NodeStatus]
 	leaders     *table[cluster.Leader]
+	servers     *table[cluster.Server]
+	tokens      *table[cluster.AccessToken]
+	domains     *table[cluster.DomainSettings]
+	recoveries  *table[cluster.Recovery]
 	plans       *btree.Map[uint64, Entry[cluster.PlanRecord]]
 	events      *btree.Map[string, Entry[cluster.EventBatch]] // by revision of creation and id
 	eventOrder  *btree.Map[string, string]                    // their keys, by id
@@ -102,6 +106,10 @@ func newSnapshot() *Snapshot {
 		nodes:       new(table[cluster.Node]),
 		statuses:    new(table[cluster.NodeStatus]),
 		leaders:     new(table[cluster.Leader]),
+		servers:     new(table[cluster.Server]),
+		tokens:      new(table[cluster.AccessToken]),
+		domains:     new(table[cluster.DomainSettings]),
+		recoveries:  new(table[cluster.Recovery]),
 		plans:       new(btree.Map[uint64, Entry[cluster.PlanRecord]]),
 		events:      new(btree.Map[string, Entry[cluster.EventBatch]]),
 		eventOrder:  new(btree.Map[string, string]),
@@ -123,6 +131,10 @@ func (s *Snapshot) copy() *Snapshot {
 		nodes:       s.nodes.Copy(),
 		statuses:    s.statuses.Copy(),
 		leaders:     s.leaders.Copy(),
+		servers:     s.servers.Copy(),
+		tokens:      s.tokens.Copy(),
+		domains:     s.domains.Copy(),
+		recoveries:  s.recoveries.Copy(),
 		plans:       s.plans.Copy(),
 		events:      s.events.Copy(),
 		eventOrder:  s.eventOrder.Copy(),
@@ -204,6 +216,28 @@ func (s *Snapshot) NodeStatuses() iter.Seq[Entry[cluster.NodeStatus]] { return s
 
 // Leader returns the record of a domain's leader.
 func (s *Snapshot) Leader(domain string) (Entry[cluster.Leader], bool) { return s.leaders.Get(domain) }
+
+// Server returns a member of the control plane.
+func (s *Snapshot) Server(id string) (Entry[cluster.Server], bool) { return s.servers.Get(id) }
+
+// Servers returns all members of the control plane.
+func (s *Snapshot) Servers() iter.Seq[Entry[cluster.Server]] { return scan(s.servers, "") }
+
+// Token returns what is kept of a token.
+func (s *Snapshot) Token(id string) (Entry[cluster.AccessToken], bool) { return s.tokens.Get(id) }
+
+// Tokens returns all tokens.
+func (s *Snapshot) Tokens() iter.Seq[Entry[cluster.AccessToken]] { return scan(s.tokens, "") }
+
+// Domain returns the operator's settings of a domain.
+func (s *Snapshot) Domain(name string) (Entry[cluster.DomainSettings], bool) {
+	return s.domains.Get(name)
+}
+
+// Recovery returns a domain's recovery.
+func (s *Snapshot) Recovery(domain string) (Entry[cluster.Recovery], bool) {
+	return s.recoveries.Get(domain)
+}
 
 // Plans returns the plan records by their number.
 func (s *Snapshot) Plans() iter.Seq[Entry[cluster.PlanRecord]] {

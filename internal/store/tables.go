@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -169,6 +170,20 @@ func (t *Tables) Pulse(node string) (cluster.Pulse, bool) {
 	defer t.soft.mu.Unlock()
 	p, ok := t.soft.pulses[node]
 	return p, ok
+}
+
+// Pulses returns a copy of the last signs of life of all nodes that this server knows of.
+func (t *Tables) Pulses() map[string]cluster.Pulse {
+	t.soft.mu.Lock()
+	defer t.soft.mu.Unlock()
+	return maps.Clone(t.soft.pulses)
+}
+
+// DropPulse forgets the signs of life of a node.
+func (t *Tables) DropPulse(node string) {
+	t.soft.mu.Lock()
+	defer t.soft.mu.Unlock()
+	delete(t.soft.pulses, node)
 }
 
 // Settled waits until the tables hold what the engine holds now: it takes the revision of a linearizable

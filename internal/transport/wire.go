@@ -11,6 +11,13 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// WireVersion is the version of the messages that this build sends, and WireMin the oldest that it still
+// understands. Both ends tell theirs when a session begins; each speaks the lower of the two newest.
+const (
+	WireVersion = 1
+	WireMin     = 1
+)
+
 // Paths of the agents' part of the API.
 const (
 	PathRegister    = "/agent/v1/register"
@@ -30,6 +37,11 @@ type Registration struct {
 	Token cluster.Token `json:"token"`
 	// Tasks is every attempt that the agent knows.
 	Tasks []cluster.Observed `json:"tasks"`
+	// Stats is what the machine uses.
+	Stats *cluster.NodeStats `json:"stats,omitempty"`
+	// Wire and WireMin are the agent's WireVersion and WireMin; an agent that sends none speaks version 1.
+	Wire    int `json:"wire,omitempty"`
+	WireMin int `json:"wire_min,omitempty"`
 }
 
 // Welcome answers a registration.
@@ -38,6 +50,10 @@ type Welcome struct {
 	Token   cluster.Token `json:"token"`
 	// Heartbeat is how soon the next report is expected.
 	Heartbeat cluster.Duration `json:"heartbeat"`
+	// Servers are the addresses of all servers, for when this one goes away.
+	Servers []string `json:"servers,omitempty"`
+	// Wire is the version that the session speaks.
+	Wire int `json:"wire,omitempty"`
 }
 
 // AssignmentsRequest opens the assignment stream of a session.
@@ -89,6 +105,7 @@ type Report struct {
 	Seq   uint64             `json:"seq"`
 	Tasks []cluster.Observed `json:"tasks,omitempty"`
 	Facts *cluster.Facts     `json:"facts,omitempty"` // when they changed
+	Stats *cluster.NodeStats `json:"stats,omitempty"`
 }
 
 // ReportReply answers a report. It comes after what had to be durable is durable (P4.6).
@@ -98,6 +115,8 @@ type ReportReply struct {
 	Refused   map[string]Refused `json:"refused,omitempty"`
 	Heartbeat cluster.Duration   `json:"heartbeat"`
 	Token     cluster.Token      `json:"token"`
+	// Servers, unless empty, replaces the addresses that the agent knows.
+	Servers []string `json:"servers,omitempty"`
 }
 
 // Refused says why a server did not take the report of a task.

@@ -1,0 +1,100 @@
+package cluster
+
+import "time"
+
+// Server is one member of the control plane: the record server/<id>. Writer: the server itself, at its start; whoever
+// removes the member deletes it.
+type Server struct {
+	// ID is made at the server's first start and stays; Name is for people, the machine's by default.
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// API is the https address that agents, other servers and people reach it at, such as
+	// "https://10.0.0.1:7071"; empty for a server that only serves its own machine.
+	API string `json:"api,omitempty"`
+	// Member is the server's id in the store engine, in the engine's own form; empty where the store runs elsewhere.
+	Member string `json:"member,omitempty"`
+	// Version of the build, and the newest and oldest wire version that it speaks.
+	Version string    `json:"version"`
+	Wire    int       `json:"wire"`
+	WireMin int       `json:"wire_min"`
+	Started time.Time `json:"started"`
+}
+
+// Role says what whoever holds a token or a certificate may do. Each role of people may do all that those after it may.
+type Role string
+
+// Roles. Server and node are held by certificates only.
+const (
+	RoleAdmin     Role = "admin"     // everything, tokens and servers included
+	RoleOperator  Role = "operator"  // nodes, clusters, snapshots; and all that a submitter may
+	RoleSubmitter Role = "submitter" // services, jobs and definitions; logs and exec of their tasks
+	RoleViewer    Role = "viewer"    // reads
+	RoleNode      Role = "node"      // an agent: reports for its own node
+	RoleServer    Role = "server"    // a member of the control plane
+)
+
+// TokenPurpose says what a token is for.
+type TokenPurpose string
+
+// Purposes of tokens.
+const (
+	TokenAccess TokenPurpose = "access" // it is sent with each request
+	TokenJoin   TokenPurpose = "join"   // it is traded for a certificate of its role
+)
+
+// AccessToken is what is kept of a token: the record token/<id>. The secret itself is kept nowhere. Writer: the user,
+// and for Used the API server that takes the token.
+type AccessToken struct {
+	ID      string       `json:"id"`
+	Name    string       `json:"name,omitempty"` // for people: whose it is
+	Purpose TokenPurpose `json:"purpose"`
+	Role    Role         `json:"role"`
+	// Clusters, unless empty, are the only ones that the token reaches.
+	Clusters []string `json:"clusters,omitempty"`
+	// Hash is the SHA-256 of the secret, in hex.
+	Hash    string    `json:"hash"`
+	Created time.Time `json:"created"`
+	By      string    `json:"by,omitempty"` // who made it
+	// Expires, unless zero, is when it ends.
+	Expires time.Time `json:"expires,omitzero"`
+	// Uses, unless 0, is how often a join token may be used; Used how often it was.
+	Uses int `json:"uses,omitempty"`
+	Used int `json:"used,omitempty"`
+}
+
+// DomainSettings is what the operator set for a domain: the record domain/<name>. Writer: the user.
+type DomainSettings struct {
+	Name string `json:"name"`
+	// RescheduleUntil lets tasks of silent nodes be replaced until then, although so many nodes
+	// fell silent that the watcher holds it back (P6.2).
+	RescheduleUntil time.Time `json:"reschedule_until,omitzero"`
+}
+
+// RecoveryState is where the recovery of a store that went back stands.
+type RecoveryState string
+
+// States of a recovery.
+const (
+	// RecoveryNeeded holds the control plane back: nothing but verdicts on nodes is written, no task is
+	// stopped or placed, until the operator says how to go on.
+	RecoveryNeeded RecoveryState = "needed"
+	// RecoveryAdopt keeps tasks that nodes report and the store does not know, where their owner still wants them.
+	RecoveryAdopt RecoveryState = "adopt"
+	// RecoveryStop stops them.
+	RecoveryStop RecoveryState = "stop"
+)
+
+// Recovery tells that the store lost acknowledged writes, and what is done about it: the record recovery/<domain>
+// (P1.7). Writer: the control plane and an offline restore for RecoveryNeeded, then the user, who takes the
+// incarnation above Shown with it.
+type Recovery struct {
+	State RecoveryState `json:"state"`
+	// Cause is a sentence: a snapshot was restored, or which node showed which token.
+	Cause string `json:"cause"`
+	// Shown is the highest token that an agent showed.
+	Shown Token     `json:"shown,omitzero"`
+	Since time.Time `json:"since"`
+	// By is who decided, and Decided when.
+	By      string    `json:"by,omitempty"`
+	Decided time.Time `json:"decided,omitzero"`
+}
