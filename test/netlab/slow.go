@@ -27,7 +27,10 @@ func (h *Host) Slow(port int, delay time.Duration) {
 	}
 	p.delay.Store(int64(delay))
 	h.slow[port] = p
-	h.lab.tb.Cleanup(p.close)
+	h.lab.tb.Cleanup(func() { // what else is cleaned up after it reaches the port without the proxy
+		h.lab.in(h.Space, "nft", "flush chain ip lab slow")
+		p.close()
+	})
 	h.lab.in(h.Space, "nft", fmt.Sprintf("add rule ip lab slow iifname eth0 tcp dport %d redirect to :%s", port, p.port()))
 }
 
