@@ -16,6 +16,8 @@ type state struct {
 	desiredAt, observedAt map[string]int
 	delta                 *delta
 	faults                func(key string, err error)
+	// unpin takes foreign records of tasks for no records at all (clause.Foreign is off).
+	unpin bool
 }
 
 func newState(faults func(string, error)) *state {
@@ -181,7 +183,7 @@ func (s *state) status(rest string, c *Change) {
 	if c.Deleted {
 		if n, ok := s.observedAt[rest]; ok {
 			delete(s.observedAt, rest)
-			s.row(cluster.TaskID(task), n, func(r *AttemptRow) { r.Observed, r.ObservedRev = nil, 0 })
+			s.row(cluster.TaskID(task), n, func(r *AttemptRow) { r.Observed, r.ObservedRev, r.Obscured = nil, 0, false })
 		}
 		return
 	}
@@ -190,9 +192,14 @@ func (s *state) status(rest string, c *Change) {
 		// Another's record stands where the agent's should. What was known before stays, under the revision that
 		// the next write has to compare; of an attempt 0 nothing is known.
 		s.faults(c.Key, err)
+		if s.unpin {
+			s.status(rest, &Change{Record: Record{Key: c.Key}, Deleted: true})
+			return
+		}
 		n := s.observedAt[rest]
 		s.observedAt[rest] = n
 		s.row(cluster.TaskID(task), n, func(r *AttemptRow) {
+			r.Obscured = true
 			if r.ObservedRev = c.Modified; r.Node == "" {
 				r.Node = node
 			}
@@ -200,11 +207,11 @@ func (s *state) status(rest string, c *Change) {
 		return
 	}
 	if n, ok := s.observedAt[rest]; ok && n != v.Attempt {
-		s.row(v.Task, n, func(r *AttemptRow) { r.Observed, r.ObservedRev = nil, 0 })
+		s.row(v.Task, n, func(r *AttemptRow) { r.Observed, r.ObservedRev, r.Obscured = nil, 0, false })
 	}
 	s.observedAt[rest] = v.Attempt
 	s.row(v.Task, v.Attempt, func(r *AttemptRow) {
-		r.Observed, r.ObservedRev = v, c.Modified
+		r.Observed, r.ObservedRev, r.Obscured = v, c.Modified, false
 		if r.Node == "" {
 			r.Node = node
 		}
@@ -245,6 +252,10 @@ func (s *state) desired(rest string, c *Change) {
 // (P3.5). What the tables knew before of the attempt stays: from it the leader writes the record back (P3.9).
 func (s *state) unreadable(rest string, c *Change, err error) {
 	s.faults(c.Key, err)
+	if s.unpin {
+		s.desired(rest, &Change{Record: Record{Key: c.Key}, Deleted: true})
+		return
+	}
 	node, task, _ := strings.Cut(rest, "/")
 	n, had := s.desiredAt[rest]
 	if !had {

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -35,7 +37,7 @@ var (
 	ErrResigned = errors.New("the leader resigned")
 )
 
-// CandidateConfig is what a candidate needs; all of it is demanded.
+// CandidateConfig is what a candidate needs; all but Without is demanded.
 type CandidateConfig struct {
 	Engine Engine
 	Prefix Prefix
@@ -44,6 +46,8 @@ type CandidateConfig struct {
 	Server string
 	// Random makes the jitter. The candidate alone uses it.
 	Random *rand.Rand
+	// Without switches clauses off.
+	Without clause.Set
 }
 
 // Candidate seeks the leadership of a domain for one server, over and over. It knows the takeovers it
@@ -54,7 +58,7 @@ type Candidate struct {
 	seen      uint64      // the highest epoch seen
 	led       uint64      // the last epoch that this candidate led by
 	takeovers []time.Time // the latest
-	impatient bool        // the limit does not double: for the test that shows why it must
+	engine    engineSight
 }
 
 // NewCandidate returns a candidate that has seen nothing.
@@ -78,7 +82,7 @@ type Leadership struct {
 
 	ctx     context.Context //nolint:containedctx // the leadership's life
 	cancel  context.CancelCauseFunc
-	stopped chan struct{}
+	running sync.WaitGroup
 }
 
 // Context ends when the leadership does; its cause is Err.
@@ -96,7 +100,7 @@ func (l *Leadership) Fence() *Fence {
 // for the silence.
 func (l *Leadership) Resign() {
 	l.cancel(ErrResigned)
-	<-l.stopped
+	l.running.Wait()
 }
 
 // standing is what the engine holds about a domain's leadership.
@@ -124,14 +128,15 @@ func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 			}
 			continue
 		}
-		// 2. Wait until a leader that is not a former life of this server is silent.
+		// 2. Wait until a leader that is not a former life of this server is silent, or lost the engine to this server.
 		c.note(found)
+		c.engine.begin(c.config.Engine, found.record.Modified)
 		if !c.free(found) {
-			silent, err := c.observe(ctx, &found)
+			over, err := c.observe(ctx, &found)
 			if err != nil {
 				return nil, err
 			}
-			if !silent {
+			if !over {
 				continue
 			}
 		}
@@ -186,39 +191,55 @@ func (c *Candidate) note(s standing) {
 	c.seen = s.leader.Epoch
 }
 
-// patience returns for how many ticks in a row the leader has to be silent.
-func (c *Candidate) patience() int {
+// recent returns how many takeovers were seen in the last RingSpan.
+func (c *Candidate) recent() int {
 	for len(c.takeovers) > 0 && time.Since(c.takeovers[0]) > RingSpan {
 		c.takeovers = c.takeovers[1:]
 	}
-	const first, most = int(BeatLimit / ObserveEvery), int(SilenceLimit / ObserveEvery)
-	ticks := min(first<<min(len(c.takeovers), 8), most)
-	if c.impatient {
-		ticks = first
-	}
-	return ticks + c.config.Random.IntN(ticks/4+1)
+	return len(c.takeovers)
 }
 
-// observe returns true when the leader was silent for long enough, with the standing that was found
-// last, or false when the leader changed. A tick counts only if it came on time and the engine
-// answered within it: an observer that was away, or saw nothing, has no evidence (P1.3).
+// patience returns for how many ticks in a row the leader has to be silent.
+func (c *Candidate) patience() int {
+	const first, most = int(BeatLimit / ObserveEvery), int(SilenceLimit / ObserveEvery)
+	ticks := min(first<<min(c.recent(), 8), most)
+	if c.config.Without.Off(clause.Patience) {
+		ticks = first
+	}
+	return ticks + c.config.Random.IntN(ticks/4+1) + c.engine.courtesy()
+}
+
+// observe returns true when the leader may be followed, with the standing that was found last: it was silent for long
+// enough, or the engine's leadership left its server for this one. It returns false when the leader changed. A
+// tick counts only if it came on time and the engine answered within it: an observer that was away, or saw
+// nothing, has no evidence (P1.3).
 func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
 	ticker := time.NewTicker(ObserveEvery)
 	defer ticker.Stop()
+	glance := time.NewTicker(glanceEvery)
+	defer glance.Stop()
 	last := time.Now()
 	limit := c.patience()
 	for silent := 0; silent < limit; {
 		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
+		case <-glance.C:
+			if !c.called(s.leader) {
+				continue
+			}
+			now, err := c.glimpse(ctx)
+			if err == nil && now.record.Modified == s.record.Modified {
+				*s = now
+				return true, nil
+			}
+			continue // the next tick tells what is the matter
 		case <-ticker.C:
 		}
 		late := time.Since(last) > ObserveEvery*3/2
 		last = time.Now()
-		brief, cancel := context.WithTimeout(ctx, ObserveEvery)
-		now, err := c.look(brief)
+		now, err := c.glimpse(ctx)
 		late = late || time.Since(last) >= ObserveEvery
-		cancel()
 		switch {
 		case ctx.Err() != nil:
 			return false, ctx.Err()
@@ -241,6 +262,13 @@ func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
 	return true, nil
 }
 
+// glimpse is look, given up after a tick.
+func (c *Candidate) glimpse(ctx context.Context) (standing, error) {
+	brief, cancel := context.WithTimeout(ctx, ObserveEvery)
+	defer cancel()
+	return c.look(brief)
+}
+
 // take writes the next epoch with a first beat, if neither a leader nor a beat came in
 // between. It returns nil without an error if one did.
 func (c *Candidate) take(ctx context.Context, s standing) (*Leadership, error) {
@@ -249,6 +277,7 @@ func (c *Candidate) take(ctx context.Context, s standing) (*Leadership, error) {
 		Holder:      c.config.Server,
 		Incarnation: s.leader.Incarnation,
 		Since:       time.Now().UTC(),
+		Member:      c.engine.self,
 	}
 	if leader.Incarnation == 0 {
 		leader.Incarnation = uint64(time.Now().UnixMilli())
@@ -275,16 +304,16 @@ func (c *Candidate) take(ctx context.Context, s standing) (*Leadership, error) {
 		created = result.Revision
 	}
 	l := &Leadership{
-		Leader:  leader,
-		Record:  Record{Key: key, Value: value, Created: created, Modified: result.Revision},
-		stopped: make(chan struct{}),
+		Leader: leader,
+		Record: Record{Key: key, Value: value, Created: created, Modified: result.Revision},
 	}
 	if s.record.Modified != 0 {
 		c.note(standing{leader: leader})
 	}
 	c.seen, c.led = leader.Epoch, leader.Epoch
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	go l.beat(c.config.Engine, Op{Key: beatKey, Value: beat}, sent)
+	l.running.Go(func() { l.beat(c.config.Engine, Op{Key: beatKey, Value: beat}, sent) })
+	l.running.Go(func() { l.draw(c.config.Engine) })
 	return l, nil
 }
 
@@ -296,7 +325,6 @@ type beatRecord struct {
 // beat writes the beat until the leadership ends, or ends it. The time of a beat is when it
 // was sent: what was acknowledged late says nothing about now.
 func (l *Leadership) beat(engine Engine, op Op, sent time.Time) {
-	defer close(l.stopped)
 	defer l.cancel(nil)
 	silence := time.AfterFunc(time.Until(sent.Add(BeatLimit)), func() { l.cancel(ErrSilent) })
 	defer silence.Stop()
@@ -319,41 +347,6 @@ func (l *Leadership) beat(engine Engine, op Op, sent time.Time) {
 			silence.Reset(time.Until(sent.Add(BeatLimit)))
 		}
 	}
-}
-
-// Reincarnate marks every domain's leader record after a restore (P1.7): the incarnation
-// rises above the snapshot's and to the present time, the epoch rises, and nobody holds the
-// domain. It must run before the engine serves anyone else.
-func Reincarnate(ctx context.Context, engine Engine, prefix Prefix) error {
-	listing, err := engine.List(ctx, string(prefix)+"leader/")
-	if err != nil {
-		return fmt.Errorf("list leaders: %w", err)
-	}
-	for _, record := range listing.Records {
-		leader, err := Decode[cluster.Leader](record.Value)
-		if err != nil {
-			return fmt.Errorf("leader record %s: %w", record.Key, err)
-		}
-		now := time.Now()
-		leader.Incarnation = max(uint64(now.UnixMilli()), leader.Incarnation+1)
-		leader.Epoch++
-		leader.Holder, leader.Since = "", now.UTC()
-		value, err := Encode(leader)
-		if err != nil {
-			return err
-		}
-		result, err := engine.Commit(ctx, []Group{{
-			Compares: []Compare{{Key: record.Key, Modified: record.Modified}},
-			Ops:      []Op{{Key: record.Key, Value: value}},
-		}})
-		if err != nil {
-			return fmt.Errorf("write leader record %s: %w", record.Key, err)
-		}
-		if !result.Applied[0] {
-			return fmt.Errorf("leader record %s changed meanwhile: the store is in use", record.Key)
-		}
-	}
-	return nil
 }
 
 // pause waits for a tick.

@@ -14,18 +14,25 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
 )
 
 // candidate returns a candidate of a server, on a handle of the engine.
-func candidate(engine store.Engine, server string) *store.Candidate {
+func candidate(engine store.Engine, server string, without ...clause.Set) *store.Candidate {
+	var off clause.Set
+	for _, w := range without {
+		off |= w
+	}
 	return store.NewCandidate(store.CandidateConfig{
 		Engine: engine,
 		Prefix: store.DefaultPrefix,
 		Domain: "main",
 		Server: server,
 		Random: rand.New(rand.NewPCG(1, uint64(len(server)))),
+
+		Without: off,
 	})
 }
 
@@ -163,7 +170,7 @@ func TestDeposedLeaderStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.New(memory.Options{})
 		first, _ := lead(t.Context(), t, candidate(engine, "a"))
-		if err := store.Reincarnate(t.Context(), engine, store.DefaultPrefix); err != nil {
+		if err := store.Reincarnate(t.Context(), engine, store.DefaultPrefix, "a snapshot was restored"); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -183,7 +190,7 @@ func TestReincarnate(t *testing.T) {
 		first, _ := lead(t.Context(), t, candidate(engine, "a"))
 		first.Resign()
 		for range 2 { // within the same millisecond
-			if err := store.Reincarnate(t.Context(), engine, store.DefaultPrefix); err != nil {
+			if err := store.Reincarnate(t.Context(), engine, store.DefaultPrefix, "a snapshot was restored"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -256,7 +263,7 @@ func TestObserverWithoutEvidenceWaits(t *testing.T) {
 // TestStallingDiskMakesNoRing is T9: writes stall for two seconds of every three, so that every
 // leader falls silent. The doubled limit keeps the servers from deposing each other for ever.
 func TestStallingDiskMakesNoRing(t *testing.T) {
-	takeovers := func(t *testing.T, impatient bool) (count uint64) {
+	takeovers := func(t *testing.T, without clause.Set) (count uint64) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			engine := memory.New(memory.Options{})
@@ -271,10 +278,7 @@ func TestStallingDiskMakesNoRing(t *testing.T) {
 			var running sync.WaitGroup
 			for _, server := range []string{"a", "bb", "ccc"} {
 				running.Go(func() {
-					c := candidate(engine.Open(memory.Hooks{Before: stall}), server)
-					if impatient {
-						c.Impatient()
-					}
+					c := candidate(engine.Open(memory.Hooks{Before: stall}), server, without)
 					for {
 						l, err := c.Campaign(ctx)
 						if err != nil {
@@ -298,10 +302,10 @@ func TestStallingDiskMakesNoRing(t *testing.T) {
 		})
 		return count
 	}
-	if got := takeovers(t, false); got > 9 {
+	if got := takeovers(t, 0); got > 9 {
 		t.Errorf("%d takeovers in a minute, want at most 9", got)
 	}
-	if got := takeovers(t, true); got < 15 {
+	if got := takeovers(t, clause.Patience); got < 15 {
 		t.Errorf("%d takeovers in a minute without the doubling: the test shows nothing", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -95,6 +96,10 @@ func (l *PlanLog) write(ctx context.Context, p Proposal) (revision uint64, appli
 	ok, rev, err := l.writer.Commit(ctx, []Unit{u})
 	if err != nil {
 		l.unknown = errors.Is(err, ErrUnknown)
+		if l.unknown && l.writer.Without.Off(clause.PlanSettled) {
+			l.unknown = false
+			l.next++
+		}
 		return 0, false, fmt.Errorf("append plan %d: %w", l.next, err)
 	}
 	if ok[0] {
@@ -119,7 +124,7 @@ func (l *PlanLog) unit(p Proposal) (Unit, error) {
 			u.Compare(key, o.Rev)
 		}
 		for j := range o.Tasks {
-			for _, c := range priorAttempt(prefix, o, &o.Tasks[j]) {
+			for _, c := range l.priorAttempt(o, &o.Tasks[j]) {
 				u.Compare(c.Key, c.Modified)
 			}
 		}
@@ -129,23 +134,26 @@ func (l *PlanLog) unit(p Proposal) (Unit, error) {
 
 // priorAttempt is what a later attempt of a task compares: the one before has ended (P3.7), and none stands
 // on the node (P3.6).
-func priorAttempt(prefix Prefix, o *cluster.PlanOwner, t *cluster.Placed) []Compare {
+func (l *PlanLog) priorAttempt(o *cluster.PlanOwner, t *cluster.Placed) []Compare {
 	if t.Attempt <= 1 {
 		return nil
 	}
-	id := o.TaskID(t.Index)
-	return []Compare{
-		{Key: prefix.Outcome(id, t.Attempt-1), Modified: AnyModified},
-		{Key: prefix.Desired(t.Node, id)},
-		{Key: prefix.Observed(t.Node, id)},
+	prefix, id := l.writer.prefix, o.TaskID(t.Index)
+	var demands []Compare
+	if !l.writer.Without.Off(clause.NextAttempt) {
+		demands = append(demands, Compare{Key: prefix.Outcome(id, t.Attempt-1), Modified: AnyModified})
 	}
+	if !l.writer.Without.Off(clause.CleanNode) {
+		demands = append(demands, Compare{Key: prefix.Desired(t.Node, id)}, Compare{Key: prefix.Observed(t.Node, id)})
+	}
+	return demands
 }
 
 // current returns the owners that a refused record may be written with again. It reads the engine, since the tables may
 // not yet hold what refused it.
 func (l *PlanLog) current(ctx context.Context, owners []cluster.PlanOwner) ([]cluster.PlanOwner, error) {
 	prefix := l.writer.prefix
-	if f := l.writer.fence; f != nil {
+	if f := l.writer.fence; f != nil && !l.writer.Without.Off(clause.Fence) {
 		ok, err := l.holds(ctx, Compare{Key: f.Key, Modified: f.Modified})
 		if err != nil {
 			return nil, err
@@ -173,7 +181,7 @@ func (l *PlanLog) current(ctx context.Context, owners []cluster.PlanOwner) ([]cl
 		}
 		var tasks []cluster.Placed
 		for _, t := range o.Tasks {
-			ok, err := l.holds(ctx, priorAttempt(prefix, &o, &t)...)
+			ok, err := l.holds(ctx, l.priorAttempt(&o, &t)...)
 			if err != nil {
 				return nil, err
 			}
@@ -235,9 +243,16 @@ func (l *PlanLog) Settle(ctx context.Context) (revision uint64, err error) {
 // ProjectionUnit writes an attempt's own desired record from its plan record (P3.4): only if
 // that still stands and the attempt has not ended.
 func ProjectionUnit(prefix Prefix, r *AttemptRow) (Unit, error) {
+	return ProjectionWithout(prefix, r, 0)
+}
+
+// ProjectionWithout is ProjectionUnit with clauses switched off.
+func ProjectionWithout(prefix Prefix, r *AttemptRow, without clause.Set) (Unit, error) {
 	var u Unit
-	u.Compare(prefix.Plan(r.Plan), r.PlanRev)
-	u.Compare(prefix.Outcome(r.Task, r.Number), 0)
+	if !without.Off(clause.Projection) {
+		u.Compare(prefix.Plan(r.Plan), r.PlanRev)
+		u.Compare(prefix.Outcome(r.Task, r.Number), 0)
+	}
 	u.Compare(prefix.Desired(r.Node, r.Task), 0)
 	u.Mark(prefix.Scheduled(r.Task))
 	return u, u.Put(prefix.Desired(r.Node, r.Task), r.Desired)

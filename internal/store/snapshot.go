@@ -33,6 +33,9 @@ type AttemptRow struct {
 	// Unreadable says that a record under the desired key cannot be read or is another's; the task is
 	// pinned to the node (P3.5). DesiredRev is then that record's.
 	Unreadable bool
+	// Obscured says that a record stands under the status key that no agent wrote. Observed is then what the tables knew
+	// before, and ObservedRev that record's.
+	Obscured bool
 
 	planned *cluster.Desired
 }
@@ -304,6 +307,9 @@ func (s *Snapshot) Attempt(task cluster.TaskID, number int) (*AttemptRow, bool) 
 func (s *Snapshot) NodeAttempts(node string) iter.Seq[*AttemptRow] {
 	return scanRows(s.byNode, node+"/")
 }
+
+// AttemptCount returns how many attempts have records.
+func (s *Snapshot) AttemptCount() int { return s.attempts.Len() }
 
 // AllAttempts returns the attempts of all tasks, ordered by task id, then number.
 func (s *Snapshot) AllAttempts() iter.Seq[*AttemptRow] { return scanRows(s.attempts, "") }

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -24,6 +25,7 @@ type Tables struct {
 	engine Engine
 	prefix Prefix
 	logger *slog.Logger
+	unpin  bool // clause.Foreign is off
 
 	snapshot atomic.Pointer[Snapshot]
 	synced   chan struct{}
@@ -41,6 +43,8 @@ type TablesConfig struct {
 	Engine Engine
 	Prefix Prefix // default DefaultPrefix
 	Logger *slog.Logger
+	// Without switches clauses off, in tests only.
+	Without clause.Set
 }
 
 // NewTables returns empty tables; Run fills them.
@@ -52,6 +56,7 @@ func NewTables(c TablesConfig) *Tables {
 		engine:    c.Engine,
 		prefix:    c.Prefix,
 		logger:    c.Logger,
+		unpin:     c.Without.Off(clause.Foreign),
 		synced:    make(chan struct{}),
 		changed:   make(chan struct{}),
 		followers: map[*Follower]bool{},
@@ -68,6 +73,7 @@ func (t *Tables) Run(ctx context.Context) error {
 	s := newState(func(key string, err error) {
 		t.logger.Error("a record cannot be read and is left alone", "key", key, "error", err)
 	})
+	s.unpin = t.unpin
 	first := true
 	for {
 		b, err := watch.Next(ctx)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -52,6 +53,9 @@ type Fence struct {
 
 // Writer commits units. It is safe for concurrent use.
 type Writer struct {
+	// Without switches clauses off, here and in what writes through the writer. It is set before the first use.
+	Without clause.Set
+
 	engine Engine
 	prefix Prefix
 	fence  *Fence
@@ -178,7 +182,7 @@ func (w *Writer) write(ctx context.Context, units []Unit, groups [][]int) (Resul
 // merge makes one group of units, with one key for their events.
 func (w *Writer) merge(units []Unit, members []int) (Group, error) {
 	var g Group
-	if w.fence != nil {
+	if w.fence != nil && !w.Without.Off(clause.Fence) {
 		g.Compares = append(g.Compares, Compare{Key: w.fence.Key, Modified: w.fence.Modified})
 	}
 	var events []cluster.Event

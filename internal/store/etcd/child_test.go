@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,13 @@ import (
 // childDir, in the environment, makes the test binary an engine on that data directory, which
 // answers calls on its standard input.
 const childDir = "BERTH_TEST_ETCD_DIR"
+
+// childConfig, in the environment, is a Config as JSON instead, of a member among others. childServer is the id of the server that the child
+// then campaigns for.
+const (
+	childConfig = "BERTH_TEST_ETCD_CONFIG"
+	childServer = "BERTH_TEST_ETCD_SERVER"
+)
 
 // careless, in the environment too, makes the child write on until the disk is full.
 const careless = "BERTH_TEST_ETCD_CARELESS"
@@ -66,11 +74,19 @@ func serve(dir string, in io.Reader, out io.Writer) error {
 	if os.Getenv(careless) != "" {
 		config.LowWater, config.Log = 1, slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
+	if whole := os.Getenv(childConfig); whole != "" {
+		if err := json.Unmarshal([]byte(whole), &config); err != nil {
+			return err
+		}
+	}
 	engine, err := Open(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer engine.Close()
+	if server := os.Getenv(childServer); server != "" {
+		go campaign(ctx, engine, server)
+	}
 	var mu sync.Mutex
 	encoder := json.NewEncoder(out)
 	send := func(r reply) {
@@ -110,8 +126,10 @@ func serve(dir string, in io.Reader, out io.Writer) error {
 // down. Of store.Engine it has what a trial calls.
 type child struct {
 	store.Engine
-	t   *testing.T
-	dir string
+	t      *testing.T
+	dir    string
+	config *Config // of a member among others
+	server string  // that it campaigns for
 
 	mu      sync.Mutex
 	process *process // nil while it is down
@@ -136,6 +154,21 @@ func newChild(t *testing.T) *child {
 	return c
 }
 
+// campaign leads whenever it can.
+func campaign(ctx context.Context, engine store.Engine, server string) {
+	candidate := store.NewCandidate(store.CandidateConfig{
+		Engine: engine, Prefix: store.DefaultPrefix, Domain: "main", Server: server, Random: rand.New(rand.NewPCG(1, uint64(len(server)))),
+	})
+	for {
+		leadership, err := candidate.Campaign(ctx)
+		if err != nil {
+			return
+		}
+		<-leadership.Context().Done()
+		leadership.Resign()
+	}
+}
+
 // start runs the child and returns when it serves.
 func (c *child) start() {
 	p := &process{
@@ -144,6 +177,16 @@ func (c *child) start() {
 		waiting: map[int]chan reply{},
 	}
 	p.command.Env = append(os.Environ(), childDir+"="+c.dir)
+	if c.config != nil {
+		config := *c.config
+		config.Log = nil
+		whole, err := json.Marshal(config)
+		if err != nil {
+			c.t.Errorf("encode: %v", err)
+			return
+		}
+		p.command.Env = append(p.command.Env, childConfig+"="+string(whole), childServer+"="+c.server)
+	}
 	p.command.Stderr = c.t.Output()
 	in, err := p.command.StdinPipe()
 	if err != nil {

@@ -4,20 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/berthd/berth/internal/store"
 )
 
-// busy is the pause before a write is offered again that etcd had not accepted yet.
-const busy = 5 * time.Millisecond
-
 // Commit is part of store.Engine.
 func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
-	if err := store.CheckGroups(groups, limits()); err != nil {
+	if err := store.CheckGroups(groups, e.limits); err != nil {
 		return store.Result{}, err
 	}
 	if err := e.enter(ctx); err != nil {
@@ -33,15 +28,7 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 		writes = writes || len(ops) > 0
 		nested[i] = clientv3.OpTxn(compares(g.Compares), ops, nil)
 	}
-	if writes {
-		if err := e.space.check(ctx); err != nil {
-			return store.Result{}, err
-		}
-	}
-	response, err := e.txn(ctx, nested)
-	if err != nil && !writes {
-		return store.Result{}, e.fault(ctx, err) // what writes nothing leaves no doubt
-	}
+	response, err := e.txn(ctx, nested, writes)
 	if err != nil {
 		return store.Result{}, err
 	}
@@ -53,46 +40,29 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 	return result, nil
 }
 
-// txn sends a transaction, again while etcd says that it has not taken it.
-func (e *Engine) txn(ctx context.Context, nested []clientv3.Op) (*clientv3.TxnResponse, error) {
-	for {
-		response, err := e.client.Txn(ctx).Then(nested...).Commit()
+// txn sends a transaction. One that writes nothing leaves no doubt, whatever happens to it.
+func (e *Engine) txn(ctx context.Context, nested []clientv3.Op, writes bool) (*clientv3.TxnResponse, error) {
+	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return e.client.Txn(ctx).Then(nested...).Commit()
+	}
+	if !writes {
+		response, err := reading(ctx, e, send)
 		if err == nil {
 			return response, nil
 		}
-		if !errors.Is(err, rpctypes.ErrTooManyRequests) {
-			err = refusal(err)
-			if errors.Is(err, store.ErrNoSpace) {
-				e.space.full.Store(true)
-			}
-			return nil, err
+		if refused := refusal(err); !errors.Is(refused, store.ErrUnknown) {
+			return nil, refused
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-e.life.Done():
-			return nil, store.ErrClosed
-		case <-time.After(busy):
-		}
+		return nil, e.fault(ctx, err)
 	}
-}
-
-// refusal turns an error of a write into the contract's: what etcd is known to say
-// before it writes, and for all else that the result is unknown.
-func refusal(err error) error {
-	for _, known := range []struct{ etcd, store error }{
-		{rpctypes.ErrDuplicateKey, store.ErrInvalid},
-		{rpctypes.ErrEmptyKey, store.ErrInvalid},
-		{rpctypes.ErrTooManyOps, store.ErrTooLarge},
-		{rpctypes.ErrRequestTooLarge, store.ErrTooLarge},
-		{rpctypes.ErrNoSpace, store.ErrNoSpace},
-		{rpctypes.ErrLeaseNotFound, store.ErrSessionExpired},
-	} {
-		if errors.Is(err, known.etcd) {
-			return fmt.Errorf("%w: %w", known.store, err)
-		}
+	if err := e.space.check(ctx); err != nil {
+		return nil, err
 	}
-	return fmt.Errorf("%w: %w", store.ErrUnknown, err)
+	response, err := writing(ctx, e, send)
+	if errors.Is(err, store.ErrNoSpace) {
+		e.space.filled()
+	}
+	return response, err
 }
 
 func compares(demands []store.Compare) []clientv3.Cmp {

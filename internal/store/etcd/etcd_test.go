@@ -5,9 +5,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
-	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/storetest"
@@ -54,15 +51,7 @@ func subject(t *testing.T) storetest.Subject {
 			engine = open(t, Config{Dir: dir})
 			return engine
 		},
-		Compact: func() {
-			listing, err := engine.List(t.Context(), "none/")
-			if err != nil {
-				t.Fatalf("list: %v", err)
-			}
-			if _, err := engine.client.Compact(t.Context(), int64(listing.Revision), clientv3.WithCompactPhysical()); err != nil {
-				t.Fatalf("compact: %v", err)
-			}
-		},
+		Compact: func() { compact(t, engine) },
 		Restore: func(from io.Reader) (store.Engine, error) {
 			restored := filepath.Join(t.TempDir(), "store")
 			if err := Restore(restored, from); err != nil {
@@ -71,14 +60,6 @@ func subject(t *testing.T) storetest.Subject {
 			engine = open(t, Config{Dir: restored})
 			return engine, nil
 		},
-		Fill: func(full bool) {
-			engine.space.mu.Lock()
-			defer engine.space.mu.Unlock()
-			engine.space.looked = time.Time{}
-			engine.space.free = statfs
-			if full {
-				engine.space.free = func(string) (int64, int64, error) { return 1 << 20, 1 << 30, nil }
-			}
-		},
+		Fill: func(full bool) { fill(engine, full) },
 	}
 }

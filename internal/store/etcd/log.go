@@ -12,12 +12,14 @@ import (
 )
 
 // moot says that a message means nothing here: the first is about listeners, which there
-// are none; the others come of a database so young that its first write is not in it yet.
+// are none; the next come of a database so young that its first write is not in it yet; the last of a
+// promotion that is asked for until it is granted.
 func moot(message string) bool {
 	switch message {
 	case "Running http and grpc server on single port. This is not recommended for production.",
 		"Failed to detect schema version",
-		"failed to update storage version":
+		"failed to update storage version",
+		"rejecting promote learner: learner is not ready":
 		return true
 	}
 	// A single member that starts elects itself once it has applied what made it a member.

@@ -23,7 +23,7 @@ func (e *Engine) Read(ctx context.Context, key string) (store.Record, error) {
 	if err := e.enter(ctx); err != nil {
 		return store.Record{}, err
 	}
-	response, err := e.client.Get(ctx, key)
+	response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.GetResponse, error) { return e.client.Get(ctx, key) })
 	if err != nil {
 		return store.Record{}, e.fault(ctx, err)
 	}
@@ -62,8 +62,10 @@ func (e *Engine) list(ctx context.Context, prefix string, page int64) (store.Lis
 		from, end = "\x00", "\x00" // etcd's words for all keys
 	}
 	for {
-		response, err := e.client.Get(ctx, from, clientv3.WithRange(end),
-			clientv3.WithLimit(page), clientv3.WithRev(int64(listing.Revision)))
+		response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.GetResponse, error) {
+			return e.client.Get(ctx, from, clientv3.WithRange(end),
+				clientv3.WithLimit(page), clientv3.WithRev(int64(listing.Revision)))
+		})
 		if err != nil {
 			return store.Listing{}, err
 		}
@@ -88,12 +90,4 @@ func record(kv *mvccpb.KeyValue) store.Record {
 		Created:  uint64(kv.CreateRevision),
 		Modified: uint64(kv.ModRevision),
 	}
-}
-
-// fault names what ended a read: the caller, the engine's end, or etcd.
-func (e *Engine) fault(ctx context.Context, err error) error {
-	if cause := e.enter(ctx); cause != nil {
-		return cause
-	}
-	return fmt.Errorf("read from etcd: %w", err)
 }

@@ -31,9 +31,9 @@ func (e *Engine) OpenSession(ctx context.Context, ttl time.Duration) (store.Sess
 		return nil, err
 	}
 	seconds := int64((ttl + time.Second - 1) / time.Second)
-	lease, err := e.client.Grant(ctx, seconds)
+	lease, err := writing(ctx, e, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) { return e.client.Grant(ctx, seconds) })
 	if err != nil {
-		return nil, refusal(err)
+		return nil, err
 	}
 	return &session{e: e, id: lease.ID}, nil
 }
@@ -57,7 +57,9 @@ func (s *session) Renew(ctx context.Context) error {
 	if err := s.e.enter(ctx); err != nil {
 		return err
 	}
-	_, err := s.e.client.KeepAliveOnce(ctx, s.id)
+	_, err := reading(ctx, s.e, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+		return s.e.client.KeepAliveOnce(ctx, s.id)
+	})
 	switch {
 	case err == nil:
 		return nil
@@ -72,9 +74,9 @@ func (s *session) End(ctx context.Context) error {
 	if err := s.e.enter(ctx); err != nil {
 		return err
 	}
-	_, err := s.e.client.Revoke(ctx, s.id)
-	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	_, err := writing(ctx, s.e, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) { return s.e.client.Revoke(ctx, s.id) })
+	if errors.Is(err, store.ErrSessionExpired) {
 		return nil
 	}
-	return refusal(err)
+	return err
 }

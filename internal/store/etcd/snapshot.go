@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/google/uuid"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 
 	"github.com/berthd/berth/internal/store"
@@ -36,8 +37,9 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	return nil
 }
 
-// Restore makes a data directory from a snapshot, to be opened afterwards. The directory must
-// not hold a store yet. Records keep their revisions; new ones begin far above,
+// Restore makes a data directory from a snapshot, to be opened afterwards: a store of one member, whichever members the
+// snapshot's had. For a fleet, it is opened with a peer address, and the others join it anew with empty directories. The directory must
+// not hold a store yet. store.Reincarnate must follow before anyone else uses it. Records keep their revisions; new ones begin far above,
 // and history is marked as compacted, so that a watch from before gets a resync. A
 // snapshot that is damaged or cut short leaves the directory as it was.
 func Restore(dir string, from io.Reader) (err error) {
@@ -83,7 +85,7 @@ func restore(source, made string) (err error) {
 		OutputDataDir:       made,
 		PeerURLs:            []string{peerURL},
 		InitialCluster:      memberName + "=" + peerURL,
-		InitialClusterToken: "etcd-cluster",
+		InitialClusterToken: uuid.NewString(), // the members of the store that the snapshot is of are strangers
 		RevisionBump:        jump,
 		MarkCompacted:       true,
 	})

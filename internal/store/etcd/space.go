@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -29,6 +30,8 @@ const (
 	ahead = 16 << 20
 	// relief is the least pause between two attempts to get the database below its quota.
 	relief = 10 * time.Second
+	// shrinkLimit bounds what shrinking asks of the other members.
+	shrinkLimit = 30 * time.Second
 )
 
 // space guards the disk under the data directory and the quota of the database. etcd ends the
@@ -43,7 +46,8 @@ type space struct {
 	ballast  int64
 	quota    int64
 	client   *clientv3.Client
-	database database
+	database func() database // the server has another one after it took in another member's snapshot
+	member   uint64
 	free     func(dir string) (free, total int64, err error)
 
 	mu      sync.Mutex
@@ -51,6 +55,7 @@ type space struct {
 	low     error // what the last look found
 	relieve time.Time
 	kept    int64       // bytes of the database's file that the disk has promised
+	inode   uint64      // of that file
 	full    atomic.Bool // etcd's alarm was seen
 }
 
@@ -104,14 +109,32 @@ func (s *space) prepare() error {
 	return nil
 }
 
-// check returns store.ErrNoSpace if a write is not to be tried now.
+// filled notes that etcd refused a write for the quota.
+func (s *space) filled() {
+	if s != nil {
+		s.full.Store(true)
+	}
+}
+
+// check returns store.ErrNoSpace if a write is not to be tried now. A nil space, of an etcd elsewhere, has nothing to say.
 func (s *space) check(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.looked) > fresh {
 		s.look()
 		s.disarm(ctx)
 	}
+	return s.low
+}
+
+// refuses returns what check would, by a new look at the disk.
+func (s *space) refuses() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.look()
 	return s.low
 }
 
@@ -152,6 +175,9 @@ func (s *space) reserve() error {
 	info, err := file.Stat()
 	if err != nil {
 		return err
+	}
+	if system, ok := info.Sys().(*syscall.Stat_t); ok && system.Ino != s.inode {
+		s.inode, s.kept = system.Ino, 0 // it is a new file
 	}
 	want := info.Size() + ahead
 	if want <= s.kept {
@@ -204,7 +230,7 @@ func (s *space) drop(free int64) {
 	}
 }
 
-// disarm ends etcd's alarm once its database fits the quota again: it compacts the
+// disarm ends etcd's alarm once the database of this member fits the quota again: it compacts the
 // history and gives the room of deleted records back. The lock is held.
 func (s *space) disarm(ctx context.Context) {
 	if !s.full.Load() || time.Since(s.relieve) < relief {
@@ -220,6 +246,8 @@ func (s *space) disarm(ctx context.Context) {
 }
 
 func (s *space) shrink(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, shrinkLimit)
+	defer cancel()
 	present, err := s.client.Get(ctx, "berth", clientv3.WithCountOnly())
 	if err != nil {
 		return fmt.Errorf("read revision: %w", err)
@@ -227,19 +255,30 @@ func (s *space) shrink(ctx context.Context) error {
 	if _, err := s.client.Compact(ctx, present.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
 		s.log.Debug("compact", "error", err) // it may have been compacted there already
 	}
-	if err := s.database.Defrag(); err != nil {
+	if err := s.database().Defrag(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
-	s.kept = 0 // it is a new file
-	if s.database.Size() > s.quota*9/10 {
-		return fmt.Errorf("%d MiB are in use", s.database.SizeInUse()>>20)
+	if s.database().Size() > s.quota*9/10 {
+		return fmt.Errorf("%d MiB are in use", s.database().SizeInUse()>>20)
 	}
+	return s.quiet(ctx)
+}
+
+// quiet ends the alarms of this member, and those of members that are no more. Each of the others has a database of its own to shrink.
+func (s *space) quiet(ctx context.Context) error {
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {
 		return fmt.Errorf("list alarms: %w", err)
 	}
+	members, err := s.client.MemberList(ctx)
+	if err != nil {
+		return fmt.Errorf("list members: %w", err)
+	}
 	for _, alarm := range alarms.Alarms {
-		if alarm.Alarm != etcdserverpb.AlarmType_NOSPACE {
+		others := slices.ContainsFunc(members.Members, func(m *etcdserverpb.Member) bool {
+			return m.ID == alarm.MemberID && m.ID != s.member
+		})
+		if alarm.Alarm != etcdserverpb.AlarmType_NOSPACE || others {
 			continue
 		}
 		if _, err := s.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: alarm.MemberID, Alarm: alarm.Alarm}); err != nil {

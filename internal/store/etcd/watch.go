@@ -152,6 +152,9 @@ func (w *watch) follow() (lost bool) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
 	at := w.place()
+	if w.e.server == nil { // an endpoint elsewhere that lost its leader would say nothing for ever
+		ctx = clientv3.WithRequireLeader(ctx)
+	}
 	events := w.e.client.Watch(ctx, w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(at)+1), clientv3.WithCreatedNotify())
 	ask := time.NewTimer(patience)
 	defer ask.Stop()
@@ -166,7 +169,7 @@ func (w *watch) follow() (lost bool) {
 				return true
 			case response.Err() != nil:
 				return false
-			case response.Created && uint64(response.Header.Revision) < at:
+			case response.Created && uint64(response.Header.Revision) < at && !w.lags(ctx, at):
 				return true // the data are older than what the watch has seen
 			}
 			w.merge(&response)
@@ -186,6 +189,14 @@ func (w *watch) follow() (lost bool) {
 			return false
 		}
 	}
+}
+
+// lags says that the data are as new as the place reached after all, and that only the server that was asked has not got there yet.
+func (w *watch) lags(ctx context.Context, at uint64) bool {
+	present, err := reading(ctx, w.e, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return w.e.client.Get(ctx, "berth", clientv3.WithCountOnly())
+	})
+	return err == nil && uint64(present.Header.Revision) >= at
 }
 
 func (w *watch) place() uint64 {

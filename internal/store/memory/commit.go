@@ -149,10 +149,28 @@ func (d *data) settle(at uint64) {
 		return
 	}
 	d.revision = at
+	d.show(at)
 	if extra := len(d.events) - d.history; extra > d.history/4 {
 		d.forget(d.events[extra-1].revision)
 	}
 	d.announce()
+}
+
+// show tells the observer what the last revision changed. The lock is held.
+func (d *data) show(at uint64) {
+	if d.observe == nil {
+		return
+	}
+	from, _ := slices.BinarySearchFunc(d.events, at, byRevision)
+	changes := make([]store.Change, 0, len(d.events)-from)
+	for _, e := range d.events[from:] {
+		record, stands := d.records[e.key]
+		if !stands {
+			record = store.Record{Key: e.key, Modified: at}
+		}
+		changes = append(changes, store.Change{Record: record, Deleted: !stands})
+	}
+	d.observe(changes, at, false)
 }
 
 // forget drops the history up to and including a revision.

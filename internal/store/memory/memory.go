@@ -40,6 +40,9 @@ type Options struct {
 	Random *rand.Rand
 	// Hooks are those of the first handle.
 	Hooks Hooks
+	// Observe, unless nil, is told of every revision, in order, of all handles: a witness misses no intermediate version, as a
+	// watch may. After a Restore it gets every record, with whole set. It runs under the engine's lock and must not call it.
+	Observe func(changes []store.Change, revision uint64, whole bool)
 }
 
 // Hooks are a seam for faults. They run without the engine's lock, on the goroutine
@@ -77,6 +80,7 @@ type data struct {
 	consul  bool
 	history int
 	limits  store.Limits
+	observe func([]store.Change, uint64, bool)
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -109,6 +113,7 @@ func New(options Options) *Engine {
 	d := &data{
 		consul:   options.Consul,
 		history:  options.History,
+		observe:  options.Observe,
 		limits:   PlainLimits(),
 		random:   options.Random,
 		revision: 1,

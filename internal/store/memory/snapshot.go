@@ -94,6 +94,13 @@ func (e *Engine) Restore(from io.Reader) error {
 		d.tie(key, l.Session)
 	}
 	d.restores++
+	if d.observe != nil {
+		changes := make([]store.Change, 0, len(d.records))
+		for _, record := range d.list("") {
+			changes = append(changes, store.Change{Record: record})
+		}
+		d.observe(changes, d.revision, true)
+	}
 	d.announce()
 	return nil
 }

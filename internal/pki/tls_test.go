@@ -1,0 +1,162 @@
+package pki
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// meeting is what came of a connection.
+type meeting struct {
+	client, server error
+	seen           tls.ConnectionState // of the client, by the server
+}
+
+// meet connects a client with a server in memory, and lets each send the other a byte.
+func meet(client, server *tls.Config) (m meeting) {
+	a, b := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c := tls.Server(b, server)
+		if m.server = c.Handshake(); m.server == nil {
+			m.seen = c.ConnectionState()
+			_, m.server = c.Write([]byte("x"))
+		}
+		if m.server == nil {
+			_, m.server = io.ReadFull(c, make([]byte, 1))
+		}
+		_ = b.Close()
+	}()
+	c := tls.Client(a, client)
+	if m.client = c.Handshake(); m.client == nil {
+		_, m.client = io.ReadFull(c, make([]byte, 1))
+	}
+	if m.client == nil {
+		_, m.client = c.Write([]byte("y"))
+	}
+	if m.client != nil {
+		_ = a.Close()
+	}
+	<-done
+	_ = a.Close()
+	return m
+}
+
+func keeper(t *testing.T, dir string) *Keeper {
+	t.Helper()
+	k, err := OpenKeeper(KeeperConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestWhoTalksToWhom(t *testing.T) {
+	now := time.Now()
+	ours, _ := authority(t, now)
+	theirs, _ := authority(t, now)
+	server := keeper(t, member(t, ours, Subject{cluster.RoleServer, "s1"}, now, "10.0.0.1"))
+	node := keeper(t, member(t, ours, Subject{cluster.RoleNode, "n1"}, now))
+	stranger := keeper(t, member(t, theirs, Subject{cluster.RoleServer, "s1"}, now))
+	strangeNode := keeper(t, member(t, theirs, Subject{cluster.RoleNode, "n1"}, now))
+	past := keeper(t, member(t, ours, Subject{cluster.RoleNode, "n1"}, now.Add(-LeafLife-time.Hour)))
+	sum, err := Fingerprint(ours.CertificatePEM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusting, err := Trusting(ours.CertificatePEM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := node.ClientTLS()
+	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+	// A client that shows what it has to whoever it meets, and does not look.
+	forced := func(k *Keeper) *tls.Config {
+		return &tls.Config{
+			InsecureSkipVerify: true, MinVersion: tls.VersionTLS13,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return k.current.Load().shown(), nil
+			},
+		}
+	}
+	tests := []struct {
+		name           string
+		client, server *tls.Config
+		want           string  // in an error; "" is a connection
+		subject        Subject // that the server sees
+	}{
+		{"a node and a server", node.ClientTLS(), server.ServerTLS(), "", Subject{cluster.RoleNode, "n1"}},
+		{"a server and a server", server.ClientTLS(), server.ServerTLS(), "", Subject{cluster.RoleServer, "s1"}},
+		{"somebody without a certificate", trusting, server.ServerTLS(), "", Subject{}},
+		{"somebody with the fingerprint", Pinned(sum), server.ServerTLS(), "", Subject{}},
+		{"a wrong fingerprint", Pinned(strings.Repeat("0", 64)), server.ServerTLS(), "token names", Subject{}},
+		{"a server of another authority", node.ClientTLS(), stranger.ServerTLS(), "unknown authority", Subject{}},
+		{"the fingerprint, and a server of another authority", Pinned(sum), stranger.ServerTLS(), "token names", Subject{}},
+		{"a node in the place of a server", node.ClientTLS(), node.ServerTLS(), "incompatible key usage", Subject{}},
+		{"the fingerprint, and a node in the place of a server", Pinned(sum), node.ServerTLS(), "incompatible key usage", Subject{}},
+		{"a node of another authority", forced(strangeNode), server.ServerTLS(), "unknown authority", Subject{}},
+		{"a node whose certificate has expired", forced(past), server.ServerTLS(), "expired", Subject{}},
+		{"TLS 1.2", old, server.ServerTLS(), "protocol version", Subject{}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			m := meet(test.client, test.server)
+			err := errors.Join(m.client, m.server)
+			if test.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+			} else if m.client == nil || m.server == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("client: %v, server: %v; want %q and both to fail", m.client, m.server, test.want)
+			}
+			got, ok := SubjectOf(&m.seen)
+			if got != test.subject || ok != (test.subject != Subject{}) {
+				t.Errorf("the server saw %v (%v), want %v", got, ok, test.subject)
+			}
+		})
+	}
+}
+
+// TestSubjectNeedsAVerifiedChain holds a state as a listener would leave it that takes any certificate.
+func TestSubjectNeedsAVerifiedChain(t *testing.T) {
+	now := time.Now()
+	a, _ := authority(t, now)
+	k := keeper(t, member(t, a, Subject{cluster.RoleNode, "n1"}, now))
+	state := &tls.ConnectionState{}
+	state.PeerCertificates = append(state.PeerCertificates, k.current.Load().leaf)
+	if s, ok := SubjectOf(state); ok {
+		t.Errorf("an unverified certificate is taken for %v", s)
+	}
+	if _, ok := SubjectOf(nil); ok {
+		t.Error("no connection has a subject")
+	}
+}
+
+// TestFingerprintOfSomebodyElsesAuthority shows the right authority's certificate beside a leaf that it did not sign.
+func TestFingerprintOfSomebodyElsesAuthority(t *testing.T) {
+	now := time.Now()
+	ours, _ := authority(t, now)
+	theirs, _ := authority(t, now)
+	evil := keeper(t, member(t, theirs, Subject{cluster.RoleServer, "s1"}, now))
+	config := evil.ServerTLS()
+	config.GetConfigForClient = nil
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		c := evil.current.Load().shown()
+		c.Certificate[1] = leafOf(t, ours.CertificatePEM()).Raw
+		return c, nil
+	}
+	sum, err := Fingerprint(ours.CertificatePEM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := meet(Pinned(sum), config); m.client == nil {
+		t.Error("a server that only carries the authority's certificate was taken for one of its own")
+	}
+}

@@ -1,0 +1,362 @@
+package etcd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/testkit"
+)
+
+// records commits values under the default prefix.
+func records(t *testing.T, e store.Engine, values map[string]any) {
+	t.Helper()
+	var g store.Group
+	for key, value := range values {
+		encoded, err := store.Encode(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Ops = append(g.Ops, store.Op{Key: store.DefaultPrefix + key, Value: encoded})
+	}
+	if _, err := e.Commit(t.Context(), []store.Group{g}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sample fills a store with a little of everything.
+func sample(t *testing.T, e store.Engine) cluster.Leader {
+	t.Helper()
+	at := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	leader := cluster.Leader{Epoch: 7, Holder: "server-0", Incarnation: 1_000, Since: at, Member: "1"}
+	records(t, e, map[string]any{
+		"leader/main": leader, "service/c/web": struct{}{}, "service/c/db": struct{}{}, "job/c/j": struct{}{},
+		"event/1": cluster.EventBatch{ID: "1", At: at.Add(time.Minute)}, "plan/1": cluster.PlanRecord{Seq: 1, At: at.Add(time.Second)},
+	})
+	for i := range 3 { // history, which does not count
+		if err := write(t.Context(), e, "berth-beat/main"); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	return leader
+}
+
+// TestInspect tells what is in a snapshot, and which are none.
+func TestInspect(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	e := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
+	leader := sample(t, e)
+	var snapshot bytes.Buffer
+	if err := e.Snapshot(t.Context(), &snapshot); err != nil {
+		t.Fatal(err)
+	}
+	whole := snapshot.Bytes()
+	got, err := Inspect(bytes.NewReader(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	present, err := e.List(t.Context(), "none/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := SnapshotInfo{
+		Revision: present.Revision, Keys: 7, Size: int64(len(whole)), Hash: fmt.Sprintf("%x", whole[len(whole)-32:]),
+		Nouns:   map[string]int{"leader": 1, "service": 2, "job": 1, "event": 1, "plan": 1, "berth-beat": 1},
+		Taken:   time.Date(2026, 11, 20, 9, 1, 0, 0, time.UTC),
+		Leaders: map[string]cluster.Leader{"main": leader},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("info (-want +got):\n%s", diff)
+	}
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)/2] ^= 1
+	for name, data := range map[string][]byte{
+		"nothing": nil, "cut short": whole[:len(whole)/2], "without its hash": whole[:len(whole)-32], "flipped": flipped, "rubbish": bytes.Repeat([]byte{7}, 1000*512+32),
+	} {
+		if _, err := Inspect(bytes.NewReader(data)); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: got error %v, want ErrInvalid", name, err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "berth-snapshot-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, error %v", left, err)
+	}
+}
+
+// TestRestoreAFleet restores a snapshot of three members to one, which the others join anew, and to which a member of
+// before is a stranger.
+func TestRestoreAFleet(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3, nil)
+	leader := sample(t, f.engines[0])
+	var snapshot bytes.Buffer
+	if err := f.engines[1].Snapshot(t.Context(), &snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(t.Context(), f.engines[2], "late"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		f.stop(i)
+	}
+	old := f.configs[2]
+	for i := range f.configs {
+		f.configs[i].Dir += "-restored"
+	}
+	if err := Restore(f.configs[0].Dir, &snapshot); err != nil {
+		t.Fatal(err)
+	}
+	f.start(0)
+	before := time.Now()
+	if err := store.Reincarnate(t.Context(), f.engines[0], store.DefaultPrefix, "a snapshot was restored"); err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < 3; i++ {
+		f.start(i)
+		f.promote(i)
+	}
+	e := f.engines[2]
+	if _, err := e.Read(t.Context(), "late"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("what came after the snapshot: got error %v, want ErrNotFound", err)
+	}
+	wantIncarnated(t, e, leader, before)
+	// A member of before is not let in.
+	f.stop(2)
+	old.PeerURL = f.configs[2].PeerURL
+	stranger, err := Open(t.Context(), old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	if _, err := stranger.Read(shortly(t, 3*time.Second), "late"); err == nil {
+		t.Error("a member of before the restore reads from the members of after it")
+	}
+	if members, err := f.engines[0].Members(t.Context()); err != nil || len(members) != 3 {
+		t.Errorf("members: got %+v, error %v", members, err)
+	}
+}
+
+// wantIncarnated checks what Reincarnate leaves.
+func wantIncarnated(t *testing.T, e store.Engine, former cluster.Leader, since time.Time) {
+	t.Helper()
+	record, err := e.Read(t.Context(), "berth/leader/main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader, err := store.Decode[cluster.Leader](record.Value)
+	if err != nil || leader.Holder != "" || leader.Member != "" || leader.Epoch != former.Epoch+1 || leader.Incarnation < uint64(since.UnixMilli()) {
+		t.Errorf("leader: got %+v, error %v, want nobody by epoch %d, incarnated now", leader, err, former.Epoch+1)
+	}
+	if record, err = e.Read(t.Context(), "berth/recovery/main"); err != nil {
+		t.Fatal(err)
+	}
+	recovery, err := store.Decode[cluster.Recovery](record.Value)
+	if err != nil || recovery.State != cluster.RecoveryNeeded || recovery.Cause == "" || recovery.Since.Before(since.Add(-time.Second)) {
+		t.Errorf("recovery: got %+v, error %v", recovery, err)
+	}
+}
+
+// TestForceAlone loses two of three members for good: the third goes on with all that it has, others join it anew, and the lost ones, should
+// they come back, are strangers.
+func TestForceAlone(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3, func(_ int, c *Config) { c.NoSync = false })
+	leader := sample(t, f.engines[0])
+	if err := write(t.Context(), f.engines[1], "berth/last"); err != nil {
+		t.Fatal(err)
+	}
+	seesEventually(t, f.engines[2], "berth/last")
+	last, err := f.engines[2].List(t.Context(), "none/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ForceAlone(t.Context(), f.configs[2]); err == nil {
+		t.Error("a directory that is open was forced")
+	}
+	for i := range 3 {
+		f.stop(i)
+	}
+	before, err := ForceAlone(t.Context(), f.configs[2])
+	if err != nil {
+		t.Fatalf("force: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(before, "wal")); err != nil {
+		t.Errorf("what was there before was not kept: %v", err)
+	}
+	began := time.Now()
+	e := f.start(2)
+	if err := store.Reincarnate(t.Context(), e, store.DefaultPrefix, "the other members were lost"); err != nil {
+		t.Fatal(err)
+	}
+	wantIncarnated(t, e, leader, began)
+	now, err := e.List(t.Context(), "berth/")
+	if err != nil || now.Revision <= last.Revision || !slices.ContainsFunc(now.Records, func(r store.Record) bool { return r.Key == "berth/last" }) {
+		t.Errorf("at revision %d after %d, error %v: %v", now.Revision, last.Revision, err, shownKeys(now))
+	}
+	members, err := e.Members(t.Context())
+	if err != nil || len(members) != 1 || members[0].PeerURL != f.configs[2].PeerURL {
+		t.Errorf("members: got %+v, error %v", members, err)
+	}
+	// A lost one comes back: it waits for a quorum of the old ones, and does not get in.
+	returned := f.start(1)
+	if err := write(shortly(t, 5*time.Second), returned, "berth/odd"); err == nil {
+		t.Error("a lost member that came back took a write")
+	}
+	f.stop(1)
+	// With an empty directory it joins.
+	f.configs[1].Dir += "-anew"
+	f.configs[0], f.configs[2], f.engines[0], f.engines[2] = f.configs[2], f.configs[0], f.engines[2], f.engines[0]
+	f.start(1)
+	f.promote(1)
+	seesEventually(t, f.engines[1], "berth/last")
+	if _, err := ForceAlone(t.Context(), Config{Dir: t.TempDir()}); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("an empty directory: got error %v, want ErrInvalid", err)
+	}
+}
+
+func shownKeys(l store.Listing) (keys []string) {
+	for _, r := range l.Records {
+		keys = append(keys, r.Key)
+	}
+	return keys
+}
+
+// TestDefragmentInTurn lets three members' databases stand mostly empty: each gives its room back, the leader last and as a
+// follower, and no two at once.
+func TestDefragmentInTurn(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3, func(_ int, c *Config) { c.Slack = 4 << 20 })
+	e := f.engines[0]
+	value := make([]byte, 1<<20)
+	for i := range 24 {
+		if _, err := e.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k/", i%4), Value: value}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compact(t, e)
+	size := func(i int) int64 { return f.engines[i].server.Server.Backend().Size() }
+	ready := func(i int) error {
+		if file := f.engines[i].server.Server.Backend(); file.SizeInUse() > file.Size()/2 {
+			return fmt.Errorf("member %d: %d of %d bytes are in use", i, file.SizeInUse(), file.Size())
+		}
+		return nil
+	}
+	for i := range 3 {
+		testkit.Eventually(t, 20*time.Second, func() error {
+			if err := write(t.Context(), e, "k/0"); err != nil { // with a write the pages that became free are counted
+				return err
+			}
+			return ready(i)
+		})
+	}
+	lead := f.leader()
+	follower, other := f.engines[(lead+1)%3], f.engines[(lead+2)%3]
+	full := []int64{size(0), size(1), size(2)}
+	tend := func(e *Engine) {
+		t.Helper()
+		if err := e.tend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// 1. The leader asks first, and waits.
+	tend(f.engines[lead])
+	f.engines[lead].tendSince = time.Now().Add(-3 * tendEvery)
+	// 2. A follower has the turn, and died with it: the other waits until it ends.
+	held, err := follower.takeTurn(t.Context())
+	if err != nil || held == nil {
+		t.Fatalf("turn of a follower: got %v, error %v", held, err)
+	}
+	tend(other)
+	if size((lead+2)%3) < full[(lead+2)%3]/2 {
+		t.Error("two members were at it at once")
+	}
+	tend(f.engines[lead])
+	if size(lead) < full[lead]/2 {
+		t.Error("the leader did not wait for the others")
+	}
+	if err := held.End(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// 3. The followers, then the leader, which is none then.
+	tend(other)
+	tend(follower)
+	tend(f.engines[lead])
+	for i := range 3 {
+		if size(i) > full[i]/2 {
+			t.Errorf("member %d still takes %d of %d bytes", i, size(i), full[i])
+		}
+	}
+	if f.leader() == lead {
+		t.Error("the leader kept the leadership while its database was written anew")
+	}
+	testkit.Eventually(t, 10*time.Second, func() error { return write(t.Context(), e, "after") })
+	listing, err := e.List(t.Context(), "berth-engine/")
+	if err != nil || len(listing.Records) > 0 {
+		t.Errorf("left behind: %v, error %v", shownKeys(listing), err)
+	}
+}
+
+// TestQuotaOfThree fills the databases of three members to their quota, which Health shows on each, and makes room: all take writes again, and
+// the alarm ends.
+func TestQuotaOfThree(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3, func(_ int, c *Config) { c.Quota = 24 << 20 })
+	value := make([]byte, 1<<20)
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		_, err = f.engines[i%3].Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k/", i), Value: value}}}})
+	}
+	if !errors.Is(err, store.ErrNoSpace) {
+		t.Fatalf("at the quota: got error %v, want ErrNoSpace", err)
+	}
+	for i, e := range f.engines {
+		testkit.Eventually(t, 10*time.Second, func() error {
+			h, err := e.Health(t.Context())
+			if err != nil || h.Writes || len(h.Alarms) == 0 || h.Alarms[0].Name != "NOSPACE" || h.Quota != 24<<20 || !h.Quorum {
+				return fmt.Errorf("health of member %d: got %+v, error %w", i, h, err)
+			}
+			return nil
+		})
+	}
+	wipe(t, f.engines[0])
+	testkit.Eventually(t, 60*time.Second, func() error {
+		for _, e := range f.engines {
+			e.relieve(t.Context())
+		}
+		for i, e := range f.engines {
+			if err := errors.Join(e.tend(t.Context()), write(t.Context(), f.engines[0], "after")); err != nil {
+				return fmt.Errorf("member %d: %w", i, err)
+			}
+			if h, err := e.Health(t.Context()); err != nil || !h.Writes || len(h.Alarms) > 0 || h.Size > 12<<20 {
+				return fmt.Errorf("health of member %d: got %+v, error %w", i, h, err)
+			}
+		}
+		return nil
+	})
+}
+
+// TestHealthOfAFullDisk shows the low-water mark before it is reached, and the refusal below it.
+func TestHealthOfAFullDisk(t *testing.T) {
+	e := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
+	h, err := e.Health(t.Context())
+	if err != nil || !h.Writes || h.Reason != "" || h.DiskFree == 0 || h.LowWater != DefaultLowWater || h.Version == "" {
+		t.Errorf("health: got %+v, error %v", h, err)
+	}
+	fill(e, true)
+	h, err = e.Health(t.Context())
+	if err != nil || h.Writes || h.Reason == "" || h.DiskFree != 1<<20 || !h.Quorum {
+		t.Errorf("health of a full disk: got %+v, error %v", h, err)
+	}
+	fill(e, false)
+	if h, err = e.Health(t.Context()); err != nil || !h.Writes {
+		t.Errorf("health with room again: got %+v, error %v", h, err)
+	}
+}

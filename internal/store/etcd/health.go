@@ -1,0 +1,113 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/version"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// Health is how the disk, the database and the quorum are.
+type Health = store.EngineHealth
+
+// healthLimit bounds each question of Health.
+const healthLimit = time.Second
+
+// Health returns how the disk, the database and the quorum are, as this member sees them, within about 3 s. It fails only when the
+// engine is closed or ctx ends.
+func (e *Engine) Health(ctx context.Context) (Health, error) {
+	if err := e.enter(ctx); err != nil {
+		return Health{}, err
+	}
+	var h Health
+	if e.server != nil {
+		e.local(&h)
+	} else {
+		e.distant(ctx, &h)
+	}
+	// 1. Is there a quorum?
+	brief, cancel := context.WithTimeout(ctx, healthLimit)
+	present, err := e.client.Get(brief, "berth", clientv3.WithCountOnly())
+	cancel()
+	if h.Quorum = err == nil; h.Quorum {
+		h.Revision = uint64(present.Header.Revision)
+	}
+	// 2. Does etcd complain?
+	if h.Quorum {
+		brief, cancel := context.WithTimeout(ctx, healthLimit)
+		alarms, err := e.client.AlarmList(brief)
+		cancel()
+		if err == nil {
+			for _, a := range alarms.Alarms {
+				h.Alarms = append(h.Alarms, store.EngineAlarm{Name: a.Alarm.String(), Member: strconv.FormatUint(a.MemberID, 16)})
+			}
+		}
+	}
+	if err := e.enter(ctx); err != nil {
+		return Health{}, err
+	}
+	// 3. Then, would a write be taken?
+	h.Reason = e.refusing(&h)
+	h.Writes = h.Reason == ""
+	return h, nil
+}
+
+// local fills in what this process knows by itself.
+func (e *Engine) local(h *Health) {
+	server := e.server.Server
+	h.Size, h.InUse, h.Quota = server.Backend().Size(), server.Backend().SizeInUse(), e.config.Quota
+	h.LowWater = e.config.LowWater
+	if free, _, err := e.space.free(e.config.Dir); err == nil {
+		h.DiskFree = free
+	}
+	if id := server.Leader(); id != 0 {
+		h.Leader = id.String()
+	}
+	h.Version = version.Version
+}
+
+// distant asks the first endpoint that answers.
+func (e *Engine) distant(ctx context.Context, h *Health) {
+	for _, endpoint := range e.client.Endpoints() {
+		brief, cancel := context.WithTimeout(ctx, healthLimit)
+		status, err := e.client.Status(brief, endpoint)
+		cancel()
+		if err != nil {
+			continue
+		}
+		h.Size, h.InUse, h.Quota = status.DbSize, status.DbSizeInUse, status.DbSizeQuota
+		h.Version = status.Version
+		if status.Leader != 0 {
+			h.Leader = strconv.FormatUint(status.Leader, 16)
+		}
+		return
+	}
+}
+
+// refusing returns why a write would be refused, or nothing.
+func (e *Engine) refusing(h *Health) string {
+	for _, a := range h.Alarms {
+		switch a.Name {
+		case etcdserverpb.AlarmType_NOSPACE.String():
+			return fmt.Sprintf("the database of member %s reached its quota of %d MiB", a.Member, h.Quota>>20)
+		case etcdserverpb.AlarmType_CORRUPT.String():
+			return fmt.Sprintf("member %s has other data than the others", a.Member)
+		}
+	}
+	if e.space != nil {
+		if err := e.space.refuses(); errors.Is(err, store.ErrNoSpace) {
+			return err.Error()
+		}
+	}
+	if !h.Quorum {
+		return store.ErrUnavailable.Error()
+	}
+	return ""
+}

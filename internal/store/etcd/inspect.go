@@ -1,0 +1,138 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// SnapshotInfo is what a snapshot holds.
+type SnapshotInfo = store.SnapshotInfo
+
+// A snapshot is a database, whose file is a whole number of sectors, and the SHA-256 of it.
+const sector = 512
+
+// Inspect reads a snapshot to its end, compares its hash, and tells what it holds. It needs room for a copy in the folder of
+// temporary files. A snapshot that is damaged or cut short is an error that wraps store.ErrInvalid.
+func Inspect(from io.Reader) (info SnapshotInfo, err error) {
+	dir, err := os.MkdirTemp("", "berth-snapshot-")
+	if err != nil {
+		return info, fmt.Errorf("make room for a copy: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "db")
+	if err := save(path, from); err != nil {
+		return info, fmt.Errorf("read snapshot: %w", err)
+	}
+	if info.Size, info.Hash, err = checkHash(path); err != nil {
+		return info, err
+	}
+	if err := inspect(path, &info); err != nil {
+		return info, fmt.Errorf("read snapshot: %w", err)
+	}
+	return info, nil
+}
+
+// checkHash compares a snapshot's data with the hash at its end.
+func checkHash(path string) (size int64, hash string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer file.Close()
+	stat, err := file.Stat()
+	if err != nil {
+		return 0, "", err
+	}
+	size = stat.Size()
+	if size%sector != sha256.Size {
+		return size, "", fmt.Errorf("the snapshot is cut short, or has no hash: %w", store.ErrInvalid)
+	}
+	data, said := sha256.New(), make([]byte, sha256.Size)
+	if _, err := io.CopyN(data, file, size-sha256.Size); err != nil {
+		return size, "", fmt.Errorf("read snapshot: %w", err)
+	}
+	if _, err := io.ReadFull(file, said); err != nil {
+		return size, "", fmt.Errorf("read snapshot: %w", err)
+	}
+	if !bytes.Equal(data.Sum(nil), said) {
+		return size, "", fmt.Errorf("the snapshot is damaged: its data do not have its hash: %w", store.ErrInvalid)
+	}
+	return size, hex.EncodeToString(said), nil
+}
+
+// inspect opens a copy with etcd's own code, which takes a damaged database for a reason to panic, and goes through its records.
+func inspect(path string, info *SnapshotInfo) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("damaged: %v: %w", p, store.ErrInvalid)
+		}
+	}()
+	log := bridge(slog.New(slog.DiscardHandler))
+	file := backend.NewDefaultBackend(log, path)
+	defer file.Close()
+	data := mvcc.NewStore(log, file, nil, mvcc.StoreConfig{})
+	defer data.Close()
+	info.Nouns, info.Leaders = map[string]int{}, map[string]cluster.Leader{}
+	from := []byte{0}
+	for {
+		result, err := data.Range(context.Background(), from, []byte{}, mvcc.RangeOptions{Limit: page})
+		if err != nil {
+			return err
+		}
+		info.Revision = uint64(result.Rev)
+		for i := range result.KVs {
+			note(info, result.KVs[i])
+		}
+		if len(result.KVs) < page {
+			return nil
+		}
+		from = append(bytes.Clone(result.KVs[len(result.KVs)-1].Key), 0)
+	}
+}
+
+// note adds one record to what is told of a snapshot.
+func note(info *SnapshotInfo, kv *mvccpb.KeyValue) {
+	key, _ := strings.CutPrefix(string(kv.Key), store.DefaultPrefix)
+	noun, rest, _ := strings.Cut(key, "/")
+	info.Keys++
+	info.Nouns[noun]++
+	switch noun {
+	case "leader":
+		if leader, err := store.Decode[cluster.Leader](kv.Value); err == nil {
+			info.Leaders[rest] = *leader
+			info.Taken = later(info.Taken, leader.Since)
+		}
+	case "event", "plan":
+		var dated struct {
+			At time.Time `json:"at"`
+		}
+		if json.Unmarshal(kv.Value, &dated) == nil {
+			info.Taken = later(info.Taken, dated.At)
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

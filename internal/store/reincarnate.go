@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Reincarnate marks a store that may have lost acknowledged writes: one that was made from a snapshot, or that went on with less than
+// a quorum (P1.7). In every domain the incarnation rises above the store's and to the present time, the epoch rises,
+// nobody holds the leadership, and a recovery is needed, with cause, a sentence. It must run before the engine serves
+// anyone else. To run it again does no harm.
+func Reincarnate(ctx context.Context, engine Engine, prefix Prefix, cause string) error {
+	listing, err := engine.List(ctx, string(prefix)+"leader/")
+	if err != nil {
+		return fmt.Errorf("list leaders: %w", err)
+	}
+	for _, record := range listing.Records {
+		if err := reincarnate(ctx, engine, prefix, record, cause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reincarnate marks the domain of one leader record.
+func reincarnate(ctx context.Context, engine Engine, prefix Prefix, record Record, cause string) error {
+	domain := record.Key[len(prefix.Leader("")):]
+	leader, err := Decode[cluster.Leader](record.Value)
+	if err != nil {
+		return fmt.Errorf("leader record %s: %w", record.Key, err)
+	}
+	now := time.Now()
+	leader.Incarnation = max(uint64(now.UnixMilli()), leader.Incarnation+1)
+	leader.Epoch++
+	leader.Holder, leader.Member, leader.Since = "", "", now.UTC()
+	value, err := Encode(leader)
+	if err != nil {
+		return err
+	}
+	recovery := cluster.Recovery{State: cluster.RecoveryNeeded, Cause: cause, Since: now.UTC()}
+	former, err := engine.Read(ctx, prefix.Recovery(domain))
+	switch {
+	case err == nil: // an unreadable one is of a build that may know better: it is replaced, and asked for again
+		if r, err := Decode[cluster.Recovery](former.Value); err == nil {
+			recovery.Shown = r.Shown
+		}
+	case !errors.Is(err, ErrNotFound):
+		return fmt.Errorf("read the recovery of %s: %w", domain, err)
+	}
+	needed, err := Encode(recovery)
+	if err != nil {
+		return err
+	}
+	result, err := engine.Commit(ctx, []Group{{
+		Compares: []Compare{{Key: record.Key, Modified: record.Modified}},
+		Ops:      []Op{{Key: record.Key, Value: value}, {Key: prefix.Recovery(domain), Value: needed}},
+	}})
+	if err != nil {
+		return fmt.Errorf("write leader record %s: %w", record.Key, err)
+	}
+	if !result.Applied[0] {
+		return fmt.Errorf("leader record %s changed meanwhile: the store is in use", record.Key)
+	}
+	return nil
+}
