@@ -178,6 +178,16 @@ type NodeView struct {
 	Reserved cluster.Demand    `json:"reserved"`
 	Tasks    int               `json:"tasks"`
 	Revision uint64            `json:"revision"` // of the operator's settings
+	// Gone says that the operator forgot the node: its records go once its tasks are replaced.
+	Gone bool `json:"gone,omitempty"`
+	// Drain is nil unless the node is emptied, or was and is kept so.
+	Drain *DrainView `json:"drain,omitempty"`
+	// Server is the id of the server that the node's agent is connected to, where that is known.
+	Server string `json:"server,omitempty"`
+	// Used is what the machine uses, and Heartbeat its last sign of life, where the server that answers knows them. A
+	// list that waits for a change does not wait for these, nor is a streamed one sent for their sake.
+	Used      *cluster.NodeStats `json:"used,omitempty"`
+	Heartbeat *Heartbeat         `json:"heartbeat,omitempty"`
 }
 
 // EventView is one event with its place in the log.
@@ -223,7 +233,8 @@ type ImagesReply struct {
 	Faults []cluster.Fault `json:"errors,omitempty"`
 }
 
-// Readiness is what /readyz answers: for each part, "ok" or what it lacks.
+// Readiness is what /readyz answers: for each part, "ok" or what it lacks. What the parts store, recovery, audit and
+// certificate lack is to be looked at, and does not make the server unready.
 type Readiness struct {
 	Ready bool              `json:"ready"`
 	Parts map[string]string `json:"parts"`

@@ -15,6 +15,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -34,6 +36,10 @@ import (
 // ErrUnreachable is in the chain of every error of a request that got no answer.
 var ErrUnreachable = errors.New("no server")
 
+// ErrUncertain is in the chain of the error of a write that was sent and whose answer was lost: it may have happened or not.
+// Whoever goes on looks first.
+var ErrUncertain = errors.New("the write may have happened or not")
+
 // maxProblem bounds what is read of an error answer.
 const maxProblem = 1 << 20
 
@@ -42,63 +48,82 @@ const dialTimeout = 10 * time.Second
 
 // Config says which server a client talks to.
 type Config struct {
-	// Addr is "http://host:port", "https://host:port" or "unix:///path".
+	// Addr is "http://host:port", "https://host:port" or "unix:///path", or several of them with commas between: requests go to
+	// the one that answered last, and to the next where it cannot be reached.
 	Addr string
 	// Token is sent as bearer token, unless it is empty or the address is a unix socket.
 	Token string
+	// TLS says whom to believe at https addresses; nil takes the machine's authorities.
+	TLS *tls.Config
 	// Agent names the program in the User-Agent header.
 	Agent string
 	// Transport replaces the client's own, which dials Addr.
 	Transport http.RoundTripper
 }
 
-// Client talks to one server. It is safe for concurrent use.
+// Client talks to a server, or to several that stand for each other. It is safe for concurrent use.
 type Client struct {
 	addr  string
 	base  *url.URL
 	token string
 	agent string
 	http  *http.Client
+	taken *http.Client // for connections that are taken over, as websockets do
+	// settled has reads wait until the server that answers has caught up with the store.
+	settled bool
 }
 
 // New returns a client; it connects with the first request.
 func New(cfg Config) (*Client, error) {
-	u, err := url.Parse(cfg.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("address %q: want http://host:port or unix:///path", cfg.Addr)
-	}
 	c := &Client{addr: cfg.Addr, token: cfg.Token, agent: cfg.Agent}
-	tr := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // documented to be one
-	dialer := &net.Dialer{Timeout: dialTimeout}
-	tr.DialContext = dialer.DialContext
-	switch {
-	case u.Scheme == "unix" && u.Path != "":
-		c.base = &url.URL{Scheme: "http", Host: "localhost"}
-		c.token = ""
-		tr.Proxy = nil
-		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", u.Path)
-		}
-	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && (u.Path == "" || u.Path == "/"):
-		c.base = &url.URL{Scheme: u.Scheme, Host: u.Host}
-	default:
-		return nil, fmt.Errorf("address %q: want http://host:port or unix:///path", cfg.Addr)
+	good := new(atomic.Int64)
+	all, err := newServers(cfg, good, false)
+	if err != nil {
+		return nil, err
 	}
-	var rt http.RoundTripper = tr
-	if cfg.Transport != nil {
-		rt = cfg.Transport
+	taken, err := newServers(cfg, good, true)
+	if err != nil {
+		return nil, err
 	}
-	c.http = &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error {
+	c.base = all.list[0].base
+	noRedirect := func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // a server does not redirect, and a token is not carried elsewhere
-	}}
+	}
+	c.http = &http.Client{Transport: all, CheckRedirect: noRedirect}
+	c.taken = &http.Client{Transport: taken, CheckRedirect: noRedirect}
 	return c, nil
 }
 
 // Addr returns the address that the client talks to, as it was given.
 func (c *Client) Addr() string { return c.addr }
 
+// Consistent returns a client, over the same connections, whose reads hold all that was written through any server before
+// they were sent. They cost a question to the store, and fail where that has no quorum.
+func (c *Client) Consistent() *Client {
+	consistent := *c
+	consistent.settled = true
+	return &consistent
+}
+
+// settles reports whether a request is a read of records, which may be asked for consistently.
+func (r request) settles() bool {
+	if r.method != http.MethodGet || r.root || len(r.path) == 0 {
+		return false
+	}
+	switch r.path[0] {
+	case "clusters", "definitions", "services", "jobs", "nodes", "events", "servers", "status", "recovery", "domain":
+		return true
+	case "tasks":
+		return len(r.path) < 3 // no logs, no command
+	}
+	return false
+}
+
 // Close closes the connections that are idle.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.http.CloseIdleConnections()
+	c.taken.CloseIdleConnections()
+}
 
 // Error is an answer other than success.
 type Error struct {
@@ -145,9 +170,28 @@ type request struct {
 	query  url.Values
 	body   any // sent as JSON, or an io.Reader that is sent as it is
 	header http.Header
+	root   bool // the path begins at the server's root, not at /v1
+	repeat bool // to be sent twice is to be sent once
 }
 
 func get(path ...string) request { return request{method: http.MethodGet, path: path} }
+
+func post(body any, path ...string) request {
+	return request{method: http.MethodPost, path: path, body: body}
+}
+
+// outside makes the path begin at the server's root.
+func (r request) outside() request {
+	r.root = true
+	return r
+}
+
+// once says that the request has the same effect sent twice as sent once, so that it may go to another server when its
+// answer was lost.
+func (r request) once() request {
+	r.repeat = true
+	return r
+}
 
 func (r request) with(query url.Values) request {
 	r.query = query
@@ -172,14 +216,33 @@ func (c *Client) url(r request) *url.URL {
 	for i, p := range r.path {
 		escaped[i] = url.PathEscape(p)
 	}
-	u.Path = "/v1/" + strings.Join(r.path, "/")
-	u.RawPath = "/v1/" + strings.Join(escaped, "/")
+	base := "/v1/"
+	if r.root {
+		base = "/"
+	}
+	u.Path = base + strings.Join(r.path, "/")
+	u.RawPath = base + strings.Join(escaped, "/")
 	u.RawQuery = r.query.Encode()
+	if c.settled && r.settles() {
+		u.RawQuery = strings.TrimPrefix(u.RawQuery+"&consistent", "&")
+	}
 	return u
 }
 
 // send makes the request and returns an answer of success, whose body the caller closes.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+	res, err := c.exchange(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode/100 != 2 {
+		return nil, refusal(r.method, c.url(r).Path, res)
+	}
+	return res, nil
+}
+
+// exchange makes the request and returns the answer, whatever it is; the caller closes its body.
+func (c *Client) exchange(ctx context.Context, r request) (*http.Response, error) {
 	var body io.Reader
 	contentType := "application/x-tar"
 	switch b := r.body.(type) {
@@ -193,8 +256,10 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 		}
 		body, contentType = bytes.NewReader(raw), "application/json"
 	}
-	u := c.url(r)
-	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
+	if r.repeat {
+		ctx = repeatable(ctx)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, c.url(r).String(), body)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
@@ -210,9 +275,6 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 		}
 		return nil, c.unreachable(err)
 	}
-	if res.StatusCode/100 != 2 {
-		return nil, refusal(r.method, u.Path, res)
-	}
 	return res, nil
 }
 
@@ -220,6 +282,9 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 func (c *Client) unreachable(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
+	}
+	if strings.Contains(c.addr, ",") { // each address has its own reason
+		return fmt.Errorf("%w:\n%w", ErrUnreachable, err)
 	}
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		err = e.Err

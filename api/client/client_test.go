@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
@@ -81,6 +82,38 @@ func TestRequests(t *testing.T) {
 			return err
 		}, "GET /v1/events?after=1.0&limit=5&types=task.failed%2Cnode"},
 		{"separators", func(c *Client) error { _, err := c.Node(ctx, "../a b"); return err }, "GET /v1/nodes/..%2Fa%20b"},
+		{"status", func(c *Client) error { _, err := c.Status(ctx); return err }, "GET /v1/status"},
+		{"servers", func(c *Client) error { _, err := c.Servers(ctx, none); return err }, "GET /v1/servers"},
+		{"promote", func(c *Client) error { _, err := c.PromoteServer(ctx, "s2"); return err }, "POST /v1/servers/s2/promote"},
+		{"remove", func(c *Client) error { return c.RemoveServer(ctx, "s2", false) }, "DELETE /v1/servers/s2"},
+		{"remove by force", func(c *Client) error { return c.RemoveServer(ctx, "s2", true) }, "DELETE /v1/servers/s2?force=true"},
+		{"recovery", func(c *Client) error { _, err := c.Recovery(ctx); return err }, "GET /v1/recovery"},
+		{"recover", func(c *Client) error { _, err := c.Recover(ctx, api.RecoverAdopt); return err }, `POST /v1/recovery {"action":"adopt"}`},
+		{"domain", func(c *Client) error { _, err := c.Domain(ctx); return err }, "GET /v1/domain"},
+		{"put domain", func(c *Client) error {
+			_, err := c.PutDomain(ctx, api.DomainSettings{Name: "default"}, Condition{Revision: 3})
+			return err
+		}, `PUT /v1/domain If-Match:"3" {"name":"default"}`},
+		{"reschedule", func(c *Client) error { _, err := c.Reschedule(ctx, 10*time.Minute); return err }, `POST /v1/domain/reschedule {"for":"10m0s"}`},
+		{"cordon", func(c *Client) error { _, err := c.CordonNode(ctx, "n1", Condition{Revision: 3}); return err }, `POST /v1/nodes/n1/cordon If-Match:"3"`},
+		{"uncordon", func(c *Client) error { _, err := c.UncordonNode(ctx, "n1", Condition{}); return err }, "POST /v1/nodes/n1/uncordon"},
+		{"drain", func(c *Client) error {
+			_, err := c.DrainNode(ctx, "n1", api.NodeAction{Deadline: cluster.Duration(time.Hour)}, Condition{})
+			return err
+		}, `POST /v1/nodes/n1/drain {"deadline":"1h0m0s"}`},
+		{"undrain", func(c *Client) error { _, err := c.UndrainNode(ctx, "n1", Condition{}); return err }, "POST /v1/nodes/n1/undrain"},
+		{"forget", func(c *Client) error { _, err := c.ForgetNode(ctx, "n1", true, Condition{}); return err }, `POST /v1/nodes/n1/forget {"force":true}`},
+		{"consistent", func(c *Client) error { _, err := c.Consistent().Service(ctx, "a", "b"); return err }, "GET /v1/clusters/a/services/b?consistent"},
+		{"consistent list", func(c *Client) error {
+			_, err := c.Consistent().Services(ctx, "", ListOptions{Limit: 5})
+			return err
+		}, "GET /v1/services?limit=5&consistent"},
+		{"consistent where there is no such thing", func(c *Client) error { _, err := c.Consistent().Settings(ctx); return err }, "GET /v1/config"},
+		{"settings", func(c *Client) error { _, err := c.Settings(ctx); return err }, "GET /v1/config"},
+		{"ready", func(c *Client) error { _, err := c.Ready(ctx); return err }, "GET /readyz"},
+		{"metrics", func(c *Client) error { return c.Metrics(ctx, io.Discard) }, "GET /metrics"},
+		{"profile", func(c *Client) error { return c.Profile(ctx, "profile", 5*time.Second, io.Discard) }, "GET /debug/pprof/profile?seconds=5"},
+		{"goroutines", func(c *Client) error { return c.Goroutines(ctx, io.Discard) }, "GET /debug/pprof/goroutine?debug=2"},
 		{"images", func(c *Client) error { _, err := c.LoadImages(ctx, "n1", strings.NewReader("tar")); return err }, "POST /v1/images?node=n1 tar"},
 	}
 	for _, test := range tests {

@@ -56,7 +56,7 @@ func (c *Client) Exec(ctx context.Context, id cluster.TaskID, o ExecOptions) (in
 	c.authorize(header)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conn, res, err := websocket.Dial(ctx, c.url(r).String(), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: header})
+	conn, res, err := websocket.Dial(ctx, c.url(r).String(), &websocket.DialOptions{HTTPClient: c.taken, HTTPHeader: header})
 	if err != nil {
 		switch {
 		case ctx.Err() != nil:

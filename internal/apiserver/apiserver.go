@@ -27,8 +27,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -53,6 +56,10 @@ type Tables interface {
 	Synced() <-chan struct{}
 	// Changed returns a channel that is closed once the tables are past the revision.
 	Changed(after uint64) <-chan struct{}
+	// Settled returns a snapshot that holds all that the engine held when it was called.
+	Settled(ctx context.Context) (*store.Snapshot, error)
+	// Pulse returns a node's last sign of life.
+	Pulse(node string) (cluster.Pulse, bool)
 }
 
 // Config is what a server is made of.
@@ -68,19 +75,44 @@ type Config struct {
 	// have no sentence.
 	Nodes   Nodes
 	Reasons Reasons
+	// ServerID is this server's own id, and Members the engine's members in which it is one; Members is nil where
+	// the store runs elsewhere.
+	ServerID string
+	Members  Members
+	// Health is asked how the store is, where Members is nil; it may be nil too.
+	Health Health
+	// Reach tells how the talk with the other servers goes, by their ids, and Holder which server a node's agent is
+	// connected to, "" where that is not known. Both may be nil. Safe for concurrent use, and at once.
+	Reach  func() map[string]Reach
+	Holder func(node string) string
+	// Settings are shown to operators, by the names of flags; nothing in them is secret.
+	Settings map[string]string
 	// Agents serves the agents' part of the API, the paths of package transport. It may be nil. It stands behind
 	// the same credentials as all the rest.
 	Agents http.Handler
 	// Token is what requests over TCP must bring as "Authorization: Bearer". Without one no request
 	// over TCP is let in. It is never logged.
 	Token string
+	// Keeper holds this server's certificate; nil serves no https address, and takes no certificates.
+	Keeper *pki.Keeper
+	// Authority signs certificates; nil answers those who join with 503.
+	Authority *pki.Authority
+	// Join takes servers that join into the store; nil where the store runs elsewhere.
+	Join Joiner
+	// Peers serves the paths below /peer/, to other servers alone. It may be nil.
+	Peers http.Handler
+	// Audit takes a line for every write and every refusal; nil keeps none.
+	Audit AuditSink
 	// Origins are web origins such as "http://127.0.0.1:7070" that browsers may talk from, besides the server's own.
 	Origins []string
 	// Registry takes the server's metrics and is what /metrics shows; default a new one.
 	Registry *prometheus.Registry
-	Log      *slog.Logger
-	// Now is the wall clock; default time.Now.
-	Now func() time.Time
+	// Tracer makes spans of writes; nil makes none.
+	Tracer *telemetry.Tracer
+	Log    *slog.Logger
+	// Now is the wall clock; default time.Now. Clock is the boot-time clock; default boottime.Now.
+	Now   func() time.Time
+	Clock func() time.Duration
 }
 
 // Server answers the API. It is an http.Handler, safe for concurrent use.
@@ -97,6 +129,8 @@ type Server struct {
 	headerWait, bodyWait, softWait time.Duration
 	syncWait                       time.Duration // readTimeout, but for tests
 	probe                          probe
+	joins                          joins
+	engine                         engineState
 	// running counts the requests in flight, those with a connection of their own (exec) among them.
 	running sync.WaitGroup
 	spec    document
@@ -119,20 +153,27 @@ func New(cfg Config) *Server {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Clock == nil {
+		cfg.Clock = boottime.Now
+	}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, mux: http.NewServeMux(), metrics: newMetrics(cfg.Registry),
 		eventsBuffer: eventsBuffer, headerWait: headerTimeout, bodyWait: bodyTimeout, softWait: softLook, syncWait: readTimeout,
 	}
 	s.sights.seed = maphash.MakeSeed()
+	cfg.Registry.MustRegister(newGauges(s))
 	s.routes = s.table()
 	s.spec = describe(s.routes)
 	for i := range s.routes {
 		s.mux.Handle(s.routes[i].method+" "+s.routes[i].path, s.route(&s.routes[i]))
 	}
 	scrape := promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
-	s.mux.Handle("GET /metrics", s.admit(scrape))
+	s.mux.Handle("GET /metrics", s.admit(scrape, (&route{role: viewer}).may))
 	if cfg.Agents != nil {
-		s.mux.Handle("/agent/", s.admit(cfg.Agents))
+		s.mux.Handle("/agent/", s.agents(cfg.Agents))
+	}
+	if cfg.Peers != nil {
+		s.mux.Handle("/peer/", s.peers(cfg.Peers))
 	}
 	return s
 }
@@ -141,6 +182,10 @@ func New(cfg Config) *Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The deadline of the connection's last answer must not hit this one.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not every writer has deadlines
+	w, r = s.begin(w, r)
+	if a, ok := w.(*auditWriter); ok {
+		defer a.finish()
+	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.stray(w, r)
 		return
@@ -159,7 +204,7 @@ func (s *Server) stray(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.fail(w, r, problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is", clip(r.URL.Path)))
-	})).ServeHTTP(w, r)
+	}), nil).ServeHTTP(w, r)
 }
 
 // strayWriter takes the answer of the mux for what it does not know, for its Allow header.
@@ -209,9 +254,14 @@ func (s *Server) route(rt *route) http.Handler {
 		s.metrics.request(rt, seen.status, s.cfg.Now().Sub(began))
 	})
 	if rt.open {
-		return s.admitAnyone(h)
+		h = s.admitAnyone(h)
+	} else {
+		h = s.admit(h, rt.may)
 	}
-	return s.admit(h)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		exchangeOf(r.Context()).began(rt, r)
+		h.ServeHTTP(w, r)
+	})
 }
 
 // synced waits until the tables have read the store: before, they would answer that nothing is there.
@@ -263,6 +313,7 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true) // agents talk HTTP/2 on loopback and unix sockets
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -273,8 +324,10 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
 		BaseContext:       baseContext(base),
+		ConnContext:       connContext,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	transport.Tune(srv) // notices agents that are gone
 	ended := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() { ended <- srv.Serve(l) }()

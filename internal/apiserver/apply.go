@@ -39,6 +39,9 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	var reply api.ApplyReply
 	draw := func(d *draft) (err error) {
 		reply.Changes, err = d.set(set)
+		if err == nil {
+			err = callerOf(r.Context()).mayApply(reply.Changes)
+		}
 		return err
 	}
 	if ask.DryRun {
@@ -47,33 +50,26 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 		}
 		return answer(w, http.StatusOK, reply)
 	}
-	if err := s.applied(r.Context(), draw, set, &reply); err != nil {
+	if err := s.applied(r.Context(), draw, &reply); err != nil {
 		return err
 	}
+	exchangeOf(r.Context()).object = changed(reply.Changes)
 	return answer(w, http.StatusOK, reply)
 }
 
 // applied commits a set and fills in the revisions that the objects have then.
-func (s *Server) applied(ctx context.Context, draw func(*draft) error, set []appliedObject, reply *api.ApplyReply) error {
-	snap, err := s.write(ctx, draw)
+func (s *Server) applied(ctx context.Context, draw func(*draft) error, reply *api.ApplyReply) error {
+	var drawn *draft
+	_, err := s.write(ctx, func(d *draft) error {
+		drawn = d
+		return draw(d)
+	})
 	if err != nil {
 		return err
 	}
-	for i, m := range set {
-		c := &reply.Changes[i]
-		switch m.kind {
-		case cluster.KindCluster:
-			e, _ := snap.Cluster(m.cluster.Name)
-			c.Revision = e.Modified
-		case cluster.KindTaskDefinition:
-			e, _ := snap.Definition(m.definition.Ref())
-			c.Revision = e.Modified
-		case cluster.KindService:
-			e, _ := snap.Service(m.service.Cluster, m.service.Name)
-			c.Revision = e.Modified
-		case cluster.KindJob:
-			e, _ := snap.Job(m.job.Cluster, m.job.Name)
-			c.Revision = e.Modified
+	for i := range reply.Changes {
+		if c := &reply.Changes[i]; c.Action != api.ActionNone {
+			c.Revision = drawn.revision
 		}
 	}
 	return nil

@@ -4,27 +4,99 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/transport"
 )
 
-// Who may talk: whoever can open the unix socket is trusted, for its mode lets only the owner do so. Over
-// TCP, which is loopback only, a request needs the token, and its Host and Origin must be the
-// server's: else a web page that a browser on this machine shows could talk to the server under a name
-// of its own (DNS rebinding) or across origins.
+// Who may talk:
+//
+//   - Whoever can open the unix socket is an admin, for its mode lets only the owner do so.
+//   - On a loopback address, whoever brings the token of the server's token file is an admin.
+//   - Over https, machines show a certificate, which is good for their own part of the API and nothing else.
+//   - Everywhere, people and programs bring an access token, whose record says what they may do (roles.go).
+//
+// Over TCP a request's Host and Origin must be the server's own: else a web page that a browser shows could talk to the server
+// under a name of its own (DNS rebinding) or across origins.
 
-// admit lets in who may talk to the API.
-func (s *Server) admit(next http.Handler) http.Handler {
+// caller is who sent a request.
+type caller struct {
+	who  string // as AuditLine.Who
+	name string // what a token is called
+	role cluster.Role
+	// clusters, unless nil, are the only ones that the caller reaches.
+	clusters []string
+	// subject is that of the certificate that the connection showed, where that is what the caller is known by.
+	subject pki.Subject
+	// local says that the caller is on this machine and may do everything, as admin and as any node.
+	local bool
+}
+
+// exchange is a request on its way, for those who look at it from outside of its route.
+type exchange struct {
+	id     string
+	caller *caller
+	route  *route
+	object string
+	trace  string // the traceparent that the client sent
+}
+
+// name returns what the request's route is called, empty outside of one.
+func (x *exchange) name() string {
+	if x.route == nil {
+		return ""
+	}
+	return x.route.name
+}
+
+type exchangeKey struct{}
+
+// exchangeOf returns what is known of a request; outside of one it returns an empty exchange.
+func exchangeOf(ctx context.Context) *exchange {
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		return x
+	}
+	return new(exchange)
+}
+
+// callerOf returns who sent a request, a stranger without any role where nobody was let in.
+func callerOf(ctx context.Context) *caller {
+	if c := exchangeOf(ctx).caller; c != nil {
+		return c
+	}
+	return new(caller)
+}
+
+// by names the caller as events do: what it is called, with what it is known by.
+func (c *caller) by() string {
+	if c.name == "" {
+		return c.who
+	}
+	return c.name + " (" + c.who + ")"
+}
+
+// admit lets in who may talk to the API and satisfies the check.
+func (s *Server) admit(next http.Handler, check func(*http.Request, *caller) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := s.admission(r)
-		if err == nil && !trusted(r) && !s.tokenHolds(r) {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="berth"`)
-			err = problemf(http.StatusUnauthorized, "the request needs the server's token: send it as \"Authorization: Bearer <token>\"; the token is in the server's token file")
+		if err == nil {
+			err = s.enter(w, r)
+		}
+		if err == nil && check != nil {
+			err = check(r, callerOf(r.Context()))
 		}
 		if err != nil {
+			s.metrics.refused.WithLabelValues(strconv.Itoa(problemOf(err).Status)).Inc()
 			s.fail(w, r, err)
 			return
 		}
@@ -32,7 +104,7 @@ func (s *Server) admit(next http.Handler) http.Handler {
 	})
 }
 
-// admitAnyone lets in everyone on this machine, but no foreign web page.
+// admitAnyone lets in everyone, but no foreign web page.
 func (s *Server) admitAnyone(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.admission(r); err != nil {
@@ -43,22 +115,123 @@ func (s *Server) admitAnyone(next http.Handler) http.Handler {
 	})
 }
 
+// enter finds out who sent a request and notes it in its exchange.
+func (s *Server) enter(w http.ResponseWriter, r *http.Request) error {
+	c, err := s.identify(w, r)
+	if err != nil {
+		return err
+	}
+	exchangeOf(r.Context()).caller = c
+	return nil
+}
+
+// identify returns who sent a request. What a request says of itself goes before what its connection shows.
+func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*caller, error) {
+	if trusted(r) {
+		return &caller{who: peerOf(r.Context()), role: cluster.RoleAdmin, local: true}, nil
+	}
+	if header := r.Header.Get("Authorization"); header != "" {
+		c, err := s.bearer(r, header)
+		if err != nil {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="berth", error="invalid_token"`)
+		}
+		return c, err
+	}
+	if r.TLS != nil {
+		if c, err := s.certified(w, r); c != nil || err != nil {
+			return c, err
+		}
+	}
+	w.Header().Set("WWW-Authenticate", `Bearer realm="berth"`)
+	if r.TLS != nil {
+		return nil, problemf(http.StatusUnauthorized, "the request needs a token: send it as \"Authorization: Bearer <token>\"; `berth token create` on a server makes one")
+	}
+	return nil, problemf(http.StatusUnauthorized, "the request needs the server's token: send it as \"Authorization: Bearer <token>\"; the token is in the server's token file")
+}
+
+// errToken is the answer to every token that is not good, so that nobody learns what is wrong with it.
+func errToken() error {
+	return problemf(http.StatusUnauthorized, "the token is not one of this control plane, or it was revoked")
+}
+
+// bearer returns whose token a request brings.
+func (s *Server) bearer(r *http.Request, header string) (*caller, error) {
+	scheme, got, _ := strings.Cut(header, " ")
+	got = strings.TrimSpace(got)
+	if !strings.EqualFold(scheme, "Bearer") || got == "" {
+		return nil, problemf(http.StatusUnauthorized, "the Authorization header is not \"Bearer <token>\"")
+	}
+	if r.TLS == nil && s.cfg.Token != "" && sameText(got, s.cfg.Token) {
+		return &caller{who: "token-file", role: cluster.RoleAdmin, local: true}, nil
+	}
+	id, secret, ok := strings.Cut(got, ".")
+	if !ok || !cluster.ValidName(id) || len(secret) > maxSecret {
+		return nil, errToken()
+	}
+	if err := s.synced(r.Context()); err != nil {
+		return nil, err // before, every token would seem to be unknown
+	}
+	e, found := s.cfg.Tables.Snapshot().Token(id)
+	t := &cluster.AccessToken{}
+	if found {
+		t = e.Value
+	}
+	switch {
+	case !holds(secret, t.Hash), t.Purpose != cluster.TokenAccess, rank(t.Role) == 0:
+		return nil, errToken()
+	case ended(t, s.cfg.Now()):
+		return nil, problemf(http.StatusUnauthorized, "the token %s expired at %s: ask for a new one", t.ID, t.Expires.Format(time.RFC3339))
+	}
+	return &caller{who: "token:" + t.ID, name: t.Name, role: t.Role, clusters: t.Clusters}, nil
+}
+
+// certified returns which machine's certificate a connection shows, or nil. A long connection outlives its certificate: so the
+// other end is asked in time to connect anew, with the certificate that it has by then.
+func (s *Server) certified(w http.ResponseWriter, r *http.Request) (*caller, error) {
+	subject, ok := pki.SubjectOf(r.TLS)
+	if !ok {
+		return nil, nil //nolint:nilnil // no certificate is no error
+	}
+	leaf, now := r.TLS.PeerCertificates[0], s.cfg.Now()
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	if now.After(leaf.NotAfter.Add(-life / 6)) {
+		w.Header().Set("Connection", "close")
+	}
+	if now.After(leaf.NotAfter) {
+		return nil, problemf(http.StatusUnauthorized, "the certificate of %s expired at %s: connect with the new one, or join again", subject, leaf.NotAfter.Format(time.RFC3339))
+	}
+	return &caller{who: string(subject.Role) + ":" + subject.Name, role: subject.Role, subject: subject}, nil
+}
+
 // admission refuses requests that a foreign web page may have sent.
 func (s *Server) admission(r *http.Request) error {
 	if trusted(r) {
 		return nil
 	}
-	if !loopbackHost(r.Host) {
+	origin := r.Header.Get("Origin")
+	scheme := "http"
+	switch {
+	case r.TLS != nil:
+		scheme = "https"
+		// Programs check the server's certificate, so its address is theirs to choose. A browser may have been led here under any name.
+		if origin != "" && !slices.Contains(s.cfg.Origins, origin) && !s.ownHost(r.Host) {
+			return problemf(http.StatusForbidden, "the Host header %q does not name this server: browsers use an address that stands in its certificate", clip(r.Host))
+		}
+	case !loopbackHost(r.Host):
 		return problemf(http.StatusForbidden, "the Host header %q does not name this machine's loopback: use 127.0.0.1, [::1] or localhost", clip(r.Host))
 	}
-	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(s.cfg.Origins, origin) {
 		return nil
 	}
-	if u, err := url.Parse(origin); err == nil && u.Scheme == "http" && u.Host == r.Host {
+	if u, err := url.Parse(origin); err == nil && u.Scheme == scheme && u.Host == r.Host {
 		return nil
 	}
 	return problemf(http.StatusForbidden, "requests from the web origin %q are not allowed", clip(origin))
+}
+
+// ownHost reports whether a Host header names this server: its certificate holds the name, or it is loopback.
+func (s *Server) ownHost(hostport string) bool {
+	return loopbackHost(hostport) || s.cfg.Keeper != nil && slices.Contains(s.cfg.Keeper.Hosts(), bareHost(hostport))
 }
 
 // trusted reports whether the request came over a unix socket.
@@ -67,23 +240,24 @@ func trusted(r *http.Request) bool {
 	return ok && local.Network() == "unix"
 }
 
-// tokenHolds compares the request's token in a time that does not depend on it.
-func (s *Server) tokenHolds(r *http.Request) bool {
-	scheme, got, ok := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !ok || !strings.EqualFold(scheme, "Bearer") || s.cfg.Token == "" {
-		return false
-	}
-	a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(s.cfg.Token))
-	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
+// Tokens in headers are not longer than this.
+const maxSecret = 512
+
+// holds compares a secret with the hash that is kept of it, in a time that does not depend on either.
+func holds(secret, hash string) bool {
+	sum := sha256.Sum256([]byte(secret))
+	return subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(hash)) == 1
+}
+
+// sameText compares two texts in a time that does not depend on them.
+func sameText(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
 // loopbackHost reports whether a Host header names this machine's loopback, with or without a port.
 func loopbackHost(hostport string) bool {
-	host := hostport
-	if h, _, err := net.SplitHostPort(hostport); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	host := bareHost(hostport)
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
@@ -91,6 +265,71 @@ func loopbackHost(hostport string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
+// bareHost is a Host header without its port and brackets.
+func bareHost(hostport string) string {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+}
+
 func baseContext(ctx context.Context) func(net.Listener) context.Context {
 	return func(net.Listener) context.Context { return ctx }
+}
+
+type peerKey struct{}
+
+// connContext notes, for a connection over a unix socket, which user the kernel says is at the other end.
+func connContext(ctx context.Context, c net.Conn) context.Context {
+	uc, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var cred *syscall.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil || credErr != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, "uid:"+strconv.FormatUint(uint64(cred.Uid), 10))
+}
+
+// peerOf returns what connContext noted.
+func peerOf(ctx context.Context) string {
+	if who, ok := ctx.Value(peerKey{}).(string); ok {
+		return who
+	}
+	return "unix"
+}
+
+// agents lets nodes into their part of the API, each for itself alone.
+func (s *Server) agents(next http.Handler) http.Handler {
+	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c := callerOf(r.Context()); c.subject.Role == cluster.RoleNode {
+			r = r.WithContext(transport.WithNode(r.Context(), c.subject.Name))
+		}
+		next.ServeHTTP(w, r)
+	})
+	return s.admit(named, func(_ *http.Request, c *caller) error {
+		if c.local || c.subject.Role == cluster.RoleNode {
+			return nil
+		}
+		return problemf(http.StatusForbidden, "only agents talk here, with the certificate of their node")
+	})
+}
+
+// peers lets other servers into theirs.
+func (s *Server) peers(next http.Handler) http.Handler {
+	return s.admit(next, func(_ *http.Request, c *caller) error {
+		if c.subject.Role == cluster.RoleServer {
+			return nil
+		}
+		return problemf(http.StatusForbidden, "only servers talk here, with their certificate")
+	})
 }

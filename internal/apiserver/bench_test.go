@@ -66,7 +66,7 @@ func BenchmarkLooks(b *testing.B) {
 	})
 	b.Run("node", func(b *testing.B) {
 		for b.Loop() {
-			nodeView(snap, "n1")
+			s.nodeView(snap, "n1")
 		}
 	})
 }

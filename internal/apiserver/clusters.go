@@ -9,8 +9,12 @@ import (
 )
 
 func (s *Server) listClusters(w http.ResponseWriter, r *http.Request) error {
+	c := callerOf(r.Context())
 	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.ClusterView]) {
 		for e := range snap.Clusters() {
+			if !c.sees(e.Value.Name) {
+				continue
+			}
 			all = append(all, keyed[api.ClusterView]{e.Value.Name, clusterView(e)})
 		}
 		return all
@@ -26,16 +30,13 @@ func (s *Server) readCluster(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerCluster(w, snap, r.PathValue("cluster"), http.StatusOK)
-}
-
-func answerCluster(w http.ResponseWriter, snap *store.Snapshot, name string, status int) error {
+	name := r.PathValue("cluster")
 	e, ok := snap.Cluster(name)
 	if !ok {
 		return notFound("cluster", name)
 	}
 	tag(w, e.Modified)
-	return answer(w, status, clusterView(e))
+	return answer(w, http.StatusOK, clusterView(e))
 }
 
 func (s *Server) writeCluster(w http.ResponseWriter, r *http.Request) error {
@@ -46,15 +47,23 @@ func (s *Server) writeCluster(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var change api.Change
+	var drawn *draft
 	snap, err := s.write(r.Context(), func(d *draft) (err error) {
 		object := c
+		drawn = d
 		change, err = d.setCluster(&object, pre)
 		return asProblem(err)
 	})
 	if err != nil {
 		return err
 	}
-	return answerCluster(w, snap, name, statusOfWrite(change))
+	e, ok := snap.Cluster(name)
+	if !ok {
+		return notFound("cluster", name)
+	}
+	e.Modified = drawn.at(e.Modified)
+	tag(w, e.Modified)
+	return answer(w, statusOfWrite(change), clusterView(e))
 }
 
 // deleteCluster deletes in two steps, so that a service that is made meanwhile is not left without

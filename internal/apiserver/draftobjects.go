@@ -101,7 +101,7 @@ func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, 
 		return change, err
 	}
 	var prev *cluster.Service
-	svc.Lifespan = cluster.Lifespan{Created: d.now, Updated: d.now}
+	svc.Lifespan = cluster.Lifespan{Created: d.now, Updated: d.now, Trace: d.trace}
 	switch {
 	case !ok:
 		svc.Generation = d.firstGeneration(svc.Owner())
@@ -144,7 +144,7 @@ func (d *draft) setJob(job *cluster.Job, pre precondition) (api.Change, error) {
 		return change, err
 	}
 	var prev *cluster.Job
-	job.Lifespan = cluster.Lifespan{Created: d.now, Updated: d.now}
+	job.Lifespan = cluster.Lifespan{Created: d.now, Updated: d.now, Trace: d.trace}
 	switch {
 	case !ok:
 		job.Generation = d.firstGeneration(job.Owner())
@@ -166,7 +166,7 @@ func (d *draft) setJob(job *cluster.Job, pre precondition) (api.Change, error) {
 	return change, nil
 }
 
-// setHost draws the write of the operator's settings of a node.
+// setHost draws the write of the operator's settings of a node. A drain, and that the node is gone, stay.
 func (d *draft) setHost(h *cluster.Host, pre precondition) error {
 	old, ok := d.snap.Host(h.Name)
 	if err := pre.check(old.Modified); err != nil {
@@ -174,7 +174,7 @@ func (d *draft) setHost(h *cluster.Host, pre precondition) error {
 	}
 	h.Generation = 0
 	if ok {
-		h.Generation = old.Value.Generation
+		h.Generation, h.Drain, h.Gone = old.Value.Generation, old.Value.Drain, old.Value.Gone
 		if action, _ := compare(old.Value, h); action == api.ActionNone {
 			return nil
 		}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"net/http"
 	"strconv"
@@ -30,9 +31,14 @@ type logPlace struct {
 type eventQuery struct {
 	after string
 	types []string
+	// caller, unless nil, sees some clusters only.
+	caller *caller
 }
 
 func (q *eventQuery) takes(e *cluster.Event) bool {
+	if q.caller != nil && !q.caller.sees(clusterOf(e)) {
+		return false
+	}
 	if len(q.types) == 0 {
 		return true
 	}
@@ -45,7 +51,7 @@ func (q *eventQuery) takes(e *cluster.Event) bool {
 }
 
 func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
-	q := eventQuery{after: r.URL.Query().Get("after")}
+	q := eventQuery{after: r.URL.Query().Get("after"), caller: callerOf(r.Context())}
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		q.after = last
 	}
@@ -65,6 +71,12 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	from, err := find(snap, q.after)
+	if gone(err) {
+		// Another server may have told of the event before this one's tables held it.
+		if snap, err = s.settled(r.Context()); err == nil {
+			from, err = find(snap, q.after)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -124,6 +136,12 @@ func find(snap *store.Snapshot, id string) (logPlace, error) {
 		break
 	}
 	return logPlace{}, p
+}
+
+// gone reports whether an error says that a cursor is not in the log.
+func gone(err error) bool {
+	p, ok := errors.AsType[*problem](err)
+	return ok && p.Status == http.StatusGone
 }
 
 func endOfLog(snap *store.Snapshot) (end logPlace) {

@@ -68,7 +68,9 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		code, text = websocket.StatusInternalError, "the connection to the node broke"
 	}
-	_ = conn.Close(code, text) // the client may be gone
+	if ctx.Err() == nil { // else the server ends, and does not wait for the client's word
+		_ = conn.Close(code, text) // the client may be gone
+	}
 	cancel()
 	<-ended
 	return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/version"
 )
@@ -37,11 +38,32 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 			state.Parts[name], state.Ready = err.Error(), false
 		}
 	}
+	// What somebody should look at, and what keeps no server from doing its work.
+	for name, err := range map[string]error{"store": s.storeReady(r.Context()), "recovery": s.recoveryReady()} {
+		state.Parts[name] = "ok"
+		if err != nil {
+			state.Parts[name] = err.Error()
+		}
+	}
+	// These need somebody's attention; requests are answered all the same.
+	if s.cfg.Audit != nil {
+		state.Parts["audit"] = healthText(s.cfg.Audit.Health())
+	}
+	if s.cfg.Keeper != nil {
+		state.Parts["certificate"] = healthText(s.cfg.Keeper.Health())
+	}
 	if !state.Ready {
 		w.Header().Set("Retry-After", "1")
 		return answer(w, http.StatusServiceUnavailable, state)
 	}
 	return answer(w, http.StatusOK, state)
+}
+
+func healthText(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "ok"
 }
 
 func (s *Server) tablesReady() error {
@@ -54,8 +76,35 @@ func (s *Server) tablesReady() error {
 }
 
 func (s *Server) leaderReady() error {
-	if _, ok := s.cfg.Tables.Snapshot().Leader(s.cfg.Domain); !ok {
+	if l, ok := s.cfg.Tables.Snapshot().Leader(s.cfg.Domain); !ok || l.Value.Holder == "" {
 		return errors.New("no server leads yet")
+	}
+	return nil
+}
+
+// storeReady tells of what the engine itself complains about; whether it takes writes is the probe's to find out. Everybody may
+// read it: so paths, addresses and names are left to /v1/status.
+func (s *Server) storeReady(ctx context.Context) error {
+	engine := s.askEngine(ctx)
+	if engine.healthErr != nil {
+		return errors.New(problemOf(engine.healthErr).Detail)
+	}
+	if v := storeView(&engine); v != nil {
+		switch {
+		case !v.Quorum:
+			return errors.New("the store has no quorum")
+		case !v.Writable:
+			return errors.New("the store takes no writes")
+		case len(v.Alarms) > 0:
+			return errors.New("alarms: " + strings.Join(v.Alarms, ", "))
+		}
+	}
+	return nil
+}
+
+func (s *Server) recoveryReady() error {
+	if e, ok := s.cfg.Tables.Snapshot().Recovery(s.cfg.Domain); ok && e.Value.State == cluster.RecoveryNeeded {
+		return errors.New("the store went back and waits for the operator; /v1/recovery says why")
 	}
 	return nil
 }

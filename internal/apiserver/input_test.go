@@ -120,6 +120,36 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// TestBadBodiesEverywhere sends each route that takes JSON what is none, or does not fit: it is refused, and nothing is written.
+func TestBadBodiesEverywhere(t *testing.T) {
+	w := newWorld(t)
+	w.put(map[string]any{"node/n": cluster.Node{Name: "n", State: cluster.NodeReady, Domain: "default"}})
+	before := w.tables.Snapshot().Revision()
+	for _, rt := range w.server.routes {
+		if rt.body == nil || rt.role == machine || rt.open {
+			continue
+		}
+		path := rt.path
+		for _, name := range rt.names() {
+			value := "n"
+			if name == "version" {
+				value = "1"
+			}
+			path = strings.ReplaceAll(path, "{"+name+"}", value)
+		}
+		for _, body := range []string{
+			`{`, `{"name": `, `[]`, `"text"`, `{"no_such_field": 1}`, strings.Repeat(`{"a":`, 10_000), `{"name": {"a": [1]}, "name": 2}`, "\x00\xff",
+		} {
+			if got := w.call(rt.method, path, body); got.status < 400 || got.status >= 500 {
+				t.Errorf("%s %s with %.20q: %d %s", rt.method, path, body, got.status, got.body)
+			}
+		}
+	}
+	if after := w.tables.Snapshot().Revision(); after != before {
+		t.Errorf("something was written: revision %d, then %d", before, after)
+	}
+}
+
 func TestAllFaultsAtOnce(t *testing.T) {
 	w := newWorld(t)
 	bad := map[string]any{"name": "web", "definition": "web@1", "count": "many", "cuont": 1, "placement": map[string]any{"strategy": 7}}

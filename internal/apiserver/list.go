@@ -94,9 +94,16 @@ func serveList[T any](s *Server, w http.ResponseWriter, r *http.Request, compute
 	if wantsStream(r) {
 		return streamList(s, w, r, compute)
 	}
+	wait = min(wait, maxWait)
+	until := time.Now().Add(wait)
+	if index > 0 && wait > 0 {
+		if snap, err = s.reached(r.Context(), index, wait); err != nil {
+			return err
+		}
+	}
 	look := func(snap *store.Snapshot) (api.Page[T], uint64, error) {
 		p := page(compute(snap), win, snap.Revision())
-		body, err := json.Marshal(p.Items)
+		body, err := json.Marshal(lasting(p.Items))
 		return p, maphash.Bytes(s.sights.seed, append(body, p.Next...)), err
 	}
 	p, hash, err := look(snap)
@@ -105,7 +112,7 @@ func serveList[T any](s *Server, w http.ResponseWriter, r *http.Request, compute
 	}
 	name := sightName(r)
 	if index > 0 && wait > 0 && s.sights.same(name, hash, index, p.Index) {
-		p, hash, err = awaitChange(r.Context(), s, min(wait, maxWait), blocked[T]{p, hash, look})
+		p, hash, err = awaitChange(r.Context(), s, time.Until(until), blocked[T]{p, hash, look})
 		if err != nil {
 			return err
 		}
@@ -201,5 +208,5 @@ func sightName(r *http.Request) string {
 	for _, name := range []string{"index", "wait", "consistent"} {
 		q.Del(name)
 	}
-	return r.URL.Path + "?" + q.Encode()
+	return r.URL.Path + "?" + q.Encode() + "#" + callerOf(r.Context()).scope()
 }

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,28 +14,36 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/berthd/berth/internal/pki"
 )
 
 // Listener is an address under the policy of who may talk.
 type Listener struct {
 	net.Listener
 	url string
+	// secure says that connections are TLS.
+	secure bool
 }
 
-// URL returns the address as a client takes it: "http://127.0.0.1:7070" or "unix:///run/berth.sock".
+// URL returns the address as a client takes it: "http://127.0.0.1:7070" "https://10.0.0.1:7071" or "unix:///run/berth.sock".
 func (l *Listener) URL() string { return l.url }
 
 // Listen opens an address: "unix:///path" (or a path), made with mode 0600, so that only this user can open
-// it; or a loopback address such as "127.0.0.1:7070" or "http://[::1]:0", where every request needs the token.
-// Any other address is refused: it would show the API to the network without encryption. A
+// it; a loopback address such as "127.0.0.1:7070" or "http://[::1]:0", where every request needs the token; or, where
+// there is a keeper of this server's certificate, any address as "https://10.0.0.1:7071" or "https://:7071", for whoever shows a
+// certificate or a token. Any other address is refused: it would show the API to the network without encryption. A
 // socket file that nobody listens on any more is replaced.
-func Listen(addr string) (*Listener, error) {
+func Listen(addr string, keeper ...*pki.Keeper) (*Listener, error) {
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok || strings.HasPrefix(addr, "/") {
 		return listenUnix(path)
 	}
+	if hostport, ok := strings.CutPrefix(addr, "https://"); ok {
+		return listenTLS(addr, strings.TrimSuffix(hostport, "/"), keeper)
+	}
 	hostport := strings.TrimSuffix(strings.TrimPrefix(addr, "http://"), "/")
 	if strings.Contains(hostport, "://") {
-		return nil, fmt.Errorf("listen on %s: want unix:///path or a loopback address such as 127.0.0.1:7070", addr)
+		return nil, fmt.Errorf("listen on %s: want unix:///path, a loopback address such as 127.0.0.1:7070, or https://host:port", addr)
 	}
 	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -45,13 +54,29 @@ func Listen(addr string) (*Listener, error) {
 	}
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
 		return nil, fmt.Errorf("listen on %s: only unix sockets and loopback addresses (127.0.0.1, ::1) are allowed: "+
-			"anything else would open the API to the network without encryption", addr)
+			"anything else would open the API to the network without encryption; for other machines listen on https://%s", addr, hostport)
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, port))
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", addr, err)
 	}
-	return &Listener{l, "http://" + l.Addr().String()}, nil
+	return &Listener{Listener: l, url: "http://" + l.Addr().String()}, nil
+}
+
+// listenTLS opens an address for other machines.
+func listenTLS(addr, hostport string, keeper []*pki.Keeper) (*Listener, error) {
+	if len(keeper) == 0 || keeper[0] == nil {
+		return nil, fmt.Errorf("listen on %s: this server has no certificate: `berth server init` makes the first server of a control plane, `berth server join` another one", addr)
+	}
+	host, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	return &Listener{Listener: tls.NewListener(l, keeper[0].ServerTLS()), url: "https://" + l.Addr().String(), secure: true}, nil
 }
 
 func listenUnix(path string) (*Listener, error) {
@@ -80,7 +105,7 @@ func listenUnix(path string) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
 	}
-	return &Listener{&unixListener{UnixListener: ul, path: path}, "unix://" + path}, nil
+	return &Listener{Listener: &unixListener{UnixListener: ul, path: path}, url: "unix://" + path}, nil
 }
 
 // unixListener removes its socket when it is closed.

@@ -12,6 +12,7 @@ type metrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 	streams   *prometheus.GaugeVec
+	refused   *prometheus.CounterVec
 	conflicts prometheus.Counter
 	lost      prometheus.Counter
 }
@@ -31,6 +32,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "berth", Subsystem: "apiserver", Name: "open_streams",
 			Help: "Streams that are open now, by what they carry.",
 		}, []string{"kind"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "apiserver", Name: "refused_requests_total",
+			Help: "Requests that were not let in, by status: 401 for nobody known, 403 for what they may not do.",
+		}, []string{"status"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "berth", Subsystem: "apiserver", Name: "write_conflicts_total",
 			Help: "Writes that another writer overtook and that were drawn anew.",
@@ -40,7 +45,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Events that streams left out because their readers were slow.",
 		}),
 	}
-	reg.MustRegister(m.requests, m.durations, m.streams, m.conflicts, m.lost)
+	reg.MustRegister(m.requests, m.durations, m.streams, m.refused, m.conflicts, m.lost)
 	return m
 }
 

@@ -11,7 +11,7 @@ import (
 func (s *Server) listNodes(w http.ResponseWriter, r *http.Request) error {
 	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.NodeView]) {
 		for _, name := range nodeNames(snap) {
-			v, _ := nodeView(snap, name)
+			v, _ := s.nodeView(snap, name)
 			all = append(all, keyed[api.NodeView]{name, v})
 		}
 		return all
@@ -23,11 +23,11 @@ func (s *Server) readNode(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerNode(w, snap, r.PathValue("node"))
+	return s.answerNode(w, snap, r.PathValue("node"))
 }
 
-func answerNode(w http.ResponseWriter, snap *store.Snapshot, name string) error {
-	v, ok := nodeView(snap, name)
+func (s *Server) answerNode(w http.ResponseWriter, snap *store.Snapshot, name string) error {
+	v, ok := s.nodeView(snap, name)
 	if !ok {
 		return notFound("node", name)
 	}
@@ -38,16 +38,33 @@ func answerNode(w http.ResponseWriter, snap *store.Snapshot, name string) error 
 func (s *Server) writeNode(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("node")
 	var host cluster.Host
-	pre, err := readObject(w, r, &host, func() cluster.Faults { return named("name", &host.Name, name) })
+	pre, err := readObject(w, r, &host, func() cluster.Faults {
+		faults := named("name", &host.Name, name)
+		if host.Drain != nil {
+			faults = append(faults, cluster.Fault{Path: "drain", Message: "is not set here: POST to " + r.URL.Path + "/drain"})
+		}
+		if host.Gone {
+			faults = append(faults, cluster.Fault{Path: "gone", Message: "is not set here: POST to " + r.URL.Path + "/forget"})
+		}
+		return faults
+	})
 	if err != nil {
 		return err
 	}
+	var drawn *draft
 	snap, err := s.write(r.Context(), func(d *draft) error {
 		object := host
+		drawn = d
 		return d.setHost(&object, pre)
 	})
 	if err != nil {
 		return err
 	}
-	return answerNode(w, snap, name)
+	v, ok := s.nodeView(snap, name)
+	if !ok {
+		return notFound("node", name)
+	}
+	v.Revision = drawn.at(v.Revision)
+	tag(w, v.Revision)
+	return answer(w, http.StatusOK, v)
 }

@@ -64,11 +64,17 @@ func description(routes []route) object {
 		{"security", []any{object{{"token", []any{}}}}},
 		{"paths", paths},
 		{"components", object{
-			{"securitySchemes", object{{"token", object{
-				{"type", "http"},
-				{"scheme", "bearer"},
-				{"description", "The server's token, needed over TCP. Over the unix socket nothing is."},
-			}}}},
+			{"securitySchemes", object{
+				{"token", object{
+					{"type", "http"},
+					{"scheme", "bearer"},
+					{"description", "An access token, whose role is at least the operation's x-role; on loopback also the content of the server's token file. Over the unix socket nothing is needed."},
+				}},
+				{"certificate", object{
+					{"type", "mutualTLS"},
+					{"description", "The certificate of a machine, from /v1/join."},
+				}},
+			}},
 			{"responses", object{{"problem", object{
 				{"description", "What was wrong, all of it at once (RFC 9457)."},
 				{"content", object{{"application/problem+json", object{{"schema", problem}}}}},
@@ -87,12 +93,18 @@ func (s *schemas) operation(rt *route) object {
 	if rt.open {
 		op = append(op, field{"security", []any{}})
 	}
+	switch {
+	case rt.role == machine:
+		op = append(op, field{"security", []any{object{{"certificate", []any{}}}}})
+	case rt.role != "":
+		op = append(op, field{"x-role", string(rt.role)})
+	}
 	if p := parameters(rt); len(p) > 0 {
 		op = append(op, field{"parameters", p})
 	}
 	switch {
 	case rt.body != nil:
-		op = append(op, field{"requestBody", object{{"required", true}, {"content", object{
+		op = append(op, field{"requestBody", object{{"required", !rt.optional}, {"content", object{
 			{"application/json", object{{"schema", s.of(rt.body)}}},
 		}}}})
 	case rt.upload != "":
@@ -121,7 +133,7 @@ func (s *schemas) responses(rt *route) object {
 		success = append(success, field{"content", content})
 	}
 	all := object{{strconv.Itoa(status), success}}
-	if rt.method == http.MethodPut && rt.path != "/v1/nodes/{node}" {
+	if rt.method == http.MethodPut && rt.path != "/v1/nodes/{node}" && rt.path != "/v1/domain" {
 		created := slices.Clone(success)
 		created[0].value = http.StatusText(http.StatusCreated)
 		all = append(all, field{"201", created})

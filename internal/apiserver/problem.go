@@ -67,6 +67,10 @@ func problemOf(err error) *problem {
 		return problemf(http.StatusRequestEntityTooLarge, "the objects are too many or too large to be written in one transaction; nothing was written. Apply them in parts")
 	case errors.Is(err, store.ErrUnknown):
 		return problemf(http.StatusServiceUnavailable, "the store did not confirm the write: it may have happened or not. Look, then ask again")
+	case errors.Is(err, store.ErrUnavailable):
+		return problemf(http.StatusServiceUnavailable, "the store has no quorum: too few of its servers are up, or reach each other. Nothing was written; running tasks are not touched")
+	case errors.Is(err, store.ErrRemoved):
+		return problemf(http.StatusServiceUnavailable, "this server was removed from the control plane: ask another one")
 	case errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled):
 		return problemf(http.StatusServiceUnavailable, "the server is stopping")
 	case errors.Is(err, context.DeadlineExceeded):

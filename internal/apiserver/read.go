@@ -20,14 +20,39 @@ func (s *Server) snapshot(r *http.Request) (*store.Snapshot, error) {
 	if !given(r, "consistent") {
 		return s.cfg.Tables.Snapshot(), nil
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	return s.settled(r.Context())
+}
+
+// settled returns a snapshot that holds all that was written, on any server, before the call (P2.3).
+func (s *Server) settled(ctx context.Context) (*store.Snapshot, error) {
+	wait, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	// The prefix holds one record; its listing tells the engine's revision.
-	l, err := s.cfg.Engine.List(ctx, string(s.cfg.Prefix)+"leader/")
-	if err != nil {
-		return nil, err
+	snap, err := s.cfg.Tables.Settled(wait)
+	if err != nil && ctx.Err() == nil && wait.Err() != nil {
+		return nil, problemf(http.StatusServiceUnavailable, "the store did not answer within %s, or this server's tables are behind it by more: ask again, or another server", readTimeout)
 	}
-	return s.cfg.Tables.WaitFor(ctx, l.Revision)
+	return snap, err
+}
+
+// reached returns a snapshot that is not older than what a client has seen, at an index that this or another server told
+// it, for which it waits. If the store itself went back behind the index, it returns what there is.
+func (s *Server) reached(ctx context.Context, index uint64, wait time.Duration) (*store.Snapshot, error) {
+	if snap := s.cfg.Tables.Snapshot(); snap.Revision() >= index {
+		return snap, nil
+	}
+	late, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	snap, err := s.cfg.Tables.Settled(late)
+	if err == nil {
+		return snap, nil
+	}
+	if snap := s.cfg.Tables.Snapshot(); snap.Revision() >= index {
+		return snap, nil
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return nil, problemf(http.StatusServiceUnavailable, "this server is behind: it has not reached index %d, which you have seen, within %s. Ask again, or another server", index, wait)
 }
 
 // given reports whether a query parameter is set: present, and neither "false" nor "0".
@@ -89,7 +114,7 @@ func checkQuery(rt *route, r *http.Request) error {
 		value := r.PathValue(name)
 		ok := cluster.ValidName(value)
 		switch name {
-		case "node":
+		case "node", "server":
 			ok = cluster.ValidNodeName(value)
 		case "task":
 			_, ok = cluster.TaskID(value).Parts()

@@ -19,8 +19,13 @@ type route struct {
 	status       int          // of success; 0 is 200
 	stream       string       // the media type of an answer that is not JSON, or that Accept may ask for
 	upload       string       // the media type of a body that is not JSON
+	optional     bool         // the body may be left out
 	writes       bool         // takes If-Match and If-None-Match
 	open         bool         // answered without credentials
+	role         cluster.Role // the least that may use it
+	shared       bool         // also for tokens that are limited to clusters, though it is in none: see roles.go
+	audited      bool         // a line in the audit log, although it is a GET
+	quiet        bool         // none, although it is not
 	long         bool         // may take as long as the client likes
 	serve        func(http.ResponseWriter, *http.Request) error
 }
@@ -64,7 +69,7 @@ func (s *Server) table() []route {
 	var all []route
 	for _, part := range [][]route{
 		s.generalRoutes(), s.clusterRoutes(), s.definitionRoutes(), s.serviceRoutes(), s.jobRoutes(),
-		s.taskRoutes(), s.nodeRoutes(), s.eventRoutes(), s.imageRoutes(),
+		s.taskRoutes(), s.nodeRoutes(), s.nodeVerbs(), s.operatorRoutes(), s.eventRoutes(), s.imageRoutes(), s.accessRoutes(),
 	} {
 		all = append(all, part...)
 	}
@@ -75,12 +80,12 @@ func (s *Server) generalRoutes() []route {
 	return []route{
 		{method: "GET", path: "/livez", name: "live", summary: "Whether the process is up.", open: true, stream: "text/plain", serve: s.live},
 		{method: "GET", path: "/readyz", name: "ready", summary: "Whether the server can do its work, part by part.", open: true, reply: typeOf[api.Readiness](), serve: s.ready},
-		{method: "GET", path: "/openapi.json", name: "openapi", summary: "This description.", stream: "application/json", serve: s.openapiJSON},
-		{method: "GET", path: "/openapi.yaml", name: "openapiYaml", summary: "This description, as YAML.", stream: "application/yaml", serve: s.openapiYAML},
-		{method: "GET", path: "/v1/manifest.schema.json", name: "manifestSchema", summary: "The JSON Schema of a document of a manifest.", stream: "application/schema+json", serve: s.manifestSchema},
-		{method: "GET", path: "/v1/version", name: "version", summary: "The build of the server.", reply: typeOf[api.Version](), serve: s.version},
+		{method: "GET", path: "/openapi.json", name: "openapi", role: viewer, shared: true, summary: "This description.", stream: "application/json", serve: s.openapiJSON},
+		{method: "GET", path: "/openapi.yaml", name: "openapiYaml", role: viewer, shared: true, summary: "This description, as YAML.", stream: "application/yaml", serve: s.openapiYAML},
+		{method: "GET", path: "/v1/manifest.schema.json", name: "manifestSchema", role: viewer, shared: true, summary: "The JSON Schema of a document of a manifest.", stream: "application/schema+json", serve: s.manifestSchema},
+		{method: "GET", path: "/v1/version", name: "version", role: viewer, shared: true, summary: "The build of the server.", reply: typeOf[api.Version](), serve: s.version},
 		{
-			method: "POST", path: "/v1/apply", name: "apply",
+			method: "POST", path: "/v1/apply", name: "apply", role: submitter, shared: true,
 			summary: "Writes a set of objects, all or none, or tells what that would change.",
 			body:    typeOf[api.ApplyRequest](), reply: typeOf[api.ApplyReply](), serve: s.apply,
 		},
@@ -89,19 +94,19 @@ func (s *Server) generalRoutes() []route {
 
 func (s *Server) clusterRoutes() []route {
 	return []route{
-		{method: "GET", path: "/v1/clusters", name: "listClusters", summary: "All clusters.", query: listParameters(), reply: typeOf[api.Page[api.ClusterView]](), stream: eventStream, long: true, serve: s.listClusters},
-		{method: "GET", path: "/v1/clusters/{cluster}", name: "readCluster", summary: "One cluster.", query: []parameter{consistent()}, reply: typeOf[api.ClusterView](), serve: s.readCluster},
-		{method: "PUT", path: "/v1/clusters/{cluster}", name: "writeCluster", summary: "Makes or changes a cluster.", writes: true, body: typeOf[cluster.Cluster](), reply: typeOf[api.ClusterView](), serve: s.writeCluster},
-		{method: "DELETE", path: "/v1/clusters/{cluster}", name: "deleteCluster", summary: "Deletes a cluster that has neither services nor jobs.", writes: true, status: http.StatusNoContent, serve: s.deleteCluster},
+		{method: "GET", path: "/v1/clusters", name: "listClusters", role: viewer, shared: true, summary: "All clusters.", query: listParameters(), reply: typeOf[api.Page[api.ClusterView]](), stream: eventStream, long: true, serve: s.listClusters},
+		{method: "GET", path: "/v1/clusters/{cluster}", name: "readCluster", role: viewer, summary: "One cluster.", query: []parameter{consistent()}, reply: typeOf[api.ClusterView](), serve: s.readCluster},
+		{method: "PUT", path: "/v1/clusters/{cluster}", name: "writeCluster", role: operator, summary: "Makes or changes a cluster.", writes: true, body: typeOf[cluster.Cluster](), reply: typeOf[api.ClusterView](), serve: s.writeCluster},
+		{method: "DELETE", path: "/v1/clusters/{cluster}", name: "deleteCluster", role: operator, summary: "Deletes a cluster that has neither services nor jobs.", writes: true, status: http.StatusNoContent, serve: s.deleteCluster},
 	}
 }
 
 func (s *Server) definitionRoutes() []route {
 	return []route{
-		{method: "GET", path: "/v1/definitions", name: "listDefinitions", summary: "All versions of all task definitions.", query: listParameters(), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
-		{method: "GET", path: "/v1/definitions/{definition}", name: "listVersions", summary: "All versions of a task definition.", query: listParameters(), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
-		{method: "GET", path: "/v1/definitions/{definition}/{version}", name: "readDefinition", summary: "One version of a task definition.", query: []parameter{consistent()}, reply: typeOf[api.DefinitionView](), serve: s.readDefinition},
-		{method: "PUT", path: "/v1/definitions/{definition}/{version}", name: "writeDefinition", summary: "Writes a version, once. The same content again changes nothing, another content is refused with 409.", writes: true, body: typeOf[cluster.TaskDefinition](), reply: typeOf[api.DefinitionView](), serve: s.writeDefinition},
+		{method: "GET", path: "/v1/definitions", name: "listDefinitions", role: viewer, shared: true, summary: "All versions of all task definitions.", query: listParameters(), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
+		{method: "GET", path: "/v1/definitions/{definition}", name: "listVersions", role: viewer, shared: true, summary: "All versions of a task definition.", query: listParameters(), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
+		{method: "GET", path: "/v1/definitions/{definition}/{version}", name: "readDefinition", role: viewer, shared: true, summary: "One version of a task definition.", query: []parameter{consistent()}, reply: typeOf[api.DefinitionView](), serve: s.readDefinition},
+		{method: "PUT", path: "/v1/definitions/{definition}/{version}", name: "writeDefinition", role: submitter, shared: true, summary: "Writes a version, once. The same content again changes nothing, another content is refused with 409.", writes: true, body: typeOf[cluster.TaskDefinition](), reply: typeOf[api.DefinitionView](), serve: s.writeDefinition},
 	}
 }
 
@@ -109,15 +114,15 @@ func (s *Server) serviceRoutes() []route {
 	const list, one = "/v1/clusters/{cluster}/services", "/v1/clusters/{cluster}/services/{service}"
 	page, view := typeOf[api.Page[api.ServiceView]](), typeOf[api.ServiceView]()
 	return []route{
-		{method: "GET", path: "/v1/services", name: "listAllServices", summary: "The services of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.services().list},
-		{method: "GET", path: list, name: "listServices", summary: "The services of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.services().list},
-		{method: "GET", path: one, name: "readService", summary: "One service with its status.", query: []parameter{consistent()}, reply: view, serve: s.services().read},
-		{method: "PUT", path: one, name: "writeService", summary: "Makes or changes a service.", writes: true, body: typeOf[cluster.Service](), reply: view, serve: s.services().write},
-		{method: "DELETE", path: one, name: "deleteService", summary: "Deletes a service: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.services().delete},
-		{method: "POST", path: one + "/scale", name: "scaleService", summary: "Sets the number of tasks.", writes: true, body: typeOf[api.ScaleRequest](), reply: view, serve: s.scaleService},
-		{method: "POST", path: one + "/stop", name: "stopService", summary: "Stops all tasks and keeps the service.", writes: true, reply: view, serve: s.stopService},
-		{method: "POST", path: one + "/start", name: "startService", summary: "Starts a stopped service.", writes: true, reply: view, serve: s.startService},
-		{method: "POST", path: one + "/restart", name: "restartService", summary: "Replaces all tasks, one at a time.", writes: true, reply: view, serve: s.restartService},
+		{method: "GET", path: "/v1/services", name: "listAllServices", role: viewer, shared: true, summary: "The services of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.services().list},
+		{method: "GET", path: list, name: "listServices", role: viewer, summary: "The services of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.services().list},
+		{method: "GET", path: one, name: "readService", role: viewer, summary: "One service with its status.", query: []parameter{consistent()}, reply: view, serve: s.services().read},
+		{method: "PUT", path: one, name: "writeService", role: submitter, summary: "Makes or changes a service.", writes: true, body: typeOf[cluster.Service](), reply: view, serve: s.services().write},
+		{method: "DELETE", path: one, name: "deleteService", role: submitter, summary: "Deletes a service: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.services().delete},
+		{method: "POST", path: one + "/scale", name: "scaleService", role: submitter, summary: "Sets the number of tasks.", writes: true, body: typeOf[api.ScaleRequest](), reply: view, serve: s.scaleService},
+		{method: "POST", path: one + "/stop", name: "stopService", role: submitter, summary: "Stops all tasks and keeps the service.", writes: true, reply: view, serve: s.stopService},
+		{method: "POST", path: one + "/start", name: "startService", role: submitter, summary: "Starts a stopped service.", writes: true, reply: view, serve: s.startService},
+		{method: "POST", path: one + "/restart", name: "restartService", role: submitter, summary: "Replaces all tasks, one at a time.", writes: true, reply: view, serve: s.restartService},
 	}
 }
 
@@ -125,13 +130,13 @@ func (s *Server) jobRoutes() []route {
 	const list, one = "/v1/clusters/{cluster}/jobs", "/v1/clusters/{cluster}/jobs/{job}"
 	page, view := typeOf[api.Page[api.JobView]](), typeOf[api.JobView]()
 	return []route{
-		{method: "GET", path: "/v1/jobs", name: "listAllJobs", summary: "The jobs of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.jobs().list},
-		{method: "GET", path: list, name: "listJobs", summary: "The jobs of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.jobs().list},
-		{method: "GET", path: one, name: "readJob", summary: "One job with its status.", query: []parameter{consistent()}, reply: view, serve: s.jobs().read},
-		{method: "PUT", path: one, name: "writeJob", summary: "Makes or changes a job; other steps run it anew.", writes: true, body: typeOf[cluster.Job](), reply: view, serve: s.jobs().write},
-		{method: "DELETE", path: one, name: "deleteJob", summary: "Deletes a job: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.jobs().delete},
-		{method: "POST", path: one + "/stop", name: "stopJob", summary: "Cancels a job.", writes: true, reply: view, serve: s.stopJob},
-		{method: "POST", path: one + "/restart", name: "restartJob", summary: "Runs a job anew, from its first step.", writes: true, reply: view, serve: s.restartJob},
+		{method: "GET", path: "/v1/jobs", name: "listAllJobs", role: viewer, shared: true, summary: "The jobs of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.jobs().list},
+		{method: "GET", path: list, name: "listJobs", role: viewer, summary: "The jobs of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.jobs().list},
+		{method: "GET", path: one, name: "readJob", role: viewer, summary: "One job with its status.", query: []parameter{consistent()}, reply: view, serve: s.jobs().read},
+		{method: "PUT", path: one, name: "writeJob", role: submitter, summary: "Makes or changes a job; other steps run it anew.", writes: true, body: typeOf[cluster.Job](), reply: view, serve: s.jobs().write},
+		{method: "DELETE", path: one, name: "deleteJob", role: submitter, summary: "Deletes a job: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.jobs().delete},
+		{method: "POST", path: one + "/stop", name: "stopJob", role: submitter, summary: "Cancels a job.", writes: true, reply: view, serve: s.stopJob},
+		{method: "POST", path: one + "/restart", name: "restartJob", role: submitter, summary: "Runs a job anew, from its first step.", writes: true, reply: view, serve: s.restartJob},
 	}
 }
 
@@ -147,10 +152,10 @@ func (s *Server) taskRoutes() []route {
 	attempt := parameter{"attempt", "integer", "the attempt's number; default the newest"}
 	container := parameter{"container", "string", "the container's name; default the first essential one, for logs all"}
 	return []route{
-		{method: "GET", path: "/v1/tasks", name: "listTasks", summary: "Tasks that wait or live, and how the tasks of jobs ended.", query: listParameters(filters...), reply: typeOf[api.Page[api.TaskView]](), stream: eventStream, long: true, serve: s.listTasks},
-		{method: "GET", path: "/v1/tasks/{task}", name: "readTask", summary: "The newest attempt of a task.", query: []parameter{attempt, consistent()}, reply: typeOf[api.TaskView](), serve: s.readTask},
+		{method: "GET", path: "/v1/tasks", name: "listTasks", role: viewer, shared: true, summary: "Tasks that wait or live, and how the tasks of jobs ended.", query: listParameters(filters...), reply: typeOf[api.Page[api.TaskView]](), stream: eventStream, long: true, serve: s.listTasks},
+		{method: "GET", path: "/v1/tasks/{task}", name: "readTask", role: viewer, summary: "The newest attempt of a task.", query: []parameter{attempt, consistent()}, reply: typeOf[api.TaskView](), serve: s.readTask},
 		{
-			method: "GET", path: "/v1/tasks/{task}/logs", name: "readLogs", summary: "The output of a task: one LogLine as JSON a line.",
+			method: "GET", path: "/v1/tasks/{task}/logs", name: "readLogs", role: submitter, summary: "The output of a task: one LogLine as JSON a line.",
 			query: []parameter{
 				attempt, container,
 				{"follow", "boolean", "go on with what the task writes"},
@@ -161,7 +166,7 @@ func (s *Server) taskRoutes() []route {
 			stream: lines, long: true, serve: s.readLogs,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/exec", name: "exec",
+			method: "GET", path: "/v1/tasks/{task}/exec", name: "exec", role: submitter, audited: true,
 			summary: "Runs a command in a container, over a websocket. Each binary message begins with its channel: 0 input (alone: its end), 1 output, 2 error output, 3 the end as JSON.",
 			query: []parameter{
 				attempt, container,
@@ -176,15 +181,15 @@ func (s *Server) taskRoutes() []route {
 func (s *Server) nodeRoutes() []route {
 	view := typeOf[api.NodeView]()
 	return []route{
-		{method: "GET", path: "/v1/nodes", name: "listNodes", summary: "All nodes.", query: listParameters(), reply: typeOf[api.Page[api.NodeView]](), stream: eventStream, long: true, serve: s.listNodes},
-		{method: "GET", path: "/v1/nodes/{node}", name: "readNode", summary: "One node.", query: []parameter{consistent()}, reply: view, serve: s.readNode},
-		{method: "PUT", path: "/v1/nodes/{node}", name: "writeNode", summary: "Sets what the operator decides of a node: labels, cordon.", writes: true, body: typeOf[cluster.Host](), reply: view, serve: s.writeNode},
+		{method: "GET", path: "/v1/nodes", name: "listNodes", role: viewer, shared: true, summary: "All nodes.", query: listParameters(), reply: typeOf[api.Page[api.NodeView]](), stream: eventStream, long: true, serve: s.listNodes},
+		{method: "GET", path: "/v1/nodes/{node}", name: "readNode", role: viewer, shared: true, summary: "One node.", query: []parameter{consistent()}, reply: view, serve: s.readNode},
+		{method: "PUT", path: "/v1/nodes/{node}", name: "writeNode", role: operator, summary: "Sets what the operator decides of a node: labels, cordon. A drain goes on.", writes: true, body: typeOf[cluster.Host](), reply: view, serve: s.writeNode},
 	}
 }
 
 func (s *Server) eventRoutes() []route {
 	return []route{{
-		method: "GET", path: "/v1/events", name: "listEvents",
+		method: "GET", path: "/v1/events", name: "listEvents", role: viewer, shared: true,
 		summary: "The event log, oldest first. A cursor that is older than what is kept gets 410 with the oldest id.",
 		query: []parameter{
 			{"after", "string", "the id of the last event seen; \"now\" leaves out what has happened; default the oldest that is kept"},
@@ -200,7 +205,7 @@ func (s *Server) eventRoutes() []route {
 func (s *Server) imageRoutes() []route {
 	node := parameter{"node", "string", "the node; default all"}
 	return []route{
-		{method: "GET", path: "/v1/images", name: "listImages", summary: "The images that nodes hold.", query: []parameter{node}, reply: typeOf[api.ImagesReply](), long: true, serve: s.listImages},
-		{method: "POST", path: "/v1/images", name: "loadImages", summary: "Loads images from a tar archive into a node.", query: []parameter{node}, upload: "application/x-tar", reply: typeOf[api.ImagesReply](), long: true, serve: s.loadImages},
+		{method: "GET", path: "/v1/images", name: "listImages", role: viewer, summary: "The images that nodes hold.", query: []parameter{node}, reply: typeOf[api.ImagesReply](), long: true, serve: s.listImages},
+		{method: "POST", path: "/v1/images", name: "loadImages", role: operator, summary: "Loads images from a tar archive into a node.", query: []parameter{node}, upload: "application/x-tar", reply: typeOf[api.ImagesReply](), long: true, serve: s.loadImages},
 	}
 }

@@ -75,6 +75,9 @@ func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, comput
 			return problemf(http.StatusBadRequest, "Last-Event-ID is %q; want the id of an event of this stream", clip(last))
 		}
 	}
+	if _, err := s.reached(r.Context(), since, catchUp); err != nil {
+		return err
+	}
 	out, err := openSSE(w)
 	if err != nil {
 		return err
@@ -193,7 +196,7 @@ func (st *listStream[T]) hash(all []keyed[T]) (each map[string]uint64, whole uin
 	var h maphash.Hash
 	h.SetSeed(st.s.sights.seed)
 	for _, k := range all {
-		body, err := json.Marshal(k.item)
+		body, err := json.Marshal(lasting([]T{k.item}))
 		if err != nil {
 			return nil, 0, fmt.Errorf("encode list: %w", err)
 		}

@@ -91,7 +91,7 @@ func TestReady(t *testing.T) {
 	if r.Ready || r.Parts["leader"] == "ok" || r.Parts["tables"] != "ok" || r.Parts["engine"] != "ok" {
 		t.Errorf("%+v", r)
 	}
-	w.put(map[string]any{"leader/default": map[string]any{"epoch": 1}})
+	w.put(map[string]any{"leader/default": map[string]any{"epoch": 1, "holder": "s1"}})
 	w.want(200, "GET", "/readyz", nil)
 	w.engine.Fill(true)
 	testkit.Eventually(t, 10*time.Second, func() error {

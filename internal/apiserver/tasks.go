@@ -12,7 +12,7 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	f := taskFilter{
 		cluster: q.Get("cluster"), service: q.Get("service"), job: q.Get("job"), node: q.Get("node"),
-		state: cluster.State(q.Get("state")), all: given(r, "all"),
+		state: cluster.State(q.Get("state")), all: given(r, "all"), caller: callerOf(r.Context()),
 	}
 	switch f.state {
 	case "", cluster.StatePending, cluster.StateAssigned, cluster.StatePreparing, cluster.StateStarting, cluster.StateRunning,

@@ -14,7 +14,7 @@ import (
 // told returns the batch of events that tells what a draft writes, or nil where that is of no interest. It is
 // written with the draft, in one transaction (P8.1).
 func (d *draft) told(domain string) (*cluster.EventBatch, error) {
-	var events []cluster.Event
+	events := slices.Clone(d.events)
 	for _, key := range slices.Sorted(maps.Keys(d.writes)) {
 		if e, ok := eventOf(d.writes[key], d.compares[key] == 0); ok {
 			events = append(events, e)
@@ -23,6 +23,9 @@ func (d *draft) told(domain string) (*cluster.EventBatch, error) {
 	if len(events) == 0 {
 		return nil, nil //nolint:nilnil // nothing is to be told
 	}
+	for i := range events {
+		events[i].By = d.by
+	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, fmt.Errorf("make an event id: %w", err)
@@ -30,6 +33,9 @@ func (d *draft) told(domain string) (*cluster.EventBatch, error) {
 	b := &cluster.EventBatch{ID: id.String(), At: d.now, Events: events}
 	if l, ok := d.snap.Leader(domain); ok {
 		b.Incarnation = l.Value.Incarnation
+	}
+	if l, ok := d.writes[d.prefix.Leader(domain)].(*cluster.Leader); ok {
+		b.Incarnation = l.Incarnation
 	}
 	return b, nil
 }
@@ -59,7 +65,12 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 		noun, e.Cluster, deleted = "cluster", r.Name, r.Deleted
 	case *cluster.Host:
 		noun, e.Node = "node-settings", r.Name
-		if r.Cordon {
+		switch {
+		case r.Gone:
+			e.Message = "forgotten: the machine never comes back"
+		case r.Drain != nil:
+			e.Message = "drained"
+		case r.Cordon:
 			e.Message = "cordoned"
 		}
 	default:

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -27,8 +28,59 @@ func nodeNames(snap *store.Snapshot) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// nodeView shows a node; ok is false if no record speaks of it.
-func nodeView(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
+// nodeState returns where a node stands and its domain; ok is false if no record speaks of it.
+func nodeState(snap *store.Snapshot, name string) (state cluster.NodeState, domain string, ok bool) {
+	if e, ok := snap.Node(name); ok {
+		return e.Value.State, e.Value.Domain, true
+	}
+	domain = cluster.DefaultDomain
+	host, ok := snap.Host(name)
+	if ok && host.Value.Domain != "" {
+		domain = host.Value.Domain
+	}
+	if _, registered := snap.NodeStatus(name); registered {
+		return cluster.NodeJoining, domain, true
+	}
+	return stateAbsent, domain, ok
+}
+
+// nodeView shows a node with what this server heard of it; ok is false if no record speaks of it.
+func (s *Server) nodeView(snap *store.Snapshot, name string) (api.NodeView, bool) {
+	v, ok := recordedNode(snap, name)
+	if e, has := snap.Host(name); has {
+		v.Gone = e.Value.Gone
+		if e.Value.Drain != nil {
+			v.Drain = drainView(snap, name, e.Value.Drain)
+		}
+	}
+	if s.cfg.Holder != nil {
+		v.Server = s.cfg.Holder(name)
+	}
+	if p, heard := s.cfg.Tables.Pulse(name); heard && p.Session == v.Session {
+		v.Used = p.Stats
+		v.Heartbeat = &api.Heartbeat{
+			Age:      cluster.Duration(max(0, s.cfg.Clock()-p.At).Round(time.Millisecond)),
+			Interval: cluster.Duration(p.Next),
+		}
+	}
+	return v, ok
+}
+
+// lasting returns the elements of a list without what changes all the time, for the question whether the list changed.
+func lasting[T any](items []T) any {
+	nodes, ok := any(items).([]api.NodeView)
+	if !ok {
+		return items
+	}
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		nodes[i].Used, nodes[i].Heartbeat = nil, nil
+	}
+	return nodes
+}
+
+// recordedNode shows what the records say of a node.
+func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 	host, hasHost := snap.Host(name)
 	node, hasNode := snap.Node(name)
 	status, hasStatus := snap.NodeStatus(name)
@@ -57,7 +109,7 @@ func nodeView(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 		}
 	}
 	for row := range snap.NodeAttempts(name) {
-		if !row.Standing() || row.Observed != nil && row.Observed.Gone {
+		if !onNode(row) {
 			continue
 		}
 		v.Tasks++

@@ -18,10 +18,14 @@ type taskFilter struct {
 	state                       cluster.State
 	// all asks for every attempt that is known, not only for what lives, waits, or ended a job's task.
 	all bool
+	// caller, unless nil, sees some clusters only.
+	caller *caller
 }
 
 func (f *taskFilter) owner(o cluster.OwnerRef) bool {
 	switch {
+	case f.caller != nil && !f.caller.sees(o.Cluster):
+		return false
 	case f.cluster != "" && o.Cluster != f.cluster,
 		f.service != "" && (o.Kind != cluster.KindService || o.Name != f.service),
 		f.job != "" && (o.Kind != cluster.KindJob || o.Name != f.job):
@@ -50,7 +54,7 @@ func (l *look) tasks(f taskFilter) []keyed[api.TaskView] {
 	}
 	for row := range f.rows(snap) {
 		owner, ok := row.Ref()
-		if ok && !f.owner(owner) {
+		if ok && !f.owner(owner) || !ok && f.caller != nil && !f.caller.sees("") {
 			continue
 		}
 		v := taskView(snap, row)

@@ -61,10 +61,14 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	if err := l.server.knownCluster(r, in); err != nil {
 		return err
 	}
+	c := callerOf(r.Context())
 	return serveList(l.server, w, r, func(snap *store.Snapshot) (all []keyed[V]) {
 		look := l.server.look(snap)
 		for e := range l.all(snap, in) {
 			h := l.head(e.Value)
+			if !c.sees(*h.cluster) {
+				continue
+			}
 			all = append(all, keyed[V]{*h.cluster + "/" + *h.name, l.view(look, e)})
 		}
 		return all
@@ -120,15 +124,36 @@ func (l workload[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var change api.Change
+	mine := written[T]{}
 	snap, err := l.server.write(r.Context(), func(d *draft) (err error) {
 		object := asked
 		change, err = l.set(d, &object, pre)
+		mine = written[T]{&object, d}
 		return asProblem(err)
 	})
 	if err != nil {
 		return err
 	}
-	return l.answer(w, r, snap, statusOfWrite(change))
+	return l.answerWrite(w, r, snap, mine, statusOfWrite(change))
+}
+
+// written is an object as a draft has it.
+type written[T any] struct {
+	object *T
+	draft  *draft
+}
+
+// answerWrite shows an object as it was written, with the revision of that, even where another writer overtook it
+// already: else its If-Match would pass over a write that nobody saw.
+func (l workload[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, mine written[T], status int) error {
+	in, name := l.named(r)
+	e, ok := l.one(snap, in, name)
+	if at := mine.draft.revision; at == 0 || ok && e.Modified == at {
+		return l.answer(w, r, snap, status)
+	}
+	e = store.Entry[T]{Value: mine.object, Key: e.Key, Created: e.Created, Modified: mine.draft.revision}
+	tag(w, e.Modified)
+	return answer(w, status, l.view(l.server.look(snap), e))
 }
 
 // change writes an object after a change; do reports whether there is something to write.
@@ -138,6 +163,7 @@ func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request, do fun
 	if err != nil {
 		return err
 	}
+	mine := written[T]{}
 	snap, err := l.server.write(r.Context(), func(d *draft) error {
 		e, ok := l.one(d.snap, in, name)
 		if err := pre.check(e.Modified); err != nil {
@@ -147,6 +173,7 @@ func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request, do fun
 			return notFound(l.noun, in+"/"+name)
 		}
 		next := *e.Value
+		mine = written[T]{&next, d}
 		life := l.head(&next).life
 		if life.Deleted {
 			return problemf(http.StatusConflict, "%s %s/%s is being deleted", l.noun, in, name)
@@ -155,14 +182,14 @@ func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request, do fun
 		if err != nil || !write {
 			return err
 		}
-		life.Updated = d.now
+		life.Updated, life.Trace = d.now, d.trace
 		d.put(d.prefix.Owner(P(&next).Owner()), &next, e.Modified)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return l.answer(w, r, snap, http.StatusOK)
+	return l.answerWrite(w, r, snap, mine, http.StatusOK)
 }
 
 // delete marks an object; the control plane stops its tasks and then removes the record.
@@ -183,7 +210,7 @@ func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error 
 		}
 		next := *e.Value
 		if life := l.head(&next).life; !life.Deleted {
-			life.Deleted, life.Updated = true, d.now
+			life.Deleted, life.Updated, life.Trace = true, d.now, d.trace
 			d.put(d.prefix.Owner(P(&next).Owner()), &next, e.Modified)
 		}
 		e.Value = &next

@@ -75,9 +75,15 @@ func newWorld(t *testing.T, options ...func(*Config)) *world {
 
 func newWorldOn(t *testing.T, engine *memory.Engine, options ...func(*Config)) *world {
 	t.Helper()
+	return newWorldOver(t, engine, engine, options...)
+}
+
+// newWorldOver makes a server that reaches the engine through another handle.
+func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options ...func(*Config)) *world {
+	t.Helper()
 	w := &world{t: t, engine: engine, nodes: &fakeNodes{}, why: &fakeReasons{all: map[cluster.TaskID]cluster.Waiting{}}}
-	w.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
-	cfg := Config{Engine: engine, Tables: w.tables, Nodes: w.nodes, Reasons: w.why, Token: token}
+	w.tables = store.NewTables(store.TablesConfig{Engine: via, Logger: slog.New(slog.DiscardHandler)})
+	cfg := Config{Engine: via, Tables: w.tables, Nodes: w.nodes, Reasons: w.why, Token: token}
 	for _, o := range options {
 		o(&cfg)
 	}
@@ -99,7 +105,7 @@ func newWorldOn(t *testing.T, engine *memory.Engine, options ...func(*Config)) *
 	t.Cleanup(func() {
 		cancel()
 		ended.Wait()
-		_ = engine.Close()
+		_ = via.Close()
 	})
 	<-w.tables.Synced()
 	return w

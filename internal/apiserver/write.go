@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/telemetry"
 )
 
 // Bounds of a write.
@@ -32,7 +33,11 @@ type draft struct {
 	now    time.Time
 
 	compares map[string]uint64
-	writes   map[string]any // by key; nil deletes
+	writes   map[string]any  // by key; nil deletes
+	events   []cluster.Event // besides what the written objects themselves tell
+	by       string          // who asks, for the events
+	trace    string          // the traceparent of what is written
+	revision uint64          // at which it was written; 0 until then
 	// What the draft itself brings, for the objects that refer to it.
 	clusters    map[string]*cluster.Cluster
 	definitions map[cluster.Ref]*cluster.TaskDefinition
@@ -66,6 +71,21 @@ func (d *draft) put(key string, record any, modified uint64) {
 	d.writes[key] = record
 }
 
+// remove deletes a record that has the given revision now, and tells of it.
+func (d *draft) remove(key string, modified uint64, told cluster.Event) {
+	d.put(key, nil, modified)
+	d.events = append(d.events, told)
+}
+
+// at returns the revision of what the draft wrote, where it wrote something: the tables may show what another
+// writer made of it since, and an If-Match with that revision would pass over what nobody saw.
+func (d *draft) at(shown uint64) uint64 {
+	if d.revision != 0 {
+		return d.revision
+	}
+	return shown
+}
+
 // group returns the draft as one transaction, in an order that depends on nothing but the draft.
 func (d *draft) group() (store.Group, error) {
 	var g store.Group
@@ -89,16 +109,33 @@ func (d *draft) group() (store.Group, error) {
 // write draws what a request asks for and commits it, drawing anew when another writer was faster. It
 // returns a snapshot that shows what was written. The drawing checks If-Match, so a draft that is drawn anew
 // over a changed object ends there.
-func (s *Server) write(ctx context.Context, draw func(*draft) error) (*store.Snapshot, error) {
+//
+// The tables may be behind what other servers wrote. What is written compares that, so a stale draft is refused by
+// the engine; but that a request cannot be done, or is done already, is only said of what the engine holds now. So the
+// answers of all servers together tell one history.
+func (s *Server) write(ctx context.Context, draw func(*draft) error) (_ *store.Snapshot, err error) {
+	x := exchangeOf(ctx)
+	span := s.cfg.Tracer.Span("api.write", x.trace, telemetry.About{What: x.name()})
+	defer func() { span.End(err) }()
 	snap := s.cfg.Tables.Snapshot()
-	for range maxRedraws {
+	for settled, n := false, 0; n < maxRedraws; n++ {
 		d := s.draft(snap)
-		if err := draw(d); err != nil {
-			return nil, err
+		d.by, d.trace = callerOf(ctx).by(), span.Parent(x.trace)
+		if err := draw(d); err != nil || len(d.writes) == 0 {
+			if settled {
+				return snap, err
+			}
+			now, failed := s.settled(ctx)
+			if failed != nil {
+				return nil, failed
+			}
+			if now.Revision() == snap.Revision() {
+				return snap, err
+			}
+			snap, settled = now, true
+			continue
 		}
-		if len(d.writes) == 0 {
-			return snap, nil
-		}
+		settled = false
 		applied, revision, err := s.commit(ctx, d)
 		if err != nil {
 			return nil, err
@@ -108,6 +145,7 @@ func (s *Server) write(ctx context.Context, draw func(*draft) error) (*store.Sna
 			return nil, err
 		}
 		if applied {
+			d.revision = revision
 			return next, nil
 		}
 		s.metrics.conflicts.Inc()
@@ -131,6 +169,8 @@ func (s *Server) reach(ctx context.Context, revision uint64) (*store.Snapshot, e
 // it can be applied only once, for it compares what it changes. If it is refused then, the record tells whether
 // the first one was applied.
 func (s *Server) commit(ctx context.Context, d *draft) (applied bool, revision uint64, err error) {
+	span := s.cfg.Tracer.Span("api.commit", d.trace, telemetry.About{Count: len(d.writes)})
+	defer func() { span.End(err) }()
 	g, err := d.group()
 	if err == nil {
 		err = d.putEvents(&g, s.cfg.Domain)
@@ -154,25 +194,25 @@ func (s *Server) commit(ctx context.Context, d *draft) (applied bool, revision u
 		case result.Applied[0] || unknown == nil:
 			return result.Applied[0], result.Revision, nil
 		}
-		mine, err := s.wrote(ctx, g.Ops[0])
+		at, mine, err := s.wrote(ctx, g.Ops[0])
 		if err != nil || !mine {
 			return false, 0, fmt.Errorf("settle a write: %w", unknown)
 		}
-		return true, result.Revision, nil
+		return true, max(at, 1), nil
 	}
 	return false, 0, fmt.Errorf("settle a write: %w", unknown)
 }
 
-// wrote reports whether a record stands as an operation would have left it.
-func (s *Server) wrote(ctx context.Context, op store.Op) (bool, error) {
+// wrote reports whether a record stands as an operation would have left it, and since which revision.
+func (s *Server) wrote(ctx context.Context, op store.Op) (at uint64, mine bool, err error) {
 	rec, err := s.cfg.Engine.Read(ctx, op.Key)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return op.Delete, nil
+		return 0, op.Delete, nil
 	case err != nil:
-		return false, err
+		return 0, false, err
 	}
-	return !op.Delete && bytes.Equal(rec.Value, op.Value), nil
+	return rec.Modified, !op.Delete && bytes.Equal(rec.Value, op.Value), nil
 }
 
 // precondition is what a request demands of the object that it changes.

@@ -25,6 +25,7 @@ var layers = map[string][]string{
 
 	// The effects: what the loops read, write and call. A driver imports its contract and
 	// the nouns; what all processes share (logs on disk, boot-time clock) counts as a noun here.
+	"internal/backup":                {},
 	"internal/boottime":              {},
 	"internal/clause":                {},
 	"internal/executor":              {"internal/cluster"},
@@ -36,19 +37,20 @@ var layers = map[string][]string{
 	"internal/logs":                  {"internal/cluster"},
 	"internal/manifest":              {"internal/cluster"},
 	"internal/manifest/schemagen":    {"internal/cluster"},
+	"internal/peers":                 {"internal/cluster", "internal/store", "internal/transport"},
 	"internal/pki":                   {"internal/cluster"},
 	"internal/store":                 {"internal/clause", "internal/cluster"},
 	"internal/store/etcd":            {"internal/cluster", "internal/store"},
 	"internal/store/memory":          {"internal/cluster", "internal/store"},
 	"internal/store/storetest":       {"internal/cluster", "internal/store", "internal/testkit"},
-	"internal/telemetry":             {"internal/store"},
+	"internal/telemetry":             {"internal/cluster", "internal/store"},
 	"internal/transport":             {"internal/cluster", "internal/logs"},
 	"internal/version":               {},
 
 	// The loops: snapshot, decide, commit. None imports another: they meet in the store. The
 	// agent knows no store and no control plane.
 	"internal/agent": {
-		"internal/agent/...", "internal/boottime", "internal/cluster", "internal/executor",
+		"internal/agent/...", "internal/boottime", "internal/clause", "internal/cluster", "internal/executor",
 		"internal/logic/lifecycle", "internal/logs", "internal/telemetry", "internal/transport",
 		"internal/version",
 	},
@@ -59,15 +61,15 @@ var layers = map[string][]string{
 	"internal/agent/facts":  {"internal/cluster"},
 	"internal/agent/state":  {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {
-		"api", "internal/cluster", "internal/logic/...", "internal/logs", "internal/manifest",
-		"internal/store", "internal/telemetry", "internal/transport", "internal/version",
+		"api", "internal/boottime", "internal/cluster", "internal/logic/...", "internal/logs", "internal/manifest",
+		"internal/pki", "internal/store", "internal/telemetry", "internal/transport", "internal/version",
 	},
 	"internal/controlplane": {
-		"internal/boottime", "internal/cluster", "internal/logic/...", "internal/store",
+		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/store",
 		"internal/telemetry",
 	},
 	"internal/dispatcher": {
-		"internal/boottime", "internal/cluster", "internal/store", "internal/telemetry", "internal/transport",
+		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry", "internal/transport",
 	},
 
 	// The edges and the wiring: only cmd/berth names drivers.
@@ -82,7 +84,10 @@ var layers = map[string][]string{
 	"examples/programs/work": {},
 
 	// What writes the reference and measures.
-	"internal/bench/fleet": {"api", "api/client", "internal/cluster", "internal/transport"},
+	"internal/bench/fleet": {
+		"api", "api/client", "internal/boottime", "internal/cluster", "internal/dispatcher", "internal/pki", "internal/store",
+		"internal/store/memory", "internal/transport",
+	},
 	"internal/bench/latency": {
 		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd", "internal/transport",
 	},
@@ -90,21 +95,29 @@ var layers = map[string][]string{
 	"internal/refgen":      {"internal/cluster", "internal/logic/lifecycle"},
 
 	// What holds the rest to its word.
-	"internal/archtest":            {},
-	"internal/testkit":             {},
-	"internal/testkit/testsummary": {"internal/testkit"},
-	"test/...":                     {}, // nothing but tests
-	"test/harness":                 {"api", "api/client", "internal/cluster", "internal/testkit"},
+	"internal/archtest":                {},
+	"internal/sim":                     {"..."},
+	"internal/testkit":                 {},
+	"internal/transport/transporttest": {},
+	"internal/testkit/testsummary":     {"internal/testkit"},
+	"test/...":                         {}, // nothing but tests
+	"test/netlab":                      {"internal/testkit"},
+	"test/history":                     {"api", "api/client", "internal/cluster", "internal/testkit"},
+	"test/harness":                     {"api", "api/client", "internal/cluster", "internal/testkit"},
 }
 
 // proof lists the packages that exist for tests: they are imported by tests, by each
 // other and by nobody else.
 var proof = []string{
 	"internal/executor/executortest",
+	"internal/sim",
 	"internal/store/storetest",
 	"internal/testkit",
 	"internal/testkit/testsummary",
+	"internal/transport/transporttest",
 	"test/harness",
+	"test/history",
+	"test/netlab",
 }
 
 // modules maps each third-party module to the folders that may import it, so that
@@ -117,7 +130,7 @@ var modules = map[string][]string{
 	"github.com/google/go-containerregistry": {"internal/executor/containerd", "internal/bench/latency", "examples/images"},
 	"github.com/google/uuid": {
 		"internal/apiserver", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
-		"internal/executor/containerd", "internal/store", "cmd/berth",
+		"internal/executor/containerd", "internal/peers", "internal/store/...", "cmd/berth",
 	},
 	"github.com/opencontainers":             {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/prometheus/client_golang":   {"internal/apiserver", "internal/telemetry", "cmd/berth"},
@@ -128,9 +141,10 @@ var modules = map[string][]string{
 	"github.com/tidwall/btree":              {"internal/store"},
 	"go.etcd.io/bbolt":                      {"internal/agent/state"},
 	"go.etcd.io/etcd":                       {"internal/store/etcd"},
+	"go.opentelemetry.io/otel":              {"internal/telemetry"},
 	"go.uber.org/zap":                       {"internal/store/etcd"},
 	"golang.org/x/sync":                     {"internal/...", "cmd/berth"},
-	"golang.org/x/sys":                      {"internal/agent/...", "internal/boottime", "internal/executor/...", "cmd/berth"},
+	"golang.org/x/sys":                      {"internal/agent/...", "internal/boottime", "internal/executor/...", "cmd/berth", "test/netlab"},
 }
 
 // testModules lists what every test, and every package of proof, may use besides.

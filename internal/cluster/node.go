@@ -9,7 +9,7 @@ type NodeState string
 const (
 	NodeJoining  NodeState = "joining"  // it registered; its first full report is not in
 	NodeReady    NodeState = "ready"    // it may take tasks
-	NodeSuspect  NodeState = "suspect"  // silent: no new tasks
+	NodeSuspect  NodeState = "suspect"  // silent, or back from too many silences: no new tasks
 	NodeDown     NodeState = "down"     // silent for long: its tasks are lost by their class
 	NodeDraining NodeState = "draining" // its tasks are moved away
 	NodeDrained  NodeState = "drained"
@@ -51,6 +51,11 @@ type Node struct {
 	Generation uint64 `json:"generation"`
 	// Session is the registration that the verdict is about.
 	Session uint64 `json:"session"`
+	// Returns counts how often in a row the node came back after a silence, Returned is when it last did; Until, unless
+	// zero, is when it takes new tasks again.
+	Returns  int       `json:"returns,omitempty"`
+	Returned time.Time `json:"returned,omitzero"`
+	Until    time.Time `json:"until,omitzero"`
 }
 
 // Facts are what an agent found out about its machine.

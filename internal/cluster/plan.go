@@ -45,6 +45,9 @@ const (
 	ReasonHold          ReasonCode = "hold"            // priority 0
 	ReasonNoDefinition  ReasonCode = "no-definition"   // its task definition does not exist
 	ReasonWaitForHealth ReasonCode = "wait-for-health" // the rollout waits for the last new task
+	ReasonDrain         ReasonCode = "drain"           // its node is emptied
+	ReasonRecovery      ReasonCode = "recovery"        // the store went back, and the operator decides how to go on
+	ReasonForeignWrite  ReasonCode = "foreign-write"   // somebody else wrote over its record
 )
 
 // Refusal is why a task cannot be placed on one node, or on none.
@@ -70,6 +73,13 @@ type Waiting struct {
 type RefusalCount struct {
 	Refusal
 	Nodes int `json:"nodes"`
+}
+
+// WaitingGroup is tasks that wait for the same reasons.
+type WaitingGroup struct {
+	Tasks    []TaskID       `json:"tasks"`
+	Refusals []RefusalCount `json:"refusals,omitempty"`
+	Sentence string         `json:"sentence"`
 }
 
 // Pending is a task that should run and is not placed: what the reconciler hands to the scheduler.
@@ -118,7 +128,9 @@ type PlanOwner struct {
 	Priority     int          `json:"prio"`
 	TimeLimit    Duration     `json:"limit,omitempty"`
 	OnDisconnect OnDisconnect `json:"disc,omitempty"`
-	Tasks        []Placed     `json:"tasks"`
+	// Trace is the traceparent of the placing, see Lifespan.
+	Trace string   `json:"trace,omitempty"`
+	Tasks []Placed `json:"tasks"`
 }
 
 // PlanRecord is the durable unit of placement: the record plan/<seq> (P3.3). Writer: the control plane.
@@ -151,6 +163,7 @@ func (p *PlanRecord) Desired(o *PlanOwner, t *Placed) *Desired {
 		Ports:        t.Ports,
 		TimeLimit:    o.TimeLimit,
 		OnDisconnect: o.OnDisconnect,
+		Trace:        o.Trace,
 		Token:        p.Token,
 		Placed:       p.At,
 		Plan:         p.Seq,

@@ -57,9 +57,15 @@ type AccessToken struct {
 	By      string    `json:"by,omitempty"` // who made it
 	// Expires, unless zero, is when it ends.
 	Expires time.Time `json:"expires,omitzero"`
+	// For, unless empty, is the only name, of a node or a server, that a join token is good for; it may be that of
+	// a living one, which is then replaced.
+	For string `json:"for,omitempty"`
 	// Uses, unless 0, is how often a join token may be used; Used how often it was.
 	Uses int `json:"uses,omitempty"`
 	Used int `json:"used,omitempty"`
+	// Recent names who used a join token last, with which key: the same again is not counted again, since its answer may
+	// have been lost.
+	Recent []string `json:"recent,omitempty"`
 }
 
 // DomainSettings is what the operator set for a domain: the record domain/<name>. Writer: the user.

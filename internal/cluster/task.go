@@ -107,6 +107,8 @@ type Desired struct {
 	Stop *Stop `json:"stop,omitempty"`
 	// Plan is the sequence number of the plan record that placed the task.
 	Plan uint64 `json:"plan"`
+	// Trace is the traceparent of the placing, see Lifespan.
+	Trace string `json:"trace,omitempty"`
 }
 
 // Batch reports whether the task passes the start barrier and runs to success.
@@ -163,6 +165,12 @@ type Observed struct {
 	// Session and Seq order an agent's reports (P6.1).
 	Session uint64 `json:"session"`
 	Seq     uint64 `json:"seq"`
+	// Definition, Count and Ports are what the attempt was told to run with, and Plan is the plan record that placed it.
+	// From them its desired record is made again where the store lost that (P1.7, P3.9). They do not change.
+	Definition Ref            `json:"definition,omitzero"`
+	Count      int            `json:"count,omitempty"`
+	Ports      map[string]int `json:"ports,omitempty"`
+	Plan       uint64         `json:"plan,omitempty"`
 
 	State  State  `json:"state"`
 	Health Health `json:"health,omitempty"`

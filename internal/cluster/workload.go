@@ -48,6 +48,8 @@ type Lifespan struct {
 	Deleted bool      `json:"deleted,omitempty"`
 	Created time.Time `json:"created,omitzero"`
 	Updated time.Time `json:"updated,omitzero"`
+	// Trace is the W3C traceparent of the last write, empty where nobody traces. Nothing is decided by it.
+	Trace string `json:"trace,omitempty"`
 }
 
 // Service keeps tasks of one definition running. Writer: the user, Lifespan by the API server.

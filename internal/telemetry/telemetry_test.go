@@ -20,6 +20,8 @@ func TestMetricsHaveNames(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	telemetry.NewPlane(registry).Cycled(time.Millisecond, 3, 2)
 	telemetry.NewDispatcher(registry).Reported(time.Millisecond, 2, 1)
+	telemetry.NewPeers(registry).Digested(time.Millisecond, 3, true)
+	telemetry.NewBackups(registry).Saved(time.Now(), 7, time.Millisecond)
 	e := telemetry.NewEngine(memory.New(memory.Options{}), registry)
 	if _, err := e.Commit(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -28,14 +30,14 @@ func TestMetricsHaveNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := regexp.MustCompile(`^berth_(controlplane|dispatcher|store)_[a-z_]+$`)
+	name := regexp.MustCompile(`^berth_(backup|controlplane|dispatcher|peers|store)_[a-z_]+$`)
 	for _, f := range families {
 		if !name.MatchString(f.GetName()) {
 			t.Errorf("%s: want berth_<subsystem>_<name>_<unit>", f.GetName())
 		}
 	}
-	if len(families) < 8 {
-		t.Errorf("got %d metrics, want 8", len(families))
+	if len(families) < 14 {
+		t.Errorf("got %d metrics, want 14", len(families))
 	}
 }
 

@@ -1,0 +1,192 @@
+package client
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// ErrCutShort says that a snapshot did not arrive whole: what was written of it is to be thrown away.
+var ErrCutShort = errors.New("the snapshot did not arrive whole")
+
+// Status returns the state of the whole, as the server that answers sees it.
+func (c *Client) Status(ctx context.Context) (v api.Status, err error) {
+	_, err = c.call(ctx, get("status"), &v)
+	return v, err
+}
+
+// Servers lists the members of the control plane, by their ids.
+func (c *Client) Servers(ctx context.Context, o ListOptions) (api.Page[api.ServerView], error) {
+	return list[api.ServerView](ctx, c, get("servers"), o)
+}
+
+// PromoteServer gives a learner its vote in the store. A member that has one already is no error.
+func (c *Client) PromoteServer(ctx context.Context, id string) (v api.ServerView, err error) {
+	_, err = c.call(ctx, post(nil, "servers", id, "promote").once(), &v)
+	return v, err
+}
+
+// RemoveServer takes a server out of the store and deletes its record. With force it does so even where what is left has no
+// quorum then.
+func (c *Client) RemoveServer(ctx context.Context, id string, force bool) error {
+	r := request{method: http.MethodDelete, path: []string{"servers", id}}.once()
+	if force {
+		r = r.with(url.Values{"force": {"true"}})
+	}
+	_, err := c.call(ctx, r, nil)
+	return err
+}
+
+// Recovery tells whether the store went back behind the agents, and what was decided about it.
+func (c *Client) Recovery(ctx context.Context) (v api.RecoveryView, err error) {
+	_, err = c.call(ctx, get("recovery"), &v)
+	return v, err
+}
+
+// Recover decides on a recovery that is needed. The same decision again is no error.
+func (c *Client) Recover(ctx context.Context, action api.RecoveryAction) (v api.RecoveryView, err error) {
+	_, err = c.call(ctx, post(api.RecoveryRequest{Action: action}, "recovery").once(), &v)
+	return v, err
+}
+
+// Domain returns the operator's settings of the domain.
+func (c *Client) Domain(ctx context.Context) (v api.DomainView, err error) {
+	_, err = c.call(ctx, get("domain"), &v)
+	return v, err
+}
+
+// PutDomain writes the operator's settings of the domain and returns their revision.
+func (c *Client) PutDomain(ctx context.Context, v api.DomainSettings, cond Condition) (uint64, error) {
+	return c.put(ctx, v, cond, "domain")
+}
+
+// Reschedule lets tasks of silent nodes be replaced for a while although many are silent; 0 takes that back.
+func (c *Client) Reschedule(ctx context.Context, d time.Duration) (v api.DomainView, err error) {
+	_, err = c.call(ctx, post(api.RescheduleRequest{For: cluster.Duration(d)}, "domain", "reschedule").once(), &v)
+	return v, err
+}
+
+// CordonNode keeps new tasks away from a node.
+func (c *Client) CordonNode(ctx context.Context, name string, cond Condition) (api.NodeView, error) {
+	return c.nodeAction(ctx, name, "cordon", nil, cond)
+}
+
+// UncordonNode lets new tasks come to a node again.
+func (c *Client) UncordonNode(ctx context.Context, name string, cond Condition) (api.NodeView, error) {
+	return c.nodeAction(ctx, name, "uncordon", nil, cond)
+}
+
+// DrainNode moves a node's tasks away; how far that got is in the Drain of its view.
+func (c *Client) DrainNode(ctx context.Context, name string, how api.NodeAction, cond Condition) (api.NodeView, error) {
+	return c.nodeAction(ctx, name, "drain", how, cond)
+}
+
+// UndrainNode ends a drain. A node that was cordoned before stays so.
+func (c *Client) UndrainNode(ctx context.Context, name string, cond Condition) (api.NodeView, error) {
+	return c.nodeAction(ctx, name, "undrain", nil, cond)
+}
+
+// ForgetNode declares that a machine never comes back: its tasks are replaced and its records removed. With force it does so
+// for a node that is not known to be down.
+func (c *Client) ForgetNode(ctx context.Context, name string, force bool, cond Condition) (api.NodeView, error) {
+	return c.nodeAction(ctx, name, "forget", api.NodeAction{Force: force}, cond)
+}
+
+func (c *Client) nodeAction(ctx context.Context, name, verb string, body any, cond Condition) (v api.NodeView, err error) {
+	_, err = c.call(ctx, post(body, "nodes", name, verb).given(cond).once(), &v)
+	return v, err
+}
+
+// Settings returns the settings of the server that answers, without what is secret.
+func (c *Client) Settings(ctx context.Context) (v api.Settings, err error) {
+	_, err = c.call(ctx, get("config"), &v)
+	return v, err
+}
+
+// Ready tells whether the server that answers can do its work, part by part. A server that cannot is no error.
+func (c *Client) Ready(ctx context.Context) (v api.Readiness, err error) {
+	res, err := c.exchange(ctx, get("readyz").outside())
+	if err != nil {
+		return v, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusServiceUnavailable {
+		return v, refusal(http.MethodGet, "/readyz", res)
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxProblem)).Decode(&v); err != nil {
+		return v, fmt.Errorf("read readiness: %w", err)
+	}
+	return v, nil
+}
+
+// Metrics writes the metrics of the server that answers, in the text form of Prometheus.
+func (c *Client) Metrics(ctx context.Context, to io.Writer) error {
+	return c.copy(ctx, get("metrics").outside(), to)
+}
+
+// Profile writes a profile of the server that answers, as `go tool pprof` reads it: "goroutine", "heap", "allocs", "block",
+// "mutex", "threadcreate", or "profile", which measures the CPU for so long.
+func (c *Client) Profile(ctx context.Context, name string, during time.Duration, to io.Writer) error {
+	r := get("debug", "pprof", name).outside()
+	if seconds := int(during.Round(time.Second).Seconds()); seconds > 0 {
+		r = r.with(url.Values{"seconds": {strconv.Itoa(seconds)}})
+	}
+	return c.copy(ctx, r, to)
+}
+
+// Goroutines writes where each goroutine of the server that answers stands, as text.
+func (c *Client) Goroutines(ctx context.Context, to io.Writer) error {
+	return c.copy(ctx, get("debug", "pprof", "goroutine").outside().with(url.Values{"debug": {"2"}}), to)
+}
+
+// Snapshot writes a copy of the whole store, as `berth operator snapshot` reads it, and returns a revision that it holds at
+// the least. An error in whose chain is ErrCutShort, and any other, means that what was written is no snapshot.
+func (c *Client) Snapshot(ctx context.Context, to io.Writer) (revision uint64, err error) {
+	res, err := c.send(ctx, get("snapshot"))
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(to, sum), res.Body); err != nil {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		return 0, fmt.Errorf("%w: %w", ErrCutShort, err)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != res.Trailer.Get(api.SnapshotSum) {
+		return 0, fmt.Errorf("%w: its sum is not what the server told", ErrCutShort)
+	}
+	revision, err = strconv.ParseUint(res.Header.Get(api.SnapshotRevision), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the snapshot's revision: %w", err)
+	}
+	return revision, nil
+}
+
+// copy writes the body of an answer.
+func (c *Client) copy(ctx context.Context, r request, to io.Writer) error {
+	res, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(to, res.Body); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("read the answer to %s %s: %w", r.method, c.url(r).Path, err)
+	}
+	return nil
+}

@@ -1,0 +1,287 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// endpoint is one address of a server.
+type endpoint struct {
+	addr string
+	base *url.URL // what requests are made for
+	unix string   // the socket, where it is one
+	via  http.RoundTripper
+}
+
+// errAddress says which form an address has.
+func errAddress(addr string) error {
+	return fmt.Errorf("address %q: want https://host:port, http://host:port or unix:///path", addr)
+}
+
+// readEndpoint reads an address.
+func readEndpoint(addr string) (endpoint, error) {
+	e := endpoint{addr: addr}
+	u, err := url.Parse(addr)
+	switch {
+	case err != nil:
+		return e, errAddress(addr)
+	case u.Scheme == "unix" && u.Path != "":
+		e.unix, e.base = u.Path, &url.URL{Scheme: "http", Host: "localhost"}
+	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && (u.Path == "" || u.Path == "/"):
+		e.base = &url.URL{Scheme: u.Scheme, Host: u.Host}
+	default:
+		return e, errAddress(addr)
+	}
+	return e, nil
+}
+
+// dialNext bounds the making of a connection where there is another server to ask.
+const dialNext = 3 * time.Second
+
+// transport returns what makes the connections to the address, with HTTP/1 alone where a connection is to be taken over.
+func (e *endpoint) transport(config *tls.Config, http1, several bool) http.RoundTripper {
+	tr := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // documented to be one
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	if several {
+		dialer.Timeout = dialNext
+	}
+	tr.DialContext = dialer.DialContext
+	if e.unix != "" {
+		tr.Proxy = nil
+		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", e.unix)
+		}
+	}
+	if config != nil {
+		tr.TLSClientConfig = config.Clone()
+	}
+	if http1 {
+		tr.Protocols = new(http.Protocols)
+		tr.Protocols.SetHTTP1(true)
+	}
+	return tr
+}
+
+// servers sends each request to the server that answered last, and where that cannot be reached to the next of them. It is
+// an http.RoundTripper.
+type servers struct {
+	list []endpoint
+	good *atomic.Int64 // index of the one that answered last; shared by the transports of a client
+}
+
+// RoundTrip tries another server where that cannot do harm: if nothing was sent to the one before, if the request only
+// reads, or if it has the same effect sent twice as sent once (it says so, or it compares what it changes).
+func (s *servers) RoundTrip(req *http.Request) (*http.Response, error) {
+	first := int(s.good.Load())
+	t := trial{safe: safe(req)}
+	for i := range s.list {
+		at := (first + i) % len(s.list)
+		e := &s.list[at]
+		if i > 0 && req.Body != nil {
+			if req.GetBody == nil {
+				break
+			}
+			body, err := req.GetBody()
+			if err != nil {
+				return nil, err
+			}
+			req.Body = body
+		}
+		res, sent, err := e.try(req, i < len(s.list)-1)
+		if err != nil && len(s.list) > 1 {
+			err = fmt.Errorf("%s: %w", e.addr, err)
+		}
+		if err == nil {
+			s.good.Store(int64(at))
+		}
+		if over := t.take(req, answered{res, sent, err}); over {
+			break
+		}
+	}
+	return t.end()
+}
+
+// answered is what one server made of a request.
+type answered struct {
+	res  *http.Response
+	sent bool
+	err  error
+}
+
+// trial is a request on its way from server to server.
+type trial struct {
+	safe bool // it may be sent a second time
+	errs []error
+	lost error          // of a write that was sent and not answered
+	best *http.Response // an answer of a server that could not do it; another may
+}
+
+// take notes what a server said and reports whether that is the end.
+func (t *trial) take(req *http.Request, a answered) (over bool) {
+	if a.err != nil {
+		t.errs = append(t.errs, a.err)
+		if a.sent && req.Method != http.MethodGet {
+			t.lost = a.err
+		}
+		return req.Context().Err() != nil || a.sent && !t.safe
+	}
+	if t.best != nil {
+		_ = t.best.Body.Close() // a better answer is there
+	}
+	t.best = a.res
+	switch a.res.StatusCode {
+	case http.StatusServiceUnavailable: // also: it was sent to the store, which did not answer
+		if t.safe && req.Method != http.MethodGet {
+			t.lost = errUnavailable
+		}
+		return !t.safe || !strings.HasPrefix(req.URL.Path, "/v1/")
+	case http.StatusInsufficientStorage: // nothing was written; the disk of another server may have room
+		return false
+	}
+	return true
+}
+
+// end returns what is handed to the caller.
+func (t *trial) end() (*http.Response, error) {
+	if t.best != nil && t.lost != nil {
+		switch t.best.StatusCode {
+		case http.StatusPreconditionFailed, http.StatusNotFound, http.StatusConflict:
+			// It may have been this very request that changed the object.
+			_ = t.best.Body.Close()
+			return nil, fmt.Errorf("%w: %w", ErrUncertain, t.lost)
+		}
+	}
+	switch {
+	case t.best != nil:
+		return t.best, nil
+	case t.lost != nil:
+		return nil, fmt.Errorf("%w: %w", ErrUncertain, errors.Join(t.errs...))
+	case len(t.errs) == 1:
+		return nil, t.errs[0]
+	}
+	return nil, errors.Join(t.errs...)
+}
+
+// repeatKey marks the context of a request that may be sent twice.
+type repeatKey struct{}
+
+func repeatable(ctx context.Context) context.Context {
+	return context.WithValue(ctx, repeatKey{}, true)
+}
+
+// safe reports whether a request has the same effect sent twice as sent once.
+func safe(req *http.Request) bool {
+	return req.Method == http.MethodGet || req.Context().Value(repeatKey{}) != nil ||
+		req.Header.Get("If-Match") != "" || req.Header.Get("If-None-Match") != ""
+}
+
+// Errors of a try.
+var (
+	errSilent      = fmt.Errorf("no answer within %s", silence)
+	errUnavailable = errors.New("a server could not tell")
+)
+
+// silence is how long a server of several may take to answer a read before the next is asked, besides what the
+// read says that it waits. The last one that is asked, and writes, take as long as their context lets them.
+const silence = 5 * time.Second
+
+// patience returns how long a request may take until its answer begins, 0 for no limit: a server that asks nodes for
+// the answer has to wait for them.
+func patience(req *http.Request) time.Duration {
+	path := req.URL.Path
+	if req.Method != http.MethodGet || !strings.HasPrefix(path, "/v1/") || path == "/v1/images" ||
+		strings.HasSuffix(path, "/logs") || strings.HasSuffix(path, "/exec") {
+		return 0
+	}
+	wait, err := time.ParseDuration(req.URL.Query().Get("wait"))
+	if err != nil {
+		wait = 0
+	}
+	return silence + wait
+}
+
+// try sends a request to one server; more says that there is another one to ask. Sent says whether any of it may have arrived.
+func (e *endpoint) try(req *http.Request, more bool) (res *http.Response, sent bool, err error) {
+	ctx, cancel := context.WithCancel(req.Context())
+	var late atomic.Bool
+	if limit := patience(req); more && limit > 0 {
+		timer := time.AfterFunc(limit, func() { late.Store(true); cancel() })
+		defer timer.Stop()
+	}
+	var went atomic.Bool
+	res, err = e.via.RoundTrip(e.address(req.WithContext(ctx), func() { went.Store(true) }))
+	if err != nil {
+		cancel()
+		if late.Load() {
+			err = errSilent
+		}
+		return nil, went.Load(), err
+	}
+	if _, both := res.Body.(io.Writer); both { // a connection that is taken over
+		context.AfterFunc(req.Context(), cancel)
+		return res, true, nil
+	}
+	res.Body = &body{res.Body, cancel}
+	return res, true, nil
+}
+
+// body is an answer's body that ends its request with it.
+type body struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+// Close closes the body and lets go of what the request held.
+func (b *body) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
+}
+
+// CloseIdleConnections closes what no request uses.
+func (s *servers) CloseIdleConnections() {
+	for i := range s.list {
+		if c, ok := s.list[i].via.(interface{ CloseIdleConnections() }); ok {
+			c.CloseIdleConnections()
+		}
+	}
+}
+
+// address returns a copy of the request for this server; sent is called once some of it may be on its way. A socket is not sent a token:
+// who can open it is trusted.
+func (e *endpoint) address(req *http.Request, sent func()) *http.Request {
+	trace := &httptrace.ClientTrace{WroteHeaders: sent}
+	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))
+	out.URL.Scheme, out.URL.Host, out.Host = e.base.Scheme, e.base.Host, ""
+	if e.unix != "" {
+		out.Header.Del("Authorization")
+	}
+	return out
+}
+
+// newServers returns the transport to the addresses.
+func newServers(cfg Config, good *atomic.Int64, http1 bool) (*servers, error) {
+	s := &servers{good: good}
+	several := strings.Contains(cfg.Addr, ",")
+	for addr := range strings.SplitSeq(cfg.Addr, ",") {
+		e, err := readEndpoint(strings.TrimSpace(addr))
+		if err != nil {
+			return nil, err
+		}
+		e.via = cfg.Transport
+		if e.via == nil {
+			e.via = e.transport(cfg.TLS, http1, several)
+		}
+		s.list = append(s.list, e)
+	}
+	return s, nil
+}

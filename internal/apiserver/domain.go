@@ -1,0 +1,99 @@
+package apiserver
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// maxReschedule bounds the override of a mass silence: one that is forgotten must not last.
+const maxReschedule = 24 * time.Hour
+
+func (s *Server) readDomain(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	return s.answerDomain(w, snap)
+}
+
+func (s *Server) answerDomain(w http.ResponseWriter, snap *store.Snapshot) error {
+	v := api.DomainView{DomainSettings: cluster.DomainSettings{Name: s.cfg.Domain}, MassSilence: s.massSilence(snap)}
+	if e, ok := snap.Domain(s.cfg.Domain); ok {
+		v.DomainSettings, v.Revision = *e.Value, e.Modified
+	}
+	tag(w, v.Revision)
+	return answer(w, http.StatusOK, v)
+}
+
+func (s *Server) writeDomain(w http.ResponseWriter, r *http.Request) error {
+	var asked cluster.DomainSettings
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	if err := readBody(w, r, &asked, "revision", "mass_silence"); err != nil {
+		return err
+	}
+	faults := named("name", &asked.Name, s.cfg.Domain)
+	if asked.RescheduleUntil.After(s.cfg.Now().Add(maxReschedule)) {
+		faults = append(faults, cluster.Fault{Path: "reschedule_until", Message: "lies more than " + maxReschedule.String() + " ahead"})
+	}
+	if len(faults) > 0 {
+		return faulty(faults)
+	}
+	return s.setDomain(w, r, pre, func(next *cluster.DomainSettings, _ time.Time) { *next = asked })
+}
+
+func (s *Server) reschedule(w http.ResponseWriter, r *http.Request) error {
+	var asked api.RescheduleRequest
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	if err := readBody(w, r, &asked); err != nil {
+		return err
+	}
+	during := time.Duration(asked.For)
+	if during < 0 || during > maxReschedule {
+		return faulty(cluster.Faults{{Path: "for", Message: "is " + during.String() + ", want 0 to " + maxReschedule.String()}})
+	}
+	return s.setDomain(w, r, pre, func(next *cluster.DomainSettings, now time.Time) {
+		next.RescheduleUntil = time.Time{}
+		if during > 0 {
+			next.RescheduleUntil = now.Add(during)
+		}
+	})
+}
+
+// setDomain writes the operator's settings of the domain after a change.
+func (s *Server) setDomain(w http.ResponseWriter, r *http.Request, pre precondition, change func(next *cluster.DomainSettings, now time.Time)) error {
+	snap, err := s.write(r.Context(), func(d *draft) error {
+		e, ok := d.snap.Domain(s.cfg.Domain)
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		next := cluster.DomainSettings{Name: s.cfg.Domain}
+		if ok {
+			next = *e.Value
+		}
+		change(&next, d.now)
+		if ok && next == *e.Value || !ok && next.RescheduleUntil.IsZero() && !pre.absent {
+			return nil
+		}
+		d.put(d.prefix.Domain(s.cfg.Domain), &next, e.Modified)
+		event := cluster.Event{Type: "domain.updated", Message: "tasks of silent nodes are held back where many are silent"}
+		if next.RescheduleUntil.After(d.now) {
+			event.Message = "tasks of silent nodes are replaced until " + next.RescheduleUntil.Format(time.RFC3339) + ", however many are silent"
+		}
+		d.events = append(d.events, event)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.answerDomain(w, snap)
+}

@@ -1,0 +1,78 @@
+package apiserver
+
+import (
+	"fmt"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/store"
+)
+
+// drainView shows how far the drain of a node got: what is left on it, and what each of that waits for.
+func drainView(snap *store.Snapshot, node string, drain *cluster.Drain) *api.DrainView {
+	v := &api.DrainView{Drain: *drain, Left: []api.DrainTask{}}
+	for row := range snap.NodeAttempts(node) {
+		if !onNode(row) {
+			continue
+		}
+		state := lifecycle.Shown(row.Attempt).State
+		if moves(row) && row.Observed != nil {
+			state = row.Observed.State
+		}
+		v.Left = append(v.Left, api.DrainTask{ID: row.Task, Attempt: row.Number, State: state, Why: whyLeft(snap, row)})
+	}
+	return v
+}
+
+// onNode reports whether something of an attempt may be on its node.
+func onNode(row *store.AttemptRow) bool {
+	return row.Standing() && (row.Observed == nil || !row.Observed.Gone)
+}
+
+// moves reports whether an attempt has its outcome and goes on until its replacement is healthy.
+func moves(row *store.AttemptRow) bool {
+	return row.Outcome != nil && row.Outcome.Reason == cluster.ReasonDrain && row.Desired != nil && row.Desired.Stop == nil
+}
+
+// whyLeft says what an attempt waits for that a drain moves away.
+func whyLeft(snap *store.Snapshot, row *store.AttemptRow) string {
+	switch d := row.Desired; {
+	case d == nil:
+		return "its records cannot be read: it stays until the node reported"
+	case moves(row):
+		return "it runs until " + orElse(successor(snap, row), "its replacement is healthy")
+	case d.Ended(), row.Outcome != nil:
+		return "it has ended, and what is left of it is removed"
+	case d.Stop != nil && d.Stop.Class == cluster.StopVoluntary && d.Stop.Permit == "":
+		return "it stops once its service can spare it" + suffix(d.Stop.Message)
+	case d.Stop != nil:
+		return "it is stopping" + suffix(d.Stop.Message)
+	case d.Batch():
+		return "it runs to its end, or to the deadline"
+	}
+	return "it goes once its replacement has a place on another node"
+}
+
+// successor tells of the attempt that replaces another one, empty where there is none yet.
+func successor(snap *store.Snapshot, row *store.AttemptRow) (text string) {
+	for next := range snap.TaskAttempts(row.Task) {
+		if next.Number <= row.Number || !next.Live() {
+			continue
+		}
+		shown := lifecycle.Shown(next.Attempt)
+		state := string(shown.State)
+		if shown.State == cluster.StateRunning && shown.Health != "" {
+			state += " and " + string(shown.Health)
+		}
+		text = fmt.Sprintf("its replacement is healthy: attempt %d on %s is %s", next.Number, next.Node, state)
+	}
+	return text
+}
+
+func suffix(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}

@@ -1,0 +1,104 @@
+package apiserver
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// gauges show the state of the whole at each scrape: what `berth status` begins with. Every server shows the same, as far as
+// its tables have come, but for the store, of which each shows its own part.
+type gauges struct {
+	server *Server
+
+	nodes, servers, leads, recovery, silence  *prometheus.Desc
+	size, used, quota, free, lowWater         *prometheus.Desc
+	writable, hasQuorum, alarms, tablesSynced *prometheus.Desc
+}
+
+func newGauges(s *Server) *gauges {
+	domain := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName("berth", "domain", name), help, labels, nil)
+	}
+	engine := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName("berth", "store", name), help, nil, nil)
+	}
+	return &gauges{
+		server:       s,
+		nodes:        domain("nodes", "Nodes of the domain, by state.", "state"),
+		servers:      domain("servers", "Members of the control plane, by state as this server sees it.", "state"),
+		leads:        domain("leader", "1 on the server that leads the domain, else 0."),
+		recovery:     domain("recovery_needed", "1 while the store went back and the operator has not decided, else 0."),
+		silence:      domain("mass_silence", "1 while so many nodes are silent that their tasks are not replaced, else 0."),
+		size:         engine("database_bytes", "What the store's database takes on this server's disk."),
+		used:         engine("database_used_bytes", "What of the store's database is in use."),
+		quota:        engine("quota_bytes", "The most that the store's database may take."),
+		free:         engine("disk_free_bytes", "What the disk of this server's store has left."),
+		lowWater:     engine("low_water_bytes", "Below this much free disk no writes are taken."),
+		writable:     engine("writable", "1 while the store takes writes, else 0."),
+		hasQuorum:    engine("quorum", "1 while the store answers linearizable reads, else 0."),
+		alarms:       engine("alarms", "Alarms that the store's engine has raised."),
+		tablesSynced: engine("synced", "1 once the tables have read the whole store, else 0."),
+	}
+}
+
+// Describe is part of prometheus.Collector.
+func (g *gauges) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		g.nodes, g.servers, g.leads, g.recovery, g.silence, g.size, g.used, g.quota, g.free, g.lowWater, g.writable,
+		g.hasQuorum, g.alarms, g.tablesSynced,
+	} {
+		out <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (g *gauges) Collect(out chan<- prometheus.Metric) {
+	put := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	s := g.server
+	if s.cfg.Tables == nil || s.tablesReady() != nil {
+		put(g.tablesSynced, 0)
+		return
+	}
+	put(g.tablesSynced, 1)
+	engine := s.askEngine(context.Background()) // bounded by itself
+	snap := s.cfg.Tables.Snapshot()
+	v := s.status(snap, &engine)
+	for _, state := range []cluster.NodeState{
+		stateAbsent, cluster.NodeJoining, cluster.NodeReady, cluster.NodeSuspect, cluster.NodeDown, cluster.NodeDraining, cluster.NodeDrained,
+	} {
+		put(g.nodes, float64(v.Nodes[state]), string(state))
+	}
+	states := map[api.ServerState]int{}
+	for _, sv := range s.serverViews(snap, &engine) {
+		states[sv.State]++
+	}
+	for _, state := range []api.ServerState{api.ServerUp, api.ServerDown, api.ServerJoining, api.ServerUnknown} {
+		put(g.servers, float64(states[state]), string(state))
+	}
+	put(g.leads, truth(v.Leader != nil && v.Leader.ID != "" && v.Leader.ID == s.cfg.ServerID))
+	put(g.recovery, truth(v.Recovery != nil))
+	put(g.silence, truth(v.MassSilence))
+	if st := v.Store; st != nil {
+		put(g.size, float64(st.Size))
+		put(g.used, float64(st.Used))
+		put(g.quota, float64(st.Quota))
+		put(g.free, float64(st.Free))
+		put(g.lowWater, float64(st.LowWater))
+		put(g.writable, truth(st.Writable))
+		put(g.hasQuorum, truth(st.Quorum))
+		put(g.alarms, float64(len(st.Alarms)))
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

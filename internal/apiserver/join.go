@@ -1,0 +1,368 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Joiner takes a server that joins into the members of the store. Safe for concurrent use.
+type Joiner interface {
+	// AddServer adds a learner of this name, a server's id, that the others reach at peerURL, and returns all members, the new one
+	// included. The same again returns the members as they are: a join may be tried again.
+	AddServer(ctx context.Context, name, peerURL string) (members []api.ServerMember, err error)
+}
+
+// Bounds of joining.
+const (
+	joinTries   = 20               // in vain, of one address, until it is slowed down
+	joinRegain  = 6 * time.Second  // until one of them is forgotten
+	joinSources = 1024             // addresses that are told apart
+	joinWait    = 10 * time.Second // for the store to take a member
+	joinRecent  = 64               // uses that are known again
+)
+
+// joins keeps those who join in order. Its zero value is ready.
+type joins struct {
+	// one lets a single use of a token through at a time: they all change one record, and would only overtake each other.
+	one sync.Mutex
+
+	mu    sync.Mutex
+	tries map[string]*joinTry
+}
+
+// joinTry counts what an address tried in vain.
+type joinTry struct {
+	count int
+	since time.Time // from when on the count goes down
+}
+
+// blocked reports how long an address is to wait for its next try, 0 for not at all.
+func (j *joins) blocked(address string, now time.Time) time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	t := j.tries[address]
+	if t == nil {
+		return 0
+	}
+	t.decay(now)
+	if t.count < joinTries {
+		return 0
+	}
+	return joinRegain
+}
+
+func (t *joinTry) decay(now time.Time) {
+	for t.count > 0 && now.Sub(t.since) >= joinRegain {
+		t.count--
+		t.since = t.since.Add(joinRegain)
+	}
+	if t.count == 0 || now.Before(t.since) { // a clock that was set back
+		t.since = now
+	}
+}
+
+// failed notes a try in vain.
+func (j *joins) failed(address string, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.tries == nil {
+		j.tries = map[string]*joinTry{}
+	}
+	t := j.tries[address]
+	if t == nil {
+		if len(j.tries) >= joinSources {
+			j.forget(now)
+		}
+		t = &joinTry{since: now}
+		j.tries[address] = t
+	}
+	t.decay(now)
+	t.count++
+}
+
+// forget makes room: what has run down goes, and if that is nothing, any one. Who has so many addresses is not stopped by
+// counting them, and must not stop others.
+func (j *joins) forget(now time.Time) {
+	some := ""
+	for address, t := range j.tries {
+		if t.decay(now); t.count == 0 {
+			delete(j.tries, address)
+		}
+		some = address
+	}
+	if len(j.tries) >= joinSources {
+		delete(j.tries, some)
+	}
+}
+
+// sourceOf is the address that tries are counted for: of IPv6 the network, all of which is mostly one machine's.
+func sourceOf(r *http.Request) string {
+	host := bareHost(from(r))
+	ip, err := netip.ParseAddr(host)
+	if err != nil || ip.Unmap().Is4() {
+		return host
+	}
+	network, _ := ip.WithZone("").Prefix(64) // 64 is right for all
+	return network.String()
+}
+
+// join trades a join token for a certificate. Each key that gets one is a use: it is counted, by compare-and-set, before the
+// certificate leaves the server, so N uses are never more than N keys with a certificate. Who did not hear the answer asks again with
+// the same key, and that is not counted again.
+func (s *Server) join(w http.ResponseWriter, r *http.Request) error {
+	address := sourceOf(r)
+	if wait := s.joins.blocked(address, s.cfg.Now()); wait > 0 {
+		w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())))
+		return problemf(http.StatusTooManyRequests, "too many tries to join from this address came to nothing: wait a minute")
+	}
+	reply, err := s.joined(w, r)
+	var p *problem
+	if errors.As(err, &p) && p.Status < http.StatusInternalServerError {
+		s.joins.failed(address, s.cfg.Now())
+	}
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, reply)
+}
+
+func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply, error) {
+	var ask api.JoinRequest
+	if err := readBody(w, r, &ask); err != nil {
+		return nil, err
+	}
+	if s.cfg.Authority == nil {
+		return nil, problemf(http.StatusServiceUnavailable, "machines cannot join this server: it has no certificate authority. `berth server init` makes one")
+	}
+	token, err := pki.ParseJoinToken(ask.Token)
+	if err != nil {
+		return nil, problemf(http.StatusUnauthorized, "%v", err)
+	}
+	ca := s.cfg.Authority.CertificatePEM()
+	if err := token.CheckCA(ca); err != nil {
+		return nil, problemf(http.StatusUnauthorized, "the token is for another control plane")
+	}
+	subject, hosts, err := pki.ReadRequest([]byte(ask.Request))
+	if err != nil {
+		return nil, faulty(cluster.Faults{{Path: "request", Message: err.Error()}})
+	}
+	use, err := useOf([]byte(ask.Request), subject)
+	if err != nil {
+		return nil, err
+	}
+	// A token is looked for before anything is signed, and is counted only once all the rest is right.
+	t, err := s.joinToken(r.Context(), token, use)
+	if err != nil {
+		return nil, err
+	}
+	x := exchangeOf(r.Context())
+	x.caller = &caller{who: "token:" + t.ID, name: t.Name, role: t.Role}
+	x.object = string(t.Role) + " " + clip(ask.Name)
+	if want := (pki.Subject{Role: t.Role, Name: ask.Name}); subject != want {
+		return nil, problemf(http.StatusForbidden, "the request is for a certificate of %s, and this is about %s", subject, want)
+	}
+	if err := s.checkPeerURL(&ask, t.Role); err != nil {
+		return nil, err
+	}
+	cert, err := s.cfg.Authority.Sign([]byte(ask.Request), subject, hosts, s.cfg.Now())
+	if err != nil {
+		return nil, err
+	}
+	snap, err := s.spend(r.Context(), token, subject, use)
+	if err != nil {
+		return nil, err
+	}
+	reply := &api.JoinReply{Certificate: string(cert), Authority: string(ca), Servers: addresses(snap)}
+	if subject.Role == cluster.RoleServer {
+		if err := s.addServer(r.Context(), &ask, reply); err != nil {
+			return nil, err
+		}
+	}
+	s.log.Info("a machine joined", "subject", subject.String(), "token", t.ID, "from", from(r), "request", x.id)
+	return reply, nil
+}
+
+// errJoin is the answer to every join token that is not good.
+func errJoin() error {
+	return problemf(http.StatusUnauthorized, "the join token is not one of this control plane, or it was revoked")
+}
+
+// useOf names a use of a join token: who gets a certificate for which key.
+func useOf(request []byte, subject pki.Subject) (string, error) {
+	key, err := pki.RequestKey(request)
+	return hashOf(subject.String() + " " + key)[:32], err
+}
+
+// goodFor returns nil if a token may be traded now, for this use.
+func goodFor(t *cluster.AccessToken, secret, use string, now time.Time) error {
+	switch {
+	case !holds(secret, t.Hash), t.Purpose != cluster.TokenJoin:
+		return errJoin()
+	case ended(t, now):
+		return problemf(http.StatusUnauthorized, "the join token %s expired at %s: make a new one", t.ID, t.Expires.Format(time.RFC3339))
+	case t.Uses > 0 && t.Used >= t.Uses && !slices.Contains(t.Recent, use):
+		return problemf(http.StatusUnauthorized, "the join token %s was used %s, which is all that it is good for: make a new one", t.ID, times(t.Uses))
+	}
+	return nil
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// joinToken returns the record of a good token. One that this server's tables do not know may have been made on another
+// server just now.
+func (s *Server) joinToken(ctx context.Context, token pki.JoinToken, use string) (*cluster.AccessToken, error) {
+	if !cluster.ValidName(token.ID) {
+		return nil, errJoin()
+	}
+	snap := s.cfg.Tables.Snapshot()
+	e, ok := snap.Token(token.ID)
+	if !ok {
+		snap, err := s.settled(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if e, ok = snap.Token(token.ID); !ok {
+			return nil, errJoin()
+		}
+	}
+	return e.Value, goodFor(e.Value, token.Secret, use, s.cfg.Now())
+}
+
+// spend counts a use of a token, unless it was counted before.
+func (s *Server) spend(ctx context.Context, token pki.JoinToken, subject pki.Subject, use string) (*store.Snapshot, error) {
+	s.joins.one.Lock()
+	defer s.joins.one.Unlock()
+	return s.write(ctx, func(d *draft) error {
+		e, ok := d.snap.Token(token.ID)
+		if !ok {
+			return errJoin()
+		}
+		if err := goodFor(e.Value, token.Secret, use, d.now); err != nil {
+			return err
+		}
+		if slices.Contains(e.Value.Recent, use) {
+			return nil
+		}
+		if err := d.mayJoin(e.Value, subject); err != nil {
+			return err
+		}
+		next := *e.Value
+		next.Used++
+		next.Recent = append(slices.Clone(next.Recent), use)
+		next.Recent = next.Recent[max(0, len(next.Recent)-joinRecent):]
+		d.put(d.prefix.Token(token.ID), &next, e.Modified)
+		return nil
+	})
+}
+
+// mayJoin returns nil if a machine may have a name: it is the token's, where that has one, and no living machine has it, unless
+// the token is for just this name. A node lives while the control plane does not hold it for down; a server while it has a record.
+func (d *draft) mayJoin(t *cluster.AccessToken, subject pki.Subject) error {
+	if t.For != "" {
+		if t.For != subject.Name {
+			return problemf(http.StatusForbidden, "the join token %s is good for %s %s only", t.ID, t.Role, t.For)
+		}
+		return nil
+	}
+	if subject.Role == cluster.RoleServer {
+		if _, ok := d.snap.Server(subject.Name); ok {
+			return problemf(http.StatusConflict, "there is a server %s: remove it first, or make a join token for just this id", subject.Name)
+		}
+		return nil
+	}
+	_, registered := d.snap.NodeStatus(subject.Name)
+	node, known := d.snap.Node(subject.Name)
+	if down := known && node.Value.State == cluster.NodeDown; registered && !down {
+		return problemf(http.StatusConflict, "there is a living node %s: if this machine takes its place, wait until the other one is down, forget it, or make a join token for just this name", subject.Name)
+	}
+	return nil
+}
+
+// checkPeerURL says what is wrong with the address of a server for the other members of the store.
+func (s *Server) checkPeerURL(ask *api.JoinRequest, role cluster.Role) error {
+	if role != cluster.RoleServer {
+		if ask.PeerURL != "" {
+			return faulty(cluster.Faults{{Path: "peer_url", Message: "is for servers only"}})
+		}
+		return nil
+	}
+	if s.cfg.Join == nil {
+		return nil // the store runs elsewhere
+	}
+	u, err := url.Parse(ask.PeerURL)
+	if err != nil || u.Scheme != "https" || u.Port() == "" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
+		return faulty(cluster.Faults{{Path: "peer_url", Message: "want https://host:port, where the other servers reach the store of this one"}})
+	}
+	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
+		return faulty(cluster.Faults{{Path: "peer_url", Message: "names no address that others can reach"}})
+	}
+	return nil
+}
+
+// addServer takes a server into the store and completes what it is answered.
+func (s *Server) addServer(ctx context.Context, ask *api.JoinRequest, reply *api.JoinReply) error {
+	if s.cfg.Join != nil {
+		ctx, cancel := context.WithTimeout(ctx, joinWait)
+		defer cancel()
+		members, err := s.cfg.Join.AddServer(ctx, ask.Name, ask.PeerURL)
+		if err != nil {
+			return problemf(http.StatusServiceUnavailable, "the store did not take the new member: %v", err)
+		}
+		reply.Members = members
+	}
+	reply.AuthorityKey = string(s.cfg.Authority.KeyPEM())
+	return nil
+}
+
+// addresses are those of all servers.
+func addresses(snap *store.Snapshot) (all []string) {
+	for e := range snap.Servers() {
+		if e.Value.API != "" {
+			all = append(all, e.Value.API)
+		}
+	}
+	return all
+}
+
+// renew trades the certificate of a connection for one that lasts longer, of the same subject.
+func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
+	var ask api.RenewRequest
+	if err := readBody(w, r, &ask); err != nil {
+		return err
+	}
+	subject := callerOf(r.Context()).subject
+	exchangeOf(r.Context()).object = subject.String()
+	if s.cfg.Authority == nil {
+		return problemf(http.StatusServiceUnavailable, "this server has no key to sign with")
+	}
+	_, hosts, err := pki.ReadRequest([]byte(ask.Request))
+	if err != nil {
+		return faulty(cluster.Faults{{Path: "request", Message: err.Error()}})
+	}
+	cert, err := s.cfg.Authority.Sign([]byte(ask.Request), subject, hosts, s.cfg.Now())
+	if errors.Is(err, pki.ErrRequest) {
+		return problemf(http.StatusForbidden, "%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, api.RenewReply{Certificate: string(cert), Authority: string(s.cfg.Authority.CertificatePEM())})
+}

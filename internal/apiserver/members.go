@@ -1,0 +1,120 @@
+package apiserver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// Members are the members of a store engine that runs in Berth's servers; etcd.Engine is one. Every call may be
+// made concurrently.
+type Members interface {
+	// Members returns all of them.
+	Members(ctx context.Context) ([]store.Member, error)
+	// Promote gives a learner its vote; one that has it is no error. It returns store.ErrNotInSync while the learner lags,
+	// store.ErrMember for an unknown id.
+	Promote(ctx context.Context, id string) error
+	// Remove takes a member out; an unknown id is no error. It may refuse with store.ErrLosesQuorum.
+	Remove(ctx context.Context, id string) error
+	Health
+}
+
+// Health tells how the disk, the database and the quorum of a store engine are, within a few seconds.
+type Health interface {
+	Health(ctx context.Context) (store.EngineHealth, error)
+}
+
+// Reach is how the talk of this server with another one goes.
+type Reach struct {
+	// Reached says that it answered last, and For how long that has been so, or not.
+	Reached bool
+	For     time.Duration
+	// Problem is a sentence, empty where Reached.
+	Problem string
+}
+
+const (
+	// membersFresh is how long an answer of the engine about itself counts, however many ask.
+	membersFresh = time.Second
+	// membersWait bounds the asking.
+	membersWait = 5 * time.Second
+)
+
+// engineState is what the engine last said of itself.
+type engineState struct {
+	mu      sync.Mutex
+	at      time.Time
+	members []store.Member
+	health  store.EngineHealth
+	// Each part has an error of its own: a store without a quorum still knows its disk.
+	membersErr, healthErr error
+}
+
+// engineAnswer is one look at the engine. Its members are known where they run in the servers, its health where it was asked.
+type engineAnswer struct {
+	known, asked          bool
+	members               []store.Member
+	health                store.EngineHealth
+	membersErr, healthErr error
+}
+
+// askEngine returns what the engine says of itself, which may be a second old.
+func (s *Server) askEngine(ctx context.Context) engineAnswer {
+	members, health := s.cfg.Members, s.cfg.Health
+	if health == nil {
+		health = members
+	}
+	if health == nil {
+		return engineAnswer{}
+	}
+	e := &s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.at.IsZero() || time.Since(e.at) >= membersFresh {
+		// The answer is for all who ask, so that the end of one request does not end it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), membersWait)
+		defer cancel()
+		var both sync.WaitGroup
+		if members != nil {
+			both.Go(func() { e.members, e.membersErr = members.Members(ctx) })
+		}
+		both.Go(func() { e.health, e.healthErr = health.Health(ctx) })
+		both.Wait()
+		e.at = time.Now()
+	}
+	return engineAnswer{members != nil, true, e.members, e.health, e.membersErr, e.healthErr}
+}
+
+// engineChanged has the next question asked anew.
+func (s *Server) engineChanged() {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	s.engine.at = time.Time{}
+}
+
+// member returns the member of an id of the engine's.
+func (a *engineAnswer) member(id string) *store.Member {
+	for i := range a.members {
+		if id != "" && a.members[i].ID == id {
+			return &a.members[i]
+		}
+	}
+	return nil
+}
+
+// votes counts the members that have a vote, and those of them that are healthy, without one of them.
+func (a *engineAnswer) votes(without string) (all, healthy int) {
+	for i := range a.members {
+		if m := &a.members[i]; !m.Learner && m.ID != without {
+			all++
+			if m.Healthy {
+				healthy++
+			}
+		}
+	}
+	return all, healthy
+}
+
+func quorum(voters int) int { return voters/2 + 1 }

@@ -1,0 +1,89 @@
+package apiserver
+
+import (
+	"net/http"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+func (s *Server) readRecovery(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	return s.answerRecovery(w, snap)
+}
+
+func (s *Server) answerRecovery(w http.ResponseWriter, snap *store.Snapshot) error {
+	v := api.RecoveryView{Domain: s.cfg.Domain}
+	if l, ok := snap.Leader(s.cfg.Domain); ok {
+		v.Incarnation = l.Value.Incarnation
+	}
+	if e, ok := snap.Recovery(s.cfg.Domain); ok {
+		v.Recovery, v.Needed, v.Revision = e.Value, e.Value.State == cluster.RecoveryNeeded, e.Modified
+	}
+	tag(w, v.Revision)
+	return answer(w, http.StatusOK, v)
+}
+
+// recover takes the operator's decision on a store that went back (P1.7). In one transaction it is written down and the
+// store's incarnation rises above whatever an agent has seen; the leader's epoch ends with it, so that the next leader
+// begins with the decision.
+func (s *Server) recover(w http.ResponseWriter, r *http.Request) error {
+	var asked api.RecoveryRequest
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	if err := readBody(w, r, &asked); err != nil {
+		return err
+	}
+	decided, ok := map[api.RecoveryAction]cluster.RecoveryState{
+		api.RecoverAdopt: cluster.RecoveryAdopt, api.RecoverStop: cluster.RecoveryStop,
+	}[asked.Action]
+	if !ok {
+		return faulty(cluster.Faults{{Path: "action", Message: "want \"adopt\" (keep what nodes run and the store does not know, where its owner wants it) or \"stop\""}})
+	}
+	snap, err := s.write(r.Context(), func(d *draft) error {
+		e, ok := d.snap.Recovery(s.cfg.Domain)
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		switch {
+		case !ok:
+			return problemf(http.StatusConflict, "the store of domain %s did not go back: there is nothing to recover", s.cfg.Domain)
+		case e.Value.State == decided:
+			return nil
+		case e.Value.State != cluster.RecoveryNeeded:
+			return problemf(http.StatusConflict, "it was decided already, at %s: %s", e.Value.Decided.Format("2006-01-02 15:04:05"), e.Value.State)
+		}
+		d.recover(s.cfg.Domain, e, decided)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.answerRecovery(w, snap)
+}
+
+// recover draws the decision, and the end of the reign that it was taken in.
+func (d *draft) recover(domain string, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
+	next := *e.Value
+	next.State, next.Decided, next.By = decided, d.now, d.by
+	leader := &cluster.Leader{}
+	l, ok := d.snap.Leader(domain)
+	if ok {
+		*leader = *l.Value
+	}
+	leader.Incarnation = max(uint64(d.now.UnixMilli()), next.Shown.Incarnation+1, leader.Incarnation+1)
+	leader.Epoch++
+	leader.Holder, leader.Member, leader.Since = "", "", d.now
+	d.put(d.prefix.Recovery(domain), &next, e.Modified)
+	d.put(d.prefix.Leader(domain), leader, l.Modified)
+	d.events = append(d.events, cluster.Event{
+		Type:    "recovery.decided",
+		Message: "the operator decided on tasks that nodes run and the store does not know: " + string(decided),
+	})
+}

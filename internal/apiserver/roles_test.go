@@ -1,0 +1,310 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// TestEveryRouteHasARole is the list of who may do what. A "*" says that tokens that are limited to clusters may use the route
+// although its address names neither a cluster nor a task.
+func TestEveryRouteHasARole(t *testing.T) {
+	want := map[string]string{
+		"live": "anybody", "ready": "anybody", "join": "anybody", "renew": "machine",
+
+		"openapi": "viewer*", "openapiYaml": "viewer*", "manifestSchema": "viewer*", "version": "viewer*",
+		"listClusters": "viewer*", "readCluster": "viewer",
+		"listDefinitions": "viewer*", "listVersions": "viewer*", "readDefinition": "viewer*",
+		"listAllServices": "viewer*", "listServices": "viewer", "readService": "viewer",
+		"listAllJobs": "viewer*", "listJobs": "viewer", "readJob": "viewer",
+		"listTasks": "viewer*", "readTask": "viewer", "listEvents": "viewer*",
+		"listNodes": "viewer*", "readNode": "viewer*", "listImages": "viewer",
+		"readStatus": "viewer*", "listServers": "viewer", "readServer": "viewer", "readRecovery": "viewer", "readDomain": "viewer",
+
+		"apply": "submitter*", "writeDefinition": "submitter*",
+		"writeService": "submitter", "deleteService": "submitter", "scaleService": "submitter",
+		"stopService": "submitter", "startService": "submitter", "restartService": "submitter",
+		"writeJob": "submitter", "deleteJob": "submitter", "stopJob": "submitter", "restartJob": "submitter",
+		"readLogs": "submitter", "exec": "submitter",
+
+		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator",
+		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator", "forgetNode": "operator",
+		"writeDomain": "operator", "reschedule": "operator", "readSnapshot": "operator", "readConfig": "operator",
+
+		"listTokens": "admin", "readToken": "admin", "createToken": "admin", "revokeToken": "admin",
+		"promoteServer": "admin", "removeServer": "admin", "recover": "admin", "readProfile": "admin",
+	}
+	s := New(Config{})
+	for _, rt := range s.routes {
+		got := string(rt.role)
+		if rt.open {
+			got += "anybody"
+		}
+		if rt.shared {
+			got += "*"
+		}
+		if got == "" {
+			t.Errorf("%s (%s %s) has no role: who may use it?", rt.name, rt.method, rt.path)
+		} else if got != want[rt.name] {
+			t.Errorf("%s (%s %s) is for %s, and this list says %q", rt.name, rt.method, rt.path, got, want[rt.name])
+		}
+		delete(want, rt.name)
+	}
+	for name := range want {
+		t.Errorf("%s is in this list and is no route", name)
+	}
+	if rt := (&route{}); rt.may(new(http.Request), &caller{role: operator}) == nil {
+		t.Error("a route that nobody thought about is open")
+	}
+}
+
+// TestRolesAtEachRoute asks for everything as everybody and looks at nothing but whether that is refused.
+func TestRolesAtEachRoute(t *testing.T) {
+	s := newSecure(t)
+	s.web()
+	people := []cluster.Role{viewer, submitter, operator, admin}
+	tokens := map[cluster.Role]string{}
+	for _, role := range people {
+		tokens[role] = s.access(role)
+	}
+	node, server := s.shows(nodeOne), s.shows(serverTwo)
+	fill := strings.NewReplacer("{cluster}", "default", "{service}", "none", "{job}", "none", "{definition}", "web", "{version}", "1",
+		"{task}", "default.none.1.0", "{node}", "n1", "{server}", "s9", "{token}", "tnone", "{profile}", "goroutine")
+	for _, rt := range s.server.routes {
+		path, body := fill.Replace(rt.path), ""
+		if rt.body != nil {
+			body = "{}"
+		}
+		for _, role := range people {
+			got := s.ask(s.plain, tokens[role], rt.method, path, body)
+			refused := got.status == 403 || got.status == 401 && rt.name != "join"
+			if may := rt.open || rt.role != machine && rank(role) >= rank(rt.role); may == refused {
+				t.Errorf("%s as %s: status %d: %s", rt.name, role, got.status, got.body)
+			}
+		}
+		// A certificate opens its holder's own part alone, and nothing opens what is not open.
+		for subject, c := range map[pki.Subject]*http.Client{nodeOne: node, serverTwo: server} {
+			if got := s.ask(c, "", rt.method, path, body); (got.status == 403) == (rt.open || rt.role == machine) {
+				t.Errorf("%s with the certificate of %s: status %d: %s", rt.name, subject, got.status, got.body)
+			}
+		}
+		if got := s.ask(s.plain, "", rt.method, path, body); (got.status == 401) == rt.open && rt.name != "join" {
+			t.Errorf("%s without anything: status %d", rt.name, got.status)
+		}
+	}
+}
+
+func TestPartsOfMachines(t *testing.T) {
+	s := newSecure(t)
+	tests := []struct {
+		name   string
+		client *http.Client
+		token  string
+		path   string
+		want   int
+	}{
+		{"a node to the agents' part", s.shows(nodeOne), "", transportPath, 200},
+		{"a server to the agents' part", s.shows(serverTwo), "", transportPath, 403},
+		{"an admin to the agents' part", s.plain, s.access(admin), transportPath, 403},
+		{"nobody to the agents' part", s.plain, "", transportPath, 401},
+		{"a server to the servers' part", s.shows(serverTwo), "", "/peer/v1/digest", 204},
+		{"a node to the servers' part", s.shows(nodeOne), "", "/peer/v1/digest", 403},
+		{"an admin to the servers' part", s.plain, s.access(admin), "/peer/v1/digest", 403},
+		{"a viewer to the metrics", s.plain, s.access(viewer), "/metrics", 200},
+		{"a viewer of one cluster to the metrics", s.plain, s.access(viewer, "default"), "/metrics", 403},
+		{"a node to the metrics", s.shows(nodeOne), "", "/metrics", 403},
+		{"the token of the token file, from another machine", s.plain, token, "/v1/version", 401},
+		{"a certificate with a wrong token", s.shows(nodeOne), "tabc.wrong", transportPath, 401},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := s.ask(test.client, test.token, "GET", test.path, nil); got.status != test.want {
+				t.Errorf("status %d, want %d: %s", got.status, test.want, got.body)
+			}
+		})
+	}
+	// The servers' part is not for this machine's own users either; the agents' part is, for every node.
+	if got := s.call("GET", "/peer/v1/digest", nil); got.status != 403 {
+		t.Errorf("loopback to the servers' part: status %d", got.status)
+	}
+	if got := s.call("GET", transportPath, nil); got.status != 200 || !strings.Contains(string(got.body), `"bound":false`) {
+		t.Errorf("loopback to the agents' part: status %d: %s", got.status, got.body)
+	}
+	// A node is bound to its name, whatever it says of itself.
+	got := s.ask(s.shows(nodeOne), "", "POST", transportPath+"?node=n2", `{"node": "n2"}`, "X-Node", "n2")
+	if string(got.body) != `{"bound":true,"node":"n1"}`+"\n" {
+		t.Errorf("the node is %s", got.body)
+	}
+}
+
+// TestNodeSpeaksForItselfAlone talks to the real agents' part.
+func TestNodeSpeaksForItselfAlone(t *testing.T) {
+	got := &took{}
+	s := newSecure(t, func(c *Config) { c.Agents = transport.Handler(got) })
+	node := s.shows(nodeOne)
+	for path, body := range map[string]string{
+		transport.PathRegister:    `{"node": %q, "tasks": []}`,
+		transport.PathReport:      `{"node": %q, "session": 1, "seq": 1}`,
+		transport.PathAssignments: `{"node": %q, "session": 1}`,
+	} {
+		if r := s.ask(node, "", "POST", path, fmt.Sprintf(body, "n2")); r.status != 403 {
+			t.Errorf("%s for another node: status %d: %s", path, r.status, r.body)
+		}
+		if len(got.nodes) != 0 {
+			t.Fatalf("%s for another node was taken: %v", path, got.nodes)
+		}
+		if r := s.ask(node, "", "POST", path, fmt.Sprintf(body, "n1")); r.status != 200 {
+			t.Errorf("%s for itself: status %d: %s", path, r.status, r.body)
+		}
+		got.nodes = nil
+	}
+}
+
+// took is a dispatcher that notes for which nodes it was called.
+type took struct{ nodes []string }
+
+func (d *took) Register(_ context.Context, r transport.Registration) (transport.Welcome, error) {
+	d.nodes = append(d.nodes, r.Node)
+	return transport.Welcome{}, nil
+}
+
+func (d *took) Assign(_ context.Context, r transport.AssignmentsRequest, send func([]transport.Message) error) error {
+	d.nodes = append(d.nodes, r.Node)
+	return send(nil)
+}
+
+func (d *took) Report(_ context.Context, r transport.Report) (transport.ReportReply, error) {
+	d.nodes = append(d.nodes, r.Node)
+	return transport.ReportReply{}, nil
+}
+
+func (d *took) Carry(context.Context, string, io.ReadWriter) error { return nil }
+
+const transportPath = "/agent/v1/report"
+
+func TestTokenOfSomeClusters(t *testing.T) {
+	s := newSecure(t)
+	s.web()
+	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}, "Cluster", map[string]any{"name": "blue"}))
+	for _, in := range []string{"red", "blue"} {
+		s.want(201, "PUT", "/v1/clusters/"+in+"/services/web", service("web", "web@1", 2))
+		s.want(201, "PUT", "/v1/clusters/"+in+"/jobs/sum", job("sum", "web@1", 1))
+	}
+	red := s.access(submitter, "red")
+	in := func(name, cluster string) map[string]any {
+		o := service(name, "web@1", 1)
+		o["cluster"] = cluster
+		return o
+	}
+	tests := []struct {
+		method, path string
+		body         any
+		want         int
+	}{
+		{"GET", "/v1/clusters/red", nil, 200},
+		{"GET", "/v1/clusters/blue", nil, 403},
+		{"GET", "/v1/clusters/none", nil, 403},
+		{"GET", "/v1/clusters/blue/services", nil, 403},
+		{"GET", "/v1/clusters/blue/services/web", nil, 403},
+		{"POST", "/v1/clusters/red/services/web/scale", map[string]int{"count": 3}, 200},
+		{"POST", "/v1/clusters/blue/services/web/scale", map[string]int{"count": 3}, 403},
+		{"DELETE", "/v1/clusters/blue/jobs/sum", nil, 403},
+		{"GET", "/v1/tasks/red.web.1.0", nil, 200},
+		{"GET", "/v1/tasks/blue.web.1.0", nil, 403},
+		{"GET", "/v1/tasks/blue.web.1.0/logs", nil, 403},
+		{"GET", "/v1/tasks/red.web.1.0/logs", nil, 409},
+		{"POST", "/v1/apply", manifestsOf("Service", in("more", "red")), 200},
+		{"POST", "/v1/apply", manifestsOf("Service", in("more", "blue")), 403},
+		{"POST", "/v1/apply", manifestsOf("Service", in("more", "")), 403},
+		{"POST", "/v1/apply", map[string]any{"dry_run": true, "objects": manifestsOf("Service", in("more", "blue"))["objects"]}, 403},
+		{"POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}), 200},
+		{"POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "blue"}), 403},
+		{"POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "green"}), 403},
+		{"POST", "/v1/apply", manifestsOf("TaskDefinition", definition("other", 1)), 200},
+		{"PUT", "/v1/definitions/other/2", definition("other", 2), 201},
+		{"GET", "/v1/nodes", nil, 200},
+		{"GET", "/v1/images", nil, 403},
+		{"GET", "/v1/status", nil, 200},
+		{"GET", "/v1/servers", nil, 403},
+	}
+	for _, test := range tests {
+		if got := s.ask(s.plain, red, test.method, test.path, test.body); got.status != test.want {
+			t.Errorf("%s %s: status %d, want %d: %s", test.method, test.path, got.status, test.want, got.body)
+		}
+	}
+	for _, path := range []string{"/v1/services", "/v1/jobs", "/v1/tasks", "/v1/tasks?cluster=blue", "/v1/clusters", "/v1/events", "/v1/tasks?all"} {
+		got := s.ask(s.plain, red, "GET", path, nil)
+		if got.status != 200 || strings.Contains(string(got.body), "blue") || strings.Contains(string(got.body), `"default.web`) {
+			t.Errorf("%s: status %d shows others: %s", path, got.status, got.body)
+		}
+		if !strings.Contains(string(got.body), "red") && !strings.Contains(path, "blue") {
+			t.Errorf("%s does not show its own: %s", path, got.body)
+		}
+		// What an admin saw of the same list is not remembered for others, nor the other way about.
+		if got := s.want(200, "GET", path, nil); !strings.Contains(string(got.body), "blue") {
+			t.Errorf("%s as admin: %s", path, got.body)
+		}
+	}
+}
+
+func TestLimitedTokenWaits(t *testing.T) {
+	s := newSecure(t)
+	s.web()
+	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}))
+	red := s.access(viewer, "red")
+	// Both look at the same list, at the same index; each sees another one, and waits for a change of what it sees.
+	all := s.access(viewer)
+	for _, token := range []string{red, all} {
+		at := read[struct{ Index uint64 }](t, s.ask(s.plain, token, "GET", "/v1/services", nil)).Index
+		for _, other := range []string{red, all} {
+			if other != token {
+				s.ask(s.plain, other, "GET", "/v1/services", nil)
+			}
+		}
+		began := time.Now()
+		got := s.ask(s.plain, token, "GET", "/v1/services?wait=150ms&index="+etagNumber(at), nil)
+		if took := time.Since(began); got.status != 200 || took < 100*time.Millisecond {
+			t.Errorf("answered after %v, although nothing changed: %s", took, got.body)
+		}
+		if token == red && strings.Contains(string(got.body), "web") {
+			t.Errorf("a waiting list shows others: %s", got.body)
+		}
+	}
+}
+
+func etagNumber(n uint64) string { return strings.Trim(etag(n), `"`) }
+
+func TestSubmitterMakesNoClusters(t *testing.T) {
+	s := newSecure(t)
+	token := s.access(submitter)
+	if got := s.ask(s.plain, token, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"})); got.status != 403 {
+		t.Errorf("status %d, want 403: %s", got.status, got.body)
+	}
+	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}))
+	// One that stays as it is may stand among the manifests.
+	if got := s.ask(s.plain, token, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"})); got.status != 200 {
+		t.Errorf("status %d, want 200: %s", got.status, got.body)
+	}
+}
+
+func TestRanks(t *testing.T) {
+	order := []cluster.Role{"", cluster.RoleNode, cluster.RoleServer, machine, "root"}
+	for _, r := range order {
+		if rank(r) != 0 {
+			t.Errorf("rank of %q is %d, want 0", r, rank(r))
+		}
+	}
+	people := []cluster.Role{viewer, submitter, operator, admin}
+	if !slices.IsSortedFunc(people, func(a, b cluster.Role) int { return rank(a) - rank(b) }) || rank(viewer) == 0 {
+		t.Error("the roles are out of order")
+	}
+}

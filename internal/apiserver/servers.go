@@ -1,0 +1,241 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// serverViews shows the members of the control plane, ordered by id: those that have a record, and members of the engine
+// whose server has not written one.
+func (s *Server) serverViews(snap *store.Snapshot, engine *engineAnswer) (all []api.ServerView) {
+	leader, _ := snap.Leader(s.cfg.Domain)
+	reached := map[string]Reach{}
+	if s.cfg.Reach != nil {
+		reached = s.cfg.Reach()
+	}
+	seen := map[string]bool{}
+	for e := range snap.Servers() {
+		v := api.ServerView{Server: *e.Value, Revision: e.Modified, Self: e.Value.ID == s.cfg.ServerID}
+		v.Leader = leader.Value != nil && leader.Value.Holder == v.ID
+		m := engine.member(v.Member)
+		if m != nil {
+			seen[m.ID] = true
+			v.Engine = engineMember(m)
+		}
+		r, heard := reached[v.ID]
+		v.For = cluster.Duration(r.For)
+		v.State, v.Reason = judgeServer(&v, engine, r, heard)
+		all = append(all, v)
+	}
+	for i := range engine.members {
+		m := &engine.members[i]
+		if seen[m.ID] {
+			continue
+		}
+		v := api.ServerView{Server: cluster.Server{ID: m.Name, Member: m.ID}, Self: m.Self, Engine: engineMember(m)}
+		v.Leader = leader.Value != nil && v.ID != "" && leader.Value.Holder == v.ID
+		v.State, v.Reason = api.ServerJoining, "it is a member of the store and has not written its record yet"
+		if m.Name == "" {
+			v.Reason = "it is a member of the store and has not started yet"
+		}
+		all = append(all, v)
+	}
+	slices.SortStableFunc(all, func(a, b api.ServerView) int { return strings.Compare(a.ID+"/"+a.Member, b.ID+"/"+b.Member) })
+	return all
+}
+
+func engineMember(m *store.Member) *api.EngineMember {
+	return &api.EngineMember{ID: m.ID, Peer: m.PeerURL, Leader: m.Leader, Learner: m.Learner, Healthy: m.Healthy}
+}
+
+// judgeServer tells whether a server can be counted on, with a sentence if it cannot.
+func judgeServer(v *api.ServerView, engine *engineAnswer, r Reach, heard bool) (api.ServerState, string) {
+	switch {
+	case v.Self:
+		return api.ServerUp, ""
+	case v.Engine != nil && !v.Engine.Healthy:
+		return api.ServerDown, "its part of the store does not answer"
+	case engine.known && engine.membersErr == nil && v.Engine == nil && v.Member != "":
+		return api.ServerDown, "it is not a member of the store any more: remove it"
+	case heard && !r.Reached && v.Engine == nil:
+		return api.ServerDown, r.Problem
+	case heard && !r.Reached:
+		return api.ServerUp, r.Problem
+	case heard || v.Engine != nil:
+		return api.ServerUp, ""
+	case engine.membersErr != nil:
+		return api.ServerUnknown, "the store could not be asked: " + problemOf(engine.membersErr).Detail
+	}
+	return api.ServerUnknown, "it was not heard yet"
+}
+
+func (s *Server) listServers(w http.ResponseWriter, r *http.Request) error {
+	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.ServerView]) {
+		engine := s.askEngine(context.Background()) // bounded by itself
+		for _, v := range s.serverViews(snap, &engine) {
+			all = append(all, keyed[api.ServerView]{v.ID + "/" + v.Member, v})
+		}
+		return all
+	})
+}
+
+// findServer returns the server of an id, or of the id of a member of the engine.
+func (s *Server) findServer(snap *store.Snapshot, engine *engineAnswer, id string) (api.ServerView, error) {
+	for _, v := range s.serverViews(snap, engine) {
+		if v.ID == id || v.Engine != nil && v.Engine.ID == id {
+			return v, nil
+		}
+	}
+	return api.ServerView{}, notFound("server", id)
+}
+
+// target reads what a request about one server names, from what the store holds now.
+func (s *Server) target(r *http.Request) (api.ServerView, engineAnswer, error) {
+	snap, err := s.settled(r.Context())
+	if err != nil {
+		return api.ServerView{}, engineAnswer{}, err
+	}
+	s.engineChanged() // what is decided on is asked for now
+	engine := s.askEngine(r.Context())
+	if engine.membersErr != nil {
+		return api.ServerView{}, engine, engine.membersErr
+	}
+	v, err := s.findServer(snap, &engine, r.PathValue("server"))
+	return v, engine, err
+}
+
+func (s *Server) readServer(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	engine := s.askEngine(r.Context())
+	v, err := s.findServer(snap, &engine, r.PathValue("server"))
+	if err != nil {
+		return err
+	}
+	tag(w, v.Revision)
+	return answer(w, http.StatusOK, v)
+}
+
+func (s *Server) promoteServer(w http.ResponseWriter, r *http.Request) error {
+	v, engine, err := s.target(r)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !engine.known:
+		return problemf(http.StatusConflict, "the store runs elsewhere: servers have no votes in it")
+	case v.Engine == nil:
+		return problemf(http.StatusConflict, "server %s is not a member of the store", serverName(&v))
+	case v.Engine.Learner:
+		if err := s.cfg.Members.Promote(r.Context(), v.Engine.ID); err != nil {
+			return memberProblem(&v, err)
+		}
+		s.engineChanged()
+		v.Engine.Learner = false
+	}
+	return answer(w, http.StatusOK, v)
+}
+
+// removeServer takes a server's member out of the store and deletes its record. The record of the server that answers goes
+// first: without its member it could not write any more.
+func (s *Server) removeServer(w http.ResponseWriter, r *http.Request) error {
+	v, engine, err := s.target(r)
+	if err != nil {
+		return err
+	}
+	if err := s.mayRemove(&v, &engine, given(r, "force")); err != nil {
+		return err
+	}
+	steps := []func(context.Context, *api.ServerView) error{s.removeMember, s.removeRecord}
+	if v.Self {
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(r.Context(), &v); err != nil {
+			return err
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// mayRemove refuses to remove the last server, and what would leave the rest without a quorum.
+func (s *Server) mayRemove(v *api.ServerView, engine *engineAnswer, force bool) error {
+	if !engine.known {
+		if v.Self {
+			return problemf(http.StatusConflict, "server %s is the one that answers: stop it, and ask another one", serverName(v))
+		}
+		if v.State == api.ServerUp && !force {
+			return problemf(http.StatusConflict, "server %s is up: stop it first, or demand it with force", serverName(v))
+		}
+		return nil
+	}
+	if v.Engine == nil || v.Engine.Learner {
+		return nil // it has no vote
+	}
+	left, healthy := engine.votes(v.Engine.ID)
+	switch {
+	case left == 0:
+		return problemf(http.StatusConflict, "server %s is the last one: without it there is no store", serverName(v))
+	case healthy < quorum(left) && !force:
+		return problemf(http.StatusConflict, "without server %s the store has %s, of which %d must be up and %d would be: "+
+			"it would take no writes. Bring another server up first, or demand it with force", serverName(v), plural(left, "member"), quorum(left), healthy)
+	}
+	return nil
+}
+
+func (s *Server) removeMember(ctx context.Context, v *api.ServerView) error {
+	if v.Engine == nil || s.cfg.Members == nil {
+		return nil
+	}
+	defer s.engineChanged()
+	return memberProblem(v, s.cfg.Members.Remove(ctx, v.Engine.ID))
+}
+
+func (s *Server) removeRecord(ctx context.Context, v *api.ServerView) error {
+	if v.Revision == 0 {
+		return nil
+	}
+	_, err := s.write(ctx, func(d *draft) error {
+		if e, ok := d.snap.Server(v.ID); ok {
+			d.remove(d.prefix.Server(v.ID), e.Modified, cluster.Event{
+				Type: "server.removed", Reason: cluster.ReasonDeleted, Message: "server " + serverName(v) + " was taken out of the control plane",
+			})
+		}
+		return nil
+	})
+	return err
+}
+
+// memberProblem turns an error of a change of the members into its answer.
+func memberProblem(v *api.ServerView, err error) error {
+	switch {
+	case errors.Is(err, store.ErrNotInSync):
+		return problemf(http.StatusConflict, "server %s has not caught up with the store yet: ask again in a moment", serverName(v))
+	case errors.Is(err, store.ErrLosesQuorum):
+		return problemf(http.StatusConflict, "the store refuses to let go of server %s: those that are left, and up, would be too few for writes", serverName(v))
+	case errors.Is(err, store.ErrMember):
+		return problemf(http.StatusConflict, "server %s is not a member of the store", serverName(v))
+	}
+	return err
+}
+
+// serverName is what people call a server.
+func serverName(v *api.ServerView) string {
+	switch {
+	case v.Name != "":
+		return v.Name
+	case v.ID != "":
+		return v.ID
+	}
+	return v.Member
+}

@@ -1,0 +1,63 @@
+package apiserver
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/api"
+)
+
+// readSnapshot streams a copy of the whole store. A header tells a revision that it holds at the least, and a trailer its
+// sum, so that one that is cut short is never taken for whole.
+func (s *Server) readSnapshot(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.settled(r.Context())
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set(api.SnapshotRevision, strconv.FormatUint(snap.Revision(), 10))
+	h.Set("Trailer", api.SnapshotSum)
+	gauge := s.metrics.streams.WithLabelValues("snapshot")
+	gauge.Inc()
+	defer gauge.Dec()
+	out := &snapshotStream{w: w, ctl: http.NewResponseController(w), sum: sha256.New()}
+	if err := s.cfg.Engine.Snapshot(r.Context(), out); err != nil {
+		if !out.began {
+			h.Del("Trailer")
+			return err
+		}
+		if r.Context().Err() == nil {
+			s.log.Error("a snapshot was cut short", "error", err)
+		}
+		panic(http.ErrAbortHandler) // the connection is broken off: nobody is to take it for whole
+	}
+	h.Set(api.SnapshotSum, hex.EncodeToString(out.sum.Sum(nil)))
+	return nil
+}
+
+// snapshotStream writes a stream that may take as long as it likes, as long as the reader takes some of it now and then.
+type snapshotStream struct {
+	w     io.Writer
+	ctl   *http.ResponseController
+	sum   hash.Hash
+	began bool
+}
+
+// Write writes a piece, within writeTimeout.
+func (p *snapshotStream) Write(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil // it would begin the answer
+	}
+	p.began = true
+	_ = p.ctl.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
+	n, err := p.w.Write(b)
+	p.sum.Write(b[:n])
+	return n, err
+}

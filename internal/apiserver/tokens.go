@@ -1,0 +1,271 @@
+package apiserver
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Bounds of tokens.
+const (
+	joinLife    = time.Hour           // of a join token that says nothing
+	maxJoinLife = 30 * 24 * time.Hour // of any
+	maxUses     = 100_000
+	maxTitle    = 256
+	maxClusters = 256
+	// keepEnded is how long a token that has ended is still listed; tidyEnded how many are removed at once.
+	keepEnded = 7 * 24 * time.Hour
+	tidyEnded = 50
+)
+
+// States of a token, as lists show them.
+const (
+	tokenGood    = "good"
+	tokenExpired = "expired"
+	tokenUsed    = "used"
+)
+
+// accessRoutes are the operations of tokens and certificates.
+func (s *Server) accessRoutes() []route {
+	const all, one = "/v1/tokens", "/v1/tokens/{token}"
+	return []route{
+		{method: "GET", path: all, name: "listTokens", role: admin, summary: "All tokens, without their secrets.", query: listParameters(), reply: typeOf[api.Page[api.TokenView]](), stream: eventStream, long: true, serve: s.listTokens},
+		{method: "GET", path: one, name: "readToken", role: admin, summary: "One token, without its secret.", query: []parameter{consistent()}, reply: typeOf[api.TokenView](), serve: s.readToken},
+		{method: "POST", path: all, name: "createToken", role: admin, summary: "Makes a token. The answer is the only time that it is shown.", body: typeOf[api.TokenRequest](), status: http.StatusCreated, reply: typeOf[api.TokenReply](), serve: s.createToken},
+		{method: "DELETE", path: one, name: "revokeToken", role: admin, summary: "Revokes a token: from then on it is good for nothing. Certificates that a join token was traded for stay good.", writes: true, status: http.StatusNoContent, serve: s.revokeToken},
+		{method: "POST", path: "/v1/join", name: "join", open: true, summary: "Trades a join token for a certificate. The token in the body is all that is asked for.", body: typeOf[api.JoinRequest](), reply: typeOf[api.JoinReply](), serve: s.join},
+		{method: "POST", path: "/v1/renew", name: "renew", role: machine, summary: "Trades a certificate, shown by the connection, for one that lasts longer.", body: typeOf[api.RenewRequest](), reply: typeOf[api.RenewReply](), serve: s.renew},
+	}
+}
+
+func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
+	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.TokenView]) {
+		for e := range snap.Tokens() {
+			all = append(all, keyed[api.TokenView]{e.Value.ID, tokenView(e, s.cfg.Now())})
+		}
+		return all
+	})
+}
+
+func (s *Server) readToken(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	e, ok := snap.Token(r.PathValue("token"))
+	if !ok {
+		return notFound("token", r.PathValue("token"))
+	}
+	tag(w, e.Modified)
+	return answer(w, http.StatusOK, tokenView(e, s.cfg.Now()))
+}
+
+// tokenView shows a token; not even the hash of its secret is shown.
+func tokenView(e store.Entry[cluster.AccessToken], now time.Time) api.TokenView {
+	t := e.Value
+	v := api.TokenView{
+		ID: t.ID, Name: t.Name, Purpose: t.Purpose, Role: t.Role, Clusters: t.Clusters, For: t.For, Created: t.Created, By: t.By,
+		Expires: t.Expires, Uses: t.Uses, Used: t.Used, State: tokenGood, Revision: e.Modified,
+	}
+	switch {
+	case t.Uses > 0 && t.Used >= t.Uses:
+		v.State = tokenUsed
+	case ended(t, now):
+		v.State = tokenExpired
+	}
+	return v
+}
+
+// ended reports whether a token's time is over.
+func ended(t *cluster.AccessToken, now time.Time) bool {
+	return !t.Expires.IsZero() && !now.Before(t.Expires)
+}
+
+func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
+	var ask api.TokenRequest
+	if err := readBody(w, r, &ask); err != nil {
+		return err
+	}
+	if ask.Purpose == "" {
+		ask.Purpose = cluster.TokenAccess
+	}
+	if faults := checkToken(&ask); len(faults) > 0 {
+		return faulty(faults)
+	}
+	caHash := ""
+	if ask.Purpose == cluster.TokenJoin {
+		if s.cfg.Authority == nil {
+			return problemf(http.StatusConflict, "machines cannot join this server: it has no certificate authority. `berth server init` makes one")
+		}
+		sum, err := pki.Fingerprint(s.cfg.Authority.CertificatePEM())
+		if err != nil {
+			return err
+		}
+		caHash = sum
+		if ask.Life == 0 {
+			ask.Life = cluster.Duration(joinLife)
+		}
+		ask.Uses = max(ask.Uses, 1)
+	}
+	id, secret := newTokenID(), newSecret()
+	x := exchangeOf(r.Context())
+	x.object = id
+	snap, err := s.write(r.Context(), func(d *draft) error {
+		for _, c := range ask.Clusters {
+			if _, ok := d.snap.Cluster(c); !ok && c != cluster.DefaultCluster {
+				return faulty(cluster.Faults{{Path: "clusters", Message: "there is no cluster " + c}})
+			}
+		}
+		t := &cluster.AccessToken{
+			ID: id, Name: ask.Name, Purpose: ask.Purpose, Role: ask.Role, Clusters: ask.Clusters, For: ask.For,
+			Hash: hashOf(secret), Created: d.now, By: callerOf(r.Context()).by(), Uses: ask.Uses,
+		}
+		if ask.Life > 0 {
+			t.Expires = d.now.Add(time.Duration(ask.Life))
+		}
+		d.put(d.prefix.Token(id), t, 0)
+		d.tidyTokens()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	e, ok := snap.Token(id)
+	if !ok {
+		return problemf(http.StatusConflict, "the token was revoked at once")
+	}
+	reply := api.TokenReply{TokenView: tokenView(e, s.cfg.Now()), Token: id + "." + secret}
+	if ask.Purpose == cluster.TokenJoin {
+		reply.Token = pki.JoinToken{ID: id, Secret: secret, CAHash: caHash}.String()
+	}
+	tag(w, e.Modified)
+	return answer(w, http.StatusCreated, reply)
+}
+
+// checkToken returns all that is wrong with a wish for a token.
+func checkToken(ask *api.TokenRequest) (faults cluster.Faults) {
+	fault := func(path, format string, args ...any) {
+		faults = append(faults, cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	if len(ask.Name) > maxTitle || strings.ContainsFunc(ask.Name, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		fault("name", "is longer than %d bytes, or not printable text", maxTitle)
+	}
+	if ask.Life < 0 {
+		fault("life", "is negative")
+	}
+	if ask.Purpose == cluster.TokenJoin {
+		checkJoinToken(ask, fault)
+		return faults
+	}
+	if ask.Purpose != cluster.TokenAccess {
+		fault("purpose", "is %q, want access or join", clip(string(ask.Purpose)))
+	}
+	if rank(ask.Role) == 0 {
+		fault("role", "is %q, want admin, operator, submitter or viewer", clip(string(ask.Role)))
+	}
+	if ask.Uses != 0 {
+		fault("uses", "is for join tokens only")
+	}
+	if ask.For != "" {
+		fault("for", "is for join tokens only")
+	}
+	if len(ask.Clusters) > 0 && rank(ask.Role) > rank(submitter) {
+		fault("clusters", "is for submitters and viewers only: an %s acts on what all clusters share", ask.Role)
+	}
+	if len(ask.Clusters) > maxClusters {
+		fault("clusters", "holds %d names, at most %d are allowed", len(ask.Clusters), maxClusters)
+	}
+	for i, c := range ask.Clusters {
+		if !cluster.ValidName(c) || slices.Contains(ask.Clusters[:i], c) {
+			fault(fmt.Sprintf("clusters[%d]", i), "%q is not a name, or stands twice", clip(c))
+		}
+	}
+	return faults
+}
+
+func checkJoinToken(ask *api.TokenRequest, fault func(path, format string, args ...any)) {
+	if ask.Role != cluster.RoleNode && ask.Role != cluster.RoleServer {
+		fault("role", "is %q, want node or server", clip(string(ask.Role)))
+	}
+	if time.Duration(ask.Life) > maxJoinLife {
+		fault("life", "is %s, at most %s are allowed for a join token", ask.Life, cluster.Duration(maxJoinLife))
+	}
+	if ask.Uses < 0 || ask.Uses > maxUses {
+		fault("uses", "is %d, want 1 to %d", ask.Uses, maxUses)
+	}
+	if len(ask.Clusters) > 0 {
+		fault("clusters", "is for access tokens only")
+	}
+	if ask.For != "" && !cluster.ValidNodeName(ask.For) {
+		fault("for", "%q cannot be the name of a node or the id of a server", clip(ask.For))
+	}
+}
+
+// revokeToken deletes a token. It is good for nothing on each server as soon as that has heard of it, which a server
+// does within moments unless it is cut off from the store.
+func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("token")
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	_, err = s.write(r.Context(), func(d *draft) error {
+		e, ok := d.snap.Token(id)
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		if !ok {
+			return notFound("token", id)
+		}
+		d.put(d.prefix.Token(id), nil, e.Modified)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// tidyTokens removes tokens that ended long ago, a few at a time.
+func (d *draft) tidyTokens() {
+	n := 0
+	for e := range d.snap.Tokens() {
+		if t := e.Value; n < tidyEnded && ended(t, d.now.Add(-keepEnded)) {
+			d.put(d.prefix.Token(t.ID), nil, e.Modified)
+			n++
+		}
+	}
+}
+
+// newTokenID returns the id of a token: a name as objects have them.
+func newTokenID() string {
+	b := make([]byte, 10)
+	_, _ = rand.Read(b) // never fails
+	return "t" + strings.ToLower(base32.StdEncoding.EncodeToString(b))
+}
+
+// newSecret returns 256 random bits as text without a ".".
+func newSecret() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func hashOf(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}

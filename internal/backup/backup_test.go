@@ -1,0 +1,442 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// shop is a store with copies, in a bubble.
+type shop struct {
+	*Backups
+	t    *testing.T
+	dir  string
+	stop func()
+
+	mu     sync.Mutex // guards the rest
+	leads  bool
+	free   uint64
+	data   string // what a copy holds
+	fault  error  // of the store, after half of the data
+	copies int    // that were begun
+	ahead  time.Duration
+	saved  int
+	failed int
+	// inspect, unless nil, looks into each copy.
+	inspect func(io.Reader) error
+}
+
+func (s *shop) Saved(time.Time, int64, time.Duration) { s.set(func() { s.saved++ }) }
+func (s *shop) Failed()                               { s.set(func() { s.failed++ }) }
+
+// set changes what the copies depend on.
+func (s *shop) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func locked[T any](s *shop, field *T) T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *field
+}
+
+func open(t *testing.T, keep int) *shop {
+	s := &shop{t: t, dir: filepath.Join(t.TempDir(), "backups"), leads: true, free: 1 << 40, data: "the whole store"}
+	s.start(keep)
+	return s
+}
+
+func (s *shop) start(keep int) {
+	s.t.Helper()
+	b, err := New(Config{
+		Snapshot: func(_ context.Context, to io.Writer) error {
+			s.set(func() { s.copies++ })
+			data, fault := locked(s, &s.data), locked(s, &s.fault)
+			if _, err := io.WriteString(to, data[:len(data)/2]); err != nil {
+				return err
+			}
+			if fault != nil {
+				return fault
+			}
+			_, err := io.WriteString(to, data[len(data)/2:])
+			return err
+		},
+		Revision: func() uint64 { return uint64(locked(s, &s.copies)) + 100 },
+		Dir:      s.dir, Every: time.Hour, Keep: keep,
+		Leads:   func() bool { return locked(s, &s.leads) },
+		Now:     func() time.Time { return time.Now().Add(locked(s, &s.ahead)) },
+		Free:    func(string) (uint64, error) { return locked(s, &s.free), nil },
+		Metrics: s,
+		Inspect: func(from io.Reader) error {
+			if inspect := locked(s, &s.inspect); inspect != nil {
+				return inspect(from)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Backups = b
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { _ = b.Run(ctx) })
+	s.stop = func() { cancel(); all.Wait() }
+	s.t.Cleanup(s.stop)
+}
+
+// pass lets time pass in the bubble.
+func pass(d time.Duration) {
+	time.Sleep(d) // in-bubble: nothing waits in truth
+	synctest.Wait()
+}
+
+func (s *shop) names() (all []string) {
+	s.t.Helper()
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+// has demands the copies, oldest first, each with its right sum and nothing besides.
+func (s *shop) has(want ...string) {
+	s.t.Helper()
+	var files []string
+	for _, w := range want {
+		files = append(files, w, w+sumSuffix)
+	}
+	if diff := cmp.Diff(files, s.names()); diff != "" {
+		s.t.Errorf("the folder (-want +got):\n%s", diff)
+	}
+	for _, w := range want {
+		b, err := os.ReadFile(filepath.Join(s.dir, w))
+		if err != nil {
+			continue
+		}
+		sum := sha256.Sum256(b)
+		line, _ := os.ReadFile(filepath.Join(s.dir, w+sumSuffix))
+		if string(line) != hex.EncodeToString(sum[:])+"  "+w+"\n" {
+			s.t.Errorf("%s: its sum is %q", w, line)
+		}
+		for _, name := range []string{w, w + sumSuffix} {
+			if info, err := os.Stat(filepath.Join(s.dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+				s.t.Errorf("%s: mode %v, %v", name, info.Mode(), err)
+			}
+		}
+	}
+}
+
+func name(hour, revision int) string {
+	return fmt.Sprintf("berth-20000101T%02d0000Z-r%d.snapshot", hour, revision)
+}
+
+func TestCopiesOnSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, 3)
+		pass(time.Minute)
+		s.has(name(0, 100))
+		if info, _ := os.Stat(s.dir); info.Mode().Perm() != 0o700 {
+			t.Errorf("the folder has mode %v", info.Mode())
+		}
+		pass(time.Hour)
+		s.has(name(0, 100), name(1, 101))
+		pass(3 * time.Hour)
+		s.has(name(2, 102), name(3, 103), name(4, 104))
+		st := s.Status()
+		want := Status{
+			Newest: &File{Name: name(4, 104), Time: date(4), Revision: 104, Size: int64(len("the whole store"))},
+			Count:  3, Leads: true, Due: date(5),
+		}
+		if diff := cmp.Diff(want, st); diff != "" || locked(s, &s.saved) != 5 || locked(s, &s.failed) != 0 {
+			t.Errorf("%d saved, %d failed; status (-want +got):\n%s", locked(s, &s.saved), locked(s, &s.failed), diff)
+		}
+	})
+}
+
+func date(hour int) time.Time { return time.Date(2000, 1, 1, hour, 0, 0, 0, time.UTC) }
+
+func TestRestartKeepsTheSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, 2)
+		pass(30 * time.Minute)
+		s.stop()
+		// A crash left these.
+		for _, left := range []string{partPrefix + "123", name(7, 1) + sumSuffix} {
+			if err := os.WriteFile(filepath.Join(s.dir, left), []byte("torn"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.start(2)
+		pass(29 * time.Minute)
+		if locked(s, &s.copies) != 1 {
+			t.Errorf("%d copies, want none before it is due", locked(s, &s.copies))
+		}
+		pass(2 * time.Minute)
+		s.has(name(0, 100), name(1, 101))
+	})
+}
+
+func TestOnlyTheLeaderCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, 2)
+		s.set(func() { s.leads = false })
+		pass(5 * time.Hour)
+		if st := s.Status(); st.Leads || st.Late(time.Now(), time.Hour) {
+			t.Errorf("status: %+v", st)
+		}
+		n := locked(s, &s.copies)
+		s.set(func() { s.leads = true })
+		pass(time.Minute)
+		if locked(s, &s.copies) != n+1 {
+			t.Errorf("%d copies after it took over, want one", locked(s, &s.copies)-n)
+		}
+		if st := s.Status(); !st.Leads || st.Problem != "" {
+			t.Errorf("status: %+v", st)
+		}
+	})
+}
+
+func TestFailedCopyRemovesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, 1)
+		pass(time.Minute)
+		s.has(name(0, 100))
+		s.set(func() { s.fault = errors.New("the store has no quorum") })
+		pass(3 * time.Hour)
+		s.has(name(0, 100))
+		st := s.Status()
+		if !strings.Contains(st.Problem, "no quorum") || st.Failures < 4 || st.Failures > 20 || locked(s, &s.failed) != st.Failures {
+			t.Errorf("status: %+v, want the problem and a few tries", st)
+		}
+		if !st.Late(time.Now(), time.Hour) {
+			t.Error("it is not late")
+		}
+		s.set(func() { s.fault = nil })
+		pass(time.Hour + time.Minute)
+		if st := s.Status(); st.Count != 1 || st.Newest.Name == name(0, 100) || st.Problem != "" || st.Late(time.Now(), time.Hour) {
+			t.Errorf("status: %+v, want a new copy in place of the old one", st)
+		}
+	})
+}
+
+func TestDiskIsNeverFilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, 1)
+		s.set(func() { s.data = strings.Repeat("x", 1000) })
+		pass(time.Minute)
+		s.has(name(0, 100))
+		s.set(func() { s.free = 1999 }) // less than twice the last one
+		began := locked(s, &s.copies)
+		pass(2 * time.Hour)
+		s.has(name(0, 100))
+		if st := s.Status(); locked(s, &s.copies) != began || !strings.Contains(st.Problem, ErrNoRoom.Error()) {
+			t.Errorf("%d were begun; status %+v", locked(s, &s.copies)-began, st)
+		}
+		s.set(func() { s.free, s.data = 2400, strings.Repeat("x", 1201) }) // it grew beyond half of what is free
+		pass(time.Hour)
+		s.has(name(0, 100))
+		if st := s.Status(); locked(s, &s.copies) == began || !strings.Contains(st.Problem, "larger than half") {
+			t.Errorf("status %+v", st)
+		}
+		s.set(func() { s.data = s.data[1:] })
+		pass(time.Hour)
+		if st := s.Status(); st.Problem != "" || st.Newest.Size != 1200 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+func TestFirstCopyNeedsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, 1)
+		s.set(func() { s.free = firstRoom })
+		pass(time.Minute)
+		if st := s.Status(); locked(s, &s.copies) > 1 || len(s.names()) > 2 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+func TestCopyIsReadBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, 2)
+		pass(time.Minute)
+		s.set(func() {
+			s.inspect = func(from io.Reader) error {
+				b, err := io.ReadAll(from)
+				if err != nil || string(b) != "the whole store" {
+					t.Errorf("got %q %v to inspect", b, err)
+				}
+				return errors.New("its pages are torn")
+			}
+		})
+		pass(time.Hour)
+		s.has(name(0, 100))
+		if st := s.Status(); !strings.Contains(st.Problem, "torn") {
+			t.Errorf("status %+v", st)
+		}
+		s.set(func() { s.inspect = nil })
+		pass(time.Hour)
+		if st := s.Status(); st.Count != 2 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+func TestDamagedFileIsFound(t *testing.T) {
+	b := &Backups{config: Config{}}
+	path := filepath.Join(t.TempDir(), "x")
+	sum := sha256.Sum256([]byte("berth"))
+	for name, content := range map[string]string{"changed": "bertH", "short": "bert", "long": "berthh", "empty": ""} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.verify(path, 5, sum[:]); err == nil {
+			t.Errorf("%s: not found", name)
+		}
+	}
+	if err := os.WriteFile(path, []byte("berth"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.verify(path, 5, sum[:]); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOtherFilesStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, 1)
+		s.stop()
+		others := []string{"berth-20000101T000000Z-rx.snapshot", "notes.txt", "berth-20001399T000000Z-r1.snapshot"}
+		if err := os.MkdirAll(filepath.Join(s.dir, name(0, 1)), 0o700); err != nil { // a folder of that name
+			t.Fatal(err)
+		}
+		for _, o := range others {
+			if err := os.WriteFile(filepath.Join(s.dir, o), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.start(1)
+		pass(5 * time.Hour)
+		for _, o := range append(others, name(0, 1)) {
+			if _, err := os.Stat(filepath.Join(s.dir, o)); err != nil {
+				t.Error(err)
+			}
+		}
+		if st := s.Status(); st.Count != 1 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+func TestClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, 3)
+		s.stop()
+		s.set(func() { s.ahead = 1000 * time.Hour })
+		s.start(3)
+		pass(3*time.Hour + time.Minute)
+		s.set(func() { s.ahead = 0 })
+		n := locked(s, &s.copies)
+		pass(3 * time.Hour)
+		if got := locked(s, &s.copies) - n; got < 3 || got > 4 {
+			t.Errorf("%d copies in 3 h after the clock went back, want one an hour", got)
+		}
+		if st := s.Status(); st.Count != 3 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+func TestFolderThatCannotBeMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, 1)
+		s.stop()
+		s.dir = filepath.Join(s.t.TempDir(), "file")
+		if err := os.WriteFile(s.dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.start(1)
+		pass(time.Hour)
+		if st := s.Status(); !strings.Contains(st.Problem, syscall.ENOTDIR.Error()) || st.Failures < 2 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	good := Config{Snapshot: func(context.Context, io.Writer) error { return nil }, Dir: "x", Every: time.Hour, Keep: 1}
+	for name, change := range map[string]func(*Config){
+		"nothing to copy": func(c *Config) { c.Snapshot = nil },
+		"no folder":       func(c *Config) { c.Dir = "" },
+		"too often":       func(c *Config) { c.Every = LeastEvery - 1 },
+		"keeps none":      func(c *Config) { c.Keep = 0 },
+	} {
+		c := good
+		change(&c)
+		if _, err := New(c); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	b, err := New(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.config.Free(t.TempDir()); err != nil || n == 0 {
+		t.Errorf("free: %d %v", n, err)
+	}
+}
+
+func TestCopyOfARealStoreCanBeRestored(t *testing.T) {
+	engine := memory.New(memory.Options{})
+	defer engine.Close()
+	if _, err := engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "berth/k", Value: []byte("v")}}}}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	b, err := New(Config{Snapshot: engine.Snapshot, Dir: dir, Every: time.Hour, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.step(t.Context())
+	copied, err := os.ReadFile(filepath.Join(dir, b.Status().Newest.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := memory.New(memory.Options{})
+	defer other.Close()
+	if err := other.Restore(bytes.NewReader(copied)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := other.Read(t.Context(), "berth/k"); err != nil || string(r.Value) != "v" {
+		t.Errorf("got %q %v", r.Value, err)
+	}
+}

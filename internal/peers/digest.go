@@ -1,0 +1,205 @@
+package peers
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Period is how often a digest goes to each other server.
+const Period = time.Second
+
+const (
+	// again is after how many periods everything is sent again.
+	again = 30
+	// stray is how old a sign of life must be before it is dropped for a node or a session that the store
+	// does not have: the tables may be a moment behind.
+	stray = 10 * time.Second
+)
+
+// row is the last sign of life of one of this server's own agents.
+type row struct {
+	pulse cluster.Pulse
+	tick  uint64 // when it was last seen
+}
+
+// local is what collect keeps from tick to tick. Only Run's goroutine uses it.
+type local struct {
+	tick uint64
+	rows map[string]*row
+}
+
+// heard is the last sign of life of a node that another server told of, as it stands in the tables.
+type heard struct {
+	from    string
+	session uint64
+	seq     uint64
+	at      time.Duration
+}
+
+// numbered is the last digest that a server sent.
+type numbered struct {
+	life string
+	no   uint64
+}
+
+// wrote reports whether a pulse of the tables is the one that was heard, rather than one that this server's own
+// agent gave.
+func (h heard) wrote(p cluster.Pulse) bool {
+	return h.session == p.Session && h.seq == p.Seq && h.at == p.At
+}
+
+// item is a sign of life on its way to one server.
+type item struct {
+	pulse cluster.Pulse
+	stats bool // they changed
+}
+
+// collect finds the signs of life that this server's agents gave since the last tick and hands them to the links. What
+// another server told is not sent on: each server tells of its own agents only.
+func (p *Peers) collect() {
+	p.local.tick++
+	tick := p.local.tick
+	everything := tick%again == 0
+	if everything {
+		p.sweep()
+	}
+	pulses := p.config.Tables.Pulses()
+	changed := map[string]item{}
+
+	p.mu.Lock()
+	links := make([]*link, 0, len(p.links))
+	for _, l := range p.links { // order-free: each link by itself
+		links = append(links, l)
+	}
+	for node, pulse := range pulses { // order-free: rows by node
+		if p.heard[node].wrote(pulse) {
+			continue
+		}
+		r := p.local.rows[node]
+		if r == nil {
+			r = &row{}
+			p.local.rows[node] = r
+		}
+		r.tick = tick
+		if r.pulse != pulse {
+			changed[node] = item{pulse, r.pulse.Stats != pulse.Stats}
+			r.pulse = pulse
+		}
+	}
+	p.mu.Unlock()
+
+	for node, r := range p.local.rows { // order-free: rows by node
+		if r.tick != tick {
+			delete(p.local.rows, node)
+		}
+	}
+	reached := 0
+	for _, l := range links {
+		if l.offer(changed, p.local.rows, everything) {
+			reached++
+		}
+	}
+	if p.config.Metrics != nil {
+		p.config.Metrics.Reached(reached, len(links))
+	}
+}
+
+// sweep drops signs of life of nodes and sessions that the store does not have: a node that was forgotten, and what a
+// server told late of it. A node that registers anew after that begins with low session numbers again.
+func (p *Peers) sweep() {
+	now, pulses := p.config.Clock(), p.config.Tables.Pulses()
+	snap := p.config.Tables.Snapshot()
+	for node, pulse := range pulses { // order-free: each node by itself
+		status, ok := snap.NodeStatus(node)
+		if (!ok || status.Value.Session < pulse.Session) && now-pulse.At > stray {
+			p.forget(node)
+		}
+	}
+}
+
+// receive takes what another server tells of its agents.
+func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
+	var d digest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDigest)).Decode(&d); err != nil {
+		refuse(w, http.StatusBadRequest, "the digest cannot be read: "+err.Error())
+		return
+	}
+	switch err := d.check(); {
+	case err != nil:
+		refuse(w, http.StatusUpgradeRequired, err.Error())
+		return
+	case d.Server == p.config.Server.ID:
+		refuse(w, http.StatusConflict, "the digest comes from this server itself: an address in the servers' records is wrong")
+		return
+	case len(d.Pulses) > mostPulses:
+		refuse(w, http.StatusRequestEntityTooLarge, "the digest holds too many signs of life")
+		return
+	}
+	now := p.config.Clock()
+	if made, ok := p.made(d.Echo, now); ok {
+		p.mu.Lock()
+		if last := p.last[d.Server]; d.Life != last.life || d.No > last.no {
+			p.last[d.Server] = numbered{d.Life, d.No}
+			for i := range d.Pulses {
+				p.take(d.Server, &d.Pulses[i], made)
+			}
+		}
+		p.mu.Unlock()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(digestReply{ // who went away sends again
+		version: ourVersion(), Server: p.config.Server.ID, Life: p.life, Clock: now.Microseconds(),
+	})
+}
+
+// made returns when a digest was made, on this server's clock, and not later than it was in truth: a digest that was
+// long on its way must not make a silent node look alive. It is false for one whose sender had no reply of this
+// server's present life.
+func (p *Peers) made(e *echo, now time.Duration) (time.Duration, bool) {
+	if e == nil || e.Life != p.life || e.Since < 0 {
+		return 0, false
+	}
+	return min(now, micros(e.Clock)+micros(e.Since)), true
+}
+
+// take records one sign of life: the highest (session, sequence) wins (P6.1), and of one that is told again what is
+// promised now: a node whose stream broke is expected sooner. p.mu is held.
+func (p *Peers) take(from string, b *beat, made time.Duration) {
+	if b.Session == 0 || !cluster.ValidNodeName(b.Node) {
+		return
+	}
+	pulse := cluster.Pulse{
+		Session: b.Session,
+		Seq:     b.Seq,
+		At:      made - micros(max(b.Age, 0)),
+		Next:    micros(min(max(b.Next, 0), maxPromise)),
+		Stats:   b.Stats,
+	}
+	old, known := p.config.Tables.Pulse(b.Node)
+	switch {
+	case !known && len(p.heard) >= mostNodes:
+		return
+	case known && (pulse.Session < old.Session || pulse.Session == old.Session && pulse.Seq < old.Seq):
+		return
+	case known && pulse.Session == old.Session && pulse.Seq == old.Seq:
+		pulse.At = max(pulse.At, old.At) // neither is later than it was
+	}
+	if pulse.Stats == nil {
+		pulse.Stats = old.Stats
+	}
+	p.heard[b.Node] = heard{from: from, session: pulse.Session, seq: pulse.Seq, at: pulse.At}
+	p.config.Tables.SetPulse(b.Node, pulse)
+}
+
+// forget drops what is known of a node that the store does not have.
+func (p *Peers) forget(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.heard, node)
+	p.config.Tables.DropPulse(node)
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -1,0 +1,416 @@
+package peers
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func TestPulsesReachEveryServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 5)
+		// No two boot-time clocks are alike.
+		s1, s2, s3 := w.start("s1", 0), w.start("s2", time.Hour), w.start("s3", -time.Hour)
+		pass(3 * time.Second)
+		s1.beat("n1", 5, 7, &cluster.NodeStats{Tasks: 3})
+		pass(2500 * time.Millisecond)
+		for _, m := range []*member{s1, s2, s3} {
+			age, err := m.age("n1", 5, 7)
+			if err != nil || age != 2500*time.Millisecond {
+				t.Errorf("at %s: age %v, %v; want 2.5s", m.id, age, err)
+			}
+			if p, _ := m.tables.Pulse("n1"); p.Next != 5*time.Second || p.Stats == nil || p.Stats.Tasks != 3 {
+				t.Errorf("at %s: got %+v, want the promise and the statistics", m.id, p)
+			}
+		}
+		s1.beat("n1", 5, 8, s1.stats("n1"))
+		pass(1500 * time.Millisecond)
+		if p, _ := s2.tables.Pulse("n1"); p.Seq != 8 || p.Stats == nil {
+			t.Errorf("got %+v, want the statistics kept that did not change", p)
+		}
+		for _, d := range s2.digests {
+			for _, b := range d.Pulses {
+				if b.Seq == 8 && b.Stats != nil && b.Age < 1e6 {
+					t.Error("statistics were sent that did not change")
+				}
+			}
+		}
+	})
+}
+
+func (m *member) stats(node string) *cluster.NodeStats {
+	p, _ := m.tables.Pulse(node)
+	return p.Stats
+}
+
+func TestNoEcho(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 1)
+		s1, s2, s3 := w.start("s1", 0), w.start("s2", 0), w.start("s3", 0)
+		pass(2 * time.Second)
+		for seq := range uint64(50) {
+			s1.beat("n1", 1, seq, nil)
+			pass(time.Second)
+		}
+		if n := s3.told("s2", "n1") + s1.told("s2", "n1"); n > 0 {
+			t.Errorf("s2 told %d times of a node that is not its own", n)
+		}
+		if s3.told("s1", "n1") < 40 || s2.told("s1", "n1") < 40 {
+			t.Error("s1 did not tell of its node")
+		}
+	})
+}
+
+func TestNewestSessionWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 6)
+		s1, s2, s3 := w.start("s1", 0), w.start("s2", 0), w.start("s3", 0)
+		s1.beat("n1", 5, 90, nil)
+		pass(3 * time.Second)
+		s2.beat("n1", 6, 1, nil) // the agent moved
+		s1.beat("n1", 5, 91, nil)
+		pass(40 * time.Second)
+		for _, m := range []*member{s1, s2, s3} {
+			if age, err := m.age("n1", 6, 1); err != nil || age != 40*time.Second {
+				t.Errorf("age %v, %v; want 40s", age, err)
+			}
+		}
+		if told, here := s3.holder("n1"); told != "s2" || here {
+			t.Errorf("holder: got %q %v, want s2", told, here)
+		}
+		s1.agents.hold("n1", true) // it did not notice
+		if told, here := s1.holder("n1"); told != "s2" || here {
+			t.Errorf("holder: got %q %v, want s2 in spite of the older session here", told, here)
+		}
+	})
+}
+
+func TestAllIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 1)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		s1.beat("n1", 1, 1, &cluster.NodeStats{Tasks: 9})
+		pass(3 * time.Second)
+		before := s2.told("s1", "n1")
+		if before == 0 {
+			t.Fatal("nothing was told")
+		}
+		pass(31 * time.Second)
+		if n := s2.told("s1", "n1"); n != before+1 {
+			t.Errorf("told %d times in 31 s, want once again", n-before)
+		}
+		// A server that is started anew knows nothing; the others tell it all at once.
+		s2.stop()
+		pass(5 * time.Second)
+		s2 = w.start("s2", 0)
+		pass(2500 * time.Millisecond)
+		if _, err := s2.age("n1", 1, 1); err != nil {
+			t.Error(err)
+		}
+		if st := s2.stats("n1"); st == nil || st.Tasks != 9 {
+			t.Errorf("statistics: got %+v, want them sent again", st)
+		}
+	})
+}
+
+func TestQuickRestartIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 1)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		s1.beat("n1", 1, 1, nil)
+		pass(3 * time.Second)
+		s2.stop()
+		s2 = w.start("s2", 0) // before the next digest: its sender sees no break but another life
+		pass(2500 * time.Millisecond)
+		if _, err := s2.age("n1", 1, 1); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestHangingServerHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 1)
+		s1, s2, s3 := w.start("s1", 0), w.start("s2", 0), w.start("s3", 0)
+		pass(3 * time.Second)
+		hang := make(chan struct{})
+		s2.interfere(func(r *http.Request) {
+			select {
+			case <-hang:
+			case <-r.Context().Done():
+			}
+		})
+		for seq := uint64(1); seq <= 20; seq++ {
+			s1.beat("n1", 1, seq, nil)
+			pass(1100 * time.Millisecond)
+			if _, err := s3.age("n1", 1, seq); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, st := range s1.Status() {
+			if (st.Server.ID == "s2") == st.Reached {
+				t.Errorf("status of %s: %+v", st.Server.ID, st)
+			}
+			if st.Server.ID == "s2" && !strings.Contains(st.Problem, "did not answer within 3s") {
+				t.Errorf("problem: got %q", st.Problem)
+			}
+		}
+		close(hang)
+		pass(5 * time.Second)
+		if _, err := s2.age("n1", 1, 20); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPartitionHeals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 1)
+		w.status("n2", 1)
+		s1, s2 := w.start("s1", 0), w.start("s2", time.Minute)
+		pass(3 * time.Second)
+		w.net.set("s1", "s2", true) // one way only
+		for seq := uint64(1); seq <= 10; seq++ {
+			s1.beat("n1", 1, seq, nil)
+			s2.beat("n2", 1, seq, nil)
+			pass(time.Second)
+		}
+		pass(500 * time.Millisecond)
+		if _, err := s1.age("n2", 1, 10); err != nil {
+			t.Error(err)
+		}
+		if _, err := s2.age("n1", 1, 10); err == nil {
+			t.Error("s2 heard through the cut")
+		}
+		w.net.set("s1", "s2", false)
+		pass(2500 * time.Millisecond)
+		if age, err := s2.age("n1", 1, 10); err != nil || age != 4*time.Second {
+			t.Errorf("age %v, %v; want 4s", age, err)
+		}
+	})
+}
+
+func TestLateDigestIsNotFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 1)
+		s1, s2 := w.start("s1", 0), w.start("s2", time.Hour)
+		pass(5 * time.Second)
+		s2.interfere(func(*http.Request) { time.Sleep(2500 * time.Millisecond) }) // in-bubble: on its way for long
+		for seq := uint64(1); seq <= 10; seq++ {
+			s1.beat("n1", 1, seq, nil)
+			for range 7 {
+				pass(time.Second)
+				mine, _ := s1.tables.Pulse("n1")
+				theirs, ok := s2.tables.Pulse("n1")
+				if !ok || theirs.Seq != mine.Seq {
+					continue
+				}
+				truth, told := s1.config.Clock()-mine.At, s2.config.Clock()-theirs.At
+				if told < truth || told > truth+2*time.Second+500*time.Millisecond {
+					t.Errorf("sequence %d: told an age of %v, in truth %v", seq, told, truth)
+				}
+			}
+		}
+		if _, err := s2.age("n1", 1, 10); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestClocksThatJump(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 1)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		pass(3 * time.Second)
+		for i, d := range []time.Duration{-time.Hour, 2 * time.Hour, -time.Second, 0} {
+			seq := uint64(i + 1)
+			s1.beat("n1", 1, seq, nil)
+			s1.jump(d)
+			s2.jump(-d)
+			pass(3 * time.Second)
+			age, err := s2.age("n1", 1, seq)
+			if err != nil || age < 0 {
+				t.Errorf("after a jump of %v: age %v, %v; want none below 0", d, age, err)
+			}
+		}
+		for _, d := range s2.digests {
+			for _, b := range d.Pulses {
+				if b.Age < 0 {
+					t.Errorf("an age of %d was sent", b.Age)
+				}
+			}
+		}
+		if age, _ := s2.age("n1", 1, 4); age != 3*time.Second {
+			t.Errorf("with steady clocks again: age %v, want 3s", age)
+		}
+	})
+}
+
+func TestForgottenNodeBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 57)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		s1.beat("n1", 57, 1, nil)
+		pass(3 * time.Second)
+		w.remove("berth/status/n1")
+		pass(time.Second)
+		for _, m := range []*member{s1, s2} {
+			if p, ok := m.tables.Pulse("n1"); ok {
+				t.Errorf("%s still knows %+v", m.id, p)
+			}
+		}
+		// What a server tells late must not stand in the way of a session that begins low again.
+		w.status("n1", 1)
+		s2.tables.SetPulse("n1", cluster.Pulse{Session: 57, At: s2.config.Clock()})
+		pass(45 * time.Second)
+		s1.beat("n1", 1, 1, nil)
+		pass(2 * time.Second)
+		if _, err := s2.age("n1", 1, 1); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestDigestsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const nodes = mostPulses*2 + 1
+		s1 := w.start("s1", 0)
+		for i := range nodes {
+			s1.beat(fmt.Sprintf("n%d", i), 1, 1, nil)
+		}
+		s2 := w.start("s2", 0)
+		pass(3 * time.Second)
+		if n := len(s2.tables.Pulses()); n != nodes {
+			t.Errorf("s2 knows %d nodes, want %d", n, nodes)
+		}
+		for _, d := range s2.digests {
+			if len(d.Pulses) > mostPulses {
+				t.Errorf("a digest of %d", len(d.Pulses))
+			}
+		}
+		if n := s1.Status()[0].Nodes + s2.Status()[0].Nodes; n != nodes {
+			t.Errorf("status counts %d nodes, want %d", n, nodes)
+		}
+	})
+}
+
+// post hands a server a digest, and returns its answer.
+func (m *member) post(body string) (int, string) {
+	rec := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(m.w.t.Context(), http.MethodPost, pathDigest, strings.NewReader(body))
+	m.Handler().ServeHTTP(rec, r)
+	return rec.Code, rec.Body.String()
+}
+
+func TestOddDigests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s1 := w.start("s1", time.Hour)
+		pass(time.Second)
+		ok := `"echo":{"life":"` + s1.life + `","clock":3600000000,"since":0},`
+		many := strings.Repeat(`{"n":"a","s":1,"a":0},`, mostPulses) + `{"n":"a","s":1,"a":0}`
+		for name, c := range map[string]struct {
+			body string
+			want int
+		}{
+			"unknown fields":       {`{"wire":9,"wire_min":1,"server":"s2",` + ok + `"new":{"x":1},"no":1,"pulses":[{"n":"a1","s":1,"a":0,"new":[2]}]}`, 200},
+			"no version":           {`{"server":"s2",` + ok + `"no":1,"life":"2","pulses":[{"n":"a2","s":1,"a":0}]}`, 200},
+			"too new":              {`{"wire":9,"wire_min":2,"server":"s2"}`, http.StatusUpgradeRequired},
+			"from itself":          {`{"server":"s1"}`, http.StatusConflict},
+			"not JSON":             {`{`, http.StatusBadRequest},
+			"too many":             {`{"server":"s2","pulses":[` + many + `]}`, http.StatusRequestEntityTooLarge},
+			"negative age":         {`{"server":"s2",` + ok + `"no":1,"life":"3","pulses":[{"n":"a3","s":1,"a":-5000000,"x":-1}]}`, 200},
+			"long promise":         {`{"server":"s2",` + ok + `"no":1,"life":"4","pulses":[{"n":"a4","s":1,"a":0,"x":9000000000000}]}`, 200},
+			"no session":           {`{"server":"s2",` + ok + `"no":1,"life":"5","pulses":[{"n":"b1","a":0}]}`, 200},
+			"no name":              {`{"server":"s2",` + ok + `"no":1,"life":"6","pulses":[{"n":"../b2","s":1,"a":0}]}`, 200},
+			"echo of another":      {`{"server":"s2","echo":{"life":"x","clock":99,"since":1},"pulses":[{"n":"b5","s":1,"a":0}]}`, 200},
+			"echo from the future": {`{"server":"s2","no":1,"life":"7","echo":{"life":"` + s1.life + `","clock":9000000000000,"since":1},"pulses":[{"n":"a6","s":1,"a":0}]}`, 200},
+		} {
+			if code, answer := s1.post(c.body); code != c.want {
+				t.Errorf("%s: got %d %s, want %d", name, code, answer, c.want)
+			}
+		}
+		now := s1.config.Clock()
+		pulses := s1.tables.Pulses()
+		for node, p := range pulses {
+			if p.At > now || p.Next < 0 || p.Next > 10*time.Minute || node[0] != 'a' {
+				t.Errorf("%s: %+v was taken", node, p)
+			}
+		}
+		if len(pulses) != 5 {
+			t.Errorf("got %d nodes, want 5", len(pulses))
+		}
+	})
+}
+
+func TestLatePromiseIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s1 := w.start("s1", 0)
+		pass(time.Second)
+		tell := func(no, seq, next int) time.Duration {
+			s1.post(fmt.Sprintf(`{"server":"s2","life":"x","no":%d,"echo":{"life":%q,"clock":1000000,"since":0},`+
+				`"pulses":[{"n":"n1","s":1,"q":%d,"a":0,"x":%d}]}`, no, s1.life, seq, next))
+			p, _ := s1.tables.Pulse("n1")
+			return p.Next / time.Microsecond
+		}
+		if got := tell(2, 5, 60); got != 60 {
+			t.Errorf("got %d, want 60", got)
+		}
+		if got := tell(3, 5, 4); got != 4 {
+			t.Errorf("its stream broke: got %d, want the shorter promise", got)
+		}
+		if got := tell(1, 5, 70) + tell(3, 5, 70); got != 8 {
+			t.Errorf("got %d, want what came late left alone", got)
+		}
+		if got := tell(4, 6, 60); got != 60 {
+			t.Errorf("got %d, want 60", got)
+		}
+	})
+}
+
+func TestIncompatibleServerIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		pass(2 * time.Second)
+		s2.stop()
+		l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		s := &http.Server{Protocols: protocols, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) {
+				_ = json.NewEncoder(w).Encode(digestReply{version: version{7, 5}, Server: "s2", Life: "x"})
+			})}
+		w.net.mu.Lock()
+		w.net.servers[address("s2")] = l
+		w.net.mu.Unlock()
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Serve(l) }()
+		pass(5 * time.Second)
+		if st := s1.Status()[0]; st.Reached || !strings.Contains(st.Problem, "no common version: the other 5 to 7, this one 1 to 1") {
+			t.Errorf("got %+v, want it named", st)
+		}
+		_ = s.Close()
+		<-done
+	})
+}

@@ -1,0 +1,78 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Pauses between tries to write the server's record.
+const (
+	firstPause = 100 * time.Millisecond
+	mostPause  = 5 * time.Second
+)
+
+// record writes the server's own record, until that worked or ctx ends. It is written once: who removes the member
+// later deletes it for good.
+func (p *Peers) record(ctx context.Context) {
+	select {
+	case <-p.config.Tables.Synced():
+	case <-ctx.Done():
+		return
+	}
+	told := false
+	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		done, err := p.writeRecord(ctx)
+		if done || ctx.Err() != nil {
+			return
+		}
+		if err != nil && !told {
+			told = true
+			p.config.Logger.Warn("this server's record cannot be written yet", "server", p.config.Server.ID, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// writeRecord tries once. Another write of the record, or one whose result was lost, makes it try again from what the
+// store holds.
+func (p *Peers) writeRecord(ctx context.Context) (done bool, err error) {
+	self := p.config.Server
+	key := p.config.Tables.Prefix().Server(self.ID)
+	r, err := p.config.Engine.Read(ctx, key)
+	joined := errors.Is(err, store.ErrNotFound)
+	switch {
+	case joined:
+	case err != nil:
+		return false, err
+	default:
+		old, err := store.Decode[cluster.Server](r.Value)
+		if err == nil && same(*old, self) {
+			return true, nil
+		}
+	}
+	var u store.Unit
+	u.Compare(key, r.Modified) // 0 where there is none
+	if err := u.Put(key, &self); err != nil {
+		return false, err
+	}
+	if joined {
+		u.Event(cluster.Event{Type: "server.joined", Message: "server " + self.Name + " (" + self.ID + ") joined the control plane"})
+	}
+	applied, _, err := p.writer.Commit(ctx, []store.Unit{u})
+	return err == nil && applied[0], err
+}
+
+// same reports whether two records say the same.
+func same(a, b cluster.Server) bool {
+	started := a.Started.Equal(b.Started)
+	a.Started, b.Started = time.Time{}, time.Time{}
+	return started && a == b
+}

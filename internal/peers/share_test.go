@@ -1,0 +1,269 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+)
+
+func waits(sentence string, tasks ...cluster.TaskID) cluster.WaitingGroup {
+	return cluster.WaitingGroup{
+		Tasks: tasks, Sentence: sentence,
+		Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 9}, Nodes: 2}},
+	}
+}
+
+func (m *member) why(task cluster.TaskID) string {
+	w, ok := m.Waiting(task)
+	if !ok {
+		return ""
+	}
+	if w.Task != task {
+		m.w.t.Errorf("asked for %s, got %s", task, w.Task)
+	}
+	return w.Sentence
+}
+
+func TestReasonsComeFromTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		w.lead("s1", 1)
+		s1.plane.set(1, waits("memory", "a", "b"), waits("disk", "c"))
+		pass(2 * time.Second)
+		if got := s1.why("c"); got != "disk" {
+			t.Errorf("the leader says %q", got)
+		}
+		if n := s1.plane.asks(); n != 0 {
+			t.Errorf("the leader was asked %d times, and nobody wanted to know", n)
+		}
+		// The first question waits for a copy.
+		for task, want := range map[cluster.TaskID]string{"a": "memory", "b": "memory", "c": "disk", "d": ""} {
+			if got := s2.why(task); got != want {
+				t.Errorf("%s: got %q, want %q", task, got, want)
+			}
+		}
+		got, _ := s2.Waiting("a")
+		if diff := cmp.Diff(waits("memory", "a").Refusals, got.Refusals); diff != "" {
+			t.Error(diff)
+		}
+		pass(10 * time.Second)
+		if n := s1.plane.asks(); n != 1 {
+			t.Errorf("the leader was asked %d times, want once", n)
+		}
+		// While somebody looks it is asked once a second at most, and the change is seen.
+		s1.plane.set(2, waits("ports", "a"))
+		for range 100 {
+			s2.why("a")
+			pass(100 * time.Millisecond)
+		}
+		if n := s1.plane.asks(); n < 8 || n > 12 {
+			t.Errorf("the leader was asked %d times in 10 s, want about 10", n)
+		}
+		if got := s2.why("a") + s2.why("c"); got != "ports" {
+			t.Errorf("got %q, want ports for a alone", got)
+		}
+	})
+}
+
+func TestReasonsOfANewLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s1, s2, s3 := w.start("s1", 0), w.start("s2", 0), w.start("s3", 0)
+		w.lead("s1", 1)
+		s1.plane.set(7, waits("old", "a"))
+		s2.plane.set(7, waits("new", "a")) // its versions are its own
+		pass(2 * time.Second)
+		if got := s3.why("a"); got != "old" {
+			t.Errorf("got %q", got)
+		}
+		if api := s3.LeaderAPI(); api != address("s1") {
+			t.Errorf("leader: got %q", api)
+		}
+		w.lead("s2", 2)
+		pass(2 * time.Second)
+		s3.why("a")
+		pass(100 * time.Millisecond)
+		if got := s3.why("a"); got != "new" {
+			t.Errorf("got %q, want the new leader's", got)
+		}
+		if got := s2.why("a"); got != "new" || !s2.Leads() || s1.Leads() {
+			t.Errorf("s2 leads and says %q", got)
+		}
+		if api := s1.LeaderAPI(); api != address("s2") {
+			t.Errorf("leader: got %q", api)
+		}
+	})
+}
+
+func TestUnreachableLeaderDelaysOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		w.lead("s1", 1)
+		s1.plane.set(1, waits("memory", "a"))
+		pass(2 * time.Second)
+		if got := s2.why("a"); got != "memory" {
+			t.Errorf("got %q", got)
+		}
+		s1.interfere(func(r *http.Request) { <-r.Context().Done() }) // it hangs
+		pass(5 * time.Second)
+		if got := s2.why("a"); got != "memory" {
+			t.Errorf("got %q, want the copy for a while", got)
+		}
+		pass(20 * time.Second)
+		began := time.Now()
+		for range 1000 {
+			if got := s2.why("a"); got != "" {
+				t.Errorf("got %q from an old copy", got)
+			}
+		}
+		if took := time.Since(began); took > firstWait {
+			t.Errorf("a thousand questions took %v, want %v at most", took, firstWait)
+		}
+	})
+}
+
+func TestNobodyLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s1 := w.start("s1", 0)
+		pass(time.Second)
+		if got := s1.why("a"); got != "" || s1.LeaderAPI() != "" || s1.Leads() {
+			t.Errorf("got %q", got)
+		}
+		w.lead("gone", 1)
+		pass(2 * time.Second)
+		if got := s1.why("a"); got != "" || s1.LeaderAPI() != "" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+func TestServerRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		started := time.Now().UTC()
+		s1 := w.start("s1", 0)
+		pass(time.Second)
+		want := cluster.Server{ID: "s1", Name: "name-s1", API: address("s1"), Version: "test", Started: started}
+		e, ok := s1.tables.Snapshot().Server("s1")
+		if !ok {
+			t.Fatal("there is no record")
+		}
+		if diff := cmp.Diff(want, *e.Value); diff != "" {
+			t.Error(diff)
+		}
+		joined := 0
+		for b := range s1.tables.Snapshot().EventBatches() {
+			for _, ev := range b.Value.Events {
+				if ev.Type == "server.joined" {
+					joined++
+				}
+			}
+		}
+		if joined != 1 {
+			t.Errorf("%d events tell of it, want 1", joined)
+		}
+		// Who removes a member deletes its record: the running server does not write it again.
+		w.remove("berth/server/s1")
+		pass(time.Minute)
+		if _, ok := s1.tables.Snapshot().Server("s1"); ok {
+			t.Error("it came back")
+		}
+		s1.stop()
+		s1 = w.start("s1", 0)
+		pass(time.Second)
+		if _, ok := s1.tables.Snapshot().Server("s1"); !ok {
+			t.Error("it is not written at the next start")
+		}
+	})
+}
+
+func TestServerRecordIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var tries atomic.Int32
+		old := cluster.Server{ID: "s1", Name: "old"}
+		engine := w.store.Open(memory.Hooks{Before: func(ctx context.Context, _ []store.Group) error {
+			switch tries.Add(1) {
+			case 1:
+				return errors.New("no quorum")
+			case 2:
+				w.put(w.store, "berth/server/s1", &old) // somebody comes between
+			}
+			return nil
+		}})
+		tables := store.NewTables(store.TablesConfig{Engine: engine})
+		self := cluster.Server{ID: "s1", Name: "new", Started: time.Now().UTC()}
+		p := New(Config{
+			Server: self, Engine: engine, Tables: tables, Local: &agents{},
+			Clock: func() time.Duration { return 0 },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { _ = tables.Run(ctx) })
+		all.Go(func() { _ = p.Run(ctx) })
+		pass(2 * time.Second)
+		e, ok := tables.Snapshot().Server("s1")
+		if !ok || e.Value.Name != "new" || tries.Load() != 3 {
+			t.Errorf("got %+v after %d tries, want the new record after 3", e.Value, tries.Load())
+		}
+		if done, err := p.writeRecord(ctx); !done || err != nil || tries.Load() != 3 {
+			t.Errorf("an unchanged record was written again: %v %v", done, err)
+		}
+		cancel()
+		all.Wait()
+		_ = engine.Close()
+	})
+}
+
+func TestLinksFollowTheRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		pass(2 * time.Second)
+		if st := s1.Status(); len(st) != 1 || !st[0].Reached || st[0].Server.ID != "s2" {
+			t.Errorf("got %+v", st)
+		}
+		w.remove("berth/server/s2")
+		pass(2 * time.Second)
+		if st := s1.Status(); len(st) != 0 || s1.link("s2") != nil {
+			t.Errorf("got %+v, want the link gone", st)
+		}
+		w.put(w.store, "berth/server/s2", &cluster.Server{ID: "s2", API: "http://elsewhere"})
+		pass(2 * time.Second)
+		if st := s1.Status(); len(st) != 1 || st[0].Reached || st[0].Problem == "" {
+			t.Errorf("got %+v, want it unreachable", st)
+		}
+		w.net.mu.Lock()
+		w.net.servers["http://elsewhere"] = w.net.servers[address("s1")] // a wrong address: it is s1 itself
+		w.net.mu.Unlock()
+		pass(2 * time.Second)
+		if st := s1.Status(); st[0].Reached {
+			t.Errorf("got %+v, want the wrong address noticed", st)
+		}
+		w.put(w.store, "berth/server/s2", &cluster.Server{ID: "s2", API: address("s2")})
+		pass(2 * time.Second)
+		if st := s1.Status(); !st[0].Reached || st[0].Problem != "" {
+			t.Errorf("got %+v, want it reached again", st)
+		}
+		w.put(w.store, "berth/server/s2", &cluster.Server{ID: "s2"}) // for its own machine only
+		pass(2 * time.Second)
+		if st := s1.Status(); st[0].Reached || st[0].Problem == "" {
+			t.Errorf("got %+v", st)
+		}
+		_ = s2
+	})
+}
