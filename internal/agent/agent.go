@@ -26,8 +26,10 @@ import (
 	"github.com/berthd/berth/internal/agent/facts"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/boottime"
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -41,10 +43,14 @@ type Config struct {
 	// Volatile keeps the agent's state in memory only and makes no directories for containers, for simulations
 	// of many nodes with executors that need none.
 	Volatile bool
+	// Outlives, unless nil, keeps the state of a Volatile agent over its lives.
+	Outlives *state.Memory
 	Source   Source
 	// Executors that the node may have, the default first. Those that do not work are left out, and asked again.
 	Executors []executor.Executor
 	Logger    *slog.Logger // default: discard
+	// Tracer makes spans of what becomes of an assignment; nil makes none.
+	Tracer *telemetry.Tracer
 	// Labels are reported with the facts, and so is Version of the agent.
 	Labels  cluster.Labels
 	Version string
@@ -62,12 +68,17 @@ type Config struct {
 	Boot func() time.Duration
 	// Facts finds out about the machine; what it returns besides an error is used. Default: the machine's.
 	Facts func(dir string) (cluster.Facts, error)
+	// Stats measures what the machine uses; it is called by one goroutine, every few seconds, with DataDir. Default: the machine's
+	// own, and none for a Volatile agent, which then reports none.
+	Stats func(dir string) (cluster.NodeStats, error)
 	// PortFree returns nil if a task could listen on the port now. Default: to try.
 	PortFree func(port int) error
 	// Probe, unless nil, looks instead of the network for http and tcp checks.
 	Probe func(ctx context.Context, c *cluster.Check, ports map[string]int) error
 	// Random returns numbers from 0 up to 1 for jitter. Default: random ones.
 	Random func() float64
+	// Without switches clauses of the protocol off, in tests only.
+	Without clause.Set
 }
 
 func (c *Config) defaults() {
@@ -79,6 +90,9 @@ func (c *Config) defaults() {
 	}
 	if c.Facts == nil {
 		c.Facts = facts.Gather
+	}
+	if c.Stats == nil && !c.Volatile {
+		c.Stats = new(facts.Meter).Measure
 	}
 	if c.PortFree == nil {
 		c.PortFree = facts.PortFree
@@ -120,6 +134,9 @@ type Agent struct {
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	mark        state.Mark
 
+	// displaced belongs to the goroutine that registers: how often in a row another agent took the session away.
+	displaced int
+
 	// orphans belongs to the goroutine that resumes and then reads the assignments.
 	orphans map[string][]orphan
 
@@ -130,6 +147,7 @@ type Agent struct {
 // New returns an agent; it starts nothing.
 func New(c Config) (*Agent, error) {
 	c.defaults()
+	c.Logger = c.Logger.With(telemetry.KeyNode, c.Name)
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -149,6 +167,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	store, err := state.Open(path, a.Logger)
 	if err != nil {
 		return err
+	}
+	if a.Volatile && a.Outlives != nil {
+		store = state.OpenMemory(a.Outlives, a.Logger)
 	}
 	saved, err := store.Load()
 	if err != nil {
@@ -170,8 +191,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	var writeErr error
 	writer.Go(func() { writeErr = store.Run(written) })
 
+	if l, ok := a.Source.(learner); ok {
+		l.Learn(saved.Mark.Servers)
+	}
 	a.look(ctx)
 	a.work.Go(func() { a.watchMachine(ctx) })
+	if a.Stats != nil {
+		a.measure()
+		a.work.Go(func() { a.watchUse(ctx) })
+	}
 	if !a.Volatile {
 		a.work.Go(func() { a.tidyLogs(ctx) })
 	}
@@ -197,9 +225,22 @@ func (a *Agent) saw(t cluster.Token, session uint64) {
 	if session != 0 {
 		m.Session = session
 	}
-	if m != a.mark {
+	if m.Token != a.mark.Token || m.Session != a.mark.Session {
 		a.mark = m
 		a.store.QueueMark(m)
+	}
+}
+
+// learned keeps the list of servers that one of them told, for the next life of the agent. The Source hears it by itself.
+func (a *Agent) learned(servers []string) {
+	if len(servers) == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !slices.Equal(servers, a.mark.Servers) {
+		a.mark.Servers = servers
+		a.store.QueueMark(a.mark)
 	}
 }
 
@@ -269,6 +310,14 @@ func (p *pause) next() time.Duration {
 
 func (p *pause) reset() { p.failures = 0 }
 
+// or returns p, or the other where there is none.
+func (p *pause) or(other *pause) *pause {
+	if p == nil {
+		return other
+	}
+	return p
+}
+
 // wait waits for the next time and reports false if ctx ended.
 func (p *pause) wait(ctx context.Context) bool {
 	timer := time.NewTimer(p.next())
@@ -285,7 +334,9 @@ func (p *pause) wait(ctx context.Context) bool {
 func (a *Agent) registration() (transport.Registration, []sent) {
 	mark := a.marked()
 	tasks, versions := a.reports.full()
+	tasks = append(tasks, a.strays()...)
 	return transport.Registration{
 		Node: a.Name, Previous: mark.Session, Token: mark.Token, Facts: a.machine.facts(), Tasks: tasks,
+		Stats: a.machine.use(), Displaced: a.displaced,
 	}, versions
 }

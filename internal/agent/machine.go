@@ -27,6 +27,9 @@ type machine struct {
 	// byName holds all that ever answered: their tasks are theirs while they do not.
 	byName  map[string]executor.Executor
 	missing string // what those that did not answer said
+
+	stats *cluster.NodeStats // measured last
+	told  *cluster.NodeStats // told the server last
 }
 
 // named is an executor with the name that it told.

@@ -36,6 +36,7 @@ type reports struct {
 	dirty   []*entry          // to be sent, oldest change first
 	urgent  bool              // one of dirty must not wait for others
 	facts   *cluster.Facts    // changed, not sent
+	pressed bool              // what the machine uses must not wait for the next heartbeat
 }
 
 // entry is one attempt.
@@ -139,6 +140,14 @@ func (r *reports) newFacts(f cluster.Facts) {
 	r.kick()
 }
 
+// press has the next report sent soon.
+func (r *reports) press() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pressed = true
+	r.kick()
+}
+
 // full returns everything, ordered by task, for a registration.
 func (r *reports) full() ([]cluster.Observed, []sent) {
 	r.mu.Lock()
@@ -193,6 +202,7 @@ func (r *reports) take() (tasks []cluster.Observed, items []sent, facts *cluster
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	facts, r.facts = r.facts, nil
+	r.pressed = false
 	n := min(len(r.dirty), mostTasks)
 	for _, e := range r.dirty[:n] {
 		e.queued = false
@@ -280,7 +290,7 @@ func (r *reports) send(ctx context.Context, welcome transport.Welcome) error {
 		}
 		tasks, items, facts := r.take()
 		report := transport.Report{
-			Node: r.agent.Name, Session: welcome.Session, Seq: seq, Tasks: tasks, Facts: facts,
+			Node: r.agent.Name, Session: welcome.Session, Seq: seq, Tasks: tasks, Facts: facts, Stats: r.agent.machine.news(),
 		}
 		for i := range tasks {
 			tasks[i].Node, tasks[i].Session, tasks[i].Seq = r.agent.Name, welcome.Session, seq
@@ -295,6 +305,8 @@ func (r *reports) send(ctx context.Context, welcome transport.Welcome) error {
 			heartbeat = time.Duration(reply.Heartbeat)
 		}
 		r.agent.saw(reply.Token, 0)
+		r.agent.learned(reply.Servers)
+		r.agent.machine.toldUse(report.Stats)
 		r.settle(items, reply.Refused, asked)
 	}
 }
@@ -326,7 +338,7 @@ func (r *reports) wait(ctx context.Context, beat time.Duration) bool {
 		case <-r.wake:
 		}
 		r.mu.Lock()
-		urgent, some := r.urgent, len(r.dirty) > 0 || r.facts != nil
+		urgent, some := r.urgent, len(r.dirty) > 0 || r.facts != nil || r.pressed
 		r.mu.Unlock()
 		if urgent {
 			return true
@@ -349,7 +361,7 @@ func (r *reports) deliver(ctx context.Context, report transport.Report) (transpo
 			return reply, nil
 		case ctx.Err() != nil:
 			return reply, ctx.Err()
-		case errors.Is(err, transport.ErrSession):
+		case errors.Is(err, transport.ErrSession), errors.Is(err, transport.ErrElsewhere):
 			return reply, err
 		}
 		r.agent.Logger.Debug("a report was not answered", "seq", report.Seq, "error", err)

@@ -2,9 +2,12 @@ package agent
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/clause"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
 
@@ -18,6 +21,9 @@ func (a *Agent) resume(ctx context.Context, records []*attempt.Record) {
 	waiting := map[string][]*task{}
 	known := map[executor.ID]bool{}
 	for _, rec := range records {
+		if a.Without.Off(clause.Intent) {
+			rec.ForgetIntent()
+		}
 		t := a.newTask(rec)
 		a.add(t)
 		for i := range rec.Containers {
@@ -103,6 +109,27 @@ func (a *Agent) list(ctx context.Context, name string) (held map[executor.ID]exe
 type orphan struct {
 	executor string
 	status   executor.Status
+}
+
+// strays are attempts of which a program runs and the record was lost. They are told of, or they would count as lost, run on
+// unknown to anybody, and their tasks a second time elsewhere; what the server then sends of them is adopted.
+func (a *Agent) strays() []cluster.Observed {
+	var out []cluster.Observed
+	for _, uuid := range sortedKeys(a.orphans) {
+		for _, o := range a.orphans[uuid] {
+			number, err := strconv.Atoi(o.status.Labels[labelAttempt])
+			if err != nil || o.status.State != executor.StateRunning || a.task("", uuid) != nil {
+				continue
+			}
+			out = append(out, cluster.Observed{
+				Task: cluster.TaskID(o.status.Labels[labelTask]), Attempt: number, UUID: uuid, Node: a.Name,
+				State: cluster.StateRunning, Health: cluster.HealthUnknown, Started: o.status.Process.Started,
+				Message: "the agent's record of it was lost; it runs on",
+			})
+			break
+		}
+	}
+	return out
 }
 
 // adopt takes up what the executors hold of an attempt whose record was lost.

@@ -28,6 +28,7 @@ type server struct {
 	// answer, unless nil, makes the reply.
 	answer  func(*server, transport.Report) (transport.ReportReply, error)
 	carried map[string]io.ReadWriteCloser
+	learned []string
 	crash   func(point string)
 }
 
@@ -74,6 +75,12 @@ func (s *server) see(o *cluster.Observed) {
 	if story := s.story[o.UUID]; len(story) == 0 || story[len(story)-1] != text || was.Restarts != o.Restarts {
 		s.story[o.UUID] = append(story, text)
 	}
+}
+
+func (s *server) Learn(servers []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.learned = servers
 }
 
 type stream struct {

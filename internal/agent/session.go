@@ -18,6 +18,14 @@ const (
 	refusedFailures = 20
 )
 
+// Pauses of an agent whose session was taken away by another, again and again: two agents of one name would chase each
+// other for ever. A session that lasted for peace shows that the other one is gone.
+const (
+	displacedFirst = 10 * time.Second
+	displacedMost  = 4 * time.Minute
+	displacedPeace = 10 * time.Minute
+)
+
 // sessions registers and keeps the session, again and again, until ctx ends.
 func (a *Agent) sessions(ctx context.Context) {
 	p := a.pause(dialFirst, dialMost)
@@ -36,6 +44,8 @@ func (a *Agent) sessions(ctx context.Context) {
 		}
 		a.Logger.Info("registered", "session", welcome.Session, "tasks", len(registration.Tasks))
 		a.saw(welcome.Token, welcome.Session)
+		a.learned(welcome.Servers)
+		a.machine.toldUse(registration.Stats)
 		a.reports.registered(versions)
 		began := time.Now()
 		err = a.session(ctx, welcome)
@@ -46,10 +56,30 @@ func (a *Agent) sessions(ctx context.Context) {
 		if time.Since(began) > dialMost {
 			p.reset()
 		}
-		if !p.wait(ctx) { // two agents of one name must not chase each other
+		if !a.afterSession(err, welcome.Session, time.Since(began)).or(p).wait(ctx) {
 			return
 		}
 	}
+}
+
+// afterSession returns the pause after a session that another agent ended, or nil where nothing of that kind happened.
+func (a *Agent) afterSession(err error, session uint64, lasted time.Duration) *pause {
+	if lasted > displacedPeace {
+		a.displaced = 0
+	}
+	var over *transport.SessionError
+	if !errors.As(err, &over) || over.Newest <= session {
+		return nil
+	}
+	a.displaced++
+	if a.displaced < 2 {
+		return nil // a registration of our own whose answer was lost does the same, once
+	}
+	a.Logger.Error("another agent calls itself by this node's name and took the session away; each machine needs a name of its own",
+		"node", a.Name, "times", a.displaced)
+	p := a.pause(displacedFirst, displacedMost)
+	p.failures = a.displaced - 2
+	return p
 }
 
 // unregistered notes why there is no session.
@@ -83,7 +113,7 @@ func (a *Agent) listen(ctx, life context.Context, session uint64) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, transport.ErrSession):
+		case errors.Is(err, transport.ErrSession), errors.Is(err, transport.ErrElsewhere):
 			return err
 		}
 		a.Logger.Info("the assignment stream ended", "error", err)
@@ -179,7 +209,7 @@ func (a *Agent) assign(ctx context.Context, as *transport.Assignment) {
 		return
 	}
 	if why := a.refuse(as); why != "" {
-		a.Logger.Warn("an assignment was refused", "task", as.Task, "attempt", as.Attempt, "because", why)
+		a.Logger.Warn("an assignment was refused", "task", as.Task, "attempt", as.Attempt, "reason", why)
 		return
 	}
 	a.saw(as.Token, 0)

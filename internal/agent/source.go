@@ -8,7 +8,8 @@ import (
 )
 
 // Source is the server as an agent sees it. Errors are transport.ErrSession where the agent has to register
-// anew and transport.ErrRefused where it is not wanted; any other error may pass. The methods may be
+// anew, transport.ErrElsewhere where it has to do so because another server is asked from now on, and
+// transport.ErrRefused where it is not wanted; any other error may pass. The methods may be
 // called concurrently.
 type Source interface {
 	// Register begins a session (P6.1).
@@ -19,6 +20,11 @@ type Source interface {
 	Report(ctx context.Context, r transport.Report) (transport.ReportReply, error)
 	// Stream calls back for a byte stream that a message asked for.
 	Stream(ctx context.Context, id string) (io.ReadWriteCloser, error)
+}
+
+// learner is a Source that takes the addresses of servers which an earlier life of the agent was told.
+type learner interface {
+	Learn(servers []string)
 }
 
 // AssignmentStream is an open assignment stream.

@@ -58,6 +58,7 @@ func (t *task) do(ctx context.Context, step attempt.Step, def *cluster.TaskDefin
 	case attempt.Wait:
 		return
 	}
+	act = t.traced(step, def, act)
 	if step.Do == attempt.Admit || step.Do == attempt.ProbePorts || step.Do == attempt.Close {
 		t.doing, t.retryAt = step.Do, time.Time{}
 		event, err := act(ctx)
@@ -232,7 +233,7 @@ func (t *task) launch(i int) func(context.Context) (done, error) {
 			return nil, err // nobody knows: the executor starts an id once at most
 		}
 		problem := err.Error()
-		if err := exec.Remove(ctx, id); err != nil {
+		if err := removeAll(ctx, exec, []executor.ID{id}); err != nil { // within a time: it may hang as well
 			return nil, fmt.Errorf("%s; remove what is left of it: %w", problem, err)
 		}
 		return func(r *attempt.Record) { r.StartFailed(i, problem, a.now()) }, nil
@@ -272,7 +273,7 @@ func (t *task) signal(sig syscall.Signal) func(context.Context) (done, error) {
 		select {
 		case err := <-durable:
 			if err != nil { // a full disk must not keep a task alive
-				a.Logger.Warn("a stop is not durable", "task", t.id, "error", err)
+				a.Logger.Warn("a stop is not durable", "task", t.id, "attempt", t.attempt, "error", err)
 			}
 		case <-ctx.Done():
 			return nil, ctx.Err()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/checks"
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -46,6 +47,7 @@ type task struct {
 	checking func()                 // ends the checks, or nil
 	checked  int                    // the round that they look at
 	gone     bool                   // forget it once nothing is left
+	ran      bool                   // in this life of the agent
 }
 
 // view is a copy of what others may know of an attempt.
@@ -60,6 +62,7 @@ func (a *Agent) newTask(rec *attempt.Record) *task {
 		agent: a, id: d.Task, uuid: d.UUID, attempt: d.Attempt, definition: d.Definition, began: a.Boot(),
 		ended: make(chan struct{}), wake: make(chan struct{}, 1),
 		rec: rec, watched: map[executor.ID]func(){}, retry: a.pause(retryFirst, lookSoon),
+		ran: rec.Phase == attempt.PhaseRunning,
 	}
 	t.revision.Store(rec.Revision)
 	return t
@@ -76,7 +79,7 @@ func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
 		select {
 		case err := <-durable:
 			if err != nil { // no reason to keep quiet
-				a.Logger.Debug("an attempt is told of before its record is durable", "task", t.id, "error", err)
+				a.Logger.Debug("an attempt is told of before its record is durable", "task", t.id, "attempt", t.attempt, "error", err)
 			}
 		case <-ctx.Done():
 		}
@@ -134,7 +137,7 @@ func (t *task) barrierRefused(message string) {
 // store does not know it is no reason to stop it (P1.7, P6.6).
 func (t *task) forget() {
 	t.post(func(r *attempt.Record) {
-		if r.MayRun() {
+		if r.MayRun() && !t.agent.Without.Off(clause.Absence) {
 			t.agent.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.id, "attempt", t.attempt)
 			return
 		}
@@ -243,6 +246,7 @@ func (t *task) publish() {
 		ask = t.rec.Barrier.Ask + 1
 	}
 	t.agent.reports.put(t, o, ask)
+	t.arrived(o.State)
 	if t.rec.Terminal() || t.rec.Phase == attempt.PhaseClosing {
 		select {
 		case <-t.ended:
@@ -282,7 +286,7 @@ func (t *task) await(ctx context.Context, name string, id executor.ID) {
 			})
 			return
 		}
-		t.agent.Logger.Warn("the end of a container cannot be waited for", "container", id, "error", err)
+		t.agent.Logger.Warn("the end of a container cannot be waited for", "task", t.id, "attempt", t.attempt, "container", id, "error", err)
 		if !p.wait(ctx) {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,9 @@ type world struct {
 	taken  map[int]bool // ports
 	probe  func(context.Context, *cluster.Check, map[string]int) error
 	began  time.Time
+
+	mu    sync.Mutex
+	stats cluster.NodeStats
 
 	agent  *Agent
 	cancel context.CancelFunc
@@ -56,7 +60,12 @@ func (w *world) config() Config {
 		Name: "n1", DataDir: w.dir, Source: w.server, Executors: []executor.Executor{exec},
 		Boot: func() time.Duration { return time.Hour + time.Since(w.began) },
 		Facts: func(string) (cluster.Facts, error) {
-			return cluster.Facts{Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000}, nil
+			return cluster.Facts{Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB}, nil
+		},
+		Stats: func(string) (cluster.NodeStats, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.stats, nil
 		},
 		PortFree: func(p int) error {
 			if w.taken[p] {

@@ -8,12 +8,13 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
 )
 
 const (
-	// pingEvery keeps an idle assignment stream alive.
-	pingEvery = 20 * time.Second
+	// pingEvery shows an agent that its assignment stream leads somewhere, should nothing else do so.
+	pingEvery = 10 * time.Minute
 	// maxBurst is how many messages are sent in one write.
 	maxBurst = 512
 )
@@ -46,16 +47,21 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 	if err != nil {
 		return err
 	}
+	if err := d.reach.lost(); err != nil {
+		return err
+	}
 	follow := d.config.Tables.FollowNode(r.Node)
 	defer follow.Close()
 	snap, err := d.config.Tables.WaitFor(ctx, s.began)
 	if err != nil {
 		return err
 	}
+	stream := s.takeStream()
+	defer d.dropStream(s, stream)
 	a := &assignments{
 		d:           d,
 		s:           s,
-		newer:       s.takeStream(),
+		newer:       stream,
 		send:        send,
 		sent:        map[store.AttemptKey]told{},
 		definitions: map[cluster.Ref]bool{},
@@ -73,18 +79,9 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 // errNewerStream ends a stream in whose place the agent opened another.
 var errNewerStream = errors.New("a newer assignment stream of the session was opened")
 
-// takeStream ends the session's present assignment stream, and returns what ends the new one.
-func (s *session) takeStream() chan struct{} {
-	s.streamMu.Lock()
-	defer s.streamMu.Unlock()
-	if s.stream != nil {
-		close(s.stream)
-	}
-	s.stream = make(chan struct{})
-	return s.stream
-}
-
-// begin sends all that stands, and tells the agent to forget what has no record any more.
+// begin sends all that stands, and tells the agent to forget what has no record any more. The tables hold the session's
+// registration, and so all that any server told the agent before it: what has no record was removed. Where
+// the store went back nothing follows from that, and what the agent has ended is kept for the operator's decision (P1.7).
 func (a *assignments) begin(snap *store.Snapshot) error {
 	standing := map[string]bool{}
 	for row := range snap.NodeAttempts(a.s.node) {
@@ -101,8 +98,10 @@ func (a *assignments) begin(snap *store.Snapshot) error {
 			standing[row.Observed.UUID] = true
 		}
 	}
+	e, ok := snap.Recovery(a.d.config.Domain)
+	kept := a.s.wentBack || ok && e.Value.State == cluster.RecoveryNeeded
 	for uuid := range a.have { // order-free: each is told by itself
-		if !standing[uuid] {
+		if !standing[uuid] && !kept {
 			if err := a.add(transport.Message{Forget: &transport.Forget{UUID: uuid}}); err != nil {
 				return err
 			}
@@ -117,6 +116,7 @@ func (a *assignments) begin(snap *store.Snapshot) error {
 func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) error {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
+	cut := a.d.reach.over()
 	for {
 		select {
 		case <-ctx.Done():
@@ -125,6 +125,8 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 			return &transport.SessionError{Newest: a.d.newest(a.s.node), Detail: fmt.Sprintf("session %d has ended", a.s.number)}
 		case <-a.newer:
 			return errNewerStream
+		case <-cut:
+			return errCutOff
 		case <-follow.Wake():
 			if err := a.changed(follow.Take()); err != nil {
 				return err
@@ -187,6 +189,9 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 	if o := row.Observed; o != nil && o.Gone && o.UUID == d.UUID {
 		return nil // an agent that lost its memory must not begin it again
 	}
+	if _, has := a.have[d.UUID]; row.Outcome != nil && !d.Ended() && !known && !has {
+		return nil // lost before the agent heard of it: what may go on there has not begun, and does not any more
+	}
 	rev := row.DesiredRev
 	if rev == 0 {
 		rev = row.PlanRev
@@ -203,6 +208,11 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 		}
 	}
 	assigned := transport.Assignment{Desired: *d, Revision: rev}
+	if d.Stop == nil && row.Observed == nil {
+		span := a.d.config.Tracer.Span("dispatcher.assign", d.Trace, telemetry.About{Task: d.Task, Attempt: d.Attempt, Node: d.Node})
+		assigned.Trace = span.Parent(d.Trace)
+		span.End(nil)
+	}
 	assigned.Token.Generation = a.d.token(snap, a.s.node).Generation
 	return a.add(transport.Message{Assignment: &assigned})
 }

@@ -126,7 +126,9 @@ func (w *world) place(node string) string {
 		Cluster: "c", Name: "j", Lifespan: cluster.Lifespan{Generation: 1},
 		Steps: []cluster.Step{{Name: "s", Definition: cluster.Ref{Name: "d", Version: 1}, Count: 1}},
 	}
-	w.put(p.Definition(j.Steps[0].Definition), &cluster.TaskDefinition{Name: "d", Version: 1})
+	w.put(p.Definition(j.Steps[0].Definition), &cluster.TaskDefinition{
+		Name: "d", Version: 1, Containers: []cluster.Container{{Name: "main", Command: []string{"run"}}},
+	})
 	w.put(p.Job("c", "j"), j)
 	e, _ := w.now().Job("c", "j")
 	id := uuid.NewString()

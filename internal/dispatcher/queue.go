@@ -29,10 +29,13 @@ func (d *Dispatcher) submit(ctx context.Context, units []store.Unit) ([]bool, ui
 		return nil, 0, nil
 	}
 	s := submission{units: units, done: make(chan committed, 1)}
+	cut := d.reach.over()
 	select {
 	case d.queue <- s:
 	case <-d.ended:
 		return nil, 0, errEnded
+	case <-cut:
+		return nil, 0, errCutOff
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
@@ -41,6 +44,8 @@ func (d *Dispatcher) submit(ctx context.Context, units []store.Unit) ([]bool, ui
 		return c.applied, c.revision, c.err
 	case <-d.ended:
 		return nil, 0, errEnded
+	case <-cut:
+		return nil, 0, errCutOff
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}

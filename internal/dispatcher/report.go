@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
@@ -24,13 +25,26 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	if err != nil {
 		return transport.ReportReply{}, err
 	}
-	defer d.lives(s, r.Seq)()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := d.reach.lost(); err != nil {
+		return transport.ReportReply{}, err
+	}
+	var life *life
+	if len(r.Tasks) > 0 || r.Facts != nil { // else nothing is waited for
+		life = d.lives(s, r.Seq)
+		defer life.end()
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return transport.ReportReply{}, ctx.Err()
+	}
 	if r.Seq < s.seq {
 		return transport.ReportReply{}, fmt.Errorf("report %d of %s came late: %d was taken", r.Seq, r.Node, s.seq)
 	}
 	if r.Seq == s.seq && r.Seq != 0 {
+		life.end()
+		s.last.Heartbeat = cluster.Duration(d.promise(s, r.Seq, s.usage.interval()))
 		return s.last, nil
 	}
 	if r.Facts != nil {
@@ -46,10 +60,14 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	if m := d.config.Metrics; m != nil {
 		m.Reported(d.config.Clock()-began, len(r.Tasks)-len(refused), len(refused))
 	}
+	life.end()
+	s.usage.take(r.Stats)
+	snap := d.config.Tables.Snapshot()
 	reply := transport.ReportReply{
 		Refused:   refused,
-		Heartbeat: cluster.Duration(Heartbeat),
-		Token:     d.token(d.config.Tables.Snapshot(), r.Node),
+		Heartbeat: cluster.Duration(d.promise(s, r.Seq, s.usage.interval())),
+		Token:     d.token(snap, r.Node),
+		Servers:   d.news(s),
 	}
 	s.seq, s.last = r.Seq, reply
 	return reply, nil
@@ -66,6 +84,7 @@ func (d *Dispatcher) takeFacts(ctx context.Context, s *session, f *cluster.Facts
 	}
 	status := *e.Value
 	status.Facts = *f
+	s.usage.is(f)
 	var u store.Unit
 	u.Compare(e.Key, e.Modified)
 	if err := u.Put(e.Key, &status); err != nil {
@@ -86,6 +105,9 @@ func (d *Dispatcher) takeFacts(ctx context.Context, s *session, f *cluster.Facts
 // some nothing is known; the agent sends the report again.
 func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Observed) (map[string]transport.Refused, error) {
 	refused := map[string]transport.Refused{}
+	if len(tasks) == 0 {
+		return refused, nil // a heartbeat writes nothing and waits for nothing
+	}
 	for range tries {
 		snap, err := d.config.Tables.WaitFor(ctx, s.settled)
 		if err != nil {
@@ -156,7 +178,7 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 	if o.Gone && row.Desired == nil && row.Observed == nil {
 		return store.Unit{}, verdict{}, nil // its records are gone, as it is
 	}
-	barrier := asks(row, o)
+	barrier := asks(row, o) && !d.config.Without.Off(clause.Barrier)
 	if why := objection(row, s.node, o, barrier); why != nil {
 		return store.Unit{}, verdict{why: why}, nil
 	}
@@ -210,12 +232,12 @@ func refusal(reason cluster.ReasonCode, message string) *transport.Refused {
 // writeStatus compares the session (P6.1) and the record it replaces; a start barrier also that the task
 // is still wanted and has no outcome (P4.3).
 func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) (store.Unit, verdict, error) {
-	prefix, barrier := d.config.Tables.Prefix(), asks(row, o)
+	prefix, barrier := d.config.Tables.Prefix(), asks(row, o) && !d.config.Without.Off(clause.Barrier)
 	key := prefix.Observed(s.node, o.Task)
 	var u store.Unit
 	if barrier {
 		if row.DesiredRev == 0 {
-			p, err := store.ProjectionUnit(prefix, row)
+			p, err := store.ProjectionWithout(prefix, row, d.config.Without)
 			if err != nil {
 				return u, verdict{}, err
 			}

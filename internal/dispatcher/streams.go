@@ -19,7 +19,13 @@ var ErrNoSession = errors.New("no agent of the node is connected")
 // streams is the registry of byte streams that agents were asked to open.
 type streams struct {
 	mu      sync.Mutex
-	waiting map[string]chan carried
+	waiting map[string]awaited
+}
+
+// awaited is a stream that an agent was asked to open.
+type awaited struct {
+	node string
+	open chan carried
 }
 
 // carried is a stream that an agent opened; done is closed when nobody needs it any more.
@@ -51,7 +57,7 @@ func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.St
 	r.ID = id.String()
 	open := make(chan carried, 1)
 	d.streams.mu.Lock()
-	d.streams.waiting[r.ID] = open
+	d.streams.waiting[r.ID] = awaited{node, open}
 	d.streams.mu.Unlock()
 
 	timer := time.NewTimer(callBack)
@@ -93,10 +99,13 @@ func (d *Dispatcher) abandon(id string, open chan carried) {
 func (d *Dispatcher) Carry(ctx context.Context, id string, stream io.ReadWriter) error {
 	c := carried{ReadWriter: stream, done: make(chan struct{}), once: new(sync.Once)}
 	d.streams.mu.Lock()
-	open, ok := d.streams.waiting[id]
+	asked, ok := d.streams.waiting[id]
+	if caller, known := transport.NodeFrom(ctx); known && caller != asked.node {
+		ok = false // a node opens no stream of another
+	}
 	if ok {
 		delete(d.streams.waiting, id)
-		open <- c // has room; under the lock, so that abandon finds it
+		asked.open <- c // has room; under the lock, so that abandon finds it
 	}
 	d.streams.mu.Unlock()
 	if !ok {

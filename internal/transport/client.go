@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"strings"
+	"slices"
 	"time"
 )
 
@@ -19,108 +20,138 @@ const (
 	maxReply = 64 << 20
 	// maxMessage bounds one line of an assignment stream.
 	maxMessage = 16 << 20
-	// quiet is how long a connection may be silent before it is probed, and the probe unanswered.
+	// quiet is how long the end of a byte stream waits for the other side.
 	quiet = 10 * time.Second
 )
 
-// ClientConfig says where an agent finds its server.
+// ClientConfig says where an agent finds its servers.
 type ClientConfig struct {
-	// Address is "unix:///path" or "http://host:port".
-	Address string
+	// Addresses are those of any servers of the cluster, at least one: "unix:///path", "http://host:port" or
+	// "https://host:port". The others are learned from them.
+	Addresses []string
+	// TLS is how the client shows itself, and knows a server, over https; it may be nil where no address is one.
+	TLS *tls.Config
 	// Token is sent as a bearer token, unless empty.
 	Token string
-	// Dial, unless nil, opens the connections instead of the network.
-	Dial func(ctx context.Context) (net.Conn, error)
+	// Dial, unless nil, opens the connection to one of the addresses instead of the network; TLS is added to it for https.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Random, unless nil, returns the numbers from 0 up to 1 by which servers are chosen.
+	Random func() float64
 }
 
-// Client is an agent's end of its connection to a server. Its methods may be called concurrently; all share one HTTP/2
-// connection, but byte streams, each of which has its own: what nobody reads on the other side would in the end hold up
-// everything on its connection, reports and so the node's life with it.
+// Client is an agent's end of its connection to the servers. It talks to one of them at a time, and to
+// another where that one goes away: then a call returns ErrElsewhere, and the next Register begins a session there. Its
+// methods may be called concurrently, Register by one goroutine at a time; all share one HTTP/2 connection,
+// but byte streams, each of which has its own: what nobody reads on the other side would in the end hold up everything on
+// its connection, reports and so the node's life with it.
 type Client struct {
-	http  *http.Client
-	fresh func() *http.Client // with a connection of its own
-	base  string
-	token string
+	servers servers
+	token   string
 }
 
 // NewClient returns a client; it connects with the first call.
 func NewClient(c ClientConfig) (*Client, error) {
-	dial, base := c.Dial, "http://berth"
-	if dial == nil {
-		network, address, ok := splitAddress(c.Address)
-		if !ok {
-			return nil, fmt.Errorf("server address %q: want unix:///path or http://host:port", c.Address)
+	var all []string
+	for _, a := range c.Addresses {
+		if a == "" || slices.Contains(all, a) {
+			continue
 		}
-		if network == "tcp" {
-			base = "http://" + address
+		e, err := parseAddress(a)
+		if err != nil {
+			return nil, err
 		}
-		dial = func(ctx context.Context) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, network, address)
+		if e.tls && c.TLS == nil {
+			return nil, fmt.Errorf("server address %q: https needs the node's certificate", a)
 		}
+		all = slices.Insert(all, c.pick(len(all)+1), a)
 	}
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	fresh := func() *http.Client {
-		return &http.Client{Transport: &http.Transport{
-			Protocols:   protocols,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
-			HTTP2:       &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: quiet, MaxReadFrameSize: 1 << 20},
-		}}
+	if len(all) == 0 {
+		return nil, errors.New("a client needs the address of a server")
 	}
-	return &Client{http: fresh(), fresh: fresh, base: base, token: c.Token}, nil
-}
-
-func splitAddress(s string) (network, address string, ok bool) {
-	if path, found := strings.CutPrefix(s, "unix://"); found {
-		return "unix", path, path != ""
-	}
-	if host, found := strings.CutPrefix(s, "http://"); found {
-		host = strings.TrimSuffix(host, "/")
-		_, _, err := net.SplitHostPort(host)
-		return "tcp", host, err == nil
-	}
-	return "", "", false
+	return &Client{servers: servers{config: c, given: all}, token: c.Token}, nil
 }
 
 // Close closes the connection. Streams are closed by themselves.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
-
-// Register begins a session.
-func (c *Client) Register(ctx context.Context, r Registration) (Welcome, error) {
-	var w Welcome
-	return w, c.call(ctx, PathRegister, r, &w)
+func (c *Client) Close() {
+	c.servers.mu.Lock()
+	defer c.servers.mu.Unlock()
+	if l := c.servers.current; l != nil {
+		l.http.CloseIdleConnections()
+	}
 }
 
-// Report sends a report and waits until what had to be durable is durable.
+// Report sends a report to the server of the session and waits until what had to be durable is durable.
 func (c *Client) Report(ctx context.Context, r Report) (ReportReply, error) {
 	var reply ReportReply
-	return reply, c.call(ctx, PathReport, r, &reply)
+	l, err := c.servers.present()
+	if err != nil {
+		return reply, err
+	}
+	attended, done := c.attend(ctx, l)
+	if r.plain() && c.servers.speaks(l, beatVersion) {
+		err = c.beat(attended, l, &r, &reply)
+	} else {
+		err = c.call(attended, l, PathReport, r, &reply)
+	}
+	if err != nil && errors.Is(context.Cause(attended), errHangs) {
+		err = errHangs
+	}
+	done()
+	if err != nil {
+		return reply, c.servers.failed(ctx, l, err)
+	}
+	c.servers.answered(l)
+	c.servers.learn(reply.Servers)
+	return reply, nil
 }
 
-func (c *Client) call(ctx context.Context, path string, in, out any) error {
-	resp, err := c.post(ctx, path, in)
+func (c *Client) call(ctx context.Context, l *link, path string, in, out any) error {
+	resp, err := c.post(ctx, l, path, in) //nolint:bodyclose // by take
 	if err != nil {
 		return err
 	}
+	return take(resp, out)
+}
+
+// take reads the body of an answer.
+func take(resp *http.Response, out any) error {
 	defer func() { _ = resp.Body.Close() }()
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(out); err != nil {
-		return fmt.Errorf("read the server's answer: %w", err)
+	body := io.LimitReader(resp.Body, maxReply)
+	if err := json.NewDecoder(body).Decode(out); err != nil {
+		return fmt.Errorf("%w: read its answer: %w", errUnanswered, err)
 	}
+	_, _ = io.Copy(io.Discard, body) // to its end, or the connection would be told that the rest is not wanted
 	return nil
 }
 
-func (c *Client) post(ctx context.Context, path string, in any) (*http.Response, error) {
+// beat sends a report that says nothing but that its node lives.
+func (c *Client) beat(ctx context.Context, l *link, r *Report, reply *ReportReply) error {
+	req, err := r.beat(ctx, l.base())
+	if err != nil {
+		return err
+	}
+	resp, err := c.send(l.http, req)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return take(resp, reply)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return reply.read(resp.Header)
+}
+
+func (c *Client) post(ctx context.Context, l *link, path string, in any) (*http.Response, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, fmt.Errorf("encode the request: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.base()+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	return c.send(c.http, req)
+	return c.send(l.http, req)
 }
 
 func (c *Client) send(through *http.Client, req *http.Request) (*http.Response, error) {
@@ -129,9 +160,9 @@ func (c *Client) send(through *http.Client, req *http.Request) (*http.Response, 
 	}
 	resp, err := through.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("reach the server: %w", err)
+		return nil, fmt.Errorf("%w: %w", errUnanswered, err)
 	}
-	if resp.StatusCode == http.StatusOK {
+	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNoContent {
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -145,6 +176,8 @@ type failure struct {
 	Detail string `json:"detail"`
 	// Session is, where ErrSession is meant, the number of the node's newest session.
 	Session uint64 `json:"session,omitempty"`
+	// Elsewhere says that ErrElsewhere is meant.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 func readFailure(resp *http.Response) error {
@@ -152,6 +185,9 @@ func readFailure(resp *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 	if json.Unmarshal(b, &f) != nil || f.Detail == "" {
 		f.Detail = http.StatusText(resp.StatusCode)
+	}
+	if f.Elsewhere {
+		return fmt.Errorf("%w: %s", ErrElsewhere, f.Detail)
 	}
 	switch resp.StatusCode {
 	case http.StatusConflict:
@@ -181,29 +217,39 @@ type Assignments struct {
 	body  io.ReadCloser
 	lines *bufio.Scanner
 	stop  context.CancelFunc
+	// moved judges the server's wish that another be asked.
+	moved func(error) error
 }
 
 // Assignments opens the assignment stream of a session.
 func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (*Assignments, error) {
-	ctx, stop := context.WithCancel(ctx)
-	resp, err := c.post(ctx, PathAssignments, r) //nolint:bodyclose // by Assignments.Close
+	l, err := c.servers.present()
 	if err != nil {
-		stop()
 		return nil, err
 	}
+	own, stop := context.WithCancel(ctx)
+	resp, err := c.post(own, l, PathAssignments, r) //nolint:bodyclose // by Assignments.Close
+	if err != nil {
+		stop()
+		return nil, c.servers.failed(ctx, l, err)
+	}
+	c.servers.answered(l)
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 0, 64<<10), maxMessage)
-	return &Assignments{body: resp.Body, lines: lines, stop: stop}, nil
+	moved := func(err error) error { return c.servers.failed(ctx, l, err) }
+	return &Assignments{body: resp.Body, lines: lines, stop: stop, moved: moved}, nil
 }
 
 // ending is the last line of a stream whose session is over.
 type ending struct {
 	Over    *string `json:"over,omitempty"`
 	Session uint64  `json:"session,omitempty"` // the node's newest
+	// Elsewhere says instead that another server has to be asked.
+	Elsewhere *string `json:"elsewhere,omitempty"`
 }
 
 // Next blocks until there is a message. After the stream has ended it returns an error, ErrSession where
-// the server ended it because the session is over. The end of ctx ends the stream.
+// the server ended it because the session is over, ErrElsewhere where it cannot serve it. The end of ctx ends the stream.
 func (a *Assignments) Next(ctx context.Context) (Message, error) {
 	release := context.AfterFunc(ctx, a.stop)
 	defer release()
@@ -217,6 +263,9 @@ func (a *Assignments) Next(ctx context.Context) (Message, error) {
 		}
 		if line.Over != nil {
 			return Message{}, &SessionError{Newest: line.Session, Detail: *line.Over}
+		}
+		if line.Elsewhere != nil {
+			return Message{}, a.moved(fmt.Errorf("%w: %s", ErrElsewhere, *line.Elsewhere))
 		}
 		return line.Message, nil
 	}
@@ -237,14 +286,18 @@ func (a *Assignments) Close() error {
 
 // Stream calls back for a byte stream that the server asked to open. Closing it ends both directions.
 func (c *Client) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
+	l, err := c.servers.present()
+	if err != nil {
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(ctx)
 	in, out := io.Pipe()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+PathStream+id, in)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.base()+PathStream+id, in)
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	own := c.fresh()
+	own := l.client(&c.servers.config, false)
 	resp, err := c.send(own, req)
 	if err != nil {
 		stop()

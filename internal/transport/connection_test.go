@@ -70,7 +70,7 @@ func dial(t *testing.T, d Dispatch) *Client {
 
 func connect(t *testing.T, path string) *Client {
 	t.Helper()
-	c, err := NewClient(ClientConfig{Address: "unix://" + path})
+	c, err := NewClient(ClientConfig{Addresses: []string{"unix://" + path}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,11 +351,15 @@ func TestBadRequests(t *testing.T) {
 			c := dial(t, &script{register: func(r Registration) (Welcome, error) {
 				return Welcome{}, errors.New("it was taken")
 			}})
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.base+PathRegister, strings.NewReader(body))
+			l, err := c.servers.present()
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = c.send(c.http, req) //nolint:bodyclose // it is an error
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, l.base()+PathRegister, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = c.send(l.http, req) //nolint:bodyclose // it is an error
 			if err == nil || !strings.Contains(err.Error(), "400") {
 				t.Errorf("got %v, want 400", err)
 			}

@@ -8,7 +8,11 @@ var (
 	// ErrSession says that the session is not the node's newest one, or that the server knows none (P6.1). The
 	// agent registers anew.
 	ErrSession = errors.New("the session is over")
-	// ErrRefused says that the server will not have this agent: its node belongs to somebody else, or
-	// its credentials are wrong. The agent asks again, rarely.
+	// ErrRefused says that the server will not have this agent: its node belongs to somebody else, its
+	// credentials are wrong, or the two speak no common version. The agent asks again, rarely.
 	ErrRefused = errors.New("the server refuses this agent")
+	// ErrElsewhere says that this server cannot serve the agent and another one may: it went away, is going
+	// away, or is cut off from the store. What was not answered may have been done; the agent registers anew, at
+	// another server, and tells it again.
+	ErrElsewhere = errors.New("another server has to be asked")
 )

@@ -24,21 +24,24 @@ type Dispatch interface {
 	Carry(ctx context.Context, id string, stream io.ReadWriter) error
 }
 
-// Handler serves the agents' part of the API. Who may call it is for the caller to check.
+// Handler serves the agents' part of the API. Who may call it is for the caller to check; where it has found out
+// which node calls, it says so by WithNode, and a call for another node is refused.
 func Handler(d Dispatch) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+PathRegister, answer(d.Register))
 	mux.HandleFunc("POST "+PathReport, answer(d.Report))
 	mux.HandleFunc("POST "+PathAssignments, func(w http.ResponseWriter, r *http.Request) { assign(d, w, r) })
 	mux.HandleFunc("POST "+PathStream+"{id}", func(w http.ResponseWriter, r *http.Request) { carry(d, w, r) })
+	mux.HandleFunc("POST "+PathBeat+"{node}/{session}/{seq}", beat(d))
+	mux.HandleFunc("GET "+PathAlive, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	return mux
 }
 
 // answer makes a handler of a call with one request and one reply.
-func answer[In, Out any](call func(context.Context, In) (Out, error)) http.HandlerFunc {
+func answer[In ofNode, Out any](call func(context.Context, In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
-		if !read(w, r, &in) {
+		if !read(w, r, &in) || !own(w, r, in) {
 			return
 		}
 		out, err := call(r.Context(), in)
@@ -46,9 +49,13 @@ func answer[In, Out any](call func(context.Context, In) (Out, error)) http.Handl
 			fail(w, err)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(out) // an agent that went away asks again
+		reply(w, out)
 	}
+}
+
+func reply(w http.ResponseWriter, out any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out) // an agent that went away asks again
 }
 
 func read(w http.ResponseWriter, r *http.Request, in any) bool {
@@ -67,6 +74,8 @@ func fail(w http.ResponseWriter, err error) {
 		f = failure{Title: "Conflict", Status: http.StatusConflict, Detail: over.Detail, Session: over.Newest}
 	case errors.Is(err, ErrRefused):
 		f.Title, f.Status = "Forbidden", http.StatusForbidden
+	case errors.Is(err, ErrElsewhere):
+		f.Elsewhere = true
 	}
 	respond(w, f)
 }
@@ -79,9 +88,10 @@ func respond(w http.ResponseWriter, f failure) {
 
 func assign(d Dispatch, w http.ResponseWriter, r *http.Request) {
 	var in AssignmentsRequest
-	if !read(w, r, &in) {
+	if !read(w, r, &in) || !own(w, r, in) {
 		return
 	}
+	expireOf(r.Context())
 	started := false
 	flush := http.NewResponseController(w)
 	var buf bytes.Buffer
@@ -97,10 +107,17 @@ func assign(d Dispatch, w http.ResponseWriter, r *http.Request) {
 				return err
 			}
 		}
+		// An agent that does not read is not waited for: it opens a stream again, and is sent what then stands.
+		if err := bound(flush, time.Now().Add(writeMost)); err != nil {
+			return err
+		}
 		if _, err := w.Write(buf.Bytes()); err != nil {
 			return err
 		}
-		return flush.Flush()
+		if err := flush.Flush(); err != nil {
+			return err
+		}
+		return bound(flush, time.Time{}) // a stream may be silent for long
 	}
 	err := d.Assign(r.Context(), in, send)
 	var over *SessionError
@@ -111,7 +128,19 @@ func assign(d Dispatch, w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &over):
 		b, _ := json.Marshal(ending{Over: &over.Detail, Session: over.Newest})
 		_, _ = w.Write(append(b, '\n'))
+	case errors.Is(err, ErrElsewhere):
+		why := err.Error()
+		b, _ := json.Marshal(ending{Elsewhere: &why})
+		_, _ = w.Write(append(b, '\n'))
 	}
+}
+
+// bound sets until when what is written has to be taken, for ever if zero.
+func bound(c *http.ResponseController, until time.Time) error {
+	if err := c.SetWriteDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
 
 func carry(d Dispatch, w http.ResponseWriter, r *http.Request) {

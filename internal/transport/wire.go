@@ -14,7 +14,7 @@ import (
 // WireVersion is the version of the messages that this build sends, and WireMin the oldest that it still
 // understands. Both ends tell theirs when a session begins; each speaks the lower of the two newest.
 const (
-	WireVersion = 1
+	WireVersion = 2 // 2: heartbeats without a body
 	WireMin     = 1
 )
 
@@ -24,6 +24,10 @@ const (
 	PathAssignments = "/agent/v1/assignments"
 	PathReport      = "/agent/v1/report"
 	PathStream      = "/agent/v1/streams/" // + id
+	// PathBeat + node/session/seq is a report that says nothing but that its node lives.
+	PathBeat = "/agent/v1/beat/"
+	// PathAlive answers at once, to tell a server that hangs from one that waits for its disk. Any answer will do.
+	PathAlive = "/agent/v1/alive"
 )
 
 // Registration begins a session (P6.1). The whole state of the node travels with it.
@@ -42,6 +46,9 @@ type Registration struct {
 	// Wire and WireMin are the agent's WireVersion and WireMin; an agent that sends none speaks version 1.
 	Wire    int `json:"wire,omitempty"`
 	WireMin int `json:"wire_min,omitempty"`
+	// Displaced counts how often another agent took this one's session away in the last while: two agents of one name do
+	// that to each other.
+	Displaced int `json:"displaced,omitempty"`
 }
 
 // Welcome answers a registration.
@@ -105,6 +112,7 @@ type Report struct {
 	Seq   uint64             `json:"seq"`
 	Tasks []cluster.Observed `json:"tasks,omitempty"`
 	Facts *cluster.Facts     `json:"facts,omitempty"` // when they changed
+	// Stats is what the machine uses, nil where that hardly changed since it was last told (see Same).
 	Stats *cluster.NodeStats `json:"stats,omitempty"`
 }
 

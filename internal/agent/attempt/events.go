@@ -201,6 +201,19 @@ func (r *Record) Recover(held map[executor.ID]executor.Status, boot string, now 
 	}
 }
 
+// ForgetIntent takes a container that was to be launched for one that never was, and makes it anew: what an agent without
+// P4.4 does. It is for proofs.
+func (r *Record) ForgetIntent() {
+	for i := range r.Containers {
+		if r.Containers[i].Progress != Launched {
+			continue
+		}
+		r.Round++
+		r.Phase, r.Barrier, r.Begun, r.RoundBegun = PhasePreparing, Barrier{Ask: r.Barrier.Ask + 1}, 0, 0
+		r.Containers[i] = Container{ID: RunID(r.Desired.UUID, i, r.Round)}
+	}
+}
+
 // reboot forgets all that a boot-time clock measured and ends what ran.
 func (r *Record) reboot(boot string, now Now) {
 	r.Boot = boot

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -46,6 +45,13 @@ func Gather(dir string) (cluster.Facts, error) {
 	f.BootID = string(bytes.TrimSpace(b))
 	f.Memory, err = memory("/proc/meminfo")
 	note("memory", err)
+	limits := new(Meter).group()
+	if limits.memory > 0 {
+		f.Memory = min(f.Memory, limits.memory)
+	}
+	if limits.quota > 0 {
+		f.CPU = min(f.CPU, limits.quota)
+	}
 	f.Disk, err = capacity(dir)
 	note("disk", err)
 	f.Disks, err = disks("/proc/self/mountinfo")
@@ -72,15 +78,8 @@ func memory(path string) (cluster.Bytes, error) {
 }
 
 func capacity(dir string) (cluster.Bytes, error) {
-	var fs unix.Statfs_t
-	for {
-		err := unix.Statfs(dir, &fs)
-		if errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
-			dir = filepath.Dir(dir)
-			continue
-		}
-		return size(fs.Blocks, fs.Bsize), err
-	}
+	f, err := statfs(dir)
+	return size(f.Blocks, f.Bsize), err
 }
 
 func size(blocks uint64, block int64) cluster.Bytes {

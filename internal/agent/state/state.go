@@ -55,6 +55,8 @@ const retryAfter = time.Second
 type Mark struct {
 	Token   cluster.Token `json:"token"`
 	Session uint64        `json:"session"`
+	// Servers are the addresses that a server told last.
+	Servers []string `json:"servers,omitempty"`
 }
 
 // Saved is the content of the file.
@@ -66,7 +68,8 @@ type Saved struct {
 
 // Store is the open file. Its methods may be called concurrently.
 type Store struct {
-	db  *bbolt.DB // nil: nothing is kept
+	db  *bbolt.DB // nil: nothing is kept, or in memory
+	mem *life     // of a Memory; nil without one
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -159,6 +162,9 @@ func guard(f func() error) (err error) {
 
 // Load reads the whole file.
 func (s *Store) Load() (saved Saved, err error) {
+	if s.mem != nil {
+		return s.mem.load()
+	}
 	if s.db == nil {
 		return saved, nil
 	}

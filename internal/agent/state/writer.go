@@ -19,7 +19,7 @@ func (s *Store) QueueAttempt(r *attempt.Record) { s.put(bucketAttempts, r.Desire
 // be, and stays queued. The record may be changed as soon as CommitAttempt has returned.
 func (s *Store) CommitAttempt(r *attempt.Record) <-chan error {
 	done := make(chan error, 1)
-	if s.db == nil {
+	if !s.keeps() {
 		done <- nil
 		return done
 	}
@@ -45,7 +45,7 @@ func (s *Store) QueueMark(m Mark) { s.put(bucketAgent, keyMark, m, nil) }
 
 // put queues one value, nil to delete, and has done told how its write went.
 func (s *Store) put(bucket, name string, value any, done chan error) {
-	if s.db == nil {
+	if !s.keeps() {
 		return
 	}
 	var b []byte
@@ -88,7 +88,7 @@ func tell(done chan error, err error) {
 
 // Run writes what is queued until ctx ends; then it writes what is left and closes the file.
 func (s *Store) Run(ctx context.Context) error {
-	if s.db == nil {
+	if !s.keeps() {
 		<-ctx.Done()
 		return nil
 	}
@@ -109,7 +109,7 @@ func (s *Store) Run(ctx context.Context) error {
 
 // Close writes what is queued and closes the file. It is for a store that is not Run.
 func (s *Store) Close() error {
-	if s.db == nil {
+	if !s.keeps() {
 		return nil
 	}
 	err := s.flush()
@@ -120,8 +120,10 @@ func (s *Store) Close() error {
 	}
 	s.waiters = nil
 	s.mu.Unlock()
-	if e := s.db.Close(); err == nil {
-		err = e
+	if s.db != nil {
+		if e := s.db.Close(); err == nil {
+			err = e
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("close the agent's state: %w", err)
@@ -138,7 +140,7 @@ func (s *Store) flush() error {
 	if len(batch) == 0 {
 		return nil
 	}
-	err := guard(func() error { return s.db.Update(func(tx *bbolt.Tx) error { return write(tx, batch) }) })
+	err := s.save(batch)
 	if err != nil {
 		err = fmt.Errorf("write the agent's state: %w", explain(err))
 	}
@@ -162,6 +164,17 @@ func (s *Store) flush() error {
 	}
 	s.failed = err != nil
 	return err
+}
+
+// keeps reports whether anything is kept at all.
+func (s *Store) keeps() bool { return s.db != nil || s.mem != nil }
+
+// save makes a batch durable.
+func (s *Store) save(batch map[key][]byte) error {
+	if s.mem != nil {
+		return s.mem.write(batch)
+	}
+	return guard(func() error { return s.db.Update(func(tx *bbolt.Tx) error { return write(tx, batch) }) })
 }
 
 func write(tx *bbolt.Tx, batch map[key][]byte) error {

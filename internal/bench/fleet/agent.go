@@ -24,7 +24,7 @@ type fakeAgent struct {
 
 func newAgent(s *server, i int, c *counts) *fakeAgent {
 	// The address was the server's own answer; it is well formed.
-	client, _ := transport.NewClient(transport.ClientConfig{Address: s.address, Token: s.token})
+	client, _ := transport.NewClient(transport.ClientConfig{Addresses: []string{s.address}, Token: s.token})
 	return &fakeAgent{name: fmt.Sprintf("n%d", i), client: client, count: c, events: make(chan cluster.Observed, 1000)}
 }
 

@@ -34,6 +34,7 @@ type Machine struct {
 	calls      map[Call]int
 	nextPid    int
 	history    []Run
+	observe    func(Run)
 }
 
 // Run is one run of a program, for invariants: a container has one at most.
@@ -69,6 +70,21 @@ func (m *Machine) SetTrouble(f func(Call) Fault) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trouble = f
+}
+
+// SetObserver sets who is told of every start and every end of a program, in their order: what it is told is what
+// happened, whatever an agent knows of it. It runs under the machine's lock and must not call it.
+func (m *Machine) SetObserver(f func(Run)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.observe = f
+}
+
+// told tells the observer of a run. The lock is held.
+func (m *Machine) told(run int) {
+	if m.observe != nil {
+		m.observe(m.history[run])
+	}
 }
 
 // History returns all runs so far in the order of their starts, also of removed containers.
@@ -116,6 +132,7 @@ func (m *Machine) end(c *container, exit cluster.Exit) {
 	}
 	c.state, c.exit = executor.StateExited, exit
 	m.history[c.run].Ended, m.history[c.run].Exit = exit.At, exit
+	m.told(c.run)
 	close(c.ended)
 }
 
@@ -201,6 +218,7 @@ func (m *Machine) start(c *container, f Fault) {
 	c.process = executor.Process{Pid: m.nextPid, PidStart: uint64(m.nextPid) * 100, Started: now}
 	c.state, c.run = executor.StateRunning, len(m.history)
 	m.history = append(m.history, Run{ID: c.spec.ID, Labels: c.spec.Labels, Started: now})
+	m.told(c.run)
 	c.play.speak(c.spec.LogDir)
 	switch {
 	case f.Dies:

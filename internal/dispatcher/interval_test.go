@@ -1,0 +1,205 @@
+package dispatcher_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/dispatcher"
+	"github.com/berthd/berth/internal/transport"
+)
+
+var machine = cluster.Facts{CPU: 8000, Memory: 32 * cluster.GiB, Disk: 100 * cluster.GiB}
+
+func uses(cpu cluster.MilliCPU, memory, disk cluster.Bytes, tasks int) *cluster.NodeStats {
+	return &cluster.NodeStats{CPU: cpu, Memory: memory * cluster.GiB, Disk: disk * cluster.GiB, Tasks: tasks}
+}
+
+func TestInterval(t *testing.T) {
+	idle := uses(100, 2, 10, 0)
+	for name, c := range map[string]struct {
+		before, now *cluster.NodeStats
+		total       cluster.Facts
+		want        time.Duration
+	}{
+		"an agent without statistics":     {nil, nil, machine, dispatcher.Heartbeat},
+		"a machine of unknown size":       {nil, idle, cluster.Facts{}, dispatcher.Heartbeat},
+		"empty and at rest":               {uses(0, 2, 10, 0), uses(0, 2, 10, 0), machine, dispatcher.IdleHeartbeat},
+		"the first report, at rest":       {nil, uses(0, 2, 10, 0), machine, dispatcher.IdleHeartbeat},
+		"a little load":                   {uses(400, 2, 10, 0), uses(400, 2, 10, 0), machine, 54 * time.Second},
+		"five tasks at rest":              {uses(0, 2, 10, 5), uses(0, 2, 10, 5), machine, 33 * time.Second},
+		"ten tasks at rest":               {uses(0, 2, 10, 10), uses(0, 2, 10, 10), machine, dispatcher.Heartbeat},
+		"half of the cpu":                 {uses(4000, 2, 10, 1), uses(4000, 2, 10, 1), machine, dispatcher.Heartbeat},
+		"all of the cpu, all the time":    {uses(7900, 2, 10, 1), uses(7900, 2, 10, 1), machine, dispatcher.Heartbeat},
+		"the cpu on its way to the limit": {uses(5000, 2, 10, 1), uses(7500, 2, 10, 1), machine, dispatcher.NearHeartbeat},
+		"memory half way":                 {uses(0, 22, 10, 0), uses(0, 22, 10, 0), machine, 34 * time.Second},
+		"memory near its limit":           {uses(0, 2, 10, 0), uses(0, 29, 10, 0), machine, dispatcher.NearHeartbeat},
+		"memory stays near its limit":     {uses(0, 29, 10, 0), uses(0, 29, 10, 0), machine, dispatcher.NearHeartbeat},
+		"disk near its limit":             {uses(0, 2, 95, 0), uses(0, 2, 95, 0), machine, dispatcher.NearHeartbeat},
+		"disk well filled":                {uses(0, 2, 80, 0), uses(0, 2, 80, 0), machine, dispatcher.IdleHeartbeat},
+		"a change of a twentieth":         {uses(0, 2, 10, 0), uses(0, 2, 15, 0), machine, 33 * time.Second},
+		"a change of a tenth":             {uses(0, 2, 10, 0), uses(0, 2, 20, 0), machine, dispatcher.Heartbeat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := dispatcher.Interval(c.now, c.before, c.total); (got - c.want).Abs() > time.Second {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// The interval stays within its bounds; more of anything never makes it longer; near a limit it is the shortest at once.
+func TestIntervalProperties(t *testing.T) {
+	stats := rapid.Custom(func(t *rapid.T) *cluster.NodeStats {
+		return uses(
+			cluster.MilliCPU(rapid.IntRange(0, 9000).Draw(t, "cpu")), cluster.Bytes(rapid.IntRange(0, 33).Draw(t, "memory")),
+			cluster.Bytes(rapid.IntRange(0, 101).Draw(t, "disk")), rapid.IntRange(0, 30).Draw(t, "tasks"),
+		)
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		before, now := stats.Draw(t, "before"), stats.Draw(t, "now")
+		got := dispatcher.Interval(now, before, machine)
+		if got < dispatcher.NearHeartbeat || got > dispatcher.IdleHeartbeat || got%time.Second != 0 {
+			t.Fatalf("got %v", got)
+		}
+		more := *now
+		more.Tasks += rapid.IntRange(0, 5).Draw(t, "more")
+		if dispatcher.Interval(&more, before, machine) > got {
+			t.Fatal("more tasks make it longer")
+		}
+		if share := transport.Shares(now, machine); (share.Memory >= transport.NearMemory || share.Disk >= transport.NearDisk) != (got == dispatcher.NearHeartbeat) && share.CPU < transport.NearCPU {
+			t.Fatalf("%+v: got %v", share, got)
+		}
+	})
+}
+
+// stats reports what a node uses.
+func (w *world) usage(seq uint64, s *cluster.NodeStats) time.Duration {
+	w.t.Helper()
+	reply, err := w.Report(w.t.Context(), transport.Report{Node: "n1", Session: 1, Seq: seq, Stats: s})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return time.Duration(reply.Heartbeat)
+}
+
+func (w *world) promised() time.Duration {
+	w.t.Helper()
+	p, ok := w.tables.Pulse("n1")
+	if !ok {
+		w.t.Fatal("there is no pulse")
+	}
+	return p.At + p.Next - w.clock()
+}
+
+// connect registers n1, of a machine that is known, and opens its assignment stream until the returned function is called.
+func (w *world) connect() (cut func()) {
+	w.t.Helper()
+	if _, err := w.Register(w.t.Context(), transport.Registration{Node: "n1", Facts: machine}); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	_, ended := follow(ctx, w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// The interval follows what a node uses, within one report, and what it uses is there for all to read.
+func TestIntervalFollowsTheNode(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.connect()
+		for seq, step := range []struct {
+			stats *cluster.NodeStats
+			want  time.Duration
+		}{
+			{uses(0, 2, 10, 0), dispatcher.IdleHeartbeat},
+			{uses(0, 29, 10, 0), dispatcher.NearHeartbeat},
+			{uses(0, 2, 10, 0), dispatcher.Heartbeat},
+			{uses(0, 2, 10, 0), dispatcher.IdleHeartbeat},
+			{nil, dispatcher.IdleHeartbeat},
+		} {
+			if got := w.usage(uint64(seq+1), step.stats); got != step.want || w.promised() != step.want {
+				t.Errorf("report %d: asked again in %v and expected in %v, want %v", seq+1, got, w.promised(), step.want)
+			}
+			if p, _ := w.tables.Pulse("n1"); p.Stats == nil || step.stats != nil && *p.Stats != *step.stats {
+				t.Errorf("report %d: the pulse says %+v", seq+1, p.Stats)
+			}
+		}
+	})
+}
+
+// The promise of a node at rest is long; it is cut when its stream breaks, so that a dead machine is noticed soon, and a
+// report without a stream makes no long one.
+func TestBrokenStreamCutsThePromise(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		cut := w.connect()
+		w.usage(1, uses(0, 2, 10, 0))
+		time.Sleep(7 * time.Second) // in-bubble: inWorld makes one
+		before, _ := w.tables.Pulse("n1")
+		cut()
+		if got := w.promised(); got != dispatcher.Heartbeat {
+			t.Errorf("after the stream broke the node is expected in %v, want %v", got, dispatcher.Heartbeat)
+		}
+		if after, _ := w.tables.Pulse("n1"); after.At != before.At || after.Stats == nil {
+			t.Errorf("the end of a stream counts as a sign of life, or drops the statistics: %+v", after)
+		}
+		if got := w.usage(2, uses(0, 2, 10, 0)); got != dispatcher.Heartbeat {
+			t.Errorf("without a stream the next report is asked for in %v, want %v", got, dispatcher.Heartbeat)
+		}
+		_, _ = follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+		if got := w.usage(3, uses(0, 2, 10, 0)); got != dispatcher.IdleHeartbeat {
+			t.Errorf("with a new stream it is asked for in %v, want %v", got, dispatcher.IdleHeartbeat)
+		}
+		// A newer stream in the place of the old one is no break.
+		_, _ = follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+		synctest.Wait()
+		if got := w.promised(); got != dispatcher.IdleHeartbeat {
+			t.Errorf("after a change of streams the node is expected in %v, want %v", got, dispatcher.IdleHeartbeat)
+		}
+	})
+}
+
+// A report that comes again, as its answer was lost, is promised what its answer says.
+func TestRepeatedReportKeepsThePromise(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.connect()
+		w.usage(1, uses(0, 2, 10, 0))
+		r := transport.Report{Node: "n1", Session: 1, Seq: 2, Tasks: []cluster.Observed{observed(w.place("n1"), cluster.StatePreparing)}}
+		for range 2 {
+			time.Sleep(time.Second) // in-bubble: inWorld makes one
+			reply, err := w.Report(t.Context(), r)
+			if err != nil || time.Duration(reply.Heartbeat) != dispatcher.IdleHeartbeat || w.promised() != dispatcher.IdleHeartbeat {
+				t.Errorf("asked again in %v, expected in %v: %v", time.Duration(reply.Heartbeat), w.promised(), err)
+			}
+		}
+	})
+}
+
+// A shorter promise than the cut one stays.
+func TestBrokenStreamOfABusyNode(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		cut := w.connect()
+		w.usage(1, uses(0, 29, 10, 0))
+		cut()
+		if got := w.promised(); got != dispatcher.NearHeartbeat {
+			t.Errorf("expected in %v, want %v", got, dispatcher.NearHeartbeat)
+		}
+	})
+}
+
+// Agents of a server that is to end are sent away from it.
+func TestServerThatEndsSendsAgentsAway(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.connect()
+		w.stop()
+		if w.Holds("n1") {
+			t.Error("a server that ended holds a session")
+		}
+	})
+}

@@ -1,0 +1,347 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// desk is a Dispatch that takes everything and notes who came.
+type desk struct {
+	name    string
+	servers []string
+	fail    func() error
+	slow    time.Duration // over a report
+
+	mu       sync.Mutex
+	sessions uint64
+	reports  []Report
+}
+
+func (d *desk) err() error {
+	if d.fail == nil {
+		return nil
+	}
+	return d.fail()
+}
+
+func (d *desk) Register(context.Context, Registration) (Welcome, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.err(); err != nil {
+		return Welcome{}, err
+	}
+	d.sessions++
+	return Welcome{Session: d.sessions, Servers: d.servers, Wire: WireVersion}, nil
+}
+
+func (d *desk) Report(_ context.Context, r Report) (ReportReply, error) {
+	time.Sleep(d.slow) // in-bubble: where it is not 0
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.err(); err != nil {
+		return ReportReply{}, err
+	}
+	d.reports = append(d.reports, r)
+	return ReportReply{}, nil
+}
+
+func (d *desk) Assign(ctx context.Context, _ AssignmentsRequest, send func([]Message) error) error {
+	if err := send([]Message{{Synced: true}}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second): // in-bubble: every test that opens a stream here is in one
+			d.mu.Lock()
+			err := d.err()
+			d.mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (d *desk) Carry(context.Context, string, io.ReadWriter) error { return nil }
+
+// three returns servers that know of each other, and their addresses.
+func three(t *testing.T, f fabric) (desks map[string]*desk, addresses []string) {
+	t.Helper()
+	desks = map[string]*desk{}
+	for i := range 3 {
+		addresses = append(addresses, fmt.Sprintf("http://s%d:7071", i+1))
+	}
+	for _, a := range addresses {
+		desks[a] = &desk{name: a, servers: addresses}
+		f.serve(t, a, desks[a])
+	}
+	return desks, addresses
+}
+
+// Servers share their agents, whether those were given all addresses or all the same one.
+func TestServersShareAgents(t *testing.T) {
+	for name, given := range map[string]int{"all addresses": 3, "one address": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFabric()
+				_, addresses := three(t, f)
+				at := map[string]int{}
+				const agents = 300
+				for range agents {
+					c := f.client(t, addresses[:given]...)
+					if _, err := c.Register(t.Context(), Registration{Node: "n"}); err != nil {
+						t.Fatal(err)
+					}
+					at[c.Server()]++
+				}
+				for _, a := range addresses {
+					if at[a] < agents/3-50 || at[a] > agents/3+50 {
+						t.Errorf("the agents are at %v, want about %d at each", at, agents/3)
+						break
+					}
+				}
+			})
+		})
+	}
+}
+
+// A server that goes away is left for another, which is kept although the first comes back.
+func TestAgentsLeaveADeadServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		desks, addresses := three(t, f)
+		c := f.client(t, addresses...)
+		if _, err := c.Register(t.Context(), Registration{}); err != nil {
+			t.Fatal(err)
+		}
+		first := c.Server()
+		f.Stop(first)
+		var err error
+		for range patience {
+			_, err = c.Report(t.Context(), Report{Node: "n1"})
+		}
+		if !errors.Is(err, ErrElsewhere) {
+			t.Fatalf("a report to a server that went away: got %v, want ErrElsewhere", err)
+		}
+		f.serve(t, first, desks[first])
+		if _, err := c.Register(t.Context(), Registration{}); err != nil {
+			t.Fatal(err)
+		}
+		second := c.Server()
+		if second == first {
+			t.Error("the agent registered where it had turned away from")
+		}
+		for range 10 {
+			if _, err := c.Report(t.Context(), Report{Node: "n1"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.Server() != second || len(desks[second].reports) != 10 {
+			t.Errorf("the agent did not stay at the server that works")
+		}
+	})
+}
+
+// A registration tries one server after the other; that two of three are away costs no more than one call.
+func TestRegistrationFindsTheServerThatLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		_, addresses := three(t, f)
+		f.Cut(addresses[0])
+		f.Stop(addresses[2])
+		began := time.Now()
+		for range 20 {
+			c := f.client(t, addresses...)
+			if _, err := c.Register(t.Context(), Registration{}); err != nil || c.Server() != addresses[1] {
+				t.Fatalf("registered at %q: %v", c.Server(), err)
+			}
+		}
+		if took := time.Since(began); took > 20*dialWait {
+			t.Errorf("20 registrations took %v", took)
+		}
+		f.Stop(addresses[1])
+		c := f.client(t, addresses...)
+		if _, err := c.Register(t.Context(), Registration{}); err == nil {
+			t.Error("registered although no server lives")
+		}
+	})
+}
+
+// A connection that breaks is no reason to leave a server: the session goes on.
+func TestABrokenConnectionIsRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		desks, addresses := three(t, f)
+		c := f.client(t, addresses...)
+		if _, err := c.Register(t.Context(), Registration{}); err != nil {
+			t.Fatal(err)
+		}
+		at := c.Server()
+		for i := range 5 {
+			f.Reset(at)
+			for try := range 2 {
+				_, err := c.Report(t.Context(), Report{Node: "n1", Seq: uint64(i)})
+				if errors.Is(err, ErrElsewhere) {
+					t.Fatalf("after reset %d, try %d: %v", i, try, err)
+				}
+				if err == nil {
+					break
+				}
+			}
+		}
+		if n := len(desks[at].reports); n != 5 {
+			t.Errorf("the server has got %d reports, want 5", n)
+		}
+	})
+}
+
+// A server that hangs is noticed by whoever has something to tell; a slow one is waited for.
+func TestAHangingServerIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		_, addresses := three(t, f)
+		c := f.client(t, addresses...)
+		if _, err := c.Register(t.Context(), Registration{}); err != nil {
+			t.Fatal(err)
+		}
+		stream, err := c.Assignments(t.Context(), AssignmentsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = stream.Close() }()
+		if _, err := stream.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first := c.Server()
+		f.Cut(first)
+		began := time.Now()
+		for err = nil; !errors.Is(err, ErrElsewhere); {
+			if _, err = c.Report(t.Context(), Report{Node: "n1"}); err == nil {
+				t.Fatal("a report was answered by nobody")
+			}
+		}
+		if took, most := time.Since(began), attendAfter+attendWait+time.Second; took > most {
+			t.Errorf("the server was left after %v, want at most %v", took, most)
+		}
+		if _, err := c.Register(t.Context(), Registration{}); err != nil || c.Server() == first {
+			t.Errorf("registered at %s again: %v", c.Server(), err)
+		}
+	})
+}
+
+// A server that takes its time over a report, but is there, is waited for.
+func TestASlowServerIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		desks, addresses := three(t, f)
+		for _, d := range desks {
+			d.slow = time.Minute
+		}
+		c := f.client(t, addresses...)
+		if _, err := c.Register(t.Context(), Registration{}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := c.Report(t.Context(), Report{Node: "n1"}); err != nil || time.Since(began) != time.Minute {
+			t.Errorf("the report was answered after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// A server that cannot serve sends its agents away, on the stream and in the answer; but nobody leaves the only one.
+func TestServersSendAgentsAway(t *testing.T) {
+	for name, others := range map[string]bool{"to others": true, "to nobody": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFabric()
+				desks, addresses := three(t, f)
+				if !others {
+					addresses = addresses[:1]
+					desks[addresses[0]].servers = nil
+				}
+				c := f.client(t, addresses...)
+				if _, err := c.Register(t.Context(), Registration{}); err != nil {
+					t.Fatal(err)
+				}
+				at := c.Server()
+				stream, err := c.Assignments(t.Context(), AssignmentsRequest{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				desks[at].mu.Lock()
+				desks[at].fail = func() error { return fmt.Errorf("%w: no quorum", ErrElsewhere) }
+				desks[at].mu.Unlock()
+				for err == nil {
+					_, err = stream.Next(t.Context())
+				}
+				_, reported := c.Report(t.Context(), Report{Node: "n1"})
+				for what, err := range map[string]error{"stream": err, "report": reported} {
+					if errors.Is(err, ErrElsewhere) != others {
+						t.Errorf("the %s ended with %v", what, err)
+					}
+				}
+				if !others {
+					return
+				}
+				if _, err := c.Register(t.Context(), Registration{}); err != nil || c.Server() == at {
+					t.Errorf("registered at %s: %v", c.Server(), err)
+				}
+			})
+		})
+	}
+}
+
+// What servers tell of each other is kept, as far as it can be reached from here.
+func TestLearnedServers(t *testing.T) {
+	c, err := NewClient(ClientConfig{Addresses: []string{"unix:///run/s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Learn([]string{"https://a:1", "ftp://b:1", ""})
+	if got := c.Servers(); len(got) != 1 {
+		t.Errorf("servers: got %q, want the given one alone: there is no certificate for https", got)
+	}
+	c.Learn([]string{"http://a:1", "http://b:1"})
+	if got := c.Servers(); len(got) != 3 || got[2] != "unix:///run/s" {
+		t.Errorf("servers: got %q, want the learned ones first", got)
+	}
+	c.Learn([]string{"http://b:1", "http://c:1"})
+	if got := c.Servers(); len(got) != 3 {
+		t.Errorf("servers: got %q, want b, c and the given one", got)
+	}
+	for _, bad := range []string{"", "host:1", "https://a:1", "unix://", "http://a"} {
+		if _, err := NewClient(ClientConfig{Addresses: []string{bad}}); err == nil {
+			t.Errorf("%q was taken as the address of a server", bad)
+		}
+	}
+}
+
+// Registrations that fail everywhere say why, for each server.
+func TestFailuresNameTheServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		desks, addresses := three(t, f)
+		for _, d := range desks {
+			d.fail = func() error { return fmt.Errorf("%w: no such node", ErrRefused) }
+		}
+		f.Stop(addresses[1])
+		_, err := f.client(t, addresses...).Register(t.Context(), Registration{})
+		if !errors.Is(err, ErrRefused) {
+			t.Errorf("got %v, want ErrRefused", err)
+		}
+		for _, a := range addresses {
+			if err != nil && !strings.Contains(err.Error(), a) {
+				t.Errorf("%q does not name %s", err, a)
+			}
+		}
+	})
+}
