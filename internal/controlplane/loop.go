@@ -32,12 +32,16 @@ type loop struct {
 	follow  *store.Follower
 	fleet   *scheduler.Fleet
 	watch   *watch
+	sentry  sentry
 	reserve map[store.AttemptKey]hold // the attempts that the fleet holds a reservation of
 
 	// dirty owners are decided in the next cycle, all others when their look is due.
 	dirty   map[cluster.OwnerRef]bool
 	looks   *agenda
 	pending map[cluster.OwnerRef][]cluster.Pending
+	moves   map[cluster.OwnerRef][]reconciler.Move
+	// murky are nodes where nobody knows what runs, by the record that hides it.
+	murky map[store.AttemptKey]string
 	// unplaced says that pending tasks or the fleet changed since the last placement.
 	unplaced bool
 	now      time.Time
@@ -60,12 +64,15 @@ func newLoop(p *Plane, w *store.Writer, fence *store.Fence) *loop {
 		fence:   fence,
 		plans:   store.NewPlanLog(w, p.config.Tables),
 		fleet:   scheduler.NewFleet(),
-		watch:   newWatch(p.config),
+		sentry:  sentry{config: p.config, fence: fence},
 		reserve: map[store.AttemptKey]hold{},
 		dirty:   map[cluster.OwnerRef]bool{},
 		looks:   newAgenda(),
 		pending: map[cluster.OwnerRef][]cluster.Pending{},
+		moves:   map[cluster.OwnerRef][]reconciler.Move{},
+		murky:   map[store.AttemptKey]string{},
 	}
+	l.watch = newWatch(p.config, fence.Incarnation, l.plans.Unsettled)
 	if last, ok := p.config.Tables.Snapshot().LastEvents(); ok {
 		l.now = last.Value.At
 	}
@@ -121,9 +128,14 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	snap := l.config.Tables.Snapshot()
 	l.advance()
 	l.learn(snap, changes)
+	held := l.sentry.look(snap, changes, l.now)
 	// 2. Judge the nodes.
+	_, l.watch.recovered = snap.Recovery(l.config.Domain)
 	nodes, nextNode := l.watch.judge(snap, changes, l.now)
 	l.markTasksOf(snap, nodes.touched)
+	if held { // P1.7: nothing but that is written
+		return min(nextNode, lookAnyway), l.hold(ctx, snap, nodes)
+	}
 	// 3. Decide for each owner that changed or is due.
 	units := append(l.tellJump(), nodes.units...)
 	decided := l.decide(snap, &units)
@@ -133,7 +145,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	// 5. Place what waits.
-	placed, err := l.place(ctx)
+	placed, err := l.place(ctx, snap)
 	if err != nil {
 		return 0, err
 	}
@@ -150,154 +162,9 @@ func (l *loop) advance() {
 	}
 }
 
-// learn brings the loop's own view, the fleet and the list of owners to decide for, to the snapshot.
-func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
-	if c.Resync || l.now.Sub(l.lookedAtAll) >= lookAnyway {
-		l.lookedAtAll = l.now
-		l.learnAll(snap)
-		return
-	}
-	for key := range c.Attempts { // order-free: each attempt is charged by itself
-		l.charge(snap, key)
-	}
-	for name := range c.Nodes { // order-free: each node is set by itself
-		l.setNode(snap, name)
-	}
-	for o := range c.Owners { // order-free: a set
-		l.dirty[o] = true
-	}
-	if c.Clusters {
-		l.dirtyAll(snap)
-	}
-	if len(c.Definitions) > 0 {
-		l.dirtyUsers(snap, c.Definitions)
-	}
-}
-
-func (l *loop) learnAll(snap *store.Snapshot) {
-	keys := map[store.AttemptKey]bool{}
-	for r := range snap.AllAttempts() {
-		keys[store.AttemptKey{Task: r.Task, Number: r.Number}] = true
-		if o, ok := r.Ref(); ok {
-			l.dirty[o] = true
-		}
-	}
-	for k := range l.reserve { // order-free: a set
-		keys[k] = true
-	}
-	for k := range keys { // order-free: each attempt is charged by itself
-		l.charge(snap, k)
-	}
-	for _, name := range l.fleet.Nodes() {
-		l.setNode(snap, name)
-	}
-	for e := range snap.Nodes() {
-		l.setNode(snap, e.Value.Name)
-	}
-	l.dirtyAll(snap)
-}
-
-func (l *loop) dirtyAll(snap *store.Snapshot) {
-	for e := range snap.Services("") {
-		l.dirty[e.Value.Owner()] = true
-	}
-	for e := range snap.Jobs("") {
-		l.dirty[e.Value.Owner()] = true
-	}
-}
-
-// dirtyUsers marks the owners that ask for one of the definitions.
-func (l *loop) dirtyUsers(snap *store.Snapshot, refs map[cluster.Ref]bool) {
-	for e := range snap.Services("") {
-		if refs[e.Value.Definition] {
-			l.dirty[e.Value.Owner()] = true
-		}
-	}
-	for e := range snap.Jobs("") {
-		for i := range e.Value.Steps {
-			if refs[e.Value.Steps[i].Definition] {
-				l.dirty[e.Value.Owner()] = true
-			}
-		}
-	}
-}
-
 func (l *loop) dirtyAgain(owners []cluster.OwnerRef) {
 	for _, o := range owners {
 		l.dirty[o] = true
-	}
-}
-
-// charge keeps the fleet's reservation of an attempt: from its placement until nothing of it is left.
-func (l *loop) charge(snap *store.Snapshot, key store.AttemptKey) {
-	held, isHeld := l.reserve[key]
-	row, ok := snap.Attempt(key.Task, key.Number)
-	over := !ok || !row.Standing() || row.Observed != nil && row.Observed.Gone
-	var d *cluster.Desired
-	if !over {
-		d = l.occupant(snap, row)
-	}
-	if isHeld && (over || d != nil && (hold{d.UUID, row.Node}) != held) {
-		l.fleet.Release(held.uuid)
-		delete(l.reserve, key)
-		l.unplaced, isHeld = true, false
-	}
-	if isHeld || d == nil {
-		return
-	}
-	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node}
-	if def, ok := snap.Definition(d.Definition); ok {
-		r.Demand = def.Value.Demand()
-	}
-	for _, port := range d.Ports { // order-free: a set
-		r.Ports = append(r.Ports, port)
-	}
-	l.fleet.Reserve(r)
-	l.reserve[key] = hold{r.UUID, r.Node}
-}
-
-// occupant returns what takes up room for an attempt: its desired record, or where that cannot be read (P3.5), or
-// only a status stands, what the task's owner asks for. It is nil if nobody knows.
-func (l *loop) occupant(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desired {
-	if row.Desired != nil {
-		return row.Desired
-	}
-	d := &cluster.Desired{Task: row.Task, Node: row.Node, UUID: "unread/" + row.Node + "/" + string(row.Task)}
-	if row.Observed != nil {
-		d.UUID = row.Observed.UUID
-	}
-	if !l.describe(snap, d) {
-		return nil
-	}
-	return d
-}
-
-func (l *loop) setNode(snap *store.Snapshot, name string) {
-	l.unplaced = true
-	node, ok := snap.Node(name)
-	if !ok || node.Value.Domain != l.config.Domain {
-		l.fleet.RemoveNode(name)
-		return
-	}
-	var host *cluster.Host
-	if h, ok := snap.Host(name); ok {
-		host = h.Value
-	}
-	var status *cluster.NodeStatus
-	if s, ok := snap.NodeStatus(name); ok {
-		status = s.Value
-	}
-	l.fleet.SetNode(scheduler.NodeOf(host, node.Value, status))
-}
-
-// markTasksOf marks the owners of all tasks on nodes whose verdict changed.
-func (l *loop) markTasksOf(snap *store.Snapshot, nodes []string) {
-	for _, name := range nodes {
-		for row := range snap.NodeAttempts(name) {
-			if o, ok := row.Ref(); ok {
-				l.dirty[o] = true
-			}
-		}
 	}
 }
 
@@ -317,6 +184,10 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		return 1
 	})
 	for _, o := range owners {
+		if domainOf(snap, o.Cluster) != l.config.Domain {
+			l.setPending(o, nil, nil)
+			continue
+		}
 		tasks := l.tasks(snap, o, units)
 		d := l.reconcile(snap, o, tasks)
 		w := &write{loop: l, snap: snap, owner: o}
@@ -324,7 +195,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 			// A record that cannot be encoded is a fault in this program; the owner stays as it is.
 			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
 		}
-		l.setPending(o, slices.DeleteFunc(d.Pending, func(p cluster.Pending) bool { return pinned(snap, p.Task) }))
+		l.setPending(o, slices.DeleteFunc(l.unproven(snap, o, tasks, d), func(p cluster.Pending) bool { return pinned(snap, p.Task) }), d.Moves)
 		if next := d.NextLook; !next.IsZero() && next.Before(l.now.Add(retryAfter)) {
 			d.NextLook = l.now.Add(retryAfter) // what is due and was refused is not tried hotly
 		}
@@ -334,16 +205,28 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 	return owners
 }
 
-func (l *loop) setPending(o cluster.OwnerRef, p []cluster.Pending) {
-	if len(p) == 0 {
-		if len(l.pending[o]) > 0 {
-			l.unplaced = true
-		}
-		delete(l.pending, o)
+// domainOf returns the domain that a cluster's tasks are placed in.
+func domainOf(snap *store.Snapshot, name string) string {
+	if c, ok := snap.Cluster(name); ok && c.Value.Domain != "" {
+		return c.Value.Domain
+	}
+	return cluster.DefaultDomain
+}
+
+// setPending keeps what an owner's tasks wait for.
+func (l *loop) setPending(o cluster.OwnerRef, p []cluster.Pending, m []reconciler.Move) {
+	if len(p)+len(m)+len(l.pending[o])+len(l.moves[o]) == 0 {
 		return
 	}
-	l.pending[o] = p
 	l.unplaced = true
+	delete(l.pending, o)
+	delete(l.moves, o)
+	if len(p) > 0 {
+		l.pending[o] = p
+	}
+	if len(m) > 0 {
+		l.moves[o] = m
+	}
 }
 
 // reconcile calls the pure function of the owner's kind.
@@ -358,14 +241,15 @@ func (l *loop) reconcile(snap *store.Snapshot, o cluster.OwnerRef, tasks []recon
 		}
 		return nil
 	}
+	recovery := l.recovery(snap)
 	if o.Kind == cluster.KindJob {
-		in := reconciler.JobInput{Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Now: l.now}
+		in := reconciler.JobInput{Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Recovery: recovery, Now: l.now}
 		if e, ok := snap.Job(o.Cluster, o.Name); ok {
 			in.Spec, in.SpecRev = e.Value, e.Modified
 		}
 		return reconciler.Job(in)
 	}
-	in := reconciler.ServiceInput{Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Now: l.now}
+	in := reconciler.ServiceInput{Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Recovery: recovery, Now: l.now}
 	if e, ok := snap.Service(o.Cluster, o.Name); ok {
 		in.Spec, in.SpecRev = e.Value, e.Modified
 	}

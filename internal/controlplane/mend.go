@@ -8,26 +8,34 @@ import (
 // mend deals with a record under state/<node>/<task> that is not the control plane's (P3.5, P3.9, T14).
 //
 //   - The tables know what stood there: it is written back.
-//   - They do not, and the node's full report tells of a live attempt: its record is made from that.
-//   - They do not, and the node reported no such task: the record is deleted, and the task may be placed.
-//   - Until the node reported, nothing is done and the task stays pinned to it.
+//   - They do not, and the node's full report tells of a live attempt, or its plan record still stands: its record is made
+//     from that.
+//   - They do not, and the node reported no such task, or is gone: the record is deleted, and the task may be placed. The
+//     attempt that stood there, if there was one, gets its outcome, so that its number is not used again.
+//   - Until the node reported, nothing is done: the task stays pinned to it, and nothing new is placed there.
 func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
-	prefix := l.config.Tables.Prefix()
-	key := prefix.Desired(row.Node, row.Task)
+	key := l.config.Tables.Prefix().Desired(row.Node, row.Task)
 	var u store.Unit
 	u.Compare(key, row.DesiredRev)
 	desired := row.Desired
-	if desired == nil {
-		if !l.watch.reported(row.Node) {
-			return nil
-		}
-		desired = l.adopt(snap, row)
+	gone := l.watch.gone(row.Node)
+	switch {
+	case desired != nil:
+	case gone:
+	case !l.watch.reported(row.Node):
+		return nil
+	default:
+		desired = l.recollect(snap, row, &u)
 	}
 	event := cluster.Event{Type: "task.record-restored", Task: row.Task, Attempt: row.Number, Node: row.Node}
 	if desired == nil {
 		u.Delete(key)
 		event.Type = "task.record-removed"
 		event.Message = "a record that is not the control plane's stood for a task that its node does not run"
+		if err := l.writeOff(snap, row, gone, &u); err != nil {
+			l.config.Logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node", row.Node, "error", err)
+			return nil
+		}
 	} else {
 		event.Message = "a record that is not the control plane's was replaced by what is wanted"
 		if err := u.Put(key, desired); err != nil {
@@ -42,7 +50,7 @@ func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 
 // clear deletes a foreign record that stands for a task's status, once its node reported without it.
 func (l *loop) clear(row *store.AttemptRow) []store.Unit {
-	if row.ObservedRev == 0 || row.DesiredRev != 0 || !l.watch.reported(row.Node) {
+	if row.ObservedRev == 0 || row.DesiredRev != 0 || !l.watch.reported(row.Node) && !l.watch.gone(row.Node) {
 		return nil
 	}
 	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
@@ -56,11 +64,37 @@ func (l *loop) clear(row *store.AttemptRow) []store.Unit {
 	return []store.Unit{u}
 }
 
-// adopt makes the desired record of a live attempt that the node reported.
-func (l *loop) adopt(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desired {
+// restoreStatus writes the status of an attempt back from the tables where somebody wrote over it: its agent does not tell again what it
+// knows to be durable.
+func (l *loop) restoreStatus(row *store.AttemptRow) []store.Unit {
+	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
+	var u store.Unit
+	u.Compare(key, row.ObservedRev)
+	if err := u.Put(key, row.Observed); err != nil {
+		l.config.Logger.Error("a status cannot be restored", "key", key, "error", err)
+		return nil
+	}
+	u.Event(cluster.Event{
+		Type: "task.record-restored", Task: row.Task, Attempt: row.Number, Node: row.Node,
+		Message: "a record that no agent wrote was replaced by what the agent had reported",
+	})
+	return []store.Unit{u}
+}
+
+// recollect makes the desired record of an attempt that was planned on the node, or that the node reported.
+func (l *loop) recollect(snap *store.Snapshot, row *store.AttemptRow, u *store.Unit) *cluster.Desired {
 	for other := range snap.TaskAttempts(row.Task) {
+		if other.Node != row.Node || other.Outcome != nil || other.Number == 0 {
+			continue
+		}
+		prefix := l.config.Tables.Prefix()
+		u.Compare(prefix.Outcome(other.Task, other.Number), 0)
+		if other.Desired != nil && other.PlanRev != 0 {
+			u.Compare(prefix.Plan(other.Plan), other.PlanRev) // as a projection does (P3.4)
+			return other.Desired
+		}
 		o := other.Observed
-		if o == nil || other.Node != row.Node || other.Outcome != nil || o.State.Terminal() {
+		if o == nil || o.State.Terminal() {
 			continue
 		}
 		d := &cluster.Desired{
@@ -70,9 +104,46 @@ func (l *loop) adopt(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desir
 		if !l.describe(snap, d) {
 			return nil
 		}
+		if o.Definition != (cluster.Ref{}) {
+			d.Definition, d.Count, d.Ports = o.Definition, o.Count, o.Ports
+		}
 		return d
 	}
 	return nil
+}
+
+// writeOff adds the outcome of the attempt whose record was lost: the one after the newest that has records, if that
+// ended. It is charged as a try only if it may have begun, which a record at the place of its status tells, or if
+// nobody can be asked any more.
+func (l *loop) writeOff(snap *store.Snapshot, row *store.AttemptRow, gone bool, u *store.Unit) error {
+	number := 1
+	for other := range snap.TaskAttempts(row.Task) {
+		if other.Number == 0 {
+			continue
+		}
+		if other.Outcome == nil {
+			return nil
+		}
+		number = other.Number + 1
+	}
+	d := &cluster.Desired{Task: row.Task}
+	if !l.describe(snap, d) {
+		return nil
+	}
+	begun := gone || row.ObservedRev != 0
+	out := &cluster.Outcome{
+		Task: row.Task, Attempt: number, Node: row.Node, Owner: d.Owner, Definition: d.Definition,
+		State: cluster.StateLost, Reason: cluster.ReasonForeignWrite, Started: begun, Free: !begun, Ended: l.now.UTC(),
+		Message: "somebody wrote over its record, and its node does not know it",
+	}
+	key := l.config.Tables.Prefix().Outcome(row.Task, number)
+	u.Compare(key, 0)
+	owner := d.Owner
+	u.Event(cluster.Event{
+		Type: "task.lost", Cluster: owner.Cluster, Owner: &owner, Task: row.Task, Attempt: number, Node: row.Node,
+		Reason: out.Reason, Message: out.Message,
+	})
+	return u.Put(key, out)
 }
 
 // describe fills a desired record from the task's owner, and reports whether there is one.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -15,24 +16,40 @@ import (
 // start all silence again.
 const lookAtNodes = 2 * time.Second
 
+// laterLife is for how long a sign of life may be of a newer session than the registration that the tables hold. One that
+// stays so is of a node that was forgotten and registered anew.
+const laterLife = 5 * time.Second
+
 // watch keeps the watcher's verdicts of one reign.
 type watch struct {
-	config   Config
-	options  watcher.Options
-	armed    time.Duration
-	last     time.Duration
-	storm    bool
-	verdicts map[string]watcher.Verdict
+	config      Config
+	incarnation uint64
+	options     watcher.Options
+	armed       time.Duration
+	last        time.Duration
+	storm       bool
+	verdicts    map[string]*watcher.Verdict
+	// stuck says, by node, why tasks cannot be moved away from it; unkillable which of its attempts live after KILL.
+	stuck      map[string]string
+	unkillable map[string]map[store.AttemptKey]bool
+	// busy says that the result of a plan is not known: it may still name any node.
+	busy func() bool
+	// recovered says that the operator decided how to go on after the store went back (P1.7).
+	recovered bool
 }
 
-func newWatch(c Config) *watch {
+func newWatch(c Config, incarnation uint64, busy func() bool) *watch {
 	now := c.Clock()
 	return &watch{
-		config:   c,
-		options:  watcher.DefaultOptions(),
-		armed:    now,
-		last:     now,
-		verdicts: map[string]watcher.Verdict{},
+		config:      c,
+		incarnation: incarnation,
+		options:     watcher.DefaultOptions(),
+		armed:       now,
+		last:        now,
+		verdicts:    map[string]*watcher.Verdict{},
+		stuck:       map[string]string{},
+		unkillable:  map[string]map[store.AttemptKey]bool{},
+		busy:        busy,
 	}
 }
 
@@ -47,36 +64,37 @@ type judged struct {
 func (w *watch) judge(snap *store.Snapshot, c store.Changes, wall time.Time) (judged, time.Duration) {
 	var out judged
 	now := w.config.Clock()
-	all := c.Resync || now-w.last >= lookAtNodes/2 || len(w.verdicts) == 0
-	if all {
-		armed := watcher.Rearm(w.armed, w.last, now, w.options)
-		if armed != w.armed {
-			w.config.Logger.Warn("the watcher was away; silence counts anew", "gap", now-w.last)
+	all := c.Resync || c.Domain || now-w.last >= lookAtNodes/2 || len(w.verdicts) == 0
+	if !all {
+		for _, name := range slices.Sorted(maps.Keys(c.Nodes)) {
+			if known(snap, name) {
+				w.look(snap, name, now, wall, &out)
+			}
 		}
-		w.armed, w.last = armed, now
-		for e := range snap.NodeStatuses() {
+		return out, max(0, w.last+lookAtNodes/2-now)
+	}
+	armed := watcher.Rearm(w.armed, w.last, now, w.options)
+	if armed != w.armed {
+		w.config.Logger.Warn("the watcher was away; silence counts anew", "gap", now-w.last)
+	}
+	w.armed, w.last = armed, now
+	for e := range snap.NodeStatuses() {
+		w.look(snap, e.Value.Name, now, wall, &out)
+	}
+	for e := range snap.Nodes() { // one whose registration was deleted is silent, not forgotten
+		if _, ok := snap.NodeStatus(e.Value.Name); !ok {
 			w.look(snap, e.Value.Name, now, wall, &out)
 		}
-		for e := range snap.Nodes() { // one whose registration was deleted is silent, not forgotten
-			if _, ok := snap.NodeStatus(e.Value.Name); !ok {
-				w.look(snap, e.Value.Name, now, wall, &out)
-			}
-		}
-		for name := range w.verdicts { // order-free: each is forgotten by itself
-			if !known(snap, name) {
-				delete(w.verdicts, name)
-				out.touched = append(out.touched, name)
-			}
-		}
-		out.units = append(out.units, w.weather(now)...)
-		return out, lookAtNodes / 2
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Nodes)) {
-		if known(snap, name) {
-			w.look(snap, name, now, wall, &out)
+	for name := range w.verdicts { // order-free: each is forgotten by itself
+		if !known(snap, name) {
+			delete(w.verdicts, name)
+			w.config.Tables.DropPulse(name)
+			out.touched = append(out.touched, name)
 		}
 	}
-	return out, max(0, w.last+lookAtNodes/2-now)
+	out.units = append(out.units, w.weather(now)...)
+	return out, lookAtNodes / 2
 }
 
 // known reports whether a node has a record of its own or a registration.
@@ -88,11 +106,18 @@ func known(snap *store.Snapshot, name string) bool {
 
 // weather finds out whether so many nodes are silent that the fault is likely elsewhere (P6.2).
 func (w *watch) weather(now time.Duration) []store.Unit {
-	verdicts := make([]watcher.Verdict, 0, len(w.verdicts))
-	for _, v := range w.verdicts { // order-free: Storm sorts
-		verdicts = append(verdicts, v)
+	silent := false
+	for _, v := range w.verdicts { // order-free: any will do
+		silent = silent || !v.Heard
 	}
-	storm := watcher.Storm(verdicts, now, w.options)
+	storm := false
+	if silent {
+		verdicts := make([]watcher.Verdict, 0, len(w.verdicts))
+		for _, v := range w.verdicts { // order-free: Storm sorts
+			verdicts = append(verdicts, *v)
+		}
+		storm = watcher.Storm(verdicts, now, w.options)
+	}
 	if storm == w.storm {
 		return nil
 	}
@@ -108,11 +133,27 @@ func (w *watch) weather(now time.Duration) []store.Unit {
 	return []store.Unit{{Events: []cluster.Event{e}}}
 }
 
-func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall time.Time, out *judged) {
-	in := watcher.Input{Paused: w.storm, Armed: w.armed, Now: now, Wall: wall.UTC(), Options: w.options}
-	var rev uint64
+// paused reports whether tasks of silent nodes are not replaced: in a mass silence that the operator did not override.
+func (w *watch) paused(snap *store.Snapshot, wall time.Time) bool {
+	if !w.storm {
+		return false
+	}
+	d, ok := snap.Domain(w.config.Domain)
+	return !ok || !wall.Before(d.Value.RescheduleUntil)
+}
+
+// input gathers what the watcher looks at, and returns the revision of the node's record.
+func (w *watch) input(snap *store.Snapshot, name string, now time.Duration, wall time.Time) (in watcher.Input, rev uint64) {
+	in = watcher.Input{
+		Domain: w.config.Domain, Incarnation: w.incarnation, Paused: w.paused(snap, wall), Recovered: w.recovered,
+		Armed: w.armed, Now: now, Wall: wall.UTC(), Options: w.options,
+	}
 	if e, ok := snap.Node(name); ok {
 		in.Node, rev = e.Value, e.Modified
+		if w.config.Without.Off(clause.Ownership) && in.Node.Domain != w.config.Domain {
+			free := *in.Node
+			free.Domain, in.Node = "", &free
+		}
 	}
 	if e, ok := snap.NodeStatus(name); ok {
 		in.Status = e.Value
@@ -122,17 +163,55 @@ func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall 
 	}
 	if p, ok := w.config.Tables.Pulse(name); ok {
 		in.Pulse = &p
+		if in.Status != nil && p.Session > in.Status.Session && wall.Sub(in.Status.Registered) > laterLife {
+			w.config.Tables.DropPulse(name)
+		}
 	}
+	for key := range w.unkillable[name] { // order-free: the first by name is told
+		if in.Unkillable == "" || key.Task < in.Unkillable {
+			in.Unkillable = key.Task
+		}
+	}
+	own := in.Node != nil && in.Node.Domain == w.config.Domain
+	if in.Host != nil || in.Unkillable != "" || own && in.Node.Domain != cluster.DefaultDomain {
+		in.Left, in.Stuck = w.left(snap, name), w.stuck[name]
+	}
+	return in, rev
+}
+
+// left counts the attempts that stand on a node, or may in a plan whose result is not known.
+func (w *watch) left(snap *store.Snapshot, name string) int {
+	n := 0
+	for row := range snap.NodeAttempts(name) {
+		if _, ours := row.Ref(); ours && row.Standing() {
+			n++
+		}
+	}
+	if w.busy() {
+		n++
+	}
+	return n
+}
+
+func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall time.Time, out *judged) {
+	in, rev := w.input(snap, name, now, wall)
 	v, ok := watcher.Look(in)
-	if !ok || v.Node.Domain != w.config.Domain {
+	if !ok {
 		return
 	}
 	was, had := w.verdicts[name]
-	w.verdicts[name] = v
-	if !had || was.Heard != v.Heard || was.Absence(false) != v.Absence(false) || was.Absence(true) != v.Absence(true) {
+	w.verdicts[name] = &v
+	if !had || was.Heard != v.Heard || was.Absence(false) != v.Absence(false) || was.Absence(true) != v.Absence(true) ||
+		!sameDrain(was.Drain, v.Drain) || was.Foreign != v.Foreign || was.Node.State != v.Node.State {
 		out.touched = append(out.touched, name)
 	}
-	if !v.Changed {
+	switch {
+	case v.Foreign:
+		return
+	case v.Forget:
+		out.units = append(out.units, w.forget(snap, name))
+		return
+	case !v.Changed:
 		return
 	}
 	var u store.Unit
@@ -148,6 +227,40 @@ func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall 
 	out.units = append(out.units, u)
 }
 
+func sameDrain(a, b *cluster.Drain) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Force == b.Force && a.Deadline.Equal(b.Deadline)
+}
+
+// forget removes the records of a node that is gone and on which nothing stands.
+func (w *watch) forget(snap *store.Snapshot, name string) store.Unit {
+	prefix := w.config.Tables.Prefix()
+	var u store.Unit
+	remove := func(key string, rev uint64) {
+		u.Compare(key, rev)
+		if rev != 0 {
+			u.Delete(key)
+		}
+	}
+	var node, status, host uint64
+	if e, ok := snap.Node(name); ok {
+		node = e.Modified
+	}
+	if e, ok := snap.NodeStatus(name); ok {
+		status = e.Modified
+	}
+	if e, ok := snap.Host(name); ok {
+		host = e.Modified
+	}
+	remove(prefix.Node(name), node)
+	remove(prefix.NodeStatus(name), status)
+	remove(prefix.Host(name), host)
+	u.Event(cluster.Event{Type: "node.forgotten", Node: name, Message: "it is gone and nothing stands on it any more: its records were removed"})
+	return u
+}
+
 // absence is what the watcher's verdict on a node means for a task on it.
 func (w *watch) absence(node string, kind cluster.Kind) watcher.Absence {
 	v, ok := w.verdicts[node]
@@ -157,10 +270,45 @@ func (w *watch) absence(node string, kind cluster.Kind) watcher.Absence {
 	return v.Absence(kind == cluster.KindJob)
 }
 
+// drain is what the node is to be emptied by, or nil.
+func (w *watch) drain(node string) *cluster.Drain {
+	if v, ok := w.verdicts[node]; ok && !v.Foreign && !v.Gone {
+		return v.Drain
+	}
+	return nil
+}
+
 // reported reports whether the node's full report is in under this leader.
 func (w *watch) reported(node string) bool {
 	v, ok := w.verdicts[node]
 	return ok && v.Heard && v.Node.State != cluster.NodeJoining
+}
+
+// gone reports whether the node is known never to come back.
+func (w *watch) gone(node string) bool {
+	v, ok := w.verdicts[node]
+	return ok && v.Gone
+}
+
+// told keeps what an attempt's status says of its node.
+func (w *watch) told(key store.AttemptKey, row *store.AttemptRow) {
+	if row == nil {
+		for _, of := range w.unkillable { // order-free: it is in one of them at most
+			delete(of, key)
+		}
+		return
+	}
+	lives := row.Observed != nil && row.Observed.Reason == cluster.ReasonUnkillable && !row.Observed.Gone &&
+		!row.Observed.State.Terminal()
+	of := w.unkillable[row.Node]
+	switch {
+	case lives && of == nil:
+		w.unkillable[row.Node] = map[store.AttemptKey]bool{key: true}
+	case lives:
+		of[key] = true
+	default:
+		delete(of, key)
+	}
 }
 
 // tasks gathers the attempts of an owner for the reconciler. Records that are another's or unreadable are mended first (P3.9).
@@ -174,7 +322,13 @@ func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Un
 			*units = append(*units, l.clear(row)...)
 			continue
 		}
-		out = append(out, reconciler.Task{Attempt: row.Attempt, Absence: l.watch.absence(row.Node, o.Kind)})
+		if row.Obscured && row.Observed != nil {
+			*units = append(*units, l.restoreStatus(row)...)
+		}
+		out = append(out, reconciler.Task{
+			Attempt: row.Attempt, Absence: l.watch.absence(row.Node, o.Kind), Drain: l.watch.drain(row.Node),
+			Reported: l.watch.reported(row.Node) && (row.Desired != nil || !pinned(snap, row.Task)),
+		})
 	}
 	return out
 }

@@ -9,12 +9,16 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 )
 
 // place schedules all pending tasks and commits the placements as plan records.
-func (l *loop) place(ctx context.Context) (placed int, err error) {
+//
+// Tasks that should leave their nodes are asked for with them, each as if it waited: where there is a place for it, it is
+// let go, and the next cycle places it.
+func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err error) {
 	if err := l.settle(ctx); err != nil {
 		return 0, err
 	}
@@ -22,9 +26,15 @@ func (l *loop) place(ctx context.Context) (placed int, err error) {
 		return 0, nil
 	}
 	l.unplaced = false
-	pending := l.allPending()
+	began := l.config.Now()
+	pending, moves := l.allPending()
 	result := scheduler.Schedule(l.fleet, pending, l.config.Scheduler)
+	result, leaving := l.part(result, moves, len(pending)-len(moves))
 	l.plane.reasons.set(result.Waiting)
+	if err := l.leave(ctx, snap, leaving); err != nil {
+		l.unplaced = true
+		return 0, err
+	}
 	if len(result.Placements) == 0 {
 		return 0, nil
 	}
@@ -32,7 +42,9 @@ func (l *loop) place(ctx context.Context) (placed int, err error) {
 		for i := range p.Owners {
 			l.dirty[p.Owners[i].Owner] = true // what it waits for is found anew, before anything of it is placed again
 		}
+		committed := l.trace(snap, &p, began)
 		revision, err := l.plans.Append(ctx, p)
+		committed(err)
 		l.written = max(l.written, revision)
 		if err != nil {
 			l.unplaced = true
@@ -70,11 +82,16 @@ func (l *loop) settle(ctx context.Context) error {
 // errSettled ends a cycle that settled a plan: what it had decided is out of date.
 var errSettled = errors.New("a plan was settled; deciding again")
 
-// allPending returns what waits, of all owners.
-func (l *loop) allPending() []cluster.Pending {
+// allPending returns what waits, of all owners, and after it what should move.
+func (l *loop) allPending() ([]cluster.Pending, []*reconciler.Move) {
 	owners := make([]cluster.OwnerRef, 0, len(l.pending))
 	for o := range l.pending { // order-free: sorted next
 		owners = append(owners, o)
+	}
+	for o := range l.moves { // order-free: sorted next
+		if len(l.pending[o]) == 0 {
+			owners = append(owners, o)
+		}
 	}
 	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
 		if a.Less(b) {
@@ -83,10 +100,17 @@ func (l *loop) allPending() []cluster.Pending {
 		return 1
 	})
 	var out []cluster.Pending
+	var moves []*reconciler.Move
 	for _, o := range owners {
 		out = append(out, l.pending[o]...)
+		for i := range l.moves[o] {
+			moves = append(moves, &l.moves[o][i])
+		}
 	}
-	return out
+	for _, m := range moves {
+		out = append(out, m.Next)
+	}
+	return out, moves
 }
 
 // share is what tasks of one plan owner have in common.

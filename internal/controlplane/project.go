@@ -24,9 +24,12 @@ const (
 type projector struct {
 	config Config
 	writer *store.Writer
+	sentry sentry
 }
 
-func newProjector(c Config, w *store.Writer) *projector { return &projector{config: c, writer: w} }
+func newProjector(c Config, w *store.Writer, f *store.Fence) *projector {
+	return &projector{config: c, writer: w, sentry: sentry{config: c, fence: f}}
+}
 
 // run projects whenever plans, attempts or events changed, until the context ends.
 func (p *projector) run(ctx context.Context) error {
@@ -38,7 +41,9 @@ func (p *projector) run(ctx context.Context) error {
 			return ctx.Err()
 		case <-follow.Wake():
 		}
-		follow.Take()
+		if p.sentry.look(p.config.Tables.Snapshot(), follow.Take(), p.config.Now()) {
+			continue
+		}
 		for again := true; again; {
 			var err error
 			again, err = p.step(ctx)
@@ -88,7 +93,7 @@ func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 				if !ok || row.DesiredRev != 0 || row.Outcome != nil || row.Desired == nil {
 					continue
 				}
-				u, err := store.ProjectionUnit(prefix, row)
+				u, err := store.ProjectionWithout(prefix, row, p.config.Without)
 				if err != nil {
 					return nil, err
 				}

@@ -1,29 +1,103 @@
 package controlplane
 
 import (
-	"sync/atomic"
+	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/berthd/berth/internal/cluster"
 )
 
 // reasons is why tasks wait: soft state that the leader replaces as a whole after each decision.
 type reasons struct {
-	tasks atomic.Pointer[map[cluster.TaskID]cluster.Waiting]
+	mu      sync.Mutex
+	version uint64
+	held    string // why all tasks wait, whichever
+	waiting []cluster.Waiting
+	tasks   map[cluster.TaskID]int // indices of waiting; made when it is first asked for
+	groups  []cluster.WaitingGroup // the same
 }
 
 func (r *reasons) set(waiting []cluster.Waiting) {
-	tasks := make(map[cluster.TaskID]cluster.Waiting, len(waiting))
-	for _, w := range waiting {
-		tasks[w.Task] = w
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(waiting) == 0 && len(r.waiting) == 0 && r.held == "" {
+		return
 	}
-	r.tasks.Store(&tasks)
+	r.version++
+	r.held, r.waiting, r.tasks, r.groups = "", waiting, nil, nil
+}
+
+// hold says why all tasks wait.
+func (r *reasons) hold(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held == why {
+		return
+	}
+	r.version++
+	r.held, r.waiting, r.tasks, r.groups = why, nil, nil, nil
 }
 
 func (r *reasons) of(task cluster.TaskID) (cluster.Waiting, bool) {
-	tasks := r.tasks.Load()
-	if tasks == nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held != "" {
+		return heldBack(task, r.held), true
+	}
+	if r.tasks == nil {
+		r.tasks = make(map[cluster.TaskID]int, len(r.waiting))
+		for i := range r.waiting {
+			r.tasks[r.waiting[i].Task] = i
+		}
+	}
+	i, ok := r.tasks[task]
+	if !ok {
 		return cluster.Waiting{}, false
 	}
-	w, ok := (*tasks)[task]
-	return w, ok
+	return r.waiting[i], true
+}
+
+func heldBack(task cluster.TaskID, why string) cluster.Waiting {
+	return cluster.Waiting{
+		Task: task, Sentence: why, Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonRecovery}}},
+	}
+}
+
+// all returns the tasks in groups, in the order in which they were decided. A group without tasks stands for all.
+func (r *reasons) all(after uint64) (uint64, []cluster.WaitingGroup) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.version == after {
+		return r.version, nil
+	}
+	if r.groups == nil && r.held != "" {
+		w := heldBack("", r.held)
+		r.groups = []cluster.WaitingGroup{{Refusals: w.Refusals, Sentence: w.Sentence}}
+	}
+	if r.groups == nil {
+		r.groups = grouped(r.waiting)
+	}
+	return r.version, r.groups
+}
+
+func grouped(waiting []cluster.Waiting) []cluster.WaitingGroup {
+	var groups []cluster.WaitingGroup
+	at := map[string]int{}
+	last := -1
+	for i := range waiting {
+		w := &waiting[i]
+		if last < 0 || !slices.Equal(w.Refusals, groups[last].Refusals) {
+			key := fmt.Sprint(w.Refusals)
+			g, ok := at[key]
+			if !ok {
+				g = len(groups)
+				at[key] = g
+				groups = append(groups, cluster.WaitingGroup{Refusals: w.Refusals, Sentence: w.Sentence})
+			}
+			last = g
+		}
+		groups[last].Tasks = append(groups[last].Tasks, w.Task)
+	}
+	return groups
 }

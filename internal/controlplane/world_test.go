@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -118,6 +119,11 @@ func (w *world) until(limit time.Duration, what string, holds func(s *store.Snap
 			return
 		}
 		if time.Now().After(end) {
+			for e := range s.Nodes() {
+				w.t.Logf("%+v", *e.Value)
+			}
+			_, groups := w.server.plane.Reasons(0)
+			w.t.Logf("waiting: %+v", groups)
 			for row := range s.AllAttempts() {
 				w.t.Logf("%s/%d on %s: desired %+v observed %+v outcome %+v", row.Task, row.Number, row.Node, row.Desired, row.Observed, row.Outcome)
 			}
@@ -137,7 +143,16 @@ type agent struct {
 	fails func(task cluster.TaskID, attempt int) bool
 	// effects counts the starts of user code, by UUID.
 	effects map[string]int
-	stop    func()
+	// token is the highest that it has seen.
+	token cluster.Token
+	stop  func()
+}
+
+// sees keeps the highest token (P1.6).
+func (a *agent) sees(t cluster.Token) {
+	if t.Compare(a.token) > 0 {
+		a.token = t
+	}
 }
 
 func (w *world) node(name string) *agent {
@@ -173,24 +188,32 @@ func (a *agent) run() {
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(d): // in-bubble: inWorld and runChaos make one
+	case <-time.After(d): // in-bubble: inWorld makes one
 	}
 }
 
 // live is one session.
 func (a *agent) live(ctx context.Context) {
-	d := a.w.serves.Load().dispatch
+	server := a.w.serves.Load()
+	d := server.dispatch
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(server.ctx, end)() // a call ends with its connection
 	var full []cluster.Observed
 	for _, o := range a.tasks {
 		full = append(full, *o)
 	}
-	welcome, err := d.Register(ctx, transport.Registration{Node: a.name, Previous: a.session, Tasks: full, Facts: cluster.Facts{
+	welcome, err := d.Register(ctx, transport.Registration{Node: a.name, Previous: a.session, Token: a.token, Tasks: full, Facts: cluster.Facts{
 		CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB, Executors: []cluster.ExecutorFact{{Name: "containerd"}},
 	}})
 	if err != nil {
+		if over, ok := errors.AsType[*transport.SessionError](err); ok {
+			a.session = over.Newest
+		}
 		return
 	}
 	a.session = welcome.Session
+	a.sees(welcome.Token)
 	ctx, cancel := context.WithCancel(ctx)
 	messages := make(chan transport.Message, 1000)
 	var running sync.WaitGroup
@@ -216,6 +239,10 @@ func (a *agent) live(ctx context.Context) {
 			tasks = append(tasks, *o)
 		}
 		reply, err := d.Report(ctx, transport.Report{Node: a.name, Session: a.session, Seq: seq, Tasks: tasks})
+		if errors.Is(err, transport.ErrSession) {
+			cancel()
+		}
+		a.sees(reply.Token)
 		return err == nil && (o == nil || reply.Refused[o.UUID].Message == "")
 	}
 	beat := time.NewTicker(time.Duration(welcome.Heartbeat))
@@ -241,8 +268,11 @@ func (a *agent) live(ctx context.Context) {
 func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*cluster.Observed) bool) {
 	o := a.tasks[as.UUID]
 	if o == nil {
-		o = &cluster.Observed{Task: as.Task, Attempt: as.Attempt, UUID: as.UUID}
+		o = &cluster.Observed{
+			Task: as.Task, Attempt: as.Attempt, UUID: as.UUID, Definition: as.Definition, Count: as.Count, Ports: as.Ports, Plan: as.Plan,
+		}
 	}
+	a.sees(as.Token)
 	c := *o
 	switch {
 	case as.Ended():

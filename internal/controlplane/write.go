@@ -31,6 +31,13 @@ func (w *write) decision(d reconciler.Decision, units *[]store.Unit) error {
 		}
 		*units = append(*units, u)
 	}
+	for i := range d.Adoptions {
+		u, err := w.adoption(&d.Adoptions[i])
+		if err != nil {
+			return err
+		}
+		*units = append(*units, u)
+	}
 	for i := range d.Cleanups {
 		if u, ok := w.cleanup(&d.Cleanups[i]); ok {
 			*units = append(*units, u)
@@ -139,7 +146,7 @@ func (w *write) stop(s *reconciler.Stop) (store.Unit, error) {
 	if row == nil || row.Outcome == nil {
 		u.Compare(w.prefix().Outcome(s.Desired.Task, s.Desired.Attempt), 0)
 	}
-	if s.Rev == 0 && row != nil && row.ObservedRev != 0 {
+	if row != nil && (s.Unbegun || s.Rev == 0 && row.ObservedRev != 0) {
 		u.Compare(w.prefix().Observed(s.Desired.Node, s.Desired.Task), row.ObservedRev) // or a late write brings it back
 	}
 	if err := w.desired(&u, &s.Desired, s.Rev, row); err != nil {
@@ -147,6 +154,17 @@ func (w *write) stop(s *reconciler.Stop) (store.Unit, error) {
 	}
 	u.Event(s.Event)
 	return u, nil
+}
+
+// adoption writes the desired record of an attempt that has only a status.
+func (w *write) adoption(a *reconciler.Adoption) (store.Unit, error) {
+	var u store.Unit
+	d := &a.Desired
+	u.Compare(w.prefix().Outcome(d.Task, d.Attempt), 0)
+	u.Compare(w.prefix().Observed(d.Node, d.Task), a.ObservedRev)
+	u.Mark(w.prefix().Scheduled(d.Task))
+	u.Event(a.Event)
+	return u, w.desired(&u, d, 0, nil)
 }
 
 // cleanup deletes what stands of an ended attempt, unless its plan record still does (P3.4).

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -11,32 +12,42 @@ import (
 // conclude writes the outcomes of all attempts of the slot that have ended, and says whether one was.
 func (p *plan) conclude(s *slot) {
 	for _, t := range s.attempts {
+		loss := p.loss(t)
 		out, ok := lifecycle.Conclude(lifecycle.Ending{
-			Attempt: t.Attempt, Loss: p.loss(t), Freed: s.freed(), Now: p.now,
+			Attempt: t.Attempt, Loss: loss, Freed: s.freed(), Now: p.now,
 		})
 		if !ok {
 			continue
 		}
-		out.Owner = p.owner
-		if out.Definition == (cluster.Ref{}) {
-			out.Definition = p.definition
+		if loss != nil && loss.Reason == cluster.ReasonRecovery && p.owner.Kind == cluster.KindJob {
+			out.Started, out.Free = true, false // in doubt it ran
 		}
-		c := Conclusion{Outcome: out, DesiredRev: t.DesiredRev, ObservedRev: t.ObservedRev}
-		if d := t.Desired; d != nil && !p.spared(t, out) {
-			d := *d
-			d.Stop = endedStop(d.Stop)
-			c.Desired = &d
-		}
-		c.Event = p.event("task."+string(out.State), t, out.Reason, out.Message)
+		c := p.conclusion(t, out, p.spared(t, out))
 		p.Conclusions = append(p.Conclusions, c)
 		p.ended[t] = &c.Outcome
 	}
 }
 
+// conclusion writes the outcome of an attempt, and its final stop unless it may go on.
+func (p *plan) conclusion(t *Task, out cluster.Outcome, goesOn bool) Conclusion {
+	out.Owner = p.owner
+	if out.Definition == (cluster.Ref{}) {
+		out.Definition = p.definition
+	}
+	c := Conclusion{Outcome: out, DesiredRev: t.DesiredRev, ObservedRev: t.ObservedRev}
+	if d := t.Desired; d != nil && !goesOn {
+		d := *d
+		d.Stop = endedStop(d.Stop)
+		c.Desired = &d
+	}
+	c.Event = p.event("task."+string(out.State), t, out.Reason, out.Message)
+	return c
+}
+
 // spared reports whether a lost attempt may go on if its node returns: that of a service whose class is keep
 // and that nobody told to stop.
 func (p *plan) spared(t *Task, out cluster.Outcome) bool {
-	return out.State == cluster.StateLost && p.owner.Kind == cluster.KindService && t.Absence != watcher.Gone &&
+	return out.State == cluster.StateLost && out.Reason != cluster.ReasonRecovery && p.owner.Kind == cluster.KindService && t.Absence != watcher.Gone &&
 		!t.stopped() && p.class(t) == cluster.DisconnectKeep
 }
 
@@ -60,7 +71,7 @@ func (p *plan) class(t *Task) cluster.OnDisconnect {
 	if p.owner.Kind == cluster.KindJob {
 		return cluster.DisconnectWait
 	}
-	return cluster.DisconnectKeep
+	return cmp.Or(p.disconnect, cluster.DisconnectKeep)
 }
 
 // loss returns why the attempt is lost, or nil. A wait task is never lost by silence (P6.3).
@@ -74,6 +85,10 @@ func (p *plan) loss(t *Task) *lifecycle.Loss {
 		}
 		return &lifecycle.Loss{Reason: cluster.ReasonNodeDown, Message: fmt.Sprintf("node %s fell silent", t.node())}
 	case watcher.Present, watcher.Suspected:
+	}
+	if p.forsaken(t) {
+		return &lifecycle.Loss{Reason: cluster.ReasonRecovery, Message: fmt.Sprintf(
+			"the store went back to before its end: node %s does not know it any more", t.node())}
 	}
 	return nil
 }
@@ -115,9 +130,9 @@ func (p *plan) trim(s *slot, keep int) {
 }
 
 // settle stops attempts that have an outcome and still stand without a final stop: lost attempts of a keep service
-// whose node returned, and what an agent holds without a desired record. Where nothing of them runs any more it does so
-// at once; where the owner does not want the task, too, with the stop for its other attempts; else
-// once a newer attempt is healthy (P5.1, P6.4).
+// whose node returned, those that moved, and what an agent holds without a desired record. Where nothing of them runs any
+// more it does so at once; where the owner does not want the task, too, with the stop for its other attempts; else
+// once a newer attempt is healthy (P5.1, P6.4), or where it is of no use.
 func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 	for _, t := range s.attempts {
 		if t.Outcome == nil || !t.stands() || t.Absence == watcher.Gone || t.Desired != nil && t.Desired.Ended() {
@@ -137,8 +152,26 @@ func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: fmt.Sprintf("attempt %d took its place", newest.number()), Ended: true,
 			})
+		case t.Absence == watcher.Present && newest == t && p.pinned(t) &&
+			(t.Outcome.State == cluster.StateLost || moved(t.Outcome) && t.Drain == nil):
+			// Its next attempt may have no other place than the one that it holds itself.
+			p.write(t, cluster.Stop{
+				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
+				Message: "it was given up, and the next attempt takes its place", Ended: true,
+			})
+		case moved(t.Outcome) && t.Drain != nil:
+			p.leave(t)
 		}
 	}
+}
+
+// pinned reports whether no two tasks of the attempt's definition can share a node.
+func (p *plan) pinned(t *Task) bool {
+	if t.Desired == nil {
+		return false
+	}
+	d := p.definitions(t.Desired.Definition)
+	return d != nil && d.Pinned()
 }
 
 // over reports whether the agent saw the attempt end.
@@ -156,7 +189,9 @@ func (p *plan) halt(s *slot, stop cluster.Stop) {
 }
 
 // write records a stop of the attempt. One without a desired record gets one made of what its agent reported.
-func (p *plan) write(t *Task, stop cluster.Stop) {
+func (p *plan) write(t *Task, stop cluster.Stop) { p.Stops = append(p.Stops, p.stop(t, stop)) }
+
+func (p *plan) stop(t *Task, stop cluster.Stop) Stop {
 	var d cluster.Desired
 	if t.Desired != nil {
 		d = *t.Desired
@@ -164,11 +199,12 @@ func (p *plan) write(t *Task, stop cluster.Stop) {
 		d = cluster.Desired{
 			Task: t.id(), Attempt: t.number(), UUID: t.uuid(), Node: t.node(), Owner: p.owner, Definition: p.definition,
 		}
+		if o := t.Observed; o != nil && o.Definition != (cluster.Ref{}) {
+			d.Definition, d.Count, d.Ports = o.Definition, o.Count, o.Ports
+		}
 	}
 	d.Stop = &stop
-	p.Stops = append(p.Stops, Stop{
-		Desired: d, Rev: t.DesiredRev, Event: p.event("task.stopping", t, stop.Reason, stop.Message),
-	})
+	return Stop{Desired: d, Rev: t.DesiredRev, Event: p.event("task.stopping", t, stop.Reason, stop.Message)}
 }
 
 func (p *plan) event(kind string, t *Task, reason cluster.ReasonCode, message string) cluster.Event {

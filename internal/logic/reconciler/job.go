@@ -19,6 +19,7 @@ func Job(in JobInput) Decision {
 	if in.Spec != nil {
 		p.owner = in.Spec.Owner()
 	}
+	p.recovery = in.Recovery
 	all := slots(in.Tasks)
 	own, strays := split(in.Spec, all)
 	// 1. What has ended gets its outcome, and what is left of it is cleaned up.
@@ -38,9 +39,11 @@ func Job(in JobInput) Decision {
 			if in.Spec.Deleted {
 				p.trim(s, 0)
 			}
-		} else {
-			p.overtime(s)
+			continue
 		}
+		p.claim(s, in.described(s))
+		p.vacate(s)
+		p.overtime(s)
 	}
 	// 3. Tasks that may run and do not are asked for.
 	then := make([]*slot, len(own))
@@ -60,6 +63,15 @@ func Job(in JobInput) Decision {
 		p.tellEnd(in.Spec, then, now)
 	}
 	return p.Decision
+}
+
+// described returns what an attempt of the slot is wanted for.
+func (in *JobInput) described(s *slot) cluster.Desired {
+	step := in.Spec.Step(s.parts.Step)
+	return cluster.Desired{
+		Owner: in.Spec.Owner(), Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
+		TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect,
+	}
 }
 
 // split parts the tasks of the job's spec, complete and in the order of the steps, from those that it does not know.

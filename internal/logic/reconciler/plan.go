@@ -12,8 +12,10 @@ import (
 type plan struct {
 	Decision
 	owner       cluster.OwnerRef
-	definition  cluster.Ref // stands in for that of an attempt without a desired record
+	definition  cluster.Ref          // stands in for that of an attempt without a desired record
+	disconnect  cluster.OnDisconnect // of a service: the same
 	definitions Definitions
+	recovery    Recovery
 	now         time.Time
 	ended       map[*Task]*cluster.Outcome // what the decision writes of attempts
 }
@@ -35,18 +37,25 @@ func (p *plan) pend(s *slot, template cluster.Pending, life cluster.Lifespan, li
 		p.look(at)
 		return
 	}
+	if next, ok := p.next(s, template); ok {
+		next.Since = s.since(life)
+		p.Pending = append(p.Pending, next)
+	}
+}
+
+// next returns what the slot's next attempt asks for; false if its definition does not exist.
+func (p *plan) next(s *slot, template cluster.Pending) (cluster.Pending, bool) {
 	d := p.definitions(template.Definition)
 	if d == nil {
 		p.Message = fmt.Sprintf("task definition %s does not exist", template.Definition)
-		return
+		return cluster.Pending{}, false
 	}
 	next := template
 	next.Task, next.Attempt, next.Owner = s.id, s.next(), p.owner
 	next.Demand, next.Ports = d.Demand(), d.Ports
 	next.NeedsImage = slices.ContainsFunc(d.Containers, func(c cluster.Container) bool { return c.Image != "" && len(c.Command) == 0 })
 	next.Avoid = s.avoid()
-	next.Since = s.since(life)
-	p.Pending = append(p.Pending, next)
+	return next, true
 }
 
 // joined returns the placement with the cluster's constraints in front.

@@ -54,6 +54,7 @@ func (c *chaos) check(d reconciler.Decision) {
 		}
 		c.seen["outcome "+string(o.State)]++
 	}
+	c.checkBudget(d)
 	for i := range d.Stops {
 		s := &d.Stops[i]
 		if s.Desired.Stop == nil || s.Desired.Stop.Reason == "" || s.Desired.UUID == "" || s.Event.Type == "" {
@@ -64,6 +65,33 @@ func (c *chaos) check(d reconciler.Decision) {
 			c.Fatalf("attempt %d of %s is told that it has an outcome, and has none", r.attempt, r.id)
 		}
 		c.seen["stop "+string(s.Desired.Stop.Reason)]++
+	}
+}
+
+// checkBudget demands that voluntary stops leave as many healthy tasks as are wanted (P5.4).
+func (c *chaos) checkBudget(d reconciler.Decision) {
+	c.Helper()
+	if c.service == nil {
+		return
+	}
+	least := c.service.Desired()
+	if def := c.definitions[c.service.Definition]; def != nil && def.Pinned() {
+		least--
+	}
+	before, voluntary := c.healthy(), 0
+	was := map[*record]*cluster.Stop{}
+	for i := range d.Stops {
+		s := &d.Stops[i].Desired
+		if r := c.find(s.Task, s.Attempt); s.Stop.Class == cluster.StopVoluntary && r.Desired != nil {
+			was[r], r.Desired.Stop = r.Desired.Stop, s.Stop
+			voluntary++
+		}
+	}
+	if after := c.healthy(); after < min(before, least) {
+		c.Fatalf("%d voluntary stops leave %d of %d healthy tasks, want %d:\n%s%s", voluntary, after, before, least, describe(d), c.picture())
+	}
+	for r, stop := range was { // order-free: each is restored by itself
+		r.Desired.Stop = stop
 	}
 }
 
@@ -195,9 +223,14 @@ func (c *chaos) commitSome(d reconciler.Decision) {
 	keep(len(d.Stops), "refused stop", func(i int) { d.Stops = slices.Delete(d.Stops, i, i+1) })
 	keep(len(d.Cleanups), "refused cleanup", func(i int) { d.Cleanups = slices.Delete(d.Cleanups, i, i+1) })
 	c.commit(d)
+	for i := range d.Moves {
+		if c.choose("moved", 4) > 0 && c.leave(&d.Moves[i]) {
+			c.seen["moved"]++
+		}
+	}
 	for _, p := range d.Pending {
 		node := c.nodes[c.choose("node", len(c.nodes))]
-		if c.choose("placed", 4) == 0 || c.absent[node] != watcher.Present || slices.Contains(p.Avoid, node) {
+		if c.choose("placed", 4) == 0 || !c.takes(node, &p) {
 			continue
 		}
 		if err := c.place(p, node); err != nil {
@@ -210,7 +243,21 @@ func (c *chaos) commitSome(d reconciler.Decision) {
 func (c *chaos) disturb() {
 	i := c.choose("disturbed", len(c.nodes))
 	node := c.nodes[i]
-	switch c.choose("how", 5) {
+	switch c.choose("how", 8) {
+	case 5:
+		c.drains[node] = &cluster.Drain{Since: c.now, Force: c.choose("force", 4) == 0}
+		if c.some("deadline") {
+			c.drains[node].Deadline = c.now.Add(time.Minute)
+		}
+	case 6:
+		delete(c.drains, node)
+	case 7: // the store loses a record
+		if len(c.records) > 0 {
+			if r := c.records[c.choose("lost record", len(c.records))]; r.Observed != nil && r.Outcome == nil {
+				r.Desired, r.DesiredRev = nil, 0
+				c.seen["record lost"]++
+			}
+		}
 	case 0:
 		c.absent[node] = watcher.Suspected
 	case 1:
@@ -235,6 +282,7 @@ func (c *chaos) heal() {
 	for _, n := range c.nodes {
 		c.absent[n] = watcher.Present
 	}
+	clear(c.drains)
 	c.stays = nil
 	for range 200 {
 		d, err := c.round()
@@ -301,7 +349,7 @@ func TestServiceUnderFaults(t *testing.T) {
 	})
 	for _, what := range []string{
 		"pending", "outcome failed", "outcome lost", "outcome cancelled", "stop rollout", "stop scale-down", "stop replaced",
-		"stop deleted", "lives twice",
+		"stop deleted", "lives twice", "moved", "stop drain", "record lost",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("never seen: %s", what)
@@ -375,7 +423,7 @@ func TestJobUnderFaults(t *testing.T) {
 	})
 	for _, what := range []string{
 		"pending", "outcome failed", "outcome lost", "outcome cancelled", "outcome succeeded", "job succeeded", "job failed",
-		"job cancelled", "lives twice",
+		"job cancelled", "lives twice", "stop drain", "record lost",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("never seen: %s", what)
@@ -491,4 +539,40 @@ func (c *chaos) put(gen, index int, ref cluster.Ref) {
 		c.report(r)
 	}
 	c.records = append(c.records, r)
+}
+
+// TestDrainKeepsTheServiceUp empties one node after the other under a healthy service, in agents' steps of any order: the
+// service never has fewer healthy tasks than wanted, and nothing is left on the nodes.
+func TestDrainKeepsTheServiceUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := chaos{T: t, world: newWorld(), seen: map[string]int{}}
+		n := rapid.IntRange(1, 5).Draw(t, "count")
+		c.service = &cluster.Service{Name: "web", Definition: c.define("web@1", nil), Count: n, Lifespan: cluster.Lifespan{Generation: 1}}
+		c.service.SetDefaults()
+		c.owner = c.service.Owner()
+		c.heal()
+		for _, node := range []string{"n1", "n2"} {
+			c.drains[node] = &cluster.Drain{Since: c.now}
+		}
+		for range 80 * n {
+			d := c.decide(c.tasks())
+			c.check(d)
+			c.commitSome(d)
+			for _, r := range slices.Clone(c.records) {
+				if c.some("agent") {
+					c.step(r)
+				}
+			}
+			c.live()
+			c.now = c.now.Add(time.Second)
+			if c.healthy() < n {
+				t.Fatalf("%d of %d healthy:\n%s", c.healthy(), n, c.picture())
+			}
+		}
+		for _, r := range c.records {
+			if c.drains[r.node()] != nil && (r.Desired != nil || r.Observed != nil) {
+				t.Fatalf("%s attempt %d is left:\n%s", r.id, r.attempt, c.picture())
+			}
+		}
+	})
 }

@@ -11,13 +11,15 @@
 // each Stop, Conclusion and Cleanup as a group of its own, comparing the revisions in it, and hands
 // Pending to the scheduler.
 //
-// Three decisions are made here, and nowhere else:
+// Five decisions are made here, and nowhere else:
 //
 //   - A service keeps Count tasks running. A task that ended, well or badly, is followed by a new attempt; work
 //     that ends is a job's.
 //   - A rollout replaces one task at a time: of the old generations it keeps as many of the best tasks
 //     as the new one has not yet replaced by healthy ones.
 //   - A job with a task that has no retries left starts nothing any more; what runs is let finish.
+//   - A service's task leaves a node that is emptied once its next attempt is healthy elsewhere; a job's ends there.
+//   - An attempt that runs and that the store does not know is adopted where its owner wants it, else stopped.
 package reconciler
 
 import (
@@ -31,6 +33,19 @@ import (
 type Task struct {
 	cluster.Attempt
 	Absence watcher.Absence
+	// Drain, unless nil, says that the attempt's node is to be emptied.
+	Drain *cluster.Drain
+	// Reported says that the node's full report is in under this leader, so that what has no status does not run there.
+	Reported bool
+}
+
+// Recovery is what a decision has to know of a store that went back (P1.7). The zero value is for one that never did.
+type Recovery struct {
+	// Incarnation is the store's. An attempt that was placed under an earlier one and is unknown on its node has ended there.
+	Incarnation uint64
+	// StopBefore, unless zero, is before when an attempt that the store does not know must have begun to be stopped
+	// rather than adopted: the operator said so then.
+	StopBefore time.Time
 }
 
 // Definitions finds a version of a task definition, or returns nil.
@@ -49,6 +64,7 @@ type ServiceInput struct {
 	Tasks []Task
 	// ClusterConstraints hold for every task of the owner's cluster.
 	ClusterConstraints []cluster.Constraint
+	Recovery           Recovery
 	Now                time.Time
 }
 
@@ -60,6 +76,7 @@ type JobInput struct {
 	Definitions        Definitions
 	Tasks              []Task
 	ClusterConstraints []cluster.Constraint
+	Recovery           Recovery
 	Now                time.Time
 }
 
@@ -67,8 +84,12 @@ type JobInput struct {
 type Decision struct {
 	// Pending are tasks that should run and are not placed.
 	Pending []cluster.Pending
+	// Moves are tasks that should leave a node that is emptied, each once there is a place for it.
+	Moves []Move
 	// Stops turn desired records of live attempts into stops.
 	Stops []Stop
+	// Adoptions write the desired records of attempts that run and have none.
+	Adoptions []Adoption
 	// Conclusions write the outcomes of attempts that have ended.
 	Conclusions []Conclusion
 	// Cleanups delete the records of attempts that have an outcome and of which nothing is left on a node.
@@ -88,7 +109,7 @@ type Decision struct {
 
 // Empty reports whether there is nothing to write and nothing to place.
 func (d *Decision) Empty() bool {
-	return len(d.Pending) == 0 && len(d.Stops) == 0 && len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
+	return len(d.Pending) == 0 && len(d.Moves) == 0 && len(d.Stops) == 0 && len(d.Adoptions) == 0 && len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
 		len(d.Trims) == 0 && !d.Remove
 }
 
@@ -105,8 +126,29 @@ type Stop struct {
 	Desired cluster.Desired
 	// Rev is the revision of the desired record to compare; 0 means that the record does not
 	// exist (the attempt stands in a plan record, or only its status does) and is created.
-	Rev   uint64
-	Event cluster.Event
+	Rev uint64
+	// Unbegun says that the stop is for an attempt that has not begun: it is refused if its agent reported meanwhile.
+	Unbegun bool
+	Event   cluster.Event
+}
+
+// Move is a task that runs on a node that is to be emptied. Nothing of it is written before Next has been found a
+// place: what has nowhere to go stays. Then either the attempt gets its outcome and goes on until the next one is healthy
+// (Conclusion), or, where two must not live at once, it is stopped first (Stop). One of the two is nil. The place itself is
+// found again, by the next decision.
+type Move struct {
+	Next       cluster.Pending
+	From       string
+	Conclusion *Conclusion
+	Stop       *Stop
+}
+
+// Adoption makes the desired record of an attempt that its agent reports and that the store has no record of. The
+// attempt's status is compared.
+type Adoption struct {
+	Desired     cluster.Desired
+	ObservedRev uint64
+	Event       cluster.Event
 }
 
 // Conclusion is an outcome to be written, once (P4.2).

@@ -88,12 +88,19 @@ func TestAPlannedTaskIsNotPending(t *testing.T) {
 	}
 }
 
-// T14: a status without a desired record pins its task to the node (P3.5); what is not wanted there gets a
-// record that stops it.
+// T14: a status without a desired record pins its task to the node (P3.5), and gets that record back once the node
+// reported; what is not wanted there gets one that stops it.
 func TestAStatusAlonePinsItsTask(t *testing.T) {
 	w, r := job(t, cluster.StateRunning, nil)
+	lost := *r.Desired
 	r.Desired, r.DesiredRev = nil, 0
+	w.unheard["n1"] = true
 	if d := w.decide(w.tasks()); !d.Empty() {
+		t.Errorf("%s", describe(d))
+	}
+	w.unheard["n1"] = false
+	if d := w.decide(w.tasks()); len(d.Adoptions) != 1 || d.Adoptions[0].Desired.UUID != lost.UUID ||
+		d.Adoptions[0].Desired.Definition != lost.Definition || d.Adoptions[0].Desired.Stop != nil {
 		t.Errorf("%s", describe(d))
 	}
 	w.job.Cancelled = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,6 +32,11 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt stands like this
 //	lost web.1.0 a1                     it has that outcome, and goes on in truth
 //	node n1 present|suspected|silent|gone
+//	node n1 unreported                  its full report is not in
+//	drain n1 [deadline=D] [force]       it is to be emptied; undrain n1
+//	move web.1.0                        there is a place for it: what the last decision says of its move is written
+//	unrecord web.1.0 a1                 the store loses the desired record
+//	recovery [incarnation=N] [stop]     the store went back; the operator said to stop what it does not know
 //	crash web.1.0                       the newest attempt ends badly
 //	fails work.1.a.0 a1                 that attempt will end badly
 //	wait D                              time passes
@@ -132,7 +138,12 @@ func (s *stage) do(words []string) {
 		s.service, s.job = nil, nil
 	case "nodes":
 		s.nodes = words[1:]
+	case "drain", "undrain", "move", "unrecord", "recovery":
+		s.empty(words, a)
 	case "node":
+		if s.unheard[words[1]] = words[2] == "unreported"; s.unheard[words[1]] {
+			return
+		}
 		s.absent[words[1]] = map[string]watcher.Absence{
 			"present": watcher.Present, "suspected": watcher.Suspected, "silent": watcher.Silent, "gone": watcher.Gone,
 		}[words[2]]
@@ -174,6 +185,40 @@ func (s *stage) do(words []string) {
 	}
 }
 
+func (s *stage) empty(words []string, a args) {
+	s.Helper()
+	switch words[0] {
+	case "drain":
+		d := &cluster.Drain{Since: s.now, Force: a.has("force")}
+		if a.has("deadline") {
+			in, err := time.ParseDuration(a["deadline"])
+			if err != nil {
+				s.Fatal(err)
+			}
+			d.Deadline = s.now.Add(in)
+		}
+		s.drains[words[1]] = d
+	case "undrain":
+		delete(s.drains, words[1])
+	case "move":
+		i := slices.IndexFunc(s.last.Moves, func(m reconciler.Move) bool { return short(m.Next.Task) == words[1] })
+		if i < 0 {
+			s.Fatalf("%s is not to move", words[1])
+		}
+		if !s.leave(&s.last.Moves[i]) {
+			fmt.Fprintf(&s.out, "  no place for %s\n", words[1])
+		}
+	case "unrecord":
+		r := s.attemptOf(words[1], words[2])
+		r.Desired, r.DesiredRev = nil, 0
+	case "recovery":
+		s.recover.Incarnation = uint64(a.number("incarnation"))
+		if a.has("stop") {
+			s.recover.StopBefore = s.now.Add(time.Second)
+		}
+	}
+}
+
 func (s *stage) print(words []string, a args) {
 	s.Helper()
 	switch words[0] {
@@ -189,6 +234,9 @@ func (s *stage) print(words []string, a args) {
 			}
 			if a.has("outcomes") {
 				part.Conclusions = s.last.Conclusions
+			}
+			if a.has("adoptions") {
+				part.Adoptions = s.last.Adoptions
 			}
 			if a.has("cleanups") {
 				part.Cleanups = s.last.Cleanups
@@ -286,6 +334,7 @@ func (s *stage) task(words []string, a args) {
 	case s.job != nil && len(s.job.Steps) > 0:
 		r.Desired.OnDisconnect, r.Desired.TimeLimit = s.job.Steps[0].OnDisconnect, s.job.Steps[0].TimeLimit
 	}
+	r.Desired.Token.Incarnation = 1
 	r.DesiredRev = s.next()
 	var states []string
 	for _, w := range words[5:] {
@@ -294,7 +343,7 @@ func (s *stage) task(words []string, a args) {
 		}
 	}
 	if states[0] != "assigned" {
-		r.real = &cluster.Observed{Task: r.id, Attempt: r.attempt, UUID: r.Desired.UUID, Node: words[4], State: cluster.State(states[0])}
+		r.real = &cluster.Observed{Task: r.id, Attempt: r.attempt, UUID: r.Desired.UUID, Node: words[4], State: cluster.State(states[0]), Definition: ref}
 		if len(states) > 1 {
 			r.real.Health = cluster.Health(states[1])
 		}

@@ -14,8 +14,9 @@ import (
 func Service(in ServiceInput) Decision {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
 	if in.Spec != nil {
-		p.owner, p.definition = in.Spec.Owner(), in.Spec.Definition
+		p.owner, p.definition, p.disconnect = in.Spec.Owner(), in.Spec.Definition, in.Spec.OnDisconnect
 	}
+	p.recovery = in.Recovery
 	all := slots(in.Tasks)
 	// 1. What has ended gets its outcome, and what is left of it is cleaned up.
 	for _, s := range all {
@@ -28,22 +29,27 @@ func Service(in ServiceInput) Decision {
 	for _, s := range wanted {
 		keep[s] = true
 	}
+	b := newBudget(in.Spec, all, p.definitions)
+	granted := b.granted(slices.DeleteFunc(slices.Clone(all), func(s *slot) bool { return keep[s] }))
+	waiting := 0
 	for _, s := range all {
 		if !keep[s] {
-			p.dismiss(s, in.Spec)
+			waiting += p.dismiss(s, in.Spec, granted[s])
 			continue
 		}
+		p.claim(s, in.described(s))
 		p.settle(s, nil)
 		p.trim(s, KeptOutcomes)
 	}
-	// 3. Those that are wanted and have no live attempt are asked for.
+	// 3. Those that are wanted and have no live attempt are asked for, and those that have to leave their node.
 	for _, s := range wanted {
 		p.pend(s, in.template(s), in.Spec.Lifespan, MaxDelay)
+		p.move(s, in.template(s))
 	}
 	// 4. A deleted service without tasks is removed.
 	p.remove(in.Spec != nil && in.Spec.Deleted, all)
 	if p.Message == "" {
-		p.Message = statusOf(in.Spec, all).Message
+		p.Message = statusOf(in.Spec, all).Message + linger(waiting)
 	}
 	return p.Decision
 }
@@ -61,6 +67,14 @@ func (in *ServiceInput) template(s *slot) cluster.Pending {
 	return t
 }
 
+// described returns what an attempt of the slot is wanted for.
+func (in *ServiceInput) described(s *slot) cluster.Desired {
+	return cluster.Desired{
+		Owner: in.Spec.Owner(), Definition: in.template(s).Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
+		OnDisconnect: in.Spec.OnDisconnect,
+	}
+}
+
 // definition returns what the newest attempt of the slot runs or ran.
 func (s *slot) definition() cluster.Ref {
 	for _, t := range slices.Backward(s.attempts) {
@@ -68,6 +82,9 @@ func (s *slot) definition() cluster.Ref {
 			return d.Definition
 		}
 		if o := t.Outcome; o != nil {
+			return o.Definition
+		}
+		if o := t.Observed; o != nil && o.Definition != (cluster.Ref{}) {
 			return o.Definition
 		}
 	}
@@ -211,8 +228,8 @@ func (s *slot) worth() int {
 	return worthStarting
 }
 
-// dismiss ends a task that the service does not want.
-func (p *plan) dismiss(s *slot, spec *cluster.Service) {
+// dismiss ends a task that the service does not want, if the budget grants it or it must end, and returns 1 if it waits.
+func (p *plan) dismiss(s *slot, spec *cluster.Service, granted bool) (waits int) {
 	stop := cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonScaleDown}
 	switch {
 	case spec == nil || spec.Deleted:
@@ -225,6 +242,9 @@ func (p *plan) dismiss(s *slot, spec *cluster.Service) {
 	default:
 		stop.Message = fmt.Sprintf("%d tasks are wanted", spec.Count)
 	}
+	if stop.Class == cluster.StopVoluntary && !granted {
+		return 1
+	}
 	p.halt(s, stop)
 	p.settle(s, &stop)
 	keep := 0
@@ -232,6 +252,7 @@ func (p *plan) dismiss(s *slot, spec *cluster.Service) {
 		keep = KeptOutcomes
 	}
 	p.trim(s, keep)
+	return 0
 }
 
 // remove asks for the removal of a deleted owner's record once no record of any task is left. Until then its

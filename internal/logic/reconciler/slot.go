@@ -41,7 +41,7 @@ func (t *Task) uuid() string {
 	switch {
 	case t.Desired != nil:
 		return t.Desired.UUID
-	case t.Outcome != nil:
+	case t.Outcome != nil && t.Outcome.UUID != "": // of one whose record was lost it is not known
 		return t.Outcome.UUID
 	case t.Observed != nil:
 		return t.Observed.UUID

@@ -29,6 +29,9 @@ type world struct {
 	// stays, unless nil, says that a job's task goes on for another step.
 	stays   func() bool
 	absent  map[string]watcher.Absence
+	drains  map[string]*cluster.Drain
+	unheard map[string]bool // nodes that did not report in full
+	recover reconciler.Recovery
 	nodes   []string
 	records []*record
 	rev     uint64
@@ -51,6 +54,7 @@ func newWorld() *world {
 	return &world{
 		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, sick: map[cluster.Ref]bool{},
 		fails:  func(cluster.TaskID, int) bool { return false },
+		drains: map[string]*cluster.Drain{}, unheard: map[string]bool{},
 		absent: map[string]watcher.Absence{}, nodes: []string{"n1", "n2", "n3"}, now: time.Unix(0, 0).UTC(),
 	}
 }
@@ -81,7 +85,7 @@ func (w *world) tasks() []reconciler.Task {
 	for _, r := range w.records {
 		t := reconciler.Task{Attempt: r.Attempt}
 		if n := r.node(); n != "" {
-			t.Absence = w.absent[n]
+			t.Absence, t.Drain, t.Reported = w.absent[n], w.drains[n], !w.unheard[n]
 		}
 		all = append(all, t)
 	}
@@ -104,11 +108,11 @@ func (w *world) decide(tasks []reconciler.Task) reconciler.Decision {
 	find := func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] }
 	if w.owner.Kind == cluster.KindJob {
 		return reconciler.Job(reconciler.JobInput{
-			Owner: w.owner, Spec: w.job, SpecRev: 7, Definitions: find, Tasks: tasks, Now: w.now,
+			Owner: w.owner, Spec: w.job, SpecRev: 7, Definitions: find, Tasks: tasks, Now: w.now, Recovery: w.recover,
 		})
 	}
 	return reconciler.Service(reconciler.ServiceInput{
-		Owner: w.owner, Spec: w.service, SpecRev: 7, Definitions: find, Tasks: tasks, Now: w.now,
+		Owner: w.owner, Spec: w.service, SpecRev: 7, Definitions: find, Tasks: tasks, Now: w.now, Recovery: w.recover,
 	})
 }
 
@@ -119,6 +123,34 @@ func (w *world) find(id cluster.TaskID, attempt int) *record {
 		}
 	}
 	return nil
+}
+
+func (w *world) commitStop(s *reconciler.Stop) {
+	r := w.find(s.Desired.Task, s.Desired.Attempt)
+	if r == nil || r.DesiredRev != s.Rev {
+		w.refused++
+		return
+	}
+	desired := s.Desired
+	r.Desired, r.DesiredRev = &desired, w.next()
+}
+
+// takes reports whether a node may be given new tasks.
+func (w *world) takes(node string, p *cluster.Pending) bool {
+	return w.absent[node] == watcher.Present && w.drains[node] == nil && !slices.Contains(p.Avoid, node)
+}
+
+// leave writes what lets a task move, if there is a place for it.
+func (w *world) leave(m *reconciler.Move) bool {
+	if !slices.ContainsFunc(w.nodes, func(n string) bool { return w.takes(n, &m.Next) }) {
+		return false
+	}
+	if m.Stop != nil {
+		w.commitStop(m.Stop)
+	} else {
+		w.commit(reconciler.Decision{Conclusions: []reconciler.Conclusion{*m.Conclusion}})
+	}
+	return true
 }
 
 // commit writes a decision, each part by itself, and refuses those whose comparison fails.
@@ -138,13 +170,16 @@ func (w *world) commit(d reconciler.Decision) {
 		}
 	}
 	for i := range d.Stops {
-		s := &d.Stops[i]
-		r := w.find(s.Desired.Task, s.Desired.Attempt)
-		if r == nil || r.DesiredRev != s.Rev {
+		w.commitStop(&d.Stops[i])
+	}
+	for i := range d.Adoptions {
+		a := &d.Adoptions[i]
+		r := w.find(a.Desired.Task, a.Desired.Attempt)
+		if r == nil || r.Outcome != nil || r.DesiredRev != 0 || r.ObservedRev != a.ObservedRev {
 			w.refused++
 			continue
 		}
-		desired := s.Desired
+		desired := a.Desired
 		r.Desired, r.DesiredRev = &desired, w.next()
 	}
 	for _, c := range d.Cleanups {
@@ -205,7 +240,7 @@ func (w *world) placeAll(d reconciler.Decision) error {
 		for range w.nodes {
 			w.uuid++
 			node := w.nodes[w.uuid%len(w.nodes)]
-			if w.absent[node] != watcher.Present || slices.Contains(p.Avoid, node) {
+			if !w.takes(node, &p) {
 				continue
 			}
 			if err := w.place(p, node); err != nil {
@@ -228,7 +263,9 @@ func (w *world) step(r *record) {
 		if !reachable {
 			return
 		}
-		r.real = &cluster.Observed{Task: r.id, Attempt: r.attempt, UUID: r.Desired.UUID, Node: r.Desired.Node}
+		r.real = &cluster.Observed{
+			Task: r.id, Attempt: r.attempt, UUID: r.Desired.UUID, Node: r.Desired.Node, Definition: r.Desired.Definition,
+		}
 	}
 	var stop *cluster.Stop
 	if reachable {
@@ -314,6 +351,9 @@ func (w *world) healthy() int {
 func (w *world) round() (reconciler.Decision, error) {
 	d := w.decide(w.tasks())
 	w.commit(d)
+	for i := range d.Moves {
+		w.leave(&d.Moves[i])
+	}
 	if err := w.placeAll(d); err != nil {
 		return d, err
 	}
@@ -335,6 +375,18 @@ func describe(d reconciler.Decision) string {
 			fmt.Fprintf(&b, ", not on %s", strings.Join(p.Avoid, " "))
 		}
 		b.WriteString("\n")
+	}
+	for i := range d.Moves {
+		m := &d.Moves[i]
+		fmt.Fprintf(&b, "  move %s off %s", short(m.Next.Task), m.From)
+		if m.Stop != nil {
+			b.WriteString(", stopped first")
+		}
+		b.WriteString("\n")
+	}
+	for i := range d.Adoptions {
+		a := &d.Adoptions[i].Desired
+		fmt.Fprintf(&b, "  adopt %s attempt %d on %s: %s\n", short(a.Task), a.Attempt, a.Node, a.Definition)
 	}
 	for i := range d.Stops {
 		s := &d.Stops[i]

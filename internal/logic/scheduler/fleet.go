@@ -42,7 +42,7 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		maps.Copy(n.Labels, f.Labels)
 	}
 	if host != nil {
-		n.Cordon = host.Cordon
+		n.Cordon = host.Cordon || host.Drain != nil || host.Gone
 		maps.Copy(n.Labels, host.Labels)
 	}
 	return n
@@ -130,6 +130,14 @@ func (f *Fleet) RemoveNode(name string) {
 	}
 	s.node, s.set = Node{Name: name}, false
 	f.vacate(i)
+}
+
+// Grow makes room for so many reservations in all, which spares a fleet that is filled at once most of the work of
+// growing. It changes nothing else.
+func (f *Fleet) Grow(reservations int) {
+	held := make(map[string]Reservation, max(reservations, len(f.held)))
+	maps.Copy(held, f.held)
+	f.held = held
 }
 
 // Reserve charges an attempt to its node, which need not be set yet. A reservation with the same

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,11 +23,16 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //
 //	register [session=N] [synced]   the node registers; synced once its full report is in
 //	pulse at=D next=D [session=N]   it gives a sign of life and promises the next one
+//	register … token=G/I/E          and the agent shows a token
 //	lead D                          a new leader takes over
-//	host [domain=S] [generation=N]  the operator's settings
+//	domain S [incarnation=N]        the watcher's domain from here on
+//	host [domain=S] [generation=N] [cordon] [drain] [deadline=D] [force] [gone]   the operator's settings
+//	left N [WORDS…]                 so many attempts stand on the node; why some of them cannot move
+//	unkillable [TASK]               the task lives after KILL; none does
 //	gone | back | pause | resume    the node is known to be gone; a mass silence holds decisions back
-//	drain                           the control plane drains the node
+//	forget                          the records of the node are removed, and its signs of life
 //	look D                          the watcher looks; its verdict is written
+//	watch D                         it looks every four seconds until then, which prints what changes
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -113,6 +119,12 @@ func (s *stage) do(t *testing.T, words []string) {
 	case "register":
 		_, synced := arg["synced"]
 		s.in.Status = &cluster.NodeStatus{Name: "n1", Session: max(1, number("session")), Synced: synced}
+		if token := arg["token"]; token != "" {
+			seen := &s.in.Status.Token
+			if _, err := fmt.Sscanf(token, "%d/%d/%d", &seen.Generation, &seen.Incarnation, &seen.Epoch); err != nil {
+				t.Fatalf("%v: %v", words, err)
+			}
+		}
 	case "pulse":
 		session := uint64(1)
 		if s.in.Status != nil {
@@ -125,23 +137,53 @@ func (s *stage) do(t *testing.T, words []string) {
 	case "lead":
 		s.in.Armed, s.last = span(words[1]), span(words[1])
 	case "host":
-		s.in.Host = &cluster.Host{Name: "n1", Domain: arg["domain"], Generation: number("generation")}
+		s.host(t, arg, number("generation"))
+	case "domain":
+		s.in.Domain, s.in.Incarnation = words[1], number("incarnation")
+	case "left":
+		s.in.Left, _ = strconv.Atoi(words[1])
+		s.in.Stuck = strings.Join(words[2:], " ")
+	case "unkillable":
+		s.in.Unkillable = cluster.TaskID(strings.Join(words[1:], ""))
+	case "forget":
+		s.in.Host, s.in.Node, s.in.Status, s.in.Pulse = nil, nil, nil, nil
 	case "gone":
 		s.in.Gone = true
 	case "back":
 		s.in.Gone = false
 	case "pause", "resume":
 		s.in.Paused = words[0] == "pause"
-	case "drain":
-		s.in.Node.State = cluster.NodeDraining
 	case "look":
-		s.look(span(words[1]))
+		s.look(span(words[1]), true)
+	case "watch":
+		for end := span(words[1]); s.last < end; {
+			s.look(min(s.last+4*time.Second, end), false)
+		}
 	default:
 		t.Fatalf("unknown command %v", words)
 	}
 }
 
-func (s *stage) look(now time.Duration) {
+func (s *stage) host(t *testing.T, arg map[string]string, generation uint64) {
+	t.Helper()
+	h := &cluster.Host{Name: "n1", Domain: arg["domain"], Generation: generation}
+	_, h.Cordon = arg["cordon"]
+	_, h.Gone = arg["gone"]
+	if _, drain := arg["drain"]; drain {
+		h.Drain = &cluster.Drain{}
+		_, h.Drain.Force = arg["force"]
+		if at := arg["deadline"]; at != "" {
+			d, err := time.ParseDuration(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.Drain.Deadline = time.Unix(0, 0).Add(d).UTC()
+		}
+	}
+	s.in.Host = h
+}
+
+func (s *stage) look(now time.Duration, tell bool) {
 	if s.last != 0 {
 		s.in.Armed = watcher.Rearm(s.in.Armed, s.last, now, s.in.Options)
 	}
@@ -149,6 +191,15 @@ func (s *stage) look(now time.Duration) {
 	v, ok := watcher.Look(s.in)
 	if !ok {
 		fmt.Fprintf(&s.out, "%v nothing is known\n", now)
+		return
+	}
+	if v.Foreign {
+		fmt.Fprintf(&s.out, "%v not this domain's\n", now)
+		return
+	}
+	node := v.Node
+	s.in.Node = &node
+	if !tell && !v.Changed {
 		return
 	}
 	fmt.Fprintf(&s.out, "%v %s", now, v.Node.State)
@@ -169,7 +220,8 @@ func (s *stage) look(now time.Duration) {
 	if v.Changed {
 		fmt.Fprintf(&s.out, "; write %s/%d session %d", v.Node.Domain, v.Node.Generation, v.Node.Session)
 	}
+	if v.Forget {
+		s.out.WriteString("; remove its records")
+	}
 	s.out.WriteString("\n")
-	node := v.Node
-	s.in.Node = &node
 }

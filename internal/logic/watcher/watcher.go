@@ -3,17 +3,19 @@
 // A node that registers is joining until its first full report is in, then ready. Silence counts from
 // the heartbeat that the node promised next (P6.2): after Options.Suspect it takes no new tasks, after Options.Down it
 // is down. Its tasks are lost by their class, which can be later. A node that is heard again is
-// what it was. Only the leader watches, and only what it saw itself counts: silence
+// what it was, unless it keeps coming back: then it takes no new tasks for a time that grows. Only the leader watches, and only what it saw itself counts: silence
 // starts again for all nodes with a new leader and after a gap of the watcher's own (Rearm), so a stopped or
 // lagging leader condemns nobody. That is also the recovery barrier (P6.5): before its class's silence
 // has passed again under this leader, no task of a node that did not report is lost.
+//
+// A domain owns the nodes that its leader has claimed (P7.1): owner.go says who may claim and who lets go. A node
+// that the operator drains, or sends to another domain, is draining until nothing stands on it, then drained.
 //
 // All spans are on the server's boot-time clock (P9.1), a time.Duration since the machine's boot.
 package watcher
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -32,6 +34,9 @@ type Options struct {
 	StormNodes  int
 	StormShare  float64
 	StormWindow time.Duration
+	// FlapWindow is how soon after its last return a node must come back again for that to count as one in a row. The
+	// second in a row holds it for FlapHold, each further one for twice as long, up to FlapLimit.
+	FlapWindow, FlapHold, FlapLimit time.Duration
 }
 
 // DefaultOptions returns the limits of P6.2.
@@ -41,6 +46,7 @@ func DefaultOptions() Options {
 		ServiceLost: time.Minute, BatchLost: 5 * time.Minute,
 		Gap:        5 * time.Second,
 		StormNodes: 10, StormShare: 0.3, StormWindow: time.Minute,
+		FlapWindow: 15 * time.Minute, FlapHold: 30 * time.Second, FlapLimit: 10 * time.Minute,
 	}
 }
 
@@ -55,6 +61,10 @@ func Rearm(armed, last, now time.Duration, o Options) time.Duration {
 
 // Input is all that a verdict on a node looks at.
 type Input struct {
+	// Domain is the one that the watcher is the leader of, cluster.DefaultDomain where it is empty; Incarnation is that
+	// of its store.
+	Domain      string
+	Incarnation uint64
 	// Node is the last verdict, nil if there is none.
 	Node *cluster.Node
 	// Status is what the node registered, nil if it never did.
@@ -63,10 +73,20 @@ type Input struct {
 	Pulse *cluster.Pulse
 	// Host holds the operator's settings; it may be nil.
 	Host *cluster.Host
-	// Gone says that the node is known not to come back: its instance was destroyed, or the operator said so.
+	// Gone says that the node is known not to come back: its instance was destroyed. Host.Gone says the same.
 	Gone bool
 	// Paused says that a mass silence holds rescheduling back (see Storm) and nobody overrode it.
 	Paused bool
+	// Left is how many attempts stand on the node, or are in a plan whose result is not known. It matters only where
+	// the node is to be emptied.
+	Left int
+	// Stuck says why some of them cannot be moved away; empty where all can.
+	Stuck string
+	// Unkillable is a task on the node that lives after KILL, or empty.
+	Unkillable cluster.TaskID
+	// Recovered says that the operator decided how to go on after the store went back (P1.7): what agents have seen is
+	// then the least that holds.
+	Recovered bool
 	// Armed is since when silence counts; see Rearm.
 	Armed time.Duration
 	Now   time.Duration
@@ -88,7 +108,14 @@ type Verdict struct {
 	Silence time.Duration
 	Gone    bool
 	Paused  bool
-	// NextLook is when the verdict can change by silence alone, on the boot-time clock; 0 for never.
+	// Foreign says that another domain owns the node, or nobody: nothing of it is judged.
+	Foreign bool
+	// Drain, unless nil, asks for the node to be emptied: the operator's word, or what follows from a change of owner
+	// or from a task that cannot be killed.
+	Drain *cluster.Drain
+	// Forget says that the node's records are to be removed: it is gone and nothing stands on it any more.
+	Forget bool
+	// NextLook is when the verdict can change by time alone, on the boot-time clock; 0 for never.
 	NextLook time.Duration
 
 	limits Options
@@ -99,22 +126,40 @@ func Look(in Input) (v Verdict, ok bool) {
 	if in.Status == nil && in.Node == nil {
 		return v, false
 	}
-	v = Verdict{Gone: in.Gone, Paused: in.Paused, limits: in.Options}
+	if in.Domain == "" {
+		in.Domain = cluster.DefaultDomain
+	}
+	v = Verdict{Gone: in.Gone || in.Host != nil && in.Host.Gone, Paused: in.Paused, limits: in.Options}
+	v.Node, v.Foreign = owned(in)
+	if v.Foreign {
+		return v, true
+	}
 	v.listen(in)
-	v.Node = record(in)
+	v.empty(in)
+	v.welcome(in)
+	was := v.Node
+	if in.Node == nil {
+		was = cluster.Node{}
+	}
 	state, reason := v.judge(in)
-	if state != v.Node.State {
+	if state != was.State {
 		v.Node.State, v.Node.Since = state, in.Wall
 	}
-	if in.Node == nil || in.Node.State != state {
+	if state != was.State || reason != "" && reason != was.Reason {
 		v.Node.Reason = reason
-		v.Event = cluster.Event{Type: "node." + string(state), Node: v.Node.Name, Message: reason}
+		v.tell("node."+string(state), reason)
 		if state == cluster.NodeDown {
 			v.Event.Reason = cluster.ReasonNodeDown
 		}
 	}
+	v.Forget = v.Gone && in.Host != nil && in.Host.Gone && in.Left == 0
+	v.release(in)
 	v.Changed = in.Node == nil || *in.Node != v.Node
 	return v, true
+}
+
+func (v *Verdict) tell(kind, message string) {
+	v.Event = cluster.Event{Type: kind, Node: v.Node.Name, Message: message}
 }
 
 // listen measures the silence: from the promised heartbeat, or from when silence began to count.
@@ -131,56 +176,52 @@ func (v *Verdict) listen(in Input) {
 	}
 	o := in.Options
 	for _, limit := range []time.Duration{o.Suspect, o.Down, o.ServiceLost, o.BatchLost} {
-		if at := from + limit; at > in.Now && (v.NextLook == 0 || at < v.NextLook) {
-			v.NextLook = at
-		}
+		v.look(from+limit, in.Now)
 	}
 }
 
-// record returns the node's record, completed from what is known. Ownership that was taken stays.
-func record(in Input) cluster.Node {
-	var n cluster.Node
-	if in.Node != nil {
-		n = *in.Node
+// look asks for another look at a time to come, if no earlier one is asked for.
+func (v *Verdict) look(at, now time.Duration) {
+	if at > now && (v.NextLook == 0 || at < v.NextLook) {
+		v.NextLook = at
 	}
-	if in.Status != nil {
-		n.Name, n.Session = in.Status.Name, in.Status.Session
-	}
-	if n.Domain == "" {
-		n.Domain = cluster.DefaultDomain
-		if in.Host != nil && in.Host.Domain != "" {
-			n.Domain = in.Host.Domain
-		}
-	}
-	if in.Host != nil {
-		n.Generation = max(n.Generation, in.Host.Generation)
-	}
-	n.Generation = max(n.Generation, 1)
-	return n
 }
 
-// judge returns the node's state and a sentence why. Without a sign of life a state only gets worse.
+// judge returns the node's state, and a sentence why; none where the last one stands. Without a sign of life a state
+// only gets worse.
 func (v *Verdict) judge(in Input) (cluster.NodeState, string) {
 	was := v.Node.State
+	synced := in.Status != nil && in.Status.Synced
 	switch {
 	case v.Gone:
 		return cluster.NodeDown, "it is known to be gone"
-	case v.Heard && (was == cluster.NodeDraining || was == cluster.NodeDrained):
-		return was, ""
-	case v.Heard && in.Status != nil && in.Status.Synced && (was == cluster.NodeSuspect || was == cluster.NodeDown):
+	case v.Heard && !synced:
+		return cluster.NodeJoining, unless(was == cluster.NodeJoining, "its full report is awaited")
+	case v.Heard && !v.Node.Until.IsZero():
+		return cluster.NodeSuspect, flapping(v.Node)
+	case v.Heard && v.Drain != nil:
+		return v.emptying(in)
+	case v.Heard && (was == cluster.NodeSuspect || was == cluster.NodeDown):
 		return cluster.NodeReady, "it is heard again"
-	case v.Heard && in.Status != nil && in.Status.Synced:
-		return cluster.NodeReady, "its full report is in"
+	case v.Heard && (was == cluster.NodeDraining || was == cluster.NodeDrained):
+		return cluster.NodeReady, "it is not drained any more"
 	case v.Heard:
-		return cluster.NodeJoining, "its full report is awaited"
+		return cluster.NodeReady, unless(was == cluster.NodeReady, "its full report is in")
 	case was == cluster.NodeDown || v.Silence >= in.Options.Down:
 		return cluster.NodeDown, fmt.Sprintf("no report for %s after it was due", in.Options.Down)
-	case was == cluster.NodeSuspect || v.Silence >= in.Options.Suspect:
+	case v.Silence >= in.Options.Suspect:
 		return cluster.NodeSuspect, fmt.Sprintf("no report for %s after it was due", in.Options.Suspect)
 	case was == "":
 		return cluster.NodeJoining, "it registered and is not heard yet"
 	}
 	return was, ""
+}
+
+func unless(stands bool, reason string) string {
+	if stands {
+		return ""
+	}
+	return reason
 }
 
 // Absence returns what the verdict means for a task of the node: batch for a job's, else a service's.
@@ -190,6 +231,8 @@ func (v *Verdict) Absence(batch bool) Absence {
 		limit = v.limits.BatchLost
 	}
 	switch {
+	case v.Foreign: // another domain took it by force: nobody here will hear of the task again
+		return Silent
 	case v.Gone:
 		return Gone
 	case v.Heard:
@@ -203,36 +246,4 @@ func (v *Verdict) Absence(batch bool) Absence {
 }
 
 // Takes reports whether the node may be given new tasks, as far as the watcher is concerned.
-func (v *Verdict) Takes() bool { return v.Node.State == cluster.NodeReady && !v.Gone }
-
-// Storm reports whether a mass silence is on: of all nodes watched, those silent now that fell silent
-// within one window of each other are more than the allowed share. Nodes that are known to be gone
-// do not count. It ends by itself as nodes return.
-func Storm(verdicts []Verdict, now time.Duration, o Options) bool {
-	total := 0
-	var silent []time.Duration
-	for i := range verdicts {
-		v := &verdicts[i]
-		if v.Gone {
-			continue
-		}
-		total++
-		if !v.Heard && v.Silence >= o.Suspect {
-			silent = append(silent, now-v.Silence)
-		}
-	}
-	if total < o.StormNodes {
-		return false
-	}
-	slices.Sort(silent)
-	first := 0
-	for last := range silent {
-		for silent[last]-silent[first] > o.StormWindow {
-			first++
-		}
-		if float64(last-first+1) > o.StormShare*float64(total) {
-			return true
-		}
-	}
-	return false
-}
+func (v *Verdict) Takes() bool { return v.Node.State == cluster.NodeReady && !v.Gone && !v.Foreign }

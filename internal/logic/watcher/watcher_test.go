@@ -27,11 +27,28 @@ func input(t *rapid.T) watcher.Input {
 	}
 	if in.Status == nil || rapid.Bool().Draw(t, "node") {
 		in.Node = &cluster.Node{
-			Name: "n1", Domain: "default", Generation: 1, Session: session,
+			Name: "n1", Domain: rapid.SampledFrom([]string{"default", "default", "default", "", "other"}).Draw(t, "domain"), Generation: 1, Session: session,
 			State: rapid.SampledFrom([]cluster.NodeState{
 				cluster.NodeJoining, cluster.NodeReady, cluster.NodeSuspect, cluster.NodeDown, cluster.NodeDraining, cluster.NodeDrained,
 			}).Draw(t, "state"),
 		}
+	}
+	in.Wall = in.Wall.Add(in.Now)
+	if in.Node != nil {
+		in.Node.Returns = rapid.IntRange(0, 4).Draw(t, "returns")
+		if rapid.Bool().Draw(t, "held") {
+			in.Node.Until = in.Wall.Add(at("until") - 5*time.Minute)
+		}
+	}
+	if rapid.Bool().Draw(t, "host") {
+		in.Host = &cluster.Host{
+			Name: "n1", Domain: rapid.SampledFrom([]string{"", "", "", "other"}).Draw(t, "wish"),
+			Generation: rapid.Uint64Range(0, 2).Draw(t, "forced"),
+		}
+		if rapid.Bool().Draw(t, "drain") {
+			in.Host.Drain = &cluster.Drain{Force: rapid.Bool().Draw(t, "force")}
+		}
+		in.Left = rapid.IntRange(0, 2).Draw(t, "left")
 	}
 	if rapid.Bool().Draw(t, "pulse") {
 		in.Pulse = &cluster.Pulse{
@@ -53,6 +70,9 @@ func TestTasksAreLostOnlyForSilenceThatThisWatcherSaw(t *testing.T) {
 			}
 			a := v.Absence(batch)
 			seen[a]++
+			if v.Foreign {
+				continue
+			}
 			if (a == watcher.Gone) != in.Gone {
 				t.Fatalf("absence %v, gone %v", a, in.Gone)
 			}
@@ -82,12 +102,18 @@ func TestAVerdictThatIsWrittenStands(t *testing.T) {
 		if !ok {
 			t.Fatal("no verdict")
 		}
+		if v.Foreign || v.Event.Type == "node.released" {
+			return
+		}
 		if v.Changed && in.Node != nil && v.Node == *in.Node {
 			t.Fatal("a change without a difference")
 		}
 		node := v.Node
 		in.Node = &node
 		again, _ := watcher.Look(in)
+		if again.Event.Type == "node.released" { // the second step of a hand-over
+			return
+		}
 		if again.Changed || again.Event.Type != "" {
 			t.Fatalf("the same look changes the verdict %+v to %+v", v.Node, again.Node)
 		}
@@ -98,13 +124,20 @@ func TestNothingChangesBeforeTheNextLook(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := input(t)
 		v, _ := watcher.Look(in)
+		if v.Foreign || v.Event.Type == "node.released" {
+			return
+		}
 		node := v.Node
 		in.Node = &node
+		if again, _ := watcher.Look(in); again.Changed { // drained, and to be released
+			return
+		}
 		end := v.NextLook
 		if end == 0 {
 			end = in.Now + time.Hour
 		}
-		in.Now += time.Duration(rapid.Int64Range(0, int64(end-in.Now-1)).Draw(t, "later"))
+		passed := time.Duration(rapid.Int64Range(0, int64(end-in.Now-1)).Draw(t, "later"))
+		in.Now, in.Wall = in.Now+passed, in.Wall.Add(passed)
 		later, _ := watcher.Look(in)
 		if later.Changed || later.Absence(false) != v.Absence(false) || later.Absence(true) != v.Absence(true) {
 			t.Fatalf("at %v, before the next look at %v: %+v, was %+v", in.Now, v.NextLook, later, v)
@@ -174,9 +207,76 @@ func TestNothingIsKnownOfAStranger(t *testing.T) {
 func TestOnlyAReadyNodeTakesTasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v, _ := watcher.Look(input(t))
-		want := v.Node.State == cluster.NodeReady && !v.Gone
+		want := v.Node.State == cluster.NodeReady && !v.Gone && !v.Foreign
 		if diff := cmp.Diff(want, v.Takes()); diff != "" {
 			t.Fatalf("%s: %s", v.Node.State, diff)
 		}
 	})
+}
+
+// P7.1: only the owner lets go, and only of what is drained; others claim what nobody owns, or by force.
+func TestOnlyTheOwnerLetsGo(t *testing.T) {
+	claims, releases, forced := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		in := input(t)
+		if in.Node != nil && rapid.Bool().Draw(t, "hand-over") { // rare by chance
+			in.Gone = false
+			in.Node.Until = time.Time{}
+			in.Status = &cluster.NodeStatus{Name: "n1", Session: 1, Synced: true}
+			in.Pulse = &cluster.Pulse{Session: 1, At: in.Now, Next: time.Second}
+			in.Node.State = rapid.SampledFrom([]cluster.NodeState{cluster.NodeDraining, cluster.NodeDrained, cluster.NodeDrained}).Draw(t, "drain")
+			in.Host = &cluster.Host{
+				Name: "n1", Generation: rapid.Uint64Range(0, 3).Draw(t, "raised"),
+				Domain: rapid.SampledFrom([]string{"other", "default"}).Draw(t, "to"),
+			}
+		}
+		v, _ := watcher.Look(in)
+		if in.Node == nil || v.Foreign || v.Node.Domain == in.Node.Domain {
+			return
+		}
+		switch {
+		case v.Node.Domain == "":
+			releases++
+			if in.Node.Domain != "default" || in.Node.State != cluster.NodeDrained || in.Left > 0 {
+				t.Fatalf("let go of %+v with %d tasks left", in.Node, in.Left)
+			}
+		case in.Node.Domain == "":
+			claims++
+		default:
+			forced++
+			if in.Host == nil || in.Host.Generation <= in.Node.Generation {
+				t.Fatalf("%+v was taken without force", in.Node)
+			}
+		}
+		if v.Node.Domain != "" && v.Node.Generation <= in.Node.Generation {
+			t.Fatalf("a new owner under generation %d, after %d", v.Node.Generation, in.Node.Generation)
+		}
+	})
+	if claims == 0 || releases == 0 || forced == 0 {
+		t.Errorf("%d claims, %d releases, %d by force: too few were drawn", claims, releases, forced)
+	}
+}
+
+// A node that keeps coming back is held for longer each time, but not for ever.
+func TestHoldGrows(t *testing.T) {
+	o := watcher.DefaultOptions()
+	node := &cluster.Node{Name: "n1", Domain: "default", Generation: 1, Session: 1, State: cluster.NodeSuspect}
+	at := time.Unix(0, 0)
+	var got []time.Duration
+	for range 8 {
+		v, _ := watcher.Look(watcher.Input{
+			Node: node, Status: &cluster.NodeStatus{Name: "n1", Session: 1, Synced: true}, Wall: at, Options: o,
+			Pulse: &cluster.Pulse{Session: 1, Next: time.Second},
+		})
+		hold := max(0, v.Node.Until.Sub(at))
+		got = append(got, hold)
+		at = at.Add(hold + time.Minute)
+		n := v.Node
+		n.State, n.Until, node = cluster.NodeSuspect, time.Time{}, &n
+	}
+	const m = time.Minute
+	want := []time.Duration{0, m / 2, m, 2 * m, 4 * m, 8 * m, 10 * m, 10 * m}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("holds (-want +got):\n%s", diff)
+	}
 }

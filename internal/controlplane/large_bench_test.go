@@ -1,0 +1,124 @@
+package controlplane_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/boottime"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+)
+
+// The size of a domain that a restarted server has to place in again within five seconds.
+const (
+	largeNodes    = 10_000
+	largeServices = 100
+	largeTasks    = 1000 // of each service
+)
+
+// fillLarge stores a domain of that size in which every task runs, and one more task of each service is wanted.
+func fillLarge(b *testing.B, e *memory.Engine) {
+	b.Helper()
+	var groups []store.Group
+	put := func(key string, record any) {
+		value, err := store.Encode(record)
+		if err != nil {
+			b.Fatal(err)
+		}
+		groups = append(groups, store.Group{Ops: []store.Op{{Key: key, Value: value}}})
+		if len(groups) == 500 {
+			commit(b, e, groups)
+			groups = nil
+		}
+	}
+	began := time.Now().UTC()
+	def := cluster.Ref{Name: "d", Version: 1}
+	put(p.Definition(def), &cluster.TaskDefinition{Name: "d", Version: 1, Containers: []cluster.Container{{
+		Name: "main", Image: "i", Resources: cluster.Resources{CPU: 100, Memory: 64 * cluster.MiB},
+	}}})
+	node := func(i int) string { return fmt.Sprintf("n%05d", i) }
+	for i := range largeNodes {
+		name := node(i)
+		put(p.Node(name), &cluster.Node{
+			Name: name, State: cluster.NodeReady, Since: began, Domain: cluster.DefaultDomain, Generation: 1, Session: 1,
+		})
+		put(p.NodeStatus(name), &cluster.NodeStatus{Name: name, Session: 1, Registered: began, Synced: true, Facts: cluster.Facts{
+			Hostname: name, OS: "linux", Arch: "amd64", CPU: 16_000, Memory: 64 * cluster.GiB, Disk: 500 * cluster.GiB,
+			Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+		}})
+	}
+	for s := range largeServices {
+		name := fmt.Sprintf("web%03d", s)
+		owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: name}
+		put(p.Service("c", name), &cluster.Service{
+			Cluster: "c", Name: name, Count: largeTasks + 1, Definition: def, Priority: 500,
+			OnDisconnect: cluster.DisconnectKeep, Lifespan: cluster.Lifespan{Generation: 1, Created: began},
+		})
+		for i := range largeTasks {
+			task, on := cluster.ServiceTask("c", name, 1, i), node((s*largeTasks+i)%largeNodes)
+			id := fmt.Sprintf("%s-%d", name, i)
+			put(p.Desired(on, task), &cluster.Desired{
+				Task: task, Attempt: 1, UUID: id, Node: on, Owner: owner, Definition: def, Count: largeTasks, Priority: 500,
+				OnDisconnect: cluster.DisconnectKeep, Placed: began, Plan: 1, Ports: map[string]int{"http": 21_000 + s},
+			})
+			put(p.Observed(on, task), &cluster.Observed{
+				Task: task, Attempt: 1, UUID: id, Node: on, Session: 1, State: cluster.StateRunning, Health: cluster.HealthHealthy,
+				Started: began, Containers: []cluster.ContainerStatus{{Name: "main", State: cluster.ContainerRunning, Started: began}},
+			})
+		}
+	}
+	commit(b, e, groups)
+}
+
+func commit(b *testing.B, e *memory.Engine, groups []store.Group) {
+	b.Helper()
+	if _, err := e.Commit(b.Context(), groups); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkRestart measures how long a restarted server takes until it places again in a domain of 10,000 nodes and
+// 100,000 tasks: to load its tables, and from then to its first plan, which is all that the plane adds to a takeover.
+func BenchmarkRestart(b *testing.B) {
+	log := slog.New(slog.DiscardHandler)
+	var load, plan time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		engine := memory.New(memory.Options{})
+		fillLarge(b, engine)
+		b.StartTimer()
+		tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
+		plane := controlplane.New(controlplane.Config{
+			Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "s1", Random: rand.New(rand.NewPCG(1, 1)),
+			Logger: log, Now: time.Now, Clock: boottime.Now,
+		})
+		ctx, cancel := context.WithCancel(b.Context())
+		began := time.Now()
+		var running sync.WaitGroup
+		running.Go(func() { _ = tables.Run(ctx) })
+		<-tables.Synced()
+		for i := range largeNodes { // what the other servers, or the agents themselves, tell
+			tables.SetPulse(fmt.Sprintf("n%05d", i), cluster.Pulse{Session: 1, Seq: 1, At: boottime.Now(), Next: time.Minute})
+		}
+		loaded := time.Now()
+		before := tables.Snapshot().LastPlan()
+		running.Go(func() { _ = plane.Run(ctx) })
+		for tables.Snapshot().LastPlan() == before {
+			<-tables.Changed(tables.Snapshot().Revision())
+		}
+		load, plan = load+loaded.Sub(began), plan+time.Since(loaded)
+		b.StopTimer()
+		cancel()
+		running.Wait()
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(load.Milliseconds())/float64(b.N), "load-ms")
+	b.ReportMetric(float64(plan.Milliseconds())/float64(b.N), "plan-ms")
+}

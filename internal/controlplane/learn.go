@@ -1,0 +1,208 @@
+package controlplane
+
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/store"
+)
+
+// learn brings the loop's own view, the fleet and the list of owners to decide for, to the snapshot.
+func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
+	if c.Resync || l.now.Sub(l.lookedAtAll) >= lookAnyway {
+		l.lookedAtAll = l.now
+		l.learnAll(snap)
+		return
+	}
+	for key := range c.Attempts { // order-free: each attempt is charged by itself
+		l.charge(snap, key)
+	}
+	for name := range c.Nodes { // order-free: each node is set by itself
+		l.setNode(snap, name)
+	}
+	for o := range c.Owners { // order-free: a set
+		l.dirty[o] = true
+	}
+	if c.Clusters || c.Domain {
+		l.dirtyAll(snap)
+	}
+	if len(c.Definitions) > 0 {
+		l.dirtyUsers(snap, c.Definitions)
+	}
+}
+
+func (l *loop) learnAll(snap *store.Snapshot) {
+	fresh := len(l.reserve) == 0
+	if fresh { // a new reign: the maps are made as large as they will be
+		l.reserve = make(map[store.AttemptKey]hold, snap.AttemptCount())
+		l.fleet.Grow(snap.AttemptCount())
+	}
+	var last cluster.OwnerRef
+	for r := range snap.AllAttempts() {
+		l.chargeRow(snap, store.AttemptKey{Task: r.Task, Number: r.Number}, r)
+		if o, ok := r.Ref(); ok && o != last { // the attempts of an owner stand together
+			l.dirty[o] = true
+			last = o
+		}
+	}
+	for k := range l.reserve { // order-free: each attempt is charged by itself
+		if fresh {
+			break
+		}
+		if _, ok := snap.Attempt(k.Task, k.Number); !ok {
+			l.charge(snap, k)
+		}
+	}
+	for k := range l.murky { // order-free: each record by itself
+		l.charge(snap, k)
+	}
+	for _, name := range l.fleet.Nodes() {
+		l.setNode(snap, name)
+	}
+	for e := range snap.Nodes() {
+		l.setNode(snap, e.Value.Name)
+	}
+	l.dirtyAll(snap)
+}
+
+func (l *loop) dirtyAll(snap *store.Snapshot) {
+	for e := range snap.Services("") {
+		l.dirty[e.Value.Owner()] = true
+	}
+	for e := range snap.Jobs("") {
+		l.dirty[e.Value.Owner()] = true
+	}
+}
+
+// dirtyUsers marks the owners that ask for one of the definitions.
+func (l *loop) dirtyUsers(snap *store.Snapshot, refs map[cluster.Ref]bool) {
+	for e := range snap.Services("") {
+		if refs[e.Value.Definition] {
+			l.dirty[e.Value.Owner()] = true
+		}
+	}
+	for e := range snap.Jobs("") {
+		for i := range e.Value.Steps {
+			if refs[e.Value.Steps[i].Definition] {
+				l.dirty[e.Value.Owner()] = true
+			}
+		}
+	}
+}
+
+// charge keeps the fleet's reservation of an attempt: from its placement until nothing of it is left.
+func (l *loop) charge(snap *store.Snapshot, key store.AttemptKey) {
+	row, ok := snap.Attempt(key.Task, key.Number)
+	if !ok {
+		row = nil
+	}
+	l.chargeRow(snap, key, row)
+}
+
+// chargeRow does that for an attempt whose row is known; nil for none.
+func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
+	held, isHeld := l.reserve[key]
+	l.watch.told(key, row)
+	l.obscure(snap, key, row)
+	over := row == nil || !row.Standing() || row.Observed != nil && row.Observed.Gone
+	var d *cluster.Desired
+	if !over {
+		d = l.occupant(snap, row)
+	}
+	if isHeld && (over || d != nil && (hold{d.UUID, row.Node}) != held) {
+		l.fleet.Release(held.uuid)
+		delete(l.reserve, key)
+		l.unplaced, isHeld = true, false
+	}
+	if isHeld || d == nil {
+		return
+	}
+	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node}
+	if def, ok := snap.Definition(d.Definition); ok {
+		r.Demand = def.Value.Demand()
+	}
+	for _, port := range d.Ports { // order-free: a set
+		r.Ports = append(r.Ports, port)
+	}
+	l.fleet.Reserve(r)
+	l.reserve[key] = hold{r.UUID, r.Node}
+}
+
+// obscure keeps nodes out of which nobody knows what runs there: what could be placed beside it is not known.
+func (l *loop) obscure(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
+	was, now := l.murky[key], ""
+	if key.Number == 0 && row != nil && (row.Unreadable || row.ObservedRev != 0) {
+		now = row.Node
+	}
+	if was == now {
+		return
+	}
+	delete(l.murky, key)
+	if now != "" {
+		l.murky[key] = now
+	}
+	for _, name := range []string{was, now} {
+		if name != "" {
+			l.setNode(snap, name)
+		}
+	}
+}
+
+// barred reports whether the node takes no new tasks for what is not known of it: it has not reported in full to this
+// leader, so that it may be dead, or run what this store has lost (P1.7), or a foreign record stands for a task (P3.5). A
+// follower hears of all nodes, so that a takeover waits for none.
+func (l *loop) barred(name string) bool {
+	for _, node := range l.murky { // order-free: any will do
+		if node == name {
+			return true
+		}
+	}
+	return !l.watch.reported(name)
+}
+
+// occupant returns what takes up room for an attempt: its desired record, or where that cannot be read (P3.5), or
+// only a status stands, what its agent was told, or the task's owner asks for. It is nil if nobody knows.
+func (l *loop) occupant(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desired {
+	if row.Desired != nil {
+		return row.Desired
+	}
+	d := &cluster.Desired{Task: row.Task, Node: row.Node, UUID: "unread/" + row.Node + "/" + string(row.Task)}
+	if o := row.Observed; o != nil {
+		d.UUID, d.Definition, d.Ports = o.UUID, o.Definition, o.Ports
+	}
+	if d.Definition == (cluster.Ref{}) && !l.describe(snap, d) {
+		return nil
+	}
+	return d
+}
+
+func (l *loop) setNode(snap *store.Snapshot, name string) {
+	l.unplaced = true
+	node, ok := snap.Node(name)
+	if !ok || node.Value.Domain != l.config.Domain {
+		l.fleet.RemoveNode(name)
+		return
+	}
+	var host *cluster.Host
+	if h, ok := snap.Host(name); ok {
+		host = h.Value
+	}
+	var status *cluster.NodeStatus
+	if s, ok := snap.NodeStatus(name); ok {
+		status = s.Value
+	}
+	n := scheduler.NodeOf(host, node.Value, status)
+	n.Cordon = n.Cordon || l.barred(name)
+	l.fleet.SetNode(n)
+}
+
+// markTasksOf marks the owners of all tasks on nodes whose verdict changed.
+func (l *loop) markTasksOf(snap *store.Snapshot, nodes []string) {
+	for _, name := range nodes {
+		l.setNode(snap, name)
+		for row := range snap.NodeAttempts(name) {
+			if o, ok := row.Ref(); ok {
+				l.dirty[o] = true
+			}
+		}
+	}
+}

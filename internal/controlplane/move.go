@@ -1,0 +1,76 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/store"
+)
+
+// part takes the moves out of a result: those with a place are returned, and of the others is kept why they stay.
+// Of what was scheduled the moves are the last, from the given index on.
+func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (scheduler.Result, []*reconciler.Move) {
+	clear(l.watch.stuck)
+	if len(moves) == 0 {
+		return r, nil
+	}
+	byTask := make(map[cluster.TaskID]*reconciler.Move, len(moves))
+	for _, m := range moves {
+		byTask[m.Next.Task] = m
+	}
+	var out scheduler.Result
+	var leaving []*reconciler.Move
+	for _, p := range r.Placements {
+		if p.Pending >= from {
+			leaving = append(leaving, moves[p.Pending-from])
+		} else {
+			out.Placements = append(out.Placements, p)
+		}
+	}
+	stuck, first := map[string]int{}, map[string]string{}
+	for _, w := range r.Waiting {
+		m := byTask[w.Task]
+		if m == nil {
+			out.Waiting = append(out.Waiting, w)
+			continue
+		}
+		if v := l.watch.verdicts[m.From]; v == nil || v.Node.State != cluster.NodeDraining {
+			continue // what it waits for is told once it drains
+		}
+		if stuck[m.From]++; first[m.From] == "" {
+			first[m.From] = w.Sentence
+		}
+	}
+	for node, n := range stuck { // order-free: each node by itself
+		has := "have"
+		if n == 1 {
+			has = "has"
+		}
+		l.watch.stuck[node] = fmt.Sprintf("%d of them %s nowhere to go: %s", n, has, first[node])
+	}
+	return out, leaving
+}
+
+// leave writes what lets tasks with a place elsewhere go.
+func (l *loop) leave(ctx context.Context, snap *store.Snapshot, moves []*reconciler.Move) error {
+	var units []store.Unit
+	for _, m := range moves {
+		w := &write{loop: l, snap: snap, owner: m.Next.Owner}
+		l.dirty[m.Next.Owner] = true
+		var u store.Unit
+		var err error
+		if m.Stop != nil {
+			u, err = w.stop(m.Stop)
+		} else {
+			u, err = w.conclusion(m.Conclusion)
+		}
+		if err != nil {
+			return err
+		}
+		units = append(units, u)
+	}
+	return l.commit(ctx, units)
+}

@@ -1,0 +1,256 @@
+package controlplane_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// node returns the control plane's verdict on a node.
+func node(s *store.Snapshot, name string) cluster.Node {
+	if e, ok := s.Node(name); ok {
+		return *e.Value
+	}
+	return cluster.Node{}
+}
+
+// on counts the attempts that stand on a node.
+func on(s *store.Snapshot, name string) int {
+	n := 0
+	for row := range s.NodeAttempts(name) {
+		if row.Standing() {
+			n++
+		}
+	}
+	return n
+}
+
+// well counts the tasks of which an attempt is healthy and was not told to stop, be it one that moves.
+func well(s *store.Snapshot) int {
+	tasks := map[cluster.TaskID]bool{}
+	for row := range s.AllAttempts() {
+		if row.Observed.Healthy() && row.Desired != nil && row.Desired.Stop == nil {
+			tasks[row.Task] = true
+		}
+	}
+	return len(tasks)
+}
+
+// least watches the number of healthy tasks of the service while something else is waited for.
+func least(w *world, n *int, holds func(*store.Snapshot) bool) func(*store.Snapshot) bool {
+	return func(s *store.Snapshot) bool {
+		*n = min(*n, well(s))
+		return holds(s)
+	}
+}
+
+// A node that is drained gives its tasks up one by one for healthy ones elsewhere, and takes tasks again afterwards.
+func TestDrainedNodeIsEmptied(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 500)
+		w.service(3, 1, 1)
+		w.until(10*time.Second, "3 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 })
+		w.node("n2")
+		fewest := 3
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}})
+		w.until(30*time.Second, "n1 is drained", least(w, &fewest, func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0 && on(s, "n2") == 3 && healthy(s, 1) == 3
+		}))
+		if fewest < 3 {
+			t.Errorf("healthy tasks while the node was drained: at least %d, want 3", fewest)
+		}
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Cordon: true})
+		w.until(5*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		w.service(4, 1, 1)
+		w.until(20*time.Second, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+		if n := on(w.server.tables.Snapshot(), "n1"); n != 0 {
+			t.Errorf("%d tasks were placed on a cordoned node", n)
+		}
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1"})
+		w.service(6, 1, 1)
+		w.until(20*time.Second, "n1 has tasks again", func(s *store.Snapshot) bool { return healthy(s, 1) == 6 && on(s, "n1") > 0 })
+	})
+}
+
+// Tasks that have nowhere to go stay, the node and an event say so, and taking the drain back has cost nothing. At the
+// deadline they are stopped.
+func TestDrainWithNowhereToGo(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.node("n1")
+		w.definition(1, 500)
+		w.service(2, 1, 1)
+		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}})
+		const want = "2 of them have nowhere to go: 1 node: not ready (draining)"
+		w.until(5*time.Second, "the node says why", func(s *store.Snapshot) bool {
+			return strings.Contains(node(s, "n1").Reason, want)
+		})
+		time.Sleep(time.Minute) // in-bubble: inWorld makes one
+		s := w.server.tables.Snapshot()
+		if healthy(s, 1) != 2 || events(s)["node.draining"] > 3 {
+			t.Errorf("after a minute: %d healthy, %d events of the drain", healthy(s, 1), events(s)["node.draining"])
+		}
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1"})
+		w.until(5*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		if len(a.effects) != 2 || healthy(w.server.tables.Snapshot(), 1) != 2 {
+			t.Errorf("%d starts of programs, want the first 2", len(a.effects))
+		}
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Deadline: time.Now().Add(30 * time.Second)}})
+		time.Sleep(25 * time.Second) // in-bubble: inWorld makes one
+		if n := healthy(w.server.tables.Snapshot(), 1); n != 2 {
+			t.Errorf("%d healthy before the deadline, want 2", n)
+		}
+		w.until(15*time.Second, "what is left is stopped", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0
+		})
+	})
+}
+
+// A task that lives after KILL drains its node: the others leave.
+func TestUnkillableTaskDrainsItsNode(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 500)
+		w.service(2, 1, 1)
+		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
+		w.node("n2")
+		task := cluster.ServiceTask("c", "web", 1, 0)
+		row, _ := w.server.tables.Snapshot().Attempt(task, 1)
+		stuck := *row.Observed
+		stuck.State, stuck.Health, stuck.Reason = cluster.StateStopping, "", cluster.ReasonUnkillable
+		w.put(p.Observed("n1", task), &stuck)
+		w.until(20*time.Second, "the other task moved", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeDraining && on(s, "n2") > 0 &&
+				strings.Contains(node(s, "n1").Reason, "lives after KILL")
+		})
+	})
+}
+
+// P6.3: what ran on a node that is gone runs elsewhere at once, whatever its class, and the node is forgotten. When it
+// returns after all it is a new node, and what it still runs is stopped.
+func TestForgottenNodeReturns(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		lost := w.node("n1")
+		w.definition(1, 500)
+		w.put(p.Service("c", "web"), &cluster.Service{
+			Cluster: "c", Name: "web", Count: 2, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+			OnDisconnect: cluster.DisconnectWait, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
+		})
+		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
+		w.node("n2")
+		lost.kill()
+		time.Sleep(10 * time.Minute) // in-bubble: inWorld makes one
+		if s := w.server.tables.Snapshot(); on(s, "n2") != 0 || node(s, "n1").State != cluster.NodeDown {
+			t.Errorf("%d tasks of class wait were replaced; n1 is %s", on(s, "n2"), node(s, "n1").State)
+		}
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Gone: true})
+		w.until(15*time.Second, "n1 is forgotten", func(s *store.Snapshot) bool {
+			_, host := s.Host("n1")
+			_, status := s.NodeStatus("n1")
+			_, judged := s.Node("n1")
+			return !host && !status && !judged && healthy(s, 1) == 2 && on(s, "n2") == 2
+		})
+		if _, ok := w.server.tables.Pulse("n1"); ok {
+			time.Sleep(2 * time.Second) // in-bubble: inWorld makes one
+			if _, ok := w.server.tables.Pulse("n1"); ok {
+				t.Error("the pulse of a forgotten node is kept")
+			}
+		}
+		lost.run()
+		w.until(20*time.Second, "n1 is a node again, and empty", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeReady && on(s, "n1") == 0 && healthy(s, 1) == 2
+		})
+		if _, ok := w.server.tables.Snapshot().Recovery(cluster.DefaultDomain); ok {
+			t.Error("the return of a forgotten node was taken for a store that went back")
+		}
+	})
+}
+
+// A node that keeps falling silent and coming back is held back, and its tasks are not touched.
+func TestFlappingNodeTakesNoNewTasks(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.node("n1")
+		w.definition(1, 500)
+		w.service(1, 1, 1)
+		w.until(10*time.Second, "healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
+		for range 2 {
+			a.kill()
+			w.until(time.Minute, "n1 is suspect", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeSuspect })
+			a.run()
+			w.until(10*time.Second, "n1 is heard", func(s *store.Snapshot) bool { return node(s, "n1").Returns > 0 && healthy(s, 1) == 1 })
+		}
+		back := time.Now()
+		w.until(5*time.Second, "n1 is held", func(s *store.Snapshot) bool { return !node(s, "n1").Until.IsZero() })
+		w.service(2, 1, 1)
+		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
+		if held := time.Since(back); held < 25*time.Second {
+			t.Errorf("it took a new task %v after its second return, want about 30s", held)
+		}
+		if len(a.effects) != 2 {
+			t.Errorf("%d starts of programs, want 2", len(a.effects))
+		}
+	})
+}
+
+// P6.2: the operator may have tasks replaced in a mass silence.
+func TestOperatorOverridesMassSilence(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var nodes []*agent
+		for i := range 10 {
+			nodes = append(nodes, w.node(fmt.Sprintf("n%d", i)))
+		}
+		w.until(5*time.Second, "all are ready", func(s *store.Snapshot) bool {
+			return !slices.ContainsFunc(nodes, func(a *agent) bool { return node(s, a.name).State != cluster.NodeReady })
+		})
+		w.definition(1, 100)
+		w.service(10, 1, 1)
+		w.until(10*time.Second, "10 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 10 })
+		for _, a := range nodes[:4] {
+			a.kill()
+		}
+		time.Sleep(3 * time.Minute) // in-bubble: inWorld makes one
+		if lost := events(w.server.tables.Snapshot())["task.lost"]; lost != 0 {
+			t.Fatalf("%d tasks were given up in a mass silence", lost)
+		}
+		w.put(p.Domain(cluster.DefaultDomain), &cluster.DomainSettings{
+			Name: cluster.DefaultDomain, RescheduleUntil: time.Now().Add(time.Minute),
+		})
+		w.until(10*time.Second, "all run elsewhere", func(s *store.Snapshot) bool {
+			n := 0
+			for _, a := range nodes[4:] {
+				n += on(s, a.name)
+			}
+			return n == 10 && events(s)["task.lost"] > 0
+		})
+	})
+}
+
+// Why tasks wait is told in groups, for other servers.
+func TestReasonsInGroups(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 64_000)
+		w.service(3, 1, 1)
+		var version uint64
+		w.until(5*time.Second, "they wait", func(*store.Snapshot) bool {
+			v, groups := w.server.plane.Reasons(0)
+			version = v
+			return len(groups) == 1 && len(groups[0].Tasks) == 3 && groups[0].Sentence == "1 node: CPU short by 60 CPUs"
+		})
+		if v, groups := w.server.plane.Reasons(version); v != version || groups != nil {
+			t.Errorf("the version that was asked after: got %d and %d groups", v, len(groups))
+		}
+		w.definition(2, 100)
+		w.service(3, 2, 1)
+		w.until(10*time.Second, "none waits", func(*store.Snapshot) bool {
+			v, groups := w.server.plane.Reasons(version)
+			return v > version && len(groups) == 0
+		})
+	})
+}

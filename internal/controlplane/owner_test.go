@@ -1,0 +1,130 @@
+package controlplane_test
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/clause"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane"
+	"github.com/berthd/berth/internal/store"
+)
+
+// lead begins the plane of another domain over the same store and tables.
+func (w *world) lead(domain string, without clause.Set) (stop func()) {
+	s := w.server
+	plane := controlplane.New(controlplane.Config{
+		Engine: w.engine, Tables: s.tables, Domain: domain, Server: "s2", Random: rand.New(rand.NewPCG(2, 2)),
+		Logger: slog.New(slog.DiscardHandler), Now: time.Now, Clock: func() time.Duration { return time.Since(w.began) },
+		Without: without,
+	})
+	ctx, cancel := context.WithCancel(s.ctx)
+	var running sync.WaitGroup
+	running.Go(func() { _ = plane.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// P7.1, T15: a node that the operator gives to another domain is drained by its owner and let go, and only then claimed,
+// under a higher generation. Without the clause it is taken at once.
+func TestNodeGoesToAnotherDomain(t *testing.T) {
+	for _, without := range []clause.Set{0, clause.Ownership} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.node("n1")
+			w.definition(1, 500)
+			w.service(2, 1, 1)
+			w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
+			stop := w.lead("other", without)
+			w.put(p.Host("n1"), &cluster.Host{Name: "n1", Domain: "other"})
+			time.Sleep(20 * time.Second) // in-bubble: inWorld makes one
+			got := node(w.server.tables.Snapshot(), "n1")
+			if taken := got.Domain == "other"; taken != (without != 0) {
+				t.Errorf("without %b: with tasks on it and nowhere to go the node is %s of %s", without, got.State, got.Domain)
+			}
+			if without == 0 {
+				w.node("n2")
+				w.until(30*time.Second, "n1 is the other domain's", func(s *store.Snapshot) bool {
+					n := node(s, "n1")
+					return n.Domain == "other" && n.Generation == 2 && n.State == cluster.NodeReady && on(s, "n1") == 0 && healthy(s, 1) == 2
+				})
+			}
+			stop()
+		})
+	}
+}
+
+// By force a domain takes a node that another owns: the operator raises its generation.
+func TestNodeIsTakenByForce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		defer w.lead("other", 0)()
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Domain: "other", Generation: 7})
+		w.until(10*time.Second, "n1 is the other domain's", func(s *store.Snapshot) bool {
+			n := node(s, "n1")
+			return n.Domain == "other" && n.Generation == 7
+		})
+	})
+}
+
+// P3.5: a record that was written over before its node ever told of the task is removed once the node reported without
+// it. The attempt that it stood for gets its outcome: its number is not used again.
+func TestNumberOfALostRecordIsNotUsedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.node("n1")
+		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		a.kill()
+		w.definition(1, 500)
+		w.service(1, 1, 1)
+		task := cluster.ServiceTask("c", "web", 1, 0)
+		w.until(10*time.Second, "placed and projected", func(s *store.Snapshot) bool {
+			row, ok := s.Attempt(task, 1)
+			return ok && row.DesiredRev != 0 && row.PlanRev == 0
+		})
+		w.server.stop()
+		w.raw(p.Desired("n1", task), []byte("not a record"))
+		w.start()
+		w.until(10*time.Second, "it is pinned", func(s *store.Snapshot) bool {
+			row, ok := s.Attempt(task, 0)
+			return ok && row.Unreadable
+		})
+		a.run()
+		w.until(30*time.Second, "it runs as its second attempt", func(s *store.Snapshot) bool {
+			first, ok := s.Attempt(task, 1)
+			second, placed := s.Attempt(task, 2)
+			return ok && placed && first.Outcome != nil && first.Outcome.State == cluster.StateLost && first.Outcome.Free &&
+				first.Outcome.Reason == cluster.ReasonForeignWrite && second.Observed.Healthy()
+		})
+	})
+}
+
+// P3.9: a desired record that somebody deletes is made again from what the agent tells, and nothing is stopped.
+func TestDeletedRecordIsMadeAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.node("n1")
+		w.definition(1, 500)
+		w.service(1, 1, 1)
+		task := cluster.ServiceTask("c", "web", 1, 0)
+		w.until(10*time.Second, "healthy", func(s *store.Snapshot) bool {
+			row, ok := s.Attempt(task, 1)
+			return healthy(s, 1) == 1 && ok && row.DesiredRev != 0 && row.PlanRev == 0
+		})
+		before, _ := w.server.tables.Snapshot().Attempt(task, 1)
+		w.definition(2, 700)
+		w.remove(p.Desired("n1", task))
+		w.until(10*time.Second, "the record is back", func(s *store.Snapshot) bool {
+			row, ok := s.Attempt(task, 1)
+			return ok && row.DesiredRev > before.DesiredRev && row.Desired.UUID == before.Desired.UUID &&
+				row.Desired.Definition == before.Desired.Definition && row.Desired.Stop == nil
+		})
+		if len(a.effects) != 1 || events(w.server.tables.Snapshot())["task.adopted"] != 1 {
+			t.Errorf("%d starts and %d adoptions, want one of each", len(a.effects), events(w.server.tables.Snapshot())["task.adopted"])
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package controlplane_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// back takes the store back to what it was before change, with so many other reigns in between, as a tool of the engine
+// does behind Berth's back.
+func (w *world) back(reigns int, change func()) {
+	w.t.Helper()
+	var snapshot bytes.Buffer
+	if err := w.engine.Snapshot(w.t.Context(), &snapshot); err != nil {
+		w.t.Fatal(err)
+	}
+	for range reigns {
+		before, _ := w.server.tables.Snapshot().Leader(cluster.DefaultDomain)
+		w.server.stop()
+		w.start()
+		w.until(10*time.Second, "another reign", func(s *store.Snapshot) bool {
+			l, ok := s.Leader(cluster.DefaultDomain)
+			return ok && l.Value.Epoch > before.Value.Epoch
+		})
+	}
+	change()
+	w.server.stop()
+	if err := w.engine.Restore(&snapshot); err != nil {
+		w.t.Fatal(err)
+	}
+	w.start()
+}
+
+// decide is what the operator's decision writes (P1.7).
+func (w *world) decide(state cluster.RecoveryState) {
+	w.t.Helper()
+	s := w.server.tables.Snapshot()
+	recovery, _ := s.Recovery(cluster.DefaultDomain)
+	leader, _ := s.Leader(cluster.DefaultDomain)
+	r, l := *recovery.Value, *leader.Value
+	r.State, r.Decided, r.By = state, time.Now().UTC(), "somebody"
+	l.Incarnation, l.Epoch, l.Holder = max(uint64(time.Now().UnixMilli()), r.Shown.Incarnation+1), l.Epoch+1, ""
+	w.put(p.Recovery(cluster.DefaultDomain), &r)
+	w.put(p.Leader(cluster.DefaultDomain), &l)
+}
+
+// T11: a store that went back is noticed by what agents have seen. Until the operator decides nothing is placed and
+// nothing stopped; then what the store does not know goes on, or ends.
+func TestStoreThatWentBack(t *testing.T) {
+	for i, decision := range []cluster.RecoveryState{
+		cluster.RecoveryAdopt, cluster.RecoveryStop, cluster.RecoveryAdopt, cluster.RecoveryStop,
+	} {
+		reigns := i / 2 * 3 // without any the tokens tell nothing, and the plans do
+		t.Run(fmt.Sprintf("%s,reigns=%d", decision, reigns), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a := w.node("n1")
+				w.definition(1, 100)
+				w.service(1, 1, 1)
+				w.until(10*time.Second, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
+				w.back(reigns, func() {
+					w.service(3, 1, 1)
+					w.until(30*time.Second, "3 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 })
+				})
+				w.until(30*time.Second, "the alarm", func(s *store.Snapshot) bool {
+					r, ok := s.Recovery(cluster.DefaultDomain)
+					return ok && r.Value.State == cluster.RecoveryNeeded && strings.Contains(r.Value.Cause, "n1")
+				})
+				before := len(a.effects) // the first of them is of the last life of the store
+				w.service(5, 1, 1)
+				time.Sleep(2 * time.Minute) // in-bubble: inWorld makes one
+				s := w.server.tables.Snapshot()
+				if len(a.effects) != before || s.LastPlan() > 1 && on(s, "n1") > before {
+					t.Errorf("while the decision was awaited: %d starts, want %d", len(a.effects), before)
+				}
+				for row := range s.AllAttempts() {
+					if row.Desired != nil && row.Desired.Stop != nil {
+						t.Errorf("%s was stopped while the decision was awaited", row.Task)
+					}
+				}
+				if why, ok := w.server.plane.Waiting(cluster.ServiceTask("c", "web", 1, 4)); !ok || !strings.Contains(why.Sentence, "recover") {
+					t.Errorf("the reason is %q", why.Sentence)
+				}
+				w.decide(decision)
+				w.until(time.Minute, "5 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 5 && standing(s) == 5 })
+				stopped := events(w.server.tables.Snapshot())["task.stopping"]
+				switch {
+				case decision == cluster.RecoveryAdopt && (stopped != 0 || len(a.effects) != 5):
+					t.Errorf("adopted: %d stops and %d starts, want 0 and 5", stopped, len(a.effects))
+				case decision == cluster.RecoveryStop && (stopped == 0 || len(a.effects) <= 5):
+					t.Errorf("stopped: %d stops and %d starts, want some, and more than 5", stopped, len(a.effects))
+				}
+			})
+		})
+	}
+}
+
+// After a restore the decision is awaited from the start.
+func TestRecoveryIsAwaitedFromTheStart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.server.stop()
+		w.put(p.Recovery(cluster.DefaultDomain), &cluster.Recovery{State: cluster.RecoveryNeeded, Cause: "a snapshot was restored"})
+		w.start()
+		w.node("n1")
+		w.definition(1, 100)
+		w.service(1, 1, 1)
+		time.Sleep(time.Minute) // in-bubble: inWorld makes one
+		s := w.server.tables.Snapshot()
+		if s.LastPlan() != 0 || node(s, "n1").State != cluster.NodeReady {
+			t.Errorf("plan %d, n1 is %q; want no plan and a verdict", s.LastPlan(), node(s, "n1").State)
+		}
+		w.decide(cluster.RecoveryAdopt)
+		w.until(time.Minute, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
+	})
+}
