@@ -62,9 +62,9 @@ generate: ## Write the generated files anew.
 test: ## Run every test that this machine can run; as root install what they need first.
 	scripts/test
 
-prove: ## Kill agents and servers for longer, under more load: make prove KILLS=200 SERVICES=100 BATCH=400
-	BERTH_TEST_NO_SKIP=1 BERTH_CRASH_KILLS=$(or $(KILLS),100) BERTH_CRASH_SERVICES=$(or $(SERVICES),80) \
-		BERTH_CRASH_BATCH=$(or $(BATCH),300) $(GO) test -count=1 -timeout=60m -v -run='^TestKillNine$$' ./test/crash
+prove: ## Prove for longer (PROVE=crash,sim,proof,fleet picks): make prove KILLS=200 SEEDS=10000 RUNS=200 LOSSES=20
+	PROVE="$(or $(PROVE),crash,sim,proof,fleet)" KILLS=$(or $(KILLS),100) SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) \
+		SEEDS=$(or $(SEEDS),10000) RUNS=$(or $(RUNS),200) LOSSES=$(or $(LOSSES),20) scripts/prove
 
 bench: build ## Measure what Berth promises to be fast at, one table each (scripts/bench says how to pick).
 	scripts/bench $(WHAT)

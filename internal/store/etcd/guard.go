@@ -12,7 +12,7 @@ import (
 
 // leaderGrace is how long a call that was on its way when the engine's leader changed may go on. etcd drops such calls
 // without a word, and would let them wait for 6 s.
-const leaderGrace = time.Second
+const leaderGrace = 150 * time.Millisecond
 
 // handOverLimit bounds the search for another leader at the end.
 const handOverLimit = 3 * time.Second

@@ -1,0 +1,83 @@
+package proof_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/test/harness"
+)
+
+// lossesVariable asks for a number of killed leaders.
+const lossesVariable = "BERTH_PROOF_LOSSES"
+
+// Limits of the time from the death of a leader to the next task that is placed, on a machine that does nothing
+// else; a machine that runs all tests gets laxLoss.
+const (
+	medianLoss = 1500 * time.Millisecond
+	mostLoss   = 3 * time.Second
+	laxLoss    = 20 * time.Second
+	// strictLosses is how many make the strict limits count.
+	strictLosses = 20
+)
+
+// TestLeaderLossToTheNextPlacement kills leaders and measures how long it takes until a task is placed that is asked for
+// at that moment.
+func TestLeaderLossToTheNextPlacement(t *testing.T) {
+	losses := int(setting(t, lossesVariable, 3))
+	f := harness.NewFleet(t)
+	hosts := harness.Loopback(servers + 1)
+	f.Start(hosts[:servers]...)
+	f.Agent(hosts[servers])
+	f.Berth("run", f.Write("standing.yaml", fmt.Sprintf(standing, 1))).Want(t, 0, "healthy")
+	var took []time.Duration
+	for n := range losses {
+		leader := f.Leader()
+		i := slices.Index(f.Servers, leader)
+		other := f.Servers[(i+1+n%(servers-1))%servers].Client()
+		leader.Kill()
+		began := time.Now()
+		scale(t, other, n+2)
+		testkit.Eventually(t, laxLoss, func() error {
+			page, err := other.Tasks(t.Context(), client.TaskFilter{Service: "standing"}, client.ListOptions{})
+			if err != nil {
+				return err
+			}
+			placed := 0
+			for _, task := range page.Items {
+				if task.Node != "" {
+					placed++
+				}
+			}
+			if placed < n+2 {
+				return fmt.Errorf("%d tasks are placed, want %d", placed, n+2)
+			}
+			return nil
+		})
+		took = append(took, time.Since(began))
+		leader.Start()
+		f.Voters(servers)
+	}
+	slices.Sort(took)
+	median, most := took[len(took)/2], took[len(took)-1]
+	t.Logf("leader loss to the next placement: median of %d %v, least %v, most %v", losses,
+		median.Round(time.Millisecond), took[0].Round(time.Millisecond), most.Round(time.Millisecond))
+	if losses >= strictLosses && (median > medianLoss || most > mostLoss) {
+		t.Errorf("median %v and most %v, want at most %v and %v", median, most, medianLoss, mostLoss)
+	}
+}
+
+// scale asks until the control plane takes it.
+func scale(t *testing.T, c *client.Client, count int) {
+	t.Helper()
+	testkit.Eventually(t, laxLoss, func() error {
+		brief, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		defer stop()
+		return c.ScaleService(brief, cluster.DefaultCluster, "standing", count, client.Condition{})
+	})
+}
