@@ -17,8 +17,9 @@ type app struct {
 	env            func(string) string
 	now            func() time.Time
 
-	addr   string
-	output string
+	addrs                     []string
+	tokenFile, caFile, caHash string
+	output                    string
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
@@ -43,8 +44,10 @@ const rootLong = `Berth runs services and jobs as containers on machines.
 
 The server is found by --addr, BERTH_ADDR, the socket berth/api.sock in
 XDG_RUNTIME_DIR, the file berth/addr in the configuration folder (berth dev
-writes it), /run/berth/api.sock, and at last http://127.0.0.1:7373. Over http the token is
-that of BERTH_TOKEN, BERTH_TOKEN_FILE or the file berth/token in the configuration folder.
+writes it), /run/berth/api.sock, and at last http://127.0.0.1:7373. Several addresses, with commas between,
+stand for each other. Over http and https the token is that of --token-file, BERTH_TOKEN,
+BERTH_TOKEN_FILE or, on this machine, the file berth/token in the configuration folder.
+Over https the servers' authority is named by --ca-file or --ca-hash.
 
 Exit codes: 0 done; 1 the answer is no (run: not healthy or failed, plan: something to
 change, validate: a fault); 2 it could not be done (wrong arguments, no server, refused);
@@ -68,10 +71,14 @@ func (a *app) newRootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{cmd.CommandPath(), plainFlagError(err)}
 	})
-	root.PersistentFlags().StringVar(&a.addr, "addr", "", "address of the server: http://host:port or unix:///path (BERTH_ADDR)")
+	root.PersistentFlags().StringSliceVar(&a.addrs, "addr", nil, "address of a server, https://host:port, http://host:port or unix:///path; several stand for each other (BERTH_ADDR)")
+	root.PersistentFlags().StringVar(&a.tokenFile, "token-file", "", "file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
+	root.PersistentFlags().StringVar(&a.caFile, "ca-file", "", "file with the certificate of the servers' authority (BERTH_CA_FILE)")
+	root.PersistentFlags().StringVar(&a.caHash, "ca-hash", "", "SHA-256 of that certificate, in hex, instead of the file (BERTH_CA_HASH)")
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "how to print: table, wide, json or yaml")
 	mustComplete(root, "output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	mustComplete(root, "addr", cobra.NoFileCompletions)
+	mustComplete(root, "ca-hash", cobra.NoFileCompletions)
 
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "look", Title: "Look:"},
 		&cobra.Group{ID: "change", Title: "Change:"}, &cobra.Group{ID: "serve", Title: "Serve:"})
@@ -85,7 +92,7 @@ func (a *app) newRootCommand() *cobra.Command {
 	add("look", a.newStatusCommand(), a.newPsCommand(), a.newLogsCommand(), a.newEventsCommand(), a.newNodeCommand())
 	add("change", a.newScaleCommand(), a.newStopCommand(), a.newStartCommand(), a.newRestartCommand(),
 		a.newDeleteCommand(), a.newExecCommand(), a.newImageCommand())
-	add("serve", newDevCommand(), newServerCommand(), newAgentCommand())
+	add("serve", newDevCommand(), a.newServerCommand(), a.newAgentCommand(), a.newTokenCommand(), a.newOperatorCommand())
 	root.AddCommand(a.newVersionCommand(), newReferenceCommand())
 	return root
 }

@@ -59,6 +59,6 @@ func TestFindServer(t *testing.T) {
 	check("a token that is given by file", "https://far.example:1", "given by file")
 	env["BERTH_TOKEN"] = "given"
 	check("a token that is given", "https://far.example:1", "given")
-	a.addr = "http://[::1]:2"
+	a.addrs = []string{"http://[::1]:2"}
 	check("the flag", "http://[::1]:2", "given")
 }

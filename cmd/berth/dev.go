@@ -59,7 +59,7 @@ func newDevCommand() *cobra.Command {
 			return runDev(cmd, s, nodeConfig{
 				name:      machineName(),
 				dataDir:   filepath.Join(dir, "agent"),
-				server:    "unix://" + socket,
+				servers:   []string{"unix://" + socket},
 				executors: opened,
 				log:       log,
 			})

@@ -85,11 +85,14 @@ func (a *app) hint(err error) string {
 	if e, ok := errors.AsType[*hintedError](err); ok {
 		return e.hint
 	}
+	if hint := tlsHint(err); hint != "" {
+		return hint
+	}
 	switch {
 	case errors.Is(err, client.ErrUnreachable):
 		return "Start a server with 'berth dev', or name one with --addr or BERTH_ADDR."
 	case client.StatusOf(err) == 401:
-		return "Set BERTH_TOKEN, or BERTH_TOKEN_FILE to the server's token file."
+		return "Name a token with --token-file, BERTH_TOKEN or BERTH_TOKEN_FILE: the server's own token file, or one that `berth token create` made."
 	}
 	return ""
 }

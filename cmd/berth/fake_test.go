@@ -30,6 +30,16 @@ type world struct {
 	Events      []api.EventView                  `json:"events"`
 	Images      []api.ImageView                  `json:"images"`
 	Logs        map[cluster.TaskID][]api.LogLine `json:"logs"`
+	// Status and the others are what servers and operators ask for; without a status its address answers 404, as
+	// an older server does.
+	Status   *api.Status       `json:"status"`
+	Servers  []api.ServerView  `json:"servers"`
+	Tokens   []api.TokenView   `json:"tokens"`
+	Token    api.TokenReply    `json:"token"`
+	Recovery api.RecoveryView  `json:"recovery"`
+	Domain   api.DomainView    `json:"domain"`
+	Settings map[string]string `json:"settings"`
+	Metrics  string            `json:"metrics"`
 	// Apply is the reply to an apply, and Refuse what is refused instead, by "METHOD /path".
 	Apply  api.ApplyReply         `json:"apply"`
 	Refuse map[string]api.Problem `json:"refuse"`
@@ -70,6 +80,33 @@ func newFake() *fake {
 		"POST /v1/clusters/{c}/{kind}/{n}/{do}": nothing,
 		"DELETE /v1/clusters/{c}/{kind}/{n}":    nothing,
 		"DELETE /v1/clusters/{c}":               nothing,
+		"GET /v1/definitions": func(w world, _ *http.Request) any {
+			return page(views(w.Definitions, func(d api.TaskDefinition) api.DefinitionView { return api.DefinitionView{TaskDefinition: d} }))
+		},
+		"GET /v1/clusters": func(w world, _ *http.Request) any {
+			return page(views(w.Clusters, func(c api.Cluster) api.ClusterView { return api.ClusterView{Cluster: c} }))
+		},
+		"GET /v1/version":              func(world, *http.Request) any { return api.Version{Version: "0.1.0"} },
+		"GET /v1/servers":              func(w world, _ *http.Request) any { return page(w.Servers) },
+		"POST /v1/servers/{s}/promote": func(w world, r *http.Request) any { return oneServer(w, r.PathValue("s")) },
+		"DELETE /v1/servers/{s}":       nothing,
+		"GET /v1/tokens":               func(w world, _ *http.Request) any { return page(w.Tokens) },
+		"POST /v1/tokens":              func(w world, _ *http.Request) any { return w.Token },
+		"DELETE /v1/tokens/{t}":        nothing,
+		"GET /v1/recovery":             func(w world, _ *http.Request) any { return w.Recovery },
+		"POST /v1/recovery":            func(w world, _ *http.Request) any { return w.Recovery },
+		"GET /v1/domain":               func(w world, _ *http.Request) any { return w.Domain },
+		"POST /v1/domain/reschedule":   func(w world, _ *http.Request) any { return w.Domain },
+		"GET /v1/config":               func(w world, _ *http.Request) any { return api.Settings{Values: w.Settings} },
+		"GET /readyz":                  func(world, *http.Request) any { return api.Readiness{Ready: true} },
+		"POST /v1/nodes/{n}/{do}":      oneNode,
+		"GET /v1/nodes/{n}":            oneNode,
+		"GET /v1/status": func(w world, _ *http.Request) any {
+			if w.Status == nil {
+				return nil
+			}
+			return w.Status
+		},
 		"GET /v1/tasks/{id}": func(w world, r *http.Request) any {
 			found := slices.DeleteFunc(slices.Clone(w.Tasks), func(v api.TaskView) bool { return string(v.ID) != r.PathValue("id") })
 			if len(found) == 0 {
@@ -87,6 +124,8 @@ func newFake() *fake {
 	mux.HandleFunc("GET /v1/clusters/{c}/jobs/{n}", f.answer(func(w world, r *http.Request) any {
 		return one(w.Jobs, func(v api.JobView) bool { return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n") })
 	}))
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, f.world().Metrics) })
+	mux.HandleFunc("GET /debug/pprof/{p}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "profile "+r.PathValue("p")) })
 	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.logs)
 	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.exec)
 	f.Server = httptest.NewServer(mux)
@@ -186,6 +225,22 @@ func one[T any](items []T, is func(T) bool) any {
 }
 
 func nothing(world, *http.Request) any { return struct{}{} }
+
+func views[T, V any](items []T, view func(T) V) []V {
+	all := make([]V, len(items))
+	for i, v := range items {
+		all[i] = view(v)
+	}
+	return all
+}
+
+func oneNode(w world, r *http.Request) any {
+	return one(w.Nodes, func(v api.NodeView) bool { return v.Name == r.PathValue("n") })
+}
+
+func oneServer(w world, id string) any {
+	return one(w.Servers, func(v api.ServerView) bool { return v.ID == id || v.Engine != nil && v.Engine.ID == id })
+}
 
 func definition(w world, r *http.Request) any {
 	return one(w.Definitions, func(d api.TaskDefinition) bool {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,7 @@ import (
 )
 
 func (a *app) newNodeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "node", Short: "Look at nodes", Args: cobra.ArbitraryArgs, RunE: a.group}
+	cmd := &cobra.Command{Use: "node", Short: "Look at nodes and empty them", Args: cobra.ArbitraryArgs, RunE: a.group}
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, trouble first", Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,7 +49,7 @@ func (a *app) newNodeCommand() *cobra.Command {
 			}
 			return a.nodeStatus(cmd.Context(), c, strings.TrimPrefix(args[0], wordNode+"/"))
 		},
-	})
+	}, a.newNodeTopCommand(), a.newNodeCordonCommand(), a.newNodeUncordonCommand(), a.newNodeDrainCommand(), a.newNodeForgetCommand())
 	return cmd
 }
 
@@ -90,7 +91,10 @@ func (a *app) nodeTable(nodes []api.NodeView) table {
 }
 
 func nodeState(n api.NodeView) string {
-	if n.Cordon {
+	switch {
+	case n.Gone:
+		return string(n.State) + " forgotten"
+	case n.Cordon && n.Drain == nil:
 		return string(n.State) + " cordoned"
 	}
 	return string(n.State)
@@ -154,6 +158,16 @@ func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) err
 		facts.add("label", k+"="+n.Labels[k])
 	}
 	facts.add("agent", n.Facts.Version)
+	if n.Drain != nil {
+		facts.add("drain", drainText(n))
+	}
+	if h := n.Heartbeat; h != nil {
+		facts.add("heard", fmt.Sprintf("%s ago, every %s", span(time.Duration(h.Age)), time.Duration(h.Interval)))
+	}
+	if u := n.Used; u != nil {
+		facts.add("uses", fmt.Sprintf("%s of %s CPUs, %s of %s memory, %s of %s disk; load %.2f",
+			cpus(u.CPU), cpus(n.Total.CPU), u.Memory, n.Total.Memory, u.Disk, n.Total.Disk, u.Load))
+	}
 	if err := a.printTable(facts); err != nil {
 		return err
 	}

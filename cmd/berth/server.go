@@ -4,49 +4,58 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"log/slog"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/pprof"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/internal/apiserver"
+	"github.com/berthd/berth/internal/backup"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/dispatcher"
+	"github.com/berthd/berth/internal/peers"
+	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
+	"github.com/berthd/berth/internal/version"
 )
 
-// serverConfig is what a server needs.
-type serverConfig struct {
-	dataDir string   // holds the store, the token and the server's id
-	listen  []string // addresses as apiserver.Listen takes them
-	log     *slog.Logger
-}
-
-// server is the control plane of one process: store, tables, plane, dispatcher and API.
+// server is the control plane of one process: store, tables, plane, dispatcher, the talk with other servers, and API.
 type server struct {
-	config    serverConfig
-	engine    *etcd.Engine
-	tables    *store.Tables
-	plane     *controlplane.Plane
-	dispatch  *dispatcher.Dispatcher
-	api       *apiserver.Server
+	config   serverConfig
+	id       string
+	settings *serverSettings // nil for a server that only serves its own machine
+	engine   *etcd.Engine
+	tables   *store.Tables
+	plane    *controlplane.Plane
+	dispatch *dispatcher.Dispatcher
+	peers    *peers.Peers
+	keeper   *pki.Keeper // nil like settings
+	audit    *apiserver.AuditLog
+	tracer   *telemetry.Tracer // nil where no spans are wanted
+	api      *apiserver.Server
+	// parts run beside the plane, the dispatcher and the API.
+	parts     []part
 	listeners []*apiserver.Listener
 	tokenFile string
+}
+
+// part is something that runs as long as the server does.
+type part struct {
+	name string
+	run  func(context.Context) error
 }
 
 // openServer opens the store and the listeners. What it opened, close closes.
@@ -54,47 +63,60 @@ func openServer(ctx context.Context, c serverConfig) (s *server, err error) {
 	if err := os.MkdirAll(c.dataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
-	id, err := serverID(filepath.Join(c.dataDir, "server-id"))
-	if err != nil {
+	s = &server{config: c, tokenFile: filepath.Join(c.dataDir, "token")}
+	// 1. Who this is.
+	if s.id, err = serverID(filepath.Join(c.dataDir, idFile)); err != nil {
 		return nil, err
 	}
-	s = &server{config: c, tokenFile: filepath.Join(c.dataDir, "token")}
 	token, err := apiserver.TokenFile(s.tokenFile)
 	if err != nil {
 		return nil, err
 	}
-	for _, address := range c.listen {
-		l, err := apiserver.Listen(address)
+	authority, err := s.openIdentity()
+	if err != nil {
+		return nil, err
+	}
+	// 2. Where it is reached.
+	for _, address := range s.addresses() {
+		l, err := apiserver.Listen(address, s.keeper)
 		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 		s.listeners = append(s.listeners, l)
 	}
-	s.engine, err = etcd.Open(ctx, etcd.Config{Dir: filepath.Join(c.dataDir, "etcd"), Log: c.log})
+	// 3. Where it tells of itself.
+	s.tracer, err = telemetry.OpenTracer(ctx, telemetry.TracerConfig{Endpoint: c.traces, Instance: s.id, Version: version.String(), Log: c.log})
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	s.wire(id, token)
+	// 4. The store.
+	if s.engine, err = s.openStore(ctx); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	if err := s.wire(token, authority); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	return s, nil
 }
 
 // wire connects the parts; nothing runs yet.
-func (s *server) wire(id, token string) {
+func (s *server) wire(token string, authority *pki.Authority) (err error) {
 	log := s.config.log
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	engine := telemetry.NewEngine(s.engine, registry)
+	engine := &ledEngine{telemetry.NewEngine(s.engine, registry), s.engine}
 	s.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	s.plane = controlplane.New(controlplane.Config{
 		Engine:  engine,
 		Tables:  s.tables,
 		Domain:  cluster.DefaultDomain,
-		Server:  id,
+		Server:  s.id,
 		Random:  rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		Logger:  log,
 		Now:     time.Now,
 		Clock:   boottime.Now,
 		Metrics: telemetry.NewPlane(registry),
+		Tracer:  s.tracer,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine:  engine,
@@ -103,35 +125,146 @@ func (s *server) wire(id, token string) {
 		Logger:  log,
 		Clock:   boottime.Now,
 		Metrics: telemetry.NewDispatcher(registry),
+		Tracer:  s.tracer,
 	})
-	s.api = apiserver.New(apiserver.Config{
-		Engine:   engine,
-		Tables:   s.tables,
-		Nodes:    s.dispatch,
-		Reasons:  s.plane,
-		Agents:   transport.Handler(s.dispatch),
-		Token:    token,
-		Registry: registry,
-		Log:      log,
+	s.peers = peers.New(peers.Config{
+		Server:  s.record(),
+		Domain:  cluster.DefaultDomain,
+		Engine:  engine,
+		Tables:  s.tables,
+		Local:   s.dispatch,
+		Reasons: s.plane,
+		Dial:    s.dialPeer,
+		Clock:   boottime.Now,
+		Logger:  log,
+		Metrics: telemetry.NewPeers(registry),
 	})
+	s.audit, err = apiserver.OpenAudit(apiserver.AuditConfig{Path: filepath.Join(s.config.dataDir, "audit.log"), Registry: registry, Log: log})
+	if err != nil {
+		return err
+	}
+	config := apiserver.Config{
+		Engine:    engine,
+		Tables:    s.tables,
+		Nodes:     s.peers,
+		Reasons:   s.peers,
+		ServerID:  s.id,
+		Reach:     s.reach,
+		Holder:    s.holder,
+		Settings:  s.config.values,
+		Agents:    transport.Handler(s.dispatch),
+		Token:     token,
+		Keeper:    s.keeper,
+		Authority: authority,
+		Peers:     s.peers.Handler(),
+		Audit:     s.audit,
+		Registry:  registry,
+		Tracer:    s.tracer,
+		Log:       log,
+	}
+	if len(s.config.store.endpoints) == 0 {
+		members := &memberships{engine: s.engine, log: log}
+		config.Members, config.Join = s.engine, members
+		s.parts = append(s.parts, part{"the members of the store", members.promoteLearners})
+	} else {
+		config.Health = s.engine
+	}
+	s.api = apiserver.New(config)
+	s.parts = append(s.parts, part{"the tables", s.tables.Run}, part{"the store", s.engine.Run}, part{"the audit log", s.audit.Run},
+		part{"the talk with the other servers", s.peers.Run})
+	if s.keeper != nil {
+		s.parts = append(s.parts, part{"the certificate", s.keeper.Run})
+	}
+	s.parts = append(s.parts, part{"the events in the log", telemetry.NewEvents(s.tables, s.peers.Leads, log).Run})
+	return s.wireBackups(registry)
 }
 
-// run serves until the context ends, then closes everything.
-func (s *server) run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.tables.Run(ctx) })
-	group.Go(func() error { return s.plane.Run(ctx) })
-	group.Go(func() error { return s.dispatch.Run(ctx) })
-	group.Go(func() error { return s.api.Serve(ctx, s.listeners...) })
-	err := group.Wait()
-	if err := s.close(); err != nil {
-		s.config.log.Error("the store was not closed cleanly", "error", err)
-	}
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+// wireBackups has the leader save the store now and then, where that is wanted.
+func (s *server) wireBackups(registry *prometheus.Registry) error {
+	c := s.config.snapshots
+	if c.every == 0 {
 		return nil
 	}
-	return err
+	backups, err := backup.New(backup.Config{
+		Snapshot: s.engine.Snapshot,
+		Revision: func() uint64 { return s.tables.Snapshot().Revision() },
+		Inspect: func(from io.Reader) error {
+			_, err := etcd.Inspect(from)
+			return err
+		},
+		Dir:     c.dir,
+		Every:   c.every,
+		Keep:    c.keep,
+		Leads:   s.peers.Leads,
+		Metrics: telemetry.NewBackups(registry),
+		Log:     s.config.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.parts = append(s.parts, part{"the snapshots", backups.Run})
+	return nil
 }
+
+// record is what the store holds of this server.
+func (s *server) record() cluster.Server {
+	r := cluster.Server{
+		ID: s.id, Name: machineName(), Member: s.engine.MemberID(), Version: version.String(),
+		Wire: transport.WireVersion, WireMin: transport.WireMin, Started: time.Now().UTC(),
+	}
+	if s.settings != nil {
+		r.Name, r.API = s.settings.Name, s.settings.API
+	}
+	return r
+}
+
+// dialPeer returns a client for another server, with connections of its own.
+func (s *server) dialPeer(string) (*http.Client, error) {
+	if s.keeper == nil {
+		return nil, errors.New("this server has no certificate: it was not made with `berth server init` or `berth server join`")
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: s.keeper.ClientTLS(), Protocols: protocols, TLSHandshakeTimeout: peerTimeout,
+		DialContext:     (&net.Dialer{Timeout: peerTimeout}).DialContext,
+		HTTP2:           &http.HTTP2Config{SendPingTimeout: peerTimeout, PingTimeout: peerTimeout},
+		IdleConnTimeout: time.Minute,
+	}}, nil
+}
+
+// peerTimeout bounds the making of a connection to another server, and how long it may be silent before it is probed.
+const peerTimeout = 3 * time.Second
+
+// reach tells how the talk with the other servers goes.
+func (s *server) reach() map[string]apiserver.Reach {
+	all := map[string]apiserver.Reach{}
+	now := boottime.Now()
+	for _, p := range s.peers.Status() {
+		all[p.Server.ID] = apiserver.Reach{Reached: p.Reached, For: now - p.Since, Problem: p.Problem}
+	}
+	return all
+}
+
+// holder returns this server's id for the nodes whose agents are connected to it, and "" for all others.
+func (s *server) holder(node string) string {
+	if s.dispatch.Holds(node) {
+		return s.id
+	}
+	return ""
+}
+
+// ledEngine is a measured engine that also tells who leads the store, and takes its leadership (P1.3).
+type ledEngine struct {
+	*telemetry.Engine
+	own *etcd.Engine
+}
+
+// EngineLeader is part of store.LeaderTeller.
+func (e *ledEngine) EngineLeader() (leader, self string, term uint64) { return e.own.EngineLeader() }
+
+// MoveLeader is part of store.LeaderMover.
+func (e *ledEngine) MoveLeader(ctx context.Context) error { return e.own.MoveLeader(ctx) }
 
 // close closes what openServer opened.
 func (s *server) close() error {
@@ -139,7 +272,10 @@ func (s *server) close() error {
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
 	}
-	if s.api == nil { // else Serve has closed them
+	sending, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = s.tracer.Close(sending) // spans that nobody takes are of no matter
+	if s.api == nil {           // else Serve has closed them
 		for _, l := range s.listeners {
 			errs = append(errs, l.Close())
 		}
@@ -160,67 +296,6 @@ func (s *server) ready(ctx context.Context) error {
 		case <-s.tables.Changed(snap.Revision()):
 		}
 	}
-}
-
-// serverID returns the server's own name, made at its first start.
-func serverID(path string) (string, error) {
-	b, err := os.ReadFile(path)
-	if err == nil {
-		return strings.TrimSpace(string(b)), nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("read the server's id: %w", err)
-	}
-	id := uuid.NewString()
-	if err := os.WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("write the server's id: %w", err)
-	}
-	return id, nil
-}
-
-// newServerCommand returns `berth server`.
-func newServerCommand() *cobra.Command {
-	var dataDir, level, profile string
-	var listen []string
-	cmd := &cobra.Command{
-		Use:   "server",
-		Short: "Run a control plane: store, decisions and API",
-		Long: "Runs a control plane: the store, the decisions and the API. Agents on this machine connect to one of its addresses.\n" +
-			"Only unix sockets and loopback addresses are served; loopback wants the token of <data-dir>/token.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := newLogger(cmd.ErrOrStderr(), level)
-			if err != nil {
-				return err
-			}
-			stop, err := profileCPU(profile)
-			if err != nil {
-				return err
-			}
-			defer stop()
-			s, err := openServer(cmd.Context(), serverConfig{dataDir: dataDir, listen: listen, log: log})
-			if err != nil {
-				return err
-			}
-			group, ctx := errgroup.WithContext(cmd.Context())
-			group.Go(func() error { return s.run(ctx) })
-			group.Go(func() error {
-				if err := s.ready(ctx); err != nil {
-					return nil //nolint:nilerr // run says why the server ended
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", preferredURL(s.listeners))
-				return nil
-			})
-			return group.Wait()
-		},
-	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for the store, the token and the server's id (default "+dataDirText+")")
-	cmd.Flags().StringArrayVar(&listen, "listen", []string{"unix://" + defaultSocket(), defaultHTTP},
-		"address to serve, unix:///path or a loopback host:port; may be given several times (default "+socketText+" and http://"+defaultHTTP+")")
-	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
-	cmd.Flags().StringVar(&profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
-	ofMachine(cmd, "data-dir", "listen")
-	return cmd
 }
 
 // profileCPU writes a profile to a file until the returned function is called. No name means none.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,6 +102,8 @@ func (a *app) definitionStatus(ctx context.Context, c *client.Client, ref cluste
 
 // everything is what an overview shows, and prints as JSON.
 type everything struct {
+	// Status is the head: alarms, servers, the store; nil where the server is too old to tell.
+	Status   *api.Status       `json:"status,omitempty"`
 	Services []api.ServiceView `json:"services"`
 	Jobs     []api.JobView     `json:"jobs"`
 	Nodes    []api.NodeView    `json:"nodes"`
@@ -109,6 +112,12 @@ type everything struct {
 
 func lookAtAll(ctx context.Context, c *client.Client) (all everything, err error) {
 	none := client.ListOptions{}
+	switch head, err := c.Status(ctx); {
+	case err == nil:
+		all.Status = &head
+	case client.StatusOf(err) != http.StatusNotFound:
+		return all, err
+	}
 	if all.Services, _, err = client.All(ctx, none, func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
 		return c.Services(ctx, "", o)
 	}); err != nil {
@@ -156,7 +165,7 @@ func (a *app) overview(ctx context.Context, c *client.Client) error {
 	}
 	if a.data() {
 		return a.printData(everything{
-			emptyIsList(all.Services), emptyIsList(all.Jobs), emptyIsList(all.Nodes), emptyIsList(all.Tasks),
+			all.Status, emptyIsList(all.Services), emptyIsList(all.Jobs), emptyIsList(all.Nodes), emptyIsList(all.Tasks),
 		})
 	}
 	for i, v := range all.Jobs {
@@ -169,6 +178,7 @@ func (a *app) overview(ctx context.Context, c *client.Client) error {
 		}
 		all.Tasks = append(all.Tasks, newest(tasks)...)
 	}
+	a.printAlarms(all.Status)
 	if troubles := findTroubles(all); len(troubles) > 0 {
 		a.say("Trouble:")
 		if err := a.printTroubles(troubles); err != nil {
@@ -192,7 +202,31 @@ func (a *app) overview(ctx context.Context, c *client.Client) error {
 		a.say("Nothing runs here yet: start something with 'berth run FILE'.")
 	}
 	a.say("%s", nodesLine(all.Nodes))
+	if s := all.Status; s != nil && (s.Servers.Total > 1 || s.Servers.Up < s.Servers.Total) {
+		a.say("%s", serversLine(*s))
+	}
 	return nil
+}
+
+// printAlarms says first what concerns the whole.
+func (a *app) printAlarms(s *api.Status) {
+	if s == nil || len(s.Alarms) == 0 {
+		return
+	}
+	a.say("Alarms:")
+	for _, text := range s.Alarms {
+		for i, line := range wrapped(oneLine(text), terminalWidth(a.stdout)-len("  ! ")) {
+			mark := "  ! "
+			if i > 0 {
+				mark = "    "
+			}
+			if a.colors(a.stdout) {
+				line = colored(line, red)
+			}
+			a.say("%s%s", mark, line)
+		}
+	}
+	a.say("")
 }
 
 // nodesLine counts nodes by state: "3 nodes: 2 ready, 1 down; 4.5 of 12 CPUs and …".

@@ -10,6 +10,15 @@
 //	site := harness.New(t, harness.Process)
 //	site.Dev()
 //	site.Berth("run", site.Write("web.yaml", manifest)).Want(t, 0)
+//
+// A Fleet is several servers that hold one store, and agents that reach them over mutual TLS, each with a data directory and a
+// host of its own: an address of this machine's loopback, or a network namespace.
+//
+//	fleet := harness.NewFleet(t)
+//	hosts := harness.Loopback(4)
+//	fleet.Start(hosts[:3]...)
+//	fleet.Agent(hosts[3])
+//	fleet.Leader().Kill()
 package harness
 
 import (

@@ -67,10 +67,14 @@ func (s *Site) tell(ctx context.Context) {
 // clear deletes every service and job and waits until nothing of them is left. A site whose processes were
 // ended is started once more for that.
 func (s *Site) clear(ctx context.Context) error {
-	if len(s.daemons) == 0 || !s.hasStore() {
+	revive := s.revive
+	if s.fleet != nil {
+		revive = s.fleet.revive
+	}
+	if len(s.daemons) == 0 || s.fleet == nil && !s.hasStore() {
 		return nil
 	}
-	if err := s.revive(ctx); err != nil {
+	if err := revive(ctx); err != nil {
 		return err
 	}
 	c := s.Client()
@@ -161,14 +165,19 @@ func (s *Site) deleteAll(ctx context.Context, c *client.Client) error {
 
 // gone returns nil once the agent has cleaned up behind all tasks.
 func (s *Site) gone() error {
-	dir := s.AgentDir
-	for _, pattern := range []string{"agent/tasks/*", "process/*"} {
-		left, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			return err
-		}
-		if len(left) > 0 {
-			return fmt.Errorf("%d folders are left, such as %s", len(left), left[0])
+	dirs := []string{s.AgentDir}
+	if s.fleet != nil {
+		dirs = s.fleet.agentDirs()
+	}
+	for _, dir := range dirs {
+		for _, pattern := range []string{"agent/tasks/*", "process/*"} {
+			left, err := filepath.Glob(filepath.Join(dir, pattern))
+			if err != nil {
+				return err
+			}
+			if len(left) > 0 {
+				return fmt.Errorf("%d folders are left, such as %s", len(left), left[0])
+			}
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,7 +25,7 @@ const stopLimit = 20 * time.Second
 // Daemon is a berth process that serves: dev, server or agent.
 type Daemon struct {
 	tb    testing.TB
-	args  []string
+	args  []string // without the prefix
 	cmd   *exec.Cmd
 	out   output
 	ended chan struct{}
@@ -52,7 +53,14 @@ func (o *output) String() string {
 // start starts berth with arguments; its two streams are joined.
 func (s *Site) start(args ...string) *Daemon {
 	s.tb.Helper()
-	d := &Daemon{tb: s.tb, args: args, cmd: exec.Command(Binary(), args...), ended: make(chan struct{})} // the site ends it
+	return s.startOn(nil, args...)
+}
+
+// startOn is start where a prefix, such as "ip netns exec n1", says. The prefix must become berth, as exec does.
+func (s *Site) startOn(prefix []string, args ...string) *Daemon {
+	s.tb.Helper()
+	words := slices.Concat(prefix, []string{Binary()}, args)
+	d := &Daemon{tb: s.tb, args: args, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})} // the site ends it
 	d.cmd.Env, d.cmd.Dir = s.environment(), s.Dir
 	d.cmd.Stdout, d.cmd.Stderr = &d.out, &d.out
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the tests
@@ -115,14 +123,27 @@ func (d *Daemon) Kill() {
 	<-d.ended
 }
 
-// Stop ends the process as Ctrl-C does and returns its exit code.
-func (d *Daemon) Stop() int {
+// Signal sends the process a signal.
+func (d *Daemon) Signal(sig os.Signal) {
 	d.tb.Helper()
-	_ = d.cmd.Process.Signal(os.Interrupt) // it may have ended
+	if err := d.cmd.Process.Signal(sig); err != nil {
+		d.tb.Errorf("signal %v to berth %s: %v", sig, d.args[0], err)
+	}
+}
+
+// Stop ends the process as Ctrl-C does and returns its exit code.
+func (d *Daemon) Stop() int { return d.stop(os.Interrupt) }
+
+// Terminate ends the process as a service manager does and returns its exit code.
+func (d *Daemon) Terminate() int { return d.stop(syscall.SIGTERM) }
+
+func (d *Daemon) stop(sig os.Signal) int {
+	d.tb.Helper()
+	_ = d.cmd.Process.Signal(sig) // it may have ended
 	select {
 	case <-d.ended:
 	case <-time.After(stopLimit):
-		d.tb.Errorf("berth %s did not end within %v of SIGINT:\n%s", d.args[0], stopLimit, d.Output())
+		d.tb.Errorf("berth %s did not end within %v of %v:\n%s", d.args[0], stopLimit, sig, d.Output())
 		_ = d.cmd.Process.Kill() // as above
 		<-d.ended
 	}
@@ -160,7 +181,13 @@ func (s *Site) Berth(args ...string) Result {
 // BerthWith runs a command that reads from stdin.
 func (s *Site) BerthWith(stdin io.Reader, args ...string) Result {
 	s.tb.Helper()
-	cmd := exec.CommandContext(s.tb.Context(), Binary(), args...)
+	return s.berthOn(nil, stdin, args...)
+}
+
+func (s *Site) berthOn(prefix []string, stdin io.Reader, args ...string) Result {
+	s.tb.Helper()
+	words := slices.Concat(prefix, []string{Binary()}, args)
+	cmd := exec.CommandContext(s.tb.Context(), words[0], words[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdin = s.environment(), s.Dir, stdin
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -29,6 +29,7 @@ type Site struct {
 	Executor string
 
 	tb      testing.TB
+	fleet   *Fleet // whose site it is; nil for a site of one server
 	daemons []*Daemon
 	images  bool            // the node has the images that tests use
 	pids    map[int]uint64  // of containers that were seen, with their starts
@@ -62,7 +63,15 @@ func (s *Site) environment() []string {
 		return strings.HasPrefix(v, "BERTH_") || strings.HasPrefix(v, "XDG_") || strings.HasPrefix(v, "HOME=")
 	})
 	return append(env, "NO_COLOR=1", "HOME="+filepath.Join(s.Dir, "home"), "XDG_RUNTIME_DIR="+filepath.Join(s.Dir, "run"),
-		"BERTH_ADDR=unix://"+s.Socket)
+		"BERTH_ADDR="+s.address())
+}
+
+// address is where commands and clients find the site's servers.
+func (s *Site) address() string {
+	if s.fleet != nil {
+		return s.fleet.address()
+	}
+	return "unix://" + s.Socket
 }
 
 // Dev starts a control plane and an agent in one process and waits until they serve.
@@ -145,7 +154,7 @@ func (s *Site) loadImages() {
 // Client returns a client of the site's server.
 func (s *Site) Client() *client.Client {
 	s.tb.Helper()
-	c, err := client.New(client.Config{Addr: "unix://" + s.Socket})
+	c, err := client.New(client.Config{Addr: s.address()})
 	if err != nil {
 		s.tb.Fatal(err)
 	}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd"
+)
+
+// What is done to the data directory of a server that does not run.
+
+func (a *app) newSnapshotRestoreCommand() *cobra.Command {
+	var dataDir string
+	var adopt, stop bool
+	cmd := &cobra.Command{
+		Use: "restore FILE", Short: "Make a server's store from a snapshot",
+		Long: "Makes the store of a server that does not run from a snapshot; a store that is there is moved aside, not deleted. The server is then the\n" +
+			"only member: the others have to join anew, from empty data directories. All that was written after the snapshot is gone. Nodes may run\n" +
+			"tasks that the snapshot does not know: --adopt or --stop says what becomes of them; without either, nothing is stopped and no batch\n" +
+			"task is placed until `berth operator recover` says it.",
+		Args: arguments(1, 1, "a snapshot's file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			action, decided := decision(adopt, stop)
+			if !decided && (adopt || stop) {
+				return &usageError{cmd.CommandPath(), "want only one of --adopt and --stop"}
+			}
+			return a.restoreStore(cmd.Context(), args[0], dataDir, action)
+		},
+	}
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "data directory of the server (default "+dataDirText+")")
+	cmd.Flags().BoolVar(&adopt, "adopt", false, adoptUsage)
+	cmd.Flags().BoolVar(&stop, "stop", false, stopUsage)
+	ofMachine(cmd, "data-dir")
+	return cmd
+}
+
+// restoreStore makes the store of a data directory from a snapshot. The old one is moved aside only once the new one is whole.
+func (a *app) restoreStore(ctx context.Context, file, dataDir string, action api.RecoveryAction) error {
+	// 1. The snapshot is good, and nobody uses the store.
+	info, err := inspectSnapshot(file)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(dataDir, storeDir)
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	if err := unused(dir); err != nil {
+		return err
+	}
+	// 2. The new store, beside the old one.
+	made, err := os.MkdirTemp(dataDir, storeDir+".restore-")
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer os.RemoveAll(made) // it has been moved, or is of no use
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("read the snapshot: %w", err)
+	}
+	defer f.Close()
+	if err := etcd.Restore(made, f); err != nil {
+		return err
+	}
+	cause := fmt.Sprintf("the snapshot %s of revision %d was restored", filepath.Base(file), info.Revision)
+	if err := a.markStore(ctx, made, cause, action); err != nil {
+		return err
+	}
+	// 3. In its place.
+	aside, err := putInPlace(made, dir, a.now())
+	if err != nil {
+		return err
+	}
+	return a.tellRestored(dataDir, aside, action)
+}
+
+// markStore raises a store above all that was written after it, and writes down what becomes of tasks that it does not
+// know (P1.7). The records of other servers go: they have no part in the store any more, and join anew.
+func (a *app) markStore(ctx context.Context, dir, cause string, action api.RecoveryAction) (err error) {
+	engine, err := etcd.Open(ctx, etcd.Config{Dir: dir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	if err := store.Reincarnate(ctx, engine, store.DefaultPrefix, cause); err != nil {
+		return err
+	}
+	servers, err := engine.List(ctx, store.DefaultPrefix+"server/")
+	if err != nil {
+		return err
+	}
+	var gone []store.Group
+	for _, record := range servers.Records {
+		gone = append(gone, store.Group{Ops: []store.Op{{Key: record.Key, Delete: true}}})
+	}
+	if _, err := engine.Commit(ctx, gone); err != nil {
+		return fmt.Errorf("forget the servers: %w", err)
+	}
+	if action == "" {
+		return nil
+	}
+	listing, err := engine.List(ctx, store.DefaultPrefix+"recovery/")
+	if err != nil {
+		return err
+	}
+	for _, record := range listing.Records {
+		r, err := store.Decode[cluster.Recovery](record.Value)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", record.Key, err)
+		}
+		r.State, r.Decided, r.By = cluster.RecoveryState(action), a.now().UTC(), "the restore"
+		value, err := store.Encode(r)
+		if err != nil {
+			return err
+		}
+		_, err = engine.Commit(ctx, []store.Group{{
+			Compares: []store.Compare{{Key: record.Key, Modified: record.Modified}}, Ops: []store.Op{{Key: record.Key, Value: value}},
+		}})
+		if err != nil {
+			return fmt.Errorf("write %s: %w", record.Key, err)
+		}
+	}
+	return nil
+}
+
+// putInPlace moves a store into its place, and one that is there aside; it returns where to.
+func putInPlace(made, dir string, now time.Time) (aside string, err error) {
+	if _, err := os.Stat(dir); err == nil {
+		aside = dir + ".before-" + now.UTC().Format("20060102-150405")
+		if err := os.Rename(dir, aside); err != nil {
+			return "", fmt.Errorf("move the old store aside: %w", err)
+		}
+	}
+	if err := os.Rename(made, dir); err != nil {
+		return aside, fmt.Errorf("put the store in place: %w", err)
+	}
+	return aside, nil
+}
+
+// unused demands that no process holds a store.
+func unused(dir string) error {
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at the store: %w", err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return &hintedError{fmt.Errorf("the store in %s is in use by another process", dir), "Stop the server first."}
+	}
+	return nil
+}
+
+func (a *app) tellRestored(dataDir, aside string, action api.RecoveryAction) error {
+	flag := ""
+	if dataDir != defaultDataDir() {
+		flag = " --data-dir " + dataDir
+	}
+	a.say("%s is restored", filepath.Join(dataDir, storeDir))
+	if aside != "" {
+		a.say("The store that was there is %s: delete it once all is well", aside)
+	}
+	a.say("Start the server:        berth server%s", flag)
+	if action == "" {
+		a.say("Then say how to go on:   berth operator recover --adopt|--stop")
+	}
+	if s, err := readSettings(dataDir); err == nil && s != nil {
+		a.say("Then the other servers:  empty their data directories, and `berth server join` each anew")
+	}
+	return nil
+}
+
+func (a *app) newServerRecoverCommand() *cobra.Command {
+	var dataDir string
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "recover-quorum --data-dir DIR --yes", Short: "Go on with one server when more than half are lost for good",
+		Long: "For when more than half of the servers are lost for good, and with them the store's quorum. Makes the store of this server, which must\n" +
+			"not run, the only member with all that it holds. Choose the server that was in touch last: what it did not hold yet is lost. The other\n" +
+			"servers, also one that lives, have to join anew from empty data directories; two stores that both go on would tear the cluster apart.",
+		Args: arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := readSettings(dataDir)
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(filepath.Join(dataDir, storeDir, "member")); err != nil {
+				return fmt.Errorf("%s holds no store", dataDir)
+			}
+			if !yes {
+				return &hintedError{
+					errors.New("this makes the server in " + dataDir + " the only one: writes that it had not received yet are lost, and the other servers must not run any more"),
+					"Say --yes if that is meant. If more than half of the servers can still be started, start them instead: nothing is lost then.",
+				}
+			}
+			return a.recoverQuorum(cmd.Context(), dataDir, s)
+		},
+	}
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "data directory of the server (default "+dataDirText+")")
+	cmd.Flags().BoolVar(&yes, "yes", false, "this is meant")
+	ofMachine(cmd, "data-dir")
+	return cmd
+}
+
+// recoverQuorum makes the store of a data directory a store of one.
+func (a *app) recoverQuorum(ctx context.Context, dataDir string, s *serverSettings) error {
+	dir := filepath.Join(dataDir, storeDir)
+	if err := unused(dir); err != nil {
+		return err
+	}
+	id, err := serverID(filepath.Join(dataDir, idFile))
+	if err != nil {
+		return err
+	}
+	before, err := etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: id})
+	if err != nil {
+		return err
+	}
+	if err := a.markStore(ctx, dir, "the store went on with this server alone after its quorum was lost", ""); err != nil {
+		return err
+	}
+	if s != nil && len(s.Join) > 0 {
+		s.Join = nil
+		if err := s.write(dataDir); err != nil {
+			return err
+		}
+	}
+	return a.tellRestored(dataDir, before, "")
+}

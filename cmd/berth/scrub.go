@@ -1,0 +1,83 @@
+package main
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// removed stands where a secret stood.
+const removed = "(removed)"
+
+// leastSecret is the length from which on a value is looked for in other texts: shorter ones are words.
+const leastSecret = 6
+
+// scrubber takes secrets out of texts: the values that it was told of, and what looks like one.
+type scrubber struct {
+	known  []string
+	shapes []*regexp.Regexp
+}
+
+// secretWord is what the names of secrets have in them.
+//
+//nolint:gosec // it is no secret itself
+const secretWord = `[a-z0-9_.-]*(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization)[a-z0-9_.-]*`
+
+// newScrubber returns one that knows what secrets look like: of each shape the first group stays.
+func newScrubber() *scrubber {
+	const value = `(?:(?:bearer|basic)\s+)?[^\s"'\\,;&}{\[\]()]+`
+	return &scrubber{shapes: []*regexp.Regexp{
+		// password=…, "secret": "…"; the value may be quoted, in a text within JSON also with a backslash.
+		regexp.MustCompile(`(?i)(` + secretWord + `(?:\\?")?\s*[=:]\s*(?:\\?["'])?)` + value),
+		// --token …, or the two as elements of a list.
+		regexp.MustCompile(`(?i)(--?` + secretWord + `(?:\\?["'])?,?\s+(?:\\?["'])?)` + value),
+		regexp.MustCompile(`(?i)((?:bearer|basic)\s+)[a-z0-9._~+/=-]{8,}`),
+		regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s"'@\\]+@`),
+		regexp.MustCompile(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*`),
+		regexp.MustCompile(`("auth\\?"\s*:\s*\\?")[A-Za-z0-9+/=]+`),                          // a registry's login
+		regexp.MustCompile(`()\b[A-Za-z0-9_-]{1,64}\.[A-Za-z0-9_-]{16,128}\.[0-9a-f]{64}\b`), // a join token
+	}}
+}
+
+// definition takes out the values of the environment and of files, and remembers them.
+func (s *scrubber) definition(d *cluster.TaskDefinition) {
+	for i := range d.Containers {
+		c := &d.Containers[i]
+		for name, value := range c.Env { // order-free: each value is replaced
+			s.learn(value)
+			c.Env[name] = removed
+		}
+		for j := range c.Files {
+			for line := range strings.Lines(c.Files[j].Content) {
+				s.learn(strings.TrimSpace(line))
+				if _, value, ok := strings.Cut(line, "="); ok {
+					s.learn(strings.Trim(strings.TrimSpace(value), `"'`))
+				}
+			}
+			c.Files[j].Content = removed
+		}
+	}
+}
+
+// learn remembers a value that is to be looked for, the longest first.
+func (s *scrubber) learn(value string) {
+	if len(value) < leastSecret || value == removed || slices.Contains(s.known, value) {
+		return
+	}
+	s.known = append(s.known, value)
+	slices.SortStableFunc(s.known, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+}
+
+// text returns a text without what is secret.
+func (s *scrubber) text(text string) string {
+	for _, value := range s.known {
+		text = strings.ReplaceAll(text, value, removed)
+	}
+	for _, shape := range s.shapes {
+		text = shape.ReplaceAllString(text, "${1}"+removed)
+	}
+	return text
+}

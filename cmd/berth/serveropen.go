@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/store/etcd"
+)
+
+// serverID returns the server's own name, made at its first start.
+func serverID(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err == nil {
+		return strings.TrimSpace(string(b)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the server's id: %w", err)
+	}
+	id := uuid.NewString()
+	if err := os.WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("write the server's id: %w", err)
+	}
+	return id, nil
+}
+
+// openIdentity reads the settings and the certificate of a server that others reach; without settings there is neither.
+func (s *server) openIdentity() (authority *pki.Authority, err error) {
+	if s.settings, err = readSettings(s.config.dataDir); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(s.config.dataDir, pkiDir)
+	if s.settings == nil {
+		if _, err := os.Stat(dir); err == nil {
+			return nil, &hintedError{
+				fmt.Errorf("%s holds certificates and no %s: making or joining this server did not end", s.config.dataDir, settingsFile),
+				"Do `berth server init` or `berth server join` again.",
+			}
+		}
+		return nil, nil //nolint:nilnil // it serves its own machine alone
+	}
+	authority, err = pki.OpenAuthority(dir)
+	if err != nil {
+		return nil, err
+	}
+	if s.config.certificateLife > 0 {
+		authority.Life = s.config.certificateLife
+	}
+	self := pki.Subject{Role: cluster.RoleServer, Name: s.id}
+	s.keeper, err = pki.OpenKeeper(pki.KeeperConfig{
+		Dir: dir, Hosts: s.settings.hosts(), Log: s.config.log,
+		Renew: func(_ context.Context, csr []byte) ([]byte, error) { // each server signs for itself
+			return authority.Sign(csr, self, s.settings.hosts(), time.Now())
+		},
+	})
+	if err == nil && s.keeper.Subject() != self {
+		err = fmt.Errorf("the certificate in %s is that of the %s, and this server's id is %s: the data directory is mixed from two servers", dir, s.keeper.Subject(), s.id)
+	}
+	return authority, err
+}
+
+// addresses are those to listen on: where others reach the server, an https one is among them.
+func (s *server) addresses() []string {
+	list := slices.Clone(s.config.listen)
+	if s.settings == nil || slices.ContainsFunc(list, func(a string) bool { return strings.HasPrefix(a, "https://") }) {
+		return list
+	}
+	return append(list, "https://"+everywhere(s.settings.API))
+}
+
+// everywhere returns "0.0.0.0:port" for an address, or "[::]:port" for one of IPv6.
+func everywhere(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address // readSettings has read it
+	}
+	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.To4() == nil {
+		return net.JoinHostPort("::", u.Port())
+	}
+	return net.JoinHostPort("0.0.0.0", u.Port())
+}
+
+// openStore opens the server's own store, or connects to one that runs elsewhere.
+func (s *server) openStore(ctx context.Context) (*etcd.Engine, error) {
+	c := s.config.store
+	if len(c.endpoints) > 0 {
+		return etcd.Dial(ctx, etcd.DialConfig{Endpoints: c.endpoints, TLS: c.tls(), Log: s.config.log})
+	}
+	// With others the store serves only once enough of them are there.
+	if s.settings != nil {
+		late := time.AfterFunc(quorumPatience, func() {
+			s.config.log.Warn("waiting for the other servers: the store needs more than half of them", "server", s.settings.Name, "peers", s.settings.Peer)
+		})
+		defer late.Stop()
+	}
+	return etcd.Open(ctx, s.storeConfig())
+}
+
+// quorumPatience is how long the store may take to open until that is worth a line.
+const quorumPatience = 5 * time.Second
+
+// storeConfig is that of the server's own store.
+func (s *server) storeConfig() etcd.Config {
+	c := etcd.Config{Dir: filepath.Join(s.config.dataDir, storeDir), Log: s.config.log, Name: s.id}
+	if s.settings == nil {
+		return c
+	}
+	cert, key, ca := s.keeper.Files()
+	c.PeerURL, c.PeerListen = s.settings.Peer, cmp.Or(s.config.listenPeers, everywhere(s.settings.Peer))
+	c.PeerTLS = &etcd.TLSFiles{Cert: cert, Key: key, CA: ca}
+	c.Join = s.settings.Join
+	return c
+}
