@@ -192,3 +192,25 @@ func FuzzProgram(f *testing.F) {
 		})
 	})
 }
+
+// TestObserverIsToldOfStartsAndEnds runs one program.
+func TestObserverIsToldOfStartsAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := fake.NewMachine()
+		var told []bool
+		m.SetObserver(func(r fake.Run) { told = append(told, r.Ended.IsZero()) })
+		ex := fake.New(m)
+		if err := ex.Prepare(t.Context(), spec("a", nil, "exit", "0", "after", "1s"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ex.Start(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ex.Wait(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if len(told) != 2 || !told[0] || told[1] {
+			t.Errorf("got %v, want a start and an end", told)
+		}
+	})
+}

@@ -1,0 +1,39 @@
+package sim
+
+import (
+	"github.com/berthd/berth/internal/clause"
+)
+
+// Clause is a clause of the protocol that can be switched off, with the trace that it closes.
+type Clause struct {
+	Trace, Name string
+	Set         clause.Set
+}
+
+// Clauses are all that can be switched off today. Those of T7 and T8 need stop permits.
+var Clauses = []Clause{
+	{"T1", "barrier", clause.Barrier},
+	{"T2", "projection", clause.Projection},
+	{"T3", "clean-node", clause.CleanNode},
+	{"T4", "next-attempt", clause.NextAttempt},
+	{"T5", "epoch-seen", clause.EpochSeen},
+	{"T6", "plan-settled", clause.PlanSettled},
+	{"T9", "patience", clause.Patience},
+	{"T10", "fence", clause.Fence},
+	{"T11", "incarnation", clause.Incarnation},
+	{"T12", "absence", clause.Absence},
+	{"T13", "session", clause.Session},
+	{"T14", "foreign", clause.Foreign},
+	{"T15", "ownership", clause.Ownership},
+	{"T16", "intent", clause.Intent},
+}
+
+// ClauseNamed returns the set of the clause with that name or trace, or 0.
+func ClauseNamed(name string) clause.Set {
+	for _, c := range Clauses {
+		if c.Name == name || c.Trace == name {
+			return c.Set
+		}
+	}
+	return 0
+}

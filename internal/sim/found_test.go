@@ -1,0 +1,64 @@
+package sim
+
+import "testing"
+
+// found are the shortest stories of faults that random stories found in Berth and that were mended since.
+var foundStories = []struct{ fault, story string }{
+	{"a service with a fixed port was never whole again: the attempt of a node that came back held the place of its successor", `berth-sim-story-1 seed 57 servers 1 nodes 3 consul false
+1.2s user api : scale 3
+28.309s reboot n1 for 1m6.278s
+`},
+	{"so did an attempt that was to move off a node, when the drain was called off", `berth-sim-story-1 seed 143 servers 1 nodes 3 consul false
+1.2s user api : scale 3
+24.403s replace n2 for 15.252s
+34.253s user n3 : drain
+50.783s server-crash s1 for 1.815s
+`},
+	{"an attempt that was given up before its node heard of it began when the node came back", `berth-sim-story-1 seed 266 servers 1 nodes 3 consul false
+34.42s cut n3-s1 for 1m53.804s
+43.276s user web : scale 3
+`},
+	{"a status that somebody wrote over was deleted, and its agent never told of the task again", `berth-sim-story-1 seed 235 servers 3 nodes 3 consul false
+1s user web : scale 2
+1.2s user api : scale 1
+18.643s foreign n3 : both
+1m16.604s server-crash s3 for 570ms
+`},
+	{"a program of which the agent lost its record ran on unknown to anybody, and its task elsewhere too", `berth-sim-story-1 seed 499 servers 1 nodes 3 consul false
+1s user web : scale 1
+1.2s user api : scale 1
+1.4s user disk : scale 3
+9.723s wipe n2 for 8.232s
+17.818s user batch : submit3 6
+18.209s user web : scale 2
+23.51s wipe n3 for 231ms
+`},
+	{"a node that registered for the first time, at a server that does not lead, was called down", `berth-sim-story-1 seed 5 servers 3 nodes 3 consul false
+0s agent-crash n3 for 2m
+1s user web : scale 1
+`},
+	{"a node that was forgotten and came back was called down for good, at a server that remembered its later sessions", `berth-sim-story-1 seed 360 servers 3 nodes 3 consul false
+6.506s agent-crash n3 for 369ms
+23.816s wipe n3 for 4.865s
+1m14.822s replace n3 for 59.635s
+1m33.722s user n3 : gone
+`},
+	{"an executor that hung while it removed what it could not start held its task up for ever", `berth-sim-story-1 seed 63 servers 3 nodes 3 consul false
+1.6s user batch : submit 3
+2.25s trouble n1 for 19.923s
+11.564s user nightly : submit2 6
+12.894s server-crash s3 for 3.687s
+`},
+}
+
+// TestFoundFaultsStayMended tells them again.
+func TestFoundFaultsStayMended(t *testing.T) {
+	for _, f := range foundStories {
+		story := parse(t, f.story)
+		for range tries {
+			for _, v := range Run(t, story, Options{}).Violations {
+				t.Errorf("%s: %s", f.fault, v)
+			}
+		}
+	}
+}

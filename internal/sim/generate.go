@@ -1,0 +1,288 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// author makes a story up.
+type author struct {
+	random *rand.Rand
+	story  *Story
+	length time.Duration
+}
+
+// Generate makes the story of a seed: the same for the same seed. Every story has users who keep changing their minds; what
+// goes wrong follows a few themes, so that faults of a kind meet.
+func Generate(seed uint64) *Story {
+	a := &author{random: rand.New(rand.NewPCG(seed, 42)), story: &Story{Seed: seed}}
+	s := a.story
+	switch n := a.random.IntN(100); {
+	case n < 45:
+		s.Servers = 1
+	case n < 88:
+		s.Servers = 3
+	default:
+		s.Servers = 5
+	}
+	switch n := a.random.IntN(200); {
+	case n == 0:
+		s.Nodes = 100 + a.random.IntN(150)
+	case n < 20:
+		s.Nodes = 6 + a.random.IntN(5)
+	default:
+		s.Nodes = 3 + a.random.IntN(3)
+	}
+	s.Consul = a.random.IntN(8) == 0
+	a.length = time.Duration(40+a.random.IntN(80)) * time.Second
+	if a.random.IntN(5) == 0 {
+		a.length += time.Duration(a.random.IntN(300)) * time.Second
+	}
+	a.users()
+	themes := []func(){
+		a.servers, a.servers, a.engine, a.engine, a.network, a.network, a.agents, a.agents, a.machines, a.clocks, a.liars, a.strangers, a.restores,
+		a.handover, a.silence, a.owners, a.barriers, a.intents, a.losses,
+	}
+	for range 1 + a.random.IntN(3) {
+		themes[a.random.IntN(len(themes))]()
+	}
+	s.sort()
+	return s
+}
+
+func (a *author) add(at time.Duration, f Fault, target string, length time.Duration, arg string) {
+	a.story.Events = append(a.story.Events, Event{
+		At: at.Truncate(time.Millisecond), Fault: f, Target: target, For: length.Truncate(time.Millisecond), Arg: arg,
+	})
+}
+
+// when picks a time of the story.
+func (a *author) when() time.Duration {
+	return 2*time.Second + time.Duration(a.random.Int64N(int64(a.length)))
+}
+
+// span picks a length: mostly short, now and then long.
+func (a *author) span(short, long time.Duration) time.Duration {
+	if a.random.IntN(4) == 0 {
+		return time.Duration(a.random.Int64N(int64(long)))
+	}
+	return time.Duration(a.random.Int64N(int64(short)))
+}
+
+func (a *author) server() string { return name("s", 1+a.random.IntN(a.story.Servers)) }
+func (a *author) node() string   { return name("n", 1+a.random.IntN(min(a.story.Nodes, 10))) }
+
+// users act from the first second on.
+func (a *author) users() {
+	r := a.random
+	a.add(time.Second, User, "web", 0, fmt.Sprintf("scale %d", 1+r.IntN(4)))
+	a.add(1200*time.Millisecond, User, "api", 0, fmt.Sprintf("scale %d", 1+r.IntN(3)))
+	a.add(1400*time.Millisecond, User, "disk", 0, fmt.Sprintf("scale %d", r.IntN(4)))
+	a.add(1600*time.Millisecond, User, "batch", 0, fmt.Sprintf("submit %d", 1+r.IntN(8)))
+	for range 2 + r.IntN(8) {
+		service := []string{"web", "web", "api", "disk"}[r.IntN(4)]
+		versions := map[string]int{"web": 3, "api": 2, "disk": 2}[service]
+		switch r.IntN(12) {
+		case 0, 1, 2:
+			a.add(a.when(), User, service, 0, fmt.Sprintf("scale %d", r.IntN(4)))
+		case 3, 4:
+			a.add(a.when(), User, service, 0, fmt.Sprintf("roll %d", 1+r.IntN(versions)))
+		case 5:
+			a.add(a.when(), User, service, 0, []string{"delete", "stop"}[r.IntN(2)])
+		case 6, 7, 8:
+			a.add(a.when(), User, []string{"batch", "nightly"}[r.IntN(2)], 0, fmt.Sprintf("%s %d", []string{"submit", "submit2", "submit3"}[r.IntN(3)], 1+r.IntN(6)))
+		case 9:
+			a.add(a.when(), User, []string{"batch", "nightly"}[r.IntN(2)], 0, "cancel")
+		case 10:
+			a.add(a.when(), User, a.node(), 0, []string{"cordon", "drain", "uncordon"}[r.IntN(3)])
+		default:
+			a.add(a.when(), User, "batch", 0, fmt.Sprintf("slow %d", 1+r.IntN(2)))
+		}
+	}
+}
+
+func (a *author) servers() {
+	for range 1 + a.random.IntN(4) {
+		switch a.random.IntN(4) {
+		case 0, 1:
+			a.add(a.when(), ServerCrash, a.server(), a.span(4*time.Second, time.Minute), "")
+		case 2:
+			a.add(a.when(), ServerPause, a.server(), a.span(8*time.Second, 40*time.Second), "")
+		default:
+			a.add(a.when(), Lag, a.server(), a.span(20*time.Second, time.Minute), fmt.Sprint(time.Duration(1+a.random.IntN(8))*time.Second))
+		}
+	}
+}
+
+func (a *author) engine() {
+	for range 1 + a.random.IntN(4) {
+		where := a.server()
+		if a.random.IntN(2) == 0 {
+			where = "db"
+		}
+		switch a.random.IntN(10) {
+		case 0:
+			a.add(a.when(), EngineCrash, "db", a.span(3*time.Second, 20*time.Second), "")
+		case 1:
+			a.add(a.when(), EngineFull, "db", a.span(5*time.Second, time.Minute), "")
+		case 2:
+			a.add(a.when(), EngineCompact, "db", 0, "")
+		case 3:
+			a.add(a.when(), EngineSlow, where, a.span(20*time.Second, time.Minute), fmt.Sprint(time.Duration(100+a.random.IntN(2000))*time.Millisecond))
+		case 4:
+			a.add(a.when(), EngineStall, "db", a.span(40*time.Second, 100*time.Second), "")
+		case 5, 6:
+			a.add(a.when(), EngineDeaf, where, a.span(20*time.Second, time.Minute), "")
+		default:
+			a.add(a.when(), EngineLate, where, a.span(30*time.Second, time.Minute), "")
+		}
+	}
+}
+
+func (a *author) network() {
+	for range 2 + a.random.IntN(5) {
+		from, to := a.node(), a.server()
+		switch a.random.IntN(6) {
+		case 0:
+			from, to = a.server(), a.server()
+		case 1:
+			from, to = a.server(), "db"
+		}
+		link := from + "-" + to
+		switch a.random.IntN(4) {
+		case 0:
+			link = from + ">" + to
+		case 1:
+			link = to + ">" + from
+		}
+		if a.random.IntN(3) == 0 {
+			a.add(a.when(), Noise, link, a.span(time.Minute, 2*time.Minute), "")
+			continue
+		}
+		a.add(a.when(), Cut, link, a.span(30*time.Second, 2*time.Minute), "")
+	}
+}
+
+func (a *author) agents() {
+	for range 1 + a.random.IntN(5) {
+		switch a.random.IntN(8) {
+		case 0, 1, 2:
+			a.add(a.when(), AgentCrash, a.node(), a.span(5*time.Second, 100*time.Second), "")
+		case 3:
+			a.add(a.when(), Kill, a.node(), 0, "")
+		case 4, 5:
+			a.add(a.when(), Trouble, a.node(), a.span(20*time.Second, time.Minute), "")
+		case 6:
+			a.add(a.when(), DiskFails, a.node(), a.span(10*time.Second, time.Minute), "")
+		default:
+			a.add(a.when(), Wipe, a.node(), a.span(5*time.Second, time.Minute), "")
+		}
+	}
+}
+
+func (a *author) machines() {
+	for range 1 + a.random.IntN(3) {
+		a.add(a.when(), []Fault{Reboot, Reboot, Replace}[a.random.IntN(3)], a.node(), a.span(20*time.Second, 100*time.Second), "")
+	}
+}
+
+func (a *author) clocks() {
+	for range 1 + a.random.IntN(3) {
+		by := time.Duration(1+a.random.IntN(600)) * time.Second
+		switch a.random.IntN(3) {
+		case 0:
+			a.add(a.when(), WallJump, a.server(), 0, by.String())
+		case 1:
+			a.add(a.when(), WallJump, a.server(), 0, (-by).String())
+		default:
+			a.add(a.when(), BootJump, []string{a.server(), a.node()}[a.random.IntN(2)], 0, by.String())
+		}
+	}
+}
+
+func (a *author) liars() {
+	a.add(a.when(), Lie, a.node(), a.span(30*time.Second, time.Minute), []string{lieForeign, lieForeign, lieRepeat, lieGone}[a.random.IntN(4)])
+}
+
+// strangers write where only Berth may; a server that comes back then has nothing else to go by.
+func (a *author) strangers() {
+	for range 1 + a.random.IntN(3) {
+		at := a.when()
+		a.add(at, Foreign, a.node(), 0, []string{"", "both", "status", "delete"}[a.random.IntN(4)])
+		if a.random.IntN(2) == 0 {
+			for i := range a.story.Servers {
+				a.add(at+50*time.Millisecond, ServerCrash, name("s", i+1), time.Second, "")
+			}
+		}
+	}
+}
+
+func (a *author) restores() {
+	if a.random.IntN(2) == 0 {
+		return
+	}
+	at := a.when()
+	a.add(at/2, Save, "db", 0, "")
+	a.add(at, Restore, "db", 0, []string{"", "raw"}[a.random.IntN(2)])
+}
+
+// handover has the leader change while what it wrote is on its way.
+func (a *author) handover() {
+	for range 1 + a.random.IntN(2) {
+		at, who := a.when(), a.server()
+		a.add(at, EngineLate, who, 10*time.Second, "")
+		a.add(at+a.span(5*time.Second, 8*time.Second), []Fault{ServerPause, ServerCrash}[a.random.IntN(2)], who, a.span(15*time.Second, 40*time.Second), "")
+		other := a.server()
+		a.add(at, Lag, other, a.span(20*time.Second, 30*time.Second), fmt.Sprint(time.Duration(2+a.random.IntN(8))*time.Second))
+		a.add(at+time.Second, User, "batch", 0, fmt.Sprintf("submit %d", 1+a.random.IntN(8)))
+	}
+}
+
+// barriers has a job cancelled while its attempts come to their start barrier, at servers that see it late.
+func (a *author) barriers() {
+	for range 1 + a.random.IntN(3) {
+		at := a.when()
+		a.add(at, Lag, a.server(), a.span(20*time.Second, 40*time.Second), fmt.Sprint(time.Duration(1+a.random.IntN(5))*time.Second))
+		a.add(at+time.Second, User, "batch", 0, fmt.Sprintf("submit2 %d", 1+a.random.IntN(4)))
+		a.add(at+time.Second+a.span(4*time.Second, 8*time.Second), User, "batch", 0, "cancel")
+	}
+}
+
+// intents has agents die between the start of a program and the record of it.
+func (a *author) intents() {
+	node, at := a.node(), a.when()
+	a.add(at, Trouble, node, 20*time.Second, "late-start")
+	a.add(at+500*time.Millisecond, User, "batch", 0, fmt.Sprintf("submit %d", 2+a.random.IntN(6)))
+	a.add(at+time.Second+a.span(5*time.Second, 8*time.Second), AgentCrash, node, a.span(3*time.Second, 20*time.Second), "")
+}
+
+// losses has machines break, and the operator say so.
+func (a *author) losses() {
+	node, at := a.node(), a.when()
+	a.add(at, Replace, node, 30*time.Second+a.span(30*time.Second, 2*time.Minute), "")
+	a.add(at+a.span(20*time.Second, 25*time.Second), User, node, 0, "gone")
+}
+
+// owners has a node change hands, and come back.
+func (a *author) owners() {
+	node := a.node()
+	a.add(a.when(), User, node, 0, "claim")
+	if a.random.IntN(2) == 0 {
+		a.add(a.when(), User, node, 0, "unclaim")
+	}
+}
+
+// silence has nodes fall silent for as long as their tasks' classes bear.
+func (a *author) silence() {
+	node := a.node()
+	at := a.when()
+	length := 70*time.Second + a.span(time.Minute, 5*time.Minute)
+	if a.random.IntN(2) == 0 {
+		a.add(at, AgentCrash, node, length, "")
+		return
+	}
+	for i := range a.story.Servers {
+		a.add(at, Cut, node+"-"+name("s", i+1), length, "")
+	}
+}

@@ -1,0 +1,53 @@
+package sim
+
+// Invariants are what must hold in every world, by name, with what a breach means. Each has a test that shows it fire.
+var Invariants = map[string]string{
+	// Records, at every revision.
+	"capacity":      "more is reserved on a node than it has",
+	"ports":         "two attempts hold one port of a node",
+	"one-attempt":   "two attempts of a task have no outcome",
+	"placed-twice":  "one attempt was placed under two identities",
+	"unclean-node":  "an attempt was placed where a record of an earlier one stands",
+	"no-prior":      "an attempt was placed before the one before it had an outcome",
+	"plan-vanished": "a plan record went before its tasks were projected or ended",
+	"events":        "an end is not told of once, or what was told changed",
+	"revived":       "a record that asks for a task came back after the attempt's end",
+	"late-barrier":  "a start barrier passed after the attempt's stop or outcome",
+	"outcome-fixed": "an outcome was changed or deleted while its owner stands",
+	"spec-lost":     "a user's acknowledged write is not there, or nobody asked for what is",
+	"report-lost":   "an acknowledged end of an attempt is not in the store, or the outcome says otherwise",
+	"fenced":        "a leader that had been replaced wrote",
+	"usurped":       "a report of a node was taken for an attempt of another",
+	"session-back":  "a registration did not follow the newest one",
+	"owner-changed": "a node changed hands while tasks of its owner stand on it",
+	"epoch-back":    "a leader's token is not above all before it",
+	"below-minimum": "a rollout gave up a healthy task without another in its place",
+	"ring":          "servers take the leadership from each other without end",
+	"down-late":     "a node that nobody hears is not down in time",
+	"down-unjust":   "a node is called down that has just registered",
+	"lost-unjust":   "an attempt was given up although its node was heard all the time",
+
+	// Programs, at every start and end.
+	"two-live":       "two programs of a task run where only one may",
+	"started-twice":  "an attempt of a job ran its program twice",
+	"start-after":    "a program was started after its attempt's outcome",
+	"start-unasked":  "a program was started that the store does not ask for",
+	"stop-unasked":   "a program was stopped without a stop for it ever having been written",
+	"gone-but-runs":  "an attempt is said to be gone while its program runs",
+	"machine-packed": "programs run that need more than the machine has",
+
+	// Once faults have ended.
+	"converges": "all does not come to be as users asked once faults have ended",
+	"reason":    "a task waits without a reason",
+	"leaked":    "a program runs that nobody asks for",
+}
+
+// Violation is a breach of an invariant.
+type Violation struct {
+	Invariant string
+	At        string // since the world's begin
+	Text      string
+}
+
+// String returns it as a line.
+func (v Violation) String() string { return v.Invariant + " at " + v.At + ": " + v.Text }

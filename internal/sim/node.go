@@ -1,0 +1,190 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/fake"
+)
+
+// What a node of a world has.
+const (
+	nodeCPU    = 4000
+	nodeMemory = 8 * cluster.GiB
+	nodeDisk   = 100 * cluster.GiB
+)
+
+// node is a machine with the lives of an agent, one after the other.
+type node struct {
+	w       *World
+	name    string
+	machine *fake.Machine
+	disk    *state.Memory
+	boots   atomic.Int64
+	boot    atomic.Int64 // by how much its boot-time clock leapt
+	fails   atomic.Int64 // events that make its disk fail
+	lies    lies
+	// connected is the server of the session, for the digests.
+	connected atomic.Pointer[string]
+
+	mu      sync.Mutex
+	booted  time.Time
+	down    int
+	end     func()
+	trouble int
+	hasty   int // events in which starts are answered late
+}
+
+func newNode(w *World, name string) *node {
+	n := &node{w: w, name: name, machine: fake.NewMachine(), booted: time.Now()}
+	n.disk = &state.Memory{Fault: func() error {
+		if n.fails.Load() > 0 {
+			return errors.New("input/output error")
+		}
+		return nil
+	}}
+	n.machine.SetObserver(func(r fake.Run) { w.witness.ran(n, r) })
+	n.machine.SetTrouble(n.fault)
+	return n
+}
+
+// at reports whether the node's session is at a server.
+func (n *node) at(server string) bool {
+	s := n.connected.Load()
+	return s != nil && *s == server
+}
+
+func (n *node) clock() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return time.Minute + time.Since(n.booted) + time.Duration(n.boot.Load())
+}
+
+// start begins a life of the agent, unless something keeps it down.
+func (n *node) start() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.down > 0 || n.end != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(n.w.ctx)
+	exec := fake.New(n.machine)
+	boot := fmt.Sprint("boot-", n.boots.Load())
+	a, err := agent.New(agent.Config{
+		Name: n.name, DataDir: "/nonexistent/berth-sim", Volatile: true, Outlives: n.disk,
+		Source: newSource(n), Executors: []executor.Executor{exec}, Logger: n.w.logger(n.name),
+		Boot: n.clock, Without: n.w.options.Without,
+		Facts: func(string) (cluster.Facts, error) {
+			return cluster.Facts{
+				Hostname: n.name, BootID: boot, Address: "10.0.0.1", OS: "linux", Arch: "amd64",
+				CPU: nodeCPU, Memory: nodeMemory, Disk: nodeDisk,
+			}, nil
+		},
+		Stats: n.stats(), PortFree: func(int) error { return nil },
+		Random: func() float64 {
+			d := n.w.chance.roll(n.name + ":jitter")
+			return float64(d.of(1000)) / 1000
+		},
+	})
+	if err != nil {
+		panic(err) // a fault of the simulator
+	}
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	n.end = func() {
+		n.disk.Crash()
+		exec.Die()
+		cancel()
+		n.w.logger(n.name).Debug("the agent ended", "error", <-done)
+	}
+}
+
+// stats returns what measures the machine's use, in a third of all worlds: there idle nodes report rarely.
+func (n *node) stats() func(string) (cluster.NodeStats, error) {
+	if n.w.story.Seed%3 != 0 {
+		return nil
+	}
+	return func(string) (cluster.NodeStats, error) {
+		return cluster.NodeStats{At: time.Now(), CPU: 100, Memory: cluster.GiB, Disk: 5 * cluster.GiB}, nil
+	}
+}
+
+// kill ends the life that is on, as kill -9 does.
+func (n *node) kill() {
+	n.mu.Lock()
+	end := n.end
+	n.end = nil
+	n.mu.Unlock()
+	if end != nil {
+		end()
+		n.connected.Store(nil)
+	}
+}
+
+// hold keeps the agent down for one event more, or for one less.
+func (n *node) hold(count int) {
+	n.mu.Lock()
+	n.down += count
+	n.mu.Unlock()
+	if count > 0 {
+		n.kill()
+	} else {
+		n.start()
+	}
+}
+
+// reboot starts the machine anew. The agent must be down.
+func (n *node) reboot() {
+	n.machine.Reboot()
+	n.boots.Add(1)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.booted = time.Now()
+	n.boot.Store(0)
+}
+
+// fault decides what goes wrong with a call of the executor.
+func (n *node) fault(c fake.Call) fake.Fault {
+	n.mu.Lock()
+	trouble, hasty := n.trouble > 0, n.hasty > 0
+	n.mu.Unlock()
+	if hasty && c.Op == fake.OpStart {
+		return fake.Fault{Late: 5 * time.Second}
+	}
+	if !trouble || c.Op == fake.OpProbe {
+		return fake.Fault{}
+	}
+	d := n.w.chance.roll(n.name + ":executor")
+	broken := errors.New("the executor had an accident")
+	switch d.of(14) {
+	case 0:
+		return fake.Fault{Delay: d.span(5 * time.Second)}
+	case 1:
+		return fake.Fault{Late: d.span(5 * time.Second)}
+	case 2:
+		return fake.Fault{Err: broken}
+	case 3:
+		return fake.Fault{Err: executor.ErrUnavailable}
+	case 4:
+		return fake.Fault{Twice: true}
+	case 5:
+		return fake.Fault{Lose: executor.ErrUnavailable}
+	case 6:
+		if c.Op == fake.OpStart {
+			return fake.Fault{Dies: true}
+		}
+	case 7:
+		if c.Op != fake.OpWait && c.Op != fake.OpPrepare { // an image may take half an hour
+			return fake.Fault{Hang: true}
+		}
+	}
+	return fake.Fault{}
+}

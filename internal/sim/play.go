@@ -1,0 +1,260 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// moment is a fault's begin or end.
+type moment struct {
+	at time.Duration
+	do func()
+}
+
+// play tells the story to its end.
+func (w *World) play() {
+	var all []moment
+	for _, e := range w.story.Events {
+		begin, end := w.act(e)
+		if begin != nil {
+			all = append(all, moment{e.At, begin})
+		}
+		if end != nil {
+			all = append(all, moment{e.At + e.For, end})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b moment) int { return int(a.at - b.at) })
+	for _, m := range all {
+		if !w.until(m.at) {
+			return
+		}
+		m.do()
+	}
+	w.until(w.story.End())
+}
+
+// until waits until the world is so old, looking at it now and then. It reports false if a breach is enough.
+func (w *World) until(at time.Duration) bool {
+	for {
+		if w.options.StopAtOnce && w.witness.broken() {
+			return false
+		}
+		left := at - time.Since(w.began)
+		if left <= 0 {
+			return true
+		}
+		time.Sleep(min(left, 5*time.Second)) // in-bubble: every world is in one
+		w.witness.deaths()
+	}
+}
+
+func (v *witness) broken() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.faults) > 0
+}
+
+// act returns what an event does at its begin and at its end; either may be nil.
+func (w *World) act(e Event) (begin, end func()) {
+	if begin, end := w.actServer(e); begin != nil {
+		return w.stormy(begin, end)
+	}
+	if begin, end := w.actEngine(e); begin != nil {
+		return w.stormy(begin, end)
+	}
+	if begin, end := w.actNode(e); begin != nil {
+		return begin, end
+	}
+	switch e.Fault {
+	case Cut:
+		begin, end = func() { w.net.cut(e.Target, 1) }, func() { w.net.cut(e.Target, -1) }
+	case Noise:
+		if late := e.duration(0); late > 0 {
+			return func() { w.net.late(e.Target, late) }, func() { w.net.late(e.Target, 0) }
+		}
+		begin, end = func() { w.net.noise(e.Target, 1) }, func() { w.net.noise(e.Target, -1) }
+	case User:
+		return func() { w.order(e) }, nil
+	default:
+		w.witness.fault("converges", "the story has an unknown fault: %s", e.String())
+		return nil, nil
+	}
+	if strings.Contains(e.Target, "n") { // an agent's link is no trouble for leaders
+		return begin, end
+	}
+	return w.stormy(begin, end)
+}
+
+// stormy tells the witness that leaders are kept from their work meanwhile.
+func (w *World) stormy(begin, end func()) (b, e func()) {
+	return func() { w.witness.storm(1); begin() }, func() {
+		if end != nil {
+			end()
+		}
+		w.witness.storm(-1)
+	}
+}
+
+func (w *World) actServer(e Event) (begin, end func()) {
+	h := w.host(e.Target)
+	switch e.Fault {
+	case ServerCrash:
+		return func() { h.hold(1) }, func() { h.hold(-1) }
+	case ServerPause:
+		var paused *server
+		return func() {
+				if paused = h.now(); paused != nil {
+					paused.paused.Store(true)
+					w.net.cut(h.id, 1)
+				}
+			}, func() {
+				if paused != nil {
+					paused.paused.Store(false)
+					w.net.cut(h.id, -1)
+				}
+			}
+	case WallJump:
+		return func() { h.wall.Add(int64(e.duration(time.Minute))) }, nil
+	case Lag:
+		lag := e.duration(3 * time.Second)
+		return func() { w.disk.set(func(k *disk) { k.lags[e.Target] += lag }) },
+			func() { w.disk.set(func(k *disk) { k.lags[e.Target] = max(0, k.lags[e.Target]-lag) }) }
+	case BootJump:
+		if strings.HasPrefix(e.Target, "s") {
+			return func() { h.boot.Add(int64(e.duration(time.Minute))) }, nil
+		}
+	default:
+	}
+	return nil, nil
+}
+
+func (w *World) actEngine(e Event) (begin, end func()) {
+	count := func(of func(k *disk) map[string]int) (begin, end func()) {
+		return func() { w.disk.set(func(k *disk) { of(k)[e.Target]++ }) },
+			func() { w.disk.set(func(k *disk) { of(k)[e.Target] = max(0, of(k)[e.Target]-1) }) }
+	}
+	switch e.Fault {
+	case EngineCrash:
+		return w.engine.Crash, w.engine.Restart
+	case EngineFull:
+		return w.engine.Brim, func() { w.engine.Fill(false) }
+	case EngineSlow:
+		slow := e.duration(300 * time.Millisecond)
+		return func() { w.disk.set(func(k *disk) { k.slow[e.Target] += slow }) },
+			func() { w.disk.set(func(k *disk) { k.slow[e.Target] = max(0, k.slow[e.Target]-slow) }) }
+	case EngineStall:
+		return func() { w.disk.set(func(k *disk) { k.stall++ }) }, func() { w.disk.set(func(k *disk) { k.stall = max(0, k.stall-1) }) }
+	case EngineCompact:
+		return w.engine.Compact, nil
+	case EngineLate:
+		if noun, late, ok := strings.Cut(e.Arg, " "); ok {
+			d, err := time.ParseDuration(late)
+			if err != nil {
+				return nil, nil
+			}
+			return func() { w.disk.set(func(k *disk) { k.rules = append(k.rules, rule{e.Target, noun, d, 1}) }) }, nil
+		}
+		return count(func(k *disk) map[string]int { return k.lates })
+	case EngineDeaf:
+		return count(func(k *disk) map[string]int { return k.deafs })
+	case Save:
+		return w.snapshot, nil
+	case Restore:
+		return func() { w.restore(e.Arg == "raw") }, nil
+	case Foreign:
+		return func() { w.meddle(e) }, nil
+	default:
+		return nil, nil
+	}
+}
+
+func (w *World) actNode(e Event) (begin, end func()) {
+	n := w.node(e.Target)
+	switch e.Fault {
+	case AgentCrash:
+		return func() { n.hold(1) }, func() { n.hold(-1) }
+	case Reboot, Wipe, Replace:
+		return func() {
+			n.hold(1)
+			if e.Fault != Wipe {
+				w.witness.excuse(n.name)
+				n.reboot()
+			}
+			if e.Fault != Reboot {
+				n.disk.Wipe()
+			}
+		}, func() { n.hold(-1) }
+	case Kill:
+		return func() {
+			for _, r := range n.machine.History() {
+				if r.Ended.IsZero() {
+					w.witness.pardon(r.Labels["berth.uuid"])
+					_ = n.machine.Kill(r.ID)
+					return
+				}
+			}
+		}, nil
+	case Trouble:
+		if e.Arg == "late-start" {
+			return func() { n.rush(1) }, func() { n.rush(-1) }
+		}
+		return func() { w.witness.trouble(n.name, 1); n.annoy(1) }, func() { n.annoy(-1); w.witness.trouble(n.name, -1) }
+	case DiskFails:
+		return func() { n.fails.Add(1) }, func() { n.fails.Add(-1) }
+	case Lie:
+		return func() { n.lies.tell(e.Arg, 1) }, func() { n.lies.tell(e.Arg, -1) }
+	case BootJump:
+		return func() { n.boot.Add(int64(e.duration(time.Minute))) }, nil
+	default:
+		return nil, nil
+	}
+}
+
+func (n *node) rush(by int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hasty = max(0, n.hasty+by)
+}
+
+func (n *node) annoy(by int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.trouble = max(0, n.trouble+by)
+}
+
+// pardon notes that something outside ends the program of an attempt.
+func (v *witness) pardon(uuid string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if a := v.attempts[uuid]; a != nil {
+		a.excused = true
+	}
+}
+
+// meddle writes over the records of one task of a node (P3.9).
+func (w *World) meddle(e Event) {
+	w.witness.mu.Lock()
+	var keys []string
+	for key := range w.witness.records {
+		if strings.HasPrefix(key, "state/"+e.Target+"/") || e.Arg == "status" && strings.HasPrefix(key, "status/"+e.Target+"/") {
+			keys = append(keys, key)
+		}
+	}
+	w.witness.mu.Unlock()
+	if len(keys) == 0 {
+		return
+	}
+	slices.Sort(keys)
+	d := w.chance.roll("foreign")
+	chosen := keys[d.of(len(keys))]
+	ops := []store.Op{{Key: string(prefix) + chosen, Value: []byte("not a record"), Delete: e.Arg == "delete"}}
+	if _, task, ok := strings.Cut(strings.TrimPrefix(chosen, "state/"), "/"); ok && (e.Arg == "both" || e.Arg == "delete") {
+		ops = append(ops, store.Op{
+			Key: string(prefix) + "status/" + e.Target + "/" + task, Value: []byte("neither"), Delete: e.Arg == "delete",
+		})
+	}
+	_, _ = w.engine.Commit(w.ctx, []store.Group{{Ops: ops}})
+}

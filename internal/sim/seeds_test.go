@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/berthd/berth/internal/clause"
+)
+
+// seedRange returns which random stories are told: seeds of them, or those that BERTH_SIM_SEEDS asks for, as "5000" or
+// "2000-3000", or the one of BERTH_SIM_SEED. BERTH_SIM_STORY asks for the story in a file instead.
+func seedRange(t *testing.T) (first, last uint64) {
+	t.Helper()
+	number := func(s string) uint64 {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("%q is no number of a seed", s)
+		}
+		return n
+	}
+	if v := os.Getenv("BERTH_SIM_SEED"); v != "" {
+		return number(v), number(v)
+	}
+	if v := os.Getenv("BERTH_SIM_SEEDS"); v != "" {
+		if a, b, ok := strings.Cut(v, "-"); ok {
+			return number(a), number(b)
+		}
+		return 1, number(v)
+	}
+	if testing.Short() {
+		return 1, 50
+	}
+	return 1, seeds
+}
+
+// TestSeeds tells random stories. A story with a breach is shortened, and printed with the command that tells it again.
+func TestSeeds(t *testing.T) {
+	if file := os.Getenv("BERTH_SIM_STORY"); file != "" {
+		tellFile(t, file)
+		return
+	}
+	first, last := seedRange(t)
+	without := ClauseNamed(os.Getenv("BERTH_SIM_WITHOUT"))
+	survey := os.Getenv("BERTH_SIM_SURVEY") != "" // a line for each seed that fails, not shortened
+	var next, starts, revisions atomic.Uint64
+	next.Store(first)
+	for i := range runtime.GOMAXPROCS(0) {
+		t.Run(fmt.Sprint("worker ", i), func(t *testing.T) {
+			t.Parallel()
+			for seed := next.Add(1) - 1; seed <= last && !t.Failed(); seed = next.Add(1) - 1 {
+				story := Generate(seed)
+				r := Run(t, story, Options{Logs: first == last && testing.Verbose(), Without: without})
+				starts.Add(uint64(r.Starts))
+				revisions.Add(r.Revisions)
+				if survey && len(r.Violations) > 0 {
+					t.Logf("seed %d: %v", seed, r.Violations[0])
+					continue
+				}
+				if len(r.Violations) > 0 {
+					report(t, story, r, without)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		t.Logf("%d stories, %d programs, %d revisions", last-first+1, starts.Load(), revisions.Load())
+	})
+}
+
+// report fails the test with the shortest story that shows the breach.
+func report(t *testing.T, story *Story, r Result, without clause.Set) {
+	t.Helper()
+	invariant := r.Violations[0].Invariant
+	var found strings.Builder
+	for _, v := range r.Violations {
+		fmt.Fprintln(&found, " ", v)
+	}
+	short := Shrink(t, story, invariant, Options{Without: without})
+	t.Errorf("seed %d breaks %q:\n%s\nthe shortest story that does:\n%s\nreplay: BERTH_SIM_SEED=%d go test -run TestSeeds ./internal/sim\n"+
+		"or save the story and: BERTH_SIM_STORY=<file> go test -v -run TestSeeds ./internal/sim",
+		story.Seed, invariant, found.String(), short.String(), story.Seed)
+}
+
+// tellFile tells the story in a file, a few times, and prints what happened.
+func tellFile(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	story, err := ParseStory(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range tries {
+		r := Run(t, story, Options{
+			Verbose: testing.Verbose(), Logs: os.Getenv("BERTH_SIM_LOGS") != "", Without: ClauseNamed(os.Getenv("BERTH_SIM_WITHOUT")),
+		})
+		for _, line := range r.Chronicle {
+			fmt.Println(line)
+		}
+		for _, v := range r.Violations {
+			t.Error(v)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/store"
+)
+
+// calm ends all faults.
+func (w *World) calm() {
+	w.net.calm()
+	w.disk.calm()
+	w.engine.Fill(false)
+	w.engine.Restart()
+	for _, h := range w.hosts {
+		h.mu.Lock()
+		h.down = 0
+		if h.live != nil {
+			h.live.paused.Store(false)
+		}
+		h.mu.Unlock()
+		h.start()
+	}
+	for _, n := range w.nodes {
+		n.fails.Store(0)
+		n.mu.Lock()
+		n.trouble, n.hasty, n.down = 0, 0, 0
+		n.mu.Unlock()
+		if n.lies.lied() { // what a liar runs nobody knows
+			n.kill()
+			w.witness.excuse(n.name)
+			n.reboot()
+			n.lies.stop()
+		}
+		n.start()
+	}
+	for i := range w.story.Events {
+		if e := &w.story.Events[i]; e.Fault == User && w.byName[e.Target] != nil {
+			w.order(Event{Target: e.Target, Arg: "uncordon"})
+		}
+	}
+	w.witness.calm()
+}
+
+func (v *witness) calm() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.storms, v.quietSince = 0, time.Now()
+	v.note("CALM")
+}
+
+func (l *lies) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.now)
+}
+
+// settle waits until everything is as users want it.
+func (w *World) settle() {
+	if w.options.StopAtOnce && w.witness.broken() {
+		return
+	}
+	if w.story.Has(Noise, EngineLate) { // what is still on its way arrives
+		time.Sleep(35 * time.Second) // in-bubble: every world is in one
+	}
+	for range w.orders { // what users asked for is written
+		limit := time.NewTimer(5 * time.Minute)
+		select {
+		case <-w.user.idle:
+			limit.Stop()
+		case <-limit.C:
+			w.witness.fault("converges", "a user's write was not acknowledged within 5m without faults")
+			return
+		}
+	}
+	w.orders = 0
+	began := time.Now()
+	wrong := w.wrong()
+	for pause := time.Second; wrong != "" && time.Since(began) < settleLimit; pause = min(2*pause, 10*time.Second) {
+		time.Sleep(pause) // in-bubble: every world is in one
+		w.witness.deaths()
+		if w.options.StopAtOnce && w.witness.broken() {
+			return
+		}
+		wrong = w.wrong()
+	}
+	if wrong != "" {
+		invariant := "converges"
+		for _, name := range []string{"reason", "leaked"} {
+			if strings.HasPrefix(wrong, name+": ") {
+				invariant = name
+			}
+		}
+		w.witness.fault(invariant, "not as users asked %v after the last fault: %s", settleLimit, wrong)
+	}
+	w.witness.specs()
+}
+
+// wrong says what is not as users want it, or nothing.
+func (w *World) wrong() string {
+	leader := w.leader()
+	if leader == nil {
+		return "nobody leads"
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+	defer cancel()
+	s, err := leader.tables.Settled(ctx)
+	if err != nil {
+		return fmt.Sprintf("the tables of the leader: %v", err)
+	}
+	for _, check := range []func(*server, *store.Snapshot) string{w.wrongNodes, w.wrongServices, w.wrongJobs, w.wrongWaiting, w.wrongPrograms} {
+		if wrong := check(leader, s); wrong != "" {
+			return wrong
+		}
+	}
+	if left := w.leftovers(s); len(left) > 0 {
+		return fmt.Sprintf("left over: %v", left)
+	}
+	return ""
+}
+
+func (w *World) wrongNodes(_ *server, s *store.Snapshot) string {
+	for _, n := range w.nodes {
+		e, ok := s.Node(n.name)
+		if !ok || e.Value.State != cluster.NodeReady || e.Value.Domain != cluster.DefaultDomain {
+			return fmt.Sprintf("node %s is not ready: %+v", n.name, e.Value)
+		}
+	}
+	return ""
+}
+
+func (w *World) wrongServices(_ *server, s *store.Snapshot) string {
+	for e := range s.Services("") {
+		want := e.Value
+		if want.Deleted {
+			return want.Name + " is not removed"
+		}
+		if want.Name == "big" {
+			continue
+		}
+		n := 0
+		for row := range s.Attempts(want.Owner()) {
+			if row.Outcome == nil && row.Observed.Healthy() && row.Desired != nil && row.Desired.Definition == want.Definition && row.Desired.Stop == nil {
+				n++
+			}
+		}
+		if n != want.Desired() {
+			return fmt.Sprintf("%s has %d healthy tasks, want %d", want.Name, n, want.Desired())
+		}
+	}
+	return ""
+}
+
+func (w *World) wrongJobs(_ *server, s *store.Snapshot) string {
+	for e := range s.Jobs("") {
+		var tasks []reconciler.Task
+		for row := range s.Attempts(e.Value.Owner()) {
+			tasks = append(tasks, reconciler.Task{Attempt: row.Attempt})
+		}
+		st := reconciler.StatusOfJob(reconciler.JobInput{Owner: e.Value.Owner(), Spec: e.Value, Tasks: tasks})
+		if !st.Done() || st.Running > 0 {
+			return fmt.Sprintf("%s is %s: %+v", e.Value.Name, st.State, st)
+		}
+	}
+	return ""
+}
+
+func (w *World) wrongWaiting(leader *server, s *store.Snapshot) string {
+	e, ok := s.Service(inCluster, "big")
+	if !ok {
+		return ""
+	}
+	if r, ok := leader.plane.Waiting(cluster.ServiceTask(inCluster, "big", e.Value.Generation, 0)); !ok || r.Sentence == "" {
+		return "reason: a task waits without a reason"
+	}
+	return ""
+}
+
+// wrongPrograms compares what runs with what is wanted.
+func (w *World) wrongPrograms(_ *server, s *store.Snapshot) string {
+	if w.witness.restored || w.witness.meddled {
+		return "" // what the store forgot goes on (P1.7)
+	}
+	for _, n := range w.nodes {
+		for _, r := range n.machine.History() {
+			if !r.Ended.IsZero() {
+				continue
+			}
+			uuid := r.Labels["berth.uuid"]
+			wanted := false
+			for row := range s.NodeAttempts(n.name) {
+				if d := row.Desired; d != nil && d.UUID == uuid && d.Stop == nil && row.Outcome == nil {
+					wanted = true
+				}
+			}
+			if !wanted {
+				return fmt.Sprintf("leaked: %s of %s runs on %s", uuid, r.Labels["berth.task"], n.name)
+			}
+		}
+	}
+	return ""
+}
+
+// leftovers tells what should not be there once all is quiet.
+func (w *World) leftovers(s *store.Snapshot) (left []string) {
+	for e := range s.Plans() {
+		settled := e.Created == e.Modified && len(e.Value.Owners) == 0
+		if len(e.Value.Owners) > 0 || e.Value.Seq != s.LastPlan() && !settled {
+			left = append(left, e.Key)
+		}
+	}
+	for row := range s.AllAttempts() {
+		if !row.Standing() {
+			continue
+		}
+		parts, _ := row.Task.Parts()
+		if _, ok := s.Service(parts.Cluster, parts.Owner); parts.Step != "" || !ok {
+			left = append(left, fmt.Sprintf("%s/%d on %s", row.Task, row.Number, row.Node))
+		}
+	}
+	return left
+}

@@ -1,0 +1,224 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// giveUp is after how many failed reports in a row an agent looks for another server.
+const giveUp = 2
+
+// source is an agent's connection to the servers: to one at a time, and to the next when that one goes away.
+type source struct {
+	w *World
+	n *node
+
+	mu     sync.Mutex
+	at     int // index of the server that is tried next
+	server *server
+	failed int
+}
+
+func newSource(n *node) *source {
+	d := n.w.chance.roll(n.name + ":first")
+	return &source{w: n.w, n: n, at: d.of(len(n.w.hosts))}
+}
+
+// Register is part of agent.Source.
+func (s *source) Register(ctx context.Context, r transport.Registration) (transport.Welcome, error) {
+	s.mu.Lock()
+	h := s.w.hosts[s.at%len(s.w.hosts)]
+	s.mu.Unlock()
+	far := h.now()
+	if far == nil {
+		s.next()
+		return transport.Welcome{}, errLink
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	s.n.lies.registration(&r)
+	w, err := call(ctx, s.w.net, s.n.name, h.id, far, func(ctx context.Context) (transport.Welcome, error) {
+		w, err := far.dispatch.Register(ctx, r)
+		if err == nil {
+			s.w.witness.registered(r.Node, r.Previous, w.Session)
+		}
+		return w, err
+	})
+	switch {
+	case err == nil:
+		s.mu.Lock()
+		s.server, s.failed = far, 0
+		s.mu.Unlock()
+		s.n.connected.Store(&h.id)
+		s.w.witness.heard(s.n.name)
+	case !errors.Is(err, transport.ErrSession):
+		s.next()
+	}
+	return w, err
+}
+
+// next turns to the next server.
+func (s *source) next() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at++
+	s.server = nil
+}
+
+// errMoved makes the agent register anew, elsewhere.
+func errMoved() error { return fmt.Errorf("the server cannot be reached: %w", transport.ErrElsewhere) }
+
+// session returns the server of the session.
+func (s *source) session() *server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.server
+}
+
+// Report is part of agent.Source.
+func (s *source) Report(ctx context.Context, r transport.Report) (transport.ReportReply, error) {
+	far := s.session()
+	if far == nil {
+		return transport.ReportReply{}, errMoved()
+	}
+	s.n.lies.report(&r, s.w)
+	limited, cancel := context.WithTimeout(ctx, 3*patience)
+	defer cancel()
+	reply, err := call(limited, s.w.net, s.n.name, far.id, far, func(ctx context.Context) (transport.ReportReply, error) {
+		return far.dispatch.Report(ctx, r)
+	})
+	if err == nil {
+		s.mu.Lock()
+		s.failed = 0
+		s.mu.Unlock()
+		s.w.witness.heard(s.n.name)
+		s.w.witness.acknowledged(s.n, r.Tasks, func(uuid string) bool { _, no := reply.Refused[uuid]; return no })
+		return reply, nil
+	}
+	if errors.Is(err, transport.ErrElsewhere) {
+		s.next()
+	}
+	if ctx.Err() != nil || errors.Is(err, transport.ErrSession) || errors.Is(err, transport.ErrElsewhere) {
+		return reply, err
+	}
+	s.mu.Lock()
+	s.failed++
+	over := far.ctx.Err() != nil || s.failed >= giveUp && len(s.w.hosts) > 1
+	s.mu.Unlock()
+	if over {
+		s.next()
+		return reply, errMoved()
+	}
+	return reply, err
+}
+
+// Stream is part of agent.Source.
+func (s *source) Stream(context.Context, string) (io.ReadWriteCloser, error) {
+	return nil, errLink
+}
+
+// Assignments is part of agent.Source.
+func (s *source) Assignments(ctx context.Context, r transport.AssignmentsRequest) (agent.AssignmentStream, error) {
+	far := s.session()
+	if far == nil {
+		return nil, errMoved()
+	}
+	net, me := s.w.net, s.n.name
+	f := net.fate(me, far.id)
+	if !sleep(ctx, f.delay) {
+		return nil, ctx.Err()
+	}
+	if f.lost {
+		return nil, errLink
+	}
+	if err := net.pass(ctx, me, far.id, patience); err != nil {
+		return nil, err
+	}
+	if far.ctx.Err() != nil {
+		return nil, errLink
+	}
+	conn, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(far.ctx, cancel)
+	a := &assignments{ctx: conn, in: make(chan parcel, 4096), over: make(chan struct{})}
+	a.end = func() { stop(); cancel() }
+	far.w.late.Go(func() {
+		net.broken(conn, me, far.id)
+		cancel()
+	})
+	far.w.late.Go(func() {
+		defer cancel()
+		defer close(a.over)
+		a.err = far.dispatch.Assign(conn, r, func(ms []transport.Message) error {
+			f := net.fate(far.id, me) // a stream loses nothing: what is lost is sent again by the connection
+			for _, m := range ms {
+				select {
+				case a.in <- parcel{time.Now().Add(f.delay), m}:
+				case <-conn.Done():
+					return conn.Err()
+				}
+			}
+			return nil
+		})
+	})
+	a.pass = func(ctx context.Context) error { return net.pass(ctx, far.id, me, patience) }
+	return a, nil
+}
+
+// parcel is a message with the time of its arrival.
+type parcel struct {
+	at time.Time
+	m  transport.Message
+}
+
+// assignments is an open assignment stream.
+type assignments struct {
+	ctx  context.Context //nolint:containedctx // the connection
+	in   chan parcel
+	over chan struct{} // closed when the server has ended it, with err
+	err  error
+	end  func()
+	pass func(context.Context) error
+}
+
+// Next is part of agent.AssignmentStream.
+func (a *assignments) Next(ctx context.Context) (transport.Message, error) {
+	select {
+	case <-ctx.Done():
+		return transport.Message{}, ctx.Err()
+	case p := <-a.in:
+		return a.arrive(ctx, p)
+	case <-a.over:
+	case <-a.ctx.Done():
+	}
+	select {
+	case <-a.over:
+		if (errors.Is(a.err, transport.ErrSession) || errors.Is(a.err, transport.ErrElsewhere)) && a.pass(ctx) == nil {
+			return transport.Message{}, a.err
+		}
+	default:
+	}
+	return transport.Message{}, io.EOF
+}
+
+func (a *assignments) arrive(ctx context.Context, p parcel) (transport.Message, error) {
+	if !sleep(ctx, time.Until(p.at)) {
+		return transport.Message{}, ctx.Err()
+	}
+	if err := a.pass(ctx); err != nil {
+		return transport.Message{}, err
+	}
+	return p.m, nil
+}
+
+// Close is part of agent.AssignmentStream.
+func (a *assignments) Close() error {
+	a.end()
+	return nil
+}

@@ -1,0 +1,200 @@
+package sim
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Fault names what an event of a story does.
+type Fault string
+
+// Faults. A target is a server ("s1"), a node ("n1"), the store's engine ("db"), a user's object ("web"), or a link:
+// "n1>s2" for what n1 sends to s2, "n1-s2" for both directions.
+const (
+	ServerCrash Fault = "server-crash" // the process is killed, and started again afterwards
+	ServerPause Fault = "server-pause" // it stops between two instructions, and goes on
+	WallJump    Fault = "wall-jump"    // a server's wall clock is set by the argument
+	BootJump    Fault = "boot-jump"    // a machine's boot-time clock leaps forward, as after a suspension
+	Lag         Fault = "lag"          // what a server's watch brings comes late by the argument
+
+	EngineCrash   Fault = "engine-crash"
+	EngineFull    Fault = "engine-full"    // writes are refused for want of space
+	EngineSlow    Fault = "engine-slow"    // a commit takes up to the argument longer
+	EngineStall   Fault = "engine-stall"   // commits wait two seconds of every three
+	EngineCompact Fault = "engine-compact" // what lags behind starts over
+	EngineLate    Fault = "engine-late"    // of a server's commits some are lost, and written much later
+	EngineDeaf    Fault = "engine-deaf"    // the acknowledgements of some of a server's commits are lost
+	Save          Fault = "save"           // a snapshot is taken
+	Restore       Fault = "restore"        // all servers are stopped, the last snapshot is restored
+	Foreign       Fault = "foreign"        // somebody writes over records that are not his, on the node
+
+	AgentCrash Fault = "agent-crash" // the agent's process is killed; programs go on
+	Reboot     Fault = "reboot"      // the machine is started anew; no program survives
+	Wipe       Fault = "wipe"        // the agent's data directory is lost; programs go on
+	Replace    Fault = "replace"     // reboot and wipe
+	Kill       Fault = "kill"        // something outside kills a program of the node
+	Trouble    Fault = "trouble"     // the executor is slow, hangs, fails, loses answers
+	DiskFails  Fault = "disk-fails"  // the agent cannot write its state
+	Lie        Fault = "lie"         // the agent reports what is not so; the argument says what
+
+	Cut   Fault = "cut"   // nothing passes on a link
+	Noise Fault = "noise" // messages on a link are late, lost, repeated
+
+	User Fault = "user" // a user acts on the target as the argument says
+)
+
+// Event is one thing that happens in a story.
+type Event struct {
+	At     time.Duration // since the world's begin
+	Fault  Fault
+	Target string
+	For    time.Duration // how long it lasts, 0 for a moment
+	Arg    string
+}
+
+// String returns the event as a line of a story.
+func (e Event) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %s", e.At, e.Fault, e.Target)
+	if e.For != 0 {
+		fmt.Fprintf(&b, " for %s", e.For)
+	}
+	if e.Arg != "" {
+		fmt.Fprintf(&b, " : %s", e.Arg)
+	}
+	return b.String()
+}
+
+// Story is a world with all that happens to it.
+type Story struct {
+	Seed    uint64
+	Servers int
+	Nodes   int
+	// Consul makes the engine one that can do what Consul can.
+	Consul bool
+	Events []Event // by time
+}
+
+// End is when the last event is over.
+func (s *Story) End() time.Duration {
+	var end time.Duration
+	for _, e := range s.Events {
+		end = max(end, e.At+e.For)
+	}
+	return end
+}
+
+// Has reports whether an event of one of the kinds is in the story.
+func (s *Story) Has(kinds ...Fault) bool {
+	return slices.ContainsFunc(s.Events, func(e Event) bool { return slices.Contains(kinds, e.Fault) })
+}
+
+// claims reports whether a node is given to another domain.
+func (s *Story) claims() bool {
+	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == User && e.Arg == "claim" })
+}
+
+// cuts reports whether a link of the machine is cut at some time.
+func (s *Story) cuts(machine string) bool {
+	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == Cut && strings.Contains(e.Target, machine) })
+}
+
+// erases reports whether somebody deletes all records of a task.
+func (s *Story) erases() bool {
+	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == Foreign && e.Arg == "delete" })
+}
+
+// hits reports whether an event of one of the kinds has the target.
+func (s *Story) hits(target string, kinds ...Fault) bool {
+	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Target == target && slices.Contains(kinds, e.Fault) })
+}
+
+const storyHead = "berth-sim-story-1"
+
+// String returns the story as text that ParseStory reads.
+func (s *Story) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s seed %d servers %d nodes %d consul %t\n", storyHead, s.Seed, s.Servers, s.Nodes, s.Consul)
+	for _, e := range s.Events {
+		b.WriteString(e.String())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// ParseStory reads what String writes. Empty lines and those that begin with "#" are left out.
+func ParseStory(r io.Reader) (*Story, error) {
+	var s *Story
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case s == nil:
+			s = new(Story)
+			if _, err := fmt.Sscanf(line, storyHead+" seed %d servers %d nodes %d consul %t", &s.Seed, &s.Servers, &s.Nodes, &s.Consul); err != nil {
+				return nil, fmt.Errorf("line %d: %w", n, err)
+			}
+		default:
+			e, err := parseEvent(line)
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", n, err)
+			}
+			s.Events = append(s.Events, e)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the story: %w", err)
+	}
+	if s == nil {
+		return nil, errors.New("read the story: it is empty")
+	}
+	if s.Servers < 1 || s.Servers > 9 || s.Nodes < 0 || s.Nodes > 10_000 {
+		return nil, fmt.Errorf("%d servers and %d nodes are no world", s.Servers, s.Nodes)
+	}
+	s.sort()
+	return s, nil
+}
+
+func (s *Story) sort() {
+	slices.SortStableFunc(s.Events, func(a, b Event) int { return int(a.At - b.At) })
+}
+
+func parseEvent(line string) (Event, error) {
+	head, arg, _ := strings.Cut(line, " : ")
+	f := strings.Fields(head)
+	if len(f) != 3 && len(f) != 5 {
+		return Event{}, fmt.Errorf("%q is no event: want <time> <fault> <target> [for <length>] [: <argument>]", line)
+	}
+	at, err := time.ParseDuration(f[0])
+	if err != nil {
+		return Event{}, err
+	}
+	e := Event{At: at, Fault: Fault(f[1]), Target: f[2], Arg: strings.TrimSpace(arg)}
+	if len(f) == 5 {
+		if e.For, err = time.ParseDuration(f[4]); err != nil || f[3] != "for" {
+			return Event{}, fmt.Errorf("%q: want \"for <length>\"", line)
+		}
+	}
+	if at < 0 || e.For < 0 {
+		return Event{}, fmt.Errorf("%q: times are not negative", line)
+	}
+	return e, nil
+}
+
+// duration reads the argument of an event, or returns the standard.
+func (e *Event) duration(standard time.Duration) time.Duration {
+	if d, err := time.ParseDuration(e.Arg); err == nil {
+		return d
+	}
+	return standard
+}
+
+// name returns "<kind><n>".
+func name(kind string, n int) string { return kind + strconv.Itoa(n) }

@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestStoryIsText writes stories and reads them again.
+func TestStoryIsText(t *testing.T) {
+	for seed := range uint64(50) {
+		want := Generate(seed)
+		got, err := ParseStory(strings.NewReader(want.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("seed %d, written and read again (-want +got):\n%s", seed, diff)
+		}
+		if diff := cmp.Diff(want, Generate(seed)); diff != "" {
+			t.Fatalf("seed %d makes two stories:\n%s", seed, diff)
+		}
+	}
+}
+
+func FuzzStory(f *testing.F) {
+	f.Add(quietStory)
+	f.Add("berth-sim-story-1 seed 1 servers 1 nodes 1 consul true\n1s lie n1 for 3s : gone\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseStory(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		again, err := ParseStory(strings.NewReader(s.String()))
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, s)
+		}
+		if diff := cmp.Diff(s, again); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// TestShrink shortens stories of which two events matter.
+func TestShrink(t *testing.T) {
+	for seed := range uint64(20) {
+		story := Generate(seed)
+		first, second := story.Events[1], story.Events[len(story.Events)-2]
+		told := 0
+		short := shrink(story, func(s *Story) bool {
+			told++
+			return slices.Contains(s.Events, first) && slices.Contains(s.Events, second)
+		})
+		if len(short.Events) > 2 || !slices.Contains(short.Events, first) || !slices.Contains(short.Events, second) {
+			t.Errorf("seed %d: got %v, want %v and %v", seed, short.Events, first, second)
+		}
+		if told > most {
+			t.Errorf("seed %d: %d stories were told, at most %d should be", seed, told, most)
+		}
+	}
+}

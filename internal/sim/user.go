@@ -1,0 +1,310 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+const inCluster = "c"
+
+// The definitions of every world. Programs are in the words of the fake executor.
+func definitions() []*cluster.TaskDefinition {
+	def := func(name string, version int, cpu cluster.MilliCPU, ports []cluster.Port, command ...string) *cluster.TaskDefinition {
+		return &cluster.TaskDefinition{
+			Name: name, Version: version, Ports: ports, Grace: cluster.Duration(3 * time.Second),
+			Containers: []cluster.Container{{Name: "main", Command: command, Resources: cluster.Resources{CPU: cpu}}},
+		}
+	}
+	auto, fixed := []cluster.Port{{Name: "http"}}, []cluster.Port{{Name: "http", Port: 8080}}
+	return []*cluster.TaskDefinition{
+		def("web", 1, 900, auto, "run"),
+		def("web", 2, 900, auto, "run", "prepare-delay", "2s"),
+		def("web", 3, 700, auto, "run", "term", "0"),
+		def("api", 1, 400, fixed, "run"),
+		def("api", 2, 400, fixed, "run", "ignore-term"),
+		def("disk", 1, 300, nil, "run"),
+		def("disk", 2, 300, nil, "run", "prepare-delay", "5s"),
+		def("work", 1, 500, nil, "exit", "0", "after", "2s"),
+		def("work", 2, 300, nil, "exit", "0", "after", "40s", "prepare-delay", "3s"),
+		def("work", 3, 300, nil, "exit", "1", "after", "1s"),
+		def("slow", 1, 300, nil, "exit", "0", "after", "5s", "prepare-delay", "330s"),
+		def("work", 4, 300, nil, "exit", "0", "after", "295s"),
+		def("late", 1, 300, nil, "run", "prepare-delay", "20s"),
+		def("big", 1, 64_000, nil, "run"),
+	}
+}
+
+// user is who writes what is wanted, and remembers what he was told is written.
+type user struct {
+	w        *World
+	services map[string]cluster.Service
+	jobs     map[string]cluster.Job
+	hosts    map[string]cluster.Host
+	orders   chan Event
+	idle     chan struct{} // a value for each order that is done
+}
+
+func newUser(w *World) *user {
+	return &user{
+		w: w, services: map[string]cluster.Service{}, jobs: map[string]cluster.Job{}, hosts: map[string]cluster.Host{},
+		orders: make(chan Event, 1000), idle: make(chan struct{}, 1000),
+	}
+}
+
+// run carries out orders, one after the other.
+func (u *user) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-u.orders:
+			u.act(ctx, e)
+			u.idle <- struct{}{}
+		}
+	}
+}
+
+// act carries out one order: a target and words.
+func (u *user) act(ctx context.Context, e Event) {
+	verb, rest, _ := strings.Cut(e.Arg, " ")
+	n, _ := strconv.Atoi(rest)
+	switch verb {
+	case "scale":
+		u.service(ctx, e.Target, func(s *cluster.Service) { s.Count, s.Stopped, s.Deleted = n, false, false })
+	case "roll":
+		u.service(ctx, e.Target, func(s *cluster.Service) {
+			s.Definition.Version, s.Deleted = n, false
+			s.Generation++
+		})
+	case "stop":
+		u.service(ctx, e.Target, func(s *cluster.Service) { s.Stopped = true })
+	case "delete":
+		u.service(ctx, e.Target, func(s *cluster.Service) { s.Deleted = true })
+	case "submit", "submit2", "submit3", "submit4", "slow":
+		u.job(ctx, e.Target, func(j *cluster.Job) {
+			j.Steps[0].Count, j.Cancelled = n, false
+			j.Steps[0].Definition = map[string]cluster.Ref{
+				"submit": {Name: "work", Version: 1}, "submit2": {Name: "work", Version: 2}, "submit3": {Name: "work", Version: 3},
+				"submit4": {Name: "work", Version: 4}, "slow": {Name: "slow", Version: 1},
+			}[verb]
+			j.Generation++
+		})
+	case "cancel":
+		u.job(ctx, e.Target, func(j *cluster.Job) { j.Cancelled = true })
+	case "cordon", "uncordon", "drain", "gone", "claim", "unclaim":
+		u.host(ctx, e.Target, func(h *cluster.Host) {
+			h.Cordon = verb == "cordon" || verb == "drain"
+			h.Drain = nil
+			if verb == "drain" {
+				h.Drain = &cluster.Drain{Since: time.Now().UTC()}
+			}
+			h.Gone = verb == "gone"
+			h.Domain = ""
+			if verb == "claim" {
+				h.Domain = elsewhere
+			}
+		})
+	default:
+		u.w.witness.fault("converges", "the story asks for %q", e.String())
+	}
+}
+
+// service writes a service. A name whose service was removed begins anew with a generation of its own.
+func (u *user) service(ctx context.Context, name string, change func(*cluster.Service)) {
+	write(ctx, u, prefix.Service(inCluster, name), func(old []byte) cluster.Service {
+		s, known := u.services[name]
+		if !known {
+			s = cluster.Service{Cluster: inCluster, Name: name, Count: 1, Definition: cluster.Ref{Name: name, Version: 1}, Priority: 500}
+			s.Generation, s.OnDisconnect = 1, cluster.DisconnectKeep
+			if name == "disk" {
+				s.OnDisconnect = cluster.DisconnectWait
+			}
+		}
+		was := s.Deleted
+		change(&s)
+		if known && (old == nil || was) && !s.Deleted {
+			s.Generation++
+		}
+		return s
+	}, func(s cluster.Service) { u.services[name] = s })
+}
+
+func (u *user) job(ctx context.Context, name string, change func(*cluster.Job)) {
+	write(ctx, u, prefix.Job(inCluster, name), func([]byte) cluster.Job {
+		j, known := u.jobs[name]
+		if !known {
+			j = cluster.Job{Cluster: inCluster, Name: name, Priority: 500, Steps: []cluster.Step{{
+				Name: "work", Definition: cluster.Ref{Name: "work", Version: 1}, Count: 1,
+			}}}
+			if name == "batch" {
+				j.Steps[0].Retries, j.Steps[0].OnDisconnect = 3, cluster.DisconnectKeep
+			} else {
+				j.Steps[0].OnDisconnect = cluster.DisconnectWait
+			}
+		}
+		j.Steps = slices.Clone(j.Steps)
+		change(&j)
+		j.Generation = max(j.Generation, 1)
+		return j
+	}, func(j cluster.Job) { u.jobs[name] = j })
+}
+
+func (u *user) host(ctx context.Context, name string, change func(*cluster.Host)) {
+	write(ctx, u, prefix.Host(name), func([]byte) cluster.Host {
+		h, known := u.hosts[name]
+		if !known {
+			h = cluster.Host{Name: name}
+		}
+		change(&h)
+		return h
+	}, func(h cluster.Host) { u.hosts[name] = h })
+}
+
+// write repeats a compare-and-set by any server until it is acknowledged, as a client does. What was drafted counts as
+// wanted only then.
+func write[T any](ctx context.Context, u *user, key string, draft func(old []byte) T, done func(T)) {
+	for ctx.Err() == nil {
+		d := u.w.chance.roll("user")
+		if s := u.w.hosts[d.of(len(u.w.hosts))].now(); s != nil {
+			limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+			record, ok := try(limited, s, key, draft)
+			cancel()
+			if ok {
+				done(record)
+				return
+			}
+		}
+		sleep(ctx, 300*time.Millisecond)
+	}
+}
+
+// try writes once, by one server.
+func try[T any](ctx context.Context, s *server, key string, draft func(old []byte) T) (record T, ok bool) {
+	r, err := s.engine.Read(ctx, key)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return record, false
+	}
+	record = draft(r.Value)
+	value, err := store.Encode(record)
+	if err != nil {
+		panic(err) // a fault of the simulator
+	}
+	s.w.witness.wants(key, value)
+	result, err := s.engine.Commit(ctx, []store.Group{{
+		Compares: []store.Compare{{Key: key, Modified: r.Modified}}, Ops: []store.Op{{Key: key, Value: value}},
+	}})
+	if err != nil || !result.Applied[0] {
+		return record, false
+	}
+	s.w.witness.assured(key, value)
+	return record, true
+}
+
+// recover decides how to go on, some time after the store went back (P1.7).
+func (u *user) recover(ctx context.Context) {
+	for sleep(ctx, 7*time.Second) {
+		d := u.w.chance.roll("operator")
+		s := u.w.hosts[d.of(len(u.w.hosts))].now()
+		if s == nil {
+			continue
+		}
+		e, ok := s.tables.Snapshot().Recovery(cluster.DefaultDomain)
+		if !ok || e.Value.State != cluster.RecoveryNeeded {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+		decided := []cluster.RecoveryState{cluster.RecoveryAdopt, cluster.RecoveryStop}[d.of(2)]
+		u.decide(limited, s, e, decided)
+		cancel()
+	}
+}
+
+// decide writes the decision as the API server does: the incarnation rises above what agents have seen.
+func (u *user) decide(ctx context.Context, s *server, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
+	r, err := s.engine.Read(ctx, prefix.Leader(cluster.DefaultDomain))
+	if err != nil {
+		return
+	}
+	leader, err := store.Decode[cluster.Leader](r.Value)
+	if err != nil {
+		return
+	}
+	next, now := *e.Value, time.Now().UTC()
+	next.State, next.Decided, next.By = decided, now, "operator"
+	leader.Incarnation = max(uint64(now.UnixMilli()), next.Shown.Incarnation+1, leader.Incarnation+1)
+	leader.Epoch++
+	leader.Holder, leader.Member, leader.Since = "", "", now
+	var unit store.Unit
+	unit.Compare(e.Key, e.Modified)
+	unit.Compare(r.Key, r.Modified)
+	if unit.Put(e.Key, &next) == nil && unit.Put(r.Key, leader) == nil {
+		_, _ = s.engine.Commit(ctx, []store.Group{unit.Group}) // refused or lost, it is decided again
+	}
+}
+
+// wants notes what a user is about to ask for.
+func (v *witness) wants(key string, value []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	a := v.asked[key]
+	if a == nil {
+		a = &asked{values: map[string]bool{}}
+		v.asked[key] = a
+	}
+	a.values[string(value)] = true
+}
+
+// assured notes that the user was told that his write is durable.
+func (v *witness) assured(key string, value []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.asked[key].acked = string(value)
+}
+
+// spec takes a change of a user's record: only users write it, and the control plane removes it once it is deleted.
+func (v *witness) spec(key string, c *store.Change, was store.Record) {
+	a := v.asked[c.Key]
+	switch {
+	case v.restored:
+	case c.Deleted:
+		var s struct{ Deleted bool }
+		if d, err := store.Decode[struct{ Deleted bool }](was.Value); err == nil {
+			s = *d
+		}
+		if !s.Deleted {
+			v.breach("spec-lost", "%s was removed, and no user deleted it", key)
+		}
+		if a != nil {
+			a.acked = ""
+		}
+	case a == nil || !a.values[string(c.Value)]:
+		v.breach("spec-lost", "%s is %s, which no user asked for", key, c.Value)
+	}
+}
+
+// specs judges at the end that what users were told is written stands.
+func (v *witness) specs() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.restored {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(v.asked)) {
+		a := v.asked[key]
+		r, stands := v.records[strings.TrimPrefix(key, string(prefix))]
+		if a.acked != "" && !stands {
+			v.breach("spec-lost", "%s is not there: %s", key, a.acked)
+		}
+		if a.acked != "" && stands && string(r.Value) != a.acked {
+			v.breach("spec-lost", "%s is %s, and the user was told it is %s", key, r.Value, a.acked)
+		}
+	}
+}

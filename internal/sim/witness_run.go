@@ -1,0 +1,99 @@
+package sim
+
+import (
+	"syscall"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor/fake"
+)
+
+// ran takes the start or the end of a program. It runs under the machine's lock.
+func (v *witness) ran(n *node, r fake.Run) {
+	uuid := r.Labels["berth.uuid"]
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	a := v.attempts[uuid]
+	if a == nil {
+		if !v.restored {
+			v.breach("start-unasked", "%s started %s, of which the store never knew", n.name, r.ID)
+		}
+		return
+	}
+	if v.shore(n.name).trouble > 0 {
+		a.excused = true
+	}
+	if r.Ended.IsZero() {
+		v.started(n, a)
+		return
+	}
+	v.ends++
+	a.running--
+	v.note("program of %s/%d on %s ended: %+v", a.task, a.number, n.name, r.Exit)
+	s := v.shore(n.name)
+	s.running -= v.cpu[a.def]
+	killed := r.Exit.Signal == int(syscall.SIGTERM) || r.Exit.Signal == int(syscall.SIGKILL)
+	if killed && !a.stopped && !a.ended && !a.excused && !v.restored && !v.story.hits(n.name, Lie) {
+		v.breach("stop-unasked", "%s/%d on %s was stopped, though no stop of it was ever written", a.task, a.number, n.name)
+	}
+}
+
+// trouble notes that the executor of a node begins (1) or ceases (-1) to do as it likes.
+func (v *witness) trouble(node string, by int) {
+	v.excuse(node)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.shore(node)
+	s.trouble = max(0, s.trouble+by)
+}
+
+// started takes the start of a program.
+func (v *witness) started(n *node, a *attempt) {
+	v.starts++
+	v.note("program of %s/%d (%s) on %s starts", a.task, a.number, a.uuid, n.name)
+	a.starts++
+	s := v.shore(n.name)
+	defer func() {
+		a.running++
+		s.running += v.cpu[a.def]
+		if s.running > nodeCPU && !v.restored && !v.meddled && !v.liar(n.name) {
+			v.breach("machine-packed", "programs on %s need %d of %d mCPU", n.name, s.running, nodeCPU)
+		}
+	}()
+	if v.restored {
+		return
+	}
+	if a.batch && a.starts > 1 {
+		v.breach("started-twice", "%s/%d was started %d times in one attempt, on %s", a.task, a.number, a.starts, n.name)
+	}
+	if o := a.outcome; o != nil && (a.batch || !replaced(a)) && !v.liar(n.name) {
+		v.breach("start-after", "%s/%d was started on %s after its outcome, %s, was written", a.task, a.number, n.name, o.State)
+	}
+	for other := range v.tasks[a.task] { // order-free: any of them
+		if other == a || other.running == 0 || v.story.hits(other.node, Lie) || v.story.hits(n.name, Lie) || other.excused || a.excused ||
+			v.meddled && (!a.wait || !other.reported || v.story.erases()) {
+			continue // what was written over before its agent told of it may be placed again
+		}
+		if a.wait || !replaced(a) && !replaced(other) {
+			v.breach("two-live", "%s/%d starts on %s while attempt %d runs on %s", a.task, a.number, n.name, other.number, other.node)
+		}
+	}
+}
+
+// replaced reports whether the attempt may go on beside the next one of its task: its node was silent, or it moves off a node
+// that is drained.
+func replaced(a *attempt) bool {
+	o := a.outcome
+	if o == nil {
+		return a.ended // its outcome was trimmed
+	}
+	return o.State == cluster.StateLost || o.State == cluster.StateCancelled && o.Reason == cluster.ReasonDrain
+}
+
+// excuse notes that something outside ends or started programs of the attempts on a node.
+func (v *witness) excuse(node string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for a := range v.shore(node).attempts { // order-free: all of them
+		a.excused = true
+	}
+}

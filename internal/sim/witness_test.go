@@ -1,0 +1,331 @@
+package sim
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/fake"
+	"github.com/berthd/berth/internal/store"
+)
+
+// hand writes histories that must never be.
+type hand struct {
+	v        *witness
+	revision uint64
+	node     *node
+}
+
+func newHand(servers int) *hand {
+	h := &hand{v: newWitness(&Story{Seed: 1, Servers: servers, Nodes: 1})}
+	for _, d := range definitions() {
+		h.v.cpu[d.Ref()] = d.Demand().CPU
+	}
+	h.node = &node{name: "n1"}
+	h.leader(1, "s1")
+	return h
+}
+
+// put writes records at one revision: keys and values in turn; a nil value deletes.
+func (h *hand) put(pairs ...any) {
+	h.revision++
+	var changes []store.Change
+	for i := 0; i < len(pairs); i += 2 {
+		key := pairs[i].(string) //nolint:forcetypeassert // of the tests below
+		c := store.Change{Record: store.Record{Key: key, Created: h.revision, Modified: h.revision}, Deleted: pairs[i+1] == nil}
+		if !c.Deleted {
+			value, err := store.Encode(pairs[i+1])
+			if err != nil {
+				panic(err)
+			}
+			c.Value = value
+		}
+		changes = append(changes, c)
+	}
+	h.v.observe(changes, h.revision, false)
+}
+
+func (h *hand) leader(epoch uint64, holder string) {
+	h.put(prefix.Leader(cluster.DefaultDomain), &cluster.Leader{Epoch: epoch, Holder: holder, Incarnation: 1})
+}
+
+var web = cluster.OwnerRef{Kind: cluster.KindService, Cluster: inCluster, Name: "web"}
+
+// desired is an attempt of the service web on n1, or of the job batch.
+func desired(uuid string, index, number int, change ...func(*cluster.Desired)) *cluster.Desired {
+	d := &cluster.Desired{
+		Task: cluster.ServiceTask(inCluster, "web", 1, index), Attempt: number, UUID: uuid, Node: "n1", Owner: web,
+		Definition: cluster.Ref{Name: "web", Version: 1}, Token: cluster.Token{Incarnation: 1, Epoch: 1},
+	}
+	for _, c := range change {
+		c(d)
+	}
+	return d
+}
+
+func batch(d *cluster.Desired) {
+	d.Owner = cluster.OwnerRef{Kind: cluster.KindJob, Cluster: inCluster, Name: "batch"}
+	d.Task = cluster.JobTask(inCluster, "batch", 1, "work", 0)
+	d.Definition = cluster.Ref{Name: "work", Version: 1}
+}
+
+func stopped(reason cluster.ReasonCode) func(*cluster.Desired) {
+	return func(d *cluster.Desired) {
+		d.Stop = &cluster.Stop{Class: cluster.StopVoluntary, Reason: reason}
+	}
+}
+
+// plan is a plan record of attempts of the service web.
+func plan(seq uint64, placed ...cluster.Placed) *cluster.PlanRecord {
+	return &cluster.PlanRecord{Seq: seq, Token: cluster.Token{Incarnation: 1, Epoch: 1}, Owners: []cluster.PlanOwner{{
+		Owner: web, Generation: 1, Definition: cluster.Ref{Name: "web", Version: 1}, Tasks: placed,
+	}}}
+}
+
+func (h *hand) want(d *cluster.Desired) { h.put(prefix.Desired(d.Node, d.Task), d) }
+
+func (h *hand) saw(d *cluster.Desired, state cluster.State, change ...func(*cluster.Observed)) {
+	o := &cluster.Observed{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, Node: d.Node, State: state}
+	for _, c := range change {
+		c(o)
+	}
+	h.put(prefix.Observed(o.Node, o.Task), o)
+}
+
+// ended writes an outcome with its event.
+func (h *hand) ended(d *cluster.Desired, state cluster.State) {
+	out := &cluster.Outcome{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, Node: d.Node, Owner: d.Owner, State: state, Reason: cluster.ReasonNodeDown}
+	h.put(prefix.Event(d.UUID+string(state)), &cluster.EventBatch{ID: d.UUID, Events: []cluster.Event{{Type: "task." + string(state), Task: d.Task, Attempt: d.Attempt}}},
+		prefix.Outcome(d.Task, d.Attempt), out)
+}
+
+func (h *hand) runs(uuid string)  { h.v.ran(h.node, run1(uuid)) }
+func (h *hand) stops(uuid string) { h.v.ran(h.node, ended1(uuid)) }
+
+func run1(uuid string) fake.Run {
+	return fake.Run{ID: executor.ID(uuid), Labels: map[string]string{"berth.uuid": uuid}, Started: time.Now()}
+}
+
+func ended1(uuid string) fake.Run {
+	r := run1(uuid)
+	r.Ended, r.Exit = time.Now(), cluster.Exit{Code: 143, Signal: 15}
+	return r
+}
+
+func healthyNow(o *cluster.Observed) { o.Health = cluster.HealthHealthy }
+
+// planted are histories by the invariant that they break.
+var planted = map[string]func(h *hand){
+	"capacity": func(h *hand) {
+		h.put(prefix.Plan(1), plan(1, cluster.Placed{Index: 0, Attempt: 1, UUID: "a", Node: "n1"}, cluster.Placed{Index: 1, Attempt: 1, UUID: "b", Node: "n1"},
+			cluster.Placed{Index: 2, Attempt: 1, UUID: "c", Node: "n1"}, cluster.Placed{Index: 3, Attempt: 1, UUID: "d", Node: "n1"}, cluster.Placed{Index: 4, Attempt: 1, UUID: "e", Node: "n1"}))
+	},
+	"ports": func(h *hand) {
+		port := func(d *cluster.Desired) { d.Ports = map[string]int{"http": 30000} }
+		h.want(desired("a", 0, 1, port))
+		h.want(desired("b", 1, 1, port))
+	},
+	"one-attempt": func(h *hand) {
+		h.want(desired("a", 0, 1))
+		h.put(prefix.Desired("n2", desired("b", 0, 2).Task), desired("b", 0, 2, func(d *cluster.Desired) { d.Node = "n2" }))
+	},
+	"placed-twice": func(h *hand) {
+		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
+		h.put(prefix.Plan(2), plan(2, cluster.Placed{Attempt: 1, UUID: "b", Node: "n2"}))
+	},
+	"unclean-node": func(h *hand) {
+		h.want(desired("a", 0, 1))
+		h.ended(desired("a", 0, 1), cluster.StateLost)
+		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 2, UUID: "b", Node: "n1"}))
+	},
+	"no-prior": func(h *hand) {
+		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 2, UUID: "b", Node: "n1"}))
+	},
+	"plan-vanished": func(h *hand) {
+		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
+		h.put(prefix.Plan(1), nil)
+	},
+	"revived": func(h *hand) {
+		h.want(desired("a", 0, 1))
+		h.ended(desired("a", 0, 1), cluster.StateFailed)
+		h.put(prefix.Desired("n1", desired("a", 0, 1).Task), nil)
+		h.want(desired("a", 0, 1))
+	},
+	"late-barrier": func(h *hand) {
+		h.want(desired("a", 0, 1, batch, stopped(cluster.ReasonCancelled)))
+		h.saw(desired("a", 0, 1, batch), cluster.StateStarting)
+	},
+	"outcome-fixed": func(h *hand) {
+		h.want(desired("a", 0, 1))
+		h.ended(desired("a", 0, 1), cluster.StateFailed)
+		h.ended(desired("a", 0, 1), cluster.StateSucceeded)
+	},
+	"events": func(h *hand) {
+		h.put(prefix.Outcome("c.web.1.0", 1), &cluster.Outcome{Task: "c.web.1.0", Attempt: 1, UUID: "a", State: cluster.StateFailed})
+	},
+	"spec-lost": func(h *hand) {
+		h.put(prefix.Service(inCluster, "web"), &cluster.Service{Cluster: inCluster, Name: "web", Count: 3})
+	},
+	"report-lost": func(h *hand) {
+		h.want(desired("a", 0, 1))
+		h.v.acknowledged(h.node, []cluster.Observed{{Task: "c.web.1.0", Attempt: 1, UUID: "a", State: cluster.StateFailed}}, func(string) bool { return false })
+	},
+	"fenced": func(h *hand) {
+		h.leader(2, "s2")
+		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
+	},
+	"usurped": func(h *hand) {
+		h.want(desired("a", 0, 1))
+		h.put(prefix.Observed("n2", "c.web.1.0"), &cluster.Observed{Task: "c.web.1.0", Attempt: 1, UUID: "a", Node: "n2", State: cluster.StateFailed})
+	},
+	"session-back": func(h *hand) {
+		h.v.registered("n1", 0, 1)
+		h.v.registered("n1", 0, 2)
+	},
+	"owner-changed": func(h *hand) {
+		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Domain: "default"})
+		h.want(desired("a", 0, 1))
+		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Domain: "other"})
+	},
+	"epoch-back": func(h *hand) { h.leader(1, "s2") },
+	"below-minimum": func(h *hand) {
+		s := &cluster.Service{Cluster: inCluster, Name: "web", Count: 2}
+		value, _ := store.Encode(s)
+		h.v.wants(prefix.Service(inCluster, "web"), value)
+		h.put(prefix.Service(inCluster, "web"), s)
+		for i, id := range []string{"a", "b"} {
+			h.want(desired(id, i, 1))
+			h.saw(desired(id, i, 1), cluster.StateRunning, healthyNow)
+		}
+		h.want(desired("a", 0, 1, stopped(cluster.ReasonRollout)))
+		h.want(desired("b", 1, 1, stopped(cluster.ReasonRollout)))
+	},
+	"ring": func(h *hand) {
+		for epoch := range uint64(ringMost + 1) {
+			h.leader(epoch+2, "s2")
+		}
+	},
+	"down-late": func(h *hand) {
+		h.v.heard("n1")
+		h.put(prefix.NodeStatus("n1"), &cluster.NodeStatus{Name: "n1", Session: 1})
+		time.Sleep(2 * time.Minute) // in-bubble: the test makes one
+		h.v.deaths()
+	},
+	"down-unjust": func(h *hand) {
+		h.put(prefix.NodeStatus("n1"), &cluster.NodeStatus{Name: "n1", Session: 1, Registered: time.Now()})
+		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", State: cluster.NodeDown, Session: 1})
+	},
+	"lost-unjust": func(h *hand) {
+		h.want(desired("a", 0, 1))
+		time.Sleep(3 * time.Minute) // in-bubble: the test makes one
+		h.v.heard("n1")
+		h.ended(desired("a", 0, 1), cluster.StateLost)
+	},
+	"two-live": func(h *hand) {
+		h.want(desired("a", 0, 1))
+		h.runs("a")
+		h.want(desired("b", 0, 2))
+		h.runs("b")
+	},
+	"started-twice": func(h *hand) {
+		h.want(desired("a", 0, 1, batch))
+		h.runs("a")
+		h.stops("a")
+		h.runs("a")
+	},
+	"start-after": func(h *hand) {
+		h.want(desired("a", 0, 1, batch))
+		h.ended(desired("a", 0, 1, batch), cluster.StateLost)
+		h.runs("a")
+	},
+	"start-unasked": func(h *hand) { h.runs("a") },
+	"stop-unasked": func(h *hand) {
+		h.want(desired("a", 0, 1))
+		h.runs("a")
+		h.stops("a")
+	},
+	"gone-but-runs": func(h *hand) {
+		h.want(desired("a", 0, 1))
+		h.runs("a")
+		h.saw(desired("a", 0, 1), cluster.StateLost, func(o *cluster.Observed) { o.Gone = true })
+	},
+	"machine-packed": func(h *hand) {
+		for i, id := range []string{"a", "b", "c", "d", "e"} {
+			h.want(desired(id, i, 1))
+			h.runs(id)
+		}
+	},
+}
+
+// TestEveryInvariantFires plants a breach of each invariant, by records and programs or in a world.
+func TestEveryInvariantFires(t *testing.T) {
+	inWorlds := []string{"converges", "reason", "leaked"}
+	for _, name := range slices.Sorted(maps.Keys(Invariants)) {
+		plant := planted[name]
+		if plant == nil {
+			if !slices.Contains(inWorlds, name) {
+				t.Errorf("%s: nothing shows that it fires", name)
+			}
+			continue
+		}
+		synctest.Test(t, func(*testing.T) {
+			h := newHand(3)
+			plant(h)
+			if !slices.ContainsFunc(h.v.faults, func(v Violation) bool { return v.Invariant == name }) {
+				t.Errorf("%s was broken and did not fire: %v", name, h.v.faults)
+			}
+		})
+	}
+	// The calm history that the others begin with breaks nothing.
+	synctest.Test(t, func(*testing.T) {
+		h := newHand(3)
+		h.want(desired("a", 0, 1))
+		h.runs("a")
+		h.saw(desired("a", 0, 1), cluster.StateRunning, healthyNow)
+		h.want(desired("a", 0, 1, stopped(cluster.ReasonScaleDown)))
+		h.stops("a")
+		h.saw(desired("a", 0, 1), cluster.StateCancelled)
+		h.ended(desired("a", 0, 1), cluster.StateCancelled)
+		if len(h.v.faults) > 0 {
+			t.Errorf("a good history: %v", h.v.faults)
+		}
+	})
+}
+
+// TestWorldsThatDoNotSettle plants what must not be once all is quiet.
+func TestWorldsThatDoNotSettle(t *testing.T) {
+	plants := map[string]func(*World){
+		"converges": func(w *World) { w.order(Event{Target: "web", Arg: "scale 40"}) },
+		"leaked": func(w *World) {
+			exec := fake.New(w.nodes[0].machine)
+			ctx := context.Background()
+			spec := executor.Spec{ID: "stray", Container: cluster.Container{Command: []string{"run"}}}
+			if err := exec.Prepare(ctx, spec, nil); err != nil {
+				t.Error(err)
+			}
+			if _, err := exec.Start(ctx, "stray"); err != nil {
+				t.Error(err)
+			}
+		},
+		"reason": func(w *World) {
+			s := w.leader().tables.Snapshot()
+			wrong := w.wrongWaiting(&server{plane: controlplane.New(controlplane.Config{})}, s)
+			if name, _, ok := strings.Cut(wrong, ": "); ok {
+				w.witness.fault(name, "%s", wrong)
+			}
+		},
+	}
+	for name, plant := range plants {
+		r := Run(t, parse(t, quietStory), Options{planted: plant})
+		if !slices.ContainsFunc(r.Violations, func(v Violation) bool { return v.Invariant == name }) {
+			t.Errorf("%s: it was broken and did not fire: %v", name, r.Violations)
+		}
+	}
+}
