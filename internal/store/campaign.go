@@ -24,7 +24,10 @@ const (
 	// SilenceLimit.
 	ObserveEvery = 100 * time.Millisecond
 	SilenceLimit = 10 * time.Second
-	RingSpan     = time.Minute
+	// AnswerLimit is how long an observer waits for the engine's answer to one look. A slow answer counts for one tick, however
+	// many passed meanwhile: what stalls the observer's looks may stall the leader's beats too.
+	AnswerLimit = time.Second
+	RingSpan    = time.Minute
 )
 
 // Why a leadership ended.
@@ -114,19 +117,13 @@ type standing struct {
 // lives no longer than ctx. A domain without a holder is taken over at once, and
 // so is one whose holder is this server before its restart; any other holder has to be
 // silent first. It returns the context's error, ErrClosed, or that the leader record
-// cannot be read; faults of the engine it waits out.
+// cannot be read; faults of the engine it waits out, and the time until an engine that is a Voter has its vote.
 func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 	for {
-		// 1. See who leads.
-		found, err := c.look(ctx)
+		// 1. See who leads, once this server may.
+		found, err := c.see(ctx)
 		if err != nil {
-			if errors.Is(err, ErrVersion) || errors.Is(err, ErrClosed) {
-				return nil, fmt.Errorf("campaign for %s: %w", c.config.Domain, err)
-			}
-			if err := pause(ctx); err != nil {
-				return nil, err
-			}
-			continue
+			return nil, err
 		}
 		// 2. Wait until a leader that is not a former life of this server is silent, or lost the engine to this server.
 		c.note(found)
@@ -153,6 +150,25 @@ func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 	}
 }
 
+// see waits until the engine has its vote and answers, and returns what it holds.
+func (c *Candidate) see(ctx context.Context) (standing, error) {
+	for {
+		voter, ok := c.config.Engine.(Voter)
+		if !ok || voter.Votes() {
+			found, err := c.look(ctx)
+			switch {
+			case err == nil:
+				return found, nil
+			case errors.Is(err, ErrVersion), errors.Is(err, ErrClosed):
+				return found, fmt.Errorf("campaign for %s: %w", c.config.Domain, err)
+			}
+		}
+		if err := pause(ctx); err != nil {
+			return standing{}, err
+		}
+	}
+}
+
 // free says that nobody can be leading: there is no holder, or it is this server, by an
 // epoch that this life of it never led by, be it of an earlier life or of a takeover whose result was
 // unknown.
@@ -160,24 +176,21 @@ func (c *Candidate) free(s standing) bool {
 	return s.leader.Holder == "" || s.leader.Holder == c.config.Server && s.leader.Epoch != c.led
 }
 
-// look reads the leader record and the beat.
+// look reads the leader record and the beat, in one round trip where the engine can.
 func (c *Candidate) look(ctx context.Context) (standing, error) {
 	var s standing
-	record, err := c.config.Engine.Read(ctx, c.config.Prefix.Leader(c.config.Domain))
-	if err == nil {
+	both, err := readTogether(ctx, c.config.Engine, c.config.Prefix.Leader(c.config.Domain), c.config.Prefix.Beat(c.config.Domain))
+	if err != nil {
+		return s, fmt.Errorf("read leader record and beat: %w", err)
+	}
+	if record := both[0]; record.Modified != 0 {
 		leader, err := Decode[cluster.Leader](record.Value)
 		if err != nil {
 			return s, fmt.Errorf("leader record: %w", errors.Join(ErrVersion, err))
 		}
 		s.leader, s.record = *leader, record
-	} else if !errors.Is(err, ErrNotFound) {
-		return s, fmt.Errorf("read leader record: %w", err)
 	}
-	beat, err := c.config.Engine.Read(ctx, c.config.Prefix.Beat(c.config.Domain))
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return s, fmt.Errorf("read beat: %w", err)
-	}
-	s.beat = beat.Modified
+	s.beat = both[1].Modified
 	return s, nil
 }
 
@@ -211,14 +224,14 @@ func (c *Candidate) patience() int {
 
 // observe returns true when the leader may be followed, with the standing that was found last: it was silent for long
 // enough, or the engine's leadership left its server for this one. It returns false when the leader changed. A
-// tick counts only if it came on time and the engine answered within it: an observer that was away, or saw
+// tick counts only if its look was sent on time and the engine answered within AnswerLimit: an observer that was away, or saw
 // nothing, has no evidence (P1.3).
 func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
 	ticker := time.NewTicker(ObserveEvery)
 	defer ticker.Stop()
 	glance := time.NewTicker(glanceEvery)
 	defer glance.Stop()
-	last := time.Now()
+	waits := time.Now() // since when it does nothing but wait for the next tick
 	limit := c.patience()
 	for silent := 0; silent < limit; {
 		select {
@@ -229,6 +242,7 @@ func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
 				continue
 			}
 			now, err := c.glimpse(ctx)
+			waits = time.Now()
 			if err == nil && now.record.Modified == s.record.Modified {
 				*s = now
 				return true, nil
@@ -236,10 +250,11 @@ func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
 			continue // the next tick tells what is the matter
 		case <-ticker.C:
 		}
-		late := time.Since(last) > ObserveEvery*3/2
-		last = time.Now()
+		sent := time.Now()
+		late := sent.Sub(waits) > ObserveEvery*3/2
 		now, err := c.glimpse(ctx)
-		late = late || time.Since(last) >= ObserveEvery
+		waits = time.Now()
+		late = late || waits.Sub(sent) > AnswerLimit
 		switch {
 		case ctx.Err() != nil:
 			return false, ctx.Err()
@@ -262,9 +277,9 @@ func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
 	return true, nil
 }
 
-// glimpse is look, given up after a tick.
+// glimpse is look, given up after AnswerLimit.
 func (c *Candidate) glimpse(ctx context.Context) (standing, error) {
-	brief, cancel := context.WithTimeout(ctx, ObserveEvery)
+	brief, cancel := context.WithTimeout(ctx, AnswerLimit)
 	defer cancel()
 	return c.look(brief)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,6 +195,27 @@ func TestLeaderDrawsEngine(t *testing.T) {
 			})
 		})
 	}
+}
+
+// follower is an engine whose own member has no vote until it is promoted.
+type follower struct {
+	store.Engine
+	votes *atomic.Bool
+}
+
+func (f follower) Votes() bool { return f.votes.Load() }
+
+// TestLearnerDoesNotCampaign has a server without a vote find a domain that nobody leads: it waits for its vote.
+func TestLearnerDoesNotCampaign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		votes := new(atomic.Bool)
+		time.AfterFunc(20*time.Second, func() { votes.Store(true) })
+		l, took := lead(t.Context(), t, candidate(follower{memory.New(memory.Options{}), votes}, "a"))
+		defer l.Resign()
+		if took < 20*time.Second || took > 21*time.Second {
+			t.Errorf("a learner led after %v, want when it had its vote, after 20s", took)
+		}
+	})
 }
 
 // TestEngineLeaderGoesFirst lets a leader fall silent whose server never led the engine: of two observers, the engine's leader follows.

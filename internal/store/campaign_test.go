@@ -216,6 +216,51 @@ func (s slow) Read(ctx context.Context, key string) (store.Record, error) {
 	return s.Engine.Read(context.WithoutCancel(ctx), key)
 }
 
+// napping is an engine's member in a process that is stopped for a while between two ticks, now and then, until a time.
+type napping struct {
+	member
+	until time.Time
+	looks *int
+}
+
+func (n napping) EngineLeader() (leader, self string, term uint64) {
+	*n.looks++
+	if *n.looks%30 == 0 && time.Now().Before(n.until) {
+		sleep(300 * time.Millisecond)
+	}
+	return n.member.EngineLeader()
+}
+
+// TestObserverBearsSlowAnswers has a leader die behind links that take long: its silence is seen all the same, later the longer
+// they take, and a leader that lives is left in peace.
+func TestObserverBearsSlowAnswers(t *testing.T) {
+	for _, test := range []struct{ each, most time.Duration }{
+		{20 * time.Millisecond, 1500 * time.Millisecond},
+		{60 * time.Millisecond, 2500 * time.Millisecond},
+		{400 * time.Millisecond, 12 * time.Second},
+	} {
+		t.Run(test.each.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.New(memory.Options{})
+				life, kill := context.WithCancel(t.Context())
+				lead(life, t, candidate(engine, "a"))
+				var killed time.Time
+				time.AfterFunc(30*time.Second, func() { killed = time.Now(); kill() })
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer cancel()
+				second, took := lead(ctx, t, candidate(slow{engine, func() time.Duration { return test.each }}, "bb"))
+				defer second.Resign()
+				if took < 30*time.Second {
+					t.Fatalf("took over after %v from a leader that was alive", took)
+				}
+				if since := time.Since(killed); since < store.BeatLimit-store.BeatEvery || since > test.most {
+					t.Errorf("took over %v after the first died, want between 750ms and %v", since, test.most)
+				}
+			})
+		})
+	}
+}
+
 // TestObserverWithoutEvidenceWaits shows that an observer's own gaps, and an engine that does
 // not answer, start its count anew (P1.3).
 func TestObserverWithoutEvidenceWaits(t *testing.T) {
@@ -229,7 +274,7 @@ func TestObserverWithoutEvidenceWaits(t *testing.T) {
 			observer := slow{engine, func() time.Duration {
 				reads++
 				if reads%10 == 0 && time.Since(began) < 10*time.Second {
-					return 300 * time.Millisecond
+					return store.AnswerLimit + 300*time.Millisecond
 				}
 				return 0
 			}}
@@ -237,6 +282,20 @@ func TestObserverWithoutEvidenceWaits(t *testing.T) {
 			defer second.Resign()
 			if took < 10*time.Second {
 				t.Errorf("an observer with gaps took over after %v, want at least 10s", took)
+			}
+		})
+	})
+	t.Run("stopped between ticks", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			engine := memory.New(memory.Options{})
+			life, kill := context.WithCancel(t.Context())
+			lead(life, t, candidate(engine, "a"))
+			kill()
+			observer := napping{member{engine, &election{leader: "A"}, "B"}, time.Now().Add(10 * time.Second), new(int)}
+			second, took := lead(t.Context(), t, candidate(observer, "bb"))
+			defer second.Resign()
+			if took < 10*time.Second {
+				t.Errorf("an observer that was stopped now and then took over after %v, want at least 10s", took)
 			}
 		})
 	})

@@ -23,8 +23,9 @@ var (
 	// that write one key; nothing was written.
 	ErrInvalid = errors.New("the transaction is malformed")
 	// ErrNoSpace says that the engine refuses writes because its disk or its quota is
-	// nearly full; nothing was written, reads go on, and writes work again after
-	// space returns.
+	// nearly full; reads go on, and writes work again after space returns. Nothing was written,
+	// unless the error wraps ErrUnknown too: then the write that reached the quota was applied
+	// or refused, which a read tells for sure.
 	ErrNoSpace = errors.New("the store is out of space")
 	// ErrClosed says that the engine was closed.
 	ErrClosed = errors.New("the store is closed")
@@ -126,6 +127,29 @@ type Engine interface {
 	// Close ends all watches and releases what the engine holds. It does not end
 	// sessions: they expire.
 	Close() error
+}
+
+// TogetherReader is an Engine that reads several records in one round trip.
+type TogetherReader interface {
+	// ReadTogether returns a record for each key, in their order, as they stood at one revision; one that does not exist has
+	// Modified 0. Like Read it is linearizable.
+	ReadTogether(ctx context.Context, keys ...string) ([]Record, error)
+}
+
+// readTogether reads records by any engine: one after the other, where it cannot read them together.
+func readTogether(ctx context.Context, engine Engine, keys ...string) ([]Record, error) {
+	if e, ok := engine.(TogetherReader); ok {
+		return e.ReadTogether(ctx, keys...)
+	}
+	records := make([]Record, len(keys))
+	for i, key := range keys {
+		record, err := engine.Read(ctx, key)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
+		records[i] = record
+	}
+	return records, nil
 }
 
 // Change is one record that came to be, changed, or went.

@@ -41,6 +41,14 @@ type LeaderMover interface {
 	MoveLeader(ctx context.Context) error
 }
 
+// Voter is an Engine whose own member may be one that only follows.
+type Voter interface {
+	// Votes says whether this process's own member has a vote. A server whose member has none does not seek a domain's
+	// leadership: it may lag, and the engine's leadership, which should be on the same server, cannot come to it. It
+	// returns at once and may be called concurrently.
+	Votes() bool
+}
+
 // Member is one member of an engine that runs in Berth's servers.
 type Member struct {
 	// ID is the engine's own, in its own form. Name is the id of the server that it runs in; it is empty until that server has
@@ -80,6 +88,10 @@ type EngineHealth struct {
 	// Version of the engine.
 	Version string `json:"version,omitempty"`
 }
+
+// AlarmReplaced is the alarm of a member that met one of another store at the address of one of its own: that one was restored from
+// a snapshot, and the store that this member holds is of the past.
+const AlarmReplaced = "REPLACED"
 
 // EngineAlarm is one alarm of an engine.
 type EngineAlarm struct {

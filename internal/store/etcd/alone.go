@@ -6,48 +6,56 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/berthd/berth/internal/store"
 )
 
-// ForceAlone makes a data directory, whose other members are lost for good, a store of one that keeps all the data that this member
-// has. config is that of the later Open; nobody may have the directory open. What only the lost members had acknowledged
-// is gone, so that store.Reincarnate must follow, and the directories of the others must be emptied before they join
-// again: the store has a new identity, which the old members are not let in to. What the directory held
-// before is kept beside it, under the name that is returned, until somebody deletes it; it needs as much room again.
-func ForceAlone(ctx context.Context, config Config) (before string, err error) {
+// ForceAlone makes, of a data directory whose other members are lost for good, a store of one in another directory, to, which must
+// hold none; it has all the data that this member has. config is that of the later Open, with the old directory, which is left as it is, also
+// when this is interrupted; nobody may have it open, and the new one needs twice as much room for a while. What only the lost members had
+// acknowledged is gone, so that store.Reincarnate must follow, before the new directory takes the old one's place. The
+// directories of the others must be emptied before they join again: the store has a new identity, which the old members are not let in to.
+func ForceAlone(ctx context.Context, config Config, to string) (err error) {
 	config = config.withDefaults()
+	config.Ballast = -1
 	config.PeerURL, config.PeerListen, config.PeerTLS, config.Join = "", "", nil, nil
 	member := filepath.Join(config.Dir, "member")
 	if _, err := os.Stat(member); err != nil {
-		return "", fmt.Errorf("data directory %s holds no store: %w", config.Dir, errors.Join(store.ErrInvalid, err))
+		return fmt.Errorf("data directory %s holds no store: %w", config.Dir, errors.Join(store.ErrInvalid, err))
 	}
-	snapshot := filepath.Join(config.Dir, "forced-snapshot")
-	defer func() {
-		if gone := os.Remove(snapshot); gone != nil && !errors.Is(gone, os.ErrNotExist) {
-			err = errors.Join(err, gone)
-		}
-	}()
-	// 1. Have etcd take in what its log holds beyond its database, as the only member.
-	if err := extract(ctx, config, snapshot); err != nil {
-		return "", fmt.Errorf("force a store of one: %w", err)
+	lock, err := take(config.Dir)
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", config.Dir, err)
 	}
-	// 2. Make a new store of that: a member that comes back takes it for another one.
-	before = filepath.Join(config.Dir, "before-"+time.Now().UTC().Format("20060102T150405.000Z"))
-	if err := os.Rename(member, before); err != nil {
-		return "", fmt.Errorf("force a store of one: %w", err)
+	defer lock.Close()
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return fmt.Errorf("force a store of one: %w", err)
 	}
-	file, err := os.Open(snapshot)
-	if err == nil {
-		err = errors.Join(Restore(config.Dir, file), file.Close())
+	scratch, err := os.MkdirTemp(to, "force-")
+	if err != nil {
+		return fmt.Errorf("force a store of one: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	// 1. Have etcd take in what its log holds beyond its database, as the only member: of a copy, for that changes it for good.
+	snapshot := filepath.Join(scratch, "snapshot")
+	config.Dir = filepath.Join(scratch, "copy")
+	if err = os.CopyFS(filepath.Join(config.Dir, "member"), os.DirFS(member)); err == nil {
+		err = extract(ctx, config, snapshot)
 	}
 	if err != nil {
-		return "", fmt.Errorf("force a store of one: %w", errors.Join(err, os.Rename(before, member)))
+		return fmt.Errorf("force a store of one: %w", err)
 	}
-	return before, nil
+	// 2. Make a new store of that: a member that comes back takes it for another one.
+	file, err := os.Open(snapshot)
+	if err != nil {
+		return fmt.Errorf("force a store of one: %w", err)
+	}
+	if err := errors.Join(Restore(to, file), file.Close()); err != nil {
+		return fmt.Errorf("force a store of one: %w", err)
+	}
+	return nil
 }
 
 // extract starts the directory's member as the only one, and writes a snapshot of it.

@@ -2,8 +2,11 @@ package etcd
 
 import (
 	"bytes"
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,6 +91,39 @@ func TestInspect(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "berth-snapshot-*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, error %v", left, err)
+	}
+}
+
+// TestSnapshotOfALaggard saves the store at one member as soon as another has acknowledged a write: it is in the snapshot.
+func TestSnapshotOfALaggard(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3, nil)
+	for i := range 30 {
+		result, err := f.engines[i%3].Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "late", Value: make([]byte, 1<<16)}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var snapshot bytes.Buffer
+		if err := f.engines[(i+1)%3].Snapshot(t.Context(), &snapshot); err != nil {
+			t.Fatal(err)
+		}
+		info, err := Inspect(&snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Revision < result.Revision {
+			t.Fatalf("the snapshot ends at revision %d, and revision %d was acknowledged before", info.Revision, result.Revision)
+		}
+	}
+	// Without a quorum a member saves what it has.
+	f.stop(0)
+	f.stop(1)
+	var snapshot bytes.Buffer
+	if err := f.engines[2].Snapshot(t.Context(), &snapshot); err != nil {
+		t.Fatalf("without a quorum: %v", err)
+	}
+	if _, err := Inspect(&snapshot); err != nil {
+		t.Errorf("without a quorum: %v", err)
 	}
 }
 
@@ -178,19 +214,30 @@ func TestForceAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ForceAlone(t.Context(), f.configs[2]); err == nil {
+	if err := ForceAlone(t.Context(), f.configs[2], filepath.Join(t.TempDir(), "made")); err == nil {
 		t.Error("a directory that is open was forced")
 	}
 	for i := range 3 {
 		f.stop(i)
 	}
-	before, err := ForceAlone(t.Context(), f.configs[2])
-	if err != nil {
+	// Given up on the way, it leaves the directory as it was: not a store of one that nobody marked.
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	before := listing(t, f.configs[2].Dir)
+	made := filepath.Join(t.TempDir(), "made")
+	if err := ForceAlone(ended, f.configs[2], made); err == nil {
+		t.Error("a store of one was made in no time")
+	}
+	if err := ForceAlone(t.Context(), f.configs[2], made); err != nil {
 		t.Fatalf("force: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(before, "wal")); err != nil {
-		t.Errorf("what was there before was not kept: %v", err)
+	if diff := cmp.Diff(before, listing(t, f.configs[2].Dir)); diff != "" {
+		t.Errorf("the old directory was changed (-before +after):\n%s", diff)
 	}
+	if left, err := filepath.Glob(filepath.Join(made, "force-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, error %v", left, err)
+	}
+	f.configs[2].Dir = made
 	began := time.Now()
 	e := f.start(2)
 	if err := store.Reincarnate(t.Context(), e, store.DefaultPrefix, "the other members were lost"); err != nil {
@@ -217,9 +264,27 @@ func TestForceAlone(t *testing.T) {
 	f.start(1)
 	f.promote(1)
 	seesEventually(t, f.engines[1], "berth/last")
-	if _, err := ForceAlone(t.Context(), Config{Dir: t.TempDir()}); !errors.Is(err, store.ErrInvalid) {
+	if err := ForceAlone(t.Context(), Config{Dir: t.TempDir()}, filepath.Join(t.TempDir(), "made")); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("an empty directory: got error %v, want ErrInvalid", err)
 	}
+}
+
+// listing returns the files of a directory with a hash of each.
+func listing(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		files[path] = fmt.Sprintf("%x", sha256.Sum256(content))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 func shownKeys(l store.Listing) (keys []string) {
@@ -317,16 +382,20 @@ func TestQuotaOfThree(t *testing.T) {
 	if !errors.Is(err, store.ErrNoSpace) {
 		t.Fatalf("at the quota: got error %v, want ErrNoSpace", err)
 	}
+	alarmed := map[string]bool{} // members: one suffices to stop the writes of all
 	for i, e := range f.engines {
 		testkit.Eventually(t, 10*time.Second, func() error {
 			h, err := e.Health(t.Context())
 			if err != nil || h.Writes || len(h.Alarms) == 0 || h.Alarms[0].Name != "NOSPACE" || h.Quota != 24<<20 || !h.Quorum {
 				return fmt.Errorf("health of member %d: got %+v, error %w", i, h, err)
 			}
+			for _, a := range h.Alarms {
+				alarmed[a.Member] = true
+			}
 			return nil
 		})
 	}
-	wipe(t, f.engines[0])
+	testkit.Eventually(t, 20*time.Second, func() error { return deleteAll(t.Context(), f.engines[0]) })
 	testkit.Eventually(t, 60*time.Second, func() error {
 		for _, e := range f.engines {
 			e.relieve(t.Context())
@@ -335,7 +404,7 @@ func TestQuotaOfThree(t *testing.T) {
 			if err := errors.Join(e.tend(t.Context()), write(t.Context(), f.engines[0], "after")); err != nil {
 				return fmt.Errorf("member %d: %w", i, err)
 			}
-			if h, err := e.Health(t.Context()); err != nil || !h.Writes || len(h.Alarms) > 0 || h.Size > 12<<20 {
+			if h, err := e.Health(t.Context()); err != nil || !h.Writes || len(h.Alarms) > 0 || alarmed[e.MemberID()] && h.Size > h.Quota*9/10 {
 				return fmt.Errorf("health of member %d: got %+v, error %w", i, h, err)
 			}
 		}

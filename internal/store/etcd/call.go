@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/berthd/berth/internal/store"
@@ -102,7 +103,7 @@ func (e *Engine) led(ctx context.Context) error {
 	return nil
 }
 
-// refusal turns an error of a write into the contract's: what etcd is known to say
+// refusal turns an error of a write that was sent into the contract's: what etcd is known to say
 // before it writes, and for all else that the result is unknown.
 func refusal(err error) error {
 	for _, known := range []struct{ etcd, store error }{
@@ -110,7 +111,6 @@ func refusal(err error) error {
 		{rpctypes.ErrEmptyKey, store.ErrInvalid},
 		{rpctypes.ErrTooManyOps, store.ErrTooLarge},
 		{rpctypes.ErrRequestTooLarge, store.ErrTooLarge},
-		{rpctypes.ErrNoSpace, store.ErrNoSpace},
 		{rpctypes.ErrLeaseNotFound, store.ErrSessionExpired},
 		{rpctypes.ErrNoLeader, store.ErrUnavailable},
 	} {
@@ -118,7 +118,25 @@ func refusal(err error) error {
 			return fmt.Errorf("%w: %w", known.store, err)
 		}
 	}
+	if errors.Is(err, rpctypes.ErrNoSpace) { // either refused unsent, or applied: etcd says the same of the write that reaches the quota
+		return fmt.Errorf("%w: %w: %w", store.ErrUnknown, store.ErrNoSpace, err)
+	}
 	return fmt.Errorf("%w: %w", store.ErrUnknown, err)
+}
+
+// room returns store.ErrNoSpace if a write is not to be sent: the disk is full, or the store is at its quota and the write puts
+// something, which etcd does not take while the alarm stands. Of an etcd that runs elsewhere it knows nothing.
+func (e *Engine) room(ctx context.Context, puts bool) error {
+	if err := e.space.check(ctx); err != nil || e.server == nil || !puts {
+		return err
+	}
+	for _, a := range e.server.Server.Alarms() {
+		if a.Alarm == etcdserverpb.AlarmType_NOSPACE {
+			e.space.filled()
+			return fmt.Errorf("the database of member %x reached its quota: %w", a.MemberID, store.ErrNoSpace)
+		}
+	}
+	return nil
 }
 
 // fault names what ended a read: the caller, the engine's end, or that etcd's members cannot agree. What else etcd answered is passed on.

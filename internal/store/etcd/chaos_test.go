@@ -70,7 +70,7 @@ func TestKilledMembersAreLinearizable(t *testing.T) {
 	f := newFleet(t, 3, func(_ int, c *Config) { c.NoSync = false })
 	children := newChildren(t, f, false)
 	var histories [][]porcupine.Operation
-	for seed := range uint64(2) {
+	for seed := range uint64(rounds(t, 2)) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		var one sync.Mutex // is down at a time
 		trial := storetest.Trial{
@@ -97,7 +97,7 @@ func TestPartitionedMembersAreLinearizable(t *testing.T) {
 	t.Parallel()
 	f, n := newPartitioned(t)
 	var histories [][]porcupine.Operation
-	for seed := range uint64(2) {
+	for seed := range uint64(rounds(t, 2)) {
 		random := rand.New(rand.NewPCG(seed, 8))
 		var one sync.Mutex // partition at a time
 		trial := storetest.Trial{
@@ -231,7 +231,7 @@ func TestSessionsAcrossMembers(t *testing.T) {
 func TestLeaderLoss(t *testing.T) {
 	f := newFleet(t, 3, func(_ int, c *Config) { c.NoSync = false })
 	children := newChildren(t, f, true)
-	samples := 5
+	samples := rounds(t, 3)
 	var took []time.Duration
 	for i := range samples {
 		if i > 0 { // a candidate that saw takeovers of late is more patient

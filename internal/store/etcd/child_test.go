@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +24,7 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/storetest"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // childDir, in the environment, makes the test binary an engine on that data directory, which
@@ -45,7 +49,17 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) { // nobody set it
+		_ = flag.Set("test.parallel", strconv.Itoa(together))
+	}
 	goleak.VerifyTestMain(m)
+}
+
+// rounds is how often a test with chance in it tries: a few times, unless BERTH_STORE_ROUNDS says another number.
+func rounds(t *testing.T, few int64) int {
+	t.Helper()
+	return int(max(testkit.Setting(t, "BERTH_STORE_ROUNDS", few), 1))
 }
 
 // question is one call, and reply what came of it, as lines of JSON.
@@ -321,8 +335,9 @@ func (c *child) Commit(ctx context.Context, groups []store.Group) (store.Result,
 
 // TestKilledEngineIsLinearizable kills a real engine, with SIGKILL, under its clients.
 func TestKilledEngineIsLinearizable(t *testing.T) {
+	t.Parallel()
 	var histories [][]porcupine.Operation
-	for seed := range uint64(5) {
+	for seed := range uint64(rounds(t, 3)) {
 		c := newChild(t)
 		trial := storetest.Trial{Engine: c, Kill: c.kill, Clients: 8, Steps: 40, Kills: 2, Seed: seed}
 		history, err := trial.Run(t.Context())

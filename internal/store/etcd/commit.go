@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -18,7 +19,7 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 	if err := e.enter(ctx); err != nil {
 		return store.Result{}, err
 	}
-	writes := false
+	writes, puts := false, false
 	nested := make([]clientv3.Op, len(groups))
 	for i, g := range groups {
 		ops, err := operations(g.Ops)
@@ -26,9 +27,10 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 			return store.Result{}, fmt.Errorf("group %d: %w", i, err)
 		}
 		writes = writes || len(ops) > 0
+		puts = puts || slices.ContainsFunc(g.Ops, func(op store.Op) bool { return !op.Delete })
 		nested[i] = clientv3.OpTxn(compares(g.Compares), ops, nil)
 	}
-	response, err := e.txn(ctx, nested, writes)
+	response, err := e.txn(ctx, nested, writes, puts)
 	if err != nil {
 		return store.Result{}, err
 	}
@@ -40,8 +42,9 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 	return result, nil
 }
 
-// txn sends a transaction. One that writes nothing leaves no doubt, whatever happens to it.
-func (e *Engine) txn(ctx context.Context, nested []clientv3.Op, writes bool) (*clientv3.TxnResponse, error) {
+// txn sends a transaction. One that writes nothing leaves no doubt, whatever happens to it; one that puts nothing is taken also at
+// the quota.
+func (e *Engine) txn(ctx context.Context, nested []clientv3.Op, writes, puts bool) (*clientv3.TxnResponse, error) {
 	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return e.client.Txn(ctx).Then(nested...).Commit()
 	}
@@ -55,7 +58,7 @@ func (e *Engine) txn(ctx context.Context, nested []clientv3.Op, writes bool) (*c
 		}
 		return nil, e.fault(ctx, err)
 	}
-	if err := e.space.check(ctx); err != nil {
+	if err := e.room(ctx, puts); err != nil {
 		return nil, err
 	}
 	response, err := writing(ctx, e, send)

@@ -18,6 +18,7 @@ import (
 
 // TestListPages lists with pages far smaller than the prefix, of all sizes.
 func TestListPages(t *testing.T) {
+	t.Parallel()
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
 	for _, key := range []string{"p/", "p/a", "p/a\x00", "p/a/b", "p/b", "p0", "q/a", "o"} {
 		if err := write(t.Context(), engine, key); err != nil {
@@ -44,6 +45,7 @@ func TestListPages(t *testing.T) {
 // TestRestoreJumps shows that revisions after a restore lie above all that were handed out
 // before it, and that a directory with a store is not overwritten.
 func TestRestoreJumps(t *testing.T) {
+	t.Parallel()
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
 	if err := write(t.Context(), engine, "a"); err != nil {
 		t.Fatal(err)
@@ -80,6 +82,7 @@ func TestRestoreJumps(t *testing.T) {
 
 // TestDamagedSnapshotLeavesNothing restores rubbish into a directory, and then a good snapshot.
 func TestDamagedSnapshotLeavesNothing(t *testing.T) {
+	t.Parallel()
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
 	if err := write(t.Context(), engine, "a"); err != nil {
 		t.Fatal(err)

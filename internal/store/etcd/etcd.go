@@ -24,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
@@ -115,6 +116,8 @@ type Engine struct {
 
 	forced bool // out of a store of several
 
+	contacts contacts // with the other members, as etcd tells of them
+
 	// What follows is nil where the server runs elsewhere.
 	server *embed.Etcd
 	peers  *peerServer // nil while the member is alone
@@ -167,9 +170,10 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 	}
 	// 3. Start the server, and wait until it serves.
 	c := embedded(config)
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(memberBridge(config.Log, &e.contacts))
 	adjust(c)
 	e.forced = c.ForceNewCluster
-	if e.server, err = begin(ctx, c); err != nil {
+	if e.server, err = e.begin(ctx, c); err != nil {
 		return nil, errors.Join(fmt.Errorf("start etcd: %w", err), e.Close())
 	}
 	e.peers.serve(e.server)
@@ -188,11 +192,20 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 }
 
 // begin starts the server. One that joins asks any member who the members are, and that one may not have heard of the new one yet: so
-// it tries for a while.
-func begin(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
+// it tries for a while. It has to name all of them itself, as they are now: others may have joined, or gone, since this one did.
+func (e *Engine) begin(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
 	ctx, cancel := context.WithTimeout(ctx, quorumLimit)
 	defer cancel()
+	_, err := os.Stat(filepath.Join(c.Dir, "member"))
+	anew := errors.Is(err, fs.ErrNotExist)
 	for {
+		if anew && c.ClusterState == embed.ClusterStateFlagExisting {
+			if present := e.present(ctx); present != nil {
+				joining := e.config
+				joining.Join = present
+				c.InitialCluster = roll(joining)
+			}
+		}
 		server, err := embed.StartEtcd(c)
 		if err == nil {
 			return server, nil

@@ -11,7 +11,11 @@ import (
 )
 
 func TestEngine(t *testing.T) {
-	storetest.Test(t, storetest.Suite{Open: subject})
+	t.Parallel()
+	storetest.Test(t, storetest.Suite{Open: func(t *testing.T) storetest.Subject {
+		t.Parallel()
+		return subject(t)
+	}})
 }
 
 // open starts an engine on a directory, for the life of the test.

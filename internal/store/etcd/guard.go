@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func (e *Engine) await(ctx context.Context) error {
 	select {
 	case <-server.ReadyNotify():
 	case <-server.StopNotify():
-		return store.ErrRemoved
+		return e.ended()
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-expired:
@@ -46,6 +47,22 @@ func (e *Engine) await(ctx context.Context) error {
 	return nil
 }
 
+// What etcd says when it ends by itself: saysEnd, with a cause, which holds saysRemoved after a removal.
+const (
+	saysEnd     = "server error"
+	saysRemoved = "permanently removed"
+)
+
+// ended returns why the server ended by itself: store.ErrRemoved, if that is what the other members said, or what etcd said.
+func (e *Engine) ended() error {
+	why, removed := e.contacts.ended()
+	server := e.server.Server
+	if known := server.Cluster(); removed || len(known.Members()) > 0 && known.Member(server.MemberID()) == nil {
+		return store.ErrRemoved
+	}
+	return fmt.Errorf("the store's server ended by itself: %s", cmp.Or(why, "it did not say why"))
+}
+
 // guard ends the engine when its server ended by itself, which happens to a member that was removed.
 func (e *Engine) guard() {
 	select {
@@ -53,11 +70,16 @@ func (e *Engine) guard() {
 		return
 	case <-e.server.Server.StopNotify():
 	}
-	e.config.Log.Error("this server was removed from the members of the store: it stops, and its data directory is of no more use",
-		"directory", e.config.Dir, "member", e.MemberID())
+	cause := e.ended()
+	if errors.Is(cause, store.ErrRemoved) {
+		e.config.Log.Error("this server was removed from the members of the store: it stops, and its data directory is of no more use",
+			"directory", e.config.Dir, "member", e.MemberID())
+	} else {
+		e.config.Log.Error("the server stops; its data directory is as it was: start it again", "directory", e.config.Dir, "error", cause)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.end(fmt.Errorf("%w: %w", store.ErrClosed, store.ErrRemoved))
+	e.end(fmt.Errorf("%w: %w", store.ErrClosed, cause))
 }
 
 // keepAddress tells the others this member's address until they know it.
@@ -122,6 +144,9 @@ func (e *Engine) EngineLeader() (leader, self string, term uint64) {
 	}
 	return leader, e.MemberID(), e.terms
 }
+
+// Votes is part of store.Voter. Where etcd runs elsewhere, who asks it is no learner.
+func (e *Engine) Votes() bool { return e.server == nil || !e.server.Server.IsLearner() }
 
 // MoveLeader is part of store.LeaderMover. A learner cannot lead.
 func (e *Engine) MoveLeader(ctx context.Context) error {

@@ -50,6 +50,7 @@ func (e *Engine) Health(ctx context.Context) (Health, error) {
 			}
 		}
 	}
+	h.Alarms = append(h.Alarms, e.contacts.replaced()...)
 	if err := e.enter(ctx); err != nil {
 		return Health{}, err
 	}

@@ -32,10 +32,16 @@ func bridge(log *slog.Logger) *zap.Logger {
 	return zap.New(core{log: log, LevelEnabler: zapcore.WarnLevel})
 }
 
+// memberBridge is bridge for a member among others, of which etcd speaks to c.
+func memberBridge(log *slog.Logger, c *contacts) *zap.Logger {
+	return zap.New(core{log: log, LevelEnabler: zapcore.InfoLevel, contacts: c})
+}
+
 type core struct {
 	zapcore.LevelEnabler
-	log    *slog.Logger
-	fields []zapcore.Field
+	log      *slog.Logger
+	fields   []zapcore.Field
+	contacts *contacts // may be nil
 }
 
 // With is part of zapcore.Core.
@@ -46,7 +52,8 @@ func (c core) With(fields []zapcore.Field) zapcore.Core {
 
 // Check is part of zapcore.Core.
 func (c core) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(entry.Level) && !moot(entry.Message) {
+	told := entry.Level >= zapcore.WarnLevel || entry.Message == saysActive
+	if c.Enabled(entry.Level) && told && !moot(entry.Message) {
 		return checked.AddCore(entry, c)
 	}
 	return checked
@@ -57,6 +64,9 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	encoder := zapcore.NewMapObjectEncoder()
 	for _, f := range slices.Concat(c.fields, fields) {
 		f.AddTo(encoder)
+	}
+	if c.contacts != nil && c.contacts.tell(c.log, entry.Message, encoder.Fields) {
+		return nil
 	}
 	var attrs []slog.Attr
 	for _, key := range slices.Sorted(maps.Keys(encoder.Fields)) {
@@ -70,6 +80,9 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 		level, message = slog.LevelError, "etcd cannot go on, the process ends: "+entry.Message
 	case entry.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
+	}
+	if c.contacts != nil && repeated(entry.Message) || entry.Message == saysRetry {
+		level = slog.LevelDebug
 	}
 	c.log.LogAttrs(context.Background(), level, message, attrs...) //nolint:sloglint // the message is etcd's
 	return nil

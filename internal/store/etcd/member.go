@@ -194,6 +194,9 @@ func (e *Engine) memberCall(ctx context.Context, id string) (uint64, error) {
 
 // change makes a change of the members, again while etcd waits for its connections to settle.
 func (e *Engine) change(ctx context.Context, try func(context.Context) error) error {
+	if err := e.led(ctx); err != nil {
+		return err
+	}
 	bounded, cancel := context.WithTimeout(ctx, changeLimit)
 	defer cancel()
 	for {
@@ -215,13 +218,11 @@ func (e *Engine) change(ctx context.Context, try func(context.Context) error) er
 // changePause is the pause between two tries of a change.
 const changePause = 200 * time.Millisecond
 
-// changeFault turns what etcd says about a change of the members into the contract's errors.
+// changeFault turns what etcd says about a change of the members into the contract's errors: what it is known to say before
+// it takes one, and for all else that the result is unknown. To make the same change again does no harm.
 func (e *Engine) changeFault(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
-	}
-	if cause := e.enter(ctx); cause != nil {
-		return cause
 	}
 	for _, known := range []struct{ etcd, store error }{
 		{etcderrors.ErrLearnerNotReady, store.ErrNotInSync},
@@ -232,12 +233,16 @@ func (e *Engine) changeFault(ctx context.Context, err error) error {
 		{membership.ErrTooManyLearners, store.ErrInvalid},
 		{membership.ErrPeerURLexists, store.ErrInvalid},
 		{store.ErrInvalid, store.ErrInvalid},
+		{errYoung, store.ErrUnavailable},
 	} {
 		if errors.Is(err, known.etcd) {
 			return fmt.Errorf("%w: %w", known.store, err)
 		}
 	}
-	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	if untaken(err) {
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%w: %w", store.ErrUnknown, errors.Join(e.enter(ctx), err))
 }
 
 // register tells the others this member's address, if it is another than before.

@@ -155,6 +155,7 @@ func TestRemovedMemberStops(t *testing.T) {
 
 // TestChangesRefused asks for what cannot be, and wants to hear why. The members are as strict as in a program.
 func TestChangesRefused(t *testing.T) {
+	t.Parallel()
 	f := &fleet{t: t}
 	f.add(0, nil)
 	f.start(0)
@@ -206,6 +207,7 @@ func TestChangesRefused(t *testing.T) {
 
 // TestStrangersAreKeptOut knocks at the members' door with a node's certificate, with one of another authority, and with none.
 func TestStrangersAreKeptOut(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	f := newFleet(t, 1, func(_ int, c *Config) {
 		c.PeerURL = "https://" + freeAddress(t)

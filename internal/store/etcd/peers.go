@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 
 	"github.com/berthd/berth/internal/store"
 )
@@ -182,26 +184,62 @@ func (c patientConn) Write(b []byte) (int, error) {
 
 // reachable asks a member's address for its version.
 func (e *Engine) reachable(ctx context.Context, peerURL string) bool {
+	_, err := e.ask(ctx, peerURL+"/version")
+	return err == nil
+}
+
+// present asks the members that this one joins, one after the other, who the members are now. It returns nil while none answers
+// that knows this one.
+func (e *Engine) present(ctx context.Context) []Member {
+	for _, u := range peerURLs(e.config.Join) {
+		if u == e.config.PeerURL {
+			continue
+		}
+		body, err := e.ask(ctx, u+"/members")
+		var listed []*membership.Member
+		if err != nil || json.Unmarshal(body, &listed) != nil {
+			continue
+		}
+		members, known := make([]Member, 0, len(listed)), false
+		for _, m := range listed {
+			if m == nil || len(m.PeerURLs) == 0 {
+				continue
+			}
+			known = known || m.PeerURLs[0] == e.config.PeerURL
+			members = append(members, Member{ID: m.ID.String(), Name: m.Name, PeerURL: m.PeerURLs[0], Learner: m.IsLearner})
+		}
+		if known {
+			return members
+		}
+	}
+	return nil
+}
+
+// ask gets a page of another member.
+func (e *Engine) ask(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachLimit)
 	defer cancel()
 	transport := &http.Transport{DisableKeepAlives: true}
 	if e.config.PeerTLS != nil {
 		c, err := e.config.PeerTLS.client(ofServer)
 		if err != nil {
-			return false
+			return nil, err
 		}
 		transport.TLSClientConfig = c
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, peerURL+"/version", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return false
+		return nil, err
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return false
+		return nil, err
 	}
 	defer response.Body.Close()
-	return response.StatusCode == http.StatusOK
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", address, response.Status)
+	}
+	return io.ReadAll(io.LimitReader(response.Body, 1<<20))
 }
 
 func peerURLs(members []Member) []string {

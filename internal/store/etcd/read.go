@@ -33,6 +33,30 @@ func (e *Engine) Read(ctx context.Context, key string) (store.Record, error) {
 	return record(response.Kvs[0]), nil
 }
 
+// ReadTogether is part of store.TogetherReader.
+func (e *Engine) ReadTogether(ctx context.Context, keys ...string) ([]store.Record, error) {
+	if err := e.enter(ctx); err != nil {
+		return nil, err
+	}
+	gets := make([]clientv3.Op, len(keys))
+	for i, key := range keys {
+		gets[i] = clientv3.OpGet(key)
+	}
+	response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return e.client.Txn(ctx).Then(gets...).Commit()
+	})
+	if err != nil {
+		return nil, e.fault(ctx, err)
+	}
+	records := make([]store.Record, len(keys))
+	for i, r := range response.Responses {
+		if found := r.GetResponseRange(); len(found.Kvs) > 0 {
+			records[i] = record(found.Kvs[0])
+		}
+	}
+	return records, nil
+}
+
 // List is part of store.Engine. A large prefix comes in pages, all at the revision
 // of the first.
 func (e *Engine) List(ctx context.Context, prefix string) (store.Listing, error) {

@@ -27,7 +27,7 @@ func (e *Engine) OpenSession(ctx context.Context, ttl time.Duration) (store.Sess
 	if err := e.enter(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.space.check(ctx); err != nil {
+	if err := e.room(ctx, true); err != nil {
 		return nil, err
 	}
 	seconds := int64((ttl + time.Second - 1) / time.Second)

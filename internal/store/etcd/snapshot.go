@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/google/uuid"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 
 	"github.com/berthd/berth/internal/store"
@@ -20,11 +22,21 @@ import (
 // revision that was handed out after the snapshot is given a second time.
 const jump = 1_000_000_000
 
+// snapshotPatience is how long a snapshot waits until this member has what the others acknowledged.
+const snapshotPatience = 3 * time.Second
+
 // Snapshot is part of store.Engine. It writes etcd's own form, the database with a checksum,
-// which Restore and etcd's tools read.
+// which Restore and etcd's tools read. It holds all that any member acknowledged before; where the store has no quorum, and
+// cannot tell, what this member has.
 func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	if err := e.enter(ctx); err != nil {
 		return err
+	}
+	caughtUp, cancel := context.WithTimeout(ctx, snapshotPatience)
+	_, err := e.client.Get(caughtUp, "berth", clientv3.WithCountOnly())
+	cancel()
+	if err != nil && ctx.Err() == nil {
+		e.config.Log.Warn("the snapshot may lack the last writes: the other members do not tell of them", "error", err)
 	}
 	from, err := e.client.Snapshot(ctx)
 	if err != nil {

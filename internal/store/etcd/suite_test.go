@@ -136,21 +136,26 @@ func wipe(t *testing.T, engine store.Engine) {
 				return err
 			}
 		}
-		listing, err := engine.List(t.Context(), "")
-		if err != nil {
+		return deleteAll(t.Context(), engine)
+	})
+}
+
+// deleteAll deletes all records, which a store can do that is at its quota too.
+func deleteAll(ctx context.Context, engine store.Engine) error {
+	listing, err := engine.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	for from := 0; from < len(listing.Records); from += 100 {
+		var g store.Group
+		for _, r := range listing.Records[from:min(from+100, len(listing.Records))] {
+			g.Ops = append(g.Ops, store.Op{Key: r.Key, Delete: true})
+		}
+		if _, err := engine.Commit(ctx, []store.Group{g}); err != nil {
 			return err
 		}
-		for from := 0; from < len(listing.Records); from += 100 {
-			var g store.Group
-			for _, r := range listing.Records[from:min(from+100, len(listing.Records))] {
-				g.Ops = append(g.Ops, store.Op{Key: r.Key, Delete: true})
-			}
-			if _, err := engine.Commit(t.Context(), []store.Group{g}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func compact(t *testing.T, engine *Engine) {
@@ -184,7 +189,7 @@ type elsewhere struct {
 }
 
 func newElsewhere(t *testing.T) *elsewhere {
-	s := &elsewhere{t: t, config: Config{Dir: filepath.Join(t.TempDir(), "store"), Ballast: -1}, address: "http://" + freeAddress(t)}
+	s := &elsewhere{t: t, config: Config{Dir: filepath.Join(t.TempDir(), "store"), Ballast: -1, NoSync: true}, address: "http://" + freeAddress(t)}
 	s.start()
 	t.Cleanup(func() { s.server.Close() })
 	return s
@@ -206,6 +211,7 @@ func (s *elsewhere) start() {
 func TestDial(t *testing.T) {
 	t.Parallel()
 	storetest.Test(t, storetest.Suite{Open: func(t *testing.T) storetest.Subject {
+		t.Parallel()
 		s := newElsewhere(t)
 		engine := dial(t, s.address)
 		return storetest.Subject{
@@ -252,6 +258,7 @@ func dial(t *testing.T, endpoints ...string) *Engine {
 
 // TestDialTells shows what a client of an etcd elsewhere knows of it, and what it leaves to others.
 func TestDialTells(t *testing.T) {
+	t.Parallel()
 	s := newElsewhere(t)
 	e := dial(t, s.address)
 	if got := e.Limits(); got.Operations != int(embed.DefaultMaxTxnOps)-1 || got.Bytes != distantBytes {

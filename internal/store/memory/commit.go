@@ -107,7 +107,16 @@ func (d *data) commit(groups []store.Group) (store.Result, error) {
 		}
 	}
 	d.settle(at)
+	if d.brim && slices.ContainsFunc(groups, puts) {
+		d.brim, d.full = false, true
+		return store.Result{}, fmt.Errorf("the write reached the quota: %w: %w", store.ErrUnknown, store.ErrNoSpace)
+	}
 	return store.Result{Applied: applied, Revision: d.revision}, nil
+}
+
+// puts tells whether a group writes something other than a deletion.
+func puts(g store.Group) bool {
+	return slices.ContainsFunc(g.Ops, func(op store.Op) bool { return !op.Delete })
 }
 
 // holds tells whether a compare is true now.

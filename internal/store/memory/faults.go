@@ -33,5 +33,13 @@ func (e *Engine) Compact() {
 func (e *Engine) Fill(full bool) {
 	e.d.mu.Lock()
 	defer e.d.mu.Unlock()
-	e.d.full = full
+	e.d.full, e.d.brim = full, false
+}
+
+// Brim has the next write that puts something reach a quota: it is applied, and answered with store.ErrUnknown and
+// store.ErrNoSpace, as etcd does; from then on the disk is full, until Fill frees it.
+func (e *Engine) Brim() {
+	e.d.mu.Lock()
+	defer e.d.mu.Unlock()
+	e.d.brim = true
 }

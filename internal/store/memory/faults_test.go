@@ -173,3 +173,31 @@ func FuzzRestore(f *testing.F) {
 		})
 	})
 }
+
+// TestObserverSeesEveryRevision writes by two handles, and restores.
+func TestObserverSeesEveryRevision(t *testing.T) {
+	var revisions []uint64
+	var whole int
+	engine := memory.New(memory.Options{Observe: func(changes []store.Change, revision uint64, all bool) {
+		revisions = append(revisions, revision)
+		if all {
+			whole = len(changes)
+		}
+	}})
+	other := engine.Open(memory.Hooks{})
+	for i := range 4 {
+		if err := write(t.Context(), []store.Engine{engine, other}[i%2], fmt.Sprint(i%3)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var snapshot bytes.Buffer
+	if err := engine.Snapshot(t.Context(), &snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Restore(&snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(revisions), "[2 3 4 5 5]"; got != want || whole != 3 {
+		t.Errorf("revisions %s and %d records in the restore, want %s and 3", got, whole, want)
+	}
+}

@@ -9,8 +9,8 @@
 //
 // The model is as nasty as the world: Crash loses the results of the calls in flight,
 // of which some happen, some happen later, and some never; Compact makes lagging
-// watches lose their place; Fill refuses writes as a full disk does; Restore takes
-// revisions back; and hooks before and after a commit delay it, refuse it, or lose
+// watches lose their place; Fill refuses writes as a full disk does, and Brim also applies the first that it
+// refuses; Restore takes revisions back; and hooks before and after a commit delay it, refuse it, or lose
 // its acknowledgement.
 package memory
 
@@ -97,6 +97,7 @@ type data struct {
 	changed   chan struct{} // closed, and made anew, at every change of what watches and callers wait for
 
 	full bool
+	brim bool // the next write reaches the quota
 	down bool
 	life int // grows with every crash
 }

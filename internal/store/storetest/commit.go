@@ -216,6 +216,25 @@ func testSpace(t *testing.T, c *check) {
 	c.wantList("s/", "s/a=1", "s/b=1")
 }
 
+// testQuota reaches the engine's quota: the write that does is in doubt, and a read tells what became of it; those after it are
+// refused without doubt.
+func testQuota(t *testing.T, c *check) {
+	c.need(c.Brim != nil, "Brim")
+	c.Brim()
+	_, err := c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{put("q/a", "1")}}})
+	c.wantError(err, store.ErrNoSpace)
+	c.wantError(err, store.ErrUnknown)
+	c.wantList("q/", "q/a=1")
+	_, err = c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{put("q/b", "1")}}})
+	c.wantError(err, store.ErrNoSpace)
+	if errors.Is(err, store.ErrUnknown) {
+		t.Errorf("a write after the quota was reached: got %v, want no doubt", err)
+	}
+	c.wantList("q/", "q/a=1")
+	c.Fill(false)
+	c.put("q/b", "1")
+}
+
 // testContended lets several clients count up one record, together with one of each
 // client: no step may be lost, and the two must always move together.
 func testContended(t *testing.T, c *check) {

@@ -35,6 +35,8 @@ type Subject struct {
 	Restore func(snapshot io.Reader) (store.Engine, error)
 	// Fill makes the disk full, or frees it.
 	Fill func(full bool)
+	// Brim has the next write reach the engine's quota, which Fill ends.
+	Brim func()
 }
 
 // Suite is what an engine tells of itself.
@@ -63,6 +65,7 @@ func Test(t *testing.T, suite Suite) {
 		{"commit/malformed", testMalformed},
 		{"commit/limits", testLimits},
 		{"commit/space", testSpace},
+		{"commit/quota", testQuota},
 		{"commit/model", testModel},
 		{"commit/contended", testContended},
 		{"commit/context", testContext},

@@ -1,0 +1,123 @@
+package etcd
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// contacts makes of what etcd says about other members, which it repeats for as long as one is down, one line when a
+// member is lost and one when it is back; the rest is for debugging. The zero value is ready; safe for concurrent use.
+type contacts struct {
+	mu sync.Mutex
+	// state is "" until a member was reached or missed.
+	state map[string]contact
+	// others are the members that turned out to belong to another store, strangers the names of those who asked from one.
+	others, strangers map[string]bool
+	// end is why this member's server ended by itself, in etcd's words.
+	end string
+}
+
+type contact string
+
+const (
+	reached contact = "reached"
+	missed  contact = "missed"
+)
+
+// What etcd says.
+const (
+	saysActive    = "peer became active"
+	saysInactive  = "peer became inactive (message send to peer failed)"
+	saysUnhealthy = "prober detected unhealthy status"
+	saysRetry     = "retrying of unary invoker failed" // the caller tells, if it came to nothing
+	saysStranger  = "request cluster ID mismatch"      // of one that asks this member
+)
+
+// repeated reports whether a message comes again and again while another member is down; that it is down is said once.
+func repeated(message string) bool {
+	switch message {
+	case saysInactive, saysUnhealthy, "failed to reach the peer URL", "failed to get version", "failed to get cluster response",
+		"peer deactivated again":
+		return true
+	}
+	return strings.HasSuffix(message, "TCP streaming connection with remote peer") || // lost, closed, stopped
+		strings.HasPrefix(message, "dropped ") && strings.Contains(message, "Raft message since") ||
+		strings.Contains(message, "cluster ID mismatch")
+}
+
+// tell takes a message of etcd, and reports whether nothing more is to be said of it.
+func (c *contacts) tell(log *slog.Logger, message string, fields map[string]any) (done bool) {
+	text := func(keys ...string) string {
+		for _, k := range keys {
+			if s, ok := fields[k].(string); ok && s != "" {
+				return s
+			}
+		}
+		return ""
+	}
+	if message == saysEnd {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.end = text("error")
+		return false
+	}
+	peer := text("peer-id", "remote-peer-id", "remote-peer-server-name")
+	if peer == "" {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == nil {
+		c.state, c.others, c.strangers = map[string]contact{}, map[string]bool{}, map[string]bool{}
+	}
+	was := c.state[peer]
+	switch {
+	case message == saysActive:
+		c.state[peer] = reached
+		delete(c.others, peer)
+		if was == missed {
+			log.Info("another member of the store is back", "member", peer)
+		}
+		return true
+	case message == saysInactive && was != missed, message == saysUnhealthy && was == "":
+		c.state[peer] = missed
+		log.Warn("another member of the store is not reached; this is said once until it is back", "member", peer, "error", text("error"))
+		return true
+	case message == saysStranger:
+		if !c.strangers[peer] {
+			c.strangers[peer] = true
+			log.Warn("a server of another store asks for this one: if this store was restored, that server is of the one before and must join anew, from an empty data directory", "server", peer)
+		}
+		return true
+	case strings.Contains(message, "cluster ID mismatch"):
+		if !c.others[peer] {
+			c.others[peer] = true
+			log.Error("another member belongs to another store: if that one was restored from a snapshot, this server's store was replaced; "+
+				"stop this server and join it anew, from an empty data directory", "member", peer)
+		}
+		return true
+	}
+	return false
+}
+
+// ended returns why this member's server ended by itself, and whether that is since the member was removed.
+func (c *contacts) ended() (why string, removed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.end, strings.Contains(c.end, saysRemoved)
+}
+
+// replaced returns an alarm for each member that was found to belong to another store.
+func (c *contacts) replaced() (alarms []store.EngineAlarm) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, peer := range slices.Sorted(maps.Keys(c.others)) {
+		alarms = append(alarms, store.EngineAlarm{Name: store.AlarmReplaced, Member: peer})
+	}
+	return alarms
+}

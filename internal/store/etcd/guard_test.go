@@ -1,0 +1,38 @@
+package etcd
+
+import (
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// TestEndIsNotAlwaysRemoval ends etcd's server under an engine: that is no removal, and nobody is told to delete anything. What etcd
+// says of a removal is told apart from what else it may say.
+func TestEndIsNotAlwaysRemoval(t *testing.T) {
+	t.Parallel()
+	e := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
+	e.server.Server.HardStop()
+	select {
+	case <-e.life.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the engine goes on without its server")
+	}
+	if _, err := e.Read(t.Context(), "a"); !errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrRemoved) {
+		t.Errorf("a read after the end: got error %v, want ErrClosed and not ErrRemoved", err)
+	}
+	for text, want := range map[string]bool{
+		"the member has been permanently removed from the cluster": true, "the disk is on fire": false,
+	} {
+		var c contacts
+		memberBridge(slog.New(slog.DiscardHandler), &c).Warn("server error", zap.Error(errors.New(text)))
+		if why, removed := c.ended(); why != text || removed != want {
+			t.Errorf("%q: got %q, removed: %v", text, why, removed)
+		}
+	}
+}
