@@ -75,7 +75,7 @@ type RefusalCount struct {
 	Nodes int `json:"nodes"`
 }
 
-// WaitingGroup is tasks that wait for the same reasons.
+// WaitingGroup is tasks that wait for the same reasons; without tasks it stands for all that no other group names.
 type WaitingGroup struct {
 	Tasks    []TaskID       `json:"tasks"`
 	Refusals []RefusalCount `json:"refusals,omitempty"`

@@ -98,7 +98,10 @@ type Recovery struct {
 	// Cause is a sentence: a snapshot was restored, or which node showed which token.
 	Cause string `json:"cause"`
 	// Shown is the highest token that an agent showed.
-	Shown Token     `json:"shown,omitzero"`
+	Shown Token `json:"shown,omitzero"`
+	// Plan is the highest plan that placed what agents ran when the decision was awaited. Plans up to it may be of what the
+	// store has lost; the numbers of those are given again.
+	Plan  uint64    `json:"plan,omitempty"`
 	Since time.Time `json:"since"`
 	// By is who decided, and Decided when.
 	By      string    `json:"by,omitempty"`

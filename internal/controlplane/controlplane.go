@@ -81,26 +81,31 @@ func (p *Plane) Run(ctx context.Context) error {
 		Random: p.config.Random, Without: p.config.Without,
 	})
 	for {
+		s := p.standBy(ctx)
 		leadership, err := candidate.Campaign(ctx)
+		l := s.end()
 		if err != nil {
+			l.follow.Close()
 			return err
 		}
-		err = p.lead(leadership)
+		err = p.lead(leadership, l)
+		l.follow.Close()
 		p.reasons.set(nil)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		p.config.Logger.Warn("leadership ended", "domain", p.config.Domain, "epoch", leadership.Leader.Epoch, "error", err)
+		p.config.yield(ctx, err)
 	}
 }
 
 // lead runs the leader's loops until the leadership ends.
-func (p *Plane) lead(leadership *store.Leadership) error {
+func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	defer leadership.Resign()
 	ctx := leadership.Context()
 	// P1.5: nothing is committed until the tables hold the epoch record, and so everything before it.
 	if !p.config.Without.Off(clause.EpochSeen) {
-		snap, err := p.config.Tables.WaitFor(ctx, leadership.Record.Modified)
+		snap, err := p.config.await(ctx, leadership.Record.Modified)
 		if err != nil {
 			return err
 		}
@@ -115,7 +120,7 @@ func (p *Plane) lead(leadership *store.Leadership) error {
 	writer.Without = p.config.Without
 
 	group, ctx := errgroup.WithContext(ctx)
-	l := newLoop(p, writer, fence)
+	l.reign(writer, fence)
 	group.Go(func() error { return l.run(ctx) })
 	group.Go(func() error { return newProjector(p.config, writer, fence).run(ctx) })
 	if err := group.Wait(); leadership.Err() == nil {

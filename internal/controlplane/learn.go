@@ -116,10 +116,7 @@ func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	if isHeld || d == nil {
 		return
 	}
-	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node}
-	if def, ok := snap.Definition(d.Definition); ok {
-		r.Demand = def.Value.Demand()
-	}
+	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node, Demand: l.demand(snap, d.Definition)}
 	for _, port := range d.Ports { // order-free: a set
 		r.Ports = append(r.Ports, port)
 	}
@@ -127,9 +124,30 @@ func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	l.reserve[key] = hold{r.UUID, r.Node}
 }
 
+// demand returns what a task of the definition takes up. The last answer is kept: many tasks in a row are of one definition.
+func (l *loop) demand(snap *store.Snapshot, r cluster.Ref) cluster.Demand {
+	if l.asked.snap == snap && l.asked.ref == r {
+		return l.asked.demand
+	}
+	l.asked = asked{snap: snap, ref: r}
+	if def, ok := snap.Definition(r); ok {
+		l.asked.demand = def.Value.Demand()
+	}
+	return l.asked.demand
+}
+
+type asked struct {
+	snap   *store.Snapshot
+	ref    cluster.Ref
+	demand cluster.Demand
+}
+
 // obscure keeps nodes out of which nobody knows what runs there: what could be placed beside it is not known.
 func (l *loop) obscure(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
-	was, now := l.murky[key], ""
+	was, now := "", ""
+	if len(l.murky) > 0 {
+		was = l.murky[key]
+	}
 	if key.Number == 0 && row != nil && (row.Unreadable || row.ObservedRev != 0) {
 		now = row.Node
 	}
@@ -195,10 +213,13 @@ func (l *loop) setNode(snap *store.Snapshot, name string) {
 	l.fleet.SetNode(n)
 }
 
-// markTasksOf marks the owners of all tasks on nodes whose verdict changed.
-func (l *loop) markTasksOf(snap *store.Snapshot, nodes []string) {
+// touch takes note of nodes whose verdict changed: the owners of all tasks there are to be decided for.
+func (l *loop) touch(snap *store.Snapshot, nodes []string) {
 	for _, name := range nodes {
 		l.setNode(snap, name)
+		if !l.began {
+			continue // they are all
+		}
 		for row := range snap.NodeAttempts(name) {
 			if o, ok := row.Ref(); ok {
 				l.dirty[o] = true

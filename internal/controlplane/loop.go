@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	gather = 2 * time.Millisecond
 	// lookAnyway is how often a leader looks at everything without being told of a change.
 	lookAnyway = time.Minute
+	// decideMost is how many tasks a cycle decides for, so that what is urgent does not wait for all the others.
+	decideMost = 4096
 	// retryAfter is waited after a commit that failed for a reason that may pass.
 	retryAfter = 200 * time.Millisecond
 )
@@ -42,29 +45,36 @@ type loop struct {
 	moves   map[cluster.OwnerRef][]reconciler.Move
 	// murky are nodes where nobody knows what runs, by the record that hides it.
 	murky map[store.AttemptKey]string
+	// rest are the owners that were left to the next cycle: they come first then.
+	rest map[cluster.OwnerRef]bool
 	// unplaced says that pending tasks or the fleet changed since the last placement.
 	unplaced bool
 	now      time.Time
 	clocks   clocks
+	asked    asked
 	// lookedAtAll is when everything was learnt anew, changed or not.
 	lookedAtAll time.Time
+	// began says that the first cycle of the reign is over.
+	began bool
 	// written is the revision that the tables must have reached to show all that this leader wrote: nothing is decided
 	// before, or what was placed would be placed again.
 	written uint64
+	// probed is when it was last asked how far the tables should be, on the boot-time clock, and probedFor the answer.
+	probed    time.Duration
+	probedFor uint64
 }
 
 // hold is what the fleet holds for an attempt.
 type hold struct{ uuid, node string }
 
-func newLoop(p *Plane, w *store.Writer, fence *store.Fence) *loop {
-	l := &loop{
+// newLoop returns the loop of a leader to be: it may learn, but decides nothing before its reign.
+func newLoop(p *Plane) *loop {
+	return &loop{
 		config:  p.config,
 		plane:   p,
-		writer:  w,
-		fence:   fence,
-		plans:   store.NewPlanLog(w, p.config.Tables),
+		follow:  p.config.Tables.Follow(),
 		fleet:   scheduler.NewFleet(),
-		sentry:  sentry{config: p.config, fence: fence},
+		watch:   newWatch(p.config, 0, func() bool { return false }),
 		reserve: map[store.AttemptKey]hold{},
 		dirty:   map[cluster.OwnerRef]bool{},
 		looks:   newAgenda(),
@@ -72,17 +82,23 @@ func newLoop(p *Plane, w *store.Writer, fence *store.Fence) *loop {
 		moves:   map[cluster.OwnerRef][]reconciler.Move{},
 		murky:   map[store.AttemptKey]string{},
 	}
-	l.watch = newWatch(p.config, fence.Incarnation, l.plans.Unsettled)
-	if last, ok := p.config.Tables.Snapshot().LastEvents(); ok {
+}
+
+// reign makes it the loop of a leader. What it knows of the store stays; what a leader has to see itself begins anew.
+func (l *loop) reign(w *store.Writer, fence *store.Fence) {
+	l.writer, l.fence, l.plans = w, fence, store.NewPlanLog(w, l.config.Tables)
+	l.sentry = sentry{config: l.config, fence: fence}
+	unkillable := l.watch.unkillable
+	l.watch = newWatch(l.config, fence.Incarnation, l.plans.Unsettled)
+	l.watch.unkillable = unkillable
+	l.lookedAtAll = l.config.Now()
+	if last, ok := l.config.Tables.Snapshot().LastEvents(); ok {
 		l.now = last.Value.At
 	}
-	return l
 }
 
 // run turns changes into decisions until the context ends or another leader has taken over.
 func (l *loop) run(ctx context.Context) error {
-	l.follow = l.config.Tables.Follow()
-	defer l.follow.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -97,7 +113,7 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		next, err := l.cycle(ctx)
 		switch {
-		case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrClosed), ctx.Err() != nil:
+		case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrClosed), isBehind(err), ctx.Err() != nil:
 			return err
 		case err != nil:
 			// What was not written is decided again from what the tables show then.
@@ -120,19 +136,28 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // cycle decides once, and returns how soon to decide again if nothing changes.
 func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	began := l.config.Clock()
+	if err := l.probe(ctx); err != nil {
+		return 0, err
+	}
 	// 1. Take what changed, then a snapshot that holds all of it, and all that this leader wrote.
-	if _, err := l.config.Tables.WaitFor(ctx, l.written); err != nil {
+	if _, err := l.config.await(ctx, l.written); err != nil {
 		return 0, err
 	}
 	changes := l.follow.Take()
 	snap := l.config.Tables.Snapshot()
 	l.advance()
 	l.learn(snap, changes)
+	if !l.began { // what was learnt before the reign is known, but nothing of it was looked at
+		changes.Resync = true
+		l.dirtyAll(snap)
+	}
 	held := l.sentry.look(snap, changes, l.now)
 	// 2. Judge the nodes.
 	_, l.watch.recovered = snap.Recovery(l.config.Domain)
+	l.watch.held = held
 	nodes, nextNode := l.watch.judge(snap, changes, l.now)
-	l.markTasksOf(snap, nodes.touched)
+	l.touch(snap, nodes.touched)
+	l.began = true
 	if held { // P1.7: nothing but that is written
 		return min(nextNode, lookAnyway), l.hold(ctx, snap, nodes)
 	}
@@ -173,23 +198,20 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 	for _, o := range l.looks.due(l.now) {
 		l.dirty[o] = true
 	}
-	owners := make([]cluster.OwnerRef, 0, len(l.dirty))
-	for o := range l.dirty { // order-free: sorted next
-		owners = append(owners, o)
-	}
-	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
-		if a.Less(b) {
-			return -1
+	owners := l.turns(snap)
+	room := decideMost
+	for i, o := range owners {
+		if room <= 0 {
+			owners = owners[:i]
+			break
 		}
-		return 1
-	})
-	for _, o := range owners {
 		if domainOf(snap, o.Cluster) != l.config.Domain {
 			l.setPending(o, nil, nil)
 			continue
 		}
 		tasks := l.tasks(snap, o, units)
 		d := l.reconcile(snap, o, tasks)
+		room -= 1 + len(tasks) + len(d.Pending)
 		w := &write{loop: l, snap: snap, owner: o}
 		if err := w.decision(d, units); err != nil {
 			// A record that cannot be encoded is a fault in this program; the owner stays as it is.
@@ -201,8 +223,56 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		}
 		l.looks.set(o, d.NextLook)
 	}
-	clear(l.dirty)
+	for _, o := range owners {
+		delete(l.dirty, o)
+	}
+	l.rest = maps.Clone(l.dirty)
+	for o := range l.rest { // order-free: each by itself
+		l.setPending(o, nil, nil) // what it waited for may have been placed since
+	}
 	return owners
+}
+
+// turns returns the owners to decide for, in order. Where there may be too much for one cycle, those of a high priority
+// come first: what they ask for is placed before anything is given to others.
+func (l *loop) turns(snap *store.Snapshot) []cluster.OwnerRef {
+	owners := make([]cluster.OwnerRef, 0, len(l.dirty))
+	priority := map[cluster.OwnerRef]int{}
+	many := snap.AttemptCount() > decideMost || len(l.dirty) > decideMost/2
+	for o := range l.dirty { // order-free: sorted next
+		owners = append(owners, o)
+		if many {
+			priority[o] = priorityOf(snap, o)
+		}
+	}
+	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
+		switch pa, pb := priority[a], priority[b]; {
+		case l.rest[a] != l.rest[b]: // or those that change all the time would keep others out
+			if l.rest[a] {
+				return -1
+			}
+			return 1
+		case pa != pb:
+			return pb - pa
+		case a.Less(b):
+			return -1
+		}
+		return 1
+	})
+	return owners
+}
+
+func priorityOf(snap *store.Snapshot, o cluster.OwnerRef) int {
+	if o.Kind == cluster.KindJob {
+		if e, ok := snap.Job(o.Cluster, o.Name); ok {
+			return e.Value.Priority
+		}
+		return 0
+	}
+	if e, ok := snap.Service(o.Cluster, o.Name); ok {
+		return e.Value.Priority
+	}
+	return 0
 }
 
 // domainOf returns the domain that a cluster's tasks are placed in.
@@ -249,7 +319,10 @@ func (l *loop) reconcile(snap *store.Snapshot, o cluster.OwnerRef, tasks []recon
 		}
 		return reconciler.Job(in)
 	}
-	in := reconciler.ServiceInput{Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Recovery: recovery, Now: l.now}
+	in := reconciler.ServiceInput{
+		Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Recovery: recovery, Now: l.now,
+		Without: l.config.Without,
+	}
 	if e, ok := snap.Service(o.Cluster, o.Name); ok {
 		in.Spec, in.SpecRev = e.Value, e.Modified
 	}
@@ -270,7 +343,7 @@ func (l *loop) commit(ctx context.Context, units []store.Unit) error {
 	case err != nil:
 		return err
 	}
-	_, err = l.config.Tables.WaitFor(ctx, revision)
+	_, err = l.config.await(ctx, revision)
 	return err
 }
 
@@ -279,6 +352,9 @@ func (l *loop) until(node time.Duration) time.Duration {
 	next := min(node, lookAnyway)
 	if len(l.dirty) > 0 {
 		next = min(next, retryAfter)
+	}
+	if len(l.rest) > 0 {
+		next = 0
 	}
 	if at, ok := l.looks.next(); ok {
 		next = min(next, at.Sub(l.now))

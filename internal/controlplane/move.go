@@ -54,10 +54,21 @@ func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (sch
 	return out, leaving
 }
 
-// leave writes what lets tasks with a place elsewhere go.
+// leave writes what lets tasks with a place elsewhere go: of those that take a healthy task from their service so many as
+// its decision allows, and none where that is out of date, as the service changed and is to be decided again (P5.4).
 func (l *loop) leave(ctx context.Context, snap *store.Snapshot, moves []*reconciler.Move) error {
 	var units []store.Unit
+	stale, left := map[cluster.OwnerRef]bool{}, map[cluster.OwnerRef]int{}
 	for _, m := range moves {
+		stale[m.Next.Owner] = l.dirty[m.Next.Owner]
+	}
+	for _, m := range moves {
+		if m.Limit > 0 {
+			if stale[m.Next.Owner] || left[m.Next.Owner] == m.Limit {
+				continue
+			}
+			left[m.Next.Owner]++
+		}
 		w := &write{loop: l, snap: snap, owner: m.Next.Owner}
 		l.dirty[m.Next.Owner] = true
 		var u store.Unit

@@ -254,3 +254,52 @@ func TestReasonsInGroups(t *testing.T) {
 		})
 	})
 }
+
+// The tasks of a service of class wait leave drained nodes one after the other.
+func TestDrainOfClassWaitKeepsAllButOne(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 500)
+		w.put(p.Service("c", "web"), &cluster.Service{
+			Cluster: "c", Name: "web", Count: 4, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+			OnDisconnect: cluster.DisconnectWait, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
+		})
+		w.until(10*time.Second, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+		w.node("n2")
+		fewest := 4
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}})
+		w.until(time.Minute, "n1 is drained", least(w, &fewest, func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0 && on(s, "n2") == 4 && healthy(s, 1) == 4
+		}))
+		if fewest != 3 {
+			t.Errorf("healthy tasks while the node was drained: at least %d, want 3", fewest)
+		}
+	})
+}
+
+// A node that lives is forgotten: what ran on it runs elsewhere, and it comes back by itself, as a new node and empty.
+func TestForgottenNodeThatLives(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 500)
+		w.service(2, 1, 1)
+		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
+		w.node("n2")
+		w.until(10*time.Second, "n2 is ready", func(s *store.Snapshot) bool { return node(s, "n2").State == cluster.NodeReady })
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Gone: true})
+		w.until(15*time.Second, "n1 is forgotten, and what ran on it runs elsewhere", func(s *store.Snapshot) bool {
+			_, host := s.Host("n1")
+			return !host && healthy(s, 1) == 2 && on(s, "n2") == 2
+		})
+		w.until(30*time.Second, "n1 is a node again, and empty", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeReady && on(s, "n1") == 0 && healthy(s, 1) == 2 && standing(s) == 2
+		})
+		s := w.server.tables.Snapshot()
+		if n := node(s, "n1"); n.Returns != 0 {
+			t.Errorf("the new node returned %d times already, want 0", n.Returns)
+		}
+		if _, ok := s.Recovery(cluster.DefaultDomain); ok {
+			t.Error("its return was taken for a store that went back")
+		}
+	})
+}

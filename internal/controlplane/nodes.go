@@ -1,8 +1,6 @@
 package controlplane
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/clause"
@@ -12,12 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// lookAtNodes is the longest time between two looks at all nodes. It is below the watcher's gap, or every look would
-// start all silence again.
-const lookAtNodes = 2 * time.Second
-
-// laterLife is for how long a sign of life may be of a newer session than the registration that the tables hold. One that
-// stays so is of a node that was forgotten and registered anew.
+// laterLife is how old a sign of life may be that is of a newer session than the registration that the tables hold: another
+// server's digest overtakes them. One that stays so is of a node that was forgotten and registered anew.
 const laterLife = 5 * time.Second
 
 // watch keeps the watcher's verdicts of one reign.
@@ -28,7 +22,11 @@ type watch struct {
 	armed       time.Duration
 	last        time.Duration
 	storm       bool
-	verdicts    map[string]*watcher.Verdict
+	verdicts    map[string]*verdict
+	all         sight
+	// begun is, by node, when its session was first seen: a registration is a sign of life, and the pulse that goes with it may
+	// have to come from another server.
+	begun map[string]begin
 	// stuck says, by node, why tasks cannot be moved away from it; unkillable which of its attempts live after KILL.
 	stuck      map[string]string
 	unkillable map[string]map[store.AttemptKey]bool
@@ -36,6 +34,14 @@ type watch struct {
 	busy func() bool
 	// recovered says that the operator decided how to go on after the store went back (P1.7).
 	recovered bool
+	// held says that this decision is awaited.
+	held bool
+}
+
+// begin is when a session was first seen. Where the node was forgotten, the record is another, and sessions are counted anew.
+type begin struct {
+	session, record uint64
+	at              time.Duration
 }
 
 func newWatch(c Config, incarnation uint64, busy func() bool) *watch {
@@ -46,7 +52,8 @@ func newWatch(c Config, incarnation uint64, busy func() bool) *watch {
 		options:     watcher.DefaultOptions(),
 		armed:       now,
 		last:        now,
-		verdicts:    map[string]*watcher.Verdict{},
+		verdicts:    map[string]*verdict{},
+		begun:       map[string]begin{},
 		stuck:       map[string]string{},
 		unkillable:  map[string]map[store.AttemptKey]bool{},
 		busy:        busy,
@@ -58,43 +65,6 @@ type judged struct {
 	units []store.Unit
 	// touched are the nodes whose tasks may mean something else now.
 	touched []string
-}
-
-// judge looks at the nodes that changed, or at all when it is time, and returns how soon to look again.
-func (w *watch) judge(snap *store.Snapshot, c store.Changes, wall time.Time) (judged, time.Duration) {
-	var out judged
-	now := w.config.Clock()
-	all := c.Resync || c.Domain || now-w.last >= lookAtNodes/2 || len(w.verdicts) == 0
-	if !all {
-		for _, name := range slices.Sorted(maps.Keys(c.Nodes)) {
-			if known(snap, name) {
-				w.look(snap, name, now, wall, &out)
-			}
-		}
-		return out, max(0, w.last+lookAtNodes/2-now)
-	}
-	armed := watcher.Rearm(w.armed, w.last, now, w.options)
-	if armed != w.armed {
-		w.config.Logger.Warn("the watcher was away; silence counts anew", "gap", now-w.last)
-	}
-	w.armed, w.last = armed, now
-	for e := range snap.NodeStatuses() {
-		w.look(snap, e.Value.Name, now, wall, &out)
-	}
-	for e := range snap.Nodes() { // one whose registration was deleted is silent, not forgotten
-		if _, ok := snap.NodeStatus(e.Value.Name); !ok {
-			w.look(snap, e.Value.Name, now, wall, &out)
-		}
-	}
-	for name := range w.verdicts { // order-free: each is forgotten by itself
-		if !known(snap, name) {
-			delete(w.verdicts, name)
-			w.config.Tables.DropPulse(name)
-			out.touched = append(out.touched, name)
-		}
-	}
-	out.units = append(out.units, w.weather(now)...)
-	return out, lookAtNodes / 2
 }
 
 // known reports whether a node has a record of its own or a registration.
@@ -114,7 +84,7 @@ func (w *watch) weather(now time.Duration) []store.Unit {
 	if silent {
 		verdicts := make([]watcher.Verdict, 0, len(w.verdicts))
 		for _, v := range w.verdicts { // order-free: Storm sorts
-			verdicts = append(verdicts, *v)
+			verdicts = append(verdicts, v.Verdict)
 		}
 		storm = watcher.Storm(verdicts, now, w.options)
 	}
@@ -145,7 +115,7 @@ func (w *watch) paused(snap *store.Snapshot, wall time.Time) bool {
 // input gathers what the watcher looks at, and returns the revision of the node's record.
 func (w *watch) input(snap *store.Snapshot, name string, now time.Duration, wall time.Time) (in watcher.Input, rev uint64) {
 	in = watcher.Input{
-		Domain: w.config.Domain, Incarnation: w.incarnation, Paused: w.paused(snap, wall), Recovered: w.recovered,
+		Domain: w.config.Domain, Incarnation: w.incarnation, Paused: w.paused(snap, wall), Recovered: w.recovered, Held: w.held,
 		Armed: w.armed, Now: now, Wall: wall.UTC(), Options: w.options,
 	}
 	if e, ok := snap.Node(name); ok {
@@ -157,14 +127,21 @@ func (w *watch) input(snap *store.Snapshot, name string, now time.Duration, wall
 	}
 	if e, ok := snap.NodeStatus(name); ok {
 		in.Status = e.Value
+		if b := w.begun[name]; b.session != in.Status.Session || b.record != e.Created {
+			w.begun[name] = begin{in.Status.Session, e.Created, now}
+		}
+		in.Armed = max(in.Armed, w.begun[name].at)
 	}
 	if e, ok := snap.Host(name); ok {
 		in.Host = e.Value
 	}
 	if p, ok := w.config.Tables.Pulse(name); ok {
 		in.Pulse = &p
-		if in.Status != nil && p.Session > in.Status.Session && wall.Sub(in.Status.Registered) > laterLife {
+		if in.Status != nil && p.Session > in.Status.Session && now-p.At > laterLife {
 			w.config.Tables.DropPulse(name)
+			b := w.begun[name] // what it promised stands, should the tables be late after all
+			b.at = max(b.at, p.At+p.Next)
+			w.begun[name] = b
 		}
 	}
 	for key := range w.unkillable[name] { // order-free: the first by name is told
@@ -200,7 +177,7 @@ func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall 
 		return
 	}
 	was, had := w.verdicts[name]
-	w.verdicts[name] = &v
+	w.verdicts[name] = newVerdict(v, &in)
 	if !had || was.Heard != v.Heard || was.Absence(false) != v.Absence(false) || was.Absence(true) != v.Absence(true) ||
 		!sameDrain(was.Drain, v.Drain) || was.Foreign != v.Foreign || was.Node.State != v.Node.State {
 		out.touched = append(out.touched, name)

@@ -58,7 +58,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 			placed += p.Tasks()
 		}
 	}
-	_, err = l.config.Tables.WaitFor(ctx, l.written)
+	_, err = l.config.await(ctx, l.written)
 	return placed, err
 }
 
@@ -72,7 +72,7 @@ func (l *loop) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := l.config.Tables.WaitFor(ctx, revision); err != nil {
+	if _, err := l.config.await(ctx, revision); err != nil {
 		return err
 	}
 	// What applied shows in the follower's next changes; nothing is placed before that.

@@ -18,6 +18,7 @@ type sentry struct {
 	config Config
 	fence  *store.Fence
 	alarm  *cluster.Recovery
+	plan   uint64 // the highest that placed what agents run
 }
 
 // look takes note of the nodes that changed and reports whether the leader is held back.
@@ -27,6 +28,7 @@ func (s *sentry) look(snap *store.Snapshot, c store.Changes, now time.Time) bool
 	}
 	recovery, recovered := snap.Recovery(s.config.Domain)
 	if recovered && recovery.Value.State == cluster.RecoveryNeeded {
+		s.count(snap, c, now, recovery.Value)
 		return true
 	}
 	if c.Resync {
@@ -34,9 +36,7 @@ func (s *sentry) look(snap *store.Snapshot, c store.Changes, now time.Time) bool
 			s.hear(snap, e.Value, recovered, now)
 		}
 	}
-	if !recovered {
-		s.count(snap, c, now)
-	}
+	s.count(snap, c, now, recovery.Value)
 	for name := range c.Nodes { // order-free: the highest is kept
 		if e, ok := snap.NodeStatus(name); ok {
 			s.hear(snap, e.Value, recovered, now)
@@ -70,12 +70,17 @@ func (s *sentry) hear(snap *store.Snapshot, status *cluster.NodeStatus, recovere
 }
 
 // count looks for attempts that a plan placed which the store does not have: its newest plan is never deleted. That tells
-// where the store went back within one reign, so that the tokens do not.
-func (s *sentry) count(snap *store.Snapshot, c store.Changes, now time.Time) {
+// where the store went back within one reign, so that the tokens do not. What is known to be of an earlier loss is left to
+// the decision on that one, which former is, unless it is nil.
+func (s *sentry) count(snap *store.Snapshot, c store.Changes, now time.Time, former *cluster.Recovery) {
 	last := snap.LastPlan()
 	look := func(row *store.AttemptRow) {
 		o := row.Observed
-		if o == nil || o.Plan <= last || row.Desired != nil || row.Outcome != nil {
+		if o == nil {
+			return
+		}
+		s.plan = max(s.plan, o.Plan)
+		if o.Plan <= last || row.Desired != nil || row.Outcome != nil || former != nil && lostBefore(o, former) {
 			return
 		}
 		if status, ok := snap.NodeStatus(row.Node); !ok || status.Value.Token.Incarnation != s.fence.Incarnation {
@@ -98,6 +103,19 @@ func (s *sentry) count(snap *store.Snapshot, c store.Changes, now time.Time) {
 	}
 }
 
+// lostBefore reports whether an attempt that the store does not know is of what it lost at an earlier time: nothing is placed
+// between the loss and the decision. One that has not begun is told by its plan, whose number may have been given
+// again since; it is looked at again once it begins.
+func lostBefore(o *cluster.Observed, former *cluster.Recovery) bool {
+	if former.State == cluster.RecoveryNeeded {
+		return true
+	}
+	if o.Started.IsZero() {
+		return o.Plan <= former.Plan
+	}
+	return !o.Started.After(former.Decided)
+}
+
 // raise gives the alarm, unless one for a token as high was given.
 func (s *sentry) raise(shown cluster.Token, now time.Time, cause string) {
 	since := now.UTC()
@@ -117,7 +135,8 @@ func text(t cluster.Token) string {
 // heldSentence is why all tasks wait.
 const heldSentence = "nothing is placed or stopped: the store went back to an earlier state, and the operator decides how to go on (berth operator recover)"
 
-// hold commits what a leader that is held back may: verdicts on nodes and the alarm.
+// hold commits what a leader that is held back may: the alarm, and verdicts on nodes that neither let go of one nor take it
+// from anybody (watcher.Input.Held).
 func (l *loop) hold(ctx context.Context, snap *store.Snapshot, nodes judged) error {
 	if l.deposed(snap) {
 		return store.ErrFenced
@@ -136,24 +155,30 @@ func (l *loop) deposed(snap *store.Snapshot) bool {
 	return !ok || leader.Modified != l.fence.Modified
 }
 
-// alarm writes that a decision of the operator is needed, unless that is written.
+// alarm writes that a decision of the operator is needed, unless that is written, and the highest plan that was seen.
 func (l *loop) alarm(snap *store.Snapshot) (store.Unit, bool) {
 	var u store.Unit
+	var next cluster.Recovery
 	alarm := l.sentry.alarm
-	if alarm == nil {
-		return u, false
-	}
-	key, rev := l.config.Tables.Prefix().Recovery(l.config.Domain), uint64(0)
-	if e, ok := snap.Recovery(l.config.Domain); ok {
-		if r := e.Value; r.State == cluster.RecoveryNeeded && r.Shown.Compare(alarm.Shown) >= 0 {
+	key := l.config.Tables.Prefix().Recovery(l.config.Domain)
+	e, ok := snap.Recovery(l.config.Domain)
+	if ok && e.Value.State == cluster.RecoveryNeeded && (alarm == nil || e.Value.Shown.Compare(alarm.Shown) >= 0) {
+		if next, alarm = *e.Value, nil; next.Plan >= l.sentry.plan {
 			return u, false
 		}
-		rev = e.Modified
+	} else if alarm != nil {
+		next = *alarm
+	} else {
+		return u, false
 	}
-	u.Compare(key, rev)
-	if err := u.Put(key, alarm); err != nil {
+	next.Plan = max(next.Plan, l.sentry.plan)
+	u.Compare(key, e.Modified)
+	if err := u.Put(key, &next); err != nil {
 		l.config.Logger.Error("the alarm cannot be written", "error", err)
 		return u, false
+	}
+	if alarm == nil { // it was told
+		return u, true
 	}
 	u.Event(cluster.Event{Type: "recovery.needed", Reason: cluster.ReasonRecovery, Message: alarm.Cause})
 	l.config.Logger.Error("the store went back; the operator decides how to go on", "cause", alarm.Cause)

@@ -117,3 +117,94 @@ func TestRecoveryIsAwaitedFromTheStart(t *testing.T) {
 		w.until(time.Minute, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
 	})
 }
+
+// A store that goes back a second time is noticed too, though the record of the first recovery stands.
+func TestStoreThatWentBackTwice(t *testing.T) {
+	for _, decision := range []cluster.RecoveryState{cluster.RecoveryAdopt, cluster.RecoveryStop} {
+		t.Run(string(decision), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.node("n1")
+				w.definition(1, 100)
+				w.service(1, 1, 1)
+				w.until(10*time.Second, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
+				for _, count := range []int{3, 5} {
+					w.back(0, func() {
+						w.service(count, 1, 1)
+						w.until(time.Minute, "the service grew", func(s *store.Snapshot) bool { return healthy(s, 1) == count })
+					})
+					w.until(30*time.Second, "the alarm", func(s *store.Snapshot) bool {
+						r, ok := s.Recovery(cluster.DefaultDomain)
+						return ok && r.Value.State == cluster.RecoveryNeeded && strings.Contains(r.Value.Cause, "n1") && r.Value.Plan >= 2
+					})
+					w.service(count, 1, 1)
+					w.decide(decision)
+					w.until(time.Minute, "all are healthy", func(s *store.Snapshot) bool {
+						return healthy(s, 1) == count && standing(s) == count
+					})
+				}
+			})
+		})
+	}
+}
+
+// What a node runs that was away while the decision was taken is of what was lost then, and no second loss.
+func TestNodeThatMissedTheDecision(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 1000)
+		w.service(1, 1, 1)
+		w.until(10*time.Second, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
+		away := w.node("n2")
+		w.back(0, func() {
+			w.service(7, 1, 1)
+			w.until(30*time.Second, "7 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 7 && on(s, "n2") > 0 && on(s, "n1") > 1 })
+			away.kill()
+		})
+		w.until(30*time.Second, "the alarm", func(s *store.Snapshot) bool {
+			r, ok := s.Recovery(cluster.DefaultDomain)
+			return ok && r.Value.State == cluster.RecoveryNeeded
+		})
+		w.decide(cluster.RecoveryAdopt)
+		time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
+		away.run()
+		for range 2 { // the second time it has seen the new incarnation
+			time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
+			away.kill()
+			away.run()
+		}
+		w.service(7, 1, 1)
+		w.until(time.Minute, "7 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 7 })
+		if r, _ := w.server.tables.Snapshot().Recovery(cluster.DefaultDomain); r.Value.State != cluster.RecoveryAdopt {
+			t.Errorf("the recovery is %s: %s", r.Value.State, r.Value.Cause)
+		}
+	})
+}
+
+// While the decision is awaited no node is forgotten, as what stands on it may be in what was lost, and none is let go.
+func TestNoNodeGoesWhileTheDecisionIsAwaited(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		gone := w.node("n2")
+		w.node("n3")
+		w.until(10*time.Second, "all are ready", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeReady && node(s, "n2").State == cluster.NodeReady && node(s, "n3").State == cluster.NodeReady
+		})
+		w.put(p.Recovery(cluster.DefaultDomain), &cluster.Recovery{State: cluster.RecoveryNeeded, Cause: "a snapshot was restored"})
+		gone.kill()
+		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Gone: true})
+		w.put(p.Host("n3"), &cluster.Host{Name: "n3", Domain: "elsewhere"})
+		time.Sleep(2 * time.Minute) // in-bubble: inWorld makes one
+		s := w.server.tables.Snapshot()
+		if n := node(s, "n2"); n.State != cluster.NodeDown {
+			t.Errorf("the node that is gone is %+v, want it down and not forgotten", n)
+		}
+		if n := node(s, "n3"); n.Domain != cluster.DefaultDomain {
+			t.Errorf("the node that goes elsewhere is %+v, want it of this domain still", n)
+		}
+		w.decide(cluster.RecoveryAdopt)
+		w.until(30*time.Second, "both go", func(s *store.Snapshot) bool {
+			_, known := s.Node("n2")
+			return !known && node(s, "n3").Domain == ""
+		})
+	})
+}

@@ -5,46 +5,80 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/watcher"
 )
 
 // budget is how many healthy tasks a service may lose by stops that could as well wait (P5). The record of a stop is the
 // permit: what the leader commits it has granted, and it stays charged without a time limit, until the attempt has its
 // outcome, for a task is healthy only by an attempt that lives, is known to be well, and was not told to stop (P5.3,
 // P5.4). A new leader finds all charges in the records.
+//
+// A task of which two must not live at once cannot move without a time in which none does: to empty nodes, such a service
+// goes one below what is wanted, and no further (see spare).
 type budget struct {
 	healthy, least int
+	wanted         int
+	// counts reports whether a task is healthy and nothing that must happen takes that away now.
+	counts func(*slot) bool
+	// open grants everything, and forgetful what was granted already is not charged; for tests (clause.Permit, clause.ChargeHeld).
+	open, forgetful bool
 }
 
 // newBudget counts the healthy tasks of all generations, each once. The least is what is wanted, or one less where old and
 // new cannot live side by side.
-func newBudget(spec *cluster.Service, all []*slot, definitions Definitions) budget {
-	var b budget
+func (p *plan) newBudget(spec *cluster.Service, all []*slot) budget {
+	b := budget{counts: p.counts, open: p.without.Off(clause.Permit), forgetful: p.without.Off(clause.ChargeHeld)}
 	if spec == nil {
 		return b
 	}
-	b.least = spec.Desired()
-	if d := definitions(spec.Definition); d != nil && d.Pinned() {
+	b.wanted = spec.Desired()
+	b.least = b.wanted
+	if d := p.definitions(spec.Definition); d != nil && d.Pinned() {
 		b.least = max(0, b.least-1)
 	}
 	for _, s := range all {
-		if s.healthy() {
+		if b.counts(s) {
 			b.healthy++
 		}
 	}
 	return b
 }
 
+// counts reports whether a task is healthy by an attempt that the drain of its node does not end now.
+func (p *plan) counts(s *slot) bool {
+	return slices.ContainsFunc(s.attempts, func(t *Task) bool {
+		if t.stopped() && p.without.Off(clause.ChargeHeld) {
+			return t.live() && t.Absence == watcher.Present && t.Observed.Healthy()
+		}
+		return p.stays(t)
+	})
+}
+
+// stays reports whether the attempt is healthy and the drain of its node does not end it now.
+func (p *plan) stays(t *Task) bool {
+	return t.healthy() && (t.Drain == nil || !p.passed(t.Drain))
+}
+
 // grant reports whether a task may be given up. One that is not healthy has nothing to lose.
 func (b *budget) grant(s *slot) bool {
 	switch {
-	case !s.healthy():
+	case b.open, !b.counts(s), b.forgetful && s.leaving():
 		return true
 	case b.healthy > b.least:
 		b.healthy--
 		return true
 	}
 	return false
+}
+
+// spare is how many healthy tasks may be given up so that they can run elsewhere, where two must not live at once.
+func (b *budget) spare() int {
+	if b.open {
+		return b.healthy
+	}
+	return max(0, b.healthy-max(0, b.wanted-1))
 }
 
 // granted picks those of the unwanted tasks that are given up now: of older generations first, of the newest the highest

@@ -10,8 +10,8 @@ import (
 
 // move empties the nodes of a service's attempts that are drained. One of class keep moves: it gets its outcome,
 // goes on, and is stopped once its next attempt is healthy, so that Berth never takes the service below its count by its own
-// act. One of class wait must not live twice: it is stopped first. Both only once the next attempt has a place. What is
-// left at the deadline is stopped.
+// act. One of class wait must not live twice: it is stopped first, where that leaves the service at most one task below its
+// count. Both only once the next attempt has a place. What is left at the deadline is stopped.
 func (p *plan) move(s *slot, template cluster.Pending) {
 	for _, t := range s.attempts {
 		if t.Drain == nil || !t.live() || t.stopped() || t.Desired == nil || p.ended[t] != nil {
@@ -28,11 +28,19 @@ func (p *plan) move(s *slot, template cluster.Pending) {
 		next.Since = t.Drain.Since
 		m := Move{Next: next, From: t.node()}
 		if p.class(t) == cluster.DisconnectWait || next.OnDisconnect == cluster.DisconnectWait {
+			if t.Absence != watcher.Present { // nobody would say that it has stopped
+				continue
+			}
 			stop := p.stop(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonDrain,
 				Message: fmt.Sprintf("node %s is drained; the task runs elsewhere next", t.node()),
 			})
 			m.Stop = &stop
+			if p.budget.counts(s) {
+				if m.Limit = p.budget.spare(); m.Limit == 0 {
+					continue
+				}
+			}
 		} else {
 			c := p.conclusion(t, p.departure(t), true)
 			m.Conclusion = &c
@@ -92,17 +100,18 @@ func leaveNow(t *Task) cluster.Stop {
 
 // due reports whether what is left on the node is to be stopped, and asks for a look when it will be.
 func (p *plan) due(d *cluster.Drain) bool {
-	if d.Force {
+	if p.passed(d) {
 		return true
 	}
-	if d.Deadline.IsZero() {
-		return false
-	}
-	if d.Deadline.After(p.now) {
+	if !d.Deadline.IsZero() {
 		p.look(d.Deadline)
-		return false
 	}
-	return true
+	return false
+}
+
+// passed reports whether what is left on the node is to be stopped.
+func (p *plan) passed(d *cluster.Drain) bool {
+	return d.Force || !d.Deadline.IsZero() && !d.Deadline.After(p.now)
 }
 
 // departure is the outcome of an attempt that moves. It says how the attempt counts; the attempt itself goes on.

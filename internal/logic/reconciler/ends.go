@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -147,13 +148,13 @@ func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 			p.write(t, *endedStop(nil))
 		case unwanted != nil:
 			p.write(t, *endedStop(unwanted))
-		case t.Absence == watcher.Present && newest != t && newest.healthy():
+		case t.Absence == watcher.Present && newest != t && (p.stays(newest) || p.without.Off(clause.Permit)):
 			p.write(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: fmt.Sprintf("attempt %d took its place", newest.number()), Ended: true,
 			})
 		case t.Absence == watcher.Present && newest == t && p.pinned(t) &&
-			(t.Outcome.State == cluster.StateLost || moved(t.Outcome) && t.Drain == nil):
+			(t.Outcome.State == cluster.StateLost || moved(t.Outcome) && t.Drain == nil) && p.budget.grant(s):
 			// Its next attempt may have no other place than the one that it holds itself.
 			p.write(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,

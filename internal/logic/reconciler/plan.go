@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -16,6 +17,8 @@ type plan struct {
 	disconnect  cluster.OnDisconnect // of a service: the same
 	definitions Definitions
 	recovery    Recovery
+	budget      budget // of a service
+	without     clause.Set
 	now         time.Time
 	ended       map[*Task]*cluster.Outcome // what the decision writes of attempts
 }

@@ -78,21 +78,65 @@ func (c *chaos) checkBudget(d reconciler.Decision) {
 	if def := c.definitions[c.service.Definition]; def != nil && def.Pinned() {
 		least--
 	}
-	before, voluntary := c.healthy(), 0
 	was := map[*record]*cluster.Stop{}
-	for i := range d.Stops {
-		s := &d.Stops[i].Desired
-		if r := c.find(s.Task, s.Attempt); s.Stop.Class == cluster.StopVoluntary && r.Desired != nil {
+	write := func(s *cluster.Desired) {
+		if r := c.find(s.Task, s.Attempt); r.Desired != nil {
 			was[r], r.Desired.Stop = r.Desired.Stop, s.Stop
-			voluntary++
+		}
+	}
+	voluntary := func(s *reconciler.Stop) bool { return s.Desired.Stop.Class == cluster.StopVoluntary }
+	for i := range d.Stops { // what must happen comes first
+		if !voluntary(&d.Stops[i]) {
+			write(&d.Stops[i].Desired)
+		}
+	}
+	before := c.healthy()
+	for i := range d.Stops {
+		if voluntary(&d.Stops[i]) {
+			write(&d.Stops[i].Desired)
 		}
 	}
 	if after := c.healthy(); after < min(before, least) {
-		c.Fatalf("%d voluntary stops leave %d of %d healthy tasks, want %d:\n%s%s", voluntary, after, before, least, describe(d), c.picture())
+		c.Fatalf("voluntary stops leave %d of %d healthy tasks, want %d:\n%s%s", after, before, least, describe(d), c.picture())
 	}
+	c.checkMoves(d)
 	for r, stop := range was { // order-free: each is restored by itself
 		r.Desired.Stop = stop
 	}
+}
+
+// checkMoves demands that moves leave as many healthy tasks as are wanted but one, whichever find a place. Each is written
+// to the records.
+func (c *chaos) checkMoves(d reconciler.Decision) {
+	c.Helper()
+	before, limited := c.healthy(), 0
+	for _, i := range rapid.Permutation(indices(len(d.Moves))).Draw(c.T, "places") {
+		m := &d.Moves[i]
+		if m.Stop == nil || m.Limit > 0 && limited == m.Limit {
+			continue
+		}
+		r := c.find(m.Stop.Desired.Task, m.Stop.Desired.Attempt)
+		stopped := *r.Desired
+		stopped.Stop = m.Stop.Desired.Stop
+		was := r.Desired
+		r.Desired = &stopped
+		defer func() { r.Desired = was }()
+		if m.Limit > 0 {
+			limited++
+		}
+	}
+	if after, least := c.healthy(), c.service.Desired()-1; after < min(before, least) {
+		c.Fatalf("moves leave %d of %d healthy tasks, want %d:\n%s%s", after, before, least, describe(d), c.picture())
+	}
+	c.seen["limited moves"] += limited
+}
+
+func indices(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 func (c *chaos) checkPending(p cluster.Pending) {
@@ -223,9 +267,14 @@ func (c *chaos) commitSome(d reconciler.Decision) {
 	keep(len(d.Stops), "refused stop", func(i int) { d.Stops = slices.Delete(d.Stops, i, i+1) })
 	keep(len(d.Cleanups), "refused cleanup", func(i int) { d.Cleanups = slices.Delete(d.Cleanups, i, i+1) })
 	c.commit(d)
+	limited := 0
 	for i := range d.Moves {
-		if c.choose("moved", 4) > 0 && c.leave(&d.Moves[i]) {
+		m := &d.Moves[i]
+		if (m.Limit == 0 || limited < m.Limit) && c.choose("moved", 4) > 0 && c.leave(m) {
 			c.seen["moved"]++
+			if m.Limit > 0 {
+				limited++
+			}
 		}
 	}
 	for _, p := range d.Pending {
@@ -349,7 +398,7 @@ func TestServiceUnderFaults(t *testing.T) {
 	})
 	for _, what := range []string{
 		"pending", "outcome failed", "outcome lost", "outcome cancelled", "stop rollout", "stop scale-down", "stop replaced",
-		"stop deleted", "lives twice", "moved", "stop drain", "record lost",
+		"stop deleted", "lives twice", "moved", "limited moves", "stop drain", "record lost",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("never seen: %s", what)

@@ -25,6 +25,7 @@ package reconciler
 import (
 	"time"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/watcher"
 )
@@ -66,6 +67,8 @@ type ServiceInput struct {
 	ClusterConstraints []cluster.Constraint
 	Recovery           Recovery
 	Now                time.Time
+	// Without switches clauses off, in tests only.
+	Without clause.Set
 }
 
 // JobInput is all that a decision about a job looks at. The fields are as in ServiceInput.
@@ -141,6 +144,9 @@ type Move struct {
 	From       string
 	Conclusion *Conclusion
 	Stop       *Stop
+	// Limit, unless it is 0, says that the move takes a healthy task from the service until the next attempt is healthy,
+	// and how many such moves of one decision may be written: any of them, as places are found (P5.4).
+	Limit int
 }
 
 // Adoption makes the desired record of an attempt that its agent reports and that the store has no record of. The

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -58,7 +59,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := play(t, string(b))
+			got := play(t, string(b), 0)
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 					t.Fatal(err)
@@ -72,11 +73,34 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// play returns the script with the output that its commands have now.
-func play(t *testing.T, script string) string {
+// TestTracesWithoutTheirClauses plays the traces of the budget with the clause off that closes each: then more tasks are given
+// up.
+func TestTracesWithoutTheirClauses(t *testing.T) {
+	for name, off := range map[string]clause.Set{"trace-t7": clause.ChargeHeld, "trace-t8": clause.Permit} {
+		t.Run(name, func(t *testing.T) {
+			b, err := os.ReadFile("testdata/" + name + ".txt")
+			if err != nil {
+				t.Fatal(err)
+			}
+			more := func(what string) bool {
+				return strings.Count(play(t, string(b), off), what) > strings.Count(string(b), what)
+			}
+			if !more(": voluntary ") {
+				t.Errorf("without its clause nothing more is stopped:\n%s", cmp.Diff(string(b), play(t, string(b), off)))
+			}
+			if off == clause.ChargeHeld && !more("stopped first") {
+				t.Error("without its clause no second task is stopped so that it can move")
+			}
+		})
+	}
+}
+
+// play returns the script with the output that its commands have now, some clauses switched off.
+func play(t *testing.T, script string, without clause.Set) string {
 	t.Helper()
 	var out strings.Builder
 	s := stage{T: t, world: newWorld()}
+	s.without = without
 	for block := range strings.SplitSeq(strings.TrimRight(script, "\n"), "\n\n") {
 		if out.Len() > 0 {
 			out.WriteString("\n")

@@ -16,7 +16,7 @@ func Service(in ServiceInput) Decision {
 	if in.Spec != nil {
 		p.owner, p.definition, p.disconnect = in.Spec.Owner(), in.Spec.Definition, in.Spec.OnDisconnect
 	}
-	p.recovery = in.Recovery
+	p.recovery, p.without = in.Recovery, in.Without
 	all := slots(in.Tasks)
 	// 1. What has ended gets its outcome, and what is left of it is cleaned up.
 	for _, s := range all {
@@ -29,8 +29,8 @@ func Service(in ServiceInput) Decision {
 	for _, s := range wanted {
 		keep[s] = true
 	}
-	b := newBudget(in.Spec, all, p.definitions)
-	granted := b.granted(slices.DeleteFunc(slices.Clone(all), func(s *slot) bool { return keep[s] }))
+	p.budget = p.newBudget(in.Spec, all)
+	granted := p.budget.granted(slices.DeleteFunc(slices.Clone(all), func(s *slot) bool { return keep[s] }))
 	waiting := 0
 	for _, s := range all {
 		if !keep[s] {

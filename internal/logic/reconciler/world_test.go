@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -32,6 +33,7 @@ type world struct {
 	drains  map[string]*cluster.Drain
 	unheard map[string]bool // nodes that did not report in full
 	recover reconciler.Recovery
+	without clause.Set
 	nodes   []string
 	records []*record
 	rev     uint64
@@ -113,6 +115,7 @@ func (w *world) decide(tasks []reconciler.Task) reconciler.Decision {
 	}
 	return reconciler.Service(reconciler.ServiceInput{
 		Owner: w.owner, Spec: w.service, SpecRev: 7, Definitions: find, Tasks: tasks, Now: w.now, Recovery: w.recover,
+		Without: w.without,
 	})
 }
 
@@ -351,8 +354,13 @@ func (w *world) healthy() int {
 func (w *world) round() (reconciler.Decision, error) {
 	d := w.decide(w.tasks())
 	w.commit(d)
+	limited := 0
 	for i := range d.Moves {
-		w.leave(&d.Moves[i])
+		if m := &d.Moves[i]; m.Limit == 0 || limited < m.Limit {
+			if w.leave(m) && m.Limit > 0 {
+				limited++
+			}
+		}
 	}
 	if err := w.placeAll(d); err != nil {
 		return d, err
@@ -381,6 +389,9 @@ func describe(d reconciler.Decision) string {
 		fmt.Fprintf(&b, "  move %s off %s", short(m.Next.Task), m.From)
 		if m.Stop != nil {
 			b.WriteString(", stopped first")
+			if m.Limit > 0 {
+				fmt.Fprintf(&b, ", %d of these at most", m.Limit)
+			}
 		}
 		b.WriteString("\n")
 	}

@@ -12,7 +12,8 @@ import (
 // Each change of the owner is a compare-and-set of the record, and only the owner lets go (P7.1): a domain claims a node
 // that the operator gave to it (Host.Domain) when no other owns it, or when the operator raised Host.Generation above
 // the record's, which is force. A claim after another owner, in this store or in one that agents knew before, raises the
-// generation, so that agents refuse what the former owner may still send (P1.6).
+// generation, so that agents refuse what the former owner may still send (P1.6). While it is awaited how to go on with a
+// store that went back, only a node without any record is claimed: it may be judged, and its tasks are told nothing.
 func owned(in Input) (n cluster.Node, foreign bool) {
 	if in.Node != nil {
 		n = *in.Node
@@ -28,7 +29,7 @@ func owned(in Input) (n cluster.Node, foreign bool) {
 	case n.Domain == in.Domain && wish(in) == in.Domain:
 		n.Generation = max(n.Generation, forced)
 	case n.Domain == in.Domain: // what was raised is for the next owner
-	case wish(in) != in.Domain:
+	case wish(in) != in.Domain, in.Held && in.Node != nil:
 		return n, true
 	case n.Domain == "":
 		n.Domain, n.Generation = in.Domain, max(claimed(in), forced)
@@ -102,7 +103,7 @@ func (v *Verdict) emptying(in Input) (cluster.NodeState, string) {
 // release lets go of a node that was given to another domain, once the record says that it is drained and still nothing
 // stands on it: no plan of this leader can name it any more (P7.1, P3.1, T15).
 func (v *Verdict) release(in Input) {
-	if wish(in) == in.Domain || in.Left > 0 || in.Node == nil || in.Node.State != cluster.NodeDrained ||
+	if in.Held || wish(in) == in.Domain || in.Left > 0 || in.Node == nil || in.Node.State != cluster.NodeDrained ||
 		v.Node.State != cluster.NodeDrained {
 		return
 	}

@@ -30,6 +30,7 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	left N [WORDS…]                 so many attempts stand on the node; why some of them cannot move
 //	unkillable [TASK]               the task lives after KILL; none does
 //	gone | back | pause | resume    the node is known to be gone; a mass silence holds decisions back
+//	held | decided                  how to go on with a store that went back is awaited
 //	forget                          the records of the node are removed, and its signs of life
 //	look D                          the watcher looks; its verdict is written
 //	watch D                         it looks every four seconds until then, which prints what changes
@@ -153,6 +154,8 @@ func (s *stage) do(t *testing.T, words []string) {
 		s.in.Gone = false
 	case "pause", "resume":
 		s.in.Paused = words[0] == "pause"
+	case "held", "decided":
+		s.in.Held = words[0] == "held"
 	case "look":
 		s.look(span(words[1]), true)
 	case "watch":

@@ -87,6 +87,9 @@ type Input struct {
 	// Recovered says that the operator decided how to go on after the store went back (P1.7): what agents have seen is
 	// then the least that holds.
 	Recovered bool
+	// Held says that this decision is awaited: what the store lost may have said otherwise, so that no node changes hands and
+	// none is forgotten.
+	Held bool
 	// Armed is since when silence counts; see Rearm.
 	Armed time.Duration
 	Now   time.Duration
@@ -152,7 +155,7 @@ func Look(in Input) (v Verdict, ok bool) {
 			v.Event.Reason = cluster.ReasonNodeDown
 		}
 	}
-	v.Forget = v.Gone && in.Host != nil && in.Host.Gone && in.Left == 0
+	v.Forget = v.Gone && in.Host != nil && in.Host.Gone && in.Left == 0 && !in.Held
 	v.release(in)
 	v.Changed = in.Node == nil || *in.Node != v.Node
 	return v, true
@@ -175,6 +178,9 @@ func (v *Verdict) listen(in Input) {
 		return
 	}
 	o := in.Options
+	if v.Heard { // its end comes earlier than what follows where silence counts from later on
+		v.look(in.Pulse.At+in.Pulse.Next+o.Suspect, in.Now)
+	}
 	for _, limit := range []time.Duration{o.Suspect, o.Down, o.ServiceLost, o.BatchLost} {
 		v.look(from+limit, in.Now)
 	}
