@@ -223,7 +223,7 @@ func TestEndIsReportedUntilItIsAcknowledged(t *testing.T) {
 	})
 }
 
-// The agent's state is lost. Its tasks run on, and are taken up when the server sends them again.
+// The agent's state is lost, and the store goes back. The tasks run on, and are taken up when the server sends them again.
 func TestLostStateStopsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.box.programs["work"] = program{Runs: time.Minute}
@@ -239,6 +239,7 @@ func TestLostStateStopsNothing(t *testing.T) {
 		if err := os.Remove(filepath.Join(w.dir, "agent.db")); err != nil {
 			t.Fatal(err)
 		}
+		w.server.recoveries++
 		w.start()
 		w.pass(10 * time.Second)
 		w.want("s1", cluster.StateRunning, "")

@@ -82,6 +82,36 @@ func TestRefusedAssignments(t *testing.T) {
 	}
 }
 
+// TestAttemptsFromBeforeARecovery has the store go back to a time when attempts were placed that have long ended here, so that
+// it sends them again (P1.7, P4.4): what the agent does not know any more is not begun, what it has goes on.
+func TestAttemptsFromBeforeARecovery(t *testing.T) {
+	inWorld(t, func(w *world) {
+		def := definition("work", "app")
+		known := w.service("s1", def)
+		ended := w.desired("b1", def, cluster.KindJob)
+		after := w.desired("b2", def, cluster.KindJob)
+		after.Task, after.Token.Incarnation = "default.web.1.main.1", 2
+		w.assign(after, def)
+		w.assign(ended, def)
+		foreign := w.desired("b3", def, cluster.KindJob)
+		foreign.Task, foreign.Token.Incarnation = "default.web.1.main.2", 0 // of a planner that knows of no incarnations
+		w.assign(foreign, def)
+		w.pass(time.Second)
+		w.wantEffects("app s1", "app b2", "app b3")
+
+		w.restart() // the incarnation is remembered
+		w.assign(ended, def)
+		w.tell(known)
+		w.pass(time.Second)
+		w.wantEffects("app s1", "app b2", "app b3")
+		w.want("s1", cluster.StateRunning, "")
+
+		w.stopTask(ended, true) // a stop begins nothing, and is answered
+		w.want("b1", cluster.StateCancelled, cluster.ReasonDeleted)
+		w.wantEffects("app s1", "app b2", "app b3")
+	})
+}
+
 func TestDefinitionThatNeverCame(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")

@@ -319,7 +319,7 @@ func (r *reports) beat(heartbeat time.Duration) time.Duration {
 	if heartbeat <= 0 {
 		heartbeat = defaultHeartbeat
 	}
-	return time.Duration((0.8 + 0.1*r.agent.Random()) * float64(heartbeat))
+	return transport.Together(time.Now(), time.Duration((0.8+0.1*r.agent.Random())*float64(heartbeat)))
 }
 
 // wait waits until a report is due and reports false if ctx ended.

@@ -167,7 +167,7 @@ func (a *Agent) sweep(ctx context.Context, known map[executor.ID]bool) {
 				continue
 			}
 			if s.State != executor.StatePrepared {
-				a.Logger.Warn("a container of no known task was found; it is left alone",
+				a.Logger.Warn("a container was found whose task the agent has no record of; it runs on until the servers tell",
 					"container", s.ID, "task", s.Labels[labelTask], "state", s.State)
 				uuid := s.Labels[labelUUID]
 				a.orphans[uuid] = append(a.orphans[uuid], orphan{e.name, s})

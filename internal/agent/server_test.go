@@ -17,14 +17,16 @@ type server struct {
 	mu       sync.Mutex
 	sessions uint64
 	live     uint64
-	down     bool
-	have     []transport.AssignmentsRequest // of all streams, in order
-	sent     []transport.Message            // all that was said, in order, sent anew on each stream as far as it is not had
-	streams  map[*stream]bool
-	regs     []transport.Registration
-	reports  []transport.Report
-	seen     map[string]cluster.Observed // newest report of each attempt
-	story    map[string][]string         // states of each attempt as they were reported
+	// recoveries counts how often the store went back.
+	recoveries uint64
+	down       bool
+	have       []transport.AssignmentsRequest // of all streams, in order
+	sent       []transport.Message            // all that was said, in order, sent anew on each stream as far as it is not had
+	streams    map[*stream]bool
+	regs       []transport.Registration
+	reports    []transport.Report
+	seen       map[string]cluster.Observed // newest report of each attempt
+	story      map[string][]string         // states of each attempt as they were reported
 	// answer, unless nil, makes the reply.
 	answer  func(*server, transport.Report) (transport.ReportReply, error)
 	carried map[string]io.ReadWriteCloser
@@ -57,7 +59,7 @@ func (s *server) Register(_ context.Context, r transport.Registration) (transpor
 	s.sessions++
 	s.live = s.sessions
 	return transport.Welcome{
-		Session: s.live, Token: cluster.Token{Generation: 1, Incarnation: 1, Epoch: 1},
+		Session: s.live, Token: cluster.Token{Generation: 1, Incarnation: 1 + s.recoveries, Epoch: 1},
 		Heartbeat: cluster.Duration(5 * time.Second),
 	}, nil
 }

@@ -218,6 +218,7 @@ func (a *Agent) assign(ctx context.Context, as *transport.Assignment) {
 
 // refuse says why an attempt that the agent does not know is not begun, or nothing.
 func (a *Agent) refuse(as *transport.Assignment) string {
+	seen := a.marked().Token
 	switch {
 	case !validUUID(as.UUID):
 		return "its UUID is not one"
@@ -225,8 +226,10 @@ func (a *Agent) refuse(as *transport.Assignment) string {
 		return "it is for the node " + as.Node
 	case as.Stop != nil:
 		return ""
-	case as.Token.Generation < a.marked().Token.Generation:
+	case as.Token.Generation < seen.Generation:
 		return "it comes from an earlier owner of the node"
+	case as.Token.Generation == seen.Generation && as.Token.Incarnation != 0 && as.Token.Incarnation < seen.Incarnation && len(a.orphans[as.UUID]) == 0:
+		return "it was placed before the store went back, and may have ended here since" // the plane takes it for lost (P1.7)
 	}
 	if t := a.task(as.Task, ""); t != nil && t.attempt > as.Attempt {
 		return "a later attempt of the task is here"

@@ -56,7 +56,7 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 	if err != nil {
 		return err
 	}
-	stream := s.takeStream()
+	stream := d.takeStream(s)
 	defer d.dropStream(s, stream)
 	a := &assignments{
 		d:           d,
@@ -98,8 +98,7 @@ func (a *assignments) begin(snap *store.Snapshot) error {
 			standing[row.Observed.UUID] = true
 		}
 	}
-	e, ok := snap.Recovery(a.d.config.Domain)
-	kept := a.s.wentBack || ok && e.Value.State == cluster.RecoveryNeeded
+	kept := a.s.wentBack || a.d.recoveryNeeded(snap)
 	for uuid := range a.have { // order-free: each is told by itself
 		if !standing[uuid] && !kept {
 			if err := a.add(transport.Message{Forget: &transport.Forget{UUID: uuid}}); err != nil {
@@ -132,7 +131,7 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 				return err
 			}
 		case open := <-a.s.opens:
-			if err := a.add(transport.Message{Open: &open}); err != nil {
+			if err := a.add(transport.Message{Open: open}); err != nil {
 				return err
 			}
 		case <-ping.C:
@@ -178,6 +177,9 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 	key := store.AttemptKey{Task: row.Task, Number: row.Number}
 	was, known := a.sent[key]
 	if known && was == now {
+		return nil
+	}
+	if _, has := a.have[d.UUID]; !has && !known && row.Observed == nil && d.Stop == nil && a.d.held(snap, a.s, row) != "" {
 		return nil
 	}
 	a.sent[key] = now

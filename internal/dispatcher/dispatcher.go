@@ -86,15 +86,18 @@ type session struct {
 	usage              usage
 	// wentBack says that the agent has seen a token that the store does not know (P1.7).
 	wentBack bool
+	// shown is the token that the agent showed when it registered.
+	shown cluster.Token
 
 	// over is closed when a newer session takes its place.
 	over  chan struct{}
-	opens chan transport.StreamRequest
+	opens chan *transport.StreamRequest
 
 	// promiseMu guards the session's pulse, which is long only while a stream is open, and the highest number of a report
 	// that came.
 	promiseMu sync.Mutex
 	heard     uint64
+	asked     time.Duration // how soon after the pulse's time the agent was asked to report again
 	stream    chan struct{} // closed when a newer assignment stream takes the place of the present one; nil for none
 }
 

@@ -203,3 +203,32 @@ func TestServerThatEndsSendsAgentsAway(t *testing.T) {
 		}
 	})
 }
+
+// A stream that broke and was opened again leaves the promise as the agent was told it, from its last report on: nothing has it
+// report sooner.
+func TestStreamOpenedAgainRestoresThePromise(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		cut := w.connect()
+		w.usage(1, uses(0, 2, 10, 0))
+		time.Sleep(7 * time.Second) // in-bubble: inWorld makes one
+		before, _ := w.tables.Pulse("n1")
+		cut()
+		time.Sleep(200 * time.Millisecond) // in-bubble: inWorld makes one
+		again, cancel := context.WithCancel(t.Context())
+		_, ended := follow(again, w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+		if after, _ := w.tables.Pulse("n1"); after != before {
+			t.Errorf("the pulse is %+v, want what it was before the break: %+v", after, before)
+		}
+		cancel()
+		<-ended
+		if got := w.promised(); got != dispatcher.Heartbeat {
+			t.Errorf("after the second break it is expected in %v, want %v", got, dispatcher.Heartbeat)
+		}
+		// What was asked for without a stream is not made longer by one.
+		w.usage(2, uses(0, 2, 10, 0))
+		_, _ = follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+		if got := w.promised(); got != dispatcher.Heartbeat {
+			t.Errorf("it was asked to report in %v and is expected in %v", dispatcher.Heartbeat, got)
+		}
+	})
+}

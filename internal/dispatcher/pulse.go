@@ -51,6 +51,7 @@ func (d *Dispatcher) promise(s *session, seq uint64, next time.Duration) time.Du
 	if s.stream == nil {
 		next = min(next, Heartbeat)
 	}
+	s.asked = next
 	s.heard = max(s.heard, seq) // a call that came before another one still counts while it waits
 	d.config.Tables.SetPulse(s.node, cluster.Pulse{
 		Session: s.number,
@@ -62,19 +63,25 @@ func (d *Dispatcher) promise(s *session, seq uint64, next time.Duration) time.Du
 	return next
 }
 
-// takeStream ends the session's present assignment stream, and returns what ends the new one.
-func (s *session) takeStream() chan struct{} {
+// takeStream ends the session's present assignment stream, and returns what ends the new one. A promise that the end of
+// an earlier stream cut is what the agent was asked again, since the time of its last report: it lives, and nothing else has it
+// report sooner than it was asked to.
+func (d *Dispatcher) takeStream(s *session) chan struct{} {
 	s.promiseMu.Lock()
 	defer s.promiseMu.Unlock()
 	if s.stream != nil {
 		close(s.stream)
 	}
 	s.stream = make(chan struct{})
+	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session == s.number && p.Next < s.asked {
+		p.Next = s.asked
+		d.config.Tables.SetPulse(s.node, p)
+	}
 	return s.stream
 }
 
 // dropStream notes that a stream ended. Where no newer one took its place the agent may be gone: it is expected to be heard
-// within a Heartbeat, whatever was promised.
+// within a Heartbeat, whatever was promised, unless it opens another one (see takeStream).
 func (d *Dispatcher) dropStream(s *session, stream chan struct{}) {
 	s.promiseMu.Lock()
 	defer s.promiseMu.Unlock()

@@ -39,6 +39,9 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	if err != nil {
 		return transport.Welcome{}, err
 	}
+	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session > s.number {
+		d.config.Tables.DropPulse(s.node) // of before the node was forgotten: sessions are counted anew
+	}
 	life := d.lives(s, 0)
 	defer life.end()
 	if err := d.takeFull(ctx, s, r); err != nil {
@@ -149,9 +152,10 @@ func (d *Dispatcher) tryOpen(ctx context.Context, r *transport.Registration) (s 
 		settled:   at,
 		turn:      make(chan struct{}, 1),
 		over:      make(chan struct{}),
-		opens:     make(chan transport.StreamRequest, 16),
+		opens:     make(chan *transport.StreamRequest, 16),
 		usage:     usage{stats: r.Stats},
 		wentBack:  wentBack,
+		shown:     r.Token,
 	}
 	s.usage.is(&r.Facts)
 	return s, 0, d.refreshRev(ctx, s)

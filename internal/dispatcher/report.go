@@ -104,10 +104,10 @@ func (d *Dispatcher) takeFacts(ctx context.Context, s *session, f *cluster.Facts
 // take writes the status records of a report and returns, by UUID, what was not taken. An error means that for
 // some nothing is known; the agent sends the report again.
 func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Observed) (map[string]transport.Refused, error) {
-	refused := map[string]transport.Refused{}
 	if len(tasks) == 0 {
-		return refused, nil // a heartbeat writes nothing and waits for nothing
+		return nil, nil // a heartbeat writes nothing and waits for nothing
 	}
+	refused := map[string]transport.Refused{}
 	for range tries {
 		snap, err := d.config.Tables.WaitFor(ctx, s.settled)
 		if err != nil {
@@ -178,9 +178,14 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 	if o.Gone && row.Desired == nil && row.Observed == nil {
 		return store.Unit{}, verdict{}, nil // its records are gone, as it is
 	}
-	barrier := asks(row, o) && !d.config.Without.Off(clause.Barrier)
+	barrier := d.barrier(snap, s, row, o)
 	if why := objection(row, s.node, o, barrier); why != nil {
 		return store.Unit{}, verdict{why: why}, nil
+	}
+	if barrier {
+		if why := d.held(snap, s, row); why != "" {
+			return store.Unit{}, verdict{why: &transport.Refused{Reason: cluster.ReasonRecovery, Message: why, Retry: true}}, nil
+		}
 	}
 	if row.Observed != nil {
 		// A barrier is committed again each time it is asked for: what was true when it was first written says nothing
@@ -195,6 +200,12 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 // asks reports whether a report asks at the start barrier (P4.3).
 func asks(row *store.AttemptRow, o *cluster.Observed) bool {
 	return o.State == cluster.StateStarting && row.Desired != nil && row.Desired.Batch()
+}
+
+// barrier reports whether a report is to pass the start barrier. A registration passes none: what it tells of an attempt that is
+// held back is written as any other status, so that the node is known to have the attempt, and the agent asks again by a report.
+func (d *Dispatcher) barrier(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) bool {
+	return asks(row, o) && !d.config.Without.Off(clause.Barrier) && (s.began != 0 || d.held(snap, s, row) == "")
 }
 
 // objection is why a report is not taken, or nil.
@@ -230,9 +241,9 @@ func refusal(reason cluster.ReasonCode, message string) *transport.Refused {
 }
 
 // writeStatus compares the session (P6.1) and the record it replaces; a start barrier also that the task
-// is still wanted and has no outcome (P4.3).
+// is still wanted and has no outcome (P4.3), and that the store did not go back meanwhile (P1.7).
 func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) (store.Unit, verdict, error) {
-	prefix, barrier := d.config.Tables.Prefix(), asks(row, o) && !d.config.Without.Off(clause.Barrier)
+	prefix, barrier := d.config.Tables.Prefix(), d.barrier(snap, s, row, o)
 	key := prefix.Observed(s.node, o.Task)
 	var u store.Unit
 	if barrier {
@@ -246,6 +257,7 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 			u.Compare(prefix.Desired(s.node, o.Task), row.DesiredRev)
 			u.Compare(prefix.Outcome(o.Task, o.Attempt), 0)
 		}
+		d.compareRecovery(&u, snap)
 	}
 	if row.ObservedRev == 0 && !barrier {
 		origin(&u, prefix, row)

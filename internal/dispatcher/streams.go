@@ -65,7 +65,7 @@ func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.St
 	opens := s.opens
 	for {
 		select {
-		case opens <- r:
+		case opens <- &r:
 			opens = nil
 		case c := <-open:
 			return c, nil

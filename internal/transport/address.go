@@ -135,6 +135,8 @@ func Tune(s *http.Server) {
 		s.HTTP2 = &http.HTTP2Config{}
 	}
 	s.HTTP2.SendPingTimeout, s.HTTP2.PingTimeout, s.HTTP2.WriteByteTimeout = silentMost, pingWait, writeMost
+	// MaxDecoderHeaderTableSize stays as it is: the server would keep to a smaller table before the client has heard of it, and
+	// end connections whose first requests come together with COMPRESSION_ERROR.
 	next := s.ConnContext
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if next != nil {

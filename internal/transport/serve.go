@@ -94,13 +94,12 @@ func assign(d Dispatch, w http.ResponseWriter, r *http.Request) {
 	expireOf(r.Context())
 	started := false
 	flush := http.NewResponseController(w)
-	var buf bytes.Buffer
 	send := func(messages []Message) error {
+		var buf bytes.Buffer // a stream is at rest for most of the time: it keeps none
 		if !started {
 			started = true
 			w.Header().Set("Content-Type", "application/x-ndjson")
 		}
-		buf.Reset()
 		enc := json.NewEncoder(&buf)
 		for i := range messages {
 			if err := enc.Encode(&messages[i]); err != nil {

@@ -14,7 +14,8 @@
 //	fleet -hold 10m -agents 10000 -processes 4 -churn 60
 //
 // It prints a row now and then: what the agents did, and what CPU and memory the servers took meanwhile. Without
-// -addresses the server is one of its own, a dispatcher over a store in memory: what is measured is the agents' part alone.
+// -addresses the server is one of its own, a dispatcher over a store in memory: what is measured is the agents' part alone;
+// with -whole it is a leader with its embedded etcd, without the rest of the API.
 // With -addresses the agents spread over real servers, -pids names their processes, and -authority the directory of their
 // certificate authority, which has to be at hand to make so many nodes.
 package main
@@ -56,6 +57,7 @@ type options struct {
 	pids        string
 	authority   string
 	busy        bool
+	whole       bool
 
 	// Of the processes that this one starts.
 	serve bool
@@ -71,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.agents, "agents", 1000, "how many fake agents")
 	flags.IntVar(&o.jobs, "jobs", 20, "how many jobs")
 	flags.IntVar(&o.tasks, "tasks", 1000, "tasks of each job")
-	flags.StringVar(&o.profile, "cpu-profile", "", "file for a CPU profile of the server")
+	flags.StringVar(&o.profile, "cpu-profile", "", "file for a CPU profile of the server; beside it, named .heap, one of the memory of an own server")
 	flags.DurationVar(&o.after, "profile-after", 0, "when it begins, while agents are held")
 	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "give up placements after")
 	flags.DurationVar(&o.hold, "hold", 0, "keep agents connected for this long, instead of measuring placements")
@@ -79,6 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.processes, "processes", 2, "how many processes the agents live in")
 	flags.Float64Var(&o.churn, "churn", 0, "how many agents a minute go away and come back")
 	flags.BoolVar(&o.busy, "busy", false, "agents report as busy nodes do")
+	flags.BoolVar(&o.whole, "whole", false, "the own server has a durable store and decides, as a leader does")
 	flags.StringVar(&o.addresses, "addresses", "", "addresses of real servers, with commas between")
 	flags.StringVar(&o.pids, "pids", "", "their processes, with commas between")
 	flags.StringVar(&o.authority, "authority", "", "directory of their ca.crt and ca.key")

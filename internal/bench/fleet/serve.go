@@ -7,37 +7,42 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"runtime/pprof"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/dispatcher"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/store/memory"
 	"github.com/berthd/berth/internal/transport"
 )
 
-// serve is a server with nothing but the agents' part: a dispatcher over a store in memory, behind mutual TLS. It prints its
-// address and serves until the context ends.
-func serve(ctx context.Context, o options, stdout io.Writer) error {
-	if o.profile != "" {
-		f, err := os.Create(o.profile)
-		if err != nil {
-			return err
-		}
-		begin := time.AfterFunc(o.after, func() { _ = pprof.StartCPUProfile(f) }) // an empty file tells
-		defer pprof.StopCPUProfile()
-		defer begin.Stop()
+// serve is a server with nothing but the agents' part: a dispatcher over a store in memory, behind mutual TLS; with -whole
+// the store is etcd, and a control plane decides. It prints its address and serves until the context ends.
+func serve(ctx context.Context, o options, stdout io.Writer) (err error) {
+	profiled, err := startProfiles(o)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, profiled()) }()
 	log := slog.New(slog.DiscardHandler)
-	engine := memory.New(memory.Options{})
+	engine, closed, err := openStore(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closed()) }()
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	d := dispatcher.New(dispatcher.Config{
 		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Logger: log, Clock: boottime.Now,
@@ -68,6 +73,13 @@ func serve(ctx context.Context, o options, stdout io.Writer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return tables.Run(ctx) })
 	group.Go(func() error { return d.Run(ctx) })
+	if o.whole {
+		plane := controlplane.New(controlplane.Config{
+			Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "fleet", Random: rand.New(rand.NewPCG(1, 1)),
+			Logger: log, Now: time.Now, Clock: boottime.Now,
+		})
+		group.Go(func() error { return plane.Run(ctx) })
+	}
 	group.Go(func() error { return server.Serve(tls.NewListener(listener, config)) })
 	<-ctx.Done()
 	err = server.Close()
@@ -75,6 +87,60 @@ func serve(ctx context.Context, o options, stdout io.Writer) error {
 		err = errors.Join(err, gerr)
 	}
 	return err
+}
+
+// openStore opens the store, and returns what closes it.
+func openStore(ctx context.Context, o options) (store.Engine, func() error, error) {
+	if !o.whole {
+		return memory.New(memory.Options{}), func() error { return nil }, nil
+	}
+	dir, err := os.MkdirTemp("", "berth-fleet-")
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := etcd.Open(ctx, etcd.Config{Dir: dir, Name: "fleet"})
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var upkeep sync.WaitGroup
+	upkeep.Go(func() { _ = e.Run(running) })
+	return e, func() error {
+		stop()
+		upkeep.Wait()
+		return errors.Join(e.Close(), os.RemoveAll(dir))
+	}, nil
+}
+
+// startProfiles begins the profiles that were asked for, and returns what ends and writes them.
+func startProfiles(o options) (func() error, error) {
+	if o.profile == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(o.profile)
+	if err != nil {
+		return nil, err
+	}
+	begin := time.AfterFunc(o.after, func() { _ = pprof.StartCPUProfile(f) }) // an empty file tells
+	heapAt(o.profile+".heap", o.after)
+	return func() error {
+		begin.Stop()
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}
+
+// heapAt writes a profile of the memory in use when it is time; the process goes on.
+func heapAt(file string, after time.Duration) {
+	time.AfterFunc(after, func() {
+		f, err := os.Create(file)
+		if err != nil {
+			return // a file that is missing tells
+		}
+		runtime.GC()
+		_ = pprof.WriteHeapProfile(f)
+		_ = f.Close()
+	})
 }
 
 // serverTLS returns the configuration of a server of the authority in dir.
