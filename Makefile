@@ -62,8 +62,8 @@ generate: ## Write the generated files anew.
 test: ## Run every test that this machine can run; as root install what they need first.
 	scripts/test
 
-prove: ## Prove for longer (PROVE=crash,sim,proof,fleet picks): make prove KILLS=200 SEEDS=10000 RUNS=200 LOSSES=20
-	PROVE="$(or $(PROVE),crash,sim,proof,fleet)" KILLS=$(or $(KILLS),100) SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) \
+prove: ## Prove for longer (PROVE=crash,store,sim,proof,fleet picks): make prove KILLS=200 ROUNDS=50 SEEDS=10000 RUNS=200 LOSSES=20
+	PROVE="$(or $(PROVE),crash,store,sim,proof,fleet)" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) \
 		SEEDS=$(or $(SEEDS),10000) RUNS=$(or $(RUNS),200) LOSSES=$(or $(LOSSES),20) scripts/prove
 
 bench: build ## Measure what Berth promises to be fast at, one table each (scripts/bench says how to pick).

@@ -61,6 +61,8 @@ type JoinRequest struct {
 	Name string `json:"name"`
 	// Request is a certificate signing request in PEM: CN is the name, OU the role.
 	Request string `json:"request"`
+	// ServerName is what people will call a server; it is refused if another one is called so. Empty for nodes.
+	ServerName string `json:"server_name,omitempty"`
 	// PeerURL is where a server will be reached by the other members of the store, such as "https://10.0.0.2:7072". Empty for nodes, and for
 	// servers whose store runs elsewhere.
 	PeerURL string `json:"peer_url,omitempty"`

@@ -85,6 +85,8 @@ type Config struct {
 	// connected to, "" where that is not known. Both may be nil. Safe for concurrent use, and at once.
 	Reach  func() map[string]Reach
 	Holder func(node string) string
+	// Backups returns what is wrong with the regular copies of the store that this server makes, at once. It may be nil.
+	Backups func() error
 	// Settings are shown to operators, by the names of flags; nothing in them is secret.
 	Settings map[string]string
 	// Agents serves the agents' part of the API, the paths of package transport. It may be nil. It stands behind
@@ -130,6 +132,7 @@ type Server struct {
 	syncWait                       time.Duration // readTimeout, but for tests
 	probe                          probe
 	joins                          joins
+	fresh                          fresh
 	engine                         engineState
 	// running counts the requests in flight, those with a connection of their own (exec) among them.
 	running sync.WaitGroup

@@ -45,7 +45,9 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if ask.DryRun {
-		if err := draw(s.draft(s.cfg.Tables.Snapshot())); err != nil {
+		d := s.draft(s.cfg.Tables.Snapshot())
+		d.caller = callerOf(r.Context())
+		if err := draw(d); err != nil {
 			return err
 		}
 		return answer(w, http.StatusOK, reply)

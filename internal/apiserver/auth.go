@@ -172,6 +172,13 @@ func (s *Server) bearer(r *http.Request, header string) (*caller, error) {
 		return nil, err // before, every token would seem to be unknown
 	}
 	e, found := s.cfg.Tables.Snapshot().Token(id)
+	if !found { // it may have been made on another server just now
+		snap, err := s.fresh.snapshot(r.Context(), s.cfg.Tables)
+		if err != nil {
+			return nil, problemf(http.StatusServiceUnavailable, "this server does not know the token, and cannot ask the store whether it is a new one")
+		}
+		e, found = snap.Token(id)
+	}
 	t := &cluster.AccessToken{}
 	if found {
 		t = e.Value

@@ -11,18 +11,22 @@ import (
 )
 
 func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
-	name := r.PathValue("definition")
+	name, c := r.PathValue("definition"), callerOf(r.Context())
 	if name != "" {
 		snap, err := s.snapshot(r)
 		if err != nil {
 			return err
 		}
-		if _, _, ok := snap.NewestDefinition(name); !ok {
+		if !seesVersion(snap, c, name) {
 			return notFound("task definition", name)
 		}
 	}
 	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.DefinitionView]) {
+		sees := c.sight(snap)
 		for e := range snap.Definitions(name) {
+			if !sees(e.Value.Ref()) {
+				continue
+			}
 			key := fmt.Sprintf("%s/%010d", e.Value.Name, e.Value.Version)
 			all = append(all, keyed[api.DefinitionView]{key, api.DefinitionView{TaskDefinition: *e.Value, Revision: e.Modified}})
 		}
@@ -30,12 +34,27 @@ func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// seesVersion reports whether there is a version of a definition that the caller sees.
+func seesVersion(snap *store.Snapshot, c *caller, name string) bool {
+	sees := c.sight(snap)
+	for e := range snap.Definitions(name) {
+		if sees(e.Value.Ref()) {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *Server) readDefinition(w http.ResponseWriter, r *http.Request) error {
 	snap, err := s.snapshot(r)
 	if err != nil {
 		return err
 	}
-	return answerDefinition(w, snap, refOf(r), http.StatusOK)
+	ref := refOf(r)
+	if !callerOf(r.Context()).sight(snap)(ref) {
+		return notFound("task definition", ref.String())
+	}
+	return answerDefinition(w, snap, ref, http.StatusOK)
 }
 
 // refOf returns the reference in an address, which was checked before.

@@ -55,6 +55,9 @@ func (d *draft) setDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 	if old, ok := d.snap.Definition(ref); ok {
 		action, fields := compare(old.Value, def)
 		if action != api.ActionNone {
+			if d.caller != nil && !d.caller.sight(d.snap)(ref) {
+				fields = nil // they hold what stands
+			}
 			return change, differs(ref, fields)
 		}
 		change.Action, change.Revision = action, old.Modified

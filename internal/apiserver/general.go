@@ -49,6 +49,12 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 	if s.cfg.Audit != nil {
 		state.Parts["audit"] = healthText(s.cfg.Audit.Health())
 	}
+	if s.cfg.Backups != nil {
+		state.Parts["snapshots"] = "ok"
+		if s.cfg.Backups() != nil { // why, with paths, is for /v1/status
+			state.Parts["snapshots"] = "the store is not copied as it should be"
+		}
+	}
 	if s.cfg.Keeper != nil {
 		state.Parts["certificate"] = healthText(s.cfg.Keeper.Health())
 	}

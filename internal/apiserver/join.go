@@ -177,6 +177,9 @@ func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply,
 	if err := s.checkPeerURL(&ask, t.Role); err != nil {
 		return nil, err
 	}
+	if err := nameIsFree(s.cfg.Tables.Snapshot(), &ask); err != nil {
+		return nil, err
+	}
 	cert, err := s.cfg.Authority.Sign([]byte(ask.Request), subject, hosts, s.cfg.Now())
 	if err != nil {
 		return nil, err
@@ -284,14 +287,24 @@ func (d *draft) mayJoin(t *cluster.AccessToken, subject pki.Subject) error {
 	}
 	if subject.Role == cluster.RoleServer {
 		if _, ok := d.snap.Server(subject.Name); ok {
-			return problemf(http.StatusConflict, "there is a server %s: remove it first, or make a join token for just this id", subject.Name)
+			return problemf(http.StatusConflict, "there is a server %s: remove it first with `berth server remove`, or make a join token for just this id with `berth token create --join --role server --for %s`", subject.Name, subject.Name)
 		}
 		return nil
 	}
 	_, registered := d.snap.NodeStatus(subject.Name)
 	node, known := d.snap.Node(subject.Name)
 	if down := known && node.Value.State == cluster.NodeDown; registered && !down {
-		return problemf(http.StatusConflict, "there is a living node %s: if this machine takes its place, wait until the other one is down, forget it, or make a join token for just this name", subject.Name)
+		return problemf(http.StatusConflict, "there is a living node %s: if this machine takes its place, wait until the other one is down, or make a join token for just this name with `berth token create --join --role node --for %s`", subject.Name, subject.Name)
+	}
+	return nil
+}
+
+// nameIsFree refuses a server that would be called as another one is: people name servers by it.
+func nameIsFree(snap *store.Snapshot, ask *api.JoinRequest) error {
+	for e := range snap.Servers() {
+		if ask.ServerName != "" && e.Value.Name == ask.ServerName && e.Value.ID != ask.Name {
+			return problemf(http.StatusConflict, "there is a server called %s already: choose another name with --name, or remove that one with `berth server remove`", ask.ServerName)
+		}
 	}
 	return nil
 }
@@ -342,6 +355,27 @@ func addresses(snap *store.Snapshot) (all []string) {
 	return all
 }
 
+// mayRenew returns nil if a machine still belongs to the control plane, by what the store holds now: a server while it has a
+// record, a node unless the operator forgot it. Once a forgotten node's last record is gone nothing tells it from a machine that
+// joined and has not registered yet. Such a one may renew: with its certificate it may register as a new node anyhow, so to refuse
+// it here would end nothing before that does.
+func (s *Server) mayRenew(ctx context.Context, subject pki.Subject) error {
+	snap, err := s.settled(ctx)
+	if err != nil {
+		return err
+	}
+	if subject.Role == cluster.RoleServer {
+		if _, ok := snap.Server(subject.Name); !ok {
+			return problemf(http.StatusForbidden, "there is no server %s: it was removed. A machine becomes one with a join token", subject.Name)
+		}
+		return nil
+	}
+	if e, ok := snap.Host(subject.Name); ok && e.Value.Gone {
+		return problemf(http.StatusForbidden, "node %s was forgotten, and its certificate is not renewed. A machine becomes a node with a join token", subject.Name)
+	}
+	return nil
+}
+
 // renew trades the certificate of a connection for one that lasts longer, of the same subject.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 	var ask api.RenewRequest
@@ -356,6 +390,9 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 	_, hosts, err := pki.ReadRequest([]byte(ask.Request))
 	if err != nil {
 		return faulty(cluster.Faults{{Path: "request", Message: err.Error()}})
+	}
+	if err := s.mayRenew(r.Context(), subject); err != nil {
+		return err
 	}
 	cert, err := s.cfg.Authority.Sign([]byte(ask.Request), subject, hosts, s.cfg.Now())
 	if errors.Is(err, pki.ErrRequest) {

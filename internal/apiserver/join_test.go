@@ -195,7 +195,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 		"status/silent": cluster.NodeStatus{Name: "silent", Session: 1}, "node/silent": cluster.Node{Name: "silent", State: cluster.NodeSuspect},
 		"status/fresh": cluster.NodeStatus{Name: "fresh", Session: 1},
 		"status/dead":  cluster.NodeStatus{Name: "dead", Session: 1}, "node/dead": cluster.Node{Name: "dead", State: cluster.NodeDown},
-		"server/s1": cluster.Server{ID: "s1"},
+		"server/s1": cluster.Server{ID: "s1", Name: "one"},
 	})
 	const peer = "https://10.0.0.2:7072"
 	tests := []struct {
@@ -222,6 +222,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 		{"a silent node's name", api.JoinRequest{Token: node.Token, Name: "silent", Request: csr("node", "silent")}, 409},
 		{"a fresh node's name", api.JoinRequest{Token: node.Token, Name: "fresh", Request: csr("node", "fresh")}, 409},
 		{"a living server's id", api.JoinRequest{Token: server.Token, Name: "s1", Request: csr("server", "s1"), PeerURL: peer}, 409},
+		{"what another server is called", api.JoinRequest{Token: server.Token, Name: "s2", ServerName: "one", Request: csr("server", "s2"), PeerURL: peer}, 409},
 		{"a name that the token is not for", api.JoinRequest{Token: named.Token, Name: "n1", Request: csr("node", "n1")}, 403},
 
 		{"a living node's name, with its token", api.JoinRequest{Token: named.Token, Name: "taken", Request: csr("node", "taken")}, 200},
@@ -398,5 +399,36 @@ func TestRenewal(t *testing.T) {
 	}
 	if got := s.ask(s.plain, "", "POST", "/v1/renew", api.RenewRequest{Request: csr}); got.status != 401 {
 		t.Errorf("without a certificate: status %d", got.status)
+	}
+}
+
+// A machine that was removed or forgotten keeps its certificate until that ends, and gets no other one.
+func TestRenewalOfMachinesThatLeft(t *testing.T) {
+	s := newSecure(t)
+	s.put(map[string]any{
+		"server/s2": cluster.Server{ID: "s2"},
+		"host/n1":   cluster.Host{Name: "n1", Cordon: true},
+		"status/n1": cluster.NodeStatus{Name: "n1", Session: 1},
+	})
+	machines := []pki.Subject{nodeOne, serverTwo}
+	renew := func(who pki.Subject) reply {
+		csr, _ := request(t, who)
+		return s.ask(s.shows(who), "", "POST", "/v1/renew", api.RenewRequest{Request: csr})
+	}
+	for _, who := range machines {
+		if got := renew(who); got.status != 200 {
+			t.Errorf("%s that belongs here: status %d: %s", who, got.status, got.body)
+		}
+	}
+	s.put(map[string]any{"server/s2": nil, "host/n1": cluster.Host{Name: "n1", Gone: true}})
+	for _, who := range machines {
+		if got := renew(who); got.status != 403 || strings.Contains(string(got.body), "BEGIN CERT") {
+			t.Errorf("%s that left: status %d: %s", who, got.status, got.body)
+		}
+	}
+	// With its records the memory of the node goes: it is any machine that joined and registers.
+	s.put(map[string]any{"host/n1": nil, "status/n1": nil})
+	if got := renew(nodeOne); got.status != 200 {
+		t.Errorf("a node without a record: status %d: %s", got.status, got.body)
 	}
 }

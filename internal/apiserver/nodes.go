@@ -9,9 +9,11 @@ import (
 )
 
 func (s *Server) listNodes(w http.ResponseWriter, r *http.Request) error {
+	c := callerOf(r.Context())
 	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.NodeView]) {
 		for _, name := range nodeNames(snap) {
 			v, _ := s.nodeView(snap, name)
+			c.showNode(&v)
 			all = append(all, keyed[api.NodeView]{name, v})
 		}
 		return all
@@ -23,14 +25,12 @@ func (s *Server) readNode(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerNode(w, snap, r.PathValue("node"))
-}
-
-func (s *Server) answerNode(w http.ResponseWriter, snap *store.Snapshot, name string) error {
+	name := r.PathValue("node")
 	v, ok := s.nodeView(snap, name)
 	if !ok {
 		return notFound("node", name)
 	}
+	callerOf(r.Context()).showNode(&v)
 	tag(w, v.Revision)
 	return answer(w, http.StatusOK, v)
 }

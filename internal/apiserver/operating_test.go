@@ -138,7 +138,7 @@ func TestServers(t *testing.T) {
 	})
 	got := rows()
 	want[2].State, want[2].Reason, want[2].Engine.Healthy = api.ServerDown, "its part of the store does not answer", false
-	want = append([]row{{"", "", api.ServerJoining, "it is a member of the store and has not started yet", false, false, api.EngineMember{ID: "m4", Peer: peer("4"), Learner: true}}}, want...)
+	want = append([]row{{"", "", api.ServerJoining, "it has a place in the store and was not started yet: `berth server` on its machine starts it", false, false, api.EngineMember{ID: "m4", Peer: peer("4"), Learner: true}}}, want...)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("one down, one joining (-want +got):\n%s", diff)
 	}
@@ -188,7 +188,7 @@ func TestRemoveServer(t *testing.T) {
 			"one that is up, while another is down", func(f *fakeMembers) { f.members[1].Healthy = false }, "s3", 409,
 			"of which 2 must be up and 1 would be", nil, "s1 s2 s3",
 		},
-		{"the same with force", func(f *fakeMembers) { f.members[1].Healthy = false }, "s3?force", 204, "", []string{"remove m3"}, "s1 s2"},
+		{"the same with force", func(f *fakeMembers) { f.members[1].Healthy = false }, "s3?force", 409, "Bring another server up first", nil, "s1 s2 s3"},
 		{"the last", func(f *fakeMembers) { f.members = f.members[:1] }, "s1", 409, "is the last one", nil, "s1 s2 s3"},
 		{"the last with force", func(f *fakeMembers) { f.members = f.members[:1] }, "s1?force", 409, "is the last one", nil, "s1 s2 s3"},
 		{"a record without a member", func(f *fakeMembers) { f.members = f.members[:2] }, "s3", 204, "", nil, "s1 s2"},

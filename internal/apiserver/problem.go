@@ -60,7 +60,7 @@ func problemOf(err error) *problem {
 		return p
 	case errors.As(err, &tooLarge):
 		return problemf(http.StatusRequestEntityTooLarge, "the body is larger than %s", cluster.Bytes(tooLarge.Limit))
-	case errors.Is(err, store.ErrNoSpace):
+	case errors.Is(err, store.ErrNoSpace) && !errors.Is(err, store.ErrUnknown):
 		return problemf(http.StatusInsufficientStorage, "the store is out of space and takes no writes; reads go on and running tasks are not touched. "+
 			"Free space on the disk of the server's data directory: writes go on by themselves then")
 	case errors.Is(err, store.ErrTooLarge):

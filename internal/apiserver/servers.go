@@ -41,9 +41,9 @@ func (s *Server) serverViews(snap *store.Snapshot, engine *engineAnswer) (all []
 		}
 		v := api.ServerView{Server: cluster.Server{ID: m.Name, Member: m.ID}, Self: m.Self, Engine: engineMember(m)}
 		v.Leader = leader.Value != nil && v.ID != "" && leader.Value.Holder == v.ID
-		v.State, v.Reason = api.ServerJoining, "it is a member of the store and has not written its record yet"
+		v.State, v.Reason = api.ServerJoining, "it has joined the store and is starting; its name and address come in a moment"
 		if m.Name == "" {
-			v.Reason = "it is a member of the store and has not started yet"
+			v.Reason = "it has a place in the store and was not started yet: `berth server` on its machine starts it"
 		}
 		all = append(all, v)
 	}
@@ -186,9 +186,9 @@ func (s *Server) mayRemove(v *api.ServerView, engine *engineAnswer, force bool) 
 	switch {
 	case left == 0:
 		return problemf(http.StatusConflict, "server %s is the last one: without it there is no store", serverName(v))
-	case healthy < quorum(left) && !force:
+	case healthy < quorum(left): // with force neither: the store itself would refuse
 		return problemf(http.StatusConflict, "without server %s the store has %s, of which %d must be up and %d would be: "+
-			"it would take no writes. Bring another server up first, or demand it with force", serverName(v), plural(left, "member"), quorum(left), healthy)
+			"it would take no writes. Bring another server up first", serverName(v), plural(left, "member"), quorum(left), healthy)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -18,7 +19,9 @@ func (s *Server) readStatus(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	engine := s.askEngine(r.Context())
-	return answer(w, http.StatusOK, s.status(snap, &engine))
+	v := s.status(snap, &engine)
+	callerOf(r.Context()).showStatus(&v)
+	return answer(w, http.StatusOK, v)
 }
 
 // status is the state of the whole.
@@ -106,7 +109,16 @@ func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *engineA
 		case st.LowWater > 0 && st.Free < nearLowWater*st.LowWater:
 			say("the disk of this server's store has %s free; below %s it takes no writes", st.Free, st.LowWater)
 		}
+		replaced := false
 		for _, a := range st.Alarms {
+			if strings.HasPrefix(a, store.AlarmReplaced) {
+				if replaced {
+					continue
+				}
+				replaced = true
+				say("another server holds another store than this one: if that one was restored, this store was replaced; stop this server and join it anew, from an empty data directory")
+				continue
+			}
 			say("the store's engine raised the alarm %s", a)
 		}
 	}
@@ -118,6 +130,11 @@ func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *engineA
 			say("server %s is down: %s", serverName(sv), sv.Reason)
 		} else if sv.State == api.ServerUp && sv.Reason != "" {
 			say("server %s is not reached: %s", serverName(sv), sv.Reason)
+		}
+	}
+	if s.cfg.Backups != nil {
+		if err := s.cfg.Backups(); err != nil {
+			say("%s", err)
 		}
 	}
 	switch {

@@ -28,6 +28,18 @@ func TestFullStore(t *testing.T) {
 	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
 }
 
+// TestQuotaIsReached has a write reach the quota, which applies it and refuses it: the answer says what happened.
+func TestQuotaIsReached(t *testing.T) {
+	w := newWorld(t)
+	w.engine.Brim()
+	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
+	w.want(200, "GET", "/v1/clusters/blue?consistent", nil)
+	w.want(507, "PUT", "/v1/clusters/red", `{}`)
+	w.engine.Fill(false)
+	w.want(404, "GET", "/v1/clusters/red?consistent", nil)
+	w.want(201, "PUT", "/v1/clusters/red", `{}`)
+}
+
 // TestLostResults loses the engine's answers, before or after the write happened.
 func TestLostResults(t *testing.T) {
 	var before, after atomic.Int32

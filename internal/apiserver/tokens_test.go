@@ -1,14 +1,19 @@
 package apiserver
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
 )
 
 func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
@@ -66,6 +71,87 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 		if strings.Contains(text, e.Value.Hash) && text != "" && !strings.Contains(text, `"v":1`) {
 			t.Errorf("the hash is shown: %.200s", text)
 		}
+	}
+}
+
+// behindTables are tables that do not follow the store by themselves, but only when they are asked to settle.
+type behindTables struct {
+	Tables
+	mu      sync.Mutex
+	shown   *store.Snapshot
+	settled int
+	err     error
+}
+
+func (l *behindTables) Snapshot() *store.Snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown == nil {
+		l.shown = l.Tables.Snapshot()
+	}
+	return l.shown
+}
+
+func (l *behindTables) Settled(ctx context.Context) (*store.Snapshot, error) {
+	snap, err := l.Tables.Settled(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settled++
+	if l.err != nil {
+		return nil, l.err
+	}
+	return snap, err
+}
+
+// asked is how often the store was asked.
+func (l *behindTables) asked() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.settled
+}
+
+func (l *behindTables) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+}
+
+// TestTokenOfAnotherServer makes a token at one server and shows it at another one, which has not heard of it yet. Guesses
+// cost the store next to nothing.
+func TestTokenOfAnotherServer(t *testing.T) {
+	engine := memory.New(memory.Options{})
+	a, _ := newAuthority(t)
+	one := newSecureOn(t, engine, a)
+	behind := &behindTables{}
+	two := newSecureOn(t, engine, a, func(c *Config) {
+		behind.Tables = c.Tables
+		c.Tables = behind
+	})
+	behind.Snapshot() // and from now on it shows no other one
+	made := one.token(api.TokenRequest{Role: viewer})
+	if got := two.ask(two.plain, made.Token, "GET", "/v1/version", nil); got.status != 200 {
+		t.Errorf("a token that another server made: status %d: %s", got.status, got.body)
+	}
+	if got := two.ask(two.plain, made.ID+".guess", "GET", "/v1/version", nil); got.status != 401 {
+		t.Errorf("a wrong secret of it: status %d", got.status)
+	}
+	before, began := behind.asked(), time.Now()
+	var guesses sync.WaitGroup
+	for i := range 300 {
+		guesses.Go(func() {
+			got := two.ask(two.plain, fmt.Sprintf("tguess%d.secret", i), "GET", "/v1/version", nil)
+			if got.status != 401 {
+				t.Errorf("a guess: status %d", got.status)
+			}
+		})
+	}
+	guesses.Wait()
+	if asked, most := behind.asked()-before, int(time.Since(began)/freshEvery)+2; asked > most {
+		t.Errorf("300 guesses had the store asked %d times, want at most %d", asked, most)
+	}
+	behind.fail(errors.New("no quorum"))
+	if got := two.ask(two.plain, "tguess.secret", "GET", "/v1/version", nil); got.status != 503 {
+		t.Errorf("the store does not answer: status %d, want 503: the token may be good", got.status)
 	}
 }
 

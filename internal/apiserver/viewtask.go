@@ -137,10 +137,33 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 	if row.Unreadable {
 		v.Message = "its record in the store cannot be read or is another's; it stays on its node until that has reported"
 	}
+	if strings.HasPrefix(v.Message, movesOff) && (!moves(row) || !onNode(row)) {
+		v.Message = fmt.Sprintf("it moved off node %s, which was drained, and another attempt took its place", v.Node)
+	}
+	tellSilent(snap, row, &v)
 	if status, ok := snap.NodeStatus(v.Node); ok {
 		v.Address = status.Value.Facts.Address
 	}
 	return v
+}
+
+// movesOff is how the outcome of an attempt begins that moves off a drained node; it is written before the attempt has left.
+const movesOff = "it moves off node "
+
+// tellSilent says of what stands on a node that is down that nobody knows how it does: what was seen last may be long over.
+func tellSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
+	node, ok := snap.Node(row.Node)
+	if !ok || node.Value.State != cluster.NodeDown || v.State.Terminal() || !onNode(row) {
+		return
+	}
+	v.Reason = cluster.ReasonNodeDown
+	if v.Health != "" {
+		v.Health = cluster.HealthUnknown
+	}
+	v.Message = fmt.Sprintf("node %s is silent: nobody knows how it does there", row.Node)
+	if d := row.Desired; d != nil && d.OnDisconnect == cluster.DisconnectWait {
+		v.Message = fmt.Sprintf("node %s is silent, and the task waits for it (on_disconnect: wait); if the machine never comes back: `berth node forget %s`", row.Node, row.Node)
+	}
 }
 
 func kindOf(p cluster.TaskParts) cluster.Kind {

@@ -36,6 +36,7 @@ type draft struct {
 	writes   map[string]any  // by key; nil deletes
 	events   []cluster.Event // besides what the written objects themselves tell
 	by       string          // who asks, for the events
+	caller   *caller         // the same, for what may be told of what stands; nil sees all
 	trace    string          // the traceparent of what is written
 	revision uint64          // at which it was written; 0 until then
 	// What the draft itself brings, for the objects that refer to it.
@@ -120,7 +121,8 @@ func (s *Server) write(ctx context.Context, draw func(*draft) error) (_ *store.S
 	snap := s.cfg.Tables.Snapshot()
 	for settled, n := false, 0; n < maxRedraws; n++ {
 		d := s.draft(snap)
-		d.by, d.trace = callerOf(ctx).by(), span.Parent(x.trace)
+		d.caller, d.trace = callerOf(ctx), span.Parent(x.trace)
+		d.by = d.caller.by()
 		if err := draw(d); err != nil || len(d.writes) == 0 {
 			if settled {
 				return snap, err
@@ -184,6 +186,8 @@ func (s *Server) commit(ctx context.Context, d *draft) (applied bool, revision u
 	for range maxSettles {
 		result, err := s.cfg.Engine.Commit(ctx, []store.Group{g})
 		switch {
+		case errors.Is(err, store.ErrUnknown) && errors.Is(err, store.ErrNoSpace) && unknown == nil:
+			return s.atQuota(ctx, g, err)
 		case errors.Is(err, store.ErrUnknown):
 			unknown = err
 			continue
@@ -201,6 +205,19 @@ func (s *Server) commit(ctx context.Context, d *draft) (applied bool, revision u
 		return true, max(at, 1), nil
 	}
 	return false, 0, fmt.Errorf("settle a write: %w", unknown)
+}
+
+// atQuota settles a write that reached the store's quota, which was applied or refused, and waits no more: its last operation
+// tells. It writes the draft's events, where there are some, and those nobody writes anew.
+func (s *Server) atQuota(ctx context.Context, g store.Group, unknown error) (applied bool, revision uint64, err error) {
+	at, mine, err := s.wrote(ctx, g.Ops[len(g.Ops)-1])
+	switch {
+	case err != nil:
+		return false, 0, fmt.Errorf("settle a write: %w", unknown)
+	case !mine:
+		return false, 0, fmt.Errorf("commit: %w", store.ErrNoSpace)
+	}
+	return true, max(at, 1), nil
 }
 
 // wrote reports whether a record stands as an operation would have left it, and since which revision.

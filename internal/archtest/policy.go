@@ -17,7 +17,7 @@ var layers = map[string][]string{
 	// The decisions: pure functions of a snapshot, each may use those before it.
 	"internal/logic/lifecycle":  {"internal/cluster"},
 	"internal/logic/watcher":    {"internal/cluster", "internal/logic/lifecycle"},
-	"internal/logic/reconciler": {"internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher"},
+	"internal/logic/reconciler": {"internal/clause", "internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher"},
 	"internal/logic/scheduler": {
 		"internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher",
 		"internal/logic/reconciler",
@@ -37,7 +37,7 @@ var layers = map[string][]string{
 	"internal/logs":                  {"internal/cluster"},
 	"internal/manifest":              {"internal/cluster"},
 	"internal/manifest/schemagen":    {"internal/cluster"},
-	"internal/peers":                 {"internal/cluster", "internal/store", "internal/transport"},
+	"internal/peers":                 {"internal/cluster", "internal/pki", "internal/store", "internal/transport"},
 	"internal/pki":                   {"internal/cluster"},
 	"internal/store":                 {"internal/clause", "internal/cluster"},
 	"internal/store/etcd":            {"internal/cluster", "internal/store"},
@@ -85,8 +85,8 @@ var layers = map[string][]string{
 
 	// What writes the reference and measures.
 	"internal/bench/fleet": {
-		"api", "api/client", "internal/boottime", "internal/cluster", "internal/dispatcher", "internal/pki", "internal/store",
-		"internal/store/memory", "internal/transport",
+		"api", "api/client", "internal/boottime", "internal/cluster", "internal/controlplane", "internal/dispatcher",
+		"internal/pki", "internal/store", "internal/store/etcd", "internal/store/memory", "internal/transport",
 	},
 	"internal/bench/latency": {
 		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd", "internal/transport",
@@ -140,7 +140,7 @@ var modules = map[string][]string{
 	"github.com/spf13/pflag":                {"cmd/berth"},
 	"github.com/tidwall/btree":              {"internal/store"},
 	"go.etcd.io/bbolt":                      {"internal/agent/state"},
-	"go.etcd.io/etcd":                       {"internal/store/etcd"},
+	"go.etcd.io/etcd":                       {"internal/store/etcd", "test/e2e"},
 	"go.opentelemetry.io/otel":              {"internal/telemetry"},
 	"go.uber.org/zap":                       {"internal/store/etcd"},
 	"golang.org/x/sync":                     {"internal/...", "cmd/berth"},

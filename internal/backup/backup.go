@@ -141,6 +141,23 @@ func (b *Backups) Status() Status {
 	return b.status
 }
 
+// Health returns what is wrong with the copies that this server is to make: the last try failed, or they are late. It is nil
+// for a server that is to make none.
+func (b *Backups) Health() error {
+	st, now := b.Status(), b.config.Now()
+	switch {
+	case !st.Leads:
+		return nil
+	case st.Problem != "" && st.Failures > 1:
+		return fmt.Errorf("the store could not be copied %d times in a row: %s", st.Failures, st.Problem)
+	case st.Problem != "":
+		return fmt.Errorf("the store could not be copied: %s", st.Problem)
+	case st.Late(now, b.config.Every):
+		return fmt.Errorf("the copy of the store that was due at %s is not there", st.Due.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // Run makes copies until the context ends, and returns its error. A copy that fails is tried again, later and later.
 func (b *Backups) Run(ctx context.Context) error {
 	tick := time.NewTicker(look)

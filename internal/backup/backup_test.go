@@ -209,8 +209,8 @@ func TestOnlyTheLeaderCopies(t *testing.T) {
 		s := open(t, 2)
 		s.set(func() { s.leads = false })
 		pass(5 * time.Hour)
-		if st := s.Status(); st.Leads || st.Late(time.Now(), time.Hour) {
-			t.Errorf("status: %+v", st)
+		if st := s.Status(); st.Leads || st.Late(time.Now(), time.Hour) || s.Health() != nil {
+			t.Errorf("status: %+v, health: %v", st, s.Health())
 		}
 		n := locked(s, &s.copies)
 		s.set(func() { s.leads = true })
@@ -218,8 +218,8 @@ func TestOnlyTheLeaderCopies(t *testing.T) {
 		if locked(s, &s.copies) != n+1 {
 			t.Errorf("%d copies after it took over, want one", locked(s, &s.copies)-n)
 		}
-		if st := s.Status(); !st.Leads || st.Problem != "" {
-			t.Errorf("status: %+v", st)
+		if st := s.Status(); !st.Leads || st.Problem != "" || s.Health() != nil {
+			t.Errorf("status: %+v, health: %v", st, s.Health())
 		}
 	})
 }
@@ -239,9 +239,12 @@ func TestFailedCopyRemovesNothing(t *testing.T) {
 		if !st.Late(time.Now(), time.Hour) {
 			t.Error("it is not late")
 		}
+		if err := s.Health(); err == nil || !strings.Contains(err.Error(), "times in a row: ") || !strings.Contains(err.Error(), "no quorum") {
+			t.Errorf("health: %v, want how often it failed and why", err)
+		}
 		s.set(func() { s.fault = nil })
 		pass(time.Hour + time.Minute)
-		if st := s.Status(); st.Count != 1 || st.Newest.Name == name(0, 100) || st.Problem != "" || st.Late(time.Now(), time.Hour) {
+		if st := s.Status(); st.Count != 1 || st.Newest.Name == name(0, 100) || st.Problem != "" || st.Late(time.Now(), time.Hour) || s.Health() != nil {
 			t.Errorf("status: %+v, want a new copy in place of the old one", st)
 		}
 	})

@@ -26,6 +26,7 @@ func bench(b *testing.B, nodes int) (*Peers, *link) {
 		Engine: engine,
 		Tables: store.NewTables(store.TablesConfig{Engine: engine}),
 		Local:  &agents{},
+		Caller: signed,
 		Clock:  func() time.Duration { return time.Since(began) },
 	})
 	l := newLink(p, cluster.Server{ID: "s2"})
@@ -87,6 +88,7 @@ func BenchmarkReceive(b *testing.B) {
 			b.Fatal(err)
 		}
 		r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, pathDigest, bytes.NewReader(body))
+		r.Header.Set(signature, "s2")
 		rec := httptest.NewRecorder()
 		b.StartTimer()
 		h.ServeHTTP(rec, r)

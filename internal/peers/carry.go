@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Handler serves the talk with other servers, the paths under PathPrefix. Who may call it, servers only, is for the
-// caller to check.
+// Handler serves the talk with other servers, the paths under PathPrefix. That only servers may call it is for the
+// caller to check; that each speaks for itself is checked here.
 func (p *Peers) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+pathDigest, p.receive)
@@ -33,6 +33,10 @@ func (p *Peers) carry(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "the stream cannot be opened: "+err.Error())
+		return
+	}
+	if caller := p.config.Caller(r); open.Server != caller {
+		refuse(w, http.StatusForbidden, fmt.Sprintf("the certificate is that of server %q, which cannot ask for %q", caller, open.Server))
 		return
 	}
 	if !p.config.Local.Holds(open.Node) {

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -17,6 +18,12 @@ const (
 	// stray is how old a sign of life must be before it is dropped for a node or a session that the store
 	// does not have: the tables may be a moment behind.
 	stray = 10 * time.Second
+	// goneAfter is how long a server must be silent, and not answer, to count as gone. One whose record is deleted is gone
+	// once it is silent for removedAfter: more than a digest.
+	goneAfter    = 5 * time.Second
+	removedAfter = 2 * Period
+	// moveTime is how soon the agents of a server that is gone are expected to be heard of elsewhere.
+	moveTime = 10 * time.Second
 )
 
 // row is the last sign of life of one of this server's own agents.
@@ -43,6 +50,8 @@ type heard struct {
 type numbered struct {
 	life string
 	no   uint64
+	at   time.Duration // when it came
+	cut  bool          // the server is gone since, and what its agents promised was cut
 }
 
 // wrote reports whether a pulse of the tables is the one that was heard, rather than one that this server's own
@@ -66,6 +75,7 @@ func (p *Peers) collect() {
 	if everything {
 		p.sweep()
 	}
+	p.cutPromises()
 	pulses := p.config.Tables.Pulses()
 	changed := map[string]item{}
 
@@ -107,6 +117,46 @@ func (p *Peers) collect() {
 	}
 }
 
+// cutPromises has the agents of servers that are gone expected soon, once for each time that a server goes: they turn to
+// another server at once, if they live. Silence counts from the promised sign of life (P6.2): the count begins sooner
+// than was promised, and never in the past. What the server tells when it is back stands again.
+func (p *Peers) cutPromises() {
+	now, snap := p.config.Clock(), p.config.Tables.Snapshot()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for server, last := range p.last { // order-free: each server by itself
+		if _, member := snap.Server(server); last.cut || !p.gone(server, member, now-last.at) {
+			continue
+		}
+		last.cut = true
+		p.last[server] = last
+		for node, h := range p.heard { // order-free: each node by itself
+			pulse, _ := p.config.Tables.Pulse(node)
+			if h.from != server || !h.wrote(pulse) {
+				continue
+			}
+			if soon := now + moveTime - pulse.At; soon < pulse.Next {
+				pulse.Next = soon
+				p.config.Tables.SetPulse(node, pulse)
+			}
+		}
+	}
+}
+
+// gone reports whether a server that was silent for so long is gone. One that answers is not, even if its digests do not
+// come through: its agents stay with it. p.mu is held.
+func (p *Peers) gone(server string, member bool, silent time.Duration) bool {
+	if !member {
+		return silent > removedAfter
+	}
+	if l := p.links[server]; l != nil {
+		if reached, _, _ := l.state(); reached {
+			return false
+		}
+	}
+	return silent > goneAfter
+}
+
 // sweep drops signs of life of nodes and sessions that the store does not have: a node that was forgotten, and what a
 // server told late of it. A node that registers anew after that begins with low session numbers again.
 func (p *Peers) sweep() {
@@ -131,6 +181,9 @@ func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		refuse(w, http.StatusUpgradeRequired, err.Error())
 		return
+	case d.Server != p.config.Caller(r):
+		refuse(w, http.StatusForbidden, fmt.Sprintf("the certificate is that of server %q, which cannot tell of the agents of %q", p.config.Caller(r), d.Server))
+		return
 	case d.Server == p.config.Server.ID:
 		refuse(w, http.StatusConflict, "the digest comes from this server itself: an address in the servers' records is wrong")
 		return
@@ -142,7 +195,7 @@ func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
 	if made, ok := p.made(d.Echo, now); ok {
 		p.mu.Lock()
 		if last := p.last[d.Server]; d.Life != last.life || d.No > last.no {
-			p.last[d.Server] = numbered{d.Life, d.No}
+			p.last[d.Server] = numbered{life: d.Life, no: d.No, at: now}
 			for i := range d.Pulses {
 				p.take(d.Server, &d.Pulses[i], made)
 			}

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
 )
 
 func TestPulsesReachEveryServer(t *testing.T) {
@@ -88,6 +90,18 @@ func TestNewestSessionWins(t *testing.T) {
 		}
 		if told, here := s3.holder("n1"); told != "s2" || here {
 			t.Errorf("holder: got %q %v, want s2", told, here)
+		}
+		for _, m := range []*member{s1, s3} {
+			if got := m.Holder("n1"); got != "s2" {
+				t.Errorf("%s says that n1 is at %q, want s2", m.id, got)
+			}
+		}
+		s2.agents.hold("n1", true)
+		if got := s2.Holder("n1"); got != "s2" {
+			t.Errorf("s2 says that n1 is at %q, want itself", got)
+		}
+		if got := s3.Holder("n9"); got != "" {
+			t.Errorf("a node that nobody knows is at %q", got)
 		}
 		s1.agents.hold("n1", true) // it did not notice
 		if told, here := s1.holder("n1"); told != "s2" || here {
@@ -313,10 +327,11 @@ func TestDigestsAreBounded(t *testing.T) {
 	})
 }
 
-// post hands a server a digest, and returns its answer.
+// post hands a server a digest of s2, and returns its answer.
 func (m *member) post(body string) (int, string) {
 	rec := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(m.w.t.Context(), http.MethodPost, pathDigest, strings.NewReader(body))
+	r.Header.Set(signature, "s2")
 	m.Handler().ServeHTTP(rec, r)
 	return rec.Code, rec.Body.String()
 }
@@ -335,7 +350,9 @@ func TestOddDigests(t *testing.T) {
 			"unknown fields":       {`{"wire":9,"wire_min":1,"server":"s2",` + ok + `"new":{"x":1},"no":1,"pulses":[{"n":"a1","s":1,"a":0,"new":[2]}]}`, 200},
 			"no version":           {`{"server":"s2",` + ok + `"no":1,"life":"2","pulses":[{"n":"a2","s":1,"a":0}]}`, 200},
 			"too new":              {`{"wire":9,"wire_min":2,"server":"s2"}`, http.StatusUpgradeRequired},
-			"from itself":          {`{"server":"s1"}`, http.StatusConflict},
+			"of another server":    {`{"server":"s3",` + ok + `"no":1,"life":"8","pulses":[{"n":"b3","s":1,"a":0}]}`, http.StatusForbidden},
+			"of itself":            {`{"server":"s1"}`, http.StatusForbidden},
+			"of nobody":            {`{` + ok + `"no":1,"life":"9","pulses":[{"n":"b4","s":1,"a":0}]}`, http.StatusForbidden},
 			"not JSON":             {`{`, http.StatusBadRequest},
 			"too many":             {`{"server":"s2","pulses":[` + many + `]}`, http.StatusRequestEntityTooLarge},
 			"negative age":         {`{"server":"s2",` + ok + `"no":1,"life":"3","pulses":[{"n":"a3","s":1,"a":-5000000,"x":-1}]}`, 200},
@@ -360,6 +377,165 @@ func TestOddDigests(t *testing.T) {
 			t.Errorf("got %d nodes, want 5", len(pulses))
 		}
 	})
+}
+
+// promised is a sign of life of one of the server's own agents, which is at rest.
+func (m *member) promised(node string, session, seq uint64) {
+	m.tables.SetPulse(node, cluster.Pulse{Session: session, Seq: seq, At: m.config.Clock(), Next: time.Minute})
+}
+
+// due is how soon a server expects to hear of a node.
+func (m *member) due(node string) time.Duration {
+	p, _ := m.tables.Pulse(node)
+	return p.At + p.Next - m.config.Clock()
+}
+
+// wantDue compares how soon a server expects to hear of a node.
+func (m *member) wantDue(node string, want time.Duration, why string) {
+	m.w.t.Helper()
+	if got := m.due(node); got != want {
+		m.w.t.Errorf("%s: %s expects %s in %v, want %v", why, m.id, node, got, want)
+	}
+}
+
+// wantSoon wants a node to be expected soon, and not in the past.
+func (m *member) wantSoon(node, why string) {
+	m.w.t.Helper()
+	if got := m.due(node); got <= 0 || got > moveTime {
+		m.w.t.Errorf("%s: %s expects %s in %v, want within %v", why, m.id, node, got, moveTime)
+	}
+}
+
+// TestPromisesOfAServerThatIsGone has an idle agent at a server that dies: it is expected at another one soon, not when it
+// had promised to be heard of (P6.2).
+func TestPromisesOfAServerThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 1)
+		w.status("n2", 1)
+		s1, s2 := w.start("s1", 0), w.start("s2", time.Hour)
+		pass(5 * time.Second)
+		s1.promised("n2", 1, 1)
+		s2.promised("n1", 1, 1)
+		pass(3 * time.Second)
+		s2.stop()
+		pass(4 * time.Second)
+		s1.wantDue("n1", 53*time.Second, "the server is away for a moment")
+		pass(3 * time.Second)
+		s1.wantSoon("n1", "the server is gone")
+		if got := s1.Holder("n1"); got != "" {
+			t.Errorf("n1 is at %q, which is gone", got)
+		}
+		before := s1.due("n1")
+		pass(5 * time.Second)
+		s1.wantDue("n1", before-5*time.Second, "it was cut once")
+		s1.wantDue("n2", 45*time.Second, "the server's own agent")
+		// The server comes back, and its agent with it.
+		s2 = w.start("s2", time.Hour)
+		s2.promised("n1", 2, 1)
+		pass(3 * time.Second)
+		s1.wantDue("n1", 57*time.Second, "the server is back")
+		s2.stop()
+		pass(10 * time.Second)
+		s1.wantSoon("n1", "the server is gone again")
+	})
+}
+
+// TestPromisesOfAServerThatIsThere lets each direction between two servers break alone: the agents stay where they are, and
+// what they promised holds.
+func TestPromisesOfAServerThatIsThere(t *testing.T) {
+	for name, way := range map[string][2]string{"it does not reach us": {"s2", "s1"}, "we do not reach it": {"s1", "s2"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.status("n1", 1)
+				s1, s2 := w.start("s1", 0), w.start("s2", 0)
+				pass(5 * time.Second)
+				s2.promised("n1", 1, 1)
+				pass(3 * time.Second)
+				w.net.set(way[0], way[1], true)
+				pass(20 * time.Second)
+				s1.wantDue("n1", 37*time.Second, "the other way works")
+				w.net.set(way[1], way[0], true)
+				pass(8 * time.Second)
+				s1.wantSoon("n1", "nothing comes through any more")
+				w.net.set(way[0], way[1], false)
+				w.net.set(way[1], way[0], false)
+				pass(3 * time.Second)
+				s1.wantDue("n1", 26*time.Second, "the network is mended")
+			})
+		})
+	}
+}
+
+// TestPromisesOfARemovedServer deletes a server's record.
+func TestPromisesOfARemovedServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 1)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		pass(5 * time.Second)
+		s2.promised("n1", 1, 1)
+		pass(3 * time.Second)
+		w.remove("berth/server/s2")
+		pass(5 * time.Second)
+		s1.wantDue("n1", 52*time.Second, "it still tells of its agent")
+		s2.stop()
+		pass(4 * time.Second)
+		s1.wantSoon("n1", "it is silent")
+	})
+}
+
+// TestServersSpeakForThemselves shows the certificates of others than the digest and the stream name.
+func TestServersSpeakForThemselves(t *testing.T) {
+	sites := newSites(t, "s1", "s2")
+	trust := newTrust(t)
+	for name, c := range map[string]struct {
+		keeper *pki.Keeper
+		server string
+		want   int
+	}{
+		"a server for itself":     {sites["s2"].keeper, "s2", http.StatusOK},
+		"a server for another":    {sites["s2"].keeper, "s3", http.StatusForbidden},
+		"a server for the asked":  {sites["s2"].keeper, "s1", http.StatusForbidden},
+		"a node of that name":     {identity(t, sites["s2"].trust, pki.Subject{Role: cluster.RoleNode, Name: "s2"}), "s2", http.StatusForbidden},
+		"nobody":                  {nil, "s2", http.StatusForbidden},
+		"another authority's own": {identity(t, trust, pki.Subject{Role: cluster.RoleServer, Name: "s2"}), "s2", 0},
+	} {
+		config := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}
+		if c.keeper != nil {
+			config.GetClientCertificate = c.keeper.ClientTLS().GetClientCertificate
+		}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
+		defer client.CloseIdleConnections()
+		for path, body := range map[string]string{
+			pathDigest:  fmt.Sprintf(`{"server":%q}`, c.server),
+			pathStreams: opening(fmt.Sprintf(`{"server":%q,"node":"n1"}`, c.server)),
+		} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, sites["s1"].config.Server.API+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := client.Do(r)
+			got := 0
+			if err == nil {
+				got = resp.StatusCode
+				_ = resp.Body.Close()
+			}
+			want := c.want
+			if want == http.StatusOK && path == pathStreams {
+				want = http.StatusMisdirectedRequest // it may ask, and there is no such node
+			}
+			if got != want {
+				t.Errorf("%s at %s: got %d (%v), want %d", name, path, got, err, want)
+			}
+		}
+	}
+}
+
+// opening is the first frame of a stream.
+func opening(body string) string {
+	return string([]byte{frameOpen, 0, 0, 0, byte(len(body))}) + body
 }
 
 func TestLatePromiseIsNotTaken(t *testing.T) {

@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -48,7 +51,7 @@ type link struct {
 func newLink(p *Peers, s cluster.Server) *link {
 	return &link{
 		peers: p, id: s.ID, api: s.API, name: s.Name, wake: make(chan struct{}, 1), pending: map[string]item{},
-		since: p.config.Clock(), problem: "it was not asked yet",
+		since: p.config.Clock(), problem: "this server has not spoken with it yet",
 	}
 }
 
@@ -249,7 +252,7 @@ func (l *link) failed(err error) {
 	if l.reached {
 		l.since = l.peers.config.Clock()
 	}
-	l.reached, l.problem = false, err.Error()
+	l.reached, l.problem = false, plain(err)
 	clear(l.pending)
 	told := l.told
 	l.told = true
@@ -257,6 +260,22 @@ func (l *link) failed(err error) {
 	if !told {
 		l.peers.config.Logger.Warn("another server is not reached", "server", l.id, "api", l.api, "error", err)
 	}
+}
+
+// plain says for people why a server is not reached.
+func plain(err error) string {
+	var call *url.Error
+	var dial *net.OpError
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &errno):
+		return "its API does not answer: " + errno.Error()
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return "its API does not answer: " + dial.Err.Error()
+	case errors.As(err, &call):
+		return "its API does not answer: " + call.Err.Error()
+	}
+	return err.Error()
 }
 
 func signal(wake chan struct{}) {

@@ -22,6 +22,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -38,8 +39,9 @@ type Nodes interface {
 type Reasons interface {
 	// Waiting returns why one task waits.
 	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
-	// Reasons returns all of it, in groups of tasks that wait for the same, and the version of that. With after equal to
-	// the present version it may return no groups. Nobody changes what it returned.
+	// Reasons returns all of it, in groups of tasks that wait for the same, and the version of that. A group without
+	// tasks stands for all that no other group names. With after equal to the present version it may return no groups. Nobody
+	// changes what it returned.
 	Reasons(after uint64) (version uint64, groups []cluster.WaitingGroup)
 }
 
@@ -66,6 +68,9 @@ type Config struct {
 	// server's certificate and takes none but a server's. Each call returns a client with connections of its own, which
 	// this package closes: what one stream does not read must not hold up the rest.
 	Dial func(api string) (*http.Client, error)
+	// Caller returns the id of the server that sent a request, "" where none did. Default: what the certificate of its
+	// connection says.
+	Caller func(r *http.Request) string
 	// Clock is the boot-time clock (P9.1).
 	Clock  func() time.Duration
 	Logger *slog.Logger
@@ -99,6 +104,9 @@ func New(c Config) *Peers {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.Caller == nil {
+		c.Caller = certified
+	}
 	p := &Peers{
 		config: c,
 		life:   uuid.NewString(),
@@ -113,6 +121,15 @@ func New(c Config) *Peers {
 	p.reasons.tried = make(chan struct{})
 	p.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, p.incarnation)
 	return p
+}
+
+// certified returns which server's certificate a request's connection showed.
+func certified(r *http.Request) string {
+	s, ok := pki.SubjectOf(r.TLS)
+	if !ok || s.Role != cluster.RoleServer {
+		return ""
+	}
+	return s.Name
 }
 
 func (p *Peers) incarnation() uint64 {

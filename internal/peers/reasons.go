@@ -43,6 +43,7 @@ type reasonsCopy struct {
 	version uint64
 	groups  []cluster.WaitingGroup
 	tasks   map[cluster.TaskID]int // index of the group
+	all     *cluster.WaitingGroup  // stands for all tasks, unless nil
 }
 
 // Waiting returns why a task waits: from this server's own plane while it leads, else from a copy of the
@@ -68,11 +69,13 @@ func (r *reasons) waiting(task cluster.TaskID) (cluster.Waiting, bool) {
 	if now.Sub(r.since) > reasonsKept && now.Sub(r.last) >= reasonsEvery && r.waited != r.tried {
 		r.wait(r.tried)
 	}
-	i, ok := r.copy.tasks[task]
-	if !ok || time.Since(r.since) > reasonsKept {
+	g := r.copy.all
+	if i, ok := r.copy.tasks[task]; ok {
+		g = &r.copy.groups[i]
+	}
+	if g == nil || time.Since(r.since) > reasonsKept {
 		return cluster.Waiting{}, false
 	}
-	g := &r.copy.groups[i]
 	return cluster.Waiting{Task: task, Refusals: g.Refusals, Sentence: g.Sentence}, true
 }
 
@@ -180,6 +183,9 @@ func (p *Peers) askLeader(ctx context.Context, from *leaderClient) (reasonsCopy,
 func (r *reasonsReply) index() reasonsCopy {
 	c := reasonsCopy{life: r.Life, version: r.Version, groups: r.Groups, tasks: map[cluster.TaskID]int{}}
 	for i := range r.Groups {
+		if len(r.Groups[i].Tasks) == 0 {
+			c.all = &r.Groups[i]
+		}
 		for _, task := range r.Groups[i].Tasks {
 			c.tasks[task] = i
 		}

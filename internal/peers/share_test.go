@@ -77,6 +77,29 @@ func TestReasonsComeFromTheLeader(t *testing.T) {
 	})
 }
 
+// TestReasonsOfARecovery has the leader say why all tasks wait, whichever: a group without tasks.
+func TestReasonsOfARecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		w.lead("s1", 1)
+		s1.plane.set(1, waits("the store went back"))
+		pass(2 * time.Second)
+		for _, task := range []cluster.TaskID{"a", "b"} {
+			if got := s2.why(task); got != "the store went back" {
+				t.Errorf("%s: got %q from a follower, want what the leader says of all", task, got)
+			}
+		}
+		s1.plane.set(2, waits("memory", "a"))
+		pass(2 * time.Second)
+		s2.why("a")
+		pass(2 * time.Second)
+		if got := s2.why("a") + s2.why("b"); got != "memory" {
+			t.Errorf("after the recovery: got %q, want memory for a alone", got)
+		}
+	})
+}
+
 func TestReasonsOfANewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -70,6 +70,21 @@ func (p *Peers) holder(node string) (told string, here bool) {
 	return h.from, false
 }
 
+// Holder returns the id of the server that a node's agent is connected to, as far as this server has heard; "" where none
+// is known, or the one that was is gone. It returns at once.
+func (p *Peers) Holder(node string) string {
+	told, here := p.holder(node)
+	if here {
+		return p.config.Server.ID
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last[told].cut {
+		return ""
+	}
+	return told
+}
+
 // candidates are the servers to ask: the one that told of the node, then all that answered last, because the agent may
 // have moved within the last moment.
 func (p *Peers) candidates(told string) []*link {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
 	"github.com/berthd/berth/internal/testkit"
@@ -31,6 +32,8 @@ type site struct {
 	*Peers
 	agents *agents
 	http   *httptest.Server
+	trust  *pki.Authority
+	keeper *pki.Keeper
 	conns  *tracked
 	stop   func()
 }
@@ -65,9 +68,9 @@ func newSites(t *testing.T, ids ...string) map[string]*site {
 	t.Helper()
 	data := memory.New(memory.Options{})
 	t.Cleanup(func() { _ = data.Close() })
-	sites := map[string]*site{}
+	trust, sites := newTrust(t), map[string]*site{}
 	for _, id := range ids {
-		sites[id] = newSite(t, data, id)
+		sites[id] = newSite(t, data, trust, id)
 	}
 	testkit.Eventually(t, limit, func() error {
 		for id, s := range sites {
@@ -86,7 +89,43 @@ func newSites(t *testing.T, ids ...string) map[string]*site {
 	return sites
 }
 
-func newSite(t *testing.T, data *memory.Engine, id string) *site {
+// newTrust makes an authority.
+func newTrust(t *testing.T) *pki.Authority {
+	t.Helper()
+	dir := t.TempDir()
+	if err := pki.CreateAuthority(dir, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	a, err := pki.OpenAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// identity makes the certificate of a machine.
+func identity(t *testing.T, trust *pki.Authority, s pki.Subject) *pki.Keeper {
+	t.Helper()
+	csr, key, err := pki.NewRequest(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := trust.Sign(csr, s, nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := pki.WriteIdentity(dir, trust.CertificatePEM(), cert, key); err != nil {
+		t.Fatal(err)
+	}
+	k, err := pki.OpenKeeper(pki.KeeperConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func newSite(t *testing.T, data *memory.Engine, trust *pki.Authority, id string) *site {
 	t.Helper()
 	s := &site{agents: &agents{held: map[string]bool{}}}
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,6 +137,9 @@ func newSite(t *testing.T, data *memory.Engine, id string) *site {
 	engine := data.Open(memory.Hooks{})
 	tables := store.NewTables(store.TablesConfig{Engine: engine})
 	began := time.Now()
+	s.trust = trust
+	s.keeper = identity(t, trust, pki.Subject{Role: cluster.RoleServer, Name: id})
+	s.http.TLS = s.keeper.ServerTLS()
 	s.Peers = New(Config{
 		Server: cluster.Server{ID: id, API: "https://" + s.http.Listener.Addr().String()},
 		Engine: engine,
@@ -108,7 +150,7 @@ func newSite(t *testing.T, data *memory.Engine, id string) *site {
 			protocols.SetHTTP2(true)
 			return &http.Client{Transport: &http.Transport{
 				Protocols:       protocols,
-				TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13},
+				TLSClientConfig: s.keeper.ClientTLS(),
 			}}, nil
 		},
 		Clock: func() time.Duration { return time.Since(began) },

@@ -99,11 +99,26 @@ func (f *fabric) set(from, to string, cut bool) {
 func (f *fabric) client(from, api string) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	return &http.Client{Transport: &http.Transport{
+	return &http.Client{Transport: &signing{from, http.Transport{
 		Protocols:   protocols,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return f.dial(ctx, from, api) },
-	}}
+	}}}
 }
+
+// signing is a client of a server: a header stands for its certificate, which a network in memory does not carry.
+type signing struct {
+	server string
+	http.Transport
+}
+
+const signature = "Test-Server"
+
+func (s *signing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set(signature, s.server)
+	return s.Transport.RoundTrip(r)
+}
+
+func signed(r *http.Request) string { return r.Header.Get(signature) }
 
 func address(id string) string { return "http://" + id }
 
@@ -157,6 +172,7 @@ func (w *world) start(id string, ahead time.Duration) *member {
 			m.dials++
 			return w.net.client(id, api), nil
 		},
+		Caller: signed,
 		Clock: func() time.Duration {
 			m.mu.Lock()
 			defer m.mu.Unlock()

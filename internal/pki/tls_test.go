@@ -2,6 +2,7 @@ package pki
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -121,6 +122,38 @@ func TestWhoTalksToWhom(t *testing.T) {
 				t.Errorf("the server saw %v (%v), want %v", got, ok, test.subject)
 			}
 		})
+	}
+}
+
+// TestNodesServeNobody shows a node's certificate in the place of a member of the store and of an API server, to clients that know no
+// more than the authority: etcd's when it dials another member, and any program over https. They would not look at the unit, and
+// that the certificate holds no address must not be all that stops them.
+func TestNodesServeNobody(t *testing.T) {
+	now := time.Now()
+	a, _ := authority(t, now)
+	server := keeper(t, member(t, a, Subject{cluster.RoleServer, "s1"}, now, "127.0.0.1"))
+	node := keeper(t, member(t, a, Subject{cluster.RoleNode, "n1"}, now, "127.0.0.1"))
+	roots := x509.NewCertPool()
+	roots.AddCert(leafOf(t, a.CertificatePEM()))
+	clients := map[string]*tls.Config{
+		"a program":              {RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13},
+		"a member of the store":  {RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12, GetClientCertificate: server.ClientTLS().GetClientCertificate},
+		"one that asks no names": {InsecureSkipVerify: true, MinVersion: tls.VersionTLS13},
+	}
+	clients["one that asks no names"].VerifyConnection = func(state tls.ConnectionState) error {
+		_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots}) // for servers, as by default
+		return err
+	}
+	for name, client := range clients {
+		if m := meet(client, server.ServerTLS()); m.client != nil || m.server != nil {
+			t.Errorf("%s and a server: %v", name, errors.Join(m.client, m.server))
+		}
+		if m := meet(client, node.ServerTLS()); m.client == nil {
+			t.Errorf("%s takes a node for a server", name)
+		}
+	}
+	if m := meet(clients["one that asks no names"], node.ServerTLS()); m.client == nil || !strings.Contains(m.client.Error(), "incompatible key usage") {
+		t.Errorf("got %v, want the key usage to tell", m.client)
 	}
 }
 

@@ -69,7 +69,7 @@ var traces = []trace{
 62s user n2 : uncordon
 53s cut s1-s2 for 10m
 53s cut s3-s1 for 10m
-352s lag s1 for 60s : 20s
+352s lag s1 for 60s : 5s
 `,
 	},
 	{

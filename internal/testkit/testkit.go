@@ -13,6 +13,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -61,6 +62,21 @@ func Pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
+}
+
+// Setting returns a whole number from the environment, by which a test can be made to try more often, or as it did once
+// before; the fallback where the variable is not set.
+func Setting(t testing.TB, name string, fallback int64) int64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return fallback
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
 }
 
 // Skip leaves the test out with a reason, or fails it where nothing may be left

@@ -52,3 +52,15 @@ func TestPause(t *testing.T) {
 		}
 	})
 }
+
+func TestSetting(t *testing.T) {
+	const name = "BERTH_TEST_SETTING"
+	t.Setenv(name, "")
+	if got := testkit.Setting(t, name, 7); got != 7 {
+		t.Errorf("without the variable: got %d, want 7", got)
+	}
+	t.Setenv(name, "-12")
+	if got := testkit.Setting(t, name, 7); got != -12 {
+		t.Errorf("got %d, want -12", got)
+	}
+}

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Settings of the test. The kills are the issue's 20; more of them, and a seed that failed, by the environment, and
+// Settings of the test. There are 20 kills unless the environment says more; a seed that failed comes from there too, and
 // so is the load: `make prove` has more of both.
 const (
 	killsVariable    = "BERTH_CRASH_KILLS"
@@ -39,10 +39,10 @@ const (
 // load is what runs while the killing goes on: tasks of a service, tasks of a job at a time, and of the job in all.
 type load struct{ services, atOnce, batch int }
 
-// loadOf is the issue's load: at least 50 containers of services and 200 batch tasks, with barriers in flight.
+// loadOf is the load that a kill must bear: at least 50 containers of services and 200 batch tasks, with barriers in flight.
 func loadOf(t *testing.T, kills int64) load {
 	t.Helper()
-	services, atOnce := setting(t, servicesVariable, 50), setting(t, batchVariable, 200)
+	services, atOnce := testkit.Setting(t, servicesVariable, 50), testkit.Setting(t, batchVariable, 200)
 	return load{services: int(services), atOnce: int(atOnce), batch: int(max(atOnce*3/2, 15*kills))}
 }
 
@@ -86,23 +86,10 @@ const effectsVolume = `
 volumes:
   - {name: effects, host: %[1]s}`
 
-func setting(t *testing.T, name string, fallback int64) int64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return fallback
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
-
 func TestKillNine(t *testing.T) {
 	harness.Each(t, func(t *testing.T, executor string) {
-		seed := setting(t, seedVariable, time.Now().UnixNano())
-		kills := setting(t, killsVariable, 20)
+		seed := testkit.Setting(t, seedVariable, time.Now().UnixNano())
+		kills := testkit.Setting(t, killsVariable, 20)
 		t.Logf("%s=%d %s=%d", seedVariable, seed, killsVariable, kills)
 		s := harness.New(t, executor)
 		w := &world{T: t, site: s, random: rand.New(rand.NewPCG(uint64(seed), 0)), effects: t.TempDir(), load: loadOf(t, kills)}

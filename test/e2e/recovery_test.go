@@ -53,6 +53,14 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	f.Servers[2].Removed()
 	first.Start()
 	f.Eventually(soon, wantStatus(f, "Alarms:", "berth operator recover"))
+	old := f.Servers[1].Begin() // with the store of before
+	f.Eventually(soon, func() error {
+		if !strings.Contains(old.Output(), "this server's store was replaced") {
+			return fmt.Errorf("an old server does not say that it must join anew:\n%s", old.Output())
+		}
+		return nil
+	})
+	old.Kill()
 	f.Berth("operator", "recover").Want(t, 2, "want one of --adopt and --stop", "saved")
 	samePids(t, five, five) // nothing was stopped meanwhile
 	f.Berth("operator", "recover", "--adopt").Want(t, 0, "kept where their owner still wants them")

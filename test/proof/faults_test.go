@@ -1,10 +1,13 @@
 package proof_test
 
 import (
+	"fmt"
 	"slices"
 	"syscall"
 	"time"
 
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
 	"github.com/berthd/berth/test/netlab"
@@ -106,7 +109,11 @@ var faults = []fault{
 			h.Slow(7071, 60*time.Millisecond)
 			h.Slow(7072, 60*time.Millisecond)
 		}
-		w.killed(w.Leader()) // so that all connect again, over what is slow now
+		dead := w.Leader() // so that all connect again, over what is slow now
+		dead.Kill()
+		w.another(dead)
+		w.last(2*time.Second, 5*time.Second)
+		dead.Start()
 		w.last(3*time.Second, 6*time.Second)
 		for _, h := range w.serverHosts {
 			h.Slow(7071, 0)
@@ -120,6 +127,24 @@ func (w *world) killed(s *harness.Server) {
 	s.Kill()
 	w.last(2*time.Second, 5*time.Second)
 	s.Start()
+}
+
+// another waits until another server leads than one that was killed, and has placed a task that is asked for then.
+func (w *world) another(dead *harness.Server) {
+	w.t.Helper()
+	if leader := w.Leader(); leader == dead { // Leader waits for one that lives
+		w.t.Errorf("%s leads, which was killed", leader.Host.Name)
+	}
+	name := fmt.Sprintf("slow-%d", w.random.Uint32())
+	file := w.Write(name+".yaml", fmt.Sprintf(job, name, 1, w.effects))
+	w.Berth("run", "--detach", file).Want(w.t, 0)
+	w.Eventually(settleLimit, func() error {
+		page, err := w.Client().Tasks(w.t.Context(), client.TaskFilter{Job: name, All: true}, client.ListOptions{})
+		if err == nil && !slices.ContainsFunc(page.Items, func(v api.TaskView) bool { return v.Node != "" }) {
+			err = fmt.Errorf("no task of %s is placed while the links are slow", name)
+		}
+		return err
+	})
 }
 
 // last waits for a time between the two.

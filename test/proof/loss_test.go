@@ -29,7 +29,7 @@ const (
 // TestLeaderLossToTheNextPlacement kills leaders and measures how long it takes until a task is placed that is asked for
 // at that moment.
 func TestLeaderLossToTheNextPlacement(t *testing.T) {
-	losses := int(setting(t, lossesVariable, 3))
+	losses := int(testkit.Setting(t, lossesVariable, 3))
 	f := harness.NewFleet(t)
 	hosts := harness.Loopback(servers + 1)
 	f.Start(hosts[:servers]...)

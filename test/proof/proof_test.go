@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -79,22 +78,9 @@ steps:
   - {name: all, definition: effects@1, count: %[2]d, retries: 0, on_disconnect: wait}
 `
 
-func setting(t *testing.T, name string, fallback int64) int64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return fallback
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
-
 func TestFaultsOfAFleet(t *testing.T) {
-	seed := setting(t, seedVariable, time.Now().UnixNano())
-	runs := int(setting(t, runsVariable, int64(len(faults))))
+	seed := testkit.Setting(t, seedVariable, time.Now().UnixNano())
+	runs := int(testkit.Setting(t, runsVariable, int64(len(faults))))
 	t.Logf("%s=%d %s=%d", seedVariable, seed, runsVariable, runs)
 	w := build(t, rand.New(rand.NewPCG(uint64(seed), 0)))
 	w.start()
@@ -323,14 +309,13 @@ func (w *world) checkEffects(t *testing.T, name string) {
 	}
 	succeeded := 0
 	for _, task := range w.Tasks(client.TaskFilter{Job: name}) {
-		switch {
-		case task.State == cluster.StateSucceeded:
-			succeeded++
-			if n := effects[string(task.ID)]; n != 1 {
-				t.Errorf("%s has succeeded, and its effect stands %d times", task.ID, n)
-			}
-		default:
+		if task.State != cluster.StateSucceeded {
 			t.Logf("%s attempt %d is %s: %s", task.ID, task.Attempt, task.State, task.Message)
+			continue
+		}
+		succeeded++
+		if n := effects[string(task.ID)]; n != 1 {
+			t.Errorf("%s has succeeded, and its effect stands %d times", task.ID, n)
 		}
 	}
 	if succeeded != jobTasks {

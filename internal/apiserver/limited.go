@@ -1,0 +1,93 @@
+package apiserver
+
+import (
+	"regexp"
+	"slices"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Nodes, task definitions and the state of the whole are in no cluster, but tell of what is in clusters. From answers for a
+// token that is limited to some clusters is left out here what the others do.
+
+// emptied is the reason of a node that is drained, for a caller with a limit: the leader's own tells of the first task that cannot
+// go, whoever's it is.
+const emptied = "its tasks are moved away or stopped"
+
+// showNode leaves out of a node's view what is not the caller's to see: tasks of other clusters by name. How many there are, and
+// what they take of the node, everybody sees.
+func (c *caller) showNode(v *api.NodeView) {
+	if c.clusters == nil {
+		return
+	}
+	v.Reason = c.hide(v.Reason)
+	if v.State == cluster.NodeDraining {
+		v.Reason = emptied
+	}
+	if v.Drain == nil {
+		return
+	}
+	v.Drain.Left = slices.DeleteFunc(v.Drain.Left, func(t api.DrainTask) bool {
+		parts, _ := t.ID.Parts()
+		return !c.sees(parts.Cluster)
+	})
+}
+
+// showStatus does the same for the state of the whole, whose alarms may name a task.
+func (c *caller) showStatus(v *api.Status) {
+	if c.clusters == nil {
+		return
+	}
+	if v.Recovery != nil {
+		shown := *v.Recovery // the tables' own stays as it is
+		shown.Cause = c.hide(shown.Cause)
+		v.Recovery = &shown
+	}
+	for i := range v.Alarms {
+		v.Alarms[i] = c.hide(v.Alarms[i])
+	}
+}
+
+var taskName = regexp.MustCompile(`[\w-]+(\.[\w-]+){3,4}`)
+
+// hide takes the names of tasks that the caller does not see out of a sentence.
+func (c *caller) hide(text string) string {
+	return taskName.ReplaceAllStringFunc(text, func(word string) string {
+		if parts, ok := cluster.TaskID(word).Parts(); ok && !c.sees(parts.Cluster) {
+			return "a task"
+		}
+		return word
+	})
+}
+
+// sight returns which task definitions a caller sees: with a limit those that services, jobs and attempts of its clusters
+// use, for the others may hold in environment and files what only their own clusters are to know.
+func (c *caller) sight(snap *store.Snapshot) func(cluster.Ref) bool {
+	if c.clusters == nil {
+		return func(cluster.Ref) bool { return true }
+	}
+	used := map[cluster.Ref]bool{}
+	for _, in := range c.clusters {
+		for o := range owners(snap, in) {
+			for row := range snap.Attempts(o) {
+				if row.Desired != nil {
+					used[row.Desired.Definition] = true
+				}
+				if row.Outcome != nil {
+					used[row.Outcome.Definition] = true
+				}
+			}
+		}
+		for e := range snap.Services(in) {
+			used[e.Value.Definition] = true
+		}
+		for e := range snap.Jobs(in) {
+			for i := range e.Value.Steps {
+				used[e.Value.Steps[i].Definition] = true
+			}
+		}
+	}
+	return func(ref cluster.Ref) bool { return used[ref] }
+}

@@ -1,0 +1,133 @@
+package apiserver
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// limits is a server with the clusters red and blue, each with a service of a definition of its own that holds a secret, and
+// tokens that see one of them.
+func limits(t *testing.T) (s *secure, red, blue string) {
+	s = newSecure(t)
+	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}, "Cluster", map[string]any{"name": "blue"}))
+	for _, in := range []string{"red", "blue"} {
+		d := definition(in+"-web", 1)
+		d["containers"].([]any)[0].(map[string]any)["env"] = map[string]any{"PASSWORD": in + "-secret"}
+		s.want(201, "PUT", "/v1/definitions/"+in+"-web/1", d)
+		s.want(201, "PUT", "/v1/clusters/"+in+"/services/web", service("web", in+"-web@1", 2))
+	}
+	return s, s.access(submitter, "red"), s.access(viewer, "blue")
+}
+
+func TestDefinitionsOfOtherClusters(t *testing.T) {
+	s, red, blue := limits(t)
+	s.want(201, "PUT", "/v1/definitions/batch/1", definition("batch", 1))
+	s.want(201, "PUT", "/v1/definitions/batch/2", definition("batch", 2))
+	s.want(201, "PUT", "/v1/clusters/blue/jobs/sum", job("sum", "batch@2", 1))
+	// An attempt goes on with the version that its service had before.
+	s.want(201, "PUT", "/v1/definitions/old/1", definition("old", 1))
+	running := desired("blue.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "old", Version: 1})
+	s.put(map[string]any{"state/n1/blue.web.1.0": running})
+
+	names := func(token, path string) (all []string) {
+		t.Helper()
+		got := s.ask(s.plain, token, "GET", path, nil)
+		if got.status != 200 {
+			t.Fatalf("%s: status %d: %s", path, got.status, got.body)
+		}
+		for _, v := range read[api.Page[api.DefinitionView]](t, got).Items {
+			all = append(all, v.Ref().String())
+		}
+		return all
+	}
+	for token, want := range map[string][]string{
+		red: {"red-web@1"}, blue: {"batch@2", "blue-web@1", "old@1"},
+		s.access(viewer): {"batch@1", "batch@2", "blue-web@1", "old@1", "red-web@1"},
+	} {
+		if diff := cmp.Diff(want, names(token, "/v1/definitions")); diff != "" {
+			t.Errorf("definitions (-want +got):\n%s", diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"batch@2"}, names(blue, "/v1/definitions/batch")); diff != "" {
+		t.Errorf("versions (-want +got):\n%s", diff)
+	}
+	for path, want := range map[string]int{
+		"/v1/definitions/red-web": 200, "/v1/definitions/red-web/1": 200,
+		"/v1/definitions/blue-web": 404, "/v1/definitions/blue-web/1": 404, "/v1/definitions/batch/1": 404,
+	} {
+		if got := s.ask(s.plain, red, "GET", path, nil); got.status != want || strings.Contains(string(got.body), "blue-secret") {
+			t.Errorf("%s: status %d, want %d: %s", path, got.status, want, got.body)
+		}
+	}
+}
+
+// To write over a version that one does not see does not tell what it holds.
+func TestConflictHidesWhatStands(t *testing.T) {
+	s, red, _ := limits(t)
+	other := definition("blue-web", 1)
+	for name, got := range map[string]reply{
+		"put":     s.ask(s.plain, red, "PUT", "/v1/definitions/blue-web/1", other),
+		"apply":   s.ask(s.plain, red, "POST", "/v1/apply", manifestsOf("TaskDefinition", other)),
+		"dry run": s.ask(s.plain, red, "POST", "/v1/apply", map[string]any{"dry_run": true, "objects": manifestsOf("TaskDefinition", other)["objects"]}),
+	} {
+		if got.status != 409 || strings.Contains(string(got.body), "blue-secret") || strings.Contains(string(got.body), "PASSWORD") {
+			t.Errorf("%s: status %d: %s", name, got.status, got.body)
+		}
+	}
+	if got := s.ask(s.plain, red, "PUT", "/v1/definitions/red-web/1", definition("red-web", 1)); got.status != 409 || !strings.Contains(string(got.body), "red-secret") {
+		t.Errorf("its own: status %d: %s", got.status, got.body)
+	}
+}
+
+func TestNodesHideTasksOfOtherClusters(t *testing.T) {
+	s, red, _ := limits(t)
+	on := func(task cluster.TaskID) *cluster.Desired {
+		d := desired(task, 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
+		d.Node = "n1"
+		return &d
+	}
+	s.put(map[string]any{
+		"host/n1":               cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}},
+		"state/n1/red.web.1.0":  on("red.web.1.0"),
+		"state/n1/blue.web.1.0": on("blue.web.1.0"),
+		"recovery/default": cluster.Recovery{
+			State: cluster.RecoveryNeeded, Cause: "the store lost writes: node n1 runs blue.web.1.7, which plan 9 placed",
+		},
+	})
+	for state, reason := range map[cluster.NodeState]string{
+		cluster.NodeDraining: "blue.web.1.0 lives after KILL: its tasks are moved away; 1 of them has nowhere to go: no node has the label blue",
+		cluster.NodeSuspect:  "blue.web.1.0 of a job blue.sum.1.add.0, and red.web.1.0, on 10.0.0.1",
+	} {
+		s.put(map[string]any{"node/n1": cluster.Node{Name: "n1", State: state, Domain: "default", Reason: reason}})
+		for _, path := range []string{"/v1/nodes", "/v1/nodes/n1", "/v1/status"} {
+			got := s.ask(s.plain, red, "GET", path, nil)
+			if got.status != 200 || strings.Contains(string(got.body), "blue") {
+				t.Errorf("%s, %s: status %d: %s", state, path, got.status, got.body)
+			}
+			if whole := s.want(200, "GET", path, nil); !strings.Contains(string(whole.body), "blue") {
+				t.Errorf("%s, %s without a limit: %s", state, path, whole.body)
+			}
+		}
+		v := read[api.NodeView](t, s.ask(s.plain, red, "GET", "/v1/nodes/n1", nil))
+		if len(v.Drain.Left) != 1 || v.Drain.Left[0].ID != "red.web.1.0" || v.Tasks != 2 {
+			t.Errorf("%s: left %+v of %d tasks, want its own of two", state, v.Drain.Left, v.Tasks)
+		}
+		want := emptied
+		if state == cluster.NodeSuspect {
+			want = "a task of a job a task, and red.web.1.0, on 10.0.0.1"
+		}
+		if v.Reason != want {
+			t.Errorf("%s: reason %q, want %q", state, v.Reason, want)
+		}
+	}
+	// What is left out of an answer stands as it was.
+	if got := s.want(200, "GET", "/v1/recovery", nil); !strings.Contains(string(got.body), "blue.web.1.7") {
+		t.Errorf("the record was changed: %s", got.body)
+	}
+}
