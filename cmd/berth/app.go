@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,6 +70,12 @@ func (a *app) newRootCommand() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the command is wrong before the flag is
+			return a.group(cmd, args)
+		}
+		if slices.Contains([]string{"run", "plan", "validate"}, cmd.Name()) && strings.HasSuffix(err.Error(), "'f' in -f") {
+			return &usageError{cmd.CommandPath(), "give the file without -f: " + cmd.CommandPath() + " FILE"}
+		}
 		return &usageError{cmd.CommandPath(), plainFlagError(err)}
 	})
 	root.PersistentFlags().StringSliceVar(&a.addrs, "addr", nil, "address of a server, https://host:port, http://host:port or unix:///path; several stand for each other (BERTH_ADDR)")

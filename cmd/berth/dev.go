@@ -16,7 +16,7 @@ import (
 
 // newDevCommand returns `berth dev`.
 func newDevCommand() *cobra.Command {
-	var dataDir, address, socket, level string
+	var dataDir, address, socket, traces, level string
 	var executors executorConfig
 	cmd := &cobra.Command{
 		Use:   "dev",
@@ -28,6 +28,11 @@ func newDevCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := newLogger(cmd.ErrOrStderr(), level)
 			if err != nil {
+				return err
+			}
+			var list faults
+			checkTraces(&list, traces)
+			if err := list.err(cmd); err != nil {
 				return err
 			}
 			dir, err := filepath.Abs(dataDir)
@@ -46,6 +51,7 @@ func newDevCommand() *cobra.Command {
 			s, err := openServer(cmd.Context(), serverConfig{
 				dataDir: dir,
 				listen:  []string{"unix://" + socket, address},
+				traces:  traces,
 				log:     log,
 			})
 			if err != nil {
@@ -61,6 +67,7 @@ func newDevCommand() *cobra.Command {
 				dataDir:   filepath.Join(dir, "agent"),
 				servers:   []string{"unix://" + socket},
 				executors: opened,
+				traces:    traces,
 				log:       log,
 			})
 		},
@@ -68,6 +75,7 @@ func newDevCommand() *cobra.Command {
 	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for everything that Berth keeps (default "+dataDirText+")")
 	cmd.Flags().StringVar(&address, "http", defaultHTTP, "loopback address to serve HTTP on")
 	cmd.Flags().StringVar(&socket, "socket", "", "unix socket to serve; default: in the run directory, or in a data directory that was given")
+	cmd.Flags().StringVar(&traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	executors.flags(cmd)
 	ofMachine(cmd, "data-dir")

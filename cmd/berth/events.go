@@ -132,6 +132,9 @@ func eventWords(e api.EventView) []string {
 	case e.Reason != "":
 		words = append(words, string(e.Reason))
 	}
+	if e.By != "" {
+		words = append(words, "(by "+e.By+")")
+	}
 	return words
 }
 

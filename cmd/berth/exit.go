@@ -90,6 +90,9 @@ func (a *app) hint(err error) string {
 	}
 	switch {
 	case errors.Is(err, client.ErrUnreachable):
+		if strings.Contains(a.findAddr(), "https://") {
+			return "See that the servers run and that their https addresses are reached from here (--addr, BERTH_ADDR)."
+		}
 		return "Start a server with 'berth dev', or name one with --addr or BERTH_ADDR."
 	case client.StatusOf(err) == 401:
 		return "Name a token with --token-file, BERTH_TOKEN or BERTH_TOKEN_FILE: the server's own token file, or one that `berth token create` made."

@@ -32,6 +32,7 @@ type joiner struct {
 	dir     string // of its identity
 	self    pki.Subject
 	hosts   []string
+	name    string // of a server, for people
 	peerURL string // servers only, unless the store runs elsewhere
 	servers []string
 	token   string // the whole of it
@@ -61,7 +62,7 @@ func (j *joiner) join(ctx context.Context) (reply api.JoinReply, err error) {
 		return reply, err
 	}
 	if pending.Reply == nil {
-		request := api.JoinRequest{Token: j.token, Name: j.self.Name, Request: string(pending.Request), PeerURL: j.peerURL}
+		request := api.JoinRequest{Token: j.token, Name: j.self.Name, Request: string(pending.Request), ServerName: j.name, PeerURL: j.peerURL}
 		if err := exchange(ctx, pki.Pinned(token.CAHash), j.servers, "/v1/join", request, &reply); err != nil {
 			return reply, fmt.Errorf("join: %w", err)
 		}

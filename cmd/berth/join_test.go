@@ -121,7 +121,7 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 			var out strings.Builder
 			a := newApp(nil, &out, &out)
 			for range 2 { // the second finds all done
-				if err := a.joinServer(t.Context(), dir, want, joiner{servers: j.servers, token: j.token}, false); err != nil {
+				if err := a.joinServer(t.Context(), dir, want, joiner{servers: j.servers, token: j.token}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -56,7 +56,7 @@ func (a *app) serverTable(servers []api.ServerView) table {
 		if v.Engine != nil {
 			member, peer = v.Engine.ID, v.Engine.Peer
 		}
-		t.add(cmp.Or(v.Name, shortID(v.ID), member), shortID(v.ID), string(v.State), serverRole(v), v.API, a.age(v.Started), v.Version, member, peer, oneLine(v.Reason))
+		t.add(cmp.Or(v.Name, shortID(v.ID), member), shortID(v.ID), string(v.State), serverRole(v), cmp.Or(v.API, peer), a.age(v.Started), v.Version, member, peer, oneLine(v.Reason))
 	}
 	return t
 }
@@ -73,6 +73,7 @@ func serverRole(v api.ServerView) string {
 			parts = append(parts, "store leader")
 		case e.Learner:
 			parts = append(parts, "learner")
+		case v.State == api.ServerJoining: // it has not taken part yet
 		default:
 			parts = append(parts, "voter")
 		}
@@ -165,8 +166,8 @@ func (a *app) newServerRemoveCommand() *cobra.Command {
 			"to let the machine join again, empty it first. Refused where those that are left would have no quorum.",
 		func(cmd *cobra.Command, c *client.Client, v api.ServerView) error {
 			err := c.RemoveServer(cmd.Context(), memberID(v), force)
-			if client.StatusOf(err) == http.StatusConflict && !force {
-				return &hintedError{err, "Bring another server up first, or say --force if that is meant."}
+			if hint := removeHint(v); client.StatusOf(err) == http.StatusConflict && (!force || v.Engine != nil) {
+				return &hintedError{err, hint}
 			}
 			if err != nil {
 				return err
@@ -176,8 +177,20 @@ func (a *app) newServerRemoveCommand() *cobra.Command {
 			}
 			return nil
 		})
-	cmd.Flags().BoolVar(&force, "force", false, "even where what is left has no quorum then")
+	cmd.Flags().BoolVar(&force, "force", false, "even where it is up, and the store runs elsewhere, so that it does not end by itself")
 	return cmd
+}
+
+// removeHint says how a server is removed that may not be as things are.
+func removeHint(v api.ServerView) string {
+	switch {
+	case v.Engine != nil:
+		return "Bring another server up first: no store lets its quorum go. If more than half of the servers are lost for good, stop what is left\n" +
+			"and go on with one of them: berth server recover-quorum."
+	case v.Self: // the store runs elsewhere, and it does not end itself
+		return "Stop it, and ask another server: name that with --addr."
+	}
+	return "Stop it on its machine first, or say --force if that is meant."
 }
 
 // serversLine says in a line how the servers are.

@@ -183,6 +183,18 @@ func shortTask(id cluster.TaskID) string {
 	return strings.TrimPrefix(string(id), cluster.DefaultCluster+".")
 }
 
+// shortTasks writes the tasks that a sentence of the server names as people write them.
+func shortTasks(text string) string {
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		id := strings.TrimRight(w, ":;,.")
+		if _, ok := cluster.TaskID(id).Parts(); ok {
+			words[i] = shortTask(cluster.TaskID(id)) + w[len(id):]
+		}
+	}
+	return strings.Join(words, " ")
+}
+
 // findTask returns the newest attempt of the task that text names: its id, with or without the
 // default cluster, the id of its attempt, or the beginning of one of them.
 func findTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {

@@ -37,7 +37,7 @@ func (a *app) newNodeCommand() *cobra.Command {
 				a.tell("No nodes. Run 'berth agent' on a machine to make it one.")
 				return nil
 			}
-			return a.printTable(a.nodeTable(nodes))
+			return a.printTable(a.nodeTable(nodes, a.serverNames(cmd.Context(), c)))
 		},
 	}, &cobra.Command{
 		Use: "status NODE", Short: "Show a node, its facts and its tasks", Args: arguments(1, 1, "the name of a node"),
@@ -73,9 +73,26 @@ func nodeRank(n api.NodeView) int {
 	return 2
 }
 
-func (a *app) nodeTable(nodes []api.NodeView) table {
+// serverNames returns what people call the servers, by id, for a wide table; without them ids are shown.
+func (a *app) serverNames(ctx context.Context, c *client.Client) map[string]string {
+	names := map[string]string{}
+	if a.output != outputWide {
+		return names
+	}
+	servers, err := allServers(ctx, c)
+	if err != nil {
+		return names
+	}
+	for _, v := range servers {
+		names[v.ID] = v.Name
+	}
+	return names
+}
+
+// nodeTable shows nodes, with the server that each is connected to by its name in servers.
+func (a *app) nodeTable(nodes []api.NodeView, servers map[string]string) table {
 	t := table{state: 1, titles: []string{
-		"NODE", "STATE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "ADDRESS", "EXECUTOR", "SINCE>", "+OS", "+KERNEL", "+VERSION", "MESSAGE",
+		"NODE", "STATE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "ADDRESS", "EXECUTOR", "SINCE>", "+OS", "+KERNEL", "+VERSION", "+SERVER", "MESSAGE",
 	}}
 	for _, n := range nodes {
 		message := oneLine(n.Reason)
@@ -85,7 +102,7 @@ func (a *app) nodeTable(nodes []api.NodeView) table {
 		t.add(n.Name, nodeState(n), strconv.Itoa(n.Tasks),
 			share(cpus(n.Reserved.CPU), cpus(n.Total.CPU)), share(size(n.Reserved.Memory), size(n.Total.Memory)),
 			share(size(n.Reserved.Disk), size(n.Total.Disk)), n.Facts.Address, executors(n.Facts.Executors), a.age(n.Since),
-			strings.Trim(n.Facts.OS+"/"+n.Facts.Arch, "/"), n.Facts.Kernel, n.Facts.Version, message)
+			strings.Trim(n.Facts.OS+"/"+n.Facts.Arch, "/"), n.Facts.Kernel, n.Facts.Version, cmp.Or(servers[n.Server], shortID(n.Server)), message)
 	}
 	return t
 }
@@ -140,7 +157,7 @@ func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) err
 	if err != nil {
 		return err
 	}
-	if err := a.printTable(a.nodeTable([]api.NodeView{n})); err != nil {
+	if err := a.printTable(a.nodeTable([]api.NodeView{n}, a.serverNames(ctx, c))); err != nil {
 		return err
 	}
 	facts := table{titles: []string{"", ""}, indent: "  "}

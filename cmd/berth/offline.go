@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -27,8 +28,8 @@ func (a *app) newSnapshotRestoreCommand() *cobra.Command {
 		Use: "restore FILE", Short: "Make a server's store from a snapshot",
 		Long: "Makes the store of a server that does not run from a snapshot; a store that is there is moved aside, not deleted. The server is then the\n" +
 			"only member: the others have to join anew, from empty data directories. All that was written after the snapshot is gone. Nodes may run\n" +
-			"tasks that the snapshot does not know: --adopt or --stop says what becomes of them; without either, nothing is stopped and no batch\n" +
-			"task is placed until `berth operator recover` says it.",
+			"tasks that the snapshot does not know: --adopt or --stop says what becomes of them; without either, nothing is placed or stopped\n" +
+			"until `berth operator recover` says it.",
 		Args: arguments(1, 1, "a snapshot's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			action, decided := decision(adopt, stop)
@@ -59,6 +60,9 @@ func (a *app) restoreStore(ctx context.Context, file, dataDir string, action api
 	if err := unused(dir); err != nil {
 		return err
 	}
+	if s, err := readSettings(dataDir); err == nil && s != nil && s.External {
+		return &hintedError{fmt.Errorf("the store of the server in %s runs elsewhere", dataDir), "Restore it there, with etcd's own tools; then `berth operator recover`."}
+	}
 	// 2. The new store, beside the old one.
 	made, err := os.MkdirTemp(dataDir, storeDir+".restore-")
 	if err != nil {
@@ -82,7 +86,7 @@ func (a *app) restoreStore(ctx context.Context, file, dataDir string, action api
 	if err != nil {
 		return err
 	}
-	return a.tellRestored(dataDir, aside, action)
+	return a.tellRestored(dataDir, "is restored", aside, action)
 }
 
 // markStore raises a store above all that was written after it, and writes down what becomes of tasks that it does not
@@ -134,10 +138,20 @@ func (a *app) markStore(ctx context.Context, dir, cause string, action api.Recov
 	return nil
 }
 
-// putInPlace moves a store into its place, and one that is there aside; it returns where to.
+// putInPlace moves a store into its place, and one that is there aside; it returns where to. Made has a name of its own
+// afterwards, or is gone. The two are exchanged in one step, so that an interruption leaves the one or the other in place; where the file
+// system cannot do that, an interruption may leave none, and the server does not start then.
 func putInPlace(made, dir string, now time.Time) (aside string, err error) {
 	if _, err := os.Stat(dir); err == nil {
 		aside = dir + ".before-" + now.UTC().Format("20060102-150405")
+		err := unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
+		if err == nil {
+			if err := os.Rename(made, aside); err != nil { // else it would be taken for what is of no use
+				back := unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
+				return "", fmt.Errorf("move the old store aside: %w", errors.Join(err, back))
+			}
+			return aside, syncDir(filepath.Dir(dir))
+		}
 		if err := os.Rename(dir, aside); err != nil {
 			return "", fmt.Errorf("move the old store aside: %w", err)
 		}
@@ -145,7 +159,7 @@ func putInPlace(made, dir string, now time.Time) (aside string, err error) {
 	if err := os.Rename(made, dir); err != nil {
 		return aside, fmt.Errorf("put the store in place: %w", err)
 	}
-	return aside, nil
+	return aside, syncDir(filepath.Dir(dir))
 }
 
 // unused demands that no process holds a store.
@@ -164,12 +178,13 @@ func unused(dir string) error {
 	return nil
 }
 
-func (a *app) tellRestored(dataDir, aside string, action api.RecoveryAction) error {
+// tellRestored says what became of a store, and how to go on.
+func (a *app) tellRestored(dataDir, became, aside string, action api.RecoveryAction) error {
 	flag := ""
 	if dataDir != defaultDataDir() {
 		flag = " --data-dir " + dataDir
 	}
-	a.say("%s is restored", filepath.Join(dataDir, storeDir))
+	a.say("%s %s", filepath.Join(dataDir, storeDir), became)
 	if aside != "" {
 		a.say("The store that was there is %s: delete it once all is well", aside)
 	}
@@ -225,11 +240,20 @@ func (a *app) recoverQuorum(ctx context.Context, dataDir string, s *serverSettin
 	if err != nil {
 		return err
 	}
-	before, err := etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: id})
+	// The new store is made and marked beside the old one, which stays as it is until then: one that is not marked must not start.
+	made, err := os.MkdirTemp(dataDir, storeDir+".recover-")
 	if err != nil {
+		return fmt.Errorf("recover the quorum: %w", err)
+	}
+	defer os.RemoveAll(made) // it has been moved, or is of no use
+	if err := etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: id}, made); err != nil {
 		return err
 	}
-	if err := a.markStore(ctx, dir, "the store went on with this server alone after its quorum was lost", ""); err != nil {
+	if err := a.markStore(ctx, made, "the store went on with this server alone after its quorum was lost", ""); err != nil {
+		return err
+	}
+	before, err := putInPlace(made, dir, a.now())
+	if err != nil {
 		return err
 	}
 	if s != nil && len(s.Join) > 0 {
@@ -238,5 +262,5 @@ func (a *app) recoverQuorum(ctx context.Context, dataDir string, s *serverSettin
 			return err
 		}
 	}
-	return a.tellRestored(dataDir, before, "")
+	return a.tellRestored(dataDir, "goes on with this server alone", before, "")
 }

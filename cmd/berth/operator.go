@@ -158,7 +158,7 @@ func (a *app) newRecoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "recover --adopt|--stop", Short: "Decide about tasks that the store does not know, after it went back",
 		Long: "Decides what becomes of tasks that nodes run and the store does not know, after a snapshot was restored or the store went back\n" +
-			"behind Berth's back. Until then nothing is stopped and no batch task is placed.",
+			"behind Berth's back. Until then nothing is placed or stopped.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			action, ok := decision(adopt, stop)

@@ -78,7 +78,7 @@ func rank(t api.TaskView) int {
 	switch {
 	case t.State == cluster.StateFailed || t.State == cluster.StateRejected || t.State == cluster.StateLost:
 		return 0
-	case t.State == cluster.StateRunning && t.Health == cluster.HealthFailing:
+	case unreachable(t), t.State == cluster.StateRunning && t.Health == cluster.HealthFailing:
 		return 1
 	case t.State == cluster.StateRunning && t.Health == cluster.HealthWarning:
 		return 2
@@ -110,8 +110,16 @@ func (a *app) taskTable(tasks []api.TaskView) table {
 	return t
 }
 
+// unreachable reports whether a task's node fell silent, so that nobody knows how the task does.
+func unreachable(t api.TaskView) bool {
+	return !t.State.Terminal() && t.State != cluster.StatePending && t.Reason == cluster.ReasonNodeDown
+}
+
 // shownState is a task's health while it runs, else its state.
 func shownState(v api.TaskView) string {
+	if unreachable(v) {
+		return "unreachable"
+	}
 	if v.State == cluster.StateRunning && v.Health != "" && v.Health != cluster.HealthUnknown {
 		return string(v.Health)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -48,6 +49,11 @@ func (s *scrubber) definition(d *cluster.TaskDefinition) {
 		c := &d.Containers[i]
 		for name, value := range c.Env { // order-free: each value is replaced
 			s.learn(value)
+			if strings.Contains(value, "\n") { // a text that was cut or joined has its lines alone
+				for line := range strings.Lines(value) {
+					s.learn(strings.TrimSpace(line))
+				}
+			}
 			c.Env[name] = removed
 		}
 		for j := range c.Files {
@@ -62,13 +68,30 @@ func (s *scrubber) definition(d *cluster.TaskDefinition) {
 	}
 }
 
-// learn remembers a value that is to be looked for, the longest first.
+// learn remembers a value that is to be looked for, the longest first, also in the forms that it has in JSON, and in JSON
+// that is a text within JSON.
 func (s *scrubber) learn(value string) {
 	if len(value) < leastSecret || value == removed || slices.Contains(s.known, value) {
 		return
 	}
-	s.known = append(s.known, value)
+	forms := []string{value}
+	for range 2 { // as deep as JSON is nested
+		for _, form := range forms {
+			forms = append(forms, inJSON(form, false), inJSON(form, true))
+		}
+	}
+	slices.Sort(forms)
+	s.known = append(s.known, slices.Compact(forms)...)
 	slices.SortStableFunc(s.known, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+}
+
+// inJSON returns a text as it stands between the quotes of JSON; web says whether <, > and & are escaped too.
+func inJSON(text string, web bool) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(web)
+	_ = e.Encode(text) // of a text nothing fails
+	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
 }
 
 // text returns a text without what is secret.

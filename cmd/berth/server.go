@@ -76,6 +76,9 @@ func openServer(ctx context.Context, c serverConfig) (s *server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.chooseStore(); err != nil {
+		return nil, err
+	}
 	// 2. Where it is reached.
 	for _, address := range s.addresses() {
 		l, err := apiserver.Listen(address, s.keeper)
@@ -91,6 +94,9 @@ func openServer(ctx context.Context, c serverConfig) (s *server, err error) {
 	}
 	// 4. The store.
 	if s.engine, err = s.openStore(ctx); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	if err := s.rememberStore(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	if err := s.wire(token, authority); err != nil {
@@ -150,7 +156,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Reasons:   s.peers,
 		ServerID:  s.id,
 		Reach:     s.reach,
-		Holder:    s.holder,
+		Holder:    s.peers.Holder,
 		Settings:  s.config.values,
 		Agents:    transport.Handler(s.dispatch),
 		Token:     token,
@@ -169,6 +175,9 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 	} else {
 		config.Health = s.engine
 	}
+	if config.Backups, err = s.wireBackups(registry); err != nil {
+		return err
+	}
 	s.api = apiserver.New(config)
 	s.parts = append(s.parts, part{"the tables", s.tables.Run}, part{"the store", s.engine.Run}, part{"the audit log", s.audit.Run},
 		part{"the talk with the other servers", s.peers.Run})
@@ -176,14 +185,14 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		s.parts = append(s.parts, part{"the certificate", s.keeper.Run})
 	}
 	s.parts = append(s.parts, part{"the events in the log", telemetry.NewEvents(s.tables, s.peers.Leads, log).Run})
-	return s.wireBackups(registry)
+	return nil
 }
 
-// wireBackups has the leader save the store now and then, where that is wanted.
-func (s *server) wireBackups(registry *prometheus.Registry) error {
+// wireBackups has the leader save the store now and then, where that is wanted, and returns what tells how that goes.
+func (s *server) wireBackups(registry *prometheus.Registry) (health func() error, err error) {
 	c := s.config.snapshots
 	if c.every == 0 {
-		return nil
+		return nil, nil //nolint:nilnil // what is not made cannot fail
 	}
 	backups, err := backup.New(backup.Config{
 		Snapshot: s.engine.Snapshot,
@@ -200,10 +209,10 @@ func (s *server) wireBackups(registry *prometheus.Registry) error {
 		Log:     s.config.log,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.parts = append(s.parts, part{"the snapshots", backups.Run})
-	return nil
+	return backups.Health, nil
 }
 
 // record is what the store holds of this server.
@@ -246,15 +255,8 @@ func (s *server) reach() map[string]apiserver.Reach {
 	return all
 }
 
-// holder returns this server's id for the nodes whose agents are connected to it, and "" for all others.
-func (s *server) holder(node string) string {
-	if s.dispatch.Holds(node) {
-		return s.id
-	}
-	return ""
-}
-
-// ledEngine is a measured engine that also tells who leads the store, and takes its leadership (P1.3).
+// ledEngine is a measured engine that also tells who leads the store, takes its leadership, and has an observer's looks
+// take one round trip (P1.3).
 type ledEngine struct {
 	*telemetry.Engine
 	own *etcd.Engine
@@ -262,6 +264,14 @@ type ledEngine struct {
 
 // EngineLeader is part of store.LeaderTeller.
 func (e *ledEngine) EngineLeader() (leader, self string, term uint64) { return e.own.EngineLeader() }
+
+// Votes is part of store.Voter.
+func (e *ledEngine) Votes() bool { return e.own.Votes() }
+
+// ReadTogether is part of store.TogetherReader.
+func (e *ledEngine) ReadTogether(ctx context.Context, keys ...string) ([]store.Record, error) {
+	return e.own.ReadTogether(ctx, keys...)
+}
 
 // MoveLeader is part of store.LeaderMover.
 func (e *ledEngine) MoveLeader(ctx context.Context) error { return e.own.MoveLeader(ctx) }

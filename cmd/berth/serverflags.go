@@ -62,10 +62,7 @@ func (f *serverFlags) flags(cmd *cobra.Command) {
 		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be given several times (default "+socketText+
 			" and http://"+defaultHTTP+fmt.Sprintf("; a server that others reach serves https://0.0.0.0:%d besides unless an https address is given)", portAPI))
 	fs.StringVar(&f.listenPeers, "listen-peers", "", "`HOST:PORT` to serve the other members of the store on; default the advertised port on all interfaces")
-	fs.StringVar(&f.storeURL, "store", "", "etcd that runs elsewhere, `etcd://host:2379,host:2379`, instead of the server's own; every server names the same")
-	fs.StringVar(&f.store.ca, "store-ca", "", "file with the authority of that etcd's certificates; then it is reached over https")
-	fs.StringVar(&f.store.cert, "store-cert", "", "file with the certificate that is shown to that etcd")
-	fs.StringVar(&f.store.key, "store-key", "", "file with the key of that certificate")
+	f.storeFlags(fs)
 	fs.DurationVar(&f.snapshots.every, "snapshot-every", time.Hour, "how often the store is saved; 0 for never")
 	fs.IntVar(&f.snapshots.keep, "snapshot-keep", 24, "how many of these snapshots are kept")
 	fs.StringVar(&f.snapshots.dir, "snapshot-dir", "", "folder for them; default snapshots in the data directory")
@@ -104,7 +101,9 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 	f.log = log
 	f.values = map[string]string{}
 	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) { // names of files, never what is in them
-		f.values[flag.Name] = flag.Value.String()
+		if flag.Name != "help" && !flag.Hidden {
+			f.values[flag.Name] = flag.Value.String()
+		}
 	})
 	return list.err(cmd)
 }

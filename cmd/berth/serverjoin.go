@@ -20,6 +20,7 @@ func (a *app) newServerJoinCommand() *cobra.Command {
 	var servers []string
 	var tokenFile string
 	var external bool
+	var f serverFlags
 	cmd := &cobra.Command{
 		Use:   "join --server https://HOST:7071 --token-file FILE --advertise HOST[:PORT]",
 		Short: "Make another server of a control plane",
@@ -40,16 +41,23 @@ func (a *app) newServerJoinCommand() *cobra.Command {
 					list.add("%v", err)
 				}
 			}
+			f.checkStore(&list)
 			if err := list.err(cmd); err != nil {
 				return err
 			}
-			return a.joinServer(cmd.Context(), v.dataDir, want, joiner{servers: servers, token: token}, external)
+			var err error
+			if want.Store, err = f.store.remembered(); err != nil {
+				return err
+			}
+			want.External = external || want.Store != nil
+			return a.joinServer(cmd.Context(), v.dataDir, want, joiner{servers: servers, token: token})
 		},
 	}
 	v.flags(cmd)
 	cmd.Flags().StringSliceVar(&servers, "server", nil, "`ADDRESS` of a server, https://HOST:7071; may be given several times")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the join token")
-	cmd.Flags().BoolVar(&external, "external-store", false, "the store runs elsewhere (berth server --store): the server becomes no member of it")
+	cmd.Flags().BoolVar(&external, "external-store", false, "the store runs elsewhere, and --store names it at the start: the server becomes no member of it")
+	f.storeFlags(cmd.Flags())
 	return cmd
 }
 
@@ -70,7 +78,7 @@ func checkServers(list *faults, servers []string) {
 }
 
 // joinServer makes what `berth server join` makes. Each step may be found done.
-func (a *app) joinServer(ctx context.Context, dataDir string, want serverSettings, j joiner, external bool) error {
+func (a *app) joinServer(ctx context.Context, dataDir string, want serverSettings, j joiner) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
@@ -98,8 +106,8 @@ func (a *app) joinServer(ctx context.Context, dataDir string, want serverSetting
 		return err
 	}
 	j.self = pki.Subject{Role: cluster.RoleServer, Name: id}
-	j.hosts = want.hosts()
-	if !external {
+	j.hosts, j.name = want.hosts(), want.Name
+	if !want.External {
 		j.peerURL = want.Peer
 	}
 	reply, err := j.join(ctx)
@@ -107,6 +115,9 @@ func (a *app) joinServer(ctx context.Context, dataDir string, want serverSetting
 		return joinProblem(err, cluster.RoleServer)
 	}
 	// 3. The settings, with the members to join.
+	if len(reply.Members) == 0 {
+		want.External = true // the others hold no store together, so there is none to join and none to begin
+	}
 	for _, m := range reply.Members {
 		want.Join = append(want.Join, store.Member{ID: m.ID, Name: m.Name, PeerURL: m.PeerURL, Learner: m.Learner})
 	}
@@ -142,9 +153,9 @@ func (a *app) tellJoined(dataDir string, s *serverSettings, again bool) error {
 	if again {
 		word = "had joined already"
 	}
-	flag := ""
-	if dataDir != defaultDataDir() {
-		flag = " --data-dir " + dataDir
+	flag := dataDirFlag(dataDir)
+	if s.External {
+		flag += s.Store.flags()
 	}
 	a.say("%s %s; it will be reached at %s", dataDir, word, s.API)
 	a.say("Start it:  berth server%s", flag)

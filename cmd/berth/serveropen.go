@@ -25,13 +25,20 @@ import (
 func serverID(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
-		return strings.TrimSpace(string(b)), nil
+		id := strings.TrimSpace(string(b))
+		if _, err := uuid.Parse(id); err != nil {
+			return "", &hintedError{
+				fmt.Errorf("%s holds %.60q, which is no id of a server", path, id),
+				"Put the id back that `berth server members` on another server, or the CN of pki/self.crt, tells. If there is neither certificate nor store yet, delete the file: a new id is made.",
+			}
+		}
+		return id, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read the server's id: %w", err)
 	}
 	id := uuid.NewString()
-	if err := os.WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
+	if err := replaceFile(path, []byte(id+"\n")); err != nil {
 		return "", fmt.Errorf("write the server's id: %w", err)
 	}
 	return id, nil
@@ -106,7 +113,37 @@ func (s *server) openStore(ctx context.Context) (*etcd.Engine, error) {
 		})
 		defer late.Stop()
 	}
-	return etcd.Open(ctx, s.storeConfig())
+	return s.openOwnStore(ctx)
+}
+
+// openOwnStore opens the server's own store, and begins one only if there never was any: one that is missing was lost, and an empty
+// one in its place would halt a control plane that is well without this server.
+func (s *server) openOwnStore(ctx context.Context) (*etcd.Engine, error) {
+	config := s.storeConfig()
+	if _, err := os.Stat(filepath.Join(config.Dir, "member")); s.settings != nil && s.settings.StoreMade && errors.Is(err, fs.ErrNotExist) {
+		return nil, s.lostStore(config.Dir)
+	}
+	engine, err := etcd.Open(ctx, config)
+	if err != nil || s.settings == nil || s.settings.StoreMade {
+		return engine, err
+	}
+	s.settings.StoreMade = true
+	if err := s.settings.write(s.config.dataDir); err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	return engine, nil
+}
+
+// lostStore says how to go on where a server's store is missing.
+func (s *server) lostStore(dir string) error {
+	flag := dataDirFlag(s.config.dataDir)
+	hint := "If it was only moved or not mounted, put it back.\n" +
+		"If other servers go on: `berth server remove " + s.settings.Name + "` there, then `berth server join` here from an empty data directory.\n" +
+		"If this was the only one: `berth operator snapshot restore" + flag + " FILE`."
+	if kept, _ := filepath.Glob(dir + ".before-*"); len(kept) > 0 {
+		hint += "\nA restore or a recovery may have been interrupted: do it again. What was there before it is " + kept[len(kept)-1] + "."
+	}
+	return &hintedError{fmt.Errorf("the store of this server is missing: there is none in %s, and there was one. An empty one is not begun in its place", dir), hint}
 }
 
 // quorumPatience is how long the store may take to open until that is worth a line.

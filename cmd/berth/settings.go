@@ -22,7 +22,7 @@ const (
 )
 
 // serverSettings is what a restart of a server that others reach needs to know: the file server.json of its data
-// directory. `berth server init` and `berth server join` write it, nobody changes it.
+// directory. `berth server init` and `berth server join` write it; the server notes in it where its store is. Nobody else changes it.
 type serverSettings struct {
 	// Name is for people.
 	Name string `json:"name"`
@@ -32,6 +32,13 @@ type serverSettings struct {
 	// Join holds the members that the store's new member joins; empty for the first server. Once the member has
 	// data it is of no matter.
 	Join []store.Member `json:"join,omitempty"`
+	// External says that the store runs elsewhere: the server never begins one of its own. Store is where it was reached
+	// last; nil until the first start, unless the join named it.
+	External bool           `json:"external,omitempty"`
+	Store    *externalStore `json:"store,omitempty"`
+	// StoreMade says that the server's own store was opened once. If it is missing then, the server does not begin another one, which
+	// would be empty, and halt the control plane that the others go on with.
+	StoreMade bool `json:"store_made,omitempty"`
 }
 
 // readSettings returns the settings of a data directory, or nil if there are none.
@@ -89,7 +96,12 @@ func replaceFile(path string, content []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes what was renamed in a folder survive a loss of power.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}

@@ -261,7 +261,7 @@ func (a *app) serviceTable(services []api.ServiceView) table {
 		s := v.Status
 		t.add(strings.TrimPrefix(name{wordService, v.Cluster, v.Name}.String(), wordService+"/"), s.State,
 			share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), a.age(v.Created),
-			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority), oneLine(s.Message))
+			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority), shortTasks(oneLine(s.Message)))
 	}
 	return t
 }
@@ -273,7 +273,7 @@ func (a *app) jobTable(jobs []api.JobView) table {
 		s := v.Status
 		t.add(strings.TrimPrefix(name{wordJob, v.Cluster, v.Name}.String(), wordJob+"/"), s.State,
 			share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), above(s.Running, 0), above(s.Failed, 0), a.age(v.Created),
-			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(v.Priority), oneLine(s.Message))
+			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(v.Priority), shortTasks(oneLine(s.Message)))
 	}
 	return t
 }

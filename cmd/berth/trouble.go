@@ -103,6 +103,10 @@ func explain(t trouble, counts string, tasks []api.TaskView) *trouble {
 	case worst == nil:
 	case notPlaced(*worst):
 		t.next = "berth node ls"
+	case unreachable(*worst) && strings.Contains(worst.Message, "berth node forget"):
+		t.next = "berth node forget " + worst.Node + "   (if the machine never comes back)"
+	case unreachable(*worst):
+		t.next = "berth node status " + worst.Node
 	default:
 		t.task = worst
 		if !neverRan(*worst) {
@@ -203,7 +207,7 @@ func (a *app) printTroubles(found []trouble) error {
 		room = width - objects - states - len("  ")*3
 	}
 	for _, tr := range found {
-		for i, line := range wrapped(tr.cause, room) {
+		for i, line := range wrapped(shortTasks(tr.cause), room) {
 			if i > 0 {
 				tr.object, tr.state = "", ""
 			}
