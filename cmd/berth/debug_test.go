@@ -140,10 +140,10 @@ func FuzzScrub(f *testing.F) {
 	f.Add("password=", "hunter2hunter2", "&x=1")
 	f.Add(`{"token": "`, "aaaaaa", `"}`)
 	f.Add("Bearer ", "abcdefgh", "\n")
-	f.Add("https://", "u:p", "@h/")
+	f.Add("https://", "user:pass", "@h/")
 	f.Fuzz(func(t *testing.T, before, secret, after string) {
 		if len(secret) < leastSecret || strings.Contains(removed, secret) || strings.Contains(before+"|"+after, secret) {
-			t.Skip()
+			return // nothing is to be found
 		}
 		s := newScrubber()
 		s.learn(secret)

@@ -233,6 +233,13 @@ func letters(r rune) rune {
 func (w *world) settle(t *testing.T, name string) {
 	t.Helper()
 	w.Voters(servers)
+	for _, s := range w.Servers { // connections whose packets were lost try again later and later
+		consistent := s.Client().Consistent()
+		w.Eventually(settleLimit, func() error {
+			_, err := consistent.Clusters(t.Context(), client.ListOptions{Limit: 1})
+			return err
+		})
+	}
 	c := w.Client()
 	w.Eventually(settleLimit, func() error {
 		j, err := c.Job(t.Context(), cluster.DefaultCluster, name)
