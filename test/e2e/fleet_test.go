@@ -127,6 +127,14 @@ func TestFleetSurvivesItsLeader(t *testing.T) {
 	// Byte streams reach nodes through any server.
 	for _, s := range f.Servers {
 		if s != first {
+			f.Eventually(soon, func() error { // where a node went is told once a second
+				for _, task := range []string{"hello.1.0", "hello.1.5"} {
+					if r := s.Berth("logs", task, "--tail", "1"); r.Code != 0 {
+						return fmt.Errorf("%s", r.Stderr)
+					}
+				}
+				return nil
+			})
 			s.Berth("logs", "hello.1.0", "--tail", "1").Want(t, 0, "v1 line")
 			s.Berth("exec", "hello.1.5", "--", "sh", "-c", "exit 4").Want(t, 4)
 		}
