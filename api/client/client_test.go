@@ -69,8 +69,8 @@ func TestRequests(t *testing.T) {
 		}, `PUT /v1/clusters/prod If-None-Match:* {"name":"prod"}`},
 		{"scale", func(c *Client) error { return c.ScaleService(ctx, "default", "web", 3, Condition{}) }, `POST /v1/clusters/default/services/web/scale {"count":3}`},
 		{"stop", func(c *Client) error { return c.StopService(ctx, "default", "web") }, "POST /v1/clusters/default/services/web/stop"},
-		{"restart", func(c *Client) error { return c.RestartJob(ctx, "default", "work") }, "POST /v1/clusters/default/jobs/work/restart"},
-		{"delete", func(c *Client) error { return c.DeleteJob(ctx, "default", "work", Condition{}) }, "DELETE /v1/clusters/default/jobs/work"},
+		{"restart", func(c *Client) error { return c.RestartJob(ctx, "default", "sum") }, "POST /v1/clusters/default/jobs/sum/restart"},
+		{"delete", func(c *Client) error { return c.DeleteJob(ctx, "default", "sum", Condition{}) }, "DELETE /v1/clusters/default/jobs/sum"},
 		{"definition", func(c *Client) error { _, err := c.Definition(ctx, cluster.Ref{Name: "web", Version: 2}); return err }, "GET /v1/definitions/web/2"},
 		{"tasks", func(c *Client) error {
 			_, err := c.Tasks(ctx, TaskFilter{Service: "web", All: true}, none)

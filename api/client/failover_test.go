@@ -378,3 +378,15 @@ func TestTrust(t *testing.T) {
 		t.Error("TrustCA took no certificate")
 	}
 }
+
+// TestDefaultTransportIsThePrograms has a program wrap http.DefaultTransport, as programs do that trace their requests.
+func TestDefaultTransportIsThePrograms(t *testing.T) {
+	was := http.DefaultTransport
+	t.Cleanup(func() { http.DefaultTransport = was })
+	http.DefaultTransport = struct{ http.RoundTripper }{was}
+	c, err := New(Config{Addr: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}

@@ -50,12 +50,19 @@ const dialNext = 3 * time.Second
 
 // transport returns what makes the connections to the address, with HTTP/1 alone where a connection is to be taken over.
 func (e *endpoint) transport(config *tls.Config, http1, several bool) http.RoundTripper {
-	tr := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // documented to be one
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	if several {
 		dialer.Timeout = dialNext
 	}
-	tr.DialContext = dialer.DialContext
+	// Not a copy of http.DefaultTransport, which is the program's to replace by something else.
+	tr := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         dialer.DialContext,
+		ForceAttemptHTTP2:   true, // also with a dialer and a TLS configuration of our own
+		TLSHandshakeTimeout: dialTimeout,
+		MaxIdleConns:        100,
+		IdleConnTimeout:     90 * time.Second,
+	}
 	if e.unix != "" {
 		tr.Proxy = nil
 		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -100,9 +100,9 @@ func TestGenerationAboveWhatIsLeft(t *testing.T) {
 
 func TestJobGenerations(t *testing.T) {
 	w := newWorld(t)
-	w.want(201, "PUT", "/v1/definitions/work/1", definition("work", 1))
+	w.want(201, "PUT", "/v1/definitions/adder/1", definition("adder", 1))
 	const path = "/v1/clusters/default/jobs/sum"
-	other := job("sum", "work@1", 2)
+	other := job("sum", "adder@1", 2)
 	other["priority"] = 700
 	steps := []struct {
 		name, method, path string
@@ -111,13 +111,13 @@ func TestJobGenerations(t *testing.T) {
 		generation         uint64
 		cancelled          bool
 	}{
-		{"made", "PUT", path, job("sum", "work@1", 2), 201, 1, false},
-		{"the same again", "PUT", path, job("sum", "work", 2), 200, 1, false},
+		{"made", "PUT", path, job("sum", "adder@1", 2), 201, 1, false},
+		{"the same again", "PUT", path, job("sum", "adder", 2), 200, 1, false},
 		{"another priority", "PUT", path, other, 200, 1, false},
-		{"another count", "PUT", path, job("sum", "work@1", 3), 200, 2, false},
+		{"another count", "PUT", path, job("sum", "adder@1", 3), 200, 2, false},
 		{"stopped", "POST", path + "/stop", nil, 200, 2, true},
 		{"stopped again", "POST", path + "/stop", nil, 200, 2, true},
-		{"applied again", "PUT", path, job("sum", "work@1", 3), 200, 3, false},
+		{"applied again", "PUT", path, job("sum", "adder@1", 3), 200, 3, false},
 		{"restarted", "POST", path + "/restart", nil, 200, 4, false},
 	}
 	for _, step := range steps {
@@ -283,10 +283,10 @@ func TestClusterDeletionAgainstNewServices(t *testing.T) {
 func TestApply(t *testing.T) {
 	w := newWorld(t)
 	set := manifestsOf(
-		"Job", job("sum", "work", 2),
+		"Job", job("sum", "adder", 2),
 		"Service", map[string]any{"cluster": "blue", "name": "web", "definition": "web", "count": 3},
 		"TaskDefinition", definition("web", 1),
-		"TaskDefinition", definition("work", 4),
+		"TaskDefinition", definition("adder", 4),
 		"TaskDefinition", definition("web", 2),
 		"Cluster", map[string]any{"name": "blue"},
 	)
@@ -306,7 +306,7 @@ func TestApply(t *testing.T) {
 	want := []string{
 		"create Cluster /blue: ",
 		"create TaskDefinition /web@1: ",
-		"create TaskDefinition /work@4: ",
+		"create TaskDefinition /adder@4: ",
 		"create TaskDefinition /web@2: ",
 		"create Service blue/web: starts 3 tasks of web@2",
 		"create Job default/sum: runs 2 tasks",
@@ -322,7 +322,7 @@ func TestApply(t *testing.T) {
 	next := manifestsOf(
 		"TaskDefinition", definition("web", 3),
 		"Service", map[string]any{"cluster": "blue", "name": "web", "definition": "web@3", "count": 5},
-		"Job", job("sum", "work", 2),
+		"Job", job("sum", "adder", 2),
 	)
 	reply = read[api.ApplyReply](t, w.want(200, "POST", "/v1/apply", next))
 	svc := reply.Changes[1]

@@ -236,13 +236,13 @@ func (s *site) answer() <-chan *agentEnd {
 
 func take[T any](t *testing.T, from <-chan T, what string) T {
 	t.Helper()
+	var v T
 	select {
-	case v := <-from:
-		return v
+	case v = <-from:
 	case <-time.After(limit):
 		t.Fatalf("%s did not come", what)
-		panic("unreachable")
 	}
+	return v
 }
 
 var ask = transport.StreamRequest{
