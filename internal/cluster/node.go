@@ -133,4 +133,9 @@ type NodeStats struct {
 	Load float64 `json:"load"`
 	// Tasks counts the attempts of which something runs.
 	Tasks int `json:"tasks"`
+	// Each holds what single attempts use. In a report it holds those that changed since they were last told; in a pulse all
+	// that are known, by UUID in order.
+	Each []TaskStats `json:"each,omitempty"`
+	// Pressure, unless nil, says that the node is short of memory now.
+	Pressure *Pressure `json:"pressure,omitempty"`
 }

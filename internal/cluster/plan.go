@@ -48,6 +48,18 @@ const (
 	ReasonDrain         ReasonCode = "drain"           // its node is emptied
 	ReasonRecovery      ReasonCode = "recovery"        // the store went back, and the operator decides how to go on
 	ReasonForeignWrite  ReasonCode = "foreign-write"   // somebody else wrote over its record
+	ReasonPermit        ReasonCode = "permit"          // its stop waits until enough others are healthy
+	ReasonPressure      ReasonCode = "pressure"        // its node is short of memory, and it moves away
+	ReasonRebalance     ReasonCode = "rebalance"       // it is better placed elsewhere
+	ReasonRescheduled   ReasonCode = "reschedule"      // it failed too often and is given up
+	ReasonDeadline      ReasonCode = "deadline"        // it was not healthy, or made no progress, in time
+	ReasonGate          ReasonCode = "gate"            // a gate of its rollout did not pass
+	ReasonPaused        ReasonCode = "paused"          // its rollout is paused
+	ReasonPromotion     ReasonCode = "promotion"       // the canaries wait to be promoted
+	ReasonScaling       ReasonCode = "scaling"         // its service was scaled by what it uses, or by the clock
+	ReasonSchedule      ReasonCode = "schedule"        // a moment of its cron has come
+	ReasonMissed        ReasonCode = "missed"          // a moment of its cron passed without a job
+	ReasonUnmatched     ReasonCode = "unmatched"       // its daemon does not belong on the node any more
 )
 
 // Refusal is why a task cannot be placed on one node, or on none.
@@ -102,6 +114,12 @@ type Pending struct {
 	NeedsImage bool
 	// Avoid holds the nodes where an earlier attempt of the task still stands (P3.6), ordered.
 	Avoid []string
+	// Shun holds the nodes where attempts of the task failed, ordered: it goes elsewhere where it can.
+	Shun []string
+	// Only, unless empty, is the one node that the task is for: of a daemon, or where its volume is. A cordon does not keep a
+	// daemon's task away.
+	Only   string
+	Daemon bool
 	// Since is when the task began to wait; older tasks go first among equals.
 	Since time.Time
 }

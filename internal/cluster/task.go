@@ -75,7 +75,8 @@ type Stop struct {
 	// Reason is a code such as "rollout", and Message a sentence for people.
 	Reason  ReasonCode `json:"reason"`
 	Message string     `json:"message,omitempty"`
-	// Permit is the id of the granted permit of a voluntary stop.
+	// Permit is the ask of the agent that was granted (P5.2). A voluntary stop without the agent's own newest ask is a wish: the
+	// agent asks, and goes on running the task.
 	Permit string `json:"permit,omitempty"`
 	// Ended says that the attempt's outcome is durable: the agent stops what may still run,
 	// removes the container and what it kept, and reports the task gone (P4.6).
@@ -186,6 +187,9 @@ type Observed struct {
 	Containers []ContainerStatus `json:"containers,omitempty"`
 	// LogTail is the end of the output of a failed attempt, at most MaxLogTail bytes.
 	LogTail string `json:"log_tail,omitempty"`
+	// Ask is the agent's newest request for a permit to stop the attempt, "<session>.<number>" (P5.2). One that differs from the stop's
+	// permit says that this was not used and will not be. Once it has used a permit the agent asks no more.
+	Ask string `json:"ask,omitempty"`
 	// Gone says that nothing of the attempt is left on the node.
 	Gone bool `json:"gone,omitempty"`
 }

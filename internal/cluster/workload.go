@@ -11,6 +11,7 @@ const (
 	KindTaskDefinition Kind = "TaskDefinition"
 	KindService        Kind = "Service"
 	KindJob            Kind = "Job"
+	KindCron           Kind = "Cron"
 )
 
 // DefaultCluster is the cluster of objects that name none.
@@ -43,6 +44,9 @@ type Lifespan struct {
 	// Generation counts the rollouts: it grows when the definition changes or a restart is
 	// asked for, never goes back while the object or a task of it exists, and is part of every task id.
 	Generation uint64 `json:"generation,omitempty"`
+	// Restarted is the generation of the last restart that was asked for. Tasks of generations from there on that run
+	// the definition that is asked for now are of the newest version, whatever their generation.
+	Restarted uint64 `json:"restarted,omitempty"`
 	// Deleted says that the user deleted the object. The control plane stops its tasks
 	// and then removes the record.
 	Deleted bool      `json:"deleted,omitempty"`
@@ -58,7 +62,9 @@ type Service struct {
 	Name       string `json:"name"`
 	Labels     Labels `json:"labels,omitempty"`
 	Definition Ref    `json:"definition"`
-	// Count is how many tasks should run. Stopped keeps the number but runs none.
+	// Mode says how many tasks there are, and where. Default replicas.
+	Mode ServiceMode `json:"mode,omitempty"`
+	// Count is how many tasks should run; with Scaling, where it begins (default its Min). Stopped keeps the number but runs none.
 	Count    int  `json:"count"`
 	Stopped  bool `json:"stopped,omitempty"`
 	Priority int  `json:"priority,omitempty"` // 1 to MaxPriority, default DefaultPriority
@@ -66,7 +72,15 @@ type Service struct {
 	Placement Placement `json:"placement,omitzero"`
 	// OnDisconnect is what happens to tasks of a node that is silent (P6.3). Default keep.
 	OnDisconnect OnDisconnect `json:"on_disconnect,omitempty"`
+	// Update says how tasks are replaced.
+	Update Update `json:"update,omitzero"`
+	// Reschedule says what follows an attempt that failed for good.
+	Reschedule Reschedule `json:"reschedule,omitzero"`
+	// Scaling, unless nil, changes the count by what the tasks use.
+	Scaling *Scaling `json:"scaling,omitempty"`
 
+	// Rollout is what the user asked of the newest rollout; what a manifest holds here is ignored.
+	Rollout RolloutWish `json:"rollout,omitzero"`
 	Lifespan
 }
 
@@ -79,6 +93,9 @@ type Job struct {
 	Priority int    `json:"priority,omitempty"` // 1 to MaxPriority, default DefaultPriority
 	// Cancelled stops the job: no task is started any more, running ones are stopped.
 	Cancelled bool `json:"cancelled,omitempty"`
+	// Cron names the cron that made the job, and At the moment that it is for; what a client sends here is ignored.
+	Cron string    `json:"cron,omitempty"`
+	At   time.Time `json:"at,omitzero"`
 
 	Lifespan
 }

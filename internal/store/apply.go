@@ -112,6 +112,18 @@ func (s *state) change(key string, c *Change) {
 	case "recovery":
 		put(s, s.recoveries, rest, c)
 		s.delta.domain = true
+	case "rollout":
+		put(s, s.rollouts, rest, c)
+		s.touchOwner(cluster.KindService, rest)
+	case "scale":
+		put(s, s.scales, rest, c)
+		s.touchOwner(cluster.KindService, rest)
+	case "cron":
+		put(s, s.crons, rest, c)
+		s.delta.crons = true
+	case "fired":
+		put(s, s.fired, rest, c)
+		s.delta.crons = true
 	case "event":
 		s.event(rest, c)
 	}

@@ -24,6 +24,7 @@ type delta struct {
 	leader      bool
 	servers     bool
 	domain      bool
+	crons       bool
 	resync      bool
 }
 
@@ -60,6 +61,8 @@ type Changes struct {
 	Clusters, Plans, Events, Leader bool
 	// Servers says that members of the control plane changed, Domain that the settings or the recovery of a domain did.
 	Servers, Domain bool
+	// Crons says that crons changed, or how far they have come.
+	Crons bool
 	// Resync says that anything may have changed.
 	Resync bool
 }
@@ -133,6 +136,7 @@ func (f *Follower) add(d *delta) {
 	f.changes.Leader = f.changes.Leader || d.leader
 	f.changes.Servers = f.changes.Servers || d.servers
 	f.changes.Domain = f.changes.Domain || d.domain
+	f.changes.Crons = f.changes.Crons || d.crons
 	f.changes.Resync = f.changes.Resync || d.resync
 	f.mu.Unlock()
 	signal(f.wake)

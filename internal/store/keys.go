@@ -88,5 +88,23 @@ func (p Prefix) Token(id string) string { return string(p) + "token/" + id }
 // Domain returns the key of the operator's settings of a domain.
 func (p Prefix) Domain(name string) string { return string(p) + "domain/" + name }
 
+// Rollout returns the key of where a service's newest version stands.
+func (p Prefix) Rollout(cluster, name string) string {
+	return string(p) + "rollout/" + cluster + "/" + name
+}
+
+// Scale returns the key of the count that a service with scaling has.
+func (p Prefix) Scale(cluster, name string) string {
+	return string(p) + "scale/" + cluster + "/" + name
+}
+
+// Cron returns the key of a cron's spec.
+func (p Prefix) Cron(cluster, name string) string { return string(p) + "cron/" + cluster + "/" + name }
+
+// Fired returns the key of how far a cron has come.
+func (p Prefix) Fired(cluster, name string) string {
+	return string(p) + "fired/" + cluster + "/" + name
+}
+
 // Recovery returns the key of a domain's recovery.
 func (p Prefix) Recovery(domain string) string { return string(p) + "recovery/" + domain }

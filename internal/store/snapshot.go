@@ -91,6 +91,10 @@ type Snapshot struct {
 	tokens      *table[cluster.AccessToken]
 	domains     *table[cluster.DomainSettings]
 	recoveries  *table[cluster.Recovery]
+	rollouts    *table[cluster.Rollout]
+	scales      *table[cluster.Scale]
+	crons       *table[cluster.Cron]
+	fired       *table[cluster.CronStatus]
 	plans       *btree.Map[uint64, Entry[cluster.PlanRecord]]
 	events      *btree.Map[string, Entry[cluster.EventBatch]] // by revision of creation and id
 	eventOrder  *btree.Map[string, string]                    // their keys, by id
@@ -113,6 +117,10 @@ func newSnapshot() *Snapshot {
 		tokens:      new(table[cluster.AccessToken]),
 		domains:     new(table[cluster.DomainSettings]),
 		recoveries:  new(table[cluster.Recovery]),
+		rollouts:    new(table[cluster.Rollout]),
+		scales:      new(table[cluster.Scale]),
+		crons:       new(table[cluster.Cron]),
+		fired:       new(table[cluster.CronStatus]),
 		plans:       new(btree.Map[uint64, Entry[cluster.PlanRecord]]),
 		events:      new(btree.Map[string, Entry[cluster.EventBatch]]),
 		eventOrder:  new(btree.Map[string, string]),
@@ -138,6 +146,10 @@ func (s *Snapshot) copy() *Snapshot {
 		tokens:      s.tokens.Copy(),
 		domains:     s.domains.Copy(),
 		recoveries:  s.recoveries.Copy(),
+		rollouts:    s.rollouts.Copy(),
+		scales:      s.scales.Copy(),
+		crons:       s.crons.Copy(),
+		fired:       s.fired.Copy(),
 		plans:       s.plans.Copy(),
 		events:      s.events.Copy(),
 		eventOrder:  s.eventOrder.Copy(),
@@ -180,6 +192,48 @@ func (s *Snapshot) Definitions(name string) iter.Seq[Entry[cluster.TaskDefinitio
 // Service returns a service's spec.
 func (s *Snapshot) Service(inCluster, name string) (Entry[cluster.Service], bool) {
 	return s.services.Get(inCluster + "/" + name)
+}
+
+// Wanted returns a service's spec with the count that scaling gives it. Its revision is the spec's.
+func (s *Snapshot) Wanted(inCluster, name string) (Entry[cluster.Service], bool) {
+	e, ok := s.Service(inCluster, name)
+	if !ok || e.Value.Scaling == nil {
+		return e, ok
+	}
+	scale, _ := s.Scale(inCluster, name)
+	e.Value = e.Value.At(scale.Value)
+	return e, true
+}
+
+// Rollout returns where a service's newest version stands.
+func (s *Snapshot) Rollout(inCluster, name string) (Entry[cluster.Rollout], bool) {
+	return s.rollouts.Get(inCluster + "/" + name)
+}
+
+// Scale returns the count that a service with scaling has.
+func (s *Snapshot) Scale(inCluster, name string) (Entry[cluster.Scale], bool) {
+	return s.scales.Get(inCluster + "/" + name)
+}
+
+// Cron returns a cron's spec.
+func (s *Snapshot) Cron(inCluster, name string) (Entry[cluster.Cron], bool) {
+	return s.crons.Get(inCluster + "/" + name)
+}
+
+// Crons returns the crons of a cluster, or of all where the name is empty.
+func (s *Snapshot) Crons(inCluster string) iter.Seq[Entry[cluster.Cron]] {
+	return scan(s.crons, folder(inCluster))
+}
+
+// Fired returns how far a cron has come.
+func (s *Snapshot) Fired(inCluster, name string) (Entry[cluster.CronStatus], bool) {
+	return s.fired.Get(inCluster + "/" + name)
+}
+
+// AllFired returns how far all crons have come, of a cluster, or of all where the name is empty; also of crons that were
+// deleted since. Its key names the cron.
+func (s *Snapshot) AllFired(inCluster string) iter.Seq[Entry[cluster.CronStatus]] {
+	return scan(s.fired, folder(inCluster))
 }
 
 // Services returns the services of a cluster, or of all where the name is empty.

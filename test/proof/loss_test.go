@@ -22,8 +22,10 @@ const (
 	medianLoss = 1500 * time.Millisecond
 	mostLoss   = 3 * time.Second
 	laxLoss    = 20 * time.Second
-	// strictLosses is how many make the strict limits count.
-	strictLosses = 20
+	// strictLosses is how many make the strict limits count. Before each of them the servers get betweenLosses, as leaders
+	// that die one after the other make those that stand by wait longer each time (P1.3).
+	strictLosses  = 20
+	betweenLosses = 35 * time.Second
 )
 
 // TestLeaderLossToTheNextPlacement kills leaders and measures how long it takes until a task is placed that is asked for
@@ -37,6 +39,15 @@ func TestLeaderLossToTheNextPlacement(t *testing.T) {
 	f.Berth("run", f.Write("standing.yaml", fmt.Sprintf(standing, 1))).Want(t, 0, "healthy")
 	var took []time.Duration
 	for n := range losses {
+		if losses >= strictLosses {
+			rest := time.Now()
+			testkit.Eventually(t, 2*betweenLosses, func() error {
+				if left := betweenLosses - time.Since(rest); left > 0 {
+					return fmt.Errorf("the servers rest for another %v", left.Round(time.Second))
+				}
+				return nil
+			})
+		}
 		leader := f.Leader()
 		i := slices.Index(f.Servers, leader)
 		other := f.Servers[(i+1+n%(servers-1))%servers].Client()

@@ -36,6 +36,8 @@ type Task struct {
 	Absence watcher.Absence
 	// Drain, unless nil, says that the attempt's node is to be emptied.
 	Drain *cluster.Drain
+	// Pressed, unless nil, says that the attempt's node is short of memory and that its agent suggests to move this one.
+	Pressed *cluster.Pressure
 	// Reported says that the node's full report is in under this leader, so that what has no status does not run there.
 	Reported bool
 }
@@ -55,9 +57,18 @@ type Definitions func(cluster.Ref) *cluster.TaskDefinition
 // ServiceInput is all that a decision about a service looks at.
 type ServiceInput struct {
 	// Owner is the service; Spec is nil when its record is gone and tasks of it are left.
-	Owner   cluster.OwnerRef
+	Owner cluster.OwnerRef
+	// Its count is what scaling made of it, see Snapshot.Wanted.
 	Spec    *cluster.Service
 	SpecRev uint64
+	// Rollout is where the newest version stands, nil before anything is known of it; RolloutRev is its revision.
+	Rollout    *cluster.Rollout
+	RolloutRev uint64
+	// Gates are the results of the spec's gates, in its order; a gate that was not looked at has neither passes nor failures.
+	Gates []cluster.GateResult
+	// Nodes are, for a daemon, the names of the nodes that should have a task of it, ordered: they are known, not gone, and meet its
+	// constraints and its cluster's. For services with replicas it is nil.
+	Nodes []string
 	// Definitions finds those of all generations that still have tasks.
 	Definitions Definitions
 	// Tasks are all attempts of the owner, of all generations, in any order; an attempt that has an outcome
@@ -99,6 +110,10 @@ type Decision struct {
 	Cleanups []Cleanup
 	// Trims delete outcomes that nothing needs any more.
 	Trims []Trim
+	// Rollout, unless nil, is the new record of where the newest version stands.
+	Rollout *RolloutWrite
+	// Revert, unless nil, asks for an earlier version again.
+	Revert *Revert
 	// Remove asks for the deletion of the owner's spec: it is deleted and nothing of it runs.
 	Remove bool
 	// Events tell what the decision as a whole means, such as the end of a job. They are true once
@@ -113,7 +128,7 @@ type Decision struct {
 // Empty reports whether there is nothing to write and nothing to place.
 func (d *Decision) Empty() bool {
 	return len(d.Pending) == 0 && len(d.Moves) == 0 && len(d.Stops) == 0 && len(d.Adoptions) == 0 && len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
-		len(d.Trims) == 0 && !d.Remove
+		len(d.Trims) == 0 && d.Rollout == nil && d.Revert == nil && !d.Remove
 }
 
 // look asks for another decision at t, if no earlier one is asked for.
@@ -121,6 +136,22 @@ func (d *Decision) look(t time.Time) {
 	if d.NextLook.IsZero() || t.Before(d.NextLook) {
 		d.NextLook = t
 	}
+}
+
+// RolloutWrite is a service's rollout record to be written. It compares the record's revision and the spec's.
+type RolloutWrite struct {
+	Record  cluster.Rollout
+	Rev     uint64 // 0: there is none yet
+	SpecRev uint64
+	Events  []cluster.Event
+}
+
+// Revert takes a failed rollout back: the service's spec is written again with the next generation and an earlier definition, as if
+// the user had asked for it. It compares the spec's revision, and stands in one transaction with the rollout record.
+type Revert struct {
+	Definition cluster.Ref
+	Failed     uint64 // the generation that failed
+	SpecRev    uint64
 }
 
 // Stop is a desired record to be written.

@@ -1,0 +1,79 @@
+package cluster
+
+import "time"
+
+// Cron makes a job at each of its moments. Writer: the user, Lifespan by the API server.
+type Cron struct {
+	Cluster string `json:"cluster,omitempty"`
+	Name    string `json:"name"`
+	Labels  Labels `json:"labels,omitempty"`
+	// Schedules are each five fields: minute, hour, day of the month, month, day of the week; or "@daily" and its kin.
+	Schedules []string `json:"schedules"`
+	// Zone is a name of the time zone database, such as "Europe/Paris". Default UTC. A moment that the change to summer
+	// time leaves out fires right after it; one that comes twice fires once.
+	Zone string `json:"zone,omitempty"`
+	// Concurrency is what happens while a job of an earlier moment runs. Default forbid.
+	Concurrency CronConcurrency `json:"concurrency,omitempty"`
+	// Missed is what happens to moments that passed while nothing could be started: no leader, suspended, or forbidden. Default once.
+	Missed CronMissed `json:"missed,omitempty"`
+	// Within is how late a job may still be made. Default 1 h; a moment that is older is skipped, with an event.
+	Within Duration `json:"within,omitempty"`
+	// KeepSucceeded and KeepFailed are how many ended jobs are kept. Defaults 3 and 3.
+	KeepSucceeded *int `json:"keep_succeeded,omitempty"`
+	KeepFailed    *int `json:"keep_failed,omitempty"`
+	Suspended     bool `json:"suspended,omitempty"`
+	// Job is what is made: its steps and priority.
+	Job CronJob `json:"job"`
+
+	Lifespan
+}
+
+// CronJob is what a cron makes jobs of.
+type CronJob struct {
+	Labels   Labels `json:"labels,omitempty"`
+	Steps    []Step `json:"steps"`
+	Priority int    `json:"priority,omitempty"` // 1 to MaxPriority, default DefaultPriority
+}
+
+// CronConcurrency is what happens while a job of an earlier moment runs.
+type CronConcurrency string
+
+// Policies of concurrency.
+const (
+	CronForbid  CronConcurrency = "forbid"  // the moment is missed, see Missed
+	CronAllow   CronConcurrency = "allow"   // both run
+	CronReplace CronConcurrency = "replace" // the earlier one is cancelled
+)
+
+// CronMissed is what happens to moments that have passed.
+type CronMissed string
+
+// Policies for missed moments.
+const (
+	CronSkip CronMissed = "skip" // nothing
+	CronOnce CronMissed = "once" // one job for all of them, for the newest moment
+	CronAll  CronMissed = "all"  // a job for each, at most MaxMissed
+)
+
+// Defaults and bounds of crons.
+const (
+	DefaultCronWithin = Duration(time.Hour)
+	DefaultCronKeep   = 3
+	MaxMissed         = 100
+	// MaxCronName leaves room for the moment in a job's name.
+	MaxCronName = MaxName - 13
+)
+
+// CronStatus is how far a cron has come: the record fired/<cluster>/<cron>. Writer: the control plane.
+type CronStatus struct {
+	// Last is the newest moment that was dealt with: a job was made for it, or it was skipped. Moments up to it are not
+	// looked at again.
+	Last time.Time `json:"last"`
+	// Job is the name of the newest job, Made when it was made, and Message why the last moment has none.
+	Job     string    `json:"job,omitempty"`
+	Made    time.Time `json:"made,omitzero"`
+	Message string    `json:"message,omitempty"`
+}
+
+// JobName returns the name of a cron's job for a moment: the cron's with the minute in UTC, such as "backup-202611201230".
+func (c *Cron) JobName(at time.Time) string { return c.Name + "-" + at.UTC().Format("200601021504") }
