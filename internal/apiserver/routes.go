@@ -119,6 +119,7 @@ func (s *Server) serviceRoutes() []route {
 		{method: "GET", path: one, name: "readService", role: viewer, summary: "One service with its status.", query: []parameter{consistent()}, reply: view, serve: s.services().read},
 		{method: "PUT", path: one, name: "writeService", role: submitter, summary: "Makes or changes a service.", writes: true, body: typeOf[cluster.Service](), reply: view, serve: s.services().write},
 		{method: "DELETE", path: one, name: "deleteService", role: submitter, summary: "Deletes a service: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.services().delete},
+		{method: "GET", path: one + "/addresses", name: "listAddresses", role: viewer, summary: "Where the healthy tasks of a service are reached, without those that are to be stopped.", query: listParameters(), reply: typeOf[api.Page[api.Address]](), stream: eventStream, long: true, serve: s.listAddresses},
 		{method: "POST", path: one + "/scale", name: "scaleService", role: submitter, summary: "Sets the number of tasks.", writes: true, body: typeOf[api.ScaleRequest](), reply: view, serve: s.scaleService},
 		{method: "POST", path: one + "/stop", name: "stopService", role: submitter, summary: "Stops all tasks and keeps the service.", writes: true, reply: view, serve: s.stopService},
 		{method: "POST", path: one + "/start", name: "startService", role: submitter, summary: "Starts a stopped service.", writes: true, reply: view, serve: s.startService},

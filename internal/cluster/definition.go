@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Ref names a version of a task definition, as "web@3".
@@ -68,11 +69,26 @@ type TaskDefinition struct {
 	Restart Restart  `json:"restart,omitzero"`
 	// Grace is how long a task may take to end after TERM before it gets KILL. Default 10 s.
 	Grace Duration `json:"grace,omitempty"`
+	// ShutdownDelay is waited before TERM where the stop could as well wait (a rollout, a drain, fewer tasks): the task has left the
+	// lists of healthy addresses by then, and those who use it have time to see that. Default 1 s for definitions with ports of services,
+	// else 0.
+	ShutdownDelay *Duration `json:"shutdown_delay,omitempty"`
 	// MinHealthyTime is how long a task without checks runs before it counts as
 	// healthy (P4.7). Default 1 s.
 	MinHealthyTime Duration `json:"min_healthy_time,omitempty"`
 	// Disk is what the task may write outside of its volumes, logs included.
 	Disk Bytes `json:"disk,omitempty"`
+}
+
+// Lingers returns how long a task of the definition goes on after it was permitted to stop.
+func (d *TaskDefinition) Lingers() time.Duration {
+	switch {
+	case d.ShutdownDelay != nil:
+		return time.Duration(*d.ShutdownDelay)
+	case len(d.Ports) > 0:
+		return time.Duration(DefaultShutdownDelay)
+	}
+	return 0
 }
 
 // Ref returns the reference of this version.

@@ -55,6 +55,9 @@ func (d *TaskDefinition) Validate() error {
 	d.validateChecks(k)
 	d.Restart.validate(k.at("restart"))
 	k.at("grace").span(d.Grace, Duration(time.Millisecond), MaxGrace)
+	if d.ShutdownDelay != nil {
+		k.at("shutdown_delay").span(*d.ShutdownDelay, 0, MaxShutdownDelay)
+	}
 	k.at("min_healthy_time").span(d.MinHealthyTime, 0, MaxGrace)
 	k.at("disk").must(d.Disk >= 0 && d.Disk <= MaxDisk, "is %s, want a size from 0 to %s", d.Disk, MaxDisk)
 	b, err := json.Marshal(d)

@@ -1,0 +1,60 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// TestAddresses is the list of healthy tasks: what is to be stopped is left out before its agent hears of it, and what stands on
+// a silent node, unless all nodes are silent.
+func TestAddresses(t *testing.T) {
+	w := newWorld(t)
+	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 5)))
+	web := cluster.Ref{Name: "web", Version: 1}
+	records := map[string]any{}
+	node := func(name string, state cluster.NodeState) {
+		records["node/"+name] = cluster.Node{Name: name, State: state, Domain: "default"}
+		records["status/"+name] = cluster.NodeStatus{Name: name, Facts: cluster.Facts{Address: "192.0.2." + name[1:]}}
+	}
+	put := func(id cluster.TaskID, on string, stop *cluster.Stop, health cluster.Health) {
+		d := desired(id, 1, cluster.KindService, web)
+		d.Node, d.Stop = on, stop
+		records["state/"+on+"/"+string(id)], records["status/"+on+"/"+string(id)] = d, observed(d, cluster.StateRunning, health)
+	}
+	node("n1", cluster.NodeReady)
+	node("n2", cluster.NodeSuspect)
+	node("n3", cluster.NodeDown)
+	put("default.web.1.0", "n1", nil, cluster.HealthHealthy)
+	put("default.web.1.1", "n1", &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout}, cluster.HealthHealthy)
+	put("default.web.1.2", "n1", nil, cluster.HealthFailing)
+	put("default.web.1.3", "n2", nil, cluster.HealthHealthy)
+	put("default.web.1.4", "n3", nil, cluster.HealthHealthy)
+	w.put(records)
+
+	tasks := func() (got []cluster.TaskID) {
+		var page api.Page[api.Address]
+		if err := json.Unmarshal(w.want(200, "GET", "/v1/clusters/default/services/web/addresses", nil).body, &page); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range page.Items {
+			if want := "192.0.2." + a.Node[1:]; a.Address != want || a.Ports["http"] != 30001 || a.Definition != web {
+				t.Errorf("%s is reached at %s %v and runs %s", a.Task, a.Address, a.Ports, a.Definition)
+			}
+			got = append(got, a.Task)
+		}
+		return got
+	}
+	if diff := cmp.Diff([]cluster.TaskID{"default.web.1.0"}, tasks()); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+	w.put(map[string]any{"node/n1": cluster.Node{Name: "n1", State: cluster.NodeSuspect, Domain: "default"}})
+	if diff := cmp.Diff([]cluster.TaskID{"default.web.1.0", "default.web.1.3"}, tasks()); diff != "" {
+		t.Errorf("addresses with all nodes silent (-want +got):\n%s", diff)
+	}
+	w.want(404, "GET", "/v1/clusters/default/services/nobody/addresses", nil)
+}
