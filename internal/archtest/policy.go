@@ -15,9 +15,11 @@ var layers = map[string][]string{
 	"internal/cluster": {},
 
 	// The decisions: pure functions of a snapshot, each may use those before it.
+	"internal/logic/cron":       {"internal/cluster"},
 	"internal/logic/lifecycle":  {"internal/cluster"},
 	"internal/logic/watcher":    {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/logic/reconciler": {"internal/clause", "internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher"},
+	"internal/logic/scaler":     {"internal/cluster"},
 	"internal/logic/scheduler": {
 		"internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher",
 		"internal/logic/reconciler",
@@ -29,14 +31,16 @@ var layers = map[string][]string{
 	"internal/boottime":              {},
 	"internal/clause":                {},
 	"internal/executor":              {"internal/cluster"},
-	"internal/executor/containerd":   {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/logs"},
+	"internal/executor/containerd":   {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage", "internal/logs"},
 	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
 	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs"},
 	"internal/executor/outlive":      {},
-	"internal/executor/process":      {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/logs"},
+	"internal/executor/process":      {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage", "internal/logs"},
+	"internal/executor/usage":        {"internal/cluster", "internal/executor"},
 	"internal/logs":                  {"internal/cluster"},
-	"internal/manifest":              {"internal/cluster"},
+	"internal/manifest":              {"internal/cluster", "internal/timetable"},
 	"internal/manifest/schemagen":    {"internal/cluster"},
+	"internal/measure":               {"internal/cluster"},
 	"internal/peers":                 {"internal/cluster", "internal/pki", "internal/store", "internal/transport"},
 	"internal/pki":                   {"internal/cluster"},
 	"internal/store":                 {"internal/clause", "internal/cluster"},
@@ -44,6 +48,7 @@ var layers = map[string][]string{
 	"internal/store/memory":          {"internal/cluster", "internal/store"},
 	"internal/store/storetest":       {"internal/cluster", "internal/store", "internal/testkit"},
 	"internal/telemetry":             {"internal/cluster", "internal/store"},
+	"internal/timetable":             {},
 	"internal/transport":             {"internal/cluster", "internal/logs"},
 	"internal/version":               {},
 
@@ -57,16 +62,18 @@ var layers = map[string][]string{
 	"internal/agent/attempt": {
 		"internal/boottime", "internal/cluster", "internal/executor", "internal/logic/lifecycle",
 	},
-	"internal/agent/checks": {"internal/cluster", "internal/logic/lifecycle"},
-	"internal/agent/facts":  {"internal/cluster"},
-	"internal/agent/state":  {"internal/agent/attempt", "internal/cluster"},
+	"internal/agent/checks":   {"internal/cluster", "internal/logic/lifecycle"},
+	"internal/agent/facts":    {"internal/cluster"},
+	"internal/agent/requests": {"internal/cluster"},
+	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {
 		"api", "internal/boottime", "internal/cluster", "internal/logic/...", "internal/logs", "internal/manifest",
-		"internal/pki", "internal/store", "internal/telemetry", "internal/transport", "internal/version",
+		"internal/measure", "internal/pki", "internal/store", "internal/telemetry", "internal/timetable", "internal/transport",
+		"internal/version",
 	},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/store",
-		"internal/telemetry",
+		"internal/telemetry", "internal/timetable",
 	},
 	"internal/dispatcher": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry", "internal/transport",
@@ -123,6 +130,7 @@ var proof = []string{
 // modules maps each third-party module to the folders that may import it, so that
 // to replace one is to change one folder.
 var modules = map[string][]string{
+	"cel.dev/cel-go":                         {"internal/measure"},
 	"github.com/coder/websocket":             {"api/client", "internal/apiserver", "cmd/berth"},
 	"github.com/containerd":                  {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/distribution/reference":      {"internal/executor/containerd"},
@@ -132,8 +140,11 @@ var modules = map[string][]string{
 		"internal/apiserver", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
 		"internal/executor/containerd", "internal/peers", "internal/store/...", "cmd/berth",
 	},
+	"github.com/netresearch/go-cron":        {"internal/timetable"},
 	"github.com/opencontainers":             {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/prometheus/client_golang":   {"internal/apiserver", "internal/telemetry", "cmd/berth"},
+	"github.com/prometheus/client_model":    {"internal/agent/requests"},
+	"github.com/prometheus/common":          {"internal/agent/requests"},
 	"github.com/santhosh-tekuri/jsonschema": {"internal/manifest/...", "internal/apiserver"},
 	"github.com/sirupsen/logrus":            {"internal/executor/containerd"},
 	"github.com/spf13/cobra":                {"cmd/berth"},
@@ -162,7 +173,7 @@ var testModules = []string{
 var pureStandard = []string{
 	"bytes", "cmp", "container/heap", "crypto/sha256", "encoding/hex",
 	"encoding/json", "errors", "fmt", "iter", "maps", "math", "math/bits",
-	"net/netip", "slices", "sort", "strconv", "strings", "time", "unicode",
+	"net/netip", "net/url", "slices", "sort", "strconv", "strings", "time", "unicode",
 	"unicode/utf8",
 }
 

@@ -45,15 +45,81 @@ func (s *Service) SetDefaults() {
 	orElse(&s.Cluster, DefaultCluster)
 	orElse(&s.Priority, DefaultPriority)
 	orElse(&s.OnDisconnect, DisconnectKeep)
+	orElse(&s.Mode, ModeReplicas)
 	s.Placement.setDefaults(StrategySpread, AntiAffinityPrefer)
+	s.Update.setDefaults()
+	s.Reschedule.setDefaults()
+	if s.Scaling != nil {
+		s.Scaling.setDefaults()
+		if s.Mode != ModeDaemon {
+			orElse(&s.Count, max(0, s.Scaling.Min))
+		}
+	}
+}
+
+// setDefaults leaves out what depends on the definition, see Limits. Of the two deadlines the one that is set moves the other where
+// that would come to nothing.
+func (u *Update) setDefaults() {
+	orElse(&u.ProgressDeadline, max(DefaultProgressDeadline, u.HealthyDeadline, u.Stagger+max(u.HealthyDeadline, DefaultHealthyDeadline)))
+	orElse(&u.HealthyDeadline, min(DefaultHealthyDeadline, u.ProgressDeadline))
+	for i := range u.Gates {
+		g := &u.Gates[i]
+		if g.HTTP != "" {
+			orElse(&g.Pass, DefaultGatePass)
+		}
+		orElse(&g.Interval, DefaultGateInterval)
+		orElse(&g.Passes, 1)
+		orElse(&g.Failures, DefaultGateFailures)
+	}
+}
+
+func (r *Reschedule) setDefaults() {
+	orElse(&r.Window, DefaultRescheduleWindow)
+	orElse(&r.MaxDelay, max(DefaultRescheduleMax, r.Delay))
+	orElse(&r.Delay, min(DefaultRescheduleDelay, r.MaxDelay))
+}
+
+// setDefaults leaves out the windows, whose 0 is not the default; see ScalePace.
+func (s *Scaling) setDefaults() {
+	for i := range s.Targets {
+		if t := &s.Targets[i]; t.Metric == ScaleRequests {
+			orElse(&t.Path, DefaultRequestsPath)
+			orElse(&t.Series, DefaultRequestsSeries)
+		}
+	}
+	for _, p := range []*ScalePace{&s.Up, &s.Down} {
+		if p.Step != nil {
+			orElse(&p.Every, DefaultScaleEvery)
+		}
+	}
+}
+
+// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+func (c *Cron) SetDefaults() {
+	orElse(&c.Cluster, DefaultCluster)
+	orElse(&c.Concurrency, CronForbid)
+	orElse(&c.Missed, CronOnce)
+	orElse(&c.Within, DefaultCronWithin)
+	for _, keep := range []**int{&c.KeepSucceeded, &c.KeepFailed} {
+		if *keep == nil {
+			*keep = new(int)
+			**keep = DefaultCronKeep
+		}
+	}
+	orElse(&c.Job.Priority, DefaultPriority)
+	stepDefaults(c.Job.Steps)
 }
 
 // SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
 func (j *Job) SetDefaults() {
 	orElse(&j.Cluster, DefaultCluster)
 	orElse(&j.Priority, DefaultPriority)
-	for i := range j.Steps {
-		s := &j.Steps[i]
+	stepDefaults(j.Steps)
+}
+
+func stepDefaults(steps []Step) {
+	for i := range steps {
+		s := &steps[i]
 		orElse(&s.Count, 1)
 		if s.Retries > 0 {
 			orElse(&s.OnDisconnect, DisconnectKeep)
@@ -157,19 +223,37 @@ func (h *Host) completed() *Host {
 func (s *Service) completed() *Service {
 	full := *s
 	full.Placement.Constraints = slices.Clone(s.Placement.Constraints)
+	full.Update.Gates = slices.Clone(s.Update.Gates)
+	if s.Scaling != nil {
+		scaling := *s.Scaling
+		scaling.Targets = slices.Clone(s.Scaling.Targets)
+		full.Scaling = &scaling
+	}
 	full.SetDefaults()
 	return &full
 }
 
 func (j *Job) completed() *Job {
 	full := *j
-	full.Steps = slices.Clone(j.Steps)
-	for i := range full.Steps {
-		p := &full.Steps[i].Placement
-		p.Constraints = slices.Clone(p.Constraints)
-	}
+	full.Steps = cloneSteps(j.Steps)
 	full.SetDefaults()
 	return &full
+}
+
+func (c *Cron) completed() *Cron {
+	full := *c
+	full.Job.Steps = cloneSteps(c.Job.Steps)
+	full.SetDefaults()
+	return &full
+}
+
+func cloneSteps(steps []Step) []Step {
+	steps = slices.Clone(steps)
+	for i := range steps {
+		p := &steps[i].Placement
+		p.Constraints = slices.Clone(p.Constraints)
+	}
+	return steps
 }
 
 func (d *TaskDefinition) completed() *TaskDefinition {

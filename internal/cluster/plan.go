@@ -116,6 +116,9 @@ type Pending struct {
 	Avoid []string
 	// Shun holds the nodes where attempts of the task failed, ordered: it goes elsewhere where it can.
 	Shun []string
+	// Restarted is the generation of the owner's last restart: of the tasks of one definition those from before it are of another
+	// version than the others, and anti-affinity does not keep the two apart.
+	Restarted uint64
 	// Only, unless empty, is the one node that the task is for: of a daemon, or where its volume is. A cordon does not keep a
 	// daemon's task away.
 	Only   string
@@ -147,7 +150,9 @@ type PlanOwner struct {
 	TimeLimit    Duration     `json:"limit,omitempty"`
 	OnDisconnect OnDisconnect `json:"disc,omitempty"`
 	// Trace is the traceparent of the placing, see Lifespan.
-	Trace string   `json:"trace,omitempty"`
+	Trace string `json:"trace,omitempty"`
+	// Meter, unless nil, says where the owner's tasks count their requests.
+	Meter *Meter   `json:"meter,omitempty"`
 	Tasks []Placed `json:"tasks"`
 }
 
@@ -182,6 +187,7 @@ func (p *PlanRecord) Desired(o *PlanOwner, t *Placed) *Desired {
 		TimeLimit:    o.TimeLimit,
 		OnDisconnect: o.OnDisconnect,
 		Trace:        o.Trace,
+		Meter:        o.Meter,
 		Token:        p.Token,
 		Placed:       p.At,
 		Plan:         p.Seq,

@@ -113,6 +113,8 @@ type Rollout struct {
 	Changed time.Time `json:"changed"`
 	// Most is how many tasks of the version were healthy at the same time, at most.
 	Most int `json:"most"`
+	// Promoted says that the canaries were promoted, by the user or by themselves.
+	Promoted bool `json:"promoted,omitempty"`
 	// Healthy is the last version of which all tasks were healthy: where a rollback goes.
 	Healthy *Version `json:"healthy,omitempty"`
 	// History are earlier versions, newest first, at most MaxVersions.
@@ -151,6 +153,9 @@ const (
 	DefaultRescheduleDelay  = Duration(time.Second)
 	DefaultRescheduleMax    = Duration(5 * time.Minute)
 )
+
+// DefaultGatePass is the expression of a gate that asks over HTTP and has none.
+const DefaultGatePass = "status >= 200 && status < 300" //nolint:gosec // no password
 
 // Limits is an update policy in numbers, for a count of tasks and a definition.
 type Limits struct {

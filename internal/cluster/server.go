@@ -14,10 +14,13 @@ type Server struct {
 	// Member is the server's id in the store engine, in the engine's own form; empty where the store runs elsewhere.
 	Member string `json:"member,omitempty"`
 	// Version of the build, and the newest and oldest wire version that it speaks.
-	Version string    `json:"version"`
-	Wire    int       `json:"wire"`
-	WireMin int       `json:"wire_min"`
-	Started time.Time `json:"started"`
+	Version string `json:"version"`
+	Wire    int    `json:"wire"`
+	WireMin int    `json:"wire_min"`
+	// Records is the newest version of records that it reads and writes, RecordsMin the oldest that it reads; 0 is 1.
+	Records    int       `json:"records,omitempty"`
+	RecordsMin int       `json:"records_min,omitempty"`
+	Started    time.Time `json:"started"`
 }
 
 // Role says what whoever holds a token or a certificate may do. Each role of people may do all that those after it may.

@@ -344,6 +344,8 @@ func TestFaultsOf(t *testing.T) {
 // filling them in once, and what is valid survives its JSON form.
 func FuzzValidate(f *testing.F) {
 	f.Add([]byte(whole))
+	f.Add([]byte(wholeService))
+	f.Add([]byte(wholeCron))
 	f.Add([]byte(`{"name": "web", "definition": "web@1", "placement": {"constraints": [{"attribute": "label.a", "op": "<", "value": "1"}]}}`))
 	f.Add([]byte(`{"name": "w", "steps": [{"name": "a", "definition": "w", "count": -5, "time_limit": "1s"}]}`))
 	f.Add([]byte(`{"containers": [{"name": "a", "after": ["b"]}, {"name": "b", "after": ["a", "b"]}], "checks": [{"type": "exec"}]}`))
@@ -351,6 +353,7 @@ func FuzzValidate(f *testing.F) {
 		roundTrip[cluster.TaskDefinition](t, b)
 		roundTrip[cluster.Service](t, b)
 		roundTrip[cluster.Job](t, b)
+		roundTrip[cluster.Cron](t, b)
 		roundTrip[cluster.Cluster](t, b)
 		roundTrip[cluster.Host](t, b)
 	})

@@ -41,6 +41,12 @@ func (s *Service) Validate() error {
 	k.at("priority").within(s.Priority, 1, MaxPriority)
 	k.at("placement").placement(s.Placement)
 	oneOf(k.at("on_disconnect"), s.OnDisconnect, DisconnectKeep, DisconnectWait)
+	s.validateMode(k)
+	s.Update.validate(k.at("update"), s)
+	s.Reschedule.validate(k.at("reschedule"))
+	if s.Scaling != nil {
+		s.Scaling.validate(k.at("scaling"))
+	}
 	return k.err()
 }
 
@@ -53,19 +59,23 @@ func (j *Job) Validate() error {
 	k.at("name").name(j.Name)
 	k.at("labels").labels(j.Labels)
 	k.at("priority").within(j.Priority, 1, MaxPriority)
-	k.at("steps").must(len(j.Steps) > 0, "is empty: a job needs at least one step")
-	k.at("steps").must(len(j.Steps) <= MaxSteps, "holds %d steps, at most %d are allowed", len(j.Steps), MaxSteps)
-	names := make([]string, len(j.Steps))
+	k.steps(j.Steps)
+	return k.err()
+}
+
+func (c check) steps(steps []Step) {
+	c.at("steps").must(len(steps) > 0, "is empty: a job needs at least one step")
+	c.at("steps").must(len(steps) <= MaxSteps, "holds %d steps, at most %d are allowed", len(steps), MaxSteps)
+	names := make([]string, len(steps))
 	total := 0
-	for i := range j.Steps {
-		s := &j.Steps[i]
+	for i := range steps {
+		s := &steps[i]
 		names[i] = s.Name
 		total += max(0, min(s.Count, MaxCount))
-		s.validate(k.index("steps", i))
+		s.validate(c.index("steps", i))
 	}
-	k.unique("steps", names)
-	k.at("steps").must(total <= MaxJobTasks, "ask for %d tasks together, at most %d are allowed in a job", total, MaxJobTasks)
-	return k.err()
+	c.unique("steps", names)
+	c.at("steps").must(total <= MaxJobTasks, "ask for %d tasks together, at most %d are allowed in a job", total, MaxJobTasks)
 }
 
 func (s *Step) validate(k check) {
@@ -92,6 +102,15 @@ func (j *Job) CheckReferences(exists func(Ref) bool) error {
 	k := newCheck()
 	for i := range j.Steps {
 		k.index("steps", i).at("definition").exists(j.Steps[i].Definition, exists)
+	}
+	return k.err()
+}
+
+// CheckReferences returns as Faults what the cron's jobs name and exists reports as missing.
+func (c *Cron) CheckReferences(exists func(Ref) bool) error {
+	k := newCheck().at("job")
+	for i := range c.Job.Steps {
+		k.index("steps", i).at("definition").exists(c.Job.Steps[i].Definition, exists)
 	}
 	return k.err()
 }

@@ -201,8 +201,12 @@ type OwnerRef struct {
 // String returns "service/web" style text with the cluster in front: "default/service/web".
 func (o OwnerRef) String() string {
 	kind := "service"
-	if o.Kind == KindJob {
+	switch o.Kind {
+	case KindJob:
 		kind = "job"
+	case KindCron:
+		kind = "cron"
+	case KindService, KindCluster, KindTaskDefinition:
 	}
 	return o.Cluster + "/" + kind + "/" + o.Name
 }

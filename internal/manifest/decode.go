@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -71,7 +72,7 @@ func (r *reader) validate(o *Object, refused []Fault) {
 		return
 	}
 	refused = slices.Clone(refused)
-	for _, f := range cluster.FaultsOf(v.Validate()) {
+	for _, f := range append(cluster.FaultsOf(v.Validate()), scheduleFaults(o.Value)...) {
 		path := strings.ReplaceAll(f.Path, ".[", "[")
 		known := slices.ContainsFunc(refused, func(g Fault) bool {
 			return g.Path != "" && (within(path, g.Path) || within(g.Path, path))
@@ -111,6 +112,10 @@ func (d *decoder) value(path string, n *node, to reflect.Value) {
 	if n.shape == shapeNull {
 		return // as if it were not written
 	}
+	if to.Kind() == reflect.Pointer { // nil is what was not written
+		to.Set(reflect.New(to.Type().Elem()))
+		to = to.Elem()
+	}
 	if d.special(path, n, to) {
 		return
 	}
@@ -131,6 +136,8 @@ func (d *decoder) value(path string, n *node, to reflect.Value) {
 		}
 	case reflect.Int, reflect.Int64, reflect.Uint64:
 		d.integer(path, n, to)
+	case reflect.Float64:
+		d.number(path, n, to)
 	default:
 		panic(fmt.Sprintf("manifest: %s: no way to read a %s", path, to.Type()))
 	}
@@ -221,6 +228,19 @@ func (d *decoder) integer(path string, n *node, to reflect.Value) {
 	to.SetInt(i)
 }
 
+func (d *decoder) number(path string, n *node, to reflect.Value) {
+	if n.shape != shapeInt && n.shape != shapeFloat {
+		d.wrong(path, n, "a number")
+		return
+	}
+	f, err := strconv.ParseFloat(n.text, 64)
+	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
+		d.wrong(path, n, "a finite number")
+		return
+	}
+	to.SetFloat(f)
+}
+
 func (d *decoder) list(path string, n *node, to reflect.Value) {
 	if !d.want(path, n, shapeList, "a list") {
 		return
@@ -278,10 +298,22 @@ func (d *decoder) object(path string, n *node, to reflect.Value) {
 		d.value(at, f.value, to.FieldByIndex(fields[i].index))
 	}
 	for _, sf := range fields {
+		if to.Type() == reflect.TypeFor[cluster.Service]() && sf.name == "count" && counted(n) {
+			continue
+		}
 		if f := n.field(sf.name); sf.required && (f == nil || f.value.shape == shapeNull) {
 			d.fault(n.at, join(path, sf.name), "is missing")
 		}
 	}
+}
+
+// counted reports whether something else than its count says how many tasks a service has.
+func counted(service *node) bool {
+	if f := service.field("scaling"); f != nil && f.value.shape != shapeNull {
+		return true
+	}
+	f := service.field("mode")
+	return f != nil && f.value.text == string(cluster.ModeDaemon)
 }
 
 func (d *decoder) unknown(path string, f field, fields []structField) {

@@ -1,7 +1,7 @@
 // Package manifest reads the files in which users write objects.
 //
 // A manifest is a file of YAML documents, each one object: its kind (Cluster,
-// TaskDefinition, Service or Job) beside the object's own fields, which are those of
+// TaskDefinition, Service, Job or Cron) beside the object's own fields, which are those of
 // package cluster in their JSON form. JSON is read as well. A manifest lives for the
 // length of one command: it is read into Objects, which remember where every field
 // stood, so that whoever refuses a field later, the validation here or the server, can
@@ -91,7 +91,7 @@ func (fs Faults) err() error {
 }
 
 // Object is one object of a manifest. Value is a *cluster.Cluster,
-// *cluster.TaskDefinition, *cluster.Service or *cluster.Job, as Kind says.
+// *cluster.TaskDefinition, *cluster.Service, *cluster.Job or *cluster.Cron, as Kind says.
 type Object struct {
 	Position
 	Kind  cluster.Kind
@@ -108,6 +108,8 @@ func (o *Object) Cluster() string {
 		return cmp.Or(v.Cluster, cluster.DefaultCluster)
 	case *cluster.Job:
 		return cmp.Or(v.Cluster, cluster.DefaultCluster)
+	case *cluster.Cron:
+		return cmp.Or(v.Cluster, cluster.DefaultCluster)
 	}
 	return ""
 }
@@ -122,6 +124,8 @@ func (o *Object) Name() string {
 	case *cluster.Service:
 		return v.Name
 	case *cluster.Job:
+		return v.Name
+	case *cluster.Cron:
 		return v.Name
 	}
 	return ""
@@ -164,13 +168,15 @@ func newValue(kind cluster.Kind) any {
 		return new(cluster.Service)
 	case cluster.KindJob:
 		return new(cluster.Job)
+	case cluster.KindCron:
+		return new(cluster.Cron)
 	}
 	return nil
 }
 
 // Kinds returns the kinds that a manifest may hold, in the order in which they are applied.
 func Kinds() []cluster.Kind {
-	return []cluster.Kind{cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob}
+	return []cluster.Kind{cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob, cluster.KindCron}
 }
 
 // Parse reads the objects of one file, in their order; file is the name for messages.

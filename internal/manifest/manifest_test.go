@@ -64,6 +64,25 @@ steps:
   definition: work@1
   count: 8
   time_limit: 0
+---
+kind: Cron
+name: nightly
+schedules: ["5 3 * * *"]
+zone: Europe/Paris
+keep_failed: 0
+job:
+  steps:
+  - {name: all, definition: work@1}
+---
+kind: Service
+name: auto
+definition: web@2
+update: {max_surge: 50%, min_healthy: 1, auto_rollback: false}
+scaling:
+  min: 1
+  max: 4
+  targets: [{metric: cpu, target: 62.5}]
+  down: {window: 0s}
 `
 
 func TestParseWhole(t *testing.T) {
@@ -98,6 +117,20 @@ func TestParseWhole(t *testing.T) {
 		}, nil},
 		{Position{"web.yaml", 43, 1}, cluster.KindJob, &cluster.Job{
 			Name: "work", Steps: []cluster.Step{{Name: "all", Definition: cluster.Ref{Name: "work", Version: 1}, Count: 8}},
+		}, nil},
+		{Position{"web.yaml", 51, 1}, cluster.KindCron, &cluster.Cron{
+			Name: "nightly", Schedules: []string{"5 3 * * *"}, Zone: "Europe/Paris", KeepFailed: new(int),
+			Job: cluster.CronJob{Steps: []cluster.Step{{Name: "all", Definition: cluster.Ref{Name: "work", Version: 1}}}},
+		}, nil},
+		{Position{"web.yaml", 60, 1}, cluster.KindService, &cluster.Service{
+			Name: "auto", Definition: cluster.Ref{Name: "web", Version: 2},
+			Update: cluster.Update{
+				MaxSurge: &cluster.Portion{N: 50, Percent: true}, MinHealthy: &cluster.Portion{N: 1}, AutoRollback: new(bool),
+			},
+			Scaling: &cluster.Scaling{
+				Min: 1, Max: 4, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 62.5}},
+				Down: cluster.ScalePace{Window: new(cluster.Duration)},
+			},
 		}, nil},
 	}
 	if diff := cmp.Diff(want, objects, cmpopts.IgnoreUnexported(Object{})); diff != "" {
@@ -146,10 +179,10 @@ func TestFaults(t *testing.T) {
 		}},
 		{"several documents", "kind: Servise\n---\nname: web\n---\n- a\n---\nkind: Job\nname: [\n---\nkind: 3\n", []string{
 			`m:1:7: kind: unknown kind "Servise": did you mean "Service"?`,
-			`m:3:1: kind: is missing: want one of Cluster, TaskDefinition, Service, Job`,
+			`m:3:1: kind: is missing: want one of Cluster, TaskDefinition, Service, Job, Cron`,
 			`m:5:1: a document is an object with a kind, found a list`,
 			`m:8:7: not YAML: …`,
-			`m:10:7: kind: want one of Cluster, TaskDefinition, Service, Job, found the number 3`,
+			`m:10:7: kind: want one of Cluster, TaskDefinition, Service, Job, Cron, found the number 3`,
 		}},
 		{"number for text", "kind: Cluster\nname: c\nlabels: {port: 8080}\n", []string{
 			`m:3:16: labels["port"]: want text, found the number 8080: put it in quotes, "8080"`,
@@ -163,6 +196,31 @@ func TestFaults(t *testing.T) {
 		{"missing", "kind: Service\nname: web\n", []string{
 			`m:1:1: definition: is missing`,
 			`m:1:1: count: is missing`,
+		}},
+		{"policies", service + "update:\n  max_surge: many\n  min_healthy: -1\n  canaries: 1.5\n  parallelism: [1]\n  autorollback: yes\n" +
+			"scaling:\n  min: 1\n  targets:\n  - {metric: cpu, target: high}\n  - {metric: cpu, target: .inf}\n", []string{
+			`m:6:14: update.max_surge: "many" is not a number of tasks: want a number such as 2, or a share such as "25%"`,
+			`m:7:16: update.min_healthy: "-1" is not a number of tasks: …`,
+			`m:8:13: update.canaries: "1.5" is not a number of tasks: …`,
+			`m:9:16: update.parallelism: want text or a number, found a list`,
+			`m:10:3: update: unknown field "autorollback": did you mean "auto_rollback"?`,
+			`m:12:3: scaling.max: is missing`,
+			`m:14:27: scaling.targets[0].target: want a number, found the text "high"`,
+			`m:15:27: scaling.targets[1].target: want a finite number, found the number .inf`,
+		}},
+		{"no count where something else gives it", "kind: Service\nname: web\ndefinition: web@1\nmode: daemon\nx: 1\n---\n" +
+			"kind: Service\nname: api\ndefinition: web@1\nscaling:\n", []string{`m:5:1: unknown field "x": want one of…`, `m:7:1: count: is missing`}},
+		{"cron", "kind: Cron\nname: c\nschedule: '* * * * *'\njob:\n  steps: [{nam: a}]\n", []string{
+			`m:1:1: schedules: is missing`,
+			`m:3:1: unknown field "schedule": did you mean "schedules"?`,
+			`m:5:11: job.steps[0].name: is missing`,
+			`m:5:11: job.steps[0].definition: is missing`,
+			`m:5:12: job.steps[0]: unknown field "nam": did you mean "name"?`,
+		}},
+		{"schedules", "kind: Cron\nname: c\nschedules: ['61 * * * *', '@daily']\njob: {steps: [{name: a, definition: w@1}]}\n---\n" +
+			"kind: Cron\nname: d\nschedules: ['@daily', '@hourly']\nzone: Europe/Pariss\njob: {steps: [{name: a, definition: w@1}]}\n---\n" +
+			service + "scaling: {min: 1, max: 2, schedules: [{cron: often, min: 1}]}\n", []string{
+			`m:3:13: schedules[0]: …`, `m:9:7: zone: …`, `m:16:46: scaling.schedules[0].cron: …`,
 		}},
 		{"key twice", service + "count: 2\n", []string{`m:5:1: "count" stands twice: the first is in line 4`}},
 		{"object twice", service + "---\n" + service + "---\ncluster: default\n" + service, []string{

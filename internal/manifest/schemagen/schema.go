@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,6 +106,7 @@ func generate(dir string) ([]byte, error) {
 		{cluster.KindTaskDefinition, cluster.TaskDefinition{}},
 		{cluster.KindService, cluster.Service{}},
 		{cluster.KindJob, cluster.Job{}},
+		{cluster.KindCron, cluster.Cron{}},
 	} {
 		root.OneOf = append(root.OneOf, g.kind(kind.name, reflect.TypeOf(kind.value)))
 	}
@@ -143,6 +145,9 @@ func (g *generator) kind(name cluster.Kind, t reflect.Type) *schema {
 
 // of returns the schema of a type: a reference for those that have a name.
 func (g *generator) of(t reflect.Type) *schema {
+	if t.Kind() == reflect.Pointer { // it tells what was not written from 0
+		return g.of(t.Elem())
+	}
 	if t.PkgPath() == "" || t == reflect.TypeFor[time.Time]() {
 		return g.plain(t)
 	}
@@ -170,11 +175,16 @@ func (g *generator) named(t reflect.Type) *schema {
 			{Const: 0},
 			{Type: "string", Pattern: `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`},
 		}
+	case *cluster.Portion:
+		s.AnyOf = []*schema{{Type: "integer", Minimum: &zero}, {Type: "string", Pattern: `^[0-9]+%?$`}}
 	case *cluster.Ref:
 		s.Type, s.Pattern = "string", `^[a-z]([a-z0-9-]*[a-z0-9])?(@[1-9][0-9]*)?$`
 	default:
 		if t.Kind() == reflect.Struct {
 			g.object(s, t)
+			if t == reflect.TypeFor[cluster.Service]() {
+				s.countOrElse()
+			}
 			return s
 		}
 		plain := g.plain(t)
@@ -200,6 +210,8 @@ func (g *generator) plain(t reflect.Type) *schema {
 		return &schema{Type: "boolean"}
 	case reflect.Int, reflect.Int64, reflect.Uint64:
 		return &schema{Type: "integer", Minimum: &zero}
+	case reflect.Float64:
+		return &schema{Type: "number"}
 	case reflect.Slice:
 		return &schema{Type: "array", Items: g.of(t.Elem())}
 	case reflect.Map:
@@ -227,7 +239,8 @@ func (g *generator) object(s *schema, t reflect.Type) {
 		}
 		field := g.of(f.Type)
 		field.Description = g.docs[owner.Name()][f.Name]
-		field.ReadOnly = owner == reflect.TypeFor[cluster.Lifespan]() || strings.Contains(field.Description, "what a client sends here is ignored")
+		field.ReadOnly = owner == reflect.TypeFor[cluster.Lifespan]() || strings.Contains(field.Description, "what a client sends here is ignored") ||
+			strings.Contains(field.Description, "what a manifest holds here is ignored")
 		if name == "name" && field.Type == "string" {
 			field.Pattern, field.MaxLength = `^[a-z]([a-z0-9-]*[a-z0-9])?$`, cluster.MaxName
 		}
@@ -235,5 +248,15 @@ func (g *generator) object(s *schema, t reflect.Type) {
 		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			s.Required = append(s.Required, name)
 		}
+	}
+}
+
+// countOrElse demands the count of a service only where neither scaling nor the mode daemon says how many tasks there are.
+func (s *schema) countOrElse() {
+	s.Required = slices.DeleteFunc(s.Required, func(name string) bool { return name == "count" })
+	daemon := &properties{}
+	daemon.set("mode", &schema{Const: cluster.ModeDaemon})
+	s.AnyOf = []*schema{
+		{Required: []string{"count"}}, {Required: []string{"scaling"}}, {Required: []string{"mode"}, Properties: daemon},
 	}
 }

@@ -1,0 +1,269 @@
+package cluster
+
+import (
+	"math"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Bounds of how services change.
+const (
+	MaxGates     = 16
+	MaxGateText  = 4096 // of a query, an expression or an address, in bytes
+	MaxGateLooks = 1000
+	// MaxDeadline bounds deadlines, staggers and windows.
+	MaxDeadline = Duration(7 * 24 * time.Hour)
+
+	MinGateInterval = Duration(time.Second)
+	MaxGateInterval = Duration(time.Hour)
+
+	MaxRescheduleLimit = 1000
+	MaxScaleTargets    = 16
+	MaxSchedules       = 32
+)
+
+// validateMode checks what the mode allows, and the count against the bounds of scaling.
+func (s *Service) validateMode(k check) {
+	oneOf(k.at("mode"), s.Mode, ModeReplicas, ModeDaemon)
+	switch {
+	case s.Mode == ModeDaemon:
+		k.at("count").must(s.Count == 0, "is %d, but a daemon has one task on each node that its constraints allow: leave it out", s.Count)
+		k.at("scaling").must(s.Scaling == nil, "is not for a daemon, which has one task on each node that its constraints allow")
+	case s.Scaling != nil && s.Scaling.Min <= s.Scaling.Max:
+		k.at("count").must(s.Count >= s.Scaling.Min && s.Count <= s.Scaling.Max,
+			"is %d, want a number within the bounds of scaling, from %d to %d", s.Count, s.Scaling.Min, s.Scaling.Max)
+	}
+}
+
+func (u *Update) validate(k check, s *Service) {
+	k.at("max_surge").portion(u.MaxSurge, 0, MaxCount)
+	k.at("min_healthy").portion(u.MinHealthy, 0, 100)
+	k.at("parallelism").portion(u.Parallelism, 1, 100)
+	k.at("canaries").portion(u.Canaries, 0, 100)
+	if u.Canaries != nil && s.Mode != ModeDaemon {
+		most := s.Count
+		if s.Scaling != nil {
+			most = s.Scaling.Max
+		}
+		k.at("canaries").must(most <= 0 || u.Canaries.Of(most) <= most,
+			"is %s, more than the %d tasks of the service: as many as those is a blue/green rollout", u.Canaries, most)
+	}
+	k.at("stagger").span(u.Stagger, 0, MaxDeadline)
+	if u.Order != "" {
+		oneOf(k.at("order"), u.Order, StartFirst, StopFirst)
+	}
+	u.validateRoom(k)
+	k.at("healthy_deadline").span(u.HealthyDeadline, Duration(time.Second), MaxDeadline)
+	k.at("progress_deadline").must(u.ProgressDeadline >= u.HealthyDeadline && u.ProgressDeadline <= 2*MaxDeadline,
+		"is %s, want a duration from healthy_deadline, which is %s, to %s: a single task may take that long", u.ProgressDeadline, u.HealthyDeadline, 2*MaxDeadline)
+	k.at("stagger").must(u.Stagger < u.ProgressDeadline,
+		"is %s, want less than progress_deadline, which is %s: each rollout would fail while it waits", u.Stagger, u.ProgressDeadline)
+	k.at("gates").must(len(u.Gates) <= MaxGates, "holds %d gates, at most %d are allowed", len(u.Gates), MaxGates)
+	names := make([]string, len(u.Gates))
+	for i := range u.Gates {
+		names[i] = u.Gates[i].Name
+		u.Gates[i].validate(k.index("gates", i))
+	}
+	k.unique("gates", names)
+}
+
+// validateRoom checks that a task can be replaced at all.
+func (u *Update) validateRoom(k check) {
+	all := u.MinHealthy != nil && u.MinHealthy.Percent && u.MinHealthy.N >= 100
+	none := u.MaxSurge != nil && u.MaxSurge.N == 0
+	switch {
+	case all && none:
+		k.at("min_healthy").fault("is 100%% and max_surge is 0, so no task can be replaced: allow a task more with max_surge: 1, or a task less with a lower min_healthy or none")
+	case all && u.Order == StopFirst:
+		k.at("min_healthy").fault("is 100%% and the order stop-first gives up a healthy task first: use the order start-first, or a lower min_healthy or none")
+	}
+}
+
+// portion checks a portion, unless it is nil. The bounds of a number are low and MaxCount, those of a percentage low and percent.
+func (c check) portion(p *Portion, low, percent int) {
+	switch {
+	case p == nil:
+	case p.Percent:
+		c.must(p.N >= low && p.N <= percent, "is %d%%, want a share from %d%% to %d%%", p.N, low, percent)
+	default:
+		c.within(p.N, low, MaxCount)
+	}
+}
+
+func (g *Gate) validate(k check) {
+	k.at("name").name(g.Name)
+	switch {
+	case g.Prometheus == "" && g.Query == "" && g.HTTP == "":
+		k.fault("asks nobody: want prometheus and query, or http")
+	case g.HTTP != "":
+		k.at("http").address(g.HTTP)
+		k.at("prometheus").must(g.Prometheus == "", "is not for a gate that asks http: make it another gate")
+		k.at("query").must(g.Query == "", "is not for a gate that asks http")
+	default:
+		k.at("prometheus").address(g.Prometheus)
+		k.at("query").expression(g.Query)
+	}
+	if g.HTTP != "" || g.Pass != "" {
+		k.at("pass").expression(g.Pass)
+	} else {
+		k.at("pass").fault("is missing: want an expression over value, such as \"value < 0.01\"")
+	}
+	k.at("interval").span(g.Interval, MinGateInterval, MaxGateInterval)
+	k.at("passes").within(g.Passes, 1, MaxGateLooks)
+	k.at("failures").within(g.Failures, 1, MaxGateLooks)
+}
+
+// expression demands a query or an expression.
+func (c check) expression(s string) {
+	switch {
+	case strings.TrimSpace(s) == "":
+		c.fault("is missing")
+	case len(s) > MaxGateText:
+		c.fault("is %d bytes long, at most %d are allowed", len(s), MaxGateText)
+	default:
+		c.must(printable(strings.NewReplacer("\n", " ", "\t", " ").Replace(s)), "is not printable text")
+	}
+}
+
+// address demands the URL of something that is asked over HTTP. It is shown to whoever may look, so it holds no password.
+func (c check) address(s string) {
+	if s == "" {
+		c.fault("is missing: want an address such as \"http://prometheus.example:9090\"")
+		return
+	}
+	u, err := url.Parse(s)
+	switch {
+	case len(s) > MaxGateText || !printable(s) || strings.Contains(s, " "):
+		c.fault("is not an address, but longer than %d bytes or not printable text without spaces", MaxGateText)
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
+		c.fault("is not an address: want \"http://\" or \"https://\", a host, and a path if there is one") // what it is may hold a password
+	case u.User != nil:
+		c.fault("holds a user or a password, which everybody would see who may look at the service: put something in front that adds it")
+	case u.Fragment != "":
+		c.fault("holds a \"#\", and what follows it is not sent")
+	}
+}
+
+func (r *Reschedule) validate(k check) {
+	k.at("limit").within(r.Limit, 0, MaxRescheduleLimit)
+	k.at("window").span(r.Window, Duration(time.Second), MaxDeadline)
+	k.at("max_delay").span(r.MaxDelay, Duration(time.Millisecond), MaxDeadline)
+	k.at("delay").must(r.Delay >= Duration(time.Millisecond) && r.Delay <= r.MaxDelay,
+		"is %s, want a duration from 1ms to max_delay, which is %s", r.Delay, r.MaxDelay)
+}
+
+func (s *Scaling) validate(k check) {
+	k.at("min").within(s.Min, 0, MaxCount)
+	k.at("max").must(s.Max >= max(1, s.Min) && s.Max <= MaxCount, "is %d, want a number from min, which is %d, to %d, and not 0", s.Max, s.Min, MaxCount)
+	k.must(len(s.Targets)+len(s.Schedules) > 0, "holds neither targets nor schedules: nothing would change the count")
+	k.at("targets").must(len(s.Targets) <= MaxScaleTargets, "holds %d targets, at most %d are allowed", len(s.Targets), MaxScaleTargets)
+	wakes := len(s.Targets) == 0 || len(s.Schedules) > 0
+	for i := range s.Targets {
+		s.Targets[i].validate(k.index("targets", i))
+		wakes = wakes || s.Targets[i].Metric == ScalePrometheus
+	}
+	k.at("min").must(s.Min != 0 || wakes,
+		"is 0, and a service without tasks uses nothing that would bring it back: want at least 1, a target of prometheus, or a schedule")
+	s.Up.validate(k.at("up"))
+	s.Down.validate(k.at("down"))
+	k.at("schedules").must(len(s.Schedules) <= MaxSchedules, "holds %d schedules, at most %d are allowed", len(s.Schedules), MaxSchedules)
+	for i := range s.Schedules {
+		s.Schedules[i].validate(k.index("schedules", i), s)
+	}
+}
+
+func (t *ScaleTarget) validate(k check) {
+	oneOf(k.at("metric"), t.Metric, ScaleCPU, ScaleMemory, ScaleRequests, ScalePrometheus)
+	k.at("target").must(t.Target > 0 && t.Target <= math.MaxInt64, "is %v, want a number of more than 0", t.Target)
+	if t.Metric == ScaleRequests {
+		k.at("port").must(t.Port == "" || ValidName(t.Port), "%q is not the name of a port", clip(t.Port))
+		k.at("path").must(strings.HasPrefix(t.Path, "/") && len(t.Path) <= MaxGateText && printable(t.Path) && !strings.Contains(t.Path, " "),
+			"%q is not a path: want it to begin with \"/\" and to hold no spaces", clip(t.Path))
+		k.at("series").must(validSeries(t.Series), "%q is not the name of a series: want letters, digits, \"_\" and \":\", and no digit first", clip(t.Series))
+	} else {
+		k.at("port").must(t.Port == "", "is for the metric requests only")
+		k.at("path").must(t.Path == "", "is for the metric requests only")
+		k.at("series").must(t.Series == "", "is for the metric requests only")
+	}
+	if t.Metric == ScalePrometheus {
+		k.at("url").address(t.URL)
+		k.at("query").expression(t.Query)
+	} else {
+		k.at("url").must(t.URL == "", "is for the metric prometheus only")
+		k.at("query").must(t.Query == "", "is for the metric prometheus only")
+		k.at("whole").must(!t.Whole, "is for the metric prometheus only")
+	}
+}
+
+// validSeries reports whether s names a series in Prometheus' text format.
+func validSeries(s string) bool {
+	letters := strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:") == ""
+	return letters && s != "" && len(s) <= MaxLabel && (s[0] < '0' || s[0] > '9')
+}
+
+func (p *ScalePace) validate(k check) {
+	if p.Window != nil {
+		k.at("window").span(*p.Window, 0, MaxDeadline)
+	}
+	k.at("step").portion(p.Step, 1, 10_000)
+	if p.Step != nil {
+		k.at("every").span(p.Every, Duration(time.Second), MaxDeadline)
+	} else {
+		k.at("every").must(p.Every == 0, "is for a step only, which is missing")
+	}
+}
+
+// validate checks the numbers; who knows timetables reads Cron and Zone.
+func (c *ScaleSchedule) validate(k check, s *Scaling) {
+	low, high := s.Min, s.Max
+	k.must(c.Min != nil || c.Max != nil || c.Count != nil, "sets nothing: want min, max or count")
+	if c.Min != nil {
+		low = *c.Min
+		k.at("min").within(low, 0, MaxCount)
+	}
+	if c.Max != nil {
+		high = *c.Max
+		k.at("max").within(high, 0, MaxCount)
+	}
+	if (c.Min != nil || c.Max != nil) && low > high {
+		k.fault("leaves no room: min would be %d and max %d; set both", low, high)
+		return
+	}
+	if c.Count != nil {
+		k.at("count").must(*c.Count >= low && *c.Count <= high,
+			"is %d, but the bounds then are %d and %d: set min and max of the schedule, too", *c.Count, low, high)
+	}
+}
+
+// CheckDefinition returns as Faults what the service asks for and its definition does not allow.
+func (s *Service) CheckDefinition(d *TaskDefinition) error {
+	k := newCheck()
+	if s.Update.Order == StartFirst {
+		for i := range d.Ports {
+			if p := &d.Ports[i]; p.Port != 0 {
+				k.at("update").at("order").fault("is start-first, but the port %q of %s is %d on every node, and two tasks cannot listen there: "+
+					"use stop-first, or leave the port's number out so that one is assigned", p.Name, d.Ref(), p.Port)
+				break
+			}
+		}
+	}
+	if s.Scaling == nil {
+		return k.err()
+	}
+	demand := d.Demand()
+	for i := range s.Scaling.Targets {
+		t, at := &s.Scaling.Targets[i], k.at("scaling").index("targets", i)
+		switch {
+		case t.Metric == ScaleCPU:
+			at.at("metric").must(demand.CPU > 0, "is cpu, in percent of what is reserved, and %s reserves none: set resources.cpu", d.Ref())
+		case t.Metric == ScaleMemory:
+			at.at("metric").must(demand.Memory > 0, "is memory, in percent of what is reserved, and %s reserves none: set resources.memory", d.Ref())
+		case t.Metric == ScaleRequests && t.Port != "":
+			at.at("port").must(d.port(t.Port) != nil, "%q is not the name of a port of %s", clip(t.Port), d.Ref())
+		case t.Metric == ScaleRequests:
+			at.at("port").must(len(d.Ports) > 0, "is missing, and %s has no port where requests could be counted", d.Ref())
+		}
+	}
+	return k.err()
+}
