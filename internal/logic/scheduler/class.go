@@ -19,8 +19,8 @@ type cycle struct {
 	// remembers how much of it has gone into its ranking.
 	touched []int32
 
-	groups  map[string]*group
-	classOf []*class // by position in the order of decisions
+	groups  map[string]*group // by the tasks that their names say
+	classOf []*class          // by position in the order of decisions
 
 	spareRankings []*ranking
 	spareCounts   [][]int32
@@ -37,11 +37,13 @@ type class struct {
 	fixed            []int   // ports that they name
 	clash            int     // a port that they name twice
 	auto, autoFixed  int     // ports to be assigned; fixed ones among those that could be
-	avoid            []int32 // nodes where an earlier attempt stands
+	marked           []int32 // nodes where an earlier attempt stands, then those where attempts failed
 
-	left    int  // tasks not yet decided
-	visited bool // the ranking is made, or was not worth it
-	full    bool // no node is left; as a cycle only takes, it stays so
+	left    int   // tasks not yet decided
+	avoided int32 // of the marked nodes those of the first kind
+	single  bool  // for one node
+	visited bool  // the ranking is made, or was not worth it
+	full    bool  // no node is left; as a cycle only takes, it stays so
 	ranking *ranking
 	seen    int // how much of cycle.touched is in the ranking
 
@@ -51,6 +53,7 @@ type class struct {
 
 // group is the tasks that anti-affinity keeps apart.
 type group struct {
+	next    *group // of the same owner, another version
 	classes []*class
 	apart   bool    // a class of it looks at counts
 	strict  bool    // a class of it demands to be apart
@@ -76,9 +79,8 @@ func (y *cycle) classify(order []int32) {
 	var last *class
 	for i, p := range order {
 		task := &y.pending[p]
-		name := groupOf(task.Task)
-		if last == nil || name != groupOf(last.Task) || !alike(task, last.Pending) {
-			last = y.class(name, task)
+		if last == nil || !sameVersion(task, last.Pending) || !alike(task, last.Pending) {
+			last = y.class(task)
 		}
 		last.left++
 		last.group.left++
@@ -86,16 +88,23 @@ func (y *cycle) classify(order []int32) {
 	}
 }
 
-// class returns the class of the task in the group of that name, a new one if there is none.
-func (y *cycle) class(name string, p *cluster.Pending) *class {
-	g := y.groups[name]
-	if g == nil {
-		g = &group{}
-		y.groups[name] = g
+// class returns the class of the task in its group, a new one if there is none. A task for one node has its own: there is
+// nothing to share.
+func (y *cycle) class(p *cluster.Pending) *class {
+	tasks, _, _ := tasksOf(p.Task, p.Definition)
+	g := y.groups[tasks]
+	for g != nil && !sameVersion(p, g.classes[0].Pending) {
+		g = g.next
 	}
-	for _, c := range g.classes {
-		if alike(p, c.Pending) {
-			return c
+	if g == nil {
+		g = &group{next: y.groups[tasks]}
+		y.groups[tasks] = g
+	}
+	if p.Only == "" {
+		for _, c := range g.classes {
+			if alike(p, c.Pending) {
+				return c
+			}
 		}
 	}
 	c := y.newClass(p)
@@ -128,13 +137,27 @@ func (y *cycle) newClass(p *cluster.Pending) *class {
 			}
 		}
 	}
-	for _, name := range p.Avoid {
-		if n, found := y.fleet.search(name); found {
-			c.avoid = append(c.avoid, int32(n))
-		}
-	}
+	c.single = p.Only != ""
+	y.mark(c, p.Avoid)
+	c.avoided = int32(len(c.marked))
+	y.mark(c, p.Shun)
 	return c
 }
+
+// mark adds the numbers of nodes, without those that the fleet does not have.
+func (y *cycle) mark(c *class, names []string) {
+	for _, name := range names {
+		if n, found := y.fleet.search(name); found {
+			c.marked = append(c.marked, int32(n))
+		}
+	}
+}
+
+// avoids reports whether an earlier attempt stands on the node.
+func (c *class) avoids(n int) bool { return slices.Contains(c.marked[:c.avoided], int32(n)) }
+
+// shuns reports whether attempts failed on the node.
+func (c *class) shuns(n int) bool { return slices.Contains(c.marked[c.avoided:], int32(n)) }
 
 func (y *cycle) strategy(p *cluster.Pending) cluster.Strategy {
 	switch {
@@ -150,6 +173,23 @@ func (y *cycle) strategy(p *cluster.Pending) cluster.Strategy {
 	return cluster.StrategySpread
 }
 
+// sameVersion reports whether anti-affinity keeps two tasks apart: they are of one step, or of one service and definition and on the
+// same side of the last restart.
+func sameVersion(a, b *cluster.Pending) bool {
+	if a.Definition != b.Definition || a.Restarted != b.Restarted {
+		return false
+	}
+	if withoutIndex(a.Task) == withoutIndex(b.Task) { // mostly so
+		return true
+	}
+	if a.Definition.Name == "" {
+		return false
+	}
+	tasks, generation, _ := tasksOf(a.Task, a.Definition)
+	others, other, _ := tasksOf(b.Task, b.Definition)
+	return tasks == others && (generation >= a.Restarted) == (other >= a.Restarted)
+}
+
 // alike reports whether two tasks of one group ask for the same.
 func alike(a, b *cluster.Pending) bool {
 	return a.Demand == b.Demand &&
@@ -159,6 +199,7 @@ func alike(a, b *cluster.Pending) bool {
 		a.Placement.AntiAffinity == b.Placement.AntiAffinity &&
 		slices.Equal(a.Ports, b.Ports) &&
 		slices.Equal(a.Avoid, b.Avoid) &&
+		a.Daemon == b.Daemon && a.Only == b.Only && slices.Equal(a.Shun, b.Shun) &&
 		slices.EqualFunc(a.Placement.Constraints, b.Placement.Constraints, sameConstraint)
 }
 
@@ -170,6 +211,9 @@ func sameConstraint(a, b cluster.Constraint) bool {
 func (y *cycle) best(c *class) int {
 	if c.full {
 		return -1
+	}
+	if c.single {
+		return y.only(c)
 	}
 	var best int
 	if !c.visited {
@@ -189,6 +233,17 @@ func (y *cycle) best(c *class) int {
 	c.seen = len(y.touched)
 	c.full = best < 0
 	return best
+}
+
+// only returns the one node that the class is for, or -1 if it refuses it.
+func (y *cycle) only(c *class) int {
+	y.count(c.group)
+	n, found := y.fleet.search(c.Only)
+	if !found || y.keyOrRefused(c, n) == refused {
+		c.full = true
+		return -1
+	}
+	return n
 }
 
 // scan looks at every node once: for a class of one task, that is less work than a ranking.
@@ -283,10 +338,27 @@ func (y *cycle) count(g *group) {
 	} else {
 		g.counts = make([]int32, len(y.loads))
 	}
-	counts := y.fleet.groups[groupOf(g.classes[0].Task)]
-	for i, k := range counts { // order-free: each node is written once
-		if n, found := y.fleet.search(y.fleet.slots[i].node.Name); found {
-			g.counts[n] = k
+	p := g.classes[0].Pending
+	tasks, generation, definition := tasksOf(p.Task, p.Definition)
+	after := generation >= p.Restarted
+	y.tally(g, y.fleet.crowds[tasks].of(definition), func(at spot) bool { return (at.generation() >= p.Restarted) == after })
+	if definition.Name != "" {
+		unknown, _, _ := tasksOf(p.Task, cluster.Ref{})
+		y.tally(g, y.fleet.crowds[unknown].of(cluster.Ref{}), func(spot) bool { return true })
+	}
+}
+
+// tally adds those tasks of a crowd, which may be nil, to the group's counts.
+func (y *cycle) tally(g *group, c *crowd, counts func(spot) bool) {
+	if c == nil {
+		return
+	}
+	for at, k := range c.at { // order-free: a sum
+		if !counts(at) {
+			continue
+		}
+		if n, found := y.fleet.search(y.fleet.slots[at.slot()].node.Name); found {
+			g.counts[n] += k
 		}
 	}
 }

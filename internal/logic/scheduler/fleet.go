@@ -15,8 +15,8 @@ const classLabel = "class"
 type Node struct {
 	Name  string
 	State cluster.NodeState
-	// Cordon keeps new tasks away.
-	Cordon           bool
+	// Cordon keeps new tasks away, but for those of daemons. Drain says of a node with Cordon that it keeps those away, too.
+	Cordon, Drain    bool
 	Arch, OS, Kernel string
 	// Executors by name, such as "containerd".
 	Executors []string
@@ -42,7 +42,8 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		maps.Copy(n.Labels, f.Labels)
 	}
 	if host != nil {
-		n.Cordon = host.Cordon || host.Drain != nil || host.Gone
+		n.Drain = host.Drain != nil || host.Gone
+		n.Cordon = host.Cordon || n.Drain
 		maps.Copy(n.Labels, host.Labels)
 	}
 	return n
@@ -53,10 +54,13 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 type Reservation struct {
 	// UUID of the attempt, or another text that names the reservation alone. A task may have several attempts
 	// that take up room (P6.3).
-	UUID   string
-	Task   cluster.TaskID
-	Node   string
-	Demand cluster.Demand
+	UUID string
+	Task cluster.TaskID
+	// Definition is what it runs. Where that is not known the attempt counts with the tasks of its own generation, as long as all
+	// of its version that wait are of that.
+	Definition cluster.Ref
+	Node       string
+	Demand     cluster.Demand
 	// Ports are the numbers that the attempt holds on the node.
 	Ports []int
 }
@@ -70,7 +74,7 @@ type Fleet struct {
 	order  []int32 // slots of the nodes that are set, by name
 	vacant []int32 // slots to be used again
 	held   map[string]Reservation
-	groups map[string]map[int32]int32 // group → slot → number of reservations
+	crowds map[string]*crowd // by what tasksOf says; further ones are chained
 }
 
 // slot is one node of a fleet. It lives while the node is set or something is reserved on it.
@@ -86,12 +90,34 @@ type load struct {
 	tasks          int
 }
 
+// crowd is the reservations that are counted together: those of which anti-affinity keeps apart. Of a service these are the
+// tasks of one definition, so that a new version can be rolled out onto the nodes of the old one, and holds its distance when that is
+// gone; of a job those of one step.
+type crowd struct {
+	definition cluster.Ref // zero for steps, and where it is not known
+	at         map[spot]int32
+	next       *crowd // of the same tasks, another definition
+}
+
+// spot is a slot and, in the lower bits, the generation of a service's task.
+type spot uint64
+
+const generationBits = 36
+
+func spotOf(slot int32, generation uint64) spot {
+	return spot(slot)<<generationBits | spot(min(generation, 1<<generationBits-1))
+}
+
+func (s spot) slot() int32 { return int32(s >> generationBits) }
+
+func (s spot) generation() uint64 { return uint64(s & (1<<generationBits - 1)) }
+
 // NewFleet returns a fleet without nodes.
 func NewFleet() *Fleet {
 	return &Fleet{
 		byName: map[string]int32{},
 		held:   map[string]Reservation{},
-		groups: map[string]map[int32]int32{},
+		crowds: map[string]*crowd{},
 	}
 }
 
@@ -152,11 +178,14 @@ func (f *Fleet) Reserve(r Reservation) {
 	for _, p := range r.Ports {
 		f.slots[i].ports.add(p)
 	}
-	g := groupOf(r.Task)
-	if f.groups[g] == nil {
-		f.groups[g] = map[int32]int32{}
+	tasks, generation, definition := tasksOf(r.Task, r.Definition)
+	first := f.crowds[tasks]
+	c := first.of(definition)
+	if c == nil {
+		c = &crowd{definition, map[spot]int32{}, first}
+		f.crowds[tasks] = c
 	}
-	f.groups[g][i]++
+	c.at[spotOf(i, generation)]++
 }
 
 // Release gives back what the attempt took up. One that holds nothing is no error.
@@ -172,12 +201,12 @@ func (f *Fleet) Release(uuid string) {
 	for _, p := range r.Ports {
 		f.slots[i].ports.remove(p)
 	}
-	g := groupOf(r.Task)
-	if f.groups[g][i]--; f.groups[g][i] == 0 {
-		delete(f.groups[g], i)
-	}
-	if len(f.groups[g]) == 0 {
-		delete(f.groups, g)
+	tasks, generation, definition := tasksOf(r.Task, r.Definition)
+	c, at := f.crowds[tasks].of(definition), spotOf(i, generation)
+	if left := c.at[at] - 1; left > 0 {
+		c.at[at] = left
+	} else if delete(c.at, at); len(c.at) == 0 {
+		f.disperse(tasks, c)
 	}
 	f.vacate(i)
 }
@@ -219,13 +248,15 @@ func (f *Fleet) Clone() *Fleet {
 		order:  slices.Clone(f.order),
 		vacant: slices.Clone(f.vacant),
 		held:   maps.Clone(f.held),
-		groups: make(map[string]map[int32]int32, len(f.groups)),
+		crowds: make(map[string]*crowd, len(f.crowds)),
 	}
 	for i := range c.slots {
 		c.slots[i].ports = c.slots[i].ports.clone()
 	}
-	for g, counts := range f.groups { // order-free: a copy
-		c.groups[g] = maps.Clone(counts)
+	for tasks, first := range f.crowds { // order-free: a copy
+		for o := first; o != nil; o = o.next {
+			c.crowds[tasks] = &crowd{o.definition, maps.Clone(o.at), c.crowds[tasks]}
+		}
 	}
 	return c
 }
@@ -265,10 +296,52 @@ func (f *Fleet) vacate(i int32) {
 	f.vacant = append(f.vacant, i)
 }
 
-// groupOf returns the name of the tasks that anti-affinity keeps apart: the task's id without
-// its index. Generations of a service are different groups, so that a new one can be rolled out onto
-// the nodes of the old one.
-func groupOf(id cluster.TaskID) string {
+// of returns the crowd of a definition in the chain, or nil.
+func (c *crowd) of(definition cluster.Ref) *crowd {
+	for c != nil && c.definition != definition {
+		c = c.next
+	}
+	return c
+}
+
+// disperse takes a crowd out that has nobody left.
+func (f *Fleet) disperse(tasks string, c *crowd) {
+	first := f.crowds[tasks]
+	switch {
+	case first != c:
+		for first.next != c {
+			first = first.next
+		}
+		first.next = c.next
+	case c.next != nil:
+		f.crowds[tasks] = c.next
+	default:
+		delete(f.crowds, tasks)
+	}
+}
+
+// tasksOf says which tasks are counted together with one: <cluster>.<service> and a definition, with the generation apart; or all of the
+// task's id but its index, for one of a job's step and for one whose definition is not known.
+func tasksOf(id cluster.TaskID, definition cluster.Ref) (tasks string, generation uint64, known cluster.Ref) {
+	tasks = withoutIndex(id)
+	if definition.Name == "" {
+		return tasks, 0, cluster.Ref{}
+	}
+	dot := strings.LastIndexByte(tasks, '.')
+	if dot < 0 {
+		return tasks, 0, cluster.Ref{}
+	}
+	for _, c := range []byte(tasks[dot+1:]) {
+		if c < '0' || c > '9' { // a step
+			return tasks, 0, cluster.Ref{}
+		}
+		generation = generation*10 + uint64(c-'0')
+	}
+	return tasks[:dot], generation, definition
+}
+
+// withoutIndex returns all of a task's id but its index.
+func withoutIndex(id cluster.TaskID) string {
 	if dot := strings.LastIndexByte(string(id), '.'); dot >= 0 {
 		return string(id[:dot])
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math/big"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -69,10 +68,13 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 // refusal says why node n does not take the task, in the documented order of reasons.
 func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 	node := w.nodes[n]
+	if p.Only != "" && p.Only != node.Name {
+		return cluster.Refusal{Code: cluster.ReasonConstraint, Detail: "node.name = " + p.Only}
+	}
 	if node.State != cluster.NodeReady {
 		return cluster.Refusal{Code: cluster.ReasonNodeNotReady, Detail: string(node.State)}
 	}
-	if node.Cordon {
+	if node.Drain || node.Cordon && !p.Daemon {
 		return cluster.Refusal{Code: cluster.ReasonCordoned}
 	}
 	if len(node.Executors) == 0 || p.NeedsImage && !slices.Contains(node.Executors, "containerd") {
@@ -160,6 +162,9 @@ func (w world) assign(n int, p cluster.Pending) map[string]int {
 func (w world) better(a, b int, p cluster.Pending) bool {
 	pack := p.Placement.Strategy == cluster.StrategyBinpack ||
 		p.Placement.Strategy == "" && p.Owner.Kind == cluster.KindJob
+	if shunA, shunB := slices.Contains(p.Shun, w.nodes[a].Name), slices.Contains(p.Shun, w.nodes[b].Name); shunA != shunB {
+		return shunB
+	}
 	affinity := p.Placement.AntiAffinity
 	if affinity == cluster.AntiAffinityPrefer || affinity == "" && !pack {
 		if d := w.siblings(a, p) - w.siblings(b, p); d != 0 {
@@ -213,14 +218,27 @@ func (w world) count(n int) (tasks int) {
 
 func (w world) siblings(n int, p cluster.Pending) (tasks int) {
 	for _, r := range w.held {
-		if r.Node == w.nodes[n].Name && group(r.Task) == group(p.Task) {
+		if r.Node == w.nodes[n].Name && sibling(r, p) {
 			tasks++
 		}
 	}
 	return tasks
 }
 
-func group(id cluster.TaskID) string { return string(id)[:strings.LastIndex(string(id), ".")] }
+// sibling reports whether what is reserved is a task that the pending one keeps away from: of a job one of the same step, of a
+// service one of the same definition, and on the same side of the last restart. Where a definition is not known, it is one of
+// the same generation.
+func sibling(r scheduler.Reservation, p cluster.Pending) bool {
+	a, okA := r.Task.Parts()
+	b, okB := p.Task.Parts()
+	switch {
+	case !okA || !okB || a.Cluster != b.Cluster || a.Owner != b.Owner || a.Step != b.Step:
+		return false
+	case a.Step != "" || r.Definition.Name == "":
+		return a.Generation == b.Generation
+	}
+	return r.Definition == p.Definition && (a.Generation >= p.Restarted) == (b.Generation >= p.Restarted)
+}
 
 func (w world) taken(n int) map[int]bool {
 	taken := map[int]bool{}

@@ -45,6 +45,9 @@ func drawNode(t *rapid.T, name string) scheduler.Node {
 			Disk:   pick(t, "disk", 20*cluster.GiB, 50*cluster.GiB, 10*cluster.GiB, cluster.GiB, 0),
 		},
 	}
+	if oneIn(t, "drain", 20) {
+		n.Cordon, n.Drain = true, true
+	}
 	if oneIn(t, "not ready", 8) {
 		n.State = pick(t, "state", cluster.NodeSuspect, cluster.NodeDown, cluster.NodeDraining)
 	}
@@ -79,6 +82,21 @@ func drawConstraint(t *rapid.T) cluster.Constraint {
 	)
 }
 
+// drawDefinition draws one of few definitions. That of a pending task is always known.
+func drawDefinition(t *rapid.T) cluster.Ref {
+	return cluster.Ref{Name: "w", Version: 1 + upTo(t, "version", 1)}
+}
+
+// drawHeld draws the task of a reservation, and its definition.
+func drawHeld(t *rapid.T, index int) (cluster.TaskID, cluster.Ref) {
+	owner, step := pick(t, "owner", "o0", "o1", "o2", "old"), pick(t, "step", "", "", ".s")
+	id := cluster.TaskID(fmt.Sprintf("c.%s.%d%s.%d", owner, 1+upTo(t, "generation", 1), step, index))
+	if owner == "o0" && oneIn(t, "unknown definition", 3) { // its pending tasks are of one generation
+		return id, cluster.Ref{}
+	}
+	return id, drawDefinition(t)
+}
+
 // drawOwner draws some tasks of one owner that ask for the same.
 func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 	p := cluster.Pending{
@@ -96,13 +114,25 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 			[]cluster.Port{{Name: "a"}, {Name: "b", Port: 30001}, {Name: "c"}},
 			[]cluster.Port{{Name: "x", Port: 443}, {Name: "y", Port: 8080}, {Name: "z"}}),
 	}
+	step := ""
+	if p.Owner.Kind == cluster.KindJob {
+		step = ".s"
+	} else {
+		p.Definition, p.Restarted = drawDefinition(t), uint64(upTo(t, "restarted", 3))
+	}
+	if oneIn(t, "daemon", 8) {
+		p.Daemon = true
+	}
 	if oneIn(t, "constrained", 4) {
 		p.Placement.Constraints = append(p.Placement.Constraints, drawConstraint(t))
 	}
 	var pending []cluster.Pending
 	for i := range 1 + upTo(t, "count", 7) {
 		q := p
-		q.Task = cluster.TaskID(fmt.Sprintf("c.%s.1.%d", owner, i))
+		q.Task = cluster.TaskID(fmt.Sprintf("c.%s.1%s.%d", owner, step, i))
+		if owner != "o0" && oneIn(t, "older", 6) {
+			q.Task = cluster.TaskID(fmt.Sprintf("c.%s.2%s.%d", owner, step, i))
+		}
 		if oneIn(t, "odd", 8) { // some differ from the others
 			q.Demand = drawDemand(t)
 		}
@@ -114,6 +144,15 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 		}
 		if oneIn(t, "again", 6) && len(names) > 0 {
 			q.Avoid = []string{pick(t, "avoid", names...)}
+		}
+		if oneIn(t, "failed", 4) && len(names) > 0 {
+			q.Shun = slices.Compact([]string{pick(t, "shun", names...), "unknown"})
+		}
+		if oneIn(t, "one node", 8) {
+			q.Only = pick(t, "only", append([]string{"unknown"}, names...)...)
+		}
+		if oneIn(t, "other version", 8) && step == "" {
+			q.Definition = drawDefinition(t)
 		}
 		if oneIn(t, "later", 4) {
 			q.Since = epoch().Add(time.Minute)
@@ -131,9 +170,9 @@ func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
 		w.nodes = append(w.nodes, drawNode(t, names[i]))
 	}
 	for i := range upTo(t, "held", 6) {
+		task, definition := drawHeld(t, 100+i)
 		w.held = append(w.held, scheduler.Reservation{
-			UUID:   fmt.Sprintf("held-%d", i),
-			Task:   cluster.TaskID(fmt.Sprintf("c.%s.1.%d", pick(t, "owner", "o0", "o1", "old"), 100+i)),
+			UUID: fmt.Sprintf("held-%d", i), Task: task, Definition: definition,
 			Node:   pick(t, "node", append([]string{"unknown"}, names...)...),
 			Demand: drawDemand(t),
 			Ports:  pick(t, "ports", nil, []int{8080}, []int{30001, 30000}),
@@ -280,7 +319,7 @@ func everyTaskHasAnAnswer(t *rapid.T, pending []cluster.Pending, res scheduler.R
 func placedRightly(t *rapid.T, f *scheduler.Fleet, p cluster.Pending, pl scheduler.Placement) {
 	n, _, found := f.Node(pl.Node)
 	switch {
-	case !found, n.State != cluster.NodeReady, n.Cordon:
+	case !found, n.State != cluster.NodeReady, n.Drain, n.Cordon && !p.Daemon, p.Only != "" && p.Only != pl.Node:
 		t.Fatalf("%s placed on %s, which takes no tasks", p.Task, pl.Node)
 	case p.Priority == 0:
 		t.Fatalf("%s is held and was placed", p.Task)
@@ -359,7 +398,7 @@ func addedNodeTakesNothingAway(t *rapid.T, f *scheduler.Fleet, left []cluster.Pe
 func TestAddedNodeUnplacesNoReplica(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)
-		pending = slices.DeleteFunc(pending, func(p cluster.Pending) bool { return group(p.Task) != "c.o0.1" })
+		pending = slices.DeleteFunc(pending, func(p cluster.Pending) bool { return p.Owner.Name != "o0" })
 		for i := range pending {
 			p := pending[0]
 			p.Task, p.Avoid = pending[i].Task, nil
@@ -393,8 +432,9 @@ func TestFleetByDifferences(t *testing.T) {
 				delete(nodes, name)
 				f.RemoveNode(name)
 			case 2:
+				task, definition := drawHeld(t, upTo(t, "index", 2))
 				held[uuid] = scheduler.Reservation{
-					UUID: uuid, Task: pick[cluster.TaskID](t, "task", "c.o0.1.0", "c.o0.1.1", "c.o1.1.0"), Node: name,
+					UUID: uuid, Task: task, Definition: definition, Node: name,
 					Demand: drawDemand(t), Ports: pick(t, "ports", nil, []int{8080}, []int{30001}, []int{30001, 30001}),
 				}
 				f.Reserve(held[uuid])

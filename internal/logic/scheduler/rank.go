@@ -9,6 +9,7 @@ import (
 // How nodes that fit are ranked. The lower key wins, of equals the name that sorts first. A key is
 // made of, from the most to the least important:
 //
+//   - whether attempts of the task failed on the node: those last;
 //   - with anti-affinity "prefer", the number of tasks of the same group on the node;
 //   - how full the node would be, in millionths of its CPU, its memory and its disk, added up: emptiest first to
 //     spread, fullest first to binpack;
@@ -27,6 +28,7 @@ const (
 	fillBits  = 22        // hold three resources in parts
 	taskBits  = 20
 	mostTasks = 1<<taskBits - 1
+	shunned   = 1 << 63
 )
 
 // key ranks a node that does not refuse the class.
@@ -42,6 +44,9 @@ func (y *cycle) key(c *class, n int) uint64 {
 	k := fill<<taskBits | tasks
 	if c.affinity != cluster.AntiAffinityNone {
 		k |= uint64(c.group.counts[n]) << (fillBits + taskBits)
+	}
+	if len(c.marked) > 0 && c.shuns(n) {
+		k |= shunned
 	}
 	return k
 }

@@ -19,7 +19,7 @@ func (y *cycle) bars(c *class, n int) (cluster.ReasonCode, *cluster.Constraint) 
 	switch {
 	case node.State != cluster.NodeReady:
 		return cluster.ReasonNodeNotReady, nil
-	case node.Cordon:
+	case node.Cordon && (node.Drain || !c.Daemon):
 		return cluster.ReasonCordoned, nil
 	case len(node.Executors) == 0, c.NeedsImage && !slices.Contains(node.Executors, imageExecutor):
 		return cluster.ReasonNoExecutor, nil
@@ -29,10 +29,18 @@ func (y *cycle) bars(c *class, n int) (cluster.ReasonCode, *cluster.Constraint) 
 			return cluster.ReasonConstraint, &c.Placement.Constraints[i]
 		}
 	}
-	if slices.Contains(c.avoid, int32(n)) {
+	if c.avoids(n) {
 		return cluster.ReasonOldAttempt, nil
 	}
 	return "", nil
+}
+
+// elsewhere is the refusal of the nodes that are not the one that the class is for.
+func elsewhere(c *class) cluster.Refusal {
+	return cluster.Refusal{
+		Code:   cluster.ReasonConstraint,
+		Detail: Text(cluster.Constraint{Attribute: "node.name", Op: cluster.OpEqual, Value: c.Only}),
+	}
 }
 
 // lacks returns why the node refuses the class for what runs on it now, or no code; with by how
@@ -71,6 +79,9 @@ func (y *cycle) lacks(c *class, n int) (cluster.ReasonCode, int64) {
 
 // refusal returns why the node refuses the class, as told to others, or one without a code.
 func (y *cycle) refusal(c *class, n int) cluster.Refusal {
+	if c.single && c.Only != y.node(n).Name {
+		return elsewhere(c)
+	}
 	code, constraint := y.bars(c, n)
 	switch {
 	case constraint != nil:
@@ -90,8 +101,16 @@ func (y *cycle) refusal(c *class, n int) cluster.Refusal {
 // explain says why a task of the class waits. The reasons are found once for each class.
 func (y *cycle) explain(c *class, task cluster.TaskID) cluster.Waiting {
 	if c.refusals == nil {
-		for n := range y.loads {
+		switch n, found := y.fleet.search(c.Only); {
+		case !c.single:
+			for n := range y.loads {
+				c.refusals = tally(c.refusals, y.refusal(c, n))
+			}
+		case found:
 			c.refusals = tally(c.refusals, y.refusal(c, n))
+			c.refusals = y.others(c, len(y.loads)-1)
+		default:
+			c.refusals = y.others(c, len(y.loads))
 		}
 		if len(y.loads) == 0 {
 			c.refusals = []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}}
@@ -100,6 +119,21 @@ func (y *cycle) explain(c *class, task cluster.TaskID) cluster.Waiting {
 		c.sentence = Sentence(c.refusals)
 	}
 	return cluster.Waiting{Task: task, Refusals: c.refusals, Sentence: c.sentence}
+}
+
+// others adds the refusals of so many nodes that are not the one that the class is for.
+func (y *cycle) others(c *class, nodes int) []cluster.RefusalCount {
+	if nodes == 0 {
+		return c.refusals
+	}
+	r := elsewhere(c)
+	for i := range c.refusals {
+		if c.refusals[i].Refusal == r { // a constraint of its own says the same
+			c.refusals[i].Nodes += nodes
+			return c.refusals
+		}
+	}
+	return append(c.refusals, cluster.RefusalCount{Refusal: r, Nodes: nodes})
 }
 
 // tally adds the refusal of one more node. Refusals that differ only in how much is short are

@@ -9,7 +9,8 @@
 // charged to a copy of the figures that ends with the cycle.
 //
 // Every task is offered every node; none is sampled. A node refuses a task for the first
-// of these that holds, in this order: it is not ready, it is cordoned, it has no executor for the
+// of these that holds, in this order: the task is for another one, it is not ready, it is cordoned (which keeps no daemon away) or
+// drained, it has no executor for the
 // task, a constraint is not met, an earlier attempt of the task still stands there (P3.6), a task
 // of the same group runs there that must be kept apart, CPU, memory or disk are short,
 // a port is taken, or no port is left to assign. Of the nodes that do not refuse, the best is
@@ -46,7 +47,7 @@ type Placement struct {
 // Reservation returns what the placement of p takes up on its node, for Fleet.Reserve. The
 // committer gives the UUID.
 func (pl *Placement) Reservation(p *cluster.Pending, uuid string) Reservation {
-	r := Reservation{UUID: uuid, Task: pl.Task, Node: pl.Node, Demand: p.Demand}
+	r := Reservation{UUID: uuid, Task: pl.Task, Definition: p.Definition, Node: pl.Node, Demand: p.Demand}
 	for _, port := range p.Ports {
 		r.Ports = append(r.Ports, pl.Ports[port.Name])
 	}

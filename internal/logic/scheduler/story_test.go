@@ -23,13 +23,14 @@ import (
 // answer that is wanted stands below a line "----" and ends with an empty line. With -update the
 // answers are written anew.
 //
-//	node NAME key=value…         a node joins or changes; keys: state cordon arch kernel executors cpu memory
+//	node NAME key=value…         a node joins or changes; keys: state cordon drain arch kernel executors cpu memory
 //	                             disk reserved label.<key>; without them it is ready, with 4 CPUs, 8 GiB, 100 GiB
 //	gone NAME                    a node is removed
-//	held UUID TASK NODE key=…    an attempt is reserved; keys: cpu memory disk ports
+//	held UUID TASK NODE key=…    an attempt is reserved; keys: definition cpu memory disk ports
 //	release UUID                 … and released
 //	tasks OWNER key=value…       tasks of cluster c begin to wait; OWNER is SERVICE, or JOB/STEP; keys: count
-//	                             first generation attempt priority cpu memory disk ports strategy apart where avoid since image
+//	                             first generation definition restarted attempt priority cpu memory disk ports strategy apart where
+//	                             avoid shun only daemon since image
 //	withdraw OWNER               … and are wanted no more
 //	schedule                     decides, and answers
 //	apply                        reserves what the last schedule placed; the rest goes on waiting
@@ -195,9 +196,19 @@ func (s *story) hold(args []string) error {
 	}
 	r := scheduler.Reservation{UUID: args[0], Task: cluster.TaskID("c." + args[1]), Node: args[2]}
 	for key, value := range pairs(args[3:]) {
-		if key == "ports" {
+		switch key {
+		case "ports":
 			r.Ports = numbers(value)
-		} else if err := readDemand(&r.Demand, key, value); err != nil {
+			continue
+		case "definition":
+			definition, err := cluster.ParseRef(value)
+			if err != nil {
+				return err
+			}
+			r.Definition = definition
+			continue
+		}
+		if err := readDemand(&r.Demand, key, value); err != nil {
 			return err
 		}
 	}
@@ -253,6 +264,8 @@ func readNode(args []string) (n scheduler.Node, err error) {
 			n.State = cluster.NodeState(value)
 		case key == "cordon":
 			n.Cordon = true
+		case key == "drain":
+			n.Cordon, n.Drain = true, true
 		case key == "arch":
 			n.Arch = value
 		case key == "kernel":
@@ -321,6 +334,16 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 	switch key {
 	case "attempt":
 		p.Attempt, err = strconv.Atoi(value)
+	case "definition":
+		p.Definition, err = cluster.ParseRef(value)
+	case "restarted":
+		p.Restarted, err = strconv.ParseUint(value, 10, 64)
+	case "shun":
+		p.Shun = strings.Split(value, ",")
+	case "only":
+		p.Only = value
+	case "daemon":
+		p.Daemon = true
 	case "priority":
 		p.Priority, err = strconv.Atoi(value)
 	case "ports":
