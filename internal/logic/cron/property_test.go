@@ -1,0 +1,176 @@
+package cron_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/cron"
+)
+
+func pick[T any](t *rapid.T, name string, from ...T) T { return rapid.SampledFrom(from).Draw(t, name) }
+
+func upTo(t *rapid.T, name string, most int) int { return rapid.IntRange(0, most).Draw(t, name) }
+
+func drawWorld(t *rapid.T) *world {
+	w := &world{now: midnight(), every: time.Duration(1+upTo(t, "every", 20)) * time.Minute}
+	keep := upTo(t, "keep", 3)
+	w.spec = &cluster.Cron{
+		Cluster: "c", Name: "backup", Schedules: []string{"s"}, KeepSucceeded: &keep, KeepFailed: &keep,
+		Concurrency: pick(t, "concurrency", cluster.CronForbid, cluster.CronAllow, cluster.CronReplace),
+		Missed:      pick(t, "missed", cluster.CronSkip, cluster.CronOnce, cluster.CronAll),
+		Within:      cluster.Duration(1+upTo(t, "within", 60)) * cluster.Duration(time.Minute),
+	}
+	w.spec.Created, w.spec.Updated = w.now, w.now
+	w.step() // from here on it is known which schedules were looked at
+	return w
+}
+
+// change lets something happen between two looks.
+func (w *world) change(t *rapid.T) {
+	switch pick(t, "change", "", "", "", "end", "end", "suspend", "resume", "relabel", "back") {
+	case "end":
+		for i := range w.jobs {
+			if !w.jobs[i].Done {
+				w.finish(w.jobs[i].Spec.Name, upTo(t, "failed", 1) == 1)
+				break
+			}
+		}
+	case "suspend":
+		w.spec.Suspended, w.spec.Updated = true, w.now
+	case "resume":
+		w.spec.Suspended, w.spec.Updated = false, w.now
+	case "relabel":
+		w.spec.Updated = w.now
+	case "back":
+		w.now = w.now.Add(-time.Duration(upTo(t, "by", 1800)) * time.Second)
+	}
+}
+
+// TestPromises lets a cron run for a while and checks what holds for each decision.
+func TestPromises(t *testing.T) {
+	made, skipped := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		jobs, newest := map[time.Time]int{}, w.now
+		for range upTo(t, "looks", 60) {
+			w.now = w.now.Add(time.Duration(upTo(t, "later", 900)) * time.Second)
+			w.change(t)
+			in := w.input()
+			d := cron.Decide(in)
+			if diff := cmp.Diff(d, cron.Decide(in)); diff != "" {
+				t.Fatalf("the same input, another decision, or the first changed it:\n%s", diff)
+			}
+			if upTo(t, "refused", 9) == 0 {
+				continue // somebody else wrote meanwhile: the decision comes to nothing
+			}
+			w.check(t, d)
+			w.apply(d)
+			for _, j := range d.Make {
+				made++
+				if jobs[j.At]++; jobs[j.At] > 1 {
+					t.Fatalf("two jobs for %s", j.At)
+				}
+			}
+			for _, e := range d.Events {
+				if e.Type == cron.EventSkipped {
+					skipped += e.Count
+				}
+			}
+			if !w.now.Before(newest) { // else moments may have been too old by the clock as it was
+				newest = w.now
+				w.everyMomentHasItsJob(t, jobs)
+			}
+			if again := cron.Decide(w.input()); len(again.Make) > 0 && w.spec.Concurrency != cluster.CronReplace {
+				t.Fatalf("made %d jobs, and %d more at once", len(d.Make), len(again.Make))
+			}
+		}
+	})
+	if made == 0 || skipped == 0 {
+		t.Errorf("%d jobs were made and %d moments skipped: too few to show anything", made, skipped)
+	}
+}
+
+// check holds a decision against what its policies promise.
+func (w *world) check(t *rapid.T, d cron.Decision) {
+	running := 0
+	for _, j := range w.jobs {
+		if !j.Done && !slices.Contains(d.Cancel, j.Spec.Name) {
+			running++
+		}
+	}
+	switch {
+	case len(d.Make) > 0 && w.spec.Suspended:
+		t.Fatal("suspended, and makes a job")
+	case w.spec.Concurrency != cluster.CronAllow && len(d.Make) > 0 && len(d.Make)+running > 1:
+		t.Fatalf("%d jobs run after that, with %s", len(d.Make)+running, w.spec.Concurrency)
+	case w.spec.Missed != cluster.CronAll && len(d.Make) > 1:
+		t.Fatalf("%d jobs at once, with %s", len(d.Make), w.spec.Missed)
+	case d.Status != nil && w.status != nil && d.Status.Last.Before(w.status.Last):
+		t.Fatalf("the last moment went back from %s to %s", w.status.Last, d.Status.Last)
+	case len(d.Make) > 0 && d.Status == nil:
+		t.Fatal("a job was made, and that is not recorded")
+	}
+	for _, j := range d.Make {
+		late := w.now.Sub(j.At)
+		if late < 0 || late > time.Duration(w.spec.Within) || w.spec.Missed == cluster.CronSkip && late > cron.OnTime {
+			t.Fatalf("a job for %s at %s", j.At, w.now)
+		}
+	}
+	for _, name := range slices.Concat(d.Cancel, d.Delete) {
+		i := slices.IndexFunc(w.jobs, func(j cron.Job) bool { return j.Spec.Name == name })
+		if i < 0 || w.jobs[i].Done != slices.Contains(d.Delete, name) {
+			t.Fatalf("cancels %v and deletes %v: %s is not one to", d.Cancel, d.Delete, name)
+		}
+	}
+}
+
+// everyMomentHasItsJob holds for crons whose jobs run together, each moment for itself.
+func (w *world) everyMomentHasItsJob(t *rapid.T, jobs map[time.Time]int) {
+	if w.spec.Missed != cluster.CronAll || w.spec.Concurrency != cluster.CronAllow || w.spec.Suspended {
+		return
+	}
+	for at := w.now.Truncate(w.every); w.now.Sub(at) <= time.Duration(w.spec.Within) && at.After(w.spec.Created); at = at.Add(-w.every) {
+		if jobs[at] != 1 {
+			t.Fatalf("%d jobs for %s", jobs[at], at)
+		}
+	}
+}
+
+// TestJobsAreWhole: a job is made of all that the cron says, and of nothing that is shared with it.
+func TestJobsAreWhole(t *testing.T) {
+	at := midnight().Add(time.Hour)
+	spec := &cluster.Cron{
+		Cluster: "c", Name: "backup", Schedules: []string{"@hourly"}, Within: cluster.DefaultCronWithin,
+		Job: cluster.CronJob{
+			Labels: cluster.Labels{"a": "b"}, Priority: 700,
+			Steps: []cluster.Step{{Name: "dump", Definition: cluster.Ref{Name: "dump", Version: 3}, Count: 2}},
+		},
+	}
+	spec.Created, spec.Updated = midnight(), midnight()
+	in := cron.Input{Spec: spec, Due: []time.Time{at, at}, Now: at}
+	d := cron.Decide(in)
+	want := []*cluster.Job{{
+		Cluster: "c", Name: "backup-202611200100", Labels: cluster.Labels{"a": "b"}, Priority: 700, Cron: "backup", At: at,
+		Steps: []cluster.Step{{Name: "dump", Definition: cluster.Ref{Name: "dump", Version: 3}, Count: 2}},
+	}}
+	if diff := cmp.Diff(want, d.Make); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	d.Make[0].Labels["a"], d.Make[0].Steps[0].Count = "c", 9
+	if spec.Job.Labels["a"] != "b" || spec.Job.Steps[0].Count != 2 {
+		t.Error("the job shares labels or steps with the cron")
+	}
+	owner := cluster.OwnerRef{Kind: cluster.KindCron, Cluster: "c", Name: "backup"}
+	wantEvents := []cluster.Event{{
+		Type: cron.EventFired, Cluster: "c", Owner: &owner, Reason: cluster.ReasonSchedule,
+		Message: "job backup-202611200100, for 2026-11-20T01:00Z",
+	}}
+	if diff := cmp.Diff(wantEvents, d.Events); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

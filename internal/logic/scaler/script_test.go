@@ -1,0 +1,261 @@
+package scaler_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scaler"
+)
+
+var update = flag.Bool("update", false, "write what the scripts print into testdata")
+
+// TestScripts plays the stories in testdata. A script is a list of commands; after a line "----" stands what
+// they print, up to an empty line. Lines beginning with # are for the reader. Commands:
+//
+//	service count=N min=N max=N [suspended] [stopped]   the user writes the service, without targets and schedules
+//	count N                      the user changes the count
+//	target METRIC=N [whole]      one more target
+//	up|down [window=D] [step=P] [every=D]
+//	schedule [min=N] [max=N] [count=N]   one more schedule
+//	fire I…                      a moment of those schedules is now
+//	leader                       another server takes over and remembers no wish
+//	at D [V[/TASKS[/AGE]]…]      a look that long after the beginning: for each target the value, by default of all tasks and
+//	                             measured now, or "-" for one that is not known. It prints the count
+//	every D until D V…           looks in between, all the same; prints where the count or the message changes
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(b))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(b), got); diff != "" {
+				t.Errorf("(-script +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// play returns the script with the output that its commands have now.
+func play(t *testing.T, script string) string {
+	t.Helper()
+	var out strings.Builder
+	s := &stage{T: t, now: epoch()}
+	for block := range strings.SplitSeq(strings.TrimRight(script, "\n"), "\n\n") {
+		if out.Len() > 0 {
+			out.WriteString("\n")
+		}
+		commands, _, prints := strings.Cut(block, "\n----")
+		out.WriteString(commands + "\n")
+		s.out.Reset()
+		for line := range strings.SplitSeq(commands, "\n") {
+			if words := strings.Fields(line); len(words) > 0 && !strings.HasPrefix(line, "#") {
+				s.do(words[0], words[1:])
+			}
+		}
+		if prints {
+			out.WriteString("----\n" + s.out.String())
+		} else if s.out.Len() > 0 {
+			t.Errorf("this prints, but has no line \"----\":\n%s", commands)
+		}
+	}
+	return out.String()
+}
+
+// epoch is when the scripts begin.
+func epoch() time.Time { return time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC) }
+
+// stage is a service and what a caller keeps for it.
+type stage struct {
+	*testing.T
+	now    time.Time
+	spec   cluster.Service
+	scale  *cluster.Scale
+	wishes []scaler.Wish
+	fired  []time.Time
+	out    strings.Builder
+}
+
+func (s *stage) do(command string, words []string) {
+	s.Helper()
+	switch command {
+	case "service":
+		s.spec = cluster.Service{
+			Cluster: "c", Name: "web", Count: s.number(words, "count"), Stopped: has(words, "stopped"),
+			Scaling: &cluster.Scaling{Min: s.number(words, "min"), Max: s.number(words, "max"), Suspended: has(words, "suspended")},
+		}
+		s.spec.Updated, s.fired = s.now, nil
+	case "count":
+		s.spec.Count, s.spec.Updated = s.atoi(words[0]), s.now
+	case "target":
+		metric, value, _ := strings.Cut(words[0], "=")
+		s.spec.Scaling.Targets = append(s.spec.Scaling.Targets, cluster.ScaleTarget{
+			Metric: cluster.ScaleMetric(metric), Target: s.float(value), Whole: has(words, "whole"),
+		})
+	case "up":
+		s.spec.Scaling.Up = s.ownPace(words)
+	case "down":
+		s.spec.Scaling.Down = s.ownPace(words)
+	case "schedule":
+		s.spec.Scaling.Schedules = append(s.spec.Scaling.Schedules, cluster.ScaleSchedule{
+			Cron: fmt.Sprintf("schedule %d", len(s.fired)), Min: s.optional(words, "min"), Max: s.optional(words, "max"),
+			Count: s.optional(words, "count"),
+		})
+		s.fired = append(s.fired, time.Time{})
+	case "fire":
+		for _, w := range words {
+			s.fired[s.atoi(w)] = s.now
+		}
+	case "leader":
+		s.wishes = nil
+	case "at":
+		s.now = epoch().Add(s.span(words[0]))
+		fmt.Fprintln(&s.out, s.look(words[1:]))
+	case "every":
+		end, last := epoch().Add(s.span(words[2])), ""
+		for s.now.Before(end) {
+			s.now = s.now.Add(s.span(words[0]))
+			line := s.look(words[3:])
+			if _, what, _ := strings.Cut(line, " "); what != last {
+				fmt.Fprintln(&s.out, line)
+				last = what
+			}
+		}
+	default:
+		s.Fatalf("no command %q", command)
+	}
+}
+
+// look looks, does what the decision says and returns it as a line.
+func (s *stage) look(values []string) string {
+	in := scaler.Input{Spec: &s.spec, Scale: s.scale, Wishes: s.wishes, Fired: s.fired, Now: s.now}
+	for _, v := range values {
+		in.Measured = append(in.Measured, s.measured(v))
+	}
+	was := s.spec.At(s.scale).Count
+	d := scaler.Decide(in)
+	if d.Scale != nil {
+		s.scale = d.Scale
+	}
+	if !d.Wish.At.IsZero() {
+		s.wishes = append(s.wishes, d.Wish)
+	}
+	line := fmt.Sprintf("%s %d", s.now.Sub(epoch()), was)
+	if now := s.spec.At(s.scale).Count; now != was {
+		line += fmt.Sprintf(" to %d", now)
+	}
+	if (d.Event != nil) != (d.Scale != nil && d.Scale.Count != was) {
+		s.Errorf("%s: the event is %+v", line, d.Event)
+	}
+	if d.Message != "" {
+		line += ": " + d.Message
+	}
+	if !d.NextLook.IsZero() {
+		line += fmt.Sprintf("; look at %s", d.NextLook.Sub(epoch()))
+	}
+	return line
+}
+
+func (s *stage) measured(text string) scaler.Measured {
+	if text == "-" {
+		return scaler.Measured{}
+	}
+	parts := strings.Split(text, "/")
+	m := scaler.Measured{Value: s.float(parts[0]), Known: true, At: s.now, Tasks: s.spec.At(s.scale).Count}
+	if len(parts) > 1 {
+		m.Tasks = s.atoi(parts[1])
+	}
+	if len(parts) > 2 {
+		m.At = s.now.Add(-s.span(parts[2]))
+	}
+	return m
+}
+
+func (s *stage) ownPace(words []string) (p cluster.ScalePace) {
+	if v := value(words, "window"); v != "" {
+		d := cluster.Duration(s.span(v))
+		p.Window = &d
+	}
+	if v := value(words, "step"); v != "" {
+		step, err := cluster.ParsePortion(v)
+		if err != nil {
+			s.Fatal(err)
+		}
+		p.Step = &step
+	}
+	if v := value(words, "every"); v != "" {
+		p.Every = cluster.Duration(s.span(v))
+	}
+	return p
+}
+
+// value returns what stands after a key.
+func value(words []string, key string) string {
+	for _, w := range words {
+		if v, ok := strings.CutPrefix(w, key+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func has(words []string, flag string) bool { return slices.Contains(words, flag) }
+
+func (s *stage) number(words []string, key string) int { return s.atoi(value(words, key)) }
+
+func (s *stage) optional(words []string, key string) *int {
+	v := value(words, key)
+	if v == "" {
+		return nil
+	}
+	n := s.atoi(v)
+	return &n
+}
+
+func (s *stage) atoi(text string) int {
+	s.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return n
+}
+
+func (s *stage) float(text string) float64 {
+	s.Helper()
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return f
+}
+
+func (s *stage) span(text string) time.Duration {
+	s.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return d
+}

@@ -1,0 +1,162 @@
+package measure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// maxCost bounds what one judgement may compute, in the units of the expression language: about the steps that it takes, and
+// a tenth of the bytes that it looks through.
+const maxCost = 1_000_000
+
+// Gate looks at a gate once. The message says what was seen, such as "value = 0.02: value < 0.01 is false"; it is there whenever the
+// error is nil. An error says that there was nothing to judge: no answer, or an expression that could not be computed on it.
+func (r *Reader) Gate(ctx context.Context, g cluster.Gate) (passed bool, message string, err error) {
+	expr := pass(&g)
+	program, err := r.programs.program(&g)
+	if err != nil {
+		return false, "", err
+	}
+	var seen string
+	var facts map[string]any
+	if g.HTTP == "" {
+		v, err := r.Query(ctx, g.Prometheus, g.Query)
+		if err != nil {
+			return false, "", err
+		}
+		seen, facts = "value = "+strconv.FormatFloat(v, 'g', 6, 64), map[string]any{"value": v}
+	} else {
+		status, body, err := r.ask(ctx, g.HTTP)
+		if err != nil {
+			return false, "", err
+		}
+		seen, facts = "status = "+strconv.Itoa(status), map[string]any{"status": int64(status), "body": string(body)}
+		facts["json"] = held(body)
+	}
+	out, _, err := program.ContextEval(ctx, facts)
+	if err != nil {
+		return false, "", fmt.Errorf("%s: %s cannot be computed: %s", seen, expr, words(err.Error()))
+	}
+	passed, ok := out.Value().(bool)
+	if !ok {
+		return false, "", fmt.Errorf("%s: %s is neither true nor false", seen, expr)
+	}
+	return passed, fmt.Sprintf("%s: %s is %v", seen, expr, passed), nil
+}
+
+// ask asks for the answer at a URL.
+func (r *Reader) ask(ctx context.Context, address string) (status int, body []byte, err error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return 0, nil, errors.New("the address cannot be read")
+	}
+	return r.get(ctx, u)
+}
+
+// held returns what a body holds if it is JSON, else nil.
+func held(body []byte) any {
+	var v any
+	if json.Unmarshal(body, &v) != nil {
+		return nil
+	}
+	return v
+}
+
+// pass returns a gate's expression, or the one that stands for none.
+func pass(g *cluster.Gate) string {
+	if g.Pass == "" && g.HTTP != "" {
+		return cluster.DefaultGatePass
+	}
+	return g.Pass
+}
+
+// CheckGate returns what is wrong with a gate's expression: that it cannot be read, names what there is not, or is no yes or no. That
+// there is one where there has to be, cluster.Service.Validate sees to.
+func CheckGate(g cluster.Gate) error {
+	if pass(&g) == "" {
+		return nil
+	}
+	_, err := compile(&g)
+	return err
+}
+
+// compile reads and checks a gate's expression.
+func compile(g *cluster.Gate) (cel.Program, error) {
+	expr := pass(g)
+	if expr == "" {
+		return nil, errors.New("there is no expression to judge the value by")
+	}
+	facts := []cel.EnvOption{cel.Variable("value", cel.DoubleType)}
+	if g.HTTP != "" {
+		facts = []cel.EnvOption{
+			cel.Variable("status", cel.IntType), cel.Variable("body", cel.StringType), cel.Variable("json", cel.DynType),
+		}
+	}
+	env, err := cel.NewEnv(append(facts, cel.CrossTypeNumericComparisons(true))...)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the expression: %w", err)
+	}
+	ast, issues := env.Compile(expr)
+	if err := issues.Err(); err != nil {
+		return nil, errors.New(faults(issues))
+	}
+	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("%s is a %s, want true or false", expr, t)
+	}
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000))
+	if err != nil {
+		return nil, fmt.Errorf("prepare the expression: %w", err)
+	}
+	return program, nil
+}
+
+// faults tells what is wrong with an expression, on one line.
+func faults(issues *cel.Issues) string {
+	var all []string
+	for _, e := range issues.Errors() {
+		text := words(e.Message)
+		if strings.Contains(text, "double, int)") || strings.Contains(text, "int, double)") {
+			text += "; numbers like value are written with a point, as 1.0"
+		}
+		all = append(all, fmt.Sprintf("column %d: %s", e.Location.Column()+1, text))
+	}
+	return strings.Join(all, "; ")
+}
+
+// programs keeps what was compiled. It forgets all when it is full: then what is used is compiled once again.
+type programs struct {
+	most int
+	mu   sync.Mutex
+	kept map[string]cel.Program
+}
+
+func (p *programs) program(g *cluster.Gate) (cel.Program, error) {
+	key := "value " + pass(g)
+	if g.HTTP != "" {
+		key = "answer " + pass(g)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if program, found := p.kept[key]; found {
+		return program, nil
+	}
+	program, err := compile(g)
+	if err != nil {
+		return nil, err
+	}
+	if p.kept == nil || len(p.kept) >= p.most {
+		p.kept = make(map[string]cel.Program, p.most)
+	}
+	p.kept[key] = program
+	return program, nil
+}

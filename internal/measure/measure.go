@@ -1,0 +1,201 @@
+// Package measure asks other systems for numbers: Prometheus servers for the answer to a query, any HTTP server for an answer that a
+// gate judges.
+//
+// What it asks and whom is written by users. So an answer is read up to MaxBody, its text is not passed on but for the error
+// that a Prometheus server tells, and no redirect leads to another host.
+package measure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxBody is how much of an answer is read; a longer one is an error.
+const MaxBody = 1 << 20
+
+// maxWords bounds what is passed on of a server's error.
+const maxWords = 300
+
+// Config is what a Reader needs.
+type Config struct {
+	// Client makes the requests; it should have a timeout. Nil stands for one of 10 s that follows no redirect to another host.
+	Client *http.Client
+	// Programs is how many compiled expressions are kept. Default 256.
+	Programs int
+}
+
+// Reader asks. It may be used concurrently.
+type Reader struct {
+	client   *http.Client
+	programs programs
+}
+
+// New returns a reader.
+func New(cfg Config) *Reader {
+	r := &Reader{client: cfg.Client}
+	if r.client == nil {
+		r.client = &http.Client{
+			Timeout:       10 * time.Second,
+			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second},
+			CheckRedirect: sameHost,
+		}
+	}
+	r.programs.most = cfg.Programs
+	if r.programs.most <= 0 {
+		r.programs.most = 256
+	}
+	return r
+}
+
+// Close ends connections that are kept for later. The reader can be used afterwards.
+func (r *Reader) Close() { r.client.CloseIdleConnections() }
+
+// sameHost follows redirects on the host that the user named.
+func sameHost(req *http.Request, via []*http.Request) error {
+	switch {
+	case req.URL.Host != via[0].URL.Host:
+		return fmt.Errorf("it redirects to another host, %s", req.URL.Host)
+	case len(via) >= 5:
+		return errors.New("it redirects again and again")
+	}
+	return nil
+}
+
+// Query returns the one number that a Prometheus server at the base URL answers to a query: a scalar, or a vector of one
+// element. No element, several of them, NaN, an infinity, and answers that are no success are errors that say so, with the server's words.
+func (r *Reader) Query(ctx context.Context, base, query string) (float64, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return 0, errors.New("the address of the Prometheus server cannot be read")
+	}
+	u = u.JoinPath("api/v1/query")
+	values := u.Query()
+	values.Set("query", query)
+	u.RawQuery = values.Encode()
+	status, body, err := r.get(ctx, u)
+	if err != nil {
+		return 0, err
+	}
+	v, err := number(status, body)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", u.Host, err)
+	}
+	return v, nil
+}
+
+// get asks and reads the answer.
+func (r *Reader) get(ctx context.Context, u *url.URL) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s: the address cannot be asked", u.Host)
+	}
+	req.Header.Set("Accept", "application/json, */*;q=0.5")
+	resp, err := r.client.Do(req)
+	if err != nil {
+		if inner, ok := errors.AsType[*url.Error](err); ok {
+			err = inner.Err // without the whole query
+		}
+		return 0, nil, fmt.Errorf("%s: %w", u.Host, err)
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(resp.Body, MaxBody+1))
+	switch {
+	case err != nil:
+		return 0, nil, fmt.Errorf("%s: read the answer: %w", u.Host, err)
+	case len(body) > MaxBody:
+		return 0, nil, fmt.Errorf("%s: the answer is longer than %d KiB", u.Host, MaxBody>>10)
+	}
+	return resp.StatusCode, body, nil
+}
+
+// answer is what a Prometheus server answers.
+type answer struct {
+	Status    string `json:"status"`
+	ErrorType string `json:"errorType"`
+	Error     string `json:"error"`
+	Data      struct {
+		ResultType string          `json:"resultType"`
+		Result     json.RawMessage `json:"result"`
+	} `json:"data"`
+}
+
+// number finds the number in an answer.
+func number(status int, body []byte) (float64, error) {
+	var a answer
+	read := json.Unmarshal(body, &a)
+	switch {
+	case read == nil && a.Error != "":
+		return 0, fmt.Errorf("status %d, %s: %s", status, words(a.ErrorType), words(a.Error))
+	case status != http.StatusOK:
+		return 0, fmt.Errorf("status %d %s", status, http.StatusText(status))
+	case read != nil || a.Status != "success":
+		return 0, errors.New("the answer is not one of a Prometheus server")
+	}
+	switch a.Data.ResultType {
+	case "scalar":
+		var s sample
+		if err := json.Unmarshal(a.Data.Result, &s); err != nil {
+			return 0, errors.New("the answer holds a scalar that cannot be read")
+		}
+		return s.number()
+	case "vector":
+		var vector []struct {
+			Value *sample `json:"value"`
+		}
+		if err := json.Unmarshal(a.Data.Result, &vector); err != nil {
+			return 0, errors.New("the answer holds a vector that cannot be read")
+		}
+		switch {
+		case len(vector) == 0:
+			return 0, errors.New("no data: the query has no answer; is the metric there, and do its labels fit?")
+		case len(vector) > 1:
+			return 0, fmt.Errorf("the query has %d answers, want one number: put sum(), avg() or max() around it", len(vector))
+		case vector[0].Value == nil:
+			return 0, errors.New("the query answers a histogram, want a number")
+		}
+		return vector[0].Value.number()
+	}
+	return 0, fmt.Errorf("the query answers a %s, want one number", words(a.Data.ResultType))
+}
+
+// sample is a time and a value, in a list.
+type sample [2]json.RawMessage
+
+func (s *sample) number() (float64, error) {
+	var text string
+	if err := json.Unmarshal(s[1], &text); err != nil {
+		return 0, errors.New("the answer holds a value that cannot be read")
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("the answer %q is not a number", words(text))
+	case math.IsNaN(v):
+		return 0, errors.New("the answer is NaN: something was divided by 0, or there is no data")
+	case math.IsInf(v, 0):
+		return 0, errors.New("the answer is infinite: something was divided by 0")
+	}
+	return v, nil
+}
+
+// words makes text from outside fit for a message.
+func words(s string) string {
+	if len(s) > maxWords {
+		s = s[:maxWords] + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+			return ' '
+		}
+		return r
+	}, s)
+}
