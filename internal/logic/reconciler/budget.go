@@ -26,17 +26,18 @@ type budget struct {
 	open, forgetful bool
 }
 
-// newBudget counts the healthy tasks of all generations, each once. The least is what is wanted, or one less where old and
-// new cannot live side by side.
-func (p *plan) newBudget(spec *cluster.Service, all []*slot) budget {
+// newBudget counts the healthy tasks of all generations, each once. The least is that of the service's update policy: one
+// for rollouts, drains, scaling down and whatever else moves tasks. A daemon's tasks count where they belong.
+func (p *plan) newBudget(spec *cluster.Service, roll *rollout, all []*slot) budget {
 	b := budget{counts: p.counts, open: p.without.Off(clause.Permit), forgetful: p.without.Off(clause.ChargeHeld)}
 	if spec == nil {
 		return b
 	}
-	b.wanted = spec.Desired()
-	b.least = b.wanted
-	if d := p.definitions(spec.Definition); d != nil && d.Pinned() {
-		b.least = max(0, b.least-1)
+	if roll != nil {
+		b.wanted, b.least = roll.n, roll.limits.Least
+		if roll.nodes != nil {
+			b.counts = func(s *slot) bool { return roll.belongs(s) && p.counts(s) }
+		}
 	}
 	for _, s := range all {
 		if b.counts(s) {
@@ -44,6 +45,12 @@ func (p *plan) newBudget(spec *cluster.Service, all []*slot) budget {
 		}
 	}
 	return b
+}
+
+// limits returns the service's update policy in numbers, for a count of tasks.
+func (p *plan) limits(spec *cluster.Service, count int) cluster.Limits {
+	d := p.definitions(spec.Definition)
+	return spec.Update.Limits(count, d != nil && d.Pinned())
 }
 
 // counts reports whether a task is healthy by an attempt that the drain of its node does not end now.
@@ -64,7 +71,7 @@ func (p *plan) stays(t *Task) bool {
 // grant reports whether a task may be given up. One that is not healthy has nothing to lose.
 func (b *budget) grant(s *slot) bool {
 	switch {
-	case b.open, !b.counts(s), b.forgetful && s.leaving():
+	case b.open, !b.counts(s), b.forgetful && s.told():
 		return true
 	case b.healthy > b.least:
 		b.healthy--
@@ -73,13 +80,16 @@ func (b *budget) grant(s *slot) bool {
 	return false
 }
 
-// spare is how many healthy tasks may be given up so that they can run elsewhere, where two must not live at once.
-func (b *budget) spare() int {
+// spare is how many healthy tasks may be given up until only so many are left.
+func (b *budget) spare(least int) int {
 	if b.open {
 		return b.healthy
 	}
-	return max(0, b.healthy-max(0, b.wanted-1))
+	return max(0, b.healthy-least)
 }
+
+// apart is how many are to be healthy while a task moves of which two must not live at once.
+func (b *budget) apart() int { return min(b.least, max(0, b.wanted-1)) }
 
 // granted picks those of the unwanted tasks that are given up now: of older generations first, of the newest the highest
 // index. The others go on until enough are healthy without them.

@@ -136,10 +136,16 @@ func (p *plan) trim(s *slot, keep int) {
 // once a newer attempt is healthy (P5.1, P6.4), or where it is of no use.
 func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 	for _, t := range s.attempts {
-		if t.Outcome == nil || !t.stands() || t.Absence == watcher.Gone || t.Desired != nil && t.Desired.Ended() {
+		if t.Outcome == nil || !t.stands() || t.Absence == watcher.Gone || t.Observed != nil && t.Observed.Gone {
 			continue
 		}
-		if o := t.Observed; o != nil && o.Gone {
+		if t.Desired != nil && t.Desired.Ended() {
+			switch {
+			case unwanted != nil:
+				p.insist(t, *unwanted)
+			case p.mustEnd(t):
+				p.insist(t, leaveNow(t))
+			}
 			continue
 		}
 		newest := s.newest()
@@ -153,17 +159,35 @@ func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: fmt.Sprintf("attempt %d took its place", newest.number()), Ended: true,
 			})
-		case t.Absence == watcher.Present && newest == t && p.pinned(t) &&
-			(t.Outcome.State == cluster.StateLost || moved(t.Outcome) && t.Drain == nil) && p.budget.grant(s):
+		case t.Absence == watcher.Present && newest == t && p.pinned(t) && p.placeless(t) && p.budget.grant(s):
 			// Its next attempt may have no other place than the one that it holds itself.
 			p.write(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: "it was given up, and the next attempt takes its place", Ended: true,
 			})
-		case moved(t.Outcome) && t.Drain != nil:
+		case moved(t.Outcome) && (t.Drain != nil || t.Outcome.Reason == cluster.ReasonPressure):
 			p.leave(t)
 		}
 	}
+}
+
+// placeless reports whether the attempt has an outcome and may hold the only place that its next attempt could have. One that
+// moves for want of memory had another place when it was sent away, which is given a while.
+func (p *plan) placeless(t *Task) bool {
+	switch {
+	case t.Outcome.State == cluster.StateLost:
+		return true
+	case t.Drain != nil || !moved(t.Outcome):
+		return false
+	case t.Outcome.Reason != cluster.ReasonPressure:
+		return true
+	}
+	at := t.Outcome.Ended.Add(PressurePatience)
+	if at.After(p.now) {
+		p.look(at)
+		return false
+	}
+	return true
 }
 
 // pinned reports whether no two tasks of the attempt's definition can share a node.
@@ -180,10 +204,16 @@ func over(t *Task) bool {
 	return t.Observed != nil && t.Observed.UUID == t.uuid() && t.Observed.State.Terminal()
 }
 
-// halt tells the live attempts of a slot to stop, unless they were told.
+// halt tells the live attempts of a slot to stop, unless they were told. What was only wished for is insisted on, if it must be.
 func (p *plan) halt(s *slot, stop cluster.Stop) {
 	for _, t := range s.attempts {
-		if t.live() && !t.stopped() && p.ended[t] == nil {
+		switch {
+		case !t.live() || p.ended[t] != nil:
+		case t.stopped() && p.mustEnd(t):
+			p.insist(t, leaveNow(t))
+		case t.stopped():
+			p.insist(t, stop)
+		default:
 			p.write(t, stop)
 		}
 	}

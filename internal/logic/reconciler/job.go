@@ -168,7 +168,7 @@ func (p *plan) dispatch(in JobInput, own, strays []*slot) {
 		}
 		for range step.Count {
 			if s := own[k]; !s.succeeded() {
-				p.pend(s, template, in.Spec.Lifespan, MaxJobDelay)
+				p.pend(s, template, in.Spec.Lifespan, jobBackoff())
 			}
 			k++
 		}

@@ -17,7 +17,8 @@ type plan struct {
 	disconnect  cluster.OnDisconnect // of a service: the same
 	definitions Definitions
 	recovery    Recovery
-	budget      budget // of a service
+	budget      budget      // of a service
+	policy      *reschedule // of a service
 	without     clause.Set
 	now         time.Time
 	ended       map[*Task]*cluster.Outcome // what the decision writes of attempts
@@ -32,12 +33,20 @@ func newPlan(owner cluster.OwnerRef, definitions Definitions, now time.Time) *pl
 
 // pend asks for the next attempt of a slot, unless one lives, or it is too soon after a failure. The
 // template holds what is the same for all tasks of a service or a step.
-func (p *plan) pend(s *slot, template cluster.Pending, life cluster.Lifespan, limit time.Duration) {
+func (p *plan) pend(s *slot, template cluster.Pending, life cluster.Lifespan, delay backoff) {
 	if s.live() {
 		return
 	}
-	if at := s.ready(limit); at.After(p.now) {
+	if p.policy != nil {
+		if why := p.policy.spent(s); why != "" {
+			p.hold(s.id, cluster.ReasonRescheduled, why)
+			return
+		}
+	}
+	if at := s.ready(delay); at.After(p.now) {
 		p.look(at)
+		p.hold(s.id, cluster.ReasonRescheduled, fmt.Sprintf("%s is tried again in %s: attempt %d %s%s", s.id,
+			cluster.Duration(at.Sub(p.now)), s.newest().number(), ended(s.newest().Outcome.State), because(s.newest().Outcome.Message)))
 		return
 	}
 	if next, ok := p.next(s, template); ok {
@@ -58,6 +67,9 @@ func (p *plan) next(s *slot, template cluster.Pending) (cluster.Pending, bool) {
 	next.Demand, next.Ports = d.Demand(), d.Ports
 	next.NeedsImage = slices.ContainsFunc(d.Containers, func(c cluster.Container) bool { return c.Image != "" && len(c.Command) == 0 })
 	next.Avoid = s.avoid()
+	if p.policy != nil && next.Only == "" {
+		next.Shun = p.policy.shun(s, p.now)
+	}
 	return next, true
 }
 

@@ -74,10 +74,8 @@ func (c *chaos) checkBudget(d reconciler.Decision) {
 	if c.service == nil {
 		return
 	}
-	least := c.service.Desired()
-	if def := c.definitions[c.service.Definition]; def != nil && def.Pinned() {
-		least--
-	}
+	least := c.limits().Least
+	c.checkPermits(d, least)
 	was := map[*record]*cluster.Stop{}
 	write := func(s *cluster.Desired) {
 		if r := c.find(s.Task, s.Attempt); r.Desired != nil {
@@ -125,7 +123,7 @@ func (c *chaos) checkMoves(d reconciler.Decision) {
 			limited++
 		}
 	}
-	if after, least := c.healthy(), c.service.Desired()-1; after < min(before, least) {
+	if after, least := c.healthy(), min(c.limits().Least, c.service.Desired()-1); after < min(before, least) {
 		c.Fatalf("moves leave %d of %d healthy tasks, want %d:\n%s%s", after, before, least, describe(d), c.picture())
 	}
 	c.seen["limited moves"] += limited
@@ -333,13 +331,17 @@ func (c *chaos) heal() {
 	}
 	clear(c.drains)
 	c.stays = nil
-	for range 200 {
+	for range 400 {
 		d, err := c.round()
 		if err != nil {
 			c.Fatal(err)
 		}
 		c.check(c.decide(c.tasks()))
-		c.now = c.now.Add(time.Minute)
+		if c.asks {
+			c.now = c.now.Add(10 * time.Second) // permits do not live long
+		} else {
+			c.now = c.now.Add(time.Minute)
+		}
 		quiet := d.Empty()
 		for _, r := range c.records {
 			quiet = quiet && (r.Outcome != nil || r.Observed.Healthy())
@@ -372,7 +374,7 @@ func TestServiceUnderFaults(t *testing.T) {
 	seen := map[string]int{}
 	often(t, seen, []string{
 		"pending", "outcome failed", "outcome lost", "outcome cancelled", "stop rollout", "stop scale-down", "stop replaced",
-		"stop deleted", "lives twice", "moved", "stop drain", "record lost", // drain-wait.txt has the limited moves, which are rare
+		"stop deleted", "lives twice", "moved", "stop drain", "record lost", "permit", // drain-wait.txt has the limited moves, which are rare
 	}, func(t *rapid.T) {
 		c := chaos{T: t, world: newWorld(), seen: seen}
 		c.nodes = []string{"n1", "n2", "n3", "n4"}
@@ -385,6 +387,7 @@ func TestServiceUnderFaults(t *testing.T) {
 		c.service.OnDisconnect = rapid.SampledFrom([]cluster.OnDisconnect{cluster.DisconnectKeep, cluster.DisconnectWait}).Draw(t, "class")
 		c.service.SetDefaults()
 		c.owner = c.service.Owner()
+		c.asks = c.some("asks")
 		if c.choose("outage", 3) == 0 {
 			c.outage()
 		}
@@ -395,12 +398,21 @@ func TestServiceUnderFaults(t *testing.T) {
 			c.turn()
 		}
 		// In the end the user wants what can be had.
+		c.ask(func(s *cluster.Service) {
+			s.Stopped, s.Count, s.Definition, s.Restarted = false, max(1, s.Count), refs[1], s.Generation+1
+		})
+		if c.service.Generation < c.service.Restarted { // the definition was that one before
+			c.service.Generation++
+		}
 		s := *c.service
-		s.Stopped, s.Count, s.Definition, s.Generation = false, max(1, s.Count), refs[1], s.Generation+1
 		c.service = &s
 		c.heal()
-		st := reconciler.StatusOfService(reconciler.ServiceInput{Spec: c.service, Tasks: c.tasks()})
-		want := reconciler.ServiceStatus{Desired: s.Count, Running: s.Count, Healthy: s.Count, Updated: s.Count, State: reconciler.Healthy}
+		st := reconciler.StatusOfService(c.input(c.tasks()))
+		want := reconciler.ServiceStatus{
+			Desired: s.Count, Running: s.Count, Healthy: s.Count, Updated: s.Count, State: reconciler.Healthy,
+			Rollout: cluster.RolloutComplete, RolloutMessage: st.RolloutMessage,
+			Versions: []reconciler.VersionCount{{Generation: st.Versions[0].Generation, Definition: refs[1], Live: s.Count, Healthy: s.Count, Newest: true}},
+		}
 		if diff := cmp.Diff(want, st); diff != "" {
 			t.Fatalf("at rest:\n%s\n%s", diff, c.picture())
 		}
@@ -425,8 +437,8 @@ func (c *chaos) user(refs []cluster.Ref) {
 	case 0:
 		s.Count = c.choose("count", 5)
 	case 1, 2:
-		s.Definition = refs[c.choose("definition", len(refs))]
-		s.Generation++
+		c.ask(func(s *cluster.Service) { s.Definition = refs[c.choose("definition", len(refs))] })
+		return
 	case 3:
 		s.Stopped = c.some("stopped")
 	}

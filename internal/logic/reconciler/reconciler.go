@@ -11,14 +11,16 @@
 // each Stop, Conclusion and Cleanup as a group of its own, comparing the revisions in it, and hands
 // Pending to the scheduler.
 //
-// Five decisions are made here, and nowhere else:
+// These decisions are made here, and nowhere else:
 //
-//   - A service keeps Count tasks running. A task that ended, well or badly, is followed by a new attempt; work
-//     that ends is a job's.
-//   - A rollout replaces one task at a time: of the old generations it keeps as many of the best tasks
-//     as the new one has not yet replaced by healthy ones.
+//   - A service keeps Count tasks running, a daemon one on each of its nodes. A task that ended, well or badly, is followed by a
+//     new attempt, until it failed too often; work that ends is a job's.
+//   - A rollout replaces a few tasks at a time: of the old versions it keeps as many of the best tasks as the new one has not yet
+//     replaced by healthy ones. It is complete, or it fails and goes back (see rollout).
+//   - A healthy task is given up only while the service keeps as many as its update policy demands: when the stop is wished for,
+//     and again when its agent asks to carry it out (see budget, permit).
 //   - A job with a task that has no retries left starts nothing any more; what runs is let finish.
-//   - A service's task leaves a node that is emptied once its next attempt is healthy elsewhere; a job's ends there.
+//   - A service's task leaves a node that is emptied, or short of memory, once its next attempt is healthy elsewhere; a job's ends there.
 //   - An attempt that runs and that the store does not know is adopted where its owner wants it, else stopped.
 package reconciler
 
@@ -67,8 +69,12 @@ type ServiceInput struct {
 	// Gates are the results of the spec's gates, in its order; a gate that was not looked at has neither passes nor failures.
 	Gates []cluster.GateResult
 	// Nodes are, for a daemon, the names of the nodes that should have a task of it, ordered: they are known, not gone, and meet its
-	// constraints and its cluster's. For services with replicas it is nil.
+	// constraints and its cluster's. One that is silent is among them only while a record of the service's tasks stands there.
+	// For services with replicas it is nil.
 	Nodes []string
+	// Alone holds, for a daemon, the nodes that are to be emptied and where nothing but daemons' tasks stands: its own ends there
+	// too, and none is begun.
+	Alone map[string]bool
 	// Definitions finds those of all generations that still have tasks.
 	Definitions Definitions
 	// Tasks are all attempts of the owner, of all generations, in any order; an attempt that has an outcome
@@ -119,6 +125,8 @@ type Decision struct {
 	// Events tell what the decision as a whole means, such as the end of a job. They are true once
 	// all Conclusions are committed; if one is refused they come again with a later decision.
 	Events []cluster.Event
+	// Waits are what stops, batches and tasks of a service wait for, for people: see Waits.
+	Waits []Wait
 	// Message says in a sentence why the owner is not as desired; empty when it is.
 	Message string
 	// NextLook is when to decide again even if nothing changes; zero for never.
@@ -154,7 +162,7 @@ type Revert struct {
 	SpecRev    uint64
 }
 
-// Stop is a desired record to be written.
+// Stop is a desired record to be written: a stop, or the permit for one.
 type Stop struct {
 	// Desired is the whole record, with its Stop; the token is the committer's to renew.
 	Desired cluster.Desired
@@ -230,6 +238,9 @@ const (
 	MaxDelay    = 5 * time.Minute
 	MaxJobDelay = 30 * time.Second
 	SteadyTime  = 10 * time.Minute
+	// PressurePatience is how long a task that moves for want of memory, and shares no node with its like, is left alone where it
+	// is if its next attempt finds no place.
+	PressurePatience = time.Minute
 	// TimeLimitMargin is how long, beyond time limit and grace, the agent is given to end a task itself.
 	TimeLimitMargin = time.Minute
 )

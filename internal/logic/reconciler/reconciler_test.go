@@ -141,7 +141,7 @@ func TestDelaysGrowWithEachFailure(t *testing.T) {
 	var delays []time.Duration
 	for range 12 {
 		d := w.decide(w.tasks())
-		if !d.NextLook.IsZero() {
+		if len(d.Pending) == 0 {
 			delays = append(delays, d.NextLook.Sub(w.now))
 			w.now = d.NextLook
 			d = w.decide(w.tasks())
@@ -273,7 +273,7 @@ func TestServiceStates(t *testing.T) {
 		{name: "count of none", spec: func(s *cluster.Service) { s.Count = 0 }, want: reconciler.Stopped},
 		{name: "deleting", spec: func(s *cluster.Service) { s.Deleted = true }, tasks: []string{"running healthy"}, want: reconciler.Deleting},
 		{
-			name: "rolling out", spec: func(s *cluster.Service) { s.Generation = 2 }, tasks: []string{"running healthy", "running healthy"},
+			name: "rolling out", spec: func(s *cluster.Service) { s.Generation, s.Restarted = 2, 2 }, tasks: []string{"running healthy", "running healthy"},
 			want: reconciler.RollingOut,
 		},
 	} {
@@ -360,6 +360,7 @@ func BenchmarkServiceAtRest(b *testing.B) {
 			w.step(r)
 		}
 	}
+	w.commit(w.decide(w.tasks())) // its first deployment is complete
 	tasks := w.tasks()
 	b.ReportAllocs()
 	for b.Loop() {

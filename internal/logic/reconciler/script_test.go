@@ -1,6 +1,7 @@
 package reconciler_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -11,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	diff "github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
@@ -24,13 +25,13 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 // TestScripts plays the stories in testdata against the model in world_test.go. A script is a list of commands; after
 // a line "----" stands what they print, up to an empty line. Lines beginning with # are for the reader. Commands:
 //
-//	definition web@1 [port] [sick]      exists; with a fixed port it is pinned; sick tasks never become healthy
-//	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait]
+//	definition web@1 [port] [volume] [sick]      exists; with a fixed port it is pinned; sick tasks never become healthy
+//	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait] [daemon], and what policy reads
 //	job work gen=N [cancelled] [deleted]
 //	step a count=N def=R [retries=N] [limit=D] [disconnect=keep]
 //	unspec                              the owner's record is gone
 //	nodes n1 n2 …                       there are
-//	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt stands like this
+//	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt stands like this; the first one says that its version was rolled out
 //	lost web.1.0 a1                     it has that outcome, and goes on in truth
 //	node n1 present|suspected|silent|gone
 //	node n1 unreported                  its full report is not in
@@ -40,6 +41,13 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	recovery [incarnation=N] [stop]     the store went back; the operator said to stop what it does not know
 //	crash web.1.0                       the newest attempt ends badly
 //	fails work.1.a.0 a1                 that attempt will end badly
+//	asks                                from now on agents ask for permits before they carry out voluntary stops
+//	on n1 n2 …                          of a daemon: the nodes that it belongs on; alone n1: nothing else is left on that drained node
+//	ask [def=R] [count=N] [paused] [promote]   the user changes the service, as the API server writes it
+//	gate NAME [passes=N] [failures=N]   what the gate shows
+//	press web.1.0                       its node is short of memory and suggests that one
+//	log web.1.0 WORD…                   the last lines that the newest attempt wrote
+//	restarts web.1.0 n=N                it was restarted so often in place; oom web.1.0: it was killed for its memory limit
 //	wait D                              time passes
 //	decide                              prints the decision
 //	commit [WHAT…]                      the last decision is written; only those kinds of its parts, if named:
@@ -66,8 +74,8 @@ func TestScripts(t *testing.T) {
 				}
 				return
 			}
-			if diff := cmp.Diff(string(b), got); diff != "" {
-				t.Errorf("(-script +got):\n%s", diff)
+			if text := diff.Diff(string(b), got); text != "" {
+				t.Errorf("(-script +got):\n%s", text)
 			}
 		})
 	}
@@ -86,7 +94,7 @@ func TestTracesWithoutTheirClauses(t *testing.T) {
 				return strings.Count(play(t, string(b), off), what) > strings.Count(string(b), what)
 			}
 			if !more(": voluntary ") {
-				t.Errorf("without its clause nothing more is stopped:\n%s", cmp.Diff(string(b), play(t, string(b), off)))
+				t.Errorf("without its clause nothing more is stopped:\n%s", diff.Diff(string(b), play(t, string(b), off)))
 			}
 			if off == clause.ChargeHeld && !more("stopped first") {
 				t.Error("without its clause no second task is stopped so that it can move")
@@ -154,10 +162,46 @@ func (s *stage) do(words []string) {
 			if a.has("port") {
 				d.Ports = []cluster.Port{{Name: "http", Port: 8080}}
 			}
+			if a.has("volume") {
+				d.Volumes = []cluster.Volume{{Name: "data"}}
+			}
 		})
 		s.sick[r] = a.has("sick")
 	case "service", "job", "step":
 		s.spec(words, a)
+	case "on":
+		s.matching = words[1:]
+	case "alone":
+		s.alone[words[1]] = true
+	case "press":
+		s.press(words)
+	case "gate":
+		s.gates = []cluster.GateResult{{Name: words[1], Passes: a.number("passes"), Failures: a.number("failures"), Message: a["says"]}}
+	case "ask": // the user's word, as the API server writes it
+		ref, _ := cluster.ParseRef(a["def"])
+		s.ask(func(spec *cluster.Service) {
+			if a.has("def") {
+				spec.Definition = ref
+			}
+			if a.has("count") {
+				spec.Count = a.number("count")
+			}
+			if a.has("promote") {
+				spec.Rollout.Promoted = spec.Generation
+			}
+			spec.Rollout.Paused = a.has("paused")
+		})
+	case "log":
+		r := s.newestOf(words[1])
+		r.real.LogTail = strings.Join(words[2:], "\n")
+	case "restarts":
+		r := s.newestOf(words[1])
+		r.real.Restarts, r.real.State, r.real.Health, r.real.Message = a.number("n"), cluster.StateStarting, "", "exit code 1"
+		s.report(r)
+	case "oom":
+		s.crash(s.newestOf(words[1]), cluster.ReasonOOM)
+	case "asks":
+		s.asks = true
 	case "unspec":
 		s.service, s.job = nil, nil
 	case "nodes":
@@ -202,7 +246,7 @@ func (s *stage) do(words []string) {
 				s.step(r)
 			}
 		}
-	case "decide", "commit", "rounds", "show", "status":
+	case "decide", "commit", "rounds", "show", "status", "waits":
 		s.print(words, a)
 	default:
 		s.Fatalf("unknown command %v", words)
@@ -248,7 +292,7 @@ func (s *stage) print(words []string, a args) {
 	switch words[0] {
 	case "decide":
 		s.last = s.decide(s.tasks())
-		s.out.WriteString(describe(s.last))
+		s.out.WriteString(s.describe(s.last))
 	case "commit":
 		part := s.last
 		if len(words) > 1 {
@@ -258,6 +302,9 @@ func (s *stage) print(words []string, a args) {
 			}
 			if a.has("outcomes") {
 				part.Conclusions = s.last.Conclusions
+			}
+			if a.has("rollout") {
+				part.Rollout, part.Revert = s.last.Rollout, s.last.Revert
 			}
 			if a.has("adoptions") {
 				part.Adoptions = s.last.Adoptions
@@ -281,15 +328,27 @@ func (s *stage) print(words []string, a args) {
 			if err != nil {
 				s.Fatal(err)
 			}
-			if text := describe(d); text != "  nothing to do\n" {
+			if text := s.describe(d); text != "  nothing to do\n" {
 				fmt.Fprintf(&s.out, "round %d\n%s", i+1, text)
 			}
+		}
+	case "waits":
+		for _, x := range reconciler.Waits(s.input(s.tasks())) {
+			fmt.Fprintf(&s.out, "  %s: %s\n", x.Code, strings.ReplaceAll(x.Message, "default.", ""))
 		}
 	case "show":
 		s.out.WriteString(s.picture())
 	case "status":
 		s.status()
 	}
+}
+
+// describe leaves out when to look again if that is far ahead, at a deadline.
+func (s *stage) describe(d reconciler.Decision) string {
+	if d.NextLook.Sub(s.now) > 2*time.Minute {
+		d.NextLook = time.Time{}
+	}
+	return describe(d)
 }
 
 func (s *stage) status() {
@@ -302,7 +361,7 @@ func (s *stage) status() {
 		}
 		return
 	}
-	st := reconciler.StatusOfService(reconciler.ServiceInput{Spec: s.service, Tasks: s.tasks()})
+	st := reconciler.StatusOfService(s.input(s.tasks()))
 	fmt.Fprintf(&s.out, "  %s: %d wanted, %d running, %d healthy, %d updated, %d waiting\n", st.State, st.Desired, st.Running,
 		st.Healthy, st.Updated, st.Waiting)
 	if st.Message != "" {
@@ -322,6 +381,7 @@ func (s *stage) spec(words []string, a args) {
 		}
 		s.service.SetDefaults()
 		s.owner = s.service.Owner()
+		s.policy(a)
 	case "job":
 		var steps []cluster.Step
 		if s.job != nil {
@@ -338,6 +398,56 @@ func (s *stage) spec(words []string, a args) {
 		})
 		s.job.SetDefaults()
 	}
+}
+
+// policy sets what a service's words say of its update policy.
+func (s *stage) policy(a args) {
+	s.Helper()
+	u := &s.service.Update
+	portion := func(key string) *cluster.Portion {
+		if !a.has(key) {
+			return nil
+		}
+		p, err := cluster.ParsePortion(a[key])
+		if err != nil {
+			s.Fatal(err)
+		}
+		return &p
+	}
+	duration := func(key string) cluster.Duration {
+		d, err := time.ParseDuration(cmp.Or(a[key], "0s"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		return cluster.Duration(d)
+	}
+	u.MaxSurge, u.MinHealthy, u.Parallelism, u.Canaries = portion("surge"), portion("min"), portion("parallel"), portion("canaries")
+	u.Stagger, u.HealthyDeadline, u.ProgressDeadline = duration("stagger"), duration("healthy"), duration("progress")
+	u.Order, u.AutoPromote = cluster.UpdateOrder(a["order"]), a.has("auto")
+	if a.has("norollback") {
+		u.AutoRollback = new(bool)
+	}
+	if a.has("gate") {
+		u.Gates = []cluster.Gate{{Name: a["gate"], HTTP: "http://gate"}}
+	}
+	if a.has("daemon") {
+		s.service.Mode = cluster.ModeDaemon
+	}
+	r := &s.service.Reschedule
+	r.Limit, r.Delay, r.MaxDelay, r.Window = a.number("limit"), duration("delay"), duration("maxdelay"), duration("window")
+	s.service.Restarted = uint64(a.number("restarted"))
+	s.service.Rollout = cluster.RolloutWish{Paused: a.has("paused"), Promoted: uint64(a.number("promoted")), Reverted: uint64(a.number("reverted"))}
+}
+
+// press makes the node of a task suggest its newest attempt for want of memory; "press n1" ends that.
+func (s *stage) press(words []string) {
+	s.Helper()
+	if !strings.Contains(words[1], ".") {
+		delete(s.pressed, words[1])
+		return
+	}
+	r := s.newestOf(words[1])
+	s.pressed[r.node()] = &cluster.Pressure{Since: s.now, Message: "96% is used", Victim: r.Desired.UUID, Task: r.id, Why: "it uses 200 MiB beyond what it reserved"}
 }
 
 // task puts an attempt into the store and, in truth, onto its node.
@@ -377,6 +487,15 @@ func (s *stage) task(words []string, a args) {
 		s.report(r)
 	}
 	s.records = append(s.records, r)
+	if s.rollout == nil && s.service != nil {
+		s.done()
+	}
+}
+
+// done says that the service's newest version was rolled out long ago.
+func (s *stage) done() {
+	v := cluster.Version{Generation: s.service.Generation, Definition: s.service.Definition, State: cluster.RolloutComplete}
+	s.rollout, s.rolloutRev = &cluster.Rollout{Version: v, Healthy: &v, Most: s.service.Count}, s.next()
 }
 
 func attemptNumber(word string) int {

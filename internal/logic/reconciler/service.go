@@ -15,6 +15,8 @@ func Service(in ServiceInput) Decision {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
 	if in.Spec != nil {
 		p.owner, p.definition, p.disconnect = in.Spec.Owner(), in.Spec.Definition, in.Spec.OnDisconnect
+		policy := newReschedule(in.Spec)
+		p.policy = &policy
 	}
 	p.recovery, p.without = in.Recovery, in.Without
 	all := slots(in.Tasks)
@@ -24,32 +26,56 @@ func Service(in ServiceInput) Decision {
 		p.clean(s)
 	}
 	// 2. Each task of the service, of every generation, is wanted, or ends.
-	wanted := choose(in.Spec, all, p.definitions)
+	var roll *rollout
+	var wanted []*slot
+	switch {
+	case in.daemon() && in.wants():
+		p.disconnect = cluster.DisconnectWait
+		if roll = p.newDaemon(&in, all); roll.n > 0 {
+			roll.track()
+		}
+		wanted = roll.spread()
+	case in.wants():
+		roll = p.newRollout(&in, all)
+		roll.track()
+		wanted = roll.choose()
+	}
+	if roll != nil {
+		roll.explain()
+	}
 	keep := make(map[*slot]bool, len(wanted))
 	for _, s := range wanted {
 		keep[s] = true
 	}
-	p.budget = p.newBudget(in.Spec, all)
+	p.budget = p.newBudget(in.Spec, roll, all)
 	granted := p.budget.granted(slices.DeleteFunc(slices.Clone(all), func(s *slot) bool { return keep[s] }))
 	waiting := 0
 	for _, s := range all {
+		if in.Spec != nil && !in.Spec.Deleted && !in.Spec.Stopped {
+			p.permit(s, keep[s])
+		}
 		if !keep[s] {
-			waiting += p.dismiss(s, in.Spec, granted[s])
+			waiting += p.dismiss(s, &in, dismissal{granted[s], roll.failed()})
 			continue
 		}
 		p.claim(s, in.described(s))
 		p.settle(s, nil)
-		p.trim(s, KeptOutcomes)
+		p.trim(s, p.policy.kept())
 	}
 	// 3. Those that are wanted and have no live attempt are asked for, and those that have to leave their node.
 	for _, s := range wanted {
-		p.pend(s, in.template(s), in.Spec.Lifespan, MaxDelay)
-		p.move(s, in.template(s))
+		template := in.template(s)
+		roll.aim(s, &template)
+		p.pend(s, template, in.Spec.Lifespan, p.policy.backoff)
+		p.move(s, template)
 	}
 	// 4. A deleted service without tasks is removed.
 	p.remove(in.Spec != nil && in.Spec.Deleted, all)
 	if p.Message == "" {
-		p.Message = statusOf(in.Spec, all).Message + linger(waiting)
+		if roll != nil && roll.rec.Generation != 0 {
+			in.Rollout = &roll.rec
+		}
+		p.Message = statusOf(&in, all).Message + linger(waiting)
 	}
 	return p.Decision
 }
@@ -77,6 +103,9 @@ func (in *ServiceInput) described(s *slot) cluster.Desired {
 
 // definition returns what the newest attempt of the slot runs or ran.
 func (s *slot) definition() cluster.Ref {
+	if len(s.attempts) == 0 {
+		return s.runs
+	}
 	for _, t := range slices.Backward(s.attempts) {
 		if d := t.Desired; d != nil {
 			return d.Definition
@@ -91,86 +120,6 @@ func (s *slot) definition() cluster.Ref {
 	return cluster.Ref{}
 }
 
-// choose picks the tasks that a service wants now, of its own generation and, during a rollout, of older ones.
-//
-// Let n be the count and h the healthy tasks of the newest generation. Of the older generations the best n - h tasks
-// stay, so that a healthy one is only ever given up for a healthy one. It is one less where new and
-// old cannot live side by side, or where the last of them is sick and so has nothing to lose. The newest generation
-// gets one task more than it has begun once all that it has begun are healthy; and in any case as many as the
-// older ones leave open: at a first deployment everything at once.
-func choose(spec *cluster.Service, all []*slot, definitions Definitions) []*slot {
-	if spec == nil || spec.Desired() == 0 {
-		return nil
-	}
-	n := spec.Desired()
-	fresh, begun, healthy := newest(spec, all)
-	d := definitions(spec.Definition)
-	pinned := d != nil && d.Pinned()
-
-	var old []*slot
-	taken := 0 // by tasks of older generations that live, leaving ones too
-	for _, s := range all {
-		if s.parts.Generation == spec.Generation {
-			continue
-		}
-		if s.live() {
-			taken++
-		}
-		if s.candidate(definitions) {
-			old = append(old, s)
-		}
-	}
-	room := n - healthy
-	if pinned {
-		room--
-	}
-	slices.SortStableFunc(old, better)
-	old = old[:max(0, min(room, len(old)))]
-	if k := len(old); !pinned && k > 0 && k == room && old[k-1].worth() <= worthSick {
-		old = old[:k-1]
-	}
-
-	target := n - len(old)
-	if pinned {
-		for _, s := range old {
-			if !s.live() {
-				taken++
-			}
-		}
-		target = n - taken
-	} else if begun == healthy {
-		target = max(target, begun+1)
-	}
-	slices.SortStableFunc(fresh, func(a, b *slot) int {
-		return cmp.Or(cmp.Compare(b.begun(), a.begun()), cmp.Compare(a.parts.Index, b.parts.Index))
-	})
-	wanted := slices.Concat(fresh[:max(begun, min(target, n))], old)
-	slices.SortFunc(wanted, compareSlots)
-	return wanted
-}
-
-// newest returns the tasks of the service's own generation by index, how many of them were begun, and how many of
-// those are healthy.
-func newest(spec *cluster.Service, all []*slot) (fresh []*slot, begun, healthy int) {
-	fresh = make([]*slot, spec.Desired())
-	for _, s := range all {
-		if s.parts.Generation == spec.Generation && s.parts.Step == "" && s.parts.Index < len(fresh) {
-			fresh[s.parts.Index] = s
-		}
-	}
-	for i, s := range fresh {
-		if s == nil {
-			fresh[i] = newSlot(cluster.ServiceTask(spec.Cluster, spec.Name, spec.Generation, i))
-			continue
-		}
-		begun += s.begun()
-		if s.healthy() {
-			healthy++
-		}
-	}
-	return fresh, begun, healthy
-}
-
 // begun is 1 for a task that was placed and that its owner has not given up since, else 0.
 func (s *slot) begun() int {
 	if s.live() || s.healthy() || len(s.attempts) > 0 && !s.retired() {
@@ -180,7 +129,7 @@ func (s *slot) begun() int {
 }
 
 // candidate reports whether a task of an older generation may stay: it lives and is not on its way out, or it
-// was well until it ended and can be run again.
+// ended without being told to and can be run again.
 func (s *slot) candidate(definitions Definitions) bool {
 	if s.live() {
 		return !s.leaving()
@@ -189,8 +138,23 @@ func (s *slot) candidate(definitions Definitions) bool {
 	if t == nil || s.retired() || definitions(s.definition()) == nil {
 		return false
 	}
-	o := t.Outcome
-	return o.Started && (o.State == cluster.StateLost || o.State == cluster.StateCancelled || !failure(o))
+	return t.Outcome.Started
+}
+
+// hopeless reports whether the task is of no use as it is: it fails its checks, ends again and again, or ended badly for good.
+func (s *slot) hopeless() bool {
+	t := s.newest()
+	switch {
+	case s.healthy() || t == nil:
+		return false
+	case !s.live():
+		return failure(t.Outcome)
+	case t.away():
+		return false
+	}
+	v := lifecycle.Shown(t.Attempt)
+	return v.Health == cluster.HealthFailing || v.State.Terminal() ||
+		v.State != cluster.StateRunning && t.Observed != nil && t.Observed.Restarts > 0
 }
 
 // better orders tasks of older generations by how much they are worth keeping.
@@ -212,44 +176,56 @@ func (s *slot) worth() int {
 	if s.healthy() {
 		return worthHealthy
 	}
-	if !s.live() {
-		return worthRevive
-	}
 	t := s.newest()
-	v := lifecycle.Shown(t.Attempt)
 	switch {
-	case t.away() || v.Health == cluster.HealthFailing || v.State.Terminal():
+	case t == nil:
+		return worthRevive
+	case s.hopeless() || s.live() && t.away():
 		return worthSick
-	case v.State == cluster.StateRunning:
+	case !s.live():
+		return worthRevive
+	case lifecycle.Shown(t.Attempt).State == cluster.StateRunning:
 		return worthRunning
-	case t.Observed != nil && t.Observed.Restarts > 0:
-		return worthSick
 	}
 	return worthStarting
 }
 
+// dismissal says whether the budget grants the end of a task, and whether the rollout that began it has failed.
+type dismissal struct{ granted, failed bool }
+
 // dismiss ends a task that the service does not want, if the budget grants it or it must end, and returns 1 if it waits.
-func (p *plan) dismiss(s *slot, spec *cluster.Service, granted bool) (waits int) {
+func (p *plan) dismiss(s *slot, in *ServiceInput, how dismissal) (waits int) {
+	spec := in.Spec
 	stop := cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonScaleDown}
 	switch {
 	case spec == nil || spec.Deleted:
 		stop.Class, stop.Reason, stop.Message = cluster.StopMandatory, cluster.ReasonDeleted, "the service was deleted"
 	case spec.Stopped:
 		stop.Class, stop.Reason, stop.Message = cluster.StopMandatory, cluster.ReasonDeleted, "the service was stopped"
-	case s.parts.Generation != spec.Generation && spec.Count > 0:
+	case !in.newest(s) && in.wants():
 		stop.Reason = cluster.ReasonRollout
 		stop.Message = fmt.Sprintf("replaced by generation %d, which runs %s", spec.Generation, spec.Definition)
 	default:
 		stop.Message = fmt.Sprintf("%d tasks are wanted", spec.Count)
 	}
-	if stop.Class == cluster.StopVoluntary && !granted {
+	if out, ok := in.expelled(s); ok && stop.Class == cluster.StopVoluntary {
+		stop = out
+	}
+	if how.failed && in.newest(s) && s.parts.Index < spec.Count {
+		stop.Reason, stop.Message = cluster.ReasonRollout, fmt.Sprintf("the rollout of generation %d failed", spec.Generation)
+	}
+	if stop.Class == cluster.StopVoluntary && !how.granted {
+		if t := s.newest(); t != nil && t.live() && !t.stopped() {
+			p.wait(t, fmt.Sprintf("%s goes on: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
+				p.budget.healthy, p.budget.wanted, p.budget.least))
+		}
 		return 1
 	}
 	p.halt(s, stop)
 	p.settle(s, &stop)
 	keep := 0
-	if spec != nil && !spec.Deleted && s.parts.Generation == spec.Generation {
-		keep = KeptOutcomes
+	if spec != nil && !spec.Deleted && in.newest(s) {
+		keep = p.policy.kept()
 	}
 	p.trim(s, keep)
 	return 0

@@ -81,6 +81,10 @@ type slot struct {
 	id       cluster.TaskID
 	parts    cluster.TaskParts
 	attempts []*Task
+	// at is the node that a daemon's task without attempts is for.
+	at string
+	// runs is what a task of an earlier generation without attempts is to run.
+	runs cluster.Ref
 }
 
 // slots groups attempts by task. The result is ordered by generation, step and index, and does not
@@ -181,15 +185,21 @@ func (s *slot) retired() bool {
 		return false
 	}
 	switch t.Outcome.Reason {
-	case cluster.ReasonRollout, cluster.ReasonScaleDown, cluster.ReasonDeleted, cluster.ReasonCancelled:
+	case cluster.ReasonRollout, cluster.ReasonScaleDown, cluster.ReasonUnmatched, cluster.ReasonDeleted, cluster.ReasonCancelled:
 		return true
 	default:
 		return false
 	}
 }
 
-// leaving reports whether the newest attempt lives and was told to stop.
+// leaving reports whether the newest attempt lives and was told to stop for good, not to run elsewhere next.
 func (s *slot) leaving() bool {
+	t := s.newest()
+	return t != nil && t.live() && t.stopped() && !leavesNode(t.Desired.Stop.Reason)
+}
+
+// told reports whether the newest attempt lives and was told to stop.
+func (s *slot) told() bool {
 	t := s.newest()
 	return t != nil && t.live() && t.stopped()
 }
@@ -208,7 +218,7 @@ func (s *slot) avoid() []string {
 
 // ready returns when the next attempt may be placed: after a delay that grows with each
 // failure in a row. Lost attempts, cancelled ones and those that ran for SteadyTime are not failures.
-func (s *slot) ready(limit time.Duration) time.Time {
+func (s *slot) ready(delay backoff) time.Time {
 	t := s.newest()
 	if t == nil || t.Outcome == nil || !failure(t.Outcome) {
 		return time.Time{}
@@ -224,7 +234,7 @@ func (s *slot) ready(limit time.Duration) time.Time {
 		}
 		row++
 	}
-	return t.Outcome.Ended.Add(lifecycle.Backoff(FirstDelay, limit, row-1))
+	return t.Outcome.Ended.Add(lifecycle.Backoff(delay.first, delay.limit, row-1))
 }
 
 func failure(o *cluster.Outcome) bool {

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -21,6 +22,11 @@ const (
 	Stopping   = "stopping"
 	Deleting   = "deleting"
 
+	Canary        = "canary"         // canaries are healthy and wait to be promoted
+	Paused        = "paused"         // tasks of an older version are there, and the rollout is paused
+	RolloutFailed = "rollout-failed" // tasks of an older version are there, and the rollout goes no further
+	CrashLooping  = "crash-looping"  // a task ends again and again
+
 	Pending   = "pending" // nothing of the job has begun
 	Running   = "running"
 	Succeeded = "succeeded"
@@ -28,20 +34,41 @@ const (
 	Cancelled = "cancelled"
 )
 
-// ServiceStatus counts the tasks of a service.
+// ServiceStatus is where a service stands.
 type ServiceStatus struct {
 	Desired, Running, Healthy int
-	// Updated are live tasks of the newest generation; Waiting those that are wanted and not placed.
+	// Updated are live tasks of the newest version; Waiting those that are wanted and not placed.
 	Updated, Waiting int
 	// State is one of the words above.
 	State string
 	// Message says in a sentence why the service is not as desired; empty when it is.
 	Message string
+
+	// Rollout is where the newest version stands, empty before anything is known of it, and RolloutMessage says it in a sentence.
+	// Paused, and Canaries that wait to be promoted, are told in it too.
+	Rollout        cluster.RolloutState
+	RolloutMessage string
+	Paused         bool
+	Canaries       int
+	// Versions counts the tasks of each version that has some, the newest first.
+	Versions []VersionCount
+	// CrashLooping are tasks that end again and again, GivenUp those that are not tried again until the service changes.
+	CrashLooping, GivenUp []cluster.TaskID
+	// Hungry says that tasks were killed for memory, or moved for want of it, again and again, and what that looks like; else empty.
+	Hungry string
 }
 
-// StatusOfService returns where a service stands. It reads Spec, Definitions and Tasks of the input.
+// VersionCount counts the tasks of one version of a service.
+type VersionCount struct {
+	Generation    uint64 // the newest that tasks of it have
+	Definition    cluster.Ref
+	Live, Healthy int
+	Newest        bool // it is the one that is asked for
+}
+
+// StatusOfService returns where a service stands. It reads all of the input but ClusterConstraints, Recovery and Without.
 func StatusOfService(in ServiceInput) ServiceStatus {
-	return statusOf(in.Spec, slots(in.Tasks))
+	return statusOf(&in, slots(in.Tasks))
 }
 
 // tally is what a status is made of.
@@ -49,20 +76,29 @@ type tally struct {
 	live, old, fresh, healthyFresh int
 	trouble                        string // the first task with trouble, and which
 	awaited                        string // a silent node on which a record stands
+	loop, spent                    string // the first task that ends again and again, or is given up
 }
 
-func statusOf(spec *cluster.Service, all []*slot) ServiceStatus {
+func statusOf(in *ServiceInput, all []*slot) ServiceStatus {
 	var st ServiceStatus
 	var c tally
+	spec := in.Spec
 	if spec != nil {
 		st.Desired = spec.Desired()
+		if in.daemon() {
+			st.Desired = 0
+			if in.wants() {
+				st.Desired = len(in.cells(all))
+			}
+		}
 	}
 	for _, s := range all {
 		st.Running += s.running()
 		if s.healthy() {
 			st.Healthy++
 		}
-		fresh := spec != nil && s.parts.Generation == spec.Generation && s.parts.Index < st.Desired
+		newest := spec != nil && in.newest(s)
+		fresh := newest && (s.parts.Index < st.Desired || spec.Mode == cluster.ModeDaemon)
 		if c.awaited == "" {
 			c.awaited = s.awaited()
 		}
@@ -70,30 +106,103 @@ func statusOf(spec *cluster.Service, all []*slot) ServiceStatus {
 			c.live++
 			if fresh {
 				st.Updated++
-			} else if spec != nil && s.parts.Generation != spec.Generation {
+			} else if spec != nil && !newest {
 				c.old++
 			}
+			st.count(s, newest)
 		}
 		if fresh {
-			if s.live() {
-				c.fresh++
-			}
-			if s.healthy() {
-				c.healthyFresh++
-			} else if c.trouble == "" {
-				c.trouble = s.trouble()
-			}
+			c.add(in, &st, s)
 		}
 	}
 	if missing := st.Desired - st.Updated - c.old; missing > 0 {
 		st.Waiting = missing
 	}
-	st.State = c.state(spec, &st)
+	if spec != nil {
+		slices.SortStableFunc(st.Versions, func(a, b VersionCount) int { return cmp.Compare(b.Generation, a.Generation) })
+		st.Hungry = hungry(all, in.Now)
+		st.tellRollout(in, c.healthyFresh)
+	}
+	st.State = c.state(in, &st)
 	st.Message = c.message(&st)
 	return st
 }
 
-func (c *tally) state(spec *cluster.Service, st *ServiceStatus) string {
+// add counts a task of the newest version.
+func (c *tally) add(in *ServiceInput, st *ServiceStatus, s *slot) {
+	if s.live() {
+		c.fresh++
+	}
+	if s.healthy() {
+		c.healthyFresh++
+		return
+	}
+	if c.trouble == "" {
+		c.trouble = s.trouble()
+	}
+	policy := newReschedule(in.Spec)
+	if why := policy.spent(s); why != "" {
+		st.GivenUp = append(st.GivenUp, s.id)
+		c.spent = cmp.Or(c.spent, why)
+	} else if why := s.looping(); why != "" {
+		st.CrashLooping = append(st.CrashLooping, s.id)
+		c.loop = cmp.Or(c.loop, why)
+	}
+}
+
+// count adds a live task to its version.
+func (st *ServiceStatus) count(s *slot, newest bool) {
+	ref := s.definition()
+	i := slices.IndexFunc(st.Versions, func(v VersionCount) bool { return v.Definition == ref && v.Newest == newest })
+	if i < 0 {
+		st.Versions = append(st.Versions, VersionCount{Definition: ref, Newest: newest})
+		i = len(st.Versions) - 1
+	}
+	v := &st.Versions[i]
+	v.Generation = max(v.Generation, s.parts.Generation)
+	v.Live++
+	if s.healthy() {
+		v.Healthy++
+	}
+}
+
+// tellRollout says where the newest version stands.
+func (st *ServiceStatus) tellRollout(in *ServiceInput, healthy int) {
+	rec, spec := in.Rollout, in.Spec
+	st.Paused = spec.Rollout.Paused
+	if rec == nil || rec.Generation != spec.Generation {
+		return
+	}
+	st.Rollout = rec.State
+	what := fmt.Sprintf("generation %d with %s", rec.Generation, rec.Definition)
+	if spec.Rollout.Reverted != 0 {
+		what += fmt.Sprintf(", which takes back generation %d,", spec.Rollout.Reverted)
+	}
+	count := fmt.Sprintf("%d of %s healthy", healthy, tasksAre(st.Desired, "is", "are"))
+	switch {
+	case rec.State == cluster.RolloutComplete:
+		st.RolloutMessage = what + " is complete"
+	case rec.State == cluster.RolloutFailed || rec.State == cluster.RolloutRolledBack:
+		st.RolloutMessage = what + " failed" + because(rec.Message)
+	case st.Paused:
+		st.RolloutMessage = what + " is paused: " + count
+	case rec.State == cluster.RolloutCanary:
+		st.Canaries = healthy
+		st.RolloutMessage = fmt.Sprintf("%s: %s healthy and %s to be promoted", what, canariesAre(healthy), waits(healthy))
+	default:
+		st.RolloutMessage = what + ": " + count
+	}
+}
+
+func waits(n int) string {
+	if n == 1 {
+		return "waits"
+	}
+	return "wait"
+}
+
+func (c *tally) state(in *ServiceInput, st *ServiceStatus) string {
+	spec := in.Spec
 	switch {
 	case spec == nil || spec.Deleted:
 		return Deleting
@@ -101,11 +210,19 @@ func (c *tally) state(spec *cluster.Service, st *ServiceStatus) string {
 		return Stopping
 	case st.Desired == 0:
 		return Stopped
+	case c.old > 0 && st.Rollout == cluster.RolloutFailed:
+		return RolloutFailed
+	case c.old > 0 && st.Paused:
+		return Paused
+	case c.old > 0 && st.Rollout == cluster.RolloutCanary:
+		return Canary
 	case c.old > 0:
 		return RollingOut
 	case c.healthyFresh >= st.Desired:
 		return Healthy
-	case c.trouble == "":
+	case c.loop != "":
+		return CrashLooping
+	case c.trouble == "" && c.spent == "":
 		return Starting
 	case st.Healthy == 0:
 		return Failing
@@ -125,14 +242,20 @@ func (c *tally) message(st *ServiceStatus) string {
 		return text
 	}
 	text := fmt.Sprintf("%d of %s healthy", st.Healthy, tasksAre(st.Desired, "is", "are"))
-	if st.State == RollingOut {
+	switch st.State {
+	case Canary, Paused, RolloutFailed:
+		text = st.RolloutMessage
+	case RollingOut:
 		text = fmt.Sprintf("%d of %s of the newest generation and healthy", c.healthyFresh, tasksAre(st.Desired, "is", "are"))
 	}
 	if st.Waiting > 0 {
 		text += fmt.Sprintf("; %d to be placed", st.Waiting)
 	}
-	if c.trouble != "" {
-		text += "; " + c.trouble
+	if trouble := cmp.Or(c.spent, c.loop, c.trouble); trouble != "" && st.State != RolloutFailed {
+		text += "; " + trouble
+	}
+	if st.Hungry != "" {
+		text += "; " + st.Hungry
 	}
 	return text
 }

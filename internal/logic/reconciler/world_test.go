@@ -40,6 +40,15 @@ type world struct {
 	uuid    int
 	now     time.Time
 	last    reconciler.Decision
+	// Of a service: its rollout's record, what its gates show, and for a daemon its nodes and those where nothing else is left.
+	rollout    *cluster.Rollout
+	rolloutRev uint64
+	gates      []cluster.GateResult
+	matching   []string
+	alone      map[string]bool
+	pressed    map[string]*cluster.Pressure // by node
+	// asks says that agents carry out a voluntary stop only with a permit (P5.2).
+	asks bool
 	// refused counts writes whose comparison failed.
 	refused int
 }
@@ -50,6 +59,10 @@ type record struct {
 	cluster.Attempt
 	// real is what the agent knows, reported or not; nil if it knows nothing.
 	real *cluster.Observed
+	// Of the agent: how often it asked for a permit, when it last did, and whether it has used one.
+	asked   int
+	askedAt time.Time
+	used    bool
 }
 
 func newWorld() *world {
@@ -57,7 +70,7 @@ func newWorld() *world {
 		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, sick: map[cluster.Ref]bool{},
 		fails:  func(cluster.TaskID, int) bool { return false },
 		drains: map[string]*cluster.Drain{}, unheard: map[string]bool{},
-		absent: map[string]watcher.Absence{}, nodes: []string{"n1", "n2", "n3"}, now: time.Unix(0, 0).UTC(),
+		absent: map[string]watcher.Absence{}, alone: map[string]bool{}, pressed: map[string]*cluster.Pressure{}, nodes: []string{"n1", "n2", "n3"}, now: time.Unix(0, 0).UTC(),
 	}
 }
 
@@ -88,6 +101,9 @@ func (w *world) tasks() []reconciler.Task {
 		t := reconciler.Task{Attempt: r.Attempt}
 		if n := r.node(); n != "" {
 			t.Absence, t.Drain, t.Reported = w.absent[n], w.drains[n], !w.unheard[n]
+			if v := w.pressed[n]; v != nil && r.Observed != nil && v.Victim == r.Observed.UUID {
+				t.Pressed = v
+			}
 		}
 		all = append(all, t)
 	}
@@ -107,16 +123,55 @@ func (r *record) node() string {
 }
 
 func (w *world) decide(tasks []reconciler.Task) reconciler.Decision {
-	find := func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] }
 	if w.owner.Kind == cluster.KindJob {
+		find := func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] }
 		return reconciler.Job(reconciler.JobInput{
 			Owner: w.owner, Spec: w.job, SpecRev: 7, Definitions: find, Tasks: tasks, Now: w.now, Recovery: w.recover,
 		})
 	}
-	return reconciler.Service(reconciler.ServiceInput{
-		Owner: w.owner, Spec: w.service, SpecRev: 7, Definitions: find, Tasks: tasks, Now: w.now, Recovery: w.recover,
-		Without: w.without,
-	})
+	return reconciler.Service(w.input(tasks))
+}
+
+// input is what a decision about the service looks at.
+func (w *world) input(tasks []reconciler.Task) reconciler.ServiceInput {
+	return reconciler.ServiceInput{
+		Owner: w.owner, Spec: w.service, SpecRev: 7, Tasks: tasks, Now: w.now, Recovery: w.recover, Without: w.without,
+		Definitions: func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] },
+		Rollout:     w.rollout, RolloutRev: w.rolloutRev, Gates: w.gates, Nodes: w.matching, Alone: w.alone,
+	}
+}
+
+// commitRollout writes the rollout's record and, in the same transaction, the spec that goes back.
+func (w *world) commitRollout(d reconciler.Decision) {
+	if d.Rollout == nil {
+		return
+	}
+	if d.Rollout.Rev != w.rolloutRev || w.service == nil {
+		w.refused++
+		return
+	}
+	rec := d.Rollout.Record
+	w.rollout, w.rolloutRev = &rec, w.next()
+	if d.Revert != nil {
+		w.ask(func(s *cluster.Service) {
+			s.Definition, s.Rollout.Reverted = d.Revert.Definition, d.Revert.Failed
+		})
+	}
+}
+
+// ask writes the service's spec again as the API server does: the generation grows with the definition.
+func (w *world) ask(change func(*cluster.Service)) {
+	s := *w.service
+	was := s.Definition
+	s.Rollout = cluster.RolloutWish{}
+	change(&s)
+	if s.Definition == was {
+		s.Rollout.Reverted = w.service.Rollout.Reverted
+	} else {
+		s.Generation++
+	}
+	s.Updated = w.now
+	w.service = &s
 }
 
 func (w *world) find(id cluster.TaskID, attempt int) *record {
@@ -140,6 +195,9 @@ func (w *world) commitStop(s *reconciler.Stop) {
 
 // takes reports whether a node may be given new tasks.
 func (w *world) takes(node string, p *cluster.Pending) bool {
+	if p.Only != "" && (p.Only != node || p.Daemon) {
+		return p.Only == node && w.absent[node] == watcher.Present
+	}
 	return w.absent[node] == watcher.Present && w.drains[node] == nil && !slices.Contains(p.Avoid, node)
 }
 
@@ -172,6 +230,7 @@ func (w *world) commit(d reconciler.Decision) {
 			r.Desired, r.DesiredRev = &desired, w.next()
 		}
 	}
+	w.commitRollout(d)
 	for i := range d.Stops {
 		w.commitStop(&d.Stops[i])
 	}
@@ -205,7 +264,7 @@ func (w *world) commit(d reconciler.Decision) {
 		if len(w.records) > 0 {
 			panic("the owner is removed before its tasks")
 		}
-		w.service, w.job = nil, nil
+		w.service, w.job, w.rollout, w.rolloutRev = nil, nil, nil, 0
 	}
 }
 
@@ -274,10 +333,37 @@ func (w *world) step(r *record) {
 	if reachable {
 		stop = r.Desired.Stop
 	}
+	if r.used {
+		stop = r.Desired.Stop // a use is completed, however late
+	} else if stop != nil && !w.allowed(r, stop) {
+		stop = nil
+	}
 	w.advance(r, stop)
 	if reachable && !cmp.Equal(r.Observed, r.real) {
 		w.report(r)
 	}
+}
+
+// permitLife is how long a permit may be used after it was asked for.
+const permitLife = 30 * time.Second
+
+// allowed reports whether an agent carries out a stop now; if not it has asked for a permit (P5.2).
+func (w *world) allowed(r *record, stop *cluster.Stop) bool {
+	o := r.real
+	if !w.asks || stop.Class != cluster.StopVoluntary || o.State != cluster.StateRunning && o.State != cluster.StateStarting {
+		return true
+	}
+	late := w.now.Sub(r.askedAt) > permitLife
+	if o.Ask != "" && stop.Permit == o.Ask && !late {
+		r.used = true
+		return true
+	}
+	if o.Ask == "" || late {
+		r.asked++
+		r.askedAt = w.now
+		o.Ask = fmt.Sprintf("1.%d", r.asked)
+	}
+	return false
 }
 
 func (w *world) report(r *record) {
@@ -339,7 +425,9 @@ func (w *world) running() map[cluster.TaskID]int {
 }
 
 // healthy counts the tasks with an attempt that is known to be healthy and was not told to stop.
-func (w *world) healthy() int {
+func (w *world) healthy() int { return len(w.healthyTasks()) }
+
+func (w *world) healthyTasks() map[cluster.TaskID]bool {
 	tasks := map[cluster.TaskID]bool{}
 	for _, r := range w.records {
 		told := r.Desired != nil && r.Desired.Stop != nil
@@ -347,7 +435,7 @@ func (w *world) healthy() int {
 			tasks[r.id] = true
 		}
 	}
-	return len(tasks)
+	return tasks
 }
 
 // round is one turn of everything: decide, commit, place, and every agent takes a step.
@@ -382,6 +470,12 @@ func describe(d reconciler.Decision) string {
 		if len(p.Avoid) > 0 {
 			fmt.Fprintf(&b, ", not on %s", strings.Join(p.Avoid, " "))
 		}
+		if len(p.Shun) > 0 {
+			fmt.Fprintf(&b, ", rather not on %s", strings.Join(p.Shun, " "))
+		}
+		if p.Only != "" {
+			fmt.Fprintf(&b, ", only on %s", p.Only)
+		}
 		b.WriteString("\n")
 	}
 	for i := range d.Moves {
@@ -406,6 +500,9 @@ func describe(d reconciler.Decision) string {
 		if s.Desired.Stop.Ended {
 			b.WriteString(", ended")
 		}
+		if s.Desired.Stop.Permit != "" {
+			b.WriteString(", permit " + s.Desired.Stop.Permit)
+		}
 		b.WriteString("\n")
 	}
 	for i := range d.Conclusions {
@@ -428,6 +525,16 @@ func describe(d reconciler.Decision) string {
 	if d.Remove {
 		b.WriteString("  remove\n")
 	}
+	if w := d.Rollout; w != nil {
+		fmt.Fprintf(&b, "  rollout of generation %d: %s, %d healthy at most%s\n", w.Record.Generation, w.Record.State, w.Record.Most,
+			strings.ReplaceAll(colon(w.Record.Message), "default.", ""))
+		for _, e := range w.Events {
+			fmt.Fprintf(&b, "  event %s\n", strings.TrimSpace(e.Type+" "+string(e.Reason)))
+		}
+	}
+	if r := d.Revert; r != nil {
+		fmt.Fprintf(&b, "  back to %s from generation %d\n", r.Definition, r.Failed)
+	}
 	for _, e := range d.Events {
 		fmt.Fprintf(&b, "  event %s\n", e.Type)
 	}
@@ -438,6 +545,13 @@ func describe(d reconciler.Decision) string {
 		b.WriteString("  nothing to do\n")
 	}
 	return b.String()
+}
+
+func colon(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ": " + text
 }
 
 // picture lists the attempts that have records, by task.

@@ -1,0 +1,260 @@
+package reconciler_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/logic/watcher"
+)
+
+// policy draws an update policy.
+func (c *chaos) policy() cluster.Update {
+	portion := func(label string, most int) *cluster.Portion {
+		if c.some(label + "?") {
+			return nil
+		}
+		if c.some(label + " in percent") {
+			return &cluster.Portion{N: 25 * (1 + c.choose(label, 4)), Percent: true}
+		}
+		return &cluster.Portion{N: c.choose(label, most+1)}
+	}
+	u := cluster.Update{
+		MaxSurge: portion("surge", 2), MinHealthy: portion("least", 4), Parallelism: portion("parallelism", 3), AutoPromote: true,
+	}
+	if c.choose("canaries?", 3) == 0 {
+		u.Canaries = &cluster.Portion{N: 1 + c.choose("canaries", 3)}
+	}
+	if c.choose("stagger?", 3) == 0 {
+		u.Stagger = cluster.Duration(30 * time.Second)
+	}
+	if c.choose("order?", 3) == 0 {
+		u.Order = cluster.StopFirst
+	}
+	return u
+}
+
+// deployed is a world with a healthy service of n tasks, in which a random policy and, for a rollout to come, a second version
+// stand.
+func deployed(t *rapid.T, seen map[string]int) (c chaos, next cluster.Ref) {
+	c = chaos{T: t, world: newWorld(), seen: seen}
+	c.nodes = []string{"n1", "n2", "n3", "n4", "n5", "n6"}
+	pinned := c.choose("pinned", 4) == 0
+	ports := func(d *cluster.TaskDefinition) {
+		if pinned {
+			d.Ports = []cluster.Port{{Name: "http", Port: 80}}
+		}
+	}
+	first := c.define("web@1", ports)
+	next = c.define("web@2", ports)
+	c.service = &cluster.Service{
+		Name: "web", Definition: first, Count: 1 + c.choose("count", 5), Update: c.policy(), Lifespan: cluster.Lifespan{Generation: 1},
+	}
+	c.service.SetDefaults()
+	c.owner = c.service.Owner()
+	c.asks = c.some("asks")
+	c.turns(20, nil)
+	if c.healthy() != c.service.Count || c.rollout.State != cluster.RolloutComplete {
+		t.Fatalf("a first deployment: %s, %d healthy:\n%s", c.rollout.State, c.healthy(), c.picture())
+	}
+	return c, next
+}
+
+func (c *chaos) limits() cluster.Limits {
+	def := c.definitions[c.service.Definition]
+	return c.service.Update.Limits(c.service.Desired(), def != nil && def.Pinned())
+}
+
+// checkPermits demands that a permit is given to what has something to lose only while enough are healthy without all that was
+// told to stop (P5.4); and to the newest ask of an agent that is heard.
+func (c *chaos) checkPermits(d reconciler.Decision, least int) {
+	c.Helper()
+	for i := range d.Stops {
+		s := &d.Stops[i]
+		stop := s.Desired.Stop
+		if stop.Permit == "" {
+			continue
+		}
+		c.seen["permit"]++
+		r := c.find(s.Desired.Task, s.Desired.Attempt)
+		if stop.Class != cluster.StopVoluntary || stop.Permit != r.Observed.Ask || r.Desired.Stop == nil || c.absent[r.node()] != watcher.Present {
+			c.Fatalf("permit %s for attempt %d of %s, which asks %q", stop.Permit, r.attempt, r.id, r.Observed.Ask)
+		}
+		if r.Desired.OnDisconnect == cluster.DisconnectWait {
+			least = min(least, c.service.Desired()-1)
+		}
+		if r.Observed.Healthy() && !c.healthyTasks()[r.id] && c.healthy() < least {
+			c.Fatalf("attempt %d of %s may stop with %d healthy, want %d:\n%s%s", r.attempt, r.id, c.healthy(), least, describe(d), c.picture())
+		}
+	}
+}
+
+// turns lets everything go on for so many turns of five seconds, in agents' steps of any order, and looks at each.
+func (c *chaos) turns(n int, look func()) {
+	c.Helper()
+	for range n {
+		d := c.decide(c.tasks())
+		c.check(d)
+		c.commit(d)
+		if c.rollout != nil {
+			c.seen["rollout "+string(c.rollout.State)]++
+		}
+		if err := c.placeAll(d); err != nil {
+			c.Fatal(err)
+		}
+		for i := range d.Moves {
+			c.leave(&d.Moves[i])
+		}
+		for _, r := range slices.Clone(c.records) {
+			if c.choose("agent", 4) > 0 {
+				c.step(r)
+			}
+		}
+		c.live()
+		c.now = c.now.Add(5 * time.Second)
+		if look != nil {
+			look()
+		}
+	}
+}
+
+// within demands that no more tasks live and are on their way than the policy allows.
+func (c *chaos) within() {
+	c.Helper()
+	l := c.limits()
+	live, coming, useful := map[cluster.TaskID]bool{}, 0, false
+	for _, r := range c.records {
+		if r.Outcome != nil {
+			continue
+		}
+		live[r.id] = true
+		parts, _ := r.id.Parts()
+		newest := parts.Generation == c.service.Generation || r.Desired != nil && r.Desired.Definition == c.service.Definition
+		if newest && !r.Observed.Healthy() {
+			coming++
+		}
+		useful = useful || !newest && r.Observed.Healthy()
+	}
+	if most := l.Surge + c.service.Count + l.Canaries; len(live) > most {
+		c.Fatalf("%d tasks live, want at most %d:\n%s", len(live), most, c.picture())
+	}
+	if most := max(l.Parallelism, l.Canaries); useful && coming > most {
+		c.Fatalf("%d tasks on their way, want at most %d:\n%s", coming, most, c.picture())
+	}
+}
+
+// TestRolloutsOfAnyPolicy rolls a good or a bad build out in a world without faults of its own, under any policy: never
+// below the least that the policy names, never more tasks than it allows; the good one completes, and after the bad one all
+// tasks are of the version before, and healthy.
+func TestRolloutsOfAnyPolicy(t *testing.T) {
+	seen := map[string]int{}
+	often(t, seen, []string{"rollout rolling", "rollout complete", "rollout canary", "rolled back", "completed", "permit"}, func(t *rapid.T) {
+		c, next := deployed(t, seen)
+		c.asks = c.some("asks now")
+		bad := c.choose("bad", 3)
+		c.sick[next] = bad == 1
+		c.ask(func(s *cluster.Service) { s.Definition = next })
+		least := c.limits().Least
+		failed := c.service.Generation
+		c.turns(500, func() {
+			c.within()
+			if bad == 2 { // it ends badly as soon as it runs
+				for _, r := range c.records {
+					if r.Outcome == nil && r.Desired != nil && r.Desired.Definition == next && r.Desired.Stop == nil {
+						c.crash(r, cluster.ReasonExit)
+					}
+				}
+			}
+			if c.healthy() < least {
+				t.Fatalf("%d healthy, want %d:\n%s", c.healthy(), least, c.picture())
+			}
+		})
+		want := next
+		if bad > 0 {
+			want = cluster.Ref{Name: "web", Version: 1}
+			if c.service.Rollout.Reverted != failed || c.rollout.History[0].State != cluster.RolloutRolledBack {
+				t.Fatalf("a bad build was not taken back: %+v\n%s", c.rollout, c.picture())
+			}
+			seen["rolled back"]++
+		} else {
+			seen["completed"]++
+		}
+		c.ended(want)
+	})
+}
+
+// ended demands that the rollout is complete and that nothing but healthy tasks of that version is left.
+func (c *chaos) ended(want cluster.Ref) {
+	c.Helper()
+	st := reconciler.StatusOfService(c.input(c.tasks()))
+	if c.rollout.State != cluster.RolloutComplete || c.service.Definition != want || st.State != reconciler.Healthy || len(st.Versions) != 1 ||
+		st.Versions[0].Definition != want || c.rollout.Healthy.Definition != want {
+		c.Fatalf("%s, %s, %+v; want %s:\n%s%s", c.rollout.State, c.service.Definition, st, want, c.picture(), describe(c.decide(c.tasks())))
+	}
+}
+
+// TestRolloutsUnderFaults rolls builds out while nodes fall silent, tasks crash and users scale, pause and undo: what must hold of
+// each decision holds, and once the faults end every rollout ends, with all tasks healthy.
+func TestRolloutsUnderFaults(t *testing.T) {
+	seen := map[string]int{}
+	often(t, seen, []string{"paused", "undone", "scaled", "permit", "rollout canary", "rolled back", "outcome lost"}, func(t *rapid.T) {
+		c, next := deployed(t, seen)
+		c.service.Update.HealthyDeadline, c.service.Update.ProgressDeadline = cluster.Duration(90*time.Second), cluster.Duration(4*time.Minute)
+		other := c.define("web@3", nil)
+		c.sick[other] = true
+		refs := []cluster.Ref{next, other, {Name: "web", Version: 1}}
+		for range rapid.IntRange(5, 15).Draw(t, "faults") {
+			c.turns(1+c.choose("turns", 20), nil)
+			c.stir(refs)
+		}
+		for _, n := range c.nodes {
+			c.absent[n] = watcher.Present
+		}
+		good := cluster.Ref{Name: "web", Version: 1}
+		c.ask(func(s *cluster.Service) { s.Definition, s.Count = good, max(1, s.Count) })
+		if c.service.Rollout.Reverted != 0 && c.rollout.State == cluster.RolloutFailed {
+			c.service.Generation++ // the same again: a restart
+		}
+		c.turns(300, nil)
+		if c.rollout.State == cluster.RolloutRolledBack || c.rollout.State == cluster.RolloutFailed {
+			seen["failed at rest"]++
+		}
+		if !c.rollout.State.Ended() || c.healthy() < c.service.Count {
+			t.Fatalf("%+v (%+v): %d healthy of %d:\n%s%s", c.rollout, c.service, c.healthy(), c.service.Count, c.picture(), describe(c.decide(c.tasks())))
+		}
+	})
+}
+
+// stir does one thing to the world, or for the user.
+func (c *chaos) stir(refs []cluster.Ref) {
+	switch c.choose("stir", 8) {
+	case 0, 1:
+		was := c.service.Definition
+		c.ask(func(s *cluster.Service) { s.Definition = refs[c.choose("definition", len(refs))] })
+		if c.service.Definition != was {
+			c.seen["undone"]++
+		}
+	case 2:
+		c.ask(func(s *cluster.Service) { s.Count = 1 + c.choose("scaled", 6) })
+		c.seen["scaled"]++
+	case 3:
+		c.ask(func(s *cluster.Service) { s.Rollout.Paused = c.some("paused") })
+		if c.service.Rollout.Paused {
+			c.seen["paused"]++
+		}
+	case 4:
+		if len(c.records) > 0 {
+			c.crash(c.records[c.choose("crashed", len(c.records))], cluster.ReasonUnknownExit)
+		}
+	default:
+		node := c.nodes[c.choose("disturbed", len(c.nodes))]
+		c.absent[node] = []watcher.Absence{watcher.Suspected, watcher.Silent, watcher.Present, watcher.Present}[c.choose("how", 4)]
+	}
+	if len(c.rollout.History) > 0 && c.rollout.History[0].State == cluster.RolloutRolledBack {
+		c.seen["rolled back"]++
+	}
+}
