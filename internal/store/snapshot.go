@@ -215,6 +215,13 @@ func (s *Snapshot) Scale(inCluster, name string) (Entry[cluster.Scale], bool) {
 	return s.scales.Get(inCluster + "/" + name)
 }
 
+// Rollouts returns where the newest versions of all services stand; also of services that were deleted since. Its key names
+// the service, see Prefix.Service.
+func (s *Snapshot) Rollouts() iter.Seq[Entry[cluster.Rollout]] { return scan(s.rollouts, "") }
+
+// Scales returns the counts of all services with scaling; also of services that were deleted since.
+func (s *Snapshot) Scales() iter.Seq[Entry[cluster.Scale]] { return scan(s.scales, "") }
+
 // Cron returns a cron's spec.
 func (s *Snapshot) Cron(inCluster, name string) (Entry[cluster.Cron], bool) {
 	return s.crons.Get(inCluster + "/" + name)
@@ -249,6 +256,17 @@ func (s *Snapshot) Job(inCluster, name string) (Entry[cluster.Job], bool) {
 // Jobs returns the jobs of a cluster, or of all where the name is empty.
 func (s *Snapshot) Jobs(inCluster string) iter.Seq[Entry[cluster.Job]] {
 	return scan(s.jobs, folder(inCluster))
+}
+
+// CronJobs returns the jobs that a cron made and that were not removed since, ordered by the moment that they are for.
+func (s *Snapshot) CronJobs(inCluster, cron string) iter.Seq[Entry[cluster.Job]] {
+	return func(yield func(Entry[cluster.Job]) bool) {
+		for e := range scan(s.jobs, inCluster+"/"+cron+"-") {
+			if e.Value.Cron == cron && !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // Host returns the operator's settings of a node.

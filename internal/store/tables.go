@@ -9,9 +9,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -66,11 +68,17 @@ func NewTables(c TablesConfig) *Tables {
 	return t
 }
 
-// Run follows the store until the context or the engine ends. It returns the context's error or ErrClosed.
+// Run follows the store until the context or the engine ends. It returns the context's error or ErrClosed. A record of a newer build ends
+// it with a NewerError, before anybody sees tables that lack it: whoever decides without it undoes what it asks for.
 func (t *Tables) Run(ctx context.Context) error {
 	watch := t.engine.Watch(ctx, string(t.prefix), 0)
 	defer watch.Close()
+	var newer error
 	s := newState(func(key string, err error) {
+		if errors.As(err, new(*NewerError)) {
+			newer = fmt.Errorf("%s: %w", strings.TrimPrefix(key, string(t.prefix)), err)
+			return
+		}
 		t.logger.Error("a record cannot be read and is left alone", "key", key, "error", err)
 	})
 	s.unpin = t.unpin
@@ -80,7 +88,9 @@ func (t *Tables) Run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watch the store: %w", err)
 		}
-		s.apply(b, string(t.prefix))
+		if s.apply(b, string(t.prefix)); newer != nil {
+			return newer
+		}
 		t.publish(s)
 		if first {
 			first = false

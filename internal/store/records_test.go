@@ -1,0 +1,120 @@
+package store_test
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+)
+
+// A record is written with the lowest version that does with it what it asks for: earlier builds go on reading all others.
+func TestRecordVersions(t *testing.T) {
+	for name, c := range map[string]struct {
+		record any
+		want   string
+	}{
+		"a cluster":              {cluster.Cluster{Name: "c"}, `{"v":1,`},
+		"a plain service":        {&cluster.Service{Name: "s", Count: 3}, `{"v":1,`},
+		"with an update policy":  {&cluster.Service{Name: "s", Update: cluster.Update{Order: cluster.StopFirst}}, `{"v":1,`},
+		"with a replicas mode":   {&cluster.Service{Name: "s", Mode: cluster.ModeReplicas}, `{"v":1,`},
+		"a daemon":               {&cluster.Service{Name: "s", Mode: cluster.ModeDaemon}, `{"v":2,`},
+		"a daemon, not as a ref": {cluster.Service{Name: "s", Mode: cluster.ModeDaemon}, `{"v":2,`},
+		"with scaling":           {&cluster.Service{Name: "s", Scaling: &cluster.Scaling{Min: 1, Max: 2}}, `{"v":2,`},
+	} {
+		b, err := store.Encode(c.record)
+		if err != nil || !strings.HasPrefix(string(b), c.want) {
+			t.Errorf("%s: got %s %v, want %s", name, b, err, c.want)
+		}
+	}
+	for _, in := range []string{`{"v":1,"name":"s"}`, `{"v":2,"name":"s"}`, `{"name":"s","v":2}`, `{"v":2}`} {
+		if _, err := store.Decode[cluster.Service]([]byte(in)); err != nil {
+			t.Errorf("%s: got %v", in, err)
+		}
+	}
+	for in, newer := range map[string]bool{
+		`{"v":3,"name":"s"}`: true, `{"v":12,"name":"s"}`: true, `{"name":"s","v":30}`: true,
+		`{"v":0,"name":"s"}`: false, `{"v":-1}`: false, `{"name":"s"}`: false, `{"v":01}`: false, `{"v":2`: false,
+	} {
+		_, err := store.Decode[cluster.Service]([]byte(in))
+		if err == nil || errors.As(err, new(*store.NewerError)) != newer {
+			t.Errorf("%s: got %v, want an error, of a newer build: %v", in, err, newer)
+		}
+		if newer && !errors.Is(err, store.ErrVersion) {
+			t.Errorf("%s: got %v, want ErrVersion", in, err)
+		}
+	}
+}
+
+// Nobody ever sees tables that lack what a newer build wrote: neither those who start on such a store, nor those who are there
+// when it is written.
+func TestTablesEndAtARecordOfANewerBuild(t *testing.T) {
+	for name, early := range map[string]bool{"at the start": true, "while they run": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := memory.New(memory.Options{})
+				put := func(key, value string) {
+					t.Helper()
+					if _, err := e.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: []byte(value)}}}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				tables := store.NewTables(store.TablesConfig{Engine: e, Logger: slog.New(slog.DiscardHandler)})
+				ended := make(chan error, 1)
+				begin := func() { go func() { ended <- tables.Run(t.Context()) }() }
+				if !early {
+					begin()
+					synctest.Wait()
+				}
+				before := tables.Snapshot().Revision()
+				put(p.Cluster("c"), `junk`) // what nobody can read ends nothing
+				put(p.Service("c", "s"), `{"v":3,"name":"s"}`)
+				if early {
+					begin()
+				}
+				err := <-ended
+				if !errors.As(err, new(*store.NewerError)) || !strings.Contains(err.Error(), "service/c/s: the record has version 3, and this build reads 1 to 2") {
+					t.Errorf("the tables ended with %v", err)
+				}
+				if _, there := tables.Snapshot().Cluster("c"); early && tables.Snapshot().Revision() != before || there {
+					t.Errorf("the tables show revision %d, and were at %d", tables.Snapshot().Revision(), before)
+				}
+			})
+		})
+	}
+}
+
+func TestCheckReaders(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		write := func(record any) []store.Group {
+			b, err := store.Encode(record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []store.Group{{Ops: []store.Op{{Key: p.Cluster("c"), Delete: true}}}, {Ops: []store.Op{{Key: p.Service("c", "s"), Value: b}}}}
+		}
+		plain, daemon := write(&cluster.Service{Name: "s"}), write(&cluster.Service{Name: "s", Mode: cluster.ModeDaemon})
+		w.put(p.Server("new"), &cluster.Server{ID: "new", Name: "one", Records: 2, RecordsMin: 1})
+		s := w.put(p.Server("newest"), &cluster.Server{ID: "newest", Name: "two", Records: 7, RecordsMin: 2})
+		if err := store.CheckReaders(daemon, s.Servers()); err != nil {
+			t.Errorf("with servers that all read it: %v", err)
+		}
+		w.put(p.Server("mid"), &cluster.Server{ID: "mid", Version: "0.2.0", Records: 1})
+		s = w.put(p.Server("old"), &cluster.Server{ID: "old", Name: "three", Version: "0.1.0"}) // of before there were versions
+		if err := store.CheckReaders(plain, s.Servers()); err != nil {
+			t.Errorf("what every build reads: %v", err)
+		}
+		err := store.CheckReaders(daemon, s.Servers())
+		if !errors.Is(err, store.ErrReaders) || !strings.HasSuffix(err.Error(), ": mid (0.2.0), three (0.1.0)") {
+			t.Errorf("with servers of older builds: %v", err)
+		}
+		s = w.put(p.Server("newest"), &cluster.Server{ID: "newest", Records: 7, RecordsMin: 3}) // it reads that no more
+		if err := store.CheckReaders(daemon, s.Servers()); err == nil || !strings.Contains(err.Error(), "newest") {
+			t.Errorf("with a server that does not read it any more: %v", err)
+		}
+	})
+}
