@@ -11,6 +11,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,6 +39,8 @@ type Config struct {
 	Clock func() time.Duration
 	// Scheduler tunes placement.
 	Scheduler scheduler.Options
+	// Measurer asks what is outside of Berth; where it is nil, no gate passes and no query has an answer.
+	Measurer Measurer
 	// Metrics is told what the plane does; it may be nil.
 	Metrics Metrics
 	// Tracer makes spans of decisions; nil makes none.
@@ -56,6 +59,7 @@ type Metrics interface {
 type Plane struct {
 	config  Config
 	reasons reasons
+	gates   atomic.Pointer[gates] // of the present reign, nil where this server does not lead
 }
 
 // New returns a plane; Run campaigns and leads.
@@ -69,6 +73,15 @@ func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.
 // returns is shared: nobody may change it. It may be called at any time from any goroutine.
 func (p *Plane) Reasons(after uint64) (version uint64, groups []cluster.WaitingGroup) {
 	return p.reasons.all(after)
+}
+
+// Gates returns what the leader on this server has seen of the gates of a service's rollout, in the order of its spec; nil
+// where it does not lead, or looks at none. It may be called at any time from any goroutine.
+func (p *Plane) Gates(service cluster.OwnerRef) []cluster.GateResult {
+	if g := p.gates.Load(); g != nil {
+		return g.seen(service)
+	}
+	return nil
 }
 
 // Run campaigns, leads, and campaigns again, until the context ends.
@@ -121,6 +134,8 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	l.reign(writer, fence)
+	p.gates.Store(l.gates)
+	defer p.gates.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
 	group.Go(func() error { return newProjector(p.config, writer, fence).run(ctx) })
 	if err := group.Wait(); leadership.Err() == nil {

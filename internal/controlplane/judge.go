@@ -28,6 +28,8 @@ type sight struct {
 type verdict struct {
 	watcher.Verdict
 	pulse cluster.Pulse // the one that was looked at; zero for none
+	// alone says that the node is to be emptied and that nothing but tasks of daemons is left there.
+	alone bool
 	// restless says that each pass looks: the verdict depends on more than the node's records, its pulse and the time, or it
 	// was not written yet.
 	restless bool
@@ -38,7 +40,7 @@ func newVerdict(v watcher.Verdict, in *watcher.Input) *verdict {
 	if in.Pulse != nil {
 		out.pulse = *in.Pulse
 	}
-	out.restless = v.Changed || v.Forget || v.Gone || v.Drain != nil || in.Unkillable != "" ||
+	out.restless = pressureOf(in) != nil || v.Changed || v.Forget || v.Gone || v.Drain != nil || in.Unkillable != "" ||
 		!v.Foreign && (!v.Heard || !v.Node.Until.IsZero()) ||
 		in.Status != nil && out.pulse.Session > in.Status.Session // see laterLife
 	return out
@@ -75,6 +77,7 @@ func (w *watch) judge(snap *store.Snapshot, c store.Changes, wall time.Time) (ju
 		} else if w.verdicts[name] != nil {
 			delete(w.verdicts, name)
 			delete(w.begun, name)
+			delete(w.pressed, name)
 			w.config.Tables.DropPulse(name)
 			out.touched = append(out.touched, name)
 		}

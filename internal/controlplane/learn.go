@@ -65,6 +65,7 @@ func (l *loop) learnAll(snap *store.Snapshot) {
 }
 
 func (l *loop) dirtyAll(snap *store.Snapshot) {
+	l.dirtyBereaved(snap)
 	for e := range snap.Services("") {
 		l.dirty[e.Value.Owner()] = true
 	}
@@ -197,6 +198,7 @@ func (l *loop) setNode(snap *store.Snapshot, name string) {
 	l.unplaced = true
 	node, ok := snap.Node(name)
 	if !ok || node.Value.Domain != l.config.Domain {
+		l.faced(name, nil, face{})
 		l.fleet.RemoveNode(name)
 		return
 	}
@@ -210,6 +212,9 @@ func (l *loop) setNode(snap *store.Snapshot, name string) {
 	}
 	n := scheduler.NodeOf(host, node.Value, status)
 	n.Cordon = n.Cordon || l.barred(name)
+	f := l.watch.face(name)
+	f.gone = f.gone || host != nil && host.Gone
+	l.faced(name, &n, f)
 	l.fleet.SetNode(n)
 }
 

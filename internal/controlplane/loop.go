@@ -47,6 +47,14 @@ type loop struct {
 	murky map[store.AttemptKey]string
 	// rest are the owners that were left to the next cycle: they come first then.
 	rest map[cluster.OwnerRef]bool
+	// faces are those of nodes where daemons have something to mind; nodesChanged says that they have to look again.
+	faces        map[string]face
+	nodesChanged bool
+	// What is soft, and begins anew with each leader: what was seen outside, and what services with scaling wished for.
+	asker   *asker
+	gates   *gates
+	scaling *scaling
+	crons   *crons
 	// unplaced says that pending tasks or the fleet changed since the last placement.
 	unplaced bool
 	now      time.Time
@@ -69,7 +77,13 @@ type hold struct{ uuid, node string }
 
 // newLoop returns the loop of a leader to be: it may learn, but decides nothing before its reign.
 func newLoop(p *Plane) *loop {
+	asker, tables := newAsker(), newTimetables()
 	return &loop{
+		faces:   map[string]face{},
+		asker:   asker,
+		gates:   newGates(p.config, asker),
+		scaling: newScaling(p.config, asker, tables),
+		crons:   newCrons(tables),
 		config:  p.config,
 		plane:   p,
 		follow:  p.config.Tables.Follow(),
@@ -99,6 +113,9 @@ func (l *loop) reign(w *store.Writer, fence *store.Fence) {
 
 // run turns changes into decisions until the context ends or another leader has taken over.
 func (l *loop) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer l.asker.running.Wait() // what it asked ends with its context
+	defer cancel()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -109,6 +126,7 @@ func (l *loop) run(ctx context.Context) error {
 			if !sleep(ctx, gather) {
 				return ctx.Err()
 			}
+		case <-l.asker.wake:
 		case <-timer.C:
 		}
 		next, err := l.cycle(ctx)
@@ -151,6 +169,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		changes.Resync = true
 		l.dirtyAll(snap)
 	}
+	l.crons.learn(snap, changes, l.config.Tables.Prefix())
 	held := l.sentry.look(snap, changes, l.now)
 	// 2. Judge the nodes.
 	_, l.watch.recovered = snap.Recovery(l.config.Domain)
@@ -164,9 +183,13 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	// 3. Decide for each owner that changed or is due.
 	units := append(l.tellJump(), nodes.units...)
 	decided := l.decide(snap, &units)
+	fired := l.fire(snap, &units)
+	nextScale := l.scale(ctx, snap, &units)
+	nextGate := l.gates.look(ctx)
 	// 4. Commit what does not need placement.
 	if err := l.commit(ctx, units); err != nil {
 		l.dirtyAgain(decided)
+		l.crons.again(fired)
 		return 0, err
 	}
 	// 5. Place what waits.
@@ -177,7 +200,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	if m := l.config.Metrics; m != nil {
 		m.Cycled(l.config.Clock()-began, placed, l.waitingCount())
 	}
-	return l.until(nextNode), nil
+	return l.until(min(nextNode, nextScale, nextGate)), nil
 }
 
 // advance moves the decision's clock: never back, and not behind what was last committed (P9.1).
@@ -198,6 +221,10 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 	for _, o := range l.looks.due(l.now) {
 		l.dirty[o] = true
 	}
+	for o := range l.gates.take() { // order-free: a set
+		l.dirty[o] = true
+	}
+	l.dirtyDaemons(snap)
 	owners := l.turns(snap)
 	room := decideMost
 	for i, o := range owners {
@@ -206,6 +233,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 			break
 		}
 		if domainOf(snap, o.Cluster) != l.config.Domain {
+			l.gates.drop(o)
 			l.setPending(o, nil, nil)
 			continue
 		}
@@ -319,14 +347,10 @@ func (l *loop) reconcile(snap *store.Snapshot, o cluster.OwnerRef, tasks []recon
 		}
 		return reconciler.Job(in)
 	}
-	in := reconciler.ServiceInput{
+	return reconciler.Service(l.serviceInput(snap, o, reconciler.ServiceInput{
 		Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Recovery: recovery, Now: l.now,
 		Without: l.config.Without,
-	}
-	if e, ok := snap.Service(o.Cluster, o.Name); ok {
-		in.Spec, in.SpecRev = e.Value, e.Modified
-	}
-	return reconciler.Service(in)
+	}))
 }
 
 // commit writes units and waits until the tables show them, so that the next decision sees its own acts.
@@ -350,14 +374,16 @@ func (l *loop) commit(ctx context.Context, units []store.Unit) error {
 // until is how long nothing needs to be looked at.
 func (l *loop) until(node time.Duration) time.Duration {
 	next := min(node, lookAnyway)
-	if len(l.dirty) > 0 {
+	if len(l.dirty)+len(l.crons.dirty) > 0 {
 		next = min(next, retryAfter)
 	}
 	if len(l.rest) > 0 {
 		next = 0
 	}
-	if at, ok := l.looks.next(); ok {
-		next = min(next, at.Sub(l.now))
+	for _, a := range []*agenda{l.looks, l.crons.looks} {
+		if at, ok := a.next(); ok {
+			next = min(next, at.Sub(l.now))
+		}
 	}
 	return max(next, time.Millisecond)
 }

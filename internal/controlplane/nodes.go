@@ -30,6 +30,8 @@ type watch struct {
 	// stuck says, by node, why tasks cannot be moved away from it; unkillable which of its attempts live after KILL.
 	stuck      map[string]string
 	unkillable map[string]map[store.AttemptKey]bool
+	// pressed are the nodes that are short of memory.
+	pressed map[string]*press
 	// busy says that the result of a plan is not known: it may still name any node.
 	busy func() bool
 	// recovered says that the operator decided how to go on after the store went back (P1.7).
@@ -56,6 +58,7 @@ func newWatch(c Config, incarnation uint64, busy func() bool) *watch {
 		begun:       map[string]begin{},
 		stuck:       map[string]string{},
 		unkillable:  map[string]map[store.AttemptKey]bool{},
+		pressed:     map[string]*press{},
 		busy:        busy,
 	}
 }
@@ -178,8 +181,12 @@ func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall 
 	}
 	was, had := w.verdicts[name]
 	w.verdicts[name] = newVerdict(v, &in)
+	w.verdicts[name].alone = v.Drain != nil && !v.Foreign && onlyDaemons(snap, name)
+	if !v.Foreign && v.Heard { // of a silent one the last word stands
+		w.feel(snap, name, &in, out)
+	}
 	if !had || was.Heard != v.Heard || was.Absence(false) != v.Absence(false) || was.Absence(true) != v.Absence(true) ||
-		!sameDrain(was.Drain, v.Drain) || was.Foreign != v.Foreign || was.Node.State != v.Node.State {
+		!sameDrain(was.Drain, v.Drain) || was.alone != w.verdicts[name].alone || was.Foreign != v.Foreign || was.Node.State != v.Node.State {
 		out.touched = append(out.touched, name)
 	}
 	switch {
@@ -303,7 +310,7 @@ func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Un
 			*units = append(*units, l.restoreStatus(row)...)
 		}
 		out = append(out, reconciler.Task{
-			Attempt: row.Attempt, Absence: l.watch.absence(row.Node, o.Kind), Drain: l.watch.drain(row.Node),
+			Attempt: row.Attempt, Absence: l.watch.absence(row.Node, o.Kind), Drain: l.watch.drain(row.Node), Pressed: l.watch.pressure(row),
 			Reported: l.watch.reported(row.Node) && (row.Desired != nil || !pinned(snap, row.Task)),
 		})
 	}

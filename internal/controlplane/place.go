@@ -41,6 +41,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	for _, p := range l.proposals(pending, result.Placements) {
 		for i := range p.Owners {
 			l.dirty[p.Owners[i].Owner] = true // what it waits for is found anew, before anything of it is placed again
+			p.Owners[i].Meter = meterOf(snap, p.Owners[i].Owner)
 		}
 		committed := l.trace(snap, &p, began)
 		revision, err := l.plans.Append(ctx, p)

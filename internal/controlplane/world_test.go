@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,10 +28,14 @@ type world struct {
 	engine *memory.Engine
 	// faulty, unless nil, is the handle that the server uses in place of engine.
 	faulty store.Engine
-	began  time.Time
-	server *server                // as the test knows it
-	serves atomic.Pointer[server] // as agents find it
-	agents []*agent
+	// meanwhile, unless nil, runs each time that until looks.
+	meanwhile func()
+	// measurer answers what the plane asks of the outside; nil for nothing.
+	measurer controlplane.Measurer
+	began    time.Time
+	server   *server                // as the test knows it
+	serves   atomic.Pointer[server] // as agents find it
+	agents   []*agent
 }
 
 // server is one life of a server.
@@ -68,6 +73,7 @@ func (w *world) start() {
 	s.plane = controlplane.New(controlplane.Config{
 		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: "s1",
 		Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: time.Now, Clock: clock,
+		Measurer: w.measurer,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock,
@@ -114,6 +120,9 @@ func (w *world) raw(key string, value []byte) {
 func (w *world) until(limit time.Duration, what string, holds func(s *store.Snapshot) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) { // in-bubble: inWorld makes one
+		if w.meanwhile != nil {
+			w.meanwhile()
+		}
 		s := w.server.tables.Snapshot()
 		if holds(s) {
 			return
@@ -141,6 +150,12 @@ type agent struct {
 	tasks   map[string]*cluster.Observed
 	// fails says for which attempts a job's task fails.
 	fails func(task cluster.TaskID, attempt int) bool
+	// sick says of which definitions a service's task never becomes healthy.
+	sick func(cluster.Ref) bool
+	// takes is how long a service's task takes to become healthy; 0 stands for half a second.
+	takes time.Duration
+	// stats, unless nil, is what the next report says of the machine.
+	stats func() *cluster.NodeStats
 	// effects counts the starts of user code, by UUID.
 	effects map[string]int
 	// token is the highest that it has seen.
@@ -238,7 +253,11 @@ func (a *agent) live(ctx context.Context) {
 			a.tasks[o.UUID] = o
 			tasks = append(tasks, *o)
 		}
-		reply, err := d.Report(ctx, transport.Report{Node: a.name, Session: a.session, Seq: seq, Tasks: tasks})
+		r := transport.Report{Node: a.name, Session: a.session, Seq: seq, Tasks: tasks}
+		if a.stats != nil {
+			r.Stats = a.stats()
+		}
+		reply, err := d.Report(ctx, r)
 		if errors.Is(err, transport.ErrSession) {
 			cancel()
 		}
@@ -284,15 +303,18 @@ func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*
 	case as.Stop != nil && !c.State.Terminal():
 		c.State, c.Reason, c.Finished = cluster.StateCancelled, as.Stop.Reason, time.Now()
 		report(&c)
-	case c.State == "" && as.Batch():
+	case (c.State == "" || c.State == cluster.StateStarting) && as.Batch(): // a barrier without an answer is asked for again
 		a.runBatch(ctx, as, &c, report)
 	case c.State == "":
 		c.State, c.Health, c.Started = cluster.StateRunning, cluster.HealthUnknown, time.Now()
 		a.effects[as.UUID]++
 		report(&c)
-		sleep(ctx, 500*time.Millisecond)
+		sleep(ctx, cmp.Or(a.takes, 500*time.Millisecond))
 		h := c
 		h.Health = cluster.HealthHealthy
+		if a.sick != nil && a.sick(as.Definition) {
+			h.Health = cluster.HealthFailing
+		}
 		report(&h)
 	}
 }

@@ -50,8 +50,13 @@ func (w *write) decision(d reconciler.Decision, units *[]store.Unit) error {
 			*units = append(*units, u)
 		}
 	}
+	if err := w.rollout(&d, units); err != nil {
+		return err
+	}
 	if d.Remove {
 		*units = append(*units, w.remove()...)
+	} else {
+		w.orphan(units)
 	}
 	return nil
 }
@@ -219,6 +224,7 @@ func (w *write) remove() []store.Unit {
 	}
 	u.Compare(key, rev)
 	u.Delete(key)
+	w.bereave(&u)
 	owner := w.owner
 	kind := "service.removed"
 	if owner.Kind == cluster.KindJob {

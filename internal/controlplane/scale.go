@@ -1,0 +1,227 @@
+package controlplane
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scaler"
+	"github.com/berthd/berth/internal/store"
+)
+
+const (
+	// scaleEvery is how often counts are decided that follow what tasks use.
+	scaleEvery = 5 * time.Second
+	// statsFresh is for how long what an agent measured says something about now.
+	statsFresh = time.Minute
+	// mostWishes bounds what is remembered of one service.
+	mostWishes = 10_000
+)
+
+// scaling is what a leader remembers of services whose count follows what they use. It is soft: a new leader begins with
+// nothing, and so lets a count shrink only once a whole window has passed.
+type scaling struct {
+	config Config
+	asker  *asker
+	tables *timetables
+	due    time.Duration // on the boot-time clock (P9.1)
+	of     map[cluster.OwnerRef]*scaled
+
+	mu      sync.Mutex
+	answers map[query]*answer
+}
+
+// scaled is one such service.
+type scaled struct {
+	wishes []scaler.Wish
+}
+
+// query is a question to a Prometheus server.
+type query struct{ url, expr string }
+
+// answer is what came of it last.
+type answer struct {
+	value  float64
+	known  bool
+	at     time.Duration // when, on the boot-time clock
+	failed bool          // the last time
+	busy   bool
+	used   bool // in the present round
+}
+
+func newScaling(c Config, a *asker, t *timetables) *scaling {
+	return &scaling{config: c, asker: a, tables: t, of: map[cluster.OwnerRef]*scaled{}, answers: map[query]*answer{}}
+}
+
+// scale decides the counts of all services with scaling, when it is time, and returns how soon it is time again.
+func (l *loop) scale(ctx context.Context, snap *store.Snapshot, units *[]store.Unit) time.Duration {
+	s := l.scaling
+	now := l.config.Clock()
+	if now < s.due {
+		return s.due - now
+	}
+	s.due = now + scaleEvery
+	some := false
+	for e := range snap.Services("") {
+		spec := e.Value
+		if !scales(spec) || domainOf(snap, spec.Cluster) != l.config.Domain {
+			if s.of[spec.Owner()] != nil {
+				delete(s.of, spec.Owner())
+				l.tellMeter(snap, spec.Owner(), units)
+			}
+			continue
+		}
+		some = true
+		l.scaleOne(ctx, snap, e, units)
+	}
+	for o := range s.of { // order-free: each by itself
+		if _, ok := snap.Service(o.Cluster, o.Name); !ok {
+			delete(s.of, o)
+		}
+	}
+	s.forget()
+	if !some { // one that is made later wakes the loop
+		return lookAnyway
+	}
+	return scaleEvery
+}
+
+// scales reports whether a service's count changes by itself.
+func scales(s *cluster.Service) bool {
+	return s.Scaling != nil && !s.Scaling.Suspended && s.Mode != cluster.ModeDaemon && !s.Deleted && !s.Stopped
+}
+
+// scaleOne decides one service's count. The record is written comparing what the decision looked at.
+func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry[cluster.Service], units *[]store.Unit) {
+	s, spec, o := l.scaling, e.Value, e.Value.Owner()
+	of := s.of[o]
+	if of == nil {
+		of = &scaled{}
+		s.of[o] = of
+	}
+	l.tellMeter(snap, o, units)
+	scale, _ := snap.Scale(spec.Cluster, spec.Name)
+	in := scaler.Input{Spec: spec, Scale: scale.Value, Wishes: of.wishes, Now: l.now}
+	for i := range spec.Scaling.Targets {
+		in.Measured = append(in.Measured, l.measure(ctx, snap, o, &spec.Scaling.Targets[i]))
+	}
+	for i := range spec.Scaling.Schedules {
+		in.Fired = append(in.Fired, s.tables.last(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, l.now))
+	}
+	d := scaler.Decide(in)
+	of.remember(d.Wish, l.now.Add(-scaler.Keep(spec.Scaling)))
+	if d.Scale == nil {
+		return
+	}
+	var u store.Unit
+	prefix := l.config.Tables.Prefix()
+	u.Compare(prefix.Service(spec.Cluster, spec.Name), e.Modified)
+	u.Compare(prefix.Scale(spec.Cluster, spec.Name), scale.Modified)
+	if err := u.Put(prefix.Scale(spec.Cluster, spec.Name), d.Scale); err != nil {
+		l.config.Logger.Error("a count cannot be written", "service", o.String(), "error", err)
+		return
+	}
+	if d.Event != nil {
+		u.Event(*d.Event)
+	}
+	*units = append(*units, u)
+}
+
+// remember keeps a wish, and forgets those before a time.
+func (s *scaled) remember(w scaler.Wish, since time.Time) {
+	if !w.At.IsZero() {
+		s.wishes = append(s.wishes, w)
+	}
+	first := 0
+	for first < len(s.wishes) && (s.wishes[first].At.Before(since) || len(s.wishes)-first > mostWishes) {
+		first++
+	}
+	s.wishes = slices.Delete(s.wishes, 0, first)
+}
+
+// measure returns the value of a target's metric now.
+func (l *loop) measure(ctx context.Context, snap *store.Snapshot, o cluster.OwnerRef, t *cluster.ScaleTarget) scaler.Measured {
+	if t.Metric == cluster.ScalePrometheus {
+		return l.scaling.ask(ctx, query{t.URL, t.Query}, l.now)
+	}
+	m := scaler.Measured{At: l.now}
+	sum := 0.0
+	for row := range snap.Attempts(o) {
+		if !row.Live() || row.Desired == nil || row.Desired.Stop != nil || row.Observed == nil || row.Observed.State != cluster.StateRunning {
+			continue
+		}
+		if v, ok := l.used(snap, row, t.Metric); ok {
+			sum += v
+			m.Tasks++
+		}
+	}
+	if m.Known = m.Tasks > 0; m.Known {
+		m.Value = sum / float64(m.Tasks)
+	}
+	return m
+}
+
+// used returns what one attempt uses, as its agent told not long ago: of CPU and memory in percent of what its definition reserves.
+func (l *loop) used(snap *store.Snapshot, row *store.AttemptRow, metric cluster.ScaleMetric) (float64, bool) {
+	p, ok := l.config.Tables.Pulse(row.Node)
+	if !ok || p.Stats == nil || l.config.Clock()-p.At > max(statsFresh, 2*p.Next) {
+		return 0, false
+	}
+	each := p.Stats.Each
+	i, ok := slices.BinarySearchFunc(each, row.Desired.UUID, func(s cluster.TaskStats, id string) int { return strings.Compare(s.UUID, id) })
+	if !ok {
+		return 0, false
+	}
+	stats := &each[i]
+	reserved := l.demand(snap, row.Desired.Definition)
+	switch {
+	case metric == cluster.ScaleRequests && stats.Requests >= 0:
+		return stats.Requests, true
+	case metric == cluster.ScaleCPU && reserved.CPU > 0:
+		return 100 * float64(stats.CPU) / float64(reserved.CPU), true
+	case metric == cluster.ScaleMemory && reserved.Memory > 0:
+		return 100 * float64(stats.Memory) / float64(reserved.Memory), true
+	}
+	return 0, false
+}
+
+// ask returns what a Prometheus server answered last, and asks it again for the next time.
+func (s *scaling) ask(ctx context.Context, q query, now time.Time) scaler.Measured {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.answers[q]
+	if a == nil {
+		a = &answer{}
+		s.answers[q] = a
+	}
+	a.used = true
+	if !a.busy && s.config.Measurer != nil {
+		a.busy = s.asker.ask(ctx, func(ctx context.Context) {
+			value, err := s.config.Measurer.Query(ctx, q.url, q.expr)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if err != nil && !a.failed {
+				s.config.Logger.Warn("a query for scaling has no answer", "query", q.expr, "error", err)
+			}
+			if a.busy, a.failed = false, err != nil; err == nil {
+				a.value, a.known, a.at = value, true, s.config.Clock()
+			}
+		})
+	}
+	return scaler.Measured{Value: a.value, Known: a.known, At: now.Add(a.at - s.config.Clock())}
+}
+
+// forget drops the answers that nobody asked for in this round.
+func (s *scaling) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for q, a := range s.answers { // order-free: each by itself
+		if !a.used && !a.busy {
+			delete(s.answers, q)
+		}
+		a.used = false
+	}
+}

@@ -1,0 +1,163 @@
+package controlplane_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// uses has a node's agent tell that each of its tasks uses so much CPU; below 0 it tells nothing of them.
+func (a *agent) uses(cpu *cluster.MilliCPU) {
+	a.stats = func() *cluster.NodeStats {
+		stats := &cluster.NodeStats{At: time.Now()}
+		for id, o := range a.tasks {
+			if o.State == cluster.StateRunning && *cpu >= 0 {
+				stats.Each = append(stats.Each, cluster.TaskStats{Task: o.Task, UUID: id, CPU: *cpu, Requests: -1})
+			}
+		}
+		slices.SortFunc(stats.Each, func(a, b cluster.TaskStats) int { return strings.Compare(a.UUID, b.UUID) })
+		return stats
+	}
+}
+
+func (w *world) scaled(s cluster.Scaling, count int) {
+	w.put(p.Service("c", "web"), &cluster.Service{
+		Cluster: "c", Name: "web", Count: count, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+		OnDisconnect: cluster.DisconnectKeep, Scaling: &s,
+		Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
+	})
+}
+
+func scaleOf(s *store.Snapshot) cluster.Scale {
+	if e, ok := s.Scale("c", "web"); ok {
+		return *e.Value
+	}
+	return cluster.Scale{}
+}
+
+// A service grows with what its tasks use, shrinks once a window has passed, and keeps its count while nothing is known; the spec
+// stays as the user wrote it.
+func TestServiceIsScaledByCPU(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		cpu := cluster.MilliCPU(90)
+		w.node("n1").uses(&cpu)
+		w.definition(1, 100)
+		w.scaled(cluster.Scaling{Min: 1, Max: 6, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}}}, 2)
+		w.until(time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return scaleOf(s).Count >= 4 && healthy(s, 1) >= 4 })
+		w.until(time.Minute, "no more than allowed", func(s *store.Snapshot) bool { return scaleOf(s).Count == 6 && healthy(s, 1) == 6 })
+		cpu = -1
+		time.Sleep(10 * time.Minute) // in-bubble: inWorld makes one
+		if s := w.server.tables.Snapshot(); scaleOf(s).Count != 6 || healthy(s, 1) != 6 {
+			t.Errorf("without measurements: %d tasks, want 6", healthy(s, 1))
+		}
+		cpu = 10
+		began := time.Now()
+		w.until(15*time.Minute, "fewer are left", func(s *store.Snapshot) bool { return healthy(s, 1) <= 2 })
+		if took := time.Since(began); took < 4*time.Minute {
+			t.Errorf("it shrank after %v, before the window of five minutes", took)
+		}
+		s := w.server.tables.Snapshot()
+		if svc, _ := s.Service("c", "web"); svc.Value.Count != 2 {
+			t.Errorf("the spec's count: got %d, want 2 as it was written", svc.Value.Count)
+		}
+		if events(s)["service.scaled"] < 2 {
+			t.Errorf("told: %v, want each change", events(s))
+		}
+	})
+}
+
+// A new leader remembers no wishes: it shrinks nothing before a whole window has passed under it.
+func TestNewLeaderShrinksOnlyAfterItsWindow(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		cpu := cluster.MilliCPU(45)
+		w.node("n1").uses(&cpu)
+		w.definition(1, 100)
+		w.scaled(cluster.Scaling{Min: 1, Max: 6, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}}}, 4)
+		w.until(time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+		time.Sleep(time.Minute) // in-bubble: inWorld makes one
+		cpu = 5
+		time.Sleep(4 * time.Minute) // in-bubble: inWorld makes one
+		w.server.stop()
+		w.start()
+		<-w.server.tables.Synced()
+		time.Sleep(4 * time.Minute) // in-bubble: inWorld makes one
+		if n := healthy(w.server.tables.Snapshot(), 1); n != 4 {
+			t.Errorf("four minutes after the leader changed there are %d tasks, want 4", n)
+		}
+		w.until(5*time.Minute, "it shrank", func(s *store.Snapshot) bool { return healthy(s, 1) < 4 })
+	})
+}
+
+// A Prometheus query is asked aside; its answer counts for the service as a whole, or for each task.
+func TestServiceIsScaledByAQuery(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		o := &outside{takes: 4 * time.Second, value: 500}
+		w.server.stop()
+		w.measurer = o
+		w.start()
+		w.node("n1")
+		w.definition(1, 100)
+		w.scaled(cluster.Scaling{Min: 1, Max: 10, Targets: []cluster.ScaleTarget{{
+			Metric: cluster.ScalePrometheus, Target: 100, URL: "http://prometheus", Query: "sum(queue)",
+		}}}, 1)
+		w.until(2*time.Minute, "5 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 5 })
+		o.set(func() { o.silent, o.value = true, 0 })
+		time.Sleep(20 * time.Minute) // in-bubble: inWorld makes one
+		if n := healthy(w.server.tables.Snapshot(), 1); n != 5 {
+			t.Errorf("while nobody answers there are %d tasks, want 5", n)
+		}
+	})
+}
+
+// A schedule sets the count at its moment, and where the user changes the count, that counts until the next.
+func TestServiceIsScaledByTheClock(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 100)
+		four := 4
+		s := cluster.Scaling{Min: 1, Max: 10, Schedules: []cluster.ScaleSchedule{{Cron: "30 * * * *", Count: &four}}}
+		w.scaled(s, 2) // the bubble's clock begins at a full hour
+		w.until(time.Minute, "2 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
+		time.Sleep(25 * time.Minute) // in-bubble: inWorld makes one
+		if n := healthy(w.server.tables.Snapshot(), 1); n != 2 {
+			t.Errorf("before the moment: %d tasks, want 2", n)
+		}
+		w.until(6*time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+		w.scaled(s, 3)
+		w.until(time.Minute, "3 tasks run, as the user said", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 && standing(s) == 3 })
+		w.until(time.Hour, "4 tasks run again", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+	})
+}
+
+// Where requests are counted stands in the records of all tasks, of those placed before too.
+func TestTasksAreToldWhereRequestsAreCounted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 100)
+		w.scaled(cluster.Scaling{Min: 1, Max: 3}, 2)
+		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && settled(s) })
+		meters := func(want string, n int) func(s *store.Snapshot) bool {
+			return func(s *store.Snapshot) bool {
+				for row := range s.AllAttempts() {
+					got := "none"
+					if row.Desired != nil && row.Desired.Meter != nil {
+						got = row.Desired.Meter.Series
+					}
+					if got != want || !row.Observed.Healthy() {
+						return false
+					}
+				}
+				return healthy(s, 1) == n
+			}
+		}
+		requests := []cluster.ScaleTarget{{Metric: cluster.ScaleRequests, Target: 10, Series: "hits"}}
+		w.scaled(cluster.Scaling{Min: 3, Max: 3, Targets: requests}, 3)
+		w.until(time.Minute, "all three are told", meters("hits", 3))
+		w.service(3, 1, 1)
+		w.until(time.Minute, "and that nobody asks any more", meters("none", 3))
+	})
+}
