@@ -24,6 +24,7 @@ import (
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/facts"
+	"github.com/berthd/berth/internal/agent/requests"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/clause"
@@ -71,6 +72,18 @@ type Config struct {
 	// Stats measures what the machine uses; it is called by one goroutine, every few seconds, with DataDir. Default: the machine's
 	// own, and none for a Volatile agent, which then reports none.
 	Stats func(dir string) (cluster.NodeStats, error)
+	// Scarcity measures how short of memory the machine is, as often and by the same goroutine. Default: the machine's own, or
+	// where Stats is given from what that says.
+	Scarcity func() (facts.Scarcity, error)
+	// PressureStall and PressureFree are when the node counts as short of memory: the share of the time that tasks wait for memory,
+	// where the kernel tells, default DefaultPressureStall; and the share of memory that is free, of the machine or of what
+	// all tasks may use, default DefaultPressureFree where the kernel does not tell how long tasks wait. In percent.
+	PressureStall float64
+	PressureFree  float64
+	// TaskCgroup is the control group of all tasks, default "/berth".
+	TaskCgroup string
+	// Requests returns how many requests the program at a port of this node has answered so far. Default: to ask it.
+	Requests func(ctx context.Context, port int, m cluster.Meter) (float64, error)
 	// PortFree returns nil if a task could listen on the port now. Default: to try.
 	PortFree func(port int) error
 	// Probe, unless nil, looks instead of the network for http and tcp checks.
@@ -91,8 +104,15 @@ func (c *Config) defaults() {
 	if c.Facts == nil {
 		c.Facts = facts.Gather
 	}
+	if c.TaskCgroup == "" {
+		c.TaskCgroup = "/berth"
+	}
 	if c.Stats == nil && !c.Volatile {
-		c.Stats = new(facts.Meter).Measure
+		meter := new(facts.Meter)
+		c.Stats = meter.Measure
+		if c.Scarcity == nil {
+			c.Scarcity = func() (facts.Scarcity, error) { return meter.Scarcity(c.TaskCgroup) }
+		}
 	}
 	if c.PortFree == nil {
 		c.PortFree = facts.PortFree
@@ -133,9 +153,15 @@ type Agent struct {
 	byID        map[cluster.TaskID][]*task // the attempts of each task, the newest last
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	mark        state.Mark
+	present     attempt.Session
 
 	// displaced belongs to the goroutine that registers: how often in a row another agent took the session away.
 	displaced int
+
+	// use and squeeze belong to the goroutine that measures.
+	use      taskUse
+	squeeze  squeeze
+	requests requestRates
 
 	// orphans belongs to the goroutine that resumes and then reads the assignments.
 	orphans map[string][]orphan
@@ -154,7 +180,14 @@ func New(c Config) (*Agent, error) {
 	if dir, err := filepath.Abs(c.DataDir); err == nil {
 		c.DataDir = dir
 	}
-	return &Agent{Config: c}, nil
+	a := &Agent{Config: c}
+	if a.Requests == nil {
+		reader := requests.New()
+		a.Requests = func(ctx context.Context, port int, m cluster.Meter) (float64, error) {
+			return reader.Count(ctx, a.machine.facts().Address, port, m)
+		}
+	}
+	return a, nil
 }
 
 // Run runs the node until ctx ends; that leaves the tasks running. It returns an error only if it could not
@@ -180,7 +213,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.tasks, a.byID = map[string]*task{}, map[cluster.TaskID][]*task{}
 	a.definitions = map[cluster.Ref]*cluster.TaskDefinition{}
 	a.orphans = map[string][]orphan{}
-	a.mark = saved.Mark
+	a.use, a.squeeze = taskUse{}, squeeze{}
+	a.mark, a.present = saved.Mark, attempt.Session{}
 	for _, d := range saved.Definitions {
 		a.definitions[d.Ref()] = d
 	}
@@ -199,6 +233,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.Stats != nil {
 		a.measure()
 		a.work.Go(func() { a.watchUse(ctx) })
+		a.work.Go(func() { a.watchRequests(ctx) })
 	}
 	if !a.Volatile {
 		a.work.Go(func() { a.tidyLogs(ctx) })
@@ -244,6 +279,17 @@ func (a *Agent) learned(servers []string) {
 	}
 }
 
+// inSession tells the tasks that a session has begun, before anything is heard in it.
+func (a *Agent) inSession(w transport.Welcome) {
+	s := attempt.Session{Number: w.Session, Asks: w.Wire >= transport.PermitVersion && !a.Without.Off(clause.Permit)}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.present = s
+	for _, t := range a.tasks { // order-free: each is told by itself
+		t.inSession(s)
+	}
+}
+
 func (a *Agent) marked() state.Mark {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -272,6 +318,7 @@ func (a *Agent) add(t *task) {
 	slices.SortStableFunc(all, func(x, y *task) int { return x.attempt - y.attempt })
 	a.byID[t.id] = all
 	t.def = a.definitions[t.definition]
+	t.rec.InSession(a.present) // its goroutine has not begun
 }
 
 // remove forgets an attempt of which nothing is left.
@@ -337,6 +384,6 @@ func (a *Agent) registration() (transport.Registration, []sent) {
 	tasks = append(tasks, a.strays()...)
 	return transport.Registration{
 		Node: a.Name, Previous: mark.Session, Token: mark.Token, Facts: a.machine.facts(), Tasks: tasks,
-		Stats: a.machine.use(), Displaced: a.displaced,
+		Stats: a.machine.use(), Displaced: a.displaced, Wire: transport.WireVersion, WireMin: transport.WireMin,
 	}, versions
 }

@@ -37,6 +37,8 @@ type box struct {
 	runs     map[executor.ID]*run
 	effects  []string // "<container> <attempt>", in the order of their starts
 	down     bool     // does not answer
+	// uses says what the containers of an attempt use, by UUID.
+	uses map[string]executor.Usage
 	// crash is told each point before and after an effect; see TestCrashAtEveryStep.
 	crash func(point string)
 }
@@ -174,6 +176,19 @@ func (b *box) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
 		b.point("wait")()
 		return r.exit, nil
 	}
+}
+
+// Usage is part of executor.Meter.
+func (b *box) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[executor.ID]executor.Usage{}
+	for id := range running {
+		if u, ok := b.uses[b.runs[id].spec.Labels[labelUUID]]; ok {
+			out[id] = u
+		}
+	}
+	return out
 }
 
 func (b *box) Signal(_ context.Context, id executor.ID, sig syscall.Signal) error {

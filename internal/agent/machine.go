@@ -30,6 +30,11 @@ type machine struct {
 
 	stats *cluster.NodeStats // measured last
 	told  *cluster.NodeStats // told the server last
+	// each is what the server knows of the attempts, by UUID; tellings counts how often it was told. jumped is when a
+	// jump of one was last told at once (Boot).
+	each     map[string]toldStats
+	tellings uint64
+	jumped   time.Duration
 }
 
 // named is an executor with the name that it told.

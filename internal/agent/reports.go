@@ -43,7 +43,8 @@ type reports struct {
 type entry struct {
 	task     *task
 	observed cluster.Observed
-	ask      int // of the start barrier, 0 if none is asked for
+	ask      int    // of the start barrier, 0 if none is asked for
+	asking   string // the newest ask for a permit that was sent
 	version  uint64
 	acked    uint64 // the version that the server has
 	queued   bool   // stands in dirty, or waits for its next try
@@ -113,8 +114,10 @@ func (r *reports) queue(e *entry) {
 }
 
 // urgent reports whether somebody waits for the answer: barriers and ends are committed before they are
-// acknowledged (P4.6).
-func (e *entry) urgent() bool { return e.ask != 0 || e.observed.State.Terminal() }
+// acknowledged (P4.6), and a permit may be used for a short time only (P5.2).
+func (e *entry) urgent() bool {
+	return e.ask != 0 || e.observed.State.Terminal() || e.observed.Ask != e.asking
+}
 
 func (r *reports) kick() {
 	select {
@@ -211,6 +214,10 @@ func (r *reports) take() (tasks []cluster.Observed, items []sent, facts *cluster
 		}
 		tasks = append(tasks, e.observed)
 		items = append(items, sent{e, e.version, e.ask, e.urgent()})
+		if e.observed.Ask != e.asking {
+			e.asking = e.observed.Ask
+			e.task.askSent(e.asking)
+		}
 	}
 	r.dirty = append([]*entry(nil), r.dirty[n:]...)
 	r.urgent = slices.ContainsFunc(r.dirty, (*entry).urgent)
@@ -306,7 +313,7 @@ func (r *reports) send(ctx context.Context, welcome transport.Welcome) error {
 		}
 		r.agent.saw(reply.Token, 0)
 		r.agent.learned(reply.Servers)
-		r.agent.machine.toldUse(report.Stats)
+		r.agent.machine.toldUse(report.Stats, false)
 		r.settle(items, reply.Refused, asked)
 	}
 }

@@ -144,7 +144,7 @@ func TestPrepareFailures(t *testing.T) {
 		w.service("s1", def)
 		w.batch("b1", definition("work", "app"))
 		w.want("b1", cluster.StateRejected, cluster.ReasonPrepare)
-		w.want("s1", cluster.StatePreparing, "")
+		w.want("s1", cluster.StatePreparing, cluster.ReasonPrepare)
 		w.pass(time.Minute)
 		w.want("s1", cluster.StateFailed, cluster.ReasonRestartLimit)
 		w.wantEffects()

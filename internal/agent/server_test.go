@@ -19,6 +19,7 @@ type server struct {
 	live     uint64
 	// recoveries counts how often the store went back.
 	recoveries uint64
+	wire       int // that the sessions speak
 	down       bool
 	have       []transport.AssignmentsRequest // of all streams, in order
 	sent       []transport.Message            // all that was said, in order, sent anew on each stream as far as it is not had
@@ -60,7 +61,7 @@ func (s *server) Register(_ context.Context, r transport.Registration) (transpor
 	s.live = s.sessions
 	return transport.Welcome{
 		Session: s.live, Token: cluster.Token{Generation: 1, Incarnation: 1 + s.recoveries, Epoch: 1},
-		Heartbeat: cluster.Duration(5 * time.Second),
+		Heartbeat: cluster.Duration(5 * time.Second), Wire: s.wire,
 	}, nil
 }
 

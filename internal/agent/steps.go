@@ -49,17 +49,21 @@ func (t *task) do(ctx context.Context, step attempt.Step, def *cluster.TaskDefin
 		act = t.launch(step.Container)
 	case attempt.Discard:
 		act = t.discard(step.Container)
+	case attempt.Use:
+		act = t.usePermit()
 	case attempt.Signal:
 		act = t.signal(step.Signal)
 	case attempt.Close:
 		act = t.close(step.Container, def)
+	case attempt.Tail:
+		act = t.tail(step.Container, def)
 	case attempt.Clear:
 		act = t.clear()
 	case attempt.Wait:
 		return
 	}
 	act = t.traced(step, def, act)
-	if step.Do == attempt.Admit || step.Do == attempt.ProbePorts || step.Do == attempt.Close {
+	if step.Do == attempt.Admit || step.Do == attempt.ProbePorts || step.Do == attempt.Close || step.Do == attempt.Tail {
 		t.doing, t.retryAt = step.Do, time.Time{}
 		event, err := act(ctx)
 		t.did(t.rec, step, event, err)
@@ -255,6 +259,22 @@ func (t *task) discard(i int) func(context.Context) (done, error) {
 	}
 }
 
+// usePermit makes the use of a permit durable (P5.2). While the state cannot be written the attempt goes on: it could as well run.
+func (t *task) usePermit() func(context.Context) (done, error) {
+	durable := t.agent.store.CommitAttempt(t.rec)
+	return func(ctx context.Context) (done, error) {
+		select {
+		case err := <-durable:
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", errNoState, err)
+			}
+			return (*attempt.Record).PermitKept, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // signal sends a signal to all that runs, once it is durable that it has to end.
 func (t *task) signal(sig syscall.Signal) func(context.Context) (done, error) {
 	a := t.agent
@@ -296,17 +316,26 @@ func (t *task) signal(sig syscall.Signal) func(context.Context) (done, error) {
 
 // close reads the end of the log of the container to blame.
 func (t *task) close(i int, def *cluster.TaskDefinition) func(context.Context) (done, error) {
-	dir := ""
-	if i >= 0 && def != nil {
-		dir = t.agent.logDir(t.uuid, def.Containers[i].Name)
-	}
 	return func(context.Context) (done, error) {
-		tail := ""
-		if dir != "" {
-			tail = logs.Tail(dir, cluster.MaxLogTail)
-		}
-		return func(r *attempt.Record) { r.Closed(tail) }, nil
+		end := t.logEnd(i, def, cluster.MaxLogTail)
+		return func(r *attempt.Record) { r.Closed(end) }, nil
 	}
+}
+
+// tail reads the end of the log of a container that is restarted.
+func (t *task) tail(i int, def *cluster.TaskDefinition) func(context.Context) (done, error) {
+	return func(context.Context) (done, error) {
+		end := t.logEnd(i, def, attempt.MaxCrashTail)
+		return func(r *attempt.Record) { r.Tailed(end) }, nil
+	}
+}
+
+// logEnd returns the end of the log of a container, nothing where there is none.
+func (t *task) logEnd(i int, def *cluster.TaskDefinition, most int) string {
+	if i < 0 || def == nil {
+		return ""
+	}
+	return logs.Tail(t.agent.logDir(t.uuid, def.Containers[i].Name), most)
 }
 
 // clear removes all that is left of the attempt.

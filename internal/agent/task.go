@@ -129,6 +129,15 @@ func (t *task) barrierPassed(asked time.Duration) {
 	t.post(func(r *attempt.Record) { r.BarrierPassed(asked) })
 }
 
+func (t *task) inSession(s attempt.Session) {
+	t.post(func(r *attempt.Record) { r.InSession(s) })
+}
+
+func (t *task) askSent(ask string) {
+	now := t.agent.now()
+	t.post(func(r *attempt.Record) { r.AskSent(ask, now) })
+}
+
 func (t *task) barrierRefused(message string) {
 	t.post(func(r *attempt.Record) { r.BarrierRefused(message) })
 }
@@ -189,7 +198,7 @@ func (t *task) drain() {
 // for ever; over says that the attempt is forgotten.
 func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	if t.busy {
-		if t.rec.Desired.Stop != nil && t.doing == attempt.Prepare {
+		if t.rec.Attend(t.agent.now()) && t.doing == attempt.Prepare {
 			t.cancel()
 		}
 		t.publish()

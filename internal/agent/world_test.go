@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/facts"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -27,8 +28,10 @@ type world struct {
 	probe  func(context.Context, *cluster.Check, map[string]int) error
 	began  time.Time
 
-	mu    sync.Mutex
-	stats cluster.NodeStats
+	mu       sync.Mutex
+	stats    cluster.NodeStats
+	scarcity facts.Scarcity
+	answers  func(port int, m cluster.Meter) (float64, error) // how many requests a task counts
 
 	agent  *Agent
 	cancel context.CancelFunc
@@ -37,7 +40,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, server: newServer(), box: newBox(), dir: t.TempDir(), boot: "boot-1", taken: map[int]bool{}, began: time.Now()}
+	return &world{t: t, server: newServer(), box: newBox(), dir: t.TempDir(), boot: "boot-1", taken: map[int]bool{}, began: time.Now(), scarcity: facts.Scarcity{Stall: -1}}
 }
 
 // inWorld runs a test in a bubble with an agent that runs.
@@ -66,6 +69,16 @@ func (w *world) config() Config {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.stats, nil
+		},
+		Scarcity: func() (facts.Scarcity, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.scarcity, nil
+		},
+		Requests: func(_ context.Context, port int, m cluster.Meter) (float64, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.answers(port, m)
 		},
 		PortFree: func(p int) error {
 			if w.taken[p] {

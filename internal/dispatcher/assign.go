@@ -35,9 +35,12 @@ type assignments struct {
 
 // told is the part of a desired record that can change once it was sent.
 type told struct {
-	uuid        string
-	stop, ended bool
-	permit      string
+	uuid   string
+	class  cluster.StopClass // of its stop
+	stop   bool
+	ended  bool
+	permit string
+	meter  cluster.Meter
 }
 
 // Assign sends what the node should run, then every change of it, until the session or the context ends. Nothing
@@ -172,7 +175,10 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 	d := row.Desired
 	now := told{uuid: d.UUID, stop: d.Stop != nil, ended: d.Ended()}
 	if d.Stop != nil {
-		now.permit = d.Stop.Permit
+		now.class, now.permit = d.Stop.Class, d.Stop.Permit
+	}
+	if d.Meter != nil {
+		now.meter = *d.Meter
 	}
 	key := store.AttemptKey{Task: row.Task, Number: row.Number}
 	was, known := a.sent[key]

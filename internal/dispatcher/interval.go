@@ -1,10 +1,12 @@
 package dispatcher
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -25,7 +27,7 @@ const (
 // Interval returns how long a node may be silent until its next report, from what it uses, what it used at the report
 // before, and what it has. It lies between NearHeartbeat and IdleHeartbeat, in whole seconds:
 //
-//   - near the limit of memory or disk, where tasks will fail, NearHeartbeat;
+//   - short of memory, or near the limit of memory or disk, where tasks will fail, NearHeartbeat;
 //   - near the limit of the CPU only while its use changes: a full CPU is what batch is for;
 //   - else from IdleHeartbeat down to Heartbeat, by the largest of: CPU in use, memory and disk on their way to the limit, how much
 //     any of them changed, and how many tasks run.
@@ -34,6 +36,9 @@ const (
 func Interval(now, before *cluster.NodeStats, total cluster.Facts) time.Duration {
 	if now == nil || total.CPU <= 0 || total.Memory <= 0 {
 		return Heartbeat
+	}
+	if now.Pressure != nil {
+		return NearHeartbeat
 	}
 	use := transport.Shares(now, total)
 	change := 0.0
@@ -70,13 +75,42 @@ func (u *usage) is(f *cluster.Facts) {
 	u.total = cluster.Facts{CPU: f.CPU, Memory: f.Memory, Disk: f.Disk}
 }
 
-// take keeps what a report says, nil for what hardly changed.
-func (u *usage) take(s *cluster.NodeStats) {
+// take keeps what a report says, nil for what hardly changed. Of the attempts that it does not name what was told earlier
+// stands, as far as lives says that they are still there.
+func (u *usage) take(s *cluster.NodeStats, lives func(uuid string) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.before = u.stats
 	if s != nil {
-		u.stats = s
+		u.stats = s.Merge(u.stats, lives)
+	}
+}
+
+// ended drops what was told of an attempt that has ended.
+func (u *usage) ended(uuid string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.stats == nil || !slices.ContainsFunc(u.stats.Each, func(t cluster.TaskStats) bool { return t.UUID == uuid }) {
+		return
+	}
+	s := *u.stats // others read it
+	s.Each = slices.DeleteFunc(slices.Clone(s.Each), func(t cluster.TaskStats) bool { return t.UUID == uuid })
+	u.stats = &s
+}
+
+// alive returns a function that tells which of a node's attempts run, by the tables.
+func alive(snap *store.Snapshot, node string) func(uuid string) bool {
+	var all map[string]bool
+	return func(uuid string) bool {
+		if all == nil {
+			all = map[string]bool{}
+			for row := range snap.NodeAttempts(node) {
+				if o := row.Observed; o != nil && !o.Gone && !o.State.Terminal() {
+					all[o.UUID] = true
+				}
+			}
+		}
+		return all[uuid]
 	}
 }
 

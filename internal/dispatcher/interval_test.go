@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -127,7 +128,7 @@ func TestIntervalFollowsTheNode(t *testing.T) {
 			if got := w.usage(uint64(seq+1), step.stats); got != step.want || w.promised() != step.want {
 				t.Errorf("report %d: asked again in %v and expected in %v, want %v", seq+1, got, w.promised(), step.want)
 			}
-			if p, _ := w.tables.Pulse("n1"); p.Stats == nil || step.stats != nil && *p.Stats != *step.stats {
+			if p, _ := w.tables.Pulse("n1"); p.Stats == nil || step.stats != nil && cmp.Diff(*step.stats, *p.Stats) != "" {
 				t.Errorf("report %d: the pulse says %+v", seq+1, p.Stats)
 			}
 		}

@@ -61,8 +61,13 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 		m.Reported(d.config.Clock()-began, len(r.Tasks)-len(refused), len(refused))
 	}
 	life.end()
-	s.usage.take(r.Stats)
 	snap := d.config.Tables.Snapshot()
+	s.usage.take(r.Stats, alive(snap, r.Node))
+	for i := range r.Tasks {
+		if r.Tasks[i].State.Terminal() {
+			s.usage.ended(r.Tasks[i].UUID)
+		}
+	}
 	reply := transport.ReportReply{
 		Refused:   refused,
 		Heartbeat: cluster.Duration(d.promise(s, r.Seq, s.usage.interval())),
@@ -301,7 +306,7 @@ func clip(s string, most int) string {
 // sameStatus reports whether two reports say the same: all but when they were made.
 func sameStatus(a, b *cluster.Observed) bool {
 	if a.UUID != b.UUID || a.State != b.State || a.Health != b.Health || a.Reason != b.Reason || a.Message != b.Message ||
-		a.Restarts != b.Restarts || a.Gone != b.Gone || a.LogTail != b.LogTail ||
+		a.Restarts != b.Restarts || a.Gone != b.Gone || a.LogTail != b.LogTail || a.Ask != b.Ask ||
 		!a.Started.Equal(b.Started) || !a.Finished.Equal(b.Finished) || len(a.Containers) != len(b.Containers) {
 		return false
 	}

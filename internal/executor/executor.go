@@ -129,6 +129,21 @@ type Executor interface {
 	Exec(ctx context.Context, id ID, cmd Command) (int, error)
 }
 
+// Usage is what the programs of one container use.
+type Usage struct {
+	// CPU is how long they have worked so far, of all CPUs together.
+	CPU time.Duration
+	// Memory is what they use, without the pages of files that the kernel would drop first.
+	Memory cluster.Bytes
+}
+
+// Meter is what executors offer besides that can tell what containers use.
+type Meter interface {
+	// Usage returns what the given running containers use, by the processes that Start told of. What cannot be
+	// told is left out. It asks nobody but the kernel, and so does not wait; an agent calls it every few seconds.
+	Usage(running map[ID]Process) map[ID]Usage
+}
+
 // Image is an image that an executor holds.
 type Image struct {
 	Name   string        `json:"name"`

@@ -64,6 +64,8 @@ func (h heard) wrote(p cluster.Pulse) bool {
 type item struct {
 	pulse cluster.Pulse
 	stats bool // they changed
+	// before is what the server knows of the statistics: of single attempts only what changed since goes to it. nil is nothing.
+	before *cluster.NodeStats
 }
 
 // collect finds the signs of life that this server's agents gave since the last tick and hands them to the links. What
@@ -95,7 +97,7 @@ func (p *Peers) collect() {
 		}
 		r.tick = tick
 		if r.pulse != pulse {
-			changed[node] = item{pulse, r.pulse.Stats != pulse.Stats}
+			changed[node] = item{pulse, r.pulse.Stats != pulse.Stats, r.pulse.Stats}
 			r.pulse = pulse
 		}
 	}
@@ -242,9 +244,27 @@ func (p *Peers) take(from string, b *beat, made time.Duration) {
 	}
 	if pulse.Stats == nil {
 		pulse.Stats = old.Stats
+	} else {
+		pulse.Stats = pulse.Stats.Merge(old.Stats, p.alive(b.Node))
 	}
 	p.heard[b.Node] = heard{from: from, session: pulse.Session, seq: pulse.Seq, at: pulse.At}
 	p.config.Tables.SetPulse(b.Node, pulse)
+}
+
+// alive returns a function that tells which of a node's attempts run, by the tables.
+func (p *Peers) alive(node string) func(uuid string) bool {
+	var all map[string]bool
+	return func(uuid string) bool {
+		if all == nil {
+			all = map[string]bool{}
+			for row := range p.config.Tables.Snapshot().NodeAttempts(node) {
+				if o := row.Observed; o != nil && !o.Gone && !o.State.Terminal() {
+					all[o.UUID] = true
+				}
+			}
+		}
+		return all[uuid]
+	}
 }
 
 // forget drops what is known of a node that the store does not have.

@@ -87,11 +87,13 @@ func (l *link) offer(changed map[string]item, rows map[string]*row, everything b
 	case everything || l.all:
 		l.all = false
 		for node, r := range rows { // order-free: by node
-			l.pending[node] = item{r.pulse, true}
+			l.pending[node] = item{r.pulse, true, nil}
 		}
 	default:
 		for node, i := range changed { // order-free: by node
-			i.stats = i.stats || l.pending[node].stats
+			if waits := l.pending[node]; waits.stats {
+				i.stats, i.before = true, waits.before
+			}
 			l.pending[node] = i
 		}
 	}
@@ -134,7 +136,7 @@ func (l *link) send(ctx context.Context, pending map[string]item) error {
 	for {
 		began := l.peers.config.Clock()
 		echo := l.echo(began)
-		n := min(len(nodes), mostPulses)
+		n := fits(nodes, pending)
 		if echo == nil {
 			n = 0 // they would not be taken
 		}
@@ -150,6 +152,28 @@ func (l *link) send(ctx context.Context, pending map[string]item) error {
 			return nil
 		}
 	}
+}
+
+// delta is what the server does not know of the statistics, nil for nothing.
+func (i item) delta() *cluster.NodeStats {
+	if i.pulse.Stats == nil {
+		return nil
+	}
+	return i.pulse.Stats.Changed(i.before)
+}
+
+// fits returns how many of the nodes one digest holds.
+func fits(nodes []string, pending map[string]item) int {
+	n, each := min(len(nodes), mostPulses), 0
+	for i, node := range nodes[:n] {
+		if it := pending[node]; it.stats && it.pulse.Stats != nil {
+			each += len(it.pulse.Stats.Each) // more than it will be
+		}
+		if each > mostEach && i > 0 {
+			return i
+		}
+	}
+	return n
 }
 
 // echo names the other end's last reply, nil where there is none to name.
@@ -175,7 +199,7 @@ func (l *link) digest(nodes []string, pending map[string]item, now time.Duration
 			Next:    it.pulse.Next.Microseconds(),
 		}
 		if it.stats {
-			d.Pulses[i].Stats = it.pulse.Stats
+			d.Pulses[i].Stats = it.delta()
 		}
 	}
 	return d

@@ -30,6 +30,8 @@ const (
 const (
 	// mostPulses bounds a digest; what is more goes in the next at once.
 	mostPulses = 5000
+	// mostEach bounds the attempts whose use a digest tells, in the same way.
+	mostEach = 20_000
 	// mostNodes bounds the nodes that other servers may tell of.
 	mostNodes    = 200_000
 	maxDigest    = 8 << 20
@@ -88,7 +90,7 @@ type beat struct {
 	// next was promised. In microseconds.
 	Age  int64 `json:"a"`
 	Next int64 `json:"x,omitempty"`
-	// Stats is set when it changed.
+	// Stats is set when it changed. Of attempts it holds those that changed since the digest before, and all now and then.
 	Stats *cluster.NodeStats `json:"t,omitempty"`
 }
 

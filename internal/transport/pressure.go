@@ -42,9 +42,15 @@ func (s Share) Change(t Share) float64 {
 // hardly is the change of a share that is not worth telling.
 const hardly = 0.01
 
-// Same reports whether the statistics say no more than those that were told: what a report then leaves out.
+// Same reports whether the statistics of the machine, attempts apart, say no more than those that were told: what a report then leaves out.
 func Same(s, told *cluster.NodeStats, total cluster.Facts) bool {
-	return s == told || s != nil && told != nil && s.Tasks == told.Tasks && Shares(s, total).Change(Shares(told, total)) < hardly
+	return s == told || s != nil && told != nil && s.Tasks == told.Tasks && samePressure(s.Pressure, told.Pressure) &&
+		Shares(s, total).Change(Shares(told, total)) < hardly
+}
+
+// samePressure reports whether two say the same of what is to be moved; what was measured changes all the time.
+func samePressure(p, q *cluster.Pressure) bool {
+	return p == q || p != nil && q != nil && p.Since.Equal(q.Since) && p.Victim == q.Victim
 }
 
 // Presses reports whether a node has to tell of itself now, and not at its next report: since what it last told it came

@@ -14,9 +14,13 @@ import (
 // WireVersion is the version of the messages that this build sends, and WireMin the oldest that it still
 // understands. Both ends tell theirs when a session begins; each speaks the lower of the two newest.
 const (
-	WireVersion = 2 // 2: heartbeats without a body
+	WireVersion = 3 // 2: heartbeats without a body; 3: asks for permits
 	WireMin     = 1
 )
+
+// PermitVersion is the first version in which an agent asks for a permit before a voluntary stop (P5.2). In a session of an earlier one
+// it stops at once.
+const PermitVersion = 3
 
 // Paths of the agents' part of the API.
 const (

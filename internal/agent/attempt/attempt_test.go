@@ -116,6 +116,10 @@ func TestRestartsSlideOutOfTheWindow(t *testing.T) {
 		r.WasStarted(0, executor.Process{}, now)
 		now.Boot += 6 * time.Minute // never three within ten minutes
 		r.HasExited(RunID("u", 0, round), cluster.Exit{Code: 1}, now)
+		if s := r.Next(def, now); s.Do != Tail {
+			t.Fatalf("round %d: want to read the end of its output, got %+v", round, s)
+		}
+		r.Tailed("")
 		s := r.Next(def, now)
 		if s.Do != Wait || r.Phase != PhaseBackoff {
 			t.Fatalf("round %d: in %s, want back-off", round, r.Phase)

@@ -25,7 +25,7 @@ func (r *Record) Admitted(executor string, def *cluster.TaskDefinition) {
 // Reject ends an attempt that the node cannot take; none of its programs has run. One that was told to
 // stop meanwhile is cancelled instead.
 func (r *Record) Reject(reason cluster.ReasonCode, message string, now Now) {
-	if r.Terminal() || r.MayRun() || r.Desired.Stop != nil {
+	if r.Terminal() || r.MayRun() || r.stop() != nil {
 		return
 	}
 	r.end(Result{cluster.StateRejected, reason, message}, now)
@@ -42,7 +42,7 @@ func (r *Record) WasPrepared(i int) {
 // not passed its barrier, is rejected, so that it may be placed elsewhere.
 func (r *Record) PrepareFailed(i int, problem string, now Now) {
 	switch {
-	case r.Phase != PhasePreparing && r.Phase != PhaseRunning || r.Desired.Stop != nil:
+	case r.Phase != PhasePreparing && r.Phase != PhaseRunning || r.stop() != nil:
 	case r.Phase == PhasePreparing && r.Desired.Batch() && r.Round == 1:
 		r.Reject(cluster.ReasonPrepare, problem, now)
 	default:
@@ -63,7 +63,7 @@ func (r *Record) BarrierPassed(asked time.Duration) {
 
 // BarrierRefused ends the attempt: its program must never run (P4.3).
 func (r *Record) BarrierRefused(message string) {
-	if !r.AtBarrier() || r.Desired.Stop != nil {
+	if !r.AtBarrier() || r.stop() != nil {
 		return
 	}
 	if message == "" {
@@ -151,6 +151,7 @@ func (r *Record) Forgotten() {
 		r.Desired.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonEnded}
 	} else {
 		stop := *r.Desired.Stop
+		stop.Class = cluster.StopMandatory // nobody is left who could grant a permit
 		r.Desired.Stop = &stop
 	}
 	r.Desired.Stop.Ended = true
@@ -161,11 +162,25 @@ func (r *Record) Closed(tail string) {
 	if r.Phase != PhaseClosing {
 		return
 	}
-	tail = strings.ToValidUTF8(tail, "?")
-	if len(tail) > cluster.MaxLogTail {
-		tail = strings.ToValidUTF8(tail[len(tail)-cluster.MaxLogTail:], "")
+	r.LogTail, r.Phase = clipTail(tail, cluster.MaxLogTail), PhaseEnded
+}
+
+// Tailed answers Tail with the end of the log.
+func (r *Record) Tailed(tail string) {
+	if c := r.Crash; c != nil && r.Phase == PhaseBackoff {
+		crash := *c // others hold the record's copies
+		crash.Tail, crash.Read = clipTail(tail, MaxCrashTail), true
+		r.Crash = &crash
 	}
-	r.LogTail, r.Phase = tail, PhaseEnded
+}
+
+// clipTail returns the end of an output, as valid text of so many bytes at most.
+func clipTail(tail string, most int) string {
+	tail = strings.ToValidUTF8(tail, "?")
+	if len(tail) > most {
+		tail = strings.ToValidUTF8(tail[len(tail)-most:], "")
+	}
+	return tail
 }
 
 // Cleared answers Clear.
@@ -178,6 +193,7 @@ func (r *Record) Cleared() { r.Phase = PhaseGone }
 // an end, has ended unseen (P4.4). What is held and was never started is launched by the same step as before:
 // an executor starts an id once at most.
 func (r *Record) Recover(held map[executor.ID]executor.Status, boot string, now Now) {
+	r.Permit.Kept = r.Permit.Used // it was read
 	if r.Boot != boot {
 		r.reboot(boot, now)
 		return

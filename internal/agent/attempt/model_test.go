@@ -31,6 +31,9 @@ type model struct {
 	passed   time.Duration // when the newest barrier that passed was asked for
 	stopped  bool          // a stop is durable
 	shown    cluster.State
+	sessions uint64
+	asked    map[string]time.Duration // when each ask was first sent
+	used     bool                     // a permit
 }
 
 func newModel(t *rapid.T) *model {
@@ -38,6 +41,7 @@ func newModel(t *rapid.T) *model {
 	m := &model{
 		T: t, clock: time.Hour, wall: time.Unix(1_800_000_000, 0).UTC(), shown: cluster.StateAssigned,
 		programs: map[executor.ID]*executor.Status{}, starts: map[int]int{},
+		asked: map[string]time.Duration{},
 	}
 	m.def = &cluster.TaskDefinition{Name: "d", Version: 1}
 	n := rapid.IntRange(1, 4).Draw(t, "containers")
@@ -81,7 +85,8 @@ func (m *model) save() {
 
 // load replaces the record by what was durable; a record in memory is the same as one that was read.
 func (m *model) load() {
-	m.rec = new(Record)
+	m.rec, m.used = new(Record), false
+	defer func() { m.used = m.rec.Permit.Used }()
 	if err := json.Unmarshal(m.durable, m.rec); err != nil {
 		m.Fatal(err)
 	}
@@ -125,12 +130,20 @@ func (m *model) step() {
 	case Discard:
 		delete(m.programs, m.rec.Containers[c].ID)
 		m.rec.WasDiscarded(c, m.now())
+	case Use:
+		m.save()
+		m.rec.PermitKept()
 	case Signal:
+		if e := m.rec.Ending; e.Cause == lifecycle.CauseStop && m.rec.Session.Asks {
+			m.permitted()
+		}
 		m.save()
 		m.signal(s.Signal)
 		m.rec.Signalled(s.Signal, m.now())
 	case Close:
 		m.rec.Closed("tail")
+	case Tail:
+		m.rec.Tailed("tail")
 	case Clear:
 		if len(m.live()) > 0 {
 			m.Fatal("cleared while a program runs")
@@ -172,7 +185,7 @@ func (m *model) launch(c int) {
 // allowed fails if the program of the container must not be started now.
 func (m *model) allowed(c int) {
 	r := m.rec
-	if r.Desired.Stop != nil {
+	if r.stop() != nil {
 		m.Fatal("started after it was told to stop")
 	}
 	if r.Terminal() {
@@ -241,7 +254,48 @@ func (m *model) tell() {
 	}
 }
 
+// permitted fails if a voluntary stop ends a program without the durable use of a permit (P5.2).
+func (m *model) permitted() {
+	var kept Record
+	if err := json.Unmarshal(m.durable, &kept); err != nil {
+		m.Fatal(err)
+	}
+	begun := kept.Ending != nil && kept.Ending.Cause == lifecycle.CauseStop
+	if s := m.rec.Desired.Stop; s.Class == cluster.StopVoluntary && !kept.Permit.Used && !begun {
+		m.Fatalf("ended by the wish %+v before the use of its permit was durable", s)
+	}
+}
+
+func (m *model) session(asks bool) {
+	m.sessions++
+	m.rec.InSession(Session{Number: m.sessions, Asks: asks})
+}
+
+// report sends what is asked; wish and grant answer.
+func (m *model) report() {
+	if ask := m.rec.Observed(m.def).Ask; ask != "" && m.rec.Session.Number != 0 {
+		if _, sent := m.asked[ask]; !sent {
+			m.asked[ask] = m.clock
+		}
+		m.rec.AskSent(ask, m.now())
+	}
+}
+
+func (m *model) wish(permit string) {
+	d := m.rec.Desired
+	d.Stop = &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: permit}
+	if !m.rec.Update(&d, m.rec.Revision+1) {
+		m.Fatal("a newer stop was refused")
+	}
+}
+
 func (m *model) look() {
+	if p := m.rec.Permit; p.Used && !m.used {
+		m.used = true
+		if asked, sent := m.asked[p.Ask]; !sent || m.clock-asked > PermitAge {
+			m.Fatalf("the permit %q is used %v after it was asked for", p.Ask, m.clock-asked)
+		}
+	}
 	o := m.rec.Observed(m.def)
 	if !lifecycle.Follows(m.shown, o.State) {
 		m.Fatalf("shown as %s after %s", o.State, m.shown)
@@ -320,6 +374,7 @@ func whatever(t *rapid.T, ends map[cluster.State]int) {
 				if rapid.IntRange(0, 4).Draw(t, "reboot") == 0 {
 					m.boot++
 					m.clock = time.Minute
+					clear(m.asked)
 					m.passed = 0
 					clear(m.programs)
 					m.crash()
@@ -328,6 +383,18 @@ func whatever(t *rapid.T, ends map[cluster.State]int) {
 			"stop": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "stop") == 0 {
 					m.stop(false)
+				}
+			},
+			"wish": func(t *rapid.T) {
+				if rapid.IntRange(0, 4).Draw(t, "wish") == 0 {
+					m.wish("")
+				}
+			},
+			"session": func(t *rapid.T) { m.session(rapid.IntRange(0, 4).Draw(t, "asks") > 0) },
+			"report":  func(*rapid.T) { m.report() },
+			"grant": func(*rapid.T) {
+				if m.rec.Desired.Stop != nil {
+					m.wish(m.rec.Permit.Ask)
 				}
 			},
 		})

@@ -27,10 +27,14 @@ const (
 	Launch Do = "launch"
 	// Discard removes Container, of which a start went unanswered: WasDiscarded.
 	Discard Do = "discard"
+	// Use makes the record durable, in which the permit for the attempt's stop is used: PermitKept.
+	Use Do = "use-permit"
 	// Signal makes the record durable and then sends Signal to all live containers: Signalled.
 	Signal Do = "signal"
 	// Close reads the end of the log of Container: Closed.
 	Close Do = "close"
+	// Tail does so for an attempt that is restarted, before its next round: Tailed.
+	Tail Do = "tail"
 	// Clear removes all containers and directories of the attempt: Cleared.
 	Clear Do = "clear"
 )
@@ -61,7 +65,10 @@ func (r *Record) Next(def *cluster.TaskDefinition, now Now) Step {
 		return Step{Do: Wait}
 	}
 	for {
-		step, ok := r.move(def, now)
+		step, ok := r.permit(now)
+		if !ok {
+			step, ok = r.move(def, now)
+		}
 		if ok {
 			r.mark(now)
 			return step
@@ -97,7 +104,7 @@ func (r *Record) move(def *cluster.TaskDefinition, now Now) (step Step, ok bool)
 
 func (r *Record) fresh(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	switch {
-	case r.Desired.Stop != nil:
+	case r.stop() != nil:
 		r.stopped(now)
 		return Step{}, false
 	case def == nil:
@@ -111,7 +118,7 @@ func (r *Record) fresh(def *cluster.TaskDefinition, now Now) (Step, bool) {
 }
 
 func (r *Record) preparing() (Step, bool) {
-	if r.Desired.Stop != nil {
+	if r.stop() != nil {
 		r.Ending = &Ending{Cause: lifecycle.CauseStop, Container: -1}
 		r.Phase = PhaseEnding
 		return Step{}, false
@@ -135,7 +142,7 @@ func (r *Record) preparing() (Step, bool) {
 // barrier waits for the answer, and asks again where that is too old to start by (P4.3).
 func (r *Record) barrier(now Now) (Step, bool) {
 	switch {
-	case r.Desired.Stop != nil:
+	case r.stop() != nil:
 		r.Ending = &Ending{Cause: lifecycle.CauseStop, Container: -1}
 		r.Phase = PhaseEnding
 		return Step{}, false
@@ -158,7 +165,10 @@ func (r *Record) barrierStale(now Now) bool {
 func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	limit := r.limitAt()
 	switch {
-	case r.Desired.Stop != nil:
+	case r.stop() != nil:
+		if at := r.lingers(def); at > now.Boot && r.ender(def) < 0 {
+			return Step{Do: Wait, At: at}, true
+		}
 		return r.endRound(Ending{Cause: lifecycle.CauseStop, Container: -1})
 	case limit != 0 && now.Boot >= limit:
 		return r.endRound(Ending{Cause: lifecycle.CauseTimeLimit, Container: -1})
@@ -179,6 +189,9 @@ func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	}
 	if r.Up == 0 && r.allUp(def) {
 		r.Up = now.Boot
+	}
+	if r.Health == cluster.HealthHealthy {
+		r.Crash = nil
 	}
 	wait := Step{Do: Wait, At: limit}
 	if r.Up != 0 && len(def.Checks) == 0 && r.Health == cluster.HealthUnknown {
@@ -356,9 +369,12 @@ func (r *Record) ending(def *cluster.TaskDefinition, now Now) (Step, bool) {
 
 // backoff waits, then begins another round with containers of new names.
 func (r *Record) backoff(now Now) (Step, bool) {
-	if r.Desired.Stop != nil {
+	if r.stop() != nil {
 		r.stopped(now)
 		return Step{}, false
+	}
+	if c := r.Crash; c != nil && !c.Read {
+		return Step{Do: Tail, Container: c.Container}, true
 	}
 	if now.Boot < r.NotBefore {
 		return Step{Do: Wait, At: r.NotBefore}, true

@@ -115,6 +115,19 @@ type Result struct {
 	Message string             `json:"message,omitempty"`
 }
 
+// Crash is the end of a round after which the attempt is restarted in place.
+type Crash struct {
+	Reason  cluster.ReasonCode `json:"reason,omitempty"`
+	Message string             `json:"message"`
+	// Container is the one to blame, or -1, and Tail the end of its output; Read says that it was read.
+	Container int    `json:"container"`
+	Tail      string `json:"tail,omitempty"`
+	Read      bool   `json:"read,omitempty"`
+}
+
+// MaxCrashTail bounds the output that is reported with a task that is being restarted, in bytes.
+const MaxCrashTail = 1024
+
 // Record is all that an agent knows of one attempt. The agent persists it as JSON; the intent to launch
 // (Progress Launched) and an accepted stop must be durable before the agent acts on them.
 //
@@ -143,9 +156,14 @@ type Record struct {
 	Restarts lifecycle.Restarts `json:"restarts,omitzero"`
 	// NotBefore is when the next round begins (Boot).
 	NotBefore time.Duration `json:"not_before,omitempty"`
+	// Permit is the leave for a voluntary stop; Session is the agent's newest.
+	Permit  Permit  `json:"permit,omitzero"`
+	Session Session `json:"-"`
 	// Rebooted says that the machine was started anew while containers ran.
-	Rebooted bool    `json:"rebooted,omitempty"`
-	Result   *Result `json:"result,omitempty"`
+	Rebooted bool `json:"rebooted,omitempty"`
+	// Crash is the end of the last round, until the attempt is healthy again.
+	Crash  *Crash  `json:"crash,omitempty"`
+	Result *Result `json:"result,omitempty"`
 
 	Health   cluster.Health `json:"health,omitempty"`
 	Started  time.Time      `json:"started,omitzero"`
@@ -180,7 +198,7 @@ func New(desired cluster.Desired, revision uint64, boot string) *Record {
 
 // Update takes a newer assignment of the same attempt and reports whether it was one. What is older
 // than the record's token, or as old with a smaller revision, is refused (P6.6), so late and repeated messages
-// change nothing. A stop is never taken back.
+// change nothing. A stop is never taken back, and one that is mandatory stays so.
 func (r *Record) Update(desired *cluster.Desired, revision uint64) bool {
 	order := desired.Token.Compare(r.Desired.Token)
 	if desired.UUID != r.Desired.UUID || order < 0 || order == 0 && revision <= r.Revision {
@@ -188,12 +206,18 @@ func (r *Record) Update(desired *cluster.Desired, revision uint64) bool {
 	}
 	r.Revision = revision
 	r.Desired.Token = desired.Token
-	r.Desired.Priority = desired.Priority
+	r.Desired.Priority, r.Desired.Meter = desired.Priority, desired.Meter
 	if s := desired.Stop; s != nil {
 		stop := *s
 		stop.Ended = stop.Ended || r.Desired.Ended()
-		if old := r.Desired.Stop; old != nil && !old.Ended {
-			stop.Reason, stop.Message, stop.Class = old.Reason, old.Message, old.Class // the first cause stands
+		if old := r.Desired.Stop; old != nil {
+			wish := s.Class == cluster.StopVoluntary
+			if wish || old.Class != cluster.StopVoluntary {
+				stop.Class = old.Class
+			}
+			if !old.Ended && (wish || r.stop() != nil) {
+				stop.Reason, stop.Message = old.Reason, old.Message // the first cause stands
+			}
 		}
 		r.Desired.Stop = &stop
 	}
@@ -229,12 +253,17 @@ func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
 		Definition: r.Desired.Definition, Count: r.Desired.Count, Ports: r.Desired.Ports, Plan: r.Desired.Plan,
 		State: r.state(), Health: r.Health,
 		Message: r.Note, Started: r.Started, Finished: r.Finished, Since: r.Since,
-		Restarts: r.Restarts.Total, LogTail: r.LogTail, Gone: r.Phase == PhaseGone,
+		Restarts: r.Restarts.Total, LogTail: r.LogTail, Ask: r.Permit.Ask, Gone: r.Phase == PhaseGone,
 	}
 	if r.Result != nil {
 		o.Reason, o.Message = r.Result.Reason, r.Result.Message
 	} else if r.Ending != nil && r.Ending.Unkillable {
 		o.Reason = cluster.ReasonUnkillable
+	} else if c := r.Crash; c != nil {
+		o.Reason, o.LogTail = c.Reason, c.Tail
+		if o.Message == "" {
+			o.Message = "was restarted in place, " + times(r.Restarts.Total) + " so far; the last time: " + c.Message
+		}
 	}
 	if len(o.Message) > maxMessage {
 		o.Message = strings.ToValidUTF8(o.Message[:maxMessage], "") + "…"

@@ -22,7 +22,7 @@ func (r *Record) settle(def *cluster.TaskDefinition, now Now) {
 // ended tells how the round ended: well, if every essential container ended with code 0.
 func (r *Record) ended(def *cluster.TaskDefinition) lifecycle.End {
 	e := lifecycle.End{
-		Cause: r.Ending.Cause, Problem: r.Ending.Problem, Stop: r.Desired.Stop, Batch: r.Desired.Batch(),
+		Cause: r.Ending.Cause, Problem: r.Ending.Problem, Stop: r.stop(), Batch: r.Desired.Batch(),
 		TimeLimit: time.Duration(r.Desired.TimeLimit), Rebooted: r.Rebooted,
 	}
 	bad := -1
@@ -102,19 +102,29 @@ func (r *Record) restart(def *cluster.TaskDefinition, result Result, now Now) {
 	}
 	switch {
 	case d.Limit:
-		result = Result{
-			cluster.StateFailed, cluster.ReasonRestartLimit,
-			fmt.Sprintf("was restarted %s within %v; the last time: %s", times(len(r.Restarts.At)), policy.Window, message),
+		text := fmt.Sprintf("was restarted %s within %v; the last time: %s", times(len(r.Restarts.At)), policy.Window, message)
+		if n := r.ooms(); n > 1 {
+			text += fmt.Sprintf("; it was killed for its memory limit %s in all", times(n))
 		}
-		r.end(result, now)
+		r.end(Result{cluster.StateFailed, cluster.ReasonRestartLimit, text}, now)
 	case !d.Again:
 		r.end(result, now)
 	default:
 		r.Restarts = d.Next
 		r.NotBefore = now.Boot + d.Delay
 		r.Phase, r.Health = PhaseBackoff, cluster.HealthUnknown
+		c := r.culprit()
+		r.Crash = &Crash{Reason: result.Reason, Message: message, Container: c, Read: c < 0}
 		r.Note = fmt.Sprintf("starts again after %v: %s", d.Delay, message)
 	}
+}
+
+// ooms counts how often containers of the attempt were killed for their memory limit.
+func (r *Record) ooms() (n int) {
+	for i := range r.Containers {
+		n += r.Containers[i].OOMs
+	}
+	return n
 }
 
 func times(n int) string {

@@ -42,6 +42,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/executor/usage"
 )
 
 // Name is the executor's name in facts and flags.
@@ -83,6 +84,9 @@ type Executor struct {
 	collector *collector
 	locks     outlive.KeyedLock[executor.ID]
 	configs   configCache
+
+	measuring sync.Mutex
+	meter     usage.Meter
 
 	mu       sync.Mutex
 	prepared map[executor.ID]prepared // what Start needs to know, to be quick
@@ -153,6 +157,19 @@ func (e *Executor) Probe(ctx context.Context) (cluster.ExecutorFact, error) {
 		return cluster.ExecutorFact{}, failed(ctx, "ask containerd for its version", err)
 	}
 	return cluster.ExecutorFact{Name: Name, Version: strings.TrimPrefix(strings.TrimSpace(v.Version), "v")}, nil
+}
+
+// Usage implements executor.Meter, by the containers' cgroups.
+func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
+	e.measuring.Lock()
+	defer e.measuring.Unlock()
+	out := make(map[executor.ID]executor.Usage, len(running))
+	for id := range running { // order-free: each by itself
+		if u, ok := e.meter.Group(filepath.Join(e.cfg.CgroupParent, nameOf(id))); ok {
+			out[id] = u
+		}
+	}
+	return out
 }
 
 // failed gives an error of containerd its meaning in the contract.

@@ -175,13 +175,19 @@ func (b *bench) prepare(s executor.Spec) executor.ID {
 
 func (b *bench) start(s executor.Spec) executor.ID {
 	b.Helper()
-	id := b.prepare(s)
-	p, err := b.ex.Start(b.Context(), id)
+	b.started(s)
+	return s.ID
+}
+
+// started prepares and starts a container.
+func (b *bench) started(s executor.Spec) executor.Process {
+	b.Helper()
+	p, err := b.ex.Start(b.Context(), b.prepare(s))
 	b.must(err)
 	if p.Pid <= 0 || p.PidStart == 0 || time.Since(p.Started) > Limit {
 		b.Fatalf("start returned %+v", p)
 	}
-	return id
+	return p
 }
 
 func (b *bench) wait(id executor.ID) cluster.Exit {

@@ -32,6 +32,33 @@ func realTests() []test {
 		{"exec is killed with its context", needShell, execCancelled},
 		{"chatty program", needShell, chatty},
 		{"standard input and outputs", needShell, stdio},
+		{"what it uses", needShell, usage},
+	}
+}
+
+// usage works in a child, which has to count too; a program that runs no more uses nothing.
+func usage(b *bench) {
+	m, ok := b.ex.(executor.Meter)
+	if !ok {
+		b.Fatal("the executor cannot tell what its containers use")
+	}
+	s := b.spec(b.m.Shell("(while :; do :; done) & wait"))
+	p := b.started(s)
+	running := map[executor.ID]executor.Process{s.ID: p, "no-such-container": {Pid: 1 << 30, PidStart: 1}}
+	var got executor.Usage
+	testkit.Eventually(b, Limit, func() error {
+		all := m.Usage(running)
+		if got = all[s.ID]; len(all) != 1 || got.CPU < 200*time.Millisecond || got.Memory <= 0 {
+			return fmt.Errorf("used %+v, want 200 ms of the CPU and some memory, of one container", all)
+		}
+		return nil
+	})
+	if got.CPU > Limit || got.Memory > cluster.GiB {
+		b.Errorf("used %v and %v: more than a loop can", got.CPU, got.Memory)
+	}
+	b.must(b.ex.Remove(b.Context(), s.ID))
+	if left := m.Usage(running); len(left) != 0 {
+		b.Errorf("what is removed uses %+v", left)
 	}
 }
 

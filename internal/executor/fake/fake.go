@@ -35,6 +35,7 @@ type Machine struct {
 	nextPid    int
 	history    []Run
 	observe    func(Run)
+	use        func(Run) executor.Usage
 }
 
 // Run is one run of a program, for invariants: a container has one at most.
@@ -78,6 +79,14 @@ func (m *Machine) SetObserver(f func(Run)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.observe = f
+}
+
+// SetUse sets who says what the program of a run uses; nil is that nothing can be told. It runs under the machine's lock
+// and must not call it.
+func (m *Machine) SetUse(f func(Run) executor.Usage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.use = f
 }
 
 // told tells the observer of a run. The lock is held.
@@ -153,6 +162,23 @@ func (e *Executor) Die() { e.once.Do(func() { close(e.dead) }) }
 func (e *Executor) Probe(ctx context.Context) (cluster.ExecutorFact, error) {
 	err := e.call(ctx, Call{Op: OpProbe}, nil, func(Fault) error { return nil })
 	return cluster.ExecutorFact{Name: Name, Version: "1"}, err
+}
+
+// Usage implements executor.Meter: it is what Machine.SetUse says.
+func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
+	m := e.machine
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.use == nil {
+		return nil
+	}
+	out := make(map[executor.ID]executor.Usage, len(running))
+	for id := range running { // order-free: each by itself
+		if c := m.containers[id]; c != nil && c.state == executor.StateRunning {
+			out[id] = m.use(m.history[c.run])
+		}
+	}
+	return out
 }
 
 // Prepare implements executor.Executor.

@@ -29,16 +29,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/executor/usage"
 )
 
 // Name is the executor's name in facts and flags.
@@ -66,6 +69,9 @@ type Config struct {
 type Executor struct {
 	cfg   Config
 	locks outlive.KeyedLock[executor.ID]
+
+	measuring sync.Mutex
+	meter     usage.Meter
 }
 
 // New returns an Executor. It starts nothing; containers that an earlier one made are found in cfg.Dir.
@@ -110,6 +116,24 @@ func (e *Executor) unlimited() string {
 		return "no cgroup: limits are not enforced"
 	}
 	return ""
+}
+
+// Usage implements executor.Meter: by the container's cgroup where it has one, else by its processes. Of those it finds what
+// descends from the supervisor.
+func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
+	e.measuring.Lock()
+	defer e.measuring.Unlock()
+	out := make(map[executor.ID]executor.Usage, len(running))
+	bare := map[executor.ID]executor.Process{}
+	for id, p := range running { // order-free: each by itself
+		if u, ok := e.meter.Group(filepath.Join(e.cfg.CgroupParent, string(id))); ok && !e.cfg.NoCgroup {
+			out[id] = u
+		} else if p.Pid > 0 {
+			bare[id] = p
+		}
+	}
+	maps.Copy(out, e.meter.Trees(bare))
+	return out
 }
 
 // Prepare implements executor.Executor: it starts the container's supervisor.

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logs"
+)
+
+// says has the containers of an attempt's name write into their log.
+func (w *world) says(uuid, container, text string) {
+	w.t.Helper()
+	out := logs.NewWriter(logs.Config{Dir: w.agent.logDir(uuid, container)})
+	if _, err := out.Stream(logs.Stderr).Write([]byte(text)); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A task that is restarted in place tells how it ended and the end of its output, until it is well again.
+func TestCrashLoopIsReportedWithItsLastLines(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 3}
+		w.service("s1", definition("web", "app"))
+		w.says("s1", "app", strings.Repeat("x", 2000)+"\nout of cheese\n")
+		w.pass(600 * time.Millisecond)
+		o := w.want("s1", cluster.StateStarting, cluster.ReasonExit)
+		if !strings.HasSuffix(o.LogTail, "x\nout of cheese\n") || len(o.LogTail) > attempt.MaxCrashTail {
+			t.Errorf("the end of its output, of %d bytes: %q", len(o.LogTail), o.LogTail)
+		}
+		if o.Message != "starts again after 1s: container app ended with exit code 3" {
+			t.Errorf("message %q", o.Message)
+		}
+		w.box.mu.Lock()
+		w.box.programs["app"] = program{}
+		w.box.mu.Unlock()
+		w.pass(time.Second)
+		w.restart() // the agent's next life tells the same
+		o = w.want("s1", cluster.StateRunning, cluster.ReasonExit)
+		if o.Message != "was restarted in place, once so far; the last time: container app ended with exit code 3" ||
+			!strings.Contains(o.LogTail, "cheese") {
+			t.Errorf("message %q, output %q", o.Message, o.LogTail)
+		}
+		w.pass(2 * time.Second)
+		if o := w.want("s1", cluster.StateRunning, ""); o.Health != cluster.HealthHealthy || o.LogTail != "" || o.Message != "" {
+			t.Errorf("once it is well it still says %q and %q", o.Message, o.LogTail)
+		}
+	})
+}
+
+func TestKernelsKillsAreToldApart(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 137, OOM: true}
+		def := definition("web", "app")
+		def.Restart.Limit = 2
+		w.service("s1", def)
+		w.says("s1", "app", "allocating\n")
+		w.pass(600 * time.Millisecond)
+		o := w.want("s1", cluster.StateStarting, cluster.ReasonOOM)
+		if !strings.Contains(o.Message, "killed for its memory limit") || o.Containers[0].OOMs != 1 {
+			t.Errorf("message %q, containers %+v", o.Message, o.Containers)
+		}
+		w.pass(time.Minute)
+		o = w.want("s1", cluster.StateFailed, cluster.ReasonRestartLimit)
+		if want := "was restarted 2 times within 10m0s; the last time: container app was killed for its memory limit; it was killed for its memory limit 3 times in all"; o.Message != want {
+			t.Errorf("message %q\n   want %q", o.Message, want)
+		}
+		if o.LogTail != "allocating\n" {
+			t.Errorf("output %q", o.LogTail)
+		}
+	})
+}
+
+// The end after the restart limit does not wait for the next heartbeat.
+func TestRestartLimitIsReportedAtOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Runs: 2700 * time.Millisecond, Code: 1}
+		def := definition("web", "app")
+		def.Restart.Limit = 1
+		w.service("s1", def)
+		w.pass(6500*time.Millisecond - 55*time.Millisecond) // 2.7 s, 1 s of back-off, 2.7 s
+		w.want("s1", cluster.StateFailed, cluster.ReasonRestartLimit)
+	})
+}

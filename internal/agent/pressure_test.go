@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/agent/facts"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/transport"
+)
+
+func TestWhatCountsAsShortOfMemory(t *testing.T) {
+	const gib = cluster.GiB
+	for name, test := range map[string]struct {
+		c    Config
+		s    facts.Scarcity
+		want string
+	}{
+		"plenty":                     {s: facts.Scarcity{Stall: -1, Free: 8 * gib, Total: 16 * gib}},
+		"little is free":             {s: facts.Scarcity{Stall: -1, Free: gib / 2, Total: 16 * gib}, want: "97% of the machine is used"},
+		"little is free, no stall":   {s: facts.Scarcity{Stall: 0, Free: gib / 2, Total: 16 * gib}},
+		"tasks stall":                {s: facts.Scarcity{Stall: 12, Free: 8 * gib, Total: 16 * gib}, want: "tasks stall 12% of the time"},
+		"the tasks' group is full":   {s: facts.Scarcity{Stall: -1, Free: 8 * gib, Total: 16 * gib, Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB}, want: "the tasks use 98% of the 100 MiB that they may"},
+		"a threshold of its own":     {c: Config{PressureFree: 60}, s: facts.Scarcity{Stall: 0, Free: 8 * gib, Total: 16 * gib}, want: "50% of the machine is used"},
+		"a stall of its own":         {c: Config{PressureStall: 1}, s: facts.Scarcity{Stall: 1, Free: 8 * gib, Total: 16 * gib}, want: "tasks stall 1% of the time"},
+		"nothing could be found out": {s: facts.Scarcity{Stall: -1}},
+	} {
+		if got := test.c.over(&test.s, 1); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// pressed is what the newest report that says anything of the machine says of its pressure.
+func (w *world) pressed() *cluster.Pressure {
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	for _, r := range slices.Backward(w.server.reports) {
+		if r.Stats != nil {
+			return r.Stats.Pressure
+		}
+	}
+	return nil
+}
+
+func (w *world) short(free cluster.Bytes) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.scarcity = facts.Scarcity{Stall: -1, Free: free, Total: 1000 * cluster.MiB}
+}
+
+// reserving begins a service's or job's attempt with a reservation and a use of memory.
+func (w *world) reserving(uuid string, kind cluster.Kind, priority int, reserved, used cluster.Bytes) cluster.Desired {
+	def := definition("d"+uuid, "app")
+	def.Containers[0].Resources.Memory = reserved
+	d := w.desired(uuid, def, kind)
+	d.Task, d.Priority = cluster.ServiceTask("default", uuid, 1, 0), priority
+	if kind == cluster.KindJob {
+		d.Task = cluster.JobTask("default", uuid, 1, "main", 0)
+	}
+	d.Owner.Name = uuid
+	w.spend(uuid, executor.Usage{Memory: used})
+	w.assign(d, def)
+	return d
+}
+
+func TestPressureNamesAVictim(t *testing.T) {
+	const mib = cluster.MiB
+	type task struct {
+		uuid           string
+		kind           cluster.Kind
+		priority       int
+		reserved, used cluster.Bytes
+	}
+	service, job := cluster.KindService, cluster.KindJob
+	for name, test := range map[string]struct {
+		tasks []task
+		want  string
+		why   string
+	}{
+		"nothing runs": {},
+		"the one that uses the most beyond what it reserved": {
+			tasks: []task{{"a", service, 50, 500 * mib, 550 * mib}, {"b", service, 50, 100 * mib, 200 * mib}, {"c", service, 50, 300 * mib, 200 * mib}},
+			want:  "b", why: "priority 50, uses 200 MiB, 100 MiB more than it reserved",
+		},
+		"of the lowest priority": {
+			tasks: []task{{"a", service, 60, 100 * mib, 900 * mib}, {"b", service, 50, 300 * mib, 200 * mib}},
+			want:  "b", why: "priority 50, uses 200 MiB, the most of those, none of which uses more than it reserved; it reserved 300 MiB",
+		},
+		"the largest, where none is beyond": {
+			tasks: []task{{"a", service, 50, 300 * mib, 200 * mib}, {"b", service, 50, 900 * mib, 250 * mib}},
+			want:  "b", why: "priority 50, uses 250 MiB, the most of those, none of which uses more than it reserved; it reserved 900 MiB",
+		},
+		"never batch": {
+			tasks: []task{{"a", job, 10, 100 * mib, 900 * mib}, {"b", service, 50, 0, mib}},
+			want:  "b", why: "priority 50, uses 1 MiB, 1 MiB more than it reserved",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.short(900 * mib)
+				for _, k := range test.tasks {
+					w.reserving(k.uuid, k.kind, k.priority, k.reserved, k.used)
+				}
+				w.pass(10 * time.Second)
+				w.short(30 * mib)
+				w.pass(3*measureEvery + time.Second)
+				p := w.pressed()
+				if p == nil || p.Victim != test.want || p.Why != test.why || p.Message != "memory: 97% of the machine is used" {
+					t.Errorf("got %+v, want the victim %q, %q", p, test.want, test.why)
+				}
+			})
+		})
+	}
+}
+
+// Pressure is told at once, after three measurements; it names the same victim until that is stopped; and it ends well away
+// from where it began.
+func TestPressureComesAndGoes(t *testing.T) {
+	const mib = cluster.MiB
+	inWorld(t, func(w *world) {
+		w.server.mu.Lock()
+		w.server.answer = func(*server, transport.Report) (transport.ReportReply, error) {
+			return transport.ReportReply{Heartbeat: cluster.Duration(time.Minute)}, nil
+		}
+		w.server.mu.Unlock()
+		w.short(900 * mib)
+		a := w.reserving("a", cluster.KindService, 50, 10*mib, 100*mib)
+		w.reserving("b", cluster.KindService, 50, 10*mib, 90*mib)
+		w.pass(2 * time.Minute)
+		w.short(40 * mib)
+		w.pass(2 * measureEvery)
+		w.short(900 * mib) // for two measurements only
+		w.pass(5 * measureEvery)
+		if p := w.pressed(); p != nil {
+			t.Errorf("a short moment is told: %+v", p)
+		}
+		w.short(40 * mib)
+		w.pass(4 * measureEvery)
+		p := w.pressed()
+		if p == nil || p.Victim != "a" || !strings.HasPrefix(p.Why, "priority 50, uses 100 MiB, 90 MiB more") {
+			t.Fatalf("got %+v, want a named", p)
+		}
+		since := p.Since
+		w.spend("b", executor.Usage{Memory: 300 * mib}) // worse now, but a is on its way
+		w.pass(3 * measureEvery)
+		if p := w.pressed(); p.Victim != "a" {
+			t.Errorf("named %s while a is there", p.Victim)
+		}
+		w.stopTask(a, false)
+		w.pass(3 * measureEvery)
+		if p := w.pressed(); p == nil || p.Victim != "b" || !p.Since.Equal(since) {
+			t.Errorf("got %+v after a was stopped, want b named in the same pressure", p)
+		}
+		w.short(60 * mib) // above the threshold, and not well above
+		w.pass(time.Minute)
+		if p := w.pressed(); p == nil {
+			t.Error("the pressure ended right at its threshold")
+		}
+		w.short(90 * mib)
+		w.pass(4 * measureEvery)
+		if p := w.pressed(); p != nil {
+			t.Errorf("it does not end: %+v", p)
+		}
+	})
+}

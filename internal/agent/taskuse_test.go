@@ -1,0 +1,259 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// spend sets what an attempt's container uses from now on.
+func (w *world) spend(uuid string, u executor.Usage) {
+	w.box.mu.Lock()
+	defer w.box.mu.Unlock()
+	if w.box.uses == nil {
+		w.box.uses = map[string]executor.Usage{}
+	}
+	w.box.uses[uuid] = u
+}
+
+// each returns what the reports said of an attempt, in order.
+func (w *world) each(uuid string) (all []cluster.TaskStats) {
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	for _, r := range w.server.reports {
+		if r.Stats == nil {
+			continue
+		}
+		for _, s := range r.Stats.Each {
+			if s.UUID == uuid {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+func TestGrowthIsTheSlopeOfTenMinutes(t *testing.T) {
+	const start = time.Hour
+	for name, test := range map[string]struct {
+		memory  func(minutes float64) float64 // in MiB
+		minutes int
+		want    float64
+	}{
+		"steady":              {func(float64) float64 { return 100 }, 20, 0},
+		"a leak":              {func(m float64) float64 { return 100 + 5*m }, 20, 5},
+		"too short":           {func(m float64) float64 { return 100 + 5*m }, 0, 0},
+		"it shrinks":          {func(m float64) float64 { return 500 - 3*m }, 20, -3},
+		"a leak that stopped": {func(m float64) float64 { return 100 + 50*min(m, 5) }, 20, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tr trend
+			var got cluster.Bytes
+			for at := time.Duration(0); at <= time.Duration(test.minutes)*time.Minute+30*time.Second; at += measureEvery {
+				got = tr.add(start+at, cluster.Bytes(test.memory(at.Minutes())*float64(cluster.MiB)))
+			}
+			if off := float64(got)/float64(cluster.MiB) - test.want; off > 0.05 || off < -0.05 {
+				t.Errorf("grows by %v a minute, want %v MiB", got, test.want)
+			}
+		})
+	}
+}
+
+// A task's CPU and memory are told when they change notably, and a node at rest says nothing.
+func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.service("s1", definition("web", "app"))
+		var cpu time.Duration
+		work := func(milli, looks int, memory cluster.Bytes) {
+			for range looks {
+				cpu += time.Duration(milli) * time.Millisecond * (measureEvery / time.Second)
+				w.spend("s1", executor.Usage{CPU: cpu, Memory: memory})
+				w.pass(measureEvery)
+			}
+		}
+		work(100, 10, 50*cluster.MiB)
+		before := w.each("s1")
+		if last := before[len(before)-1]; last.CPU != 100 || last.Memory != 50*cluster.MiB || last.Requests != -1 {
+			t.Errorf("told %+v, want 100 milli and 50 MiB", last)
+		}
+		work(105, 60, 50*cluster.MiB+cluster.KiB)
+		if n := len(w.each("s1")) - len(before); n != 0 {
+			t.Errorf("told %d times of what hardly changed: %+v", n, w.each("s1")[len(before):])
+		}
+		w.server.mu.Lock()
+		for _, r := range w.server.reports[len(w.server.reports)-10:] {
+			if r.Stats != nil {
+				t.Errorf("a node at rest tells %+v", r.Stats)
+			}
+		}
+		w.server.answer = func(*server, transport.Report) (transport.ReportReply, error) {
+			return transport.ReportReply{Heartbeat: cluster.Duration(time.Minute)}, nil
+		}
+		w.server.mu.Unlock()
+		work(105, 60, 50*cluster.MiB+cluster.KiB)
+		was := len(w.each("s1"))
+		work(900, 4, 50*cluster.MiB+cluster.KiB) // a jump does not wait for the heartbeat
+		if all := w.each("s1"); len(all) == was || all[len(all)-1].CPU != 900 {
+			t.Errorf("a jump was told %d times: %+v", len(all)-was, all[was:])
+		}
+		w.restart() // a session begins with all that is known
+		w.pass(3 * measureEvery)
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		if reg := w.server.regs[len(w.server.regs)-1]; reg.Stats == nil {
+			t.Error("the registration tells nothing")
+		}
+	})
+}
+
+// What a program used before it was restarted says nothing about the next.
+func TestRestartBeginsTheMeasureAnew(t *testing.T) {
+	m := taskUse{all: map[string]*used{}}
+	r := attempt.New(cluster.Desired{UUID: "u"}, 1, "b")
+	r.Containers = []attempt.Container{{ID: "u-0-1"}}
+	now := time.Hour
+	take := func(id executor.ID, u executor.Usage) cluster.TaskStats {
+		now += measureEvery
+		r.Containers[0].ID = id
+		s, _ := m.take(r, map[executor.ID]executor.Usage{id: u}, now)
+		return s
+	}
+	for i := range 100 {
+		take("u-0-1", executor.Usage{CPU: time.Duration(i) * time.Second, Memory: cluster.Bytes(i) * cluster.MiB})
+	}
+	if s := take("u-0-1", executor.Usage{CPU: 101 * time.Second, Memory: 100 * cluster.MiB}); s.CPU != 1000 || s.Growth < 29*cluster.MiB {
+		t.Errorf("before: %+v", s)
+	}
+	if s := take("u-0-2", executor.Usage{CPU: 500 * time.Second, Memory: cluster.MiB}); s.CPU != 0 || s.Growth != 0 {
+		t.Errorf("after a restart: %+v", s)
+	}
+	if s := take("u-0-2", executor.Usage{CPU: 499 * time.Second, Memory: cluster.MiB}); s.CPU != 0 {
+		t.Errorf("a count that fell: %+v", s)
+	}
+}
+
+// A report tells of 200 attempts; the others follow in the next ones, whatever changes meanwhile.
+func TestNewsAreBoundedAndFair(t *testing.T) {
+	var m machine
+	heard := map[string]int{}
+	for round := range 10 {
+		s := &cluster.NodeStats{At: time.Unix(int64(round), 0)}
+		for i := range 500 {
+			s.Each = append(s.Each, cluster.TaskStats{UUID: fmt.Sprintf("u%03d", i), Memory: cluster.Bytes(1+round) * cluster.GiB})
+		}
+		m.stats = s
+		n := m.news()
+		if len(n.Each) != mostEach {
+			t.Fatalf("%d in a report, want %d", len(n.Each), mostEach)
+		}
+		for _, e := range n.Each {
+			heard[e.UUID]++
+		}
+		m.toldUse(n, false)
+	}
+	for uuid, n := range heard {
+		if n < 3 || n > 5 {
+			t.Errorf("%s was told %d times of 10, want 4", uuid, n)
+		}
+	}
+	if len(heard) != 500 {
+		t.Errorf("told of %d, want all 500", len(heard))
+	}
+}
+
+func TestRequestsAreARate(t *testing.T) {
+	inWorld(t, func(w *world) {
+		def := definition("web", "app")
+		def.Ports = []cluster.Port{{Name: "http"}, {Name: "admin"}}
+		d := w.desired("s1", def, cluster.KindService)
+		d.Ports = map[string]int{"http": 8080, "admin": 9090}
+		d.Meter = &cluster.Meter{Port: "admin", Series: "hits"}
+		var total float64
+		var asked []string
+		fails := false
+		w.answers = func(port int, m cluster.Meter) (float64, error) {
+			asked = append(asked, fmt.Sprint(port, m.Series))
+			if fails {
+				return 0, errors.New("no page")
+			}
+			total += 50
+			return total, nil
+		}
+		w.spend("s1", executor.Usage{Memory: cluster.MiB})
+		w.assign(d, def)
+		w.pass(30 * time.Second)
+		all := w.each("s1")
+		if last := all[len(all)-1]; last.Requests != 10 {
+			t.Errorf("told %+v, want 10 requests a second", last)
+		}
+		w.mu.Lock()
+		if len(asked) < 4 || asked[0] != "9090hits" {
+			t.Errorf("asked %v, want the admin port for hits", asked)
+		}
+		total = 0 // another program counts
+		w.mu.Unlock()
+		w.pass(30 * time.Second)
+		if last := w.agent.requests.rate("s1"); last != 10 {
+			t.Errorf("after a restart of the count: %v, want 10", last)
+		}
+		w.mu.Lock()
+		fails = true
+		w.mu.Unlock()
+		w.pass(20 * time.Second)
+		all = w.each("s1")
+		if last := all[len(all)-1]; last.Requests != -1 {
+			t.Errorf("told %+v of a task that does not answer, want -1", last)
+		}
+		// The first port, and another page, from now on.
+		d.Meter = nil
+		w.tell(d)
+		w.mu.Lock()
+		asked = nil
+		w.mu.Unlock()
+		w.pass(20 * time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(asked) != 0 {
+			t.Errorf("asked %v after the meter was taken away", asked)
+		}
+	})
+}
+
+// The cost of one look at 200 tasks, apart from the executor's.
+func BenchmarkMeasureTasks(b *testing.B) {
+	a := &Agent{Config: Config{Boot: func() func() time.Duration {
+		now := time.Hour
+		return func() time.Duration { now += measureEvery; return now }
+	}()}, tasks: map[string]*task{}}
+	usage := map[executor.ID]executor.Usage{}
+	for i := range 200 {
+		uuid := fmt.Sprintf("u%03d", i)
+		rec := attempt.New(cluster.Desired{Task: cluster.TaskID(uuid), UUID: uuid}, 1, "b")
+		rec.Executor = "box"
+		rec.Containers = []attempt.Container{{ID: executor.ID(uuid), Progress: attempt.Running}}
+		t := &task{uuid: uuid}
+		t.view.Store(&view{rec: *rec, def: definition("web", "app")})
+		a.tasks[uuid] = t
+		usage[executor.ID(uuid)] = executor.Usage{Memory: cluster.MiB}
+	}
+	a.machine.byName = map[string]executor.Executor{"box": fixed{usage: usage}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := a.measureTasks(); len(got) != 200 {
+			b.Fatal(len(got))
+		}
+	}
+}
+
+type fixed struct {
+	executor.Executor
+	usage map[executor.ID]executor.Usage
+}
+
+func (f fixed) Usage(map[executor.ID]executor.Process) map[executor.ID]executor.Usage { return f.usage }

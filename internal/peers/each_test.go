@@ -1,0 +1,110 @@
+package peers
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// runs writes what an agent reports of an attempt.
+func (w *world) runs(m *member, node, uuid string, state cluster.State) {
+	w.t.Helper()
+	id := cluster.ServiceTask("c", uuid, 1, 0)
+	w.put(m.engine, store.Prefix(store.DefaultPrefix).Observed(node, id), &cluster.Observed{
+		Task: id, Attempt: 1, UUID: uuid, Node: node, State: state,
+	})
+}
+
+func each(milli ...cluster.MilliCPU) *cluster.NodeStats {
+	s := &cluster.NodeStats{}
+	for i, m := range milli {
+		if m != 0 {
+			s.Each = append(s.Each, cluster.TaskStats{UUID: string(rune('a' + i)), CPU: m})
+		}
+	}
+	return s
+}
+
+// What single attempts use travels once, when it changes, and what has ended is forgotten everywhere.
+func TestAttemptsAreToldAsTheyChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.status("n1", 1)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		for _, uuid := range []string{"a", "b", "c"} {
+			w.runs(s1, "n1", uuid, cluster.StateRunning)
+		}
+		pass(3 * time.Second)
+		want := func(what string, s *cluster.NodeStats) {
+			t.Helper()
+			pass(1500 * time.Millisecond)
+			got := s2.stats("n1")
+			if got == nil {
+				t.Fatalf("%s: s2 knows nothing", what)
+			}
+			if diff := cmp.Diff(s.Each, got.Each); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", what, diff)
+			}
+		}
+		s1.beat("n1", 1, 1, each(1, 2, 3))
+		want("at first", each(1, 2, 3))
+		before := len(s2.digests)
+		s1.beat("n1", 1, 2, each(1, 5, 3))
+		want("after a change", each(1, 5, 3))
+		told := 0
+		for _, d := range s2.digests[before:] {
+			for _, b := range d.Pulses {
+				if b.Stats != nil {
+					told += len(b.Stats.Each)
+				}
+			}
+		}
+		if told != 1 {
+			t.Errorf("told of %d attempts, want the one that changed", told)
+		}
+		w.runs(s1, "n1", "c", cluster.StateFailed)
+		s1.beat("n1", 1, 3, each(1, 6))
+		want("after an end", each(1, 6))
+
+		s1.beat("n1", 1, 4, &cluster.NodeStats{Each: each(1, 6).Each, Pressure: &cluster.Pressure{Victim: "a"}})
+		want("under pressure", each(1, 6))
+		if p := s2.stats("n1").Pressure; p == nil || p.Victim != "a" {
+			t.Errorf("pressure: got %+v", p)
+		}
+		s1.beat("n1", 1, 5, each(1, 6))
+		pass(1500 * time.Millisecond)
+		if p := s2.stats("n1").Pressure; p != nil {
+			t.Errorf("pressure that ended: got %+v", p)
+		}
+
+		// A server that comes anew is told all.
+		s3 := w.start("s3", 0)
+		pass(3 * time.Second)
+		if got := s3.stats("n1"); got == nil || cmp.Diff(each(1, 6).Each, got.Each) != "" {
+			t.Errorf("a new server knows %+v", got)
+		}
+	})
+}
+
+func TestDigestsAreBoundedByAttempts(t *testing.T) {
+	pending := map[string]item{}
+	var nodes []string
+	for i := range 10 {
+		node := fmt.Sprint("n", i)
+		nodes = append(nodes, node)
+		pending[node] = item{pulse: cluster.Pulse{Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, mostEach/4)}}, stats: true}
+	}
+	if n := fits(nodes, pending); n != 4 {
+		t.Errorf("a digest holds %d nodes, want 4", n)
+	}
+	pending["n0"] = item{pulse: cluster.Pulse{Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, mostEach*2)}}, stats: true}
+	if n := fits(nodes, pending); n != 1 {
+		t.Errorf("a digest holds %d nodes, want one however many attempts it has", n)
+	}
+}
