@@ -1,7 +1,7 @@
 // Package api holds the messages of Berth's HTTP API, as the server writes and
 // the client reads them.
 //
-// Objects that users write (Cluster, TaskDefinition, Service, Job, Host) travel in the form of package
+// Objects that users write (Cluster, TaskDefinition, Service, Job, Cron, Host) travel in the form of package
 // cluster; a view adds what the server knows of them. Every object that can be changed has a
 // revision, which is its ETag and what If-Match compares.
 package api
@@ -97,17 +97,30 @@ type ServiceView struct {
 	Status   ServiceStatus `json:"status"`
 }
 
-// ServiceStatus counts a service's tasks. Updated are those of the newest generation.
+// ServiceStatus counts a service's tasks. Updated are those of the newest version.
 type ServiceStatus struct {
 	Desired int `json:"desired"`
 	Running int `json:"running"`
 	Healthy int `json:"healthy"`
 	Updated int `json:"updated"`
 	Waiting int `json:"waiting"`
-	// State is "healthy", "starting", "rolling-out", "degraded", "failing", "stopped", "stopping" or "deleting".
+	// State is "healthy", "starting", "rolling-out", "canary", "paused", "rollout-failed", "crash-looping", "degraded", "failing",
+	// "stopped", "stopping" or "deleting".
 	State string `json:"state"`
 	// Message says in a sentence why it is not as desired; empty when it is.
 	Message string `json:"message,omitempty"`
+	// Versions counts the tasks of each version that runs, the newest first.
+	Versions []VersionCount `json:"versions,omitempty"`
+	// Rollout is where the newest version stands, empty while nothing is known of it, and RolloutMessage says it in a sentence; Paused
+	// that the user holds it there.
+	Rollout        cluster.RolloutState `json:"rollout,omitempty"`
+	RolloutMessage string               `json:"rollout_message,omitempty"`
+	Paused         bool                 `json:"paused,omitempty"`
+	// Crashing are tasks that end again and again, GivenUp those that are not tried again until the service changes.
+	Crashing []CrashLoop      `json:"crashing,omitempty"`
+	GivenUp  []cluster.TaskID `json:"given_up,omitempty"`
+	// Hungry says that the tasks want more memory than they have, again and again, and what that looks like.
+	Hungry string `json:"hungry,omitempty"`
 }
 
 // JobView is a job with its status.
@@ -161,6 +174,11 @@ type TaskView struct {
 	Containers []cluster.ContainerStatus `json:"containers,omitempty"`
 	Exit       *cluster.Exit             `json:"exit,omitempty"`
 	LogTail    string                    `json:"log_tail,omitempty"`
+	// Used is what the attempt uses, where its agent told the server that answers. A list that waits for a change does not wait for
+	// this, nor is a streamed one sent for its sake.
+	Used *cluster.TaskStats `json:"used,omitempty"`
+	// Pressed says why its node's agent suggests to move it away: the node is short of memory. It is soft, as Used is.
+	Pressed string `json:"pressed,omitempty"`
 }
 
 // NodeView is a node with what it has and what is taken.
@@ -240,9 +258,12 @@ type Readiness struct {
 	Parts map[string]string `json:"parts"`
 }
 
-// ScaleRequest sets a service's count.
+// ScaleRequest sets a service's count, and the bounds between which scaling may change it; what is left out stays. With scaling
+// the count is where it begins anew.
 type ScaleRequest struct {
-	Count int `json:"count"`
+	Count *int `json:"count,omitempty"`
+	Min   *int `json:"min,omitempty"`
+	Max   *int `json:"max,omitempty"`
 }
 
 // Problem is an error answer (RFC 9457). Faults lists everything that is wrong with the request at once.

@@ -89,7 +89,7 @@ func (c *Client) DeleteService(ctx context.Context, in, name string, cond Condit
 
 // ScaleService sets a service's count.
 func (c *Client) ScaleService(ctx context.Context, in, name string, count int, cond Condition) error {
-	return c.act(ctx, http.MethodPost, api.ScaleRequest{Count: count}, cond, "clusters", in, "services", name, "scale")
+	return c.act(ctx, http.MethodPost, api.ScaleRequest{Count: &count}, cond, "clusters", in, "services", name, "scale")
 }
 
 // StopService ends a service's tasks and keeps its spec and count.

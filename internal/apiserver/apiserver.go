@@ -75,6 +75,9 @@ type Config struct {
 	// have no sentence.
 	Nodes   Nodes
 	Reasons Reasons
+	// Gates returns what the leader saw of the gates of a service's rollout, in the order of its spec, nil where this server does not
+	// lead. It may be nil. Safe for concurrent use, and at once.
+	Gates func(service cluster.OwnerRef) []cluster.GateResult
 	// ServerID is this server's own id, and Members the engine's members in which it is one; Members is nil where
 	// the store runs elsewhere.
 	ServerID string

@@ -24,6 +24,7 @@ type appliedObject struct {
 	definition *cluster.TaskDefinition
 	service    *cluster.Service
 	job        *cluster.Job
+	cron       *cluster.Cron
 }
 
 // apply writes a set of objects, all or none: every object is validated first, and all faults are told at once.
@@ -101,7 +102,7 @@ func manifests(objects []api.Object) ([]appliedObject, cluster.Faults) {
 			break
 		}
 	}
-	order := []cluster.Kind{cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob}
+	order := []cluster.Kind{cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob, cluster.KindCron}
 	slices.SortStableFunc(set, func(a, b appliedObject) int {
 		return cmp.Compare(slices.Index(order, a.kind), slices.Index(order, b.kind))
 	})
@@ -124,8 +125,11 @@ func (m *appliedObject) read(o api.Object) cluster.Faults {
 	case cluster.KindJob:
 		m.job = new(cluster.Job)
 		object = m.job
+	case cluster.KindCron:
+		m.cron = new(cluster.Cron)
+		object = m.cron
 	default:
-		return cluster.Faults{{Path: "kind", Message: fmt.Sprintf("is %q, want Cluster, TaskDefinition, Service or Job", clip(string(m.kind)))}}
+		return cluster.Faults{{Path: "kind", Message: fmt.Sprintf("is %q, want Cluster, TaskDefinition, Service, Job or Cron", clip(string(m.kind)))}}
 	}
 	if len(o.Spec) == 0 || string(o.Spec) == "null" {
 		return cluster.Faults{{Path: "spec", Message: "is missing"}}
@@ -137,8 +141,7 @@ func (m *appliedObject) read(o api.Object) cluster.Faults {
 	if len(faults) > 0 {
 		return faults
 	}
-	object.SetDefaults()
-	if faults := cluster.FaultsOf(object.Validate()); len(faults) > 0 {
+	if faults := complete(object); len(faults) > 0 {
 		return faults
 	}
 	switch m.kind {
@@ -150,6 +153,8 @@ func (m *appliedObject) read(o api.Object) cluster.Faults {
 		m.name = m.service.Cluster + "/" + m.service.Name
 	case cluster.KindJob:
 		m.name = m.job.Cluster + "/" + m.job.Name
+	case cluster.KindCron:
+		m.name = m.cron.Cluster + "/" + m.cron.Name
 	}
 	return nil
 }
@@ -200,6 +205,9 @@ func (d *draft) setOne(m appliedObject) (api.Change, error) {
 		object := *m.job
 		object.Steps = slices.Clone(m.job.Steps) // references are filled in
 		return d.setJob(&object, precondition{})
+	case cluster.KindCron:
+		object := *m.cron
+		return d.setCron(&object, precondition{})
 	}
 	return api.Change{}, fmt.Errorf("unknown kind %q", m.kind)
 }

@@ -35,6 +35,8 @@ func TestAuditOfRequests(t *testing.T) {
 		return base
 	}
 	const scale = "/v1/clusters/default/services/web/scale"
+	cron := cronOf("backup", "@daily")
+	cron["job"].(map[string]any)["steps"].([]any)[0].(map[string]any)["definition"] = "web@1"
 	tests := []struct {
 		name, token, method, path string
 		body                      any
@@ -52,6 +54,23 @@ func TestAuditOfRequests(t *testing.T) {
 		},
 		{"a write that is wrong", made.Token, "POST", scale, map[string]int{"count": -7}, []AuditLine{line(who, "POST", scale, "scaleService", "default/web", 422)}},
 		{"a write that is refused", made.Token, "PUT", "/v1/nodes/n1", map[string]any{"name": "n1"}, []AuditLine{line(who, "PUT", "/v1/nodes/n1", "writeNode", "n1", 403)}},
+		{
+			"a pause", made.Token, "POST", "/v1/clusters/default/services/web/rollout/pause", nil,
+			[]AuditLine{line(who, "POST", "/v1/clusters/default/services/web/rollout/pause", "pauseRollout", "default/web", 200)},
+		},
+		{
+			"an undo without a way back", made.Token, "POST", "/v1/clusters/default/services/web/rollout/undo", map[string]int{"generation": 9},
+			[]AuditLine{line(who, "POST", "/v1/clusters/default/services/web/rollout/undo", "undoRollout", "default/web", 409)},
+		},
+		{
+			"a cron", made.Token, "PUT", "/v1/clusters/default/crons/backup", cron,
+			[]AuditLine{line(who, "PUT", "/v1/clusters/default/crons/backup", "writeCron", "default/backup", 201)},
+		},
+		{
+			"a cron that goes", made.Token, "DELETE", "/v1/clusters/default/crons/backup", nil,
+			[]AuditLine{line(who, "DELETE", "/v1/clusters/default/crons/backup", "deleteCron", "default/backup", 204)},
+		},
+		{"why", made.Token, "GET", "/v1/clusters/default/services/web/explain", nil, nil},
 		{"a read that is refused", made.Token, "GET", "/v1/tokens", nil, []AuditLine{line(who, "GET", "/v1/tokens", "listTokens", "", 403)}},
 		{"a read by nobody", "", "GET", "/v1/services", nil, []AuditLine{line(AuditLine{}, "GET", "/v1/services", "listAllServices", "", 401)}},
 		{"what is not there", "", "POST", "/v9", nil, []AuditLine{line(AuditLine{}, "POST", "/v9", "", "", 401)}},

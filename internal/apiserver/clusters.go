@@ -120,10 +120,13 @@ func (s *Server) deleteCluster(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// occupied returns 409 for a cluster that has services or jobs.
+// occupied returns 409 for a cluster that has services, jobs or crons.
 func occupied(snap *store.Snapshot, name string) error {
 	for e := range snap.Services(name) {
 		return problemf(http.StatusConflict, "cluster %s still has service %s%s: delete what is in it first", name, e.Value.Name, leaving(e.Value.Lifespan))
+	}
+	for e := range snap.Crons(name) { // before the jobs that it makes
+		return problemf(http.StatusConflict, "cluster %s still has cron %s: delete what is in it first", name, e.Value.Name)
 	}
 	for e := range snap.Jobs(name) {
 		return problemf(http.StatusConflict, "cluster %s still has job %s%s: delete what is in it first", name, e.Value.Name, leaving(e.Value.Lifespan))

@@ -56,6 +56,16 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 		{"POST", "/v1/nodes/n1/drain", `{"deadline": "1h"}`, 200, "NodeView"},
 		{"GET", "/v1/nodes/n1", nil, 200, "NodeView"},
 		{"POST", "/v1/apply", manifestsOf("Service", service("web", "web@1", 9)), 200, "ApplyReply"},
+		{"PUT", "/v1/clusters/default/crons/backup", cronOf("backup", "@daily"), 201, "CronView"},
+		{"POST", "/v1/clusters/default/crons/backup/run", nil, 201, "JobView"},
+		{"GET", "/v1/crons", nil, 200, "CronViewPage"},
+		{"PUT", "/v1/clusters/default/services/web", wholeService(), 200, "ServiceView"},
+		{"GET", "/v1/clusters/default/services/web/rollout", nil, 200, "RolloutView"},
+		{"POST", "/v1/clusters/default/services/web/rollout/pause", nil, 200, "RolloutView"},
+		{"GET", "/v1/clusters/default/services/web/rollout/history", nil, 200, "RolloutHistory"},
+		{"GET", "/v1/clusters/default/services/web/scale", nil, 200, "ScaleView"},
+		{"GET", "/v1/clusters/default/services/web/explain", nil, 200, "Explanation"},
+		{"GET", "/v1/tasks/default.web.1.2/explain", nil, 200, "Explanation"},
 		{"POST", "/v1/apply", `{"x": 1}`, 422, "Problem"},
 		{"GET", "/v1/clusters/none", nil, 404, "Problem"},
 		{"DELETE", "/v1/clusters/default/jobs/sum", nil, 202, "JobView"},
@@ -94,4 +104,21 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 	if err := json.Unmarshal(w.want(200, "GET", "/openapi.json", nil).body, &served); err != nil {
 		t.Error(err)
 	}
+}
+
+// wholeService is a service that says something in every part of its policies, portions as numbers and as texts.
+func wholeService() map[string]any {
+	svc := service("web", "web@1", 3)
+	svc["update"] = map[string]any{
+		"max_surge": 2, "min_healthy": "75%", "parallelism": 1, "stagger": "5s", "order": "start-first", "canaries": "25%", "auto_promote": true,
+		"healthy_deadline": "1m", "progress_deadline": "2m", "auto_rollback": false,
+		"gates": []any{map[string]any{"name": "errors", "prometheus": "http://prometheus.example", "query": "errors", "pass": "value < 0.1"}},
+	}
+	svc["reschedule"] = map[string]any{"limit": 5, "window": "10m", "delay": "2s"}
+	svc["scaling"] = map[string]any{
+		"min": 1, "max": 6, "targets": []any{map[string]any{"metric": "cpu", "target": 70.5}},
+		"up": map[string]any{"step": "50%"}, "down": map[string]any{"window": "10m", "step": 1, "every": "1m"},
+		"schedules": []any{map[string]any{"cron": "0 8 * * 1-5", "zone": "Europe/Paris", "min": 3}},
+	}
+	return svc
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -90,7 +91,8 @@ func orNothing(text string) string {
 	return text
 }
 
-// setService draws the write of a service: its references are resolved and its generation counted.
+// setService draws the write of a service: its references are resolved and its generation counted. What the user asked of
+// its rollout stays, but for another definition: that begins a rollout of its own, of which nothing was asked yet but that it waits.
 func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindService, Cluster: svc.Cluster, Name: svc.Name, Action: api.ActionCreate}
 	old, ok := d.snap.Service(svc.Cluster, svc.Name)
@@ -105,21 +107,25 @@ func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, 
 	}
 	var prev *cluster.Service
 	svc.Lifespan = cluster.Lifespan{Created: d.now, Updated: d.now, Trace: d.trace}
-	switch {
-	case !ok:
-		svc.Generation = d.firstGeneration(svc.Owner())
-	case old.Value.Deleted:
-		svc.Generation = old.Value.Generation + 1
-	default:
+	svc.Rollout = cluster.RolloutWish{}
+	if ok && !old.Value.Deleted {
 		prev = old.Value
-		svc.Generation, svc.Created = prev.Generation, prev.Created
+	}
+	keepCount(svc, prev)
+	if prev == nil {
+		// What is left of an earlier service of the name is not this one's, whatever it runs.
+		if svc.Generation = d.snap.NextGeneration(svc.Owner()); svc.Generation > 1 {
+			svc.Restarted = svc.Generation
+		}
+	} else {
+		svc.Generation, svc.Restarted, svc.Created, svc.Rollout = prev.Generation, prev.Restarted, prev.Created, prev.Rollout
 		if svc.Definition != prev.Definition {
-			svc.Generation++
+			d.nextVersion(svc)
 		}
 		change.Revision = old.Modified
 		change.Action, change.Fields = compare(plainService(prev), plainService(svc))
 	}
-	change.Effect = serviceEffect(prev, svc)
+	change.Effect = serviceEffect(prev, svc, d.definition(svc.Definition))
 	if change.Action != api.ActionNone {
 		d.put(d.prefix.Service(svc.Cluster, svc.Name), svc, old.Modified)
 	}
@@ -134,30 +140,23 @@ func (d *draft) setJob(job *cluster.Job, pre precondition) (api.Change, error) {
 	if err := pre.check(visible(ok && !old.Value.Deleted, old.Modified)); err != nil {
 		return change, err
 	}
-	var faults cluster.Faults
-	for i := range job.Steps {
-		if err := d.resolve(&job.Steps[i].Definition, fmt.Sprintf("steps[%d].definition", i)); err != nil {
-			faults = append(faults, cluster.FaultsOf(err)...)
-		}
-	}
-	if len(faults) > 0 {
+	if faults := d.resolveSteps(job.Steps, "steps"); len(faults) > 0 {
 		return change, faults
 	}
 	if err := d.belongs(job.Owner()); err != nil {
 		return change, err
 	}
 	var prev *cluster.Job
+	job.Cron, job.At = "", time.Time{}
 	job.Lifespan = cluster.Lifespan{Created: d.now, Updated: d.now, Trace: d.trace}
 	switch {
-	case !ok:
-		job.Generation = d.firstGeneration(job.Owner())
-	case old.Value.Deleted:
-		job.Generation = old.Value.Generation + 1
+	case !ok || old.Value.Deleted:
+		job.Generation = d.snap.NextGeneration(job.Owner())
 	default:
 		prev = old.Value
-		job.Generation, job.Created = prev.Generation, prev.Created
+		job.Generation, job.Created, job.Cron, job.At = prev.Generation, prev.Created, prev.Cron, prev.At
 		if steps, _ := compare(stepsOf(prev), stepsOf(job)); steps != api.ActionNone || prev.Cancelled && !job.Cancelled {
-			job.Generation++
+			job.Generation = d.snap.NextGeneration(job.Owner())
 		}
 		change.Revision = old.Modified
 		change.Action, change.Fields = compare(plainJob(prev), plainJob(job))
@@ -222,6 +221,15 @@ func (d *draft) resolve(ref *cluster.Ref, path string) error {
 	return nil
 }
 
+// definition returns a definition that the draft brings or that stands, nil if there is none.
+func (d *draft) definition(ref cluster.Ref) *cluster.TaskDefinition {
+	if def := d.definitions[ref]; def != nil {
+		return def
+	}
+	e, _ := d.snap.Definition(ref)
+	return e.Value
+}
+
 // belongs makes the draft rest on the owner's cluster, which is made where it is the default one, and on there being
 // no object of the other kind under the name: the names of tasks hold no kind.
 func (d *draft) belongs(o cluster.OwnerRef) error {
@@ -268,21 +276,15 @@ func (d *draft) inCluster(name string) error {
 	return nil
 }
 
-// firstGeneration returns the generation of an object without a record: above those of all attempts that
-// still stand of an earlier object of the name, so that no task id is used again.
-func (d *draft) firstGeneration(o cluster.OwnerRef) uint64 {
-	highest := uint64(0)
-	for row := range d.snap.Attempts(o) {
-		if parts, ok := row.Task.Parts(); ok {
-			highest = max(highest, parts.Generation)
-		}
-	}
-	return highest + 1
+// nextVersion makes a service one of the next generation, whose rollout nobody said anything about yet. A paused service stays paused.
+func (d *draft) nextVersion(svc *cluster.Service) {
+	svc.Generation = d.snap.NextGeneration(svc.Owner())
+	svc.Rollout = cluster.RolloutWish{Paused: svc.Rollout.Paused}
 }
 
 func plainService(s *cluster.Service) *cluster.Service {
 	plain := *s
-	plain.Lifespan = cluster.Lifespan{}
+	plain.Lifespan, plain.Rollout = cluster.Lifespan{}, cluster.RolloutWish{}
 	return &plain
 }
 
@@ -293,40 +295,6 @@ func plainJob(j *cluster.Job) *cluster.Job {
 }
 
 func stepsOf(j *cluster.Job) any { return map[string]any{"steps": j.Steps} }
-
-// serviceEffect says in a sentence what the cluster will do; old is nil for a new service.
-func serviceEffect(old, svc *cluster.Service) string {
-	switch {
-	case old == nil && svc.Stopped:
-		return "starts nothing: the service is stopped"
-	case old == nil:
-		return fmt.Sprintf("starts %s of %s", plural(svc.Count, "task"), svc.Definition)
-	case svc.Stopped && !old.Stopped:
-		return fmt.Sprintf("stops %s", plural(old.Count, "task"))
-	case !svc.Stopped && old.Stopped:
-		return fmt.Sprintf("starts %s of %s", plural(svc.Count, "task"), svc.Definition)
-	case svc.Stopped:
-		return ""
-	}
-	text := ""
-	switch {
-	case svc.Definition != old.Definition:
-		text = fmt.Sprintf("rolls out %s over %s, one task at a time", svc.Definition, old.Definition)
-	case svc.Generation != old.Generation:
-		text = fmt.Sprintf("replaces %s, one at a time", plural(old.Count, "task"))
-	}
-	scale := ""
-	switch {
-	case svc.Count > old.Count:
-		scale = fmt.Sprintf("starts %d more", svc.Count-old.Count)
-	case svc.Count < old.Count:
-		scale = fmt.Sprintf("stops %s", plural(old.Count-svc.Count, "task"))
-	}
-	if text != "" && scale != "" {
-		return text + ", and " + scale
-	}
-	return text + scale
-}
 
 // jobEffect says in a sentence what the cluster will do; old is nil for a new job.
 func jobEffect(old, job *cluster.Job) string {

@@ -32,7 +32,10 @@ func onNode(row *store.AttemptRow) bool {
 
 // moves reports whether an attempt has its outcome and goes on until its replacement is healthy.
 func moves(row *store.AttemptRow) bool {
-	return row.Outcome != nil && row.Outcome.Reason == cluster.ReasonDrain && row.Desired != nil && row.Desired.Stop == nil
+	if row.Outcome == nil || row.Outcome.Reason != cluster.ReasonDrain && row.Outcome.Reason != cluster.ReasonPressure {
+		return false
+	}
+	return row.Desired != nil && row.Desired.Stop == nil
 }
 
 // whyLeft says what an attempt waits for that a drain moves away.

@@ -7,7 +7,7 @@ import (
 )
 
 func (s *Server) stopJob(w http.ResponseWriter, r *http.Request) error {
-	return s.jobs().change(w, r, func(job *cluster.Job) (bool, error) {
+	return s.jobs().change(w, r, func(_ *draft, job *cluster.Job) (bool, error) {
 		write := !job.Cancelled
 		job.Cancelled = true
 		return write, nil
@@ -15,9 +15,9 @@ func (s *Server) stopJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) restartJob(w http.ResponseWriter, r *http.Request) error {
-	return s.jobs().change(w, r, func(job *cluster.Job) (bool, error) {
+	return s.jobs().change(w, r, func(d *draft, job *cluster.Job) (bool, error) {
 		job.Cancelled = false
-		job.Generation++
+		job.Generation = d.snap.NextGeneration(job.Owner())
 		return true, nil
 	})
 }

@@ -26,6 +26,14 @@ func (c *caller) showNode(v *api.NodeView) {
 	if v.State == cluster.NodeDraining {
 		v.Reason = emptied
 	}
+	if v.Used != nil && v.Used.Pressure != nil {
+		shown := *v.Used // the tables' own stays as it is
+		shown.Pressure = &cluster.Pressure{Since: v.Used.Pressure.Since, Message: c.hide(v.Used.Pressure.Message)}
+		if parts, ok := v.Used.Pressure.Task.Parts(); ok && c.sees(parts.Cluster) {
+			shown.Pressure = v.Used.Pressure
+		}
+		v.Used = &shown
+	}
 	if v.Drain == nil {
 		return
 	}
@@ -62,8 +70,9 @@ func (c *caller) hide(text string) string {
 	})
 }
 
-// sight returns which task definitions a caller sees: with a limit those that services, jobs and attempts of its clusters
-// use, for the others may hold in environment and files what only their own clusters are to know.
+// sight returns which task definitions a caller sees: with a limit those that services (also in versions that they remember),
+// jobs, crons and attempts of its clusters use, for the others may hold in environment and files what only their own clusters
+// are to know.
 func (c *caller) sight(snap *store.Snapshot) func(cluster.Ref) bool {
 	if c.clusters == nil {
 		return func(cluster.Ref) bool { return true }
@@ -82,6 +91,14 @@ func (c *caller) sight(snap *store.Snapshot) func(cluster.Ref) bool {
 		}
 		for e := range snap.Services(in) {
 			used[e.Value.Definition] = true
+			for _, v := range versionsOf(snap, e.Value) {
+				used[v.Definition] = true
+			}
+		}
+		for e := range snap.Crons(in) {
+			for i := range e.Value.Job.Steps {
+				used[e.Value.Job.Steps[i].Definition] = true
+			}
 		}
 		for e := range snap.Jobs(in) {
 			for i := range e.Value.Steps {

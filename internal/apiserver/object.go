@@ -6,6 +6,8 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/measure"
+	"github.com/berthd/berth/internal/timetable"
 )
 
 // noun is an object that users write.
@@ -26,12 +28,64 @@ func readObject(w http.ResponseWriter, r *http.Request, v noun, fill func() clus
 		return pre, err
 	}
 	faults := fill()
-	v.SetDefaults()
-	faults = append(faults, cluster.FaultsOf(v.Validate())...)
+	faults = append(faults, complete(v)...)
 	if len(faults) > 0 {
 		return pre, faulty(faults)
 	}
 	return pre, nil
+}
+
+// countOpen is the count of a service with scaling whose writer left it out, until the draft knows what stands (keepCount).
+const countOpen = -1
+
+// complete fills in the defaults of an object and returns all of its faults, those of schedules and expressions among them.
+func complete(v noun) cluster.Faults {
+	svc, ok := v.(*cluster.Service)
+	open := ok && svc.Count == 0 && svc.Scaling != nil && svc.Mode != cluster.ModeDaemon
+	v.SetDefaults()
+	faults := append(cluster.FaultsOf(v.Validate()), unreadable(v)...)
+	if open {
+		svc.Count = countOpen
+	}
+	return faults
+}
+
+// keepCount gives a service whose writer left the count to scaling the one that stands, within the bounds, or else the least.
+func keepCount(svc, prev *cluster.Service) {
+	if svc.Count != countOpen {
+		return
+	}
+	svc.Count = svc.Scaling.Min
+	if prev != nil {
+		svc.Count = max(svc.Scaling.Min, min(prev.Count, svc.Scaling.Max))
+	}
+}
+
+// unreadable returns what is wrong with an object's schedules and with the expressions of its gates, which package cluster does
+// not read.
+func unreadable(v noun) (faults cluster.Faults) {
+	if c, ok := v.(*cluster.Cron); ok {
+		return unreadableCron(c)
+	}
+	svc, ok := v.(*cluster.Service)
+	if !ok {
+		return nil
+	}
+	for i := range svc.Update.Gates {
+		if err := measure.CheckGate(svc.Update.Gates[i]); err != nil {
+			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("update.gates[%d].pass", i), Message: err.Error()})
+		}
+	}
+	if svc.Scaling == nil {
+		return faults
+	}
+	for i := range svc.Scaling.Schedules {
+		s := &svc.Scaling.Schedules[i]
+		if _, err := timetable.Parse(s.Cron, s.Zone); err != nil {
+			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("scaling.schedules[%d].cron", i), Message: err.Error()})
+		}
+	}
+	return faults
 }
 
 // named fills in a name from the address, or tells that the body has another one.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -65,6 +66,10 @@ func problemOf(err error) *problem {
 			"Free space on the disk of the server's data directory: writes go on by themselves then")
 	case errors.Is(err, store.ErrTooLarge):
 		return problemf(http.StatusRequestEntityTooLarge, "the objects are too many or too large to be written in one transaction; nothing was written. Apply them in parts")
+	case errors.Is(err, store.ErrReaders):
+		_, older, _ := strings.Cut(err.Error(), store.ErrReaders.Error()+": ")
+		return problemf(http.StatusConflict, "services of the mode daemon, or with scaling, need every server to be of this build, and these are older: %s. Nothing was written. "+
+			"Upgrade them first; one that is gone for good: `berth server remove`", older)
 	case errors.Is(err, store.ErrUnknown):
 		return problemf(http.StatusServiceUnavailable, "the store did not confirm the write: it may have happened or not. Look, then ask again")
 	case errors.Is(err, store.ErrUnavailable):

@@ -33,6 +33,12 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"apply": "submitter*", "writeDefinition": "submitter*",
 		"writeService": "submitter", "deleteService": "submitter", "scaleService": "submitter",
 		"stopService": "submitter", "startService": "submitter", "restartService": "submitter",
+		"readRollout": "viewer", "readRolloutHistory": "viewer", "pauseRollout": "submitter", "resumeRollout": "submitter",
+		"promoteRollout": "submitter", "undoRollout": "submitter",
+		"readScale": "viewer", "suspendScaling": "submitter", "resumeScaling": "submitter",
+		"listAllCrons": "viewer*", "listCrons": "viewer", "readCron": "viewer", "writeCron": "submitter", "deleteCron": "submitter",
+		"runCron": "submitter", "suspendCron": "submitter", "resumeCron": "submitter",
+		"explainService": "viewer", "explainJob": "viewer", "explainTask": "viewer",
 		"writeJob": "submitter", "deleteJob": "submitter", "stopJob": "submitter", "restartJob": "submitter",
 		"readLogs": "submitter", "exec": "submitter",
 
@@ -77,7 +83,7 @@ func TestRolesAtEachRoute(t *testing.T) {
 		tokens[role] = s.access(role)
 	}
 	node, server := s.shows(nodeOne), s.shows(serverTwo)
-	fill := strings.NewReplacer("{cluster}", "default", "{service}", "none", "{job}", "none", "{definition}", "web", "{version}", "1",
+	fill := strings.NewReplacer("{cluster}", "default", "{service}", "none", "{job}", "none", "{cron}", "none", "{definition}", "web", "{version}", "1",
 		"{task}", "default.none.1.0", "{node}", "n1", "{server}", "s9", "{token}", "tnone", "{profile}", "goroutine")
 	for _, rt := range s.server.routes {
 		path, body := fill.Replace(rt.path), ""

@@ -68,7 +68,8 @@ const (
 func (s *Server) table() []route {
 	var all []route
 	for _, part := range [][]route{
-		s.generalRoutes(), s.clusterRoutes(), s.definitionRoutes(), s.serviceRoutes(), s.jobRoutes(),
+		s.generalRoutes(), s.clusterRoutes(), s.definitionRoutes(), s.serviceRoutes(), s.rolloutRoutes(), s.scaleRoutes(), s.jobRoutes(),
+		s.cronRoutes(), s.explainRoutes(),
 		s.taskRoutes(), s.nodeRoutes(), s.nodeVerbs(), s.operatorRoutes(), s.eventRoutes(), s.imageRoutes(), s.accessRoutes(),
 	} {
 		all = append(all, part...)
@@ -97,7 +98,7 @@ func (s *Server) clusterRoutes() []route {
 		{method: "GET", path: "/v1/clusters", name: "listClusters", role: viewer, shared: true, summary: "All clusters.", query: listParameters(), reply: typeOf[api.Page[api.ClusterView]](), stream: eventStream, long: true, serve: s.listClusters},
 		{method: "GET", path: "/v1/clusters/{cluster}", name: "readCluster", role: viewer, summary: "One cluster.", query: []parameter{consistent()}, reply: typeOf[api.ClusterView](), serve: s.readCluster},
 		{method: "PUT", path: "/v1/clusters/{cluster}", name: "writeCluster", role: operator, summary: "Makes or changes a cluster.", writes: true, body: typeOf[cluster.Cluster](), reply: typeOf[api.ClusterView](), serve: s.writeCluster},
-		{method: "DELETE", path: "/v1/clusters/{cluster}", name: "deleteCluster", role: operator, summary: "Deletes a cluster that has neither services nor jobs.", writes: true, status: http.StatusNoContent, serve: s.deleteCluster},
+		{method: "DELETE", path: "/v1/clusters/{cluster}", name: "deleteCluster", role: operator, summary: "Deletes a cluster that has neither services, jobs nor crons.", writes: true, status: http.StatusNoContent, serve: s.deleteCluster},
 	}
 }
 
@@ -120,10 +121,9 @@ func (s *Server) serviceRoutes() []route {
 		{method: "PUT", path: one, name: "writeService", role: submitter, summary: "Makes or changes a service.", writes: true, body: typeOf[cluster.Service](), reply: view, serve: s.services().write},
 		{method: "DELETE", path: one, name: "deleteService", role: submitter, summary: "Deletes a service: its tasks are stopped, then it is gone.", writes: true, status: http.StatusAccepted, reply: view, serve: s.services().delete},
 		{method: "GET", path: one + "/addresses", name: "listAddresses", role: viewer, summary: "Where the healthy tasks of a service are reached, without those that are to be stopped.", query: listParameters(), reply: typeOf[api.Page[api.Address]](), stream: eventStream, long: true, serve: s.listAddresses},
-		{method: "POST", path: one + "/scale", name: "scaleService", role: submitter, summary: "Sets the number of tasks.", writes: true, body: typeOf[api.ScaleRequest](), reply: view, serve: s.scaleService},
 		{method: "POST", path: one + "/stop", name: "stopService", role: submitter, summary: "Stops all tasks and keeps the service.", writes: true, reply: view, serve: s.stopService},
 		{method: "POST", path: one + "/start", name: "startService", role: submitter, summary: "Starts a stopped service.", writes: true, reply: view, serve: s.startService},
-		{method: "POST", path: one + "/restart", name: "restartService", role: submitter, summary: "Replaces all tasks, one at a time.", writes: true, reply: view, serve: s.restartService},
+		{method: "POST", path: one + "/restart", name: "restartService", role: submitter, summary: "Replaces all tasks, as a rollout does.", writes: true, reply: view, serve: s.restartService},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -115,6 +116,8 @@ func special(typ reflect.Type) (object, bool) {
 		return object{{"type", []any{"string", "number"}}, {"description", `CPU time: "500m" or 0.5; written as "500m"`}}, true
 	case reflect.TypeFor[cluster.Bytes]():
 		return object{{"type", []any{"integer", "string"}}, {"description", `a size: bytes, or text such as "256MiB"; written as bytes`}}, true
+	case reflect.TypeFor[cluster.Portion]():
+		return object{{"type", []any{"integer", "string"}}, {"description", `a number of tasks, or a share of them such as "25%"`}}, true
 	case reflect.TypeFor[cluster.TaskID]():
 		return described(`<cluster>.<service>.<generation>.<index> or <cluster>.<job>.<generation>.<step>.<index>`), true
 	}
@@ -159,13 +162,30 @@ func words(typ reflect.Type) []string {
 	case reflect.TypeFor[cluster.ConstraintOp]():
 		return []string{"=", "!=", "in", "not-in", "exists", "<", ">", ">=", "<="}
 	case reflect.TypeFor[cluster.Kind]():
-		return []string{"Cluster", "TaskDefinition", "Service", "Job"}
+		return []string{"Cluster", "TaskDefinition", "Service", "Job", "Cron"}
+	case reflect.TypeFor[cluster.ServiceMode]():
+		return []string{"replicas", "daemon"}
+	case reflect.TypeFor[cluster.UpdateOrder]():
+		return []string{"start-first", "stop-first"}
+	case reflect.TypeFor[cluster.RolloutState]():
+		return []string{"rolling", "canary", "complete", "failed", "rolled-back", "superseded"}
+	case reflect.TypeFor[cluster.ScaleMetric]():
+		return []string{"cpu", "memory", "requests", "prometheus"}
+	case reflect.TypeFor[cluster.CronConcurrency]():
+		return []string{"forbid", "allow", "replace"}
+	case reflect.TypeFor[cluster.CronMissed]():
+		return []string{"skip", "once", "all"}
+	case reflect.TypeFor[api.GateState]():
+		return []string{"passing", "failing", "waiting", "unknown"}
 	}
 	return nil
 }
 
 // schemaName names the component of a struct: "ServiceView", "ServiceViewPage" for a page of them.
 func schemaName(typ reflect.Type) string {
+	if typ == reflect.TypeFor[cluster.Version]() { // the API's own Version is of a build
+		return "ServiceVersion"
+	}
 	name, inner, generic := strings.Cut(typ.Name(), "[")
 	if !generic {
 		return name

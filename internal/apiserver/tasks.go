@@ -63,5 +63,5 @@ func (s *Server) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *sto
 	if row == nil {
 		return api.TaskView{}, nil, notFound("task", string(id))
 	}
-	return taskView(snap, row), row, nil
+	return s.look(snap).taskView(row), row, nil
 }

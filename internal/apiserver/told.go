@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -16,7 +17,9 @@ import (
 func (d *draft) told(domain string) (*cluster.EventBatch, error) {
 	events := slices.Clone(d.events)
 	for _, key := range slices.Sorted(maps.Keys(d.writes)) {
-		if e, ok := eventOf(d.writes[key], d.compares[key] == 0); ok {
+		if e, ok := d.instead[key]; ok {
+			events = append(events, e)
+		} else if e, ok := eventOf(d.writes[key], d.compares[key] == 0); ok {
 			events = append(events, e)
 		}
 	}
@@ -49,6 +52,9 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 		owner := r.Owner()
 		noun, deleted, e.Cluster, e.Owner = "service", r.Deleted, r.Cluster, &owner
 		e.Message = fmt.Sprintf("%s of %s", plural(r.Count, "task"), r.Definition)
+		if r.Mode == cluster.ModeDaemon {
+			e.Message = fmt.Sprintf("a task of %s on each node", r.Definition)
+		}
 		if r.Stopped {
 			e.Message = "stopped; " + e.Message
 		}
@@ -58,6 +64,12 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 		e.Message = plural(len(r.Steps), "step")
 		if r.Cancelled {
 			e.Message = "cancelled"
+		}
+	case *cluster.Cron:
+		noun, e.Cluster, e.Owner = "cron", r.Cluster, &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: r.Cluster, Name: r.Name}
+		e.Message = strings.Join(r.Schedules, ", ")
+		if r.Suspended {
+			e.Message += "; suspended"
 		}
 	case *cluster.TaskDefinition:
 		noun, e.Message = "definition", r.Ref().String()

@@ -22,7 +22,7 @@ func TestWritesAreTold(t *testing.T) {
 			t.Fatalf("put the service: %d %s", r.status, r.body)
 		}
 	}
-	w.call("POST", "/v1/clusters/default/services/web/scale", api.ScaleRequest{Count: 3})
+	w.call("POST", "/v1/clusters/default/services/web/scale", api.ScaleRequest{Count: new(3)})
 	w.call("DELETE", "/v1/clusters/default/services/web", nil)
 
 	var got []string

@@ -1,11 +1,13 @@
 package apiserver
 
 import (
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/store"
 )
@@ -13,9 +15,13 @@ import (
 // look is one look at a snapshot: what its views have in common, computed once. Not for concurrent use.
 type look struct {
 	snap    *store.Snapshot
+	domain  string
 	now     time.Time
 	reasons Reasons
+	pulse   func(node string) (cluster.Pulse, bool)
+	gate    func(service cluster.OwnerRef) []cluster.GateResult
 	owners  map[cluster.OwnerRef]*ownerLook
+	used    map[string]*cluster.NodeStats // by node; nil where nothing is known
 }
 
 // ownerLook is what the reconciler says of a service or a job.
@@ -25,7 +31,10 @@ type ownerLook struct {
 }
 
 func (s *Server) look(snap *store.Snapshot) *look {
-	return &look{snap: snap, now: s.cfg.Now(), reasons: s.cfg.Reasons, owners: map[cluster.OwnerRef]*ownerLook{}}
+	return &look{
+		snap: snap, domain: s.cfg.Domain, now: s.cfg.Now(), reasons: s.cfg.Reasons, pulse: s.cfg.Tables.Pulse, gate: s.cfg.Gates,
+		owners: map[cluster.OwnerRef]*ownerLook{}, used: map[string]*cluster.NodeStats{},
+	}
 }
 
 // owner asks the reconciler, as the control plane does, which tasks of an owner wait.
@@ -64,7 +73,8 @@ func (l *look) backOff(o cluster.OwnerRef, seen *ownerLook) {
 	}
 	if o.Kind == cluster.KindService {
 		if e, ok := l.snap.Service(o.Cluster, o.Name); ok {
-			for i := range e.Value.Desired() {
+			in := l.service(e)
+			for i := range l.desired(&in) {
 				add(cluster.ServiceTask(o.Cluster, o.Name, e.Value.Generation, i), e.Value.Definition)
 			}
 		}
@@ -93,11 +103,76 @@ func (l *look) succeeded(task cluster.TaskID) bool {
 	return false
 }
 
+// service gathers what the control plane looks at when it decides about a service, as far as the records tell it.
 func (l *look) service(e store.Entry[cluster.Service]) reconciler.ServiceInput {
 	o := e.Value.Owner()
-	return reconciler.ServiceInput{
-		Owner: o, Spec: e.Value, SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o), Now: l.now,
+	scale, _ := l.snap.Scale(o.Cluster, o.Name)
+	in := reconciler.ServiceInput{
+		Owner: o, Spec: e.Value.At(scale.Value), SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o), Now: l.now,
 	}
+	if c, ok := l.snap.Cluster(o.Cluster); ok {
+		in.ClusterConstraints = c.Value.Constraints
+	}
+	if r, ok := l.snap.Rollout(o.Cluster, o.Name); ok {
+		in.Rollout, in.RolloutRev = r.Value, r.Modified
+	}
+	if l.gate != nil && len(e.Value.Update.Gates) > 0 {
+		in.Gates = l.gate(o)
+	}
+	if in.Spec.Mode == cluster.ModeDaemon {
+		l.daemon(&in)
+	}
+	return in
+}
+
+// daemon finds the nodes that should have a task of a daemon, and those of them where nothing else is left to end.
+func (l *look) daemon(in *reconciler.ServiceInput) {
+	in.Nodes, in.Alone = []string{}, map[string]bool{}
+	domain := cluster.DefaultDomain
+	if c, ok := l.snap.Cluster(in.Owner.Cluster); ok {
+		domain = c.Value.Domain
+	}
+	stands := map[string]bool{}
+	for row := range l.snap.Attempts(in.Owner) {
+		stands[row.Node] = stands[row.Node] || row.Standing()
+	}
+	for e := range l.snap.Nodes() {
+		name := e.Value.Name
+		var host *cluster.Host
+		if h, ok := l.snap.Host(name); ok {
+			host = h.Value
+		}
+		if e.Value.Domain != domain || host != nil && host.Gone || e.Value.State == cluster.NodeDown && !stands[name] {
+			continue
+		}
+		status, _ := l.snap.NodeStatus(name)
+		n := scheduler.NodeOf(host, e.Value, status.Value)
+		refuses := func(c cluster.Constraint) bool { return !scheduler.Matches(c, &n) }
+		if slices.ContainsFunc(in.ClusterConstraints, refuses) || slices.ContainsFunc(in.Spec.Placement.Constraints, refuses) {
+			continue
+		}
+		in.Nodes = append(in.Nodes, name)
+		if host != nil && host.Drain != nil && l.daemonsAlone(name) {
+			in.Alone[name] = true
+		}
+	}
+}
+
+// daemonsAlone reports whether nothing but tasks of daemons stands on a node.
+func (l *look) daemonsAlone(node string) bool {
+	for row := range l.snap.NodeAttempts(node) {
+		o, _ := row.Ref()
+		e, ok := l.snap.Service(o.Cluster, o.Name)
+		if onNode(row) && (!ok || o.Kind != cluster.KindService || e.Value.Mode != cluster.ModeDaemon) {
+			return false
+		}
+	}
+	return true
+}
+
+// desired returns how many tasks a service wants now: of a daemon one for each of its nodes.
+func (l *look) desired(in *reconciler.ServiceInput) int {
+	return reconciler.StatusOfService(*in).Desired
 }
 
 func (l *look) job(e store.Entry[cluster.Job]) reconciler.JobInput {
@@ -115,7 +190,12 @@ func (l *look) definition(ref cluster.Ref) *cluster.TaskDefinition {
 func (l *look) attempts(o cluster.OwnerRef) []reconciler.Task {
 	var tasks []reconciler.Task
 	for row := range l.snap.Attempts(o) {
-		tasks = append(tasks, reconciler.Task{Attempt: row.Attempt, Absence: l.absence(row.Node)})
+		t := reconciler.Task{Attempt: row.Attempt, Absence: l.absence(row.Node)}
+		if h, ok := l.snap.Host(row.Node); ok {
+			t.Drain = h.Value.Drain
+		}
+		t.Pressed = l.pressed(row)
+		tasks = append(tasks, t)
 	}
 	return tasks
 }
@@ -129,13 +209,25 @@ func (l *look) absence(node string) watcher.Absence {
 	return watcher.Present
 }
 
+// pressed returns why its node's agent suggests to move an attempt away, nil where it does not.
+func (l *look) pressed(row *store.AttemptRow) *cluster.Pressure {
+	stats := l.stats(row.Node)
+	if stats == nil || stats.Pressure == nil || stats.Pressure.Victim == "" || stats.Pressure.Victim != uuidOf(row) || !onNode(row) {
+		return nil
+	}
+	return stats.Pressure
+}
+
 func (l *look) serviceView(e store.Entry[cluster.Service]) api.ServiceView {
-	st := reconciler.StatusOfService(l.service(e))
+	in := l.service(e)
+	st := reconciler.StatusOfService(in)
 	return api.ServiceView{
 		Service: *e.Value, Revision: e.Modified,
 		Status: api.ServiceStatus{
 			Desired: st.Desired, Running: st.Running, Healthy: st.Healthy, Updated: st.Updated,
 			Waiting: st.Waiting, State: st.State, Message: l.why(e.Value.Owner(), st.Message, st.Waiting),
+			Versions: l.versions(e.Value, st.Desired), Rollout: st.Rollout, RolloutMessage: st.RolloutMessage,
+			Paused: st.Paused, Crashing: l.crashing(in.Owner, st.CrashLooping), GivenUp: st.GivenUp, Hungry: st.Hungry,
 		},
 	}
 }

@@ -57,7 +57,7 @@ func (s *Server) nodeView(snap *store.Snapshot, name string) (api.NodeView, bool
 		v.Server = s.cfg.Holder(name)
 	}
 	if p, heard := s.cfg.Tables.Pulse(name); heard && p.Session == v.Session {
-		v.Used = p.Stats
+		v.Used = whole(p.Stats)
 		v.Heartbeat = &api.Heartbeat{
 			Age:      cluster.Duration(max(0, s.cfg.Clock()-p.At).Round(time.Millisecond)),
 			Interval: cluster.Duration(p.Next),
@@ -66,17 +66,39 @@ func (s *Server) nodeView(snap *store.Snapshot, name string) (api.NodeView, bool
 	return v, ok
 }
 
+// whole returns what a node uses, without what its tasks do: that stands with them.
+func whole(stats *cluster.NodeStats) *cluster.NodeStats {
+	if stats == nil || stats.Each == nil {
+		return stats
+	}
+	all := *stats
+	all.Each = nil
+	return &all
+}
+
 // lasting returns the elements of a list without what changes all the time, for the question whether the list changed.
 func lasting[T any](items []T) any {
-	nodes, ok := any(items).([]api.NodeView)
-	if !ok {
-		return items
+	switch all := any(items).(type) {
+	case []api.NodeView:
+		all = slices.Clone(all)
+		for i := range all {
+			all[i].Used, all[i].Heartbeat = nil, nil
+		}
+		return all
+	case []api.TaskView:
+		all = slices.Clone(all)
+		for i := range all {
+			all[i].Used, all[i].Pressed = nil, ""
+		}
+		return all
+	case []api.CronView:
+		all = slices.Clone(all)
+		for i := range all {
+			all[i].Status.Next = nil
+		}
+		return all
 	}
-	nodes = slices.Clone(nodes)
-	for i := range nodes {
-		nodes[i].Used, nodes[i].Heartbeat = nil, nil
-	}
-	return nodes
+	return items
 }
 
 // recordedNode shows what the records say of a node.

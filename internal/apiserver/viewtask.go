@@ -57,7 +57,7 @@ func (l *look) tasks(f taskFilter) []keyed[api.TaskView] {
 		if ok && !f.owner(owner) || !ok && f.caller != nil && !f.caller.sees("") {
 			continue
 		}
-		v := taskView(snap, row)
+		v := l.taskView(row)
 		if f.all || !v.State.Terminal() || v.Owner.Kind == cluster.KindJob && l.concludes(row) {
 			add(v)
 		}
@@ -107,7 +107,17 @@ func (l *look) concludes(row *store.AttemptRow) bool {
 	return !l.owner(job.Value.Owner()).waits[row.Task]
 }
 
-// taskView shows one attempt.
+// taskView shows one attempt, with what it uses.
+func (l *look) taskView(row *store.AttemptRow) api.TaskView {
+	v := taskView(l.snap, row)
+	v.Used = l.use(row)
+	if p := l.pressed(row); p != nil {
+		v.Pressed = orElse(p.Why, p.Message)
+	}
+	return v
+}
+
+// taskView shows what the records say of one attempt.
 func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 	shown := lifecycle.Shown(row.Attempt)
 	v := api.TaskView{
@@ -138,7 +148,11 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.Message = "its record in the store cannot be read or is another's; it stays on its node until that has reported"
 	}
 	if strings.HasPrefix(v.Message, movesOff) && (!moves(row) || !onNode(row)) {
-		v.Message = fmt.Sprintf("it moved off node %s, which was drained, and another attempt took its place", v.Node)
+		why := "which was drained"
+		if v.Reason == cluster.ReasonPressure {
+			why = "which was short of memory"
+		}
+		v.Message = fmt.Sprintf("it moved off node %s, %s, and another attempt took its place", v.Node, why)
 	}
 	tellSilent(snap, row, &v)
 	if status, ok := snap.NodeStatus(v.Node); ok {

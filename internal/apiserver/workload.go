@@ -9,11 +9,12 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// workload is what the API does with services and with jobs alike: list, read, write, change and delete
+// workload is what the API does with services, jobs and crons alike: list, read, write, change and delete
 // them. T is the object and V what a read shows of it.
 type workload[T any, P userObject[T], V any] struct {
 	server *Server
 	noun   string // in paths and messages
+	key    func(store.Prefix, *T) string
 	all    func(*store.Snapshot, string) iter.Seq[store.Entry[T]]
 	one    func(snap *store.Snapshot, in, name string) (store.Entry[T], bool)
 	head   func(*T) head
@@ -25,10 +26,9 @@ type workload[T any, P userObject[T], V any] struct {
 type userObject[T any] interface {
 	*T
 	noun
-	Owner() cluster.OwnerRef
 }
 
-// head points at the fields that services and jobs both have.
+// head points at the fields that all of them have.
 type head struct {
 	cluster, name *string
 	life          *cluster.Lifespan
@@ -37,6 +37,7 @@ type head struct {
 func (s *Server) services() workload[cluster.Service, *cluster.Service, api.ServiceView] {
 	return workload[cluster.Service, *cluster.Service, api.ServiceView]{
 		server: s, noun: "service",
+		key:  func(p store.Prefix, svc *cluster.Service) string { return p.Service(svc.Cluster, svc.Name) },
 		all:  (*store.Snapshot).Services,
 		one:  (*store.Snapshot).Service,
 		head: func(svc *cluster.Service) head { return head{&svc.Cluster, &svc.Name, &svc.Lifespan} },
@@ -48,6 +49,7 @@ func (s *Server) services() workload[cluster.Service, *cluster.Service, api.Serv
 func (s *Server) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
 	return workload[cluster.Job, *cluster.Job, api.JobView]{
 		server: s, noun: "job",
+		key:  func(p store.Prefix, job *cluster.Job) string { return p.Job(job.Cluster, job.Name) },
 		all:  (*store.Snapshot).Jobs,
 		one:  (*store.Snapshot).Job,
 		head: func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, &job.Lifespan} },
@@ -146,24 +148,44 @@ type written[T any] struct {
 // answerWrite shows an object as it was written, with the revision of that, even where another writer overtook it
 // already: else its If-Match would pass over a write that nobody saw.
 func (l workload[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, mine written[T], status int) error {
-	in, name := l.named(r)
-	e, ok := l.one(snap, in, name)
-	if at := mine.draft.revision; at == 0 || ok && e.Modified == at {
-		return l.answer(w, r, snap, status)
+	e, err := l.after(r, snap, mine)
+	if err != nil {
+		return err
 	}
-	e = store.Entry[T]{Value: mine.object, Key: e.Key, Created: e.Created, Modified: mine.draft.revision}
 	tag(w, e.Modified)
 	return answer(w, status, l.view(l.server.look(snap), e))
 }
 
-// change writes an object after a change; do reports whether there is something to write.
-func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request, do func(*T) (bool, error)) error {
+// after returns an object as it is after a write, see answerWrite.
+func (l workload[T, P, V]) after(r *http.Request, snap *store.Snapshot, mine written[T]) (store.Entry[T], error) {
 	in, name := l.named(r)
-	pre, err := preconditionOf(r)
+	e, ok := l.one(snap, in, name)
+	switch at := mine.draft.revision; {
+	case at != 0 && (!ok || e.Modified != at):
+		return store.Entry[T]{Value: mine.object, Key: e.Key, Created: e.Created, Modified: at}, nil
+	case !ok:
+		return e, notFound(l.noun, in+"/"+name)
+	}
+	return e, nil
+}
+
+// change writes an object after a change and answers with it; do reports whether there is something to write.
+func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request, do func(*draft, *T) (bool, error)) error {
+	snap, mine, err := l.changed(r, do)
 	if err != nil {
 		return err
 	}
+	return l.answerWrite(w, r, snap, mine, http.StatusOK)
+}
+
+// changed writes an object after a change, see change.
+func (l workload[T, P, V]) changed(r *http.Request, do func(*draft, *T) (bool, error)) (*store.Snapshot, written[T], error) {
+	in, name := l.named(r)
 	mine := written[T]{}
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return nil, mine, err
+	}
 	snap, err := l.server.write(r.Context(), func(d *draft) error {
 		e, ok := l.one(d.snap, in, name)
 		if err := pre.check(e.Modified); err != nil {
@@ -178,18 +200,15 @@ func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request, do fun
 		if life.Deleted {
 			return problemf(http.StatusConflict, "%s %s/%s is being deleted", l.noun, in, name)
 		}
-		write, err := do(&next)
+		write, err := do(d, &next)
 		if err != nil || !write {
-			return err
+			return asProblem(err)
 		}
 		life.Updated, life.Trace = d.now, d.trace
-		d.put(d.prefix.Owner(P(&next).Owner()), &next, e.Modified)
+		d.put(l.key(d.prefix, &next), &next, e.Modified)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return l.answerWrite(w, r, snap, mine, http.StatusOK)
+	return snap, mine, err
 }
 
 // delete marks an object; the control plane stops its tasks and then removes the record.
@@ -211,7 +230,7 @@ func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error 
 		next := *e.Value
 		if life := l.head(&next).life; !life.Deleted {
 			life.Deleted, life.Updated, life.Trace = true, d.now, d.trace
-			d.put(d.prefix.Owner(P(&next).Owner()), &next, e.Modified)
+			d.put(l.key(d.prefix, &next), &next, e.Modified)
 		}
 		e.Value = &next
 		last = l.view(l.server.look(d.snap), e)

@@ -33,12 +33,13 @@ type draft struct {
 	now    time.Time
 
 	compares map[string]uint64
-	writes   map[string]any  // by key; nil deletes
-	events   []cluster.Event // besides what the written objects themselves tell
-	by       string          // who asks, for the events
-	caller   *caller         // the same, for what may be told of what stands; nil sees all
-	trace    string          // the traceparent of what is written
-	revision uint64          // at which it was written; 0 until then
+	writes   map[string]any           // by key; nil deletes
+	events   []cluster.Event          // besides what the written objects themselves tell
+	instead  map[string]cluster.Event // by key: in place of what the written object tells
+	by       string                   // who asks, for the events
+	caller   *caller                  // the same, for what may be told of what stands; nil sees all
+	trace    string                   // the traceparent of what is written
+	revision uint64                   // at which it was written; 0 until then
 	// What the draft itself brings, for the objects that refer to it.
 	clusters    map[string]*cluster.Cluster
 	definitions map[cluster.Ref]*cluster.TaskDefinition
@@ -55,6 +56,7 @@ func (s *Server) draft(snap *store.Snapshot) *draft {
 		definitions: map[cluster.Ref]*cluster.TaskDefinition{},
 		newest:      map[string]int{},
 		owners:      map[string]cluster.Kind{},
+		instead:     map[string]cluster.Event{},
 	}
 }
 

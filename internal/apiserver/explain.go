@@ -1,0 +1,331 @@
+package apiserver
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/store"
+)
+
+// What reasons are about, the weightiest first.
+const (
+	aboutCrash   = "crash-loop"
+	aboutPlace   = "place"
+	aboutHealth  = "health"
+	aboutNode    = "node"
+	aboutRollout = "rollout"
+	aboutGate    = "gate"
+	aboutMove    = "move"
+	aboutStop    = "stop"
+	aboutScaling = "scaling"
+)
+
+func weight(about string) int {
+	return slices.Index([]string{aboutCrash, aboutPlace, aboutHealth, aboutNode, aboutRollout, aboutGate, aboutMove, aboutStop, aboutScaling}, about)
+}
+
+func (s *Server) explainRoutes() []route {
+	const in = "/v1/clusters/{cluster}/"
+	reply, query := typeOf[api.Explanation](), []parameter{consistent()}
+	return []route{
+		{method: "GET", path: in + "services/{service}/explain", name: "explainService", role: viewer, summary: "Why a service is as it is: what its tasks, stops and rollout wait for.", query: query, reply: reply, serve: s.explainService},
+		{method: "GET", path: in + "jobs/{job}/explain", name: "explainJob", role: viewer, summary: "Why a job is as it is.", query: query, reply: reply, serve: s.explainJob},
+		{method: "GET", path: "/v1/tasks/{task}/explain", name: "explainTask", role: viewer, summary: "Why a task is as it is: what it or its stop waits for, why it moves, how it crashes.", query: query, reply: reply, serve: s.explainTask},
+	}
+}
+
+func (s *Server) explainService(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	in, name := s.services().named(r)
+	e, ok := snap.Service(in, name)
+	if !ok {
+		return notFound("service", in+"/"+name)
+	}
+	return answer(w, http.StatusOK, s.look(snap).explainService(e))
+}
+
+func (s *Server) explainJob(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	in, name := s.jobs().named(r)
+	e, ok := snap.Job(in, name)
+	if !ok {
+		return notFound("job", in+"/"+name)
+	}
+	return answer(w, http.StatusOK, s.look(snap).explainJob(e))
+}
+
+func (s *Server) explainTask(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	v, _, err := s.task(snap, r)
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, s.look(snap).explainTask(&v))
+}
+
+// reasonsWhy collects reasons. What concerns many tasks alike is told once.
+type reasonsWhy struct{ all []api.Because }
+
+func (r *reasonsWhy) add(b api.Because) {
+	alike := func(other api.Because) bool {
+		return other.About == b.About && other.Message == b.Message && other.Task == b.Task && other.Node == b.Node
+	}
+	if b.Message != "" && !slices.ContainsFunc(r.all, alike) {
+		r.all = append(r.all, b)
+	}
+}
+
+// ordered returns the reasons, the weightiest first.
+func (r *reasonsWhy) ordered() []api.Because {
+	slices.SortStableFunc(r.all, func(a, b api.Because) int { return cmp.Compare(weight(a.About), weight(b.About)) })
+	return r.all
+}
+
+// explainService says why a service is as it is.
+func (l *look) explainService(e store.Entry[cluster.Service]) api.Explanation {
+	view := l.serviceView(e)
+	var why reasonsWhy
+	for i := range view.Status.Crashing {
+		why.add(crashWhy(&view.Status.Crashing[i]))
+	}
+	if text := view.Status.Hungry; text != "" {
+		why.add(api.Because{About: aboutHealth, Reason: cluster.ReasonOOM, Message: text})
+	}
+	l.placeWhy(e.Value.Owner(), &why)
+	for _, t := range l.tasksOf(e.Value.Owner()) {
+		for _, row := range t.attempts {
+			l.attemptWhy(row, &why)
+		}
+	}
+	l.waitsWhy(e, &why)
+	rollout := l.rolloutView(e)
+	for _, b := range rollout.Waits {
+		why.add(b)
+	}
+	if rollout.State == cluster.RolloutFailed || rollout.State == cluster.RolloutRolledBack {
+		why.add(api.Because{About: aboutRollout, Reason: cluster.ReasonDeadline, Since: rollout.Ended, Message: fmt.Sprintf(
+			"the rollout of %s %s%s", rollout.Definition, strings.ReplaceAll(string(rollout.State), "-", " "), suffix(rollout.Message))})
+	}
+	l.scalingWhy(e, &why)
+	x := api.Explanation{Owner: e.Value.Owner(), State: view.Status.State, Because: why.ordered()}
+	x.Summary = summary("service "+e.Value.Name, x.State, view.Status.Message, x.Because)
+	return x
+}
+
+// explainJob says why a job is as it is.
+func (l *look) explainJob(e store.Entry[cluster.Job]) api.Explanation {
+	view := l.jobView(e)
+	var why reasonsWhy
+	l.placeWhy(e.Value.Owner(), &why)
+	for row := range l.snap.Attempts(e.Value.Owner()) {
+		l.attemptWhy(row, &why)
+	}
+	x := api.Explanation{Owner: e.Value.Owner(), State: view.Status.State, Because: why.ordered()}
+	x.Summary = summary("job "+e.Value.Name, x.State, view.Status.Message, x.Because)
+	return x
+}
+
+// explainTask says why a task is as it is, as its view shows it.
+func (l *look) explainTask(v *api.TaskView) api.Explanation {
+	var why reasonsWhy
+	if v.State == cluster.StatePending {
+		why.add(api.Because{About: aboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID})
+	}
+	for row := range l.snap.TaskAttempts(v.ID) {
+		l.attemptWhy(row, &why)
+	}
+	if e, ok := l.snap.Service(v.Owner.Cluster, v.Owner.Name); ok && v.Owner.Kind == cluster.KindService {
+		for _, c := range l.serviceView(e).Status.Crashing {
+			if c.Task == v.ID {
+				why.add(crashWhy(&c))
+			}
+		}
+		var all reasonsWhy
+		l.waitsWhy(e, &all)
+		for _, b := range all.all {
+			if b.Task == v.ID {
+				why.add(b)
+			}
+		}
+	}
+	x := api.Explanation{Owner: v.Owner, Task: v.ID, State: string(v.State), Because: why.ordered()}
+	x.Summary = summary(string(v.ID), x.State, v.Message, x.Because)
+	return x
+}
+
+// summary says all in a sentence: the status' own words, or else the weightiest reason.
+func summary(what, state, message string, because []api.Because) string {
+	if message == "" && len(because) > 0 {
+		message = because[0].Message
+	}
+	return what + " is " + strings.ReplaceAll(state, "-", " ") + suffix(message)
+}
+
+func crashWhy(c *api.CrashLoop) api.Because {
+	return api.Because{About: aboutCrash, Reason: cluster.ReasonExit, Message: crashText(c), Task: c.Task, Node: c.Node, Since: c.Last, Log: c.Log}
+}
+
+// placeWhy tells why tasks have no node: once for each sentence, with the first task that waits for it.
+func (l *look) placeWhy(o cluster.OwnerRef, why *reasonsWhy) {
+	first := map[string]*api.Because{}
+	counts := map[string]int{}
+	var order []string
+	seen := l.owner(o)
+	for i := range seen.pending {
+		v := l.pendingView(&seen.pending[i])
+		text := orElse(v.Message, "it waits to be looked at by the scheduler")
+		if first[text] == nil {
+			first[text] = &api.Because{About: aboutPlace, Reason: v.Reason, Task: v.ID}
+			order = append(order, text)
+		}
+		counts[text]++
+	}
+	for _, text := range order {
+		b := first[text]
+		b.Message = fmt.Sprintf("%s has no place: %s", b.Task, text)
+		if n := counts[text]; n > 1 {
+			b.Message = fmt.Sprintf("%d tasks have no place, %s first: %s", n, b.Task, text)
+		}
+		why.add(*b)
+	}
+}
+
+// attemptWhy tells of one attempt: that it moves, stops, is not well, or that its node is silent.
+func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
+	if !onNode(row) {
+		return
+	}
+	b := api.Because{Task: row.Task, Attempt: row.Number, Node: row.Node}
+	if o := row.Observed; o != nil {
+		b.Since = o.Since
+	}
+	if node, ok := l.snap.Node(row.Node); ok && row.Live() && (node.Value.State == cluster.NodeDown || node.Value.State == cluster.NodeSuspect) {
+		b.About, b.Reason, b.Since = aboutNode, cluster.ReasonNodeDown, node.Value.Since
+		b.Message = fmt.Sprintf("node %s is %s%s", row.Node, node.Value.State, suffix(node.Value.Reason))
+		why.add(b)
+		return
+	}
+	if moves(row) {
+		b.About, b.Reason = aboutMove, row.Outcome.Reason
+		b.Message = fmt.Sprintf("%s moves off node %s, %s; it runs until %s", row.Task, row.Node, movesFor(row), orElse(successor(l.snap, row), "its replacement is healthy"))
+		why.add(b)
+		return
+	}
+	if p := l.pressed(row); p != nil && row.Live() {
+		about := b
+		about.About, about.Reason, about.Since = aboutMove, cluster.ReasonPressure, p.Since
+		about.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message, row.Task, orElse(p.Why, "its agent suggests it"))
+		why.add(about)
+	}
+	d := row.Desired
+	if d != nil && d.Stop != nil && row.Live() {
+		b.About, b.Reason = aboutStop, d.Stop.Reason
+		b.Message = stopText(row)
+		why.add(b)
+		return
+	}
+	shown := lifecycle.Shown(row.Attempt)
+	switch {
+	case !row.Live():
+	case shown.Health == cluster.HealthFailing, shown.Health == cluster.HealthWarning:
+		b.About, b.Reason = aboutHealth, cluster.ReasonUnhealthy
+		b.Message = fmt.Sprintf("the checks of %s are %s on node %s%s", row.Task, shown.Health, row.Node, suffix(shown.Message))
+		why.add(b)
+	case shown.State != cluster.StateRunning && shown.Message != "":
+		b.About, b.Reason = aboutHealth, shown.Reason
+		b.Message = fmt.Sprintf("%s is %s on node %s%s", row.Task, shown.State, row.Node, suffix(shown.Message))
+		why.add(b)
+	}
+}
+
+// movesFor says why an attempt moves.
+func movesFor(row *store.AttemptRow) string {
+	if row.Outcome.Reason == cluster.ReasonPressure {
+		return "which is short of memory"
+	}
+	return "which is emptied"
+}
+
+// stopText says what the stop of an attempt waits for, as far as its records tell (P5.2).
+func stopText(row *store.AttemptRow) string {
+	stop := row.Desired.Stop
+	text := fmt.Sprintf("%s on node %s is to stop%s", row.Task, row.Node, suffix(orElse(stop.Message, string(stop.Reason))))
+	ask := ""
+	if o := row.Observed; o != nil && o.UUID == row.Desired.UUID {
+		ask = o.Ask
+	}
+	switch {
+	case stop.Class != cluster.StopVoluntary:
+		return text
+	case ask != "" && ask == stop.Permit:
+		return text + "; its agent has the permit for it"
+	case ask != "":
+		return text + "; its agent asked for a permit, which is given once enough others are healthy"
+	case stop.Permit == "":
+		return text + "; its agent has not asked for a permit yet"
+	}
+	return text
+}
+
+// waitsWhy tells what the reconciler knows of what stops, batches and tasks wait for.
+func (l *look) waitsWhy(e store.Entry[cluster.Service], why *reasonsWhy) {
+	in := l.service(e)
+	for _, w := range reconciler.Waits(in) {
+		if w.Task != "" { // what concerns the whole is the rollout's, see rolloutWaits
+			why.add(because(w))
+		}
+	}
+}
+
+// because puts what the reconciler says into a reason.
+func because(w reconciler.Wait) api.Because {
+	b := api.Because{About: aboutStop, Reason: w.Code, Message: w.Message, Task: w.Task, Attempt: w.Attempt, Node: w.Node}
+	switch w.Code {
+	case cluster.ReasonGate:
+		b.About = aboutGate
+	case cluster.ReasonPressure, cluster.ReasonDrain, cluster.ReasonRebalance:
+		b.About = aboutMove
+	case cluster.ReasonRescheduled:
+		b.About = aboutCrash
+	case cluster.ReasonPermit, cluster.ReasonScaleDown:
+	default:
+		if w.Task == "" || w.Attempt == 0 {
+			b.About = aboutRollout
+		}
+	}
+	return b
+}
+
+// scalingWhy tells what autoscaling wants and why it does not do it.
+func (l *look) scalingWhy(e store.Entry[cluster.Service], why *reasonsWhy) {
+	if e.Value.Scaling == nil || e.Value.Mode == cluster.ModeDaemon {
+		return
+	}
+	v := l.scaleView(e)
+	b := api.Because{About: aboutScaling, Reason: cluster.ReasonScaling, Since: v.At}
+	switch {
+	case v.Suspended:
+		b.Message = fmt.Sprintf("scaling is suspended: the count stays %d", v.Count)
+	case v.Message != "":
+		b.Message = fmt.Sprintf("scaling keeps the count at %d, from %d to %d allowed: %s", v.Count, *v.Min, *v.Max, v.Message)
+	default:
+		b.Message = fmt.Sprintf("scaling has not changed the count of %d, from %d to %d allowed", v.Count, *v.Min, *v.Max)
+	}
+	why.add(b)
+}

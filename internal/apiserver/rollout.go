@@ -1,0 +1,326 @@
+package apiserver
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/store"
+)
+
+func (s *Server) rolloutRoutes() []route {
+	const one = "/v1/clusters/{cluster}/services/{service}/rollout"
+	view := typeOf[api.RolloutView]()
+	return []route{
+		{method: "GET", path: one, name: "readRollout", role: viewer, summary: "Where the rollout of a service's newest version stands, and what it waits for.", query: []parameter{consistent()}, reply: view, serve: s.readRollout},
+		{method: "GET", path: one + "/history", name: "readRolloutHistory", role: viewer, summary: "The versions of a service that are remembered, with what each changed.", query: []parameter{consistent()}, reply: typeOf[api.RolloutHistory](), serve: s.readRolloutHistory},
+		{method: "POST", path: one + "/pause", name: "pauseRollout", role: submitter, summary: "Holds the rollout where it is. Later versions wait as well, until it is resumed.", writes: true, reply: view, serve: s.pauseRollout(true)},
+		{method: "POST", path: one + "/resume", name: "resumeRollout", role: submitter, summary: "Lets a paused rollout go on.", writes: true, reply: view, serve: s.pauseRollout(false)},
+		{method: "POST", path: one + "/promote", name: "promoteRollout", role: submitter, summary: "Goes on with a rollout whose canaries wait. Refused with 409 where none do.", writes: true, reply: view, serve: s.promoteRollout},
+		{method: "POST", path: one + "/undo", name: "undoRollout", role: submitter, summary: "Asks for an earlier version again: one of a generation, or the last one before of which all tasks were healthy.", writes: true, body: typeOf[api.UndoRequest](), optional: true, reply: view, serve: s.undoRollout},
+	}
+}
+
+func (s *Server) readRollout(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	in, name := s.services().named(r)
+	e, ok := snap.Service(in, name)
+	if !ok {
+		return notFound("service", in+"/"+name)
+	}
+	tag(w, e.Modified)
+	return answer(w, http.StatusOK, s.look(snap).rolloutView(e))
+}
+
+func (s *Server) readRolloutHistory(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	in, name := s.services().named(r)
+	e, ok := snap.Service(in, name)
+	if !ok {
+		return notFound("service", in+"/"+name)
+	}
+	tag(w, e.Modified)
+	return answer(w, http.StatusOK, historyView(snap, e))
+}
+
+// actOnRollout changes what the user asks of a service's rollout, and answers with where that stands.
+func (s *Server) actOnRollout(w http.ResponseWriter, r *http.Request, do func(*draft, *cluster.Service) (bool, error)) error {
+	snap, mine, err := s.services().changed(r, do)
+	if err != nil {
+		return err
+	}
+	e, err := s.services().after(r, snap, mine)
+	if err != nil {
+		return err
+	}
+	tag(w, e.Modified)
+	return answer(w, http.StatusOK, s.look(snap).rolloutView(e))
+}
+
+func (s *Server) pauseRollout(pause bool) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+			if svc.Rollout.Paused == pause {
+				return false, nil
+			}
+			svc.Rollout.Paused = pause
+			kind, about := "service.rollout-paused", "no task is begun or given up for a rollout"
+			if !pause {
+				kind, about = "service.rollout-resumed", "rollouts go on"
+			}
+			d.tell(svc, kind, about)
+			return true, nil
+		})
+	}
+}
+
+// tell adds an event about what the user asked of a service's rollout.
+func (d *draft) tell(svc *cluster.Service, kind, message string) {
+	owner := svc.Owner()
+	d.instead[d.prefix.Service(svc.Cluster, svc.Name)] = cluster.Event{Type: kind, Cluster: svc.Cluster, Owner: &owner, Message: message}
+}
+
+func (s *Server) promoteRollout(w http.ResponseWriter, r *http.Request) error {
+	return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+		if svc.Rollout.Promoted == svc.Generation {
+			return false, nil
+		}
+		e, ok := d.snap.Rollout(svc.Cluster, svc.Name)
+		if why := unpromotable(svc, e.Value); why != "" {
+			return false, problemf(http.StatusConflict, "no canaries of service %s/%s wait: %s", svc.Cluster, svc.Name, why)
+		}
+		if ok { // a rollout that fails meanwhile is not promoted
+			d.require(d.prefix.Rollout(svc.Cluster, svc.Name), e.Modified)
+		}
+		svc.Rollout.Promoted = svc.Generation
+		return true, nil
+	})
+}
+
+// unpromotable says why no canaries wait, or nothing if they do. The record may be nil.
+func unpromotable(svc *cluster.Service, record *cluster.Rollout) string {
+	switch {
+	case svc.Stopped:
+		return "the service is stopped"
+	case record != nil && record.Generation == svc.Generation && record.State == cluster.RolloutCanary:
+		return ""
+	case record != nil && record.Generation == svc.Generation && record.State.Ended():
+		return fmt.Sprintf("the rollout of %s is %s%s", svc.Definition, record.State, suffix(record.Message))
+	case svc.Update.Canaries == nil || svc.Update.Canaries.N == 0:
+		return "its update policy has none"
+	case record == nil || record.Generation != svc.Generation:
+		return fmt.Sprintf("the rollout of %s has not begun yet", svc.Definition)
+	}
+	return fmt.Sprintf("those of %s are not all healthy yet", svc.Definition)
+}
+
+// undoRollout asks for an earlier version again, as a version of its own. It is not taken back by itself if it fails.
+func (s *Server) undoRollout(w http.ResponseWriter, r *http.Request) error {
+	var ask api.UndoRequest
+	if r.ContentLength != 0 {
+		if err := readBody(w, r, &ask); err != nil {
+			return err
+		}
+	}
+	return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+		known := versionsOf(d.snap, svc)
+		if ask.Generation == svc.Generation {
+			return false, nil // it is what the service asks for
+		}
+		to, ok := earlier(known, svc, ask.Generation)
+		if !ok {
+			return false, noVersion(svc, known, ask.Generation)
+		}
+		if err := d.resolve(&to.Definition, "definition"); err != nil {
+			return false, conflictf("generation", "version %d cannot come back: %s", to.Generation, cluster.FaultsOf(err).Error())
+		}
+		undone := svc.Generation
+		d.nextVersion(svc)
+		svc.Definition, svc.Rollout.Reverted = to.Definition, undone
+		// The tasks that still run it are kept, also where a restart was to begin all of them anew.
+		svc.Restarted = min(svc.Restarted, to.Generation)
+		return true, nil
+	})
+}
+
+// noVersion is the answer to an undo that has nowhere to go: it names what is known.
+func noVersion(svc *cluster.Service, known []cluster.Version, generation uint64) error {
+	what := "no earlier version of which all tasks were healthy"
+	if generation != 0 {
+		what = fmt.Sprintf("no version of generation %d", generation)
+	}
+	var names []string
+	for _, v := range known {
+		names = append(names, fmt.Sprintf("%d (%s, %s)", v.Generation, v.Definition, v.State))
+	}
+	return problemf(http.StatusConflict, "service %s/%s remembers %s; its generations are %s", svc.Cluster, svc.Name, what, strings.Join(names, ", "))
+}
+
+// historyView shows the versions of a service that are remembered.
+func historyView(snap *store.Snapshot, e store.Entry[cluster.Service]) api.RolloutHistory {
+	svc := e.Value
+	h := api.RolloutHistory{Cluster: svc.Cluster, Service: svc.Name, Revision: e.Modified, Versions: []api.VersionView{}}
+	known := versionsOf(snap, svc)
+	for i, v := range known {
+		view := api.VersionView{Version: v, Current: v.Generation == svc.Generation}
+		if i+1 < len(known) {
+			view.Fields, view.Note = changedBy(snap, known[i+1].Definition, v.Definition)
+		} else {
+			view.Note = "the first version that is remembered"
+		}
+		h.Versions = append(h.Versions, view)
+	}
+	return h
+}
+
+// changedBy returns the fields in which a definition differs from the one before, or a note why there are none.
+func changedBy(snap *store.Snapshot, before, after cluster.Ref) ([]api.FieldChange, string) {
+	if before == after {
+		return nil, "the same definition, with tasks begun anew"
+	}
+	a, ok := snap.Definition(before)
+	if !ok {
+		return nil, fmt.Sprintf("%s is not known any more", before)
+	}
+	b, ok := snap.Definition(after)
+	if !ok {
+		return nil, fmt.Sprintf("%s is not known any more", after)
+	}
+	_, fields := compare(a.Value, b.Value)
+	fields = slices.DeleteFunc(fields, func(f api.FieldChange) bool { return f.Path == "version" })
+	if len(fields) == 0 {
+		return nil, fmt.Sprintf("%s and %s have the same content", before, after)
+	}
+	return fields, ""
+}
+
+// rolloutView shows where the rollout of a service's newest version stands.
+func (l *look) rolloutView(e store.Entry[cluster.Service]) api.RolloutView {
+	svc, in := e.Value, l.service(e)
+	count := l.desired(&in)
+	def := l.definition(svc.Definition)
+	limits := svc.Update.Limits(count, def != nil && def.Pinned())
+	known := l.remembered(svc)
+	v := api.RolloutView{
+		Cluster: svc.Cluster, Service: svc.Name, Version: known[0], Paused: svc.Rollout.Paused, Reverted: svc.Rollout.Reverted,
+		Desired: count, Surge: limits.Surge, Least: limits.Least, Parallelism: limits.Parallelism,
+		Versions: l.versions(svc, count), Gates: gateViews(svc, in.Gates), Revision: e.Modified,
+	}
+	if r := in.Rollout; r != nil && r.Generation == svc.Generation {
+		v.Changed = r.Changed
+		if !r.State.Ended() && !r.Changed.IsZero() && !v.Paused {
+			deadline := cmp.Or(svc.Update.ProgressDeadline, cluster.DefaultProgressDeadline)
+			v.Deadline = r.Changed.Add(time.Duration(deadline))
+		}
+	}
+	for i := range known {
+		if known[i].Generation < svc.Generation && known[i].State == cluster.RolloutComplete {
+			v.LastHealthy = &known[i]
+			break
+		}
+	}
+	if limits.Canaries > 0 {
+		newest := v.Versions[0]
+		v.Canaries = &api.CanaryView{
+			Count: limits.Canaries, Begun: min(limits.Canaries, newest.Begun), Healthy: min(limits.Canaries, newest.Healthy),
+			Waiting: v.State == cluster.RolloutCanary, Auto: svc.Update.AutoPromote, Promoted: svc.Rollout.Promoted == svc.Generation,
+		}
+	}
+	v.Waits = l.rolloutWaits(&in, &v)
+	return v
+}
+
+// gateViews shows the gates of a service with what the leader last saw of them; no results are those that nobody told.
+func gateViews(svc *cluster.Service, results []cluster.GateResult) (all []api.GateView) {
+	for i := range svc.Update.Gates {
+		g := api.GateView{Gate: svc.Update.Gates[i], State: api.GateUnknown}
+		if i < len(results) && results[i].Name == g.Name {
+			g.State, g.Result = api.GateWaiting, &results[i]
+			switch {
+			case results[i].Failures > 0:
+				g.State = api.GateFailing
+			case results[i].Passes >= max(1, g.Passes):
+				g.State = api.GatePassing
+			}
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// rolloutWaits says what a rollout waits for: in the words of who decides, and what that leaves out. Nothing once it has ended.
+func (l *look) rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView) (waits []api.Because) {
+	if v.State.Ended() || in.Spec.Stopped || in.Spec.Deleted {
+		return nil
+	}
+	told := map[cluster.ReasonCode]bool{}
+	for _, w := range reconciler.Waits(*in) {
+		if w.Task != "" || w.Code == cluster.ReasonGate && len(in.Gates) == 0 {
+			continue
+		}
+		told[w.Code] = true
+		waits = append(waits, because(w))
+	}
+	add := func(code cluster.ReasonCode, format string, args ...any) {
+		if !told[code] {
+			waits = append(waits, api.Because{About: aboutRollout, Reason: code, Message: fmt.Sprintf(format, args...)})
+		}
+	}
+	newest := v.Versions[0]
+	switch {
+	case v.Paused:
+		add(cluster.ReasonPaused, "it is paused: nothing is begun or given up for it until it is resumed")
+		return waits
+	case v.State == cluster.RolloutCanary && v.Canaries != nil && v.Canaries.Auto:
+		add(cluster.ReasonPromotion, "%s healthy, and promoted once all gates pass", areAll(newest.Healthy, "canary", "canaries"))
+	case v.State == cluster.RolloutCanary:
+		add(cluster.ReasonPromotion, "%s healthy, and to be promoted by somebody", areAll(newest.Healthy, "canary", "canaries"))
+	}
+	if missing := newest.Begun - newest.Healthy; missing > 0 {
+		add(cluster.ReasonWaitForHealth, "%s of the newest version not healthy yet", areAll(missing, "task", "tasks"))
+	}
+	for i := range v.Gates {
+		g := &v.Gates[i]
+		if g.State == api.GatePassing || newest.Healthy == 0 || told[cluster.ReasonGate] {
+			continue
+		}
+		text := "gate " + g.Name + " was not looked at often enough yet"
+		switch {
+		case g.State == api.GateUnknown:
+			text = "gate " + g.Name + ": what was seen of it, only the leader tells" + l.leaderName()
+		case g.Result.Message != "":
+			text = "gate " + g.Name + suffix(g.Result.Message)
+		}
+		waits = append(waits, api.Because{About: aboutGate, Reason: cluster.ReasonGate, Message: text})
+	}
+	return waits
+}
+
+// leaderName names the server that leads, as the end of a sentence.
+func (l *look) leaderName() string {
+	for e := range l.snap.Servers() {
+		if leader, ok := l.snap.Leader(l.domain); ok && leader.Value.Holder == e.Value.ID && e.Value.Name != "" {
+			return ": server " + e.Value.Name
+		}
+	}
+	return ""
+}
+
+func areAll(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one + " is"
+	}
+	return fmt.Sprintf("%d %s are", n, many)
+}

@@ -1,0 +1,233 @@
+package apiserver
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/store"
+)
+
+func (s *Server) scaleRoutes() []route {
+	const one = "/v1/clusters/{cluster}/services/{service}/scale"
+	view := typeOf[api.ServiceView]()
+	return []route{
+		{method: "GET", path: one, name: "readScale", role: viewer, summary: "The count of a service, what it is measured by, and how it changed.", query: []parameter{consistent()}, reply: typeOf[api.ScaleView](), serve: s.readScale},
+		{method: "POST", path: one, name: "scaleService", role: submitter, summary: "Sets the number of tasks, and the bounds of its scaling. With scaling the number is where it begins anew.", writes: true, body: typeOf[api.ScaleRequest](), reply: view, serve: s.scaleService},
+		{method: "POST", path: one + "/suspend", name: "suspendScaling", role: submitter, summary: "Leaves the number of tasks where it is, whatever they use.", writes: true, reply: view, serve: s.suspendScaling(true)},
+		{method: "POST", path: one + "/resume", name: "resumeScaling", role: submitter, summary: "Lets scaling change the number of tasks again.", writes: true, reply: view, serve: s.suspendScaling(false)},
+	}
+}
+
+// scaleService sets what is asked for. The bounds are those that the request sets, or else those that stand.
+func (s *Server) scaleService(w http.ResponseWriter, r *http.Request) error {
+	var ask api.ScaleRequest
+	if err := readBody(w, r, &ask); err != nil {
+		return err
+	}
+	if faults := faultsOfScale(&ask); len(faults) > 0 {
+		return faulty(faults)
+	}
+	return s.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
+		if svc.Mode == cluster.ModeDaemon {
+			return false, conflictf("count", "service %s/%s is a daemon: it has one task on each node that its constraints allow", svc.Cluster, svc.Name)
+		}
+		was := *svc
+		if err := rescale(svc, &ask); err != nil {
+			return false, err
+		}
+		action, _ := compare(&was, svc)
+		return action != api.ActionNone, nil
+	})
+}
+
+func faultsOfScale(ask *api.ScaleRequest) (faults cluster.Faults) {
+	if ask.Count == nil && ask.Min == nil && ask.Max == nil {
+		return cluster.Faults{{Path: "count", Message: "is missing"}}
+	}
+	check := func(path string, n *int) {
+		if n != nil && (*n < 0 || *n > cluster.MaxCount) {
+			faults = append(faults, cluster.Fault{Path: path, Message: fmt.Sprintf("is %d, want 0 to %d", *n, cluster.MaxCount)})
+		}
+	}
+	check("count", ask.Count)
+	check("min", ask.Min)
+	check("max", ask.Max)
+	if ask.Min != nil && ask.Max != nil && *ask.Min > *ask.Max {
+		faults = append(faults, cluster.Fault{Path: "min", Message: fmt.Sprintf("is %d, and max is %d", *ask.Min, *ask.Max)})
+	}
+	return faults
+}
+
+// rescale changes a service's count and the bounds of its scaling. A count that nobody set is brought between new bounds.
+func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
+	if svc.Scaling == nil {
+		if ask.Min != nil || ask.Max != nil {
+			return conflictf("", "service %s/%s has no scaling, so it has no bounds: give it some with its manifest", svc.Cluster, svc.Name)
+		}
+		svc.Count = *ask.Count
+		return nil
+	}
+	scaling := *svc.Scaling // the tables' own stays as it is
+	if ask.Min != nil {
+		scaling.Min = *ask.Min
+	}
+	if ask.Max != nil {
+		scaling.Max = *ask.Max
+	}
+	if scaling.Max < 1 {
+		return faultf("max", "is %d, want 1 to %d: to run none, stop the service", scaling.Max, cluster.MaxCount)
+	}
+	if scaling.Min > scaling.Max {
+		return faultf("min", "is %d, and max is %d", scaling.Min, scaling.Max)
+	}
+	svc.Scaling = &scaling
+	if ask.Count == nil {
+		svc.Count = max(scaling.Min, min(svc.Count, scaling.Max))
+		return nil
+	}
+	if *ask.Count < scaling.Min || *ask.Count > scaling.Max {
+		return faultf("count", "is %d, and the scaling of service %s/%s keeps it from %d to %d: change min or max as well",
+			*ask.Count, svc.Cluster, svc.Name, scaling.Min, scaling.Max)
+	}
+	svc.Count = *ask.Count
+	return nil
+}
+
+func (s *Server) suspendScaling(suspend bool) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		return s.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
+			if svc.Scaling == nil {
+				return false, conflictf("", "service %s/%s has no scaling", svc.Cluster, svc.Name)
+			}
+			if svc.Scaling.Suspended == suspend {
+				return false, nil
+			}
+			scaling := *svc.Scaling
+			scaling.Suspended = suspend
+			svc.Scaling = &scaling
+			return true, nil
+		})
+	}
+}
+
+func (s *Server) readScale(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	in, name := s.services().named(r)
+	e, ok := snap.Service(in, name)
+	if !ok {
+		return notFound("service", in+"/"+name)
+	}
+	tag(w, e.Modified)
+	return answer(w, http.StatusOK, s.look(snap).scaleView(e))
+}
+
+// scaleView shows the count of a service with what changes it.
+func (l *look) scaleView(e store.Entry[cluster.Service]) api.ScaleView {
+	svc := e.Value
+	st := reconciler.StatusOfService(l.service(e))
+	v := api.ScaleView{
+		Cluster: svc.Cluster, Service: svc.Name, Count: st.Desired, Running: st.Running, Healthy: st.Healthy, Begin: svc.Count,
+		Scaling: svc.Scaling, Tasks: l.uses(svc.Owner()), Revision: e.Modified,
+	}
+	if svc.Scaling == nil || svc.Mode == cluster.ModeDaemon {
+		return v
+	}
+	v.Suspended = svc.Scaling.Suspended
+	low, high := svc.Scaling.Min, svc.Scaling.Max
+	v.Min, v.Max = &low, &high
+	if scale, ok := l.snap.Scale(svc.Cluster, svc.Name); ok && scale.Value.From == svc.Count {
+		v.At, v.Message, v.Recent = scale.Value.At, scale.Value.Message, scale.Value.Recent
+	}
+	for i := range svc.Scaling.Targets {
+		v.Targets = append(v.Targets, l.targetView(svc, &svc.Scaling.Targets[i], v.Tasks))
+	}
+	return v
+}
+
+// targetView shows a target with what the tasks use now, as far as this server was told.
+func (l *look) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses []api.TaskUse) api.TargetView {
+	v := api.TargetView{ScaleTarget: *t}
+	if t.Metric == cluster.ScalePrometheus {
+		v.Message = "the leader asks " + t.URL + " and keeps the answer to itself"
+		return v
+	}
+	var reserved cluster.Demand
+	if def := l.definition(svc.Definition); def != nil {
+		reserved = def.Demand()
+	}
+	sum, n := 0.0, 0
+	for i := range uses {
+		u := &uses[i]
+		switch {
+		case t.Metric == cluster.ScaleCPU && reserved.CPU > 0:
+			sum += 100 * float64(u.CPU) / float64(reserved.CPU)
+		case t.Metric == cluster.ScaleMemory && reserved.Memory > 0:
+			sum += 100 * float64(u.Memory) / float64(reserved.Memory)
+		case t.Metric == cluster.ScaleRequests && u.Requests >= 0:
+			sum += u.Requests
+		default:
+			continue
+		}
+		n++
+	}
+	if n == 0 {
+		v.Message = "no task was measured, or this server was not told"
+		return v
+	}
+	mean := sum / float64(n)
+	v.Value, v.At, v.Message = &mean, l.now.UTC(), "the mean of "+plural(n, "task")
+	if t.Target > 0 {
+		v.Wish = int(math.Ceil(sum / t.Target))
+	}
+	return v
+}
+
+// uses returns what the attempts of an owner use, as far as this server was told.
+func (l *look) uses(o cluster.OwnerRef) (all []api.TaskUse) {
+	for row := range l.snap.Attempts(o) {
+		if use := l.use(row); use != nil {
+			all = append(all, api.TaskUse{TaskStats: *use, Node: row.Node})
+		}
+	}
+	return all
+}
+
+// use returns what one attempt uses, nil where this server was not told.
+func (l *look) use(row *store.AttemptRow) *cluster.TaskStats {
+	stats := l.stats(row.Node)
+	if stats == nil || !onNode(row) {
+		return nil
+	}
+	uuid := uuidOf(row)
+	i, ok := slices.BinarySearchFunc(stats.Each, uuid, func(t cluster.TaskStats, uuid string) int { return strings.Compare(t.UUID, uuid) })
+	if !ok || uuid == "" {
+		return nil
+	}
+	use := stats.Each[i]
+	return &use
+}
+
+// stats returns what a node uses, as its present session last reported it; nil where that is not known.
+func (l *look) stats(node string) *cluster.NodeStats {
+	if known, ok := l.used[node]; ok {
+		return known
+	}
+	var stats *cluster.NodeStats
+	if l.pulse != nil && node != "" {
+		status, ok := l.snap.NodeStatus(node)
+		if p, heard := l.pulse(node); ok && heard && p.Session == status.Value.Session {
+			stats = p.Stats
+		}
+	}
+	l.used[node] = stats
+	return stats
+}

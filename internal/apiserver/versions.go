@@ -1,0 +1,166 @@
+package apiserver
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/store"
+)
+
+// taskLook is a task of a service with its attempts, oldest first.
+type taskLook struct {
+	id       cluster.TaskID
+	parts    cluster.TaskParts
+	attempts []*store.AttemptRow
+}
+
+// tasksOf returns the tasks of an owner that have records, ordered by id.
+func (l *look) tasksOf(o cluster.OwnerRef) (all []*taskLook) {
+	for row := range l.snap.Attempts(o) {
+		if n := len(all); n == 0 || all[n-1].id != row.Task {
+			parts, ok := row.Task.Parts()
+			if !ok {
+				continue
+			}
+			all = append(all, &taskLook{id: row.Task, parts: parts})
+		}
+		t := all[len(all)-1]
+		t.attempts = append(t.attempts, row)
+	}
+	return all
+}
+
+// definition returns what the newest attempt of the task runs or ran.
+func (t *taskLook) definition() cluster.Ref {
+	for _, row := range slices.Backward(t.attempts) {
+		switch {
+		case row.Desired != nil:
+			return row.Desired.Definition
+		case row.Outcome != nil:
+			return row.Outcome.Definition
+		case row.Observed != nil && row.Observed.Definition != (cluster.Ref{}):
+			return row.Observed.Definition
+		}
+	}
+	return cluster.Ref{}
+}
+
+// newestVersion reports whether a task is of what its service asks for now: an undo keeps the tasks of the version that it goes back to.
+func (t *taskLook) newestVersion(svc *cluster.Service) bool {
+	return t.parts.Generation == svc.Generation || t.parts.Generation >= svc.Restarted && t.definition() == svc.Definition
+}
+
+// counts reports whether an attempt of the task lives, runs, and is healthy and to stay.
+func (l *look) counts(t *taskLook) (lives, runs, healthy bool) {
+	for _, row := range t.attempts {
+		if !row.Standing() {
+			continue
+		}
+		present := l.absence(row.Node) == watcher.Present
+		lives = lives || row.Live()
+		if !present || row.Desired != nil && row.Desired.Stop != nil {
+			continue
+		}
+		o := row.Observed
+		well := o.Healthy() && !o.Gone
+		healthy = healthy || well
+		runs = runs || well || lifecycle.Shown(row.Attempt).State == cluster.StateRunning
+	}
+	return lives, runs, healthy
+}
+
+// versions counts the tasks of each version of a service that runs, the newest first. Desired is how many tasks it wants.
+func (l *look) versions(svc *cluster.Service, desired int) []api.VersionCount {
+	type version struct {
+		generation uint64
+		definition cluster.Ref
+	}
+	newest := version{svc.Generation, svc.Definition}
+	counts := map[version]*api.VersionCount{
+		newest: {Generation: svc.Generation, Definition: svc.Definition, Newest: true, Desired: desired},
+	}
+	for _, t := range l.tasksOf(svc.Owner()) {
+		lives, runs, healthy := l.counts(t)
+		if !lives && !healthy { // one that moves has its outcome, and counts while it is healthy
+			continue
+		}
+		v := newest
+		if !t.newestVersion(svc) {
+			v = version{t.parts.Generation, t.definition()}
+		}
+		c := counts[v]
+		if c == nil {
+			c = &api.VersionCount{Generation: v.generation, Definition: v.definition}
+			counts[v] = c
+		}
+		c.Begun++
+		if runs {
+			c.Running++
+		}
+		if healthy {
+			c.Healthy++
+		}
+	}
+	all := make([]api.VersionCount, 0, len(counts))
+	for _, c := range counts { // order-free: sorted below
+		all = append(all, *c)
+	}
+	slices.SortFunc(all, func(a, b api.VersionCount) int {
+		return cmp.Or(-cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Definition.String(), b.Definition.String()))
+	})
+	return all
+}
+
+// remembered returns the versions of a service that are known, the newest first: what it asks for now, the version that its
+// rollout's record is about, and those before.
+func (l *look) remembered(svc *cluster.Service) []cluster.Version {
+	return versionsOf(l.snap, svc)
+}
+
+func versionsOf(snap *store.Snapshot, svc *cluster.Service) []cluster.Version {
+	var all []cluster.Version
+	add := func(v cluster.Version) {
+		if !slices.ContainsFunc(all, func(known cluster.Version) bool { return known.Generation == v.Generation }) {
+			all = append(all, v)
+		}
+	}
+	e, ok := snap.Rollout(svc.Cluster, svc.Name)
+	if !ok || e.Value.Generation != svc.Generation {
+		add(cluster.Version{
+			Generation: svc.Generation, Definition: svc.Definition, State: cluster.RolloutRolling, Started: svc.Updated,
+			Message: "the control plane has not looked at it yet",
+		})
+	}
+	if ok {
+		add(e.Value.Version)
+		for _, v := range e.Value.History {
+			add(v)
+		}
+		if e.Value.Healthy != nil {
+			add(*e.Value.Healthy)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b cluster.Version) int { return -cmp.Compare(a.Generation, b.Generation) })
+	return all
+}
+
+// earlier returns the version that an undo goes back to, of those that are known: the one of a generation, or with 0 the newest
+// of which all tasks were healthy and that is not what runs already.
+func earlier(known []cluster.Version, svc *cluster.Service, generation uint64) (cluster.Version, bool) {
+	done := len(known) > 0 && known[0].State == cluster.RolloutComplete
+	for _, v := range known {
+		switch {
+		case generation != 0 && v.Generation == generation:
+			return v, true
+		case generation != 0, v.Generation >= svc.Generation, v.State != cluster.RolloutComplete:
+		case done && v.Definition == svc.Definition: // there is nothing to go back to
+		default:
+			return v, true
+		}
+	}
+	return cluster.Version{}, false
+}
