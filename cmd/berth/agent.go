@@ -38,7 +38,9 @@ type nodeConfig struct {
 	labels    cluster.Labels
 	address   string // of the node, instead of the one that it finds
 	traces    string // where spans are sent; "" is nowhere
-	log       *slog.Logger
+	// When the node counts as short of memory, in percent: 0 is the agent's own default.
+	pressureStall, pressureFree float64
+	log                         *slog.Logger
 }
 
 // serverList is the servers that an agent knows: those that it was given, and once it talks to one of them all others.
@@ -89,6 +91,9 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		Address:     c.address,
 		Version:     version.String(),
 		Tracer:      tracer,
+
+		PressureStall: c.pressureStall,
+		PressureFree:  c.pressureFree,
 	})
 	if err != nil {
 		return err
@@ -126,8 +131,31 @@ type agentFlags struct {
 	address, traces      string
 	labels               []string
 	executors            executorConfig
+	pressure             pressureFlags
 	log                  *slog.Logger
 	parsedLabels         cluster.Labels
+}
+
+// pressureFlags say when a node counts as short of memory.
+type pressureFlags struct{ stall, free float64 }
+
+func (p *pressureFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().Float64Var(&p.stall, "pressure-stall", agent.DefaultPressureStall,
+		"`PERCENT` of the time that tasks wait for memory from which on the node is short of it and gives a task away, where the kernel tells")
+	cmd.Flags().Float64Var(&p.free, "pressure-free", agent.DefaultPressureFree,
+		"`PERCENT` of the memory that is free below which the node is short of it, where the kernel does not tell how long tasks wait")
+}
+
+// check notes what is wrong with the flags: 0 would mean their defaults.
+func (p *pressureFlags) check(list *faults) {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{{"stall", p.stall}, {"free", p.free}} {
+		if !(f.value > 0 && f.value <= 100) { // also what is no number
+			list.add("--pressure-%s %v: want a percentage above 0, 100 at the most", f.name, f.value)
+		}
+	}
 }
 
 func (f *agentFlags) flags(cmd *cobra.Command) {
@@ -143,6 +171,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	f.executors.flags(cmd)
+	f.pressure.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
 }
 
@@ -169,6 +198,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	if f.parsedLabels, err = parseLabels(f.labels); err != nil {
 		list.add("--label: %v", err)
 	}
+	f.pressure.check(&list)
 	if err := f.executors.validate(); err != nil {
 		list.add("--%v", err)
 	}
@@ -219,6 +249,7 @@ func (f *agentFlags) config(ctx context.Context) (c nodeConfig, err error) {
 	}
 	c = nodeConfig{
 		name: f.name, dataDir: filepath.Join(f.dataDir, "agent"), servers: f.servers, labels: f.parsedLabels, address: f.address, traces: f.traces, log: f.log,
+		pressureStall: f.pressure.stall, pressureFree: f.pressure.free,
 	}
 	if f.tokenFile != "" {
 		if c.token, err = readSecret("the token file", f.tokenFile); err != nil {

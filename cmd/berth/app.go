@@ -42,6 +42,7 @@ const rootLong = `Berth runs services and jobs as containers on machines.
   berth dev                    start a whole Berth on this machine
   berth run web.yaml           run what a manifest says, and wait until it is well
   berth status                 see how everything is, trouble first
+  berth explain web            hear why it is so
 
 The server is found by --addr, BERTH_ADDR, the socket berth/api.sock in
 XDG_RUNTIME_DIR, the file berth/addr in the configuration folder (berth dev
@@ -50,8 +51,8 @@ stand for each other. Over http and https the token is that of --token-file, BER
 BERTH_TOKEN_FILE or, on this machine, the file berth/token in the configuration folder.
 Over https the servers' authority is named by --ca-file or --ca-hash.
 
-Exit codes: 0 done; 1 the answer is no (run: not healthy or failed, plan: something to
-change, validate: a fault); 2 it could not be done (wrong arguments, no server, refused);
+Exit codes: 0 done; 1 the answer is no (run: not healthy or failed, rollout status: failed or
+rolled back, plan: something to change, validate: a fault); 2 it could not be done (wrong arguments, no server, refused);
 130 interrupted. 'berth exec' exits as its command does, with 125 if it could not run it.`
 
 // newRootCommand builds the whole tree of commands.
@@ -96,11 +97,12 @@ func (a *app) newRootCommand() *cobra.Command {
 		}
 	}
 	add("run", a.newRunCommand(), a.newPlanCommand(), a.newValidateCommand())
-	add("look", a.newStatusCommand(), a.newPsCommand(), a.newLogsCommand(), a.newEventsCommand(), a.newNodeCommand())
+	add("look", a.newStatusCommand(), a.newPsCommand(), a.newExplainCommand(), a.newLogsCommand(), a.newEventsCommand(), a.newNodeCommand())
 	add("change", a.newScaleCommand(), a.newStopCommand(), a.newStartCommand(), a.newRestartCommand(),
-		a.newDeleteCommand(), a.newExecCommand(), a.newImageCommand())
+		a.newRolloutCommand(), a.newPromoteCommand(), a.newCronCommand(), a.newDeleteCommand(), a.newExecCommand(), a.newImageCommand())
 	add("serve", newDevCommand(), a.newServerCommand(), a.newAgentCommand(), a.newTokenCommand(), a.newOperatorCommand())
 	root.AddCommand(a.newVersionCommand(), newReferenceCommand())
+	addExamples(root, commandExamples())
 	return root
 }
 

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,12 +51,16 @@ func (a *app) newChangeCommand(ch change) *cobra.Command {
 
 func (a *app) newStopCommand() *cobra.Command {
 	return a.newChangeCommand(change{
-		use: "stop service/NAME|job/NAME", short: "Stop a service's tasks, or cancel a job",
-		long:  "Stop a service's tasks and keep its settings ('berth start' runs it again), or cancel a job.",
-		kinds: []string{wordService, wordJob},
+		use: "stop service/NAME|job/NAME|cron/NAME", short: "Stop a service's tasks, cancel a job, or suspend a cron",
+		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or suspend a cron: it makes no jobs\n" +
+			"until it is started again; those that it made go on.",
+		kinds: []string{wordService, wordJob, wordCron},
 		do: func(ctx context.Context, c *client.Client, n name) error {
-			if n.kind == wordJob {
+			switch n.kind {
+			case wordJob:
 				return c.StopJob(ctx, n.cluster, n.name)
+			case wordCron:
+				return c.SuspendCron(ctx, n.cluster, n.name, client.Condition{})
 			}
 			return c.StopService(ctx, n.cluster, n.name)
 		},
@@ -69,9 +70,12 @@ func (a *app) newStopCommand() *cobra.Command {
 
 func (a *app) newStartCommand() *cobra.Command {
 	return a.newChangeCommand(change{
-		use: "start service/NAME", short: "Run a stopped service again",
-		kinds: []string{wordService},
+		use: "start service/NAME|cron/NAME", short: "Run a stopped service again, or resume a suspended cron",
+		kinds: []string{wordService, wordCron},
 		do: func(ctx context.Context, c *client.Client, n name) error {
+			if n.kind == wordCron {
+				return c.ResumeCron(ctx, n.cluster, n.name, client.Condition{})
+			}
 			return c.StartService(ctx, n.cluster, n.name)
 		},
 		done: "starting %s",
@@ -79,32 +83,51 @@ func (a *app) newStartCommand() *cobra.Command {
 }
 
 func (a *app) newRestartCommand() *cobra.Command {
-	return a.newChangeCommand(change{
-		use: "restart service/NAME|job/NAME", short: "Replace a service's tasks one at a time, or run a job anew",
+	var detach bool
+	var least uint64 // the generation that the restart begins
+	cmd := a.newChangeCommand(change{
+		use: "restart service/NAME|job/NAME", short: "Replace a service's tasks as a rollout does, or run a job anew",
+		long: "Replace every task of a service by a new one, as a rollout does and as its update policy says, and wait until that is done; or\n" +
+			"run a job anew, without waiting. Exit code 1: the rollout failed. Interrupting it stops the waiting and nothing else.",
 		kinds: []string{wordService, wordJob},
 		do: func(ctx context.Context, c *client.Client, n name) error {
 			if n.kind == wordJob {
 				return c.RestartJob(ctx, n.cluster, n.name)
 			}
+			v, err := c.Service(ctx, n.cluster, n.name)
+			if err != nil {
+				return err
+			}
+			least = v.Generation + 1
 			return c.RestartService(ctx, n.cluster, n.name)
 		},
 		done: "restarting %s",
+		after: func(ctx context.Context, c *client.Client, n name) error {
+			if detach || n.kind == wordJob {
+				return nil
+			}
+			return a.awaitService(ctx, c, &target{name: n, least: least})
+		},
 	})
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	return cmd
 }
 
 func (a *app) newDeleteCommand() *cobra.Command {
 	var detach bool
 	cmd := a.newChangeCommand(change{
-		use: "delete KIND/NAME", short: "Delete a service, a job or an empty cluster",
-		long: "Delete a service or a job, which stops its tasks, or a cluster that holds neither. It returns once nothing of it\n" +
-			"runs any more; interrupting it stops the waiting and nothing else.",
-		kinds: []string{wordService, wordJob, wordCluster},
+		use: "delete KIND/NAME", short: "Delete a service, a job, a cron or an empty cluster",
+		long: "Delete a service or a job, which stops its tasks, a cron, whose jobs stay, or a cluster that holds none of these. It returns once\n" +
+			"nothing of it runs any more; interrupting it stops the waiting and nothing else.",
+		kinds: []string{wordService, wordJob, wordCron, wordCluster},
 		do: func(ctx context.Context, c *client.Client, n name) error {
 			switch n.kind {
 			case wordJob:
 				return c.DeleteJob(ctx, n.cluster, n.name, client.Condition{})
 			case wordCluster:
 				return c.DeleteCluster(ctx, n.name, client.Condition{})
+			case wordCron:
+				return c.DeleteCron(ctx, n.cluster, n.name, client.Condition{})
 			}
 			return c.DeleteService(ctx, n.cluster, n.name, client.Condition{})
 		},
@@ -116,19 +139,24 @@ func (a *app) newDeleteCommand() *cobra.Command {
 			return a.awaitGone(ctx, c, n)
 		},
 	})
+	cmd.Aliases = []string{"rm"}
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
 	return cmd
 }
 
-// awaitGone waits until a deleted service or job is gone, with all of its tasks.
+// awaitGone waits until a deleted service, job or cron is gone, with all of its tasks.
 func (a *app) awaitGone(ctx context.Context, c *client.Client, n name) error {
 	for pause := firstLook; ; pause = min(pause*5/4, lastLook) {
 		var deleted bool
 		var err error
-		if n.kind == wordJob {
+		switch n.kind {
+		case wordJob:
 			v, e := c.Job(ctx, n.cluster, n.name)
 			deleted, err = v.Deleted, e
-		} else {
+		case wordCron:
+			v, e := c.Cron(ctx, n.cluster, n.name)
+			deleted, err = v.Deleted, e
+		default:
 			v, e := c.Service(ctx, n.cluster, n.name)
 			deleted, err = v.Deleted, e
 		}
@@ -146,49 +174,4 @@ func (a *app) awaitGone(ctx context.Context, c *client.Client, n name) error {
 		case <-time.After(pause):
 		}
 	}
-}
-
-func (a *app) newScaleCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "scale service/NAME COUNT",
-		Short:             "Set how many tasks a service runs",
-		Args:              arguments(2, 2, "a service and a count, such as service/web 3"),
-		ValidArgsFunction: a.completeNames(wordService),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := parseName(cmd, args[0], wordService)
-			if err != nil {
-				return err
-			}
-			to, err := strconv.Atoi(args[1])
-			if err != nil || to < 0 {
-				return &usageError{cmd.CommandPath(), noCount(args[1])}
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			v, err := n.service(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			n.cluster = v.Cluster
-			if err := c.ScaleService(cmd.Context(), n.cluster, n.name, to, client.Condition{}); err != nil {
-				return err
-			}
-			a.tell("%s: %d → %s", n, v.Count, count(to, "task"))
-			return nil
-		},
-	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		// A count below 0 looks like a flag.
-		if _, text, ok := strings.Cut(err.Error(), " in -"); ok && strings.Trim(text, "0123456789") == "" {
-			return &usageError{cmd.CommandPath(), noCount("-" + text)}
-		}
-		return &usageError{cmd.CommandPath(), plainFlagError(err)}
-	})
-	return cmd
-}
-
-func noCount(text string) string {
-	return fmt.Sprintf("%q is no count: want a whole number from 0 up", text)
 }

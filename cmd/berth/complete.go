@@ -51,6 +51,11 @@ func namesOf(ctx context.Context, c *client.Client, kind string) []string {
 		for _, v := range page.Items {
 			names = append(names, name{kind, v.Cluster, v.Name}.String())
 		}
+	case wordCron:
+		page, _ := c.Crons(ctx, "", client.ListOptions{})
+		for _, v := range page.Items {
+			names = append(names, name{kind, v.Cluster, v.Name}.String())
+		}
 	case wordNode:
 		page, _ := c.Nodes(ctx, client.ListOptions{})
 		for _, v := range page.Items {

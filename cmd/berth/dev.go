@@ -18,6 +18,7 @@ import (
 func newDevCommand() *cobra.Command {
 	var dataDir, address, socket, traces, level string
 	var executors executorConfig
+	var pressure pressureFlags
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -32,6 +33,7 @@ func newDevCommand() *cobra.Command {
 			}
 			var list faults
 			checkTraces(&list, traces)
+			pressure.check(&list)
 			if err := list.err(cmd); err != nil {
 				return err
 			}
@@ -69,6 +71,9 @@ func newDevCommand() *cobra.Command {
 				executors: opened,
 				traces:    traces,
 				log:       log,
+
+				pressureStall: pressure.stall,
+				pressureFree:  pressure.free,
 			})
 		},
 	}
@@ -78,6 +83,7 @@ func newDevCommand() *cobra.Command {
 	cmd.Flags().StringVar(&traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	executors.flags(cmd)
+	pressure.flags(cmd)
 	ofMachine(cmd, "data-dir")
 	return cmd
 }

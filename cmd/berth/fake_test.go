@@ -30,6 +30,12 @@ type world struct {
 	Events      []api.EventView                  `json:"events"`
 	Images      []api.ImageView                  `json:"images"`
 	Logs        map[cluster.TaskID][]api.LogLine `json:"logs"`
+	// Rollouts and the others are what services, crons and those who ask why are told.
+	Rollouts     []api.RolloutView    `json:"rollouts"`
+	Histories    []api.RolloutHistory `json:"histories"`
+	Scales       []api.ScaleView      `json:"scales"`
+	Crons        []api.CronView       `json:"crons"`
+	Explanations []api.Explanation    `json:"explanations"`
 	// Status and the others are what servers and operators ask for; without a status its address answers 404, as
 	// an older server does.
 	Status   *api.Status       `json:"status"`
@@ -124,12 +130,52 @@ func newFake() *fake {
 	mux.HandleFunc("GET /v1/clusters/{c}/jobs/{n}", f.answer(func(w world, r *http.Request) any {
 		return one(w.Jobs, func(v api.JobView) bool { return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n") })
 	}))
+	f.change(mux)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, f.world().Metrics) })
 	mux.HandleFunc("GET /debug/pprof/{p}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "profile "+r.PathValue("p")) })
 	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.logs)
 	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.exec)
 	f.Server = httptest.NewServer(mux)
 	return f
+}
+
+// change adds the addresses of services that change, of crons and of explanations. Only those that end in {n} move on to the
+// next world.
+func (f *fake) change(mux *http.ServeMux) {
+	rollout := func(w world, r *http.Request) any {
+		return one(w.Rollouts, func(v api.RolloutView) bool { return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s") })
+	}
+	explain := func(w world, r *http.Request) any {
+		return one(w.Explanations, func(v api.Explanation) bool {
+			return v.Task != "" && string(v.Task) == r.PathValue("s") || v.Task == "" && v.Owner.Name == r.PathValue("s")
+		})
+	}
+	for pattern, h := range map[string]func(world, *http.Request) any{
+		"GET /v1/clusters/{c}/services/{s}/rollout":       rollout,
+		"POST /v1/clusters/{c}/services/{s}/rollout/{do}": rollout,
+		"GET /v1/clusters/{c}/services/{s}/rollout/history": func(w world, r *http.Request) any {
+			return one(w.Histories, func(v api.RolloutHistory) bool { return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s") })
+		},
+		"GET /v1/clusters/{c}/services/{s}/scale": func(w world, r *http.Request) any {
+			return one(w.Scales, func(v api.ScaleView) bool { return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s") })
+		},
+		"POST /v1/clusters/{c}/services/{s}/scale/{do}": nothing,
+		"GET /v1/clusters/{c}/services/{s}/explain":     explain,
+		"GET /v1/clusters/{c}/jobs/{s}/explain":         explain,
+		"GET /v1/tasks/{s}/explain":                     explain,
+		"GET /v1/crons":                                 func(w world, _ *http.Request) any { return page(w.Crons) },
+		"GET /v1/clusters/{c}/crons": func(w world, r *http.Request) any {
+			return page(slices.DeleteFunc(slices.Clone(w.Crons), func(v api.CronView) bool { return v.Cluster != r.PathValue("c") }))
+		},
+		"GET /v1/clusters/{c}/crons/{n}": func(w world, r *http.Request) any {
+			return one(w.Crons, func(v api.CronView) bool { return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n") })
+		},
+		"POST /v1/clusters/{c}/crons/{s}/run": func(w world, r *http.Request) any {
+			return one(w.Jobs, func(v api.JobView) bool { return v.Cron == r.PathValue("s") && v.At.IsZero() })
+		},
+	} {
+		mux.HandleFunc(pattern, f.answer(h))
+	}
 }
 
 // load makes the fake show the worlds of YAML files.

@@ -208,7 +208,7 @@ func difference(f api.FieldChange) string {
 func changeName(c api.Change) string {
 	kind := map[cluster.Kind]string{
 		cluster.KindCluster: wordCluster, cluster.KindTaskDefinition: wordDefinition,
-		cluster.KindService: wordService, cluster.KindJob: wordJob,
+		cluster.KindService: wordService, cluster.KindJob: wordJob, cluster.KindCron: wordCron,
 	}[c.Kind]
 	return name{kind, c.Cluster, c.Name}.String()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,16 +50,25 @@ func serverRank(v api.ServerView) int {
 
 func (a *app) serverTable(servers []api.ServerView) table {
 	t := table{state: 2, titles: []string{
-		"SERVER", "ID", "STATE", "ROLE", "ADDRESS", "STARTED>", "VERSION", "+MEMBER", "+PEER ADDRESS", "MESSAGE",
+		"SERVER", "ID", "STATE", "ROLE", "ADDRESS", "STARTED>", "VERSION", "+WIRE", "+RECORDS", "+MEMBER", "+PEER ADDRESS", "MESSAGE",
 	}}
 	for _, v := range servers {
 		member, peer := v.Member, ""
 		if v.Engine != nil {
 			member, peer = v.Engine.ID, v.Engine.Peer
 		}
-		t.add(cmp.Or(v.Name, shortID(v.ID), member), shortID(v.ID), string(v.State), serverRole(v), cmp.Or(v.API, peer), a.age(v.Started), v.Version, member, peer, oneLine(v.Reason))
+		t.add(cmp.Or(v.Name, shortID(v.ID), member), shortID(v.ID), string(v.State), serverRole(v), cmp.Or(v.API, peer), a.age(v.Started), v.Version, versions(v.WireMin, v.Wire), versions(v.RecordsMin, v.Records), member, peer, oneLine(v.Reason))
 	}
 	return t
+}
+
+// versions shows a range of versions; a server that has not started yet has none.
+func versions(oldest, newest int) string {
+	oldest, newest = max(oldest, 1), max(newest, 1)
+	if oldest == newest {
+		return strconv.Itoa(newest)
+	}
+	return strconv.Itoa(oldest) + "-" + strconv.Itoa(newest)
 }
 
 // serverRole says what part a server has: who leads the domain, who leads or only copies the store.

@@ -23,6 +23,7 @@ const (
 	wordCluster    = "cluster"
 	wordNode       = "node"
 	wordTask       = "task"
+	wordCron       = "cron"
 )
 
 // name is an argument KIND/NAME or KIND/CLUSTER/NAME.
@@ -40,7 +41,10 @@ func (n name) String() string {
 	return n.kind + "/" + n.cluster + "/" + n.name
 }
 
-// parseName reads an argument of one of the kinds.
+// short returns the name without its kind, for tables of one kind.
+func (n name) short() string { return strings.TrimPrefix(n.String(), n.kind+"/") }
+
+// parseName reads an argument of one of the kinds. Where there is only one, its word may be left out.
 func parseName(cmd *cobra.Command, text string, kinds ...string) (name, error) {
 	want := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -50,11 +54,14 @@ func parseName(cmd *cobra.Command, text string, kinds ...string) (name, error) {
 		return name{}, &usageError{cmd.CommandPath(), fmt.Sprintf(format, args...) + ": want " + strings.Join(want, " or ")}
 	}
 	parts := strings.Split(text, "/")
+	if len(parts) == 1 && len(kinds) == 1 && text != "" {
+		return name{kind: kinds[0], name: text}, nil
+	}
 	if len(parts) == 1 {
 		return wrong("%q names no kind", text)
 	}
 	n := name{kind: kindWord(parts[0]), name: parts[len(parts)-1]}
-	owned := n.kind == wordService || n.kind == wordJob
+	owned := n.kind == wordService || n.kind == wordJob || n.kind == wordCron
 	switch {
 	case n.kind == "":
 		return wrong("%q is no kind", parts[0])
@@ -86,6 +93,8 @@ func kindWord(s string) string {
 		return wordNode
 	case wordTask, "tasks":
 		return wordTask
+	case wordCron, "crons":
+		return wordCron
 	}
 	return ""
 }
@@ -143,7 +152,16 @@ func (n name) job(ctx context.Context, c *client.Client) (v api.JobView, err err
 	return pick(n, all, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
 }
 
-// resolve fills in the cluster of a service or job.
+// cron returns the cron that an argument names.
+func (n name) cron(ctx context.Context, c *client.Client) (v api.CronView, err error) {
+	all, err := allCrons(ctx, c, n.cluster)
+	if err != nil {
+		return v, err
+	}
+	return pick(n, all, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
+}
+
+// resolve fills in the cluster of a service, job or cron.
 func (n name) resolve(ctx context.Context, c *client.Client) (name, error) {
 	switch n.kind {
 	case wordService:
@@ -152,6 +170,10 @@ func (n name) resolve(ctx context.Context, c *client.Client) (name, error) {
 		return n, err
 	case wordJob:
 		v, err := n.job(ctx, c)
+		n.cluster = v.Cluster
+		return n, err
+	case wordCron:
+		v, err := n.cron(ctx, c)
 		n.cluster = v.Cluster
 		return n, err
 	}

@@ -185,6 +185,9 @@ func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) err
 		facts.add("uses", fmt.Sprintf("%s of %s CPUs, %s of %s memory, %s of %s disk; load %.2f",
 			cpus(u.CPU), cpus(n.Total.CPU), u.Memory, n.Total.Memory, u.Disk, n.Total.Disk, u.Load))
 	}
+	if pressureOf(n) != nil {
+		facts.add("pressure", a.pressureCell(n))
+	}
 	if err := a.printTable(facts); err != nil {
 		return err
 	}
@@ -192,7 +195,7 @@ func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) err
 		return nil
 	}
 	a.say("")
-	return a.printTasks(tasks)
+	return a.printTasks(tasks, nil)
 }
 
 // pickNode returns the node of a name, or of the only name that begins so.

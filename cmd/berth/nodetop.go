@@ -22,8 +22,8 @@ func (a *app) newNodeTopCommand() *cobra.Command {
 	var by string
 	cmd := &cobra.Command{
 		Use: "top", Short: "Show what nodes have, what is reserved and what is used",
-		Long: "Shows for each node what it has, what tasks have reserved, and what the machine uses. On a terminal it goes on until it is\n" +
-			"interrupted; elsewhere it prints once.",
+		Long: "Shows for each node what it has, what tasks have reserved, what the machine uses, and which nodes are short of memory. On a\n" +
+			"terminal it goes on until it is interrupted; elsewhere it prints once.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list faults
@@ -145,7 +145,7 @@ func ratio[T ~int | ~int64](part, whole T) float64 {
 func (a *app) topTable(nodes []api.NodeView) table {
 	t := table{state: 1, titles: []string{
 		"NODE", "STATE", "TASKS>", "CPU USED>", "RESERVED>", "TOTAL>", "USE>", "MEMORY USED>", "RESERVED>", "TOTAL>", "USE>",
-		"DISK USED>", "TOTAL>", "LOAD>", "HEARD>", "+EVERY>", "+SERVER",
+		"DISK USED>", "TOTAL>", "LOAD>", "HEARD>", "+EVERY>", "+SERVER", "PRESSURE",
 	}}
 	for _, n := range nodes {
 		cpu, cpuUse, memory, memoryUse, disk, load := "?", "", "?", "", "?", ""
@@ -159,9 +159,18 @@ func (a *app) topTable(nodes []api.NodeView) table {
 			heard, every = span(time.Duration(h.Age)), time.Duration(h.Interval).String()
 		}
 		t.add(n.Name, nodeState(n), strconv.Itoa(n.Tasks), cpu, cpus(n.Reserved.CPU), cpus(n.Total.CPU), cpuUse,
-			memory, size(n.Reserved.Memory), size(n.Total.Memory), memoryUse, disk, size(n.Total.Disk), load, heard, every, n.Server)
+			memory, size(n.Reserved.Memory), size(n.Total.Memory), memoryUse, disk, size(n.Total.Disk), load, heard, every, n.Server, a.pressureCell(n))
 	}
 	return t
 }
 
 func percent(share float64) string { return strconv.Itoa(int(share*100+0.5)) + "%" }
+
+// pressureCell says for how long a node has been short of memory, and why.
+func (a *app) pressureCell(n api.NodeView) string {
+	p := pressureOf(n)
+	if p == nil {
+		return ""
+	}
+	return joinNonEmpty(": ", "for "+a.age(p.Since), pressureText(p))
+}

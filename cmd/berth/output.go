@@ -211,13 +211,14 @@ func painted(text string) string {
 	word, _, _ := strings.Cut(text, " ")
 	color := ""
 	switch word {
-	case "healthy", "ready", "succeeded", "create":
+	case "healthy", "ready", "succeeded", "create", "complete":
 		color = green
-	case "failing", "failed", "degraded", "down", "lost", "rejected":
+	case "failing", "failed", "degraded", "down", "lost", "rejected", "rolled-back", "crash-loop", "rollout-failed":
 		color = red
-	case "warning", "pending", "starting", "rolling-out", "suspect", "preparing", "assigned", "draining", "joining", "update", "stopping", "deleting":
+	case "warning", "pending", "starting", "rolling-out", "suspect", "preparing", "assigned", "draining", "joining", "update", "stopping", "deleting",
+		"rolling", "canary", "paused", "pressure":
 		color = yellow
-	case "stopped", "cancelled", "drained":
+	case "stopped", "cancelled", "drained", "suspended", "superseded":
 		color = grey
 	}
 	return colored(text, color)

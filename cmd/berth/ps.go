@@ -19,10 +19,13 @@ import (
 
 func (a *app) newPsCommand() *cobra.Command {
 	var f client.TaskFilter
+	var cron string
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List tasks, trouble first",
-		Args:  arguments(0, 0, ""),
+		Long: "List tasks, trouble first. While a service has tasks of several versions it says of each whether it is of the new one, an old one\n" +
+			"or a canary.",
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -32,12 +35,18 @@ func (a *app) newPsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printTasks(tasks)
+			if cron != "" {
+				if tasks, err = tasksOfCron(cmd, c, tasks, cron); err != nil {
+					return err
+				}
+			}
+			return a.printTasks(tasks, versionsOf(cmd.Context(), c, tasks))
 		},
 	}
 	cmd.Flags().StringVar(&f.Cluster, "cluster", "", "only tasks of this `cluster`")
 	cmd.Flags().StringVar(&f.Service, "service", "", "only tasks of this `service`")
 	cmd.Flags().StringVar(&f.Job, "job", "", "only tasks of this `job`")
+	cmd.Flags().StringVar(&cron, "cron", "", "only tasks of the jobs that this `cron` made")
 	cmd.Flags().StringVar(&f.Node, "node", "", "only tasks on this `node`")
 	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this `state`, such as running")
 	cmd.Flags().BoolVarP(&f.All, "all", "a", false, "attempts that have ended too")
@@ -45,8 +54,70 @@ func (a *app) newPsCommand() *cobra.Command {
 	return cmd
 }
 
-// printTasks prints tasks, trouble first.
-func (a *app) printTasks(tasks []api.TaskView) error {
+// tasksOfCron keeps the tasks of jobs that a cron made.
+func tasksOfCron(cmd *cobra.Command, c *client.Client, tasks []api.TaskView, text string) ([]api.TaskView, error) {
+	n, err := parseName(cmd, text, wordCron)
+	if err != nil {
+		return nil, err
+	}
+	v, err := n.cron(cmd.Context(), c)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := jobsOf(cmd.Context(), c, v)
+	if err != nil {
+		return nil, err
+	}
+	made := map[cluster.OwnerRef]bool{}
+	for _, j := range jobs {
+		made[j.Owner()] = true
+	}
+	return slices.DeleteFunc(tasks, func(t api.TaskView) bool { return !made[t.Owner] }), nil
+}
+
+// versionsOf returns the status of services of which several versions run, by owner. It is there to tell versions apart, so a server
+// that does not answer is no fault.
+func versionsOf(ctx context.Context, c *client.Client, tasks []api.TaskView) map[cluster.OwnerRef]api.ServiceView {
+	first := map[cluster.OwnerRef]uint64{}
+	mixed := map[cluster.OwnerRef]api.ServiceView{}
+	for _, t := range tasks {
+		if t.Owner.Kind != cluster.KindService || t.State.Terminal() {
+			continue
+		}
+		switch g, ok := first[t.Owner]; {
+		case !ok:
+			first[t.Owner] = t.Generation
+		case g != t.Generation:
+			mixed[t.Owner] = api.ServiceView{}
+		}
+	}
+	for o := range mixed {
+		v, err := c.Service(ctx, o.Cluster, o.Name)
+		if err != nil || len(v.Status.Versions) < 2 {
+			delete(mixed, o)
+			continue
+		}
+		mixed[o] = v
+	}
+	return mixed
+}
+
+// versionWord says whether a task is of its service's newest version, while there are several.
+func versionWord(t api.TaskView, v api.ServiceView) string {
+	i := slices.IndexFunc(v.Status.Versions, func(v api.VersionCount) bool { return v.Generation == t.Generation })
+	switch {
+	case t.State.Terminal() || len(v.Status.Versions) == 0:
+		return ""
+	case t.Generation != v.Generation && (i < 0 || !v.Status.Versions[i].Newest):
+		return "old"
+	case v.Update.Canaries != nil && v.Rollout.Promoted != v.Generation && !v.Status.Rollout.Ended():
+		return "canary"
+	}
+	return "new"
+}
+
+// printTasks prints tasks, trouble first, with their version where their service is among those given.
+func (a *app) printTasks(tasks []api.TaskView, mixed map[cluster.OwnerRef]api.ServiceView) error {
 	last := map[cluster.TaskID]int{}
 	for _, t := range tasks {
 		last[t.ID] = max(last[t.ID], t.Attempt)
@@ -67,7 +138,7 @@ func (a *app) printTasks(tasks []api.TaskView) error {
 		a.tell("No tasks.")
 		return nil
 	}
-	return a.printTable(a.taskTable(tasks))
+	return a.printTable(a.taskTable(tasks, mixed))
 }
 
 // replaced is the rank of attempts that a newer one stands for.
@@ -95,16 +166,16 @@ func rank(t api.TaskView) int {
 }
 
 // taskTable shows tasks in the order given.
-func (a *app) taskTable(tasks []api.TaskView) table {
+func (a *app) taskTable(tasks []api.TaskView, mixed map[cluster.OwnerRef]api.ServiceView) table {
 	t := table{state: 1, titles: []string{
-		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "TRY>", "RESTARTS>", "AGE>", "+STARTED", "+ATTEMPT ID", "MESSAGE",
+		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "VERSION", "TRY>", "RESTARTS>", "AGE>", "+STARTED", "+ATTEMPT ID", "MESSAGE",
 	}}
 	for _, v := range tasks {
 		started := ""
 		if !v.Started.IsZero() {
 			started = v.Started.UTC().Format("2006-01-02T15:04:05Z")
 		}
-		t.add(shortTask(v.ID), shownState(v), v.Node, addresses(v), v.Definition.String(), above(v.Attempt, 1),
+		t.add(shortTask(v.ID), shownState(v), v.Node, addresses(v), v.Definition.String(), versionWord(v, mixed[v.Owner]), above(v.Attempt, 1),
 			above(v.Restarts, 0), a.age(since(v)), started, v.UUID, oneLine(reasonOf(v)))
 	}
 	return t

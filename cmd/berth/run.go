@@ -37,8 +37,11 @@ func (a *app) newRunCommand() *cobra.Command {
 		Long: `Write the objects of manifests, all or none, and wait until every service in them is healthy and every
 job has succeeded. Exit code 0: all is well; 1: it is not, and why; 2: it could not be written.
 
-Without --timeout a job may take as long as it needs, and a service is given up after five minutes
-without progress. Giving up, like interrupting, stops the waiting and nothing else.
+A rollout is waited for until it is complete, or has failed and was rolled back, which is told with its cause.
+Canaries that are healthy and wait to be promoted end the waiting well.
+
+Without --timeout a job may take as long as it needs, a rollout as long as its deadlines say, and a service that is
+new is given up after five minutes without progress. Giving up, like interrupting, stops the waiting and nothing else.
 
 ` + filesHelp,
 		Args:              arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
@@ -79,13 +82,7 @@ func (a *app) run(ctx context.Context, files []string, detach bool, timeout time
 		return err
 	}
 	w := waiter{app: a, client: c, targets: targets, timeout: timeout, progress: a.newProgress(targets)}
-	if err := w.wait(ctx); err != nil {
-		if ctx.Err() != nil {
-			a.tell("Stopped waiting; what was written goes on. See 'berth status'.")
-		}
-		return err
-	}
-	return w.report(ctx)
+	return w.await(ctx, "what was written goes on. See 'berth status'.")
 }
 
 // tellChange says what was written.
@@ -102,8 +99,14 @@ func (a *app) tellChange(c api.Change) {
 type target struct {
 	name     name
 	revision uint64 // of the write; what is read at an earlier one is not about it
-	service  *api.ServiceView
-	job      *api.JobView
+	// least is the generation that a service has at the least, for writes that tell no revision.
+	least   uint64
+	service *api.ServiceView
+	job     *api.JobView
+	// generation is the service's that is waited for, 0 before it is known, and rollout where it stands; nil
+	// for a server that knows of no rollouts, and for one that ended.
+	generation uint64
+	rollout    *api.RolloutView
 
 	line    string    // the newest that is known of it, for people
 	brief   string    // the same without what changes often
@@ -112,6 +115,10 @@ type target struct {
 	failing time.Time // since when the server calls it failing
 	done    bool
 	failure string // why it is done without being well
+	notice  string // what is to be done next although it is done
+	watch   bool   // it is looked at until the rollout ends, whoever has to do something for that
+	// promoted says that canaries are no end: the user has just promoted them.
+	promoted bool
 }
 
 // waiter looks at targets until each is done.
@@ -121,6 +128,17 @@ type waiter struct {
 	targets  []*target
 	timeout  time.Duration
 	progress *progress
+}
+
+// await waits for the targets and reports how they are; an interruption is told with what goes on without it.
+func (w *waiter) await(ctx context.Context, goesOn string) error {
+	if err := w.wait(ctx); err != nil {
+		if ctx.Err() != nil {
+			w.tell("Stopped waiting; %s", goesOn)
+		}
+		return err
+	}
+	return w.report(ctx)
 }
 
 // wait returns once all targets are done, one way or the other.
@@ -169,6 +187,8 @@ func (w *waiter) finished(began time.Time) bool {
 		switch now := w.now(); {
 		case w.timeout > 0 && now.Sub(began) >= w.timeout:
 			t.giveUp(fmt.Sprintf("not well after %v", w.timeout))
+		case t.rolling(now): // its deadlines are the control plane's to keep
+			all = false
 		case w.timeout == 0 && t.name.kind == wordService && now.Sub(t.moved) >= patience:
 			t.giveUp(fmt.Sprintf("no progress for %v", patience))
 		case !t.failing.IsZero() && now.Sub(t.failing) >= failingPatience:
@@ -211,14 +231,14 @@ func (w *waiter) look(ctx context.Context) (changed bool, err error) {
 
 func (t *target) lookAtService(ctx context.Context, c *client.Client, now time.Time) error {
 	v, err := c.Service(ctx, t.name.cluster, t.name.name)
-	if err != nil || v.Revision < t.revision {
+	if err != nil || v.Revision < t.revision || v.Generation < t.least {
 		return err
 	}
 	s := v.Status
 	t.service = &v
 	t.best = max(t.best, min(s.Healthy, s.Updated))
 	t.brief = fmt.Sprintf("%s %d", s.State, s.Healthy)
-	t.line = fmt.Sprintf("%-11s  %s", s.State, oneLine(s.Message))
+	t.line = fmt.Sprintf("%-11s  %s", s.State, shortTasks(oneLine(s.Message)))
 	if s.Message == "" {
 		t.line = fmt.Sprintf("%-11s  %d of %s healthy", s.State, s.Healthy, count(s.Desired, "task"))
 	}
@@ -228,11 +248,14 @@ func (t *target) lookAtService(ctx context.Context, c *client.Client, now time.T
 	case t.failing.IsZero():
 		t.failing = now
 	}
+	if err := t.lookAtRollout(ctx, c); err != nil || t.done {
+		return err
+	}
 	switch s.State {
 	case "stopped":
 		t.done = true
 	case "healthy":
-		t.done = s.Healthy >= s.Desired && s.Updated >= s.Desired
+		t.done = s.Healthy >= s.Desired && s.Updated >= s.Desired && t.rollout == nil
 	case "deleting":
 		t.giveUp("was deleted")
 	}
@@ -271,6 +294,9 @@ func (w *waiter) report(ctx context.Context) error {
 	failed := 0
 	for _, t := range w.targets {
 		if t.failure == "" {
+			if t.notice != "" {
+				w.tell("%s: %s", t.name, t.notice)
+			}
 			continue
 		}
 		failed++
@@ -299,6 +325,8 @@ func (w *waiter) explain(ctx context.Context, t *target) error {
 	tasks = newest(tasks)
 	var tr *trouble
 	switch {
+	case t.fell():
+		tr = rolloutTrouble(t, tasks)
 	case t.service != nil:
 		tr = serviceTrouble(*t.service, tasks)
 	case t.job != nil:
@@ -307,7 +335,7 @@ func (w *waiter) explain(ctx context.Context, t *target) error {
 	if tr == nil {
 		return nil
 	}
-	w.tell("  %s", tr.cause)
+	w.tell("  %s", shortTasks(tr.cause))
 	if tr.task != nil {
 		w.printTail(ctx, w.client, *tr.task, w.stderr)
 		w.tell("")

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/dispatcher"
+	"github.com/berthd/berth/internal/measure"
 	"github.com/berthd/berth/internal/peers"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
@@ -113,16 +114,17 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 	engine := &ledEngine{telemetry.NewEngine(s.engine, registry), s.engine}
 	s.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	s.plane = controlplane.New(controlplane.Config{
-		Engine:  engine,
-		Tables:  s.tables,
-		Domain:  cluster.DefaultDomain,
-		Server:  s.id,
-		Random:  rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		Logger:  log,
-		Now:     time.Now,
-		Clock:   boottime.Now,
-		Metrics: telemetry.NewPlane(registry),
-		Tracer:  s.tracer,
+		Engine:   engine,
+		Tables:   s.tables,
+		Domain:   cluster.DefaultDomain,
+		Server:   s.id,
+		Random:   rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		Logger:   log,
+		Now:      time.Now,
+		Clock:    boottime.Now,
+		Measurer: measure.New(measure.Config{}),
+		Metrics:  telemetry.NewPlane(registry),
+		Tracer:   s.tracer,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine:  engine,
@@ -150,7 +152,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		return err
 	}
 	config := apiserver.Config{
-		Engine:    engine,
+		Engine:    &carefulEngine{engine, s.tables},
 		Tables:    s.tables,
 		Nodes:     s.peers,
 		Reasons:   s.peers,
@@ -179,7 +181,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		return err
 	}
 	s.api = apiserver.New(config)
-	s.parts = append(s.parts, part{"the tables", s.tables.Run}, part{"the store", s.engine.Run}, part{"the audit log", s.audit.Run},
+	s.parts = append(s.parts, part{"the tables", s.runTables}, part{"the store", s.engine.Run}, part{"the audit log", s.audit.Run},
 		part{"the talk with the other servers", s.peers.Run})
 	if s.keeper != nil {
 		s.parts = append(s.parts, part{"the certificate", s.keeper.Run})
@@ -219,7 +221,7 @@ func (s *server) wireBackups(registry *prometheus.Registry) (health func() error
 func (s *server) record() cluster.Server {
 	r := cluster.Server{
 		ID: s.id, Name: machineName(), Member: s.engine.MemberID(), Version: version.String(),
-		Wire: transport.WireVersion, WireMin: transport.WireMin, Started: time.Now().UTC(),
+		Wire: transport.WireVersion, WireMin: transport.WireMin, Records: store.RecordVersion, RecordsMin: store.RecordMin, Started: time.Now().UTC(),
 	}
 	if s.settings != nil {
 		r.Name, r.API = s.settings.Name, s.settings.API

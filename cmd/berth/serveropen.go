@@ -18,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
@@ -160,4 +161,29 @@ func (s *server) storeConfig() etcd.Config {
 	c.PeerTLS = &etcd.TLSFiles{Cert: cert, Key: key, CA: ca}
 	c.Join = s.settings.Join
 	return c
+}
+
+// carefulEngine refuses what users write where a server of an older build would not understand it. The control plane is not asked: it
+// writes nothing newer than what users have written.
+type carefulEngine struct {
+	*ledEngine
+	tables *store.Tables
+}
+
+// Commit is part of store.Engine. It returns store.ErrReaders as well.
+func (e *carefulEngine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
+	if err := store.CheckReaders(groups, e.tables.Snapshot().Servers()); err != nil {
+		return store.Result{}, err
+	}
+	return e.ledEngine.Commit(ctx, groups)
+}
+
+// runTables fills the tables. A store that holds what a newer build wrote ends the server, at its start or later.
+func (s *server) runTables(ctx context.Context) error {
+	err := s.tables.Run(ctx)
+	if errors.As(err, new(*store.NewerError)) {
+		return &hintedError{err, "Start the newer build of berth here, as on the other servers. To go back to this one, first take away what only the newer one knows:\n" +
+			"`berth server members` there shows the versions, and the sentence above names a record."}
+	}
+	return err
 }

@@ -20,9 +20,9 @@ func (a *app) newStatusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "status [KIND/NAME]",
 		Short:             "Show how everything is, trouble first, or one object",
-		Long:              "Show how everything is, trouble first with its cause and what to do next; or one service, job, task, node, cluster or definition.",
+		Long:              "Show how everything is, trouble first with its cause and what to do next; or one service, job, cron, task, node, cluster or definition.",
 		Args:              arguments(0, 1, "at most one object, such as service/web"),
-		ValidArgsFunction: a.completeNames(wordService, wordJob),
+		ValidArgsFunction: a.completeNames(wordService, wordJob, wordCron),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -31,7 +31,7 @@ func (a *app) newStatusCommand() *cobra.Command {
 			if len(args) == 0 {
 				return a.overview(cmd.Context(), c)
 			}
-			n, err := parseName(cmd, args[0], wordService, wordJob, wordTask, wordNode, wordCluster, wordDefinition)
+			n, err := parseName(cmd, args[0], wordService, wordJob, wordCron, wordTask, wordNode, wordCluster, wordDefinition)
 			if err != nil {
 				return err
 			}
@@ -47,6 +47,12 @@ func (a *app) statusOf(ctx context.Context, c *client.Client, n name) error {
 		return a.serviceStatus(ctx, c, n)
 	case wordJob:
 		return a.jobStatus(ctx, c, n)
+	case wordCron:
+		v, err := n.cron(ctx, c)
+		if err != nil {
+			return err
+		}
+		return a.cronStatus(ctx, c, v)
 	case wordTask:
 		return a.taskStatus(ctx, c, n.name)
 	case wordNode:
@@ -108,6 +114,7 @@ type everything struct {
 	Jobs     []api.JobView     `json:"jobs"`
 	Nodes    []api.NodeView    `json:"nodes"`
 	Tasks    []api.TaskView    `json:"tasks"`
+	Crons    []api.CronView    `json:"crons,omitempty"`
 }
 
 func lookAtAll(ctx context.Context, c *client.Client) (all everything, err error) {
@@ -126,6 +133,9 @@ func lookAtAll(ctx context.Context, c *client.Client) (all everything, err error
 	if all.Jobs, _, err = client.All(ctx, none, func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
 		return c.Jobs(ctx, "", o)
 	}); err != nil {
+		return all, err
+	}
+	if all.Crons, err = allCrons(ctx, c, ""); err != nil && client.StatusOf(err) != http.StatusNotFound { // an older server has none
 		return all, err
 	}
 	if all.Nodes, err = allNodes(ctx, c); err != nil {
@@ -165,7 +175,7 @@ func (a *app) overview(ctx context.Context, c *client.Client) error {
 	}
 	if a.data() {
 		return a.printData(everything{
-			all.Status, emptyIsList(all.Services), emptyIsList(all.Jobs), emptyIsList(all.Nodes), emptyIsList(all.Tasks),
+			all.Status, emptyIsList(all.Services), emptyIsList(all.Jobs), emptyIsList(all.Nodes), emptyIsList(all.Tasks), all.Crons,
 		})
 	}
 	for i, v := range all.Jobs {
@@ -198,7 +208,13 @@ func (a *app) overview(ctx context.Context, c *client.Client) error {
 		}
 		a.say("")
 	}
-	if len(all.Services)+len(all.Jobs) == 0 {
+	if len(all.Crons) > 0 {
+		if err := a.printTable(a.cronTable(all.Crons)); err != nil {
+			return err
+		}
+		a.say("")
+	}
+	if len(all.Services)+len(all.Jobs)+len(all.Crons) == 0 {
 		a.say("Nothing runs here yet: start something with 'berth run FILE'.")
 	}
 	a.say("%s", nodesLine(all.Nodes))
@@ -254,13 +270,23 @@ func nodesLine(nodes []api.NodeView) string {
 		cpus(reserved.CPU), cpus(total.CPU), reserved.Memory, total.Memory)
 }
 
-// serviceTable shows services in the order given.
+// serviceTable shows services in the order given. Their mode is shown where it is not the usual one, their versions while
+// there are several.
 func (a *app) serviceTable(services []api.ServiceView) table {
-	t := table{state: 1, titles: []string{"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>", "+PRIORITY>", "MESSAGE"}}
+	t := table{state: 1, titles: []string{
+		"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "MODE", "VERSIONS", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>", "+PRIORITY>", "MESSAGE",
+	}}
 	for _, v := range services {
 		s := v.Status
-		t.add(strings.TrimPrefix(name{wordService, v.Cluster, v.Name}.String(), wordService+"/"), s.State,
-			share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), a.age(v.Created),
+		mode, versions := strings.TrimPrefix(string(v.Mode), string(cluster.ModeReplicas)), ""
+		if mode == "" && v.Scaling != nil {
+			mode = "scaled"
+		}
+		if len(s.Versions) > 1 {
+			versions = healthyOf(s.Versions)
+		}
+		t.add(serviceName(v).short(), s.State,
+			share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), mode, versions, a.age(v.Created),
 			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority), shortTasks(oneLine(s.Message)))
 	}
 	return t
@@ -291,7 +317,11 @@ func (a *app) serviceStatus(ctx context.Context, c *client.Client, n name) error
 	if err != nil {
 		return err
 	}
-	return a.ownerStatus(ctx, c, a.serviceTable([]api.ServiceView{v}), tasks, serviceTrouble(v, tasks))
+	var mixed map[cluster.OwnerRef]api.ServiceView
+	if len(v.Status.Versions) > 1 {
+		mixed = map[cluster.OwnerRef]api.ServiceView{v.Owner(): v}
+	}
+	return a.ownerStatus(ctx, c, a.serviceTable([]api.ServiceView{v}), ownerTasks{tasks, mixed}, serviceTrouble(v, tasks))
 }
 
 func (a *app) jobStatus(ctx context.Context, c *client.Client, n name) error {
@@ -308,11 +338,17 @@ func (a *app) jobStatus(ctx context.Context, c *client.Client, n name) error {
 		return err
 	}
 	tasks = newest(tasks)
-	return a.ownerStatus(ctx, c, a.jobTable([]api.JobView{v}), tasks, jobTrouble(v, tasks))
+	return a.ownerStatus(ctx, c, a.jobTable([]api.JobView{v}), ownerTasks{tasks, nil}, jobTrouble(v, tasks))
+}
+
+// ownerTasks are the tasks of an owner, and the owner where tasks of several versions are to be told apart.
+type ownerTasks struct {
+	list  []api.TaskView
+	mixed map[cluster.OwnerRef]api.ServiceView
 }
 
 // ownerStatus shows an owner, its trouble with the end of the output that tells of it, and its tasks.
-func (a *app) ownerStatus(ctx context.Context, c *client.Client, head table, tasks []api.TaskView, tr *trouble) error {
+func (a *app) ownerStatus(ctx context.Context, c *client.Client, head table, tasks ownerTasks, tr *trouble) error {
 	if err := a.printTable(head); err != nil {
 		return err
 	}
@@ -332,11 +368,11 @@ func (a *app) ownerStatus(ctx context.Context, c *client.Client, head table, tas
 			a.printTail(ctx, c, *tr.task, a.stdout)
 		}
 	}
-	if len(tasks) == 0 {
+	if len(tasks.list) == 0 {
 		return nil
 	}
 	a.say("")
-	return a.printTasks(tasks)
+	return a.printTasks(tasks.list, tasks.mixed)
 }
 
 // attemptsOf returns all attempts of a task that are known: one that it waits for first, then the newest.
@@ -378,7 +414,7 @@ func (a *app) taskStatus(ctx context.Context, c *client.Client, text string) err
 	if a.data() {
 		return a.printData(emptyIsList(attempts))
 	}
-	if err := a.printTable(a.taskTable(attempts)); err != nil {
+	if err := a.printTable(a.taskTable(attempts, nil)); err != nil {
 		return err
 	}
 	if len(attempts) == 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,15 +34,25 @@ func findTroubles(all everything) []trouble {
 			})
 		}
 	}
+	for _, n := range all.Nodes {
+		if p := pressureOf(n); p != nil {
+			found = append(found, trouble{
+				object: wordNode + "/" + n.Name, state: "pressure", cause: pressureText(p), next: "berth node status " + n.Name,
+			})
+		}
+	}
 	tasks := map[cluster.OwnerRef][]api.TaskView{}
 	for _, t := range all.Tasks {
 		tasks[t.Owner] = append(tasks[t.Owner], t)
 	}
+	var services []trouble
 	for _, v := range all.Services {
 		if t := serviceTrouble(v, tasks[v.Owner()]); t != nil {
-			found = append(found, *t)
+			services = append(services, *t)
 		}
 	}
+	slices.SortStableFunc(services, func(x, y trouble) int { return cmp.Compare(x.weight(), y.weight()) })
+	found = append(found, services...)
 	for _, v := range all.Jobs {
 		if t := jobTrouble(v, tasks[v.Owner()]); t != nil {
 			found = append(found, *t)
@@ -50,8 +61,34 @@ func findTroubles(all everything) []trouble {
 	return found
 }
 
+// States of troubles of services that no state of the server names.
+const (
+	troubleCrashLoop = "crash-loop"
+	troubleRollout   = "rollout-failed"
+	troubleCanary    = "canary" // they wait to be promoted
+	troublePaused    = "paused"
+)
+
+// weight orders the troubles of services: what needs somebody at once is before what waits for somebody's word.
+func (t trouble) weight() int {
+	switch t.state {
+	case troubleCrashLoop:
+		return 0
+	case troubleRollout:
+		return 1
+	case troubleCanary, troublePaused:
+		return 3
+	}
+	return 2
+}
+
 // serviceTrouble returns what is wrong with a service, or nil.
 func serviceTrouble(v api.ServiceView, tasks []api.TaskView) *trouble {
+	if v.Status.State != "stopping" && v.Status.State != "stopped" && v.Status.State != "deleting" {
+		if t := changeTrouble(v, tasks); t != nil {
+			return t
+		}
+	}
 	switch v.Status.State {
 	case "healthy", "stopped", "stopping", "deleting":
 		return nil
@@ -63,6 +100,64 @@ func serviceTrouble(v api.ServiceView, tasks []api.TaskView) *trouble {
 	n := name{wordService, v.Cluster, v.Name}
 	counts := fmt.Sprintf("%d of %s healthy", v.Status.Healthy, count(v.Status.Desired, "task"))
 	return explain(trouble{object: n.String(), state: v.Status.State, cause: oneLine(v.Status.Message)}, counts, tasks)
+}
+
+// changeTrouble returns what is wrong with a service beyond its counts, or nil: tasks that end again and again, a rollout that
+// failed, or one that waits for somebody.
+func changeTrouble(v api.ServiceView, tasks []api.TaskView) *trouble {
+	n := serviceName(v)
+	s := v.Status
+	t := trouble{object: n.String(), cause: shortTasks(oneLine(s.Message))}
+	switch {
+	case len(s.Crashing) > 0:
+		loop := s.Crashing[0]
+		t.state, t.cause = troubleCrashLoop, crashText(loop)
+		if rest := len(s.Crashing) - 1; rest > 0 {
+			t.cause += fmt.Sprintf("; and %s more", count(rest, "task"))
+		}
+		t.next = "berth logs " + shortTask(loop.Task)
+		if i := slices.IndexFunc(tasks, func(v api.TaskView) bool { return v.ID == loop.Task }); i >= 0 {
+			t.task = &tasks[i]
+		}
+	case s.Rollout == cluster.RolloutFailed:
+		t.state, t.next = troubleRollout, "berth rollout status "+n.argument()
+		t.cause = cmp.Or(t.cause, "the rollout of "+v.Definition.String()+" failed")
+	case s.Rollout == cluster.RolloutCanary && !s.Paused:
+		t.state, t.next = troubleCanary, "berth promote "+n.argument()
+		t.cause = "the canaries of " + v.Definition.String() + " are healthy and wait to be promoted"
+	case s.Paused && !s.Rollout.Ended() && s.Rollout != "":
+		t.state, t.next = troublePaused, "berth rollout resume "+n.argument()
+		t.cause = "the rollout of " + v.Definition.String() + " is paused"
+	default:
+		return nil
+	}
+	return &t
+}
+
+// crashText says how a task ends again and again.
+func crashText(l api.CrashLoop) string {
+	text := shortTask(l.Task) + " ended " + count(l.Times, "time")
+	if l.Restarts > 0 {
+		text += fmt.Sprintf(", its newest attempt restarted %s", count(l.Restarts, "time"))
+	}
+	return joinNonEmpty(": ", text, oneLine(l.Message))
+}
+
+// pressureOf returns the shortage of memory that a node reports, or nil.
+func pressureOf(n api.NodeView) *cluster.Pressure {
+	if n.Used == nil {
+		return nil
+	}
+	return n.Used.Pressure
+}
+
+// pressureText says what a node is short of, and what its agent suggests to move away.
+func pressureText(p *cluster.Pressure) string {
+	text := oneLine(p.Message)
+	if p.Task != "" {
+		text = joinNonEmpty("; ", text, joinNonEmpty(": ", shortTask(p.Task)+" is to move away", oneLine(p.Why)))
+	}
+	return text
 }
 
 // jobTrouble returns what is wrong with a job, or nil.

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// addExamples gives every command its example. They stand together so that they tell of one fleet; a test reads each of
+// them as the command would.
+func addExamples(parent *cobra.Command, examples map[string]string) {
+	for _, c := range parent.Commands() {
+		if text, ok := examples[strings.TrimPrefix(c.CommandPath(), "berth ")]; ok {
+			c.Example = "  " + strings.ReplaceAll(text, "\n", "\n  ")
+		}
+		addExamples(c, examples)
+	}
+}
+
+// commandExamples returns the examples of all commands, by their path without "berth".
+func commandExamples() map[string]string {
+	all := map[string]string{}
+	for _, part := range []map[string]string{runExamples(), serviceExamples(), nodeExamples(), serveExamples()} {
+		for path, text := range part {
+			all[path] = text
+		}
+	}
+	return all
+}
+
+func runExamples() map[string]string {
+	return map[string]string{
+		"run":      "berth run web.yaml\nberth run --timeout 10m manifests/",
+		"plan":     "berth plan web.yaml",
+		"validate": "berth validate manifests/\nberth validate --schema",
+		"status":   "berth status\nberth status service/web\nberth status cron/backup -o json",
+		"ps":       "berth ps --service web\nberth ps --node n1 --all",
+		"explain":  "berth explain web\nberth explain web.3.0",
+		"logs":     "berth logs service/web --follow\nberth logs web.3.0 --tail 20",
+		"events":   "berth events --follow\nberth events --type service.rollout-failed,service.rolled-back",
+		"exec":     "berth exec -i web.3.0 -- sh",
+		"version":  "berth version -o json",
+	}
+}
+
+func serviceExamples() map[string]string {
+	return map[string]string{
+		"scale":           "berth scale web\nberth scale web 5\nberth scale web --min 2 --max 10\nberth scale web --suspend",
+		"stop":            "berth stop service/web\nberth stop job/squares",
+		"start":           "berth start service/web",
+		"restart":         "berth restart service/web\nberth restart job/squares",
+		"delete":          "berth delete service/web\nberth delete cron/backup",
+		"promote":         "berth promote web",
+		"rollout status":  "berth rollout status web\nberth rollout status web --watch",
+		"rollout pause":   "berth rollout pause web",
+		"rollout resume":  "berth rollout resume web",
+		"rollout undo":    "berth rollout undo web\nberth rollout undo web --to 3",
+		"rollout history": "berth rollout history web --diff",
+		"cron ls":         "berth cron ls",
+		"cron status":     "berth cron status backup",
+		"cron run":        "berth cron run backup",
+		"cron suspend":    "berth cron suspend backup",
+		"cron resume":     "berth cron resume backup",
+		"cron history":    "berth cron history backup",
+		"image load":      "berth image load web.tar",
+		"image ls":        "berth image ls",
+	}
+}
+
+func nodeExamples() map[string]string {
+	return map[string]string{
+		"node ls":       "berth node ls -o wide",
+		"node status":   "berth node status n1",
+		"node top":      "berth node top --sort memory",
+		"node cordon":   "berth node cordon n1",
+		"node uncordon": "berth node uncordon n1",
+		"node drain":    "berth node drain n1 --wait --deadline 30m",
+		"node forget":   "berth node forget n1",
+	}
+}
+
+func serveExamples() map[string]string {
+	return map[string]string{
+		"dev":                       "berth dev --data-dir /tmp/berth",
+		"agent":                     "berth agent --server https://10.0.0.1:7071 --join-token-file join-node",
+		"server":                    "berth server",
+		"server init":               "berth server init --name s1 --advertise 10.0.0.1",
+		"server join":               "berth server join --name s2 --server https://10.0.0.1:7071 --token-file join-server --advertise 10.0.0.2",
+		"server members":            "berth server members",
+		"server promote":            "berth server promote s2",
+		"server remove":             "berth server remove s2",
+		"server recover-quorum":     "berth server recover-quorum --data-dir /var/lib/berth --yes",
+		"token create":              "berth token create --role viewer --name ci\nberth token create --join --role node --uses 20",
+		"token ls":                  "berth token ls",
+		"token revoke":              "berth token revoke t1",
+		"operator debug":            "berth operator debug",
+		"operator recover":          "berth operator recover --adopt",
+		"operator silence override": "berth operator silence override --for 15m",
+		"operator snapshot save":    "berth operator snapshot save berth.snapshot",
+		"operator snapshot inspect": "berth operator snapshot inspect berth.snapshot",
+		"operator snapshot restore": "berth operator snapshot restore berth.snapshot",
+	}
+}
