@@ -36,6 +36,9 @@ demo: ## Install what is missing, start Berth, deploy the examples, serve until 
 demo-check: ## The same, verified step by step and taken down again.
 	$(GO) run ./examples/demo -check
 
+# The checks compile packages as the binary is compiled, so that each is compiled once.
+check: export CGO_ENABLED = 0
+check: export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 check: ## Format, vet, architecture, lint, tidy modules, generated files: all up to date.
 	@echo "check: format"
 	@out="$$($(SOURCES) | xargs -r -d '\n' $(TOOL) gofumpt -l)"; \
@@ -62,9 +65,11 @@ generate: ## Write the generated files anew.
 test: ## Run every test that this machine can run; as root install what they need first.
 	scripts/test
 
-prove: ## Prove for longer (PROVE=crash,store,sim,proof,fleet picks): make prove KILLS=200 ROUNDS=50 SEEDS=10000 RUNS=200 LOSSES=20
-	PROVE="$(or $(PROVE),crash,store,sim,proof,fleet)" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) \
-		SEEDS=$(or $(SEEDS),10000) RUNS=$(or $(RUNS),200) LOSSES=$(or $(LOSSES),20) scripts/prove
+PROOFS = crash,store,sim,search,proof,load,race,fleet
+
+prove: ## Prove for longer (PROVE=crash,store,… picks; scripts/prove lists them): make prove KILLS=200 ROUNDS=50 SEEDS=10000 SEARCH=10000 RUNS=200 LOSSES=20 LENGTH=1h
+	PROVE="$(or $(PROVE),$(PROOFS))" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) \
+		SEEDS=$(or $(SEEDS),10000) SEARCH=$(or $(SEARCH),10000) RUNS=$(or $(RUNS),200) LOSSES=$(or $(LOSSES),20) LENGTH=$(or $(LENGTH),1h) scripts/prove
 
 bench: build ## Measure what Berth promises to be fast at, one table each (scripts/bench says how to pick).
 	scripts/bench $(WHAT)

@@ -51,6 +51,7 @@ func startEtcd(t *testing.T) string {
 // TestExternalStore runs two servers on an etcd that runs elsewhere. One of them that is started without --store goes on
 // with that etcd, and one that was never told where it is refuses to start: neither ever begins a store of its own.
 func TestExternalStore(t *testing.T) {
+	t.Parallel()
 	store := startEtcd(t)
 	f := harness.NewFleet(t)
 	hosts := harness.Loopback(4)

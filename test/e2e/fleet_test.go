@@ -101,6 +101,7 @@ func (w *writes) check(t *testing.T) {
 }
 
 func TestFleetSurvivesItsLeader(t *testing.T) {
+	t.Parallel()
 	f, _ := threeServers(t, 2)
 	f.Berth("server", "members").Want(t, 0, "s1", "s2", "s3", "leads", "voter")
 	f.Berth("status").Want(t, 0, "3 servers: 3 up", "2 nodes: 2 ready")
@@ -164,6 +165,7 @@ func wantStatus(f *harness.Fleet, words ...string) func() error {
 }
 
 func TestFleetRollingRestart(t *testing.T) {
+	t.Parallel()
 	f, _ := threeServers(t, 2)
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 4))).Want(t, 0, "4/4")
 	before := running(t, f.Site, "hello", 4)
@@ -207,6 +209,7 @@ func TestFleetRollingRestart(t *testing.T) {
 }
 
 func TestFleetRemovedServer(t *testing.T) {
+	t.Parallel()
 	f, hosts := threeServers(t, 1)
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")
 	before := running(t, f.Site, "hello", 2)
@@ -229,6 +232,7 @@ func TestFleetRemovedServer(t *testing.T) {
 }
 
 func TestFleetJoinCanBeRepeated(t *testing.T) {
+	t.Parallel()
 	f := harness.NewFleet(t)
 	hosts := harness.Loopback(2)
 	first := f.Init(hosts[0]).Start()
@@ -267,6 +271,7 @@ func secretOf(t *testing.T, path string) string {
 
 // TestPeopleFromElsewhere talks to a fleet as people on other machines do: over https, with tokens of several roles.
 func TestPeopleFromElsewhere(t *testing.T) {
+	t.Parallel()
 	f, _ := threeServers(t, 1)
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")
 	running(t, f.Site, "hello", 2)
@@ -334,6 +339,7 @@ func TestPeopleFromElsewhere(t *testing.T) {
 // TestServerGrowsIntoFleet begins with a server that serves its own machine alone, and makes it the first of three without
 // touching what runs.
 func TestServerGrowsIntoFleet(t *testing.T) {
+	t.Parallel()
 	f := harness.NewFleet(t)
 	hosts := harness.Loopback(3)
 	dir := filepath.Join(f.Dir, "s1")

@@ -18,6 +18,7 @@ import (
 // TestSnapshotRoundTrip saves the store, writes more, goes back to the snapshot on one server, decides what becomes of
 // the tasks that the snapshot does not know, and lets the other servers join anew.
 func TestSnapshotRoundTrip(t *testing.T) {
+	t.Parallel()
 	f, hosts := threeServers(t, 2)
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 3))).Want(t, 0, "3/3")
 	before := running(t, f.Site, "hello", 3)
@@ -78,6 +79,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 
 // TestLostQuorum goes on with one of three servers after the two others are lost for good.
 func TestLostQuorum(t *testing.T) {
+	t.Parallel()
 	f, hosts := threeServers(t, 1)
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")
 	before := running(t, f.Site, "hello", 2)
@@ -110,6 +112,7 @@ func TestLostQuorum(t *testing.T) {
 // TestCertificatesRotate gives the certificates a life of seconds and looks on while all of them are renewed, more than once, with tasks
 // and connections as they were.
 func TestCertificatesRotate(t *testing.T) {
+	t.Parallel()
 	f := harness.NewFleet(t)
 	f.Flags = []string{"--certificate-life", "12s"}
 	hosts := harness.Loopback(4)
@@ -122,8 +125,12 @@ func TestCertificatesRotate(t *testing.T) {
 	node := filepath.Join(agent.Dir, "agent", "pki", "self.crt")
 	files := []string{node, filepath.Join(f.Servers[1].Dir, "pki", "self.crt"), filepath.Join(f.Servers[2].Dir, "pki", "self.crt")}
 	for range 2 {
-		for _, file := range files {
-			old := certificate(t, file)
+		was := make([]*x509.Certificate, len(files)) // they end at about the same time
+		for i, file := range files {
+			was[i] = certificate(t, file)
+		}
+		for i, file := range files {
+			old := was[i]
 			f.Eventually(time.Minute, func() error {
 				if now := certificate(t, file); now.SerialNumber.Cmp(old.SerialNumber) == 0 {
 					return fmt.Errorf("%s is still that which ends at %v", file, now.NotAfter)
@@ -193,6 +200,7 @@ func sessionOf(t *testing.T, f *harness.Fleet, node string) uint64 {
 
 // TestFleetFaults gives each new command what it cannot take: all faults are told at once, and nothing is made.
 func TestFleetFaults(t *testing.T) {
+	t.Parallel()
 	s := harness.New(t, harness.Process)
 	dir := filepath.Join(s.Dir, "new")
 	file := s.Write("file", "x\n")

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -59,7 +60,7 @@ func (s *Site) start(args ...string) *Daemon {
 // startOn is start where a prefix, such as "ip netns exec n1", says. The prefix must become berth, as exec does.
 func (s *Site) startOn(prefix []string, args ...string) *Daemon {
 	s.tb.Helper()
-	words := slices.Concat(prefix, []string{Binary()}, args)
+	words := slices.Concat(prefix, []string{cmp.Or(s.Program, Binary())}, args)
 	d := &Daemon{tb: s.tb, args: args, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})} // the site ends it
 	d.cmd.Env, d.cmd.Dir = s.environment(), s.Dir
 	d.cmd.Stdout, d.cmd.Stderr = &d.out, &d.out
@@ -186,7 +187,7 @@ func (s *Site) BerthWith(stdin io.Reader, args ...string) Result {
 
 func (s *Site) berthOn(prefix []string, stdin io.Reader, args ...string) Result {
 	s.tb.Helper()
-	words := slices.Concat(prefix, []string{Binary()}, args)
+	words := slices.Concat(prefix, []string{cmp.Or(s.Program, Binary())}, args)
 	cmd := exec.CommandContext(s.tb.Context(), words[0], words[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdin = s.environment(), s.Dir, stdin
 	var stdout, stderr bytes.Buffer

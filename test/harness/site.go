@@ -27,6 +27,8 @@ type Site struct {
 	Socket string
 	// Executor is Process or Containerd.
 	Executor string
+	// Program is the berth that is started from now on, commands included; empty is the one that is tested.
+	Program string
 
 	tb      testing.TB
 	fleet   *Fleet // whose site it is; nil for a site of one server

@@ -1,0 +1,213 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/test/harness"
+	"github.com/berthd/berth/test/load"
+)
+
+// Limits of the way from the moment when a node is given up to the running of what stood there, beside what the start of a task takes
+// anyway, and of how far apart the tasks begin. The first holds on a machine that does nothing else; beside other tests
+// it is the lax one.
+const (
+	replaceLimit    = time.Second
+	laxReplaceLimit = 10 * time.Second
+	spreadLimit     = time.Second
+)
+
+// TestHostFails ends a machine with ten tasks on it, and another one of which only the agent dies.
+func TestHostFails(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, harness.Process, 1, 3)
+	w.put(served{name: "keep", version: 1, count: 24})
+	w.put(served{name: "wait", version: 1, count: 6, more: func(_ *api.TaskDefinition, s *api.Service) { s.OnDisconnect = cluster.DisconnectWait }})
+	w.completes("keep", 1)
+	w.completes("wait", 1)
+	own := w.startTime("keep")
+
+	// The agent dies alone: what ran there goes on. After the silence limit the tasks that may be doubled are replaced.
+	a := w.Agents[0]
+	keep, wait := w.on("keep", a.Name), w.on("wait", a.Name)
+	if len(keep) == 0 || len(wait) == 0 {
+		t.Fatalf("%d and %d tasks stand on %s, want some of both", len(keep), len(wait), a.Name)
+	}
+	a.Kill()
+	began := time.Now()
+	w.Eventually(4*soon, func() error { return w.is(a.Name, cluster.NodeDown) })
+	w.Eventually(soon, func() error { return w.elsewhere("keep", 24, a.Name) })
+	given := w.told("node.down", a.Name).At
+	t.Logf("the node was given up %v after its agent was killed", given.Sub(began).Round(time.Second))
+	w.checkReplaced("keep", given, own)
+	for _, task := range wait {
+		if harness.StartOf(task.Containers[0].Pid) != task.Containers[0].PidStart {
+			t.Errorf("%s waits for its node, and its process has ended", task.ID)
+		}
+	}
+	if doubled := w.doubled("wait"); len(doubled) > 0 {
+		t.Errorf("doubled, although they wait for their node: %v", doubled)
+	}
+
+	// The host returns: it gives up what was replaced, and keeps what waited.
+	a.Begin()
+	w.NodeIs(a.Name, cluster.NodeReady)
+	w.Eventually(soon, func() error {
+		for _, task := range keep {
+			if harness.StartOf(task.Containers[0].Pid) == task.Containers[0].PidStart {
+				return fmt.Errorf("%s was replaced, and its process lives", task.ID)
+			}
+		}
+		return nil
+	})
+	samePids(t, wait, w.on("wait", a.Name))
+	running(t, w.Site, "keep", 24)
+	running(t, w.Site, "wait", 6)
+
+	// A host dies for good, with all that runs there, and somebody says so: everything runs elsewhere.
+	b := w.Agents[1]
+	b.Kill()
+	w.killTasks(b)
+	given = time.Now()
+	w.Berth("node", "forget", b.Name, "--force").Want(t, 0)
+	w.Eventually(soon, func() error { return errors.Join(w.elsewhere("keep", 24, b.Name), w.elsewhere("wait", 6, b.Name)) })
+	w.checkReplaced("keep", given, own)
+	if doubled := w.doubled("wait"); len(doubled) > 0 {
+		t.Errorf("doubled, although they wait for their node: %v", doubled)
+	}
+}
+
+// startTime is the most that the way of a task from its placing to its first answer took.
+func (w *town) startTime(service string) (most time.Duration) {
+	w.t.Helper()
+	up := w.ups(service)
+	for _, task := range w.Tasks(client.TaskFilter{Service: service}) {
+		if r, ok := up[task.UUID]; ok {
+			most = max(most, r.At.Sub(task.Placed))
+		}
+	}
+	if most == 0 {
+		w.t.Fatalf("no task of %s was seen to start", service)
+	}
+	return most
+}
+
+// ups is when each attempt of a service first listened.
+func (w *town) ups(service string) map[string]load.Record {
+	up := map[string]load.Record{}
+	for _, r := range w.recorder.All() {
+		if _, had := up[r.UUID]; !had && r.What == load.Up && w.owner(r) == service {
+			up[r.UUID] = r
+		}
+	}
+	return up
+}
+
+// on are the tasks of a service that live on a node.
+func (w *town) on(service, node string) []api.TaskView {
+	w.t.Helper()
+	return slices.DeleteFunc(alive(w.Site, service), func(t api.TaskView) bool { return t.Node != node })
+}
+
+func (w *town) is(node string, state cluster.NodeState) error {
+	n, err := w.client.Node(w.t.Context(), node)
+	if err == nil && n.State != state {
+		err = fmt.Errorf("the node %s is %s: %s", node, n.State, n.Reason)
+	}
+	return err
+}
+
+// elsewhere returns nil once so many tasks of a service are healthy on other nodes.
+func (w *town) elsewhere(service string, count int, node string) error {
+	well := 0
+	for _, task := range alive(w.Site, service) {
+		if task.Node != node && task.Health == cluster.HealthHealthy {
+			well++
+		}
+	}
+	if well != count {
+		return fmt.Errorf("%d of %d tasks of %s run elsewhere than on %s", well, count, service, node)
+	}
+	return nil
+}
+
+// checkReplaced looks at the attempts that were placed since a node was given up: they begin together, and soon.
+func (w *town) checkReplaced(service string, given time.Time, own time.Duration) {
+	w.t.Helper()
+	up := w.ups(service)
+	var first, last, run time.Time
+	n := 0
+	for _, task := range w.Tasks(client.TaskFilter{Service: service}) {
+		r, ok := up[task.UUID]
+		if !ok || task.Placed.Before(given.Add(-time.Second)) {
+			continue
+		}
+		n++
+		if first.IsZero() || task.Placed.Before(first) {
+			first = task.Placed
+		}
+		if task.Placed.After(last) {
+			last = task.Placed
+		}
+		if r.At.After(run) {
+			run = r.At
+		}
+	}
+	if n == 0 {
+		w.t.Errorf("nothing of %s was placed since %v", service, given)
+		return
+	}
+	over := run.Sub(given) - own
+	w.t.Logf("%d tasks of %s run %v after the node was given up, %v above what a start takes; placed within %v",
+		n, service, run.Sub(given).Round(time.Millisecond), over.Round(time.Millisecond), last.Sub(first).Round(time.Millisecond))
+	if over > laxReplaceLimit {
+		w.t.Errorf("the tasks run %v after the node was given up and a start takes %v, want at most %v more", run.Sub(given), own, laxReplaceLimit)
+	}
+	if last.Sub(first) > spreadLimit {
+		w.t.Errorf("the tasks were placed within %v, not at the same time", last.Sub(first))
+	}
+}
+
+// doubled are tasks of a service of which two processes lived at the same time.
+func (w *town) doubled(service string) (names []cluster.TaskID) {
+	live := map[cluster.TaskID][]load.Record{}
+	for _, r := range w.recorder.All() {
+		if r.What == load.Up && w.owner(r) == service {
+			live[r.Task] = append(live[r.Task], r)
+		}
+	}
+	for id, records := range live {
+		lives := 0
+		for _, r := range records {
+			if harness.StartOf(r.Pid) != 0 {
+				lives++
+			}
+		}
+		if lives > 1 {
+			names = append(names, id)
+		}
+	}
+	return names
+}
+
+// killTasks kills all that the agent of a dead machine left behind.
+func (w *town) killTasks(a *harness.Agent) {
+	w.t.Helper()
+	w.Eventually(soon, func() error {
+		pids := harness.ProcessesOf(a.Dir + "/")
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		}
+		if len(pids) > 0 {
+			return fmt.Errorf("%d processes live", len(pids))
+		}
+		return nil
+	})
+}

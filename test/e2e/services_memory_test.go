@@ -1,0 +1,114 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/test/harness"
+)
+
+// mebibytes is so much memory as the program task is told in its environment.
+func mebibytes(n int) string { return fmt.Sprint(n << 20) }
+
+// TestShortMemoryMovesTheVictim has a node be short of memory, by its own thresholds, that holds a task which uses much and one which does
+// not: the first one moves to another node as soon as there is one, before the kernel does anything, and answers all the time.
+func TestShortMemoryMovesTheVictim(t *testing.T) {
+	t.Parallel()
+	needLimits(t)
+	w := newTown(t, harness.Process, 1, 0)
+	hosts := w.spare(2)
+	w.Agent(hosts[0], "--pressure-free", "100")
+	reserve := func(memory cluster.Bytes) func(*api.TaskDefinition, *api.Service) {
+		return func(d *api.TaskDefinition, _ *api.Service) { d.Containers[0].Resources.Memory = memory }
+	}
+	w.put(served{name: "greedy", version: 1, count: 1, env: map[string]string{"GREED": mebibytes(96)}, more: reserve(160 << 20)})
+	w.put(served{name: "modest", version: 1, count: 1, more: reserve(160 << 20)})
+	w.completes("greedy", 1)
+	w.completes("modest", 1)
+	w.told("node.pressure", "n1", "memory")
+	stop := w.ask("greedy", 1, nil)
+
+	// While there is nowhere to go, it stays.
+	first := running(t, w.Site, "greedy", 1)[0]
+	w.Agent(hosts[1])
+	w.Eventually(soon, func() error {
+		live := alive(w.Site, "greedy")
+		if len(live) != 1 || live[0].Node != "n2" || live[0].Health != cluster.HealthHealthy {
+			return fmt.Errorf("it has not moved: %v", nodesOf(live))
+		}
+		return nil
+	})
+	stop()
+	event := w.told("task.moving", string(first.ID))
+	if event.Reason != cluster.ReasonPressure || !strings.Contains(event.Message, "memory") {
+		t.Errorf("its move is told as %+v", event)
+	}
+	page, err := w.client.Events(t.Context(), client.EventOptions{Types: []string{"task.moving"}}, client.ListOptions{Limit: 1000})
+	if err != nil || len(page.Items) == 0 || page.Items[0].Task != first.ID {
+		t.Errorf("what moved first is not the one that uses the most: %+v, %v", page.Items, err)
+	}
+	for _, task := range w.Tasks(client.TaskFilter{Service: "greedy"}) {
+		if task.Reason == cluster.ReasonOOM || task.Restarts > 0 {
+			t.Errorf("%s attempt %d: %s, %d restarts", task.ID, task.Attempt, task.Reason, task.Restarts)
+		}
+	}
+}
+
+// nodesOf says where tasks stand, and how.
+func nodesOf(tasks []api.TaskView) (where []string) {
+	for _, v := range tasks {
+		where = append(where, fmt.Sprintf("%s on %s: %s %s", v.ID, v.Node, v.State, v.Health))
+	}
+	return where
+}
+
+// short is what a service is told of that wants more memory than it may have. Who lived for ten minutes each time leaks, it is said then.
+const short = "its tasks were killed for their memory limit"
+
+// TestKernelKillIsNoCrash has one service that leaks until the kernel kills it, and one that crashes: the two are told apart.
+func TestKernelKillIsNoCrash(t *testing.T) {
+	t.Parallel()
+	needLimits(t)
+	w := newTown(t, harness.Process, 1, 1)
+	again := func(d *api.TaskDefinition, _ *api.Service) {
+		d.Restart = cluster.Restart{Mode: cluster.RestartAlways, Limit: 50, Delay: cluster.Duration(100 * time.Millisecond), MaxDelay: cluster.Duration(time.Second)}
+		d.Checks = nil
+		d.MinHealthyTime = cluster.Duration(100 * time.Millisecond)
+		d.Containers[0].Resources.Memory = 64 << 20
+	}
+	w.put(served{name: "leaky", version: 1, count: 1, env: map[string]string{"LEAK": mebibytes(20)}, more: again})
+	w.put(served{name: "crashes", version: 1, count: 1, more: func(d *api.TaskDefinition, s *api.Service) {
+		again(d, s)
+		d.Containers[0].Command = []string{"sh", "-c", "echo cannot find the configuration >&2; exit 3"}
+	}})
+	w.Eventually(2*soon, func() error {
+		v, err := w.client.Service(t.Context(), cluster.DefaultCluster, "leaky")
+		if err == nil && !strings.Contains(v.Status.Message, short) {
+			err = fmt.Errorf("it is %s: %q", v.Status.State, v.Status.Message)
+		}
+		return err
+	})
+	w.Berth("status", "leaky").Want(t, 0, short)
+	w.Berth("explain", "leaky").Want(t, 0, short)
+	w.Berth("explain", "crashes").Want(t, 0, "ends again and again", "cannot find the configuration")
+	for service, oom := range map[string]bool{"leaky": true, "crashes": false} {
+		seen := false
+		for _, task := range w.Tasks(client.TaskFilter{Service: service}) {
+			for _, c := range task.Containers {
+				seen = seen || c.OOMs > 0 || c.Exit != nil && c.Exit.OOM
+			}
+			seen = seen || task.Reason == cluster.ReasonOOM
+		}
+		if seen != oom {
+			t.Errorf("%s was killed by the kernel: %v, want %v", service, seen, oom)
+		}
+	}
+	if r := w.Berth("explain", "crashes"); strings.Contains(r.Stdout, short) {
+		t.Errorf("what crashes is said to want memory: %v", r)
+	}
+}

@@ -1,0 +1,207 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/test/harness"
+	"github.com/berthd/berth/test/load"
+)
+
+// shallow is a policy that gives up a healthy task before the next one is there, so that each step needs a permit.
+func shallow() cluster.Update {
+	return cluster.Update{
+		MaxSurge: portion(0), MinHealthy: portion(3), Parallelism: portion(1), Order: cluster.StopFirst,
+		HealthyDeadline: cluster.Duration(3 * time.Second), ProgressDeadline: cluster.Duration(30 * time.Second),
+	}
+}
+
+// careful is a policy that begins a task more first.
+func careful() cluster.Update {
+	u := shallow()
+	u.MaxSurge, u.MinHealthy, u.Order = portion(1), portion(4), cluster.StartFirst
+	return u
+}
+
+// TestBadBuild rolls out builds whose check fails, on real containers, while the leader and the agents are killed.
+func TestBadBuild(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, harness.Containerd, 3, 2)
+	w.put(served{name: "web", version: 1, count: 4, update: careful()})
+	w.completes("web", 1)
+
+	bad := func(version int, update cluster.Update) {
+		w.put(served{name: "web", version: version, count: 4, env: map[string]string{"ILL": "1"}, update: update})
+	}
+	// back returns nil once the version before a bad one runs again.
+	back := func(bad, good int) func() error {
+		return func() error {
+			v, err := w.rollout("web")
+			switch {
+			case err != nil:
+				return err
+			case v.Reverted == 0 || v.Definition.Version != good || v.State != cluster.RolloutComplete:
+				return fmt.Errorf("version %d is not taken back: %s is %s: %s %v", bad, v.Definition, v.State, v.Message, v.Waits)
+			}
+			return w.remembered(bad)
+		}
+	}
+
+	for n, update := range []cluster.Update{careful(), shallow()} {
+		version := 2 + n
+		stop := w.ask("web", update.Limits(4, false).Least, nil)
+		bad(version, update)
+		w.saw(load.Ill, version)
+		w.Eventually(2*soon, back(version, 1))
+		stop()
+		w.told("service.rollout-failed", fmt.Sprintf("web@%d", version), "was not healthy within 3s", "answered 500")
+		w.told("service.rolled-back", fmt.Sprintf("web@%d", version), "web@1 is asked for again")
+	}
+	w.Berth("rollout", "status", "web").Want(t, 1, "web@1", "web@3")
+	w.Berth("rollout", "history", "web").Want(t, 0, "rolled-back", "web@2", "web@3", "complete")
+	w.Berth("events", "--tail", "-1").Want(t, 0, "service.rolled-back", "answered 500")
+
+	// The leader dies in the middle.
+	stop := w.ask("web", 3, nil)
+	bad(4, shallow())
+	w.saw(load.Up, 4)
+	leader := w.Leader()
+	leader.Kill()
+	w.Eventually(2*soon, back(4, 1))
+	stop()
+	w.told("service.rolled-back", "web@4", "web@1 is asked for again")
+	leader.Start()
+	w.Voters(3)
+
+	// Agents die again and again, also with a permit that was granted and not used.
+	stop = w.ask("web", 3, nil)
+	bad(5, shallow())
+	kills := w.restartAgents(back(5, 1))
+	w.put(served{name: "web", version: 6, count: 4, update: shallow()})
+	kills += w.restartAgents(func() error {
+		v, err := w.rollout("web")
+		if err == nil && (v.Definition.Version != 6 || v.State != cluster.RolloutComplete) {
+			err = fmt.Errorf("%s is %s: %s %v", v.Definition, v.State, v.Message, v.Waits)
+		}
+		return err
+	})
+	stop()
+	t.Logf("agents were killed %d times", kills)
+	if kills < 2 {
+		t.Errorf("agents were killed %d times, which proves nothing", kills)
+	}
+}
+
+// remembered returns nil once the history says that a version was rolled back.
+func (w *town) remembered(version int) error {
+	h, err := w.client.RolloutHistory(w.t.Context(), cluster.DefaultCluster, "web")
+	if err != nil {
+		return err
+	}
+	for _, v := range h.Versions {
+		if v.Definition.Version == version && v.State == cluster.RolloutRolledBack {
+			return nil
+		}
+	}
+	return fmt.Errorf("the history does not hold that version %d was rolled back: %+v", version, h.Versions)
+}
+
+// steered is a service whose rollouts people steer.
+const steered = `
+kind: TaskDefinition
+name: hello
+version: %[1]d
+containers:
+  - name: main
+    command: [sh, -c, 'while :; do sleep 1000; done']
+    resources: {cpu: 10m, memory: 16MiB}
+min_healthy_time: 100ms
+grace: 1s
+---
+kind: Service
+name: hello
+definition: hello@%[1]d
+count: 3
+update: %[2]s
+`
+
+// TestRolloutsThatPeopleSteer goes through canaries, promotion, pause, undo, and blue/green.
+func TestRolloutsThatPeopleSteer(t *testing.T) {
+	t.Parallel()
+	s := harness.New(t, harness.Process)
+	s.Dev()
+	run := func(version int, update string, flags ...string) harness.Result {
+		t.Helper()
+		file := s.Write(fmt.Sprintf("v%d.yaml", version), fmt.Sprintf(steered, version, update))
+		return s.Berth(append([]string{"run", file}, flags...)...)
+	}
+	// versions waits until so many tasks of each version run, and no other.
+	versions := func(want map[int]int) {
+		t.Helper()
+		s.Eventually(soon, func() error {
+			got := map[int]int{}
+			for _, task := range alive(s, "hello") {
+				if task.State != cluster.StateRunning || task.Health != cluster.HealthHealthy {
+					return fmt.Errorf("%s is %s, %s: %s", task.ID, task.State, task.Health, task.Message)
+				}
+				got[task.Definition.Version]++
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				return fmt.Errorf("%v run, want %v", got, want)
+			}
+			return nil
+		})
+	}
+	status := func(words ...string) {
+		t.Helper()
+		s.Eventually(soon, func() error {
+			r := s.Berth("rollout", "status", "hello")
+			for _, word := range words {
+				if !strings.Contains(r.Stdout+r.Stderr, word) {
+					return fmt.Errorf("want %q:\n%v", word, r)
+				}
+			}
+			return nil
+		})
+	}
+	run(1, "{}").Want(t, 0, "3/3")
+	versions(map[int]int{1: 3})
+
+	// One canary beside all of the old tasks, until somebody promotes it.
+	run(2, "{canaries: 1}", "--detach").Want(t, 0)
+	status("canary", "hello@2")
+	versions(map[int]int{1: 3, 2: 1})
+	s.Berth("explain", "hello").Want(t, 0, "promote")
+	s.Berth("promote", "hello").Want(t, 0, "promoted hello@2")
+	versions(map[int]int{2: 3})
+	status("complete")
+	s.Berth("promote", "hello").Want(t, 0)
+
+	// A rollout that is held, and goes on.
+	s.Berth("rollout", "pause", "hello").Want(t, 0, "paused")
+	run(3, "{}", "--detach").Want(t, 0)
+	status("paused")
+	versions(map[int]int{2: 3})
+	s.Berth("rollout", "resume", "hello").Want(t, 0, "goes on")
+	versions(map[int]int{3: 3})
+	status("complete")
+
+	// Back by hand.
+	s.Berth("rollout", "undo", "hello").Want(t, 0, "hello@3 → hello@2")
+	versions(map[int]int{2: 3})
+	s.Berth("rollout", "undo", "hello", "--to", "1").Want(t, 0, "hello@2 → hello@1")
+	versions(map[int]int{1: 3})
+
+	// As many canaries as tasks: blue and green.
+	run(4, "{canaries: 3}", "--detach").Want(t, 0)
+	status("canary", "hello@4")
+	versions(map[int]int{1: 3, 4: 3})
+	s.Berth("promote", "hello").Want(t, 0)
+	versions(map[int]int{4: 3})
+	s.Berth("rollout", "history", "hello", "--diff").Want(t, 0, "hello@4", "hello@3", "hello@2", "hello@1", "complete")
+	s.Berth("events", "--tail", "-1").Want(t, 0, "service.rollout-started", "service.canary-healthy", "service.promoted",
+		"service.rollout-complete", "service.rollout-paused", "service.rollout-resumed")
+}

@@ -1,0 +1,97 @@
+package e2e_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/test/harness"
+	"github.com/berthd/berth/test/load"
+)
+
+// prometheus answers every query with one number, on a machine of the test's network.
+func prometheus(t *testing.T, w *town, value *atomic.Int64) string {
+	t.Helper()
+	l, err := w.asker.Listen(net.JoinHostPort(w.asker.Address, "9090"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/query" || r.FormValue("query") != "sum(queue_length)" {
+			http.Error(out, "no such query", http.StatusBadRequest)
+			return
+		}
+		out.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(out, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[%d,"%d"]}]}}`, time.Now().Unix(), value.Load())
+	})}
+	go func() { _ = server.Serve(l) }() // it ends with the test
+	t.Cleanup(func() { _ = server.Close() })
+	return "http://" + l.Addr().String()
+}
+
+// TestScalesByItself has one service follow a number from outside, and another one its requests.
+func TestScalesByItself(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, harness.Process, 1, 2)
+	var queue atomic.Int64
+	queue.Store(20)
+	url := prometheus(t, w, &queue)
+	second := cluster.Duration(time.Second)
+	pace := cluster.ScalePace{Window: &second}
+	scaled := func(target cluster.ScaleTarget) func(*api.TaskDefinition, *api.Service) {
+		return func(_ *api.TaskDefinition, s *api.Service) {
+			s.Count = 0
+			s.Scaling = &cluster.Scaling{Min: 1, Max: 4, Targets: []cluster.ScaleTarget{target}, Up: pace, Down: pace}
+		}
+	}
+	w.put(served{name: "queue", version: 1, more: scaled(cluster.ScaleTarget{
+		Metric: cluster.ScalePrometheus, Target: 10, URL: url, Query: "sum(queue_length)", Whole: true,
+	})})
+	w.put(served{name: "asked", version: 1, more: scaled(cluster.ScaleTarget{Metric: cluster.ScaleRequests, Target: 15, Port: "http"})})
+	running(t, w.Site, "asked", 1)
+
+	// Twice what one task is for, then far more than the bounds allow, then nothing.
+	w.count("queue", 2)
+	queue.Store(1000)
+	w.count("queue", 4)
+	w.told("service.scaled", "queue", "4")
+	w.Berth("scale", "queue").Want(t, 0, "4")
+	queue.Store(0)
+	w.count("queue", 1)
+
+	// Requests: 60 a second, and each task is for 15.
+	traffic := load.New(load.Config{
+		Client: w.client, Service: "asked", Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6,
+		Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)), //nolint:gosec // it need not be hard to guess
+	})
+	stop := begin(t, traffic)
+	w.count("asked", 4)
+	stop()
+	w.count("asked", 1)
+	if failures, _ := traffic.Failures(); len(failures) > 0 {
+		t.Errorf("%d requests failed while the service was scaled, such as %v", len(failures), failures[0])
+	}
+	w.Berth("scale", "asked", "--suspend").Want(t, 0)
+	w.Berth("scale", "asked", "3").Want(t, 0)
+	w.count("asked", 3)
+}
+
+// count waits until a service has so many healthy tasks and wants no other number.
+func (w *town) count(service string, want int) {
+	w.t.Helper()
+	began := time.Now()
+	w.Eventually(2*soon, func() error {
+		v, err := w.client.Scale(w.t.Context(), cluster.DefaultCluster, service)
+		if err == nil && (v.Count != want || v.Healthy != want) {
+			err = fmt.Errorf("%s wants %d tasks and has %d healthy, want %d: %s %+v", service, v.Count, v.Healthy, want, v.Message, v.Targets)
+		}
+		return err
+	})
+	w.t.Logf("%s has %d tasks after %v", service, want, time.Since(began).Round(time.Millisecond))
+}

@@ -1,0 +1,269 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/test/harness"
+	"github.com/berthd/berth/test/load"
+	"github.com/berthd/berth/test/netlab"
+)
+
+// servedImage is the image of test/load/task.
+const servedImage = "berth.local/task:1"
+
+// town is a fleet whose machines have networks of their own, with a place to ask from that takes what tasks tell of themselves.
+type town struct {
+	*harness.Fleet
+	t        *testing.T
+	lab      *netlab.Lab
+	asker    *netlab.Host
+	client   *client.Client
+	recorder *load.Recorder
+	program  string // what the containers run
+	random   *rand.Rand
+	machines int
+}
+
+// newTown makes and starts so many servers and agents.
+func newTown(t *testing.T, executor string, servers, agents int, agentFlags ...string) *town {
+	t.Helper()
+	harness.Need(t, executor)
+	testkit.NeedCommand(t, "nsenter")
+	seed := testkit.Setting(t, "BERTH_SERVICES_SEED", time.Now().UnixNano())
+	t.Logf("BERTH_SERVICES_SEED=%d", seed)
+	lab := netlab.New(t)
+	w := &town{t: t, lab: lab, random: rand.New(rand.NewPCG(uint64(seed), 0))} //nolint:gosec // it need not be hard to guess
+	w.asker = lab.Add("asker")
+	listener, err := w.asker.Listen(net.JoinHostPort(w.asker.Address, "9000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.recorder = load.NewRecorder(listener)
+	t.Cleanup(w.recorder.Close)
+	hosts := w.spare(servers + agents)
+	w.Fleet = harness.NewFleet(t)
+	w.Fleet.Executor, w.AgentFlags = executor, agentFlags
+	w.program = harness.Program(t, w.Dir, "./test/load/task")
+	w.Start(hosts[:servers]...)
+	for _, h := range hosts[servers:] {
+		w.Agent(h)
+	}
+	w.client = w.Client()
+	if executor == harness.Containerd {
+		archive := harness.ProgramImage(t, w.Dir, servedImage, w.program)
+		for _, a := range w.Agents {
+			w.Berth("image", "load", "--node", a.Name, archive).Want(t, 0)
+		}
+		w.program = "/bin/task"
+	}
+	return w
+}
+
+// spare are so many machines more, on which nothing runs yet. They are not entered as "ip netns exec" does, which hides the control
+// groups that containers need.
+func (w *town) spare(n int) (hosts []harness.Host) {
+	for range n {
+		w.machines++
+		h := w.lab.Add(fmt.Sprintf("h%d", w.machines))
+		hosts = append(hosts, harness.Host{Name: h.Name, Address: h.Address, Prefix: []string{"nsenter", "--net=/var/run/netns/" + h.Space}})
+	}
+	return hosts
+}
+
+// served is what a test says of a service: a version of the program task with its environment.
+type served struct {
+	name    string
+	version int
+	count   int
+	env     map[string]string
+	update  cluster.Update
+	more    func(*api.TaskDefinition, *api.Service)
+}
+
+// put writes a version of a service.
+func (w *town) put(v served) {
+	w.t.Helper()
+	env := map[string]string{"VERSION": fmt.Sprint(v.version), "DRAIN": "1s", "RECORD": w.recorder.Address(), "GOMAXPROCS": "1"}
+	maps.Copy(env, v.env)
+	d := api.TaskDefinition{
+		Name: v.name, Version: v.version,
+		Containers: []cluster.Container{{
+			Name: "main", Command: []string{w.program}, Env: env, Resources: cluster.Resources{CPU: 1, Memory: 64 << 20},
+		}},
+		Ports: []cluster.Port{{Name: "http"}},
+		Checks: []cluster.Check{{
+			Name: "answers", Type: cluster.CheckHTTP, Port: "http", Path: "/healthz",
+			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: cluster.Duration(time.Second), Timeout: cluster.Duration(time.Second),
+		}},
+		Grace: cluster.Duration(10 * time.Second),
+	}
+	if w.Executor == harness.Containerd {
+		d.Containers[0].Image = servedImage
+	}
+	s := api.Service{Cluster: cluster.DefaultCluster, Name: v.name, Definition: cluster.Ref{Name: v.name, Version: v.version}, Count: v.count, Update: v.update}
+	if v.more != nil {
+		v.more(&d, &s)
+	}
+	w.Eventually(soon, func() error {
+		each, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := w.client.PutDefinition(each, d); err != nil {
+			return err
+		}
+		_, err := w.client.PutService(each, s, client.Condition{})
+		if code := client.StatusOf(err); code == http.StatusBadRequest || code == http.StatusUnprocessableEntity {
+			w.t.Fatal(err)
+		}
+		return err
+	})
+}
+
+// portion is a number of tasks for a policy.
+func portion(n int) *cluster.Portion { return &cluster.Portion{N: n} }
+
+// completes waits until a version of a service is rolled out, and returns where its rollout stands.
+func (w *town) completes(name string, version int) (v api.RolloutView) {
+	w.t.Helper()
+	w.Eventually(2*soon, func() (err error) {
+		if v, err = w.rollout(name); err != nil {
+			return err
+		}
+		if v.State != cluster.RolloutComplete || v.Definition.Version != version {
+			return fmt.Errorf("%s is %s: %s %v", v.Definition, v.State, v.Message, v.Waits)
+		}
+		return nil
+	})
+	return v
+}
+
+func (w *town) rollout(name string) (api.RolloutView, error) {
+	each, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+	defer cancel()
+	return w.client.Rollout(each, cluster.DefaultCluster, name)
+}
+
+// told waits for an event whose message holds words.
+func (w *town) told(kind string, words ...string) (found api.EventView) {
+	w.t.Helper()
+	w.Eventually(soon, func() error {
+		page, err := w.client.Events(w.t.Context(), client.EventOptions{Types: []string{kind}}, client.ListOptions{Limit: 1000})
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Items {
+			text := e.Message + " " + string(e.Task) + " " + e.Node + " " + string(e.Reason)
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
+				found = e
+				return nil
+			}
+		}
+		return fmt.Errorf("no event %s with %q among %d: %v", kind, words, len(page.Items), page.Items)
+	})
+	return found
+}
+
+// ask sends requests to a service's healthy addresses until what it returns is called, which demands that all were answered, and that at
+// no time a healthy task was given up below the minimum.
+func (w *town) ask(name string, least int, kills *[]load.Kill) (stop func()) {
+	w.t.Helper()
+	traffic := load.New(load.Config{
+		Client: w.Client(), Service: name, Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6, Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)), //nolint:gosec // as above
+	})
+	ctx, cancel := context.WithCancel(w.t.Context())
+	began := time.Now()
+	var running sync.WaitGroup
+	running.Go(func() { traffic.Run(ctx) })
+	return func() {
+		w.t.Helper()
+		until := time.Now()
+		cancel()
+		running.Wait()
+		var killed []load.Kill
+		if kills != nil {
+			killed = *kills
+		}
+		failures, _ := traffic.Failures()
+		failures = slices.DeleteFunc(failures, func(f load.Failure) bool { return load.Excused(f, killed) })
+		for _, f := range failures[:min(len(failures), 10)] {
+			w.t.Errorf("a request failed: %v", f)
+		}
+		if len(failures) > 10 {
+			w.t.Errorf("and %d more requests failed", len(failures)-10)
+		}
+		if traffic.Sent() < 20 || traffic.Empty() > 0 {
+			w.t.Errorf("%d requests were sent, and %d times there was no address", traffic.Sent(), traffic.Empty())
+		}
+		records := slices.DeleteFunc(w.recorder.All(), func(r load.Record) bool { return r.At.After(until) || w.owner(r) != name })
+		for _, fault := range load.BelowMinimum(records, killed, []load.Least{{At: began, N: least}}) {
+			w.t.Error(fault)
+		}
+		w.t.Logf("%d requests in %v, at least %d addresses", traffic.Sent(), until.Sub(began).Round(time.Millisecond), traffic.Fewest())
+	}
+}
+
+// owner is the service of a record's task.
+func (w *town) owner(r load.Record) string {
+	parts, _ := r.Task.Parts()
+	return parts.Owner
+}
+
+// saw waits until a process of a version told something.
+func (w *town) saw(what string, version int) (found load.Record) {
+	w.t.Helper()
+	w.Eventually(soon, func() error {
+		for _, r := range w.recorder.All() {
+			if r.What == what && r.Version == fmt.Sprint(version) {
+				found = r
+				return nil
+			}
+		}
+		return fmt.Errorf("no task of version %d is %s", version, what)
+	})
+	return found
+}
+
+// restartAgents kills agents at random moments and starts them again, until look returns nil.
+func (w *town) restartAgents(look func() error) (kills int) {
+	w.t.Helper()
+	w.Eventually(3*soon, func() error {
+		err := look()
+		if err == nil {
+			return nil
+		}
+		a := w.Agents[w.random.IntN(len(w.Agents))]
+		testkit.Pause(w.t.Context(), time.Duration(w.random.IntN(400))*time.Millisecond)
+		a.Kill()
+		kills++
+		testkit.Pause(w.t.Context(), time.Duration(w.random.IntN(200))*time.Millisecond)
+		a.Begin()
+		w.NodeIs(a.Name, cluster.NodeReady)
+		testkit.Pause(w.t.Context(), time.Duration(w.random.IntN(700))*time.Millisecond)
+		return err
+	})
+	return kills
+}
+
+// begin runs traffic until what it returns is called.
+func begin(t *testing.T, traffic *load.Traffic) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { traffic.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}

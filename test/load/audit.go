@@ -1,0 +1,107 @@
+package load
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Kill says that the test itself killed all processes of a node.
+type Kill struct {
+	Node string
+	At   time.Time
+	// Known is when Berth knew that the node was gone, or heard that its processes were; zero while it does not. Until then it
+	// counts them as it saw them last: what it gives up meanwhile it gives up by the evidence that it has.
+	Known time.Time
+}
+
+// hits reports whether the kill ended a process that told something at a time.
+func (k *Kill) hits(node string, at time.Time) bool { return k.Node == node && at.Before(k.At) }
+
+// Least says that so many tasks were to be healthy at least, from a time on.
+type Least struct {
+	At time.Time
+	N  int
+}
+
+// leastSlack is for how long after a change of the minimum a stop may still go by the minimum before.
+const leastSlack = 2 * time.Second
+
+// process is one that was well: a container of an attempt, which may be started again in the attempt.
+type process struct {
+	uuid string
+	pid  int
+}
+
+// BelowMinimum returns a sentence for each time that a healthy task was told to stop and fewer than the minimum were healthy after
+// it. Tasks are healthy by any process of theirs that was found well, lives, and was not told to stop. Only Berth tells tasks to
+// stop: the test kills.
+func BelowMinimum(records []Record, kills []Kill, leasts []Least) []string {
+	healthy := map[cluster.TaskID]map[process]Record{}
+	count := func(at time.Time) (n int) {
+		for _, processes := range healthy {
+			for _, r := range processes {
+				if known(r, kills, at) {
+					n++
+					break
+				}
+			}
+		}
+		return n
+	}
+	ordered := slices.Clone(records)
+	slices.SortStableFunc(ordered, func(a, b Record) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.UUID, b.UUID)) })
+	var faults []string
+	for _, r := range ordered {
+		key := process{r.UUID, r.Pid}
+		switch r.What {
+		case Well:
+			if healthy[r.Task] == nil {
+				healthy[r.Task] = map[process]Record{}
+			}
+			healthy[r.Task][key] = r
+		case Term, End:
+			before := count(r.At)
+			delete(healthy[r.Task], key)
+			after := count(r.At)
+			if least := leastAt(leasts, r.At); r.What == Term && after < before && after < least {
+				faults = append(faults, fmt.Sprintf("%s: %s of version %s on %s was told to stop, which left %d healthy tasks; %d are the least",
+					r.At.Format(time.StampMilli), r.Task, r.Version, r.Node, after, least))
+			}
+		}
+	}
+	return faults
+}
+
+// known reports whether Berth may take a process for a living one.
+func known(r Record, kills []Kill, at time.Time) bool {
+	for _, k := range kills {
+		if k.hits(r.Node, r.At) && !at.Before(k.At) && !k.Known.IsZero() && !at.Before(k.Known) {
+			return false
+		}
+	}
+	return true
+}
+
+// leastAt returns the lowest minimum that was in force at a time or shortly before.
+func leastAt(leasts []Least, at time.Time) int {
+	least, found := 0, false
+	for _, l := range leasts {
+		switch {
+		case l.At.After(at):
+		case !found || !l.At.After(at.Add(-leastSlack)):
+			least, found = l.N, true
+		default:
+			least = min(least, l.N)
+		}
+	}
+	return least
+}
+
+// Excused reports whether a request failed on a process that the test itself killed.
+func Excused(f Failure, kills []Kill) bool {
+	return slices.ContainsFunc(kills, func(k Kill) bool { return k.hits(f.Node, f.Started) && f.Ended.After(k.At) })
+}

@@ -1,0 +1,195 @@
+// Command task is what the services of tests run: an HTTP server that says what becomes of it.
+//
+// It listens where Berth tells it, ADDR_HTTP, and answers:
+//
+//	POST /        the id of the attempt that answers
+//	GET  /healthz 200, or 500 where ILL is set
+//	GET  /metrics how many requests it answered, in Prometheus' text format
+//
+// At TERM it goes on serving for DRAIN (3 s unless set), so that those who still hold its address are answered, then
+// finishes what is in flight and ends. With RECORD, the address of a load.Recorder, it tells there that it is up, the first time
+// that it is found well or ill, that it was told to stop, and that it ends. GREED is how many bytes it takes at the start, and LEAK how
+// many more each second; it touches all of them.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// finishLimit is how long requests in flight may take once it stops, and tellLimit how long it tries to tell what is left.
+const (
+	finishLimit = 2 * time.Second
+	tellLimit   = time.Second
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "task:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until it is told to stop and has drained.
+func run(ctx context.Context) error {
+	drain := 3 * time.Second
+	if text := os.Getenv("DRAIN"); text != "" {
+		var err error
+		if drain, err = time.ParseDuration(text); err != nil {
+			return fmt.Errorf("read DRAIN: %w", err)
+		}
+	}
+	t := newTeller()
+	go eat(number("GREED"), number("LEAK"))
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", os.Getenv("ADDR_HTTP"))
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	server := &http.Server{Handler: site(t), ReadHeaderTimeout: 5 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.say("up")
+	fmt.Printf("version %s serves at %s\n", os.Getenv("VERSION"), listener.Addr())
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	t.say("term")
+	fmt.Println("told to stop")
+	time.Sleep(drain)
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishLimit)
+	defer cancel()
+	err = server.Shutdown(limit)
+	t.say("end")
+	t.close()
+	return err
+}
+
+// site are its pages.
+func site(t *teller) http.Handler {
+	var answered atomic.Int64
+	var looked sync.Once
+	uuid, ill := os.Getenv("BERTH_ATTEMPT_ID"), os.Getenv("ILL") != ""
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		answered.Add(1)
+		fmt.Fprintln(w, uuid)
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if ill {
+			looked.Do(func() { t.say("ill") })
+			http.Error(w, "this build is ill", http.StatusInternalServerError)
+			return
+		}
+		looked.Do(func() { t.say("well") })
+		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "# TYPE http_requests_total counter\nhttp_requests_total %d\n", answered.Load())
+	})
+	return mux
+}
+
+// number reads a number of bytes from the environment, 0 where there is none.
+func number(name string) int {
+	n, err := strconv.Atoi(os.Getenv(name))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// eat takes memory, and more each tenth of a second, until the end.
+func eat(first, each int) {
+	var held [][]byte
+	take := func(n int) {
+		b := make([]byte, n)
+		for i := 0; i < n; i += 4096 {
+			b[i] = 1
+		}
+		held = append(held, b)
+	}
+	take(first)
+	for each > 0 {
+		time.Sleep(100 * time.Millisecond)
+		take(each / 10)
+	}
+	<-make(chan struct{}) // for ever
+	runtime.KeepAlive(held)
+}
+
+// teller tells the recorder what happens, in order, and as soon as that is reached.
+type teller struct {
+	lines chan []byte
+	ended chan struct{}
+}
+
+func newTeller() *teller {
+	t := &teller{lines: make(chan []byte, 16), ended: make(chan struct{})}
+	go t.run(os.Getenv("RECORD"))
+	return t
+}
+
+// say tells something, with its time.
+func (t *teller) say(what string) {
+	attempt := number("BERTH_ATTEMPT")
+	line, err := json.Marshal(map[string]any{
+		"at": time.Now(), "what": what, "task": os.Getenv("BERTH_TASK"), "attempt": attempt,
+		"uuid": os.Getenv("BERTH_ATTEMPT_ID"), "node": os.Getenv("BERTH_NODE"), "version": os.Getenv("VERSION"), "pid": os.Getpid(),
+	})
+	if err == nil {
+		t.lines <- append(line, '\n')
+	}
+}
+
+// close waits until all is told, but not for long.
+func (t *teller) close() {
+	close(t.lines)
+	select {
+	case <-t.ended:
+	case <-time.After(tellLimit):
+	}
+}
+
+func (t *teller) run(address string) {
+	defer close(t.ended)
+	var conn net.Conn
+	for line := range t.lines {
+		for address != "" {
+			var err error
+			if conn == nil {
+				conn, err = net.DialTimeout("tcp", address, tellLimit)
+			}
+			if err == nil {
+				_, err = conn.Write(line)
+			}
+			if err == nil {
+				break
+			}
+			if conn != nil {
+				_ = conn.Close() // it is broken
+				conn = nil
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	if conn != nil {
+		_ = conn.Close() // all was written
+	}
+}
