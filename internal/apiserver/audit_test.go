@@ -59,7 +59,8 @@ func TestAuditOfRequests(t *testing.T) {
 			[]AuditLine{line(who, "POST", "/v1/clusters/default/services/web/rollout/pause", "pauseRollout", "default/web", 200)},
 		},
 		{
-			"an undo without a way back", made.Token, "POST", "/v1/clusters/default/services/web/rollout/undo", map[string]int{"generation": 9},
+			"an undo without a way back", made.Token, "POST", "/v1/clusters/default/services/web/rollout/undo",
+			map[string]int{"generation": 9},
 			[]AuditLine{line(who, "POST", "/v1/clusters/default/services/web/rollout/undo", "undoRollout", "default/web", 409)},
 		},
 		{

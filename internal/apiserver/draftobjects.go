@@ -102,6 +102,11 @@ func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, 
 	if err := d.resolve(&svc.Definition, "definition"); err != nil {
 		return change, err
 	}
+	if def := d.definition(svc.Definition); def != nil {
+		if err := svc.CheckDefinition(def); err != nil {
+			return change, err
+		}
+	}
 	if err := d.belongs(svc.Owner()); err != nil {
 		return change, err
 	}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -73,9 +74,8 @@ func (l *look) backOff(o cluster.OwnerRef, seen *ownerLook) {
 	}
 	if o.Kind == cluster.KindService {
 		if e, ok := l.snap.Service(o.Cluster, o.Name); ok {
-			in := l.service(e)
-			for i := range l.desired(&in) {
-				add(cluster.ServiceTask(o.Cluster, o.Name, e.Value.Generation, i), e.Value.Definition)
+			for _, id := range l.ended(e, seen) {
+				add(id, e.Value.Definition)
 			}
 		}
 		return
@@ -92,6 +92,39 @@ func (l *look) backOff(o cluster.OwnerRef, seen *ownerLook) {
 			}
 		}
 	}
+}
+
+// ended returns the tasks of a service's newest version that are wanted, have ended, and whose place no other task of it has.
+func (l *look) ended(e store.Entry[cluster.Service], seen *ownerLook) (ids []cluster.TaskID) {
+	in := l.service(e)
+	desired, daemon := l.desired(&in), in.Spec.Mode == cluster.ModeDaemon
+	if desired == 0 {
+		return nil
+	}
+	taken := map[int]bool{}
+	for id := range seen.waits { // order-free: a set is filled
+		parts, _ := id.Parts()
+		taken[parts.Index] = true
+	}
+	tasks := slices.DeleteFunc(l.tasksOf(e.Value.Owner()), func(t *taskLook) bool {
+		return !t.newestVersion(e.Value) || !daemon && t.parts.Index >= desired
+	})
+	slices.SortStableFunc(tasks, func(a, b *taskLook) int { return cmp.Compare(a.parts.Generation, b.parts.Generation) })
+	for _, t := range tasks {
+		if lives, _, _ := l.counts(t); lives {
+			taken[t.parts.Index] = true
+		}
+	}
+	for _, t := range slices.Backward(tasks) { // of the newest generation first
+		last := t.attempts[len(t.attempts)-1].Outcome
+		if last == nil || taken[t.parts.Index] || daemon && last.State == cluster.StateCancelled {
+			continue
+		}
+		taken[t.parts.Index] = true
+		ids = append(ids, t.id)
+	}
+	slices.Reverse(ids)
+	return ids
 }
 
 func (l *look) succeeded(task cluster.TaskID) bool {

@@ -222,3 +222,26 @@ func TestDeletedOwnerHasNoPendingTasks(t *testing.T) {
 		}
 	}
 }
+
+// After an undo the tasks of the version that came back wait like those of the newest, each place once.
+func TestTasksOfAVersionThatCameBack(t *testing.T) {
+	w := rolled(t)
+	v1 := cluster.Ref{Name: "web", Version: 1}
+	fell := func(task cluster.TaskID) cluster.Outcome {
+		return outcome(desired(task, 1, cluster.KindService, v1), cluster.StateFailed, "exit code 3")
+	}
+	w.put(map[string]any{"attempt/default.web.1.1/1": fell("default.web.1.1"), "attempt/default.web.1.9/1": fell("default.web.1.9")})
+	w.runs("default.web.1.0", 1, true)
+	w.runs("default.web.1.2", 1, true)
+	w.want(200, "POST", rolloutPath+"/undo", nil)
+	waiting := map[int]int{}
+	for _, v := range read[api.Page[api.TaskView]](t, w.want(200, "GET", "/v1/tasks?service=web&state=pending", nil)).Items {
+		waiting[v.Index]++
+		if v.Definition != v1 {
+			t.Errorf("%s waits for %s", v.ID, v.Definition)
+		}
+	}
+	if diff := cmp.Diff(map[int]int{1: 1}, waiting); diff != "" {
+		t.Errorf("tasks that wait, by place (-want +got):\n%s", diff)
+	}
+}

@@ -41,14 +41,6 @@ func (u *Update) validate(k check, s *Service) {
 	k.at("min_healthy").portion(u.MinHealthy, 0, 100)
 	k.at("parallelism").portion(u.Parallelism, 1, 100)
 	k.at("canaries").portion(u.Canaries, 0, 100)
-	if u.Canaries != nil && s.Mode != ModeDaemon {
-		most := s.Count
-		if s.Scaling != nil {
-			most = s.Scaling.Max
-		}
-		k.at("canaries").must(most <= 0 || u.Canaries.Of(most) <= most,
-			"is %s, more than the %d tasks of the service: as many as those is a blue/green rollout", u.Canaries, most)
-	}
 	k.at("stagger").span(u.Stagger, 0, MaxDeadline)
 	if u.Order != "" {
 		oneOf(k.at("order"), u.Order, StartFirst, StopFirst)
