@@ -15,6 +15,14 @@ import (
 // daemon reports whether the service has one task on each of its nodes.
 func (in *ServiceInput) daemon() bool { return in.Spec != nil && in.Spec.Mode == cluster.ModeDaemon }
 
+// disconnect is what happens to the service's tasks on nodes that are silent: a daemon's are not replaced.
+func (in *ServiceInput) disconnect() cluster.OnDisconnect {
+	if in.daemon() {
+		return cluster.DisconnectWait
+	}
+	return in.Spec.OnDisconnect
+}
+
 // wants reports whether the service should have tasks at all.
 func (in *ServiceInput) wants() bool {
 	return in.Spec != nil && !in.Spec.Deleted && !in.Spec.Stopped && (in.daemon() || in.Spec.Count > 0)
@@ -182,7 +190,7 @@ func (r *rollout) turn(flight int) int {
 // aim says for which node a task is.
 func (r *rollout) aim(s *slot, template *cluster.Pending) {
 	if r.in.daemon() {
-		template.Only, template.Daemon, template.OnDisconnect = s.node(), true, cluster.DisconnectWait
+		template.Only, template.Daemon = s.node(), true
 		template.Count = max(1, r.n)
 		return
 	}

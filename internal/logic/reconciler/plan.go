@@ -22,6 +22,7 @@ type plan struct {
 	without     clause.Set
 	now         time.Time
 	ended       map[*Task]*cluster.Outcome // what the decision writes of attempts
+	lives       map[uint64]bool            // the generations of which a task lives, of a service
 }
 
 func newPlan(owner cluster.OwnerRef, definitions Definitions, now time.Time) *plan {

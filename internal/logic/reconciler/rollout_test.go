@@ -25,6 +25,7 @@ func (c *chaos) policy() cluster.Update {
 	}
 	u := cluster.Update{
 		MaxSurge: portion("surge", 2), MinHealthy: portion("least", 4), Parallelism: portion("parallelism", 3), AutoPromote: true,
+		HealthyDeadline: cluster.Duration(90 * time.Second),
 	}
 	if c.choose("canaries?", 3) == 0 {
 		u.Canaries = &cluster.Portion{N: 1 + c.choose("canaries", 3)}
@@ -160,7 +161,7 @@ func TestRolloutsOfAnyPolicy(t *testing.T) {
 		c.ask(func(s *cluster.Service) { s.Definition = next })
 		least := c.limits().Least
 		failed := c.service.Generation
-		c.turns(500, func() {
+		c.turns(200, func() {
 			c.within()
 			if bad == 2 { // it ends badly as soon as it runs
 				for _, r := range c.records {
@@ -203,7 +204,7 @@ func TestRolloutsUnderFaults(t *testing.T) {
 	seen := map[string]int{}
 	often(t, seen, []string{"paused", "undone", "scaled", "permit", "rollout canary", "rolled back", "outcome lost"}, func(t *rapid.T) {
 		c, next := deployed(t, seen)
-		c.service.Update.HealthyDeadline, c.service.Update.ProgressDeadline = cluster.Duration(90*time.Second), cluster.Duration(4*time.Minute)
+		c.service.Update.ProgressDeadline = cluster.Duration(4 * time.Minute)
 		other := c.define("web@3", nil)
 		c.sick[other] = true
 		refs := []cluster.Ref{next, other, {Name: "web", Version: 1}}
@@ -219,7 +220,7 @@ func TestRolloutsUnderFaults(t *testing.T) {
 		if c.service.Rollout.Reverted != 0 && c.rollout.State == cluster.RolloutFailed {
 			c.service.Generation++ // the same again: a restart
 		}
-		c.turns(300, nil)
+		c.turns(200, nil)
 		if c.rollout.State == cluster.RolloutRolledBack || c.rollout.State == cluster.RolloutFailed {
 			seen["failed at rest"]++
 		}
@@ -256,5 +257,79 @@ func (c *chaos) stir(refs []cluster.Ref) {
 	}
 	if len(c.rollout.History) > 0 && c.rollout.History[0].State == cluster.RolloutRolledBack {
 		c.seen["rolled back"]++
+	}
+}
+
+// TestDaemonsOfAnyPolicy rolls a good or a bad build out over the nodes of a daemon, under any policy: never two tasks on a node at
+// once, never below the least, and it ends as other rollouts do, with one healthy task on each node.
+func TestDaemonsOfAnyPolicy(t *testing.T) {
+	seen := map[string]int{}
+	often(t, seen, []string{"rollout canary", "rolled back", "completed", "permit"}, func(t *rapid.T) {
+		c := chaos{T: t, world: newWorld(), seen: seen}
+		first, next := c.define("log@1", nil), c.define("log@2", nil)
+		c.nodes = []string{"n1", "n2", "n3", "n4", "n5"}[:1+c.choose("nodes", 5)]
+		c.matching = slices.Clone(c.nodes)
+		c.service = &cluster.Service{
+			Name: "log", Definition: first, Mode: cluster.ModeDaemon, Update: c.policy(), Lifespan: cluster.Lifespan{Generation: 1},
+		}
+		c.service.SetDefaults()
+		c.owner = c.service.Owner()
+		c.turnsOnNodes(20)
+		if c.healthy() != len(c.nodes) {
+			t.Fatalf("%d healthy on %d nodes:\n%s", c.healthy(), len(c.nodes), c.picture())
+		}
+		c.asks, c.sick[next] = c.some("asks"), c.some("bad")
+		c.ask(func(s *cluster.Service) { s.Definition = next })
+		c.turnsOnNodes(200)
+		want := next
+		if c.sick[next] {
+			want = first
+			seen["rolled back"]++
+		} else {
+			seen["completed"]++
+		}
+		if c.service.Definition != want || c.rollout.State != cluster.RolloutComplete || c.healthy() != len(c.nodes) {
+			t.Fatalf("%+v: %s, %d healthy on %d nodes:\n%s", c.rollout, c.service.Definition, c.healthy(), len(c.nodes), c.picture())
+		}
+	})
+}
+
+// turnsOnNodes lets a daemon go on for so many turns of five seconds.
+func (c *chaos) turnsOnNodes(n int) {
+	c.Helper()
+	for range n {
+		d := c.decide(c.tasks())
+		l := c.service.Update.Limits(len(c.nodes), true)
+		least := min(l.Least, len(c.nodes)-1)
+		c.checkPermits(d, least)
+		before := c.healthy()
+		c.commit(d)
+		if after := c.healthy(); after < min(before, least) {
+			c.Fatalf("%d of %d healthy tasks are left, want %d:\n%s%s", after, before, least, describe(d), c.picture())
+		}
+		for _, p := range d.Pending {
+			if !p.Daemon || p.Only == "" {
+				c.Fatalf("pending %+v", p)
+			}
+		}
+		if c.rollout != nil {
+			c.seen["rollout "+string(c.rollout.State)]++
+		}
+		if err := c.placeAll(d); err != nil {
+			c.Fatal(err)
+		}
+		live := map[string]int{}
+		for _, r := range slices.Clone(c.records) {
+			if r.Outcome == nil {
+				live[r.node()]++
+			}
+			if live[r.node()] > 1 {
+				c.Fatalf("two tasks on %s:\n%s", r.node(), c.picture())
+			}
+			if c.choose("agent", 4) > 0 {
+				c.step(r)
+			}
+		}
+		c.now = c.now.Add(5 * time.Second)
 	}
 }

@@ -39,7 +39,8 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	move web.1.0                        there is a place for it: what the last decision says of its move is written
 //	unrecord web.1.0 a1                 the store loses the desired record
 //	recovery [incarnation=N] [stop]     the store went back; the operator said to stop what it does not know
-//	crash web.1.0                       the newest attempt ends badly
+//	crash web.1.0 [reason=R]            the newest attempt ends badly
+//	history                             prints the versions of the rollout's record
 //	fails work.1.a.0 a1                 that attempt will end badly
 //	asks                                from now on agents ask for permits before they carry out voluntary stops
 //	on n1 n2 …                          of a daemon: the nodes that it belongs on; alone n1: nothing else is left on that drained node
@@ -228,7 +229,7 @@ func (s *stage) do(words []string) {
 		if r.real == nil {
 			s.Fatalf("%v: nothing runs", words)
 		}
-		s.crash(r, cluster.ReasonRestartLimit)
+		s.crash(r, cmp.Or(cluster.ReasonCode(a["reason"]), cluster.ReasonRestartLimit))
 	case "fails":
 		before, id, n := s.fails, cluster.TaskID("default."+words[1]), attemptNumber(words[2])
 		s.fails = func(t cluster.TaskID, k int) bool { return before(t, k) || t == id && k == n }
@@ -246,7 +247,7 @@ func (s *stage) do(words []string) {
 				s.step(r)
 			}
 		}
-	case "decide", "commit", "rounds", "show", "status", "waits":
+	case "decide", "commit", "rounds", "show", "status", "waits", "history":
 		s.print(words, a)
 	default:
 		s.Fatalf("unknown command %v", words)
@@ -331,6 +332,10 @@ func (s *stage) print(words []string, a args) {
 			if text := s.describe(d); text != "  nothing to do\n" {
 				fmt.Fprintf(&s.out, "round %d\n%s", i+1, text)
 			}
+		}
+	case "history":
+		for _, v := range append([]cluster.Version{s.rollout.Version}, s.rollout.History...) {
+			fmt.Fprintf(&s.out, "  %d %s %s%s\n", v.Generation, v.Definition, v.State, strings.ReplaceAll(colon(v.Message), "default.", ""))
 		}
 	case "waits":
 		for _, x := range reconciler.Waits(s.input(s.tasks())) {

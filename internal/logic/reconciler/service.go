@@ -14,12 +14,18 @@ import (
 func Service(in ServiceInput) Decision {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
 	if in.Spec != nil {
-		p.owner, p.definition, p.disconnect = in.Spec.Owner(), in.Spec.Definition, in.Spec.OnDisconnect
+		p.owner, p.definition, p.disconnect = in.Spec.Owner(), in.Spec.Definition, in.disconnect()
 		policy := newReschedule(in.Spec)
 		p.policy = &policy
 	}
 	p.recovery, p.without = in.Recovery, in.Without
 	all := slots(in.Tasks)
+	p.lives = make(map[uint64]bool)
+	for _, s := range all {
+		if s.live() {
+			p.lives[s.parts.Generation] = true
+		}
+	}
 	// 1. What has ended gets its outcome, and what is left of it is cleaned up.
 	for _, s := range all {
 		p.conclude(s)
@@ -30,7 +36,6 @@ func Service(in ServiceInput) Decision {
 	var wanted []*slot
 	switch {
 	case in.daemon() && in.wants():
-		p.disconnect = cluster.DisconnectWait
 		if roll = p.newDaemon(&in, all); roll.n > 0 {
 			roll.track()
 		}
@@ -85,7 +90,7 @@ func Service(in ServiceInput) Decision {
 func (in *ServiceInput) template(s *slot) cluster.Pending {
 	t := cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: in.Spec.Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
-		OnDisconnect: in.Spec.OnDisconnect, Placement: joined(in.Spec.Placement, in.ClusterConstraints),
+		OnDisconnect: in.disconnect(), Placement: joined(in.Spec.Placement, in.ClusterConstraints), Restarted: in.Spec.Restarted,
 	}
 	if s.parts.Generation != in.Spec.Generation {
 		t.Definition = s.definition()
@@ -97,7 +102,7 @@ func (in *ServiceInput) template(s *slot) cluster.Pending {
 func (in *ServiceInput) described(s *slot) cluster.Desired {
 	return cluster.Desired{
 		Owner: in.Spec.Owner(), Definition: in.template(s).Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
-		OnDisconnect: in.Spec.OnDisconnect,
+		OnDisconnect: in.disconnect(),
 	}
 }
 
@@ -224,8 +229,12 @@ func (p *plan) dismiss(s *slot, in *ServiceInput, how dismissal) (waits int) {
 	p.halt(s, stop)
 	p.settle(s, &stop)
 	keep := 0
-	if spec != nil && !spec.Deleted && in.newest(s) {
+	switch {
+	case spec == nil || spec.Deleted:
+	case in.newest(s):
 		keep = p.policy.kept()
+	case p.lives[s.parts.Generation]: // others of its version may be begun again: the numbers of its attempts are not
+		keep = 1
 	}
 	p.trim(s, keep)
 	return 0
