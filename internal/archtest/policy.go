@@ -111,6 +111,7 @@ var layers = map[string][]string{
 	"test/netlab":                      {"internal/testkit"},
 	"test/history":                     {"api", "api/client", "internal/cluster", "internal/testkit"},
 	"test/harness":                     {"api", "api/client", "internal/cluster", "internal/testkit"},
+	"test/load":                        {"api", "api/client", "internal/cluster", "internal/testkit"},
 }
 
 // proof lists the packages that exist for tests: they are imported by tests, by each
@@ -124,6 +125,7 @@ var proof = []string{
 	"internal/transport/transporttest",
 	"test/harness",
 	"test/history",
+	"test/load",
 	"test/netlab",
 }
 

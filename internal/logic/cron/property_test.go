@@ -174,3 +174,20 @@ func TestJobsAreWhole(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestCancelsOnce: a job that is cancelled or deleted already is left alone, and the new one does not wait for it.
+func TestCancelsOnce(t *testing.T) {
+	at := midnight().Add(time.Hour)
+	spec := &cluster.Cron{Cluster: "c", Name: "backup", Schedules: []string{"@hourly"}, Within: cluster.DefaultCronWithin, Concurrency: cluster.CronReplace}
+	spec.Created, spec.Updated = midnight(), midnight()
+	jobs := []cron.Job{
+		{Spec: &cluster.Job{Name: "a", Cron: "backup", Cancelled: true}},
+		{Spec: &cluster.Job{Name: "b", Cron: "backup", Lifespan: cluster.Lifespan{Deleted: true}}},
+		{Spec: &cluster.Job{Name: "c", Cron: "backup"}},
+		{Spec: &cluster.Job{Name: "d", Cron: "other"}},
+	}
+	d := cron.Decide(cron.Input{Spec: spec, Due: []time.Time{at}, Jobs: jobs, Now: at})
+	if len(d.Make) != 1 || !slices.Equal(d.Cancel, []string{"c"}) {
+		t.Errorf("makes %d jobs and cancels %v, want 1 and c", len(d.Make), d.Cancel)
+	}
+}

@@ -257,3 +257,27 @@ func TestPaceHolds(t *testing.T) {
 		}
 	})
 }
+
+// TestManySmallChangesKeepToThePace: what the count was before the changes within Every is known however many there were.
+func TestManySmallChangesKeepToThePace(t *testing.T) {
+	s := &cluster.Service{Cluster: "c", Name: "web", Count: 2, Scaling: &cluster.Scaling{
+		Min: 1, Max: 50, Targets: []cluster.ScaleTarget{{Metric: cluster.ScalePrometheus, Target: 1}},
+		Up: cluster.ScalePace{Step: &cluster.Portion{N: 12}, Every: cluster.Duration(time.Hour)},
+	}}
+	scale := &cluster.Scale{Count: 12, From: 2}
+	for i := range cluster.MaxScaleChanges { // from 2 to 12, the newest first
+		at := epoch().Add(-time.Duration(i+1) * time.Minute)
+		scale.Recent = append(scale.Recent, cluster.ScaleChange{At: at, From: 11 - i, To: 12 - i})
+	}
+	now := epoch()
+	for _, want := range []int{14, 14, 14} {
+		d := scaler.Decide(scaler.Input{Spec: s, Scale: scale, Measured: []scaler.Measured{{Known: true, Value: 40}}, Now: now})
+		if d.Scale != nil {
+			scale = d.Scale
+		}
+		if got := s.At(scale).Count; got != want || len(scale.Recent) > cluster.MaxScaleChanges {
+			t.Fatalf("%d tasks, want %d, after %d changes: %s", got, want, len(scale.Recent), d.Message)
+		}
+		now = now.Add(time.Minute)
+	}
+}

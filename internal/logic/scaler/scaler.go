@@ -186,7 +186,7 @@ func (l *look) windows(want int) int {
 	l.wish = Wish{now, want}
 	wishes := make([]Wish, 0, len(l.in.Wishes)+1)
 	for _, w := range l.in.Wishes {
-		if !w.At.Before(l.since) && !w.At.After(now) {
+		if w.At.After(l.since) && !w.At.After(now) {
 			wishes = append(wishes, w)
 		}
 	}

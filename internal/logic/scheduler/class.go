@@ -77,10 +77,12 @@ func newCycle(f *Fleet, pending []cluster.Pending, opts Options) *cycle {
 func (y *cycle) classify(order []int32) {
 	y.classOf = make([]*class, len(order))
 	var last *class
+	var prefix string // of its tasks
 	for i, p := range order {
 		task := &y.pending[p]
-		if last == nil || !sameVersion(task, last.Pending) || !alike(task, last.Pending) {
-			last = y.class(task)
+		own := withoutIndex(task.Task)
+		if last == nil || own != prefix || task.Restarted != last.Restarted || task.Definition != last.Definition || !alike(task, last.Pending) {
+			last, prefix = y.class(task), own
 		}
 		last.left++
 		last.group.left++
@@ -179,11 +181,8 @@ func sameVersion(a, b *cluster.Pending) bool {
 	if a.Definition != b.Definition || a.Restarted != b.Restarted {
 		return false
 	}
-	if withoutIndex(a.Task) == withoutIndex(b.Task) { // mostly so
-		return true
-	}
-	if a.Definition.Name == "" {
-		return false
+	if same := withoutIndex(a.Task) == withoutIndex(b.Task); same || a.Definition.Name == "" {
+		return same
 	}
 	tasks, generation, _ := tasksOf(a.Task, a.Definition)
 	others, other, _ := tasksOf(b.Task, b.Definition)
@@ -197,9 +196,14 @@ func alike(a, b *cluster.Pending) bool {
 		a.Owner.Kind == b.Owner.Kind &&
 		a.Placement.Strategy == b.Placement.Strategy &&
 		a.Placement.AntiAffinity == b.Placement.AntiAffinity &&
-		slices.Equal(a.Ports, b.Ports) &&
-		slices.Equal(a.Avoid, b.Avoid) &&
-		a.Daemon == b.Daemon && a.Only == b.Only && slices.Equal(a.Shun, b.Shun) &&
+		a.Daemon == b.Daemon && a.Only == b.Only &&
+		len(a.Ports) == len(b.Ports) && len(a.Avoid) == len(b.Avoid) && len(a.Shun) == len(b.Shun) &&
+		len(a.Placement.Constraints) == len(b.Placement.Constraints) &&
+		(len(a.Ports)+len(a.Avoid)+len(a.Shun)+len(a.Placement.Constraints) == 0 || alikeInLists(a, b)) // mostly none
+}
+
+func alikeInLists(a, b *cluster.Pending) bool {
+	return slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Avoid, b.Avoid) && slices.Equal(a.Shun, b.Shun) &&
 		slices.EqualFunc(a.Placement.Constraints, b.Placement.Constraints, sameConstraint)
 }
 

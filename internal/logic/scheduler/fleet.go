@@ -75,6 +75,7 @@ type Fleet struct {
 	vacant []int32 // slots to be used again
 	held   map[string]Reservation
 	crowds map[string]*crowd // by what tasksOf says; further ones are chained
+	spare  []*crowd          // that were dispersed, to be used again
 }
 
 // slot is one node of a fleet. It lives while the node is set or something is reserved on it.
@@ -182,7 +183,7 @@ func (f *Fleet) Reserve(r Reservation) {
 	first := f.crowds[tasks]
 	c := first.of(definition)
 	if c == nil {
-		c = &crowd{definition, map[spot]int32{}, first}
+		c = f.gather(definition, first)
 		f.crowds[tasks] = c
 	}
 	c.at[spotOf(i, generation)]++
@@ -304,6 +305,21 @@ func (c *crowd) of(definition cluster.Ref) *crowd {
 	return c
 }
 
+// gather returns a crowd without anybody.
+func (f *Fleet) gather(definition cluster.Ref, next *crowd) *crowd {
+	last := len(f.spare) - 1
+	if last < 0 {
+		return &crowd{definition, map[spot]int32{}, next}
+	}
+	c := f.spare[last]
+	f.spare = f.spare[:last]
+	c.definition, c.next = definition, next
+	return c
+}
+
+// mostSpare bounds the crowds that are kept to be used again, as their maps stay as large as they were.
+const mostSpare = 16
+
 // disperse takes a crowd out that has nobody left.
 func (f *Fleet) disperse(tasks string, c *crowd) {
 	first := f.crowds[tasks]
@@ -317,6 +333,9 @@ func (f *Fleet) disperse(tasks string, c *crowd) {
 		f.crowds[tasks] = c.next
 	default:
 		delete(f.crowds, tasks)
+	}
+	if len(f.spare) < mostSpare {
+		f.spare = append(f.spare, c)
 	}
 }
 
