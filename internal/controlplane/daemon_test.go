@@ -1,8 +1,8 @@
 package controlplane_test
 
 import (
-	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,23 +104,24 @@ func TestDaemonLeavesADrainedNodeLast(t *testing.T) {
 // Of a node that is short of memory one task moves at a time, as its agent suggests; the begin is told once.
 func TestPressureMovesOneTaskAtATime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.node("n1")
+		var short atomic.Bool
+		w.node("n1", func(a *agent) {
+			a.stats = func() *cluster.NodeStats { // it suggests whatever runs, another one each time
+				stats := &cluster.NodeStats{At: time.Now()}
+				for id, o := range a.tasks { // order-free: any will do
+					if short.Load() && o.State == cluster.StateRunning {
+						stats.Pressure = &cluster.Pressure{Since: time.Now(), Message: "memory: 96% is used", Victim: id, Task: o.Task}
+					}
+				}
+				return stats
+			}
+		})
 		w.definition(1, 100)
 		w.service(4, 1, 1)
 		w.until(30*time.Second, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 && settled(s) })
-		b := w.node("n2")
-		b.takes = 20 * time.Second
+		w.node("n2", func(a *agent) { a.takes = 20 * time.Second })
 		w.until(30*time.Second, "n2 is ready", func(s *store.Snapshot) bool { return node(s, "n2").State == cluster.NodeReady })
-		short := true
-		a.stats = func() *cluster.NodeStats { // it suggests whatever runs, another one each time
-			stats := &cluster.NodeStats{At: time.Now()}
-			for id, o := range a.tasks {
-				if short && o.State == cluster.StateRunning {
-					stats.Pressure = &cluster.Pressure{Since: time.Now(), Message: "memory: 96% is used", Victim: id, Task: o.Task}
-				}
-			}
-			return stats
-		}
+		short.Store(true)
 		moving := 0
 		w.until(2*time.Minute, "two have moved", func(s *store.Snapshot) bool {
 			now := 0
@@ -131,9 +132,9 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 			}
 			moving = max(moving, now)
 			if on(s, "n2") >= 2 {
-				short = false
+				short.Store(false)
 			}
-			return !short
+			return !short.Load()
 		})
 		if moving > 1 {
 			t.Errorf("%d tasks moved at the same time, want one", moving)
@@ -143,9 +144,8 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 		if n := healthy(s, 1); n != 4 || on(s, "n1") < 1 || on(s, "n1")+on(s, "n2") != 4 {
 			t.Errorf("once the pressure is gone: %d healthy, %d on n1 and %d on n2", n, on(s, "n1"), on(s, "n2"))
 		}
-		told := events(s)
-		if told["node.pressure"] != 1 || len(b.effects) < 2 {
-			t.Errorf("told %v; %d programs were started on n2", fmt.Sprint(told), len(b.effects))
+		if told := events(s); told["node.pressure"] != 1 {
+			t.Errorf("told %v, want one begin of pressure", told)
 		}
 	})
 }

@@ -117,7 +117,7 @@ func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	if isHeld || d == nil {
 		return
 	}
-	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node, Demand: l.demand(snap, d.Definition)}
+	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node, Demand: l.demand(snap, d.Definition), Definition: d.Definition}
 	for _, port := range d.Ports { // order-free: a set
 		r.Ports = append(r.Ports, port)
 	}

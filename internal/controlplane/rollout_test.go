@@ -90,6 +90,8 @@ func TestRecordsWithoutAServiceAreRemoved(t *testing.T) {
 	})
 }
 
+func secondVersionSick(a *agent) { a.sick = func(d cluster.Ref) bool { return d.Version == 2 } }
+
 // badBuild rolls a version out that never becomes healthy, and returns the least healthy tasks until the last version is back.
 func (w *world) badBuild() (least int) {
 	w.t.Helper()
@@ -113,8 +115,7 @@ func (w *world) badBuild() (least int) {
 // tasks of the last healthy version go on.
 func TestBadVersionIsTakenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.node("n1")
-		a.sick = func(d cluster.Ref) bool { return d.Version == 2 }
+		w.node("n1", secondVersionSick)
 		w.definition(1, 100)
 		w.definition(2, 100)
 		if least := w.badBuild(); least < 3 {
@@ -189,8 +190,7 @@ func TestLeaderKilledBetweenCommitsOfARollout(t *testing.T) {
 		for nth := 1; nth <= 40; nth++ {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.killed(nth, after)
-				a := w.node("n1")
-				a.sick = func(d cluster.Ref) bool { return d.Version == 2 }
+				w.node("n1", secondVersionSick)
 				w.definition(1, 100)
 				w.definition(2, 100)
 				least := w.badBuild()

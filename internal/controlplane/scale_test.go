@@ -3,6 +3,7 @@ package controlplane_test
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,16 +12,19 @@ import (
 )
 
 // uses has a node's agent tell that each of its tasks uses so much CPU; below 0 it tells nothing of them.
-func (a *agent) uses(cpu *cluster.MilliCPU) {
-	a.stats = func() *cluster.NodeStats {
-		stats := &cluster.NodeStats{At: time.Now()}
-		for id, o := range a.tasks {
-			if o.State == cluster.StateRunning && *cpu >= 0 {
-				stats.Each = append(stats.Each, cluster.TaskStats{Task: o.Task, UUID: id, CPU: *cpu, Requests: -1})
+func uses(cpu *atomic.Int64) func(*agent) {
+	return func(a *agent) {
+		a.stats = func() *cluster.NodeStats {
+			stats := &cluster.NodeStats{At: time.Now()}
+			used := cluster.MilliCPU(cpu.Load())
+			for id, o := range a.tasks { // order-free: sorted next
+				if o.State == cluster.StateRunning && used >= 0 {
+					stats.Each = append(stats.Each, cluster.TaskStats{Task: o.Task, UUID: id, CPU: used, Requests: -1})
+				}
 			}
+			slices.SortFunc(stats.Each, func(a, b cluster.TaskStats) int { return strings.Compare(a.UUID, b.UUID) })
+			return stats
 		}
-		slices.SortFunc(stats.Each, func(a, b cluster.TaskStats) int { return strings.Compare(a.UUID, b.UUID) })
-		return stats
 	}
 }
 
@@ -43,18 +47,19 @@ func scaleOf(s *store.Snapshot) cluster.Scale {
 // stays as the user wrote it.
 func TestServiceIsScaledByCPU(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		cpu := cluster.MilliCPU(90)
-		w.node("n1").uses(&cpu)
+		var cpu atomic.Int64
+		cpu.Store(90)
+		w.node("n1", uses(&cpu))
 		w.definition(1, 100)
 		w.scaled(cluster.Scaling{Min: 1, Max: 6, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}}}, 2)
 		w.until(time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return scaleOf(s).Count >= 4 && healthy(s, 1) >= 4 })
 		w.until(time.Minute, "no more than allowed", func(s *store.Snapshot) bool { return scaleOf(s).Count == 6 && healthy(s, 1) == 6 })
-		cpu = -1
+		cpu.Store(-1)
 		time.Sleep(10 * time.Minute) // in-bubble: inWorld makes one
 		if s := w.server.tables.Snapshot(); scaleOf(s).Count != 6 || healthy(s, 1) != 6 {
 			t.Errorf("without measurements: %d tasks, want 6", healthy(s, 1))
 		}
-		cpu = 10
+		cpu.Store(10)
 		began := time.Now()
 		w.until(15*time.Minute, "fewer are left", func(s *store.Snapshot) bool { return healthy(s, 1) <= 2 })
 		if took := time.Since(began); took < 4*time.Minute {
@@ -73,13 +78,14 @@ func TestServiceIsScaledByCPU(t *testing.T) {
 // A new leader remembers no wishes: it shrinks nothing before a whole window has passed under it.
 func TestNewLeaderShrinksOnlyAfterItsWindow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		cpu := cluster.MilliCPU(45)
-		w.node("n1").uses(&cpu)
+		var cpu atomic.Int64
+		cpu.Store(45)
+		w.node("n1", uses(&cpu))
 		w.definition(1, 100)
 		w.scaled(cluster.Scaling{Min: 1, Max: 6, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}}}, 4)
 		w.until(time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
-		cpu = 5
+		cpu.Store(5)
 		time.Sleep(4 * time.Minute) // in-bubble: inWorld makes one
 		w.server.stop()
 		w.start()
