@@ -10,7 +10,7 @@ type Clause struct {
 	Set         clause.Set
 }
 
-// Clauses are all that can be switched off today. Those of T7 and T8 need stop permits.
+// Clauses are all that can be switched off.
 var Clauses = []Clause{
 	{"T1", "barrier", clause.Barrier},
 	{"T2", "projection", clause.Projection},
@@ -18,6 +18,8 @@ var Clauses = []Clause{
 	{"T4", "next-attempt", clause.NextAttempt},
 	{"T5", "epoch-seen", clause.EpochSeen},
 	{"T6", "plan-settled", clause.PlanSettled},
+	{"T7", "charge-held", clause.ChargeHeld},
+	{"T8", "permit", clause.Permit},
 	{"T9", "patience", clause.Patience},
 	{"T10", "fence", clause.Fence},
 	{"T11", "incarnation", clause.Incarnation},

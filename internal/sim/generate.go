@@ -47,6 +47,12 @@ func Generate(seed uint64) *Story {
 	for range 1 + a.random.IntN(3) {
 		themes[a.random.IntN(len(themes))]()
 	}
+	a.random = rand.New(rand.NewPCG(seed, 43)) // what came later leaves the rest of a seed's story as it was
+	for _, theme := range []func(){a.rollouts, a.daemons, a.loads, a.moments} {
+		if a.random.IntN(3) == 0 {
+			theme()
+		}
+	}
 	s.sort()
 	return s
 }
@@ -284,5 +290,66 @@ func (a *author) silence() {
 	}
 	for i := range a.story.Servers {
 		a.add(at, Cut, node+"-"+name("s", i+1), length, "")
+	}
+}
+
+// rollouts has a service with canaries rolled out, to good versions and bad ones, by users who change their minds.
+func (a *author) rollouts() {
+	r := a.random
+	a.add(1800*time.Millisecond, User, "shop", 0, fmt.Sprintf("scale %d", 2+r.IntN(4)))
+	for range 2 + r.IntN(5) {
+		version := []int{1, 2, badVersion}[r.IntN(3)]
+		switch r.IntN(8) {
+		case 0, 1, 2, 3:
+			a.add(a.when(), User, []string{"shop", "shop", "web"}[r.IntN(3)], 0, fmt.Sprintf("roll %d", version))
+		case 4:
+			a.add(a.when(), User, "shop", 0, fmt.Sprintf("scale %d", 1+r.IntN(5)))
+		case 5:
+			at := a.when()
+			a.add(at, User, "shop", 0, "pause")
+			a.add(at+a.span(20*time.Second, time.Minute), User, "shop", 0, "resume")
+		default:
+			a.add(a.when(), User, "shop", 0, "promote")
+		}
+	}
+}
+
+// daemons has a service that runs on every node, and nodes that are kept from new tasks.
+func (a *author) daemons() {
+	r := a.random
+	a.add(1900*time.Millisecond, User, "logd", 0, "scale 0")
+	for range 1 + r.IntN(3) {
+		switch r.IntN(3) {
+		case 0:
+			a.add(a.when(), User, "logd", 0, fmt.Sprintf("roll %d", 1+r.IntN(2)))
+		case 1:
+			a.add(a.when(), User, a.node(), 0, []string{"cordon", "drain"}[r.IntN(2)])
+		default:
+			a.add(a.when(), AgentCrash, a.node(), a.span(30*time.Second, 3*time.Minute), "")
+		}
+	}
+}
+
+// loads has a service whose count follows what the outside measures, and nodes that are short of memory.
+func (a *author) loads() {
+	r := a.random
+	a.add(1700*time.Millisecond, User, "auto", 0, "scale 2")
+	for range 2 + r.IntN(4) {
+		a.add(a.when(), Load, "auto", 0, []string{"5", "18", "33", "49", "100", "fail"}[r.IntN(6)])
+	}
+	for range r.IntN(3) {
+		a.add(a.when(), Pressure, a.node(), a.span(20*time.Second, time.Minute), "")
+	}
+}
+
+// moments has a cron, which servers miss now and then.
+func (a *author) moments() {
+	a.add(2*time.Second, User, "minutely", 0, "tick")
+	if a.random.IntN(3) == 0 {
+		a.add(a.when(), User, "minutely", 0, "suspend")
+		a.add(a.when(), User, "minutely", 0, "tick")
+	}
+	if a.random.IntN(2) == 0 {
+		a.add(a.when(), ServerCrash, a.server(), a.span(20*time.Second, 2*time.Minute), "")
 	}
 }

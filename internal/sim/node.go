@@ -31,6 +31,7 @@ type node struct {
 	boots   atomic.Int64
 	boot    atomic.Int64 // by how much its boot-time clock leapt
 	fails   atomic.Int64 // events that make its disk fail
+	pressed atomic.Int64 // events that make it short of memory
 	lies    lies
 	// connected is the server of the session, for the digests.
 	connected atomic.Pointer[string]
@@ -109,11 +110,15 @@ func (n *node) start() {
 
 // stats returns what measures the machine's use, in a third of all worlds: there idle nodes report rarely.
 func (n *node) stats() func(string) (cluster.NodeStats, error) {
-	if n.w.story.Seed%3 != 0 {
+	if n.w.story.Seed%3 != 0 && !n.w.story.Has(Pressure) {
 		return nil
 	}
 	return func(string) (cluster.NodeStats, error) {
-		return cluster.NodeStats{At: time.Now(), CPU: 100, Memory: cluster.GiB, Disk: 5 * cluster.GiB}, nil
+		s := cluster.NodeStats{At: time.Now(), CPU: 100, Memory: cluster.GiB, Disk: 5 * cluster.GiB}
+		if n.pressed.Load() > 0 {
+			s.Memory = nodeMemory - cluster.MiB
+		}
+		return s, nil
 	}
 }
 

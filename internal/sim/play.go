@@ -78,6 +78,8 @@ func (w *World) act(e Event) (begin, end func()) {
 		begin, end = func() { w.net.noise(e.Target, 1) }, func() { w.net.noise(e.Target, -1) }
 	case User:
 		return func() { w.order(e) }, nil
+	case Load:
+		return func() { w.outside.set(e.Arg) }, nil
 	default:
 		w.witness.fault("converges", "the story has an unknown fault: %s", e.String())
 		return nil, nil
@@ -202,6 +204,8 @@ func (w *World) actNode(e Event) (begin, end func()) {
 			return func() { n.rush(1) }, func() { n.rush(-1) }
 		}
 		return func() { w.witness.trouble(n.name, 1); n.annoy(1) }, func() { n.annoy(-1); w.witness.trouble(n.name, -1) }
+	case Pressure:
+		return func() { n.pressed.Add(1) }, func() { n.pressed.Add(-1) }
 	case DiskFails:
 		return func() { n.fails.Add(1) }, func() { n.fails.Add(-1) }
 	case Lie:

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -49,12 +50,17 @@ func TestSeeds(t *testing.T) {
 	survey := os.Getenv("BERTH_SIM_SURVEY") != "" // a line for each seed that fails, not shortened
 	var next, starts, revisions atomic.Uint64
 	next.Store(first)
+	var mu sync.Mutex
+	var deeds Deeds
 	for i := range runtime.GOMAXPROCS(0) {
 		t.Run(fmt.Sprint("worker ", i), func(t *testing.T) {
 			t.Parallel()
 			for seed := next.Add(1) - 1; seed <= last && !t.Failed(); seed = next.Add(1) - 1 {
 				story := Generate(seed)
 				r := Run(t, story, Options{Logs: first == last && testing.Verbose(), Without: without})
+				mu.Lock()
+				deeds.add(r.Deeds)
+				mu.Unlock()
 				starts.Add(uint64(r.Starts))
 				revisions.Add(r.Revisions)
 				if survey && len(r.Violations) > 0 {
@@ -68,7 +74,10 @@ func TestSeeds(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		t.Logf("%d stories, %d programs, %d revisions", last-first+1, starts.Load(), revisions.Load())
+		t.Logf("%d stories, %d programs, %d revisions; of Berth's own accord: %+v", last-first+1, starts.Load(), revisions.Load(), deeds)
+		if last-first >= 90 && without == 0 && !survey && (deeds.Wishes == 0 || deeds.Permits == 0 || deeds.Reverts == 0 || deeds.Scalings == 0 || deeds.Moments == 0) {
+			t.Errorf("the stories show too little: %+v", deeds)
+		}
 	})
 }
 

@@ -76,7 +76,7 @@ func (h *host) start() {
 	s.plane = controlplane.New(controlplane.Config{
 		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: h.id,
 		Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), Logger: log, Now: h.wallClock, Clock: h.bootClock,
-		Without: without,
+		Without: without, Measurer: w.outside,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: h.bootClock, Without: without,

@@ -44,6 +44,17 @@ func (w *World) calm() {
 			w.order(Event{Target: e.Target, Arg: "uncordon"})
 		}
 	}
+	for _, name := range []string{"web", "shop"} {
+		if w.story.hits(name, User) {
+			w.order(Event{Target: name, Arg: "finish"})
+		}
+	}
+	for i := range w.story.Events {
+		if e := &w.story.Events[i]; e.Arg == "tick" {
+			w.order(Event{Target: e.Target, Arg: "suspend"})
+		}
+	}
+	w.outside.set("25")
 	w.witness.calm()
 }
 
@@ -149,8 +160,15 @@ func (w *World) wrongServices(_ *server, s *store.Snapshot) string {
 				n++
 			}
 		}
-		if n != want.Desired() {
-			return fmt.Sprintf("%s has %d healthy tasks, want %d", want.Name, n, want.Desired())
+		desired := want.Desired()
+		switch at, _ := s.Wanted(want.Cluster, want.Name); {
+		case want.Mode == cluster.ModeDaemon && !want.Stopped:
+			desired = len(w.nodes)
+		case want.Scaling != nil:
+			desired = at.Value.Desired()
+		}
+		if n != desired {
+			return fmt.Sprintf("%s has %d healthy tasks, want %d", want.Name, n, desired)
 		}
 	}
 	return ""

@@ -43,6 +43,9 @@ const (
 	DiskFails  Fault = "disk-fails"  // the agent cannot write its state
 	Lie        Fault = "lie"         // the agent reports what is not so; the argument says what
 
+	Load     Fault = "load"     // what the outside measures of a service is the argument from now on; "fail" is no answer
+	Pressure Fault = "pressure" // the node is short of memory, and suggests a task to move
+
 	Cut   Fault = "cut"   // nothing passes on a link
 	Noise Fault = "noise" // messages on a link are late, lost, repeated
 

@@ -93,6 +93,23 @@ var traces = []trace{
 `,
 	},
 	{
+		name: "T7 a second stop while the first is not known to be done", off: clause.ChargeHeld,
+		catches: []string{"below-minimum"},
+		story: `berth-sim-story-1 seed 1 servers 1 nodes 3 consul false
+1s user web : scale 3
+20s user web : roll 2
+`,
+	},
+	{
+		name: "T8 nodes that return while what replaced their tasks is not well yet", off: clause.Permit,
+		catches: []string{"below-minimum"},
+		story: `berth-sim-story-1 seed 1 servers 1 nodes 3 consul false
+1s user late : scale 3
+60s cut n1-s1 for 88s
+60s cut n2-s1 for 88s
+`,
+	},
+	{
 		name: "T9 a disk that stalls, and servers that take over from each other", off: clause.Patience,
 		catches: []string{"ring"},
 		story: `berth-sim-story-1 seed 1 servers 3 nodes 1 consul false
@@ -175,7 +192,7 @@ var traces = []trace{
 	},
 }
 
-// TestTraces tells each trace with all clauses, and without its own. T7 and T8 are not among them: they need stop permits.
+// TestTraces tells each trace with all clauses, and without its own.
 func TestTraces(t *testing.T) {
 	for i := range traces {
 		tr := &traces[i]

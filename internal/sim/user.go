@@ -39,7 +39,24 @@ func definitions() []*cluster.TaskDefinition {
 		def("work", 4, 300, nil, "exit", "0", "after", "295s"),
 		def("late", 1, 300, nil, "run", "prepare-delay", "20s"),
 		def("big", 1, 64_000, nil, "run"),
+		def("shop", 1, 100, auto, "run"),
+		def("shop", 2, 100, auto, "run", "prepare-delay", "3s"),
+		bad(def("shop", badVersion, 100, auto, "exit", "1", "after", "3s")),
+		bad(def("web", badVersion, 900, auto, "exit", "1", "after", "2s")),
+		def("logd", 1, 50, nil, "run"),
+		def("logd", 2, 50, nil, "run", "term", "0"),
+		def("auto", 1, 50, nil, "run"),
 	}
+}
+
+// badVersion is that of definitions that never become healthy.
+const badVersion = 9
+
+// bad makes tasks of the definition count as healthy only after longer than their program runs.
+func bad(d *cluster.TaskDefinition) *cluster.TaskDefinition {
+	d.MinHealthyTime = cluster.Duration(10 * time.Second)
+	d.Restart = cluster.Restart{Limit: 1, Window: cluster.Duration(10 * time.Minute), Delay: cluster.Duration(time.Second), MaxDelay: cluster.Duration(time.Second)}
+	return d
 }
 
 // user is who writes what is wanted, and remembers what he was told is written.
@@ -47,6 +64,7 @@ type user struct {
 	w        *World
 	services map[string]cluster.Service
 	jobs     map[string]cluster.Job
+	crons    map[string]cluster.Cron
 	hosts    map[string]cluster.Host
 	orders   chan Event
 	idle     chan struct{} // a value for each order that is done
@@ -54,7 +72,7 @@ type user struct {
 
 func newUser(w *World) *user {
 	return &user{
-		w: w, services: map[string]cluster.Service{}, jobs: map[string]cluster.Job{}, hosts: map[string]cluster.Host{},
+		w: w, services: map[string]cluster.Service{}, jobs: map[string]cluster.Job{}, crons: map[string]cluster.Cron{}, hosts: map[string]cluster.Host{},
 		orders: make(chan Event, 1000), idle: make(chan struct{}, 1000),
 	}
 }
@@ -83,7 +101,22 @@ func (u *user) act(ctx context.Context, e Event) {
 		u.service(ctx, e.Target, func(s *cluster.Service) {
 			s.Definition.Version, s.Deleted = n, false
 			s.Generation++
+			s.Rollout = cluster.RolloutWish{Paused: s.Rollout.Paused}
 		})
+	case "pause", "resume":
+		u.service(ctx, e.Target, func(s *cluster.Service) { s.Rollout.Paused = verb == "pause" })
+	case "promote":
+		u.service(ctx, e.Target, func(s *cluster.Service) { s.Rollout.Promoted = s.Generation })
+	case "finish": // so that nothing waits for a person
+		u.service(ctx, e.Target, func(s *cluster.Service) {
+			if s.Definition.Version == badVersion {
+				s.Definition.Version = 1
+				s.Generation++
+			}
+			s.Rollout = cluster.RolloutWish{Promoted: s.Generation}
+		})
+	case "tick", "suspend":
+		u.cron(ctx, e.Target, verb == "suspend")
 	case "stop":
 		u.service(ctx, e.Target, func(s *cluster.Service) { s.Stopped = true })
 	case "delete":
@@ -124,9 +157,10 @@ func (u *user) service(ctx context.Context, name string, change func(*cluster.Se
 		if !known {
 			s = cluster.Service{Cluster: inCluster, Name: name, Count: 1, Definition: cluster.Ref{Name: name, Version: 1}, Priority: 500}
 			s.Generation, s.OnDisconnect = 1, cluster.DisconnectKeep
-			if name == "disk" {
-				s.OnDisconnect = cluster.DisconnectWait
-			}
+			u.w.policy(&s)
+		}
+		if now, err := store.Decode[cluster.Service](old); old != nil && err == nil && now.Rollout.Reverted != 0 {
+			s.Generation, s.Definition, s.Rollout = now.Generation, now.Definition, now.Rollout // Berth took a version back
 		}
 		was := s.Deleted
 		change(&s)
@@ -135,6 +169,55 @@ func (u *user) service(ctx context.Context, name string, change func(*cluster.Se
 		}
 		return s
 	}, func(s cluster.Service) { u.services[name] = s })
+}
+
+// policy gives a service what the story's seed has for its name.
+func (w *World) policy(s *cluster.Service) {
+	portion := func(n int, percent bool) *cluster.Portion { return &cluster.Portion{N: n, Percent: percent} }
+	s.Update.HealthyDeadline, s.Update.ProgressDeadline = cluster.Duration(45*time.Second), cluster.Duration(90*time.Second)
+	switch s.Name {
+	case "disk":
+		s.OnDisconnect = cluster.DisconnectWait
+	case "web":
+		if w.story.Seed%3 == 1 {
+			s.Update.MaxSurge, s.Update.MinHealthy, s.Update.Parallelism = portion(1, false), portion(60, true), portion(2, false)
+		}
+	case "shop":
+		s.Update.Canaries, s.Update.AutoPromote = portion(1, false), w.story.Seed%2 == 0
+		s.Update.Stagger = cluster.Duration(2 * time.Second)
+		if w.story.Seed%5 == 0 {
+			s.Update.Gates = []cluster.Gate{{Name: "errors", HTTP: "http://192.0.2.1/errors", Interval: cluster.Duration(3 * time.Second)}}
+		}
+	case "logd":
+		s.Mode, s.Count = cluster.ModeDaemon, 0
+	case "auto":
+		window := cluster.Duration(15 * time.Second)
+		s.Scaling = &cluster.Scaling{
+			Min: 1, Max: 5, Up: cluster.ScalePace{Window: &window}, Down: cluster.ScalePace{Window: &window},
+			Targets: []cluster.ScaleTarget{{Metric: cluster.ScalePrometheus, Target: 10, URL: "http://192.0.2.1", Query: "load"}},
+		}
+	}
+}
+
+func (u *user) cron(ctx context.Context, name string, suspended bool) {
+	write(ctx, u, prefix.Cron(inCluster, name), func([]byte) cluster.Cron {
+		c, known := u.crons[name]
+		if !known {
+			c = cluster.Cron{
+				Cluster: inCluster, Name: name, Schedules: []string{"* * * * *"},
+				Job: cluster.CronJob{Priority: 500, Steps: []cluster.Step{{
+					Name: "work", Definition: cluster.Ref{Name: "work", Version: 1 + int(u.w.story.Seed%3)}, Count: 1, Retries: 1,
+				}}},
+			}
+			c.Concurrency = []cluster.CronConcurrency{cluster.CronForbid, cluster.CronAllow, cluster.CronReplace}[u.w.story.Seed%3]
+			c.Missed = []cluster.CronMissed{cluster.CronOnce, cluster.CronAll, cluster.CronSkip}[u.w.story.Seed/3%3]
+			c.Generation, c.Created = 1, time.Now().UTC()
+			c.Updated = c.Created
+			c.SetDefaults()
+		}
+		c.Suspended = suspended
+		return c
+	}, func(c cluster.Cron) { u.crons[name] = c })
 }
 
 func (u *user) job(ctx context.Context, name string, change func(*cluster.Job)) {
@@ -274,6 +357,10 @@ func (v *witness) spec(key string, c *store.Change, was store.Record) {
 	a := v.asked[c.Key]
 	switch {
 	case v.restored:
+	case v.own(key, c, was): // the control plane took a version back, or made the job of a cron
+		if a != nil {
+			a.acked = string(c.Value)
+		}
 	case c.Deleted:
 		var s struct{ Deleted bool }
 		if d, err := store.Decode[struct{ Deleted bool }](was.Value); err == nil {
@@ -302,6 +389,9 @@ func (v *witness) specs() {
 		r, stands := v.records[strings.TrimPrefix(key, string(prefix))]
 		if a.acked != "" && !stands {
 			v.breach("spec-lost", "%s is not there: %s", key, a.acked)
+		}
+		if s, err := store.Decode[cluster.Service](r.Value); err == nil && s.Rollout.Reverted != 0 {
+			continue // written before its user heard that his own write was
 		}
 		if a.acked != "" && stands && string(r.Value) != a.acked {
 			v.breach("spec-lost", "%s is %s, and the user was told it is %s", key, r.Value, a.acked)

@@ -37,12 +37,18 @@ type witness struct {
 	cpu      map[cluster.Ref]cluster.MilliCPU
 	leaders  []reign
 	asked    map[string]*asked // specs, by key
-	touched  map[*attempt]bool
-	fresh    []string // outcomes that this revision wrote
-	log      []string
-	verbose  bool
-	starts   int
-	ends     int
+	// definitions are all that tasks may run; moved is when a service's spec, count or health last got worse, by "<cluster>/<name>".
+	definitions map[cluster.Ref]*cluster.TaskDefinition
+	moved       map[string]time.Time
+	moments     map[string]bool // the jobs that crons made
+	verdicts    time.Time       // when a verdict on a node last changed
+	touched     map[*attempt]bool
+	fresh       []string // outcomes that this revision wrote
+	log         []string
+	verbose     bool
+	deeds       Deeds
+	starts      int
+	ends        int
 	// quietSince is when the last fault ended that keeps leaders from their work, zero while one is on.
 	quietSince time.Time
 	storms     int
@@ -103,6 +109,7 @@ func newWitness(story *Story) *witness {
 	v := &witness{
 		began: time.Now(), story: story, meddled: story.Has(Foreign), restored: false,
 		cpu: map[cluster.Ref]cluster.MilliCPU{}, nodes: map[string]*shore{}, asked: map[string]*asked{},
+		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, moved: map[string]time.Time{}, moments: map[string]bool{},
 		quietSince: time.Now(),
 	}
 	v.forget()
@@ -223,8 +230,14 @@ func (v *witness) change(c *store.Change) {
 		if rest == cluster.DefaultDomain {
 			v.leader(c)
 		}
-	case "service", "job":
+	case "service", "job", "cron":
 		v.spec(key, c, was)
+		v.changed(rest)
+	case "scale":
+		v.scaled(rest, c)
+		v.changed(rest)
+	case "fired":
+		v.fired(rest, c, was)
 	}
 }
 
@@ -354,11 +367,11 @@ func (v *witness) desired(node string, task cluster.TaskID, c *store.Change, was
 	}
 	if d.Stop != nil && !a.stopped {
 		a.stopped = true
-		v.giveUp(a, d)
 		if n := len(v.leaders); n > 0 && !v.restored && d.Token.Epoch < v.leaders[n-1].leader.Epoch {
 			v.breach("fenced", "a stop of %s/%d by epoch %d was written in epoch %d", task, d.Attempt, d.Token.Epoch, v.leaders[n-1].leader.Epoch)
 		}
 	}
+	v.granted(a, d, was)
 	a.desired = d
 	v.touched[a] = true
 }

@@ -19,7 +19,13 @@ func (v *witness) judge(uint64) {
 	tasks, nodes := map[cluster.TaskID]bool{}, map[string]bool{}
 	for a := range v.touched { // order-free: sets
 		tasks[a.task], nodes[a.node] = true, true
-		a.healthy = a.desired != nil && a.desired.Stop == nil && a.outcome == nil && a.seen.Healthy()
+		was := a.healthy
+		a.healthy = a.desired != nil && a.desired.Stop == nil && a.seen.Healthy() && !a.seen.Gone
+		if was && !a.healthy && (a.desired == nil || a.desired.Stop == nil) { // not by Berth's own act
+			if p, ok := a.task.Parts(); ok {
+				v.changed(p.Cluster + "/" + p.Owner)
+			}
+		}
 	}
 	clear(v.touched)
 	for task := range tasks { // order-free: each task by itself
@@ -73,6 +79,7 @@ func (v *witness) judgeNode(node string) {
 			ports[p] = a
 		}
 	}
+	v.daemons(node)
 	if used > nodeCPU {
 		v.breach("capacity", "%s holds %d of %d mCPU", node, used, nodeCPU)
 	}
@@ -125,6 +132,7 @@ func (v *witness) registered(node string, previous, session uint64) {
 // verdict takes the control plane's record of a node.
 func (v *witness) verdict(node string, c *store.Change, was store.Record) {
 	s := v.shore(node)
+	v.verdicts = time.Now()
 	if c.Deleted {
 		s.verdict = nil
 		return
@@ -247,29 +255,6 @@ func (v *witness) wrote(server string, groups []store.Group, result store.Result
 func plane(key string) bool {
 	return strings.HasPrefix(key, string(prefix)+"plan/") || strings.HasPrefix(key, string(prefix)+"attempt/") ||
 		strings.HasPrefix(key, string(prefix)+"node/")
-}
-
-// giveUp judges the first stop of an attempt: a rollout gives up a healthy task only for a healthy one.
-func (v *witness) giveUp(a *attempt, d *cluster.Desired) {
-	if d.Stop.Reason != cluster.ReasonRollout || !a.healthy || v.restored || v.meddled ||
-		v.story.Has(Lag, EngineLate, EngineSlow, EngineStall, EngineCrash, ServerPause) || v.story.cuts("db") {
-		return // the guarantee is by what the leader could know (P5.5)
-	}
-	r, stands := v.records["service/"+d.Owner.Cluster+"/"+d.Owner.Name]
-	s, err := store.Decode[cluster.Service](r.Value)
-	if !stands || err != nil {
-		return
-	}
-	left := 0
-	for other := range v.attempts { // order-free: a count
-		o := v.attempts[other]
-		if o != a && o.healthy && !o.stopped && o.desired != nil && o.desired.Owner == d.Owner {
-			left++
-		}
-	}
-	if left < s.Desired()-1 {
-		v.breach("below-minimum", "%s/%d of %s was given up to a rollout: %d of %d are healthy without it", a.task, a.number, d.Owner.Name, left, s.Desired())
-	}
 }
 
 // justly judges an outcome that says an attempt is lost.

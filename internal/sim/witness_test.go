@@ -26,7 +26,7 @@ type hand struct {
 func newHand(servers int) *hand {
 	h := &hand{v: newWitness(&Story{Seed: 1, Servers: servers, Nodes: 1})}
 	for _, d := range definitions() {
-		h.v.cpu[d.Ref()] = d.Demand().CPU
+		h.v.cpu[d.Ref()], h.v.definitions[d.Ref()] = d.Demand().CPU, d
 	}
 	h.node = &node{name: "n1"}
 	h.leader(1, "s1")
@@ -204,8 +204,31 @@ var planted = map[string]func(h *hand){
 			h.want(desired(id, i, 1))
 			h.saw(desired(id, i, 1), cluster.StateRunning, healthyNow)
 		}
+		time.Sleep(2 * stale) // in-bubble: the test makes one
 		h.want(desired("a", 0, 1, stopped(cluster.ReasonRollout)))
 		h.want(desired("b", 1, 1, stopped(cluster.ReasonRollout)))
+	},
+	"moment-twice": func(h *hand) {
+		j := &cluster.Job{Cluster: inCluster, Name: "tick-202611201200", Cron: "tick"}
+		h.put(prefix.Job(inCluster, j.Name), j)
+		h.put(prefix.Job(inCluster, j.Name), nil)
+		h.put(prefix.Job(inCluster, j.Name), j)
+	},
+	"scaled-out": func(h *hand) {
+		s := &cluster.Service{Cluster: inCluster, Name: "web", Count: 2, Scaling: &cluster.Scaling{Min: 1, Max: 3}}
+		value, _ := store.Encode(s)
+		h.v.wants(prefix.Service(inCluster, "web"), value)
+		h.put(prefix.Service(inCluster, "web"), s)
+		time.Sleep(2 * stale) // in-bubble: the test makes one
+		h.put(prefix.Scale(inCluster, "web"), &cluster.Scale{Count: 4, From: 2})
+	},
+	"daemon-twice": func(h *hand) {
+		s := &cluster.Service{Cluster: inCluster, Name: "web", Mode: cluster.ModeDaemon}
+		value, _ := store.Encode(s)
+		h.v.wants(prefix.Service(inCluster, "web"), value)
+		h.put(prefix.Service(inCluster, "web"), s)
+		h.want(desired("a", 0, 1))
+		h.want(desired("b", 1, 1))
 	},
 	"ring": func(h *hand) {
 		for epoch := range uint64(ringMost + 1) {

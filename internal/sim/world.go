@@ -46,6 +46,7 @@ type Result struct {
 	Starts, Ends int
 	Revisions    uint64
 	Leaders      int
+	Deeds        Deeds
 	Took         time.Duration
 }
 
@@ -66,6 +67,7 @@ type World struct {
 	user    *user
 	late    sync.WaitGroup // goroutines of nobody's life
 	saved   []byte
+	outside *outside
 	orders  int
 }
 
@@ -80,7 +82,7 @@ func Run(t *testing.T, story *Story, options Options) Result {
 func run(story *Story, options Options) Result {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := &World{story: story, options: options, ctx: ctx, began: time.Now(), chance: newChance(story.Seed), byName: map[string]*node{}}
+	w := &World{story: story, options: options, ctx: ctx, began: time.Now(), chance: newChance(story.Seed), byName: map[string]*node{}, outside: &outside{}}
 	w.net = newNetwork(w.chance)
 	w.disk = newDisk(w.began)
 	w.witness = newWitness(story)
@@ -98,7 +100,7 @@ func run(story *Story, options Options) Result {
 	w.end(cancel)
 	return Result{
 		Violations: w.witness.faults, Chronicle: w.witness.log, Starts: w.witness.starts, Ends: w.witness.ends,
-		Revisions: w.revision(), Leaders: len(w.witness.leaders), Took: time.Since(w.began),
+		Revisions: w.revision(), Leaders: len(w.witness.leaders), Deeds: w.witness.deeds, Took: time.Since(w.began),
 	}
 }
 
@@ -114,6 +116,7 @@ func (w *World) revision() uint64 {
 func (w *World) furnish() {
 	for _, d := range definitions() {
 		w.witness.cpu[d.Ref()] = d.Demand().CPU
+		w.witness.definitions[d.Ref()] = d
 		value, err := store.Encode(d)
 		if err == nil {
 			_, err = w.engine.Commit(w.ctx, []store.Group{{Ops: []store.Op{{Key: prefix.Definition(d.Ref()), Value: value}}}})
@@ -121,6 +124,13 @@ func (w *World) furnish() {
 		if err != nil {
 			panic(err) // a fault of the simulator
 		}
+	}
+	value, err := store.Encode(cluster.Cluster{Name: inCluster, Domain: cluster.DefaultDomain})
+	if err == nil {
+		_, err = w.engine.Commit(w.ctx, []store.Group{{Ops: []store.Op{{Key: prefix.Cluster(inCluster), Value: value}}}})
+	}
+	if err != nil {
+		panic(err) // a fault of the simulator
 	}
 	for i := range w.story.Servers {
 		w.hosts = append(w.hosts, &host{w: w, id: name("s", i+1)})

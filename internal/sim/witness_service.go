@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// stale is for how long after a change of what a service wants or has a decision may not have seen it.
+const stale = 2 * time.Second
+
+// changed notes that a service's spec or count changed, or that one of its tasks got worse.
+func (v *witness) changed(service string) { v.moved[service] = time.Now() }
+
+// own reports whether a change of a spec is the control plane's to make: it takes a failed version back, and makes, cancels and
+// removes the jobs of crons.
+func (v *witness) own(key string, c *store.Change, was store.Record) bool {
+	if strings.HasPrefix(key, "job/") {
+		value := c.Value
+		if c.Deleted {
+			value = was.Value
+		}
+		j, err := store.Decode[cluster.Job](value)
+		if err != nil || j.Cron == "" {
+			return false
+		}
+		if was.Key == "" && !c.Deleted && !v.meddled {
+			if v.moments[key] {
+				v.breach("moment-twice", "%s was made again", key)
+			}
+			v.moments[key] = true
+			v.deeds.Moments++
+		}
+		return true
+	}
+	if c.Deleted || !strings.HasPrefix(key, "service/") {
+		return false
+	}
+	s, err := store.Decode[cluster.Service](c.Value)
+	old, bad := store.Decode[cluster.Service](was.Value)
+	if err != nil || bad != nil || s.Rollout.Reverted == 0 || s.Rollout.Reverted != old.Generation || s.Generation <= old.Generation {
+		return false
+	}
+	v.deeds.Reverts++
+	return true
+}
+
+// fired takes how far a cron has come: it never goes back, but with the store.
+func (v *witness) fired(rest string, c *store.Change, was store.Record) {
+	if c.Deleted || was.Key == "" || v.restored {
+		return
+	}
+	now, err := store.Decode[cluster.CronStatus](c.Value)
+	old, bad := store.Decode[cluster.CronStatus](was.Value)
+	if err == nil && bad == nil && now.Last.Before(old.Last) {
+		v.breach("moment-twice", "%s went back from %v to %v", rest, old.Last, now.Last)
+	}
+}
+
+// scaled takes the count that scaling gave a service.
+func (v *witness) scaled(rest string, c *store.Change) {
+	s, err := store.Decode[cluster.Service](v.records["service/"+rest].Value)
+	if c.Deleted || err != nil || s.Scaling == nil || v.restored || time.Since(v.moved[rest]) < stale {
+		return
+	}
+	v.deeds.Scalings++
+	if n, err := store.Decode[cluster.Scale](c.Value); err == nil && (n.Count < s.Scaling.Min || n.Count > s.Scaling.Max) {
+		v.breach("scaled-out", "%s has the count %d, its bounds are %d and %d", rest, n.Count, s.Scaling.Min, s.Scaling.Max)
+	}
+}
+
+// granted judges the moments at which a stop that can wait is decided: when it is first written, and when its permit is. The service
+// keeps the least healthy tasks of its policy without the task, by what the store holds (P5.4, P5.5).
+func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
+	if d.Stop == nil || d.Stop.Class != cluster.StopVoluntary || d.Owner.Kind != cluster.KindService {
+		return
+	}
+	if old, err := store.Decode[cluster.Desired](was.Value); was.Key != "" && err == nil && old.UUID == d.UUID &&
+		old.Stop != nil && old.Stop.Permit == d.Stop.Permit {
+		return
+	}
+	if d.Stop.Permit == "" {
+		v.deeds.Wishes++
+	} else {
+		v.deeds.Permits++
+	}
+	service := d.Owner.Cluster + "/" + d.Owner.Name
+	if v.restored || v.meddled || v.liar(a.node) || time.Since(v.moved[service]) < stale || !a.seen.Healthy() ||
+		v.story.Has(Lag, EngineLate, EngineSlow, EngineStall, EngineCrash, ServerPause) || v.story.cuts("db") {
+		return // the guarantee is by what the leader could know (P5.5)
+	}
+	s, err := store.Decode[cluster.Service](v.records["service/"+service].Value)
+	if err != nil {
+		return
+	}
+	if n, err := store.Decode[cluster.Scale](v.records["scale/"+service].Value); err == nil {
+		s = s.At(n)
+	}
+	well := map[cluster.TaskID]bool{}
+	for _, o := range v.attempts { // order-free: a set
+		if o != a && o.healthy && o.desired.Owner == d.Owner {
+			well[o.task] = true
+		}
+	}
+	if well[a.task] {
+		return // another attempt of it is well
+	}
+	def := v.definitions[s.Definition]
+	least := s.Update.Limits(s.Desired(), def != nil && def.Pinned()).Least
+	if s.Mode == cluster.ModeDaemon {
+		nodes := 0
+		for _, n := range v.nodes { // order-free: a count
+			if n.verdict != nil && n.verdict.State != cluster.NodeDown {
+				nodes++
+			}
+		}
+		if least = s.Update.Limits(nodes, true).Least; time.Since(v.verdicts) < stale {
+			return
+		}
+	}
+	if s.OnDisconnect == cluster.DisconnectWait && d.Stop.Reason != cluster.ReasonRollout {
+		least = min(least, max(0, s.Desired()-1)) // a task of which two must not live is stopped before it can go on elsewhere
+	}
+	if len(well) < least {
+		v.breach("below-minimum", "%s/%d of %s may stop (%s): %d are healthy without it, at least %d are to be", a.task, a.number,
+			service, d.Stop.Reason, len(well), least)
+	}
+}
+
+// Deeds counts what Berth did for services of its own accord.
+type Deeds struct{ Wishes, Permits, Reverts, Scalings, Moments int }
+
+// add sums up.
+func (d *Deeds) add(e Deeds) {
+	d.Wishes += e.Wishes
+	d.Permits += e.Permits
+	d.Reverts += e.Reverts
+	d.Scalings += e.Scalings
+	d.Moments += e.Moments
+}
+
+// daemons judges that no two tasks of a daemon are wanted on a node.
+func (v *witness) daemons(node string) {
+	seen := map[cluster.OwnerRef]*attempt{}
+	for a := range v.shore(node).attempts { // order-free: at most one breach
+		d := a.desired
+		if d == nil || d.Stop != nil || a.ended || d.Owner.Kind != cluster.KindService {
+			continue
+		}
+		s, err := store.Decode[cluster.Service](v.records["service/"+d.Owner.Cluster+"/"+d.Owner.Name].Value)
+		if err != nil || s.Mode != cluster.ModeDaemon {
+			continue
+		}
+		if other := seen[d.Owner]; other != nil {
+			v.breach("daemon-twice", "%s/%d and %s/%d are wanted on %s", other.task, other.number, a.task, a.number, node)
+			return
+		}
+		seen[d.Owner] = a
+	}
+}
