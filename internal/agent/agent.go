@@ -77,7 +77,8 @@ type Config struct {
 	Scarcity func() (facts.Scarcity, error)
 	// PressureStall and PressureFree are when the node counts as short of memory: the share of the time that tasks wait for memory,
 	// where the kernel tells, default DefaultPressureStall; and the share of memory that is free, of the machine or of what
-	// all tasks may use, default DefaultPressureFree where the kernel does not tell how long tasks wait. In percent.
+	// all tasks may use, default DefaultPressureFree. In percent. Where the kernel tells how long tasks wait, the machine's share counts only
+	// if it is another than the default.
 	PressureStall float64
 	PressureFree  float64
 	// TaskCgroup is the control group of all tasks, default "/berth".

@@ -25,16 +25,17 @@ type squeeze struct {
 	now       *cluster.Pressure // nil while it is not
 }
 
-// over says what is short by the thresholds, nothing if nothing is; factor is 1 to begin and wider to end.
+// over says what is short by the thresholds, nothing if nothing is; factor is 1 to begin and wider to end. A kernel that tells how
+// long programs wait knows better than the share that is free, unless the operator chose one.
 func (c *Config) over(s *facts.Scarcity, factor float64) string {
 	stall, free := c.PressureStall, c.PressureFree
 	if stall <= 0 {
 		stall = DefaultPressureStall
 	}
-	byShare := free > 0 || s.Stall < 0
 	if free <= 0 {
 		free = DefaultPressureFree
 	}
+	byShare := s.Stall < 0 || free > DefaultPressureFree || free < DefaultPressureFree
 	var out []string
 	if s.Stall >= 0 && s.Stall >= stall/factor/factor {
 		out = append(out, fmt.Sprintf("tasks stall %.0f%% of the time", s.Stall))
@@ -42,7 +43,7 @@ func (c *Config) over(s *facts.Scarcity, factor float64) string {
 	if share := 100 * float64(s.Free) / float64(max(s.Total, 1)); byShare && s.Total > 0 && share < free*factor {
 		out = append(out, fmt.Sprintf("%.0f%% of the machine is used", 100-share))
 	}
-	if share := 100 * float64(s.Used) / float64(max(s.Limit, 1)); byShare && s.Limit > 0 && share > 100-free*factor {
+	if share := 100 * float64(s.Used) / float64(max(s.Limit, 1)); s.Limit > 0 && share > 100-free*factor {
 		out = append(out, fmt.Sprintf("the tasks use %.0f%% of the %v that they may", share, s.Limit))
 	}
 	return strings.Join(out, ", ")

@@ -24,6 +24,7 @@ func TestWhatCountsAsShortOfMemory(t *testing.T) {
 		"little is free, no stall":   {s: facts.Scarcity{Stall: 0, Free: gib / 2, Total: 16 * gib}},
 		"tasks stall":                {s: facts.Scarcity{Stall: 12, Free: 8 * gib, Total: 16 * gib}, want: "tasks stall 12% of the time"},
 		"the tasks' group is full":   {s: facts.Scarcity{Stall: -1, Free: 8 * gib, Total: 16 * gib, Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB}, want: "the tasks use 98% of the 100 MiB that they may"},
+		"a full group, no stall":     {s: facts.Scarcity{Stall: 0, Free: 8 * gib, Total: 16 * gib, Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB}, want: "the tasks use 98% of the 100 MiB that they may"},
 		"a threshold of its own":     {c: Config{PressureFree: 60}, s: facts.Scarcity{Stall: 0, Free: 8 * gib, Total: 16 * gib}, want: "50% of the machine is used"},
 		"a stall of its own":         {c: Config{PressureStall: 1}, s: facts.Scarcity{Stall: 1, Free: 8 * gib, Total: 16 * gib}, want: "tasks stall 1% of the time"},
 		"nothing could be found out": {s: facts.Scarcity{Stall: -1}},

@@ -72,7 +72,7 @@ func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
 		var cpu time.Duration
 		work := func(milli, looks int, memory cluster.Bytes) {
 			for range looks {
-				cpu += time.Duration(milli) * time.Millisecond * (measureEvery / time.Second)
+				cpu += measureEvery * time.Duration(milli) / 1000
 				w.spend("s1", executor.Usage{CPU: cpu, Memory: memory})
 				w.pass(measureEvery)
 			}

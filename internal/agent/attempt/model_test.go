@@ -34,6 +34,7 @@ type model struct {
 	sessions uint64
 	asked    map[string]time.Duration // when each ask was first sent
 	used     bool                     // a permit
+	obeyed   bool                     // a stop began with a server that knows no permits
 }
 
 func newModel(t *rapid.T) *model {
@@ -85,7 +86,7 @@ func (m *model) save() {
 
 // load replaces the record by what was durable; a record in memory is the same as one that was read.
 func (m *model) load() {
-	m.rec, m.used = new(Record), false
+	m.rec, m.used, m.obeyed = new(Record), false, false
 	defer func() { m.used = m.rec.Permit.Used }()
 	if err := json.Unmarshal(m.durable, m.rec); err != nil {
 		m.Fatal(err)
@@ -261,7 +262,7 @@ func (m *model) permitted() {
 		m.Fatal(err)
 	}
 	begun := kept.Ending != nil && kept.Ending.Cause == lifecycle.CauseStop
-	if s := m.rec.Desired.Stop; s.Class == cluster.StopVoluntary && !kept.Permit.Used && !begun {
+	if s := m.rec.Desired.Stop; s.Class == cluster.StopVoluntary && !kept.Permit.Used && !begun && !m.obeyed {
 		m.Fatalf("ended by the wish %+v before the use of its permit was durable", s)
 	}
 }
@@ -281,6 +282,27 @@ func (m *model) report() {
 	}
 }
 
+// talk is what the server may say of a stop that can wait, and when the agent hears it.
+func (m *model) talk() {
+	switch said := rapid.SampledFrom([]string{"session", "old server", "report", "wish", "grant", "grant", "nothing", "nothing"}).Draw(m.T, "said"); {
+	case said == "session" || said == "old server":
+		m.session(said == "session")
+	case said == "report":
+		m.report()
+	case said == "wish" && m.rec.Begun != 0:
+		m.wish("")
+	case said == "grant" && m.rec.Begun != 0:
+		if m.rec.Desired.Stop == nil {
+			m.session(true)
+			m.wish("")
+			m.rec.Attend(m.now())
+		}
+		m.report()
+		m.pass(time.Duration(rapid.SampledFrom([]int{0, 1, 30, 31, 60}).Draw(m.T, "answered after")) * time.Second)
+		m.wish(m.rec.Permit.Ask)
+	}
+}
+
 func (m *model) wish(permit string) {
 	d := m.rec.Desired
 	d.Stop = &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: permit}
@@ -290,6 +312,9 @@ func (m *model) wish(permit string) {
 }
 
 func (m *model) look() {
+	if e := m.rec.Ending; e != nil && e.Cause == lifecycle.CauseStop && !m.rec.Session.Asks {
+		m.obeyed = true
+	}
 	if p := m.rec.Permit; p.Used && !m.used {
 		m.used = true
 		if asked, sent := m.asked[p.Ask]; !sent || m.clock-asked > PermitAge {
@@ -342,12 +367,22 @@ func TestWhateverHappens(t *testing.T) {
 func whatever(t *rapid.T, ends map[cluster.State]int) {
 	{
 		m := newModel(t)
+		exit := func(t *rapid.T) {
+			m.T = t
+			for _, id := range m.live() {
+				code := max(0, rapid.IntRange(-3, 1).Draw(t, "code"))
+				m.exit(id, cluster.Exit{Code: code, At: m.wall})
+				return
+			}
+		}
 		t.Repeat(map[string]func(*rapid.T){
-			"step":  func(t *rapid.T) { m.T = t; m.steps() },
-			"again": func(t *rapid.T) { m.T = t; m.steps() },
-			"more":  func(t *rapid.T) { m.T = t; m.steps() },
-			"save":  func(*rapid.T) { m.save() },
-			"time":  func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(1, 40).Draw(t, "seconds")) * time.Second) },
+			"step":   func(t *rapid.T) { m.T = t; m.steps() },
+			"again":  func(t *rapid.T) { m.T = t; m.steps() },
+			"more":   func(t *rapid.T) { m.T = t; m.steps() },
+			"on":     func(t *rapid.T) { m.T = t; m.steps() },
+			"and on": func(t *rapid.T) { m.T = t; m.steps() },
+			"save":   func(*rapid.T) { m.save() },
+			"time":   func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(1, 40).Draw(t, "seconds")) * time.Second) },
 			"barrier": func(t *rapid.T) {
 				if !m.rec.AtBarrier() {
 					t.Skip("not at its barrier")
@@ -360,16 +395,10 @@ func whatever(t *rapid.T, ends map[cluster.State]int) {
 					m.rec.BarrierRefused("no")
 				}
 			},
-			"exit": func(t *rapid.T) {
-				m.T = t
-				for _, id := range m.live() {
-					code := max(0, rapid.IntRange(-3, 1).Draw(t, "code"))
-					m.exit(id, cluster.Exit{Code: code, At: m.wall})
-					return
-				}
-			},
-			"tell":  func(*rapid.T) { m.tell() },
-			"crash": func(*rapid.T) { m.crash() },
+			"exit":     exit,
+			"exit too": exit,
+			"tell":     func(*rapid.T) { m.tell() },
+			"crash":    func(*rapid.T) { m.crash() },
 			"reboot": func(t *rapid.T) {
 				if rapid.IntRange(0, 4).Draw(t, "reboot") == 0 {
 					m.boot++
@@ -385,18 +414,7 @@ func whatever(t *rapid.T, ends map[cluster.State]int) {
 					m.stop(false)
 				}
 			},
-			"wish": func(t *rapid.T) {
-				if rapid.IntRange(0, 4).Draw(t, "wish") == 0 {
-					m.wish("")
-				}
-			},
-			"session": func(t *rapid.T) { m.session(rapid.IntRange(0, 4).Draw(t, "asks") > 0) },
-			"report":  func(*rapid.T) { m.report() },
-			"grant": func(*rapid.T) {
-				if m.rec.Desired.Stop != nil {
-					m.wish(m.rec.Permit.Ask)
-				}
-			},
+			"talk": func(t *rapid.T) { m.T = t; m.talk() },
 		})
 		m.T = t
 		m.stop(true)
