@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,9 +22,7 @@ func addExamples(parent *cobra.Command, examples map[string]string) {
 func commandExamples() map[string]string {
 	all := map[string]string{}
 	for _, part := range []map[string]string{runExamples(), serviceExamples(), nodeExamples(), serveExamples()} {
-		for path, text := range part {
-			all[path] = text
-		}
+		maps.Copy(all, part)
 	}
 	return all
 }
@@ -80,7 +79,7 @@ func nodeExamples() map[string]string {
 }
 
 func serveExamples() map[string]string {
-	return map[string]string{
+	return map[string]string{ //nolint:gosec // names of files with secrets, and no secrets
 		"dev":                       "berth dev --data-dir /tmp/berth",
 		"agent":                     "berth agent --server https://10.0.0.1:7071 --join-token-file join-node",
 		"server":                    "berth server",

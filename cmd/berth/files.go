@@ -192,16 +192,31 @@ func are(n int) string {
 	return strconv.Itoa(n) + " objects are"
 }
 
-// difference shows both values of a field.
+// difference shows both values of a field. Of long ones it shows what differs, with a little of what stands before it.
 func difference(f api.FieldChange) string {
-	const most = 80
+	const most, before = 80, 20
+	old, now := plainJSON(f.Old), plainJSON(f.New)
 	switch {
 	case f.Old == "":
-		return "set to " + cut(f.New, most)
+		return "set to " + cut(now, most)
 	case f.New == "":
-		return cut(f.Old, most) + " is removed"
+		return cut(old, most) + " is removed"
 	}
-	return cut(f.Old, most) + " → " + cut(f.New, most)
+	if x, y := []rune(old), []rune(now); max(len(x), len(y)) > most {
+		same := 0
+		for same < min(len(x), len(y)) && x[same] == y[same] {
+			same++
+		}
+		if skip := same - before; skip > 0 {
+			old, now = "…"+string(x[skip:]), "…"+string(y[skip:])
+		}
+	}
+	return cut(old, most) + " → " + cut(now, most)
+}
+
+// plainJSON writes signs as they are that JSON for web pages escapes.
+func plainJSON(text string) string {
+	return strings.NewReplacer(`\u0026`, "&", `\u003c`, "<", `\u003e`, ">").Replace(text)
 }
 
 // changeName names the object of a change as arguments do.

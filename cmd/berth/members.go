@@ -57,13 +57,16 @@ func (a *app) serverTable(servers []api.ServerView) table {
 		if v.Engine != nil {
 			member, peer = v.Engine.ID, v.Engine.Peer
 		}
-		t.add(cmp.Or(v.Name, shortID(v.ID), member), shortID(v.ID), string(v.State), serverRole(v), cmp.Or(v.API, peer), a.age(v.Started), v.Version, versions(v.WireMin, v.Wire), versions(v.RecordsMin, v.Records), member, peer, oneLine(v.Reason))
+		t.add(cmp.Or(v.Name, shortID(v.ID), member), shortID(v.ID), string(v.State), serverRole(v), cmp.Or(v.API, peer), a.age(v.Started), v.Version, versions(v, v.WireMin, v.Wire), versions(v, v.RecordsMin, v.Records), member, peer, oneLine(v.Reason))
 	}
 	return t
 }
 
-// versions shows a range of versions; a server that has not started yet has none.
-func versions(oldest, newest int) string {
+// versions shows a range of versions of a server; one that has not started yet has none.
+func versions(v api.ServerView, oldest, newest int) string {
+	if v.Version == "" {
+		return ""
+	}
 	oldest, newest = max(oldest, 1), max(newest, 1)
 	if oldest == newest {
 		return strconv.Itoa(newest)

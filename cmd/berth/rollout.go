@@ -301,7 +301,7 @@ func (a *app) printRollout(v api.RolloutView, back *api.VersionView) error {
 	}
 	if !v.State.Ended() {
 		fact("limits", fmt.Sprintf("at most %s, at least %d healthy, %d at a time", count(v.Desired+v.Surge, "task"), v.Least, v.Parallelism))
-		if !v.Deadline.IsZero() && !v.Paused {
+		if !v.Deadline.IsZero() && !v.Paused && v.State != cluster.RolloutCanary {
 			fact("deadline", deadlineText(v.Deadline.Sub(a.now())))
 		}
 		if c := v.Canaries; c != nil {

@@ -49,7 +49,7 @@ func (t *target) fell() bool {
 
 // lookAtRollout reads where the rollout of the service's generation stands. What it finds is in t.rollout, and how it ended
 // in t.done.
-func (t *target) lookAtRollout(ctx context.Context, c *client.Client) error {
+func (t *target) lookAtRollout(ctx context.Context, c *client.Client, now time.Time) error {
 	s := t.service
 	if t.generation == 0 {
 		t.generation = s.Generation
@@ -78,6 +78,7 @@ func (t *target) lookAtRollout(ctx context.Context, c *client.Client) error {
 	if len(v.Versions) > 1 || v.Canaries != nil || v.State.Ended() {
 		t.brief, t.line = fmt.Sprintf("%s %s", v.State, healthyOf(v.Versions)), rolloutLine(v)
 	}
+	t.remember(ctx, c, now)
 	switch {
 	case v.State == cluster.RolloutFailed || v.State == cluster.RolloutRolledBack:
 		t.giveUp("its rollout " + rolloutEnd(v.Version))
@@ -94,6 +95,29 @@ func (t *target) lookAtRollout(ctx context.Context, c *client.Client) error {
 			t.name.argument() + "' goes back"
 	}
 	return nil
+}
+
+// tailEvery is how often the output of a new task that is not well is looked at.
+const tailEvery = 2 * time.Second
+
+// remember keeps the last lines of a task of the rollout that is not well yet. What cannot be read is told by nobody.
+func (t *target) remember(ctx context.Context, c *client.Client, now time.Time) {
+	if t.rollout.State != cluster.RolloutRolling || now.Sub(t.tailAt) < tailEvery {
+		return
+	}
+	t.tailAt = now
+	tasks, err := tasksOf(ctx, c, t.name, false)
+	if err != nil {
+		return
+	}
+	tasks = slices.DeleteFunc(newest(tasks), func(v api.TaskView) bool { return v.Generation != t.generation })
+	worst := worstTask(tasks)
+	if worst == nil || neverRan(*worst) {
+		return
+	}
+	if lines := tailOf(ctx, c, *worst); len(lines) > 0 {
+		t.tail, t.tailOf = lines, worst.ID
+	}
 }
 
 // superseded says how the generation that was waited for ended, once another one is the newest.
@@ -137,19 +161,31 @@ func rolloutLine(v api.RolloutView) string {
 	return fmt.Sprintf("%-11s  %s", v.State, text)
 }
 
-// healthyOf says how many tasks of each version are healthy.
+// healthyOf says how many tasks of each version are healthy. Old versions of one definition are one.
 func healthyOf(versions []api.VersionCount) string {
+	restart := sameDefinition(versions) // the definition does not tell old and new apart
 	var parts []string
+	var old []cluster.Ref
+	healthy := map[cluster.Ref]int{}
 	for _, v := range versions {
-		label := v.Definition.String()
-		if sameDefinition(versions) { // a restart: the definition does not tell them apart
-			label = map[bool]string{true: "new", false: "old"}[v.Newest]
+		switch {
+		case v.Newest && restart:
+			parts = append(parts, fmt.Sprintf("new: %d of %d healthy", v.Healthy, max(v.Desired, v.Begun)))
+		case v.Newest:
+			parts = append(parts, fmt.Sprintf("%s: %d of %d healthy", v.Definition, v.Healthy, max(v.Desired, v.Begun)))
+		default:
+			if !slices.Contains(old, v.Definition) {
+				old = append(old, v.Definition)
+			}
+			healthy[v.Definition] += v.Healthy
 		}
-		text := fmt.Sprintf("%s: %d healthy", label, v.Healthy)
-		if v.Newest {
-			text = fmt.Sprintf("%s: %d of %d healthy", label, v.Healthy, max(v.Desired, v.Begun))
+	}
+	for _, ref := range old {
+		label := ref.String()
+		if restart {
+			label = "old"
 		}
-		parts = append(parts, text)
+		parts = append(parts, fmt.Sprintf("%s: %d healthy", label, healthy[ref]))
 	}
 	return strings.Join(parts, ", ")
 }

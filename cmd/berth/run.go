@@ -107,6 +107,10 @@ type target struct {
 	// for a server that knows of no rollouts, and for one that ended.
 	generation uint64
 	rollout    *api.RolloutView
+	// tail are the last lines of the task tailOf of that generation, which was not well at tailAt: a rollback takes it away.
+	tail   []string
+	tailOf cluster.TaskID
+	tailAt time.Time
 
 	line    string    // the newest that is known of it, for people
 	brief   string    // the same without what changes often
@@ -248,7 +252,7 @@ func (t *target) lookAtService(ctx context.Context, c *client.Client, now time.T
 	case t.failing.IsZero():
 		t.failing = now
 	}
-	if err := t.lookAtRollout(ctx, c); err != nil || t.done {
+	if err := t.lookAtRollout(ctx, c, now); err != nil || t.done {
 		return err
 	}
 	switch s.State {
@@ -336,8 +340,16 @@ func (w *waiter) explain(ctx context.Context, t *target) error {
 		return nil
 	}
 	w.tell("  %s", shortTasks(tr.cause))
+	var lines []string
 	if tr.task != nil {
-		w.printTail(ctx, w.client, *tr.task, w.stderr)
+		lines = tailOf(ctx, w.client, *tr.task)
+		printLines(w.stderr, tr.task.ID, lines)
+	}
+	if len(lines) == 0 && t.fell() { // the task is gone, with its output
+		lines = t.tail
+		printLines(w.stderr, t.tailOf, lines)
+	}
+	if len(lines) > 0 || tr.task != nil {
 		w.tell("")
 	}
 	w.tell("  → %s", tr.next)

@@ -156,6 +156,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Tables:    s.tables,
 		Nodes:     s.peers,
 		Reasons:   s.peers,
+		Gates:     s.plane.Gates,
 		ServerID:  s.id,
 		Reach:     s.reach,
 		Holder:    s.peers.Holder,

@@ -320,6 +320,11 @@ const tailLines = 10
 
 // printTail prints the end of a task's output: what was kept with a failed attempt, or what its node has.
 func (a *app) printTail(ctx context.Context, c *client.Client, t api.TaskView, to io.Writer) {
+	printLines(to, t.ID, tailOf(ctx, c, t))
+}
+
+// tailOf returns the last lines of a task's output, none where there is nothing to show.
+func tailOf(ctx context.Context, c *client.Client, t api.TaskView) []string {
 	var lines []string
 	if t.State == cluster.StatePending { // it failed before
 		if attempts, err := attemptsOf(ctx, c, t); err == nil && len(attempts) > 1 {
@@ -338,11 +343,14 @@ func (a *app) printTail(ctx context.Context, c *client.Client, t api.TaskView, t
 			}
 		}
 	}
+	return slices.Clone(lines[max(0, len(lines)-tailLines):])
+}
+
+func printLines(to io.Writer, id cluster.TaskID, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
-	lines = slices.Clone(lines[max(0, len(lines)-tailLines):])
-	fmt.Fprintf(to, "\nThe end of the output of %s:\n", shortTask(t.ID))
+	fmt.Fprintf(to, "\nThe end of the output of %s:\n", shortTask(id))
 	for _, l := range lines {
 		fmt.Fprintf(to, "  | %s\n", l)
 	}
