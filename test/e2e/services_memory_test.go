@@ -88,12 +88,12 @@ func TestKernelKillIsNoCrash(t *testing.T) {
 	}})
 	w.Eventually(2*soon, func() error {
 		v, err := w.client.Service(t.Context(), cluster.DefaultCluster, "leaky")
-		if err == nil && !strings.Contains(v.Status.Message, short) {
-			err = fmt.Errorf("it is %s: %q", v.Status.State, v.Status.Message)
+		if err == nil && !strings.Contains(v.Status.Hungry, short) {
+			err = fmt.Errorf("it is %s: %q", v.Status.State, v.Status.Hungry)
 		}
 		return err
 	})
-	w.Berth("status", "leaky").Want(t, 0, short)
+	w.Berth("status", "service/leaky").Want(t, 0, short)
 	w.Berth("explain", "leaky").Want(t, 0, short)
 	w.Berth("explain", "crashes").Want(t, 0, "ends again and again", "cannot find the configuration")
 	for service, oom := range map[string]bool{"leaky": true, "crashes": false} {

@@ -60,7 +60,7 @@ func TestScalesByItself(t *testing.T) {
 	w.count("queue", 2)
 	queue.Store(1000)
 	w.count("queue", 4)
-	w.told("service.scaled", "queue", "4")
+	w.told("service.scaled", "from 2 to 4")
 	w.Berth("scale", "queue").Want(t, 0, "4")
 	queue.Store(0)
 	w.count("queue", 1)
@@ -68,7 +68,7 @@ func TestScalesByItself(t *testing.T) {
 	// Requests: 60 a second, and each task is for 15.
 	traffic := load.New(load.Config{
 		Client: w.client, Service: "asked", Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6,
-		Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)), //nolint:gosec // it need not be hard to guess
+		Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)),
 	})
 	stop := begin(t, traffic)
 	w.count("asked", 4)

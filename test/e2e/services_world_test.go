@@ -46,7 +46,7 @@ func newTown(t *testing.T, executor string, servers, agents int, agentFlags ...s
 	seed := testkit.Setting(t, "BERTH_SERVICES_SEED", time.Now().UnixNano())
 	t.Logf("BERTH_SERVICES_SEED=%d", seed)
 	lab := netlab.New(t)
-	w := &town{t: t, lab: lab, random: rand.New(rand.NewPCG(uint64(seed), 0))} //nolint:gosec // it need not be hard to guess
+	w := &town{t: t, lab: lab, random: rand.New(rand.NewPCG(uint64(seed), 0))}
 	w.asker = lab.Add("asker")
 	listener, err := w.asker.Listen(net.JoinHostPort(w.asker.Address, "9000"))
 	if err != nil {
@@ -181,7 +181,7 @@ func (w *town) told(kind string, words ...string) (found api.EventView) {
 func (w *town) ask(name string, least int, kills *[]load.Kill) (stop func()) {
 	w.t.Helper()
 	traffic := load.New(load.Config{
-		Client: w.Client(), Service: name, Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6, Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)), //nolint:gosec // as above
+		Client: w.Client(), Service: name, Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6, Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)),
 	})
 	ctx, cancel := context.WithCancel(w.t.Context())
 	began := time.Now()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -46,9 +45,6 @@ func (w *world) roll(ctx context.Context, length time.Duration) {
 func (w *world) rolled(ctx context.Context, generation uint64) error {
 	each, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if os.Getenv("H_OLD") != "" {
-		return w.settled(ctx, generation)
-	}
 	v, err := w.client.Rollout(each, cluster.DefaultCluster, service)
 	switch {
 	case err != nil:

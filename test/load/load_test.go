@@ -47,7 +47,7 @@ func TestConstantLoad(t *testing.T) {
 	length := lengthOf(t)
 	seed := testkit.Setting(t, seedVariable, time.Now().UnixNano())
 	t.Logf("%s=%v %s=%d", forVariable, length, seedVariable, seed)
-	w := build(t, rand.New(rand.NewPCG(uint64(seed), 0))) //nolint:gosec // it need not be hard to guess
+	w := build(t, rand.New(rand.NewPCG(uint64(seed), 0)))
 	w.start()
 
 	traffic, stop := context.WithCancel(t.Context())
@@ -268,7 +268,7 @@ func (w *world) settled(ctx context.Context, generation uint64) error {
 	case generation != 0 && v.Generation != generation:
 		w.t.Errorf("generation %d was asked for, and %d is there: %s", generation, v.Generation, s.Message)
 		return nil
-	case (s.Rollout == cluster.RolloutComplete || s.Rollout == "") && s.Healthy == s.Desired && s.Updated == s.Desired:
+	case s.Rollout == cluster.RolloutComplete && s.Healthy == s.Desired && s.Updated == s.Desired:
 		return nil
 	case s.Rollout.Ended() && s.Rollout != cluster.RolloutComplete:
 		w.t.Errorf("the rollout of generation %d is %s: %s", v.Generation, s.Rollout, s.Message)

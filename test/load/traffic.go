@@ -103,7 +103,7 @@ func (t *Traffic) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { t.follow(ctx) })
 	for range t.cfg.Workers {
-		random := rand.New(rand.NewPCG(t.cfg.Random.Uint64(), 0)) //nolint:gosec // only which address is next
+		random := rand.New(rand.NewPCG(t.cfg.Random.Uint64(), 0))
 		all.Go(func() { t.work(ctx, random) })
 	}
 	all.Wait()
@@ -239,7 +239,7 @@ func (t *Traffic) request(ctx context.Context, to *target) {
 		if err != nil {
 			return err
 		}
-		defer res.Body.Close() //nolint:errcheck // it was read
+		defer res.Body.Close()
 		body, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 		switch said := strings.TrimSpace(string(body)); {
 		case err != nil:

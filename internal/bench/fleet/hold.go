@@ -82,7 +82,7 @@ func (c *child) stop() error {
 
 // startOwn starts this program as the server.
 func startOwn(ctx context.Context, o options, stderr io.Writer) (*child, error) {
-	c, err := o.child(ctx, stderr, "-serve", "-cpu-profile", o.profile, "-profile-after", o.after.String(), "-whole="+strconv.FormatBool(o.whole))
+	c, err := o.child(ctx, stderr, "-serve", "-cpu-profile", o.profile, "-profile-after", o.after.String(), "-whole="+strconv.FormatBool(o.whole), "-heap", o.heap.String())
 	if err != nil {
 		return nil, err
 	}

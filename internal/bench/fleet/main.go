@@ -51,6 +51,7 @@ type options struct {
 
 	hold, every time.Duration
 	after       time.Duration
+	heap        time.Duration
 	processes   int
 	churn       float64
 	addresses   string
@@ -76,6 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.profile, "cpu-profile", "", "file for a CPU profile of the server; beside it, named .heap, one of the memory of an own server")
 	flags.DurationVar(&o.after, "profile-after", 0, "when it begins, while agents are held")
 	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "give up placements after")
+	flags.DurationVar(&o.heap, "heap", 0, "how often an own server collects its garbage and tells what is in use, while agents are held")
 	flags.DurationVar(&o.hold, "hold", 0, "keep agents connected for this long, instead of measuring placements")
 	flags.DurationVar(&o.every, "every", 10*time.Second, "how often to print a row")
 	flags.IntVar(&o.processes, "processes", 2, "how many processes the agents live in")
@@ -93,7 +95,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	switch {
 	case o.serve:
-		return serve(ctx, o, stdout)
+		return serve(ctx, o, stdout, stderr)
 	case o.work:
 		return work(ctx, o, stdout)
 	case o.hold == 0:

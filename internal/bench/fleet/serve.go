@@ -31,7 +31,7 @@ import (
 
 // serve is a server with nothing but the agents' part: a dispatcher over a store in memory, behind mutual TLS; with -whole
 // the store is etcd, and a control plane decides. It prints its address and serves until the context ends.
-func serve(ctx context.Context, o options, stdout io.Writer) (err error) {
+func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	profiled, err := startProfiles(o)
 	if err != nil {
 		return err
@@ -71,6 +71,7 @@ func serve(ctx context.Context, o options, stdout io.Writer) (err error) {
 	transport.Tune(server)
 	fmt.Fprintf(stdout, "https://%s\n", listener.Addr())
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return tellHeap(ctx, o.heap, stderr) })
 	group.Go(func() error { return tables.Run(ctx) })
 	group.Go(func() error { return d.Run(ctx) })
 	if o.whole {
@@ -141,6 +142,28 @@ func heapAt(file string, after time.Duration) {
 		_ = pprof.WriteHeapProfile(f)
 		_ = f.Close()
 	})
+}
+
+// tellHeap collects the garbage now and then, and tells what is in use after it.
+func tellHeap(ctx context.Context, every time.Duration, to io.Writer) error {
+	if every == 0 {
+		return nil
+	}
+	began := time.Now()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		fmt.Fprintf(to, "after %.0f s: heap %.1f MB in use after a collection, stacks %.1f MB, %d goroutines\n",
+			time.Since(began).Seconds(), float64(m.HeapAlloc)/(1<<20), float64(m.StackInuse)/(1<<20), runtime.NumGoroutine())
+	}
 }
 
 // serverTLS returns the configuration of a server of the authority in dir.

@@ -16,6 +16,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -36,7 +37,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	err := run(ctx)
+	err := run(ctx, os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "task:", err)
@@ -45,7 +46,7 @@ func main() {
 }
 
 // run serves until it is told to stop and has drained.
-func run(ctx context.Context) error {
+func run(ctx context.Context, out io.Writer) error {
 	drain := 3 * time.Second
 	if text := os.Getenv("DRAIN"); text != "" {
 		var err error
@@ -64,14 +65,14 @@ func run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.say("up")
-	fmt.Printf("version %s serves at %s\n", os.Getenv("VERSION"), listener.Addr())
+	fmt.Fprintf(out, "version %s serves at %s\n", os.Getenv("VERSION"), listener.Addr())
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
 	t.say("term")
-	fmt.Println("told to stop")
+	fmt.Fprintln(out, "told to stop")
 	time.Sleep(drain)
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishLimit)
 	defer cancel()
@@ -169,12 +170,13 @@ func (t *teller) close() {
 
 func (t *teller) run(address string) {
 	defer close(t.ended)
+	dialer := net.Dialer{Timeout: tellLimit}
 	var conn net.Conn
 	for line := range t.lines {
 		for address != "" {
 			var err error
 			if conn == nil {
-				conn, err = net.DialTimeout("tcp", address, tellLimit)
+				conn, err = dialer.DialContext(context.Background(), "tcp", address)
 			}
 			if err == nil {
 				_, err = conn.Write(line)
