@@ -69,6 +69,8 @@ func TestMoments(t *testing.T) {
 		{"after half an hour", "0 4 * * *", "Australia/Lord_Howe", "2026-10-02 00:00", "2026-10-05 00:00", []string{
 			"10-02 17:30", "10-03 17:00", "10-04 17:00",
 		}},
+		// In Newfoundland the clock was set back at one minute past midnight: the day before was shown again.
+		{"over midnight", "0 0 * * *", "America/St_Johns", "2010-11-06 03:00", "2010-11-07 03:00", []string{"11-07 02:30"}},
 		// Samoa left out 2011-12-30 altogether.
 		{"a day that never was", "0 12 * * *", "Pacific/Apia", "2011-12-29 00:00", "2012-01-01 00:00", []string{
 			"12-29 22:00", "12-30 10:00", "12-30 22:00", "12-31 22:00",
@@ -165,7 +167,7 @@ func TestAgainstTheClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Date(2026, time.January, rapid.IntRange(1, 366).Draw(t, "day"), rapid.IntRange(0, 23).Draw(t, "at"), 0, 0, 0, time.UTC)
-		end := begin.Add(36 * time.Hour)
+		end := begin.Add(12 * time.Hour)
 		moments := map[time.Time]bool{}
 		for _, m := range table.Between(begin, end, 10_000) {
 			moments[m] = true
