@@ -23,7 +23,14 @@ const squeezeLooks = 3
 type squeeze struct {
 	high, low int
 	now       *cluster.Pressure // nil while it is not
+	// named is when the victim was named, and spared are those before it that nobody moved: a daemon's task belongs on its node,
+	// and another may have no place elsewhere.
+	named  time.Time
+	spared map[string]bool
 }
+
+// victimPatience is for how long a victim is named before another one is.
+const victimPatience = 30 * time.Second
 
 // over says what is short by the thresholds, nothing if nothing is; factor is 1 to begin and wider to end. A kernel that tells how
 // long programs wait knows better than the share that is free, unless the operator chose one.
@@ -64,7 +71,7 @@ func (q *squeeze) take(c *Config, s *facts.Scarcity, running []measured, now tim
 	case q.now == nil && q.high < squeezeLooks:
 		return false
 	case q.now != nil && q.low >= squeezeLooks:
-		q.now = nil
+		q.now, q.spared = nil, nil
 		return true
 	case q.now == nil:
 		q.now = &cluster.Pressure{Since: now.UTC()}
@@ -73,8 +80,21 @@ func (q *squeeze) take(c *Config, s *facts.Scarcity, running []measured, now tim
 	if why != "" {
 		p.Message = "memory: " + why
 	}
-	if !stands(p.Victim, running) {
-		p.Victim, p.Task, p.Why = victim(running)
+	stays := stands(p.Victim, running)
+	if stays && now.Sub(q.named) >= victimPatience {
+		if q.spared == nil {
+			q.spared = map[string]bool{}
+		}
+		q.spared[p.Victim] = true
+		stays = false
+	}
+	if !stays {
+		p.Victim, p.Task, p.Why = victim(running, q.spared)
+		if p.Victim == "" && len(q.spared) > 0 { // all had their turn: it begins anew
+			clear(q.spared)
+			p.Victim, p.Task, p.Why = victim(running, nil)
+		}
+		q.named = now
 	}
 	tell := q.now.Message == "" || p.Victim != q.now.Victim
 	q.now = &p
@@ -98,13 +118,13 @@ func stands(uuid string, running []measured) bool {
 }
 
 // victim names the attempt to move: of the lowest priority, and of those the one that uses the most beyond what it reserved.
-// Where none does, it is the largest of them.
-func victim(running []measured) (uuid string, id cluster.TaskID, why string) {
+// Where none does, it is the largest of them. It is none of the spared ones.
+func victim(running []measured, spared map[string]bool) (uuid string, id cluster.TaskID, why string) {
 	var best *measured
 	var excess cluster.Bytes
 	for i := range running {
 		m := &running[i]
-		if !m.movable() {
+		if !m.movable() || spared[m.stats.UUID] {
 			continue
 		}
 		beyond := m.stats.Memory - m.view.reserved()

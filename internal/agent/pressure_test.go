@@ -168,3 +168,23 @@ func TestPressureComesAndGoes(t *testing.T) {
 		}
 	})
 }
+
+// TestPressureNamesAnotherVictim: one that nobody moves, as it is a daemon's or has no place elsewhere, does not keep the others from being
+// named; when all had their turn, it begins anew.
+func TestPressureNamesAnotherVictim(t *testing.T) {
+	const mib = cluster.MiB
+	inWorld(t, func(w *world) {
+		w.short(900 * mib)
+		w.reserving("a", cluster.KindService, 50, 10*mib, 300*mib)
+		w.reserving("b", cluster.KindService, 50, 10*mib, 200*mib)
+		w.pass(10 * time.Second)
+		w.short(30 * mib)
+		w.pass(4 * measureEvery)
+		for _, want := range []string{"a", "b", "a"} {
+			if p := w.pressed(); p == nil || p.Victim != want {
+				t.Fatalf("got %+v, want %s named", p, want)
+			}
+			w.pass(victimPatience)
+		}
+	})
+}
