@@ -12,10 +12,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -44,8 +47,11 @@ func New(cfg Config) *Reader {
 	r := &Reader{client: cfg.Client}
 	if r.client == nil {
 		r.client = &http.Client{
-			Timeout:       10 * time.Second,
-			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second},
+			Timeout: 10 * time.Second,
+			Transport: &http.Transport{
+				Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
+				DialContext: (&net.Dialer{Timeout: 5 * time.Second, Control: notOfTheMachine}).DialContext,
+			},
 			CheckRedirect: sameHost,
 		}
 	}
@@ -58,6 +64,19 @@ func New(cfg Config) *Reader {
 
 // Close ends connections that are kept for later. The reader can be used afterwards.
 func (r *Reader) Close() { r.client.CloseIdleConnections() }
+
+// notOfTheMachine refuses link-local addresses: there clouds tell a machine its own credentials, and whoever may write a gate must
+// not have a server ask for them.
+func notOfTheMachine(_, address string, _ syscall.RawConn) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Unmap().IsLinkLocalUnicast() {
+		return fmt.Errorf("%s is a link-local address: gates and queries do not ask there", host)
+	}
+	return nil
+}
 
 // sameHost follows redirects on the host that the user named.
 func sameHost(req *http.Request, via []*http.Request) error {

@@ -274,3 +274,14 @@ func FuzzCheckGate(f *testing.F) {
 		}
 	})
 }
+
+// TestLinkLocalAddresses: where clouds tell machines their credentials nobody is asked, however the address is written.
+func TestLinkLocalAddresses(t *testing.T) {
+	r := measure.New(measure.Config{})
+	defer r.Close()
+	for _, base := range []string{"http://169.254.169.254", "http://[fe80::1]:9090", "http://[::ffff:169.254.169.254]"} {
+		if _, err := r.Query(t.Context(), base, "up"); err == nil || !strings.Contains(err.Error(), "link-local") {
+			t.Errorf("%s: %v, want it refused as link-local", base, err)
+		}
+	}
+}
