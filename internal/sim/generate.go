@@ -299,9 +299,13 @@ func (a *author) rollouts() {
 	a.add(1800*time.Millisecond, User, "shop", 0, fmt.Sprintf("scale %d", 2+r.IntN(4)))
 	for range 2 + r.IntN(5) {
 		version := []int{1, 2, badVersion}[r.IntN(3)]
-		switch r.IntN(8) {
+		switch r.IntN(10) {
 		case 0, 1, 2, 3:
 			a.add(a.when(), User, []string{"shop", "shop", "web"}[r.IntN(3)], 0, fmt.Sprintf("roll %d", version))
+		case 8:
+			a.add(a.when(), User, []string{"shop", "web"}[r.IntN(2)], 0, "restart")
+		case 9:
+			a.add(a.when(), User, "shop", 0, fmt.Sprintf("undo %d", 1+r.IntN(2)))
 		case 4:
 			a.add(a.when(), User, "shop", 0, fmt.Sprintf("scale %d", 1+r.IntN(5)))
 		case 5:

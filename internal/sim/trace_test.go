@@ -95,9 +95,12 @@ var traces = []trace{
 	{
 		name: "T7 a second stop while the first is not known to be done", off: clause.ChargeHeld,
 		catches: []string{"below-minimum"},
-		story: `berth-sim-story-1 seed 1 servers 1 nodes 3 consul false
+		story: `berth-sim-story-1 seed 242 servers 3 nodes 3 consul false
 1s user web : scale 3
-20s user web : roll 2
+27.573s user batch : submit2 1
+38.224s server-crash s1 for 1m32.384s
+41.358s user web : scale 1
+58.115s user web : scale 3
 `,
 	},
 	{

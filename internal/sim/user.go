@@ -43,8 +43,8 @@ func definitions() []*cluster.TaskDefinition {
 		def("shop", 2, 100, auto, "run", "prepare-delay", "3s"),
 		bad(def("shop", badVersion, 100, auto, "exit", "1", "after", "3s")),
 		bad(def("web", badVersion, 900, auto, "exit", "1", "after", "2s")),
-		def("logd", 1, 50, nil, "run"),
-		def("logd", 2, 50, nil, "run", "term", "0"),
+		def("logd", 1, 0, nil, "run"), // it fits everywhere
+		def("logd", 2, 0, nil, "run", "term", "0"),
 		def("auto", 1, 50, nil, "run"),
 	}
 }
@@ -103,6 +103,18 @@ func (u *user) act(ctx context.Context, e Event) {
 			s.Generation++
 			s.Rollout = cluster.RolloutWish{Paused: s.Rollout.Paused}
 		})
+	case "restart":
+		u.service(ctx, e.Target, func(s *cluster.Service) {
+			s.Generation++
+			s.Restarted, s.Rollout = s.Generation, cluster.RolloutWish{Paused: s.Rollout.Paused}
+		})
+	case "undo": // to a version that may have been there before
+		u.service(ctx, e.Target, func(s *cluster.Service) {
+			s.Rollout = cluster.RolloutWish{Paused: s.Rollout.Paused, Reverted: s.Generation}
+			s.Restarted = min(s.Restarted, max(1, s.Generation-1))
+			s.Generation++
+			s.Definition.Version = n
+		})
 	case "pause", "resume":
 		u.service(ctx, e.Target, func(s *cluster.Service) { s.Rollout.Paused = verb == "pause" })
 	case "promote":
@@ -111,8 +123,8 @@ func (u *user) act(ctx context.Context, e Event) {
 		u.service(ctx, e.Target, func(s *cluster.Service) {
 			if s.Definition.Version == badVersion {
 				s.Definition.Version = 1
-				s.Generation++
 			}
+			s.Generation++ // also what a fault made fail
 			s.Rollout = cluster.RolloutWish{Promoted: s.Generation}
 		})
 	case "tick", "suspend":

@@ -315,7 +315,7 @@ func (v *witness) elsewhere(node string, d *dice) (cluster.Observed, bool) {
 // deaths looks for nodes that nobody has heard for long and that are not down.
 func (v *witness) deaths() {
 	bound := 100 * time.Second
-	if v.story.Seed%3 == 0 {
+	if v.story.Seed%3 == 0 || v.story.Has(Pressure) {
 		bound += time.Minute // idle nodes promise to report within that
 	}
 	v.mu.Lock()

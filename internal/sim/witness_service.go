@@ -112,7 +112,12 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 	if s.Mode == cluster.ModeDaemon {
 		nodes := 0
 		for _, n := range v.nodes { // order-free: a count
-			if n.verdict != nil && n.verdict.State != cluster.NodeDown {
+			if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || time.Since(n.heard) > 20*time.Second {
+				continue // one that is not heard counts as away before its verdict says so
+			}
+			switch n.verdict.State {
+			case cluster.NodeDown, cluster.NodeDraining, cluster.NodeDrained:
+			case cluster.NodeJoining, cluster.NodeReady, cluster.NodeSuspect:
 				nodes++
 			}
 		}
