@@ -107,7 +107,7 @@ func Shown(a cluster.Attempt) View {
 		return View{State: a.Outcome.State, Reason: a.Outcome.Reason, Message: a.Outcome.Message}
 	case o != nil && o.State.Terminal():
 		return reported(d, o)
-	case d != nil && d.Stop != nil:
+	case d != nil && d.Stop != nil && !wished(d, o):
 		return View{State: cluster.StateStopping, Reason: d.Stop.Reason, Message: d.Stop.Message}
 	case o != nil:
 		v := View{State: o.State, Reason: o.Reason, Message: o.Message}
@@ -122,6 +122,12 @@ func Shown(a cluster.Attempt) View {
 		return View{State: cluster.StateAssigned}
 	}
 	return View{State: cluster.StatePending}
+}
+
+// wished reports whether the stop is a wish that no permit was given for yet: the attempt goes on (P5.2).
+func wished(d *cluster.Desired, o *cluster.Observed) bool {
+	s := d.Stop
+	return s.Class == cluster.StopVoluntary && s.Permit == "" && o != nil && o.State == cluster.StateRunning && o.Ask != ""
 }
 
 // reported returns the end that the agent reported, with the cause of the stop where one

@@ -22,6 +22,8 @@ type budget struct {
 	wanted         int
 	// counts reports whether a task is healthy and nothing that must happen takes that away now.
 	counts func(*slot) bool
+	// doubtful reports whether a task would count if its node had been heard by this leader.
+	doubtful func(*slot) bool
 	// open grants everything, and forgetful what was granted already is not charged; for tests (clause.Permit, clause.ChargeHeld).
 	open, forgetful bool
 }
@@ -29,7 +31,7 @@ type budget struct {
 // newBudget counts the healthy tasks of all generations, each once. The least is that of the service's update policy: one
 // for rollouts, drains, scaling down and whatever else moves tasks. A daemon's tasks count where they belong.
 func (p *plan) newBudget(spec *cluster.Service, roll *rollout, all []*slot) budget {
-	b := budget{counts: p.counts, open: p.without.Off(clause.Permit), forgetful: p.without.Off(clause.ChargeHeld)}
+	b := budget{counts: p.counts, doubtful: p.doubtful, open: p.without.Off(clause.Permit), forgetful: p.without.Off(clause.ChargeHeld)}
 	if spec == nil {
 		return b
 	}
@@ -63,16 +65,25 @@ func (p *plan) counts(s *slot) bool {
 	})
 }
 
-// stays reports whether the attempt is healthy and the drain of its node does not end it now.
+// stays reports whether the attempt is healthy, by what its node told this leader, and the drain of its node does not end it now.
+// What an earlier leader heard last is no evidence that something may be given up for it.
 func (p *plan) stays(t *Task) bool {
-	return t.healthy() && (t.Drain == nil || !p.passed(t.Drain))
+	return t.Reported && t.healthy() && (t.Drain == nil || !p.passed(t.Drain))
+}
+
+// doubtful reports whether a task may well be healthy, but its node was not heard by this leader yet: it counts for no other one,
+// and has something to lose itself.
+func (p *plan) doubtful(s *slot) bool {
+	return !p.counts(s) && slices.ContainsFunc(s.attempts, func(t *Task) bool { return t.healthy() && !t.Reported && !p.mustEnd(t) })
 }
 
 // grant reports whether a task may be given up. One that is not healthy has nothing to lose.
 func (b *budget) grant(s *slot) bool {
 	switch {
-	case b.open, !b.counts(s), b.forgetful && s.told():
+	case b.open, b.forgetful && s.told():
 		return true
+	case !b.counts(s):
+		return !b.doubtful(s) || b.healthy >= b.least
 	case b.healthy > b.least:
 		b.healthy--
 		return true

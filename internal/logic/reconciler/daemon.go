@@ -134,6 +134,8 @@ func (r *rollout) spread() []*slot {
 		switch {
 		case leaving:
 			flight++
+		case old == nil && r.held() && r.proven() != nil: // a node that is new gets what is known to work
+			wanted = append(wanted, r.again(r.nodes[i]))
 		case old == nil || !old.live() && !r.held():
 			wanted = append(wanted, s)
 		case !old.live():
@@ -169,6 +171,37 @@ func (r *rollout) oldOn(node string, fresh *slot) (best *slot, leaving bool) {
 // held reports whether the rollout begins nothing now.
 func (r *rollout) held() bool {
 	return r.spec.Rollout.Paused || r.rec.State == cluster.RolloutFailed || r.rec.State == cluster.RolloutRolledBack
+}
+
+// proven returns the last version that was healthy, if it is another one than is asked for and is still known.
+func (r *rollout) proven() *cluster.Version {
+	h := r.rec.Healthy
+	if h == nil || r.known() || r.definitions(h.Definition) == nil {
+		return nil
+	}
+	return h
+}
+
+// again is a task to come, on a node of a daemon, of the last version that was healthy: it takes the lowest index that is free.
+func (r *rollout) again(node string) *slot {
+	h := r.proven()
+	used := map[int]bool{}
+	for _, s := range r.all {
+		if s.parts.Generation == h.Generation {
+			used[s.parts.Index] = true
+		}
+	}
+	for _, s := range r.made {
+		used[s.parts.Index] = true
+	}
+	index := 0
+	for used[index] {
+		index++
+	}
+	s := newSlot(cluster.ServiceTask(r.spec.Cluster, r.spec.Name, h.Generation, index))
+	s.at, s.runs = node, h.Definition
+	r.made = append(r.made, s)
+	return s
 }
 
 // turn is on how many nodes more the old task may end now.

@@ -71,7 +71,7 @@ func (p *plan) send(s *slot, t *Task, m Move, stop cluster.Stop) {
 		p.Moves = append(p.Moves, m)
 		return
 	}
-	if t.Absence != watcher.Present { // nobody would say that it has stopped
+	if t.Absence != watcher.Present || t.healthy() && !t.Reported { // nobody would say that it has stopped, or it may count
 		return
 	}
 	stop.Message += "; the task runs elsewhere next"

@@ -16,16 +16,16 @@ func (r *rollout) track() {
 	started := r.start()
 	state, most := r.rec.State, r.rec.Most
 	if r.healthy > r.rec.Most && !r.rec.State.Ended() {
-		r.rec.Most, r.rec.Changed = r.healthy, r.now
+		r.rec.Most, r.rec.Changed, r.rec.Message = r.healthy, r.now, ""
 	}
 	proven := false
-	if r.healthy >= r.n && !r.rec.State.Ended() && r.canaries() == 0 && (r.rec.Healthy == nil || r.rec.Healthy.Generation != r.rec.Generation) {
+	if r.healthy >= r.n && !r.rec.State.Ended() && r.canaries() == 0 && r.judged() && (r.rec.Healthy == nil || r.rec.Healthy.Generation != r.rec.Generation) {
 		v := r.rec.Version
 		r.rec.Healthy, proven = &v, true // also if another version is asked for before the last old task has ended
 	}
 	switch {
 	case state == cluster.RolloutComplete || state == cluster.RolloutRolledBack || state == cluster.RolloutSuperseded:
-	case r.healthy >= r.n && r.oldLive == 0 && (state != cluster.RolloutFailed || len(r.old) == 0):
+	case r.healthy >= r.n && r.oldLive == 0 && r.canaries() == 0 && r.judged() && (state != cluster.RolloutFailed || len(r.old) == 0):
 		r.complete(started)
 	case state == cluster.RolloutFailed || r.spec.Rollout.Paused:
 	default:
@@ -105,6 +105,7 @@ func (r *rollout) complete(started bool) {
 // rollout that goes back does not go back any further.
 func (r *rollout) fail(code cluster.ReasonCode, message string) {
 	back := r.rec.Healthy
+	r.rec.Reason = code
 	r.end(cluster.RolloutFailed, message)
 	r.tell("service.rollout-failed", code, fmt.Sprintf("generation %d with %s: %s", r.rec.Generation, r.rec.Definition, message))
 	if !r.spec.Update.RollsBack() || back == nil || back.Definition == r.rec.Definition || r.spec.Rollout.Reverted != 0 ||
@@ -152,7 +153,7 @@ func canariesAre(n int) string {
 
 // fault says why the rollout has failed, if it has.
 func (r *rollout) fault() (cluster.ReasonCode, string) {
-	if r.healthy >= r.n {
+	if r.healthy >= r.n && r.canaries() == 0 && r.judged() {
 		return "", "" // all that is left is the end of old tasks
 	}
 	for _, s := range r.all {
@@ -213,7 +214,11 @@ func (r *rollout) overdue() string {
 		if !t.live() || t.stopped() || t.Absence != watcher.Present || t.Desired == nil || t.Desired.Placed.IsZero() {
 			continue
 		}
-		end := later(t.Desired.Placed, r.spec.Updated, r.rec.Started).Add(limit)
+		begun := later(t.Desired.Placed, r.spec.Updated, r.rec.Started, r.in.Since)
+		if r.rec.Message == awayMessage {
+			begun = later(begun, r.rec.Changed)
+		}
+		end := begun.Add(limit)
 		if end.After(r.now) {
 			r.look(end)
 			continue
@@ -242,12 +247,44 @@ func (r *rollout) stuck() (cluster.ReasonCode, string) {
 		return "", ""
 	}
 	limit := time.Duration(cmp.Or(r.spec.Update.ProgressDeadline, cluster.DefaultProgressDeadline))
-	end := later(r.rec.Changed, r.spec.Updated).Add(limit + time.Duration(r.spec.Update.Stagger))
+	since := later(r.rec.Changed, r.spec.Updated, r.in.Since)
+	if r.stalled() {
+		// Written anew now and then, so that enough of both deadlines is left once the nodes are heard again.
+		half := min(limit, time.Duration(cmp.Or(r.spec.Update.HealthyDeadline, cluster.DefaultHealthyDeadline))) / 2
+		if at := since.Add(half); at.After(r.now) {
+			r.look(at)
+		} else {
+			r.rec.Changed, r.rec.Message = r.now, awayMessage
+			r.record()
+			r.look(r.now.Add(half))
+		}
+		return "", ""
+	}
+	end := since.Add(limit + time.Duration(r.spec.Update.Stagger))
 	if end.After(r.now) {
 		r.look(end)
 		return "", ""
 	}
 	return cluster.ReasonDeadline, fmt.Sprintf("no further task became healthy for %s: %d of %s", cluster.Duration(limit), r.healthy, tasksAre(r.n, "is", "are"))
+}
+
+// awayMessage is the message of a rollout that cannot go on for the silence of nodes: its deadlines count from Rollout.Changed.
+const awayMessage = "its tasks are on nodes that are silent"
+
+// stalled reports whether nothing but tasks on nodes that are away keeps the rollout from going on: that is no fault of its version.
+func (r *rollout) stalled() bool {
+	away := 0
+	for _, s := range r.fresh {
+		if s.begun() == 0 || s.healthy() {
+			continue
+		}
+		if !s.live() || s.newest().Absence == watcher.Present {
+			return false
+		}
+		away++
+	}
+	c, most := r.canaries(), min(r.limits.Parallelism, r.n-r.healthy)
+	return away > 0 && (away >= most || c > 0 && r.begun >= c || !r.goesOn())
 }
 
 func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

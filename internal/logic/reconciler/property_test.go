@@ -20,6 +20,8 @@ type chaos struct {
 	*world
 	machines int
 	draws    uint64
+	// closed is the version that the gates do not let pass.
+	closed cluster.Ref
 	// seen counts what happened, so that the test can say whether it looked at anything.
 	seen map[string]int
 }

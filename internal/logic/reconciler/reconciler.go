@@ -40,7 +40,8 @@ type Task struct {
 	Drain *cluster.Drain
 	// Pressed, unless nil, says that the attempt's node is short of memory and that its agent suggests to move this one.
 	Pressed *cluster.Pressure
-	// Reported says that the node's full report is in under this leader, so that what has no status does not run there.
+	// Reported says that the node was heard by this leader and that its full report is in: what has no status does not run there, and
+	// what is healthy counts when others are given up.
 	Reported bool
 }
 
@@ -83,7 +84,9 @@ type ServiceInput struct {
 	// ClusterConstraints hold for every task of the owner's cluster.
 	ClusterConstraints []cluster.Constraint
 	Recovery           Recovery
-	Now                time.Time
+	// Since, unless zero, is before when deadlines did not run: the wall clock was set then, or another began to lead (P9.1).
+	Since time.Time
+	Now   time.Time
 	// Without switches clauses off, in tests only.
 	Without clause.Set
 }

@@ -25,6 +25,8 @@ type rollout struct {
 	// nodes are those that a daemon's tasks are counted by, ordered, and on the tasks that stand there.
 	nodes []string
 	on    map[string][]*slot
+	// made are tasks to come of the last version that was healthy, on nodes of a daemon.
+	made []*slot
 	// fresh are the n tasks of the newest version, existing or to come; begun of them were placed, and healthy of those are.
 	fresh          []*slot
 	begun, healthy int
@@ -53,7 +55,7 @@ func (p *plan) newRollout(in *ServiceInput, all []*slot) *rollout {
 				r.going++
 			}
 		}
-		if p.counts(s) {
+		if p.counts(s) || p.doubtful(s) {
 			r.well++
 		}
 		if in.newest(s) {
@@ -125,15 +127,29 @@ func (r *rollout) known() bool {
 
 // canaries is how many tasks are begun beside all the old ones until somebody promotes them; 0 where none are.
 func (r *rollout) canaries() int {
-	if r.rec.Promoted || len(r.old) == 0 || r.known() || r.rec.State.Ended() {
+	if r.rec.Promoted || len(r.old) == 0 && r.former() == nil || r.known() || r.rec.State.Ended() {
 		return 0
 	}
 	return r.limits.Canaries
 }
 
-// lost reports whether no old task is of any use, so that nothing is gained by going slowly: as at a first deployment.
-func (r *rollout) lost() bool {
+// lost reports whether no old task is of any use, nor any to come, so that nothing is gained by going slowly: as at a first
+// deployment.
+func (r *rollout) lost() bool { return r.useless() && r.former() == nil }
+
+func (r *rollout) useless() bool {
 	return !slices.ContainsFunc(r.old, func(s *slot) bool { return !s.hopeless() })
+}
+
+// former returns the version that was healthy before, where tasks of it are to be begun because none is left that is of use, and the
+// newest one is not proven: it failed, or its canaries were not promoted, and meanwhile the service was stopped or scaled to nothing. Else nil.
+func (r *rollout) former() *cluster.Version {
+	failed := r.rec.State == cluster.RolloutFailed
+	canaries := r.limits.Canaries > 0 && !r.rec.Promoted && !r.rec.State.Ended()
+	if r.in.daemon() || !failed && (!canaries || len(r.old) > 0) || !r.useless() {
+		return nil
+	}
+	return r.proven()
 }
 
 // choose picks the tasks that are wanted now.
@@ -144,24 +160,26 @@ func (r *rollout) choose() []*slot {
 	left := r.n - r.healthy // places that no healthy task of the newest version has
 	c := r.canaries()
 	switch {
-	case r.rec.State == cluster.RolloutComplete || len(r.old) == 0:
+	case r.rec.State == cluster.RolloutComplete || len(r.old) == 0 && r.former() == nil:
 		return gather(ordered[:r.begun+max(0, min(r.n-r.begun, r.room(fresh, nil)))], nil)
 	case r.rec.State == cluster.RolloutRolledBack: // another version is asked for with this decision
 		return gather(fresh, r.old)
 	case r.rec.State.Ended() && r.limits.Canaries > 0 && !r.rec.Promoted && !r.known():
-		return r.keep(r.n, r.n)
+		return r.fill(nil, r.keep(r.n, r.n))
 	case r.rec.State.Ended():
 		// What is well stays, of either version, and the old one takes back the place of what is not.
 		fresh = slices.DeleteFunc(slices.Clone(fresh), func(s *slot) bool { return !s.healthy() && (!s.live() || s.hopeless()) })
-		return gather(fresh, r.keep(left, r.n-len(fresh)))
+		return r.fill(fresh, r.keep(left, r.n-len(fresh)))
+	case r.spec.Rollout.Paused && c > 0:
+		return gather(fresh, r.keep(r.n, r.n))
 	case r.spec.Rollout.Paused:
-		return gather(fresh, r.keep(left, r.n-r.begun))
+		return gather(fresh, r.keep(max(left, r.witnesses()), r.n-r.begun))
 	case c > 0:
 		return gather(ordered[:max(r.begun, c)], r.keep(r.n, r.n))
 	}
 	flight := r.flight()
 	covered := left - flight // places that the old ones must stand for; beyond that they stay while nothing is gained by their end
-	old := r.keep(left-max(0, flight-r.limits.Surge), 0)
+	old := r.keep(max(left-max(0, flight-r.limits.Surge), r.witnesses()), 0)
 	for k := len(old); k > max(0, covered) && flight > 0 && old[k-1].hopeless(); k-- {
 		old = old[:k-1]
 	}
@@ -209,27 +227,53 @@ func (r *rollout) taken(fresh, old []*slot) int {
 }
 
 // keep returns the best old tasks, so many at most, and further ones of their version until there are at least so many: for a
-// service that grows while its rollout stands still.
+// service that grows while its rollout stands still. An index that was given up is begun again with the attempt that follows, so
+// long as its outcome stands.
 func (r *rollout) keep(most, least int) []*slot {
 	old := slices.Clone(r.old[:max(0, min(most, len(r.old)))])
 	if len(old) >= least || r.lost() {
 		return old
 	}
-	used := make(map[int]bool)
-	model := r.old[slices.IndexFunc(r.old, func(s *slot) bool { return !s.hopeless() })]
+	var generation uint64
+	var runs cluster.Ref
+	if h := r.former(); h != nil {
+		generation, runs = h.Generation, h.Definition
+	} else {
+		model := r.old[slices.IndexFunc(r.old, func(s *slot) bool { return !s.hopeless() })]
+		generation, runs = model.parts.Generation, model.definition()
+	}
+	used := make(map[int]*slot)
 	for _, s := range r.all {
-		if s.parts.Generation == model.parts.Generation {
-			used[s.parts.Index] = true
+		if s.parts.Generation == generation {
+			used[s.parts.Index] = s
 		}
 	}
 	for i := 0; len(old) < least; i++ {
-		if !used[i] {
-			s := newSlot(cluster.ServiceTask(r.spec.Cluster, r.spec.Name, model.parts.Generation, i))
-			s.runs = model.definition()
-			old = append(old, s)
+		s := used[i]
+		switch {
+		case s == nil:
+			s = newSlot(cluster.ServiceTask(r.spec.Cluster, r.spec.Name, generation, i))
+			s.runs = runs
+		case i >= r.n || s.live() || !s.retired() || s.definition() != runs:
+			continue
 		}
+		old = append(old, s)
 	}
 	return old
+}
+
+// fill gathers what is wanted of a rollout that failed: where the old version cannot stand in for what is missing the newest one
+// goes on trying, so that there are never fewer tasks than the service is to have.
+func (r *rollout) fill(fresh, old []*slot) []*slot {
+	for _, s := range r.fresh {
+		if len(fresh)+len(old) >= r.n {
+			break
+		}
+		if !slices.Contains(fresh, s) {
+			fresh = append(fresh, s)
+		}
+	}
+	return gather(fresh, old)
 }
 
 func gather(fresh, old []*slot) []*slot {

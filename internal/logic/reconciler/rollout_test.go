@@ -36,6 +36,9 @@ func (c *chaos) policy() cluster.Update {
 	if c.choose("order?", 3) == 0 {
 		u.Order = cluster.StopFirst
 	}
+	if c.choose("gate?", 3) == 0 {
+		u.Gates = []cluster.Gate{{Name: "errors", HTTP: "http://gate"}}
+	}
 	return u
 }
 
@@ -98,6 +101,7 @@ func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 func (c *chaos) turns(n int, look func()) {
 	c.Helper()
 	for range n {
+		c.measure()
 		d := c.decide(c.tasks())
 		c.check(d)
 		c.commit(d)
@@ -120,6 +124,21 @@ func (c *chaos) turns(n int, look func()) {
 		if look != nil {
 			look()
 		}
+	}
+}
+
+// measure looks at the gates, some time after the rollout changed last.
+func (c *chaos) measure() {
+	c.gates = nil
+	if c.rollout == nil || c.rollout.State.Ended() || c.rollout.Most == 0 || c.now.Sub(c.rollout.Changed) < 10*time.Second {
+		return
+	}
+	for _, g := range c.service.Update.Gates {
+		r := cluster.GateResult{Name: g.Name, Passes: 1}
+		if c.rollout.Definition == c.closed {
+			r.Passes, r.Failures = 0, cluster.DefaultGateFailures
+		}
+		c.gates = append(c.gates, r)
 	}
 }
 
@@ -153,11 +172,17 @@ func (c *chaos) within() {
 // tasks are of the version before, and healthy.
 func TestRolloutsOfAnyPolicy(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{"rollout rolling", "rollout complete", "rollout canary", "rolled back", "completed", "permit"}, func(t *rapid.T) {
+	often(t, seen, []string{"rollout rolling", "rollout complete", "rollout canary", "rolled back", "completed", "permit", "gate closed"}, func(t *rapid.T) {
 		c, next := deployed(t, seen)
 		c.asks = c.some("asks now")
-		bad := c.choose("bad", 3)
+		bad := c.choose("bad", 4)
 		c.sick[next] = bad == 1
+		if bad == 3 && len(c.service.Update.Gates) > 0 {
+			c.closed = next
+			seen["gate closed"]++
+		} else if bad == 3 {
+			bad = 0
+		}
 		c.ask(func(s *cluster.Service) { s.Definition = next })
 		least := c.limits().Least
 		failed := c.service.Generation
@@ -230,6 +255,82 @@ func TestRolloutsUnderFaults(t *testing.T) {
 	})
 }
 
+// TestFailedRolloutsGoOnTrying lets rollouts fail that are not taken back, tasks of all versions crash for good, nodes come and go,
+// and the user scale, to nothing too: never are fewer tasks wanted than the service is to have.
+func TestFailedRolloutsGoOnTrying(t *testing.T) {
+	seen := map[string]int{}
+	often(t, seen, []string{"rollout failed", "scaled", "nothing", "never healthy"}, func(t *rapid.T) {
+		c, next := deployed(t, seen)
+		off, first := false, c.service.Definition
+		c.service.Update.AutoRollback, c.sick[next] = &off, true
+		if c.choose("never healthy", 3) == 0 { // no version is known to work
+			c.rollout.Healthy = nil
+			seen["never healthy"]++
+		}
+		c.ask(func(s *cluster.Service) { s.Definition = next })
+		for range rapid.IntRange(5, 10).Draw(t, "faults") {
+			c.turns(1+c.choose("turns", 20), c.wanted)
+			switch c.choose("fault", 4) {
+			case 3: // what both versions need is not there
+				c.sick[first] = !c.sick[first]
+			case 0:
+				c.ask(func(s *cluster.Service) { s.Count = c.choose("scaled", 5) })
+				seen["scaled"]++
+				if c.service.Count == 0 {
+					seen["nothing"]++
+				}
+			case 1:
+				for _, r := range c.records {
+					if c.some("crashed") {
+						c.crash(r, cluster.ReasonRestartLimit)
+					}
+				}
+			default:
+				c.absent[c.nodes[c.choose("node", len(c.nodes))]] = []watcher.Absence{watcher.Silent, watcher.Present}[c.choose("how", 2)]
+			}
+		}
+		for _, n := range c.nodes {
+			c.absent[n] = watcher.Present
+		}
+		c.turns(100, c.wanted)
+	})
+}
+
+// wanted demands that a decision about a rollout that failed wants as many tasks as the service is to have: those that live and were
+// not told to stop, and those that are to be placed, now or after a while.
+func (c *chaos) wanted() {
+	c.Helper()
+	if c.rollout == nil || c.rollout.State != cluster.RolloutFailed {
+		return
+	}
+	d := c.decide(c.tasks())
+	tasks := map[cluster.TaskID]bool{}
+	for _, r := range c.records {
+		if r.Outcome == nil {
+			tasks[r.id] = true
+		}
+	}
+	for i := range d.Stops {
+		if s := &d.Stops[i].Desired; !s.Stop.Ended { // else it is that of an attempt that another one has replaced
+			delete(tasks, s.Task)
+		}
+	}
+	for _, w := range d.Waits {
+		if w.Code == cluster.ReasonRescheduled {
+			tasks[w.Task] = true
+		}
+	}
+	for i := range d.Conclusions { // what ends now is begun again with the next decision
+		tasks[d.Conclusions[i].Outcome.Task] = true
+	}
+	for i := range d.Pending {
+		tasks[d.Pending[i].Task] = true
+	}
+	if len(tasks) < c.service.Desired() {
+		c.Fatalf("%d tasks are wanted, want %d:\n%s%s", len(tasks), c.service.Desired(), describe(d), c.picture())
+	}
+}
+
 // stir does one thing to the world, or for the user.
 func (c *chaos) stir(refs []cluster.Ref) {
 	switch c.choose("stir", 8) {
@@ -298,6 +399,7 @@ func TestDaemonsOfAnyPolicy(t *testing.T) {
 func (c *chaos) turnsOnNodes(n int) {
 	c.Helper()
 	for range n {
+		c.measure()
 		d := c.decide(c.tasks())
 		l := c.service.Update.Limits(len(c.nodes), true)
 		least := min(l.Least, len(c.nodes)-1)

@@ -233,11 +233,17 @@ func (p *plan) dismiss(s *slot, in *ServiceInput, how dismissal) (waits int) {
 	case spec == nil || spec.Deleted:
 	case in.newest(s):
 		keep = p.policy.kept()
-	case p.lives[s.parts.Generation]: // others of its version may be begun again: the numbers of its attempts are not
+	case s.parts.Generation == spec.Rollout.Reverted, p.lives[s.parts.Generation], in.proven(s): // one that failed is looked into;
+		// others of its version may be begun again, and the numbers of its attempts are not
 		keep = 1
 	}
 	p.trim(s, keep)
 	return 0
+}
+
+// proven reports whether the task is of the last version that was healthy, of which tasks may be begun again.
+func (in *ServiceInput) proven(s *slot) bool {
+	return in.Rollout != nil && in.Rollout.Healthy != nil && s.parts.Generation == in.Rollout.Healthy.Generation
 }
 
 // remove asks for the removal of a deleted owner's record once no record of any task is left. Until then its

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -18,7 +19,15 @@ type Wait struct {
 
 // Waits returns what each wished or dismissed stop of a service, the next batch of its rollout and each of its tasks
 // wait for. Why a task finds no node is the scheduler's to say. It looks at all of the input.
-func Waits(in ServiceInput) []Wait { return Service(in).Waits }
+func Waits(in ServiceInput) []Wait {
+	if !slices.ContainsFunc(in.Tasks, func(t Task) bool { return t.Reported }) { // the caller does not know who was heard
+		in.Tasks = slices.Clone(in.Tasks)
+		for i := range in.Tasks {
+			in.Tasks[i].Reported = in.Tasks[i].Desired != nil
+		}
+	}
+	return Service(in).Waits
+}
 
 // wait notes why an attempt goes on though it is to end.
 func (p *plan) wait(t *Task, message string) {
@@ -39,7 +48,7 @@ func (r *rollout) explain() {
 	count := fmt.Sprintf("%d of %s healthy", r.healthy, tasksAre(r.n, "is", "are"))
 	c := min(r.canaries(), r.n)
 	switch {
-	case r.rec.State == cluster.RolloutComplete || r.rec.Generation == 0 || r.healthy >= r.n && c == 0:
+	case r.rec.State == cluster.RolloutComplete || r.rec.Generation == 0 || r.healthy >= r.n && c == 0 && r.judged():
 	case r.rec.State.Ended():
 		r.hold("", cluster.ReasonRollout, fmt.Sprintf("%s goes no further: %s; undo it or ask for another version", what, r.rec.Message))
 	case r.spec.Rollout.Paused:
