@@ -32,17 +32,17 @@ func (c *clocks) jumped(wall time.Time, boot time.Duration) time.Duration {
 	return by
 }
 
-// tellJump starts all silence again after a jump of the wall clock, and tells of it.
+// tellJump starts all silence and all deadlines again after a jump of the wall clock, and tells of it.
 func (l *loop) tellJump() []store.Unit {
 	boot := l.config.Clock()
 	by := l.clocks.jumped(l.config.Now(), boot)
 	if by == 0 {
 		return nil
 	}
-	l.watch.armed = boot
+	l.watch.armed, l.since = boot, l.now
 	l.config.Logger.Warn("the wall clock was set", "by", by)
 	return []store.Unit{{Events: []cluster.Event{{
 		Type:    "clock.jumped",
-		Message: fmt.Sprintf("the server's clock was set by %s; the silence of nodes counts anew", by.Round(time.Millisecond)),
+		Message: fmt.Sprintf("the server's clock was set by %s; the silence of nodes and the deadlines of rollouts count anew", by.Round(time.Millisecond)),
 	}}}}
 }

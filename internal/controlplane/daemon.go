@@ -19,7 +19,7 @@ type face struct {
 }
 
 // daemonInput adds what a decision about a daemon looks at: the nodes of the domain that are not gone and that its
-// constraints and its cluster's allow, ordered. On one that is silent nothing is begun.
+// constraints and its cluster's allow, ordered. On one that is silent, or emptied, nothing is begun.
 func (l *loop) daemonInput(in *reconciler.ServiceInput) {
 	held := map[string]bool{}
 	for i := range in.Tasks {
@@ -38,7 +38,7 @@ func (l *loop) daemonInput(in *reconciler.ServiceInput) {
 		if f.alone {
 			in.Alone[name] = true
 		}
-		if f.gone || f.silent && !held[name] || slices.ContainsFunc(in.ClusterConstraints, refuses) ||
+		if f.gone || (f.silent || f.alone) && !held[name] || slices.ContainsFunc(in.ClusterConstraints, refuses) ||
 			slices.ContainsFunc(in.Spec.Placement.Constraints, refuses) {
 			continue
 		}

@@ -14,9 +14,14 @@ import (
 // start all silence again.
 const lookAtNodes = 2 * time.Second
 
+// lookAtAll is how often all nodes are looked at, for good measure: a look at each of 5,000 is as much work as a minute of looks at
+// those that report.
+const lookAtAll = 5 * time.Minute
+
 // A pass looks closely only at nodes whose verdict can be another than at the last look: at each that did something, and
-// at each whose time has come. So nodes that are well cost a comparison each. That has to be as if all were looked at,
-// which a pass does where what holds for all of them has changed, and now and then for good measure.
+// at each whose time has come. The tables tell whose pulses changed and the deadlines whose time it is, so nodes that are well and
+// silent as agreed cost nothing. That has to be as if all were looked at, which a pass does where what holds for all of them has
+// changed, and now and then for good measure.
 
 // sight is what a verdict on any node depends on, as it was when all were looked at last.
 type sight struct {
@@ -46,9 +51,39 @@ func newVerdict(v watcher.Verdict, in *watcher.Input) *verdict {
 	return out
 }
 
-// due reports whether the verdict may be another now, though the node's records are the same.
-func (v *verdict) due(pulse cluster.Pulse, now time.Duration) bool {
-	return v.restless || v.pulse != pulse || v.NextLook != 0 && v.NextLook <= now
+// keep makes v what is thought of a node.
+func (w *watch) keep(name string, v *verdict) {
+	w.verdicts[name] = v
+	put(w.restless, name, v.restless)
+	put(w.silent, name, !v.Heard && !v.Foreign)
+	w.deadlines.set(name, v.NextLook)
+}
+
+// drop forgets a node that has no records any more.
+func (w *watch) drop(name string) {
+	delete(w.verdicts, name)
+	delete(w.restless, name)
+	delete(w.silent, name)
+	delete(w.begun, name)
+	delete(w.pressed, name)
+	w.config.Tables.DropPulse(name)
+}
+
+// put has a set of names hold the name or not.
+func put(names map[string]bool, name string, in bool) {
+	if in {
+		names[name] = true
+	} else {
+		delete(names, name)
+	}
+}
+
+// nextLook is when the verdict on a node can change by time alone; 0 for never, and for a node that is forgotten.
+func (w *watch) nextLook(name string) time.Duration {
+	if v := w.verdicts[name]; v != nil {
+		return v.NextLook
+	}
+	return 0
 }
 
 // judge looks at the nodes that changed and, when it is time, at those that are due, and returns how soon to look again.
@@ -61,7 +96,7 @@ func (w *watch) judge(snap *store.Snapshot, c store.Changes, wall time.Time) (ju
 			if known(snap, name) {
 				w.look(snap, name, now, wall, &out)
 			} else if v := w.verdicts[name]; v != nil {
-				v.restless = true // the next pass forgets it
+				v.restless, w.restless[name] = true, true // the next pass forgets it
 			}
 		}
 		return out, max(0, w.last+lookAtNodes/2-now)
@@ -75,10 +110,7 @@ func (w *watch) judge(snap *store.Snapshot, c store.Changes, wall time.Time) (ju
 		if known(snap, name) {
 			w.look(snap, name, now, wall, &out)
 		} else if w.verdicts[name] != nil {
-			delete(w.verdicts, name)
-			delete(w.begun, name)
-			delete(w.pressed, name)
-			w.config.Tables.DropPulse(name)
+			w.drop(name)
 			out.touched = append(out.touched, name)
 		}
 	}
@@ -90,7 +122,9 @@ func (w *watch) judge(snap *store.Snapshot, c store.Changes, wall time.Time) (ju
 func (w *watch) pass(snap *store.Snapshot, c store.Changes, anew bool, wall time.Time) []string {
 	here := sight{at: w.all.at, armed: w.armed, paused: w.paused(snap, wall), recovered: w.recovered, held: w.held}
 	names := map[string]bool{}
-	if anew || here != w.all || w.last-w.all.at >= lookAnyway {
+	pulses := w.config.Tables.PulsesSince(w.pulses)
+	w.pulses = pulses.Mark
+	if anew || pulses.All || here != w.all || w.last-w.all.at >= lookAtAll {
 		here.at = w.last
 		w.all = here
 		for e := range snap.NodeStatuses() {
@@ -105,9 +139,20 @@ func (w *watch) pass(snap *store.Snapshot, c store.Changes, anew bool, wall time
 		return slices.Sorted(maps.Keys(names))
 	}
 	maps.Copy(names, c.Nodes)
-	for name, v := range w.verdicts { // order-free: sorted below
-		pulse, _ := w.config.Tables.Pulse(name)
-		if v.due(pulse, w.last) || len(w.unkillable[name]) > 0 {
+	maps.Copy(names, w.restless)
+	for name, pulse := range pulses.Pulses { // order-free: sorted below
+		if v := w.verdicts[name]; v != nil && v.pulse != pulse {
+			names[name] = true
+		}
+	}
+	for _, name := range pulses.Dropped {
+		if v := w.verdicts[name]; v != nil && v.pulse != (cluster.Pulse{}) {
+			names[name] = true
+		}
+	}
+	w.deadlines.due(w.last, w.nextLook, func(name string) { names[name] = true })
+	for name, of := range w.unkillable { // order-free: sorted below
+		if len(of) > 0 && w.verdicts[name] != nil {
 			names[name] = true
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
 )
@@ -43,12 +44,23 @@ func newNodesWorld(ctx context.Context, t *rapid.T, running *sync.WaitGroup) *no
 		running.Go(func() { _ = o.tables.Run(ctx) })
 		<-o.tables.Synced()
 		o.follow = o.tables.Follow()
+		w.both = append(w.both, o)
+	}
+	w.reign()
+	return w
+}
+
+// reign begins a leader's reign over tables that other leaders left behind.
+func (w *nodesWorld) reign() {
+	for _, o := range w.both {
+		was := o.watch
 		o.watch = newWatch(Config{
 			Tables: o.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler), Clock: func() time.Duration { return w.now },
 		}, 1, func() bool { return false })
-		w.both = append(w.both, o)
+		if was != nil {
+			o.watch.unkillable = was.unkillable
+		}
 	}
-	return w
 }
 
 func (w *nodesWorld) wall() time.Time { return time.Unix(1_700_000_000, 0).UTC().Add(w.now) }
@@ -82,7 +94,7 @@ func (w *nodesWorld) act() {
 	t := w.t
 	name := fmt.Sprintf("n%02d", rapid.IntRange(0, 12).Draw(t, "node"))
 	keys := w.both[0].tables.Prefix()
-	switch rapid.SampledFrom([]string{"pulse", "pulse", "pulses", "soon", "soon", "register", "register", "host", "settings", "remove", "time", "time", "quiet"}).Draw(t, "act") {
+	switch rapid.SampledFrom([]string{"pulse", "pulse", "pulses", "soon", "soon", "register", "register", "host", "settings", "remove", "time", "time", "quiet", "drop", "strangers", "unkillable", "reign"}).Draw(t, "act") {
 	case "pulse":
 		w.pulse(name)
 	case "pulses":
@@ -114,6 +126,28 @@ func (w *nodesWorld) act() {
 		w.put(keys.Domain(cluster.DefaultDomain), &cluster.DomainSettings{RescheduleUntil: w.wall().Add(time.Minute)})
 	case "remove":
 		w.remove(rapid.SampledFrom([]string{keys.NodeStatus(name), keys.Node(name), keys.Host(name)}).Draw(t, "record"))
+	case "drop": // a sweep found that the node was forgotten
+		for _, o := range w.both {
+			o.tables.DropPulse(name)
+		}
+	case "strangers": // more come and go than is remembered one by one
+		for i := range 1100 {
+			for _, o := range w.both {
+				o.tables.SetPulse(fmt.Sprintf("stranger%d", i), cluster.Pulse{Session: 1, At: w.now})
+				o.tables.DropPulse(fmt.Sprintf("stranger%d", i))
+			}
+		}
+	case "unkillable":
+		row := &store.AttemptRow{}
+		row.Node, row.Observed = name, &cluster.Observed{State: cluster.StateStopping}
+		if rapid.Bool().Draw(t, "lives") {
+			row.Observed.Reason = cluster.ReasonUnkillable
+		}
+		for _, o := range w.both {
+			o.watch.told(store.AttemptKey{Task: "c.s.1.0", Number: 1}, row)
+		}
+	case "reign":
+		w.reign()
 	case "quiet": // for longer than any limit, in steps below the gap of the watcher
 		for range rapid.IntRange(1, 24).Draw(t, "looks") {
 			w.now += 4 * time.Second
@@ -164,6 +198,7 @@ func (w *nodesWorld) compare(write bool) {
 	w.t.Helper()
 	due, every := w.both[0], w.both[1]
 	every.watch.all = sight{} // looks at all in each pass
+	last := due.watch.last
 	var out [2]judged
 	for i, o := range w.both {
 		changes := o.follow.Take()
@@ -178,6 +213,13 @@ func (w *nodesWorld) compare(write bool) {
 	}
 	if diff := cmp.Diff(every.watch.meaning(), due.watch.meaning()); diff != "" {
 		w.t.Fatalf("verdicts (-all +due):\n%s", diff)
+	}
+	var verdicts []watcher.Verdict
+	for _, v := range every.watch.verdicts { // order-free: Storm sorts
+		verdicts = append(verdicts, v.Verdict)
+	}
+	if storm := watcher.Storm(verdicts, w.now, every.watch.options); due.watch.last != last && storm != due.watch.storm {
+		w.t.Fatalf("a mass silence: %v, want %v", due.watch.storm, storm)
 	}
 	if !write {
 		return

@@ -59,6 +59,7 @@ type loop struct {
 	unplaced bool
 	now      time.Time
 	clocks   clocks
+	since    time.Time // deadlines do not count what was before: this leader began, or its clock was set
 	asked    asked
 	// lookedAtAll is when everything was learnt anew, changed or not.
 	lookedAtAll time.Time
@@ -165,6 +166,9 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	snap := l.config.Tables.Snapshot()
 	l.advance()
 	l.learn(snap, changes)
+	if l.since.IsZero() {
+		l.since = l.now
+	}
 	if !l.began { // what was learnt before the reign is known, but nothing of it was looked at
 		changes.Resync = true
 		l.dirtyAll(snap)

@@ -24,6 +24,11 @@ type watch struct {
 	storm       bool
 	verdicts    map[string]*verdict
 	all         sight
+	// pulses is up to which change of pulses nodes were looked at, deadlines when they are to be looked at next, restless
+	// are those that each pass looks at, and silent those that are not heard.
+	pulses           uint64
+	deadlines        *deadlines
+	restless, silent map[string]bool
 	// begun is, by node, when its session was first seen: a registration is a sign of life, and the pulse that goes with it may
 	// have to come from another server.
 	begun map[string]begin
@@ -55,6 +60,9 @@ func newWatch(c Config, incarnation uint64, busy func() bool) *watch {
 		armed:       now,
 		last:        now,
 		verdicts:    map[string]*verdict{},
+		deadlines:   newDeadlines(),
+		restless:    map[string]bool{},
+		silent:      map[string]bool{},
 		begun:       map[string]begin{},
 		stuck:       map[string]string{},
 		unkillable:  map[string]map[store.AttemptKey]bool{},
@@ -79,12 +87,8 @@ func known(snap *store.Snapshot, name string) bool {
 
 // weather finds out whether so many nodes are silent that the fault is likely elsewhere (P6.2).
 func (w *watch) weather(now time.Duration) []store.Unit {
-	silent := false
-	for _, v := range w.verdicts { // order-free: any will do
-		silent = silent || !v.Heard
-	}
 	storm := false
-	if silent {
+	if len(w.silent) > 0 {
 		verdicts := make([]watcher.Verdict, 0, len(w.verdicts))
 		for _, v := range w.verdicts { // order-free: Storm sorts
 			verdicts = append(verdicts, v.Verdict)
@@ -180,7 +184,7 @@ func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall 
 		return
 	}
 	was, had := w.verdicts[name]
-	w.verdicts[name] = newVerdict(v, &in)
+	w.keep(name, newVerdict(v, &in))
 	w.verdicts[name].alone = v.Drain != nil && !v.Foreign && onlyDaemons(snap, name)
 	if !v.Foreign && v.Heard { // of a silent one the last word stands
 		w.feel(snap, name, &in, out)

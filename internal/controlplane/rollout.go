@@ -20,6 +20,7 @@ func (l *loop) serviceInput(snap *store.Snapshot, o cluster.OwnerRef, in reconci
 	if r, ok := snap.Rollout(o.Cluster, o.Name); ok {
 		in.Rollout, in.RolloutRev = r.Value, r.Modified
 	}
+	in.Since = l.since
 	in.Gates = l.gates.of(o, in.Spec, in.Rollout)
 	return in
 }

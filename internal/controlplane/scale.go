@@ -104,7 +104,7 @@ func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry
 	}
 	l.tellMeter(snap, o, units)
 	scale, _ := snap.Scale(spec.Cluster, spec.Name)
-	in := scaler.Input{Spec: spec, Scale: scale.Value, Wishes: of.wishes, Now: l.now}
+	in := scaler.Input{Spec: spec, Scale: aboutCount(scale.Value, spec), Wishes: of.wishes, Now: l.now}
 	for i := range spec.Scaling.Targets {
 		in.Measured = append(in.Measured, l.measure(ctx, snap, o, &spec.Scaling.Targets[i]))
 	}
@@ -116,6 +116,7 @@ func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry
 	if d.Scale == nil {
 		return
 	}
+	d.Scale.Recounted = spec.Recounted
 	var u store.Unit
 	prefix := l.config.Tables.Prefix()
 	u.Compare(prefix.Service(spec.Cluster, spec.Name), e.Modified)
@@ -128,6 +129,17 @@ func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry
 		u.Event(*d.Event)
 	}
 	*units = append(*units, u)
+}
+
+// aboutCount returns the record as a decision takes it: one about a count that the user has set again since, to the same number, is about no
+// count that the service has.
+func aboutCount(scale *cluster.Scale, spec *cluster.Service) *cluster.Scale {
+	if scale == nil || scale.StandsFor(spec) {
+		return scale
+	}
+	old := *scale
+	old.From = -1
+	return &old
 }
 
 // remember keeps a wish, and forgets those before a time.

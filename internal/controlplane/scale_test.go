@@ -28,11 +28,14 @@ func uses(cpu *atomic.Int64) func(*agent) {
 	}
 }
 
-func (w *world) scaled(s cluster.Scaling, count int) {
+func (w *world) scaled(s cluster.Scaling, count int) { w.counted(s, count, 0) }
+
+// counted is scaled after the user has set the count so many times.
+func (w *world) counted(s cluster.Scaling, count int, times uint64) {
 	w.put(p.Service("c", "web"), &cluster.Service{
 		Cluster: "c", Name: "web", Count: count, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
 		OnDisconnect: cluster.DisconnectKeep, Scaling: &s,
-		Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
+		Lifespan: cluster.Lifespan{Generation: 1, Recounted: times, Created: time.Now(), Updated: time.Now()},
 	})
 }
 
@@ -136,6 +139,34 @@ func TestServiceIsScaledByTheClock(t *testing.T) {
 		w.scaled(s, 3)
 		w.until(time.Minute, "3 tasks run, as the user said", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 && standing(s) == 3 })
 		w.until(time.Hour, "4 tasks run again", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+	})
+}
+
+// A user who sets the count to the number that the spec holds already begins anew from there, and so does one who comes back to an
+// earlier number.
+func TestScalingBeginsAnewFromTheSameCount(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var cpu atomic.Int64
+		cpu.Store(90)
+		w.node("n1", uses(&cpu))
+		w.definition(1, 100)
+		s := cluster.Scaling{Min: 1, Max: 6, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}}}
+		w.scaled(s, 3)
+		w.until(2*time.Minute, "6 tasks run", func(s *store.Snapshot) bool { return scaleOf(s).Count == 6 && healthy(s, 1) == 6 })
+		cpu.Store(50)                // what each should use: nothing more follows
+		time.Sleep(30 * time.Second) // in-bubble: inWorld makes one
+		w.counted(s, 3, 1)
+		w.until(5*time.Minute, "3 tasks run, as the user said", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 3 && scaleOf(s).Count == 3 && scaleOf(s).Recounted == 1
+		})
+		w.counted(s, 4, 2)
+		w.until(5*time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+		w.counted(s, 3, 3)
+		w.until(5*time.Minute, "3 tasks run again", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 && scaleOf(s).Recounted == 3 })
+		time.Sleep(2 * time.Minute) // in-bubble: inWorld makes one
+		if n := healthy(w.server.tables.Snapshot(), 1); n != 3 {
+			t.Errorf("later there are %d tasks, want 3", n)
+		}
 	})
 }
 

@@ -173,8 +173,8 @@ func (a *agent) sees(t cluster.Token) {
 // node begins the life of an agent, which is what the given functions make of it.
 func (w *world) node(name string, is ...func(*agent)) *agent {
 	a := &agent{w: w, name: name, tasks: map[string]*cluster.Observed{}, effects: map[string]int{}}
-	for _, make := range is {
-		make(a)
+	for _, change := range is {
+		change(a)
 	}
 	w.agents = append(w.agents, a)
 	a.run()

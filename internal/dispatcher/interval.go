@@ -15,6 +15,15 @@ const (
 	// IdleHeartbeat is that of an empty node at rest, Heartbeat of a busy one, and NearHeartbeat of one near a limit.
 	IdleHeartbeat = 60 * time.Second
 	NearHeartbeat = 1 * time.Second
+	// LongestHeartbeat is that of an empty node at rest at a server with very many sessions.
+	LongestHeartbeat = 120 * time.Second
+)
+
+// From how many sessions of a server on empty nodes report less often than each IdleHeartbeat, and from how many on each
+// LongestHeartbeat: between the two the reports of all of them together stay at about 42 a second (ADR 0042).
+const (
+	manySessions = 2500
+	mostSessions = 5000
 )
 
 // What makes a node busy: a share of its CPU in use, a share of a resource by which its use changed since the last
@@ -24,16 +33,26 @@ const (
 	busyTasks = 10
 )
 
+// Longest returns the interval of an empty node at rest, at a server with so many sessions: IdleHeartbeat up to 2,500, and more
+// with each further one, up to LongestHeartbeat from 5,000 on. So a server is asked for no more than 42 reports a second by empty
+// nodes, up to 5,000 of them. It costs that an agent that hangs on an empty node is noticed that much later; a machine that dies is
+// noticed as soon as with any interval, as its streams end.
+func Longest(sessions int) time.Duration {
+	over := min(max(sessions-manySessions, 0), mostSessions-manySessions)
+	return IdleHeartbeat + (LongestHeartbeat-IdleHeartbeat)*time.Duration(over)/(mostSessions-manySessions)
+}
+
 // Interval returns how long a node may be silent until its next report, from what it uses, what it used at the report
-// before, and what it has. It lies between NearHeartbeat and IdleHeartbeat, in whole seconds:
+// before, what it has, and how many sessions the server serves. It lies between NearHeartbeat and IdleHeartbeat, or for an empty
+// node Longest, in whole seconds:
 //
 //   - short of memory, or near the limit of memory or disk, where tasks will fail, NearHeartbeat;
 //   - near the limit of the CPU only while its use changes: a full CPU is what batch is for;
-//   - else from IdleHeartbeat down to Heartbeat, by the largest of: CPU in use, memory and disk on their way to the limit, how much
+//   - else from IdleHeartbeat, or Longest where no task runs, down to Heartbeat, by the largest of: CPU in use, memory and disk on their way to the limit, how much
 //     any of them changed, and how many tasks run.
 //
 // A node that sends no statistics has Heartbeat, and so has one whose total is not known.
-func Interval(now, before *cluster.NodeStats, total cluster.Facts) time.Duration {
+func Interval(now, before *cluster.NodeStats, total cluster.Facts, sessions int) time.Duration {
 	if now == nil || total.CPU <= 0 || total.Memory <= 0 {
 		return Heartbeat
 	}
@@ -57,7 +76,11 @@ func Interval(now, before *cluster.NodeStats, total cluster.Facts) time.Duration
 		float64(now.Tasks)/busyTasks,
 	)
 	spare := 1 - min(max(activity, 0), 1)
-	between := Heartbeat + time.Duration(spare*float64(IdleHeartbeat-Heartbeat))
+	most := IdleHeartbeat
+	if now.Tasks == 0 {
+		most = Longest(sessions)
+	}
+	between := Heartbeat + time.Duration(spare*float64(most-Heartbeat))
 	return between.Round(time.Second)
 }
 
@@ -120,8 +143,16 @@ func (u *usage) last() *cluster.NodeStats {
 	return u.stats
 }
 
-func (u *usage) interval() time.Duration {
+// interval returns how soon the node is asked to report again, at a server with so many sessions.
+func (u *usage) interval(sessions int) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return Interval(u.stats, u.before, u.total)
+	return Interval(u.stats, u.before, u.total, sessions)
+}
+
+// size returns how many sessions this server serves.
+func (d *Dispatcher) size() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.sessions)
 }

@@ -2,6 +2,7 @@ package dispatcher_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,10 +47,41 @@ func TestInterval(t *testing.T) {
 		"a change of a tenth":             {uses(0, 2, 10, 0), uses(0, 2, 20, 0), machine, dispatcher.Heartbeat},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := dispatcher.Interval(c.now, c.before, c.total); (got - c.want).Abs() > time.Second {
+			if got := dispatcher.Interval(c.now, c.before, c.total, 2500); (got - c.want).Abs() > time.Second {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// Empty nodes of a server with very many sessions report less often, all others as ever.
+func TestIntervalOfEmptyNodesFollowsTheLoad(t *testing.T) {
+	for sessions, want := range map[int]time.Duration{
+		0: 60 * time.Second, 2500: 60 * time.Second, 2550: 61 * time.Second, 3750: 90 * time.Second,
+		5000: 120 * time.Second, 50_000: 120 * time.Second,
+	} {
+		rest, task, busy := uses(0, 2, 10, 0), uses(0, 2, 10, 1), uses(4000, 2, 10, 0)
+		if got := dispatcher.Interval(rest, rest, machine, sessions); got != want || dispatcher.Longest(sessions).Round(time.Second) != want {
+			t.Errorf("an empty node of %d: got %v, want %v", sessions, got, want)
+		}
+		if sessions < 2500 {
+			continue
+		}
+		if got := dispatcher.Interval(task, task, machine, sessions); got > 55*time.Second {
+			t.Errorf("a node with a task, of %d: got %v", sessions, got)
+		}
+		if got := dispatcher.Interval(busy, busy, machine, sessions); got != dispatcher.Heartbeat {
+			t.Errorf("an empty node that is busy, of %d: got %v", sessions, got)
+		}
+	}
+}
+
+// No connection is pinged while its agent is silent as it was asked to be.
+func TestPingsComeAfterTheLongestInterval(t *testing.T) {
+	var s http.Server
+	transport.Tune(&s)
+	if pings := s.HTTP2.SendPingTimeout; pings <= dispatcher.LongestHeartbeat {
+		t.Errorf("pings come after %v, reports after up to %v", pings, dispatcher.LongestHeartbeat)
 	}
 }
 
@@ -63,13 +95,21 @@ func TestIntervalProperties(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		before, now := stats.Draw(t, "before"), stats.Draw(t, "now")
-		got := dispatcher.Interval(now, before, machine)
-		if got < dispatcher.NearHeartbeat || got > dispatcher.IdleHeartbeat || got%time.Second != 0 {
+		sessions := rapid.IntRange(0, 7000).Draw(t, "sessions")
+		got := dispatcher.Interval(now, before, machine, sessions)
+		most := dispatcher.IdleHeartbeat
+		if now.Tasks == 0 {
+			most = dispatcher.Longest(sessions).Round(time.Second)
+		}
+		if got < dispatcher.NearHeartbeat || got > most || got%time.Second != 0 {
 			t.Fatalf("got %v", got)
+		}
+		if dispatcher.Interval(now, before, machine, sessions+rapid.IntRange(0, 3000).Draw(t, "others")) < got {
+			t.Fatal("more sessions make it shorter")
 		}
 		more := *now
 		more.Tasks += rapid.IntRange(0, 5).Draw(t, "more")
-		if dispatcher.Interval(&more, before, machine) > got {
+		if dispatcher.Interval(&more, before, machine, sessions) > got {
 			t.Fatal("more tasks make it longer")
 		}
 		if share := transport.Shares(now, machine); (share.Memory >= transport.NearMemory || share.Disk >= transport.NearDisk) != (got == dispatcher.NearHeartbeat) && share.CPU < transport.NearCPU {

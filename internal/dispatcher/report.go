@@ -44,7 +44,7 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	}
 	if r.Seq == s.seq && r.Seq != 0 {
 		life.end()
-		s.last.Heartbeat = cluster.Duration(d.promise(s, r.Seq, s.usage.interval()))
+		s.last.Heartbeat = cluster.Duration(d.promise(s, r.Seq, s.usage.interval(d.size())))
 		return s.last, nil
 	}
 	if r.Facts != nil {
@@ -70,7 +70,7 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	}
 	reply := transport.ReportReply{
 		Refused:   refused,
-		Heartbeat: cluster.Duration(d.promise(s, r.Seq, s.usage.interval())),
+		Heartbeat: cluster.Duration(d.promise(s, r.Seq, s.usage.interval(d.size()))),
 		Token:     d.token(snap, r.Node),
 		Servers:   d.news(s),
 	}

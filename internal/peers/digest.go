@@ -3,6 +3,7 @@ package peers
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
@@ -27,14 +28,12 @@ const (
 )
 
 // row is the last sign of life of one of this server's own agents.
-type row struct {
-	pulse cluster.Pulse
-	tick  uint64 // when it was last seen
-}
+type row struct{ pulse cluster.Pulse }
 
 // local is what collect keeps from tick to tick. Only Run's goroutine uses it.
 type local struct {
 	tick uint64
+	mark uint64 // up to which change of pulses rows hold them
 	rows map[string]*row
 }
 
@@ -69,16 +68,15 @@ type item struct {
 }
 
 // collect finds the signs of life that this server's agents gave since the last tick and hands them to the links. What
-// another server told is not sent on: each server tells of its own agents only.
+// another server told is not sent on: each server tells of its own agents only. Now and then all are gone through.
 func (p *Peers) collect() {
 	p.local.tick++
-	tick := p.local.tick
-	everything := tick%again == 0
+	everything := p.local.tick%again == 0
 	if everything {
+		p.local.mark = 0 // for good measure
 		p.sweep()
 	}
 	p.cutPromises()
-	pulses := p.config.Tables.Pulses()
 	changed := map[string]item{}
 
 	p.mu.Lock()
@@ -86,8 +84,11 @@ func (p *Peers) collect() {
 	for _, l := range p.links { // order-free: each link by itself
 		links = append(links, l)
 	}
-	for node, pulse := range pulses { // order-free: rows by node
+	c := p.config.Tables.PulsesSince(p.local.mark)
+	p.local.mark = c.Mark
+	for node, pulse := range c.Pulses { // order-free: rows by node
 		if p.heard[node].wrote(pulse) {
+			delete(p.local.rows, node)
 			continue
 		}
 		r := p.local.rows[node]
@@ -95,7 +96,6 @@ func (p *Peers) collect() {
 			r = &row{}
 			p.local.rows[node] = r
 		}
-		r.tick = tick
 		if r.pulse != pulse {
 			changed[node] = item{pulse, r.pulse.Stats != pulse.Stats, r.pulse.Stats}
 			r.pulse = pulse
@@ -103,10 +103,14 @@ func (p *Peers) collect() {
 	}
 	p.mu.Unlock()
 
-	for node, r := range p.local.rows { // order-free: rows by node
-		if r.tick != tick {
-			delete(p.local.rows, node)
-		}
+	for _, node := range c.Dropped {
+		delete(p.local.rows, node)
+	}
+	if c.All {
+		maps.DeleteFunc(p.local.rows, func(node string, _ *row) bool {
+			_, ok := c.Pulses[node]
+			return !ok
+		})
 	}
 	reached := 0
 	for _, l := range links {

@@ -12,13 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/berthd/berth/internal/clause"
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // Tables hold the whole state of a store in memory, fed by one watch over its prefix (P2.2). Reading is safe at
@@ -158,48 +156,6 @@ func (t *Tables) WaitFor(ctx context.Context, revision uint64) (*Snapshot, error
 		case <-changed:
 		}
 	}
-}
-
-// soft is what is kept in memory only: the last sign of life of each node.
-type soft struct {
-	mu     sync.Mutex
-	pulses map[string]cluster.Pulse
-}
-
-// SetPulse records a sign of life of a node's session. The highest (session, sequence) wins (P6.1).
-func (t *Tables) SetPulse(node string, p cluster.Pulse) {
-	t.soft.mu.Lock()
-	defer t.soft.mu.Unlock()
-	if t.soft.pulses == nil {
-		t.soft.pulses = map[string]cluster.Pulse{}
-	}
-	old, ok := t.soft.pulses[node]
-	if ok && (p.Session < old.Session || p.Session == old.Session && p.Seq < old.Seq) {
-		return
-	}
-	t.soft.pulses[node] = p
-}
-
-// Pulse returns the last sign of life of a node that this server knows of.
-func (t *Tables) Pulse(node string) (cluster.Pulse, bool) {
-	t.soft.mu.Lock()
-	defer t.soft.mu.Unlock()
-	p, ok := t.soft.pulses[node]
-	return p, ok
-}
-
-// Pulses returns a copy of the last signs of life of all nodes that this server knows of.
-func (t *Tables) Pulses() map[string]cluster.Pulse {
-	t.soft.mu.Lock()
-	defer t.soft.mu.Unlock()
-	return maps.Clone(t.soft.pulses)
-}
-
-// DropPulse forgets the signs of life of a node.
-func (t *Tables) DropPulse(node string) {
-	t.soft.mu.Lock()
-	defer t.soft.mu.Unlock()
-	delete(t.soft.pulses, node)
 }
 
 // Settled waits until the tables hold what the engine holds now: it takes the revision of a linearizable

@@ -14,7 +14,7 @@ import (
 // silent connection: a machine that went away, or a cut link, ends it within 4 s and costs the programs nothing. A
 // server that hangs while its machine lives is found by a question beside a report that is not answered (see attend). The
 // pings of HTTP/2 are for what is left, such as a byte stream whose other end hangs; they wake both programs, so they are
-// sent only on connections that were silent for longer than a heartbeat lasts.
+// sent only on connections that were silent for longer than any heartbeat lasts (see dispatcher.LongestHeartbeat).
 const (
 	dialWait      = 2 * time.Second
 	probeAfter    = 2 * time.Second
@@ -23,7 +23,7 @@ const (
 	unackedMost   = 4 * time.Second
 	attendAfter   = 4 * time.Second
 	attendWait    = 4 * time.Second
-	silentMost    = 75 * time.Second
+	silentMost    = 150 * time.Second
 	pingWait      = 5 * time.Second
 	handshakeWait = 10 * time.Second
 	writeMost     = 30 * time.Second
