@@ -20,7 +20,7 @@ type RolloutView struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Paused says that nothing is begun or given up for it.
 	Paused bool `json:"paused,omitempty"`
-	// Reverted, unless 0, is the generation that failed and that this one takes back.
+	// Reverted, unless 0, is the generation that this one takes back: one that failed, or that a user has undone.
 	Reverted uint64 `json:"reverted,omitempty"`
 	// Desired is how many tasks the service wants, Surge how many there may be beyond that, Least how many have to be healthy,
 	// Parallelism how many are replaced at the same time.
@@ -93,6 +93,16 @@ const (
 // UndoRequest asks for an earlier version of a service again.
 type UndoRequest struct {
 	// Generation of the version; 0 is the last one before the present one of which all tasks were healthy.
+	Generation uint64 `json:"generation,omitempty"`
+	// From, unless 0, is the generation that is to be undone, as it was read: where another is the newest by now the request is refused
+	// with 409, or has been done already. Without From, as without Generation, an undo that is not complete is not undone.
+	From uint64 `json:"from,omitempty"`
+}
+
+// PromoteRequest goes on with a rollout whose canaries wait.
+type PromoteRequest struct {
+	// Generation, unless 0, is the one whose canaries are meant, as it was read: where another is the newest by now the request is refused
+	// with 409.
 	Generation uint64 `json:"generation,omitempty"`
 }
 

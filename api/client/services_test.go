@@ -30,7 +30,7 @@ func TestServicesAndCronsAgainstServer(t *testing.T) {
 	none := client.Condition{}
 	for n := range 2 {
 		_, err := c.PutDefinition(ctx, api.TaskDefinition{Name: "web", Version: n + 1, Containers: []cluster.Container{{
-			Name: "app", Image: "web:1", Command: []string{"web", string(rune('a' + n))},
+			Name: "app", Image: "web:1", Command: []string{"web", string(rune('a' + n))}, Resources: cluster.Resources{CPU: 100},
 		}}})
 		must(err)
 	}
@@ -63,7 +63,7 @@ func TestServicesAndCronsAgainstServer(t *testing.T) {
 	refused(err, http.StatusPreconditionFailed, "a stale pause")
 	_, err = c.ResumeRollout(ctx, "default", "web", none)
 	must(err)
-	_, err = c.PromoteRollout(ctx, "default", "web", none)
+	_, err = c.PromoteRollout(ctx, "default", "web", api.PromoteRequest{Generation: 2}, none)
 	must(err)
 	h, err := c.RolloutHistory(ctx, "default", "web")
 	must(err)

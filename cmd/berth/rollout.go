@@ -164,9 +164,10 @@ func (a *app) newRolloutUndoCommand() *cobra.Command {
 	cmd := a.serviceCommand("undo", "Ask for an earlier version of a service again",
 		"Ask for an earlier version of a service again, as a rollout of its own: by default the last version before the present one of which\n"+
 			"all tasks were healthy, with --to one of those that 'berth rollout history' lists. Tasks of that version that still run stay. It\n"+
-			"waits for the end, as 'berth run' does; an undo that fails is not taken back.",
+			"waits for the end, as 'berth run' does; an undo that fails is not taken back, but one to a version that failed before is tried out like\n"+
+			"a new one. An undo that is still on its way is undone with --to alone.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
-			r, err := c.UndoRollout(ctx, v.Cluster, v.Name, api.UndoRequest{Generation: to}, client.Condition{})
+			r, err := c.UndoRollout(ctx, v.Cluster, v.Name, api.UndoRequest{Generation: to, From: v.Generation}, client.Condition{})
 			if err != nil {
 				return err
 			}
@@ -186,7 +187,7 @@ func (a *app) newPromoteCommand() *cobra.Command {
 	cmd := a.serviceCommand("promote", "Go on with a rollout whose canaries wait",
 		"Go on with a rollout whose canaries are healthy and wait, and wait for its end, as 'berth run' does.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
-			r, err := c.PromoteRollout(ctx, v.Cluster, v.Name, client.Condition{})
+			r, err := c.PromoteRollout(ctx, v.Cluster, v.Name, api.PromoteRequest{Generation: v.Generation}, client.Condition{})
 			if err != nil {
 				return err
 			}

@@ -182,8 +182,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		return err
 	}
 	s.api = apiserver.New(config)
-	s.parts = append(s.parts, part{"the tables", s.runTables}, part{"the store", s.engine.Run}, part{"the audit log", s.audit.Run},
-		part{"the talk with the other servers", s.peers.Run})
+	s.parts = append(s.parts, part{"the tables", s.runTables}, part{"the store", s.engine.Run}, part{"the audit log", s.audit.Run}, part{"the talk with the other servers", s.peers.Run})
 	if s.keeper != nil {
 		s.parts = append(s.parts, part{"the certificate", s.keeper.Run})
 	}

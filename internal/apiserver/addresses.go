@@ -21,7 +21,13 @@ func (s *Server) listAddresses(w http.ResponseWriter, r *http.Request) error {
 	return serveList(s, w, r, func(snap *store.Snapshot) []keyed[api.Address] { return healthyAddresses(snap, owner) })
 }
 
-// healthyAddresses lists the healthy tasks that nobody has decided to stop. Those of nodes that fell silent are left out, unless there are no
+// ends reports whether a task is about to end. One that asks whether it may, and has no permit, goes on (P5.2); an agent that does
+// not ask ends it at once.
+func ends(stop *cluster.Stop, o *cluster.Observed) bool {
+	return stop != nil && (stop.Class != cluster.StopVoluntary || o.Ask == "" || stop.Permit == o.Ask)
+}
+
+// healthyAddresses lists the healthy tasks that are not about to end. Those of nodes that fell silent are left out, unless there are no
 // others: then it is more likely that this server does not hear the nodes.
 func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) []keyed[api.Address] {
 	var heard, silent []keyed[api.Address]
@@ -31,7 +37,7 @@ func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) []keyed[api.
 	}
 	for row := range snap.Attempts(owner) {
 		o, d := row.Observed, row.Desired
-		if !o.Healthy() || o.Gone || d == nil || d.Stop != nil || d.UUID != o.UUID {
+		if !o.Healthy() || o.Gone || d == nil || d.UUID != o.UUID || ends(d.Stop, o) {
 			continue
 		}
 		node, known := snap.Node(row.Node)

@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestAddresses is the list of healthy tasks: what is to be stopped is left out before its agent hears of it, and what stands on
+// TestAddresses is the list of healthy tasks: what is about to end is left out before its agent hears of it, what asks whether it
+// may is not, and what stands on
 // a silent node, unless all nodes are silent.
 func TestAddresses(t *testing.T) {
 	w := newWorld(t)
@@ -21,16 +22,24 @@ func TestAddresses(t *testing.T) {
 		records["node/"+name] = cluster.Node{Name: name, State: state, Domain: "default"}
 		records["status/"+name] = cluster.NodeStatus{Name: name, Facts: cluster.Facts{Address: "192.0.2." + name[1:]}}
 	}
+	ask := ""
 	put := func(id cluster.TaskID, on string, stop *cluster.Stop, health cluster.Health) {
 		d := desired(id, 1, cluster.KindService, web)
 		d.Node, d.Stop = on, stop
-		records["state/"+on+"/"+string(id)], records["status/"+on+"/"+string(id)] = d, observed(d, cluster.StateRunning, health)
+		o := observed(d, cluster.StateRunning, health)
+		o.Ask = ask
+		records["state/"+on+"/"+string(id)], records["status/"+on+"/"+string(id)] = d, o
 	}
 	node("n1", cluster.NodeReady)
 	node("n2", cluster.NodeSuspect)
 	node("n3", cluster.NodeDown)
 	put("default.web.1.0", "n1", nil, cluster.HealthHealthy)
 	put("default.web.1.1", "n1", &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout}, cluster.HealthHealthy)
+	ask = "1.1"
+	put("default.web.1.5", "n1", &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: "1.1"}, cluster.HealthHealthy)
+	put("default.web.1.6", "n1", &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDrain}, cluster.HealthHealthy)
+	put("default.web.1.7", "n1", &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout}, cluster.HealthHealthy) // no permit yet
+	ask = ""
 	put("default.web.1.2", "n1", nil, cluster.HealthFailing)
 	put("default.web.1.3", "n2", nil, cluster.HealthHealthy)
 	put("default.web.1.4", "n3", nil, cluster.HealthHealthy)
@@ -49,11 +58,11 @@ func TestAddresses(t *testing.T) {
 		}
 		return got
 	}
-	if diff := cmp.Diff([]cluster.TaskID{"default.web.1.0"}, tasks()); diff != "" {
+	if diff := cmp.Diff([]cluster.TaskID{"default.web.1.0", "default.web.1.7"}, tasks()); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
 	w.put(map[string]any{"node/n1": cluster.Node{Name: "n1", State: cluster.NodeSuspect, Domain: "default"}})
-	if diff := cmp.Diff([]cluster.TaskID{"default.web.1.0", "default.web.1.3"}, tasks()); diff != "" {
+	if diff := cmp.Diff([]cluster.TaskID{"default.web.1.0", "default.web.1.3", "default.web.1.7"}, tasks()); diff != "" {
 		t.Errorf("addresses with all nodes silent (-want +got):\n%s", diff)
 	}
 	w.want(404, "GET", "/v1/clusters/default/services/nobody/addresses", nil)

@@ -122,7 +122,12 @@ func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, 
 		if svc.Generation = d.snap.NextGeneration(svc.Owner()); svc.Generation > 1 {
 			svc.Restarted = svc.Generation
 		}
+		d.forget(svc, ok)
 	} else {
+		svc.Recounted = prev.Recounted
+		if svc.Count != prev.Count || (svc.Scaling == nil) != (prev.Scaling == nil) {
+			svc.Recounted++
+		}
 		svc.Generation, svc.Restarted, svc.Created, svc.Rollout = prev.Generation, prev.Restarted, prev.Created, prev.Rollout
 		if svc.Definition != prev.Definition {
 			d.nextVersion(svc)
@@ -135,6 +140,23 @@ func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, 
 		d.put(d.prefix.Service(svc.Cluster, svc.Name), svc, old.Modified)
 	}
 	return change, nil
+}
+
+// forget drops the records of the rollouts and the scaling of an earlier service of the name: a new one never goes back to a version of
+// that, nor to its count. Where that one is still being deleted nobody may write them meanwhile.
+func (d *draft) forget(svc *cluster.Service, deleting bool) {
+	drop := func(key string, modified uint64) {
+		switch {
+		case modified != 0:
+			d.put(key, nil, modified)
+		case deleting:
+			d.require(key, 0)
+		}
+	}
+	rollout, _ := d.snap.Rollout(svc.Cluster, svc.Name)
+	drop(d.prefix.Rollout(svc.Cluster, svc.Name), rollout.Modified)
+	scale, _ := d.snap.Scale(svc.Cluster, svc.Name)
+	drop(d.prefix.Scale(svc.Cluster, svc.Name), scale.Modified)
 }
 
 // setJob draws the write of a job. What changes its steps runs it anew, and so does to take back a cancellation.

@@ -32,7 +32,8 @@ func onNode(row *store.AttemptRow) bool {
 
 // moves reports whether an attempt has its outcome and goes on until its replacement is healthy.
 func moves(row *store.AttemptRow) bool {
-	if row.Outcome == nil || row.Outcome.Reason != cluster.ReasonDrain && row.Outcome.Reason != cluster.ReasonPressure {
+	if row.Outcome == nil || row.Outcome.State != cluster.StateCancelled ||
+		row.Outcome.Reason != cluster.ReasonDrain && row.Outcome.Reason != cluster.ReasonPressure && row.Outcome.Reason != cluster.ReasonReplaced {
 		return false
 	}
 	return row.Desired != nil && row.Desired.Stop == nil

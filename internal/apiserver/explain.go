@@ -119,13 +119,26 @@ func (l *look) explainService(e store.Entry[cluster.Service]) api.Explanation {
 		why.add(b)
 	}
 	if rollout.State == cluster.RolloutFailed || rollout.State == cluster.RolloutRolledBack {
-		why.add(api.Because{About: aboutRollout, Reason: cluster.ReasonDeadline, Since: rollout.Ended, Message: fmt.Sprintf(
+		why.add(api.Because{About: aboutRollout, Reason: failedFor(rollout.Version), Since: rollout.Ended, Message: fmt.Sprintf(
 			"the rollout of %s %s%s", rollout.Definition, strings.ReplaceAll(string(rollout.State), "-", " "), suffix(rollout.Message))})
 	}
 	l.scalingWhy(e, &why)
 	x := api.Explanation{Owner: e.Value.Owner(), State: view.Status.State, Because: why.ordered()}
 	x.Summary = summary("service "+e.Value.Name, x.State, view.Status.Message, x.Because)
 	return x
+}
+
+// failedFor returns the code of why a rollout failed. A record without it tells by its words.
+func failedFor(v cluster.Version) cluster.ReasonCode {
+	switch {
+	case v.Reason != "":
+		return v.Reason
+	case strings.HasPrefix(v.Message, "gate "):
+		return cluster.ReasonGate
+	case strings.HasPrefix(v.Message, "attempt "):
+		return cluster.ReasonExit
+	}
+	return cluster.ReasonDeadline
 }
 
 // explainJob says why a job is as it is.
@@ -173,6 +186,10 @@ func (l *look) explainTask(v *api.TaskView) api.Explanation {
 func summary(what, state, message string, because []api.Because) string {
 	if message == "" && len(because) > 0 {
 		message = because[0].Message
+	}
+	switch state {
+	case reconciler.Canary, reconciler.Paused, reconciler.RolloutFailed: // of the rollout, which the status' words are about as well
+		return what + suffix(orElse(message, "its rollout goes no further by itself"))
 	}
 	return what + " is " + strings.ReplaceAll(state, "-", " ") + suffix(message)
 }

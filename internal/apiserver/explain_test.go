@@ -195,7 +195,7 @@ func TestExplainRolloutAndScaling(t *testing.T) {
 	svc["scaling"] = map[string]any{"min": 2, "max": 5, "targets": []any{map[string]any{"metric": "memory", "target": 80}}}
 	w.want(200, "PUT", webPath, svc)
 	w.want(200, "POST", rolloutPath+"/pause", nil)
-	w.put(map[string]any{"scale/default/web": cluster.Scale{Count: 4, From: 3, At: noon, Message: "memory 90% of the target of 80%"}})
+	w.put(map[string]any{"scale/default/web": cluster.Scale{Count: 4, From: 3, Recounted: w.spec().Recounted, At: noon, Message: "memory 90% of the target of 80%"}})
 	x := w.explain(webPath)
 	if got := strings.Join(told(x, aboutRollout), "\n"); !strings.Contains(got, "paused") {
 		t.Errorf("rollout: %s", got)
@@ -215,5 +215,50 @@ func TestExplainRolloutAndScaling(t *testing.T) {
 	}
 	if got := told(x, aboutScaling); len(got) != 1 || got[0] != "scaling is suspended: the count stays 4" {
 		t.Errorf("scaling: %q", got)
+	}
+}
+
+// A rollout that failed is explained by what it failed for.
+func TestExplainWhyARolloutFailed(t *testing.T) {
+	w := rolled(t)
+	for _, test := range []struct {
+		message string
+		reason  cluster.ReasonCode
+		want    cluster.ReasonCode
+	}{
+		{"default.web.2.0 was not healthy within 5m0s of its placing", "", cluster.ReasonDeadline},
+		{"no further task became healthy for 10m0s: 1 of 3 tasks are", "", cluster.ReasonDeadline},
+		{"gate errors did not pass 3 times in a row: value = 0.2", "", cluster.ReasonGate},
+		{"attempt 1 of default.web.2.0 failed on node n1: exit code 1", "", cluster.ReasonExit},
+		{"attempt 1 of default.web.2.0 failed on node n1: killed", cluster.ReasonOOM, cluster.ReasonOOM},
+	} {
+		v := versionOf(2, 2, cluster.RolloutFailed)
+		v.Message, v.Reason = test.message, test.reason
+		w.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: v}})
+		var got []cluster.ReasonCode
+		for _, b := range w.explain(webPath).Because {
+			if b.About == aboutRollout {
+				got = append(got, b.Reason)
+			}
+		}
+		if diff := cmp.Diff([]cluster.ReasonCode{test.want}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.message, diff)
+		}
+	}
+}
+
+// A summary reads as a sentence, whatever the state.
+func TestSummaries(t *testing.T) {
+	canaries := "generation 2 with web@2: 1 canary is healthy and waits to be promoted"
+	for state, test := range map[string]struct{ message, want string }{
+		"canary":         {canaries, "service web: " + canaries},
+		"paused":         {"generation 2 with web@2 is paused", "service web: generation 2 with web@2 is paused"},
+		"rollout-failed": {"", "service web: its rollout goes no further by itself"},
+		"crash-looping":  {"m", "service web is crash looping: m"},
+		"healthy":        {"", "service web is healthy"},
+	} {
+		if got := summary("service web", state, test.message, nil); got != test.want {
+			t.Errorf("%s: got %q, want %q", state, got, test.want)
+		}
 	}
 }

@@ -22,7 +22,7 @@ func (s *Server) rolloutRoutes() []route {
 		{method: "GET", path: one + "/history", name: "readRolloutHistory", role: viewer, summary: "The versions of a service that are remembered, with what each changed.", query: []parameter{consistent()}, reply: typeOf[api.RolloutHistory](), serve: s.readRolloutHistory},
 		{method: "POST", path: one + "/pause", name: "pauseRollout", role: submitter, summary: "Holds the rollout where it is. Later versions wait as well, until it is resumed.", writes: true, reply: view, serve: s.pauseRollout(true)},
 		{method: "POST", path: one + "/resume", name: "resumeRollout", role: submitter, summary: "Lets a paused rollout go on.", writes: true, reply: view, serve: s.pauseRollout(false)},
-		{method: "POST", path: one + "/promote", name: "promoteRollout", role: submitter, summary: "Goes on with a rollout whose canaries wait. Refused with 409 where none do.", writes: true, reply: view, serve: s.promoteRollout},
+		{method: "POST", path: one + "/promote", name: "promoteRollout", role: submitter, summary: "Goes on with a rollout whose canaries wait. Refused with 409 where none do, or those of another generation than the one named.", writes: true, body: typeOf[api.PromoteRequest](), optional: true, reply: view, serve: s.promoteRollout},
 		{method: "POST", path: one + "/undo", name: "undoRollout", role: submitter, summary: "Asks for an earlier version again: one of a generation, or the last one before of which all tasks were healthy.", writes: true, body: typeOf[api.UndoRequest](), optional: true, reply: view, serve: s.undoRollout},
 	}
 }
@@ -93,7 +93,17 @@ func (d *draft) tell(svc *cluster.Service, kind, message string) {
 }
 
 func (s *Server) promoteRollout(w http.ResponseWriter, r *http.Request) error {
+	var ask api.PromoteRequest
+	if r.ContentLength != 0 {
+		if err := readBody(w, r, &ask); err != nil {
+			return err
+		}
+	}
 	return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+		if ask.Generation != 0 && ask.Generation != svc.Generation {
+			return false, problemf(http.StatusConflict, "the canaries of generation %d of service %s/%s are not the newest any more: generation %d with %s was asked for meanwhile; look at that, and promote it",
+				ask.Generation, svc.Cluster, svc.Name, svc.Generation, svc.Definition)
+		}
 		if svc.Rollout.Promoted == svc.Generation {
 			return false, nil
 		}
@@ -136,23 +146,61 @@ func (s *Server) undoRollout(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
 		known := versionsOf(d.snap, svc)
-		if ask.Generation == svc.Generation {
-			return false, nil // it is what the service asks for
+		if done, err := undone(known, svc, &ask); done || err != nil {
+			return false, err
 		}
 		to, ok := earlier(known, svc, ask.Generation)
 		if !ok {
 			return false, noVersion(svc, known, ask.Generation)
 		}
-		if err := d.resolve(&to.Definition, "definition"); err != nil {
-			return false, conflictf("generation", "version %d cannot come back: %s", to.Generation, cluster.FaultsOf(err).Error())
-		}
-		undone := svc.Generation
-		d.nextVersion(svc)
-		svc.Definition, svc.Rollout.Reverted = to.Definition, undone
-		// The tasks that still run it are kept, also where a restart was to begin all of them anew.
-		svc.Restarted = min(svc.Restarted, to.Generation)
-		return true, nil
+		return true, d.undo(svc, to)
 	})
+}
+
+// undone reports whether an undo was done already: then what it asks for is what the service asks for. One that would take back what it
+// was not asked to, such as an undo that is still on its way, is refused.
+func undone(known []cluster.Version, svc *cluster.Service, ask *api.UndoRequest) (bool, error) {
+	now := known[0]
+	switch {
+	case ask.Generation == svc.Generation:
+		return true, nil
+	case ask.From != 0 && ask.From != svc.Generation:
+		i := slices.IndexFunc(known, func(v cluster.Version) bool { return v.Generation == ask.Generation })
+		if ask.Generation == 0 && svc.Rollout.Reverted == ask.From || i >= 0 && known[i].Definition == svc.Definition {
+			return true, nil
+		}
+		return false, problemf(http.StatusConflict, "generation %d of service %s/%s is not the newest any more: generation %d with %s was asked for meanwhile; look at that, and undo it",
+			ask.From, svc.Cluster, svc.Name, svc.Generation, svc.Definition)
+	case ask.Generation == 0 && svc.Rollout.Reverted != 0 && now.State != cluster.RolloutComplete:
+		return false, problemf(http.StatusConflict, "generation %d of service %s/%s takes back generation %d already, and its rollout is %s, not complete: to go somewhere else name the generation, see the rollout's history",
+			svc.Generation, svc.Cluster, svc.Name, svc.Rollout.Reverted, now.State)
+	}
+	return false, nil
+}
+
+// undo makes an earlier version what the service asks for. One that was healthy comes back at once, without canaries and gates, and is not
+// taken back again; one that never was is tried out like any other.
+func (d *draft) undo(svc *cluster.Service, to cluster.Version) error {
+	refused := func(err error) error {
+		return conflictf("generation", "version %d cannot come back: %s", to.Generation, cluster.FaultsOf(err).Error())
+	}
+	if err := d.resolve(&to.Definition, "definition"); err != nil {
+		return refused(err)
+	}
+	if def := d.definition(to.Definition); def != nil {
+		if err := svc.CheckDefinition(def); err != nil {
+			return refused(err)
+		}
+	}
+	from := svc.Generation
+	d.nextVersion(svc)
+	svc.Definition = to.Definition
+	if to.State != cluster.RolloutFailed && to.State != cluster.RolloutRolledBack {
+		svc.Rollout.Reverted = from
+	}
+	// The tasks that still run it are kept, also where a restart was to begin all of them anew.
+	svc.Restarted = min(svc.Restarted, to.Generation)
+	return nil
 }
 
 // noVersion is the answer to an undo that has nowhere to go: it names what is known.
@@ -220,9 +268,8 @@ func (l *look) rolloutView(e store.Entry[cluster.Service]) api.RolloutView {
 	}
 	if r := in.Rollout; r != nil && r.Generation == svc.Generation {
 		v.Changed = r.Changed
-		if !r.State.Ended() && !r.Changed.IsZero() && !v.Paused {
-			deadline := cmp.Or(svc.Update.ProgressDeadline, cluster.DefaultProgressDeadline)
-			v.Deadline = r.Changed.Add(time.Duration(deadline))
+		if !v.Paused {
+			v.Deadline = deadlineOf(svc, r)
 		}
 	}
 	for i := range known {
@@ -240,6 +287,19 @@ func (l *look) rolloutView(e store.Entry[cluster.Service]) api.RolloutView {
 	}
 	v.Waits = l.rolloutWaits(&in, &v)
 	return v
+}
+
+// deadlineOf returns until when a rollout has to make progress, as the reconciler counts it but for what a new leader grants; zero where
+// there is no deadline.
+func deadlineOf(svc *cluster.Service, r *cluster.Rollout) time.Time {
+	if r.State.Ended() || r.Changed.IsZero() || r.State == cluster.RolloutCanary && !svc.Update.AutoPromote {
+		return time.Time{}
+	}
+	since := r.Changed
+	if svc.Updated.After(since) {
+		since = svc.Updated
+	}
+	return since.Add(time.Duration(cmp.Or(svc.Update.ProgressDeadline, cluster.DefaultProgressDeadline) + svc.Update.Stagger))
 }
 
 // gateViews shows the gates of a service with what the leader last saw of them; no results are those that nobody told.

@@ -22,7 +22,7 @@ func versionOf(generation uint64, number int, state cluster.RolloutState) cluste
 func rolled(t *testing.T, options ...func(*Config)) *world {
 	w := newWorld(t, options...)
 	for n := 1; n <= 3; n++ {
-		w.want(201, "PUT", fmt.Sprintf("/v1/definitions/web/%d", n), definition("web", n))
+		w.want(201, "PUT", fmt.Sprintf("/v1/definitions/web/%d", n), sized("web", n))
 	}
 	w.want(201, "PUT", webPath, service("web", "web@1", 3))
 	w.want(200, "PUT", webPath, service("web", "web@2", 3))
@@ -79,7 +79,7 @@ func TestRolloutView(t *testing.T) {
 	if v.LastHealthy == nil || v.LastHealthy.Generation != 1 {
 		t.Errorf("last healthy %+v, want generation 1", v.LastHealthy)
 	}
-	if want := noon.Add(10 * time.Minute); !v.Deadline.Equal(want) {
+	if want := w.spec().Updated.Add(10 * time.Minute); !v.Deadline.Equal(want) { // the spec was written after noon
 		t.Errorf("deadline %s, want %s", v.Deadline, want)
 	}
 	if len(v.Waits) == 0 {
@@ -272,7 +272,7 @@ func TestGenerationAboveTheRecord(t *testing.T) {
 
 func TestRolloutHistory(t *testing.T) {
 	w := rolled(t)
-	other := definition("web", 4)
+	other := sized("web", 4)
 	other["labels"] = map[string]any{"tier": "front"}
 	w.want(201, "PUT", "/v1/definitions/web/4", other)
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{
@@ -352,5 +352,143 @@ func TestGates(t *testing.T) {
 	v := rolloutOf(t, w.want(200, "GET", rolloutPath, nil))
 	if text := fmt.Sprint(v.Waits); !strings.Contains(text, "value < 0.1 is false") {
 		t.Errorf("it waits for %s", text)
+	}
+}
+
+// A service that is made while the one of its name is being deleted knows nothing of that one's versions and count.
+func TestNewServiceWhileTheOldIsDeleted(t *testing.T) {
+	w := rolled(t)
+	w.put(map[string]any{"scale/default/web": cluster.Scale{Count: 8, From: 3}})
+	w.want(202, "DELETE", webPath, nil)
+	w.want(201, "PUT", webPath, service("web", "web@3", 3))
+	snap := w.tables.Snapshot()
+	if e, ok := snap.Rollout("default", "web"); ok {
+		t.Errorf("the rollout of the old one: %+v", e.Value)
+	}
+	if e, ok := snap.Scale("default", "web"); ok {
+		t.Errorf("the scale of the old one: %+v", e.Value)
+	}
+	if svc := w.spec(); svc.Generation != 3 || svc.Restarted != 3 || svc.Deleted {
+		t.Errorf("generation %d, restarted %d, deleted %v", svc.Generation, svc.Restarted, svc.Deleted)
+	}
+	if got := w.want(409, "POST", rolloutPath+"/undo", nil); strings.Contains(string(got.body), "web@1") {
+		t.Errorf("it remembers %s", got.body)
+	}
+	// None to drop: then none may come meanwhile.
+	w.want(202, "DELETE", webPath, nil)
+	w.want(201, "PUT", webPath, service("web", "web@3", 3))
+}
+
+// An undo that is asked for twice, or by two, goes back once.
+func TestUndoOnce(t *testing.T) {
+	w := rolled(t)
+	complete := cluster.Rollout{
+		Version: versionOf(2, 2, cluster.RolloutComplete), Changed: noon,
+		Healthy: new(versionOf(2, 2, cluster.RolloutComplete)), History: []cluster.Version{versionOf(1, 1, cluster.RolloutComplete)},
+	}
+	w.put(map[string]any{"rollout/default/web": complete})
+	for range 2 {
+		if v := rolloutOf(t, w.want(200, "POST", rolloutPath+"/undo", `{"from": 2}`)); v.Generation != 3 || v.Definition.Version != 1 || v.Reverted != 2 {
+			t.Errorf("undone to %s of generation %d, reverted %d", v.Definition, v.Generation, v.Reverted)
+		}
+	}
+	w.want(200, "POST", rolloutPath+"/undo", `{"from": 2, "generation": 1}`)
+	if got := w.spec().Generation; got != 3 {
+		t.Errorf("the same again: generation %d, want 3", got)
+	}
+	for body, why := range map[string]string{
+		"":                             "takes back generation 2 already, and its rollout is rolling",
+		`{"from": 3}`:                  "takes back generation 2 already, and its rollout is rolling",
+		`{"from": 1}`:                  "generation 1 of service default/web is not the newest any more: generation 3 with web@1",
+		`{"from": 2, "generation": 2}`: "generation 2 of service default/web is not the newest any more",
+	} {
+		var ask any
+		if body != "" {
+			ask = body
+		}
+		if got := w.want(409, "POST", rolloutPath+"/undo", ask); !strings.Contains(got.problem().Detail, why) {
+			t.Errorf("%s: %s, want %s", body, got.body, why)
+		}
+	}
+	w.want(200, "POST", rolloutPath+"/undo", `{"from": 3, "generation": 2}`)
+	if svc := w.spec(); svc.Generation != 4 || svc.Definition.Version != 2 || svc.Rollout.Reverted != 3 {
+		t.Errorf("%s of generation %d, reverted %d", svc.Definition, svc.Generation, svc.Rollout.Reverted)
+	}
+}
+
+// A version that failed is tried out again like any other, and may be taken back; one that the policy does not allow does not come back.
+func TestUndoToWhatFailed(t *testing.T) {
+	w := rolled(t)
+	w.want(200, "PUT", webPath, service("web", "web@3", 3))
+	for _, state := range []cluster.RolloutState{cluster.RolloutFailed, cluster.RolloutRolledBack} {
+		generation := w.spec().Generation
+		w.put(map[string]any{"rollout/default/web": cluster.Rollout{
+			Version: versionOf(generation, 3, cluster.RolloutComplete), History: []cluster.Version{versionOf(2, 2, state), versionOf(1, 1, cluster.RolloutComplete)},
+		}})
+		w.want(200, "POST", rolloutPath+"/undo", `{"generation": 2}`)
+		if svc := w.spec(); svc.Definition.Version != 2 || svc.Rollout.Reverted != 0 {
+			t.Errorf("%s: %s, reverted %d, want 0", state, svc.Definition, svc.Rollout.Reverted)
+		}
+		w.want(200, "PUT", webPath, service("web", "web@3", 3))
+	}
+	d := sized("web", 4)
+	d["ports"] = []any{map[string]any{"name": "http", "port": 8080}}
+	w.want(201, "PUT", "/v1/definitions/web/4", d)
+	generation := w.spec().Generation
+	w.put(map[string]any{"rollout/default/web": cluster.Rollout{
+		Version: versionOf(generation, 3, cluster.RolloutComplete), History: []cluster.Version{versionOf(1, 4, cluster.RolloutComplete)},
+	}})
+	manifest := service("web", "web@3", 3)
+	manifest["update"] = map[string]any{"order": "start-first"}
+	w.want(200, "PUT", webPath, manifest)
+	if got := w.want(409, "POST", rolloutPath+"/undo", `{"generation": 1}`); !strings.Contains(string(got.body), "version 1 cannot come back: update.order: is start-first") {
+		t.Errorf("%s", got.body)
+	}
+}
+
+// A promotion is of the canaries that were looked at.
+func TestPromoteOneGeneration(t *testing.T) {
+	w := rolled(t)
+	w.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutCanary)}})
+	if got := w.want(409, "POST", rolloutPath+"/promote", `{"generation": 1}`); !strings.Contains(got.problem().Detail, "generation 2 with web@2 was asked for meanwhile") {
+		t.Errorf("%s", got.body)
+	}
+	w.want(422, "POST", rolloutPath+"/promote", `{"generations": 2}`)
+	if svc := w.spec(); svc.Rollout.Promoted != 0 {
+		t.Errorf("promoted %d", svc.Rollout.Promoted)
+	}
+	for range 2 {
+		w.want(200, "POST", rolloutPath+"/promote", `{"generation": 2}`)
+	}
+	w.want(409, "POST", rolloutPath+"/promote", `{"generation": 1}`)
+	if svc := w.spec(); svc.Rollout.Promoted != 2 {
+		t.Errorf("promoted %d, want 2", svc.Rollout.Promoted)
+	}
+}
+
+// The deadline is the one that the control plane keeps.
+func TestRolloutDeadline(t *testing.T) {
+	later := noon.Add(time.Hour)
+	for _, test := range []struct {
+		name   string
+		svc    cluster.Service
+		record cluster.Rollout
+		want   time.Time
+	}{
+		{"from the last progress", cluster.Service{Lifespan: cluster.Lifespan{Updated: noon}}, cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: later}, later.Add(10 * time.Minute)},
+		{"from the last write", cluster.Service{Lifespan: cluster.Lifespan{Updated: later}}, cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: noon}, later.Add(10 * time.Minute)},
+		{
+			"after the stagger",
+			cluster.Service{Update: cluster.Update{Stagger: cluster.Duration(time.Minute), ProgressDeadline: cluster.Duration(time.Hour)}},
+			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: noon},
+			noon.Add(61 * time.Minute),
+		},
+		{"canaries wait", cluster.Service{}, cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary), Changed: noon}, time.Time{}},
+		{"canaries wait for gates", cluster.Service{Update: cluster.Update{AutoPromote: true}}, cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary), Changed: noon}, noon.Add(10 * time.Minute)},
+		{"ended", cluster.Service{}, cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutFailed), Changed: noon}, time.Time{}},
+	} {
+		if got := deadlineOf(&test.svc, &test.record); !got.Equal(test.want) {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
 	}
 }

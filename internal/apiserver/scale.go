@@ -41,6 +41,9 @@ func (s *Server) scaleService(w http.ResponseWriter, r *http.Request) error {
 		if err := rescale(svc, &ask); err != nil {
 			return false, err
 		}
+		if ask.Count != nil && (svc.Scaling != nil || svc.Count != was.Count) {
+			svc.Recounted++ // the number may be the same, and what scaling made of it is not
+		}
 		action, _ := compare(&was, svc)
 		return action != api.ActionNone, nil
 	})
@@ -144,7 +147,7 @@ func (l *look) scaleView(e store.Entry[cluster.Service]) api.ScaleView {
 	v.Suspended = svc.Scaling.Suspended
 	low, high := svc.Scaling.Min, svc.Scaling.Max
 	v.Min, v.Max = &low, &high
-	if scale, ok := l.snap.Scale(svc.Cluster, svc.Name); ok && scale.Value.From == svc.Count {
+	if scale, ok := l.snap.Scale(svc.Cluster, svc.Name); ok && scale.Value.StandsFor(svc) {
 		v.At, v.Message, v.Recent = scale.Value.At, scale.Value.Message, scale.Value.Recent
 	}
 	for i := range svc.Scaling.Targets {

@@ -26,7 +26,8 @@ func scaled(count any) map[string]any {
 
 func TestScaleRequests(t *testing.T) {
 	w := newWorld(t)
-	w.web()
+	w.want(201, "PUT", "/v1/definitions/web/1", sized("web", 1))
+	w.want(201, "PUT", webPath, service("web", "web@1", 3))
 	tests := []struct {
 		name, body string
 		status     int
@@ -80,7 +81,7 @@ func TestScaleRequests(t *testing.T) {
 // A manifest that leaves the count to scaling does not begin it anew.
 func TestCountLeftToScaling(t *testing.T) {
 	w := newWorld(t)
-	w.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))
+	w.want(201, "PUT", "/v1/definitions/web/1", sized("web", 1))
 	steps := []struct {
 		name  string
 		count any
@@ -115,11 +116,61 @@ func TestCountLeftToScaling(t *testing.T) {
 	}
 }
 
+// Whoever sets the count begins scaling anew from there, also with the number that the spec holds already or held before.
+func TestCountBeginsScalingAnew(t *testing.T) {
+	w := newWorld(t)
+	w.want(201, "PUT", "/v1/definitions/web/1", sized("web", 1))
+	w.want(201, "PUT", webPath, scaled(3))
+	grown := func(counted uint64) {
+		w.put(map[string]any{"scale/default/web": cluster.Scale{Count: 8, From: w.spec().Count, Recounted: counted}})
+		if got := read[api.ScaleView](t, w.want(200, "GET", scalePath, nil)).Count; got != 8 {
+			t.Fatalf("count %d, want the 8 of scaling", got)
+		}
+	}
+	steps := []struct {
+		name    string
+		do      func()
+		counted uint64
+		want    int
+	}{
+		{"the number of the spec", func() { w.want(200, "POST", scalePath, `{"count": 3}`) }, 1, 3},
+		{"a bound", func() { w.want(200, "POST", scalePath, `{"max": 9}`) }, 1, 8},
+		{"a manifest that changes something else", func() {
+			m := scaled(3)
+			m["priority"] = 600
+			w.want(200, "PUT", webPath, m)
+		}, 1, 8},
+		{"a manifest with another count", func() { w.want(200, "PUT", webPath, scaled(4)) }, 2, 4},
+		{"and back", func() {
+			w.want(200, "PUT", webPath, scaled(5))
+			w.want(200, "PUT", webPath, scaled(4))
+		}, 4, 4},
+		{"scaling taken away and given back", func() {
+			w.want(200, "PUT", webPath, service("web", "web@1", 4))
+			w.want(200, "PUT", webPath, scaled(4))
+		}, 6, 4},
+		{"a restart", func() {
+			w.want(200, "POST", webPath+"/restart", nil)
+		}, 6, 8},
+	}
+	for _, step := range steps {
+		grown(w.spec().Recounted)
+		step.do()
+		got := read[api.ScaleView](t, w.want(200, "GET", scalePath, nil)).Count
+		if svc := w.spec(); got != step.want || svc.Recounted != step.counted {
+			t.Errorf("%s: count %d, counted %d, want %d and %d", step.name, got, svc.Recounted, step.want, step.counted)
+		}
+	}
+	w.want(200, "PUT", webPath, service("web", "web@1", 4))
+	was := w.want(200, "GET", webPath, nil).header.Get("ETag")
+	if again := w.want(200, "POST", scalePath, `{"count": 4}`); again.header.Get("ETag") != was {
+		t.Error("the count that a service without scaling has already was written")
+	}
+}
+
 func TestScaleView(t *testing.T) {
 	w := newWorld(t)
-	d := definition("web", 1)
-	d["containers"].([]any)[0].(map[string]any)["resources"] = map[string]any{"cpu": "500m", "memory": "64MiB"}
-	w.want(201, "PUT", "/v1/definitions/web/1", d)
+	w.want(201, "PUT", "/v1/definitions/web/1", sized("web", 1))
 	w.want(201, "PUT", webPath, scaled(3))
 	w.put(map[string]any{
 		"scale/default/web": cluster.Scale{

@@ -120,6 +120,11 @@ func (l *look) taskView(row *store.AttemptRow) api.TaskView {
 // taskView shows what the records say of one attempt.
 func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 	shown := lifecycle.Shown(row.Attempt)
+	o := row.Observed
+	leaving := moves(row) && o != nil && o.UUID == row.Outcome.UUID && o.State == cluster.StateRunning
+	if leaving { // its outcome is written, and it goes on until the next attempt is healthy
+		shown.State, shown.Health = o.State, o.Health
+	}
 	v := api.TaskView{
 		ID: row.Task, Attempt: row.Number, Node: row.Node,
 		State: shown.State, Health: shown.Health, Reason: shown.Reason, Message: shown.Message,
@@ -139,7 +144,7 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.Started, v.Finished, v.Restarts = o.Started, o.Finished, o.Restarts
 		v.Containers, v.LogTail = o.Containers, o.LogTail
 	}
-	if o := row.Outcome; o != nil {
+	if o := row.Outcome; o != nil && !leaving {
 		v.UUID, v.Definition = o.UUID, o.Definition
 		v.Placed, v.Started, v.Finished = o.Placed, o.Begun, o.Ended
 		v.Exit, v.LogTail = o.Exit, o.LogTail

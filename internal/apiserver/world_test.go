@@ -221,6 +221,13 @@ func definition(name string, version int) map[string]any {
 	}
 }
 
+// sized is a definition that reserves something, as scaling by use demands.
+func sized(name string, version int) map[string]any {
+	d := definition(name, version)
+	d["containers"].([]any)[0].(map[string]any)["resources"] = map[string]any{"cpu": "500m", "memory": "64MiB"}
+	return d
+}
+
 func service(name, ref string, count int) map[string]any {
 	return map[string]any{"name": name, "definition": ref, "count": count}
 }

@@ -97,8 +97,9 @@ type Version struct {
 	State      RolloutState `json:"state"`
 	Started    time.Time    `json:"started"`
 	Ended      time.Time    `json:"ended,omitzero"`
-	// Message says why it is where it is.
-	Message string `json:"message,omitempty"`
+	// Message says why it is where it is, and Reason, for one that failed, is the code of that; empty where nobody wrote it down.
+	Message string     `json:"message,omitempty"`
+	Reason  ReasonCode `json:"reason,omitempty"`
 }
 
 // MaxVersions is how many versions a rollout's record remembers.
@@ -127,7 +128,7 @@ type RolloutWish struct {
 	Paused bool `json:"paused,omitempty"`
 	// Promoted is the generation whose canaries were promoted.
 	Promoted uint64 `json:"promoted,omitempty"`
-	// Reverted, unless 0, is the generation that failed and that this one takes back by itself.
+	// Reverted, unless 0, is the generation that this one takes back: one that failed, by Berth itself, or any, by the user's undo.
 	Reverted uint64 `json:"reverted,omitempty"`
 }
 

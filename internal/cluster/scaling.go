@@ -85,11 +85,14 @@ const (
 )
 
 // Scale is the count that a service with scaling has now: the record scale/<cluster>/<service>. Writer: the control plane. While the
-// service's own count is From, Count stands in for it; a user who changes the count begins anew from there.
+// service's own count is From and its Recounted the same, Count stands in for it; a user who sets the count begins anew
+// from there.
 type Scale struct {
-	Count int       `json:"count"`
-	From  int       `json:"from"`
-	At    time.Time `json:"at"`
+	Count int `json:"count"`
+	From  int `json:"from"`
+	// Recounted is the service's of that name; 0 in records of servers that did not know of it.
+	Recounted uint64    `json:"recounted,omitempty"`
+	At        time.Time `json:"at"`
 	// Message says why, such as "cpu 143% of the target of 70% for 4 tasks".
 	Message string `json:"message,omitempty"`
 	// Fired is the moment of the newest schedule that set the count.
@@ -108,6 +111,12 @@ type ScaleChange struct {
 // MaxScaleChanges bounds the changes that are remembered.
 const MaxScaleChanges = 10
 
+// StandsFor reports whether the record is about the count that the service has in its spec: else the user has set that since. The
+// record may be nil.
+func (s *Scale) StandsFor(svc *Service) bool {
+	return s != nil && s.From == svc.Count && s.Recounted == svc.Recounted
+}
+
 // At returns the service with the count that scaling gives it: a copy, or the service itself where nothing changes it. The
 // scale may be nil.
 func (s *Service) At(scale *Scale) *Service {
@@ -115,7 +124,7 @@ func (s *Service) At(scale *Scale) *Service {
 		return s
 	}
 	count := s.Count
-	if scale != nil && scale.From == s.Count {
+	if scale.StandsFor(s) {
 		count = scale.Count
 	}
 	if count == s.Count {

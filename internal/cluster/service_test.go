@@ -79,6 +79,10 @@ func TestUpdateFaults(t *testing.T) {
 		}},
 		{"no room in that order", `{"order": "stop-first", "min_healthy": "100%"}`, []string{"update.min_healthy: gives up a healthy task first"}},
 		{"room", `{"max_surge": 0, "min_healthy": "75%"}`, nil},
+		{"no room in numbers", `{"max_surge": 0, "min_healthy": 4}`, []string{"update.min_healthy: is 4 of 4 and max_surge is 0, so no task can be replaced"}},
+		{"no room in numbers in that order", `{"order": "stop-first", "min_healthy": 4}`, []string{"update.min_healthy: is 4 of 4 and the order stop-first gives up"}},
+		{"room in numbers", `{"max_surge": 0, "min_healthy": 3}`, nil},
+		{"a surge in numbers", `{"min_healthy": 4}`, nil},
 		{"blue and green", `{"canaries": "100%", "max_surge": 0}`, nil},
 		{"order", `{"order": "any"}`, []string{`update.order: want one of start-first, stop-first`}},
 		{"deadlines", `{"healthy_deadline": "1ms", "progress_deadline": "1000h", "stagger": "-1s"}`, []string{
@@ -280,7 +284,16 @@ func TestCheckDefinition(t *testing.T) {
 	s.Scaling.Targets[2].Port = ""
 	checkFaults(t, s.CheckDefinition(d), []string{"scaling.targets[0].metric: cpu", "scaling.targets[1].metric: memory", "scaling.targets[2].port: no port where requests could be counted"})
 	s.Scaling, s.Update.Order = nil, ""
-	checkFaults(t, s.CheckDefinition(parse[cluster.TaskDefinition](t, whole)), nil)
+	d = parse[cluster.TaskDefinition](t, whole)
+	checkFaults(t, s.CheckDefinition(d), []string{"update.min_healthy: is 100%, all of the tasks, but two tasks of web@1 cannot live on a node"})
+	s.Update.MinHealthy = &cluster.Portion{N: s.Count}
+	d.Ports = d.Ports[:0]
+	d.Volumes = []cluster.Volume{{Name: "data"}}
+	checkFaults(t, s.CheckDefinition(d), []string{"update.min_healthy: with a lower min_healthy or none, or use the order start-first"})
+	for _, m := range []*cluster.Portion{nil, {N: s.Count - 1}, {N: 75, Percent: true}} {
+		s.Update.MinHealthy = m
+		checkFaults(t, s.CheckDefinition(d), nil)
+	}
 }
 
 func TestPortions(t *testing.T) {
@@ -358,4 +371,26 @@ func TestLimitsLeaveRoom(t *testing.T) {
 			t.Fatalf("%s of %d tasks: %+v", m, s.Count, l)
 		}
 	})
+}
+
+// A record of scaling is about the count that the user set last, also where the number is the same as an earlier one.
+func TestScaleStandsForOneCount(t *testing.T) {
+	svc := cluster.Service{Count: 3, Scaling: &cluster.Scaling{Min: 1, Max: 9}}
+	for _, tt := range []struct {
+		name    string
+		counted uint64
+		scale   *cluster.Scale
+		want    int
+	}{
+		{"none", 0, nil, 3},
+		{"of a server that did not know", 0, &cluster.Scale{Count: 8, From: 3}, 8},
+		{"of another count", 1, &cluster.Scale{Count: 8, From: 2, Recounted: 1}, 3},
+		{"of this count", 2, &cluster.Scale{Count: 8, From: 3, Recounted: 2}, 8},
+		{"of the same number, set before", 2, &cluster.Scale{Count: 8, From: 3, Recounted: 1}, 3},
+	} {
+		svc.Recounted = tt.counted
+		if got := svc.At(tt.scale).Count; got != tt.want {
+			t.Errorf("%s: count %d, want %d", tt.name, got, tt.want)
+		}
+	}
 }

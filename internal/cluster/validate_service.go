@@ -45,7 +45,7 @@ func (u *Update) validate(k check, s *Service) {
 	if u.Order != "" {
 		oneOf(k.at("order"), u.Order, StartFirst, StopFirst)
 	}
-	u.validateRoom(k)
+	u.validateRoom(k, s)
 	k.at("healthy_deadline").span(u.HealthyDeadline, Duration(time.Second), MaxDeadline)
 	k.at("progress_deadline").must(u.ProgressDeadline >= u.HealthyDeadline && u.ProgressDeadline <= 2*MaxDeadline,
 		"is %s, want a duration from healthy_deadline, which is %s, to %s: a single task may take that long", u.ProgressDeadline, u.HealthyDeadline, 2*MaxDeadline)
@@ -60,11 +60,40 @@ func (u *Update) validate(k check, s *Service) {
 	k.unique("gates", names)
 }
 
+// most is the highest count that the service has, 0 where that is not known.
+func (s *Service) most() int {
+	switch {
+	case s.Mode == ModeDaemon:
+		return 0
+	case s.Scaling != nil:
+		return s.Scaling.Max
+	}
+	return s.Count
+}
+
+// wantsAll reports whether all tasks have to be healthy by the number that the policy names, and whether it is a share of them.
+func (u *Update) wantsAll(s *Service) (number, share bool) {
+	m := u.MinHealthy
+	switch {
+	case m == nil:
+		return false, false
+	case m.Percent:
+		return false, m.N >= 100
+	}
+	return s.most() > 0 && m.N >= s.most(), false
+}
+
 // validateRoom checks that a task can be replaced at all.
-func (u *Update) validateRoom(k check) {
-	all := u.MinHealthy != nil && u.MinHealthy.Percent && u.MinHealthy.N >= 100
+func (u *Update) validateRoom(k check, s *Service) {
+	number, all := u.wantsAll(s)
 	none := u.MaxSurge != nil && u.MaxSurge.N == 0
 	switch {
+	case number && none:
+		k.at("min_healthy").fault("is %d of %d and max_surge is 0, so no task can be replaced: allow a task more with max_surge: 1, or a task less with min_healthy: %d or none",
+			u.MinHealthy.N, s.most(), s.most()-1)
+	case number && u.Order == StopFirst:
+		k.at("min_healthy").fault("is %d of %d and the order stop-first gives up a healthy task first: use the order start-first, or min_healthy: %d or none",
+			u.MinHealthy.N, s.most(), s.most()-1)
 	case all && none:
 		k.at("min_healthy").fault("is 100%% and max_surge is 0, so no task can be replaced: allow a task more with max_surge: 1, or a task less with a lower min_healthy or none")
 	case all && u.Order == StopFirst:
@@ -240,6 +269,10 @@ func (s *Service) CheckDefinition(d *TaskDefinition) error {
 			}
 		}
 	}
+	if number, share := s.Update.wantsAll(s); (number || share) && s.Update.Order == "" && d.Pinned() {
+		k.at("update").at("min_healthy").fault("is %s, all of the tasks, but two tasks of %s cannot live on a node, for its fixed port or its volume, so a healthy one is given up first: "+
+			"allow a task less with a lower min_healthy or none%s", s.Update.MinHealthy, d.Ref(), d.otherOrder())
+	}
 	if s.Scaling == nil {
 		return k.err()
 	}
@@ -258,4 +291,14 @@ func (s *Service) CheckDefinition(d *TaskDefinition) error {
 		}
 	}
 	return k.err()
+}
+
+// otherOrder is the way out, as the end of a sentence, that a definition has whose volumes alone keep two tasks from a node.
+func (d *TaskDefinition) otherOrder() string {
+	for _, p := range d.Ports {
+		if p.Port != 0 {
+			return ""
+		}
+	}
+	return ", or use the order start-first"
 }

@@ -47,6 +47,9 @@ type Lifespan struct {
 	// Restarted is the generation of the last restart that was asked for. Tasks of generations from there on that run
 	// the definition that is asked for now are of the newest version, whatever their generation.
 	Restarted uint64 `json:"restarted,omitempty"`
+	// Recounted grows whenever the user sets the count of a service: what scaling made of an earlier one says nothing then,
+	// also where the number is the same again.
+	Recounted uint64 `json:"recounted,omitempty"`
 	// Deleted says that the user deleted the object. The control plane stops its tasks
 	// and then removes the record.
 	Deleted bool      `json:"deleted,omitempty"`
