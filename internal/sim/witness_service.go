@@ -107,23 +107,9 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 	if well[a.task] {
 		return // another attempt of it is well
 	}
-	def := v.definitions[s.Definition]
-	least := s.Update.Limits(s.Desired(), def != nil && def.Pinned()).Least
-	if s.Mode == cluster.ModeDaemon {
-		nodes := 0
-		for _, n := range v.nodes { // order-free: a count
-			if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || time.Since(n.heard) > 20*time.Second {
-				continue // one that is not heard counts as away before its verdict says so
-			}
-			switch n.verdict.State {
-			case cluster.NodeDown, cluster.NodeDraining, cluster.NodeDrained:
-			case cluster.NodeJoining, cluster.NodeReady, cluster.NodeSuspect:
-				nodes++
-			}
-		}
-		if least = s.Update.Limits(nodes, true).Least; time.Since(v.verdicts) < stale {
-			return
-		}
+	least := v.least(s)
+	if s.Mode == cluster.ModeDaemon && time.Since(v.verdicts) < stale {
+		return
 	}
 	if s.OnDisconnect == cluster.DisconnectWait && d.Stop.Reason != cluster.ReasonRollout {
 		least = min(least, max(0, s.Desired()-1)) // a task of which two must not live is stopped before it can go on elsewhere
@@ -164,4 +150,24 @@ func (v *witness) daemons(node string) {
 		}
 		seen[d.Owner] = a
 	}
+}
+
+// least is how many healthy tasks a service is to keep by its policy; a daemon by the nodes that are heard and not emptied.
+func (v *witness) least(s *cluster.Service) int {
+	if s.Mode != cluster.ModeDaemon {
+		def := v.definitions[s.Definition]
+		return s.Update.Limits(s.Desired(), def != nil && def.Pinned()).Least
+	}
+	nodes := 0
+	for _, n := range v.nodes { // order-free: a count
+		if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || time.Since(n.heard) > 20*time.Second {
+			continue // one that is not heard counts as away before its verdict says so
+		}
+		switch n.verdict.State {
+		case cluster.NodeDown, cluster.NodeDraining, cluster.NodeDrained:
+		case cluster.NodeJoining, cluster.NodeReady, cluster.NodeSuspect:
+			nodes++
+		}
+	}
+	return s.Update.Limits(nodes, true).Least
 }
