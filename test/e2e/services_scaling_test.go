@@ -56,23 +56,23 @@ func TestScalesByItself(t *testing.T) {
 	w.put(served{name: "asked", version: 1, more: scaled(cluster.ScaleTarget{Metric: cluster.ScaleRequests, Target: 15, Port: "http"})})
 	running(t, w.Site, "asked", 1)
 
-	// Twice what one task is for, then far more than the bounds allow, then nothing.
-	w.count("queue", 2)
-	queue.Store(1000)
-	w.count("queue", 4)
-	w.told("service.scaled", "from 2 to 4")
-	w.Berth("scale", "queue").Want(t, 0, "4")
-	queue.Store(0)
-	w.count("queue", 1)
-
-	// Requests: 60 a second, and each task is for 15.
+	// Requests: 60 a second, and each task is for 15. The queue: twice what one task is for, then far more than the bounds allow.
 	traffic := load.New(load.Config{
 		Client: w.client, Service: "asked", Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6,
 		Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)),
 	})
 	stop := begin(t, traffic)
+	w.count("queue", 2)
+	queue.Store(1000)
+	w.count("queue", 4)
+	w.told("service.scaled", "from 2 to 4")
+	w.Berth("scale", "queue").Want(t, 0, "4")
 	w.count("asked", 4)
+
+	// Nothing of either.
+	queue.Store(0)
 	stop()
+	w.count("queue", 1)
 	w.count("asked", 1)
 	if failures, _ := traffic.Failures(); len(failures) > 0 {
 		t.Errorf("%d requests failed while the service was scaled, such as %v", len(failures), failures[0])

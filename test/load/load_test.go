@@ -135,7 +135,7 @@ func build(t *testing.T, random *rand.Rand) *world {
 	w.client = w.Client()
 	w.traffic = load.New(load.Config{
 		Client: w.Client(), Service: service, Port: "http", Dial: asker.Dial,
-		Rate: int(testkit.Setting(t, rateVariable, 300)), Workers: 30, Random: random,
+		Rate: int(testkit.Setting(t, rateVariable, 300)), Workers: 30, Random: rand.New(rand.NewPCG(random.Uint64(), 0)),
 	})
 	return w
 }

@@ -38,7 +38,7 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Rate is how many requests a second there are in all, sent by Workers. Defaults 200 and 20.
 	Rate, Workers int
-	// Random makes the choices.
+	// Random makes the choices. It is the Traffic's own from then on.
 	Random *rand.Rand
 }
 
