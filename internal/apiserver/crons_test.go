@@ -14,18 +14,18 @@ import (
 
 const cronPath = "/v1/clusters/default/crons/backup"
 
-// cronOf is a cron with a step of the definition copier@1.
+// cronOf is a cron with a step of the definition work@1.
 func cronOf(name string, schedules ...any) map[string]any {
 	return map[string]any{
 		"name": name, "schedules": schedules,
-		"job": map[string]any{"steps": []any{map[string]any{"name": "copy", "definition": "copier", "count": 2}}},
+		"job": map[string]any{"steps": []any{map[string]any{"name": "copy", "definition": "work", "count": 2}}},
 	}
 }
 
 // at makes a world in which it is noon, or what the test says.
 func at(t *testing.T, now *time.Time) *world {
 	w := newWorld(t, func(c *Config) { c.Now = func() time.Time { return *now } })
-	w.want(201, "PUT", "/v1/definitions/copier/1", definition("copier", 1))
+	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("work", 1)))
 	return w
 }
 
@@ -125,7 +125,7 @@ func TestCronFaults(t *testing.T) {
 	w.want(422, "PUT", "/v1/clusters/none/crons/backup", cronOf("backup", "@daily"))
 	w.want(404, "GET", cronPath, nil)
 	// Schedules and gates of a service are read too.
-	svc := service("web", "copier@1", 2)
+	svc := service("web", "work@1", 2)
 	svc["scaling"] = map[string]any{"min": 1, "max": 3, "schedules": []any{map[string]any{"cron": "61 * * * *", "min": 2}}}
 	svc["update"] = map[string]any{"gates": []any{map[string]any{"name": "up", "http": "http://web.example", "pass": "status <"}}}
 	text := w.want(422, "PUT", webPath, svc).faults()
@@ -139,7 +139,7 @@ func TestCronFaults(t *testing.T) {
 func TestCronApply(t *testing.T) {
 	now := noon
 	w := at(t, &now)
-	set := manifestsOf("Cron", cronOf("backup", "@hourly"), "TaskDefinition", definition("copier", 2))
+	set := manifestsOf("Cron", cronOf("backup", "@hourly"), "TaskDefinition", definition("work", 2))
 	set["dry_run"] = true
 	change := func(r reply) api.Change {
 		t.Helper()
@@ -203,7 +203,7 @@ func TestRunCron(t *testing.T) {
 	if v := read[api.JobView](t, w.want(200, "GET", job, nil)); v.Cron != "backup" || !v.At.Equal(now) {
 		t.Errorf("%+v", v.Job)
 	}
-	own := map[string]any{"name": "mine", "cron": "backup", "steps": []any{map[string]any{"name": "copy", "definition": "copier"}}}
+	own := map[string]any{"name": "mine", "cron": "backup", "steps": []any{map[string]any{"name": "copy", "definition": "work"}}}
 	if v := read[api.JobView](t, w.want(201, "PUT", "/v1/clusters/default/jobs/mine", own)); v.Cron != "" {
 		t.Errorf("a client made a job of cron %s", v.Cron)
 	}
@@ -243,9 +243,9 @@ func TestClusterWithCrons(t *testing.T) {
 func TestCronsOfOtherClusters(t *testing.T) {
 	s, red, blue := limits(t)
 	for _, in := range []string{"red", "blue"} {
-		s.want(201, "PUT", "/v1/definitions/"+in+"-copier/1", definition(in+"-copier", 1))
+		s.want(201, "PUT", "/v1/definitions/"+in+"-work/1", definition(in+"-work", 1))
 		c := cronOf("backup", "@daily")
-		c["job"].(map[string]any)["steps"].([]any)[0].(map[string]any)["definition"] = in + "-copier"
+		c["job"].(map[string]any)["steps"].([]any)[0].(map[string]any)["definition"] = in + "-work"
 		s.want(201, "PUT", "/v1/clusters/"+in+"/crons/backup", c)
 	}
 	tests := []struct {
@@ -263,8 +263,8 @@ func TestCronsOfOtherClusters(t *testing.T) {
 		{red, "GET", "/v1/tasks/blue.web.1.0/explain", 403},
 		{red, "GET", "/v1/tasks/red.web.1.0/explain", 200},
 		{red, "GET", "/v1/clusters/blue/services/web/scale", 403},
-		{red, "GET", "/v1/definitions/red-copier/1", 200},
-		{red, "GET", "/v1/definitions/blue-copier/1", 404},
+		{red, "GET", "/v1/definitions/red-work/1", 200},
+		{red, "GET", "/v1/definitions/blue-work/1", 404},
 		{blue, "GET", "/v1/clusters/blue/services/web/rollout/history", 200},
 		{blue, "POST", "/v1/clusters/blue/crons/backup/run", 403},
 		{blue, "POST", "/v1/clusters/blue/services/web/rollout/undo", 403},
