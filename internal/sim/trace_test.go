@@ -95,12 +95,13 @@ var traces = []trace{
 	{
 		name: "T7 a second stop while the first is not known to be done", off: clause.ChargeHeld,
 		catches: []string{"below-minimum"},
-		story: `berth-sim-story-1 seed 242 servers 3 nodes 3 consul false
-1s user web : scale 3
-27.573s user batch : submit2 1
-38.224s server-crash s1 for 1m32.384s
-41.358s user web : scale 1
-58.115s user web : scale 3
+		story: `berth-sim-story-1 seed 1 servers 1 nodes 4 consul false
+500ms user n4 : cordon
+1s user disk : scale 3
+15s user n4 : uncordon
+19s cut n1-s1 for 10s
+20s user n1 : drain
+22s user n2 : drain
 `,
 	},
 	{
