@@ -140,7 +140,7 @@ func TestFullDiskOfEverything(t *testing.T) {
 	s.Dev()
 	s.Berth("scale", "service/hello", "4").Want(t, 0)
 	samePids(t, before, running(t, s, "hello", 4))
-	s.Berth("logs", "hello.1.3", "--tail", "2").Want(t, 0, "v1 line")
+	s.Prints("v1 line", "logs", "hello.1.3", "--tail", "2")
 }
 
 // firstOf returns those tasks that were there before.

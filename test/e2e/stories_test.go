@@ -341,5 +341,5 @@ func TestRelativeDataDirectories(t *testing.T) {
 	s.Agent()
 	s.ServerDir, s.AgentDir = s.Dir+"/data", s.Dir+"/node"
 	s.Berth("run", s.Write("v1.yaml", fmt.Sprintf(hello, 1, 1))).Want(t, 0, "1/1")
-	s.Berth("logs", "hello.1.0").Want(t, 0, "v1 line 1")
+	s.Prints("v1 line 1", "logs", "hello.1.0")
 }

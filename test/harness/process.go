@@ -179,6 +179,17 @@ func (s *Site) Berth(args ...string) Result {
 	return s.BerthWith(nil, args...)
 }
 
+// Prints runs a command again and again until it prints the text: a program on a busy machine may be healthy before its first line.
+func (s *Site) Prints(text string, args ...string) {
+	s.tb.Helper()
+	testkit.Eventually(s.tb, commandLimit, func() error {
+		if r := s.Berth(args...); r.Code != 0 || !strings.Contains(r.Stdout, text) {
+			return fmt.Errorf("want %q in what it prints:\n%v", text, r)
+		}
+		return nil
+	})
+}
+
 // BerthWith runs a command that reads from stdin.
 func (s *Site) BerthWith(stdin io.Reader, args ...string) Result {
 	s.tb.Helper()
