@@ -160,6 +160,14 @@ func TestCronMissedItsMoments(t *testing.T) {
 		}
 		return nil
 	})
+	s.Eventually(soon, func() error {
+		for policy := range policies {
+			if live := runningJobs(t, s, policy); len(live) > 0 {
+				return fmt.Errorf("%s has %v running", policy, live)
+			}
+		}
+		return nil
+	})
 	for policy := range policies {
 		s.Berth("delete", "cron/"+policy).Want(t, 0)
 	}
