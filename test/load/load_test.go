@@ -158,8 +158,10 @@ func (w *world) start() {
 	w.note("first deployment", began)
 }
 
-// definition is what a version runs.
+// definition is what a version runs. It goes on for some seconds after it has left the addresses: on a machine that runs a whole
+// fleet whoever follows them may hear of it late.
 func (w *world) definition(version int) api.TaskDefinition {
+	lingers := cluster.Duration(3 * time.Second)
 	return api.TaskDefinition{
 		Name: service, Version: version,
 		Containers: []cluster.Container{{
@@ -175,7 +177,7 @@ func (w *world) definition(version int) api.TaskDefinition {
 			Name: "answers", Type: cluster.CheckHTTP, Port: "http", Path: "/healthz",
 			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: cluster.Duration(checkEvery), Timeout: cluster.Duration(4 * time.Second),
 		}},
-		Grace: cluster.Duration(15 * time.Second),
+		Grace: cluster.Duration(15 * time.Second), ShutdownDelay: &lingers,
 	}
 }
 
