@@ -289,8 +289,12 @@ func compareTasks(a, b api.TaskView) int {
 
 // ownerName returns the argument that names an owner.
 func ownerName(o cluster.OwnerRef) name {
-	if o.Kind == cluster.KindJob {
+	switch o.Kind {
+	case cluster.KindJob:
 		return name{wordJob, o.Cluster, o.Name}
+	case cluster.KindCron:
+		return name{wordCron, o.Cluster, o.Name}
+	default:
+		return name{wordService, o.Cluster, o.Name}
 	}
-	return name{wordService, o.Cluster, o.Name}
 }

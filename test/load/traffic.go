@@ -110,9 +110,11 @@ func (t *Traffic) Run(ctx context.Context) {
 	t.replace(nil)
 }
 
-// Sent is how many requests were begun, and Empty how often there was no address to send one to.
-func (t *Traffic) Sent() int64  { return t.sent.Load() }
-func (t *Traffic) Empty() int64 { return t.empty.Load() } //nolint:revive // said above
+// Sent is how many requests were begun.
+func (t *Traffic) Sent() int64 { return t.sent.Load() }
+
+// Empty is how often there was no address to send a request to.
+func (t *Traffic) Empty() int64 { return t.empty.Load() }
 
 // Failures returns the requests that failed, the oldest first; lost is how many more there were.
 func (t *Traffic) Failures() (all []Failure, lost int) {
