@@ -214,7 +214,7 @@ func (w *town) ask(name string, least int, kills *[]load.Kill) (stop func()) {
 			w.t.Errorf("%d times there was no address", n)
 		}
 		records := slices.DeleteFunc(w.recorder.All(), func(r load.Record) bool { return r.At.After(until) || w.owner(r) != name })
-		for _, fault := range load.BelowMinimum(records, killed, []load.Least{{At: began, N: least}}) {
+		for _, fault := range load.BelowMinimum(records, killed, []load.Least{{At: began, N: least}}, time.Duration(cluster.DefaultShutdownDelay)) {
 			w.t.Error(fault)
 		}
 		w.t.Logf("%d requests in %v, at least %d addresses", traffic.Sent(), until.Sub(began).Round(time.Millisecond), traffic.Fewest())

@@ -37,9 +37,10 @@ type process struct {
 }
 
 // BelowMinimum returns a sentence for each time that a healthy task was told to stop and fewer than the minimum were healthy after
-// it. Tasks are healthy by any process of theirs that was found well, lives, and was not told to stop. Only Berth tells tasks to
-// stop: the test kills.
-func BelowMinimum(records []Record, kills []Kill, leasts []Least) []string {
+// it. Tasks are healthy by any process of theirs that was found well, lives, and was not given up. Only Berth tells tasks to
+// stop: the test kills. It gives a task up first, lets it serve on for lingers, the service's shutdown delay, and tells it then: what
+// was healthy, and how many had to be, is what was so when it was given up.
+func BelowMinimum(records []Record, kills []Kill, leasts []Least, lingers time.Duration) []string {
 	healthy := map[cluster.TaskID]map[process]Record{}
 	count := func(at time.Time) (n int) {
 		for _, processes := range healthy {
@@ -53,22 +54,32 @@ func BelowMinimum(records []Record, kills []Kill, leasts []Least) []string {
 		return n
 	}
 	ordered := slices.Clone(records)
+	for i := range ordered {
+		if ordered[i].What == Term {
+			ordered[i].At = ordered[i].At.Add(-lingers)
+		}
+	}
 	slices.SortStableFunc(ordered, func(a, b Record) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.UUID, b.UUID)) })
 	var faults []string
+	given := map[process]bool{}
 	for _, r := range ordered {
 		key := process{r.UUID, r.Pid}
 		switch r.What {
 		case Well:
+			if given[key] {
+				continue // it was well for less than it served on
+			}
 			if healthy[r.Task] == nil {
 				healthy[r.Task] = map[process]Record{}
 			}
 			healthy[r.Task][key] = r
 		case Term, End:
+			given[key] = true
 			before := count(r.At)
 			delete(healthy[r.Task], key)
 			after := count(r.At)
 			if least := leastAt(leasts, r.At); r.What == Term && after < before && after < least {
-				faults = append(faults, fmt.Sprintf("%s: %s of version %s on %s was told to stop, which left %d healthy tasks; %d are the least",
+				faults = append(faults, fmt.Sprintf("%s: %s of version %s on %s was given up, which left %d healthy tasks; %d are the least",
 					r.At.Format(time.StampMilli), r.Task, r.Version, r.Node, after, least))
 			}
 		}

@@ -21,6 +21,7 @@ func told(s int, what, task, uuid, node string) load.Record {
 }
 
 func TestBelowMinimum(t *testing.T) {
+	const lingers = 3 * time.Second
 	three := []load.Record{told(1, load.Well, "a", "a1", "n1"), told(1, load.Well, "b", "b1", "n2"), told(1, load.Well, "c", "c1", "n2")}
 	for _, tc := range []struct {
 		name   string
@@ -32,32 +33,44 @@ func TestBelowMinimum(t *testing.T) {
 		{name: "nothing is given up"},
 		{name: "one is given up", then: []load.Record{told(10, load.Term, "a", "a1", "n1")}, want: 1},
 		{name: "it ends by itself", then: []load.Record{told(10, load.End, "a", "a1", "n1")}},
-		{name: "its next attempt is well first", then: []load.Record{told(9, load.Well, "a", "a2", "n3"), told(10, load.Term, "a", "a1", "n1")}},
+		{name: "its next attempt is well first", then: []load.Record{told(9, load.Well, "a", "a2", "n3"), told(13, load.Term, "a", "a1", "n1")}},
 		{name: "its next attempt is ill", then: []load.Record{told(9, load.Ill, "a", "a2", "n3"), told(10, load.Term, "a", "a1", "n1")}, want: 1},
 		{name: "one that never was well is given up", then: []load.Record{told(9, load.Up, "d", "d1", "n3"), told(10, load.Term, "d", "d1", "n3")}},
 		{
 			name:  "the test killed one, which Berth does not know yet",
-			then:  []load.Record{told(9, load.Well, "d", "d1", "n3"), told(10, load.Term, "c", "c1", "n2")},
+			then:  []load.Record{told(9, load.Well, "d", "d1", "n3"), told(13, load.Term, "c", "c1", "n2")},
 			kills: []load.Kill{{Node: "n1", At: at(5), Known: at(25)}},
 		},
 		{
 			name:  "the test killed one, which Berth knows",
-			then:  []load.Record{told(9, load.Well, "d", "d1", "n3"), told(26, load.Term, "c", "c1", "n2")},
+			then:  []load.Record{told(9, load.Well, "d", "d1", "n3"), told(29, load.Term, "c", "c1", "n2")},
 			kills: []load.Kill{{Node: "n1", At: at(5), Known: at(25)}}, want: 1,
 		},
 		{
 			name:   "fewer are wanted",
-			then:   []load.Record{told(10, load.Term, "c", "c1", "n2"), told(10, load.Term, "b", "b1", "n2")},
+			then:   []load.Record{told(13, load.Term, "c", "c1", "n2"), told(13, load.Term, "b", "b1", "n2")},
 			leasts: []load.Least{{At: at(9), N: 2}}, want: 1,
 		},
 		{
 			name:   "more were wanted just now",
-			then:   []load.Record{told(10, load.Term, "c", "c1", "n2")},
+			then:   []load.Record{told(13, load.Term, "c", "c1", "n2")},
 			leasts: []load.Least{{At: at(2), N: 2}, {At: at(9), N: 5}},
+		},
+		{
+			name: "another was well when it was told to stop, and not yet when it was given up",
+			then: []load.Record{told(9, load.Well, "d", "d1", "n3"), told(11, load.Term, "c", "c1", "n2")}, want: 1,
+		},
+		{
+			name: "it was well for a moment only",
+			then: []load.Record{told(9, load.Well, "d", "d1", "n3"), told(10, load.Term, "d", "d1", "n3"), told(13, load.Term, "c", "c1", "n2")}, want: 1,
+		},
+		{
+			name: "another died while it served on",
+			then: []load.Record{told(7, load.Well, "d", "d1", "n3"), told(11, load.Term, "c", "c1", "n2"), told(10, load.End, "a", "a1", "n1")},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := load.BelowMinimum(append(tc.then, three...), tc.kills, append([]load.Least{{At: at(0), N: 3}}, tc.leasts...))
+			got := load.BelowMinimum(append(tc.then, three...), tc.kills, append([]load.Least{{At: at(0), N: 3}}, tc.leasts...), lingers)
 			if len(got) != tc.want {
 				t.Errorf("%d faults, want %d: %q", len(got), tc.want, got)
 			}

@@ -114,10 +114,10 @@ func (w *world) judge(length time.Duration, until time.Time) {
 		if load.Excused(f, w.kills) {
 			excused++
 		} else {
-			wrong = append(wrong, f.String())
+			wrong = append(wrong, f.String()+"\n    "+history(records, f.UUID))
 		}
 	}
-	below := load.BelowMinimum(records, w.kills, w.leasts)
+	below := load.BelowMinimum(records, w.kills, w.leasts, lingers)
 	w.table(length, records, len(wrong), excused)
 	if len(wrong)+lost > 0 {
 		t.Errorf("%d requests failed on what the test did not kill:\n%s", len(wrong)+lost, sentence(wrong, 20))
@@ -144,6 +144,17 @@ func (w *world) judge(length time.Duration, until time.Time) {
 			t.Errorf("the %s took %d MiB in the first third of the time, and %d MiB in the last; want at most %d", kind, first>>20, last>>20, limit>>20)
 		}
 	}
+}
+
+// history is what the processes of an attempt told.
+func history(records []load.Record, uuid string) string {
+	var told []string
+	for _, r := range records {
+		if r.UUID == uuid {
+			told = append(told, fmt.Sprintf("%s %s (%d)", r.At.Format(time.StampMilli), r.What, r.Pid))
+		}
+	}
+	return strings.Join(told, ", ")
 }
 
 // table prints what was done and seen.

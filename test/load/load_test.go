@@ -38,6 +38,9 @@ const (
 	settleLimit = 6 * time.Minute
 	// How long a task serves on after TERM, and how often it is looked at.
 	drainTime, checkEvery = 3 * time.Second, 5 * time.Second
+	// lingers is for how long one serves on before TERM, once it has left the addresses: on a machine that runs a whole fleet
+	// whoever follows them may hear of it late.
+	lingers = 3 * time.Second
 )
 
 // TestConstantLoad has a service of a hundred tasks on ten nodes answer requests while it is rolled out, drained, scaled,
@@ -158,10 +161,9 @@ func (w *world) start() {
 	w.note("first deployment", began)
 }
 
-// definition is what a version runs. It goes on for some seconds after it has left the addresses: on a machine that runs a whole
-// fleet whoever follows them may hear of it late.
+// definition is what a version runs.
 func (w *world) definition(version int) api.TaskDefinition {
-	lingers := cluster.Duration(3 * time.Second)
+	delay := cluster.Duration(lingers)
 	return api.TaskDefinition{
 		Name: service, Version: version,
 		Containers: []cluster.Container{{
@@ -177,7 +179,7 @@ func (w *world) definition(version int) api.TaskDefinition {
 			Name: "answers", Type: cluster.CheckHTTP, Port: "http", Path: "/healthz",
 			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: cluster.Duration(checkEvery), Timeout: cluster.Duration(4 * time.Second),
 		}},
-		Grace: cluster.Duration(15 * time.Second), ShutdownDelay: &lingers,
+		Grace: cluster.Duration(15 * time.Second), ShutdownDelay: &delay,
 	}
 }
 

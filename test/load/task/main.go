@@ -29,6 +29,10 @@ import (
 	"time"
 )
 
+// headerLimit is for how long a connection may say nothing at first: longer than those who ask keep one that they opened and then did
+// not need. Else it would be closed on them as they come to use it.
+const headerLimit = 5 * time.Minute
+
 // finishLimit is how long requests in flight may take once it stops, and tellLimit how long it tries to tell what is left.
 const (
 	finishLimit = 2 * time.Second
@@ -61,7 +65,7 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	server := &http.Server{Handler: site(t), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: site(t), ReadHeaderTimeout: headerLimit}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.say("up")
