@@ -60,6 +60,15 @@ const (
 	ReasonSchedule      ReasonCode = "schedule"        // a moment of its cron has come
 	ReasonMissed        ReasonCode = "missed"          // a moment of its cron passed without a job
 	ReasonUnmatched     ReasonCode = "unmatched"       // its daemon does not belong on the node any more
+	ReasonPool          ReasonCode = "pool"            // the node is of another pool
+	ReasonTaint         ReasonCode = "taint"           // the node has a taint that the task does not tolerate
+	ReasonDistinct      ReasonCode = "distinct"        // enough tasks of the same owner share a value of the node
+	ReasonSkew          ReasonCode = "skew"            // the spread would be more uneven than it may be
+	ReasonRelation      ReasonCode = "relation"        // a demand on the nearness of other workloads is not met
+	ReasonDevice        ReasonCode = "device"          // not enough devices of the kind are free
+	ReasonGang          ReasonCode = "gang"            // the others of its gang find no place
+	ReasonPreempted     ReasonCode = "preempted"       // a task of higher priority takes its place
+	ReasonReserved      ReasonCode = "reserved"        // what is free there is kept for others
 )
 
 // Refusal is why a task cannot be placed on one node, or on none.
@@ -123,6 +132,16 @@ type Pending struct {
 	// daemon's task away.
 	Only   string
 	Daemon bool
+	// Labels are the owner's: what the relations of other tasks look at.
+	Labels Labels
+	// Devices are what the task asks for beside its Demand.
+	Devices []DeviceRequest
+	// Images are the references that its containers run from, ordered: nodes that have them are better.
+	Images []string
+	// Gang, unless empty, names the gang that the task belongs to, and GangSize how many tasks it has: they are placed in one cycle or
+	// none of them is.
+	Gang     string
+	GangSize int
 	// Since is when the task began to wait; older tasks go first among equals.
 	Since time.Time
 }
@@ -136,6 +155,8 @@ type Placed struct {
 	UUID    string         `json:"u"`
 	Node    string         `json:"h"`
 	Ports   map[string]int `json:"p,omitempty"`
+	// Devices are what it holds of its node's.
+	Devices []DeviceUse `json:"d,omitempty"`
 }
 
 // PlanOwner is the part of a plan that one owner's spec asked for.

@@ -149,6 +149,8 @@ type Strategy string
 const (
 	StrategyBinpack Strategy = "binpack" // fill nodes, keep others empty
 	StrategySpread  Strategy = "spread"  // use nodes evenly; the default for services
+	// StrategyWhole keeps what is left of the nodes usable together: CPU beside memory, whole devices, the CPU that they need.
+	StrategyWhole Strategy = "whole"
 )
 
 // Placement says where tasks may run (constraints) and should run (the rest).
@@ -157,6 +159,14 @@ type Placement struct {
 	Constraints []Constraint `json:"constraints,omitempty"`
 	// AntiAffinity is how strictly tasks of one service or step avoid each other's nodes.
 	AntiAffinity AntiAffinity `json:"anti_affinity,omitempty"`
+	// Pool, unless empty, is the pool of nodes that they run on.
+	Pool string `json:"pool,omitempty"`
+	// Affinities, Spread and Relations are wishes, the latter two also demands; Distinct are demands.
+	Affinities  []Affinity   `json:"affinities,omitempty"`
+	Spread      []Spread     `json:"spread,omitempty"`
+	Relations   []Relation   `json:"relations,omitempty"`
+	Distinct    []Distinct   `json:"distinct,omitempty"`
+	Tolerations []Toleration `json:"tolerations,omitempty"`
 }
 
 // AntiAffinity is how strictly tasks of one owner avoid each other's nodes.
