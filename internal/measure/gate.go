@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,8 +41,9 @@ func (r *Reader) Gate(ctx context.Context, g cluster.Gate) (passed bool, message
 		if err != nil {
 			return false, "", err
 		}
-		seen, facts = "status = "+strconv.Itoa(status), map[string]any{"status": int64(status), "body": string(body)}
-		facts["json"] = held(body)
+		content := held(body)
+		seen = "status = " + strconv.Itoa(status) + numbers(expr, content)
+		facts = map[string]any{"status": int64(status), "body": string(body), "json": content}
 	}
 	out, _, err := program.ContextEval(ctx, facts)
 	if err != nil {
@@ -70,6 +72,31 @@ func held(body []byte) any {
 		return nil
 	}
 	return v
+}
+
+// field is a way into what a body holds, as an expression writes it.
+var field = regexp.MustCompile(`\bjson(?:\.[A-Za-z_]\w*)+`)
+
+// numbers returns what an expression looks at in a body, as ", json.errors = 7" and so on. It shows numbers and truths alone: text may be
+// nobody's business.
+func numbers(expr string, body any) string {
+	var b strings.Builder
+	told := map[string]bool{}
+	for _, way := range field.FindAllString(expr, -1) {
+		at := body
+		for _, name := range strings.Split(way, ".")[1:] {
+			object, _ := at.(map[string]any)
+			at = object[name]
+		}
+		switch v := at.(type) {
+		case float64, bool:
+			if !told[way] {
+				told[way] = true
+				fmt.Fprintf(&b, ", %s = %v", way, v)
+			}
+		}
+	}
+	return b.String()
 }
 
 // pass returns a gate's expression, or the one that stands for none.

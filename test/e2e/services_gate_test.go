@@ -1,0 +1,144 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/test/harness"
+	"github.com/berthd/berth/test/load"
+)
+
+// complaints answers with how many errors there are, on a machine of the test's network: at /errors as JSON, and to queries as
+// Prometheus does.
+func complaints(t *testing.T, w *town, errors *atomic.Int64) string {
+	t.Helper()
+	l, err := w.asker.Listen(net.JoinHostPort(w.asker.Address, "9091"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := http.NewServeMux()
+	pages.HandleFunc("GET /errors", func(out http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(out, `{"web": {"errors": %d}}`, errors.Load())
+	})
+	pages.HandleFunc("/api/v1/query", func(out http.ResponseWriter, r *http.Request) {
+		if r.FormValue("query") != "sum(errors)" {
+			http.Error(out, "no such query", http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintf(out, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[%d,"%d"]}]}}`, time.Now().Unix(), errors.Load())
+	})
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: pages}
+	go func() { _ = server.Serve(l) }() // it ends with the test
+	t.Cleanup(func() { _ = server.Close() })
+	return "http://" + l.Addr().String()
+}
+
+// TestGates has a rollout judged by what is seen of it: a version of which nobody complains is rolled out, one that is healthy by its
+// checks and makes errors goes back after its first tasks, by either kind of gate, with nothing lost.
+func TestGates(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, harness.Process, 1, 2)
+	var errors atomic.Int64
+	url := complaints(t, w, &errors)
+	second := cluster.Duration(time.Second)
+	byPage := cluster.Gate{Name: "page", HTTP: url + "/errors", Pass: "status == 200 && json.web.errors < 5", Interval: second, Passes: 2}
+	byQuery := cluster.Gate{Name: "query", Prometheus: url, Query: "sum(errors)", Pass: "value < 5", Interval: second, Failures: 2}
+	version := func(n int, gates ...cluster.Gate) served {
+		return served{name: "web", version: n, count: 3, more: func(_ *api.TaskDefinition, s *api.Service) {
+			s.Update = cluster.Update{MaxSurge: portion(1), Parallelism: portion(1), Gates: gates}
+		}}
+	}
+	w.put(version(1, byPage, byQuery))
+	w.completes("web", 1)
+	stop := w.ask("web", 3, nil)
+	w.put(version(2, byPage, byQuery))
+	w.completes("web", 2)
+
+	errors.Store(7)
+	for i, gate := range []cluster.Gate{byPage, byQuery} {
+		n := 3 + i
+		w.put(version(n, gate))
+		w.told("service.rolled-back", fmt.Sprintf("web@%d", n), gate.Name, "7")
+		v := w.completes("web", 2)
+		w.t.Logf("version %d: %s", n, v.Message)
+		w.Eventually(soon, func() error { return w.remembered(n) })
+		began := 0
+		for _, r := range w.recorder.All() {
+			if r.Version == fmt.Sprint(n) && r.What == load.Up {
+				began++
+			}
+		}
+		if began != 1 {
+			t.Errorf("%d tasks of version %d were begun, want the one whose gate did not pass", began, n)
+		}
+	}
+	stop()
+}
+
+// kept is a service of one task with a volume. Its version 2 and later need what version 1 wrote there.
+const kept = `
+kind: TaskDefinition
+name: kept
+version: %[1]d
+containers:
+  - name: main
+    image: ` + harness.Image + `
+    command: [sh, -c, 'echo v%[1]d >> /data/log; while :; do sleep 0.2; done']
+    mounts:
+      - {volume: data, path: /data}
+    resources: {cpu: 10m, memory: 16MiB}
+volumes:
+  - name: data
+checks:
+  - name: reads
+    type: exec
+    command: [sh, -c, '%[2]s']
+    interval: 500ms
+grace: 1s
+---
+kind: Service
+name: kept
+definition: kept@%[1]d
+count: 1
+update: {order: start-first, healthy_deadline: 6s}
+`
+
+// TestVolumeNewFirst replaces a task with a volume: the new one begins beside the old one on its data. If it becomes healthy the old one
+// ends; if not, the old one was never touched.
+func TestVolumeNewFirst(t *testing.T) {
+	t.Parallel()
+	s := harness.New(t, harness.Containerd)
+	s.Dev()
+	run := func(version int, check string, flags ...string) harness.Result {
+		t.Helper()
+		file := s.Write(fmt.Sprintf("v%d.yaml", version), fmt.Sprintf(kept, version, check))
+		return s.Berth(append([]string{"run", file}, flags...)...)
+	}
+	run(1, "[ -s /data/log ]").Want(t, 0, "1/1")
+	first := running(t, s, "kept", 1)
+	run(2, "{ read a && read b; } < /data/log && [ $a$b = v1v2 ]").Want(t, 0, "1/1")
+	s.Eventually(soon, func() error { return replaced(first, alive(s, "kept")) })
+	second := running(t, s, "kept", 1)
+
+	r := run(3, "exit 1")
+	if r.Code == 0 || !strings.Contains(r.Stdout+r.Stderr, "kept@2") {
+		t.Errorf("a version that never is healthy: want an error that names the version that stays:\n%v", r)
+	}
+	s.Eventually(soon, func() error {
+		for _, task := range alive(s, "kept") {
+			if task.Definition.Version != 2 {
+				return fmt.Errorf("%s of version %d still is %s", task.ID, task.Definition.Version, task.State)
+			}
+		}
+		return nil
+	})
+	samePids(t, second, running(t, s, "kept", 1))
+	s.Berth("exec", "kept.2.0", "--", "sh", "-c", "while read line; do echo $line; done < /data/log").Want(t, 0, "v1\nv2\nv3\n")
+}
