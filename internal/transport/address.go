@@ -15,6 +15,9 @@ import (
 // server that hangs while its machine lives is found by a question beside a report that is not answered (see attend). The
 // pings of HTTP/2 are for what is left, such as a byte stream whose other end hangs; they wake both programs, so they are
 // sent only on connections that were silent for longer than any heartbeat lasts (see dispatcher.LongestHeartbeat).
+//
+// A connection without a stream is closed after idleMost: an agent that is well always has its assignments open. One that is
+// left, for another server or at the end, while a stream is still open on it would otherwise stay for ever.
 const (
 	dialWait      = 2 * time.Second
 	probeAfter    = 2 * time.Second
@@ -23,6 +26,7 @@ const (
 	unackedMost   = 4 * time.Second
 	attendAfter   = 4 * time.Second
 	attendWait    = 4 * time.Second
+	idleMost      = 30 * time.Second
 	silentMost    = 150 * time.Second
 	pingWait      = 5 * time.Second
 	handshakeWait = 10 * time.Second
@@ -72,6 +76,7 @@ func (e endpoint) client(c *ClientConfig, main bool) *http.Client {
 	t := &http.Transport{
 		Protocols:           protocols,
 		TLSHandshakeTimeout: handshakeWait,
+		IdleConnTimeout:     idleMost,
 		DisableCompression:  true,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: silentMost, PingTimeout: pingWait, WriteByteTimeout: writeMost, MaxReadFrameSize: 1 << 20,

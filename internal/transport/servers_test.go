@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/berthd/berth/internal/cluster"
 )
 
 // desk is a Dispatch that takes everything and notes who came.
@@ -147,6 +151,63 @@ func TestAgentsLeaveADeadServer(t *testing.T) {
 		}
 		if c.Server() != second || len(desks[second].reports) != 10 {
 			t.Errorf("the agent did not stay at the server that works")
+		}
+	})
+}
+
+// TestAbandonedConnectionsEnd closes a client while a stream is still open: its connection must not outlive the stream, or each agent
+// that moves would leave one behind on the server that it came from.
+func TestAbandonedConnectionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		open := map[net.Conn]bool{}
+		var mu sync.Mutex
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		s := &http.Server{
+			Handler: Handler(&script{
+				register: func(Registration) (Welcome, error) { return Welcome{Session: 1, Heartbeat: cluster.Duration(time.Minute)}, nil },
+				assign: func(ctx context.Context, _ AssignmentsRequest, send func([]Message) error) error {
+					if err := send([]Message{{}}); err != nil {
+						return err
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				},
+			}),
+			Protocols: protocols, ReadHeaderTimeout: time.Second,
+			ConnState: func(c net.Conn, state http.ConnState) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch state {
+				case http.StateNew:
+					open[c] = true
+				case http.StateClosed, http.StateHijacked:
+					delete(open, c)
+				case http.StateActive, http.StateIdle:
+				}
+			},
+		}
+		Tune(s)
+		f.Serve(t, "http://a:1", s)
+		c := f.client(t, "http://a:1")
+		if _, err := c.Register(t.Context(), Registration{Node: "n1"}); err != nil {
+			t.Fatal(err)
+		}
+		stream, err := c.Assignments(t.Context(), AssignmentsRequest{Node: "n1", Session: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		_ = stream.Close() // what it tells is not looked at
+		time.Sleep(2 * time.Minute) // in-bubble: what nobody uses is closed meanwhile
+		mu.Lock()
+		defer mu.Unlock()
+		if len(open) != 0 {
+			t.Errorf("%d connections are open, want none", len(open))
 		}
 	})
 }
