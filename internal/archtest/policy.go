@@ -15,6 +15,7 @@ var layers = map[string][]string{
 	"internal/cluster": {},
 
 	// The decisions: pure functions of a snapshot, each may use those before it.
+	"internal/logic/backfill":   {},
 	"internal/logic/cron":       {"internal/cluster"},
 	"internal/logic/lifecycle":  {"internal/cluster"},
 	"internal/logic/watcher":    {"internal/cluster", "internal/logic/lifecycle"},
@@ -24,6 +25,7 @@ var layers = map[string][]string{
 		"internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher",
 		"internal/logic/reconciler",
 	},
+	"internal/logic/optimizer": {"internal/cluster", "internal/logic/scheduler"},
 
 	// The effects: what the loops read, write and call. A driver imports its contract and
 	// the nouns; what all processes share (logs on disk, boot-time clock) counts as a noun here.
@@ -99,6 +101,7 @@ var layers = map[string][]string{
 		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd", "internal/transport",
 	},
 	"internal/bench/start": {},
+	"internal/bench/swf":   {"internal/logic/backfill"},
 	"internal/refgen":      {"internal/cluster", "internal/logic/lifecycle"},
 
 	// What holds the rest to its word.

@@ -1,0 +1,255 @@
+package backfill_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/logic/backfill"
+)
+
+// noon is when the stories happen.
+func noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
+
+// after returns the moment so many minutes after noon.
+func after(minutes int) time.Time { return noon().Add(time.Duration(minutes) * time.Minute) }
+
+// runs is a job on so many processors that ends so many minutes after noon.
+func runs(id string, procs int64, ends int) backfill.Running {
+	return backfill.Running{ID: id, Demand: backfill.Amounts{procs}, Ends: after(ends)}
+}
+
+// waits is a job that arrived so many minutes before noon and may run for so many.
+func waits(id string, procs int64, since, limit int) backfill.Waiting {
+	return backfill.Waiting{
+		ID: id, Arrived: after(-since), Demand: backfill.Amounts{procs}, Limit: time.Duration(limit) * time.Minute, Priority: 1,
+	}
+}
+
+// told is what a test compares of a decision.
+type told struct {
+	Start []string
+	Head  *backfill.Promise
+	Why   []string
+}
+
+func decide(in backfill.Input) told {
+	in.Now = noon()
+	d := backfill.Decide(in)
+	var t told
+	for _, i := range d.Start {
+		t.Start = append(t.Start, in.Waiting[i].ID)
+	}
+	t.Head = d.Head
+	for _, w := range d.Waits() {
+		t.Why = append(t.Why, w.ID+": "+w.Sentence("processors", "GPUs"))
+	}
+	return t
+}
+
+func TestDecide(t *testing.T) {
+	patient := func(w backfill.Waiting, minutes int) backfill.Waiting {
+		w.Patience = time.Duration(minutes) * time.Minute
+		return w
+	}
+	prior := func(w backfill.Waiting, priority int) backfill.Waiting {
+		w.Priority = priority
+		return w
+	}
+	likely := func(w backfill.Waiting, minutes int) backfill.Waiting {
+		w.Expected = time.Duration(minutes) * time.Minute
+		return w
+	}
+	for _, c := range []struct {
+		name string
+		in   backfill.Input
+		want told
+	}{
+		{
+			"nothing waits",
+			backfill.Input{Capacity: backfill.Amounts{8}},
+			told{},
+		},
+		{
+			"all fit",
+			backfill.Input{Capacity: backfill.Amounts{8}, Waiting: []backfill.Waiting{waits("a", 4, 0, 60), waits("b", 4, 0, 30)}},
+			told{Start: []string{"b", "a"}},
+		},
+		{
+			"a short job ends before the promise, a long one would not",
+			backfill.Input{
+				Capacity: backfill.Amounts{8}, Running: []backfill.Running{runs("r", 6, 60)},
+				Waiting: []backfill.Waiting{waits("wide", 8, 600, 60), waits("short", 2, 10, 60), waits("long", 2, 10, 90)},
+			},
+			told{
+				Start: []string{"short"},
+				Head:  &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 8, Free: 2},
+				Why: []string{
+					"wide: first in line: needs 8 processors, 2 free; starts at the latest at 2026-11-20T13:00:00Z, when r has ended",
+					"long: number 2 in line: needs 2 processors, 0 free",
+				},
+			},
+		},
+		{
+			"what would delay the head says by how much",
+			backfill.Input{
+				Capacity: backfill.Amounts{8}, Running: []backfill.Running{runs("r", 4, 60), runs("s", 2, 80)},
+				Waiting: []backfill.Waiting{waits("wide", 6, 600, 60), waits("less", 1, 10, 70), waits("long", 2, 10, 90), waits("longer", 1, 10, 600)},
+			},
+			told{
+				Head: &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 6, Free: 2},
+				Why: []string{
+					"wide: first in line: needs 6 processors, 2 free; starts at the latest at 2026-11-20T13:00:00Z, when r has ended",
+					"less: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 10m0s",
+					"long: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 20m0s",
+					"longer: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 20m0s",
+				},
+			},
+		},
+		{
+			"a long job takes what the head leaves, once",
+			backfill.Input{
+				Capacity: backfill.Amounts{8}, Running: []backfill.Running{runs("r", 6, 60)},
+				Waiting: []backfill.Waiting{waits("wide", 7, 600, 60), waits("one", 1, 20, 90), waits("two", 1, 10, 90)},
+			},
+			told{
+				Start: []string{"one"},
+				Head:  &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 7, Free: 2},
+				Why: []string{
+					"wide: first in line: needs 7 processors, 2 free; starts at the latest at 2026-11-20T13:00:00Z, when r has ended",
+					"two: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 30m0s",
+				},
+			},
+		},
+		{
+			"a short job rises faster than a long one, by what is expected of it",
+			backfill.Input{
+				Capacity: backfill.Amounts{1},
+				Waiting:  []backfill.Waiting{waits("old", 1, 100, 600), waits("young", 1, 10, 50), likely(waits("guess", 1, 10, 600), 10)},
+			},
+			told{
+				Start: []string{"guess"},
+				Head:  &backfill.Promise{ID: "young", At: after(600), After: "guess", Needs: 1},
+				Why: []string{
+					"young: first in line: needs 1 processors, 0 free; starts at the latest at 2026-11-20T22:00:00Z, when guess has ended",
+					"old: number 2 in line: needs 1 processors, 0 free",
+				},
+			},
+		},
+		{
+			"a ripe job stands before all, and priority before the ratio",
+			backfill.Input{
+				Capacity: backfill.Amounts{1}, Running: []backfill.Running{runs("r", 1, 5)},
+				Waiting: []backfill.Waiting{
+					waits("fast", 1, 10, 1), prior(waits("dear", 1, 0, 60), 7), patient(waits("ripe", 1, 100, 600), 100), patient(waits("riper", 1, 99, 600), 98),
+				},
+			},
+			told{
+				Head: &backfill.Promise{ID: "riper", At: after(5), After: "r", Needs: 1, Ripe: true},
+				Why: []string{
+					"riper: first in line: needs 1 processors, 0 free; starts at the latest at 2026-11-20T12:05:00Z, when r has ended",
+					"ripe: number 2 in line: needs 1 processors, 0 free",
+					"dear: number 3 in line: needs 1 processors, 0 free",
+					"fast: number 4 in line: needs 1 processors, 0 free",
+				},
+			},
+		},
+		{
+			"what can never start, or is held, stands in no line",
+			backfill.Input{
+				Capacity: backfill.Amounts{8}, Running: []backfill.Running{runs("r", 8, 5)},
+				Waiting: []backfill.Waiting{waits("huge", 9, 9000, 1), prior(waits("held", 1, 9000, 1), 0), waits("small", 1, 1, 1)},
+			},
+			told{
+				Head: &backfill.Promise{ID: "small", At: after(5), After: "r", Needs: 1},
+				Why: []string{
+					"small: first in line: needs 1 processors, 0 free; starts at the latest at 2026-11-20T12:05:00Z, when r has ended",
+					"held: held: its priority is 0",
+					"huge: asks for 9 processors, and there are 8 in all",
+				},
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, decide(c.in)); diff != "" {
+				t.Errorf("decision (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestManyResources has the head wait for GPUs: jobs that ask for none of them delay nothing.
+func TestManyResources(t *testing.T) {
+	job := func(id string, cpu, gpu int64, limit int) backfill.Waiting {
+		w := waits(id, cpu, 10, limit)
+		w.Demand = backfill.Amounts{cpu, gpu}
+		return w
+	}
+	busy := runs("r", 0, 60)
+	busy.Demand = backfill.Amounts{2, 3}
+	got := decide(backfill.Input{
+		Capacity: backfill.Amounts{16, 4}, Running: []backfill.Running{busy},
+		Waiting: []backfill.Waiting{job("gpus", 4, 4, 10), job("cpu", 4, 0, 6000), job("cpus", 12, 0, 7000), job("one", 1, 1, 600)},
+	})
+	want := told{
+		Start: []string{"cpu"},
+		Head:  &backfill.Promise{ID: "gpus", At: after(60), After: "r", Resource: 1, Needs: 4, Free: 1},
+		Why: []string{
+			"gpus: first in line: needs 4 GPUs, 1 free; starts at the latest at 2026-11-20T13:00:00Z, when r has ended",
+			"one: behind: reserved for gpus at 2026-11-20T13:00:00Z; would delay it by 9h0m0s",
+			"cpus: number 3 in line: needs 12 processors, 10 free",
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("decision (-want +got):\n%s", diff)
+	}
+}
+
+// TestUnknownEnds has the head wait for a job of which nobody knows when it ends. What has a limit may run meanwhile; what has none takes nothing
+// that the head lacks.
+func TestUnknownEnds(t *testing.T) {
+	endless := runs("r", 6, 0)
+	endless.Ends = time.Time{}
+	in := backfill.Input{
+		Capacity: backfill.Amounts{8}, Running: []backfill.Running{endless},
+		Waiting: []backfill.Waiting{waits("wide", 7, 600, 60), waits("limited", 1, 10, 6000), waits("unlimited", 1, 10, 0)},
+	}
+	got := decide(in)
+	want := told{
+		Start: []string{"limited"},
+		Head:  &backfill.Promise{ID: "wide", After: "r", Needs: 7, Free: 2},
+		Why: []string{
+			"wide: first in line: needs 7 processors, 2 free; waits for r, of which nobody knows when it ends",
+			"unlimited: behind: reserved for wide as soon as r has ended; would delay it",
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("decision (-want +got):\n%s", diff)
+	}
+}
+
+// TestOverdue has a job run on after its limit: it counts as one that ends at any moment.
+func TestOverdue(t *testing.T) {
+	got := decide(backfill.Input{
+		Capacity: backfill.Amounts{2}, Running: []backfill.Running{runs("r", 1, -5)},
+		Waiting: []backfill.Waiting{waits("both", 2, 10, 5), waits("one", 1, 1, 5)},
+	})
+	if got.Start != nil || got.Head == nil || !got.Head.At.Equal(noon()) {
+		t.Errorf("got %+v, want a promise for now and no start", got)
+	}
+}
+
+// TestLook asks for the next look when the next patience passes.
+func TestLook(t *testing.T) {
+	in := backfill.Input{Now: noon(), Capacity: backfill.Amounts{1}, Running: []backfill.Running{runs("r", 1, 600)}}
+	for _, minutes := range []int{0, 10, 45, 60} {
+		w := waits(time.Duration(minutes).String(), 1, 30, 10)
+		w.Patience = time.Duration(minutes) * time.Minute
+		w.Priority += minutes // so that the first in line is not the first to look at
+		in.Waiting = append(in.Waiting, w)
+	}
+	if got, want := backfill.Decide(in).Look, after(15); !got.Equal(want) {
+		t.Errorf("look at %s, want %s", got, want)
+	}
+}

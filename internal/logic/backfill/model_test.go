@@ -1,0 +1,122 @@
+package backfill_test
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/logic/backfill"
+)
+
+// model decides as the package comment says, without any cleverness: the whole line is sorted, and a job starts behind the head if the head, looked
+// for anew at every moment with that job running, would start as early as without it. All ends are known to it.
+func model(in backfill.Input) (start []string, head string, at time.Time) {
+	line := slices.DeleteFunc(slices.Clone(in.Waiting), func(w backfill.Waiting) bool {
+		return w.Priority == 0 || !room(backfill.Input{Capacity: in.Capacity}, w.Demand, in.Now)
+	})
+	slices.SortFunc(line, func(a, b backfill.Waiting) int { return modelOrder(in.Now, a, b) })
+	for _, w := range line {
+		now := started(backfill.Input{Now: in.Now, Capacity: in.Capacity, Running: in.Running, Waiting: []backfill.Waiting{w}}, 0)
+		switch {
+		case !room(in, w.Demand, in.Now):
+			if head == "" {
+				head, at = w.ID, earliest(in, w.Demand)
+			}
+		case head == "" || !earliest(now, demand(line, head)).After(at):
+			start = append(start, w.ID)
+			in.Running = now.Running
+		}
+	}
+	return start, head, at
+}
+
+func modelOrder(now time.Time, a, b backfill.Waiting) int {
+	ripe := func(w backfill.Waiting) time.Time {
+		if at := w.Arrived.Add(w.Patience); w.Patience > 0 && !at.After(now) {
+			return at
+		}
+		return now.Add(time.Hour) // after all that are ripe
+	}
+	ratio := func(w backfill.Waiting) float64 {
+		run := w.Limit
+		if w.Expected > 0 {
+			run = min(w.Expected, w.Limit)
+		}
+		return 1 + float64(now.Sub(w.Arrived))/float64(run)
+	}
+	if c := ripe(a).Compare(ripe(b)); c != 0 {
+		return c
+	}
+	if !ripe(a).After(now) {
+		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.ID, b.ID))
+	}
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(ratio(b), ratio(a)), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.ID, b.ID))
+}
+
+func demand(line []backfill.Waiting, id string) backfill.Amounts {
+	return line[slices.IndexFunc(line, func(w backfill.Waiting) bool { return w.ID == id })].Demand
+}
+
+// room reports whether a demand fits beside all that still runs at a moment.
+func room(in backfill.Input, demand backfill.Amounts, at time.Time) bool {
+	for k, free := range in.Capacity {
+		for _, r := range in.Running {
+			if r.Ends.After(at) || !at.After(in.Now) { // what should have ended now still runs
+				free -= r.Demand[k]
+			}
+		}
+		if demand[k] > free {
+			return false
+		}
+	}
+	return true
+}
+
+// earliest is the first end at which there is room for a demand.
+func earliest(in backfill.Input, demand backfill.Amounts) (first time.Time) {
+	for _, r := range in.Running {
+		at := r.Ends
+		if at.Before(in.Now) {
+			at = in.Now
+		}
+		if (first.IsZero() || at.Before(first)) && room(in, demand, at.Add(time.Nanosecond)) {
+			first = at
+		}
+	}
+	return first
+}
+
+// TestModel holds the decision against the model's.
+func TestModel(t *testing.T) {
+	type outcome struct {
+		Start []string
+		Head  string
+		At    time.Time
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		for i := range in.Running {
+			if in.Running[i].Ends.IsZero() {
+				in.Running[i].Ends = after(i)
+			}
+		}
+		for i := range in.Waiting {
+			in.Waiting[i].Limit = max(in.Waiting[i].Limit, time.Minute)
+		}
+		var want, got outcome
+		want.Start, want.Head, want.At = model(in)
+		d := backfill.Decide(in)
+		got.Start = ids(in, d.Start)
+		if d.Head != nil {
+			got.Head, got.At = d.Head.ID, d.Head.At
+		}
+		if diff := gocmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("decision (-model +got):\n%s", diff)
+		}
+	})
+}
