@@ -20,6 +20,7 @@ var layers = map[string][]string{
 	"internal/logic/lifecycle":  {"internal/cluster"},
 	"internal/logic/watcher":    {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/logic/reconciler": {"internal/clause", "internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher"},
+	"internal/logic/packing":    {"internal/cluster"},
 	"internal/logic/scaler":     {"internal/cluster"},
 	"internal/logic/scheduler": {
 		"internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher",
@@ -100,6 +101,7 @@ var layers = map[string][]string{
 	"internal/bench/latency": {
 		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd", "internal/transport",
 	},
+	"internal/bench/openb": {"internal/cluster", "internal/logic/packing"},
 	"internal/bench/start": {},
 	"internal/bench/swf":   {"internal/logic/backfill"},
 	"internal/refgen":      {"internal/cluster", "internal/logic/lifecycle"},

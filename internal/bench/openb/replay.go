@@ -1,0 +1,168 @@
+package main
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/packing"
+)
+
+// rule is a strategy under test.
+type rule interface {
+	// arrive tells it of a pod, by its demand, before the pod is placed. It reports whether scores from before no longer hold.
+	arrive(demand int) bool
+	// score returns the cost of a placement, the lowest is the best, and the devices, as a bit each; false if it does not fit.
+	score(n *packing.Node, demand int) (uint64, uint64, bool)
+}
+
+// outcome is what one replay came to.
+type outcome struct {
+	allocated float64 // devices, % of the fleet's
+	dry       float64 // devices that are idle on nodes whose CPU is all but gone, % of the fleet's
+	several   float64 // pods for several devices that were placed, % of those that arrived
+	arrived   int     // pods
+	placed    int
+}
+
+// Until the demand that has arrived is so many % of the fleet's devices, pods arrive.
+const untilPercent = 130
+
+// replay lets pods arrive in a random order, and then random ones, and places each where the rule says; one that does not fit is dropped.
+// Some pod of the trace asks for devices, or it would not end.
+func replay(t *trace, rule rule, random *rand.Rand) outcome {
+	f := newFleet(t)
+	order := slices.Clone(t.pods)
+	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	var out outcome
+	var arrived, used int64
+	var several, severalPlaced int
+	capacity := t.capacity()
+	for i := 0; arrived*100 < capacity*untilPercent; i++ {
+		k := t.pods[random.IntN(len(t.pods))]
+		if i < len(order) {
+			k = order[i]
+		}
+		d := &t.demands[k]
+		size := sizeOf(d)
+		arrived += size
+		out.arrived++
+		if rule.arrive(k) {
+			f.forget()
+		}
+		if d.Devices > 1 {
+			several++
+		}
+		if !f.place(rule, k, d) {
+			continue
+		}
+		used += size
+		out.placed++
+		if d.Devices > 1 {
+			severalPlaced++
+		}
+	}
+	out.allocated = percent(used, capacity)
+	out.dry = percent(f.dry(), capacity)
+	out.several = percent(int64(severalPlaced), int64(several))
+	return out
+}
+
+func percent(x, all int64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return 100 * float64(x) / float64(all)
+}
+
+// sizeOf returns the thousandths of devices that a demand asks for.
+func sizeOf(d *packing.Demand) int64 {
+	if d.Share > 0 {
+		return int64(d.Share)
+	}
+	return int64(d.Devices) * cluster.WholeDevice
+}
+
+// fleet is the nodes of a replay, and for each demand what is known of them, so that only nodes that changed are scored anew.
+type fleet struct {
+	nodes []packing.Node
+	turns []int32 // how often a node changed
+	known [][]known
+}
+
+type known struct {
+	turn    int32 // 0: never looked at
+	fits    bool
+	cost    uint64
+	devices uint64
+}
+
+func newFleet(t *trace) *fleet {
+	f := &fleet{nodes: slices.Clone(t.nodes), turns: make([]int32, len(t.nodes)), known: make([][]known, len(t.demands))}
+	for i := range f.nodes {
+		f.nodes[i].Devices = slices.Clone(f.nodes[i].Devices)
+		f.turns[i] = 1
+	}
+	return f
+}
+
+func (f *fleet) forget() {
+	for _, k := range f.known {
+		clear(k)
+	}
+}
+
+// place puts a pod on the node of the lowest cost, of equals the first; false if there is none.
+func (f *fleet) place(rule rule, demand int, d *packing.Demand) bool {
+	if f.known[demand] == nil {
+		f.known[demand] = make([]known, len(f.nodes))
+	}
+	best, lowest := -1, uint64(math.MaxUint64)
+	for i := range f.known[demand] {
+		k := &f.known[demand][i]
+		if k.turn != f.turns[i] {
+			k.turn = f.turns[i]
+			k.cost, k.devices, k.fits = rule.score(&f.nodes[i], demand)
+		}
+		if k.fits && k.cost < lowest {
+			best, lowest = i, k.cost
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	take(&f.nodes[best], d, f.known[demand][best].devices)
+	f.turns[best]++
+	return true
+}
+
+// take has the demand use the devices.
+func take(n *packing.Node, d *packing.Demand, devices uint64) {
+	n.FreeCPU -= d.CPU
+	n.FreeMemory -= d.Memory
+	share := cluster.WholeDevice
+	if d.Share > 0 {
+		share = d.Share
+	}
+	for i := range n.Devices {
+		if devices>>i&1 == 1 {
+			n.Devices[i].Free -= share
+		}
+	}
+}
+
+// dry returns the thousandths of devices that are free beside less than a twentieth of their node's CPU.
+func (f *fleet) dry() int64 {
+	var sum int64
+	for i := range f.nodes {
+		n := &f.nodes[i]
+		if n.FreeCPU*20 >= n.CPU {
+			continue
+		}
+		for _, v := range n.Devices {
+			sum += int64(v.Free)
+		}
+	}
+	return sum
+}

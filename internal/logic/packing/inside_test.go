@@ -1,0 +1,117 @@
+package packing
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func anyMix(t *rapid.T) *Mix {
+	var m Mix
+	for range rapid.IntRange(1, 10).Draw(t, "learned") {
+		m.Learn(Demand{
+			CPU:     cluster.MilliCPU(rapid.Int64Range(0, 200_000).Draw(t, "cpu")),
+			Memory:  cluster.Bytes(rapid.Int64Range(0, 1<<50).Draw(t, "memory")),
+			Devices: 1,
+			Share:   rapid.IntRange(0, cluster.WholeDevice).Draw(t, "share"),
+		}, rapid.IntRange(1, 100).Draw(t, "tasks"))
+	}
+	m.Learn(Demand{Devices: rapid.IntRange(0, 70).Draw(t, "devices"), CPU: 1}, 3)
+	return &m
+}
+
+// TestMoreIsNeverWorthLess: more of a device, of whole devices, of CPU or memory is worth as much at least; and nothing is
+// worth more than it is.
+func TestMoreIsNeverWorthLess(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		for _, table := range anyMix(t).Worth().tables {
+			for x := 1; x <= cluster.WholeDevice; x++ {
+				if h := table.hole[x]; h < table.hole[x-1] || h > int32(x*thousandth) {
+					t.Fatalf("a share of %d is worth %d, one of %d %d", x, h, x-1, table.hole[x-1])
+				}
+			}
+			for n := 1; n <= MostDevices; n++ {
+				if s := table.sets[n]; s < table.sets[n-1] || s > int64(n)*fine {
+					t.Fatalf("%d whole devices are worth %d, %d %d", n, s, n-1, table.sets[n-1])
+				}
+			}
+			room := rapid.Int64Range(1, 64*cluster.WholeDevice).Draw(t, "room")
+			for _, s := range []*shortage{&table.cpu, &table.memory} {
+				limit := rapid.Int64Range(0, 1<<50).Draw(t, "limit")
+				more := limit + rapid.Int64Range(0, 1<<50).Draw(t, "more")
+				less, same := s.short(more, room), s.short(limit, room)
+				if less > same || less < 0 || same > room*thousandth {
+					t.Fatalf("of %d thousandths %d stay free with a limit of %d, %d with %d", room, same, limit, less, more)
+				}
+			}
+		}
+	})
+}
+
+// TestHole: with one kind of task the worth of a share is what a stream of them fills: the first for sure, each further one
+// with a chance of nine in ten.
+func TestHole(t *testing.T) {
+	var m Mix
+	m.Learn(Demand{CPU: 1, Memory: 1, Devices: 1, Share: 400}, 7)
+	table := m.Worth().tables[0]
+	for x, want := range map[int]int32{399: 0, 400: 400_000, 799: 400_000, 800: 760_000, 1000: 760_000} {
+		if got := table.hole[x]; got != want {
+			t.Errorf("worth of %d thousandths: got %d, want %d", x, got, want)
+		}
+	}
+}
+
+// TestLearn: similar demands are one, with their mean; the rarest makes place; what was is worth less and less.
+func TestLearn(t *testing.T) {
+	var m Mix
+	m.Learn(Demand{CPU: 1000, Memory: 1000}, 1)
+	m.Learn(Demand{CPU: 1020, Memory: 1010}, 3)
+	m.Learn(Demand{CPU: 1020, Memory: 1010}, 0)
+	if len(m.typical) != 1 || m.typical[0].cpu != 1015 {
+		t.Fatalf("similar demands: got %+v, want one of 1015 thousandths of a CPU", m.typical)
+	}
+	for i := range MostTypical {
+		m.Learn(Demand{CPU: 1, Devices: 1, Share: i + 1}, 2)
+	}
+	if len(m.typical) != MostTypical {
+		t.Errorf("demands: got %d, want %d", len(m.typical), MostTypical)
+	}
+	var sum int64
+	for i := range m.typical {
+		sum += m.typical[i].weight
+		if m.typical[i].key.Share == 1 {
+			t.Error("one of the rarest is still there, want its place given to the last")
+		}
+	}
+	if sum != m.weight {
+		t.Errorf("weight: got %d, want %d, the sum of all", m.weight, sum)
+	}
+	for range 20 {
+		m.Learn(Demand{CPU: 5000, Memory: 5000}, memoryOf/2)
+	}
+	if len(m.typical) != 1 || m.weight > memoryOf*grain {
+		t.Errorf("after much else: got %d demands of weight %d, want one", len(m.typical), m.weight)
+	}
+}
+
+// TestStale: a worth is made anew after few tasks at first, then more and more seldom, but for ever.
+func TestStale(t *testing.T) {
+	var m Mix
+	if !m.Stale(nil) {
+		t.Error("no worth: got fresh, want stale")
+	}
+	made, last := 0, 0
+	w := m.Worth()
+	for i := range 200_000 {
+		m.Learn(Demand{CPU: 1}, 1)
+		if m.Stale(w) {
+			w = m.Worth()
+			made, last = made+1, i
+		}
+	}
+	if made < 10 || made > 60 || last < 190_000 {
+		t.Errorf("got %d times, last after %d tasks, want 10 to 60 times and one of the last 10,000", made, last)
+	}
+}
