@@ -166,7 +166,9 @@ func TestAbandonedConnectionsEnd(t *testing.T) {
 		protocols.SetUnencryptedHTTP2(true)
 		s := &http.Server{
 			Handler: Handler(&script{
-				register: func(Registration) (Welcome, error) { return Welcome{Session: 1, Heartbeat: cluster.Duration(time.Minute)}, nil },
+				register: func(Registration) (Welcome, error) {
+					return Welcome{Session: 1, Heartbeat: cluster.Duration(time.Minute)}, nil
+				},
 				assign: func(ctx context.Context, _ AssignmentsRequest, send func([]Message) error) error {
 					if err := send([]Message{{}}); err != nil {
 						return err
@@ -202,7 +204,7 @@ func TestAbandonedConnectionsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
-		_ = stream.Close() // what it tells is not looked at
+		_ = stream.Close()          // what it tells is not looked at
 		time.Sleep(2 * time.Minute) // in-bubble: what nobody uses is closed meanwhile
 		mu.Lock()
 		defer mu.Unlock()
