@@ -38,7 +38,12 @@ func (c *Cluster) SetDefaults() {
 }
 
 // SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
-func (h *Host) SetDefaults() { orElse(&h.Domain, DefaultDomain) }
+func (h *Host) SetDefaults() {
+	orElse(&h.Domain, DefaultDomain)
+	for i := range h.Taints {
+		orElse(&h.Taints[i].Effect, TaintNoSchedule)
+	}
+}
 
 // SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
 func (s *Service) SetDefaults() {
@@ -133,6 +138,33 @@ func (p *Placement) setDefaults(strategy Strategy, anti AntiAffinity) {
 	orElse(&p.Strategy, strategy)
 	orElse(&p.AntiAffinity, anti)
 	setOps(p.Constraints)
+	for i := range p.Affinities {
+		orElse(&p.Affinities[i].Op, OpEqual)
+		orElse(&p.Affinities[i].Weight, DefaultWeight)
+	}
+	for i := range p.Spread {
+		orElse(&p.Spread[i].Weight, DefaultWeight)
+	}
+	for i := range p.Relations {
+		r := &p.Relations[i]
+		orElse(&r.Attribute, "node.name")
+		if !r.Required {
+			orElse(&r.Weight, DefaultWeight)
+		}
+	}
+	for i := range p.Distinct {
+		orElse(&p.Distinct[i].Most, 1)
+	}
+}
+
+// copied returns the placement with lists of its own where defaults are filled in; the rest is shared.
+func (p Placement) copied() Placement {
+	p.Constraints = slices.Clone(p.Constraints)
+	p.Affinities = slices.Clone(p.Affinities)
+	p.Spread = slices.Clone(p.Spread)
+	p.Relations = slices.Clone(p.Relations)
+	p.Distinct = slices.Clone(p.Distinct)
+	return p
 }
 
 func setOps(constraints []Constraint) {
@@ -160,6 +192,10 @@ func (d *TaskDefinition) SetDefaults() {
 		}
 		for k := range c.Files {
 			orElse(&c.Files[k].Mode, DefaultFileMode)
+		}
+		for k := range c.Resources.Devices {
+			orElse(&c.Resources.Devices[k].Type, DefaultDeviceType)
+			orElse(&c.Resources.Devices[k].Count, 1)
 		}
 	}
 	d.nameChecks()
@@ -216,13 +252,14 @@ func (c *Cluster) completed() *Cluster {
 
 func (h *Host) completed() *Host {
 	full := *h
+	full.Taints = slices.Clone(h.Taints)
 	full.SetDefaults()
 	return &full
 }
 
 func (s *Service) completed() *Service {
 	full := *s
-	full.Placement.Constraints = slices.Clone(s.Placement.Constraints)
+	full.Placement = s.Placement.copied()
 	full.Update.Gates = slices.Clone(s.Update.Gates)
 	if s.Scaling != nil {
 		scaling := *s.Scaling
@@ -250,8 +287,7 @@ func (c *Cron) completed() *Cron {
 func cloneSteps(steps []Step) []Step {
 	steps = slices.Clone(steps)
 	for i := range steps {
-		p := &steps[i].Placement
-		p.Constraints = slices.Clone(p.Constraints)
+		steps[i].Placement = steps[i].Placement.copied()
 	}
 	return steps
 }
@@ -263,6 +299,7 @@ func (d *TaskDefinition) completed() *TaskDefinition {
 	for i := range full.Containers {
 		c := &full.Containers[i]
 		c.Tmpfs, c.Files = slices.Clone(c.Tmpfs), slices.Clone(c.Files)
+		c.Resources.Devices = slices.Clone(c.Resources.Devices)
 	}
 	full.SetDefaults()
 	return &full

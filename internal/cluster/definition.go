@@ -143,6 +143,8 @@ type Resources struct {
 	Memory Bytes    `json:"memory,omitempty"`
 	// CPULimit, unless 0, is the most CPU time the container gets; without it CPU is a share.
 	CPULimit MilliCPU `json:"cpu_limit,omitempty"`
+	// Devices are what the container holds of its node's. No other task gets them, but for the rest of those it has a share of.
+	Devices []DeviceRequest `json:"devices,omitempty"`
 }
 
 // Port is one thing the task listens on.

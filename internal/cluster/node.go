@@ -20,6 +20,10 @@ type Host struct {
 	Name   string `json:"name"`
 	Domain string `json:"domain,omitempty"`
 	Labels Labels `json:"labels,omitempty"`
+	// Pool is the pool that the node is in; it is in one at most. Tasks that name no pool run on nodes of any.
+	Pool string `json:"pool,omitempty"`
+	// Taints keep tasks away that do not tolerate them. Of one key and effect there is one.
+	Taints []Taint `json:"taints,omitempty"`
 	// Cordon keeps new tasks away.
 	Cordon bool `json:"cordon,omitempty"`
 	// Drain, unless nil, moves the node's tasks away; it implies Cordon.
@@ -70,6 +74,8 @@ type Facts struct {
 	// Disk is the capacity for tasks: of the file system that holds the agent's data.
 	Disk  Bytes      `json:"disk"`
 	Disks []DiskFact `json:"disks,omitempty"`
+	// Devices are what tasks may reserve, ordered by ID; of what is broken nothing is said.
+	Devices []Device `json:"devices,omitempty"`
 	// Address is where the node's ports are reached; Addresses are all that it has.
 	Address   string   `json:"address"`
 	Addresses []string `json:"addresses,omitempty"`

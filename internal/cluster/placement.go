@@ -112,10 +112,10 @@ type Device struct {
 
 // DeviceRequest is what a task asks for of one type of device.
 type DeviceRequest struct {
-	Type string `json:"type"` // default "gpu"
+	Type string `json:"type,omitempty"` // default DefaultDeviceType
 	// Models are those that will do; empty: any.
 	Models []string `json:"models,omitempty"`
-	// Count is how many whole devices. Default 1. With a Share it is 1.
+	// Count is how many whole devices, 1 to MaxDevices. Default 1. With a Share it is 1.
 	Count int `json:"count,omitempty"`
 	// Share, unless 0, is the part of one device in thousandths, 1 to WholeDevice; others get the rest.
 	Share int `json:"share,omitempty"`

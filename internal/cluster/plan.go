@@ -205,6 +205,7 @@ func (p *PlanRecord) Desired(o *PlanOwner, t *Placed) *Desired {
 		Count:        o.Count,
 		Priority:     o.Priority,
 		Ports:        t.Ports,
+		Devices:      t.Devices,
 		TimeLimit:    o.TimeLimit,
 		OnDisconnect: o.OnDisconnect,
 		Trace:        o.Trace,

@@ -1,5 +1,7 @@
 package cluster
 
+import "slices"
+
 // Versions of records: the "v" of a value in the store.
 const (
 	// RecordsFirst is the version of every record that builds before RecordsScaled understand as it is meant.
@@ -7,23 +9,83 @@ const (
 	// RecordsScaled came with services of the mode daemon and with scaling. A build before it would take the count of such a
 	// service for what it says, and stop its tasks.
 	RecordsScaled = 2
+	// RecordsPlaced came with the demands of placement beside constraints on a node's name, machine and labels, with devices, gangs and
+	// taints. A build before it would place tasks where they must not be, give a device to two of them, or end daemons on nodes where they
+	// belong.
+	RecordsPlaced = 3
 )
 
 // RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it asks for. What
-// such builds may leave out without harm (how fast a rollout goes, what they keep no record of) raises no version, so
-// that an upgrade can be taken back until somebody uses what is new.
+// such builds may leave out without harm (how fast a rollout goes, which of the nodes that are allowed is liked better, what they keep no
+// record of) raises no version, so that an upgrade can be taken back until somebody uses what is new.
+//
+// Records of attempts and plans hold devices only where a definition asks for them, which says so itself.
 func RecordVersion(record any) int {
-	var s *Service
 	switch r := record.(type) {
 	case *Service:
-		s = r
+		return r.recordVersion()
 	case Service:
-		s = &r
-	}
-	if s != nil && (s.Mode == ModeDaemon || s.Scaling != nil) {
-		return RecordsScaled
+		return r.recordVersion()
+	case *Job:
+		return stepsVersion(r.Steps)
+	case Job:
+		return stepsVersion(r.Steps)
+	case *Cron:
+		return stepsVersion(r.Job.Steps)
+	case Cron:
+		return stepsVersion(r.Job.Steps)
+	case *Cluster:
+		return placedIf(demandsMore(r.Constraints))
+	case Cluster:
+		return placedIf(demandsMore(r.Constraints))
+	case *TaskDefinition:
+		return placedIf(r.wantsDevices())
+	case TaskDefinition:
+		return placedIf(r.wantsDevices())
+	case *Host:
+		return placedIf(len(r.Taints) > 0)
+	case Host:
+		return placedIf(len(r.Taints) > 0)
 	}
 	return RecordsFirst
+}
+
+func placedIf(more bool) int {
+	if more {
+		return RecordsPlaced
+	}
+	return RecordsFirst
+}
+
+func (s *Service) recordVersion() int {
+	version := placedIf(s.Placement.demandsMore())
+	if s.Mode == ModeDaemon || s.Scaling != nil {
+		version = max(version, RecordsScaled)
+	}
+	return version
+}
+
+func stepsVersion(steps []Step) int {
+	return placedIf(slices.ContainsFunc(steps, func(s Step) bool { return s.Gang != nil || s.Placement.demandsMore() }))
+}
+
+func (d *TaskDefinition) wantsDevices() bool {
+	return slices.ContainsFunc(d.Containers, func(c Container) bool { return len(c.Resources.Devices) > 0 })
+}
+
+// demandsMore reports whether the placement holds a demand that came with RecordsPlaced. A wish is none.
+func (p *Placement) demandsMore() bool {
+	return p.Pool != "" || len(p.Distinct) > 0 || demandsMore(p.Constraints) ||
+		slices.ContainsFunc(p.Spread, func(s Spread) bool { return s.MaxSkew > 0 }) ||
+		slices.ContainsFunc(p.Relations, func(r Relation) bool { return r.Required })
+}
+
+// demandsMore reports whether a constraint names an attribute that came with RecordsPlaced.
+func demandsMore(constraints []Constraint) bool {
+	return slices.ContainsFunc(constraints, func(c Constraint) bool {
+		_, _, device := DeviceAttribute(c.Attribute)
+		return device || c.Attribute == "node.pool"
+	})
 }
 
 // Reads reports whether the server's build reads records of a version.

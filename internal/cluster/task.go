@@ -98,6 +98,8 @@ type Desired struct {
 	Priority   int `json:"priority"`
 	// Ports maps each of the definition's ports to its number on the node.
 	Ports map[string]int `json:"ports,omitempty"`
+	// Devices are what the task holds of its node's, ordered by ID.
+	Devices []DeviceUse `json:"devices,omitempty"`
 	// TimeLimit, unless 0, ends the attempt that long after its barrier.
 	TimeLimit Duration `json:"time_limit,omitempty"`
 	// OnDisconnect is the task's class for silence.
@@ -176,11 +178,12 @@ type Observed struct {
 	// Session and Seq order an agent's reports (P6.1).
 	Session uint64 `json:"session"`
 	Seq     uint64 `json:"seq"`
-	// Definition, Count and Ports are what the attempt was told to run with, and Plan is the plan record that placed it.
+	// Definition, Count, Ports and Devices are what the attempt was told to run with, and Plan is the plan record that placed it.
 	// From them its desired record is made again where the store lost that (P1.7, P3.9). They do not change.
 	Definition Ref            `json:"definition,omitzero"`
 	Count      int            `json:"count,omitempty"`
 	Ports      map[string]int `json:"ports,omitempty"`
+	Devices    []DeviceUse    `json:"devices,omitempty"`
 	Plan       uint64         `json:"plan,omitempty"`
 
 	State  State  `json:"state"`

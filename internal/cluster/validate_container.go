@@ -41,6 +41,7 @@ func (d *TaskDefinition) validateContainers(k check) {
 		d.validateOrder(at, i)
 	}
 	k.unique("containers", names)
+	k.at("containers").must(d.wholeDevices() <= MaxDevices, "ask for %d devices together, at most %d are allowed", d.wholeDevices(), MaxDevices)
 	if cycle := d.cycle(); cycle != nil {
 		k.at("containers").fault("wait for each other by their after fields: %s", strings.Join(cycle, " after "))
 	}
@@ -85,6 +86,7 @@ func (r *Resources) validate(k check) {
 		"is %s CPUs, want none or at least %s: not less than cpu", r.CPULimit, max(r.CPU, MinLimit))
 	k.at("memory").must(r.Memory == 0 || r.Memory >= MinMemory && r.Memory <= MaxMemory,
 		"is %s, want from %s to %s; a number without a unit counts bytes", r.Memory, MinMemory, MaxMemory)
+	r.validateDevices(k)
 }
 
 // arguments checks the words of a command.

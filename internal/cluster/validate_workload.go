@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,7 +38,7 @@ func (s *Service) Validate() error {
 	k.at("definition").ref(s.Definition)
 	k.at("count").within(s.Count, 0, MaxCount)
 	k.at("priority").within(s.Priority, 1, MaxPriority)
-	k.at("placement").placement(s.Placement)
+	k.at("placement").placement(s.Placement, s.Mode == ModeDaemon)
 	oneOf(k.at("on_disconnect"), s.OnDisconnect, DisconnectKeep, DisconnectWait)
 	s.validateMode(k)
 	s.Update.validate(k.at("update"), s)
@@ -86,8 +85,11 @@ func (s *Step) validate(k check) {
 	if s.TimeLimit != 0 {
 		k.at("time_limit").span(s.TimeLimit, MinTimeLimit, MaxTimeLimit)
 	}
-	k.at("placement").placement(s.Placement)
+	k.at("placement").placement(s.Placement, false)
 	oneOf(k.at("on_disconnect"), s.OnDisconnect, DisconnectKeep, DisconnectWait)
+	if s.Gang != nil {
+		s.Gang.validate(k.at("gang"))
+	}
 }
 
 // CheckReferences returns as Faults what the service names and exists reports as missing.
@@ -138,12 +140,6 @@ func (c check) span(d, low, high Duration) {
 	c.must(d >= low && d <= high, "is %s, want a duration from %s to %s", d, low, high)
 }
 
-func (c check) placement(p Placement) {
-	oneOf(c.at("strategy"), p.Strategy, StrategyBinpack, StrategySpread)
-	oneOf(c.at("anti_affinity"), p.AntiAffinity, AntiAffinityNone, AntiAffinityPrefer, AntiAffinityDemand)
-	c.constraints("constraints", p.Constraints)
-}
-
 func (c check) constraints(field string, list []Constraint) {
 	c.at(field).must(len(list) <= maxConstraints, "holds %d constraints, at most %d are allowed", len(list), maxConstraints)
 	for i := range list {
@@ -151,23 +147,13 @@ func (c check) constraints(field string, list []Constraint) {
 	}
 }
 
-// nodeAttributes are the attributes of a node that constraints may name beside its labels.
-var nodeAttributes = [...]string{
-	"node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class",
-}
-
 func (n *Constraint) validate(k check) {
-	if label, ok := strings.CutPrefix(n.Attribute, "label."); ok {
-		k.at("attribute").must(validLabelKey(label), "%q does not name a label", clip(n.Attribute))
-	} else if !slices.Contains(nodeAttributes[:], n.Attribute) {
-		k.at("attribute").fault("%q is not known: want %s or \"label.<key>\"",
-			clip(n.Attribute), strings.Join(nodeAttributes[:], ", "))
-	}
+	k.at("attribute").attribute(n.Attribute)
 	oneOf(k.at("op"), n.Op, OpEqual, OpNotEqual, OpIn, OpNotIn, OpExists, OpLess, OpMore, OpAtLeast, OpAtMost)
-	k.at("value").must(len(n.Value) <= MaxLabel && printable(n.Value), "is longer than %d bytes or not printable text", MaxLabel)
+	k.at("value").label(n.Value)
 	k.at("values").must(len(n.Values) <= maxConstraints, "holds %d values, at most %d are allowed", len(n.Values), maxConstraints)
 	for i, v := range n.Values {
-		k.index("values", i).must(len(v) <= MaxLabel && printable(v), "is longer than %d bytes or not printable text", MaxLabel)
+		k.index("values", i).label(v)
 	}
 	n.operands(k)
 }
@@ -218,5 +204,9 @@ func (h *Host) Validate() error {
 		"%q is not the name of a node: want a lower-case host name of at most %d bytes", clip(h.Name), MaxNodeName)
 	k.at("domain").name(h.Domain)
 	k.at("labels").labels(h.Labels)
+	k.taints(h.Taints)
+	if h.Pool != "" {
+		k.at("pool").name(h.Pool)
+	}
 	return k.err()
 }

@@ -117,6 +117,8 @@ type Step struct {
 	// OnDisconnect is what happens to tasks of a node that is silent (P6.3). Default wait
 	// for steps without retries, else keep.
 	OnDisconnect OnDisconnect `json:"on_disconnect,omitempty"`
+	// Gang, unless nil, makes the step's tasks one: they are placed together or none of them is.
+	Gang *Gang `json:"gang,omitempty"`
 }
 
 // Bounds of counts.
@@ -197,7 +199,8 @@ const (
 
 // Constraint is a demand on a node.
 type Constraint struct {
-	// Attribute is "node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class" or "label.<key>".
+	// Attribute is "node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class", "node.pool", "device.<type>.model",
+	// "device.<type>.count" or "label.<key>".
 	Attribute string       `json:"attribute"`
 	Op        ConstraintOp `json:"op,omitempty"` // default "="
 	Value     string       `json:"value,omitempty"`

@@ -208,6 +208,31 @@ func TestFaults(t *testing.T) {
 			`m:14:27: scaling.targets[0].target: want a number, found the text "high"`,
 			`m:15:27: scaling.targets[1].target: want a finite number, found the number .inf`,
 		}},
+		{"placement", service + "placement:\n  afinities: []\n  node_pool: gpu\n  spread:\n  - {atributes: label.a, max_skew: 1.5}\n  - {attribute: label.a, targets: [{value: 1, percent: 50%}]}\n" +
+			"  relations:\n  - {label: {a: b}}\n  - labels: {}\n  distinct: [node.name]\n  tolerations: [{operator: Exists}]\n", []string{
+			`m:6:3: placement: unknown field "afinities": did you mean "affinities"?`,
+			`m:7:3: placement: unknown field "node_pool": want one of affinities, anti_affinity, constraints,…`,
+			`m:9:5: placement.spread[0].attribute: is missing`,
+			`m:9:6: placement.spread[0]: unknown field "atributes": did you mean "attribute"?`,
+			`m:9:36: placement.spread[0].max_skew: want a whole number, found the number 1.5`,
+			`m:10:44: placement.spread[1].targets[0].value: want text, found the number 1: put it in quotes, "1"`,
+			`m:10:56: placement.spread[1].targets[0].percent: want a whole number, found the text "50%"`,
+			`m:12:5: placement.relations[0].labels: is missing`,
+			`m:12:6: placement.relations[0]: unknown field "label": did you mean "labels"?`,
+			`m:14:14: placement.distinct[0]: want an object, found the text "node.name"`,
+			`m:15:18: placement.tolerations[0]: unknown field "operator": want one of effect, key, value`,
+		}},
+		{"placement without sense", service + "placement:\n  relations:\n  - labels: {}\n  - labels: {a: b}\n    weight: 5\n    required: true\n  tolerations:\n  - value: x\n", []string{
+			`m:7:13: placement.relations[0].labels: is empty: …`,
+			`m:9:13: placement.relations[1].weight: is 5, but a demand has no weight: …`,
+			`m:12:12: placement.tolerations[0].value: is "x" of no key: …`,
+		}},
+		{"devices", "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: app\n  image: a\n  resources:\n    devices:\n    - {kind: gpu, modells: [A100]}\n    - {share: 50%}\n    - {share: 200, count: 2}\n", []string{
+			`m:9:8: containers[0].resources.devices[0]: unknown field "kind": …`,
+			`m:9:19: containers[0].resources.devices[0]: unknown field "modells": did you mean "models"?`,
+			`m:10:15: containers[0].resources.devices[1].share: want a whole number, found the text "50%"`,
+			`m:11:15: containers[0].resources.devices[2].share: is a part of one device, and count is 2: …`,
+		}},
 		{"no count where something else gives it", "kind: Service\nname: web\ndefinition: web@1\nmode: daemon\nx: 1\n---\n" +
 			"kind: Service\nname: api\ndefinition: web@1\nscaling:\n", []string{`m:5:1: unknown field "x": want one of…`, `m:7:1: count: is missing`}},
 		{"cron", "kind: Cron\nname: c\nschedule: '* * * * *'\njob:\n  steps: [{nam: a}]\n", []string{

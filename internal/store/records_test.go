@@ -25,19 +25,23 @@ func TestRecordVersions(t *testing.T) {
 		"a daemon":               {&cluster.Service{Name: "s", Mode: cluster.ModeDaemon}, `{"v":2,`},
 		"a daemon, not as a ref": {cluster.Service{Name: "s", Mode: cluster.ModeDaemon}, `{"v":2,`},
 		"with scaling":           {&cluster.Service{Name: "s", Scaling: &cluster.Scaling{Min: 1, Max: 2}}, `{"v":2,`},
+		"with a wish":            {&cluster.Service{Name: "s", Placement: cluster.Placement{Strategy: cluster.StrategyWhole, Relations: []cluster.Relation{{}}}}, `{"v":1,`},
+		"in a pool":              {&cluster.Service{Name: "s", Placement: cluster.Placement{Pool: "gpu"}}, `{"v":3,`},
+		"a daemon in a pool":     {cluster.Service{Name: "s", Mode: cluster.ModeDaemon, Placement: cluster.Placement{Pool: "gpu"}}, `{"v":3,`},
+		"a gang":                 {&cluster.Job{Name: "j", Steps: []cluster.Step{{}, {Gang: &cluster.Gang{}}}}, `{"v":3,`},
 	} {
 		b, err := store.Encode(c.record)
 		if err != nil || !strings.HasPrefix(string(b), c.want) {
 			t.Errorf("%s: got %s %v, want %s", name, b, err, c.want)
 		}
 	}
-	for _, in := range []string{`{"v":1,"name":"s"}`, `{"v":2,"name":"s"}`, `{"name":"s","v":2}`, `{"v":2}`} {
+	for _, in := range []string{`{"v":1,"name":"s"}`, `{"v":3,"name":"s"}`, `{"name":"s","v":2}`, `{"v":2}`} {
 		if _, err := store.Decode[cluster.Service]([]byte(in)); err != nil {
 			t.Errorf("%s: got %v", in, err)
 		}
 	}
 	for in, newer := range map[string]bool{
-		`{"v":3,"name":"s"}`: true, `{"v":12,"name":"s"}`: true, `{"name":"s","v":30}`: true,
+		`{"v":4,"name":"s"}`: true, `{"v":12,"name":"s"}`: true, `{"name":"s","v":30}`: true,
 		`{"v":0,"name":"s"}`: false, `{"v":-1}`: false, `{"name":"s"}`: false, `{"v":01}`: false, `{"v":2`: false,
 	} {
 		_, err := store.Decode[cluster.Service]([]byte(in))
@@ -72,12 +76,12 @@ func TestTablesEndAtARecordOfANewerBuild(t *testing.T) {
 				}
 				before := tables.Snapshot().Revision()
 				put(p.Cluster("c"), `junk`) // what nobody can read ends nothing
-				put(p.Service("c", "s"), `{"v":3,"name":"s"}`)
+				put(p.Service("c", "s"), `{"v":4,"name":"s"}`)
 				if early {
 					begin()
 				}
 				err := <-ended
-				if !errors.As(err, new(*store.NewerError)) || !strings.Contains(err.Error(), "service/c/s: the record has version 3, and this build reads 1 to 2") {
+				if !errors.As(err, new(*store.NewerError)) || !strings.Contains(err.Error(), "service/c/s: the record has version 4, and this build reads 1 to 3") {
 					t.Errorf("the tables ended with %v", err)
 				}
 				if _, there := tables.Snapshot().Cluster("c"); early && tables.Snapshot().Revision() != before || there {

@@ -244,6 +244,10 @@ func (g *generator) object(s *schema, t reflect.Type) {
 		if name == "name" && field.Type == "string" {
 			field.Pattern, field.MaxLength = `^[a-z]([a-z0-9-]*[a-z0-9])?$`, cluster.MaxName
 		}
+		if owner == reflect.TypeFor[cluster.Affinity]() && name == "weight" {
+			least := -cluster.MaxWeight // the one number that may be below 0
+			field.Minimum = &least
+		}
 		s.Properties.set(name, field)
 		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			s.Required = append(s.Required, name)

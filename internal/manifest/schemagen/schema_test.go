@@ -93,12 +93,27 @@ func TestSchemaAgreesWithReader(t *testing.T) {
 		{"service", service, true},
 		{"job", "kind: Job\nname: j\nsteps: [{name: a, definition: web, count: 8, time_limit: 0}]\n", true},
 		{"constraint", service + "placement: {constraints: [{attribute: node.arch, op: \"!=\", value: arm64}]}\n", true},
+		{"placement", service + "placement:\n  strategy: whole\n  pool: gpu\n  affinities: [{attribute: label.disk, value: hdd, weight: -20}]\n" +
+			"  spread: [{attribute: label.zone, targets: [{value: a, percent: 60}]}, {attribute: label.rack, max_skew: 1}]\n" +
+			"  relations: [{labels: {app: cache}, away: true, required: true}]\n  distinct: [{attribute: node.name, most: 2}]\n" +
+			"  tolerations: [{key: dedicated, effect: avoid}, {}]\n", true},
+		{"devices", definition + "  resources: {devices: [{}, {type: gpu, models: [A100], count: 2, memory: 40GiB}, {share: 250}]}\n", true},
+		{"gang", "kind: Job\nname: j\nsteps: [{name: a, definition: web, count: 8, gang: {deadline: 10m}}, {name: b, definition: web, gang: {}}]\n", true},
 		{"service with every policy", service + "update: {max_surge: 25%, min_healthy: 0, canaries: 1, auto_rollback: false, order: stop-first,\n  gates: [{name: g, http: \"http://127.0.0.1:1/\", pass: status == 200}]}\n" +
 			"reschedule: {limit: 3, delay: 1s}\n", true},
 		{"autoscaled", "kind: Service\nname: web\ndefinition: web@1\nscaling: {min: 1, max: 8, targets: [{metric: cpu, target: 62.5}], down: {window: 0s, step: 25%}}\n", true},
 		{"daemon", "kind: Service\nname: web\ndefinition: web@1\nmode: daemon\n", true},
 		{"cron", "kind: Cron\nname: c\nschedules: [\"5 3 * * *\"]\nzone: Europe/Paris\nkeep_failed: 0\njob: {steps: [{name: a, definition: web@1}]}\n", true},
 		{"filled in by the server", service + "generation: 3\ncreated: 2026-11-20T10:00:00Z\n", true},
+		{"spread without an attribute", service + "placement: {spread: [{max_skew: 1}]}\n", false},
+		{"spread below nothing", service + "placement: {spread: [{attribute: label.a, weight: -1}]}\n", false},
+		{"dislike without end", service + "placement: {affinities: [{attribute: label.a, value: b, weight: -101}]}\n", false},
+		{"target without a share", service + "placement: {spread: [{attribute: label.a, targets: [{value: a}]}]}\n", false},
+		{"relation without labels", service + "placement: {relations: [{away: true}]}\n", false},
+		{"unknown effect", service + "placement: {tolerations: [{effect: NoSchedule}]}\n", false},
+		{"unknown strategy", service + "placement: {strategy: best}\n", false},
+		{"text for devices", definition + "  resources: {devices: [gpu]}\n", false},
+		{"number of devices without the list", definition + "  resources: {devices: 1}\n", false},
 		{"no kind", "name: prod\n", false},
 		{"unknown kind", "kind: Pod\nname: prod\n", false},
 		{"unknown field", service + "x: 1\n", false},

@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+)
+
+// ParseTaint reads "dedicated=gpu:no-schedule", "dedicated:no-schedule", "dedicated=gpu" or "dedicated". Without an effect that is left
+// empty. A value that holds ":" needs an effect behind it.
+func ParseTaint(s string) (Taint, error) {
+	var t Taint
+	rest, effect, found := cutLast(s, ":")
+	if found {
+		t.Effect = TaintEffect(effect)
+		if err := t.Effect.known(); err != nil {
+			return Taint{}, fmt.Errorf("%q: %w", clip(s), err)
+		}
+	}
+	t.Key, t.Value, found = strings.Cut(rest, "=")
+	switch {
+	case !validLabelKey(t.Key):
+		return Taint{}, fmt.Errorf("%q is not a taint: want key=value:effect, the key of at most %d letters, digits, \"-\", \"_\", \".\" and \"/\"", clip(s), MaxName)
+	case found && t.Value == "":
+		return Taint{}, fmt.Errorf("%q has no value after \"=\": want key=value:effect, or key:effect", clip(s))
+	case len(t.Value) > MaxLabel || !printable(t.Value):
+		return Taint{}, fmt.Errorf("%q has a value that is longer than %d bytes or not printable text", clip(s), MaxLabel)
+	}
+	return t, nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// known returns an error for what is not an effect, with the word that is one here where another system's was meant.
+func (e TaintEffect) known() error {
+	const want = "want no-schedule, avoid or evict"
+	switch e {
+	case TaintNoSchedule, TaintAvoid, TaintEvict:
+		return nil
+	case "NoSchedule":
+		return fmt.Errorf("the effect %q is called %s here", e, TaintNoSchedule)
+	case "PreferNoSchedule":
+		return fmt.Errorf("the effect %q is called %s here", e, TaintAvoid)
+	case "NoExecute":
+		return fmt.Errorf("the effect %q is called %s here", e, TaintEvict)
+	case "":
+		return fmt.Errorf("there is no effect after \":\": %s", want)
+	}
+	return fmt.Errorf("%q is not an effect: %s", clip(string(e)), want)
+}
+
+// String returns the taint as ParseTaint reads it: "dedicated=gpu:no-schedule", without the value where there is none.
+func (t Taint) String() string {
+	if t.Value == "" {
+		return fmt.Sprintf("%s:%s", t.Key, t.effect())
+	}
+	return fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.effect())
+}

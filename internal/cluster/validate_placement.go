@@ -1,0 +1,314 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of placements and of what nodes have.
+const (
+	MaxSpreads     = 16 // of a placement, and so many relations and distincts
+	MaxTolerations = 64
+	MaxTaints      = 64 // of a node
+	// MaxDevices bounds the devices of a node, and so what a task asks for.
+	MaxDevices        = 1024
+	MaxDeviceRequests = 16 // of a container
+	// MinGangDeadline is the shortest time that a gang can be given to find its places.
+	MinGangDeadline = Duration(time.Second)
+)
+
+// placement checks everything about the choice of a node. Of daemon, whose tasks have no choice, only demands make sense.
+func (c check) placement(p Placement, daemon bool) {
+	oneOf(c.at("strategy"), p.Strategy, StrategyBinpack, StrategySpread, StrategyWhole)
+	oneOf(c.at("anti_affinity"), p.AntiAffinity, AntiAffinityNone, AntiAffinityPrefer, AntiAffinityDemand)
+	c.constraints("constraints", p.Constraints)
+	if p.Pool != "" {
+		c.at("pool").name(p.Pool)
+	}
+	c.affinities(p.Affinities)
+	c.spread(p.Spread)
+	c.relations(p.Relations)
+	c.distinct(p.Distinct)
+	c.tolerations(p.Tolerations)
+	if daemon {
+		const why = "is not for a daemon, which has one task on each node that its constraints allow"
+		c.at("affinities").must(len(p.Affinities) == 0, why)
+		c.at("spread").must(len(p.Spread) == 0, why)
+		c.at("distinct").must(len(p.Distinct) == 0, why)
+		for i := range p.Relations {
+			c.index("relations", i).must(p.Relations[i].Required, "is a wish, and the tasks of a daemon have no choice: want one that is required, or none")
+		}
+	}
+}
+
+func (c check) affinities(list []Affinity) {
+	c.at("affinities").must(len(list) <= maxConstraints, "holds %d affinities, at most %d are allowed", len(list), maxConstraints)
+	for i := range list {
+		a, at := &list[i], c.index("affinities", i)
+		a.Constraint.validate(at)
+		at.at("weight").must(a.Weight >= -MaxWeight && a.Weight <= MaxWeight && a.Weight != 0,
+			"is %d, want a number from %d to %d, and not 0: a negative one is a dislike", a.Weight, -MaxWeight, MaxWeight)
+		for j := range list[:i] {
+			if sameConstraint(a.Constraint, list[j].Constraint) {
+				at.fault("says %q, as affinities[%d] does: join the weights", clip(a.String()), j)
+				break
+			}
+		}
+	}
+}
+
+func sameConstraint(a, b Constraint) bool {
+	return a.Attribute == b.Attribute && a.Op == b.Op && a.Value == b.Value && slices.Equal(a.Values, b.Values)
+}
+
+// weight demands the weight of a wish that can only be for something.
+func (c check) weight(n int) {
+	c.at("weight").must(n >= 1 && n <= MaxWeight, "is %d, want a number from 1 to %d", n, MaxWeight)
+}
+
+func (c check) spread(list []Spread) {
+	c.at("spread").must(len(list) <= MaxSpreads, "holds %d spreads, at most %d are allowed", len(list), MaxSpreads)
+	for i := range list {
+		s, at := &list[i], c.index("spread", i)
+		at.at("attribute").single(s.Attribute)
+		for j := range list[:i] {
+			if list[j].Attribute == s.Attribute {
+				at.at("attribute").fault("%q is already the attribute of spread[%d]", clip(s.Attribute), j)
+				break
+			}
+		}
+		at.weight(s.Weight)
+		at.at("max_skew").within(s.MaxSkew, 0, MaxCount)
+		at.at("max_skew").must(s.MaxSkew == 0 || len(s.Targets) == 0,
+			"does not go with targets: it demands that all values have the same, and they ask for different shares")
+		at.targets(s.Targets)
+	}
+}
+
+func (c check) targets(list []SpreadTarget) {
+	c.at("targets").must(len(list) <= maxConstraints, "holds %d targets, at most %d are allowed", len(list), maxConstraints)
+	first := make(map[string]int, len(list))
+	sum := 0
+	for i, t := range list {
+		at := c.index("targets", i)
+		at.at("value").label(t.Value)
+		at.at("percent").within(t.Percent, 0, 100)
+		sum += max(0, min(t.Percent, 100))
+		if j, ok := first[t.Value]; ok {
+			at.at("value").fault("%q is already the value of targets[%d]", clip(t.Value), j)
+			continue
+		}
+		first[t.Value] = i
+	}
+	c.at("targets").must(sum <= 100, "are %d percent together, want at most 100: values that are not named share the rest", sum)
+}
+
+func (c check) relations(list []Relation) {
+	c.at("relations").must(len(list) <= MaxSpreads, "holds %d relations, at most %d are allowed", len(list), MaxSpreads)
+	for i := range list {
+		r, at := &list[i], c.index("relations", i)
+		at.at("labels").must(len(r.Labels) > 0, "is empty: want the labels of the services and jobs that are meant")
+		at.at("labels").labels(r.Labels)
+		at.at("clusters").must(len(r.Clusters) <= maxConstraints, "holds %d clusters, at most %d are allowed", len(r.Clusters), maxConstraints)
+		for j, name := range r.Clusters {
+			at.index("clusters", j).name(name)
+			at.index("clusters", j).must(!slices.Contains(r.Clusters[:j], name), "%q stands there twice", clip(name))
+		}
+		at.at("attribute").single(r.Attribute)
+		if r.Required {
+			at.at("weight").must(r.Weight == 0, "is %d, but a demand has no weight: leave it out, or required", r.Weight)
+		} else {
+			at.weight(r.Weight)
+		}
+		for j := range list[:i] {
+			if other := &list[j]; sameRelated(r, other) {
+				at.must(r.Away != other.Away, "is about the same labels as relations[%d]: one is enough", j)
+				at.must(r.Away == other.Away, "contradicts relations[%d]: one draws the task there, the other keeps it away", j)
+				break
+			}
+		}
+	}
+}
+
+// sameRelated reports whether two relations are about the same workloads and the same nearness.
+func sameRelated(a, b *Relation) bool {
+	if a.Attribute != b.Attribute || len(a.Clusters) != len(b.Clusters) || len(a.Labels) == 0 || !maps.Equal(a.Labels, b.Labels) {
+		return false
+	}
+	return !slices.ContainsFunc(a.Clusters, func(name string) bool { return !slices.Contains(b.Clusters, name) })
+}
+
+func (c check) distinct(list []Distinct) {
+	c.at("distinct").must(len(list) <= MaxSpreads, "holds %d attributes, at most %d are allowed", len(list), MaxSpreads)
+	for i := range list {
+		d, at := &list[i], c.index("distinct", i)
+		at.at("attribute").single(d.Attribute)
+		at.at("most").within(d.Most, 1, MaxCount)
+		for j := range list[:i] {
+			if list[j].Attribute == d.Attribute {
+				at.at("attribute").fault("%q is already the attribute of distinct[%d]", clip(d.Attribute), j)
+				break
+			}
+		}
+	}
+}
+
+// tolerations demands that there can be taints for each, and that none stands there twice.
+func (c check) tolerations(list []Toleration) {
+	c.at("tolerations").must(len(list) <= MaxTolerations, "holds %d tolerations, at most %d are allowed", len(list), MaxTolerations)
+	for i, t := range list {
+		at := c.index("tolerations", i)
+		if t.Key != "" {
+			at.at("key").labelKey(t.Key)
+		}
+		at.at("value").label(t.Value)
+		at.at("value").must(t.Value == "" || t.Key != "", "is %q of no key: want the key of the taint, too", clip(t.Value))
+		if t.Effect != "" {
+			at.at("effect").effect(t.Effect)
+		}
+		if j := slices.Index(list[:i], t); j >= 0 {
+			at.fault("is the same as tolerations[%d]", j)
+		}
+	}
+}
+
+func (c check) effect(e TaintEffect) { oneOf(c, e, TaintNoSchedule, TaintAvoid, TaintEvict) }
+
+// taints checks those of a node: at most one for a key and effect.
+func (c check) taints(list []Taint) {
+	c.at("taints").must(len(list) <= MaxTaints, "holds %d taints, at most %d are allowed", len(list), MaxTaints)
+	for i, t := range list {
+		at := c.index("taints", i)
+		at.at("key").labelKey(t.Key)
+		at.at("value").label(t.Value)
+		at.at("effect").effect(t.Effect)
+		j := slices.IndexFunc(list[:i], func(o Taint) bool { return o.Key == t.Key && o.Effect == t.Effect })
+		at.must(j < 0, "has the key and the effect of taints[%d]: one of them is enough", j)
+	}
+}
+
+func (c check) labelKey(key string) {
+	c.must(validLabelKey(key), "%q is not a key: want 1 to %d of letters, digits, \"-\", \"_\", \".\" and \"/\"", clip(key), MaxName)
+}
+
+// label demands what can be the value of a label.
+func (c check) label(value string) {
+	c.must(len(value) <= MaxLabel && printable(value), "is longer than %d bytes or not printable text", MaxLabel)
+}
+
+// nodeAttributes are the attributes of a node that constraints may name beside its labels and devices.
+var nodeAttributes = [...]string{
+	"node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class", "node.pool",
+}
+
+// What attributes of nodes begin and end with that are not in a list: "label.<key>", "device.<type>.model", "device.<type>.count".
+const (
+	attributeLabel  = "label."
+	attributeDevice = "device."
+	suffixModel     = ".model"
+	suffixCount     = ".count"
+)
+
+// DeviceAttribute takes an attribute "device.<type>.model" or "device.<type>.count" apart; ok is false for any other. The first has a
+// value for each model that the node has of the type, as "node.executor" has one for each executor; the second is how many devices of
+// the type it has, "0" where it has none.
+func DeviceAttribute(attribute string) (kind string, count, ok bool) {
+	rest, device := strings.CutPrefix(attribute, attributeDevice)
+	kind, count = strings.CutSuffix(rest, suffixCount)
+	if model := strings.HasSuffix(rest, suffixModel); model && !count {
+		kind = strings.TrimSuffix(rest, suffixModel)
+	} else if !count {
+		return "", false, false
+	}
+	if !device || !ValidName(kind) {
+		return "", false, false
+	}
+	return kind, count, true
+}
+
+// attribute demands what nodes have.
+func (c check) attribute(name string) {
+	if label, ok := strings.CutPrefix(name, attributeLabel); ok {
+		c.must(validLabelKey(label), "%q does not name a label", clip(name))
+		return
+	}
+	if _, _, ok := DeviceAttribute(name); ok || slices.Contains(nodeAttributes[:], name) {
+		return
+	}
+	c.fault("%q is not known: want %s, \"device.<type>.model\", \"device.<type>.count\" or \"label.<key>\"",
+		clip(name), strings.Join(nodeAttributes[:], ", "))
+}
+
+// single demands an attribute that has one value on each node.
+func (c check) single(name string) {
+	if name == "" {
+		c.fault("is missing: want an attribute of nodes, such as \"label.rack\"")
+		return
+	}
+	_, count, device := DeviceAttribute(name)
+	c.must(name != "node.executor" && (!device || count), "%q may have several values on a node: want an attribute that has one, such as a label", clip(name))
+	c.attribute(name)
+}
+
+func (g *Gang) validate(k check) {
+	if g.Deadline != 0 {
+		k.at("deadline").span(g.Deadline, MinGangDeadline, MaxDeadline)
+	}
+}
+
+func (r *Resources) validateDevices(k check) {
+	k.at("devices").must(len(r.Devices) <= MaxDeviceRequests, "holds %d requests, at most %d are allowed", len(r.Devices), MaxDeviceRequests)
+	for i := range r.Devices {
+		d, at := &r.Devices[i], k.index("devices", i)
+		d.validate(at)
+		for j := range r.Devices[:i] {
+			if o := &r.Devices[j]; d.Share == 0 && o.Share == 0 && o.Type == d.Type && o.Memory == d.Memory && slices.Equal(o.Models, d.Models) {
+				at.fault("asks for the same as devices[%d]: raise its count", j)
+				break
+			}
+		}
+	}
+}
+
+func (d *DeviceRequest) validate(k check) {
+	k.at("type").name(d.Type)
+	k.at("models").must(len(d.Models) <= maxConstraints, "holds %d models, at most %d are allowed", len(d.Models), maxConstraints)
+	for i, m := range d.Models {
+		at := k.index("models", i)
+		at.must(m != "", "is empty: leave models out if any will do")
+		at.label(m)
+		at.must(!slices.Contains(d.Models[:i], m), "%q stands there twice", clip(m))
+	}
+	k.at("count").within(d.Count, 1, MaxDevices)
+	k.at("share").must(d.Share >= 0 && d.Share <= WholeDevice, "is %d, want a number of thousandths of one device, from 1 to %d, or none for whole devices", d.Share, WholeDevice)
+	k.at("share").must(d.Share <= 0 || d.Count == 1, "is a part of one device, and count is %d: want count 1, or a request for each part", d.Count)
+	k.at("memory").must(d.Memory == 0 || d.Memory >= MinMemory && d.Memory <= MaxMemory,
+		"is %s, want from %s to %s; a number without a unit counts bytes", d.Memory, MinMemory, MaxMemory)
+}
+
+// Validate returns as Faults what cannot be said of a machine's devices, or nil; the rest of the facts is taken as it is. Their paths
+// begin with "devices".
+func (f *Facts) Validate() error {
+	k := newCheck()
+	k.at("devices").must(len(f.Devices) <= MaxDevices, "holds %d devices, at most %d are allowed", len(f.Devices), MaxDevices)
+	first := make(map[string]int, len(f.Devices))
+	for i := range f.Devices {
+		d, at := &f.Devices[i], k.index("devices", i)
+		at.at("id").must(d.ID != "" && len(d.ID) <= MaxLabel && printable(d.ID), "%q is not an id: want printable text of 1 to %d bytes", clip(d.ID), MaxLabel)
+		if j, ok := first[d.ID]; ok && d.ID != "" {
+			at.at("id").fault("%q is already the id of devices[%d]", clip(d.ID), j)
+		} else {
+			first[d.ID] = i
+		}
+		at.at("type").name(d.Type)
+		at.at("model").label(d.Model)
+		at.at("memory").must(d.Memory >= 0 && d.Memory <= MaxMemory, "is %s, want a size from 0, for one that is not known, to %s", d.Memory, MaxMemory)
+		at.at("numa").must(d.Numa >= -1 && d.Numa <= maxNuma, "is %d, want a number from 0 to %d, or -1 for one that is not known", d.Numa, maxNuma)
+	}
+	return k.err()
+}
+
+// maxNuma is the highest number of a NUMA node that Linux gives.
+const maxNuma = 1023

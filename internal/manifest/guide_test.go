@@ -1,0 +1,41 @@
+package manifest
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+
+// TestGuideOfPlacement reads every piece of a manifest that the guide's page about placement shows, each where it belongs.
+func TestGuideOfPlacement(t *testing.T) {
+	page, err := os.ReadFile("../../docs/guide/placement.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	around := map[string]string{
+		"placement:": "kind: Service\nname: web\ndefinition: web@1\ncount: 3\n",
+		"steps:":     "kind: Job\nname: train\n",
+		"resources:": "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: main\n  command: [web]\n",
+	}
+	pieces := yamlBlock.FindAllStringSubmatch(string(page), -1)
+	for _, m := range pieces {
+		first, _, _ := strings.Cut(m[1], "\n")
+		text := around[first] + m[1]
+		if first == "resources:" {
+			text = around[first] + "  " + strings.ReplaceAll(strings.TrimSpace(m[1]), "\n", "\n  ") + "\n"
+		}
+		if around[first] == "" {
+			t.Errorf("a piece begins with %q, which is known to stand nowhere", first)
+			continue
+		}
+		if _, err := Parse("placement.md", []byte(text)); err != nil {
+			t.Errorf("%v in\n%s", err, text)
+		}
+	}
+	if len(pieces) < 10 {
+		t.Errorf("the page shows %d pieces, which cannot be all", len(pieces))
+	}
+}
