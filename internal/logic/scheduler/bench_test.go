@@ -17,7 +17,7 @@ func benchFleet(nodes int) *scheduler.Fleet {
 		f.SetNode(scheduler.Node{
 			Name: fmt.Sprintf("node-%05d", i), State: cluster.NodeReady, Arch: "amd64", Kernel: "6.1.0-18-amd64",
 			Executors: []string{"containerd", "process"},
-			Labels:    cluster.Labels{"zone": string("abcd"[i%4])},
+			Labels:    cluster.Labels{"zone": string("abcd"[i%4]), "rack": fmt.Sprint(i % 25)},
 			Capacity: cluster.Demand{
 				CPU:    cluster.MilliCPU(8000 * size),
 				Memory: 32 * cluster.GiB * cluster.Bytes(size),
@@ -54,6 +54,25 @@ func benchTasks(tasks, owners int, strategy cluster.Strategy) []cluster.Pending 
 	return pending
 }
 
+// oddTasks returns tasks of one owner each, no two of which ask for the same.
+func oddTasks(tasks int, strategy cluster.Strategy) []cluster.Pending {
+	pending := benchTasks(tasks, tasks, strategy)
+	for i := range pending {
+		pending[i].Demand = cluster.Demand{CPU: cluster.MilliCPU(50 + i*7919%997), Memory: cluster.Bytes(64+i*104729%1009) * cluster.MiB}
+	}
+	return pending
+}
+
+// rackTasks returns tasks of 20 owners that want to be even over 25 racks.
+func rackTasks(tasks int) []cluster.Pending {
+	pending := benchTasks(tasks, 20, cluster.StrategySpread)
+	for i := range pending {
+		pending[i].Count = tasks / 20
+		pending[i].Placement.Spread = []cluster.Spread{{Attribute: "label.rack"}}
+	}
+	return pending
+}
+
 // mixedTasks returns tasks of 200 owners, whose turns alternate, with all that can be asked for: strategies,
 // constraints, ports and anti-affinity.
 func mixedTasks(tasks int) []cluster.Pending {
@@ -79,23 +98,28 @@ func mixedTasks(tasks int) []cluster.Pending {
 
 // BenchmarkSchedule measures whole cycles: decisions are tasks that were placed or given a reason.
 func BenchmarkSchedule(b *testing.B) {
-	const tasks = 10_000
 	for _, load := range []struct {
-		name    string
-		pending []cluster.Pending
+		name  string
+		tasks int
+		make  func(tasks int) []cluster.Pending
 	}{
-		{"binpack", benchTasks(tasks, 20, cluster.StrategyBinpack)},
-		{"spread", benchTasks(tasks, 20, cluster.StrategySpread)},
-		{"mixed", mixedTasks(tasks)},
-		{"singles", benchTasks(tasks, tasks, cluster.StrategySpread)},
+		{"binpack", 100_000, func(tasks int) []cluster.Pending { return benchTasks(tasks, 20, cluster.StrategyBinpack) }},
+		{"spread", 100_000, func(tasks int) []cluster.Pending { return benchTasks(tasks, 20, cluster.StrategySpread) }},
+		{"racks", 100_000, rackTasks},
+		{"mixed", 10_000, mixedTasks},
+		{"small", 10_000, func(tasks int) []cluster.Pending { return benchTasks(tasks, tasks/10, cluster.StrategySpread) }},
+		{"singles", 10_000, func(tasks int) []cluster.Pending { return oddTasks(tasks, cluster.StrategySpread) }},
+		{"singles-binpack", 10_000, func(tasks int) []cluster.Pending { return oddTasks(tasks, cluster.StrategyBinpack) }},
+		{"singles-whole", 10_000, func(tasks int) []cluster.Pending { return oddTasks(tasks, cluster.StrategyWhole) }},
 	} {
-		for _, nodes := range []int{1000} {
+		for _, nodes := range []int{1000, 10_000, 100_000} {
+			tasks := min(load.tasks, 20*nodes)
 			b.Run(fmt.Sprintf("nodes=%d/tasks=%d/%s", nodes, tasks, load.name), func(b *testing.B) {
-				f := benchFleet(nodes)
+				f, pending := benchFleet(nodes), load.make(tasks)
 				b.ReportAllocs()
 				placed := 0
 				for b.Loop() {
-					placed += len(scheduler.Schedule(f, load.pending, scheduler.Options{}).Placements)
+					placed += len(scheduler.Schedule(f, pending, scheduler.Options{}).Placements)
 				}
 				b.ReportMetric(float64(tasks*b.N)/b.Elapsed().Seconds(), "decisions/s")
 				b.ReportMetric(float64(placed)/float64(tasks*b.N), "placed/decision")
@@ -104,12 +128,35 @@ func BenchmarkSchedule(b *testing.B) {
 	}
 }
 
+// BenchmarkWaiting measures a cycle in which no task finds a place, and each is told why.
+func BenchmarkWaiting(b *testing.B) {
+	for _, nodes := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint("nodes=", nodes), func(b *testing.B) {
+			f, pending := benchFleet(nodes), oddTasks(1000, cluster.StrategySpread)
+			for i := range pending {
+				pending[i].Demand.CPU += 33_000
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				scheduler.Schedule(f, pending, scheduler.Options{})
+			}
+			b.ReportMetric(float64(len(pending)*b.N)/b.Elapsed().Seconds(), "decisions/s")
+		})
+	}
+}
+
 // BenchmarkScheduleOne measures the cycle for a single task.
 func BenchmarkScheduleOne(b *testing.B) {
-	f, pending := benchFleet(1000), benchTasks(1, 1, cluster.StrategySpread)
-	b.ReportAllocs()
-	for b.Loop() {
-		scheduler.Schedule(f, pending, scheduler.Options{})
+	for _, nodes := range []int{1000, 10_000, 100_000} {
+		for _, strategy := range []cluster.Strategy{cluster.StrategySpread, cluster.StrategyBinpack} {
+			b.Run(fmt.Sprintf("nodes=%d/%s", nodes, strategy), func(b *testing.B) {
+				f, pending := benchFleet(nodes), oddTasks(1, strategy)
+				b.ReportAllocs()
+				for b.Loop() {
+					scheduler.Schedule(f, pending, scheduler.Options{})
+				}
+			})
+		}
 	}
 }
 

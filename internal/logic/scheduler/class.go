@@ -1,49 +1,39 @@
 package scheduler
 
 import (
+	"maps"
+	"math"
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
 )
-
-// cycle is the state of one call of Schedule. Nodes are numbered by the order of their names, so
-// that of equals the smaller number wins.
-type cycle struct {
-	fleet   *Fleet
-	pending []cluster.Pending
-	opts    Options
-
-	loads []load
-	ports []*portSet // those that the cycle changed; nil: as in the fleet
-	// touched lists the nodes in the order in which the cycle placed tasks on them. A class
-	// remembers how much of it has gone into its ranking.
-	touched []int32
-
-	groups  map[string]*group // by the tasks that their names say
-	classOf []*class          // by position in the order of decisions
-
-	spareRankings []*ranking
-	spareCounts   [][]int32
-}
 
 // class is the pending tasks that ask for exactly the same, so that what is found out about a node
 // holds for all of them.
 type class struct {
 	*cluster.Pending // one of them
 	group            *group
-	binpack          bool
+	strategy         cluster.Strategy
 	affinity         cluster.AntiAffinity
 	demand           cluster.Demand
-	fixed            []int   // ports that they name
-	clash            int     // a port that they name twice
-	auto, autoFixed  int     // ports to be assigned; fixed ones among those that could be
-	marked           []int32 // nodes where an earlier attempt stands, then those where attempts failed
+	need             cluster.Demand // demand, with what any node has for a resource that is not asked for
+	fixed            []int          // ports that they name
+	clash            int            // a port that they name twice
+	auto, autoFixed  int            // ports to be assigned; fixed ones among those that could be
+	requests         []cluster.DeviceRequest
+	images           []map[int32]struct{} // of each image, the nodes that have it
+	commonImages     bool                 // these are too many to be looked at one by one
+	avoided, shunned []int32              // nodes where an earlier attempt stands, and where attempts failed
 
-	left    int   // tasks not yet decided
-	avoided int32 // of the marked nodes those of the first kind
-	single  bool  // for one node
-	visited bool  // the ranking is made, or was not worth it
-	full    bool  // no node is left; as a cycle only takes, it stays so
+	left  int // tasks not yet decided
+	sieve *sieve
+	terms
+	settled bool // its terms are prepared
+	visited bool // best was asked for it
+	full    bool // no node was left when fullAt nodes were touched; as a cycle only takes, that mostly stays so
+	fullAt  int
+	epoch   int     // of the cycle, when the latter and floors were found
+	floors  []int32 // by node class, how many of the group are at least on a node that takes the class; none if there is no such node
 	ranking *ranking
 	seen    int // how much of cycle.touched is in the ranking
 
@@ -55,22 +45,16 @@ type class struct {
 type group struct {
 	next    *group // of the same owner, another version
 	classes []*class
-	apart   bool    // a class of it looks at counts
-	strict  bool    // a class of it demands to be apart
-	counts  []int32 // by node, reserved and placed; nil while nobody needs it
-	left    int
-}
-
-func newCycle(f *Fleet, pending []cluster.Pending, opts Options) *cycle {
-	y := &cycle{
-		fleet: f, pending: pending, opts: opts,
-		loads:  make([]load, len(f.order)),
-		groups: map[string]*group{},
-	}
-	for n, i := range f.order {
-		y.loads[n] = f.loads[i]
-	}
-	return y
+	apart   bool             // a class of it looks at the others
+	views   map[string]*view // by attribute
+	found   bool             // known and unknown are looked up
+	known   *crowd           // of the fleet, with the generations that count; either may be nil
+	unknown *crowd
+	counted []uint64
+	placed  map[int32]int32 // by slot, in this cycle; nil while none is
+	counts  []int32         // by slot, all of them; nil unless there is a ranking
+	left    int             // tasks not yet decided
+	strict  bool            // a class of it demands to be apart
 }
 
 // classify finds the class of each task. Tasks that ask for the same mostly stand side by side.
@@ -112,20 +96,22 @@ func (y *cycle) class(p *cluster.Pending) *class {
 	c := y.newClass(p)
 	c.group = g
 	g.classes = append(g.classes, c)
-	g.apart = g.apart || c.affinity != cluster.AntiAffinityNone
 	g.strict = g.strict || c.affinity == cluster.AntiAffinityDemand
+	g.apart = g.apart || c.affinity != cluster.AntiAffinityNone || len(p.Placement.Distinct)+len(p.Placement.Spread) > 0
+	y.classes = append(y.classes, c)
 	return c
 }
 
 func (y *cycle) newClass(p *cluster.Pending) *class {
 	c := &class{Pending: p, demand: clamp(p.Demand), affinity: p.Placement.AntiAffinity}
-	c.binpack = y.strategy(p) == cluster.StrategyBinpack
+	c.strategy = y.strategy(p)
 	if c.affinity == "" {
-		c.affinity = cluster.AntiAffinityPrefer
-		if c.binpack {
-			c.affinity = cluster.AntiAffinityNone
+		c.affinity = cluster.AntiAffinityNone
+		if c.strategy == cluster.StrategySpread {
+			c.affinity = cluster.AntiAffinityPrefer
 		}
 	}
+	c.need = needOf(c.demand)
 	for _, port := range p.Ports {
 		switch {
 		case port.Port == 0:
@@ -139,27 +125,36 @@ func (y *cycle) newClass(p *cluster.Pending) *class {
 			}
 		}
 	}
-	c.single = p.Only != ""
-	y.mark(c, p.Avoid)
-	c.avoided = int32(len(c.marked))
-	y.mark(c, p.Shun)
+	if len(p.Devices) > 0 {
+		c.requests = requests(p.Devices)
+	}
+	c.avoided, c.shunned = y.slots(p.Avoid), y.slots(p.Shun)
 	return c
 }
 
-// mark adds the numbers of nodes, without those that the fleet does not have.
-func (y *cycle) mark(c *class, names []string) {
-	for _, name := range names {
-		if n, found := y.fleet.search(name); found {
-			c.marked = append(c.marked, int32(n))
-		}
+// needOf returns what a node must have free. Of what is not asked for it may have less than nothing.
+func needOf(d cluster.Demand) cluster.Demand {
+	if d.CPU == 0 {
+		d.CPU = math.MinInt64
 	}
+	if d.Memory == 0 {
+		d.Memory = math.MinInt64
+	}
+	if d.Disk == 0 {
+		d.Disk = math.MinInt64
+	}
+	return d
 }
 
-// avoids reports whether an earlier attempt stands on the node.
-func (c *class) avoids(n int) bool { return slices.Contains(c.marked[:c.avoided], int32(n)) }
-
-// shuns reports whether attempts failed on the node.
-func (c *class) shuns(n int) bool { return slices.Contains(c.marked[c.avoided:], int32(n)) }
+// slots returns those of nodes, without those that the fleet does not have.
+func (y *cycle) slots(names []string) (slots []int32) {
+	for _, name := range names {
+		if n, found := y.fleet.search(name); found && !slices.Contains(slots, n) {
+			slots = append(slots, n)
+		}
+	}
+	return slots
+}
 
 func (y *cycle) strategy(p *cluster.Pending) cluster.Strategy {
 	switch {
@@ -196,204 +191,129 @@ func alike(a, b *cluster.Pending) bool {
 		a.Owner.Kind == b.Owner.Kind &&
 		a.Placement.Strategy == b.Placement.Strategy &&
 		a.Placement.AntiAffinity == b.Placement.AntiAffinity &&
-		a.Daemon == b.Daemon && a.Only == b.Only &&
-		len(a.Ports) == len(b.Ports) && len(a.Avoid) == len(b.Avoid) && len(a.Shun) == len(b.Shun) &&
+		a.Daemon == b.Daemon && a.Only == b.Only && a.Count == b.Count && a.Gang == b.Gang &&
+		a.Placement.Pool == b.Placement.Pool && maps.Equal(a.Labels, b.Labels) && samePlacement(&a.Placement, &b.Placement) &&
+		len(a.Ports) == len(b.Ports) && len(a.Avoid) == len(b.Avoid) && len(a.Shun) == len(b.Shun) && slices.Equal(a.Images, b.Images) && len(a.Devices) == len(b.Devices) &&
 		len(a.Placement.Constraints) == len(b.Placement.Constraints) &&
-		(len(a.Ports)+len(a.Avoid)+len(a.Shun)+len(a.Placement.Constraints) == 0 || alikeInLists(a, b)) // mostly none
+		(len(a.Devices)+len(a.Ports)+len(a.Avoid)+len(a.Shun)+len(a.Placement.Constraints) == 0 || alikeInLists(a, b)) // mostly none
 }
 
 func alikeInLists(a, b *cluster.Pending) bool {
-	return slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Avoid, b.Avoid) && slices.Equal(a.Shun, b.Shun) &&
+	return slices.EqualFunc(a.Devices, b.Devices, sameRequest) &&
+		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Avoid, b.Avoid) && slices.Equal(a.Shun, b.Shun) &&
 		slices.EqualFunc(a.Placement.Constraints, b.Placement.Constraints, sameConstraint)
+}
+
+// samePlacement compares the lists that most placements do without.
+func samePlacement(a, b *cluster.Placement) bool {
+	if len(a.Affinities)+len(b.Affinities)+len(a.Spread)+len(b.Spread)+len(a.Relations)+len(b.Relations)+
+		len(a.Distinct)+len(b.Distinct)+len(a.Tolerations)+len(b.Tolerations) == 0 {
+		return true
+	}
+	return slices.EqualFunc(a.Affinities, b.Affinities, func(a, b cluster.Affinity) bool {
+		return a.Weight == b.Weight && sameConstraint(a.Constraint, b.Constraint)
+	}) && slices.EqualFunc(a.Spread, b.Spread, func(a, b cluster.Spread) bool {
+		return a.Attribute == b.Attribute && a.Weight == b.Weight && a.MaxSkew == b.MaxSkew && slices.Equal(a.Targets, b.Targets)
+	}) && slices.EqualFunc(a.Relations, b.Relations, func(a, b cluster.Relation) bool {
+		return a.Attribute == b.Attribute && a.Away == b.Away && a.Required == b.Required && a.Weight == b.Weight &&
+			slices.Equal(a.Clusters, b.Clusters) && maps.Equal(a.Labels, b.Labels)
+	}) && slices.Equal(a.Distinct, b.Distinct) && slices.Equal(a.Tolerations, b.Tolerations)
+}
+
+func sameRequest(a, b cluster.DeviceRequest) bool {
+	return a.Type == b.Type && a.Count == b.Count && a.Share == b.Share && a.Memory == b.Memory && slices.Equal(a.Models, b.Models)
 }
 
 func sameConstraint(a, b cluster.Constraint) bool {
 	return a.Attribute == b.Attribute && a.Op == b.Op && a.Value == b.Value && slices.Equal(a.Values, b.Values)
 }
 
-// best returns the best node for a task of the class, or -1 if all refuse it.
-func (y *cycle) best(c *class) int {
-	if c.full {
-		return -1
+// near counts the tasks of the group on a node, reserved and placed.
+func (g *group) near(slot int32) (tasks int32) {
+	if g.counts != nil {
+		return g.counts[slot]
 	}
-	if c.single {
-		return y.only(c)
-	}
-	var best int
-	if !c.visited {
-		y.count(c.group)
-	}
-	switch {
-	case !c.visited && c.left == 1:
-		best = y.scan(c)
-	case !c.visited:
-		c.ranking = y.rank(c)
-		best = c.ranking.best()
-	default:
-		y.refresh(c)
-		best = c.ranking.best()
-	}
-	c.visited = true
-	c.seen = len(y.touched)
-	c.full = best < 0
-	return best
-}
-
-// only returns the one node that the class is for, or -1 if it refuses it.
-func (y *cycle) only(c *class) int {
-	y.count(c.group)
-	n, found := y.fleet.search(c.Only)
-	if !found || y.keyOrRefused(c, n) == refused {
-		c.full = true
-		return -1
-	}
-	return n
-}
-
-// scan looks at every node once: for a class of one task, that is less work than a ranking.
-func (y *cycle) scan(c *class) int {
-	best, lowest := -1, uint64(refused)
-	for n := range y.loads {
-		if code, _ := y.lacks(c, n); code != "" {
-			continue
-		}
-		if k := y.key(c, n); k < lowest {
-			if code, _ := y.bars(c, n); code == "" {
-				best, lowest = n, k
-			}
+	if g.known != nil {
+		for _, generation := range g.counted {
+			tasks += g.known.at[spotOf(slot, generation)]
 		}
 	}
-	return best
+	if g.unknown != nil {
+		tasks += g.unknown.at[spotOf(slot, 0)]
+	}
+	if g.placed != nil {
+		tasks += g.placed[slot]
+	}
+	return tasks
 }
 
-// rank looks at every node and keeps the order.
-func (y *cycle) rank(c *class) *ranking {
-	r := y.spareRanking()
-	for n := range y.loads {
-		r.set(n, y.keyOrRefused(c, n))
-	}
-	return r
-}
-
-// refresh brings a class's ranking up to what was placed since its last turn. A node that refused the
-// class goes on to refuse it, as a cycle only takes.
-func (y *cycle) refresh(c *class) {
-	for _, n := range y.touched[c.seen:] {
-		if c.ranking.keys[n] != refused {
-			c.ranking.set(int(n), y.keyOrLacking(c, int(n)))
-		}
-	}
-}
-
-func (y *cycle) keyOrRefused(c *class, n int) uint64 {
-	if code, _ := y.bars(c, n); code != "" {
-		return refused
-	}
-	return y.keyOrLacking(c, n)
-}
-
-func (y *cycle) keyOrLacking(c *class, n int) uint64 {
-	if code, _ := y.lacks(c, n); code != "" {
-		return refused
-	}
-	return y.key(c, n)
-}
-
-// place charges a task of the class to the node.
-func (y *cycle) place(c *class, n, pending int) Placement {
-	p := &y.pending[pending]
-	l := &y.loads[n]
-	l.used = l.used.Add(c.demand)
-	l.tasks++
-	if c.group.counts != nil {
-		c.group.counts[n]++
-	}
-	y.touched = append(y.touched, int32(n))
-	pl := Placement{Pending: pending, Task: p.Task, Node: y.node(n).Name}
-	if len(p.Ports) > 0 {
-		pl.Ports = y.ownPorts(n).assign(p)
-	}
-	return pl
-}
-
-// leave notes that a task of the class is decided, and takes back what the class no longer needs.
-func (y *cycle) leave(c *class) {
-	c.left--
-	c.group.left--
-	if (c.left == 0 || c.full) && c.ranking != nil {
-		y.spareRankings = append(y.spareRankings, c.ranking)
-		c.ranking = nil
-	}
-	// Of a strict group that could not be placed the counts tell why.
-	if g := c.group; g.left == 0 && g.counts != nil && !g.strict {
-		y.spareCounts = append(y.spareCounts, g.counts)
-		g.counts = nil
-	}
-}
-
-// count makes the group's counts if a class of it looks at them.
-func (y *cycle) count(g *group) {
-	if !g.apart || g.counts != nil {
+// gather finds those of the fleet that the group's tasks are kept apart from.
+func (y *cycle) gather(g *group) {
+	if g.found {
 		return
 	}
-	if last := len(y.spareCounts) - 1; last >= 0 {
-		g.counts, y.spareCounts = y.spareCounts[last], y.spareCounts[:last]
-		clear(g.counts)
-	} else {
-		g.counts = make([]int32, len(y.loads))
-	}
+	g.found = true
 	p := g.classes[0].Pending
 	tasks, generation, definition := tasksOf(p.Task, p.Definition)
 	after := generation >= p.Restarted
-	y.tally(g, y.fleet.crowds[tasks].of(definition), func(at spot) bool { return (at.generation() >= p.Restarted) == after })
+	if g.known = y.fleet.crowds[tasks].of(definition); g.known != nil {
+		for _, v := range g.known.versions {
+			if (v.generation >= p.Restarted) == after {
+				g.counted = append(g.counted, v.generation)
+			}
+		}
+	}
 	if definition.Name != "" {
 		unknown, _, _ := tasksOf(p.Task, cluster.Ref{})
-		y.tally(g, y.fleet.crowds[unknown].of(cluster.Ref{}), func(spot) bool { return true })
+		g.unknown = y.fleet.crowds[unknown].of(cluster.Ref{})
 	}
 }
 
-// tally adds those tasks of a crowd, which may be nil, to the group's counts.
-func (y *cycle) tally(g *group, c *crowd, counts func(spot) bool) {
-	if c == nil {
+// count makes a list of what near returns.
+func (y *cycle) count(g *group) {
+	if g.counts != nil {
 		return
 	}
-	for at, k := range c.at { // order-free: a sum
-		if !counts(at) {
+	var counts []int32
+	if last := len(y.spareCounts) - 1; last >= 0 {
+		counts, y.spareCounts = y.spareCounts[last], y.spareCounts[:last]
+		clear(counts)
+	} else {
+		counts = make([]int32, len(y.fleet.slots))
+	}
+	for slot := range g.nodes {
+		counts[slot] = g.near(slot)
+	}
+	g.counts = counts
+}
+
+// size returns on how many nodes tasks of the group are, or more.
+func (g *group) size() int {
+	size := len(g.placed)
+	if g.known != nil {
+		size += len(g.known.at)
+	}
+	if g.unknown != nil {
+		size += len(g.unknown.at)
+	}
+	return size
+}
+
+// nodes yields each node where tasks of the group are, some more than once, in no order.
+func (g *group) nodes(yield func(slot int32) bool) {
+	for _, c := range []*crowd{g.known, g.unknown} {
+		if c == nil {
 			continue
 		}
-		if n, found := y.fleet.search(y.fleet.slots[at.slot()].node.Name); found {
-			g.counts[n] += k
+		for at := range c.at { // order-free: who asks takes the best
+			if !yield(at.slot()) {
+				return
+			}
 		}
 	}
-}
-
-func (y *cycle) spareRanking() *ranking {
-	if last := len(y.spareRankings) - 1; last >= 0 {
-		r := y.spareRankings[last]
-		y.spareRankings = y.spareRankings[:last]
-		return r
+	for slot := range g.placed { // order-free: as above
+		if !yield(slot) {
+			return
+		}
 	}
-	return newRanking(len(y.loads))
-}
-
-func (y *cycle) node(n int) *Node { return &y.fleet.slots[y.fleet.order[n]].node }
-
-// portsOf returns the ports taken on the node, to be read.
-func (y *cycle) portsOf(n int) *portSet {
-	if y.ports != nil && y.ports[n] != nil {
-		return y.ports[n]
-	}
-	return &y.fleet.slots[y.fleet.order[n]].ports
-}
-
-// ownPorts returns the cycle's own set of the ports taken on the node, to be changed.
-func (y *cycle) ownPorts(n int) *portSet {
-	if y.ports == nil {
-		y.ports = make([]*portSet, len(y.loads))
-	}
-	if y.ports[n] == nil {
-		own := y.portsOf(n).clone()
-		y.ports[n] = &own
-	}
-	return y.ports[n]
 }

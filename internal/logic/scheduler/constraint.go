@@ -12,7 +12,7 @@ import (
 
 // Matches reports whether the node meets the constraint. An attribute that the node lacks is "".
 //
-// node.executor has a value for each executor: it is equal to, or in, what one of them is; it is
+// node.executor has a value for each executor, and device.<type>.model for each model of a device: it is equal to, or in, what one of them is; it is
 // not equal, or not in, if none is. node.class is the label "class". A comparison of numbers (<, >) or
 // versions (<=, >=) does not hold unless both sides are such. An unknown operator or
 // attribute matches nothing, as what was meant cannot be known.
@@ -20,8 +20,21 @@ func Matches(c cluster.Constraint, n *Node) bool {
 	if c.Attribute == "node.executor" {
 		return matchesSome(c, n.Executors)
 	}
+	if kind, count, ok := cluster.DeviceAttribute(c.Attribute); ok && !count {
+		return matchesSome(c, models(n, kind))
+	}
 	value, known := attribute(n, c.Attribute)
 	return known && matches(c, value)
+}
+
+// models returns those of a node's devices of a type.
+func models(n *Node, kind string) (models []string) {
+	for i := range n.Devices {
+		if d := &n.Devices[i]; d.Type == kind && !slices.Contains(models, d.Model) {
+			models = append(models, d.Model)
+		}
+	}
+	return models
 }
 
 // attribute returns a node's attribute; known is false if no node has one of that name.
@@ -37,9 +50,20 @@ func attribute(n *Node, name string) (value string, known bool) {
 		return n.Kernel, true
 	case "node.class":
 		return n.Labels[classLabel], true
+	case "node.pool":
+		return n.Pool, true
 	}
 	if key, ok := strings.CutPrefix(name, "label."); ok {
 		return n.Labels[key], true
+	}
+	if kind, count, ok := cluster.DeviceAttribute(name); ok && count {
+		devices := 0
+		for i := range n.Devices {
+			if n.Devices[i].Type == kind {
+				devices++
+			}
+		}
+		return strconv.Itoa(devices), true
 	}
 	return "", false
 }

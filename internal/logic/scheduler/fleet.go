@@ -3,7 +3,6 @@ package scheduler
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -21,8 +20,15 @@ type Node struct {
 	// Executors by name, such as "containerd".
 	Executors []string
 	// Labels are the agent's, overridden by the operator's.
-	Labels   cluster.Labels
+	Labels cluster.Labels
+	// Pool is the one that the node is in, or "".
+	Pool     string
+	Taints   []cluster.Taint
 	Capacity cluster.Demand
+	// Devices are those that tasks may reserve, each with an ID of its own.
+	Devices []cluster.Device
+	// Images are references of images that are on the node.
+	Images []string
 	// ReservedPorts are never given to tasks.
 	ReservedPorts []int
 }
@@ -35,7 +41,7 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		f := &status.Facts
 		n.Arch, n.OS, n.Kernel = f.Arch, f.OS, f.Kernel
 		n.Capacity = cluster.Demand{CPU: f.CPU, Memory: f.Memory, Disk: f.Disk}
-		n.ReservedPorts = f.ReservedPorts
+		n.ReservedPorts, n.Devices = f.ReservedPorts, f.Devices
 		for _, e := range f.Executors {
 			n.Executors = append(n.Executors, e.Name)
 		}
@@ -44,6 +50,7 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 	if host != nil {
 		n.Drain = host.Drain != nil || host.Gone
 		n.Cordon = host.Cordon || n.Drain
+		n.Pool, n.Taints = host.Pool, host.Taints
 		maps.Copy(n.Labels, host.Labels)
 	}
 	return n
@@ -63,63 +70,66 @@ type Reservation struct {
 	Demand     cluster.Demand
 	// Ports are the numbers that the attempt holds on the node.
 	Ports []int
+	// Labels are the owner's, which relations look at, and Priority the task's.
+	Labels   cluster.Labels
+	Priority int
+	// Devices are what it holds of the node's.
+	Devices []cluster.DeviceUse
+	// Away are the relations of its placement that keep other tasks away: those that are Required and Away.
+	Away []cluster.Relation
 }
 
 // Fleet is the nodes of one domain and what is reserved on them. Its owner calls the methods that
 // change it; several readers may use it at the same time between them.
 type Fleet struct {
-	slots  []slot
-	loads  []load // by slot
-	byName map[string]int32
-	order  []int32 // slots of the nodes that are set, by name
-	vacant []int32 // slots to be used again
-	held   map[string]Reservation
-	crowds map[string]*crowd // by what tasksOf says; further ones are chained
-	spare  []*crowd          // that were dispersed, to be used again
+	slots   []slot
+	loads   []load // by slot
+	byName  map[string]int32
+	names   names   // of the nodes that are set
+	vacant  []int32 // slots to be used again
+	catalog catalog
+	held    map[string]Reservation
+	crowds  map[string]*crowd // by what tasksOf says; further ones are chained
+	spare   []*crowd          // that were dispersed, to be used again
+	// neighbours are the same reservations as relations look at them.
+	neighbours neighbours
+	images     images // of the nodes that are set
 }
 
 // slot is one node of a fleet. It lives while the node is set or something is reserved on it.
 type slot struct {
 	node  Node
 	set   bool
-	ports portSet
+	ports *portSet // nil while none is taken
+	// devices is what is used of them, also of such that the node has no more.
+	devices deviceUses
 }
 
-// load is what a node has and what of it is used. It stands apart from the slot, as each cycle copies it.
+// load is what a node has and what of it is used. It stands apart from the slot, as cycles copy those of the nodes that they use.
 type load struct {
 	capacity, used cluster.Demand
-	tasks          int
+	key            [orders]uint64 // its place in the orders of its class
+	at             [orders]uint64 // where the trees hold it
+	stale          uint8          // of a cycle: bits of the orders whose trees do not hold it so yet
+	tasks          int32
+	class          int32 // -1 while the node is not set
 }
 
-// crowd is the reservations that are counted together: those of which anti-affinity keeps apart. Of a service these are the
-// tasks of one definition, so that a new version can be rolled out onto the nodes of the old one, and holds its distance when that is
-// gone; of a job those of one step.
-type crowd struct {
-	definition cluster.Ref // zero for steps, and where it is not known
-	at         map[spot]int32
-	next       *crowd // of the same tasks, another definition
-}
-
-// spot is a slot and, in the lower bits, the generation of a service's task.
-type spot uint64
-
-const generationBits = 36
-
-func spotOf(slot int32, generation uint64) spot {
-	return spot(slot)<<generationBits | spot(min(generation, 1<<generationBits-1))
-}
-
-func (s spot) slot() int32 { return int32(s >> generationBits) }
-
-func (s spot) generation() uint64 { return uint64(s & (1<<generationBits - 1)) }
+func (l *load) free() cluster.Demand { return l.capacity.Sub(l.used) }
 
 // NewFleet returns a fleet without nodes.
 func NewFleet() *Fleet {
-	return &Fleet{
-		byName: map[string]int32{},
-		held:   map[string]Reservation{},
-		crowds: map[string]*crowd{},
+	f := &Fleet{
+		byName:  map[string]int32{},
+		catalog: newCatalog(),
+		held:    map[string]Reservation{},
+		crowds:  map[string]*crowd{},
+
+		neighbours: newNeighbours(),
+		images:     images{},
 	}
+	f.names.of = f.name
+	return f
 }
 
 // SetNode adds the node, or replaces what is known of it. Its reservations stay. The fleet keeps n's
@@ -128,33 +138,89 @@ func (f *Fleet) SetNode(n Node) {
 	i := f.slot(n.Name)
 	s := &f.slots[i]
 	if s.set {
-		for _, p := range s.node.ReservedPorts {
-			s.ports.remove(p)
-		}
+		f.withdraw(i)
 	} else {
-		at, _ := f.search(n.Name)
-		f.order = slices.Insert(f.order, at, i)
+		f.names.add(i)
 	}
 	s.node, s.set = n, true
-	f.loads[i].capacity = clamp(n.Capacity)
+	f.images.add(i, n.Images)
 	for _, p := range n.ReservedPorts {
-		s.ports.add(p)
+		f.ports(i).add(p)
 	}
+	l := &f.loads[i]
+	l.capacity, l.class = clamp(n.Capacity), f.catalog.enter(&n)
+	f.catalog.rekey(l)
+	for order := range orders {
+		f.plant(order, i)
+	}
+}
+
+// withdraw takes out of the index what is known of a node that is set.
+func (f *Fleet) withdraw(i int32) {
+	l := &f.loads[i]
+	for order := range orders {
+		f.uproot(order, i)
+	}
+	f.catalog.leave(l.class)
+	f.images.remove(i, f.slots[i].node.Images)
+	l.class = -1
+	for _, p := range f.slots[i].node.ReservedPorts {
+		f.ports(i).remove(p)
+	}
+}
+
+// plant puts a node into one of the trees of its class.
+func (f *Fleet) plant(order int, i int32) {
+	l := &f.loads[i]
+	l.at[order] = l.key[order]
+	t := &f.catalog.trees[order][l.class]
+	*t = topOf(f.editor().insert(t.page, entry{l.key[order], i, l.free()}))
+}
+
+// uproot takes a node out of one of the trees of its class.
+func (f *Fleet) uproot(order int, i int32) {
+	l := &f.loads[i]
+	t := &f.catalog.trees[order][l.class]
+	*t = topOf(f.editor().remove(t.page, l.at[order], i))
+}
+
+// charge changes what is used of a node.
+func (f *Fleet) charge(i int32, used cluster.Demand, tasks int32) {
+	l := &f.loads[i]
+	l.used, l.tasks = used, l.tasks+tasks
+	if l.class < 0 {
+		return
+	}
+	f.catalog.rekey(l)
+	for order := range orders {
+		f.uproot(order, i)
+		f.plant(order, i)
+	}
+}
+
+func (f *Fleet) editor() editor { return editor{names: &f.names} }
+
+func (f *Fleet) name(i int32) string { return f.slots[i].node.Name }
+
+// ports returns the set of the ports taken on a node, to be changed.
+func (f *Fleet) ports(i int32) *portSet {
+	s := &f.slots[i]
+	if s.ports == nil {
+		s.ports = &portSet{}
+	}
+	return s.ports
 }
 
 // RemoveNode forgets the node. What is reserved there stays charged until it is released, and counts
 // again if the node comes back.
 func (f *Fleet) RemoveNode(name string) {
-	at, found := f.search(name)
+	i, found := f.search(name)
 	if !found {
 		return
 	}
-	i := f.order[at]
-	f.order = slices.Delete(f.order, at, at+1)
+	f.withdraw(i)
+	f.names.remove(i)
 	s := &f.slots[i]
-	for _, p := range s.node.ReservedPorts {
-		s.ports.remove(p)
-	}
 	s.node, s.set = Node{Name: name}, false
 	f.vacate(i)
 }
@@ -168,16 +234,18 @@ func (f *Fleet) Grow(reservations int) {
 }
 
 // Reserve charges an attempt to its node, which need not be set yet. A reservation with the same
-// UUID is replaced. The fleet keeps r's slice of ports.
+// UUID is replaced. The fleet keeps r's slices and map.
 func (f *Fleet) Reserve(r Reservation) {
 	f.Release(r.UUID)
 	r.Demand = clamp(r.Demand)
 	f.held[r.UUID] = r
 	i := f.slot(r.Node)
-	f.loads[i].used = f.loads[i].used.Add(r.Demand)
-	f.loads[i].tasks++
+	f.charge(i, f.loads[i].used.Add(r.Demand), 1)
 	for _, p := range r.Ports {
-		f.slots[i].ports.add(p)
+		f.ports(i).add(p)
+	}
+	for _, u := range r.Devices {
+		f.slots[i].devices = f.slots[i].devices.add(u, 1)
 	}
 	tasks, generation, definition := tasksOf(r.Task, r.Definition)
 	first := f.crowds[tasks]
@@ -186,7 +254,8 @@ func (f *Fleet) Reserve(r Reservation) {
 		c = f.gather(definition, first)
 		f.crowds[tasks] = c
 	}
-	c.at[spotOf(i, generation)]++
+	c.add(spotOf(i, generation))
+	f.neighbours.add(&r, i, 1)
 }
 
 // Release gives back what the attempt took up. One that holds nothing is no error.
@@ -197,18 +266,19 @@ func (f *Fleet) Release(uuid string) {
 	}
 	delete(f.held, uuid)
 	i := f.byName[r.Node]
-	f.loads[i].used = f.loads[i].used.Sub(r.Demand)
-	f.loads[i].tasks--
+	f.charge(i, f.loads[i].used.Sub(r.Demand), -1)
 	for _, p := range r.Ports {
-		f.slots[i].ports.remove(p)
+		f.ports(i).remove(p)
+	}
+	for _, u := range r.Devices {
+		f.slots[i].devices = f.slots[i].devices.add(u, -1)
 	}
 	tasks, generation, definition := tasksOf(r.Task, r.Definition)
-	c, at := f.crowds[tasks].of(definition), spotOf(i, generation)
-	if left := c.at[at] - 1; left > 0 {
-		c.at[at] = left
-	} else if delete(c.at, at); len(c.at) == 0 {
+	c := f.crowds[tasks].of(definition)
+	if c.remove(spotOf(i, generation)); len(c.at) == 0 {
 		f.disperse(tasks, c)
 	}
+	f.neighbours.add(&r, i, -1)
 	f.vacate(i)
 }
 
@@ -223,50 +293,56 @@ func (f *Fleet) Reservations() int { return len(f.held) }
 
 // Nodes returns the names of the nodes, ordered.
 func (f *Fleet) Nodes() []string {
-	names := make([]string, len(f.order))
-	for at, i := range f.order {
-		names[at] = f.slots[i].node.Name
+	names := make([]string, 0, f.names.count)
+	for i := range f.names.all {
+		names = append(names, f.name(i))
 	}
 	return names
 }
 
 // Node returns a node and what is reserved on it.
 func (f *Fleet) Node(name string) (n Node, used cluster.Demand, found bool) {
-	at, found := f.search(name)
+	i, found := f.search(name)
 	if !found {
 		return Node{}, cluster.Demand{}, false
 	}
-	i := f.order[at]
 	return f.slots[i].node, f.loads[i].used, true
 }
 
 // Clone returns a fleet that changes independently of f: to try what would be if.
 func (f *Fleet) Clone() *Fleet {
 	c := &Fleet{
-		slots:  slices.Clone(f.slots),
-		loads:  slices.Clone(f.loads),
-		byName: maps.Clone(f.byName),
-		order:  slices.Clone(f.order),
-		vacant: slices.Clone(f.vacant),
-		held:   maps.Clone(f.held),
-		crowds: make(map[string]*crowd, len(f.crowds)),
+		slots:   slices.Clone(f.slots),
+		loads:   slices.Clone(f.loads),
+		byName:  maps.Clone(f.byName),
+		vacant:  slices.Clone(f.vacant),
+		catalog: f.catalog.clone(),
+		held:    maps.Clone(f.held),
+		crowds:  make(map[string]*crowd, len(f.crowds)),
+
+		neighbours: f.neighbours.clone(),
+		images:     make(images, len(f.images)),
+	}
+	c.names = f.names.clone(c.name)
+	for image, nodes := range f.images { // order-free: a copy
+		c.images[image] = maps.Clone(nodes)
 	}
 	for i := range c.slots {
 		c.slots[i].ports = c.slots[i].ports.clone()
+		c.slots[i].devices = slices.Clone(c.slots[i].devices)
 	}
 	for tasks, first := range f.crowds { // order-free: a copy
 		for o := first; o != nil; o = o.next {
-			c.crowds[tasks] = &crowd{o.definition, maps.Clone(o.at), c.crowds[tasks]}
+			c.crowds[tasks] = &crowd{o.definition, maps.Clone(o.at), slices.Clone(o.versions), c.crowds[tasks]}
 		}
 	}
 	return c
 }
 
-// search finds a node that is set in the order of names.
-func (f *Fleet) search(name string) (at int, found bool) {
-	return slices.BinarySearchFunc(f.order, name, func(i int32, name string) int {
-		return strings.Compare(f.slots[i].node.Name, name)
-	})
+// search finds a node that is set.
+func (f *Fleet) search(name string) (slot int32, found bool) {
+	i, found := f.byName[name]
+	return i, found && f.slots[i].set
 }
 
 // slot returns the slot of that name, a new one if there is none.
@@ -281,8 +357,10 @@ func (f *Fleet) slot(name string) int32 {
 		i = int32(len(f.slots))
 		f.slots = append(f.slots, slot{})
 		f.loads = append(f.loads, load{})
+		f.names.label = append(f.names.label, 0)
 	}
 	f.slots[i] = slot{node: Node{Name: name}}
+	f.loads[i] = load{class: -1}
 	f.byName[name] = i
 	return i
 }
@@ -293,78 +371,8 @@ func (f *Fleet) vacate(i int32) {
 		return
 	}
 	delete(f.byName, f.slots[i].node.Name)
-	f.slots[i], f.loads[i] = slot{}, load{}
+	f.slots[i], f.loads[i] = slot{}, load{class: -1}
 	f.vacant = append(f.vacant, i)
-}
-
-// of returns the crowd of a definition in the chain, or nil.
-func (c *crowd) of(definition cluster.Ref) *crowd {
-	for c != nil && c.definition != definition {
-		c = c.next
-	}
-	return c
-}
-
-// gather returns a crowd without anybody.
-func (f *Fleet) gather(definition cluster.Ref, next *crowd) *crowd {
-	last := len(f.spare) - 1
-	if last < 0 {
-		return &crowd{definition, map[spot]int32{}, next}
-	}
-	c := f.spare[last]
-	f.spare = f.spare[:last]
-	c.definition, c.next = definition, next
-	return c
-}
-
-// mostSpare bounds the crowds that are kept to be used again, as their maps stay as large as they were.
-const mostSpare = 16
-
-// disperse takes a crowd out that has nobody left.
-func (f *Fleet) disperse(tasks string, c *crowd) {
-	first := f.crowds[tasks]
-	switch {
-	case first != c:
-		for first.next != c {
-			first = first.next
-		}
-		first.next = c.next
-	case c.next != nil:
-		f.crowds[tasks] = c.next
-	default:
-		delete(f.crowds, tasks)
-	}
-	if len(f.spare) < mostSpare {
-		f.spare = append(f.spare, c)
-	}
-}
-
-// tasksOf says which tasks are counted together with one: <cluster>.<service> and a definition, with the generation apart; or all of the
-// task's id but its index, for one of a job's step and for one whose definition is not known.
-func tasksOf(id cluster.TaskID, definition cluster.Ref) (tasks string, generation uint64, known cluster.Ref) {
-	tasks = withoutIndex(id)
-	if definition.Name == "" {
-		return tasks, 0, cluster.Ref{}
-	}
-	dot := strings.LastIndexByte(tasks, '.')
-	if dot < 0 {
-		return tasks, 0, cluster.Ref{}
-	}
-	for _, c := range []byte(tasks[dot+1:]) {
-		if c < '0' || c > '9' { // a step
-			return tasks, 0, cluster.Ref{}
-		}
-		generation = generation*10 + uint64(c-'0')
-	}
-	return tasks[:dot], generation, definition
-}
-
-// withoutIndex returns all of a task's id but its index.
-func withoutIndex(id cluster.TaskID) string {
-	if dot := strings.LastIndexByte(string(id), '.'); dot >= 0 {
-		return string(id[:dot])
-	}
-	return string(id)
 }
 
 // mostOfAny bounds an amount of a resource, so that the sum over the tasks of a node, or an amount in parts of

@@ -1,6 +1,9 @@
 package scheduler
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -87,27 +90,37 @@ func TestFirstPortScatters(t *testing.T) {
 	}
 }
 
-// TestRanking holds the ranking against the first lowest of all keys.
+// TestRanking holds the ranking against the first lowest of all ranks.
 func TestRanking(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(0, 70).Draw(t, "nodes")
-		key := rapid.OneOf(rapid.Uint64Range(0, 5), rapid.Just(uint64(refused)))
-		r := newRanking(nodes)
-		for n := range nodes {
-			r.set(n, key.Draw(t, "key"))
+		draw := func() rank {
+			if rapid.IntRange(0, 4).Draw(t, "refused") == 0 {
+				return refused()
+			}
+			return rank{rapid.Uint64Range(0, 2).Draw(t, "tier"), rapid.Uint64Range(0, 2).Draw(t, "fill")}
 		}
+		label := make([]uint64, nodes)
+		for n, l := range rapid.Permutation(label).Draw(t, "") {
+			label[n] = l + uint64(n*7%71)
+		}
+		r := newRanking(nodes, label)
+		for n := range nodes {
+			r.ranks[n] = draw()
+		}
+		r.play()
 		for range rapid.IntRange(0, 30).Draw(t, "changes") {
 			if nodes > 0 {
-				r.set(rapid.IntRange(0, nodes-1).Draw(t, "node"), key.Draw(t, "key"))
+				r.set(int32(rapid.IntRange(0, nodes-1).Draw(t, "node")), draw())
 			}
-			want := -1
-			for n, k := range r.keys {
-				if k != refused && (want < 0 || k < r.keys[want]) {
-					want = n
+			want := int32(-1)
+			for n, k := range r.ranks {
+				if k != refused() && (want < 0 || k.less(r.ranks[want]) || k == r.ranks[want] && label[n] < label[want]) {
+					want = int32(n)
 				}
 			}
 			if got := r.best(); got != want {
-				t.Fatalf("best is %d, want %d of %v", got, want, r.keys)
+				t.Fatalf("best is %d, want %d of %v", got, want, r.ranks)
 			}
 		}
 	})
@@ -115,24 +128,142 @@ func TestRanking(t *testing.T) {
 
 func TestShare(t *testing.T) {
 	for _, test := range []struct {
-		name                 string
-		used, more, capacity int64
-		want                 uint64
+		name             string
+		amount, capacity int64
+		want             uint64
 	}{
-		{"nothing used", 0, 0, 100, 0},
-		{"half", 25, 25, 100, 500_000},
-		{"a third is cut", 1, 0, 3, 333_333},
-		{"all", 50, 50, 100, 1_000_000},
-		{"more than all", 500, 50, 100, 1_000_000},
-		{"of nothing", 0, 0, 0, 0},
-		{"used of nothing", 5, 0, 0, 0},
-		{"largest amounts", mostOfAny - 1, 0, mostOfAny, 999_999},
-		{"of largest amounts all", mostOfAny, mostOfAny, mostOfAny, 1_000_000},
+		{"nothing", 0, 100, 0},
+		{"half", 50, 100, 500_000},
+		{"a third is cut", 1, 3, 333_333},
+		{"all", 100, 100, 1_000_000},
+		{"more than all", 550, 100, 5_500_000},
+		{"far more than all", 5000, 100, mostParts},
+		{"of nothing", 0, 0, 0},
+		{"used of nothing", 5, 0, 0},
+		{"less than nothing", -5, 100, 0},
+		{"largest amounts", mostOfAny - 1, mostOfAny, 999_999},
+		{"of largest amounts all", mostOfAny, mostOfAny, 1_000_000},
+		{"of largest amounts too much", mostOfAny, 1, mostParts},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := share(test.used, test.more, test.capacity); got != test.want {
+			if got := share(test.amount, test.capacity); got != test.want {
 				t.Errorf("got %d, want %d", got, test.want)
 			}
 		})
 	}
+}
+
+// TestShape: capacities are rounded down, by little.
+func TestShape(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		have := rapid.Int64Range(0, mostOfAny).Draw(t, "capacity")
+		got := int64(shapeOf(cluster.Demand{Memory: cluster.Bytes(have)}).Memory)
+		if got > have || got < have-have/32 || have < 64 && got != have {
+			t.Fatalf("%d is rounded to %d", have, got)
+		}
+	})
+}
+
+// TestTree changes a tree by two owners, and holds what each finds against a plain list.
+func TestTree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const slots = 400
+		o := names{label: make([]uint64, slots)}
+		for i := range o.label {
+			o.label[i] = uint64(i * 7919 % slots)
+		}
+		first := editor{names: &o}
+		var root *page
+		plain := map[int32]entry{}
+		change := func(e editor, root *page, plain map[int32]entry) *page {
+			slot := rapid.Int32Range(0, slots-1).Draw(t, "slot")
+			if old, found := plain[slot]; found {
+				delete(plain, slot)
+				return e.remove(root, old.key, slot)
+			}
+			plain[slot] = entry{
+				rapid.Uint64Range(0, 9).Draw(t, "key"), slot,
+				cluster.Demand{CPU: cluster.MilliCPU(rapid.Int64Range(-2, 9).Draw(t, "cpu")), Memory: cluster.Bytes(slot % 5)},
+			}
+			return e.insert(root, plain[slot])
+		}
+		for range rapid.IntRange(0, 600).Draw(t, "changes") {
+			root = change(first, root, plain)
+		}
+		second, other, others := editor{&owner{}, &o}, root, maps.Clone(plain)
+		for range rapid.IntRange(0, 300).Draw(t, "changes of the second") {
+			other = change(second, other, others)
+		}
+		for range 10 {
+			searchTree(t, first, root, plain)
+			searchTree(t, second, other, others)
+		}
+	})
+}
+
+func searchTree(t *rapid.T, e editor, root *page, plain map[int32]entry) {
+	low := rapid.Uint64Range(0, 10).Draw(t, "low")
+	high := rapid.Uint64Range(low, 10).Draw(t, "high")
+	q := query{need: cluster.Demand{CPU: cluster.MilliCPU(rapid.Int64Range(-2, 10).Draw(t, "cpu")), Memory: cluster.Bytes(rapid.IntRange(0, 5).Draw(t, "memory"))}}
+	if odd := rapid.Bool().Draw(t, "odd"); odd {
+		q.suit = func(slot int32) bool { return slot%2 == 1 }
+	}
+	lowest, highest := int32(-1), int32(-1)
+	for slot, en := range plain {
+		if en.key < low || en.key > high || !q.fits(en.free) || q.suit != nil && !q.suit(slot) {
+			continue
+		}
+		if lowest < 0 || e.before(en.key, slot, plain[lowest].key, lowest) {
+			lowest = slot
+		}
+		if highest < 0 || en.key > plain[highest].key || en.key == plain[highest].key && e.names.label[slot] < e.names.label[highest] {
+			highest = slot
+		}
+	}
+	slotOf := func(find func(p *page, low, high uint64) *entry) int32 {
+		if root == nil {
+			return -1
+		}
+		if en := find(root, low, high); en != nil {
+			return en.slot
+		}
+		return -1
+	}
+	if got := slotOf(q.lowest); got != lowest {
+		t.Fatalf("lowest is %d, want %d", got, lowest)
+	}
+	if got := slotOf(q.highest); got != highest {
+		t.Fatalf("highest is %d, want %d", got, highest)
+	}
+}
+
+// TestNames adds and removes names, and looks at their order and labels.
+func TestNames(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		texts := make([]string, 1500)
+		o := names{of: func(slot int32) string { return texts[slot] }, label: make([]uint64, len(texts))}
+		set := map[int32]bool{}
+		step := rapid.SampledFrom([]int{1, 7, 1499}).Draw(t, "step")
+		for i := range rapid.IntRange(0, 3000).Draw(t, "changes") {
+			slot := int32(i * step % len(texts))
+			texts[slot] = fmt.Sprintf("n%04d", slot)
+			if set[slot] && i%3 > 0 {
+				delete(set, slot)
+				o.remove(slot)
+			} else if !set[slot] {
+				set[slot] = true
+				o.add(slot)
+			}
+		}
+		var got []int32
+		for slot := range o.all {
+			if len(got) > 0 && o.label[slot] <= o.label[got[len(got)-1]] {
+				t.Fatalf("the label of %s is not above that of %s", texts[slot], texts[got[len(got)-1]])
+			}
+			got = append(got, slot)
+		}
+		if want := slices.Sorted(maps.Keys(set)); !slices.Equal(got, want) || o.count != len(want) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+	})
 }

@@ -2,6 +2,8 @@ package scheduler_test
 
 import (
 	"cmp"
+	"fmt"
+	"math"
 	"math/big"
 	"slices"
 
@@ -14,6 +16,7 @@ import (
 type world struct {
 	nodes []scheduler.Node
 	held  []scheduler.Reservation
+	known map[asked]spreadOf // while the model decides
 }
 
 // fleet builds the fleet of the world.
@@ -41,28 +44,124 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 		a, b := pending[i], pending[j]
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Since.Compare(b.Since), cmp.Compare(a.Task, b.Task))
 	})
-	var res scheduler.Result
-	var waiting []int
+	w.known = map[asked]spreadOf{}
+	m := model{world: w, pending: pending, told: map[int]cluster.Waiting{}}
+	var turns, held []int
 	for _, i := range order {
-		p := pending[i]
-		best := -1
-		for n := range w.nodes {
-			if w.refusal(n, p).Code == "" && (best < 0 || w.better(n, best, p)) {
-				best = n
+		if p := pending[i]; p.Priority == 0 {
+			held = append(held, i)
+		} else if !slices.Contains(turns, i) {
+			turns = append(turns, i)
+			for _, other := range order { // the rest of its gang
+				if q := pending[other]; p.Gang != "" && q.Gang == p.Gang && q.Priority > 0 && other != i {
+					turns = append(turns, other)
+				}
 			}
 		}
-		if best < 0 || p.Priority == 0 {
-			waiting = append(waiting, i)
-			continue
+	}
+	waiting := m.pass(turns)
+	for {
+		again := slices.DeleteFunc(slices.Clone(waiting), func(i int) bool {
+			return !slices.ContainsFunc(waiting, func(j int) bool {
+				return revives(pending[j]) && (i == j || pending[i].Gang != "" && pending[i].Gang == pending[j].Gang)
+			})
+		})
+		before := len(m.res.Placements)
+		left := m.pass(again)
+		if len(m.res.Placements) == before {
+			break
 		}
-		pl := scheduler.Placement{Pending: i, Task: p.Task, Node: w.nodes[best].Name, Ports: w.assign(best, p)}
-		w.held = append(w.held, pl.Reservation(&p, ""))
-		res.Placements = append(res.Placements, pl)
+		waiting = slices.DeleteFunc(waiting, func(i int) bool { return slices.Contains(again, i) && !slices.Contains(left, i) })
 	}
-	for _, i := range waiting {
-		res.Waiting = append(res.Waiting, w.explain(pending[i]))
+	for _, i := range append(waiting, held...) {
+		if told, found := m.told[i]; found {
+			m.res.Waiting = append(m.res.Waiting, told)
+		} else {
+			m.res.Waiting = append(m.res.Waiting, m.explain(pending[i]))
+		}
 	}
-	return res
+	return m.res
+}
+
+// model is a world while tasks are placed on it.
+type model struct {
+	world
+	pending []cluster.Pending
+	res     scheduler.Result
+	told    map[int]cluster.Waiting
+}
+
+// revives reports whether a placement of another task can let the task in.
+func revives(p cluster.Pending) bool {
+	return slices.ContainsFunc(p.Placement.Spread, func(s cluster.Spread) bool { return s.MaxSkew > 0 }) ||
+		slices.ContainsFunc(p.Placement.Relations, func(r cluster.Relation) bool { return r.Required && !r.Away })
+}
+
+// pass gives each task its turn, and returns those that wait.
+func (m *model) pass(turns []int) (waiting []int) {
+	for len(turns) > 0 {
+		n := 1
+		for gang := m.pending[turns[0]].Gang; gang != "" && n < len(turns) && m.pending[turns[n]].Gang == gang; {
+			n++
+		}
+		waiting = append(waiting, m.unit(turns[:n])...)
+		turns = turns[n:]
+	}
+	return waiting
+}
+
+// unit places a task, or as many of a gang as it has to have or none.
+func (m *model) unit(tasks []int) (waiting []int) {
+	size, held, placed := 0, len(m.held), len(m.res.Placements)
+	for _, i := range tasks {
+		if m.pending[i].Gang != "" {
+			size = max(size, m.pending[i].GangSize)
+		}
+	}
+	var others []cluster.RefusalCount
+	detail := fmt.Sprintf("%d of %d tasks wait for places", len(tasks), size)
+	if len(tasks) >= size {
+		for _, i := range tasks {
+			if !m.place(i) {
+				waiting = append(waiting, i)
+			}
+		}
+		found := len(m.res.Placements) - placed
+		if found >= size {
+			for _, i := range waiting {
+				delete(m.told, i)
+			}
+			return waiting
+		}
+		others = m.explain(m.pending[waiting[0]]).Refusals
+		detail = fmt.Sprintf("%d of %d tasks find places", found, size)
+	}
+	m.held, m.res.Placements = m.held[:held], m.res.Placements[:placed]
+	clear(m.known)
+	others = append([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonGang, Detail: detail}}}, others...)
+	for _, i := range tasks {
+		m.told[i] = cluster.Waiting{Task: m.pending[i].Task, Refusals: others, Sentence: scheduler.Sentence(others)}
+	}
+	return tasks
+}
+
+// place places a task on the best node, if one takes it.
+func (m *model) place(i int) bool {
+	p, best := m.pending[i], -1
+	for n := range m.nodes {
+		if m.refusal(n, p).Code == "" && (best < 0 || m.better(n, best, p)) {
+			best = n
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	pl := scheduler.Placement{Pending: i, Task: p.Task, Node: m.nodes[best].Name, Ports: m.assign(best, p)}
+	pl.Devices, _ = m.devices(best, p)
+	clear(m.known)
+	m.held = append(m.held, pl.Reservation(&p, ""))
+	m.res.Placements = append(m.res.Placements, pl)
+	return true
 }
 
 // refusal says why node n does not take the task, in the documented order of reasons.
@@ -76,6 +175,18 @@ func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 	}
 	if node.Drain || node.Cordon && !p.Daemon {
 		return cluster.Refusal{Code: cluster.ReasonCordoned}
+	}
+	if p.Placement.Pool != "" && p.Placement.Pool != node.Pool {
+		return cluster.Refusal{Code: cluster.ReasonPool, Detail: node.Pool}
+	}
+	for _, t := range node.Taints {
+		if t.Effect != cluster.TaintAvoid && !tolerates(p, t) {
+			text := t.Key
+			if t.Value != "" {
+				text += "=" + t.Value
+			}
+			return cluster.Refusal{Code: cluster.ReasonTaint, Detail: text}
+		}
 	}
 	if len(node.Executors) == 0 || p.NeedsImage && !slices.Contains(node.Executors, "containerd") {
 		return cluster.Refusal{Code: cluster.ReasonNoExecutor}
@@ -91,6 +202,9 @@ func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 	if p.Placement.AntiAffinity == cluster.AntiAffinityDemand && w.siblings(n, p) > 0 {
 		return cluster.Refusal{Code: cluster.ReasonAntiAffinity}
 	}
+	if r := w.demandRefusal(n, p); r.Code != "" {
+		return r
+	}
 	after := w.used(n).Add(p.Demand)
 	short := after.Sub(node.Capacity)
 	if p.Demand.CPU > 0 && short.CPU > 0 {
@@ -101,6 +215,9 @@ func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 	}
 	if p.Demand.Disk > 0 && short.Disk > 0 {
 		return cluster.Refusal{Code: cluster.ReasonShortDisk, Short: int64(short.Disk)}
+	}
+	if _, r := w.devices(n, p); r.Code != "" {
+		return r
 	}
 	return w.portRefusal(n, p)
 }
@@ -160,21 +277,39 @@ func (w world) assign(n int, p cluster.Pending) map[string]int {
 
 // better reports whether node a ranks before node b for the task.
 func (w world) better(a, b int, p cluster.Pending) bool {
-	pack := p.Placement.Strategy == cluster.StrategyBinpack ||
-		p.Placement.Strategy == "" && p.Owner.Kind == cluster.KindJob
+	strategy := p.Placement.Strategy
+	switch {
+	case strategy != "":
+	case p.Owner.Kind == cluster.KindJob:
+		strategy = cluster.StrategyBinpack
+	default:
+		strategy = cluster.StrategySpread
+	}
 	if shunA, shunB := slices.Contains(p.Shun, w.nodes[a].Name), slices.Contains(p.Shun, w.nodes[b].Name); shunA != shunB {
 		return shunB
 	}
+	if avoidA, avoidB := w.tainted(a, p), w.tainted(b, p); avoidA != avoidB {
+		return avoidB
+	}
+	if d := w.points(a, p) - w.points(b, p); d != 0 {
+		return d > 0
+	}
 	affinity := p.Placement.AntiAffinity
-	if affinity == cluster.AntiAffinityPrefer || affinity == "" && !pack {
+	if affinity == cluster.AntiAffinityPrefer || affinity == "" && strategy == cluster.StrategySpread {
 		if d := w.siblings(a, p) - w.siblings(b, p); d != 0 {
 			return d < 0
 		}
 	}
+	if strategy == cluster.StrategyWhole {
+		if d := w.imbalance(a, p) - w.imbalance(b, p); d != 0 {
+			return d < 0
+		}
+	}
 	full, tasks := w.fill(a, p)-w.fill(b, p), w.count(a)-w.count(b)
-	if pack {
+	if strategy != cluster.StrategySpread {
 		full, tasks = -full, -tasks
 	}
+	full -= w.imageWorth(a, p) - w.imageWorth(b, p)
 	if full != 0 {
 		return full < 0
 	}
@@ -186,16 +321,35 @@ func (w world) better(a, b int, p cluster.Pending) bool {
 
 // fill is how full the node would be with the task, in millionths of each resource.
 func (w world) fill(n int, p cluster.Pending) int64 {
-	after, has := w.used(n).Add(p.Demand), w.nodes[n].Capacity
-	share := func(used, of int64) int64 {
-		if of <= 0 {
-			return 0
-		}
-		parts := new(big.Int).Mul(big.NewInt(used), big.NewInt(1_000_000))
-		return min(parts.Div(parts, big.NewInt(of)).Int64(), 1_000_000)
+	has, used := w.nodes[n].Capacity, w.used(n)
+	full := int64(0)
+	for _, d := range []cluster.Demand{used, p.Demand} {
+		full += inParts(int64(d.CPU), int64(has.CPU)) + inParts(int64(d.Memory), int64(has.Memory)) + inParts(int64(d.Disk), int64(has.Disk))
 	}
-	return share(int64(after.CPU), int64(has.CPU)) + share(int64(after.Memory), int64(has.Memory)) +
-		share(int64(after.Disk), int64(has.Disk))
+	return full
+}
+
+// imbalance is how far apart the free CPU and memory would be, in steps of 1/32 of the node.
+func (w world) imbalance(n int, p cluster.Pending) int64 {
+	has, steps := w.nodes[n].Capacity, int64(0)
+	for _, d := range []cluster.Demand{w.used(n), p.Demand} {
+		more := inParts(int64(d.CPU), int64(has.CPU)) - inParts(int64(d.Memory), int64(has.Memory))
+		steps += int64(math.Floor(float64(more) * 32 / 1_000_000))
+	}
+	return max(steps, -steps)
+}
+
+// inParts is an amount in millionths of a capacity, of which the six highest binary digits count.
+func inParts(amount, of int64) int64 {
+	if of <= 0 {
+		return 0
+	}
+	digits := int64(1)
+	for of/digits >= 64 {
+		digits *= 2
+	}
+	n := new(big.Int).Mul(big.NewInt(amount), big.NewInt(1_000_000))
+	return min(n.Div(n, big.NewInt(of/digits*digits)).Int64(), 8_000_000)
 }
 
 func (w world) used(n int) (d cluster.Demand) {

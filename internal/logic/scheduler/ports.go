@@ -59,10 +59,14 @@ func (s *portSet) remove(port int) {
 	s.other = slices.Delete(s.other, at, at+1)
 }
 
-func (s *portSet) clone() portSet {
+// clone returns a copy; of nil, nil.
+func (s *portSet) clone() *portSet {
+	if s == nil {
+		return nil
+	}
 	c := *s
 	c.other, c.again = slices.Clone(s.other), slices.Clone(s.again)
-	return c
+	return &c
 }
 
 // next returns the first free port to assign at or after from, beginning anew after the last; or

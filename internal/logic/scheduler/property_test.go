@@ -3,8 +3,8 @@ package scheduler_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -13,176 +13,6 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
-
-// epoch is when the oldest generated task began to wait.
-func epoch() time.Time { return time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC) }
-
-func pick[T any](t *rapid.T, name string, from ...T) T { return rapid.SampledFrom(from).Draw(t, name) }
-
-// oneIn is true once in n draws or so. It shrinks to false.
-func oneIn(t *rapid.T, name string, n int) bool {
-	hits := make([]bool, n)
-	hits[n-1] = true
-	return pick(t, name, hits...)
-}
-
-func upTo(t *rapid.T, name string, most int) int { return rapid.IntRange(0, most).Draw(t, name) }
-
-// drawNode draws a node; most are ready.
-func drawNode(t *rapid.T, name string) scheduler.Node {
-	both := []string{"containerd", "process"}
-	n := scheduler.Node{
-		Name:      name,
-		State:     cluster.NodeReady,
-		Cordon:    oneIn(t, "cordon", 10),
-		Arch:      pick(t, "arch", "amd64", "arm64"),
-		Kernel:    pick(t, "kernel", "5.10.0-3", "6.1.0-18-amd64", ""),
-		Executors: pick(t, "executors", both, both, both, both, both[:1], both[:1], both[:1], both[1:], both[1:], nil),
-		Labels:    cluster.Labels{"zone": pick(t, "zone", "a", "b", "c")},
-		Capacity: cluster.Demand{
-			CPU:    cluster.MilliCPU(pick(t, "cpu", 4000, 8000, 4000, 2000, 500, 0)),
-			Memory: pick(t, "memory", 8*cluster.GiB, 16*cluster.GiB, 4*cluster.GiB, cluster.GiB, 0),
-			Disk:   pick(t, "disk", 20*cluster.GiB, 50*cluster.GiB, 10*cluster.GiB, cluster.GiB, 0),
-		},
-	}
-	if oneIn(t, "drain", 20) {
-		n.Cordon, n.Drain = true, true
-	}
-	if oneIn(t, "not ready", 8) {
-		n.State = pick(t, "state", cluster.NodeSuspect, cluster.NodeDown, cluster.NodeDraining)
-	}
-	switch pick(t, "reserved", "", "", "", "most", "some") {
-	case "some":
-		n.ReservedPorts = []int{22, 80, 9000}
-	case "most": // all but few of those to be assigned
-		for p := cluster.FirstAutoPort + upTo(t, "first", 2); p <= cluster.LastAutoPort-upTo(t, "last", 2); p++ {
-			n.ReservedPorts = append(n.ReservedPorts, p)
-		}
-	}
-	return n
-}
-
-func drawDemand(t *rapid.T) cluster.Demand {
-	return cluster.Demand{
-		CPU:    cluster.MilliCPU(pick(t, "cpu", 0, 100, 100, 250, 250, 1000, 1500)),
-		Memory: pick(t, "memory", 0, 100*cluster.MiB, 200*cluster.MiB, cluster.GiB, 3*cluster.GiB),
-		Disk:   pick(t, "disk", 0, 0, 0, cluster.GiB, 5*cluster.GiB),
-	}
-}
-
-func drawConstraint(t *rapid.T) cluster.Constraint {
-	return pick(t, "constraint",
-		cluster.Constraint{Attribute: "label.zone", Value: "a"},
-		cluster.Constraint{Attribute: "label.zone", Op: cluster.OpNotEqual, Value: "b"},
-		cluster.Constraint{Attribute: "label.zone", Op: cluster.OpIn, Values: []string{"a", "b"}},
-		cluster.Constraint{Attribute: "node.arch", Op: cluster.OpNotIn, Values: []string{"arm64"}},
-		cluster.Constraint{Attribute: "node.kernel", Op: cluster.OpAtLeast, Value: "6.1"},
-		cluster.Constraint{Attribute: "node.executor", Value: "process"},
-		cluster.Constraint{Attribute: "label.gpu", Op: cluster.OpExists},
-	)
-}
-
-// drawDefinition draws one of few definitions. That of a pending task is always known.
-func drawDefinition(t *rapid.T) cluster.Ref {
-	return cluster.Ref{Name: "w", Version: 1 + upTo(t, "version", 1)}
-}
-
-// drawHeld draws the task of a reservation, and its definition.
-func drawHeld(t *rapid.T, index int) (cluster.TaskID, cluster.Ref) {
-	owner, step := pick(t, "owner", "o0", "o1", "o2", "old"), pick(t, "step", "", "", ".s")
-	id := cluster.TaskID(fmt.Sprintf("c.%s.%d%s.%d", owner, 1+upTo(t, "generation", 1), step, index))
-	if owner == "o0" && oneIn(t, "unknown definition", 3) { // its pending tasks are of one generation
-		return id, cluster.Ref{}
-	}
-	return id, drawDefinition(t)
-}
-
-// drawOwner draws some tasks of one owner that ask for the same.
-func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
-	p := cluster.Pending{
-		Attempt:    1 + upTo(t, "attempt", 1),
-		Owner:      cluster.OwnerRef{Kind: pick(t, "kind", cluster.KindService, cluster.KindJob), Cluster: "c", Name: owner},
-		Priority:   pick(t, "priority", 500, 500, 500, 900, 900, 500, 500, 0),
-		Demand:     drawDemand(t),
-		NeedsImage: rapid.Bool().Draw(t, "image"),
-		Since:      epoch().Add(time.Duration(upTo(t, "since", 2)) * time.Second),
-		Placement: cluster.Placement{
-			Strategy:     pick(t, "strategy", "", cluster.StrategyBinpack, cluster.StrategySpread),
-			AntiAffinity: pick(t, "apart", "", "", cluster.AntiAffinityNone, cluster.AntiAffinityPrefer, cluster.AntiAffinityDemand),
-		},
-		Ports: pick(t, "ports", nil, nil, nil, []cluster.Port{{Name: "http"}}, []cluster.Port{{Name: "http", Port: 8080}},
-			[]cluster.Port{{Name: "a"}, {Name: "b", Port: 30001}, {Name: "c"}},
-			[]cluster.Port{{Name: "x", Port: 443}, {Name: "y", Port: 8080}, {Name: "z"}}),
-	}
-	step := ""
-	if p.Owner.Kind == cluster.KindJob {
-		step = ".s"
-	} else {
-		p.Definition, p.Restarted = drawDefinition(t), uint64(upTo(t, "restarted", 3))
-	}
-	if oneIn(t, "daemon", 8) {
-		p.Daemon = true
-	}
-	if oneIn(t, "constrained", 4) {
-		p.Placement.Constraints = append(p.Placement.Constraints, drawConstraint(t))
-	}
-	var pending []cluster.Pending
-	for i := range 1 + upTo(t, "count", 7) {
-		q := p
-		q.Task = cluster.TaskID(fmt.Sprintf("c.%s.1%s.%d", owner, step, i))
-		if owner != "o0" && oneIn(t, "older", 6) {
-			q.Task = cluster.TaskID(fmt.Sprintf("c.%s.2%s.%d", owner, step, i))
-		}
-		if oneIn(t, "odd", 8) { // some differ from the others
-			q.Demand = drawDemand(t)
-		}
-		if oneIn(t, "odd image", 8) {
-			q.NeedsImage = !q.NeedsImage
-		}
-		if oneIn(t, "odd strategy", 8) {
-			q.Placement.Strategy = pick(t, "odd strategy", cluster.StrategyBinpack, cluster.StrategySpread)
-		}
-		if oneIn(t, "again", 6) && len(names) > 0 {
-			q.Avoid = []string{pick(t, "avoid", names...)}
-		}
-		if oneIn(t, "failed", 4) && len(names) > 0 {
-			q.Shun = slices.Compact([]string{pick(t, "shun", names...), "unknown"})
-		}
-		if oneIn(t, "one node", 8) {
-			q.Only = pick(t, "only", append([]string{"unknown"}, names...)...)
-		}
-		if oneIn(t, "other version", 8) && step == "" {
-			q.Definition = drawDefinition(t)
-		}
-		if oneIn(t, "later", 4) {
-			q.Since = epoch().Add(time.Minute)
-		}
-		pending = append(pending, q)
-	}
-	return pending
-}
-
-// drawWorld draws nodes, what is reserved on them, and pending tasks.
-func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
-	var names []string
-	for i := range pick(t, "nodes", 6, 4, 9, 7, 5, 3, 2, 1, 8, 0) {
-		names = append(names, fmt.Sprintf("n%d", i))
-		w.nodes = append(w.nodes, drawNode(t, names[i]))
-	}
-	for i := range upTo(t, "held", 6) {
-		task, definition := drawHeld(t, 100+i)
-		w.held = append(w.held, scheduler.Reservation{
-			UUID: fmt.Sprintf("held-%d", i), Task: task, Definition: definition,
-			Node:   pick(t, "node", append([]string{"unknown"}, names...)...),
-			Demand: drawDemand(t),
-			Ports:  pick(t, "ports", nil, []int{8080}, []int{30001, 30000}),
-		})
-	}
-	for i := range 1 + upTo(t, "owners", 4) {
-		pending = append(pending, drawOwner(t, fmt.Sprintf("o%d", i), names)...)
-	}
-	return w, pending
-}
 
 func sameResult(t *rapid.T, what string, got, want scheduler.Result) {
 	t.Helper()
@@ -198,8 +28,12 @@ func TestSameAsModel(t *testing.T) {
 	codes := map[cluster.ReasonCode]int{}
 	property := func(t *rapid.T) {
 		w, pending := drawWorld(t)
-		got := scheduler.Schedule(w.fleet(), pending, scheduler.Options{})
-		sameResult(t, "differs from the model", got, w.decide(pending))
+		f := w.fleet()
+		got := scheduler.Schedule(f, pending, scheduler.Options{})
+		want := w.decide(pending)
+		sameResult(t, "differs from the model", got, want)
+		sameResult(t, "differs from the model through rankings", scheduler.Schedule(f, pending, scheduler.WithRanking(true)), want)
+		sameResult(t, "differs from the model through trees", scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
 		placed += len(got.Placements)
 		refused += len(got.Waiting)
 		for _, waiting := range got.Waiting {
@@ -221,7 +55,8 @@ func TestSameAsModel(t *testing.T) {
 		cluster.ReasonNoNodes, cluster.ReasonNodeNotReady, cluster.ReasonCordoned, cluster.ReasonConstraint,
 		cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk, cluster.ReasonPort,
 		cluster.ReasonPortsSpent, cluster.ReasonAntiAffinity, cluster.ReasonOldAttempt, cluster.ReasonHold,
-		cluster.ReasonNoExecutor,
+		cluster.ReasonNoExecutor, cluster.ReasonPool, cluster.ReasonTaint, cluster.ReasonDistinct, cluster.ReasonSkew,
+		cluster.ReasonRelation, cluster.ReasonGang, cluster.ReasonDevice,
 	} {
 		if codes[code] == 0 {
 			t.Errorf("no generated task was refused for %q", code)
@@ -294,7 +129,9 @@ func TestPromises(t *testing.T) {
 		if len(again.Placements) > 0 {
 			t.Fatalf("after the plan was applied more was placed: %+v", again.Placements)
 		}
-		addedNodeTakesNothingAway(t, f, left)
+		if !slices.ContainsFunc(left, func(p cluster.Pending) bool { return revives(p) || p.Gang != "" }) {
+			addedNodeTakesNothingAway(t, f, left)
+		}
 	})
 }
 
@@ -401,6 +238,7 @@ func TestAddedNodeUnplacesNoReplica(t *testing.T) {
 		pending = slices.DeleteFunc(pending, func(p cluster.Pending) bool { return p.Owner.Name != "o0" })
 		for i := range pending {
 			p := pending[0]
+			p.Placement.Spread, p.Gang = nil, "" // a further value, or a place that the gang's size forbids, may take one away
 			p.Task, p.Avoid = pending[i].Task, nil
 			pending[i] = p
 		}
@@ -434,6 +272,7 @@ func TestFleetByDifferences(t *testing.T) {
 			case 2:
 				task, definition := drawHeld(t, upTo(t, "index", 2))
 				held[uuid] = scheduler.Reservation{
+					Labels: drawHeldLabels(t), Away: drawAway(t), Devices: drawUses(t),
 					UUID: uuid, Task: task, Definition: definition, Node: name,
 					Demand: drawDemand(t), Ports: pick(t, "ports", nil, []int{8080}, []int{30001}, []int{30001, 30001}),
 				}
@@ -454,7 +293,8 @@ func TestFleetByDifferences(t *testing.T) {
 		for i := range 3 {
 			pending = append(pending, drawOwner(t, fmt.Sprintf("o%d", i), nil)...)
 		}
-		want := scheduler.Schedule(w.fleet(), pending, scheduler.Options{})
+		want := w.decide(pending)
+		sameResult(t, "kept by differences, through trees", scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
 		sameResult(t, "kept by differences", scheduler.Schedule(f, pending, scheduler.Options{}), want)
 		clone := f.Clone()
 		sameResult(t, "cloned", scheduler.Schedule(clone, pending, scheduler.Options{}), want)
@@ -465,4 +305,82 @@ func TestFleetByDifferences(t *testing.T) {
 		}
 		sameResult(t, "after its clone changed", scheduler.Schedule(f, pending, scheduler.Options{}), want)
 	})
+}
+
+// TestSameAsModelAtSize holds Schedule against the model over several cycles on fleets of hundreds of nodes, between which what was placed
+// is reserved, something is released and nodes change.
+func TestSameAsModelAtSize(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, cycles := largeWorld(t)
+		f := w.fleet()
+		for cycle, pending := range cycles {
+			got := scheduler.Schedule(f, pending, scheduler.Options{})
+			sameResult(t, "differs through rankings", scheduler.Schedule(f, pending, scheduler.WithRanking(true)), got)
+			sameResult(t, "differs through trees", scheduler.Schedule(f, pending, scheduler.WithRanking(false)), got)
+			sameResult(t, "differs from the model", got, w.decide(pending))
+			for i := range got.Placements {
+				pl := &got.Placements[i]
+				r := pl.Reservation(&pending[pl.Pending], fmt.Sprint(cycle, "-", i))
+				f.Reserve(r)
+				w.held = append(w.held, r)
+			}
+			for i := 0; i < len(w.held); i += 3 + cycle {
+				f.Release(w.held[i].UUID)
+				w.held = slices.Delete(w.held, i, i+1)
+			}
+			for i := cycle; i < len(w.nodes); i += 17 {
+				if n := &w.nodes[i]; i%2 == 0 {
+					n.Cordon = !n.Cordon
+					f.SetNode(*n)
+				} else {
+					f.RemoveNode(n.Name)
+					w.nodes = slices.Delete(w.nodes, i, i+1)
+				}
+			}
+		}
+	})
+}
+
+// TestExplainAgrees holds what Explain says of a task against what Schedule does with it alone: the node that wins is the one that it is placed on,
+// refuses nothing, and no other node has more points in the first part in which the two differ.
+func TestExplainAgrees(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, pending := drawWorld(t)
+		f, p := w.fleet(), pending[0]
+		p.Priority, p.Gang = 1, ""
+		res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{})
+		verdicts, wins := scheduler.Explain(f, p, scheduler.Options{}), ""
+		var best scheduler.Verdict
+		for _, v := range verdicts {
+			if v.Wins {
+				wins, best = v.Node, v
+			}
+			if (v.Refusal == nil) != (v.Parts != nil) && v.Refusal != nil {
+				t.Fatalf("%s refuses and has parts", v.Node)
+			}
+		}
+		want := ""
+		if len(res.Placements) > 0 {
+			want = res.Placements[0].Node
+		}
+		if wins != want {
+			t.Fatalf("%q wins, and it is placed on %q", wins, want)
+		}
+		for _, v := range verdicts {
+			if v.Refusal == nil && slices.Compare(score(v), score(best)) > 0 {
+				t.Fatalf("%s has %v, and %s wins with %v", v.Node, v.Parts, wins, best.Parts)
+			}
+		}
+	})
+}
+
+// score lists the points of a verdict by importance.
+func score(v scheduler.Verdict) []int64 {
+	s := make([]int64, 7)
+	for _, p := range v.Parts {
+		kind, _, _ := strings.Cut(p.Name, " ")
+		at := map[string]int{"failed": 0, "avoid": 1, "affinity": 2, "spread": 2, "relation": 2, "siblings": 3, "balance": 4, "images": 5, "fill": 5, "tasks": 6}[kind]
+		s[at] += p.Points
+	}
+	return s
 }

@@ -9,32 +9,6 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// imageExecutor is the executor that runs images.
-const imageExecutor = "containerd"
-
-// bars returns why the node refuses the class whatever runs on it, or no code. For a constraint
-// it returns that.
-func (y *cycle) bars(c *class, n int) (cluster.ReasonCode, *cluster.Constraint) {
-	node := y.node(n)
-	switch {
-	case node.State != cluster.NodeReady:
-		return cluster.ReasonNodeNotReady, nil
-	case node.Cordon && (node.Drain || !c.Daemon):
-		return cluster.ReasonCordoned, nil
-	case len(node.Executors) == 0, c.NeedsImage && !slices.Contains(node.Executors, imageExecutor):
-		return cluster.ReasonNoExecutor, nil
-	}
-	for i := range c.Placement.Constraints {
-		if !Matches(c.Placement.Constraints[i], node) {
-			return cluster.ReasonConstraint, &c.Placement.Constraints[i]
-		}
-	}
-	if c.avoids(n) {
-		return cluster.ReasonOldAttempt, nil
-	}
-	return "", nil
-}
-
 // elsewhere is the refusal of the nodes that are not the one that the class is for.
 func elsewhere(c *class) cluster.Refusal {
 	return cluster.Refusal{
@@ -44,12 +18,15 @@ func elsewhere(c *class) cluster.Refusal {
 }
 
 // lacks returns why the node refuses the class for what runs on it now, or no code; with by how
-// much a resource is short, or the port that is taken.
-func (y *cycle) lacks(c *class, n int) (cluster.ReasonCode, int64) {
-	if c.affinity == cluster.AntiAffinityDemand && c.group.counts[n] > 0 {
+// much a resource is short, the port that is taken, or the number of the demand.
+func (y *cycle) lacks(c *class, slot int32) (cluster.ReasonCode, int64) {
+	if c.affinity == cluster.AntiAffinityDemand && c.group.near(slot) > 0 {
 		return cluster.ReasonAntiAffinity, 0
 	}
-	l := &y.loads[n]
+	if code, number := y.breaks(c, slot); code != "" {
+		return code, number
+	}
+	l := y.load(slot)
 	if d := c.demand.CPU; d > 0 && l.used.CPU+d > l.capacity.CPU {
 		return cluster.ReasonShortCPU, int64(l.used.CPU + d - l.capacity.CPU)
 	}
@@ -59,13 +36,24 @@ func (y *cycle) lacks(c *class, n int) (cluster.ReasonCode, int64) {
 	if d := c.demand.Disk; d > 0 && l.used.Disk+d > l.capacity.Disk {
 		return cluster.ReasonShortDisk, int64(l.used.Disk + d - l.capacity.Disk)
 	}
+	if y.lacksDevices(c, slot) {
+		return cluster.ReasonDevice, 0
+	}
+	return y.lacksPorts(c, slot)
+}
+
+// lacksPorts is lacks for ports.
+func (y *cycle) lacksPorts(c *class, slot int32) (cluster.ReasonCode, int64) {
 	if len(c.fixed) == 0 && c.auto == 0 {
 		return "", 0
 	}
 	if c.clash != 0 {
 		return cluster.ReasonPort, int64(c.clash)
 	}
-	ports := y.portsOf(n)
+	ports := y.portsOf(slot)
+	if ports == nil {
+		ports = &portSet{}
+	}
 	for _, p := range c.fixed {
 		if ports.has(p) {
 			return cluster.ReasonPort, int64(p)
@@ -78,76 +66,145 @@ func (y *cycle) lacks(c *class, n int) (cluster.ReasonCode, int64) {
 }
 
 // refusal returns why the node refuses the class, as told to others, or one without a code.
-func (y *cycle) refusal(c *class, n int) cluster.Refusal {
-	if c.single && c.Only != y.node(n).Name {
+func (y *cycle) refusal(c *class, slot int32) cluster.Refusal {
+	node := y.node(slot)
+	if c.Only != "" && c.Only != node.Name {
 		return elsewhere(c)
 	}
-	code, constraint := y.bars(c, n)
-	switch {
-	case constraint != nil:
-		return cluster.Refusal{Code: code, Detail: Text(*constraint)}
-	case code == cluster.ReasonNodeNotReady:
-		return cluster.Refusal{Code: code, Detail: string(y.node(n).State)}
-	case code != "":
-		return cluster.Refusal{Code: code}
+	if code, about := bars(c, node, true); code != "" {
+		return cluster.Refusal{Code: code, Detail: about}
 	}
-	code, amount := y.lacks(c, n)
-	if code == cluster.ReasonPort {
+	if slices.Contains(c.avoided, slot) {
+		return cluster.Refusal{Code: cluster.ReasonOldAttempt}
+	}
+	code, amount := y.lacks(c, slot)
+	switch code {
+	case cluster.ReasonPort:
 		return cluster.Refusal{Code: code, Port: int(amount)}
+	case cluster.ReasonDevice:
+		_, lacking, used := assign(node.Devices, y.devicesOf(slot), c.requests)
+		text, short := deviceText(node.Devices, used, &c.requests[lacking])
+		return cluster.Refusal{Code: code, Detail: text, Short: int64(short)}
+	case cluster.ReasonDistinct, cluster.ReasonSkew, cluster.ReasonRelation:
+		return cluster.Refusal{Code: code, Detail: y.brokenDetail(c, code, amount, slot)}
+	default:
+		return cluster.Refusal{Code: code, Short: amount}
 	}
-	return cluster.Refusal{Code: code, Short: amount}
 }
 
 // explain says why a task of the class waits. The reasons are found once for each class.
 func (y *cycle) explain(c *class, task cluster.TaskID) cluster.Waiting {
 	if c.refusals == nil {
-		switch n, found := y.fleet.search(c.Only); {
-		case !c.single:
-			for n := range y.loads {
-				c.refusals = tally(c.refusals, y.refusal(c, n))
-			}
-		case found:
-			c.refusals = tally(c.refusals, y.refusal(c, n))
-			c.refusals = y.others(c, len(y.loads)-1)
-		default:
-			c.refusals = y.others(c, len(y.loads))
-		}
-		if len(y.loads) == 0 {
-			c.refusals = []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}}
-		}
+		y.ready(c)
+		c.refusals = y.findRefusals(c)
 		slices.SortFunc(c.refusals, mostNodes)
 		c.sentence = Sentence(c.refusals)
 	}
 	return cluster.Waiting{Task: task, Refusals: c.refusals, Sentence: c.sentence}
 }
 
-// others adds the refusals of so many nodes that are not the one that the class is for.
-func (y *cycle) others(c *class, nodes int) []cluster.RefusalCount {
+// findRefusals asks all nodes, those of a class that all refuse for one reason at once.
+func (y *cycle) findRefusals(c *class) (counts []cluster.RefusalCount) {
+	nodes := y.fleet.names.count
 	if nodes == 0 {
-		return c.refusals
+		return []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}}
 	}
-	r := elsewhere(c)
-	for i := range c.refusals {
-		if c.refusals[i].Refusal == r { // a constraint of its own says the same
-			c.refusals[i].Nodes += nodes
-			return c.refusals
+	if c.Only != "" {
+		if slot, found := y.fleet.search(c.Only); found {
+			counts = tally(counts, y.refusal(c, slot), 1)
+			nodes--
 		}
+		if nodes > 0 {
+			counts = tally(counts, elsewhere(c), nodes)
+		}
+		return counts
 	}
-	return append(c.refusals, cluster.RefusalCount{Refusal: r, Nodes: nodes})
+	s := y.sieveOf(c)
+	simple, short := y.simple(c), shortage{need: c.need}
+	for i := range y.fleet.catalog.classes {
+		class := &y.fleet.catalog.classes[i]
+		if class.count == 0 {
+			continue
+		}
+		if !s.passes[i] && len(s.named) == 0 { // one answer for all
+			code, about := bars(c, &class.like, true)
+			counts = tally(counts, cluster.Refusal{Code: code, Detail: about}, class.count)
+			continue
+		}
+		if simple {
+			short.ask(y.tree(byFill, int32(i)).page)
+			continue
+		}
+		y.visit(y.fleet.catalog.trees[byFill][i].page, func(slot int32) { counts = tally(counts, y.refusal(c, slot), 1) })
+	}
+	return short.tell(counts)
 }
 
-// tally adds the refusal of one more node. Refusals that differ only in how much is short are
+// simple reports whether the class asks for nothing but room of nodes whose class takes it.
+func (y *cycle) simple(c *class) bool {
+	return c.affinity != cluster.AntiAffinityDemand && len(c.sieve.named)+len(c.fixed)+c.auto+len(c.avoided)+len(c.requests)+
+		len(c.distincts)+len(c.spreads)+len(c.relations)+len(c.guards) == 0
+}
+
+// shortage counts the nodes that have not enough free, by what of it they are short of first, with the least that is missing.
+type shortage struct {
+	need  cluster.Demand
+	nodes [3]int // of CPU, memory and disk
+	least [3]int64
+}
+
+func (s *shortage) add(resource, nodes int, missing int64) {
+	if s.nodes[resource] == 0 || missing < s.least[resource] {
+		s.least[resource] = missing
+	}
+	s.nodes[resource] += nodes
+}
+
+// ask adds the nodes below a page: all at once where none of them has the CPU.
+func (s *shortage) ask(p *page) {
+	if p == nil {
+		return
+	}
+	for i := range p.kids {
+		if k := &p.kids[i]; s.need.CPU > k.most.CPU {
+			s.add(0, k.page.nodes(), int64(s.need.CPU-k.most.CPU))
+		} else {
+			s.ask(k.page)
+		}
+	}
+	for i := range p.entries {
+		switch free := &p.entries[i].free; {
+		case s.need.CPU > free.CPU:
+			s.add(0, 1, int64(s.need.CPU-free.CPU))
+		case s.need.Memory > free.Memory:
+			s.add(1, 1, int64(s.need.Memory-free.Memory))
+		case s.need.Disk > free.Disk:
+			s.add(2, 1, int64(s.need.Disk-free.Disk))
+		}
+	}
+}
+
+func (s *shortage) tell(counts []cluster.RefusalCount) []cluster.RefusalCount {
+	for resource, code := range []cluster.ReasonCode{cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk} {
+		if s.nodes[resource] > 0 {
+			counts = tally(counts, cluster.Refusal{Code: code, Short: s.least[resource]}, s.nodes[resource])
+		}
+	}
+	return counts
+}
+
+// tally adds the refusal of more nodes. Refusals that differ only in how much is short are
 // counted as one, with the least of it: the smallest help that would let the task in somewhere.
-func tally(counts []cluster.RefusalCount, r cluster.Refusal) []cluster.RefusalCount {
+func tally(counts []cluster.RefusalCount, r cluster.Refusal, nodes int) []cluster.RefusalCount {
 	for i := range counts {
 		c := &counts[i]
 		if c.Code == r.Code && c.Port == r.Port && c.Detail == r.Detail {
 			c.Short = min(c.Short, r.Short)
-			c.Nodes++
+			c.Nodes += nodes
 			return counts
 		}
 	}
-	return append(counts, cluster.RefusalCount{Refusal: r, Nodes: 1})
+	return append(counts, cluster.RefusalCount{Refusal: r, Nodes: nodes})
 }
 
 func mostNodes(a, b cluster.RefusalCount) int {
@@ -195,6 +252,24 @@ func phrase(r cluster.Refusal) string {
 		return "no executor that can run it"
 	case cluster.ReasonConstraint:
 		return r.Detail + " not met"
+	case cluster.ReasonPool:
+		if r.Detail == "" {
+			return "of no pool"
+		}
+		return "of pool " + r.Detail
+	case cluster.ReasonTaint:
+		return "taint " + r.Detail + " not tolerated"
+	case cluster.ReasonDistinct:
+		return "enough of its tasks run where " + r.Detail
+	case cluster.ReasonSkew:
+		return "more of its tasks run where " + r.Detail + " than the spread allows"
+	case cluster.ReasonRelation:
+		if strings.HasPrefix(r.Detail, guarded) {
+			return r.Detail
+		}
+		return r.Detail + " not met"
+	case cluster.ReasonGang:
+		return "its gang waits: " + r.Detail
 	case cluster.ReasonOldAttempt:
 		return "an earlier attempt still stands there"
 	case cluster.ReasonAntiAffinity:
@@ -205,6 +280,11 @@ func phrase(r cluster.Refusal) string {
 		return "memory short by " + cluster.Bytes(r.Short).String()
 	case cluster.ReasonShortDisk:
 		return "disk short by " + cluster.Bytes(r.Short).String()
+	case cluster.ReasonDevice:
+		if r.Short > 0 {
+			return fmt.Sprintf("%s: short by %d", r.Detail, r.Short)
+		}
+		return r.Detail
 	case cluster.ReasonPort:
 		return fmt.Sprintf("port %d taken", r.Port)
 	case cluster.ReasonPortsSpent:
@@ -212,29 +292,6 @@ func phrase(r cluster.Refusal) string {
 	default:
 		return string(r.Code)
 	}
-}
-
-// Verdict is what one node says to a task: a refusal, or none.
-type Verdict struct {
-	Node    string
-	Refusal *cluster.Refusal
-}
-
-// Explain asks every node about one task, in the order of their names. Unlike Schedule it asks for
-// held tasks, too.
-func Explain(f *Fleet, p cluster.Pending, opts Options) []Verdict {
-	y := newCycle(f, []cluster.Pending{p}, opts)
-	y.classify([]int32{0})
-	c := y.classOf[0]
-	y.count(c.group)
-	verdicts := make([]Verdict, len(y.loads))
-	for n := range y.loads {
-		verdicts[n].Node = y.node(n).Name
-		if r := y.refusal(c, n); r.Code != "" {
-			verdicts[n].Refusal = &r
-		}
-	}
-	return verdicts
 }
 
 // cpus says an amount of CPU: whole ones by their number, others in thousandths.

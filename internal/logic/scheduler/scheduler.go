@@ -10,9 +10,10 @@
 //
 // Every task is offered every node; none is sampled. A node refuses a task for the first
 // of these that holds, in this order: the task is for another one, it is not ready, it is cordoned (which keeps no daemon away) or
-// drained, it has no executor for the
+// drained, it is of another pool, it has a taint that the task does not tolerate, it has no executor for the
 // task, a constraint is not met, an earlier attempt of the task still stands there (P3.6), a task
-// of the same group runs there that must be kept apart, CPU, memory or disk are short,
+// of the same group runs there that must be kept apart, enough of the group share a value of the node, the spread would be too uneven,
+// a demand on the nearness of other workloads is not met, CPU, memory or disk are short, devices are not free,
 // a port is taken, or no port is left to assign. Of the nodes that do not refuse, the best is
 // taken: see rank.go for what is best.
 //
@@ -32,6 +33,9 @@ type Options struct {
 	// Services and Jobs are the strategies of tasks whose owner names none. Default spread for
 	// services and binpack for jobs.
 	Services, Jobs cluster.Strategy
+
+	// ranking, unless 0, says for tests which way to the best node every class goes: through a ranking above 0, through the trees below.
+	ranking int
 }
 
 // Placement is a task with the node that it should run on.
@@ -42,12 +46,17 @@ type Placement struct {
 	Node    string
 	// Ports maps each of the task's ports to its number on the node; nil for a task without ports.
 	Ports map[string]int
+	// Devices are what it holds of the node's, ordered by their IDs; nil for a task that asks for none.
+	Devices []cluster.DeviceUse
 }
 
 // Reservation returns what the placement of p takes up on its node, for Fleet.Reserve. The
 // committer gives the UUID.
 func (pl *Placement) Reservation(p *cluster.Pending, uuid string) Reservation {
-	r := Reservation{UUID: uuid, Task: pl.Task, Definition: p.Definition, Node: pl.Node, Demand: p.Demand}
+	r := Reservation{
+		UUID: uuid, Task: pl.Task, Definition: p.Definition, Node: pl.Node, Demand: p.Demand,
+		Labels: p.Labels, Priority: p.Priority, Devices: pl.Devices, Away: awayOf(&p.Placement),
+	}
 	for _, port := range p.Ports {
 		r.Ports = append(r.Ports, pl.Ports[port.Name])
 	}
@@ -55,7 +64,8 @@ func (pl *Placement) Reservation(p *cluster.Pending, uuid string) Reservation {
 }
 
 // Result is what a cycle decided. Each pending task is in one of the two lists, which are both in
-// the order of the decisions: by priority, then the longer wait, then the task id.
+// the order of the decisions: by priority, then the longer wait, then the task id, and the members of a gang behind its first. Tasks that
+// only fit since others were placed, because of a spread's greatest skew or as they want to be near them, come last.
 type Result struct {
 	Placements []Placement
 	// Waiting tasks may share one slice of refusals: it is to be read only.
@@ -69,22 +79,31 @@ type Result struct {
 func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 	order, held := queue(pending)
 	y := newCycle(f, pending, opts)
+	y.order, y.placed = order, make([]Placement, 0, len(order))
 	y.classify(order) // 1. group tasks that ask for the same
+	y.relate()
 
-	res := Result{Placements: make([]Placement, 0, len(order))}
-	var waiting []int32
-	for i, p := range order { // 2. place one after the other
-		c := y.classOf[i]
-		n := y.best(c)
-		if n < 0 {
-			waiting = append(waiting, int32(i))
-		} else {
-			res.Placements = append(res.Placements, y.place(c, n, int(p)))
-		}
-		y.leave(c)
+	turns := make([]int32, len(order)) // 2. place one after the other
+	for i := range turns {
+		turns[i] = int32(i)
 	}
+	waiting := y.run(turns)
+	for again := y.revived(waiting); len(again) > 0; again = y.revived(waiting) { // … and again, as long as others make it possible
+		before := len(y.placed)
+		left := y.run(again)
+		if len(y.placed) == before {
+			break
+		}
+		waiting = slices.DeleteFunc(waiting, func(i int32) bool { return slices.Contains(again, i) && !slices.Contains(left, i) })
+	}
+
+	res := Result{Placements: y.placed}
 	for _, i := range waiting { // 3. tell the others why
-		res.Waiting = append(res.Waiting, y.explain(y.classOf[i], pending[order[i]].Task))
+		w, found := y.told[i]
+		if !found {
+			w = y.explain(y.classOf[i], y.task(i).Task)
+		}
+		res.Waiting = append(res.Waiting, w)
 	}
 	for _, p := range held {
 		res.Waiting = append(res.Waiting, hold(pending[p].Task))
@@ -115,5 +134,5 @@ func queue(pending []cluster.Pending) (order, held []int32) {
 	}
 	slices.SortFunc(order, urgency)
 	slices.SortFunc(held, urgency)
-	return order, held
+	return together(pending, order), held
 }

@@ -24,13 +24,14 @@ import (
 // answers are written anew.
 //
 //	node NAME key=value…         a node joins or changes; keys: state cordon drain arch kernel executors cpu memory
-//	                             disk reserved label.<key>; without them it is ready, with 4 CPUs, 8 GiB, 100 GiB
+//	                             disk reserved pool taints gpus images label.<key>; without them it is ready, with 4 CPUs, 8 GiB, 100 GiB
 //	gone NAME                    a node is removed
 //	held UUID TASK NODE key=…    an attempt is reserved; keys: definition cpu memory disk ports
 //	release UUID                 … and released
 //	tasks OWNER key=value…       tasks of cluster c begin to wait; OWNER is SERVICE, or JOB/STEP; keys: count
 //	                             first generation definition restarted attempt priority cpu memory disk ports strategy apart where
-//	                             avoid shun only daemon since image
+//	                             avoid shun only daemon since image images gpu gang all labels pool tolerates wants evenly distinct near
+//	                             must-near away must-away
 //	withdraw OWNER               … and are wanted no more
 //	schedule                     decides, and answers
 //	apply                        reserves what the last schedule placed; the rest goes on waiting
@@ -155,6 +156,12 @@ func tell(res scheduler.Result) string {
 		for _, name := range slices.Sorted(maps.Keys(p.Ports)) {
 			fmt.Fprintf(&b, " %s=%d", name, p.Ports[name])
 		}
+		for _, d := range p.Devices {
+			fmt.Fprintf(&b, " %s", d.ID)
+			if d.Share < cluster.WholeDevice {
+				fmt.Fprintf(&b, "/%d", d.Share)
+			}
+		}
 		b.WriteString("\n")
 	}
 	for i := 0; i < len(res.Waiting); {
@@ -184,6 +191,14 @@ func (s *story) explain(id cluster.TaskID) (string, error) {
 		says := "fits"
 		if v.Refusal != nil {
 			says = scheduler.Sentence([]cluster.RefusalCount{{Refusal: *v.Refusal}})
+		}
+		for _, p := range v.Parts {
+			if p.Name != "fill" && p.Name != "tasks" { // the interesting ones
+				says += fmt.Sprintf(", %s %+d", p.Name, p.Points)
+			}
+		}
+		if v.Wins {
+			says += ": wins"
 		}
 		fmt.Fprintf(&b, "%s: %s\n", v.Node, says)
 	}
@@ -272,6 +287,14 @@ func readNode(args []string) (n scheduler.Node, err error) {
 			n.Kernel = value
 		case key == "executors":
 			n.Executors = strings.Split(value, ",")
+		case key == "pool":
+			n.Pool = value
+		case key == "taints":
+			n.Taints = readTaints(value)
+		case key == "gpus":
+			n.Devices = readDevices(value)
+		case key == "images":
+			n.Images = strings.Split(value, ",")
 		case key == "reserved":
 			n.ReservedPorts = reserved(value)
 		default:
@@ -279,6 +302,28 @@ func readNode(args []string) (n scheduler.Node, err error) {
 		}
 	}
 	return n, err
+}
+
+// readTaints reads KEY:EFFECT, joined by ",".
+func readTaints(list string) (taints []cluster.Taint) {
+	for part := range strings.SplitSeq(list, ",") {
+		key, effect, _ := strings.Cut(part, ":")
+		taints = append(taints, cluster.Taint{Key: key, Effect: cluster.TaintEffect(effect)})
+	}
+	return taints
+}
+
+// readDevices reads the models of devices.
+func readDevices(list string) (devices []cluster.Device) {
+	for i, model := range strings.Split(list, ",") {
+		devices = append(devices, cluster.Device{ID: fmt.Sprint("gpu", i), Type: "gpu", Model: model})
+	}
+	return devices
+}
+
+func readLabels(value string) cluster.Labels {
+	key, label, _ := strings.Cut(value, ":")
+	return cluster.Labels{key: label}
 }
 
 // reserved reads a list of ports and ranges: "80,30000-30010".
@@ -344,6 +389,57 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 		p.Only = value
 	case "daemon":
 		p.Daemon = true
+	case "gang":
+		p.Gang, p.GangSize = p.Owner.Name, numbers(value)[0]
+	case "all":
+		p.Count = numbers(value)[0]
+	case "images":
+		p.Images = strings.Split(value, ",")
+	case "gpu": // COUNT, or SHARE in thousandths with a "/" before it; then ":" and a model
+		amount, model, named := strings.Cut(value, ":")
+		r := cluster.DeviceRequest{}
+		if share, part := strings.CutPrefix(amount, "/"); part {
+			r.Share = numbers(share)[0]
+		} else {
+			r.Count = numbers(amount)[0]
+		}
+		if named {
+			r.Models = []string{model}
+		}
+		p.Devices = append(p.Devices, r)
+	case "labels":
+		p.Labels = readLabels(value)
+	default:
+		return readWish(p, key, value)
+	}
+	return err
+}
+
+// readWish reads what goes beyond constraints.
+func readWish(p *cluster.Pending, key, value string) (err error) {
+	switch key {
+	case "pool":
+		p.Placement.Pool = value
+	case "tolerates":
+		for _, t := range readTaints(value) {
+			p.Placement.Tolerations = append(p.Placement.Tolerations, cluster.Toleration(t))
+		}
+	case "wants":
+		p.Placement.Affinities = append(p.Placement.Affinities, cluster.Affinity{Constraint: readConstraint(value)})
+	case "evenly":
+		attribute, skew, _ := strings.Cut(value, "/")
+		s := cluster.Spread{Attribute: attribute}
+		if skew != "" {
+			s.MaxSkew = numbers(skew)[0]
+		}
+		p.Placement.Spread = append(p.Placement.Spread, s)
+	case "distinct":
+		p.Placement.Distinct = append(p.Placement.Distinct, cluster.Distinct{Attribute: value})
+	case "near", "must-near", "away", "must-away": // LABEL:VALUE, or with "@" an attribute behind it
+		labels, attribute, _ := strings.Cut(value, "@")
+		p.Placement.Relations = append(p.Placement.Relations, cluster.Relation{
+			Labels: readLabels(labels), Attribute: attribute, Away: strings.HasSuffix(key, "away"), Required: strings.HasPrefix(key, "must"),
+		})
 	case "priority":
 		p.Priority, err = strconv.Atoi(value)
 	case "ports":

@@ -1,0 +1,383 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+)
+
+// epoch is when the oldest generated task began to wait.
+func epoch() time.Time { return time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+func pick[T any](t *rapid.T, name string, from ...T) T { return rapid.SampledFrom(from).Draw(t, name) }
+
+// oneIn is true once in n draws or so. It shrinks to false.
+func oneIn(t *rapid.T, name string, n int) bool {
+	hits := make([]bool, n)
+	hits[n-1] = true
+	return pick(t, name, hits...)
+}
+
+func upTo(t *rapid.T, name string, most int) int { return rapid.IntRange(0, most).Draw(t, name) }
+
+// drawNode draws a node; most are ready.
+func drawNode(t *rapid.T, name string) scheduler.Node {
+	both := []string{"containerd", "process"}
+	n := scheduler.Node{
+		Name:      name,
+		State:     cluster.NodeReady,
+		Cordon:    oneIn(t, "cordon", 16),
+		Arch:      pick(t, "arch", "amd64", "arm64"),
+		Kernel:    pick(t, "kernel", "5.10.0-3", "6.1.0-18-amd64", ""),
+		Executors: pick(t, "executors", both, both, both, both, both[:1], both[:1], both[:1], both, both[1:], nil),
+		Labels:    cluster.Labels{"zone": pick(t, "zone", "a", "b", "c")},
+		Capacity: cluster.Demand{
+			CPU:    cluster.MilliCPU(pick(t, "cpu", 4000, 8000, 4000, 2000, 500, 0)),
+			Memory: pick(t, "memory", 8*cluster.GiB, 16*cluster.GiB, 4*cluster.GiB, cluster.GiB, 0),
+			Disk:   pick(t, "disk", 20*cluster.GiB, 50*cluster.GiB, 10*cluster.GiB, cluster.GiB, 0),
+		},
+	}
+	for i := range pick(t, "devices", 0, 0, 2, 4, 5) {
+		n.Devices = append(n.Devices, cluster.Device{
+			ID: fmt.Sprint("d", i*3%5), Type: pick(t, "type", "gpu", "gpu", "gpu", "fpga"), Model: pick(t, "model", "A", "A", "B"),
+			Memory: pick(t, "device memory", 16*cluster.GiB, 8*cluster.GiB, 0), Numa: upTo(t, "numa", 2) - 1,
+		})
+	}
+	n.Images = pick(t, "images", nil, nil, []string{"i"}, []string{"j", "i"}, []string{"k"})
+	if oneIn(t, "pool", 4) {
+		n.Pool = "p"
+	}
+	if oneIn(t, "tainted", 6) {
+		n.Taints = []cluster.Taint{drawTaint(t)}
+		if oneIn(t, "tainted again", 3) {
+			n.Taints = append(n.Taints, drawTaint(t))
+		}
+	}
+	if oneIn(t, "drain", 30) {
+		n.Cordon, n.Drain = true, true
+	}
+	if oneIn(t, "not ready", 14) {
+		n.State = pick(t, "state", cluster.NodeSuspect, cluster.NodeDown, cluster.NodeDraining)
+	}
+	switch pick(t, "reserved", "", "", "", "most", "some") {
+	case "some":
+		n.ReservedPorts = []int{22, 80, 9000}
+	case "most": // all but few of those to be assigned
+		for p := cluster.FirstAutoPort + upTo(t, "first", 2); p <= cluster.LastAutoPort-upTo(t, "last", 2); p++ {
+			n.ReservedPorts = append(n.ReservedPorts, p)
+		}
+	}
+	return n
+}
+
+func drawDevices(t *rapid.T) (list []cluster.DeviceRequest) {
+	for range pick(t, "requests", 1, 1, 2) {
+		r := cluster.DeviceRequest{
+			Type: pick(t, "type", "", "gpu", "gpu", "fpga"), Models: pick(t, "models", nil, nil, []string{"A"}, []string{"B", "C"}),
+			Memory: pick(t, "needs memory", 0, 0, 4*cluster.GiB, 8*cluster.GiB),
+		}
+		if rapid.Bool().Draw(t, "in part") {
+			r.Share = pick(t, "share", 500, 250, 300, 1000)
+		} else {
+			r.Count = upTo(t, "device count", 3)
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+func drawUses(t *rapid.T) (uses []cluster.DeviceUse) {
+	for i := range pick(t, "uses", 0, 0, 1, 2) {
+		u := cluster.DeviceUse{ID: fmt.Sprint("d", 2*i+upTo(t, "device", 1)), Share: pick(t, "use", 1000, 500, 300)}
+		if u.Share < 1000 {
+			u.Memory = pick(t, "used memory", 0, 3*cluster.GiB)
+		}
+		uses = append(uses, u)
+	}
+	return uses
+}
+
+func drawTaint(t *rapid.T) cluster.Taint {
+	return cluster.Taint{
+		Key: pick(t, "taint", "x", "y"), Value: pick(t, "taint value", "", "1"),
+		Effect: pick(t, "effect", cluster.TaintAvoid, cluster.TaintAvoid, cluster.TaintNoSchedule, cluster.TaintEvict, ""),
+	}
+}
+
+// drawPlacement adds wishes and demands.
+func drawPlacement(t *rapid.T, p *cluster.Placement) {
+	attribute := func() string { return pick(t, "attribute", "label.zone", "node.arch", "node.name", "node.pool") }
+	if oneIn(t, "in a pool", 12) {
+		p.Pool = pick(t, "which pool", "p", "q")
+	}
+	if oneIn(t, "tolerant", 4) {
+		p.Tolerations = []cluster.Toleration{{Key: pick(t, "tolerated", "x", "y", ""), Effect: pick(t, "tolerated effect", "", cluster.TaintAvoid)}}
+	}
+	for range pick(t, "affinities", 0, 0, 0, 1, 2) {
+		c := drawConstraint(t)
+		if oneIn(t, "by name", 4) {
+			c = cluster.Constraint{Attribute: "node.name", Op: pick(t, "op", cluster.OpIn, cluster.OpNotIn), Values: []string{"n0", "n2"}}
+		}
+		p.Affinities = append(p.Affinities, cluster.Affinity{Constraint: c, Weight: pick(t, "weight", 0, 10, -20, 100)})
+	}
+	if oneIn(t, "spread", 5) {
+		s := cluster.Spread{Attribute: attribute(), Weight: pick(t, "weight", 0, 100)}
+		switch pick(t, "spread how", "", "skew", "skew", "targets") {
+		case "skew":
+			s.MaxSkew = 1 + upTo(t, "skew", 1)
+		case "targets":
+			s.Targets = []cluster.SpreadTarget{{Value: "a", Percent: 60}, {Value: pick(t, "value", "b", "n1", ""), Percent: pick(t, "percent", 40, 0, 20)}}
+		}
+		p.Spread = append(p.Spread, s)
+	}
+	if oneIn(t, "distinct", 8) {
+		p.Distinct = append(p.Distinct, cluster.Distinct{Attribute: attribute(), Most: upTo(t, "most", 2)})
+	}
+	for range pick(t, "relations", 0, 0, 0, 1, 2) {
+		r := cluster.Relation{
+			Labels: drawLabels(t), Attribute: pick(t, "near", "", "label.zone", "node.arch"), Away: rapid.Bool().Draw(t, "away"),
+			Required: oneIn(t, "required", 3), Weight: pick(t, "weight", 0, 10, 100),
+		}
+		if oneIn(t, "another cluster", 4) {
+			r.Clusters = []string{"d", "e"}
+		}
+		p.Relations = append(p.Relations, r)
+	}
+}
+
+func drawLabels(t *rapid.T) cluster.Labels {
+	l := cluster.Labels{"app": pick(t, "app", "a", "b")}
+	if oneIn(t, "more labels", 3) {
+		l["tier"] = pick(t, "tier", "1", "2")
+	}
+	return l
+}
+
+func drawDemand(t *rapid.T) cluster.Demand {
+	return cluster.Demand{
+		CPU:    cluster.MilliCPU(pick(t, "cpu", 0, 100, 100, 250, 250, 1000, 1500)),
+		Memory: pick(t, "memory", 0, 100*cluster.MiB, 200*cluster.MiB, cluster.GiB, 3*cluster.GiB),
+		Disk:   pick(t, "disk", 0, 0, 0, cluster.GiB, 5*cluster.GiB),
+	}
+}
+
+func drawConstraint(t *rapid.T) cluster.Constraint {
+	return pick(t, "constraint",
+		cluster.Constraint{Attribute: "label.zone", Value: "a"},
+		cluster.Constraint{Attribute: "label.zone", Op: cluster.OpNotEqual, Value: "b"},
+		cluster.Constraint{Attribute: "label.zone", Op: cluster.OpIn, Values: []string{"a", "b"}},
+		cluster.Constraint{Attribute: "node.arch", Op: cluster.OpNotIn, Values: []string{"arm64"}},
+		cluster.Constraint{Attribute: "node.kernel", Op: cluster.OpAtLeast, Value: "6.1"},
+		cluster.Constraint{Attribute: "node.executor", Value: "process"},
+		cluster.Constraint{Attribute: "label.gpu", Op: cluster.OpExists},
+	)
+}
+
+// drawDefinition draws one of few definitions. That of a pending task is always known.
+func drawDefinition(t *rapid.T) cluster.Ref {
+	return cluster.Ref{Name: "w", Version: 1 + upTo(t, "version", 1)}
+}
+
+// drawHeld draws the task of a reservation, and its definition.
+func drawHeld(t *rapid.T, index int) (cluster.TaskID, cluster.Ref) {
+	owner, step := pick(t, "owner", "o0", "o1", "o2", "old"), pick(t, "step", "", "", ".s")
+	id := cluster.TaskID(fmt.Sprintf("c.%s.%d%s.%d", owner, 1+upTo(t, "generation", 1), step, index))
+	if owner == "o0" && oneIn(t, "unknown definition", 3) { // its pending tasks are of one generation
+		return id, cluster.Ref{}
+	}
+	return id, drawDefinition(t)
+}
+
+func drawHeldLabels(t *rapid.T) cluster.Labels {
+	if rapid.Bool().Draw(t, "labels") {
+		return nil
+	}
+	return drawLabels(t)
+}
+
+func drawAway(t *rapid.T) []cluster.Relation {
+	if !oneIn(t, "guard", 5) {
+		return nil
+	}
+	return []cluster.Relation{{Labels: drawLabels(t), Away: true, Required: true, Attribute: pick(t, "guard by", "", "label.zone")}}
+}
+
+// drawOwner draws some tasks of one owner that ask for the same.
+func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
+	p := cluster.Pending{
+		Attempt:    1 + upTo(t, "attempt", 1),
+		Owner:      cluster.OwnerRef{Kind: pick(t, "kind", cluster.KindService, cluster.KindJob), Cluster: "c", Name: owner},
+		Priority:   pick(t, "priority", 500, 500, 500, 900, 900, 500, 500, 1, 2, 500, 0),
+		Demand:     drawDemand(t),
+		NeedsImage: rapid.Bool().Draw(t, "image"),
+		Since:      epoch().Add(time.Duration(upTo(t, "since", 2)) * time.Second),
+		Placement: cluster.Placement{
+			Strategy:     pick(t, "strategy", "", cluster.StrategyBinpack, cluster.StrategySpread, cluster.StrategyWhole),
+			AntiAffinity: pick(t, "apart", "", "", cluster.AntiAffinityNone, cluster.AntiAffinityPrefer, cluster.AntiAffinityDemand),
+		},
+		Ports: pick(t, "ports", nil, nil, nil, []cluster.Port{{Name: "http"}}, []cluster.Port{{Name: "http", Port: 8080}},
+			[]cluster.Port{{Name: "a"}, {Name: "b", Port: 30001}, {Name: "c"}},
+			[]cluster.Port{{Name: "x", Port: 443}, {Name: "y", Port: 8080}, {Name: "z"}}),
+	}
+	step := ""
+	if p.Owner.Kind == cluster.KindJob {
+		step = ".s"
+	} else {
+		p.Definition, p.Restarted = drawDefinition(t), uint64(upTo(t, "restarted", 3))
+	}
+	if oneIn(t, "daemon", 8) {
+		p.Daemon = true
+	}
+	if oneIn(t, "constrained", 4) {
+		p.Placement.Constraints = append(p.Placement.Constraints, drawConstraint(t))
+	}
+	if oneIn(t, "wishes", 4) {
+		drawPlacement(t, &p.Placement)
+	}
+	if rapid.Bool().Draw(t, "labels") {
+		p.Labels = drawLabels(t)
+	}
+	p.Count = upTo(t, "all", 8)
+	p.Images = pick(t, "images", nil, nil, []string{"i"}, []string{"i", "j", "k"})
+	if oneIn(t, "devices", 8) {
+		p.Devices = drawDevices(t)
+	}
+	if oneIn(t, "gang", 8) {
+		p.Gang, p.GangSize = pick(t, "gang name", "g", "h", owner), 1+upTo(t, "gang size", 3)
+	}
+	var pending []cluster.Pending
+	for i := range 1 + upTo(t, "count", 7) {
+		q := p
+		q.Task = cluster.TaskID(fmt.Sprintf("c.%s.1%s.%d", owner, step, i))
+		if owner != "o0" && oneIn(t, "older", 6) {
+			q.Task = cluster.TaskID(fmt.Sprintf("c.%s.2%s.%d", owner, step, i))
+		}
+		if oneIn(t, "odd placement", 8) {
+			drawPlacement(t, &q.Placement)
+		}
+		if oneIn(t, "odd", 8) { // some differ from the others
+			q.Demand = drawDemand(t)
+		}
+		if oneIn(t, "odd image", 8) {
+			q.NeedsImage = !q.NeedsImage
+		}
+		if oneIn(t, "odd strategy", 8) {
+			q.Placement.Strategy = pick(t, "odd strategy", cluster.StrategyBinpack, cluster.StrategySpread)
+		}
+		if oneIn(t, "again", 6) && len(names) > 0 {
+			q.Avoid = []string{pick(t, "avoid", names...)}
+		}
+		if oneIn(t, "failed", 4) && len(names) > 0 {
+			q.Shun = slices.Compact([]string{pick(t, "shun", names...), "unknown"})
+		}
+		if oneIn(t, "one node", 8) {
+			q.Only = pick(t, "only", append([]string{"unknown"}, names...)...)
+		}
+		if oneIn(t, "other version", 8) && step == "" {
+			q.Definition = drawDefinition(t)
+		}
+		if oneIn(t, "later", 4) {
+			q.Since = epoch().Add(time.Minute)
+		}
+		pending = append(pending, q)
+	}
+	return pending
+}
+
+// drawWorld draws nodes, what is reserved on them, and pending tasks.
+func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
+	var names []string
+	for i := range pick(t, "nodes", 6, 4, 9, 7, 5, 3, 2, 1, 8, 6, 7, 8, 9, 5, 9, 0) {
+		names = append(names, fmt.Sprintf("n%d", i))
+		w.nodes = append(w.nodes, drawNode(t, names[i]))
+	}
+	for i := range upTo(t, "held", 6) {
+		task, definition := drawHeld(t, 100+i)
+		w.held = append(w.held, scheduler.Reservation{
+			Labels: drawHeldLabels(t), Away: drawAway(t), Devices: drawUses(t),
+			UUID: fmt.Sprintf("held-%d", i), Task: task, Definition: definition,
+			Node:   pick(t, "node", append([]string{"unknown"}, names...)...),
+			Demand: drawDemand(t),
+			Ports:  pick(t, "ports", nil, []int{8080}, []int{30001, 30000}),
+		})
+	}
+	for i := range 1 + upTo(t, "owners", 4) {
+		pending = append(pending, drawOwner(t, fmt.Sprintf("o%d", i), names)...)
+	}
+	return w, pending
+}
+
+// largeWorld returns a fleet that is large enough for trees of several pages, of few kinds of nodes with many that are equal, and tasks
+// that fill it. All comes from a few numbers, so that a case is drawn quickly.
+func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
+	seed := rapid.Uint64().Draw(t, "seed")
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	one := func(n int) int { return rnd.IntN(n) }
+	nodes, kinds := 40+one(80), 1+one(6)
+	for i := range nodes {
+		n := scheduler.Node{
+			Name: fmt.Sprintf("n%03d", i), State: cluster.NodeReady, Executors: []string{"containerd"},
+			Labels: cluster.Labels{"zone": string(rune('a' + i%kinds))},
+			Capacity: cluster.Demand{
+				CPU: cluster.MilliCPU(2000 << (i % kinds % 3)), Memory: 4*cluster.GiB + cluster.Bytes(one(1<<20)), Disk: 100 * cluster.GiB,
+			},
+		}
+		for range one(3) {
+			n.Images = append(n.Images, string(rune('i'+one(3))))
+		}
+		w.nodes = append(w.nodes, n)
+	}
+	for cycle := range 3 {
+		var pending []cluster.Pending
+		for o := range 1 + one(6) {
+			owner := fmt.Sprintf("o%d", one(4))
+			if o%2 == 0 {
+				owner = fmt.Sprintf("c%d-%d", cycle, o)
+			}
+			p := cluster.Pending{
+				Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: owner}, Priority: 1 + one(2), Attempt: 1,
+				Definition: cluster.Ref{Name: "w", Version: 1},
+				Demand:     cluster.Demand{CPU: cluster.MilliCPU(one(10) * 100), Memory: cluster.Bytes(one(5)) * 300 * cluster.MiB},
+				Placement: cluster.Placement{
+					Strategy:     []cluster.Strategy{"", cluster.StrategyBinpack, cluster.StrategySpread, cluster.StrategyWhole}[one(4)],
+					AntiAffinity: []cluster.AntiAffinity{"", cluster.AntiAffinityNone, cluster.AntiAffinityPrefer, cluster.AntiAffinityDemand}[one(4)],
+				},
+			}
+			if one(3) == 0 {
+				p.Placement.Constraints = []cluster.Constraint{{Attribute: "label.zone", Op: cluster.OpNotEqual, Value: "b"}}
+			}
+			if one(3) == 0 {
+				p.Images = []string{"i", "j", "none"}[:1+one(3)]
+			}
+			if one(4) == 0 {
+				p.Count = 20
+				p.Placement.Spread = []cluster.Spread{{Attribute: "label.zone", MaxSkew: one(3)}}
+			}
+			if one(4) == 0 {
+				p.Placement.Affinities = []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 10}}
+			}
+			if one(3) == 0 {
+				p.Ports = []cluster.Port{{Name: "http", Port: 8080 * one(2)}}
+			}
+			for i := range 1 + one(1+one(40)) {
+				q := p
+				q.Task = cluster.ServiceTask("c", owner, 1, 1000*cycle+100*o+i)
+				if one(4) == 0 {
+					q.Shun = []string{fmt.Sprintf("n%03d", one(nodes))}
+				}
+				if one(3) == 0 {
+					q.Demand.CPU += cluster.MilliCPU(one(50))
+				}
+				pending = append(pending, q)
+			}
+		}
+		cycles = append(cycles, pending)
+	}
+	return w, cycles
+}
