@@ -164,8 +164,7 @@ type Agent struct {
 	squeeze  squeeze
 	requests requestRates
 
-	// orphans belongs to the goroutine that resumes and then reads the assignments.
-	orphans map[string][]orphan
+	found *found // what runs here and is in no record
 
 	work    sync.WaitGroup // goroutines of tasks and streams
 	streams atomic.Int64   // byte streams that are open
@@ -213,7 +212,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.reports = newReports(a)
 	a.tasks, a.byID = map[string]*task{}, map[cluster.TaskID][]*task{}
 	a.definitions = map[cluster.Ref]*cluster.TaskDefinition{}
-	a.orphans = map[string][]orphan{}
+	a.found = newFound()
 	a.use, a.squeeze = taskUse{}, squeeze{}
 	a.mark, a.present = saved.Mark, attempt.Session{}
 	for _, d := range saved.Definitions {

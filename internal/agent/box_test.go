@@ -37,6 +37,7 @@ type box struct {
 	runs     map[executor.ID]*run
 	effects  []string // "<container> <attempt>", in the order of their starts
 	down     bool     // does not answer
+	mute     bool     // does not tell what it holds
 	// uses says what the containers of an attempt use, by UUID.
 	uses map[string]executor.Usage
 	// crash is told each point before and after an effect; see TestCrashAtEveryStep.
@@ -60,6 +61,13 @@ type run struct {
 	ended   chan struct{}
 	signals []syscall.Signal
 	at      []time.Time
+}
+
+// hush has the box not tell what it holds, or tell again.
+func (b *box) hush(mute bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mute = mute
 }
 
 func newBox() *box { return &box{programs: map[string]program{}, runs: map[executor.ID]*run{}} }
@@ -237,6 +245,9 @@ func (b *box) List(context.Context) ([]executor.Status, error) {
 		return nil, err
 	}
 	defer unlock()
+	if b.mute {
+		return nil, executor.ErrUnavailable
+	}
 	var all []executor.Status
 	for _, id := range slices.Sorted(maps.Keys(b.runs)) {
 		r := b.runs[id]

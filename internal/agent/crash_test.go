@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -251,6 +253,76 @@ func TestLostStateStopsNothing(t *testing.T) {
 		if o := w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted); !o.Gone {
 			t.Error("not gone")
 		}
+	})
+}
+
+// told returns what the newest registration said of an attempt, and how many there were.
+func (s *server) told(uuid string) (o cluster.Observed, registrations int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.regs[len(s.regs)-1].Tasks {
+		if t.UUID == uuid {
+			o = t
+		}
+	}
+	return o, len(s.regs)
+}
+
+// The agent's state is lost, and the executor does not tell what it holds. A full report without what runs would end it in the store
+// while it goes on, so there is none before the executor has told.
+func TestLostStateIsNotReportedBeforeTheExecutorTells(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.service("s1", definition("web", "app"))
+		w.pass(10 * time.Second)
+		w.stop()
+		if err := os.Remove(filepath.Join(w.dir, "agent.db")); err != nil {
+			t.Fatal(err)
+		}
+		w.box.hush(true)
+		w.start()
+		w.pass(time.Minute)
+		if _, n := w.server.told("s1"); n != 1 {
+			t.Errorf("the node registered %d times, want only once, before its state was lost", n)
+		}
+		w.box.hush(false)
+		w.pass(10 * time.Second)
+		if o, n := w.server.told("s1"); n != 2 || o.State != cluster.StateRunning {
+			t.Errorf("after %d registrations s1 is %q, want it running after 2", n, o.State)
+		}
+		w.want("s1", cluster.StateRunning, "")
+		w.wantEffects("app s1")
+	})
+}
+
+// An agent that has its state registers without waiting long for an executor. What that tells of later, and no record
+// does, is told of by another registration.
+func TestStraysThatAreFoundLateAreToldOf(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.service("s1", definition("web", "app"))
+		w.pass(10 * time.Second)
+		w.stop()
+		w.box.mu.Lock()
+		for _, r := range w.box.runs {
+			stray := *r
+			stray.spec.ID = attempt.RunID("x1", 0, 1)
+			stray.spec.Labels = maps.Clone(r.spec.Labels)
+			stray.spec.Labels[labelUUID], stray.spec.Labels[labelTask] = "x1", "default.other.1.0"
+			w.box.runs[stray.spec.ID] = &stray
+			break
+		}
+		w.box.mu.Unlock()
+		w.box.hush(true)
+		w.start()
+		w.pass(20 * time.Second)
+		if o, n := w.server.told("x1"); n != 2 || o.State != "" {
+			t.Errorf("after %d registrations x1 is %q, want 2 that do not know it", n, o.State)
+		}
+		w.box.hush(false)
+		w.pass(20 * time.Second)
+		if o, n := w.server.told("x1"); n != 3 || o.State != cluster.StateRunning {
+			t.Errorf("after %d registrations x1 is %q, want it running after 3", n, o.State)
+		}
+		w.want("s1", cluster.StateRunning, "")
 	})
 }
 

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
@@ -54,6 +56,7 @@ func (a *Agent) resume(ctx context.Context, records []*attempt.Record) {
 		}
 	})
 	a.sweep(ctx, known)
+	a.work.Go(func() { a.watchStrays(ctx, known) })
 	timer := time.NewTimer(resumeWait)
 	defer timer.Stop()
 	select {
@@ -111,12 +114,38 @@ type orphan struct {
 	status   executor.Status
 }
 
+// found is what the executors hold of attempts that the agent does not know.
+type found struct {
+	mu      sync.Mutex
+	orphans map[string][]orphan // by UUID
+	swept   map[string]bool     // the executors that told what they hold
+	news    chan struct{}       // capacity 1: something was found that no registration told of
+}
+
+func newFound() *found {
+	return &found{orphans: map[string][]orphan{}, swept: map[string]bool{}, news: make(chan struct{}, 1)}
+}
+
+// has reports whether anything of an attempt was found.
+func (f *found) has(uuid string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.orphans[uuid]) > 0
+}
+
 // strays are attempts of which a program runs and the record was lost. They are told of, or they would count as lost, run on
 // unknown to anybody, and their tasks a second time elsewhere; what the server then sends of them is adopted.
 func (a *Agent) strays() []cluster.Observed {
+	select {
+	case <-a.found.news: // this tells of them
+	default:
+	}
+	a.found.mu.Lock()
+	orphans := maps.Clone(a.found.orphans)
+	a.found.mu.Unlock()
 	var out []cluster.Observed
-	for _, uuid := range sortedKeys(a.orphans) {
-		for _, o := range a.orphans[uuid] {
+	for _, uuid := range sortedKeys(orphans) {
+		for _, o := range orphans[uuid] {
 			number, err := strconv.Atoi(o.status.Labels[labelAttempt])
 			if err != nil || o.status.State != executor.StateRunning || a.task("", uuid) != nil {
 				continue
@@ -134,48 +163,106 @@ func (a *Agent) strays() []cluster.Observed {
 
 // adopt takes up what the executors hold of an attempt whose record was lost.
 func (a *Agent) adopt(t *task) {
-	found := a.orphans[t.uuid]
-	delete(a.orphans, t.uuid)
-	if len(found) == 0 || t.def == nil {
+	a.found.mu.Lock()
+	orphans := a.found.orphans[t.uuid]
+	delete(a.found.orphans, t.uuid)
+	a.found.mu.Unlock()
+	if len(orphans) == 0 || t.def == nil {
 		return
 	}
-	held := make([]executor.Status, len(found))
-	for i := range found {
-		held[i] = found[i].status
+	held := make([]executor.Status, len(orphans))
+	for i := range orphans {
+		held[i] = orphans[i].status
 	}
-	if t.rec.Adopt(found[0].executor, held, t.def, a.now()) {
+	if t.rec.Adopt(orphans[0].executor, held, t.def, a.now()) {
 		a.Logger.Info("a task whose record was lost is taken up", "task", t.id, "attempt", t.attempt)
 	}
 }
 
-// sweep looks once at what the executors hold beside the attempts that the agent knew when it began. What was
+// sweep finds out what the executors hold beside the attempts that the agent knew when it began. What was
 // never started is removed. What runs is left alone: a lost state is no reason to stop a
 // task, and its attempt is taken up when the server sends it again (P1.7).
+//
+// An agent that never had a session may have lost its state, and what its first full report leaves out counts as gone. So it
+// asks until all executors that work have answered; any other waits for them a while only, as it has records of what runs.
 func (a *Agent) sweep(ctx context.Context, known map[executor.ID]bool) {
-	ctx, cancel := context.WithTimeout(ctx, resumeWait)
-	defer cancel()
+	if a.marked().Session != 0 {
+		limited, cancel := context.WithTimeout(ctx, resumeWait)
+		defer cancel()
+		ctx = limited
+	}
+	for p := a.pause(retryFirst, lookSoon); !a.sweepAll(ctx, known) && p.wait(ctx); {
+	}
+}
+
+// watchStrays asks the executors that did not tell, or did not work yet, what they hold, until ctx ends. What is found then has the
+// node register again, for only a full report tells of it.
+func (a *Agent) watchStrays(ctx context.Context, known map[executor.ID]bool) {
+	tick := time.NewTicker(lookSoon)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			a.sweepAll(ctx, known)
+		}
+	}
+}
+
+// sweepAll asks those executors that work and have not told yet, and reports whether all have.
+func (a *Agent) sweepAll(ctx context.Context, known map[executor.ID]bool) bool {
 	a.machine.mu.Lock()
 	working := a.machine.working
 	a.machine.mu.Unlock()
+	all := true
 	for _, e := range working {
-		held, err := e.List(ctx)
-		if err != nil {
+		a.found.mu.Lock()
+		swept := a.found.swept[e.name]
+		a.found.mu.Unlock()
+		if swept {
 			continue
 		}
-		for _, s := range held {
-			if node := s.Labels[labelNode]; known[s.ID] || node != "" && node != a.Name || a.task("", s.Labels[labelUUID]) != nil {
-				continue
-			}
-			if s.State != executor.StatePrepared {
-				a.Logger.Warn("a container was found whose task the agent has no record of; it runs on until the servers tell",
-					"container", s.ID, "task", s.Labels[labelTask], "state", s.State)
-				uuid := s.Labels[labelUUID]
-				a.orphans[uuid] = append(a.orphans[uuid], orphan{e.name, s})
-				continue
-			}
+		ask, cancel := context.WithTimeout(ctx, resumeWait)
+		err := a.sweepOne(ask, e, known)
+		cancel()
+		if err != nil {
+			a.Logger.Warn("an executor does not tell what it holds", "executor", e.name, "error", err)
+			all = false
+		}
+	}
+	return all
+}
+
+// sweepOne deals with what one executor holds.
+func (a *Agent) sweepOne(ctx context.Context, e named, known map[executor.ID]bool) error {
+	held, err := e.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range held {
+		uuid := s.Labels[labelUUID]
+		if node := s.Labels[labelNode]; known[s.ID] || node != "" && node != a.Name || a.task("", uuid) != nil {
+			continue
+		}
+		if s.State == executor.StatePrepared {
 			if err := e.Remove(ctx, s.ID); err != nil {
 				a.Logger.Warn("a container that was never started cannot be removed", "container", s.ID, "error", err)
 			}
+			continue
+		}
+		a.Logger.Warn("a container was found whose task the agent has no record of; it runs on until the servers tell",
+			"container", s.ID, "task", s.Labels[labelTask], "state", s.State)
+		a.found.mu.Lock()
+		a.found.orphans[uuid] = append(a.found.orphans[uuid], orphan{e.name, s})
+		a.found.mu.Unlock()
+		select {
+		case a.found.news <- struct{}{}:
+		default:
 		}
 	}
+	a.found.mu.Lock()
+	defer a.found.mu.Unlock()
+	a.found.swept[e.name] = true
+	return nil
 }

@@ -94,6 +94,9 @@ func (a *Agent) unregistered(ctx context.Context, err error) {
 	}
 }
 
+// errStrays ends a session: the next registration tells what was found late.
+var errStrays = errors.New("programs were found of which the agent has no record; the node registers again to tell of them")
+
 // session keeps the stream and the reports of one session going until either says that it is over. What is begun
 // in it, such as tasks, outlives it and ends with life.
 func (a *Agent) session(life context.Context, welcome transport.Welcome) error {
@@ -102,6 +105,13 @@ func (a *Agent) session(life context.Context, welcome transport.Welcome) error {
 	var both sync.WaitGroup
 	both.Go(func() { end(a.reports.send(ctx, welcome)) })
 	both.Go(func() { end(a.listen(ctx, life, welcome.Session)) })
+	both.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-a.found.news:
+			end(errStrays)
+		}
+	})
 	both.Wait()
 	return context.Cause(ctx)
 }
@@ -229,7 +239,7 @@ func (a *Agent) refuse(as *transport.Assignment) string {
 		return ""
 	case as.Token.Generation < seen.Generation:
 		return "it comes from an earlier owner of the node"
-	case as.Token.Generation == seen.Generation && as.Token.Incarnation != 0 && as.Token.Incarnation < seen.Incarnation && len(a.orphans[as.UUID]) == 0:
+	case as.Token.Generation == seen.Generation && as.Token.Incarnation != 0 && as.Token.Incarnation < seen.Incarnation && !a.found.has(as.UUID):
 		return "it was placed before the store went back, and may have ended here since" // the plane takes it for lost (P1.7)
 	}
 	if t := a.task(as.Task, ""); t != nil && t.attempt > as.Attempt {

@@ -214,3 +214,23 @@ func TestAttemptOfWhichLoss(t *testing.T) {
 		})
 	}
 }
+
+// The evidence that the store went back is there for one sentry of a reign, and gone when the other looks, as the lost plan's
+// number was given again: both are alarmed.
+func TestSentriesOfAReignShareTheAlarm(t *testing.T) {
+	v := newView(t)
+	p := v.tables.Prefix()
+	v.put(p.Node("a"), &cluster.Node{Name: "a", Domain: cluster.DefaultDomain, Generation: 1, Session: 1})
+	v.put(p.NodeStatus("a"), &cluster.NodeStatus{Name: "a", Session: 1, Token: cluster.Token{Generation: 1, Incarnation: 5, Epoch: 1}})
+	task := cluster.ServiceTask("c", "web", 1, 0)
+	v.put(p.Observed("a", task), &cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateRunning, Plan: 1})
+	one := sentry{config: v.config, fence: &store.Fence{Incarnation: 5, Epoch: 2}, shared: new(alarms)}
+	other := one
+	if !one.look(v.tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) {
+		t.Fatal("no alarm is given of a plan that the store does not have")
+	}
+	v.put(p.Plan(1), &cluster.PlanRecord{Seq: 1, Token: cluster.Token{Incarnation: 5, Epoch: 2}})
+	if !other.look(v.tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) || other.alarm != one.alarm {
+		t.Errorf("the other sentry has the alarm %v, want %v", other.alarm, one.alarm)
+	}
+}

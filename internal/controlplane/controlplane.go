@@ -133,11 +133,12 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	writer.Without = p.config.Without
 
 	group, ctx := errgroup.WithContext(ctx)
-	l.reign(writer, fence)
+	watched := sentry{config: p.config, fence: fence, shared: new(alarms)}
+	l.reign(writer, watched)
 	p.gates.Store(l.gates)
 	defer p.gates.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
-	group.Go(func() error { return newProjector(p.config, writer, fence).run(ctx) })
+	group.Go(func() error { return newProjector(p.config, writer, watched).run(ctx) })
 	if err := group.Wait(); leadership.Err() == nil {
 		return err
 	}

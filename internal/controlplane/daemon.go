@@ -30,16 +30,15 @@ func (l *loop) daemonInput(in *reconciler.ServiceInput) {
 			held[t.Observed.Node] = true
 		}
 	}
+	ours := cluster.Placement{Constraints: in.ClusterConstraints, Tolerations: in.Spec.Placement.Tolerations}
 	in.Nodes, in.Alone = []string{}, map[string]bool{}
 	for _, name := range l.fleet.Nodes() {
 		n, _, _ := l.fleet.Node(name)
-		refuses := func(c cluster.Constraint) bool { return !scheduler.Matches(c, &n) }
 		f := l.faces[name]
 		if f.alone {
 			in.Alone[name] = true
 		}
-		if f.gone || (f.silent || f.alone) && !held[name] || slices.ContainsFunc(in.ClusterConstraints, refuses) ||
-			slices.ContainsFunc(in.Spec.Placement.Constraints, refuses) {
+		if f.gone || (f.silent || f.alone) && !held[name] || !scheduler.Allows(&ours, &n, held[name]) || !scheduler.Allows(&in.Spec.Placement, &n, held[name]) {
 			continue
 		}
 		in.Nodes = append(in.Nodes, name)
@@ -62,7 +61,7 @@ func (l *loop) faced(name string, now *scheduler.Node, f face) {
 // sameFace reports whether all that constraints look at is the same.
 func sameFace(a, b *scheduler.Node) bool {
 	return a.Arch == b.Arch && a.OS == b.OS && a.Kernel == b.Kernel && slices.Equal(a.Executors, b.Executors) &&
-		maps.Equal(a.Labels, b.Labels)
+		maps.Equal(a.Labels, b.Labels) && a.Pool == b.Pool && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Devices, b.Devices)
 }
 
 // dirtyDaemons marks the daemons once nodes came, went or changed.

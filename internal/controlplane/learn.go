@@ -21,6 +21,7 @@ func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
 	}
 	for o := range c.Owners { // order-free: a set
 		l.dirty[o] = true
+		l.recharge(snap, o)
 	}
 	if c.Clusters || c.Domain {
 		l.dirtyAll(snap)
@@ -117,49 +118,41 @@ func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	if isHeld || d == nil {
 		return
 	}
-	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node, Demand: l.demand(snap, d.Definition), Definition: d.Definition}
-	for _, port := range d.Ports { // order-free: a set
-		r.Ports = append(r.Ports, port)
-	}
-	l.fleet.Reserve(r)
-	l.reserve[key] = hold{r.UUID, r.Node}
+	l.fleet.Reserve(l.reservation(snap, row, d))
+	l.reserve[key] = hold{d.UUID, row.Node}
 }
 
-// demand returns what a task of the definition takes up. The last answer is kept: many tasks in a row are of one definition.
-func (l *loop) demand(snap *store.Snapshot, r cluster.Ref) cluster.Demand {
-	if l.asked.snap == snap && l.asked.ref == r {
-		return l.asked.demand
-	}
-	l.asked = asked{snap: snap, ref: r}
-	if def, ok := snap.Definition(r); ok {
-		l.asked.demand = def.Value.Demand()
-	}
-	return l.asked.demand
+// fog is a record that hides what runs on a node. Session is the node's newest when the record was first seen: what was reported
+// in it may have been told before the record was written over, and an agent does not tell again what it knows to be durable.
+type fog struct {
+	node    string
+	session uint64
 }
 
-type asked struct {
-	snap   *store.Snapshot
-	ref    cluster.Ref
-	demand cluster.Demand
+func sessionOf(snap *store.Snapshot, node string) uint64 {
+	if e, ok := snap.NodeStatus(node); ok {
+		return e.Value.Session
+	}
+	return 0
 }
 
 // obscure keeps nodes out of which nobody knows what runs there: what could be placed beside it is not known.
 func (l *loop) obscure(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
-	was, now := "", ""
+	was, now := fog{}, ""
 	if len(l.murky) > 0 {
 		was = l.murky[key]
 	}
 	if key.Number == 0 && row != nil && (row.Unreadable || row.ObservedRev != 0) {
 		now = row.Node
 	}
-	if was == now {
+	if was.node == now {
 		return
 	}
 	delete(l.murky, key)
 	if now != "" {
-		l.murky[key] = now
+		l.murky[key] = fog{node: now, session: sessionOf(snap, now)}
 	}
-	for _, name := range []string{was, now} {
+	for _, name := range []string{was.node, now} {
 		if name != "" {
 			l.setNode(snap, name)
 		}
@@ -170,8 +163,8 @@ func (l *loop) obscure(snap *store.Snapshot, key store.AttemptKey, row *store.At
 // leader, so that it may be dead, or run what this store has lost (P1.7), or a foreign record stands for a task (P3.5). A
 // follower hears of all nodes, so that a takeover waits for none.
 func (l *loop) barred(name string) bool {
-	for _, node := range l.murky { // order-free: any will do
-		if node == name {
+	for _, f := range l.murky { // order-free: any will do
+		if f.node == name {
 			return true
 		}
 	}
@@ -186,7 +179,7 @@ func (l *loop) occupant(snap *store.Snapshot, row *store.AttemptRow) *cluster.De
 	}
 	d := &cluster.Desired{Task: row.Task, Node: row.Node, UUID: "unread/" + row.Node + "/" + string(row.Task)}
 	if o := row.Observed; o != nil {
-		d.UUID, d.Definition, d.Ports = o.UUID, o.Definition, o.Ports
+		d.UUID, d.Definition, d.Ports, d.Devices = o.UUID, o.Definition, o.Ports, o.Devices
 	}
 	if d.Definition == (cluster.Ref{}) && !l.describe(snap, d) {
 		return nil

@@ -43,8 +43,10 @@ type loop struct {
 	looks   *agenda
 	pending map[cluster.OwnerRef][]cluster.Pending
 	moves   map[cluster.OwnerRef][]reconciler.Move
+	// manners are what the specs of owners say of their tasks to others.
+	manners map[cluster.OwnerRef]manners
 	// murky are nodes where nobody knows what runs, by the record that hides it.
-	murky map[store.AttemptKey]string
+	murky map[store.AttemptKey]fog
 	// rest are the owners that were left to the next cycle: they come first then.
 	rest map[cluster.OwnerRef]bool
 	// faces are those of nodes where daemons have something to mind; nodesChanged says that they have to look again.
@@ -95,14 +97,16 @@ func newLoop(p *Plane) *loop {
 		looks:   newAgenda(),
 		pending: map[cluster.OwnerRef][]cluster.Pending{},
 		moves:   map[cluster.OwnerRef][]reconciler.Move{},
-		murky:   map[store.AttemptKey]string{},
+		manners: map[cluster.OwnerRef]manners{},
+		murky:   map[store.AttemptKey]fog{},
 	}
 }
 
 // reign makes it the loop of a leader. What it knows of the store stays; what a leader has to see itself begins anew.
-func (l *loop) reign(w *store.Writer, fence *store.Fence) {
+func (l *loop) reign(w *store.Writer, s sentry) {
+	fence := s.fence
 	l.writer, l.fence, l.plans = w, fence, store.NewPlanLog(w, l.config.Tables)
-	l.sentry = sentry{config: l.config, fence: fence}
+	l.sentry = s
 	unkillable := l.watch.unkillable
 	l.watch = newWatch(l.config, fence.Incarnation, l.plans.Unsettled)
 	l.watch.unkillable = unkillable

@@ -10,9 +10,10 @@ import (
 //   - The tables know what stood there: it is written back.
 //   - They do not, and the node's full report tells of a live attempt, or its plan record still stands: its record is made
 //     from that.
-//   - They do not, and the node reported no such task, or is gone: the record is deleted, and the task may be placed. The
+//   - They do not, and the node reported no such task since, or is gone: the record is deleted, and the task may be placed. The
 //     attempt that stood there, if there was one, gets its outcome, so that its number is not used again.
-//   - Until the node reported, nothing is done: the task stays pinned to it, and nothing new is placed there.
+//   - Until the node reported, nothing is done: the task stays pinned to it, and nothing new is placed there. One whose session
+//     is older than the record is asked to report anew.
 func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 	key := l.config.Tables.Prefix().Desired(row.Node, row.Task)
 	var u store.Unit
@@ -25,7 +26,9 @@ func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 	case !l.watch.reported(row.Node):
 		return nil
 	default:
-		desired = l.recollect(snap, row, &u)
+		if desired = l.recollect(snap, row, &u); desired == nil && !l.toldSince(snap, row) {
+			return l.askAnew(snap, row.Node)
+		}
 	}
 	event := cluster.Event{Type: "task.record-restored", Task: row.Task, Attempt: row.Number, Node: row.Node}
 	if desired == nil {
@@ -48,10 +51,42 @@ func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 	return []store.Unit{u}
 }
 
-// clear deletes a foreign record that stands for a task's status, once its node reported without it.
-func (l *loop) clear(row *store.AttemptRow) []store.Unit {
-	if row.ObservedRev == 0 || row.DesiredRev != 0 || !l.watch.reported(row.Node) && !l.watch.gone(row.Node) {
+// toldSince reports whether the node's full report came after a foreign record that hides one of its tasks.
+func (l *loop) toldSince(snap *store.Snapshot, row *store.AttemptRow) bool {
+	f, hidden := l.murky[store.AttemptKey{Task: row.Task, Number: row.Number}]
+	e, ok := snap.NodeStatus(row.Node)
+	return !hidden || ok && e.Value.Synced && e.Value.Session > f.session
+}
+
+// askAnew ends the session of a node, as another registration of it would (P6.1): its agent registers again, and tells all that it
+// has. A session that has not reported in full does that anyway.
+func (l *loop) askAnew(snap *store.Snapshot, node string) []store.Unit {
+	e, ok := snap.NodeStatus(node)
+	if !ok || !e.Value.Synced {
 		return nil
+	}
+	var u store.Unit
+	u.Compare(e.Key, e.Modified)
+	next := *e.Value
+	next.Session, next.Synced = next.Session+1, false
+	if err := u.Put(e.Key, &next); err != nil {
+		l.config.Logger.Error("a node cannot be asked to report anew", "node", node, "error", err)
+		return nil
+	}
+	l.config.Logger.Warn("a foreign record hides what runs on a node: it is to report anew", "node", node)
+	return []store.Unit{u}
+}
+
+// clear deletes a foreign record that stands for a task's status, once its node reported without it.
+func (l *loop) clear(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
+	switch {
+	case row.ObservedRev == 0 || row.DesiredRev != 0:
+		return nil
+	case l.watch.gone(row.Node):
+	case !l.watch.reported(row.Node):
+		return nil
+	case !l.toldSince(snap, row):
+		return l.askAnew(snap, row.Node)
 	}
 	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
 	var u store.Unit
@@ -105,7 +140,7 @@ func (l *loop) recollect(snap *store.Snapshot, row *store.AttemptRow, u *store.U
 			return nil
 		}
 		if o.Definition != (cluster.Ref{}) {
-			d.Definition, d.Count, d.Ports = o.Definition, o.Count, o.Ports
+			d.Definition, d.Count, d.Ports, d.Devices = o.Definition, o.Count, o.Ports, o.Devices
 		}
 		return d
 	}

@@ -307,7 +307,7 @@ func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Un
 			*units = append(*units, l.mend(snap, row)...)
 		}
 		if row.Number == 0 {
-			*units = append(*units, l.clear(row)...)
+			*units = append(*units, l.clear(snap, row)...)
 			continue
 		}
 		if row.Obscured && row.Observed != nil {

@@ -161,7 +161,7 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 			})
 		}
 		current.Owners[o].Tasks = append(current.Owners[o].Tasks, cluster.Placed{
-			Index: parts.Index, Attempt: p.Attempt, UUID: newAttemptID(), Node: pl.Node, Ports: pl.Ports,
+			Index: parts.Index, Attempt: p.Attempt, UUID: newAttemptID(), Node: pl.Node, Ports: pl.Ports, Devices: pl.Devices,
 		})
 		tasks++
 	}

@@ -27,8 +27,8 @@ type projector struct {
 	sentry sentry
 }
 
-func newProjector(c Config, w *store.Writer, f *store.Fence) *projector {
-	return &projector{config: c, writer: w, sentry: sentry{config: c, fence: f}}
+func newProjector(c Config, w *store.Writer, s sentry) *projector {
+	return &projector{config: c, writer: w, sentry: s}
 }
 
 // run projects whenever plans, attempts or events changed, until the context ends.

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/berthd/berth/internal/clause"
@@ -17,8 +18,29 @@ import (
 type sentry struct {
 	config Config
 	fence  *store.Fence
+	shared *alarms
 	alarm  *cluster.Recovery
 	plan   uint64 // the highest that placed what agents run
+}
+
+// alarms is the alarm of a reign, which its sentries share: the evidence may be gone from the tables when the second of them looks, as
+// the number of a plan that was lost is given again, and then one of them would stand still while the other goes on.
+type alarms struct {
+	mu    sync.Mutex
+	given *cluster.Recovery
+}
+
+// merge takes a sentry's own alarm, or none, and returns the one for the highest token that any gave.
+func (a *alarms) merge(own *cluster.Recovery) *cluster.Recovery {
+	if a == nil {
+		return own
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if own != nil && (a.given == nil || own.Shown.Compare(a.given.Shown) > 0) {
+		a.given = own
+	}
+	return a.given
 }
 
 // look takes note of the nodes that changed and reports whether the leader is held back.
@@ -42,6 +64,7 @@ func (s *sentry) look(snap *store.Snapshot, c store.Changes, now time.Time) bool
 			s.hear(snap, e.Value, recovered, now)
 		}
 	}
+	s.alarm = s.shared.merge(s.alarm)
 	return s.alarm != nil
 }
 

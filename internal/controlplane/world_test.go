@@ -156,6 +156,8 @@ type agent struct {
 	takes time.Duration
 	// stats, unless nil, is what the next report says of the machine.
 	stats func() *cluster.NodeStats
+	// devices are what its machine has beside CPU, memory and disk.
+	devices []cluster.Device
 	// effects counts the starts of user code, by UUID.
 	effects map[string]int
 	// token is the highest that it has seen.
@@ -224,6 +226,7 @@ func (a *agent) live(ctx context.Context) {
 	}
 	welcome, err := d.Register(ctx, transport.Registration{Node: a.name, Previous: a.session, Token: a.token, Tasks: full, Facts: cluster.Facts{
 		CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB, Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+		Devices: a.devices,
 	}})
 	if err != nil {
 		if over, ok := errors.AsType[*transport.SessionError](err); ok {

@@ -171,6 +171,27 @@ func TestMoveToALaggingServer(t *testing.T) {
 	})
 }
 
+// A node tells a server that lags of an attempt which that one does not know. It is another node's: the report is not taken for it.
+func TestReportOfAnUnknownAttemptToALaggingServer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		two := w.second(memory.Hooks{})
+		w.register("n1")
+		if _, err := two.Register(t.Context(), transport.Registration{Node: "n2"}); err != nil {
+			t.Fatal(err)
+		}
+		two.engine.hold() // the second server does not see the placement
+		id := w.place("n1")
+		time.AfterFunc(2*time.Second, two.engine.release)
+		reply, err := two.Report(t.Context(), transport.Report{Node: "n2", Session: 1, Seq: 1, Tasks: []cluster.Observed{observed(id, cluster.StateFailed)}})
+		if err != nil || reply.Refused[id].Reason != cluster.ReasonReplaced {
+			t.Errorf("got %+v %v, want the report refused", reply, err)
+		}
+		if row, _ := w.now().Attempt(task, 1); row.Observed != nil || row.Node != "n1" {
+			t.Errorf("the attempt is on %s and %+v, want it on n1 and not reported", row.Node, row.Observed)
+		}
+	})
+}
+
 // A registration that is ahead of the tables is judged by the store, not by them.
 func TestRegistrationAheadOfTheTables(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

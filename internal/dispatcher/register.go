@@ -22,6 +22,9 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	if !cluster.ValidNodeName(r.Node) {
 		return transport.Welcome{}, fmt.Errorf("%w: %q is not a name for a node", transport.ErrRefused, r.Node)
 	}
+	if err := r.Facts.Validate(); err != nil {
+		return transport.Welcome{}, fmt.Errorf("%w: the facts of node %s: %w", transport.ErrRefused, r.Node, err)
+	}
 	wire, err := r.Speaks()
 	if err != nil {
 		d.config.Logger.Warn("an agent of another version was refused", "node", r.Node, "error", err)
@@ -39,8 +42,8 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	if err != nil {
 		return transport.Welcome{}, err
 	}
-	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session > s.number {
-		d.config.Tables.DropPulse(s.node) // of before the node was forgotten: sessions are counted anew
+	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session >= s.number {
+		d.config.Tables.DropPulse(s.node) // of before the node was forgotten: sessions are counted anew, and nothing was heard of this one
 	}
 	life := d.lives(s, 0)
 	defer life.end()

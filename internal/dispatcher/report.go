@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +49,9 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 		return s.last, nil
 	}
 	if r.Facts != nil {
+		if err := r.Facts.Validate(); err != nil {
+			return transport.ReportReply{}, fmt.Errorf("%w: the facts of node %s: %w", transport.ErrRefused, r.Node, err)
+		}
 		if err := d.takeFacts(ctx, s, r.Facts); err != nil {
 			return transport.ReportReply{}, err
 		}
@@ -115,6 +119,10 @@ func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Obser
 	refused := map[string]transport.Refused{}
 	for range tries {
 		snap, err := d.config.Tables.WaitFor(ctx, s.settled)
+		if err == nil && unknown(snap, tasks) {
+			// What these tables do not know may be another node's, if they are behind: then that is found out first.
+			snap, err = d.config.Tables.Settled(ctx)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -159,6 +167,14 @@ func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Obser
 		}
 	}
 	return refused, nil
+}
+
+// unknown reports whether any of the attempts is one of which the tables hold nothing.
+func unknown(snap *store.Snapshot, tasks []cluster.Observed) bool {
+	return slices.ContainsFunc(tasks, func(o cluster.Observed) bool {
+		row, ok := snap.Attempt(o.Task, o.Attempt)
+		return !o.Gone && (!ok || identity(row) == "")
+	})
 }
 
 // verdict is what becomes of one reported attempt: it is written, refused, or known already.

@@ -49,6 +49,46 @@ var foundStories = []struct{ fault, story string }{
 11.564s user nightly : submit2 6
 12.894s server-crash s3 for 3.687s
 `},
+	{"what ran on a node that lost its state was never told of, if its executor did not answer when its agent began", `berth-sim-story-1 seed 1223 servers 1 nodes 3 consul false
+1.4s user disk : scale 3
+22.163s wipe n2 for 47.542s
+1m6.114s trouble n2 for 6.865s
+`},
+	{"the records of a task were taken for foreign by a leader whose tables were late, and the task ran elsewhere too", `berth-sim-story-1 seed 1537 servers 3 nodes 3 consul false
+1.4s user disk : scale 3
+1.6s user batch : submit 8
+12.488s lag s2 for 38.825s : 2s
+41.704s foreign n2 : both
+41.754s server-crash s1 for 1s
+41.754s server-crash s2 for 1s
+41.754s server-crash s3 for 1s
+`},
+	{"one half of a leader knew that the store had gone back and stood still, the other did not and went on", `berth-sim-story-1 seed 2428 servers 1 nodes 5 consul false
+10.314s save db
+18.267s user batch : submit 4
+20.179s cut s1-db for 20.155s
+20.629s restore db : raw
+30.986s user batch : submit3 2
+`},
+	{"what was adopted after a restore ran another version for ever, as the generation's number was given again", `berth-sim-story-1 seed 1053 servers 3 nodes 3 consul false
+1.9s user logd : scale 0
+20.69s user shop : undo 2
+47.389s save db
+57.518s user shop : undo 1
+1m34.778s restore db
+`},
+	{"a service with a fixed port was never whole again: what was left of a lost attempt held the place of the next one, whose other earlier attempt was well", `berth-sim-story-1 seed 2789 servers 1 nodes 3 consul false
+1s user web : scale 2
+1.2s user api : scale 2
+4.474s cut n2-s1 for 3m44.375s
+7.603s user n3 : claim
+54.929s user api : scale 3
+`},
+	{"a server that was behind took a node's report for another node's attempt, which it did not know", `berth-sim-story-1 seed 1129 servers 5 nodes 3 consul false
+49.148s lie n3 for 26.039s : foreign
+1m7.981s cut s4-db for 21.425s
+1m10.045s user batch : submit2 3
+`},
 }
 
 // TestFoundFaultsStayMended tells them again.

@@ -55,7 +55,52 @@ func (w *World) calm() {
 		}
 	}
 	w.outside.set("25")
+	w.generations = w.witness.generations()
 	w.witness.calm()
+}
+
+// generations returns those of all services, as they are written.
+func (v *witness) generations() map[string]uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all := map[string]uint64{}
+	for key, r := range v.records { // order-free: each by itself
+		if s, err := store.Decode[cluster.Service](r.Value); err == nil && strings.HasPrefix(key, "service/") {
+			all[s.Name] = s.Generation
+		}
+	}
+	return all
+}
+
+// retry has the user begin anew what faults made fail: a rollout that ended while nodes or servers were away is left to
+// people, by design. A version that was asked for once all was calm has to succeed by itself. It reports false if a
+// write was not acknowledged.
+func (w *World) retry(s *store.Snapshot) bool {
+	for e := range s.Services("") {
+		name := e.Value.Name
+		r, ok := s.Rollout(inCluster, name)
+		if !ok || r.Value.State != cluster.RolloutFailed || r.Value.Generation != w.generations[name] || e.Value.Generation != w.generations[name] {
+			continue
+		}
+		delete(w.generations, name)
+		w.order(Event{Target: name, Arg: "finish"})
+	}
+	return w.written()
+}
+
+// written waits until what users asked for is written, and reports false if it is not in time.
+func (w *World) written() bool {
+	for ; w.orders > 0; w.orders-- {
+		limit := time.NewTimer(5 * time.Minute)
+		select {
+		case <-w.user.idle:
+			limit.Stop()
+		case <-limit.C:
+			w.witness.fault("converges", "a user's write was not acknowledged within 5m without faults")
+			return false
+		}
+	}
+	return true
 }
 
 func (v *witness) calm() {
@@ -79,17 +124,9 @@ func (w *World) settle() {
 	if w.story.Has(Noise, EngineLate) { // what is still on its way arrives
 		time.Sleep(35 * time.Second) // in-bubble: every world is in one
 	}
-	for range w.orders { // what users asked for is written
-		limit := time.NewTimer(5 * time.Minute)
-		select {
-		case <-w.user.idle:
-			limit.Stop()
-		case <-limit.C:
-			w.witness.fault("converges", "a user's write was not acknowledged within 5m without faults")
-			return
-		}
+	if !w.written() {
+		return
 	}
-	w.orders = 0
 	began := time.Now()
 	wrong := w.wrong()
 	for pause := time.Second; wrong != "" && time.Since(began) < settleLimit; pause = min(2*pause, 10*time.Second) {
@@ -123,6 +160,9 @@ func (w *World) wrong() string {
 	s, err := leader.tables.Settled(ctx)
 	if err != nil {
 		return fmt.Sprintf("the tables of the leader: %v", err)
+	}
+	if !w.retry(s) {
+		return "a write is not acknowledged"
 	}
 	for _, check := range []func(*server, *store.Snapshot) string{w.wrongNodes, w.wrongServices, w.wrongJobs, w.wrongWaiting, w.wrongPrograms} {
 		if wrong := check(leader, s); wrong != "" {

@@ -3,23 +3,29 @@ package sim
 import (
 	"slices"
 	"testing"
+	"time"
 )
 
 // tries is how often a story is told before it counts as one that does not show a breach: the order of goroutines is not
 // the story's.
 const tries = 3
 
-// most bounds how many stories a shrinking tells.
-const most = 300
+// most bounds how many stories a shrinking tells, and spare is when it gives up before the test's time is over, so that what it found is
+// printed.
+const (
+	most  = 300
+	spare = time.Minute
+)
 
 // Shrink returns a shorter story in which the invariant is still broken, by leaving out events: halves first, then
 // quarters, down to single ones (Zeller's delta debugging). It returns the story itself where it is not broken again.
 func Shrink(t *testing.T, story *Story, invariant string, options Options) *Story {
 	t.Helper()
 	left := most
+	deadline, limited := t.Deadline()
 	breaks := func(s *Story) bool {
 		for range tries {
-			if left--; left < 0 {
+			if left--; left < 0 || limited && time.Until(deadline) < spare {
 				return false
 			}
 			r := Run(t, s, options)

@@ -303,28 +303,30 @@ func try[T any](ctx context.Context, s *server, key string, draft func(old []byt
 	return record, true
 }
 
-// recover decides how to go on, some time after the store went back (P1.7).
+// recover decides how to go on, some time after the store went back (P1.7), for each domain.
 func (u *user) recover(ctx context.Context) {
 	for sleep(ctx, 7*time.Second) {
-		d := u.w.chance.roll("operator")
-		s := u.w.hosts[d.of(len(u.w.hosts))].now()
-		if s == nil {
-			continue
+		for _, domain := range []string{cluster.DefaultDomain, elsewhere} {
+			d := u.w.chance.roll("operator")
+			s := u.w.hosts[d.of(len(u.w.hosts))].now()
+			if s == nil {
+				continue
+			}
+			e, ok := s.tables.Snapshot().Recovery(domain)
+			if !ok || e.Value.State != cluster.RecoveryNeeded {
+				continue
+			}
+			limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+			decided := []cluster.RecoveryState{cluster.RecoveryAdopt, cluster.RecoveryStop}[d.of(2)]
+			u.decide(limited, s, e, decided)
+			cancel()
 		}
-		e, ok := s.tables.Snapshot().Recovery(cluster.DefaultDomain)
-		if !ok || e.Value.State != cluster.RecoveryNeeded {
-			continue
-		}
-		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
-		decided := []cluster.RecoveryState{cluster.RecoveryAdopt, cluster.RecoveryStop}[d.of(2)]
-		u.decide(limited, s, e, decided)
-		cancel()
 	}
 }
 
 // decide writes the decision as the API server does: the incarnation rises above what agents have seen.
 func (u *user) decide(ctx context.Context, s *server, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
-	r, err := s.engine.Read(ctx, prefix.Leader(cluster.DefaultDomain))
+	r, err := s.engine.Read(ctx, prefix.Leader(strings.TrimPrefix(e.Key, prefix.Recovery(""))))
 	if err != nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -73,6 +74,10 @@ func (v *witness) scaled(rest string, c *store.Change) {
 
 // granted judges the moments at which a stop that can wait is decided: when it is first written, and when its permit is. The service
 // keeps the least healthy tasks of its policy without the task, by what the store holds (P5.4, P5.5).
+//
+// What is on a node that is not heard counts as unhealthy (P5.4), so it can be told to stop. Whether it may is judged when its agent is
+// back and asks. And a daemon's task counts where it belongs: on a node that is emptied, or is not the daemon's any more, it ends
+// however the others are.
 func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 	if d.Stop == nil || d.Stop.Class != cluster.StopVoluntary || d.Owner.Kind != cluster.KindService {
 		return
@@ -98,9 +103,17 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 	if n, err := store.Decode[cluster.Scale](v.records["scale/"+service].Value); err == nil {
 		s = s.At(n)
 	}
+	daemon := s.Mode == cluster.ModeDaemon
+	switch {
+	case daemon && time.Since(v.verdicts) < stale,
+		d.Stop.Permit == "" && v.silent(a.node),
+		daemon && !v.belongs(a.node) && (d.Stop.Reason == cluster.ReasonDrain || d.Stop.Reason == cluster.ReasonUnmatched):
+		return
+	}
 	well := map[cluster.TaskID]bool{}
 	for _, o := range v.attempts { // order-free: a set
-		if o != a && o.healthy && o.desired.Owner == d.Owner {
+		if o != a && (o.healthy || d.Stop.Permit != "" && o.asks()) && o.desired.Owner == d.Owner && (!daemon || v.belongs(o.node)) &&
+			(time.Since(v.verdicts) < stale || !v.silent(o.node)) {
 			well[o.task] = true
 		}
 	}
@@ -108,9 +121,6 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 		return // another attempt of it is well
 	}
 	least := v.least(s)
-	if s.Mode == cluster.ModeDaemon && time.Since(v.verdicts) < stale {
-		return
-	}
 	if s.OnDisconnect == cluster.DisconnectWait && d.Stop.Reason != cluster.ReasonRollout {
 		least = min(least, max(0, s.Desired()-1)) // a task of which two must not live is stopped before it can go on elsewhere
 	}
@@ -118,6 +128,31 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 		v.breach("below-minimum", "%s/%d of %s may stop (%s): %d are healthy without it, at least %d are to be", a.task, a.number,
 			service, d.Stop.Reason, len(well), least)
 	}
+}
+
+// asks reports whether the attempt is well, was told to stop, and goes on until its agent is answered: it asks for a permit that was
+// not given. So long it counts when a permit is weighed for another one.
+func (a *attempt) asks() bool {
+	return a.desired != nil && a.desired.Stop != nil && a.desired.Stop.Class == cluster.StopVoluntary && a.seen.Healthy() && !a.seen.Gone &&
+		a.seen.Ask != "" && a.seen.Ask != a.desired.Stop.Permit
+}
+
+// silent reports whether the leader says of a node that nothing was heard of it for so long that what is on it counts for nothing. One
+// that fell silent too often is suspect too, though it is heard.
+func (v *witness) silent(node string) bool {
+	n := v.shore(node).verdict
+	return n != nil && (n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero())
+}
+
+// belongs reports whether a node is one that daemons have tasks on: it is the domain's and nobody empties it. (The simulator's daemons
+// run everywhere.)
+func (v *witness) belongs(node string) bool {
+	n := v.shore(node)
+	if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || n.verdict.State == cluster.NodeDraining || n.verdict.State == cluster.NodeDrained {
+		return false
+	}
+	h, err := store.Decode[cluster.Host](v.records["host/"+node].Value)
+	return err != nil || h.Drain == nil && cmp.Or(h.Domain, cluster.DefaultDomain) == cluster.DefaultDomain
 }
 
 // Deeds counts what Berth did for services of its own accord.
@@ -152,20 +187,29 @@ func (v *witness) daemons(node string) {
 	}
 }
 
-// least is how many healthy tasks a service is to keep by its policy; a daemon by the nodes that are heard and not emptied.
+// least is how many healthy tasks a service is to keep by its policy. A daemon's is of the nodes that it is counted by: those where it
+// belongs and that are heard. One that has registered and was not heard by the leader yet, or that is suspect, counts where a task of
+// it stands already: elsewhere none can be begun.
 func (v *witness) least(s *cluster.Service) int {
 	if s.Mode != cluster.ModeDaemon {
 		def := v.definitions[s.Definition]
 		return s.Update.Limits(s.Desired(), def != nil && def.Pinned()).Least
 	}
 	nodes := 0
-	for _, n := range v.nodes { // order-free: a count
-		if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || time.Since(n.heard) > 20*time.Second {
+	for name, n := range v.nodes { // order-free: a count
+		if !v.belongs(name) || time.Since(n.heard) > 20*time.Second {
 			continue // one that is not heard counts as away before its verdict says so
 		}
-		switch n.verdict.State {
-		case cluster.NodeDown, cluster.NodeDraining, cluster.NodeDrained:
-		case cluster.NodeJoining, cluster.NodeReady, cluster.NodeSuspect:
+		switch {
+		case n.verdict.State == cluster.NodeDown:
+		case n.verdict.State == cluster.NodeJoining, v.silent(name):
+			for a := range n.attempts { // order-free: any will do
+				if a.open() && a.holds() && a.desired != nil && a.desired.Owner == s.Owner() {
+					nodes++
+					break
+				}
+			}
+		default:
 			nodes++
 		}
 	}

@@ -68,7 +68,9 @@ type World struct {
 	late    sync.WaitGroup // goroutines of nobody's life
 	saved   []byte
 	outside *outside
-	orders  int
+	orders  int // that the user has not carried out
+	// generations are those of the services when faults ended.
+	generations map[string]uint64
 }
 
 // Run tells a story in a bubble of its own.

@@ -250,7 +250,8 @@ const maxMessage = 1000
 func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
 	o := cluster.Observed{
 		Task: r.Desired.Task, Attempt: r.Desired.Attempt, UUID: r.Desired.UUID,
-		Definition: r.Desired.Definition, Count: r.Desired.Count, Ports: r.Desired.Ports, Plan: r.Desired.Plan,
+		Definition: r.Desired.Definition, Count: r.Desired.Count, Ports: r.Desired.Ports, Devices: r.Desired.Devices,
+		Plan:  r.Desired.Plan,
 		State: r.state(), Health: r.Health,
 		Message: r.Note, Started: r.Started, Finished: r.Finished, Since: r.Since,
 		Restarts: r.Restarts.Total, LogTail: r.LogTail, Ask: r.Permit.Ask, Gone: r.Phase == PhaseGone,

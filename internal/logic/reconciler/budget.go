@@ -17,11 +17,17 @@ import (
 //
 // A task of which two must not live at once cannot move without a time in which none does: to empty nodes, such a service
 // goes one below what is wanted, and no further (see spare).
+//
+// An agent that asks for a permit says with that that its task goes on until it has one. So, when another permit is weighed, what
+// asks counts like what was not told to stop. Else of two tasks that were told to stop, and that run well, neither might end where
+// nothing can begin before one has: a daemon's node has no place for another task.
 type budget struct {
 	healthy, least int
 	wanted         int
 	// counts reports whether a task is healthy and nothing that must happen takes that away now.
 	counts func(*slot) bool
+	// asking are the tasks that would count had they not been told to stop, and that go on until their agent has the permit it asks for.
+	asking map[*slot]bool
 	// doubtful reports whether a task would count if its node had been heard by this leader.
 	doubtful func(*slot) bool
 	// open grants everything, and forgetful what was granted already is not charged; for tests (clause.Permit, clause.ChargeHeld).
@@ -31,7 +37,7 @@ type budget struct {
 // newBudget counts the healthy tasks of all generations, each once. The least is that of the service's update policy: one
 // for rollouts, drains, scaling down and whatever else moves tasks. A daemon's tasks count where they belong.
 func (p *plan) newBudget(spec *cluster.Service, roll *rollout, all []*slot) budget {
-	b := budget{counts: p.counts, doubtful: p.doubtful, open: p.without.Off(clause.Permit), forgetful: p.without.Off(clause.ChargeHeld)}
+	b := budget{asking: map[*slot]bool{}, counts: p.counts, doubtful: p.doubtful, open: p.without.Off(clause.Permit), forgetful: p.without.Off(clause.ChargeHeld)}
 	if spec == nil {
 		return b
 	}
@@ -42,8 +48,11 @@ func (p *plan) newBudget(spec *cluster.Service, roll *rollout, all []*slot) budg
 		}
 	}
 	for _, s := range all {
-		if b.counts(s) {
+		switch {
+		case b.counts(s):
 			b.healthy++
+		case slices.ContainsFunc(s.attempts, p.awaits) && (roll == nil || roll.nodes == nil || roll.belongs(s)):
+			b.asking[s] = true
 		}
 	}
 	return b
@@ -71,6 +80,12 @@ func (p *plan) stays(t *Task) bool {
 	return t.Reported && t.healthy() && (t.Drain == nil || !p.passed(t.Drain))
 }
 
+// awaits reports whether the attempt is healthy, by what its node told this leader, and was told to stop, and goes on until it is
+// answered: its agent asks for a permit that was not given.
+func (p *plan) awaits(t *Task) bool {
+	return t.wished() && t.asks() != "" && t.Reported && t.Absence == watcher.Present && t.Observed.Healthy() && !p.mustEnd(t)
+}
+
 // doubtful reports whether a task may well be healthy, but its node was not heard by this leader yet: it counts for no other one,
 // and has something to lose itself.
 func (p *plan) doubtful(s *slot) bool {
@@ -89,6 +104,15 @@ func (b *budget) grant(s *slot) bool {
 		return true
 	}
 	return false
+}
+
+// without is how many are healthy without the task, which is not one that counts: those that count, and those that ask.
+func (b *budget) without(s *slot) int {
+	n := b.healthy + len(b.asking)
+	if b.asking[s] {
+		n--
+	}
+	return n
 }
 
 // spare is how many healthy tasks may be given up until only so many are left.

@@ -55,7 +55,7 @@ func (p *plan) refuse(t *Task, why string) {
 
 func (p *plan) adopt(t *Task, d cluster.Desired) {
 	o := t.Observed
-	d.Task, d.Attempt, d.UUID, d.Node, d.Ports = o.Task, o.Attempt, o.UUID, t.node(), o.Ports
+	d.Task, d.Attempt, d.UUID, d.Node, d.Ports, d.Devices = o.Task, o.Attempt, o.UUID, t.node(), o.Ports, o.Devices
 	if o.Count > 0 {
 		d.Count = o.Count
 	}

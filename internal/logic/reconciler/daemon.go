@@ -28,7 +28,10 @@ func (in *ServiceInput) wants() bool {
 	return in.Spec != nil && !in.Spec.Deleted && !in.Spec.Stopped && (in.daemon() || in.Spec.Count > 0)
 }
 
-// cells returns the nodes that a daemon's tasks are counted by, ordered: those that should have one and that are heard.
+// cells returns the nodes that a daemon's tasks are counted by, ordered: those where one belongs and that are heard. Its minimum is that
+// of so many, and only what stands there counts towards it (P5.4). So on a node that is emptied, or does not meet the constraints any
+// more, its task ends however the others are. A node that is suspect counts while a task stands there, though that task does not;
+// one that is silent, or that has none yet and was not heard, does not count.
 func (in *ServiceInput) cells(all []*slot) []string {
 	away := map[string]bool{}
 	for _, s := range all {
@@ -60,14 +63,15 @@ func (p *plan) newDaemon(in *ServiceInput, all []*slot) *rollout {
 	r.n = len(r.nodes)
 	r.limits = p.limits(in.Spec, r.n)
 	r.limits.Surge, r.limits.StopFirst, r.limits.Least = 0, true, min(r.limits.Least, max(0, r.n-1))
-	r.onNodes()
 	r.on = map[string][]*slot{}
 	for _, s := range all {
-		if !r.belongs(s) {
-			continue
+		if r.belongs(s) {
+			r.on[s.node()] = append(r.on[s.node()], s)
 		}
-		r.on[s.node()] = append(r.on[s.node()], s)
-		if in.newest(s) {
+	}
+	r.onNodes()
+	for _, s := range all {
+		if !r.belongs(s) || in.newest(s) {
 			continue
 		}
 		if s.live() {
@@ -87,6 +91,11 @@ func (r *rollout) belongs(s *slot) bool {
 	return ok
 }
 
+// behind reports whether the task has ended and another one lives on its node, which has to end before anything begins there.
+func (r *rollout) behind(s *slot) bool {
+	return !s.live() && slices.ContainsFunc(r.on[s.node()], (*slot).live)
+}
+
 // onNodes finds for each node the best task of the newest version, or one to come.
 func (r *rollout) onNodes() {
 	r.fresh = make([]*slot, r.n)
@@ -96,7 +105,7 @@ func (r *rollout) onNodes() {
 			used[s.parts.Index] = true
 		}
 		i, ok := slices.BinarySearch(r.nodes, s.node())
-		if ok && r.in.newest(s) && r.usable(s) && (r.fresh[i] == nil || fresher(s, r.fresh[i]) < 0) {
+		if ok && r.in.newest(s) && r.usable(s) && !r.behind(s) && (r.fresh[i] == nil || fresher(s, r.fresh[i]) < 0) {
 			r.fresh[i] = s
 		}
 	}
@@ -161,7 +170,7 @@ func (r *rollout) oldOn(node string, fresh *slot) (best *slot, leaving bool) {
 		if s != fresh && s.told() {
 			leaving = true
 		}
-		if !r.in.newest(s) && s.candidate(r.definitions) && (best == nil || better(s, best) < 0) {
+		if !r.in.newest(s) && s.candidate(r.definitions) && !r.behind(s) && (best == nil || better(s, best) < 0) {
 			best = s
 		}
 	}

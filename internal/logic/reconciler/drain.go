@@ -27,6 +27,10 @@ func (p *plan) move(s *slot, template cluster.Pending) {
 			p.regret(s, t, template)
 			continue
 		}
+		if t.Desired.Definition != template.Definition {
+			p.supersede(s, t, template)
+			continue
+		}
 		if template.Daemon {
 			continue
 		}
@@ -39,6 +43,29 @@ func (p *plan) move(s *slot, template cluster.Pending) {
 			p.send(s, t, Move{Next: next, From: t.node()}, cluster.Stop{Class: cluster.StopVoluntary, Reason: code, Message: why})
 		}
 	}
+}
+
+// supersede replaces an attempt that runs another definition than its task asks for. It was adopted after the store went back (P1.7):
+// in what was lost, another spec had the same generation. It goes on until the next one is healthy, or, where the two cannot be at
+// once, until the budget grants its end.
+func (p *plan) supersede(s *slot, t *Task, template cluster.Pending) {
+	if t.Absence != watcher.Present || !t.Reported {
+		return
+	}
+	next, ok := p.next(s, template)
+	if !ok {
+		return
+	}
+	message := fmt.Sprintf("it was adopted and runs %s, and generation %d asks for %s", t.Desired.Definition, s.parts.Generation, template.Definition)
+	if template.Daemon || p.pinned(t) || p.definitions(template.Definition).Pinned() || p.class(t) == cluster.DisconnectWait || next.OnDisconnect == cluster.DisconnectWait {
+		if p.budget.grant(s) {
+			p.write(t, cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced, Message: message})
+		}
+		return
+	}
+	next.Since = p.now
+	c := p.conclusion(t, p.departure(t, cluster.ReasonReplaced, message+": it runs until its next attempt is healthy"), true)
+	p.Moves = append(p.Moves, Move{Next: next, From: t.node(), Conclusion: &c})
 }
 
 // cause says why an attempt is to leave its node, if it is.

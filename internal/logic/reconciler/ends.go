@@ -3,6 +3,7 @@ package reconciler
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
@@ -159,8 +160,9 @@ func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: fmt.Sprintf("attempt %d took its place", newest.number()), Ended: true,
 			})
-		case t.Absence == watcher.Present && newest == t && p.pinned(t) && p.placeless(t) && p.budget.grant(s):
-			// Its next attempt may have no other place than the one that it holds itself.
+		case t.Absence == watcher.Present && s.last(t) && p.pinned(t) && p.placeless(t) && (!t.healthy() || p.budget.grant(s)):
+			// Its next attempt may have no other place than the one that it holds itself. Where it is an earlier one that is well, which
+			// moved away and goes on, nothing is given up with this one.
 			p.write(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: "it was given up, and the next attempt takes its place", Ended: true,
@@ -169,6 +171,11 @@ func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 			p.leave(t)
 		}
 	}
+}
+
+// last reports whether nothing stands of any later attempt of the slot.
+func (s *slot) last(t *Task) bool {
+	return !slices.ContainsFunc(s.attempts, func(o *Task) bool { return o.stands() && o.number() > t.number() })
 }
 
 // placeless reports whether the attempt has an outcome and may hold the only place that its next attempt could have. One that
@@ -237,7 +244,7 @@ func (p *plan) stop(t *Task, stop cluster.Stop) Stop {
 			Task: t.id(), Attempt: t.number(), UUID: t.uuid(), Node: t.node(), Owner: p.owner, Definition: p.definition,
 		}
 		if o := t.Observed; o != nil && o.Definition != (cluster.Ref{}) {
-			d.Definition, d.Count, d.Ports = o.Definition, o.Count, o.Ports
+			d.Definition, d.Count, d.Ports, d.Devices = o.Definition, o.Count, o.Ports, o.Devices
 		}
 	}
 	d.Stop = &stop

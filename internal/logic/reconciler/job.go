@@ -163,9 +163,10 @@ func (p *plan) dispatch(in JobInput, own, strays []*slot) {
 		step := &in.Spec.Steps[i]
 		template := cluster.Pending{
 			OwnerRev: in.SpecRev, Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
-			TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect,
+			TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect, Labels: in.Spec.Labels,
 			Placement: joined(step.Placement, in.ClusterConstraints),
 		}
+		gang(&template, in.Spec, step, own[k:k+step.Count])
 		for range step.Count {
 			if s := own[k]; !s.succeeded() {
 				p.pend(s, template, in.Spec.Lifespan, jobBackoff())

@@ -19,7 +19,7 @@ func (p *plan) permit(s *slot, wanted bool) {
 		least, ok := p.permitted(s, t, wanted)
 		if !ok {
 			p.wait(t, fmt.Sprintf("%s goes on: %d of %d are healthy without it, at least %d are to be",
-				s.id, p.budget.healthy, p.budget.wanted, least))
+				s.id, p.budget.without(s), p.budget.wanted, least))
 			continue
 		}
 		if ask := t.asks(); ask != "" {
@@ -27,7 +27,8 @@ func (p *plan) permit(s *slot, wanted bool) {
 			stop.Permit = ask
 			next := p.stop(t, stop)
 			next.Event = p.event("task.permitted", t, stop.Reason, fmt.Sprintf(
-				"it may stop: %d of %d are healthy without it, at least %d are to be", p.budget.healthy, p.budget.wanted, least))
+				"it may stop: %d of %d are healthy without it, at least %d are to be", p.budget.without(s), p.budget.wanted, least))
+			delete(p.budget.asking, s)
 			p.Stops = append(p.Stops, next)
 		}
 	}
@@ -42,7 +43,7 @@ func (p *plan) permitted(s *slot, t *Task, wanted bool) (least int, ok bool) {
 	if p.class(t) == cluster.DisconnectWait && t.live() && wanted && t.Desired.Stop.Reason != cluster.ReasonPressure {
 		least = b.apart()
 	}
-	return least, b.open || !t.Observed.Healthy() || t.Observed.Gone || b.counts(s) || b.healthy >= least
+	return least, b.open || !t.Observed.Healthy() || t.Observed.Gone || b.counts(s) || b.without(s) >= least
 }
 
 // leavesNode reports whether a stop is for a task that runs elsewhere next.

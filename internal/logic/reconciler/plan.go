@@ -23,6 +23,7 @@ type plan struct {
 	now         time.Time
 	ended       map[*Task]*cluster.Outcome // what the decision writes of attempts
 	lives       map[uint64]bool            // the generations of which a task lives, of a service
+	asked       map[*cluster.TaskDefinition]*asks
 }
 
 func newPlan(owner cluster.OwnerRef, definitions Definitions, now time.Time) *plan {
@@ -63,10 +64,10 @@ func (p *plan) next(s *slot, template cluster.Pending) (cluster.Pending, bool) {
 		p.Message = fmt.Sprintf("task definition %s does not exist", template.Definition)
 		return cluster.Pending{}, false
 	}
-	next := template
+	next, ask := template, p.asksOf(d)
 	next.Task, next.Attempt, next.Owner = s.id, s.next(), p.owner
-	next.Demand, next.Ports = d.Demand(), d.Ports
-	next.NeedsImage = slices.ContainsFunc(d.Containers, func(c cluster.Container) bool { return c.Image != "" && len(c.Command) == 0 })
+	next.Demand, next.Ports, next.Devices = ask.demand, d.Ports, ask.devices
+	next.Images, next.NeedsImage = ask.images, ask.needsImage
 	next.Avoid = s.avoid()
 	if p.policy != nil && next.Only == "" {
 		next.Shun = p.policy.shun(s, p.now)

@@ -219,7 +219,7 @@ func TestPendingCarriesWhatTheSchedulerNeeds(t *testing.T) {
 		Placement: cluster.Placement{
 			Strategy: cluster.StrategySpread, AntiAffinity: cluster.AntiAffinityPrefer, Constraints: []cluster.Constraint{common, own},
 		},
-		Ports: []cluster.Port{{Name: "http"}}, NeedsImage: true, Since: updated,
+		Ports: []cluster.Port{{Name: "http"}}, Images: []string{"main:1"}, NeedsImage: true, Since: updated,
 	}}
 	if diff := cmp.Diff(want, d.Pending); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

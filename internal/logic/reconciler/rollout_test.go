@@ -73,8 +73,8 @@ func (c *chaos) limits() cluster.Limits {
 	return c.service.Update.Limits(c.service.Desired(), def != nil && def.Pinned())
 }
 
-// checkPermits demands that a permit is given to what has something to lose only while enough are healthy without all that was
-// told to stop (P5.4); and to the newest ask of an agent that is heard.
+// checkPermits demands that a permit is given to what has something to lose only while enough are healthy without it and without all
+// that was told to stop (P5.4), but for what asks and was not answered; and to the newest ask of an agent that is heard.
 func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 	c.Helper()
 	for i := range d.Stops {
@@ -91,10 +91,27 @@ func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 		if r.Desired.OnDisconnect == cluster.DisconnectWait {
 			least = min(least, c.service.Desired()-1)
 		}
-		if r.Observed.Healthy() && !c.healthyTasks()[r.id] && c.healthy() < least {
+		if r.Observed.Healthy() && !c.healthyTasks()[r.id] && c.healthy()+c.asking(d.Stops[:i], r) < least {
 			c.Fatalf("attempt %d of %s may stop with %d healthy, want %d:\n%s%s", r.attempt, r.id, c.healthy(), least, describe(d), c.picture())
 		}
 	}
+}
+
+// asking counts the tasks besides that of r that were told to stop and go on until their agent has the permit that it asks for, which
+// none of those stops is.
+func (c *chaos) asking(given []reconciler.Stop, r *record) int {
+	tasks := map[cluster.TaskID]bool{}
+	for _, o := range c.records {
+		if o.id == r.id || !o.Observed.Healthy() || o.Desired == nil || o.Desired.Stop == nil || c.absent[o.node()] != watcher.Present ||
+			c.healthyTasks()[o.id] {
+			continue
+		}
+		answered := slices.ContainsFunc(given, func(s reconciler.Stop) bool { return s.Desired.UUID == o.Desired.UUID })
+		if ask := o.Observed.Ask; ask != "" && ask != o.Desired.Stop.Permit && !answered {
+			tasks[o.id] = true
+		}
+	}
+	return len(tasks)
 }
 
 // turns lets everything go on for so many turns of five seconds, in agents' steps of any order, and looks at each.
@@ -311,7 +328,8 @@ func (c *chaos) wanted() {
 		}
 	}
 	for i := range d.Stops {
-		if s := &d.Stops[i].Desired; !s.Stop.Ended { // else it is that of an attempt that another one has replaced
+		// One that has ended is that of an attempt that another one has replaced, and one with a permit takes up its place until it ends.
+		if s := &d.Stops[i].Desired; !s.Stop.Ended && s.Stop.Permit == "" {
 			delete(tasks, s.Task)
 		}
 	}

@@ -269,6 +269,7 @@ func (s *stage) empty(words []string, a args) {
 		s.drains[words[1]] = d
 	case "undrain":
 		delete(s.drains, words[1])
+		delete(s.alone, words[1])
 	case "move":
 		i := slices.IndexFunc(s.last.Moves, func(m reconciler.Move) bool { return short(m.Next.Task) == words[1] })
 		if i < 0 {

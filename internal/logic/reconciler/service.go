@@ -91,6 +91,7 @@ func (in *ServiceInput) template(s *slot) cluster.Pending {
 	t := cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: in.Spec.Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
 		OnDisconnect: in.disconnect(), Placement: joined(in.Spec.Placement, in.ClusterConstraints), Restarted: in.Spec.Restarted,
+		Labels: in.Spec.Labels,
 	}
 	if s.parts.Generation != in.Spec.Generation {
 		t.Definition = s.definition()

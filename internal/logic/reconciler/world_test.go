@@ -196,7 +196,7 @@ func (w *world) commitStop(s *reconciler.Stop) {
 // takes reports whether a node may be given new tasks.
 func (w *world) takes(node string, p *cluster.Pending) bool {
 	if p.Only != "" && (p.Only != node || p.Daemon) {
-		return p.Only == node && w.absent[node] == watcher.Present
+		return p.Only == node && w.absent[node] == watcher.Present && !slices.Contains(p.Avoid, node)
 	}
 	return w.absent[node] == watcher.Present && w.drains[node] == nil && !slices.Contains(p.Avoid, node)
 }

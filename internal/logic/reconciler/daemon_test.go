@@ -1,0 +1,152 @@
+package reconciler_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/watcher"
+)
+
+// TestDaemonsOnNodesThatComeAndGo lets nodes fall silent, be emptied, and lose and regain what a daemon asks of them, while its tasks
+// crash and users change their minds. Never are two tasks wanted on a node, never does a rollout take it below the least of the
+// nodes that it is counted by, and once all nodes are back each has a healthy task of the newest version.
+func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
+	seen := map[string]int{}
+	often(t, seen, []string{"permit", "drain", "unmatched", "rollout", "silent with a task", "back to a version that ended there"}, func(t *rapid.T) {
+		c := chaos{T: t, world: newWorld(), seen: seen}
+		refs := []cluster.Ref{c.define("log@1", nil), c.define("log@2", nil)}
+		c.nodes = []string{"n1", "n2", "n3", "n4"}[:2+c.choose("nodes", 3)]
+		c.service = &cluster.Service{Name: "log", Definition: refs[0], Mode: cluster.ModeDaemon, Lifespan: cluster.Lifespan{Generation: 1}}
+		if c.some("policy") {
+			c.service.Update = c.policy()
+			c.service.Update.Gates, c.service.Update.Canaries = nil, nil
+		}
+		c.service.SetDefaults()
+		c.owner = c.service.Owner()
+		c.asks = c.some("asks")
+		unfit := map[string]bool{}
+		for range 60 {
+			if c.choose("quiet", 3) == 0 {
+				c.unsettle(refs, unfit)
+			}
+			c.turnOfDaemon(unfit)
+		}
+		clear(unfit)
+		clear(c.drains)
+		clear(c.alone)
+		clear(c.absent)
+		for range 120 {
+			c.turnOfDaemon(unfit)
+		}
+		if c.service.Rollout.Paused = false; c.healthy() != len(c.nodes) || c.rollout.State != cluster.RolloutComplete {
+			t.Fatalf("%s, %d healthy on %d nodes:\n%s%s", c.rollout.State, c.healthy(), len(c.nodes), describe(c.decide(c.tasks())), c.picture())
+		}
+	})
+}
+
+// unsettle does one thing to a node, a task or the daemon's spec.
+func (c *chaos) unsettle(refs []cluster.Ref, unfit map[string]bool) {
+	node := c.nodes[c.choose("node", len(c.nodes))]
+	switch c.choose("unsettled", 6) {
+	case 0:
+		c.ask(func(s *cluster.Service) { s.Definition = refs[c.choose("definition", len(refs))] })
+	case 1:
+		c.absent[node] = []watcher.Absence{watcher.Suspected, watcher.Silent, watcher.Present}[c.choose("absence", 3)]
+		if c.absent[node] == watcher.Silent && len(c.standing(node)) > 0 {
+			c.seen["silent with a task"]++
+		}
+	case 2:
+		if c.alone[node] = !c.alone[node]; !c.alone[node] {
+			delete(c.alone, node)
+			delete(c.drains, node)
+			return
+		}
+		c.drains[node] = &cluster.Drain{Since: c.now}
+	case 3:
+		unfit[node] = !unfit[node]
+	case 4:
+		if on := c.standing(node); len(on) > 0 {
+			c.crash(on[0], cluster.ReasonUnknownExit)
+		}
+	default:
+		for n := range c.absent { // order-free: all
+			delete(c.absent, n)
+		}
+	}
+}
+
+// standing are the records of the node's attempts without an outcome.
+func (c *chaos) standing(node string) []*record {
+	return slices.DeleteFunc(slices.Clone(c.records), func(r *record) bool { return r.node() != node || r.Outcome != nil })
+}
+
+// turnOfDaemon lets a daemon go on for five seconds.
+func (c *chaos) turnOfDaemon(unfit map[string]bool) {
+	c.Helper()
+	counted := map[string]bool{} // the nodes that the daemon is counted by
+	c.matching = nil
+	for _, n := range c.nodes {
+		on, away := c.standing(n), c.absent[n] != watcher.Present
+		if unfit[n] || len(on) == 0 && (away || c.alone[n]) {
+			continue
+		}
+		c.matching = append(c.matching, n)
+		counted[n] = !c.alone[n] && c.absent[n] < watcher.Silent
+	}
+	healthy := func() (on int) {
+		for _, r := range c.records {
+			told := r.Desired != nil && r.Desired.Stop != nil
+			if counted[r.node()] && r.Observed.Healthy() && !told && c.absent[r.node()] == watcher.Present {
+				on++
+			}
+		}
+		return on
+	}
+	n := 0
+	for _, yes := range counted { // order-free: a count
+		if yes {
+			n++
+		}
+	}
+	least := min(c.service.Update.Limits(n, true).Least, max(0, n-1))
+
+	d := c.decide(c.tasks())
+	for i := range d.Stops {
+		stop := d.Stops[i].Desired.Stop
+		c.seen[string(stop.Reason)]++
+		r := c.find(d.Stops[i].Desired.Task, d.Stops[i].Desired.Attempt)
+		if stop.Permit == "" || !counted[r.node()] {
+			continue
+		}
+		if c.seen["permit"]++; r.Observed.Healthy() && healthy()+c.asking(d.Stops[:i], r) < least {
+			c.Fatalf("attempt %d of %s may stop with %d healthy, want %d:\n%s%s", r.attempt, r.id, healthy(), least, describe(d), c.picture())
+		}
+	}
+	before := healthy()
+	c.commit(d)
+	if after := healthy(); after < min(before, least) {
+		c.Fatalf("%d of %d healthy tasks are left, want %d:\n%s%s", after, before, least, describe(d), c.picture())
+	}
+	if err := c.placeAll(d); err != nil {
+		c.Fatal(err)
+	}
+	for _, node := range c.nodes {
+		on := c.standing(node)
+		if len(on) > 1 {
+			c.Fatalf("%s and %s are on %s:\n%s%s", on[0].id, on[1].id, node, describe(d), c.picture())
+		}
+		if len(on) == 1 && on[0].attempt > 1 {
+			c.seen["back to a version that ended there"]++
+		}
+	}
+	for _, r := range slices.Clone(c.records) {
+		if c.choose("agent", 4) > 0 {
+			c.step(r)
+		}
+	}
+	c.now = c.now.Add(5 * time.Second)
+}
