@@ -169,6 +169,27 @@ type NodeAction struct {
 	Force bool `json:"force,omitempty"`
 }
 
+// TaintRequest gives a node taints. Of one key and effect a node has one taint: its value is replaced.
+type TaintRequest struct {
+	Taints []cluster.Taint `json:"taints"`
+}
+
+// UntaintRequest takes taints from a node; those that it does not have are none the less gone.
+type UntaintRequest struct {
+	Taints []TaintKey `json:"taints"`
+}
+
+// TaintKey names taints of a node: that of a key and an effect or, without the effect, all of the key.
+type TaintKey struct {
+	Key    string              `json:"key"`
+	Effect cluster.TaintEffect `json:"effect,omitempty"`
+}
+
+// PoolRequest puts a node into a pool, or, without one, takes it out of its pool.
+type PoolRequest struct {
+	Pool string `json:"pool,omitempty"`
+}
+
 // DrainView is how far a drain got.
 type DrainView struct {
 	cluster.Drain

@@ -190,6 +190,8 @@ type NodeView struct {
 	Domain   string            `json:"domain"`
 	Cordon   bool              `json:"cordon,omitempty"`
 	Labels   cluster.Labels    `json:"labels,omitempty"`
+	Pool     string            `json:"pool,omitempty"`
+	Taints   []cluster.Taint   `json:"taints,omitempty"`
 	Facts    cluster.Facts     `json:"facts"`
 	Session  uint64            `json:"session"`
 	Total    cluster.Demand    `json:"total"`

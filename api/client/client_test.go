@@ -103,6 +103,16 @@ func TestRequests(t *testing.T) {
 		}, `POST /v1/nodes/n1/drain {"deadline":"1h0m0s"}`},
 		{"undrain", func(c *Client) error { _, err := c.UndrainNode(ctx, "n1", Condition{}); return err }, "POST /v1/nodes/n1/undrain"},
 		{"forget", func(c *Client) error { _, err := c.ForgetNode(ctx, "n1", true, Condition{}); return err }, `POST /v1/nodes/n1/forget {"force":true}`},
+		{"taint", func(c *Client) error {
+			_, err := c.TaintNode(ctx, "n1", []cluster.Taint{{Key: "a", Value: "b", Effect: cluster.TaintEvict}}, Condition{Revision: 3})
+			return err
+		}, `POST /v1/nodes/n1/taint If-Match:"3" {"taints":[{"key":"a","value":"b","effect":"evict"}]}`},
+		{"untaint", func(c *Client) error {
+			_, err := c.UntaintNode(ctx, "n1", []api.TaintKey{{Key: "a"}}, Condition{})
+			return err
+		}, `POST /v1/nodes/n1/untaint {"taints":[{"key":"a"}]}`},
+		{"pool", func(c *Client) error { _, err := c.PoolNode(ctx, "n1", "gpu", Condition{}); return err }, `POST /v1/nodes/n1/pool {"pool":"gpu"}`},
+		{"no pool", func(c *Client) error { _, err := c.PoolNode(ctx, "n1", "", Condition{}); return err }, "POST /v1/nodes/n1/pool {}"},
 		{"consistent", func(c *Client) error { _, err := c.Consistent().Service(ctx, "a", "b"); return err }, "GET /v1/clusters/a/services/b?consistent"},
 		{"consistent list", func(c *Client) error {
 			_, err := c.Consistent().Services(ctx, "", ListOptions{Limit: 5})

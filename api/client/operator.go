@@ -103,6 +103,21 @@ func (c *Client) ForgetNode(ctx context.Context, name string, force bool, cond C
 	return c.nodeAction(ctx, name, "forget", api.NodeAction{Force: force}, cond)
 }
 
+// TaintNode gives a node taints; the value of one with the same key and effect is replaced.
+func (c *Client) TaintNode(ctx context.Context, name string, taints []cluster.Taint, cond Condition) (api.NodeView, error) {
+	return c.nodeAction(ctx, name, "taint", api.TaintRequest{Taints: taints}, cond)
+}
+
+// UntaintNode takes taints from a node; it is no error if the node does not have them.
+func (c *Client) UntaintNode(ctx context.Context, name string, taints []api.TaintKey, cond Condition) (api.NodeView, error) {
+	return c.nodeAction(ctx, name, "untaint", api.UntaintRequest{Taints: taints}, cond)
+}
+
+// PoolNode puts a node into a pool; the empty pool takes it out of the one that it is in.
+func (c *Client) PoolNode(ctx context.Context, name, pool string, cond Condition) (api.NodeView, error) {
+	return c.nodeAction(ctx, name, "pool", api.PoolRequest{Pool: pool}, cond)
+}
+
 func (c *Client) nodeAction(ctx context.Context, name, verb string, body any, cond Condition) (v api.NodeView, err error) {
 	_, err = c.call(ctx, post(body, "nodes", name, verb).given(cond).once(), &v)
 	return v, err

@@ -104,6 +104,22 @@ func TestOperatorsAgainstServer(t *testing.T) {
 	if n.Drain != nil {
 		t.Errorf("undrained: %+v", n)
 	}
+	_, err = c.TaintNode(ctx, "n1", []cluster.Taint{{Key: "a"}, {Key: "b"}}, client.Condition{})
+	status("to taint", err, 0)
+	_, err = c.UntaintNode(ctx, "n1", []api.TaintKey{{Key: "a"}}, client.Condition{})
+	status("to untaint", err, 0)
+	_, err = c.PoolNode(ctx, "n1", "gpu", client.Condition{Revision: n.Revision})
+	status("a stale pool", err, http.StatusPreconditionFailed)
+	n, err = c.PoolNode(ctx, "n1", "gpu", client.Condition{})
+	status("to put into a pool", err, 0)
+	if len(n.Taints) != 1 || n.Taints[0].Key != "b" || n.Pool != "gpu" {
+		t.Errorf("tainted, in a pool: %+v", n)
+	}
+	n, err = c.PoolNode(ctx, "n1", "", client.Condition{Revision: n.Revision})
+	status("to take out of the pool", err, 0)
+	if n.Pool != "" {
+		t.Errorf("in no pool: %+v", n)
+	}
 	_, err = c.ForgetNode(ctx, "n1", false, client.Condition{})
 	status("to forget a live node", err, http.StatusConflict)
 	n, err = c.ForgetNode(ctx, "n1", true, client.Condition{})

@@ -55,6 +55,7 @@ func serviceExamples() map[string]string {
 		"rollout resume":  "berth rollout resume web",
 		"rollout undo":    "berth rollout undo web\nberth rollout undo web --to 3",
 		"rollout history": "berth rollout history web --diff",
+		"rebalance":       "berth rebalance\nberth rebalance --cluster shop --max 10",
 		"cron ls":         "berth cron ls",
 		"cron status":     "berth cron status backup",
 		"cron run":        "berth cron run backup",
@@ -75,6 +76,9 @@ func nodeExamples() map[string]string {
 		"node uncordon": "berth node uncordon n1",
 		"node drain":    "berth node drain n1 --wait --deadline 30m",
 		"node forget":   "berth node forget n1",
+		"node taint":    "berth node taint n1 dedicated=gpu\nberth node taint n1 old:avoid maintenance:evict",
+		"node untaint":  "berth node untaint n1 dedicated maintenance:evict",
+		"node pool":     "berth node pool n1 gpu\nberth node pool n1 --none",
 	}
 }
 

@@ -36,6 +36,7 @@ type world struct {
 	Scales       []api.ScaleView      `json:"scales"`
 	Crons        []api.CronView       `json:"crons"`
 	Explanations []api.Explanation    `json:"explanations"`
+	Rebalance    api.Rebalance        `json:"rebalance"`
 	// Status and the others are what servers and operators ask for; without a status its address answers 404, as
 	// an older server does.
 	Status   *api.Status       `json:"status"`
@@ -163,6 +164,7 @@ func (f *fake) change(mux *http.ServeMux) {
 		"GET /v1/clusters/{c}/services/{s}/explain":     explain,
 		"GET /v1/clusters/{c}/jobs/{s}/explain":         explain,
 		"GET /v1/tasks/{s}/explain":                     explain,
+		"GET /v1/rebalance":                             func(w world, _ *http.Request) any { return w.Rebalance },
 		"GET /v1/crons":                                 func(w world, _ *http.Request) any { return page(w.Crons) },
 		"GET /v1/clusters/{c}/crons": func(w world, r *http.Request) any {
 			return page(slices.DeleteFunc(slices.Clone(w.Crons), func(v api.CronView) bool { return v.Cluster != r.PathValue("c") }))

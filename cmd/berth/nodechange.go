@@ -25,22 +25,27 @@ func (a *app) nodeCommand(use, short, long string, do func(cmd *cobra.Command, c
 			if err != nil {
 				return err
 			}
-			nodes, err := allNodes(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			// What is done to a node is meant for it: its whole name is demanded.
-			text := strings.TrimPrefix(args[0], wordNode+"/")
-			n, err := pickNode(nodes, text)
-			if err == nil && n.Name != text {
-				err = fmt.Errorf("%w: did you mean %s?", unknown(wordNode, text, nil), n.Name)
-			}
+			n, err := wholeNode(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
 			return do(cmd, c, n)
 		},
 	}
+}
+
+// wholeNode returns the node of a name. What is done to a node is meant for it: its whole name is demanded.
+func wholeNode(ctx context.Context, c *client.Client, text string) (api.NodeView, error) {
+	nodes, err := allNodes(ctx, c)
+	if err != nil {
+		return api.NodeView{}, err
+	}
+	text = strings.TrimPrefix(text, wordNode+"/")
+	n, err := pickNode(nodes, text)
+	if err == nil && n.Name != text {
+		err = fmt.Errorf("%w: did you mean %s?", unknown(wordNode, text, nil), n.Name)
+	}
+	return n, err
 }
 
 func (a *app) newNodeCordonCommand() *cobra.Command {

@@ -66,6 +66,7 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 		{"GET", "/v1/clusters/default/services/web/scale", nil, 200, "ScaleView"},
 		{"GET", "/v1/clusters/default/services/web/explain", nil, 200, "Explanation"},
 		{"GET", "/v1/tasks/default.web.1.2/explain", nil, 200, "Explanation"},
+		{"GET", "/v1/rebalance?settle=0s", nil, 200, "Rebalance"},
 		{"POST", "/v1/apply", `{"x": 1}`, 422, "Problem"},
 		{"GET", "/v1/clusters/none", nil, 404, "Problem"},
 		{"DELETE", "/v1/clusters/default/jobs/sum", nil, 202, "JobView"},

@@ -63,10 +63,6 @@ func forgetNode(_ *draft, n api.NodeView, h *cluster.Host, how api.NodeAction) e
 // nodeAction returns the handler of a verb. The body may be left out.
 func (s *Server) nodeAction(verb nodeVerb) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		pre, err := preconditionOf(r)
-		if err != nil {
-			return err
-		}
 		var how api.NodeAction
 		if r.ContentLength != 0 {
 			if err := readBody(w, r, &how); err != nil {
@@ -76,30 +72,40 @@ func (s *Server) nodeAction(verb nodeVerb) func(http.ResponseWriter, *http.Reque
 		if how.Deadline < 0 {
 			return faulty(cluster.Faults{{Path: "deadline", Message: "is negative"}})
 		}
-		name := r.PathValue("node")
-		var last api.NodeView
-		var drawn *draft
-		snap, err := s.write(r.Context(), func(d *draft) error {
-			n, ok := s.nodeView(d.snap, name)
-			if err := pre.check(n.Revision); err != nil {
-				return err
-			}
-			if !ok {
-				return notFound("node", name)
-			}
-			last, drawn = n, d
-			return d.changeHost(name, func(h *cluster.Host) error { return verb(d, n, h, how) })
-		})
-		if err != nil {
+		return s.changeNode(w, r, func(d *draft, n api.NodeView, h *cluster.Host) error { return verb(d, n, h, how) })
+	}
+}
+
+// changeNode changes the operator's settings of a node that some record speaks of, under the request's preconditions, and answers with
+// what the node is then.
+func (s *Server) changeNode(w http.ResponseWriter, r *http.Request, change func(*draft, api.NodeView, *cluster.Host) error) error {
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	name := r.PathValue("node")
+	var last api.NodeView
+	var drawn *draft
+	snap, err := s.write(r.Context(), func(d *draft) error {
+		n, ok := s.nodeView(d.snap, name)
+		if err := pre.check(n.Revision); err != nil {
 			return err
 		}
-		if v, ok := s.nodeView(snap, name); ok {
-			last = v
-			last.Revision = drawn.at(v.Revision)
+		if !ok {
+			return notFound("node", name)
 		}
-		tag(w, last.Revision)
-		return answer(w, http.StatusOK, last) // it may be gone already
+		last, drawn = n, d
+		return d.changeHost(name, func(h *cluster.Host) error { return change(d, n, h) })
+	})
+	if err != nil {
+		return err
 	}
+	if v, ok := s.nodeView(snap, name); ok {
+		last = v
+		last.Revision = drawn.at(v.Revision)
+	}
+	tag(w, last.Revision)
+	return answer(w, http.StatusOK, last) // it may be gone already
 }
 
 // changeHost draws a change of the operator's settings of a node, which may not have any yet.

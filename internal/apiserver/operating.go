@@ -51,6 +51,9 @@ func (s *Server) nodeVerbs() []route {
 		{method: "POST", path: at + "drain", name: "drainNode", summary: "Moves a node's tasks away.", role: operator, writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(drainNode)},
 		{method: "POST", path: at + "undrain", name: "undrainNode", summary: "Ends a drain.", role: operator, writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(undrainNode)},
 		{method: "POST", path: at + "forget", name: "forgetNode", summary: "Declares that a machine never comes back: its tasks are replaced at once and its records removed. Refused for a node that is not down, unless forced.", role: operator, writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(forgetNode)},
+		{method: "POST", path: at + "taint", name: "taintNode", summary: "Gives a node taints, which keep tasks away that do not tolerate them. The value of one with the same key and effect is replaced.", role: operator, writes: true, body: typeOf[api.TaintRequest](), reply: view, serve: s.taintNode},
+		{method: "POST", path: at + "untaint", name: "untaintNode", summary: "Takes taints from a node, by their keys.", role: operator, writes: true, body: typeOf[api.UntaintRequest](), reply: view, serve: s.untaintNode},
+		{method: "POST", path: at + "pool", name: "poolNode", summary: "Puts a node into a pool, or without one takes it out of its pool.", role: operator, writes: true, body: typeOf[api.PoolRequest](), reply: view, serve: s.poolNode},
 	}
 }
 

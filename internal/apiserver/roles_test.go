@@ -39,11 +39,13 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"listAllCrons": "viewer*", "listCrons": "viewer", "readCron": "viewer", "writeCron": "submitter", "deleteCron": "submitter",
 		"runCron": "submitter", "suspendCron": "submitter", "resumeCron": "submitter",
 		"explainService": "viewer", "explainJob": "viewer", "explainTask": "viewer",
-		"writeJob": "submitter", "deleteJob": "submitter", "stopJob": "submitter", "restartJob": "submitter",
+		"planRebalance": "viewer",
+		"writeJob":      "submitter", "deleteJob": "submitter", "stopJob": "submitter", "restartJob": "submitter",
 		"readLogs": "submitter", "exec": "submitter",
 
 		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator",
 		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator", "forgetNode": "operator",
+		"taintNode": "operator", "untaintNode": "operator", "poolNode": "operator",
 		"writeDomain": "operator", "reschedule": "operator", "readSnapshot": "operator", "readConfig": "operator",
 
 		"listTokens": "admin", "readToken": "admin", "createToken": "admin", "revokeToken": "admin",

@@ -69,7 +69,7 @@ func (s *Server) table() []route {
 	var all []route
 	for _, part := range [][]route{
 		s.generalRoutes(), s.clusterRoutes(), s.definitionRoutes(), s.serviceRoutes(), s.rolloutRoutes(), s.scaleRoutes(), s.jobRoutes(),
-		s.cronRoutes(), s.explainRoutes(),
+		s.cronRoutes(), s.explainRoutes(), s.rebalanceRoutes(),
 		s.taskRoutes(), s.nodeRoutes(), s.nodeVerbs(), s.operatorRoutes(), s.eventRoutes(), s.imageRoutes(), s.accessRoutes(),
 	} {
 		all = append(all, part...)
@@ -184,7 +184,7 @@ func (s *Server) nodeRoutes() []route {
 	return []route{
 		{method: "GET", path: "/v1/nodes", name: "listNodes", role: viewer, shared: true, summary: "All nodes.", query: listParameters(), reply: typeOf[api.Page[api.NodeView]](), stream: eventStream, long: true, serve: s.listNodes},
 		{method: "GET", path: "/v1/nodes/{node}", name: "readNode", role: viewer, shared: true, summary: "One node.", query: []parameter{consistent()}, reply: view, serve: s.readNode},
-		{method: "PUT", path: "/v1/nodes/{node}", name: "writeNode", role: operator, summary: "Sets what the operator decides of a node: labels, cordon. A drain goes on.", writes: true, body: typeOf[cluster.Host](), reply: view, serve: s.writeNode},
+		{method: "PUT", path: "/v1/nodes/{node}", name: "writeNode", role: operator, summary: "Sets what the operator decides of a node: labels, pool, taints, cordon. A drain goes on.", writes: true, body: typeOf[cluster.Host](), reply: view, serve: s.writeNode},
 	}
 }
 

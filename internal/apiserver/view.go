@@ -180,8 +180,8 @@ func (l *look) daemon(in *reconciler.ServiceInput) {
 		}
 		status, _ := l.snap.NodeStatus(name)
 		n := scheduler.NodeOf(host, e.Value, status.Value)
-		refuses := func(c cluster.Constraint) bool { return !scheduler.Matches(c, &n) }
-		if slices.ContainsFunc(in.ClusterConstraints, refuses) || slices.ContainsFunc(in.Spec.Placement.Constraints, refuses) {
+		ours := cluster.Placement{Constraints: in.ClusterConstraints, Tolerations: in.Spec.Placement.Tolerations}
+		if !scheduler.Allows(&ours, &n, stands[name]) || !scheduler.Allows(&in.Spec.Placement, &n, stands[name]) {
 			continue
 		}
 		in.Nodes = append(in.Nodes, name)

@@ -119,7 +119,7 @@ func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 	}
 	v.Labels = maps.Clone(v.Facts.Labels)
 	if hasHost {
-		v.Cordon = host.Value.Cordon
+		v.Cordon, v.Pool, v.Taints = host.Value.Cordon, host.Value.Pool, host.Value.Taints
 		if host.Value.Domain != "" && !hasNode {
 			v.Domain = host.Value.Domain
 		}

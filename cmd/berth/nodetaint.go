@@ -1,0 +1,174 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func (a *app) newNodeTaintCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "taint NODE KEY[=VALUE][:EFFECT]...", Short: "Keep tasks away from a node that do not tolerate it",
+		Long: "Gives a node taints: tasks that do not tolerate one are kept away. The effect is no-schedule, the default (no new tasks), avoid (only\n" +
+			"where there is no other node) or evict (no new tasks, and those that run there are to leave). A node has one taint of a key and an\n" +
+			"effect: its value is replaced. `berth node untaint` takes taints away.",
+		Args: arguments(2, -1, "the name of a node and a taint, as key=value:effect"), ValidArgsFunction: a.completeNames(wordNode),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			taints, err := taintsOf(cmd, args[1:])
+			if err != nil {
+				return err
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			n, err := wholeNode(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			v, err := c.TaintNode(cmd.Context(), n.Name, taints, client.Condition{})
+			if err != nil {
+				return err
+			}
+			return a.tellNode(v, "has "+taintsText(v.Taints))
+		},
+	}
+}
+
+// taintsOf reads taints from arguments, with all faults at once.
+func taintsOf(cmd *cobra.Command, args []string) ([]cluster.Taint, error) {
+	var list faults
+	var taints []cluster.Taint
+	for _, arg := range args {
+		t, err := cluster.ParseTaint(arg)
+		if err != nil {
+			list.add("%v", err)
+			continue
+		}
+		taints = append(taints, t)
+	}
+	return taints, list.err(cmd)
+}
+
+func (a *app) newNodeUntaintCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "untaint NODE KEY[:EFFECT]...", Short: "Take taints from a node",
+		Long: "Takes taints from a node: those of a key, or with an effect only that one. A taint that the node does not have is no fault.",
+		Args: arguments(2, -1, "the name of a node and the key of a taint"), ValidArgsFunction: a.completeNames(wordNode),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			taints, err := taintsOf(cmd, args[1:])
+			if err != nil {
+				return err
+			}
+			keys := make([]api.TaintKey, len(taints))
+			for i, t := range taints {
+				if t.Value != "" {
+					return &usageError{cmd.CommandPath(), fmt.Sprintf("%q has a value: want the key alone, or key:effect", args[1+i])}
+				}
+				keys[i] = api.TaintKey{Key: t.Key, Effect: t.Effect}
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			n, err := wholeNode(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			v, err := c.UntaintNode(cmd.Context(), n.Name, keys, client.Condition{})
+			if err != nil {
+				return err
+			}
+			if !a.data() {
+				for _, k := range keys {
+					had := slices.ContainsFunc(n.Taints, func(t cluster.Taint) bool { return t.Key == k.Key && (k.Effect == "" || k.Effect == t.Effect) })
+					if !had {
+						a.tell("%s had no taint %s", n.Name, strings.TrimSuffix(k.Key+":"+string(k.Effect), ":"))
+					}
+				}
+			}
+			return a.tellNode(v, "has "+taintsText(v.Taints))
+		},
+	}
+}
+
+func (a *app) newNodePoolCommand() *cobra.Command {
+	none := false
+	cmd := &cobra.Command{
+		Use: "pool NODE [POOL]", Short: "Put a node into a pool",
+		Long: "Puts a node into a pool, or with --none takes it out of the one that it is in. A node is in one pool at most. Services and steps that\n" +
+			"name a pool (placement.pool) run on its nodes alone; those that name none run on all. Tasks that run there stay.",
+		Args: arguments(1, 2, "the name of a node and of a pool"), ValidArgsFunction: a.completeNames(wordNode),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 2) == none {
+				return &usageError{cmd.CommandPath(), cmd.CommandPath() + " needs the name of a pool, or --none"}
+			}
+			pool := ""
+			if len(args) == 2 {
+				pool = args[1]
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			n, err := wholeNode(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			v, err := c.PoolNode(cmd.Context(), n.Name, pool, client.Condition{})
+			if err != nil {
+				return err
+			}
+			if v.Pool == "" {
+				return a.tellNode(v, "is in no pool")
+			}
+			return a.tellNode(v, "is in the pool "+v.Pool)
+		},
+	}
+	cmd.Flags().BoolVar(&none, "none", false, "take the node out of its pool")
+	return cmd
+}
+
+// taintsText names a node's taints.
+func taintsText(taints []cluster.Taint) string {
+	switch len(taints) {
+	case 0:
+		return "no taints"
+	case 1:
+		return "the taint " + taints[0].String()
+	}
+	return "the taints " + taintList(taints)
+}
+
+func taintList(taints []cluster.Taint) string {
+	texts := make([]string, len(taints))
+	for i, t := range taints {
+		texts[i] = t.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// deviceLines tells which devices a node has, those that are alike in one line: "4 × gpu A100, 80 GiB".
+func deviceLines(devices []cluster.Device) []string {
+	var lines []string
+	counts := map[string]int{}
+	for _, d := range devices {
+		text := strings.TrimSpace(d.Type + " " + d.Model)
+		if d.Memory > 0 {
+			text += ", " + d.Memory.String()
+		}
+		if counts[text]++; counts[text] == 1 {
+			lines = append(lines, text)
+		}
+	}
+	for i, text := range lines {
+		lines[i] = fmt.Sprintf("%d × %s", counts[text], text)
+	}
+	return lines
+}

@@ -1,0 +1,267 @@
+package apiserver
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/optimizer"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/store"
+)
+
+const (
+	// rebalanceMoves is how many moves are found unless more are asked for.
+	rebalanceMoves = 100
+	// rebalanceSettle is how long a task must have run before it is moved for anything but its own good.
+	rebalanceSettle = 5 * time.Minute
+)
+
+func (s *Server) rebalanceRoutes() []route {
+	query := []parameter{
+		{"cluster", "string", "move tasks of this cluster only"},
+		{"max", "integer", "the most moves to find, 0 for all; default 100"},
+		{"min_gain", "integer", "the least that a move has to gain, in points; default 20"},
+		{"settle", "duration", "how long a task must have run to be moved; default 5m"},
+		{"keep_violations", "boolean", "leave tasks in place of which nothing is wrong but that their nodes do not meet their constraints"},
+		consistent(),
+	}
+	return []route{{
+		method: "GET", path: "/v1/rebalance", name: "planRebalance", role: viewer, query: query, reply: typeOf[api.Rebalance](), serve: s.planRebalance,
+		summary: "Which tasks would stand better elsewhere, as moves in their order. Nothing is changed.",
+	}}
+}
+
+// planRebalance answers with the moves that are worth it, on the state as the tables have it.
+func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
+	most, err := number(r, "max", rebalanceMoves)
+	if err != nil {
+		return err
+	}
+	gain, err := number(r, "min_gain", optimizer.DefaultMinGain)
+	if err != nil {
+		return err
+	}
+	settle, err := span(r, "settle")
+	if err != nil {
+		return err
+	}
+	if r.URL.Query().Get("settle") == "" {
+		settle = rebalanceSettle
+	}
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	in := r.URL.Query().Get("cluster")
+	if in != "" {
+		if _, ok := snap.Cluster(in); !ok {
+			return notFound("cluster", in)
+		}
+	}
+	const bound = 1 << 30
+	b := &balance{look: s.look(snap), cluster: in, settle: settle, input: optimizer.Input{
+		Fleet: scheduler.NewFleet(), Spare: map[cluster.OwnerRef]int{},
+	}}
+	b.gather()
+	found := optimizer.Rebalance(b.input, optimizer.Options{
+		MinGain: int(max(1, min(gain, bound))), MaxMoves: int(min(most, bound)), KeepViolations: given(r, "keep_violations"),
+	})
+	return answer(w, http.StatusOK, rebalanceView(snap.Revision(), len(b.input.Tasks), &found))
+}
+
+func rebalanceView(revision uint64, tasks int, found *optimizer.Result) api.Rebalance {
+	v := api.Rebalance{
+		Revision: revision, Moves: []api.RebalanceMove{}, Violations: []api.RebalanceViolation{},
+		Before: api.RebalanceScore(found.Before), After: api.RebalanceScore(found.After), Considered: tasks, More: found.Bounded,
+	}
+	for _, m := range found.Moves {
+		v.Moves = append(v.Moves, api.RebalanceMove{
+			Task: m.Task, Owner: m.Owner, From: m.From, To: m.To, Cause: string(m.Cause), Gain: m.Gain, Message: m.Message, StopFirst: m.StopFirst,
+		})
+	}
+	for _, x := range found.Violations {
+		v.Violations = append(v.Violations, api.RebalanceViolation{
+			Task: x.Task, Owner: x.Owner, Node: x.Node, Code: x.Refusal.Code, To: x.To, Message: x.Message,
+		})
+	}
+	for why, n := range found.Stays { // order-free: sorted next
+		v.Stays = append(v.Stays, api.RebalanceStay{Why: why, Tasks: n})
+		v.Considered -= n
+	}
+	slices.SortFunc(v.Stays, func(a, b api.RebalanceStay) int {
+		return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Why, b.Why))
+	})
+	return v
+}
+
+// balance gathers what the optimizer looks at, as far as the records tell it.
+type balance struct {
+	*look
+	cluster string // whose tasks may be moved; empty for all
+	settle  time.Duration
+	input   optimizer.Input
+}
+
+// gather makes the fleet of the domain, with what stands on it.
+func (b *balance) gather() {
+	domain := cmp.Or(b.domain, cluster.DefaultDomain)
+	for e := range b.snap.Nodes() {
+		if e.Value.Domain != domain {
+			continue
+		}
+		var host *cluster.Host
+		if h, ok := b.snap.Host(e.Value.Name); ok {
+			host = h.Value
+		}
+		status, _ := b.snap.NodeStatus(e.Value.Name)
+		b.input.Fleet.SetNode(scheduler.NodeOf(host, e.Value, status.Value))
+	}
+	for row := range b.snap.AllAttempts() {
+		if onNode(row) && row.Desired != nil {
+			b.input.Fleet.Reserve(b.reservation(row))
+		}
+	}
+	for e := range b.snap.Services("") {
+		b.service(e)
+	}
+	for e := range b.snap.Jobs("") {
+		b.job(e)
+	}
+	b.owned()
+}
+
+// reservation is what an attempt takes up.
+func (b *balance) reservation(row *store.AttemptRow) scheduler.Reservation {
+	d := row.Desired
+	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node, Definition: d.Definition, Priority: d.Priority, Devices: d.Devices}
+	if def := b.definition(d.Definition); def != nil {
+		r.Demand = def.Demand()
+	}
+	for _, port := range d.Ports { // order-free: a set
+		r.Ports = append(r.Ports, port)
+	}
+	return r
+}
+
+// owned adds to the reservations of tasks what others look at of their owners.
+func (b *balance) owned() {
+	for i := range b.input.Tasks {
+		t := &b.input.Tasks[i]
+		r, ok := b.input.Fleet.Reserved(t.UUID)
+		if !ok {
+			continue
+		}
+		r.Labels = t.Labels
+		for _, o := range t.Placement.Relations {
+			if o.Away && o.Required {
+				r.Away = append(r.Away, o)
+			}
+		}
+		if len(r.Labels)+len(r.Away) > 0 {
+			b.input.Fleet.Reserve(r)
+		}
+	}
+}
+
+// service adds the tasks of a service, and how many of them it can spare.
+func (b *balance) service(e store.Entry[cluster.Service]) {
+	o := e.Value.Owner()
+	in := b.look.service(e)
+	st := reconciler.StatusOfService(in)
+	def := b.definition(e.Value.Definition)
+	limits := e.Value.Update.Limits(in.Spec.Desired(), def != nil && def.Pinned())
+	b.input.Spare[o] = st.Healthy - limits.Least
+	var stay string
+	switch {
+	case b.cluster != "" && o.Cluster != b.cluster:
+		stay = "of other clusters"
+	case in.Spec.Mode == cluster.ModeDaemon:
+		stay = "of daemons"
+	case in.Spec.Deleted || in.Spec.Stopped:
+		stay = "of services that are stopped"
+	case st.Rollout != "" && !st.Rollout.Ended():
+		stay = "of services that are rolled out just now"
+	}
+	for row := range b.snap.Attempts(o) {
+		if t, ok := b.task(row, in.Spec.Placement, in.ClusterConstraints); ok {
+			t.Owner, t.OwnerRev, t.Count, t.Restarted, t.Labels = o, e.Modified, in.Spec.Count, in.Spec.Restarted, in.Spec.Labels
+			t.Daemon = in.Spec.Mode == cluster.ModeDaemon
+			t.OnDisconnect = cmp.Or(row.Desired.OnDisconnect, in.Spec.OnDisconnect, cluster.DisconnectKeep)
+			t.StopFirst = t.OnDisconnect == cluster.DisconnectWait
+			t.Stay = cmp.Or(stay, t.Stay)
+			b.input.Tasks = append(b.input.Tasks, t)
+		}
+	}
+}
+
+// job adds the tasks of a job. They stay: what they have done would be lost.
+func (b *balance) job(e store.Entry[cluster.Job]) {
+	o := e.Value.Owner()
+	var constraints []cluster.Constraint
+	if c, ok := b.snap.Cluster(o.Cluster); ok {
+		constraints = c.Value.Constraints
+	}
+	for row := range b.snap.Attempts(o) {
+		parts, _ := row.Task.Parts()
+		step := e.Value.Step(parts.Step)
+		if step == nil {
+			continue
+		}
+		if t, ok := b.task(row, step.Placement, constraints); ok {
+			t.Owner, t.OwnerRev, t.Count, t.Labels, t.Stay = o, e.Modified, step.Count, e.Value.Labels, "of jobs"
+			b.input.Tasks = append(b.input.Tasks, t)
+		}
+	}
+}
+
+// task returns what an attempt that lives asks of the node for its next one, and why it must not be moved, if that follows from the attempt itself.
+func (b *balance) task(row *store.AttemptRow, p cluster.Placement, common []cluster.Constraint) (optimizer.Task, bool) {
+	d := row.Desired
+	if !row.Live() || !onNode(row) || d == nil {
+		return optimizer.Task{}, false
+	}
+	p.Constraints = slices.Concat(common, p.Constraints)
+	t := optimizer.Task{UUID: d.UUID, Node: row.Node, Pending: cluster.Pending{
+		Task: row.Task, Attempt: row.Number + 1, Definition: d.Definition, Priority: d.Priority, Placement: p,
+	}}
+	def := b.definition(d.Definition)
+	if def == nil {
+		t.Stay = "of task definitions that are not there"
+		return t, true
+	}
+	t.Demand, t.Ports, t.Devices = def.Demand(), def.Ports, def.Devices()
+	for i := range def.Containers {
+		c := &def.Containers[i]
+		t.NeedsImage = t.NeedsImage || c.Image != "" && len(c.Command) == 0
+	}
+	for other := range b.snap.TaskAttempts(row.Task) {
+		if other.Number != row.Number && other.Standing() {
+			t.Avoid = append(t.Avoid, other.Node)
+		}
+	}
+	slices.Sort(t.Avoid)
+	node, _ := b.snap.Node(row.Node)
+	switch {
+	case d.Stop != nil:
+		t.Stay = "to be stopped already"
+	case node.Value == nil || node.Value.State == cluster.NodeSuspect || node.Value.State == cluster.NodeDown || node.Value.State == cluster.NodeJoining:
+		t.Stay = "on nodes that are not ready"
+	case node.Value.State != cluster.NodeReady:
+		t.Stay = "on nodes that are emptied anyway"
+	case len(def.Volumes) > 0:
+		t.Stay = "with volumes"
+	case !row.Observed.Healthy():
+		t.Stay = "not healthy"
+	case len(t.Avoid) > 0:
+		t.Stay = "on the move already"
+	case b.now.Sub(row.Observed.Started) < b.settle:
+		t.Stay = "younger than " + strings.Replace(b.settle.String(), "m0s", "m", 1)
+	}
+	return t, true
+}
