@@ -14,7 +14,7 @@ type cycle struct {
 	opts    Options
 
 	placed   []Placement
-	placedAt []spotOfPlacement
+	placedAt []whereabouts
 	told     map[int32]cluster.Waiting // by position, to members of gangs
 	epoch    int                       // how often something was given back
 

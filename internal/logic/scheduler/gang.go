@@ -56,14 +56,14 @@ func (y *cycle) turn(position int32) bool {
 	slot := y.best(c)
 	if slot >= 0 {
 		y.placed = append(y.placed, y.place(c, slot, int(y.order[position])))
-		y.placedAt = append(y.placedAt, spotOfPlacement{position, slot})
+		y.placedAt = append(y.placedAt, whereabouts{position, slot})
 	}
 	y.leave(c)
 	return slot >= 0
 }
 
-// spotOfPlacement is the position of a placed task and its node.
-type spotOfPlacement struct{ position, slot int32 }
+// whereabouts is the position of a placed task and its node.
+type whereabouts struct{ position, slot int32 }
 
 func (y *cycle) task(position int32) *cluster.Pending { return &y.pending[y.order[position]] }
 
@@ -114,7 +114,7 @@ func (y *cycle) tell(members []int32, gang string, others []cluster.RefusalCount
 }
 
 // giveBack undoes place. What was found out of nodes that refuse holds no longer.
-func (y *cycle) giveBack(pl *Placement, at spotOfPlacement) {
+func (y *cycle) giveBack(pl *Placement, at whereabouts) {
 	c, l := y.classOf[at.position], y.ownLoad(at.slot)
 	l.used = l.used.Sub(c.demand)
 	l.tasks--
