@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -125,7 +126,7 @@ func (a *app) printStays(v api.Rebalance) error {
 
 // scoreText tells which of the numbers go down.
 func scoreText(before, after api.RebalanceScore) string {
-	text := ""
+	var text strings.Builder
 	for _, n := range []struct {
 		what          string
 		before, after int
@@ -136,8 +137,8 @@ func scoreText(before, after api.RebalanceScore) string {
 		{"uneven", before.Uneven, after.Uneven},
 	} {
 		if n.before != n.after {
-			text += fmt.Sprintf("; %s %d → %d", n.what, n.before, n.after)
+			fmt.Fprintf(&text, "; %s %d → %d", n.what, n.before, n.after)
 		}
 	}
-	return text
+	return text.String()
 }

@@ -208,12 +208,12 @@ func TestFaults(t *testing.T) {
 			`m:14:27: scaling.targets[0].target: want a number, found the text "high"`,
 			`m:15:27: scaling.targets[1].target: want a finite number, found the number .inf`,
 		}},
-		{"placement", service + "placement:\n  afinities: []\n  node_pool: gpu\n  spread:\n  - {atributes: label.a, max_skew: 1.5}\n  - {attribute: label.a, targets: [{value: 1, percent: 50%}]}\n" +
+		{"placement", service + "placement:\n  afinities: []\n  node_pool: gpu\n  spread:\n  - {attribut: label.aa, max_skew: 1.5}\n  - {attribute: label.a, targets: [{value: 1, percent: 50%}]}\n" +
 			"  relations:\n  - {label: {a: b}}\n  - labels: {}\n  distinct: [node.name]\n  tolerations: [{operator: Exists}]\n", []string{
 			`m:6:3: placement: unknown field "afinities": did you mean "affinities"?`,
 			`m:7:3: placement: unknown field "node_pool": want one of affinities, anti_affinity, constraints,…`,
 			`m:9:5: placement.spread[0].attribute: is missing`,
-			`m:9:6: placement.spread[0]: unknown field "atributes": did you mean "attribute"?`,
+			`m:9:6: placement.spread[0]: unknown field "attribut": did you mean "attribute"?`,
 			`m:9:36: placement.spread[0].max_skew: want a whole number, found the number 1.5`,
 			`m:10:44: placement.spread[1].targets[0].value: want text, found the number 1: put it in quotes, "1"`,
 			`m:10:56: placement.spread[1].targets[0].percent: want a whole number, found the text "50%"`,
