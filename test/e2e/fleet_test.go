@@ -381,6 +381,9 @@ func newSession(t *testing.T, f *harness.Fleet, node string, args []string) *har
 	before := sessionOf(t, f, node)
 	agent := f.Site.Start(args...)
 	f.Eventually(soon, func() error {
+		if !strings.Contains(agent.Output(), "msg=registered") { // the one before may have begun another session at its end
+			return fmt.Errorf("it has not registered:\n%s", agent.Output())
+		}
 		n, err := f.Client().Node(t.Context(), node)
 		if err == nil && (n.Session <= before || n.State != cluster.NodeReady) {
 			err = fmt.Errorf("session %d, and %d before; %s", n.Session, before, n.State)
