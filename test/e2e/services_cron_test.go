@@ -134,6 +134,9 @@ func TestCronMissedItsMoments(t *testing.T) {
 	for policy := range policies {
 		s.Berth("run", s.Write(policy+".yaml", fmt.Sprintf(each, policy, fmt.Sprintf("%d * * * *", minute), "missed: "+policy+"\nwithin: 4h\nconcurrency: allow\nkeep_succeeded: 9", "true"))).Want(t, 0)
 	}
+	for policy := range policies { // from which write on its moments count
+		s.Eventually(soon, func() error { return written(t, store, "fired/default/"+policy) })
+	}
 	server.Kill()
 	for policy := range policies {
 		setBack(t, store, "cron/default/"+policy, "created", 5*time.Hour)
@@ -173,6 +176,23 @@ func TestCronMissedItsMoments(t *testing.T) {
 	for policy := range policies {
 		s.Berth("delete", "cron/"+policy).Want(t, 0)
 	}
+}
+
+// written returns nil once a record is in the store.
+func written(t *testing.T, store, name string) error {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.Replace(store, "etcd://", "http://", 1)}, DialTimeout: soon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	found, err := c.Get(ctx, "berth/"+name)
+	if err == nil && len(found.Kvs) == 0 {
+		err = fmt.Errorf("there is no record %s", name)
+	}
+	return err
 }
 
 // setBack has a time in a record of the store be so long ago.
