@@ -16,8 +16,9 @@ func TestPermitsTravelBothWays(t *testing.T) {
 			t.Fatalf("register: got %+v %v, want a session in which the agent asks", welcome, err)
 		}
 		s := w.assign(1, nil)
+		s.expect("synced")
 		id := w.place("n1")
-		s.expect("synced", "definition d@1", "run c.j.1.s.0")
+		s.expect("definition d@1", "run c.j.1.s.0")
 		running := observed(id, cluster.StateRunning)
 		if _, err := w.report("n1", 1, 1, running); err != nil {
 			t.Fatal(err)

@@ -330,7 +330,7 @@ func TestHostile(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error: got %.300v, want %q in it", err, test.want)
 			}
-			if took := time.Since(start); took > 5*time.Second {
+			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("took %v", took)
 			}
 		})
