@@ -21,17 +21,22 @@ func (a *app) nodeCommand(use, short, long string, do func(cmd *cobra.Command, c
 		Use: use + " NODE", Short: short, Long: long, Args: arguments(1, 1, "the name of a node"),
 		ValidArgsFunction: a.completeNames(wordNode),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			n, err := wholeNode(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			return do(cmd, c, n)
+			return a.toNode(cmd, args[0], func(c *client.Client, n api.NodeView) error { return do(cmd, c, n) })
 		},
 	}
+}
+
+// toNode does something to the node of a name.
+func (a *app) toNode(cmd *cobra.Command, name string, do func(*client.Client, api.NodeView) error) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	n, err := wholeNode(cmd.Context(), c, name)
+	if err != nil {
+		return err
+	}
+	return do(c, n)
 }
 
 // wholeNode returns the node of a name. What is done to a node is meant for it: its whole name is demanded.

@@ -24,19 +24,13 @@ func (a *app) newNodeTaintCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			n, err := wholeNode(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			v, err := c.TaintNode(cmd.Context(), n.Name, taints, client.Condition{})
-			if err != nil {
-				return err
-			}
-			return a.tellNode(v, "has "+taintsText(v.Taints))
+			return a.toNode(cmd, args[0], func(c *client.Client, n api.NodeView) error {
+				v, err := c.TaintNode(cmd.Context(), n.Name, taints, client.Condition{})
+				if err != nil {
+					return err
+				}
+				return a.tellNode(v, "has "+taintsText(v.Taints))
+			})
 		},
 	}
 }
@@ -73,27 +67,21 @@ func (a *app) newNodeUntaintCommand() *cobra.Command {
 				}
 				keys[i] = api.TaintKey{Key: t.Key, Effect: t.Effect}
 			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			n, err := wholeNode(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			v, err := c.UntaintNode(cmd.Context(), n.Name, keys, client.Condition{})
-			if err != nil {
-				return err
-			}
-			if !a.data() {
-				for _, k := range keys {
-					had := slices.ContainsFunc(n.Taints, func(t cluster.Taint) bool { return t.Key == k.Key && (k.Effect == "" || k.Effect == t.Effect) })
-					if !had {
-						a.tell("%s had no taint %s", n.Name, strings.TrimSuffix(k.Key+":"+string(k.Effect), ":"))
+			return a.toNode(cmd, args[0], func(c *client.Client, n api.NodeView) error {
+				v, err := c.UntaintNode(cmd.Context(), n.Name, keys, client.Condition{})
+				if err != nil {
+					return err
+				}
+				if !a.data() {
+					for _, k := range keys {
+						had := slices.ContainsFunc(n.Taints, func(t cluster.Taint) bool { return t.Key == k.Key && (k.Effect == "" || k.Effect == t.Effect) })
+						if !had {
+							a.tell("%s had no taint %s", n.Name, strings.TrimSuffix(k.Key+":"+string(k.Effect), ":"))
+						}
 					}
 				}
-			}
-			return a.tellNode(v, "has "+taintsText(v.Taints))
+				return a.tellNode(v, "has "+taintsText(v.Taints))
+			})
 		},
 	}
 }
@@ -113,22 +101,16 @@ func (a *app) newNodePoolCommand() *cobra.Command {
 			if len(args) == 2 {
 				pool = args[1]
 			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			n, err := wholeNode(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			v, err := c.PoolNode(cmd.Context(), n.Name, pool, client.Condition{})
-			if err != nil {
-				return err
-			}
-			if v.Pool == "" {
-				return a.tellNode(v, "is in no pool")
-			}
-			return a.tellNode(v, "is in the pool "+v.Pool)
+			return a.toNode(cmd, args[0], func(c *client.Client, n api.NodeView) error {
+				v, err := c.PoolNode(cmd.Context(), n.Name, pool, client.Condition{})
+				if err != nil {
+					return err
+				}
+				if v.Pool == "" {
+					return a.tellNode(v, "is in no pool")
+				}
+				return a.tellNode(v, "is in the pool "+v.Pool)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&none, "none", false, "take the node out of its pool")

@@ -158,11 +158,7 @@ func (b *balance) owned() {
 			continue
 		}
 		r.Labels = t.Labels
-		for _, o := range t.Placement.Relations {
-			if o.Away && o.Required {
-				r.Away = append(r.Away, o)
-			}
-		}
+		r.Away = t.Placement.KeepsAway()
 		if len(r.Labels)+len(r.Away) > 0 {
 			b.input.Fleet.Reserve(r)
 		}
@@ -235,11 +231,7 @@ func (b *balance) task(row *store.AttemptRow, p cluster.Placement, common []clus
 		t.Stay = "of task definitions that are not there"
 		return t, true
 	}
-	t.Demand, t.Ports, t.Devices = def.Demand(), def.Ports, def.Devices()
-	for i := range def.Containers {
-		c := &def.Containers[i]
-		t.NeedsImage = t.NeedsImage || c.Image != "" && len(c.Command) == 0
-	}
+	t.Demand, t.Ports, t.Devices, t.Images, t.NeedsImage = def.Demand(), def.Ports, def.Devices(), def.Images(), def.NeedsImage()
 	for other := range b.snap.TaskAttempts(row.Task) {
 		if other.Number != row.Number && other.Standing() {
 			t.Avoid = append(t.Avoid, other.Node)

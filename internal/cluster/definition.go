@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -255,6 +256,22 @@ func (d Demand) Add(e Demand) Demand {
 // Sub returns the difference.
 func (d Demand) Sub(e Demand) Demand {
 	return Demand{d.CPU - e.CPU, d.Memory - e.Memory, d.Disk - e.Disk}
+}
+
+// Images returns the references that its containers run from, ordered, each once.
+func (d *TaskDefinition) Images() (all []string) {
+	for i := range d.Containers {
+		if d.Containers[i].Image != "" {
+			all = append(all, d.Containers[i].Image)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// NeedsImage reports whether a container can only run from its image: it has one and no command.
+func (d *TaskDefinition) NeedsImage() bool {
+	return slices.ContainsFunc(d.Containers, func(c Container) bool { return c.Image != "" && len(c.Command) == 0 })
 }
 
 // Demand returns what a task of this definition reserves: the sum of its long-running containers, or

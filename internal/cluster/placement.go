@@ -1,5 +1,10 @@
 package cluster
 
+import (
+	"maps"
+	"slices"
+)
+
 // Affinity is a wish, or with a negative weight a dislike: nodes that meet the constraint are better, or worse, by the weight.
 type Affinity struct {
 	Constraint
@@ -48,6 +53,22 @@ type Relation struct {
 	Required bool `json:"required,omitempty"`
 	// Weight of a wish is 1 to MaxWeight. Default DefaultWeight.
 	Weight int `json:"weight,omitempty"`
+}
+
+// Equal reports whether two relations say the same.
+func (r Relation) Equal(o Relation) bool {
+	return r.Attribute == o.Attribute && r.Away == o.Away && r.Required == o.Required && r.Weight == o.Weight &&
+		slices.Equal(r.Clusters, o.Clusters) && maps.Equal(r.Labels, o.Labels)
+}
+
+// KeepsAway returns the relations that keep tasks of other labels from the side of one that is placed: those that are required, and away.
+func (p *Placement) KeepsAway() (all []Relation) {
+	for _, r := range p.Relations {
+		if r.Required && r.Away {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // Distinct bounds how many tasks of an owner's newest version share a value of an attribute.

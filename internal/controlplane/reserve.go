@@ -37,49 +37,35 @@ type manners struct {
 
 // mannersOf returns those of an owner, none for one that is not there. They are read once for each write of the spec.
 func (l *loop) mannersOf(snap *store.Snapshot, o cluster.OwnerRef) manners {
-	var rev uint64
-	var labels cluster.Labels
-	placements := map[string]*cluster.Placement{}
 	if o.Kind == cluster.KindJob {
-		if e, ok := snap.Job(o.Cluster, o.Name); ok {
-			rev, labels = e.Modified, e.Value.Labels
-			if l.manners[o].rev != rev {
-				for i := range e.Value.Steps {
-					placements[e.Value.Steps[i].Name] = &e.Value.Steps[i].Placement
-				}
+		e, ok := snap.Job(o.Cluster, o.Name)
+		return l.minded(o, ok, e.Modified, func() manners {
+			m := manners{labels: e.Value.Labels, away: map[string][]cluster.Relation{}}
+			for i := range e.Value.Steps {
+				m.away[e.Value.Steps[i].Name] = e.Value.Steps[i].Placement.KeepsAway()
 			}
-		}
-	} else if e, ok := snap.Service(o.Cluster, o.Name); ok {
-		rev, labels = e.Modified, e.Value.Labels
-		placements[""] = &e.Value.Placement
+			return m
+		})
 	}
-	if rev == 0 {
+	e, ok := snap.Service(o.Cluster, o.Name)
+	return l.minded(o, ok, e.Modified, func() manners {
+		return manners{labels: e.Value.Labels, away: map[string][]cluster.Relation{"": e.Value.Placement.KeepsAway()}}
+	})
+}
+
+// minded returns an owner's manners as they were last read, unless its spec was written since.
+func (l *loop) minded(o cluster.OwnerRef, there bool, rev uint64, read func() manners) manners {
+	if !there {
 		delete(l.manners, o)
 		return manners{}
 	}
-	if m, ok := l.manners[o]; ok && m.rev == rev {
-		return m
+	m, ok := l.manners[o]
+	if !ok || m.rev != rev {
+		m = read()
+		m.rev = rev
+		l.manners[o] = m
 	}
-	m := manners{rev: rev, labels: labels}
-	for step, p := range placements { // order-free: by step
-		for _, r := range p.Relations {
-			if !r.Away || !r.Required {
-				continue
-			}
-			if m.away == nil {
-				m.away = map[string][]cluster.Relation{}
-			}
-			m.away[step] = append(m.away[step], r)
-		}
-	}
-	l.manners[o] = m
 	return m
-}
-
-func sameRelations(a, b []cluster.Relation) bool {
-	return slices.EqualFunc(a, b, func(a, b cluster.Relation) bool {
-		return a.Attribute == b.Attribute && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Clusters, b.Clusters)
-	}) // all are required, and away
 }
 
 // recharge has the reservations of an owner's tasks say what its spec says now, where that was written.
@@ -89,7 +75,9 @@ func (l *loop) recharge(snap *store.Snapshot, o cluster.OwnerRef) {
 		return
 	}
 	now := l.mannersOf(snap, o)
-	if now.rev == was.rev || maps.Equal(was.labels, now.labels) && maps.EqualFunc(was.away, now.away, sameRelations) {
+	if now.rev == was.rev || maps.Equal(was.labels, now.labels) && maps.EqualFunc(was.away, now.away, func(a, b []cluster.Relation) bool {
+		return slices.EqualFunc(a, b, cluster.Relation.Equal)
+	}) {
 		return
 	}
 	for row := range snap.Attempts(o) {

@@ -22,8 +22,8 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	if !cluster.ValidNodeName(r.Node) {
 		return transport.Welcome{}, fmt.Errorf("%w: %q is not a name for a node", transport.ErrRefused, r.Node)
 	}
-	if err := r.Facts.Validate(); err != nil {
-		return transport.Welcome{}, fmt.Errorf("%w: the facts of node %s: %w", transport.ErrRefused, r.Node, err)
+	if err := checkFacts(r.Node, &r.Facts); err != nil {
+		return transport.Welcome{}, err
 	}
 	wire, err := r.Speaks()
 	if err != nil {

@@ -49,8 +49,8 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 		return s.last, nil
 	}
 	if r.Facts != nil {
-		if err := r.Facts.Validate(); err != nil {
-			return transport.ReportReply{}, fmt.Errorf("%w: the facts of node %s: %w", transport.ErrRefused, r.Node, err)
+		if err := checkFacts(r.Node, r.Facts); err != nil {
+			return transport.ReportReply{}, err
 		}
 		if err := d.takeFacts(ctx, s, r.Facts); err != nil {
 			return transport.ReportReply{}, err
@@ -80,6 +80,14 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	}
 	s.seq, s.last = r.Seq, reply
 	return reply, nil
+}
+
+// checkFacts refuses facts that cannot be true.
+func checkFacts(node string, f *cluster.Facts) error {
+	if err := f.Validate(); err != nil {
+		return fmt.Errorf("%w: the facts of node %s: %w", transport.ErrRefused, node, err)
+	}
+	return nil
 }
 
 // takeFacts writes the node's facts when they changed.

@@ -178,14 +178,21 @@ func TestCronMissedItsMoments(t *testing.T) {
 	}
 }
 
-// written returns nil once a record is in the store.
-func written(t *testing.T, store, name string) error {
+// etcdClient is one of the store that a server was given.
+func etcdClient(t *testing.T, store string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.Replace(store, "etcd://", "http://", 1)}, DialTimeout: soon})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { _ = c.Close() }) // nothing is written any more
+	return c
+}
+
+// written returns nil once a record is in the store.
+func written(t *testing.T, store, name string) error {
+	t.Helper()
+	c := etcdClient(t, store)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	found, err := c.Get(ctx, "berth/"+name)
@@ -198,11 +205,7 @@ func written(t *testing.T, store, name string) error {
 // setBack has a time in a record of the store be so long ago.
 func setBack(t *testing.T, store, name, field string, ago time.Duration) {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.Replace(store, "etcd://", "http://", 1)}, DialTimeout: soon})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := etcdClient(t, store)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	key := "berth/" + name

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -15,29 +14,13 @@ import (
 	"github.com/berthd/berth/test/load"
 )
 
-// complaints answers with how many errors there are, on a machine of the test's network: at /errors as JSON, and to queries as
-// Prometheus does.
-func complaints(t *testing.T, w *town, errors *atomic.Int64) string {
-	t.Helper()
-	l, err := w.asker.Listen(net.JoinHostPort(w.asker.Address, "9091"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages := http.NewServeMux()
-	pages.HandleFunc("GET /errors", func(out http.ResponseWriter, _ *http.Request) {
+// complaints answers with how many errors there are: at /errors as JSON, and to queries as Prometheus does.
+func complaints(errors *atomic.Int64) http.Handler {
+	mux := queries("sum(errors)", errors)
+	mux.HandleFunc("GET /errors", func(out http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(out, `{"web": {"errors": %d}}`, errors.Load())
 	})
-	pages.HandleFunc("/api/v1/query", func(out http.ResponseWriter, r *http.Request) {
-		if r.FormValue("query") != "sum(errors)" {
-			http.Error(out, "no such query", http.StatusBadRequest)
-			return
-		}
-		fmt.Fprintf(out, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[%d,"%d"]}]}}`, time.Now().Unix(), errors.Load())
-	})
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: pages}
-	go func() { _ = server.Serve(l) }() // it ends with the test
-	t.Cleanup(func() { _ = server.Close() })
-	return "http://" + l.Addr().String()
+	return mux
 }
 
 // TestGates has a rollout judged by what is seen of it: a version of which nobody complains is rolled out, one that is healthy by its
@@ -46,7 +29,7 @@ func TestGates(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, harness.Process, 1, 2)
 	var errors atomic.Int64
-	url := complaints(t, w, &errors)
+	url := pages(t, w, complaints(&errors))
 	second := cluster.Duration(time.Second)
 	byPage := cluster.Gate{Name: "page", HTTP: url + "/errors", Pass: "status == 200 && json.web.errors < 5", Interval: second, Passes: 2}
 	byQuery := cluster.Gate{Name: "query", Prometheus: url, Query: "sum(errors)", Pass: "value < 5", Interval: second, Failures: 2}

@@ -15,21 +15,28 @@ import (
 	"github.com/berthd/berth/test/load"
 )
 
-// prometheus answers every query with one number, on a machine of the test's network.
-func prometheus(t *testing.T, w *town, value *atomic.Int64) string {
-	t.Helper()
-	l, err := w.asker.Listen(net.JoinHostPort(w.asker.Address, "9090"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/query" || r.FormValue("query") != "sum(queue_length)" {
+// queries answers a query as Prometheus does, with one number.
+func queries(query string, value *atomic.Int64) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/api/v1/query", func(out http.ResponseWriter, r *http.Request) {
+		if r.FormValue("query") != query {
 			http.Error(out, "no such query", http.StatusBadRequest)
 			return
 		}
 		out.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(out, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[%d,"%d"]}]}}`, time.Now().Unix(), value.Load())
-	})}
+	})
+	return mux
+}
+
+// pages serves on a machine of the test's network, and returns where.
+func pages(t *testing.T, w *town, h http.Handler) string {
+	t.Helper()
+	l, err := w.asker.Listen(net.JoinHostPort(w.asker.Address, "9090"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: h}
 	go func() { _ = server.Serve(l) }() // it ends with the test
 	t.Cleanup(func() { _ = server.Close() })
 	return "http://" + l.Addr().String()
@@ -41,7 +48,7 @@ func TestScalesByItself(t *testing.T) {
 	w := newTown(t, harness.Process, 1, 2)
 	var queue atomic.Int64
 	queue.Store(20)
-	url := prometheus(t, w, &queue)
+	url := pages(t, w, queries("sum(queue_length)", &queue))
 	second := cluster.Duration(time.Second)
 	pace := cluster.ScalePace{Window: &second}
 	scaled := func(target cluster.ScaleTarget) func(*api.TaskDefinition, *api.Service) {

@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -21,17 +20,7 @@ func (p *plan) asksOf(d *cluster.TaskDefinition) *asks {
 	if a := p.asked[d]; a != nil {
 		return a
 	}
-	a := &asks{demand: d.Demand(), devices: d.Devices()}
-	for i := range d.Containers {
-		c := &d.Containers[i]
-		if c.Image == "" {
-			continue
-		}
-		a.images = append(a.images, c.Image)
-		a.needsImage = a.needsImage || len(c.Command) == 0
-	}
-	slices.Sort(a.images)
-	a.images = slices.Compact(a.images)
+	a := &asks{demand: d.Demand(), devices: d.Devices(), images: d.Images(), needsImage: d.NeedsImage()}
 	if p.asked == nil {
 		p.asked = map[*cluster.TaskDefinition]*asks{}
 	}

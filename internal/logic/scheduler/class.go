@@ -214,10 +214,7 @@ func samePlacement(a, b *cluster.Placement) bool {
 		return a.Weight == b.Weight && sameConstraint(a.Constraint, b.Constraint)
 	}) && slices.EqualFunc(a.Spread, b.Spread, func(a, b cluster.Spread) bool {
 		return a.Attribute == b.Attribute && a.Weight == b.Weight && a.MaxSkew == b.MaxSkew && slices.Equal(a.Targets, b.Targets)
-	}) && slices.EqualFunc(a.Relations, b.Relations, func(a, b cluster.Relation) bool {
-		return a.Attribute == b.Attribute && a.Away == b.Away && a.Required == b.Required && a.Weight == b.Weight &&
-			slices.Equal(a.Clusters, b.Clusters) && maps.Equal(a.Labels, b.Labels)
-	}) && slices.Equal(a.Distinct, b.Distinct) && slices.Equal(a.Tolerations, b.Tolerations)
+	}) && slices.EqualFunc(a.Relations, b.Relations, cluster.Relation.Equal) && slices.Equal(a.Distinct, b.Distinct) && slices.Equal(a.Tolerations, b.Tolerations)
 }
 
 func sameRequest(a, b cluster.DeviceRequest) bool {
