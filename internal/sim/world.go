@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -73,10 +74,21 @@ type World struct {
 	generations map[string]uint64
 }
 
-// Run tells a story in a bubble of its own.
+// hangs is how long a story may take by the clock on the wall before it counts as one that never ends. Stories take a second or
+// two, those that break and wait for their world to settle ten times that.
+const hangs = 4 * time.Minute
+
+// Run tells a story in a bubble of its own. One that never ends, as a goroutine waits for ever while the bubble's clock goes on, ends the
+// process: with the story, and with what all goroutines do.
 func Run(t *testing.T, story *Story, options Options) Result {
 	t.Helper()
 	var result Result
+	watchdog := time.AfterFunc(hangs, func() {
+		fmt.Fprintf(os.Stderr, "seed %d does not end:\n%s", story.Seed, story.String())
+		debug.SetTraceback("all")
+		panic(fmt.Sprintf("the story of seed %d has not ended after %v", story.Seed, hangs))
+	})
+	defer watchdog.Stop()
 	synctest.Test(t, func(*testing.T) { result = run(story, options) })
 	return result
 }

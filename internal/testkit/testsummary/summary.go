@@ -30,6 +30,7 @@ type summary struct {
 	passed, failed int
 	skipped        []skipped
 	leftOut        []string
+	failures       []string // of tests that said something, with the first lines of it
 
 	output map[string][]string // of tests that have not passed, by package and test
 	broken map[string]bool     // packages with a failed test
@@ -85,6 +86,7 @@ func (s *summary) test(e event, w io.Writer) {
 		s.failed++
 		s.broken[e.Package] = true
 		fmt.Fprintf(w, "--- %s %s\n%s", e.Package, e.Test, strings.Join(out, ""))
+		s.failure(e.Package+" "+e.Test, out)
 	case "skip":
 		s.skipped = append(s.skipped, skipped{e.Package, e.Test, skipReason(out)})
 	}
@@ -120,7 +122,24 @@ func (s *summary) unfinished(pkg string, w io.Writer) {
 	slices.Sort(keys)
 	for _, key := range keys {
 		fmt.Fprintf(w, "--- %s (never finished)\n%s", key, strings.Join(s.output[key], ""))
+		s.failure(key, s.output[key])
 		delete(s.output, key)
+	}
+}
+
+// toldLines is how many lines of a failed test are told again at the end.
+const toldLines = 5
+
+// failure keeps the lines that say why a test failed: what it reported, or the panic it died of.
+func (s *summary) failure(key string, out []string) {
+	var told []string
+	for _, line := range out {
+		if len(told) < toldLines && (place.MatchString(line) || strings.HasPrefix(line, "panic: ")) {
+			told = append(told, "    "+strings.TrimSpace(line))
+		}
+	}
+	if len(told) > 0 {
+		s.failures = append(s.failures, "  "+key+"\n"+strings.Join(told, "\n"))
 	}
 }
 
@@ -140,7 +159,7 @@ func skipReason(out []string) string {
 
 func (s *summary) skippedCount() int { return len(s.skipped) + len(s.leftOut) }
 
-// print ends the run: what was left out, and the counts alone on the last line.
+// print ends the run: what was left out, why tests failed, and the counts alone on the last line.
 func (s *summary) print(w io.Writer, strict bool) {
 	if s.skippedCount() > 0 {
 		fmt.Fprintln(w, "\nLeft out:")
@@ -156,6 +175,9 @@ func (s *summary) print(w io.Writer, strict bool) {
 	}
 	if strict {
 		fmt.Fprintln(w, "Nothing may be left out here.")
+	}
+	if len(s.failures) > 0 {
+		fmt.Fprintf(w, "\nFailed:\n%s\n", strings.Join(s.failures, "\n"))
 	}
 	fmt.Fprintf(w, "\n%d passed, %d failed", s.passed, s.failed)
 	if n := s.skippedCount(); n > 0 {

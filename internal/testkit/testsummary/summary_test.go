@@ -55,6 +55,12 @@ Left out:
   m/a TestMute: no reason given
   m/a TestRoot: needs root
 
+Failed:
+  m/b TestBad/sub
+    b_test.go:5: got 1, want 2
+  m/d TestBoom
+    panic: boom
+
 1 passed, 4 failed, 3 skipped
 `
 
