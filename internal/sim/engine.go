@@ -62,10 +62,16 @@ func (l *line) Commit(ctx context.Context, groups []store.Group) (store.Result, 
 	if ctx, err = l.gate(ctx, me, "db"); err != nil { // paused in between
 		return store.Result{}, err
 	}
+	if l.strike(strikeBefore, groups) {
+		return store.Result{}, fmt.Errorf("killed: %w", store.ErrUnknown)
+	}
 	result, err := l.Engine.Commit(ctx, groups)
 	l.w.witness.wrote(me, groups, result, err)
 	if err != nil {
 		return result, err
+	}
+	if l.strike(strikeAfter, groups) {
+		return store.Result{}, fmt.Errorf("killed: %w", store.ErrUnknown)
 	}
 	if _, err := l.gate(ctx, "db", me); err != nil {
 		return store.Result{}, fmt.Errorf("the answer is lost: %w", store.ErrUnknown)
@@ -126,11 +132,15 @@ func (l *line) Watch(ctx context.Context, prefix string, after uint64) store.Wat
 type stream struct {
 	store.Watch
 	line *line
+	last []store.Op // what the last batch brought, while anything is to happen once the tables show it
 }
 
 // Next is part of store.Watch.
 func (s *stream) Next(ctx context.Context) (store.Batch, error) {
 	l := s.line
+	if s.sees() {
+		return store.Batch{}, ctx.Err()
+	}
 	b, err := s.Watch.Next(ctx)
 	if err != nil {
 		return b, err
@@ -142,6 +152,7 @@ func (s *stream) Next(ctx context.Context) (store.Batch, error) {
 	if _, err := l.gate(ctx, "db", l.server.id); err != nil {
 		return store.Batch{}, err
 	}
+	s.keep(&b)
 	return b, nil
 }
 
@@ -149,13 +160,14 @@ func (s *stream) Next(ctx context.Context) (store.Batch, error) {
 type disk struct {
 	began time.Time
 
-	mu    sync.Mutex
-	slow  map[string]time.Duration
-	lags  map[string]time.Duration
-	stall int
-	lates map[string]int
-	deafs map[string]int
-	rules []rule
+	mu      sync.Mutex
+	slow    map[string]time.Duration
+	lags    map[string]time.Duration
+	stall   int
+	lates   map[string]int
+	deafs   map[string]int
+	rules   []rule
+	strikes []*strike
 }
 
 // rule makes the next commits of a server that write a key of a noun late: they are said to be unknown and written
@@ -181,7 +193,7 @@ func (k *disk) calm() {
 	clear(k.lags)
 	clear(k.lates)
 	clear(k.deafs)
-	k.rules = nil
+	k.rules, k.strikes = nil, nil
 }
 
 // set changes one of the maps, or the stall.

@@ -53,6 +53,10 @@ func Generate(seed uint64) *Story {
 			theme()
 		}
 	}
+	a.random = rand.New(rand.NewPCG(seed, 44))
+	if a.random.IntN(3) == 0 {
+		a.commits()
+	}
 	s.sort()
 	return s
 }
@@ -290,6 +294,18 @@ func (a *author) silence() {
 	}
 	for i := range a.story.Servers {
 		a.add(at, Cut, node+"-"+name("s", i+1), length, "")
+	}
+}
+
+// commits has servers killed at a moment of a write.
+func (a *author) commits() {
+	r := a.random
+	for range 1 + r.IntN(3) {
+		kind, moment := []string{"plan", "state", "status", "attempt", strikeTrim}[r.IntN(5)], []string{strikeBefore, strikeAfter, strikeSeen}[r.IntN(3)]
+		if r.IntN(8) == 0 {
+			kind, moment = "plan", strikeTold
+		}
+		a.add(a.when(), CrashAt, a.server(), a.span(3*time.Second, 20*time.Second), fmt.Sprintf("%s %s %d", kind, moment, 1+r.IntN(3)))
 	}
 }
 

@@ -105,6 +105,13 @@ func (w *World) actServer(e Event) (begin, end func()) {
 	switch e.Fault {
 	case ServerCrash:
 		return func() { h.hold(1) }, func() { h.hold(-1) }
+	case CrashAt:
+		k, err := strikeOf(e)
+		if err != nil {
+			w.witness.fault("converges", "%s: %v", e.String(), err)
+			return func() {}, nil
+		}
+		return func() { w.disk.set(func(d *disk) { d.strikes = append(d.strikes, k) }) }, nil
 	case ServerPause:
 		var paused *server
 		return func() {

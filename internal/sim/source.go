@@ -164,7 +164,7 @@ func (s *source) Assignments(ctx context.Context, r transport.AssignmentsRequest
 					return conn.Err()
 				}
 			}
-			return nil
+			return far.told(conn, ms)
 		})
 	})
 	a.pass = func(ctx context.Context) error { return net.pass(ctx, far.id, me, patience) }

@@ -18,6 +18,7 @@ type Fault string
 // "n1>s2" for what n1 sends to s2, "n1-s2" for both directions.
 const (
 	ServerCrash Fault = "server-crash" // the process is killed, and started again afterwards
+	CrashAt     Fault = "crash-at"     // it is killed at a moment of its next writes: "plan after 2" is once the second plan record is durable
 	ServerPause Fault = "server-pause" // it stops between two instructions, and goes on
 	WallJump    Fault = "wall-jump"    // a server's wall clock is set by the argument
 	BootJump    Fault = "boot-jump"    // a machine's boot-time clock leaps forward, as after a suspension

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,8 @@ type Result struct {
 	Leaders      int
 	Deeds        Deeds
 	Took         time.Duration
+	// Struck counts the servers that were killed by CrashAt.
+	Struck int
 }
 
 // World is one domain under a story.
@@ -69,7 +72,8 @@ type World struct {
 	late    sync.WaitGroup // goroutines of nobody's life
 	saved   []byte
 	outside *outside
-	orders  int // that the user has not carried out
+	orders  int          // that the user has not carried out
+	struck  atomic.Int64 // servers killed by CrashAt
 	// generations are those of the services when faults ended.
 	generations map[string]uint64
 }
@@ -115,6 +119,7 @@ func run(story *Story, options Options) Result {
 	return Result{
 		Violations: w.witness.faults, Chronicle: w.witness.log, Starts: w.witness.starts, Ends: w.witness.ends,
 		Revisions: w.revision(), Leaders: len(w.witness.leaders), Deeds: w.witness.deeds, Took: time.Since(w.began),
+		Struck: int(w.struck.Load()),
 	}
 }
 
