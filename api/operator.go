@@ -74,6 +74,8 @@ type Status struct {
 	// RescheduleUntil lies ahead: then the operator overrode that.
 	MassSilence     bool      `json:"mass_silence,omitempty"`
 	RescheduleUntil time.Time `json:"reschedule_until,omitzero"`
+	// Rebalancing, unless nil, is the list of moves that is carried out now.
+	Rebalancing *RebalancingBrief `json:"rebalancing,omitempty"`
 	// Alarms are sentences about all of this that somebody should read, the worst first.
 	Alarms []string `json:"alarms,omitempty"`
 }

@@ -22,10 +22,12 @@ type Rebalance struct {
 
 // RebalanceMove is a task that would stand better on another node.
 type RebalanceMove struct {
-	Task  cluster.TaskID   `json:"task"`
-	Owner cluster.OwnerRef `json:"owner"`
-	From  string           `json:"from"`
-	To    string           `json:"to"`
+	Task cluster.TaskID `json:"task"`
+	// Attempt is the one that would leave. Where moves are handed in it may be 0: whichever runs.
+	Attempt int              `json:"attempt,omitempty"`
+	Owner   cluster.OwnerRef `json:"owner,omitzero"`
+	From    string           `json:"from"`
+	To      string           `json:"to"`
 	// Cause is "violation", "empty", "whole" or "even".
 	Cause string `json:"cause"`
 	// Gain is in points: 1000 is what it is worth to empty a node. Of a violation it is 0.

@@ -185,6 +185,11 @@ type Explanation struct {
 	Summary string `json:"summary"`
 	// Because are the reasons, one by one; empty where all is as desired.
 	Because []Because `json:"because,omitempty"`
+	// Place says of a task why it stands where it does, or what keeps it off the nodes.
+	Place *PlaceView `json:"place,omitempty"`
+	// Suggestions are the smallest changes that would let the task in, or the first task of the owner that waits for a place: Waits. Each alone is enough.
+	Suggestions []cluster.Suggestion `json:"suggestions,omitempty"`
+	Waits       cluster.TaskID       `json:"waits,omitempty"`
 }
 
 // Because is one reason why something is as it is.

@@ -179,6 +179,9 @@ type TaskView struct {
 	Used *cluster.TaskStats `json:"used,omitempty"`
 	// Pressed says why its node's agent suggests to move it away: the node is short of memory. It is soft, as Used is.
 	Pressed string `json:"pressed,omitempty"`
+	// Misplaced says why the attempt should not be on its node as that is now, and what becomes of it: the node has a taint, or does not
+	// meet a constraint.
+	Misplaced string `json:"misplaced,omitempty"`
 }
 
 // NodeView is a node with what it has and what is taken.
@@ -198,6 +201,8 @@ type NodeView struct {
 	Reserved cluster.Demand    `json:"reserved"`
 	Tasks    int               `json:"tasks"`
 	Revision uint64            `json:"revision"` // of the operator's settings
+	// LostDevices are such that tasks hold here and that the node does not have any more, ordered by their IDs.
+	LostDevices []LostDevice `json:"lost_devices,omitempty"`
 	// Gone says that the operator forgot the node: its records go once its tasks are replaced.
 	Gone bool `json:"gone,omitempty"`
 	// Drain is nil unless the node is emptied, or was and is kept so.
@@ -208,6 +213,12 @@ type NodeView struct {
 	// list that waits for a change does not wait for these, nor is a streamed one sent for their sake.
 	Used      *cluster.NodeStats `json:"used,omitempty"`
 	Heartbeat *Heartbeat         `json:"heartbeat,omitempty"`
+}
+
+// LostDevice is a device that is gone while a task holds it.
+type LostDevice struct {
+	ID   string         `json:"id"`
+	Task cluster.TaskID `json:"task"`
 }
 
 // EventView is one event with its place in the log.

@@ -86,3 +86,9 @@ func (c *Client) ExplainTask(ctx context.Context, id cluster.TaskID) (v api.Expl
 	_, err = c.call(ctx, get("tasks", string(id), "explain"), &v)
 	return v, err
 }
+
+// ExplainTaskOn is ExplainTask with a word on one node: why the task is not there, or whether it could be.
+func (c *Client) ExplainTaskOn(ctx context.Context, id cluster.TaskID, node string) (v api.Explanation, err error) {
+	_, err = c.call(ctx, get("tasks", string(id), "explain").with(onNode(node)), &v)
+	return v, err
+}

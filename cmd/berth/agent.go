@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/telemetry"
@@ -40,7 +41,10 @@ type nodeConfig struct {
 	traces    string // where spans are sent; "" is nowhere
 	// When the node counts as short of memory, in percent: 0 is the agent's own default.
 	pressureStall, pressureFree float64
-	log                         *slog.Logger
+	// finder finds devices; cpus are all that tasks run on, where it offers cores.
+	finder devices.Finder
+	cpus   []int
+	log    *slog.Logger
 }
 
 // serverList is the servers that an agent knows: those that it was given, and once it talks to one of them all others.
@@ -92,6 +96,8 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		Version:     version.String(),
 		Tracer:      tracer,
 
+		Devices:       c.finder.Find,
+		CPUs:          c.cpus,
 		PressureStall: c.pressureStall,
 		PressureFree:  c.pressureFree,
 	})
@@ -132,6 +138,7 @@ type agentFlags struct {
 	labels               []string
 	executors            executorConfig
 	pressure             pressureFlags
+	devices              deviceFlags
 	log                  *slog.Logger
 	parsedLabels         cluster.Labels
 }
@@ -172,6 +179,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	f.executors.flags(cmd)
 	f.pressure.flags(cmd)
+	f.devices.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
 }
 
@@ -199,6 +207,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 		list.add("--label: %v", err)
 	}
 	f.pressure.check(&list)
+	f.devices.check(&list)
 	if err := f.executors.validate(); err != nil {
 		list.add("--%v", err)
 	}
@@ -250,6 +259,7 @@ func (f *agentFlags) config(ctx context.Context) (c nodeConfig, err error) {
 	c = nodeConfig{
 		name: f.name, dataDir: filepath.Join(f.dataDir, "agent"), servers: f.servers, labels: f.parsedLabels, address: f.address, traces: f.traces, log: f.log,
 		pressureStall: f.pressure.stall, pressureFree: f.pressure.free,
+		finder: f.devices.finder, cpus: f.devices.cpus,
 	}
 	if f.tokenFile != "" {
 		if c.token, err = readSecret("the token file", f.tokenFile); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -71,6 +72,7 @@ func newDevCommand() *cobra.Command {
 				executors: opened,
 				traces:    traces,
 				log:       log,
+				finder:    devices.Finder{SMI: devices.SMI},
 
 				pressureStall: pressure.stall,
 				pressureFree:  pressure.free,

@@ -8,14 +8,18 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
 )
 
 func (a *app) newExplainCommand() *cobra.Command {
-	return &cobra.Command{
+	var node string
+	cmd := &cobra.Command{
 		Use: "explain SERVICE|TASK|job/NAME", SuggestFor: []string{"why", "describe"},
 		Short: "Say why a service, a task or a job is as it is",
 		Long: "Say why a service, a task or a job is as it is, the weightiest reason first: what it waits for, what a stop waits for, why a\n" +
-			"rollout holds, why a task moves away from a node that is short of memory, and how it ends again and again.",
+			"rollout holds, why a task moves away from a node that is short of memory, and how it ends again and again.\n\n" +
+			"Of a task also why it stands where it does, which nodes came next and why it is on no other; of one that waits for a place the\n" +
+			"smallest changes that would let it in, each of which is enough. With --node it tells of one node alone.",
 		Args:              arguments(1, 1, "a service or a task, such as web or web.1.0"),
 		ValidArgsFunction: a.completeNames(wordService, wordJob, wordTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,21 +39,30 @@ func (a *app) newExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := explanation(cmd.Context(), c, n)
+			if node != "" && n.kind != wordTask {
+				return &usageError{cmd.CommandPath(), "--node goes with a task, such as web.1.0"}
+			}
+			v, err := explanation(cmd.Context(), c, n, node)
 			if err != nil {
 				return err
 			}
 			return a.printExplanation(v)
 		},
 	}
+	cmd.Flags().StringVar(&node, "node", "", "say of this node why the task is not there, or how it compares")
+	_ = cmd.RegisterFlagCompletionFunc("node", a.completeNames(wordNode)) // it fails for a flag that is not there
+	return cmd
 }
 
-// explanation asks the server about a service, a job or a task.
-func explanation(ctx context.Context, c *client.Client, n name) (api.Explanation, error) {
+// explanation asks the server about a service, a job or a task, and with a node's name about that.
+func explanation(ctx context.Context, c *client.Client, n name, node string) (api.Explanation, error) {
 	if n.kind == wordTask {
 		t, err := findTask(ctx, c, n.name)
 		if err != nil {
 			return api.Explanation{}, err
+		}
+		if node != "" {
+			return c.ExplainTaskOn(ctx, t.ID, node)
 		}
 		return c.ExplainTask(ctx, t.ID)
 	}
@@ -93,6 +106,10 @@ func (a *app) printExplanation(v api.Explanation) error {
 			return err
 		}
 	}
+	if err := a.printPlace(v.Place, v.State == string(cluster.StatePending)); err != nil {
+		return err
+	}
+	a.printSuggestions(&v)
 	return nil
 }
 

@@ -31,12 +31,17 @@ type world struct {
 	Images      []api.ImageView                  `json:"images"`
 	Logs        map[cluster.TaskID][]api.LogLine `json:"logs"`
 	// Rollouts and the others are what services, crons and those who ask why are told.
-	Rollouts     []api.RolloutView    `json:"rollouts"`
-	Histories    []api.RolloutHistory `json:"histories"`
-	Scales       []api.ScaleView      `json:"scales"`
-	Crons        []api.CronView       `json:"crons"`
-	Explanations []api.Explanation    `json:"explanations"`
-	Rebalance    api.Rebalance        `json:"rebalance"`
+	Rollouts     []api.RolloutView     `json:"rollouts"`
+	Histories    []api.RolloutHistory  `json:"histories"`
+	Scales       []api.ScaleView       `json:"scales"`
+	Crons        []api.CronView        `json:"crons"`
+	Reservations []api.ReservationView `json:"reservations"`
+	Explanations []api.Explanation     `json:"explanations"`
+	Rebalance    api.Rebalance         `json:"rebalance"`
+	Simulation   api.Simulation        `json:"simulation"`
+	// Rebalancings are what is answered about them, the first one where none is named; Undo is what would take one back.
+	Rebalancings []api.RebalancingView `json:"rebalancings"`
+	Undo         api.RebalancingView   `json:"undo"`
 	// Status and the others are what servers and operators ask for; without a status its address answers 404, as
 	// an older server does.
 	Status   *api.Status       `json:"status"`
@@ -151,6 +156,10 @@ func (f *fake) change(mux *http.ServeMux) {
 			return v.Task != "" && string(v.Task) == r.PathValue("s") || v.Task == "" && v.Owner.Name == r.PathValue("s")
 		})
 	}
+	rebalancing := func(w world, r *http.Request) any {
+		id := r.PathValue("n") + r.PathValue("s")
+		return one(w.Rebalancings, func(v api.RebalancingView) bool { return id == "" || id == "last" || fmt.Sprint(v.ID) == id })
+	}
 	for pattern, h := range map[string]func(world, *http.Request) any{
 		"GET /v1/clusters/{c}/services/{s}/rollout":       rollout,
 		"POST /v1/clusters/{c}/services/{s}/rollout/{do}": rollout,
@@ -164,8 +173,28 @@ func (f *fake) change(mux *http.ServeMux) {
 		"GET /v1/clusters/{c}/services/{s}/explain":     explain,
 		"GET /v1/clusters/{c}/jobs/{s}/explain":         explain,
 		"GET /v1/tasks/{s}/explain":                     explain,
+		"POST /v1/simulate":                             func(w world, _ *http.Request) any { return w.Simulation },
 		"GET /v1/rebalance":                             func(w world, _ *http.Request) any { return w.Rebalance },
-		"GET /v1/crons":                                 func(w world, _ *http.Request) any { return page(w.Crons) },
+		"POST /v1/rebalance":                            rebalancing,
+		"GET /v1/rebalancings/{n}":                      rebalancing,
+		"POST /v1/rebalancings/{s}/cancel":              rebalancing,
+		"POST /v1/rebalancings/{s}/undo":                func(w world, _ *http.Request) any { return w.Undo },
+		"GET /v1/rebalancings": func(w world, _ *http.Request) any {
+			return page(views(w.Rebalancings, func(v api.RebalancingView) api.RebalancingBrief {
+				return api.RebalancingBrief{
+					ID: v.ID, State: v.State, Created: v.Created, Ended: v.Ended, By: v.By, Undoes: v.Undoes, Moves: len(v.Moves), Counts: v.Counts,
+				}
+			}))
+		},
+		"GET /v1/reservations": func(w world, _ *http.Request) any { return page(w.Reservations) },
+		"GET /v1/reservations/{n}": func(w world, r *http.Request) any {
+			return one(w.Reservations, func(v api.ReservationView) bool { return v.Name == r.PathValue("n") })
+		},
+		"PUT /v1/reservations/{s}": func(w world, r *http.Request) any {
+			return one(w.Reservations, func(v api.ReservationView) bool { return v.Name == r.PathValue("s") })
+		},
+		"DELETE /v1/reservations/{s}": nothing,
+		"GET /v1/crons":               func(w world, _ *http.Request) any { return page(w.Crons) },
 		"GET /v1/clusters/{c}/crons": func(w world, r *http.Request) any {
 			return page(slices.DeleteFunc(slices.Clone(w.Crons), func(v api.CronView) bool { return v.Cluster != r.PathValue("c") }))
 		},

@@ -50,7 +50,7 @@ func (a *app) newNodeCommand() *cobra.Command {
 			return a.nodeStatus(cmd.Context(), c, strings.TrimPrefix(args[0], wordNode+"/"))
 		},
 	}, a.newNodeTopCommand(), a.newNodeCordonCommand(), a.newNodeUncordonCommand(), a.newNodeDrainCommand(), a.newNodeForgetCommand(),
-		a.newNodeTaintCommand(), a.newNodeUntaintCommand(), a.newNodePoolCommand())
+		a.newNodeTaintCommand(), a.newNodeUntaintCommand(), a.newNodePoolCommand(), a.newNodePoolsCommand())
 	return cmd
 }
 
@@ -174,6 +174,9 @@ func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) err
 	}
 	for _, line := range deviceLines(n.Facts.Devices) {
 		facts.add("devices", line)
+	}
+	for _, d := range n.LostDevices {
+		facts.add("lost", fmt.Sprintf("device %s is gone, and %s holds it", d.ID, d.Task))
 	}
 	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
 		facts.add("label", k+"="+n.Labels[k])

@@ -10,54 +10,114 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
 )
 
+// rebalanceFlags are the flags of the command.
+type rebalanceFlags struct {
+	client.RebalanceOptions
+	most     int
+	settle   time.Duration
+	apply    bool
+	undo     bool
+	dry      bool
+	detach   bool
+	parallel int
+}
+
 func (a *app) newRebalanceCommand() *cobra.Command {
-	var o client.RebalanceOptions
-	most, settle := 100, 5*time.Minute
+	o := rebalanceFlags{most: 100, settle: 5 * time.Minute, parallel: cluster.DefaultRebalanceParallel}
 	cmd := &cobra.Command{
-		Use: "rebalance", SuggestFor: []string{"balance", "defrag", "optimize"},
-		Short: "Show which tasks would stand better on other nodes",
+		Use: "rebalance [--apply | --undo [ID]]", SuggestFor: []string{"balance", "defrag", "optimize"},
+		Short: "Show which tasks would stand better on other nodes, and move them",
 		Long: "Show which tasks would stand better on other nodes, as moves in the order in which they can be carried out, each with what it\n" +
 			"gains: 1000 points are what it is worth to empty a node. First come tasks whose nodes do not meet their constraints any more. Nothing\n" +
 			"is changed.\n\n" +
 			"Tasks of jobs, of daemons and with volumes are not moved, nor those that are not well, have run for less than --settle, or belong\n" +
-			"to a service that is rolled out or cannot spare them.",
-		Args: arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list faults
-			if most < 0 {
-				list.add("--max is %d, want 0 for all, or more", most)
-			}
-			if o.MinGain < 1 {
-				list.add("--min-gain is %d, want 1 or more", o.MinGain)
-			}
-			if settle < 0 {
-				list.add("--settle is %s, want 0s or more", settle)
-			}
-			if err := list.err(cmd); err != nil {
+			"to a service that is rolled out or cannot spare them.\n\n" +
+			"With --apply the list is carried out: a few moves at a time (--parallel), each task in its new place before it leaves the old one\n" +
+			"or, where two of it must not live at once, only while its service can spare it. What has gone another way meanwhile is passed\n" +
+			"over. It waits for the end, and interrupting it stops the waiting and nothing else. --undo takes back what the last rebalancing\n" +
+			"moved, or the one with that ID; with --dry-run it shows what that would be.\n\n" +
+			"Exit code 0: what could be done is done; 1: nothing was, or it was cancelled.",
+		Args: arguments(0, 1, "with --undo, the number of a rebalancing"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := o.check(cmd, args)
+			if err != nil {
 				return err
 			}
 			c, err := a.connect()
 			if err != nil {
 				return err
 			}
-			o.Max, o.Settle = &most, &settle
-			v, err := c.Rebalance(cmd.Context(), o)
+			if o.undo {
+				return a.undoRebalance(cmd.Context(), c, id, &o)
+			}
+			o.Max, o.Settle = &o.most, &o.settle
+			v, err := c.Rebalance(cmd.Context(), o.RebalanceOptions)
 			if err != nil {
 				return err
 			}
-			return a.printRebalance(v)
+			if !o.apply || len(v.Moves) == 0 {
+				return a.printRebalance(v)
+			}
+			return a.applyRebalance(cmd.Context(), c, v, &o)
 		},
 	}
+	o.register(cmd)
+	cmd.AddCommand(a.newRebalanceStatusCommand(), a.newRebalanceCancelCommand(), a.newRebalanceListCommand())
+	return cmd
+}
+
+func (o *rebalanceFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.Cluster, "cluster", "", "move only tasks of this `cluster`")
-	f.Bool("dry-run", false, "show the moves and change nothing, as it does without this")
-	f.IntVar(&most, "max", most, "show at most so many moves; 0 for all")
+	f.BoolVar(&o.dry, "dry-run", false, "show the moves and change nothing, as it does without --apply and --undo")
+	f.BoolVar(&o.apply, "apply", false, "carry the moves out")
+	f.BoolVar(&o.undo, "undo", false, "take back what the last rebalancing moved, or the one with that ID")
+	f.IntVar(&o.parallel, "parallel", o.parallel, "how many moves are on their way at the same time")
+	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait")
+	f.IntVar(&o.most, "max", o.most, "show at most so many moves; 0 for all")
 	f.IntVar(&o.MinGain, "min-gain", 20, "leave out moves that gain fewer `points`")
-	f.DurationVar(&settle, "settle", settle, "leave alone tasks that have run for less")
+	f.DurationVar(&o.settle, "settle", o.settle, "leave alone tasks that have run for less")
 	f.BoolVar(&o.KeepViolations, "keep-violations", false, "leave tasks in place of which nothing is wrong but their constraints")
-	return cmd
+}
+
+// check returns the rebalancing that is to be undone, 0 for the last, or all that is wrong with the flags.
+func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, err error) {
+	var list faults
+	if o.most < 0 {
+		list.add("--max is %d, want 0 for all, or more", o.most)
+	}
+	if o.MinGain < 1 {
+		list.add("--min-gain is %d, want 1 or more", o.MinGain)
+	}
+	if o.settle < 0 {
+		list.add("--settle is %s, want 0s or more", o.settle)
+	}
+	if o.parallel < 1 || o.parallel > cluster.MaxRebalanceParallel {
+		list.add("--parallel is %d, want a number from 1 to %d", o.parallel, cluster.MaxRebalanceParallel)
+	}
+	if o.apply && o.dry {
+		list.add("--apply carries the moves out and --dry-run only shows them: leave out one")
+	}
+	if len(args) > 0 && !o.undo {
+		list.add("%q is for --undo: want berth rebalance --undo ID, or berth rebalance status ID", args[0])
+	}
+	if len(args) > 0 && o.undo {
+		id, err = parseRebalancing(args[0])
+		list.check("--undo", err)
+	}
+	return id, list.err(cmd)
+}
+
+// parseRebalancing reads the number of a rebalancing.
+func parseRebalancing(text string) (uint64, error) {
+	id, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || id == 0 {
+		return 0, fmt.Errorf("%q is no rebalancing: want its number, as berth rebalance list shows it", text)
+	}
+	return id, nil
 }
 
 func (a *app) printRebalance(v api.Rebalance) error {

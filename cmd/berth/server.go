@@ -142,6 +142,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Tables:  s.tables,
 		Local:   s.dispatch,
 		Reasons: s.plane,
+		Grounds: s.plane.Grounds,
 		Dial:    s.dialPeer,
 		Clock:   boottime.Now,
 		Logger:  log,
@@ -152,11 +153,13 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		return err
 	}
 	config := apiserver.Config{
-		Engine:    &carefulEngine{engine, s.tables},
+		Engine:    &carefulEngine{engine, store.NewGathered(engine), s.tables},
 		Tables:    s.tables,
 		Nodes:     s.peers,
 		Reasons:   s.peers,
+		Grounds:   s.peers.Grounds,
 		Gates:     s.plane.Gates,
+		Simulator: &simulator{s.tables, s.plane},
 		ServerID:  s.id,
 		Reach:     s.reach,
 		Holder:    s.peers.Holder,
@@ -182,12 +185,17 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		return err
 	}
 	s.api = apiserver.New(config)
+	s.addParts()
+	return nil
+}
+
+// addParts lists what runs beside the API, the dispatcher and the control plane.
+func (s *server) addParts() {
 	s.parts = append(s.parts, part{"the tables", s.runTables}, part{"the store", s.engine.Run}, part{"the audit log", s.audit.Run}, part{"the talk with the other servers", s.peers.Run})
 	if s.keeper != nil {
 		s.parts = append(s.parts, part{"the certificate", s.keeper.Run})
 	}
-	s.parts = append(s.parts, part{"the events in the log", telemetry.NewEvents(s.tables, s.peers.Leads, log).Run})
-	return nil
+	s.parts = append(s.parts, part{"the events in the log", telemetry.NewEvents(s.tables, s.peers.Leads, s.config.log).Run})
 }
 
 // wireBackups has the leader save the store now and then, where that is wanted, and returns what tells how that goes.

@@ -167,7 +167,9 @@ func (s *server) storeConfig() etcd.Config {
 // writes nothing newer than what users have written.
 type carefulEngine struct {
 	*ledEngine
-	tables *store.Tables
+	// gathered commits what many requests write at once.
+	gathered *store.Gathered
+	tables   *store.Tables
 }
 
 // Commit is part of store.Engine. It returns store.ErrReaders as well.
@@ -175,7 +177,7 @@ func (e *carefulEngine) Commit(ctx context.Context, groups []store.Group) (store
 	if err := store.CheckReaders(groups, e.tables.Snapshot().Servers()); err != nil {
 		return store.Result{}, err
 	}
-	return e.ledEngine.Commit(ctx, groups)
+	return e.gathered.Commit(ctx, groups)
 }
 
 // runTables fills the tables. A store that holds what a newer build wrote ends the server, at its start or later.

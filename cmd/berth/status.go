@@ -218,6 +218,9 @@ func (a *app) overview(ctx context.Context, c *client.Client) error {
 		a.say("Nothing runs here yet: start something with 'berth run FILE'.")
 	}
 	a.say("%s", nodesLine(all.Nodes))
+	if s := all.Status; s != nil && s.Rebalancing != nil {
+		a.say("%s; see 'berth rebalance status'", briefText(s.Rebalancing))
+	}
 	if s := all.Status; s != nil && (s.Servers.Total > 1 || s.Servers.Up < s.Servers.Total) {
 		a.say("%s", serversLine(*s))
 	}
@@ -434,6 +437,10 @@ func (a *app) taskStatus(ctx context.Context, c *client.Client, text string) err
 		if err := a.printTable(t); err != nil {
 			return err
 		}
+	}
+	if latest.Misplaced != "" {
+		a.say("")
+		a.say("It should not be there: %s.", oneLine(latest.Misplaced))
 	}
 	if latest.State == cluster.StatePending && len(attempts) > 1 {
 		latest = attempts[1] // why it has to wait again

@@ -67,6 +67,7 @@ const (
 	troubleRollout   = "rollout-failed"
 	troubleCanary    = "canary" // they wait to be promoted
 	troublePaused    = "paused"
+	troubleMisplaced = "misplaced" // tasks of it are where they should not be
 )
 
 // weight orders the troubles of services: what needs somebody at once is before what waits for somebody's word.
@@ -76,7 +77,7 @@ func (t trouble) weight() int {
 		return 0
 	case troubleRollout:
 		return 1
-	case troubleCanary, troublePaused:
+	case troubleCanary, troublePaused, troubleMisplaced:
 		return 3
 	}
 	return 2
@@ -90,7 +91,9 @@ func serviceTrouble(v api.ServiceView, tasks []api.TaskView) *trouble {
 		}
 	}
 	switch v.Status.State {
-	case "healthy", "stopped", "stopping", "deleting":
+	case "healthy":
+		return misplacedTrouble(serviceName(v), tasks)
+	case "stopped", "stopping", "deleting":
 		return nil
 	case "starting", "rolling-out": // on its way, unless something holds it up
 		if worst := worstTask(tasks); worst == nil || reasonOf(*worst) == "" {
@@ -100,6 +103,29 @@ func serviceTrouble(v api.ServiceView, tasks []api.TaskView) *trouble {
 	n := name{wordService, v.Cluster, v.Name}
 	counts := fmt.Sprintf("%d of %s healthy", v.Status.Healthy, count(v.Status.Desired, "task"))
 	return explain(trouble{object: n.String(), state: v.Status.State, cause: oneLine(v.Status.Message)}, counts, tasks)
+}
+
+// misplacedTrouble says that tasks of a service that is healthy are where they should not be, as their nodes are now, or is nil.
+func misplacedTrouble(n name, tasks []api.TaskView) *trouble {
+	var first *api.TaskView
+	found := 0
+	for i := range tasks {
+		if tasks[i].Misplaced == "" {
+			continue
+		}
+		if found++; first == nil {
+			first = &tasks[i]
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	t := &trouble{object: n.String(), state: troubleMisplaced, task: first, next: "berth explain " + shortTask(first.ID)}
+	t.cause = joinNonEmpty(": ", shortTask(first.ID), oneLine(first.Misplaced))
+	if rest := found - 1; rest > 0 {
+		t.cause += fmt.Sprintf("; and %s more", count(rest, "task"))
+	}
+	return t
 }
 
 // changeTrouble returns what is wrong with a service beyond its counts, or nil: tasks that end again and again, a rollout that

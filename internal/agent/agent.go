@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/agent/facts"
 	"github.com/berthd/berth/internal/agent/requests"
 	"github.com/berthd/berth/internal/agent/state"
@@ -69,6 +70,10 @@ type Config struct {
 	Boot func() time.Duration
 	// Facts finds out about the machine; what it returns besides an error is used. Default: the machine's.
 	Facts func(dir string) (cluster.Facts, error)
+	// Devices, unless nil, finds the machine's devices; what it returns besides an error is used.
+	Devices func(ctx context.Context) ([]devices.Device, error)
+	// CPUs are those that all tasks run on, ordered. They must be given where the agent offers cores to single tasks.
+	CPUs []int
 	// Stats measures what the machine uses; it is called by one goroutine, every few seconds, with DataDir. Default: the machine's
 	// own, and none for a Volatile agent, which then reports none.
 	Stats func(dir string) (cluster.NodeStats, error)
@@ -165,6 +170,7 @@ type Agent struct {
 	requests requestRates
 
 	found *found // what runs here and is in no record
+	pins  *pins  // who runs on which CPUs
 
 	work    sync.WaitGroup // goroutines of tasks and streams
 	streams atomic.Int64   // byte streams that are open
@@ -212,7 +218,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.reports = newReports(a)
 	a.tasks, a.byID = map[string]*task{}, map[cluster.TaskID][]*task{}
 	a.definitions = map[cluster.Ref]*cluster.TaskDefinition{}
-	a.found = newFound()
+	a.found, a.pins = newFound(), newPins()
+	a.machine.again = make(chan struct{}, 1)
 	a.use, a.squeeze = taskUse{}, squeeze{}
 	a.mark, a.present = saved.Mark, attempt.Session{}
 	for _, d := range saved.Definitions {
@@ -239,6 +246,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.work.Go(func() { a.tidyLogs(ctx) })
 	}
 	a.resume(ctx, saved.Attempts)
+	if len(a.CPUs) > 0 {
+		a.work.Go(func() { a.watchPins(ctx) })
+	}
 	a.sessions(ctx)
 	a.work.Wait()
 	stopWriter()

@@ -39,7 +39,9 @@ type box struct {
 	down     bool     // does not answer
 	mute     bool     // does not tell what it holds
 	// uses says what the containers of an attempt use, by UUID.
-	uses map[string]executor.Usage
+	uses   map[string]executor.Usage
+	images []string                 // that ImageNames tells
+	moved  map[executor.ID][]string // the CPUs that Pin was told, in order
 	// crash is told each point before and after an effect; see TestCrashAtEveryStep.
 	crash func(point string)
 }
@@ -83,6 +85,24 @@ func (b *box) lock() (unlock func(), err error) {
 
 func (b *box) Probe(context.Context) (cluster.ExecutorFact, error) {
 	return cluster.ExecutorFact{Name: "box", Version: "1"}, nil
+}
+
+// ImageNames implements executor.ImageNamer.
+func (b *box) ImageNames(context.Context) ([]string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.images), nil
+}
+
+// Pin implements executor.Pinner.
+func (b *box) Pin(_ context.Context, id executor.ID, cpus string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.moved == nil {
+		b.moved = map[executor.ID][]string{}
+	}
+	b.moved[id] = append(b.moved[id], cpus)
+	return nil
 }
 
 func (b *box) Prepare(ctx context.Context, spec executor.Spec, progress func(string)) error {

@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -24,6 +28,74 @@ func (m *machine) images() executor.ImageStore {
 		}
 	}
 	return nil
+}
+
+// imagesEvery is how often a change of the images is told at most: that is a record of the store for each node, and when a fleet begins to run a new
+// image all its nodes have one. Where a task is better placed for its image it goes without such haste.
+const imagesEvery = 5 * time.Minute
+
+// lookForImages returns the images on the machine, by their normal names in order: those that its tasks run from, and the newest.
+func (a *Agent) lookForImages(ctx context.Context, working []named) []string {
+	used := map[string]bool{}
+	a.mu.Lock()
+	for _, d := range a.definitions { // order-free: a set
+		for _, name := range d.Images() {
+			used[name] = true
+		}
+	}
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	var first, rest []string
+	for _, e := range working {
+		namer, ok := e.Executor.(executor.ImageNamer)
+		if !ok {
+			continue
+		}
+		names, err := namer.ImageNames(ctx)
+		if err != nil {
+			a.Logger.Warn("an executor does not tell which images it holds", "executor", e.name, "error", err)
+		}
+		for _, name := range names {
+			if !cluster.ValidImage(name) || strings.HasPrefix(name, "sha256:") {
+				continue // no reference, such as the bare digest of an image
+			}
+			if name = cluster.NormalImage(name); len(name) > cluster.MaxImage {
+				continue
+			}
+			if used[name] {
+				first = append(first, name)
+			} else {
+				rest = append(rest, name)
+			}
+		}
+	}
+	all := append(first, rest...)
+	all = all[:min(len(all), cluster.MaxNodeImages)]
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// imagesToTell returns what is told of the images: what is there, or for a while yet what was told before. machine.mu is held.
+func (a *Agent) imagesToTell(there []string) []string {
+	m := &a.machine
+	begun := m.known.BootID != "" || m.known.CPU != 0
+	if !begun || slices.Equal(there, m.known.Images) {
+		return there
+	}
+	if now := a.Boot(); m.imagesAt == 0 || now-m.imagesAt >= imagesEvery {
+		m.imagesAt = now
+		return there
+	}
+	return m.known.Images
+}
+
+// lookAgain has the agent look at its machine soon.
+func (m *machine) lookAgain() {
+	select {
+	case m.again <- struct{}{}:
+	default:
+	}
 }
 
 // serveImages loads an archive of images that the stream carries, or lists the images that are there.
@@ -56,6 +128,7 @@ func (a *Agent) imagesFor(ctx context.Context, kind transport.StreamKind, in io.
 	if err != nil {
 		return nil, err
 	}
+	a.machine.lookAgain()
 	// An archive may end before the stream does.
 	if _, err := io.Copy(io.Discard, archive); err != nil {
 		return nil, fmt.Errorf("read the archive: %w", err)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -26,7 +27,13 @@ type machine struct {
 	working []named // executors that answered their newest probe, in the order of the configuration
 	// byName holds all that ever answered: their tasks are theirs while they do not.
 	byName  map[string]executor.Executor
-	missing string // what those that did not answer said
+	again   chan struct{} // capacity 1: somebody knows of a change
+	missing string        // what those that did not answer said
+	// devices holds those that were found last, by ID, and how they are given to containers; trouble is what was said about the search.
+	devices map[string]devices.Device
+	trouble string
+	// imagesAt is when a change of the images was last told (Boot).
+	imagesAt time.Duration
 
 	stats *cluster.NodeStats // measured last
 	told  *cluster.NodeStats // told the server last
@@ -94,6 +101,8 @@ func (a *Agent) look(ctx context.Context) bool {
 		f.Address = a.Address
 	}
 	f.Labels, f.Version, f.ReservedPorts = a.Labels, a.Version, a.ReservedPorts
+	a.lookForDevices(ctx, &f)
+	f.Volumes = a.pinnedVolumes()
 
 	var working []named
 	var missing []error
@@ -109,8 +118,10 @@ func (a *Agent) look(ctx context.Context) bool {
 		working = append(working, named{e, fact.Name})
 	}
 
+	images := a.lookForImages(ctx, working)
 	a.machine.mu.Lock()
 	defer a.machine.mu.Unlock()
+	f.Images = a.imagesToTell(images)
 	changed := !sameFacts(f, a.machine.known)
 	a.machine.known, a.machine.working = f, working
 	if a.machine.byName == nil {
@@ -128,6 +139,40 @@ func (a *Agent) look(ctx context.Context) bool {
 	}
 	a.machine.missing = text
 	return changed
+}
+
+// lookForDevices finds the machine's devices.
+func (a *Agent) lookForDevices(ctx context.Context, f *cluster.Facts) {
+	if a.Devices == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	all, err := a.Devices(ctx)
+	byID := make(map[string]devices.Device, len(all))
+	for i := range all {
+		byID[all[i].ID] = all[i]
+		f.Devices = append(f.Devices, all[i].Device)
+	}
+	if invalid := f.Validate(); invalid != nil { // servers would refuse the node
+		err = errors.Join(err, invalid)
+		f.Devices = nil
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	a.machine.mu.Lock()
+	defer a.machine.mu.Unlock()
+	if text != a.machine.trouble && text != "" {
+		a.Logger.Warn("not all devices of the machine are known", "error", text)
+	}
+	for _, id := range sortedKeys(a.machine.devices) {
+		if _, there := byID[id]; !there {
+			a.Logger.Warn("a device is gone", "device", id)
+		}
+	}
+	a.machine.trouble, a.machine.devices = text, byID
 }
 
 // sameFacts compares all but free space, which changes all the time.
@@ -156,6 +201,8 @@ func (a *Agent) watchMachine(ctx context.Context) {
 		case <-ctx.Done():
 			timer.Stop()
 			return
+		case <-a.machine.again:
+			timer.Stop()
 		case <-timer.C:
 		}
 		if a.look(ctx) && ctx.Err() == nil {

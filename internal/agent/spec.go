@@ -62,6 +62,9 @@ func (a *Agent) makeVolumes(d *cluster.Desired, def *cluster.TaskDefinition) err
 		case err == nil && !info.IsDir():
 			return fmt.Errorf("volume %s: %s is not a directory", v.Name, dir)
 		case err == nil:
+			if err := a.markVolume(dir, v); err != nil {
+				return err
+			}
 			continue
 		case v.Host != "":
 			return fmt.Errorf("volume %s: the node has no directory %s", v.Name, dir)
@@ -73,6 +76,9 @@ func (a *Agent) makeVolumes(d *cluster.Desired, def *cluster.TaskDefinition) err
 			if err := os.Chown(dir, uid, gid); err != nil {
 				a.Logger.Warn("a new volume keeps the agent's user", "volume", dir, "error", err)
 			}
+		}
+		if err := a.markVolume(dir, v); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -100,14 +106,24 @@ func volumeOwner(def *cluster.TaskDefinition, volume string) (uid, gid int, ok b
 	return 0, 0, false
 }
 
-// spec returns what an executor needs to make a container.
-func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID) executor.Spec {
+// spec returns what an executor needs to make a container. The error says what of its devices the node does not have.
+func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID) (executor.Spec, error) {
 	c := def.Containers[i]
+	held, err := a.holding(d, def, i)
+	if err != nil {
+		return executor.Spec{ID: id, Container: c}, err
+	}
 	env := a.environment(d)
+	maps.Copy(env, held.env)
 	own := maps.Clone(env)
 	for name, value := range c.Env {
 		if _, taken := env[name]; !taken {
 			own[name] = expand(value, env)
+		}
+	}
+	for name, value := range held.hints {
+		if _, taken := own[name]; !taken {
+			own[name] = value
 		}
 	}
 	c.Env = nil
@@ -121,6 +137,7 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 		Container: c,
 		Dir:       a.runDir(d.UUID, id),
 		LogDir:    a.logDir(d.UUID, c.Name),
+		Devices:   held.devices, CDI: held.cdi, CPUs: held.cpus, NumaNodes: held.numaNodes,
 
 		Credentials: a.Credentials,
 	}
@@ -136,7 +153,7 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 			}
 		}
 	}
-	return spec
+	return spec, nil
 }
 
 // environment is what every container of a task is told about the task. The manifest cannot replace it.

@@ -141,6 +141,11 @@ func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, e
 		if !ok {
 			return reject(cluster.ReasonNoExecutor, "no executor works on the node")
 		}
+		if len(d.Devices) > 0 {
+			if _, err := def.HandOut(d.Devices, a.machine.facts().Devices); err != nil {
+				return reject(cluster.ReasonDevice, err.Error())
+			}
+		}
 		if err := a.makeVolumes(&d, def); err != nil {
 			return reject(cluster.ReasonPrepare, err.Error())
 		}
@@ -151,9 +156,16 @@ func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, e
 // prepare makes a container, after removing its earlier runs.
 func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context) (done, error) {
 	a, c, first := t.agent, t.rec.Containers[i], t.rec.Round == 1
-	spec := a.spec(&t.rec.Desired, def, i, c.ID)
+	spec, lacking := a.spec(&t.rec.Desired, def, i, c.ID)
 	exec, err := t.executor()
 	return func(ctx context.Context) (done, error) {
+		if lacking != nil {
+			problem := fmt.Sprintf("container %s: %v", spec.Container.Name, lacking)
+			return func(r *attempt.Record) { r.PrepareFailed(i, problem, a.now()) }, nil
+		}
+		if len(t.cores) > 0 {
+			a.repin(ctx) // the others leave them first
+		}
 		if err == nil {
 			err = removeAll(ctx, exec, c.Old)
 		}
@@ -170,6 +182,7 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 		}
 		switch {
 		case err == nil:
+			a.pins.made(spec.ID, spec.CPUs)
 			return func(r *attempt.Record) { r.WasPrepared(i) }, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -225,6 +238,7 @@ func (t *task) launch(i int) func(context.Context) (done, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+		a.repin(ctx) // the container was made for the CPUs that were shared then
 		start, cancel := context.WithTimeout(ctx, startTimeout)
 		defer cancel()
 		p, err := exec.Start(start, id)

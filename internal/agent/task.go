@@ -23,6 +23,7 @@ type task struct {
 	attempt    int
 	definition cluster.Ref
 	began      time.Duration // when this life of the agent took it up (Boot)
+	cores      []int         // CPUs that it has to itself
 	// revision is that of the newest assignment that the record took.
 	revision atomic.Uint64
 	// view is the newest state for those who are not the goroutine.
@@ -60,6 +61,7 @@ func (a *Agent) newTask(rec *attempt.Record) *task {
 	d := &rec.Desired
 	t := &task{
 		agent: a, id: d.Task, uuid: d.UUID, attempt: d.Attempt, definition: d.Definition, began: a.Boot(),
+		cores: coresOf(d.Devices),
 		ended: make(chan struct{}), wake: make(chan struct{}, 1),
 		rec: rec, watched: map[executor.ID]func(){}, retry: a.pause(retryFirst, lookSoon),
 		ran: rec.Phase == attempt.PhaseRunning,
@@ -261,6 +263,9 @@ func (t *task) publish() {
 		case <-t.ended:
 		default:
 			close(t.ended)
+			if len(t.cores) > 0 {
+				t.agent.unpin()
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/agent/facts"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -27,8 +28,10 @@ type world struct {
 	taken  map[int]bool // ports
 	probe  func(context.Context, *cluster.Check, map[string]int) error
 	began  time.Time
+	cpus   []int
 
 	mu       sync.Mutex
+	devices  []devices.Device // nil: the agent does not look
 	stats    cluster.NodeStats
 	scarcity facts.Scarcity
 	answers  func(port int, m cluster.Meter) (float64, error) // how many requests a task counts
@@ -86,6 +89,12 @@ func (w *world) config() Config {
 			}
 			return nil
 		},
+		Devices: func(context.Context) ([]devices.Device, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.devices, nil
+		},
+		CPUs:  w.cpus,
 		Probe: w.probe, Random: func() float64 { return 0.5 },
 	}
 }

@@ -78,6 +78,9 @@ type Config struct {
 	// Gates returns what the leader saw of the gates of a service's rollout, in the order of its spec, nil where this server does not
 	// lead. It may be nil. Safe for concurrent use, and at once.
 	Gates func(service cluster.OwnerRef) []cluster.GateResult
+	// Grounds returns what the leader kept of why an attempt was placed where it was, from wherever it is kept; soon, and not ok where nobody kept
+	// it. It may be nil. Safe for concurrent use.
+	Grounds func(ctx context.Context, task cluster.TaskID, attempt int) (cluster.Grounds, bool)
 	// ServerID is this server's own id, and Members the engine's members in which it is one; Members is nil where
 	// the store runs elsewhere.
 	ServerID string
@@ -88,6 +91,8 @@ type Config struct {
 	// connected to, "" where that is not known. Both may be nil. Safe for concurrent use, and at once.
 	Reach  func() map[string]Reach
 	Holder func(node string) string
+	// Simulator tells what would become of the domain. It may be nil: then this server tells nobody.
+	Simulator Simulator
 	// Backups returns what is wrong with the regular copies of the store that this server makes, at once. It may be nil.
 	Backups func() error
 	// Settings are shown to operators, by the names of flags; nothing in them is secret.
@@ -134,6 +139,7 @@ type Server struct {
 	headerWait, bodyWait, softWait time.Duration
 	syncWait                       time.Duration // readTimeout, but for tests
 	probe                          probe
+	simulating                     sync.Mutex // held by the simulation that is made
 	joins                          joins
 	fresh                          fresh
 	engine                         engineState

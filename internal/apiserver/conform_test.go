@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/berthd/berth/internal/cluster"
 )
 
 // TestAnswersFitTheirDescription asks for something of everything and holds the answers against the schemas of the
@@ -17,6 +19,12 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.put(map[string]any{"rebalance/00000000000000000007": cluster.Rebalancing{
+		ID: 7, Domain: cluster.DefaultDomain, Created: noon, Ended: noon, Parallel: 5, Undoes: 6, State: cluster.RebalancingDone, Moves: []cluster.RebalancingMove{
+			{Task: "default.web.1.0", Attempt: 1, UUID: "u", From: "n1", To: "n2", Cause: "even", Gain: 5, Message: "m", State: cluster.MoveDone, At: noon},
+			{Task: "default.web.1.1", Attempt: 1, UUID: "v", From: "n1", To: "n2", State: cluster.MovePassed, Reason: cluster.ReasonPermit, Why: "w", At: noon},
+		},
+	}})
 	schemas := jsonschema.NewCompiler()
 	if err := schemas.AddResource("openapi.json", doc); err != nil {
 		t.Fatal(err)
@@ -67,6 +75,10 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 		{"GET", "/v1/clusters/default/services/web/explain", nil, 200, "Explanation"},
 		{"GET", "/v1/tasks/default.web.1.2/explain", nil, 200, "Explanation"},
 		{"GET", "/v1/rebalance?settle=0s", nil, 200, "Rebalance"},
+		{"GET", "/v1/rebalancings", nil, 200, "RebalancingBriefPage"},
+		{"GET", "/v1/rebalancings/last", nil, 200, "RebalancingView"},
+		{"PUT", "/v1/reservations/week", `{"nodes": ["n1"], "until": "2999-01-01T00:00:00Z", "from": "2998-06-01T00:00:00Z", "labels": {"team": "ml"}}`, 201, "ReservationView"},
+		{"GET", "/v1/reservations", nil, 200, "ReservationViewPage"},
 		{"POST", "/v1/apply", `{"x": 1}`, 422, "Problem"},
 		{"GET", "/v1/clusters/none", nil, 404, "Problem"},
 		{"DELETE", "/v1/clusters/default/jobs/sum", nil, 202, "JobView"},

@@ -83,6 +83,10 @@ func (d *draft) resolveSteps(steps []cluster.Step, path string) (faults cluster.
 		if err := d.resolve(&steps[i].Definition, fmt.Sprintf("%s[%d].definition", path, i)); err != nil {
 			faults = append(faults, cluster.FaultsOf(err)...)
 		}
+		if s := &steps[i]; s.Gang != nil && d.gangs != 0 && s.Count > d.gangs {
+			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("%s[%d].gang", path, i), Message: fmt.Sprintf(
+				"is of %d tasks, at most %d can be placed together in the store that the servers use", s.Count, d.gangs)})
+		}
 	}
 	return faults
 }

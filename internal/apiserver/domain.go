@@ -1,7 +1,9 @@
 package apiserver
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -39,6 +41,7 @@ func (s *Server) writeDomain(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	faults := named("name", &asked.Name, s.cfg.Domain)
+	faults = append(faults, cluster.FaultsOf(asked.Validate())...)
 	if asked.RescheduleUntil.After(s.cfg.Now().Add(maxReschedule)) {
 		faults = append(faults, cluster.Fault{Path: "reschedule_until", Message: "lies more than " + maxReschedule.String() + " ahead"})
 	}
@@ -81,19 +84,44 @@ func (s *Server) setDomain(w http.ResponseWriter, r *http.Request, pre precondit
 			next = *e.Value
 		}
 		change(&next, d.now)
-		if ok && next == *e.Value || !ok && next.RescheduleUntil.IsZero() && !pre.absent {
+		told := domainEvents(e.Value, &next, d.now)
+		if len(told) == 0 && (ok || !pre.absent) {
 			return nil
 		}
 		d.put(d.prefix.Domain(s.cfg.Domain), &next, e.Modified)
-		event := cluster.Event{Type: "domain.updated", Message: "tasks of silent nodes are held back where many are silent"}
-		if next.RescheduleUntil.After(d.now) {
-			event.Message = "tasks of silent nodes are replaced until " + next.RescheduleUntil.Format(time.RFC3339) + ", however many are silent"
-		}
-		d.events = append(d.events, event)
+		d.events = append(d.events, told...)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return s.answerDomain(w, snap)
+}
+
+// domainEvents tells what changed of a domain's settings; prev is nil where there were none.
+func domainEvents(prev, next *cluster.DomainSettings, now time.Time) (told []cluster.Event) {
+	if prev == nil {
+		prev = &cluster.DomainSettings{}
+	}
+	tell := func(message string) {
+		told = append(told, cluster.Event{Type: "domain.updated", Message: message})
+	}
+	switch {
+	case next.RescheduleUntil.Equal(prev.RescheduleUntil):
+	case next.RescheduleUntil.After(now):
+		tell("tasks of silent nodes are replaced until " + next.RescheduleUntil.Format(time.RFC3339) + ", however many are silent")
+	default:
+		tell("tasks of silent nodes are held back where many are silent")
+	}
+	for _, p := range next.Pools {
+		if p.Strategy != prev.Pool(p.Name).Strategy {
+			tell("the strategy of the pool " + p.Name + " is " + cmp.Or(string(p.Strategy), "that of the cluster"))
+		}
+	}
+	for _, p := range prev.Pools {
+		if !slices.ContainsFunc(next.Pools, func(o cluster.PoolSettings) bool { return o.Name == p.Name }) {
+			tell("the pool " + p.Name + " has no settings any more")
+		}
+	}
+	return told
 }

@@ -202,6 +202,7 @@ func (d *draft) setHost(h *cluster.Host, pre precondition) error {
 		return err
 	}
 	h.Generation = 0
+	d.dateTaints(h)
 	if ok {
 		h.Generation, h.Drain, h.Gone = old.Value.Generation, old.Value.Drain, old.Value.Gone
 		if action, _ := compare(old.Value, h); action == api.ActionNone {

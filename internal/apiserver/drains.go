@@ -32,11 +32,14 @@ func onNode(row *store.AttemptRow) bool {
 
 // moves reports whether an attempt has its outcome and goes on until its replacement is healthy.
 func moves(row *store.AttemptRow) bool {
-	if row.Outcome == nil || row.Outcome.State != cluster.StateCancelled ||
-		row.Outcome.Reason != cluster.ReasonDrain && row.Outcome.Reason != cluster.ReasonPressure && row.Outcome.Reason != cluster.ReasonReplaced {
+	if row.Outcome == nil || row.Outcome.State != cluster.StateCancelled || row.Desired == nil || row.Desired.Stop != nil {
 		return false
 	}
-	return row.Desired != nil && row.Desired.Stop == nil
+	switch row.Outcome.Reason {
+	case cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonTaint, cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonRebalance, cluster.ReasonReplaced:
+		return true
+	}
+	return false
 }
 
 // whyLeft says what an attempt waits for that a drain moves away.

@@ -37,7 +37,7 @@ func (s *Server) explainRoutes() []route {
 	return []route{
 		{method: "GET", path: in + "services/{service}/explain", name: "explainService", role: viewer, summary: "Why a service is as it is: what its tasks, stops and rollout wait for.", query: query, reply: reply, serve: s.explainService},
 		{method: "GET", path: in + "jobs/{job}/explain", name: "explainJob", role: viewer, summary: "Why a job is as it is.", query: query, reply: reply, serve: s.explainJob},
-		{method: "GET", path: "/v1/tasks/{task}/explain", name: "explainTask", role: viewer, summary: "Why a task is as it is: what it or its stop waits for, why it moves, how it crashes.", query: query, reply: reply, serve: s.explainTask},
+		{method: "GET", path: "/v1/tasks/{task}/explain", name: "explainTask", role: viewer, summary: "Why a task is as it is: what it or its stop waits for, why it moves, how it crashes; why it stands where it does, or what would let it in.", query: append(query, parameter{"node", "string", "tell of this node, too: what stands against the task there, or how it compares"}), reply: reply, serve: s.explainTask},
 	}
 }
 
@@ -51,7 +51,10 @@ func (s *Server) explainService(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return notFound("service", in+"/"+name)
 	}
-	return answer(w, http.StatusOK, s.look(snap).explainService(e))
+	l := s.look(snap)
+	x := l.explainService(e)
+	s.advise(r, l, x.Owner, &x)
+	return answer(w, http.StatusOK, x)
 }
 
 func (s *Server) explainJob(w http.ResponseWriter, r *http.Request) error {
@@ -64,7 +67,10 @@ func (s *Server) explainJob(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return notFound("job", in+"/"+name)
 	}
-	return answer(w, http.StatusOK, s.look(snap).explainJob(e))
+	l := s.look(snap)
+	x := l.explainJob(e)
+	s.advise(r, l, x.Owner, &x)
+	return answer(w, http.StatusOK, x)
 }
 
 func (s *Server) explainTask(w http.ResponseWriter, r *http.Request) error {
@@ -76,7 +82,12 @@ func (s *Server) explainTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, http.StatusOK, s.look(snap).explainTask(&v))
+	l := s.look(snap)
+	x := l.explainTask(&v)
+	if err := s.explainPlace(r, l, &v, &x); err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, x)
 }
 
 // reasonsWhy collects reasons. What concerns many tasks alike is told once.
@@ -240,7 +251,7 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 	}
 	if moves(row) {
 		b.About, b.Reason = aboutMove, row.Outcome.Reason
-		b.Message = fmt.Sprintf("%s moves off node %s, %s; it runs until %s", row.Task, row.Node, movesFor(row), orElse(successor(l.snap, row), "its replacement is healthy"))
+		b.Message = fmt.Sprintf("%s moves off node %s%s; it runs until %s", row.Task, row.Node, movesFor(row), orElse(successor(l.snap, row), "its replacement is healthy"))
 		why.add(b)
 		return
 	}
@@ -250,6 +261,7 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 		about.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message, row.Task, orElse(p.Why, "its agent suggests it"))
 		why.add(about)
 	}
+	l.misfitWhy(row, b, why)
 	d := row.Desired
 	if d != nil && d.Stop != nil && row.Live() {
 		b.About, b.Reason = aboutStop, d.Stop.Reason
@@ -271,12 +283,21 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 	}
 }
 
-// movesFor says why an attempt moves.
+// movesFor says why an attempt moves, as the middle of a sentence.
 func movesFor(row *store.AttemptRow) string {
-	if row.Outcome.Reason == cluster.ReasonPressure {
-		return "which is short of memory"
+	switch row.Outcome.Reason {
+	case cluster.ReasonPressure:
+		return ", which is short of memory"
+	case cluster.ReasonTaint:
+		return ", which has a taint that it does not tolerate"
+	case cluster.ReasonConstraint:
+		return ", which does not meet its demands any more"
+	case cluster.ReasonRebalance:
+		return ", as it is better placed elsewhere"
+	case cluster.ReasonReplaced:
+		return ""
 	}
-	return "which is emptied"
+	return ", which is emptied"
 }
 
 // stopText says what the stop of an attempt waits for, as far as its records tell (P5.2).
@@ -316,7 +337,7 @@ func because(w reconciler.Wait) api.Because {
 	switch w.Code {
 	case cluster.ReasonGate:
 		b.About = aboutGate
-	case cluster.ReasonPressure, cluster.ReasonDrain, cluster.ReasonRebalance:
+	case cluster.ReasonPressure, cluster.ReasonDrain, cluster.ReasonRebalance, cluster.ReasonTaint, cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonPreempted:
 		b.About = aboutMove
 	case cluster.ReasonRescheduled:
 		b.About = aboutCrash

@@ -4,12 +4,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 )
+
+var undated = cmpopts.IgnoreFields(cluster.Taint{}, "Since")
 
 // TestTaintsAndPools does each thing twice: the second time nothing is written.
 func TestTaintsAndPools(t *testing.T) {
@@ -36,7 +40,7 @@ func TestTaintsAndPools(t *testing.T) {
 	} {
 		first := read[api.NodeView](t, w.want(200, "POST", "/v1/nodes/n1/"+step.verb, step.body))
 		h, _ := w.host("n1")
-		if diff := cmp.Diff(step.taints, h.Taints); diff != "" || h.Pool != step.pool {
+		if diff := cmp.Diff(step.taints, h.Taints, undated); diff != "" || h.Pool != step.pool {
 			t.Errorf("%s %s: the pool is %q, the taints (-want +got):\n%s", step.verb, step.body, h.Pool, diff)
 		}
 		if !slices.Equal(first.Taints, h.Taints) || first.Pool != h.Pool {
@@ -57,12 +61,41 @@ func TestTaintsAndPools(t *testing.T) {
 	}
 	// A PUT says all that the operator sets.
 	got := read[api.NodeView](t, w.want(200, "PUT", "/v1/nodes/n1", `{"pool": "web", "taints": [{"key": "b"}]}`))
-	if want := []cluster.Taint{{Key: "b", Effect: cluster.TaintNoSchedule}}; got.Pool != "web" || !slices.Equal(got.Taints, want) {
+	if want := []cluster.Taint{{Key: "b", Effect: cluster.TaintNoSchedule}}; got.Pool != "web" || cmp.Diff(want, got.Taints, undated) != "" {
 		t.Errorf("after a PUT: the pool is %q, the taints %v", got.Pool, got.Taints)
 	}
 	w.want(200, "PUT", "/v1/nodes/n1", `{}`)
 	if got := read[api.NodeView](t, w.want(200, "GET", "/v1/nodes/n1", nil)); got.Pool != "" || got.Taints != nil {
 		t.Errorf("after an empty PUT: %+v", got)
+	}
+}
+
+// TestTaintsHaveTheirTime: a node has a taint since it got that very one, whatever a client says.
+func TestTaintsHaveTheirTime(t *testing.T) {
+	w := newWorld(t)
+	began := time.Now().UTC().Truncate(time.Second)
+	ago := noon.Add(-time.Hour)
+	w.put(map[string]any{
+		"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"},
+		"host/n1": cluster.Host{Name: "n1", Domain: "default", Taints: []cluster.Taint{
+			{Key: "a", Value: "x", Effect: cluster.TaintEvict, Since: ago}, {Key: "b", Value: "x", Effect: cluster.TaintEvict, Since: ago},
+		}},
+	})
+	got := read[api.NodeView](t, w.want(200, "POST", "/v1/nodes/n1/taint", `{"taints": [
+		{"key": "a", "value": "x", "effect": "evict", "since": "2020-01-01T00:00:00Z"}, {"key": "b", "value": "y", "effect": "evict"},
+		{"key": "c", "effect": "evict", "since": "2020-01-01T00:00:00Z"}]}`))
+	for i := range got.Taints {
+		if since := &got.Taints[i].Since; !since.Before(began) {
+			*since = began
+		}
+	}
+	want := []cluster.Taint{
+		{Key: "a", Value: "x", Effect: cluster.TaintEvict, Since: ago},
+		{Key: "b", Value: "y", Effect: cluster.TaintEvict, Since: began},
+		{Key: "c", Effect: cluster.TaintEvict, Since: began},
+	}
+	if diff := cmp.Diff(want, got.Taints); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -336,6 +336,28 @@ func TestMassSilence(t *testing.T) {
 	w.want(200, "PUT", "/v1/domain", map[string]any{"reschedule_until": now.Add(time.Hour)}, "If-Match", etag(at))
 }
 
+// TestPoolSettings: pools have strategies; another one is told, and none in vain.
+func TestPoolSettings(t *testing.T) {
+	w := newWorld(t)
+	pools := func(list ...map[string]any) map[string]any { return map[string]any{"pools": list} }
+	gpu := map[string]any{"name": "gpu", "strategy": "whole"}
+	w.want(200, "PUT", "/v1/domain", pools(gpu))
+	got := read[api.DomainView](t, w.want(200, "GET", "/v1/domain", nil))
+	if want := []cluster.PoolSettings{{Name: "gpu", Strategy: cluster.StrategyWhole}}; !slices.Equal(got.Pools, want) {
+		t.Errorf("got %v, want %v", got.Pools, want)
+	}
+	w.want(200, "PUT", "/v1/domain", pools(gpu))
+	if again := read[api.DomainView](t, w.want(200, "GET", "/v1/domain", nil)); again.Revision != got.Revision {
+		t.Errorf("the same again was written: revision %d, before %d", again.Revision, got.Revision)
+	}
+	w.want(422, "PUT", "/v1/domain", pools(map[string]any{"name": "gpu", "strategy": "pile"}))
+	w.want(422, "PUT", "/v1/domain", pools(gpu, gpu))
+	w.want(200, "PUT", "/v1/domain", pools())
+	if last := read[api.DomainView](t, w.want(200, "GET", "/v1/domain", nil)); len(last.Pools) > 0 {
+		t.Errorf("taken back: %v", last.Pools)
+	}
+}
+
 func TestSnapshot(t *testing.T) {
 	w := newWorld(t)
 	w.web()

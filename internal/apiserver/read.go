@@ -121,6 +121,9 @@ func checkQuery(rt *route, r *http.Request) error {
 		case "version":
 			n, err := strconv.Atoi(value)
 			ok = err == nil && n > 0
+		case "rebalancing":
+			_, err := strconv.ParseUint(value, 10, 64)
+			ok = err == nil || value == "last"
 		}
 		if !ok {
 			faults = append(faults, cluster.Fault{Path: name, Message: strconv.Quote(clip(value)) + " in the address is not a valid " + name})

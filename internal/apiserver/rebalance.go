@@ -71,18 +71,23 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	b.gather()
 	found := optimizer.Rebalance(b.input, optimizer.Options{
 		MinGain: int(max(1, min(gain, bound))), MaxMoves: int(min(most, bound)), KeepViolations: given(r, "keep_violations"),
+		Scheduler: scheduler.Options{Now: b.now},
 	})
-	return answer(w, http.StatusOK, rebalanceView(snap.Revision(), len(b.input.Tasks), &found))
+	return answer(w, http.StatusOK, rebalanceView(snap.Revision(), &b.input, &found))
 }
 
-func rebalanceView(revision uint64, tasks int, found *optimizer.Result) api.Rebalance {
+func rebalanceView(revision uint64, in *optimizer.Input, found *optimizer.Result) api.Rebalance {
 	v := api.Rebalance{
 		Revision: revision, Moves: []api.RebalanceMove{}, Violations: []api.RebalanceViolation{},
-		Before: api.RebalanceScore(found.Before), After: api.RebalanceScore(found.After), Considered: tasks, More: found.Bounded,
+		Before: api.RebalanceScore(found.Before), After: api.RebalanceScore(found.After), Considered: len(in.Tasks), More: found.Bounded,
+	}
+	attempts := make(map[string]int, len(in.Tasks)) // of those that run, by UUID
+	for i := range in.Tasks {
+		attempts[in.Tasks[i].UUID] = in.Tasks[i].Attempt - 1
 	}
 	for _, m := range found.Moves {
 		v.Moves = append(v.Moves, api.RebalanceMove{
-			Task: m.Task, Owner: m.Owner, From: m.From, To: m.To, Cause: string(m.Cause), Gain: m.Gain, Message: m.Message, StopFirst: m.StopFirst,
+			Task: m.Task, Attempt: attempts[m.UUID], Owner: m.Owner, From: m.From, To: m.To, Cause: string(m.Cause), Gain: m.Gain, Message: m.Message, StopFirst: m.StopFirst,
 		})
 	}
 	for _, x := range found.Violations {
@@ -111,6 +116,7 @@ type balance struct {
 // gather makes the fleet of the domain, with what stands on it.
 func (b *balance) gather() {
 	domain := cmp.Or(b.domain, cluster.DefaultDomain)
+	reserved := b.snap.Reserved(domain, b.now)
 	for e := range b.snap.Nodes() {
 		if e.Value.Domain != domain {
 			continue
@@ -120,7 +126,9 @@ func (b *balance) gather() {
 			host = h.Value
 		}
 		status, _ := b.snap.NodeStatus(e.Value.Name)
-		b.input.Fleet.SetNode(scheduler.NodeOf(host, e.Value, status.Value))
+		n := scheduler.NodeOf(host, e.Value, status.Value)
+		n.Reserved = reserved[n.Name]
+		b.input.Fleet.SetNode(n)
 	}
 	for row := range b.snap.AllAttempts() {
 		if onNode(row) && row.Desired != nil {
@@ -184,12 +192,10 @@ func (b *balance) service(e store.Entry[cluster.Service]) {
 	case st.Rollout != "" && !st.Rollout.Ended():
 		stay = "of services that are rolled out just now"
 	}
+	again := reconciler.Again(in)
 	for row := range b.snap.Attempts(o) {
-		if t, ok := b.task(row, in.Spec.Placement, in.ClusterConstraints); ok {
-			t.Owner, t.OwnerRev, t.Count, t.Restarted, t.Labels = o, e.Modified, in.Spec.Count, in.Spec.Restarted, in.Spec.Labels
-			t.Daemon = in.Spec.Mode == cluster.ModeDaemon
-			t.OnDisconnect = cmp.Or(row.Desired.OnDisconnect, in.Spec.OnDisconnect, cluster.DisconnectKeep)
-			t.StopFirst = t.OnDisconnect == cluster.DisconnectWait
+		if t, ok := b.task(row, again); ok {
+			t.StopFirst = row.Desired.OnDisconnect == cluster.DisconnectWait || t.OnDisconnect == cluster.DisconnectWait
 			t.Stay = cmp.Or(stay, t.Stay)
 			b.input.Tasks = append(b.input.Tasks, t)
 		}
@@ -199,45 +205,30 @@ func (b *balance) service(e store.Entry[cluster.Service]) {
 // job adds the tasks of a job. They stay: what they have done would be lost.
 func (b *balance) job(e store.Entry[cluster.Job]) {
 	o := e.Value.Owner()
-	var constraints []cluster.Constraint
-	if c, ok := b.snap.Cluster(o.Cluster); ok {
-		constraints = c.Value.Constraints
-	}
+	again := b.again(o)
 	for row := range b.snap.Attempts(o) {
-		parts, _ := row.Task.Parts()
-		step := e.Value.Step(parts.Step)
-		if step == nil {
-			continue
-		}
-		if t, ok := b.task(row, step.Placement, constraints); ok {
-			t.Owner, t.OwnerRev, t.Count, t.Labels, t.Stay = o, e.Modified, step.Count, e.Value.Labels, "of jobs"
+		if t, ok := b.task(row, again); ok {
+			t.Stay = "of jobs"
 			b.input.Tasks = append(b.input.Tasks, t)
 		}
 	}
 }
 
 // task returns what an attempt that lives asks of the node for its next one, and why it must not be moved, if that follows from the attempt itself.
-func (b *balance) task(row *store.AttemptRow, p cluster.Placement, common []cluster.Constraint) (optimizer.Task, bool) {
+func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.Pending) (optimizer.Task, bool) {
 	d := row.Desired
 	if !row.Live() || !onNode(row) || d == nil {
 		return optimizer.Task{}, false
 	}
-	p.Constraints = slices.Concat(common, p.Constraints)
-	t := optimizer.Task{UUID: d.UUID, Node: row.Node, Pending: cluster.Pending{
-		Task: row.Task, Attempt: row.Number + 1, Definition: d.Definition, Priority: d.Priority, Placement: p,
-	}}
-	def := b.definition(d.Definition)
-	if def == nil {
+	next, known := again[row.Task]
+	def := b.definition(next.Definition)
+	t := optimizer.Task{UUID: d.UUID, Node: row.Node, Pending: next}
+	if !known || def == nil {
+		t.Pending = cluster.Pending{Task: row.Task, Attempt: row.Number + 1, Owner: d.Owner, Definition: d.Definition, Priority: d.Priority}
 		t.Stay = "of task definitions that are not there"
 		return t, true
 	}
-	t.Demand, t.Ports, t.Devices, t.Images, t.NeedsImage = def.Demand(), def.Ports, def.Devices(), def.Images(), def.NeedsImage()
-	for other := range b.snap.TaskAttempts(row.Task) {
-		if other.Number != row.Number && other.Standing() {
-			t.Avoid = append(t.Avoid, other.Node)
-		}
-	}
-	slices.Sort(t.Avoid)
+	t.Pending = b.beside(next, row.Node)
 	node, _ := b.snap.Node(row.Node)
 	switch {
 	case d.Stop != nil:
@@ -246,6 +237,8 @@ func (b *balance) task(row *store.AttemptRow, p cluster.Placement, common []clus
 		t.Stay = "on nodes that are not ready"
 	case node.Value.State != cluster.NodeReady:
 		t.Stay = "on nodes that are emptied anyway"
+	case len(t.Volumes) > 0:
+		t.Stay = "of tasks that stay with their volumes"
 	case len(def.Volumes) > 0:
 		t.Stay = "with volumes"
 	case !row.Observed.Healthy():
@@ -256,4 +249,30 @@ func (b *balance) task(row *store.AttemptRow, p cluster.Placement, common []clus
 		t.Stay = "younger than " + strings.Replace(b.settle.String(), "m0s", "m", 1)
 	}
 	return t, true
+}
+
+// again returns what the next attempt of each of an owner's tasks asks for, by task, as the control plane would ask for it.
+func (l *look) again(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
+	if o.Kind == cluster.KindService {
+		if e, ok := l.snap.Service(o.Cluster, o.Name); ok {
+			return reconciler.Again(l.service(e))
+		}
+		return nil
+	}
+	e, ok := l.snap.Job(o.Cluster, o.Name)
+	if !ok {
+		return nil
+	}
+	in := l.job(e)
+	if c, ok := l.snap.Cluster(o.Cluster); ok {
+		in.ClusterConstraints = c.Value.Constraints
+	}
+	return reconciler.JobAgain(in)
+}
+
+// beside makes what a task asks for what it would ask for were it placed now, though its last attempt stands on the node.
+func (l *look) beside(next cluster.Pending, node string) cluster.Pending {
+	next.Placement.Strategy = l.snap.Strategy(cmp.Or(l.domain, cluster.DefaultDomain), next.Owner.Cluster, &next.Placement)
+	next.Avoid = slices.DeleteFunc(slices.Clone(next.Avoid), func(name string) bool { return name == node })
+	return next
 }

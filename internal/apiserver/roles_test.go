@@ -39,13 +39,15 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"listAllCrons": "viewer*", "listCrons": "viewer", "readCron": "viewer", "writeCron": "submitter", "deleteCron": "submitter",
 		"runCron": "submitter", "suspendCron": "submitter", "resumeCron": "submitter",
 		"explainService": "viewer", "explainJob": "viewer", "explainTask": "viewer",
-		"planRebalance": "viewer",
-		"writeJob":      "submitter", "deleteJob": "submitter", "stopJob": "submitter", "restartJob": "submitter",
+		"simulate": "viewer", "planRebalance": "viewer", "listRebalancings": "viewer", "readRebalancing": "viewer",
+		"writeJob": "submitter", "deleteJob": "submitter", "stopJob": "submitter", "restartJob": "submitter",
 		"readLogs": "submitter", "exec": "submitter",
 
 		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator",
 		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator", "forgetNode": "operator",
 		"taintNode": "operator", "untaintNode": "operator", "poolNode": "operator",
+		"listReservations": "viewer", "readReservation": "viewer", "writeReservation": "operator", "deleteReservation": "operator",
+		"rebalance": "operator", "cancelRebalancing": "operator", "undoRebalancing": "operator",
 		"writeDomain": "operator", "reschedule": "operator", "readSnapshot": "operator", "readConfig": "operator",
 
 		"listTokens": "admin", "readToken": "admin", "createToken": "admin", "revokeToken": "admin",

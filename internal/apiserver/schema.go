@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 // schemas makes JSON Schemas of Go types. Named structs become components that others refer to.
 type schemas struct {
 	components map[string]object
+	types      map[string]reflect.Type // by the names of components, so that no two share one
 }
 
 // of returns the schema of a type.
@@ -56,7 +58,14 @@ func (s *schemas) of(typ reflect.Type) object {
 		if name == "" {
 			return s.structure(typ)
 		}
+		if other, taken := s.types[name]; taken && other != typ {
+			panic(fmt.Sprintf("two types are told as %s: %v and %v", name, other, typ)) // a fault of this program, which every test sees
+		}
 		if _, known := s.components[name]; !known {
+			if s.types == nil {
+				s.types = map[string]reflect.Type{}
+			}
+			s.types[name] = typ
 			s.components[name] = nil // a type may hold itself
 			s.components[name] = s.structure(typ)
 		}
@@ -155,6 +164,10 @@ func words(typ reflect.Type) []string {
 		return []string{"always", "on-failure", "never"}
 	case reflect.TypeFor[cluster.OnDisconnect]():
 		return []string{"keep", "wait"}
+	case reflect.TypeFor[cluster.Preemption]():
+		return []string{"lower", "never"}
+	case reflect.TypeFor[cluster.OnViolation]():
+		return []string{"keep", "move"}
 	case reflect.TypeFor[cluster.Strategy]():
 		return []string{"binpack", "spread"}
 	case reflect.TypeFor[cluster.AntiAffinity]():

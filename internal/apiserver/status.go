@@ -42,6 +42,10 @@ func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
 	if e, ok := snap.Domain(s.cfg.Domain); ok && e.Value.RescheduleUntil.After(s.cfg.Now()) {
 		v.RescheduleUntil = e.Value.RescheduleUntil
 	}
+	if e, ok := snap.RunningRebalancing(s.cfg.Domain); ok {
+		brief := briefOf(e.Value)
+		v.Rebalancing = &brief
+	}
 	servers := s.serverViews(snap, engine)
 	for i := range servers {
 		v.Servers.Total++

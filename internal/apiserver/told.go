@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -75,6 +76,9 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 		noun, e.Message = "definition", r.Ref().String()
 	case *cluster.Cluster:
 		noun, e.Cluster, deleted = "cluster", r.Name, r.Deleted
+	case *cluster.Reservation:
+		noun = "reservation"
+		e.Message = fmt.Sprintf("the reservation %s keeps %s from %s until %s", r.Name, plural(len(r.Nodes), "node"), r.From.Format(time.RFC3339), r.Until.Format(time.RFC3339))
 	case *cluster.Host:
 		noun, e.Node = "node-settings", r.Name
 		switch {

@@ -23,6 +23,7 @@ type look struct {
 	gate    func(service cluster.OwnerRef) []cluster.GateResult
 	owners  map[cluster.OwnerRef]*ownerLook
 	used    map[string]*cluster.NodeStats // by node; nil where nothing is known
+	nodes   map[string]*scheduler.Node    // nil for one that is not known
 }
 
 // ownerLook is what the reconciler says of a service or a job.
@@ -35,6 +36,7 @@ func (s *Server) look(snap *store.Snapshot) *look {
 	return &look{
 		snap: snap, domain: s.cfg.Domain, now: s.cfg.Now(), reasons: s.cfg.Reasons, pulse: s.cfg.Tables.Pulse, gate: s.cfg.Gates,
 		owners: map[cluster.OwnerRef]*ownerLook{}, used: map[string]*cluster.NodeStats{},
+		nodes: map[string]*scheduler.Node{},
 	}
 }
 
@@ -227,7 +229,11 @@ func (l *look) attempts(o cluster.OwnerRef) []reconciler.Task {
 		if h, ok := l.snap.Host(row.Node); ok {
 			t.Drain = h.Value.Drain
 		}
-		t.Pressed = l.pressed(row)
+		if p := l.pressed(row); p != nil {
+			t.Leave = reconciler.PressedLeave(row.Node, p)
+		} else if why, leaves := l.misfit(row); leaves {
+			t.Leave = why
+		}
 		tasks = append(tasks, t)
 	}
 	return tasks

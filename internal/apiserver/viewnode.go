@@ -1,8 +1,10 @@
 package apiserver
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -138,9 +140,17 @@ func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 		if row.Desired == nil {
 			continue
 		}
+		for _, u := range row.Desired.Devices {
+			if hasStatus && !slices.ContainsFunc(v.Facts.Devices, func(d cluster.Device) bool { return d.ID == u.ID }) {
+				v.LostDevices = append(v.LostDevices, api.LostDevice{ID: u.ID, Task: row.Task})
+			}
+		}
 		if def, ok := snap.Definition(row.Desired.Definition); ok {
 			v.Reserved = v.Reserved.Add(def.Value.Demand())
 		}
 	}
+	slices.SortFunc(v.LostDevices, func(a, b api.LostDevice) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(string(a.Task), string(b.Task)))
+	})
 	return v, hasHost || hasNode || hasStatus
 }

@@ -114,6 +114,7 @@ func (l *look) taskView(row *store.AttemptRow) api.TaskView {
 	if p := l.pressed(row); p != nil {
 		v.Pressed = orElse(p.Why, p.Message)
 	}
+	v.Misplaced = l.misplaced(row)
 	return v
 }
 
@@ -153,11 +154,10 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.Message = "its record in the store cannot be read or is another's; it stays on its node until that has reported"
 	}
 	if strings.HasPrefix(v.Message, movesOff) && (!moves(row) || !onNode(row)) {
-		why := "which was drained"
-		if v.Reason == cluster.ReasonPressure {
-			why = "which was short of memory"
-		}
-		v.Message = fmt.Sprintf("it moved off node %s, %s, and another attempt took its place", v.Node, why)
+		v.Message = fmt.Sprintf("it moved off node %s, which was drained, and another attempt took its place", v.Node)
+	}
+	if before, _, ok := strings.Cut(v.Message, movesOn); ok && (!moves(row) || !onNode(row)) {
+		v.Message = before + ": it moved, and another attempt took its place"
 	}
 	tellSilent(snap, row, &v)
 	if status, ok := snap.NodeStatus(v.Node); ok {
@@ -168,6 +168,9 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 
 // movesOff is how the outcome of an attempt begins that moves off a drained node; it is written before the attempt has left.
 const movesOff = "it moves off node "
+
+// movesOn is how that of one ends that moves for another reason.
+const movesOn = ": it moves, and runs on until "
 
 // tellSilent says of what stands on a node that is down that nobody knows how it does: what was seen last may be long over.
 func tellSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {

@@ -40,6 +40,7 @@ type draft struct {
 	caller   *caller                  // the same, for what may be told of what stands; nil sees all
 	trace    string                   // the traceparent of what is written
 	revision uint64                   // at which it was written; 0 until then
+	gangs    int                      // the most tasks of a gang that the engine can place together, 0 where that is not known
 	// What the draft itself brings, for the objects that refer to it.
 	clusters    map[string]*cluster.Cluster
 	definitions map[cluster.Ref]*cluster.TaskDefinition
@@ -57,7 +58,15 @@ func (s *Server) draft(snap *store.Snapshot) *draft {
 		newest:      map[string]int{},
 		owners:      map[string]cluster.Kind{},
 		instead:     map[string]cluster.Event{},
+		gangs:       s.gangRoom(),
 	}
+}
+
+func (s *Server) gangRoom() int {
+	if s.cfg.Engine == nil {
+		return 0
+	}
+	return store.GangRoom(s.cfg.Engine.Limits())
 }
 
 // require makes the draft rest on a record's revision; store.AnyModified only on its existence.

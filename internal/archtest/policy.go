@@ -15,17 +15,20 @@ var layers = map[string][]string{
 	"internal/cluster": {},
 
 	// The decisions: pure functions of a snapshot, each may use those before it.
-	"internal/logic/backfill":   {},
-	"internal/logic/cron":       {"internal/cluster"},
-	"internal/logic/lifecycle":  {"internal/cluster"},
-	"internal/logic/watcher":    {"internal/cluster", "internal/logic/lifecycle"},
-	"internal/logic/reconciler": {"internal/clause", "internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher"},
-	"internal/logic/packing":    {"internal/cluster"},
-	"internal/logic/scaler":     {"internal/cluster"},
+	"internal/logic/backfill":  {},
+	"internal/logic/cron":      {"internal/cluster"},
+	"internal/logic/lifecycle": {"internal/cluster"},
+	"internal/logic/watcher":   {"internal/cluster", "internal/logic/lifecycle"},
+	"internal/logic/reconciler": {
+		"internal/clause", "internal/cluster", "internal/logic/lifecycle", "internal/logic/scheduler", "internal/logic/watcher",
+	},
+	"internal/logic/packing": {"internal/cluster"},
+	"internal/logic/scaler":  {"internal/cluster"},
 	"internal/logic/scheduler": {
-		"internal/cluster", "internal/logic/lifecycle", "internal/logic/watcher",
+		"internal/cluster", "internal/logic/lifecycle", "internal/logic/packing", "internal/logic/watcher",
 		"internal/logic/reconciler",
 	},
+	"internal/logic/advice":    {"internal/cluster", "internal/logic/scheduler"},
 	"internal/logic/optimizer": {"internal/cluster", "internal/logic/scheduler"},
 
 	// The effects: what the loops read, write and call. A driver imports its contract and
@@ -66,6 +69,7 @@ var layers = map[string][]string{
 		"internal/boottime", "internal/cluster", "internal/executor", "internal/logic/lifecycle",
 	},
 	"internal/agent/checks":   {"internal/cluster", "internal/logic/lifecycle"},
+	"internal/agent/devices":  {"internal/cluster"},
 	"internal/agent/facts":    {"internal/cluster"},
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
@@ -80,6 +84,11 @@ var layers = map[string][]string{
 	},
 	"internal/dispatcher": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry", "internal/transport",
+	},
+
+	// A domain without machines, to find out what would become of it: the control plane and the API server over a branch of a store.
+	"internal/whatif": {
+		"api", "api/client", "internal/apiserver", "internal/cluster", "internal/controlplane", "internal/logic/scheduler", "internal/store",
 	},
 
 	// The edges and the wiring: only cmd/berth names drivers.
@@ -98,10 +107,11 @@ var layers = map[string][]string{
 		"api", "api/client", "internal/boottime", "internal/cluster", "internal/controlplane", "internal/dispatcher",
 		"internal/pki", "internal/store", "internal/store/etcd", "internal/store/memory", "internal/transport",
 	},
+	"internal/bench/growth": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/bench/latency": {
 		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd", "internal/transport",
 	},
-	"internal/bench/openb": {"internal/cluster", "internal/logic/packing"},
+	"internal/bench/openb": {"internal/cluster", "internal/logic/packing", "internal/logic/scheduler"},
 	"internal/bench/start": {},
 	"internal/bench/swf":   {"internal/logic/backfill"},
 	"internal/refgen":      {"internal/cluster", "internal/logic/lifecycle"},
@@ -147,22 +157,24 @@ var modules = map[string][]string{
 		"internal/apiserver", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
 		"internal/executor/containerd", "internal/peers", "internal/store/...", "cmd/berth",
 	},
-	"github.com/netresearch/go-cron":        {"internal/timetable"},
-	"github.com/opencontainers":             {"internal/executor/containerd", "internal/bench/latency"},
-	"github.com/prometheus/client_golang":   {"internal/apiserver", "internal/telemetry", "cmd/berth"},
-	"github.com/prometheus/client_model":    {"internal/agent/requests"},
-	"github.com/prometheus/common":          {"internal/agent/requests"},
-	"github.com/santhosh-tekuri/jsonschema": {"internal/manifest/...", "internal/apiserver"},
-	"github.com/sirupsen/logrus":            {"internal/executor/containerd"},
-	"github.com/spf13/cobra":                {"cmd/berth"},
-	"github.com/spf13/pflag":                {"cmd/berth"},
-	"github.com/tidwall/btree":              {"internal/store"},
-	"go.etcd.io/bbolt":                      {"internal/agent/state"},
-	"go.etcd.io/etcd":                       {"internal/store/etcd", "test/e2e"},
-	"go.opentelemetry.io/otel":              {"internal/telemetry"},
-	"go.uber.org/zap":                       {"internal/store/etcd"},
-	"golang.org/x/sync":                     {"internal/...", "cmd/berth"},
-	"golang.org/x/sys":                      {"internal/agent/...", "internal/boottime", "internal/executor/...", "cmd/berth", "test/netlab"},
+	"github.com/netresearch/go-cron":          {"internal/timetable"},
+	"github.com/opencontainers":               {"internal/executor/containerd", "internal/bench/latency"},
+	"github.com/prometheus/client_golang":     {"internal/apiserver", "internal/telemetry", "cmd/berth"},
+	"github.com/prometheus/client_model":      {"internal/agent/requests"},
+	"github.com/prometheus/common":            {"internal/agent/requests"},
+	"github.com/santhosh-tekuri/jsonschema":   {"internal/manifest/...", "internal/apiserver"},
+	"github.com/sirupsen/logrus":              {"internal/executor/containerd"},
+	"github.com/spf13/cobra":                  {"cmd/berth"},
+	"github.com/spf13/pflag":                  {"cmd/berth"},
+	"github.com/tidwall/btree":                {"internal/store"},
+	"go.etcd.io/bbolt":                        {"internal/agent/state"},
+	"go.etcd.io/etcd":                         {"internal/store/etcd", "test/e2e"},
+	"go.opentelemetry.io/otel":                {"internal/telemetry"},
+	"go.uber.org/zap":                         {"internal/store/etcd"},
+	"golang.org/x/sync":                       {"internal/...", "cmd/berth"},
+	"google.golang.org/grpc":                  {"internal/store/etcd"},
+	"golang.org/x/sys":                        {"internal/agent/...", "internal/bench/growth", "internal/boottime", "internal/executor/...", "cmd/berth", "test/netlab"},
+	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd"},
 }
 
 // testModules lists what every test, and every package of proof, may use besides.

@@ -51,7 +51,7 @@ func (s *Service) SetDefaults() {
 	orElse(&s.Priority, DefaultPriority)
 	orElse(&s.OnDisconnect, DisconnectKeep)
 	orElse(&s.Mode, ModeReplicas)
-	s.Placement.setDefaults(StrategySpread, AntiAffinityPrefer)
+	s.Placement.setDefaults(AntiAffinityPrefer)
 	s.Update.setDefaults()
 	s.Reschedule.setDefaults()
 	if s.Scaling != nil {
@@ -130,12 +130,12 @@ func stepDefaults(steps []Step) {
 			orElse(&s.OnDisconnect, DisconnectKeep)
 		}
 		orElse(&s.OnDisconnect, DisconnectWait)
-		s.Placement.setDefaults(StrategyBinpack, AntiAffinityNone)
+		s.Placement.setDefaults(AntiAffinityNone)
 	}
 }
 
-func (p *Placement) setDefaults(strategy Strategy, anti AntiAffinity) {
-	orElse(&p.Strategy, strategy)
+// setDefaults leaves the strategy open: the pool, the cluster and then the scheduler decide.
+func (p *Placement) setDefaults(anti AntiAffinity) {
 	orElse(&p.AntiAffinity, anti)
 	setOps(p.Constraints)
 	for i := range p.Affinities {

@@ -144,9 +144,21 @@ type Resources struct {
 	Memory Bytes    `json:"memory,omitempty"`
 	// CPULimit, unless 0, is the most CPU time the container gets; without it CPU is a share.
 	CPULimit MilliCPU `json:"cpu_limit,omitempty"`
+	// CPUPinning says whether the container has CPUs to itself: CPU is whole ones then.
+	CPUPinning Pinning `json:"cpu_pinning,omitempty"`
 	// Devices are what the container holds of its node's. No other task gets them, but for the rest of those it has a share of.
 	Devices []DeviceRequest `json:"devices,omitempty"`
 }
+
+// Pinning says which CPUs of its node a container runs on.
+type Pinning string
+
+// Kinds of pinning. Only nodes whose agent offers cores take containers that are pinned.
+const (
+	PinNone  Pinning = "none"  // those that no container has to itself; the default
+	PinCores Pinning = "cores" // as many whole ones as its CPU, on which no other container of the node runs
+	PinNuma  Pinning = "numa"  // the same, all of one NUMA node, with memory of that node, and devices of it where that is known
+)
 
 // Port is one thing the task listens on.
 type Port struct {
@@ -167,6 +179,24 @@ type Volume struct {
 	// Host is an absolute path on the node; without it the agent keeps a directory of its own for
 	// the volume, by its name, the cluster's and the owner's.
 	Host string `json:"host,omitempty"`
+	// Pin keeps the owner's tasks with their data: once nodes have the volume they are placed on those only. It goes without Host.
+	Pin bool `json:"pin,omitempty"`
+}
+
+// VolumeKey names a volume that agents keep, such as "default/db/data".
+func VolumeKey(owner OwnerRef, volume string) string {
+	return owner.Cluster + "/" + owner.Name + "/" + volume
+}
+
+// PinnedVolumes returns the keys of those volumes of an owner's tasks that keep the tasks with them, ordered.
+func (d *TaskDefinition) PinnedVolumes(owner OwnerRef) (keys []string) {
+	for _, v := range d.Volumes {
+		if v.Pin {
+			keys = append(keys, VolumeKey(owner, v.Name))
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // Mount shows a volume inside a container.
@@ -258,11 +288,11 @@ func (d Demand) Sub(e Demand) Demand {
 	return Demand{d.CPU - e.CPU, d.Memory - e.Memory, d.Disk - e.Disk}
 }
 
-// Images returns the references that its containers run from, ordered, each once.
+// Images returns the images that its containers run from, by their normal names, ordered, each once.
 func (d *TaskDefinition) Images() (all []string) {
 	for i := range d.Containers {
 		if d.Containers[i].Image != "" {
-			all = append(all, d.Containers[i].Image)
+			all = append(all, NormalImage(d.Containers[i].Image))
 		}
 	}
 	slices.Sort(all)

@@ -8,6 +8,9 @@ import (
 // DefaultDeviceType is the type of device that is meant where a request names none.
 const DefaultDeviceType = "gpu"
 
+// CoreType is the type of the devices that are whole CPUs of a node. Tasks hold them by Resources.Pinning and never ask for them as devices.
+const CoreType = "core"
+
 // Devices returns what a task of this definition reserves of its node's devices: the sum over its long-running containers, or, of each
 // kind, what an init container asks for where that is more. Requests of one kind (type and models) stand together, in the order in which
 // the containers name them: whole devices first, the most memory first, then shares, the largest first. It does not depend on whether
@@ -16,12 +19,12 @@ func (d *TaskDefinition) Devices() []DeviceRequest {
 	var kinds []deviceKind
 	for i := range d.Containers {
 		if c := &d.Containers[i]; !c.Init {
-			kinds = addUnits(kinds, c.Resources.Devices)
+			kinds = addUnits(kinds, c.Resources.requests())
 		}
 	}
 	for i := range d.Containers {
-		if c := &d.Containers[i]; c.Init && len(c.Resources.Devices) > 0 {
-			kinds = cover(kinds, addUnits(nil, c.Resources.Devices))
+		if c := &d.Containers[i]; c.Init {
+			kinds = cover(kinds, addUnits(nil, c.Resources.requests()))
 		}
 	}
 	var out []DeviceRequest
@@ -43,7 +46,7 @@ func (d *TaskDefinition) Devices() []DeviceRequest {
 func (d *TaskDefinition) wholeDevices() int {
 	n := 0
 	for i := range d.Containers {
-		for _, r := range d.Containers[i].Resources.Devices {
+		for _, r := range d.Containers[i].Resources.requests() {
 			if r.Share == 0 {
 				n += max(0, min(r.Count, MaxDevices+1))
 			}
@@ -52,23 +55,51 @@ func (d *TaskDefinition) wholeDevices() int {
 	return n
 }
 
+// requests returns what the container asks for as devices: those that it names, and the CPUs that it has to itself.
+func (r *Resources) requests() []DeviceRequest {
+	cores := r.Cores()
+	if cores == 0 {
+		return r.Devices
+	}
+	all := append(make([]DeviceRequest, 0, len(r.Devices)+1), r.Devices...)
+	all = append(all, DeviceRequest{Type: CoreType, Count: cores})
+	for i := range all {
+		all[i].OneNuma = r.CPUPinning == PinNuma
+	}
+	return all
+}
+
+// Cores returns how many CPUs the container has to itself.
+func (r *Resources) Cores() int {
+	if r.CPUPinning != PinCores && r.CPUPinning != PinNuma {
+		return 0
+	}
+	return int(r.CPU / 1000)
+}
+
 // deviceKind is the devices of one type and models, each a request of its own with count 1.
 type deviceKind struct {
-	kind   string
-	models []string
-	units  []DeviceRequest
+	kind    string
+	models  []string
+	oneNuma bool
+	units   []DeviceRequest
+}
+
+// is reports whether the units of another kind, or a request, can stand with those of this one.
+func (k *deviceKind) is(kind string, models []string, oneNuma bool) bool {
+	return k.kind == kind && k.oneNuma == oneNuma && slices.Equal(k.models, models)
 }
 
 // addUnits adds each device that the requests ask for to its kind. More than MaxDevices of a request, which is a fault, are not counted.
 func addUnits(kinds []deviceKind, requests []DeviceRequest) []deviceKind {
 	for _, r := range requests {
 		kind := cmp.Or(r.Type, DefaultDeviceType)
-		at := slices.IndexFunc(kinds, func(k deviceKind) bool { return k.kind == kind && slices.Equal(k.models, r.Models) })
+		at := slices.IndexFunc(kinds, func(k deviceKind) bool { return k.is(kind, r.Models, r.OneNuma) })
 		if at < 0 {
 			at = len(kinds)
-			kinds = append(kinds, deviceKind{kind: kind, models: r.Models})
+			kinds = append(kinds, deviceKind{kind: kind, models: r.Models, oneNuma: r.OneNuma})
 		}
-		unit := DeviceRequest{Type: kind, Models: r.Models, Count: 1, Share: r.Share, Memory: r.Memory}
+		unit := DeviceRequest{Type: kind, Models: r.Models, Count: 1, Share: r.Share, Memory: r.Memory, OneNuma: r.OneNuma}
 		for range max(1, min(r.Count, MaxDevices)) {
 			kinds[at].units = append(kinds[at].units, unit)
 		}
@@ -91,7 +122,7 @@ func whole(r DeviceRequest) int { return cmp.Or(r.Share, WholeDevice+1) }
 // cover returns kinds that hold, device by device, at least what each of the two asks for: they are not used at the same time.
 func cover(kinds, others []deviceKind) []deviceKind {
 	for _, o := range others {
-		at := slices.IndexFunc(kinds, func(k deviceKind) bool { return k.kind == o.kind && slices.Equal(k.models, o.models) })
+		at := slices.IndexFunc(kinds, func(k deviceKind) bool { return k.is(o.kind, o.models, o.oneNuma) })
 		if at < 0 {
 			kinds = append(kinds, o)
 			continue

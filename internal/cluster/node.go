@@ -76,6 +76,10 @@ type Facts struct {
 	Disks []DiskFact `json:"disks,omitempty"`
 	// Devices are what tasks may reserve, ordered by ID; of what is broken nothing is said.
 	Devices []Device `json:"devices,omitempty"`
+	// Images are those that are on the node, by their normal names in order: MaxNodeImages at most, and not always the newest.
+	Images []string `json:"images,omitempty"`
+	// Volumes are the keys of those on the node that keep tasks with them (VolumeKey), in order.
+	Volumes []string `json:"volumes,omitempty"`
 	// Address is where the node's ports are reached; Addresses are all that it has.
 	Address   string   `json:"address"`
 	Addresses []string `json:"addresses,omitempty"`

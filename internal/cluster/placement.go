@@ -3,6 +3,7 @@ package cluster
 import (
 	"maps"
 	"slices"
+	"time"
 )
 
 // Affinity is a wish, or with a negative weight a dislike: nodes that meet the constraint are better, or worse, by the weight.
@@ -94,6 +95,8 @@ type Taint struct {
 	Key    string      `json:"key"`
 	Value  string      `json:"value,omitempty"`
 	Effect TaintEffect `json:"effect,omitempty"` // default TaintNoSchedule
+	// Since is when the node got it; what a client sends here is ignored.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Toleration lets a task onto nodes with a taint. One without a Key tolerates every taint, one without a Value every value
@@ -102,11 +105,36 @@ type Toleration struct {
 	Key    string      `json:"key,omitempty"`
 	Value  string      `json:"value,omitempty"`
 	Effect TaintEffect `json:"effect,omitempty"`
+	// For, unless 0, is for how long a task that runs on a node stays there once that has the taint: of effect evict alone. It lets no
+	// task onto the node.
+	For Duration `json:"for,omitempty"`
 }
 
-// Tolerates reports whether the toleration is for the taint.
-func (t Toleration) Tolerates(taint Taint) bool {
+// Tolerates reports whether the toleration lets a task onto nodes with the taint, and lets it stay there.
+func (t Toleration) Tolerates(taint Taint) bool { return t.For == 0 && t.about(taint) }
+
+func (t Toleration) about(taint Taint) bool {
 	return (t.Key == "" || t.Key == taint.Key) && (t.Value == "" || t.Value == taint.Value) && (t.Effect == "" || t.Effect == taint.effect())
+}
+
+// Evicts returns the taint that is the first to move a task away that stands on a node with such taints, and until when it may stay: of
+// several tolerations for a taint the longest counts. ok is false where none does.
+func (p *Placement) Evicts(taints []Taint) (by Taint, until time.Time, ok bool) {
+	for _, t := range taints {
+		if t.Effect != TaintEvict || slices.ContainsFunc(p.Tolerations, func(o Toleration) bool { return o.Tolerates(t) }) {
+			continue
+		}
+		stays := Duration(0)
+		for _, o := range p.Tolerations {
+			if o.about(t) {
+				stays = max(stays, o.For)
+			}
+		}
+		if at := t.Since.Add(time.Duration(stays)); !ok || at.Before(until) {
+			by, until, ok = t, at, true
+		}
+	}
+	return by, until, ok
 }
 
 func (t Taint) effect() TaintEffect {
@@ -142,6 +170,9 @@ type DeviceRequest struct {
 	Share int `json:"share,omitempty"`
 	// Memory is what each device must have, or with a Share what of its memory is used up.
 	Memory Bytes `json:"memory,omitempty"`
+	// OneNuma says that all devices that a task asks for in this way are of one NUMA node. It follows from Resources.CPUPinning; those of
+	// which it is not known where they are attached will do with any.
+	OneNuma bool `json:"-"`
 }
 
 // DeviceUse is what a task holds of one device of its node.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -113,6 +114,54 @@ func TestPlacementFaults(t *testing.T) {
 	checkFaults(t, parse[cluster.Job](t, `{"name": "j", "steps": [{"name": "a", "definition": "w", "gang": {"deadline": "10ms"}, "placement": {"pool": "a/b"}}]}`).Validate(), []string{
 		"steps[0].placement.pool: is not a name", "steps[0].gang.deadline: want a duration from 1s",
 	})
+	checkFaults(t, parse[cluster.Job](t, `{"name": "j", "steps": [{"name": "a", "definition": "w", "count": 1001, "gang": {}}]}`).Validate(), []string{
+		"steps[0].gang: is of 1001 tasks, at most 1000 can be placed together",
+	})
+	serviceFaults(t, `{"on_violation": "stop", "placement": {"tolerations": [{"key": "a", "for": "1m"}, {"key": "b", "effect": "no-schedule", "for": "1m"}, {"key": "c", "effect": "evict", "for": "1ms"}]}}`,
+		"placement.tolerations[0].for: is how long a task stays that a taint evicts: want effect evict",
+		"placement.tolerations[1].for: is how long", "placement.tolerations[2].for: want a duration from 1s", "on_violation: want one of keep, move")
+	serviceFaults(t, `{"mode": "daemon", "count": 0, "on_violation": "move", "placement": {"tolerations": [{"key": "a", "effect": "evict", "for": "1m"}]}}`,
+		"placement.tolerations[0].for: is not for a daemon", "on_violation: is not for a daemon")
+	checkFaults(t, parse[cluster.Cluster](t, `{"name": "c", "preemption": "always"}`).Validate(), []string{"preemption: want one of lower, never"})
+}
+
+// The taint that is the first to evict counts, and of several tolerations for one the longest.
+func TestEvicts(t *testing.T) {
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	taint := func(key string, effect cluster.TaintEffect, since time.Duration) cluster.Taint {
+		return cluster.Taint{Key: key, Effect: effect, Since: at.Add(since)}
+	}
+	stays := func(key string, d time.Duration) cluster.Toleration {
+		return cluster.Toleration{Key: key, Effect: cluster.TaintEvict, For: cluster.Duration(d)}
+	}
+	for _, tt := range []struct {
+		name        string
+		taints      []cluster.Taint
+		tolerations []cluster.Toleration
+		by          string
+		until       time.Duration
+	}{
+		{"none", nil, nil, "", 0},
+		{"others do not evict", []cluster.Taint{taint("a", cluster.TaintNoSchedule, 0), taint("b", cluster.TaintAvoid, 0)}, nil, "", 0},
+		{"at once", []cluster.Taint{taint("a", cluster.TaintEvict, 0)}, []cluster.Toleration{stays("b", time.Hour)}, "a", 0},
+		{"tolerated", []cluster.Taint{taint("a", cluster.TaintEvict, 0)}, []cluster.Toleration{stays("a", time.Minute), {Key: "a"}}, "", 0},
+		{"for the longest", []cluster.Taint{taint("a", cluster.TaintEvict, 0)}, []cluster.Toleration{stays("a", time.Minute), stays("", time.Hour)}, "a", time.Hour},
+		{
+			"the first of two",
+			[]cluster.Taint{taint("a", cluster.TaintEvict, 0), taint("b", cluster.TaintEvict, -time.Hour)},
+			[]cluster.Toleration{stays("a", time.Minute), stays("b", 30*time.Minute)},
+			"b", -30 * time.Minute,
+		},
+	} {
+		p := cluster.Placement{Tolerations: tt.tolerations}
+		by, until, ok := p.Evicts(tt.taints)
+		if ok != (tt.by != "") || by.Key != tt.by || ok && !until.Equal(at.Add(tt.until)) {
+			t.Errorf("%s: %v, by %q at %v, want %q at %v", tt.name, ok, by.Key, until, tt.by, at.Add(tt.until))
+		}
+	}
+	if stays("a", time.Minute).Tolerates(taint("a", cluster.TaintEvict, 0)) {
+		t.Error("a toleration that lets a task stay for a while lets new ones come")
+	}
 }
 
 // many joins n copies of a text, each with its number.
@@ -179,10 +228,10 @@ func TestPlacementDefaults(t *testing.T) {
 		"relations": [{"labels": {"a": "b"}}, {"labels": {"a": "c"}, "required": true}]}}`)
 	s.SetDefaults()
 	want := cluster.Placement{
-		Strategy: cluster.StrategySpread, AntiAffinity: cluster.AntiAffinityPrefer,
-		Affinities: []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "label.a", Op: cluster.OpEqual, Value: "b"}, Weight: cluster.DefaultWeight}},
-		Spread:     []cluster.Spread{{Attribute: "label.a", Weight: cluster.DefaultWeight}},
-		Distinct:   []cluster.Distinct{{Attribute: "label.a", Most: 1}},
+		AntiAffinity: cluster.AntiAffinityPrefer,
+		Affinities:   []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "label.a", Op: cluster.OpEqual, Value: "b"}, Weight: cluster.DefaultWeight}},
+		Spread:       []cluster.Spread{{Attribute: "label.a", Weight: cluster.DefaultWeight}},
+		Distinct:     []cluster.Distinct{{Attribute: "label.a", Most: 1}},
 		Relations: []cluster.Relation{
 			{Labels: cluster.Labels{"a": "b"}, Attribute: "node.name", Weight: cluster.DefaultWeight},
 			{Labels: cluster.Labels{"a": "c"}, Attribute: "node.name", Required: true},
@@ -425,7 +474,7 @@ func TestRecordsWithoutNewFieldsAreAsBefore(t *testing.T) {
 	service.SetDefaults()
 	for want, record := range map[string]any{
 		`{"i":1,"n":1,"u":"u","h":"n1"}`:                            cluster.Placed{Index: 1, Attempt: 1, UUID: "u", Node: "n1"},
-		`{"strategy":"spread","anti_affinity":"prefer"}`:            service.Placement,
+		`{"anti_affinity":"prefer"}`:                                service.Placement,
 		`{"cpu":"1000m"}`:                                           cluster.Resources{CPU: 1000},
 		`{"name":"n1","cordon":true}`:                               cluster.Host{Name: "n1", Cordon: true},
 		`{"name":"a","definition":"w@1","count":2}`:                 cluster.Step{Name: "a", Definition: cluster.Ref{Name: "w", Version: 1}, Count: 2},

@@ -66,6 +66,7 @@ const (
 	ReasonSkew          ReasonCode = "skew"            // the spread would be more uneven than it may be
 	ReasonRelation      ReasonCode = "relation"        // a demand on the nearness of other workloads is not met
 	ReasonDevice        ReasonCode = "device"          // not enough devices of the kind are free
+	ReasonVolume        ReasonCode = "volume"          // its data is on another node
 	ReasonGang          ReasonCode = "gang"            // the others of its gang find no place
 	ReasonPreempted     ReasonCode = "preempted"       // a task of higher priority takes its place
 	ReasonReserved      ReasonCode = "reserved"        // what is free there is kept for others
@@ -134,6 +135,8 @@ type Pending struct {
 	Daemon bool
 	// Labels are the owner's: what the relations of other tasks look at.
 	Labels Labels
+	// Volumes are the keys of those that keep the task with them: where nodes have one, it goes to no other.
+	Volumes []string
 	// Devices are what the task asks for beside its Demand.
 	Devices []DeviceRequest
 	// Images are the references that its containers run from, ordered: nodes that have them are better.
@@ -142,6 +145,9 @@ type Pending struct {
 	// none of them is.
 	Gang     string
 	GangSize int
+	// Promised, unless empty, is the node where other tasks end so that there is room for this one: it goes there as soon as it fits, and
+	// what it needs there is kept from the tasks behind it in the queue.
+	Promised string
 	// Since is when the task began to wait; older tasks go first among equals.
 	Since time.Time
 }
@@ -175,6 +181,8 @@ type PlanOwner struct {
 	// Meter, unless nil, says where the owner's tasks count their requests.
 	Meter *Meter   `json:"meter,omitempty"`
 	Tasks []Placed `json:"tasks"`
+	// Whole says that the tasks are a gang, which is written as a whole or not at all. It is not part of the record.
+	Whole bool `json:"-"`
 }
 
 // PlanRecord is the durable unit of placement: the record plan/<seq> (P3.3). Writer: the control plane.

@@ -42,6 +42,8 @@ func RecordVersion(record any) int {
 		return placedIf(r.wantsDevices())
 	case TaskDefinition:
 		return placedIf(r.wantsDevices())
+	case *Reservation, Reservation:
+		return RecordsPlaced
 	case *Host:
 		return placedIf(len(r.Taints) > 0)
 	case Host:
@@ -70,12 +72,13 @@ func stepsVersion(steps []Step) int {
 }
 
 func (d *TaskDefinition) wantsDevices() bool {
-	return slices.ContainsFunc(d.Containers, func(c Container) bool { return len(c.Resources.Devices) > 0 })
+	return slices.ContainsFunc(d.Containers, func(c Container) bool { return len(c.Resources.Devices) > 0 || c.Resources.Cores() > 0 }) ||
+		slices.ContainsFunc(d.Volumes, func(v Volume) bool { return v.Pin })
 }
 
 // demandsMore reports whether the placement holds a demand that came with RecordsPlaced. A wish is none.
 func (p *Placement) demandsMore() bool {
-	return p.Pool != "" || len(p.Distinct) > 0 || demandsMore(p.Constraints) ||
+	return p.Pool != "" || p.Reservation != "" || len(p.Distinct) > 0 || demandsMore(p.Constraints) ||
 		slices.ContainsFunc(p.Spread, func(s Spread) bool { return s.MaxSkew > 0 }) ||
 		slices.ContainsFunc(p.Relations, func(r Relation) bool { return r.Required })
 }

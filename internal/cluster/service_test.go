@@ -244,7 +244,7 @@ func TestServiceDefaults(t *testing.T) {
 		"scaling": {"min": 2, "max": 4, "targets": [{"metric": "requests", "target": 1}, {"metric": "cpu", "target": 1}], "up": {"step": 1}}}`)
 	s.SetDefaults()
 	want := parse[cluster.Service](t, `{"cluster": "default", "name": "web", "definition": "web@1", "mode": "replicas", "count": 2, "priority": 500,
-		"on_disconnect": "keep", "placement": {"strategy": "spread", "anti_affinity": "prefer"},
+		"on_disconnect": "keep", "placement": {"anti_affinity": "prefer"},
 		"update": {"healthy_deadline": "5m", "progress_deadline": "10m", "gates": [
 			{"name": "a", "http": "http://a", "pass": "status >= 200 && status < 300", "interval": "10s", "passes": 1, "failures": 3},
 			{"name": "b", "prometheus": "http://a", "query": "q", "pass": "true", "interval": "10s", "passes": 1, "failures": 3}]},
@@ -259,7 +259,7 @@ func TestServiceDefaults(t *testing.T) {
 	c.SetDefaults()
 	wantCron := parse[cluster.Cron](t, `{"cluster": "default", "name": "b", "schedules": ["@daily"], "concurrency": "forbid", "missed": "once",
 		"within": "1h", "keep_succeeded": 3, "keep_failed": 3, "job": {"priority": 500, "steps": [
-			{"name": "a", "definition": "w@1", "count": 1, "retries": 1, "on_disconnect": "keep", "placement": {"strategy": "binpack", "anti_affinity": "none"}}]}}`)
+			{"name": "a", "definition": "w@1", "count": 1, "retries": 1, "on_disconnect": "keep", "placement": {"anti_affinity": "none"}}]}}`)
 	if diff := cmp.Diff(wantCron, c); diff != "" {
 		t.Errorf("a cron (-want +got):\n%s", diff)
 	}

@@ -86,6 +86,7 @@ func (r *Resources) validate(k check) {
 		"is %s CPUs, want none or at least %s: not less than cpu", r.CPULimit, max(r.CPU, MinLimit))
 	k.at("memory").must(r.Memory == 0 || r.Memory >= MinMemory && r.Memory <= MaxMemory,
 		"is %s, want from %s to %s; a number without a unit counts bytes", r.Memory, MinMemory, MaxMemory)
+	r.validatePinning(k)
 	r.validateDevices(k)
 }
 
@@ -243,7 +244,7 @@ func isAlnum(r rune) bool {
 // ValidImage reports whether s has the form of a reference to an image: an optional registry with a dot, a port or
 // the name localhost; a path of lower-case parts; an optional tag and an optional digest.
 func ValidImage(s string) bool {
-	if len(s) > 512 {
+	if len(s) > MaxImage {
 		return false
 	}
 	name, digest, hasDigest := strings.Cut(s, "@")

@@ -94,6 +94,8 @@ func (d *TaskDefinition) validateVolumes(k check) {
 		if v.Host != "" {
 			k.index("volumes", i).at("host").absolute(v.Host)
 		}
+		k.index("volumes", i).at("pin").must(!v.Pin || v.Host == "",
+			"is for volumes that the agent keeps: it does not know whose data is in %s, so say with a constraint which nodes have it", clip(v.Host))
 	}
 	k.unique("volumes", names)
 }

@@ -15,23 +15,30 @@ const (
 	// MaxDevices bounds the devices of a node, and so what a task asks for.
 	MaxDevices        = 1024
 	MaxDeviceRequests = 16 // of a container
+	// MaxGang bounds the tasks of a gang: they are written into one record, or none of them is.
+	MaxGang = 1000
+	// MinStay is the shortest time that a toleration can let a task stay.
+	MinStay = Duration(time.Second)
 	// MinGangDeadline is the shortest time that a gang can be given to find its places.
 	MinGangDeadline = Duration(time.Second)
 )
 
 // placement checks everything about the choice of a node. Of daemon, whose tasks have no choice, only demands make sense.
 func (c check) placement(p Placement, daemon bool) {
-	oneOf(c.at("strategy"), p.Strategy, StrategyBinpack, StrategySpread, StrategyWhole)
+	c.at("strategy").strategy(p.Strategy)
 	oneOf(c.at("anti_affinity"), p.AntiAffinity, AntiAffinityNone, AntiAffinityPrefer, AntiAffinityDemand)
 	c.constraints("constraints", p.Constraints)
 	if p.Pool != "" {
 		c.at("pool").name(p.Pool)
 	}
+	if p.Reservation != "" {
+		c.at("reservation").name(p.Reservation)
+	}
 	c.affinities(p.Affinities)
 	c.spread(p.Spread)
 	c.relations(p.Relations)
 	c.distinct(p.Distinct)
-	c.tolerations(p.Tolerations)
+	c.tolerations(p.Tolerations, daemon)
 	if daemon {
 		const why = "is not for a daemon, which has one task on each node that its constraints allow"
 		c.at("affinities").must(len(p.Affinities) == 0, why)
@@ -64,6 +71,13 @@ func sameConstraint(a, b Constraint) bool {
 }
 
 // weight demands the weight of a wish that can only be for something.
+// strategy takes an empty one for one that others name.
+func (c check) strategy(s Strategy) {
+	if s != "" {
+		oneOf(c, s, StrategyBinpack, StrategySpread, StrategyWhole)
+	}
+}
+
 func (c check) weight(n int) {
 	c.at("weight").must(n >= 1 && n <= MaxWeight, "is %d, want a number from 1 to %d", n, MaxWeight)
 }
@@ -156,7 +170,7 @@ func (c check) distinct(list []Distinct) {
 }
 
 // tolerations demands that there can be taints for each, and that none stands there twice.
-func (c check) tolerations(list []Toleration) {
+func (c check) tolerations(list []Toleration, daemon bool) {
 	c.at("tolerations").must(len(list) <= MaxTolerations, "holds %d tolerations, at most %d are allowed", len(list), MaxTolerations)
 	for i, t := range list {
 		at := c.index("tolerations", i)
@@ -167,6 +181,11 @@ func (c check) tolerations(list []Toleration) {
 		at.at("value").must(t.Value == "" || t.Key != "", "is %q of no key: want the key of the taint, too", clip(t.Value))
 		if t.Effect != "" {
 			at.at("effect").effect(t.Effect)
+		}
+		if t.For != 0 {
+			at.at("for").span(t.For, MinStay, MaxDeadline)
+			at.at("for").must(t.Effect == TaintEvict, "is how long a task stays that a taint evicts: want effect %s beside it", TaintEvict)
+			at.at("for").must(!daemon, "is not for a daemon, which tolerates a taint or ends")
 		}
 		if j := slices.Index(list[:i], t); j >= 0 {
 			at.fault("is the same as tolerations[%d]", j)
@@ -252,10 +271,23 @@ func (c check) single(name string) {
 	c.attribute(name)
 }
 
-func (g *Gang) validate(k check) {
+func (g *Gang) validate(k check, count int) {
+	k.must(count <= MaxGang, "is of %d tasks, at most %d can be placed together", count, MaxGang)
 	if g.Deadline != 0 {
 		k.at("deadline").span(g.Deadline, MinGangDeadline, MaxDeadline)
 	}
+}
+
+func (r *Resources) validatePinning(k check) {
+	if r.CPUPinning == "" {
+		return
+	}
+	oneOf(k.at("cpu_pinning"), r.CPUPinning, PinNone, PinCores, PinNuma)
+	if r.CPUPinning != PinCores && r.CPUPinning != PinNuma {
+		return
+	}
+	k.at("cpu").must(r.CPU < 0 || r.CPU > 0 && r.CPU%1000 == 0, "is %s CPUs, want whole ones, 1 at least: cpu_pinning gives the container cores of its own", r.CPU)
+	k.at("cpu_limit").must(r.CPULimit == 0, "goes without cpu_pinning: the container has its cores and nothing else")
 }
 
 func (r *Resources) validateDevices(k check) {
@@ -274,6 +306,7 @@ func (r *Resources) validateDevices(k check) {
 
 func (d *DeviceRequest) validate(k check) {
 	k.at("type").name(d.Type)
+	k.at("type").must(d.Type != CoreType, "is %q, which is no device to ask for: give the container cores of its own with cpu_pinning", CoreType)
 	k.at("models").must(len(d.Models) <= maxConstraints, "holds %d models, at most %d are allowed", len(d.Models), maxConstraints)
 	for i, m := range d.Models {
 		at := k.index("models", i)
@@ -288,11 +321,16 @@ func (d *DeviceRequest) validate(k check) {
 		"is %s, want from %s to %s; a number without a unit counts bytes", d.Memory, MinMemory, MaxMemory)
 }
 
-// Validate returns as Faults what cannot be said of a machine's devices, or nil; the rest of the facts is taken as it is. Their paths
-// begin with "devices".
+// Validate returns as Faults what cannot be said of a machine's devices, images and volumes, or nil; the rest of the facts is taken as it is. Their paths
+// begin with "devices", "images" or "volumes".
 func (f *Facts) Validate() error {
 	k := newCheck()
 	k.at("devices").must(len(f.Devices) <= MaxDevices, "holds %d devices, at most %d are allowed", len(f.Devices), MaxDevices)
+	k.at("images").must(len(f.Images) <= MaxNodeImages, "holds %d images, at most %d are allowed", len(f.Images), MaxNodeImages)
+	for i, name := range f.Images {
+		k.index("images", i).must(len(name) <= MaxImage, "is %d bytes long, at most %d are allowed", len(name), MaxImage)
+	}
+	k.at("volumes").must(len(f.Volumes) <= MaxNodeVolumes, "holds %d volumes, at most %d are allowed", len(f.Volumes), MaxNodeVolumes)
 	first := make(map[string]int, len(f.Devices))
 	for i := range f.Devices {
 		d, at := &f.Devices[i], k.index("devices", i)

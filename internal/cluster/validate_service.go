@@ -26,10 +26,14 @@ const (
 // validateMode checks what the mode allows, and the count against the bounds of scaling.
 func (s *Service) validateMode(k check) {
 	oneOf(k.at("mode"), s.Mode, ModeReplicas, ModeDaemon)
+	if s.Mode != ModeDaemon && s.OnViolation != "" {
+		oneOf(k.at("on_violation"), s.OnViolation, ViolationKeep, ViolationMove)
+	}
 	switch {
 	case s.Mode == ModeDaemon:
 		k.at("count").must(s.Count == 0, "is %d, but a daemon has one task on each node that its constraints allow: leave it out", s.Count)
 		k.at("scaling").must(s.Scaling == nil, "is not for a daemon, which has one task on each node that its constraints allow")
+		k.at("on_violation").must(s.OnViolation == "", "is not for a daemon, whose tasks end where they do not belong any more")
 	case s.Scaling != nil && s.Scaling.Min <= s.Scaling.Max:
 		k.at("count").must(s.Count >= s.Scaling.Min && s.Count <= s.Scaling.Max,
 			"is %d, want a number within the bounds of scaling, from %d to %d", s.Count, s.Scaling.Min, s.Scaling.Max)

@@ -124,6 +124,20 @@ func TestDefinitionFaults(t *testing.T) {
 		{"limit below the reservation", func(d *def) { d.Containers[1].Resources.CPULimit = 100 }, []string{
 			"containers[1].resources.cpu_limit: not less than cpu",
 		}},
+		{"cores of its own", func(d *def) {
+			d.Containers[1].Resources = cluster.Resources{CPU: 1500, CPULimit: 2000, CPUPinning: cluster.PinCores, Devices: []cluster.DeviceRequest{{Type: "core", Count: 1}}}
+			d.Containers[0].Resources.CPUPinning = "socket"
+		}, []string{
+			`containers[0].resources.cpu_pinning: is "socket", want one of none, cores, numa`,
+			"containers[1].resources.cpu: is 1500m CPUs, want whole ones", "containers[1].resources.cpu_limit: goes without cpu_pinning",
+			`containers[1].resources.devices[0].type: is "core", which is no device to ask for`,
+		}},
+		{"cores without CPUs", func(d *def) { d.Containers[1].Resources = cluster.Resources{CPUPinning: cluster.PinNuma} }, []string{
+			"containers[1].resources.cpu: want whole ones, 1 at least",
+		}},
+		{"a path of the host that pins", func(d *def) { d.Volumes[0].Host, d.Volumes[0].Pin = "/srv", true }, []string{
+			"volumes[0].pin: is for volumes that the agent keeps",
+		}},
 		{"environment", func(d *def) {
 			d.Containers[1].Env = map[string]string{"A=B": "", "ADDR_ADMIN": "y", "BERTH_TASK": "x", "PORT_HTTP": "80", "Z": "\x00"}
 		}, []string{
@@ -288,9 +302,9 @@ func TestDefaults(t *testing.T) {
 	j := parse[cluster.Job](t, `{"name": "w", "steps": [{"name": "a", "definition": "w@1"}, {"name": "b", "definition": "w@1", "retries": 1}]}`)
 	j.SetDefaults()
 	wantJob := parse[cluster.Job](t, `{"cluster": "default", "name": "w", "priority": 500, "steps": [
-		{"name": "a", "definition": "w@1", "count": 1, "on_disconnect": "wait", "placement": {"strategy": "binpack", "anti_affinity": "none"}},
+		{"name": "a", "definition": "w@1", "count": 1, "on_disconnect": "wait", "placement": {"anti_affinity": "none"}},
 		{"name": "b", "definition": "w@1", "count": 1, "on_disconnect": "keep", "retries": 1,
-		 "placement": {"strategy": "binpack", "anti_affinity": "none"}}]}`)
+		 "placement": {"anti_affinity": "none"}}]}`)
 	if diff := cmp.Diff(wantJob, j); diff != "" {
 		t.Errorf("defaults of a job (-want +got):\n%s", diff)
 	}

@@ -24,6 +24,10 @@ func (c *Cluster) Validate() error {
 	k.at("labels").labels(c.Labels)
 	k.at("domain").name(c.Domain)
 	k.constraints("constraints", c.Constraints)
+	k.at("strategy").strategy(c.Strategy)
+	if c.Preemption != "" {
+		oneOf(k.at("preemption"), c.Preemption, PreemptLower, PreemptNever)
+	}
 	return k.err()
 }
 
@@ -88,7 +92,7 @@ func (s *Step) validate(k check) {
 	k.at("placement").placement(s.Placement, false)
 	oneOf(k.at("on_disconnect"), s.OnDisconnect, DisconnectKeep, DisconnectWait)
 	if s.Gang != nil {
-		s.Gang.validate(k.at("gang"))
+		s.Gang.validate(k.at("gang"), s.Count)
 	}
 }
 

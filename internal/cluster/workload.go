@@ -33,10 +33,26 @@ type Cluster struct {
 	Domain string `json:"domain,omitempty"` // default DefaultDomain
 	// Constraints hold for every task of the cluster.
 	Constraints []Constraint `json:"constraints,omitempty"`
+	// Strategy is that of the services and steps that name none and run in no pool that has one.
+	Strategy Strategy `json:"strategy,omitempty"`
+	// Preemption says whether tasks of lower priority end to make room for the cluster's. Default lower.
+	Preemption Preemption `json:"preemption,omitempty"`
 	// Deleted says that a deletion is under way, which takes no new services or jobs. The API server sets it;
 	// what a client sends here is ignored.
 	Deleted bool `json:"deleted,omitempty"`
 }
+
+// Preemption says for whom tasks that wait may have others end.
+type Preemption string
+
+// Ways of preemption.
+const (
+	PreemptLower Preemption = "lower" // for tasks whose priority is higher by PreemptionGap at least
+	PreemptNever Preemption = "never" // its tasks wait until there is room
+)
+
+// PreemptionGap is by how much a task's priority must be above another's so that this one ends for it.
+const PreemptionGap = 100
 
 // Lifespan is the part of a service's or job's spec that the API server fills in at each
 // write; what a client sends here is ignored.
@@ -75,6 +91,8 @@ type Service struct {
 	Placement Placement `json:"placement,omitzero"`
 	// OnDisconnect is what happens to tasks of a node that is silent (P6.3). Default keep.
 	OnDisconnect OnDisconnect `json:"on_disconnect,omitempty"`
+	// OnViolation is what happens to tasks whose node does not meet the constraints, or is not of the pool, any more. Default keep.
+	OnViolation OnViolation `json:"on_violation,omitempty"`
 	// Update says how tasks are replaced.
 	Update Update `json:"update,omitzero"`
 	// Reschedule says what follows an attempt that failed for good.
@@ -144,19 +162,32 @@ const (
 	DisconnectWait OnDisconnect = "wait"
 )
 
-// Strategy says how nodes that fit are ranked.
+// OnViolation says what happens to tasks whose node does not meet the demands on it any more: its labels or its pool changed, or the
+// demands did.
+type OnViolation string
+
+// Ways to deal with violations. They are shown in any case.
+const (
+	ViolationKeep OnViolation = "keep" // the task stays until it ends for another reason
+	ViolationMove OnViolation = "move" // it moves, as off a node that is drained
+)
+
+// Strategy says how nodes that fit are ranked. Where a service or step names none it is that of its pool, else of its cluster, else whole for tasks
+// that ask for devices and, of the others, spread for services and binpack for jobs: these two then keep off nodes where devices would go
+// short of CPU or memory.
 type Strategy string
 
 // Strategies.
 const (
 	StrategyBinpack Strategy = "binpack" // fill nodes, keep others empty
-	StrategySpread  Strategy = "spread"  // use nodes evenly; the default for services
+	StrategySpread  Strategy = "spread"  // use nodes evenly
 	// StrategyWhole keeps what is left of the nodes usable together: CPU beside memory, whole devices, the CPU that they need.
 	StrategyWhole Strategy = "whole"
 )
 
 // Placement says where tasks may run (constraints) and should run (the rest).
 type Placement struct {
+	// Strategy is how the nodes that fit are ranked. Default: that of the pool, of the cluster, or by what the tasks are.
 	Strategy    Strategy     `json:"strategy,omitempty"`
 	Constraints []Constraint `json:"constraints,omitempty"`
 	// AntiAffinity is how strictly tasks of one service or step avoid each other's nodes.
@@ -169,6 +200,8 @@ type Placement struct {
 	Relations   []Relation   `json:"relations,omitempty"`
 	Distinct    []Distinct   `json:"distinct,omitempty"`
 	Tolerations []Toleration `json:"tolerations,omitempty"`
+	// Reservation, unless empty, is the one whose nodes they run on, while it lasts: see Reservation.
+	Reservation string `json:"reservation,omitempty"`
 }
 
 // AntiAffinity is how strictly tasks of one owner avoid each other's nodes.

@@ -59,7 +59,9 @@ type Metrics interface {
 type Plane struct {
 	config  Config
 	reasons reasons
+	grounds grounds
 	gates   atomic.Pointer[gates] // of the present reign, nil where this server does not lead
+	worth   atomic.Pointer[scheduler.Worth]
 }
 
 // New returns a plane; Run campaigns and leads.
@@ -73,6 +75,12 @@ func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.
 // returns is shared: nobody may change it. It may be called at any time from any goroutine.
 func (p *Plane) Reasons(after uint64) (version uint64, groups []cluster.WaitingGroup) {
 	return p.reasons.all(after)
+}
+
+// Grounds returns why an attempt of a task was placed where it was, if this server decided that while it led, and it is not too long ago. It may be called at
+// any time from any goroutine; nobody may change what it returns.
+func (p *Plane) Grounds(task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
+	return p.grounds.of(task, attempt)
 }
 
 // Gates returns what the leader on this server has seen of the gates of a service's rollout, in the order of its spec; nil
@@ -137,6 +145,7 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	l.reign(writer, watched)
 	p.gates.Store(l.gates)
 	defer p.gates.Store(nil)
+	defer p.worth.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
 	group.Go(func() error { return newProjector(p.config, writer, watched).run(ctx) })
 	if err := group.Wait(); leadership.Err() == nil {

@@ -52,6 +52,9 @@ func (l *loop) faced(name string, now *scheduler.Node, f face) {
 	if had != (now != nil) || l.faces[name] != f || had && !sameFace(&was, now) {
 		l.nodesChanged = true
 	}
+	if now != nil && (!had || !sameFace(&was, now)) {
+		l.misfits.nodes[name] = true
+	}
 	delete(l.faces, name)
 	if f != (face{}) {
 		l.faces[name] = f

@@ -8,6 +8,7 @@ import (
 
 // learn brings the loop's own view, the fleet and the list of owners to decide for, to the snapshot.
 func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
+	l.learnReservations(snap, c)
 	if c.Resync || l.now.Sub(l.lookedAtAll) >= lookAnyway {
 		l.lookedAtAll = l.now
 		l.learnAll(snap)
@@ -24,6 +25,7 @@ func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
 		l.recharge(snap, o)
 	}
 	if c.Clusters || c.Domain {
+		l.misfits.all = true
 		l.dirtyAll(snap)
 	}
 	if len(c.Definitions) > 0 {
@@ -32,6 +34,7 @@ func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
 }
 
 func (l *loop) learnAll(snap *store.Snapshot) {
+	l.misfits.all = true
 	fresh := len(l.reserve) == 0
 	if fresh { // a new reign: the maps are made as large as they will be
 		l.reserve = make(map[store.AttemptKey]hold, snap.AttemptCount())
@@ -204,7 +207,7 @@ func (l *loop) setNode(snap *store.Snapshot, name string) {
 		status = s.Value
 	}
 	n := scheduler.NodeOf(host, node.Value, status)
-	n.Cordon = n.Cordon || l.barred(name)
+	n.Cordon, n.Reserved = n.Cordon || l.barred(name), l.reservations.at[name]
 	f := l.watch.face(name)
 	f.gone = f.gone || host != nil && host.Gone
 	l.faced(name, &n, f)

@@ -34,6 +34,7 @@ type loop struct {
 	plans   *store.PlanLog
 	follow  *store.Follower
 	fleet   *scheduler.Fleet
+	pricing pricing
 	watch   *watch
 	sentry  sentry
 	reserve map[store.AttemptKey]hold // the attempts that the fleet holds a reservation of
@@ -57,6 +58,13 @@ type loop struct {
 	gates   *gates
 	scaling *scaling
 	crons   *crons
+	// rebalancing are the moves of the rebalancing that runs which are open now.
+	rebalancing *rebalancing
+	// misfits are attempts that may not stay where they are.
+	misfits    misfits
+	preempting preempting
+	// reservations are those of the domain, by node.
+	reservations reservations
 	// unplaced says that pending tasks or the fleet changed since the last placement.
 	unplaced bool
 	now      time.Time
@@ -67,6 +75,7 @@ type loop struct {
 	lookedAtAll time.Time
 	// began says that the first cycle of the reign is over.
 	began bool
+	pace  pace
 	// written is the revision that the tables must have reached to show all that this leader wrote: nothing is decided
 	// before, or what was placed would be placed again.
 	written uint64
@@ -82,23 +91,26 @@ type hold struct{ uuid, node string }
 func newLoop(p *Plane) *loop {
 	asker, tables := newAsker(), newTimetables()
 	return &loop{
-		faces:   map[string]face{},
-		asker:   asker,
-		gates:   newGates(p.config, asker),
-		scaling: newScaling(p.config, asker, tables),
-		crons:   newCrons(tables),
-		config:  p.config,
-		plane:   p,
-		follow:  p.config.Tables.Follow(),
-		fleet:   scheduler.NewFleet(),
-		watch:   newWatch(p.config, 0, func() bool { return false }),
-		reserve: map[store.AttemptKey]hold{},
-		dirty:   map[cluster.OwnerRef]bool{},
-		looks:   newAgenda(),
-		pending: map[cluster.OwnerRef][]cluster.Pending{},
-		moves:   map[cluster.OwnerRef][]reconciler.Move{},
-		manners: map[cluster.OwnerRef]manners{},
-		murky:   map[store.AttemptKey]fog{},
+		faces:       map[string]face{},
+		asker:       asker,
+		gates:       newGates(p.config, asker),
+		scaling:     newScaling(p.config, asker, tables),
+		crons:       newCrons(tables),
+		rebalancing: newRebalancing(),
+		misfits:     newMisfits(),
+		preempting:  newPreempting(),
+		config:      p.config,
+		plane:       p,
+		follow:      p.config.Tables.Follow(),
+		fleet:       scheduler.NewFleet(),
+		watch:       newWatch(p.config, 0, func() bool { return false }),
+		reserve:     map[store.AttemptKey]hold{},
+		dirty:       map[cluster.OwnerRef]bool{},
+		looks:       newAgenda(),
+		pending:     map[cluster.OwnerRef][]cluster.Pending{},
+		moves:       map[cluster.OwnerRef][]reconciler.Move{},
+		manners:     map[cluster.OwnerRef]manners{},
+		murky:       map[store.AttemptKey]fog{},
 	}
 }
 
@@ -110,7 +122,7 @@ func (l *loop) reign(w *store.Writer, s sentry) {
 	unkillable := l.watch.unkillable
 	l.watch = newWatch(l.config, fence.Incarnation, l.plans.Unsettled)
 	l.watch.unkillable = unkillable
-	l.lookedAtAll = l.config.Now()
+	l.lookedAtAll, l.misfits.all = l.config.Now(), true
 	if last, ok := l.config.Tables.Snapshot().LastEvents(); ok {
 		l.now = last.Value.At
 	}
@@ -128,7 +140,7 @@ func (l *loop) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.follow.Wake():
-			if !sleep(ctx, gather) {
+			if !l.gather(ctx) {
 				return ctx.Err()
 			}
 		case <-l.asker.wake:
@@ -184,12 +196,14 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	l.watch.held = held
 	nodes, nextNode := l.watch.judge(snap, changes, l.now)
 	l.touch(snap, nodes.touched)
+	l.fit(snap)
 	l.began = true
 	if held { // P1.7: nothing but that is written
 		return min(nextNode, lookAnyway), l.hold(ctx, snap, nodes)
 	}
 	// 3. Decide for each owner that changed or is due.
 	units := append(l.tellJump(), nodes.units...)
+	nextMove := l.rebalance(snap, &units)
 	decided := l.decide(snap, &units)
 	fired := l.fire(snap, &units)
 	nextScale := l.scale(ctx, snap, &units)
@@ -205,10 +219,12 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	ended := l.config.Clock()
+	l.pace.cycled(began, ended, placed)
 	if m := l.config.Metrics; m != nil {
-		m.Cycled(l.config.Clock()-began, placed, l.waitingCount())
+		m.Cycled(ended-began, placed, l.waitingCount())
 	}
-	return l.until(min(nextNode, nextScale, nextGate)), nil
+	return l.until(min(nextNode, nextScale, nextGate, nextMove)), nil
 }
 
 // advance moves the decision's clock: never back, and not behind what was last committed (P9.1).
@@ -216,6 +232,7 @@ func (l *loop) advance() {
 	if now := l.config.Now(); now.After(l.now) {
 		l.now = now
 	}
+	l.config.Scheduler.Now = l.now
 }
 
 func (l *loop) dirtyAgain(owners []cluster.OwnerRef) {
@@ -247,6 +264,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		}
 		tasks := l.tasks(snap, o, units)
 		d := l.reconcile(snap, o, tasks)
+		l.nameStrategies(snap, o, &d)
 		room -= 1 + len(tasks) + len(d.Pending)
 		w := &write{loop: l, snap: snap, owner: o}
 		if err := w.decision(d, units); err != nil {
@@ -281,8 +299,14 @@ func (l *loop) turns(snap *store.Snapshot) []cluster.OwnerRef {
 			priority[o] = priorityOf(snap, o)
 		}
 	}
+	promised := l.preempting.promised()
 	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
 		switch pa, pb := priority[a], priority[b]; {
+		case promised[a] != promised[b]:
+			if promised[a] {
+				return -1
+			}
+			return 1
 		case l.rest[a] != l.rest[b]: // or those that change all the time would keep others out
 			if l.rest[a] {
 				return -1
@@ -325,6 +349,7 @@ func (l *loop) setPending(o cluster.OwnerRef, p []cluster.Pending, m []reconcile
 		return
 	}
 	l.unplaced = true
+	l.pricing.arrived(l.pending[o], p)
 	delete(l.pending, o)
 	delete(l.moves, o)
 	if len(p) > 0 {
@@ -385,8 +410,14 @@ func (l *loop) until(node time.Duration) time.Duration {
 	if len(l.dirty)+len(l.crons.dirty) > 0 {
 		next = min(next, retryAfter)
 	}
-	if len(l.rest) > 0 {
-		next = 0
+	if len(l.rest) > 0 || l.preempting.fresh {
+		next = l.pace.pause / 2
+	}
+	if p := &l.preempting; p.hopeful {
+		next = min(next, p.anyway-l.config.Clock())
+	}
+	if at := l.reservations.next; !at.IsZero() {
+		next = min(next, at.Sub(l.now))
 	}
 	for _, a := range []*agenda{l.looks, l.crons.looks} {
 		if at, ok := a.next(); ok {

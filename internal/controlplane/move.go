@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// part takes the moves out of a result: those with a place are returned, and of the others is kept why they stay.
-// Of what was scheduled the moves are the last, from the given index on.
+// part takes the moves out of a result: those with a place are returned, and of the others is kept why they stay: they are the last of
+// those that wait. Of what was scheduled the moves are the last, from the given index on.
 func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (scheduler.Result, []*reconciler.Move) {
 	clear(l.watch.stuck)
 	if len(moves) == 0 {
@@ -30,6 +30,7 @@ func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (sch
 			out.Placements = append(out.Placements, p)
 		}
 	}
+	var stays []cluster.Waiting
 	stuck, first := map[string]int{}, map[string]string{}
 	for _, w := range r.Waiting {
 		m := byTask[w.Task]
@@ -37,6 +38,8 @@ func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (sch
 			out.Waiting = append(out.Waiting, w)
 			continue
 		}
+		l.rebalancing.refuse(w)
+		stays = append(stays, w)
 		if v := l.watch.verdicts[m.From]; v == nil || v.Node.State != cluster.NodeDraining {
 			continue // what it waits for is told once it drains
 		}
@@ -51,6 +54,7 @@ func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (sch
 		}
 		l.watch.stuck[node] = fmt.Sprintf("%d of them %s nowhere to go: %s", n, has, first[node])
 	}
+	out.Waiting = append(out.Waiting, stays...)
 	return out, leaving
 }
 

@@ -313,10 +313,15 @@ func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Un
 		if row.Obscured && row.Observed != nil {
 			*units = append(*units, l.restoreStatus(row)...)
 		}
-		out = append(out, reconciler.Task{
-			Attempt: row.Attempt, Absence: l.watch.absence(row.Node, o.Kind), Drain: l.watch.drain(row.Node), Pressed: l.watch.pressure(row),
-			Reported: l.watch.reported(row.Node) && (row.Desired != nil || !pinned(snap, row.Task)),
-		})
+		out = append(out, l.task(snap, o, row))
 	}
 	return out
+}
+
+// task is what the reconciler looks at of an attempt.
+func (l *loop) task(snap *store.Snapshot, o cluster.OwnerRef, row *store.AttemptRow) reconciler.Task {
+	return reconciler.Task{
+		Attempt: row.Attempt, Absence: l.watch.absence(row.Node, o.Kind), Drain: l.watch.drain(row.Node), Leave: l.leaveOf(snap, row),
+		Reported: l.watch.reported(row.Node) && (row.Desired != nil || !pinned(snap, row.Task)),
+	}
 }

@@ -22,14 +22,20 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	if err := l.settle(ctx); err != nil {
 		return 0, err
 	}
+	if p := &l.preempting; p.hopeful && l.config.Clock() >= p.anyway {
+		l.unplaced = true
+	}
 	if !l.unplaced {
 		return 0, nil
 	}
 	l.unplaced = false
 	began := l.config.Now()
 	pending, moves := l.allPending()
+	l.promise(pending[:len(pending)-len(moves)])
+	l.plane.worth.Store(l.pricing.price(snap, l.fleet))
 	result := scheduler.Schedule(l.fleet, pending, l.config.Scheduler)
 	result, leaving := l.part(result, moves, len(pending)-len(moves))
+	l.preempt(snap, pending[:len(pending)-len(moves)], &result)
 	l.plane.reasons.set(result.Waiting)
 	if err := l.leave(ctx, snap, leaving); err != nil {
 		l.unplaced = true
@@ -38,6 +44,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	if len(result.Placements) == 0 {
 		return 0, nil
 	}
+	l.plane.grounds.note(l.fleet, pending, result.Placements, &l.config)
 	for _, p := range l.proposals(pending, result.Placements) {
 		for i := range p.Owners {
 			l.dirty[p.Owners[i].Owner] = true // what it waits for is found anew, before anything of it is placed again
@@ -133,6 +140,7 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 	var out []store.Proposal
 	var at map[share]int
 	tasks, compares := 0, 0
+	gang := ""
 	for i := range placements {
 		pl := &placements[i]
 		p := &pending[pl.Pending]
@@ -143,7 +151,12 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 		s := share{p.Owner, p.OwnerRev, parts.Generation, parts.Step, p.Definition, p.Count, p.Priority, p.TimeLimit, p.OnDisconnect}
 		o, known := at[s]
 		need := 1 + l.plans.Compares(p.Attempt)
-		if at == nil || tasks == maxTasks || compares+need > maxCompares {
+		full := at == nil || tasks == maxTasks || compares+need > maxCompares
+		if p.Gang != gang { // its tasks stand together, and are written together: validation bounds them by what a record can hold
+			n, c := l.gangNeeds(pending, placements[i:])
+			full, gang = full || tasks+n > maxTasks || compares+c > maxCompares, p.Gang
+		}
+		if full {
 			out = append(out, store.Proposal{})
 			at, tasks, compares, known = map[share]int{}, 0, 0, false
 		}
@@ -157,7 +170,7 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 			at[s] = o
 			current.Owners = append(current.Owners, cluster.PlanOwner{
 				Owner: s.owner, Rev: s.rev, Generation: s.generation, Step: s.step, Definition: s.definition, Count: s.count,
-				Priority: s.priority, TimeLimit: s.limit, OnDisconnect: s.onDisconnect,
+				Priority: s.priority, TimeLimit: s.limit, OnDisconnect: s.onDisconnect, Whole: p.Gang != "",
 			})
 		}
 		current.Owners[o].Tasks = append(current.Owners[o].Tasks, cluster.Placed{
@@ -169,6 +182,20 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 		out[i].Events = placementEvents(&out[i])
 	}
 	return out
+}
+
+// gangNeeds is how many tasks and compares the gang takes that is the first of the placements; none for a task that is in none.
+func (l *loop) gangNeeds(pending []cluster.Pending, placements []scheduler.Placement) (tasks, compares int) {
+	gang := pending[placements[0].Pending].Gang
+	for i := range placements {
+		p := &pending[placements[i].Pending]
+		if gang == "" || p.Gang != gang {
+			break
+		}
+		tasks++
+		compares += l.plans.Compares(p.Attempt)
+	}
+	return tasks, compares + 1
 }
 
 // newAttemptID gives an attempt its identity (P3.6).

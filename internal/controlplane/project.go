@@ -6,12 +6,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
 const (
 	// projectBatch is how many attempts are projected in one commit.
-	projectBatch = 512
+	projectBatch = 2048
+	// projectAfter is for how long an attempt is left to its agent, whose first report projects it for nothing.
+	projectAfter = 10 * time.Second
+	// projectPause is how far apart the looks are at what may be trimmed.
+	projectPause = 50 * time.Millisecond
 	// keptEvents is how many batches of events the log holds; trimming begins trimSlack above it.
 	keptEvents = 20_000
 	trimSlack  = 500
@@ -25,6 +30,7 @@ type projector struct {
 	config Config
 	writer *store.Writer
 	sentry sentry
+	next   time.Duration // until a plan record has to be projected; 0 for none
 }
 
 func newProjector(c Config, w *store.Writer, s sentry) *projector {
@@ -35,11 +41,14 @@ func newProjector(c Config, w *store.Writer, s sentry) *projector {
 func (p *projector) run(ctx context.Context) error {
 	follow := p.config.Tables.Follow()
 	defer follow.Close()
+	due := time.NewTimer(projectAfter)
+	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-follow.Wake():
+		case <-due.C:
 		}
 		if p.sentry.look(p.config.Tables.Snapshot(), follow.Take(), p.config.Now()) {
 			continue
@@ -58,6 +67,12 @@ func (p *projector) run(ctx context.Context) error {
 				return ctx.Err()
 			}
 			again = true
+		}
+		if p.next > 0 {
+			due.Reset(p.next)
+		}
+		if !sleep(ctx, projectPause) { // agents report in bursts, which are looked at once
+			return ctx.Err()
 		}
 	}
 }
@@ -80,25 +95,22 @@ func (p *projector) step(ctx context.Context) (more bool, err error) {
 	return slices.Contains(applied, true), err
 }
 
-// units is what is to be written from a snapshot: projections first, then trimming.
+// units is what is to be written from a snapshot: projections first, then trimming. A young plan record is left to the agents, and
+// trimmed once they have reported of all its attempts.
 func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
-	prefix := p.config.Tables.Prefix()
+	prefix, now := p.config.Tables.Prefix(), p.config.Now()
+	p.next = 0
 	var units []store.Unit
 	for e := range snap.Plans() {
 		before := len(units)
-		for i := range e.Value.Owners {
-			o := &e.Value.Owners[i]
-			for j := range o.Tasks {
-				row, ok := snap.Attempt(o.TaskID(o.Tasks[j].Index), o.Tasks[j].Attempt)
-				if !ok || row.DesiredRev != 0 || row.Outcome != nil || row.Desired == nil {
-					continue
-				}
-				u, err := store.ProjectionWithout(prefix, row, p.config.Without)
-				if err != nil {
-					return nil, err
-				}
-				units = append(units, u)
+		left := projectAfter - now.Sub(e.Value.At)
+		if young := left > 0 && left <= projectAfter; !young {
+			var err error
+			if units, err = p.project(snap, e.Value, units); err != nil {
+				return nil, err
 			}
+		} else if len(e.Value.Owners) > 0 && (p.next == 0 || left < p.next) {
+			p.next = left
 		}
 		if len(units) > before {
 			if len(units) >= projectBatch {
@@ -115,6 +127,25 @@ func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 		}
 	}
 	return append(units, trimEvents(snap)...), nil
+}
+
+// project adds the projections of a plan record's attempts that have none.
+func (p *projector) project(snap *store.Snapshot, record *cluster.PlanRecord, units []store.Unit) ([]store.Unit, error) {
+	for i := range record.Owners {
+		o := &record.Owners[i]
+		for j := range o.Tasks {
+			row, ok := snap.Attempt(o.TaskID(o.Tasks[j].Index), o.Tasks[j].Attempt)
+			if !ok || row.DesiredRev != 0 || row.Outcome != nil || row.Desired == nil {
+				continue
+			}
+			u, err := store.ProjectionWithout(p.config.Tables.Prefix(), row, p.config.Without)
+			if err != nil {
+				return nil, err
+			}
+			units = append(units, u)
+		}
+	}
+	return units, nil
 }
 
 // trimEvents deletes the oldest batches beyond what is kept.

@@ -75,6 +75,9 @@ func (l *loop) recharge(snap *store.Snapshot, o cluster.OwnerRef) {
 		return
 	}
 	now := l.mannersOf(snap, o)
+	if now.rev != was.rev {
+		l.misfits.owners[o] = true
+	}
 	if now.rev == was.rev || maps.Equal(was.labels, now.labels) && maps.EqualFunc(was.away, now.away, func(a, b []cluster.Relation) bool {
 		return slices.EqualFunc(a, b, cluster.Relation.Equal)
 	}) {

@@ -152,12 +152,18 @@ type agent struct {
 	fails func(task cluster.TaskID, attempt int) bool
 	// sick says of which definitions a service's task never becomes healthy.
 	sick func(cluster.Ref) bool
+	// endless says that a job's tasks run until they are told to stop.
+	endless bool
+	// lingers says how long a task takes to stop; nil for not at all. Nothing else is done meanwhile.
+	lingers func(cluster.TaskID) time.Duration
 	// takes is how long a service's task takes to become healthy; 0 stands for half a second.
 	takes time.Duration
 	// stats, unless nil, is what the next report says of the machine.
 	stats func() *cluster.NodeStats
 	// devices are what its machine has beside CPU, memory and disk.
 	devices []cluster.Device
+	// images and volumes are what its machine has of them.
+	images, volumes []string
 	// effects counts the starts of user code, by UUID.
 	effects map[string]int
 	// token is the highest that it has seen.
@@ -226,7 +232,7 @@ func (a *agent) live(ctx context.Context) {
 	}
 	welcome, err := d.Register(ctx, transport.Registration{Node: a.name, Previous: a.session, Token: a.token, Tasks: full, Facts: cluster.Facts{
 		CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB, Executors: []cluster.ExecutorFact{{Name: "containerd"}},
-		Devices: a.devices,
+		Devices: a.devices, Images: a.images, Volumes: a.volumes,
 	}})
 	if err != nil {
 		if over, ok := errors.AsType[*transport.SessionError](err); ok {
@@ -308,6 +314,9 @@ func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*
 		c.Gone = true
 		report(&c)
 	case as.Stop != nil && !c.State.Terminal():
+		if a.lingers != nil {
+			sleep(ctx, a.lingers(as.Task))
+		}
 		c.State, c.Reason, c.Finished = cluster.StateCancelled, as.Stop.Reason, time.Now()
 		report(&c)
 	case (c.State == "" || c.State == cluster.StateStarting) && as.Batch(): // a barrier without an answer is asked for again
@@ -335,6 +344,9 @@ func (a *agent) runBatch(ctx context.Context, as *transport.Assignment, c *clust
 	r.State, r.Started = cluster.StateRunning, time.Now()
 	a.effects[as.UUID]++
 	report(&r)
+	if a.endless {
+		return
+	}
 	sleep(ctx, 200*time.Millisecond)
 	e := r
 	e.State, e.Finished = cluster.StateSucceeded, time.Now()

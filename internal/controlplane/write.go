@@ -102,7 +102,9 @@ func (w *write) conclusion(c *reconciler.Conclusion) (store.Unit, error) {
 	out := &c.Outcome
 	var u store.Unit
 	u.Compare(w.prefix().Outcome(out.Task, out.Attempt), 0)
-	u.Compare(w.prefix().Observed(out.Node, out.Task), c.ObservedRev)
+	if out.Node != "" { // else it was never placed
+		u.Compare(w.prefix().Observed(out.Node, out.Task), c.ObservedRev)
+	}
 	if err := u.Put(w.prefix().Outcome(out.Task, out.Attempt), out); err != nil {
 		return u, err
 	}

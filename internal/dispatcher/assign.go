@@ -15,8 +15,9 @@ import (
 const (
 	// pingEvery shows an agent that its assignment stream leads somewhere, should nothing else do so.
 	pingEvery = 10 * time.Minute
-	// maxBurst is how many messages are sent in one write.
+	// maxBurst is how many messages are sent in one write, and mostKept for how many a stream at rest has room.
 	maxBurst = 512
+	mostKept = 4
 )
 
 // assignments is what one assignment stream has sent.
@@ -238,6 +239,9 @@ func (a *assignments) flush() error {
 		return nil
 	}
 	err := a.send(a.out)
-	a.out = a.out[:0]
+	clear(a.out) // a stream is at rest for most of the time: it keeps nothing of what it sent
+	if a.out = a.out[:0]; cap(a.out) > mostKept {
+		a.out = nil
+	}
 	return err
 }

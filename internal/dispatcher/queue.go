@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/berthd/berth/internal/store"
 )
@@ -19,8 +20,15 @@ type committed struct {
 	err      error
 }
 
-// maxUnits bounds how many units are committed at once.
-const maxUnits = 4096
+const (
+	// maxUnits bounds how many units are committed at once.
+	maxUnits = 4096
+	// burst is from how many units on a commit is followed by a pause, as long as it took and onePause at most, or mostPause while plans
+	// come in: what agents report in the meantime is committed together, and does not hold up what is being placed.
+	burst     = 128
+	onePause  = 20 * time.Millisecond
+	mostPause = 100 * time.Millisecond
+)
 
 // submit hands units to the commit loop and waits for the result. The loop commits what waits together, so
 // that many agents share one write to disk.
@@ -79,6 +87,7 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 				break gather
 			}
 		}
+		began := d.config.Clock()
 		applied, revision, err := d.writer.Commit(ctx, batch.units)
 		if errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrInvalid) {
 			// One agent's report can never be written: it is refused, and all others are taken.
@@ -86,6 +95,34 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 			err = nil
 		}
 		batch.finish(applied, revision, err)
+		if len(batch.units) >= burst && !d.breathe(ctx, min(d.config.Clock()-began, onePause)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// breathe waits between two commits of a burst, and on while plans come in, mostPause at most. It returns false where the context ended.
+func (d *Dispatcher) breathe(ctx context.Context, least time.Duration) bool {
+	for until := d.config.Clock() + mostPause; ; least = onePause {
+		plan := d.config.Tables.Snapshot().LastPlan()
+		if !pause(ctx, least) {
+			return false
+		}
+		if d.config.Tables.Snapshot().LastPlan() == plan || d.config.Clock() >= until {
+			return true
+		}
+	}
+}
+
+// pause waits, and returns false where the context ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 

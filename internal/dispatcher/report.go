@@ -134,8 +134,8 @@ func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Obser
 		if err != nil {
 			return nil, err
 		}
-		var units []store.Unit
-		var written []cluster.Observed
+		units := make([]store.Unit, 0, len(tasks))
+		written := make([]int, 0, len(tasks))
 		for i := range tasks {
 			u, v, err := d.statusUnit(snap, s, &tasks[i])
 			switch {
@@ -145,7 +145,7 @@ func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Obser
 				refused[tasks[i].UUID] = *v.why
 			case v.write:
 				units = append(units, u)
-				written = append(written, tasks[i])
+				written = append(written, i)
 			}
 		}
 		applied, at, err := d.submit(ctx, units)
@@ -153,13 +153,13 @@ func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Obser
 			return nil, fmt.Errorf("write the report: %w", err)
 		}
 		s.settled = max(s.settled, at)
-		tasks = nil
+		var again []cluster.Observed
 		for i, ok := range applied {
 			if !ok {
-				tasks = append(tasks, written[i])
+				again = append(again, tasks[written[i]])
 			}
 		}
-		if len(tasks) == 0 {
+		if tasks = again; len(tasks) == 0 {
 			return refused, nil
 		}
 		// Something else was written in between: a newer session, a stop, an outcome.
@@ -269,26 +269,26 @@ func refusal(reason cluster.ReasonCode, message string) *transport.Refused {
 	return &transport.Refused{Reason: reason, Message: message}
 }
 
-// writeStatus compares the session (P6.1) and the record it replaces; a start barrier also that the task
-// is still wanted and has no outcome (P4.3), and that the store did not go back meanwhile (P1.7).
+// writeStatus compares the session (P6.1) and the record it replaces. Of an attempt that is not projected yet it writes the desired
+// record too. A start barrier also compares that the task is still wanted and has no outcome (P4.3), and that the store did not go back
+// meanwhile (P1.7).
 func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) (store.Unit, verdict, error) {
 	prefix, barrier := d.config.Tables.Prefix(), d.barrier(snap, s, row, o)
 	key := prefix.Observed(s.node, o.Task)
-	var u store.Unit
-	if barrier {
-		if row.DesiredRev == 0 {
-			p, err := store.ProjectionWithout(prefix, row, d.config.Without)
-			if err != nil {
-				return u, verdict{}, err
-			}
-			u = p
-		} else {
-			u.Compare(prefix.Desired(s.node, o.Task), row.DesiredRev)
-			u.Compare(prefix.Outcome(o.Task, o.Attempt), 0)
-		}
+	u := store.Unit{Group: store.Group{Compares: make([]store.Compare, 0, 6), Ops: make([]store.Op, 0, 3)}}
+	switch {
+	case barrier && row.DesiredRev != 0:
+		u.Compare(prefix.Desired(s.node, o.Task), row.DesiredRev)
+		u.Compare(prefix.Outcome(o.Task, o.Attempt), 0)
 		d.compareRecovery(&u, snap)
-	}
-	if row.ObservedRev == 0 && !barrier {
+	case barrier || d.projects(snap, s, row, o):
+		p, err := store.ProjectionWithout(prefix, row, d.config.Without)
+		if err != nil {
+			return u, verdict{}, err
+		}
+		u = p
+		d.compareRecovery(&u, snap)
+	case row.ObservedRev == 0:
 		origin(&u, prefix, row)
 	}
 	u.Compare(prefix.NodeStatus(s.node), s.statusRev)
@@ -303,6 +303,16 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 		u.Event(e)
 	}
 	return u, verdict{write: true}, u.Put(key, &record)
+}
+
+// projects reports whether the write of a status projects its attempt too (P3.4), which saves the control plane a write of its own for
+// each: what an agent reports of has nearly always just been placed.
+func (d *Dispatcher) projects(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) bool {
+	if row.DesiredRev != 0 || row.PlanRev == 0 || row.Desired == nil || row.Outcome != nil || o.Gone || s.began == 0 {
+		return false
+	}
+	_, foreign := snap.Attempt(o.Task, 0) // the record under its key may be another's
+	return !foreign && !d.recoveryNeeded(snap) && d.held(snap, s, row) == ""
 }
 
 // origin makes the first status of an attempt compare that its desired record stands: a write that is thought lost and

@@ -49,6 +49,13 @@ type Spec struct {
 	Env []string
 	// Mounts are existing directories of the node.
 	Mounts []Mount
+	// Devices are files of devices that the container may use; of those that not every container has it gets no others. A driver
+	// whose programs see the machine's own files gives nothing and keeps nothing away.
+	Devices []DeviceNode
+	// CDI are qualified names of devices, which the driver gives as the machine's specifications say.
+	CDI []string
+	// CPUs and NumaNodes, unless empty, are where the container runs and has its memory, as the kernel writes lists: "0-3,8".
+	CPUs, NumaNodes string
 	// Dir is a directory of the node that is the container's alone: the driver may put sockets, files and
 	// work there. It exists, and the agent deletes it after Remove.
 	Dir string
@@ -62,6 +69,11 @@ type Spec struct {
 type Mount struct {
 	Source, Path string
 	ReadOnly     bool
+}
+
+// DeviceNode shows the file of a device, or a folder of such, inside a container.
+type DeviceNode struct {
+	Host, Path string
 }
 
 // Process names the program of a container while it runs.
@@ -144,11 +156,24 @@ type Meter interface {
 	Usage(running map[ID]Process) map[ID]Usage
 }
 
+// Pinner is what executors offer besides that can move containers to other CPUs.
+type Pinner interface {
+	// Pin has all programs of a container, prepared or running, run on these CPUs ("0-3,8") from now on. Of one that is not there,
+	// or runs no more, there is nothing to move, which is no error.
+	Pin(ctx context.Context, id ID, cpus string) error
+}
+
 // Image is an image that an executor holds.
 type Image struct {
 	Name   string        `json:"name"`
 	Digest string        `json:"digest"`
 	Size   cluster.Bytes `json:"size"`
+}
+
+// ImageNamer is what executors that run images offer besides, to tell cheaply what they hold.
+type ImageNamer interface {
+	// ImageNames returns the names of the images held, the newest first.
+	ImageNames(ctx context.Context) ([]string, error)
 }
 
 // ImageStore is what executors that run images offer besides.

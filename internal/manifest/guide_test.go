@@ -18,11 +18,18 @@ func TestGuideOfPlacement(t *testing.T) {
 	around := map[string]string{
 		"placement:": "kind: Service\nname: web\ndefinition: web@1\ncount: 3\n",
 		"steps:":     "kind: Job\nname: train\n",
-		"resources:": "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: main\n  command: [web]\n",
+
+		"on_violation: move": "kind: Service\nname: web\ndefinition: web@1\ncount: 3\n",
+		"priority: 900":      "kind: Job\nname: urgent\nsteps: [{name: a, definition: web@1}]\n",
+		"volumes:":           "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: main\n  command: [web]\n",
+		"resources:":         "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: main\n  command: [web]\n",
 	}
 	pieces := yamlBlock.FindAllStringSubmatch(string(page), -1)
 	for _, m := range pieces {
 		first, _, _ := strings.Cut(m[1], "\n")
+		if strings.HasPrefix(first, "resources: {") {
+			first = "resources:"
+		}
 		text := around[first] + m[1]
 		if first == "resources:" {
 			text = around[first] + "  " + strings.ReplaceAll(strings.TrimSpace(m[1]), "\n", "\n  ") + "\n"

@@ -220,7 +220,7 @@ func TestFaults(t *testing.T) {
 			`m:12:5: placement.relations[0].labels: is missing`,
 			`m:12:6: placement.relations[0]: unknown field "label": did you mean "labels"?`,
 			`m:14:14: placement.distinct[0]: want an object, found the text "node.name"`,
-			`m:15:18: placement.tolerations[0]: unknown field "operator": want one of effect, key, value`,
+			`m:15:18: placement.tolerations[0]: unknown field "operator": want one of effect, for, key, value`,
 		}},
 		{"placement without sense", service + "placement:\n  relations:\n  - labels: {}\n  - labels: {a: b}\n    weight: 5\n    required: true\n  tolerations:\n  - value: x\n", []string{
 			`m:7:13: placement.relations[0].labels: is empty: …`,

@@ -17,6 +17,7 @@ func (p *Peers) Handler() http.Handler {
 	mux.HandleFunc("POST "+pathDigest, p.receive)
 	mux.HandleFunc("POST "+pathStreams, p.carry)
 	mux.HandleFunc("GET "+pathReasons, p.tellReasons)
+	mux.HandleFunc("GET "+pathGrounds, p.tellGrounds)
 	return mux
 }
 

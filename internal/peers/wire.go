@@ -24,6 +24,7 @@ const (
 	pathDigest  = PathPrefix + "v1/digest"
 	pathStreams = PathPrefix + "v1/streams"
 	pathReasons = PathPrefix + "v1/reasons"
+	pathGrounds = PathPrefix + "v1/grounds"
 )
 
 // Bounds of what one server reads from another.

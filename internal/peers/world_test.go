@@ -166,6 +166,7 @@ func (w *world) start(id string, ahead time.Duration) *member {
 		Tables:  m.tables,
 		Local:   m.agents,
 		Reasons: m.plane,
+		Grounds: m.plane.grounds,
 		Dial: func(api string) (*http.Client, error) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -365,6 +366,13 @@ func (p *plane) Reasons(after uint64) (uint64, []cluster.WaitingGroup) {
 		return p.version, nil
 	}
 	return p.version, p.groups
+}
+
+// grounds are kept where groups are set: of every first attempt.
+func (p *plane) grounds(task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return cluster.Grounds{Task: task, Node: "n1", Best: []cluster.Candidate{{Node: "n1"}}}, p.version > 0 && attempt == 1
 }
 
 func (p *plane) asks() int {

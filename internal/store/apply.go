@@ -73,6 +73,13 @@ func (s *state) dropMissing(present []Change, prefix string) {
 func (s *state) change(key string, c *Change) {
 	noun, rest, _ := strings.Cut(key, "/")
 	switch noun {
+	case "state", "attempt", "plan", "event":
+	case "status":
+		s.delta.wish = s.delta.wish || !strings.Contains(rest, "/") // a node registered
+	default:
+		s.delta.wish = true
+	}
+	switch noun {
 	case "cluster":
 		put(s, s.clusters, rest, c)
 		s.delta.clusters = true
@@ -124,6 +131,11 @@ func (s *state) change(key string, c *Change) {
 	case "fired":
 		put(s, s.fired, rest, c)
 		s.delta.crons = true
+	case "rebalance":
+		put(s, s.rebalances, rest, c)
+	case "reservation":
+		put(s, s.reserved, rest, c)
+		s.delta.reserved = true
 	case "event":
 		s.event(rest, c)
 	}

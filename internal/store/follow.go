@@ -25,7 +25,10 @@ type delta struct {
 	servers     bool
 	domain      bool
 	crons       bool
+	reserved    bool
 	resync      bool
+	// wish says that somebody's wish changed: a spec, a setting, a verdict; not only what came of one.
+	wish bool
 }
 
 func newDelta() *delta {
@@ -63,6 +66,8 @@ type Changes struct {
 	Servers, Domain bool
 	// Crons says that crons changed, or how far they have come.
 	Crons bool
+	// Reservations says that reservations came, changed or went.
+	Reservations bool
 	// Resync says that anything may have changed.
 	Resync bool
 }
@@ -71,6 +76,7 @@ type Changes struct {
 type Follower struct {
 	tables *Tables
 	wake   chan struct{}
+	wish   chan struct{}
 
 	mu      sync.Mutex
 	changes Changes
@@ -78,7 +84,7 @@ type Follower struct {
 
 // Follow begins to collect; the first Take says Resync.
 func (t *Tables) Follow() *Follower {
-	f := &Follower{tables: t, wake: make(chan struct{}, 1)}
+	f := &Follower{tables: t, wake: make(chan struct{}, 1), wish: make(chan struct{}, 1)}
 	f.changes = emptyChanges()
 	f.changes.Resync = true
 	f.wake <- struct{}{}
@@ -91,12 +97,20 @@ func (t *Tables) Follow() *Follower {
 // Wake delivers a value when there is something to Take.
 func (f *Follower) Wake() <-chan struct{} { return f.wake }
 
+// Wish delivers a value when somebody's wish is among what there is to Take: a spec, a setting or a verdict changed, and not only
+// tasks.
+func (f *Follower) Wish() <-chan struct{} { return f.wish }
+
 // Take returns what was collected and begins anew. The snapshot that is read after it holds all of it.
 func (f *Follower) Take() Changes {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.changes
 	f.changes = emptyChanges()
+	select {
+	case <-f.wish: // it is taken
+	default:
+	}
 	return c
 }
 
@@ -137,7 +151,11 @@ func (f *Follower) add(d *delta) {
 	f.changes.Servers = f.changes.Servers || d.servers
 	f.changes.Domain = f.changes.Domain || d.domain
 	f.changes.Crons = f.changes.Crons || d.crons
+	f.changes.Reservations = f.changes.Reservations || d.reserved
 	f.changes.Resync = f.changes.Resync || d.resync
+	if d.wish || d.resync {
+		signal(f.wish)
+	}
 	f.mu.Unlock()
 	signal(f.wake)
 }

@@ -106,5 +106,11 @@ func (p Prefix) Fired(cluster, name string) string {
 	return string(p) + "fired/" + cluster + "/" + name
 }
 
+// Rebalancing returns the key of a rebalancing. The number has 20 digits, so keys sort as numbers do.
+func (p Prefix) Rebalancing(id uint64) string { return string(p) + "rebalance/" + rebalancingKey(id) }
+
+// Reservation returns the key of what keeps nodes for somebody.
+func (p Prefix) Reservation(name string) string { return string(p) + "reservation/" + name }
+
 // Recovery returns the key of a domain's recovery.
 func (p Prefix) Recovery(domain string) string { return string(p) + "recovery/" + domain }

@@ -17,6 +17,8 @@ const (
 	maxPlanTasks = 1000
 	// planOverhead is how many operations of a record are not its owners' compares.
 	planOverhead = 8
+	// priorCompares is how many compares a later attempt of a task takes.
+	priorCompares = 3
 )
 
 // PlanLog appends plan records (P3.3): the durable unit of placement. One goroutine, the leader's
@@ -51,9 +53,19 @@ func (p *Proposal) Tasks() int {
 // Room tells how many compares and tasks one record may hold (P3.8). Each owner takes one compare, and each task's
 // attempt what Compares says.
 func (l *PlanLog) Room() (compares, tasks int) {
-	limit := l.writer.engine.Limits()
+	return planRoom(l.writer.engine.Limits())
+}
+
+func planRoom(limit Limits) (compares, tasks int) {
 	compares = max(1, limit.Operations-planOverhead)
 	return compares, max(1, min(maxPlanTasks, limit.Bytes/512))
+}
+
+// GangRoom tells how many tasks of one owner fit into one record of such an engine, whichever attempts they are: what has to be placed
+// as a whole must not be more.
+func GangRoom(limit Limits) int {
+	compares, tasks := planRoom(limit)
+	return max(1, min(tasks, (compares-1)/priorCompares))
 }
 
 // Compares tells how many compares the placement of an attempt with the number takes.
@@ -61,11 +73,12 @@ func (l *PlanLog) Compares(attempt int) int {
 	if attempt <= 1 {
 		return 0
 	}
-	return 3
+	return priorCompares
 }
 
 // Append writes a plan record. Owners whose spec changed since, and tasks whose earlier attempt has no outcome (P3.7)
-// or still stands on the chosen node (P3.6), are left out of it; the tables will show them as waiting. The
+// or still stands on the chosen node (P3.6), are left out of it, and with one such task all of an owner that is placed as a whole; the
+// tables will show them as waiting. The
 // returned revision holds the record; 0 says that nothing was left to write.
 //
 // An error that wraps ErrUnknown leaves the placements charged until Settle tells what became of them.
@@ -189,6 +202,9 @@ func (l *PlanLog) current(ctx context.Context, owners []cluster.PlanOwner) ([]cl
 				tasks = append(tasks, t)
 			}
 		}
+		if o.Whole && len(tasks) < len(o.Tasks) {
+			continue
+		}
 		if o.Tasks = tasks; len(tasks) > 0 {
 			kept = append(kept, o)
 		}
@@ -248,7 +264,7 @@ func ProjectionUnit(prefix Prefix, r *AttemptRow) (Unit, error) {
 
 // ProjectionWithout is ProjectionUnit with clauses switched off.
 func ProjectionWithout(prefix Prefix, r *AttemptRow, without clause.Set) (Unit, error) {
-	var u Unit
+	u := Unit{Group: Group{Compares: make([]Compare, 0, 6), Ops: make([]Op, 0, 3)}} // a status may be added
 	if !without.Off(clause.Projection) {
 		u.Compare(prefix.Plan(r.Plan), r.PlanRev)
 		u.Compare(prefix.Outcome(r.Task, r.Number), 0)

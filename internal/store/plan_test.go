@@ -129,6 +129,31 @@ func TestPlanLeavesOutStaleOwners(t *testing.T) {
 	})
 }
 
+// A gang of which one task cannot be placed any more is left out as a whole; others of the record are placed.
+func TestPlanLeavesOutWholeGangs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := store.NewPlanLog(w.writer, w.tables)
+		gang, rev := w.job("gang")
+		other, otherRev := w.job("other")
+		whole := placed(gang, rev, 1, "n1")
+		whole.Whole = true
+		whole.Tasks = append(whole.Tasks, cluster.Placed{Index: 1, Attempt: 2, UUID: "later", Node: "n1"}) // its first attempt has no outcome
+		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{whole, placed(other, otherRev, 1, "n1")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := w.at(at)
+		for _, want := range []struct {
+			job    string
+			placed bool
+		}{{"gang", false}, {"other", true}} {
+			if _, ok := s.Attempt(cluster.JobTask("c", want.job, 1, "s", 0), 1); ok != want.placed {
+				t.Errorf("the first task of %s was placed: %v, want %v", want.job, ok, want.placed)
+			}
+		}
+	})
+}
+
 // T4 (P3.7) and T3 (P3.6): attempt 2 is placed only where attempt 1 has an outcome, and not on a node where it still stands.
 func TestLaterAttemptNeedsTheOutcomeAndACleanNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

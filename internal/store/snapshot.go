@@ -4,6 +4,7 @@ import (
 	"iter"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/tidwall/btree"
 
@@ -95,11 +96,14 @@ type Snapshot struct {
 	scales      *table[cluster.Scale]
 	crons       *table[cluster.Cron]
 	fired       *table[cluster.CronStatus]
+	rebalances  *table[cluster.Rebalancing]
+	reserved    *table[cluster.Reservation]
 	plans       *btree.Map[uint64, Entry[cluster.PlanRecord]]
 	events      *btree.Map[string, Entry[cluster.EventBatch]] // by revision of creation and id
 	eventOrder  *btree.Map[string, string]                    // their keys, by id
 	attempts    *btree.Map[string, *AttemptRow]               // by task id and attempt
 	byNode      *btree.Map[string, *AttemptRow]               // by node, task id and attempt
+	forks       sync.Mutex                                    // held while a branch takes its copy, which marks the trees as shared
 }
 
 func newSnapshot() *Snapshot {
@@ -121,6 +125,8 @@ func newSnapshot() *Snapshot {
 		scales:      new(table[cluster.Scale]),
 		crons:       new(table[cluster.Cron]),
 		fired:       new(table[cluster.CronStatus]),
+		rebalances:  new(table[cluster.Rebalancing]),
+		reserved:    new(table[cluster.Reservation]),
 		plans:       new(btree.Map[uint64, Entry[cluster.PlanRecord]]),
 		events:      new(btree.Map[string, Entry[cluster.EventBatch]]),
 		eventOrder:  new(btree.Map[string, string]),
@@ -150,6 +156,8 @@ func (s *Snapshot) copy() *Snapshot {
 		scales:      s.scales.Copy(),
 		crons:       s.crons.Copy(),
 		fired:       s.fired.Copy(),
+		rebalances:  s.rebalances.Copy(),
+		reserved:    s.reserved.Copy(),
 		plans:       s.plans.Copy(),
 		events:      s.events.Copy(),
 		eventOrder:  s.eventOrder.Copy(),
@@ -241,6 +249,32 @@ func (s *Snapshot) Fired(inCluster, name string) (Entry[cluster.CronStatus], boo
 // deleted since. Its key names the cron.
 func (s *Snapshot) AllFired(inCluster string) iter.Seq[Entry[cluster.CronStatus]] {
 	return scan(s.fired, folder(inCluster))
+}
+
+// Rebalancing returns a list of moves that is or was carried out.
+func (s *Snapshot) Rebalancing(id uint64) (Entry[cluster.Rebalancing], bool) {
+	return s.rebalances.Get(rebalancingKey(id))
+}
+
+// Rebalancings returns all that are kept, of all domains, the oldest first.
+func (s *Snapshot) Rebalancings() iter.Seq[Entry[cluster.Rebalancing]] { return scan(s.rebalances, "") }
+
+// Reservation returns what keeps nodes for somebody.
+func (s *Snapshot) Reservation(name string) (Entry[cluster.Reservation], bool) {
+	return s.reserved.Get(name)
+}
+
+// Reservations returns all of them, by name, also those that are over.
+func (s *Snapshot) Reservations() iter.Seq[Entry[cluster.Reservation]] { return scan(s.reserved, "") }
+
+// RunningRebalancing returns the one of a domain that runs, if one does.
+func (s *Snapshot) RunningRebalancing(domain string) (Entry[cluster.Rebalancing], bool) {
+	for e := range s.Rebalancings() {
+		if e.Value.Domain == domain && e.Value.Running() {
+			return e, true
+		}
+	}
+	return Entry[cluster.Rebalancing]{}, false
 }
 
 // Services returns the services of a cluster, or of all where the name is empty.
@@ -424,6 +458,11 @@ func definitionKey(r cluster.Ref) string {
 		n = "0000000000"[len(n):] + n
 	}
 	return r.Name + "/" + n
+}
+
+func rebalancingKey(id uint64) string {
+	n := strconv.FormatUint(id, 10)
+	return "00000000000000000000"[len(n):] + n
 }
 
 func eventOrder(created uint64, id string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -73,9 +74,16 @@ func NewWriter(e Engine, p Prefix, fence *Fence, incarnation func() uint64) *Wri
 	return &Writer{engine: e, prefix: p, fence: fence, now: time.Now, incarnation: incarnation}
 }
 
+// Clock has the writer date its events and plans by another clock than the machine's. It is called before the first use.
+func (w *Writer) Clock(now func() time.Time) { w.now = now }
+
 // mergeUnits is how many units one group holds at most. A group carries one key of events for all its units
-// (P8.1), so merging makes the event log cheap; a refused group is tried again unit by unit.
-const mergeUnits = 128
+// (P8.1), so merging makes the event log cheap; a refused group is tried again in groups of mergeAgain, and what of it is refused then
+// unit by unit.
+const (
+	mergeUnits = 128
+	mergeAgain = 16
+)
 
 // Commit writes units as independently as need be: a unit that does not hold is refused, the rest is written. It
 // returns which units were applied and a revision that holds all of them. On an error what the returned
@@ -104,24 +112,30 @@ type commit struct {
 	hopeless []error // of units that can never be written
 }
 
-// round writes units that have no key in common: merged first, and those of a refused group one by one.
+// round writes units that have no key in common: merged first, and those of a refused group again, in smaller ones and at last one by
+// one.
 func (c *commit) round(ctx context.Context, members []int) error {
 	limits := c.writer.engine.Limits()
-	refused, err := c.send(ctx, pack(runs(c.units, members, limits), c.units, limits))
-	if err != nil {
-		return err
+	groups := runs(c.units, members, limits)
+	for _, next := range []int{mergeAgain, 1} {
+		refused, err := c.send(ctx, pack(groups, c.units, limits))
+		if err != nil || len(refused) == 0 {
+			return err
+		}
+		groups = groups[:0:0]
+		for _, together := range refused {
+			for part := range slices.Chunk(together, next) {
+				groups = append(groups, part)
+			}
+		}
 	}
-	alone := make([][]int, len(refused))
-	for i, u := range refused {
-		alone[i] = []int{u}
-	}
-	_, err = c.send(ctx, pack(alone, c.units, limits))
+	_, err := c.send(ctx, pack(groups, c.units, limits))
 	return err
 }
 
-// send makes calls one after the other and returns the units that were refused together with others. A call
+// send makes calls one after the other and returns the groups that were refused, but those of one unit. A call
 // that is refused as a whole for its form is split.
-func (c *commit) send(ctx context.Context, calls [][][]int) (refused []int, err error) {
+func (c *commit) send(ctx context.Context, calls [][][]int) (refused [][]int, err error) {
 	for _, call := range calls {
 		res, err := c.writer.write(ctx, c.units, call)
 		switch {
@@ -139,7 +153,7 @@ func (c *commit) send(ctx context.Context, calls [][][]int) (refused []int, err 
 				c.applied[u] = res.Applied[i]
 			}
 			if !res.Applied[i] && len(members) > 1 {
-				refused = append(refused, members...)
+				refused = append(refused, members)
 			}
 		}
 	}
@@ -185,14 +199,22 @@ func (w *Writer) merge(units []Unit, members []int) (Group, error) {
 	if w.fence != nil && !w.Without.Off(clause.Fence) {
 		g.Compares = append(g.Compares, Compare{Key: w.fence.Key, Modified: w.fence.Modified})
 	}
-	var events []cluster.Event
+	demands, ops, told := 1, 1, 0
+	for _, m := range members {
+		demands, ops, told = demands+len(units[m].Compares), ops+len(units[m].Ops), told+len(units[m].Events)
+	}
+	g.Compares, g.Ops = slices.Grow(g.Compares, demands), make([]Op, 0, ops)
+	events := make([]cluster.Event, 0, told)
 	seen := map[Compare]bool{}
 	for _, m := range members {
 		for _, c := range units[m].Compares {
-			if !seen[c] {
+			if c.Modified != 0 { // an engine may read what is compared; what does not exist it has not to read
+				if seen[c] {
+					continue
+				}
 				seen[c] = true
-				g.Compares = append(g.Compares, c)
 			}
+			g.Compares = append(g.Compares, c)
 		}
 		g.Ops = append(g.Ops, units[m].Ops...)
 		events = append(events, units[m].Events...)

@@ -15,6 +15,8 @@ type Engine struct {
 	store.Engine
 	commits *prometheus.HistogramVec
 	groups  *prometheus.CounterVec
+	writes  prometheus.Counter
+	written prometheus.Counter
 }
 
 // NewEngine wraps an engine and registers its metrics.
@@ -30,8 +32,16 @@ func NewEngine(e store.Engine, registry prometheus.Registerer) *Engine {
 			Namespace: "berth", Subsystem: "store", Name: "groups_total",
 			Help: "Groups of writes, by whether their preconditions held.",
 		}, []string{"result"}),
+		writes: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "store", Name: "writes_total",
+			Help: "Records that were written or deleted.",
+		}),
+		written: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "store", Name: "written_bytes_total",
+			Help: "Bytes of the keys and values that were written.",
+		}),
 	}
-	registry.MustRegister(m.commits, m.groups)
+	registry.MustRegister(m.commits, m.groups, m.writes, m.written)
 	return m
 }
 
@@ -40,12 +50,19 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 	began := time.Now()
 	res, err := e.Engine.Commit(ctx, groups)
 	e.commits.WithLabelValues(ending(err)).Observe(time.Since(began).Seconds())
-	applied := 0
-	for _, ok := range res.Applied {
-		if ok {
-			applied++
+	applied, writes, size := 0, 0, 0
+	for i, ok := range res.Applied {
+		if !ok {
+			continue
+		}
+		applied++
+		writes += len(groups[i].Ops)
+		for j := range groups[i].Ops {
+			size += len(groups[i].Ops[j].Key) + len(groups[i].Ops[j].Value)
 		}
 	}
+	e.writes.Add(float64(writes))
+	e.written.Add(float64(size))
 	e.groups.WithLabelValues("applied").Add(float64(applied))
 	e.groups.WithLabelValues("refused").Add(float64(len(res.Applied) - applied))
 	return res, err

@@ -68,6 +68,8 @@ type Config struct {
 	// NoSeccomp leaves out the default seccomp profile, for a runc built without it. To translate the profile is
 	// most of what runc does to create a task.
 	NoSeccomp bool
+	// CDIDirs are where specifications of devices are, by default those of the Container Device Interface.
+	CDIDirs []string
 	// Dir is for the collector. It is made when it is not there.
 	Dir string
 	// Executable is the program whose main calls CollectLogs, by default the running one, and Subcommand its first

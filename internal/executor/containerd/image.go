@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
+	metadata "github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
@@ -170,6 +172,23 @@ func (e *Executor) LoadImages(ctx context.Context, archive io.Reader) ([]executo
 		images = append(images, e.describe(ctx, img))
 	}
 	return sorted(images), nil
+}
+
+// ImageNames implements executor.ImageNamer.
+func (e *Executor) ImageNames(ctx context.Context) ([]string, error) {
+	ctx = e.in(ctx)
+	all, err := e.client.ImageService().List(ctx)
+	if err != nil {
+		return nil, failed(ctx, "list images", err)
+	}
+	slices.SortFunc(all, func(a, b metadata.Image) int {
+		return cmp.Or(b.UpdatedAt.Compare(a.UpdatedAt), strings.Compare(a.Name, b.Name))
+	})
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	return names, nil
 }
 
 // Images implements executor.ImageStore.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/distribution/reference"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -182,5 +183,18 @@ func TestImages(t *testing.T) {
 	spec.Container.Image = ""
 	if err := ex.Prepare(t.Context(), spec, nil); !errors.Is(err, executor.ErrUnsupported) {
 		t.Errorf("no image: %v", err)
+	}
+}
+
+// What the control plane takes for the normal name of an image is what images are called here.
+func TestNormalNames(t *testing.T) {
+	for _, name := range []string{
+		"redis", "redis:7", "docker.io/redis", "index.docker.io/library/redis:7", "group/app:1", "localhost/app", "localhost:5000/app", "registry.example/a/b/c:v1",
+		"app@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "registry.example:443/app:1@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+	} {
+		want, err := reference.ParseDockerRef(name)
+		if got := cluster.NormalImage(name); err != nil || got != want.String() {
+			t.Errorf("%q is %q, here %v, %v", name, got, want, err)
+		}
 	}
 }

@@ -165,7 +165,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 		client.WithImage(img), client.WithContainerLabels(labels),
 		client.WithNewSnapshot(nameOf(spec.ID), img),
 		client.WithNewSpec(
-			process(spec, cfg), user(spec, cfg), e.files(spec), mounts(spec), e.isolate(spec, caps), e.seccomp(),
+			process(spec, cfg), user(spec, cfg), e.files(spec), mounts(spec), e.isolate(spec, caps), e.seccomp(), e.devices(spec),
 		),
 	}
 	opts = slices.Insert(opts, 0, client.WithSnapshotter(e.snapshotter()))
@@ -350,6 +350,7 @@ func (e *Executor) isolate(spec *executor.Spec, caps []string) oci.SpecOpts {
 			Bounding: caps, Permitted: caps, Effective: caps, Inheritable: caps, Ambient: caps,
 		}
 		limit(s.Linux.Resources, spec.Container.Resources)
+		s.Linux.Resources.CPU.Cpus, s.Linux.Resources.CPU.Mems = spec.CPUs, spec.NumaNodes
 		return nil
 	}
 }

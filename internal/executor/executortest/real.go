@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -33,7 +35,55 @@ func realTests() []test {
 		{"chatty program", needShell, chatty},
 		{"standard input and outputs", needShell, stdio},
 		{"what it uses", needShell, usage},
+		{"CPUs", needShell, cpus},
 	}
+}
+
+// cpus is about where programs run: where the spec says, and where they are moved to, with what they began.
+func cpus(b *bench) {
+	if runtime.NumCPU() < 2 {
+		b.Log("does not apply: the machine has one CPU")
+		return
+	}
+	out, _ := b.run("grep Cpus_allowed_list /proc/self/status | tr -d '\t'", func(s *executor.Spec) { s.CPUs = "1" })
+	b.wantOutput(out, "Cpus_allowed_list:1\n")
+	s := b.spec(b.m.Shell("sleep 1000000 & wait"))
+	s.CPUs = "0-1"
+	p := b.started(s)
+	pinner, ok := b.ex.(executor.Pinner)
+	if !ok {
+		b.Fatal("the executor cannot move containers to other CPUs")
+	}
+	b.must(pinner.Pin(b.Context(), s.ID, "1"))
+	testkit.Eventually(b, Limit, func() error {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Pid, p.Pid))
+		pids := append(strings.Fields(string(children)), strconv.Itoa(p.Pid))
+		if err != nil || len(pids) != 2 {
+			return fmt.Errorf("%d has the children %q, %w", p.Pid, children, err)
+		}
+		for _, pid := range pids {
+			status, err := os.ReadFile("/proc/" + pid + "/status")
+			if err != nil || !strings.Contains(string(status), "Cpus_allowed_list:\t1\n") {
+				return fmt.Errorf("%s was not moved to CPU 1: %w", pid, err)
+			}
+		}
+		return nil
+	})
+	prepared := b.spec(b.m.Shell("grep Cpus_allowed_list /proc/self/status | tr -d '\t'"))
+	b.must(b.ex.Prepare(b.Context(), prepared, nil))
+	b.must(pinner.Pin(b.Context(), prepared.ID, "0"))
+	if _, err := b.ex.Start(b.Context(), prepared.ID); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := b.ex.Wait(b.Context(), prepared.ID); err != nil {
+		b.Fatal(err)
+	}
+	b.must(pinner.Pin(b.Context(), prepared.ID, "0"))
+	b.wantOutput(b.output(prepared), "Cpus_allowed_list:0\n")
+	for _, id := range []executor.ID{s.ID, prepared.ID} {
+		b.must(b.ex.Remove(b.Context(), id))
+	}
+	b.must(pinner.Pin(b.Context(), s.ID, "0"))
 }
 
 // usage works in a child, which has to count too; a program that runs no more uses nothing.

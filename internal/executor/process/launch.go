@@ -25,6 +25,7 @@ type launchOrder struct {
 	User         identity
 	Capabilities []int
 	Cgroups      []string // files that take its pid
+	CPUs         []int    `json:",omitempty"` // none: all
 	Attach       []attachment
 	ReadOnlyRoot bool
 	Scratch      string
@@ -137,6 +138,9 @@ func (o *launchOrder) ready() (string, error) {
 		if _, err := f.WriteString(strconv.Itoa(os.Getpid())); err != nil {
 			return "", fmt.Errorf("join cgroup: %w", err)
 		}
+	}
+	if err := setAffinity(0, o.CPUs); err != nil {
+		return "", err
 	}
 	if err := o.become(); err != nil {
 		return "", err

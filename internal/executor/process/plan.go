@@ -28,6 +28,7 @@ type plan struct {
 	Scratch      string // an own folder, for mounting
 	LogDir       string
 	Resources    cluster.Resources
+	CPUs         []int `json:",omitempty"` // none: all
 	Subcommand   string
 	CgroupParent string // empty: no cgroup
 
@@ -78,8 +79,13 @@ func newPlan(spec executor.Spec) (*plan, error) {
 	if len(caps) > 0 && os.Geteuid() != 0 {
 		return nil, unsupported("capabilities", "only an agent that is root can give them")
 	}
+	cpus, err := parseCPUs(spec.CPUs)
+	if err != nil {
+		return nil, err
+	}
 	p := &plan{
-		ID: spec.ID, Labels: spec.Labels, Args: slices.Concat(c.Command, c.Args), Dir: c.Dir, User: who,
+		CPUs: cpus,
+		ID:   spec.ID, Labels: spec.Labels, Args: slices.Concat(c.Command, c.Args), Dir: c.Dir, User: who,
 		Capabilities: caps, ReadOnlyRoot: c.ReadOnlyRoot, LogDir: spec.LogDir, Resources: c.Resources,
 		Scratch: filepath.Join(spec.Dir, "scratch"), files: c.Files, specDir: spec.Dir,
 	}

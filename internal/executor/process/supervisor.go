@@ -130,7 +130,7 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 	}
 	s.main, err = s.reaper.launch(launchOrder{
 		Args: s.plan.Args, Env: s.plan.Env, Dir: s.plan.Dir, User: s.plan.User,
-		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), Attach: s.plan.Attach,
+		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Attach: s.plan.Attach,
 		ReadOnlyRoot: s.plan.ReadOnlyRoot, Scratch: s.plan.Scratch,
 	}, s.plan.Subcommand, [3]*os.File{nil, stdout, stderr})
 	_, _ = stdout.Close(), stderr.Close()
@@ -330,6 +330,8 @@ func (s *supervisor) handle(req request, files []*os.File, gone <-chan struct{})
 			return reply{}, executor.ErrNotFound
 		}
 		return reply{Exit: &s.exit}, nil
+	case opWhich:
+		return reply{Process: s.process}, nil
 	case opSignal:
 		return reply{}, s.signal(syscall.Signal(req.Signal))
 	case opExec:
@@ -402,7 +404,7 @@ func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (
 	}
 	order := launchOrder{
 		Args: req.Args, Env: environment(req.Env, s.plan.Env...), Dir: req.Dir, User: s.plan.User,
-		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), Scratch: s.plan.Scratch,
+		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Scratch: s.plan.Scratch,
 	}
 	if order.Dir == "" {
 		order.Dir = s.plan.Dir

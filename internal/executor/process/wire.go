@@ -25,6 +25,7 @@ const (
 	opSignal = "signal"
 	opExec   = "exec"
 	opRemove = "remove"
+	opWhich  = "which" // the process that is, or will become, the program
 )
 
 // maxPacket bounds a request or a reply.
@@ -53,7 +54,7 @@ func decodeRequest(b []byte) (request, error) {
 		return request{}, fmt.Errorf("understand request: %w", err)
 	}
 	switch {
-	case !slices.Contains([]string{opStart, opWait, opSignal, opExec, opRemove}, req.Op):
+	case !slices.Contains([]string{opStart, opWait, opSignal, opExec, opRemove, opWhich}, req.Op):
 		return request{}, fmt.Errorf("%q is not a request", req.Op)
 	case req.Op == opExec && len(req.Args) == 0:
 		return request{}, errors.New("command: there is none")

@@ -241,7 +241,7 @@ func (b *board) class(t *Task, classes map[string][]*class, groups map[string]*g
 			return c
 		}
 	}
-	c := &class{Pending: &t.Pending, strategy: b.strategy(&t.Pending), affinity: t.Placement.AntiAffinity, demand: amountsOf(t.Demand)}
+	c := &class{Pending: &t.Pending, strategy: b.opts.Scheduler.Strategy(&t.Pending), affinity: t.Placement.AntiAffinity, demand: amountsOf(t.Demand)}
 	if c.affinity == "" {
 		c.affinity = cluster.AntiAffinityPrefer
 		if c.strategy == cluster.StrategyBinpack {
@@ -261,16 +261,6 @@ func (b *board) class(t *Task, classes map[string][]*class, groups map[string]*g
 	classes[key] = append(classes[key], c)
 	b.classes = append(b.classes, c)
 	return c
-}
-
-func (b *board) strategy(p *cluster.Pending) cluster.Strategy {
-	job := p.Owner.Kind == cluster.KindJob
-	switch {
-	case job:
-		return cmp.Or(p.Placement.Strategy, b.opts.Scheduler.Jobs, cluster.StrategyBinpack)
-	default:
-		return cmp.Or(p.Placement.Strategy, b.opts.Scheduler.Services, cluster.StrategySpread)
-	}
 }
 
 // sit adds a task to the seat on a node.

@@ -278,7 +278,7 @@ func TestDevicesAreMinded(t *testing.T) {
 	}
 	w.service("web", cluster.Placement{}, one(1000, 2), "n3")[0].Stay = "young"
 	for i := range 2 {
-		w.service(fmt.Sprintf("learn%d", i), cluster.Placement{}, one(3000, 6), "n1")[0].Devices = []cluster.DeviceRequest{{Type: "gpu", Count: 1}}
+		w.service(fmt.Sprintf("learn%d", i), cluster.Placement{Strategy: cluster.StrategySpread}, one(3000, 6), "n1")[0].Devices = []cluster.DeviceRequest{{Type: "gpu", Count: 1}}
 	}
 	res := optimizer.Rebalance(w.input(), optimizer.Options{})
 	if len(res.Moves) != 1 || res.Moves[0].To != "n3" {

@@ -33,7 +33,12 @@ const (
 	// MostDevices is how many devices of a node are looked at; more are as if they were not there.
 	MostDevices = 64
 	// CostBits is the width of a cost: 0 <= Cost < 1<<CostBits.
-	CostBits = lossBits + strandBits + fillBits
+	CostBits = LossBits + strandBits + fillBits
+	// LossBits is the width of a loss alone, and NoLoss the loss of what costs nothing.
+	LossBits = 21
+	NoLoss   = 1 << (LossBits - 1)
+	// LossSteps is how many steps of a loss are one device.
+	LossSteps = fine / coarse
 )
 
 // Models is a set of device models, which the caller numbers from 0 to 63. The empty set stands for any.
@@ -91,14 +96,12 @@ type Choice struct {
 // Parts of a cost, from the most to the least important: what is lost in devices, the CPU or memory that is stranded, how empty the
 // node is.
 const (
-	lossBits   = 21
 	strandBits = 12
 	fillBits   = 11
 
 	fine     = 1_000_000 // a device, in what tables hold
 	coarse   = 100       // what a step of a cost's loss is of that
-	noLoss   = 1 << (lossBits - 1)
-	mostLoss = 1<<lossBits - 1
+	mostLoss = 1<<LossBits - 1
 	parts    = 1000 // all of a node's CPU or memory
 )
 
@@ -116,9 +119,8 @@ func (w *Worth) Score(n *Node, d *Demand) (Choice, bool) {
 	if len(n.Devices) > 0 {
 		loss = w.of(n, n.FreeCPU, n.FreeMemory, 0, 0) - w.of(n, n.FreeCPU-d.CPU, n.FreeMemory-d.Memory, use, d.share())
 	}
-	cost := uint64(min(max(loss/coarse+noLoss, 0), mostLoss))
 	strand, empty := w.rest(n, d)
-	return Choice{Cost: cost<<(strandBits+fillBits) | strand<<fillBits | empty, Devices: use}, true
+	return Choice{Cost: Loss(loss)<<(strandBits+fillBits) | strand<<fillBits | empty, Devices: use}, true
 }
 
 // choose picks the devices: for a share the one whose worth falls least, of equals the one with the least left; whole ones
@@ -128,25 +130,8 @@ func (w *Worth) choose(n *Node, d *Demand) (uint64, bool) {
 		return 0, true
 	}
 	if d.Share > 0 && d.Share < cluster.WholeDevice {
-		best, lost, left := -1, int64(0), 0
-		wholes := 0
-		if w.several {
-			wholes = wholesOf(n)
-		}
-		for i := range devicesOf(n) {
-			v := &n.Devices[i]
-			if !takes(v, d) {
-				continue
-			}
-			l := w.tables[w.table[v.Model&63]].lost(v.Free, d.Share, wholes)
-			if best < 0 || l < lost || l == lost && v.Free < left {
-				best, lost, left = i, l, v.Free
-			}
-		}
-		if best < 0 {
-			return 0, false
-		}
-		return 1 << best, true
+		best, ok := w.Pick(n, d)
+		return 1 << max(best, 0), ok
 	}
 	var use uint64
 	for range d.Devices {
@@ -163,6 +148,36 @@ func (w *Worth) choose(n *Node, d *Demand) (uint64, bool) {
 		use |= 1 << best
 	}
 	return use, true
+}
+
+// Pick returns the device of which the demand's share should be taken, by its index: the one whose worth falls least, of equals the one with
+// the least left, of those the first; false if none has room. It looks at nothing else of the demand, and allocates nothing.
+func (w *Worth) Pick(n *Node, d *Demand) (device int, ok bool) {
+	best, lost, left := -1, int64(0), 0
+	wholes := 0
+	if w.several {
+		wholes = wholesOf(n)
+	}
+	for i := range devicesOf(n) {
+		v := &n.Devices[i]
+		if !takes(v, d) {
+			continue
+		}
+		l := w.tables[w.table[v.Model&63]].lost(v.Free, d.share(), wholes)
+		if best < 0 || l < lost || l == lost && v.Free < left {
+			best, lost, left = i, l, v.Free
+		}
+	}
+	return best, best >= 0
+}
+
+// Value returns what the node is worth as it is, in millionths of a device. Of the node it looks at what is free. It allocates nothing.
+func (w *Worth) Value(n *Node) int64 { return w.of(n, n.FreeCPU, n.FreeMemory, 0, 0) }
+
+// Loss brings a loss of worth, in millionths of a device, into steps that fit into LossBits: NoLoss is none, less is a gain, and what is
+// too much counts as the most. Two losses that differ by less than a step are equal.
+func Loss(lost int64) uint64 {
+	return uint64(min(max(lost/coarse+NoLoss, 0), mostLoss))
 }
 
 func devicesOf(n *Node) []Device { return n.Devices[:min(len(n.Devices), MostDevices)] }

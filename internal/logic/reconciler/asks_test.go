@@ -37,7 +37,7 @@ func TestPendingTellsWhatIsAskedFor(t *testing.T) {
 	w, _ := job(t, "", func(s *cluster.Step) { s.Count = 2 })
 	w.job.Labels = cluster.Labels{"app": "train"}
 	w.define("w@1", trained)
-	want := asked{Labels: w.job.Labels, Devices: devices, Images: []string{"a:1", "b:1", "z:1"}}
+	want := asked{Labels: w.job.Labels, Devices: devices, Images: []string{"docker.io/library/a:1", "docker.io/library/b:1", "docker.io/library/z:1"}}
 	pending := w.decide(nil).Pending
 	for _, p := range pending {
 		if diff := cmp.Diff(want, askedOf(p)); diff != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// move takes a service's attempts off nodes that are drained, and those that are suggested off nodes that are short of memory. One of
+// move takes a service's attempts off nodes that are drained, and off nodes that they are to leave for another reason. One of
 // class keep moves: it gets its outcome, goes on, and is stopped once its next attempt is healthy, so that Berth never takes the
 // service below its count by its own act. One of class wait must not live twice: it is stopped first, where that leaves the
 // service at most one task below its count. Both only once the next attempt has a place. What is left on a drained node
@@ -40,6 +40,9 @@ func (p *plan) move(s *slot, template cluster.Pending) {
 		}
 		if next, ok := p.next(s, template); ok {
 			next.Since = since
+			if t.Drain == nil && t.Leave.To != "" {
+				next.Only = t.Leave.To
+			}
 			p.send(s, t, Move{Next: next, From: t.node()}, cluster.Stop{Class: cluster.StopVoluntary, Reason: code, Message: why})
 		}
 	}
@@ -73,24 +76,24 @@ func (p *plan) cause(t *Task) (code cluster.ReasonCode, why string, since time.T
 	switch {
 	case t.Drain != nil:
 		return cluster.ReasonDrain, fmt.Sprintf("node %s is drained", t.node()), t.Drain.Since, true
-	case t.Pressed != nil && t.Absence == watcher.Present:
-		return cluster.ReasonPressure, fmt.Sprintf("node %s is short of memory (%s)%s", t.node(), t.Pressed.Message, because(t.Pressed.Why)), t.Pressed.Since, true
+	case t.Leave != nil && !t.Leave.Now && t.Absence == watcher.Present && p.begins(t.Leave):
+		return t.Leave.Reason, t.Leave.Message, t.Leave.Since, true
 	}
 	return "", "", time.Time{}, false
 }
 
-// send lets an attempt go elsewhere, if the budget has room for that. For want of memory nothing is moved from a service that has
-// less than it is to have: what it lacks comes first.
+// send lets an attempt go elsewhere, if the budget has room for that. For want of memory, or for a better place, nothing is moved from a
+// service that has less than it is to have: what it lacks comes first.
 func (p *plan) send(s *slot, t *Task, m Move, stop cluster.Stop) {
 	counted := p.budget.counts(s)
-	if stop.Reason == cluster.ReasonPressure && counted && !p.budget.open && p.budget.healthy < p.budget.least {
+	if patient(stop.Reason) && counted && !p.budget.open && p.budget.healthy < p.budget.least {
 		p.wait(t, fmt.Sprintf("%s stays: %s, but %d of %d are healthy, at least %d are to be", s.id, stop.Message,
 			p.budget.healthy, p.budget.wanted, p.budget.least))
 		return
 	}
 	if p.class(t) != cluster.DisconnectWait && m.Next.OnDisconnect != cluster.DisconnectWait {
 		c := p.conclusion(t, p.departure(t, stop.Reason, ""), true)
-		if stop.Reason == cluster.ReasonPressure {
+		if stop.Reason != cluster.ReasonDrain {
 			c.Outcome.Message = stop.Message + ": it moves, and runs on until its next attempt is healthy"
 			c.Event = p.event("task.moving", t, stop.Reason, c.Outcome.Message)
 		}
@@ -103,13 +106,13 @@ func (p *plan) send(s *slot, t *Task, m Move, stop cluster.Stop) {
 	}
 	stop.Message += "; the task runs elsewhere next"
 	first := p.stop(t, stop)
-	if stop.Reason == cluster.ReasonPressure {
+	if stop.Reason != cluster.ReasonDrain {
 		first.Event.Type = "task.moving"
 	}
 	m.Stop = &first
 	if counted {
 		least := p.budget.apart()
-		if stop.Reason == cluster.ReasonPressure {
+		if patient(stop.Reason) {
 			least = p.budget.least
 		}
 		if m.Limit = p.budget.spare(least); m.Limit == 0 {
@@ -139,14 +142,15 @@ func (p *plan) regret(s *slot, t *Task, template cluster.Pending) {
 }
 
 // vacate empties the nodes of a job's attempts that are drained: what has begun may end there, until the deadline; what
-// has not is taken back.
+// has not is taken back. What is to leave for another reason ends at once.
 func (p *plan) vacate(s *slot) {
 	for _, t := range s.attempts {
-		if t.Drain == nil || !t.live() || t.stopped() || t.Desired == nil || p.ended[t] != nil ||
+		if !t.live() || t.stopped() || t.Desired == nil || p.ended[t] != nil ||
 			t.Observed != nil && t.Observed.State.Terminal() {
 			continue
 		}
 		switch {
+		case p.evict(t), t.Drain == nil:
 		case p.due(t.Drain):
 			p.write(t, leaveNow(t))
 		case !lifecycle.Started(t.Attempt):

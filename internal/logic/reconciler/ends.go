@@ -167,7 +167,7 @@ func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: "it was given up, and the next attempt takes its place", Ended: true,
 			})
-		case moved(t.Outcome) && (t.Drain != nil || t.Outcome.Reason == cluster.ReasonPressure):
+		case moved(t.Outcome) && (t.Drain != nil || t.Outcome.Reason != cluster.ReasonDrain):
 			p.leave(t)
 		}
 	}
@@ -179,17 +179,17 @@ func (s *slot) last(t *Task) bool {
 }
 
 // placeless reports whether the attempt has an outcome and may hold the only place that its next attempt could have. One that
-// moves for want of memory had another place when it was sent away, which is given a while.
+// moves off a node that is not emptied had another place when it was sent away, which is given a while.
 func (p *plan) placeless(t *Task) bool {
 	switch {
 	case t.Outcome.State == cluster.StateLost:
 		return true
-	case t.Drain != nil || !moved(t.Outcome):
+	case t.Drain != nil || !moved(t.Outcome) || t.Leave.barred():
 		return false
-	case t.Outcome.Reason != cluster.ReasonPressure:
+	case t.Outcome.Reason == cluster.ReasonDrain:
 		return true
 	}
-	at := t.Outcome.Ended.Add(PressurePatience)
+	at := t.Outcome.Ended.Add(LeavePatience)
 	if at.After(p.now) {
 		p.look(at)
 		return false

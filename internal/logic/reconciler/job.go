@@ -50,8 +50,10 @@ func Job(in JobInput) Decision {
 	for i, s := range own {
 		then[i] = p.after(s)
 	}
-	if in.Spec != nil && spentTask(in.Spec, then) == nil {
-		p.dispatch(in, own, strays)
+	if in.Spec != nil && spentTask(in.Spec, then) == nil && in.free(strays) {
+		if then = p.expire(&in, then); spentTask(in.Spec, then) == nil {
+			p.dispatch(in, own)
+		}
 	}
 	// 4. A deleted job without tasks is removed; the end of a job is told.
 	p.remove(in.Spec != nil && in.Spec.Deleted, all)
@@ -148,24 +150,17 @@ func (p *plan) overtime(s *slot) {
 	}
 }
 
+// free reports whether the job may begin tasks: somebody wants it, and no earlier run of it is on its way out.
+func (in *JobInput) free(strays []*slot) bool {
+	return !in.Spec.Deleted && !in.Spec.Cancelled && !slices.ContainsFunc(strays, (*slot).live)
+}
+
 // dispatch asks for the next attempt of each task that has one to come.
-func (p *plan) dispatch(in JobInput, own, strays []*slot) {
-	if in.Spec.Deleted || in.Spec.Cancelled {
-		return
-	}
-	for _, s := range strays {
-		if s.live() { // an earlier run of the job is on its way out
-			return
-		}
-	}
+func (p *plan) dispatch(in JobInput, own []*slot) {
 	k := 0
 	for i := range in.Spec.Steps {
 		step := &in.Spec.Steps[i]
-		template := cluster.Pending{
-			OwnerRev: in.SpecRev, Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
-			TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect, Labels: in.Spec.Labels,
-			Placement: joined(step.Placement, in.ClusterConstraints),
-		}
+		template := in.template(step)
 		gang(&template, in.Spec, step, own[k:k+step.Count])
 		for range step.Count {
 			if s := own[k]; !s.succeeded() {
@@ -173,6 +168,15 @@ func (p *plan) dispatch(in JobInput, own, strays []*slot) {
 			}
 			k++
 		}
+	}
+}
+
+// template returns what all tasks of a step ask for.
+func (in *JobInput) template(step *cluster.Step) cluster.Pending {
+	return cluster.Pending{
+		OwnerRev: in.SpecRev, Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
+		TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect, Labels: in.Spec.Labels,
+		Placement: joined(step.Placement, in.ClusterConstraints),
 	}
 }
 
@@ -190,8 +194,10 @@ func spentTask(spec *cluster.Job, own []*slot) *slot {
 	return nil
 }
 
-// spent reports whether the task has used all its tries without success.
-func (s *slot) spent(retries int) bool { return !s.succeeded() && s.charged() > retries }
+// spent reports whether the task has used all its tries without success, or has failed without one.
+func (s *slot) spent(retries int) bool {
+	return !s.succeeded() && (s.charged() > retries || s.forgoes() != nil)
+}
 
 // tellEnd emits the event of the job's end in the decision that writes its last outcome.
 func (p *plan) tellEnd(spec *cluster.Job, then []*slot, now JobStatus) {

@@ -40,15 +40,10 @@ func (p *plan) permit(s *slot, wanted bool) {
 func (p *plan) permitted(s *slot, t *Task, wanted bool) (least int, ok bool) {
 	b := &p.budget
 	least = b.least
-	if p.class(t) == cluster.DisconnectWait && t.live() && wanted && t.Desired.Stop.Reason != cluster.ReasonPressure {
+	if r := t.Desired.Stop.Reason; p.class(t) == cluster.DisconnectWait && t.live() && wanted && !patient(r) && r != cluster.ReasonPreempted {
 		least = b.apart()
 	}
 	return least, b.open || !t.Observed.Healthy() || t.Observed.Gone || b.counts(s) || b.without(s) >= least
-}
-
-// leavesNode reports whether a stop is for a task that runs elsewhere next.
-func leavesNode(r cluster.ReasonCode) bool {
-	return r == cluster.ReasonDrain || r == cluster.ReasonPressure
 }
 
 // wished reports whether the attempt was told to stop, voluntarily, and still runs without a permit that it can use.

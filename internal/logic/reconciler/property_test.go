@@ -292,7 +292,11 @@ func (c *chaos) commitSome(d reconciler.Decision) {
 func (c *chaos) disturb() {
 	i := c.choose("disturbed", len(c.nodes))
 	node := c.nodes[i]
-	switch c.choose("how", 8) {
+	switch c.choose("how", 10) {
+	case 8:
+		c.sendOff()
+	case 9:
+		clear(c.leaves)
 	case 5:
 		c.drains[node] = &cluster.Drain{Since: c.now, Force: c.choose("force", 4) == 0}
 		if c.some("deadline") {
@@ -332,6 +336,7 @@ func (c *chaos) heal() {
 		c.absent[n] = watcher.Present
 	}
 	clear(c.drains)
+	clear(c.leaves)
 	c.stays = nil
 	for range 400 {
 		d, err := c.round()
@@ -376,7 +381,7 @@ func TestServiceUnderFaults(t *testing.T) {
 	seen := map[string]int{}
 	often(t, seen, []string{
 		"pending", "outcome failed", "outcome lost", "outcome cancelled", "stop rollout", "stop scale-down", "stop replaced",
-		"stop deleted", "lives twice", "moved", "stop drain", "record lost", "permit", // drain-wait.txt has the limited moves, which are rare
+		"stop deleted", "lives twice", "moved", "stop drain", "stop preempted", "record lost", "permit", // drain-wait.txt has the limited moves, which are rare
 	}, func(t *rapid.T) {
 		c := chaos{T: t, world: newWorld(), seen: seen}
 		c.nodes = []string{"n1", "n2", "n3", "n4"}
@@ -451,7 +456,7 @@ func TestJobUnderFaults(t *testing.T) {
 	seen := map[string]int{}
 	often(t, seen, []string{
 		"pending", "outcome failed", "outcome lost", "outcome cancelled", "outcome succeeded", "job succeeded", "job failed",
-		"job cancelled", "lives twice", "stop drain", "record lost",
+		"job cancelled", "lives twice", "stop drain", "stop taint", "stop preempted", "record lost",
 	}, func(t *rapid.T) {
 		c := chaos{T: t, world: newWorld(), seen: seen}
 		c.nodes = []string{"n1", "n2", "n3", "n4"}

@@ -20,7 +20,8 @@
 //   - A healthy task is given up only while the service keeps as many as its update policy demands: when the stop is wished for,
 //     and again when its agent asks to carry it out (see budget, permit).
 //   - A job with a task that has no retries left starts nothing any more; what runs is let finish.
-//   - A service's task leaves a node that is emptied, or short of memory, once its next attempt is healthy elsewhere; a job's ends there.
+//   - A service's task leaves a node that is emptied, or that it is to leave for another reason, once its next attempt is healthy
+//     elsewhere; a job's ends there, or at once. What is preempted ends first.
 //   - An attempt that runs and that the store does not know is adopted where its owner wants it, else stopped.
 package reconciler
 
@@ -38,8 +39,8 @@ type Task struct {
 	Absence watcher.Absence
 	// Drain, unless nil, says that the attempt's node is to be emptied.
 	Drain *cluster.Drain
-	// Pressed, unless nil, says that the attempt's node is short of memory and that its agent suggests to move this one.
-	Pressed *cluster.Pressure
+	// Leave, unless nil, says that the attempt is to leave its node, though that is itself well and is not emptied.
+	Leave *Leave
 	// Reported says that the node was heard by this leader and that its full report is in: what has no status does not run there, and
 	// what is healthy counts when others are given up.
 	Reported bool
@@ -107,7 +108,7 @@ type JobInput struct {
 type Decision struct {
 	// Pending are tasks that should run and are not placed.
 	Pending []cluster.Pending
-	// Moves are tasks that should leave a node that is emptied, each once there is a place for it.
+	// Moves are tasks that should leave their node, each once there is a place for it.
 	Moves []Move
 	// Stops turn desired records of live attempts into stops.
 	Stops []Stop
@@ -177,7 +178,7 @@ type Stop struct {
 	Event   cluster.Event
 }
 
-// Move is a task that runs on a node that is to be emptied. Nothing of it is written before Next has been found a
+// Move is a task that runs on a node that it is to leave. Nothing of it is written before Next has been found a
 // place: what has nowhere to go stays. Then either the attempt gets its outcome and goes on until the next one is healthy
 // (Conclusion), or, where two must not live at once, it is stopped first (Stop). One of the two is nil. The place itself is
 // found again, by the next decision.
@@ -241,9 +242,9 @@ const (
 	MaxDelay    = 5 * time.Minute
 	MaxJobDelay = 30 * time.Second
 	SteadyTime  = 10 * time.Minute
-	// PressurePatience is how long a task that moves for want of memory, and shares no node with its like, is left alone where it
-	// is if its next attempt finds no place.
-	PressurePatience = time.Minute
+	// LeavePatience is how long a task that moves off a node that is well, and shares no node with its like, is left alone where it
+	// is if its next attempt finds no place, and how long that is for one node alone, if it is.
+	LeavePatience = time.Minute
 	// TimeLimitMargin is how long, beyond time limit and grace, the agent is given to end a task itself.
 	TimeLimitMargin = time.Minute
 )

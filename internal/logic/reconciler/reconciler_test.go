@@ -217,9 +217,9 @@ func TestPendingCarriesWhatTheSchedulerNeeds(t *testing.T) {
 		Task: "default.web.3.0", Attempt: 1, Owner: s.Owner(), OwnerRev: 11, Definition: ref, Count: 1, Priority: 700,
 		OnDisconnect: cluster.DisconnectKeep, Demand: cluster.Demand{CPU: 100, Memory: cluster.MiB, Disk: cluster.GiB},
 		Placement: cluster.Placement{
-			Strategy: cluster.StrategySpread, AntiAffinity: cluster.AntiAffinityPrefer, Constraints: []cluster.Constraint{common, own},
+			AntiAffinity: cluster.AntiAffinityPrefer, Constraints: []cluster.Constraint{common, own},
 		},
-		Ports: []cluster.Port{{Name: "http"}}, Images: []string{"main:1"}, NeedsImage: true, Since: updated,
+		Ports: []cluster.Port{{Name: "http"}}, Images: []string{"docker.io/library/main:1"}, NeedsImage: true, Since: updated,
 	}}
 	if diff := cmp.Diff(want, d.Pending); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	definition web@1 [port] [volume] [sick]      exists; with a fixed port it is pinned; sick tasks never become healthy
 //	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait] [daemon], and what policy reads
 //	job work gen=N [cancelled] [deleted]
-//	step a count=N def=R [retries=N] [limit=D] [disconnect=keep]
+//	step a count=N def=R [retries=N] [limit=D] [disconnect=keep] [gang=D]   with gang it waits since now
 //	unspec                              the owner's record is gone
 //	nodes n1 n2 …                       there are
 //	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt stands like this; the first one says that its version was rolled out
@@ -47,6 +47,8 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	ask [def=R] [count=N] [paused] [promote]   the user changes the service, as the API server writes it
 //	gate NAME [passes=N] [failures=N]   what the gate shows
 //	press web.1.0                       its node is short of memory and suggests that one
+//	leave web.1.0 reason=R [now] [to=n3] [for=D]   it is to leave its node; unleave web.1.0
+//	cordon n1                           it takes no new tasks; uncordon n1
 //	log web.1.0 WORD…                   the last lines that the newest attempt wrote
 //	restarts web.1.0 n=N                it was restarted so often in place; oom web.1.0: it was killed for its memory limit
 //	wait D                              time passes
@@ -176,6 +178,10 @@ func (s *stage) do(words []string) {
 		s.alone[words[1]] = true
 	case "press":
 		s.press(words)
+	case "cordon", "uncordon":
+		s.cordoned[words[1]] = words[0] == "cordon"
+	case "leave", "unleave":
+		s.sendOff(words, a)
 	case "gate":
 		s.gates = []cluster.GateResult{{Name: words[1], Passes: a.number("passes"), Failures: a.number("failures"), Message: a["says"]}}
 	case "ask": // the user's word, as the API server writes it
@@ -402,6 +408,10 @@ func (s *stage) spec(words []string, a args) {
 			Name: words[1], Definition: ref, Count: a.number("count"), Retries: a.number("retries"),
 			TimeLimit: cluster.Duration(limit), OnDisconnect: cluster.OnDisconnect(a["disconnect"]),
 		})
+		if a.has("gang") {
+			deadline, _ := time.ParseDuration(a["gang"])
+			s.job.Steps[len(s.job.Steps)-1].Gang, s.job.Updated = &cluster.Gang{Deadline: cluster.Duration(deadline)}, s.now
+		}
 		s.job.SetDefaults()
 	}
 }
@@ -454,6 +464,28 @@ func (s *stage) press(words []string) {
 	}
 	r := s.newestOf(words[1])
 	s.pressed[r.node()] = &cluster.Pressure{Since: s.now, Message: "96% is used", Victim: r.Desired.UUID, Task: r.id, Why: "it uses 200 MiB beyond what it reserved"}
+}
+
+// sendOff has the newest attempt of a task leave its node for a reason, or no more.
+func (s *stage) sendOff(words []string, a args) {
+	s.Helper()
+	r := s.newestOf(words[1])
+	if words[0] == "unleave" {
+		delete(s.leaves, r.Desired.UUID)
+		return
+	}
+	l := &reconciler.Leave{
+		Reason: cluster.ReasonCode(a["reason"]), Since: s.now, To: a["to"], Now: a.has("now"),
+		Message: fmt.Sprintf("node %s is not for it (%s)", r.node(), a["reason"]),
+	}
+	if a.has("for") {
+		d, err := time.ParseDuration(a["for"])
+		if err != nil {
+			s.Fatal(err)
+		}
+		l.From = s.now.Add(d)
+	}
+	s.leaves[r.Desired.UUID] = l
 }
 
 // task puts an attempt into the store and, in truth, onto its node.

@@ -69,8 +69,16 @@ func Service(in ServiceInput) Decision {
 	}
 	// 3. Those that are wanted and have no live attempt are asked for, and those that have to leave their node.
 	for _, s := range wanted {
+		if !in.daemon() {
+			p.yield(s)
+		}
+	}
+	for _, s := range wanted {
 		template := in.template(s)
 		roll.aim(s, &template)
+		if to := p.target(s); to != "" && template.Only == "" {
+			template.Only = to
+		}
 		p.pend(s, template, in.Spec.Lifespan, p.policy.backoff)
 		p.move(s, template)
 	}

@@ -446,7 +446,9 @@ func (s *JobStatus) message(spec *cluster.Job, spent *slot) string {
 		return fmt.Sprintf("%s to end", tasksAre(s.Running, "has", "have"))
 	case spent != nil:
 		text := fmt.Sprintf("%s has no retries left", spent.id)
-		if trouble := spent.trouble(); trouble != "" {
+		if out := spent.forgoes(); out != nil {
+			text = out.Message
+		} else if trouble := spent.trouble(); trouble != "" {
 			text = trouble + "; no retries are left"
 		}
 		if s.Running > 0 {

@@ -47,6 +47,8 @@ type world struct {
 	matching   []string
 	alone      map[string]bool
 	pressed    map[string]*cluster.Pressure // by node
+	leaves     map[string]*reconciler.Leave // by UUID
+	cordoned   map[string]bool              // nodes that take no new tasks
 	// asks says that agents carry out a voluntary stop only with a permit (P5.2).
 	asks bool
 	// refused counts writes whose comparison failed.
@@ -70,7 +72,7 @@ func newWorld() *world {
 		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, sick: map[cluster.Ref]bool{},
 		fails:  func(cluster.TaskID, int) bool { return false },
 		drains: map[string]*cluster.Drain{}, unheard: map[string]bool{},
-		absent: map[string]watcher.Absence{}, alone: map[string]bool{}, pressed: map[string]*cluster.Pressure{}, nodes: []string{"n1", "n2", "n3"}, now: time.Unix(0, 0).UTC(),
+		absent: map[string]watcher.Absence{}, alone: map[string]bool{}, pressed: map[string]*cluster.Pressure{}, leaves: map[string]*reconciler.Leave{}, cordoned: map[string]bool{}, nodes: []string{"n1", "n2", "n3"}, now: time.Unix(0, 0).UTC(),
 	}
 }
 
@@ -102,12 +104,25 @@ func (w *world) tasks() []reconciler.Task {
 		if n := r.node(); n != "" {
 			t.Absence, t.Drain, t.Reported = w.absent[n], w.drains[n], !w.unheard[n]
 			if v := w.pressed[n]; v != nil && r.Observed != nil && v.Victim == r.Observed.UUID {
-				t.Pressed = v
+				t.Leave = reconciler.PressedLeave(n, v)
+			}
+			if l := w.leaves[r.uuid()]; l != nil {
+				t.Leave = l
 			}
 		}
 		all = append(all, t)
 	}
 	return all
+}
+
+func (r *record) uuid() string {
+	switch {
+	case r.Desired != nil:
+		return r.Desired.UUID
+	case r.Outcome != nil:
+		return r.Outcome.UUID
+	}
+	return ""
 }
 
 func (r *record) node() string {
@@ -198,7 +213,7 @@ func (w *world) takes(node string, p *cluster.Pending) bool {
 	if p.Only != "" && (p.Only != node || p.Daemon) {
 		return p.Only == node && w.absent[node] == watcher.Present && !slices.Contains(p.Avoid, node)
 	}
-	return w.absent[node] == watcher.Present && w.drains[node] == nil && !slices.Contains(p.Avoid, node)
+	return w.absent[node] == watcher.Present && w.drains[node] == nil && !w.cordoned[node] && !slices.Contains(p.Avoid, node)
 }
 
 // leave writes what lets a task move, if there is a place for it.
@@ -219,6 +234,10 @@ func (w *world) commit(d reconciler.Decision) {
 	for i := range d.Conclusions {
 		c := &d.Conclusions[i]
 		r := w.find(c.Outcome.Task, c.Outcome.Attempt)
+		if r == nil && c.Outcome.Node == "" && c.ObservedRev == 0 && c.DesiredRev == 0 { // of one that was never placed
+			r = &record{id: c.Outcome.Task, attempt: c.Outcome.Attempt}
+			w.records = append(w.records, r)
+		}
 		if r == nil || r.Outcome != nil || r.ObservedRev != c.ObservedRev || r.DesiredRev != c.DesiredRev {
 			w.refused++
 			continue

@@ -21,3 +21,17 @@ func Allows(p *cluster.Placement, n *Node, stands bool) bool {
 	}
 	return !slices.ContainsFunc(p.Constraints, func(c cluster.Constraint) bool { return !Matches(c, n) })
 }
+
+// Unmet returns what a placement demands of a node by itself and the node lacks, taints aside: its pool, or the first constraint. ok is
+// false where it lacks nothing.
+func Unmet(p *cluster.Placement, n *Node) (r cluster.Refusal, ok bool) {
+	if p.Pool != "" && p.Pool != n.Pool {
+		return cluster.Refusal{Code: cluster.ReasonPool, Detail: p.Pool}, true
+	}
+	for i := range p.Constraints {
+		if !Matches(p.Constraints[i], n) {
+			return cluster.Refusal{Code: cluster.ReasonConstraint, Detail: Text(p.Constraints[i])}, true
+		}
+	}
+	return r, false
+}

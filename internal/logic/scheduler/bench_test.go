@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -126,6 +127,107 @@ func BenchmarkSchedule(b *testing.B) {
 				b.ReportMetric(float64(placed)/float64(tasks*b.N), "placed/decision")
 			})
 		}
+	}
+}
+
+// hostFleet is benchFleet with a label on each node that no other has.
+func hostFleet(nodes int) *scheduler.Fleet {
+	f := benchFleet(nodes)
+	for _, name := range f.Nodes() {
+		n, _, _ := f.Node(name)
+		n.Labels = maps.Clone(n.Labels)
+		n.Labels["host"] = name
+		f.SetNode(n)
+	}
+	return f
+}
+
+// deviceFleet is benchFleet with eight devices on each node, and what they are worth to deviceTasks.
+func deviceFleet(nodes int) *scheduler.Fleet {
+	f := benchFleet(nodes)
+	for _, name := range f.Nodes() {
+		n, _, _ := f.Node(name)
+		for i := range 8 { // benchFleet's nodes have none
+			n.Devices = append(n.Devices, cluster.Device{ID: fmt.Sprint("g", i), Type: "gpu", Model: "A", Numa: i / 4})
+		}
+		f.SetNode(n)
+	}
+	var mix scheduler.Mix
+	for _, p := range deviceTasks(1000, 1000) {
+		mix.Learn(p.Demand, p.Devices, 1)
+	}
+	f.SetWorth(mix.Worth())
+	return f
+}
+
+// deviceTasks returns tasks of as many owners that ask for a device, most of them for a part.
+func deviceTasks(tasks, owners int) []cluster.Pending {
+	pending := benchTasks(tasks, owners, cluster.StrategyWhole)
+	for i := range pending {
+		owner := i * owners / tasks
+		r := cluster.DeviceRequest{Share: []int{0, 100, 250, 500, 0, 800}[owner%6]}
+		pending[i].Demand = cluster.Demand{CPU: cluster.MilliCPU(300 + owner%97*10), Memory: cluster.Bytes(512+owner%89*16) * cluster.MiB}
+		pending[i].Devices = []cluster.DeviceRequest{r}
+	}
+	return pending
+}
+
+// changed returns replicas of 20 owners, each changed.
+func changed(tasks int, change func(p *cluster.Pending, i int)) []cluster.Pending {
+	pending := benchTasks(tasks, 20, cluster.StrategySpread)
+	for i := range pending {
+		pending[i].Count = tasks / 20
+		change(&pending[i], i)
+	}
+	return pending
+}
+
+// BenchmarkFineSchedule measures whole cycles where the index has least to hold on to: each of 10,000 nodes has a label that no other has, tasks ask for
+// that or for the nodes' names, or they ask for devices. The first three are BenchmarkSchedule's, on such a fleet.
+func BenchmarkFineSchedule(b *testing.B) {
+	const nodes = 10_000
+	spread := func(attribute string, skew int) func(tasks int) []cluster.Pending {
+		return func(tasks int) []cluster.Pending {
+			return changed(tasks, func(p *cluster.Pending, _ int) {
+				p.Placement.Spread = []cluster.Spread{{Attribute: attribute, MaxSkew: skew}}
+			})
+		}
+	}
+	for _, load := range []struct {
+		name  string
+		tasks int
+		fleet func(nodes int) *scheduler.Fleet
+		make  func(tasks int) []cluster.Pending
+	}{
+		{"binpack", 100_000, hostFleet, func(tasks int) []cluster.Pending { return benchTasks(tasks, 20, cluster.StrategyBinpack) }},
+		{"racks", 100_000, hostFleet, rackTasks},
+		{"singles", 10_000, hostFleet, func(tasks int) []cluster.Pending { return oddTasks(tasks, cluster.StrategySpread) }},
+		{"host-equal", 10_000, hostFleet, func(tasks int) []cluster.Pending {
+			pending := oddTasks(tasks, cluster.StrategySpread)
+			for i := range pending {
+				pending[i].Placement.Constraints = []cluster.Constraint{{Attribute: "label.host", Value: fmt.Sprintf("node-%05d", i%nodes)}}
+			}
+			return pending
+		}},
+		{"host-distinct", 10_000, hostFleet, func(tasks int) []cluster.Pending {
+			return changed(tasks, func(p *cluster.Pending, _ int) { p.Placement.Distinct = []cluster.Distinct{{Attribute: "label.host"}} })
+		}},
+		{"host-spread", 10_000, hostFleet, spread("label.host", 0)},
+		{"host-skew", 10_000, hostFleet, spread("label.host", 1)},
+		{"name-skew", 10_000, hostFleet, spread("node.name", 1)},
+		{"devices", 20_000, deviceFleet, func(tasks int) []cluster.Pending { return deviceTasks(tasks, 20) }},
+		{"devices-singles", 1000, deviceFleet, func(tasks int) []cluster.Pending { return deviceTasks(tasks, tasks) }},
+	} {
+		b.Run(fmt.Sprintf("nodes=%d/tasks=%d/%s", nodes, load.tasks, load.name), func(b *testing.B) {
+			f, pending := load.fleet(nodes), load.make(load.tasks)
+			b.ReportAllocs()
+			placed := 0
+			for b.Loop() {
+				placed += len(scheduler.Schedule(f, pending, scheduler.Options{}).Placements)
+			}
+			b.ReportMetric(float64(load.tasks*b.N)/b.Elapsed().Seconds(), "decisions/s")
+			b.ReportMetric(float64(placed)/float64(load.tasks*b.N), "placed/decision")
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -15,12 +16,14 @@ type class struct {
 	group            *group
 	strategy         cluster.Strategy
 	affinity         cluster.AntiAffinity
+	now              time.Time
 	demand           cluster.Demand
 	need             cluster.Demand // demand, with what any node has for a resource that is not asked for
 	fixed            []int          // ports that they name
 	clash            int            // a port that they name twice
 	auto, autoFixed  int            // ports to be assigned; fixed ones among those that could be
 	requests         []cluster.DeviceRequest
+	priced           bool                 // what devices are worth decides for it
 	images           []map[int32]struct{} // of each image, the nodes that have it
 	commonImages     bool                 // these are too many to be looked at one by one
 	avoided, shunned []int32              // nodes where an earlier attempt stands, and where attempts failed
@@ -35,7 +38,9 @@ type class struct {
 	epoch   int     // of the cycle, when the latter and floors were found
 	floors  []int32 // by node class, how many of the group are at least on a node that takes the class; none if there is no such node
 	ranking *ranking
-	seen    int // how much of cycle.touched is in the ranking
+	rosters map[int32]*roster // by class of nodes whose devices have a price; nil while none is made
+	seen    int               // how much of cycle.touched is in the ranking
+	ranked  int64             // what leasts said when it was made
 
 	refusals []cluster.RefusalCount
 	sentence string
@@ -74,8 +79,8 @@ func (y *cycle) classify(order []int32) {
 	}
 }
 
-// class returns the class of the task in its group, a new one if there is none. A task for one node has its own: there is
-// nothing to share.
+// class returns the class of the task in its group, a new one if there is none. A task for one node, or with the promise of one, has its own:
+// there is nothing to share.
 func (y *cycle) class(p *cluster.Pending) *class {
 	tasks, _, _ := tasksOf(p.Task, p.Definition)
 	g := y.groups[tasks]
@@ -86,7 +91,7 @@ func (y *cycle) class(p *cluster.Pending) *class {
 		g = &group{next: y.groups[tasks]}
 		y.groups[tasks] = g
 	}
-	if p.Only == "" {
+	if p.Only == "" && p.Promised == "" {
 		for _, c := range g.classes {
 			if alike(p, c.Pending) {
 				return c
@@ -103,8 +108,9 @@ func (y *cycle) class(p *cluster.Pending) *class {
 }
 
 func (y *cycle) newClass(p *cluster.Pending) *class {
-	c := &class{Pending: p, demand: clamp(p.Demand), affinity: p.Placement.AntiAffinity}
-	c.strategy = y.strategy(p)
+	c := &class{Pending: p, now: y.opts.Now, demand: clamp(p.Demand), affinity: p.Placement.AntiAffinity}
+	c.strategy = y.opts.Strategy(p)
+	c.priced = y.fleet.worth != nil && (p.Placement.Strategy == "" || c.strategy == cluster.StrategyWhole)
 	if c.affinity == "" {
 		c.affinity = cluster.AntiAffinityNone
 		if c.strategy == cluster.StrategySpread {
@@ -156,16 +162,21 @@ func (y *cycle) slots(names []string) (slots []int32) {
 	return slots
 }
 
-func (y *cycle) strategy(p *cluster.Pending) cluster.Strategy {
+// Strategy returns the strategy of a task: that of its owner or, where that names none, the one that Services and Jobs say.
+func (o Options) Strategy(p *cluster.Pending) cluster.Strategy {
+	own := o.Services
+	if p.Owner.Kind == cluster.KindJob {
+		own = o.Jobs
+	}
 	switch {
 	case p.Placement.Strategy != "":
 		return p.Placement.Strategy
-	case p.Owner.Kind == cluster.KindJob && y.opts.Jobs != "":
-		return y.opts.Jobs
+	case own != "":
+		return own
+	case len(p.Devices) > 0:
+		return cluster.StrategyWhole
 	case p.Owner.Kind == cluster.KindJob:
 		return cluster.StrategyBinpack
-	case y.opts.Services != "":
-		return y.opts.Services
 	}
 	return cluster.StrategySpread
 }
@@ -191,7 +202,7 @@ func alike(a, b *cluster.Pending) bool {
 		a.Owner.Kind == b.Owner.Kind &&
 		a.Placement.Strategy == b.Placement.Strategy &&
 		a.Placement.AntiAffinity == b.Placement.AntiAffinity &&
-		a.Daemon == b.Daemon && a.Only == b.Only && a.Count == b.Count && a.Gang == b.Gang &&
+		a.Daemon == b.Daemon && a.Only == b.Only && a.TimeLimit == b.TimeLimit && a.Placement.Reservation == b.Placement.Reservation && a.Promised == b.Promised && a.Count == b.Count && a.Gang == b.Gang &&
 		a.Placement.Pool == b.Placement.Pool && maps.Equal(a.Labels, b.Labels) && samePlacement(&a.Placement, &b.Placement) &&
 		len(a.Ports) == len(b.Ports) && len(a.Avoid) == len(b.Avoid) && len(a.Shun) == len(b.Shun) && slices.Equal(a.Images, b.Images) && len(a.Devices) == len(b.Devices) &&
 		len(a.Placement.Constraints) == len(b.Placement.Constraints) &&
@@ -218,7 +229,7 @@ func samePlacement(a, b *cluster.Placement) bool {
 }
 
 func sameRequest(a, b cluster.DeviceRequest) bool {
-	return a.Type == b.Type && a.Count == b.Count && a.Share == b.Share && a.Memory == b.Memory && slices.Equal(a.Models, b.Models)
+	return a.Type == b.Type && a.Count == b.Count && a.Share == b.Share && a.Memory == b.Memory && a.OneNuma == b.OneNuma && slices.Equal(a.Models, b.Models)
 }
 
 func sameConstraint(a, b cluster.Constraint) bool {

@@ -17,6 +17,9 @@ import (
 // versions (<=, >=) does not hold unless both sides are such. An unknown operator or
 // attribute matches nothing, as what was meant cannot be known.
 func Matches(c cluster.Constraint, n *Node) bool {
+	if c.Attribute == attributeVolume {
+		return slices.Contains(n.Volumes, c.Value)
+	}
 	if c.Attribute == "node.executor" {
 		return matchesSome(c, n.Executors)
 	}
@@ -157,6 +160,9 @@ func versionOf(s string) (string, bool) {
 // Text returns a constraint as people write it: "label.zone = b", "node.arch in (amd64, arm64)",
 // "label.gpu exists".
 func Text(c cluster.Constraint) string {
+	if c.Attribute == attributeVolume {
+		return volumeText(c)
+	}
 	op := cmp.Or(c.Op, cluster.OpEqual)
 	switch op {
 	case cluster.OpExists:

@@ -17,10 +17,15 @@ type cycle struct {
 	placedAt []whereabouts
 	told     map[int32]cluster.Waiting // by position, to members of gangs
 	epoch    int                       // how often something was given back
+	kept     map[int32]*kept           // by position, what is kept for tasks that were promised room
 
 	loads   []*loadPage // those that the cycle changed; nil: as in the fleet
 	ports   map[int32]*portSet
 	devices map[int32]deviceUses
+	bays    map[int32][]bay // of the same nodes
+	desk    []bay           // where devices are chosen, see pick
+	picks   []pick
+	pricey  []bool  // by node class, whether it has devices that the fleet's worth knows; nil until somebody asks
 	touched []int32 // the nodes in the order in which tasks were placed on them
 	// trees are those of the fleet, by class, until the cycle has its own; moved is how much of touched has gone into them.
 	trees  [orders][]top
@@ -31,6 +36,8 @@ type cycle struct {
 	classOf []*class          // by position in the order of decisions
 	classes []*class
 	tables  map[string]*table // by attribute
+	// watches and guards are the views on other workloads, by what they are about.
+	watches, guards map[string]*watch
 
 	sieves    map[string]*sieve
 	buffer    []byte
@@ -51,7 +58,7 @@ const (
 
 func newCycle(f *Fleet, pending []cluster.Pending, opts Options) *cycle {
 	return &cycle{
-		fleet: f, pending: pending, opts: opts,
+		fleet: f, pending: f.bound(pending), opts: opts,
 		editor: editor{owner: &owner{}, names: &f.names},
 		groups: map[string]*group{},
 	}
@@ -134,7 +141,7 @@ func (y *cycle) place(c *class, slot int32, pending int) Placement {
 	y.touch(l, slot)
 	pl := Placement{Pending: pending, Task: p.Task, Node: y.fleet.name(slot)}
 	if len(c.requests) > 0 {
-		uses, _, _ := assign(y.node(slot).Devices, y.devicesOf(slot), c.requests)
+		uses := y.devicesFor(c, slot)
 		y.useDevices(slot, uses, 1)
 		pl.Devices = uses
 	}
@@ -148,6 +155,7 @@ func (y *cycle) place(c *class, slot int32, pending int) Placement {
 func (y *cycle) touch(l *load, slot int32) {
 	y.fleet.catalog.rekey(l)
 	l.stale = 1<<orders - 1
+	l.turn++
 	y.touched = append(y.touched, slot)
 }
 
@@ -162,11 +170,24 @@ func (y *cycle) count1(c *class, slot, tasks int32) {
 			g.counts[slot] += tasks
 		}
 		for _, v := range g.views { // order-free: each for itself
-			v.add(y, slot, tasks)
+			y.countIn(v, slot, tasks)
 		}
 	}
 	for _, v := range c.counts {
-		v.add(y, slot, tasks)
+		y.countIn(v, slot, tasks)
+	}
+}
+
+// countIn counts tasks in a view. Where that changes what other nodes say, they are touched, too.
+func (y *cycle) countIn(v *view, slot, tasks int32) {
+	v.add(y, slot, tasks)
+	if v.fine == "" {
+		return
+	}
+	for _, peer := range y.peers(v.fine, slot) {
+		if peer != slot {
+			y.touch(y.ownLoad(peer), peer)
+		}
 	}
 }
 

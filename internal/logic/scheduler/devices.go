@@ -73,6 +73,14 @@ func does(r *cluster.DeviceRequest, d *cluster.Device) bool {
 // such that with the fewest. A share is of that device of which the least is left, so that others stay whole. Of equals the ID that sorts first is
 // taken.
 func assign(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses, lacking int, now deviceUses) {
+	if slices.ContainsFunc(requests, oneNuma) {
+		return assignOnOne(list, used, requests)
+	}
+	return assignAny(list, used, requests)
+}
+
+// assignAny is assign where it does not matter that devices are of one NUMA node.
+func assignAny(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses, lacking int, now deviceUses) {
 	now = used
 	take := func(u cluster.DeviceUse) {
 		if len(uses) == 0 {
@@ -161,6 +169,8 @@ func deviceText(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest
 	switch {
 	case have == 0:
 		return "no " + kind, 0
+	case r.OneNuma:
+		return oneNumaText(list, used, r, kind)
 	case r.Share > 0:
 		return "no " + kind + " with enough left to share", 0
 	case part > 0:
@@ -173,6 +183,9 @@ func deviceText(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest
 func (y *cycle) lacksDevices(c *class, slot int32) bool {
 	if len(c.requests) == 0 {
 		return false
+	}
+	if len(c.requests) == 1 && !c.requests[0].OneNuma {
+		return !y.serves(slot, &c.requests[0])
 	}
 	_, lacking, _ := assign(y.node(slot).Devices, y.devicesOf(slot), c.requests)
 	return lacking >= 0
@@ -196,7 +209,13 @@ func (y *cycle) useDevices(slot int32, uses []cluster.DeviceUse, sign int) {
 		own = own.add(u, sign)
 	}
 	if y.devices == nil {
-		y.devices = map[int32]deviceUses{}
+		y.devices, y.bays = map[int32]deviceUses{}, map[int32][]bay{}
 	}
 	y.devices[slot] = own
+	bays, found := y.bays[slot]
+	if !found {
+		bays = copyBays(nil, y.fleet.slots[slot].bays)
+		y.bays[slot] = bays
+	}
+	fillBays(bays, y.node(slot), own)
 }

@@ -59,6 +59,9 @@ func drawNode(t *rapid.T, name string) scheduler.Node {
 			n.Taints = append(n.Taints, drawTaint(t))
 		}
 	}
+	if oneIn(t, "kept", 8) {
+		n.Reserved = drawReserved(t)
+	}
 	if oneIn(t, "drain", 30) {
 		n.Cordon, n.Drain = true, true
 	}
@@ -240,12 +243,16 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 	if oneIn(t, "wishes", 4) {
 		drawPlacement(t, &p.Placement)
 	}
+	p.TimeLimit = pick(t, "limit", 0, 0, cluster.Duration(time.Hour), cluster.Duration(3*time.Hour))
+	if oneIn(t, "by reservation", 12) {
+		p.Placement.Reservation = pick(t, "which reservation", "r", "s")
+	}
 	if rapid.Bool().Draw(t, "labels") {
 		p.Labels = drawLabels(t)
 	}
 	p.Count = upTo(t, "all", 8)
 	p.Images = pick(t, "images", nil, nil, []string{"i"}, []string{"i", "j", "k"})
-	if oneIn(t, "devices", 8) {
+	if oneIn(t, "devices", 7) {
 		p.Devices = drawDevices(t)
 	}
 	if oneIn(t, "gang", 8) {
@@ -279,6 +286,9 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 		if oneIn(t, "one node", 8) {
 			q.Only = pick(t, "only", append([]string{"unknown"}, names...)...)
 		}
+		if oneIn(t, "promised", 6) {
+			q.Promised = pick(t, "promise", append([]string{"unknown"}, names...)...)
+		}
 		if oneIn(t, "other version", 8) && step == "" {
 			q.Definition = drawDefinition(t)
 		}
@@ -310,7 +320,20 @@ func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
 	for i := range 1 + upTo(t, "owners", 4) {
 		pending = append(pending, drawOwner(t, fmt.Sprintf("o%d", i), names)...)
 	}
+	w.worth = drawWorth(t)
 	return w, pending
+}
+
+// drawWorth draws what devices are worth: mostly something.
+func drawWorth(t *rapid.T) *scheduler.Worth {
+	var m scheduler.Mix
+	for range pick(t, "learned", 3, 2, 1, 0, 3, 3) {
+		m.Learn(drawDemand(t), drawDevices(t), 1+upTo(t, "weight of it", 5))
+	}
+	if !m.Stale(nil) {
+		return nil
+	}
+	return m.Worth()
 }
 
 // largeWorld returns a fleet that is large enough for trees of several pages, of few kinds of nodes with many that are equal, and tasks
@@ -319,14 +342,20 @@ func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 	seed := rapid.Uint64().Draw(t, "seed")
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	one := func(n int) int { return rnd.IntN(n) }
-	nodes, kinds := 40+one(80), 1+one(6)
+	nodes, kinds, gpus, hosts := 40+one(80), 1+one(6), one(3), 1+one(2)
+	var mix scheduler.Mix
 	for i := range nodes {
 		n := scheduler.Node{
 			Name: fmt.Sprintf("n%03d", i), State: cluster.NodeReady, Executors: []string{"containerd"},
-			Labels: cluster.Labels{"zone": string(rune('a' + i%kinds))},
+			Labels: cluster.Labels{"zone": string(rune('a' + i%kinds)), "host": fmt.Sprint("h", i/hosts)},
 			Capacity: cluster.Demand{
 				CPU: cluster.MilliCPU(2000 << (i % kinds % 3)), Memory: 4*cluster.GiB + cluster.Bytes(one(1<<20)), Disk: 100 * cluster.GiB,
 			},
+		}
+		for d := range gpus * (i % 5) { // half of the worlds have none
+			n.Devices = append(n.Devices, cluster.Device{
+				ID: fmt.Sprint("g", d), Type: "gpu", Model: string(rune('A' + i%kinds%2)), Memory: 16 * cluster.GiB, Numa: d % 2,
+			})
 		}
 		for range one(3) {
 			n.Images = append(n.Images, string(rune('i'+one(3))))
@@ -352,15 +381,27 @@ func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 			if one(3) == 0 {
 				p.Placement.Constraints = []cluster.Constraint{{Attribute: "label.zone", Op: cluster.OpNotEqual, Value: "b"}}
 			}
+			if gpus > 0 && one(2) == 0 {
+				p.Devices = largeRequests(one)
+				mix.Learn(p.Demand, p.Devices, 1+one(9))
+			}
 			if one(3) == 0 {
 				p.Images = []string{"i", "j", "none"}[:1+one(3)]
 			}
 			if one(4) == 0 {
 				p.Count = 20
-				p.Placement.Spread = []cluster.Spread{{Attribute: "label.zone", MaxSkew: one(3)}}
+				p.Placement.Spread = []cluster.Spread{{Attribute: []string{"label.zone", "label.host", "node.name"}[one(3)], MaxSkew: one(3)}}
 			}
 			if one(4) == 0 {
 				p.Placement.Affinities = []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 10}}
+			}
+			if one(6) == 0 {
+				p.Placement.Distinct = []cluster.Distinct{{Attribute: "label.host", Most: 1 + one(2)}}
+			}
+			if one(6) == 0 {
+				p.Placement.Constraints = append(p.Placement.Constraints, cluster.Constraint{
+					Attribute: "label.host", Op: []cluster.ConstraintOp{cluster.OpNotEqual, cluster.OpExists}[one(2)], Value: "h3",
+				})
 			}
 			if one(3) == 0 {
 				p.Ports = []cluster.Port{{Name: "http", Port: 8080 * one(2)}}
@@ -379,5 +420,23 @@ func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 		}
 		cycles = append(cycles, pending)
 	}
+	if mix.Stale(nil) {
+		w.worth = mix.Worth()
+	}
 	return w, cycles
+}
+
+// largeRequests returns what tasks of a large world ask of devices.
+func largeRequests(one func(n int) int) []cluster.DeviceRequest {
+	list := []cluster.DeviceRequest{{Count: 1 + one(2)}}
+	if one(2) == 0 {
+		list = []cluster.DeviceRequest{{Share: 100 * (1 + one(9)), Memory: cluster.Bytes(one(3)) * cluster.GiB}}
+	}
+	if one(3) == 0 {
+		list[0].Models = []string{"A"}
+	}
+	if one(5) == 0 {
+		list = append(list, cluster.DeviceRequest{Count: 1})
+	}
+	return list
 }

@@ -27,8 +27,12 @@ type Node struct {
 	Capacity cluster.Demand
 	// Devices are those that tasks may reserve, each with an ID of its own.
 	Devices []cluster.Device
+	// Reserved are the reservations that keep it, those that are over left out, by when they begin.
+	Reserved []*cluster.Reservation
 	// Images are references of images that are on the node.
 	Images []string
+	// Volumes are the keys of volumes on the node that keep tasks with them.
+	Volumes []string
 	// ReservedPorts are never given to tasks.
 	ReservedPorts []int
 }
@@ -41,7 +45,7 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		f := &status.Facts
 		n.Arch, n.OS, n.Kernel = f.Arch, f.OS, f.Kernel
 		n.Capacity = cluster.Demand{CPU: f.CPU, Memory: f.Memory, Disk: f.Disk}
-		n.ReservedPorts, n.Devices = f.ReservedPorts, f.Devices
+		n.ReservedPorts, n.Devices, n.Images, n.Volumes = f.ReservedPorts, f.Devices, f.Images, f.Volumes
 		for _, e := range f.Executors {
 			n.Executors = append(n.Executors, e.Name)
 		}
@@ -82,18 +86,22 @@ type Reservation struct {
 // Fleet is the nodes of one domain and what is reserved on them. Its owner calls the methods that
 // change it; several readers may use it at the same time between them.
 type Fleet struct {
-	slots   []slot
-	loads   []load // by slot
-	byName  map[string]int32
-	names   names   // of the nodes that are set
-	vacant  []int32 // slots to be used again
-	catalog catalog
-	held    map[string]Reservation
-	crowds  map[string]*crowd // by what tasksOf says; further ones are chained
-	spare   []*crowd          // that were dispersed, to be used again
+	slots  []slot
+	loads  []load // by slot
+	byName map[string]int32
+	names  names   // of the nodes that are set
+	vacant []int32 // slots to be used again
+	// reserved counts what keeps the nodes that are set.
+	reserved int
+	catalog  catalog
+	held     map[string]Reservation
+	crowds   map[string]*crowd // by what tasksOf says; further ones are chained
+	spare    []*crowd          // that were dispersed, to be used again
 	// neighbours are the same reservations as relations look at them.
 	neighbours neighbours
 	images     images // of the nodes that are set
+	volumes    images // likewise, the nodes that have a volume
+	worth      *Worth // nil: devices are worth nothing
 }
 
 // slot is one node of a fleet. It lives while the node is set or something is reserved on it.
@@ -103,6 +111,7 @@ type slot struct {
 	ports *portSet // nil while none is taken
 	// devices is what is used of them, also of such that the node has no more.
 	devices deviceUses
+	bays    []bay // the devices of a node that is set
 }
 
 // load is what a node has and what of it is used. It stands apart from the slot, as cycles copy those of the nodes that they use.
@@ -113,6 +122,7 @@ type load struct {
 	stale          uint8          // of a cycle: bits of the orders whose trees do not hold it so yet
 	tasks          int32
 	class          int32 // -1 while the node is not set
+	turn           int32 // of a cycle: how often the node was touched
 }
 
 func (l *load) free() cluster.Demand { return l.capacity.Sub(l.used) }
@@ -127,6 +137,7 @@ func NewFleet() *Fleet {
 
 		neighbours: newNeighbours(),
 		images:     images{},
+		volumes:    images{},
 	}
 	f.names.of = f.name
 	return f
@@ -143,16 +154,21 @@ func (f *Fleet) SetNode(n Node) {
 		f.names.add(i)
 	}
 	s.node, s.set = n, true
+	f.reserved += len(n.Reserved)
+	s.bays = baysOf(&s.node, s.devices, f.worth)
 	f.images.add(i, n.Images)
+	f.volumes.add(i, n.Volumes)
 	for _, p := range n.ReservedPorts {
 		f.ports(i).add(p)
 	}
+	f.noteLabels(i, n.Labels, 1)
 	l := &f.loads[i]
 	l.capacity, l.class = clamp(n.Capacity), f.catalog.enter(&n)
 	f.catalog.rekey(l)
 	for order := range orders {
 		f.plant(order, i)
 	}
+	f.refine(n.Labels)
 }
 
 // withdraw takes out of the index what is known of a node that is set.
@@ -162,7 +178,10 @@ func (f *Fleet) withdraw(i int32) {
 		f.uproot(order, i)
 	}
 	f.catalog.leave(l.class)
+	f.noteLabels(i, f.slots[i].node.Labels, -1)
+	f.reserved -= len(f.slots[i].node.Reserved)
 	f.images.remove(i, f.slots[i].node.Images)
+	f.volumes.remove(i, f.slots[i].node.Volumes)
 	l.class = -1
 	for _, p := range f.slots[i].node.ReservedPorts {
 		f.ports(i).remove(p)
@@ -198,6 +217,18 @@ func (f *Fleet) charge(i int32, used cluster.Demand, tasks int32) {
 	}
 }
 
+// useDevices changes what is used of a node's devices.
+func (f *Fleet) useDevices(i int32, uses []cluster.DeviceUse, sign int) {
+	if len(uses) == 0 {
+		return
+	}
+	s := &f.slots[i]
+	for _, u := range uses {
+		s.devices = s.devices.add(u, sign)
+	}
+	fillBays(s.bays, &s.node, s.devices)
+}
+
 func (f *Fleet) editor() editor { return editor{names: &f.names} }
 
 func (f *Fleet) name(i int32) string { return f.slots[i].node.Name }
@@ -221,7 +252,7 @@ func (f *Fleet) RemoveNode(name string) {
 	f.withdraw(i)
 	f.names.remove(i)
 	s := &f.slots[i]
-	s.node, s.set = Node{Name: name}, false
+	s.node, s.set, s.bays = Node{Name: name}, false, nil
 	f.vacate(i)
 }
 
@@ -244,9 +275,7 @@ func (f *Fleet) Reserve(r Reservation) {
 	for _, p := range r.Ports {
 		f.ports(i).add(p)
 	}
-	for _, u := range r.Devices {
-		f.slots[i].devices = f.slots[i].devices.add(u, 1)
-	}
+	f.useDevices(i, r.Devices, 1)
 	tasks, generation, definition := tasksOf(r.Task, r.Definition)
 	first := f.crowds[tasks]
 	c := first.of(definition)
@@ -270,9 +299,7 @@ func (f *Fleet) Release(uuid string) {
 	for _, p := range r.Ports {
 		f.ports(i).remove(p)
 	}
-	for _, u := range r.Devices {
-		f.slots[i].devices = f.slots[i].devices.add(u, -1)
-	}
+	f.useDevices(i, r.Devices, -1)
 	tasks, generation, definition := tasksOf(r.Task, r.Definition)
 	c := f.crowds[tasks].of(definition)
 	if c.remove(spotOf(i, generation)); len(c.at) == 0 {
@@ -312,24 +339,33 @@ func (f *Fleet) Node(name string) (n Node, used cluster.Demand, found bool) {
 // Clone returns a fleet that changes independently of f: to try what would be if.
 func (f *Fleet) Clone() *Fleet {
 	c := &Fleet{
-		slots:   slices.Clone(f.slots),
-		loads:   slices.Clone(f.loads),
-		byName:  maps.Clone(f.byName),
-		vacant:  slices.Clone(f.vacant),
-		catalog: f.catalog.clone(),
-		held:    maps.Clone(f.held),
-		crowds:  make(map[string]*crowd, len(f.crowds)),
+		slots:    slices.Clone(f.slots),
+		loads:    slices.Clone(f.loads),
+		byName:   maps.Clone(f.byName),
+		vacant:   slices.Clone(f.vacant),
+		catalog:  f.catalog.clone(),
+		reserved: f.reserved,
+		held:     maps.Clone(f.held),
+		crowds:   make(map[string]*crowd, len(f.crowds)),
 
 		neighbours: f.neighbours.clone(),
 		images:     make(images, len(f.images)),
+		volumes:    make(images, len(f.volumes)),
+		worth:      f.worth,
 	}
 	c.names = f.names.clone(c.name)
 	for image, nodes := range f.images { // order-free: a copy
 		c.images[image] = maps.Clone(nodes)
 	}
+	for volume, nodes := range f.volumes { // order-free: a copy
+		c.volumes[volume] = maps.Clone(nodes)
+	}
 	for i := range c.slots {
 		c.slots[i].ports = c.slots[i].ports.clone()
 		c.slots[i].devices = slices.Clone(c.slots[i].devices)
+		if bays := c.slots[i].bays; bays != nil {
+			c.slots[i].bays = copyBays(nil, bays)
+		}
 	}
 	for tasks, first := range f.crowds { // order-free: a copy
 		for o := first; o != nil; o = o.next {

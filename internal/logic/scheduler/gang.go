@@ -38,6 +38,8 @@ func (y *cycle) run(positions []int32) (waiting []int32) {
 		for gang != "" && members < len(positions) && y.task(positions[members]).Gang == gang {
 			members++
 		}
+		before := len(waiting)
+		y.unkeep(positions[:members]...)
 		if gang == "" {
 			if !y.turn(positions[0]) {
 				waiting = append(waiting, positions[0])
@@ -45,6 +47,7 @@ func (y *cycle) run(positions []int32) (waiting []int32) {
 		} else {
 			waiting = append(waiting, y.runGang(positions[:members])...)
 		}
+		y.keepFor(waiting[before:])
 		positions = positions[members:]
 	}
 	return waiting
@@ -53,7 +56,10 @@ func (y *cycle) run(positions []int32) (waiting []int32) {
 // turn places the task at a position in the order of decisions, if it can.
 func (y *cycle) turn(position int32) bool {
 	c := y.classOf[position]
-	slot := y.best(c)
+	slot := y.promised(c)
+	if slot < 0 {
+		slot = y.best(c)
+	}
 	if slot >= 0 {
 		y.placed = append(y.placed, y.place(c, slot, int(y.order[position])))
 		y.placedAt = append(y.placedAt, whereabouts{position, slot})
@@ -134,7 +140,7 @@ func (y *cycle) renew(c *class) {
 	if c.epoch == y.epoch {
 		return
 	}
-	c.epoch, c.full, c.floors = y.epoch, false, nil
+	c.epoch, c.full, c.floors, c.rosters = y.epoch, false, nil, nil
 	if c.ranking != nil {
 		y.spareRank = append(y.spareRank, c.ranking)
 		c.ranking, c.visited = nil, false

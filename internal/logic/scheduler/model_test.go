@@ -16,12 +16,14 @@ import (
 type world struct {
 	nodes []scheduler.Node
 	held  []scheduler.Reservation
+	worth *scheduler.Worth
 	known map[asked]spreadOf // while the model decides
 }
 
 // fleet builds the fleet of the world.
 func (w world) fleet() *scheduler.Fleet {
 	f := scheduler.NewFleet()
+	f.SetWorth(w.worth)
 	for _, n := range w.nodes {
 		f.SetNode(n)
 	}
@@ -77,7 +79,10 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 		if told, found := m.told[i]; found {
 			m.res.Waiting = append(m.res.Waiting, told)
 		} else {
+			all := m.held
+			m.unkeep(i)
 			m.res.Waiting = append(m.res.Waiting, m.explain(pending[i]))
+			m.held = all
 		}
 	}
 	return m.res
@@ -112,6 +117,10 @@ func (m *model) pass(turns []int) (waiting []int) {
 
 // unit places a task, or as many of a gang as it has to have or none.
 func (m *model) unit(tasks []int) (waiting []int) {
+	for _, i := range tasks {
+		m.unkeep(i)
+	}
+	defer func() { m.keep(waiting) }()
 	size, held, placed := 0, len(m.held), len(m.res.Placements)
 	for _, i := range tasks {
 		if m.pending[i].Gang != "" {
@@ -149,7 +158,7 @@ func (m *model) unit(tasks []int) (waiting []int) {
 func (m *model) place(i int) bool {
 	p, best := m.pending[i], -1
 	for n := range m.nodes {
-		if m.refusal(n, p).Code == "" && (best < 0 || m.better(n, best, p)) {
+		if m.refusal(n, p).Code == "" && (best < 0 || m.nodes[best].Name != p.Promised && (m.nodes[n].Name == p.Promised || m.better(n, best, p))) {
 			best = n
 		}
 	}
@@ -158,6 +167,9 @@ func (m *model) place(i int) bool {
 	}
 	pl := scheduler.Placement{Pending: i, Task: p.Task, Node: m.nodes[best].Name, Ports: m.assign(best, p)}
 	pl.Devices, _ = m.devices(best, p)
+	if uses := m.priced(best, p); uses != nil {
+		pl.Devices = uses
+	}
 	clear(m.known)
 	m.held = append(m.held, pl.Reservation(&p, ""))
 	m.res.Placements = append(m.res.Placements, pl)
@@ -178,6 +190,9 @@ func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 	}
 	if p.Placement.Pool != "" && p.Placement.Pool != node.Pool {
 		return cluster.Refusal{Code: cluster.ReasonPool, Detail: node.Pool}
+	}
+	if r := reservedFrom(node, p); r.Code != "" {
+		return r
 	}
 	for _, t := range node.Taints {
 		if t.Effect != cluster.TaintAvoid && !tolerates(p, t) {
@@ -280,6 +295,8 @@ func (w world) better(a, b int, p cluster.Pending) bool {
 	strategy := p.Placement.Strategy
 	switch {
 	case strategy != "":
+	case len(p.Devices) > 0:
+		strategy = cluster.StrategyWhole
 	case p.Owner.Kind == cluster.KindJob:
 		strategy = cluster.StrategyBinpack
 	default:
@@ -299,6 +316,9 @@ func (w world) better(a, b int, p cluster.Pending) bool {
 		if d := w.siblings(a, p) - w.siblings(b, p); d != 0 {
 			return d < 0
 		}
+	}
+	if d := int64(w.loss(a, p)) - int64(w.loss(b, p)); d != 0 {
+		return d < 0
 	}
 	if strategy == cluster.StrategyWhole {
 		if d := w.imbalance(a, p) - w.imbalance(b, p); d != 0 {
@@ -363,7 +383,7 @@ func (w world) used(n int) (d cluster.Demand) {
 
 func (w world) count(n int) (tasks int) {
 	for _, r := range w.held {
-		if r.Node == w.nodes[n].Name {
+		if r.Node == w.nodes[n].Name && r.Task != "" {
 			tasks++
 		}
 	}

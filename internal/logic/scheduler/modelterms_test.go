@@ -1,9 +1,13 @@
 package scheduler_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -42,7 +46,7 @@ func (w world) question(n int, p cluster.Pending) bool {
 	if node.State != cluster.NodeReady || node.Drain || node.Cordon && !p.Daemon ||
 		p.Placement.Pool != "" && p.Placement.Pool != node.Pool ||
 		slices.ContainsFunc(node.Taints, func(t cluster.Taint) bool { return t.Effect != cluster.TaintAvoid && !tolerates(p, t) }) ||
-		len(node.Executors) == 0 || p.NeedsImage && !slices.Contains(node.Executors, "containerd") {
+		reservedFrom(node, p).Code != "" || len(node.Executors) == 0 || p.NeedsImage && !slices.Contains(node.Executors, "containerd") {
 		return false
 	}
 	return !slices.ContainsFunc(p.Placement.Constraints, func(c cluster.Constraint) bool {
@@ -243,6 +247,11 @@ func (w world) spreadPoints(n int, p cluster.Pending, s cluster.Spread, weight i
 
 // devices finds what a task would hold of a node's devices, or why it finds none.
 func (w world) devices(n int, p cluster.Pending) (uses []cluster.DeviceUse, r cluster.Refusal) {
+	return w.devicesOrSome(n, p, false)
+}
+
+// devicesOrSome finds as many devices as there are, if it has to be content with some.
+func (w world) devicesOrSome(n int, p cluster.Pending, some bool) (uses []cluster.DeviceUse, r cluster.Refusal) {
 	share, memory := map[string]int{}, map[string]cluster.Bytes{}
 	for _, held := range w.held {
 		for _, u := range held.Devices {
@@ -293,7 +302,10 @@ func (w world) devices(n int, p cluster.Pending) (uses []cluster.DeviceUse, r cl
 				chosen = []cluster.Device{d}
 			}
 		}
-		if len(chosen) == 0 {
+		for less := max(q.Count, 1) - 1; some && q.Share == 0 && len(chosen) == 0 && less > 0; less-- {
+			chosen = chooseWhole(suit, share, memory, less)
+		}
+		if len(chosen) == 0 && !some {
 			return nil, deviceRefusal(suit, share, memory, q)
 		}
 		for _, d := range chosen {
@@ -369,4 +381,51 @@ func (w world) imageWorth(n int, p cluster.Pending) int64 {
 		}
 	}
 	return int64(50_000 * present / max(len(p.Images), 1))
+}
+
+// reservedFrom says which reservation keeps the node from the task. It is the zero time, which is time 0 of the reservations that are drawn.
+func reservedFrom(node scheduler.Node, p cluster.Pending) cluster.Refusal {
+	parts, _ := p.Task.Parts()
+	kept, ours := "", false
+	for _, r := range node.Reserved {
+		admits := len(r.Clusters)+len(r.Labels) > 0 || p.Placement.Reservation == r.Name
+		admits = admits && (p.Placement.Reservation == "" || p.Placement.Reservation == r.Name)
+		admits = admits && (len(r.Clusters) == 0 || slices.Contains(r.Clusters, parts.Cluster))
+		for k, v := range r.Labels {
+			admits = admits && p.Labels[k] == v
+		}
+		begun := r.From.IsZero()
+		ends := p.TimeLimit > 0 && time.Time{}.Add(time.Duration(p.TimeLimit)).Compare(r.From) <= 0
+		near := r.From.Add(-time.Duration(r.Lead)).Compare(time.Time{}) <= 0
+		switch {
+		case admits:
+			ours = ours || begun && r.Name == p.Placement.Reservation
+		case p.Daemon || kept != "":
+		case begun, p.TimeLimit > 0 && !ends, p.TimeLimit == 0 && near:
+			kept = fmt.Sprintf("kept by the reservation %s from %s until %s", r.Name, r.From.Format(time.RFC3339), r.Until.Format(time.RFC3339))
+		}
+	}
+	if kept == "" && p.Placement.Reservation != "" && !ours {
+		kept = "not kept now by the reservation " + p.Placement.Reservation
+	}
+	if kept == "" {
+		return cluster.Refusal{}
+	}
+	return cluster.Refusal{Code: cluster.ReasonReserved, Detail: kept}
+}
+
+// drawReserved draws the reservations of a node, from a few.
+func drawReserved(t *rapid.T) (all []*cluster.Reservation) {
+	at := func(hours int) time.Time { return time.Time{}.Add(time.Duration(hours) * time.Hour) }
+	if rapid.Bool().Draw(t, "reserved now") {
+		all = append(all, pick(t, "reservation",
+			&cluster.Reservation{Name: "r", From: at(0), Until: at(1)},
+			&cluster.Reservation{Name: "s", From: at(0), Until: at(2), Clusters: []string{"c"}, Labels: cluster.Labels{"app": "a"}}))
+	}
+	if rapid.Bool().Draw(t, "reserved later") {
+		all = append(all, pick(t, "later reservation",
+			&cluster.Reservation{Name: "s", From: at(2), Until: at(3), Labels: cluster.Labels{"tier": "1"}},
+			&cluster.Reservation{Name: "later", From: at(4), Until: at(9), Lead: cluster.Duration(5 * time.Hour), Clusters: []string{"d"}}))
+	}
+	return all
 }

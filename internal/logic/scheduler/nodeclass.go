@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// nodeClass is nodes that are alike in all that a task may ask about but for their names, and of nearly the same capacity. What is
+// nodeClass is nodes that are alike in all that a task may ask about but for their names and fine labels, and of nearly the same capacity. What is
 // found out about one holds for all, and the order in which they are filled is the same for every task.
 type nodeClass struct {
 	key   string
@@ -32,17 +32,20 @@ type catalog struct {
 	byKey   map[string]int32
 	shapes  []cluster.Demand // capacities as they are counted with, see shapeOf
 	byShape map[cluster.Demand]int32
+	labels  map[string]*label
+	fines   []string // those of the labels that are fine, ordered
 	buffer  []byte
 }
 
 func newCatalog() catalog {
-	return catalog{byKey: map[string]int32{}, byShape: map[cluster.Demand]int32{}}
+	return catalog{byKey: map[string]int32{}, byShape: map[cluster.Demand]int32{}, labels: map[string]*label{}}
 }
 
 // enter returns the class of the node, and counts the node with it.
 func (g *catalog) enter(n *Node) int32 {
 	shape := shapeOf(clamp(n.Capacity))
-	g.buffer = classKey(g.buffer[:0], n, shape)
+	labels := g.coarse(n.Labels)
+	g.buffer = classKey(g.buffer[:0], n, labels, shape)
 	c, found := g.byKey[string(g.buffer)]
 	if !found {
 		if last := len(g.vacant) - 1; last >= 0 {
@@ -62,6 +65,7 @@ func (g *catalog) enter(n *Node) int32 {
 		}
 		key := string(g.buffer)
 		g.classes[c] = nodeClass{key: key, like: *n, shape: number}
+		g.classes[c].like.Labels = labels
 		g.classes[c].like.Name, g.classes[c].like.ReservedPorts, g.classes[c].like.Images = "", nil, nil
 		g.byKey[key] = c
 	}
@@ -84,6 +88,7 @@ func (g *catalog) clone() catalog {
 	c := catalog{
 		classes: slices.Clone(g.classes), vacant: slices.Clone(g.vacant), byKey: maps.Clone(g.byKey),
 		shapes: slices.Clone(g.shapes), byShape: maps.Clone(g.byShape),
+		labels: g.cloneLabels(), fines: slices.Clone(g.fines),
 	}
 	for order := range g.trees {
 		c.trees[order] = slices.Clone(g.trees[order])
@@ -107,7 +112,7 @@ func (p *page) clone() *page {
 }
 
 // classKey appends all that the class of a node depends on.
-func classKey(b []byte, n *Node, shape cluster.Demand) []byte {
+func classKey(b []byte, n *Node, labels cluster.Labels, shape cluster.Demand) []byte {
 	text := func(s string) { b = textKey(b, s) }
 	text(string(n.State))
 	flags := byte(0)
@@ -125,6 +130,7 @@ func classKey(b []byte, n *Node, shape cluster.Demand) []byte {
 		text(t.Value)
 		text(string(t.Effect))
 	}
+	b = reservedKey(b, n.Reserved)
 	text(n.Arch)
 	text(n.OS)
 	text(n.Kernel)
@@ -132,8 +138,12 @@ func classKey(b []byte, n *Node, shape cluster.Demand) []byte {
 	for _, e := range n.Executors {
 		text(e)
 	}
-	b = labelsKey(b, n.Labels)
+	b = labelsKey(b, labels)
 	b = devicesKey(b, n.Devices)
+	b = appendNumber(b, uint64(len(n.Volumes)))
+	for _, v := range n.Volumes {
+		text(v)
+	}
 	for _, amount := range []int64{int64(shape.CPU), int64(shape.Memory), int64(shape.Disk)} {
 		b = appendNumber(b, uint64(amount))
 	}

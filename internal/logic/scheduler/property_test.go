@@ -34,6 +34,10 @@ func TestSameAsModel(t *testing.T) {
 		sameResult(t, "differs from the model", got, want)
 		sameResult(t, "differs from the model through rankings", scheduler.Schedule(f, pending, scheduler.WithRanking(true)), want)
 		sameResult(t, "differs from the model through trees", scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
+		f.TurnOver("zone")
+		sameResult(t, "differs from the model with a fine label", scheduler.Schedule(f, pending, scheduler.Options{}), want)
+		sameResult(t, "differs with a fine label through rankings", scheduler.Schedule(f, pending, scheduler.WithRanking(true)), want)
+		sameResult(t, "differs with a fine label through trees", scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
 		placed += len(got.Placements)
 		refused += len(got.Waiting)
 		for _, waiting := range got.Waiting {
@@ -56,7 +60,7 @@ func TestSameAsModel(t *testing.T) {
 		cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk, cluster.ReasonPort,
 		cluster.ReasonPortsSpent, cluster.ReasonAntiAffinity, cluster.ReasonOldAttempt, cluster.ReasonHold,
 		cluster.ReasonNoExecutor, cluster.ReasonPool, cluster.ReasonTaint, cluster.ReasonDistinct, cluster.ReasonSkew,
-		cluster.ReasonRelation, cluster.ReasonGang, cluster.ReasonDevice,
+		cluster.ReasonRelation, cluster.ReasonGang, cluster.ReasonDevice, cluster.ReasonReserved,
 	} {
 		if codes[code] == 0 {
 			t.Errorf("no generated task was refused for %q", code)
@@ -71,6 +75,7 @@ func TestSamePlanForAnyOrder(t *testing.T) {
 		want := scheduler.Schedule(w.fleet(), pending, scheduler.Options{})
 		shuffled := rapid.Permutation(pending).Draw(t, "pending")
 		v := world{
+			worth: w.worth,
 			nodes: rapid.Permutation(w.nodes).Draw(t, "nodes"),
 			held:  rapid.Permutation(w.held).Draw(t, "held"),
 		}
@@ -282,7 +287,8 @@ func TestFleetByDifferences(t *testing.T) {
 				f.Release(uuid)
 			}
 		}
-		var w world
+		w := world{worth: drawWorth(t)}
+		f.SetWorth(w.worth)
 		for _, n := range nodes {
 			w.nodes = append(w.nodes, n)
 		}
@@ -347,7 +353,7 @@ func TestExplainAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)
 		f, p := w.fleet(), pending[0]
-		p.Priority, p.Gang = 1, ""
+		p.Priority, p.Gang, p.Promised = 1, "", ""
 		res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{})
 		verdicts, wins := scheduler.Explain(f, p, scheduler.Options{}), ""
 		var best scheduler.Verdict
@@ -376,10 +382,10 @@ func TestExplainAgrees(t *testing.T) {
 
 // score lists the points of a verdict by importance.
 func score(v scheduler.Verdict) []int64 {
-	s := make([]int64, 7)
+	s := make([]int64, 8)
 	for _, p := range v.Parts {
 		kind, _, _ := strings.Cut(p.Name, " ")
-		at := map[string]int{"failed": 0, "avoid": 1, "affinity": 2, "spread": 2, "relation": 2, "siblings": 3, "balance": 4, "images": 5, "fill": 5, "tasks": 6}[kind]
+		at := map[string]int{"failed": 0, "avoid": 1, "affinity": 2, "spread": 2, "relation": 2, "siblings": 3, "worth": 4, "balance": 5, "images": 6, "fill": 6, "tasks": 7}[kind]
 		s[at] += p.Points
 	}
 	return s

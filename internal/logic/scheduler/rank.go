@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/packing"
 )
 
 // How nodes that fit are ranked. The lower rank wins, of equals the name that sorts first. A rank is
@@ -15,6 +16,9 @@ import (
 //   - the wishes: the sum of the weights of the affinities and relations that the node meets, and of each spread that part of its weight by which
 //     the node's value has fewer of the tasks than it should: the highest sum first;
 //   - with anti-affinity "prefer", the number of tasks of the same group on the node;
+//   - with strategy "whole", and where the owner names none, what its devices lose of their worth, in ten-thousandths of a device: how much less of
+//     them the tasks that are likely to come would fill. Tasks without devices cost something, too, where they take the CPU that devices need. See
+//     package packing;
 //   - with strategy "whole", how far apart the node's free CPU and free memory would be, in steps of 1/32 of a node: what is left
 //     of one without the other is of little use;
 //   - how full the node would be, in millionths of its CPU, its memory and its disk, added up: emptiest first to
@@ -40,18 +44,20 @@ const (
 	levelShift = fillBits + taskBits
 	shunned    = 1 << 63
 
-	// What a tier is made of, from the lowest bits: tasks of the group, the wishes from highest to lowest, and whether the node is to be avoided.
-	wishShift  = 17
-	mostNear   = 1<<wishShift - 1
+	// What a tier is made of, from the lowest bits: what the node's devices lose, tasks of the group, the wishes from highest to lowest, and whether
+	// the node is to be avoided.
+	nearShift  = packing.LossBits
+	wishShift  = nearShift + 17
+	mostNear   = 1<<(wishShift-nearShift) - 1
 	wishBits   = 24
 	mostWishes = 1<<(wishBits-1) - 1
 	toAvoid    = 1 << (wishShift + wishBits)
-	emptyTier  = mostWishes << wishShift
+	emptyTier  = mostWishes<<wishShift | packing.NoLoss
 )
 
 // tierOf returns the tier of a node without tasks of the group.
 func tierOf(points int64, avoid bool) uint64 {
-	tier := uint64(mostWishes-min(max(points, -mostWishes), mostWishes)) << wishShift
+	tier := uint64(mostWishes-min(max(points, -mostWishes), mostWishes))<<wishShift | packing.NoLoss
 	if avoid {
 		tier |= toAvoid
 	}
@@ -82,8 +88,9 @@ func (y *cycle) rankOf(c *class, slot int32) rank {
 		r.tier = tierOf(c.classPoints(l.class)+y.nodePoints(c, slot), y.sieveOf(c).avoids(l.class))
 	}
 	if c.affinity == cluster.AntiAffinityPrefer {
-		r.tier += uint64(min(c.group.near(slot), mostNear))
+		r.tier += uint64(min(c.group.near(slot), mostNear)) << nearShift
 	}
+	r.tier += y.lossOf(c, slot) - packing.NoLoss
 	if len(c.shunned) > 0 && slices.Contains(c.shunned, slot) {
 		r.tier |= shunned
 	}

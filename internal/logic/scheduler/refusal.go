@@ -71,7 +71,7 @@ func (y *cycle) refusal(c *class, slot int32) cluster.Refusal {
 	if c.Only != "" && c.Only != node.Name {
 		return elsewhere(c)
 	}
-	if code, about := bars(c, node, true); code != "" {
+	if code, about := bars(c, node, nil); code != "" {
 		return cluster.Refusal{Code: code, Detail: about}
 	}
 	if slices.Contains(c.avoided, slot) {
@@ -127,7 +127,7 @@ func (y *cycle) findRefusals(c *class) (counts []cluster.RefusalCount) {
 			continue
 		}
 		if !s.passes[i] && len(s.named) == 0 { // one answer for all
-			code, about := bars(c, &class.like, true)
+			code, about := bars(c, &class.like, nil)
 			counts = tally(counts, cluster.Refusal{Code: code, Detail: about}, class.count)
 			continue
 		}
@@ -257,6 +257,8 @@ func phrase(r cluster.Refusal) string {
 			return "of no pool"
 		}
 		return "of pool " + r.Detail
+	case cluster.ReasonReserved, cluster.ReasonVolume:
+		return r.Detail
 	case cluster.ReasonTaint:
 		return "taint " + r.Detail + " not tolerated"
 	case cluster.ReasonDistinct:

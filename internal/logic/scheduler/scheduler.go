@@ -10,7 +10,7 @@
 //
 // Every task is offered every node; none is sampled. A node refuses a task for the first
 // of these that holds, in this order: the task is for another one, it is not ready, it is cordoned (which keeps no daemon away) or
-// drained, it is of another pool, it has a taint that the task does not tolerate, it has no executor for the
+// drained, it is of another pool, a reservation keeps it for others (not from daemons), it has a taint that the task does not tolerate, it has no executor for the
 // task, a constraint is not met, an earlier attempt of the task still stands there (P3.6), a task
 // of the same group runs there that must be kept apart, enough of the group share a value of the node, the spread would be too uneven,
 // a demand on the nearness of other workloads is not met, CPU, memory or disk are short, devices are not free,
@@ -24,15 +24,19 @@ package scheduler
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 )
 
 // Options tune a cycle. The zero value is ready to use.
 type Options struct {
-	// Services and Jobs are the strategies of tasks whose owner names none. Default spread for
-	// services and binpack for jobs.
+	// Services and Jobs are the strategies of tasks whose owner names none. Default whole for tasks that ask for devices, and of the
+	// others spread for services and binpack for jobs.
 	Services, Jobs cluster.Strategy
+
+	// Now is the time by which reservations begin and end. With the zero time none has begun.
+	Now time.Time
 
 	// ranking, unless 0, says for tests which way to the best node every class goes: through a ranking above 0, through the trees below.
 	ranking int
@@ -101,7 +105,9 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 	for _, i := range waiting { // 3. tell the others why
 		w, found := y.told[i]
 		if !found {
+			y.keepAgain(y.kept[i], -1) // it does not keep itself away
 			w = y.explain(y.classOf[i], y.task(i).Task)
+			y.keepAgain(y.kept[i], 1)
 		}
 		res.Waiting = append(res.Waiting, w)
 	}

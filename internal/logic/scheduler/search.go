@@ -26,9 +26,8 @@ func (y *cycle) best(c *class) int32 {
 			if c.group.apart {
 				y.count(c.group)
 			}
-			if !c.each && !c.dynamic && !c.revives {
+			if !c.dynamic && !c.joins {
 				c.ranking = y.rank(c)
-				c.seen = len(y.touched)
 			}
 		}
 		if c.ranking != nil {
@@ -62,6 +61,9 @@ func (y *cycle) ready(c *class) {
 func (y *cycle) many(c *class) bool {
 	if y.opts.ranking != 0 {
 		return y.opts.ranking > 0
+	}
+	if c.each {
+		return c.left > 1
 	}
 	near := 0
 	if c.group.apart {
@@ -126,7 +128,11 @@ func (y *cycle) search(c *class) int32 {
 		c.floors = make([]int32, len(y.fleet.catalog.classes))
 	}
 	for _, class := range c.sieve.takes {
-		best = y.searchClass(&s, class, best)
+		if y.prices(c, class) {
+			best = y.searchPriced(c, class, best)
+		} else {
+			best = y.searchClass(&s, class, best)
+		}
 	}
 	for _, slot := range c.shunned {
 		best = y.judge(c, slot, best)
@@ -165,7 +171,7 @@ func (y *cycle) searchClass(s *seek, class int32, best block) block {
 	}
 	for c.floors[class] >= 0 {
 		s.level, s.next = c.floors[class], -1
-		near := tier + uint64(min(s.level, mostNear))
+		near := tier + uint64(min(s.level, mostNear))<<nearShift
 		if best.slot >= 0 && near > best.rank.tier {
 			return best
 		}
@@ -312,9 +318,9 @@ func (y *cycle) rank(c *class) *ranking {
 	if c.strategy == cluster.StrategyWhole {
 		order = byBalance
 	}
-	each := len(c.requests)+len(c.fixed)+c.auto+len(s.named) > 0
+	each := c.each || len(c.requests)+len(c.fixed)+c.auto+len(s.named) > 0
 	for _, class := range s.takes {
-		y.rankPage(c, r, y.fleet.catalog.trees[order][class].page, class, each)
+		y.rankPage(c, r, y.fleet.catalog.trees[order][class].page, class, each || y.prices(c, class))
 	}
 	again := func(slot int32) {
 		r.ranks[slot] = refused()
@@ -326,7 +332,18 @@ func (y *cycle) rank(c *class) *ranking {
 		y.standOut(c, again)
 	}
 	r.play()
+	c.seen, c.ranked = len(y.touched), y.leasts(c)
 	return r
+}
+
+// leasts adds up how far the spreads over what nodes of one class differ in have come. When one gets further, nodes that refused may take the class again.
+func (y *cycle) leasts(c *class) (sum int64) {
+	for i := range c.spreads {
+		if t := &c.spreads[i]; t.MaxSkew > 0 && t.view.table == nil {
+			sum += int64(y.leastOf(c, t))
+		}
+	}
+	return sum
 }
 
 // standOut calls back for each node that may differ from how the fleet's trees have it, some more than once.
@@ -361,6 +378,11 @@ func (y *cycle) standOut(c *class, again func(slot int32)) {
 			again(slot)
 		}
 	}
+	for i := range c.distincts {
+		for slot := range c.distincts[i].view.nodes { // order-free: each for itself
+			again(slot)
+		}
+	}
 }
 
 // rankPage enters the nodes of a page of the fleet: each by all that counts, or by what the page says of it.
@@ -383,8 +405,13 @@ func (y *cycle) rankPage(c *class, r *ranking, p *page, class int32, each bool) 
 }
 
 // refresh brings a class's ranking up to what was placed since its last turn. A node that refused the
-// class goes on to refuse it, as a cycle only takes.
+// class goes on to refuse it, as a cycle only takes, until a spread has come further.
 func (y *cycle) refresh(c *class) {
+	if y.leasts(c) != c.ranked {
+		y.spareRank = append(y.spareRank, c.ranking)
+		c.ranking = y.rank(c)
+		return
+	}
 	for _, slot := range y.touched[c.seen:] {
 		if c.ranking.ranks[slot] == refused() {
 			continue

@@ -9,15 +9,15 @@ import (
 // imageExecutor is the executor that runs images.
 const imageExecutor = "containerd"
 
-// nodeName is the attribute in which nodes of one class differ.
+// nodeName is the attribute in which nodes of one class differ always, as they do in fine labels.
 const nodeName = "node.name"
 
 // sieve is which node classes take tasks of some demands, whatever runs there. Tasks with the same demands share it.
 type sieve struct {
-	takes  []int32 // the classes, ascending
+	takes  []int32 // the classes with nodes that meet the demands on fine labels, too; ascending
 	passes []bool  // by class
 	avoid  []bool  // by class, those with taints that keep tasks away where there is another node; nil if there is none
-	// named are the demands on names, which each node must meet for itself.
+	// named are the demands on names and fine labels, which each node must meet for itself.
 	named []cluster.Constraint
 }
 
@@ -27,6 +27,9 @@ func (y *cycle) sieveOf(c *class) *sieve {
 		return c.sieve
 	}
 	y.buffer = sieveKey(y.buffer[:0], c.Pending)
+	if y.fleet.reserved > 0 {
+		y.buffer = admittedKey(y.buffer, c.Pending)
+	}
 	s, found := y.sieves[string(y.buffer)]
 	if !found {
 		s = y.newSieve(c)
@@ -43,7 +46,7 @@ func (y *cycle) newSieve(c *class) *sieve {
 	classes := y.fleet.catalog.classes
 	s := &sieve{passes: make([]bool, len(classes))}
 	for _, constraint := range c.Placement.Constraints {
-		if constraint.Attribute == nodeName {
+		if y.fleet.parts(constraint.Attribute) {
 			s.named = append(s.named, constraint)
 		}
 	}
@@ -51,7 +54,7 @@ func (y *cycle) newSieve(c *class) *sieve {
 		if classes[i].count == 0 {
 			continue
 		}
-		if code, _ := bars(c, &classes[i].like, false); code == "" {
+		if code, _ := bars(c, &classes[i].like, y.fleet.parts); code == "" {
 			s.takes = append(s.takes, int32(i))
 			s.passes[i] = true
 			if slices.ContainsFunc(classes[i].like.Taints, func(t cluster.Taint) bool {
@@ -64,6 +67,7 @@ func (y *cycle) newSieve(c *class) *sieve {
 			}
 		}
 	}
+	y.refine(s)
 	return s
 }
 
@@ -79,11 +83,13 @@ func sieveKey(b []byte, p *cluster.Pending) []byte {
 	b = append(b, flags)
 	text := func(s string) { b = textKey(b, s) }
 	text(p.Placement.Pool)
+	text(p.Placement.Reservation)
 	b = appendNumber(b, uint64(len(p.Placement.Tolerations)))
 	for _, t := range p.Placement.Tolerations {
 		text(t.Key)
 		text(t.Value)
 		text(string(t.Effect))
+		b = appendNumber(b, uint64(t.For))
 	}
 	for i := range p.Placement.Constraints {
 		constraint := &p.Placement.Constraints[i]
@@ -98,9 +104,9 @@ func sieveKey(b []byte, p *cluster.Pending) []byte {
 	return b
 }
 
-// bars returns why the node refuses the class whatever runs on it, or no code, and what that is about: a constraint or a taint. Without names
-// it does not look at demands on the node's name.
-func bars(c *class, node *Node, names bool) (code cluster.ReasonCode, about string) {
+// bars returns why the node refuses the class whatever runs on it, or no code, and what that is about: a constraint or a taint. It does not look
+// at demands on attributes to be skipped; nil skips none.
+func bars(c *class, node *Node, skip func(attribute string) bool) (code cluster.ReasonCode, about string) {
 	switch {
 	case node.State != cluster.NodeReady:
 		return cluster.ReasonNodeNotReady, string(node.State)
@@ -108,6 +114,9 @@ func bars(c *class, node *Node, names bool) (code cluster.ReasonCode, about stri
 		return cluster.ReasonCordoned, ""
 	case c.Placement.Pool != "" && c.Placement.Pool != node.Pool:
 		return cluster.ReasonPool, node.Pool
+	}
+	if about := keptFrom(c, node); about != "" {
+		return cluster.ReasonReserved, about
 	}
 	for _, t := range node.Taints {
 		if t.Effect != cluster.TaintAvoid && !tolerated(c.Placement.Tolerations, t) {
@@ -119,8 +128,8 @@ func bars(c *class, node *Node, names bool) (code cluster.ReasonCode, about stri
 	}
 	for i := range c.Placement.Constraints {
 		constraint := &c.Placement.Constraints[i]
-		if (names || constraint.Attribute != nodeName) && !Matches(*constraint, node) {
-			return cluster.ReasonConstraint, Text(*constraint)
+		if (skip == nil || !skip(constraint.Attribute)) && !Matches(*constraint, node) {
+			return constraintCode(constraint), Text(*constraint)
 		}
 	}
 	return "", ""
@@ -147,18 +156,19 @@ func (y *cycle) meets(s *sieve, slot int32) bool {
 	return true
 }
 
+// mostCandidates is up to how many nodes of a fine label's value are looked at one by one.
+const mostCandidates = 256
+
 // candidates returns the only nodes that come into question, where the task names them; ok is false where it does not.
 func (y *cycle) candidates(c *class) (slots []int32, ok bool) {
 	if c.Only != "" {
 		return y.slots([]string{c.Only}), true
 	}
 	for _, constraint := range y.sieveOf(c).named {
-		switch constraint.Op {
-		case cluster.OpEqual, "":
-			return y.slots([]string{constraint.Value}), true
-		case cluster.OpIn:
-			return y.slots(constraint.Values), true
-		case cluster.OpNotEqual, cluster.OpNotIn, cluster.OpExists, cluster.OpLess, cluster.OpMore, cluster.OpAtLeast, cluster.OpAtMost:
+		if values, few := valuesOf(constraint); few {
+			if slots := y.having(constraint.Attribute, values); len(slots) <= mostCandidates {
+				return slots, true
+			}
 		}
 	}
 	for i := range c.relations {

@@ -422,7 +422,7 @@ func readWish(p *cluster.Pending, key, value string) (err error) {
 		p.Placement.Pool = value
 	case "tolerates":
 		for _, t := range readTaints(value) {
-			p.Placement.Tolerations = append(p.Placement.Tolerations, cluster.Toleration(t))
+			p.Placement.Tolerations = append(p.Placement.Tolerations, cluster.Toleration{Key: t.Key, Value: t.Value, Effect: t.Effect})
 		}
 	case "wants":
 		p.Placement.Affinities = append(p.Placement.Affinities, cluster.Affinity{Constraint: readConstraint(value)})

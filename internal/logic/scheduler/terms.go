@@ -19,8 +19,9 @@ type terms struct {
 
 	// each says that every node is looked at: the terms know no order. Of dynamic terms what holds for a whole node class
 	// changes with each placement; of reviving ones a node that refuses may take the task later.
-	wishes, each, dynamic, revives bool
-	odd                            []int32 // nodes that named affinities stand out
+	// Of joining ones, which revive, it may take it since another one is there.
+	wishes, each, dynamic, revives, joins bool
+	odd                                   []int32 // nodes that named affinities stand out
 }
 
 type spreadTerm struct {
@@ -29,13 +30,18 @@ type spreadTerm struct {
 	// parts are the shares of the values, by number, in wholes; -1 is for a value of no node that comes into question.
 	parts  []int32
 	wholes int32
-	fewest int32 // as of change
-	change int
+	// Where nodes of one class differ in the attribute: how many values come into question that no target names, and what the targets name
+	// together, in percent.
+	open, named int64
+	fewest      int32 // as of change
+	change      int
+	// There: how often more was counted since, at most, for fewest to hold, and how often less and in which epoch.
+	margin, falls, epoch int
 }
 
 type distinctTerm struct {
 	cluster.Distinct
-	view *view // nil: by node
+	view *view
 }
 
 type relationTerm struct {
@@ -69,16 +75,15 @@ func (y *cycle) settle(c *class) {
 	for _, distinct := range p.Distinct {
 		t := distinctTerm{Distinct: distinct}
 		t.Most = max(t.Most, 1)
-		if t.Attribute != nodeName {
-			t.view = y.groupView(c.group, t.Attribute)
-			c.dynamic = true
-		}
+		t.view = y.groupView(c.group, t.Attribute)
+		c.dynamic = c.dynamic || t.view.table != nil
 		c.distincts = append(c.distincts, t)
 	}
 	for i := range c.relations {
 		t := &c.relations[i]
 		c.dynamic = c.dynamic || t.table != nil
-		c.revives = c.revives || t.Required && !t.Away
+		c.joins = c.joins || t.Required && !t.Away
+		c.revives = c.revives || c.joins
 	}
 	for i := range c.guards {
 		c.dynamic = c.dynamic || c.guards[i].table != nil
@@ -97,21 +102,19 @@ func (y *cycle) settleDevices(c *class) {
 	}
 }
 
+// mostOdd is up to how many nodes may stand out by affinities; of more each is looked at.
+const mostOdd = 64
+
 func (y *cycle) settleAffinities(c *class) {
 	for _, a := range c.Placement.Affinities {
 		if a.Weight == 0 {
 			a.Weight = cluster.DefaultWeight
 		}
-		if a.Attribute == nodeName {
+		if y.fleet.parts(a.Attribute) {
 			c.named = append(c.named, a)
-			switch a.Op {
-			case cluster.OpEqual, "":
-				c.odd = append(c.odd, y.slots([]string{a.Value})...)
-			case cluster.OpIn:
-				c.odd = append(c.odd, y.slots(a.Values)...)
-			case cluster.OpNotEqual, cluster.OpNotIn, cluster.OpExists, cluster.OpLess, cluster.OpMore, cluster.OpAtLeast, cluster.OpAtMost:
+			values, few := valuesOf(a.Constraint)
+			if c.odd = append(c.odd, y.having(a.Attribute, values)...); !few || len(c.odd) > mostOdd {
 				c.each = true
-			default: // nothing meets it
 			}
 			continue
 		}
@@ -128,15 +131,21 @@ func (y *cycle) settleAffinities(c *class) {
 
 // settleSpread finds which share of the tasks each value should have.
 func (y *cycle) settleSpread(c *class, spread cluster.Spread) {
-	t := spreadTerm{Spread: spread, change: -1}
-	c.dynamic = true
+	t := spreadTerm{Spread: spread, change: -1, falls: -1}
 	c.revives = c.revives || spread.MaxSkew > 0
-	if spread.Attribute == nodeName { // each node is a value of its own
+	if t.view = y.groupView(c.group, spread.Attribute); t.view.table == nil {
 		c.each = true
+		values := map[string]bool{}
+		y.question(c, func(slot int32) { values[valueOf(y.node(slot), spread.Attribute)] = true })
+		for _, target := range spread.Targets {
+			t.named += int64(target.Percent)
+			delete(values, target.Value)
+		}
+		t.open = int64(max(len(values), 1))
 		c.spreads = append(c.spreads, t)
 		return
 	}
-	t.view = y.groupView(c.group, spread.Attribute)
+	c.dynamic = true
 	t.parts = make([]int32, len(t.view.values))
 	for i := range t.parts {
 		t.parts[i] = -1
@@ -196,17 +205,29 @@ func (t *spreadTerm) least() int32 {
 	return t.fewest
 }
 
-// leastNear is least where each node is a value of its own.
-func (y *cycle) leastNear(c *class) int32 {
-	least := int32(-1)
-	for _, class := range y.sieveOf(c).takes {
-		y.visit(y.fleet.catalog.trees[byFill][class].page, func(slot int32) {
-			if n := c.group.near(slot); least < 0 || n < least {
-				least = n
-			}
-		})
+// leastOf returns the number of tasks of the value that has the fewest, of those that come into question.
+func (y *cycle) leastOf(c *class, t *spreadTerm) int32 {
+	v := t.view
+	if v.table != nil {
+		return t.least()
 	}
-	return least
+	if t.change >= 0 && t.falls == v.falls && t.epoch == y.epoch && v.change-t.change < t.margin {
+		return t.fewest
+	}
+	t.fewest = -1
+	values := map[string]bool{} // that have the fewest
+	y.question(c, func(slot int32) {
+		n := v.nodes[slot]
+		if t.fewest < 0 || n < t.fewest {
+			t.fewest = n
+			clear(values)
+		}
+		if n == t.fewest {
+			values[valueOf(y.node(slot), t.Attribute)] = true
+		}
+	})
+	t.change, t.falls, t.epoch, t.margin = v.change, v.falls, y.epoch, len(values)
+	return t.fewest
 }
 
 // visit calls back for every node below a page.
@@ -229,7 +250,7 @@ func (c *class) classPoints(class int32) int64 {
 		points = int64(c.points[class])
 	}
 	for i := range c.spreads {
-		if t := &c.spreads[i]; t.view != nil {
+		if t := &c.spreads[i]; t.view.table != nil {
 			v := t.view.table.of[class]
 			points += spreadPoints(int64(t.Weight), int64(t.view.values[v]), int64(c.Count), int64(t.parts[v]), int64(t.wholes))
 		}
@@ -251,9 +272,9 @@ func (y *cycle) nodePoints(c *class, slot int32) int64 {
 		}
 	}
 	for i := range c.spreads {
-		if t := &c.spreads[i]; t.view == nil {
-			part, wholes := y.nodePart(c, t, slot)
-			points += spreadPoints(int64(t.Weight), int64(c.group.near(slot)), int64(c.Count), part, wholes)
+		if t := &c.spreads[i]; t.view.table == nil {
+			part, wholes := y.nodePart(t, slot)
+			points += spreadPoints(int64(t.Weight), int64(t.view.nodes[slot]), int64(c.Count), part, wholes)
 		}
 	}
 	for i := range c.relations {
@@ -264,23 +285,14 @@ func (y *cycle) nodePoints(c *class, slot int32) int64 {
 	return points
 }
 
-// nodePart is the share of one node, where each is a value of its own.
-func (y *cycle) nodePart(c *class, t *spreadTerm, slot int32) (part, wholes int64) {
-	open, named, own := int64(0), int64(0), targetOf(t.Targets, y.fleet.name(slot))
-	for _, class := range y.sieveOf(c).takes {
-		open += int64(y.fleet.catalog.classes[class].count)
-	}
-	for _, target := range t.Targets {
-		named += int64(target.Percent)
-		if i, found := y.fleet.search(target.Value); found && y.sieveOf(c).passes[y.fleet.loads[i].class] {
-			open--
+// nodePart is the share of a node's value, where nodes of one class differ in it.
+func (y *cycle) nodePart(t *spreadTerm, slot int32) (part, wholes int64) {
+	if len(t.Targets) > 0 {
+		if own := targetOf(t.Targets, valueOf(y.node(slot), t.Attribute)); own >= 0 {
+			return int64(t.Targets[own].Percent) * t.open, 100 * t.open
 		}
 	}
-	open = max(open, 1)
-	if own >= 0 {
-		return int64(t.Targets[own].Percent) * open, 100 * open
-	}
-	return 100 - named, 100 * open
+	return 100 - t.named, 100 * t.open
 }
 
 func (t *relationTerm) pointsFor(tasks int32) int64 {
@@ -307,28 +319,13 @@ func (t *relationTerm) met(tasks int32) bool {
 
 // breaks returns which of the class's demands on others the node does not meet, and its number in its list; or no code.
 func (y *cycle) breaks(c *class, slot int32) (cluster.ReasonCode, int64) {
-	class := y.load(slot).class
 	for i := range c.distincts {
-		t := &c.distincts[i]
-		var tasks int32
-		if t.view == nil {
-			tasks = c.group.near(slot)
-		} else {
-			tasks = t.view.values[t.view.table.of[class]]
-		}
-		if int(tasks) >= t.Most {
+		if t := &c.distincts[i]; int(t.view.at(y, slot)) >= t.Most {
 			return cluster.ReasonDistinct, int64(i)
 		}
 	}
 	for i := range c.spreads {
-		t := &c.spreads[i]
-		switch {
-		case t.MaxSkew == 0:
-		case t.view == nil:
-			if int(c.group.near(slot)+1-y.leastNear(c)) > t.MaxSkew {
-				return cluster.ReasonSkew, int64(i)
-			}
-		case int(t.view.values[t.view.table.of[class]]+1-t.least()) > t.MaxSkew:
+		if t := &c.spreads[i]; t.MaxSkew > 0 && int(t.view.at(y, slot)+1-y.leastOf(c, t)) > t.MaxSkew {
 			return cluster.ReasonSkew, int64(i)
 		}
 	}
@@ -367,12 +364,12 @@ func (y *cycle) brokenDetail(c *class, code cluster.ReasonCode, number int64, sl
 // closed reports whether a demand keeps all nodes of a class away.
 func (c *class) closed(class int32) bool {
 	for i := range c.distincts {
-		if t := &c.distincts[i]; t.view != nil && int(t.view.values[t.view.table.of[class]]) >= t.Most {
+		if t := &c.distincts[i]; t.view.table != nil && int(t.view.values[t.view.table.of[class]]) >= t.Most {
 			return true
 		}
 	}
 	for i := range c.spreads {
-		if t := &c.spreads[i]; t.MaxSkew > 0 && t.view != nil && int(t.view.values[t.view.table.of[class]]+1-t.least()) > t.MaxSkew {
+		if t := &c.spreads[i]; t.MaxSkew > 0 && t.view.table != nil && int(t.view.values[t.view.table.of[class]]+1-t.least()) > t.MaxSkew {
 			return true
 		}
 	}

@@ -47,18 +47,23 @@ func valueOf(n *Node, name string) string {
 	return v
 }
 
-// view counts some tasks, by the value that their nodes have for an attribute, or by node.
+// view counts some tasks, by the value that their nodes have for an attribute; by node, where nodes of one class differ in it.
 type view struct {
 	table  *table          // nil: by node
 	values []int32         // by number of the value
-	nodes  map[int32]int32 // by slot; only those above 0
+	nodes  map[int32]int32 // by slot; only those above 0. Of a fine label those on all nodes with the same value
+	fine   string          // the attribute, if it is a fine label
 	total  int
 	change int // how often it changed
+	falls  int // how often it became less
 }
 
 func (y *cycle) newView(attribute string) *view {
 	if attribute == nodeName {
 		return &view{nodes: map[int32]int32{}}
+	}
+	if y.fleet.fine(attribute) != nil {
+		return &view{nodes: map[int32]int32{}, fine: attribute}
 	}
 	t := y.table(attribute)
 	return &view{table: t, values: make([]int32, len(t.values))}
@@ -72,9 +77,23 @@ func (v *view) add(y *cycle, slot, tasks int32) {
 	}
 	v.total += int(tasks)
 	v.change++
-	if v.table != nil {
+	if tasks < 0 {
+		v.falls++
+	}
+	switch {
+	case v.table != nil:
 		v.values[v.table.of[class]] += tasks
-	} else if v.nodes[slot] += tasks; v.nodes[slot] == 0 {
+	case v.fine == "":
+		v.count(slot, tasks)
+	default:
+		for _, peer := range y.peers(v.fine, slot) {
+			v.count(peer, tasks)
+		}
+	}
+}
+
+func (v *view) count(slot, tasks int32) {
+	if v.nodes[slot] += tasks; v.nodes[slot] == 0 {
 		delete(v.nodes, slot)
 	}
 }
@@ -260,6 +279,7 @@ func (y *cycle) relate() {
 			}
 		}
 	}
+	y.watches, y.guards = views, guards
 	if len(views)+len(guards) == 0 {
 		return
 	}

@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/berthd/berth/internal/store"
 )
@@ -57,7 +59,12 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
-	e := &Engine{client: client, watches: make(map[*watch]struct{}), config: Config{Log: config.Log}}
+	remote := clientv3.RetryKVClient(client)
+	transact := func(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+		// As the client does: a server that is away for a moment is waited for.
+		return remote.Txn(ctx, r, grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(distantBytes+1<<20))
+	}
+	e := &Engine{client: client, transact: transact, watches: make(map[*watch]struct{}), config: Config{Log: config.Log}}
 	e.life, e.end = context.WithCancelCause(context.Background())
 	if err := e.probe(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to etcd: %w", err), e.Close())

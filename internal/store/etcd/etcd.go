@@ -37,9 +37,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 
 	"github.com/berthd/berth/internal/store"
 )
@@ -111,8 +113,10 @@ type Config struct {
 // is safe for concurrent use.
 type Engine struct {
 	client *clientv3.Client
-	limits store.Limits
-	config Config
+	// transact sends a transaction as it is: the client would copy each of its parts.
+	transact func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
+	limits   store.Limits
+	config   Config
 
 	forced bool // out of a store of several
 
@@ -178,6 +182,7 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 	}
 	e.peers.serve(e.server)
 	e.client = v3client.New(e.server.Server)
+	e.transact = v3rpc.NewQuotaKVServer(e.server.Server).Txn
 	e.space.client, e.space.member = e.client, uint64(e.server.Server.MemberID())
 	e.space.database = func() database { return e.server.Server.Backend() }
 	if err := e.await(ctx); err != nil {
@@ -304,8 +309,8 @@ func embedded(config Config) *embed.Config {
 		c.InitialCluster = roll(config)
 	}
 	c.TickMs, c.ElectionMs = 10, 100
-	// Entries are large, and there is no follower to catch up: keep few of them.
-	c.SnapshotCount, c.SnapshotCatchUpEntries = 5000, 100
+	// Entries are large, and etcd keeps them in memory until its next snapshot: take it early. Alone there is no follower to catch up.
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 1000, 100
 	if config.PeerURL != "" {
 		c.TickMs, c.ElectionMs = uint(config.Heartbeat.Milliseconds()), uint(config.Election.Milliseconds())
 		c.SnapshotCatchUpEntries = 1000

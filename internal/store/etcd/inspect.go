@@ -44,7 +44,7 @@ func Inspect(from io.Reader) (info SnapshotInfo, err error) {
 	if info.Size, info.Hash, err = checkHash(path); err != nil {
 		return info, err
 	}
-	if err := inspect(path, &info); err != nil {
+	if err := inspect(path, &info, func(*mvccpb.KeyValue) {}); err != nil {
 		return info, fmt.Errorf("read snapshot: %w", err)
 	}
 	return info, nil
@@ -78,8 +78,9 @@ func checkHash(path string) (size int64, hash string, err error) {
 	return size, hex.EncodeToString(said), nil
 }
 
-// inspect opens a copy with etcd's own code, which takes a damaged database for a reason to panic, and goes through its records.
-func inspect(path string, info *SnapshotInfo) (err error) {
+// inspect opens a copy with etcd's own code, which takes a damaged database for a reason to panic, and goes through its records, in the
+// order of their keys.
+func inspect(path string, info *SnapshotInfo, each func(*mvccpb.KeyValue)) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("damaged: %v: %w", p, store.ErrInvalid)
@@ -100,6 +101,7 @@ func inspect(path string, info *SnapshotInfo) (err error) {
 		info.Revision = uint64(result.Rev)
 		for i := range result.KVs {
 			note(info, result.KVs[i])
+			each(result.KVs[i])
 		}
 		if len(result.KVs) < page {
 			return nil

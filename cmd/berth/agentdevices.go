@@ -1,0 +1,55 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/agent/devices"
+)
+
+// deviceFlags say what tasks can reserve of this machine beside CPU time and memory.
+type deviceFlags struct {
+	stated []string
+	cores  string
+	finder devices.Finder // what was made of them
+	cpus   []int          // all that tasks run on, where cores are offered
+}
+
+func (f *deviceFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.stated, "device", nil,
+		"`DEVICE` that tasks can reserve and that is not found by itself, or more about one that is: type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may be given several times")
+	cmd.Flags().StringVar(&f.cores, "cores", "", "`CPUS` that tasks with cpu_pinning can have to themselves, such as 2-7, or all; default none")
+}
+
+// check reads the flags and notes what is wrong with them.
+func (f *deviceFlags) check(list *faults) {
+	f.finder = devices.Finder{SMI: devices.SMI}
+	for _, text := range f.stated {
+		s, err := devices.ParseStated(text)
+		if err != nil {
+			list.add("--device %s: %v", text, err)
+		}
+		f.finder.Stated = append(f.finder.Stated, s)
+	}
+	if f.cores == "" {
+		return
+	}
+	usable, err := devices.Usable()
+	if err != nil {
+		list.add("--cores: %v", err)
+		return
+	}
+	f.cpus, f.finder.Cores = usable, usable
+	if f.cores == "all" {
+		return
+	}
+	if f.finder.Cores, err = devices.ParseCPUs(f.cores); err != nil {
+		list.add("--cores: %v", err)
+	}
+	for _, cpu := range f.finder.Cores {
+		if !slices.Contains(usable, cpu) {
+			list.add("--cores: CPU %d is not one that this process may use; those are %s", cpu, devices.FormatCPUs(usable))
+		}
+	}
+}

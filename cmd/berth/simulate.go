@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/manifest"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd"
+	"github.com/berthd/berth/internal/whatif"
+)
+
+// simulation is a command on its way.
+type simulation struct {
+	*app
+	ask api.SimulateRequest
+	// objects are those of each change that runs a manifest, for the places of what is wrong with them.
+	objects  map[int][]manifest.Object
+	snapshot string
+	show     []string
+	wrong    faults // with the flags
+}
+
+func (a *app) newSimulateCommand() *cobra.Command {
+	s := &simulation{app: a, objects: map[int][]manifest.Object{}}
+	cmd := &cobra.Command{
+		Use: "simulate", SuggestFor: []string{"what-if", "whatif", "predict", "forecast"},
+		Short: "Show what would become of all tasks if nodes, manifests or counts changed",
+		Long: `Show what would become of all tasks if nodes came or went, manifests were run or counts changed. Nothing is changed: the servers' own code
+makes the changes to a copy of what the store holds, in the order of the flags, each once the one before has come to rest.
+
+Tasks are taken to become healthy at once, gates to pass, jobs to run on, and crons to make no jobs.
+
+NODES is how many, and how they differ from most nodes, or from the one that they are like: "3", "2:like=n3",
+"4:cpu=16,memory=64GiB,disk=500GiB,label.zone=a,pool=batch,gpu=4:A100:80GiB,taint=dedicated=gpu:no-schedule,name=big".
+
+Exit code 0: everything finds a place; 1: tasks wait that did not wait before, or a rollout fails; 2: it could not be found out.`,
+		Args: arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+	}
+	f := cmd.Flags()
+	for _, c := range s.changes() {
+		f.Var(c, c.name, c.usage)
+	}
+	f.StringVar(&s.snapshot, "snapshot", "", "ask no server: take the `file` that berth operator snapshot save wrote")
+	f.StringSliceVar(&s.show, "show", []string{"summary", "tasks"}, "what to print: summary, tasks, nodes")
+	mustComplete(cmd, "show", cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range []string{"remove-node", "drain-node", "cordon-node"} {
+		mustComplete(cmd, name, a.completeNames(wordNode))
+	}
+	return cmd
+}
+
+// run finds out and prints.
+func (s *simulation) run(cmd *cobra.Command) error {
+	list := s.wrong
+	if len(s.ask.Changes) == 0 && len(list.list) == 0 {
+		list.add("nothing is to change: want --add-nodes, --remove-node, --run or another change")
+	}
+	for _, part := range s.show {
+		if !slices.Contains([]string{"summary", "tasks", "nodes"}, part) {
+			list.add("--show is %q, want summary, tasks or nodes", part)
+		}
+	}
+	if err := list.err(cmd); err != nil {
+		return err
+	}
+	sim, err := s.find(cmd.Context())
+	if err != nil {
+		return s.placed(err)
+	}
+	if err := s.print(sim); err != nil {
+		return err
+	}
+	if !sim.Fits {
+		return &exitError{code: exitNo}
+	}
+	return nil
+}
+
+// find asks a server, or looks into a snapshot.
+func (s *simulation) find(ctx context.Context) (*api.Simulation, error) {
+	if s.snapshot != "" {
+		return s.offline(ctx)
+	}
+	c, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	v, err := c.Simulate(ctx, s.ask)
+	return &v, err
+}
+
+// offline simulates what a snapshot holds, at the time of its newest record.
+func (s *simulation) offline(ctx context.Context) (*api.Simulation, error) {
+	file, err := os.Open(s.snapshot)
+	if err != nil {
+		return nil, fmt.Errorf("read the snapshot: %w", err)
+	}
+	defer file.Close()
+	records, info, err := etcd.ReadSnapshot(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the snapshot: %s: %w", s.snapshot, err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	branch, err := store.LoadBranch(records, info.Revision, store.DefaultPrefix, log)
+	if err != nil {
+		return nil, fmt.Errorf("read the snapshot: %s: %w", s.snapshot, err)
+	}
+	now := info.Taken
+	if now.IsZero() {
+		now = s.now()
+	}
+	return whatif.Run(ctx, whatif.Config{Branch: branch, Now: now}, s.ask)
+}
+
+// placed says where in the files what was refused stands, and names changes as the command line does.
+func (s *simulation) placed(err error) error {
+	var all []cluster.Fault
+	refused, online := errors.AsType[*client.Error](err)
+	offline, wrong := errors.AsType[cluster.Faults](err)
+	switch {
+	case online && len(refused.Faults) > 0:
+		all = refused.Faults
+	case wrong:
+		all = offline
+	default:
+		return err
+	}
+	var lines []string
+	for _, f := range all {
+		lines = append(lines, s.fault(f))
+	}
+	return fmt.Errorf("%s in the changes\n%s", count(len(lines), "fault"), strings.Join(lines, "\n"))
+}
+
+// fault says what is wrong with a change.
+func (s *simulation) fault(f cluster.Fault) string {
+	var i, k int
+	if n, _ := fmt.Sscanf(f.Path, "changes[%d].run[%d]", &i, &k); n == 2 && k < len(s.objects[i]) {
+		path := strings.TrimPrefix(f.Path, fmt.Sprintf("changes[%d].run[%d]", i, k))
+		path = strings.TrimPrefix(strings.TrimPrefix(path, "."), "spec.")
+		return places(s.objects[i], []cluster.Fault{{Path: fmt.Sprintf("objects[%d].%s", k, path), Message: f.Message}}).Error()
+	}
+	if n, _ := fmt.Sscanf(f.Path, "changes[%d]", &i); n == 1 && i < len(s.ask.Changes) {
+		what := whatif.Describe(&s.ask.Changes[i])
+		path := strings.TrimPrefix(strings.TrimPrefix(f.Path, fmt.Sprintf("changes[%d]", i)), ".")
+		if path != "" {
+			what += ": " + path
+		}
+		return what + ": " + f.Message
+	}
+	return f.String()
+}
+
+// specs encodes the objects of manifests for the API.
+func specs(objects []manifest.Object) ([]api.Object, error) {
+	var out []api.Object
+	for _, o := range objects {
+		spec, err := json.Marshal(o.Value)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s %s: %w", o.Kind, o.Name(), err)
+		}
+		out = append(out, api.Object{Kind: o.Kind, Spec: spec})
+	}
+	return out, nil
+}

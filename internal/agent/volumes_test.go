@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// The servers hear of a volume that keeps its tasks as soon as it is made, also from an agent that begins anew, until a definition says that it
+// keeps them no more.
+func TestVolumesThatPinAreTold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		want := func(when string, keys ...string) {
+			t.Helper()
+			if told := w.told(); !slices.Equal(told.Volumes, keys) {
+				t.Errorf("%s: the server knows of %q, want %q", when, told.Volumes, keys)
+			}
+		}
+		def := definition("db", "app")
+		def.Volumes = []cluster.Volume{{Name: "data", Pin: true}, {Name: "cache"}, {Name: "etc", Host: t.TempDir()}}
+		d := w.service("s1", def)
+		w.want("s1", cluster.StateRunning, "")
+		want("once it is made", "default/web/data")
+		w.restart()
+		want("by the next agent", "default/web/data")
+		w.stopTask(d, true)
+		want("after the end of the task", "default/web/data")
+
+		free := definition("db", "app")
+		free.Version, free.Volumes = 2, []cluster.Volume{{Name: "data"}}
+		second := w.desired("s2", free, cluster.KindService)
+		second.Attempt = 2
+		w.assign(second, free)
+		want("once it keeps them no more")
+		if len(w.agent.pinnedVolumes()) != 0 {
+			t.Error("the mark is still there")
+		}
+		if found, _ := filepath.Glob(filepath.Join(w.dir, "volumes/default/web/*")); len(found) != 2 {
+			t.Errorf("the volumes are %q", found)
+		}
+	})
+}

@@ -1,0 +1,386 @@
+package apiserver
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/store"
+)
+
+// rebalancingRoutes are about lists of moves that are or were carried out. The last one may be named "last".
+func (s *Server) rebalancingRoutes() []route {
+	const one = "/v1/rebalancings/{rebalancing}"
+	view := typeOf[api.RebalancingView]()
+	return []route{
+		{method: "POST", path: "/v1/rebalance", name: "rebalance", role: operator, summary: "Carries out moves, as GET lists them: a few at a time, none below what the services' policies say. Refused with 409 while others are carried out.", body: typeOf[api.RebalanceRequest](), status: http.StatusCreated, reply: view, serve: s.rebalance},
+		{method: "GET", path: "/v1/rebalancings", name: "listRebalancings", role: viewer, summary: "The rebalancings that run or are remembered, the oldest first.", query: listParameters(), reply: typeOf[api.Page[api.RebalancingBrief]](), stream: eventStream, long: true, serve: s.listRebalancings},
+		{method: "GET", path: one, name: "readRebalancing", role: viewer, summary: "How far a rebalancing got, move by move.", query: []parameter{consistent()}, reply: view, serve: s.readRebalancing},
+		{method: "POST", path: one + "/cancel", name: "cancelRebalancing", role: operator, summary: "Ends a rebalancing: no further move begins, and those that are on their way get there.", writes: true, reply: view, serve: s.cancelRebalancing},
+		{method: "POST", path: one + "/undo", name: "undoRebalancing", role: operator, summary: "Takes back what a rebalancing has moved, in the reverse order, as a rebalancing of its own; \"last\" is the newest one that was not taken back. Or tells what that would be.", body: typeOf[api.UndoRebalanceRequest](), optional: true, status: http.StatusCreated, reply: view, serve: s.undoRebalancing},
+	}
+}
+
+// rebalance makes the record of a list of moves; the control plane carries it out.
+func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
+	var ask api.RebalanceRequest
+	if err := readBody(w, r, &ask); err != nil {
+		return err
+	}
+	var made *cluster.Rebalancing
+	snap, err := s.write(r.Context(), func(d *draft) error {
+		rec, err := d.newRebalancing(s.cfg.Domain, ask.Parallel)
+		if err != nil {
+			return err
+		}
+		for i := range ask.Moves {
+			m := &ask.Moves[i]
+			rec.Moves = append(rec.Moves, cluster.RebalancingMove{
+				Task: m.Task, Attempt: m.Attempt, From: m.From, To: m.To,
+				Cause: cluster.ClipRebalanceText(m.Cause), Gain: m.Gain, Message: cluster.ClipRebalanceText(m.Message),
+			})
+		}
+		faults := d.identify(rec)
+		if err := append(cluster.FaultsOf(rec.Validate()), faults...).Err(); err != nil {
+			return faulty(cluster.FaultsOf(err))
+		}
+		made = rec
+		d.putRebalancing(rec, fmt.Sprintf("rebalancing %d carries out %s", rec.ID, plural(len(rec.Moves), "move")))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return answerRebalancing(w, http.StatusCreated, rebalancingView(snap, made))
+}
+
+// newRebalancing returns the record of one that is about to be made. It is refused while another one of the domain runs.
+func (d *draft) newRebalancing(domain string, parallel int) (*cluster.Rebalancing, error) {
+	if e, ok := d.snap.RunningRebalancing(domain); ok {
+		return nil, problemf(http.StatusConflict, "rebalancing %d runs, and one runs at a time: wait for its end, or cancel it", e.Value.ID)
+	}
+	last := uint64(0)
+	for e := range d.snap.Rebalancings() {
+		last = e.Value.ID
+	}
+	return &cluster.Rebalancing{
+		ID: last + 1, Domain: domain, Created: d.now, By: d.by, State: cluster.RebalancingRunning,
+		Parallel: cmp.Or(parallel, cluster.DefaultRebalanceParallel),
+	}, nil
+}
+
+// putRebalancing draws a record that is new. Of two that are drawn at the same time one finds the key taken: so one runs at a time.
+func (d *draft) putRebalancing(rec *cluster.Rebalancing, message string) {
+	key := d.prefix.Rebalancing(rec.ID)
+	d.put(key, rec, 0)
+	d.instead[key] = cluster.Event{Type: "rebalance.started", Reason: cluster.ReasonRebalance, Count: len(rec.Moves), Message: message}
+}
+
+// identify finds the attempt of each move, and returns what is wrong with the moves as the tables have their tasks and nodes.
+func (d *draft) identify(rec *cluster.Rebalancing) (faults cluster.Faults) {
+	for i := range rec.Moves[:min(len(rec.Moves), cluster.MaxRebalanceMoves)] {
+		m := &rec.Moves[i]
+		m.State = cluster.MoveWaiting
+		at := fmt.Sprintf("moves[%d].", i)
+		fault := func(field, format string, args ...any) {
+			faults = append(faults, cluster.Fault{Path: at + field, Message: fmt.Sprintf(format, args...)})
+		}
+		parts, ok := m.Task.Parts()
+		if !ok {
+			continue // the record's own validation says so
+		}
+		if n, ok := d.snap.Node(m.To); cluster.ValidNodeName(m.To) && (!ok || n.Value.Domain != rec.Domain) {
+			fault("to", "is %s, and domain %s has no such node", m.To, rec.Domain)
+		}
+		if why := immovable(d.snap, parts, rec.Domain); why != "" {
+			fault("task", "%s %s", m.Task, why)
+			continue
+		}
+		row := newestRow(d.snap, m.Task)
+		if why := restless(row); why != "" {
+			fault("task", "%s %s", m.Task, why)
+			continue
+		}
+		if m.Attempt != 0 && m.Attempt != row.Number {
+			fault("attempt", "is %d, and attempt %d of the task runs: ask for the list again", m.Attempt, row.Number)
+		}
+		if m.From != row.Node {
+			fault("from", "is %s, and the task is on node %s: ask for the list again", m.From, row.Node)
+		}
+		m.Attempt, m.UUID = row.Number, row.Desired.UUID
+	}
+	return faults
+}
+
+// immovable says why no task of the owner of one is moved, as the end of a sentence that begins with the task; empty if they are.
+func immovable(snap *store.Snapshot, parts cluster.TaskParts, domain string) string {
+	if parts.Step != "" {
+		return "is of a job: what it has done would be lost"
+	}
+	e, ok := snap.Service(parts.Cluster, parts.Owner)
+	if !ok {
+		return "does not exist: there is no such service"
+	}
+	c, ok := snap.Cluster(parts.Cluster)
+	switch {
+	case e.Value.Mode == cluster.ModeDaemon:
+		return "is of a daemon, which has a task on each of its nodes"
+	case ok && cmp.Or(c.Value.Domain, cluster.DefaultDomain) != domain:
+		return "is of the domain " + c.Value.Domain
+	}
+	if def, ok := snap.Definition(e.Value.Definition); ok && len(def.Value.Volumes) > 0 {
+		return "has volumes, which would not move with it"
+	}
+	return ""
+}
+
+// restless says why the newest attempt of a task cannot be moved; empty if it can. There may be none.
+func restless(row *store.AttemptRow) string {
+	switch {
+	case row == nil:
+		return "does not exist"
+	case row.Outcome != nil || row.Desired == nil:
+		return "does not run now"
+	case row.Desired.Stop != nil:
+		return "is to be stopped already"
+	}
+	return ""
+}
+
+// newestRow returns a task's newest attempt, nil where it has none.
+func newestRow(snap *store.Snapshot, task cluster.TaskID) (newest *store.AttemptRow) {
+	for row := range snap.TaskAttempts(task) {
+		newest = row
+	}
+	return newest
+}
+
+// rebalancingOf finds the rebalancing of this domain that a request names.
+func (s *Server) rebalancingOf(snap *store.Snapshot, r *http.Request) (store.Entry[cluster.Rebalancing], error) {
+	name := r.PathValue("rebalancing")
+	if name == "last" {
+		var last store.Entry[cluster.Rebalancing]
+		for e := range snap.Rebalancings() {
+			if e.Value.Domain == s.cfg.Domain {
+				last = e
+			}
+		}
+		if last.Value == nil {
+			return last, problemf(http.StatusNotFound, "there was no rebalancing yet")
+		}
+		return last, nil
+	}
+	id, _ := strconv.ParseUint(name, 10, 64) // the address was checked
+	e, ok := snap.Rebalancing(id)
+	if !ok {
+		return e, notFound("rebalancing", name)
+	}
+	return e, nil
+}
+
+func (s *Server) readRebalancing(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	e, err := s.rebalancingOf(snap, r)
+	if err != nil {
+		return err
+	}
+	return answerRebalancing(w, http.StatusOK, rebalancingView(snap, e.Value))
+}
+
+func (s *Server) listRebalancings(w http.ResponseWriter, r *http.Request) error {
+	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.RebalancingBrief]) {
+		for e := range snap.Rebalancings() {
+			if e.Value.Domain == s.cfg.Domain {
+				all = append(all, keyed[api.RebalancingBrief]{e.Key, briefOf(e.Value)})
+			}
+		}
+		return all
+	})
+}
+
+// cancelRebalancing wishes that no further move begins. The control plane writes that it has ended, once it has.
+func (s *Server) cancelRebalancing(w http.ResponseWriter, r *http.Request) error {
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	var seen *cluster.Rebalancing
+	snap, err := s.write(r.Context(), func(d *draft) error {
+		e, err := s.rebalancingOf(d.snap, r)
+		if err != nil {
+			return err
+		}
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		seen = e.Value
+		if e.Value.Cancelled {
+			return nil
+		}
+		if !e.Value.Running() {
+			return problemf(http.StatusConflict, "rebalancing %d is %s already", e.Value.ID, e.Value.State)
+		}
+		next := *e.Value
+		next.Cancelled, next.CancelledBy = true, d.by
+		d.put(e.Key, &next, e.Modified)
+		d.instead[e.Key] = cluster.Event{
+			Type: "rebalance.cancelled", Reason: cluster.ReasonCancelled,
+			Message: fmt.Sprintf("rebalancing %d begins no further move", next.ID),
+		}
+		seen = &next
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return answerRebalancing(w, http.StatusOK, rebalancingView(snap, seen))
+}
+
+// undoRebalancing makes the rebalancing that takes back what another one has moved, or tells what it would be.
+func (s *Server) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
+	var ask api.UndoRebalanceRequest
+	if r.ContentLength != 0 {
+		if err := readBody(w, r, &ask); err != nil {
+			return err
+		}
+	}
+	var made *cluster.Rebalancing
+	var left []api.RebalanceLeft
+	snap, err := s.write(r.Context(), func(d *draft) error {
+		rec, err := d.newRebalancing(s.cfg.Domain, ask.Parallel)
+		if err != nil {
+			return err
+		}
+		old, err := s.undoable(d.snap, r)
+		if err != nil {
+			return err
+		}
+		rec.Undoes = old.ID
+		if left = d.reverse(rec, old); len(rec.Moves) == 0 {
+			return problemf(http.StatusConflict, "nothing that rebalancing %d moved can be taken back: of its %s, %d were carried out, and the tasks of all of them have gone on since",
+				old.ID, plural(len(old.Moves), "move"), old.Counts().Done)
+		}
+		if err := rec.Validate(); err != nil {
+			return faulty(cluster.FaultsOf(err))
+		}
+		made = rec
+		if !ask.DryRun {
+			d.putRebalancing(rec, fmt.Sprintf("rebalancing %d takes back %s of rebalancing %d", rec.ID, plural(len(rec.Moves), "move"), old.ID))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	status := http.StatusCreated
+	if ask.DryRun {
+		made.ID, status = 0, http.StatusOK
+	}
+	v := rebalancingView(snap, made)
+	v.Left = left
+	return answerRebalancing(w, status, v)
+}
+
+// undoable finds the rebalancing that is to be taken back: the one named, or the newest that is no undo and was not taken back.
+func (s *Server) undoable(snap *store.Snapshot, r *http.Request) (*cluster.Rebalancing, error) {
+	if r.PathValue("rebalancing") != "last" {
+		e, err := s.rebalancingOf(snap, r)
+		return e.Value, err
+	}
+	taken := map[uint64]bool{}
+	for e := range snap.Rebalancings() {
+		taken[e.Value.Undoes] = taken[e.Value.Undoes] || e.Value.Counts().Done > 0
+	}
+	var last *cluster.Rebalancing
+	for e := range snap.Rebalancings() {
+		if v := e.Value; v.Domain == s.cfg.Domain && v.Undoes == 0 && !taken[v.ID] && v.Counts().Done > 0 {
+			last = v
+		}
+	}
+	if last == nil {
+		return nil, problemf(http.StatusConflict, "there is nothing to take back: no rebalancing that is remembered has moved a task, or all of them were taken back")
+	}
+	return last, nil
+}
+
+// reverse fills in the moves that take back what another rebalancing has moved, the last one first, and returns which do not.
+func (d *draft) reverse(rec, old *cluster.Rebalancing) (left []api.RebalanceLeft) {
+	for i := len(old.Moves) - 1; i >= 0; i-- {
+		m := &old.Moves[i]
+		if m.State != cluster.MoveDone {
+			continue
+		}
+		row := newestRow(d.snap, m.Task)
+		why := restless(row)
+		if why == "" && row.Node != m.To {
+			why = "is on node " + row.Node
+		}
+		if _, ok := d.snap.Node(m.From); why == "" && !ok {
+			why = "was on node " + m.From + ", which is gone"
+		}
+		if why != "" {
+			left = append(left, api.RebalanceLeft{Task: m.Task, Why: why})
+			continue
+		}
+		rec.Moves = append(rec.Moves, cluster.RebalancingMove{
+			Task: m.Task, Attempt: row.Number, UUID: row.Desired.UUID, From: m.To, To: m.From,
+			Cause: m.Cause, Gain: -m.Gain, Message: "back to where it was", State: cluster.MoveWaiting,
+		})
+	}
+	return left
+}
+
+// rebalancingView shows a rebalancing as the tables have it, or, where they have it not, as it was made.
+func rebalancingView(snap *store.Snapshot, rec *cluster.Rebalancing) api.RebalancingView {
+	v := api.RebalancingView{Rebalancing: *rec}
+	if e, ok := snap.Rebalancing(rec.ID); ok {
+		v.Rebalancing, v.Revision = *e.Value, e.Modified
+	}
+	v.Counts = v.Rebalancing.Counts()
+	for i := range v.Moves {
+		if m := &v.Moves[i]; m.State == cluster.MoveMoving {
+			if v.Waits == nil {
+				v.Waits = map[cluster.TaskID]string{}
+			}
+			v.Waits[m.Task] = awaited(snap, m)
+		}
+	}
+	return v
+}
+
+// awaited says what an open move waits for.
+func awaited(snap *store.Snapshot, m *cluster.RebalancingMove) string {
+	row, ok := snap.Attempt(m.Task, m.Attempt)
+	if next := newestRow(snap, m.Task); next != nil && next.Number > m.Attempt {
+		if !next.Observed.Healthy() {
+			return fmt.Sprintf("it runs on until attempt %d is healthy on node %s, where it is %s", next.Number, next.Node, lifecycle.Shown(next.Attempt).State)
+		}
+		return fmt.Sprintf("attempt %d is healthy on node %s, and the last one ends", next.Number, next.Node)
+	}
+	switch {
+	case !ok || row.Desired == nil:
+		return ""
+	case row.Outcome != nil || row.Desired.Stop != nil:
+		return whyLeft(snap, row)
+	}
+	return fmt.Sprintf("it goes once node %s has a place for it and its service can spare it", m.To)
+}
+
+func briefOf(r *cluster.Rebalancing) api.RebalancingBrief {
+	return api.RebalancingBrief{
+		ID: r.ID, State: r.State, Created: r.Created, Ended: r.Ended, By: r.By, Undoes: r.Undoes, Cancelled: r.Cancelled,
+		Moves: len(r.Moves), Counts: r.Counts(),
+	}
+}
+
+func answerRebalancing(w http.ResponseWriter, status int, v api.RebalancingView) error {
+	tag(w, v.Revision)
+	return answer(w, status, v)
+}

@@ -1,0 +1,251 @@
+package apiserver
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/store"
+)
+
+const (
+	// keepReservations is how long one that is over is still listed; tidyReservations how many are removed at once.
+	keepReservations = 7 * 24 * time.Hour
+	tidyReservations = 20
+)
+
+// States of a reservation.
+const (
+	reservationPlanned = "planned"
+	reservationActive  = "active"
+	reservationOver    = "over"
+)
+
+// reservationRoutes are about what keeps nodes for somebody.
+func (s *Server) reservationRoutes() []route {
+	const all, one = "/v1/reservations", "/v1/reservations/{reservation}"
+	view := typeOf[api.ReservationView]()
+	return []route{
+		{method: "GET", path: all, name: "listReservations", role: viewer, summary: "What keeps nodes for somebody, for a span of time.", query: listParameters(), reply: typeOf[api.Page[api.ReservationView]](), stream: eventStream, long: true, serve: s.listReservations},
+		{method: "GET", path: one, name: "readReservation", role: viewer, summary: "One reservation.", query: []parameter{consistent()}, reply: view, serve: s.readReservation},
+		{method: "PUT", path: one, name: "writeReservation", role: operator, summary: "Makes or changes a reservation. Where it asks for a count of nodes they are chosen now; those that it has already stay where they will do.", writes: true, body: typeOf[api.Reservation](), reply: view, serve: s.writeReservation},
+		{method: "DELETE", path: one, name: "deleteReservation", role: operator, summary: "Deletes a reservation: its nodes are for everybody again. Tasks that run there stay.", writes: true, status: http.StatusNoContent, serve: s.deleteReservation},
+	}
+}
+
+func (s *Server) listReservations(w http.ResponseWriter, r *http.Request) error {
+	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.ReservationView]) {
+		for e := range snap.Reservations() {
+			all = append(all, keyed[api.ReservationView]{e.Value.Name, reservationView(e, s.cfg.Now())})
+		}
+		return all
+	})
+}
+
+func (s *Server) readReservation(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	return s.answerReservation(w, http.StatusOK, snap, r.PathValue("reservation"))
+}
+
+func (s *Server) answerReservation(w http.ResponseWriter, status int, snap *store.Snapshot, name string) error {
+	e, ok := snap.Reservation(name)
+	if !ok {
+		return notFound("reservation", name)
+	}
+	tag(w, e.Modified)
+	return answer(w, status, reservationView(e, s.cfg.Now()))
+}
+
+func reservationView(e store.Entry[cluster.Reservation], now time.Time) api.ReservationView {
+	v := api.ReservationView{Reservation: *e.Value, State: reservationPlanned, Revision: e.Modified}
+	switch {
+	case e.Value.Over(now):
+		v.State = reservationOver
+	case e.Value.Active(now):
+		v.State = reservationActive
+	}
+	return v
+}
+
+func (s *Server) writeReservation(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("reservation")
+	var asked cluster.Reservation
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	if err := readBody(w, r, &asked, "revision", "state"); err != nil {
+		return err
+	}
+	faults := named("name", &asked.Name, name)
+	status := http.StatusOK
+	snap, err := s.write(r.Context(), func(d *draft) error {
+		e, stands := d.snap.Reservation(name)
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		status = http.StatusOK
+		if !stands {
+			status = http.StatusCreated
+		}
+		next, found := d.reservation(asked, e.Value, s.cfg.Domain)
+		if all := append(slices.Clone(faults), found...); len(all) > 0 {
+			return faulty(all)
+		}
+		if !stands || !reflect.DeepEqual(*e.Value, *next) {
+			d.put(d.prefix.Reservation(name), next, e.Modified)
+			d.tidyReservations(name)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.answerReservation(w, status, snap, name)
+}
+
+func (s *Server) deleteReservation(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("reservation")
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	_, err = s.write(r.Context(), func(d *draft) error {
+		e, ok := d.snap.Reservation(name)
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		if !ok {
+			return notFound("reservation", name)
+		}
+		d.remove(d.prefix.Reservation(name), e.Modified, cluster.Event{
+			Type: "reservation.deleted", Reason: cluster.ReasonDeleted, Message: "the user deleted the reservation " + name,
+		})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// reservation fills in what was asked for, with the nodes that are chosen, and returns all that is wrong with it. was is what stands, or nil.
+func (d *draft) reservation(asked cluster.Reservation, was *cluster.Reservation, domain string) (*cluster.Reservation, cluster.Faults) {
+	r := asked
+	r.Domain, r.Created, r.By = domain, d.now, d.by
+	r.Nodes, r.Constraints = slices.Clone(asked.Nodes), slices.Clone(asked.Constraints)
+	begins := d.now
+	if was != nil {
+		r.Created, r.By, begins = was.Created, was.By, was.From
+	}
+	r.SetDefaults(begins)
+	faults := cluster.FaultsOf(r.Validate())
+	if r.Over(d.now) && (was == nil || !was.Until.Equal(r.Until)) && r.Until.After(r.From) {
+		faults = append(faults, cluster.Fault{Path: "until", Message: "lies in the past: want the time when the reservation ends"})
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	if r.Count > 0 {
+		if r.Nodes, faults = d.choose(&r, was); len(faults) > 0 {
+			return nil, faults
+		}
+		return &r, nil
+	}
+	for i, name := range r.Nodes {
+		at := fmt.Sprintf("nodes[%d]", i)
+		if n, ok := d.snap.Node(name); !ok || n.Value.Domain != domain {
+			faults = append(faults, cluster.Fault{Path: at, Message: fmt.Sprintf("is %s, and domain %s has no such node", name, domain)})
+		} else if o := d.keeps(name, &r); o != nil {
+			faults = append(faults, cluster.Fault{Path: at, Message: fmt.Sprintf("is %s, which the reservation %s keeps from %s until %s",
+				name, o.Name, o.From.Format(time.RFC3339), o.Until.Format(time.RFC3339))})
+		}
+	}
+	return &r, faults
+}
+
+// keeps returns another reservation that keeps the node at a time when r would, or nil.
+func (d *draft) keeps(node string, r *cluster.Reservation) *cluster.Reservation {
+	for e := range d.snap.Reservations() {
+		if o := e.Value; o.Name != r.Name && o.Overlaps(r) {
+			if _, kept := slices.BinarySearch(o.Nodes, node); kept {
+				return o
+			}
+		}
+	}
+	return nil
+}
+
+// choose returns as many nodes as a reservation asks for: those that it has or names first, then such as are ready, then those where the least runs.
+func (d *draft) choose(r, was *cluster.Reservation) ([]string, cluster.Faults) {
+	type candidate struct {
+		name  string
+		order [3]int
+	}
+	var all []candidate
+	for e := range d.snap.Nodes() {
+		name := e.Value.Name
+		if e.Value.Domain != r.Domain || !d.suits(r, e.Value) || d.keeps(name, r) != nil {
+			continue
+		}
+		c := candidate{name: name, order: [3]int{1, 1, 0}}
+		if slices.Contains(r.Nodes, name) || was != nil && slices.Contains(was.Nodes, name) {
+			c.order[0] = 0
+		}
+		if e.Value.State == cluster.NodeReady {
+			c.order[1] = 0
+		}
+		for row := range d.snap.NodeAttempts(name) {
+			if row.Standing() {
+				c.order[2]++
+			}
+		}
+		all = append(all, c)
+	}
+	if len(all) < r.Count {
+		return nil, cluster.Faults{{Path: "count", Message: fmt.Sprintf("is %d, and %s would do that no other reservation keeps in that time", r.Count, plural(len(all), "node"))}}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(slices.Compare(a.order[:], b.order[:]), strings.Compare(a.name, b.name))
+	})
+	names := make([]string, r.Count)
+	for i := range names {
+		names[i] = all[i].name
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// suits reports whether a node is what a reservation asks for, and is to stay in the fleet.
+func (d *draft) suits(r *cluster.Reservation, n *cluster.Node) bool {
+	host, _ := d.snap.Host(n.Name)
+	status, _ := d.snap.NodeStatus(n.Name)
+	if host.Value != nil && (host.Value.Gone || host.Value.Drain != nil) {
+		return false
+	}
+	node := scheduler.NodeOf(host.Value, n, status.Value)
+	return (r.Pool == "" || r.Pool == node.Pool) &&
+		!slices.ContainsFunc(r.Constraints, func(c cluster.Constraint) bool { return !scheduler.Matches(c, &node) })
+}
+
+// tidyReservations removes some that are over since long ago, but for the one of that name.
+func (d *draft) tidyReservations(name string) {
+	n := 0
+	for e := range d.snap.Reservations() {
+		if e.Value.Name != name && n < tidyReservations && e.Value.Over(d.now.Add(-keepReservations)) {
+			d.put(d.prefix.Reservation(e.Value.Name), nil, e.Modified)
+			n++
+		}
+	}
+}

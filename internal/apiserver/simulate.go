@@ -1,0 +1,91 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// ErrSimulation is in the chain of the error of a simulation that cannot be made as the domain is. Its text says why.
+var ErrSimulation = errors.New("the simulation cannot be made")
+
+// Simulator tells what would become of the domain by changes, without writing anything.
+type Simulator interface {
+	// Check returns all that is wrong with the changes of a request by themselves, their objects left out.
+	Check(ask api.SimulateRequest) cluster.Faults
+	// Simulate makes the changes. What they meet in the domain that speaks against them are cluster.Faults; what cannot be simulated is an
+	// error that wraps ErrSimulation, and what takes too long one that wraps context.DeadlineExceeded. It is called once at a time,
+	// and ends with its context.
+	Simulate(ctx context.Context, ask api.SimulateRequest) (*api.Simulation, error)
+}
+
+// simulateLimit is how long a simulation may take, by the clock on the wall.
+const simulateLimit = time.Minute
+
+func (s *Server) simulateRoutes() []route {
+	return []route{{
+		method: "POST", path: "/v1/simulate", name: "simulate", role: viewer, quiet: true, body: typeOf[api.SimulateRequest](), reply: typeOf[api.Simulation](), serve: s.simulate,
+		summary: "What would become of the domain if changes were made: where tasks would be placed and moved, what would wait. Nothing is written. " +
+			"A server makes one simulation at a time, and answers others with 429.",
+	}}
+}
+
+// simulate has the changes of a request made to a copy of the domain.
+func (s *Server) simulate(w http.ResponseWriter, r *http.Request) error {
+	var ask api.SimulateRequest
+	if err := readBody(w, r, &ask); err != nil {
+		return err
+	}
+	// What was to be read is read: the deadline for it would end the request.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not every writer has deadlines
+	if s.cfg.Simulator == nil {
+		return problemf(http.StatusServiceUnavailable, "this server makes no simulations: ask another one")
+	}
+	faults := append(s.cfg.Simulator.Check(ask), simulateFaults(&ask)...)
+	if len(faults) > 0 {
+		return faulty(faults[:min(len(faults), maxFaults)])
+	}
+	if !s.simulating.TryLock() {
+		w.Header().Set("Retry-After", "5")
+		return problemf(http.StatusTooManyRequests, "this server is making another simulation, and makes one at a time: ask again, or another server; "+
+			"`berth simulate --snapshot FILE` needs none")
+	}
+	defer s.simulating.Unlock()
+	ctx, cancel := context.WithTimeout(r.Context(), simulateLimit)
+	defer cancel()
+	sim, err := s.cfg.Simulator.Simulate(ctx, ask)
+	refused, wrong := errors.AsType[cluster.Faults](err)
+	switch {
+	case err == nil:
+		return answer(w, http.StatusOK, sim)
+	case wrong:
+		return faulty(refused)
+	case errors.Is(err, ErrSimulation):
+		return problemf(http.StatusConflict, "%v", err)
+	case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
+		return problemf(http.StatusServiceUnavailable, "the simulation takes more than %s, which is all that a server gives it: ask for fewer changes, or save a snapshot "+
+			"(`berth operator snapshot save FILE`) and simulate where time does not matter (`berth simulate --snapshot FILE`)", simulateLimit)
+	}
+	return err
+}
+
+// simulateFaults is what is wrong with the objects of a request by themselves, at the paths that they have in it.
+func simulateFaults(ask *api.SimulateRequest) (all cluster.Faults) {
+	for i := range ask.Changes {
+		_, faults := manifests(ask.Changes[i].Run)
+		for _, f := range faults {
+			f.Path = fmt.Sprintf("changes[%d].run", i) + strings.TrimPrefix(f.Path, "objects")
+			all = append(all, f)
+		}
+		if len(all) > maxFaults {
+			break
+		}
+	}
+	return all
+}

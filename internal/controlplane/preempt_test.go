@@ -1,0 +1,171 @@
+package controlplane_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+var urgent = cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "urgent"}
+
+// wanted puts a job of tasks of the definition, each of which runs until it is told to stop.
+func (w *world) wanted(name string, priority, count, version int, is ...func(*cluster.Step)) {
+	step := cluster.Step{Name: "work", Definition: cluster.Ref{Name: "d", Version: version}, Count: count, OnDisconnect: cluster.DisconnectWait}
+	for _, change := range is {
+		change(&step)
+	}
+	w.put(p.Job("c", name), &cluster.Job{
+		Cluster: "c", Name: name, Priority: priority, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
+		Steps: []cluster.Step{step},
+	})
+}
+
+// A task that waits has tasks of lower priority end, as few as will do: a job's end free of charge and wait for room. What others of lower
+// priority wait for meanwhile, the room goes to whom it was made for.
+func TestPreemptionMakesRoom(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		n := w.node("n1", endless)
+		n.lingers = func(cluster.TaskID) time.Duration { return time.Second }
+		w.definition(1, 1000)
+		w.definition(2, 3000)
+		w.wanted("batch", 300, 4, 1)
+		w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 4 })
+		w.wanted("urgent", 350, 1, 2)
+		time.Sleep(15 * time.Second) // in-bubble: inWorld makes one
+		if s := w.server.tables.Snapshot(); run(s, theJob, "n1") != 4 {
+			t.Fatalf("%d run: tasks ended for one whose priority is little higher", run(s, theJob, "n1"))
+		}
+		w.wanted("urgent", 900, 1, 2)
+		told := ""
+		w.until(20*time.Second, "the urgent task runs", func(s *store.Snapshot) bool {
+			if why, ok := w.server.plane.Waiting(cluster.JobTask("c", "urgent", 1, "work", 0)); ok && told == "" && why.Refusals[0].Code == cluster.ReasonPreempted {
+				told = why.Sentence
+			}
+			return run(s, urgent, "n1") == 1
+		})
+		if !strings.HasPrefix(told, "waits for 3 tasks of lower priority to leave node n1") {
+			t.Errorf("it was told that it waits for %q", told)
+		}
+		s := w.server.tables.Snapshot()
+		if got := outcomes(s, theJob); got["cancelled preempted free=true"] != 3 || len(got) != 1 || run(s, theJob, "n1") != 1 {
+			t.Errorf("outcomes of the job: %v, %d of it run", got, run(s, theJob, "n1"))
+		}
+		if n := events(s)["task.preempted"]; n != 3 {
+			t.Errorf("%d events tell of that, want 3", n)
+		}
+		time.Sleep(30 * time.Second) // in-bubble: inWorld makes one
+		if s := w.server.tables.Snapshot(); outcomes(s, theJob)["cancelled preempted free=true"] != 3 {
+			t.Errorf("more ended later: %v", outcomes(s, theJob))
+		}
+		w.node("n2", endless)
+		w.until(20*time.Second, "what ended runs again", func(s *store.Snapshot) bool { return run(s, theJob, "n2") == 3 })
+	})
+}
+
+// A service gives up as many tasks as its minimum allows, one after the other where another one has to be well first, and no more.
+func TestPreemptionKeepsTheMinimum(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1", endless)
+		w.definition(1, 1000)
+		w.changed(4, func(s *cluster.Service) { s.Update.MinHealthy = &cluster.Portion{N: 3} })
+		w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+		fewest := 4
+		w.wanted("urgent", 900, 2, 1)
+		w.until(20*time.Second, "one urgent task runs", least(w, &fewest, func(s *store.Snapshot) bool { return run(s, urgent, "n1") == 1 }))
+		end := time.Now().Add(30 * time.Second)
+		w.until(time.Minute, "time passes", least(w, &fewest, func(*store.Snapshot) bool { return time.Now().After(end) }))
+		s := w.server.tables.Snapshot()
+		if run(s, urgent, "n1") != 1 || fewest != 3 || healthy(s, 1) != 3 {
+			t.Errorf("%d urgent tasks run, at least %d of 4 were healthy and %d are, want 1, 3 and 3", run(s, urgent, "n1"), fewest, healthy(s, 1))
+		}
+		w.changed(4, func(s *cluster.Service) { s.Update.MinHealthy = &cluster.Portion{N: 1} })
+		w.until(20*time.Second, "both run", func(s *store.Snapshot) bool { return run(s, urgent, "n1") == 2 && healthy(s, 1) == 2 })
+	})
+}
+
+// Tasks of a gang end together, tasks of daemons and those of a cluster that preempts nothing do not, and a leader that takes over while
+// tasks are on their way out has no others end.
+func TestPreemptionOfGangsAndByNewLeaders(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1", endless)
+		w.node("n2", endless)
+		w.definition(1, 2000)
+		w.definition(2, 1500)
+		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c", Preemption: cluster.PreemptNever})
+		w.wanted("batch", 300, 4, 1, func(s *cluster.Step) { s.Gang = &cluster.Gang{} })
+		w.until(10*time.Second, "the nodes are full", func(s *store.Snapshot) bool { return run(s, theJob, "") == 4 })
+		w.wanted("urgent", 900, 1, 2)
+		time.Sleep(15 * time.Second) // in-bubble: inWorld makes one
+		if s := w.server.tables.Snapshot(); run(s, theJob, "") != 4 {
+			t.Fatalf("%d run: tasks ended for a cluster that has none end", run(s, theJob, ""))
+		}
+		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c"})
+		w.until(20*time.Second, "the gang is told to stop", func(s *store.Snapshot) bool { return events(s)["task.preempted"] == 4 })
+		w.server.stop()
+		w.start()
+		w.until(30*time.Second, "the urgent task runs", func(s *store.Snapshot) bool { return run(s, urgent, "") == 1 })
+		time.Sleep(20 * time.Second) // in-bubble: inWorld makes one
+		s := w.server.tables.Snapshot()
+		if got := outcomes(s, theJob); got["cancelled preempted free=true"] != 4 || len(got) != 1 {
+			t.Errorf("outcomes of the gang: %v", got)
+		}
+		if n := events(s)["task.preempted"]; n != 4 || run(s, theJob, "") != 0 {
+			t.Errorf("%d ends were told of and %d of the gang run, want 4 and none: it has no room as a whole", n, run(s, theJob, ""))
+		}
+	})
+}
+
+// Room that comes free bit by bit goes to whom it was made for, not to those of lower priority that would fit into a part of it.
+func TestPreemptedRoomIsKept(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		n := w.node("n1", endless)
+		n.lingers = func(task cluster.TaskID) time.Duration { // they do not end at the same time
+			parts, _ := task.Parts()
+			return time.Duration(parts.Index) * 3 * time.Second
+		}
+		w.definition(1, 1000)
+		w.definition(2, 4000)
+		w.wanted("batch", 300, 4, 1)
+		w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 4 })
+		w.wanted("small", 400, 3, 1)
+		small := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "small"}
+		w.wanted("urgent", 900, 1, 2)
+		w.until(40*time.Second, "the urgent task runs", func(s *store.Snapshot) bool {
+			if n := run(s, small, ""); n > 0 {
+				t.Fatalf("%d tasks of lower priority got in between", n)
+			}
+			return run(s, urgent, "n1") == 1
+		})
+	})
+}
+
+// The tasks of a gang wait for places together no longer than they may, whoever leads meanwhile; then the job has failed.
+func TestGangDeadline(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1", endless)
+		w.definition(1, 1500)
+		began := time.Now()
+		w.wanted("batch", 500, 4, 1, func(s *cluster.Step) {
+			s.Gang, s.Retries = &cluster.Gang{Deadline: cluster.Duration(5 * time.Minute)}, 3
+		})
+		time.Sleep(4 * time.Minute) // in-bubble: inWorld makes one
+		if s := w.server.tables.Snapshot(); standing(s) != 0 || len(outcomes(s, theJob)) != 0 {
+			t.Fatalf("%d attempts stand, outcomes %v, before the deadline", standing(s), outcomes(s, theJob))
+		}
+		w.server.stop()
+		w.start()
+		w.until(2*time.Minute, "the job has failed", func(s *store.Snapshot) bool { return events(s)["job.failed"] == 1 })
+		if took := time.Since(began); took < 5*time.Minute || took > 5*time.Minute+10*time.Second {
+			t.Errorf("it failed after %v, want 5m", took)
+		}
+		w.node("n2", endless)
+		time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
+		s := w.server.tables.Snapshot()
+		if got := outcomes(s, theJob); got["failed gang free=false"] != 1 || len(got) != 1 || standing(s) != 0 {
+			t.Errorf("outcomes: %v, %d attempts stand; want one failure and nothing begun", got, standing(s))
+		}
+	})
+}

@@ -1,0 +1,330 @@
+package advice_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/advice"
+	"github.com/berthd/berth/internal/logic/scheduler"
+)
+
+// state is all of a fleet that can be asked for.
+func state(f *scheduler.Fleet) (nodes []scheduler.Node, held []scheduler.Reservation) {
+	for _, name := range f.Nodes() {
+		n, _, _ := f.Node(name)
+		nodes = append(nodes, n)
+	}
+	for r := range f.Held {
+		held = append(held, r)
+	}
+	slices.SortFunc(held, func(a, b scheduler.Reservation) int { return strings.Compare(a.UUID, b.UUID) })
+	return nodes, held
+}
+
+// TestSuggestionsPlace applies more than a thousand suggestions of random fleets: all of them place the task. Find leaves the fleet as it was, and
+// there is hardly a task for which it finds nothing.
+func TestSuggestionsPlace(t *testing.T) {
+	applied, kinds, without, waiting, several := 0, map[cluster.ChangeKind]int{}, 0, 0, 0
+	for seed := 0; applied < 3000; seed++ {
+		d := seeded(seed, 1+seed%2)
+		f, names := d.fleet(8)
+		p := d.task(names)
+		nodes, held := state(f)
+		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, Most: 20})
+		nodesAfter, heldAfter := state(f)
+		if diff := cmp.Diff(nodes, nodesAfter, cmpopts.EquateEmpty()) + cmp.Diff(held, heldAfter, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("seed %d: the fleet was changed:\n%s", seed, diff)
+		}
+		if r.Placed != places(f, p) || r.Placed && len(r.Suggestions) > 0 {
+			t.Fatalf("seed %d: placed is %v, with %d suggestions", seed, r.Placed, len(r.Suggestions))
+		}
+		if !r.Placed {
+			waiting++
+			if len(r.Suggestions) == 0 {
+				without++
+			}
+		}
+		if r.Bounded {
+			t.Errorf("seed %d: a small fleet is not searched to the end", seed)
+		}
+		for i := range r.Suggestions {
+			sg := &r.Suggestions[i]
+			g, q := f.Clone(), p
+			advice.Apply(sg, g, &q)
+			if !places(g, q) {
+				t.Fatalf("seed %d: %q does not place it: %s", seed, sg.Text, scheduler.Schedule(g, []cluster.Pending{q}, options()).Waiting[0].Sentence)
+			}
+			applied++
+			if len(sg.Changes) > 1 {
+				several++
+			}
+			for _, c := range sg.Changes {
+				kinds[c.Kind]++
+			}
+		}
+	}
+	t.Logf("%d tasks wait, %d of them without a suggestion; %d suggestions, %d of several changes: %v", waiting, without, applied, several, kinds)
+	if 10*without > waiting { // some ask for what cannot be, or for one node against which five things stand
+		t.Errorf("there is no suggestion for %d of %d waiting tasks", without, waiting)
+	}
+	for _, k := range []cluster.ChangeKind{
+		cluster.ChangeRelease, cluster.ChangeWait, cluster.ChangeUncordon, cluster.ChangeRevive, cluster.ChangePort, cluster.ChangeFree, cluster.ChangeLower,
+		cluster.ChangeModel, cluster.ChangeDevices, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeApart, cluster.ChangeDistinct, cluster.ChangeSkew,
+		cluster.ChangeTolerate, cluster.ChangeUntaint, cluster.ChangeDrop, cluster.ChangeEnd, cluster.ChangePool, cluster.ChangeUnasked, cluster.ChangeJoin, cluster.ChangeUnreserve, cluster.ChangeExecutor, cluster.ChangeAdd,
+	} {
+		if kinds[k] == 0 {
+			t.Errorf("nothing of the kind %q was suggested", k)
+		}
+	}
+}
+
+// brute is all single changes of a task or a node that place a task, by trying: of each kind the least amount.
+type brute map[string]int
+
+func (b brute) add(kind string, amount int) {
+	if old, found := b[kind]; !found || amount < old {
+		b[kind] = amount
+	}
+}
+
+// bruteForce tries every single change of the kinds that have no amount, and every amount of the others.
+func bruteForce(f *scheduler.Fleet, p cluster.Pending) brute {
+	b := brute{}
+	with := func(kind string, amount int, change func(*scheduler.Fleet, *cluster.Pending)) bool {
+		g, q := f.Clone(), p
+		change(g, &q)
+		if places(g, q) {
+			b.add(kind, amount)
+			return true
+		}
+		return false
+	}
+	for i := range p.Placement.Constraints {
+		with(fmt.Sprint("drop ", i), 0, func(_ *scheduler.Fleet, q *cluster.Pending) {
+			q.Placement.Constraints = slices.Delete(slices.Clone(q.Placement.Constraints), i, i+1)
+		})
+	}
+	for i := range p.Placement.Relations {
+		with("wish", 0, func(_ *scheduler.Fleet, q *cluster.Pending) {
+			q.Placement.Relations = slices.Clone(q.Placement.Relations)
+			q.Placement.Relations[i].Required = false
+		})
+	}
+	for most := range 12 {
+		if len(p.Placement.Distinct) > 0 {
+			with("distinct", most, func(_ *scheduler.Fleet, q *cluster.Pending) {
+				q.Placement.Distinct = []cluster.Distinct{{Attribute: q.Placement.Distinct[0].Attribute, Most: most}}
+			})
+		}
+		if len(p.Placement.Spread) > 0 {
+			with("skew", most, func(_ *scheduler.Fleet, q *cluster.Pending) {
+				q.Placement.Spread = []cluster.Spread{{Attribute: q.Placement.Spread[0].Attribute, MaxSkew: max(most, 1)}}
+			})
+		}
+	}
+	with("pool", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.Placement.Pool = "" })
+	with("apart", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.Placement.AntiAffinity = cluster.AntiAffinityPrefer })
+	with("unasked", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.Placement.Reservation = "" })
+	with("unreserve", 0, func(g *scheduler.Fleet, _ *cluster.Pending) {
+		for _, name := range g.Nodes() {
+			n, _, _ := g.Node(name)
+			n.Reserved = nil
+			g.SetNode(n)
+		}
+	})
+	with("wait", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.Avoid = nil })
+	with("port", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.Ports = []cluster.Port{{Name: "http"}} })
+	for _, name := range f.Nodes() {
+		b.node(f, p, name, with)
+	}
+	return b
+}
+
+// node tries what can be changed of a node.
+func (b brute) node(f *scheduler.Fleet, p cluster.Pending, name string, with func(string, int, func(*scheduler.Fleet, *cluster.Pending)) bool) {
+	set := func(kind string, change func(n *scheduler.Node)) {
+		with(kind, 0, func(g *scheduler.Fleet, _ *cluster.Pending) {
+			n, _, _ := g.Node(name)
+			change(&n)
+			g.SetNode(n)
+		})
+	}
+	n, _, _ := f.Node(name)
+	if n.State == cluster.NodeDown || n.State == cluster.NodeSuspect || n.State == cluster.NodeJoining {
+		set("revive", func(n *scheduler.Node) { n.State = cluster.NodeReady })
+	} else {
+		set("uncordon", func(n *scheduler.Node) { n.State, n.Cordon, n.Drain = cluster.NodeReady, false, false })
+	}
+	set("executor", func(n *scheduler.Node) { n.Executors = []string{"containerd"} })
+	if n.Pool == "" {
+		set("join", func(n *scheduler.Node) { n.Pool = p.Placement.Pool })
+	}
+	for i, taint := range n.Taints {
+		set("untaint", func(n *scheduler.Node) { n.Taints = slices.Delete(slices.Clone(n.Taints), i, i+1) })
+		with("tolerate", 0, func(_ *scheduler.Fleet, q *cluster.Pending) {
+			q.Placement.Tolerations = []cluster.Toleration{{Key: taint.Key, Value: taint.Value, Effect: taint.Effect}}
+		})
+	}
+	var others []scheduler.Reservation
+	for r := range f.Held {
+		if r.Node == name && !strings.HasPrefix(string(r.Task), "c.web.") {
+			others = append(others, r)
+		}
+	}
+	// All amounts are multiples of 100 MiB and 100m: less memory or less CPU, each alone.
+	freed := func(memory cluster.Bytes, cpu cluster.MilliCPU) func(*scheduler.Fleet, *cluster.Pending) {
+		return func(g *scheduler.Fleet, _ *cluster.Pending) {
+			memory, cpu := memory, cpu
+			for _, r := range others {
+				less := cluster.Demand{Memory: min(memory, r.Demand.Memory), CPU: min(cpu, r.Demand.CPU)}
+				memory, cpu, r.Demand = memory-less.Memory, cpu-less.CPU, r.Demand.Sub(less)
+				g.Reserve(r)
+			}
+		}
+	}
+	const most = 100
+	if with("free memory", most, freed(most*100*cluster.MiB, 0)) {
+		for amount := 1; !with("free memory", amount, freed(cluster.Bytes(amount)*100*cluster.MiB, 0)); {
+			amount++
+		}
+	}
+	if with("free cpu", most, freed(0, most*100)) {
+		for amount := 1; !with("free cpu", amount, freed(0, cluster.MilliCPU(amount)*100)); {
+			amount++
+		}
+	}
+	lowest := func(_ *scheduler.Fleet, q *cluster.Pending) { q.Demand.Memory = 100 * cluster.MiB }
+	for amount := cluster.Bytes(1); amount*100*cluster.MiB < p.Demand.Memory && with("lower memory", most, lowest); amount++ {
+		if with("lower memory", int(amount), func(_ *scheduler.Fleet, q *cluster.Pending) { q.Demand.Memory -= amount * 100 * cluster.MiB }) {
+			break
+		}
+	}
+}
+
+// TestNothingSmaller holds what is found against trying everything on small fleets: where one change is enough, nothing of several is suggested, no
+// change of a kind that would do is left out, and none would do with less.
+func TestNothingSmaller(t *testing.T) {
+	singles, pairs := 0, 0
+	for seed := range 2500 {
+		d := seeded(1_000_000+seed, 2)
+		f, names := d.fleet(4)
+		p := d.task(names)
+		p.Priority, p.Only = 5, ""
+		if places(f, p) {
+			continue
+		}
+		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, Most: 100})
+		want := bruteForce(f, p)
+		got := brute{}
+		for _, sg := range r.Suggestions {
+			if sg.Changes[0].Kind == cluster.ChangeAdd {
+				continue
+			}
+			if len(sg.Changes) > 1 {
+				pairs++
+				if len(want) > 0 {
+					t.Fatalf("seed %d: %q, and one change is enough: %v", seed, sg.Text, want)
+				}
+				continue
+			}
+			tally(got, &sg.Changes[0])
+		}
+		for kind, amount := range want {
+			singles++
+			found, ok := got[kind]
+			if !ok && strings.HasPrefix(kind, "drop ") { // to let one more value in does as much
+				_, ok = got[strings.Replace(kind, "drop", "loosen", 1)]
+			}
+			if !ok || found > amount {
+				t.Errorf("seed %d: %q would do with %d, got %v", seed, kind, amount, texts(r))
+			}
+		}
+	}
+	t.Logf("%d single changes, %d suggestions of several", singles, pairs)
+	if singles < 300 || pairs < 100 {
+		t.Errorf("the worlds show %d single changes and %d suggestions of several", singles, pairs)
+	}
+}
+
+// tally counts a change as brute force does.
+func tally(got brute, c *cluster.Remedy) {
+	memory, cpu := c.Demand.Memory, c.Demand.CPU
+	switch {
+	case c.Kind == cluster.ChangeDrop, c.Kind == cluster.ChangeLoosen:
+		got.add(fmt.Sprint(c.Kind, " ", c.Number), 0)
+	case c.Kind == cluster.ChangeFree && cpu == 0:
+		got.add("free memory", int(memory/(100*cluster.MiB)))
+	case c.Kind == cluster.ChangeFree && memory == 0:
+		got.add("free cpu", int(cpu/100))
+	case c.Kind == cluster.ChangeLower && cpu == 0:
+		got.add("lower memory", int(memory/(100*cluster.MiB)))
+	default:
+		got.add(string(c.Kind), c.Limit)
+	}
+}
+
+func texts(r advice.Result) (all []string) {
+	for _, sg := range r.Suggestions {
+		all = append(all, sg.Text)
+	}
+	return all
+}
+
+// TestFewestConstraints holds the number of constraints that are given up against all subsets of them.
+func TestFewestConstraints(t *testing.T) {
+	several := 0
+	for seed := range 400 {
+		d := seeded(2_000_000+seed, 1)
+		f := scheduler.NewFleet()
+		for i := range 1 + d.IntN(4) {
+			n := ready(fmt.Sprint("n", i), 4000, cluster.GiB)
+			n.Labels = cluster.Labels{"zone": pick(d, "a", "b", "c"), "rack": pick(d, "1", "2", "3")}
+			n.Arch, n.Kernel = pick(d, "amd64", "arm64"), pick(d, "6.1", "5.10")
+			f.SetNode(n)
+		}
+		p := cluster.Pending{Task: "c.web.1.0", Priority: 1, Demand: cluster.Demand{CPU: 100}}
+		for range 1 + d.IntN(4) {
+			p.Placement.Constraints = append(p.Placement.Constraints, pick(d, constraints()[:7]...))
+		}
+		if places(f, p) {
+			continue
+		}
+		fewest := len(p.Placement.Constraints)
+		for set := range 1 << len(p.Placement.Constraints) {
+			q, dropped := p, 0
+			q.Placement.Constraints = nil
+			for i, c := range p.Placement.Constraints {
+				if set&(1<<i) != 0 {
+					dropped++
+				} else {
+					q.Placement.Constraints = append(q.Placement.Constraints, c)
+				}
+			}
+			if dropped < fewest && places(f, q) {
+				fewest = dropped
+			}
+		}
+		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, Most: 100})
+		least := len(p.Placement.Constraints) + 1
+		for _, sg := range r.Suggestions {
+			if sg.Changes[0].Kind != cluster.ChangeAdd {
+				least = min(least, len(sg.Changes))
+			}
+		}
+		if least != fewest {
+			t.Errorf("seed %d: %d constraints are in the way, got %q", seed, fewest, texts(r))
+		}
+		if fewest > 1 {
+			several++
+		}
+	}
+	if several < 50 {
+		t.Errorf("in %d worlds several constraints are in the way", several)
+	}
+}

@@ -1,0 +1,203 @@
+package advice
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+)
+
+// mostValues is how many values of an attribute are tried for a node that is not there.
+const mostValues = 32
+
+// machine returns the smallest node that would take the task, nil where none is found: it has exactly what the task asks for, and meets what it demands.
+func (s *search) machine(p *cluster.Pending) *cluster.Machine {
+	m := &cluster.Machine{Capacity: p.Demand, Pool: p.Placement.Pool, Labels: cluster.Labels{}, Executors: []string{imageExecutor}}
+	if p.Only != "" {
+		m.Name = p.Only
+	}
+	for i, r := range p.Devices {
+		for range max(r.Count, 1) {
+			d := cluster.Device{ID: fmt.Sprint("new-", i, "-", len(m.Devices)), Type: deviceType(r), Memory: r.Memory, Numa: -1}
+			if len(r.Models) > 0 {
+				d.Model = r.Models[0]
+			}
+			m.Devices = append(m.Devices, d)
+		}
+	}
+	for _, c := range p.Placement.Constraints {
+		if n := nodeOf(m, m.Name); scheduler.Matches(c, &n) {
+			continue
+		}
+		s.meet(m, p.Placement.Constraints, c.Attribute)
+	}
+	if m.Name != "" {
+		if _, _, taken := s.fleet.Node(m.Name); taken {
+			return nil
+		}
+	}
+	if !s.suits(m, p, 2) {
+		return nil
+	}
+	if len(m.Labels) == 0 {
+		m.Labels = nil
+	}
+	return m
+}
+
+// suits reports whether the machine would take the task. Where what stands near would keep it away, other values of the attribute are tried, of so many attributes.
+func (s *search) suits(m *cluster.Machine, p *cluster.Pending, depth int) bool {
+	undo := add(s.fleet, m, 1)
+	takes := s.places(*p)
+	var attribute string
+	if !takes && depth > 0 {
+		attribute = s.nearAttribute(m, p)
+	}
+	undo()
+	if takes || attribute == "" {
+		return takes
+	}
+	before := *m
+	for _, v := range slices.Concat([]string{"new"}, wanted(p.Placement.Constraints, attribute), s.values(attribute)) {
+		*m = before
+		m.Labels = maps.Clone(before.Labels)
+		set(m, attribute, v)
+		n := nodeOf(m, m.Name)
+		if slices.ContainsFunc(p.Placement.Constraints, func(c cluster.Constraint) bool { return !scheduler.Matches(c, &n) }) {
+			continue
+		}
+		if s.suits(m, p, depth-1) {
+			return true
+		}
+	}
+	*m = before
+	return false
+}
+
+// nearAttribute returns the attribute by which the tasks that stand somewhere keep the task off the machine, which was added, or "".
+func (s *search) nearAttribute(m *cluster.Machine, p *cluster.Pending) string {
+	name := m.Name
+	for i := 0; name == ""; i++ { // the name that add gave it: the last that is taken
+		if _, _, taken := s.fleet.Node(fmt.Sprintf("new-%d", i)); !taken {
+			name = fmt.Sprintf("new-%d", i-1)
+		}
+	}
+	for _, h := range s.ask(*p, name) {
+		switch h.Code {
+		case cluster.ReasonDistinct:
+			return p.Placement.Distinct[h.Number].Attribute
+		case cluster.ReasonSkew:
+			return p.Placement.Spread[h.Number].Attribute
+		case cluster.ReasonRelation:
+			if h.Number >= 0 {
+				return p.Placement.Relations[h.Number].Attribute
+			}
+			_, attribute, _ := strings.Cut(h.Detail, " in the same ")
+			return attribute
+		default:
+		}
+	}
+	return ""
+}
+
+// values returns those that nodes have for an attribute, ordered.
+func (s *search) values(attribute string) []string {
+	all := map[string]bool{}
+	for _, name := range s.fleet.Nodes() {
+		n, _, _ := s.fleet.Node(name)
+		all[scheduler.Value(&n, attribute)] = true
+	}
+	values := slices.Sorted(maps.Keys(all))
+	return values[:min(len(values), mostValues)]
+}
+
+// meet gives the machine a value that meets all constraints on an attribute, if it finds one.
+func (s *search) meet(m *cluster.Machine, constraints []cluster.Constraint, attribute string) {
+	own := slices.DeleteFunc(slices.Clone(constraints), func(c cluster.Constraint) bool { return c.Attribute != attribute })
+	for _, v := range slices.Concat(wanted(own, attribute), []string{"any", ""}, s.values(attribute)) {
+		if _, _, taken := s.fleet.Node(v); attribute == "node.name" && taken {
+			continue
+		}
+		try := *m
+		try.Labels = maps.Clone(m.Labels)
+		set(&try, attribute, v)
+		n := nodeOf(&try, try.Name)
+		if !slices.ContainsFunc(own, func(c cluster.Constraint) bool { return !scheduler.Matches(c, &n) }) {
+			*m = try
+			return
+		}
+	}
+}
+
+// wanted returns the values of an attribute that constraints name, and some beside numbers.
+func wanted(constraints []cluster.Constraint, attribute string) (values []string) {
+	const beside = 4
+	for _, c := range constraints {
+		if c.Attribute != attribute {
+			continue
+		}
+		values = append(append(values, c.Value), c.Values...)
+		if number, err := strconv.ParseInt(c.Value, 10, 32); err == nil {
+			for away := int64(1); away <= beside; away++ {
+				values = append(values, strconv.FormatInt(number+away, 10), strconv.FormatInt(number-away, 10))
+			}
+		}
+	}
+	return values
+}
+
+// set gives the machine a value for an attribute.
+func set(m *cluster.Machine, attribute, v string) {
+	switch attribute {
+	case "node.name":
+		m.Name = v
+	case "node.arch":
+		m.Arch = v
+	case "node.os":
+		m.OS = v
+	case "node.kernel":
+		m.Kernel = v
+	case "node.pool":
+		m.Pool = v
+	case "node.class":
+		m.Labels["class"] = v
+	case "node.executor":
+		m.Executors = slices.Compact([]string{imageExecutor, v})
+	}
+	if key, ok := strings.CutPrefix(attribute, "label."); ok {
+		m.Labels[key] = v
+	}
+	kind, count, ok := cluster.DeviceAttribute(attribute)
+	if !ok {
+		return
+	}
+	if !count {
+		m.Devices = slices.Clone(m.Devices)
+		for i := range m.Devices {
+			if m.Devices[i].Type == kind {
+				m.Devices[i].Model = cmp.Or(m.Devices[i].Model, v)
+			}
+		}
+		return
+	}
+	const most = 64
+	want, err := strconv.Atoi(v)
+	if err != nil || want > most {
+		return
+	}
+	have := 0
+	for i := range m.Devices {
+		if m.Devices[i].Type == kind {
+			have++
+		}
+	}
+	m.Devices = slices.Clone(m.Devices)
+	for ; have < want; have++ {
+		m.Devices = append(m.Devices, cluster.Device{ID: fmt.Sprint("new-", len(m.Devices)), Type: kind, Numa: -1})
+	}
+}

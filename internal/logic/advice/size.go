@@ -1,0 +1,91 @@
+package advice
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// kinds lists the kinds of changes, the smallest first.
+func kinds() []cluster.ChangeKind {
+	return []cluster.ChangeKind{
+		cluster.ChangeRelease, cluster.ChangeWait, cluster.ChangeUncordon, cluster.ChangeRevive, cluster.ChangePort, cluster.ChangeFree, cluster.ChangeLower,
+		cluster.ChangeModel, cluster.ChangeDevices, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeApart, cluster.ChangeDistinct, cluster.ChangeSkew,
+		cluster.ChangeTolerate, cluster.ChangeUntaint, cluster.ChangeDrop, cluster.ChangeEnd, cluster.ChangePool, cluster.ChangeUnasked, cluster.ChangeJoin, cluster.ChangeUnreserve,
+		cluster.ChangeExecutor, cluster.ChangeAdd,
+	}
+}
+
+func rankOf(k cluster.ChangeKind) int { return slices.Index(kinds(), k) }
+
+// amount is how much changes change.
+type amount struct {
+	share int64 // of what the task asks for, in thousandths rounded up, added up over CPU, memory and disk
+	tasks int   // that end
+	bound int   // the new bounds, added up
+	short cluster.Demand
+}
+
+func (a amount) compare(b amount) int {
+	return cmp.Or(cmp.Compare(a.share, b.share), cmp.Compare(a.tasks, b.tasks), cmp.Compare(a.bound, b.bound),
+		cmp.Compare(a.short.CPU, b.short.CPU), cmp.Compare(a.short.Memory, b.short.Memory), cmp.Compare(a.short.Disk, b.short.Disk))
+}
+
+// amountOf returns the amount of some room, of a task that asks for so much.
+func amountOf(short, asked cluster.Demand) amount {
+	share := func(short, asked int64) int64 {
+		const most = 1 << 40 // so that no product runs over
+		if short <= 0 || asked <= 0 {
+			return 0
+		}
+		for asked > most {
+			short, asked = short>>10, asked>>10
+		}
+		return (min(short, most)*1000 + asked - 1) / asked
+	}
+	return amount{
+		short: short,
+		share: share(int64(short.CPU), int64(asked.CPU)) + share(int64(short.Memory), int64(asked.Memory)) + share(int64(short.Disk), int64(asked.Disk)),
+	}
+}
+
+// sizeOf returns how much changes change in all.
+func sizeOf(changes []cluster.Remedy, p *cluster.Pending) (a amount) {
+	for i := range changes {
+		c := &changes[i]
+		if c.Kind == cluster.ChangeFree || c.Kind == cluster.ChangeLower {
+			more := amountOf(c.Demand, p.Demand)
+			a.share += more.share
+			a.short = a.short.Add(more.short)
+		}
+		if c.Kind == cluster.ChangeEnd {
+			a.tasks += len(c.Attempts)
+		}
+		a.bound += c.Limit
+	}
+	return a
+}
+
+// weightOf returns the rank of a change: to ask for less than half, or to free what takes the end of several tasks, weighs as much as to end tasks.
+func weightOf(c *cluster.Remedy, share int64) int {
+	const half, several = 500, 3
+	if c.Kind == cluster.ChangeLower && share > half || c.Kind == cluster.ChangeFree && len(c.Attempts) > several {
+		return rankOf(cluster.ChangeEnd)
+	}
+	return rankOf(c.Kind)
+}
+
+// compareSize compares two suggestions of as many changes.
+func compareSize(a, b *found) int {
+	weight := func(f *found) (most, sum int) {
+		for i := range f.changes {
+			rank := weightOf(&f.changes[i], f.amount.share)
+			most, sum = max(most, rank), sum+rank
+		}
+		return most, sum
+	}
+	mostA, sumA := weight(a)
+	mostB, sumB := weight(b)
+	return cmp.Or(cmp.Compare(mostA, mostB), cmp.Compare(sumA, sumB), a.amount.compare(b.amount))
+}

@@ -1,0 +1,260 @@
+package advice
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+)
+
+// Every change is made here, with its text: a request, without a full stop.
+
+func released() cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeRelease, Text: "raise its priority from 0"}
+}
+
+func waited(n *scheduler.Node) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeWait, Node: n.Name, Text: "wait until its earlier attempt has left " + n.Name}
+}
+
+func uncordoned(n *scheduler.Node) cluster.Remedy {
+	text := "uncordon " + n.Name
+	if n.Drain || n.State != cluster.NodeReady {
+		text = "end the drain of " + n.Name
+	}
+	return cluster.Remedy{Kind: cluster.ChangeUncordon, Node: n.Name, Text: text}
+}
+
+func revived(n *scheduler.Node) cluster.Remedy {
+	text := fmt.Sprintf("bring back %s, which is %s", n.Name, n.State)
+	if n.State == cluster.NodeJoining {
+		text = "wait until " + n.Name + " has joined"
+	}
+	return cluster.Remedy{Kind: cluster.ChangeRevive, Node: n.Name, Text: text}
+}
+
+func portOpened(port int) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangePort, Port: port, Text: fmt.Sprintf("let Berth assign a port instead of %d", port)}
+}
+
+func freeing(node string, short cluster.Demand, ends []scheduler.Reservation) cluster.Remedy {
+	c := cluster.Remedy{Kind: cluster.ChangeFree, Node: node, Demand: short, Attempts: uuids(ends), Text: "free " + roomText(short) + " on " + node}
+	for i := range ends {
+		c.Tasks = append(c.Tasks, ends[i].Task)
+	}
+	const few = 3
+	if len(ends) > 0 && len(ends) <= few {
+		c.Text += ", as the end of " + tasksText(c.Tasks) + " would"
+	} else if len(ends) > few {
+		c.Text += fmt.Sprintf(", as the end of %d tasks would", len(ends))
+	}
+	return c
+}
+
+func lowered(by, to cluster.Demand) cluster.Remedy {
+	var less, left []string
+	add := func(what, by, to string, lower bool) {
+		if lower {
+			less, left = append(less, by+what), append(left, to)
+		}
+	}
+	add("", cpus(by.CPU), cpus(to.CPU), by.CPU > 0)
+	add(" of memory", by.Memory.String(), to.Memory.String(), by.Memory > 0)
+	add(" of disk", by.Disk.String(), to.Disk.String(), by.Disk > 0)
+	return cluster.Remedy{Kind: cluster.ChangeLower, Demand: by, Text: fmt.Sprintf("have it ask for %s less (then %s)", andText(less), andText(left))}
+}
+
+func anyModel(r cluster.DeviceRequest, number int) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeModel, Number: number, Text: fmt.Sprintf("take a %s of any model instead of %s", deviceType(r), strings.Join(r.Models, " or "))}
+}
+
+func fewerDevices(r cluster.DeviceRequest, number, count int) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeDevices, Number: number, Limit: count, Text: fmt.Sprintf("ask for %d %s instead of %d", count, deviceType(r), max(r.Count, 1))}
+}
+
+func deviceType(r cluster.DeviceRequest) string { return cmp.Or(r.Type, cluster.DefaultDeviceType) }
+
+func loosened(was, now cluster.Constraint, number int) cluster.Remedy {
+	return cluster.Remedy{
+		Kind: cluster.ChangeLoosen, Number: number, Constraint: &now, Was: &was,
+		Text: fmt.Sprintf("loosen the constraint %s to %s", scheduler.Text(was), scheduler.Text(now)),
+	}
+}
+
+func dropped(c cluster.Constraint, number int) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeDrop, Number: number, Constraint: &c, Text: "drop the constraint " + scheduler.Text(c)}
+}
+
+func wished(r cluster.Relation, h scheduler.Hurdle) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeWish, Number: h.Number, Relation: &r, Text: fmt.Sprintf("make %q a wish instead of a demand", h.Detail)}
+}
+
+func together() cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeApart, Text: "let its owner's tasks share a node where they have to (anti_affinity: prefer)"}
+}
+
+func distinctRaised(attribute string, h scheduler.Hurdle) cluster.Remedy {
+	return cluster.Remedy{
+		Kind: cluster.ChangeDistinct, Number: h.Number, Limit: h.Least, Attribute: attribute,
+		Text: fmt.Sprintf("allow %d of its owner's tasks where %s (distinct, most: %d)", h.Least, h.Detail, h.Least),
+	}
+}
+
+func skewRaised(attribute string, h scheduler.Hurdle) cluster.Remedy {
+	return cluster.Remedy{
+		Kind: cluster.ChangeSkew, Number: h.Number, Limit: h.Least, Attribute: attribute,
+		Text: fmt.Sprintf("raise max_skew of the spread over %s to %d", attribute, h.Least),
+	}
+}
+
+func tolerated(t cluster.Taint) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeTolerate, Taint: &t, Text: "tolerate the taint " + t.String()}
+}
+
+func untainted(n *scheduler.Node, t cluster.Taint) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeUntaint, Node: n.Name, Taint: &t, Text: fmt.Sprintf("take the taint %s off %s", t, n.Name)}
+}
+
+func ended(node string, ends []scheduler.Reservation) cluster.Remedy {
+	c := cluster.Remedy{Kind: cluster.ChangeEnd, Node: node, Attempts: uuids(ends)}
+	for i := range ends {
+		c.Tasks = append(c.Tasks, ends[i].Task)
+	}
+	c.Text = "move or end " + tasksText(c.Tasks) + " for a place on " + node
+	return c
+}
+
+func poolDropped(p *cluster.Pending) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangePool, Pool: p.Placement.Pool, Text: "do without the pool " + p.Placement.Pool}
+}
+
+func joined(n *scheduler.Node, pool string) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeJoin, Node: n.Name, Pool: pool, Text: fmt.Sprintf("put %s into the pool %s", n.Name, pool)}
+}
+
+// unreserved gives a reservation back, on all of its nodes.
+func unreserved(name string) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeUnreserve, Reservation: name, Text: "give back the reservation " + name}
+}
+
+func reservationDropped(p *cluster.Pending) cluster.Remedy {
+	return cluster.Remedy{
+		Kind: cluster.ChangeUnasked, Reservation: p.Placement.Reservation, Text: "do without the reservation " + p.Placement.Reservation,
+	}
+}
+
+func withExecutor(n *scheduler.Node) cluster.Remedy {
+	return cluster.Remedy{Kind: cluster.ChangeExecutor, Node: n.Name, Executor: imageExecutor, Text: fmt.Sprintf("give %s the executor %s", n.Name, imageExecutor)}
+}
+
+func added(m *cluster.Machine, count int) cluster.Remedy {
+	text := "add a node"
+	if count > 1 {
+		text = fmt.Sprintf("add %d nodes, each", count)
+	}
+	if m.Name != "" {
+		text += " called " + m.Name
+	}
+	if what := machineText(m); what != "" {
+		text += " with " + what
+	}
+	return cluster.Remedy{Kind: cluster.ChangeAdd, Machine: m, Count: count, Text: text}
+}
+
+func machineText(m *cluster.Machine) string {
+	var parts []string
+	if m.Capacity != (cluster.Demand{}) {
+		parts = append(parts, roomText(m.Capacity)+" free")
+	}
+	kinds := map[string]int{}
+	for _, d := range m.Devices {
+		kinds[strings.TrimSpace(d.Type+" "+d.Model)]++
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		parts = append(parts, fmt.Sprintf("%d %s", kinds[kind], kind))
+	}
+	for _, pair := range [][2]string{{"node.arch", m.Arch}, {"node.os", m.OS}, {"node.kernel", m.Kernel}, {"node.pool", m.Pool}} {
+		if pair[1] != "" {
+			parts = append(parts, pair[0]+" = "+pair[1])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.Labels)) {
+		parts = append(parts, "label."+key+" = "+m.Labels[key])
+	}
+	if own := slices.DeleteFunc(slices.Clone(m.Executors), func(e string) bool { return e == imageExecutor }); len(own) > 0 {
+		parts = append(parts, "executor "+andText(own))
+	}
+	return andText(parts)
+}
+
+// roomText says amounts: "2 CPUs and 200 MiB of memory".
+func roomText(d cluster.Demand) string {
+	var parts []string
+	if d.CPU > 0 {
+		parts = append(parts, cpus(d.CPU))
+	}
+	if d.Memory > 0 {
+		parts = append(parts, d.Memory.String()+" of memory")
+	}
+	if d.Disk > 0 {
+		parts = append(parts, d.Disk.String()+" of disk")
+	}
+	return andText(parts)
+}
+
+// cpus says an amount of CPU: "2 CPUs", "500m CPU".
+func cpus(m cluster.MilliCPU) string {
+	if m%1000 == 0 && m != 1000 {
+		return m.String() + " CPUs"
+	}
+	return m.String() + " CPU"
+}
+
+func tasksText(tasks []cluster.TaskID) string {
+	const most = 4
+	var names []string
+	for _, id := range tasks[:min(len(tasks), most)] {
+		names = append(names, string(id))
+	}
+	if more := len(tasks) - most; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return andText(names)
+}
+
+func andText(parts []string) string {
+	if len(parts) < 2 {
+		return strings.Join(parts, "")
+	}
+	last := len(parts) - 1
+	return strings.Join(parts[:last], ", ") + " and " + parts[last]
+}
+
+func portText(_ *cluster.Pending, port int) string { return strconv.Itoa(port) }
+
+// told makes a suggestion of what was found.
+func told(f *found) cluster.Suggestion {
+	sg := cluster.Suggestion{Changes: f.changes, Nodes: f.nodes}
+	var parts []string
+	for i := range f.changes {
+		parts = append(parts, f.changes[i].Text)
+	}
+	sg.Text = strings.Join(parts, ", and ")
+	if more := f.nodes - 1; more > 0 && onANode(f.changes) {
+		sg.Text += " (or the like on one of " + strconv.Itoa(more) + " other nodes)"
+		if more == 1 {
+			sg.Text = strings.Replace(sg.Text, "one of 1 other nodes", "1 other node", 1)
+		}
+	}
+	return sg
+}
+
+// onANode reports whether a change is about one node of several.
+func onANode(changes []cluster.Remedy) bool {
+	return slices.ContainsFunc(changes, func(c cluster.Remedy) bool { return c.Node != "" })
+}

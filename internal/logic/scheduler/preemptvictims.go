@@ -1,0 +1,209 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// victim is a Victim that holds something.
+type victim struct {
+	*Victim
+	slot   int32
+	gang   int32 // -1 for none
+	owner  int32 // with a bound on how many it may lose; -1 where its end does not count
+	gone   bool
+	looked bool // groups and views are found
+	frees  cluster.Demand
+	groups []*group // of waiting tasks that it counts with
+	views  []*view
+}
+
+// enter makes the tables of victims: those that leave are taken off at once.
+func (p *preempt) enter() {
+	p.starts = make([]int32, len(p.fleet.slots)+1)
+	p.ordered = make([]bool, len(p.fleet.slots))
+	p.victims = make([]victim, 0, len(p.in.Victims))
+	numbers := map[string]int32{}
+	for i := range p.in.Victims {
+		v := victim{Victim: &p.in.Victims[i], gang: -1, owner: -1}
+		held, found := p.fleet.held[v.UUID]
+		if !found {
+			continue
+		}
+		v.slot, v.frees = p.fleet.byName[held.Node], held.Demand
+		n := int32(len(p.victims))
+		if !v.Leaving {
+			p.starts[v.slot+1]++
+			if v.Gang != "" {
+				g, known := numbers[v.Gang]
+				if !known {
+					g = int32(len(p.gangs))
+					numbers[v.Gang] = g
+					p.gangs = append(p.gangs, nil)
+				}
+				p.gangs[g], v.gang = append(p.gangs[g], n), g
+			}
+			if !v.Unhealthy {
+				v.owner = p.owner(v.Owner)
+			}
+		}
+		p.victims = append(p.victims, v)
+	}
+	for i := 1; i < len(p.starts); i++ {
+		p.starts[i] += p.starts[i-1]
+	}
+	p.bySlot = make([]int32, p.starts[len(p.starts)-1])
+	next := slices.Clone(p.starts)
+	for i := range p.victims {
+		v := &p.victims[i]
+		if v.Leaving {
+			v.gone = true
+			p.lift(int32(i), -1, nil)
+			continue
+		}
+		p.bySlot[next[v.slot]] = int32(i)
+		next[v.slot]++
+	}
+	for _, g := range p.gangs {
+		slices.SortFunc(g, func(a, b int32) int { return strings.Compare(p.victims[a].UUID, p.victims[b].UUID) })
+	}
+}
+
+// owner returns the number of an owner that has a bound, or -1.
+func (p *preempt) owner(o cluster.OwnerRef) int32 {
+	if n, known := p.owners[o]; known {
+		return n
+	}
+	n := int32(-1)
+	if spare, bound := p.in.Spare[o]; bound {
+		n = int32(len(p.spare))
+		p.spare = append(p.spare, spare)
+	}
+	p.owners[o] = n
+	return n
+}
+
+// at returns the victims on a node that do not leave, by priority.
+func (p *preempt) at(slot int32) []int32 {
+	list := p.bySlot[p.starts[slot]:p.starts[slot+1]]
+	if !p.ordered[slot] {
+		p.ordered[slot] = true
+		slices.SortFunc(list, func(a, b int32) int {
+			x, y := &p.victims[a], &p.victims[b]
+			if x.Priority != y.Priority {
+				return cmp.Compare(x.Priority, y.Priority)
+			}
+			return strings.Compare(x.UUID, y.UUID)
+		})
+	}
+	return list
+}
+
+// end takes a victim off for good, with 1, or with -1 puts it back.
+func (p *preempt) end(n int32, sign int) {
+	v := &p.victims[n]
+	v.gone = sign > 0
+	if v.owner >= 0 {
+		p.spare[v.owner] -= sign
+	}
+	p.lift(n, -sign, nil)
+	p.change(v.slot)
+}
+
+// change notes that what was found out of a node holds no longer.
+func (p *preempt) change(slot int32) {
+	p.stamp[slot]++
+	p.changed = append(p.changed, slot)
+}
+
+// lift takes what a victim holds off its node, with -1, or with 1 puts it back. With a class only that is done that it looks at.
+func (p *preempt) lift(n int32, sign int, c *class) {
+	v := &p.victims[n]
+	l := p.ownLoad(v.slot)
+	l.tasks += int32(sign)
+	if sign < 0 {
+		l.used = l.used.Sub(v.frees)
+	} else {
+		l.used = l.used.Add(v.frees)
+	}
+	if l.class >= 0 {
+		p.fleet.catalog.rekey(l)
+	}
+	if c != nil && !c.group.apart && !c.priced && p.simple(c) {
+		return
+	}
+	p.meet(v)
+	for _, g := range v.groups {
+		p.countIn(g, v.slot, int32(sign))
+	}
+	for _, w := range v.views {
+		w.add(p.cycle, v.slot, int32(sign))
+	}
+	ports, devices := c == nil || len(c.fixed)+c.auto > 0, c == nil || c.priced || len(c.requests) > 0
+	if !ports && !devices {
+		return
+	}
+	held := p.fleet.held[v.UUID]
+	if devices && len(held.Devices) > 0 {
+		p.useDevices(v.slot, held.Devices, sign)
+	}
+	if !ports {
+		return
+	}
+	for _, port := range held.Ports {
+		if sign < 0 {
+			p.ownPorts(v.slot).remove(port)
+		} else {
+			p.ownPorts(v.slot).add(port)
+		}
+	}
+}
+
+// countIn counts a task in with a group, or out.
+func (p *preempt) countIn(g *group, slot, tasks int32) {
+	if g.placed == nil {
+		g.placed = map[int32]int32{}
+	}
+	if g.placed[slot] += tasks; g.placed[slot] == 0 {
+		delete(g.placed, slot)
+	}
+	for _, w := range g.views { // order-free: each for itself
+		w.add(p.cycle, slot, tasks)
+	}
+}
+
+// meet finds who of the waiting counts the victim.
+func (p *preempt) meet(v *victim) {
+	if v.looked {
+		return
+	}
+	v.looked = true
+	if len(p.counted)+len(p.watches)+len(p.guards) == 0 {
+		return
+	}
+	held := p.fleet.held[v.UUID]
+	if len(p.counted) > 0 {
+		tasks, generation, definition := tasksOf(held.Task, held.Definition)
+		crowd := p.fleet.crowds[tasks].of(definition)
+		for _, g := range p.counted[crowd] {
+			if crowd == g.unknown || slices.Contains(g.counted, generation) {
+				v.groups = append(v.groups, g)
+			}
+		}
+	}
+	name := clusterOf(held.Task)
+	for _, w := range p.watches { // order-free: each for itself
+		if means(&w.about, name, held.Labels) {
+			v.views = append(v.views, w.view)
+		}
+	}
+	for i := range held.Away {
+		away := wholeRelation(held.Away[i], name)
+		if w := p.guards[relationKey(&away)]; w != nil {
+			v.views = append(v.views, w.view)
+		}
+	}
+}

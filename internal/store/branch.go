@@ -1,0 +1,256 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// errBranch is the answer of a branch to what it does not have.
+var errBranch = errors.New("a branch of a store has no watches, no sessions and no copies")
+
+// Branch is a store in memory that begins as a snapshot of another one and then goes its own way: an Engine and its Tables in
+// one. A commit is in the tables, and known to their followers, when Commit returns, so that nothing runs beside it and nobody
+// waits for it; Run of its tables is not called. It is for finding out what would become of a store: nothing that is written to a
+// branch reaches what it began from.
+//
+// What it began with it shares with the snapshot, so a branch of a large store costs little more than what is written to it. It
+// is an Engine without watches, sessions and copies; List knows only the prefix of leader records. Safe for concurrent use.
+type Branch struct {
+	tables *Tables
+
+	mu    sync.Mutex
+	state *state
+	// loose are the revisions of records that the tables do not hold, such as marks.
+	loose map[string]uint64
+}
+
+// NewBranch returns a branch that begins as a snapshot of tables whose keys begin with the prefix. The snapshot may go on being
+// read by anybody.
+func NewBranch(from *Snapshot, prefix Prefix, log *slog.Logger) *Branch {
+	s := newState(nil)
+	s.Snapshot = from.fork()
+	return newBranch(s, prefix, log)
+}
+
+// LoadBranch returns a branch that begins with the records that a store held at a revision, whose keys begin with the prefix. A
+// record of a newer build is a NewerError.
+func LoadBranch(records []Record, revision uint64, prefix Prefix, log *slog.Logger) (*Branch, error) {
+	s := newState(nil)
+	b := newBranch(s, prefix, log)
+	var newer error
+	s.faults = func(key string, err error) {
+		if errors.As(err, new(*NewerError)) {
+			newer = fmt.Errorf("%s: %w", strings.TrimPrefix(key, string(prefix)), err)
+		}
+	}
+	batch := Batch{Revision: revision}
+	for _, r := range records {
+		if strings.HasPrefix(r.Key, string(prefix)) {
+			batch.Changes = append(batch.Changes, Change{Record: r})
+		}
+	}
+	s.apply(batch, string(prefix))
+	if newer != nil {
+		return nil, newer
+	}
+	b.unreadable(log)
+	clear(s.known)
+	b.tables.publish(s)
+	return b, nil
+}
+
+func newBranch(s *state, prefix Prefix, log *slog.Logger) *Branch {
+	b := &Branch{state: s, loose: map[string]uint64{}}
+	b.tables = NewTables(TablesConfig{Engine: b, Prefix: prefix, Logger: log})
+	close(b.tables.synced)
+	b.unreadable(log)
+	b.tables.publish(s)
+	return b
+}
+
+// unreadable has the state tell of records that nobody can read.
+func (b *Branch) unreadable(log *slog.Logger) {
+	b.state.faults = func(key string, err error) {
+		log.Error("a record cannot be read and is left alone", "key", key, "error", err)
+	}
+}
+
+// fork returns a snapshot that shares everything with s until it is changed.
+func (s *Snapshot) fork() *Snapshot {
+	s.forks.Lock()
+	defer s.forks.Unlock()
+	return s.copy()
+}
+
+// Tables returns the tables of the branch.
+func (b *Branch) Tables() *Tables { return b.tables }
+
+// Limits is part of Engine: those of the embedded engine.
+func (b *Branch) Limits() Limits { return Limits{Operations: 16384, Bytes: 4 << 20} }
+
+// Close is part of Engine. There is nothing to close.
+func (b *Branch) Close() error { return nil }
+
+// Commit is part of Engine.
+func (b *Branch) Commit(ctx context.Context, groups []Group) (Result, error) {
+	if err := CheckGroups(groups, b.Limits()); err != nil {
+		return Result{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Result{}, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	applied := make([]bool, len(groups))
+	batch := Batch{Revision: b.state.revision + 1}
+	for i := range groups {
+		applied[i] = !slices.ContainsFunc(groups[i].Compares, func(c Compare) bool { return !b.holds(c) })
+	}
+	for i := range groups {
+		if !applied[i] {
+			continue
+		}
+		for _, op := range groups[i].Ops {
+			if op.Session != "" {
+				return Result{}, errBranch
+			}
+			if c, changes := b.change(op, batch.Revision); changes {
+				batch.Changes = append(batch.Changes, c)
+			}
+		}
+	}
+	if len(batch.Changes) > 0 {
+		slices.SortFunc(batch.Changes, func(x, y Change) int { return strings.Compare(x.Key, y.Key) })
+		b.state.apply(batch, string(b.tables.prefix))
+		clear(b.state.known) // the branch has no resync that it is for
+		b.tables.publish(b.state)
+	}
+	return Result{Applied: applied, Revision: b.state.revision}, nil
+}
+
+// change makes the change that an operation is, and has the state ready for it. To delete what is not there is none.
+func (b *Branch) change(op Op, at uint64) (Change, bool) {
+	r, _, stands := b.find(op.Key)
+	rest := strings.TrimPrefix(op.Key, string(b.tables.prefix))
+	b.recall(rest)
+	if op.Delete {
+		delete(b.loose, op.Key)
+		return Change{Record: Record{Key: op.Key, Modified: at}, Deleted: true}, stands
+	}
+	created := at
+	if stands {
+		created = r.Created
+	}
+	if !tabled(rest) {
+		b.loose[op.Key] = at
+	}
+	return Change{Record: Record{Key: op.Key, Value: op.Value, Created: created, Modified: at}}, true
+}
+
+// recall tells the state which attempt the record of a task is about that is written next: it keeps that of records that it saw
+// itself, and what the branch began with it did not see.
+func (b *Branch) recall(key string) {
+	noun, rest, _ := strings.Cut(key, "/")
+	node, task, isTask := strings.Cut(rest, "/")
+	of := b.state.desiredAt
+	switch {
+	case !isTask:
+		return
+	case noun == "status":
+		of = b.state.observedAt
+	case noun != "state":
+		return
+	}
+	if _, known := of[rest]; known {
+		return
+	}
+	for row := range scanRows(b.state.byNode, node+"/"+task+"/") {
+		if noun == "state" && row.DesiredRev != 0 || noun == "status" && row.ObservedRev != 0 {
+			of[rest] = row.Number
+		}
+	}
+}
+
+// holds tells whether a compare is true now.
+func (b *Branch) holds(c Compare) bool {
+	r, _, stands := b.find(c.Key)
+	if c.Modified == AnyModified {
+		return stands
+	}
+	return r.Modified == c.Modified
+}
+
+// find returns the revisions of a record and what it holds, where the tables know that.
+func (b *Branch) find(key string) (r Record, value any, stands bool) {
+	if at, ok := b.loose[key]; ok {
+		return Record{Key: key, Created: at, Modified: at}, nil, true
+	}
+	rest, under := strings.CutPrefix(key, string(b.tables.prefix))
+	if !under {
+		return Record{}, nil, false
+	}
+	return b.state.find(rest)
+}
+
+// Read is part of Engine. A record that the tables cannot read has no value.
+func (b *Branch) Read(ctx context.Context, key string) (Record, error) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, value, ok := b.find(key)
+	if !ok {
+		return Record{}, fmt.Errorf("key %q: %w", key, ErrNotFound)
+	}
+	r.Key = key
+	if value != nil {
+		var err error
+		if r.Value, err = Encode(value); err != nil {
+			return Record{}, err
+		}
+	}
+	return r, nil
+}
+
+// List is part of Engine, for leader records alone.
+func (b *Branch) List(ctx context.Context, prefix string) (Listing, error) {
+	if err := ctx.Err(); err != nil {
+		return Listing{}, err
+	}
+	if prefix != b.tables.prefix.Leader("") {
+		return Listing{}, fmt.Errorf("list %q: %w: %w", prefix, errBranch, ErrInvalid)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := Listing{Revision: b.state.revision}
+	for e := range scan(b.state.leaders, "") {
+		value, err := Encode(e.Value)
+		if err != nil {
+			return Listing{}, err
+		}
+		l.Records = append(l.Records, Record{Key: e.Key, Value: value, Created: e.Created, Modified: e.Modified})
+	}
+	return l, nil
+}
+
+// Watch is part of Engine. It tells nothing but that there is none: who reads a branch reads its tables.
+func (b *Branch) Watch(context.Context, string, uint64) Watch { return noWatch{} }
+
+type noWatch struct{}
+
+func (noWatch) Next(context.Context) (Batch, error) { return Batch{}, errBranch }
+func (noWatch) Close()                              {}
+
+// OpenSession is part of Engine. It is refused.
+func (b *Branch) OpenSession(context.Context, time.Duration) (Session, error) { return nil, errBranch }
+
+// Snapshot is part of Engine. It is refused.
+func (b *Branch) Snapshot(context.Context, io.Writer) error { return errBranch }

@@ -1,0 +1,126 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// tabled reports whether the tables hold the record under a key, which comes without the store's prefix; of the others a
+// branch has to remember that they are there.
+func tabled(key string) bool {
+	noun, rest, _ := strings.Cut(key, "/")
+	switch noun {
+	case "state":
+		return strings.Contains(rest, "/")
+	case "cluster", "service", "job", "task", "host", "node", "status", "attempt", "plan", "leader", "server", "token", "domain",
+		"recovery", "rollout", "scale", "cron", "fired", "reservation", "event":
+		return true
+	}
+	return false
+}
+
+// find returns the revisions under which the tables hold the record of a key, which comes without the store's prefix, and what it
+// holds. Where they do not keep when it was created, that is when it was last written.
+func (s *Snapshot) find(key string) (Record, any, bool) {
+	noun, rest, _ := strings.Cut(key, "/")
+	switch noun {
+	case "cluster":
+		return entry(s.clusters.Get(rest))
+	case "service":
+		return entry(s.services.Get(rest))
+	case "job":
+		return entry(s.jobs.Get(rest))
+	case "task":
+		return s.findDefinition(rest)
+	case "host":
+		return entry(s.hosts.Get(rest))
+	case "node":
+		return entry(s.nodes.Get(rest))
+	case "status", "state", "attempt":
+		return s.findAttempt(noun, rest)
+	case "plan":
+		seq, err := strconv.ParseUint(rest, 10, 64)
+		if err != nil {
+			return Record{}, nil, false
+		}
+		return entry(s.plans.Get(seq))
+	case "leader":
+		return entry(s.leaders.Get(rest))
+	case "server":
+		return entry(s.servers.Get(rest))
+	case "token":
+		return entry(s.tokens.Get(rest))
+	case "domain":
+		return entry(s.domains.Get(rest))
+	case "recovery":
+		return entry(s.recoveries.Get(rest))
+	case "rollout":
+		return entry(s.rollouts.Get(rest))
+	case "scale":
+		return entry(s.scales.Get(rest))
+	case "cron":
+		return entry(s.crons.Get(rest))
+	case "fired":
+		return entry(s.fired.Get(rest))
+	case "reservation":
+		return entry(s.reserved.Get(rest))
+	case "event":
+		return entry(s.EventBatch(rest))
+	}
+	return Record{}, nil, false
+}
+
+func entry[T any](e Entry[T], ok bool) (Record, any, bool) {
+	if !ok {
+		return Record{}, nil, false
+	}
+	return Record{Created: e.Created, Modified: e.Modified}, e.Value, true
+}
+
+func (s *Snapshot) findDefinition(rest string) (Record, any, bool) {
+	name, version, versioned := strings.Cut(rest, "/")
+	if !versioned {
+		return entry(s.newest.Get(name))
+	}
+	n, err := strconv.Atoi(version)
+	if err != nil {
+		return Record{}, nil, false
+	}
+	return entry(s.definitions.Get(definitionKey(cluster.Ref{Name: name, Version: n})))
+}
+
+// findAttempt finds one of the three records of an attempt, or what a node registered.
+func (s *Snapshot) findAttempt(noun, rest string) (Record, any, bool) {
+	first, second, both := strings.Cut(rest, "/")
+	switch {
+	case !both && noun == "status":
+		return entry(s.statuses.Get(first))
+	case !both:
+		return Record{}, nil, false
+	case noun == "attempt":
+		n, err := strconv.Atoi(second)
+		if err != nil {
+			return Record{}, nil, false
+		}
+		row, ok := s.attempts.Get(rowKey(cluster.TaskID(first), n))
+		if !ok || row.OutcomeRev == 0 {
+			return Record{}, nil, false
+		}
+		return Record{Created: row.OutcomeRev, Modified: row.OutcomeRev}, row.Outcome, true
+	}
+	for row := range scanRows(s.byNode, first+"/"+second+"/") {
+		switch {
+		case noun == "state" && row.DesiredRev != 0 && row.Unreadable:
+			return Record{Created: row.DesiredRev, Modified: row.DesiredRev}, nil, true
+		case noun == "state" && row.DesiredRev != 0:
+			return Record{Created: row.DesiredRev, Modified: row.DesiredRev}, row.Desired, true
+		case noun == "status" && row.ObservedRev != 0 && (row.Obscured || row.Observed == nil):
+			return Record{Created: row.ObservedRev, Modified: row.ObservedRev}, nil, true
+		case noun == "status" && row.ObservedRev != 0:
+			return Record{Created: row.ObservedRev, Modified: row.ObservedRev}, row.Observed, true
+		}
+	}
+	return Record{}, nil, false
+}

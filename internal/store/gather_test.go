@@ -1,0 +1,67 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+)
+
+// slowEngine counts commits and lets the first one wait until the others have come.
+type slowEngine struct {
+	store.Engine
+	calls atomic.Int64
+	first chan struct{}
+}
+
+func (e *slowEngine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
+	if e.calls.Add(1) == 1 {
+		<-e.first
+	}
+	return e.Engine.Commit(ctx, groups)
+}
+
+// TestGathered has many writers at once share few commits, each with its own result: of those that create one key, one wins.
+func TestGathered(t *testing.T) {
+	engine := &slowEngine{Engine: memory.New(memory.Options{}), first: make(chan struct{})}
+	g := store.NewGathered(engine)
+	var won, lost atomic.Int64
+	var writers, begun sync.WaitGroup
+	const n = 64
+	write := func(key string, value int) {
+		defer writers.Done()
+		begun.Done()
+		res, err := g.Commit(t.Context(), []store.Group{{
+			Compares: []store.Compare{{Key: key}}, Ops: []store.Op{{Key: key, Value: fmt.Append(nil, value)}},
+		}})
+		switch {
+		case err != nil:
+			t.Error(err)
+		case res.Applied[0]:
+			won.Add(1)
+		default:
+			lost.Add(1)
+		}
+	}
+	writers.Add(n + 4)
+	begun.Add(n + 4)
+	for i := range n {
+		go write(fmt.Sprint("k/", i), i)
+	}
+	for i := range 4 {
+		go write("k/same", i)
+	}
+	begun.Wait()
+	close(engine.first)
+	writers.Wait()
+	if won.Load() != n+1 || lost.Load() != 3 {
+		t.Errorf("%d writes were applied and %d refused, want %d and 3", won.Load(), lost.Load(), n+1)
+	}
+	if calls := engine.calls.Load(); calls > n/2 {
+		t.Errorf("%d commits for %d writers", calls, n+4)
+	}
+}

@@ -1,0 +1,158 @@
+package whatif
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// promised is for how long the agents of a World promise their next sign of life: they are never late.
+const promised = 1000 * time.Hour
+
+// agents stand for those of all nodes: what they are told is done at once, and is well.
+type agents struct {
+	world  *World
+	follow *store.Follower
+	// lives are the nodes that are heard, with the number of their session.
+	lives map[string]uint64
+	seq   uint64
+}
+
+// newAgents returns the agents of a World: of each node that its control plane heard last, and of those that have not fallen silent
+// since.
+func newAgents(w *World) *agents {
+	a := &agents{world: w, follow: w.tables.Follow(), lives: map[string]uint64{}}
+	snap := w.tables.Snapshot()
+	for e := range snap.NodeStatuses() {
+		node, ok := snap.Node(e.Value.Name)
+		if !ok || !silent(node.Value) {
+			a.live(e.Value.Name, e.Value.Session)
+		}
+	}
+	return a
+}
+
+// silent reports whether the control plane had not heard a node when it last judged it. One that is held back for falling silent again
+// and again is heard.
+func silent(n *cluster.Node) bool {
+	return n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero()
+}
+
+// live has a node be heard from now on.
+func (a *agents) live(node string, session uint64) {
+	a.lives[node] = session
+	a.world.tables.SetPulse(node, cluster.Pulse{Session: session, Seq: 1, At: a.world.clock.boot, Next: promised})
+}
+
+// die has a node fall silent.
+func (a *agents) die(node string) {
+	delete(a.lives, node)
+	a.world.tables.DropPulse(node)
+}
+
+// act does what the records ask of the agents since it last did.
+func (a *agents) act(ctx context.Context) error {
+	changes := a.follow.Take()
+	snap := a.world.tables.Snapshot()
+	for name := range changes.Nodes { // order-free: each node by itself
+		if e, ok := snap.NodeStatus(name); ok && a.lives[name] != 0 && e.Value.Session != a.lives[name] {
+			a.live(name, e.Value.Session) // the leader ended its session: it has registered anew
+		}
+	}
+	var groups []store.Group
+	one := func(row *store.AttemptRow) error {
+		next := a.next(row)
+		if next == nil {
+			return nil
+		}
+		key := a.world.tables.Prefix().Observed(row.Node, row.Task)
+		value, err := store.Encode(next)
+		if err != nil {
+			return fmt.Errorf("report %s: %w", row.Task, err)
+		}
+		groups = append(groups, store.Group{
+			Compares: []store.Compare{{Key: key, Modified: row.ObservedRev}}, Ops: []store.Op{{Key: key, Value: value}},
+		})
+		return nil
+	}
+	if changes.Resync {
+		for row := range snap.AllAttempts() {
+			if err := one(row); err != nil {
+				return err
+			}
+		}
+	} else {
+		keys := slices.SortedFunc(maps.Keys(changes.Attempts), func(x, y store.AttemptKey) int {
+			return cmp.Or(cmp.Compare(x.Task, y.Task), cmp.Compare(x.Number, y.Number))
+		})
+		for _, k := range keys {
+			if row, ok := snap.Attempt(k.Task, k.Number); ok {
+				if err := one(row); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	const most = 1024 // below the limits of a commit
+	for part := range slices.Chunk(groups, most) {
+		if _, err := a.world.config.Branch.Commit(ctx, part); err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+	}
+	return nil
+}
+
+// next is what an agent sees of an attempt once it has done what it is told, nil where that is what it saw before.
+func (a *agents) next(row *store.AttemptRow) *cluster.Observed {
+	d, session := row.Desired, a.lives[row.Node]
+	if d == nil || session == 0 || row.Number == 0 || row.Obscured || row.Unreadable {
+		return nil
+	}
+	now := a.world.clock.wall
+	o := cluster.Observed{
+		Task: row.Task, Attempt: row.Number, UUID: d.UUID, Node: row.Node, Definition: d.Definition, Count: d.Count, Ports: d.Ports,
+		Devices: d.Devices, Plan: d.Plan, Session: session,
+	}
+	if row.Observed != nil {
+		o = *row.Observed
+		o.Session = session
+	}
+	begun := row.Observed != nil && row.Observed.State != cluster.StatePreparing
+	switch stop := d.Stop; {
+	case o.Gone, row.Observed == nil && row.Outcome != nil && !d.Ended():
+		return nil
+	case d.Ended():
+		if !o.State.Terminal() {
+			o.State, o.Finished = cluster.StateCancelled, now
+		}
+		o.Gone = true
+	case o.State.Terminal():
+		return nil
+	case stop != nil && stop.Class == cluster.StopVoluntary && begun && (o.Ask == "" || stop.Permit != o.Ask):
+		if o.Ask != "" {
+			return nil // it has asked, and never asks again by itself
+		}
+		a.seq++
+		o.Ask = strconv.FormatUint(session, 10) + ".s" + strconv.FormatUint(a.seq, 10)
+	case stop != nil:
+		o.State, o.Reason, o.Finished = cluster.StateCancelled, stop.Reason, now
+	case o.State != cluster.StateRunning, o.Health == cluster.HealthUnknown && !d.Batch():
+		if o.State = cluster.StateRunning; !d.Batch() {
+			o.Health = cluster.HealthHealthy
+		}
+		if o.Started.IsZero() {
+			o.Started = now
+		}
+	default:
+		return nil
+	}
+	o.Since = now
+	return &o
+}

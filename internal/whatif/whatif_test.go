@@ -1,0 +1,96 @@
+package whatif_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func nodes(count int) api.SimulateChange {
+	return api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: count, CPU: "4", Memory: "8GiB"}}
+}
+
+func run(t *testing.T, text string) api.SimulateChange {
+	return api.SimulateChange{Run: objects(t, text)}
+}
+
+func scale(service string, count int) api.SimulateChange {
+	return api.SimulateChange{Scale: &api.SimulateScale{Service: service, Count: count}}
+}
+
+func TestASimulationPlacesWhatIsRun(t *testing.T) {
+	w := domain(t, nodes(3))
+	sim := simulate(t, w, run(t, web))
+	if !sim.Fits || !sim.Settled || len(sim.Tasks) != 4 || len(sim.Waiting) != 0 {
+		t.Fatalf("got %+v, want four tasks placed and none that waits", sim)
+	}
+	for _, x := range sim.Tasks {
+		if x.What != api.SimulatePlaced || x.To == "" || x.From != "" || x.Owner.Name != "web" || x.Definition != (cluster.Ref{Name: "web", Version: 1}) {
+			t.Errorf("got %+v, want a task of web that is placed", x)
+		}
+	}
+	tasks := 0
+	for _, n := range sim.Nodes {
+		tasks += n.After.Tasks
+		if n.Before.Tasks != 0 || n.Total.CPU != 4000 || n.After.Reserved.CPU != cluster.MilliCPU(1000*n.After.Tasks) {
+			t.Errorf("got node %+v, want none before and a CPU for each task after", n)
+		}
+	}
+	if tasks != 4 {
+		t.Errorf("got %d tasks on the nodes, want 4", tasks)
+	}
+	if w.Snapshot().AttemptCount() != 0 {
+		t.Error("the simulation wrote into what it began from")
+	}
+}
+
+func TestASimulationTellsWhatWaitsAndWhy(t *testing.T) {
+	w := domain(t, nodes(1), run(t, web))
+	sim := simulate(t, w, scale("web", 6))
+	if sim.Fits || len(sim.Waiting) != 1 || len(sim.Waiting[0].Tasks) != 2 || sim.Waiting[0].New != 2 || sim.Waited != 0 {
+		t.Fatalf("got %+v, want two tasks that wait", sim)
+	}
+	if !strings.Contains(sim.Waiting[0].Sentence, "CPU") {
+		t.Errorf("got the sentence %q, want what is short", sim.Waiting[0].Sentence)
+	}
+	sim = simulate(t, w, scale("web", 6), api.SimulateChange{AddNodes: &api.SimulateNodes{Like: "n", Name: "m"}})
+	if !sim.Fits || len(sim.Tasks) != 2 || sim.Tasks[0].To != "m" {
+		t.Fatalf("got %+v, want two tasks that go to the new node", sim)
+	}
+	if len(sim.Steps) != 2 || sim.Steps[0].Waiting != 2 || sim.Steps[1].Placed != 2 || sim.Steps[1].Waiting != 0 {
+		t.Errorf("got steps %+v, want the tasks to wait after the first and to be placed by the second", sim.Steps)
+	}
+	if got, want := sim.Steps[1].Change, "add node m (like=n)"; got != want {
+		t.Errorf("got the change %q, want %q", got, want)
+	}
+}
+
+func TestASimulationMovesTasksOfNodesThatGo(t *testing.T) {
+	for name, c := range map[string]api.SimulateChange{
+		"removed": {RemoveNode: "n-1"}, "drained": {DrainNode: "n-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := domain(t, nodes(2), run(t, web))
+			there := 0
+			sim := simulate(t, w, c)
+			for _, n := range sim.Nodes {
+				if n.Name == "n-1" {
+					there = n.Before.Tasks
+					if n.After.Tasks != 0 {
+						t.Errorf("got %d tasks left on n-1, want none", n.After.Tasks)
+					}
+				}
+			}
+			if there == 0 || !sim.Fits || len(sim.Tasks) != there {
+				t.Fatalf("got %d tasks on the node and %+v, want all of them moved", there, sim)
+			}
+			for _, x := range sim.Tasks {
+				if x.What != api.SimulateMoved || x.From != "n-1" || x.To != "n-2" {
+					t.Errorf("got %+v, want it moved from n-1 to n-2", x)
+				}
+			}
+		})
+	}
+}
