@@ -57,6 +57,14 @@ func Generate(seed uint64) *Story {
 	if a.random.IntN(3) == 0 {
 		a.commits()
 	}
+	a.random = rand.New(rand.NewPCG(seed, 45))
+	if a.random.IntN(3) == 0 {
+		a.departures()
+	}
+	a.random = rand.New(rand.NewPCG(seed, 46))
+	if a.random.IntN(3) == 0 {
+		a.rebalancings()
+	}
 	s.sort()
 	return s
 }
@@ -330,6 +338,21 @@ func (a *author) rollouts() {
 			a.add(at+a.span(20*time.Second, time.Minute), User, "shop", 0, "resume")
 		default:
 			a.add(a.when(), User, "shop", 0, "promote")
+		}
+	}
+}
+
+// departures has nodes that evict what they run, and a job before which others give way.
+func (a *author) departures() {
+	r := a.random
+	for range 1 + r.IntN(4) {
+		switch r.IntN(4) {
+		case 0:
+			a.add(a.when(), User, a.node(), 0, "uncordon")
+		case 1:
+			a.add(a.when(), User, a.node(), 0, "evict")
+		default:
+			a.add(a.when(), User, "vip", 0, fmt.Sprintf("urgent %d", 1+r.IntN(4)))
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (w *World) wrong() string {
 	if !w.retry(s) {
 		return "a write is not acknowledged"
 	}
-	for _, check := range []func(*server, *store.Snapshot) string{w.wrongNodes, w.wrongServices, w.wrongJobs, w.wrongWaiting, w.wrongPrograms} {
+	for _, check := range []func(*server, *store.Snapshot) string{w.wrongNodes, w.wrongServices, w.wrongJobs, w.wrongWaiting, w.wrongPrograms, w.wrongMoves} {
 		if wrong := check(leader, s); wrong != "" {
 			return wrong
 		}

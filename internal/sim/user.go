@@ -37,6 +37,7 @@ func definitions() []*cluster.TaskDefinition {
 		def("work", 3, 300, nil, "exit", "1", "after", "1s"),
 		def("slow", 1, 300, nil, "exit", "0", "after", "5s", "prepare-delay", "330s"),
 		def("work", 4, 300, nil, "exit", "0", "after", "295s"),
+		def("wide", 1, 2500, nil, "exit", "0", "after", "8s"),
 		def("late", 1, 300, nil, "run", "prepare-delay", "20s"),
 		def("big", 1, 64_000, nil, "run"),
 		def("shop", 1, 100, auto, "run"),
@@ -133,19 +134,29 @@ func (u *user) act(ctx context.Context, e Event) {
 		u.service(ctx, e.Target, func(s *cluster.Service) { s.Stopped = true })
 	case "delete":
 		u.service(ctx, e.Target, func(s *cluster.Service) { s.Deleted = true })
-	case "submit", "submit2", "submit3", "submit4", "slow":
+	case "submit", "submit2", "submit3", "submit4", "slow", "urgent":
 		u.job(ctx, e.Target, func(j *cluster.Job) {
+			if verb == "urgent" {
+				j.Priority = 900
+			}
 			j.Steps[0].Count, j.Cancelled = n, false
 			j.Steps[0].Definition = map[string]cluster.Ref{
 				"submit": {Name: "work", Version: 1}, "submit2": {Name: "work", Version: 2}, "submit3": {Name: "work", Version: 3},
 				"submit4": {Name: "work", Version: 4}, "slow": {Name: "slow", Version: 1},
+				"urgent": {Name: "wide", Version: 1},
 			}[verb]
 			j.Generation++
 		})
+	case "rebalance":
+		u.rebalance(ctx, e.Target, n)
 	case "cancel":
 		u.job(ctx, e.Target, func(j *cluster.Job) { j.Cancelled = true })
-	case "cordon", "uncordon", "drain", "gone", "claim", "unclaim":
+	case "cordon", "uncordon", "drain", "gone", "claim", "unclaim", "evict":
 		u.host(ctx, e.Target, func(h *cluster.Host) {
+			h.Taints = nil
+			if verb == "evict" {
+				h.Taints = []cluster.Taint{{Key: "out", Effect: cluster.TaintEvict, Since: time.Now().UTC()}}
+			}
 			h.Cordon = verb == "cordon" || verb == "drain"
 			h.Drain = nil
 			if verb == "drain" {

@@ -32,6 +32,7 @@ type witness struct {
 	nodes    map[string]*shore
 	outcomes map[string]*attempt // by "<task>/<n>"
 	told     map[string]int      // events of an end, by "<task>/<n>"
+	moving   map[string]bool     // those of which an event tells that they move
 	batches  map[string][]byte   // of events, by id
 	plans    map[string]*cluster.PlanRecord
 	cpu      map[cluster.Ref]cluster.MilliCPU
@@ -68,8 +69,9 @@ type attempt struct {
 	desired *cluster.Desired
 	seen    *cluster.Observed
 	outcome *cluster.Outcome
-	ended   bool // it had an outcome at some time
-	stopped bool // a stop was written at some time
+	ended   bool   // it had an outcome at some time
+	endedAt uint64 // the revision of that, the first time
+	stopped bool   // a stop was written at some time
 	healthy bool
 
 	acked   cluster.State // a terminal state that its agent was told is durable
@@ -123,7 +125,7 @@ func (v *witness) forget() {
 	v.tasks = map[cluster.TaskID]map[*attempt]bool{}
 	v.outcomes = map[string]*attempt{}
 	v.plans = map[string]*cluster.PlanRecord{}
-	v.told, v.batches = map[string]int{}, map[string][]byte{}
+	v.told, v.moving, v.batches = map[string]int{}, map[string]bool{}, map[string][]byte{}
 	v.touched = map[*attempt]bool{}
 	for _, s := range v.nodes {
 		s.attempts = map[*attempt]bool{}
@@ -362,7 +364,8 @@ func (v *witness) desired(node string, task cluster.TaskID, c *store.Change, was
 		return
 	}
 	a := v.attempt(d)
-	if a.ended && !d.Ended() && was.Key == "" && !v.liar(node) && !v.restored {
+	// What writes an outcome projects the attempt where that was not done (P4.2).
+	if a.ended && a.endedAt != c.Modified && !d.Ended() && was.Key == "" && !v.liar(node) && !v.restored {
 		v.breach("revived", "%s/%d is wanted on %s again after its outcome", task, d.Attempt, node)
 	}
 	if d.Stop != nil && !a.stopped {
@@ -434,6 +437,9 @@ func (v *witness) outcome(rest string, c *store.Change) {
 	a := v.attempts[o.UUID]
 	if a == nil {
 		a = v.attempt(&cluster.Desired{Task: task, Attempt: n, UUID: o.UUID, Node: o.Node, Owner: o.Owner, Definition: o.Definition})
+	}
+	if !a.ended {
+		a.endedAt = c.Modified
 	}
 	a.outcome, a.ended = o, true
 	v.fresh = append(v.fresh, rest)

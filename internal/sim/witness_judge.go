@@ -184,12 +184,15 @@ func (v *witness) event(id string, c *store.Change) {
 		if state, ok := strings.CutPrefix(e.Type, "task."); ok && cluster.State(state).Terminal() {
 			v.told[fmt.Sprint(e.Task, "/", e.Attempt)]++
 		}
+		if e.Type == "task.moving" { // also of one that stops first, whose end is told of later
+			v.moving[fmt.Sprint(e.Task, "/", e.Attempt)] = true
+		}
 	}
 }
 
 // untold judges, once a revision is whole, that every outcome it wrote is told of.
 func (v *witness) untold(key string) {
-	if n := v.told[key]; n != 1 && !v.restored && !v.liar(v.outcomes[key].node) && !v.liedAbout(v.outcomes[key].task) {
+	if n := v.told[key]; n != 1 && (n != 0 || !v.moving[key]) && !v.restored && !v.liar(v.outcomes[key].node) && !v.liedAbout(v.outcomes[key].task) {
 		v.breach("events", "%d events tell of the end of %s", n, key)
 	}
 }

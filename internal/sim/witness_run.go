@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"syscall"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -80,14 +81,16 @@ func (v *witness) started(n *node, a *attempt) {
 }
 
 // replaced reports whether the attempt may go on beside the next one of its task: its node was silent, or it moves off a node
-// that is drained or short of memory, or it was to stop and is wanted again.
+// that it is to leave, or it was to stop and is wanted again.
 func replaced(a *attempt) bool {
 	o := a.outcome
 	if o == nil {
 		return a.ended // its outcome was trimmed
 	}
 	return o.State == cluster.StateLost || o.State == cluster.StateCancelled &&
-		(o.Reason == cluster.ReasonDrain || o.Reason == cluster.ReasonPressure || o.Reason == cluster.ReasonReplaced)
+		slices.Contains([]cluster.ReasonCode{
+			cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonTaint, cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonRebalance, cluster.ReasonReplaced,
+		}, o.Reason)
 }
 
 // excuse notes that something outside ends or started programs of the attempts on a node.

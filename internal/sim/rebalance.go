@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// rebalancings has users who move the tasks of services about.
+func (a *author) rebalancings() {
+	for range 1 + a.random.IntN(3) {
+		a.add(a.when(), User, []string{"web", "api", "disk"}[a.random.IntN(3)], 0, fmt.Sprintf("rebalance %d", 1+a.random.IntN(4)))
+	}
+}
+
+// rebalance asks that up to n tasks of a service move, each to some node: an optimizer would know a better one, and what there is no
+// place for is passed over. Where a rebalancing runs already it may be cancelled instead. What is refused is not asked for again.
+func (u *user) rebalance(ctx context.Context, service string, n int) {
+	d := u.w.chance.roll("rebalance")
+	s := u.w.hosts[d.of(len(u.w.hosts))].now()
+	if s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	snap := s.tables.Snapshot()
+	if e, ok := snap.RunningRebalancing(cluster.DefaultDomain); ok {
+		next := *e.Value
+		next.Cancelled = true
+		if d.of(2) == 0 {
+			u.propose(ctx, s, &next, e.Modified)
+		}
+		return
+	}
+	rec := &cluster.Rebalancing{
+		ID: 1, Domain: cluster.DefaultDomain, Created: time.Now().UTC(), Parallel: 1 + d.of(3), State: cluster.RebalancingRunning,
+	}
+	for e := range snap.Rebalancings() {
+		rec.ID = e.Value.ID + 1
+	}
+	for row := range snap.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: inCluster, Name: service}) {
+		to := u.w.nodes[d.of(len(u.w.nodes))].name
+		if len(rec.Moves) == n || !row.Live() || row.Desired == nil || row.Desired.Stop != nil || row.Node == to {
+			continue
+		}
+		rec.Moves = append(rec.Moves, cluster.RebalancingMove{
+			Task: row.Task, Attempt: row.Number, UUID: row.Desired.UUID, From: row.Node, To: to, State: cluster.MoveWaiting,
+		})
+	}
+	if len(rec.Moves) > 0 {
+		u.propose(ctx, s, rec, 0)
+	}
+}
+
+// propose writes the record of a rebalancing as the API server does. It may be refused, or nobody may hear that it was written.
+func (u *user) propose(ctx context.Context, s *server, rec *cluster.Rebalancing, modified uint64) {
+	var unit store.Unit
+	key := prefix.Rebalancing(rec.ID)
+	unit.Compare(key, modified)
+	if err := unit.Put(key, rec); err != nil {
+		panic(err) // a fault of the simulator
+	}
+	_, _ = s.engine.Commit(ctx, []store.Group{unit.Group})
+}
+
+// wrongMoves says that a rebalancing has not ended.
+func (w *World) wrongMoves(_ *server, s *store.Snapshot) string {
+	for e := range s.Rebalancings() {
+		if e.Value.Running() {
+			return fmt.Sprintf("rebalancing %d has not ended: %+v", e.Value.ID, e.Value.Moves)
+		}
+	}
+	return ""
+}
