@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -17,31 +19,48 @@ const coalesce = 20 * time.Millisecond
 // fakeAgent is a node whose tasks start at once and run for ever.
 type fakeAgent struct {
 	name   string
+	rack   string
 	client *transport.Client
 	count  *counts
 	events chan cluster.Observed
 }
 
-func newAgent(s *server, i int, c *counts) *fakeAgent {
-	// The address was the server's own answer; it is well formed.
-	client, _ := transport.NewClient(transport.ClientConfig{Addresses: []string{s.address}, Token: s.token})
-	return &fakeAgent{name: fmt.Sprintf("n%d", i), client: client, count: c, events: make(chan cluster.Observed, 1000)}
-}
+// entering is how many agents connect at once.
+const entering = 16
 
-// run registers, follows the assignments and reports, until the context ends.
-func (a *fakeAgent) run(ctx context.Context) error {
-	defer a.client.Close()
-	welcome, err := a.client.Register(ctx, transport.Registration{Node: a.name, Facts: cluster.Facts{
-		CPU: 4000, Memory: 16 * cluster.GiB, Disk: cluster.TiB, Executors: []cluster.ExecutorFact{{Name: "process"}},
-	}})
+// startAgent runs an agent with a certificate of its own, until the context ends. It waits for its turn to connect at the door.
+func startAgent(ctx context.Context, s *server, i int, c *counts, door chan struct{}) error {
+	a := &fakeAgent{name: fmt.Sprintf("n%d", i), rack: fmt.Sprintf("r%d", i%racks), count: c, events: make(chan cluster.Observed, 1000)}
+	door <- struct{}{}
+	welcome, err := a.enter(ctx, s)
+	<-door
 	if err != nil {
-		return fmt.Errorf("register %s: %w", a.name, err)
+		return err
 	}
-	a.count.ready.Add(1)
+	defer a.client.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.follow(ctx, welcome.Session) })
 	group.Go(func() error { return a.report(ctx, welcome) })
 	return group.Wait()
+}
+
+// enter connects and registers.
+func (a *fakeAgent) enter(ctx context.Context, s *server) (transport.Welcome, error) {
+	config, err := certified(s.authority, pki.Subject{Role: cluster.RoleNode, Name: a.name})
+	if err != nil {
+		return transport.Welcome{}, err
+	}
+	a.client, err = transport.NewClient(transport.ClientConfig{Addresses: []string{s.agents}, TLS: config})
+	if err != nil {
+		return transport.Welcome{}, err
+	}
+	own := facts
+	own.Labels = cluster.Labels{"rack": a.rack}
+	welcome, err := a.client.Register(ctx, transport.Registration{Node: a.name, Facts: own})
+	if err != nil {
+		err = fmt.Errorf("register %s: %w", a.name, err)
+	}
+	return welcome, err
 }
 
 func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
@@ -54,6 +73,9 @@ func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
 		m, err := stream.Next(ctx)
 		if err != nil {
 			return err
+		}
+		if m.Synced {
+			a.count.ready.Add(1)
 		}
 		d := m.Assignment
 		if d == nil || d.Stop != nil {
@@ -92,9 +114,9 @@ func (a *fakeAgent) report(ctx context.Context, w transport.Welcome) error {
 				return ctx.Err()
 			}
 		}
-		reply, err := a.client.Report(ctx, r)
+		reply, err := a.tell(ctx, r)
 		if err != nil {
-			return fmt.Errorf("report of %s: %w", a.name, err)
+			return err
 		}
 		for _, why := range reply.Refused {
 			return fmt.Errorf("a report of %s was refused: %s (retry %v)", a.name, why.Message, why.Retry)
@@ -102,6 +124,21 @@ func (a *fakeAgent) report(ctx context.Context, w transport.Welcome) error {
 		a.count.running.Add(int64(len(running)))
 		running = started(r.Tasks)
 		beat.Reset(time.Duration(reply.Heartbeat))
+	}
+}
+
+// tell sends a report, again where the server could not take it.
+func (a *fakeAgent) tell(ctx context.Context, r transport.Report) (transport.ReportReply, error) {
+	for {
+		reply, err := a.client.Report(ctx, r)
+		if err == nil || ctx.Err() != nil {
+			return reply, err
+		}
+		if errors.Is(err, transport.ErrSession) || errors.Is(err, transport.ErrElsewhere) {
+			return reply, fmt.Errorf("report of %s: %w", a.name, err)
+		}
+		a.count.again.Add(1)
+		nap(ctx, 100*time.Millisecond)
 	}
 }
 

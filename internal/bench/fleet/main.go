@@ -4,10 +4,13 @@
 // Placements, end to end: a real `berth server` with its embedded etcd and fsync, and agents that pass the start barrier of
 // every task they are given and report it running.
 //
-//	fleet -berth bin/berth -agents 1000 -jobs 20 -tasks 1000
+//	fleet -berth bin/berth -agents 5000 -jobs 20 -tasks 1000
+//	fleet -berth bin/berth -agents 5000 -load services -jobs 5000 -tasks 1 -clients 32
+//	fleet -berth bin/berth -agents 5000 -load racks
 //
-// It prints one row: how many placements a second the agents received, and how many were placed and
-// acknowledged as running, both counted from the submission of the first job.
+// It prints one row: how many tasks a second were placed (the event log tells of them, so they are durable), how many the agents had
+// received, and how many were acknowledged as running, all counted from the first submission; and what each task cost the server.
+// With -rest it prints what memory the server holds before and after. All connections of agents are HTTP/2 with mutual TLS.
 //
 // Agents that are there, for a while: idle ones, over TLS, with their heartbeats and open streams, some of which come and go.
 //
@@ -45,9 +48,12 @@ func main() {
 
 type options struct {
 	berth               string
+	load                string
 	agents, jobs, tasks int
-	limit               time.Duration
+	clients, latency    int
+	limit, rest         time.Duration
 	profile             string
+	profileFor          time.Duration
 
 	hold, every time.Duration
 	after       time.Duration
@@ -72,9 +78,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.berth, "berth", "bin/berth", "the berth binary")
 	flags.IntVar(&o.agents, "agents", 1000, "how many fake agents")
-	flags.IntVar(&o.jobs, "jobs", 20, "how many jobs")
-	flags.IntVar(&o.tasks, "tasks", 1000, "tasks of each job")
-	flags.StringVar(&o.profile, "cpu-profile", "", "file for a CPU profile of the server; beside it, named .heap, one of the memory of an own server")
+	flags.StringVar(&o.load, "load", "jobs", "what is submitted: jobs, racks (jobs spread over 25 values of a label) or services")
+	flags.IntVar(&o.jobs, "jobs", 20, "how many jobs, or services")
+	flags.IntVar(&o.tasks, "tasks", 1000, "tasks of each")
+	flags.IntVar(&o.clients, "clients", 1, "how many clients submit them")
+	flags.IntVar(&o.latency, "latency", 0, "submit so many services of one task afterwards, one after the other, and print how long each took to be placed")
+	flags.DurationVar(&o.rest, "rest", 0, "wait before the load and after it, and print what memory the server holds then")
+	flags.StringVar(&o.profile, "cpu-profile", "", "file for a CPU profile of the server under the load; beside it, named .heap, one of the memory")
+	flags.DurationVar(&o.profileFor, "profile-for", 5*time.Second, "how long the CPU is measured under the load")
 	flags.DurationVar(&o.after, "profile-after", 0, "when it begins, while agents are held")
 	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "give up placements after")
 	flags.DurationVar(&o.heap, "heap", 0, "how often an own server collects its garbage and tells what is in use, while agents are held")

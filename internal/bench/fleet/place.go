@@ -2,18 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // place measures placements: agents in this process, the server in another.
@@ -28,8 +26,9 @@ func place(ctx context.Context, o options, stdout, stderr io.Writer) error {
 
 	var count counts
 	group, fleet := errgroup.WithContext(ctx)
+	door := make(chan struct{}, entering)
 	for i := range o.agents {
-		group.Go(func() error { return newAgent(s, i, &count).run(fleet) })
+		group.Go(func() error { return startAgent(fleet, s, i, &count, door) })
 	}
 	result := make(chan error, 1)
 	go func() { result <- measure(ctx, s, o, &count, stdout) }()
@@ -39,74 +38,104 @@ func place(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		err = errors.New("an agent ended early")
 	}
 	cancel()
-	if aerr := group.Wait(); err != nil && aerr != nil && !errors.Is(aerr, context.Canceled) {
+	if aerr := group.Wait(); err != nil && aerr != nil {
 		err = errors.Join(err, aerr)
 	}
 	return err
 }
 
-// counts is what the agents have seen together.
+// counts is what the agents and the reader of the events have seen together.
 type counts struct {
-	ready, assigned, running atomic.Int64
+	ready    atomic.Int64 // agents that registered and whose assignment stream is open
+	placed   atomic.Int64 // tasks that the event log tells of as placed
+	assigned atomic.Int64 // assignments that agents received
+	running  atomic.Int64 // tasks whose report that they run was acknowledged
+	again    atomic.Int64 // reports that were sent again
 }
 
-// measure submits the jobs and waits until the agents have all tasks, and all of them run.
+// row is the outcome of a measurement.
+type row struct {
+	submitted, placed, assigned, running time.Duration // since the first submission
+	idle, before, after                  figures
+	agents                               float64 // CPU seconds of this process
+	settled                              figures
+}
+
+// measure submits the load and waits until all tasks are placed, the agents have them, and all of them run.
 func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer) error {
 	if err := until(ctx, func() bool { return c.ready.Load() == int64(o.agents) }); err != nil {
 		return fmt.Errorf("%d of %d agents are ready: %w", c.ready.Load(), o.agents, err)
+	}
+	load, err := loadOf(o)
+	if err != nil {
+		return err
 	}
 	api, err := client.New(client.Config{Addr: s.address, Token: s.token})
 	if err != nil {
 		return err
 	}
-	if err := submit(ctx, api, o, -1); err != nil { // the definition
+	var r row
+	if err := load.prepare(ctx, api); err != nil {
 		return err
 	}
-	cpu := s.cpu()
-	began := time.Now()
-	for i := range o.jobs {
-		if err := submit(ctx, api, o, i); err != nil {
-			return err
+	go c.followPlacements(ctx, api)
+	if err := s.rest(ctx, o.rest); err != nil {
+		return err
+	}
+	if r.idle, err = s.figures(ctx, api, o, o.rest > 0); err != nil {
+		return err
+	}
+	if err := s.profile(ctx, api, o); err != nil {
+		return err
+	}
+	if r.before, err = s.figures(ctx, api, o, false); err != nil {
+		return err
+	}
+	own, began := process(os.Getpid()).cpu(), time.Now()
+	submitted := make(chan error, 1)
+	go func() {
+		err := load.submit(ctx, s)
+		r.submitted = time.Since(began)
+		submitted <- err
+	}()
+	total := int64(load.tasks)
+	for _, stage := range []struct {
+		what  string
+		count *atomic.Int64
+		took  *time.Duration
+	}{{"placed", &c.placed, &r.placed}, {"at agents", &c.assigned, &r.assigned}, {"reported running", &c.running, &r.running}} {
+		if err := until(ctx, func() bool { return stage.count.Load() >= total }); err != nil {
+			return fmt.Errorf("%d of %d tasks are %s: %w", stage.count.Load(), total, stage.what, err)
 		}
+		*stage.took = time.Since(began)
 	}
-	submitted := time.Since(began)
-	total := int64(o.jobs * o.tasks)
-	if err := until(ctx, func() bool { return c.assigned.Load() >= total }); err != nil {
-		return fmt.Errorf("%d of %d tasks were placed: %w", c.assigned.Load(), total, err)
+	if err := <-submitted; err != nil {
+		return err
 	}
-	placed := time.Since(began)
-	if err := until(ctx, func() bool { return c.running.Load() >= total }); err != nil {
-		return fmt.Errorf("%d of %d tasks run: %w", c.running.Load(), total, err)
+	r.agents = process(os.Getpid()).cpu() - own
+	if r.after, err = s.figures(ctx, api, o, false); err != nil {
+		return err
 	}
-	running := time.Since(began)
-	rate := func(d time.Duration) float64 { return float64(total) / d.Seconds() }
-	fmt.Fprintf(out, "| agents | jobs × tasks | submitted, s | placed, s | placed/s | running, s | running/s | server CPU, s | server RSS, MB |\n")
-	fmt.Fprintf(out, "|---|---|---|---|---|---|---|---|---|\n")
-	fmt.Fprintf(out, "| %d | %d × %d | %.2f | %.2f | %.0f | %.2f | %.0f | %.1f | %d |\n", o.agents, o.jobs, o.tasks,
-		submitted.Seconds(), placed.Seconds(), rate(placed), running.Seconds(), rate(running), s.cpu()-cpu, s.rss()>>20)
-	return nil
+	if err := s.allocated(ctx, api, o); err != nil {
+		return err
+	}
+	if err := s.rest(ctx, o.rest); err != nil {
+		return err
+	}
+	if r.settled, err = s.figures(ctx, api, o, o.rest > 0); err != nil {
+		return err
+	}
+	r.print(out, o, load)
+	if n := c.again.Load(); n > 0 {
+		fmt.Fprintf(out, "\n%d reports were sent again: the server could not take them at once\n", n)
+	}
+	if o.latency > 0 {
+		return latency(ctx, s, o, r.rate(load.tasks, r.placed), out)
+	}
+	return s.profiled()
 }
 
-// submit applies the definition (-1) or one job.
-func submit(ctx context.Context, c *client.Client, o options, job int) error {
-	object := api.Object{Kind: cluster.KindTaskDefinition}
-	var spec any = &cluster.TaskDefinition{Name: "noop", Version: 1, Containers: []cluster.Container{{
-		Name: "main", Command: []string{"true"}, Resources: cluster.Resources{CPU: 100, Memory: 64 * cluster.MiB},
-	}}}
-	if job >= 0 {
-		object.Kind = cluster.KindJob
-		spec = &cluster.Job{Name: fmt.Sprintf("job-%d", job), Steps: []cluster.Step{{
-			Name: "s", Definition: cluster.Ref{Name: "noop", Version: 1}, Count: o.tasks,
-		}}}
-	}
-	raw, err := json.Marshal(spec)
-	if err != nil {
-		return err
-	}
-	object.Spec = raw
-	_, err = c.Apply(ctx, api.ApplyRequest{Objects: []api.Object{object}})
-	return err
-}
+func (r *row) rate(tasks int, d time.Duration) float64 { return float64(tasks) / d.Seconds() }
 
 // until polls a condition every few milliseconds.
 func until(ctx context.Context, holds func() bool) error {

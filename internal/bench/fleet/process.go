@@ -35,3 +35,15 @@ func (p process) rss() int {
 	_, _ = fmt.Sscan(string(b), &size, &resident) // 0 where it is no number
 	return resident * os.Getpagesize()
 }
+
+// anonymous returns the part of the resident memory that is no page of a file, in bytes.
+func (p process) anonymous() int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
+	if err != nil {
+		return 0
+	}
+	var kb int
+	_, after, _ := strings.Cut(string(b), "RssAnon:")
+	_, _ = fmt.Sscan(after, &kb) // 0 where it is no number
+	return kb << 10
+}

@@ -2,22 +2,27 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/berthd/berth/internal/pki"
 )
 
-// server is a `berth server` that this program started.
+// server is a `berth server` that this program started: agents reach it over TLS, clients at a loopback address.
 type server struct {
 	cmd            *exec.Cmd
 	dir            string
 	address, token string
+	agents         string // https, for agents
+	authority      *pki.Authority
+	measured       chan error // nil unless the CPU is measured
 }
 
 func startServer(ctx context.Context, o options, stderr io.Writer) (*server, error) {
@@ -26,34 +31,65 @@ func startServer(ctx context.Context, o options, stderr io.Writer) (*server, err
 		return nil, err
 	}
 	s := &server{dir: dir}
-	s.cmd = exec.CommandContext(ctx, o.berth, "server", "--data-dir", dir, "--listen", "127.0.0.1:0", "--log-level", "warn", "--cpu-profile", o.profile)
+	if err := s.begin(ctx, o, stderr); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// begin makes the server's certificates and starts it.
+func (s *server) begin(ctx context.Context, o options, stderr io.Writer) error {
+	reach, err := freeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	peer, err := freeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	made := exec.CommandContext(ctx, o.berth, "server", "init", "--name", "fleet", "--data-dir", s.dir, "--advertise", reach, "--advertise-peers", peer)
+	made.Stderr = stderr
+	if err := made.Run(); err != nil {
+		return fmt.Errorf("make the server: %w", err)
+	}
+	s.agents = "https://" + reach
+	s.cmd = exec.CommandContext(ctx, o.berth, "server", "--data-dir", s.dir, "--listen", "127.0.0.1:0", "--listen", s.agents, "--log-level", "error")
 	s.cmd.Stderr = stderr
 	s.cmd.Cancel = func() error { return nil } // stop ends it
 	s.cmd.WaitDelay = 10 * time.Second
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.cmd.Start(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return err
 	}
-	var line string
-	if _, err := fmt.Fscanf(out, "berth: ready at %s\n", &line); err != nil {
-		s.stop()
-		return nil, fmt.Errorf("the server did not become ready: %w", err)
+	if _, err := fmt.Fscanf(out, "berth: ready at %s\n", &s.address); err != nil {
+		return fmt.Errorf("the server did not become ready: %w", err)
 	}
-	s.address = line
-	token, err := os.ReadFile(filepath.Join(dir, "token"))
+	if s.authority, err = pki.OpenAuthority(filepath.Join(s.dir, "pki")); err != nil {
+		return err
+	}
+	token, err := os.ReadFile(filepath.Join(s.dir, "token"))
 	s.token = strings.TrimSpace(string(token))
-	return s, err
+	return err
+}
+
+// freeAddress returns a loopback address that nothing listens on.
+func freeAddress(ctx context.Context) (string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // stop ends the server and removes its data.
 func (s *server) stop() {
-	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	_ = s.cmd.Wait()
+	if s.cmd != nil && s.cmd.Process != nil {
+		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = s.cmd.Wait()
+	}
 	_ = os.RemoveAll(s.dir)
 }
-
-func (s *server) cpu() float64 { return process(s.cmd.Process.Pid).cpu() }
-func (s *server) rss() int     { return process(s.cmd.Process.Pid).rss() }

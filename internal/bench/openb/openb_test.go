@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,7 +89,7 @@ func TestReplay(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tr := &trace{nodes: c.nodes, demands: c.demands, pods: []int{0}}
-			got := replay(tr, inOrder{tr}, rand.New(rand.NewPCG(1, 1)))
+			got := replay(tr, newFleet(tr, inOrder{tr}), rand.New(rand.NewPCG(1, 1)))
 			if got.allocated != c.allocated || got.dry != c.dry || got.placed != c.placed || got.arrived != c.turns {
 				t.Errorf("got %+v, want %v %% allocated, %v %% dry, %d placed of %d", got, c.allocated, c.dry, c.placed, c.turns)
 			}
@@ -96,6 +97,40 @@ func TestReplay(t *testing.T) {
 				t.Errorf("the trace's own node was changed: %d of a device free", free)
 			}
 		})
+	}
+}
+
+// TestBerth: the scheduler keeps the node with little CPU for the light pods, and puts shares onto one device.
+func TestBerth(t *testing.T) {
+	poor, rich := fleetNode(8000, 4), fleetNode(64000, 4)
+	poor.Memory, rich.Memory = 64<<30, 64<<30
+	tr := &trace{
+		nodes:   []packing.Node{rich, poor},
+		demands: []packing.Demand{{CPU: 1000, Devices: 1}, {CPU: 12000, Devices: 1}, {CPU: 1000, Devices: 1, Share: 300}},
+		models:  map[string]uint8{"": 0},
+	}
+	for _, strategy := range []cluster.Strategy{"", cluster.StrategyWhole} {
+		b := newBerth(tr, strategy)
+		for range 100 {
+			b.arrive(0)
+			b.arrive(1)
+			b.arrive(2)
+		}
+		for _, k := range []int{2, 0, 2, 1, 1, 1, 1, 0} {
+			if !b.place(k) {
+				t.Errorf("strategy %q: a pod of demand %d found no place", strategy, k)
+			}
+		}
+		var free []int
+		for _, n := range b.nodes() {
+			for _, v := range n.Devices {
+				free = append(free, v.Free)
+			}
+		}
+		slices.Sort(free)
+		if diff := cmp.Diff([]int{0, 0, 0, 0, 0, 0, 400, 1000}, free); diff != "" {
+			t.Errorf("strategy %q: free of the devices (-want +got):\n%s", strategy, diff)
+		}
 	}
 }
 

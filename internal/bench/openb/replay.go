@@ -17,6 +17,16 @@ type rule interface {
 	score(n *packing.Node, demand int) (uint64, uint64, bool)
 }
 
+// stage is a fleet on which pods are placed by some rule.
+type stage interface {
+	// arrive tells it of a pod, by its demand, before the pod is placed.
+	arrive(demand int)
+	// place places the pod; false if it fits nowhere.
+	place(demand int) bool
+	// nodes returns what is free of them, at the end.
+	nodes() []packing.Node
+}
+
 // outcome is what one replay came to.
 type outcome struct {
 	allocated float64 // devices, % of the fleet's
@@ -29,10 +39,9 @@ type outcome struct {
 // Until the demand that has arrived is so many % of the fleet's devices, pods arrive.
 const untilPercent = 130
 
-// replay lets pods arrive in a random order, and then random ones, and places each where the rule says; one that does not fit is dropped.
+// replay lets pods arrive in a random order, and then random ones, and places each on the stage; one that does not fit is dropped.
 // Some pod of the trace asks for devices, or it would not end.
-func replay(t *trace, rule rule, random *rand.Rand) outcome {
-	f := newFleet(t)
+func replay(t *trace, f stage, random *rand.Rand) outcome {
 	order := slices.Clone(t.pods)
 	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	var out outcome
@@ -48,13 +57,11 @@ func replay(t *trace, rule rule, random *rand.Rand) outcome {
 		size := sizeOf(d)
 		arrived += size
 		out.arrived++
-		if rule.arrive(k) {
-			f.forget()
-		}
+		f.arrive(k)
 		if d.Devices > 1 {
 			several++
 		}
-		if !f.place(rule, k, d) {
+		if !f.place(k) {
 			continue
 		}
 		used += size
@@ -64,7 +71,7 @@ func replay(t *trace, rule rule, random *rand.Rand) outcome {
 		}
 	}
 	out.allocated = percent(used, capacity)
-	out.dry = percent(f.dry(), capacity)
+	out.dry = percent(dry(f.nodes()), capacity)
 	out.several = percent(int64(severalPlaced), int64(several))
 	return out
 }
@@ -84,9 +91,11 @@ func sizeOf(d *packing.Demand) int64 {
 	return int64(d.Devices) * cluster.WholeDevice
 }
 
-// fleet is the nodes of a replay, and for each demand what is known of them, so that only nodes that changed are scored anew.
+// fleet is a stage for the rule: nodes, and for each demand what is known of them, so that only nodes that changed are scored anew.
 type fleet struct {
-	nodes []packing.Node
+	trace *trace
+	rule  rule
+	free  []packing.Node
 	turns []int32 // how often a node changed
 	known [][]known
 }
@@ -98,32 +107,38 @@ type known struct {
 	devices uint64
 }
 
-func newFleet(t *trace) *fleet {
-	f := &fleet{nodes: slices.Clone(t.nodes), turns: make([]int32, len(t.nodes)), known: make([][]known, len(t.demands))}
-	for i := range f.nodes {
-		f.nodes[i].Devices = slices.Clone(f.nodes[i].Devices)
+func newFleet(t *trace, r rule) *fleet {
+	f := &fleet{trace: t, rule: r, free: slices.Clone(t.nodes), turns: make([]int32, len(t.nodes)), known: make([][]known, len(t.demands))}
+	for i := range f.free {
+		f.free[i].Devices = slices.Clone(f.free[i].Devices)
 		f.turns[i] = 1
 	}
 	return f
 }
 
-func (f *fleet) forget() {
+// arrive forgets all scores if the rule says so.
+func (f *fleet) arrive(demand int) {
+	if !f.rule.arrive(demand) {
+		return
+	}
 	for _, k := range f.known {
 		clear(k)
 	}
 }
 
-// place puts a pod on the node of the lowest cost, of equals the first; false if there is none.
-func (f *fleet) place(rule rule, demand int, d *packing.Demand) bool {
+func (f *fleet) nodes() []packing.Node { return f.free }
+
+// place puts a pod on the node of the lowest cost, of equals the first.
+func (f *fleet) place(demand int) bool {
 	if f.known[demand] == nil {
-		f.known[demand] = make([]known, len(f.nodes))
+		f.known[demand] = make([]known, len(f.free))
 	}
 	best, lowest := -1, uint64(math.MaxUint64)
 	for i := range f.known[demand] {
 		k := &f.known[demand][i]
 		if k.turn != f.turns[i] {
 			k.turn = f.turns[i]
-			k.cost, k.devices, k.fits = rule.score(&f.nodes[i], demand)
+			k.cost, k.devices, k.fits = f.rule.score(&f.free[i], demand)
 		}
 		if k.fits && k.cost < lowest {
 			best, lowest = i, k.cost
@@ -132,7 +147,7 @@ func (f *fleet) place(rule rule, demand int, d *packing.Demand) bool {
 	if best < 0 {
 		return false
 	}
-	take(&f.nodes[best], d, f.known[demand][best].devices)
+	take(&f.free[best], &f.trace.demands[demand], f.known[demand][best].devices)
 	f.turns[best]++
 	return true
 }
@@ -153,10 +168,10 @@ func take(n *packing.Node, d *packing.Demand, devices uint64) {
 }
 
 // dry returns the thousandths of devices that are free beside less than a twentieth of their node's CPU.
-func (f *fleet) dry() int64 {
+func dry(nodes []packing.Node) int64 {
 	var sum int64
-	for i := range f.nodes {
-		n := &f.nodes[i]
+	for i := range nodes {
+		n := &nodes[i]
 		if n.FreeCPU*20 >= n.CPU {
 			continue
 		}

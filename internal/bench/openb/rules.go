@@ -13,33 +13,13 @@ import (
 // strategies are what the table compares, in its order.
 var strategies = []struct {
 	name string
-	make func(*trace, *rand.Rand) rule
+	make func(*trace, *rand.Rand) stage
 }{
-	{"random", func(t *trace, r *rand.Rand) rule { return &randomly{t, r} }},
-	{"best fit", func(t *trace, _ *rand.Rand) rule { return &bestFit{t} }},
-	{"FGD", func(t *trace, _ *rand.Rand) rule { return newGradient(t) }},
-	{"Berth, whole", func(t *trace, _ *rand.Rand) rule { return &whole{trace: t} }},
-}
-
-// whole is Berth's strategy. It knows what has arrived, and nothing else of the trace.
-type whole struct {
-	*trace
-	mix   packing.Mix
-	worth *packing.Worth
-}
-
-func (w *whole) arrive(demand int) bool {
-	w.mix.Learn(w.demands[demand], 1)
-	if !w.mix.Stale(w.worth) {
-		return false
-	}
-	w.worth = w.mix.Worth()
-	return true
-}
-
-func (w *whole) score(n *packing.Node, demand int) (uint64, uint64, bool) {
-	c, ok := w.worth.Score(n, &w.demands[demand])
-	return c.Cost, c.Devices, ok
+	{"random", func(t *trace, r *rand.Rand) stage { return newFleet(t, &randomly{t, r}) }},
+	{"best fit", func(t *trace, _ *rand.Rand) stage { return newFleet(t, &bestFit{t}) }},
+	{"FGD", func(t *trace, _ *rand.Rand) stage { return newFleet(t, newGradient(t)) }},
+	{"Berth, by default", func(t *trace, _ *rand.Rand) stage { return newBerth(t, "") }},
+	{"Berth, whole", func(t *trace, _ *rand.Rand) stage { return newBerth(t, cluster.StrategyWhole) }},
 }
 
 // randomly takes any node, and any device of it for a share.
