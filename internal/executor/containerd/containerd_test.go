@@ -251,12 +251,16 @@ func pids(word string) (found []int) {
 	return found
 }
 
+// killOne kills the one process with the argument, which may be about to begin.
 func killOne(t *testing.T, word string) {
 	t.Helper()
-	found := pids(word)
-	if len(found) != 1 {
-		t.Fatalf("%d processes have the argument %q", len(found), word)
-	}
+	var found []int
+	testkit.Eventually(t, executortest.Limit, func() error {
+		if found = pids(word); len(found) != 1 {
+			return fmt.Errorf("%d processes have the argument %q", len(found), word)
+		}
+		return nil
+	})
 	if err := syscall.Kill(found[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
