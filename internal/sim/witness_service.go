@@ -144,15 +144,15 @@ func (v *witness) silent(node string) bool {
 	return n != nil && (n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero())
 }
 
-// belongs reports whether a node is one that daemons have tasks on: it is the domain's and nobody empties it. (The simulator's daemons
-// run everywhere.)
+// belongs reports whether a node is one that daemons have tasks on: it is the domain's and nobody empties it, by a drain or by a taint.
+// (The simulator's daemons run everywhere else.)
 func (v *witness) belongs(node string) bool {
 	n := v.shore(node)
 	if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || n.verdict.State == cluster.NodeDraining || n.verdict.State == cluster.NodeDrained {
 		return false
 	}
 	h, err := store.Decode[cluster.Host](v.records["host/"+node].Value)
-	return err != nil || h.Drain == nil && cmp.Or(h.Domain, cluster.DefaultDomain) == cluster.DefaultDomain
+	return err != nil || h.Drain == nil && len(h.Taints) == 0 && cmp.Or(h.Domain, cluster.DefaultDomain) == cluster.DefaultDomain
 }
 
 // Deeds counts what Berth did for services of its own accord.

@@ -2,6 +2,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -96,7 +97,12 @@ func TestServiceStory(t *testing.T) {
 		// Stop, start, restart, delete.
 		s.Berth("stop", "service/hello").Want(t, 0)
 		running(t, s, "hello", 0)
-		s.Berth("status", "service/hello").Want(t, 0, "stopped")
+		s.Eventually(soon, func() error { // the last task has ended before its outcome is written
+			if out := s.Berth("status", "service/hello").Stdout; !strings.Contains(out, "stopped") {
+				return errors.New(out)
+			}
+			return nil
+		})
 		s.Berth("start", "service/hello").Want(t, 0)
 		before := running(t, s, "hello", 3)
 		s.Berth("restart", "service/hello").Want(t, 0)
