@@ -40,7 +40,7 @@ func referenceOf(b *bytes.Buffer, parent *cobra.Command) {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			continue
 		}
-		if own := c.LocalNonPersistentFlags(); !c.HasSubCommands() || own.HasAvailableFlags() && own.Lookup("data-dir") != nil { // not one that only holds others
+		if !c.HasSubCommands() || c.Example != "" { // not one that only holds others
 			fmt.Fprintf(b, "## %s\n\n```\n%s\n```\n\n", c.CommandPath(), c.UseLine())
 			text := c.Long
 			if text == "" {

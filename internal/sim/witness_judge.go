@@ -20,7 +20,8 @@ func (v *witness) judge(uint64) {
 	for a := range v.touched { // order-free: sets
 		tasks[a.task], nodes[a.node] = true, true
 		was := a.healthy
-		a.healthy = a.desired != nil && a.desired.Stop == nil && a.seen.Healthy() && !a.seen.Gone
+		wanted := a.desired == nil && a.planned && !a.ended || a.desired != nil && a.desired.Stop == nil
+		a.healthy = wanted && a.seen.Healthy() && !a.seen.Gone
 		if was && !a.healthy && (a.desired == nil || a.desired.Stop == nil) { // not by Berth's own act
 			if p, ok := a.task.Parts(); ok {
 				v.changed(p.Cluster + "/" + p.Owner)

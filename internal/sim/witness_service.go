@@ -112,7 +112,7 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 	}
 	well := map[cluster.TaskID]bool{}
 	for _, o := range v.attempts { // order-free: a set
-		if o != a && (o.healthy || d.Stop.Permit != "" && o.asks()) && o.desired.Owner == d.Owner && (!daemon || v.belongs(o.node)) &&
+		if o != a && (o.healthy || d.Stop.Permit != "" && o.asks()) && o.of(d.Owner) && (!daemon || v.belongs(o.node)) &&
 			(time.Since(v.verdicts) < stale || !v.silent(o.node)) {
 			well[o.task] = true
 		}
@@ -128,6 +128,12 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 		v.breach("below-minimum", "%s/%d of %s may stop (%s): %d are healthy without it, at least %d are to be", a.task, a.number,
 			service, d.Stop.Reason, len(well), least)
 	}
+}
+
+// of reports whether the attempt is of the service, which its task says before its own record stands.
+func (a *attempt) of(service cluster.OwnerRef) bool {
+	p, ok := a.task.Parts()
+	return ok && p.Step == "" && p.Cluster == service.Cluster && p.Owner == service.Name
 }
 
 // asks reports whether the attempt is well, was told to stop, and goes on until its agent is answered: it asks for a permit that was
