@@ -115,7 +115,7 @@ func TestForeignRecordOfATaskThatIsToStop(t *testing.T) {
 		w.node("n1")
 		w.definition(1, 500)
 		w.service(2, 1, 1)
-		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && settled(s) })
+		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && settled(s) })
 		w.server.stop()
 		task := cluster.ServiceTask("c", "web", 1, 1)
 		w.raw(p.Desired("n1", task), []byte("not a record"))
@@ -134,7 +134,7 @@ func TestForeignRecordAndStopAtOnce(t *testing.T) {
 		w.node("n1")
 		w.definition(1, 500)
 		w.service(2, 1, 1)
-		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && settled(s) })
+		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && settled(s) })
 		spec, err := store.Encode(&cluster.Service{
 			Cluster: "c", Name: "web", Count: 1, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
 			Lifespan: cluster.Lifespan{Generation: 1},

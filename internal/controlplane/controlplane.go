@@ -8,6 +8,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -45,9 +46,15 @@ type Config struct {
 	Metrics Metrics
 	// Tracer makes spans of decisions; nil makes none.
 	Tracer *telemetry.Tracer
+	// ProjectAfter is how long a plan record speaks for its attempts before they get records of their own; 0 stands for ProjectAfter.
+	ProjectAfter time.Duration
 	// Without switches clauses off, in tests only.
 	Without clause.Set
 }
+
+// ProjectAfter is how long a plan record speaks for its attempts, unless something waits for it to go: those that end before have no
+// records of their own that ask for them.
+const ProjectAfter = 30 * time.Second
 
 // Metrics counts what a leader does. The calls must return at once.
 type Metrics interface {
@@ -65,7 +72,10 @@ type Plane struct {
 }
 
 // New returns a plane; Run campaigns and leads.
-func New(c Config) *Plane { return &Plane{config: c} }
+func New(c Config) *Plane {
+	c.ProjectAfter = cmp.Or(c.ProjectAfter, ProjectAfter)
+	return &Plane{config: c}
+}
 
 // Waiting returns why a task waits, as the leader on this server last decided.
 func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.of(task) }

@@ -118,7 +118,7 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 		})
 		w.definition(1, 100)
 		w.service(4, 1, 1)
-		w.until(30*time.Second, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 && settled(s) })
+		w.until(time.Minute, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 && settled(s) })
 		w.node("n2", func(a *agent) { a.takes = 20 * time.Second })
 		w.until(30*time.Second, "n2 is ready", func(s *store.Snapshot) bool { return node(s, "n2").State == cluster.NodeReady })
 		short.Store(true)

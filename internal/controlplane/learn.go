@@ -14,15 +14,25 @@ func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
 		l.learnAll(snap)
 		return
 	}
+	stirred := map[cluster.OwnerRef]bool{}
 	for key := range c.Attempts { // order-free: each attempt is charged by itself
-		l.charge(snap, key)
+		row := l.charge(snap, key)
+		if row == nil {
+			row = &store.AttemptRow{Task: key.Task, Number: key.Number}
+		}
+		if o, ok := row.Ref(); ok && !uneventful(row) {
+			stirred[o] = true
+		}
 	}
 	for name := range c.Nodes { // order-free: each node is set by itself
 		l.setNode(snap, name)
 	}
 	for o := range c.Owners { // order-free: a set
-		l.dirty[o] = true
+		was, known := l.manners[o]
 		l.recharge(snap, o)
+		if o.Kind != cluster.KindJob || stirred[o] || !known || l.manners[o].rev != was.rev {
+			l.dirty[o] = true
+		}
 	}
 	if c.Clusters || c.Domain {
 		l.misfits.all = true
@@ -52,7 +62,7 @@ func (l *loop) learnAll(snap *store.Snapshot) {
 		if fresh {
 			break
 		}
-		if _, ok := snap.Attempt(k.Task, k.Number); !ok {
+		if _, ok := snap.Attempt(k.Task, k.Number); !ok && !l.aloft[k] {
 			l.charge(snap, k)
 		}
 	}
@@ -94,13 +104,24 @@ func (l *loop) dirtyUsers(snap *store.Snapshot, refs map[cluster.Ref]bool) {
 	}
 }
 
-// charge keeps the fleet's reservation of an attempt: from its placement until nothing of it is left.
-func (l *loop) charge(snap *store.Snapshot, key store.AttemptKey) {
+// uneventful reports whether a row asks for no decision, whatever it was before: an attempt of a job begins or runs as it should.
+// Jobs are many-tasked, and each decision is about all tasks.
+func uneventful(row *store.AttemptRow) bool {
+	d, o := row.Desired, row.Observed
+	return d != nil && o != nil && row.Outcome == nil && !row.Unreadable && !row.Obscured && d.Batch() && d.Stop == nil &&
+		o.UUID == d.UUID && (o.State == cluster.StateStarting || o.State == cluster.StateRunning && d.TimeLimit == 0) &&
+		!o.Gone && o.Restarts == 0 && o.Ask == "" && o.Health != cluster.HealthFailing
+}
+
+// charge keeps the fleet's reservation of an attempt: from its placement until nothing of it is left. It returns the attempt's row, nil for
+// none.
+func (l *loop) charge(snap *store.Snapshot, key store.AttemptKey) *store.AttemptRow {
 	row, ok := snap.Attempt(key.Task, key.Number)
 	if !ok {
 		row = nil
 	}
 	l.chargeRow(snap, key, row)
+	return row
 }
 
 // chargeRow does that for an attempt whose row is known; nil for none.
@@ -112,6 +133,9 @@ func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	var d *cluster.Desired
 	if !over {
 		d = l.occupant(snap, row)
+	}
+	if isHeld && row != nil {
+		delete(l.aloft, key)
 	}
 	if isHeld && (over || d != nil && (hold{d.UUID, row.Node}) != held) {
 		l.fleet.Release(held.uuid)

@@ -3,7 +3,6 @@ package controlplane
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -20,7 +19,7 @@ const (
 	// lookAnyway is how often a leader looks at everything without being told of a change.
 	lookAnyway = time.Minute
 	// decideMost is how many tasks a cycle decides for, so that what is urgent does not wait for all the others.
-	decideMost = 4096
+	decideMost = 32768
 	// retryAfter is waited after a commit that failed for a reason that may pass.
 	retryAfter = 200 * time.Millisecond
 )
@@ -38,6 +37,12 @@ type loop struct {
 	watch   *watch
 	sentry  sentry
 	reserve map[store.AttemptKey]hold // the attempts that the fleet holds a reservation of
+	// flight is what is being committed, nil for nothing, and aloft the attempts that the tables did not show yet when they were charged.
+	flight *flight
+	aloft  map[store.AttemptKey]bool
+	placed int // how many tasks were placed since the last cycle
+	// alone says that nothing is decided while a flight is on its way.
+	alone bool
 
 	// dirty owners are decided in the next cycle, all others when their look is due.
 	dirty   map[cluster.OwnerRef]bool
@@ -48,8 +53,8 @@ type loop struct {
 	manners map[cluster.OwnerRef]manners
 	// murky are nodes where nobody knows what runs, by the record that hides it.
 	murky map[store.AttemptKey]fog
-	// rest are the owners that were left to the next cycle: they come first then.
-	rest map[cluster.OwnerRef]bool
+	// rest are the owners that were left to the next cycle, and how often in a row: the longer, the sooner they come.
+	rest map[cluster.OwnerRef]int
 	// faces are those of nodes where daemons have something to mind; nodesChanged says that they have to look again.
 	faces        map[string]face
 	nodesChanged bool
@@ -105,6 +110,7 @@ func newLoop(p *Plane) *loop {
 		fleet:       scheduler.NewFleet(),
 		watch:       newWatch(p.config, 0, func() bool { return false }),
 		reserve:     map[store.AttemptKey]hold{},
+		aloft:       map[store.AttemptKey]bool{},
 		dirty:       map[cluster.OwnerRef]bool{},
 		looks:       newAgenda(),
 		pending:     map[cluster.OwnerRef][]cluster.Pending{},
@@ -132,6 +138,7 @@ func (l *loop) reign(w *store.Writer, s sentry) {
 func (l *loop) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer l.asker.running.Wait() // what it asked ends with its context
+	defer func() { _ = l.land() }()
 	defer cancel()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -144,6 +151,7 @@ func (l *loop) run(ctx context.Context) error {
 				return ctx.Err()
 			}
 		case <-l.asker.wake:
+		case <-l.landing():
 		case <-timer.C:
 		}
 		next, err := l.cycle(ctx)
@@ -174,7 +182,10 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	if err := l.probe(ctx); err != nil {
 		return 0, err
 	}
-	// 1. Take what changed, then a snapshot that holds all of it, and all that this leader wrote.
+	if err := l.landed(); err != nil {
+		return 0, err
+	}
+	// 1. Take what changed, then a snapshot that holds all of it, and all that this leader wrote but what is on its way.
 	if _, err := l.config.await(ctx, l.written); err != nil {
 		return 0, err
 	}
@@ -182,6 +193,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	snap := l.config.Tables.Snapshot()
 	l.advance()
 	l.learn(snap, changes)
+	l.confirm(snap)
 	if l.since.IsZero() {
 		l.since = l.now
 	}
@@ -199,6 +211,9 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	l.fit(snap)
 	l.began = true
 	if held { // P1.7: nothing but that is written
+		if err := l.land(); err != nil {
+			return 0, err
+		}
 		return min(nextNode, lookAnyway), l.hold(ctx, snap, nodes)
 	}
 	// 3. Decide for each owner that changed or is due.
@@ -215,15 +230,16 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	// 5. Place what waits.
-	placed, err := l.place(ctx, snap)
+	launched, err := l.place(ctx, snap)
 	if err != nil {
 		return 0, err
 	}
 	ended := l.config.Clock()
-	l.pace.cycled(began, ended, placed)
+	l.pace.cycled(began, ended, launched)
 	if m := l.config.Metrics; m != nil {
-		m.Cycled(ended-began, placed, l.waitingCount())
+		m.Cycled(ended-began, l.placed, l.waitingCount())
 	}
+	l.placed = 0
 	return l.until(min(nextNode, nextScale, nextGate, nextMove)), nil
 }
 
@@ -280,10 +296,15 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 	for _, o := range owners {
 		delete(l.dirty, o)
 	}
-	l.rest = maps.Clone(l.dirty)
-	for o := range l.rest { // order-free: each by itself
+	rest := make(map[cluster.OwnerRef]int, len(l.dirty))
+	for o := range l.dirty { // order-free: each by itself
+		if l.flies(o) {
+			continue
+		}
+		rest[o] = l.rest[o] + 1
 		l.setPending(o, nil, nil) // what it waited for may have been placed since
 	}
+	l.rest = rest
 	return owners
 }
 
@@ -294,6 +315,9 @@ func (l *loop) turns(snap *store.Snapshot) []cluster.OwnerRef {
 	priority := map[cluster.OwnerRef]int{}
 	many := snap.AttemptCount() > decideMost || len(l.dirty) > decideMost/2
 	for o := range l.dirty { // order-free: sorted next
+		if l.flies(o) {
+			continue
+		}
 		owners = append(owners, o)
 		if many {
 			priority[o] = priorityOf(snap, o)
@@ -308,10 +332,7 @@ func (l *loop) turns(snap *store.Snapshot) []cluster.OwnerRef {
 			}
 			return 1
 		case l.rest[a] != l.rest[b]: // or those that change all the time would keep others out
-			if l.rest[a] {
-				return -1
-			}
-			return 1
+			return l.rest[b] - l.rest[a]
 		case pa != pb:
 			return pb - pa
 		case a.Less(b):

@@ -33,7 +33,7 @@ func (l *loop) tellMeter(snap *store.Snapshot, o cluster.OwnerRef, units *[]stor
 	told := 0
 	for row := range snap.Attempts(o) {
 		d := row.Desired
-		if d == nil || row.DesiredRev == 0 || row.PlanRev != 0 || row.Unreadable || !row.Live() || d.Stop != nil || sameMeter(d.Meter, meter) {
+		if d == nil || row.DesiredRev == 0 && row.PlanRev == 0 || row.Unreadable || !row.Live() || d.Stop != nil || sameMeter(d.Meter, meter) {
 			continue
 		}
 		var u store.Unit

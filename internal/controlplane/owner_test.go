@@ -83,7 +83,7 @@ func TestNumberOfALostRecordIsNotUsedAgain(t *testing.T) {
 		w.definition(1, 500)
 		w.service(1, 1, 1)
 		task := cluster.ServiceTask("c", "web", 1, 0)
-		w.until(10*time.Second, "placed and projected", func(s *store.Snapshot) bool {
+		w.until(time.Minute, "placed and projected", func(s *store.Snapshot) bool {
 			row, ok := s.Attempt(task, 1)
 			return ok && row.DesiredRev != 0 && row.PlanRev == 0
 		})
@@ -111,7 +111,7 @@ func TestDeletedRecordIsMadeAgain(t *testing.T) {
 		w.definition(1, 500)
 		w.service(1, 1, 1)
 		task := cluster.ServiceTask("c", "web", 1, 0)
-		w.until(10*time.Second, "healthy", func(s *store.Snapshot) bool {
+		w.until(time.Minute, "healthy", func(s *store.Snapshot) bool {
 			row, ok := s.Attempt(task, 1)
 			return healthy(s, 1) == 1 && ok && row.DesiredRev != 0 && row.PlanRev == 0
 		})

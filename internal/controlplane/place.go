@@ -14,13 +14,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// place schedules all pending tasks and commits the placements as plan records.
+// place schedules all pending tasks and has the placements committed as plan records. It returns how many there are.
 //
 // Tasks that should leave their nodes are asked for with them, each as if it waited: where there is a place for it, it is
 // let go, and the next cycle places it.
 func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err error) {
-	if err := l.settle(ctx); err != nil {
-		return 0, err
+	if l.flight == nil {
+		if err := l.settle(ctx); err != nil {
+			return 0, err
+		}
 	}
 	if p := &l.preempting; p.hopeful && l.config.Clock() >= p.anyway {
 		l.unplaced = true
@@ -45,29 +47,15 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 		return 0, nil
 	}
 	l.plane.grounds.note(l.fleet, pending, result.Placements, &l.config)
-	for _, p := range l.proposals(pending, result.Placements) {
-		for i := range p.Owners {
-			l.dirty[p.Owners[i].Owner] = true // what it waits for is found anew, before anything of it is placed again
-			p.Owners[i].Meter = meterOf(snap, p.Owners[i].Owner)
-		}
-		committed := l.trace(snap, &p, began)
-		revision, err := l.plans.Append(ctx, p)
-		committed(err)
-		l.written = max(l.written, revision)
-		if err != nil {
-			l.unplaced = true
-			if errors.Is(err, store.ErrUnknown) {
-				// The placements stay charged: the next cycle settles them before it decides (P3.3).
-				return placed, fmt.Errorf("the result of a plan was lost: %w", err)
-			}
-			return placed, err
-		}
-		if revision != 0 {
-			placed += p.Tasks()
-		}
+	if err := l.land(); err != nil { // one at a time
+		l.unplaced = true
+		return 0, err
 	}
-	_, err = l.config.await(ctx, l.written)
-	return placed, err
+	l.launch(ctx, snap, pending, result.Placements, began)
+	if l.alone {
+		return len(result.Placements), l.land()
+	}
+	return len(result.Placements), nil
 }
 
 // settle finds out what became of a plan whose result was lost, and waits until the tables tell.
@@ -134,8 +122,8 @@ type share struct {
 	onDisconnect cluster.OnDisconnect
 }
 
-// proposals makes plan records of placements, in the order of the decisions, each within the log's room.
-func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Placement) []store.Proposal {
+// proposals makes plan records of placements, whose attempts get the ids, in the order of the decisions, each within the log's room.
+func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Placement, ids []string) []store.Proposal {
 	maxCompares, maxTasks := l.plans.Room()
 	var out []store.Proposal
 	var at map[share]int
@@ -174,7 +162,7 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 			})
 		}
 		current.Owners[o].Tasks = append(current.Owners[o].Tasks, cluster.Placed{
-			Index: parts.Index, Attempt: p.Attempt, UUID: newAttemptID(), Node: pl.Node, Ports: pl.Ports, Devices: pl.Devices,
+			Index: parts.Index, Attempt: p.Attempt, UUID: ids[i], Node: pl.Node, Ports: pl.Ports, Devices: pl.Devices,
 		})
 		tasks++
 	}

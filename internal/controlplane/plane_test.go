@@ -96,7 +96,7 @@ func TestRolloutKeepsTheCountHealthy(t *testing.T) {
 		w.definition(1, 100)
 		w.definition(2, 100)
 		w.service(4, 1, 1)
-		w.until(10*time.Second, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+		w.until(time.Minute, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 		w.service(4, 2, 2)
 		least := 4
 		w.until(time.Minute, "4 of generation 2", func(s *store.Snapshot) bool {
@@ -198,7 +198,7 @@ func TestForeignRecordIsMended(t *testing.T) {
 				task := cluster.ServiceTask("c", "web", 1, 0)
 				row, _ := w.server.tables.Snapshot().Attempt(task, 1)
 				node, id := row.Node, row.Desired.UUID
-				w.until(10*time.Second, "projected", func(s *store.Snapshot) bool {
+				w.until(time.Minute, "projected", func(s *store.Snapshot) bool {
 					r, ok := s.Attempt(task, 1)
 					return ok && r.DesiredRev != 0 && r.PlanRev == 0
 				})

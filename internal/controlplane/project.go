@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,8 +14,6 @@ import (
 const (
 	// projectBatch is how many attempts are projected in one commit.
 	projectBatch = 2048
-	// projectAfter is for how long an attempt is left to its agent, whose first report projects it for nothing.
-	projectAfter = 10 * time.Second
 	// projectPause is how far apart the looks are at what may be trimmed.
 	projectPause = 50 * time.Millisecond
 	// keptEvents is how many batches of events the log holds; trimming begins trimSlack above it.
@@ -30,33 +29,46 @@ type projector struct {
 	config Config
 	writer *store.Writer
 	sentry sentry
+	follow *store.Follower
 	next   time.Duration // until a plan record has to be projected; 0 for none
+	plans  map[uint64]*planned
+	looks  int // how often it looked at all plan records
+}
+
+// planned is what the projector knows of a plan record.
+type planned struct {
+	// owner and task are the first placement of which it is not known that it is projected or has ended.
+	owner, task int
+	// hurry says that something waits for the record to go, as what stands of an ended attempt goes after it.
+	hurry bool
+	// touched says that an attempt was projected or ended since it was looked at.
+	touched bool
+	// seen is the look in which the record was last there.
+	seen int
 }
 
 func newProjector(c Config, w *store.Writer, s sentry) *projector {
-	return &projector{config: c, writer: w, sentry: s}
+	return &projector{config: c, writer: w, sentry: s, follow: c.Tables.Follow(), plans: map[uint64]*planned{}}
 }
 
 // run projects whenever plans, attempts or events changed, until the context ends.
 func (p *projector) run(ctx context.Context) error {
-	follow := p.config.Tables.Follow()
-	defer follow.Close()
-	due := time.NewTimer(projectAfter)
+	defer p.follow.Close()
+	due := time.NewTimer(p.config.ProjectAfter)
 	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-follow.Wake():
+		case <-p.follow.Wake():
 		case <-due.C:
-		}
-		if p.sentry.look(p.config.Tables.Snapshot(), follow.Take(), p.config.Now()) {
-			continue
 		}
 		for again := true; again; {
 			var err error
-			again, err = p.step(ctx)
-			if err == nil {
+			if again, err = p.step(ctx); err == nil {
+				if again && !sleep(ctx, projectPause) { // what is being placed or reported comes first
+					return ctx.Err()
+				}
 				continue
 			}
 			if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
@@ -79,7 +91,12 @@ func (p *projector) run(ctx context.Context) error {
 
 // step does one commit's worth of work and reports whether more may be waiting.
 func (p *projector) step(ctx context.Context) (more bool, err error) {
+	changes := p.follow.Take()
 	snap := p.config.Tables.Snapshot()
+	p.learn(snap, changes)
+	if p.sentry.look(snap, changes, p.config.Now()) {
+		return false, nil
+	}
 	units, err := p.units(snap)
 	if err != nil || len(units) == 0 {
 		return false, err
@@ -95,16 +112,66 @@ func (p *projector) step(ctx context.Context) (more bool, err error) {
 	return slices.Contains(applied, true), err
 }
 
-// units is what is to be written from a snapshot: projections first, then trimming. A young plan record is left to the agents, and
-// trimmed once they have reported of all its attempts.
+// learn takes note of what changed.
+func (p *projector) learn(snap *store.Snapshot, c store.Changes) {
+	if c.Resync {
+		clear(p.plans)
+		for row := range snap.AllAttempts() {
+			p.note(row)
+		}
+	}
+	for key := range c.Attempts { // order-free: each is noted by itself
+		if row, ok := snap.Attempt(key.Task, key.Number); ok {
+			p.note(row)
+		}
+	}
+	for o := range c.Owners { // order-free: each by itself
+		if !lifespan(snap, o).Deleted {
+			continue
+		}
+		for row := range snap.Attempts(o) {
+			if g := p.plans[row.Plan]; g != nil {
+				g.hurry = true
+			}
+		}
+	}
+}
+
+// note takes note of an attempt of which a plan record tells.
+func (p *projector) note(row *store.AttemptRow) {
+	if row.PlanRev == 0 {
+		return
+	}
+	g := p.plans[row.Plan]
+	if g == nil {
+		g = new(planned)
+		p.plans[row.Plan] = g
+	}
+	if row.Outcome == nil && row.DesiredRev == 0 {
+		return
+	}
+	g.touched = true
+	if out := row.Outcome; out != nil && out.State != cluster.StateSucceeded {
+		g.hurry = true // the next attempt may go to the same node once nothing stands there (P3.6)
+	}
+}
+
+// units is what is to be written from a snapshot: projections first, then trimming. A young plan record speaks for its attempts
+// itself, unless something waits for it to go.
 func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 	prefix, now := p.config.Tables.Prefix(), p.config.Now()
 	p.next = 0
+	p.looks++
 	var units []store.Unit
 	for e := range snap.Plans() {
+		g := p.plans[e.Value.Seq]
+		if g == nil { // it holds nothing, or nothing that is left
+			g = &planned{touched: true}
+		}
+		g.seen = p.looks
 		before := len(units)
-		left := projectAfter - now.Sub(e.Value.At)
-		if young := left > 0 && left <= projectAfter; !young {
+		left := p.config.ProjectAfter - now.Sub(e.Value.At)
+		if young := left > 0 && left <= p.config.ProjectAfter; !young || g.hurry {
 			var err error
 			if units, err = p.project(snap, e.Value, units); err != nil {
 				return nil, err
@@ -118,15 +185,37 @@ func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 			}
 			continue
 		}
+		if !g.touched || !g.passed(snap, e.Value) {
+			continue
+		}
 		u, ok, err := store.TrimUnit(prefix, snap, e)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
 			units = append(units, u)
+			continue
+		}
+		g.owner, g.task = 0, 0 // somebody took back what was so
+	}
+	maps.DeleteFunc(p.plans, func(_ uint64, g *planned) bool { return g.seen < p.looks })
+	return append(units, trimEvents(snap)...), nil
+}
+
+// passed reports whether all of a plan record's attempts seem to be projected or ended. It goes on where it stopped before.
+func (g *planned) passed(snap *store.Snapshot, record *cluster.PlanRecord) bool {
+	g.touched = false
+	for ; g.owner < len(record.Owners); g.owner, g.task = g.owner+1, 0 {
+		o := &record.Owners[g.owner]
+		for ; g.task < len(o.Tasks); g.task++ {
+			r, ok := snap.Attempt(o.TaskID(o.Tasks[g.task].Index), o.Tasks[g.task].Attempt)
+			if ok && r.Outcome == nil && r.DesiredRev == 0 {
+				return false
+			}
 		}
 	}
-	return append(units, trimEvents(snap)...), nil
+	g.touched = true
+	return true
 }
 
 // project adds the projections of a plan record's attempts that have none.

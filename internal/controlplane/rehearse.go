@@ -53,8 +53,9 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	p := New(c)
 	l := newLoop(p)
 	l.reign(writer, watched)
+	l.alone = true
 	p.gates.Store(l.gates)
-	return &Rehearsal{plane: p, loop: l, projector: newProjector(c, writer, watched)}, nil
+	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config, writer, watched)}, nil
 }
 
 // Price has devices be worth what they are to a leader, as Plane.Worth tells; nil has it learn from what stands, as a new leader does. It is
@@ -99,4 +100,5 @@ func (r *Rehearsal) Waiting() []cluster.WaitingGroup {
 func (r *Rehearsal) Close() {
 	r.loop.asker.running.Wait()
 	r.loop.follow.Close()
+	r.projector.follow.Close()
 }

@@ -269,24 +269,20 @@ func refusal(reason cluster.ReasonCode, message string) *transport.Refused {
 	return &transport.Refused{Reason: reason, Message: message}
 }
 
-// writeStatus compares the session (P6.1) and the record it replaces. Of an attempt that is not projected yet it writes the desired
-// record too. A start barrier also compares that the task is still wanted and has no outcome (P4.3), and that the store did not go back
+// writeStatus compares the session (P6.1) and the record it replaces. A start barrier also compares that the task is still wanted, by its
+// desired record or where that is not projected yet by its plan record, and has no outcome (P4.3), and that the store did not go back
 // meanwhile (P1.7).
 func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) (store.Unit, verdict, error) {
 	prefix, barrier := d.config.Tables.Prefix(), d.barrier(snap, s, row, o)
 	key := prefix.Observed(s.node, o.Task)
-	u := store.Unit{Group: store.Group{Compares: make([]store.Compare, 0, 6), Ops: make([]store.Op, 0, 3)}}
+	u := store.Unit{Group: store.Group{Compares: make([]store.Compare, 0, 6), Ops: make([]store.Op, 0, 1)}}
 	switch {
-	case barrier && row.DesiredRev != 0:
+	case barrier:
+		if row.DesiredRev == 0 && !d.config.Without.Off(clause.Projection) {
+			u.Compare(prefix.Plan(row.Plan), row.PlanRev) // its word is the plan record's
+		}
 		u.Compare(prefix.Desired(s.node, o.Task), row.DesiredRev)
 		u.Compare(prefix.Outcome(o.Task, o.Attempt), 0)
-		d.compareRecovery(&u, snap)
-	case barrier || d.projects(snap, s, row, o):
-		p, err := store.ProjectionWithout(prefix, row, d.config.Without)
-		if err != nil {
-			return u, verdict{}, err
-		}
-		u = p
 		d.compareRecovery(&u, snap)
 	case row.ObservedRev == 0:
 		origin(&u, prefix, row)
@@ -303,16 +299,6 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 		u.Event(e)
 	}
 	return u, verdict{write: true}, u.Put(key, &record)
-}
-
-// projects reports whether the write of a status projects its attempt too (P3.4), which saves the control plane a write of its own for
-// each: what an agent reports of has nearly always just been placed.
-func (d *Dispatcher) projects(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) bool {
-	if row.DesiredRev != 0 || row.PlanRev == 0 || row.Desired == nil || row.Outcome != nil || o.Gone || s.began == 0 {
-		return false
-	}
-	_, foreign := snap.Attempt(o.Task, 0) // the record under its key may be another's
-	return !foreign && !d.recoveryNeeded(snap) && d.held(snap, s, row) == ""
 }
 
 // origin makes the first status of an attempt compare that its desired record stands: a write that is thought lost and

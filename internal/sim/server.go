@@ -76,7 +76,7 @@ func (h *host) start() {
 	s.plane = controlplane.New(controlplane.Config{
 		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: h.id,
 		Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), Logger: log, Now: h.wallClock, Clock: h.bootClock,
-		Without: without, Measurer: w.outside,
+		Without: without, Measurer: w.outside, ProjectAfter: w.story.projectAfter(),
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: h.bootClock, Without: without,
@@ -88,7 +88,7 @@ func (h *host) start() {
 		other := controlplane.New(controlplane.Config{
 			Engine: s.engine, Tables: s.tables, Domain: elsewhere, Server: h.id,
 			Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), Logger: log, Now: h.wallClock, Clock: h.bootClock,
-			Without: without,
+			Without: without, ProjectAfter: w.story.projectAfter(),
 		})
 		s.work.Go(func() { _ = other.Run(ctx) })
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/berthd/berth/internal/controlplane"
 )
 
 // Fault names what an event of a story does.
@@ -102,6 +104,11 @@ func (s *Story) Has(kinds ...Fault) bool {
 // claims reports whether a node is given to another domain.
 func (s *Story) claims() bool {
 	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == User && e.Arg == "claim" })
+}
+
+// projectAfter is how long plan records speak for their attempts: in a third of all worlds hardly at all, in a third as in real ones.
+func (s *Story) projectAfter() time.Duration {
+	return []time.Duration{controlplane.ProjectAfter, 500 * time.Millisecond, 8 * time.Second}[s.Seed%3]
 }
 
 // cuts reports whether a link of the machine is cut at some time.

@@ -14,7 +14,7 @@ var ErrFenced = errors.New("another leader has taken over")
 
 // Bounds of a plan record.
 const (
-	maxPlanTasks = 1000
+	maxPlanTasks = 4096
 	// planOverhead is how many operations of a record are not its owners' compares.
 	planOverhead = 8
 	// priorCompares is how many compares a later attempt of a task takes.

@@ -1,0 +1,111 @@
+package controlplane_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane"
+	"github.com/berthd/berth/internal/store"
+)
+
+// projections follows the store until the test ends and returns what it saw: the keys of desired records that ask for a task.
+func (w *world) projections() func() []string {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	watch := w.engine.Watch(ctx, string(p), 0)
+	seen := make(chan []string)
+	go func() {
+		var keys []string
+		defer func() { seen <- keys }()
+		for {
+			b, err := watch.Next(ctx)
+			if err != nil {
+				return
+			}
+			for _, c := range b.Changes {
+				if rest, ok := strings.CutPrefix(c.Key, string(p)+"state/"); ok && strings.Contains(rest, "/") && !c.Deleted {
+					if d, err := store.Decode[cluster.Desired](c.Value); err == nil && d.Stop == nil {
+						keys = append(keys, c.Key)
+					}
+				}
+			}
+		}
+	}()
+	return func() []string {
+		cancel()
+		defer watch.Close()
+		return <-seen
+	}
+}
+
+// A plan record speaks for its attempts: those that end while it is young never get a record of their own that asks for them.
+func TestShortTasksAreNotProjected(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		seen := w.projections()
+		w.node("n1")
+		w.definition(1, 100)
+		w.job(8, 0)
+		w.until(controlplane.ProjectAfter/2, "all have succeeded and nothing is left of them", func(s *store.Snapshot) bool {
+			return succeeded(s) == 8 && standing(s) == 0
+		})
+		if keys := seen(); len(keys) > 0 {
+			t.Errorf("projected: got %v, want none", keys)
+		}
+	})
+}
+
+// Tasks that run for long are projected, and their plan record goes.
+func TestLongTasksAreProjected(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		seen := w.projections()
+		w.node("n1")
+		w.definition(1, 100)
+		w.service(3, 1, 1)
+		w.until(10*time.Second, "3 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 })
+		time.Sleep(controlplane.ProjectAfter / 2) // in-bubble: inWorld makes one
+		if s := w.server.tables.Snapshot(); settled(s) {
+			t.Error("the plan record is gone already")
+		}
+		w.until(controlplane.ProjectAfter, "all are projected", settled)
+		if keys := seen(); len(keys) != 3 {
+			t.Errorf("projected: got %v, want 3", keys)
+		}
+	})
+}
+
+// What has failed is tried again on the one node there is, although the young plan record of the first attempt holds others that run: it is
+// projected at once, as what stands of the first attempt goes after it (P3.4, P3.6).
+func TestNextAttemptHurriesTheProjection(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		failing := cluster.JobTask("c", "batch", 1, "work", 0)
+		w.node("n1", func(a *agent) {
+			a.fails = func(id cluster.TaskID, attempt int) bool { return id == failing && attempt == 1 }
+		})
+		w.definition(1, 100)
+		w.service(3, 1, 1)
+		w.job(2, 1)
+		w.until(10*time.Second, "both have succeeded", func(s *store.Snapshot) bool { return succeeded(s) == 2 })
+	})
+}
+
+// What a deleted owner leaves goes soon, although the plan record that placed it holds what others have running.
+func TestDeletionHurriesTheProjection(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.definition(1, 100)
+		w.service(3, 1, 1)
+		w.job(2, 0)
+		time.Sleep(time.Second) // in-bubble: both wait, and are placed by one plan record
+		w.node("n1")
+		w.until(10*time.Second, "the job has run", func(s *store.Snapshot) bool { return succeeded(s) == 2 && healthy(s, 1) == 3 })
+		job, _ := w.server.tables.Snapshot().Job("c", "batch")
+		deleted := *job.Value
+		deleted.Deleted = true
+		w.put(p.Job("c", "batch"), &deleted)
+		w.until(controlplane.ProjectAfter/3, "the job is gone", func(s *store.Snapshot) bool {
+			_, there := s.Job("c", "batch")
+			return !there
+		})
+	})
+}
