@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Commit is part of store.Engine. Each group is a transaction nested in one.
+// Commit is part of store.Engine. Each group is a transaction nested in one, and a single group is one by itself.
 //
 // etcd reads the whole value of a record that a transaction compares, and groups often compare the same large one: a plan record.
 // What several groups compare is therefore asked once, by the transaction around them. Where all of it holds, the groups' own compares
@@ -25,15 +24,15 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 	}
 	shared := sharedCompares(groups)
 	response, err := e.commit(ctx, groups, shared)
-	if err == nil && !response.Succeeded {
+	if err == nil && !response.Succeeded && len(groups) > 1 {
 		response, err = e.commit(ctx, groups, nil)
 	}
 	if err != nil {
 		return store.Result{}, err
 	}
 	result := store.Result{Applied: make([]bool, len(groups)), Revision: uint64(response.Header.Revision)}
-	for i, r := range response.Responses {
-		result.Applied[i] = r.GetResponseTxn().Succeeded
+	for i := range groups {
+		result.Applied[i] = response.Succeeded && (len(groups) == 1 || response.Responses[i].GetResponseTxn().Succeeded)
 	}
 	e.observe(result.Revision)
 	return result, nil
@@ -41,31 +40,15 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 
 // commit sends groups as one transaction, which compares what they share; the groups compare the rest.
 func (e *Engine) commit(ctx context.Context, groups []store.Group, shared map[store.Compare]bool) (*pb.TxnResponse, error) {
-	writes, puts := false, false
-	all := &pb.TxnRequest{Success: make([]*pb.RequestOp, len(groups))}
-	for c := range shared { // order-free: all have to hold
-		all.Compare = append(all.Compare, compare(c))
+	all, err := newTransaction(groups, shared).request(groups, shared)
+	if err != nil {
+		return nil, err
 	}
+	writes, puts := false, false
 	for i := range groups {
-		g := &groups[i]
-		nested := &pb.TxnRequest{Success: make([]*pb.RequestOp, len(g.Ops))}
-		if own := len(g.Compares); own > 0 {
-			nested.Compare = make([]*pb.Compare, 0, own)
+		for j := range groups[i].Ops {
+			writes, puts = true, puts || !groups[i].Ops[j].Delete
 		}
-		for _, c := range g.Compares {
-			if !shared[c] {
-				nested.Compare = append(nested.Compare, compare(c))
-			}
-		}
-		for j := range g.Ops {
-			op, err := operation(&g.Ops[j])
-			if err != nil {
-				return nil, fmt.Errorf("group %d: %w", i, err)
-			}
-			nested.Success[j] = op
-			writes, puts = true, puts || !g.Ops[j].Delete
-		}
-		all.Success[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: nested}}
 	}
 	return e.txn(ctx, all, writes, puts)
 }
@@ -76,7 +59,11 @@ func sharedCompares(groups []store.Group) map[store.Compare]bool {
 	if len(groups) < 2 {
 		return nil
 	}
-	seen, shared := map[store.Compare]int{}, map[store.Compare]bool{}
+	demands := 0
+	for i := range groups {
+		demands += len(groups[i].Compares)
+	}
+	seen, shared := make(map[store.Compare]int, demands), map[store.Compare]bool{}
 	for i := range groups {
 		for _, c := range groups[i].Compares {
 			if c.Modified == 0 {
@@ -117,31 +104,4 @@ func (e *Engine) txn(ctx context.Context, all *pb.TxnRequest, writes, puts bool)
 		e.space.filled()
 	}
 	return response, err
-}
-
-func compare(c store.Compare) *pb.Compare {
-	demand := &pb.Compare{Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: []byte(c.Key)}
-	revision := int64(c.Modified)
-	if c.Modified == store.AnyModified {
-		demand.Result, revision = pb.Compare_GREATER, 0
-	}
-	demand.TargetUnion = &pb.Compare_ModRevision{ModRevision: revision}
-	return demand
-}
-
-func operation(w *store.Op) (*pb.RequestOp, error) {
-	if w.Delete {
-		return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
-			RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(w.Key)},
-		}}, nil
-	}
-	put := &pb.PutRequest{Key: []byte(w.Key), Value: w.Value}
-	if w.Session != "" {
-		id, err := leaseID(w.Session)
-		if err != nil {
-			return nil, fmt.Errorf("key %q: %w", w.Key, err)
-		}
-		put.Lease = int64(id)
-	}
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}}, nil
 }

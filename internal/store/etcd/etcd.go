@@ -41,7 +41,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 
 	"github.com/berthd/berth/internal/store"
 )
@@ -182,7 +181,7 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 	}
 	e.peers.serve(e.server)
 	e.client = v3client.New(e.server.Server)
-	e.transact = v3rpc.NewQuotaKVServer(e.server.Server).Txn
+	e.transact = e.direct
 	e.space.client, e.space.member = e.client, uint64(e.server.Server.MemberID())
 	e.space.database = func() database { return e.server.Server.Backend() }
 	if err := e.await(ctx); err != nil {
@@ -309,8 +308,9 @@ func embedded(config Config) *embed.Config {
 		c.InitialCluster = roll(config)
 	}
 	c.TickMs, c.ElectionMs = 10, 100
-	// Entries are large, and etcd keeps them in memory until its next snapshot: take it early. Alone there is no follower to catch up.
-	c.SnapshotCount, c.SnapshotCatchUpEntries = 1000, 100
+	// Entries are large, a quarter of a megabyte under load, and etcd keeps in memory those that a follower may need and up to a hundred
+	// more. Alone there is no follower; 0 would mean etcd's own default.
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 1000, 10
 	if config.PeerURL != "" {
 		c.TickMs, c.ElectionMs = uint(config.Heartbeat.Milliseconds()), uint(config.Election.Milliseconds())
 		c.SnapshotCatchUpEntries = 1000

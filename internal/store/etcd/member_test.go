@@ -274,6 +274,11 @@ func TestWithoutQuorum(t *testing.T) {
 		{"write", func(ctx context.Context) error { return write(ctx, e, "b") }, store.ErrUnavailable},
 		{"renew", session.Renew, store.ErrUnavailable},
 		{"open", func(ctx context.Context) error { _, err := e.OpenSession(ctx, time.Minute); return err }, store.ErrUnavailable},
+		{"ask the revision", func(ctx context.Context) error { _, err := e.Commit(ctx, nil); return err }, store.ErrUnavailable},
+		{"compare", func(ctx context.Context) error {
+			_, err := e.Commit(ctx, []store.Group{{Compares: []store.Compare{{Key: "a", Modified: store.AnyModified}}}})
+			return err
+		}, store.ErrUnavailable},
 	} {
 		call := func() {
 			began := time.Now()

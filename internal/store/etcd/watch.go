@@ -1,14 +1,16 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
 	"github.com/berthd/berth/internal/store"
 )
@@ -21,8 +23,11 @@ const (
 	mend     = 50 * time.Millisecond
 )
 
-// watch pumps etcd's events into a set of pending changes, one a key. A reader that is slow
-// thus costs a map entry for each changed key, and nothing in etcd.
+// roomy is how many pending changes are not worth to be looked through for those that were overtaken.
+const roomy = 8192
+
+// watch pumps etcd's events into pending changes. A reader that is slow thus costs at most two changes for each changed key, beside
+// roomy ones, and nothing in etcd.
 type watch struct {
 	e      *Engine
 	ctx    context.Context //nolint:containedctx // the contract ends a watch with the context of its opening
@@ -34,7 +39,8 @@ type watch struct {
 	once   sync.Once
 
 	mu        sync.Mutex
-	pending   map[string]store.Change
+	pending   []store.Change // as they came, so that a key may have several: newest reduces them
+	most      int            // how many may be pending until they are reduced
 	resync    bool
 	revision  uint64 // what pending leads to
 	delivered uint64
@@ -45,11 +51,10 @@ func (e *Engine) Watch(ctx context.Context, prefix string, after uint64) store.W
 	inner, cancel := context.WithCancel(ctx)
 	w := &watch{
 		e: e, ctx: inner, cancel: cancel, prefix: prefix,
-		nudge:    make(chan struct{}, 1),
-		ready:    make(chan struct{}, 1),
-		closed:   make(chan struct{}),
-		pending:  make(map[string]store.Change),
-		revision: after, delivered: after,
+		nudge:  make(chan struct{}, 1),
+		ready:  make(chan struct{}, 1),
+		closed: make(chan struct{}),
+		most:   roomy, revision: after, delivered: after,
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,8 +112,8 @@ func (w *watch) take() (store.Batch, bool) {
 	}
 	batch := store.Batch{Revision: w.revision, Resync: w.resync}
 	if len(w.pending) > 0 {
-		batch.Changes = slices.SortedFunc(maps.Values(w.pending), func(a, b store.Change) int { return strings.Compare(a.Key, b.Key) })
-		w.pending = make(map[string]store.Change)
+		batch.Changes = newest(w.pending, w.resync)
+		w.pending, w.most = nil, roomy
 	}
 	w.resync, w.delivered = false, w.revision
 	return batch, true
@@ -152,37 +157,89 @@ func (w *watch) follow() (lost bool) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
 	at := w.place()
-	if w.e.server == nil { // an endpoint elsewhere that lost its leader would say nothing for ever
-		ctx = clientv3.WithRequireLeader(ctx)
+	if w.e.server != nil {
+		return w.followServer(ctx, at)
 	}
-	events := w.e.client.Watch(ctx, w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(at)+1), clientv3.WithCreatedNotify())
-	ask := time.NewTimer(patience)
-	defer ask.Stop()
+	return w.followClient(ctx, at)
+}
+
+// followServer takes the events where the server makes them: what stands between for clients would copy each.
+func (w *watch) followServer(ctx context.Context, at uint64) (lost bool) {
+	stream := w.e.server.Server.Watchable().NewWatchStream()
+	defer stream.Close()
+	if uint64(stream.Rev()) < at && !w.lags(ctx, at) {
+		return true // the data are older than what the watch has seen
+	}
+	key, end := []byte(w.prefix), []byte(clientv3.GetPrefixRangeEnd(w.prefix))
+	if w.prefix == "" {
+		key, end = []byte{0}, []byte{} // the server's words for all keys
+	}
+	id, err := stream.Watch(ctx, clientv3.AutoWatchID, key, end, int64(at)+1)
+	if err != nil {
+		return false
+	}
+	take := func(r mvcc.WatchResponse) (on, lost bool) {
+		mvcc.ReportEventReceived(len(r.Events))
+		if r.CompactRevision != 0 {
+			return false, true
+		}
+		w.merge(r.Events, r.Revision)
+		return true, false
+	}
+	return pump(ctx, w, stream.Chan(), take, func() { stream.RequestProgress(id) })
+}
+
+// followClient takes the events from an endpoint elsewhere, which says nothing for ever where it lost its leader, unless it is asked
+// to have one.
+func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
+	ctx = clientv3.WithRequireLeader(ctx)
+	responses := w.e.client.Watch(ctx, w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(at)+1), clientv3.WithCreatedNotify())
+	take := func(r clientv3.WatchResponse) (on, lost bool) {
+		switch {
+		case r.CompactRevision != 0:
+			return false, true
+		case r.Err() != nil:
+			return false, false
+		case r.Created:
+			// Or the data are older than what the watch has seen.
+			on = uint64(r.Header.Revision) >= at || w.lags(ctx, at)
+			return on, !on
+		}
+		events := make([]*mvccpb.Event, len(r.Events))
+		for i, event := range r.Events {
+			events[i] = (*mvccpb.Event)(event)
+		}
+		w.merge(events, r.Header.Revision)
+		return true, false
+	}
+	return pump(ctx, w, responses, take, func() { _ = w.e.client.RequestProgress(ctx) })
+}
+
+// pump takes what comes from etcd until that ends, or take says so, or that the place is lost. It asks how far etcd is while the watch
+// has not reached what the engine returned.
+func pump[T any](ctx context.Context, w *watch, from <-chan T, take func(T) (on, lost bool), ask func()) (lost bool) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	armed := true
 	for {
 		select {
-		case response, ok := <-events:
-			switch {
-			case !ok:
+		case response, ok := <-from:
+			if !ok {
 				return false
-			case response.CompactRevision != 0:
-				return true
-			case response.Err() != nil:
-				return false
-			case response.Created && uint64(response.Header.Revision) < at && !w.lags(ctx, at):
-				return true // the data are older than what the watch has seen
 			}
-			w.merge(&response)
+			if on, lost := take(response); !on {
+				return lost
+			}
 		case <-w.nudge:
 			if !armed && w.place() < w.e.observed.Load() {
-				ask.Reset(patience)
+				timer.Reset(patience)
 				armed = true
 			}
-		case <-ask.C:
+		case <-timer.C:
 			armed = false
 			if w.place() < w.e.observed.Load() {
-				_ = w.e.client.RequestProgress(ctx) // asked again while it does not help
-				ask.Reset(again)
+				ask() // again while it does not help
+				timer.Reset(again)
 				armed = true
 			}
 		case <-ctx.Done():
@@ -209,34 +266,59 @@ func (w *watch) place() uint64 {
 func (w *watch) replace(listing store.Listing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pending = make(map[string]store.Change, len(listing.Records))
-	for _, r := range listing.Records {
-		w.pending[r.Key] = store.Change{Record: r}
+	w.pending = make([]store.Change, len(listing.Records))
+	for i, r := range listing.Records {
+		w.pending[i].Record = r
 	}
+	w.most = max(roomy, 2*len(w.pending))
 	w.resync, w.revision = true, listing.Revision
 	w.signal()
 }
 
-// merge adds events to what is pending; in a pending resync a deleted key is left out.
-func (w *watch) merge(response *clientv3.WatchResponse) {
+// merge adds events to what is pending. Without any, the revision is how far etcd is.
+func (w *watch) merge(events []*mvccpb.Event, revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if response.IsProgressNotify() {
-		w.revision = max(w.revision, uint64(response.Header.Revision))
+	if len(events) == 0 {
+		w.revision = max(w.revision, uint64(revision))
 	}
-	for _, event := range response.Events {
+	w.pending = slices.Grow(w.pending, len(events))
+	for _, event := range events {
 		change := store.Change{Record: record(event.Kv), Deleted: event.Type == clientv3.EventTypeDelete}
 		if change.Deleted {
 			change.Value = nil
 		}
-		if change.Deleted && w.resync {
-			delete(w.pending, change.Key)
-		} else {
-			w.pending[change.Key] = change
-		}
+		w.pending = append(w.pending, change)
 		w.revision = max(w.revision, change.Modified)
 	}
+	if len(w.pending) > w.most {
+		w.pending = newest(w.pending, w.resync)
+		w.most = max(roomy, 2*len(w.pending))
+	}
 	w.signal()
+}
+
+// newest reduces changes, in place, to the last one of each key, ordered by key. In a resync a deleted key is left out.
+func newest(changes []store.Change, resync bool) []store.Change {
+	slices.SortFunc(changes, func(a, b store.Change) int {
+		if order := strings.Compare(a.Key, b.Key); order != 0 {
+			return order
+		}
+		return cmp.Compare(a.Modified, b.Modified)
+	})
+	kept := 0
+	for i := range changes {
+		c := &changes[i]
+		if i+1 < len(changes) && changes[i+1].Key == c.Key || resync && c.Deleted {
+			continue
+		}
+		if kept != i {
+			changes[kept] = *c
+		}
+		kept++
+	}
+	clear(changes[kept:]) // their values are of no more use
+	return changes[:kept:kept]
 }
 
 // signal wakes Next. The lock is held.

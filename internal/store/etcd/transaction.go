@@ -1,0 +1,166 @@
+package etcd
+
+import (
+	"fmt"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// transaction makes the parts of an etcd transaction. A commit of a server under load has thousands: those of a kind lie side by side
+// and are allocated together, for which newTransaction counts them.
+type transaction struct {
+	groups     []nesting
+	demands    []demand
+	puts       []put
+	keys       []byte
+	compares   []*pb.Compare   // of all groups, one after the other
+	operations []*pb.RequestOp // likewise
+}
+
+// nesting is a transaction that is an operation of another.
+type nesting struct {
+	operation pb.RequestOp
+	kind      pb.RequestOp_RequestTxn
+	request   pb.TxnRequest
+}
+
+type demand struct {
+	compare pb.Compare
+	kind    pb.Compare_ModRevision
+}
+
+type put struct {
+	operation pb.RequestOp
+	kind      pb.RequestOp_RequestPut
+	request   pb.PutRequest
+}
+
+// newTransaction has room for groups, and for demands which they share.
+func newTransaction(groups []store.Group, shared map[store.Compare]bool) *transaction {
+	demands, operations, puts, keys := len(shared), 0, 0, 0
+	for c := range shared { // order-free: a sum
+		keys += len(c.Key)
+	}
+	for i := range groups {
+		demands += len(groups[i].Compares)
+		for _, c := range groups[i].Compares {
+			keys += len(c.Key)
+		}
+		operations += len(groups[i].Ops)
+		for j := range groups[i].Ops {
+			keys += len(groups[i].Ops[j].Key)
+			if !groups[i].Ops[j].Delete {
+				puts++
+			}
+		}
+	}
+	return &transaction{
+		demands:    make([]demand, 0, demands),
+		puts:       make([]put, 0, puts),
+		keys:       make([]byte, 0, keys),
+		compares:   make([]*pb.Compare, 0, demands),
+		operations: make([]*pb.RequestOp, 0, operations),
+	}
+}
+
+// request returns the transaction of groups, each nested in it. It compares what they share; they compare the rest.
+func (t *transaction) request(groups []store.Group, shared map[store.Compare]bool) (*pb.TxnRequest, error) {
+	if len(groups) < 2 {
+		return t.single(groups)
+	}
+	t.groups = make([]nesting, len(groups))
+	all := &pb.TxnRequest{Success: make([]*pb.RequestOp, len(groups))}
+	for c := range shared { // order-free: all have to hold
+		t.compares = append(t.compares, t.compare(c))
+	}
+	all.Compare = slices.Clip(t.compares)
+	for i := range groups {
+		n := &t.groups[i]
+		if err := t.fill(&n.request, &groups[i], shared); err != nil {
+			return nil, fmt.Errorf("group %d: %w", i, err)
+		}
+		n.kind.RequestTxn = &n.request
+		n.operation.Request = &n.kind
+		all.Success[i] = &n.operation
+	}
+	return all, nil
+}
+
+// single returns the transaction of one group, which needs none around it, or of none. One that writes nothing counts a record: etcd
+// would else decide it by what this member has, which may be old.
+func (t *transaction) single(groups []store.Group) (*pb.TxnRequest, error) {
+	all := &pb.TxnRequest{}
+	for i := range groups {
+		if err := t.fill(all, &groups[i], nil); err != nil {
+			return nil, err
+		}
+	}
+	if len(all.Success) == 0 {
+		all.Success = []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
+			RequestRange: &pb.RangeRequest{Key: []byte("berth"), CountOnly: true},
+		}}}
+	}
+	return all, nil
+}
+
+// fill makes a request of one group, without what it shares with others.
+func (t *transaction) fill(request *pb.TxnRequest, g *store.Group, shared map[store.Compare]bool) error {
+	compares, operations := len(t.compares), len(t.operations)
+	for _, c := range g.Compares {
+		if !shared[c] {
+			t.compares = append(t.compares, t.compare(c))
+		}
+	}
+	for i := range g.Ops {
+		op, err := t.operation(&g.Ops[i])
+		if err != nil {
+			return err
+		}
+		t.operations = append(t.operations, op)
+	}
+	request.Compare, request.Success = slices.Clip(t.compares[compares:]), slices.Clip(t.operations[operations:])
+	return nil
+}
+
+func (t *transaction) compare(c store.Compare) *pb.Compare {
+	t.demands = t.demands[:len(t.demands)+1]
+	d := &t.demands[len(t.demands)-1]
+	d.compare.Target, d.compare.Result, d.compare.Key = pb.Compare_MOD, pb.Compare_EQUAL, t.key(c.Key)
+	d.kind.ModRevision = int64(c.Modified)
+	if c.Modified == store.AnyModified {
+		d.compare.Result, d.kind.ModRevision = pb.Compare_GREATER, 0
+	}
+	d.compare.TargetUnion = &d.kind
+	return &d.compare
+}
+
+func (t *transaction) operation(w *store.Op) (*pb.RequestOp, error) {
+	if w.Delete {
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
+			RequestDeleteRange: &pb.DeleteRangeRequest{Key: t.key(w.Key)},
+		}}, nil
+	}
+	t.puts = t.puts[:len(t.puts)+1]
+	p := &t.puts[len(t.puts)-1]
+	p.request.Key, p.request.Value = t.key(w.Key), w.Value
+	if w.Session != "" {
+		id, err := leaseID(w.Session)
+		if err != nil {
+			return nil, fmt.Errorf("key %q: %w", w.Key, err)
+		}
+		p.request.Lease = int64(id)
+	}
+	p.kind.RequestPut = &p.request
+	p.operation.Request = &p.kind
+	return &p.operation, nil
+}
+
+// key returns a copy of a key.
+func (t *transaction) key(key string) []byte {
+	start := len(t.keys)
+	t.keys = append(t.keys, key...)
+	return t.keys[start:len(t.keys):len(t.keys)]
+}
