@@ -48,7 +48,9 @@ type planned struct {
 }
 
 func newProjector(c Config, w *store.Writer, s sentry) *projector {
-	return &projector{config: c, writer: w, sentry: s, follow: c.Tables.Follow(), plans: map[uint64]*planned{}}
+	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents, // to project and to trim
+		store.TopicNodes, store.TopicDomain, store.TopicLeader) // and what the sentry looks at
+	return &projector{config: c, writer: w, sentry: s, follow: follow, plans: map[uint64]*planned{}}
 }
 
 // run projects whenever plans, attempts or events changed, until the context ends.

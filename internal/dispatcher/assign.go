@@ -28,6 +28,7 @@ type assignments struct {
 	newer chan struct{}
 	send  func([]transport.Message) error
 	out   []transport.Message
+	taken []store.AttemptKey
 	// sent holds, by attempt, what the agent was told last.
 	sent        map[store.AttemptKey]told
 	definitions map[cluster.Ref]bool
@@ -131,7 +132,13 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 		case <-cut:
 			return errCutOff
 		case <-follow.Wake():
-			if err := a.changed(follow.Take()); err != nil {
+			a.taken = follow.TakeInto(a.taken[:0])
+			err := a.changed(a.taken)
+			clear(a.taken) // as the messages in flush
+			if cap(a.taken) > mostKept {
+				a.taken = nil
+			}
+			if err != nil {
 				return err
 			}
 		case open := <-a.s.opens:
@@ -150,9 +157,9 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 }
 
 // changed tells the agent of the attempts whose rows changed, where that matters to it.
-func (a *assignments) changed(keys map[store.AttemptKey]bool) error {
+func (a *assignments) changed(keys []store.AttemptKey) error {
 	snap := a.d.config.Tables.Snapshot()
-	for key := range keys { // order-free: each attempt stands for itself
+	for _, key := range keys {
 		row, ok := snap.Attempt(key.Task, key.Number)
 		switch {
 		case ok && row.Desired != nil && row.Desired.Node == a.s.node:

@@ -7,13 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
 
 // followStore ends the sessions that other servers took over, as soon as the node's record shows it, and keeps the list of
 // servers that agents are told, until the context ends.
 func (d *Dispatcher) followStore(ctx context.Context) {
-	follow := d.config.Tables.Follow()
+	follow := d.config.Tables.Follow(store.TopicNodes, store.TopicServers)
 	defer follow.Close()
 	for {
 		select {

@@ -144,7 +144,7 @@ func (p *Peers) incarnation() uint64 {
 // Run writes the server's record, then sends digests until the context ends, and returns its error. It is called
 // once. Streams that other servers opened through this one end with it.
 func (p *Peers) Run(ctx context.Context) error {
-	follower := p.config.Tables.Follow()
+	follower := p.config.Tables.Follow(store.TopicNodes, store.TopicServers)
 	defer follower.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.work.Wait()

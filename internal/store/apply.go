@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -82,7 +83,7 @@ func (s *state) change(key string, c *Change) {
 	switch noun {
 	case "cluster":
 		put(s, s.clusters, rest, c)
-		s.delta.clusters = true
+		s.delta.topics |= TopicClusters
 	case "service":
 		put(s, s.services, rest, c)
 		s.touchOwner(cluster.KindService, rest)
@@ -93,10 +94,10 @@ func (s *state) change(key string, c *Change) {
 		s.definition(rest, c)
 	case "host":
 		put(s, s.hosts, rest, c)
-		s.delta.nodes[rest] = true
+		s.delta.ofNode(rest)
 	case "node":
 		put(s, s.nodes, rest, c)
-		s.delta.nodes[rest] = true
+		s.delta.ofNode(rest)
 	case "status":
 		s.status(rest, c)
 	case "state":
@@ -107,18 +108,18 @@ func (s *state) change(key string, c *Change) {
 		s.plan(rest, c)
 	case "leader":
 		put(s, s.leaders, rest, c)
-		s.delta.leader = true
+		s.delta.topics |= TopicLeader
 	case "server":
 		put(s, s.servers, rest, c)
-		s.delta.servers = true
+		s.delta.topics |= TopicServers
 	case "token":
 		put(s, s.tokens, rest, c)
 	case "domain":
 		put(s, s.domains, rest, c)
-		s.delta.domain = true
+		s.delta.topics |= TopicDomain
 	case "recovery":
 		put(s, s.recoveries, rest, c)
-		s.delta.domain = true
+		s.delta.topics |= TopicDomain
 	case "rollout":
 		put(s, s.rollouts, rest, c)
 		s.touchOwner(cluster.KindService, rest)
@@ -127,15 +128,15 @@ func (s *state) change(key string, c *Change) {
 		s.touchOwner(cluster.KindService, rest)
 	case "cron":
 		put(s, s.crons, rest, c)
-		s.delta.crons = true
+		s.delta.topics |= TopicCrons
 	case "fired":
 		put(s, s.fired, rest, c)
-		s.delta.crons = true
+		s.delta.topics |= TopicCrons
 	case "rebalance":
 		put(s, s.rebalances, rest, c)
 	case "reservation":
 		put(s, s.reserved, rest, c)
-		s.delta.reserved = true
+		s.delta.topics |= TopicReservations
 	case "event":
 		s.event(rest, c)
 	}
@@ -144,7 +145,7 @@ func (s *state) change(key string, c *Change) {
 func (s *state) touchOwner(kind cluster.Kind, rest string) {
 	inCluster, name, ok := strings.Cut(rest, "/")
 	if ok {
-		s.delta.owners[cluster.OwnerRef{Kind: kind, Cluster: inCluster, Name: name}] = true
+		s.delta.ofOwner(cluster.OwnerRef{Kind: kind, Cluster: inCluster, Name: name})
 	}
 }
 
@@ -172,14 +173,14 @@ func (s *state) definition(rest string, c *Change) {
 	n, err := strconv.Atoi(version)
 	if err == nil {
 		ref := cluster.Ref{Name: name, Version: n}
-		s.delta.definitions[ref] = true
+		s.delta.ofDefinition(ref)
 		put(s, s.definitions, definitionKey(ref), c)
 	}
 }
 
 // event applies event/<id>.
 func (s *state) event(id string, c *Change) {
-	s.delta.events = true
+	s.delta.topics |= TopicEvents
 	if c.Deleted {
 		if order, ok := s.eventOrder.Delete(id); ok {
 			s.events.Delete(order)
@@ -201,7 +202,7 @@ func (s *state) status(rest string, c *Change) {
 	node, task, isTask := strings.Cut(rest, "/")
 	if !isTask {
 		put(s, s.statuses, node, c)
-		s.delta.nodes[node] = true
+		s.delta.ofNode(node)
 		return
 	}
 	if c.Deleted {
@@ -322,8 +323,8 @@ func (s *state) plan(rest string, c *Change) {
 	}
 	old, had := s.plans.Get(seq)
 	if had {
-		s.eachPlaced(old.Value, func(d *cluster.Desired) {
-			s.row(d.Task, d.Attempt, func(r *AttemptRow) {
+		s.eachPlaced(old.Value, func(o *cluster.PlanOwner, t *cluster.Placed) {
+			s.row(o.TaskID(t.Index), t.Attempt, func(r *AttemptRow) {
 				if r.Desired == r.planned {
 					r.Desired = nil
 				}
@@ -331,7 +332,7 @@ func (s *state) plan(rest string, c *Change) {
 			})
 		})
 	}
-	s.delta.plans = true
+	s.delta.topics |= TopicPlans
 	if c.Deleted {
 		s.plans.Delete(seq)
 		return
@@ -342,7 +343,8 @@ func (s *state) plan(rest string, c *Change) {
 		return
 	}
 	s.plans.Set(seq, Entry[cluster.PlanRecord]{Value: v, Key: c.Key, Created: c.Created, Modified: c.Modified})
-	s.eachPlaced(v, func(d *cluster.Desired) {
+	s.eachPlaced(v, func(o *cluster.PlanOwner, t *cluster.Placed) {
+		d := v.Desired(o, t)
 		s.row(d.Task, d.Attempt, func(r *AttemptRow) {
 			if r.DesiredRev == 0 {
 				r.Desired = d
@@ -355,39 +357,74 @@ func (s *state) plan(rest string, c *Change) {
 	})
 }
 
-func (s *state) eachPlaced(p *cluster.PlanRecord, do func(*cluster.Desired)) {
+func (s *state) eachPlaced(p *cluster.PlanRecord, do func(*cluster.PlanOwner, *cluster.Placed)) {
 	for i := range p.Owners {
 		o := &p.Owners[i]
 		for j := range o.Tasks {
-			do(p.Desired(o, &o.Tasks[j]))
+			do(o, &o.Tasks[j])
 		}
 	}
 }
 
+// lone is a row with the room for the list of a task that has no other, which is so as a rule.
+type lone struct {
+	AttemptRow
+
+	list [1]*AttemptRow
+}
+
 // row replaces the row of an attempt by a changed copy, and deletes it once no record is left.
 func (s *state) row(task cluster.TaskID, number int, change func(*AttemptRow)) {
-	key := rowKey(task, number)
-	old, had := s.attempts.Get(key)
-	r := &AttemptRow{Task: task, Number: number}
+	rows, _ := s.attempts.Get(task)
+	at, had := numbered(rows, number)
+	made := new(lone)
+	r, node := &made.AttemptRow, ""
 	if had {
-		*r = *old
+		*r = *rows[at]
+		node = r.Node
+	} else {
+		r.Task, r.Number = task, number
 	}
 	change(r)
-	if had && old.Node != "" && old.Node != r.Node {
-		s.byNode.Delete(old.Node + "/" + key)
-		s.delta.attempt(old.Node, task, number)
+	if node != "" && node != r.Node {
+		s.delta.ofAttempt(node, task, number)
 	}
-	s.delta.attempt(r.Node, task, number)
-	if o, ok := r.Ref(); ok {
-		s.delta.owners[o] = true
+	s.delta.ofAttempt(r.Node, task, number)
+	named := r
+	if had && r.Desired == nil && r.Outcome == nil {
+		named = rows[at] // it may name the owner where only the id does now
 	}
-	if r.empty() {
-		s.attempts.Delete(key)
-		s.byNode.Delete(r.Node + "/" + key)
+	if o, ok := named.Ref(); ok {
+		s.delta.ofOwner(o)
+	}
+	gone := r.empty()
+	switch {
+	case gone && !had:
 		return
+	case gone:
+		rows = slices.Delete(slices.Clone(rows), at, at+1)
+		s.rows--
+	case had && len(rows) == 1, len(rows) == 0:
+		made.list[0] = r
+		rows = made.list[:]
+	case had:
+		rows = slices.Clone(rows)
+		rows[at] = r
+	default:
+		rows = slices.Insert(slices.Clone(rows), at, r)
 	}
-	s.attempts.Set(key, r)
-	if r.Node != "" {
-		s.byNode.Set(r.Node+"/"+key, r)
+	if !had {
+		s.rows++
+	}
+	if len(rows) == 0 {
+		s.attempts.Delete(task)
+	} else {
+		s.attempts.Set(task, rows)
+	}
+	if on := func(r *AttemptRow) bool { return r.Node == node }; node != "" && !slices.ContainsFunc(rows, on) {
+		s.byNode.Delete(node + "/" + string(task))
+	}
+	if r.Node != "" && r.Node != node && !gone {
+		s.byNode.Set(r.Node+"/"+string(task), struct{}{})
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/berthd/berth/internal/cluster"
 )
 
 // errBranch is the answer of a branch to what it does not have.
@@ -80,13 +82,6 @@ func (b *Branch) unreadable(log *slog.Logger) {
 	b.state.faults = func(key string, err error) {
 		log.Error("a record cannot be read and is left alone", "key", key, "error", err)
 	}
-}
-
-// fork returns a snapshot that shares everything with s until it is changed.
-func (s *Snapshot) fork() *Snapshot {
-	s.forks.Lock()
-	defer s.forks.Unlock()
-	return s.copy()
 }
 
 // Tables returns the tables of the branch.
@@ -171,8 +166,8 @@ func (b *Branch) recall(key string) {
 	if _, known := of[rest]; known {
 		return
 	}
-	for row := range scanRows(b.state.byNode, node+"/"+task+"/") {
-		if noun == "state" && row.DesiredRev != 0 || noun == "status" && row.ObservedRev != 0 {
+	for row := range b.state.TaskAttempts(cluster.TaskID(task)) {
+		if row.Node == node && (noun == "state" && row.DesiredRev != 0 || noun == "status" && row.ObservedRev != 0) {
 			of[rest] = row.Number
 		}
 	}

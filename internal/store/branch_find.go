@@ -104,14 +104,15 @@ func (s *Snapshot) findAttempt(noun, rest string) (Record, any, bool) {
 		if err != nil {
 			return Record{}, nil, false
 		}
-		row, ok := s.attempts.Get(rowKey(cluster.TaskID(first), n))
+		row, ok := s.Attempt(cluster.TaskID(first), n)
 		if !ok || row.OutcomeRev == 0 {
 			return Record{}, nil, false
 		}
 		return Record{Created: row.OutcomeRev, Modified: row.OutcomeRev}, row.Outcome, true
 	}
-	for row := range scanRows(s.byNode, first+"/"+second+"/") {
+	for row := range s.TaskAttempts(cluster.TaskID(second)) {
 		switch {
+		case row.Node != first:
 		case noun == "state" && row.DesiredRev != 0 && row.Unreadable:
 			return Record{Created: row.DesiredRev, Modified: row.DesiredRev}, nil, true
 		case noun == "state" && row.DesiredRev != 0:

@@ -40,20 +40,40 @@ var versionField = []byte(`{"v":`)
 // Encode returns the stored form of a record: its JSON with the field "v" in front.
 // The record is a struct or a pointer to one; it has no field "v" of its own.
 func Encode(record any) ([]byte, error) {
-	b, err := json.Marshal(record)
-	if err != nil {
+	f := framed{version: cluster.RecordVersion(record)}
+	if err := json.NewEncoder(&f).Encode(record); err != nil {
 		return nil, fmt.Errorf("encode %T: %w", record, err)
 	}
-	if len(b) < 2 || b[0] != '{' {
+	out := f.out[:len(f.out)-1] // the encoder ends it with a new line
+	switch begin := len(out) - f.size; {
+	case f.size < 2 || out[begin] != '{':
 		return nil, fmt.Errorf("encode %T: not a JSON object", record)
+	case f.size == 2:
+		return append(out[:begin], '}'), nil
+	default:
+		out[begin] = ','
+		return out, nil
 	}
-	out := make([]byte, 0, len(versionField)+1+len(b))
-	out = append(out, versionField...)
-	out = strconv.AppendInt(out, int64(cluster.RecordVersion(record)), 10)
-	if len(b) > 2 {
-		out = append(out, ',')
+}
+
+// framed takes a record's JSON as the encoder writes it, behind the version: so it is copied once.
+type framed struct {
+	version int
+	out     []byte
+	size    int // of the record's own JSON, without the new line at its end
+}
+
+// Write is part of io.Writer.
+func (f *framed) Write(b []byte) (int, error) {
+	if f.out == nil {
+		f.out = make([]byte, 0, len(versionField)+2+len(b))
+		f.out = append(f.out, versionField...)
+		f.out = strconv.AppendInt(f.out, int64(f.version), 10)
+		f.size = -1
 	}
-	return append(out, b[1:]...), nil
+	f.out = append(f.out, b...)
+	f.size += len(b)
+	return len(b), nil
 }
 
 // Decode reads the stored form of a record. It returns ErrVersion for one of a version that this build does not read.
@@ -68,6 +88,12 @@ func Decode[T any](value []byte) (*T, error) {
 		return nil, ErrVersion
 	}
 	record := new(T)
+	if _, usual := usualVersion(value); usual {
+		if r := (reader{in: value, at: len(versionField) + 1}); r.record(record) {
+			return record, nil
+		}
+		*record = *new(T)
+	}
 	if err := json.Unmarshal(value, record); err != nil {
 		return nil, fmt.Errorf("decode record: %w", err)
 	}
@@ -76,8 +102,8 @@ func Decode[T any](value []byte) (*T, error) {
 
 // versionOf returns the version of a record, 0 where it has none.
 func versionOf(value []byte) (int, error) {
-	if at := len(versionField); len(value) > at+1 && bytes.HasPrefix(value, versionField) && isDigit(value[at]) && !isDigit(value[at+1]) {
-		return int(value[at] - '0'), nil
+	if v, usual := usualVersion(value); usual {
+		return v, nil
 	}
 	var head struct {
 		V *int `json:"v"`
@@ -86,6 +112,15 @@ func versionOf(value []byte) (int, error) {
 		return 0, err
 	}
 	return *head.V, nil
+}
+
+// usualVersion returns the version of a record that has it where Encode writes it, as a single digit.
+func usualVersion(value []byte) (v int, usual bool) {
+	at := len(versionField)
+	if len(value) > at+1 && bytes.HasPrefix(value, versionField) && isDigit(value[at]) && !isDigit(value[at+1]) {
+		return int(value[at] - '0'), true
+	}
+	return 0, false
 }
 
 func isDigit(b byte) bool { return b >= '0' && b <= '9' }

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -12,42 +15,96 @@ type AttemptKey struct {
 	Number int
 }
 
-// delta is what one batch touched.
+// delta is what one batch touched. It is cleared and used again: followers keep nothing of it.
 type delta struct {
+	topics      Topic
 	owners      map[cluster.OwnerRef]bool
+	owner       cluster.OwnerRef // the last one that was added
 	nodes       map[string]bool
-	attempts    map[string]map[AttemptKey]bool // by node
-	clusters    bool
+	attempts    []touched // in the order of the changes; one may be there several times
 	definitions map[cluster.Ref]bool
-	plans       bool
-	events      bool
-	leader      bool
-	servers     bool
-	domain      bool
-	crons       bool
-	reserved    bool
 	resync      bool
 	// wish says that somebody's wish changed: a spec, a setting, a verdict; not only what came of one.
 	wish bool
 }
 
-func newDelta() *delta {
-	return &delta{
-		owners:      map[cluster.OwnerRef]bool{},
-		nodes:       map[string]bool{},
-		attempts:    map[string]map[AttemptKey]bool{},
-		definitions: map[cluster.Ref]bool{},
-	}
+// touched is an attempt that a batch touched, and the node that it is or was on.
+type touched struct {
+	node string
+	key  AttemptKey
 }
 
-func (d *delta) attempt(node string, task cluster.TaskID, number int) {
-	of := d.attempts[node]
-	if of == nil {
-		of = map[AttemptKey]bool{}
-		d.attempts[node] = of
-	}
-	of[AttemptKey{task, number}] = true
+// deltaKept is how much room a delta keeps in each of its sets from one batch to the next.
+const deltaKept = 4096
+
+func newDelta() *delta {
+	return &delta{owners: map[cluster.OwnerRef]bool{}, nodes: map[string]bool{}, definitions: map[cluster.Ref]bool{}}
 }
+
+// clear empties the delta for the next batch.
+func (d *delta) clear() {
+	kept := d.attempts[:0]
+	if cap(kept) > deltaKept {
+		kept = nil
+	}
+	clear(d.attempts) // the names are let go
+	*d = delta{owners: cleared(d.owners), nodes: cleared(d.nodes), definitions: cleared(d.definitions), attempts: kept}
+}
+
+// cleared returns the set without its members, or another one where it has grown large: to clear it costs its size each time.
+func cleared[K comparable](set map[K]bool) map[K]bool {
+	if len(set) > deltaKept {
+		return map[K]bool{}
+	}
+	clear(set)
+	return set
+}
+
+func (d *delta) ofOwner(o cluster.OwnerRef) {
+	if o == d.owner && len(d.owners) > 0 {
+		return
+	}
+	d.owner = o
+	d.owners[o] = true
+	d.topics |= TopicOwners
+}
+
+func (d *delta) ofNode(node string) {
+	d.nodes[node] = true
+	d.topics |= TopicNodes
+}
+
+func (d *delta) ofAttempt(node string, task cluster.TaskID, number int) {
+	d.attempts = append(d.attempts, touched{node, AttemptKey{task, number}})
+	d.topics |= TopicAttempts
+}
+
+func (d *delta) ofDefinition(r cluster.Ref) {
+	d.definitions[r] = true
+	d.topics |= TopicDefinitions
+}
+
+// Topic is a kind of changes, or several: each is named as the field of Changes that tells of it.
+type Topic uint
+
+// Topics.
+const (
+	TopicOwners Topic = 1 << iota
+	TopicNodes
+	TopicAttempts
+	TopicDefinitions
+	TopicClusters
+	TopicPlans
+	TopicEvents
+	TopicLeader
+	TopicServers
+	TopicDomain
+	TopicCrons
+	TopicReservations
+)
+
+// allTopics are those of a follower that names none.
+const allTopics = ^Topic(0)
 
 // Changes is what changed in the tables since a follower last looked.
 type Changes struct {
@@ -75,6 +132,7 @@ type Changes struct {
 // Follower collects what changes in the tables, so that a slow reader loses nothing and blocks nobody.
 type Follower struct {
 	tables *Tables
+	topics Topic
 	wake   chan struct{}
 	wish   chan struct{}
 
@@ -82,9 +140,16 @@ type Follower struct {
 	changes Changes
 }
 
-// Follow begins to collect; the first Take says Resync.
-func (t *Tables) Follow() *Follower {
-	f := &Follower{tables: t, wake: make(chan struct{}, 1), wish: make(chan struct{}, 1)}
+// Follow begins to collect; the first Take says Resync. A follower that names topics is told of nothing else, and woken by
+// nothing else but a resync: each set that is not asked for is one less to collect.
+func (t *Tables) Follow(topics ...Topic) *Follower {
+	f := &Follower{tables: t, topics: allTopics, wake: make(chan struct{}, 1), wish: make(chan struct{}, 1)}
+	if len(topics) > 0 {
+		f.topics = 0
+	}
+	for _, topic := range topics {
+		f.topics |= topic
+	}
 	f.changes = emptyChanges()
 	f.changes.Resync = true
 	f.wake <- struct{}{}
@@ -129,30 +194,38 @@ func emptyChanges() Changes {
 }
 
 func (f *Follower) add(d *delta) {
+	told := d.topics & f.topics
+	if told == 0 && !d.resync && f.topics != allTopics {
+		return
+	}
 	f.mu.Lock()
-	for o := range d.owners { // order-free: a set
-		f.changes.Owners[o] = true
+	c := &f.changes
+	if told&TopicOwners != 0 {
+		maps.Copy(c.Owners, d.owners)
 	}
-	for n := range d.nodes { // order-free: a set
-		f.changes.Nodes[n] = true
+	if told&TopicNodes != 0 {
+		maps.Copy(c.Nodes, d.nodes)
 	}
-	for _, of := range d.attempts { // order-free: a set
-		for k := range of { // order-free: a set
-			f.changes.Attempts[k] = true
+	if told&TopicAttempts != 0 {
+		if len(c.Attempts) == 0 {
+			c.Attempts = make(map[AttemptKey]bool, len(d.attempts))
+		}
+		for i := range d.attempts {
+			c.Attempts[d.attempts[i].key] = true
 		}
 	}
-	for r := range d.definitions { // order-free: a set
-		f.changes.Definitions[r] = true
+	if told&TopicDefinitions != 0 {
+		maps.Copy(c.Definitions, d.definitions)
 	}
-	f.changes.Clusters = f.changes.Clusters || d.clusters
-	f.changes.Plans = f.changes.Plans || d.plans
-	f.changes.Events = f.changes.Events || d.events
-	f.changes.Leader = f.changes.Leader || d.leader
-	f.changes.Servers = f.changes.Servers || d.servers
-	f.changes.Domain = f.changes.Domain || d.domain
-	f.changes.Crons = f.changes.Crons || d.crons
-	f.changes.Reservations = f.changes.Reservations || d.reserved
-	f.changes.Resync = f.changes.Resync || d.resync
+	c.Clusters = c.Clusters || told&TopicClusters != 0
+	c.Plans = c.Plans || told&TopicPlans != 0
+	c.Events = c.Events || told&TopicEvents != 0
+	c.Leader = c.Leader || told&TopicLeader != 0
+	c.Servers = c.Servers || told&TopicServers != 0
+	c.Domain = c.Domain || told&TopicDomain != 0
+	c.Crons = c.Crons || told&TopicCrons != 0
+	c.Reservations = c.Reservations || told&TopicReservations != 0
+	c.Resync = c.Resync || d.resync
 	if d.wish || d.resync {
 		signal(f.wish)
 	}
@@ -167,12 +240,13 @@ type NodeFollower struct {
 	wake   chan struct{}
 
 	mu       sync.Mutex
-	attempts map[AttemptKey]bool
+	attempts []AttemptKey // one may be there several times
+	sorted   int          // how many there were after they were last sorted
 }
 
 // FollowNode begins to collect the changed attempts of a node. What stands there already is not collected.
 func (t *Tables) FollowNode(node string) *NodeFollower {
-	f := &NodeFollower{tables: t, node: node, wake: make(chan struct{}, 1), attempts: map[AttemptKey]bool{}}
+	f := &NodeFollower{tables: t, node: node, wake: make(chan struct{}, 1)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.nodes[node] == nil {
@@ -189,9 +263,40 @@ func (f *NodeFollower) Wake() <-chan struct{} { return f.wake }
 func (f *NodeFollower) Take() map[AttemptKey]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a := f.attempts
-	f.attempts = map[AttemptKey]bool{}
-	return a
+	taken := make(map[AttemptKey]bool, len(f.attempts))
+	for _, k := range f.attempts {
+		taken[k] = true
+	}
+	f.anew()
+	return taken
+}
+
+// TakeInto is Take for those who look at the attempts again and again: it appends them to a list, ordered by task id, then number.
+func (f *NodeFollower) TakeInto(list []AttemptKey) []AttemptKey {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sort()
+	list = append(list, f.attempts...)
+	f.anew()
+	return list
+}
+
+// anew begins anew. f.mu is held.
+func (f *NodeFollower) anew() {
+	clear(f.attempts) // the names are let go
+	f.attempts, f.sorted = f.attempts[:0], 0
+	if cap(f.attempts) > deltaKept {
+		f.attempts = nil
+	}
+}
+
+// sort leaves each attempt there once. f.mu is held.
+func (f *NodeFollower) sort() {
+	slices.SortFunc(f.attempts, func(a, b AttemptKey) int {
+		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number))
+	})
+	f.attempts = slices.Compact(f.attempts)
+	f.sorted = len(f.attempts)
 }
 
 // Close ends the collection.
@@ -204,10 +309,10 @@ func (f *NodeFollower) Close() {
 	}
 }
 
-func (f *NodeFollower) add(attempts map[AttemptKey]bool) {
+func (f *NodeFollower) add(k AttemptKey) {
 	f.mu.Lock()
-	for k := range attempts { // order-free: a set
-		f.attempts[k] = true
+	if f.attempts = append(f.attempts, k); len(f.attempts) > 2*f.sorted+64 { // a slow reader's list grows with what there is, no further
+		f.sort()
 	}
 	f.mu.Unlock()
 	signal(f.wake)

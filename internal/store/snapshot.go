@@ -4,9 +4,6 @@ import (
 	"iter"
 	"strconv"
 	"strings"
-	"sync"
-
-	"github.com/tidwall/btree"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -73,7 +70,7 @@ func (r *AttemptRow) empty() bool {
 	return r.PlanRev == 0 && r.DesiredRev == 0 && r.ObservedRev == 0 && r.OutcomeRev == 0
 }
 
-type table[T any] = btree.Map[string, Entry[T]]
+type table[T any] = tree[string, Entry[T]]
 
 // Snapshot is the state of a domain at one revision. It never changes; reading it
 // takes no lock and disturbs nobody. All sequences are ordered by name.
@@ -98,12 +95,12 @@ type Snapshot struct {
 	fired       *table[cluster.CronStatus]
 	rebalances  *table[cluster.Rebalancing]
 	reserved    *table[cluster.Reservation]
-	plans       *btree.Map[uint64, Entry[cluster.PlanRecord]]
-	events      *btree.Map[string, Entry[cluster.EventBatch]] // by revision of creation and id
-	eventOrder  *btree.Map[string, string]                    // their keys, by id
-	attempts    *btree.Map[string, *AttemptRow]               // by task id and attempt
-	byNode      *btree.Map[string, *AttemptRow]               // by node, task id and attempt
-	forks       sync.Mutex                                    // held while a branch takes its copy, which marks the trees as shared
+	plans       *tree[uint64, Entry[cluster.PlanRecord]]
+	events      *table[cluster.EventBatch]           // by revision of creation and id
+	eventOrder  *tree[string, string]                // their keys, by id
+	attempts    *tree[cluster.TaskID, []*AttemptRow] // of each task, the oldest first
+	byNode      *tree[string, struct{}]              // "<node>/<task>" for each node that attempts of a task are on
+	rows        int                                  // how many attempts there are
 }
 
 func newSnapshot() *Snapshot {
@@ -127,42 +124,75 @@ func newSnapshot() *Snapshot {
 		fired:       new(table[cluster.CronStatus]),
 		rebalances:  new(table[cluster.Rebalancing]),
 		reserved:    new(table[cluster.Reservation]),
-		plans:       new(btree.Map[uint64, Entry[cluster.PlanRecord]]),
-		events:      new(btree.Map[string, Entry[cluster.EventBatch]]),
-		eventOrder:  new(btree.Map[string, string]),
-		attempts:    new(btree.Map[string, *AttemptRow]),
-		byNode:      new(btree.Map[string, *AttemptRow]),
+		plans:       new(tree[uint64, Entry[cluster.PlanRecord]]),
+		events:      newFineTree[string, Entry[cluster.EventBatch]](),
+		eventOrder:  newFineTree[string, string](),
+		attempts:    newFineTree[cluster.TaskID, []*AttemptRow](),
+		byNode:      newFineTree[string, struct{}](),
 	}
 }
 
-// copy returns a snapshot that shares everything with s until either is changed.
-func (s *Snapshot) copy() *Snapshot {
+// publish returns a snapshot that shares everything with s, which goes on being changed, and that nobody may change.
+func (s *Snapshot) publish() *Snapshot {
 	return &Snapshot{
 		revision:    s.revision,
-		clusters:    s.clusters.Copy(),
-		newest:      s.newest.Copy(),
-		definitions: s.definitions.Copy(),
-		services:    s.services.Copy(),
-		jobs:        s.jobs.Copy(),
-		hosts:       s.hosts.Copy(),
-		nodes:       s.nodes.Copy(),
-		statuses:    s.statuses.Copy(),
-		leaders:     s.leaders.Copy(),
-		servers:     s.servers.Copy(),
-		tokens:      s.tokens.Copy(),
-		domains:     s.domains.Copy(),
-		recoveries:  s.recoveries.Copy(),
-		rollouts:    s.rollouts.Copy(),
-		scales:      s.scales.Copy(),
-		crons:       s.crons.Copy(),
-		fired:       s.fired.Copy(),
-		rebalances:  s.rebalances.Copy(),
-		reserved:    s.reserved.Copy(),
-		plans:       s.plans.Copy(),
-		events:      s.events.Copy(),
-		eventOrder:  s.eventOrder.Copy(),
-		attempts:    s.attempts.Copy(),
-		byNode:      s.byNode.Copy(),
+		rows:        s.rows,
+		clusters:    s.clusters.published(),
+		newest:      s.newest.published(),
+		definitions: s.definitions.published(),
+		services:    s.services.published(),
+		jobs:        s.jobs.published(),
+		hosts:       s.hosts.published(),
+		nodes:       s.nodes.published(),
+		statuses:    s.statuses.published(),
+		leaders:     s.leaders.published(),
+		servers:     s.servers.published(),
+		tokens:      s.tokens.published(),
+		domains:     s.domains.published(),
+		recoveries:  s.recoveries.published(),
+		rollouts:    s.rollouts.published(),
+		scales:      s.scales.published(),
+		crons:       s.crons.published(),
+		fired:       s.fired.published(),
+		rebalances:  s.rebalances.published(),
+		reserved:    s.reserved.published(),
+		plans:       s.plans.published(),
+		events:      s.events.published(),
+		eventOrder:  s.eventOrder.published(),
+		attempts:    s.attempts.published(),
+		byNode:      s.byNode.published(),
+	}
+}
+
+// fork returns one that may be changed, and that shares everything with s until then. Nobody changes s any more.
+func (s *Snapshot) fork() *Snapshot {
+	return &Snapshot{
+		revision:    s.revision,
+		rows:        s.rows,
+		clusters:    s.clusters.fork(),
+		newest:      s.newest.fork(),
+		definitions: s.definitions.fork(),
+		services:    s.services.fork(),
+		jobs:        s.jobs.fork(),
+		hosts:       s.hosts.fork(),
+		nodes:       s.nodes.fork(),
+		statuses:    s.statuses.fork(),
+		leaders:     s.leaders.fork(),
+		servers:     s.servers.fork(),
+		tokens:      s.tokens.fork(),
+		domains:     s.domains.fork(),
+		recoveries:  s.recoveries.fork(),
+		rollouts:    s.rollouts.fork(),
+		scales:      s.scales.fork(),
+		crons:       s.crons.fork(),
+		fired:       s.fired.fork(),
+		rebalances:  s.rebalances.fork(),
+		reserved:    s.reserved.fork(),
+		plans:       s.plans.fork(),
+		events:      s.events.fork(),
+		eventOrder:  s.eventOrder.fork(),
+		attempts:    s.attempts.fork(),
+		byNode:      s.byNode.fork(),
 	}
 }
 
@@ -396,29 +426,82 @@ func (s *Snapshot) EventCount() int { return s.events.Len() }
 // Attempts returns the attempts of all tasks of a service or a job, ordered by task id, then number. The
 // names of services and jobs of a cluster are distinct.
 func (s *Snapshot) Attempts(o cluster.OwnerRef) iter.Seq[*AttemptRow] {
-	return scanRows(s.attempts, o.Cluster+"."+o.Name+".")
+	return s.scanRows(o.Cluster + "." + o.Name + ".")
 }
 
 // TaskAttempts returns the attempts of one task, the oldest first.
 func (s *Snapshot) TaskAttempts(task cluster.TaskID) iter.Seq[*AttemptRow] {
-	return scanRows(s.attempts, string(task)+"/")
+	return func(yield func(*AttemptRow) bool) {
+		rows, _ := s.attempts.Get(task)
+		for _, r := range rows {
+			if !yield(r) {
+				return
+			}
+		}
+	}
 }
 
 // Attempt returns one attempt of a task.
 func (s *Snapshot) Attempt(task cluster.TaskID, number int) (*AttemptRow, bool) {
-	return s.attempts.Get(rowKey(task, number))
+	rows, _ := s.attempts.Get(task)
+	if at, ok := numbered(rows, number); ok {
+		return rows[at], true
+	}
+	return nil, false
+}
+
+// numbered returns where the attempt of a number stands among those of its task, or where it belongs. As a rule the newest is asked for.
+func numbered(rows []*AttemptRow, number int) (at int, stands bool) {
+	for at = len(rows); at > 0 && rows[at-1].Number >= number; at-- {
+		if rows[at-1].Number == number {
+			return at - 1, true
+		}
+	}
+	return at, false
 }
 
 // NodeAttempts returns the attempts that were placed on a node, ordered by task id, then number.
 func (s *Snapshot) NodeAttempts(node string) iter.Seq[*AttemptRow] {
-	return scanRows(s.byNode, node+"/")
+	return func(yield func(*AttemptRow) bool) {
+		prefix := node + "/"
+		s.byNode.Ascend(prefix, func(k string, _ struct{}) bool {
+			task, ok := strings.CutPrefix(k, prefix)
+			if !ok {
+				return false
+			}
+			rows, _ := s.attempts.Get(cluster.TaskID(task))
+			for _, r := range rows {
+				if r.Node == node && !yield(r) {
+					return false
+				}
+			}
+			return true
+		})
+	}
 }
 
 // AttemptCount returns how many attempts have records.
-func (s *Snapshot) AttemptCount() int { return s.attempts.Len() }
+func (s *Snapshot) AttemptCount() int { return s.rows }
 
 // AllAttempts returns the attempts of all tasks, ordered by task id, then number.
-func (s *Snapshot) AllAttempts() iter.Seq[*AttemptRow] { return scanRows(s.attempts, "") }
+func (s *Snapshot) AllAttempts() iter.Seq[*AttemptRow] { return s.scanRows("") }
+
+// scanRows returns the attempts of the tasks whose ids begin with the prefix.
+func (s *Snapshot) scanRows(prefix string) iter.Seq[*AttemptRow] {
+	return func(yield func(*AttemptRow) bool) {
+		s.attempts.Ascend(cluster.TaskID(prefix), func(task cluster.TaskID, rows []*AttemptRow) bool {
+			if !strings.HasPrefix(string(task), prefix) {
+				return false
+			}
+			for _, r := range rows {
+				if !yield(r) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
 
 func scan[T any](t *table[T], prefix string) iter.Seq[Entry[T]] {
 	return func(yield func(Entry[T]) bool) {
@@ -428,28 +511,11 @@ func scan[T any](t *table[T], prefix string) iter.Seq[Entry[T]] {
 	}
 }
 
-func scanRows(t *btree.Map[string, *AttemptRow], prefix string) iter.Seq[*AttemptRow] {
-	return func(yield func(*AttemptRow) bool) {
-		t.Ascend(prefix, func(k string, r *AttemptRow) bool {
-			return strings.HasPrefix(k, prefix) && yield(r)
-		})
-	}
-}
-
 func folder(name string) string {
 	if name == "" {
 		return ""
 	}
 	return name + "/"
-}
-
-// rowKey orders attempts of a task by number: the number has six digits or more.
-func rowKey(task cluster.TaskID, number int) string {
-	n := strconv.Itoa(number)
-	if len(n) < 6 {
-		n = "000000"[len(n):] + n
-	}
-	return string(task) + "/" + n
 }
 
 func definitionKey(r cluster.Ref) string {

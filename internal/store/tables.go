@@ -30,8 +30,12 @@ type Tables struct {
 	snapshot atomic.Pointer[Snapshot]
 	synced   chan struct{}
 
+	// told is the newest snapshot of which all who follow know.
+	told atomic.Pointer[Snapshot]
+
 	mu        sync.Mutex
-	changed   chan struct{} // closed and replaced with each new snapshot
+	changed   chan struct{} // unless nil, closed with the next snapshot
+	waiting   waiting
 	followers map[*Follower]bool
 	nodes     map[string]map[*NodeFollower]bool
 
@@ -58,11 +62,11 @@ func NewTables(c TablesConfig) *Tables {
 		logger:    c.Logger,
 		unpin:     c.Without.Off(clause.Foreign),
 		synced:    make(chan struct{}),
-		changed:   make(chan struct{}),
 		followers: map[*Follower]bool{},
 		nodes:     map[string]map[*NodeFollower]bool{},
 	}
 	t.snapshot.Store(newSnapshot())
+	t.told.Store(t.Snapshot())
 	return t
 }
 
@@ -98,25 +102,29 @@ func (t *Tables) Run(ctx context.Context) error {
 }
 
 // publish hands the state out as a new snapshot and tells all who follow. Who waited for a revision and then takes
-// from a follower finds all of it: both happen under the lock.
+// from a follower finds all of it: they are woken last.
 func (t *Tables) publish(s *state) {
-	snap := s.copy()
+	snap := s.Snapshot.publish()
 	d := s.delta
-	s.delta = newDelta()
+	defer d.clear()
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.snapshot.Store(snap)
-	close(t.changed)
-	t.changed = make(chan struct{})
 	for f := range t.followers { // order-free: each follower is told by itself
 		f.add(d)
 	}
-	for node, attempts := range d.attempts { // order-free: each node's followers are told by themselves
-		for f := range t.nodes[node] { // order-free
-			f.add(attempts)
+	for i := range d.attempts {
+		for f := range t.nodes[d.attempts[i].node] { // order-free
+			f.add(d.attempts[i].key)
 		}
 	}
+	t.told.Store(snap)
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+	t.waiting.reached(snap.Revision())
 }
 
 // Synced is closed once the tables have held the whole store.
@@ -128,7 +136,8 @@ func (t *Tables) Snapshot() *Snapshot { return t.snapshot.Load() }
 // Prefix returns what the keys of the store begin with.
 func (t *Tables) Prefix() Prefix { return t.prefix }
 
-// Changed returns a channel that is closed once the tables hold a revision above the given one, which may be now.
+// Changed returns a channel that is closed once the tables hold a revision above the given one, which may be now. It is closed with
+// the next snapshot in any case, also where the store went back.
 func (t *Tables) Changed(after uint64) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,23 +146,33 @@ func (t *Tables) Changed(after uint64) <-chan struct{} {
 		close(done)
 		return done
 	}
+	if t.changed == nil {
+		t.changed = make(chan struct{})
+	}
 	return t.changed
 }
 
 // WaitFor returns a snapshot once the tables have reached the revision; every follower has collected by then what
-// led to it. It returns the context's error.
+// led to it. It returns the context's error. Who waits for a later revision than others is not woken before it comes.
 func (t *Tables) WaitFor(ctx context.Context, revision uint64) (*Snapshot, error) {
 	for {
-		t.mu.Lock()
-		s, changed := t.Snapshot(), t.changed
-		t.mu.Unlock()
-		if s.Revision() >= revision {
+		if s := t.told.Load(); s.Revision() >= revision {
 			return s, nil
 		}
+		t.mu.Lock()
+		if t.told.Load().Revision() >= revision {
+			t.mu.Unlock()
+			continue
+		}
+		w := t.waiting.join(revision)
+		t.mu.Unlock()
 		select {
 		case <-ctx.Done():
+			t.mu.Lock()
+			t.waiting.leave(w)
+			t.mu.Unlock()
 			return nil, ctx.Err()
-		case <-changed:
+		case <-w.come:
 		}
 	}
 }

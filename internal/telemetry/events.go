@@ -25,7 +25,7 @@ func NewEvents(tables *store.Tables, leads func() bool, log *slog.Logger) *Event
 // Run writes events until the context ends, and returns its error. It begins with those that come after the tables first
 // hold the whole store. Events that were trimmed before they were read are passed over.
 func (e *Events) Run(ctx context.Context) error {
-	follower := e.tables.Follow()
+	follower := e.tables.Follow(store.TopicEvents)
 	defer follower.Close()
 	select {
 	case <-e.tables.Synced():

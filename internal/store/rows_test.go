@@ -1,0 +1,145 @@
+package store
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// The ways to find attempts agree whatever comes and goes, and an earlier snapshot stays as it was.
+func TestRowsAreFoundEachWay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newState(func(key string, err error) { t.Fatalf("%s: %v", key, err) })
+		var held *Snapshot
+		var was []string
+		for revision := range rapid.Uint64Range(1, 60).Draw(t, "changes") {
+			task := cluster.JobTask("c", "j", 1, "s", rapid.IntRange(0, 12).Draw(t, "task"))
+			node := fmt.Sprint("n", rapid.IntRange(0, 2).Draw(t, "node"))
+			n := rapid.IntRange(1, 3).Draw(t, "attempt")
+			var key string
+			var record any
+			switch rapid.IntRange(0, 2).Draw(t, "kind") {
+			case 0:
+				key, record = Prefix("").Observed(node, task), &cluster.Observed{Task: task, Attempt: n, Node: node}
+			case 1:
+				key, record = Prefix("").Desired(node, task), &cluster.Desired{Task: task, Attempt: n, UUID: "u", Node: node}
+			case 2:
+				key, record = Prefix("").Outcome(task, n), &cluster.Outcome{Task: task, Attempt: n, Node: node}
+			}
+			c := Change{Record: Record{Key: key, Modified: revision + 1}, Deleted: rapid.IntRange(0, 2).Draw(t, "deleted") == 0}
+			if !c.Deleted {
+				var err error
+				if c.Value, err = Encode(record); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.apply(Batch{Changes: []Change{c}, Revision: revision + 1}, "")
+			if snap := s.publish(); rapid.IntRange(0, 9).Draw(t, "held") == 0 {
+				held, was = snap, names(snap.AllAttempts())
+			}
+			agree(t, s.Snapshot)
+		}
+		if held != nil {
+			if diff := cmp.Diff(was, names(held.AllAttempts())); diff != "" {
+				t.Fatalf("an earlier snapshot changed:\n%s", diff)
+			}
+			agree(t, held)
+		}
+	})
+}
+
+func names(rows func(func(*AttemptRow) bool)) []string {
+	out := []string{}
+	for r := range rows {
+		out = append(out, fmt.Sprintf("%s/%d on %s %d %d %d", r.Task, r.Number, r.Node, r.DesiredRev, r.ObservedRev, r.OutcomeRev))
+	}
+	return out
+}
+
+func agree(t *rapid.T, s *Snapshot) {
+	t.Helper()
+	all := slices.Collect(s.AllAttempts())
+	if len(all) != s.AttemptCount() {
+		t.Fatalf("attempts: counted %d, want %d", s.AttemptCount(), len(all))
+	}
+	if diff := cmp.Diff(names(slices.Values(all)), names(s.Attempts(cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "j"}))); diff != "" {
+		t.Fatalf("of the job (-want +got):\n%s", diff)
+	}
+	for i, r := range all {
+		if got, ok := s.Attempt(r.Task, r.Number); !ok || got != r {
+			t.Fatalf("attempt %d of %s: got %+v, want %+v", r.Number, r.Task, got, r)
+		}
+		if i > 0 && (all[i-1].Task > r.Task || all[i-1].Task == r.Task && all[i-1].Number >= r.Number) {
+			t.Fatalf("%s/%d comes before %s/%d", all[i-1].Task, all[i-1].Number, r.Task, r.Number)
+		}
+	}
+	for _, node := range []string{"n0", "n1", "n2"} {
+		want := slices.DeleteFunc(slices.Clone(all), func(r *AttemptRow) bool { return r.Node != node })
+		if diff := cmp.Diff(names(slices.Values(want)), names(s.NodeAttempts(node))); diff != "" {
+			t.Fatalf("on %s (-want +got):\n%s", node, diff)
+		}
+	}
+	s.byNode.Scan(func(k string, _ struct{}) bool {
+		if !slices.ContainsFunc(all, func(r *AttemptRow) bool { return k == r.Node+"/"+string(r.Task) }) {
+			t.Fatalf("%s is kept of nothing", k)
+		}
+		return true
+	})
+}
+
+// What did not change stands in the next snapshot as it is, and branches of both change nothing of it, at whatever time.
+func TestSnapshotsShareWhatDidNotChange(t *testing.T) {
+	s := newState(func(key string, err error) { t.Errorf("%s: %v", key, err) })
+	put := func(key string, record any) *Snapshot {
+		value, err := Encode(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.apply(Batch{Changes: []Change{{Record: Record{Key: key, Value: value, Modified: s.revision + 1}}}, Revision: s.revision + 1}, "")
+		return s.publish()
+	}
+	for i := range 200 {
+		put(fmt.Sprint("service/c/s", i), &cluster.Service{Cluster: "c", Name: fmt.Sprint("s", i)})
+	}
+	before, after := put("cluster/c", &cluster.Cluster{Name: "c"}), put("cluster/d", &cluster.Cluster{Name: "d"})
+	if before.services != after.services || before.clusters == after.clusters {
+		t.Errorf("shared: got services %v, clusters %v, want services alone", before.services == after.services, before.clusters == after.clusters)
+	}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			b := NewBranch([]*Snapshot{before, after}[i%2], "", slog.New(slog.DiscardHandler))
+			var u Unit
+			for n := range 200 {
+				name := fmt.Sprint("s", n)
+				if err := u.Put(Prefix("").Service("c", name), &cluster.Service{Cluster: "c", Name: name, Count: i + 1}); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := b.Commit(t.Context(), []Group{u.Group}); err != nil {
+				t.Error(err)
+			}
+			for e := range b.Tables().Snapshot().Services("c") {
+				if e.Value.Count != i+1 {
+					t.Errorf("%s of branch %d: got count %d", e.Key, i, e.Value.Count)
+				}
+			}
+		})
+	}
+	put("service/c/s7", &cluster.Service{Cluster: "c", Name: "s7", Count: 99})
+	all.Wait()
+	for _, snap := range []*Snapshot{before, after} {
+		for e := range snap.Services("c") {
+			if e.Value.Count != 0 {
+				t.Errorf("%s of a snapshot that is shared: got count %d", e.Key, e.Value.Count)
+			}
+		}
+	}
+}
