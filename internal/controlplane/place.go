@@ -95,7 +95,11 @@ func (l *loop) allPending() ([]cluster.Pending, []*reconciler.Move) {
 		}
 		return 1
 	})
-	var out []cluster.Pending
+	total := 0
+	for _, o := range owners {
+		total += len(l.pending[o]) + len(l.moves[o])
+	}
+	out := make([]cluster.Pending, 0, total) // they are large
 	var moves []*reconciler.Move
 	for _, o := range owners {
 		out = append(out, l.pending[o]...)

@@ -35,6 +35,9 @@ func TestSuggestionsPlace(t *testing.T) {
 		d := seeded(seed, 1+seed%2)
 		f, names := d.fleet(8)
 		p := d.task(names)
+		if seed%16 == 0 {
+			d.bind(f, &p)
+		}
 		nodes, held := state(f)
 		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, Most: 20})
 		nodesAfter, heldAfter := state(f)
@@ -210,12 +213,15 @@ func (b brute) node(f *scheduler.Fleet, p cluster.Pending, name string, with fun
 // TestNothingSmaller holds what is found against trying everything on small fleets: where one change is enough, nothing of several is suggested, no
 // change of a kind that would do is left out, and none would do with less.
 func TestNothingSmaller(t *testing.T) {
-	singles, pairs := 0, 0
+	singles, pairs, bound := 0, 0, 0
 	for seed := range 2500 {
 		d := seeded(1_000_000+seed, 2)
 		f, names := d.fleet(4)
 		p := d.task(names)
 		p.Priority, p.Only = 5, ""
+		if seed%2 == 0 {
+			d.bind(f, &p)
+		}
 		if places(f, p) {
 			continue
 		}
@@ -235,6 +241,11 @@ func TestNothingSmaller(t *testing.T) {
 			}
 			tally(got, &sg.Changes[0])
 		}
+		if q := p; len(p.Volumes) > 0 && len(want) > 0 {
+			if q.Volumes = nil; places(f, q) { // nothing but where they are stands against it
+				bound++
+			}
+		}
 		for kind, amount := range want {
 			singles++
 			found, ok := got[kind]
@@ -246,9 +257,9 @@ func TestNothingSmaller(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d single changes, %d suggestions of several", singles, pairs)
-	if singles < 300 || pairs < 100 {
-		t.Errorf("the worlds show %d single changes and %d suggestions of several", singles, pairs)
+	t.Logf("%d single changes, %d suggestions of several, %d tasks wait for a node with their volumes", singles, pairs, bound)
+	if singles < 300 || pairs < 100 || bound < 15 {
+		t.Errorf("the worlds show %d single changes, %d suggestions of several, %d tasks that wait for a node with their volumes", singles, pairs, bound)
 	}
 }
 

@@ -82,6 +82,50 @@ func TestStories(t *testing.T) {
 				"add a node with 100 MiB of memory free",
 			},
 		},
+		"its volume is on a node that is full": {
+			fleet(func(i int, n *scheduler.Node) {
+				if n.Capacity.Memory = 8 * cluster.GiB; i == 1 {
+					n.Capacity.Memory, n.Volumes = 4*cluster.GiB, []string{"default/web/data"}
+				}
+			}),
+			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: cluster.GiB}, Volumes: []string{"default/web/data"}},
+			[]string{
+				"free 100 MiB of memory on n1, as the end of default.db.1.1 would",
+				"have it ask for 100 MiB of memory less (then 924 MiB)",
+			},
+		},
+		"its volume is on a node that is cordoned": {
+			fleet(func(i int, n *scheduler.Node) {
+				if i == 1 {
+					n.Cordon, n.Volumes = true, []string{"default/web/data"}
+				}
+			}),
+			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: 100 * cluster.MiB}, Volumes: []string{"default/web/data"}},
+			[]string{"uncordon n1"},
+		},
+		"its volume is on nodes that are down and full": {
+			fleet(func(i int, n *scheduler.Node) {
+				if i < 2 {
+					n.Volumes = []string{"default/web/data"}
+				}
+				if i == 0 {
+					n.State = cluster.NodeDown
+				}
+			}),
+			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: cluster.GiB}, Volumes: []string{"default/web/data"}},
+			[]string{
+				"bring back n0, which is down",
+				"free 100 MiB of memory on n1, as the end of default.db.1.1 would",
+				"have it ask for 100 MiB of memory less (then 924 MiB)",
+			},
+		},
+		"its volumes are on two nodes": {
+			fleet(func(i int, n *scheduler.Node) {
+				n.Volumes = []string{[]string{"default/web/data", "default/web/logs", ""}[i]}
+			}),
+			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: 100 * cluster.MiB}, Volumes: []string{"default/web/data", "default/web/logs"}},
+			nil,
+		},
 	} {
 		c.task.Task = "default.web.1.0"
 		r := advice.Find(advice.Input{Options: options(), Fleet: c.fleet, Task: c.task})

@@ -103,6 +103,21 @@ func (d draw) fleet(most int) (f *scheduler.Fleet, names []string) {
 	return f, names
 }
 
+// bind gives the task a volume, and some nodes its data. Of what it demands beside that little is left.
+func (d draw) bind(f *scheduler.Fleet, p *cluster.Pending) {
+	p.Volumes, p.Demand.CPU = []string{"c/web/data"}, 100
+	if d.oneIn(2) {
+		p.Placement, p.Devices = cluster.Placement{}, nil
+	}
+	for _, name := range f.Nodes() {
+		if n, _, _ := f.Node(name); d.oneIn(3) {
+			n.Volumes, n.Cordon = p.Volumes, d.oneIn(3)
+			n.State = pick(d, n.State, n.State, cluster.NodeDown)
+			f.SetNode(n)
+		}
+	}
+}
+
 func constraints() []cluster.Constraint {
 	return []cluster.Constraint{
 		{Attribute: "label.zone", Op: cluster.OpEqual, Value: "b"},

@@ -115,3 +115,44 @@ func TestStale(t *testing.T) {
 		t.Errorf("got %d times, last after %d tasks, want 10 to 60 times and one of the last 10,000", made, last)
 	}
 }
+
+// TestStock: what is found out of devices by themselves, with CPU and memory told afterwards, is what a node with all of it is worth; and a bound of what is
+// lost between the least and the most that is free is one, and exact where these are the same.
+func TestStock(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := anyMix(t).Worth()
+		draw := func(what string) cluster.Demand {
+			return cluster.Demand{
+				CPU:    cluster.MilliCPU(rapid.Int64Range(-100, 400_000).Draw(t, what+" cpu")),
+				Memory: cluster.Bytes(rapid.Int64Range(-100, 1<<41).Draw(t, what+" memory")),
+			}
+		}
+		free, more, takes := draw("free"), draw("more"), draw("takes")
+		takes.CPU, takes.Memory = max(takes.CPU, 0), max(takes.Memory, 0)
+		var before, after []Device
+		for range rapid.IntRange(0, 10).Draw(t, "devices") {
+			v := Device{Free: rapid.IntRange(0, cluster.WholeDevice).Draw(t, "share"), Model: 1}
+			before = append(before, v)
+			v.Free = rapid.IntRange(0, v.Free).Draw(t, "left")
+			after = append(after, v)
+		}
+		value := func(devices []Device, d cluster.Demand) int64 {
+			return w.Value(&Node{Devices: devices, FreeCPU: d.CPU, FreeMemory: d.Memory})
+		}
+		s, o := w.Stock(before), w.Stock(after)
+		if got, want := s.Value(free.CPU, free.Memory), value(before, free); got != want {
+			t.Fatalf("devices and then CPU and memory are worth %d, together %d", got, want)
+		}
+		lost := value(before, free) - value(after, free.Sub(takes))
+		if got := Least(&s, &o, takes, free, free, 8); got != lost {
+			t.Fatalf("%d is lost, got %d", lost, got)
+		}
+		most := free.Add(cluster.Demand{CPU: max(more.CPU, 0), Memory: max(more.Memory, 0)})
+		least := free.Sub(cluster.Demand{CPU: takes.CPU / 3, Memory: takes.Memory / 5})
+		for _, split := range []int64{1, 3, 8} {
+			if got := Least(&s, &o, takes, least, most, split); got > lost {
+				t.Fatalf("%d is lost, and at least %d, looked at in %d parts", lost, got, split)
+			}
+		}
+	})
+}

@@ -198,10 +198,56 @@ func takes(v *Device, d *Demand) bool {
 	return v.Free >= d.share() && v.Memory >= d.DeviceMemory && d.Models.Has(v.Model)
 }
 
-// of returns the worth of the node in millionths of a device, with that CPU and memory free and the share of each of the devices
-// of use taken.
-func (w *Worth) of(n *Node, cpu cluster.MilliCPU, memory cluster.Bytes, use uint64, share int) int64 {
-	var worth, free int64
+// Stock is what the devices of a node are worth by themselves: what CPU and memory go with them is told to Value. So what was found out of some
+// devices holds for all nodes with the same.
+type Stock struct {
+	table *table // nil where there are no devices
+	worth int64
+	free  int64 // thousandths of a device
+}
+
+// Stock returns that of some devices, of one type. It allocates nothing.
+func (w *Worth) Stock(devices []Device) Stock { return w.stock(&Node{Devices: devices}, 0, 0) }
+
+// Value returns what a node with these devices is worth, in millionths of a device, with so much of its CPU and memory free. More of either is never worth
+// less.
+func (s *Stock) Value(cpu cluster.MilliCPU, memory cluster.Bytes) int64 {
+	if s.table == nil {
+		return 0
+	}
+	return s.worth - s.table.cpu.short(int64(max(cpu, 0)), s.free) - s.table.memory.short(int64(max(memory, 0)), s.free)
+}
+
+// Least returns what a node loses of its worth at least, in millionths of a device, by a task that takes some CPU and memory, and of devices as in before leaves
+// them as in after: whatever is free of the node from least to most. Split, 1 or more, is how finely it looks; with nothing between least and most the answer is exact.
+func Least(before, after *Stock, takes, least, most cluster.Demand, split int64) int64 {
+	if before.table == nil || after.table == nil {
+		return 0
+	}
+	// What is short grows as less is free: of an interval that of its upper end, when the task is there, less that of its lower end is a bound.
+	drop := func(s *shortage, task, low, high, split int64) int64 {
+		low, high = max(low, 0), max(high, 0)
+		if low == high || split > 1 && s.short(max(low-task, 0), after.free) == 0 && s.short(low, before.free) == 0 {
+			split = 1
+		}
+		found := int64(1<<63 - 1)
+		for i, to := int64(0), low; i < split; i++ {
+			from := to
+			to = low + scale(high-low, i+1, split)
+			found = min(found, s.short(max(to-task, 0), after.free)-s.short(from, before.free))
+		}
+		return found
+	}
+	t := before.table
+	return before.worth - after.worth + drop(&t.cpu, int64(takes.CPU), int64(least.CPU), int64(most.CPU), split) +
+		drop(&t.memory, int64(takes.Memory), int64(least.Memory), int64(most.Memory), split)
+}
+
+// stock returns that of a node's devices with the share of each of the devices of use taken.
+func (w *Worth) stock(n *Node, use uint64, share int) (s Stock) {
+	if len(n.Devices) == 0 {
+		return s
+	}
 	wholes := 0
 	for i := range devicesOf(n) {
 		v := &n.Devices[i]
@@ -212,14 +258,19 @@ func (w *Worth) of(n *Node, cpu cluster.MilliCPU, memory cluster.Bytes, use uint
 		if left == cluster.WholeDevice {
 			wholes++
 		}
-		free += int64(left)
-		worth += int64(w.tables[w.table[v.Model&63]].hole[left])
+		s.free += int64(left)
+		s.worth += int64(w.tables[w.table[v.Model&63]].hole[left])
 	}
-	if len(n.Devices) == 0 {
-		return 0
-	}
-	t := w.tables[w.table[n.Devices[0].Model&63]]
-	return worth + t.sets[wholes] - t.cpu.short(int64(max(cpu, 0)), free) - t.memory.short(int64(max(memory, 0)), free)
+	s.table = w.tables[w.table[n.Devices[0].Model&63]]
+	s.worth += s.table.sets[wholes]
+	return s
+}
+
+// of returns the worth of the node in millionths of a device, with that CPU and memory free and the share of each of the devices
+// of use taken.
+func (w *Worth) of(n *Node, cpu cluster.MilliCPU, memory cluster.Bytes, use uint64, share int) int64 {
+	s := w.stock(n, use, share)
+	return s.Value(cpu, memory)
 }
 
 // rest returns which part of the node's CPU or memory, in thousandths, the task strands, counted from parts, and how

@@ -158,6 +158,9 @@ func (in *JobInput) free(strays []*slot) bool {
 // dispatch asks for the next attempt of each task that has one to come.
 func (p *plan) dispatch(in JobInput, own []*slot) {
 	k := 0
+	if n := len(absent(own)); n > 0 { // they are large
+		p.Pending = make([]cluster.Pending, 0, n)
+	}
 	for i := range in.Spec.Steps {
 		step := &in.Spec.Steps[i]
 		template := in.template(step)

@@ -127,9 +127,7 @@ func (y *cycle) lossOf(c *class, slot int32) uint64 {
 	}
 	after := bays
 	if len(c.requests) > 0 {
-		if !y.pick(c, slot) {
-			y.pickAssigned(c, slot)
-		}
+		y.pickFor(c, slot)
 		after = y.desk
 	}
 	free := y.load(slot).free()
@@ -145,6 +143,13 @@ func (y *cycle) lossOf(c *class, slot int32) uint64 {
 		lost -= w.Value(&n)
 	}
 	return packing.Loss(lost)
+}
+
+// pickFor finds the devices for a task on a node that has them free.
+func (y *cycle) pickFor(c *class, slot int32) {
+	if !y.pick(c, slot) {
+		y.pickAssigned(c, slot)
+	}
 }
 
 // pick finds the devices for a task by what they are worth, one request after the other: of a share the one that loses least, whole ones with as

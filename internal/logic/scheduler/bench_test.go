@@ -215,6 +215,13 @@ func BenchmarkFineSchedule(b *testing.B) {
 		{"host-spread", 10_000, hostFleet, spread("label.host", 0)},
 		{"host-skew", 10_000, hostFleet, spread("label.host", 1)},
 		{"name-skew", 10_000, hostFleet, spread("node.name", 1)},
+		{"name-skew-singles", 1000, hostFleet, func(tasks int) []cluster.Pending {
+			pending := oddTasks(tasks, cluster.StrategySpread)
+			for i := range pending {
+				pending[i].Count, pending[i].Placement.Spread = 1, []cluster.Spread{{Attribute: "node.name", MaxSkew: 1}}
+			}
+			return pending
+		}},
 		{"devices", 20_000, deviceFleet, func(tasks int) []cluster.Pending { return deviceTasks(tasks, 20) }},
 		{"devices-singles", 1000, deviceFleet, func(tasks int) []cluster.Pending { return deviceTasks(tasks, tasks) }},
 	} {
@@ -254,22 +261,58 @@ func BenchmarkScheduleOne(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000, 100_000} {
 		for _, strategy := range []cluster.Strategy{cluster.StrategySpread, cluster.StrategyBinpack} {
 			b.Run(fmt.Sprintf("nodes=%d/%s", nodes, strategy), func(b *testing.B) {
+				scheduleOne(b, benchFleet(nodes), oddTasks(4096, strategy))
+			})
+		}
+	}
+}
+
+// scheduleOne schedules and reserves one task after the other; those that stood before go when their turn comes again.
+func scheduleOne(b *testing.B, f *scheduler.Fleet, pending []cluster.Pending) {
+	b.Helper()
+	var took []time.Duration
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		one := pending[i%len(pending) : i%len(pending)+1]
+		f.Release(string(one[0].Task))
+		began := time.Now()
+		r := scheduler.Schedule(f, one, scheduler.Options{})
+		took = append(took, time.Since(began))
+		for j := range r.Placements {
+			f.Reserve(r.Placements[j].Reservation(&one[0], string(one[0].Task)))
+		}
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
+}
+
+// busyDevices is deviceFleet with some of each node's devices in use, whole and in part, and CPU and memory beside them.
+func busyDevices(nodes int) *scheduler.Fleet {
+	f := deviceFleet(nodes)
+	for i := range nodes {
+		r := scheduler.Reservation{
+			UUID: fmt.Sprint("busy-", i), Task: cluster.ServiceTask("c", "busy", 1, i), Node: fmt.Sprintf("node-%05d", i),
+			Demand: cluster.Demand{CPU: cluster.MilliCPU(i * 7919 % 7000), Memory: cluster.Bytes(i*104729%20_000) * cluster.MiB},
+		}
+		for d := range i * 31 % 7 {
+			r.Devices = append(r.Devices, cluster.DeviceUse{ID: fmt.Sprint("g", d), Share: []int{1000, 250, 500}[(i+d*d)%3]})
+		}
+		f.Reserve(r)
+	}
+	return f
+}
+
+// BenchmarkScheduleDevices is BenchmarkScheduleOne for tasks that ask for devices.
+func BenchmarkScheduleDevices(b *testing.B) {
+	for _, nodes := range []int{1000, 10_000, 100_000} {
+		for _, strategy := range []cluster.Strategy{cluster.StrategyWhole, cluster.StrategySpread} {
+			b.Run(fmt.Sprintf("nodes=%d/%s", nodes, strategy), func(b *testing.B) {
 				const kept = 4096
-				f, pending := benchFleet(nodes), oddTasks(kept, strategy)
-				var took []time.Duration
-				b.ReportAllocs()
-				for i := 0; b.Loop(); i++ {
-					one := pending[i%kept : i%kept+1]
-					f.Release(string(one[0].Task))
-					began := time.Now()
-					r := scheduler.Schedule(f, one, scheduler.Options{})
-					took = append(took, time.Since(began))
-					for j := range r.Placements {
-						f.Reserve(r.Placements[j].Reservation(&one[0], string(one[0].Task)))
-					}
+				pending := deviceTasks(kept, kept)
+				for i := range pending {
+					pending[i].Placement.Strategy = strategy
 				}
-				slices.Sort(took)
-				b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
+				scheduleOne(b, busyDevices(nodes), pending)
 			})
 		}
 	}

@@ -24,6 +24,7 @@ type class struct {
 	auto, autoFixed  int            // ports to be assigned; fixed ones among those that could be
 	requests         []cluster.DeviceRequest
 	priced           bool                 // what devices are worth decides for it
+	pricings         *pricings            // nil until somebody asks
 	images           []map[int32]struct{} // of each image, the nodes that have it
 	commonImages     bool                 // these are too many to be looked at one by one
 	avoided, shunned []int32              // nodes where an earlier attempt stands, and where attempts failed

@@ -31,6 +31,14 @@ type cycle struct {
 	trees  [orders][]top
 	moved  [orders]int
 	editor editor
+	// shelves are the fleet's until the cycle has its own, and pricings what requests come to there; shelved is as moved.
+	shelves   *shelves
+	pricings  map[string]*pricings
+	librarian editor
+	once      roster   // for a class of one task
+	some      []int32  // node classes, while they are searched
+	tiers     []uint64 // of those that take a class
+	shelved   int
 
 	groups  map[string]*group // by the tasks that their names say
 	classOf []*class          // by position in the order of decisions
@@ -59,7 +67,7 @@ const (
 func newCycle(f *Fleet, pending []cluster.Pending, opts Options) *cycle {
 	return &cycle{
 		fleet: f, pending: f.bound(pending), opts: opts,
-		editor: editor{owner: &owner{}, names: &f.names},
+		editor: editor{owner: &owner{}, names: &f.names}, librarian: editor{owner: &owner{}, names: &f.names, wide: f.loads},
 		groups: map[string]*group{},
 	}
 }
@@ -154,9 +162,9 @@ func (y *cycle) place(c *class, slot int32, pending int) Placement {
 // touch notes that what is used of a node has changed.
 func (y *cycle) touch(l *load, slot int32) {
 	y.fleet.catalog.rekey(l)
-	l.stale = 1<<orders - 1
-	l.turn++
+	l.stale = 1<<orders - 1 | offShelf
 	y.touched = append(y.touched, slot)
+	l.turn = int32(len(y.touched))
 }
 
 // count1 counts a task of the class in, or out, wherever it is counted.

@@ -69,6 +69,24 @@ func does(r *cluster.DeviceRequest, d *cluster.Device) bool {
 	return d.Type == r.Type && (len(r.Models) == 0 || slices.Contains(r.Models, d.Model)) && d.Memory >= r.Memory
 }
 
+// has reports whether devices of which nothing is used would do for requests.
+func has(list []cluster.Device, requests []cluster.DeviceRequest) bool {
+	if len(requests) == 1 && !requests[0].OneNuma { // mostly
+		r, left := &requests[0], requests[0].Count
+		if r.Share > 0 {
+			left = 1
+		}
+		for i := range list {
+			if does(r, &list[i]) {
+				left--
+			}
+		}
+		return left <= 0
+	}
+	_, lacking, _ := assign(list, nil, requests)
+	return lacking < 0
+}
+
 // assign finds devices for requests, or says which of them finds none, and what is used by then. Whole devices are of one NUMA node where one has enough free; of several
 // such that with the fewest. A share is of that device of which the least is left, so that others stay whole. Of equals the ID that sorts first is
 // taken.

@@ -121,8 +121,10 @@ type load struct {
 	at             [orders]uint64 // where the trees hold it
 	stale          uint8          // of a cycle: bits of the orders whose trees do not hold it so yet
 	tasks          int32
-	class          int32 // -1 while the node is not set
-	turn           int32 // of a cycle: how often the node was touched
+	class          int32  // -1 while the node is not set
+	turn           int32  // of a cycle: how many touches there were with the last of the node
+	shelf          int32  // where it is, by its devices; -1 on none
+	shelved        uint64 // the key by which its shelf holds it
 }
 
 func (l *load) free() cluster.Demand { return l.capacity.Sub(l.used) }
@@ -168,6 +170,7 @@ func (f *Fleet) SetNode(n Node) {
 	for order := range orders {
 		f.plant(order, i)
 	}
+	f.shelve(i, true)
 	f.refine(n.Labels)
 }
 
@@ -177,6 +180,7 @@ func (f *Fleet) withdraw(i int32) {
 	for order := range orders {
 		f.uproot(order, i)
 	}
+	f.unshelve(i)
 	f.catalog.leave(l.class)
 	f.noteLabels(i, f.slots[i].node.Labels, -1)
 	f.reserved -= len(f.slots[i].node.Reserved)
@@ -203,8 +207,8 @@ func (f *Fleet) uproot(order int, i int32) {
 	*t = topOf(f.editor().remove(t.page, l.at[order], i))
 }
 
-// charge changes what is used of a node.
-func (f *Fleet) charge(i int32, used cluster.Demand, tasks int32) {
+// charge changes what is used of a node. What is used of its devices has changed before.
+func (f *Fleet) charge(i int32, used cluster.Demand, tasks int32, devices bool) {
 	l := &f.loads[i]
 	l.used, l.tasks = used, l.tasks+tasks
 	if l.class < 0 {
@@ -215,6 +219,7 @@ func (f *Fleet) charge(i int32, used cluster.Demand, tasks int32) {
 		f.uproot(order, i)
 		f.plant(order, i)
 	}
+	f.shelve(i, devices)
 }
 
 // useDevices changes what is used of a node's devices.
@@ -271,11 +276,11 @@ func (f *Fleet) Reserve(r Reservation) {
 	r.Demand = clamp(r.Demand)
 	f.held[r.UUID] = r
 	i := f.slot(r.Node)
-	f.charge(i, f.loads[i].used.Add(r.Demand), 1)
+	f.useDevices(i, r.Devices, 1)
+	f.charge(i, f.loads[i].used.Add(r.Demand), 1, len(r.Devices) > 0)
 	for _, p := range r.Ports {
 		f.ports(i).add(p)
 	}
-	f.useDevices(i, r.Devices, 1)
 	tasks, generation, definition := tasksOf(r.Task, r.Definition)
 	first := f.crowds[tasks]
 	c := first.of(definition)
@@ -295,11 +300,11 @@ func (f *Fleet) Release(uuid string) {
 	}
 	delete(f.held, uuid)
 	i := f.byName[r.Node]
-	f.charge(i, f.loads[i].used.Sub(r.Demand), -1)
+	f.useDevices(i, r.Devices, -1)
+	f.charge(i, f.loads[i].used.Sub(r.Demand), -1, len(r.Devices) > 0)
 	for _, p := range r.Ports {
 		f.ports(i).remove(p)
 	}
-	f.useDevices(i, r.Devices, -1)
 	tasks, generation, definition := tasksOf(r.Task, r.Definition)
 	c := f.crowds[tasks].of(definition)
 	if c.remove(spotOf(i, generation)); len(c.at) == 0 {
@@ -396,7 +401,7 @@ func (f *Fleet) slot(name string) int32 {
 		f.names.label = append(f.names.label, 0)
 	}
 	f.slots[i] = slot{node: Node{Name: name}}
-	f.loads[i] = load{class: -1}
+	f.loads[i] = load{class: -1, shelf: -1}
 	f.byName[name] = i
 	return i
 }
@@ -407,7 +412,7 @@ func (f *Fleet) vacate(i int32) {
 		return
 	}
 	delete(f.byName, f.slots[i].node.Name)
-	f.slots[i], f.loads[i] = slot{}, load{class: -1}
+	f.slots[i], f.loads[i] = slot{}, load{class: -1, shelf: -1}
 	f.vacant = append(f.vacant, i)
 }
 

@@ -100,11 +100,11 @@ func (y *cycle) kindRefuses(c *class, kind, taken int32) (r cluster.Refusal, ref
 func (y *cycle) nextBest(c *class, g *cluster.Grounds, taken int32, open []int32) {
 	whole, avoided := c.sieve, c.avoided
 	c.avoided = append(slices.Clip(avoided), taken)
-	left := &sieve{takes: open, passes: slices.Clone(whole.passes), avoid: whole.avoid, named: whole.named}
+	left := &sieve{takes: open, passes: slices.Clone(whole.passes), mask: whole.mask, avoid: whole.avoid, named: whole.named, fine: whole.fine, nodes: whole.nodes}
 	for range mostBest {
-		c.sieve = left
+		c.sieve, c.rosters = left, nil // of what was avoided before
 		slot := y.search(c)
-		c.sieve = whole
+		c.sieve, c.rosters = whole, nil
 		if slot < 0 {
 			break
 		}

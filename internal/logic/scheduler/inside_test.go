@@ -190,7 +190,7 @@ func TestTree(t *testing.T) {
 		for range rapid.IntRange(0, 600).Draw(t, "changes") {
 			root = change(first, root, plain)
 		}
-		second, other, others := editor{&owner{}, &o}, root, maps.Clone(plain)
+		second, other, others := editor{owner: &owner{}, names: &o}, root, maps.Clone(plain)
 		for range rapid.IntRange(0, 300).Draw(t, "changes of the second") {
 			other = change(second, other, others)
 		}

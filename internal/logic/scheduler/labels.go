@@ -99,6 +99,7 @@ func (f *Fleet) turnOver(keys []string) {
 		for order := range orders {
 			f.uproot(order, i)
 		}
+		f.unshelve(i)
 		g.leave(f.loads[i].class)
 	}
 	for i := range f.names.all {
@@ -108,6 +109,7 @@ func (f *Fleet) turnOver(keys []string) {
 		for order := range orders {
 			f.plant(order, i)
 		}
+		f.shelve(i, true)
 	}
 }
 

@@ -28,6 +28,7 @@ const (
 type catalog struct {
 	classes []nodeClass   // by number; a count of 0 is a vacant one
 	trees   [orders][]top // by order and class
+	shelves shelves
 	vacant  []int32
 	byKey   map[string]int32
 	shapes  []cluster.Demand // capacities as they are counted with, see shapeOf
@@ -38,7 +39,7 @@ type catalog struct {
 }
 
 func newCatalog() catalog {
-	return catalog{byKey: map[string]int32{}, byShape: map[cluster.Demand]int32{}, labels: map[string]*label{}}
+	return catalog{byKey: map[string]int32{}, byShape: map[cluster.Demand]int32{}, labels: map[string]*label{}, shelves: newShelves()}
 }
 
 // enter returns the class of the node, and counts the node with it.
@@ -88,7 +89,7 @@ func (g *catalog) clone() catalog {
 	c := catalog{
 		classes: slices.Clone(g.classes), vacant: slices.Clone(g.vacant), byKey: maps.Clone(g.byKey),
 		shapes: slices.Clone(g.shapes), byShape: maps.Clone(g.byShape),
-		labels: g.cloneLabels(), fines: slices.Clone(g.fines),
+		labels: g.cloneLabels(), fines: slices.Clone(g.fines), shelves: g.shelves.clone(),
 	}
 	for order := range g.trees {
 		c.trees[order] = slices.Clone(g.trees[order])

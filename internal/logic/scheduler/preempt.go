@@ -81,23 +81,26 @@ func Preempt(in PreemptInput, opts Options) []Preemption {
 // preempt is the state of a call of Preempt: a cycle, in which victims can be taken off their nodes.
 type preempt struct {
 	*cycle
-	in      PreemptInput
-	least   int
-	victims []victim
-	gangs   [][]int32 // the victims of each gang
-	starts  []int32   // by slot, where its part of bySlot begins
-	bySlot  []int32   // victims that do not leave, by slot; each part by priority once it was asked for
-	ordered []bool    // by slot
-	spare   []int     // by owner with a bound, how many more may end
-	owners  map[cluster.OwnerRef]int32
-	counted map[*crowd][]*group
-	changed []int32 // slots, in the order in which something changed there
-	stamp   []int32 // by slot, how often
-	surveys map[*class]*survey
-	steps   int // that are left for the searches
-	search  search
-	done    []served
-	out     []Preemption
+	in       PreemptInput
+	least    int
+	victims  []victim
+	gangs    [][]int32 // the victims of each gang
+	starts   []int32   // by slot, where its part of bySlot begins
+	bySlot   []int32   // victims that do not leave, by slot; each part by priority once it was asked for
+	ordered  []bool    // by slot
+	spare    []int     // by owner with a bound, how many more may end
+	owners   map[cluster.OwnerRef]int32
+	counted  map[*crowd][]*group
+	changed  []int32 // slots, in the order in which something changed there
+	stamp    []int32 // by slot, how often
+	surveys  map[*class]*survey
+	heaps    [][]prospect   // of surveys that are over
+	outlooks []outlook      // by slot
+	levels   []outlookLevel // of all
+	steps    int            // that are left for the searches
+	search   search
+	done     []served
+	out      []Preemption
 }
 
 // served is a task with what was done for it, so that it can be undone.
@@ -113,7 +116,7 @@ func newPreempt(in PreemptInput, opts Options) *preempt {
 	p := &preempt{
 		cycle: newCycle(in.Fleet, in.Waiting, opts), in: in, least: max(in.Least, 1), steps: mostSteps,
 		stamp: make([]int32, len(in.Fleet.slots)), owners: map[cluster.OwnerRef]int32{}, counted: map[*crowd][]*group{},
-		surveys: map[*class]*survey{},
+		surveys: map[*class]*survey{}, outlooks: make([]outlook, len(in.Fleet.slots)),
 	}
 	p.order = order
 	p.classify(order)

@@ -50,7 +50,7 @@ type rest struct {
 
 func (s *search) begin(p *preempt, c *class, priority int) {
 	*s = search{p: p, c: c, most: priority - p.least, units: s.units[:0], rest: s.rest[:0], chosen: s.chosen[:0]}
-	s.plain, s.rising = p.simple(c), !c.revives
+	s.plain, s.rising = p.simple(c) || p.settled() && len(c.requests)+len(c.fixed)+c.auto == 0, !c.revives
 	for i := range c.requests {
 		if c.requests[i].Share == 0 {
 			s.devices += int64(c.requests[i].Count)
@@ -98,44 +98,41 @@ func (s *search) freed(v *victim) amounts {
 	if s.devices == 0 {
 		return amountsOf(v.frees, 0)
 	}
-	return amountsOf(v.frees, int64(len(s.p.fleet.held[v.UUID].Devices)))
+	return amountsOf(v.frees, v.devices)
 }
 
-// least returns what victims cost at least, or false where there are not enough.
-func (s *search) least(slot int32, short amounts) (least price, ok bool) {
-	var most amounts // that one frees
-	some := false
-	left := short
-	for _, n := range s.p.at(slot) {
-		v := &s.p.victims[n]
-		if v.gone {
-			continue
-		}
-		if v.Priority > s.most || some && left == (amounts{}) {
+// least returns what victims cost at least, and of which level of the node's outlook the dearest is; nil where there are not enough.
+func (s *search) least(slot int32, short amounts) (least price, level *outlookLevel) {
+	levels := s.p.outlookOf(slot)
+	for i := range levels {
+		l := &levels[i]
+		if l.priority > s.most {
 			break
 		}
-		frees := s.freed(v)
-		if !some {
-			some, least.sum = true, v.Priority
-		}
-		left, least.highest = left.less(frees), v.Priority
-		for i := range most {
-			most[i] = max(most[i], frees[i])
-		}
-	}
-	if !some || left != (amounts{}) {
-		return price{}, false
-	}
-	for _, n := range s.p.at(slot) { // others of the highest priority count for what one frees at most
-		if v := &s.p.victims[n]; !v.gone && v.Priority == least.highest {
-			for i, a := range s.freed(v) {
-				most[i] = max(most[i], a)
+		if short.less(l.frees) == (amounts{}) {
+			least.highest, least.count = l.priority, max(atLeast(short, l.most), 1)
+			if least.count == 1 && !s.one(slot, short, l.priority) {
+				least.count = 2
 			}
+			least.sum = least.highest + (least.count-1)*max(levels[0].priority, 0)
+			return least, l
 		}
 	}
-	least.count = max(atLeast(short, most), 1)
-	least.sum = least.highest + (least.count-1)*max(least.sum, 0)
-	return least, true
+	return least, nil
+}
+
+// one reports whether a victim of at most that priority would do alone.
+func (s *search) one(slot int32, short amounts, priority int) bool {
+	for _, n := range s.p.at(slot) {
+		v := &s.p.victims[n]
+		if v.Priority > priority {
+			return false
+		}
+		if !v.gone && short.less(amountsOf(v.frees, v.devices)) == (amounts{}) {
+			return true
+		}
+	}
+	return false
 }
 
 // atLeast returns how many victims it takes at least, if none frees more than most.
@@ -151,6 +148,9 @@ func atLeast(short, most amounts) (count int) {
 // cheapest finds the cheapest victims of a node, or what it can do without any.
 func (s *search) cheapest(slot int32) (r prospect, ok bool) {
 	s.slot = slot
+	if s.p.stays(s.c, slot) {
+		return r, false
+	}
 	short := s.short(slot)
 	s.gather(short)
 	for end := 1; end <= len(s.units); end++ {

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"container/heap"
+	"maps"
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -26,7 +27,7 @@ func (a price) add(b price) price {
 // prospect is a node with what it would cost to make room there.
 type prospect struct {
 	price
-	exact   bool // else the price is one that the true one is not below
+	exact   bool // else the true price and rank are not below these
 	slot    int32
 	stamp   int32 // of the node when this was found out
 	rank    rank  // with the victims gone
@@ -66,9 +67,6 @@ func (s *survey) Less(i, j int) bool {
 	if d := a.price.compare(b.price); d != 0 {
 		return d < 0
 	}
-	if a.exact != b.exact {
-		return b.exact
-	}
 	if a.rank != b.rank {
 		return a.rank.less(b.rank)
 	}
@@ -88,8 +86,9 @@ func (p *preempt) choose(position int32) (best prospect, found bool) {
 	}
 	s := p.surveys[c]
 	if s == nil || s.priority != task.Priority || s.volatile {
+		p.discard(c)
 		if len(p.surveys) >= mostSurveys {
-			clear(p.surveys)
+			p.discard(slices.Collect(maps.Keys(p.surveys))...)
 		}
 		s = p.newSurvey(c, task.Priority)
 		p.surveys[c] = s
@@ -97,9 +96,23 @@ func (p *preempt) choose(position int32) (best prospect, found bool) {
 	return s.best()
 }
 
+// discard forgets surveys. The room of their heaps is used again.
+func (p *preempt) discard(classes ...*class) {
+	for _, c := range classes {
+		if s := p.surveys[c]; s != nil {
+			p.heaps = append(p.heaps, s.heap[:0])
+			delete(p.surveys, c)
+		}
+	}
+}
+
 // newSurvey looks at all nodes. What holds of a node changes with others where the terms of the class say so: then nothing is kept.
 func (p *preempt) newSurvey(c *class, priority int) *survey {
 	s := &survey{p: p, c: c, priority: priority, seen: len(p.changed), volatile: c.dynamic || c.each || c.revives}
+	s.volatile = s.volatile || slices.ContainsFunc(c.spreads, func(t spreadTerm) bool { return t.view.table == nil })
+	if last := len(p.heaps) - 1; last >= 0 {
+		s.heap, p.heaps = p.heaps[last], p.heaps[:last]
+	}
 	p.search.begin(p, c, priority)
 	add := func(slot int32) {
 		if r, ok := s.look(slot); ok {
@@ -112,6 +125,9 @@ func (p *preempt) newSurvey(c *class, priority int) *survey {
 		}
 	} else {
 		for _, class := range c.sieve.takes {
+			if p.settled() && c.dynamic && c.closed(class) {
+				continue
+			}
 			p.visit(p.fleet.catalog.trees[byFill][class].page, add)
 		}
 	}
@@ -152,7 +168,7 @@ func (s *survey) best() (prospect, bool) {
 func (s *survey) look(slot int32) (r prospect, ok bool) {
 	p := s.p
 	r = prospect{slot: slot, stamp: p.stamp[slot], label: p.fleet.names.label[slot]}
-	if !p.admits(s.c, slot) {
+	if !p.admits(s.c, slot) || p.stays(s.c, slot) {
 		return r, false
 	}
 	short := p.search.short(slot)
@@ -162,8 +178,12 @@ func (s *survey) look(slot int32) (r prospect, ok bool) {
 			return r, true
 		}
 	}
-	r.price, ok = p.search.least(slot, short)
-	return r, ok
+	price, level := p.search.least(slot, short)
+	if level == nil {
+		return r, false
+	}
+	r.price, r.rank = price, p.search.bestRank(slot, short, level, price.count)
+	return r, true
 }
 
 // admits reports whether nothing keeps the class from the node but what victims could cure.

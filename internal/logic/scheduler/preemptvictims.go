@@ -11,14 +11,15 @@ import (
 // victim is a Victim that holds something.
 type victim struct {
 	*Victim
-	slot   int32
-	gang   int32 // -1 for none
-	owner  int32 // with a bound on how many it may lose; -1 where its end does not count
-	gone   bool
-	looked bool // groups and views are found
-	frees  cluster.Demand
-	groups []*group // of waiting tasks that it counts with
-	views  []*view
+	slot    int32
+	gang    int32 // -1 for none
+	owner   int32 // with a bound on how many it may lose; -1 where its end does not count
+	gone    bool
+	looked  bool // groups and views are found
+	frees   cluster.Demand
+	devices int64    // how many it holds, or holds a part of
+	groups  []*group // of waiting tasks that it counts with
+	views   []*view
 }
 
 // enter makes the tables of victims: those that leave are taken off at once.
@@ -33,7 +34,7 @@ func (p *preempt) enter() {
 		if !found {
 			continue
 		}
-		v.slot, v.frees = p.fleet.byName[held.Node], held.Demand
+		v.slot, v.frees, v.devices = p.fleet.byName[held.Node], held.Demand, int64(len(held.Devices))
 		n := int32(len(p.victims))
 		if !v.Leaving {
 			p.starts[v.slot+1]++
@@ -52,6 +53,7 @@ func (p *preempt) enter() {
 		}
 		p.victims = append(p.victims, v)
 	}
+	p.levels = make([]outlookLevel, 0, len(p.victims))
 	for i := 1; i < len(p.starts); i++ {
 		p.starts[i] += p.starts[i-1]
 	}

@@ -22,7 +22,7 @@ func sameResult(t *rapid.T, what string, got, want scheduler.Result) {
 }
 
 // TestSameAsModel holds Schedule against the model, and makes sure that the generated worlds
-// show both sides: at least 30 % of the tasks are placed, and at least 30 % refused.
+// show both sides: at least a quarter of the tasks are placed, and a quarter refused.
 func TestSameAsModel(t *testing.T) {
 	placed, refused := 0, 0
 	codes := map[cluster.ReasonCode]int{}
@@ -49,8 +49,8 @@ func TestSameAsModel(t *testing.T) {
 	for range 5 { // enough worlds for the shares below to be steady
 		rapid.Check(t, property)
 	}
-	if total := placed + refused; 10*placed < 3*total || 10*refused < 3*total {
-		t.Errorf("of %d tasks %d were placed and %d refused, want 30 %% or more of each", total, placed, refused)
+	if total := placed + refused; 4*placed < total || 4*refused < total {
+		t.Errorf("of %d tasks %d were placed and %d refused, want a quarter or more of each", total, placed, refused)
 	}
 	if testing.Verbose() {
 		t.Logf("%d placed, %d refused, reasons: %v", placed, refused, codes)

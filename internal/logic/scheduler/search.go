@@ -127,17 +127,14 @@ func (y *cycle) search(c *class) int32 {
 	if c.floors == nil && c.affinity == cluster.AntiAffinityPrefer {
 		c.floors = make([]int32, len(y.fleet.catalog.classes))
 	}
-	for _, class := range c.sieve.takes {
-		if y.prices(c, class) {
-			best = y.searchPriced(c, class, best)
-		} else {
-			best = y.searchClass(&s, class, best)
-		}
-	}
+	best = y.searchClasses(c, &s)
 	for _, slot := range c.shunned {
 		best = y.judge(c, slot, best)
 	}
 	for _, slot := range c.odd {
+		best = y.judge(c, slot, best)
+	}
+	for slot := range c.outstanding {
 		best = y.judge(c, slot, best)
 	}
 	for i := range c.relations {
@@ -155,14 +152,48 @@ func (y *cycle) search(c *class) int32 {
 	return best.slot
 }
 
+// searchClasses searches the node classes, those that the wishes say the most for first.
+func (y *cycle) searchClasses(c *class, s *seek) block {
+	best, shelved := block{slot: -1}, y.some[:0]
+	devised := len(c.requests) > 0 || c.priced
+	if !c.wishes { // all are equal
+		for _, class := range c.sieve.takes {
+			if devised && y.devised(c, class) {
+				shelved = append(shelved, class)
+			} else {
+				best = y.searchClass(s, class, emptyTier, best)
+			}
+		}
+		y.some = shelved
+		return y.searchShelves(c, shelved, best)
+	}
+	tiers, low := y.tiers[:0], uint64(math.MaxUint64)
+	for _, class := range c.sieve.takes {
+		tier := y.classTier(c, class)
+		tiers, low = append(tiers, tier), min(low, tier)
+	}
+	for _, first := range []bool{true, false} {
+		for i, class := range c.sieve.takes {
+			switch {
+			case (tiers[i] == low) != first:
+			case devised && y.devised(c, class):
+				shelved = append(shelved, class)
+			case best.slot < 0 || tiers[i] <= best.rank.tier:
+				best = y.searchClass(s, class, tiers[i], best)
+			}
+		}
+	}
+	y.some, y.tiers = shelved, tiers
+	return y.searchShelves(c, shelved, best)
+}
+
 // searchClass returns the better of the best node of a class that does not stand out, and the best of others. Where tasks of the group count it
 // looks at the nodes with the fewest of them first.
-func (y *cycle) searchClass(s *seek, class int32, best block) block {
+func (y *cycle) searchClass(s *seek, class int32, tier uint64, best block) block {
 	c := s.c
 	if c.dynamic && c.closed(class) || c.deviceless != nil && c.deviceless[class] {
 		return best
 	}
-	tier := y.classTier(c, class)
 	if c.floors == nil {
 		if best.slot >= 0 && tier > best.rank.tier {
 			return best
@@ -198,7 +229,7 @@ func (s *seek) plain(slot int32) bool {
 	if s.image > 0 && c.present(slot) < s.image {
 		return false
 	}
-	if slices.Contains(c.avoided, slot) || slices.Contains(c.shunned, slot) || slices.Contains(c.odd, slot) || !y.meets(c.sieve, slot) {
+	if slices.Contains(c.avoided, slot) || slices.Contains(c.shunned, slot) || slices.Contains(c.odd, slot) || c.standsOut(slot) || !y.meets(c.sieve, slot) {
 		return false
 	}
 	for i := range c.relations {
@@ -366,6 +397,9 @@ func (y *cycle) standOut(c *class, again func(slot int32)) {
 		}
 	}
 	for slot := range c.withImages {
+		again(slot)
+	}
+	for slot := range c.outstanding {
 		again(slot)
 	}
 	for i := range c.relations {

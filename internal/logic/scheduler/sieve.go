@@ -16,9 +16,12 @@ const nodeName = "node.name"
 type sieve struct {
 	takes  []int32 // the classes with nodes that meet the demands on fine labels, too; ascending
 	passes []bool  // by class
+	mask   uint64  // of those that pass
 	avoid  []bool  // by class, those with taints that keep tasks away where there is another node; nil if there is none
 	// named are the demands on names and fine labels, which each node must meet for itself.
 	named []cluster.Constraint
+	fine  bool // some of them are on fine labels
+	nodes int  // of the classes that it takes
 }
 
 // sieveOf returns the sieve of the class.
@@ -48,6 +51,7 @@ func (y *cycle) newSieve(c *class) *sieve {
 	for _, constraint := range c.Placement.Constraints {
 		if y.fleet.parts(constraint.Attribute) {
 			s.named = append(s.named, constraint)
+			s.fine = s.fine || constraint.Attribute != nodeName
 		}
 	}
 	for i := range classes {
@@ -56,7 +60,7 @@ func (y *cycle) newSieve(c *class) *sieve {
 		}
 		if code, _ := bars(c, &classes[i].like, y.fleet.parts); code == "" {
 			s.takes = append(s.takes, int32(i))
-			s.passes[i] = true
+			s.passes[i], s.mask = true, s.mask|maskOf(int32(i))
 			if slices.ContainsFunc(classes[i].like.Taints, func(t cluster.Taint) bool {
 				return t.Effect == cluster.TaintAvoid && !tolerated(c.Placement.Tolerations, t)
 			}) {
@@ -68,6 +72,9 @@ func (y *cycle) newSieve(c *class) *sieve {
 		}
 	}
 	y.refine(s)
+	for _, class := range s.takes {
+		s.nodes += classes[class].count
+	}
 	return s
 }
 

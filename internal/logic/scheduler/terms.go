@@ -30,13 +30,33 @@ type spreadTerm struct {
 	// parts are the shares of the values, by number, in wholes; -1 is for a value of no node that comes into question.
 	parts  []int32
 	wholes int32
+	said   []saidPoints // by number of the value
 	// Where nodes of one class differ in the attribute: how many values come into question that no target names, and what the targets name
 	// together, in percent.
 	open, named int64
-	fewest      int32 // as of change
-	change      int
+	// There: the nodes with a value that is a target, and what is said to those that have no task and are not among them.
+	targeted []int32
+	empty    int64
+	fewest   int32 // as of change
+	change   int
 	// There: how often more was counted since, at most, for fewest to hold, and how often less and in which epoch.
 	margin, falls, epoch int
+}
+
+// saidPoints is what spreadPoints said of a value that has so many tasks.
+type saidPoints struct {
+	tasks  int32 // one more, as 0 says that nothing was said
+	points int64
+}
+
+// points is what the spread says to all nodes of a node class.
+func (t *spreadTerm) points(c *class, class int32) int64 {
+	v := t.view.table.of[class]
+	said, tasks := &t.said[v], t.view.values[v]
+	if said.tasks != tasks+1 {
+		*said = saidPoints{tasks + 1, spreadPoints(int64(t.Weight), int64(tasks), int64(c.Count), int64(t.parts[v]), int64(t.wholes))}
+	}
+	return said.points
 }
 
 type distinctTerm struct {
@@ -90,16 +110,20 @@ func (y *cycle) settle(c *class) {
 	}
 }
 
-// settleDevices finds the node classes that have not the devices, even if nothing of them is used.
+// settleDevices finds the node classes that have not the devices, even if nothing of them is used. Tasks with the same requests share what was found.
 func (y *cycle) settleDevices(c *class) {
 	if len(c.requests) == 0 {
 		return
 	}
-	c.deviceless = make([]bool, len(y.fleet.catalog.classes))
-	for _, class := range c.sieve.takes {
-		_, lacking, _ := assign(y.fleet.catalog.classes[class].like.Devices, nil, c.requests)
-		c.deviceless[class] = lacking >= 0
+	all := y.pricingsOf(c)
+	if all.deviceless == nil {
+		classes := y.fleet.catalog.classes
+		all.deviceless = make([]bool, len(classes))
+		for i := range classes {
+			all.deviceless[i] = !has(classes[i].like.Devices, c.requests)
+		}
 	}
+	c.deviceless = all.deviceless
 }
 
 // mostOdd is up to how many nodes may stand out by affinities; of more each is looked at.
@@ -134,19 +158,12 @@ func (y *cycle) settleSpread(c *class, spread cluster.Spread) {
 	t := spreadTerm{Spread: spread, change: -1, falls: -1}
 	c.revives = c.revives || spread.MaxSkew > 0
 	if t.view = y.groupView(c.group, spread.Attribute); t.view.table == nil {
-		c.each = true
-		values := map[string]bool{}
-		y.question(c, func(slot int32) { values[valueOf(y.node(slot), spread.Attribute)] = true })
-		for _, target := range spread.Targets {
-			t.named += int64(target.Percent)
-			delete(values, target.Value)
-		}
-		t.open = int64(max(len(values), 1))
+		y.settleFine(c, &t)
 		c.spreads = append(c.spreads, t)
 		return
 	}
 	c.dynamic = true
-	t.parts = make([]int32, len(t.view.values))
+	t.parts, t.said = make([]int32, len(t.view.values)), make([]saidPoints, len(t.view.values))
 	for i := range t.parts {
 		t.parts[i] = -1
 	}
@@ -177,6 +194,80 @@ func (y *cycle) settleSpread(c *class, spread cluster.Spread) {
 		}
 	}
 	c.spreads = append(c.spreads, t)
+}
+
+// settleFine is settleSpread where nodes of one class differ in the attribute. Nodes stand out that have tasks of the group, or a value that is a target.
+func (y *cycle) settleFine(c *class, t *spreadTerm) {
+	var named []string
+	for _, target := range t.Targets {
+		t.named += int64(target.Percent)
+		named = append(named, target.Value)
+	}
+	if len(named) > 0 {
+		t.targeted = y.having(t.Attribute, named)
+	}
+	t.open = int64(max(y.openValues(c, t, named), 1))
+	t.empty = spreadPoints(int64(t.Weight), 0, int64(c.Count), 100-t.named, 100*t.open)
+}
+
+// openValues counts the values that come into question and are no targets.
+func (y *cycle) openValues(c *class, t *spreadTerm, targets []string) (values int) {
+	s := y.sieveOf(c)
+	switch {
+	case !s.fine && t.Attribute == nodeName:
+		values = s.nodes
+		for _, slot := range t.targeted {
+			if s.passes[y.fleet.loads[slot].class] {
+				values--
+			}
+		}
+		return values
+	case !s.fine && s.nodes == y.fleet.names.count: // all
+		at := y.fleet.fine(t.Attribute).at
+		values = len(at)
+		for i, target := range targets {
+			if _, found := at[target]; found && !slices.Contains(targets[:i], target) {
+				values--
+			}
+		}
+		return values
+	}
+	all := map[string]bool{}
+	y.question(c, func(slot int32) { all[valueOf(y.node(slot), t.Attribute)] = true })
+	for _, target := range targets {
+		delete(all, target)
+	}
+	return len(all)
+}
+
+// outstanding yields the nodes to which spreads say something else than to the others of their class, some more than once.
+func (c *class) outstanding(yield func(slot int32) bool) {
+	for i := range c.spreads {
+		t := &c.spreads[i]
+		if t.view.table != nil {
+			continue
+		}
+		for slot := range t.view.nodes { // order-free: each for itself
+			if !yield(slot) {
+				return
+			}
+		}
+		for _, slot := range t.targeted {
+			if !yield(slot) {
+				return
+			}
+		}
+	}
+}
+
+// standsOut reports whether outstanding yields the node.
+func (c *class) standsOut(slot int32) bool {
+	for i := range c.spreads {
+		if t := &c.spreads[i]; t.view.table == nil && (t.view.nodes[slot] > 0 || slices.Contains(t.targeted, slot)) {
+			return true
+		}
+	}
+	return false
 }
 
 func targetOf(targets []cluster.SpreadTarget, value string) int {
@@ -211,6 +302,9 @@ func (y *cycle) leastOf(c *class, t *spreadTerm) int32 {
 	if v.table != nil {
 		return t.least()
 	}
+	if s := y.sieveOf(c); !s.fine && s.nodes > len(v.nodes) { // some have none
+		return 0
+	}
 	if t.change >= 0 && t.falls == v.falls && t.epoch == y.epoch && v.change-t.change < t.margin {
 		return t.fewest
 	}
@@ -243,7 +337,7 @@ func (y *cycle) visit(p *page, each func(slot int32)) {
 	}
 }
 
-// classPoints is what the class's wishes say to all nodes of a node class.
+// classPoints is what the class's wishes say to all nodes of a node class, but for those that stand out.
 func (c *class) classPoints(class int32) int64 {
 	points := int64(0)
 	if c.points != nil {
@@ -251,8 +345,9 @@ func (c *class) classPoints(class int32) int64 {
 	}
 	for i := range c.spreads {
 		if t := &c.spreads[i]; t.view.table != nil {
-			v := t.view.table.of[class]
-			points += spreadPoints(int64(t.Weight), int64(t.view.values[v]), int64(c.Count), int64(t.parts[v]), int64(t.wholes))
+			points += t.points(c, class)
+		} else {
+			points += t.empty
 		}
 	}
 	for i := range c.relations {
@@ -274,7 +369,7 @@ func (y *cycle) nodePoints(c *class, slot int32) int64 {
 	for i := range c.spreads {
 		if t := &c.spreads[i]; t.view.table == nil {
 			part, wholes := y.nodePart(t, slot)
-			points += spreadPoints(int64(t.Weight), int64(t.view.nodes[slot]), int64(c.Count), part, wholes)
+			points += spreadPoints(int64(t.Weight), int64(t.view.nodes[slot]), int64(c.Count), part, wholes) - t.empty
 		}
 	}
 	for i := range c.relations {

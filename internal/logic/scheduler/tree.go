@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math"
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -19,6 +20,7 @@ type page struct {
 	owner   *owner
 	entries []entry // of a leaf
 	kids    []kid   // of any other
+	spans   []span  // of each kid, if the editor is wide
 }
 
 // owner is whose a page is. The fleet is nil.
@@ -37,6 +39,44 @@ type kid struct {
 	key  uint64 // the first
 	slot int32
 	most cluster.Demand
+}
+
+// span is between what the nodes below a page are.
+type span struct {
+	least     cluster.Demand // that is free
+	last      uint64         // key
+	low, high uint64         // of their places in the order byFill
+	classes   uint64         // what maskOf says of their classes, together
+}
+
+// maskOf has one bit for a node class, which some share.
+func maskOf(class int32) uint64 { return 1 << (class % 64) }
+
+func (s *span) add(en *entry, class int32) {
+	fill := en.key & (1<<levelShift - 1)
+	s.least, s.last = least(s.least, en.free), max(s.last, en.key)
+	s.low, s.high, s.classes = min(s.low, fill), max(s.high, fill), s.classes|maskOf(class)
+}
+
+func (s *span) join(o *span) {
+	s.least, s.last = least(s.least, o.least), max(s.last, o.last)
+	s.low, s.high, s.classes = min(s.low, o.low), max(s.high, o.high), s.classes|o.classes
+}
+
+// span returns that of a page.
+func (e editor) span(p *page) span {
+	if p.kids == nil {
+		s := span{least: p.entries[0].free, low: math.MaxUint64}
+		for i := range p.entries {
+			s.add(&p.entries[i], e.wide[p.entries[i].slot].class)
+		}
+		return s
+	}
+	s := p.spans[0]
+	for i := 1; i < len(p.spans); i++ {
+		s.join(&p.spans[i])
+	}
+	return s
 }
 
 // top is a whole tree with what a search needs to know of it to pass it by. Those of all classes stand side by side.
@@ -58,6 +98,29 @@ func topOf(root *page) top {
 type editor struct {
 	owner *owner
 	names *names
+	// wide, unless nil, is the loads of the nodes, by slot: keys are of the order byBalance then, and kids have their spans.
+	wide []load
+}
+
+// set says again what a page needs to know of one of its kids.
+func (e editor) set(p *page, at int, q *page) {
+	if p.kids[at] = summary(q); e.wide != nil {
+		p.spans[at] = e.span(q)
+	}
+}
+
+// add makes a page a kid of another one.
+func (e editor) add(p *page, at int, q *page) {
+	if p.kids = slices.Insert(p.kids, at, summary(q)); e.wide != nil {
+		p.spans = slices.Insert(p.spans, at, e.span(q))
+	}
+}
+
+// drop takes kids from a page.
+func (e editor) drop(p *page, from, to int) {
+	if p.kids = slices.Delete(p.kids, from, to); e.wide != nil {
+		p.spans = slices.Delete(p.spans, from, to)
+	}
 }
 
 // insert adds an entry, which must not be there.
@@ -72,7 +135,8 @@ func (e editor) insert(root *page, en entry) *page {
 		return root
 	}
 	p := &page{owner: e.owner, kids: make([]kid, 0, fan+1)}
-	p.kids = append(p.kids, summary(root), summary(split))
+	e.add(p, 0, root)
+	e.add(p, 1, split)
 	return p
 }
 
@@ -88,13 +152,16 @@ func (e editor) put(p *page, en entry) (own, split *page) {
 	if split == nil {
 		k := &p.kids[at]
 		k.page, k.most = own, most(k.most, en.free)
+		if e.wide != nil {
+			p.spans[at].add(&en, e.wide[en.slot].class)
+		}
 		if at == 0 && e.before(en.key, en.slot, k.key, k.slot) {
 			k.key, k.slot = en.key, en.slot
 		}
 		return p, nil
 	}
-	p.kids[at] = summary(own)
-	p.kids = slices.Insert(p.kids, at+1, summary(split))
+	e.set(p, at, own)
+	e.add(p, at+1, split)
 	return p, e.halve(p)
 }
 
@@ -121,13 +188,13 @@ func (e editor) take(p *page, key uint64, slot int32) *page {
 	at := e.below(p, key, slot)
 	own := e.take(p.kids[at].page, key, slot)
 	if own == nil {
-		p.kids = slices.Delete(p.kids, at, at+1)
+		e.drop(p, at, at+1)
 		if len(p.kids) == 0 {
 			return nil
 		}
 		return p
 	}
-	p.kids[at] = summary(own)
+	e.set(p, at, own)
 	if own.size() < fan/4 {
 		e.join(p, at)
 	}
@@ -145,8 +212,9 @@ func (e editor) join(p *page, at int) {
 	left, right := e.own(p.kids[at].page), p.kids[at+1].page
 	left.entries = append(left.entries, right.entries...)
 	left.kids = append(left.kids, right.kids...)
-	p.kids[at] = summary(left)
-	p.kids = slices.Delete(p.kids, at+1, at+2)
+	left.spans = append(left.spans, right.spans...)
+	e.set(p, at, left)
+	e.drop(p, at+1, at+2)
 }
 
 // halve moves the second half of a page that is too large into a new one.
@@ -161,7 +229,10 @@ func (e editor) halve(p *page) *page {
 		p.entries = slices.Delete(p.entries, half, len(p.entries))
 	} else {
 		q.kids = append(make([]kid, 0, fan+1), p.kids[half:]...)
-		p.kids = slices.Delete(p.kids, half, len(p.kids))
+		if e.wide != nil {
+			q.spans = append(make([]span, 0, fan+1), p.spans[half:]...)
+		}
+		e.drop(p, half, len(p.kids))
 	}
 	return q
 }
@@ -176,6 +247,9 @@ func (e editor) own(p *page) *page {
 		q.entries = append(make([]entry, 0, fan+1), p.entries...)
 	} else {
 		q.kids = append(make([]kid, 0, fan+1), p.kids...)
+		if p.spans != nil {
+			q.spans = append(make([]span, 0, fan+1), p.spans...)
+		}
 	}
 	return q
 }
@@ -260,6 +334,10 @@ func summary(p *page) kid {
 
 func most(a, b cluster.Demand) cluster.Demand {
 	return cluster.Demand{CPU: max(a.CPU, b.CPU), Memory: max(a.Memory, b.Memory), Disk: max(a.Disk, b.Disk)}
+}
+
+func least(a, b cluster.Demand) cluster.Demand {
+	return cluster.Demand{CPU: min(a.CPU, b.CPU), Memory: min(a.Memory, b.Memory), Disk: min(a.Disk, b.Disk)}
 }
 
 // query is a search of a tree: for the nodes that have room for what is needed, and that suit.
