@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/dispatcher"
+	"github.com/berthd/berth/internal/heap"
 	"github.com/berthd/berth/internal/measure"
 	"github.com/berthd/berth/internal/peers"
 	"github.com/berthd/berth/internal/pki"
@@ -158,6 +159,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Nodes:     s.peers,
 		Reasons:   s.peers,
 		Grounds:   s.peers.Grounds,
+		Worth:     s.plane.Worth,
 		Gates:     s.plane.Gates,
 		Simulator: &simulator{s.tables, s.plane},
 		ServerID:  s.id,
@@ -195,7 +197,7 @@ func (s *server) addParts() {
 	if s.keeper != nil {
 		s.parts = append(s.parts, part{"the certificate", s.keeper.Run})
 	}
-	s.parts = append(s.parts, part{"the events in the log", telemetry.NewEvents(s.tables, s.peers.Leads, s.config.log).Run})
+	s.parts = append(s.parts, part{"the events in the log", telemetry.NewEvents(s.tables, s.peers.Leads, s.config.log).Run}, part{"the heap", heap.Tend})
 }
 
 // wireBackups has the leader save the store now and then, where that is wanted, and returns what tells how that goes.

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,14 +31,18 @@ type simulation struct {
 	objects  map[int][]manifest.Object
 	snapshot string
 	show     []string
-	wrong    faults // with the flags
+	trace    *whatif.Replay // nil for none
+	wrong    faults         // with the flags
 }
+
+// noSnapshot is said instead of a snapshot's file to begin with a domain that holds nothing.
+const noSnapshot = "none"
 
 func (a *app) newSimulateCommand() *cobra.Command {
 	s := &simulation{app: a, objects: map[int][]manifest.Object{}}
 	cmd := &cobra.Command{
 		Use: "simulate", SuggestFor: []string{"what-if", "whatif", "predict", "forecast"},
-		Short: "Show what would become of all tasks if nodes, manifests or counts changed",
+		Short: "Show what would become of all tasks if nodes, manifests or counts changed, or a trace came",
 		Long: `Show what would become of all tasks if nodes came or went, manifests were run or counts changed. Nothing is changed: the servers' own code
 makes the changes to a copy of what the store holds, in the order of the flags, each once the one before has come to rest.
 
@@ -44,6 +50,12 @@ Tasks are taken to become healthy at once, gates to pass, jobs to run on, and cr
 
 NODES is how many, and how they differ from most nodes, or from the one that they are like: "3", "2:like=n3",
 "4:cpu=16,memory=64GiB,disk=500GiB,label.zone=a,pool=batch,gpu=4:A100:80GiB,taint=dedicated=gpu:no-schedule,name=big".
+
+TRACE is a record of what was asked of another cluster, which is replayed after all changes: "swf:FILE" is a log of a batch queue in the Standard
+Workload Format, "openb:FILE" a list of pods of the openb traces. Behind it may stand, each after a comma, nodes=FILE (openb: the list of its
+machines, which join), fill (openb: pods come one after the other and none ends), cpu=N and memory=SIZE (swf: what a task for one
+processor asks for), strategy=NAME, and tasks=N and time=DURATION, the most that is replayed. It is replayed here, on a snapshot
+that the server is asked for.
 
 Exit code 0: everything finds a place; 1: tasks wait that did not wait before, or a rollout fails; 2: it could not be found out.`,
 		Args: arguments(0, 0, ""),
@@ -53,7 +65,8 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 	for _, c := range s.changes() {
 		f.Var(c, c.name, c.usage)
 	}
-	f.StringVar(&s.snapshot, "snapshot", "", "ask no server: take the `file` that berth operator snapshot save wrote")
+	f.Var(s.traceFlag(), "trace", "what was asked of another cluster: openb:FILE or swf:FILE, with options after commas")
+	f.StringVar(&s.snapshot, "snapshot", "", "ask no server: take the `file` that berth operator snapshot save wrote, or none for an empty domain")
 	f.StringSliceVar(&s.show, "show", []string{"summary", "tasks"}, "what to print: summary, tasks, nodes")
 	mustComplete(cmd, "show", cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"remove-node", "drain-node", "cordon-node"} {
@@ -65,8 +78,8 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 // run finds out and prints.
 func (s *simulation) run(cmd *cobra.Command) error {
 	list := s.wrong
-	if len(s.ask.Changes) == 0 && len(list.list) == 0 {
-		list.add("nothing is to change: want --add-nodes, --remove-node, --run or another change")
+	if len(s.ask.Changes) == 0 && s.trace == nil && len(list.list) == 0 {
+		list.add("nothing is to change: want --add-nodes, --remove-node, --run, --trace or another change")
 	}
 	for _, part := range s.show {
 		if !slices.Contains([]string{"summary", "tasks", "nodes"}, part) {
@@ -80,6 +93,9 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if err != nil {
 		return s.placed(err)
 	}
+	if s.trace != nil && !cmd.Flags().Changed("show") {
+		s.show = []string{"summary"} // where thousands of tasks stand says little
+	}
 	if err := s.print(sim); err != nil {
 		return err
 	}
@@ -90,39 +106,79 @@ func (s *simulation) run(cmd *cobra.Command) error {
 }
 
 // find asks a server, or looks into a snapshot.
-func (s *simulation) find(ctx context.Context) (*api.Simulation, error) {
-	if s.snapshot != "" {
-		return s.offline(ctx)
+func (s *simulation) find(ctx context.Context) (*whatif.Traced, error) {
+	if s.snapshot == "" && s.trace == nil {
+		c, err := s.connect()
+		if err != nil {
+			return nil, err
+		}
+		v, err := c.Simulate(ctx, s.ask)
+		return &whatif.Traced{Simulation: &v}, err
 	}
-	c, err := s.connect()
+	branch, now, err := s.branch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v, err := c.Simulate(ctx, s.ask)
-	return &v, err
+	c := whatif.Config{Branch: branch, Now: now}
+	if s.trace != nil {
+		s.trace.Progress = s.progress()
+		return whatif.RunTrace(ctx, c, s.ask, *s.trace)
+	}
+	v, err := whatif.Run(ctx, c, s.ask)
+	return &whatif.Traced{Simulation: v}, err
 }
 
-// offline simulates what a snapshot holds, at the time of its newest record.
-func (s *simulation) offline(ctx context.Context) (*api.Simulation, error) {
-	file, err := os.Open(s.snapshot)
+// branch returns the store of a snapshot, and the time of its newest record. Without a file it is that of the server.
+func (s *simulation) branch(ctx context.Context) (*store.Branch, time.Time, error) {
+	var records []store.Record
+	info := etcd.SnapshotInfo{Revision: 1}
+	var err error
+	name := s.snapshot
+	switch name {
+	case noSnapshot:
+	case "":
+		name = "of the server"
+		records, info, err = s.download(ctx)
+	default:
+		var file *os.File
+		if file, err = os.Open(name); err != nil {
+			return nil, time.Time{}, fmt.Errorf("read the snapshot: %w", err)
+		}
+		defer file.Close()
+		records, info, err = etcd.ReadSnapshot(file)
+	}
+	var branch *store.Branch
+	if err == nil {
+		branch, err = store.LoadBranch(records, info.Revision, store.DefaultPrefix, slog.New(slog.DiscardHandler))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("read the snapshot: %w", err)
+		return nil, time.Time{}, fmt.Errorf("read the snapshot: %s: %w", name, err)
 	}
-	defer file.Close()
-	records, info, err := etcd.ReadSnapshot(file)
+	if info.Taken.IsZero() {
+		info.Taken = s.now()
+	}
+	return branch, info.Taken, nil
+}
+
+// download reads a snapshot from the server. Nothing of it stays.
+func (s *simulation) download(ctx context.Context) ([]store.Record, etcd.SnapshotInfo, error) {
+	c, err := s.connect()
 	if err != nil {
-		return nil, fmt.Errorf("read the snapshot: %s: %w", s.snapshot, err)
+		return nil, etcd.SnapshotInfo{}, err
 	}
-	log := slog.New(slog.DiscardHandler)
-	branch, err := store.LoadBranch(records, info.Revision, store.DefaultPrefix, log)
-	if err != nil {
-		return nil, fmt.Errorf("read the snapshot: %s: %w", s.snapshot, err)
+	from, to := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c.Snapshot(ctx, to)
+		_ = to.CloseWithError(err) // it never fails
+		sent <- err
+	}()
+	records, info, err := etcd.ReadSnapshot(from)
+	_ = from.CloseWithError(err) // the same
+	if refused := <-sent; refused != nil && !errors.Is(refused, io.ErrClosedPipe) {
+		return nil, info, refused
 	}
-	now := info.Taken
-	if now.IsZero() {
-		now = s.now()
-	}
-	return whatif.Run(ctx, whatif.Config{Branch: branch, Now: now}, s.ask)
+	return records, info, err
 }
 
 // placed says where in the files what was refused stands, and names changes as the command line does.

@@ -9,22 +9,34 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/whatif"
 )
 
 // fewTasks is how many tasks are shown beside the summary; --show tasks alone shows all.
 const fewTasks = 40
 
 // print prints a simulation.
-func (s *simulation) print(v *api.Simulation) error {
-	if s.data() {
+func (s *simulation) print(traced *whatif.Traced) error {
+	v := traced.Simulation
+	switch {
+	case s.data() && traced.Replayed == nil:
 		return s.printData(v)
+	case s.data():
+		return s.printData(traced)
 	}
 	shows := func(part string) bool { return slices.Contains(s.show, part) }
 	first := true
 	for _, part := range []struct {
 		name  string
 		print func(*api.Simulation) (printed bool, err error)
-	}{{"summary", s.printSteps}, {"tasks", s.printTasks}, {"summary", s.printWaiting}, {"nodes", s.printNodes}, {"summary", s.printSum}} {
+	}{
+		{"summary", s.printSteps},
+		{"summary", func(*api.Simulation) (bool, error) { return s.printReplayed(traced.Replayed) }},
+		{"tasks", s.printTasks},
+		{"summary", s.printWaiting},
+		{"nodes", s.printNodes},
+		{"summary", s.printSum},
+	} {
 		if !shows(part.name) {
 			continue
 		}
@@ -158,7 +170,7 @@ func (s *simulation) printSum(v *api.Simulation) (bool, error) {
 		fromTo(full(int64(before.Reserved.CPU), int64(totalBefore.CPU)), full(int64(after.Reserved.CPU), int64(totalAfter.CPU))),
 		fromTo(full(int64(before.Reserved.Memory), int64(totalBefore.Memory)), full(int64(after.Reserved.Memory), int64(totalAfter.Memory))))
 	for _, n := range v.Notes {
-		s.say("%s", n)
+		s.say("%s", shortTasks(oneLine(n)))
 	}
 	waiting := 0
 	for _, w := range v.Waiting {

@@ -29,6 +29,7 @@ import (
 
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/telemetry"
@@ -81,6 +82,8 @@ type Config struct {
 	// Grounds returns what the leader kept of why an attempt was placed where it was, from wherever it is kept; soon, and not ok where nobody kept
 	// it. It may be nil. Safe for concurrent use.
 	Grounds func(ctx context.Context, task cluster.TaskID, attempt int) (cluster.Grounds, bool)
+	// Worth returns what devices are worth to the leader, nil where this server does not lead. It may be nil. Safe for concurrent use, and at once.
+	Worth func() *scheduler.Worth
 	// ServerID is this server's own id, and Members the engine's members in which it is one; Members is nil where
 	// the store runs elsewhere.
 	ServerID string
@@ -192,8 +195,10 @@ func New(cfg Config) *Server {
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The deadline of the connection's last answer must not hit this one.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not every writer has deadlines
+	if r.ProtoMajor < 2 { // in HTTP/2 each request has deadlines of its own, and to set one is a word to the connection's loop
+		// The deadline of the connection's last answer must not hit this one.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not every writer has deadlines
+	}
 	w, r = s.begin(w, r)
 	if a, ok := w.(*auditWriter); ok {
 		defer a.finish()

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -37,8 +38,8 @@ type AuditConfig struct {
 }
 
 // AuditLog is an AuditSink that writes one JSON object a line into a file of mode 0600. Lines that come while the disk is busy are made
-// durable together. While the disk takes none, they wait in memory, up to 10,000; what comes then is lost, and
-// counted in a line of its own once the disk takes lines again. Requests go on meanwhile.
+// durable together, and so are those of requests that are answered at the same moment. While the disk takes none, they wait in memory, up to
+// 10,000; what comes then is lost, and counted in a line of its own once the disk takes lines again. Requests go on meanwhile.
 type AuditLog struct {
 	cfg  AuditConfig
 	log  *slog.Logger
@@ -149,13 +150,31 @@ func (l *AuditLog) Run(ctx context.Context) error {
 			}
 		case <-retry:
 		}
+		l.assemble()
 		l.mu.Lock()
 		batch := l.take()
 		l.mu.Unlock()
+		if len(batch.text) == 0 {
+			continue // they went with the ones before
+		}
 		err := l.writer.append(batch.text)
 		l.mu.Lock()
 		l.settle(batch, err)
 		l.mu.Unlock()
+	}
+}
+
+// assemble lets those go on whom the same commit woke, for as long as lines come of it: requests that were written together are answered together.
+func (l *AuditLog) assemble() {
+	for before := 0; ; {
+		l.mu.Lock()
+		n := len(l.queue)
+		l.mu.Unlock()
+		if n <= before {
+			return
+		}
+		before = n
+		runtime.Gosched()
 	}
 }
 

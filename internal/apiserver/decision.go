@@ -22,17 +22,10 @@ type places struct {
 	fleet *scheduler.Fleet
 	// leader returns what the leader kept of a decision.
 	leader func(task cluster.TaskID, attempt int) (cluster.Grounds, bool)
-	manner map[cluster.OwnerRef]*manner
-}
-
-// manner is what others look at of an owner's tasks.
-type manner struct {
-	labels cluster.Labels
-	away   map[string][]cluster.Relation // by step, "" for a service
 }
 
 func (s *Server) places(ctx context.Context, l *look) *places {
-	p := &places{balance: &balance{look: l}, manner: map[cluster.OwnerRef]*manner{}}
+	p := &places{balance: &balance{look: l}}
 	p.leader = func(task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
 		if s.cfg.Grounds == nil {
 			return cluster.Grounds{}, false
@@ -44,76 +37,14 @@ func (s *Server) places(ctx context.Context, l *look) *places {
 
 // now returns the fleet of the domain with all that stands on it.
 func (p *places) now() *scheduler.Fleet {
-	if p.fleet != nil {
-		return p.fleet
-	}
-	p.fleet = scheduler.NewFleet()
-	domain := cmp.Or(p.domain, cluster.DefaultDomain)
-	reserved := p.reserved(domain)
-	for e := range p.snap.Nodes() {
-		if e.Value.Domain != domain {
-			continue
-		}
-		var host *cluster.Host
-		if h, ok := p.snap.Host(e.Value.Name); ok {
-			host = h.Value
-		}
-		status, _ := p.snap.NodeStatus(e.Value.Name)
-		n := scheduler.NodeOf(host, e.Value, status.Value)
-		n.Reserved = reserved[n.Name]
-		p.fleet.SetNode(n)
-	}
-	for row := range p.snap.AllAttempts() {
-		if onNode(row) && row.Desired != nil {
-			r := p.reservation(row)
-			if o, ok := row.Ref(); ok {
-				m := p.mannerOf(o)
-				parts, _ := row.Task.Parts()
-				r.Labels, r.Away = m.labels, m.away[parts.Step]
-			}
-			p.fleet.Reserve(r)
-		}
+	if p.fleet == nil {
+		p.fleet = p.standingFleet()
 	}
 	return p.fleet
 }
 
 // options are the scheduler's at the moment of the answer.
 func (p *places) options() scheduler.Options { return scheduler.Options{Now: p.look.now} }
-
-// reserved returns the reservations of nodes that are not over, by when they begin.
-func (p *places) reserved(domain string) map[string][]*cluster.Reservation {
-	all := map[string][]*cluster.Reservation{}
-	for e := range p.snap.Reservations() {
-		if r := e.Value; !r.Over(p.look.now) && cmp.Or(r.Domain, cluster.DefaultDomain) == domain {
-			for _, node := range r.Nodes {
-				all[node] = append(all[node], r)
-			}
-		}
-	}
-	for _, list := range all { // order-free: each for itself
-		slices.SortFunc(list, func(a, b *cluster.Reservation) int {
-			return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Name, b.Name))
-		})
-	}
-	return all
-}
-
-func (p *places) mannerOf(o cluster.OwnerRef) *manner {
-	if m := p.manner[o]; m != nil {
-		return m
-	}
-	m := &manner{away: map[string][]cluster.Relation{}}
-	if e, ok := p.snap.Job(o.Cluster, o.Name); ok && o.Kind == cluster.KindJob {
-		m.labels = e.Value.Labels
-		for i := range e.Value.Steps {
-			m.away[e.Value.Steps[i].Name] = e.Value.Steps[i].Placement.KeepsAway()
-		}
-	} else if e, ok := p.snap.Service(o.Cluster, o.Name); ok && o.Kind == cluster.KindService {
-		m.labels, m.away[""] = e.Value.Labels, e.Value.Placement.KeepsAway()
-	}
-	p.manner[o] = m
-	return m
-}
 
 // asks returns what the task of an attempt that stands asks for, as if it were to be placed now; ok is false where nobody knows.
 func (p *places) asks(row *store.AttemptRow) (cluster.Pending, bool) {
@@ -139,7 +70,8 @@ func (p *places) standing(row *store.AttemptRow, ask string) *api.PlaceView {
 	v.Grounds, v.Recorded = p.leader(row.Task, row.Number)
 	if known && (!v.Recorded || ask != "") {
 		f := p.now()
-		f.Release(row.Desired.UUID) // it looks for a place as if it had none
+		own, _ := f.Reserved(row.Desired.UUID)
+		f.Release(own.UUID) // it looks for a place as if it had none
 		if !v.Recorded {
 			v.Grounds = scheduler.Grounds(f, []cluster.Pending{pending}, []string{row.Node}, everyKind, p.options())[0]
 			v.Grounds.Task, v.Grounds.Attempt = row.Task, row.Number
@@ -147,7 +79,7 @@ func (p *places) standing(row *store.AttemptRow, ask string) *api.PlaceView {
 		if ask != "" {
 			v.Asked = p.option(f, &pending, ask, row.Node)
 		}
-		f.Reserve(p.reservation(row))
+		f.Reserve(own)
 	}
 	if len(v.Grounds.Best) == 0 {
 		return nil

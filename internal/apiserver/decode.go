@@ -54,7 +54,7 @@ func decode(text []byte, v any, ignored ...string) (cluster.Faults, error) {
 		return nil, err
 	}
 	f := fitting{ignored: ignored}
-	f.fit(root, reflect.TypeOf(v).Elem(), "")
+	f.fit(root, shapeOf(reflect.TypeOf(v).Elem()), nil)
 	if len(f.faults) > 0 {
 		return f.faults, nil
 	}
@@ -73,128 +73,153 @@ type fitting struct {
 	faults  cluster.Faults
 }
 
-func (f *fitting) fault(path, format string, args ...any) {
-	if len(f.faults) < maxFaults {
-		f.faults = append(f.faults, cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+// spot is where a value is, below another; nil is the whole. Its path is made for faults only.
+type spot struct {
+	above *spot
+	key   string // of an object's field, or an entry's
+	index int    // of an element
+	how   byte   // '.', 'k' for an entry of a map, '['
+}
+
+func (s *spot) path() string {
+	if s == nil {
+		return ""
+	}
+	switch path := s.above.path(); s.how {
+	case '[':
+		return fmt.Sprintf("%s[%d]", path, s.index)
+	case 'k':
+		return fmt.Sprintf("%s[%q]", path, clip(s.key))
+	default:
+		return join(path, safeKey(s.key))
 	}
 }
 
-func (f *fitting) fit(t *tree, typ reflect.Type, path string) {
-	if typ == reflect.TypeFor[json.RawMessage]() {
+func (f *fitting) fault(at *spot, format string, args ...any) {
+	if len(f.faults) < maxFaults {
+		f.faults = append(f.faults, cluster.Fault{Path: at.path(), Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (f *fitting) fit(t *tree, s *shape, at *spot) {
+	if s.raw {
 		return
 	}
-	if typ.Kind() == reflect.Pointer {
+	if s.typ.Kind() == reflect.Pointer {
 		if t.kind != 'n' {
-			f.fit(t, typ.Elem(), path)
+			f.fit(t, s.elem, at)
 		}
 		return
 	}
-	if f.custom(t, typ, path) || t.kind == 'n' {
+	if f.custom(t, s, at) || t.kind == 'n' {
 		return
 	}
-	switch typ.Kind() {
+	switch s.typ.Kind() {
 	case reflect.Struct:
-		f.object(t, typ, path)
+		f.object(t, s, at)
 	case reflect.Map:
-		f.entries(t, typ, path)
+		f.entries(t, s, at)
 	case reflect.Slice, reflect.Array:
-		if f.wants(t, '[', "a list", path) {
+		if f.wants(t, '[', "a list", at) {
 			for i, v := range t.values {
-				f.fit(v, typ.Elem(), fmt.Sprintf("%s[%d]", path, i))
+				f.fit(v, s.elem, &spot{above: at, index: i, how: '['})
 			}
 		}
 	case reflect.String:
-		f.wants(t, '"', "text", path)
+		f.wants(t, '"', "text", at)
 	case reflect.Bool:
-		f.wants(t, 't', "true or false", path)
+		f.wants(t, 't', "true or false", at)
 	case reflect.Float32, reflect.Float64:
-		f.wants(t, '0', "a number", path)
+		f.wants(t, '0', "a number", at)
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		f.number(t, path, func(s string) error { _, err := strconv.ParseInt(s, 10, typ.Bits()); return err })
+		f.number(t, at, func(text string) error { _, err := strconv.ParseInt(text, 10, s.typ.Bits()); return err })
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		f.number(t, path, func(s string) error { _, err := strconv.ParseUint(s, 10, typ.Bits()); return err })
+		f.number(t, at, func(text string) error { _, err := strconv.ParseUint(text, 10, s.typ.Bits()); return err })
 	default:
 	}
 }
 
 // custom asks a type that reads itself.
-func (f *fitting) custom(t *tree, typ reflect.Type, path string) bool {
-	v := reflect.New(typ)
-	switch u := v.Interface().(type) {
-	case json.Unmarshaler:
-		if err := u.UnmarshalJSON(t.text); err != nil {
-			f.fault(path, "%s", sentence(err))
+func (f *fitting) custom(t *tree, s *shape, at *spot) bool {
+	switch {
+	case s.reads:
+		if v, ok := reflect.TypeAssert[json.Unmarshaler](reflect.New(s.typ)); ok {
+			f.misread(at, v.UnmarshalJSON(t.text))
 		}
-		return true
-	case encoding.TextUnmarshaler:
-		if t.kind == 'n' || !f.wants(t, '"', "text", path) {
-			return true
+	case !s.spelt:
+		return false
+	case t.kind == 'n' || !f.wants(t, '"', "text", at):
+	default:
+		if v, ok := reflect.TypeAssert[encoding.TextUnmarshaler](reflect.New(s.typ)); ok {
+			f.misread(at, v.UnmarshalText([]byte(t.string())))
 		}
-		if err := u.UnmarshalText([]byte(t.string())); err != nil {
-			f.fault(path, "%s", sentence(err))
-		}
-		return true
 	}
-	return false
+	return true
 }
 
-func (f *fitting) wants(t *tree, kind byte, word, path string) bool {
+// misread takes note of what a type that reads itself says.
+func (f *fitting) misread(at *spot, err error) {
+	if err != nil {
+		f.fault(at, "%s", sentence(err))
+	}
+}
+
+func (f *fitting) wants(t *tree, kind byte, word string, at *spot) bool {
 	if t.kind != kind {
-		f.fault(path, "is %s, want %s", t.word(), word)
+		f.fault(at, "is %s, want %s", t.word(), word)
 		return false
 	}
 	return true
 }
 
-func (f *fitting) number(t *tree, path string, read func(string) error) {
-	if !f.wants(t, '0', "a whole number", path) {
+func (f *fitting) number(t *tree, at *spot, read func(string) error) {
+	if !f.wants(t, '0', "a whole number", at) {
 		return
 	}
 	err := read(string(t.text))
 	switch {
 	case err == nil:
 	case errors.Is(err, strconv.ErrRange):
-		f.fault(path, "%s is out of range", clip(string(t.text)))
+		f.fault(at, "%s is out of range", clip(string(t.text)))
 	default:
-		f.fault(path, "%s is not a whole number that fits here", clip(string(t.text)))
+		f.fault(at, "%s is not a whole number that fits here", clip(string(t.text)))
 	}
 }
 
-func (f *fitting) object(t *tree, typ reflect.Type, path string) {
-	if !f.wants(t, '{', "an object", path) {
+func (f *fitting) object(t *tree, s *shape, at *spot) {
+	if !f.wants(t, '{', "an object", at) {
 		return
 	}
-	fields := fieldsOf(typ)
 	for i, key := range t.keys {
-		at := join(path, safeKey(key))
-		field, ok := fields[key]
-		if !ok && path == "" && slices.Contains(f.ignored, key) {
+		here := &spot{above: at, key: key, how: '.'}
+		field, ok := s.fields[key]
+		if !ok && at == nil && slices.Contains(f.ignored, key) {
 			continue
 		}
 		if !ok {
-			if near := nearest(key, fields); near != "" {
-				f.fault(at, "is not a known field; did you mean %q?", near)
+			if near := nearest(key, s.fields); near != "" {
+				f.fault(here, "is not a known field; did you mean %q?", near)
 			} else {
-				f.fault(at, "is not a known field")
+				f.fault(here, "is not a known field")
 			}
 			continue
 		}
-		f.fit(t.values[i], field, at)
+		f.fit(t.values[i], field, here)
 	}
 	for _, key := range t.twice {
-		f.fault(join(path, safeKey(key)), "stands twice")
+		f.fault(&spot{above: at, key: key, how: '.'}, "stands twice")
 	}
 }
 
-func (f *fitting) entries(t *tree, typ reflect.Type, path string) {
-	if !f.wants(t, '{', "an object", path) {
+func (f *fitting) entries(t *tree, s *shape, at *spot) {
+	if !f.wants(t, '{', "an object", at) {
 		return
 	}
 	for i, key := range t.keys {
-		f.fit(t.values[i], typ.Elem(), fmt.Sprintf("%s[%q]", path, clip(key)))
+		f.fit(t.values[i], s.elem, &spot{above: at, key: key, how: 'k'})
 	}
 	for _, key := range t.twice {
-		f.fault(fmt.Sprintf("%s[%q]", path, clip(key)), "stands twice")
+		f.fault(&spot{above: at, key: key, how: 'k'}, "stands twice")
 	}
 }
 
@@ -203,49 +228,6 @@ func (t *tree) string() string {
 	var s string
 	_ = json.Unmarshal(t.text, &s) // it was parsed before
 	return s
-}
-
-// fieldsOf returns the JSON fields of a struct with their types, those of embedded structs included.
-func fieldsOf(typ reflect.Type) map[string]reflect.Type {
-	fields := map[string]reflect.Type{}
-	for sf := range reflectFields(typ) {
-		fields[sf.name] = sf.typ
-	}
-	return fields
-}
-
-// jsonField is a field of a struct as its JSON form has it.
-type jsonField struct {
-	name     string
-	typ      reflect.Type
-	optional bool
-}
-
-// reflectFields yields the JSON fields of a struct in their order.
-func reflectFields(typ reflect.Type) func(func(jsonField) bool) {
-	return func(yield func(jsonField) bool) {
-		for sf := range typ.Fields() {
-			name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
-			if name == "-" || !sf.IsExported() && !sf.Anonymous {
-				continue
-			}
-			if sf.Anonymous && name == "" && sf.Type.Kind() == reflect.Struct {
-				for inner := range reflectFields(sf.Type) {
-					if !yield(inner) {
-						return
-					}
-				}
-				continue
-			}
-			if name == "" {
-				name = sf.Name
-			}
-			optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
-			if !yield(jsonField{name, sf.Type, optional}) {
-				return
-			}
-		}
-	}
 }
 
 // nearest returns the known name that a misspelt one is closest to, or "" if none is close.

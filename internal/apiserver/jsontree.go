@@ -32,6 +32,16 @@ func parse(text []byte) (*tree, error) {
 	if !utf8.Valid(text) {
 		return nil, problemf(400, "the body is not UTF-8 text: byte %d", invalidAt(text))
 	}
+	if json.Valid(text) {
+		if root, ok := takeApart(text); ok {
+			return root, nil
+		}
+	}
+	return parseToTell(text)
+}
+
+// parseToTell does what parse does, token by token, and says of a text that is not JSON, or beyond the bounds, what is wrong with it.
+func parseToTell(text []byte) (*tree, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
 	p := parser{dec: dec, text: text}

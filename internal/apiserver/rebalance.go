@@ -65,9 +65,7 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	const bound = 1 << 30
-	b := &balance{look: s.look(snap), cluster: in, settle: settle, input: optimizer.Input{
-		Fleet: scheduler.NewFleet(), Spare: map[cluster.OwnerRef]int{},
-	}}
+	b := &balance{look: s.look(snap), cluster: in, settle: settle, input: optimizer.Input{Spare: map[cluster.OwnerRef]int{}}}
 	b.gather()
 	found := optimizer.Rebalance(b.input, optimizer.Options{
 		MinGain: int(max(1, min(gain, bound))), MaxMoves: int(min(most, bound)), KeepViolations: given(r, "keep_violations"),
@@ -113,63 +111,14 @@ type balance struct {
 	input   optimizer.Input
 }
 
-// gather makes the fleet of the domain, with what stands on it.
+// gather makes the fleet of the domain, with what stands on it, and lists the tasks.
 func (b *balance) gather() {
-	domain := cmp.Or(b.domain, cluster.DefaultDomain)
-	reserved := b.snap.Reserved(domain, b.now)
-	for e := range b.snap.Nodes() {
-		if e.Value.Domain != domain {
-			continue
-		}
-		var host *cluster.Host
-		if h, ok := b.snap.Host(e.Value.Name); ok {
-			host = h.Value
-		}
-		status, _ := b.snap.NodeStatus(e.Value.Name)
-		n := scheduler.NodeOf(host, e.Value, status.Value)
-		n.Reserved = reserved[n.Name]
-		b.input.Fleet.SetNode(n)
-	}
-	for row := range b.snap.AllAttempts() {
-		if onNode(row) && row.Desired != nil {
-			b.input.Fleet.Reserve(b.reservation(row))
-		}
-	}
+	b.input.Fleet = b.standingFleet()
 	for e := range b.snap.Services("") {
 		b.service(e)
 	}
 	for e := range b.snap.Jobs("") {
 		b.job(e)
-	}
-	b.owned()
-}
-
-// reservation is what an attempt takes up.
-func (b *balance) reservation(row *store.AttemptRow) scheduler.Reservation {
-	d := row.Desired
-	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node, Definition: d.Definition, Priority: d.Priority, Devices: d.Devices}
-	if def := b.definition(d.Definition); def != nil {
-		r.Demand = def.Demand()
-	}
-	for _, port := range d.Ports { // order-free: a set
-		r.Ports = append(r.Ports, port)
-	}
-	return r
-}
-
-// owned adds to the reservations of tasks what others look at of their owners.
-func (b *balance) owned() {
-	for i := range b.input.Tasks {
-		t := &b.input.Tasks[i]
-		r, ok := b.input.Fleet.Reserved(t.UUID)
-		if !ok {
-			continue
-		}
-		r.Labels = t.Labels
-		r.Away = t.Placement.KeepsAway()
-		if len(r.Labels)+len(r.Away) > 0 {
-			b.input.Fleet.Reserve(r)
-		}
 	}
 }
 
@@ -263,11 +212,7 @@ func (l *look) again(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
 	if !ok {
 		return nil
 	}
-	in := l.job(e)
-	if c, ok := l.snap.Cluster(o.Cluster); ok {
-		in.ClusterConstraints = c.Value.Constraints
-	}
-	return reconciler.JobAgain(in)
+	return reconciler.JobAgain(l.job(e))
 }
 
 // beside makes what a task asks for what it would ask for were it placed now, though its last attempt stands on the node.

@@ -3,7 +3,7 @@ package apiserver
 import (
 	"net/http"
 	"reflect"
-	"regexp"
+	"strings"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -33,13 +33,12 @@ type route struct {
 // parameter is one that an address may have.
 type parameter struct{ name, kind, about string }
 
-var pathName = regexp.MustCompile(`\{(\w+)\}`)
-
 // names returns the names of the path's variable parts.
 func (rt *route) names() []string {
 	var names []string
-	for _, m := range pathName.FindAllStringSubmatch(rt.path, -1) {
-		names = append(names, m[1])
+	for _, rest, found := strings.Cut(rt.path, "{"); found; _, rest, found = strings.Cut(rest, "{") {
+		name, _, _ := strings.Cut(rest, "}")
+		names = append(names, name)
 	}
 	return names
 }

@@ -21,6 +21,7 @@ type look struct {
 	reasons Reasons
 	pulse   func(node string) (cluster.Pulse, bool)
 	gate    func(service cluster.OwnerRef) []cluster.GateResult
+	worth   func() *scheduler.Worth
 	owners  map[cluster.OwnerRef]*ownerLook
 	used    map[string]*cluster.NodeStats // by node; nil where nothing is known
 	nodes   map[string]*scheduler.Node    // nil for one that is not known
@@ -34,7 +35,7 @@ type ownerLook struct {
 
 func (s *Server) look(snap *store.Snapshot) *look {
 	return &look{
-		snap: snap, domain: s.cfg.Domain, now: s.cfg.Now(), reasons: s.cfg.Reasons, pulse: s.cfg.Tables.Pulse, gate: s.cfg.Gates,
+		snap: snap, domain: s.cfg.Domain, now: s.cfg.Now(), reasons: s.cfg.Reasons, pulse: s.cfg.Tables.Pulse, gate: s.cfg.Gates, worth: s.cfg.Worth,
 		owners: map[cluster.OwnerRef]*ownerLook{}, used: map[string]*cluster.NodeStats{},
 		nodes: map[string]*scheduler.Node{},
 	}
@@ -212,9 +213,13 @@ func (l *look) desired(in *reconciler.ServiceInput) int {
 
 func (l *look) job(e store.Entry[cluster.Job]) reconciler.JobInput {
 	o := e.Value.Owner()
-	return reconciler.JobInput{
+	in := reconciler.JobInput{
 		Owner: o, Spec: e.Value, SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o), Now: l.now,
 	}
+	if c, ok := l.snap.Cluster(o.Cluster); ok {
+		in.ClusterConstraints = c.Value.Constraints
+	}
+	return in
 }
 
 func (l *look) definition(ref cluster.Ref) *cluster.TaskDefinition {

@@ -43,6 +43,7 @@ var layers = map[string][]string{
 	"internal/executor/outlive":      {},
 	"internal/executor/process":      {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage", "internal/logs"},
 	"internal/executor/usage":        {"internal/cluster", "internal/executor"},
+	"internal/heap":                  {},
 	"internal/logs":                  {"internal/cluster"},
 	"internal/manifest":              {"internal/cluster", "internal/timetable"},
 	"internal/manifest/schemagen":    {"internal/cluster"},
@@ -55,6 +56,7 @@ var layers = map[string][]string{
 	"internal/store/storetest":       {"internal/cluster", "internal/store", "internal/testkit"},
 	"internal/telemetry":             {"internal/cluster", "internal/store"},
 	"internal/timetable":             {},
+	"internal/traces":                {"internal/cluster"},
 	"internal/transport":             {"internal/cluster", "internal/logs"},
 	"internal/version":               {},
 
@@ -88,7 +90,8 @@ var layers = map[string][]string{
 
 	// A domain without machines, to find out what would become of it: the control plane and the API server over a branch of a store.
 	"internal/whatif": {
-		"api", "api/client", "internal/apiserver", "internal/cluster", "internal/controlplane", "internal/logic/scheduler", "internal/store",
+		"api", "api/client", "internal/apiserver", "internal/cluster", "internal/controlplane", "internal/logic/scheduler",
+		"internal/store", "internal/traces",
 	},
 
 	// The edges and the wiring: only cmd/berth names drivers.
@@ -111,9 +114,9 @@ var layers = map[string][]string{
 	"internal/bench/latency": {
 		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd", "internal/transport",
 	},
-	"internal/bench/openb": {"internal/cluster", "internal/logic/packing", "internal/logic/scheduler"},
+	"internal/bench/openb": {"internal/cluster", "internal/logic/packing", "internal/logic/scheduler", "internal/traces"},
 	"internal/bench/start": {},
-	"internal/bench/swf":   {"internal/logic/backfill"},
+	"internal/bench/swf":   {"internal/logic/backfill", "internal/traces"},
 	"internal/refgen":      {"internal/cluster", "internal/logic/lifecycle"},
 
 	// What holds the rest to its word.

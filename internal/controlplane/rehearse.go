@@ -53,7 +53,7 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	p := New(c)
 	l := newLoop(p)
 	l.reign(writer, watched)
-	l.alone = true
+	l.alone, l.watch.options.Gap = true, 1<<62 // time leaps there
 	p.gates.Store(l.gates)
 	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config, writer, watched)}, nil
 }

@@ -380,7 +380,7 @@ func (s *state) row(task cluster.TaskID, number int, change func(*AttemptRow)) {
 	made := new(lone)
 	r, node := &made.AttemptRow, ""
 	if had {
-		*r = *rows[at]
+		made.AttemptRow = *rows[at]
 		node = r.Node
 	} else {
 		r.Task, r.Number = task, number

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 )
 
@@ -52,9 +53,24 @@ func (g *Gathered) Commit(ctx context.Context, groups []Group) (Result, error) {
 	}
 }
 
+// assemble lets those go on who are about to call, for as long as calls come of it: requests that were answered together come back together.
+func (g *Gathered) assemble() {
+	for before := 0; ; {
+		g.mu.Lock()
+		n := len(g.waiting)
+		g.mu.Unlock()
+		if n <= before || n >= gatherMost {
+			return
+		}
+		before = n
+		runtime.Gosched()
+	}
+}
+
 // drain commits what waits, again and again, until nothing does.
 func (g *Gathered) drain(ctx context.Context) {
 	for {
+		g.assemble()
 		g.mu.Lock()
 		if len(g.waiting) == 0 {
 			g.busy = false

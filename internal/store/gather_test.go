@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,5 +64,40 @@ func TestGathered(t *testing.T) {
 	}
 	if calls := engine.calls.Load(); calls > n/2 {
 		t.Errorf("%d commits for %d writers", calls, n+4)
+	}
+}
+
+// countingEngine counts commits.
+type countingEngine struct {
+	store.Engine
+	calls atomic.Int64
+}
+
+func (e *countingEngine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
+	e.calls.Add(1)
+	return e.Engine.Commit(ctx, groups)
+}
+
+// TestGatheredAtOnce has writers that come at the same moment share one commit, though the first of them could go alone.
+func TestGatheredAtOnce(t *testing.T) {
+	engine := &countingEngine{Engine: memory.New(memory.Options{})}
+	g := store.NewGathered(engine)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // else others may be late by themselves
+	start := make(chan struct{})
+	var writers sync.WaitGroup
+	const n = 32
+	for i := range n {
+		writers.Go(func() {
+			<-start
+			if _, err := g.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k/", i), Value: []byte("{}")}}}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	runtime.Gosched() // all wait
+	close(start)
+	writers.Wait()
+	if calls := engine.calls.Load(); calls > n/8 {
+		t.Errorf("%d commits for %d writers, want about one", calls, n)
 	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // benchNodes and benchTasks are the size of the store that the benchmarks change: as many tasks as twenty jobs of a thousand have.
@@ -242,7 +244,14 @@ func BenchmarkTablesWaiters(b *testing.B) {
 	for range waiters {
 		all.Go(func() { _, _ = w.tables.WaitFor(ctx, 1<<62) })
 	}
-	time.Sleep(100 * time.Millisecond)
+	testkit.Eventually(b, 10*time.Second, func() error {
+		w.tables.mu.Lock()
+		defer w.tables.mu.Unlock()
+		if at, ok := w.tables.waiting.revisions.Get(1 << 62); !ok || at.many < waiters {
+			return errors.New("not all wait yet")
+		}
+		return nil
+	})
 	began := w.begin()
 	for range b.N {
 		w.revision++

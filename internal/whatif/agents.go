@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"fmt"
 	"maps"
@@ -14,7 +15,7 @@ import (
 )
 
 // promised is for how long the agents of a World promise their next sign of life: they are never late.
-const promised = 1000 * time.Hour
+const promised = 100 * 365 * 24 * time.Hour
 
 // agents stand for those of all nodes: what they are told is done at once, and is well.
 type agents struct {
@@ -23,12 +24,44 @@ type agents struct {
 	// lives are the nodes that are heard, with the number of their session.
 	lives map[string]uint64
 	seq   uint64
+	// run says for how long the program of a batch task runs until it has succeeded, 0 for ever; ends are the ends to come.
+	run  func(cluster.TaskID) time.Duration
+	ends ends
+}
+
+// ends is a heap of what will have run long enough, the next first.
+type ends []end
+
+type end struct {
+	at  time.Duration // on the World's boot-time clock
+	key store.AttemptKey
+}
+
+// Len is part of heap.Interface.
+func (e ends) Len() int { return len(e) }
+
+// Less is part of heap.Interface.
+func (e ends) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].key.Task, e[j].key.Task), cmp.Compare(e[i].key.Number, e[j].key.Number)) < 0
+}
+
+// Swap is part of heap.Interface.
+func (e ends) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+
+// Push is part of heap.Interface.
+func (e *ends) Push(x any) { *e = append(*e, x.(end)) } //nolint:errcheck // only ends are pushed
+
+// Pop is part of heap.Interface.
+func (e *ends) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
 }
 
 // newAgents returns the agents of a World: of each node that its control plane heard last, and of those that have not fallen silent
 // since.
 func newAgents(w *World) *agents {
-	a := &agents{world: w, follow: w.tables.Follow(), lives: map[string]uint64{}}
+	a := &agents{world: w, follow: w.tables.Follow(), lives: map[string]uint64{}, run: func(cluster.TaskID) time.Duration { return 0 }}
 	snap := w.tables.Snapshot()
 	for e := range snap.NodeStatuses() {
 		node, ok := snap.Node(e.Value.Name)
@@ -88,15 +121,11 @@ func (a *agents) act(ctx context.Context) error {
 				return err
 			}
 		}
-	} else {
-		keys := slices.SortedFunc(maps.Keys(changes.Attempts), func(x, y store.AttemptKey) int {
-			return cmp.Or(cmp.Compare(x.Task, y.Task), cmp.Compare(x.Number, y.Number))
-		})
-		for _, k := range keys {
-			if row, ok := snap.Attempt(k.Task, k.Number); ok {
-				if err := one(row); err != nil {
-					return err
-				}
+	}
+	for _, k := range a.due(&changes) {
+		if row, ok := snap.Attempt(k.Task, k.Number); ok && !changes.Resync {
+			if err := one(row); err != nil {
+				return err
 			}
 		}
 	}
@@ -107,6 +136,18 @@ func (a *agents) act(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// due returns the attempts that changed, and those whose program has now run for as long as it does, in order.
+func (a *agents) due(changes *store.Changes) []store.AttemptKey {
+	keys := slices.Collect(maps.Keys(changes.Attempts))
+	for len(a.ends) > 0 && a.ends[0].at <= a.world.clock.boot {
+		keys = append(keys, heap.Pop(&a.ends).(end).key) //nolint:errcheck // only ends are in it
+	}
+	slices.SortFunc(keys, func(x, y store.AttemptKey) int {
+		return cmp.Or(cmp.Compare(x.Task, y.Task), cmp.Compare(x.Number, y.Number))
+	})
+	return slices.Compact(keys)
 }
 
 // next is what an agent sees of an attempt once it has done what it is told, nil where that is what it saw before.
@@ -150,9 +191,20 @@ func (a *agents) next(row *store.AttemptRow) *cluster.Observed {
 		if o.Started.IsZero() {
 			o.Started = now
 		}
+		if run := a.run(row.Task); run > 0 && d.Batch() {
+			heap.Push(&a.ends, end{a.world.clock.boot + run, store.AttemptKey{Task: row.Task, Number: row.Number}})
+		}
+	case a.over(&o, d):
+		o.State, o.Finished = cluster.StateSucceeded, now
 	default:
 		return nil
 	}
 	o.Since = now
 	return &o
+}
+
+// over reports whether the program of a batch task has run for as long as it does.
+func (a *agents) over(o *cluster.Observed, d *cluster.Desired) bool {
+	run := a.run(o.Task)
+	return run > 0 && d.Batch() && !o.Started.Add(run).After(a.world.clock.wall)
 }

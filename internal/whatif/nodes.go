@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/traces"
 )
 
 // most devices that a node may be given.
@@ -278,4 +280,30 @@ func describeNodes(n *api.SimulateNodes) string {
 		return text
 	}
 	return text + " (" + strings.Join(of, ", ") + ")"
+}
+
+// joinNodes has the machines of a trace register, each with a disk and the executor of most machines.
+func (w *World) joinNodes(ctx context.Context, nodes []traces.Node) error {
+	for i := range nodes {
+		n := &nodes[i]
+		name := strings.ToLower(n.Name)
+		if !cluster.ValidNodeName(name) {
+			name = fmt.Sprintf("trace-%05d", i)
+		}
+		facts := cluster.Facts{
+			OS: "linux", Arch: "amd64", CPU: n.CPU, Memory: n.Memory, Disk: cluster.TiB, Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+		}
+		for k := range n.GPUs {
+			facts.Devices = append(facts.Devices, cluster.Device{
+				ID: fmt.Sprintf("%s-00-%03d", cluster.DefaultDeviceType, k), Type: cluster.DefaultDeviceType, Model: n.Model, Numa: -1,
+			})
+		}
+		if err := w.addNode(ctx, name, facts, cluster.Host{}); err != nil {
+			if faults, ok := errors.AsType[cluster.Faults](err); ok {
+				return fmt.Errorf("the machines of the trace: %s", faults[0].Message)
+			}
+			return err
+		}
+	}
+	return nil
 }

@@ -84,7 +84,7 @@ func (f *fleet) make1(c api.SimulateChange) {
 		facts.Labels = n.Labels // of its own, where the prediction has them from the operator
 		for _, g := range n.Devices {
 			for i := range g.Count {
-				facts.Devices = append(facts.Devices, cluster.Device{ID: fmt.Sprintf("gpu-00-%03d", i), Type: "gpu", Model: g.Model, Numa: -1})
+				facts.Devices = append(facts.Devices, cluster.Device{ID: fmt.Sprintf("%s-00-%03d", g.Type, i), Type: g.Type, Model: g.Model, Numa: -1})
 			}
 		}
 		f.machines[n.Name] = f.start(n.Name, facts)

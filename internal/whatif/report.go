@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -179,7 +180,7 @@ func differences(before, after map[cluster.TaskID]Place) []api.SimulateTask {
 }
 
 // end makes the answer.
-func (r *report) end() *api.Simulation {
+func (r *report) end(ctx context.Context) (*api.Simulation, error) {
 	sim, snap := r.sim, r.world.Snapshot()
 	sim.Lasted = rounded(r.lasted)
 	sim.Tasks = differences(r.first, r.last)
@@ -197,6 +198,9 @@ func (r *report) end() *api.Simulation {
 	}
 	fell := r.rollouts(snap)
 	sim.Fits = fresh == 0 && fell == 0
+	if err := r.advise(ctx); err != nil {
+		return nil, err
+	}
 	if !sim.Settled {
 		sim.Notes = append(sim.Notes, fmt.Sprintf("not all came to rest within %v", horizon))
 	}
@@ -204,7 +208,33 @@ func (r *report) end() *api.Simulation {
 	if sim.Tasks == nil {
 		sim.Tasks = []api.SimulateTask{}
 	}
-	return sim
+	return sim, nil
+}
+
+// fewAdvised is for how many of the groups that wait it is found out what would let the first of their tasks in.
+const fewAdvised = 3
+
+// advise notes the smallest changes that would let tasks in that wait since the changes, as berth explain tells them.
+func (r *report) advise(ctx context.Context) error {
+	asked := 0
+	for i := range r.sim.Waiting {
+		w := &r.sim.Waiting[i]
+		at := slices.IndexFunc(w.Tasks, func(t cluster.TaskID) bool { return !r.waited[t] })
+		if at < 0 {
+			continue
+		}
+		if asked++; asked > fewAdvised {
+			break
+		}
+		x, err := r.world.client.ExplainTask(ctx, w.Tasks[at])
+		if err != nil {
+			return fmt.Errorf("find out what would let %s in: %w", w.Tasks[at], err)
+		}
+		if len(x.Suggestions) > 0 {
+			r.sim.Notes = append(r.sim.Notes, fmt.Sprintf("to place %s: %s", w.Tasks[at], x.Suggestions[0].Text))
+		}
+	}
+	return nil
 }
 
 // rollouts notes those that failed since, and returns how many.

@@ -240,25 +240,82 @@ func Run(ctx context.Context, c Config, ask api.SimulateRequest) (*api.Simulatio
 	if faults := Check(ask); len(faults) > 0 {
 		return nil, faults
 	}
-	w, err := New(ctx, c)
+	sim, _, err := simulate(ctx, c, ask, nil)
+	return sim, err
+}
+
+// Traced is what becomes of a domain by changes, and by a trace that is replayed after them.
+type Traced struct {
+	*api.Simulation
+	Replayed *Replayed `json:"replayed"`
+}
+
+// RunTrace makes the changes of a request, of which there may be none, then replays a trace, and returns what becomes of the domain. Errors are as with Run. It
+// takes as long as the trace is large: the caller ends it by the context.
+func RunTrace(ctx context.Context, c Config, ask api.SimulateRequest, trace Replay) (*Traced, error) {
+	if len(ask.Changes) > 0 {
+		if faults := Check(ask); len(faults) > 0 {
+			return nil, faults
+		}
+	}
+	sim, replayed, err := simulate(ctx, c, ask, &trace)
 	if err != nil {
 		return nil, err
+	}
+	return &Traced{sim, replayed}, nil
+}
+
+// simulate makes changes and replays a trace, unless that is nil.
+func simulate(ctx context.Context, c Config, ask api.SimulateRequest, trace *Replay) (*api.Simulation, *Replayed, error) {
+	w, err := New(ctx, c)
+	if err != nil {
+		return nil, nil, err
 	}
 	defer w.Close()
 	r := &report{world: w, sim: &api.Simulation{Revision: w.began, At: w.clock.wall, Settled: true}}
 	if _, _, err := w.Settle(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r.begin()
 	for i := range ask.Changes {
 		if err := w.Apply(ctx, &ask.Changes[i]); err != nil {
-			return nil, placed(err, i)
+			return nil, nil, placed(err, i)
+		}
+		lasted, settled, err := w.Settle(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.change(Describe(&ask.Changes[i]), lasted, settled)
+	}
+	var replayed *Replayed
+	if trace != nil {
+		if replayed, err = r.replay(ctx, trace); err != nil {
+			return nil, nil, err
+		}
+	}
+	sim, err := r.end(ctx)
+	return sim, replayed, err
+}
+
+// replay replays a trace, after its machines have joined where they are to.
+func (r *report) replay(ctx context.Context, trace *Replay) (*Replayed, error) {
+	w := r.world
+	if trace.Join {
+		if err := w.joinNodes(ctx, trace.Trace.Nodes); err != nil {
+			return nil, err
 		}
 		lasted, settled, err := w.Settle(ctx)
 		if err != nil {
 			return nil, err
 		}
-		r.change(Describe(&ask.Changes[i]), lasted, settled)
+		r.change(fmt.Sprintf("add the %d nodes of the trace", len(trace.Trace.Nodes)), lasted, settled)
 	}
-	return r.end(), nil
+	replayed, err := w.replay(ctx, trace)
+	if err != nil {
+		return nil, err
+	}
+	r.change("replay "+trace.Name, time.Duration(replayed.Lasted), true)
+	last := &r.sim.Steps[len(r.sim.Steps)-1] // of what came and went meanwhile nothing is seen before and after
+	last.Placed, last.Ended = replayed.placed, replayed.ended
+	return replayed, nil
 }

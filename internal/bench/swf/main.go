@@ -79,7 +79,7 @@ func find(folder string) ([]*trace, error) {
 	for _, name := range files {
 		t, err := readFile(name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, err
 		}
 		traces = append(traces, t)
 	}
@@ -92,7 +92,7 @@ func readFile(name string) (t *trace, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return readTrace(strings.TrimSuffix(filepath.Base(name), ".swf"), f)
+	return readTrace(strings.TrimSuffix(filepath.Base(name), ".swf"), name, f)
 }
 
 // compare prints the table of policies for a trace.

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
-	"errors"
-	"fmt"
 	"io"
-	"slices"
-	"strconv"
-	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/traces"
 )
 
 // job is one of a trace. Times are seconds, as in the format.
@@ -25,89 +21,22 @@ type trace struct {
 	name  string
 	procs int64
 	jobs  []job
-	// skipped counts the jobs that cannot be run: without processors or run time, or larger than the machine.
+	// skipped counts the jobs that cannot be run.
 	skipped int
 }
 
-// Columns of the Standard Workload Format 2.2, from 0.
-const (
-	colArrived = 1
-	colRun     = 3
-	colUsed    = 4
-	colProcs   = 7
-	colLimit   = 8
-	colUser    = 11
-	columns    = 12 // how many a line must have for us
-)
-
-// readTrace reads a log in the Standard Workload Format 2.2. The number of processors is taken from its header.
-func readTrace(name string, r io.Reader) (*trace, error) {
-	t := &trace{name: name}
-	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if head, ok := strings.CutPrefix(line, ";"); ok {
-			if procs, ok := strings.CutPrefix(strings.TrimSpace(head), "MaxProcs:"); ok {
-				v, err := strconv.ParseInt(strings.TrimSpace(procs), 10, 64)
-				if err != nil {
-					return nil, fmt.Errorf("line %d: MaxProcs: %w", n, err)
-				}
-				t.procs = v
-			}
-			continue
-		}
-		if line == "" {
-			continue
-		}
-		if err := t.add(strings.Fields(line)); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
-		}
-	}
-	if err := lines.Err(); err != nil {
+// readTrace reads a log in the Standard Workload Format; faults name it as its file is called.
+func readTrace(name, file string, r io.Reader) (*trace, error) {
+	log, err := traces.ReadSWF(traces.Input{Name: file, From: r})
+	if err != nil {
 		return nil, err
 	}
-	if t.procs <= 0 {
-		return nil, errors.New("no MaxProcs in the header")
+	t := &trace{name: name, procs: log.Procs, skipped: log.Skipped}
+	for _, j := range log.Jobs {
+		t.jobs = append(t.jobs, job{
+			arrived: int64(j.Arrived / time.Second), run: int64(j.Run / time.Second), limit: int64(j.Limit / time.Second),
+			procs: int64(j.Tasks), user: j.User,
+		})
 	}
-	read := len(t.jobs)
-	t.jobs = slices.DeleteFunc(t.jobs, func(j job) bool { return j.procs <= 0 || j.run < 0 || j.procs > t.procs })
-	t.skipped = read - len(t.jobs)
-	for i := range t.jobs {
-		j := &t.jobs[i]
-		j.run = max(j.run, 1)
-		if j.limit <= 0 {
-			j.limit = j.run
-		}
-		j.run = min(j.run, j.limit)
-	}
-	slices.SortStableFunc(t.jobs, func(a, b job) int { return cmp.Compare(a.arrived, b.arrived) })
 	return t, nil
-}
-
-// add takes one job as it stands.
-func (t *trace) add(fields []string) error {
-	if len(fields) < columns {
-		return fmt.Errorf("%d columns, want at least %d", len(fields), columns)
-	}
-	number := func(col int) (int64, error) {
-		v, err := strconv.ParseFloat(fields[col], 64) // some logs have fractions
-		if err != nil {
-			return 0, fmt.Errorf("column %d: %w", col+1, err)
-		}
-		return int64(v), nil
-	}
-	var v [columns]int64
-	for _, col := range []int{colArrived, colRun, colUsed, colProcs, colLimit} {
-		n, err := number(col)
-		if err != nil {
-			return err
-		}
-		v[col] = n
-	}
-	procs := v[colProcs]
-	if procs <= 0 {
-		procs = v[colUsed]
-	}
-	t.jobs = append(t.jobs, job{arrived: v[colArrived], run: v[colRun], limit: v[colLimit], procs: procs, user: fields[colUser]})
-	return nil
 }

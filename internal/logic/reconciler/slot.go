@@ -246,10 +246,19 @@ func failure(o *cluster.Outcome) bool {
 	}
 }
 
-// since returns when the task began to wait.
+// since returns when the task began to wait. One whose last attempt left its node keeps the turn that it had when there was a place for it:
+// else those that are still to leave would be asked for before it, and be let go for the same place.
 func (s *slot) since(life cluster.Lifespan) time.Time {
 	if t := s.newest(); t != nil && t.Outcome != nil {
-		return t.Outcome.Ended
+		began := t.Outcome.Ended
+		switch {
+		case !moved(t.Outcome):
+		case t.Drain != nil && t.Drain.Since.Before(began):
+			began = t.Drain.Since
+		case t.Drain == nil && t.Leave != nil && !t.Leave.Since.IsZero() && t.Leave.Since.Before(began):
+			began = t.Leave.Since
+		}
+		return began
 	}
 	if life.Updated.IsZero() {
 		return life.Created

@@ -88,7 +88,7 @@ func (p *preempt) choose(position int32) (best prospect, found bool) {
 	if s == nil || s.priority != task.Priority || s.volatile {
 		p.discard(c)
 		if len(p.surveys) >= mostSurveys {
-			p.discard(slices.Collect(maps.Keys(p.surveys))...)
+			p.discard(slices.Collect(maps.Keys(p.surveys))...) // order-free: all go
 		}
 		s = p.newSurvey(c, task.Priority)
 		p.surveys[c] = s

@@ -143,7 +143,7 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	}
 	var attrs []slog.Attr
 	if kept > 0 {
-		attrs = append(attrs, slog.Int("kept-back", kept))
+		attrs = append(attrs, slog.Int("kept_back", kept))
 	}
 	for _, key := range slices.Sorted(maps.Keys(encoder.Fields)) {
 		if key != "stack" && key != "stacktrace" {

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -21,7 +20,7 @@ const dies = "BERTH_TEST_ETCD_DIES"
 func TestFullDiskIsSaid(t *testing.T) {
 	if os.Getenv(dies) != "" {
 		cause := fmt.Errorf("write snap: %w", syscall.ENOSPC)
-		bridge(slog.New(slog.NewTextHandler(io.Discard, nil))).Panic("failed to save snapshot", zap.Error(cause))
+		bridge(slog.New(slog.DiscardHandler)).Panic("failed to save snapshot", zap.Error(cause))
 		return
 	}
 	t.Parallel()

@@ -205,11 +205,7 @@ func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 			on = uint64(r.Header.Revision) >= at || w.lags(ctx, at)
 			return on, !on
 		}
-		events := make([]*mvccpb.Event, len(r.Events))
-		for i, event := range r.Events {
-			events[i] = (*mvccpb.Event)(event)
-		}
-		w.merge(events, r.Header.Revision)
+		w.merge(r.Events, r.Header.Revision)
 		return true, false
 	}
 	return pump(ctx, w, responses, take, func() { _ = w.e.client.RequestProgress(ctx) })

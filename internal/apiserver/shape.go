@@ -1,0 +1,108 @@
+package apiserver
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// shape is what a JSON text has to be like to be read into a type. It never changes and may be shared.
+type shape struct {
+	typ    reflect.Type
+	raw    bool              // it takes any text as it is
+	reads  bool              // it reads its JSON itself, and
+	spelt  bool              // its text
+	fields map[string]*shape // of a struct, those of embedded structs included
+	elem   *shape            // of a pointer, a list or a map
+}
+
+// knownShapes are those of the objects that users write and of what they send most.
+var knownShapes = sync.OnceValue(func() shapes { //nolint:gochecknoglobals // what types look like, found out once
+	all := shapes{}
+	for _, typ := range []reflect.Type{
+		typeOf[api.ApplyRequest](), typeOf[cluster.Cluster](), typeOf[cluster.TaskDefinition](), typeOf[cluster.Service](), typeOf[cluster.Job](),
+		typeOf[cluster.Cron](), typeOf[cluster.Host](),
+	} {
+		all.of(typ)
+	}
+	return all
+})
+
+// shapeOf returns the shape of a type.
+func shapeOf(typ reflect.Type) *shape {
+	if s, known := knownShapes()[typ]; known {
+		return s
+	}
+	return shapes{}.of(typ)
+}
+
+// shapes are made of each other.
+type shapes map[reflect.Type]*shape
+
+func (all shapes) of(typ reflect.Type) *shape {
+	if s, known := all[typ]; known {
+		return s
+	}
+	s := &shape{typ: typ, raw: typ == reflect.TypeFor[json.RawMessage]()}
+	all[typ] = s
+	if s.raw {
+		return s
+	}
+	if typ.Kind() != reflect.Pointer {
+		s.reads = reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Unmarshaler]())
+		s.spelt = reflect.PointerTo(typ).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	}
+	if s.reads || s.spelt {
+		return s
+	}
+	switch typ.Kind() {
+	case reflect.Struct:
+		s.fields = map[string]*shape{}
+		for f := range reflectFields(typ) {
+			s.fields[f.name] = all.of(f.typ)
+		}
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		s.elem = all.of(typ.Elem())
+	default:
+	}
+	return s
+}
+
+// jsonField is a field of a struct as its JSON form has it.
+type jsonField struct {
+	name     string
+	typ      reflect.Type
+	optional bool
+}
+
+// reflectFields yields the JSON fields of a struct in their order.
+func reflectFields(typ reflect.Type) func(func(jsonField) bool) {
+	return func(yield func(jsonField) bool) {
+		for sf := range typ.Fields() {
+			name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
+			if name == "-" || !sf.IsExported() && !sf.Anonymous {
+				continue
+			}
+			if sf.Anonymous && name == "" && sf.Type.Kind() == reflect.Struct {
+				for inner := range reflectFields(sf.Type) {
+					if !yield(inner) {
+						return
+					}
+				}
+				continue
+			}
+			if name == "" {
+				name = sf.Name
+			}
+			optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
+			if !yield(jsonField{name, sf.Type, optional}) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// Package heap gives memory back to the machine once a server has come to rest after much work, and lets its garbage be collected less often
+// while it works. With thousands of connections a collection looks at hundreds of megabytes that do not change, and a burst of
+// placements would pay for several of them.
+package heap
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	// lookEvery is how often it looks.
+	lookEvery = 5 * time.Second
+	// busyRate is from how many allocated bytes a second on the process works hard; it has come to rest at a part of the most in calm.
+	busyRate, calm = 16 << 20, 4
+	// large is from which size on of what is in use garbage is collected less often, in bytes, and percent by how much of it a heap then
+	// grows before the next collection (see GOGC).
+	large   = 64 << 20
+	percent = 200
+	// worthwhile is how much has to be won, in bytes, for a collection that only gives memory back.
+	worthwhile = 64 << 20
+)
+
+// Tend looks after the heap of the process until the context ends, and returns its error. It leaves the pace of collections alone where GOGC or GOMEMLIMIT is set.
+func Tend(ctx context.Context) error {
+	ticks := time.NewTicker(lookEvery)
+	defer ticks.Stop()
+	t := tender{
+		free:    debug.FreeOSMemory,
+		percent: func(p int) { debug.SetGCPercent(p) },
+	}
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		t.percent = func(int) {}
+	}
+	s := newSampler()
+	t.look(s.read())
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticks.C:
+			t.look(s.read())
+		}
+	}
+}
+
+// reading is what the runtime says of the heap, in bytes.
+type reading struct {
+	allocated uint64 // since the process began
+	live      uint64 // in use, by the last collection
+	held      uint64 // of the machine's memory: in use, garbage, or free and not given back
+}
+
+// tender decides, look by look.
+type tender struct {
+	free    func()
+	percent func(int)
+
+	began  bool
+	last   uint64  // what had been allocated at the last look
+	most   float64 // bytes allocated a second since it was at rest
+	spread bool    // garbage is collected less often
+}
+
+func (t *tender) look(r reading) {
+	if now := r.live >= large; now != t.spread {
+		t.spread = now
+		if now {
+			t.percent(percent)
+		} else {
+			t.percent(100)
+		}
+	}
+	rate := float64(r.allocated-t.last) / lookEvery.Seconds()
+	t.last = r.allocated
+	if !t.began { // what was allocated before says nothing of a rate
+		t.began = true
+		return
+	}
+	if t.most = max(t.most, rate); t.most < busyRate || rate*calm > t.most {
+		return
+	}
+	t.most = 0
+	if r.held > r.live+worthwhile {
+		t.free()
+	}
+}
+
+// sampler reads the runtime's figures.
+type sampler []metrics.Sample
+
+func newSampler() sampler {
+	return sampler{
+		{Name: "/gc/heap/allocs:bytes"},
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+	}
+}
+
+func (s sampler) read() reading {
+	metrics.Read(s)
+	return reading{
+		allocated: s[0].Value.Uint64(),
+		live:      s[1].Value.Uint64(),
+		held:      s[2].Value.Uint64() + s[3].Value.Uint64() + s[4].Value.Uint64(),
+	}
+}
