@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -15,7 +16,10 @@ import (
 // charged to the fleet already (P3.2), and nothing is decided for their owners before the flight has landed.
 type flight struct {
 	owners map[cluster.OwnerRef]bool
-	done   chan struct{}
+	// nodes are those whose attempts were looked at meanwhile, for whether they may stay; all of them if all is true. What lands is looked at anew.
+	nodes map[string]bool
+	all   bool
+	done  chan struct{}
 	// What came of it, to be read once done is closed: how many tasks were placed, the revision that holds them, and what ended it early.
 	placed   int
 	revision uint64
@@ -35,7 +39,7 @@ func (l *loop) landing() <-chan struct{} {
 
 // launch commits placements behind the loop's back. No other flight may be on its way.
 func (l *loop) launch(ctx context.Context, snap *store.Snapshot, pending []cluster.Pending, placements []scheduler.Placement, began time.Time) {
-	f := &flight{owners: map[cluster.OwnerRef]bool{}, done: make(chan struct{})}
+	f := &flight{owners: map[cluster.OwnerRef]bool{}, nodes: map[string]bool{}, done: make(chan struct{})}
 	ids := make([]string, len(placements))
 	for i := range placements {
 		pl, id := &placements[i], newAttemptID()
@@ -96,6 +100,8 @@ func (l *loop) land() error {
 	<-f.done
 	l.flight = nil
 	l.written, l.placed = max(l.written, f.revision), l.placed+f.placed
+	l.misfits.all = l.misfits.all || f.all
+	maps.Copy(l.misfits.nodes, f.nodes)
 	if f.err != nil {
 		l.unplaced = true
 	}

@@ -104,3 +104,43 @@ func TestRefusedPlacementsAreLetGo(t *testing.T) {
 		w.until(time.Minute, "all 4 of the new version run", func(s *store.Snapshot) bool { return healthy(s, 2) == 4 })
 	})
 }
+
+// A node that begins to send tasks away while one is on its way to it, sends that away, too, as soon as it is there.
+func TestTaintMeetsWhatIsOnItsWay(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var takes atomic.Int64
+		w.slowPlans(&takes)
+		w.node("n1")
+		w.definition(1, 1000)
+		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		takes.Store(int64(3 * time.Second))
+		w.service(1, 1, 1)
+		time.Sleep(time.Second) // in-bubble: inWorld makes one
+		w.tainted("n1", evicting())
+		w.node("n2")
+		w.until(15*time.Second, "it runs on n2", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 && on(s, "n2") == 1 && on(s, "n1") == 0 })
+	})
+}
+
+// P7.1: a node to which a task is on its way is not let go.
+func TestNodeIsKeptForWhatIsOnItsWay(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var takes atomic.Int64
+		w.slowPlans(&takes)
+		w.node("n1")
+		w.definition(1, 1000)
+		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		takes.Store(int64(5 * time.Second))
+		w.service(1, 1, 1)
+		time.Sleep(time.Second) // in-bubble: inWorld makes one
+		defer w.lead("other", 0)()
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Domain: "other"})
+		for range 100 {
+			time.Sleep(200 * time.Millisecond) // in-bubble: inWorld makes one
+			s := w.server.tables.Snapshot()
+			if n := node(s, "n1"); n.Domain != cluster.DefaultDomain && on(s, "n1") > 0 {
+				t.Fatalf("n1 is %q's while a task of ours is placed on it", n.Domain)
+			}
+		}
+	})
+}

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"cmp"
+	"maps"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
@@ -63,6 +64,10 @@ func (l *loop) fit(snap *store.Snapshot) {
 				f.look(row)
 			}
 		}
+	}
+	if flight := l.flight; flight != nil {
+		flight.all = flight.all || m.all
+		maps.Copy(flight.nodes, m.nodes)
 	}
 	m.all = false
 	clear(m.nodes)

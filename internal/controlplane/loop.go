@@ -126,7 +126,7 @@ func (l *loop) reign(w *store.Writer, s sentry) {
 	l.writer, l.fence, l.plans = w, fence, store.NewPlanLog(w, l.config.Tables)
 	l.sentry = s
 	unkillable := l.watch.unkillable
-	l.watch = newWatch(l.config, fence.Incarnation, l.plans.Unsettled)
+	l.watch = newWatch(l.config, fence.Incarnation, func() bool { return l.flight != nil || l.plans.Unsettled() })
 	l.watch.unkillable = unkillable
 	l.lookedAtAll, l.misfits.all = l.config.Now(), true
 	if last, ok := l.config.Tables.Snapshot().LastEvents(); ok {

@@ -37,7 +37,7 @@ type watch struct {
 	unkillable map[string]map[store.AttemptKey]bool
 	// pressed are the nodes that are short of memory.
 	pressed map[string]*press
-	// busy says that the result of a plan is not known: it may still name any node.
+	// busy says that a plan is on its way, or its result is not known: it may name any node.
 	busy func() bool
 	// recovered says that the operator decided how to go on after the store went back (P1.7).
 	recovered bool

@@ -82,7 +82,11 @@ func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
 			continue
 		}
 		a.count.assigned.Add(1)
-		a.events <- cluster.Observed{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, State: cluster.StateStarting}
+		o := cluster.Observed{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, State: cluster.StateStarting}
+		if !d.Batch() { // it passes no barrier: a program that is begun at once is told of as running
+			o.State, o.Started = cluster.StateRunning, time.Now()
+		}
+		a.events <- o
 	}
 }
 
@@ -121,7 +125,11 @@ func (a *fakeAgent) report(ctx context.Context, w transport.Welcome) error {
 		for _, why := range reply.Refused {
 			return fmt.Errorf("a report of %s was refused: %s (retry %v)", a.name, why.Message, why.Retry)
 		}
-		a.count.running.Add(int64(len(running)))
+		for i := range r.Tasks {
+			if r.Tasks[i].State == cluster.StateRunning {
+				a.count.running.Add(1)
+			}
+		}
 		running = started(r.Tasks)
 		beat.Reset(time.Duration(reply.Heartbeat))
 	}
