@@ -18,7 +18,12 @@ type standing struct {
 	others cluster.Demand // that tasks of other owners hold
 }
 
-// on returns the reservations of a node as they are now, by UUID.
+// byTask orders reservations by their tasks, so that the same is suggested wherever and whenever it is asked for: attempts have their UUIDs by chance.
+func byTask(a, b scheduler.Reservation) int {
+	return cmp.Or(cmp.Compare(a.Task, b.Task), strings.Compare(a.UUID, b.UUID))
+}
+
+// on returns the reservations of a node as they are now, in the order of their tasks.
 func (s *search) on(node string) (list []scheduler.Reservation) {
 	s.gather()
 	n := s.byNode[node]
@@ -30,7 +35,7 @@ func (s *search) on(node string) (list []scheduler.Reservation) {
 			list = append(list, r)
 		}
 	}
-	slices.SortFunc(list, func(a, b scheduler.Reservation) int { return strings.Compare(a.UUID, b.UUID) })
+	slices.SortFunc(list, byTask)
 	return list
 }
 
@@ -75,7 +80,7 @@ func (s *search) others(p *cluster.Pending, node string) (all []scheduler.Reserv
 		}
 	}
 	slices.SortFunc(all, func(a, b scheduler.Reservation) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), amountOf(a.Demand, p.Demand).compare(amountOf(b.Demand, p.Demand)), strings.Compare(a.UUID, b.UUID))
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), amountOf(a.Demand, p.Demand).compare(amountOf(b.Demand, p.Demand)), byTask(a, b))
 	})
 	return all
 }
@@ -211,7 +216,7 @@ func (s *search) holders(p *cluster.Pending, n *scheduler.Node, hurdles []schedu
 		default:
 		}
 	}
-	slices.SortFunc(all, func(a, b scheduler.Reservation) int { return strings.Compare(a.UUID, b.UUID) })
+	slices.SortFunc(all, byTask)
 	return slices.CompactFunc(all, func(a, b scheduler.Reservation) bool { return a.UUID == b.UUID }), true
 }
 
