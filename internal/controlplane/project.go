@@ -13,7 +13,7 @@ import (
 
 const (
 	// projectBatch is how many attempts are projected in one commit.
-	projectBatch = 2048
+	projectBatch = 512
 	// projectPause is how far apart the looks are at what may be trimmed.
 	projectPause = 50 * time.Millisecond
 	// keptEvents is how many batches of events the log holds; trimming begins trimSlack above it.

@@ -15,11 +15,14 @@ const (
 	// lookEvery is how often it looks.
 	lookEvery = 5 * time.Second
 	// busyRate is from how many allocated bytes a second on the process works hard; it has come to rest at a part of the most in calm.
-	busyRate, calm = 16 << 20, 4
-	// large is from which size on of what is in use garbage is collected less often, in bytes, and percent by how much of it a heap then
-	// grows before the next collection (see GOGC).
-	large   = 64 << 20
-	percent = 200
+	busyRate, calm = 16 << 20, 2
+	// large is from which size on of what is in use garbage is collected less often, in bytes, most by how many percent of it a heap then
+	// grows before the next collection (see GOGC), and room by how many bytes at most, unless that were less than 100 percent.
+	large = 64 << 20
+	most  = 200
+	room  = 512 << 20
+	// pause is how many looks are between two collections that only give memory back.
+	pause = 12
 	// worthwhile is how much has to be won, in bytes, for a collection that only gives memory back.
 	worthwhile = 64 << 20
 )
@@ -59,20 +62,18 @@ type tender struct {
 	free    func()
 	percent func(int)
 
-	began  bool
-	last   uint64  // what had been allocated at the last look
-	most   float64 // bytes allocated a second since it was at rest
-	spread bool    // garbage is collected less often
+	began bool
+	last  uint64  // what had been allocated at the last look
+	high  float64 // bytes allocated a second since it was at rest, the most
+	freed bool    // memory was given back, so many looks ago:
+	since int
+	pace  int // percent at present; 0 for what the runtime began with, which is 100
 }
 
 func (t *tender) look(r reading) {
-	if now := r.live >= large; now != t.spread {
-		t.spread = now
-		if now {
-			t.percent(percent)
-		} else {
-			t.percent(100)
-		}
+	if pace := paceOf(r.live); pace != t.pace && (pace == 100 || pace == most || pace < t.pace-slack || pace > t.pace+slack) {
+		t.pace = pace
+		t.percent(pace)
 	}
 	rate := float64(r.allocated-t.last) / lookEvery.Seconds()
 	t.last = r.allocated
@@ -80,13 +81,26 @@ func (t *tender) look(r reading) {
 		t.began = true
 		return
 	}
-	if t.most = max(t.most, rate); t.most < busyRate || rate*calm > t.most {
+	t.since++
+	if t.high = max(t.high, rate); t.high < busyRate || rate*calm > t.high || t.freed && t.since < pause {
 		return
 	}
-	t.most = 0
+	t.high = 0
 	if r.held > r.live+worthwhile {
+		t.freed, t.since = true, 0
 		t.free()
 	}
+}
+
+// slack is by how many percent the pace may be off, as each change of it stops the program for a moment.
+const slack = 20
+
+// paceOf is by how many percent a heap with so much in use may grow.
+func paceOf(live uint64) int {
+	if live < large {
+		return 100
+	}
+	return int(min(most, max(100, room*100/live)))
 }
 
 // sampler reads the runtime's figures.

@@ -116,13 +116,13 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 	if r.after, err = s.figures(ctx, api, o, false); err != nil {
 		return err
 	}
-	if err := s.allocated(ctx, api, o); err != nil {
-		return err
-	}
 	if err := s.rest(ctx, o.rest); err != nil {
 		return err
 	}
 	if r.settled, err = s.figures(ctx, api, o, o.rest > 0); err != nil {
+		return err
+	}
+	if err := s.allocated(ctx, api, o); err != nil { // also what is in use, after the collection for the figures
 		return err
 	}
 	r.print(out, o, load)

@@ -308,12 +308,12 @@ func embedded(config Config) *embed.Config {
 		c.InitialCluster = roll(config)
 	}
 	c.TickMs, c.ElectionMs = 10, 100
-	// Entries are large, a quarter of a megabyte under load, and etcd keeps in memory those that a follower may need and up to a hundred
-	// more. Alone there is no follower; 0 would mean etcd's own default.
-	c.SnapshotCount, c.SnapshotCatchUpEntries = 1000, 10
+	// Entries are large, up to half a megabyte under load, and etcd keeps in memory those since its last snapshot and those that a follower may
+	// need. Alone there is no follower; 0 would mean etcd's own default.
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 250, 10
 	if config.PeerURL != "" {
 		c.TickMs, c.ElectionMs = uint(config.Heartbeat.Milliseconds()), uint(config.Election.Milliseconds())
-		c.SnapshotCatchUpEntries = 1000
+		c.SnapshotCount, c.SnapshotCatchUpEntries = 1000, 1000
 	}
 	if tls := config.PeerTLS; tls != nil { // for dialing; peerServer has its own
 		c.PeerTLSInfo.CertFile, c.PeerTLSInfo.KeyFile, c.PeerTLSInfo.TrustedCAFile = tls.Cert, tls.Key, tls.CA
