@@ -18,6 +18,7 @@ import (
 type idle struct{}
 
 func (idle) Register(context.Context, Registration) (Welcome, error) { return Welcome{Session: 1}, nil }
+
 func (idle) Report(context.Context, Report) (ReportReply, error) {
 	return ReportReply{Heartbeat: cluster.Duration(time.Minute)}, nil
 }
