@@ -69,7 +69,8 @@ func does(r *cluster.DeviceRequest, d *cluster.Device) bool {
 	return d.Type == r.Type && (len(r.Models) == 0 || slices.Contains(r.Models, d.Model)) && d.Memory >= r.Memory
 }
 
-// has reports whether devices of which nothing is used would do for requests.
+// has reports whether devices of which nothing is used would do for each request by itself. For all of them together it is asked with what is used: where some
+// is, a request that comes first may leave to the next what it would have taken of an empty node.
 func has(list []cluster.Device, requests []cluster.DeviceRequest) bool {
 	if len(requests) == 1 && !requests[0].OneNuma { // mostly
 		r, left := &requests[0], requests[0].Count
@@ -83,8 +84,12 @@ func has(list []cluster.Device, requests []cluster.DeviceRequest) bool {
 		}
 		return left <= 0
 	}
-	_, lacking, _ := assign(list, nil, requests)
-	return lacking < 0
+	for i := range requests {
+		if _, lacking, _ := assign(list, nil, requests[i:i+1]); lacking >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // assign finds devices for requests, or says which of them finds none, and what is used by then. Whole devices are of one NUMA node where one has enough free; of several
