@@ -105,17 +105,22 @@ func TestRefusedPlacementsAreLetGo(t *testing.T) {
 	})
 }
 
+// onItsWay returns while a task is on its way to the node n1, which takes so long and began a second ago.
+func (w *world) onItsWay(takes time.Duration) {
+	var slow atomic.Int64
+	w.slowPlans(&slow)
+	w.node("n1")
+	w.definition(1, 1000)
+	w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+	slow.Store(int64(takes))
+	w.service(1, 1, 1)
+	time.Sleep(time.Second) // in-bubble: inWorld makes one
+}
+
 // A node that begins to send tasks away while one is on its way to it, sends that away, too, as soon as it is there.
 func TestTaintMeetsWhatIsOnItsWay(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		var takes atomic.Int64
-		w.slowPlans(&takes)
-		w.node("n1")
-		w.definition(1, 1000)
-		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
-		takes.Store(int64(3 * time.Second))
-		w.service(1, 1, 1)
-		time.Sleep(time.Second) // in-bubble: inWorld makes one
+		w.onItsWay(3 * time.Second)
 		w.tainted("n1", evicting())
 		w.node("n2")
 		w.until(15*time.Second, "it runs on n2", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 && on(s, "n2") == 1 && on(s, "n1") == 0 })
@@ -125,14 +130,7 @@ func TestTaintMeetsWhatIsOnItsWay(t *testing.T) {
 // P7.1: a node to which a task is on its way is not let go.
 func TestNodeIsKeptForWhatIsOnItsWay(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		var takes atomic.Int64
-		w.slowPlans(&takes)
-		w.node("n1")
-		w.definition(1, 1000)
-		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
-		takes.Store(int64(5 * time.Second))
-		w.service(1, 1, 1)
-		time.Sleep(time.Second) // in-bubble: inWorld makes one
+		w.onItsWay(5 * time.Second)
 		defer w.lead("other", 0)()
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Domain: "other"})
 		for range 100 {

@@ -52,10 +52,10 @@ func BenchmarkReports(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	var all sync.WaitGroup
-	todo := make(chan struct{}, together)
+	turns := make(chan struct{}, together)
 	for range together {
 		all.Go(func() {
-			for range todo {
+			for range turns {
 				c := <-clients
 				if _, err := c.Report(b.Context(), report); err != nil {
 					b.Error(err)
@@ -65,9 +65,9 @@ func BenchmarkReports(b *testing.B) {
 		})
 	}
 	for range b.N {
-		todo <- struct{}{}
+		turns <- struct{}{}
 	}
-	close(todo)
+	close(turns)
 	all.Wait()
 	b.ReportMetric(float64(used()-began)/float64(b.N), "cpu-ns/op")
 }
