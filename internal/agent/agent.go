@@ -331,17 +331,21 @@ func (a *Agent) add(t *task) {
 	t.rec.InSession(a.present) // its goroutine has not begun
 }
 
-// remove forgets an attempt of which nothing is left.
-func (a *Agent) remove(t *task) {
+// remove forgets an attempt of which nothing is left, unless it may be wanted again. Who finds it gone finds all of it gone.
+func (a *Agent) remove(t *task) bool {
 	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !t.leave() {
+		return false
+	}
 	delete(a.tasks, t.uuid)
 	left := slices.DeleteFunc(a.byID[t.id], func(other *task) bool { return other == t })
 	if a.byID[t.id] = left; len(left) == 0 {
 		delete(a.byID, t.id)
 	}
-	a.mu.Unlock()
 	a.reports.drop(t.uuid)
 	a.store.ForgetAttempt(t.uuid)
+	return true
 }
 
 // pause waits for a time that doubles with each failure, with jitter, or until ctx ends.

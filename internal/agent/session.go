@@ -214,9 +214,8 @@ func (a *Agent) define(d *cluster.TaskDefinition) {
 // assign hands an assignment to the task's attempt, or begins the attempt. What is older than what the
 // agent acts on is refused (P1.6, P6.6).
 func (a *Agent) assign(ctx context.Context, as *transport.Assignment) {
-	if t := a.task(as.Task, as.UUID); as.UUID != "" && t != nil {
+	if t := a.task(as.Task, as.UUID); as.UUID != "" && t != nil && t.assigned(as) {
 		a.saw(as.Token, 0)
-		t.assigned(as)
 		return
 	}
 	if why := a.refuse(as); why != "" {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -147,6 +148,37 @@ func TestForgetNeverStops(t *testing.T) {
 			t.Error("a running task was stopped by a forget")
 		}
 	})
+}
+
+// TestWantedAgainWhileForgotten has a server forget an attempt and find, before the agent is done with it, that a status of it stands: it
+// is told that nothing is left, whenever its word comes.
+func TestWantedAgainWhileForgotten(t *testing.T) {
+	for late := range 4 {
+		inWorld(t, func(w *world) {
+			d := w.service("s1", definition("web", "app"))
+			w.stopTask(d, false)
+			w.pass(time.Minute)
+			w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
+			d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonEnded, Ended: true}
+			w.rev++
+			w.server.say(transport.Message{Forget: &transport.Forget{Task: d.Task, UUID: "s1"}})
+			for range late {
+				runtime.Gosched()
+			}
+			w.server.say(transport.Message{Assignment: &transport.Assignment{Desired: d, Revision: w.rev}})
+			w.pass(time.Minute)
+			w.server.mu.Lock()
+			if o := w.server.seen["s1"]; !o.State.Terminal() || !o.Gone {
+				t.Errorf("not told gone, asked %d turns late; story %v", late, w.server.story["s1"])
+			}
+			w.server.mu.Unlock()
+			w.server.say(transport.Message{Forget: &transport.Forget{Task: d.Task, UUID: "s1"}})
+			w.pass(time.Second)
+			if w.agent.task(d.Task, "s1") != nil {
+				t.Error("the attempt is not forgotten")
+			}
+		})
+	}
 }
 
 func TestTimeLimit(t *testing.T) {

@@ -33,6 +33,7 @@ type task struct {
 
 	mu    sync.Mutex
 	inbox []func(*attempt.Record) // what happened, oldest first
+	over  bool                    // the goroutine takes nothing in any more: the attempt is forgotten
 	wake  chan struct{}           // capacity 1
 	def   *cluster.TaskDefinition
 
@@ -90,12 +91,24 @@ func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
 	a.work.Go(func() { t.run(ctx) })
 }
 
-// post hands the goroutine something that happened. It never blocks.
-func (t *task) post(happened func(*attempt.Record)) {
+// post hands the goroutine something that happened, and returns false if it is over: nobody takes it in then. It never blocks.
+func (t *task) post(happened func(*attempt.Record)) bool {
 	t.mu.Lock()
-	t.inbox = append(t.inbox, happened)
+	over := t.over
+	if !over {
+		t.inbox = append(t.inbox, happened)
+	}
 	t.mu.Unlock()
 	t.again()
+	return !over
+}
+
+// leave has post take no more, unless something waits to be taken in.
+func (t *task) leave() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = len(t.inbox) == 0
+	return t.over
 }
 
 // again has the goroutine look once more.
@@ -106,10 +119,13 @@ func (t *task) again() {
 	}
 }
 
-func (t *task) assigned(as *transport.Assignment) {
-	t.post(func(r *attempt.Record) {
+// assigned hands the attempt a newer assignment. One that was forgotten is known again by it: its end is told. It returns false where
+// nothing of the attempt is left that could take it.
+func (t *task) assigned(as *transport.Assignment) bool {
+	return t.post(func(r *attempt.Record) {
 		if r.Update(&as.Desired, as.Revision) {
 			t.revision.Store(as.Revision)
+			t.gone = false
 		}
 	})
 }
@@ -213,8 +229,7 @@ func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	t.watch(ctx)
 	t.check(ctx)
 	if t.rec.Phase == attempt.PhaseGone && t.gone {
-		t.agent.remove(t)
-		return 0, true
+		return 0, t.agent.remove(t)
 	}
 	if step.Do == attempt.Wait {
 		t.agent.store.QueueAttempt(t.rec)

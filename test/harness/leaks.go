@@ -59,9 +59,30 @@ func (s *Site) tell(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	shown := map[cluster.TaskID]bool{}
 	for _, t := range page.Items[:min(len(page.Items), 20)] {
 		s.tb.Logf("%s attempt %d: %s %s %s %s", t.ID, t.Attempt, t.State, t.Health, t.Reason, t.Message)
+		shown[t.ID] = true
 	}
+	s.tellEvents(ctx, c, shown)
+}
+
+// tellEvents logs the newest events but those of tasks that are not shown.
+func (s *Site) tellEvents(ctx context.Context, c *client.Client, shown map[cluster.TaskID]bool) {
+	var lines []string
+	for after := ""; ; {
+		page, err := c.Events(ctx, client.EventOptions{After: after}, client.ListOptions{})
+		if err != nil || len(page.Items) == 0 {
+			break
+		}
+		for _, e := range page.Items {
+			if e.Task == "" || shown[e.Task] {
+				lines = append(lines, fmt.Sprintf("%s %s %s %d %s %s", e.At.Format(time.TimeOnly), e.Type, e.Task, e.Attempt, e.Node, e.Message))
+			}
+		}
+		after = page.Items[len(page.Items)-1].ID
+	}
+	s.tb.Logf("events:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
 }
 
 // clear deletes every service and job and waits until nothing of them is left. A site whose processes were
