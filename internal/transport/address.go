@@ -70,6 +70,9 @@ func (e endpoint) base() string {
 
 // client returns an HTTP/2 client with a connection of its own, main for that of reports and assignments.
 func (e endpoint) client(c *ClientConfig, main bool) *http.Client {
+	if c.HTTP != nil {
+		return c.HTTP
+	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(e.tls)
 	protocols.SetUnencryptedHTTP2(!e.tls)

@@ -35,6 +35,8 @@ type ClientConfig struct {
 	Token string
 	// Dial, unless nil, opens the connection to one of the addresses instead of the network; TLS is added to it for https.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// HTTP, unless nil, carries all calls in place of a client with a connection of its own, to any address: many clients can share it.
+	HTTP *http.Client
 	// Random, unless nil, returns the numbers from 0 up to 1 by which servers are chosen.
 	Random func() float64
 }
@@ -235,7 +237,7 @@ func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (*Assign
 	}
 	c.servers.answered(l)
 	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(make([]byte, 0, 64<<10), maxMessage)
+	lines.Buffer(make([]byte, 0, 4<<10), maxMessage)
 	moved := func(err error) error { return c.servers.failed(ctx, l, err) }
 	return &Assignments{body: resp.Body, lines: lines, stop: stop, moved: moved}, nil
 }

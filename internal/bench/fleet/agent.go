@@ -18,6 +18,7 @@ const coalesce = 20 * time.Millisecond
 
 // fakeAgent is a node whose tasks start at once and run for ever.
 type fakeAgent struct {
+	number int
 	name   string
 	rack   string
 	client *transport.Client
@@ -25,12 +26,15 @@ type fakeAgent struct {
 	events chan cluster.Observed
 }
 
-// entering is how many agents connect at once.
-const entering = 16
+// entering is how many agents connect at once, and entries how often each tries.
+const (
+	entering = 16
+	entries  = 5
+)
 
 // startAgent runs an agent with a certificate of its own, until the context ends. It waits for its turn to connect at the door.
 func startAgent(ctx context.Context, s *server, i int, c *counts, door chan struct{}) error {
-	a := &fakeAgent{name: fmt.Sprintf("n%d", i), rack: fmt.Sprintf("r%d", i%racks), count: c, events: make(chan cluster.Observed, 1000)}
+	a := &fakeAgent{number: i, name: fmt.Sprintf("n%d", i), rack: fmt.Sprintf("r%d", i%racks), count: c, events: make(chan cluster.Observed, 64)}
 	door <- struct{}{}
 	welcome, err := a.enter(ctx, s)
 	<-door
@@ -46,17 +50,29 @@ func startAgent(ctx context.Context, s *server, i int, c *counts, door chan stru
 
 // enter connects and registers.
 func (a *fakeAgent) enter(ctx context.Context, s *server) (transport.Welcome, error) {
-	config, err := certified(s.authority, pki.Subject{Role: cluster.RoleNode, Name: a.name})
-	if err != nil {
+	config := transport.ClientConfig{Addresses: []string{s.agents}}
+	var err error
+	if len(s.carriers) > 0 {
+		config.HTTP = s.carriers[a.number%len(s.carriers)]
+	} else if config.TLS, err = certified(s.authority, pki.Subject{Role: cluster.RoleNode, Name: a.name}); err != nil {
 		return transport.Welcome{}, err
 	}
-	a.client, err = transport.NewClient(transport.ClientConfig{Addresses: []string{s.agents}, TLS: config})
-	if err != nil {
+	if a.client, err = transport.NewClient(config); err != nil {
 		return transport.Welcome{}, err
 	}
 	own := facts
 	own.Labels = cluster.Labels{"rack": a.rack}
-	welcome, err := a.client.Register(ctx, transport.Registration{Node: a.name, Facts: own})
+	ask := transport.Registration{Node: a.name, Facts: own}
+	var welcome transport.Welcome
+	for range entries { // a server that many enter at once may be slow
+		welcome, err = a.client.Register(ctx, ask)
+		var over *transport.SessionError
+		if errors.As(err, &over) {
+			ask.Previous = over.Newest // the answer was lost
+		} else if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
 	if err != nil {
 		err = fmt.Errorf("register %s: %w", a.name, err)
 	}

@@ -106,8 +106,8 @@ func (c *counts) followPlacements(ctx context.Context, api *client.Client) {
 	}
 }
 
-// latency submits services of one task, one after the other, and prints what it took until each was placed, as CSV.
-func latency(ctx context.Context, s *server, o options, rate float64, out io.Writer) error {
+// latency submits services of one task, one after the other, on a fleet that runs so many, and prints what it took until each was placed, as CSV.
+func latency(ctx context.Context, s *server, o options, tasks int, rate float64, out io.Writer) error {
 	api1, err := client.New(client.Config{Addr: s.address, Token: s.token})
 	if err != nil {
 		return err
@@ -150,6 +150,6 @@ func latency(ctx context.Context, s *server, o options, rate float64, out io.Wri
 		return float64(took[int(share*float64(len(took)-1))].Microseconds()) / 1000
 	}
 	fmt.Fprintf(out, "csv: nodes,tasks,placed_per_second,latency_p50_ms,latency_p99_ms\ncsv: %d,%d,%.0f,%.1f,%.1f\n",
-		o.agents, o.jobs*o.tasks, rate, ms(0.5), ms(0.99))
+		o.agents, tasks, rate, ms(0.5), ms(0.99))
 	return nil
 }

@@ -1,5 +1,5 @@
 // Command fleet measures a server under many agents: real HTTP/2 connections of fake agents that live in processes of their
-// own. It knows two measurements.
+// own. It knows three measurements.
 //
 // Placements, end to end: a real `berth server` with its embedded etcd and fsync, and agents that pass the start barrier of
 // every task they are given and report it running.
@@ -10,7 +10,12 @@
 //
 // It prints one row: how many tasks a second were placed (the event log tells of them, so they are durable), how many the agents had
 // received, and how many were acknowledged as running, all counted from the first submission; and what each task cost the server.
-// With -rest it prints what memory the server holds before and after. All connections of agents are HTTP/2 with mutual TLS.
+// With -rest it prints what memory the server holds before and after. All connections of agents are HTTP/2 with mutual TLS, one for each; with
+// -shared so many agents share one to the server's socket, which measures fleets of more agents than a process may open files.
+//
+// Placements on a large fleet that is full of tasks, which are there as records alone, without agents:
+//
+//	fleet -filled 1000000 -agents 100000 -latency 200
 //
 // Agents that are there, for a while: idle ones, over TLS, with their heartbeats and open streams, some of which come and go.
 //
@@ -51,6 +56,7 @@ type options struct {
 	load                string
 	agents, jobs, tasks int
 	clients, latency    int
+	shared, filled      int
 	limit, rest         time.Duration
 	profile             string
 	profileFor          time.Duration
@@ -83,6 +89,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.tasks, "tasks", 1000, "tasks of each")
 	flags.IntVar(&o.clients, "clients", 1, "how many clients submit them")
 	flags.IntVar(&o.latency, "latency", 0, "submit so many services of one task afterwards, one after the other, and print how long each took to be placed")
+	flags.IntVar(&o.shared, "shared", 0, "have so many agents, at most 100, share a connection to the server's socket; 0 gives each its own over TLS")
+	flags.IntVar(&o.filled, "filled", 0, "have so many tasks run already, on nodes without agents, in a server of this process")
 	flags.DurationVar(&o.rest, "rest", 0, "wait before the load and after it, and print what memory the server holds then")
 	flags.StringVar(&o.profile, "cpu-profile", "", "file for a CPU profile of the server under the load; beside it, named .heap, one of the memory")
 	flags.DurationVar(&o.profileFor, "profile-for", 5*time.Second, "how long the CPU is measured under the load")
@@ -107,8 +115,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch {
 	case o.serve:
 		return serve(ctx, o, stdout, stderr)
+	case o.shared < 0 || o.shared > mostShared:
+		return fmt.Errorf("-shared: from 0 to %d", mostShared)
 	case o.work:
 		return work(ctx, o, stdout)
+	case o.filled > 0:
+		return filled(ctx, o, stdout)
 	case o.hold == 0:
 		return place(ctx, o, stdout, stderr)
 	case o.addresses != "" && o.authority == "":

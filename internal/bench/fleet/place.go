@@ -130,7 +130,7 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 		fmt.Fprintf(out, "\n%d reports were sent again: the server could not take them at once\n", n)
 	}
 	if o.latency > 0 {
-		return latency(ctx, s, o, r.rate(load.tasks, r.placed), out)
+		return latency(ctx, s, o, load.tasks, r.rate(load.tasks, r.placed), out)
 	}
 	return s.profiled()
 }

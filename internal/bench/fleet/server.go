@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +21,8 @@ type server struct {
 	cmd            *exec.Cmd
 	dir            string
 	address, token string
-	agents         string // https, for agents
+	agents         string         // for agents: https, or its socket
+	carriers       []*http.Client // of agents that share connections, or none
 	authority      *pki.Authority
 	measured       chan error // nil unless the CPU is measured
 }
@@ -54,7 +56,13 @@ func (s *server) begin(ctx context.Context, o options, stderr io.Writer) error {
 		return fmt.Errorf("make the server: %w", err)
 	}
 	s.agents = "https://" + reach
-	s.cmd = exec.CommandContext(ctx, o.berth, "server", "--data-dir", s.dir, "--listen", "127.0.0.1:0", "--listen", s.agents, "--log-level", "error")
+	listen := []string{"server", "--data-dir", s.dir, "--listen", "127.0.0.1:0", "--listen", s.agents, "--log-level", "error"}
+	if o.shared > 0 {
+		path := filepath.Join(s.dir, "api.sock")
+		s.agents, s.carriers = "unix://"+path, carriers(path, (o.agents+o.shared-1)/o.shared)
+		listen = append(listen, "--listen", s.agents)
+	}
+	s.cmd = exec.CommandContext(ctx, o.berth, listen...)
 	s.cmd.Stderr = stderr
 	s.cmd.Cancel = func() error { return nil } // stop ends it
 	s.cmd.WaitDelay = 10 * time.Second
@@ -74,6 +82,26 @@ func (s *server) begin(ctx context.Context, o options, stderr io.Writer) error {
 	token, err := os.ReadFile(filepath.Join(s.dir, "token"))
 	s.token = strings.TrimSpace(string(token))
 	return err
+}
+
+// mostShared is how many agents may share a connection: each has a stream open all the time and another for a report, of the 250 that a
+// server allows.
+const mostShared = 100
+
+// carriers are clients with one connection each to a socket.
+func carriers(path string, count int) []*http.Client {
+	all := make([]*http.Client, count)
+	for i := range all {
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		all[i] = &http.Client{Transport: &http.Transport{
+			Protocols: protocols, DisableCompression: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", path)
+			},
+		}}
+	}
+	return all
 }
 
 // freeAddress returns a loopback address that nothing listens on.
