@@ -66,8 +66,7 @@ func (a *fakeAgent) enter(ctx context.Context, s *server) (transport.Welcome, er
 	var welcome transport.Welcome
 	for range entries { // a server that many enter at once may be slow
 		welcome, err = a.client.Register(ctx, ask)
-		var over *transport.SessionError
-		if errors.As(err, &over) {
+		if over, ok := errors.AsType[*transport.SessionError](err); ok {
 			ask.Previous = over.Newest // the answer was lost
 		} else if err == nil || ctx.Err() != nil {
 			break

@@ -81,9 +81,7 @@ func filled(ctx context.Context, o options, stdout io.Writer) (err error) {
 
 // measureFilled submits the load once the plane rests, and single services after it.
 func measureFilled(ctx context.Context, s *server, o options, tables *store.Tables, out io.Writer) error {
-	if err := restful(ctx, tables); err != nil {
-		return err
-	}
+	<-tables.Synced()
 	api, err := client.New(client.Config{Addr: s.address})
 	if err != nil {
 		return err
@@ -98,7 +96,27 @@ func measureFilled(ctx context.Context, s *server, o options, tables *store.Tabl
 	}
 	var c counts
 	go c.followPlacements(ctx, api)
+	first := o
+	first.load, first.jobs, first.tasks = "services", 1, 1
+	one, err := loadOf(first)
+	if err != nil {
+		return err
+	}
+	if err := one.submit(ctx, s); err != nil {
+		return err
+	}
+	if err := until(ctx, func() bool { return c.placed.Load() > 0 }); err != nil { // it has taken over, and looked at all that there is
+		return fmt.Errorf("the first task is placed: %w", err)
+	}
+	if err := restful(ctx, tables); err != nil {
+		return err
+	}
+	l.tasks += one.tasks
 	runtime.GC()
+	profiled, err := startProfiles(o)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	if err := l.submit(ctx, s); err != nil {
 		return err
@@ -110,12 +128,11 @@ func measureFilled(ctx context.Context, s *server, o options, tables *store.Tabl
 	if err := restful(ctx, tables); err != nil {
 		return err
 	}
-	return latency(ctx, s, o, o.filled, rate, out)
+	return errors.Join(latency(ctx, s, o, o.filled, rate, out), profiled())
 }
 
 // restful waits until a second has passed in which nothing happened.
 func restful(ctx context.Context, tables *store.Tables) error {
-	<-tables.Synced()
 	for at, since := -1, time.Now(); time.Since(since) < time.Second; nap(ctx, 10*time.Millisecond) {
 		if ctx.Err() != nil {
 			return fmt.Errorf("the control plane never rests: %w", ctx.Err())
