@@ -144,15 +144,20 @@ func TestStock(t *testing.T) {
 			t.Fatalf("devices and then CPU and memory are worth %d, together %d", got, want)
 		}
 		lost := value(before, free) - value(after, free.Sub(takes))
-		if got := Least(&s, &o, takes, free, free, 8); got != lost {
+		toll := MakeToll(&s, &o, takes)
+		if got := toll.At(free); got != lost {
 			t.Fatalf("%d is lost, got %d", lost, got)
 		}
 		most := free.Add(cluster.Demand{CPU: max(more.CPU, 0), Memory: max(more.Memory, 0)})
 		least := free.Sub(cluster.Demand{CPU: takes.CPU / 3, Memory: takes.Memory / 5})
-		for _, split := range []int64{1, 3, 8} {
-			if got := Least(&s, &o, takes, least, most, split); got > lost {
-				t.Fatalf("%d is lost, and at least %d, looked at in %d parts", lost, got, split)
+		for range 2 {
+			if got := toll.Least(free, free); got != lost {
+				t.Fatalf("%d is lost, and at least %d of the one amount", lost, got)
 			}
+			if got := toll.Least(least, most); got > lost {
+				t.Fatalf("%d is lost, and at least %d", lost, got)
+			}
+			toll.Sharpen(least, most, make([]int32, 3))
 		}
 	})
 }

@@ -218,31 +218,6 @@ func (s *Stock) Value(cpu cluster.MilliCPU, memory cluster.Bytes) int64 {
 	return s.worth - s.table.cpu.short(int64(max(cpu, 0)), s.free) - s.table.memory.short(int64(max(memory, 0)), s.free)
 }
 
-// Least returns what a node loses of its worth at least, in millionths of a device, by a task that takes some CPU and memory, and of devices as in before leaves
-// them as in after: whatever is free of the node from least to most. Split, 1 or more, is how finely it looks; with nothing between least and most the answer is exact.
-func Least(before, after *Stock, takes, least, most cluster.Demand, split int64) int64 {
-	if before.table == nil || after.table == nil {
-		return 0
-	}
-	// What is short grows as less is free: of an interval that of its upper end, when the task is there, less that of its lower end is a bound.
-	drop := func(s *shortage, task, low, high, split int64) int64 {
-		low, high = max(low, 0), max(high, 0)
-		if low == high || split > 1 && s.short(max(low-task, 0), after.free) == 0 && s.short(low, before.free) == 0 {
-			split = 1
-		}
-		found := int64(1<<63 - 1)
-		for i, to := int64(0), low; i < split; i++ {
-			from := to
-			to = low + scale(high-low, i+1, split)
-			found = min(found, s.short(max(to-task, 0), after.free)-s.short(from, before.free))
-		}
-		return found
-	}
-	t := before.table
-	return before.worth - after.worth + drop(&t.cpu, int64(takes.CPU), int64(least.CPU), int64(most.CPU), split) +
-		drop(&t.memory, int64(takes.Memory), int64(least.Memory), int64(most.Memory), split)
-}
-
 // stock returns that of a node's devices with the share of each of the devices of use taken.
 func (w *Worth) stock(n *Node, use uint64, share int) (s Stock) {
 	if len(n.Devices) == 0 {

@@ -67,7 +67,7 @@ const (
 func newCycle(f *Fleet, pending []cluster.Pending, opts Options) *cycle {
 	return &cycle{
 		fleet: f, pending: f.bound(pending), opts: opts,
-		editor: editor{owner: &owner{}, names: &f.names}, librarian: editor{owner: &owner{}, names: &f.names, wide: f.loads},
+		editor: editor{owner: &owner{}, names: &f.names}, librarian: editor{owner: &owner{}, names: &f.names, wide: true},
 		groups: map[string]*group{},
 	}
 }
@@ -134,7 +134,7 @@ func (y *cycle) move(order int) {
 		t := &y.trees[order][l.class]
 		root := y.editor.remove(t.page, l.at[order], slot)
 		l.at[order] = l.key[order]
-		*t = topOf(y.editor.insert(root, entry{l.key[order], slot, l.free()}))
+		*t = topOf(y.editor.insert(root, entry{key: l.key[order], slot: slot, free: l.free()}))
 	}
 	y.moved[order] = len(y.touched)
 }

@@ -197,7 +197,7 @@ func (f *Fleet) plant(order int, i int32) {
 	l := &f.loads[i]
 	l.at[order] = l.key[order]
 	t := &f.catalog.trees[order][l.class]
-	*t = topOf(f.editor().insert(t.page, entry{l.key[order], i, l.free()}))
+	*t = topOf(f.editor().insert(t.page, entry{key: l.key[order], slot: i, free: l.free()}))
 }
 
 // uproot takes a node out of one of the trees of its class.

@@ -182,8 +182,8 @@ func TestTree(t *testing.T) {
 				return e.remove(root, old.key, slot)
 			}
 			plain[slot] = entry{
-				rapid.Uint64Range(0, 9).Draw(t, "key"), slot,
-				cluster.Demand{CPU: cluster.MilliCPU(rapid.Int64Range(-2, 9).Draw(t, "cpu")), Memory: cluster.Bytes(slot % 5)},
+				key: rapid.Uint64Range(0, 9).Draw(t, "key"), slot: slot,
+				free: cluster.Demand{CPU: cluster.MilliCPU(rapid.Int64Range(-2, 9).Draw(t, "cpu")), Memory: cluster.Bytes(slot % 5)},
 			}
 			return e.insert(root, plain[slot])
 		}

@@ -10,8 +10,12 @@ import (
 // is entered anew; what was noted of it before is dropped once it comes to the top.
 type roster struct {
 	heap []candidate
-	mark int32 // how much of cycle.touched was known when it was filled
-	seen int   // how much of it is in the roster
+	bins []bin
+	// tolls are those of the bins, one after the other, and room what they keep.
+	tolls []packing.Toll
+	room  []int32
+	mark  int32 // how much of cycle.touched was known when it was filled
+	seen  int   // how much of it is in the roster
 	// class is the only node class that it is of, for tasks of which what holds for all nodes of a class changes all the time: that counts for nothing in it.
 	// It is -1 where the roster is of all classes.
 	class int32
@@ -21,16 +25,27 @@ type roster struct {
 // candidate is a node with its rank at one of its turns, or a page of a shelf.
 type candidate struct {
 	block
-	label       uint64 // of a page no node has a lower one
-	turn, shelf int32
-	page        *page          // nil for a node
-	least, most cluster.Demand // that is free below the page
-	// certain says that the rank is the node's, else none is better that it may have; of a page, that it was looked at finely.
+	label     uint64 // of a page no node has a lower one
+	turn, bin int32
+	page      *page // nil for a node
+	// certain says that the rank is the node's, else none is better that it may have.
 	certain bool
 }
 
-// finely is into how many parts the CPU and the memory that are free below a page are cut, before it is opened, to see what is lost there at least.
-const finely = 8
+// bin is a shelf as a class of tasks sees it: what the task costs the devices of each type, and what it adds to how full a node is.
+type bin struct {
+	tolls []packing.Toll // none where worth decides nothing
+	more  shares
+}
+
+// loss returns what nodes of the shelf lose at least that have from least to most of CPU and memory free, as lossOf has it if these are the same.
+func (b *bin) loss(least, most cluster.Demand) uint64 {
+	lost := int64(0)
+	for i := range b.tolls {
+		lost += b.tolls[i].Least(least, most)
+	}
+	return packing.Loss(lost)
+}
 
 // devised reports whether nodes of a class of nodes are searched by their shelves: where devices are asked for, or what they are worth counts, there is no order of
 // nodes that holds for all tasks.
@@ -102,11 +117,6 @@ func (y *cycle) topOf(r *roster, c *class, best block) block {
 			turn = y.load(top.slot).turn
 		}
 		switch {
-		case top.page != nil && !top.certain && len(c.pricings.list[top.shelf].bays) > 0:
-			p := &c.pricings.list[top.shelf]
-			top.rank.tier += p.loss(c.demand, top.least, top.most, finely) - p.loss(c.demand, top.least, top.most, 1)
-			top.certain = true
-			r.sift(0)
 		case top.page != nil:
 			opened := *top
 			r.drop()
@@ -125,7 +135,7 @@ func (y *cycle) topOf(r *roster, c *class, best block) block {
 
 // fillRoster begins a roster with the shelves, or with the nodes of some classes where shelves do not know enough.
 func (y *cycle) fillRoster(r *roster, c *class, classes []int32) {
-	*r = roster{heap: r.heap[:0], mark: int32(len(y.touched)), seen: len(y.touched), class: -1, tier: refused().tier}
+	*r = roster{heap: r.heap[:0], bins: r.bins[:0], tolls: r.tolls[:0], room: r.room[:0], mark: int32(len(y.touched)), seen: len(y.touched), class: -1, tier: refused().tier}
 	mask := uint64(0)
 	for _, class := range classes {
 		if c.dynamic && c.closed(class) {
@@ -135,7 +145,7 @@ func (y *cycle) fillRoster(r *roster, c *class, classes []int32) {
 			y.enterAll(r, c, class)
 			continue
 		}
-		r.tier, mask = min(r.tier, y.classTier(c, class)), mask|maskOf(class)
+		r.tier, mask = min(r.tier, y.classTier(c, class)), mask|1<<(class%64)
 	}
 	if mask != 0 {
 		y.enterShelves(r, c, mask)
@@ -168,58 +178,75 @@ func (y *cycle) enterShelves(r *roster, c *class, mask uint64) {
 			continue
 		}
 		if p := y.pricing(c, all, int32(i)); p.fits {
-			r.heap = append(r.heap, y.bounded(r, c, int32(i), t, span))
+			r.heap = append(r.heap, y.bounded(r, c, y.bin(r, c, p, t, span), t, span))
 		}
 	}
 }
 
 // open enters what is below a page. Of a roster to which nobody comes back the nodes are looked at instead, if they may be the best.
 func (y *cycle) open(r *roster, c *class, opened *candidate, best block) block {
-	p, q, s := opened.page, query{need: c.need}, c.sieve
+	p, q := opened.page, query{need: c.need}
 	for i := range p.kids {
-		if k := &p.kids[i]; p.spans[i].classes&s.mask != 0 && q.fits(k.most) {
-			r.enter(y.bounded(r, c, opened.shelf, k, &p.spans[i]))
+		if k := &p.kids[i]; p.spans[i].classes&c.sieve.mask != 0 && q.fits(k.most) {
+			r.enter(y.bounded(r, c, opened.bin, k, &p.spans[i]))
 		}
 	}
+	b := &r.bins[opened.bin]
 	for i := range p.entries {
 		en := &p.entries[i]
 		if !q.fits(en.free) {
 			continue
 		}
-		fill := en.key & (1<<levelShift - 1)
-		x := y.bounded(r, c, opened.shelf, &kid{key: en.key, slot: en.slot, most: en.free}, &span{least: en.free, last: en.key, low: fill, high: fill})
-		if r == &y.once && best.slot >= 0 && best.rank.less(x.rank) {
+		k := rank{tier: r.tier + b.loss(en.free, en.free) - packing.NoLoss}
+		if r == &y.once && best.slot >= 0 && best.rank.tier < k.tier {
+			continue
+		}
+		s := spanOf(en)
+		k.fill = c.leastFill(&s, b.more)
+		if r == &y.once && best.slot >= 0 && best.rank.less(k) {
 			continue
 		}
 		class := y.fleet.loads[en.slot].class
-		if !s.passes[class] || y.load(en.slot).turn > r.mark || c.dynamic && c.closed(class) {
+		if !c.sieve.passes[class] || y.load(en.slot).turn > r.mark || c.dynamic && c.closed(class) {
 			continue
 		}
-		if x.rank.tier += y.classTier(c, class) - r.tier; r != &y.once {
-			r.enter(x)
-		} else if best.slot < 0 || !best.rank.less(x.rank) {
+		if k.tier += y.classTier(c, class) - r.tier; r != &y.once {
+			r.enter(candidate{block: block{k, en.slot}, bin: opened.bin, label: y.fleet.names.label[en.slot]})
+		} else if best.slot < 0 || !best.rank.less(k) {
 			best = y.judge(c, en.slot, best)
 		}
 	}
 	return best
 }
 
-// bounded returns a candidate for a page, or for a node of the best class, with a rank that none of its nodes is better than.
-func (y *cycle) bounded(r *roster, c *class, shelf int32, k *kid, s *span) candidate {
-	x := candidate{block: block{rank{tier: r.tier}, k.slot}, shelf: shelf, page: k.page, least: most(s.least, c.need), most: k.most}
+// bin makes that of a shelf with some tree.
+func (y *cycle) bin(r *roster, c *class, p *pricing, t *kid, s *span) int32 {
+	from := len(r.tolls)
+	for i := range p.bays {
+		r.tolls = append(r.tolls, packing.MakeToll(&p.bays[i].before, &p.bays[i].after, c.demand))
+		if t.kids != nil { // else the nodes are soon looked at
+			r.room = r.tolls[from+i].Sharpen(most(s.least, c.need), t.most, r.room)
+		}
+	}
+	r.bins = append(r.bins, bin{r.tolls[from:len(r.tolls):len(r.tolls)], y.shapeShares(c.demand)[p.shape]})
+	return int32(len(r.bins) - 1)
+}
+
+// bounded returns a candidate for a page, with a rank that none of its nodes is better than.
+func (y *cycle) bounded(r *roster, c *class, bin int32, k *kid, s *span) candidate {
+	b := &r.bins[bin]
+	x := candidate{block: block{rank{r.tier, c.leastFill(s, b.more)}, k.slot}, bin: bin, page: k.page}
 	if k.key == s.last {
 		x.label = y.fleet.names.label[k.slot] // in the order of names
 	}
-	p := &c.pricings.list[shelf]
-	if len(p.bays) > 0 {
-		x.rank.tier += p.loss(c.demand, x.least, x.most, 1) - packing.NoLoss
+	if len(b.tolls) > 0 {
+		x.rank.tier += b.loss(most(s.least, c.need), k.most) - packing.NoLoss
 	}
-	x.rank.fill = c.leastFill(k.key, s, y.shapeShares(c.demand)[p.shape])
 	return x
 }
 
-// leastFill is fillOf for the best of a page from a key on, where a task adds so much.
-func (c *class) leastFill(key uint64, s *span, more shares) uint64 {
+// leastFill is fillOf for the best of a page, where a task adds so much.
+func (c *class) leastFill(s *span, more shares) uint64 {
 	images := uint64(0) // of others than those that are looked at one by one
 	if c.commonImages {
 		images = c.imageWorth(len(c.images))
@@ -229,8 +256,7 @@ func (c *class) leastFill(key uint64, s *span, more shares) uint64 {
 	}
 	fill := uint64(1<<levelShift-1) - (s.high + more.fill()<<taskBits) - images
 	if c.strategy == cluster.StrategyWhole {
-		low := int(key>>levelShift) - balanceZero + more.balance()
-		high := int(s.last>>levelShift) - balanceZero + more.balance()
+		low, high := int(s.from)+more.balance(), int(s.to)+more.balance()
 		fill |= uint64(max(low, -high, 0)) << levelShift
 	}
 	return fill

@@ -11,7 +11,7 @@ import (
 )
 
 // shelf is nodes of one shape that have the same devices, of which the same is free. What requests for devices come to on one of them they come to on all: beside
-// what tells node classes apart only the CPU and the memory that go with the devices differ, by which a tree holds them in the order byBalance.
+// what tells node classes apart only the CPU and the memory that go with the devices differ, by which a tree holds them: see placeOn.
 type shelf struct {
 	name  string
 	shape int32
@@ -71,7 +71,7 @@ func (s *shelf) take(e editor, key uint64, slot int32) {
 
 func (s *shelf) root(e editor, p *page) {
 	if s.tree, s.span = (kid{}), (span{}); p != nil {
-		s.tree, s.span = summary(p), e.span(p)
+		s.tree, s.span = summary(p), p.span()
 	}
 }
 
@@ -98,8 +98,9 @@ func (f *Fleet) shelve(i int32, anew bool) {
 	if old >= 0 {
 		all.list[old].take(f.librarian(), l.shelved, i)
 	}
-	l.shelf, l.shelved = to, l.key[byBalance]
-	all.list[to].put(f.librarian(), entry{l.shelved, i, l.free()})
+	en := f.catalog.placeOn(l, i)
+	l.shelf, l.shelved = to, en.key
+	all.list[to].put(f.librarian(), en)
 	if old >= 0 && old != to {
 		all.vacate(old)
 	}
@@ -116,7 +117,7 @@ func (f *Fleet) unshelve(i int32) {
 	l.shelf = -1
 }
 
-func (f *Fleet) librarian() editor { return editor{names: &f.names, wide: f.loads} }
+func (f *Fleet) librarian() editor { return editor{names: &f.names, wide: true} }
 
 // shelfName appends all that the shelf of a node depends on: its shape, its devices, and of each what is free. Where the devices of one type are all alike it does not
 // matter which of them; else it does, as the order of the list and of their IDs decides between those that will both do.
@@ -204,8 +205,9 @@ func (y *cycle) shelvesNow() *shelves {
 			to = y.shelves.find(y.buffer, shape)
 		}
 		y.shelves.list[l.shelf].take(y.librarian, l.shelved, slot)
-		l.shelf, l.shelved = to, l.key[byBalance]
-		y.shelves.list[to].put(y.librarian, entry{l.shelved, slot, l.free()})
+		en := y.fleet.catalog.placeOn(l, slot)
+		l.shelf, l.shelved = to, en.key
+		y.shelves.list[to].put(y.librarian, en)
 	}
 	y.shelved = len(y.touched)
 	return y.shelves
@@ -310,13 +312,4 @@ func (y *cycle) pricing(c *class, all *shelves, i int32) *pricing {
 	}
 	p.bays = slices.Clip(list.store[from:])
 	return p
-}
-
-// loss is what nodes of the shelf lose at least by a task of the class, with the least to the most of CPU and memory free; as lossOf has it if these are the same.
-func (p *pricing) loss(demand, least, most cluster.Demand, split int64) uint64 {
-	lost := int64(0)
-	for i := range p.bays {
-		lost += packing.Least(&p.bays[i].before, &p.bays[i].after, demand, least, most, split)
-	}
-	return packing.Loss(lost)
 }

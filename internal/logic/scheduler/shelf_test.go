@@ -131,7 +131,12 @@ func samePrice(t *rapid.T, y *cycle, c *class, shelf, slot int32) {
 		t.Fatalf("%s has the devices: %v, and its shelf %v", y.fleet.name(slot), !price.fits, price.fits)
 	}
 	free := y.load(slot).free()
-	if price.fits && len(price.bays) > 0 && price.loss(c.demand, free, free, 1) != y.lossOf(c, slot) {
-		t.Fatalf("%s loses %d, by its shelf %d", y.fleet.name(slot), y.lossOf(c, slot), price.loss(c.demand, free, free, 1))
+	if !price.fits || len(price.bays) == 0 {
+		return
+	}
+	s, r := &y.fleet.catalog.shelves.list[shelf], roster{}
+	on := &r.bins[y.bin(&r, c, price, &s.tree, &s.span)]
+	if got, want := on.loss(free, free), y.lossOf(c, slot); got != want {
+		t.Fatalf("%s loses %d, by its shelf %d", y.fleet.name(slot), want, got)
 	}
 }

@@ -60,7 +60,7 @@ func (y *cycle) newSieve(c *class) *sieve {
 		}
 		if code, _ := bars(c, &classes[i].like, y.fleet.parts); code == "" {
 			s.takes = append(s.takes, int32(i))
-			s.passes[i], s.mask = true, s.mask|maskOf(int32(i))
+			s.passes[i], s.mask = true, s.mask|1<<(i%64)
 			if slices.ContainsFunc(classes[i].like.Taints, func(t cluster.Taint) bool {
 				return t.Effect == cluster.TaintAvoid && !tolerated(c.Placement.Tolerations, t)
 			}) {

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"math"
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -30,7 +29,10 @@ type owner struct{ _ byte }
 type entry struct {
 	key  uint64
 	slot int32
-	free cluster.Demand // may be negative
+	// level and mark are of shelves: the balance, as shares have it, and the bit that stands for the node's class.
+	level int16
+	mark  uint8
+	free  cluster.Demand // may be negative
 }
 
 // kid is a page below another one.
@@ -46,29 +48,29 @@ type span struct {
 	least     cluster.Demand // that is free
 	last      uint64         // key
 	low, high uint64         // of their places in the order byFill
-	classes   uint64         // what maskOf says of their classes, together
+	classes   uint64         // a bit for each of their classes, which some share
+	from, to  int16          // of their balance
 }
 
-// maskOf has one bit for a node class, which some share.
-func maskOf(class int32) uint64 { return 1 << (class % 64) }
-
-func (s *span) add(en *entry, class int32) {
+// spanOf returns that of a single node.
+func spanOf(en *entry) span {
 	fill := en.key & (1<<levelShift - 1)
-	s.least, s.last = least(s.least, en.free), max(s.last, en.key)
-	s.low, s.high, s.classes = min(s.low, fill), max(s.high, fill), s.classes|maskOf(class)
+	return span{least: en.free, last: en.key, low: fill, high: fill, from: en.level, to: en.level, classes: 1 << en.mark}
 }
 
 func (s *span) join(o *span) {
 	s.least, s.last = least(s.least, o.least), max(s.last, o.last)
 	s.low, s.high, s.classes = min(s.low, o.low), max(s.high, o.high), s.classes|o.classes
+	s.from, s.to = min(s.from, o.from), max(s.to, o.to)
 }
 
 // span returns that of a page.
-func (e editor) span(p *page) span {
+func (p *page) span() span {
 	if p.kids == nil {
-		s := span{least: p.entries[0].free, low: math.MaxUint64}
-		for i := range p.entries {
-			s.add(&p.entries[i], e.wide[p.entries[i].slot].class)
+		s := spanOf(&p.entries[0])
+		for i := 1; i < len(p.entries); i++ {
+			o := spanOf(&p.entries[i])
+			s.join(&o)
 		}
 		return s
 	}
@@ -98,27 +100,26 @@ func topOf(root *page) top {
 type editor struct {
 	owner *owner
 	names *names
-	// wide, unless nil, is the loads of the nodes, by slot: keys are of the order byBalance then, and kids have their spans.
-	wide []load
+	wide  bool // kids have their spans
 }
 
 // set says again what a page needs to know of one of its kids.
 func (e editor) set(p *page, at int, q *page) {
-	if p.kids[at] = summary(q); e.wide != nil {
-		p.spans[at] = e.span(q)
+	if p.kids[at] = summary(q); e.wide {
+		p.spans[at] = q.span()
 	}
 }
 
 // add makes a page a kid of another one.
 func (e editor) add(p *page, at int, q *page) {
-	if p.kids = slices.Insert(p.kids, at, summary(q)); e.wide != nil {
-		p.spans = slices.Insert(p.spans, at, e.span(q))
+	if p.kids = slices.Insert(p.kids, at, summary(q)); e.wide {
+		p.spans = slices.Insert(p.spans, at, q.span())
 	}
 }
 
 // drop takes kids from a page.
 func (e editor) drop(p *page, from, to int) {
-	if p.kids = slices.Delete(p.kids, from, to); e.wide != nil {
+	if p.kids = slices.Delete(p.kids, from, to); e.wide {
 		p.spans = slices.Delete(p.spans, from, to)
 	}
 }
@@ -152,8 +153,9 @@ func (e editor) put(p *page, en entry) (own, split *page) {
 	if split == nil {
 		k := &p.kids[at]
 		k.page, k.most = own, most(k.most, en.free)
-		if e.wide != nil {
-			p.spans[at].add(&en, e.wide[en.slot].class)
+		if e.wide {
+			s := spanOf(&en)
+			p.spans[at].join(&s)
 		}
 		if at == 0 && e.before(en.key, en.slot, k.key, k.slot) {
 			k.key, k.slot = en.key, en.slot
@@ -229,7 +231,7 @@ func (e editor) halve(p *page) *page {
 		p.entries = slices.Delete(p.entries, half, len(p.entries))
 	} else {
 		q.kids = append(make([]kid, 0, fan+1), p.kids[half:]...)
-		if e.wide != nil {
+		if e.wide {
 			q.spans = append(make([]span, 0, fan+1), p.spans[half:]...)
 		}
 		e.drop(p, half, len(p.kids))
