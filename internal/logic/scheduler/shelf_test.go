@@ -140,3 +140,99 @@ func samePrice(t *rapid.T, y *cycle, c *class, shelf, slot int32) {
 		t.Fatalf("%s loses %d, by its shelf %d", y.fleet.name(slot), want, got)
 	}
 }
+
+// TestFullShelves: on a fleet where many nodes stand on few shelves, and differ in CPU, memory and what runs there, each task gets the node that a look at all of them
+// finds, whether it is alone of its kind or not, and again after others were placed.
+func TestFullShelves(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint64().Draw(t, "seed")
+		w := &deviceWorld{rand.New(rand.NewPCG(seed, 4)), NewFleet()}
+		ample := w.IntN(3) // with that few lose anything by what goes with the devices
+		for i := range 100 + w.IntN(300) {
+			n := Node{
+				Name: fmt.Sprint("n", w.IntN(10), i), State: cluster.NodeReady, Executors: []string{"process"},
+				Labels:   cluster.Labels{"zone": string(rune('a' + w.IntN(2)))},
+				Capacity: cluster.Demand{CPU: cluster.MilliCPU(16_000<<(3*ample) + w.IntN(3)), Memory: 64 << (3 * ample) * cluster.GiB},
+			}
+			for d := range 2 + 2*w.IntN(2) {
+				n.Devices = append(n.Devices, cluster.Device{ID: fmt.Sprint("d", d), Type: "gpu", Numa: d % 2})
+			}
+			w.fleet.SetNode(n)
+			r := Reservation{UUID: n.Name, Task: "c.x.1.0", Node: n.Name}
+			r.Demand = cluster.Demand{CPU: cluster.MilliCPU(w.IntN(9) * 800), Memory: cluster.Bytes(w.IntN(20)) * cluster.GiB}
+			if w.IntN(4) > 0 {
+				r.Devices = []cluster.DeviceUse{{ID: "d0", Share: []int{250, 500, 1000}[w.IntN(3)]}}
+			}
+			w.fleet.Reserve(r)
+		}
+		var mix Mix
+		for range w.IntN(30) {
+			mix.Learn(w.demand(), w.request(), 1+w.IntN(5))
+		}
+		if mix.Stale(nil) {
+			w.fleet.SetWorth(mix.Worth())
+		}
+		var pending []cluster.Pending
+		for i := range 12 {
+			p := cluster.Pending{Task: cluster.TaskID(fmt.Sprintf("c.t%d.1.0", i)), Priority: 1, Demand: w.demand(), Devices: w.request()}
+			p.Placement.Strategy = []cluster.Strategy{"", cluster.StrategyWhole, cluster.StrategyWhole, cluster.StrategySpread, cluster.StrategyBinpack}[w.IntN(5)]
+			if w.IntN(4) == 0 {
+				p.Placement.Affinities = []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 10}}
+			}
+			for j := range 1 + i%3 {
+				p.Task = cluster.TaskID(fmt.Sprintf("c.t%d.1.%d", i, j))
+				pending = append(pending, p)
+			}
+		}
+		order, _ := queue(pending)
+		y := newCycle(w.fleet, pending, Options{ranking: -1})
+		y.classify(order)
+		y.relate()
+		for i, at := range order {
+			c := y.classOf[i]
+			got, want := y.best(c), block{slot: -1}
+			for slot := range w.fleet.names.all {
+				want = y.judge(c, slot, want)
+			}
+			if got != want.slot {
+				t.Fatalf("%s with %v and %v: got node %d, want %d of rank %v", pending[at].Task, c.demand, c.requests, got, want.slot, want.rank)
+			}
+			if got >= 0 {
+				y.place(c, got, int(at))
+			}
+			y.leave(c)
+		}
+	})
+}
+
+func (w *deviceWorld) demand() cluster.Demand {
+	return cluster.Demand{CPU: cluster.MilliCPU(w.IntN(6) * 700), Memory: cluster.Bytes(w.IntN(12)) * cluster.GiB}
+}
+
+func (w *deviceWorld) request() []cluster.DeviceRequest {
+	if w.IntN(5) == 0 {
+		return nil
+	}
+	return []cluster.DeviceRequest{{Share: []int{0, 100, 250, 500, 800}[w.IntN(5)]}}
+}
+
+// TestHilbert: cells that follow each other along the curve are neighbours in the plane, and it comes by each cell once.
+func TestHilbert(t *testing.T) {
+	type cell struct{ x, y int }
+	cells := make([]*cell, curveSide*curveSide)
+	for x := range curveSide {
+		for y := range curveSide {
+			far := hilbert(uint64(x), uint64(y))
+			if far >= uint64(len(cells)) || cells[far] != nil {
+				t.Fatalf("%d, %d lies %d along the curve, as another or beyond its end", x, y, far)
+			}
+			cells[far] = &cell{x, y}
+		}
+	}
+	for far := 1; far < len(cells); far++ {
+		a, b := cells[far-1], cells[far]
+		if away := max(a.x-b.x, b.x-a.x) + max(a.y-b.y, b.y-a.y); away != 1 {
+			t.Fatalf("from %v to %v at %d: got %d steps, want one", *a, *b, far, away)
+		}
+	}
+}
