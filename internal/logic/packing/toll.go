@@ -27,9 +27,9 @@ type charge struct {
 type scarcity struct {
 	less    *[limitSteps + 1][roomSteps + 1]int32
 	width   int64 // of a step of the limit
-	pieces  int64
-	at, to  int64 // columns between which the free devices are
-	further int64 // from the first of them, in parts of sub
+	pieces  int32
+	at, to  int8  // columns between which the free devices are
+	further int16 // from the first of them, in parts of sub
 }
 
 func (s *shortage) of(room int64) scarcity {
@@ -38,8 +38,8 @@ func (s *shortage) of(room int64) scarcity {
 	}
 	pieces := (room + mostRoom - 1) / mostRoom
 	y := room * sub / (roomStep * pieces)
-	at := y >> subBits
-	return scarcity{&s.less, s.step * pieces, pieces, at, min(at+1, roomSteps), y & (sub - 1)}
+	at := int8(y >> subBits)
+	return scarcity{&s.less, s.step * pieces, int32(pieces), at, min(at+1, roomSteps), int16(y & (sub - 1))}
 }
 
 // short returns what is not filled, in millionths of a device. The limit is not below 0.
@@ -55,12 +55,12 @@ func (s *scarcity) short(limit int64) int64 {
 // row returns a row of the table, in parts of sub. Before the first and behind the last they stay the same.
 func (s *scarcity) row(i int64) int64 {
 	r := &s.less[min(max(i, 0), limitSteps)]
-	return int64(r[s.at])*(sub-s.further) + int64(r[s.to])*s.further
+	return int64(r[s.at])*int64(sub-s.further) + int64(r[s.to])*int64(s.further)
 }
 
 // blend is short between two rows.
 func (s *scarcity) blend(low, high, part int64) int64 {
-	return (low*(sub-part) + high*part) >> (2 * subBits) * s.pieces
+	return (low*(sub-part) + high*part) >> (2 * subBits) * int64(s.pieces)
 }
 
 // MakeToll returns that of a task that takes some CPU and memory, and of devices as in before leaves them as in after. Nothing has to be at hand to ask for one node, or
@@ -162,7 +162,7 @@ func (c *charge) appendSteps(first, end int64, steps []int32) []int32 {
 	inside := part * sub / width             // of a step before, where one after begins
 	behind := sub - (part*sub+width-1)/width // of a step after, where one before begins
 	round := func(a, b int64) int64 {        // what the rows of an interval are rounded by at most
-		return before.pieces * (3 + (a+b)>>(2*subBits))
+		return int64(before.pieces) * (3 + (a+b)>>(2*subBits))
 	}
 	b0, a0, a1 := before.row(first), after.row(first-shift-1), after.row(first-shift)
 	start := after.blend(a0, a1, behind) - before.blend(b0, b0, 0)

@@ -50,7 +50,7 @@ func TestSharpen(t *testing.T) {
 					rounded = max(rounded, c.before.row(i)-c.before.row(i+1)+c.after.row(i)-c.after.row(i+1))
 				}
 				// A step ends where the next begins, so the amount behind the last one counts, too.
-				if least = min(least, c.of(high+1)); got < least-c.before.pieces*(4+2*rounded>>(2*subBits)) {
+				if least = min(least, c.of(high+1)); got < least-int64(c.before.pieces)*(4+2*rounded>>(2*subBits)) {
 					t.Fatalf("from %d to %d: got %d, want %d", low, high, got, least)
 				}
 			}

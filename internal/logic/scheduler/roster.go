@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/packing"
 )
@@ -172,6 +174,10 @@ func (y *cycle) enterAll(r *roster, c *class, class int32) {
 // enterShelves enters those shelves that may have nodes of some classes and room on them, not yet in order.
 func (y *cycle) enterShelves(r *roster, c *class, mask uint64) {
 	all, q := y.shelvesNow(), query{need: c.need}
+	r.heap, r.bins = slices.Grow(r.heap, len(all.list)), slices.Grow(r.bins, len(all.list))
+	if c.priced {
+		r.tolls = slices.Grow(r.tolls, len(all.list))
+	}
 	for i := range all.list {
 		t, span := &all.list[i].tree, &all.list[i].span
 		if t.page == nil || span.classes&mask == 0 || !q.fits(t.most) || !y.devised(c, y.fleet.loads[t.slot].class) {
