@@ -23,7 +23,8 @@ type charge struct {
 	first int64
 }
 
-// scarcity is how much is not filled of some free devices because of a limit: a shortage with the one coordinate given. The zero value is none.
+// scarcity is how much is not filled of some free devices because of a limit: a shortage with the one coordinate given, which spares what is asked of it again and again
+// half of the work. The zero value is none.
 type scarcity struct {
 	less    *[limitSteps + 1][roomSteps + 1]int32
 	width   int64 // of a step of the limit

@@ -154,8 +154,12 @@ func newShortage(wants []want, most int64, of func(*want) int64) shortage {
 
 // short returns what is not filled of so many thousandths of devices for want of the limit, in millionths of a device.
 func (s *shortage) short(limit, room int64) int64 {
-	c := s.of(room)
-	return c.short(limit)
+	if s.step == 0 || room <= 0 {
+		return 0
+	}
+	pieces := (room + mostRoom - 1) / mostRoom
+	x := min(scale(limit, sub, s.step*pieces), limitSteps*sub)
+	return pieces * between(&s.less, x, room*sub/(roomStep*pieces))
 }
 
 // between interpolates; both coordinates are in parts of sub, and within the table.
