@@ -106,3 +106,14 @@ func (c *Client) Logs(ctx context.Context, id cluster.TaskID, o LogOptions) iter
 		}
 	}
 }
+
+// SayCheck says to a check of type ttl of a task how the task is. Attempt is the number of the attempt that is meant, 0 for the newest. It
+// returns once the task's node has kept the word.
+func (c *Client) SayCheck(ctx context.Context, id cluster.TaskID, attempt int, check string, word api.CheckWord) error {
+	r := post(word, "tasks", string(id), "checks", check).once()
+	if attempt != 0 {
+		r = r.with(url.Values{"attempt": {strconv.Itoa(attempt)}})
+	}
+	_, err := c.call(ctx, r, nil)
+	return err
+}

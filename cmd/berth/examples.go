@@ -38,6 +38,7 @@ func runExamples() map[string]string {
 		"logs":     "berth logs service/web --follow\nberth logs web.3.0 --tail 20",
 		"events":   "berth events --follow\nberth events --type service.rollout-failed,service.rolled-back",
 		"exec":     "berth exec -i web.3.0 -- sh",
+		"check":    "berth check pass worker.1.0 beat\nberth check fail worker.1.0 beat --message 'the queue is stuck'",
 		"version":  "berth version -o json",
 	}
 }

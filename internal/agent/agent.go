@@ -31,6 +31,7 @@ import (
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -160,6 +161,7 @@ type Agent struct {
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	mark        state.Mark
 	present     attempt.Session
+	hearing     lifecycle.Hearing // when words to checks can come
 
 	// displaced belongs to the goroutine that registers: how often in a row another agent took the session away.
 	displaced int
@@ -221,7 +223,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.found, a.pins = newFound(), newPins()
 	a.machine.again = make(chan struct{}, 1)
 	a.use, a.squeeze = taskUse{}, squeeze{}
-	a.mark, a.present = saved.Mark, attempt.Session{}
+	a.mark, a.present, a.hearing = saved.Mark, attempt.Session{}, lifecycle.Hearing{}
 	for _, d := range saved.Definitions {
 		a.definitions[d.Ref()] = d
 	}
@@ -294,7 +296,7 @@ func (a *Agent) inSession(w transport.Welcome) {
 	s := attempt.Session{Number: w.Session, Asks: w.Wire >= transport.PermitVersion && !a.Without.Off(clause.Permit)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.present = s
+	a.present, a.hearing = s, lifecycle.Hearing{Since: a.Boot()}
 	for _, t := range a.tasks { // order-free: each is told by itself
 		t.inSession(s)
 	}

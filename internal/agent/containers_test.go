@@ -234,7 +234,7 @@ func TestCheckTransitionsAreReported(t *testing.T) {
 		w.pass(10 * time.Second)
 		set(true)
 		w.pass(10 * time.Second)
-		if o := w.want("s1", cluster.StateRunning, ""); o.Message != "check http: 500" {
+		if o := w.want("s1", cluster.StateRunning, ""); o.Message != "readiness check http: 500" {
 			t.Errorf("message %q", o.Message)
 		}
 		set(false)

@@ -315,6 +315,7 @@ func (r *reports) send(ctx context.Context, welcome transport.Welcome) error {
 		r.agent.learned(reply.Servers)
 		r.agent.machine.toldUse(report.Stats, false)
 		r.settle(items, reply.Refused, asked)
+		r.agent.hears(asked)
 	}
 }
 

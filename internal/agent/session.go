@@ -50,6 +50,7 @@ func (a *Agent) sessions(ctx context.Context) {
 		a.reports.registered(versions)
 		began := time.Now()
 		err = a.session(ctx, welcome)
+		a.hearsNothing()
 		if ctx.Err() != nil {
 			return
 		}

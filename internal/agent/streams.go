@@ -43,6 +43,8 @@ func (a *Agent) open(ctx context.Context, r transport.StreamRequest) {
 			err = a.serveExec(ctx, r, stream)
 		case transport.StreamImageLoad, transport.StreamImageList:
 			err = a.serveImages(ctx, r, stream)
+		case transport.StreamWord:
+			err = a.serveWord(ctx, r, stream)
 		default:
 			err = fmt.Errorf("kind %q is not known to this agent", r.Kind)
 		}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
-	"github.com/berthd/berth/internal/agent/checks"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -47,7 +46,7 @@ type task struct {
 	problem  string                 // why it failed
 	watched  map[executor.ID]func() // ends the watch of a run
 	checking func()                 // ends the checks, or nil
-	checked  int                    // the round that they look at
+	checked  watchedChecks          // what they look at
 	gone     bool                   // forget it once nothing is left
 	ran      bool                   // in this life of the agent
 }
@@ -224,10 +223,14 @@ func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	}
 	def := t.currentDefinition()
 	now := t.agent.now()
+	t.rec.Hearing = t.agent.heard()
 	step := t.rec.Next(def, now)
 	t.publish()
 	t.watch(ctx)
 	t.check(ctx)
+	if t.rec.Doubts(def, now) {
+		t.agent.reports.press() // its answer tells
+	}
 	if t.rec.Phase == attempt.PhaseGone && t.gone {
 		return 0, t.agent.remove(t)
 	}
@@ -320,34 +323,6 @@ func (t *task) await(ctx context.Context, name string, id executor.ID) {
 			return
 		}
 	}
-}
-
-// check begins the checks of a round once all its containers run, and ends them with it.
-func (t *task) check(ctx context.Context) {
-	def := t.currentDefinition()
-	if t.checking != nil && (!t.rec.IsUp() || t.checked != t.rec.Round) {
-		t.checking()
-		t.checking = nil
-	}
-	if t.checking != nil || !t.rec.IsUp() || len(def.Checks) == 0 {
-		return
-	}
-	round := t.rec.Round
-	ctx, t.checking = context.WithCancel(ctx)
-	t.checked = round
-	c := checks.Config{
-		Checks: def.Checks,
-		Probe:  t.prober(),
-		Random: t.agent.Random,
-		Changed: func(h cluster.Health, complaint string) {
-			t.post(func(r *attempt.Record) {
-				if r.Round == round {
-					r.Looked(h, complaint)
-				}
-			})
-		},
-	}
-	t.agent.work.Go(func() { checks.Run(ctx, c) })
 }
 
 // unwatch ends what the goroutine began.

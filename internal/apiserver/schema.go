@@ -159,7 +159,11 @@ func words(typ reflect.Type) []string {
 	case reflect.TypeFor[cluster.PullPolicy]():
 		return []string{"missing", "always", "never"}
 	case reflect.TypeFor[cluster.CheckType]():
-		return []string{"http", "tcp", "exec"}
+		return []string{"http", "tcp", "exec", "grpc", "ttl"}
+	case reflect.TypeFor[cluster.CheckMeaning]():
+		return []string{"readiness", "liveness", "startup"}
+	case reflect.TypeFor[cluster.Word]():
+		return []string{"pass", "warn", "fail"}
 	case reflect.TypeFor[cluster.RestartMode]():
 		return []string{"always", "on-failure", "never"}
 	case reflect.TypeFor[cluster.OnDisconnect]():

@@ -175,7 +175,7 @@ var modules = map[string][]string{
 	"go.opentelemetry.io/otel":                {"internal/telemetry"},
 	"go.uber.org/zap":                         {"internal/store/etcd"},
 	"golang.org/x/sync":                       {"internal/...", "cmd/berth"},
-	"google.golang.org/grpc":                  {"internal/store/etcd"},
+	"google.golang.org/grpc":                  {"internal/agent/checks", "internal/store/etcd", "test/e2e/..."},
 	"golang.org/x/sys":                        {"internal/agent/...", "internal/bench/growth", "internal/boottime", "internal/executor/...", "cmd/berth", "test/netlab"},
 	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd"},
 }

@@ -223,25 +223,6 @@ func (d *TaskDefinition) nameChecks() {
 	}
 }
 
-func (c *Check) setDefaults(d *TaskDefinition) {
-	orElse(&c.Interval, DefaultCheckInterval)
-	orElse(&c.Timeout, min(DefaultCheckTimeout, c.Interval))
-	orElse(&c.FailAfter, DefaultFailAfter)
-	switch c.Type {
-	case CheckHTTP:
-		orElse(&c.Path, "/")
-		fallthrough
-	case CheckTCP:
-		if len(d.Ports) == 1 {
-			orElse(&c.Port, d.Ports[0].Name)
-		}
-	case CheckExec:
-		if main := d.Main(); main != nil {
-			orElse(&c.Container, main.Name)
-		}
-	}
-}
-
 // completed returns a copy with the defaults filled in, for validation; the rest is shared.
 func (c *Cluster) completed() *Cluster {
 	full := *c

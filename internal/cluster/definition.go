@@ -220,33 +220,6 @@ type File struct {
 	Mode string `json:"mode,omitempty"`
 }
 
-// CheckType is how a check looks.
-type CheckType string
-
-// Check types.
-const (
-	CheckHTTP CheckType = "http" // 2xx is success
-	CheckTCP  CheckType = "tcp"  // a connection is success
-	CheckExec CheckType = "exec" // exit code 0 of a command in a container is success
-)
-
-// Check tells whether a task is well. After one failure the task is in warning, after
-// FailAfter failing, after one success healthy.
-type Check struct {
-	Name string    `json:"name"`
-	Type CheckType `json:"type"`
-	Port string    `json:"port,omitempty"` // name of a port, for http and tcp
-	Path string    `json:"path,omitempty"` // for http; default "/"
-	// Command and Container are for exec; Container defaults to the first essential one.
-	Command   []string `json:"command,omitempty"`
-	Container string   `json:"container,omitempty"`
-	// InitialDelay is waited after the start before the first look. Default 0.
-	InitialDelay Duration `json:"initial_delay,omitempty"`
-	Interval     Duration `json:"interval,omitempty"`   // default 5 s
-	Timeout      Duration `json:"timeout,omitempty"`    // default 2 s
-	FailAfter    int      `json:"fail_after,omitempty"` // default 3
-}
-
 // RestartMode says which ends are followed by a restart in place.
 type RestartMode string
 

@@ -13,6 +13,9 @@ const (
 	// taints. A build before it would place tasks where they must not be, give a device to two of them, or end daemons on nodes where they
 	// belong.
 	RecordsPlaced = 3
+	// RecordsChecked came with checks of the types grpc and ttl and of the meanings startup and liveness. A build before it would hand
+	// agents such a check without what makes it one, and they keep a definition for good.
+	RecordsChecked = 4
 )
 
 // RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it asks for. What
@@ -39,9 +42,9 @@ func RecordVersion(record any) int {
 	case Cluster:
 		return placedIf(demandsMore(r.Constraints))
 	case *TaskDefinition:
-		return placedIf(r.wantsDevices())
+		return r.recordVersion()
 	case TaskDefinition:
-		return placedIf(r.wantsDevices())
+		return r.recordVersion()
 	case *Reservation, Reservation:
 		return RecordsPlaced
 	case *Host:
@@ -69,6 +72,14 @@ func (s *Service) recordVersion() int {
 
 func stepsVersion(steps []Step) int {
 	return placedIf(slices.ContainsFunc(steps, func(s Step) bool { return s.Gang != nil || s.Placement.demandsMore() }))
+}
+
+func (d *TaskDefinition) recordVersion() int {
+	version := placedIf(d.wantsDevices())
+	if slices.ContainsFunc(d.Checks, func(c Check) bool { return c.newer() }) {
+		version = max(version, RecordsChecked)
+	}
+	return version
 }
 
 func (d *TaskDefinition) wantsDevices() bool {

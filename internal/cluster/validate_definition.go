@@ -110,43 +110,6 @@ func (d *TaskDefinition) validateChecks(k check) {
 	k.unique("checks", names)
 }
 
-func (c *Check) validate(k check, d *TaskDefinition) {
-	k.at("name").name(c.Name)
-	oneOf(k.at("type"), c.Type, CheckHTTP, CheckTCP, CheckExec)
-	k.at("interval").span(c.Interval, MinCheckInterval, MaxCheckInterval)
-	k.at("timeout").must(c.Timeout >= MinCheckTimeout && c.Timeout <= c.Interval,
-		"is %s, want a duration from %s to the interval of %s", c.Timeout, MinCheckTimeout, c.Interval)
-	k.at("initial_delay").span(c.InitialDelay, 0, MaxCheckInterval)
-	k.at("fail_after").within(c.FailAfter, 1, MaxFailAfter)
-	network := c.Type == CheckHTTP || c.Type == CheckTCP
-	switch {
-	case network && c.Port == "":
-		k.at("port").fault("is missing: a check of type %s needs the name of one of the definition's ports", c.Type)
-	case network && d.port(c.Port) == nil:
-		k.at("port").fault("%q is not the name of one of the definition's ports", clip(c.Port))
-	case c.Type == CheckExec:
-		k.at("port").must(c.Port == "", "is not for a check of type exec")
-	}
-	if c.Type == CheckHTTP {
-		k.at("path").must(strings.HasPrefix(c.Path, "/") && printable(c.Path) && !strings.Contains(c.Path, " "),
-			"%q is not a path: want it to begin with \"/\" and to hold no spaces", clip(c.Path))
-	} else {
-		k.at("path").must(c.Path == "", "is for checks of type http only")
-	}
-	if c.Type != CheckExec {
-		k.at("command").must(len(c.Command) == 0, "is for checks of type exec only")
-		k.at("container").must(c.Container == "", "is for checks of type exec only")
-		return
-	}
-	k.at("command").must(len(c.Command) > 0 && c.Command[0] != "", "is empty: a check of type exec needs a command")
-	k.arguments("command", c.Command)
-	if in := d.container(c.Container); in == nil {
-		k.at("container").fault("%q is not the name of one of the definition's containers", clip(c.Container))
-	} else if in.Init {
-		k.at("container").fault("%q is an init container, which has ended when checks run", c.Container)
-	}
-}
-
 func (d *TaskDefinition) port(name string) *Port {
 	for i := range d.Ports {
 		if d.Ports[i].Name == name {

@@ -152,6 +152,9 @@ const (
 	StreamImageLoad StreamKind = "image-load"
 	// StreamImageList asks for the node's images: the agent sends them as StreamImageLoad does.
 	StreamImageList StreamKind = "image-list"
+	// StreamWord carries a word to a check of type ttl, which the request holds. The agent answers with ChannelExit once the word is
+	// kept; an error says why it counts for nothing.
+	StreamWord StreamKind = "word"
 )
 
 // Image is an image that an executor of a node holds.
@@ -171,6 +174,7 @@ type StreamRequest struct {
 
 	Logs *LogsRequest `json:"logs,omitempty"`
 	Exec *ExecRequest `json:"exec,omitempty"`
+	Word *WordRequest `json:"word,omitempty"`
 }
 
 // LogsRequest says which lines are wanted.
@@ -188,6 +192,14 @@ type LogsRequest struct {
 type ExecRequest struct {
 	Command []string `json:"command"`
 	Stdin   bool     `json:"stdin,omitempty"`
+}
+
+// WordRequest is what is said to a check of type ttl.
+type WordRequest struct {
+	Check string       `json:"check"`
+	Word  cluster.Word `json:"word"`
+	// Message is what the check answers while the word stands, where that is not well. It names who said it.
+	Message string `json:"message,omitempty"`
 }
 
 // Channels of an exec stream. A frame is one byte of channel, four bytes of length (big endian), and

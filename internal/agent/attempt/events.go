@@ -138,13 +138,6 @@ func (r *Record) Signalled(sig syscall.Signal, now Now) {
 	}
 }
 
-// Looked says what the checks say, with the newest complaint.
-func (r *Record) Looked(health cluster.Health, complaint string) {
-	if r.IsUp() {
-		r.Health, r.Note = health, complaint
-	}
-}
-
 // Forgotten says that the control plane knows the attempt no more; there must be nothing of it that may run.
 func (r *Record) Forgotten() {
 	if r.Desired.Stop == nil {
@@ -253,7 +246,7 @@ func (r *Record) reboot(boot string, now Now) {
 	r.PortsFree = r.PortsFree && !r.Started.IsZero()
 	r.Barrier = Barrier{Ask: r.Barrier.Ask + 1}
 	r.Restarts = lifecycle.Restarts{Total: r.Restarts.Total}
-	r.Up = 0
+	r.Up, r.Through, r.Looks = 0, 0, nil
 	for _, at := range []*time.Duration{&r.Begun, &r.RoundBegun, &r.NotBefore} {
 		if *at != 0 {
 			*at = now.Boot

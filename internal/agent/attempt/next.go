@@ -164,6 +164,7 @@ func (r *Record) barrierStale(now Now) bool {
 // running launches what is due and watches for what ends the round.
 func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	limit := r.limitAt()
+	checked, look := r.judge(def, now)
 	switch {
 	case r.stop() != nil:
 		if at := r.lingers(def); at > now.Boot && r.ender(def) < 0 {
@@ -175,6 +176,10 @@ func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	}
 	if i := r.ender(def); i >= 0 {
 		return r.endRound(Ending{Cause: lifecycle.CauseExit, Container: i})
+	}
+	if checked.Fatal != "" {
+		r.Note = checked.Fatal
+		return r.endRound(Ending{Cause: lifecycle.CauseCheck, Container: essential(def), Problem: checked.Fatal})
 	}
 	if i := r.due(def); i >= 0 {
 		if r.Containers[i].Progress == Waiting {
@@ -189,13 +194,14 @@ func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	}
 	if r.Up == 0 && r.allUp(def) {
 		r.Up = now.Boot
+		return Step{}, false
 	}
 	if r.Health == cluster.HealthHealthy {
 		r.Crash = nil
 	}
-	wait := Step{Do: Wait, At: limit}
-	if r.Up != 0 && len(def.Checks) == 0 && r.Health == cluster.HealthUnknown {
-		health, rest := lifecycle.HealthWithoutChecks(or(def.MinHealthyTime, defaultMinHealthy), now.Boot-r.Up)
+	wait := Step{Do: Wait, At: sooner(limit, look)}
+	if r.Through != 0 && !def.HasCheck(cluster.MeaningReadiness) && r.Health == cluster.HealthUnknown {
+		health, rest := lifecycle.HealthWithoutChecks(or(def.MinHealthyTime, defaultMinHealthy), now.Boot-r.Through)
 		if rest == 0 {
 			r.Health = health
 			return Step{}, false
@@ -382,6 +388,7 @@ func (r *Record) backoff(now Now) (Step, bool) {
 	r.Round++
 	r.Phase, r.Ending = PhasePreparing, nil
 	r.RoundBegun, r.Up, r.NotBefore, r.Rebooted, r.Note = 0, 0, 0, false, ""
+	r.Through, r.Looks = 0, nil
 	for i := range r.Containers {
 		c := &r.Containers[i]
 		if c.begun() {

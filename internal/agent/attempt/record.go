@@ -94,7 +94,7 @@ const UnkillableAfter = 2 * time.Minute
 // Ending is the end of a round.
 type Ending struct {
 	Cause lifecycle.Cause `json:"cause"`
-	// Container is the index of the one that ended first, or -1.
+	// Container is the index of the one that ended first, with CauseCheck of the one whose log is shown, or -1.
 	Container int `json:"container"`
 	// Term and Kill are when the signals were due; the executor may have been deaf (Boot).
 	Term time.Duration `json:"term,omitempty"`
@@ -104,7 +104,7 @@ type Ending struct {
 	Killed time.Duration `json:"killed,omitempty"`
 	// Unkillable says that something lives long after KILL.
 	Unkillable bool `json:"unkillable,omitempty"`
-	// Problem is the message of CausePrepare and CauseBarrier.
+	// Problem is the message of CausePrepare, CauseBarrier and CauseCheck.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -151,7 +151,13 @@ type Record struct {
 	Begun      time.Duration `json:"begun,omitempty"`
 	RoundBegun time.Duration `json:"round_begun,omitempty"`
 	Up         time.Duration `json:"up,omitempty"`
-	Ending     *Ending       `json:"ending,omitempty"`
+	// Through is when all checks of the meaning startup had succeeded in the round (Boot); without such checks it is Up.
+	Through time.Duration `json:"through,omitempty"`
+	// Looks are what the checks of the round have shown, in the order of the definition; nil before the first of them did.
+	Looks []lifecycle.Look `json:"looks,omitempty"`
+	// Hearing is when words to checks could have come.
+	Hearing lifecycle.Hearing `json:"-"`
+	Ending  *Ending           `json:"ending,omitempty"`
 	// Restarts are those in place; their times are Boot, as times since the epoch.
 	Restarts lifecycle.Restarts `json:"restarts,omitzero"`
 	// NotBefore is when the next round begins (Boot).
@@ -298,7 +304,8 @@ func (r *Record) state() cluster.State {
 		}
 		return cluster.StateStarting
 	case PhaseEnding, PhaseClosing:
-		if c := r.Ending; c != nil && (c.Cause != lifecycle.CauseExit && c.Cause != lifecycle.CausePrepare) {
+		if c := r.Ending; c != nil && (c.Cause != lifecycle.CauseExit && c.Cause != lifecycle.CausePrepare &&
+			c.Cause != lifecycle.CauseCheck) { // which may be restarted in place
 			return cluster.StateStopping
 		}
 		switch {

@@ -1,8 +1,7 @@
 // Package checks looks again and again whether a task is well.
 //
 // Each check of a task has a goroutine of its own that waits, looks, and waits again; so a slow check
-// delays nobody else and never overlaps itself. The results are joined to one health by package
-// lifecycle, and only its changes are told.
+// delays nobody else and never overlaps itself. Only changes are told; package lifecycle says what they mean together.
 package checks
 
 import (
@@ -28,40 +27,40 @@ const spread = 0.1
 // Config says what to look at.
 type Config struct {
 	Checks []cluster.Check
+	// Which are the checks to look at, by their indices; the others are left alone.
+	Which []int
+	// States are what the checks have shown so far, one for each, or nil.
+	States []lifecycle.CheckState
+	// Up is for how long the task is up already: that much of the initial delays has passed.
+	Up time.Duration
 	// Probe looks once and returns why the task is not well. It must return soon after its context ended,
 	// and is called concurrently for different checks.
 	Probe func(ctx context.Context, c *cluster.Check) error
-	// Changed is told each change of the joined health, never unknown, with the newest complaint; calls
-	// do not overlap.
-	Changed func(health cluster.Health, complaint string)
+	// Changed is told each change of the state of a check, with what it answered where that was not well. It is called
+	// concurrently for different checks.
+	Changed func(check int, state lifecycle.CheckState, complaint string)
 	// Random returns a number from 0 up to 1; nil moves no look.
 	Random func() float64
 }
 
-// Run looks until ctx ends.
+// Run looks until ctx ends. A check of the meaning startup is not looked at again once it has succeeded.
 func Run(ctx context.Context, c Config) {
-	w := watch{Config: c, states: make([]lifecycle.CheckState, len(c.Checks)), complaints: make([]string, len(c.Checks))}
 	var all sync.WaitGroup
-	for i := range c.Checks {
-		all.Go(func() { w.check(ctx, i) })
+	for _, i := range c.Which {
+		all.Go(func() { c.check(ctx, i) })
 	}
 	all.Wait()
 }
 
-// watch is one Run.
-type watch struct {
-	Config
-	mu         sync.Mutex
-	states     []lifecycle.CheckState
-	complaints []string
-	told       cluster.Health
-}
-
 // check looks at one check by its interval.
-func (w *watch) check(ctx context.Context, i int) {
+func (w *Config) check(ctx context.Context, i int) {
 	c := &w.Checks[i]
+	var state lifecycle.CheckState
+	if i < len(w.States) {
+		state = w.States[i]
+	}
 	interval := or(c.Interval, defaultInterval)
-	timer := time.NewTimer(time.Duration(c.InitialDelay))
+	timer := time.NewTimer(max(time.Duration(c.InitialDelay)-w.Up, 0))
 	defer timer.Stop()
 	for {
 		select {
@@ -74,7 +73,17 @@ func (w *watch) check(ctx context.Context, i int) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.result(i, err)
+		if next := lifecycle.NextHealth(state, err == nil, c.FailAfter); next != state {
+			complaint := ""
+			if err != nil {
+				complaint = err.Error()
+			}
+			state = next
+			w.Changed(i, state, complaint)
+		}
+		if err == nil && c.Means() == cluster.MeaningStartup {
+			return
+		}
 		next := interval
 		if w.Random != nil {
 			next += time.Duration(spread * (w.Random() - 0.5) * float64(interval))
@@ -83,7 +92,7 @@ func (w *watch) check(ctx context.Context, i int) {
 	}
 }
 
-func (w *watch) look(ctx context.Context, c *cluster.Check) error {
+func (w *Config) look(ctx context.Context, c *cluster.Check) error {
 	timeout := or(c.Timeout, defaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -92,29 +101,6 @@ func (w *watch) look(ctx context.Context, c *cluster.Check) error {
 		return fmt.Errorf("no answer within %v", timeout)
 	}
 	return err
-}
-
-// result joins one more result to the others and tells a change.
-func (w *watch) result(i int, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.states[i] = lifecycle.NextHealth(w.states[i], err == nil, w.Checks[i].FailAfter)
-	w.complaints[i] = ""
-	if err != nil {
-		w.complaints[i] = fmt.Sprintf("check %s: %v", w.Checks[i].Name, err)
-	}
-	health := lifecycle.Overall(w.states)
-	if health == cluster.HealthUnknown || health == w.told {
-		return
-	}
-	w.told = health
-	complaint := ""
-	for j, s := range w.states {
-		if s.Health == health {
-			complaint = w.complaints[j]
-		}
-	}
-	w.Changed(health, complaint)
 }
 
 func or(d cluster.Duration, standard time.Duration) time.Duration {

@@ -3,6 +3,7 @@ package checks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,37 +17,52 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
 // told is a change of health and when it came.
 type told struct {
-	At     time.Duration
-	Health cluster.Health
+	At       time.Duration
+	Health   cluster.Health
+	Failures int
 }
 
 func TestChangesOfHealth(t *testing.T) {
 	const second = cluster.Duration(time.Second)
 	for name, test := range map[string]struct {
 		check   cluster.Check
+		up      time.Duration
 		results string // one letter a look: . is well, x is not, z is silent
 		want    []told
 	}{
-		"well at once": {cluster.Check{Interval: second}, "...", []told{{0, "healthy"}}},
-		"initial delay": {
-			cluster.Check{Interval: second, InitialDelay: 3 * second},
-			"..",
-			[]told{{3 * time.Second, "healthy"}},
+		"well at once":  {cluster.Check{Interval: second}, 0, "...", []told{{0, "healthy", 0}}},
+		"initial delay": {cluster.Check{Interval: second, InitialDelay: 3 * second}, 0, "..", []told{{3 * time.Second, "healthy", 0}}},
+		"most of the initial delay has passed": {
+			cluster.Check{Interval: second, InitialDelay: 3 * second}, 2 * time.Second,
+			".", []told{{time.Second, "healthy", 0}},
 		},
-		"one failure warns, three fail, one success heals": {
-			cluster.Check{Interval: second},
-			".xxxx.",
-			[]told{{0, "healthy"}, {time.Second, "warning"}, {3 * time.Second, "failing"}, {5 * time.Second, "healthy"}},
+		"one failure warns, three fail and are told of once, one success heals": {
+			cluster.Check{Interval: second}, 0,
+			".xxxxxx.",
+			[]told{
+				{0, "healthy", 0},
+				{time.Second, "warning", 1},
+				{2 * time.Second, "warning", 2},
+				{3 * time.Second, "failing", 3},
+				{4 * time.Second, "failing", 4},
+				{7 * time.Second, "healthy", 0},
+			},
 		},
-		"fails after one": {cluster.Check{Interval: second, FailAfter: 1}, "x", []told{{0, "failing"}}},
+		"fails after one": {cluster.Check{Interval: second, FailAfter: 1}, 0, "x", []told{{0, "failing", 1}}},
+		"a start that succeeded is not looked at again": {
+			cluster.Check{Interval: second, Meaning: cluster.MeaningStartup}, 0,
+			"xx.",
+			[]told{{0, "warning", 1}, {time.Second, "warning", 2}, {2 * time.Second, "healthy", 0}},
+		},
 		"silence is a failure, and the next look comes at once where that took longer than the interval": {
-			cluster.Check{Interval: second, Timeout: 3 * second},
+			cluster.Check{Interval: second, Timeout: 3 * second}, 0,
 			"zz.",
-			[]told{{3 * time.Second, "warning"}, {6 * time.Second, "healthy"}},
+			[]told{{3 * time.Second, "warning", 1}, {6 * time.Second, "warning", 2}, {6 * time.Second, "healthy", 0}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +72,7 @@ func TestChangesOfHealth(t *testing.T) {
 				look := 0
 				ctx, cancel := context.WithCancel(t.Context())
 				Run(ctx, Config{
-					Checks: []cluster.Check{test.check},
+					Checks: []cluster.Check{{}, test.check}, Which: []int{1}, Up: test.up,
 					Probe: func(ctx context.Context, _ *cluster.Check) error {
 						letter := test.results[look]
 						if look++; look == len(test.results) {
@@ -70,7 +86,12 @@ func TestChangesOfHealth(t *testing.T) {
 						}
 						return nil
 					},
-					Changed: func(h cluster.Health, _ string) { got = append(got, told{time.Since(began), h}) },
+					Changed: func(i int, s lifecycle.CheckState, complaint string) {
+						if i != 1 || (complaint == "") != (s.Health == cluster.HealthHealthy) {
+							t.Errorf("told of check %d as %s with %q", i, s.Health, complaint)
+						}
+						got = append(got, told{time.Since(began), s.Health, s.Failures})
+					},
 				})
 				if diff := cmp.Diff(test.want, got); diff != "" {
 					t.Errorf("changes (-want +got):\n%s", diff)
@@ -94,7 +115,8 @@ func TestSlowCheckNeverOverlapsItself(t *testing.T) {
 				time.Sleep(3 * time.Second) // deaf to its context
 				return ctx.Err()
 			},
-			Changed: func(cluster.Health, string) {},
+			Changed: func(int, lifecycle.CheckState, string) {},
+			Which:   []int{0},
 			Random:  func() float64 { return 0.9 },
 		})
 		if most.Load() != 1 || looks.Load() < 15 {
@@ -103,22 +125,26 @@ func TestSlowCheckNeverOverlapsItself(t *testing.T) {
 	})
 }
 
-func TestWorstCheckCounts(t *testing.T) {
+func TestOnlyNamedChecksAreLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		var got []string
 		Run(ctx, Config{
-			Checks: []cluster.Check{{Name: "good"}, {Name: "bad"}},
+			Checks: []cluster.Check{{Name: "good"}, {Name: "left"}, {Name: "bad"}},
+			Which:  []int{2},
+			States: []lifecycle.CheckState{{}, {}, {Health: cluster.HealthWarning, Failures: 2}},
 			Probe: func(_ context.Context, c *cluster.Check) error {
-				if c.Name == "bad" {
-					return errors.New("broken")
+				if c.Name != "bad" {
+					t.Errorf("looked at check %s", c.Name)
 				}
-				return nil
+				return errors.New("broken")
 			},
-			Changed: func(h cluster.Health, complaint string) { got = append(got, string(h)+" "+complaint) },
+			Changed: func(i int, s lifecycle.CheckState, complaint string) {
+				got = append(got, fmt.Sprint(i, " ", s.Health, " ", s.Failures, " ", complaint))
+			},
 		})
-		want := []string{"warning check bad: broken", "failing check bad: broken"}
+		want := []string{"2 failing 3 broken", "2 failing 4 broken"} // it goes on where an earlier life left it
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("changes (-want +got):\n%s", diff)
 		}

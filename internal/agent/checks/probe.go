@@ -41,6 +41,9 @@ func (p *Prober) Probe(ctx context.Context, c *cluster.Check) error {
 		return p.tcp(ctx, c)
 	case cluster.CheckExec:
 		return p.exec(ctx, c)
+	case cluster.CheckGRPC:
+		return p.grpc(ctx, c)
+	case cluster.CheckTTL: // nobody looks
 	}
 	return fmt.Errorf("type %q is not known to this agent", c.Type)
 }
@@ -106,5 +109,11 @@ func (p *Prober) exec(ctx context.Context, c *cluster.Check) error {
 	if len(line) == 0 {
 		return fmt.Errorf("exit code %d", code)
 	}
-	return fmt.Errorf("exit code %d: %s", code, bytes.ToValidUTF8(line[:min(len(line), 200)], []byte("?")))
+	return fmt.Errorf("exit code %d: %s", code, clipped(string(line)))
 }
+
+// maxAnswer bounds what a complaint quotes of a task, in bytes.
+const maxAnswer = 200
+
+// clipped is the beginning of what a task said, as valid text.
+func clipped(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxAnswer)], "?") }

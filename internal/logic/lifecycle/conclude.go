@@ -116,12 +116,13 @@ const (
 	CauseTimeLimit Cause = "time-limit" // the attempt ran too long
 	CausePrepare   Cause = "prepare"    // a container could not be made
 	CauseBarrier   Cause = "barrier"    // the start barrier refused it
+	CauseCheck     Cause = "check"      // a check of the meaning startup or liveness is failing
 )
 
 // End is how a round of an attempt ended, as its agent saw it.
 type End struct {
 	Cause Cause
-	// Problem is what CausePrepare and CauseBarrier tell.
+	// Problem is what CausePrepare, CauseBarrier and CauseCheck tell.
 	Problem string
 	// Stop, unless nil, is that the attempt was told to stop.
 	Stop *cluster.Stop
@@ -161,6 +162,8 @@ func Classify(e End) (v View, final bool) {
 		return View{State: cluster.StateRejected, Reason: cluster.ReasonBarrier, Message: e.Problem}, true
 	case e.Cause == CausePrepare:
 		return View{State: cluster.StateFailed, Reason: cluster.ReasonPrepare, Message: e.Problem}, false
+	case e.Cause == CauseCheck:
+		return View{State: cluster.StateFailed, Reason: cluster.ReasonUnhealthy, Message: e.Problem}, e.Batch && e.Unseen
 	case e.Rebooted:
 		return View{
 			State: cluster.StateFailed, Reason: cluster.ReasonBootChanged,

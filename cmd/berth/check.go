@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func (a *app) newCheckCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Say how a task is, to its checks of type ttl",
+		Long: `Say to a check of type ttl that its task is well (pass), works with trouble (warn), or is not well (fail). The word stands
+for the check's ttl; unless another comes in that time, the check fails. What follows is the check's meaning: a task that fails a
+readiness check is failing, one that fails a liveness check is restarted in place.`,
+		RunE: a.group,
+	}
+	for _, w := range []struct {
+		word  cluster.Word
+		short string
+	}{
+		{cluster.WordPass, "Say that a task is well"},
+		{cluster.WordWarn, "Say that a task works, with trouble"},
+		{cluster.WordFail, "Say that a task is not well"},
+	} {
+		cmd.AddCommand(a.newWordCommand(w.word, w.short))
+	}
+	return cmd
+}
+
+func (a *app) newWordCommand(word cluster.Word, short string) *cobra.Command {
+	var message string
+	var attempt int
+	cmd := &cobra.Command{
+		Use:               string(word) + " TASK CHECK",
+		Short:             short,
+		Args:              arguments(2, 2, "a task and the name of one of its checks of type ttl, such as worker.1.0 beat"),
+		ValidArgsFunction: a.completeNames(wordTask),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			said := api.CheckWord{Word: word, Message: message}
+			return a.sayCheck(cmd.Context(), args[0], attempt, args[1], said)
+		},
+	}
+	cmd.Flags().StringVarP(&message, "message", "m", "", "why, in one `line`; it is shown where the word is not pass")
+	cmd.Flags().IntVar(&attempt, "attempt", 0, "the `number` of the attempt that is meant, such as $BERTH_ATTEMPT within it; default the newest")
+	return cmd
+}
+
+// sayCheck says a word to a check of a task. It prints nothing: programs say it every few seconds.
+func (a *app) sayCheck(ctx context.Context, task string, attempt int, check string, word api.CheckWord) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	id := cluster.TaskID(task)
+	if _, whole := id.Parts(); !whole {
+		t, err := findTask(ctx, c, task)
+		if err != nil {
+			return err
+		}
+		id = t.ID
+	}
+	return c.SayCheck(ctx, id, attempt, check, word)
+}

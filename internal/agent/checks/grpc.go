@@ -1,0 +1,67 @@
+package checks
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// maxHealthReply bounds the answer of a task's gRPC server, in bytes. One that is meant is a few bytes long.
+const maxHealthReply = 4 << 10
+
+// grpc asks the standard health service, over a connection of its own: who would take no new ones is not well.
+func (p *Prober) grpc(ctx context.Context, c *cluster.Check) error {
+	address, err := p.address(c)
+	if err != nil {
+		return err
+	}
+	trust := insecure.NewCredentials()
+	if c.TLS {
+		// The check asks how the task is, not who it is; the address is the node's own.
+		trust = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(trust), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+		grpc.WithUserAgent("berth-check"), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHealthReply)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // it was asked one thing, which it answered or not
+	reply, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{Service: c.Service})
+	if err != nil {
+		return grpcProblem(c, err)
+	}
+	if reply.GetStatus() != health.HealthCheckResponse_SERVING {
+		return fmt.Errorf("%s answered %s", asked(c), reply.GetStatus())
+	}
+	return nil
+}
+
+// asked names what a check asks for.
+func asked(c *cluster.Check) string {
+	if c.Service == "" {
+		return "the gRPC server"
+	}
+	return fmt.Sprintf("service %q", c.Service)
+}
+
+// grpcProblem says what an answer without a status means.
+func grpcProblem(c *cluster.Check, err error) error {
+	s := status.Convert(err)
+	switch s.Code() {
+	case codes.Unimplemented:
+		return fmt.Errorf("the gRPC server does not serve grpc.health.v1.Health: %s", clipped(s.Message()))
+	case codes.NotFound:
+		return fmt.Errorf("the gRPC server does not know %s", asked(c))
+	}
+	return fmt.Errorf("%s: %s", s.Code(), clipped(s.Message()))
+}

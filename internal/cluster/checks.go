@@ -1,0 +1,193 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// CheckType is how a check looks.
+type CheckType string
+
+// Check types.
+const (
+	CheckHTTP CheckType = "http" // 2xx is success
+	CheckTCP  CheckType = "tcp"  // a connection is success
+	CheckExec CheckType = "exec" // exit code 0 of a command in a container is success
+	CheckGRPC CheckType = "grpc" // SERVING of grpc.health.v1.Health/Check is success
+	CheckTTL  CheckType = "ttl"  // nobody looks: the task says how it is, or somebody for it
+)
+
+// CheckMeaning is what follows from what a check shows.
+type CheckMeaning string
+
+// Meanings of checks.
+const (
+	// MeaningReadiness decides whether the task is healthy: whether rollouts go on, and whether others find its address. It
+	// restarts nothing. It is the default, and what an empty meaning stands for.
+	MeaningReadiness CheckMeaning = "readiness"
+	// MeaningLiveness ends a task that is failing; its restart policy says whether it is started again in place.
+	MeaningLiveness CheckMeaning = "liveness"
+	// MeaningStartup does so as well, and is over once it has succeeded; until then no check of another meaning looks.
+	MeaningStartup CheckMeaning = "startup"
+)
+
+// Check tells how a task is. After one failure the check is in warning, after FailAfter in a row failing, after one success healthy.
+// What follows from that is its meaning.
+type Check struct {
+	Name string    `json:"name"`
+	Type CheckType `json:"type"`
+	// Meaning is readiness where it is empty.
+	Meaning CheckMeaning `json:"meaning,omitempty"`
+	Port    string       `json:"port,omitempty"` // name of a port, for http, tcp and grpc
+	Path    string       `json:"path,omitempty"` // for http; default "/"
+	// Service is what a check of type grpc asks for; empty asks for the server as a whole.
+	Service string `json:"service,omitempty"`
+	// TLS has a check of type grpc speak TLS. It takes any certificate: it asks how the task is, not who it is.
+	TLS bool `json:"tls,omitempty"`
+	// Command and Container are for exec; Container defaults to the first essential one.
+	Command   []string `json:"command,omitempty"`
+	Container string   `json:"container,omitempty"`
+	// TTL is for how long a word to a check of type ttl stands, and how long the first may take. Default 30 s.
+	TTL Duration `json:"ttl,omitempty"`
+	// InitialDelay is waited after the start before the first look, or before the first TTL begins. Default 0.
+	InitialDelay Duration `json:"initial_delay,omitempty"`
+	// The rest is for all types but ttl.
+	Interval  Duration `json:"interval,omitempty"`   // default 5 s
+	Timeout   Duration `json:"timeout,omitempty"`    // default 2 s
+	FailAfter int      `json:"fail_after,omitempty"` // default 3
+}
+
+// Means returns the check's meaning, never empty.
+func (c *Check) Means() CheckMeaning {
+	if c.Meaning == "" {
+		return MeaningReadiness
+	}
+	return c.Meaning
+}
+
+// newer reports whether the check is one of those that came with RecordsChecked.
+func (c *Check) newer() bool {
+	return c.Type == CheckGRPC || c.Type == CheckTTL || c.Means() != MeaningReadiness
+}
+
+// HasCheck reports whether one of the definition's checks has the meaning.
+func (d *TaskDefinition) HasCheck(m CheckMeaning) bool {
+	return slices.ContainsFunc(d.Checks, func(c Check) bool { return c.Means() == m })
+}
+
+// Word is what is said to a check of type ttl.
+type Word string
+
+// Words.
+const (
+	WordPass Word = "pass" // the check is healthy
+	WordWarn Word = "warn" // it is in warning
+	WordFail Word = "fail" // it is failing, at once
+)
+
+// Known reports whether w is one of the words.
+func (w Word) Known() bool { return w == WordPass || w == WordWarn || w == WordFail }
+
+// Bounds of checks of type ttl.
+const (
+	DefaultTTL = Duration(30 * time.Second)
+	MinTTL     = Duration(time.Second)
+	MaxTTL     = Duration(24 * time.Hour)
+	// MaxWordMessage bounds what may be said with a word, in bytes.
+	MaxWordMessage = 500
+)
+
+// MaxCheckService bounds the service that a check of type grpc asks for, in bytes.
+const MaxCheckService = 256
+
+func (c *Check) validate(k check, d *TaskDefinition) {
+	k.at("name").name(c.Name)
+	oneOf(k.at("type"), c.Type, CheckHTTP, CheckTCP, CheckExec, CheckGRPC, CheckTTL)
+	if c.Meaning != "" {
+		oneOf(k.at("meaning"), c.Meaning, MeaningReadiness, MeaningLiveness, MeaningStartup)
+	}
+	k.at("initial_delay").span(c.InitialDelay, 0, MaxCheckInterval)
+	c.validatePace(k)
+	c.validatePort(k, d)
+	if c.Type == CheckHTTP {
+		k.at("path").must(strings.HasPrefix(c.Path, "/") && printable(c.Path) && !strings.Contains(c.Path, " "),
+			"%q is not a path: want it to begin with \"/\" and to hold no spaces", clip(c.Path))
+	} else {
+		k.at("path").must(c.Path == "", "is for checks of type http only")
+	}
+	if c.Type == CheckGRPC {
+		k.at("service").must(len(c.Service) <= MaxCheckService && printable(c.Service) && !strings.Contains(c.Service, " "),
+			"%q is not the name of a gRPC service: want at most %d bytes without spaces", clip(c.Service), MaxCheckService)
+	} else {
+		k.at("service").must(c.Service == "", "is for checks of type grpc only")
+		k.at("tls").must(!c.TLS, "is for checks of type grpc only")
+	}
+	if c.Type != CheckExec {
+		k.at("command").must(len(c.Command) == 0, "is for checks of type exec only")
+		k.at("container").must(c.Container == "", "is for checks of type exec only")
+		return
+	}
+	k.at("command").must(len(c.Command) > 0 && c.Command[0] != "", "is empty: a check of type exec needs a command")
+	k.arguments("command", c.Command)
+	if in := d.container(c.Container); in == nil {
+		k.at("container").fault("%q is not the name of one of the definition's containers", clip(c.Container))
+	} else if in.Init {
+		k.at("container").fault("%q is an init container, which has ended when checks run", c.Container)
+	}
+}
+
+// validatePace judges how often the check looks, or for how long a word to it stands.
+func (c *Check) validatePace(k check) {
+	if c.Type == CheckTTL {
+		k.at("ttl").span(c.TTL, MinTTL, MaxTTL)
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{{"interval", c.Interval != 0}, {"timeout", c.Timeout != 0}, {"fail_after", c.FailAfter != 0}} {
+			k.at(f.name).must(!f.set, "is not for checks of type ttl, where nobody looks: it fails once nothing was said for its ttl")
+		}
+		return
+	}
+	k.at("ttl").must(c.TTL == 0, "is for checks of type ttl only")
+	k.at("interval").span(c.Interval, MinCheckInterval, MaxCheckInterval)
+	k.at("timeout").must(c.Timeout >= MinCheckTimeout && c.Timeout <= c.Interval,
+		"is %s, want a duration from %s to the interval of %s", c.Timeout, MinCheckTimeout, c.Interval)
+	k.at("fail_after").within(c.FailAfter, 1, MaxFailAfter)
+}
+
+func (c *Check) validatePort(k check, d *TaskDefinition) {
+	network := c.Type == CheckHTTP || c.Type == CheckTCP || c.Type == CheckGRPC
+	switch {
+	case network && c.Port == "":
+		k.at("port").fault("is missing: a check of type %s needs the name of one of the definition's ports", c.Type)
+	case network && d.port(c.Port) == nil:
+		k.at("port").fault("%q is not the name of one of the definition's ports", clip(c.Port))
+	case c.Type == CheckExec || c.Type == CheckTTL:
+		k.at("port").must(c.Port == "", "is not for a check of type %s", c.Type)
+	}
+}
+
+func (c *Check) setDefaults(d *TaskDefinition) {
+	if c.Type == CheckTTL {
+		orElse(&c.TTL, DefaultTTL)
+		return
+	}
+	orElse(&c.Interval, DefaultCheckInterval)
+	orElse(&c.Timeout, min(DefaultCheckTimeout, c.Interval))
+	orElse(&c.FailAfter, DefaultFailAfter)
+	switch c.Type {
+	case CheckHTTP, CheckTCP, CheckGRPC:
+		if c.Type == CheckHTTP {
+			orElse(&c.Path, "/")
+		}
+		if len(d.Ports) == 1 {
+			orElse(&c.Port, d.Ports[0].Name)
+		}
+	case CheckExec:
+		if main := d.Main(); main != nil {
+			orElse(&c.Container, main.Name)
+		}
+	case CheckTTL:
+	}
+}
