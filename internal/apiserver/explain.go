@@ -276,6 +276,10 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 		b.About, b.Reason = aboutHealth, cluster.ReasonUnhealthy
 		b.Message = fmt.Sprintf("the checks of %s are %s on node %s%s", row.Task, shown.Health, row.Node, suffix(shown.Message))
 		why.add(b)
+	case shown.State == cluster.StateRunning && shown.Health == cluster.HealthUnknown && shown.Message != "":
+		b.About, b.Reason = aboutHealth, cmp.Or(shown.Reason, cluster.ReasonUnhealthy)
+		b.Message = fmt.Sprintf("%s runs on node %s and is not healthy yet%s", row.Task, row.Node, suffix(shown.Message))
+		why.add(b)
 	case shown.State != cluster.StateRunning && shown.Message != "":
 		b.About, b.Reason = aboutHealth, shown.Reason
 		b.Message = fmt.Sprintf("%s is %s on node %s%s", row.Task, shown.State, row.Node, suffix(shown.Message))

@@ -35,6 +35,7 @@ type model struct {
 	asked    map[string]time.Duration // when each ask was first sent
 	used     bool                     // a permit
 	obeyed   bool                     // a stop began with a server that knows no permits
+	failed   map[int]bool             // rounds in which a check of the meaning startup or liveness was found failing
 }
 
 func newModel(t *rapid.T) *model {
@@ -42,9 +43,9 @@ func newModel(t *rapid.T) *model {
 	m := &model{
 		T: t, clock: time.Hour, wall: time.Unix(1_800_000_000, 0).UTC(), shown: cluster.StateAssigned,
 		programs: map[executor.ID]*executor.Status{}, starts: map[int]int{},
-		asked: map[string]time.Duration{},
+		asked: map[string]time.Duration{}, failed: map[int]bool{},
 	}
-	m.def = &cluster.TaskDefinition{Name: "d", Version: 1}
+	m.def = &cluster.TaskDefinition{Name: "d", Version: 1, Checks: drawChecks(t)}
 	n := rapid.IntRange(1, 4).Draw(t, "containers")
 	for i := range n {
 		c := cluster.Container{Name: fmt.Sprint("c", i)}
@@ -326,6 +327,12 @@ func (m *model) look() {
 		m.Fatalf("shown as %s after %s", o.State, m.shown)
 	}
 	m.shown = o.State
+	if e := m.rec.Ending; e != nil && e.Cause == lifecycle.CauseCheck && !m.failed[m.rec.Round] {
+		m.Fatalf("ended by %q, which nobody found", e.Problem)
+	}
+	if m.rec.Health == cluster.HealthHealthy && m.rec.Up != 0 && m.rec.Through == 0 {
+		m.Fatal("healthy before its start is through")
+	}
 	if o.State.Terminal() && m.rec.MayRun() {
 		m.Fatalf("%s while something may run", o.State)
 	}
@@ -415,6 +422,7 @@ func whatever(t *rapid.T, ends map[cluster.State]int) {
 				}
 			},
 			"talk": func(t *rapid.T) { m.T = t; m.talk() },
+			"look": func(t *rapid.T) { m.T = t; m.checks() },
 		})
 		m.T = t
 		m.stop(true)
