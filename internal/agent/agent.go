@@ -296,7 +296,7 @@ func (a *Agent) inSession(w transport.Welcome) {
 	s := attempt.Session{Number: w.Session, Asks: w.Wire >= transport.PermitVersion && !a.Without.Off(clause.Permit)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.present, a.hearing = s, lifecycle.Hearing{Since: a.Boot()}
+	a.present = s
 	for _, t := range a.tasks { // order-free: each is told by itself
 		t.inSession(s)
 	}

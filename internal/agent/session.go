@@ -50,7 +50,6 @@ func (a *Agent) sessions(ctx context.Context) {
 		a.reports.registered(versions)
 		began := time.Now()
 		err = a.session(ctx, welcome)
-		a.hearsNothing()
 		if ctx.Err() != nil {
 			return
 		}
@@ -142,6 +141,8 @@ func (a *Agent) stream(ctx, life context.Context, session uint64, p *pause) erro
 		return err
 	}
 	defer func() { _ = stream.Close() }()
+	a.listens()
+	defer a.hearsNothing()
 	for {
 		m, err := stream.Next(ctx)
 		if err != nil {

@@ -52,16 +52,35 @@ func (t *task) check(ctx context.Context) {
 	t.agent.work.Go(func() { checks.Run(ctx, c) })
 }
 
-// hears notes that a server answered what was sent at asked (Boot), in the present session.
-func (a *Agent) hears(asked time.Duration) {
+// deafAfter is how long a server may take for an answer without being thought to have been away meanwhile, and words with it.
+const deafAfter = 3 * time.Second
+
+// listens notes that words can come: the assignment stream is open, on which the server tells of them.
+func (a *Agent) listens() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.hearing.Since != 0 {
+	a.hearing = lifecycle.Hearing{Since: a.Boot()}
+	for _, t := range a.tasks { // order-free: each looks by itself when its words expire
+		t.again()
+	}
+}
+
+// hears notes that a server answered now what was first sent at asked (Boot). Where that took long nobody could be heard meanwhile, and the
+// time of all words begins anew.
+func (a *Agent) hears(asked time.Duration) {
+	now := a.Boot()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.hearing.Since == 0:
+	case now-asked > deafAfter:
+		a.hearing = lifecycle.Hearing{Since: now}
+	default:
 		a.hearing.Until = max(a.hearing.Until, asked)
 	}
 }
 
-// hearsNothing notes that the session is over: no word can come.
+// hearsNothing notes that no word can come.
 func (a *Agent) hearsNothing() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -92,7 +92,7 @@ func (w Word) Known() bool { return w == WordPass || w == WordWarn || w == WordF
 // Bounds of checks of type ttl.
 const (
 	DefaultTTL = Duration(30 * time.Second)
-	MinTTL     = Duration(time.Second)
+	MinTTL     = Duration(5 * time.Second)
 	MaxTTL     = Duration(24 * time.Hour)
 	// MaxWordMessage bounds what may be said with a word, in bytes.
 	MaxWordMessage = 500

@@ -21,9 +21,9 @@ type Look struct {
 // Hearing is since when an agent could have been told a word, and when it last knew that (boot-time clock). It does not
 // outlive the agent.
 type Hearing struct {
-	// Since is when the present session with a server began, 0 without one.
+	// Since is since when a server that could pass words on has been there without a break, 0 where none is.
 	Since time.Duration
-	// Until is when the newest request was sent that the server answered in that session.
+	// Until is when the newest request was sent that the server has answered since.
 	Until time.Duration
 }
 
@@ -82,9 +82,9 @@ const (
 	Expired Expiry = "expired" // nothing was heard for the TTL, and something could have been
 )
 
-// Expires judges the TTL of a check that others than its agent look after. It runs from the newest word, from the beginning of the
-// agent's session, or from when the check began to count, whichever is the latest: silence of servers, or of an agent that was not there, is
-// not the task's. It has passed once a server answered a request that was sent after its end. At is when to look again, 0 for when something
+// Expires judges the TTL of a check that others than its agent look after. It runs from the newest word, from when a
+// server was there to pass words on, or from when the check began to count, whichever is the latest: silence of servers, or of an agent that
+// was not there, is not the task's. It has passed once a server answered a request that was sent after its end. At is when to look again, 0 for when something
 // happens.
 func Expires(r *Round, i int) (e Expiry, at time.Duration) {
 	c := &r.Checks[i]
