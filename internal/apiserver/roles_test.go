@@ -41,7 +41,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"explainService": "viewer", "explainJob": "viewer", "explainTask": "viewer",
 		"simulate": "viewer", "planRebalance": "viewer", "listRebalancings": "viewer", "readRebalancing": "viewer",
 		"writeJob": "submitter", "deleteJob": "submitter", "stopJob": "submitter", "restartJob": "submitter",
-		"readLogs": "submitter", "exec": "submitter",
+		"readLogs": "submitter", "exec": "submitter", "sayCheck": "submitter",
 
 		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator",
 		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator", "forgetNode": "operator",

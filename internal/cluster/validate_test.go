@@ -177,6 +177,22 @@ func TestDefinitionFaults(t *testing.T) {
 			d.Checks[1].Path = "/"
 			d.Checks[2].Port = "http"
 		}, []string{"checks[0].command: exec only", "checks[1].path: http only", "checks[2].port: is not for"}},
+		{"check of an unknown meaning", func(d *def) { d.Checks[0].Meaning = "lively" }, []string{`checks[0].meaning: is "lively", want one of`}},
+		{"grpc without a port", func(d *def) { d.Checks[0] = cluster.Check{Name: "a", Type: cluster.CheckGRPC} }, []string{"checks[0].port: is missing"}},
+		{"grpc service that is none", func(d *def) {
+			d.Checks[0] = cluster.Check{Name: "a", Type: cluster.CheckGRPC, Port: "http", Service: "a service"}
+		}, []string{`checks[0].service: "a service" is not the name of a gRPC service`}},
+		{"a ttl that is looked at", func(d *def) {
+			d.Checks[0] = cluster.Check{
+				Name: "a", Type: cluster.CheckTTL, TTL: 1, Port: "http", Path: "/", TLS: true, Service: "s", Interval: 1, Timeout: 1, FailAfter: 1,
+			}
+		}, []string{
+			"checks[0].ttl: is 1ns, want a duration from 5s", "checks[0].interval: is not for checks of type ttl",
+			"checks[0].timeout: is not for checks of type ttl", "checks[0].fail_after: is not for checks of type ttl",
+			"checks[0].port: is not for a check of type ttl", "checks[0].path: http only", "checks[0].service: is for checks of type grpc only",
+			"checks[0].tls: is for checks of type grpc only",
+		}},
+		{"a look with a ttl", func(d *def) { d.Checks[0].TTL = cluster.DefaultTTL }, []string{"checks[0].ttl: is for checks of type ttl only"}},
 		{"check in an init container", func(d *def) { d.Checks[2].Container = "prepare" }, []string{"checks[2].container: is an init container"}},
 		{"spans", func(d *def) {
 			d.Grace, d.MinHealthyTime, d.Disk = -1, -1, -1
@@ -281,7 +297,8 @@ func TestDefaults(t *testing.T) {
 	d := parse[cluster.TaskDefinition](t, `{
 		"name": "w", "version": 1, "ports": [{"name": "http"}],
 		"containers": [{"name": "a", "image": "a", "tmpfs": [{"path": "/tmp"}], "files": [{"path": "/f", "content": ""}]}],
-		"checks": [{"type": "http"}, {"type": "http", "interval": "1s"}, {"type": "exec", "command": ["x"]}]
+		"checks": [{"type": "http"}, {"type": "http", "interval": "1s"}, {"type": "exec", "command": ["x"]},
+			{"type": "grpc", "meaning": "liveness"}, {"type": "ttl"}]
 	}`)
 	d.SetDefaults()
 	want := parse[cluster.TaskDefinition](t, `{
@@ -291,7 +308,9 @@ func TestDefaults(t *testing.T) {
 		"checks": [
 			{"name": "http", "type": "http", "port": "http", "path": "/", "interval": "5s", "timeout": "2s", "fail_after": 3},
 			{"name": "http-2", "type": "http", "port": "http", "path": "/", "interval": "1s", "timeout": "1s", "fail_after": 3},
-			{"name": "exec", "type": "exec", "command": ["x"], "container": "a", "interval": "5s", "timeout": "2s", "fail_after": 3}
+			{"name": "exec", "type": "exec", "command": ["x"], "container": "a", "interval": "5s", "timeout": "2s", "fail_after": 3},
+			{"name": "grpc", "type": "grpc", "port": "http", "meaning": "liveness", "interval": "5s", "timeout": "2s", "fail_after": 3},
+			{"name": "ttl", "type": "ttl", "ttl": "30s"}
 		],
 		"restart": {"limit": 5, "window": "10m", "delay": "1s", "max_delay": "1m"},
 		"grace": "10s", "min_healthy_time": "1s"

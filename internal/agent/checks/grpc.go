@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -29,7 +31,16 @@ func (p *Prober) grpc(ctx context.Context, c *cluster.Check) error {
 		// The check asks how the task is, not who it is; the address is the node's own.
 		trust = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address,
+	var unreached atomic.Pointer[error]
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", address)
+		if err != nil {
+			unreached.Store(&err)
+		}
+		return conn, err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(trust), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithUserAgent("berth-check"), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHealthReply)))
 	if err != nil {
@@ -38,6 +49,9 @@ func (p *Prober) grpc(ctx context.Context, c *cluster.Check) error {
 	defer conn.Close() //nolint:errcheck // it was asked one thing, which it answered or not
 	reply, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{Service: c.Service})
 	if err != nil {
+		if failed := unreached.Load(); failed != nil {
+			return *failed // as the other types say it
+		}
 		return grpcProblem(c, err)
 	}
 	if reply.GetStatus() != health.HealthCheckResponse_SERVING {
