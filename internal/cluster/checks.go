@@ -52,10 +52,9 @@ type Check struct {
 	TTL Duration `json:"ttl,omitempty"`
 	// InitialDelay is waited after the start before the first look, or before the first TTL begins. Default 0.
 	InitialDelay Duration `json:"initial_delay,omitempty"`
-	// The rest is for all types but ttl.
-	Interval  Duration `json:"interval,omitempty"`   // default 5 s
-	Timeout   Duration `json:"timeout,omitempty"`    // default 2 s
-	FailAfter int      `json:"fail_after,omitempty"` // default 3
+	Interval     Duration `json:"interval,omitempty"`   // for all types but ttl; default 5 s
+	Timeout      Duration `json:"timeout,omitempty"`    // for all types but ttl; default 2 s
+	FailAfter    int      `json:"fail_after,omitempty"` // for all types but ttl; default 3
 }
 
 // Means returns the check's meaning, never empty.

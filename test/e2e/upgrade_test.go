@@ -95,9 +95,16 @@ func (u *upgrade) newKind(s *harness.Server, allowed bool) {
 		u.Berth("delete", "service/everywhere").Want(u.T, 0)
 		return
 	}
-	for _, want := range []string{"these are older: ", "0.0.0-previous", "Upgrade them first"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			u.Errorf("with a server of the previous build: want %q: %v", want, err)
+	hung := api.TaskDefinition{
+		Name: "hung", Version: 1, Containers: []cluster.Container{{Name: "main", Command: []string{"sleep", "1h"}}},
+		Checks: []cluster.Check{{Type: cluster.CheckExec, Command: []string{"true"}, Meaning: cluster.MeaningLiveness}},
+	}
+	_, checked := s.Client().PutDefinition(u.Context(), hung)
+	for _, err := range []error{err, checked} {
+		for _, want := range []string{"these are older: ", "0.0.0-previous", "Upgrade them first"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				u.Errorf("with a server of the previous build: want %q: %v", want, err)
+			}
 		}
 	}
 }
