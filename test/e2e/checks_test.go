@@ -151,7 +151,12 @@ func (s *checkedSite) beats(id cluster.TaskID) (end func() error) {
 	var found error
 	all.Go(func() {
 		last, proves := time.Now(), time.Time{}
-		for {
+		beat := time.NewTicker(wordTTL / 12)
+		defer beat.Stop()
+		for range beat.C {
+			if ctx.Err() != nil {
+				return
+			}
 			err := s.client.SayCheck(ctx, id, 1, "beat", api.CheckWord{Word: cluster.WordPass})
 			now := time.Now()
 			if now.Sub(last) > wordTTL-2*time.Second {
@@ -169,11 +174,6 @@ func (s *checkedSite) beats(id cluster.TaskID) (end func() error) {
 				found = errors.Join(found, err)
 			case now.After(proves) && seen == nil && v.Health != cluster.HealthHealthy && v.Message != "":
 				found = errors.Join(found, fmt.Errorf("it is %s while it is kept alive: %s", v.Health, v.Message))
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(wordTTL / 12):
 			}
 		}
 	})
