@@ -102,6 +102,9 @@ type Container struct {
 	Image string `json:"image,omitempty"`
 	// Pull says when the image is fetched: "missing" (default), "always" or "never".
 	Pull PullPolicy `json:"pull,omitempty"`
+	// Digest is which image the name in Image stood for when the version was written, "sha256:…": all its tasks run that one. Writer: the server
+	// that takes the definition, where a node could ask the registry, or the user.
+	Digest string `json:"digest,omitempty"`
 	// Command replaces the image's entry point and arguments; Args only its arguments. $(NAME) in either
 	// is replaced from the container's environment.
 	Command []string          `json:"command,omitempty"`

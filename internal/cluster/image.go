@@ -1,6 +1,9 @@
 package cluster
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Bounds of images and volumes.
 const (
@@ -36,4 +39,44 @@ func NormalImage(name string) string {
 		rest += ":latest"
 	}
 	return domain + "/" + rest
+}
+
+// Pinned returns the digest that the container's image has to have, "" if any that is called so will do.
+func (c *Container) Pinned() string {
+	if c.Pull == PullAlways || c.Pull == PullNever {
+		return ""
+	}
+	return c.Digest
+}
+
+// Pinnable reports whether the container's image could be pinned and is not: it is named by a tag, and the registry is not to be asked anew.
+func (c *Container) Pinnable() bool {
+	return c.Image != "" && c.Digest == "" && !strings.Contains(c.Image, "@") && (c.Pull == "" || c.Pull == PullMissing)
+}
+
+// PinAs pins the images that are called as in another definition to the digests that they have there. It does not change what it shares with others.
+func (d *TaskDefinition) PinAs(other *TaskDefinition) {
+	d.pin(func(c *Container) string {
+		for i := range other.Containers {
+			if o := &other.Containers[i]; o.Name == c.Name && o.Image == c.Image {
+				return o.Pinned()
+			}
+		}
+		return ""
+	})
+}
+
+// Pin pins images to digests, by their normal names. It does not change what it shares with others.
+func (d *TaskDefinition) Pin(digests map[string]string) {
+	d.pin(func(c *Container) string { return digests[NormalImage(c.Image)] })
+}
+
+func (d *TaskDefinition) pin(digest func(*Container) string) {
+	containers := slices.Clone(d.Containers)
+	for i := range containers {
+		if c := &containers[i]; c.Pinnable() {
+			c.Digest = digest(c)
+		}
+	}
+	d.Containers = containers
 }

@@ -53,9 +53,11 @@ func (c *Container) validate(k check) {
 		k.at("image").must(ValidImage(c.Image), "%q is not the name of an image: want \"[registry/]name[:tag]\" or \"…@sha256:…\"",
 			clip(c.Image))
 		oneOf(k.at("pull"), c.Pull, PullMissing, PullAlways, PullNever)
+		c.validatePin(k.at("digest"))
 	} else {
 		k.at("command").must(len(c.Command) > 0, "is missing: a container without an image needs a command")
 		k.at("pull").must(c.Pull == "", "is for containers with an image only")
+		k.at("digest").must(c.Digest == "", "is for containers with an image only")
 	}
 	k.arguments("command", c.Command)
 	k.arguments("args", c.Args)
@@ -309,6 +311,16 @@ func validImagePart(s string) bool {
 func validTag(s string) bool {
 	return s != "" && len(s) <= 128 && s[0] != '.' && s[0] != '-' &&
 		!strings.ContainsFunc(s, func(r rune) bool { return !isAlnum(r) && r != '_' && r != '.' && r != '-' })
+}
+
+// validatePin checks the digest that the image is pinned to.
+func (c *Container) validatePin(k check) {
+	if c.Digest == "" {
+		return
+	}
+	k.must(validDigest(c.Digest), "%q is not the digest of an image: want \"sha256:\" and 64 hexadecimal digits", clip(c.Digest))
+	k.must(!strings.Contains(c.Image, "@"), "stands already in image: write it once")
+	k.must(c.Pull == "" || c.Pull == PullMissing, "cannot go with pull %q, which takes whatever the name stands for: leave out one of them", c.Pull)
 }
 
 func validDigest(s string) bool {

@@ -168,6 +168,11 @@ type Image struct {
 	Name   string        `json:"name"`
 	Digest string        `json:"digest"`
 	Size   cluster.Bytes `json:"size"`
+	// Frees is what the disk gains without it: unpacked layers too, and nothing that other images share. Used is when a container was
+	// last made from it or removed, and Kept what keeps it from being removed, in a few words. Executors need not tell.
+	Frees cluster.Bytes `json:"frees,omitempty"`
+	Used  time.Time     `json:"used,omitzero"`
+	Kept  string        `json:"kept,omitempty"`
 }
 
 // ImageNamer is what executors that run images offer besides, to tell cheaply what they hold.

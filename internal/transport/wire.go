@@ -8,6 +8,8 @@
 package transport
 
 import (
+	"time"
+
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -155,6 +157,11 @@ const (
 	// StreamWord carries a word to a check of type ttl, which the request holds. The agent answers with ChannelExit once the word is
 	// kept; an error says why it counts for nothing.
 	StreamWord StreamKind = "word"
+	// StreamImagePull and StreamImageResolve ask for what Images of the request names; the agent sends what came of it as StreamImageLoad does.
+	StreamImagePull    StreamKind = "image-pull"
+	StreamImageResolve StreamKind = "image-resolve"
+	// StreamImagePrune removes images; the agent sends a JSON array of PrunedImage.
+	StreamImagePrune StreamKind = "image-prune"
 )
 
 // Image is an image that an executor of a node holds.
@@ -162,6 +169,31 @@ type Image struct {
 	Name   string        `json:"name"`
 	Digest string        `json:"digest"`
 	Size   cluster.Bytes `json:"size"`
+	// Frees is what the disk gains without it, Used when it was last used, and Kept what keeps it. Older agents do not tell.
+	Frees cluster.Bytes `json:"frees,omitempty"`
+	Used  time.Time     `json:"used,omitzero"`
+	Kept  string        `json:"kept,omitempty"`
+}
+
+// PrunedImage is what came of an image that might be removed.
+type PrunedImage struct {
+	Names   []string      `json:"names"`
+	Digest  string        `json:"digest"`
+	Size    cluster.Bytes `json:"size"`
+	Used    time.Time     `json:"used,omitzero"`
+	Removed bool          `json:"removed,omitempty"`
+	Kept    string        `json:"kept,omitempty"`
+}
+
+// ImagesRequest says what an agent is to do with its images.
+type ImagesRequest struct {
+	// Name is the image to pull or to look up; with Keep it is pinned once it is there.
+	Name string `json:"name,omitempty"`
+	Keep bool   `json:"keep,omitempty"`
+	// All, DryRun and Unused say which images go: see executor.ImagePrune.
+	All    bool             `json:"all,omitempty"`
+	DryRun bool             `json:"dry_run,omitempty"`
+	Unused cluster.Duration `json:"unused,omitempty"`
 }
 
 // StreamRequest asks an agent to open a byte stream by a POST to PathStream + ID.
@@ -175,6 +207,8 @@ type StreamRequest struct {
 	Logs *LogsRequest `json:"logs,omitempty"`
 	Exec *ExecRequest `json:"exec,omitempty"`
 	Word *WordRequest `json:"word,omitempty"`
+
+	Images *ImagesRequest `json:"images,omitempty"`
 }
 
 // LogsRequest says which lines are wanted.

@@ -77,6 +77,10 @@ type Config struct {
 	Executable string
 	Subcommand string
 	Logger     *slog.Logger // nil for none
+	// Pull bounds how images are pulled.
+	Pull PullConfig
+	// DiskUse measures the disk of a folder. Default: what the kernel says.
+	DiskUse func(folder string) (executor.DiskUse, error)
 }
 
 // Executor implements executor.Executor and executor.ImageStore.
@@ -86,6 +90,9 @@ type Executor struct {
 	collector *collector
 	locks     outlive.KeyedLock[executor.ID]
 	configs   configCache
+	puller    *puller
+	cache     cache
+	pruning   sync.Mutex
 
 	measuring sync.Mutex
 	meter     usage.Meter
@@ -126,7 +133,8 @@ func New(cfg Config) (*Executor, error) {
 		return nil, fmt.Errorf("connect to containerd: %w", err)
 	}
 	return &Executor{
-		cfg: cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
+		puller: newPuller(cfg.Pull),
+		cfg:    cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
 		collector: &collector{dir: cfg.Dir, executable: cfg.Executable, subcommand: cfg.Subcommand, cgroup: cfg.CgroupParent},
 	}, nil
 }
@@ -207,6 +215,7 @@ const (
 const (
 	labelID     = "berth.id"
 	labelDir    = "berth.dir"
+	labelImage  = "berth.image" // digest of what it was made from
 	labelPrefix = "berth.label/"
 )
 
@@ -417,6 +426,7 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 			return err
 		}
 	}
+	e.wasUsed(ctx, c.Image)
 	for _, name := range []string{exitFile, stdoutFile, stderrFile, filesDir, againFile, intentFile} {
 		_ = os.RemoveAll(r.path(name))
 	}

@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	metadata "github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/remotes"
-	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/distribution/reference"
@@ -34,34 +34,85 @@ func normalName(name string) (string, error) {
 	return ref.String(), nil
 }
 
-// image returns an unpacked image, pulled where the policy says so.
-func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func(string)) (client.Image, error) {
+// image returns an unpacked image, pulled where the policy says so. Until release is called nobody removes it.
+func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func(string)) (_ client.Image, release func(), err error) {
 	name, err := normalName(spec.Container.Image)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	policy := spec.Container.Pull
-	if policy != cluster.PullAlways {
-		img, err := e.client.GetImage(ctx, name)
+	pinned := spec.Container.Pinned()
+	release = e.cache.hold(name, pinned)
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	img, err := e.held(ctx, name, pinned, spec.Container.Pull)
+	if img != nil || err != nil {
+		if err == nil {
+			e.wasUsed(ctx, img.Name())
+			err = e.unpack(ctx, img, progress)
+		}
+		return img, release, err
+	}
+	if pinned == "" {
+		img, err = e.pulled(ctx, name, spec.Credentials, progress)
+		return img, release, err
+	}
+	img, err = e.pulled(ctx, pinnedName(name, pinned), spec.Credentials, progress)
+	if err == nil {
+		e.nameAsPinned(ctx, name, img)
+	}
+	return img, release, err
+}
+
+// held returns an image that is here and may be used, nil if it is to be pulled. One that is pinned to a digest has that.
+func (e *Executor) held(ctx context.Context, name, pinned string, policy cluster.PullPolicy) (client.Image, error) {
+	if policy == cluster.PullAlways {
+		return nil, nil //nolint:nilnil // see above
+	}
+	names := []string{name}
+	if pinned != "" {
+		names = append(names, pinnedName(name, pinned))
+	}
+	for _, n := range names {
+		img, err := e.client.GetImage(ctx, n)
 		switch {
-		case err == nil:
-			return img, e.unpack(ctx, img, progress)
-		case !isA(err, errdefs.IsNotFound):
+		case err == nil && (pinned == "" || img.Target().Digest.String() == pinned):
+			return img, nil
+		case err != nil && !isA(err, errdefs.IsNotFound):
 			return nil, failed(ctx, "find image", err)
-		case policy == cluster.PullNever:
-			return nil, fmt.Errorf("image: %s is not on the node, and pull is %q", name, policy)
 		}
 	}
-	progress("pulling " + name)
-	opts := []client.RemoteOpt{client.WithPullUnpack, client.WithResolver(resolver(spec.Credentials))}
-	if e.cfg.Snapshotter != "" {
-		opts = append(opts, client.WithPullSnapshotter(e.cfg.Snapshotter))
+	if policy == cluster.PullNever {
+		return nil, fmt.Errorf("image: %s is not on the node, and pull is %q", name, policy)
 	}
-	img, err := e.client.Pull(quiet(ctx), name, opts...)
+	return nil, nil //nolint:nilnil // see above
+}
+
+// pinnedName returns the name of an image by its digest.
+func pinnedName(name, pinned string) string {
+	ref, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
-		return nil, failed(ctx, "pull "+name, err)
+		return name
 	}
-	return img, nil
+	return reference.TrimNamed(ref).Name() + "@" + pinned
+}
+
+// nameAsPinned has the name that users wrote stand for an image that was pulled by its digest, unless somebody else gave it to one. It is for those
+// who look at the list, and for the placing of tasks: nothing is wrong without it.
+func (e *Executor) nameAsPinned(ctx context.Context, name string, img client.Image) {
+	named := metadata.Image{Name: name, Target: img.Target(), Labels: e.labelsOfPulled(ctx, name)}
+	_, err := e.client.ImageService().Create(ctx, named)
+	if isA(err, errdefs.IsAlreadyExists) {
+		var old metadata.Image
+		if old, err = e.client.ImageService().Get(ctx, name); err == nil && old.Labels[labelKeep] == "" && old.Labels[labelUsed] != "" {
+			_, err = e.client.ImageService().Update(ctx, named, "target", "labels."+labelUsed)
+		}
+	}
+	if err != nil {
+		e.cfg.Logger.Debug("an image did not get its name", "image", name, "error", err)
+	}
 }
 
 func (e *Executor) unpack(ctx context.Context, img client.Image, progress func(string)) error {
@@ -79,23 +130,6 @@ func quiet(ctx context.Context) context.Context {
 	silent := logrus.New()
 	silent.SetOutput(io.Discard)
 	return log.WithLogger(ctx, logrus.NewEntry(silent))
-}
-
-// resolver speaks https, or plain http to this machine.
-func resolver(credentials func(string) (string, string)) remotes.Resolver {
-	authorizer := docker.NewDockerAuthorizer(docker.WithAuthCreds(func(registry string) (string, string, error) {
-		if credentials == nil {
-			return "", "", nil
-		}
-		if registry == "registry-1.docker.io" {
-			registry = "docker.io" // as users write it
-		}
-		user, secret := credentials(registry)
-		return user, secret, nil
-	}))
-	return docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
-		docker.WithPlainHTTP(docker.MatchLocalhost), docker.WithAuthorizer(authorizer),
-	)})
 }
 
 // configCache keeps the configurations of images, which never change under their digest.
@@ -159,7 +193,8 @@ func (e *Executor) LoadImages(ctx context.Context, archive io.Reader) ([]executo
 		}
 		return name
 	}
-	loaded, err := e.client.Import(ctx, archive, client.WithImageRefTranslator(normal), client.WithAllPlatforms(false))
+	loaded, err := e.client.Import(ctx, archive, client.WithImageRefTranslator(normal), client.WithAllPlatforms(false),
+		client.WithImageLabels(map[string]string{labelKeep: keepLoaded, labelUsed: strconv.FormatInt(time.Now().Unix(), 10)}))
 	if err != nil {
 		return nil, failed(ctx, "load images", err)
 	}
@@ -189,20 +224,6 @@ func (e *Executor) ImageNames(ctx context.Context) ([]string, error) {
 		names[i] = all[i].Name
 	}
 	return names, nil
-}
-
-// Images implements executor.ImageStore.
-func (e *Executor) Images(ctx context.Context) ([]executor.Image, error) {
-	ctx = e.in(ctx)
-	all, err := e.client.ListImages(ctx)
-	if err != nil {
-		return nil, failed(ctx, "list images", err)
-	}
-	images := make([]executor.Image, 0, len(all))
-	for _, img := range all {
-		images = append(images, e.describe(ctx, img))
-	}
-	return sorted(images), nil
 }
 
 func (e *Executor) describe(ctx context.Context, img client.Image) executor.Image {

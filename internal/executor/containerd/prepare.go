@@ -58,10 +58,11 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if done, err := e.preparedBefore(ctx, &spec); done || err != nil {
 		return err
 	}
-	img, err := e.image(ctx, &spec, progress)
+	img, release, err := e.image(ctx, &spec, progress)
 	if err != nil {
 		return err
 	}
+	defer release() // from then on its container keeps it
 	progress("creating the container")
 	err = e.create(ctx, &spec, img, caps)
 	for begin := time.Now(); inTheWay(&spec, err) && time.Since(begin) < killLimit; {
@@ -157,7 +158,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	if err != nil {
 		return err
 	}
-	labels := map[string]string{labelDir: spec.Dir, labelID: string(spec.ID)}
+	labels := map[string]string{labelDir: spec.Dir, labelID: string(spec.ID), labelImage: img.Target().Digest.String()}
 	for k, v := range spec.Labels {
 		labels[labelPrefix+k] = v
 	}
