@@ -89,6 +89,9 @@ type Config struct {
 	PressureFree  float64
 	// TaskCgroup is the control group of all tasks, default "/berth".
 	TaskCgroup string
+	// ImageHigh and ImageLow are how full the disk of the images may be, in percent: from the one on images are removed that nothing uses, down
+	// to the other. Default DefaultImageHigh and DefaultImageLow; an ImageHigh of 100 or more removes none.
+	ImageHigh, ImageLow float64
 	// Requests returns how many requests the program at a port of this node has answered so far. Default: to ask it.
 	Requests func(ctx context.Context, port int, m cluster.Meter) (float64, error)
 	// PortFree returns nil if a task could listen on the port now. Default: to try.
@@ -120,6 +123,12 @@ func (c *Config) defaults() {
 		if c.Scarcity == nil {
 			c.Scarcity = func() (facts.Scarcity, error) { return meter.Scarcity(c.TaskCgroup) }
 		}
+	}
+	if c.ImageHigh <= 0 {
+		c.ImageHigh = DefaultImageHigh
+	}
+	if c.ImageLow <= 0 {
+		c.ImageLow = min(DefaultImageLow, c.ImageHigh)
 	}
 	if c.PortFree == nil {
 		c.PortFree = facts.PortFree
@@ -246,6 +255,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if !a.Volatile {
 		a.work.Go(func() { a.tidyLogs(ctx) })
+		if a.ImageHigh < 100 {
+			a.work.Go(func() { a.watchImages(ctx) })
+		}
 	}
 	a.resume(ctx, saved.Attempts)
 	if len(a.CPUs) > 0 {

@@ -98,16 +98,12 @@ func (m *machine) lookAgain() {
 	}
 }
 
-// serveImages loads an archive of images that the stream carries, or lists the images that are there.
+// serveImages does what the stream asks of the node's images, and answers with what came of it.
 func (a *Agent) serveImages(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
-	images, err := a.imagesFor(ctx, r.Kind, stream)
+	out, err := a.imagesFor(ctx, r, stream)
 	if err != nil {
 		return errors.Join(err, frames.End(transport.ExecEnd{Error: err.Error()}))
-	}
-	out := make([]transport.Image, len(images))
-	for i, image := range images {
-		out[i] = transport.Image(image)
 	}
 	if err := json.NewEncoder(frames.Channel(transport.ChannelStdout)).Encode(out); err != nil {
 		return err
@@ -115,13 +111,22 @@ func (a *Agent) serveImages(ctx context.Context, r transport.StreamRequest, stre
 	return frames.End(transport.ExecEnd{})
 }
 
-func (a *Agent) imagesFor(ctx context.Context, kind transport.StreamKind, in io.Reader) ([]executor.Image, error) {
+func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.Reader) (any, error) {
 	held := a.machine.images()
-	if held == nil {
+	switch {
+	case held == nil:
 		return nil, errNoImages
-	}
-	if kind == transport.StreamImageList {
-		return held.Images(ctx)
+	case r.Kind == transport.StreamImageList && a.machine.keeper() == nil:
+		all, err := held.Images(ctx)
+		return wireImages(all), err
+	case r.Kind != transport.StreamImageLoad:
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		a.work.Go(func() {
+			defer cancel() // who asked went away: nobody waits for the pull
+			_, _ = io.Copy(io.Discard, in)
+		})
+		return a.keepImages(ctx, r)
 	}
 	archive := &archiveReader{frames: transport.NewFrameReader(in)}
 	images, err := held.LoadImages(ctx, archive)
@@ -133,7 +138,7 @@ func (a *Agent) imagesFor(ctx context.Context, kind transport.StreamKind, in io.
 	if _, err := io.Copy(io.Discard, archive); err != nil {
 		return nil, fmt.Errorf("read the archive: %w", err)
 	}
-	return images, nil
+	return wireImages(images), nil
 }
 
 // archiveReader reads the bytes of an archive out of its frames. The empty frame is its end; a stream that ends

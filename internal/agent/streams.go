@@ -41,7 +41,7 @@ func (a *Agent) open(ctx context.Context, r transport.StreamRequest) {
 			err = a.serveLogs(ctx, r, stream)
 		case transport.StreamExec:
 			err = a.serveExec(ctx, r, stream)
-		case transport.StreamImageLoad, transport.StreamImageList:
+		case transport.StreamImageLoad, transport.StreamImageList, transport.StreamImagePull, transport.StreamImageResolve, transport.StreamImagePrune:
 			err = a.serveImages(ctx, r, stream)
 		case transport.StreamWord:
 			err = a.serveWord(ctx, r, stream)

@@ -1,0 +1,215 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// shelf is a box with images on a disk of 1000 bytes.
+type shelf struct {
+	*box
+
+	mu     sync.Mutex
+	used   cluster.Bytes
+	images []executor.PrunedImage // by when they were last used
+	prunes []executor.ImagePrune
+	wanted []map[string]string
+}
+
+func (s *shelf) ImageDisk(context.Context) (executor.DiskUse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return executor.DiskUse{Folder: "/images", Used: s.used, Total: 1000}, nil
+}
+
+func (s *shelf) PruneImages(_ context.Context, p executor.ImagePrune) ([]executor.PrunedImage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := p.Wanted()
+	s.prunes, s.wanted = append(s.prunes, p), append(s.wanted, wanted)
+	var freed cluster.Bytes
+	var out, left []executor.PrunedImage
+	for _, i := range s.images {
+		i.Kept = wanted[i.Names[0]]
+		i.Removed = i.Kept == "" && (p.Need == 0 || freed < p.Need)
+		if i.Removed {
+			freed += i.Size
+		} else {
+			left = append(left, i)
+		}
+		out = append(out, i)
+	}
+	if !p.DryRun {
+		s.images = left
+		s.used -= freed
+	}
+	return out, nil
+}
+
+func (s *shelf) PullImage(_ context.Context, p executor.ImagePull, _ func(string)) (executor.Image, error) {
+	if p.Name == "none:1" {
+		return executor.Image{}, fmt.Errorf("pull %s: registry docker.io does not have it", p.Name)
+	}
+	return executor.Image{Name: p.Name, Digest: "sha256:1", Kept: fmt.Sprint(p.Keep)}, nil
+}
+
+func (s *shelf) ResolveImage(context.Context, string, func(string) (string, string)) (string, error) {
+	return "sha256:2", nil
+}
+
+func (s *shelf) ListImages(_ context.Context, wanted func() map[string]string) ([]executor.Image, error) {
+	return []executor.Image{{Name: "x", Kept: wanted()["docker.io/library/web:1"]}}, nil
+}
+
+func (s *shelf) LoadImages(context.Context, io.Reader) ([]executor.Image, error) { return nil, nil }
+func (s *shelf) Images(context.Context) ([]executor.Image, error)                { return nil, nil }
+
+func (s *shelf) names() (all []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.images {
+		all = append(all, i.Names[0])
+	}
+	return all
+}
+
+// inShelf runs a test with an agent whose executor has images.
+func inShelf(t *testing.T, test func(w *world, s *shelf)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := &shelf{box: w.box, used: 500}
+		for i := range 5 {
+			s.images = append(s.images, executor.PrunedImage{Names: []string{fmt.Sprintf("docker.io/library/web:%d", i)}, Size: 60})
+		}
+		w.attach = func() executor.Executor { return s }
+		w.start()
+		defer w.stop()
+		test(w, s)
+	})
+}
+
+// imaged is a definition of one container of an image.
+func imaged(name, image, digest string) *cluster.TaskDefinition {
+	d := definition(name, "app")
+	d.Containers[0].Image, d.Containers[0].Digest = image, digest
+	return d
+}
+
+// Between the two marks nothing goes; above the upper one as much as brings the disk to the lower one, and never what a task uses.
+func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
+	inShelf(t, func(w *world, s *shelf) {
+		w.service("u1", imaged("web", "web:1", ""))
+		set := func(used cluster.Bytes) {
+			s.mu.Lock()
+			s.used = used
+			s.mu.Unlock()
+			w.pass(imageDiskEvery + time.Second)
+		}
+		set(840)
+		if len(s.prunes) != 0 {
+			t.Errorf("below the mark %d prunes", len(s.prunes))
+		}
+		set(860) // to 750: two images
+		want := []string{"docker.io/library/web:1", "docker.io/library/web:3", "docker.io/library/web:4"}
+		if diff := cmp.Diff(want, s.names()); diff != "" || len(s.prunes) != 1 {
+			t.Errorf("%d prunes, left (-want +got):\n%s", len(s.prunes), diff)
+		}
+		if diff := cmp.Diff(map[string]string{"docker.io/library/web:1": "task default.web.1.0"}, s.wanted[0]); diff != "" {
+			t.Errorf("wanted (-want +got):\n%s", diff)
+		}
+		set(1000) // more than all that can go: that is not tried again at once
+		if diff := cmp.Diff(want[:1], s.names()); diff != "" {
+			t.Errorf("left (-want +got):\n%s", diff)
+		}
+		tries := len(s.prunes)
+		w.pass(2 * time.Minute)
+		if len(s.prunes) != tries {
+			t.Errorf("%d tries in two minutes where nothing can go", len(s.prunes)-tries)
+		}
+		w.pass(imageDiskAgain)
+		if len(s.prunes) == tries {
+			t.Error("it was never tried again")
+		}
+	})
+}
+
+// An attempt wants its image until it has ended; one that is pinned wants the digest, whatever the name stands for.
+func TestWantedImages(t *testing.T) {
+	inShelf(t, func(w *world, s *shelf) {
+		digest := "sha256:" + strings.Repeat("a", 64)
+		d := w.service("u1", imaged("web", "web:1", digest))
+		if diff := cmp.Diff(map[string]string{digest: "task default.web.1.0"}, w.agent.wantedImages()); diff != "" {
+			t.Errorf("wanted (-want +got):\n%s", diff)
+		}
+		w.stopTask(d, true)
+		w.pass(time.Minute)
+		if got := w.agent.wantedImages(); len(got) != 0 {
+			t.Errorf("after its end: %v", got)
+		}
+	})
+}
+
+// What a server asks of the images is done, and refusals are told.
+func TestImageStreams(t *testing.T) {
+	inShelf(t, func(w *world, s *shelf) {
+		w.service("u1", imaged("web", "web:1", ""))
+		ask := func(kind transport.StreamKind, r transport.ImagesRequest) string {
+			t.Helper()
+			stream := w.carry(string(kind)+r.Name, transport.StreamRequest{Kind: kind, Images: &r})
+			defer stream.Close()
+			var out strings.Builder
+			for in := transport.NewFrameReader(stream); ; {
+				f, err := in.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if f.Channel == transport.ChannelExit {
+					end, err := f.End()
+					if err != nil {
+						t.Fatal(err)
+					}
+					return out.String() + end.Error
+				}
+				out.Write(f.Body)
+			}
+		}
+		for _, tc := range []struct {
+			kind transport.StreamKind
+			r    transport.ImagesRequest
+			want string
+		}{
+			{transport.StreamImageList, transport.ImagesRequest{}, `"kept":"task default.web.1.0"`},
+			{transport.StreamImagePull, transport.ImagesRequest{Name: "web:2", Keep: true}, `"name":"web:2","digest":"sha256:1","size":0,"kept":"true"`},
+			{transport.StreamImagePull, transport.ImagesRequest{Name: "none:1"}, "registry docker.io does not have it"},
+			{transport.StreamImageResolve, transport.ImagesRequest{Name: "web:2"}, `"digest":"sha256:2"`},
+			{transport.StreamImagePrune, transport.ImagesRequest{DryRun: true}, `"removed":true`},
+		} {
+			if got := ask(tc.kind, tc.r); !strings.Contains(got, tc.want) {
+				t.Errorf("%s %+v: %s, want %s", tc.kind, tc.r, got, tc.want)
+			}
+		}
+		if len(s.names()) != 5 {
+			t.Errorf("a dry run left %q", s.names())
+		}
+		var gone []transport.PrunedImage
+		if err := json.Unmarshal([]byte(ask(transport.StreamImagePrune, transport.ImagesRequest{})), &gone); err != nil || len(gone) != 5 {
+			t.Errorf("%+v %v", gone, err)
+		}
+		if diff := cmp.Diff([]string{"docker.io/library/web:1"}, s.names()); diff != "" {
+			t.Errorf("left (-want +got):\n%s", diff)
+		}
+	})
+}
