@@ -56,6 +56,8 @@ type Change struct {
 	Revision uint64        `json:"revision,omitempty"` // after the write
 	// Effect says in a sentence what the cluster will do: "rolls out web@2 over web@1, one task at a time".
 	Effect string `json:"effect,omitempty"`
+	// Note says what a new version lacks: "image app:1 is not pinned: …".
+	Note string `json:"note,omitempty"`
 }
 
 // FieldChange is one field that differs, with both values as JSON.
@@ -256,6 +258,50 @@ type ImageView struct {
 	Name   string        `json:"name"`
 	Digest string        `json:"digest,omitempty"`
 	Size   cluster.Bytes `json:"size"`
+	// Frees is what the node's disk gains without it, Used when a container was last made from it or removed, and Kept what keeps it from being
+	// removed, in a few words. Older agents do not tell.
+	Frees cluster.Bytes `json:"frees,omitempty"`
+	Used  time.Time     `json:"used,omitzero"`
+	Kept  string        `json:"kept,omitempty"`
+}
+
+// ImagePull asks nodes to pull images.
+type ImagePull struct {
+	Images []string `json:"images"`
+	// Nodes are those that are asked; default all.
+	Nodes []string `json:"nodes,omitempty"`
+	// Keep pins the images: a node that needs room does not remove them.
+	Keep bool `json:"keep,omitempty"`
+}
+
+// ImagePrune asks nodes to remove images that nothing uses.
+type ImagePrune struct {
+	// Nodes are those that are asked; default all.
+	Nodes []string `json:"nodes,omitempty"`
+	// All removes also what was loaded by hand or pinned.
+	All bool `json:"all,omitempty"`
+	// DryRun removes nothing.
+	DryRun bool `json:"dry_run,omitempty"`
+	// Unused is for how long an image must not have been used.
+	Unused cluster.Duration `json:"unused,omitempty"`
+}
+
+// PrunedImage is what came of an image of a node. Size is what the disk gains without it.
+type PrunedImage struct {
+	Node    string        `json:"node"`
+	Names   []string      `json:"names"`
+	Digest  string        `json:"digest"`
+	Size    cluster.Bytes `json:"size"`
+	Used    time.Time     `json:"used,omitzero"`
+	Removed bool          `json:"removed,omitempty"`
+	Kept    string        `json:"kept,omitempty"` // what keeps it
+}
+
+// ImagePruneReply lists all images of the nodes, each node's in the order in which they would go. Faults tells of nodes that could not
+// be asked.
+type ImagePruneReply struct {
+	Items  []PrunedImage   `json:"items"`
+	Faults []cluster.Fault `json:"errors,omitempty"`
 }
 
 // ImagesReply lists images. Faults tells of nodes that could not be asked.

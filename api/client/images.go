@@ -23,6 +23,18 @@ func (c *Client) LoadImages(ctx context.Context, node string, archive io.Reader)
 	return reply, err
 }
 
+// PullImages has nodes pull images and returns what they have then. What a single node says against it is in the reply.
+func (c *Client) PullImages(ctx context.Context, p api.ImagePull) (reply api.ImagesReply, err error) {
+	_, err = c.call(ctx, post(p, "images", "pull"), &reply)
+	return reply, err
+}
+
+// PruneImages has nodes remove images that nothing uses, or say which they would. What a single node says against it is in the reply.
+func (c *Client) PruneImages(ctx context.Context, p api.ImagePrune) (reply api.ImagePruneReply, err error) {
+	_, err = c.call(ctx, post(p, "images", "prune"), &reply)
+	return reply, err
+}
+
 func onNode(node string) url.Values {
 	if node == "" {
 		return nil

@@ -41,6 +41,8 @@ type nodeConfig struct {
 	traces    string // where spans are sent; "" is nowhere
 	// When the node counts as short of memory, in percent: 0 is the agent's own default.
 	pressureStall, pressureFree float64
+	// How full the disk of the images may be, in percent: 0 is the agent's own default.
+	imageHigh, imageLow float64
 	// finder finds devices; cpus are all that tasks run on, where it offers cores.
 	finder devices.Finder
 	cpus   []int
@@ -100,6 +102,8 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		CPUs:          c.cpus,
 		PressureStall: c.pressureStall,
 		PressureFree:  c.pressureFree,
+		ImageHigh:     c.imageHigh,
+		ImageLow:      c.imageLow,
 	})
 	if err != nil {
 		return err
@@ -139,6 +143,7 @@ type agentFlags struct {
 	executors            executorConfig
 	pressure             pressureFlags
 	devices              deviceFlags
+	images               imageFlags
 	log                  *slog.Logger
 	parsedLabels         cluster.Labels
 }
@@ -180,6 +185,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	f.executors.flags(cmd)
 	f.pressure.flags(cmd)
 	f.devices.flags(cmd)
+	f.images.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
 }
 
@@ -208,6 +214,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	}
 	f.pressure.check(&list)
 	f.devices.check(&list)
+	f.images.check(&list)
 	if err := f.executors.validate(); err != nil {
 		list.add("--%v", err)
 	}
@@ -236,6 +243,7 @@ func (a *app) newAgentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			f.executors.pulls = f.images.pulls
 			f.executors.dataDir, f.executors.log, f.executors.say = f.dataDir, f.log, cmd.ErrOrStderr()
 			if c.executors, err = openExecutors(cmd.Context(), f.executors); err != nil {
 				return err
@@ -259,6 +267,7 @@ func (f *agentFlags) config(ctx context.Context) (c nodeConfig, err error) {
 	c = nodeConfig{
 		name: f.name, dataDir: filepath.Join(f.dataDir, "agent"), servers: f.servers, labels: f.parsedLabels, address: f.address, traces: f.traces, log: f.log,
 		pressureStall: f.pressure.stall, pressureFree: f.pressure.free,
+		imageHigh: f.images.high, imageLow: f.images.low,
 		finder: f.devices.finder, cpus: f.devices.cpus,
 	}
 	if f.tokenFile != "" {

@@ -23,6 +23,7 @@ type executorConfig struct {
 	kind    string // auto, containerd or process
 	socket  string // of a containerd that runs already
 	logins  string // file with the logins of registries
+	pulls   int    // images that are pulled at a time; 0 is the executor's own default
 	dataDir string
 	log     *slog.Logger
 	say     io.Writer // told in one line what the machine lacks; nil for nobody
@@ -115,6 +116,7 @@ func (e *runners) openContainerd(ctx context.Context, c executorConfig) error {
 		Address: address,
 		Dir:     filepath.Join(c.dataDir, "collector"),
 		Logger:  c.log,
+		Pull:    containerd.PullConfig{Most: c.pulls},
 	})
 	if err != nil {
 		return err

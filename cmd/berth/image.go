@@ -10,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
 )
 
 func (a *app) newImageCommand() *cobra.Command {
 	var node string
-	cmd := &cobra.Command{Use: "image", Short: "Load and list the nodes' images", Args: cobra.ArbitraryArgs, RunE: a.group}
+	cmd := &cobra.Command{Use: "image", Short: "Load, list, pull and remove the nodes' images", Args: cobra.ArbitraryArgs, RunE: a.group}
 	load := &cobra.Command{
 		Use:   "load FILE",
 		Short: "Send an archive of images (tar of docker save or OCI, - for standard input) to nodes",
@@ -59,6 +60,7 @@ func (a *app) newImageCommand() *cobra.Command {
 		mustComplete(c, "node", a.completeNames(wordNode))
 		cmd.AddCommand(c)
 	}
+	cmd.AddCommand(a.newImagePullCommand(), a.newImagePruneCommand())
 	return cmd
 }
 
@@ -73,27 +75,27 @@ func (a *app) printImages(reply api.ImagesReply) error {
 			return err
 		}
 	case len(reply.Items) > 0:
-		t := table{titles: []string{"IMAGE", "NODE", "SIZE>", "DIGEST"}}
-		for _, v := range reply.Items {
-			digest := v.Digest
-			if a.output != outputWide {
-				digest = shortDigest(digest)
-			}
-			t.add(v.Name, v.Node, size(v.Size), digest)
-		}
+		t := a.imageTable(reply.Items)
 		if err := a.printTable(t); err != nil {
 			return err
 		}
 	case len(reply.Faults) == 0:
 		a.tell("No images.")
 	}
-	if len(reply.Faults) == 0 {
+	return a.tellImageFaults(reply.Faults, "could not be asked")
+}
+
+// tellImageFaults tells what nodes say against a request, and returns it as an error.
+func (a *app) tellImageFaults(faults []cluster.Fault, what string) error {
+	if len(faults) == 0 {
 		return nil
 	}
-	for _, f := range reply.Faults {
+	nodes := map[string]bool{}
+	for _, f := range faults {
 		a.tell("%s", f)
+		nodes[f.Path] = true
 	}
-	return &exitError{exitNo, fmt.Errorf("%s could not be asked", count(len(reply.Faults), "node"))}
+	return &exitError{exitNo, fmt.Errorf("%s %s", count(len(nodes), "node"), what)}
 }
 
 // shortDigest keeps what tells one image from another.

@@ -93,6 +93,9 @@ func (a *app) tellChange(c api.Change) {
 		text += "  (" + c.Effect + ")"
 	}
 	a.tell("%s", text)
+	if c.Note != "" {
+		a.tell("           %s", c.Note)
+	}
 }
 
 // target is a service or job that run waits for.

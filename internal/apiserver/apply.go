@@ -53,9 +53,11 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 		}
 		return answer(w, http.StatusOK, reply)
 	}
+	loose := s.pin(r.Context(), definitionsOf(set))
 	if err := s.applied(r.Context(), draw, &reply); err != nil {
 		return err
 	}
+	loose.note(reply.Changes)
 	exchangeOf(r.Context()).object = changed(reply.Changes)
 	return answer(w, http.StatusOK, reply)
 }

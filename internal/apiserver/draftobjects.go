@@ -54,6 +54,7 @@ func (d *draft) setDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 	ref := def.Ref()
 	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
 	if old, ok := d.snap.Definition(ref); ok {
+		def.PinAs(old.Value) // who wrote the same again did not write the digests
 		action, fields := compare(old.Value, def)
 		if action != api.ActionNone {
 			if d.caller != nil && !d.caller.sight(d.snap)(ref) {

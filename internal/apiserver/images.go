@@ -72,13 +72,28 @@ func (s *Server) imagesOf(ctx context.Context, node string) ([]api.ImageView, er
 	return imageReply(stream, node)
 }
 
-// imageReply reads what an agent answers to a request for images.
+// imageReply reads the images that an agent answers with.
 func imageReply(stream io.Reader, node string) ([]api.ImageView, error) {
+	images, err := imageAnswer[[]transport.Image](stream, node)
+	if err != nil {
+		return nil, err
+	}
+	views := make([]api.ImageView, len(images))
+	for i, image := range images {
+		views[i] = api.ImageView{
+			Node: node, Name: image.Name, Digest: image.Digest, Size: image.Size, Frees: image.Frees, Used: image.Used, Kept: image.Kept,
+		}
+	}
+	return views, nil
+}
+
+// imageAnswer reads what an agent answers to a request for images.
+func imageAnswer[T any](stream io.Reader, node string) (answer T, err error) {
 	var body bytes.Buffer
 	for in := transport.NewFrameReader(stream); ; {
 		f, err := in.Next()
 		if err != nil {
-			return nil, problemf(http.StatusBadGateway, "the connection to node %s broke: %v", node, err)
+			return answer, problemf(http.StatusBadGateway, "the connection to node %s broke, or its agent is too old for this: %v", node, err)
 		}
 		if f.Channel == transport.ChannelStdout && body.Len()+len(f.Body) <= maxImageReply {
 			body.Write(f.Body)
@@ -88,22 +103,17 @@ func imageReply(stream io.Reader, node string) ([]api.ImageView, error) {
 		}
 		end, err := f.End()
 		if err != nil {
-			return nil, fmt.Errorf("read the end of an image request: %w", err)
+			return answer, fmt.Errorf("read the end of an image request: %w", err)
 		}
 		if end.Error != "" {
-			return nil, problemf(http.StatusUnprocessableEntity, "node %s: %s", node, end.Error)
+			return answer, problemf(http.StatusUnprocessableEntity, "node %s: %s", node, end.Error)
 		}
 		break
 	}
-	var images []transport.Image
-	if err := json.Unmarshal(body.Bytes(), &images); err != nil && body.Len() > 0 {
-		return nil, fmt.Errorf("decode images: %w", err)
+	if err := json.Unmarshal(body.Bytes(), &answer); err != nil && body.Len() > 0 {
+		return answer, fmt.Errorf("decode images: %w", err)
 	}
-	views := make([]api.ImageView, len(images))
-	for i, image := range images {
-		views[i] = api.ImageView{Node: node, Name: image.Name, Digest: image.Digest, Size: image.Size}
-	}
-	return views, nil
+	return answer, nil
 }
 
 // loadImages passes a tar archive on as it comes, to one node or to all. What a single node of several says

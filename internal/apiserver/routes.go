@@ -207,5 +207,7 @@ func (s *Server) imageRoutes() []route {
 	return []route{
 		{method: "GET", path: "/v1/images", name: "listImages", role: viewer, summary: "The images that nodes hold.", query: []parameter{node}, reply: typeOf[api.ImagesReply](), long: true, serve: s.listImages},
 		{method: "POST", path: "/v1/images", name: "loadImages", role: operator, summary: "Loads images from a tar archive into a node.", query: []parameter{node}, upload: "application/x-tar", reply: typeOf[api.ImagesReply](), long: true, serve: s.loadImages},
+		{method: "POST", path: "/v1/images/pull", name: "pullImages", role: operator, summary: "Has nodes pull images from their registries.", body: typeOf[api.ImagePull](), reply: typeOf[api.ImagesReply](), long: true, serve: s.pullImages},
+		{method: "POST", path: "/v1/images/prune", name: "pruneImages", role: operator, summary: "Has nodes remove images that nothing uses, or tell which they would.", body: typeOf[api.ImagePrune](), reply: typeOf[api.ImagePruneReply](), long: true, serve: s.pruneImages},
 	}
 }

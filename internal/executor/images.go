@@ -16,7 +16,7 @@ type ImageKeeper interface {
 	// a few words what goes on, at most every few seconds.
 	PullImage(ctx context.Context, p ImagePull, progress func(string)) (Image, error)
 	// ResolveImage asks the registry which digest a name stands for now. It tries once. For an image that was loaded by hand
-	// it returns an error: that need not be the registry's.
+	// it returns "": that need not be the registry's.
 	ResolveImage(ctx context.Context, name string, credentials func(registry string) (user, secret string)) (digest string, err error)
 	// PruneImages removes images, those first that were not used for the longest, and returns all in that order. None goes that a container was
 	// made from or is about to be. Where it returns an error the list tells what came of the images before it.

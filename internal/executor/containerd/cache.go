@@ -424,7 +424,7 @@ func (e *Executor) ResolveImage(ctx context.Context, image string, credentials f
 	}
 	if img, err := e.client.ImageService().Get(ctx, name); err == nil && (img.Labels[labelKeep] == keepLoaded ||
 		img.Labels[labelUsed] == "" && !e.fromRegistry(ctx, img.Target.Digest)) {
-		return "", fmt.Errorf("look up %s: it was loaded by hand, and may be another one in the registry", name)
+		return "", nil
 	}
 	return e.resolved(ctx, name, credentials)
 }

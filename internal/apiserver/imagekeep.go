@@ -1,0 +1,264 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// Bounds of what nodes are asked of their images.
+const (
+	// imagesAtOnce is how many nodes are asked at a time.
+	imagesAtOnce = 16
+	// maxImagePull is how many images one request may name, and imagePullTime how long a node may take for all of them.
+	maxImagePull  = 100
+	imagePullTime = time.Hour
+	// pinTime is how long a write waits to learn what the tags in it stand for, and pinNodes how many nodes are asked for each.
+	pinTime  = 5 * time.Second
+	pinNodes = 2
+)
+
+func (s *Server) pullImages(w http.ResponseWriter, r *http.Request) error {
+	var ask api.ImagePull
+	if err := readBody(w, r, &ask); err != nil {
+		return err
+	}
+	var faults cluster.Faults
+	if n := len(ask.Images); n == 0 || n > maxImagePull {
+		faults = append(faults, cluster.Fault{Path: "images", Message: fmt.Sprintf("holds %d images, want 1 to %d", n, maxImagePull)})
+	}
+	for i, name := range ask.Images[:min(len(ask.Images), maxImagePull)] {
+		if !cluster.ValidImage(name) {
+			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("images[%d]", i), Message: fmt.Sprintf("%q is not the name of an image", clip(name))})
+		}
+	}
+	nodes, err := namedNodes(s.cfg.Tables.Snapshot(), ask.Nodes, faults)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), imagePullTime)
+	defer cancel()
+	reply := api.ImagesReply{Items: []api.ImageView{}}
+	reply.Items, reply.Faults = everyNode(nodes, reply.Items, func(node string) (all []api.ImageView, faults cluster.Faults) {
+		for _, name := range ask.Images {
+			got, err := askImages[[]transport.Image](ctx, s, node, transport.StreamImagePull, transport.ImagesRequest{Name: name, Keep: ask.Keep})
+			if err != nil {
+				faults = append(faults, cluster.Fault{Path: node, Message: problemOf(err).Detail})
+				continue
+			}
+			for _, i := range got {
+				all = append(all, api.ImageView{Node: node, Name: i.Name, Digest: i.Digest, Size: i.Size})
+			}
+		}
+		return all, faults
+	})
+	return answer(w, http.StatusOK, reply)
+}
+
+func (s *Server) pruneImages(w http.ResponseWriter, r *http.Request) error {
+	var ask api.ImagePrune
+	if err := readBody(w, r, &ask); err != nil {
+		return err
+	}
+	var faults cluster.Faults
+	if ask.Unused < 0 {
+		faults = append(faults, cluster.Fault{Path: "unused", Message: "must not be negative"})
+	}
+	nodes, err := namedNodes(s.cfg.Tables.Snapshot(), ask.Nodes, faults)
+	if err != nil {
+		return err
+	}
+	reply := api.ImagePruneReply{Items: []api.PrunedImage{}}
+	reply.Items, reply.Faults = everyNode(nodes, reply.Items, func(node string) (all []api.PrunedImage, faults cluster.Faults) {
+		got, err := askImages[[]transport.PrunedImage](r.Context(), s, node, transport.StreamImagePrune,
+			transport.ImagesRequest{All: ask.All, DryRun: ask.DryRun, Unused: ask.Unused})
+		if err != nil {
+			return nil, cluster.Faults{{Path: node, Message: problemOf(err).Detail}}
+		}
+		for _, i := range got {
+			all = append(all, api.PrunedImage{Node: node, Names: i.Names, Digest: i.Digest, Size: i.Size, Used: i.Used, Removed: i.Removed, Kept: i.Kept})
+		}
+		return all, nil
+	})
+	return answer(w, http.StatusOK, reply)
+}
+
+// namedNodes returns the nodes that are named, or all that have registered. Faults are those that the request has besides.
+func namedNodes(snap *store.Snapshot, names []string, faults cluster.Faults) ([]string, error) {
+	for i, name := range names {
+		if _, ok := snap.NodeStatus(name); !ok {
+			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("nodes[%d]", i), Message: fmt.Sprintf("there is no node %q", clip(name))})
+		}
+	}
+	if len(faults) > 0 {
+		return nil, faulty(faults)
+	}
+	if len(names) == 0 {
+		for e := range snap.NodeStatuses() {
+			names = append(names, e.Value.Name)
+		}
+	}
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// everyNode asks nodes, some at a time, and returns all that they answer in the order of the nodes.
+func everyNode[T any](nodes []string, none []T, ask func(node string) ([]T, cluster.Faults)) (all []T, faults cluster.Faults) {
+	answers := make([][]T, len(nodes))
+	wrong := make([]cluster.Faults, len(nodes))
+	room := make(chan struct{}, imagesAtOnce)
+	var asking sync.WaitGroup
+	for i, node := range nodes {
+		room <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-room }()
+			answers[i], wrong[i] = ask(node)
+		})
+	}
+	asking.Wait()
+	return append(none, slices.Concat(answers...)...), slices.Concat(wrong...)
+}
+
+// askImages asks one node, and closes the stream when ctx ends: then its agent gives up.
+func askImages[T any](ctx context.Context, s *Server, node string, kind transport.StreamKind, ask transport.ImagesRequest) (got T, err error) {
+	stream, err := s.openStream(ctx, node, transport.StreamRequest{Kind: kind, Images: &ask})
+	if err != nil {
+		return got, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = stream.Close() }) // ends the read below
+	defer stop()
+	defer stream.Close() // it was only read
+	return imageAnswer[T](stream, node)
+}
+
+// definitionsOf returns the definitions of a set.
+func definitionsOf(set []appliedObject) (all []*cluster.TaskDefinition) {
+	for _, m := range set {
+		if m.definition != nil {
+			all = append(all, m.definition)
+		}
+	}
+	return all
+}
+
+// loose says which versions have images that could not be pinned, and why.
+type loose map[cluster.Ref]string
+
+// note tells so in the changes of an apply.
+func (l loose) note(changes []api.Change) {
+	for i := range changes {
+		c := &changes[i]
+		for ref, why := range l { // order-free: one at most is of the name
+			if c.Kind == cluster.KindTaskDefinition && c.Action == api.ActionCreate && c.Name == ref.String() {
+				c.Note = why
+			}
+		}
+	}
+}
+
+// pin has nodes ask the registries which images the tags in new versions stand for, and writes the digests into the definitions: a version means one
+// image for ever (ADR 0065). What cannot be found out within pinTime stays as it is.
+func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition) loose {
+	snap := s.cfg.Tables.Snapshot()
+	var names []string
+	var fresh []*cluster.TaskDefinition
+	for _, d := range definitions {
+		if _, there := snap.Definition(d.Ref()); there {
+			continue
+		}
+		fresh = append(fresh, d)
+		for i := range d.Containers {
+			if c := &d.Containers[i]; c.Pinnable() {
+				names = append(names, cluster.NormalImage(c.Image))
+			}
+		}
+	}
+	nodes := pinners(snap)
+	if len(names) == 0 || len(nodes) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	ctx, cancel := context.WithTimeout(ctx, pinTime)
+	defer cancel()
+	var mu sync.Mutex
+	digests, reasons := map[string]string{}, map[string]string{}
+	var asking sync.WaitGroup
+	room := make(chan struct{}, imagesAtOnce)
+	for _, name := range names {
+		room <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-room }()
+			digest, err := s.lookUp(ctx, name, nodes)
+			mu.Lock()
+			defer mu.Unlock()
+			if digests[name] = digest; err != nil {
+				reasons[name] = problemOf(err).Detail
+			}
+		})
+	}
+	asking.Wait()
+	left := loose{}
+	for _, d := range fresh {
+		d.Pin(digests)
+		var why []string
+		for i := range d.Containers {
+			if c := &d.Containers[i]; c.Pinnable() && reasons[cluster.NormalImage(c.Image)] != "" {
+				why = append(why, fmt.Sprintf("image %s is not pinned to what it is now: %s", c.Image, reasons[cluster.NormalImage(c.Image)]))
+			}
+		}
+		if len(why) > 0 {
+			left[d.Ref()] = strings.Join(why, "; ")
+		}
+	}
+	return left
+}
+
+// pinners returns nodes that can ask registries, those first that registered last.
+func pinners(snap *store.Snapshot) []string {
+	var all []cluster.NodeStatus
+	for e := range snap.NodeStatuses() {
+		n, ok := snap.Node(e.Value.Name)
+		holds := slices.ContainsFunc(e.Value.Facts.Executors, func(x cluster.ExecutorFact) bool { return x.Name == "containerd" })
+		if ok && n.Value.State == cluster.NodeReady && holds {
+			all = append(all, cluster.NodeStatus{Name: e.Value.Name, Registered: e.Value.Registered})
+		}
+	}
+	slices.SortFunc(all, func(a, b cluster.NodeStatus) int {
+		return cmp.Or(b.Registered.Compare(a.Registered), cmp.Compare(a.Name, b.Name))
+	})
+	names := make([]string, 0, pinNodes)
+	for _, n := range all[:min(len(all), pinNodes)] {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// lookUp asks nodes one after the other which digest an image has. One that holds it as loaded by hand answers that it has none.
+func (s *Server) lookUp(ctx context.Context, name string, nodes []string) (digest string, err error) {
+	for _, node := range nodes {
+		var got []transport.Image
+		got, err = askImages[[]transport.Image](ctx, s, node, transport.StreamImageResolve, transport.ImagesRequest{Name: name})
+		if err == nil && len(got) == 1 {
+			if d := got[0].Digest; d == "" || cluster.ValidImage(name+"@"+d) {
+				return d, nil
+			}
+			err = problemf(http.StatusBadGateway, "node %s answered with no digest", node)
+		}
+		if ctx.Err() != nil {
+			return "", problemf(http.StatusGatewayTimeout, "no node could tell within %v", pinTime)
+		}
+	}
+	return "", err
+}
