@@ -73,6 +73,8 @@ func serviceExamples() map[string]string {
 		"cron history":       "berth cron history backup",
 		"image load":         "berth image load web.tar",
 		"image ls":           "berth image ls",
+		"image pull":         "berth image pull registry.example/web:2 --node n1,n2\nberth image pull registry.example/base:1 --keep",
+		"image prune":        "berth image prune --dry-run\nberth image prune --node n1 --unused-for 168h",
 	}
 }
 

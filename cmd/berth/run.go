@@ -115,6 +115,10 @@ type target struct {
 	tailOf cluster.TaskID
 	tailAt time.Time
 
+	// preparing is what tasks do that are being prepared, asked at preparedAt, and added what the line ends with for it.
+	preparing, added string
+	preparedAt       time.Time
+
 	line    string    // the newest that is known of it, for people
 	brief   string    // the same without what changes often
 	best    int       // the most healthy new tasks that were seen
@@ -228,6 +232,7 @@ func (w *waiter) look(ctx context.Context) (changed bool, err error) {
 		if err != nil {
 			return changed, err
 		}
+		t.lookAtPreparing(ctx, w.client, w.now())
 		if t.best > best {
 			t.moved = w.now()
 		}

@@ -23,7 +23,7 @@ const (
 // How often the agent looks how full the disk of images is, and how often it tries again where nothing could be removed: to find out what
 // each image takes is work.
 const (
-	imageDiskEvery = 10 * time.Second
+	imageDiskEvery = 5 * time.Second
 	imageDiskAgain = 5 * time.Minute
 )
 

@@ -3,6 +3,7 @@ package containerd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,8 +50,9 @@ type cache struct {
 	mu   sync.Mutex
 	held map[string]int // images by name and by digest that a container is about to be made from
 
-	noting sync.Mutex
-	noted  map[string]time.Time // when the use of an image was last written, by name
+	noting  sync.Mutex
+	noted   map[string]time.Time // when the use of an image was last written, by name
+	folders []string             // where containerd keeps images
 }
 
 // hold keeps images, by name or digest, until release is called.
@@ -431,18 +433,13 @@ func (e *Executor) ResolveImage(ctx context.Context, image string, credentials f
 
 // ImageDisk implements executor.ImageKeeper: of the disks of containerd's blobs and unpacked layers the fuller one.
 func (e *Executor) ImageDisk(ctx context.Context) (executor.DiskUse, error) {
-	resp, err := e.client.IntrospectionService().Plugins(e.in(ctx),
-		"type==io.containerd.content.v1", "type==io.containerd.snapshotter.v1,id=="+e.snapshotter())
+	folders, err := e.folders(ctx)
 	if err != nil {
-		return executor.DiskUse{}, failed(ctx, "ask containerd for its folders", err)
+		return executor.DiskUse{}, err
 	}
 	var fullest executor.DiskUse
-	for _, p := range resp.Plugins {
-		root := p.Exports["root"]
-		if root == "" {
-			continue
-		}
-		use, err := e.diskUse(root)
+	for _, folder := range folders {
+		use, err := e.diskUse(folder)
 		if err != nil {
 			return executor.DiskUse{}, err
 		}
@@ -450,10 +447,30 @@ func (e *Executor) ImageDisk(ctx context.Context) (executor.DiskUse, error) {
 			fullest = use
 		}
 	}
-	if fullest.Total == 0 {
-		return fullest, fmt.Errorf("containerd does not tell where its images are")
-	}
 	return fullest, nil
+}
+
+// folders returns where containerd keeps images, which stays so while the agent lives.
+func (e *Executor) folders(ctx context.Context) ([]string, error) {
+	e.cache.noting.Lock()
+	defer e.cache.noting.Unlock()
+	if len(e.cache.folders) > 0 {
+		return e.cache.folders, nil
+	}
+	resp, err := e.client.IntrospectionService().Plugins(e.in(ctx),
+		"type==io.containerd.content.v1", "type==io.containerd.snapshotter.v1,id=="+e.snapshotter())
+	if err != nil {
+		return nil, failed(ctx, "ask containerd for its folders", err)
+	}
+	for _, p := range resp.Plugins {
+		if root := p.Exports["root"]; root != "" {
+			e.cache.folders = append(e.cache.folders, root)
+		}
+	}
+	if len(e.cache.folders) == 0 {
+		return nil, errors.New("containerd does not tell where its images are")
+	}
+	return e.cache.folders, nil
 }
 
 func (e *Executor) diskUse(folder string) (executor.DiskUse, error) {
