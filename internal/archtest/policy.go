@@ -155,7 +155,7 @@ var modules = map[string][]string{
 	"github.com/containerd":                  {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/distribution/reference":      {"internal/executor/containerd"},
 	"github.com/goccy/go-yaml":               {"internal/manifest/...", "cmd/berth"},
-	"github.com/google/go-containerregistry": {"internal/executor/containerd", "internal/bench/latency", "examples/images"},
+	"github.com/google/go-containerregistry": {"internal/executor/containerd", "internal/bench/latency", "examples/images", "test/e2e"},
 	"github.com/google/uuid": {
 		"internal/apiserver", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
 		"internal/executor/containerd", "internal/peers", "internal/store/...", "cmd/berth",

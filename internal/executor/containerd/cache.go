@@ -404,7 +404,7 @@ func (e *Executor) PullImage(ctx context.Context, p executor.ImagePull, progress
 		progress = func(string) {}
 	}
 	defer e.cache.hold(name)()
-	img, err := e.pulled(ctx, name, p.Credentials, progress)
+	img, err := e.pulled(ctx, name, name, p.Credentials, progress)
 	if err != nil {
 		return executor.Image{}, err
 	}

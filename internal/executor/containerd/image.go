@@ -56,10 +56,10 @@ func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func
 		return img, release, err
 	}
 	if pinned == "" {
-		img, err = e.pulled(ctx, name, spec.Credentials, progress)
+		img, err = e.pulled(ctx, name, name, spec.Credentials, progress)
 		return img, release, err
 	}
-	img, err = e.pulled(ctx, pinnedName(name, pinned), spec.Credentials, progress)
+	img, err = e.pulled(ctx, pinnedName(name, pinned), name+"@"+pinned[:min(len(pinned), len("sha256:")+12)], spec.Credentials, progress)
 	if err == nil {
 		e.nameAsPinned(ctx, name, img)
 	}
@@ -227,11 +227,9 @@ func (e *Executor) ImageNames(ctx context.Context) ([]string, error) {
 }
 
 func (e *Executor) describe(ctx context.Context, img client.Image) executor.Image {
-	size, err := img.Size(ctx)
-	if err != nil {
-		size = 0 // of another platform, or not whole
-	}
-	return executor.Image{Name: img.Name(), Digest: img.Target().Digest.String(), Size: cluster.Bytes(size)}
+	h := &holding{names: []string{img.Name()}, digest: img.Target().Digest.String(), target: img.Target()}
+	e.measure(ctx, h)
+	return executor.Image{Name: img.Name(), Digest: h.digest, Size: cluster.Bytes(h.content)}
 }
 
 func sorted(images []executor.Image) []executor.Image {

@@ -99,6 +99,7 @@ func newPuller(c PullConfig) *puller {
 type pull struct {
 	executor    *Executor
 	ref, host   string
+	shown       string // the image as people know it
 	user        string
 	credentials func(string) (string, string)
 	cancel      context.CancelFunc
@@ -122,13 +123,13 @@ type part struct {
 	have  int64
 }
 
-// pulled pulls an image, or joins who does. It returns soon after ctx ends; the pull ends with the last who waits for it.
-func (e *Executor) pulled(ctx context.Context, ref string, credentials func(string) (string, string), progress func(string)) (client.Image, error) {
+// pulled pulls an image, or joins who does; shown is how people know it. It returns soon after ctx ends; the pull ends with the last who waits for it.
+func (e *Executor) pulled(ctx context.Context, ref, shown string, credentials func(string) (string, string), progress func(string)) (client.Image, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return nil, fmt.Errorf("image: %q is not the name of an image: %w", ref, err)
 	}
-	p, leave := e.puller.join(ctx, e, ref, reference.Domain(named), credentials)
+	p, leave := e.puller.join(ctx, e, [2]string{ref, shown}, reference.Domain(named), credentials)
 	defer leave()
 	told := ""
 	tell := func() {
@@ -145,7 +146,7 @@ func (e *Executor) pulled(ctx context.Context, ref string, credentials func(stri
 		case <-p.done:
 			return p.img, p.err
 		case <-ctx.Done():
-			return nil, fmt.Errorf("pull %s: %w", ref, ctx.Err())
+			return nil, fmt.Errorf("pull %s: %w", shown, ctx.Err())
 		case <-ticker.C:
 			tell()
 		}
@@ -153,8 +154,8 @@ func (e *Executor) pulled(ctx context.Context, ref string, credentials func(stri
 }
 
 // join returns the pull of an image, a new one where there is none. Who joined calls leave.
-func (u *puller) join(ctx context.Context, e *Executor, ref, host string, credentials func(string) (string, string)) (p *pull, leave func()) {
-	key := pullKey{ref: ref}
+func (u *puller) join(ctx context.Context, e *Executor, names [2]string, host string, credentials func(string) (string, string)) (p *pull, leave func()) {
+	key := pullKey{ref: names[0]}
 	if credentials != nil {
 		key.user, key.secret = credentials(host)
 	}
@@ -163,7 +164,7 @@ func (u *puller) join(ctx context.Context, e *Executor, ref, host string, creden
 	p = u.running[key]
 	if p == nil {
 		p = &pull{
-			executor: e, ref: ref, host: host, user: key.user, credentials: credentials, done: make(chan struct{}),
+			executor: e, ref: names[0], shown: names[1], host: host, user: key.user, credentials: credentials, done: make(chan struct{}),
 			parts: map[digest.Digest]*part{}, blobs: map[digest.Digest]ocispec.Descriptor{},
 		}
 		var life context.Context
@@ -198,17 +199,17 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 	e, u := p.executor, p.executor.puller
 	leased, _, err := e.client.WithLease(quiet(ctx), leases.WithRandomID(), leases.WithExpiration(keepPartial))
 	if err != nil {
-		return nil, failed(ctx, "pull "+p.ref, err)
+		return nil, failed(ctx, "pull "+p.shown, err)
 	}
 	for try, waited := 1, time.Duration(0); ; try++ {
 		if waited, err = p.awaitRegistry(ctx, waited); err != nil {
 			return nil, err
 		}
 		err := u.slots.take(ctx, p.host, func(taken int) {
-			p.say(fmt.Sprintf("waits to pull %s: %d pulls are under way on the node", p.ref, taken))
+			p.say(fmt.Sprintf("waits to pull %s: %d pulls are under way on the node", p.shown, taken))
 		})
 		if err != nil {
-			return nil, fmt.Errorf("pull %s: %w", p.ref, err)
+			return nil, fmt.Errorf("pull %s: %w", p.shown, err)
 		}
 		p.say("")
 		img, err := p.once(leased)
@@ -221,11 +222,11 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 			return img, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("pull %s: %w", p.ref, ctx.Err())
+			return nil, fmt.Errorf("pull %s: %w", p.shown, ctx.Err())
 		}
 		trouble := p.judge(err)
 		if trouble.daemon != nil {
-			return nil, failed(ctx, "pull "+p.ref, trouble.daemon)
+			return nil, failed(ctx, "pull "+p.shown, trouble.daemon)
 		}
 		e.cfg.Logger.Info("an image could not be pulled", "image", p.ref, "registry", p.host, "try", try, "cause", trouble.cause)
 		if trouble.broken {
@@ -239,19 +240,19 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 		}
 		switch {
 		case !trouble.again:
-			return nil, fmt.Errorf("pull %s: %s", p.ref, trouble.cause)
+			return nil, fmt.Errorf("pull %s: %s", p.shown, trouble.cause)
 		case try >= u.Tries, trouble.broken && try >= brokenTries:
-			return nil, fmt.Errorf("pull %s: %s (tried %d times)", p.ref, trouble.cause, try)
+			return nil, fmt.Errorf("pull %s: %s (tried %d times)", p.shown, trouble.cause, try)
 		case waited+wait > u.Patience:
-			return nil, fmt.Errorf("pull %s: %s, and to ask again in %v is later than a pull waits", p.ref, trouble.cause, wait.Round(time.Second))
+			return nil, fmt.Errorf("pull %s: %s, and to ask again in %v is later than a pull waits", p.shown, trouble.cause, wait.Round(time.Second))
 		}
-		p.say(fmt.Sprintf("pulling %s: %s; trying again after %v (try %d of %d)", p.ref, trouble.cause, roundWait(wait), try+1, u.Tries))
+		p.say(fmt.Sprintf("pulling %s: %s; trying again after %v (try %d of %d)", p.shown, trouble.cause, roundWait(wait), try+1, u.Tries))
 		if trouble.rest {
 			continue // awaitRegistry counts it
 		}
 		waited += wait
 		if err := outlive.Pause(ctx, wait); err != nil {
-			return nil, fmt.Errorf("pull %s: %w", p.ref, err)
+			return nil, fmt.Errorf("pull %s: %w", p.shown, err)
 		}
 	}
 }
@@ -275,15 +276,15 @@ func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Du
 			return waited, nil
 		}
 		if waited += wait; waited > u.Patience {
-			return waited, fmt.Errorf("pull %s: %s; it is asked again in %v, which is later than a pull waits", p.ref, why, wait.Round(time.Second))
+			return waited, fmt.Errorf("pull %s: %s; it is asked again in %v, which is later than a pull waits", p.shown, why, wait.Round(time.Second))
 		}
 		p.mu.Lock()
 		if p.state == "" { // this pull has not been told so itself
-			p.state = fmt.Sprintf("waits to pull %s: %s; it is asked again in %v", p.ref, why, roundWait(wait))
+			p.state = fmt.Sprintf("waits to pull %s: %s; it is asked again in %v", p.shown, why, roundWait(wait))
 		}
 		p.mu.Unlock()
 		if err := outlive.Pause(ctx, wait); err != nil {
-			return waited, fmt.Errorf("pull %s: %w", p.ref, err)
+			return waited, fmt.Errorf("pull %s: %w", p.shown, err)
 		}
 	}
 }
@@ -342,15 +343,17 @@ func (p *pull) say(state string) {
 func (p *pull) text(ctx context.Context) string {
 	p.mu.Lock()
 	state, parts := p.state, make([]*part, 0, len(p.parts))
-	for _, b := range p.parts { // order-free: they are counted
-		parts = append(parts, b)
+	for d, b := range p.parts { // order-free: they are counted
+		if _, fetched := p.blobs[d]; fetched { // layers that are here unpacked, of another image, are not asked for
+			parts = append(parts, b)
+		}
 	}
 	p.mu.Unlock()
 	switch {
 	case state != "":
 		return state
 	case len(parts) == 0:
-		return "pulling " + p.ref
+		return "pulling " + p.shown
 	}
 	p.telling.Lock()
 	defer p.telling.Unlock()
@@ -368,9 +371,9 @@ func (p *pull) text(ctx context.Context) string {
 		}
 	}
 	if whole == layers && have >= all {
-		return "unpacking " + p.ref
+		return "unpacking " + p.shown
 	}
-	return fmt.Sprintf("pulling %s: %d of %d layers, %s of %s MiB", p.ref, whole, layers, mebi(have), mebi(all))
+	return fmt.Sprintf("pulling %s: %d of %d layers, %s of %s MiB", p.shown, whole, layers, mebi(have), mebi(all))
 }
 
 // haveOf returns how much of a blob has come; known is what was known before.
