@@ -185,6 +185,8 @@ type Agent struct {
 
 	work    sync.WaitGroup // goroutines of tasks and streams
 	streams atomic.Int64   // byte streams that are open
+
+	imagesRemoved, imagesFreed atomic.Int64 // to make room, since the agent was made; the latter in bytes
 }
 
 // New returns an agent; it starts nothing.

@@ -118,6 +118,8 @@ func (a *Agent) makeImageRoom(ctx context.Context) (enough bool, err error) {
 		if p := &all[i]; p.Removed {
 			removed++
 			freed += p.Size
+			a.imagesRemoved.Add(1)
+			a.imagesFreed.Add(int64(p.Size))
 			a.Logger.Info("an image was removed: the disk is full", "image", p.Names[0], "digest", p.Digest, "size", p.Size.String(),
 				"used", p.Used.UTC().Format(time.RFC3339))
 		}

@@ -130,6 +130,9 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 		if diff := cmp.Diff(map[string]string{"docker.io/library/web:1": "task default.web.1.0"}, s.wanted[0]); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
+		if use := w.agent.machine.use(); use.ImagesRemoved != 2 || use.ImagesFreed != 120 {
+			t.Errorf("told of %d images and %v", use.ImagesRemoved, use.ImagesFreed)
+		}
 		set(1000) // more than all that can go: that is not tried again at once
 		if diff := cmp.Diff(want[:1], s.names()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)

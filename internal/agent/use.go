@@ -89,6 +89,7 @@ func (a *Agent) measure() bool {
 		a.Logger.Debug("not all of what the machine uses is known", "error", err)
 	}
 	s.Tasks = a.running()
+	s.ImagesRemoved, s.ImagesFreed = int(a.imagesRemoved.Load()), cluster.Bytes(a.imagesFreed.Load())
 	running := a.measureTasks()
 	for i := range running {
 		s.Each = append(s.Each, running[i].stats)

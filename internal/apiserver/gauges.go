@@ -17,6 +17,7 @@ type gauges struct {
 	nodes, servers, leads, recovery, silence  *prometheus.Desc
 	size, used, quota, free, lowWater         *prometheus.Desc
 	writable, hasQuorum, alarms, tablesSynced *prometheus.Desc
+	imagesRemoved, imagesFreed                *prometheus.Desc
 }
 
 func newGauges(s *Server) *gauges {
@@ -33,6 +34,8 @@ func newGauges(s *Server) *gauges {
 		leads:        domain("leader", "1 on the server that leads the domain, else 0."),
 		recovery:     domain("recovery_needed", "1 while the store went back and the operator has not decided, else 0."),
 		silence:      domain("mass_silence", "1 while so many nodes are silent that their tasks are not replaced, else 0."),
+		imagesRemoved: domain("images_removed", "Images that the present agents removed since they were started, because their disk was full."),
+		imagesFreed:   domain("images_freed_bytes", "What the present agents freed by that."),
 		size:         engine("database_bytes", "What the store's database takes on this server's disk."),
 		used:         engine("database_used_bytes", "What of the store's database is in use."),
 		quota:        engine("quota_bytes", "The most that the store's database may take."),
@@ -49,7 +52,7 @@ func newGauges(s *Server) *gauges {
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		g.nodes, g.servers, g.leads, g.recovery, g.silence, g.size, g.used, g.quota, g.free, g.lowWater, g.writable,
-		g.hasQuorum, g.alarms, g.tablesSynced,
+		g.hasQuorum, g.alarms, g.tablesSynced, g.imagesRemoved, g.imagesFreed,
 	} {
 		out <- d
 	}
@@ -84,6 +87,16 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	put(g.leads, truth(v.Leader != nil && v.Leader.ID != "" && v.Leader.ID == s.cfg.ServerID))
 	put(g.recovery, truth(v.Recovery != nil))
 	put(g.silence, truth(v.MassSilence))
+	l := s.look(snap)
+	var removed int
+	var freed cluster.Bytes
+	for e := range snap.NodeStatuses() {
+		if stats := l.stats(e.Value.Name); stats != nil {
+			removed, freed = removed+stats.ImagesRemoved, freed+stats.ImagesFreed
+		}
+	}
+	put(g.imagesRemoved, float64(removed))
+	put(g.imagesFreed, float64(freed))
 	if st := v.Store; st != nil {
 		put(g.size, float64(st.Size))
 		put(g.used, float64(st.Used))

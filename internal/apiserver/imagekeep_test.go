@@ -185,3 +185,14 @@ func TestPullAndPruneImages(t *testing.T) {
 		t.Errorf("%+v", old)
 	}
 }
+
+func TestImagesRemovedAreCounted(t *testing.T) {
+	w, _ := withImages(t)
+	w.tables.SetPulse("n1", cluster.Pulse{Session: 1, Seq: 1, Stats: &cluster.NodeStats{ImagesRemoved: 3, ImagesFreed: 4096}})
+	got := string(w.want(200, "GET", "/metrics", nil).body)
+	for _, want := range []string{"berth_domain_images_removed 3\n", "berth_domain_images_freed_bytes 4096\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in the metrics", want)
+		}
+	}
+}

@@ -148,4 +148,7 @@ type NodeStats struct {
 	Each []TaskStats `json:"each,omitempty"`
 	// Pressure, unless nil, says that the node is short of memory now.
 	Pressure *Pressure `json:"pressure,omitempty"`
+	// ImagesRemoved and ImagesFreed are how many images the agent removed since it was started because their disk was full, and what that freed.
+	ImagesRemoved int   `json:"images_removed,omitempty"`
+	ImagesFreed   Bytes `json:"images_freed,omitempty"`
 }
