@@ -41,7 +41,7 @@ var layers = map[string][]string{
 	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
 	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs"},
 	"internal/executor/outlive":      {},
-	"internal/executor/process":      {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage", "internal/logs"},
+	"internal/executor/process":      {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage", "internal/logs", "internal/pty"},
 	"internal/executor/usage":        {"internal/cluster", "internal/executor"},
 	"internal/heap":                  {},
 	"internal/logs":                  {"internal/cluster"},
@@ -50,6 +50,7 @@ var layers = map[string][]string{
 	"internal/measure":               {"internal/cluster"},
 	"internal/peers":                 {"internal/cluster", "internal/pki", "internal/store", "internal/transport"},
 	"internal/pki":                   {"internal/cluster"},
+	"internal/pty":                   {},
 	"internal/store":                 {"internal/clause", "internal/cluster"},
 	"internal/store/etcd":            {"internal/cluster", "internal/store"},
 	"internal/store/memory":          {"internal/cluster", "internal/store"},
@@ -176,7 +177,7 @@ var modules = map[string][]string{
 	"go.uber.org/zap":                         {"internal/store/etcd"},
 	"golang.org/x/sync":                       {"internal/...", "cmd/berth"},
 	"google.golang.org/grpc":                  {"internal/agent/checks", "internal/store/etcd", "test/e2e/..."},
-	"golang.org/x/sys":                        {"internal/agent/...", "internal/bench/growth", "internal/boottime", "internal/executor/...", "cmd/berth", "test/netlab"},
+	"golang.org/x/sys":                        {"internal/agent/...", "internal/bench/growth", "internal/boottime", "internal/executor/...", "internal/pty", "cmd/berth", "test/netlab"},
 	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd"},
 }
 

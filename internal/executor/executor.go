@@ -113,7 +113,20 @@ type Command struct {
 	// The streams; each may be nil. Exec closes none of them.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	// Terminal, unless nil, has the command run on a terminal of its own: what is typed comes from Stdin, and all that it shows goes
+	// to Stdout. The end of Stdin is not told.
+	Terminal *Terminal
 }
+
+// Terminal is the terminal of a command.
+type Terminal struct {
+	Size TerminalSize
+	// Resized tells of later sizes; it may be nil, and is not read any more once Exec has returned.
+	Resized <-chan TerminalSize
+}
+
+// TerminalSize is how much text a terminal shows.
+type TerminalSize struct{ Rows, Columns uint16 }
 
 // Executor runs containers on this machine. All methods may be called concurrently, also for the same ID.
 // Each returns soon after its context ends.

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
 	"github.com/google/uuid"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/berthd/berth/internal/executor"
 )
@@ -54,23 +55,42 @@ func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Comman
 		return 0, failed(ctx, "exec", err)
 	}
 	process := *spec.Process
-	process.Args, process.Terminal = cmd.Args, false
+	process.Args, process.Terminal = cmd.Args, cmd.Terminal != nil
 	process.Env = override(process.Env, cmd.Env)
 	if cmd.Dir != "" {
 		process.Cwd = cmd.Dir
 	}
 	in := &endReader{r: cmd.Stdin, ended: make(chan struct{})}
-	streams := cio.WithStreams(in, orDiscard(cmd.Stdout), orDiscard(cmd.Stderr))
+	streams := []cio.Opt{cio.WithStreams(in, orDiscard(cmd.Stdout), orDiscard(cmd.Stderr)), cio.WithFIFODir(r.path("exec"))}
+	if cmd.Terminal != nil {
+		over := make(chan struct{})
+		defer close(over)
+		in.held = over
+		process.ConsoleSize = &specs.Box{Height: uint(cmd.Terminal.Size.Rows), Width: uint(cmd.Terminal.Size.Columns)}
+		streams = append(streams, cio.WithTerminal)
+	}
 	name := "x" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	p, err := task.Exec(ctx, name, &process, cio.NewCreator(streams, cio.WithFIFODir(r.path("exec"))))
+	p, err := task.Exec(ctx, name, &process, cio.NewCreator(streams...))
 	if err != nil {
 		return 0, execFailed(ctx, err)
 	}
-	return attend(ctx, p, in.ended)
+	return attend(ctx, p, in.ended, cmd.Terminal)
 }
 
-// attend starts a command and sees to its end. The end of the context kills it.
-func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}) (int, error) {
+// resize passes a terminal's sizes on, its first one too, which not every runtime takes from the process's description.
+func resize(life context.Context, p client.Process, t *executor.Terminal) {
+	for s := t.Size; ; {
+		_ = p.Resize(life, uint32(s.Columns), uint32(s.Rows)) // a command that has just ended has none
+		select {
+		case s = <-t.Resized:
+		case <-life.Done():
+			return
+		}
+	}
+}
+
+// attend starts a command, on a terminal unless that is nil, and sees to its end. The end of the context kills it.
+func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}, terminal *executor.Terminal) (int, error) {
 	// What goes on after the context ended is bounded from then on.
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
@@ -86,6 +106,9 @@ func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}) (
 	}
 	if err := p.Start(ctx); err != nil {
 		return 0, execFailed(ctx, err)
+	}
+	if terminal != nil {
+		go resize(life, p, terminal)
 	}
 	go func() {
 		select {
@@ -142,12 +165,20 @@ type endReader struct {
 	r     io.Reader
 	once  sync.Once
 	ended chan struct{}
+	// held, unless nil, keeps the end back until it is closed: for the shim the end of what is typed is the end of the terminal.
+	held <-chan struct{}
 }
 
 func (e *endReader) Read(p []byte) (n int, err error) {
 	err = io.EOF
 	if e.r != nil {
 		n, err = e.r.Read(p)
+	}
+	if err != nil && e.held != nil {
+		if n > 0 {
+			return n, nil
+		}
+		<-e.held
 	}
 	if err != nil {
 		e.once.Do(func() { close(e.ended) })

@@ -17,6 +17,9 @@ func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Comman
 	if len(cmd.Args) == 0 {
 		return 0, errors.New("exec: no command")
 	}
+	if cmd.Terminal != nil {
+		return e.execOnTerminal(ctx, id, cmd)
+	}
 	var ours, theirs [3]*os.File
 	closeAll := func(files [3]*os.File) {
 		for _, f := range files {
@@ -66,11 +69,16 @@ func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Comman
 	_ = ours[1].Close()
 	_ = ours[2].Close()
 	output.Wait()
-	if errors.Is(err, errNoSupervisor) {
-		if _, gone := dir.state(); gone != nil {
-			return 0, gone
-		}
-		err = executor.ErrNotRunning
+	return rep.Code, dir.notRunning(err)
+}
+
+// notRunning says of a supervisor that does not answer what became of its container.
+func (d stateDir) notRunning(err error) error {
+	if !errors.Is(err, errNoSupervisor) {
+		return err
 	}
-	return rep.Code, err
+	if _, gone := d.state(); gone != nil {
+		return gone
+	}
+	return executor.ErrNotRunning
 }

@@ -31,6 +31,7 @@ type launchOrder struct {
 	Scratch      string
 	Join         int // the pid whose mounts it shares
 	Parent       int
+	Terminal     bool `json:",omitempty"` // its files are a terminal, which becomes that of its session
 }
 
 // privateMounts reports whether the program sees mounts of its own.
@@ -40,7 +41,7 @@ func (o *launchOrder) mounts() bool { return len(o.Attach) > 0 || o.ReadOnlyRoot
 
 // attributes are those of the fork: the program's own session and, where it needs them, namespaces.
 func (o *launchOrder) attributes() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setsid: true}
+	attr := &syscall.SysProcAttr{Setsid: true, Setctty: o.Terminal} // by file 0
 	if !o.mounts() {
 		return attr
 	}

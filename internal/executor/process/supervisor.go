@@ -334,7 +334,7 @@ func (s *supervisor) handle(req request, files []*os.File, gone <-chan struct{})
 		return reply{Process: s.process}, nil
 	case opSignal:
 		return reply{}, s.signal(syscall.Signal(req.Signal))
-	case opExec:
+	case opExec, opTerminal:
 		return s.exec(req, files, gone)
 	case opRemove:
 		s.mu.Lock()
@@ -399,12 +399,14 @@ func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (
 	if !running {
 		return reply{}, executor.ErrNotRunning
 	}
-	if len(files) != 3 {
-		return reply{}, errors.New("a command needs three files")
+	stdio, err := s.stdio(req.Op, files)
+	if err != nil {
+		return reply{}, err
 	}
 	order := launchOrder{
 		Args: req.Args, Env: environment(req.Env, s.plan.Env...), Dir: req.Dir, User: s.plan.User,
 		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Scratch: s.plan.Scratch,
+		Terminal: req.Op == opTerminal,
 	}
 	if order.Dir == "" {
 		order.Dir = s.plan.Dir
@@ -412,7 +414,7 @@ func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (
 	if s.plan.privateMounts() {
 		order.Join = s.main.pid
 	}
-	c, err := s.reaper.launch(order, s.plan.Subcommand, [3]*os.File(files))
+	c, err := s.reaper.launch(order, s.plan.Subcommand, stdio)
 	for _, f := range files {
 		_ = f.Close()
 	}
@@ -430,4 +432,16 @@ func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (
 		<-c.ended
 		return reply{}, errNoSupervisor
 	}
+}
+
+// stdio returns a command's input and outputs: three files, or one terminal, which becomes the user's own.
+func (s *supervisor) stdio(op string, files []*os.File) (stdio [3]*os.File, err error) {
+	switch {
+	case op == opTerminal && len(files) == 1:
+		_ = files[0].Chown(s.plan.User.UID, -1) // so that the command may open /dev/pts/N; without it /dev/tty is left
+		return [3]*os.File{files[0], files[0], files[0]}, nil
+	case op == opExec && len(files) == 3:
+		return [3]*os.File(files), nil
+	}
+	return stdio, fmt.Errorf("a request of %q does not come with %d files", op, len(files))
 }

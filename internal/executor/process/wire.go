@@ -26,6 +26,8 @@ const (
 	opExec   = "exec"
 	opRemove = "remove"
 	opWhich  = "which" // the process that is, or will become, the program
+	// opTerminal is opExec on a terminal, the only file. A supervisor of a build before it says that it is no request.
+	opTerminal = "terminal"
 )
 
 // maxPacket bounds a request or a reply.
@@ -54,9 +56,9 @@ func decodeRequest(b []byte) (request, error) {
 		return request{}, fmt.Errorf("understand request: %w", err)
 	}
 	switch {
-	case !slices.Contains([]string{opStart, opWait, opSignal, opExec, opRemove, opWhich}, req.Op):
+	case !slices.Contains([]string{opStart, opWait, opSignal, opExec, opTerminal, opRemove, opWhich}, req.Op):
 		return request{}, fmt.Errorf("%q is not a request", req.Op)
-	case req.Op == opExec && len(req.Args) == 0:
+	case (req.Op == opExec || req.Op == opTerminal) && len(req.Args) == 0:
 		return request{}, errors.New("command: there is none")
 	}
 	return req, nil

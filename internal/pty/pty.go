@@ -1,0 +1,71 @@
+// Package pty makes pseudo-terminals: pairs of files of which one is a terminal for programs, and the other is where somebody types
+// into it and reads what it shows.
+package pty
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Size is how much text a terminal shows.
+type Size struct{ Rows, Columns uint16 }
+
+// Open makes a terminal of a size. Keyboard is where somebody types and reads: its Read and Write wait without holding a thread, end
+// with Close, and Read fails once no program has the terminal open any more. Terminal is for the program. The caller closes both.
+func Open(s Size) (keyboard, terminal *os.File, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a terminal: open /dev/ptmx: %w", err)
+	}
+	keyboard = os.NewFile(uintptr(fd), "/dev/ptmx")
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = SetSize(keyboard, s)
+	}
+	if err == nil {
+		terminal, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		_ = keyboard.Close()
+		return nil, nil, fmt.Errorf("make a terminal: %w", err)
+	}
+	return keyboard, terminal, nil
+}
+
+// SetSize changes the size of a terminal, by either of its files; its programs get WINCH.
+func SetSize(f *os.File, s Size) error {
+	return control(f, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: s.Rows, Col: s.Columns})
+	})
+}
+
+// SizeOf returns the size of a terminal; a file that is none is an error.
+func SizeOf(f *os.File) (s Size, err error) {
+	err = control(f, func(fd int) error {
+		w, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
+		if err == nil {
+			s = Size{Rows: w.Row, Columns: w.Col}
+		}
+		return err
+	})
+	return s, err
+}
+
+// control does something with a file's descriptor, which stays as it is: File.Fd would have it wait with a thread.
+func control(f *os.File, do func(fd int) error) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var done error
+	if err := raw.Control(func(fd uintptr) { done = do(int(fd)) }); err != nil {
+		return err
+	}
+	return done
+}

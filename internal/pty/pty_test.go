@@ -1,0 +1,83 @@
+package pty
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestTerminal runs a program on a terminal: it sees its size, and an interrupt that is typed.
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	keyboard, terminal, err := Open(Size{Rows: 31, Columns: 97})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keyboard.Close()
+	if s, err := SizeOf(terminal); err != nil || s != (Size{31, 97}) {
+		t.Errorf("got the size %+v %v, want 31 rows of 97", s, err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "stty size; exec sleep 100000")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = terminal.Close()
+	_ = keyboard.SetReadDeadline(time.Now().Add(20 * time.Second))
+	var shown strings.Builder
+	for buf := make([]byte, 100); !strings.Contains(shown.String(), "31 97"); {
+		n, err := keyboard.Read(buf)
+		if err != nil {
+			t.Fatalf("the terminal shows %q, then %v", shown.String(), err)
+		}
+		shown.Write(buf[:n])
+	}
+	if _, err := keyboard.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGINT {
+		t.Errorf("the program ended by %v, want an interrupt", cmd.ProcessState)
+	}
+}
+
+// TestCloseEndsARead holds that a read that waits for a program's word ends with Close.
+func TestCloseEndsARead(t *testing.T) {
+	t.Parallel()
+	keyboard, terminal, err := Open(Size{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := keyboard.Read(make([]byte, 1))
+		ended <- err
+	}()
+	_ = keyboard.Close()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("a read of a closed terminal succeeds")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("a read outlives the terminal")
+	}
+}
+
+// TestSizeOfAFile holds that what is no terminal has no size.
+func TestSizeOfAFile(t *testing.T) {
+	t.Parallel()
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if s, err := SizeOf(f); err == nil {
+		t.Errorf("%s has the size %+v", os.DevNull, s)
+	}
+}
