@@ -120,12 +120,14 @@ func terminalTest(b *bench) {
 
 // gate takes nothing until it is opened.
 type gate struct {
-	opened chan struct{}
-	n      int
+	reached, opened chan struct{}
+	once            sync.Once
+	n               int
 }
 
 // Write implements io.Writer.
 func (g *gate) Write(p []byte) (int, error) {
+	g.once.Do(func() { close(g.reached) })
 	<-g.opened
 	g.n += len(p)
 	return len(p), nil
@@ -134,7 +136,7 @@ func (g *gate) Write(p []byte) (int, error) {
 // terminalSlowReader holds that a reader that takes nothing holds up the command that writes to it, and that nothing is lost.
 func terminalSlowReader(b *bench) {
 	id := b.start(b.spec(b.m.Shell("exec sleep 100000")))
-	out := &gate{opened: make(chan struct{})}
+	out := &gate{reached: make(chan struct{}), opened: make(chan struct{})}
 	ended := make(chan ending, 1)
 	go func() {
 		code, err := b.ex.Exec(b.Context(), id, executor.Command{
@@ -142,10 +144,11 @@ func terminalSlowReader(b *bench) {
 		})
 		ended <- ending{code, err}
 	}()
+	<-out.reached
 	select {
 	case e := <-ended:
 		b.Errorf("three megabytes went nowhere: %+v", e)
-	case <-time.After(500 * time.Millisecond):
+	default:
 	}
 	close(out.opened)
 	b.wantEnding(ended, 0)
