@@ -33,6 +33,7 @@ var layers = map[string][]string{
 
 	// The effects: what the loops read, write and call. A driver imports its contract and
 	// the nouns; what all processes share (logs on disk, boot-time clock) counts as a noun here.
+	"internal/archive":               {},
 	"internal/backup":                {},
 	"internal/boottime":              {},
 	"internal/clause":                {},
@@ -64,7 +65,7 @@ var layers = map[string][]string{
 	// The loops: snapshot, decide, commit. None imports another: they meet in the store. The
 	// agent knows no store and no control plane.
 	"internal/agent": {
-		"internal/agent/...", "internal/boottime", "internal/clause", "internal/cluster", "internal/executor",
+		"internal/agent/...", "internal/archive", "internal/boottime", "internal/clause", "internal/cluster", "internal/executor",
 		"internal/logic/lifecycle", "internal/logs", "internal/telemetry", "internal/transport",
 		"internal/version",
 	},
@@ -74,6 +75,7 @@ var layers = map[string][]string{
 	"internal/agent/checks":   {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/agent/devices":  {"internal/cluster"},
 	"internal/agent/facts":    {"internal/cluster"},
+	"internal/agent/inside":   {"internal/executor", "internal/executor/outlive"},
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {

@@ -72,6 +72,7 @@ type Dispatcher struct {
 type session struct {
 	node   string
 	number uint64
+	wire   int // the version that it speaks
 
 	// turn holds a value while a report of the session is taken, which may wait for the disk: a node's reports are taken
 	// one at a time. A sign of life does not wait for it. It guards what follows up to over.

@@ -42,6 +42,7 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	if err != nil {
 		return transport.Welcome{}, err
 	}
+	s.wire = wire
 	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session >= s.number {
 		d.config.Tables.DropPulse(s.node) // of before the node was forgotten: sessions are counted anew, and nothing was heard of this one
 	}

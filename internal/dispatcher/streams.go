@@ -42,13 +42,16 @@ func (c carried) Close() error {
 }
 
 // OpenStream asks the agent of a node to call back with a byte stream, and returns it once it
-// is open. The caller closes it.
+// is open. The caller closes it. An agent that does not know the kind is not asked: transport.ErrOldAgent.
 func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.StreamRequest) (io.ReadWriteCloser, error) {
 	d.mu.Lock()
 	s := d.sessions[node]
 	d.mu.Unlock()
 	if s == nil {
 		return nil, fmt.Errorf("%s: %w", node, ErrNoSession)
+	}
+	if err := r.Kind.Knows(s.wire); err != nil {
+		return nil, fmt.Errorf("%s: %w", node, err)
 	}
 	id, err := uuid.NewRandom()
 	if err != nil {

@@ -37,6 +37,9 @@ func (w *FrameWriter) Channel(channel byte) io.Writer { return channelWriter{w, 
 // CloseInput sends the empty stdin frame that ends the command's input.
 func (w *FrameWriter) CloseInput() error { return w.frame(ChannelStdin, nil) }
 
+// CloseOutput sends the empty stdout frame that ends one direction of a forwarded connection.
+func (w *FrameWriter) CloseOutput() error { return w.frame(ChannelStdout, nil) }
+
 // End sends the last frame of the stream.
 func (w *FrameWriter) End(end ExecEnd) error {
 	b, err := json.Marshal(end)
@@ -113,7 +116,7 @@ func (r *FrameReader) Next() (Frame, error) {
 		return Frame{}, err
 	}
 	channel, length := head[0], binary.BigEndian.Uint32(head[1:])
-	if channel > ChannelExit {
+	if channel > ChannelSignal {
 		return Frame{}, fmt.Errorf("%w: channel %d", ErrFrame, channel)
 	}
 	if length > MaxFrame {

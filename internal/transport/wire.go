@@ -16,7 +16,7 @@ import (
 // WireVersion is the version of the messages that this build sends, and WireMin the oldest that it still
 // understands. Both ends tell theirs when a session begins; each speaks the lower of the two newest.
 const (
-	WireVersion = 3 // 2: heartbeats without a body; 3: asks for permits
+	WireVersion = 4 // 2: heartbeats without a body; 3: asks for permits; 4: terminals, ports, copies, attached output
 	WireMin     = 1
 )
 
@@ -209,6 +209,11 @@ type StreamRequest struct {
 	Word *WordRequest `json:"word,omitempty"`
 
 	Images *ImagesRequest `json:"images,omitempty"`
+
+	Terminal *TerminalRequest `json:"terminal,omitempty"`
+	Forward  *ForwardRequest  `json:"forward,omitempty"`
+	Copy     *CopyRequest     `json:"copy,omitempty"`
+	Attach   *AttachRequest   `json:"attach,omitempty"`
 }
 
 // LogsRequest says which lines are wanted.
@@ -243,6 +248,9 @@ const (
 	ChannelStdout = 1
 	ChannelStderr = 2
 	ChannelExit   = 3
+	// ChannelResize carries a TerminalSize as JSON, ChannelSignal the name of a signal, to agents that speak TerminalVersion.
+	ChannelResize = 4
+	ChannelSignal = 5
 )
 
 // ExecEnd is how a command ended.

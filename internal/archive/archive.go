@@ -1,0 +1,76 @@
+// Package archive carries files and folders from one machine to another as a tar stream, with their names, permissions, times and
+// links, and never outside of the folder that is named on either side.
+//
+// An archive holds one file or folder, the top, and what is below it. Names in it begin with the top's own, or with "." where it is
+// the content of a folder that is meant. Whoever unpacks it trusts none of them: see Unpack. Both sides look at files through an
+// os.Root, in which links, also absolute ones, are read as a program sees them whose root it is.
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+)
+
+// ErrLeaves says that a name or a link leads out of what is copied.
+var ErrLeaves = errors.New("leaves what is copied")
+
+// keptMode are the bits of a mode that travel. That a program runs as its file's owner does not.
+const keptMode = 0o777
+
+// mostLinks is how many links may lead from one to the next.
+const mostLinks = 40
+
+// resolve returns where a path of a root leads, with no links in it: "." for the root itself, otherwise without a slash at its
+// beginning or end. Unless last, a link in the last place stays. What is missing below a folder that is there is
+// returned with an error that wraps fs.ErrNotExist.
+func resolve(root *os.Root, name string, last bool) (string, error) {
+	done, rest := ".", strings.Split(name, "/")
+	for links := 0; len(rest) > 0; {
+		part := rest[0]
+		rest = rest[1:]
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			done = path.Dir(done)
+			continue
+		}
+		next := path.Join(done, part)
+		info, err := root.Lstat(next)
+		if err != nil {
+			return path.Join(append([]string{next}, rest...)...), plain(err, name)
+		}
+		if info.Mode()&fs.ModeSymlink == 0 || !last && len(rest) == 0 {
+			done = next
+			continue
+		}
+		if links++; links > mostLinks {
+			return next, plain(syscall.ELOOP, name)
+		}
+		to, err := root.Readlink(next)
+		if err != nil {
+			return next, plain(err, name)
+		}
+		if path.IsAbs(to) {
+			done = "."
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	return done, nil
+}
+
+// plain names the path that somebody wrote instead of the calls that failed for it.
+func plain(err error, name string) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
