@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/coder/websocket"
 
@@ -20,6 +21,8 @@ const (
 	ChannelStdout = 1
 	ChannelStderr = 2
 	ChannelExit   = 3 // JSON of ExecExit, the last message
+	ChannelResize = 4 // JSON of Size, of the terminal
+	ChannelSignal = 5 // the name of a signal, such as INT
 )
 
 // ExecExit is how a command in a container ended.
@@ -36,6 +39,9 @@ type ExecOptions struct {
 	// Stdin is the command's input; nil is none.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	// Terminal, unless nil, runs the command on a terminal: Stdin is what is typed, whose end hangs up, and all that the terminal
+	// shows goes to Stdout.
+	Terminal *Terminal
 }
 
 // maxFrame bounds one message of a command's output.
@@ -44,34 +50,59 @@ const maxFrame = 1 << 20
 // Exec runs a command in a container of a running task and returns its exit code. An error says that
 // it could not be run, or that its end was not seen.
 func (c *Client) Exec(ctx context.Context, id cluster.TaskID, o ExecOptions) (int, error) {
-	q := url.Values{"command": o.Command}
-	if o.Container != "" {
-		q.Set("container", o.Container)
-	}
-	if o.Stdin != nil {
+	q, what := url.Values{"command": o.Command}, "exec"
+	switch {
+	case o.Terminal != nil:
+		what = "terminal"
+		o.Terminal.ask(q)
+	case o.Stdin != nil:
 		q.Set("stdin", "true")
 	}
-	r := get("tasks", string(id), "exec").with(q)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	conn, err := c.dial(ctx, id, what, o.Container, q)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.CloseNow() //nolint:errcheck // the answer is read by then
+	switch {
+	case o.Terminal != nil:
+		go o.Terminal.sendSizes(ctx, conn)
+		go sendTyped(ctx, cancel, conn, o.Stdin)
+	case o.Stdin != nil:
+		go sendInput(ctx, conn, o.Stdin)
+	}
+	return readOutput(ctx, conn, "command", o.Stdout, o.Stderr)
+}
+
+// dial opens one of a task's streams over a websocket, which the caller closes.
+func (c *Client) dial(ctx context.Context, id cluster.TaskID, what, container string, q url.Values) (*websocket.Conn, error) {
+	if container != "" {
+		q.Set("container", container)
+	}
+	r := get("tasks", string(id), what).with(q)
 	header := http.Header{}
 	c.authorize(header)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	conn, res, err := websocket.Dial(ctx, c.url(r).String(), &websocket.DialOptions{HTTPClient: c.taken, HTTPHeader: header})
 	if err != nil {
 		switch {
 		case ctx.Err() != nil:
-			return 0, ctx.Err()
+			return nil, context.Cause(ctx)
 		case res != nil && res.StatusCode != http.StatusSwitchingProtocols:
-			return 0, refusal(http.MethodGet, "/v1/tasks/"+string(id)+"/exec", res)
+			return nil, known(refusal(http.MethodGet, "/v1/tasks/"+string(id)+"/"+what, res))
 		}
-		return 0, c.unreachable(err)
+		return nil, c.unreachable(err)
 	}
-	defer conn.CloseNow() //nolint:errcheck // the answer is read by then
 	conn.SetReadLimit(maxFrame)
-	if o.Stdin != nil {
-		go sendInput(ctx, conn, o.Stdin)
+	return conn, nil
+}
+
+// known says of a server that does not know an address that it is too old.
+func known(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusNotFound && strings.HasPrefix(e.Detail, "there is nothing at") {
+		return fmt.Errorf("the server is of an older build, which cannot do that: upgrade it (%w)", err)
 	}
-	return readOutput(ctx, conn, o)
+	return err
 }
 
 // sendInput ends with the input, the connection or ctx; a read of the input that never ends keeps it.
@@ -92,22 +123,23 @@ func sendInput(ctx context.Context, conn *websocket.Conn, in io.Reader) {
 	}
 }
 
-func readOutput(ctx context.Context, conn *websocket.Conn, o ExecOptions) (int, error) {
+// readOutput passes output on until the end of what is called so, and returns its exit code.
+func readOutput(ctx context.Context, conn *websocket.Conn, what string, stdout, stderr io.Writer) (int, error) {
 	for {
 		_, msg, err := conn.Read(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return 0, ctx.Err()
+			return 0, context.Cause(ctx)
 		case err != nil:
-			return 0, fmt.Errorf("the end of the command was not seen: %w", err)
+			return 0, fmt.Errorf("the end of the %s was not seen: %w", what, broken(err))
 		case len(msg) == 0:
 			continue
 		}
 		switch msg[0] {
 		case ChannelStdout:
-			err = write(o.Stdout, msg[1:])
+			err = write(stdout, msg[1:])
 		case ChannelStderr:
-			err = write(o.Stderr, msg[1:])
+			err = write(stderr, msg[1:])
 		case ChannelExit:
 			var exit ExecExit
 			if err := json.Unmarshal(msg[1:], &exit); err != nil {
@@ -122,6 +154,17 @@ func readOutput(ctx context.Context, conn *websocket.Conn, o ExecOptions) (int, 
 			return 0, fmt.Errorf("write output: %w", err)
 		}
 	}
+}
+
+// broken returns why a connection ended, in the server's words where it said why.
+func broken(err error) error {
+	if closed, ok := errors.AsType[websocket.CloseError](err); ok && closed.Reason != "" {
+		return errors.New(closed.Reason)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the connection to the server broke")
+	}
+	return fmt.Errorf("the connection to the server broke: %w", err)
 }
 
 func write(to io.Writer, b []byte) error {

@@ -45,6 +45,8 @@ func (a *Agent) open(ctx context.Context, r transport.StreamRequest) {
 			err = a.serveImages(ctx, r, stream)
 		case transport.StreamWord:
 			err = a.serveWord(ctx, r, stream)
+		case transport.StreamTerminal, transport.StreamForward, transport.StreamCopyOut, transport.StreamCopyIn, transport.StreamAttach:
+			err = a.serveProgram(ctx, r, stream)
 		default:
 			err = fmt.Errorf("kind %q is not known to this agent", r.Kind)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -21,9 +22,25 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	if len(command) == 0 || command[0] == "" {
 		return badQuery("command", "is missing: what is to be run")
 	}
+	return s.carryFrames(w, r, carried{
+		StreamRequest: transport.StreamRequest{Kind: transport.StreamExec, Exec: &transport.ExecRequest{Command: command, Stdin: given(r, "stdin")}},
+	})
+}
+
+// carried is a stream of frames between a client and a node.
+type carried struct {
+	transport.StreamRequest
+	// also is a channel that the client may use beside that for input; 0 is none.
+	also byte
+	// stall, unless 0, is how long the node may take nothing of the input before the stream is given up.
+	stall time.Duration
+}
+
+// carryFrames carries a stream to the node of the task that the address names, over a websocket.
+func (s *Server) carryFrames(w http.ResponseWriter, r *http.Request, c carried) error {
 	if r.ProtoMajor != 1 || r.Header.Get("Upgrade") == "" {
 		w.Header().Set("Upgrade", "websocket")
-		return problemf(http.StatusUpgradeRequired, "a command is run over a websocket: ask with Upgrade: websocket, over HTTP/1.1")
+		return problemf(http.StatusUpgradeRequired, "this goes over a websocket: ask with Upgrade: websocket, over HTTP/1.1")
 	}
 	v, row, err := s.task(s.cfg.Tables.Snapshot(), r)
 	if err != nil {
@@ -38,10 +55,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	// The connection is taken over below, so the request's own context does not tell its end.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	stream, err := s.openStream(ctx, row.Node, transport.StreamRequest{
-		Kind: transport.StreamExec, Task: row.Task, UUID: uuidOf(row), Container: q.Get("container"),
-		Exec: &transport.ExecRequest{Command: command, Stdin: given(r, "stdin")},
-	})
+	c.Task, c.UUID, c.Container = row.Task, uuidOf(row), r.URL.Query().Get("container")
+	stream, err := s.openStream(ctx, row.Node, c.StreamRequest)
 	if err != nil {
 		return err
 	}
@@ -53,20 +68,23 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer conn.CloseNow() //nolint:errcheck // closed in order before, or broken
 	conn.SetReadLimit(transport.MaxFrame + 1)
-	gauge := s.metrics.streams.WithLabelValues("exec")
+	gauge := s.metrics.streams.WithLabelValues(string(c.Kind))
 	gauge.Inc()
 	defer gauge.Dec()
 
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = sendInput(ctx, conn, transport.NewFrameWriter(stream)) // whatever ended it,
-		_ = stream.Close()                                         // the output has no reader any more
+		_ = c.sendInput(ctx, conn, stream) // whatever ended it,
+		_ = stream.Close()                 // the output has no reader any more
 	}()
 	err = sendOutput(ctx, conn, transport.NewFrameReader(stream))
 	code, text := websocket.StatusNormalClosure, ""
 	if err != nil {
 		code, text = websocket.StatusInternalError, "the connection to the node broke"
+	}
+	if errors.Is(err, errNoWord) {
+		text = errNoWord.Error()
 	}
 	if ctx.Err() == nil { // else the server ends, and does not wait for the client's word
 		_ = conn.Close(code, text) // the client may be gone
@@ -76,14 +94,24 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
+// errNoWord is the end of a stream that its agent ended before it said anything.
+var errNoWord = errors.New("the node ended the stream without a word: its agent may be of an older build")
+
 // sendInput passes the client's input on until the client is gone.
-func sendInput(ctx context.Context, conn *websocket.Conn, to *transport.FrameWriter) error {
+func (c *carried) sendInput(ctx context.Context, conn *websocket.Conn, stream io.WriteCloser) error {
+	to := transport.NewFrameWriter(stream)
 	for {
 		_, msg, err := conn.Read(ctx)
 		if err != nil {
 			return err
 		}
+		stop := func() bool { return true }
+		if c.stall > 0 {
+			stop = time.AfterFunc(c.stall, func() { _ = stream.Close() }).Stop // ends the write
+		}
 		switch {
+		case len(msg) > 0 && msg[0] == c.also && c.also != 0:
+			_, err = to.Channel(c.also).Write(msg[1:])
 		case len(msg) == 0 || msg[0] != transport.ChannelStdin:
 			return errors.New("a message is not input")
 		case len(msg) == 1:
@@ -91,6 +119,7 @@ func sendInput(ctx context.Context, conn *websocket.Conn, to *transport.FrameWri
 		default:
 			_, err = to.Channel(transport.ChannelStdin).Write(msg[1:])
 		}
+		stop()
 		if err != nil {
 			return err
 		}
@@ -103,6 +132,9 @@ func sendOutput(ctx context.Context, conn *websocket.Conn, from *transport.Frame
 	for {
 		f, err := from.Next()
 		if err != nil {
+			if errors.Is(err, io.EOF) && msg == nil {
+				return errNoWord
+			}
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}

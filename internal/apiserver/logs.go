@@ -34,6 +34,9 @@ func (s *Server) openStream(ctx context.Context, node string, req transport.Stre
 	}
 	req.ID = uuid.NewString()
 	stream, err := s.cfg.Nodes.OpenStream(ctx, node, req)
+	if errors.Is(err, transport.ErrOldAgent) {
+		return nil, problemf(http.StatusNotImplemented, "%v", err)
+	}
 	if err != nil {
 		return nil, problemf(http.StatusServiceUnavailable, "node %s cannot be reached: %v", node, err)
 	}

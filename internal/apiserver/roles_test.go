@@ -42,6 +42,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"simulate": "viewer", "planRebalance": "viewer", "listRebalancings": "viewer", "readRebalancing": "viewer",
 		"writeJob": "submitter", "deleteJob": "submitter", "stopJob": "submitter", "restartJob": "submitter",
 		"readLogs": "submitter", "exec": "submitter", "sayCheck": "submitter",
+		"openTerminal": "submitter", "forwardPort": "submitter", "copyOut": "submitter", "copyIn": "submitter", "attach": "submitter",
 
 		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator",
 		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator", "forgetNode": "operator",

@@ -1,0 +1,295 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"sync"
+
+	"github.com/coder/websocket"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Size is how much text a terminal shows.
+type Size struct {
+	Rows    uint16 `json:"rows"`
+	Columns uint16 `json:"columns"`
+}
+
+// Terminal is the terminal of a command.
+type Terminal struct {
+	Size Size
+	// Type is what TERM says there, or "".
+	Type string
+	// Resized tells of later sizes; it may be nil.
+	Resized <-chan Size
+}
+
+// errHungUp says that there is nobody any more who types.
+var errHungUp = errors.New("the terminal here was hung up")
+
+func (t *Terminal) ask(q url.Values) {
+	q.Set("rows", strconv.Itoa(int(t.Size.Rows)))
+	q.Set("columns", strconv.Itoa(int(t.Size.Columns)))
+	if t.Type != "" {
+		q.Set("type", t.Type)
+	}
+}
+
+// sendSizes ends with ctx or the connection.
+func (t *Terminal) sendSizes(ctx context.Context, conn *websocket.Conn) {
+	for {
+		select {
+		case s := <-t.Resized:
+			b, err := json.Marshal(s)
+			if err != nil || conn.Write(ctx, websocket.MessageBinary, append([]byte{ChannelResize}, b...)) != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sendTyped ends with the connection or ctx; the end of what is typed ends both.
+func sendTyped(ctx context.Context, cancel context.CancelCauseFunc, conn *websocket.Conn, in io.Reader) {
+	if in == nil {
+		return
+	}
+	if err := send(ctx, conn, in, 4<<10); err == nil {
+		cancel(errHungUp)
+	}
+}
+
+// send sends input until its end, which is nil, and is not told. An error is that of the connection, or of the input.
+func send(ctx context.Context, conn *websocket.Conn, in io.Reader, size int) error {
+	buf := make([]byte, 1+size)
+	buf[0] = ChannelStdin
+	for {
+		n, err := in.Read(buf[1:])
+		if n > 0 {
+			if err := conn.Write(ctx, websocket.MessageBinary, buf[:1+n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// AttachOptions say what is seen of a container's output.
+type AttachOptions struct {
+	// Container is a name, or "" for the task's first essential one.
+	Container string
+	// Tail is how many of the newest lines come first.
+	Tail int
+	// Signals are names, such as INT, that are sent to its program; it may be nil.
+	Signals        <-chan string
+	Stdout, Stderr io.Writer
+}
+
+// Attach passes the output of a running container on as it comes, a line at a time, until it ends, and returns its exit code. An error
+// says that its end was not seen.
+func (c *Client) Attach(ctx context.Context, id cluster.TaskID, o AttachOptions) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	q := url.Values{}
+	if o.Tail > 0 {
+		q.Set("tail", strconv.Itoa(o.Tail))
+	}
+	conn, err := c.dial(ctx, id, "attach", o.Container, q)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.CloseNow() //nolint:errcheck // the answer is read by then
+	go func() {
+		for {
+			select {
+			case name := <-o.Signals:
+				if conn.Write(ctx, websocket.MessageBinary, append([]byte{ChannelSignal}, name...)) != nil {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return readOutput(ctx, conn, "container", o.Stdout, o.Stderr)
+}
+
+// CopyOptions name a file or folder in a container.
+type CopyOptions struct {
+	// Container is a name, or "" for the task's first essential one.
+	Container string
+	// Path is as the container's program sees it; one that does not begin with / is below the folder that it stands in.
+	Path string
+	// Follow copies what links point to instead of the links.
+	Follow bool
+	// LeftOut, unless nil, is written a line for each thing that is not copied from there.
+	LeftOut io.Writer
+}
+
+// Copied is what came of a copy to a container.
+type Copied struct {
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"`
+}
+
+// CopyOut writes a file or folder of a running container as a tar archive. After an error it is not whole.
+func (c *Client) CopyOut(ctx context.Context, id cluster.TaskID, o CopyOptions, to io.Writer) error {
+	q := url.Values{"path": {o.Path}}
+	if o.Follow {
+		q.Set("follow", "true")
+	}
+	conn, err := c.dial(ctx, id, "copy-out", o.Container, q)
+	if err != nil {
+		return err
+	}
+	defer conn.CloseNow() //nolint:errcheck // the answer is read by then
+	_, err = readOutput(ctx, conn, "copy", to, o.LeftOut)
+	return err
+}
+
+// CopyIn unpacks a tar archive in a running container. An error of the archive's reader is one of the copy; what came until then stays
+// there.
+func (c *Client) CopyIn(ctx context.Context, id cluster.TaskID, o CopyOptions, from io.Reader) (copied Copied, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	conn, err := c.dial(ctx, id, "copy-in", o.Container, url.Values{"path": {o.Path}})
+	if err != nil {
+		return copied, err
+	}
+	defer conn.CloseNow() //nolint:errcheck // the answer is read by then
+	go func() {
+		in := &noted{from: from}
+		switch err := send(ctx, conn, in, 64<<10-1); {
+		case in.err != nil:
+			cancel(in.err)
+		case err == nil:
+			_ = conn.Write(ctx, websocket.MessageBinary, []byte{ChannelStdin}) // the reader sees a broken connection, or why it was refused
+		}
+	}()
+	var result bytes.Buffer
+	if _, err := readOutput(ctx, conn, "copy", &result, nil); err != nil {
+		return copied, err
+	}
+	if err := json.Unmarshal(result.Bytes(), &copied); err != nil {
+		return copied, fmt.Errorf("read what came of the copy: %w", err)
+	}
+	return copied, nil
+}
+
+// noted keeps the error of a reader that is not its end.
+type noted struct {
+	from io.Reader
+	err  error
+}
+
+// Read implements io.Reader.
+func (n *noted) Read(b []byte) (int, error) {
+	k, err := n.from.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		n.err = err
+	}
+	return k, err
+}
+
+// ForwardOptions name a port of a task.
+type ForwardOptions struct {
+	// Container is a name, or "" for the task's first essential one.
+	Container string
+	// Port is the name of one of the task's ports, or a number.
+	Port string
+}
+
+// Connection is a connection to a port of a task. Reads and writes may go on at the same time, one of each.
+type Connection struct {
+	conn   *websocket.Conn
+	ctx    context.Context
+	cancel context.CancelFunc
+	once   sync.Once
+	rest   []byte
+	end    error
+}
+
+// Forward opens a connection to a port of a running task. That nothing listens there is told by the first Read. The end of ctx
+// ends it; the caller closes it.
+func (c *Client) Forward(ctx context.Context, id cluster.TaskID, o ForwardOptions) (*Connection, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	conn, err := c.dial(ctx, id, "forward", o.Container, url.Values{"port": {o.Port}})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &Connection{conn: conn, ctx: ctx, cancel: cancel}, nil
+}
+
+// Read returns what the task sends, and io.EOF where it ended that.
+func (c *Connection) Read(b []byte) (int, error) {
+	for len(c.rest) == 0 {
+		if c.end != nil {
+			return 0, c.end
+		}
+		_, msg, err := c.conn.Read(c.ctx)
+		switch {
+		case c.ctx.Err() != nil:
+			c.end = context.Cause(c.ctx)
+		case err != nil:
+			c.end = broken(err)
+		case len(msg) == 1 && msg[0] == ChannelStdout:
+			c.end = io.EOF
+		case len(msg) > 0 && msg[0] == ChannelStdout:
+			c.rest = msg[1:]
+		case len(msg) > 0 && msg[0] == ChannelExit:
+			var exit ExecExit
+			c.end = io.EOF
+			if err := json.Unmarshal(msg[1:], &exit); err != nil {
+				c.end = fmt.Errorf("read the end of a connection: %w", err)
+			} else if exit.Error != "" {
+				c.end = errors.New(exit.Error)
+			}
+		}
+	}
+	n := copy(b, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// Write sends to the task.
+func (c *Connection) Write(b []byte) (n int, err error) {
+	const most = 32 << 10
+	msg := make([]byte, 1, 1+min(len(b), most))
+	msg[0] = ChannelStdin
+	for n < len(b) {
+		part := b[n:min(len(b), n+most)]
+		if err := c.conn.Write(c.ctx, websocket.MessageBinary, append(msg[:1], part...)); err != nil {
+			return n, err
+		}
+		n += len(part)
+	}
+	return n, nil
+}
+
+// CloseWrite tells the task that no more comes.
+func (c *Connection) CloseWrite() error {
+	return c.conn.Write(c.ctx, websocket.MessageBinary, []byte{ChannelStdin})
+}
+
+// Close ends the connection.
+func (c *Connection) Close() error {
+	c.once.Do(func() {
+		c.cancel()
+		_ = c.conn.CloseNow() // nobody is left who would be told
+	})
+	return nil
+}

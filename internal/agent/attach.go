@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logs"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// passedOn are the signals that people may send to a program.
+var passedOn = map[string]syscall.Signal{
+	"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM,
+	"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "CONT": syscall.SIGCONT, "WINCH": syscall.SIGWINCH,
+}
+
+// attach sends the output of a program as it comes, until the program ends, and passes signals on to it. It returns the program's
+// exit code. A reader that is too slow loses lines, and is told how many.
+func (a *Agent) attach(
+	ctx context.Context, cancel context.CancelCauseFunc, p live, r transport.AttachRequest, in *transport.FrameReader, out *transport.FrameWriter,
+) (int, error) {
+	a.work.Go(func() {
+		for {
+			f, err := in.Next()
+			if err != nil {
+				cancel(errors.Join(errLeft, err))
+				return
+			}
+			if f.Channel != transport.ChannelSignal {
+				continue
+			}
+			if err := a.pass(ctx, p, string(f.Body)); err != nil {
+				_, _ = fmt.Fprintf(out.Channel(transport.ChannelStderr), "%v\n", err) // whoever sent it may have left
+			}
+		}
+	})
+	var exit cluster.Exit
+	var unseen error
+	over := make(chan struct{})
+	a.work.Go(func() {
+		defer close(over)
+		exit, unseen = p.executor.Wait(ctx, p.id)
+	})
+	tail := r.Tail
+	if tail <= 0 {
+		tail = -1 // none
+	}
+	stdout, stderr := out.Channel(transport.ChannelStdout), out.Channel(transport.ChannelStderr)
+	err := logs.Read(ctx, a.logDir(p.task.uuid, p.container), logs.Options{Follow: true, Done: over, Tail: tail}, func(l logs.Line) error {
+		if l.Lost > 0 {
+			_, err := fmt.Fprintf(stderr, "[%d lines were lost]\n", l.Lost)
+			return err
+		}
+		to := stdout
+		if l.Stream == logs.Stderr {
+			to = stderr
+		}
+		text := []byte(l.Text)
+		if !l.Partial {
+			text = append(text, '\n')
+		}
+		_, err := to.Write(text)
+		return err
+	})
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, err
+	}
+	<-over
+	switch {
+	case unseen != nil:
+		return 0, fmt.Errorf("the end of container %s was not seen: %w", p.container, unseen)
+	case exit.Unknown:
+		return 0, fmt.Errorf("the end of container %s was not seen", p.container)
+	}
+	return exit.Code, nil
+}
+
+// pass sends a signal to a program.
+func (a *Agent) pass(ctx context.Context, p live, name string) error {
+	sig, ok := passedOn[name]
+	if !ok {
+		return fmt.Errorf("the signal %q is not passed on: want one of %v", name, sortedKeys(passedOn))
+	}
+	a.Logger.Info("a signal was sent to a container by hand", "task", p.task.id, "container", p.container, "signal", name)
+	if err := p.executor.Signal(ctx, p.id, sig); err != nil {
+		return fmt.Errorf("signal %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/berthd/berth/internal/agent/inside"
+	"github.com/berthd/berth/internal/archive"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// errNoPath refuses a copy of nothing.
+var errNoPath = errors.New("no path was given")
+
+// copyOut sends a file or folder that the program sees. A reader that takes nothing holds up this copy alone.
+func copyOut(p live, r transport.CopyRequest, out *transport.FrameWriter) error {
+	if r.Path == "" {
+		return errNoPath
+	}
+	return inside.Files(p.process, r.Path, func(root *os.Root) error {
+		return archive.Pack(out.Channel(transport.ChannelStdout), archive.Packing{
+			Root: root, Path: r.Path, Follow: r.Follow,
+			LeftOut: func(name, what string) {
+				_, _ = fmt.Fprintf(out.Channel(transport.ChannelStderr), "%q is %s\n", name, what) // a broken stream is found by what follows
+			},
+		})
+	})
+}
+
+// copyIn takes a file or folder to where the program sees it. An archive that does not come whole is an error; what came of it stays.
+func copyIn(p live, r transport.CopyRequest, in *transport.FrameReader, out *transport.FrameWriter) error {
+	if r.Path == "" {
+		return errNoPath
+	}
+	var end transport.CopyEnd
+	err := inside.Files(p.process, r.Path, func(root *os.Root) error {
+		from := &archiveReader{frames: in}
+		done, err := archive.Unpack(from, root, r.Path)
+		end = transport.CopyEnd(done)
+		if err == nil {
+			_, err = io.Copy(io.Discard, from)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out.Channel(transport.ChannelStdout)).Encode(end)
+}

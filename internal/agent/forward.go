@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/berthd/berth/internal/agent/inside"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// errTaskEnded ends the connections to a task's ports.
+var errTaskEnded = errors.New("the task has ended")
+
+// forward carries one connection to a port of a program until both directions have ended, or the task, or the other side.
+func (a *Agent) forward(
+	ctx context.Context, cancel context.CancelCauseFunc, p live, port string, in *transport.FrameReader, out *transport.FrameWriter,
+) error {
+	number, err := p.port(port)
+	if err != nil {
+		return err
+	}
+	conn, err := inside.Dial(ctx, p.process, number, a.machine.facts().Address)
+	if err != nil {
+		return fmt.Errorf("container %s: %w", p.container, err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer conn.Close()
+	a.work.Go(func() {
+		select {
+		case <-p.task.ended:
+			cancel(errTaskEnded)
+		case <-ctx.Done():
+		}
+	})
+	inputOver := make(chan struct{})
+	a.work.Go(func() { cancel(errors.Join(errLeft, send(in, conn, sync.OnceFunc(func() { close(inputOver) })))) })
+	_, err = io.CopyBuffer(struct{ io.Writer }{out.Channel(transport.ChannelStdout)}, struct{ io.Reader }{conn}, make([]byte, 32<<10))
+	if err == nil {
+		err = out.CloseOutput()
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errTaskEnded):
+		return errTaskEnded
+	case err != nil:
+		return fmt.Errorf("the connection to port %d broke: %w", number, plainNet(err))
+	}
+	select { // the other direction may go on
+	case <-inputOver:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// send passes frames on to a connection until the stream ends, which it returns. It calls over once no more is for the connection.
+func send(in *transport.FrameReader, conn net.Conn, inputOver func()) error {
+	for over := false; ; {
+		f, err := in.Next()
+		switch {
+		case err != nil:
+			return err
+		case f.Channel != transport.ChannelStdin || over:
+		case len(f.Body) == 0:
+			over = true
+			inputOver()
+			if half, ok := conn.(interface{ CloseWrite() error }); ok {
+				_ = half.CloseWrite()
+			}
+		default:
+			if _, err := conn.Write(f.Body); err != nil {
+				over = true // the program takes no more; go on to see the other side leave
+				inputOver()
+			}
+		}
+	}
+}
+
+// plainNet leaves the names of calls out of an error.
+func plainNet(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
+}

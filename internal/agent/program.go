@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// errHalfAsked says that what a kind of streams needs is not in the request: a server of an older build that stands between has left it
+// out.
+var errHalfAsked = errors.New("the request came without what it asks for: the server that the node is connected to is of an older build; upgrade it")
+
+// live is a program that runs, as streams reach it.
+type live struct {
+	task      *task
+	executor  executor.Executor
+	id        executor.ID
+	container string
+	process   executor.Process
+	ports     map[string]int
+}
+
+// program returns the program of a running container: that of the name, or the first essential one. It may be called on
+// any goroutine.
+func (t *task) program(name string) (p live, err error) {
+	if p.executor, p.id, err = t.running(name); err != nil {
+		return p, err
+	}
+	p.task = t
+	v := t.view.Load()
+	p.ports = v.rec.Desired.Ports
+	for i := range v.rec.Containers {
+		if c := &v.rec.Containers[i]; c.ID == p.id && c.Progress == attempt.Running {
+			p.process, p.container = c.Process, v.def.Containers[i].Name
+			return p, nil
+		}
+	}
+	return p, executor.ErrNotRunning // it ended meanwhile
+}
+
+// serveProgram serves a stream in frames to a program that runs. Its last frame tells how it ended.
+func (a *Agent) serveProgram(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+	frames := transport.NewFrameWriter(stream)
+	end, err := a.reach(ctx, r, stream, frames)
+	if err != nil {
+		end = transport.ExecEnd{Error: err.Error()}
+	}
+	return frames.End(end)
+}
+
+func (a *Agent) reach(ctx context.Context, r transport.StreamRequest, in io.Reader, out *transport.FrameWriter) (end transport.ExecEnd, err error) {
+	t := a.task(r.Task, r.UUID)
+	if t == nil {
+		return end, errors.New("the node does not have the task")
+	}
+	p, err := t.program(r.Container)
+	if err != nil {
+		return end, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	frames := transport.NewFrameReader(in)
+	switch {
+	case r.Kind == transport.StreamTerminal && r.Terminal != nil:
+		end.Code, err = a.terminal(ctx, cancel, p, *r.Terminal, frames, out)
+	case r.Kind == transport.StreamForward && r.Forward != nil:
+		err = a.forward(ctx, cancel, p, r.Forward.Port, frames, out)
+	case r.Kind == transport.StreamCopyOut && r.Copy != nil:
+		err = copyOut(p, *r.Copy, out)
+	case r.Kind == transport.StreamCopyIn && r.Copy != nil:
+		err = copyIn(p, *r.Copy, frames, out)
+	case r.Kind == transport.StreamAttach && r.Attach != nil:
+		end.Code, err = a.attach(ctx, cancel, p, *r.Attach, frames, out)
+	default:
+		err = errHalfAsked
+	}
+	return end, err
+}
+
+// port returns the number of a port of the program: of one of its names, or a number as it is.
+func (p *live) port(name string) (int, error) {
+	if n, named := p.ports[name]; named {
+		return n, nil
+	}
+	n, err := strconv.Atoi(name)
+	switch {
+	case err == nil && n > 0 && n < 1<<16:
+		return n, nil
+	case len(p.ports) == 0:
+		return 0, fmt.Errorf("%q is no number of a port, and the task names no ports", name)
+	}
+	return 0, fmt.Errorf("%q is neither a number of a port nor the name of one: the task has %v", name, sortedKeys(p.ports))
+}
