@@ -43,6 +43,8 @@ require (
 	tags.cncf.io/container-device-interface v1.1.1
 )
 
+require golang.org/x/term v0.47.0 // indirect
+
 require (
 	cel.dev/expr v0.25.2 // indirect
 	github.com/Microsoft/go-winio v0.6.3-0.20251027160822-ad3df93bed29 // indirect

@@ -293,3 +293,27 @@ func (c *Connection) Close() error {
 	})
 	return nil
 }
+
+// Wait blocks, once Read has returned io.EOF, until the connection has ended as a whole, and returns nil where it ended well.
+func (c *Connection) Wait() error {
+	for {
+		_, msg, err := c.conn.Read(c.ctx)
+		switch {
+		case c.ctx.Err() != nil:
+			return context.Cause(c.ctx)
+		case err != nil && websocket.CloseStatus(err) == websocket.StatusNormalClosure:
+			return nil
+		case err != nil:
+			return broken(err)
+		case len(msg) > 0 && msg[0] == ChannelExit:
+			var exit ExecExit
+			if err := json.Unmarshal(msg[1:], &exit); err != nil {
+				return fmt.Errorf("read the end of a connection: %w", err)
+			}
+			if exit.Error != "" {
+				return errors.New(exit.Error)
+			}
+			return nil
+		}
+	}
+}

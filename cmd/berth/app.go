@@ -53,7 +53,7 @@ Over https the servers' authority is named by --ca-file or --ca-hash.
 
 Exit codes: 0 done; 1 the answer is no (run: not healthy or failed, rollout status: failed or
 rolled back, plan: something to change, validate: a fault); 2 it could not be done (wrong arguments, no server, refused);
-130 interrupted. 'berth exec' exits as its command does, with 125 if it could not run it.`
+130 interrupted. 'berth exec' exits as its command does, with 125 if it could not run it; 'berth attach' as the container does.`
 
 // newRootCommand builds the whole tree of commands.
 func (a *app) newRootCommand() *cobra.Command {
@@ -99,7 +99,8 @@ func (a *app) newRootCommand() *cobra.Command {
 	add("run", a.newRunCommand(), a.newPlanCommand(), a.newSimulateCommand(), a.newValidateCommand())
 	add("look", a.newStatusCommand(), a.newPsCommand(), a.newExplainCommand(), a.newLogsCommand(), a.newEventsCommand(), a.newNodeCommand())
 	add("change", a.newScaleCommand(), a.newStopCommand(), a.newStartCommand(), a.newRestartCommand(),
-		a.newRolloutCommand(), a.newPromoteCommand(), a.newRebalanceCommand(), a.newReservationCommand(), a.newCronCommand(), a.newDeleteCommand(), a.newExecCommand(), a.newCheckCommand(), a.newImageCommand())
+		a.newRolloutCommand(), a.newPromoteCommand(), a.newRebalanceCommand(), a.newReservationCommand(), a.newCronCommand(), a.newDeleteCommand(), a.newExecCommand(),
+		a.newCheckCommand(), a.newAttachCommand(), a.newPortForwardCommand(), a.newCopyCommand(), a.newImageCommand())
 	add("serve", newDevCommand(), a.newServerCommand(), a.newAgentCommand(), a.newTokenCommand(), a.newOperatorCommand())
 	root.AddCommand(a.newVersionCommand(), newReferenceCommand())
 	addExamples(root, commandExamples())

@@ -21,7 +21,7 @@ func addExamples(parent *cobra.Command, examples map[string]string) {
 // commandExamples returns the examples of all commands, by their path without "berth".
 func commandExamples() map[string]string {
 	all := map[string]string{}
-	for _, part := range []map[string]string{runExamples(), serviceExamples(), nodeExamples(), serveExamples()} {
+	for _, part := range []map[string]string{runExamples(), terminalExamples(), serviceExamples(), nodeExamples(), serveExamples()} {
 		maps.Copy(all, part)
 	}
 	return all
@@ -39,7 +39,16 @@ func runExamples() map[string]string {
 		"events":   "berth events --follow\nberth events --type service.rollout-failed,service.rolled-back",
 		"exec":     "berth exec -i web.3.0 -- sh",
 		"check":    "berth check pass worker.1.0 beat\nberth check fail worker.1.0 beat --message 'the queue is stuck'",
+		"exec":     "berth exec -it web.3.0 -- sh\nberth exec web.3.0 cat /etc/hosts",
 		"version":  "berth version -o json",
+	}
+}
+
+func terminalExamples() map[string]string {
+	return map[string]string{
+		"attach":       "berth attach web.3.0 --tail 10\nberth attach --signals sum.1.add.0",
+		"cp":           "berth cp web.3.0:/var/log/app ./logs\nberth cp config.json web.3.0:/etc/app/",
+		"port-forward": "berth port-forward web 8080:http\nberth port-forward web.3.0 9090 0:6060",
 	}
 }
 

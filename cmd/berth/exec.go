@@ -13,19 +13,27 @@ import (
 
 func (a *app) newExecCommand() *cobra.Command {
 	var container string
-	var input bool
+	var input, terminal bool
 	cmd := &cobra.Command{
-		Use:   "exec [-c CONTAINER] [-i] TASK COMMAND [ARG...]",
+		Use:   "exec [-c CONTAINER] [-i] [-t] TASK COMMAND [ARG...]",
 		Short: "Run a command in a container of a task",
 		Long: `Run a command in a container of a running task. Its output is this command's, and with -i its
-input too. The exit code is the command's, or 125 if it could not be run. What follows TASK belongs to the
-command, flags too; a -- may stand between them.`,
+input too. With -it the command has a terminal, and this one is it: keys such as Ctrl-C go to the command, and so does
+the size. The exit code is the command's, or 125 if it could not be run or the connection broke, which ends the
+command. What follows TASK belongs to the command, flags too; a -- may stand between them.`,
 		Args:              execArguments,
 		ValidArgsFunction: a.completeNames(wordTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := client.ExecOptions{Container: container, Command: commandOf(args), Stdout: a.stdout, Stderr: a.stderr}
 			if input {
 				o.Stdin = a.stdin
+			}
+			if terminal {
+				restore, err := a.onTerminal(cmd.Context(), &o)
+				if err != nil {
+					return &exitError{exitExec, err}
+				}
+				defer restore() // before the error is printed
 			}
 			code, err := a.exec(cmd.Context(), args[0], o)
 			if errors.Is(err, context.Canceled) {
@@ -39,6 +47,7 @@ command, flags too; a -- may stand between them.`,
 	}
 	cmd.Flags().StringVarP(&container, "container", "c", "", "the `container`; default the task's first essential one")
 	cmd.Flags().BoolVarP(&input, "stdin", "i", false, "send standard input to the command")
+	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "give the command a terminal, which is this one")
 	cmd.Flags().SetInterspersed(false) // what follows the task is not ours to read
 	return cmd
 }

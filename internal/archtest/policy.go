@@ -180,6 +180,7 @@ var modules = map[string][]string{
 	"golang.org/x/sync":                       {"internal/...", "cmd/berth"},
 	"google.golang.org/grpc":                  {"internal/agent/checks", "internal/store/etcd", "test/e2e/..."},
 	"golang.org/x/sys":                        {"internal/agent/...", "internal/bench/growth", "internal/boottime", "internal/executor/...", "internal/pty", "cmd/berth", "test/netlab"},
+	"golang.org/x/term":                       {"cmd/berth"},
 	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd"},
 }
 

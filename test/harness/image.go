@@ -20,7 +20,7 @@ const Image = "berth.local/shell:1"
 
 // shellPrograms are the machine's programs that Image holds.
 func shellPrograms() []string {
-	return []string{"sh", "sleep", "cat", "env", "true", "false", "dd", "date", "head", "tail"}
+	return []string{"sh", "sleep", "cat", "env", "true", "false", "dd", "date", "head", "tail", "stty", "sha256sum", "ls", "mkdir", "chmod"}
 }
 
 var library = regexp.MustCompile(`(/\S+) \(0x`)
