@@ -313,14 +313,15 @@ func (f *forwarding) carry(ctx context.Context, local net.Conn, port string) err
 		}
 		_ = remote.CloseWrite() // a broken connection is seen by what reads
 	}()
-	_, err = io.Copy(local, struct{ io.Reader }{remote})
+	near := &localEnd{Writer: local}
+	_, err = io.Copy(near, struct{ io.Reader }{remote})
 	if err == nil {
 		if half, ok := local.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}
 		err = remote.Wait()
 	}
-	if errors.Is(err, context.Canceled) || isNet(err) {
+	if errors.Is(err, context.Canceled) || near.err != nil {
 		err = nil // whoever connected went away
 	}
 	if tcp, ok := local.(*net.TCPConn); ok && err != nil {
@@ -331,8 +332,15 @@ func (f *forwarding) carry(ctx context.Context, local net.Conn, port string) err
 	return err
 }
 
-// isNet reports whether an error is that of a connection of this machine.
-func isNet(err error) bool {
-	_, ok := errors.AsType[*net.OpError](err)
-	return ok
+// localEnd tells an error of whoever connected from one of the other end.
+type localEnd struct {
+	io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (l *localEnd) Write(b []byte) (n int, err error) {
+	n, err = l.Writer.Write(b)
+	l.err = err
+	return n, err
 }
