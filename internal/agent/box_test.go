@@ -293,6 +293,11 @@ func (b *box) Exec(ctx context.Context, _ executor.ID, cmd executor.Command) (in
 	case "hang":
 		<-ctx.Done()
 		return 0, ctx.Err()
+	case "tty":
+		fmt.Fprint(cmd.Stdout, cmd.Env, cmd.Terminal.Size)
+		fmt.Fprint(cmd.Stdout, <-cmd.Terminal.Resized)
+		_, err := cmd.Stdin.Read(make([]byte, 1))
+		return 17, err
 	}
 	fmt.Fprint(cmd.Stdout, strings.Join(cmd.Args, " "))
 	return 3, nil

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// said is a frame in words.
+func said(f transport.Frame) string {
+	return fmt.Sprintf("%d %s", f.Channel, f.Body)
+}
+
+// hear reads all frames of a stream.
+func hear(conn io.Reader) (got []string) {
+	for frames := transport.NewFrameReader(conn); ; {
+		f, err := frames.Next()
+		if err != nil {
+			return got
+		}
+		got = append(got, said(f))
+	}
+}
+
+func (w *world) terminal(id string, d cluster.Desired, size transport.TerminalSize, command ...string) net.Conn {
+	return w.carry(id, transport.StreamRequest{
+		Kind: transport.StreamTerminal, Task: d.Task, Terminal: &transport.TerminalRequest{Command: command, Size: size, Type: "vt100"},
+	})
+}
+
+func TestTerminalStream(t *testing.T) {
+	inWorld(t, func(w *world) {
+		d := w.service("s1", definition("web", "app"))
+		conn := w.terminal("a", d, transport.TerminalSize{Rows: 3, Columns: 4}, "tty")
+		frames := transport.NewFrameReader(conn)
+		next := func(want string) {
+			t.Helper()
+			if f, err := frames.Next(); err != nil || said(f) != want {
+				t.Fatalf("got %q %v, want %q", said(f), err, want)
+			}
+		}
+		next("1 [TERM=vt100] {3 4}")
+		out := transport.NewFrameWriter(conn)
+		size, _ := json.Marshal(transport.TerminalSize{Rows: 5, Columns: 6})
+		_, _ = out.Channel(transport.ChannelResize).Write(size)
+		next("1 {5 6}")
+		_, _ = io.WriteString(out.Channel(transport.ChannelStdin), "q")
+		next(`3 {"code":17}`)
+		_ = conn.Close()
+
+		// Much is typed that the command does not read: the other side's end is noticed all the same.
+		conn = w.terminal("b", d, transport.TerminalSize{}, "hang")
+		out = transport.NewFrameWriter(conn)
+		for range 3 {
+			_, _ = out.Channel(transport.ChannelStdin).Write(make([]byte, 60<<10))
+		}
+		synctest.Wait()
+		_ = conn.Close() // so does the command, or the bubble would not end
+
+		if got := hear(w.carry("c", transport.StreamRequest{Kind: transport.StreamTerminal, Task: d.Task})); len(got) != 1 || !strings.Contains(got[0], "older build") {
+			t.Errorf("a request without what it asks: %q", got)
+		}
+		w.stopTask(d, false)
+		if got := hear(w.terminal("d", d, transport.TerminalSize{}, "tty")); len(got) != 1 || !strings.Contains(got[0], "does not run") {
+			t.Errorf("a terminal in a stopped task: %q", got)
+		}
+	})
+}
+
+func TestAttachStream(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.box.programs["app"] = program{Runs: time.Minute, Code: 4, Immortal: true}
+		d := w.batch("b1", definition("work", "app"))
+		w.write("b1", "app", 2, "before")
+		conn := w.carry("a", transport.StreamRequest{Kind: transport.StreamAttach, Task: d.Task, Attach: &transport.AttachRequest{Tail: 1}})
+		frames := transport.NewFrameReader(conn)
+		out := transport.NewFrameWriter(conn)
+		go func() { _, _ = io.WriteString(out.Channel(transport.ChannelSignal), "KILL") }()
+		var got []string
+		for range 2 {
+			f, err := frames.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, said(f))
+		}
+		if strings.HasPrefix(got[0], "2 ") { // they come in any order
+			got[0], got[1] = got[1], got[0]
+		}
+		if got[0] != "1 before 1\n" || !strings.Contains(got[1], `the signal "KILL" is not passed on`) {
+			t.Errorf("got %q", got)
+		}
+		_, _ = io.WriteString(out.Channel(transport.ChannelSignal), "USR1")
+		synctest.Wait()
+		w.box.mu.Lock()
+		var signals []syscall.Signal
+		for _, r := range w.box.runs { // order-free: there is one
+			signals = append(signals, r.signals...)
+		}
+		w.box.mu.Unlock()
+		if diff := cmp.Diff([]syscall.Signal{syscall.SIGUSR1}, signals); diff != "" {
+			t.Errorf("signals (-want +got):\n%s", diff)
+		}
+		w.write("b1", "app", 1, "later")
+		if diff := cmp.Diff([]string{"1 later 0\n", `3 {"code":4}`}, hear(conn)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestPortsOfPrograms(t *testing.T) {
+	p := live{ports: map[string]int{"http": 30001, "metrics": 30002}}
+	for name, want := range map[string]int{"http": 30001, "30002": 30002, "6060": 6060} { // order-free: each by itself
+		if got, err := p.port(name); err != nil || got != want {
+			t.Errorf("port %s: got %d %v, want %d", name, got, err, want)
+		}
+	}
+	for _, name := range []string{"", "0", "65536", "-1", "htp"} {
+		if got, err := p.port(name); err == nil || !strings.Contains(err.Error(), "[http metrics]") {
+			t.Errorf("port %q: got %d %v", name, got, err)
+		}
+	}
+}
+
+// TestProgramsThatAreNotThere holds that files and ports of a program that is no process of this machine are refused.
+func TestProgramsThatAreNotThere(t *testing.T) {
+	inWorld(t, func(w *world) {
+		d := w.service("s1", definition("web", "app"))
+		for kind, r := range map[transport.StreamKind]transport.StreamRequest{ // order-free: each by itself
+			transport.StreamForward: {Forward: &transport.ForwardRequest{Port: "80"}},
+			transport.StreamCopyOut: {Copy: &transport.CopyRequest{Path: "/etc"}},
+			transport.StreamCopyIn:  {Copy: &transport.CopyRequest{Path: "/etc"}},
+		} {
+			r.Kind, r.Task = kind, d.Task
+			if got := hear(w.carry(string(kind), r)); len(got) != 1 || !strings.Contains(got[0], "does not run") {
+				t.Errorf("%s: got %q", kind, got)
+			}
+		}
+	})
+}
