@@ -16,7 +16,7 @@ import (
 
 // guidePages are the pages of the guide of which every command is run, in the order of the page, each page on a `berth dev` of its
 // own that runs tasks as plain processes. A block of "sh exit=N" holds commands that have to exit so.
-var guidePages = []string{"rollouts.md", "autoscaling.md", "cron.md"}
+var guidePages = []string{"rollouts.md", "autoscaling.md", "cron.md", "terminal.md"}
 
 func TestGuide(t *testing.T) {
 	testkit.NeedCommand(t, "git", "bash")
