@@ -70,10 +70,10 @@ func MakeToll(before, after *Stock, takes cluster.Demand) Toll {
 	if before.table == nil || after.table == nil {
 		return Toll{}
 	}
-	make := func(s *shortage, takes int64) charge {
+	chargeOf := func(s *shortage, takes int64) charge {
 		return charge{before: s.of(before.free), after: s.of(after.free), takes: takes}
 	}
-	return Toll{before.worth - after.worth, make(&before.table.cpu, int64(takes.CPU)), make(&before.table.memory, int64(takes.Memory))}
+	return Toll{before.worth - after.worth, chargeOf(&before.table.cpu, int64(takes.CPU)), chargeOf(&before.table.memory, int64(takes.Memory))}
 }
 
 // Sharpen makes close bounds of what Least returns, but from now on only for amounts from least to most. They are kept in room, which is returned with

@@ -63,13 +63,13 @@ func (s *shelves) vacate(i int32) {
 	s.vacant = append(s.vacant, i)
 }
 
-func (s *shelf) put(e editor, en entry) { s.root(e, e.insert(s.tree.page, en)) }
+func (s *shelf) put(e editor, en entry) { s.root(e.insert(s.tree.page, en)) }
 
 func (s *shelf) take(e editor, key uint64, slot int32) {
-	s.root(e, e.remove(s.tree.page, key, slot))
+	s.root(e.remove(s.tree.page, key, slot))
 }
 
-func (s *shelf) root(e editor, p *page) {
+func (s *shelf) root(p *page) {
 	if s.tree, s.span = (kid{}), (span{}); p != nil {
 		s.tree, s.span = summary(p), p.span()
 	}
