@@ -38,11 +38,14 @@ func TestChangesOfHealth(t *testing.T) {
 		"well at once":  {cluster.Check{Interval: second}, 0, "...", []told{{0, "healthy", 0}}},
 		"initial delay": {cluster.Check{Interval: second, InitialDelay: 3 * second}, 0, "..", []told{{3 * time.Second, "healthy", 0}}},
 		"most of the initial delay has passed": {
-			cluster.Check{Interval: second, InitialDelay: 3 * second}, 2 * time.Second,
-			".", []told{{time.Second, "healthy", 0}},
+			cluster.Check{Interval: second, InitialDelay: 3 * second},
+			2 * time.Second,
+			".",
+			[]told{{time.Second, "healthy", 0}},
 		},
 		"one failure warns, three fail and are told of once, one success heals": {
-			cluster.Check{Interval: second}, 0,
+			cluster.Check{Interval: second},
+			0,
 			".xxxxxx.",
 			[]told{
 				{0, "healthy", 0},
@@ -55,12 +58,14 @@ func TestChangesOfHealth(t *testing.T) {
 		},
 		"fails after one": {cluster.Check{Interval: second, FailAfter: 1}, 0, "x", []told{{0, "failing", 1}}},
 		"a start that succeeded is not looked at again": {
-			cluster.Check{Interval: second, Meaning: cluster.MeaningStartup}, 0,
+			cluster.Check{Interval: second, Meaning: cluster.MeaningStartup},
+			0,
 			"xx.",
 			[]told{{0, "warning", 1}, {time.Second, "warning", 2}, {2 * time.Second, "healthy", 0}},
 		},
 		"silence is a failure, and the next look comes at once where that took longer than the interval": {
-			cluster.Check{Interval: second, Timeout: 3 * second}, 0,
+			cluster.Check{Interval: second, Timeout: 3 * second},
+			0,
 			"zz.",
 			[]told{{3 * time.Second, "warning", 1}, {6 * time.Second, "warning", 2}, {6 * time.Second, "healthy", 0}},
 		},

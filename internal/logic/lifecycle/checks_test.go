@@ -215,11 +215,13 @@ func TestEndByACheck(t *testing.T) {
 		},
 		{
 			"a stop goes before", func(e *lifecycle.End) { e.Stop = &cluster.Stop{Reason: cluster.ReasonDeleted} },
-			lifecycle.View{State: "cancelled", Reason: "deleted"}, true,
+			lifecycle.View{State: "cancelled", Reason: "deleted"},
+			true,
 		},
 		{
 			"a batch program whose end nobody saw is not run again (P4.4)", func(e *lifecycle.End) { e.Batch, e.Unseen = true, true },
-			lifecycle.View{State: "failed", Reason: "unhealthy", Message: end.Problem}, true,
+			lifecycle.View{State: "failed", Reason: "unhealthy", Message: end.Problem},
+			true,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
