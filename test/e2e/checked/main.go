@@ -11,6 +11,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -55,7 +56,7 @@ func run() error {
 		return err
 	}
 	secure := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
-	for port, options := range map[string][]grpc.ServerOption{"ADDR_GRPC": nil, "ADDR_SECURE": {grpc.Creds(secure)}} {
+	for port, options := range map[string][]grpc.ServerOption{"ADDR_GRPC": nil, "ADDR_SECURE": {grpc.Creds(secure)}} { // order-free: each has a port of its own
 		s := grpc.NewServer(options...)
 		serving.RegisterHealthServer(s, of)
 		listen(port, failed, s.Serve)
@@ -80,7 +81,8 @@ func listen(variable string, failed chan<- error, serve func(net.Listener) error
 		return
 	}
 	go func() {
-		listener, err := net.Listen("tcp", address)
+		var config net.ListenConfig
+		listener, err := config.Listen(context.Background(), "tcp", address)
 		if err == nil {
 			err = serve(listener)
 		}
@@ -99,7 +101,7 @@ func pages(of *health.Server, hangs *atomic.Bool) http.Handler {
 	mux.HandleFunc("POST /hang", func(http.ResponseWriter, *http.Request) { hangs.Store(true) })
 	for verb, status := range map[string]serving.HealthCheckResponse_ServingStatus{
 		"serving": serving.HealthCheckResponse_SERVING, "refusing": serving.HealthCheckResponse_NOT_SERVING,
-	} {
+	} { // order-free: each has a path of its own
 		mux.HandleFunc("POST /"+verb+"/{name}", func(_ http.ResponseWriter, r *http.Request) {
 			of.SetServingStatus(r.PathValue("name"), status)
 		})
