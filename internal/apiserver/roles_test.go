@@ -44,7 +44,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"readLogs": "submitter", "exec": "submitter", "sayCheck": "submitter",
 		"openTerminal": "submitter", "forwardPort": "submitter", "copyOut": "submitter", "copyIn": "submitter", "attach": "submitter",
 
-		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator",
+		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator", "pullImages": "operator", "pruneImages": "operator",
 		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator", "forgetNode": "operator",
 		"taintNode": "operator", "untaintNode": "operator", "poolNode": "operator",
 		"listReservations": "viewer", "readReservation": "viewer", "writeReservation": "operator", "deleteReservation": "operator",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -420,14 +421,14 @@ func (p *pull) judge(err error) trouble {
 		return trouble{cause: cause, again: true, rest: true, after: busy.after}
 	case errors.As(err, &stall):
 		return trouble{cause: fmt.Sprintf("%s sent nothing for %v", from, stall.after), again: true}
-	case errors.Is(err, docker.ErrInvalidAuthorization), errors.As(err, &status) && status.StatusCode == 401:
+	case errors.Is(err, docker.ErrInvalidAuthorization), errors.As(err, &status) && status.StatusCode == http.StatusUnauthorized:
 		return trouble{cause: p.refused(from)}
-	case errors.As(err, &status) && status.StatusCode == 403:
+	case errors.As(err, &status) && status.StatusCode == http.StatusForbidden:
 		return trouble{cause: from + " does not give this node the image: it answered 403 Forbidden" + p.asUser()}
-	case errors.As(err, &status) && status.StatusCode == 416:
+	case errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return trouble{cause: from + " does not go on in the middle of a layer (it answered 416)", again: true, broken: true}
 	case errors.As(err, &status):
-		return trouble{cause: from + " answered " + status.Status, again: status.StatusCode >= 500 || status.StatusCode == 408}
+		return trouble{cause: from + " answered " + status.Status, again: status.StatusCode >= http.StatusInternalServerError || status.StatusCode == http.StatusRequestTimeout}
 	case strings.Contains(text, "no match for platform"):
 		return trouble{cause: from + " has the image for other kinds of machines only"}
 	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "unexpected commit size"), strings.Contains(text, "expected size"):

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -180,9 +181,7 @@ func altered(change func(body []byte) []byte) func(http.ResponseWriter, *http.Re
 	return func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
 		rec := httptest.NewRecorder()
 		inner.ServeHTTP(rec, r)
-		for k, v := range rec.Header() {
-			w.Header()[k] = v
-		}
+		maps.Copy(w.Header(), rec.Header())
 		body := rec.Body.Bytes()
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.WriteHeader(rec.Code)
