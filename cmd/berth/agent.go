@@ -46,7 +46,10 @@ type nodeConfig struct {
 	// finder finds devices; cpus are all that tasks run on, where it offers cores.
 	finder devices.Finder
 	cpus   []int
-	log    *slog.Logger
+	// Where the metrics of tasks are shown, "" for nowhere, and the token that they are shown for.
+	metricsListen, metricsToken string
+
+	log *slog.Logger
 }
 
 // serverList is the servers that an agent knows: those that it was given, and once it talks to one of them all others.
@@ -85,7 +88,17 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		defer cancel()
 		_ = tracer.Close(sending) // spans that nobody takes are of no matter
 	}()
+	metrics, err := openMetrics(c.metricsListen, c.metricsToken, c.name, c.log)
+	if err != nil {
+		return err
+	}
+	var samples func([]telemetry.ContainerSample)
+	if metrics != nil {
+		samples = metrics.tasks.Take
+		defer func() { _ = metrics.listener.Close() }()
+	}
 	a, err := agent.New(agent.Config{
+		Samples:   samples,
 		Name:      c.name,
 		DataDir:   c.dataDir,
 		Source:    agent.FromClient(client),
@@ -110,6 +123,9 @@ func runNode(ctx context.Context, c nodeConfig) error {
 	}
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(within) })
+	if metrics != nil {
+		group.Go(func() error { return metrics.run(within) })
+	}
 	if c.keeper != nil {
 		group.Go(func() error { return c.keeper.Run(within) })
 	}
@@ -142,6 +158,8 @@ type agentFlags struct {
 	labels               []string
 	executors            executorConfig
 	pressure             pressureFlags
+	metrics              metricsFlags
+	metricsToken         string
 	devices              deviceFlags
 	images               imageFlags
 	log                  *slog.Logger
@@ -184,6 +202,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	f.executors.flags(cmd)
 	f.pressure.flags(cmd)
+	f.metrics.flags(cmd)
 	f.devices.flags(cmd)
 	f.images.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
@@ -213,6 +232,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 		list.add("--label: %v", err)
 	}
 	f.pressure.check(&list)
+	f.metricsToken = f.metrics.check(&list)
 	f.devices.check(&list)
 	f.images.check(&list)
 	if err := f.executors.validate(); err != nil {
@@ -268,6 +288,7 @@ func (f *agentFlags) config(ctx context.Context) (c nodeConfig, err error) {
 		name: f.name, dataDir: filepath.Join(f.dataDir, "agent"), servers: f.servers, labels: f.parsedLabels, address: f.address, traces: f.traces, log: f.log,
 		pressureStall: f.pressure.stall, pressureFree: f.pressure.free,
 		imageHigh: f.images.high, imageLow: f.images.low,
+		metricsListen: f.metrics.listen, metricsToken: f.metricsToken,
 		finder: f.devices.finder, cpus: f.devices.cpus,
 	}
 	if f.tokenFile != "" {

@@ -20,6 +20,7 @@ func newDevCommand() *cobra.Command {
 	var dataDir, address, socket, traces, level string
 	var executors executorConfig
 	var pressure pressureFlags
+	var metrics metricsFlags
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -35,6 +36,7 @@ func newDevCommand() *cobra.Command {
 			var list faults
 			checkTraces(&list, traces)
 			pressure.check(&list)
+			metricsToken := metrics.check(&list)
 			if err := list.err(cmd); err != nil {
 				return err
 			}
@@ -76,6 +78,8 @@ func newDevCommand() *cobra.Command {
 
 				pressureStall: pressure.stall,
 				pressureFree:  pressure.free,
+				metricsListen: metrics.listen,
+				metricsToken:  metricsToken,
 			})
 		},
 	}
@@ -86,6 +90,7 @@ func newDevCommand() *cobra.Command {
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	executors.flags(cmd)
 	pressure.flags(cmd)
+	metrics.flags(cmd)
 	ofMachine(cmd, "data-dir")
 	return cmd
 }

@@ -78,6 +78,9 @@ type Config struct {
 	// Stats measures what the machine uses; it is called by one goroutine, every few seconds, with DataDir. Default: the machine's
 	// own, and none for a Volatile agent, which then reports none.
 	Stats func(dir string) (cluster.NodeStats, error)
+	// Samples, unless nil, is handed what each container has used since it began, after each measurement, by the goroutine that
+	// measures, which goes on when it returns.
+	Samples func([]telemetry.ContainerSample)
 	// Scarcity measures how short of memory the machine is, as often and by the same goroutine. Default: the machine's own, or
 	// where Stats is given from what that says.
 	Scarcity func() (facts.Scarcity, error)

@@ -66,6 +66,9 @@ type used struct {
 	trend trend
 	stats cluster.TaskStats
 	seen  uint64 // the look that saw it last
+	// cpu is what each of several containers used, and detailed what is looked at less often.
+	cpu      map[executor.ID]cluster.MilliCPU
+	detailed detailed
 }
 
 // taskUse measures attempts. It belongs to the goroutine that measures.
@@ -115,12 +118,19 @@ func (a *Agent) measureTasks() []measured {
 			}
 		}
 	}
+	counts := a.details(found, now)
 	kept := found[:0]
-	for _, f := range found {
+	for i, f := range found {
 		if s, ok := a.use.take(&f.view.rec, usage, now); ok {
 			s.Requests = a.requests.rate(s.UUID)
+			u := a.use.all[s.UUID]
+			u.detailed.take(f.view, usage, u.cpu, counts, now, i)
+			s.Detail = u.detailed.detail
 			kept = append(kept, measured{f.view, s})
 		}
+	}
+	if a.Samples != nil {
+		a.Samples(a.samples(kept, usage))
 	}
 	for uuid, u := range a.use.all { // order-free: each by itself
 		if u.seen != a.use.look {
@@ -141,7 +151,8 @@ func (m *taskUse) take(r *attempt.Record, usage map[executor.ID]executor.Usage, 
 	s = cluster.TaskStats{Task: r.Desired.Task, UUID: r.Desired.UUID}
 	runs := make(map[executor.ID]time.Duration, len(r.Containers))
 	var worked time.Duration
-	anew := false
+	anew, past := false, now-u.at
+	u.cpu = nil
 	for i := range r.Containers {
 		id := r.Containers[i].ID
 		now, known := usage[id]
@@ -153,8 +164,15 @@ func (m *taskUse) take(r *attempt.Record, usage map[executor.ID]executor.Usage, 
 		s.Memory += now.Memory
 		before, was := u.runs[id]
 		anew = anew || !was
-		if was {
-			worked += max(now.CPU-before, 0)
+		if !was {
+			continue
+		}
+		worked += max(now.CPU-before, 0)
+		if len(r.Containers) > 1 && past > 0 {
+			if u.cpu == nil {
+				u.cpu = make(map[executor.ID]cluster.MilliCPU, len(r.Containers))
+			}
+			u.cpu[id] = cluster.MilliCPU(max(now.CPU-before, 0) * 1000 / past)
 		}
 	}
 	if !ok {
@@ -163,7 +181,7 @@ func (m *taskUse) take(r *attempt.Record, usage map[executor.ID]executor.Usage, 
 	if anew || len(runs) != len(u.runs) {
 		u.trend = trend{} // another program's memory
 	}
-	if past := now - u.at; u.at != 0 && past > 0 {
+	if u.at != 0 && past > 0 {
 		s.CPU = cluster.MilliCPU(worked * 1000 / past)
 	}
 	s.Growth = u.trend.add(now, s.Memory)

@@ -146,6 +146,9 @@ type TaskStats struct {
 	Growth Bytes `json:"growth,omitempty"`
 	// Requests is how many a second it answered, -1 where nobody counts them.
 	Requests float64 `json:"requests,omitempty"`
+	// Detail, unless nil, tells of throttling, stalls, network and disks, as they were measured within the last while. nil is also
+	// what an agent tells that does not know it.
+	Detail *UseDetail `json:"detail,omitempty"`
 }
 
 // Pressure says that a node is short of memory, and what its agent suggests to move away. It is soft.

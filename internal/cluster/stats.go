@@ -18,7 +18,16 @@ func (t TaskStats) Notable(told TaskStats) bool {
 		notable(float64(t.Memory), float64(told.Memory), float64(memory)) ||
 		notable(float64(t.Growth), float64(told.Growth), float64(memory)) ||
 		notable(t.Requests, told.Requests, requests) ||
-		(t.Requests < 0) != (told.Requests < 0)
+		(t.Requests < 0) != (told.Requests < 0) ||
+		t.Detail.notable(told.Detail)
+}
+
+// notable does the same for the rates of a whole task; what moves between its containers alone is told with the next that counts.
+func (d *UseDetail) notable(told *UseDetail) bool {
+	if d == nil || told == nil {
+		return d != told
+	}
+	return d != told && (len(d.Containers) != len(told.Containers) || d.Rates.Notable(told.Rates))
 }
 
 func notable(now, told, least float64) bool {

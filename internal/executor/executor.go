@@ -169,6 +169,13 @@ type Meter interface {
 	Usage(running map[ID]Process) map[ID]Usage
 }
 
+// Detailer is what Meters offer besides that can tell more.
+type Detailer interface {
+	// Details returns what the kernel has counted of the given running containers, by the processes that Start told of. What
+	// cannot be told is left out. It does not wait, and it costs some times what Usage does: an agent calls it every ten seconds for each.
+	Details(running map[ID]Process) map[ID]cluster.Counts
+}
+
 // Pinner is what executors offer besides that can move containers to other CPUs.
 type Pinner interface {
 	// Pin has all programs of a container, prepared or running, run on these CPUs ("0-3,8") from now on. Of one that is not there,

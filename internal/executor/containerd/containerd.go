@@ -182,6 +182,17 @@ func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.
 	return out
 }
 
+// Details implements executor.Detailer, by the containers' cgroups and network namespaces.
+func (e *Executor) Details(running map[executor.ID]executor.Process) map[executor.ID]cluster.Counts {
+	e.measuring.Lock()
+	defer e.measuring.Unlock()
+	out := make(map[executor.ID]cluster.Counts, len(running))
+	for id, p := range running { // order-free: each by itself
+		out[id] = e.meter.Detail(filepath.Join(e.cfg.CgroupParent, nameOf(id)), p)
+	}
+	return out
+}
+
 // failed gives an error of containerd its meaning in the contract.
 func failed(ctx context.Context, what string, err error) error {
 	switch {

@@ -36,6 +36,7 @@ type Machine struct {
 	history    []Run
 	observe    func(Run)
 	use        func(Run) executor.Usage
+	counts     func(Run) cluster.Counts
 }
 
 // Run is one run of a program, for invariants: a container has one at most.
@@ -87,6 +88,13 @@ func (m *Machine) SetUse(f func(Run) executor.Usage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.use = f
+}
+
+// SetCounts does the same for what else is counted.
+func (m *Machine) SetCounts(f func(Run) cluster.Counts) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counts = f
 }
 
 // told tells the observer of a run. The lock is held.
@@ -176,6 +184,23 @@ func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.
 	for id := range running { // order-free: each by itself
 		if c := m.containers[id]; c != nil && c.state == executor.StateRunning {
 			out[id] = m.use(m.history[c.run])
+		}
+	}
+	return out
+}
+
+// Details implements executor.Detailer: it is what Machine.SetCounts says.
+func (e *Executor) Details(running map[executor.ID]executor.Process) map[executor.ID]cluster.Counts {
+	m := e.machine
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counts == nil {
+		return nil
+	}
+	out := make(map[executor.ID]cluster.Counts, len(running))
+	for id := range running { // order-free: each by itself
+		if c := m.containers[id]; c != nil && c.state == executor.StateRunning {
+			out[id] = m.counts(m.history[c.run])
 		}
 	}
 	return out

@@ -32,6 +32,10 @@ type cgroup struct {
 // controllers are those that Berth uses. Those of version 1 that may be missing have no limits here.
 func controllers() []string { return []string{"memory", "cpu", "pids"} }
 
+// counters are the hierarchies of version 1 that a container is put into besides, where they are mounted, only to be counted there: what it
+// reads and writes, and in version 2 beside version 1 for how long it waits.
+func counters() []string { return []string{"blkio", "unified"} }
+
 // unified reports whether the machine has version 2 alone.
 func unified() bool {
 	_, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers"))
@@ -60,6 +64,15 @@ func locate(path string) *cgroup {
 		}
 		g.dirs[c] = filepath.Join(root, path)
 	}
+	if g.unified || len(g.dirs) == 0 {
+		return g
+	}
+	for _, c := range counters() {
+		root := filepath.Join(cgroupRoot, c)
+		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err == nil && syscall.Access(root, 2) == nil {
+			g.dirs[c] = filepath.Join(root, path)
+		}
+	}
 	return g
 }
 
@@ -87,6 +100,8 @@ func makeCgroup(parent string, id executor.ID, limits cluster.Resources) (*cgrou
 			if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory +cpu +pids"), 0); err != nil {
 				return nil, fmt.Errorf("enable cgroup controllers: %w", err)
 			}
+			// It only counts: without it nobody is told what containers read and write.
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+io"), 0)
 		}
 	}
 	if err := g.make(); err != nil {

@@ -136,6 +136,21 @@ func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.
 	return out
 }
 
+// Details implements executor.Detailer, by the containers' cgroups, where they have one, and network namespaces.
+func (e *Executor) Details(running map[executor.ID]executor.Process) map[executor.ID]cluster.Counts {
+	e.measuring.Lock()
+	defer e.measuring.Unlock()
+	out := make(map[executor.ID]cluster.Counts, len(running))
+	for id, p := range running { // order-free: each by itself
+		path := filepath.Join(e.cfg.CgroupParent, string(id))
+		if e.cfg.NoCgroup {
+			path = ""
+		}
+		out[id] = e.meter.Detail(path, p)
+	}
+	return out
+}
+
 // Prepare implements executor.Executor: it starts the container's supervisor.
 func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress func(string)) error {
 	if err := ctx.Err(); err != nil {

@@ -1,8 +1,8 @@
 // Package usage measures what the programs of containers use: by their control group where they have one, else by the
 // kernel's list of processes.
 //
-// It reads three small files for a container, and no more: a node measures all of its tasks every few seconds. (The
-// libraries for control groups read a dozen.)
+// It reads three small files for a container's CPU and memory, and no more: a node measures all of its tasks every few seconds. (The
+// libraries for control groups read a dozen.) What else there is to know, Detail reads, which is asked less often.
 package usage
 
 import (
@@ -53,13 +53,8 @@ func (m *Meter) proc() string {
 // Group returns what the control group at path uses, such as "/berth/u1-0-1", on a machine of version 1 or 2. It is false
 // where there is no such group or its memory is not counted. Where its CPU is not counted, that of its processes is.
 func (m *Meter) Group(path string) (executor.Usage, bool) {
-	if m.unified == nil {
-		_, err := os.Stat(filepath.Join(m.root(), "cgroup.controllers"))
-		yes := err == nil
-		m.unified = &yes
-	}
 	memory, stat, current, dropped := filepath.Join(m.root(), "memory", path), "memory.stat", "memory.usage_in_bytes", "total_inactive_file"
-	if *m.unified {
+	if m.isUnified() {
 		memory, current, dropped = filepath.Join(m.root(), path), "memory.current", "inactive_file"
 	}
 	used, ok := m.number(memory + "/" + current)
@@ -68,7 +63,7 @@ func (m *Meter) Group(path string) (executor.Usage, bool) {
 	}
 	inactive, _ := m.field(memory+"/"+stat, dropped)
 	u := executor.Usage{Memory: cluster.Bytes(max(used-inactive, 0))}
-	if *m.unified {
+	if m.isUnified() {
 		us, ok := m.field(memory+"/cpu.stat", "usage_usec")
 		u.CPU = time.Duration(us) * time.Microsecond
 		return u, ok

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/telemetry"
+)
+
+// metricsFlags say where an agent shows the metrics of its tasks: nowhere, unless it is told.
+type metricsFlags struct{ listen, tokenFile string }
+
+func (m *metricsFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&m.listen, "metrics-listen", "",
+		"`HOST:PORT` to serve Prometheus metrics of the node's tasks on, at /metrics; default nowhere. On other than loopback addresses it wants --metrics-token-file")
+	cmd.Flags().StringVar(&m.tokenFile, "metrics-token-file", "", "`FILE` with the token that who reads the metrics has to show, as \"Authorization: Bearer TOKEN\"")
+}
+
+// check notes what is wrong with the flags, and reads the token.
+func (m *metricsFlags) check(list *faults) (token string) {
+	if m.listen == "" {
+		if m.tokenFile != "" {
+			list.add("--metrics-token-file is of use only with --metrics-listen")
+		}
+		return ""
+	}
+	host, port, err := net.SplitHostPort(m.listen)
+	n, noNumber := strconv.Atoi(port)
+	ip := net.ParseIP(host)
+	switch {
+	case err != nil || noNumber != nil || n < 0 || n > 65535 || host != "" && host != "localhost" && ip == nil:
+		list.add("--metrics-listen %q: want an IP address and a port, such as 127.0.0.1:7374 or :7374 for all addresses", m.listen)
+	case m.tokenFile == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()):
+		list.add("--metrics-listen %q: other machines reach this address, so give --metrics-token-file too, or listen on 127.0.0.1", m.listen)
+	}
+	if m.tokenFile == "" {
+		return ""
+	}
+	token, err = readSecret("--metrics-token-file", m.tokenFile)
+	list.check("--metrics-token-file", err)
+	return token
+}
+
+// taskMetrics serves the metrics of a node's tasks, and those of the agent's own process.
+type taskMetrics struct {
+	listener net.Listener
+	server   *http.Server
+	tasks    *telemetry.Tasks
+}
+
+// openMetrics listens where the flags say; nil is that nobody wants metrics.
+func openMetrics(listen, token, node string, log *slog.Logger) (*taskMetrics, error) {
+	if listen == "" {
+		return nil, nil //nolint:nilnil // it is off
+	}
+	listener, err := net.Listen("tcp", listen) //nolint:noctx // it does not wait
+	if err != nil {
+		return nil, &hintedError{fmt.Errorf("serve metrics: %w", err), "Choose another --metrics-listen, or leave it out."}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &taskMetrics{listener: listener, tasks: telemetry.NewTasks(node, registry)}
+	mux := http.NewServeMux()
+	// One scrape at a time, and one that waits: who asks more often is told so.
+	mux.Handle("GET /metrics", bearer(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2})))
+	m.server = &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	log.Info("metrics of tasks are served", "at", "http://"+listener.Addr().String()+"/metrics")
+	return m, nil
+}
+
+// bearer lets in who shows the token; an empty one lets in everybody.
+func bearer(token string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if token != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(token)) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "show the token of --metrics-token-file as \"Authorization: Bearer TOKEN\"", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// run serves until the context ends.
+func (m *taskMetrics) run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { _ = m.server.Close() })()
+	if err := m.server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"maps"
+	"time"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/telemetry"
+)
+
+// detailEvery is how often each attempt's throttling, stalls, network and disks are read: half a dozen files for a container. The first
+// time comes at once, the second soon, and the attempts of a node are spread over the time between.
+const detailEvery = 10 * time.Second
+
+// detailed is what was counted last of the containers of an attempt.
+type detailed struct {
+	counts map[executor.ID]tally
+	due    time.Duration // when they are looked at next, Boot
+	looks  int
+	detail *cluster.UseDetail
+}
+
+// tally is what one container's kernel counted, and when (Boot).
+type tally struct {
+	cluster.Counts
+	at    time.Duration
+	rates cluster.Rates
+}
+
+// details reads the counts of those attempts that are due, by container.
+func (a *Agent) details(found []measured, now time.Duration) map[executor.ID]cluster.Counts {
+	running := map[string]map[executor.ID]executor.Process{} // by executor
+	for i := range found {
+		r := &found[i].view.rec
+		if u := a.use.all[r.Desired.UUID]; u != nil && now < u.detailed.due {
+			continue
+		}
+		for j := range r.Containers {
+			c := &r.Containers[j]
+			if c.Progress != attempt.Running {
+				continue
+			}
+			if running[r.Executor] == nil {
+				running[r.Executor] = map[executor.ID]executor.Process{}
+			}
+			running[r.Executor][c.ID] = c.Process
+		}
+	}
+	var counts map[executor.ID]cluster.Counts
+	for name, runs := range running { // order-free: ids are unique
+		e, ok := a.machine.executor(name)
+		if !ok {
+			continue
+		}
+		d, ok := e.(executor.Detailer)
+		if !ok {
+			continue
+		}
+		if counts == nil {
+			counts = map[executor.ID]cluster.Counts{}
+		}
+		maps.Copy(counts, d.Details(runs))
+	}
+	return counts
+}
+
+// take notes new counts of an attempt's containers, and makes its detail of them. position spreads the attempts of a node over time.
+func (d *detailed) take(v *view, use map[executor.ID]executor.Usage, cpu map[executor.ID]cluster.MilliCPU, counts map[executor.ID]cluster.Counts, now time.Duration, position int) {
+	if now < d.due {
+		return
+	}
+	d.looks++
+	d.due = now + detailEvery
+	if d.looks <= 1 {
+		d.due = now + measureEvery*time.Duration(1+position%int(detailEvery/measureEvery))
+	}
+	kept := make(map[executor.ID]tally, len(v.rec.Containers))
+	for i := range v.rec.Containers {
+		id := v.rec.Containers[i].ID
+		c, ok := counts[id]
+		if !ok {
+			continue
+		}
+		next := tally{Counts: c, at: now}
+		if before, was := d.counts[id]; was {
+			next.rates = c.Since(before.Counts, now-before.at)
+		}
+		kept[id] = next
+	}
+	d.counts = kept
+	if d.looks > 1 {
+		d.detail = detailOf(v, kept, use, cpu)
+	}
+}
+
+// detailOf sums the containers of an attempt, nil where nothing was counted of any.
+func detailOf(v *view, all map[executor.ID]tally, use map[executor.ID]executor.Usage, cpu map[executor.ID]cluster.MilliCPU) *cluster.UseDetail {
+	if len(all) == 0 {
+		return nil
+	}
+	d := &cluster.UseDetail{}
+	seen := map[uint64]bool{}
+	for i := range v.rec.Containers {
+		id := v.rec.Containers[i].ID
+		c, ok := all[id]
+		if !ok {
+			continue
+		}
+		shared := false
+		if n := c.Network; n != nil {
+			shared = seen[n.Namespace]
+			seen[n.Namespace] = true
+		}
+		d.Rates = d.With(c.rates, shared)
+		if len(v.rec.Containers) > 1 {
+			d.Containers = append(d.Containers, cluster.ContainerUse{
+				Name: nameOf(v, i), CPU: cpu[id], Memory: use[id].Memory, Rates: c.rates,
+			})
+		}
+	}
+	return d
+}
+
+// nameOf returns the name of a container of a record, which holds them in the order of the definition.
+func nameOf(v *view, i int) string {
+	if v.def == nil || i >= len(v.def.Containers) {
+		return ""
+	}
+	return v.def.Containers[i].Name
+}
+
+// samples returns what every container has used since it began, for metrics, in the order of found.
+func (a *Agent) samples(found []measured, use map[executor.ID]executor.Usage) (all []telemetry.ContainerSample) {
+	for i := range found {
+		v := found[i].view
+		d := &v.rec.Desired
+		u := a.use.all[d.UUID]
+		for j := range v.rec.Containers {
+			id := v.rec.Containers[j].ID
+			used, ok := use[id]
+			if !ok || u == nil {
+				continue
+			}
+			s := telemetry.ContainerSample{
+				Cluster: d.Owner.Cluster, Task: d.Task, Container: nameOf(v, j), CPU: used.CPU, Memory: used.Memory, Counts: u.detailed.counts[id].Counts,
+			}
+			if d.Owner.Kind == cluster.KindJob {
+				s.Job = d.Owner.Name
+			} else {
+				s.Service = d.Owner.Name
+			}
+			all = append(all, s)
+		}
+	}
+	return all
+}
