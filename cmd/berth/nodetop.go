@@ -1,114 +1,16 @@
 package main
 
 import (
-	"cmp"
-	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
 )
 
-func (a *app) newNodeTopCommand() *cobra.Command {
-	var every time.Duration
-	var times int
-	var by string
-	cmd := &cobra.Command{
-		Use: "top", Short: "Show what nodes have, what is reserved and what is used",
-		Long: "Shows for each node what it has, what tasks have reserved, what the machine uses, and which nodes are short of memory. On a\n" +
-			"terminal it goes on until it is interrupted; elsewhere it prints once.",
-		Args: arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list faults
-			if every < 100*time.Millisecond {
-				list.add("--interval %v: want at least 100ms", every)
-			}
-			if !slices.Contains(topOrders(), by) {
-				list.add("--sort %q: want one of name, cpu, memory, disk or tasks", by)
-			}
-			if err := list.err(cmd); err != nil {
-				return err
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			live := terminalWidth(a.stdout) > 0 && !a.data()
-			if !live && times == 0 {
-				times = 1
-			}
-			return a.nodeTop(cmd.Context(), c, topView{every: every, times: times, by: by, live: live})
-		},
-	}
-	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "how often to look")
-	cmd.Flags().IntVarP(&times, "times", "n", 0, "end after so many looks; default never on a terminal, else 1")
-	cmd.Flags().StringVar(&by, "sort", "cpu", "what to order by, the most used first: name, cpu, memory, disk or tasks")
-	mustComplete(cmd, "sort", cobra.FixedCompletions(topOrders(), cobra.ShellCompDirectiveNoFileComp))
-	return cmd
-}
-
-func topOrders() []string { return []string{"name", "cpu", "memory", "disk", "tasks"} }
-
-// topView is how often, in which order and where `berth node top` shows.
-type topView struct {
-	every time.Duration
-	times int // 0 is without end
-	by    string
-	live  bool // over what was shown before
-}
-
-// nodeTop looks and shows, again and again.
-func (a *app) nodeTop(ctx context.Context, c *client.Client, v topView) error {
-	for n := 1; ; n++ {
-		nodes, err := allNodes(ctx, c)
-		switch {
-		case err != nil && n > 1 && errors.Is(err, client.ErrUnreachable) && v.live:
-			a.say("\x1b[H\x1b[J%s", err) // it is looked for again
-		case err != nil:
-			return endOfStream(err)
-		default:
-			if err := a.showTop(nodes, v); err != nil {
-				return err
-			}
-		}
-		if n == v.times {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(v.every):
-		}
-	}
-}
-
-// showTop shows one look.
-func (a *app) showTop(nodes []api.NodeView, v topView) error {
-	if a.data() {
-		return a.printData(emptyIsList(nodes))
-	}
-	if v.live {
-		fmt.Fprint(a.stdout, "\x1b[H\x1b[J") // home, and clear what follows
-	}
-	if len(nodes) == 0 {
-		a.tell("No nodes. Run 'berth agent' on a machine to make it one.")
-		return nil
-	}
-	a.say("%s", nodesLine(nodes))
-	sortTop(nodes, v.by)
-	return a.printTable(a.topTable(nodes))
-}
-
-// sortTop orders by the share that is used, the most first; without a measurement by what is reserved.
-func sortTop(nodes []api.NodeView, by string) {
-	share := func(n api.NodeView) float64 {
+// nodeShare returns the share of a node that is used, by an order; without a measurement what is reserved.
+func nodeShare(by string) func(api.NodeView) float64 {
+	return func(n api.NodeView) float64 {
 		used := usedOf(n)
 		switch by {
 		case "cpu":
@@ -122,9 +24,6 @@ func sortTop(nodes []api.NodeView, by string) {
 		}
 		return 0
 	}
-	slices.SortStableFunc(nodes, func(x, y api.NodeView) int {
-		return cmp.Or(cmp.Compare(share(y), share(x)), cmp.Compare(x.Name, y.Name))
-	})
 }
 
 func usedOf(n api.NodeView) cluster.Demand {

@@ -10,8 +10,9 @@ import (
 type Counts struct {
 	Throttle *ThrottleCounts
 	Stall    *StallCounts
-	// Network is nil for a container on the node's own network: nobody counts there what is whose.
-	Network *NetworkCounts
+	Network  *NetworkCounts
+	// HostNetwork says that the container is on the node's own network, where nobody counts what is whose; Network is nil then.
+	HostNetwork bool
 	Disk    *DiskCounts
 }
 
@@ -52,7 +53,9 @@ type Rates struct {
 	// Stall is in how many percent of the time some program waited for a resource, of a task's containers the most.
 	Stall   *StallRates   `json:"stall,omitempty"`
 	Network *NetworkRates `json:"network,omitempty"`
-	Disk    *DiskRates    `json:"disk,omitempty"`
+	// HostNetwork says that there is no network of its own: it is on the node's.
+	HostNetwork bool       `json:"host_network,omitempty"`
+	Disk        *DiskRates `json:"disk,omitempty"`
 }
 
 // StallRates are percentages.
@@ -94,6 +97,7 @@ type ContainerUse struct {
 // Since returns the rates between two looks at the counts of one container, the earlier of which may have been of another run: what shrank counts
 // as nothing. There is none of what was not counted at both.
 func (c Counts) Since(before Counts, past time.Duration) (r Rates) {
+	r.HostNetwork = c.HostNetwork
 	if past <= 0 {
 		return r
 	}
@@ -134,6 +138,7 @@ func percent[T ~int64](part, whole T) float64 {
 // and the network is that of the first.
 func (r Rates) With(s Rates, shared bool) Rates {
 	r.Throttled = max(r.Throttled, s.Throttled)
+	r.HostNetwork = r.HostNetwork || s.HostNetwork
 	if a, b := r.Stall, s.Stall; a != nil && b != nil {
 		r.Stall = &StallRates{CPU: max(a.CPU, b.CPU), Memory: max(a.Memory, b.Memory), IO: max(a.IO, b.IO)}
 	} else if b != nil {

@@ -44,7 +44,8 @@ type series struct {
 
 // NewTasks registers the metrics of the tasks of a node.
 func NewTasks(node string, registry prometheus.Registerer) *Tasks {
-	task := []string{"cluster", "service", "job", "task"}
+	// Prometheus has a label job of its own: what scraped it.
+	task := []string{"cluster", "service", "job_name", "task"}
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("berth_task_"+name, help, append(slices.Clone(task), labels...), prometheus.Labels{"node": node})
 	}

@@ -15,7 +15,8 @@ import (
 // Detail returns what the kernel has counted of a container beside its CPU and its memory, by its control group at path and by its program.
 // An empty path is that of a container without a control group. What the machine does not count is left out.
 func (m *Meter) Detail(path string, p executor.Process) cluster.Counts {
-	c := cluster.Counts{Network: m.network(p)}
+	var c cluster.Counts
+	c.Network, c.HostNetwork = m.network(p)
 	if path == "" {
 		return c
 	}
@@ -134,16 +135,16 @@ func (m *Meter) blocks(group string) *cluster.DiskCounts {
 	return &cluster.DiskCounts{Read: cluster.Bytes(read), Written: cluster.Bytes(written), Reads: reads, Writes: writes}
 }
 
-// network sums the interfaces of a process' namespace, nil where that is this program's own: the node's.
-func (m *Meter) network(p executor.Process) *cluster.NetworkCounts {
+// network sums the interfaces of a process' namespace; where that is this program's own it is the node's.
+func (m *Meter) network(p executor.Process) (counts *cluster.NetworkCounts, host bool) {
 	if p.Pid <= 0 {
-		return nil
+		return nil, false
 	}
 	proc := m.proc() + "/" + strconv.Itoa(p.Pid)
 	theirs, ok := namespace(proc)
 	ours, known := namespace(m.proc() + "/self")
 	if !ok || !known || theirs == ours {
-		return nil
+		return nil, ok && known
 	}
 	n := cluster.NetworkCounts{Namespace: theirs}
 	for line := range bytes.Lines(m.read(proc + "/net/dev")) {
@@ -161,9 +162,9 @@ func (m *Meter) network(p executor.Process) *cluster.NetworkCounts {
 	}
 	// Only now: it may have ended meanwhile, and another be of its number.
 	if now, ok := m.process(strconv.Itoa(p.Pid)); !ok || p.PidStart != 0 && now.start != p.PidStart {
-		return nil
+		return nil, false
 	}
-	return &n
+	return &n, false
 }
 
 // namespace returns the number of a process' network namespace: its link reads "net:[4026531840]".
