@@ -106,6 +106,13 @@ func usage(b *bench) {
 	if got.CPU > Limit || got.Memory > cluster.GiB {
 		b.Errorf("used %v and %v: more than a loop can", got.CPU, got.Memory)
 	}
+	d, ok := b.ex.(executor.Detailer)
+	if !ok {
+		b.Fatal("the executor cannot tell more of what its containers use")
+	}
+	if c := d.Details(running)[s.ID]; c.HostNetwork == (c.Network != nil) {
+		b.Errorf("its network is the node's: %v, and of its own it has %+v; want one of the two", c.HostNetwork, c.Network)
+	}
 	b.must(b.ex.Remove(b.Context(), s.ID))
 	if left := m.Usage(running); len(left) != 0 {
 		b.Errorf("what is removed uses %+v", left)

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/telemetry"
+)
+
+// counter is an executor that counts how often it is asked for details.
+type counter struct {
+	fixed
+	counts func(executor.ID) cluster.Counts
+	asked  map[executor.ID]int
+}
+
+func (c *counter) Details(running map[executor.ID]executor.Process) map[executor.ID]cluster.Counts {
+	out := map[executor.ID]cluster.Counts{}
+	for id := range running {
+		c.asked[id]++
+		out[id] = c.counts(id)
+	}
+	return out
+}
+
+// Details are the rates since the last look at them, which is every ten seconds for each attempt, not for all at the same time; two containers
+// in one network namespace have one network. Each measurement hands out what each container used since it began.
+func TestDetailsAreRates(t *testing.T) {
+	now := time.Hour
+	c := &counter{asked: map[executor.ID]int{}, fixed: fixed{usage: map[executor.ID]executor.Usage{}}}
+	c.counts = func(id executor.ID) cluster.Counts {
+		passed := int64((now - time.Hour) / time.Second)
+		n := cluster.Counts{
+			Network:  &cluster.NetworkCounts{Namespace: 5, Received: cluster.Bytes(1000 * passed)},
+			Disk:     &cluster.DiskCounts{Written: cluster.Bytes(500 * passed)},
+			Throttle: &cluster.ThrottleCounts{Periods: 10 * passed, Throttled: passed},
+		}
+		if id == "alone" {
+			n.Network, n.HostNetwork = nil, true
+		}
+		return n
+	}
+	var samples []telemetry.ContainerSample
+	a := &Agent{
+		Config: Config{Boot: func() time.Duration { return now }, Samples: func(s []telemetry.ContainerSample) { samples = s }},
+		tasks:  map[string]*task{},
+	}
+	a.machine.byName = map[string]executor.Executor{"box": c}
+	add := func(uuid string, kind cluster.Kind, names ...string) {
+		def := definition("web", names...)
+		rec := attempt.New(cluster.Desired{Task: "c.web.1.0", UUID: uuid, Owner: cluster.OwnerRef{Kind: kind, Cluster: "c", Name: "web"}}, 1, "b")
+		rec.Executor = "box"
+		for _, n := range names {
+			id := executor.ID(n)
+			rec.Containers = append(rec.Containers, attempt.Container{ID: id, Progress: attempt.Running})
+			c.usage[id] = executor.Usage{Memory: cluster.MiB}
+		}
+		tk := &task{uuid: uuid}
+		tk.view.Store(&view{rec: *rec, def: def})
+		a.tasks[uuid] = tk
+	}
+	add("u1", cluster.KindService, "app", "side")
+	add("u2", cluster.KindJob, "alone")
+	var last []measured
+	for range 31 { // a minute
+		u := c.usage["app"]
+		u.CPU += measureEvery / 4
+		c.usage["app"] = u
+		last = a.measureTasks()
+		now += measureEvery
+	}
+	for id, n := range c.asked {
+		if n < 6 || n > 8 {
+			t.Errorf("%s was looked at %d times in a minute, want once each ten seconds", id, n)
+		}
+	}
+	web := cluster.Rates{Throttled: 10, Network: &cluster.NetworkRates{Received: 1000}, Disk: &cluster.DiskRates{Written: 500}}
+	want := []*cluster.UseDetail{
+		{
+			Rates: cluster.Rates{Throttled: 10, Network: web.Network, Disk: &cluster.DiskRates{Written: 1000}},
+			Containers: []cluster.ContainerUse{
+				{Name: "app", CPU: 250, Memory: cluster.MiB, Rates: web}, {Name: "side", Memory: cluster.MiB, Rates: web},
+			},
+		},
+		{Rates: cluster.Rates{Throttled: 10, HostNetwork: true, Disk: web.Disk}},
+	}
+	if diff := cmp.Diff(want, []*cluster.UseDetail{last[0].stats.Detail, last[1].stats.Detail}); diff != "" {
+		t.Errorf("details (-want +got):\n%s", diff)
+	}
+	if len(samples) != 3 {
+		t.Fatalf("%d samples, want 3", len(samples))
+	}
+	for i, want := range []telemetry.ContainerSample{
+		{Cluster: "c", Service: "web", Task: "c.web.1.0", Container: "app", CPU: 31 * measureEvery / 4, Memory: cluster.MiB},
+		{Cluster: "c", Service: "web", Task: "c.web.1.0", Container: "side", Memory: cluster.MiB},
+		{Cluster: "c", Job: "web", Task: "c.web.1.0", Container: "alone", Memory: cluster.MiB},
+	} {
+		got := samples[i]
+		if got.Disk == nil || got.Disk.Written < 20_000 {
+			t.Errorf("sample %d counts %+v, want what was written since the beginning", i, got.Disk)
+		}
+		got.Counts = cluster.Counts{}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("sample %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
