@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -67,7 +68,10 @@ type fake struct {
 	calls  []string
 }
 
-func newFake() *fake {
+func newFake() *fake { return newFakeAt(nil) }
+
+// newFakeAt is one that listens where it is told, unless nil.
+func newFakeAt(listener net.Listener) *fake {
 	f := &fake{worlds: []world{{}}}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]func(world, *http.Request) any{
@@ -142,7 +146,12 @@ func newFake() *fake {
 	mux.HandleFunc("GET /debug/pprof/{p}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "profile "+r.PathValue("p")) })
 	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.logs)
 	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.exec)
-	f.Server = httptest.NewServer(mux)
+	f.Server = httptest.NewUnstartedServer(mux)
+	if listener != nil {
+		_ = f.Listener.Close() // the other one is used
+		f.Listener = listener
+	}
+	f.Start()
 	return f
 }
 

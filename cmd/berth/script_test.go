@@ -15,6 +15,7 @@ import (
 // TestMain lets scripts run this binary as berth, at a time of their own.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
+		"berth-main": main, // with its signals, at the time that it is
 		"berth": func() {
 			a := newApp(os.Stdin, os.Stdout, os.Stderr)
 			began, start := time.Now(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

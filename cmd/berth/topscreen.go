@@ -291,6 +291,9 @@ func (m topScreen) table(color bool) []string {
 			all[i] = clip(stripped(all[i]), m.width)
 		}
 	}
+	if color { // the titles stand out
+		all[0] = colored(all[0]+strings.Repeat(" ", max(m.width-utf8.RuneCountInString(all[0]), 0)), "7")
+	}
 	rows := all[1:]
 	return append(all[:1:1], rows[min(m.first, len(rows)):min(m.first+m.rowsShown(), len(rows))]...)
 }

@@ -17,7 +17,9 @@ type ownerUse struct {
 	cluster.OwnerRef
 	Tasks int `json:"tasks"`
 	// Measured is how many of them somebody measured: of the others nothing is in the sums.
-	Measured int              `json:"measured"`
+	Measured int `json:"measured"`
+	// Detailed is the same for the rates.
+	Detailed int              `json:"detailed"`
 	CPU      cluster.MilliCPU `json:"cpu"`
 	Memory   cluster.Bytes    `json:"memory"`
 	// Most is the memory of the one that uses the most.
@@ -52,10 +54,13 @@ func owners(tasks []api.TaskView) (all []ownerUse) {
 			o.Requests = max(o.Requests, 0) + u.Requests
 		}
 		if u.Detail != nil {
+			o.Detailed++
 			o.Rates = o.With(u.Detail.Rates, false)
 		}
 	}
-	slices.SortFunc(all, func(x, y ownerUse) int { return cmp.Compare(ownerName(x.OwnerRef).String(), ownerName(y.OwnerRef).String()) })
+	slices.SortFunc(all, func(x, y ownerUse) int {
+		return cmp.Compare(ownerName(x.OwnerRef).String(), ownerName(y.OwnerRef).String())
+	})
 	return all
 }
 
@@ -236,7 +241,7 @@ func ownerTable(all []ownerUse) table {
 		if o.Requests >= 0 {
 			requests = whole(o.Requests)
 		}
-		t.add(append([]string{ownerName(o.OwnerRef).String(), strconv.Itoa(o.Tasks), cpu, memory, most, requests}, rateCells(o.Rates, o.Measured > 0)...)...)
+		t.add(append([]string{ownerName(o.OwnerRef).String(), strconv.Itoa(o.Tasks), cpu, memory, most, requests}, rateCells(o.Rates, o.Detailed > 0)...)...)
 	}
 	return t
 }

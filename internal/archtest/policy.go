@@ -154,6 +154,7 @@ var proof = []string{
 // to replace one is to change one folder.
 var modules = map[string][]string{
 	"cel.dev/cel-go":                         {"internal/measure"},
+	"charm.land/bubbletea":                   {"cmd/berth"},
 	"github.com/coder/websocket":             {"api/client", "internal/apiserver", "cmd/berth"},
 	"github.com/containerd":                  {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/distribution/reference":      {"internal/executor/containerd"},

@@ -13,7 +13,7 @@ type Counts struct {
 	Network  *NetworkCounts
 	// HostNetwork says that the container is on the node's own network, where nobody counts what is whose; Network is nil then.
 	HostNetwork bool
-	Disk    *DiskCounts
+	Disk        *DiskCounts
 }
 
 // ThrottleCounts is how the limit of its CPU held a container back. A container without a limit has no periods.

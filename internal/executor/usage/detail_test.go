@@ -50,7 +50,7 @@ func TestDetail(t *testing.T) {
 		},
 		"version 1 beside version 2": {
 			files: map[string]string{
-				"cpu/g/cpu.stat":                             "nr_periods 30\nnr_throttled 20\nthrottled_time 4000000\n",
+				"cpu/g/cpu.stat": "nr_periods 30\nnr_throttled 20\nthrottled_time 4000000\n",
 				"blkio/g/blkio.throttle.io_service_bytes":    "8:0 Read 7\nTotal 7\n",
 				"blkio/g/blkio.throttle.io_serviced":         "8:0 Read 1\nTotal 1\n",
 				"unified/g/cpu.pressure":                     pressure("1"),
