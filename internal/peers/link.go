@@ -167,10 +167,21 @@ func fits(nodes []string, pending map[string]item) int {
 	n, each := min(len(nodes), mostPulses), 0
 	for i, node := range nodes[:n] {
 		if it := pending[node]; it.stats && it.pulse.Stats != nil {
-			each += len(it.pulse.Stats.Each) // more than it will be
+			each += weight(it.pulse.Stats) // more than it will be
 		}
 		if each > mostEach && i > 0 {
 			return i
+		}
+	}
+	return n
+}
+
+// weight counts the attempts of a node, and those of their containers that are told one by one.
+func weight(s *cluster.NodeStats) int {
+	n := len(s.Each)
+	for i := range s.Each {
+		if d := s.Each[i].Detail; d != nil {
+			n += len(d.Containers)
 		}
 	}
 	return n

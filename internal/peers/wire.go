@@ -31,8 +31,9 @@ const (
 const (
 	// mostPulses bounds a digest; what is more goes in the next at once.
 	mostPulses = 5000
-	// mostEach bounds the attempts whose use a digest tells, in the same way.
-	mostEach = 20_000
+	// mostEach bounds the attempts whose use a digest tells, and their containers that are told one by one, in the same way: of
+	// about 450 bytes each with all their rates.
+	mostEach = 10_000
 	// mostNodes bounds the nodes that other servers may tell of.
 	mostNodes    = 200_000
 	maxDigest    = 8 << 20
