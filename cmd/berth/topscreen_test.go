@@ -308,8 +308,8 @@ func (term *terminal) shows(text string) {
 			return err
 		}
 		testkit.Pause(term.t.Context(), 200*time.Millisecond)
-		if new := term.all()[before:]; !strings.Contains(new, text) {
-			return fmt.Errorf("want %q on the screen, found %q", text, new)
+		if now := term.all()[before:]; !strings.Contains(now, text) {
+			return fmt.Errorf("want %q on the screen, found %q", text, now)
 		}
 		return nil
 	})

@@ -63,7 +63,7 @@ scrape_configs:
     authorization: {credentials_file: %s}
     static_configs: [{targets: [%q]}]
 `, tokenFile, target))
-	cmd := exec.Command("prometheus", "--config.file="+config, "--storage.tsdb.path="+filepath.Join(t.TempDir(), "data"), //nolint:noctx // ended below
+	cmd := exec.Command("prometheus", "--config.file="+config, "--storage.tsdb.path="+filepath.Join(t.TempDir(), "data"), // ended below
 		"--web.listen-address="+listen, "--log.level=warn")
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -132,7 +132,7 @@ func TestPrometheusScrapesTasks(t *testing.T) {
 		s.Tasks(client.TaskFilter{Service: "burn"}) // for the leak check
 		target := metricsAddress(t, agent)
 
-		resp, err := http.Get("http://" + target + "/metrics") //nolint:noctx // on loopback
+		resp, err := http.Get("http://" + target + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,8 @@ func TestPrometheusScrapesTasks(t *testing.T) {
 func metricsAddress(t *testing.T, agent *harness.Daemon) (target string) {
 	t.Helper()
 	testkit.Eventually(t, soon, func() error {
-		_, rest, found := strings.Cut(agent.Output(), "at=http://")
+		_, rest, _ := strings.Cut(agent.Output(), "at=http://")
+		found := false
 		if target, _, found = strings.Cut(rest, "/metrics"); !found {
 			return fmt.Errorf("the agent does not say where its metrics are:\n%s", agent.Output())
 		}

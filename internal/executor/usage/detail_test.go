@@ -119,7 +119,7 @@ func TestNetworkOfThisMachine(t *testing.T) {
 	testkit.NeedRoot(t)
 	testkit.NeedCommand(t, "ip", "bash")
 	run := func(flags uintptr, script string) executor.Process {
-		cmd := exec.Command("bash", "-c", script) //nolint:noctx // killed below
+		cmd := exec.Command("bash", "-c", script)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
