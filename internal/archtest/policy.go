@@ -109,6 +109,7 @@ var layers = map[string][]string{
 	"examples/programs/work": {},
 
 	// What writes the reference and measures.
+	"internal/bench/agent": {},
 	"internal/bench/fleet": {
 		"api", "api/client", "internal/boottime", "internal/cluster", "internal/controlplane", "internal/dispatcher",
 		"internal/pki", "internal/store", "internal/store/etcd", "internal/store/memory", "internal/transport",

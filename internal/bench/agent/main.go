@@ -3,7 +3,7 @@
 //
 //	agent -berth bin/berth -tasks 200 -for 1m
 //
-// With the executor process, which is the default, each container has a supervisor; with containerd (root, containerd, runc and busybox) one collector reads all outputs.
+// It runs the tasks with the executor process, whose supervisors read the outputs: each container has one.
 package main
 
 import (

@@ -32,9 +32,9 @@ type cgroup struct {
 // controllers are those that Berth uses. Those of version 1 that may be missing have no limits here.
 func controllers() []string { return []string{"memory", "cpu", "pids"} }
 
-// counters are the hierarchies of version 1 that a container is put into besides, where they are mounted, only to be counted there: what it
-// reads and writes, and in version 2 beside version 1 for how long it waits.
-func counters() []string { return []string{"blkio", "unified"} }
+// counters are the hierarchies of version 1 that a container is put into besides, where they are mounted, only to be counted there: how long it
+// works, what it reads and writes, and in version 2 beside version 1 for how long it waits.
+func counters() []string { return []string{"cpuacct", "blkio", "unified"} }
 
 // unified reports whether the machine has version 2 alone.
 func unified() bool {

@@ -149,10 +149,7 @@ func (d stateDir) call(ctx context.Context, req request, files ...*os.File) (rep
 		return reply{}, fmt.Errorf("the command has %d bytes, more than %d", len(b), maxPacket)
 	}
 	if _, _, err = conn.WriteMsgUnix(b, rights, nil); err == nil {
-		b = make([]byte, maxPacket)
-		var n int
-		n, err = conn.Read(b)
-		b = b[:n]
+		b, err = receive(conn)
 	}
 	if ctx.Err() != nil {
 		return reply{}, ctx.Err()
@@ -183,14 +180,15 @@ func (e *Executor) spawn(ctx context.Context, dir stateDir, lock *os.File) error
 	cmd.Dir, cmd.Env = "/", []string{defaultPath, "GOMAXPROCS=2", "GOTRACEBACK=single"}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{tell, lock}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	pidfd := -1
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
 	err = cmd.Start()
 	_ = tell.Close()
 	if err != nil {
 		return fmt.Errorf("start supervisor: %w", err)
 	}
 	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }() // it ends with the container; its files tell the rest
+	go func() { await(cmd, pidfd); close(ended) }() // it ends with the container; its files tell the rest
 
 	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(aLongTimeAgo()) })
 	defer stop()

@@ -1,0 +1,52 @@
+package process
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// await waits until a command that was started has ended, and no descriptor keeps it from being forgotten. pidfd is what SysProcAttr.PidFD was set to, below
+// 0 where the kernel gave none. An agent waits for hundreds of supervisors for days: Wait alone would hold a thread for each.
+func await(cmd *exec.Cmd, pidfd int) {
+	if pidfd >= 0 {
+		_ = unix.SetNonblock(pidfd, true) // so that it is polled; else Wait does it all
+		f := os.NewFile(uintptr(pidfd), "pidfd")
+		if raw, err := f.SyscallConn(); err == nil {
+			_ = raw.Read(func(fd uintptr) bool { // the same
+				var info unix.Siginfo
+				err := unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+				return err != nil && err != unix.EINTR || info.Signo != 0
+			})
+		}
+		_ = f.Close() // it was only looked at
+	}
+	_ = cmd.Wait() // its files tell how it ended
+}
+
+// receive waits for a message, and only then takes the memory for it: most that wait here do so for as long as a container runs. It returns an
+// empty message where the other end is gone.
+func receive(conn *net.UnixConn) ([]byte, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var n int
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		n, _, failed = syscall.Recvfrom(int(fd), nil, syscall.MSG_PEEK|syscall.MSG_TRUNC|syscall.MSG_DONTWAIT)
+		return failed != syscall.EAGAIN && failed != syscall.EINTR
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	b := make([]byte, n)
+	n, err = conn.Read(b)
+	return b[:max(n, 0)], err
+}
