@@ -29,6 +29,7 @@ const (
 	ChangeJoin      ChangeKind = "join"      // the node, which is in no pool, joins that of the task
 	ChangeUnreserve ChangeKind = "unreserve" // what is reserved for others is given back
 	ChangeExecutor  ChangeKind = "executor"  // the node: with another executor
+	ChangeNetwork   ChangeKind = "network"   // the node: what it lacks for a network
 	ChangeAdd       ChangeKind = "add"       // more nodes
 )
 
@@ -59,6 +60,8 @@ type Remedy struct {
 	Port     int    `json:"port,omitempty"`
 	Pool     string `json:"pool,omitempty"`
 	Executor string `json:"executor,omitempty"`
+	// Network is the one that the node is to offer.
+	Network NetworkMode `json:"network,omitempty"`
 	// Reservation names the one that is given back, or that the task does without.
 	Reservation string `json:"reservation,omitempty"`
 	// Machine is what a node to be added must be and have at least, and Count how many of them.

@@ -79,6 +79,8 @@ type TaskDefinition struct {
 	MinHealthyTime Duration `json:"min_healthy_time,omitempty"`
 	// Disk is what the task may write outside of its volumes, logs included.
 	Disk Bytes `json:"disk,omitempty"`
+	// Network says what network the containers see, all the same one: "host" (default), "bridge" or "none".
+	Network NetworkMode `json:"network,omitempty"`
 }
 
 // Lingers returns how long a task of the definition goes on after it was permitted to stop.
@@ -168,6 +170,9 @@ type Port struct {
 	Name string `json:"name"`
 	// Port is the number on the node, or 0 to be assigned one from FirstAutoPort to LastAutoPort.
 	Port int `json:"port,omitempty"`
+	// To is the number that the program listens on in a network of its own (bridge), where the port's number on the node leads;
+	// default the number on the node.
+	To int `json:"to,omitempty"`
 }
 
 // Assigned ports.

@@ -86,7 +86,9 @@ type Facts struct {
 	// Executors that work on the node, the default first.
 	Executors []ExecutorFact `json:"executors"`
 	// ReservedPorts are taken by others than tasks.
-	ReservedPorts []int  `json:"reserved_ports,omitempty"`
+	ReservedPorts []int `json:"reserved_ports,omitempty"`
+	// Networks are those that an agent may give to tasks beside the node's own, with what lacks for them.
+	Networks []NetworkFact `json:"networks,omitempty"`
 	Labels        Labels `json:"labels,omitempty"` // given to the agent by its flags
 	Version       string `json:"version"`          // of the agent
 }

@@ -70,6 +70,7 @@ const (
 	ReasonGang          ReasonCode = "gang"            // the others of its gang find no place
 	ReasonPreempted     ReasonCode = "preempted"       // a task of higher priority takes its place
 	ReasonReserved      ReasonCode = "reserved"        // what is free there is kept for others
+	ReasonNetwork       ReasonCode = "network"         // the node cannot give it the network that it asks for
 )
 
 // Refusal is why a task cannot be placed on one node, or on none.
@@ -122,6 +123,8 @@ type Pending struct {
 	// NeedsImage says that a container can only run from its image: it has one and no command. With a
 	// command it can also run as a plain process, where the program is on the node.
 	NeedsImage bool
+	// Network is what it asks for where that is not the node's own, else "".
+	Network NetworkMode
 	// Avoid holds the nodes where an earlier attempt of the task still stands (P3.6), ordered.
 	Avoid []string
 	// Shun holds the nodes where attempts of the task failed, ordered: it goes elsewhere where it can.

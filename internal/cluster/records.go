@@ -16,6 +16,9 @@ const (
 	// RecordsChecked came with checks of the types grpc and ttl and of the meanings startup and liveness. A build before it would hand
 	// agents such a check without what makes it one, and they keep a definition for good.
 	RecordsChecked = 4
+	// RecordsNetworked came with the same build, and with networks of tasks. A build before it would place a task that has one where there is
+	// none, and its agents would run it on the network of the node.
+	RecordsNetworked = RecordsChecked
 )
 
 // RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it asks for. What
@@ -78,6 +81,9 @@ func (d *TaskDefinition) recordVersion() int {
 	version := placedIf(d.wantsDevices())
 	if slices.ContainsFunc(d.Checks, func(c Check) bool { return c.newer() }) {
 		version = max(version, RecordsChecked)
+	}
+	if d.OwnNetwork() != "" {
+		version = max(version, RecordsNetworked)
 	}
 	return version
 }

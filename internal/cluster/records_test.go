@@ -44,13 +44,16 @@ func TestRecordVersions(t *testing.T) {
 		"a check of readiness": {&cluster.TaskDefinition{Checks: []cluster.Check{
 			{Type: cluster.CheckHTTP}, {Type: cluster.CheckTCP, Meaning: cluster.MeaningReadiness},
 		}}, 1},
-		"a check of liveness":         {&cluster.TaskDefinition{Checks: []cluster.Check{{Type: cluster.CheckTCP, Meaning: cluster.MeaningLiveness}}}, 4},
-		"a check by grpc, not a ref":  {cluster.TaskDefinition{Checks: []cluster.Check{{Type: cluster.CheckGRPC}}}, 4},
-		"a check of type ttl":         {&cluster.TaskDefinition{Checks: []cluster.Check{{Type: cluster.CheckTTL}}}, 4},
-		"a host in a pool":            {&cluster.Host{Pool: "gpu"}, 1},
-		"a host with a taint":         {&cluster.Host{Taints: []cluster.Taint{{Key: "a"}}}, 3},
-		"such a host, not as a ref":   {cluster.Host{Taints: []cluster.Taint{{Key: "a"}}}, 3},
-		"an attempt that has devices": {&cluster.Desired{Devices: []cluster.DeviceUse{{ID: "a"}}}, 1},
+		"a check of liveness":                {&cluster.TaskDefinition{Checks: []cluster.Check{{Type: cluster.CheckTCP, Meaning: cluster.MeaningLiveness}}}, 4},
+		"a check by grpc, not a ref":         {cluster.TaskDefinition{Checks: []cluster.Check{{Type: cluster.CheckGRPC}}}, 4},
+		"a check of type ttl":                {&cluster.TaskDefinition{Checks: []cluster.Check{{Type: cluster.CheckTTL}}}, 4},
+		"a definition on the node's network": {&cluster.TaskDefinition{Network: cluster.NetworkHost}, 1},
+		"a definition with a network":        {&cluster.TaskDefinition{Network: cluster.NetworkBridge}, 4},
+		"one without any, no ref":            {cluster.TaskDefinition{Network: cluster.NetworkNone}, 4},
+		"a host in a pool":                   {&cluster.Host{Pool: "gpu"}, 1},
+		"a host with a taint":                {&cluster.Host{Taints: []cluster.Taint{{Key: "a"}}}, 3},
+		"such a host, not as a ref":          {cluster.Host{Taints: []cluster.Taint{{Key: "a"}}}, 3},
+		"an attempt that has devices":        {&cluster.Desired{Devices: []cluster.DeviceUse{{ID: "a"}}}, 1},
 	} {
 		if got := cluster.RecordVersion(c.record); got != c.want {
 			t.Errorf("%s: got version %d, want %d", name, got, c.want)

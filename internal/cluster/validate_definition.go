@@ -51,6 +51,7 @@ func (d *TaskDefinition) Validate() error {
 	k.at("labels").labels(d.Labels)
 	d.validateContainers(k)
 	d.validatePorts(k)
+	d.validateNetwork(k)
 	d.validateVolumes(k)
 	d.validateChecks(k)
 	d.Restart.validate(k.at("restart"))

@@ -41,7 +41,7 @@ func TestRecordVersions(t *testing.T) {
 		}
 	}
 	for in, newer := range map[string]bool{
-		`{"v":4,"name":"s"}`: true, `{"v":12,"name":"s"}`: true, `{"name":"s","v":30}`: true,
+		`{"v":5,"name":"s"}`: true, `{"v":12,"name":"s"}`: true, `{"name":"s","v":30}`: true,
 		`{"v":0,"name":"s"}`: false, `{"v":-1}`: false, `{"name":"s"}`: false, `{"v":01}`: false, `{"v":2`: false,
 	} {
 		_, err := store.Decode[cluster.Service]([]byte(in))
@@ -76,12 +76,12 @@ func TestTablesEndAtARecordOfANewerBuild(t *testing.T) {
 				}
 				before := tables.Snapshot().Revision()
 				put(p.Cluster("c"), `junk`) // what nobody can read ends nothing
-				put(p.Service("c", "s"), `{"v":4,"name":"s"}`)
+				put(p.Service("c", "s"), `{"v":5,"name":"s"}`)
 				if early {
 					begin()
 				}
 				err := <-ended
-				if !errors.As(err, new(*store.NewerError)) || !strings.Contains(err.Error(), "service/c/s: the record has version 4, and this build reads 1 to 3") {
+				if !errors.As(err, new(*store.NewerError)) || !strings.Contains(err.Error(), "service/c/s: the record has version 5, and this build reads 1 to 4") {
 					t.Errorf("the tables ended with %v", err)
 				}
 				if _, there := tables.Snapshot().Cluster("c"); early && tables.Snapshot().Revision() != before || there {

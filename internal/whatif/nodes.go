@@ -205,7 +205,7 @@ func (w *World) model(like string) (facts cluster.Facts, host cluster.Host, err 
 	type size struct {
 		demand cluster.Demand
 		arch   string
-		rest   string // executors and devices
+		rest   string // executors, devices and networks
 	}
 	count, best := map[size]int{}, size{}
 	of := map[size]cluster.Facts{}
@@ -215,7 +215,7 @@ func (w *World) model(like string) (facts cluster.Facts, host cluster.Host, err 
 			continue
 		}
 		f := bare(e.Value.Facts)
-		rest, err := json.Marshal([]any{f.Executors, kindsOf(f.Devices)})
+		rest, err := json.Marshal([]any{f.Executors, kindsOf(f.Devices), f.Networks})
 		if err != nil {
 			return facts, host, err
 		}

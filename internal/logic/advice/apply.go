@@ -57,6 +57,8 @@ func toFleet(c *cluster.Remedy, f *scheduler.Fleet) (undo func()) {
 		n.Pool = c.Pool
 	case cluster.ChangeExecutor:
 		n.Executors = append(slices.Clone(n.Executors), c.Executor)
+	case cluster.ChangeNetwork:
+		n.Networks = append([]cluster.NetworkFact{{Mode: c.Network}}, n.Networks...) // the first counts
 	default:
 		return func() {}
 	}
@@ -141,6 +143,8 @@ func nodeOf(m *cluster.Machine, name string) scheduler.Node {
 	return scheduler.Node{
 		Name: name, State: cluster.NodeReady, Arch: m.Arch, OS: m.OS, Kernel: m.Kernel, Executors: m.Executors, Labels: m.Labels, Pool: m.Pool,
 		Capacity: m.Capacity, Devices: m.Devices,
+		// What a machine needs for networks is a package away, and is said where a node lacks it.
+		Networks: []cluster.NetworkFact{{Mode: cluster.NetworkBridge}, {Mode: cluster.NetworkNone}},
 	}
 }
 

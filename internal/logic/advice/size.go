@@ -13,7 +13,7 @@ func kinds() []cluster.ChangeKind {
 		cluster.ChangeRelease, cluster.ChangeWait, cluster.ChangeUncordon, cluster.ChangeRevive, cluster.ChangePort, cluster.ChangeFree, cluster.ChangeLower,
 		cluster.ChangeModel, cluster.ChangeDevices, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeApart, cluster.ChangeDistinct, cluster.ChangeSkew,
 		cluster.ChangeTolerate, cluster.ChangeUntaint, cluster.ChangeDrop, cluster.ChangeEnd, cluster.ChangePool, cluster.ChangeUnasked, cluster.ChangeJoin, cluster.ChangeUnreserve,
-		cluster.ChangeExecutor, cluster.ChangeAdd,
+		cluster.ChangeExecutor, cluster.ChangeNetwork, cluster.ChangeAdd,
 	}
 }
 

@@ -152,6 +152,15 @@ func withExecutor(n *scheduler.Node) cluster.Remedy {
 	return cluster.Remedy{Kind: cluster.ChangeExecutor, Node: n.Name, Executor: imageExecutor, Text: fmt.Sprintf("give %s the executor %s", n.Name, imageExecutor)}
 }
 
+// withNetwork has a node offer a network; what the node told that it lacks names the way.
+func withNetwork(n *scheduler.Node, mode cluster.NetworkMode) cluster.Remedy {
+	text := fmt.Sprintf("give %s the network %s", n.Name, mode)
+	if why, found := strings.CutPrefix(cluster.LacksNetwork(n.Networks, mode), "network "+string(mode)+": "); found {
+		text += " (" + why + ")"
+	}
+	return cluster.Remedy{Kind: cluster.ChangeNetwork, Node: n.Name, Network: mode, Text: text}
+}
+
 func added(m *cluster.Machine, count int) cluster.Remedy {
 	text := "add a node"
 	if count > 1 {

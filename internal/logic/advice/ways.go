@@ -90,6 +90,8 @@ func (s *search) waysOf(p *cluster.Pending, n *scheduler.Node, h scheduler.Hurdl
 		return []cluster.Remedy{tolerated(t), untainted(n, t)}
 	case cluster.ReasonNoExecutor:
 		return []cluster.Remedy{withExecutor(n)}
+	case cluster.ReasonNetwork:
+		return []cluster.Remedy{withNetwork(n, p.Network)}
 	case cluster.ReasonConstraint:
 		return constraintWays(p.Placement.Constraints[h.Number], h.Number, n)
 	case cluster.ReasonOldAttempt:

@@ -12,6 +12,7 @@ type asks struct {
 	images     []string
 	volumes    []string
 	needsImage bool
+	network    cluster.NetworkMode
 }
 
 // asksOf returns what tasks of the definition ask for.
@@ -19,7 +20,7 @@ func (p *plan) asksOf(d *cluster.TaskDefinition) *asks {
 	if a := p.asked[d]; a != nil {
 		return a
 	}
-	a := &asks{demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner), needsImage: d.NeedsImage()}
+	a := &asks{demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner), needsImage: d.NeedsImage(), network: d.OwnNetwork()}
 	if p.asked == nil {
 		p.asked = map[*cluster.TaskDefinition]*asks{}
 	}

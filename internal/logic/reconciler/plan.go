@@ -68,6 +68,7 @@ func (p *plan) next(s *slot, template cluster.Pending) (cluster.Pending, bool) {
 	next.Task, next.Attempt, next.Owner = s.id, s.next(), p.owner
 	next.Demand, next.Ports, next.Devices = ask.demand, d.Ports, ask.devices
 	next.Images, next.NeedsImage, next.Volumes = ask.images, ask.needsImage, ask.volumes
+	next.Network = ask.network
 	next.Avoid = s.avoid()
 	if p.policy != nil && next.Only == "" {
 		next.Shun = p.policy.shun(s, p.now)

@@ -184,6 +184,9 @@ func barHurdles(c *class, node *Node) (all []Hurdle) {
 	if len(node.Executors) == 0 || c.NeedsImage && !slices.Contains(node.Executors, imageExecutor) {
 		add(cluster.ReasonNoExecutor, "", -1)
 	}
+	if lacks := cluster.LacksNetwork(node.Networks, c.Network); lacks != "" {
+		add(cluster.ReasonNetwork, lacks, -1)
+	}
 	for i, constraint := range c.Placement.Constraints {
 		if !Matches(constraint, node) {
 			add(constraintCode(&constraint), Text(constraint), i)

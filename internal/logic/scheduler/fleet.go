@@ -35,6 +35,8 @@ type Node struct {
 	Volumes []string
 	// ReservedPorts are never given to tasks.
 	ReservedPorts []int
+	// Networks are those that tasks can have beside the node's own, with what lacks for them.
+	Networks []cluster.NetworkFact
 }
 
 // NodeOf joins the records of a node. A host or status that does not exist is nil; a node
@@ -45,7 +47,7 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		f := &status.Facts
 		n.Arch, n.OS, n.Kernel = f.Arch, f.OS, f.Kernel
 		n.Capacity = cluster.Demand{CPU: f.CPU, Memory: f.Memory, Disk: f.Disk}
-		n.ReservedPorts, n.Devices, n.Images, n.Volumes = f.ReservedPorts, f.Devices, f.Images, f.Volumes
+		n.ReservedPorts, n.Devices, n.Images, n.Volumes, n.Networks = f.ReservedPorts, f.Devices, f.Images, f.Volumes, f.Networks
 		for _, e := range f.Executors {
 			n.Executors = append(n.Executors, e.Name)
 		}

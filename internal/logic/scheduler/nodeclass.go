@@ -145,6 +145,11 @@ func classKey(b []byte, n *Node, labels cluster.Labels, shape cluster.Demand) []
 	for _, v := range n.Volumes {
 		text(v)
 	}
+	b = appendNumber(b, uint64(len(n.Networks)))
+	for _, f := range n.Networks {
+		text(string(f.Mode))
+		text(f.Lacks)
+	}
 	for _, amount := range []int64{int64(shape.CPU), int64(shape.Memory), int64(shape.Disk)} {
 		b = appendNumber(b, uint64(amount))
 	}

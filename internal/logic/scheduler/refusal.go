@@ -257,7 +257,7 @@ func phrase(r cluster.Refusal) string {
 			return "of no pool"
 		}
 		return "of pool " + r.Detail
-	case cluster.ReasonReserved, cluster.ReasonVolume:
+	case cluster.ReasonReserved, cluster.ReasonVolume, cluster.ReasonNetwork:
 		return r.Detail
 	case cluster.ReasonTaint:
 		return "taint " + r.Detail + " not tolerated"

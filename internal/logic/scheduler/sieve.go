@@ -89,6 +89,7 @@ func sieveKey(b []byte, p *cluster.Pending) []byte {
 	}
 	b = append(b, flags)
 	text := func(s string) { b = textKey(b, s) }
+	text(string(p.Network))
 	text(p.Placement.Pool)
 	text(p.Placement.Reservation)
 	b = appendNumber(b, uint64(len(p.Placement.Tolerations)))
@@ -132,6 +133,9 @@ func bars(c *class, node *Node, skip func(attribute string) bool) (code cluster.
 	}
 	if len(node.Executors) == 0 || c.NeedsImage && !slices.Contains(node.Executors, imageExecutor) {
 		return cluster.ReasonNoExecutor, ""
+	}
+	if lacks := cluster.LacksNetwork(node.Networks, c.Network); lacks != "" {
+		return cluster.ReasonNetwork, lacks
 	}
 	for i := range c.Placement.Constraints {
 		constraint := &c.Placement.Constraints[i]
