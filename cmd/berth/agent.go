@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/berthd/berth/internal/agent"
 	"github.com/berthd/berth/internal/agent/devices"
+	"github.com/berthd/berth/internal/agent/network"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/telemetry"
@@ -48,6 +50,8 @@ type nodeConfig struct {
 	cpus   []int
 	// Where the metrics of tasks are shown, "" for nowhere, and the token that they are shown for.
 	metricsListen, metricsToken string
+	// subnet is what the addresses of tasks are of that have a network of their own.
+	subnet netip.Prefix
 
 	log *slog.Logger
 }
@@ -112,6 +116,7 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		Tracer:      tracer,
 
 		Devices:       c.finder.Find,
+		Networks:      network.New(network.Config{Dir: filepath.Join(c.dataDir, "network"), Subnet: c.subnet, Logger: c.log}),
 		CPUs:          c.cpus,
 		PressureStall: c.pressureStall,
 		PressureFree:  c.pressureFree,
@@ -162,6 +167,7 @@ type agentFlags struct {
 	metricsToken         string
 	devices              deviceFlags
 	images               imageFlags
+	network              networkFlags
 	log                  *slog.Logger
 	parsedLabels         cluster.Labels
 }
@@ -205,6 +211,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	f.metrics.flags(cmd)
 	f.devices.flags(cmd)
 	f.images.flags(cmd)
+	f.network.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
 }
 
@@ -235,6 +242,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	f.metricsToken = f.metrics.check(&list)
 	f.devices.check(&list)
 	f.images.check(&list)
+	f.network.check(&list)
 	if err := f.executors.validate(); err != nil {
 		list.add("--%v", err)
 	}
@@ -289,7 +297,7 @@ func (f *agentFlags) config(ctx context.Context) (c nodeConfig, err error) {
 		pressureStall: f.pressure.stall, pressureFree: f.pressure.free,
 		imageHigh: f.images.high, imageLow: f.images.low,
 		metricsListen: f.metrics.listen, metricsToken: f.metricsToken,
-		finder: f.devices.finder, cpus: f.devices.cpus,
+		finder: f.devices.finder, cpus: f.devices.cpus, subnet: f.network.parsed,
 	}
 	if f.tokenFile != "" {
 		if c.token, err = readSecret("the token file", f.tokenFile); err != nil {

@@ -21,6 +21,7 @@ func newDevCommand() *cobra.Command {
 	var executors executorConfig
 	var pressure pressureFlags
 	var metrics metricsFlags
+	var bridge networkFlags
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -37,6 +38,7 @@ func newDevCommand() *cobra.Command {
 			checkTraces(&list, traces)
 			pressure.check(&list)
 			metricsToken := metrics.check(&list)
+			bridge.check(&list)
 			if err := list.err(cmd); err != nil {
 				return err
 			}
@@ -75,6 +77,7 @@ func newDevCommand() *cobra.Command {
 				traces:    traces,
 				log:       log,
 				finder:    devices.Finder{SMI: devices.SMI},
+				subnet:    bridge.parsed,
 
 				pressureStall: pressure.stall,
 				pressureFree:  pressure.free,
@@ -91,6 +94,7 @@ func newDevCommand() *cobra.Command {
 	executors.flags(cmd)
 	pressure.flags(cmd)
 	metrics.flags(cmd)
+	bridge.flags(cmd)
 	ofMachine(cmd, "data-dir")
 	return cmd
 }

@@ -169,6 +169,16 @@ func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) err
 	for _, e := range n.Facts.Executors {
 		facts.add("executor", strings.TrimSpace(e.Name+" "+e.Version))
 	}
+	for _, f := range n.Facts.Networks {
+		text := string(f.Mode)
+		switch {
+		case f.Lacks != "":
+			text += ", not here: " + f.Lacks
+		case f.Subnet != "":
+			text += " of " + f.Subnet
+		}
+		facts.add("network", text)
+	}
 	for _, d := range n.Facts.Disks {
 		facts.add("disk", fmt.Sprintf("%s: %s free of %s", d.Mount, d.Free, d.Total))
 	}

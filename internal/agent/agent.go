@@ -73,6 +73,8 @@ type Config struct {
 	Facts func(dir string) (cluster.Facts, error)
 	// Devices, unless nil, finds the machine's devices; what it returns besides an error is used.
 	Devices func(ctx context.Context) ([]devices.Device, error)
+	// Networks, unless nil, makes networks for tasks that have one of their own; without it such tasks are refused.
+	Networks Networks
 	// CPUs are those that all tasks run on, ordered. They must be given where the agent offers cores to single tasks.
 	CPUs []int
 	// Stats measures what the machine uses; it is called by one goroutine, every few seconds, with DataDir. Default: the machine's
@@ -265,11 +267,19 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	a.resume(ctx, saved.Attempts)
+	if a.Networks != nil {
+		a.work.Go(func() { a.sweepNetworks(ctx) })
+	}
 	if len(a.CPUs) > 0 {
 		a.work.Go(func() { a.watchPins(ctx) })
 	}
 	a.sessions(ctx)
 	a.work.Wait()
+	if a.Networks != nil {
+		if err := a.Networks.Close(); err != nil {
+			a.Logger.Warn("the networks of tasks were not let go of", "error", err)
+		}
+	}
 	stopWriter()
 	writer.Wait()
 	return writeErr

@@ -32,6 +32,8 @@ type machine struct {
 	// devices holds those that were found last, by ID, and how they are given to containers; trouble is what was said about the search.
 	devices map[string]devices.Device
 	trouble string
+	// lacking is what was said that the machine lacks for networks.
+	lacking map[cluster.NetworkMode]string
 	// imagesAt is when a change of the images was last told (Boot).
 	imagesAt time.Duration
 
@@ -103,6 +105,7 @@ func (a *Agent) look(ctx context.Context) bool {
 	f.Labels, f.Version, f.ReservedPorts = a.Labels, a.Version, a.ReservedPorts
 	a.lookForDevices(ctx, &f)
 	f.Volumes = a.pinnedVolumes()
+	a.lookForNetworks(ctx, &f)
 
 	var working []named
 	var missing []error

@@ -113,7 +113,7 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 	if err != nil {
 		return executor.Spec{ID: id, Container: c}, err
 	}
-	env := a.environment(d)
+	env := a.environment(d, def)
 	maps.Copy(env, held.env)
 	own := maps.Clone(env)
 	for name, value := range c.Env {
@@ -156,8 +156,9 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 	return spec, nil
 }
 
-// environment is what every container of a task is told about the task. The manifest cannot replace it.
-func (a *Agent) environment(d *cluster.Desired) map[string]string {
+// environment is what every container of a task is told about the task. The manifest cannot replace it. The number of a port is the one to
+// listen on, its address the one that others reach it by.
+func (a *Agent) environment(d *cluster.Desired, def *cluster.TaskDefinition) map[string]string {
 	address := a.machine.facts().Address
 	env := map[string]string{
 		"BERTH_TASK":         string(d.Task),
@@ -177,7 +178,7 @@ func (a *Agent) environment(d *cluster.Desired) map[string]string {
 	}
 	for name, port := range d.Ports {
 		suffix := strings.ReplaceAll(strings.ToUpper(name), "-", "_")
-		env["PORT_"+suffix] = strconv.Itoa(port)
+		env["PORT_"+suffix] = strconv.Itoa(def.Inside(name, port))
 		env["ADDR_"+suffix] = net.JoinHostPort(address, strconv.Itoa(port))
 	}
 	return env

@@ -146,6 +146,9 @@ func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, e
 				return reject(cluster.ReasonDevice, err.Error())
 			}
 		}
+		if lacks := a.networkReason(def); lacks != "" {
+			return reject(cluster.ReasonNetwork, lacks)
+		}
 		if err := a.makeVolumes(&d, def); err != nil {
 			return reject(cluster.ReasonPrepare, err.Error())
 		}
@@ -156,7 +159,8 @@ func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, e
 // prepare makes a container, after removing its earlier runs.
 func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context) (done, error) {
 	a, c, first := t.agent, t.rec.Containers[i], t.rec.Round == 1
-	spec, lacking := a.spec(&t.rec.Desired, def, i, c.ID)
+	desired := t.rec.Desired
+	spec, lacking := a.spec(&desired, def, i, c.ID)
 	exec, err := t.executor()
 	return func(ctx context.Context) (done, error) {
 		if lacking != nil {
@@ -174,6 +178,9 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 		}
 		if err == nil {
 			err = a.makeDirs(&spec)
+		}
+		if err == nil {
+			spec.Network, err = t.connect(ctx, &desired, def)
 		}
 		limited, cancel := context.WithTimeout(ctx, prepareTimeout)
 		defer cancel()
@@ -368,6 +375,9 @@ func (t *task) clear() func(context.Context) (done, error) {
 	return func(ctx context.Context) (done, error) {
 		if err == nil && exec != nil {
 			err = removeAll(ctx, exec, ids)
+		}
+		if err == nil {
+			err = t.disconnect(ctx)
 		}
 		if err == nil {
 			err = os.RemoveAll(dir)

@@ -76,6 +76,7 @@ var layers = map[string][]string{
 	"internal/agent/devices":  {"internal/cluster"},
 	"internal/agent/facts":    {"internal/cluster"},
 	"internal/agent/inside":   {"internal/executor", "internal/executor/outlive"},
+	"internal/agent/network":  {"internal/cluster", "internal/executor/outlive"},
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {
@@ -156,6 +157,8 @@ var proof = []string{
 var modules = map[string][]string{
 	"cel.dev/cel-go":                         {"internal/measure"},
 	"charm.land/bubbletea":                   {"cmd/berth"},
+	"github.com/containernetworking/cni":     {"internal/agent/network"},
+	"github.com/vishvananda/netlink":         {"internal/agent/network"},
 	"github.com/coder/websocket":             {"api/client", "internal/apiserver", "cmd/berth"},
 	"github.com/containerd":                  {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/distribution/reference":      {"internal/executor/containerd"},

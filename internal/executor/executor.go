@@ -56,6 +56,9 @@ type Spec struct {
 	CDI []string
 	// CPUs and NumaNodes, unless empty, are where the container runs and has its memory, as the kernel writes lists: "0-3,8".
 	CPUs, NumaNodes string
+	// Network, unless empty, is the file of the network namespace that the programs of the container are in; otherwise it is the driver's own.
+	// It stands until Remove.
+	Network string
 	// Dir is a directory of the node that is the container's alone: the driver may put sockets, files and
 	// work there. It exists, and the agent deletes it after Remove.
 	Dir string

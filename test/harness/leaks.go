@@ -191,7 +191,7 @@ func (s *Site) gone() error {
 		dirs = s.fleet.agentDirs()
 	}
 	for _, dir := range dirs {
-		for _, pattern := range []string{"agent/tasks/*", "process/*"} {
+		for _, pattern := range []string{"agent/tasks/*", "agent/network/tasks/*", "process/*"} {
 			left, err := filepath.Glob(filepath.Join(dir, pattern))
 			if err != nil {
 				return err

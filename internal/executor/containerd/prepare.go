@@ -339,10 +339,13 @@ func mounts(spec *executor.Spec) oci.SpecOpts {
 // isolate sets namespaces, privileges and limits.
 func (e *Executor) isolate(spec *executor.Spec, caps []string) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
-		// The network is the node's, and so is its name.
+		// The network is the node's unless it is given, and so is its name.
 		s.Linux.Namespaces = slices.DeleteFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
 			return n.Type == specs.NetworkNamespace || n.Type == specs.UTSNamespace
 		})
+		if spec.Network != "" {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: spec.Network})
+		}
 		s.Linux.CgroupsPath = filepath.Join(e.cfg.CgroupParent, nameOf(spec.ID))
 		s.Root.Readonly = spec.Container.ReadOnlyRoot
 		s.Process.NoNewPrivileges = true

@@ -32,6 +32,7 @@ type launchOrder struct {
 	Join         int // the pid whose mounts it shares
 	Parent       int
 	Terminal     bool `json:",omitempty"` // its files are a terminal, which becomes that of its session
+	Network      string `json:",omitempty"` // the file of the network namespace that it enters
 }
 
 // privateMounts reports whether the program sees mounts of its own.
@@ -103,6 +104,9 @@ func launch() int {
 // ready makes this thread what the program is to be and returns the program's file.
 func (o *launchOrder) ready() (string, error) {
 	syscall.Umask(0o022)
+	if err := o.joinNetwork(); err != nil { // before mounts cover the file
+		return "", err
+	}
 	procs := make([]*os.File, len(o.Cgroups))
 	for i, name := range o.Cgroups { // before read_only_root covers them
 		if o.mounts() {
@@ -147,6 +151,22 @@ func (o *launchOrder) ready() (string, error) {
 		return "", err
 	}
 	return lookProgram(o.Args[0], o.Env, "")
+}
+
+// joinNetwork enters the network namespace, where one is asked for.
+func (o *launchOrder) joinNetwork() error {
+	if o.Network == "" {
+		return nil
+	}
+	f, err := os.Open(o.Network)
+	if err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	defer f.Close()
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("network: enter %s: %w", o.Network, err)
+	}
+	return nil
 }
 
 // join enters the mounts of the container's program.

@@ -31,6 +31,7 @@ type plan struct {
 	CPUs         []int `json:",omitempty"` // none: all
 	Subcommand   string
 	CgroupParent string // empty: no cgroup
+	Network      string `json:",omitempty"` // the file of a network namespace; empty: the agent's
 
 	files   []cluster.File
 	specDir string
@@ -79,12 +80,15 @@ func newPlan(spec executor.Spec) (*plan, error) {
 	if len(caps) > 0 && os.Geteuid() != 0 {
 		return nil, unsupported("capabilities", "only an agent that is root can give them")
 	}
+	if spec.Network != "" && os.Geteuid() != 0 {
+		return nil, unsupported("network", "only an agent that is root can give a network of its own")
+	}
 	cpus, err := parseCPUs(spec.CPUs)
 	if err != nil {
 		return nil, err
 	}
 	p := &plan{
-		CPUs: cpus,
+		CPUs: cpus, Network: spec.Network,
 		ID:   spec.ID, Labels: spec.Labels, Args: slices.Concat(c.Command, c.Args), Dir: c.Dir, User: who,
 		Capabilities: caps, ReadOnlyRoot: c.ReadOnlyRoot, LogDir: spec.LogDir, Resources: c.Resources,
 		Scratch: filepath.Join(spec.Dir, "scratch"), files: c.Files, specDir: spec.Dir,

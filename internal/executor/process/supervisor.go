@@ -131,7 +131,7 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 	s.main, err = s.reaper.launch(launchOrder{
 		Args: s.plan.Args, Env: s.plan.Env, Dir: s.plan.Dir, User: s.plan.User,
 		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Attach: s.plan.Attach,
-		ReadOnlyRoot: s.plan.ReadOnlyRoot, Scratch: s.plan.Scratch,
+		ReadOnlyRoot: s.plan.ReadOnlyRoot, Scratch: s.plan.Scratch, Network: s.plan.Network,
 	}, s.plan.Subcommand, [3]*os.File{nil, stdout, stderr})
 	_, _ = stdout.Close(), stderr.Close()
 	if err != nil {
@@ -405,7 +405,7 @@ func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (
 	}
 	order := launchOrder{
 		Args: req.Args, Env: environment(req.Env, s.plan.Env...), Dir: req.Dir, User: s.plan.User,
-		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Scratch: s.plan.Scratch,
+		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Scratch: s.plan.Scratch, Network: s.plan.Network,
 		Terminal: req.Op == opTerminal,
 	}
 	if order.Dir == "" {

@@ -1,0 +1,167 @@
+package network
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// Names that stand in the network's list, and in the folders of its plugins.
+const (
+	networkName = "berth"
+	linkName    = "eth0" // of a task
+	listFile    = "berth.conflist"
+)
+
+// plugins are those that the list names.
+func plugins() []string { return []string{"bridge", "host-local"} }
+
+// list returns the network as CNI has it. The plugins keep addresses and links; what is published, and who may reach what, is ours (rules.go).
+func (s *Spaces) list() ([]byte, error) {
+	return json.MarshalIndent(map[string]any{
+		"cniVersion": "0.4.0", // of which all plugins know that are still in use
+		"name":       networkName,
+		"plugins": []any{map[string]any{
+			"type": "bridge", "bridge": s.bridge, "isGateway": true, "ipMasq": false,
+			"hairpinMode": true, // with br_netfilter a task reaches itself at the node by the port that it came from
+			"ipam": map[string]any{
+				"type": "host-local", "dataDir": filepath.Join(s.Dir, "ipam"),
+				"ranges": []any{[]any{map[string]any{"subnet": s.Subnet.String(), "gateway": firstAddress(s.Subnet).String()}}},
+				"routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
+			},
+		}},
+	}, "", "  ")
+}
+
+// cni returns what calls the plugins, and with what.
+func (s *Spaces) cni(r record) (*libcni.CNIConfig, *libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
+	text, err := s.list()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	// The file is for people, who find there what the plugins are told.
+	if old, err := os.ReadFile(filepath.Join(s.Dir, listFile)); err != nil || string(old) != string(text) {
+		if err := os.WriteFile(filepath.Join(s.Dir, listFile), text, 0o600); err != nil {
+			return nil, nil, nil, fmt.Errorf("write the network's list: %w", err)
+		}
+	}
+	list, err := libcni.NetworkConfFromBytes(text)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	run := &libcni.RuntimeConf{ContainerID: r.UUID, IfName: linkName}
+	if file := s.spaceFile(r.UUID); isSpace(file) {
+		run.NetNS = file
+	}
+	return libcni.NewCNIConfigWithCacheDir(s.Plugins, filepath.Join(s.Dir, "cache"), &caller{spaces: s}), list, run, nil
+}
+
+// attach hangs the attempt's namespace on the bridge, which is made if need be, and returns its address.
+func (s *Spaces) attach(ctx context.Context, r record) (string, error) {
+	c, list, run, err := s.cni(r)
+	if err != nil {
+		return "", err
+	}
+	said, err := c.AddNetworkList(ctx, list, run)
+	if err != nil && slices.Contains(s.leases(), r.UUID) { // of a life whose record is lost
+		if again := c.DelNetworkList(ctx, list, run); again == nil {
+			said, err = c.AddNetworkList(ctx, list, run)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	result, err := types100.NewResultFromResult(said)
+	if err != nil {
+		return "", fmt.Errorf("understand the plugin bridge: %w", err)
+	}
+	for _, ip := range result.IPs {
+		if addr, ok := netip.AddrFromSlice(ip.Address.IP); ok && addr.Unmap().Is4() {
+			return addr.Unmap().String(), nil
+		}
+	}
+	return "", errors.New("the plugin bridge gave no address of IPv4")
+}
+
+// detach undoes attach, whatever there is of it.
+func (s *Spaces) detach(ctx context.Context, r record) error {
+	if len(s.lackingPlugins()) > 0 && r.Address == "" && !slices.Contains(s.leases(), r.UUID) {
+		return nil // no plugin did anything for it, and there is none
+	}
+	c, list, run, err := s.cni(r)
+	if err != nil {
+		return err
+	}
+	return c.DelNetworkList(ctx, list, run)
+}
+
+// leases returns the attempts that addresses are kept for, ordered.
+func (s *Spaces) leases() (uuids []string) {
+	files, _ := filepath.Glob(filepath.Join(s.Dir, "ipam", networkName, "*.*.*.*")) // the pattern is a good one
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		lines := bufio.NewScanner(f)
+		if lines.Scan() && lines.Text() != "" {
+			uuids = append(uuids, strings.TrimSpace(lines.Text()))
+		}
+		_ = f.Close() // it was only read
+	}
+	slices.Sort(uuids)
+	return slices.Compact(uuids)
+}
+
+// lackingPlugins returns the plugins that are not found.
+func (s *Spaces) lackingPlugins() (names []string) {
+	for _, p := range plugins() {
+		if _, err := invoke.FindInPath(p, s.Plugins); err != nil {
+			names = append(names, p)
+		}
+	}
+	return names
+}
+
+// caller runs plugins for libcni.
+type caller struct {
+	spaces *Spaces
+	version.PluginDecoder
+}
+
+// FindInPath implements invoke.Exec.
+func (*caller) FindInPath(plugin string, paths []string) (string, error) {
+	return invoke.FindInPath(plugin, paths)
+}
+
+// ExecPlugin implements invoke.Exec. A plugin, and what it calls, holds the lock of the spaces while it works.
+func (c *caller) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+	out, err := c.spaces.tool(ctx, path, nil, env, string(stdin))
+	if err == nil {
+		return out.stdout, nil
+	}
+	name := filepath.Base(path)
+	var said types.Error
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case json.Unmarshal(out.stdout, &said) == nil && said.Msg != "":
+		return nil, fmt.Errorf("plugin %s: %w", name, &said)
+	case len(out.stderr) > 0:
+		return nil, fmt.Errorf("plugin %s: %w: %s", name, err, strings.TrimSpace(string(out.stderr)))
+	}
+	return nil, fmt.Errorf("plugin %s: %w", name, err)
+}

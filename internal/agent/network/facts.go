@@ -1,0 +1,92 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Facts returns which networks tasks can have on this machine, and what it lacks for the others. It opens the spaces where they are not open yet: until
+// then Join and Leave fail. It is called by one goroutine.
+func (s *Spaces) Facts(ctx context.Context) []cluster.NetworkFact {
+	none, bridge := s.lacks(ctx)
+	clip := func(text string) string {
+		return strings.ToValidUTF8(text[:min(len(text), cluster.MaxNetworkLacks)], "")
+	}
+	return []cluster.NetworkFact{
+		{Mode: cluster.NetworkBridge, Lacks: clip(bridge), Subnet: s.Subnet.String()},
+		{Mode: cluster.NetworkNone, Lacks: clip(none)},
+	}
+}
+
+// lacks returns what the machine lacks for either mode, "" for nothing.
+func (s *Spaces) lacks(ctx context.Context) (none, bridge string) {
+	if os.Geteuid() != 0 {
+		why := "the agent is not root, and so cannot make network namespaces; run it as root"
+		return why, why
+	}
+	if err := s.open(); err != nil {
+		why := "its records cannot be used: " + err.Error()
+		return why, why
+	}
+	if none = s.proven(); none != "" {
+		return none, none
+	}
+	var lacking []string
+	if names := s.lackingPlugins(); len(names) > 0 {
+		lacking = append(lacking, fmt.Sprintf("CNI's plugins %s are not in %s; install them (apt-get install containernetworking-plugins)",
+			strings.Join(names, " and "), strings.Join(s.Plugins, ", ")))
+	}
+	if _, err := findTool("nft"); err != nil {
+		lacking = append(lacking, "the command nft is missing; install it (apt-get install nftables)")
+	} else if why := s.provenRules(ctx); why != "" {
+		lacking = append(lacking, why)
+	}
+	if why := s.clash(); why != "" {
+		lacking = append(lacking, why)
+	}
+	return none, strings.Join(lacking, "; and ")
+}
+
+// proven says why the kernel gives no namespace; it is tried once.
+func (s *Spaces) proven() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proof == nil {
+		why := ""
+		file := filepath.Join(s.Dir, "try")
+		err := makeSpace(file)
+		if again := removeSpace(file); err == nil {
+			err = again
+		}
+		if err != nil {
+			why = fmt.Sprintf("the kernel does not let the agent have network namespaces (%v); give it CAP_SYS_ADMIN and CAP_NET_ADMIN", err)
+		}
+		s.proof = &why
+	}
+	return *s.proof
+}
+
+// provenRules says why the kernel has no bridge or does not take the table, tried in a namespace of its own; once it did, it does.
+func (s *Spaces) provenRules(ctx context.Context) string {
+	if s.capable {
+		return ""
+	}
+	err := inNewSpace(func() error {
+		if err := makeBridge(s.bridge, s.Subnet); err != nil {
+			return err
+		}
+		return s.nft(ctx, table(s.bridge, []record{{
+			Mode: cluster.NetworkBridge, Made: true, Subnet: s.Subnet.String(), Address: firstAddress(s.Subnet).String(), Ports: []Port{{Node: 1, Inside: 1}},
+		}}), "-f", "-")
+	})
+	if err != nil {
+		return fmt.Sprintf("the kernel lacks what a bridge with published ports needs (%v); load the modules bridge, nf_tables, nft_chain_nat, nft_masq and nft_fib_ipv4", err)
+	}
+	s.capable = true
+	return ""
+}

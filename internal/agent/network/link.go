@@ -1,0 +1,134 @@
+package network
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+)
+
+// route is a way that the node knows to other machines.
+type route struct {
+	to     netip.Prefix
+	device string
+}
+
+// mostDumps is how often the kernel is asked for its routes where they change while it tells them.
+const mostDumps = 10
+
+// routes returns the node's own routes, but the default one and those of a link.
+func routes(but string) (list []route, err error) {
+	var all []netlink.Route
+	for range mostDumps {
+		if all, err = netlink.RouteList(nil, netlink.FAMILY_V4); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the routes: %w", err)
+	}
+	for i := range all {
+		if all[i].Dst == nil {
+			continue
+		}
+		addr, ok := netip.AddrFromSlice(all[i].Dst.IP.To4())
+		bits, _ := all[i].Dst.Mask.Size()
+		if !ok || bits == 0 {
+			continue
+		}
+		r := route{to: netip.PrefixFrom(addr, bits)}
+		if link, err := netlink.LinkByIndex(all[i].LinkIndex); err == nil {
+			r.device = link.Attrs().Name
+		}
+		if r.device != but {
+			list = append(list, r)
+		}
+	}
+	return list, nil
+}
+
+// overlap says which of the routes a subnet overlaps, "" for none.
+func overlap(subnet netip.Prefix, all []route) string {
+	for _, r := range all {
+		if !r.to.Overlaps(subnet) {
+			continue
+		}
+		by := ""
+		if r.device != "" {
+			by = " of " + r.device
+		}
+		return fmt.Sprintf("the subnet %s for tasks overlaps the node's route to %s%s; give the agent another with --bridge-subnet", subnet, r.to, by)
+	}
+	return ""
+}
+
+// clash says why the subnet cannot be used now, "" for no reason.
+func (s *Spaces) clash() string {
+	for _, r := range s.all() {
+		if r.Subnet != "" && r.Subnet != s.Subnet.String() {
+			return fmt.Sprintf("tasks still have addresses of the subnet %s; %s can be used once they have ended", r.Subnet, s.Subnet)
+		}
+	}
+	all, err := routes(s.bridge)
+	if err != nil {
+		return err.Error()
+	}
+	return overlap(s.Subnet, all)
+}
+
+// localRoutes lets what the node sends to its own loopback reach published ports behind the bridge. The table keeps everybody else away.
+func localRoutes(bridge string) error {
+	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+bridge+"/route_localnet", []byte("1"), 0o600); err != nil {
+		return fmt.Errorf("open the bridge to the loopback: %w", err)
+	}
+	return nil
+}
+
+// removeLink removes a link; one that is not there is gone.
+func removeLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) && !errors.Is(err, syscall.ENODEV) {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
+
+// makeBridge makes the bridge with its address, unless it is there. The plugin would do so as well, but the bridge would lose its hardware address with
+// its last port, and the plugin of some versions fails then.
+func makeBridge(name string, subnet netip.Prefix) error {
+	link, err := netlink.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		attrs := netlink.NewLinkAttrs()
+		sum := sha256.Sum256([]byte(name))
+		attrs.Name, attrs.HardwareAddr = name, append(net.HardwareAddr{2}, sum[:5]...)
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make the bridge: %w", err)
+		}
+		link, err = netlink.LinkByName(name)
+	}
+	if err == nil {
+		address := &netlink.Addr{IPNet: &net.IPNet{IP: firstAddress(subnet), Mask: net.CIDRMask(subnet.Bits(), 32)}}
+		if err = netlink.AddrAdd(link, address); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("make the bridge: %w", err)
+	}
+	return nil
+}
+
+// firstAddress is the bridge's own in a subnet.
+func firstAddress(subnet netip.Prefix) net.IP { return subnet.Addr().Next().AsSlice() }

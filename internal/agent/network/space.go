@@ -1,0 +1,99 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// inNewSpace calls do on a thread that is in a new network namespace. The namespace goes with the thread, unless do keeps it.
+func inNewSpace(do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		done <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("make a network namespace: %w", err)
+			}
+			return do()
+		}()
+	}()
+	return <-done
+}
+
+// makeSpace makes a namespace with a loopback and keeps it by a mount over the file.
+func makeSpace(file string) error {
+	f, err := os.OpenFile(file, os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("make a network namespace: %w", err)
+	}
+	_ = f.Close() // nothing was written
+	return inNewSpace(func() error {
+		if err := ready(); err != nil {
+			return err
+		}
+		if err := unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), file, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("keep a network namespace: %w", err)
+		}
+		return nil
+	})
+}
+
+// ready brings up the loopback, and lets programs without privileges listen on any port: all of them are the task's own.
+func ready() error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("bring up the loopback: %w", err)
+	}
+	err = os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0o600)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // an old kernel: such programs take ports from 1024 up
+		return fmt.Errorf("open all ports to programs: %w", err)
+	}
+	return nil
+}
+
+// isSpace reports whether the file keeps a namespace. After the machine was started anew it does not.
+func isSpace(file string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(file, &st) == nil && st.Type == unix.NSFS_MAGIC
+}
+
+// removeSpace lets go of the namespace. It ends with the last program in it.
+func removeSpace(file string) error {
+	for isSpace(file) { // a mount may cover another
+		if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("let go of a network namespace: %w", err)
+		}
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("let go of a network namespace: %w", err)
+	}
+	return nil
+}
+
+// inUse reports whether a program is in the namespace.
+func inUse(file string) bool {
+	if !isSpace(file) {
+		return false
+	}
+	space, err := os.Stat(file)
+	if err != nil {
+		return false
+	}
+	programs, _ := filepath.Glob("/proc/[0-9]*/ns/net") // the pattern is a good one
+	for _, p := range programs {
+		if other, err := os.Stat(p); err == nil && os.SameFile(space, other) {
+			return true
+		}
+	}
+	return false
+}
