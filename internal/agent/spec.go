@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,6 +169,7 @@ func (a *Agent) environment(d *cluster.Desired, def *cluster.TaskDefinition) map
 		"BERTH_ATTEMPT_ID":   d.UUID,
 		"BERTH_NODE":         a.Name,
 		"BERTH_NODE_ADDRESS": address,
+		"BERTH_NETWORK":      string(cmp.Or(def.Network, cluster.NetworkHost)),
 	}
 	parts, _ := d.Task.Parts()
 	env["BERTH_INDEX"] = strconv.Itoa(parts.Index)
