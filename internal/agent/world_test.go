@@ -29,6 +29,8 @@ type world struct {
 	probe  func(context.Context, *cluster.Check, map[string]int) error
 	began  time.Time
 	cpus   []int
+	// networks, unless nil, are the machine's, which outlive the agents.
+	networks Networks
 
 	mu       sync.Mutex
 	devices  []devices.Device // nil: the agent does not look
@@ -94,7 +96,7 @@ func (w *world) config() Config {
 			defer w.mu.Unlock()
 			return w.devices, nil
 		},
-		CPUs:  w.cpus,
+		CPUs: w.cpus, Networks: w.networks,
 		Probe: w.probe, Random: func() float64 { return 0.5 },
 	}
 }

@@ -50,7 +50,8 @@ func run(ctx context.Context, env func(string) string, out io.Writer) error {
 		}
 	}
 	addr := env("ADDR_HTTP")
-	if addr == "" && env("PORT_HTTP") != "" {
+	own := env("BERTH_NETWORK") == "bridge" // ADDR_HTTP is where others come in then, and PORT_HTTP where it leads
+	if (addr == "" || own) && env("PORT_HTTP") != "" {
 		addr = ":" + env("PORT_HTTP")
 	}
 	if addr == "" {

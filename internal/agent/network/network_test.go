@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -451,42 +452,101 @@ func TestManyAtOnce(t *testing.T) {
 	n.wantAsBefore(before)
 }
 
+// What another process is told, to join as an agent that is killed does.
+const (
+	dirVariable     = "BERTH_TEST_JOIN_DIR"
+	pluginsVariable = "BERTH_TEST_JOIN_PLUGINS"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(dirVariable); dir != "" {
+		os.Exit(joinAndLeave(dir, os.Getenv(pluginsVariable)))
+	}
+	os.Exit(m.Run())
+}
+
+// joinAndLeave is the short life of an agent with one task.
+func joinAndLeave(dir, plugins string) int {
+	s := network.New(network.Config{Dir: dir, Plugins: filepath.SplitList(plugins)})
+	ctx := context.Background()
+	s.Facts(ctx)
+	_, err := s.Join(ctx, network.Task{UUID: one, Mode: cluster.NetworkBridge, Ports: []network.Port{{Node: 30001, Inside: 80}}})
+	if err == nil {
+		err = s.Leave(ctx, one)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// other starts another process that joins and leaves on the host.
+func (n *node) other(plugins string) *exec.Cmd {
+	n.t.Helper()
+	words := []string{"nsenter", "--net=" + spaceOf(n.host), os.Args[0]}
+	cmd := exec.Command(words[0], words[1:]...) //nolint:noctx // killed by the test
+	cmd.Env = append(os.Environ(), dirVariable+"="+n.dir, pluginsVariable+"="+plugins)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	return cmd
+}
+
+// TestKillNine: killed at any moment of making or removing a network, an agent leaves nothing that the next one does not find.
+func TestKillNine(t *testing.T) {
+	needCNI(t)
+	testkit.NeedCommand(t, "nsenter")
+	t.Parallel()
+	n := newNode(t, netlab.New(t).Add("node"))
+	before := n.looks()
+	_ = n.Close()
+	whole := time.Now()
+	if err := n.other("/usr/lib/cni").Wait(); err != nil {
+		t.Fatalf("an agent that is not killed: %v", err)
+	}
+	span := time.Since(whole)
+	for range 20 {
+		cmd := n.other("/usr/lib/cni")
+		testkit.Pause(t.Context(), time.Duration(rand.Int64N(int64(span))))
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		n.reopen()
+		n.sweep()
+		n.wantAsBefore(before)
+		_ = n.Close()
+	}
+}
+
 // TestPluginOutlivesTheAgent: what an agent called works on after its death; the next one waits for it.
 func TestPluginOutlivesTheAgent(t *testing.T) {
 	needCNI(t)
+	testkit.NeedCommand(t, "nsenter")
 	t.Parallel()
-	machine := netlab.New(t).Add("node")
-	dir, plugins := t.TempDir(), t.TempDir()
-	slow := "#!/bin/sh\ntouch " + dir + "/called\nsleep 1\nrm " + dir + "/called\nexec /usr/lib/cni/bridge\n"
+	n := newNode(t, netlab.New(t).Add("node"))
+	before := n.looks()
+	_ = n.Close()
+	plugins := t.TempDir()
+	called := filepath.Join(plugins, "called")
+	slow := "#!/bin/sh\ntouch " + called + "\nsleep 1\nrm " + called + "\nexec /usr/lib/cni/bridge\n"
 	if err := errors.Join(os.WriteFile(filepath.Join(plugins, "bridge"), []byte(slow), 0o700), //nolint:gosec // it is to be run
 		os.Symlink("/usr/lib/cni/host-local", filepath.Join(plugins, "host-local"))); err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, host: machine, dir: dir, Spaces: network.New(network.Config{Dir: dir, Plugins: []string{plugins, "/usr/lib/cni"}})}
-	n.do(func(ctx context.Context) error { n.Facts(ctx); return nil })
-	before := n.looks()
-	joined := make(chan error, 1)
-	go func() {
-		joined <- machine.Do(func() error {
-			_, err := n.Join(t.Context(), network.Task{UUID: one, Mode: cluster.NetworkBridge})
-			return err
-		})
-	}()
+	cmd := n.other(plugins)
 	testkit.Eventually(t, soon, func() error {
-		_, err := os.Stat(filepath.Join(dir, "called"))
+		_, err := os.Stat(called)
 		return err
 	})
-	if err := n.Close(); err != nil { // the agent dies: its own lock goes, that of the plugin stays
-		t.Fatal(err)
-	}
-	next := &node{t: t, host: machine, dir: dir}
-	next.reopen()
-	if _, err := os.Stat(filepath.Join(dir, "called")); err == nil {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	n.reopen()
+	if _, err := os.Stat(called); err == nil {
 		t.Error("the next agent did not wait for the plugin of the last")
 	}
-	<-joined // whatever came of it
-	next.sweep()
-	next.wantAsBefore(before)
+	n.sweep()
+	n.wantAsBefore(before)
 }
 
 func TestFactsSayWhatLacks(t *testing.T) {

@@ -36,6 +36,7 @@ func realTests() []test {
 		{"standard input and outputs", needShell, stdio},
 		{"what it uses", needShell, usage},
 		{"CPUs", needShell, cpus},
+		{"network", needShell, networkTest},
 	}
 }
 
