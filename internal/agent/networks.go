@@ -3,10 +3,14 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/agent/network"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
 )
 
 // Networks makes the networks of tasks that do not see their node's. All methods may be called concurrently.
@@ -96,4 +100,42 @@ func (t *task) disconnect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	return t.agent.Networks.Leave(ctx, t.uuid)
+}
+
+// Files that say who answers for names. The second is that of systemd-resolved, which lists those that it asks itself.
+const (
+	resolverFile = "/etc/resolv.conf"
+	outwardFile  = "/run/systemd/resolve/resolv.conf"
+)
+
+// resolver returns what a container behind a bridge sees instead of the node's resolver file, where that names none but the node's loopback, which
+// it does not reach.
+func resolver(def *cluster.TaskDefinition, c *cluster.Container, read func(name string) ([]byte, error)) []executor.Mount {
+	own := slices.ContainsFunc(c.Mounts, func(m cluster.Mount) bool { return m.Path == resolverFile }) ||
+		slices.ContainsFunc(c.Files, func(f cluster.File) bool { return f.Path == resolverFile })
+	if def.Network != cluster.NetworkBridge || own {
+		return nil
+	}
+	usual, err := read(resolverFile)
+	if err != nil || namesOutward(usual) {
+		return nil
+	}
+	if outward, err := read(outwardFile); err != nil || !namesOutward(outward) {
+		return nil
+	}
+	return []executor.Mount{{Source: outwardFile, Path: resolverFile, ReadOnly: true}}
+}
+
+// namesOutward reports whether a resolver file names a server beyond the machine's loopback.
+func namesOutward(text []byte) bool {
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "nameserver" {
+			continue
+		}
+		if addr, err := netip.ParseAddr(words[1]); err == nil && !addr.IsLoopback() {
+			return true
+		}
+	}
+	return false
 }

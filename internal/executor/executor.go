@@ -47,7 +47,7 @@ type Spec struct {
 	Container cluster.Container
 	// Env is the whole environment beside the image's own, as "NAME=value", ordered.
 	Env []string
-	// Mounts are existing directories of the node.
+	// Mounts are existing directories, or files, of the node.
 	Mounts []Mount
 	// Devices are files of devices that the container may use; of those that not every container has it gets no others. A driver
 	// whose programs see the machine's own files gives nothing and keeps nothing away.

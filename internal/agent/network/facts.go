@@ -67,6 +67,10 @@ func (s *Spaces) proven() string {
 			why = fmt.Sprintf("the kernel does not let the agent have network namespaces (%v); give it CAP_SYS_ADMIN and CAP_NET_ADMIN", err)
 		}
 		s.proof = &why
+		if why == "" && ownMounts() {
+			s.Logger.Warn("the agent has mounts of its own, where an agent that follows it does not find the networks of tasks; start it with those of the machine",
+				"remedy", "no PrivateTmp, ProtectSystem or ip netns exec around it")
+		}
 	}
 	return *s.proof
 }
@@ -89,4 +93,11 @@ func (s *Spaces) provenRules(ctx context.Context) string {
 	}
 	s.capable = true
 	return ""
+}
+
+// ownMounts reports whether the agent is known to see other mounts than the machine's first process.
+func ownMounts() bool {
+	own, err := os.Stat("/proc/self/ns/mnt")
+	first, err2 := os.Stat("/proc/1/ns/mnt")
+	return err == nil && err2 == nil && !os.SameFile(own, first)
 }
