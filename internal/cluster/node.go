@@ -89,8 +89,8 @@ type Facts struct {
 	ReservedPorts []int `json:"reserved_ports,omitempty"`
 	// Networks are those that an agent may give to tasks beside the node's own, with what lacks for them.
 	Networks []NetworkFact `json:"networks,omitempty"`
-	Labels        Labels `json:"labels,omitempty"` // given to the agent by its flags
-	Version       string `json:"version"`          // of the agent
+	Labels   Labels        `json:"labels,omitempty"` // given to the agent by its flags
+	Version  string        `json:"version"`          // of the agent
 }
 
 // DiskFact is one file system.

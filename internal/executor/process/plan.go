@@ -89,7 +89,7 @@ func newPlan(spec executor.Spec) (*plan, error) {
 	}
 	p := &plan{
 		CPUs: cpus, Network: spec.Network,
-		ID:   spec.ID, Labels: spec.Labels, Args: slices.Concat(c.Command, c.Args), Dir: c.Dir, User: who,
+		ID: spec.ID, Labels: spec.Labels, Args: slices.Concat(c.Command, c.Args), Dir: c.Dir, User: who,
 		Capabilities: caps, ReadOnlyRoot: c.ReadOnlyRoot, LogDir: spec.LogDir, Resources: c.Resources,
 		Scratch: filepath.Join(spec.Dir, "scratch"), files: c.Files, specDir: spec.Dir,
 	}
