@@ -22,12 +22,37 @@ import (
 type EventOptions struct {
 	// After is the id of the event that the first one comes after; empty is the oldest that is kept.
 	After string
-	// Types such as "task.failed"; none is all.
+	// Types such as "task.failed", or "task" for all of that noun; none is all.
 	Types []string
+	EventFilter
 	// Lost, unless nil, is told each time a stream breaks, before it is taken up again.
 	Lost func(error)
 	// Gap, unless nil, is told of events that a stream left out because the reader was too slow.
 	Gap func(api.EventGap)
+}
+
+// EventFilter says what events are to be about; an empty field leaves out none. The server does the filtering.
+type EventFilter struct {
+	// Reasons are codes such as "oom".
+	Reasons []string
+	// Cluster, Service, Job, Cron, Task and Node are names; of Service, Job and Cron at most one. An owner's events are also those of
+	// its tasks.
+	Cluster, Service, Job, Cron, Task, Node string
+	// Since, unless 0, leaves out what happened longer ago, by the server's clock.
+	Since time.Duration
+}
+
+func (f *EventFilter) into(q url.Values) {
+	for name, value := range map[string]string{
+		"reasons": strings.Join(f.Reasons, ","), "cluster": f.Cluster, "service": f.Service, "job": f.Job, "cron": f.Cron, "task": f.Task, "node": f.Node,
+	} { // order-free: each has a place of its own
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if f.Since > 0 {
+		q.Set("since", f.Since.String())
+	}
 }
 
 func (o EventOptions) query() url.Values {
@@ -38,6 +63,7 @@ func (o EventOptions) query() url.Values {
 	if len(o.Types) > 0 {
 		q.Set("types", strings.Join(o.Types, ","))
 	}
+	o.into(q)
 	return q
 }
 
@@ -108,7 +134,7 @@ func (c *Client) FollowEvents(ctx context.Context, o EventOptions) iter.Seq2[api
 
 // stream reads one connection's events; nil says that yield wanted no more.
 func (c *Client) stream(ctx context.Context, o EventOptions, last string, yield func(api.EventView) bool) error {
-	r := get("events").with(EventOptions{After: o.After, Types: o.Types}.query())
+	r := get("events").with(o.query())
 	r.header = http.Header{"Accept": {"text/event-stream"}}
 	if last != "" {
 		r.header.Set("Last-Event-ID", last)

@@ -3,22 +3,79 @@ package main
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 )
 
 // completeTimeout bounds how long a shell waits for names.
 const completeTimeout = time.Second
 
-// completeNames completes the first argument with names of the kinds, KIND/NAME for all but
-// tasks and nodes, which go by their own.
+// Kinds that arguments name by their own name alone, besides those of names.go.
+const (
+	wordServer      = "server"
+	wordReservation = "reservation"
+	wordRebalancing = "rebalancing"
+	wordToken       = "token"
+	wordPool        = "pool"
+)
+
+// completeNames completes the first argument with names of the kinds as the command takes them: where it takes several kinds KIND/NAME for
+// all but tasks, which go by their own; where it takes one, the name alone.
 func (a *app) completeNames(kinds ...string) cobra.CompletionFunc {
+	return a.completing(1, func(ctx context.Context, c *client.Client, text string) []string {
+		if len(kinds) > 1 {
+			return argumentsOf(ctx, c, kinds)
+		}
+		if plain := plainNames(ctx, c, kinds[0]); len(matching(plain, text)) > 0 || !strings.HasPrefix(kinds[0]+"/", text) && !strings.Contains(text, "/") {
+			return plain
+		}
+		return argumentsOf(ctx, c, kinds)
+	})
+}
+
+// completeObjects completes all arguments with KIND/NAME of the kinds, tasks and nodes among them.
+func (a *app) completeObjects(most int, kinds ...string) cobra.CompletionFunc {
+	return a.completing(most, func(ctx context.Context, c *client.Client, _ string) []string {
+		var names []string
+		for _, kind := range kinds {
+			for _, n := range namesOf(ctx, c, kind) {
+				names = append(names, n.String())
+			}
+		}
+		return names
+	})
+}
+
+// completeMany completes any number of arguments with the names of a kind.
+func (a *app) completeMany(kind string) cobra.CompletionFunc {
+	return a.completing(-1, func(ctx context.Context, c *client.Client, _ string) []string { return plainNames(ctx, c, kind) })
+}
+
+// completeFlags completes flags with names of a kind each, without cluster and the kind's word.
+func (a *app) completeFlags(cmd *cobra.Command, kinds map[string]string) {
+	for flag, kind := range kinds { // order-free: each flag has a completion of its own
+		complete := a.completing(0, func(ctx context.Context, c *client.Client, _ string) []string {
+			var names []string
+			for _, n := range namesOf(ctx, c, kind) {
+				names = append(names, n.name)
+			}
+			return names
+		})
+		mustComplete(cmd, flag, complete)
+	}
+}
+
+// completing completes up to most arguments, 0 for the value of a flag and -1 for any number, with what a server that is asked for no
+// longer than completeTimeout knows. Those that stand on the line are left out; a shell is not told of errors.
+func (a *app) completing(most int, know func(ctx context.Context, c *client.Client, text string) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
+		if most > 0 && len(args) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
@@ -27,44 +84,157 @@ func (a *app) completeNames(kinds ...string) cobra.CompletionFunc {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var names []string
-		for _, kind := range kinds {
-			names = append(names, namesOf(ctx, c, kind)...)
+		defer c.Close()
+		names := matching(know(ctx, c, text), text)
+		if most != 0 {
+			names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(args, n) })
 		}
-		names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, text) })
-		slices.Sort(names)
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// namesOf returns the names that a server knows of a kind; a shell is not told of errors.
-func namesOf(ctx context.Context, c *client.Client, kind string) []string {
+// completeNodeThen completes a node first and then, up to most arguments in all, what is known of it.
+func (a *app) completeNodeThen(most int, know func(context.Context, *client.Client, api.NodeView) []string) cobra.CompletionFunc {
+	node := a.completeNames(wordNode)
+	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return node(cmd, args, text)
+		}
+		return a.completing(most, func(ctx context.Context, c *client.Client, _ string) []string {
+			v, err := c.Node(ctx, args[0])
+			if err != nil {
+				return nil
+			}
+			return know(ctx, c, v)
+		})(cmd, args, text)
+	}
+}
+
+// taintKeys returns the keys of a node's taints.
+func taintKeys(_ context.Context, _ *client.Client, v api.NodeView) []string {
+	var keys []string
+	for _, t := range v.Taints {
+		keys = append(keys, t.Key)
+	}
+	return keys
+}
+
+// poolNames returns the pools that nodes are in.
+func poolNames(ctx context.Context, c *client.Client, _ api.NodeView) []string {
+	return plainNames(ctx, c, wordPool)
+}
+
+// matching returns the names that begin with text, ordered, each once.
+func matching(names []string, text string) []string {
+	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, text) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// argumentsOf returns names as commands take them that are about several kinds: tasks, which no other name can be taken for, by their own.
+func argumentsOf(ctx context.Context, c *client.Client, kinds []string) []string {
 	var names []string
+	for _, kind := range kinds {
+		for _, n := range namesOf(ctx, c, kind) {
+			if kind == wordTask {
+				names = append(names, n.name)
+			} else {
+				names = append(names, n.String())
+			}
+		}
+	}
+	return names
+}
+
+// plainNames returns the names of a kind as a command takes them that is about it alone.
+func plainNames(ctx context.Context, c *client.Client, kind string) []string {
+	var names []string
+	for _, n := range namesOf(ctx, c, kind) {
+		names = append(names, n.argument())
+	}
+	return names
+}
+
+// namesOf returns the names that a server knows of a kind, none where it does not answer.
+func namesOf(ctx context.Context, c *client.Client, kind string) []name {
+	var names []name
+	add := func(in, own string) { names = append(names, name{kind, in, own}) }
+	none := client.ListOptions{}
 	switch kind {
 	case wordService:
-		page, _ := c.Services(ctx, "", client.ListOptions{})
+		page, _ := c.Services(ctx, "", none)
 		for _, v := range page.Items {
-			names = append(names, name{kind, v.Cluster, v.Name}.String())
+			add(v.Cluster, v.Name)
 		}
 	case wordJob:
-		page, _ := c.Jobs(ctx, "", client.ListOptions{})
+		page, _ := c.Jobs(ctx, "", none)
 		for _, v := range page.Items {
-			names = append(names, name{kind, v.Cluster, v.Name}.String())
+			add(v.Cluster, v.Name)
 		}
 	case wordCron:
-		page, _ := c.Crons(ctx, "", client.ListOptions{})
+		page, _ := c.Crons(ctx, "", none)
 		for _, v := range page.Items {
-			names = append(names, name{kind, v.Cluster, v.Name}.String())
+			add(v.Cluster, v.Name)
 		}
 	case wordNode:
-		page, _ := c.Nodes(ctx, client.ListOptions{})
+		page, _ := c.Nodes(ctx, none)
+		for _, v := range page.Items {
+			add("", v.Name)
+		}
+	case wordTask:
+		page, _ := c.Tasks(ctx, client.TaskFilter{}, none)
+		for _, v := range page.Items {
+			add("", shortTask(v.ID))
+		}
+	default:
+		for _, n := range otherNames(ctx, c, kind) {
+			add("", n)
+		}
+	}
+	return names
+}
+
+// otherNames returns the names of a kind that is in no cluster and does not run.
+func otherNames(ctx context.Context, c *client.Client, kind string) []string {
+	var names []string
+	none := client.ListOptions{}
+	switch kind {
+	case wordDefinition:
+		page, _ := c.Definitions(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.Ref().String())
+		}
+	case wordCluster:
+		page, _ := c.Clusters(ctx, none)
 		for _, v := range page.Items {
 			names = append(names, v.Name)
 		}
-	case wordTask:
-		page, _ := c.Tasks(ctx, client.TaskFilter{}, client.ListOptions{})
+	case wordServer:
+		page, _ := c.Servers(ctx, none)
 		for _, v := range page.Items {
-			names = append(names, shortTask(v.ID))
+			names = append(names, v.Name)
+		}
+	case wordReservation:
+		page, _ := c.Reservations(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.Name)
+		}
+	case wordRebalancing:
+		page, _ := c.Rebalancings(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, strconv.FormatUint(v.ID, 10))
+		}
+	case wordToken:
+		page, _ := c.Tokens(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.ID)
+		}
+	case wordPool:
+		page, _ := c.Nodes(ctx, none)
+		for _, v := range page.Items {
+			if v.Pool != "" {
+				names = append(names, v.Pool)
+			}
 		}
 	}
 	return names

@@ -21,11 +21,19 @@ func (a *app) newEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happened, the newest last",
-		Args:  arguments(0, 0, ""),
+		Long: "Show what happened, the newest last, or with --follow as it happens. What is given in several flags has to hold for all of them; the\n" +
+			"server does the choosing. An owner's events are also those of its tasks; a node's those of the tasks on it.",
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := eventSubjects(cmd, &o.EventFilter); err != nil {
+				return err
+			}
 			c, err := a.connect()
 			if err != nil {
 				return err
+			}
+			if o.Since > 0 && !cmd.Flags().Changed("tail") {
+				tail = -1
 			}
 			return a.events(cmd.Context(), c, o, tail, follow)
 		},
@@ -34,7 +42,58 @@ func (a *app) newEventsCommand() *cobra.Command {
 	cmd.Flags().IntVar(&tail, "tail", 50, "how many of the newest to begin with; -1 for all that are kept")
 	cmd.Flags().StringVar(&o.After, "after", "", "begin after the event of this `id`")
 	cmd.Flags().StringSliceVar(&o.Types, "type", nil, "only events of these `types`, such as task.failed")
+	cmd.Flags().StringSliceVar(&o.Reasons, "reason", nil, "only events with these `reasons`, such as oom")
+	cmd.Flags().StringVar(&o.Cluster, "cluster", "", "only events about this `cluster` and what is in it")
+	cmd.Flags().StringVar(&o.Service, "service", "", "only events about this `service` and its tasks")
+	cmd.Flags().StringVar(&o.Job, "job", "", "only events about this `job` and its tasks")
+	cmd.Flags().StringVar(&o.Cron, "cron", "", "only events about this `cron`, not those of its jobs")
+	cmd.Flags().StringVar(&o.Task, "task", "", "only events about this `task`")
+	cmd.Flags().StringVar(&o.Node, "node", "", "only events about this `node` and tasks on it")
+	cmd.Flags().DurationVar(&o.Since, "since", 0, "only events of the last `duration`, such as 1h; all of them unless --tail is given too")
+	a.completeFlags(cmd, map[string]string{
+		"cluster": wordCluster, "service": wordService, "job": wordJob, "cron": wordCron, "task": wordTask, "node": wordNode,
+	})
 	return cmd
+}
+
+// eventSubjects reads the names of flags as arguments are read: "prod/web" and "service/prod/web" name the cluster too, "web.1.0" is a
+// task of the default cluster.
+func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
+	for _, flag := range []struct {
+		kind string
+		text *string
+	}{{wordService, &f.Service}, {wordJob, &f.Job}, {wordCron, &f.Cron}, {wordNode, &f.Node}} {
+		if *flag.text == "" {
+			continue
+		}
+		text := *flag.text
+		if strings.Count(text, "/") == 1 && kindWord(text[:strings.Index(text, "/")]) == "" {
+			text = flag.kind + "/" + text
+		}
+		n, err := parseName(cmd, text, flag.kind)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", flag.kind, err)
+		}
+		*flag.text = n.name
+		switch {
+		case n.cluster == "":
+		case f.Cluster != "" && f.Cluster != n.cluster:
+			return &usageError{cmd.CommandPath(), fmt.Sprintf("--%s names cluster %s, and --cluster %s: leave one of them out", flag.kind, n.cluster, f.Cluster)}
+		default:
+			f.Cluster = n.cluster
+		}
+	}
+	if f.Task == "" {
+		return nil
+	}
+	text := strings.TrimPrefix(f.Task, wordTask+"/")
+	for _, id := range []string{text, cluster.DefaultCluster + "." + text} {
+		if _, ok := cluster.TaskID(id).Parts(); ok {
+			f.Task = id
+			return nil
+		}
+	}
+	return &usageError{cmd.CommandPath(), fmt.Sprintf("--task %q is no task: want a whole name such as web.1.0 or prod.web.1.0, as 'berth ps --all' lists them", f.Task)}
 }
 
 // events prints the newest events and then, with follow, each as it happens.

@@ -350,8 +350,17 @@ func filterTasks(tasks []api.TaskView, r *http.Request) []api.TaskView {
 
 // events answers a list, or streams and ends.
 func (f *fake) events(w world, r *http.Request) any {
-	after := r.URL.Query().Get("after")
-	return page(slices.DeleteFunc(slices.Clone(w.Events), func(e api.EventView) bool { return after != "" && e.ID <= after }))
+	q := r.URL.Query()
+	after := q.Get("after")
+	return page(slices.DeleteFunc(slices.Clone(w.Events), func(e api.EventView) bool {
+		no := func(param, value string) bool { return q.Get(param) != "" && q.Get(param) != value }
+		owner := map[cluster.Kind]string{}
+		if e.Owner != nil {
+			owner[e.Owner.Kind] = e.Owner.Name
+		}
+		return after != "" && e.ID <= after || no("node", e.Node) || no("task", string(e.Task)) || no("cluster", e.Cluster) || no("types", e.Type) ||
+			no("reasons", string(e.Reason)) || no("service", owner[cluster.KindService]) || no("job", owner[cluster.KindJob]) || no("since", "1h0m0s")
+	}))
 }
 
 func (f *fake) logs(w http.ResponseWriter, r *http.Request) {

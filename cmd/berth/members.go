@@ -140,7 +140,7 @@ func memberID(v api.ServerView) string {
 func (a *app) serverCommand(use, short, long string, do func(cmd *cobra.Command, c *client.Client, v api.ServerView) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " SERVER", Short: short, Long: long, Args: arguments(1, 1, "the name or the id of a server"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: a.completeNames(wordServer),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {

@@ -28,7 +28,7 @@ func (a *app) newNodePoolsCommand() *cobra.Command {
 		Use: "pools [POOL]", Short: "List pools of nodes, or set the strategy of one",
 		Long: "Lists the pools of nodes. With a pool and --strategy it sets the strategy by which nodes are chosen for services and steps that name\n" +
 			"the pool and no strategy: binpack, spread or whole; an empty one takes it back. It goes before the strategy of their cluster.",
-		Args: arguments(0, 1, "the name of a pool"),
+		Args: arguments(0, 1, "the name of a pool"), ValidArgsFunction: a.completeNames(wordPool),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := cmd.Flags().Changed("strategy")
 			if set != (len(args) == 1) {

@@ -54,7 +54,7 @@ func (a *app) newNodeUntaintCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "untaint NODE KEY[:EFFECT]...", Short: "Take taints from a node",
 		Long: "Takes taints from a node: those of a key, or with an effect only that one. A taint that the node does not have is no fault.",
-		Args: arguments(2, -1, "the name of a node and the key of a taint"), ValidArgsFunction: a.completeNames(wordNode),
+		Args: arguments(2, -1, "the name of a node and the key of a taint"), ValidArgsFunction: a.completeNodeThen(-1, taintKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			taints, err := taintsOf(cmd, args[1:])
 			if err != nil {
@@ -92,7 +92,7 @@ func (a *app) newNodePoolCommand() *cobra.Command {
 		Use: "pool NODE [POOL]", Short: "Put a node into a pool",
 		Long: "Puts a node into a pool, or with --none takes it out of the one that it is in. A node is in one pool at most. Services and steps that\n" +
 			"name a pool (placement.pool) run on its nodes alone; those that name none run on all. Tasks that run there stay.",
-		Args: arguments(1, 2, "the name of a node and of a pool"), ValidArgsFunction: a.completeNames(wordNode),
+		Args: arguments(1, 2, "the name of a node and of a pool"), ValidArgsFunction: a.completeNodeThen(2, poolNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 2) == none {
 				return &usageError{cmd.CommandPath(), cmd.CommandPath() + " needs the name of a pool, or --none"}

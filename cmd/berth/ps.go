@@ -50,7 +50,10 @@ func (a *app) newPsCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.Node, "node", "", "only tasks on this `node`")
 	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this `state`, such as running")
 	cmd.Flags().BoolVarP(&f.All, "all", "a", false, "attempts that have ended too")
-	mustComplete(cmd, "node", a.completeNames(wordNode))
+	a.completeFlags(cmd, map[string]string{"cluster": wordCluster, "service": wordService, "job": wordJob, "cron": wordCron, "node": wordNode})
+	mustComplete(cmd, "state", cobra.FixedCompletions([]string{
+		"pending", "assigned", "preparing", "starting", "running", "stopping", "succeeded", "failed", "rejected", "lost", "cancelled",
+	}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

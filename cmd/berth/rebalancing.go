@@ -208,7 +208,7 @@ func (a *app) reportRebalancing(v api.RebalancingView) error {
 // rebalancingCommand returns a command about one rebalancing: the one that is named, or the newest.
 func (a *app) rebalancingCommand(use, short, long string, do func(context.Context, *client.Client, uint64) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " [ID]", Short: short, Long: long, Args: arguments(0, 1, "the number of a rebalancing"),
+		Use: use + " [ID]", Short: short, Long: long, Args: arguments(0, 1, "the number of a rebalancing"), ValidArgsFunction: a.completeNames(wordRebalancing),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := uint64(0)
 			if len(args) > 0 {

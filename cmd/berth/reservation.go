@@ -73,6 +73,7 @@ func (a *app) newReservationCreateCommand() *cobra.Command {
 	f.DurationVar(&o.length, "for", 0, "how long it lasts, instead of --until")
 	f.DurationVar(&o.lead, "lead", 0, "for how long before no task without a time limit is placed there (default 1h)")
 	f.StringSliceVar(&o.Clusters, "cluster", nil, "for tasks of this `cluster`; may be given more than once")
+	a.completeFlags(cmd, map[string]string{"cluster": wordCluster})
 	f.StringArrayVar(&o.labels, "label", nil, "for services and jobs with this label, as `key=value`; may be given more than once")
 	f.BoolVar(&o.Evict, "evict", false, "move tasks of others away when it begins")
 	_ = cmd.RegisterFlagCompletionFunc("node", a.completeNames(wordNode)) // it fails for a flag that is not there
@@ -172,6 +173,7 @@ func stamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04") }
 func (a *app) newReservationShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Aliases: []string{"status"}, Short: "Show a reservation", Args: arguments(1, 1, "the name of a reservation"),
+		ValidArgsFunction: a.completeNames(wordReservation),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -204,6 +206,7 @@ func (a *app) newReservationShowCommand() *cobra.Command {
 func (a *app) newReservationRmCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Give nodes that are kept to everybody", Args: arguments(1, -1, "the name of a reservation"),
+		ValidArgsFunction: a.completeMany(wordReservation),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {

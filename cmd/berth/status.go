@@ -22,7 +22,7 @@ func (a *app) newStatusCommand() *cobra.Command {
 		Short:             "Show how everything is, trouble first, or one object",
 		Long:              "Show how everything is, trouble first with its cause and what to do next; or one service, job, cron, task, node, cluster or definition.",
 		Args:              arguments(0, 1, "at most one object, such as service/web"),
-		ValidArgsFunction: a.completeNames(wordService, wordJob, wordCron),
+		ValidArgsFunction: a.completeObjects(1, wordService, wordJob, wordCron, wordTask, wordNode, wordCluster, wordDefinition),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {

@@ -63,6 +63,7 @@ func (a *app) newTokenCreateCommand() *cobra.Command {
 	f.IntVar(&r.Uses, "uses", 0, "with --join: by how many machines it may be used; default 1")
 	f.StringVar(&r.Name, "name", "", "whose it is, or what for")
 	f.StringArrayVar(&r.Clusters, "cluster", nil, "the only cluster that it reaches; may be given several times")
+	a.completeFlags(cmd, map[string]string{"cluster": wordCluster})
 	f.StringVar(&r.For, "for", "", "with --join: the only node that may use it")
 	mustComplete(cmd, "role", cobra.FixedCompletions([]string{"admin", "operator", "submitter", "viewer", "node", "server"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -159,6 +160,7 @@ func (a *app) newTokenLsCommand() *cobra.Command {
 func (a *app) newTokenRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke TOKEN...", Short: "End tokens at once", Args: arguments(1, -1, "the id of a token, as `berth token ls` shows it"),
+		ValidArgsFunction: a.completeMany(wordToken),
 		Long: "Ends tokens at once. Certificates that machines got for a join token stay good: `berth node forget` and `berth server remove`\n" +
 			"are for those.",
 		RunE: func(cmd *cobra.Command, args []string) error {

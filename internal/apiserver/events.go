@@ -30,24 +30,17 @@ type logPlace struct {
 // eventQuery is what events are asked for.
 type eventQuery struct {
 	after string
-	types []string
+	eventFilter
 	// caller, unless nil, sees some clusters only.
 	caller *caller
 }
 
-func (q *eventQuery) takes(e *cluster.Event) bool {
+// takes reports whether an event of a batch of that time is asked for and the caller's to see.
+func (q *eventQuery) takes(e *cluster.Event, at time.Time) bool {
 	if q.caller != nil && !q.caller.sees(clusterOf(e)) {
 		return false
 	}
-	if len(q.types) == 0 {
-		return true
-	}
-	for _, t := range q.types {
-		if e.Type == t || strings.HasPrefix(e.Type, t+".") {
-			return true
-		}
-	}
-	return false
+	return q.eventFilter.takes(e, at)
 }
 
 func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
@@ -55,8 +48,9 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		q.after = last
 	}
-	if types := r.URL.Query().Get("types"); types != "" {
-		q.types = strings.Split(types, ",")
+	var err error
+	if q.eventFilter, err = filterOf(r, s.cfg.Now()); err != nil {
+		return err
 	}
 	limit, err := number(r, "limit", eventsPage)
 	if err != nil {
@@ -174,7 +168,7 @@ func eventsAfter(snap *store.Snapshot, from logPlace, q *eventQuery) iter.Seq2[l
 func yieldBatch(e store.Entry[cluster.EventBatch], seen int, q *eventQuery, yield func(logPlace, api.EventView) bool) bool {
 	for i := seen; i < len(e.Value.Events); i++ {
 		event := &e.Value.Events[i]
-		if !q.takes(event) {
+		if !q.takes(event, e.Value.At) {
 			continue
 		}
 		v := api.EventView{ID: eventID(e.Value.ID, i), At: e.Value.At, RoutingKey: event.RoutingKey(), Event: *event}
@@ -248,7 +242,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, from logPl
 	snap := s.cfg.Tables.Snapshot()
 	for at, v := range eventsAfter(snap, from, &eventQuery{}) {
 		from = at
-		if !q.takes(&v.Event) {
+		if !q.takes(&v.Event, v.At) {
 			continue
 		}
 		if err := out.send("event", v.ID, v); err != nil {
@@ -323,7 +317,7 @@ func (s *Server) followEvents(ctx context.Context, queue *eventQueue, revision u
 		revision = snap.Revision()
 		for at, v := range eventsAfter(snap, from, &eventQuery{}) {
 			from = at
-			if q.takes(&v.Event) {
+			if q.takes(&v.Event, v.At) {
 				queue.add(v)
 			}
 		}

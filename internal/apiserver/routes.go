@@ -191,13 +191,12 @@ func (s *Server) eventRoutes() []route {
 	return []route{{
 		method: "GET", path: "/v1/events", name: "listEvents", role: viewer, shared: true,
 		summary: "The event log, oldest first. A cursor that is older than what is kept gets 410 with the oldest id.",
-		query: []parameter{
+		query: append(eventParameters(), []parameter{
 			{"after", "string", "the id of the last event seen; \"now\" leaves out what has happened; default the oldest that is kept"},
-			{"types", "string", "types such as \"task.failed\" or \"task\", with commas between"},
 			{"limit", "integer", "the most events to answer with; default 1000"},
 			{"wait", "duration", "how long to wait for the first event, at most 5m"},
 			consistent(),
-		},
+		}...),
 		reply: typeOf[api.Page[api.EventView]](), stream: eventStream, long: true, serve: s.listEvents,
 	}}
 }
