@@ -65,6 +65,7 @@ func (a *app) newRebalanceCommand() *cobra.Command {
 		},
 	}
 	o.register(cmd)
+	a.completeFlags(cmd, map[string]string{"cluster": wordCluster})
 	cmd.AddCommand(a.newRebalanceStatusCommand(), a.newRebalanceCancelCommand(), a.newRebalanceListCommand())
 	return cmd
 }
@@ -72,7 +73,6 @@ func (a *app) newRebalanceCommand() *cobra.Command {
 func (o *rebalanceFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.Cluster, "cluster", "", "move only tasks of this `cluster`")
-	a.completeFlags(cmd, map[string]string{"cluster": wordCluster})
 	f.BoolVar(&o.dry, "dry-run", false, "show the moves and change nothing, as it does without --apply and --undo")
 	f.BoolVar(&o.apply, "apply", false, "carry the moves out")
 	f.BoolVar(&o.undo, "undo", false, "take back what the last rebalancing moved, or the one with that ID")
