@@ -64,7 +64,7 @@ require (
 	github.com/xo/terminfo v0.0.0-20220910002029-abceb7e1c41e // indirect
 )
 require github.com/vishvananda/netns v0.0.5 // indirect
-require github.com/theory/jsonpath v0.10.2 // indirect
+require github.com/theory/jsonpath v0.10.2
 
 require (
 	cel.dev/expr v0.25.2 // indirect

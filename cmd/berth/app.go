@@ -21,6 +21,7 @@ type app struct {
 	addrs                     []string
 	tokenFile, caFile, caHash string
 	output                    string
+	shape                     shape // what the output's own text makes of values, or nil
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
@@ -83,8 +84,8 @@ func (a *app) newRootCommand() *cobra.Command {
 	root.PersistentFlags().StringVar(&a.tokenFile, "token-file", "", "file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
 	root.PersistentFlags().StringVar(&a.caFile, "ca-file", "", "file with the certificate of the servers' authority (BERTH_CA_FILE)")
 	root.PersistentFlags().StringVar(&a.caHash, "ca-hash", "", "SHA-256 of that certificate, in hex, instead of the file (BERTH_CA_HASH)")
-	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "how to print: table, wide, json or yaml")
-	mustComplete(root, "output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "how to print: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
+	mustComplete(root, "output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "jsonpath=", "go-template="}, cobra.ShellCompDirectiveNoFileComp))
 	mustComplete(root, "addr", cobra.NoFileCompletions)
 	mustComplete(root, "ca-hash", cobra.NoFileCompletions)
 

@@ -29,13 +29,19 @@ func (a *app) checkOutput(cmd *cobra.Command) error {
 	if slices.Contains(known, a.output) {
 		return nil
 	}
-	return &usageError{cmd.CommandPath(), fmt.Sprintf("-o %s: want one of %s", a.output, strings.Join(known, ", "))}
+	var err error
+	if a.shape, err = newShape(a.output); a.shape != nil || err != nil {
+		return err
+	}
+	return &usageError{cmd.CommandPath(), fmt.Sprintf("-o %s: want one of %s, jsonpath=PATH, go-template=TEMPLATE", a.output, strings.Join(known, ", "))}
 }
 
 // data reports whether values are printed for programs, not tables for people.
-func (a *app) data() bool { return a.output == outputJSON || a.output == outputYAML }
+func (a *app) data() bool {
+	return a.output == outputJSON || a.output == outputYAML || a.shape != nil
+}
 
-// printData prints a value as JSON or YAML.
+// printData prints a value as JSON or YAML, or as the user's path or template says.
 func (a *app) printData(v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -45,6 +51,13 @@ func (a *app) printData(v any) error {
 		return fmt.Errorf("encode output: %w", err)
 	}
 	out := b.Bytes()
+	if a.shape != nil {
+		value, err := generic(out)
+		if err != nil {
+			return err
+		}
+		return a.shape.write(a.stdout, value)
+	}
 	if a.output == outputYAML {
 		text, err := toYAML(out)
 		if err != nil {
@@ -56,13 +69,27 @@ func (a *app) printData(v any) error {
 	return err
 }
 
-// printLine prints a value of a stream as one line of JSON, or as a YAML document.
+// printLine prints a value of a stream as one line of JSON, as a YAML document, or as the user's path or template says with the line
+// ended.
 func (a *app) printLine(v any) error {
 	if a.output == outputYAML {
 		if _, err := io.WriteString(a.stdout, "---\n"); err != nil {
 			return err
 		}
 		return a.printData(v)
+	}
+	if a.shape != nil {
+		var b bytes.Buffer
+		one := *a
+		one.stdout = &b
+		if err := one.printData(v); err != nil {
+			return err
+		}
+		if text := b.Bytes(); len(text) > 0 && text[len(text)-1] != '\n' {
+			b.WriteByte('\n')
+		}
+		_, err := a.stdout.Write(b.Bytes())
+		return err
 	}
 	return json.NewEncoder(a.stdout).Encode(v)
 }

@@ -80,7 +80,7 @@ func (a *app) printManifest(view, manifest any) error {
 		return a.printData(view)
 	}
 	plain := *a
-	plain.output = outputYAML
+	plain.output, plain.shape = outputYAML, nil
 	return plain.printData(manifest)
 }
 

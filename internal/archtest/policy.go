@@ -177,6 +177,7 @@ var modules = map[string][]string{
 	"github.com/sirupsen/logrus":              {"internal/executor/containerd"},
 	"github.com/spf13/cobra":                  {"cmd/berth"},
 	"github.com/spf13/pflag":                  {"cmd/berth"},
+	"github.com/theory/jsonpath":              {"cmd/berth"},
 	"github.com/tidwall/btree":                {"internal/store"},
 	"go.etcd.io/bbolt":                        {"internal/agent/state"},
 	"go.etcd.io/etcd":                         {"internal/store/etcd", "test/e2e"},
