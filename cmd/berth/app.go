@@ -53,7 +53,7 @@ BERTH_TOKEN_FILE or, on this machine, the file berth/token in the configuration 
 Over https the servers' authority is named by --ca-file or --ca-hash.
 
 Exit codes: 0 done; 1 the answer is no (run: not healthy or failed, rollout status: failed or
-rolled back, plan: something to change, validate: a fault); 2 it could not be done (wrong arguments, no server, refused);
+rolled back, plan: something to change, validate: a fault, wait: it did not come); 2 it could not be done (wrong arguments, no server, refused);
 130 interrupted. 'berth exec' exits as its command does, with 125 if it could not run it; 'berth attach' as the container does.`
 
 // newRootCommand builds the whole tree of commands.
@@ -97,7 +97,7 @@ func (a *app) newRootCommand() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("run", a.newRunCommand(), a.newPlanCommand(), a.newSimulateCommand(), a.newValidateCommand())
+	add("run", a.newRunCommand(), a.newPlanCommand(), a.newSimulateCommand(), a.newValidateCommand(), a.newWaitCommand())
 	add("look", a.newStatusCommand(), a.newPsCommand(), a.newExplainCommand(), a.newLogsCommand(), a.newEventsCommand(), a.newTopCommand(), a.newNodeCommand())
 	add("change", a.newScaleCommand(), a.newStopCommand(), a.newStartCommand(), a.newRestartCommand(),
 		a.newRolloutCommand(), a.newPromoteCommand(), a.newRebalanceCommand(), a.newReservationCommand(), a.newCronCommand(), a.newDeleteCommand(), a.newExecCommand(),

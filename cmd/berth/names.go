@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -109,9 +110,12 @@ func ambiguous(text string, candidates []string) error {
 	return fmt.Errorf("%q is ambiguous: it may be %s", text, strings.Join(candidates, ", "))
 }
 
+// errUnknown is what unknown returns, whatever it names.
+var errUnknown = errors.New("there is no")
+
 // unknown is the error of a name that means nothing, with those that it may have been meant for.
 func unknown(kind, text string, known []string) error {
-	err := fmt.Errorf("there is no %s %q", kind, text)
+	err := fmt.Errorf("%w %s %q", errUnknown, kind, text)
 	known = slices.Sorted(slices.Values(known))
 	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !similar(k, text) })
 	switch {

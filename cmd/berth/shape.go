@@ -141,8 +141,8 @@ func templateError(err error) error {
 		return fmt.Errorf("-o go-template: %w", err)
 	}
 	at := "line " + m[1]
-	if m[2] != "" {
-		at += ", column " + m[2]
+	if column, err := strconv.Atoi(m[2]); err == nil { // counted from 0
+		at += fmt.Sprintf(", column %d", column+1)
 	}
 	return &hintedError{
 		fmt.Errorf("-o go-template: %s: %s", at, text[len(m[0]):]),
