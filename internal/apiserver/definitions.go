@@ -12,6 +12,9 @@ import (
 
 func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
 	name, c := r.PathValue("definition"), callerOf(r.Context())
+	if err := mayReveal(r); err != nil {
+		return err
+	}
 	if name != "" {
 		snap, err := s.snapshot(r)
 		if err != nil {
@@ -28,7 +31,7 @@ func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
 				continue
 			}
 			key := fmt.Sprintf("%s/%010d", e.Value.Name, e.Value.Version)
-			all = append(all, keyed[api.DefinitionView]{key, api.DefinitionView{TaskDefinition: *e.Value, Revision: e.Modified}})
+			all = append(all, keyed[api.DefinitionView]{key, api.DefinitionView{TaskDefinition: c.showDefinition(e.Value), Revision: e.Modified}})
 		}
 		return all
 	})
@@ -54,7 +57,10 @@ func (s *Server) readDefinition(w http.ResponseWriter, r *http.Request) error {
 	if !callerOf(r.Context()).sight(snap)(ref) {
 		return notFound("task definition", ref.String())
 	}
-	return answerDefinition(w, snap, ref, http.StatusOK)
+	if err := mayReveal(r); err != nil {
+		return err
+	}
+	return answerDefinition(w, r, snap, ref, http.StatusOK)
 }
 
 // refOf returns the reference in an address, which was checked before.
@@ -63,13 +69,13 @@ func refOf(r *http.Request) cluster.Ref {
 	return cluster.Ref{Name: r.PathValue("definition"), Version: n}
 }
 
-func answerDefinition(w http.ResponseWriter, snap *store.Snapshot, ref cluster.Ref, status int) error {
+func answerDefinition(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, ref cluster.Ref, status int) error {
 	e, ok := snap.Definition(ref)
 	if !ok {
 		return notFound("task definition", ref.String())
 	}
 	tag(w, e.Modified)
-	return answer(w, status, api.DefinitionView{TaskDefinition: *e.Value, Revision: e.Modified})
+	return answer(w, status, api.DefinitionView{TaskDefinition: callerOf(r.Context()).showDefinition(e.Value), Revision: e.Modified})
 }
 
 func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
@@ -102,5 +108,5 @@ func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerDefinition(w, snap, ref, statusOfWrite(change))
+	return answerDefinition(w, r, snap, ref, statusOfWrite(change))
 }

@@ -85,7 +85,13 @@ func (c *caller) limit() string {
 func (c *caller) sees(in string) bool { return c.clusters == nil || slices.Contains(c.clusters, in) }
 
 // scope names what the caller sees, for what is remembered of answers.
-func (c *caller) scope() string { return strings.Join(c.clusters, ",") }
+func (c *caller) scope() string {
+	scope := strings.Join(c.clusters, ",")
+	if !c.reads() {
+		scope += "#" + masked
+	}
+	return scope
+}
 
 // mayApply returns nil if a caller may make these changes: it reaches their clusters, and only an operator makes or changes
 // clusters themselves. A cluster that stays as it is may stand in anybody's manifests.

@@ -24,6 +24,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"openapi": "viewer*", "openapiYaml": "viewer*", "manifestSchema": "viewer*", "version": "viewer*",
 		"listClusters": "viewer*", "readCluster": "viewer",
 		"listDefinitions": "viewer*", "listVersions": "viewer*", "readDefinition": "viewer*",
+		"diffVersions": "viewer*", "diffDefinition": "submitter*",
 		"listAllServices": "viewer*", "listServices": "viewer", "readService": "viewer", "listAddresses": "viewer",
 		"listAllJobs": "viewer*", "listJobs": "viewer", "readJob": "viewer",
 		"listTasks": "viewer*", "readTask": "viewer", "listEvents": "viewer*",

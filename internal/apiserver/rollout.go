@@ -52,7 +52,11 @@ func (s *Server) readRolloutHistory(w http.ResponseWriter, r *http.Request) erro
 		return notFound("service", in+"/"+name)
 	}
 	tag(w, e.Modified)
-	return answer(w, http.StatusOK, historyView(snap, e))
+	h := historyView(snap, e)
+	for i := range h.Versions {
+		h.Versions[i].Fields = callerOf(r.Context()).showFields(h.Versions[i].Fields)
+	}
+	return answer(w, http.StatusOK, h)
 }
 
 // actOnRollout changes what the user asks of a service's rollout, and answers with where that stands.

@@ -67,7 +67,7 @@ const (
 func (s *Server) table() []route {
 	var all []route
 	for _, part := range [][]route{
-		s.generalRoutes(), s.clusterRoutes(), s.definitionRoutes(), s.serviceRoutes(), s.rolloutRoutes(), s.scaleRoutes(), s.jobRoutes(),
+		s.generalRoutes(), s.clusterRoutes(), s.definitionRoutes(), s.diffRoutes(), s.serviceRoutes(), s.rolloutRoutes(), s.scaleRoutes(), s.jobRoutes(),
 		s.cronRoutes(), s.explainRoutes(), s.rebalanceRoutes(), s.simulateRoutes(), s.rebalancingRoutes(), s.reservationRoutes(),
 		s.taskRoutes(), s.checkRoutes(), s.terminalRoutes(), s.nodeRoutes(), s.nodeVerbs(), s.operatorRoutes(), s.eventRoutes(), s.imageRoutes(), s.accessRoutes(),
 	} {
@@ -103,9 +103,9 @@ func (s *Server) clusterRoutes() []route {
 
 func (s *Server) definitionRoutes() []route {
 	return []route{
-		{method: "GET", path: "/v1/definitions", name: "listDefinitions", role: viewer, shared: true, summary: "All versions of all task definitions.", query: listParameters(), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
-		{method: "GET", path: "/v1/definitions/{definition}", name: "listVersions", role: viewer, shared: true, summary: "All versions of a task definition.", query: listParameters(), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
-		{method: "GET", path: "/v1/definitions/{definition}/{version}", name: "readDefinition", role: viewer, shared: true, summary: "One version of a task definition.", query: []parameter{consistent()}, reply: typeOf[api.DefinitionView](), serve: s.readDefinition},
+		{method: "GET", path: "/v1/definitions", name: "listDefinitions", role: viewer, shared: true, summary: "All versions of all task definitions.", query: listParameters(reveal()), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
+		{method: "GET", path: "/v1/definitions/{definition}", name: "listVersions", role: viewer, shared: true, summary: "All versions of a task definition.", query: listParameters(reveal()), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
+		{method: "GET", path: "/v1/definitions/{definition}/{version}", name: "readDefinition", role: viewer, shared: true, summary: "One version of a task definition.", query: []parameter{reveal(), consistent()}, reply: typeOf[api.DefinitionView](), serve: s.readDefinition},
 		{method: "PUT", path: "/v1/definitions/{definition}/{version}", name: "writeDefinition", role: submitter, shared: true, summary: "Writes a version, once. The same content again changes nothing, another content is refused with 409.", writes: true, body: typeOf[cluster.TaskDefinition](), reply: typeOf[api.DefinitionView](), serve: s.writeDefinition},
 	}
 }
