@@ -38,6 +38,8 @@ func runExamples() map[string]string {
 		"explain":  "berth explain web\nberth explain web.3.0",
 		"logs":     "berth logs service/web --follow\nberth logs web.3.0 --tail 20",
 		"events":   "berth events --follow --service web\nberth events --since 1h --type service.rollout-failed,service.rolled-back\nberth events --reason oom --node n1",
+		"inspect":  "berth inspect service/web\nberth inspect service/web --as-written\nberth inspect task/web.3.0 -o 'jsonpath=$.attempts[0].message'",
+		"diff":     "berth diff web\nberth diff web 2 5\nberth diff web.yaml",
 		"exec":     "berth exec -i web.3.0 -- sh",
 		"check":    "berth check pass worker.1.0 beat\nberth check fail worker.1.0 beat --message 'the queue is stuck'",
 		"exec":     "berth exec -it web.3.0 -- sh\nberth exec web.3.0 cat /etc/hosts",

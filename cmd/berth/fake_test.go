@@ -54,7 +54,9 @@ type world struct {
 	Settings map[string]string `json:"settings"`
 	Metrics  string            `json:"metrics"`
 	// Apply is the reply to an apply, and Refuse what is refused instead, by "METHOD /path".
-	Apply  api.ApplyReply         `json:"apply"`
+	Apply api.ApplyReply `json:"apply"`
+	// Diffs are how definitions differ, by what they end with.
+	Diffs  []api.DefinitionDiff   `json:"diffs"`
 	Refuse map[string]api.Problem `json:"refuse"`
 }
 
@@ -86,6 +88,26 @@ func newFakeAt(listener net.Listener) *fake {
 		"GET /v1/nodes":               func(w world, _ *http.Request) any { return page(w.Nodes) },
 		"GET /v1/tasks":               func(w world, r *http.Request) any { return page(filterTasks(w.Tasks, r)) },
 		"GET /v1/definitions/{d}/{v}": definition,
+		"GET /v1/definitions/{d}": func(w world, r *http.Request) any {
+			var all []api.DefinitionView
+			for _, d := range w.Definitions {
+				if d.Name == r.PathValue("d") {
+					all = append(all, api.DefinitionView{TaskDefinition: d})
+				}
+			}
+			return page(all)
+		},
+		"GET /v1/definitions/{d}/{v}/diff": func(w world, r *http.Request) any {
+			return one(w.Diffs, func(d api.DefinitionDiff) bool {
+				from := r.URL.Query().Get("from")
+				return d.To.Name == r.PathValue("d") && fmt.Sprint(d.To.Version) == r.PathValue("v") && (from == "" || from == fmt.Sprint(d.From.Version))
+			})
+		},
+		"POST /v1/definitions/{d}/{v}/diff": func(w world, r *http.Request) any {
+			return one(w.Diffs, func(d api.DefinitionDiff) bool {
+				return d.From.Name == r.PathValue("d") && fmt.Sprint(d.From.Version) == r.PathValue("v")
+			})
+		},
 		"GET /v1/clusters/{c}": func(w world, r *http.Request) any {
 			return one(w.Clusters, func(v api.Cluster) bool { return v.Name == r.PathValue("c") })
 		},

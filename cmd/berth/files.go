@@ -100,6 +100,11 @@ func (a *app) apply(ctx context.Context, files []string, dryRun bool) (api.Apply
 	if err != nil {
 		return api.ApplyReply{}, err
 	}
+	return a.send(ctx, c, objects, dryRun)
+}
+
+// send sends objects that were read to the server.
+func (a *app) send(ctx context.Context, c *client.Client, objects []manifest.Object, dryRun bool) (api.ApplyReply, error) {
 	req := api.ApplyRequest{DryRun: dryRun}
 	for _, o := range objects {
 		spec, err := json.Marshal(o.Value)
