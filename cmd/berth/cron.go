@@ -192,6 +192,11 @@ func (a *app) cronStatus(ctx context.Context, c *client.Client, v api.CronView) 
 	if err := a.printTable(facts); err != nil {
 		return err
 	}
+	if t := cronTrouble(v); t != nil {
+		if err := a.printOwnTroubles([]trouble{*t}, "berth cron status "+cronName(v).argument()); err != nil {
+			return err
+		}
+	}
 	jobs, err := jobsOf(ctx, c, v)
 	if err != nil || len(jobs) == 0 {
 		return err

@@ -214,6 +214,9 @@ func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) err
 	if err := a.printTable(facts); err != nil {
 		return err
 	}
+	if err := a.printOwnTroubles(a.nodeTroubles(n), "berth node status "+n.Name); err != nil {
+		return err
+	}
 	if len(tasks) == 0 {
 		return nil
 	}

@@ -240,10 +240,10 @@ func painted(text string) string {
 	switch word {
 	case "healthy", "ready", "succeeded", "create", "complete":
 		color = green
-	case "failing", "failed", "degraded", "down", "lost", "rejected", "rolled-back", "crash-loop", "rollout-failed":
+	case "failing", "failed", "degraded", "down", "lost", "rejected", "rolled-back", "crash-loop", "rollout-failed", troubleLost, troubleGivenUp:
 		color = red
 	case "warning", "pending", "starting", "rolling-out", "suspect", "preparing", "assigned", "draining", "joining", "update", "stopping", "deleting",
-		"rolling", "canary", "paused", "pressure":
+		"rolling", "canary", "paused", "pressure", troubleHeld, troubleMissed, troubleNoMore, troubleHungry:
 		color = yellow
 	case "stopped", "cancelled", "drained", "suspended", "superseded":
 		color = grey

@@ -189,7 +189,7 @@ func (a *app) overview(ctx context.Context, c *client.Client) error {
 		all.Tasks = append(all.Tasks, newest(tasks)...)
 	}
 	a.printAlarms(all.Status)
-	if troubles := findTroubles(all); len(troubles) > 0 {
+	if troubles := a.allTroubles(all); len(troubles) > 0 {
 		a.say("Trouble:")
 		if err := a.printTroubles(troubles); err != nil {
 			return err
@@ -437,6 +437,10 @@ func (a *app) taskStatus(ctx context.Context, c *client.Client, text string) err
 		if err := a.printTable(t); err != nil {
 			return err
 		}
+	}
+	if next := nextForTask(latest); next != "" {
+		a.say("")
+		a.say("→ %s", next)
 	}
 	if latest.Misplaced != "" {
 		a.say("")
