@@ -103,7 +103,7 @@ func (a *app) newRootCommand() *cobra.Command {
 		a.newRolloutCommand(), a.newPromoteCommand(), a.newRebalanceCommand(), a.newReservationCommand(), a.newCronCommand(), a.newDeleteCommand(), a.newExecCommand(),
 		a.newCheckCommand(), a.newAttachCommand(), a.newPortForwardCommand(), a.newCopyCommand(), a.newImageCommand())
 	add("serve", newDevCommand(), a.newServerCommand(), a.newAgentCommand(), a.newTokenCommand(), a.newOperatorCommand())
-	root.AddCommand(a.newVersionCommand(), newReferenceCommand())
+	root.AddCommand(a.newVersionCommand(), a.newManCommand(), newReferenceCommand())
 	addExamples(root, commandExamples())
 	return root
 }

@@ -44,6 +44,7 @@ func runExamples() map[string]string {
 		"check":    "berth check pass worker.1.0 beat\nberth check fail worker.1.0 beat --message 'the queue is stuck'",
 		"exec":     "berth exec -it web.3.0 -- sh\nberth exec web.3.0 cat /etc/hosts",
 		"version":  "berth version -o json",
+		"man":      "berth man --dir /usr/local/share/man/man1",
 	}
 }
 
