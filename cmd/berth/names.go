@@ -107,7 +107,7 @@ func ambiguous(text string, candidates []string) error {
 	if rest := len(candidates) - most; rest > 0 {
 		candidates = append(candidates[:most], fmt.Sprintf("and %d more", rest))
 	}
-	return fmt.Errorf("%q is ambiguous: it may be %s", text, strings.Join(candidates, ", "))
+	return fmt.Errorf("%q is ambiguous: it may be %s; name one of them in full", text, strings.Join(candidates, ", "))
 }
 
 // errUnknown is what unknown returns, whatever it names.
@@ -123,6 +123,9 @@ func unknown(kind, text string, known []string) error {
 		return fmt.Errorf("%w: did you mean %s?", err, strings.Join(near, " or "))
 	case len(known) > 0 && len(known) <= 10:
 		return fmt.Errorf("%w: there is %s", err, strings.Join(known, ", "))
+	}
+	if len(known) > 0 {
+		return fmt.Errorf("%w: 'berth status' lists what there is", err)
 	}
 	return err
 }

@@ -213,7 +213,7 @@ func (a *app) newServerRecoverCommand() *cobra.Command {
 				return err
 			}
 			if _, err := os.Stat(filepath.Join(dataDir, storeDir, "member")); err != nil {
-				return fmt.Errorf("%s holds no store", dataDir)
+				return fmt.Errorf("%s holds no store: name the data directory of the server with --data-dir", dataDir)
 			}
 			if !yes {
 				return &hintedError{

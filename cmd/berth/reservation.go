@@ -181,7 +181,7 @@ func (a *app) newReservationShowCommand() *cobra.Command {
 			}
 			v, err := c.Reservation(cmd.Context(), args[0])
 			if client.StatusOf(err) == 404 {
-				return fmt.Errorf("there is no reservation %q", args[0])
+				return fmt.Errorf("there is no reservation %q: 'berth reservation ls' lists them", args[0])
 			}
 			if err != nil {
 				return err
@@ -215,7 +215,7 @@ func (a *app) newReservationRmCommand() *cobra.Command {
 			for _, name := range args {
 				if err := c.DeleteReservation(cmd.Context(), name, client.Condition{}); err != nil {
 					if client.StatusOf(err) == 404 {
-						return fmt.Errorf("there is no reservation %q", name)
+						return fmt.Errorf("there is no reservation %q: 'berth reservation ls' lists them", name)
 					}
 					return err
 				}

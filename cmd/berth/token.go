@@ -172,7 +172,7 @@ func (a *app) newTokenRevokeCommand() *cobra.Command {
 				id, _, _ := strings.Cut(arg, ".") // who pastes the whole token means its id
 				if err := c.RevokeToken(cmd.Context(), id); err != nil {
 					if client.StatusOf(err) == 404 {
-						return fmt.Errorf("there is no token %q", id)
+						return fmt.Errorf("there is no token %q: 'berth token ls' lists them", id)
 					}
 					return err
 				}

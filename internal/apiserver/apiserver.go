@@ -294,7 +294,7 @@ func (s *Server) synced(ctx context.Context) error {
 	case <-s.cfg.Tables.Synced():
 		return nil
 	case <-late.C:
-		return problemf(http.StatusServiceUnavailable, "the server has just started and is still reading its store")
+		return problemf(http.StatusServiceUnavailable, "the server has just started and is still reading its store: ask again in a moment, or another server")
 	case <-ctx.Done():
 		return ctx.Err()
 	}

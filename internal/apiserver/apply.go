@@ -134,7 +134,7 @@ func (m *appliedObject) read(o api.Object) cluster.Faults {
 		return cluster.Faults{{Path: "kind", Message: fmt.Sprintf("is %q, want Cluster, TaskDefinition, Service, Job or Cron", clip(string(m.kind)))}}
 	}
 	if len(o.Spec) == 0 || string(o.Spec) == "null" {
-		return cluster.Faults{{Path: "spec", Message: "is missing"}}
+		return cluster.Faults{{Path: "spec", Message: "is missing: want the fields of the object"}}
 	}
 	faults, err := decode(o.Spec, object)
 	if err != nil {

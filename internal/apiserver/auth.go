@@ -151,7 +151,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*caller, erro
 
 // errToken is the answer to every token that is not good, so that nobody learns what is wrong with it.
 func errToken() error {
-	return problemf(http.StatusUnauthorized, "the token is not one of this control plane, or it was revoked")
+	return problemf(http.StatusUnauthorized, "the token is not one of this control plane, or it was revoked: ask an admin for another, which `berth token create` makes")
 }
 
 // bearer returns whose token a request brings.
@@ -175,7 +175,7 @@ func (s *Server) bearer(r *http.Request, header string) (*caller, error) {
 	if !found { // it may have been made on another server just now
 		snap, err := s.fresh.snapshot(r.Context(), s.cfg.Tables)
 		if err != nil {
-			return nil, problemf(http.StatusServiceUnavailable, "this server does not know the token, and cannot ask the store whether it is a new one")
+			return nil, problemf(http.StatusServiceUnavailable, "this server does not know the token, and cannot ask the store whether it is a new one: ask again, or another server")
 		}
 		e, found = snap.Token(id)
 	}

@@ -50,7 +50,7 @@ func (s *Server) carryFrames(w http.ResponseWriter, r *http.Request, c carried) 
 		return waiting(v)
 	}
 	if v.State.Terminal() {
-		return problemf(http.StatusConflict, "attempt %d of task %s has ended: it %s", v.Attempt, v.ID, v.State)
+		return problemf(http.StatusConflict, "attempt %d of task %s has ended: it %s; `berth ps` lists the tasks that run", v.Attempt, v.ID, v.State)
 	}
 	// The connection is taken over below, so the request's own context does not tell its end.
 	ctx, cancel := context.WithCancel(r.Context())

@@ -93,7 +93,8 @@ func imageAnswer[T any](stream io.Reader, node string) (answer T, err error) {
 	for in := transport.NewFrameReader(stream); ; {
 		f, err := in.Next()
 		if err != nil {
-			return answer, problemf(http.StatusBadGateway, "the connection to node %s broke, or its agent is too old for this: %v", node, err)
+			return answer, problemf(http.StatusBadGateway,
+				"the connection to node %s broke, or its agent is too old for this: %v; ask again, `berth node status %s` tells how it is", node, err, node)
 		}
 		if f.Channel == transport.ChannelStdout && body.Len()+len(f.Body) <= maxImageReply {
 			body.Write(f.Body)
@@ -124,7 +125,7 @@ func (s *Server) loadImages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(nodes) == 0 {
-		return problemf(http.StatusConflict, "there is no node to load the images into")
+		return problemf(http.StatusConflict, "there is no node to load the images into: one has to be ready, `berth node ls` lists them")
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

@@ -153,7 +153,7 @@ func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply,
 	}
 	ca := s.cfg.Authority.CertificatePEM()
 	if err := token.CheckCA(ca); err != nil {
-		return nil, problemf(http.StatusUnauthorized, "the token is for another control plane")
+		return nil, problemf(http.StatusUnauthorized, "the token is for another control plane: take one that `berth token create --join` made on a server of this one")
 	}
 	subject, hosts, err := pki.ReadRequest([]byte(ask.Request))
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply,
 
 // errJoin is the answer to every join token that is not good.
 func errJoin() error {
-	return problemf(http.StatusUnauthorized, "the join token is not one of this control plane, or it was revoked")
+	return problemf(http.StatusUnauthorized, "the join token is not one of this control plane, or it was revoked: make a new one with `berth token create --join`")
 }
 
 // useOf names a use of a join token: who gets a certificate for which key.
@@ -385,7 +385,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 	subject := callerOf(r.Context()).subject
 	exchangeOf(r.Context()).object = subject.String()
 	if s.cfg.Authority == nil {
-		return problemf(http.StatusServiceUnavailable, "this server has no key to sign with")
+		return problemf(http.StatusServiceUnavailable, "this server has no key to sign with: ask another server")
 	}
 	_, hosts, err := pki.ReadRequest([]byte(ask.Request))
 	if err != nil {

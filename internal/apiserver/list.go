@@ -50,7 +50,7 @@ func windowOf(r *http.Request) (w window, err error) {
 	w.limit = int(min(limit, maxLimit))
 	after, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("cursor"))
 	if err != nil {
-		return w, badQuery("cursor", "is not a cursor of this server")
+		return w, badQuery("cursor", "is not a cursor of this server: begin without one")
 	}
 	w.after = string(after)
 	return w, nil

@@ -30,7 +30,7 @@ const (
 // openStream opens a byte stream to the node of an attempt; it is closed when ctx ends.
 func (s *Server) openStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
 	if s.cfg.Nodes == nil {
-		return nil, problemf(http.StatusServiceUnavailable, "this server has no connection to agents")
+		return nil, problemf(http.StatusServiceUnavailable, "this server has no connection to agents: ask another server")
 	}
 	req.ID = uuid.NewString()
 	stream, err := s.cfg.Nodes.OpenStream(ctx, node, req)
@@ -38,7 +38,7 @@ func (s *Server) openStream(ctx context.Context, node string, req transport.Stre
 		return nil, problemf(http.StatusNotImplemented, "%v", err)
 	}
 	if err != nil {
-		return nil, problemf(http.StatusServiceUnavailable, "node %s cannot be reached: %v", node, err)
+		return nil, problemf(http.StatusServiceUnavailable, "node %s cannot be reached: %v; `berth node status %s` tells how it is", node, err, node)
 	}
 	return stream, nil
 }

@@ -60,7 +60,7 @@ func problemOf(err error) *problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &tooLarge):
-		return problemf(http.StatusRequestEntityTooLarge, "the body is larger than %s", cluster.Bytes(tooLarge.Limit))
+		return problemf(http.StatusRequestEntityTooLarge, "the body is larger than %s: send it in parts", cluster.Bytes(tooLarge.Limit))
 	case errors.Is(err, store.ErrNoSpace) && !errors.Is(err, store.ErrUnknown):
 		return problemf(http.StatusInsufficientStorage, "the store is out of space and takes no writes; reads go on and running tasks are not touched. "+
 			"Free space on the disk of the server's data directory: writes go on by themselves then")
@@ -73,13 +73,14 @@ func problemOf(err error) *problem {
 	case errors.Is(err, store.ErrUnknown):
 		return problemf(http.StatusServiceUnavailable, "the store did not confirm the write: it may have happened or not. Look, then ask again")
 	case errors.Is(err, store.ErrUnavailable):
-		return problemf(http.StatusServiceUnavailable, "the store has no quorum: too few of its servers are up, or reach each other. Nothing was written; running tasks are not touched")
+		return problemf(http.StatusServiceUnavailable, "the store has no quorum: too few of its servers are up, or reach each other. Nothing was written; running tasks are not touched. "+
+			"`berth server members` tells which are missing")
 	case errors.Is(err, store.ErrRemoved):
 		return problemf(http.StatusServiceUnavailable, "this server was removed from the control plane: ask another one")
 	case errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled):
-		return problemf(http.StatusServiceUnavailable, "the server is stopping")
+		return problemf(http.StatusServiceUnavailable, "the server is stopping: ask another one, or again in a moment")
 	case errors.Is(err, context.DeadlineExceeded):
-		return problemf(http.StatusServiceUnavailable, "the store did not answer in time")
+		return problemf(http.StatusServiceUnavailable, "the store did not answer in time: ask again; `berth status` tells how it is")
 	}
 	return problemf(http.StatusInternalServerError, "the server could not do it; its log says why")
 }

@@ -51,7 +51,7 @@ func (s *Server) scaleService(w http.ResponseWriter, r *http.Request) error {
 
 func faultsOfScale(ask *api.ScaleRequest) (faults cluster.Faults) {
 	if ask.Count == nil && ask.Min == nil && ask.Max == nil {
-		return cluster.Faults{{Path: "count", Message: "is missing"}}
+		return cluster.Faults{{Path: "count", Message: "is missing: want how many tasks there are to be"}}
 	}
 	check := func(path string, n *int) {
 		if n != nil && (*n < 0 || *n > cluster.MaxCount) {

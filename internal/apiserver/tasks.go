@@ -18,7 +18,7 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 	case "", cluster.StatePending, cluster.StateAssigned, cluster.StatePreparing, cluster.StateStarting, cluster.StateRunning,
 		cluster.StateStopping, cluster.StateSucceeded, cluster.StateFailed, cluster.StateRejected, cluster.StateLost, cluster.StateCancelled:
 	default:
-		return badQuery("state", "is %q, which is not a state of a task", clip(string(f.state)))
+		return badQuery("state", "is %q, which is not a state of a task: want pending, assigned, preparing, starting, running, stopping, succeeded, failed, rejected, lost or cancelled", clip(string(f.state)))
 	}
 	return serveList(s, w, r, func(snap *store.Snapshot) []keyed[api.TaskView] { return s.look(snap).tasks(f) })
 }

@@ -198,7 +198,7 @@ func (l workload[T, P, V]) changed(r *http.Request, do func(*draft, *T) (bool, e
 		mine = written[T]{&next, d}
 		life := l.head(&next).life
 		if life.Deleted {
-			return problemf(http.StatusConflict, "%s %s/%s is being deleted", l.noun, in, name)
+			return problemf(http.StatusConflict, "%s %s/%s is being deleted: wait until it is gone, as `berth wait --for gone` does", l.noun, in, name)
 		}
 		write, err := do(d, &next)
 		if err != nil || !write {

@@ -284,9 +284,9 @@ func preconditionOf(r *http.Request) (p precondition, err error) {
 func (p precondition) check(modified uint64) error {
 	switch {
 	case p.absent && modified != 0:
-		return problemf(http.StatusPreconditionFailed, "the object exists already, at revision %d", modified)
+		return problemf(http.StatusPreconditionFailed, "the object exists already, at revision %d: read it, and change it with If-Match", modified)
 	case (p.exists || p.match != nil) && modified == 0:
-		return problemf(http.StatusPreconditionFailed, "the object does not exist")
+		return problemf(http.StatusPreconditionFailed, "the object does not exist: write it without If-Match to make it")
 	case p.match != nil && !slices.Contains(p.match, modified):
 		return problemf(http.StatusPreconditionFailed, "the object was changed meanwhile: it is at revision %d; read it again and decide anew", modified)
 	}
