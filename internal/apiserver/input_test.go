@@ -73,7 +73,7 @@ func TestBadInput(t *testing.T) {
 		{"a bad wait", "GET", "/v1/services?index=1&wait=long", nil, 400, "a duration such as"},
 		{"a bad state", "GET", "/v1/tasks?state=flying", nil, 400, "not a state"},
 		{"a bad If-Match", "PUT", svc, `{}`, 400, "If-Match"},
-		{"a scale to nothing", "POST", svc + "/scale", `{}`, 422, `"path":"count","message":"is missing"`},
+		{"a scale to nothing", "POST", svc + "/scale", `{}`, 422, `"path":"count","message":"is missing: want how many tasks there are to be"`},
 		{"a negative scale", "POST", svc + "/scale", `{"count": -1}`, 422, "want 0 to"},
 		{"too many values", "POST", "/v1/apply", "[" + strings.Repeat("[],", 1<<20) + "[]]", 400, "holds more than"},
 		{"a missing definition", "PUT", svc, `{"definition": "api@1", "count": 1}`, 422, "there is no task definition api"},

@@ -33,7 +33,7 @@ func TestScaleRequests(t *testing.T) {
 		status     int
 		faults     string
 	}{
-		{"nothing", `{}`, 422, "count: is missing"},
+		{"nothing", `{}`, 422, "count: is missing: want how many tasks there are to be"},
 		{"below nothing", `{"count": -1}`, 422, "count: is -1, want 0 to 100000"},
 		{"too many", `{"count": 100001, "min": -2}`, 422, "count: is 100001, want 0 to 100000; min: is -2, want 0 to 100000"},
 		{"text", `{"count": "3"}`, 422, "count: is text, want a whole number"},
