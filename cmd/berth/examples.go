@@ -53,6 +53,11 @@ func terminalExamples() map[string]string {
 		"attach":       "berth attach web.3.0 --tail 10\nberth attach --signals sum.1.add.0",
 		"cp":           "berth cp web.3.0:/var/log/app ./logs\nberth cp config.json web.3.0:/etc/app/",
 		"port-forward": "berth port-forward web 8080:http\nberth port-forward web.3.0 9090 0:6060",
+		"version":  "berth version -o json",
+
+		"check pass": "berth check pass worker.1.0 beat",
+		"check warn": "berth check warn worker.1.0 beat --message crowded",
+		"check fail": "berth check fail worker.1.0 beat --message stuck",
 	}
 }
 
