@@ -86,6 +86,7 @@ func (a *app) restoreStore(ctx context.Context, file, dataDir string, action api
 	if err != nil {
 		return err
 	}
+	a.tellSecretsRestored(&info, dataDir)
 	return a.tellRestored(dataDir, "is restored", aside, action)
 }
 

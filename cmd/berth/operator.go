@@ -26,7 +26,7 @@ func (a *app) newOperatorCommand() *cobra.Command {
 	snapshot.AddCommand(a.newSnapshotSaveCommand(), a.newSnapshotRestoreCommand(), a.newSnapshotInspectCommand())
 	silence := &cobra.Command{Use: "silence", Short: "Decide what follows when many nodes fall silent", Args: cobra.ArbitraryArgs, RunE: a.group}
 	silence.AddCommand(a.newSilenceOverrideCommand())
-	cmd.AddCommand(snapshot, a.newRecoverCommand(), silence, a.newDebugCommand())
+	cmd.AddCommand(snapshot, a.newRecoverCommand(), silence, a.newOperatorSecretsCommand(), a.newDebugCommand())
 	return cmd
 }
 
@@ -56,6 +56,7 @@ func (a *app) newSnapshotSaveCommand() *cobra.Command {
 			if !a.data() {
 				a.say("saved to %s", args[0])
 			}
+			a.tellSecretsOf(&info)
 			return a.tellSnapshot(info)
 		},
 	}

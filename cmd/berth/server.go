@@ -27,6 +27,7 @@ import (
 	"github.com/berthd/berth/internal/measure"
 	"github.com/berthd/berth/internal/peers"
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/telemetry"
@@ -48,6 +49,7 @@ type server struct {
 	audit    *apiserver.AuditLog
 	tracer   *telemetry.Tracer // nil where no spans are wanted
 	api      *apiserver.Server
+	vault    *secrets.Vault
 	// parts run beside the plane, the dispatcher and the API.
 	parts     []part
 	listeners []*apiserver.Listener
@@ -76,6 +78,9 @@ func openServer(ctx context.Context, c serverConfig) (s *server, err error) {
 	}
 	authority, err := s.openIdentity()
 	if err != nil {
+		return nil, err
+	}
+	if err := s.openVault(authority); err != nil {
 		return nil, err
 	}
 	if err := s.chooseStore(); err != nil {
@@ -133,6 +138,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Domain:  cluster.DefaultDomain,
 		Logger:  log,
 		Clock:   boottime.Now,
+		Opener:  s.vault,
 		Metrics: telemetry.NewDispatcher(registry),
 		Tracer:  s.tracer,
 	})
@@ -170,6 +176,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Token:     token,
 		Keeper:    s.keeper,
 		Authority: authority,
+		Vault:     s.vault,
 		Peers:     s.peers.Handler(),
 		Audit:     s.audit,
 		Registry:  registry,

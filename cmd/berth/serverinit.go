@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/secrets"
 )
 
 // advertised is what the flags of `berth server init` and `join` say about the server itself.
@@ -135,6 +136,11 @@ func (a *app) initServer(dataDir string, want serverSettings) error {
 	if err := ownCertificate(dir, authority, id, want.hosts(), now); err != nil {
 		return err
 	}
+	if have == nil { // a server of an earlier build makes its key when it starts, as the others do
+		if _, err := secrets.Create(dataDir); err != nil {
+			return err
+		}
+	}
 	// 3. The settings, last: with them it is a server.
 	if have == nil {
 		if err := want.write(dataDir); err != nil {
@@ -201,5 +207,6 @@ func (a *app) tellInit(dataDir string, s serverSettings, authority *pki.Authorit
 	a.say("  berth token create --role operator >FILE")
 	a.say("  berth --addr %s --ca-file ca.crt --token-file FILE status", s.API)
 	a.say("Keep a copy of %s in a safe place: who has it is trusted by all servers and nodes.", filepath.Join(dataDir, pkiDir, "ca.key"))
+	a.say("Keep a copy of %s as well, apart from snapshots of the store: without it nobody can read the secrets in them.", filepath.Join(dataDir, secrets.File))
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -113,6 +114,11 @@ func (a *app) joinServer(ctx context.Context, dataDir string, want serverSetting
 	reply, err := j.join(ctx)
 	if err != nil {
 		return joinProblem(err, cluster.RoleServer)
+	}
+	if reply.SecretsKey != "" { // servers of earlier builds have none; the key then follows from the authority's
+		if err := secrets.Write(dataDir, reply.SecretsKey); err != nil {
+			return err
+		}
 	}
 	// 3. The settings, with the members to join.
 	if len(reply.Members) == 0 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd"
 )
@@ -78,6 +79,16 @@ func (s *server) openIdentity() (authority *pki.Authority, err error) {
 		err = fmt.Errorf("the certificate in %s is that of the %s, and this server's id is %s: the data directory is mixed from two servers", dir, s.keeper.Subject(), s.id)
 	}
 	return authority, err
+}
+
+// openVault reads the secrets key, and makes it where there is none.
+func (s *server) openVault(authority *pki.Authority) (err error) {
+	var shared []byte
+	if authority != nil {
+		shared = authority.KeyPEM()
+	}
+	s.vault, err = secrets.Open(s.config.dataDir, shared)
+	return err
 }
 
 // addresses are those to listen on: where others reach the server, an https one is among them.

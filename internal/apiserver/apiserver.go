@@ -110,6 +110,8 @@ type Config struct {
 	Keeper *pki.Keeper
 	// Authority signs certificates; nil answers those who join with 503.
 	Authority *pki.Authority
+	// Vault seals secrets; nil answers who sets one with 503.
+	Vault Vault
 	// Join takes servers that join into the store; nil where the store runs elsewhere.
 	Join Joiner
 	// Peers serves the paths below /peer/, to other servers alone. It may be nil.

@@ -323,7 +323,10 @@ func (s *Server) agents(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-	return s.admit(named, func(_ *http.Request, c *caller) error {
+	return s.admit(named, func(r *http.Request, c *caller) error {
+		if r.URL.Path == transport.PathSecrets && r.TLS == nil && !trusted(r) {
+			return problemf(http.StatusForbidden, "secrets are handed to agents over TLS or the unix socket only: connect the agent to https://… or unix://…")
+		}
 		if c.local || c.subject.Role == cluster.RoleNode {
 			return nil
 		}

@@ -131,6 +131,9 @@ func occupied(snap *store.Snapshot, name string) error {
 	for e := range snap.Jobs(name) {
 		return problemf(http.StatusConflict, "cluster %s still has job %s%s: delete what is in it first", name, e.Value.Name, leaving(e.Value.Lifespan))
 	}
+	for e := range snap.Secrets(name) { // or the next cluster of the name would find them
+		return problemf(http.StatusConflict, "cluster %s still has secret %s: delete what is in it first", name, e.Value.Name)
+	}
 	return nil
 }
 

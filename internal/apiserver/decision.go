@@ -153,6 +153,9 @@ func (p *places) waits(w *cluster.Pending, ask string) (*api.PlaceView, []cluste
 	if ask != "" {
 		v.Asked = p.option(f, w, ask, "")
 	}
+	if w.Lacks != "" {
+		return v, nil // more room does not help
+	}
 	in := advice.Input{Fleet: f, Task: *w, Options: p.options()}
 	if w.Gang != "" {
 		in.Gang = gang

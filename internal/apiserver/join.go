@@ -342,6 +342,9 @@ func (s *Server) addServer(ctx context.Context, ask *api.JoinRequest, reply *api
 		reply.Members = members
 	}
 	reply.AuthorityKey = string(s.cfg.Authority.KeyPEM())
+	if s.cfg.Vault != nil {
+		reply.SecretsKey = s.cfg.Vault.Text()
+	}
 	return nil
 }
 

@@ -68,7 +68,7 @@ func problemOf(err error) *problem {
 		return problemf(http.StatusRequestEntityTooLarge, "the objects are too many or too large to be written in one transaction; nothing was written. Apply them in parts")
 	case errors.Is(err, store.ErrReaders):
 		_, older, _ := strings.Cut(err.Error(), store.ErrReaders.Error()+": ")
-		return problemf(http.StatusConflict, "services of the mode daemon, or with scaling, need every server to be of this build, and these are older: %s. Nothing was written. "+
+		return problemf(http.StatusConflict, "services of the mode daemon, or with scaling, and secrets need every server to be of this build, and these are older: %s. Nothing was written. "+
 			"Upgrade them first; one that is gone for good: `berth server remove`", older)
 	case errors.Is(err, store.ErrUnknown):
 		return problemf(http.StatusServiceUnavailable, "the store did not confirm the write: it may have happened or not. Look, then ask again")

@@ -52,6 +52,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"rebalance": "operator", "cancelRebalancing": "operator", "undoRebalancing": "operator",
 		"writeDomain": "operator", "reschedule": "operator", "readSnapshot": "operator", "readConfig": "operator",
 
+		"listSecrets": "viewer", "listAllSecrets": "viewer*", "readSecret": "viewer", "writeSecret": "operator", "deleteSecret": "operator", "rotateSecretsKey": "admin",
 		"listTokens": "admin", "readToken": "admin", "createToken": "admin", "revokeToken": "admin",
 		"promoteServer": "admin", "removeServer": "admin", "recover": "admin", "readProfile": "admin",
 	}

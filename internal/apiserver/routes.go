@@ -70,6 +70,7 @@ func (s *Server) table() []route {
 		s.generalRoutes(), s.clusterRoutes(), s.definitionRoutes(), s.diffRoutes(), s.serviceRoutes(), s.rolloutRoutes(), s.scaleRoutes(), s.jobRoutes(),
 		s.cronRoutes(), s.explainRoutes(), s.rebalanceRoutes(), s.simulateRoutes(), s.rebalancingRoutes(), s.reservationRoutes(),
 		s.taskRoutes(), s.checkRoutes(), s.terminalRoutes(), s.nodeRoutes(), s.nodeVerbs(), s.operatorRoutes(), s.eventRoutes(), s.imageRoutes(), s.accessRoutes(),
+		s.secretRoutes(),
 	} {
 		all = append(all, part...)
 	}

@@ -52,6 +52,7 @@ var layers = map[string][]string{
 	"internal/peers":                 {"internal/cluster", "internal/pki", "internal/store", "internal/transport"},
 	"internal/pki":                   {"internal/cluster"},
 	"internal/pty":                   {},
+	"internal/secrets":               {"internal/cluster"},
 	"internal/store":                 {"internal/clause", "internal/cluster"},
 	"internal/store/etcd":            {"internal/cluster", "internal/store"},
 	"internal/store/memory":          {"internal/cluster", "internal/store"},

@@ -197,6 +197,7 @@ func (d *TaskDefinition) SetDefaults() {
 			orElse(&c.Resources.Devices[k].Type, DefaultDeviceType)
 			orElse(&c.Resources.Devices[k].Count, 1)
 		}
+		c.secretDefaults()
 	}
 	d.nameChecks()
 	for i := range d.Checks {

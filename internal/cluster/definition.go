@@ -107,6 +107,9 @@ type Container struct {
 	// Digest is which image the name in Image stood for when the version was written, "sha256:…": all its tasks run that one. Writer: the server
 	// that takes the definition, where a node could ask the registry, or the user.
 	Digest string `json:"digest,omitempty"`
+	// PullSecret names the secret of the type registry that the image is fetched with. Without it one of the cluster for the image's
+	// registry is used, where there is one.
+	PullSecret string `json:"pull_secret,omitempty"`
 	// Command replaces the image's entry point and arguments; Args only its arguments. $(NAME) in either
 	// is replaced from the container's environment.
 	Command []string          `json:"command,omitempty"`
@@ -118,6 +121,8 @@ type Container struct {
 	// Files are written before the container starts, read-only for it.
 	Files  []File  `json:"files,omitempty"`
 	Mounts []Mount `json:"mounts,omitempty"`
+	// Secrets are values of the task's cluster that the container is handed in memory.
+	Secrets []SecretUse `json:"secrets,omitempty"`
 	Tmpfs  []Tmpfs `json:"tmpfs,omitempty"`
 	// ReadOnlyRoot mounts the image without write access.
 	ReadOnlyRoot bool `json:"read_only_root,omitempty"`

@@ -90,7 +90,9 @@ type Facts struct {
 	// Networks are those that an agent may give to tasks beside the node's own, with what lacks for them.
 	Networks []NetworkFact `json:"networks,omitempty"`
 	Labels   Labels        `json:"labels,omitempty"` // given to the agent by its flags
-	Version  string        `json:"version"`          // of the agent
+	// Secrets says that the agent hands out secrets: it knows how, and the node has a place in memory for them.
+	Secrets bool   `json:"secrets,omitempty"`
+	Version string `json:"version"` // of the agent
 }
 
 // DiskFact is one file system.

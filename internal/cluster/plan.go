@@ -67,6 +67,7 @@ const (
 	ReasonRelation      ReasonCode = "relation"        // a demand on the nearness of other workloads is not met
 	ReasonDevice        ReasonCode = "device"          // not enough devices of the kind are free
 	ReasonVolume        ReasonCode = "volume"          // its data is on another node
+	ReasonSecret        ReasonCode = "secret"          // a secret that it is handed does not exist
 	ReasonGang          ReasonCode = "gang"            // the others of its gang find no place
 	ReasonPreempted     ReasonCode = "preempted"       // a task of higher priority takes its place
 	ReasonReserved      ReasonCode = "reserved"        // what is free there is kept for others
@@ -148,6 +149,8 @@ type Pending struct {
 	// none of them is.
 	Gang     string
 	GangSize int
+	// Lacks, unless empty, says what the task cannot do without and nobody has made: it waits for that, wherever there is room.
+	Lacks string
 	// Promised, unless empty, is the node where other tasks end so that there is room for this one: it goes there as soon as it fits, and
 	// what it needs there is kept from the tasks behind it in the queue.
 	Promised string

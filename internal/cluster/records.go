@@ -19,6 +19,8 @@ const (
 	// RecordsNetworked came with the same build, and with networks of tasks. A build before it would place a task that has one where there is
 	// none, and its agents would run it on the network of the node.
 	RecordsNetworked = RecordsChecked
+	// RecordsSecrets came with the same build, and with secrets. A build before it would place their tasks on nodes that cannot hand them out.
+	RecordsSecrets = RecordsChecked
 )
 
 // RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it asks for. What
@@ -48,6 +50,8 @@ func RecordVersion(record any) int {
 		return r.recordVersion()
 	case TaskDefinition:
 		return r.recordVersion()
+	case *Secret, Secret, *SecretKey, SecretKey:
+		return RecordsSecrets
 	case *Reservation, Reservation:
 		return RecordsPlaced
 	case *Host:
@@ -71,6 +75,13 @@ func (s *Service) recordVersion() int {
 		version = max(version, RecordsScaled)
 	}
 	return version
+}
+
+func (d *TaskDefinition) recordVersion() int {
+	if len(d.Secrets()) > 0 {
+		return RecordsSecrets
+	}
+	return placedIf(d.wantsDevices())
 }
 
 func stepsVersion(steps []Step) int {

@@ -36,6 +36,7 @@ func (d *TaskDefinition) validateContainers(k check) {
 		c.validate(at)
 		c.validateEnv(at.at("env"), d)
 		c.validatePaths(at, d)
+		c.validateSecrets(at, d)
 		at.at("image").must(c.Image != "" || !images,
 			"is missing: other containers of the task have one, and a task runs on one executor")
 		d.validateOrder(at, i)

@@ -38,6 +38,9 @@ func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
 		l.misfits.all = true
 		l.dirtyAll(snap)
 	}
+	if c.Secrets {
+		l.dirtySecretive(snap)
+	}
 	if len(c.Definitions) > 0 {
 		l.dirtyUsers(snap, c.Definitions)
 	}

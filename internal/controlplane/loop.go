@@ -281,6 +281,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		tasks := l.tasks(snap, o, units)
 		d := l.reconcile(snap, o, tasks)
 		l.nameStrategies(snap, o, &d)
+		l.nameSecrets(snap, &d)
 		room -= 1 + len(tasks) + len(d.Pending)
 		w := &write{loop: l, snap: snap, owner: o}
 		if err := w.decision(d, units); err != nil {

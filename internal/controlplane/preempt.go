@@ -227,7 +227,7 @@ func (l *loop) worthy(snap *store.Snapshot, pending []cluster.Pending, waits []c
 	gang := ""
 	for i := range waits {
 		at, ok := byTask[waits[i].Task]
-		if !ok || pending[at].Priority == 0 {
+		if !ok || pending[at].Priority == 0 || pending[at].Lacks != "" {
 			continue
 		}
 		task := &pending[at]

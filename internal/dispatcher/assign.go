@@ -33,6 +33,8 @@ type assignments struct {
 	sent        map[store.AttemptKey]told
 	definitions map[cluster.Ref]bool
 	have        map[string]uint64
+	// stamps are those of secrets that the agent was told, by the attempt's UUID; nil for none.
+	stamps map[string]transport.SecretStamps
 }
 
 // told is the part of a desired record that can change once it was sent.
@@ -94,7 +96,7 @@ func (a *assignments) begin(snap *store.Snapshot) error {
 			continue
 		}
 		standing[row.Desired.UUID] = true
-		if err := a.tell(snap, row); err != nil {
+		if err := errors.Join(a.tell(snap, row), a.tellSecrets(snap, row)); err != nil {
 			return err
 		}
 	}
@@ -121,6 +123,10 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
 	cut := a.d.reach.over()
+	news := a.d.secretNews()
+	if err := errors.Join(a.secretsChanged(), a.flush()); err != nil { // what came between the first look and this
+		return err
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -139,6 +145,11 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 				a.taken = nil
 			}
 			if err != nil {
+				return err
+			}
+		case <-news:
+			news = a.d.secretNews()
+			if err := a.secretsChanged(); err != nil {
 				return err
 			}
 		case open := <-a.s.opens:
@@ -163,7 +174,7 @@ func (a *assignments) changed(keys []store.AttemptKey) error {
 		row, ok := snap.Attempt(key.Task, key.Number)
 		switch {
 		case ok && row.Desired != nil && row.Desired.Node == a.s.node:
-			if err := a.tell(snap, row); err != nil {
+			if err := errors.Join(a.tell(snap, row), a.tellSecrets(snap, row)); err != nil {
 				return err
 			}
 		case !ok || row.Observed == nil || row.Node != a.s.node:

@@ -38,6 +38,8 @@ type Config struct {
 	Metrics Metrics
 	// Tracer makes spans of what is sent and reported; nil makes none.
 	Tracer *telemetry.Tracer
+	// Opener opens the values of secrets; without one no agent is given any.
+	Opener Opener
 	// Without switches clauses of the protocol off, for proofs alone.
 	Without clause.Set
 }
@@ -66,6 +68,8 @@ type Dispatcher struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session
+	// secretsNews is closed, and made anew, when secrets changed.
+	secretsNews chan struct{}
 }
 
 // session is a registration of a node at this server.
@@ -109,6 +113,8 @@ func New(c Config) *Dispatcher {
 		queue:    make(chan submission),
 		ended:    make(chan struct{}),
 		sessions: map[string]*session{},
+
+		secretsNews: make(chan struct{}),
 	}
 	d.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, d.incarnation)
 	d.streams.waiting = map[string]awaited{}

@@ -14,7 +14,7 @@ import (
 // followStore ends the sessions that other servers took over, as soon as the node's record shows it, and keeps the list of
 // servers that agents are told, until the context ends.
 func (d *Dispatcher) followStore(ctx context.Context) {
-	follow := d.config.Tables.Follow(store.TopicNodes, store.TopicServers)
+	follow := d.config.Tables.Follow(store.TopicNodes, store.TopicServers, store.TopicSecrets)
 	defer follow.Close()
 	for {
 		select {
@@ -23,6 +23,9 @@ func (d *Dispatcher) followStore(ctx context.Context) {
 		case <-follow.Wake():
 		}
 		c := follow.Take()
+		if c.Secrets || c.Resync {
+			d.tellSecretNews()
+		}
 		if c.Servers || c.Resync {
 			d.listServers()
 		}

@@ -137,6 +137,11 @@ func (s *state) change(key string, c *Change) {
 	case "reservation":
 		put(s, s.reserved, rest, c)
 		s.delta.topics |= TopicReservations
+	case "secret":
+		put(s, s.secrets, rest, c)
+		s.delta.topics |= TopicSecrets
+	case "secretkey":
+		put(s, s.secretKeys, rest, c)
 	case "event":
 		s.event(rest, c)
 	}

@@ -15,7 +15,7 @@ func tabled(key string) bool {
 	case "state":
 		return strings.Contains(rest, "/")
 	case "cluster", "service", "job", "task", "host", "node", "status", "attempt", "plan", "leader", "server", "token", "domain",
-		"recovery", "rollout", "scale", "cron", "fired", "reservation", "event":
+		"recovery", "rollout", "scale", "cron", "fired", "reservation", "secret", "secretkey", "event":
 		return true
 	}
 	return false
@@ -66,6 +66,10 @@ func (s *Snapshot) find(key string) (Record, any, bool) {
 		return entry(s.fired.Get(rest))
 	case "reservation":
 		return entry(s.reserved.Get(rest))
+	case "secret":
+		return entry(s.secrets.Get(rest))
+	case "secretkey":
+		return entry(s.secretKeys.Get(rest))
 	case "event":
 		return entry(s.EventBatch(rest))
 	}

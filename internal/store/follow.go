@@ -101,6 +101,7 @@ const (
 	TopicDomain
 	TopicCrons
 	TopicReservations
+	TopicSecrets
 )
 
 // allTopics are those of a follower that names none.
@@ -125,6 +126,8 @@ type Changes struct {
 	Crons bool
 	// Reservations says that reservations came, changed or went.
 	Reservations bool
+	// Secrets says that secrets came, changed or went.
+	Secrets bool
 	// Resync says that anything may have changed.
 	Resync bool
 }
@@ -225,6 +228,7 @@ func (f *Follower) add(d *delta) {
 	c.Domain = c.Domain || told&TopicDomain != 0
 	c.Crons = c.Crons || told&TopicCrons != 0
 	c.Reservations = c.Reservations || told&TopicReservations != 0
+	c.Secrets = c.Secrets || told&TopicSecrets != 0
 	c.Resync = c.Resync || d.resync
 	if d.wish || d.resync {
 		signal(f.wish)

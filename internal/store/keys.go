@@ -112,5 +112,13 @@ func (p Prefix) Rebalancing(id uint64) string { return string(p) + "rebalance/" 
 // Reservation returns the key of what keeps nodes for somebody.
 func (p Prefix) Reservation(name string) string { return string(p) + "reservation/" + name }
 
+// Secret returns the key of a secret.
+func (p Prefix) Secret(cluster, name string) string {
+	return string(p) + "secret/" + cluster + "/" + name
+}
+
+// SecretKey returns the key of what seals secrets.
+func (p Prefix) SecretKey(id string) string { return string(p) + "secretkey/" + id }
+
 // Recovery returns the key of a domain's recovery.
 func (p Prefix) Recovery(domain string) string { return string(p) + "recovery/" + domain }

@@ -95,6 +95,8 @@ type Snapshot struct {
 	fired       *table[cluster.CronStatus]
 	rebalances  *table[cluster.Rebalancing]
 	reserved    *table[cluster.Reservation]
+	secrets     *table[cluster.Secret]
+	secretKeys  *table[cluster.SecretKey]
 	plans       *tree[uint64, Entry[cluster.PlanRecord]]
 	events      *table[cluster.EventBatch]           // by revision of creation and id
 	eventOrder  *tree[string, string]                // their keys, by id
@@ -124,6 +126,8 @@ func newSnapshot() *Snapshot {
 		fired:       new(table[cluster.CronStatus]),
 		rebalances:  new(table[cluster.Rebalancing]),
 		reserved:    new(table[cluster.Reservation]),
+		secrets:     new(table[cluster.Secret]),
+		secretKeys:  new(table[cluster.SecretKey]),
 		plans:       new(tree[uint64, Entry[cluster.PlanRecord]]),
 		events:      newFineTree[string, Entry[cluster.EventBatch]](),
 		eventOrder:  newFineTree[string, string](),
@@ -156,6 +160,8 @@ func (s *Snapshot) publish() *Snapshot {
 		fired:       s.fired.published(),
 		rebalances:  s.rebalances.published(),
 		reserved:    s.reserved.published(),
+		secrets:     s.secrets.published(),
+		secretKeys:  s.secretKeys.published(),
 		plans:       s.plans.published(),
 		events:      s.events.published(),
 		eventOrder:  s.eventOrder.published(),
@@ -188,6 +194,8 @@ func (s *Snapshot) fork() *Snapshot {
 		fired:       s.fired.fork(),
 		rebalances:  s.rebalances.fork(),
 		reserved:    s.reserved.fork(),
+		secrets:     s.secrets.fork(),
+		secretKeys:  s.secretKeys.fork(),
 		plans:       s.plans.fork(),
 		events:      s.events.fork(),
 		eventOrder:  s.eventOrder.fork(),

@@ -92,6 +92,8 @@ type Message struct {
 	Synced bool `json:"synced,omitempty"`
 	// Open asks the agent to call back for a byte stream.
 	Open *StreamRequest `json:"open,omitempty"`
+	// Secrets tells of the secrets of an attempt; agents of earlier builds pass over it, and are sent no attempt that has some.
+	Secrets *SecretStamps `json:"secrets,omitempty"`
 	// Ping keeps the connection from idling.
 	Ping bool `json:"ping,omitempty"`
 }

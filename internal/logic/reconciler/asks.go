@@ -13,6 +13,7 @@ type asks struct {
 	volumes    []string
 	needsImage bool
 	network    cluster.NetworkMode
+	handsOut   bool // secrets
 }
 
 // asksOf returns what tasks of the definition ask for.
@@ -20,7 +21,10 @@ func (p *plan) asksOf(d *cluster.TaskDefinition) *asks {
 	if a := p.asked[d]; a != nil {
 		return a
 	}
-	a := &asks{demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner), needsImage: d.NeedsImage(), network: d.OwnNetwork()}
+	a := &asks{
+		demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner), needsImage: d.NeedsImage(), network: d.OwnNetwork(),
+		handsOut: d.HandsOut(),
+	}
 	if p.asked == nil {
 		p.asked = map[*cluster.TaskDefinition]*asks{}
 	}

@@ -69,6 +69,11 @@ func (p *plan) next(s *slot, template cluster.Pending) (cluster.Pending, bool) {
 	next.Demand, next.Ports, next.Devices = ask.demand, d.Ports, ask.devices
 	next.Images, next.NeedsImage, next.Volumes = ask.images, ask.needsImage, ask.volumes
 	next.Network = ask.network
+	if ask.handsOut {
+		next.Placement.Constraints = append(slices.Clip(next.Placement.Constraints), cluster.Constraint{
+			Attribute: "label." + cluster.LabelSecrets, Op: cluster.OpEqual, Value: "true",
+		})
+	}
 	next.Avoid = s.avoid()
 	if p.policy != nil && next.Only == "" {
 		next.Shun = p.policy.shun(s, p.now)

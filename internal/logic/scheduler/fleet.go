@@ -59,6 +59,9 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		n.Pool, n.Taints = host.Pool, host.Taints
 		maps.Copy(n.Labels, host.Labels)
 	}
+	if delete(n.Labels, cluster.LabelSecrets); status != nil && status.Facts.Secrets {
+		n.Labels[cluster.LabelSecrets] = "true"
+	}
 	return n
 }
 

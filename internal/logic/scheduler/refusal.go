@@ -218,6 +218,12 @@ func hold(task cluster.TaskID) cluster.Waiting {
 	return cluster.Waiting{Task: task, Refusals: refusals, Sentence: Sentence(refusals)}
 }
 
+// lack is what a task waits for that somebody has to make.
+func lack(p *cluster.Pending) cluster.Waiting {
+	refusals := []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonSecret, Detail: p.Lacks}}}
+	return cluster.Waiting{Task: p.Task, Refusals: refusals, Sentence: Sentence(refusals)}
+}
+
 // Sentence tells the refusals to a person, in their order: "3 nodes: memory short by 200 MiB; 1 node: port
 // 8080 taken". Of what is short it names the least among the nodes. Refusals that are not
 // about nodes stand without a number.
@@ -251,7 +257,12 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonNoExecutor:
 		return "no executor that can run it"
 	case cluster.ReasonConstraint:
+		if strings.HasPrefix(r.Detail, "label."+cluster.LabelSecrets) {
+			return "its agent hands out no secrets: it is of an older build, or the machine has no folder in memory for them"
+		}
 		return r.Detail + " not met"
+	case cluster.ReasonSecret:
+		return r.Detail
 	case cluster.ReasonPool:
 		if r.Detail == "" {
 			return "of no pool"

@@ -77,7 +77,7 @@ type Result struct {
 }
 
 // Schedule places the pending tasks, the most urgent first, and says for each other one why it
-// waits. A task of priority 0 is held. Refusals speak of the fleet as it is after the cycle's
+// waits. A task of priority 0, or that lacks something, is held. Refusals speak of the fleet as it is after the cycle's
 // placements. The fleet is not changed; Schedule may run concurrently with other readers of it. Task ids must be
 // unique among the pending.
 func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
@@ -112,6 +112,10 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 		res.Waiting = append(res.Waiting, w)
 	}
 	for _, p := range held {
+		if pending[p].Lacks != "" {
+			res.Waiting = append(res.Waiting, lack(&pending[p]))
+			continue
+		}
 		res.Waiting = append(res.Waiting, hold(pending[p].Task))
 	}
 	return res
@@ -122,7 +126,7 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 func queue(pending []cluster.Pending) (order, held []int32) {
 	order = make([]int32, 0, len(pending))
 	for i := range pending {
-		if pending[i].Priority > 0 {
+		if pending[i].Priority > 0 && pending[i].Lacks == "" {
 			order = append(order, int32(i))
 		} else {
 			held = append(held, int32(i))

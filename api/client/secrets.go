@@ -1,0 +1,44 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/berthd/berth/api"
+)
+
+// Secrets lists the secrets of a cluster, or of all with "", without their values.
+func (c *Client) Secrets(ctx context.Context, inCluster string, o ListOptions) (api.Page[api.SecretView], error) {
+	if inCluster == "" {
+		return list[api.SecretView](ctx, c, get("secrets"), o)
+	}
+	return list[api.SecretView](ctx, c, get("clusters", inCluster, "secrets"), o)
+}
+
+// Secret tells of one, without its value.
+func (c *Client) Secret(ctx context.Context, inCluster, name string) (v api.SecretView, err error) {
+	_, err = c.call(ctx, get("clusters", inCluster, "secrets", name), &v)
+	return v, err
+}
+
+// PutSecret makes a secret or gives it another value.
+func (c *Client) PutSecret(ctx context.Context, inCluster, name string, s api.SecretWrite, cond Condition) (v api.SecretView, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPut, path: []string{"clusters", inCluster, "secrets", name}, body: s}.given(cond), &v)
+	return v, err
+}
+
+// DeleteSecret deletes a secret. One that is in use is deleted with force only.
+func (c *Client) DeleteSecret(ctx context.Context, inCluster, name string, force bool, cond Condition) error {
+	r := request{method: http.MethodDelete, path: []string{"clusters", inCluster, "secrets", name}}
+	if force {
+		r.query = map[string][]string{"force": {"true"}}
+	}
+	_, err := c.call(ctx, r.given(cond), nil)
+	return err
+}
+
+// RotateSecretsKey makes another key and seals all secrets with it.
+func (c *Client) RotateSecretsKey(ctx context.Context) (v api.SecretsKeyView, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPost, path: []string{"secrets", "rotate-key"}}, &v)
+	return v, err
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/secrets"
+	"github.com/berthd/berth/internal/store/etcd"
+)
+
+func (a *app) newSecretCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "secret", Aliases: []string{"secrets"}, Short: "Keep passwords, keys and certificates for tasks, sealed", Args: cobra.ArbitraryArgs, RunE: a.group,
+		Long: "Secrets are values that tasks of their cluster are handed, in files in memory or in variables, and that nobody reads back. They stand\n" +
+			"sealed in the store; a container asks for one by its name: `secrets: [{secret: db-password, file: /run/secrets/db}]`.",
+	}
+	cmd.AddCommand(a.newSecretSetCommand(), a.newSecretLsCommand(), a.newSecretRmCommand())
+	return cmd
+}
+
+// inCluster adds the flag that says where a secret is.
+func inCluster(cmd *cobra.Command, in *string) {
+	cmd.Flags().StringVar(in, "cluster", cluster.DefaultCluster, "the `cluster` whose tasks are handed it")
+}
+
+func (a *app) newSecretSetCommand() *cobra.Command {
+	var in, file, kind string
+	var keep bool
+	var w api.SecretWrite
+	cmd := &cobra.Command{
+		Use: "set NAME", Short: "Make a secret or give it another value, read from standard input or a file",
+		Long: "Makes a secret, or gives one that is there another value. The value is read from standard input or --file, never from an argument: other\n" +
+			"users of a machine see those. One new line at its end is left out, unless --keep-newline says otherwise.\n\n" +
+			"Files of tasks that run are replaced at once; what else follows each use says (on_change): services that are to be restarted for it are,\n" +
+			"by their update policies. With --type registry the value is the password of --username for the images of --registry.",
+		Example: "  berth secret set db-password <password.txt\n" +
+			"  berth secret set tls-key --file server.key --keep-newline\n" +
+			"  berth secret set pull --type registry --registry registry.example:5000 --username ci <token.txt",
+		Args: arguments(1, 1, "a name for the secret"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			w.Type = cluster.SecretType(kind)
+			value, err := a.secretValue(cmd, file)
+			if err != nil {
+				return err
+			}
+			if !keep {
+				value = bytes.TrimSuffix(bytes.TrimSuffix(value, []byte("\n")), []byte("\r"))
+			}
+			w.Value = value
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			v, err := c.PutSecret(cmd.Context(), in, args[0], w, client.Condition{})
+			if err != nil {
+				return err
+			}
+			if a.data() {
+				return a.printData(v)
+			}
+			a.say("secret %s of cluster %s has version %d", v.Name, v.Cluster, v.Version)
+			if len(v.Restarted) > 0 {
+				a.say("services that are restarted for it: %s", strings.Join(v.Restarted, ", "))
+			}
+			return nil
+		},
+	}
+	inCluster(cmd, &in)
+	f := cmd.Flags()
+	f.StringVar(&file, "file", "", "`FILE` with the value; default standard input")
+	f.BoolVar(&keep, "keep-newline", false, "a new line at the end is part of the value")
+	f.StringVar(&kind, "type", string(cluster.SecretValue), "value or registry")
+	f.StringVar(&w.Registry, "registry", "", "the `HOST[:PORT]` that the images are fetched from, with --type registry")
+	f.StringVar(&w.Username, "username", "", "whose password the value is, with --type registry")
+	return cmd
+}
+
+// secretValue reads the value of a secret. A terminal is told what to do, as it shows what is typed.
+func (a *app) secretValue(cmd *cobra.Command, file string) ([]byte, error) {
+	from, what := a.stdin, "standard input"
+	if file != "" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("read the secret: %w", err)
+		}
+		defer f.Close()
+		from, what = f, file
+	} else if f, ok := a.stdin.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			return nil, &usageError{cmd.CommandPath(), "the value comes from standard input or --file, and this is a terminal, which would show it: give it a file or a pipe"}
+		}
+	}
+	value, err := io.ReadAll(io.LimitReader(from, int64(cluster.MaxSecret)+2))
+	if err != nil {
+		return nil, fmt.Errorf("read the secret: %w", err)
+	}
+	if len(value) == 0 {
+		return nil, fmt.Errorf("read the secret: %s is empty", what)
+	}
+	return value, nil
+}
+
+func (a *app) newSecretLsCommand() *cobra.Command {
+	var in string
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List secrets, without their values", Args: arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			all, _, err := client.All(cmd.Context(), client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.SecretView], error) {
+				return c.Secrets(ctx, in, o)
+			})
+			if err != nil {
+				return err
+			}
+			if a.data() {
+				return a.printData(emptyIsList(all))
+			}
+			if len(all) == 0 {
+				a.tell("No secrets. 'berth secret set' makes one.")
+				return nil
+			}
+			t := table{titles: []string{"SECRET", "CLUSTER", "TYPE", "VERSION>", "AGE>", "CHANGED>", "USED BY"}}
+			for i := range all {
+				v := &all[i]
+				kind := string(v.Type)
+				if v.Registry != "" {
+					kind += " " + v.Registry
+				}
+				t.add(v.Name, v.Cluster, kind, strconv.FormatUint(v.Version, 10), a.age(v.Created), a.age(v.Updated), strings.Join(v.Users, ", "))
+			}
+			return a.printTable(t)
+		},
+	}
+	cmd.Flags().StringVar(&in, "cluster", "", "only those of this `cluster`")
+	return cmd
+}
+
+func (a *app) newSecretRmCommand() *cobra.Command {
+	var in string
+	var force bool
+	cmd := &cobra.Command{
+		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Delete secrets", Args: arguments(1, -1, "the name of a secret"),
+		Long: "Deletes secrets. One that services, jobs or crons use is kept, and they are named; --force deletes it all the same: tasks that run keep\n" +
+			"what they have, and the next ones wait until there is a secret of the name again.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			for _, name := range args {
+				err := c.DeleteSecret(cmd.Context(), in, name, force, client.Condition{})
+				switch {
+				case client.StatusOf(err) == 409 && !force:
+					return &hintedError{err, "With --force it is deleted all the same."}
+				case err != nil:
+					return err
+				case !a.data():
+					a.say("secret %s of cluster %s is deleted", name, in)
+				}
+			}
+			return nil
+		},
+	}
+	inCluster(cmd, &in)
+	cmd.Flags().BoolVar(&force, "force", false, "even where something uses it")
+	return cmd
+}
+
+// newOperatorSecretsCommand returns `berth operator secrets`.
+func (a *app) newOperatorSecretsCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "secrets", Short: "Look after the key that secrets are sealed with", Args: cobra.ArbitraryArgs, RunE: a.group}
+	cmd.AddCommand(&cobra.Command{
+		Use: "rotate-key", Short: "Seal all secrets with another key", Args: arguments(0, 0, ""),
+		Long: "Makes another data key, seals all secrets with it and drops the older ones; tasks notice nothing of it. If it is interrupted, do it again:\n" +
+			"it goes on. Snapshots of before keep the older keys. The master key, the file " + secrets.File + " of the servers, stays as it is.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			v, err := c.RotateSecretsKey(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.data() {
+				return a.printData(v)
+			}
+			a.say("%s sealed with key %s; older keys that are gone: %d", count(v.Sealed, "secret"), v.Key, v.Dropped)
+			return nil
+		},
+	})
+	return cmd
+}
+
+// sealedIn reports how many secrets a snapshot holds.
+func sealedIn(info *etcd.SnapshotInfo) int { return info.Nouns["secret"] }
+
+// tellSecretsOf says of a snapshot that was saved what its secrets need beside it.
+func (a *app) tellSecretsOf(info *etcd.SnapshotInfo) {
+	if n := sealedIn(info); n > 0 {
+		a.tell("It holds %s, sealed: to use them after a restore takes the file %s of a server's data directory. Keep a copy of that file, apart from the snapshots.",
+			count(n, "secret"), secrets.File)
+	}
+}
+
+// tellSecretsRestored says whether the data directory that a snapshot was restored to has the key for its secrets.
+func (a *app) tellSecretsRestored(info *etcd.SnapshotInfo, dataDir string) {
+	if sealedIn(info) == 0 {
+		return
+	}
+	path := filepath.Join(dataDir, secrets.File)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		a.tell("The snapshot holds %s, and %s is missing: put the copy that was kept there before the server starts. Without it they have to be set anew.",
+			count(sealedIn(info), "secret"), path)
+		return
+	}
+	a.tell("The snapshot holds %s: they are opened with %s, which has to be that of the servers the snapshot was taken of.", count(sealedIn(info), "secret"), path)
+}

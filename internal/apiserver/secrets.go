@@ -1,0 +1,446 @@
+package apiserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Vault seals and opens the values of secrets. Its errors hold nothing of them. Safe for concurrent use.
+type Vault interface {
+	// NewKey makes a data key of the number.
+	NewKey(number uint64, now time.Time) (*cluster.SecretKey, error)
+	// Seal seals a value into s with the key.
+	Seal(k *cluster.SecretKey, s *cluster.Secret, value []byte) error
+	// Open returns the value of s, which was sealed with the key.
+	Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error)
+	// Text is the master key, for servers that join.
+	Text() string
+}
+
+// sealAtOnce is how many secrets a rotation seals anew in one transaction.
+const sealAtOnce = 32
+
+// secretRoutes are about secrets. No answer holds a value: who sets one keeps it elsewhere, or sets another.
+func (s *Server) secretRoutes() []route {
+	const list, one = "/v1/clusters/{cluster}/secrets", "/v1/clusters/{cluster}/secrets/{secret}"
+	page, view := typeOf[api.Page[api.SecretView]](), typeOf[api.SecretView]()
+	force := parameter{"force", "boolean", "even where something uses it"}
+	return []route{
+		{method: "GET", path: "/v1/secrets", name: "listAllSecrets", role: viewer, shared: true, summary: "The secrets of all clusters, without their values.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listSecrets},
+		{method: "GET", path: list, name: "listSecrets", role: viewer, summary: "The secrets of a cluster, without their values.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listSecrets},
+		{method: "GET", path: one, name: "readSecret", role: viewer, summary: "What is known of a secret but its value, which is never told.", query: []parameter{consistent()}, reply: view, serve: s.readSecret},
+		{method: "PUT", path: one, name: "writeSecret", role: operator, summary: "Makes a secret or gives it another value. Services that are to be restarted for it are, in the same transaction.", writes: true, body: typeOf[api.SecretWrite](), reply: view, serve: s.writeSecret},
+		{method: "DELETE", path: one, name: "deleteSecret", role: operator, summary: "Deletes a secret. One that something uses is kept, unless forced.", writes: true, query: []parameter{force}, status: http.StatusNoContent, serve: s.deleteSecret},
+		{method: "POST", path: "/v1/secrets/rotate-key", name: "rotateSecretsKey", role: admin, summary: "Makes another key, seals all secrets with it and drops the older ones. What was interrupted is completed by the next.", reply: typeOf[api.SecretsKeyView](), long: true, serve: s.rotateSecretsKey},
+	}
+}
+
+func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) error {
+	in := r.PathValue("cluster")
+	if err := s.knownCluster(r, in); err != nil {
+		return err
+	}
+	c := callerOf(r.Context())
+	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.SecretView]) {
+		users := usersOf(snap, in)
+		for e := range snap.Secrets(in) {
+			if c.sees(e.Value.Cluster) {
+				all = append(all, keyed[api.SecretView]{e.Value.Cluster + "/" + e.Value.Name, secretView(e, users)})
+			}
+		}
+		return all
+	})
+}
+
+func (s *Server) readSecret(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	in, name := r.PathValue("cluster"), r.PathValue("secret")
+	e, ok := snap.Secret(in, name)
+	if !ok {
+		return notFound("secret", in+"/"+name)
+	}
+	tag(w, e.Modified)
+	return answer(w, http.StatusOK, secretView(e, usersOf(snap, in)))
+}
+
+func secretView(e store.Entry[cluster.Secret], users map[secretName][]string) api.SecretView {
+	v := e.Value
+	return api.SecretView{
+		Cluster: v.Cluster, Name: v.Name, Type: v.Type, Registry: v.Registry, Version: v.Version, Size: v.Size,
+		Created: v.Created, Updated: v.Updated, Users: users[secretName{v.Cluster, v.Name}], Revision: e.Modified,
+	}
+}
+
+type secretName struct{ cluster, name string }
+
+// usersOf returns who uses the secrets of a cluster, or of all with "": services, jobs and crons by the definitions that they ask for, and
+// owners of what still runs by those of an earlier version.
+func usersOf(snap *store.Snapshot, in string) map[secretName][]string {
+	users := map[secretName]map[string]bool{}
+	known := map[cluster.Ref][]string{}
+	use := func(o cluster.OwnerRef, ref cluster.Ref) {
+		names, ok := known[ref]
+		if !ok {
+			if d, found := snap.Definition(ref); found {
+				names = d.Value.Secrets()
+			}
+			known[ref] = names
+		}
+		for _, name := range names {
+			key := secretName{o.Cluster, name}
+			if users[key] == nil {
+				users[key] = map[string]bool{}
+			}
+			users[key][o.String()] = true
+		}
+	}
+	for e := range snap.Services(in) {
+		use(e.Value.Owner(), e.Value.Definition)
+	}
+	for e := range snap.Jobs(in) {
+		for i := range e.Value.Steps {
+			use(e.Value.Owner(), e.Value.Steps[i].Definition)
+		}
+	}
+	for e := range snap.Crons(in) {
+		o := cluster.OwnerRef{Kind: cluster.KindCron, Cluster: e.Value.Cluster, Name: e.Value.Name}
+		for i := range e.Value.Job.Steps {
+			use(o, e.Value.Job.Steps[i].Definition)
+		}
+	}
+	for row := range snap.AllAttempts() {
+		if row.Live() && row.Desired != nil && (in == "" || row.Desired.Owner.Cluster == in) {
+			use(row.Desired.Owner, row.Desired.Definition)
+		}
+	}
+	out := make(map[secretName][]string, len(users))
+	for key, set := range users { // order-free: each by itself
+		out[key] = slices.Sorted(maps.Keys(set))
+	}
+	return out
+}
+
+// readSecretBody reads a write of a secret. No fault quotes the value.
+func readSecretBody(w http.ResponseWriter, r *http.Request) (ask api.SecretWrite, err error) {
+	err = readBody(w, r, &ask)
+	var p *problem
+	if errors.As(err, &p) {
+		for i := range p.Faults {
+			if !slices.Contains([]string{"type", "registry", "username"}, p.Faults[i].Path) {
+				p.Faults[i].Message = "is not what is expected here: want value, in base64, and where it is for a registry type, registry and username"
+			}
+		}
+	}
+	return ask, err
+}
+
+// valueOf returns what is sealed, with all that is wrong with a write.
+func valueOf(ask *api.SecretWrite, kind cluster.SecretType) (value []byte, faults cluster.Faults) {
+	fault := func(path, format string, args ...any) {
+		faults = append(faults, cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case len(ask.Value) == 0:
+		fault("value", "is empty: want at least one byte")
+	case len(ask.Value) > int(cluster.MaxSecret):
+		fault("value", "is %d bytes long, at most %d are allowed", len(ask.Value), int(cluster.MaxSecret))
+	}
+	if kind != cluster.SecretRegistry {
+		if ask.Username != "" {
+			fault("username", "is for secrets of the type %q only", cluster.SecretRegistry)
+		}
+		return ask.Value, faults
+	}
+	if ask.Username == "" || len(ask.Username) > cluster.MaxLabel {
+		fault("username", "is missing or longer than %d bytes: want whose password it is", cluster.MaxLabel)
+	}
+	value, _ = json.Marshal(cluster.RegistryLogin{User: ask.Username, Password: ask.Value}) // of text and bytes
+	return value, faults
+}
+
+func (s *Server) writeSecret(w http.ResponseWriter, r *http.Request) error {
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	ask, err := readSecretBody(w, r)
+	if err != nil {
+		return err
+	}
+	asked := cluster.Secret{Cluster: r.PathValue("cluster"), Name: r.PathValue("secret"), Type: ask.Type, Registry: ask.Registry}
+	asked.SetDefaults()
+	value, faults := valueOf(&ask, asked.Type)
+	if faults = append(cluster.FaultsOf(asked.Validate()), faults...); len(faults) > 0 {
+		return faulty(faults)
+	}
+	if s.cfg.Vault == nil {
+		return problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
+	}
+	var restarted []string
+	status := http.StatusOK
+	snap, err := s.write(r.Context(), func(d *draft) (err error) {
+		e, stands := d.snap.Secret(asked.Cluster, asked.Name)
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		status = http.StatusOK
+		if !stands {
+			status = http.StatusCreated
+		}
+		restarted, err = d.setSecret(s.cfg.Vault, asked, value, e)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	e, ok := snap.Secret(asked.Cluster, asked.Name)
+	if !ok {
+		return notFound("secret", asked.Cluster+"/"+asked.Name) // deleted since
+	}
+	v := secretView(e, usersOf(snap, asked.Cluster))
+	v.Restarted = restarted
+	tag(w, e.Modified)
+	return answer(w, status, v)
+}
+
+// setSecret draws the write of a secret, and the restarts that its uses ask for. The same value again changes nothing.
+func (d *draft) setSecret(vault Vault, next cluster.Secret, value []byte, e store.Entry[cluster.Secret]) (restarted []string, err error) {
+	if err := d.inCluster(next.Cluster); err != nil {
+		return nil, asProblem(err)
+	}
+	next.Version, next.Created = 1, d.now
+	verb := "secret.created"
+	if old := e.Value; old != nil {
+		same := old.Type == next.Type && old.Registry == next.Registry
+		if k, ok := d.snap.SecretKey(old.Key); same && ok {
+			was, err := vault.Open(k.Value, old)
+			if err != nil {
+				return nil, sealing(err)
+			}
+			if bytes.Equal(was, value) {
+				return nil, nil
+			}
+		}
+		next.Version, next.Created, verb = old.Version+1, old.Created, "secret.updated"
+	}
+	next.Stamp, next.Updated, next.Size = newID(8), d.now, len(value)
+	if next.Type == cluster.SecretRegistry {
+		next.Size = 0 // that of the login says nothing
+	}
+	key, err := d.sealingKey(vault)
+	if err != nil {
+		return nil, err
+	}
+	if err := vault.Seal(key, &next, value); err != nil {
+		return nil, sealing(err)
+	}
+	d.put(d.prefix.Secret(next.Cluster, next.Name), &next, e.Modified)
+	d.events = append(d.events, cluster.Event{
+		Type: verb, Cluster: next.Cluster, Message: fmt.Sprintf("the secret %s has version %d", next.Name, next.Version),
+	})
+	return d.restartUsers(&next), nil
+}
+
+// sealing is the answer where a value cannot be sealed or opened.
+func sealing(err error) error {
+	return problemf(http.StatusServiceUnavailable, "%v", err)
+}
+
+// sealingKey returns the key that secrets are sealed with now, and makes the first one. The draft rests on it: a rotation, which
+// writes the record of the key that it replaces, keeps out whatever was sealed with that meanwhile.
+func (d *draft) sealingKey(vault Vault) (*cluster.SecretKey, error) {
+	e, ok := d.snap.NewestSecretKey()
+	if ok {
+		d.require(d.prefix.SecretKey(e.Value.ID), e.Modified)
+		return e.Value, nil
+	}
+	k, err := vault.NewKey(1, d.now)
+	if err != nil {
+		return nil, sealing(err)
+	}
+	d.put(d.prefix.SecretKey(k.ID), k, 0)
+	return k, nil
+}
+
+// restartUsers has the services of the cluster replace their tasks whose definitions ask for that, as a restart by hand would, and so by
+// their update policies. Those of which nothing runs need not.
+func (d *draft) restartUsers(s *cluster.Secret) (names []string) {
+	for e := range d.snap.Services(s.Cluster) {
+		def, ok := d.snap.Definition(e.Value.Definition)
+		if !ok || e.Value.Deleted || e.Value.Stopped || !def.Value.RestartsFor(s.Name) || !standing(d.snap, e.Value.Owner()) {
+			continue
+		}
+		next := *e.Value
+		d.nextVersion(&next)
+		next.Restarted, next.Updated, next.Trace = next.Generation, d.now, d.trace
+		key := d.prefix.Service(next.Cluster, next.Name)
+		d.put(key, &next, e.Modified)
+		owner := next.Owner()
+		d.instead[key] = cluster.Event{
+			Type: "service.updated", Cluster: next.Cluster, Owner: &owner, Reason: cluster.ReasonSecret,
+			Message: "its tasks are replaced: the secret " + s.Name + " has another value",
+		}
+		names = append(names, next.Name)
+	}
+	return names
+}
+
+// standing reports whether an attempt of an owner was placed and has not ended.
+func standing(snap *store.Snapshot, o cluster.OwnerRef) bool {
+	for row := range snap.Attempts(o) {
+		if row.Live() && row.Desired != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) deleteSecret(w http.ResponseWriter, r *http.Request) error {
+	in, name := r.PathValue("cluster"), r.PathValue("secret")
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	_, err = s.write(r.Context(), func(d *draft) error {
+		e, ok := d.snap.Secret(in, name)
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		if !ok {
+			return notFound("secret", in+"/"+name)
+		}
+		if users := usersOf(d.snap, in)[secretName{in, name}]; len(users) > 0 && !given(r, "force") {
+			return problemf(http.StatusConflict, "the secret %s/%s is used by %s: their next tasks would wait for it. Delete these first, or take it out of what they run; with force it is deleted all the same",
+				in, name, someOf(users))
+		}
+		d.remove(d.prefix.Secret(in, name), e.Modified, cluster.Event{
+			Type: "secret.deleted", Cluster: in, Reason: cluster.ReasonDeleted, Message: "the user deleted the secret " + name,
+		})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// someOf lists names, not too many of them.
+func someOf(names []string) string {
+	const most = 20
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// rotateSecretsKey replaces the key of all secrets. Each step leaves records that can be read, and that the next rotation goes on from:
+// first the new key stands, and the record of the one before is written, so that no write that was drawn with that is applied any more;
+// then secrets are sealed anew, some at a time; then the older keys go, with which nothing is sealed.
+func (s *Server) rotateSecretsKey(w http.ResponseWriter, r *http.Request) error {
+	if s.cfg.Vault == nil {
+		return problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
+	}
+	var v api.SecretsKeyView
+	_, err := s.write(r.Context(), func(d *draft) error {
+		number := uint64(1)
+		for e := range d.snap.SecretKeys() {
+			number = max(number, e.Value.Number+1)
+			if e.Value.Retired.IsZero() {
+				old := *e.Value
+				old.Retired = d.now
+				d.put(d.prefix.SecretKey(old.ID), &old, e.Modified)
+			}
+		}
+		k, err := s.cfg.Vault.NewKey(number, d.now)
+		if err != nil {
+			return sealing(err)
+		}
+		v.Key = k.ID
+		d.put(d.prefix.SecretKey(k.ID), k, 0)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for more := true; more; {
+		some := 0
+		if _, err = s.write(r.Context(), func(d *draft) (err error) {
+			some, more, err = d.sealAnew(s.cfg.Vault)
+			return err
+		}); err != nil {
+			return err
+		}
+		v.Sealed += some
+	}
+	_, err = s.write(r.Context(), func(d *draft) error {
+		v.Dropped = d.dropKeys()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.log.Info("the key of the secrets was rotated", "key", v.Key, "sealed", v.Sealed, "dropped", v.Dropped)
+	return answer(w, http.StatusOK, v)
+}
+
+// sealAnew seals some of the secrets with the newest key that are not; more says that others are left.
+func (d *draft) sealAnew(vault Vault) (some int, more bool, err error) {
+	newest, ok := d.snap.NewestSecretKey()
+	if !ok {
+		return 0, false, nil
+	}
+	for e := range d.snap.Secrets("") {
+		if e.Value.Key == newest.Value.ID {
+			continue
+		}
+		if some == sealAtOnce {
+			return some, true, nil
+		}
+		old, ok := d.snap.SecretKey(e.Value.Key)
+		if !ok {
+			return 0, false, problemf(http.StatusConflict, "the key %s of the secret %s/%s is missing in the store: set the secret anew, or delete it, and rotate again", e.Value.Key, e.Value.Cluster, e.Value.Name)
+		}
+		value, err := vault.Open(old.Value, e.Value)
+		if err != nil {
+			return 0, false, sealing(err)
+		}
+		next := *e.Value
+		if err := vault.Seal(newest.Value, &next, value); err != nil {
+			return 0, false, sealing(err)
+		}
+		d.require(d.prefix.SecretKey(newest.Value.ID), newest.Modified)
+		d.put(d.prefix.Secret(next.Cluster, next.Name), &next, e.Modified)
+		some++
+	}
+	return some, false, nil
+}
+
+// dropKeys deletes the keys that were replaced and that nothing is sealed with.
+func (d *draft) dropKeys() (dropped int) {
+	used := map[string]bool{}
+	for e := range d.snap.Secrets("") {
+		used[e.Value.Key] = true
+	}
+	for e := range d.snap.SecretKeys() {
+		if !e.Value.Retired.IsZero() && !used[e.Value.ID] {
+			d.put(d.prefix.SecretKey(e.Value.ID), nil, e.Modified)
+			dropped++
+		}
+	}
+	return dropped
+}

@@ -1,0 +1,272 @@
+package cluster
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// SecretType is what a secret is for.
+type SecretType string
+
+// Types of secrets.
+const (
+	SecretValue    SecretType = "value"    // bytes that containers are handed
+	SecretRegistry SecretType = "registry" // a user and a password for the images of a registry; agents alone use it
+)
+
+// Bounds of secrets.
+const (
+	MaxSecret     = 256 * KiB // bytes of one value
+	MaxSecretUses = 64        // of one container
+)
+
+// Secret is a value that only the agents of nodes get to see which run a task that uses it: the record secret/<cluster>/<name>. Only
+// the newest value is kept. Writer: the user; a rotation of the servers' key seals it anew and changes nothing else.
+type Secret struct {
+	Cluster string     `json:"cluster"`
+	Name    string     `json:"name"`
+	Type    SecretType `json:"type"`
+	// Registry is the host, with its port where it has one, whose images a secret of the type registry is for.
+	Registry string `json:"registry,omitempty"`
+	// Version counts the values that a secret of the name had since it was made, from 1.
+	Version uint64 `json:"version"`
+	// Stamp is another one for each value, also where the secret was deleted and made again. It tells nothing of the value.
+	Stamp string `json:"stamp"`
+	// Size is that of the value in bytes.
+	Size int `json:"size"`
+	// Key is the id of the SecretKey that the value is sealed with, and Sealed the result, bound to the record's key.
+	Key     string    `json:"key"`
+	Sealed  []byte    `json:"sealed"`
+	Created time.Time `json:"created"`
+	Updated time.Time `json:"updated"`
+}
+
+// SecretKey is a key that values are sealed with, itself wrapped by the servers' master key: the record secretkey/<id>. The one
+// with the highest number is used. Writer: the user, by setting the first secret and by rotating the key.
+type SecretKey struct {
+	// ID is the number in its text form.
+	ID     string `json:"id"`
+	Number uint64 `json:"number"`
+	// Master names the master key, which stands in a file on every server and never in the store.
+	Master  string    `json:"master"`
+	Wrapped []byte    `json:"wrapped"`
+	Created time.Time `json:"created"`
+	// Retired is when a rotation replaced it, zero for the one that is used. It goes once no value is sealed with it.
+	Retired time.Time `json:"retired,omitzero"`
+}
+
+// SecretUse hands a secret of the task's cluster to a container, in a file or a variable.
+type SecretUse struct {
+	Secret string `json:"secret"`
+	// File is the absolute path of a file in memory. Its folder is covered: it holds such files alone.
+	File string `json:"file,omitempty"`
+	// Mode is the octal mode of the file, which is the container's user's. Default "0400".
+	Mode string `json:"mode,omitempty"`
+	// Env is the name of a variable, instead of a file. The value must hold no zero byte.
+	Env string `json:"env,omitempty"`
+	// OnChange is what follows when the secret has another value. Default restart.
+	OnChange SecretChange `json:"on_change,omitempty"`
+	// Signal is sent with on_change signal. Default "HUP".
+	Signal string `json:"signal,omitempty"`
+}
+
+// SecretChange is what a running task does about a secret that has another value. In every case files are replaced in place, each at
+// once, and whatever of the task is begun from then on gets the new value.
+type SecretChange string
+
+// Ways to take in another value.
+const (
+	// SecretRestart replaces the tasks of services as a restart does, by their update policy. Tasks of jobs go on.
+	SecretRestart SecretChange = "restart"
+	// SecretSignal sends the container a signal once its file was replaced.
+	SecretSignal SecretChange = "signal"
+	// SecretNoop does nothing: the program looks for itself.
+	SecretNoop SecretChange = "noop"
+)
+
+// LabelSecrets is the label that nodes have for the scheduler whose agents hand out secrets.
+const LabelSecrets = "berth.secrets"
+
+// Defaults of the uses of secrets.
+const (
+	DefaultSecretMode   = "0400"
+	DefaultSecretSignal = "HUP"
+)
+
+// secretSignals are those that a change may send: the ones by which programs are told something.
+var secretSignals = [...]string{"HUP", "INT", "USR1", "USR2", "WINCH", "CONT"}
+
+// Secrets returns the names of the secrets that the definition's containers are handed or are pulled with, ordered, each once.
+func (d *TaskDefinition) Secrets() (names []string) {
+	for i := range d.Containers {
+		c := &d.Containers[i]
+		for j := range c.Secrets {
+			names = append(names, c.Secrets[j].Secret)
+		}
+		if c.PullSecret != "" {
+			names = append(names, c.PullSecret)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// HandsOut reports whether a container of the definition is handed a secret: then its node must be one that keeps them in memory.
+func (d *TaskDefinition) HandsOut() bool {
+	return slices.ContainsFunc(d.Containers, func(c Container) bool { return len(c.Secrets) > 0 })
+}
+
+// RestartsFor reports whether tasks of the definition are replaced when the secret has another value.
+func (d *TaskDefinition) RestartsFor(secret string) bool {
+	return slices.ContainsFunc(d.Containers, func(c Container) bool {
+		return slices.ContainsFunc(c.Secrets, func(u SecretUse) bool { return u.Secret == secret && u.OnChange == SecretRestart })
+	})
+}
+
+// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+func (s *Secret) SetDefaults() {
+	orElse(&s.Cluster, DefaultCluster)
+	orElse(&s.Type, SecretValue)
+}
+
+// Validate returns all that is wrong with a secret, but for its value, as Faults.
+func (s *Secret) Validate() error {
+	k := newCheck()
+	k.at("cluster").name(s.Cluster)
+	k.at("name").name(s.Name)
+	oneOf(k.at("type"), s.Type, SecretValue, SecretRegistry)
+	if s.Type == SecretRegistry {
+		k.at("registry").must(validRegistry(s.Registry), "%q is not the host of a registry: want one such as \"ghcr.io\" or \"registry.example:5000\"", clip(s.Registry))
+	} else {
+		k.at("registry").must(s.Registry == "", "is for secrets of the type %q only", SecretRegistry)
+	}
+	return k.err()
+}
+
+func (c *Container) secretDefaults() {
+	for i := range c.Secrets {
+		u := &c.Secrets[i]
+		orElse(&u.OnChange, SecretRestart)
+		if u.File != "" {
+			orElse(&u.Mode, DefaultSecretMode)
+		}
+		if u.OnChange == SecretSignal {
+			orElse(&u.Signal, DefaultSecretSignal)
+		}
+	}
+}
+
+// validateSecrets checks what the container is handed.
+func (c *Container) validateSecrets(k check, d *TaskDefinition) {
+	if c.PullSecret != "" {
+		k.at("pull_secret").name(c.PullSecret)
+		k.at("pull_secret").must(c.Image != "", "is for containers with an image only")
+	}
+	k.at("secrets").must(len(c.Secrets) <= MaxSecretUses, "holds %d secrets, at most %d are allowed", len(c.Secrets), MaxSecretUses)
+	files, variables := map[string]bool{}, map[string]bool{}
+	for i := range c.Secrets {
+		u, at := &c.Secrets[i], k.index("secrets", i)
+		at.at("secret").name(u.Secret)
+		oneOf(at.at("on_change"), u.OnChange, SecretRestart, SecretSignal, SecretNoop)
+		if u.OnChange == SecretSignal {
+			at.at("signal").must(slices.Contains(secretSignals[:], u.Signal), "%q cannot be sent: want one of HUP, INT, USR1, USR2, WINCH and CONT", clip(u.Signal))
+		} else {
+			at.at("signal").must(u.Signal == "", "is for on_change %q only", SecretSignal)
+		}
+		switch {
+		case (u.File == "") == (u.Env == ""):
+			at.fault("wants either file or env: where the container finds the secret %q", clip(u.Secret))
+		case u.File != "":
+			u.validateFile(at, c, files)
+		default:
+			u.validateVariable(at, c, d, variables)
+		}
+	}
+	c.validateSecretFolders(k)
+}
+
+func (u *SecretUse) validateFile(at check, c *Container, taken map[string]bool) {
+	mode, err := strconv.ParseUint(u.Mode, 8, 32)
+	at.at("mode").must(err == nil && len(u.Mode) <= 4 && mode <= 0o777, "%q is not a file mode: want octal digits, such as \"0400\"", clip(u.Mode))
+	at = at.at("file")
+	if !cleanPath(u.File) {
+		at.absolute(u.File)
+		return
+	}
+	folder := folderOf(u.File)
+	switch {
+	case folder == "/" || folderOf(folder) == "/":
+		at.fault("%q would cover the folder %s: want a path in a folder of its own, such as \"/run/secrets/%s\"", clip(u.File), clip(folder), clip(u.Secret))
+	case within(u.File, "/proc") || within(u.File, "/sys"):
+		at.fault("%q cannot be covered: want a path outside of /proc and /sys", clip(u.File))
+	case taken[u.File]:
+		at.fault("%q is already the file of another secret", clip(u.File))
+	}
+	taken[u.File] = true
+	for i := range c.Files {
+		at.must(!within(c.Files[i].Path, folder), "%q covers the folder of %s (files[%d]): want a folder that nothing else is in", clip(u.File), clip(c.Files[i].Path), i)
+	}
+	for i := range c.Mounts {
+		at.must(!within(c.Mounts[i].Path, folder) && !within(u.File, c.Mounts[i].Path),
+			"%q and %s (mounts[%d]) lie within each other: want a folder that nothing else is in", clip(u.File), clip(c.Mounts[i].Path), i)
+	}
+	for i := range c.Tmpfs {
+		at.must(!within(c.Tmpfs[i].Path, folder) && !within(u.File, c.Tmpfs[i].Path),
+			"%q and %s (tmpfs[%d]) lie within each other: want a folder that nothing else is in", clip(u.File), clip(c.Tmpfs[i].Path), i)
+	}
+}
+
+func (u *SecretUse) validateVariable(at check, c *Container, d *TaskDefinition, taken map[string]bool) {
+	at.at("mode").must(u.Mode == "", "is for files only")
+	at.at("on_change").must(u.OnChange != SecretSignal, "cannot be %q: the variables of a program that runs do not change", SecretSignal)
+	_, plain := c.Env[u.Env]
+	at.at("env").must(!plain && !taken[u.Env], "%q is set already, by env or for another secret", clip(u.Env))
+	taken[u.Env] = true
+	only := Container{Env: map[string]string{u.Env: ""}}
+	name := newCheck()
+	only.validateEnv(name, d)
+	for _, f := range *name.faults {
+		at.at("env").fault("%s", f.Message)
+	}
+}
+
+// validateSecretFolders refuses folders of secrets that lie within each other: one would hide what is in the other.
+func (c *Container) validateSecretFolders(k check) {
+	folders := c.SecretFolders()
+	for i, a := range folders {
+		for _, b := range folders[i+1:] {
+			k.at("secrets").must(!within(b, a), "the folders %s and %s lie within each other: want files of secrets side by side", clip(a), clip(b))
+		}
+	}
+}
+
+// SecretFolders returns the folders in which the container finds the files of secrets, ordered, each once.
+func (c *Container) SecretFolders() (folders []string) {
+	for i := range c.Secrets {
+		if cleanPath(c.Secrets[i].File) {
+			folders = append(folders, folderOf(c.Secrets[i].File))
+		}
+	}
+	slices.Sort(folders)
+	return slices.Compact(folders)
+}
+
+// folderOf returns the folder of a clean absolute path.
+func folderOf(file string) string { return file[:max(1, strings.LastIndexByte(file, '/'))] }
+
+// NoSecret says that a cluster has no secret of the name, and how it gets one.
+func NoSecret(inCluster, name string) string {
+	command := "berth secret set " + name
+	if inCluster != DefaultCluster {
+		command += " --cluster " + inCluster
+	}
+	return "the secret " + name + " does not exist in cluster " + inCluster + ": `" + command + "` makes it"
+}
+
+// RegistryLogin is the value of a secret of the type registry, as JSON.
+type RegistryLogin struct {
+	User     string `json:"user"`
+	Password []byte `json:"password"`
+}

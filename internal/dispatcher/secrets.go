@@ -1,0 +1,209 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// secretsWait is how long a request for secrets waits for the tables to hold the attempt that it names.
+const secretsWait = 10 * time.Second
+
+// Opener opens the values of secrets.
+type Opener interface {
+	// Open returns the value of a secret that was sealed with the key. Safe for concurrent use.
+	Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error)
+}
+
+// Secrets returns the values that an attempt is handed, to the agent of the node that it was placed on and to no other: the session, the
+// node and the attempt's id are checked against the records. What is told is not older than the attempt's placement.
+func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (reply transport.SecretsReply, err error) {
+	if d.config.Opener == nil {
+		return reply, errors.New("this server has no key for secrets")
+	}
+	if _, err := d.session(r.Node, r.Session); err != nil {
+		return reply, err
+	}
+	wait, cancel := context.WithTimeout(ctx, secretsWait)
+	defer cancel()
+	snap, err := d.config.Tables.WaitFor(wait, r.Revision)
+	if err != nil {
+		return reply, fmt.Errorf("this server's tables are behind the assignment: %w", err)
+	}
+	row := placedHere(snap, &r)
+	if row == nil {
+		return reply, fmt.Errorf("%w: %s has no attempt %.60q of %.200q that could use secrets", transport.ErrRefused, r.Node, r.UUID, r.Task)
+	}
+	def, ok := snap.Definition(row.Desired.Definition)
+	if !ok {
+		return reply, fmt.Errorf("%w: there is no task definition %s", transport.ErrRefused, row.Desired.Definition)
+	}
+	if r.Registry != "" {
+		return d.login(snap, row.Desired.Owner.Cluster, def.Value, &r)
+	}
+	reply.Secrets = map[string]transport.SecretText{}
+	for _, name := range handed(def.Value) {
+		e, ok := snap.Secret(row.Desired.Owner.Cluster, name)
+		switch {
+		case !ok:
+			reply.Missing = append(reply.Missing, cluster.NoSecret(row.Desired.Owner.Cluster, name))
+			continue
+		case e.Value.Type == cluster.SecretRegistry:
+			reply.Missing = append(reply.Missing, "the secret "+name+" is of the type registry, which no container is handed")
+			continue
+		}
+		value, err := d.unseal(snap, e.Value)
+		if err != nil {
+			return transport.SecretsReply{}, err
+		}
+		reply.Secrets[name] = transport.SecretText{Stamp: e.Value.Stamp, Value: value}
+	}
+	return reply, nil
+}
+
+// placedHere returns the attempt that is asked for, if it is the node's and has not ended.
+func placedHere(snap *store.Snapshot, r *transport.SecretsRequest) *store.AttemptRow {
+	for row := range snap.TaskAttempts(r.Task) {
+		d := row.Desired
+		if d != nil && d.UUID == r.UUID && d.UUID != "" && d.Node == r.Node && row.Outcome == nil && !d.Ended() {
+			return row
+		}
+	}
+	return nil
+}
+
+// handed returns the names of the secrets that containers of the definition are handed, ordered, each once.
+func handed(d *cluster.TaskDefinition) (names []string) {
+	for i := range d.Containers {
+		for _, u := range d.Containers[i].Secrets {
+			names = append(names, u.Secret)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// login returns what a registry wants for the image of a container: by the secret that the container names, or else by the cluster's
+// for the registry.
+func (d *Dispatcher) login(snap *store.Snapshot, in string, def *cluster.TaskDefinition, r *transport.SecretsRequest) (reply transport.SecretsReply, err error) {
+	i := slices.IndexFunc(def.Containers, func(c cluster.Container) bool { return c.Name == r.Container })
+	if i < 0 || def.Containers[i].Image == "" {
+		return reply, fmt.Errorf("%w: %s has no container %.60q with an image", transport.ErrRefused, def.Ref(), r.Container)
+	}
+	own, _, _ := strings.Cut(cluster.NormalImage(def.Containers[i].Image), "/")
+	if own != r.Registry {
+		return reply, nil // the image of the container is from elsewhere
+	}
+	e, ok := snap.RegistrySecret(in, r.Registry)
+	if name := def.Containers[i].PullSecret; name != "" {
+		if e, ok = snap.Secret(in, name); !ok {
+			reply.Missing = []string{cluster.NoSecret(in, name)}
+			return reply, nil
+		}
+		if e.Value.Type != cluster.SecretRegistry || e.Value.Registry != r.Registry {
+			reply.Missing = []string{fmt.Sprintf("the secret %s is not for the registry %s", name, r.Registry)}
+			return reply, nil
+		}
+	}
+	if !ok {
+		return reply, nil
+	}
+	value, err := d.unseal(snap, e.Value)
+	if err != nil {
+		return reply, err
+	}
+	var l cluster.RegistryLogin
+	if json.Unmarshal(value, &l) != nil {
+		return reply, fmt.Errorf("the secret %s does not hold a login", e.Value.Name)
+	}
+	reply.User, reply.Password = l.User, l.Password
+	return reply, nil
+}
+
+func (d *Dispatcher) unseal(snap *store.Snapshot, s *cluster.Secret) ([]byte, error) {
+	k, ok := snap.SecretKey(s.Key)
+	if !ok {
+		return nil, fmt.Errorf("the key %s of the secret %s is missing in the store", s.Key, s.Name)
+	}
+	value, err := d.config.Opener.Open(k.Value, s)
+	if err != nil {
+		d.config.Logger.Error("a secret cannot be opened", "cluster", s.Cluster, "secret", s.Name, "error", err)
+	}
+	return value, err
+}
+
+// tellSecrets sends the stamps of an attempt's secrets, unless the agent knows them.
+func (a *assignments) tellSecrets(snap *store.Snapshot, row *store.AttemptRow) error {
+	d := row.Desired
+	if row.Outcome != nil || d.Ended() || row.Observed != nil && row.Observed.Gone {
+		delete(a.stamps, d.UUID)
+		return nil
+	}
+	def, ok := snap.Definition(d.Definition)
+	if !ok || !def.Value.HandsOut() {
+		return nil
+	}
+	stamps := map[string]string{}
+	for _, name := range handed(def.Value) {
+		if e, ok := snap.Secret(d.Owner.Cluster, name); ok {
+			stamps[name] = e.Value.Stamp
+		}
+	}
+	if was, told := a.stamps[d.UUID]; told && maps.Equal(was.Stamps, stamps) {
+		return nil
+	}
+	told := transport.SecretStamps{Task: d.Task, UUID: d.UUID, Stamps: stamps}
+	if a.stamps == nil {
+		a.stamps = map[string]transport.SecretStamps{}
+	}
+	a.stamps[d.UUID] = told
+	return a.add(transport.Message{Secrets: &told})
+}
+
+// secretsChanged looks at all attempts anew of which stamps were sent.
+func (a *assignments) secretsChanged() error {
+	snap := a.d.config.Tables.Snapshot()
+	told := slices.SortedFunc(maps.Values(a.stamps), func(x, y transport.SecretStamps) int {
+		return cmp.Or(cmp.Compare(x.Task, y.Task), cmp.Compare(x.UUID, y.UUID))
+	})
+	for _, t := range told {
+		left := true
+		for row := range snap.TaskAttempts(t.Task) {
+			if row.Desired == nil || row.Desired.UUID != t.UUID || row.Desired.Node != a.s.node {
+				continue
+			}
+			left = false
+			if err := a.tellSecrets(snap, row); err != nil {
+				return err
+			}
+		}
+		if left {
+			delete(a.stamps, t.UUID)
+		}
+	}
+	return nil
+}
+
+// secretNews is closed when secrets changed.
+func (d *Dispatcher) secretNews() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.secretsNews
+}
+
+func (d *Dispatcher) tellSecretNews() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.secretsNews)
+	d.secretsNews = make(chan struct{})
+}
