@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/berthd/berth/internal/executor/containerd"
+	"github.com/berthd/berth/internal/executor/outlive"
 	"github.com/berthd/berth/internal/executor/process"
 )
 
@@ -16,6 +17,8 @@ func hidden(args []string) (code int, ok bool) {
 		return process.Supervise(args[1:]), true
 	case containerd.Subcommand:
 		return containerd.CollectLogs(args[1:]), true
+	case outlive.BecomeSubcommand:
+		return outlive.Become(args[1:]), true
 	}
 	return 0, false
 }

@@ -41,7 +41,7 @@ var layers = map[string][]string{
 	"internal/executor/containerd":   {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage", "internal/logs"},
 	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
 	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs"},
-	"internal/executor/outlive":      {},
+	"internal/executor/outlive":      {"internal/executor"},
 	"internal/executor/process":      {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage", "internal/logs", "internal/pty"},
 	"internal/executor/usage":        {"internal/cluster", "internal/executor"},
 	"internal/heap":                  {},

@@ -49,6 +49,12 @@ type Spec struct {
 	Env []string
 	// Mounts are existing directories, or files, of the node.
 	Mounts []Mount
+	// Secrets are existing folders in memory, each with the files of secrets. The driver makes the files the container's user's and shows
+	// each folder read-only, so that a file that is replaced in it is seen at once.
+	Secrets []Mount
+	// SecretEnv, unless empty, is a file in memory with further variables, in the form of EncodeEnv. The program, and what Exec runs beside
+	// it, gets them, and the driver writes them nowhere: neither to a disk, nor to where another user could read them.
+	SecretEnv string
 	// Devices are files of devices that the container may use; of those that not every container has it gets no others. A driver
 	// whose programs see the machine's own files gives nothing and keeps nothing away.
 	Devices []DeviceNode

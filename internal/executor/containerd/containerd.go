@@ -76,6 +76,9 @@ type Config struct {
 	// argument, by default Subcommand.
 	Executable string
 	Subcommand string
+	// Launcher is a program without libraries whose main calls outlive.Become, by default the running one. It begins the programs of
+	// containers that get variables from secrets, inside of them.
+	Launcher string
 	Logger     *slog.Logger // nil for none
 	// Pull bounds how images are pulled.
 	Pull PullConfig
@@ -114,6 +117,9 @@ func New(cfg Config) (*Executor, error) {
 	setDefault(&cfg.Namespace, DefaultNamespace)
 	setDefault(&cfg.CgroupParent, DefaultCgroupParent)
 	setDefault(&cfg.Subcommand, Subcommand)
+	if cfg.Launcher == "" {
+		cfg.Launcher, _ = os.Executable() // it is looked at where it is needed
+	}
 	if cfg.Dir == "" {
 		return nil, errors.New("containerd executor: no folder is configured")
 	}

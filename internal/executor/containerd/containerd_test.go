@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -52,7 +53,14 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	var err error
+	if builds, err = os.MkdirTemp("", "berth-launcher-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(builds)
+	os.Exit(code)
 }
 
 func TestCrashedAgents(t *testing.T) {
@@ -147,6 +155,7 @@ func newNode(t testing.TB) *node {
 func (n *node) life(t testing.TB, change ...func(*containerd.Config)) *containerd.Executor {
 	t.Helper()
 	cfg := containerd.Config{Address: n.daemon.Address, Dir: filepath.Join(n.dir, "collector"), CgroupParent: "/berth-test-containerd"}
+	cfg.Launcher = launcher(t)
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -156,6 +165,30 @@ func (n *node) life(t testing.TB, change ...func(*containerd.Config)) *container
 	}
 	n.lives = append(n.lives, ex) // closed with the node: a test removes its containers at its end
 	return ex
+}
+
+// builds is a folder for what tests build; TestMain makes and removes it.
+var builds string
+
+// built is the launcher once it was built.
+var built = sync.OnceValues(func() (string, error) {
+	name := filepath.Join(builds, "launcher")
+	cmd := exec.Command("go", "build", "-o", name, "./testdata/launcher") //nolint:noctx // it ends by itself
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the launcher: %w: %s", err, out)
+	}
+	return name, nil
+})
+
+// launcher returns a program without libraries that begins others with secrets: this binary may need some.
+func launcher(t testing.TB) string {
+	t.Helper()
+	name, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 // busybox makes an image of the node's static busybox.

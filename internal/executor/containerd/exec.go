@@ -56,6 +56,9 @@ func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Comman
 	}
 	process := *spec.Process
 	process.Args, process.Terminal = cmd.Args, cmd.Terminal != nil
+	if isLaunched(spec.Process) {
+		process.Args = launched(cmd.Args)
+	}
 	process.Env = override(process.Env, cmd.Env)
 	if cmd.Dir != "" {
 		process.Cwd = cmd.Dir

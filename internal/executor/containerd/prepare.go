@@ -166,7 +166,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 		client.WithImage(img), client.WithContainerLabels(labels),
 		client.WithNewSnapshot(nameOf(spec.ID), img),
 		client.WithNewSpec(
-			process(spec, cfg), user(spec, cfg), e.files(spec), mounts(spec), e.isolate(spec, caps), e.seccomp(), e.devices(spec),
+			process(spec, cfg), user(spec, cfg), e.files(spec), e.secrets(spec), mounts(spec), e.isolate(spec, caps), e.seccomp(), e.devices(spec),
 		),
 	}
 	opts = slices.Insert(opts, 0, client.WithSnapshotter(e.snapshotter()))

@@ -25,6 +25,7 @@ func realTests() []test {
 		{"arguments, environment and folder", needShell, surroundings},
 		{"user", needUsers, userTest},
 		{"files", needShell, filesTest},
+		{"secrets", needShell, secretsTest},
 		{"volumes", needShell, volumesTest},
 		{"tmpfs", needShell, tmpfsTest},
 		{"read-only root", needShell, readOnlyRoot},

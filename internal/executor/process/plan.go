@@ -32,10 +32,13 @@ type plan struct {
 	Subcommand   string
 	CgroupParent string // empty: no cgroup
 	Network      string `json:",omitempty"` // the file of a network namespace; empty: the agent's
+	// SecretEnv is the file in memory that further variables are read from.
+	SecretEnv string `json:",omitempty"`
 
 	files   []cluster.File
 	specDir string
 	ownDir  bool
+	secrets []executor.Mount
 }
 
 // identity is a user as the kernel knows it.
@@ -92,6 +95,7 @@ func newPlan(spec executor.Spec) (*plan, error) {
 		ID: spec.ID, Labels: spec.Labels, Args: slices.Concat(c.Command, c.Args), Dir: c.Dir, User: who,
 		Capabilities: caps, ReadOnlyRoot: c.ReadOnlyRoot, LogDir: spec.LogDir, Resources: c.Resources,
 		Scratch: filepath.Join(spec.Dir, "scratch"), files: c.Files, specDir: spec.Dir,
+		SecretEnv: spec.SecretEnv, secrets: spec.Secrets,
 	}
 	if p.Dir == "" {
 		p.Dir, p.ownDir = filepath.Join(spec.Dir, "work"), true
@@ -103,6 +107,9 @@ func newPlan(spec executor.Spec) (*plan, error) {
 	}
 	for _, m := range spec.Mounts {
 		p.Attach = append(p.Attach, attachment{Field: "mounts", Path: m.Path, Source: m.Source, ReadOnly: m.ReadOnly})
+	}
+	for _, m := range spec.Secrets {
+		p.Attach = append(p.Attach, attachment{Field: "secrets", Path: m.Path, Source: m.Source, ReadOnly: true})
 	}
 	for _, t := range c.Tmpfs {
 		size := t.Size
@@ -203,6 +210,11 @@ func (p *plan) makeFiles() error {
 	}
 	if err := p.own(filepath.Join(p.specDir, "work")); err != nil {
 		return err
+	}
+	if os.Geteuid() == 0 {
+		if err := executor.OwnSecrets(p.secrets, "", p.User.UID, p.User.GID); err != nil {
+			return err
+		}
 	}
 	for i, f := range p.files {
 		mode := uint64(0o644)

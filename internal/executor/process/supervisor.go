@@ -52,6 +52,7 @@ func aLongTimeAgo() time.Time { return time.Unix(1, 0) }
 type supervisor struct {
 	dir    stateDir
 	plan   plan
+	env    []string // the program's: that of the plan and the variables of secrets, which stand in this memory alone
 	group  *cgroup // nil without one
 	reaper *reaper
 	log    *logs.Writer
@@ -118,6 +119,11 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 	if _, err := os.Stat(s.dir.path(intentFile)); err == nil {
 		return nil, executor.ErrStarted
 	}
+	secret, err := executor.ReadEnv(s.plan.SecretEnv)
+	if err != nil {
+		return nil, err
+	}
+	s.env = executor.WithEnv(s.plan.Env, secret)
 	if s.plan.CgroupParent != "" {
 		outlive.LeaveCgroup(filepath.Join(s.plan.CgroupParent, "supervisors"))
 		if s.group, err = makeCgroup(s.plan.CgroupParent, s.plan.ID, s.plan.Resources); err != nil {
@@ -129,7 +135,7 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 		return nil, err
 	}
 	s.main, err = s.reaper.launch(launchOrder{
-		Args: s.plan.Args, Env: s.plan.Env, Dir: s.plan.Dir, User: s.plan.User,
+		Args: s.plan.Args, Env: s.env, Dir: s.plan.Dir, User: s.plan.User,
 		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Attach: s.plan.Attach,
 		ReadOnlyRoot: s.plan.ReadOnlyRoot, Scratch: s.plan.Scratch, Network: s.plan.Network,
 	}, s.plan.Subcommand, [3]*os.File{nil, stdout, stderr})
@@ -404,7 +410,7 @@ func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (
 		return reply{}, err
 	}
 	order := launchOrder{
-		Args: req.Args, Env: environment(req.Env, s.plan.Env...), Dir: req.Dir, User: s.plan.User,
+		Args: req.Args, Env: environment(req.Env, s.env...), Dir: req.Dir, User: s.plan.User,
 		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Scratch: s.plan.Scratch, Network: s.plan.Network,
 		Terminal: req.Op == opTerminal,
 	}

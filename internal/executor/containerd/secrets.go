@@ -1,0 +1,78 @@
+package containerd
+
+import (
+	"context"
+	"debug/elf"
+	"fmt"
+	"slices"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
+)
+
+// Where a container that gets variables from secrets finds what begins its program, in the memory that is its /dev.
+const (
+	launcherPath = "/dev/.berth/run"
+	secretEnv    = "/dev/.berth/env"
+)
+
+// secrets shows the folders of secrets, and has the program begun by berth itself where it gets variables from them: containerd keeps
+// the description of a container, and with it all variables, on its disk, so these come from a file in memory. It comes after what
+// sets the user and what runs.
+func (e *Executor) secrets(spec *executor.Spec) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		if len(spec.Secrets) == 0 && spec.SecretEnv == "" {
+			return nil
+		}
+		if err := executor.OwnSecrets(spec.Secrets, spec.SecretEnv, int(s.Process.User.UID), int(s.Process.User.GID)); err != nil {
+			return err
+		}
+		for _, m := range spec.Secrets {
+			s.Mounts = append(s.Mounts, hidden(m.Source, m.Path, "noexec"))
+		}
+		if spec.SecretEnv == "" {
+			return nil
+		}
+		if err := static(e.cfg.Launcher); err != nil {
+			return unsupported("secrets: env", err.Error())
+		}
+		s.Mounts = append(s.Mounts, hidden(e.cfg.Launcher, launcherPath), hidden(spec.SecretEnv, secretEnv, "noexec"))
+		s.Process.Args = launched(s.Process.Args)
+		return nil
+	}
+}
+
+// launched returns the arguments by which a program is begun with variables of secrets.
+func launched(args []string) []string {
+	return slices.Concat([]string{launcherPath, outlive.BecomeSubcommand, secretEnv}, args)
+}
+
+// isLaunched reports whether a container's program was begun so. Commands that run beside it then are, too.
+func isLaunched(p *specs.Process) bool {
+	return len(p.Args) > 0 && p.Args[0] == launcherPath
+}
+
+func hidden(source, path string, options ...string) specs.Mount {
+	m := bind(source, path, true)
+	m.Options = append(m.Options, append([]string{"nosuid", "nodev"}, options...)...)
+	return m
+}
+
+// static returns nil for a program that runs in containers without any library.
+func static(name string) error {
+	f, err := elf.Open(name)
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", name, err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fmt.Errorf("%s is linked to libraries that containers do not have: it has to be built with CGO_ENABLED=0", name)
+		}
+	}
+	return nil
+}
