@@ -8,8 +8,8 @@ import (
 
 // SecretWrite is the body of a write of a secret. No answer ever holds the value.
 type SecretWrite struct {
-	// Value is what containers are handed, or the password for a registry; as JSON in base64.
-	Value []byte `json:"value"`
+	// Value is what containers are handed, or the password for a registry, in base64.
+	Value string `json:"value"`
 	// Type says what it is for; default "value".
 	Type cluster.SecretType `json:"type,omitempty"`
 	// Registry is the host that a secret of the type registry is for, and Username who the password is that of.

@@ -52,6 +52,8 @@ type nodeConfig struct {
 	metricsListen, metricsToken string
 	// subnet is what the addresses of tasks are of that have a network of their own.
 	subnet netip.Prefix
+	// secretsDir is the folder in memory for secrets, "" for the agent's own choice.
+	secretsDir string
 
 	log *slog.Logger
 }
@@ -118,6 +120,7 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		Devices:       c.finder.Find,
 		Networks:      network.New(network.Config{Dir: filepath.Join(c.dataDir, "network"), Subnet: c.subnet, Logger: c.log}),
 		CPUs:          c.cpus,
+		SecretsDir:    c.secretsDir,
 		PressureStall: c.pressureStall,
 		PressureFree:  c.pressureFree,
 		ImageHigh:     c.imageHigh,
@@ -160,6 +163,7 @@ type agentFlags struct {
 	tokenFile, joinToken string
 	dataDir, name, level string
 	address, traces      string
+	secretsDir           string
 	labels               []string
 	executors            executorConfig
 	pressure             pressureFlags
@@ -206,6 +210,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, key=value; may be given several times")
 	fs.StringVar(&f.traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
+	fs.StringVar(&f.secretsDir, "secrets-dir", "", "`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run directory or /dev/shm, whichever is in memory")
 	f.executors.flags(cmd)
 	f.pressure.flags(cmd)
 	f.metrics.flags(cmd)
@@ -297,7 +302,7 @@ func (f *agentFlags) config(ctx context.Context) (c nodeConfig, err error) {
 		pressureStall: f.pressure.stall, pressureFree: f.pressure.free,
 		imageHigh: f.images.high, imageLow: f.images.low,
 		metricsListen: f.metrics.listen, metricsToken: f.metricsToken,
-		finder: f.devices.finder, cpus: f.devices.cpus, subnet: f.network.parsed,
+		finder: f.devices.finder, cpus: f.devices.cpus, subnet: f.network.parsed, secretsDir: f.secretsDir,
 	}
 	if f.tokenFile != "" {
 		if c.token, err = readSecret("the token file", f.tokenFile); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -58,7 +59,7 @@ func (a *app) newSecretSetCommand() *cobra.Command {
 			if !keep {
 				value = bytes.TrimSuffix(bytes.TrimSuffix(value, []byte("\n")), []byte("\r"))
 			}
-			w.Value = value
+			w.Value = base64.StdEncoding.EncodeToString(value)
 			c, err := a.connect()
 			if err != nil {
 				return err

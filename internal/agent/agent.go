@@ -67,6 +67,10 @@ type Config struct {
 	// Credentials, unless nil, returns what a registry wants for its images, or empty strings.
 	Credentials func(registry string) (user, secret string)
 
+	// SecretsDir, unless empty, is the folder in memory for the secrets of tasks. Default: one below /run, the user's run directory or
+	// /dev/shm, whichever is in memory.
+	SecretsDir string
+
 	// Boot is the boot-time clock (P9.1): never 0, never going back while the machine runs. Default: the machine's.
 	Boot func() time.Duration
 	// Facts finds out about the machine; what it returns besides an error is used. Default: the machine's.

@@ -34,6 +34,8 @@ type machine struct {
 	trouble string
 	// lacking is what was said that the machine lacks for networks.
 	lacking map[cluster.NetworkMode]string
+	// secretsDir is the folder in memory for secrets, "" where noSecrets says why there is none.
+	secretsDir, noSecrets string
 	// imagesAt is when a change of the images was last told (Boot).
 	imagesAt time.Duration
 
@@ -104,6 +106,7 @@ func (a *Agent) look(ctx context.Context) bool {
 	}
 	f.Labels, f.Version, f.ReservedPorts = a.Labels, a.Version, a.ReservedPorts
 	a.lookForDevices(ctx, &f)
+	a.lookForSecrets(&f)
 	f.Volumes = a.pinnedVolumes()
 	a.lookForNetworks(ctx, &f)
 

@@ -188,6 +188,10 @@ func (a *Agent) take(ctx context.Context, m transport.Message) {
 		if t := a.task(m.Forget.Task, m.Forget.UUID); t != nil {
 			t.forget()
 		}
+	case m.Secrets != nil:
+		if t := a.task(m.Secrets.Task, m.Secrets.UUID); t != nil {
+			t.toldStamps(ctx, m.Secrets.Stamps)
+		}
 	case m.Open != nil:
 		a.open(ctx, *m.Open)
 	}

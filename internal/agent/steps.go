@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -182,6 +183,14 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 		if err == nil {
 			spec.Network, err = t.connect(ctx, &desired, def)
 		}
+		if err == nil {
+			err = t.placeSecrets(ctx, &def.Containers[i], &spec)
+			if err != nil && !errors.Is(err, executor.ErrUnsupported) {
+				return nil, err // it waits for them
+			}
+		}
+		var noLogin atomic.Pointer[string]
+		spec.Credentials = t.credentials(ctx, &def.Containers[i], &noLogin)
 		limited, cancel := context.WithTimeout(ctx, prepareTimeout)
 		defer cancel()
 		if err == nil {
@@ -199,6 +208,9 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 			return func(r *attempt.Record) { r.Reject(cluster.ReasonNoExecutor, err.Error(), a.now()) }, nil
 		}
 		problem := fmt.Sprintf("container %s: %v", spec.Container.Name, err)
+		if why := noLogin.Load(); why != nil {
+			problem += "; " + *why
+		}
 		return func(r *attempt.Record) { r.PrepareFailed(i, problem, a.now()) }, nil
 	}
 }
@@ -356,7 +368,7 @@ func (t *task) logEnd(i int, def *cluster.TaskDefinition, most int) string {
 	if i < 0 || def == nil {
 		return ""
 	}
-	return logs.Tail(t.agent.logDir(t.uuid, def.Containers[i].Name), most)
+	return t.mask(func(more int) string { return logs.Tail(t.agent.logDir(t.uuid, def.Containers[i].Name), most+more) })
 }
 
 // clear removes all that is left of the attempt.
@@ -381,6 +393,9 @@ func (t *task) clear() func(context.Context) (done, error) {
 		}
 		if err == nil {
 			err = os.RemoveAll(dir)
+		}
+		if secrets := a.secretsDir(t.uuid); err == nil && secrets != "" && validUUID(t.uuid) {
+			err = os.RemoveAll(secrets)
 		}
 		if err != nil {
 			return nil, err

@@ -36,6 +36,9 @@ type task struct {
 	wake  chan struct{}           // capacity 1
 	def   *cluster.TaskDefinition
 
+	// secrets are those in memory; it is used by all goroutines.
+	secrets handout
+
 	// The rest is the goroutine's alone.
 	rec      *attempt.Record
 	busy     bool               // a step is being done

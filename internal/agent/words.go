@@ -42,7 +42,7 @@ func (t *task) check(ctx context.Context) {
 		Random: t.agent.Random,
 		Changed: func(i int, state lifecycle.CheckState, complaint string) {
 			t.post(func(r *attempt.Record) {
-				r.Looked(def, attempt.Look{Round: round, Check: i, State: state, Complaint: complaint})
+				r.Looked(def, attempt.Look{Round: round, Check: i, State: state, Complaint: t.maskText(complaint)})
 			})
 		},
 	}

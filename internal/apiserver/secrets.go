@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -153,22 +154,25 @@ func valueOf(ask *api.SecretWrite, kind cluster.SecretType) (value []byte, fault
 	fault := func(path, format string, args ...any) {
 		faults = append(faults, cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
+	value, err := base64.StdEncoding.DecodeString(ask.Value)
 	switch {
-	case len(ask.Value) == 0:
-		fault("value", "is empty: want at least one byte")
-	case len(ask.Value) > int(cluster.MaxSecret):
-		fault("value", "is %d bytes long, at most %d are allowed", len(ask.Value), int(cluster.MaxSecret))
+	case err != nil:
+		fault("value", "is not base64") // the error could quote it
+	case len(value) == 0:
+		fault("value", "is empty: want at least one byte, in base64")
+	case len(value) > int(cluster.MaxSecret):
+		fault("value", "is %d bytes long, at most %d are allowed", len(value), int(cluster.MaxSecret))
 	}
 	if kind != cluster.SecretRegistry {
 		if ask.Username != "" {
 			fault("username", "is for secrets of the type %q only", cluster.SecretRegistry)
 		}
-		return ask.Value, faults
+		return value, faults
 	}
 	if ask.Username == "" || len(ask.Username) > cluster.MaxLabel {
 		fault("username", "is missing or longer than %d bytes: want whose password it is", cluster.MaxLabel)
 	}
-	value, _ = json.Marshal(cluster.RegistryLogin{User: ask.Username, Password: ask.Value}) // of text and bytes
+	value, _ = json.Marshal(cluster.RegistryLogin{User: ask.Username, Password: value}) // of text and bytes
 	return value, faults
 }
 
