@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,7 +90,11 @@ func TestSecrets(t *testing.T) {
 		s.Berth("secret", "ls").Want(t, 0, "cert", "db-password", "default/service/keeper")
 		s.Berth("operator", "snapshot", "save", filepath.Join(s.Dir, "snapshot")).Want(t, 0, "secrets.key")
 		bundle := filepath.Join(s.Dir, "debug.tar.gz")
-		s.Berth("operator", "debug", bundle).Want(t, 0)
+		s.Berth("operator", "debug", "-o", bundle, "--cpu", "0").Want(t, 0)
+		unpacked, err := exec.CommandContext(t.Context(), "tar", "-xzOf", bundle).Output()
+		if err != nil || len(unpacked) == 0 || bytes.Contains(unpacked, []byte("Hush7")) {
+			t.Errorf("the bundle of %d bytes holds a secret, or: %v", len(unpacked), err)
+		}
 		for _, args := range [][]string{
 			{"secret", "ls", "-o", "yaml"}, {"events", "--tail", "-1"}, {"status", "-o", "yaml"}, {"status", "service/keeper", "-o", "yaml"},
 			{"ps", "-o", "yaml"}, {"explain", "service/keeper", "-o", "yaml"}, {"logs", "service/keeper"},
@@ -100,7 +105,7 @@ func TestSecrets(t *testing.T) {
 		}
 		s.Berth("secret", "rm", "cert", "--force").Want(t, 0)
 		unseen(t, s.Dir, "Hush7")
-		if text := string(testkitRead(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text, `"operation":"writeSecret"`) || !strings.Contains(text, "default/db-password") {
+		if text := string(readBytes(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text, `"operation":"writeSecret"`) || !strings.Contains(text, "default/db-password") {
 			t.Error("the audit log does not tell who set a secret")
 		}
 		// 5. What is left in memory goes with the task.
@@ -118,7 +123,7 @@ func TestSecrets(t *testing.T) {
 	})
 }
 
-func testkitRead(t *testing.T, name string) []byte {
+func readBytes(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -163,7 +168,7 @@ func TestSecretsOfAFleet(t *testing.T) {
 	f.Agent(hosts[3])
 	f.Servers[0].Berth("secret", "ls").Want(t, 0)
 	for i, s := range f.Servers {
-		if key := testkitRead(t, filepath.Join(s.Dir, "secrets.key")); !bytes.Equal(key, testkitRead(t, filepath.Join(f.Servers[0].Dir, "secrets.key"))) {
+		if key := readBytes(t, filepath.Join(s.Dir, "secrets.key")); !bytes.Equal(key, readBytes(t, filepath.Join(f.Servers[0].Dir, "secrets.key"))) {
 			t.Errorf("server %d has another key", i)
 		}
 	}
