@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -19,7 +20,7 @@ func await(cmd *exec.Cmd, pidfd int) {
 			_ = raw.Read(func(fd uintptr) bool { // the same
 				var info unix.Siginfo
 				err := unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-				return err != nil && err != unix.EINTR || info.Signo != 0
+				return err != nil && !errors.Is(err, unix.EINTR) || info.Signo != 0
 			})
 		}
 		_ = f.Close() // it was only looked at
@@ -38,7 +39,7 @@ func receive(conn *net.UnixConn) ([]byte, error) {
 	var failed error
 	err = raw.Read(func(fd uintptr) bool {
 		n, _, failed = syscall.Recvfrom(int(fd), nil, syscall.MSG_PEEK|syscall.MSG_TRUNC|syscall.MSG_DONTWAIT)
-		return failed != syscall.EAGAIN && failed != syscall.EINTR
+		return !errors.Is(failed, syscall.EAGAIN) && !errors.Is(failed, syscall.EINTR)
 	})
 	if err == nil {
 		err = failed
