@@ -103,7 +103,9 @@ func TestForward(t *testing.T) {
 // TestForwardRefused tells by the first read that nobody listens.
 func TestForwardRefused(t *testing.T) {
 	t.Parallel()
-	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) { tell(ctx, conn, "\x03"+`{"error":"nobody listens"}`) })
+	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) {
+		tell(ctx, conn, "\x03"+`{"error":"nobody listens"}`)
+	})
 	conn, err := c.Forward(t.Context(), "default.web.1.0", ForwardOptions{Port: "1"})
 	if err != nil {
 		t.Fatal(err)

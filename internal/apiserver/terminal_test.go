@@ -38,29 +38,34 @@ func TestTerminalStreams(t *testing.T) {
 		heard []string
 	}{
 		"terminal": {
-			"terminal?command=sh&command=-l&rows=24&columns=80&type=xterm-256color&container=main", []string{"\x00ls", "\x04{}"},
+			"terminal?command=sh&command=-l&rows=24&columns=80&type=xterm-256color&container=main",
+			[]string{"\x00ls", "\x04{}"},
 			transport.StreamRequest{Kind: transport.StreamTerminal, Container: "main", Terminal: &transport.TerminalRequest{
 				Command: []string{"sh", "-l"}, Size: transport.TerminalSize{Rows: 24, Columns: 80}, Type: "xterm-256color",
 			}},
 			[]string{"0 ls", "4 {}"},
 		},
 		"forward": {
-			"forward?port=http", []string{"\x00GET", "\x00"},
+			"forward?port=http",
+			[]string{"\x00GET", "\x00"},
 			transport.StreamRequest{Kind: transport.StreamForward, Forward: &transport.ForwardRequest{Port: "http"}},
 			[]string{"0 GET", "0 "},
 		},
 		"copy out": {
-			"copy-out?path=/etc&follow", []string{"\x00"},
+			"copy-out?path=/etc&follow",
+			[]string{"\x00"},
 			transport.StreamRequest{Kind: transport.StreamCopyOut, Copy: &transport.CopyRequest{Path: "/etc", Follow: true}},
 			[]string{"0 "},
 		},
 		"copy in": {
-			"copy-in?path=data", []string{"\x00tar", "\x00"},
+			"copy-in?path=data",
+			[]string{"\x00tar", "\x00"},
 			transport.StreamRequest{Kind: transport.StreamCopyIn, Copy: &transport.CopyRequest{Path: "data"}},
 			[]string{"0 tar", "0 "},
 		},
 		"attach": {
-			"attach?tail=7", []string{"\x05INT"},
+			"attach?tail=7",
+			[]string{"\x05INT"},
 			transport.StreamRequest{Kind: transport.StreamAttach, Attach: &transport.AttachRequest{Tail: 7}},
 			[]string{"5 INT"},
 		},
