@@ -123,7 +123,7 @@ type Container struct {
 	Mounts []Mount `json:"mounts,omitempty"`
 	// Secrets are values of the task's cluster that the container is handed in memory.
 	Secrets []SecretUse `json:"secrets,omitempty"`
-	Tmpfs  []Tmpfs `json:"tmpfs,omitempty"`
+	Tmpfs   []Tmpfs     `json:"tmpfs,omitempty"`
 	// ReadOnlyRoot mounts the image without write access.
 	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
 	// Capabilities are kept; all others are dropped. Names are without "CAP_".

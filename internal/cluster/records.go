@@ -77,13 +77,6 @@ func (s *Service) recordVersion() int {
 	return version
 }
 
-func (d *TaskDefinition) recordVersion() int {
-	if len(d.Secrets()) > 0 {
-		return RecordsSecrets
-	}
-	return placedIf(d.wantsDevices())
-}
-
 func stepsVersion(steps []Step) int {
 	return placedIf(slices.ContainsFunc(steps, func(s Step) bool { return s.Gang != nil || s.Placement.demandsMore() }))
 }
@@ -95,6 +88,9 @@ func (d *TaskDefinition) recordVersion() int {
 	}
 	if d.OwnNetwork() != "" {
 		version = max(version, RecordsNetworked)
+	}
+	if len(d.Secrets()) > 0 {
+		version = max(version, RecordsSecrets)
 	}
 	return version
 }

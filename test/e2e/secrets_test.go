@@ -96,8 +96,13 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("the bundle of %d bytes holds a secret, or: %v", len(unpacked), err)
 		}
 		for _, args := range [][]string{
-			{"secret", "ls", "-o", "yaml"}, {"events", "--tail", "-1"}, {"status", "-o", "yaml"}, {"status", "service/keeper", "-o", "yaml"},
-			{"ps", "-o", "yaml"}, {"explain", "service/keeper", "-o", "yaml"}, {"logs", "service/keeper"},
+			{"secret", "ls", "-o", "yaml"},
+			{"events", "--tail", "-1"},
+			{"status", "-o", "yaml"},
+			{"status", "service/keeper", "-o", "yaml"},
+			{"ps", "-o", "yaml"},
+			{"explain", "service/keeper", "-o", "yaml"},
+			{"logs", "service/keeper"},
 		} {
 			if r := s.Berth(args...); r.Code != 0 || strings.Contains(r.Stdout+r.Stderr, "Hush7") {
 				t.Errorf("berth %v: %v", args, r)

@@ -53,7 +53,7 @@ type supervisor struct {
 	dir    stateDir
 	plan   plan
 	env    []string // the program's: that of the plan and the variables of secrets, which stand in this memory alone
-	group  *cgroup // nil without one
+	group  *cgroup  // nil without one
 	reaper *reaper
 	log    *logs.Writer
 	output sync.WaitGroup // copies of the program's output
