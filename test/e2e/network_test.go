@@ -97,7 +97,7 @@ func newNetworkSite(t *testing.T, executor string, flags ...string) *networkSite
 	n.Site = harness.New(t, executor)
 	n.Program = filepath.Join(n.Dir, "berth-there") // all of the site is on the machine
 	script := fmt.Sprintf("#!/bin/sh\nexec nsenter --net=/var/run/netns/%s %s \"$@\"\n", n.machine.Space, harness.Binary())
-	if err := os.WriteFile(n.Program, []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
+	if err := os.WriteFile(n.Program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	n.Server()

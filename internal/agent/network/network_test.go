@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -105,14 +106,7 @@ func (n *node) leave(uuid string) {
 func (n *node) sweep(known ...string) {
 	n.t.Helper()
 	n.do(func(ctx context.Context) error {
-		return n.Sweep(ctx, func(uuid string) bool {
-			for _, k := range known {
-				if k == uuid {
-					return true
-				}
-			}
-			return false
-		})
+		return n.Sweep(ctx, func(uuid string) bool { return slices.Contains(known, uuid) })
 	})
 }
 
@@ -122,7 +116,7 @@ func (n *node) looks() string {
 	var all strings.Builder
 	n.do(func(context.Context) error {
 		for _, c := range [][]string{{"nft", "-s", "list", "ruleset"}, {"ip", "-brief", "link"}, {"ip", "route"}} {
-			out, err := exec.Command(c[0], c[1:]...).CombinedOutput() //nolint:noctx // short
+			out, err := exec.Command(c[0], c[1:]...).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("%s: %w: %s", c, err, out)
 			}
@@ -180,7 +174,7 @@ func serve(t *testing.T, space, address, word string) {
 	t.Helper()
 	var l net.Listener
 	if err := within(space, func() (err error) {
-		l, err = net.Listen("tcp4", address) //nolint:noctx // at once
+		l, err = net.Listen("tcp4", address)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -263,13 +257,13 @@ func TestPublishedPorts(t *testing.T) {
 		t.Errorf("after a restart: got %q, %v", got, err)
 	}
 	// Somebody takes the rules away: the next look puts them back.
-	n.do(func(context.Context) error { return exec.Command("nft", "flush", "ruleset").Run() }) //nolint:noctx // short
+	n.do(func(context.Context) error { return exec.Command("nft", "flush", "ruleset").Run() })
 	n.sweep(one, two)
 	if got, err := ask(spaceOf(other), machine.Address+":30002"); err != nil || got != "two "+other.Address {
 		t.Errorf("after the rules were flushed: got %q, %v", got, err)
 	}
 	n.do(func(context.Context) error { // what the flush took of the lab's own
-		return exec.Command("nft", "add table ip lab; add chain ip lab cut { type filter hook input priority 0; }; "+ //nolint:noctx // short
+		return exec.Command("nft", "add table ip lab; add chain ip lab cut { type filter hook input priority 0; }; "+
 			"add chain ip lab slow { type nat hook prerouting priority -100; }").Run()
 	})
 	n.leave(one)
@@ -342,7 +336,7 @@ func TestDeathAtAnyMoment(t *testing.T) {
 			n.join(one, cluster.NetworkBridge, port)
 			n.do(func(context.Context) error {
 				return exec.Command("sh", "-c", "nft delete table ip $(nft list tables | grep -o 'berth-.*')").Run()
-			}) //nolint:noctx // short
+			})
 		},
 		"the namespace is gone, as after a start of the machine": func(n *node) {
 			file := n.join(one, cluster.NetworkBridge, port)
@@ -388,7 +382,7 @@ func TestSpaceInUse(t *testing.T) {
 	n := newNode(t, netlab.New(t).Add("node"))
 	before := n.looks()
 	space := n.join(one, cluster.NetworkNone)
-	program := exec.Command("nsenter", "--net="+space, "sleep", "1000") //nolint:noctx // killed below
+	program := exec.Command("nsenter", "--net="+space, "sleep", "1000")
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -485,7 +479,7 @@ func joinAndLeave(dir, plugins string) int {
 func (n *node) other(plugins string) *exec.Cmd {
 	n.t.Helper()
 	words := []string{"nsenter", "--net=" + spaceOf(n.host), os.Args[0]}
-	cmd := exec.Command(words[0], words[1:]...) //nolint:noctx // killed by the test
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), dirVariable+"="+n.dir, pluginsVariable+"="+plugins)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -530,7 +524,7 @@ func TestPluginOutlivesTheAgent(t *testing.T) {
 	plugins := t.TempDir()
 	called := filepath.Join(plugins, "called")
 	slow := "#!/bin/sh\ntouch " + called + "\nsleep 1\nrm " + called + "\nexec /usr/lib/cni/bridge\n"
-	if err := errors.Join(os.WriteFile(filepath.Join(plugins, "bridge"), []byte(slow), 0o700), //nolint:gosec // it is to be run
+	if err := errors.Join(os.WriteFile(filepath.Join(plugins, "bridge"), []byte(slow), 0o700),
 		os.Symlink("/usr/lib/cni/host-local", filepath.Join(plugins, "host-local"))); err != nil {
 		t.Fatal(err)
 	}
