@@ -40,7 +40,6 @@ func runExamples() map[string]string {
 		"events":   "berth events --follow --service web\nberth events --since 1h --type service.rollout-failed,service.rolled-back\nberth events --reason oom --node n1",
 		"inspect":  "berth inspect service/web\nberth inspect service/web --as-written\nberth inspect task/web.3.0 -o 'jsonpath=$.attempts[0].message'",
 		"diff":     "berth diff web\nberth diff web 2 5\nberth diff web.yaml",
-		"exec":     "berth exec -i web.3.0 -- sh",
 		"check":    "berth check pass worker.1.0 beat\nberth check fail worker.1.0 beat --message 'the queue is stuck'",
 		"exec":     "berth exec -it web.3.0 -- sh\nberth exec web.3.0 cat /etc/hosts",
 		"version":  "berth version -o json",
@@ -53,7 +52,6 @@ func terminalExamples() map[string]string {
 		"attach":       "berth attach web.3.0 --tail 10\nberth attach --signals sum.1.add.0",
 		"cp":           "berth cp web.3.0:/var/log/app ./logs\nberth cp config.json web.3.0:/etc/app/",
 		"port-forward": "berth port-forward web 8080:http\nberth port-forward web.3.0 9090 0:6060",
-		"version":  "berth version -o json",
 
 		"check pass": "berth check pass worker.1.0 beat",
 		"check warn": "berth check warn worker.1.0 beat --message crowded",
