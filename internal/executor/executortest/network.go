@@ -20,7 +20,7 @@ func networkTest(b *bench) {
 	space := "berth-" + filepath.Base(b.TempDir()) + "-" + string(b.spec(b.m.Shell("")).ID)
 	ip := func(args ...string) {
 		b.Helper()
-		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil { //nolint:noctx // short, and also run while the test ends
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 			b.Fatalf("ip %s: %v: %s", args, err, out)
 		}
 	}
