@@ -46,7 +46,7 @@ require (
 	tags.cncf.io/container-device-interface v1.1.1
 )
 
-require golang.org/x/term v0.47.0 // indirect
+require golang.org/x/term v0.47.0
 
 require (
 	github.com/charmbracelet/colorprofile v0.4.3 // indirect
