@@ -215,7 +215,7 @@ type ForwardOptions struct {
 // Connection is a connection to a port of a task. Reads and writes may go on at the same time, one of each.
 type Connection struct {
 	conn   *websocket.Conn
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // it is the connection's life, as readers and writers take none
 	cancel context.CancelFunc
 	once   sync.Once
 	rest   []byte

@@ -163,7 +163,7 @@ func TestOlderServer(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(404)
+		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"status":404,"detail":"there is nothing at `+r.URL.Path+`; /openapi.json lists what there is"}`)
 	})
 	_, err := c.Attach(t.Context(), "default.web.1.0", AttachOptions{})

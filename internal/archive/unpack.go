@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -237,8 +238,7 @@ func stays(rel, to string) bool {
 
 // finish gives the folders that were made their permissions and times, the inner ones first.
 func (u *unpacker) finish() error {
-	for i := len(u.folders) - 1; i >= 0; i-- {
-		h := u.folders[i]
+	for _, h := range slices.Backward(u.folders) {
 		if err := u.in.Chmod(h.Name, fs.FileMode(h.Mode&keptMode)); err != nil {
 			return plain(err, u.shown(h.Name))
 		}
