@@ -1,10 +1,13 @@
 package dispatcher_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/dispatcher"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -15,6 +18,50 @@ func TestSecretsWithoutAKey(t *testing.T) {
 		reply, err := w.Secrets(t.Context(), transport.SecretsRequest{Node: "n1", Session: session, Task: cluster.TaskID("default.web.1.0"), UUID: "u"})
 		if err == nil || errors.Is(err, transport.ErrRefused) || len(reply.Secrets) > 0 {
 			t.Errorf("got %+v, %v; want an error that may pass", reply, err)
+		}
+	})
+}
+
+// opened is an Opener for which what is sealed is the value.
+type opened struct{}
+
+func (opened) Open(_ *cluster.SecretKey, s *cluster.Secret) ([]byte, error) { return s.Sealed, nil }
+
+// Only the node that an attempt was placed on is given its secrets, in its session, and only those that its definition names.
+func TestSecretsGoToTheNodeOfTheAttempt(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.stop()
+		w.Dispatcher = dispatcher.New(dispatcher.Config{
+			Engine: w.engine, Tables: w.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler), Clock: w.clock, Opener: opened{},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { _ = w.Run(ctx); close(ended) }()
+		defer func() { cancel(); <-ended }()
+		uuid := w.place("n1")
+		w.put(p.Definition(cluster.Ref{Name: "d", Version: 1}), &cluster.TaskDefinition{Name: "d", Version: 1, Containers: []cluster.Container{{
+			Name: "main", Command: []string{"run"}, Secrets: []cluster.SecretUse{{Secret: "db", Env: "DB"}, {Secret: "gone", Env: "GONE"}},
+		}}})
+		w.put(p.SecretKey("1"), &cluster.SecretKey{ID: "1", Number: 1})
+		for _, name := range []string{"db", "other"} {
+			w.put(p.Secret("c", name), &cluster.Secret{Cluster: "c", Name: name, Type: cluster.SecretValue, Stamp: "s-" + name, Key: "1", Sealed: []byte("value of " + name)})
+		}
+		one, two := w.register("n1").Session, w.register("n2").Session
+		ask := func(node string, session uint64, id string) (transport.SecretsReply, error) {
+			return w.Secrets(t.Context(), transport.SecretsRequest{Node: node, Session: session, Task: task, UUID: id})
+		}
+		got, err := ask("n1", one, uuid)
+		if err != nil || len(got.Secrets) != 1 || string(got.Secrets["db"].Value) != "value of db" || got.Secrets["db"].Stamp != "s-db" || len(got.Missing) != 1 {
+			t.Errorf("the node itself: got %v %q, %v", got.Secrets, got.Missing, err)
+		}
+		if got, err := ask("n2", two, uuid); !errors.Is(err, transport.ErrRefused) || len(got.Secrets) > 0 {
+			t.Errorf("another node: got %v, %v", got.Secrets, err)
+		}
+		if got, err := ask("n1", one, "another"); !errors.Is(err, transport.ErrRefused) || len(got.Secrets) > 0 {
+			t.Errorf("another attempt: got %v, %v", got.Secrets, err)
+		}
+		if got, err := ask("n1", one+1, uuid); !errors.Is(err, transport.ErrSession) || len(got.Secrets) > 0 {
+			t.Errorf("another session: got %v, %v", got.Secrets, err)
 		}
 	})
 }
