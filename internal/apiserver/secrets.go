@@ -138,8 +138,7 @@ func usersOf(snap *store.Snapshot, in string) map[secretName][]string {
 // readSecretBody reads a write of a secret. No fault quotes the value.
 func readSecretBody(w http.ResponseWriter, r *http.Request) (ask api.SecretWrite, err error) {
 	err = readBody(w, r, &ask)
-	var p *problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*problem](err); ok {
 		for i := range p.Faults {
 			if !slices.Contains([]string{"type", "registry", "username"}, p.Faults[i].Path) {
 				p.Faults[i].Message = "is not what is expected here: want value, in base64, and where it is for a registry type, registry and username"
@@ -172,7 +171,7 @@ func valueOf(ask *api.SecretWrite, kind cluster.SecretType) (value []byte, fault
 	if ask.Username == "" || len(ask.Username) > cluster.MaxLabel {
 		fault("username", "is missing or longer than %d bytes: want whose password it is", cluster.MaxLabel)
 	}
-	value, _ = json.Marshal(cluster.RegistryLogin{User: ask.Username, Password: value}) // of text and bytes
+	value, _ = json.Marshal(cluster.RegistryLogin{User: ask.Username, Password: value}) //nolint:gosec // it is sealed next
 	return value, faults
 }
 
