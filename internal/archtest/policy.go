@@ -113,8 +113,8 @@ var layers = map[string][]string{
 	// What writes the reference and measures.
 	"internal/bench/agent": {},
 	"internal/bench/fleet": {
-		"api", "api/client", "internal/boottime", "internal/cluster", "internal/controlplane", "internal/dispatcher",
-		"internal/pki", "internal/store", "internal/store/etcd", "internal/store/memory", "internal/transport",
+		"api", "api/client", "internal/apiserver", "internal/boottime", "internal/cluster", "internal/controlplane", "internal/dispatcher",
+		"internal/heap", "internal/pki", "internal/store", "internal/store/etcd", "internal/store/memory", "internal/transport",
 	},
 	"internal/bench/growth": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/bench/latency": {

@@ -79,7 +79,7 @@ type Config struct {
 	// Launcher is a program without libraries whose main calls outlive.Become, by default the running one. It begins the programs of
 	// containers that get variables from secrets, inside of them.
 	Launcher string
-	Logger     *slog.Logger // nil for none
+	Logger   *slog.Logger // nil for none
 	// Pull bounds how images are pulled.
 	Pull PullConfig
 	// DiskUse measures the disk of a folder. Default: what the kernel says.

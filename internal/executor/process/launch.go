@@ -31,7 +31,7 @@ type launchOrder struct {
 	Scratch      string
 	Join         int // the pid whose mounts it shares
 	Parent       int
-	Terminal     bool `json:",omitempty"` // its files are a terminal, which becomes that of its session
+	Terminal     bool   `json:",omitempty"` // its files are a terminal, which becomes that of its session
 	Network      string `json:",omitempty"` // the file of the network namespace that it enters
 }
 
