@@ -23,7 +23,7 @@ type live struct {
 	id        executor.ID
 	container string
 	process   executor.Process
-	ports     map[string]int
+	ports     map[string]int // that the program listens on, by name
 }
 
 // program returns the program of a running container: that of the name, or the first essential one. It may be called on
@@ -34,7 +34,10 @@ func (t *task) program(name string) (p live, err error) {
 	}
 	p.task = t
 	v := t.view.Load()
-	p.ports = v.rec.Desired.Ports
+	p.ports = make(map[string]int, len(v.rec.Desired.Ports))
+	for name, number := range v.rec.Desired.Ports { // order-free: each by itself
+		p.ports[name] = v.def.Inside(name, number)
+	}
 	for i := range v.rec.Containers {
 		if c := &v.rec.Containers[i]; c.ID == p.id && c.Progress == attempt.Running {
 			p.process, p.container = c.Process, v.def.Containers[i].Name
