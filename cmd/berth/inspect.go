@@ -511,7 +511,9 @@ func shortened(object any) ([]byte, cluster.Kind, error) {
 			return nil, nil
 		}
 		own, _ = json.Marshal(v)
-		v.(defaulted).SetDefaults() //nolint:forcetypeassert // the kinds above all have them
+		if d, ok := v.(defaulted); ok { // all kinds above are
+			d.SetDefaults()
+		}
 		whole, _ = json.Marshal(v)
 		return whole, own
 	}

@@ -142,19 +142,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Metrics: telemetry.NewDispatcher(registry),
 		Tracer:  s.tracer,
 	})
-	s.peers = peers.New(peers.Config{
-		Server:  s.record(),
-		Domain:  cluster.DefaultDomain,
-		Engine:  engine,
-		Tables:  s.tables,
-		Local:   s.dispatch,
-		Reasons: s.plane,
-		Grounds: s.plane.Grounds,
-		Dial:    s.dialPeer,
-		Clock:   boottime.Now,
-		Logger:  log,
-		Metrics: telemetry.NewPeers(registry),
-	})
+	s.wirePeers(engine, registry)
 	s.audit, err = apiserver.OpenAudit(apiserver.AuditConfig{Path: filepath.Join(s.config.dataDir, "audit.log"), Registry: registry, Log: log})
 	if err != nil {
 		return err
@@ -196,6 +184,23 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 	s.api = apiserver.New(config)
 	s.addParts()
 	return nil
+}
+
+// wirePeers connects the talk with the other servers.
+func (s *server) wirePeers(engine *ledEngine, registry *prometheus.Registry) {
+	s.peers = peers.New(peers.Config{
+		Server:  s.record(),
+		Domain:  cluster.DefaultDomain,
+		Engine:  engine,
+		Tables:  s.tables,
+		Local:   s.dispatch,
+		Reasons: s.plane,
+		Grounds: s.plane.Grounds,
+		Dial:    s.dialPeer,
+		Clock:   boottime.Now,
+		Logger:  s.config.log,
+		Metrics: telemetry.NewPeers(registry),
+	})
 }
 
 // addParts lists what runs beside the API, the dispatcher and the control plane.

@@ -197,7 +197,7 @@ func metricsAddress(t *testing.T, agent *harness.Daemon) (target string) {
 	t.Helper()
 	testkit.Eventually(t, soon, func() error {
 		_, rest, _ := strings.Cut(agent.Output(), "at=http://")
-		found := false
+		var found bool
 		if target, _, found = strings.Cut(rest, "/metrics"); !found {
 			return fmt.Errorf("the agent does not say where its metrics are:\n%s", agent.Output())
 		}

@@ -173,7 +173,7 @@ var builds string
 // built is the launcher once it was built.
 var built = sync.OnceValues(func() (string, error) {
 	name := filepath.Join(builds, "launcher")
-	cmd := exec.Command("go", "build", "-o", name, "./testdata/launcher") //nolint:noctx // it ends by itself
+	cmd := exec.Command("go", "build", "-o", name, "./testdata/launcher")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the launcher: %w: %s", err, out)

@@ -16,8 +16,8 @@ import (
 
 // Where a container that gets variables from secrets finds what begins its program, in the memory that is its /dev.
 const (
-	launcherPath = "/dev/.berth/run"
-	secretEnv    = "/dev/.berth/env"
+	launcherPath  = "/dev/.berth/run"
+	variablesPath = "/dev/.berth/env"
 )
 
 // secrets shows the folders of secrets, and has the program begun by berth itself where it gets variables from them: containerd keeps
@@ -40,7 +40,7 @@ func (e *Executor) secrets(spec *executor.Spec) oci.SpecOpts {
 		if err := static(e.cfg.Launcher); err != nil {
 			return unsupported("secrets: env", err.Error())
 		}
-		s.Mounts = append(s.Mounts, hidden(e.cfg.Launcher, launcherPath), hidden(spec.SecretEnv, secretEnv, "noexec"))
+		s.Mounts = append(s.Mounts, hidden(e.cfg.Launcher, launcherPath), hidden(spec.SecretEnv, variablesPath, "noexec"))
 		s.Process.Args = launched(s.Process.Args)
 		return nil
 	}
@@ -48,7 +48,7 @@ func (e *Executor) secrets(spec *executor.Spec) oci.SpecOpts {
 
 // launched returns the arguments by which a program is begun with variables of secrets.
 func launched(args []string) []string {
-	return slices.Concat([]string{launcherPath, outlive.BecomeSubcommand, secretEnv}, args)
+	return slices.Concat([]string{launcherPath, outlive.BecomeSubcommand, variablesPath}, args)
 }
 
 // isLaunched reports whether a container's program was begun so. Commands that run beside it then are, too.

@@ -17,7 +17,7 @@ func secretsTest(b *bench) {
 	write := func(name, content string) {
 		b.must(os.WriteFile(name, []byte(content), 0o400))
 	}
-	b.must(os.Mkdir(folder, 0o755)) //nolint:gosec // only the files are the user's
+	b.must(os.Mkdir(folder, 0o755))
 	write(filepath.Join(folder, "db"), "first")
 	write(env, string(executor.EncodeEnv([]string{"PASSWORD=hidden-in-memory", "PLAIN=over\nlines"})))
 	s := b.spec(b.m.Shell(`stat -c %a /run/berth-test/db; echo "$(cat /run/berth-test/db) $PASSWORD"; (echo x >/run/berth-test/db) 2>/dev/null && echo written; ` +
@@ -31,7 +31,7 @@ func secretsTest(b *bench) {
 	b.start(s)
 	b.appears(s, "400\nfirst hidden-in-memory\n")
 	write(filepath.Join(memory, "next"), "second")
-	b.must(os.Chmod(filepath.Join(memory, "next"), 0o444)) //nolint:gosec // the agent keeps the owner; here all may read
+	b.must(os.Chmod(filepath.Join(memory, "next"), 0o444))
 	b.must(os.Rename(filepath.Join(memory, "next"), filepath.Join(folder, "db")))
 	b.appears(s, "second\nover\nlines\n")
 	var out bytes.Buffer
