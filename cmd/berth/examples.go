@@ -40,7 +40,6 @@ func runExamples() map[string]string {
 		"events":   "berth events --follow --service web\nberth events --since 1h --type service.rollout-failed,service.rolled-back\nberth events --reason oom --node n1",
 		"inspect":  "berth inspect service/web\nberth inspect service/web --as-written\nberth inspect task/web.3.0 -o 'jsonpath=$.attempts[0].message'",
 		"diff":     "berth diff web\nberth diff web 2 5\nberth diff web.yaml",
-		"check":    "berth check pass worker.1.0 beat\nberth check fail worker.1.0 beat --message 'the queue is stuck'",
 		"exec":     "berth exec -it web.3.0 -- sh\nberth exec web.3.0 cat /etc/hosts",
 		"version":  "berth version -o json",
 		"man":      "berth man --dir /usr/local/share/man/man1",
@@ -49,8 +48,15 @@ func runExamples() map[string]string {
 
 func terminalExamples() map[string]string {
 	return map[string]string{
-		"attach":       "berth attach web.3.0 --tail 10\nberth attach --signals sum.1.add.0",
-		"cp":           "berth cp web.3.0:/var/log/app ./logs\nberth cp config.json web.3.0:/etc/app/",
+		"attach": "berth attach web.3.0 --tail 10\nberth attach --signals sum.1.add.0",
+		"cp":     "berth cp web.3.0:/var/log/app ./logs\nberth cp config.json web.3.0:/etc/app/",
+		"secret set": "berth secret set db-password --file password.txt\nberth secret set tls-key --file server.key --keep-newline\n" +
+			"berth secret set pull --type registry --registry registry.example:5000 --username ci --file token.txt",
+		"secret ls": "berth secret ls --cluster default",
+		"secret rm": "berth secret rm db-password",
+
+		"operator secrets rotate-key": "berth operator secrets rotate-key",
+
 		"port-forward": "berth port-forward web 8080:http\nberth port-forward web.3.0 9090 0:6060",
 
 		"check pass": "berth check pass worker.1.0 beat",

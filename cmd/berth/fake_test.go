@@ -73,8 +73,8 @@ type fake struct {
 func newFake() *fake { return newFakeAt(nil) }
 
 // newFakeAt is one that listens where it is told, unless nil.
-func newFakeAt(listener net.Listener) *fake {
-	f := &fake{worlds: []world{{}}}
+func newFakeAt(listener net.Listener, worlds ...world) *fake {
+	f := &fake{worlds: append(worlds, world{})[:max(len(worlds), 1)]}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]func(world, *http.Request) any{
 		"GET /v1/services": func(w world, _ *http.Request) any { return page(w.Services) },

@@ -32,8 +32,9 @@ func (a *app) newSecretCommand() *cobra.Command {
 }
 
 // inCluster adds the flag that says where a secret is.
-func inCluster(cmd *cobra.Command, in *string) {
+func (a *app) inCluster(cmd *cobra.Command, in *string) {
 	cmd.Flags().StringVar(in, "cluster", cluster.DefaultCluster, "the `cluster` whose tasks are handed it")
+	a.completeFlags(cmd, map[string]string{"cluster": wordCluster})
 }
 
 func (a *app) newSecretSetCommand() *cobra.Command {
@@ -46,9 +47,6 @@ func (a *app) newSecretSetCommand() *cobra.Command {
 			"users of a machine see those. One new line at its end is left out, unless --keep-newline says otherwise.\n\n" +
 			"Files of tasks that run are replaced at once; what else follows each use says (on_change): services that are to be restarted for it are,\n" +
 			"by their update policies. With --type registry the value is the password of --username for the images of --registry.",
-		Example: "  berth secret set db-password <password.txt\n" +
-			"  berth secret set tls-key --file server.key --keep-newline\n" +
-			"  berth secret set pull --type registry --registry registry.example:5000 --username ci <token.txt",
 		Args: arguments(1, 1, "a name for the secret"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.Type = cluster.SecretType(kind)
@@ -78,7 +76,7 @@ func (a *app) newSecretSetCommand() *cobra.Command {
 			return nil
 		},
 	}
-	inCluster(cmd, &in)
+	a.inCluster(cmd, &in)
 	f := cmd.Flags()
 	f.StringVar(&file, "file", "", "`FILE` with the value; default standard input")
 	f.BoolVar(&keep, "keep-newline", false, "a new line at the end is part of the value")
@@ -148,6 +146,7 @@ func (a *app) newSecretLsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&in, "cluster", "", "only those of this `cluster`")
+	a.completeFlags(cmd, map[string]string{"cluster": wordCluster})
 	return cmd
 }
 
@@ -177,7 +176,7 @@ func (a *app) newSecretRmCommand() *cobra.Command {
 			return nil
 		},
 	}
-	inCluster(cmd, &in)
+	a.inCluster(cmd, &in)
 	cmd.Flags().BoolVar(&force, "force", false, "even where something uses it")
 	return cmd
 }

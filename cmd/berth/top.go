@@ -68,7 +68,7 @@ func (a *app) newTopCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.filter.Job, "job", "", "only tasks of this `job`")
 	cmd.Flags().StringVar(&o.filter.Node, "node", "", "only tasks on this `node`")
 	cmd.Flags().BoolVar(&o.containers, "containers", false, "of tasks with several containers each one too")
-	mustComplete(cmd, "node", a.completeNames(wordNode))
+	a.completeFlags(cmd, map[string]string{"cluster": wordCluster, "service": wordService, "job": wordJob, "node": wordNode})
 	return cmd
 }
 

@@ -356,9 +356,8 @@ func TestTopOnATerminal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := newFakeAt(again)
+			g := newFakeAt(again, world{Tasks: busy()[:1]})
 			defer g.Close()
-			g.worlds = []world{{Tasks: busy()[:1]}}
 			term.shows("1 task of 1 service or job")
 
 			if err := end(term, cmd.Process); err != nil {

@@ -77,6 +77,13 @@ func (s *shelf) ListImages(_ context.Context, wanted func() map[string]string) (
 func (s *shelf) LoadImages(context.Context, io.Reader) ([]executor.Image, error) { return nil, nil }
 func (s *shelf) Images(context.Context) ([]executor.Image, error)                { return nil, nil }
 
+// pruned returns how often images were to be removed.
+func (s *shelf) pruned() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.prunes)
+}
+
 func (s *shelf) names() (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,13 +126,13 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 			w.pass(imageDiskEvery + time.Second)
 		}
 		set(840)
-		if len(s.prunes) != 0 {
-			t.Errorf("below the mark %d prunes", len(s.prunes))
+		if s.pruned() != 0 {
+			t.Errorf("below the mark %d prunes", s.pruned())
 		}
 		set(860) // to 750: two images
 		want := []string{"docker.io/library/web:1", "docker.io/library/web:3", "docker.io/library/web:4"}
-		if diff := cmp.Diff(want, s.names()); diff != "" || len(s.prunes) != 1 {
-			t.Errorf("%d prunes, left (-want +got):\n%s", len(s.prunes), diff)
+		if diff := cmp.Diff(want, s.names()); diff != "" || s.pruned() != 1 {
+			t.Errorf("%d prunes, left (-want +got):\n%s", s.pruned(), diff)
 		}
 		if diff := cmp.Diff(map[string]string{"docker.io/library/web:1": "task default.web.1.0"}, s.wanted[0]); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
@@ -137,13 +144,13 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 		if diff := cmp.Diff(want[:1], s.names()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
-		tries := len(s.prunes)
+		tries := s.pruned()
 		w.pass(2 * time.Minute)
-		if len(s.prunes) != tries {
-			t.Errorf("%d tries in two minutes where nothing can go", len(s.prunes)-tries)
+		if s.pruned() != tries {
+			t.Errorf("%d tries in two minutes where nothing can go", s.pruned()-tries)
 		}
 		w.pass(imageDiskAgain)
-		if len(s.prunes) == tries {
+		if s.pruned() == tries {
 			t.Error("it was never tried again")
 		}
 	})

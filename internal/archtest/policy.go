@@ -58,6 +58,7 @@ var layers = map[string][]string{
 	"internal/store/memory":          {"internal/cluster", "internal/store"},
 	"internal/store/storetest":       {"internal/cluster", "internal/store", "internal/testkit"},
 	"internal/telemetry":             {"internal/cluster", "internal/store"},
+	"internal/thread":                {},
 	"internal/timetable":             {},
 	"internal/traces":                {"internal/cluster"},
 	"internal/transport":             {"internal/cluster", "internal/logs"},
@@ -76,8 +77,8 @@ var layers = map[string][]string{
 	"internal/agent/checks":   {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/agent/devices":  {"internal/cluster"},
 	"internal/agent/facts":    {"internal/cluster"},
-	"internal/agent/inside":   {"internal/executor", "internal/executor/outlive"},
-	"internal/agent/network":  {"internal/cluster", "internal/executor/outlive"},
+	"internal/agent/inside":   {"internal/executor", "internal/executor/outlive", "internal/thread"},
+	"internal/agent/network":  {"internal/cluster", "internal/executor/outlive", "internal/thread"},
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {
@@ -96,7 +97,7 @@ var layers = map[string][]string{
 	// A domain without machines, to find out what would become of it: the control plane and the API server over a branch of a store.
 	"internal/whatif": {
 		"api", "api/client", "internal/apiserver", "internal/cluster", "internal/controlplane", "internal/logic/scheduler",
-		"internal/store", "internal/traces",
+		"internal/store", "internal/thread", "internal/traces",
 	},
 
 	// The edges and the wiring: only cmd/berth names drivers.

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/thread"
 )
 
 // dialLimit is how long one address of a program may take to answer.
@@ -57,22 +57,12 @@ func Files(p executor.Process, name string, do func(*os.Root) error) error {
 	if err != nil {
 		return err
 	}
-	return apart(func() error {
+	return thread.Apart(func() error {
 		if err := r.take(); err != nil {
 			return fmt.Errorf("take the rights of the container's program: %w", err)
 		}
 		return do(root)
 	})
-}
-
-// apart runs something on a thread that ends with it.
-func apart(do func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked
-		done <- do()
-	}()
-	return <-done
 }
 
 // rights are what a process may do with files.
@@ -173,7 +163,7 @@ func Dial(ctx context.Context, p executor.Process, port int, own string) (net.Co
 		return nil, errNotThere
 	}
 	var conn net.Conn
-	err = apart(func() error {
+	err = thread.Apart(func() error {
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter the container's network: %w", err)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
 	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/internal/thread"
 )
 
 // program starts a program and returns its process.
@@ -194,7 +195,7 @@ func listenIn(t *testing.T, p executor.Process, port int) (l net.Listener) {
 	}
 	defer ns.Close()
 	testkit.Eventually(t, time.Minute, func() error {
-		return apart(func() (err error) {
+		return thread.Apart(func() (err error) {
 			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 				return err
 			}

@@ -6,25 +6,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/thread"
 )
 
 // inNewSpace calls do on a thread that is in a new network namespace. The namespace goes with the thread, unless do keeps it.
 func inNewSpace(do func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
-		done <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("make a network namespace: %w", err)
-			}
-			return do()
-		}()
-	}()
-	return <-done
+	return thread.Apart(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make a network namespace: %w", err)
+		}
+		return do()
+	})
 }
 
 // makeSpace makes a namespace with a loopback and keeps it by a mount over the file.

@@ -195,7 +195,7 @@ func TestSchemaDescribes(t *testing.T) {
 			t.Errorf("%s has no description", name)
 		}
 	}
-	if got, want := doc.Defs["CheckType"].Enum, []string{"http", "tcp", "exec"}; !slices.Equal(got, want) {
+	if got, want := doc.Defs["CheckType"].Enum, []string{"http", "tcp", "exec", "grpc", "ttl"}; !slices.Equal(got, want) {
 		t.Errorf("words of a check's type: got %v, want %v", got, want)
 	}
 }
