@@ -327,7 +327,9 @@ func TestTopOnATerminal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFake()
+			f.mu.Lock() // it is another process that asks: nothing else orders its questions after this
 			f.worlds = []world{{Tasks: busy()}}
+			f.mu.Unlock()
 			address := f.Listener.Addr().String()
 			term := openTerminal(t)
 			before := term.settings()

@@ -193,7 +193,7 @@ func jobTrouble(v api.JobView, tasks []api.TaskView) *trouble {
 	case "failed":
 	case "pending", "running": // tasks that wait for others to end are no trouble
 		worst := worstTask(tasks)
-		if s.Running > 0 || worst == nil || reasonOf(*worst) == "" {
+		if worst == nil || reasonOf(*worst) == "" || s.Running > 0 && !heldUp(*worst) {
 			return nil
 		}
 	default:
@@ -202,6 +202,11 @@ func jobTrouble(v api.JobView, tasks []api.TaskView) *trouble {
 	n := name{wordJob, v.Cluster, v.Name}
 	counts := fmt.Sprintf("%d of %s failed", s.Failed, count(s.Total, "task"))
 	return explain(trouble{object: n.String(), state: s.State, cause: oneLine(s.Message)}, counts, tasks)
+}
+
+// heldUp reports whether a task that is being prepared has failed at it, and its node tries again.
+func heldUp(t api.TaskView) bool {
+	return t.State == cluster.StatePreparing && strings.Contains(t.Message, "; trying again after ")
 }
 
 // explain adds the next step and, where the server told no cause, the counts with what the worst task tells.

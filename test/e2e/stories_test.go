@@ -286,7 +286,7 @@ name: nothing
 steps:
   - {name: all, definition: nothing@1}
 `)
-	s.Berth("run", file, "--timeout", "6s").Want(t, 1, "not well after 6s", "pull 127.0.0.1:1/no/such:1", "connection refused")
+	s.Berth("run", file, "--timeout", "6s").Want(t, 1, "not well after 6s", "pulling 127.0.0.1:1/no/such:1", "connection refused")
 	s.Berth("status").Want(t, 0, "Trouble:", "job/nothing", "127.0.0.1:1/no/such:1")
 }
 
