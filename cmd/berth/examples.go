@@ -21,7 +21,7 @@ func addExamples(parent *cobra.Command, examples map[string]string) {
 // commandExamples returns the examples of all commands, by their path without "berth".
 func commandExamples() map[string]string {
 	all := map[string]string{}
-	for _, part := range []map[string]string{runExamples(), terminalExamples(), serviceExamples(), nodeExamples(), serveExamples()} {
+	for _, part := range []map[string]string{runExamples(), terminalExamples(), secretExamples(), serviceExamples(), nodeExamples(), serveExamples()} {
 		maps.Copy(all, part)
 	}
 	return all
@@ -48,21 +48,29 @@ func runExamples() map[string]string {
 
 func terminalExamples() map[string]string {
 	return map[string]string{
-		"attach": "berth attach web.3.0 --tail 10\nberth attach --signals sum.1.add.0",
-		"cp":     "berth cp web.3.0:/var/log/app ./logs\nberth cp config.json web.3.0:/etc/app/",
-		"secret set": "berth secret set db-password --file password.txt\nberth secret set tls-key --file server.key --keep-newline\n" +
-			"berth secret set pull --type registry --registry registry.example:5000 --username ci --file token.txt",
-		"secret ls": "berth secret ls --cluster default",
-		"secret rm": "berth secret rm db-password",
-
-		"operator secrets rotate-key": "berth operator secrets rotate-key",
-
+		"attach":       "berth attach web.3.0 --tail 10\nberth attach --signals sum.1.add.0",
+		"cp":           "berth cp web.3.0:/var/log/app ./logs\nberth cp config.json web.3.0:/etc/app/",
 		"port-forward": "berth port-forward web 8080:http\nberth port-forward web.3.0 9090 0:6060",
 
 		"check pass": "berth check pass worker.1.0 beat",
 		"check warn": "berth check warn worker.1.0 beat --message crowded",
 		"check fail": "berth check fail worker.1.0 beat --message stuck",
 	}
+}
+
+// secretExamples finds the path of each command in its example.
+func secretExamples() map[string]string {
+	all := map[string]string{"operator secrets rotate-key": "berth operator secrets rotate-key"}
+	for _, text := range []string{
+		"berth secret set db-password --file password.txt\nberth secret set tls-key --file server.key --keep-newline\n" +
+			"berth secret set pull --type registry --registry registry.example:5000 --username ci --file token.txt",
+		"berth secret ls --cluster default",
+		"berth secret rm db-password",
+	} {
+		words := strings.Fields(text)
+		all[words[1]+" "+words[2]] = text
+	}
+	return all
 }
 
 func serviceExamples() map[string]string {

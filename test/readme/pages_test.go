@@ -213,9 +213,21 @@ func checkCommand(words []string, flags map[string][]string) error {
 		if w == "--" || strings.HasPrefix(w, "#") {
 			break // what follows is another program's, or the reader's
 		}
+		if !strings.HasPrefix(w, "-") || w == "-" {
+			continue
+		}
 		flag, _, _ := strings.Cut(w, "=")
-		if strings.HasPrefix(w, "-") && w != "-" && !slices.Contains(flags[name], flag) && !slices.Contains(flags[""], flag) {
-			return fmt.Errorf("`berth %s` has no flag %s", name, flag)
+		given := []string{flag}
+		if !strings.HasPrefix(flag, "--") { // letters that stand together
+			given = given[:0]
+			for _, letter := range flag[1:] {
+				given = append(given, "-"+string(letter))
+			}
+		}
+		for _, flag := range given {
+			if !slices.Contains(flags[name], flag) && !slices.Contains(flags[""], flag) {
+				return fmt.Errorf("`berth %s` has no flag %s", name, flag)
+			}
 		}
 	}
 	return nil
