@@ -184,8 +184,11 @@ func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition)
 			}
 		}
 	}
+	if len(names) == 0 {
+		return nil // as most applies: the look at all nodes is for those that need one
+	}
 	nodes := pinners(snap)
-	if len(names) == 0 || len(nodes) == 0 {
+	if len(nodes) == 0 {
 		return nil
 	}
 	slices.Sort(names)
