@@ -64,7 +64,7 @@ func (c *Client) Exec(ctx context.Context, id cluster.TaskID, o ExecOptions) (in
 	if err != nil {
 		return 0, err
 	}
-	defer conn.CloseNow() //nolint:errcheck // the answer is read by then
+	defer dropConn(conn)
 	switch {
 	case o.Terminal != nil:
 		go o.Terminal.sendSizes(ctx, conn)

@@ -111,7 +111,7 @@ func (c *Client) Attach(ctx context.Context, id cluster.TaskID, o AttachOptions)
 	if err != nil {
 		return 0, err
 	}
-	defer conn.CloseNow() //nolint:errcheck // the answer is read by then
+	defer dropConn(conn)
 	go func() {
 		for {
 			select {
@@ -155,7 +155,7 @@ func (c *Client) CopyOut(ctx context.Context, id cluster.TaskID, o CopyOptions, 
 	if err != nil {
 		return err
 	}
-	defer conn.CloseNow() //nolint:errcheck // the answer is read by then
+	defer dropConn(conn)
 	_, err = readOutput(ctx, conn, "copy", to, o.LeftOut)
 	return err
 }
@@ -169,7 +169,7 @@ func (c *Client) CopyIn(ctx context.Context, id cluster.TaskID, o CopyOptions, f
 	if err != nil {
 		return copied, err
 	}
-	defer conn.CloseNow() //nolint:errcheck // the answer is read by then
+	defer dropConn(conn)
 	go func() {
 		in := &noted{from: from}
 		switch err := send(ctx, conn, in, 64<<10-1); {
@@ -317,3 +317,6 @@ func (c *Connection) Wait() error {
 		}
 	}
 }
+
+// dropConn closes a connection of which all that matters was read.
+func dropConn(conn *websocket.Conn) { _ = conn.CloseNow() }

@@ -94,7 +94,7 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		defer cancel()
 		_ = tracer.Close(sending) // spans that nobody takes are of no matter
 	}()
-	metrics, err := openMetrics(c.metricsListen, c.metricsToken, c.name, c.log)
+	metrics, err := openMetrics(ctx, c.metricsListen, c.metricsToken, c.name, c.log)
 	if err != nil {
 		return err
 	}

@@ -62,11 +62,11 @@ type taskMetrics struct {
 }
 
 // openMetrics listens where the flags say; nil is that nobody wants metrics.
-func openMetrics(listen, token, node string, log *slog.Logger) (*taskMetrics, error) {
+func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logger) (*taskMetrics, error) {
 	if listen == "" {
 		return nil, nil //nolint:nilnil // it is off
 	}
-	listener, err := net.Listen("tcp", listen) //nolint:noctx // it does not wait
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return nil, &hintedError{fmt.Errorf("serve metrics: %w", err), "Choose another --metrics-listen, or leave it out."}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
 )
 
 func (a *app) newAttachCommand() *cobra.Command {
@@ -50,19 +51,7 @@ A container's program has no standard input, so nothing that is typed goes to it
 }
 
 func (a *app) attach(ctx context.Context, task string, o client.AttachOptions) (int, error) {
-	c, err := a.connect()
-	if err != nil {
-		return exitExec, err
-	}
-	t, err := findTask(ctx, c, task)
-	if err != nil {
-		return exitExec, err
-	}
-	code, err := c.Attach(ctx, t.ID, o)
-	if err != nil {
-		return exitExec, err
-	}
-	return code, nil
+	return a.inTask(ctx, task, func(c *client.Client, id cluster.TaskID) (int, error) { return c.Attach(ctx, id, o) })
 }
 
 // passSignals has signals to this program go to the container's instead of ending this one, but for QUIT, which ends the returned

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
 )
 
 func (a *app) newExecCommand() *cobra.Command {
@@ -77,6 +78,11 @@ func commandOf(args []string) []string {
 
 // exec runs a command in a task and returns its exit code, or exitExec with an error.
 func (a *app) exec(ctx context.Context, task string, o client.ExecOptions) (int, error) {
+	return a.inTask(ctx, task, func(c *client.Client, id cluster.TaskID) (int, error) { return c.Exec(ctx, id, o) })
+}
+
+// inTask reaches into a task and returns the exit code of what it did there, or exitExec with an error.
+func (a *app) inTask(ctx context.Context, task string, do func(*client.Client, cluster.TaskID) (int, error)) (int, error) {
 	c, err := a.connect()
 	if err != nil {
 		return exitExec, err
@@ -85,7 +91,7 @@ func (a *app) exec(ctx context.Context, task string, o client.ExecOptions) (int,
 	if err != nil {
 		return exitExec, err
 	}
-	code, err := c.Exec(ctx, t.ID, o)
+	code, err := do(c, t.ID)
 	if err != nil {
 		return exitExec, err
 	}
