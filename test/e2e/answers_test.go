@@ -63,7 +63,13 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("events of service asked tell of job fails:\n%s", events.Stdout)
 	}
 	s.Berth("events", "--job", "fails", "--reason", "exit", "-o", "jsonpath=$[*].type").Want(t, 0, "task.failed")
-	follow := s.Start("events", "--follow", "--tail", "0", "--service", "asked", "--type", "service")
+	follow := s.Start("events", "--follow", "--tail", "1", "--service", "asked", "--type", "service")
+	s.Eventually(soon, func() error {
+		if !strings.Contains(follow.Output(), "service.rollout-complete") {
+			return errors.New("the stream has not told of the newest event")
+		}
+		return nil
+	})
 	s.Berth("scale", "service/asked", "1").Want(t, 0)
 	s.Eventually(soon, func() error {
 		if !strings.Contains(follow.Output(), "service.updated") {

@@ -78,6 +78,7 @@ func (y *cycle) runGang(members []int32) (waiting []int32) {
 	size := 0
 	for _, m := range members {
 		size = max(size, y.task(m).GangSize)
+		y.ready(y.classOf[m])
 	}
 	if len(members) < size {
 		y.tell(members, fmt.Sprintf("%d of %d tasks wait for places", len(members), size), nil)
@@ -147,7 +148,9 @@ func (y *cycle) renew(c *class) {
 	}
 }
 
-// revived returns those of the waiting tasks whose demands others may have met since, with all of their gangs.
+// revived returns those of the waiting tasks whose demands others may have met since, with all of their gangs. Where room is kept for some that
+// wait, it returns all and gives that room back: a task that is revived must not wait for what is kept for a less urgent one, and what was kept
+// for one that now finds another place is free for the rest.
 func (y *cycle) revived(waiting []int32) (again []int32) {
 	gangs := map[string]bool{}
 	for _, i := range waiting {
@@ -159,6 +162,10 @@ func (y *cycle) revived(waiting []int32) (again []int32) {
 		if y.classOf[i].revives || gangs[y.task(i).Gang] {
 			again = append(again, i)
 		}
+	}
+	if len(again) > 0 && len(y.kept) > 0 {
+		y.unkeep(waiting...)
+		return slices.Clone(waiting)
 	}
 	return again
 }

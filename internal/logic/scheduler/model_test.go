@@ -68,6 +68,12 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 				return revives(pending[j]) && (i == j || pending[i].Gang != "" && pending[i].Gang == pending[j].Gang)
 			})
 		})
+		if keeps := func(i int) bool { return m.keeps(m.pending[i]) >= 0 }; len(again) > 0 && slices.ContainsFunc(waiting, keeps) {
+			again = slices.Clone(waiting)
+			for _, i := range again {
+				m.unkeep(i)
+			}
+		}
 		before := len(m.res.Placements)
 		left := m.pass(again)
 		if len(m.res.Placements) == before {

@@ -355,7 +355,7 @@ func TestPreemptIsCarriedOut(t *testing.T) {
 func (m *model) keep(waiting []int) {
 	for _, i := range waiting {
 		p := m.pending[i]
-		n := slices.IndexFunc(m.nodes, func(n scheduler.Node) bool { return n.Name == p.Promised })
+		n := m.keeps(p)
 		if n < 0 {
 			continue
 		}
@@ -370,6 +370,11 @@ func (m *model) keep(waiting []int) {
 		clear(m.known)
 		m.held = append(slices.Clone(m.held), kept)
 	}
+}
+
+// keeps returns the index of the node on which room is kept for the task while it waits, or -1.
+func (m *model) keeps(p cluster.Pending) int {
+	return slices.IndexFunc(m.nodes, func(n scheduler.Node) bool { return n.Name == p.Promised })
 }
 
 func (m *model) unkeep(i int) {
