@@ -1,0 +1,40 @@
+package scheduler_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+)
+
+// A task that was promised room waits for one that it must be near, and what is kept for it holds others off. Once it finds its place
+// elsewhere, in the same cycle, the room is theirs.
+func TestKeptRoomIsGivenBack(t *testing.T) {
+	f := scheduler.NewFleet()
+	for _, name := range []string{"n0", "n1"} {
+		f.SetNode(scheduler.Node{
+			Name: name, State: cluster.NodeReady, Executors: []string{"process"}, Labels: cluster.Labels{"zone": name},
+			Capacity: cluster.Demand{CPU: 2000, Memory: cluster.GiB, Disk: cluster.GiB},
+		})
+	}
+	task := func(owner string, priority int, cpu cluster.MilliCPU) cluster.Pending {
+		return cluster.Pending{
+			Task: cluster.TaskID("c." + owner + ".1.0"), Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: owner},
+			Priority: priority, Demand: cluster.Demand{CPU: cpu}, Since: epoch().Add(time.Second),
+		}
+	}
+	near, beside, first := task("near", 900, 1500), task("beside", 500, 500), task("first", 700, 1500)
+	near.Promised = "n0"
+	near.Placement.Relations = []cluster.Relation{{Labels: cluster.Labels{"app": "a"}, Required: true, Attribute: "label.zone"}}
+	first.Only = "n0"
+	beside.Only, beside.Labels = "n1", cluster.Labels{"app": "a"}
+	res := scheduler.Schedule(f, []cluster.Pending{near, beside, first}, scheduler.Options{})
+	got := map[cluster.TaskID]string{}
+	for _, p := range res.Placements {
+		got[p.Task] = p.Node
+	}
+	if got[near.Task] != "n1" || got[beside.Task] != "n1" || got[first.Task] != "n0" {
+		t.Errorf("placed: %v, waiting: %+v", got, res.Waiting)
+	}
+}
