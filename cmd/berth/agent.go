@@ -276,7 +276,7 @@ func (a *app) newAgentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f.executors.pulls = f.images.pulls
+			f.executors.pulls, f.executors.cdi = f.images.pulls, f.devices.cdi
 			f.executors.dataDir, f.executors.log, f.executors.say = f.dataDir, f.log, cmd.ErrOrStderr()
 			if c.executors, err = openExecutors(cmd.Context(), f.executors); err != nil {
 				return err

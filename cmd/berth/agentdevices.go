@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +14,7 @@ import (
 type deviceFlags struct {
 	stated []string
 	cores  string
+	cdi    []string       // folders with specifications; none for the usual ones
 	finder devices.Finder // what was made of them
 	cpus   []int          // all that tasks run on, where cores are offered
 }
@@ -19,12 +22,21 @@ type deviceFlags struct {
 func (f *deviceFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.stated, "device", nil,
 		"`DEVICE` that tasks can reserve and that is not found by itself, or more about one that is: type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may be given several times")
+	cmd.Flags().StringArrayVar(&f.cdi, "cdi-spec-dir", nil,
+		"`FOLDER` with specifications of devices (CDI); may be given several times; default "+strings.Join(devices.DefaultCDIDirs(), " and "))
 	cmd.Flags().StringVar(&f.cores, "cores", "", "`CPUS` that tasks with cpu_pinning can have to themselves, such as 2-7, or all; default none")
 }
 
 // check reads the flags and notes what is wrong with them.
 func (f *deviceFlags) check(list *faults) {
-	f.finder = devices.Finder{SMI: devices.SMI}
+	for _, dir := range f.cdi {
+		if info, err := os.Stat(dir); err != nil {
+			list.add("--cdi-spec-dir: %v", err)
+		} else if !info.IsDir() {
+			list.add("--cdi-spec-dir %s: it is no folder", dir)
+		}
+	}
+	f.finder = devices.Finder{SMI: devices.SMI, CDIDirs: f.cdi}
 	for _, text := range f.stated {
 		s, err := devices.ParseStated(text)
 		if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -22,6 +21,7 @@ func newDevCommand() *cobra.Command {
 	var pressure pressureFlags
 	var metrics metricsFlags
 	var bridge networkFlags
+	var held deviceFlags
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -30,15 +30,19 @@ func newDevCommand() *cobra.Command {
 			"data directory finds them running. `berth delete` ends them.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list faults
 			log, err := newLogger(cmd.ErrOrStderr(), level)
 			if err != nil {
-				return err
+				list.add("--%v", err)
 			}
-			var list faults
 			checkTraces(&list, traces)
 			pressure.check(&list)
 			metricsToken := metrics.check(&list)
 			bridge.check(&list)
+			held.check(&list)
+			if err := executors.validate(); err != nil {
+				list.add("--%v", err)
+			}
 			if err := list.err(cmd); err != nil {
 				return err
 			}
@@ -52,9 +56,6 @@ func newDevCommand() *cobra.Command {
 			if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
 				return fmt.Errorf("make the folder of the socket: %w", err)
 			}
-			if err := executors.validate(); err != nil {
-				return err
-			}
 			s, err := openServer(cmd.Context(), serverConfig{
 				dataDir: dir,
 				listen:  []string{"unix://" + socket, address},
@@ -64,6 +65,7 @@ func newDevCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			executors.cdi = held.cdi
 			executors.dataDir, executors.log, executors.say = dir, log, cmd.ErrOrStderr()
 			opened, err := openExecutors(cmd.Context(), executors)
 			if err != nil {
@@ -76,7 +78,8 @@ func newDevCommand() *cobra.Command {
 				executors: opened,
 				traces:    traces,
 				log:       log,
-				finder:    devices.Finder{SMI: devices.SMI},
+				finder:    held.finder,
+				cpus:      held.cpus,
 				subnet:    bridge.parsed,
 
 				pressureStall: pressure.stall,
@@ -95,6 +98,7 @@ func newDevCommand() *cobra.Command {
 	pressure.flags(cmd)
 	metrics.flags(cmd)
 	bridge.flags(cmd)
+	held.flags(cmd)
 	ofMachine(cmd, "data-dir")
 	return cmd
 }

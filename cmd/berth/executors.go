@@ -20,10 +20,11 @@ import (
 
 // executorConfig says which executors a node has.
 type executorConfig struct {
-	kind    string // auto, containerd or process
-	socket  string // of a containerd that runs already
-	logins  string // file with the logins of registries
-	pulls   int    // images that are pulled at a time; 0 is the executor's own default
+	kind    string   // auto, containerd or process
+	socket  string   // of a containerd that runs already
+	logins  string   // file with the logins of registries
+	pulls   int      // images that are pulled at a time; 0 is the executor's own default
+	cdi     []string // folders with specifications of devices; none for the usual ones
 	dataDir string
 	log     *slog.Logger
 	say     io.Writer // told in one line what the machine lacks; nil for nobody
@@ -117,6 +118,7 @@ func (e *runners) openContainerd(ctx context.Context, c executorConfig) error {
 		Dir:     filepath.Join(c.dataDir, "collector"),
 		Logger:  c.log,
 		Pull:    containerd.PullConfig{Most: c.pulls},
+		CDIDirs: c.cdi,
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -25,7 +26,7 @@ func (r *reader) decode(root *node) {
 		return
 	}
 	o := Object{Position: root.at, Kind: kind, Value: newValue(kind), places: map[string]Position{}}
-	d := decoder{reader: r, places: o.places}
+	d := decoder{reader: r, kind: kind, places: o.places}
 	rest := &node{shape: shapeObject, at: root.at}
 	for _, f := range root.fields {
 		if f.key != "kind" {
@@ -92,6 +93,7 @@ func within(path, outer string) bool {
 // decoder fills a value from nodes.
 type decoder struct {
 	*reader
+	kind   cluster.Kind // of the document
 	places map[string]Position
 	values int // spent of MaxValues: aliases make a tree larger than its text
 	full   bool
@@ -317,18 +319,67 @@ func counted(service *node) bool {
 }
 
 func (d *decoder) unknown(path string, f field, fields []structField) {
-	names := make([]string, len(fields))
-	for i, sf := range fields {
-		names[i] = sf.name
+	var names []string
+	for _, sf := range fields {
+		if !sf.kept {
+			names = append(names, sf.name)
+		}
 	}
 	message := fmt.Sprintf("unknown field %q", clip(f.key))
 	if near := nearest(f.key, names); near != "" {
 		message += fmt.Sprintf(": did you mean %q?", near)
+	} else if others := elsewhere(f.key, d.kind); others != "" {
+		message += ": " + others
 	} else {
 		slices.Sort(names)
 		message += ": want one of " + strings.Join(names, ", ")
 	}
 	d.fault(f.at, path, "%s", message)
+}
+
+// elsewhere says where a field of that name does belong, or "": in an object of the kind, or else in those of other kinds.
+func elsewhere(name string, kind cluster.Kind) string {
+	var here, others []string
+	for _, k := range Kinds() {
+		places := placesOf(name, reflect.TypeOf(newValue(k)).Elem(), "", nil)
+		if len(places) == 0 {
+			continue
+		}
+		if k == kind {
+			here = places
+		} else {
+			others = append(others, fmt.Sprintf("a %s has it as %s", k, places[0]))
+		}
+	}
+	if len(here) > 0 {
+		return fmt.Sprintf("a %s has it as %s", kind, strings.Join(here[:min(len(here), 3)], " and "))
+	}
+	return strings.Join(others, ", ")
+}
+
+// placesOf returns the paths of fields of that name in a type, the shortest first. Types around it are not looked at again.
+func placesOf(name string, t reflect.Type, path string, around []reflect.Type) (places []string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		if t.Kind() == reflect.Slice {
+			path += "[]"
+		}
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || slices.Contains(around, t) {
+		return nil
+	}
+	around = append(slices.Clip(around), t)
+	for _, sf := range fieldsOf(t) {
+		if sf.kept {
+			continue
+		}
+		if sf.name == name {
+			places = append(places, join(path, name))
+		}
+		places = append(places, placesOf(name, t.FieldByIndex(sf.index).Type, join(path, sf.name), around)...)
+	}
+	slices.SortStableFunc(places, func(a, b string) int { return cmp.Compare(strings.Count(a, "."), strings.Count(b, ".")) })
+	return places
 }
 
 func join(path, name string) string {
@@ -343,6 +394,7 @@ type structField struct {
 	name     string
 	index    []int
 	required bool
+	kept     bool // written by the control plane: what a manifest says there is ignored
 }
 
 // fieldsOf returns the fields of a struct type, those of embedded ones among them. A field that JSON
@@ -355,7 +407,8 @@ func fieldsOf(t reflect.Type) []structField {
 			continue
 		}
 		optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
-		out = append(out, structField{name, f.Index, !optional})
+		kept := len(f.Index) > 1 && t.FieldByIndex(f.Index[:len(f.Index)-1]).Type == reflect.TypeFor[cluster.Lifespan]()
+		out = append(out, structField{name, f.Index, !optional, kept})
 	}
 	return out
 }

@@ -170,7 +170,11 @@ func TestFaults(t *testing.T) {
 			`m:6:3: containers[0]: unknown field "imgae": did you mean "image"?`,
 		}},
 		{"case and joints", service + "onDisconnect: keep\n", []string{`m:5:1: unknown field "onDisconnect": did you mean "on_disconnect"?`}},
-		{"nothing near", service + "zzzzzz: 3\n", []string{`m:5:1: unknown field "zzzzzz": want one of cluster, count, created,…`}},
+		{"nothing near", service + "zzzzzz: 3\n", []string{`m:5:1: unknown field "zzzzzz": want one of cluster, count, definition,…`}},
+		{"in another place", "kind: Job\nname: j\nsteps: [{name: s, definition: d@1}]\nplacement: {}\nimage: a:1\n", []string{
+			`m:4:1: unknown field "placement": a Job has it as steps[].placement`,
+			`m:5:1: unknown field "image": a TaskDefinition has it as containers[].image`,
+		}},
 		{"several at once", "kind: Service\nname: web\ndefinition: Web\ncount: three\nlabels: [a]\nstopped: yes\n", []string{
 			`m:3:13: definition: "Web" is not a reference to a task definition: want name@version`,
 			`m:4:8: count: want a whole number, found the text "three"`,

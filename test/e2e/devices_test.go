@@ -220,3 +220,113 @@ func allowed(pid int) (string, error) {
 	}
 	return "", errors.New("the kernel does not tell on which CPUs a process may run")
 }
+
+// specified is what a vendor's program writes for a machine with two GPUs: a file of the device each, and for containers a variable and a folder
+// with the driver's programs.
+const specified = `{"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": [
+	{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/gpu0", "hostPath": %[1]q}], "env": ["DRIVER_GPU=0"]}},
+	{"name": "1", "containerEdits": {"deviceNodes": [{"path": "/dev/gpu1", "hostPath": %[2]q}], "env": ["DRIVER_GPU=1"]}}],
+	"containerEdits": {"mounts": [{"hostPath": %[3]q, "containerPath": "/usr/local/driver", "options": ["ro", "bind"]}]}}`
+
+// trainers is a job of three tasks that each want a GPU, on nodes that say that they are for that.
+const trainers = `
+kind: TaskDefinition
+name: train
+version: 1
+containers:
+  - name: main
+    image: ` + harness.Image + `
+    command: [sh, -c, 'ls /dev/gpu?; cat /usr/local/driver/version; echo "gpu $DRIVER_GPU of $BERTH_DEVICE_GPU"; while ! test -e /tmp/end; do sleep 0.2; done']
+    resources: {cpu: 10m, memory: 16MiB, devices: [{type: gpu}]}
+---
+kind: Job
+name: train
+steps:
+  - name: all
+    definition: train@1
+    count: 3
+    placement: {constraints: [{attribute: label.purpose, value: training}]}
+`
+
+// A machine's GPUs are found by the specifications of its vendor, and each task is given one by what they say, with containerd. A task for which none
+// is left waits and says for what; one that ends lets the next in. A node that is not for it is told of as the cause.
+func TestDevicesBySpecification(t *testing.T) {
+	t.Parallel()
+	harness.Need(t, harness.Containerd)
+	s := harness.New(t, harness.Containerd)
+	specs, driver := filepath.Join(s.Dir, "cdi"), filepath.Join(s.Dir, "driver")
+	zero, one := filepath.Join(s.Dir, "gpu-0"), filepath.Join(s.Dir, "gpu-1")
+	device(t, zero, "/dev/loop-control")
+	device(t, one, "/dev/btrfs-control")
+	for _, dir := range []string{specs, driver} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{
+		filepath.Join(specs, "example.json"): fmt.Sprintf(specified, zero, one, driver),
+		filepath.Join(driver, "version"):     "driver 7\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Server()
+	s.Berth("agent", "--cdi-spec-dir", filepath.Join(s.Dir, "none"), "--cores", "none").Want(t, 2, "--cdi-spec-dir", "--cores")
+	agent := s.Agent("--cdi-spec-dir", specs)
+	s.Berth("status", "node/"+harness.NodeName).Want(t, 0, "2 × gpu")
+	s.Berth("run", "--detach", s.Write("train.yaml", trainers)).Want(t, 0)
+	s.Eventually(soon, func() error {
+		for _, v := range s.Tasks(client.TaskFilter{Job: "train"}) {
+			if v.Reason != cluster.ReasonConstraint {
+				return fmt.Errorf("%s waits for %s: %s", v.ID, v.Reason, v.Message)
+			}
+		}
+		return nil
+	})
+	s.Berth("explain", "train.1.all.0").Want(t, 0, "label.purpose = training")
+	agent.Kill()
+	s.Agent("--cdi-spec-dir", specs, "--label", "purpose=training")
+
+	var live []api.TaskView
+	s.Eventually(soon, func() error {
+		live = nil
+		waits := 0
+		for _, v := range s.Tasks(client.TaskFilter{Job: "train"}) {
+			if v.State == cluster.StateRunning {
+				live = append(live, v)
+			} else if v.Reason == cluster.ReasonDevice {
+				waits++
+			}
+		}
+		if len(live) != 2 || waits != 1 {
+			return fmt.Errorf("%d tasks run and %d wait for a GPU", len(live), waits)
+		}
+		return nil
+	})
+	said := map[string]bool{}
+	for _, v := range live {
+		s.Eventually(soon, func() error {
+			r := s.Berth("logs", string(v.ID))
+			if !strings.Contains(r.Stdout, "gpu ") {
+				return fmt.Errorf("%s has not said what it has: %v", v.ID, r)
+			}
+			said[strings.TrimSpace(r.Stdout)] = true
+			return nil
+		})
+	}
+	for _, n := range []string{"0", "1"} {
+		if want := fmt.Sprintf("/dev/gpu%[1]s\ndriver 7\ngpu %[1]s of example.com/gpu=%[1]s", n); !said[want] {
+			t.Errorf("the tasks said %v; want one to say %q", said, want)
+		}
+	}
+	s.Berth("exec", string(live[0].ID), "--", "sh", "-c", ": >/tmp/end").Want(t, 0)
+	s.Eventually(soon, func() error {
+		for _, v := range s.Tasks(client.TaskFilter{Job: "train"}) {
+			if v.State != cluster.StateRunning && v.ID != live[0].ID {
+				return fmt.Errorf("%s is %s: %s", v.ID, v.State, v.Message)
+			}
+		}
+		return nil
+	})
+}

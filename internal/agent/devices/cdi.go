@@ -12,6 +12,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// DefaultCDIDirs are the folders that the Container Device Interface names; what a later one holds goes before what an earlier one does.
+func DefaultCDIDirs() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
+
 // specs is what the machine's CDI specifications hold.
 type specs struct {
 	names []string            // qualified, ordered
@@ -22,7 +25,12 @@ type specs struct {
 // cdi reads the machine's specifications anew. What is wrong with one is said; the others are good.
 func (f *Finder) cdi() *specs {
 	s := &specs{files: map[string][]string{}}
-	dirs := []string{f.path("/etc/cdi"), f.path("/var/run/cdi")}
+	dirs := f.CDIDirs
+	if len(dirs) == 0 {
+		for _, dir := range DefaultCDIDirs() {
+			dirs = append(dirs, f.path(dir))
+		}
+	}
 	if !slices.ContainsFunc(dirs, func(dir string) bool { _, err := os.Stat(dir); return err == nil }) {
 		return s
 	}

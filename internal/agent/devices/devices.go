@@ -48,6 +48,8 @@ type Finder struct {
 	Stated []Stated
 	// Cores are the CPUs that tasks may have to themselves, ordered.
 	Cores []int
+	// CDIDirs are the folders with specifications of the Container Device Interface; if empty DefaultCDIDirs.
+	CDIDirs []string
 	// SMI, unless nil, asks NVIDIA's program for "uuid, name, memory in MiB, bus id", a line for each GPU.
 	SMI func(ctx context.Context) ([]byte, error)
 }
