@@ -115,7 +115,9 @@ func (a *app) group(cmd *cobra.Command, args []string) error {
 	}
 	message := fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0])
 	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	if meant := foreignWords()[args[0]]; meant != "" && !cmd.HasParent() {
+		message += fmt.Sprintf(": did you mean \"berth %s\"?", meant)
+	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		slices.SortStableFunc(near, func(a, b string) int { return slips(args[0], a) - slips(args[0], b) })
 		message += fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near[0])
 	}

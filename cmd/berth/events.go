@@ -122,6 +122,9 @@ func (a *app) events(ctx context.Context, c *client.Client, o client.EventOption
 		}
 	}
 	if !follow {
+		if len(kept) == 0 {
+			a.tell("no event of those that are kept is as asked for")
+		}
 		return nil
 	}
 	o.Lost = func(err error) { a.tell("berth: the stream broke (%v), taking it up again", err) }

@@ -14,7 +14,7 @@ import (
 func (a *app) newExplainCommand() *cobra.Command {
 	var node string
 	cmd := &cobra.Command{
-		Use: "explain SERVICE|TASK|job/NAME", SuggestFor: []string{"why", "describe"},
+		Use:   "explain SERVICE|TASK|job/NAME",
 		Short: "Say why a service, a task or a job is as it is",
 		Long: "Say why a service, a task or a job is as it is, the weightiest reason first: what it waits for, what a stop waits for, why a\n" +
 			"rollout holds, why a task moves away from a node that is short of memory, and how it ends again and again.\n\n" +

@@ -124,10 +124,10 @@ func unknown(kind, text string, known []string) error {
 	case len(known) > 0 && len(known) <= 10:
 		return fmt.Errorf("%w: there is %s", err, strings.Join(known, ", "))
 	}
-	if len(known) > 0 {
-		return fmt.Errorf("%w: 'berth status' lists what there is", err)
+	if len(known) == 0 {
+		return fmt.Errorf("%w: there is none at all", err)
 	}
-	return err
+	return fmt.Errorf("%w: 'berth status' lists what there is", err)
 }
 
 // similar reports whether one name may have been meant by another.

@@ -48,7 +48,7 @@ func wholeNode(ctx context.Context, c *client.Client, text string) (api.NodeView
 	text = strings.TrimPrefix(text, wordNode+"/")
 	n, err := pickNode(nodes, text)
 	if err == nil && n.Name != text {
-		err = fmt.Errorf("%w: did you mean %s?", unknown(wordNode, text, nil), n.Name)
+		err = unknown(wordNode, text, []string{n.Name})
 	}
 	return n, err
 }

@@ -28,7 +28,7 @@ type rebalanceFlags struct {
 func (a *app) newRebalanceCommand() *cobra.Command {
 	o := rebalanceFlags{most: 100, settle: 5 * time.Minute, parallel: cluster.DefaultRebalanceParallel}
 	cmd := &cobra.Command{
-		Use: "rebalance [--apply | --undo [ID]]", SuggestFor: []string{"balance", "defrag", "optimize"},
+		Use:   "rebalance [--apply | --undo [ID]]",
 		Short: "Show which tasks would stand better on other nodes, and move them",
 		Long: "Show which tasks would stand better on other nodes, as moves in the order in which they can be carried out, each with what it\n" +
 			"gains: 1000 points are what it is worth to empty a node. First come tasks whose nodes do not meet their constraints any more. Nothing\n" +

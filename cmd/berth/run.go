@@ -32,7 +32,7 @@ func (a *app) newRunCommand() *cobra.Command {
 	var detach bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "run FILE...", SuggestFor: []string{"apply", "create"},
+		Use:   "run FILE...",
 		Short: "Run what manifests say and wait until it is healthy or has succeeded",
 		Long: `Write the objects of manifests, all or none, and wait until every service in them is healthy and every
 job has succeeded. Exit code 0: all is well; 1: it is not, and why; 2: it could not be written.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -167,6 +168,8 @@ func (a *app) newSecretRmCommand() *cobra.Command {
 				switch {
 				case client.StatusOf(err) == 409 && !force:
 					return &hintedError{err, "With --force it is deleted all the same."}
+				case client.StatusOf(err) == http.StatusNotFound:
+					return &hintedError{err, "'berth secret ls' lists those that there are; --cluster names another cluster."}
 				case err != nil:
 					return err
 				case !a.data():

@@ -41,7 +41,7 @@ const noSnapshot = "none"
 func (a *app) newSimulateCommand() *cobra.Command {
 	s := &simulation{app: a, objects: map[int][]manifest.Object{}}
 	cmd := &cobra.Command{
-		Use: "simulate", SuggestFor: []string{"what-if", "whatif", "predict", "forecast"},
+		Use:   "simulate",
 		Short: "Show what would become of all tasks if nodes, manifests or counts changed, or a trace came",
 		Long: `Show what would become of all tasks if nodes came or went, manifests were run or counts changed. Nothing is changed: the servers' own code
 makes the changes to a copy of what the store holds, in the order of the flags, each once the one before has come to rest.

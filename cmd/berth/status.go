@@ -97,6 +97,9 @@ func (a *app) definitionStatus(ctx context.Context, c *client.Client, ref cluste
 		}
 	}
 	v, err := c.Definition(ctx, ref)
+	if client.StatusOf(err) == http.StatusNotFound {
+		return &hintedError{err, "'berth status definition/" + ref.Name + "' shows its newest version."}
+	}
 	if err != nil {
 		return err
 	}
