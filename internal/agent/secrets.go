@@ -461,58 +461,26 @@ func (b secretBox) replace(name string, content []byte, mode os.FileMode) error 
 	return nil
 }
 
-// masked stands for what a secret would tell.
-const masked = "[secret]"
-
-// What is masked: whole values from shortSecret bytes on, and of values with several lines each that is as long as longLine.
-const (
-	shortSecret = 4
-	longLine    = 12
-)
-
 // mask takes the values of the attempt's secrets out of what its programs said, for what is told to others. Text is asked for that with so
 // many bytes more than are wanted in the end.
 func (t *task) mask(text func(more int) string) string {
 	root := t.agent.secretsDir(t.uuid)
 	var values []string
-	add := func(value string) {
-		if len(value) >= shortSecret {
-			values = append(values, value)
-		}
-		if lines := strings.Split(strings.TrimSpace(value), "\n"); len(lines) > 1 {
-			for _, line := range lines {
-				if line = strings.TrimSpace(line); len(line) >= longLine {
-					values = append(values, line)
-				}
-			}
-		} else if trimmed := strings.TrimSpace(value); trimmed != value && len(trimmed) >= shortSecret {
-			values = append(values, trimmed)
-		}
-	}
 	if root != "" {
-		files, _ := filepath.Glob(filepath.Join(root, "*", "[0-9]*", "*")) // the pattern is a good one
-		for _, name := range files {
-			if b, err := os.ReadFile(name); err == nil {
-				add(string(b))
-			}
-		}
+		folders, _ := filepath.Glob(filepath.Join(root, "*", "[0-9]*")) // the pattern is a good one
+		values = executor.SecretValues(folders, "")
 		envs, _ := filepath.Glob(filepath.Join(root, "*", secretsEnv))
 		for _, name := range envs {
-			all, _ := executor.ReadEnv(name)
-			for _, kv := range all {
-				_, value, _ := strings.Cut(kv, "=")
-				add(value)
-			}
+			values = append(values, executor.SecretValues(nil, name)...)
 		}
 	}
-	if len(values) == 0 {
+	if values = executor.MaskedTexts(values); len(values) == 0 {
 		return text(0)
 	}
-	slices.SortFunc(values, func(x, y string) int { return len(y) - len(x) })
 	out := text(len(values[0]))
 	out = maskBeginning(out, values)
 	for _, v := range values {
-		out = strings.ReplaceAll(out, v, masked)
+		out = strings.ReplaceAll(out, v, executor.Masked)
 	}
 	return out
 }
@@ -520,9 +488,9 @@ func (t *task) mask(text func(more int) string) string {
 // maskBeginning masks what the text begins with of a value that was cut.
 func maskBeginning(text string, values []string) string {
 	for _, v := range values {
-		for from := 1; len(v)-from >= shortSecret; from++ {
+		for from := 1; len(v)-from >= executor.ShortSecret; from++ {
 			if strings.HasPrefix(text, v[from:]) {
-				return masked + text[len(v)-from:]
+				return executor.Masked + text[len(v)-from:]
 			}
 		}
 	}

@@ -28,6 +28,9 @@ type Config struct {
 	Dir string
 	// SegmentSize is how large a segment grows, by default DefaultSegmentSize.
 	SegmentSize cluster.Bytes
+	// Mask, unless nil, returns the text of a line as it is to be kept. It is called for one line at a time, and for each part of one that is
+	// longer than MaxLine.
+	Mask func(text []byte) []byte
 	// Segments is how many are kept, the growing one included; by default DefaultSegments, at least 2.
 	Segments int
 }
@@ -86,7 +89,7 @@ func (w *Writer) Close() error {
 	defer w.mu.Unlock()
 	for _, st := range w.streams {
 		if len(st.rest) > 0 {
-			w.add(Line{Time: time.Now(), Stream: st.name, Text: string(st.rest), Partial: true})
+			w.add(Line{Time: time.Now(), Stream: st.name, Text: w.masked(st.rest), Partial: true})
 			st.rest = nil
 		}
 	}
@@ -128,11 +131,20 @@ func (st *stream) Write(p []byte) (int, error) {
 		if !whole && len(st.rest) < MaxLine {
 			break
 		}
-		w.add(Line{Time: now, Stream: st.name, Text: string(st.rest), Partial: !whole})
+		w.add(Line{Time: now, Stream: st.name, Text: w.masked(st.rest), Partial: !whole})
 		st.rest = st.rest[:0]
 	}
 	w.flush()
 	return n, nil
+}
+
+// masked returns the text of a line as it is kept.
+func (w *Writer) masked(text []byte) string {
+	if w.cfg.Mask != nil {
+		text = w.cfg.Mask(text)
+		text = text[:min(len(text), MaxLine)]
+	}
+	return string(text)
 }
 
 // add puts a line into the buffer, which flush writes.

@@ -30,6 +30,7 @@ containers:
         trap 'echo "signalled, the token has ${#TOKEN} and the file $(cat /run/keeper/cert | head -c 5)"' HUP
         [ "$(cat /run/keeper/password)" = "$PASSWORD" ] && echo "both passwords are the same"
         echo "it has ${#PASSWORD} bytes"
+        echo "the password is $PASSWORD, the certificate $(cat /run/keeper/cert | head -c 4)" >&2
         while :; do sleep 0.1; done
     resources: {cpu: 10m, memory: 64MiB}
     secrets:
@@ -68,6 +69,7 @@ func TestSecrets(t *testing.T) {
 		first := running(t, s, "keeper", 1)[0]
 		s.Prints("both passwords are the same", "logs", "service/keeper")
 		s.Prints(fmt.Sprintf("it has %d bytes", len(password)), "logs", "service/keeper")
+		s.Prints("the password is [secret], the certificate Hush", "logs", "service/keeper")
 		// 2. A signal, and the file is another in place; a new agent does not know of the old value and does as much.
 		s.Berth("exec", string(first.ID), "--", "sh", "-c", `[ "$(cat /run/keeper/cert | head -c 9)" = Hush7cert ] && [ -n "$PASSWORD" ]`).Want(t, 0)
 		agent.Kill()

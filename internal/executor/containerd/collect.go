@@ -38,6 +38,9 @@ type attachment struct {
 	ID     executor.ID `json:"id"`
 	Dir    string      `json:"dir"`     // holds the pipes
 	LogDir string      `json:"log_dir"` // takes the log
+	// Secrets and SecretEnv are where the values stand that the log is not to hold.
+	Secrets   []executor.Mount `json:"secrets,omitempty"`
+	SecretEnv string           `json:"secret_env,omitempty"`
 }
 
 // Requests to the collector, a packet each. The reply is an error's text or nothing.
@@ -277,7 +280,7 @@ type reading struct {
 }
 
 func newReading(a attachment, buffers bufferList) (*reading, error) {
-	r := &reading{log: logs.NewWriter(logs.Config{Dir: a.LogDir})}
+	r := &reading{log: logs.NewWriter(logs.Config{Dir: a.LogDir, Mask: executor.NewMasker(a.Secrets, a.SecretEnv).Func()})}
 	for name, stream := range map[string]logs.Stream{stdoutFile: logs.Stdout, stderrFile: logs.Stderr} {
 		pipe, err := os.OpenFile(filepath.Join(a.Dir, name), os.O_RDWR|syscall.O_NONBLOCK, 0)
 		if err != nil {

@@ -107,7 +107,8 @@ func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}, t
 	if err != nil {
 		return 0, execFailed(ctx, err)
 	}
-	if err := p.Start(ctx); err != nil {
+	// Not with ctx: of a start that is given up half way the shim does not know the process yet, and cannot kill it.
+	if err := p.Start(life); err != nil {
 		return 0, execFailed(ctx, err)
 	}
 	if terminal != nil {

@@ -151,7 +151,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	if err := makePipes(spec); err != nil {
 		return err
 	}
-	if err := e.collector.attach(ctx, attachment{ID: spec.ID, Dir: spec.Dir, LogDir: spec.LogDir}); err != nil {
+	if err := e.collector.attach(ctx, attachment{ID: spec.ID, Dir: spec.Dir, LogDir: spec.LogDir, Secrets: spec.Secrets, SecretEnv: spec.SecretEnv}); err != nil {
 		return err
 	}
 	cfg, err := e.config(ctx, img)

@@ -33,6 +33,7 @@ func realTests() []test {
 		{"missing command", needShell, missingCommand},
 		{"exec", needShell, execTest},
 		{"exec is killed with its context", needShell, execCancelled},
+		{"exec is given up while it starts", needShell, execGivenUp},
 		{"chatty program", needShell, chatty},
 		{"standard input and outputs", needShell, stdio},
 		{"what it uses", needShell, usage},
@@ -284,6 +285,30 @@ func execCancelled(b *bench) {
 	b.wantErr("exec", err, context.DeadlineExceeded)
 	if took := time.Since(begin); took > Limit/2 {
 		b.Errorf("exec ended after %v", took)
+	}
+	b.gone(word)
+	b.state(id, executor.StateRunning)
+}
+
+// execGivenUp gives commands up at all moments of their start: nothing of any of them is left.
+func execGivenUp(b *bench) {
+	word := fmt.Sprintf("6%d", time.Now().UnixNano()%1e8)
+	id := b.start(b.spec(b.m.Shell("exec sleep 100000")))
+	begin := time.Now()
+	if _, err := b.ex.Exec(b.Context(), id, executor.Command{Args: []string{"true"}}); err != nil {
+		b.Fatal(err)
+	}
+	const times = 16
+	usual := time.Since(begin)
+	for i := range times {
+		ctx, cancel := context.WithTimeout(b.Context(), usual*time.Duration(i+1)/times)
+		cmd := executor.Command{Args: []string{"sleep", word}}
+		if i%2 == 0 {
+			cmd.Terminal = &executor.Terminal{}
+		}
+		_, err := b.ex.Exec(ctx, id, cmd)
+		b.wantErr("exec", err, context.DeadlineExceeded)
+		cancel()
 	}
 	b.gone(word)
 	b.state(id, executor.StateRunning)

@@ -10,7 +10,8 @@ import (
 )
 
 // secretsTest is about secrets: files that are the user's and nobody else's, replaced while the program runs; variables that the program and
-// what runs beside it get, and that stand in no file of the container.
+// what runs beside it get, and that stand in no file of the container. What the program writes of them is masked in its log, the value that was and
+// the one that is.
 func secretsTest(b *bench) {
 	memory := b.TempDir()
 	folder, env := filepath.Join(memory, "files"), filepath.Join(memory, "env")
@@ -20,8 +21,9 @@ func secretsTest(b *bench) {
 	b.must(os.Mkdir(folder, 0o755))
 	write(filepath.Join(folder, "db"), "first")
 	write(env, string(executor.EncodeEnv([]string{"PASSWORD=hidden-in-memory", "PLAIN=over\nlines"})))
-	s := b.spec(b.m.Shell(`stat -c %a /run/berth-test/db; echo "$(cat /run/berth-test/db) $PASSWORD"; (echo x >/run/berth-test/db) 2>/dev/null && echo written; ` +
-		`while [ "$(cat /run/berth-test/db)" = first ]; do sleep 0.02; done; cat /run/berth-test/db; echo; echo "$PLAIN"; exec sleep 1000000`))
+	s := b.spec(b.m.Shell(`stat -c %a /run/berth-test/db; echo "$(cat /run/berth-test/db) $PASSWORD ${#PASSWORD}"; (echo x >/run/berth-test/db) 2>/dev/null && echo written; ` +
+		`while [ "$(cat /run/berth-test/db)" = first ]; do sleep 0.02; done; echo "first, then $(cat /run/berth-test/db | tr a-z b-za)"; ` +
+		`echo "it is $(cat /run/berth-test/db)"; echo "$PLAIN"; exec sleep 1000000`))
 	if !b.m.OneUser {
 		s.Container.User = "65534"
 	}
@@ -29,11 +31,11 @@ func secretsTest(b *bench) {
 	s.Secrets = []executor.Mount{{Source: folder, Path: "/run/berth-test"}}
 	s.SecretEnv = env
 	b.start(s)
-	b.appears(s, "400\nfirst hidden-in-memory\n")
+	b.appears(s, "400\n[secret] [secret] 16\n")
 	write(filepath.Join(memory, "next"), "second")
 	b.must(os.Chmod(filepath.Join(memory, "next"), 0o444))
 	b.must(os.Rename(filepath.Join(memory, "next"), filepath.Join(folder, "db")))
-	b.appears(s, "second\nover\nlines\n")
+	b.appears(s, "[secret], then tfdpoe\nit is [secret]\nover\nlines\n")
 	var out bytes.Buffer
 	_, err := b.ex.Exec(b.Context(), s.ID, executor.Command{Args: []string{"/bin/busybox", "sh", "-c", `echo "$PASSWORD"`}, Stdout: &out})
 	if err != nil || out.String() != "hidden-in-memory\n" {

@@ -34,11 +34,12 @@ type plan struct {
 	Network      string `json:",omitempty"` // the file of a network namespace; empty: the agent's
 	// SecretEnv is the file in memory that further variables are read from.
 	SecretEnv string `json:",omitempty"`
+	// SecretFolders are those with files of secrets.
+	SecretFolders []executor.Mount `json:",omitempty"`
 
 	files   []cluster.File
 	specDir string
 	ownDir  bool
-	secrets []executor.Mount
 }
 
 // identity is a user as the kernel knows it.
@@ -95,7 +96,7 @@ func newPlan(spec executor.Spec) (*plan, error) {
 		ID: spec.ID, Labels: spec.Labels, Args: slices.Concat(c.Command, c.Args), Dir: c.Dir, User: who,
 		Capabilities: caps, ReadOnlyRoot: c.ReadOnlyRoot, LogDir: spec.LogDir, Resources: c.Resources,
 		Scratch: filepath.Join(spec.Dir, "scratch"), files: c.Files, specDir: spec.Dir,
-		SecretEnv: spec.SecretEnv, secrets: spec.Secrets,
+		SecretEnv: spec.SecretEnv, SecretFolders: spec.Secrets,
 	}
 	if p.Dir == "" {
 		p.Dir, p.ownDir = filepath.Join(spec.Dir, "work"), true
@@ -212,7 +213,7 @@ func (p *plan) makeFiles() error {
 		return err
 	}
 	if os.Geteuid() == 0 {
-		if err := executor.OwnSecrets(p.secrets, "", p.User.UID, p.User.GID); err != nil {
+		if err := executor.OwnSecrets(p.SecretFolders, "", p.User.UID, p.User.GID); err != nil {
 			return err
 		}
 	}

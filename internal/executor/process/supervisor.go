@@ -159,7 +159,7 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 
 // openLog returns the ends of two pipes that the program writes to.
 func (s *supervisor) openLog() (stdout, stderr *os.File, err error) {
-	s.log = logs.NewWriter(logs.Config{Dir: s.plan.LogDir})
+	s.log = logs.NewWriter(logs.Config{Dir: s.plan.LogDir, Mask: executor.NewMasker(s.plan.SecretFolders, s.plan.SecretEnv).Func()})
 	open := func(name logs.Stream) (*os.File, error) {
 		r, w, err := os.Pipe()
 		if err != nil {

@@ -1,0 +1,53 @@
+package executor_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/berthd/berth/internal/executor"
+)
+
+// What a program writes is masked with the values that it has, and those that it had, whichever come in files and variables.
+func TestMasker(t *testing.T) {
+	t.Parallel()
+	if m := executor.NewMasker(nil, ""); m != nil {
+		t.Errorf("a container without secrets has a masker: %+v", m)
+	}
+	dir := t.TempDir()
+	folder, env := filepath.Join(dir, "0"), filepath.Join(dir, "env")
+	put := func(name, value string) {
+		t.Helper()
+		next := filepath.Join(dir, "next")
+		if err := os.WriteFile(next, []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put(filepath.Join(folder, "db"), "correct-horse\n")
+	put(filepath.Join(folder, "short"), "abc")
+	put(filepath.Join(folder, "key"), "-----BEGIN KEY-----\nMIIEvQIBADANBg\nxyz\n-----END KEY-----\n")
+	put(env, string(executor.EncodeEnv([]string{"PASSWORD=correct", "EMPTY="})))
+	m := executor.NewMasker([]executor.Mount{{Source: folder}}, env)
+	check := func(text, want string) {
+		t.Helper()
+		if got := string(m.Mask([]byte(text))); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	check("the horse is correct", "the horse is [secret]")
+	check("postgres://db:correct-horse@db/x", "postgres://db:[secret]@db/x")
+	check("abc xyz", "abc xyz")
+	check("a MIIEvQIBADANBg b", "a [secret] b")
+	put(filepath.Join(folder, "db"), "battery-staple")
+	check("battery-staple after correct-horse", "[secret] after [secret]")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	check("battery-staple after correct-horse", "[secret] after [secret]")
+}
