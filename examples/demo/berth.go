@@ -107,6 +107,17 @@ func (b *berth) show(ctx context.Context, args ...string) error {
 	return nil
 }
 
+// keep makes a secret of a text, which goes through standard input only.
+func (b *berth) keep(ctx context.Context, name, text string) error {
+	fmt.Fprintf(b.demo.stdout, "\n$ berth secret set %s --keep-newline\n", name)
+	cmd := b.command(ctx, "secret", "set", name, "--keep-newline")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), b.demo.stdout, b.demo.stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("berth secret set: %w", err)
+	}
+	return nil
+}
+
 // read runs a command and returns what it printed.
 func (b *berth) read(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := b.command(ctx, args...)

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -45,6 +46,8 @@ type demo struct {
 	stdout io.Writer
 	stderr io.Writer
 	berth  *berth
+	// password is that of redis.
+	password string
 	began  time.Time
 }
 
@@ -111,8 +114,12 @@ func (d *demo) play(ctx context.Context, check bool, executor string) error {
 		}
 	}
 
-	// 3. A web service, redis and a job; run returns once all is healthy or done.
+	// 3. A web service, redis with its password, and a job; run returns once all is healthy or done.
 	d.say("deploying the examples")
+	d.password = rand.Text()
+	if err := b.keep(ctx, "redis-auth", "requirepass "+d.password+"\n"); err != nil {
+		return err
+	}
 	if err := b.show(ctx, "run", "--timeout", "3m", d.example("web.yaml"), d.example("redis.yaml"), d.example("job.yaml")); err != nil {
 		return err
 	}

@@ -37,7 +37,10 @@ func (d *demo) verify(ctx context.Context) error {
 	}{
 		{"web", d.verifyWeb},
 		{"redis", d.verifyRedis},
+		{"secret", d.verifySecret},
 		{"job", d.verifyJob},
+		{"use", d.verifyUse},
+		{"why", d.verifyWhy},
 		{"kill", d.verifyKill},
 		{"rollout", d.verifyRollout},
 	}
@@ -122,10 +125,10 @@ func (d *demo) verifyRedis(ctx context.Context) (string, error) {
 	}
 	addr := tasks[0].addr("redis")
 	value := "moored at " + time.Now().UTC().Format(time.RFC3339Nano)
-	if got, err := redis(ctx, addr, "SET", "berth:demo", value); err != nil || got != "OK" {
+	if got, err := redis(ctx, addr, d.password, "SET", "berth:demo", value); err != nil || got != "OK" {
 		return "", fmt.Errorf("SET at %s answers %q: %w", addr, got, orWrong(err))
 	}
-	if got, err := redis(ctx, addr, "GET", "berth:demo"); err != nil || got != value {
+	if got, err := redis(ctx, addr, d.password, "GET", "berth:demo"); err != nil || got != value {
 		return "", fmt.Errorf("GET at %s answers %q, want %q: %w", addr, got, value, orWrong(err))
 	}
 	return "SET and GET at " + addr, nil
@@ -140,8 +143,8 @@ func orWrong(err error) error {
 	return err
 }
 
-// redis sends one command in redis's own protocol and returns its answer, a string.
-func redis(ctx context.Context, addr string, command ...string) (string, error) {
+// redis sends one command in redis's own protocol, behind the password unless that is empty, and returns its answer, a string.
+func redis(ctx context.Context, addr, password string, command ...string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return "", fmt.Errorf("connect: %w", err)
@@ -150,6 +153,17 @@ func redis(ctx context.Context, addr string, command ...string) (string, error) 
 	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return "", fmt.Errorf("set a deadline: %w", err)
 	}
+	replies := bufio.NewReader(conn)
+	if password != "" {
+		if got, err := ask(conn, replies, "AUTH", password); err != nil || got != "OK" {
+			return "", fmt.Errorf("the password is answered with %q: %w", got, orWrong(err))
+		}
+	}
+	return ask(conn, replies, command...)
+}
+
+// ask sends one command and returns its answer.
+func ask(conn io.Writer, replies *bufio.Reader, command ...string) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(command))
 	for _, word := range command {
@@ -158,7 +172,81 @@ func redis(ctx context.Context, addr string, command ...string) (string, error) 
 	if _, err := io.WriteString(conn, b.String()); err != nil {
 		return "", fmt.Errorf("send: %w", err)
 	}
-	return readReply(bufio.NewReader(conn))
+	return readReply(replies)
+}
+
+// verifySecret demands that redis asks for the password, and that Berth tells it to nobody.
+func (d *demo) verifySecret(ctx context.Context) (string, error) {
+	tasks, err := d.berth.healthyTasks(ctx, "redis")
+	if err != nil || len(tasks) == 0 {
+		return "", fmt.Errorf("no task of redis: %w", orWrong(err))
+	}
+	if got, err := redis(ctx, tasks[0].addr("redis"), "", "GET", "berth:demo"); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+		return "", fmt.Errorf("without the password redis answers %q, %w", got, orWrong(err))
+	}
+	for _, args := range [][]string{
+		{"secret", "ls", "-o", "yaml"}, {"inspect", "service/redis"}, {"ps", "-o", "yaml"}, {"events", "--tail", "-1"}, {"logs", "service/redis"},
+	} {
+		out, err := d.berth.read(ctx, args...)
+		if err != nil {
+			return "", err
+		}
+		if strings.Contains(string(out), d.password) {
+			return "", fmt.Errorf("berth %s tells the password", strings.Join(args, " "))
+		}
+	}
+	return "redis asks for its password, and Berth tells it to nobody", nil
+}
+
+// verifyUse demands that Berth knows what each task uses.
+func (d *demo) verifyUse(ctx context.Context) (string, error) {
+	var memory int64
+	err := until(ctx, 30*time.Second, func() error {
+		out, err := d.berth.read(ctx, "top", "tasks", "-o", "json")
+		if err != nil {
+			return err
+		}
+		type row struct {
+			ID   string `json:"id"`
+			Used struct {
+				Memory int64 `json:"memory"`
+			} `json:"used"`
+		}
+		rows, err := items[row](out)
+		if err != nil {
+			return err
+		}
+		if memory = 0; len(rows) != webTasks+1 {
+			return fmt.Errorf("%d tasks are told of, want %d", len(rows), webTasks+1)
+		}
+		for _, r := range rows {
+			if r.Used.Memory <= 0 {
+				return fmt.Errorf("the memory of %s is not known", r.ID)
+			}
+			memory += r.Used.Memory
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d tasks use %.1f MiB of memory", webTasks+1, float64(memory)/(1<<20)), d.berth.show(ctx, "top", "tasks")
+}
+
+// verifyWhy demands an answer to why a task is where it is.
+func (d *demo) verifyWhy(ctx context.Context) (string, error) {
+	tasks, err := d.berth.healthyTasks(ctx, "web")
+	if err != nil || len(tasks) == 0 {
+		return "", fmt.Errorf("no task of web: %w", orWrong(err))
+	}
+	out, err := d.berth.read(ctx, "explain", tasks[0].ID)
+	if err != nil {
+		return "", err
+	}
+	if !strings.Contains(string(out), "decided ") {
+		return "", fmt.Errorf("berth explain %s says %q", tasks[0].ID, out)
+	}
+	return "berth explain says why " + tasks[0].ID + " is where it is", d.berth.show(ctx, "explain", tasks[0].ID)
 }
 
 // maxReply bounds the answers that the demo is ready to read.
