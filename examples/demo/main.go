@@ -48,7 +48,7 @@ type demo struct {
 	berth  *berth
 	// password is that of redis.
 	password string
-	began  time.Time
+	began    time.Time
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -130,6 +130,7 @@ var layers = map[string][]string{
 	"internal/archtest":                {},
 	"internal/sim":                     {"..."},
 	"internal/testkit":                 {},
+	"internal/testkit/script":          {},
 	"internal/transport/transporttest": {},
 	"internal/testkit/testsummary":     {"internal/testkit"},
 	"test/...":                         {}, // nothing but tests
@@ -146,6 +147,7 @@ var proof = []string{
 	"internal/sim",
 	"internal/store/storetest",
 	"internal/testkit",
+	"internal/testkit/script",
 	"internal/testkit/testsummary",
 	"internal/transport/transporttest",
 	"test/harness",

@@ -1,26 +1,19 @@
 package cron_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/cron"
+	"github.com/berthd/berth/internal/testkit/script"
 )
 
-var update = flag.Bool("update", false, "write what the scripts print into testdata")
-
-// TestScripts plays the stories in testdata. A script is a list of commands; after a line "----" stands what
-// they print, up to an empty line. Lines beginning with # are for the reader. Commands:
+// TestScripts plays the stories in testdata, as package script says. Commands:
 //
 //	cron every=D [concurrency=W] [missed=W] [within=D] [keep=N/N]   the user writes the cron: a moment each D of the day
 //	suspend | resume | delete | relabel                             the user changes it
@@ -31,54 +24,14 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	looks HH:MM every D          looks in between; prints those with a decision
 //	jobs                         prints the jobs
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			b, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(b))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(b), got); diff != "" {
-				t.Errorf("(-script +got):\n%s", diff)
-			}
-		})
-	}
+	script.Files(t, play)
 }
 
 // play returns the script with the output that its commands have now.
-func play(t *testing.T, script string) string {
+func play(t *testing.T, text string) string {
 	t.Helper()
-	var out strings.Builder
 	s := &stage{T: t, world: world{now: midnight()}}
-	for block := range strings.SplitSeq(strings.TrimRight(script, "\n"), "\n\n") {
-		if out.Len() > 0 {
-			out.WriteString("\n")
-		}
-		commands, _, prints := strings.Cut(block, "\n----")
-		out.WriteString(commands + "\n")
-		s.out.Reset()
-		for line := range strings.SplitSeq(commands, "\n") {
-			if words := strings.Fields(line); len(words) > 0 && !strings.HasPrefix(line, "#") {
-				s.do(words[0], words[1:])
-			}
-		}
-		if prints {
-			out.WriteString("----\n" + s.out.String())
-		} else if s.out.Len() > 0 {
-			t.Errorf("this prints, but has no line \"----\":\n%s", commands)
-		}
-	}
-	return out.String()
+	return script.Play(t, text, &s.out, func(words []string) { s.do(words[0], words[1:]) })
 }
 
 func midnight() time.Time { return time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC) }

@@ -2,10 +2,8 @@ package reconciler_test
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,12 +16,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/testkit/script"
 )
 
-var update = flag.Bool("update", false, "write what the scripts print into testdata")
-
-// TestScripts plays the stories in testdata against the model in world_test.go. A script is a list of commands; after
-// a line "----" stands what they print, up to an empty line. Lines beginning with # are for the reader. Commands:
+// TestScripts plays the stories in testdata against the model in world_test.go, as package script says. Commands:
 //
 //	definition web@1 [port] [volume] [sick]      exists; with a fixed port it is pinned; sick tasks never become healthy
 //	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait] [daemon], and what policy reads
@@ -60,28 +56,7 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	rounds N                            N turns of decide, commit, place, agents; prints what was decided
 //	show | status                       prints the attempts; the counts
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			b, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(b), 0)
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if text := diff.Diff(string(b), got); text != "" {
-				t.Errorf("(-script +got):\n%s", text)
-			}
-		})
-	}
+	script.Files(t, func(t *testing.T, text string) string { return play(t, text, 0) })
 }
 
 // TestTracesWithoutTheirClauses plays the traces of the budget with the clause off that closes each: then more tasks are given
@@ -107,30 +82,11 @@ func TestTracesWithoutTheirClauses(t *testing.T) {
 }
 
 // play returns the script with the output that its commands have now, some clauses switched off.
-func play(t *testing.T, script string, without clause.Set) string {
+func play(t *testing.T, text string, without clause.Set) string {
 	t.Helper()
-	var out strings.Builder
 	s := stage{T: t, world: newWorld()}
 	s.without = without
-	for block := range strings.SplitSeq(strings.TrimRight(script, "\n"), "\n\n") {
-		if out.Len() > 0 {
-			out.WriteString("\n")
-		}
-		commands, _, prints := strings.Cut(block, "\n----")
-		out.WriteString(commands + "\n")
-		s.out.Reset()
-		for line := range strings.SplitSeq(commands, "\n") {
-			if words := strings.Fields(line); len(words) > 0 && !strings.HasPrefix(line, "#") {
-				s.do(words)
-			}
-		}
-		if prints {
-			out.WriteString("----\n" + s.out.String())
-		} else if s.out.Len() > 0 {
-			t.Errorf("this prints, but has no line \"----\":\n%s", commands)
-		}
-	}
-	return out.String()
+	return script.Play(t, text, &s.out, s.do)
 }
 
 type stage struct {

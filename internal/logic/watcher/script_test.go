@@ -1,25 +1,18 @@
 package watcher_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/testkit/script"
 )
 
-var update = flag.Bool("update", false, "write what the scripts print into testdata")
-
-// TestScripts plays the stories in testdata. A script is a list of commands; after a line "----" stands what
-// they print, up to an empty line. Lines beginning with # are for the reader. Commands:
+// TestScripts plays the stories in testdata, as package script says. Commands:
 //
 //	register [session=N] [synced]   the node registers; synced once its full report is in
 //	pulse at=D next=D [session=N]   it gives a sign of life and promises the next one
@@ -35,54 +28,14 @@ var update = flag.Bool("update", false, "write what the scripts print into testd
 //	look D                          the watcher looks; its verdict is written
 //	watch D                         it looks every four seconds until then, which prints what changes
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			b, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(b))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(b), got); diff != "" {
-				t.Errorf("(-script +got):\n%s", diff)
-			}
-		})
-	}
+	script.Files(t, play)
 }
 
 // play returns the script with the output that its commands have now.
-func play(t *testing.T, script string) string {
+func play(t *testing.T, text string) string {
 	t.Helper()
-	var out strings.Builder
 	s := stage{in: watcher.Input{Options: watcher.DefaultOptions()}}
-	for block := range strings.SplitSeq(strings.TrimRight(script, "\n"), "\n\n") {
-		if out.Len() > 0 {
-			out.WriteString("\n")
-		}
-		commands, _, prints := strings.Cut(block, "\n----")
-		out.WriteString(commands + "\n")
-		s.out.Reset()
-		for line := range strings.SplitSeq(commands, "\n") {
-			if !strings.HasPrefix(line, "#") {
-				s.do(t, strings.Fields(line))
-			}
-		}
-		if prints {
-			out.WriteString("----\n" + s.out.String())
-		} else if s.out.Len() > 0 {
-			t.Errorf("this prints, but has no line \"----\":\n%s", commands)
-		}
-	}
-	return out.String()
+	return script.Play(t, text, &s.out, func(words []string) { s.do(t, words) })
 }
 
 type stage struct {
