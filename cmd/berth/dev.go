@@ -22,6 +22,7 @@ func newDevCommand() *cobra.Command {
 	var metrics metricsFlags
 	var bridge networkFlags
 	var held deviceFlags
+	var external serverFlags // those about the store
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -43,6 +44,7 @@ func newDevCommand() *cobra.Command {
 			if err := executors.validate(); err != nil {
 				list.add("--%v", err)
 			}
+			external.checkStore(&list)
 			if err := list.err(cmd); err != nil {
 				return err
 			}
@@ -59,6 +61,7 @@ func newDevCommand() *cobra.Command {
 			s, err := openServer(cmd.Context(), serverConfig{
 				dataDir: dir,
 				listen:  []string{"unix://" + socket, address},
+				store:   external.store,
 				traces:  traces,
 				log:     log,
 			})
@@ -99,6 +102,7 @@ func newDevCommand() *cobra.Command {
 	metrics.flags(cmd)
 	bridge.flags(cmd)
 	held.flags(cmd)
+	external.storeFlags(cmd.Flags())
 	ofMachine(cmd, "data-dir")
 	return cmd
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/berthd/berth/internal/store/etcd"
 )
 
 // externalStore is where a store that runs elsewhere is reached, as server.json remembers it: so that a start without --store
@@ -19,14 +21,49 @@ type externalStore struct {
 	CA   string `json:"ca,omitempty"`
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
+	// User logs in, with what PasswordFile, an absolute path, holds; without one, with the environment's.
+	User         string `json:"user,omitempty"`
+	PasswordFile string `json:"password_file,omitempty"`
+	// Prefix is what all keys there begin with.
+	Prefix string `json:"prefix,omitempty"`
 }
+
+// storePasswordVariable names the variable of the environment with the password for a store that runs elsewhere.
+const storePasswordVariable = "BERTH_STORE_PASSWORD"
 
 // storeFlags are the flags that name a store that runs elsewhere; checkStore reads them.
 func (f *serverFlags) storeFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.storeURL, "store", "", "etcd that runs elsewhere, `etcd://host:2379,host:2379`, instead of the server's own; every server names the same")
-	fs.StringVar(&f.store.ca, "store-ca", "", "file with the authority of that etcd's certificates; then it is reached over https")
+	fs.StringVar(&f.store.ca, "store-ca", "", "file with the authority of that etcd's certificates, or `system` for those that this machine knows; then it is reached over https")
 	fs.StringVar(&f.store.cert, "store-cert", "", "file with the certificate that is shown to that etcd")
 	fs.StringVar(&f.store.key, "store-key", "", "file with the key of that certificate")
+	fs.StringVar(&f.store.user, "store-user", "", "user of that etcd to log in as")
+	fs.StringVar(&f.store.passwordFile, "store-password-file", "", "file with that user's password; default "+storePasswordVariable+" in the environment")
+	fs.StringVar(&f.store.prefix, "store-prefix", "", "what all keys in that etcd begin with, such as prod/; each control plane that shares an etcd has its own")
+}
+
+// checkUser notes what is wrong with who logs in, and with the prefix.
+func (c *storeConfig) checkUser(list *faults) {
+	switch {
+	case c.user == "" && c.passwordFile != "":
+		list.add("--store-password-file is given and --store-user is not")
+	case c.user != "" && c.passwordFile == "" && os.Getenv(storePasswordVariable) == "":
+		list.add("--store-user %s wants a password: name a file with --store-password-file, or set %s", c.user, storePasswordVariable)
+	}
+	if c.prefix != "" && (!strings.HasSuffix(c.prefix, "/") || strings.ContainsFunc(c.prefix, func(r rune) bool { return r <= ' ' || r == 0x7f })) {
+		list.add("--store-prefix %q: want letters without blanks and a slash at the end, such as prod/", c.prefix)
+	}
+}
+
+// password reads the user's password anew, as it may have been changed.
+func (c *storeConfig) password() (string, error) {
+	if c.passwordFile != "" {
+		return readSecret("the password for the store", c.passwordFile)
+	}
+	if password := os.Getenv(storePasswordVariable); password != "" {
+		return password, nil
+	}
+	return "", fmt.Errorf("there is no password for the store: neither --store-password-file nor %s is set", storePasswordVariable)
 }
 
 // remembered returns what server.json keeps of the flags; nil where they name no store.
@@ -34,12 +71,13 @@ func (c *storeConfig) remembered() (*externalStore, error) {
 	if len(c.endpoints) == 0 {
 		return nil, nil //nolint:nilnil // the store is the server's own
 	}
-	m := &externalStore{Endpoints: slices.Clone(c.endpoints)}
+	m := &externalStore{Endpoints: slices.Clone(c.endpoints), User: c.user, Prefix: c.prefix}
 	for _, file := range []struct {
 		from string
 		to   *string
-	}{{c.ca, &m.CA}, {c.cert, &m.Cert}, {c.key, &m.Key}} {
-		if file.from == "" {
+	}{{c.ca, &m.CA}, {c.cert, &m.Cert}, {c.key, &m.Key}, {c.passwordFile, &m.PasswordFile}} {
+		if file.from == "" || file.from == etcd.SystemCA {
+			*file.to = file.from
 			continue
 		}
 		path, err := filepath.Abs(file.from)
@@ -57,7 +95,10 @@ func (m *externalStore) flags() string {
 		return " --store etcd://HOST:2379[,HOST:2379]"
 	}
 	words := []string{"", "--store", m.url()}
-	for _, file := range [][]string{{"--store-ca", m.CA}, {"--store-cert", m.Cert}, {"--store-key", m.Key}} {
+	for _, file := range [][]string{
+		{"--store-ca", m.CA}, {"--store-cert", m.Cert}, {"--store-key", m.Key},
+		{"--store-user", m.User}, {"--store-password-file", m.PasswordFile}, {"--store-prefix", m.Prefix},
+	} {
 		if file[1] != "" {
 			words = append(words, file...)
 		}
@@ -90,6 +131,11 @@ func (s *server) chooseStore() error {
 			fmt.Errorf("%s is the store of this server, and --store names another", own),
 			"Start it without --store; or move that folder away if the server is to leave its store for the other one.",
 		}
+	case len(c.endpoints) > 0 && s.settings.External && s.settings.Store != nil && s.settings.Store.Prefix != c.prefix:
+		return &hintedError{
+			fmt.Errorf("the keys of this server's store begin with %q, and with --store-prefix %q it would begin another one", s.settings.Store.Prefix, c.prefix),
+			"Start it as before:  berth server" + dataDirFlag(s.config.dataDir) + s.settings.Store.flags(),
+		}
 	case len(c.endpoints) == 0 && s.settings.External && s.settings.Store == nil:
 		return &hintedError{
 			fmt.Errorf("the store of the server in %s runs elsewhere, and --store is missing: it must not begin one of its own", s.config.dataDir),
@@ -98,6 +144,7 @@ func (s *server) chooseStore() error {
 	case len(c.endpoints) == 0 && s.settings.External:
 		m := s.settings.Store
 		c.endpoints, c.ca, c.cert, c.key = slices.Clone(m.Endpoints), m.CA, m.Cert, m.Key
+		c.user, c.passwordFile, c.prefix = m.User, m.PasswordFile, m.Prefix
 		s.config.log.Info("the store runs elsewhere, as at the last start", "store", m.url())
 	}
 	return nil

@@ -39,6 +39,9 @@ type serverConfig struct {
 type storeConfig struct {
 	endpoints     []string
 	cert, key, ca string
+	// user logs in there, with what passwordFile holds or, without one, the environment's storePasswordVariable; "" is nobody.
+	user, passwordFile string
+	prefix             string // of all keys there; "" or with a slash at its end
 }
 
 // snapshotConfig says when the store is saved; every 0 is never.
@@ -117,9 +120,11 @@ func checkTraces(list *faults, endpoint string) {
 
 // checkStore reads the flags about an etcd that runs elsewhere.
 func (f *serverFlags) checkStore(list *faults) {
-	files := []struct{ flag, path string }{{"--store-ca", f.store.ca}, {"--store-cert", f.store.cert}, {"--store-key", f.store.key}}
+	files := []struct{ flag, path string }{
+		{"--store-ca", f.store.ca}, {"--store-cert", f.store.cert}, {"--store-key", f.store.key}, {"--store-password-file", f.store.passwordFile},
+	}
 	if f.storeURL == "" {
-		for _, file := range files {
+		for _, file := range append(files, struct{ flag, path string }{"--store-user", f.store.user}, struct{ flag, path string }{"--store-prefix", f.store.prefix}) {
 			if file.path != "" {
 				list.add("%s is only for an etcd that runs elsewhere: --store is missing", file.flag)
 			}
@@ -131,6 +136,11 @@ func (f *serverFlags) checkStore(list *faults) {
 		list.add("--store %q: want etcd://host:port, with commas between several", f.storeURL)
 		return
 	}
+	if strings.Contains(hosts, "@") { // it is not repeated: there may be a password in it
+		list.add("--store: want etcd://host:port; a user is named by --store-user, and the password stands in the file of --store-password-file")
+		return
+	}
+	f.store.checkUser(list)
 	scheme := "http://"
 	if f.store.ca != "" || f.store.cert != "" {
 		scheme = "https://"
@@ -144,7 +154,7 @@ func (f *serverFlags) checkStore(list *faults) {
 		list.add("--store-cert and --store-key belong together: one is missing")
 	}
 	for _, file := range files {
-		if file.path == "" {
+		if file.path == "" || file.flag == "--store-ca" && file.path == etcd.SystemCA {
 			continue
 		}
 		if _, err := os.Stat(file.path); err != nil {

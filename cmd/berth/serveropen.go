@@ -116,7 +116,10 @@ func everywhere(address string) string {
 func (s *server) openStore(ctx context.Context) (*etcd.Engine, error) {
 	c := s.config.store
 	if len(c.endpoints) > 0 {
-		return etcd.Dial(ctx, etcd.DialConfig{Endpoints: c.endpoints, TLS: c.tls(), Log: s.config.log})
+		engine, err := etcd.Dial(ctx, etcd.DialConfig{
+			Endpoints: c.endpoints, TLS: c.tls(), User: c.user, Password: c.password, Prefix: c.prefix, Log: s.config.log,
+		})
+		return engine, c.hinted(err)
 	}
 	// With others the store serves only once enough of them are there.
 	if s.settings != nil {

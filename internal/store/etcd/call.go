@@ -67,7 +67,7 @@ func writing[T any](ctx context.Context, e *Engine, call func(context.Context) (
 			return answer, nil
 		}
 		if !untaken(err) {
-			return none, refusal(err)
+			return none, e.refusal(err)
 		}
 		if e.linger(bounded) != nil {
 			if cause := e.enter(ctx); cause != nil {
@@ -105,7 +105,7 @@ func (e *Engine) led(ctx context.Context) error {
 
 // refusal turns an error of a write that was sent into the contract's: what etcd is known to say
 // before it writes, and for all else that the result is unknown.
-func refusal(err error) error {
+func (e *Engine) refusal(err error) error {
 	for _, known := range []struct{ etcd, store error }{
 		{rpctypes.ErrDuplicateKey, store.ErrInvalid},
 		{rpctypes.ErrEmptyKey, store.ErrInvalid},
@@ -117,6 +117,9 @@ func refusal(err error) error {
 		if errors.Is(err, known.etcd) {
 			return fmt.Errorf("%w: %w", known.store, err)
 		}
+	}
+	if unwelcome := e.unwelcome(err); unwelcome != nil {
+		return unwelcome
 	}
 	if errors.Is(err, rpctypes.ErrNoSpace) { // either refused unsent, or applied: etcd says the same of the write that reaches the quota
 		return fmt.Errorf("%w: %w: %w", store.ErrUnknown, store.ErrNoSpace, err)
@@ -143,6 +146,9 @@ func (e *Engine) room(ctx context.Context, puts bool) error {
 func (e *Engine) fault(ctx context.Context, err error) error {
 	if cause := e.enter(ctx); cause != nil {
 		return cause
+	}
+	if unwelcome := e.unwelcome(err); unwelcome != nil {
+		return unwelcome
 	}
 	if _, answered := errors.AsType[rpctypes.EtcdError](err); answered {
 		for _, known := range []error{

@@ -40,7 +40,7 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 
 // commit sends groups as one transaction, which compares what they share; the groups compare the rest.
 func (e *Engine) commit(ctx context.Context, groups []store.Group, shared map[store.Compare]bool) (*pb.TxnResponse, error) {
-	all, err := newTransaction(groups, shared).request(groups, shared)
+	all, err := newTransaction(e.prefix, groups, shared).request(groups, shared)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (e *Engine) txn(ctx context.Context, all *pb.TxnRequest, writes, puts bool)
 		if err == nil {
 			return response, nil
 		}
-		if refused := refusal(err); !errors.Is(refused, store.ErrUnknown) {
+		if refused := e.refusal(err); !errors.Is(refused, store.ErrUnknown) {
 			return nil, refused
 		}
 		return nil, e.fault(ctx, err)

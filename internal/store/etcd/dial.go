@@ -20,10 +20,16 @@ import (
 
 // DialConfig is what Dial needs. Only Endpoints is demanded.
 type DialConfig struct {
-	// Endpoints are the addresses of etcd's client listeners, such as "https://10.0.0.1:2379" or "host:2379".
+	// Endpoints are the addresses of etcd's client listeners, such as "https://10.0.0.1:2379" or "http://host:2379": all secured or none.
 	Endpoints []string
-	// TLS, unless nil, is presented to the endpoints and checks them.
+	// TLS is how endpoints of https are checked, and what is presented to them, which may be nothing. The files are read anew
+	// for each connection. Nil is for endpoints of http.
 	TLS *TLSFiles
+	// User, unless empty, is who logs in, with what Password returns, which is called again whenever etcd asks.
+	User     string
+	Password func() (string, error)
+	// Prefix is what all keys in etcd begin with, in front of their names here; it may be empty. Each store has its own.
+	Prefix string
 	// Log gets warnings; nil discards them.
 	Log *slog.Logger
 }
@@ -35,8 +41,9 @@ const (
 	distantBytes = 1 << 20
 )
 
-// Dial connects to an etcd that runs elsewhere, and returns when it answered. How much one call may carry is asked of it: etcd's
-// own limit is 128 operations, unless it was started with a higher --max-txn-ops.
+// Dial connects to an etcd that runs elsewhere, and returns when it answered, within dialLimit. How much one call may carry is asked of it: etcd's
+// own limit is 128 operations, unless it was started with a higher --max-txn-ops. The error is a *DialError where somebody can do something about it: it
+// is found out here that the user may read and write all that a store does, and not in the middle of the night.
 func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -48,48 +55,109 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 		DialKeepAliveTimeout: 3 * time.Second,
 		Logger:               bridge(config.Log),
 	}
+	var secure *secured
 	if config.TLS != nil {
-		secure, err := config.TLS.client(nil)
+		secure = &secured{files: *config.TLS, log: config.Log}
+		first, err := secure.config()
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("connect to etcd: %w", err)
 		}
-		c.TLS = secure
+		c.TLS = first // what counts is the option
+		c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(secure))
+	}
+	e := &Engine{prefix: config.Prefix, user: config.User, watches: make(map[*watch]struct{}), config: Config{Log: config.Log}}
+	if config.User != "" {
+		me := newIdentity(config.User, config.Password)
+		c.DialOptions = append(c.DialOptions, grpc.WithPerRPCCredentials(me), grpc.WithChainUnaryInterceptor(me.unary))
+	}
+	present, err := examine(ctx, &config, secure)
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
 	client, err := clientv3.New(c)
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
+	e.client = client
 	remote := clientv3.RetryKVClient(client)
-	transact := func(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	e.transact = func(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 		// As the client does: a server that is away for a moment is waited for.
 		return remote.Txn(ctx, r, grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(distantBytes+1<<20))
 	}
-	e := &Engine{client: client, transact: transact, watches: make(map[*watch]struct{}), config: Config{Log: config.Log}}
 	e.life, e.end = context.WithCancelCause(context.Background())
-	if err := e.probe(ctx); err != nil {
+	if err := e.probe(ctx, present); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to etcd: %w", err), e.Close())
 	}
 	return e, nil
 }
 
-// probe asks how many operations a transaction may have, by transactions that only compare.
-func (e *Engine) probe(ctx context.Context) error {
+// probe asks whether etcd is new enough, whether it lets this side do all that a store does, and how many operations a transaction may
+// have, by transactions that write nothing.
+func (e *Engine) probe(ctx context.Context, present []string) error {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
+	if err := e.probeVersions(ctx, present); err != nil {
+		return err
+	}
+	if err := e.probePermissions(ctx); err != nil {
+		return err
+	}
 	for _, most := range []int{embeddedLimits().Operations, 4096, 1024, 512, 256, 128} {
-		demands := slices.Repeat([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision("berth-probe"), "=", 0)}, most)
+		demands := slices.Repeat([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.prefix+"berth-probe"), "=", 0)}, most)
 		_, err := e.client.Txn(ctx).If(demands...).Commit()
 		if errors.Is(err, rpctypes.ErrTooManyOps) {
 			continue
 		}
 		if err != nil {
-			return err
+			return e.callFault("ask for its limits", err)
 		}
 		// Groups and what is in one of them count together, so that a full call of one operation each has one too many.
 		e.limits = store.Limits{Operations: most - 1, Bytes: distantBytes}
 		return nil
 	}
 	return fmt.Errorf("it takes fewer than 128 operations at once: %w", store.ErrTooLarge)
+}
+
+// probeVersions asks each of the endpoints that are present for its version.
+func (e *Engine) probeVersions(ctx context.Context, present []string) error {
+	var last error
+	answers := 0
+	for _, endpoint := range present {
+		brief, cancel := context.WithTimeout(ctx, examineLimit)
+		status, err := e.client.Status(brief, endpoint)
+		cancel()
+		if err != nil {
+			last = err
+			continue
+		}
+		answers++
+		if err := checkVersion(endpoint, status.Version); err != nil {
+			return err
+		}
+	}
+	if answers == 0 {
+		return e.callFault("ask for its version", last)
+	}
+	return nil
+}
+
+// probePermissions makes a transaction that would read all keys, and put and delete some, if an impossible thing held: etcd looks first
+// whether it is permitted.
+func (e *Engine) probePermissions(ctx context.Context) error {
+	all := e.prefix + "berth"
+	never := clientv3.Compare(clientv3.CreateRevision(all), "<", 0)
+	ops := []clientv3.Op{
+		clientv3.OpGet(all, clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		clientv3.OpPut(all, ""), clientv3.OpPut(all+"/probe", ""), clientv3.OpDelete(all + "-beat/probe"),
+	}
+	_, err := e.client.Txn(ctx).If(never).Then(ops...).Commit()
+	if errors.Is(err, rpctypes.ErrNoSpace) { // it is the Health that tells
+		return nil
+	}
+	if err != nil {
+		return e.callFault(fmt.Sprintf("read and write keys that begin with %q", all), err)
+	}
+	return nil
 }
 
 // distantMembers lists the members of an etcd that runs elsewhere. Those that answer are healthy.

@@ -115,7 +115,9 @@ type Engine struct {
 	// transact sends a transaction as it is: the client would copy each of its parts.
 	transact func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
 	limits   store.Limits
-	config   Config
+	// prefix is what all keys in etcd begin with, and user who logs in there; both are empty where the server is this process's own.
+	prefix, user string
+	config       Config
 
 	forced bool // out of a store of several
 

@@ -34,7 +34,7 @@ func (e *Engine) Health(ctx context.Context) (Health, error) {
 	}
 	// 1. Is there a quorum?
 	brief, cancel := context.WithTimeout(ctx, healthLimit)
-	present, err := e.client.Get(brief, "berth", clientv3.WithCountOnly())
+	present, err := e.client.Get(brief, e.prefix+"berth", clientv3.WithCountOnly())
 	cancel()
 	if h.Quorum = err == nil; h.Quorum {
 		h.Revision = uint64(present.Header.Revision)

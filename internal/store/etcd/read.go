@@ -23,14 +23,14 @@ func (e *Engine) Read(ctx context.Context, key string) (store.Record, error) {
 	if err := e.enter(ctx); err != nil {
 		return store.Record{}, err
 	}
-	response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.GetResponse, error) { return e.client.Get(ctx, key) })
+	response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.GetResponse, error) { return e.client.Get(ctx, e.prefix+key) })
 	if err != nil {
 		return store.Record{}, e.fault(ctx, err)
 	}
 	if len(response.Kvs) == 0 {
 		return store.Record{}, fmt.Errorf("key %q: %w", key, store.ErrNotFound)
 	}
-	return record(response.Kvs[0]), nil
+	return e.record(response.Kvs[0]), nil
 }
 
 // ReadTogether is part of store.TogetherReader.
@@ -40,7 +40,7 @@ func (e *Engine) ReadTogether(ctx context.Context, keys ...string) ([]store.Reco
 	}
 	gets := make([]clientv3.Op, len(keys))
 	for i, key := range keys {
-		gets[i] = clientv3.OpGet(key)
+		gets[i] = clientv3.OpGet(e.prefix + key)
 	}
 	response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return e.client.Txn(ctx).Then(gets...).Commit()
@@ -51,7 +51,7 @@ func (e *Engine) ReadTogether(ctx context.Context, keys ...string) ([]store.Reco
 	records := make([]store.Record, len(keys))
 	for i, r := range response.Responses {
 		if found := r.GetResponseRange(); len(found.Kvs) > 0 {
-			records[i] = record(found.Kvs[0])
+			records[i] = e.record(found.Kvs[0])
 		}
 	}
 	return records, nil
@@ -81,8 +81,8 @@ func (e *Engine) List(ctx context.Context, prefix string) (store.Listing, error)
 
 func (e *Engine) list(ctx context.Context, prefix string, page int64) (store.Listing, error) {
 	var listing store.Listing
-	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
-	if prefix == "" {
+	from, end := e.prefix+prefix, clientv3.GetPrefixRangeEnd(e.prefix+prefix)
+	if from == "" {
 		from, end = "\x00", "\x00" // etcd's words for all keys
 	}
 	for {
@@ -98,7 +98,7 @@ func (e *Engine) list(ctx context.Context, prefix string, page int64) (store.Lis
 			listing.Records = make([]store.Record, 0, response.Count)
 		}
 		for _, kv := range response.Kvs {
-			listing.Records = append(listing.Records, record(kv))
+			listing.Records = append(listing.Records, e.record(kv))
 		}
 		if !response.More {
 			return listing, nil
@@ -107,9 +107,10 @@ func (e *Engine) list(ctx context.Context, prefix string, page int64) (store.Lis
 	}
 }
 
-func record(kv *mvccpb.KeyValue) store.Record {
+// record is what etcd has of a key, under its name here.
+func (e *Engine) record(kv *mvccpb.KeyValue) store.Record {
 	return store.Record{
-		Key:      string(kv.Key),
+		Key:      string(kv.Key[len(e.prefix):]),
 		Value:    kv.Value,
 		Created:  uint64(kv.CreateRevision),
 		Modified: uint64(kv.ModRevision),

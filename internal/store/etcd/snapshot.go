@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 
@@ -33,7 +34,7 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 		return err
 	}
 	caughtUp, cancel := context.WithTimeout(ctx, snapshotPatience)
-	_, err := e.client.Get(caughtUp, "berth", clientv3.WithCountOnly())
+	_, err := e.client.Get(caughtUp, e.prefix+"berth", clientv3.WithCountOnly())
 	cancel()
 	if err != nil && ctx.Err() == nil {
 		e.config.Log.Warn("the snapshot may lack the last writes: the other members do not tell of them", "error", err)
@@ -44,6 +45,10 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	}
 	defer from.Close()
 	if _, err := io.Copy(to, from); err != nil {
+		if errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
+			return fmt.Errorf("save etcd as %s: %w: etcd lets only its role root do so; save it with etcd's own tools, and start the servers with --snapshot-every 0",
+				who(e.user), err)
+		}
 		return fmt.Errorf("write snapshot: %w", err)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 // transaction makes the parts of an etcd transaction. A commit of a server under load has thousands: those of a kind lie side by side
 // and are allocated together, for which newTransaction counts them.
 type transaction struct {
+	prefix     string // of all keys, as etcd has them
 	groups     []nesting
 	demands    []demand
 	puts       []put
@@ -39,25 +40,26 @@ type put struct {
 }
 
 // newTransaction has room for groups, and for demands which they share.
-func newTransaction(groups []store.Group, shared map[store.Compare]bool) *transaction {
+func newTransaction(prefix string, groups []store.Group, shared map[store.Compare]bool) *transaction {
 	demands, operations, puts, keys := len(shared), 0, 0, 0
 	for c := range shared { // order-free: a sum
-		keys += len(c.Key)
+		keys += len(prefix) + len(c.Key)
 	}
 	for i := range groups {
 		demands += len(groups[i].Compares)
 		for _, c := range groups[i].Compares {
-			keys += len(c.Key)
+			keys += len(prefix) + len(c.Key)
 		}
 		operations += len(groups[i].Ops)
 		for j := range groups[i].Ops {
-			keys += len(groups[i].Ops[j].Key)
+			keys += len(prefix) + len(groups[i].Ops[j].Key)
 			if !groups[i].Ops[j].Delete {
 				puts++
 			}
 		}
 	}
 	return &transaction{
+		prefix:     prefix,
 		demands:    make([]demand, 0, demands),
 		puts:       make([]put, 0, puts),
 		keys:       make([]byte, 0, keys),
@@ -158,9 +160,10 @@ func (t *transaction) operation(w *store.Op) (*pb.RequestOp, error) {
 	return &p.operation, nil
 }
 
-// key returns a copy of a key.
+// key returns a copy of a key, as etcd has it.
 func (t *transaction) key(key string) []byte {
 	start := len(t.keys)
+	t.keys = append(t.keys, t.prefix...)
 	t.keys = append(t.keys, key...)
 	return t.keys[start:len(t.keys):len(t.keys)]
 }

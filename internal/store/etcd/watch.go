@@ -193,12 +193,13 @@ func (w *watch) followServer(ctx context.Context, at uint64) (lost bool) {
 // to have one.
 func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 	ctx = clientv3.WithRequireLeader(ctx)
-	responses := w.e.client.Watch(ctx, w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(at)+1), clientv3.WithCreatedNotify())
+	responses := w.e.client.Watch(ctx, w.e.prefix+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(at)+1), clientv3.WithCreatedNotify())
 	take := func(r clientv3.WatchResponse) (on, lost bool) {
 		switch {
 		case r.CompactRevision != 0:
 			return false, true
 		case r.Err() != nil:
+			_ = w.lags(ctx, at) // a call gets another token, if it was that; a stream does not
 			return false, false
 		case r.Created:
 			// Or the data are older than what the watch has seen.
@@ -247,7 +248,7 @@ func pump[T any](ctx context.Context, w *watch, from <-chan T, take func(T) (on,
 // lags says that the data are as new as the place reached after all, and that only the server that was asked has not got there yet.
 func (w *watch) lags(ctx context.Context, at uint64) bool {
 	present, err := reading(ctx, w.e, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return w.e.client.Get(ctx, "berth", clientv3.WithCountOnly())
+		return w.e.client.Get(ctx, w.e.prefix+"berth", clientv3.WithCountOnly())
 	})
 	return err == nil && uint64(present.Header.Revision) >= at
 }
@@ -280,7 +281,7 @@ func (w *watch) merge(events []*mvccpb.Event, revision int64) {
 	}
 	w.pending = slices.Grow(w.pending, len(events))
 	for _, event := range events {
-		change := store.Change{Record: record(event.Kv), Deleted: event.Type == clientv3.EventTypeDelete}
+		change := store.Change{Record: w.e.record(event.Kv), Deleted: event.Type == clientv3.EventTypeDelete}
 		if change.Deleted {
 			change.Value = nil
 		}
