@@ -30,11 +30,11 @@ help: ## Show this list.
 build: ## Build bin/berth: one static, reproducible binary.
 	$(BUILD) -o $(BIN)/berth ./cmd/berth
 
-demo: ## Install what is missing, start Berth, deploy the examples, serve until Ctrl-C.
-	$(GO) run ./examples/demo
+demo: ## Install what is missing, start Berth, deploy the examples, serve until Ctrl-C (DEV: flags for berth dev).
+	$(GO) run ./examples/demo -- $(DEV)
 
 demo-check: ## The same, verified step by step and taken down again.
-	$(GO) run ./examples/demo -check
+	$(GO) run ./examples/demo -check -- $(DEV)
 
 # The checks compile packages as the binary is compiled, so that each is compiled once.
 check: export CGO_ENABLED = 0

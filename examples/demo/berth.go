@@ -39,7 +39,8 @@ func startBerth(ctx context.Context, d *demo, executor string) (*berth, error) {
 		return nil, fmt.Errorf("open the server's log: %w", err)
 	}
 	b := &berth{demo: d, ended: make(chan error, 1), log: log}
-	b.server = exec.Command(b.demo.binary, "dev", "--data-dir", b.dataDir(), "--http", "127.0.0.1:0", "--executor", executor) //nolint:noctx // it outlives Ctrl-C, until the tasks are gone
+	args := append([]string{"dev", "--data-dir", b.dataDir(), "--http", "127.0.0.1:0", "--executor", executor}, d.flags...)
+	b.server = exec.Command(b.demo.binary, args...) //nolint:noctx // it outlives Ctrl-C, until the tasks are gone
 	// The user's own settings stay as they are.
 	b.server.Env = append(os.Environ(), "XDG_CONFIG_HOME="+filepath.Join(d.data, "config"))
 	b.server.Stderr = log

@@ -162,3 +162,11 @@ func TestHammerFollowsTheTasks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestServerGetsMoreFlags(t *testing.T) {
+	d := fakeBerth(t, `echo "args: $*" >&2; exit 3`)
+	d.flags = []string{"--store", "etcd://h", "--store-prefix", "demo/"}
+	if _, err := startBerth(t.Context(), d, "auto"); err == nil || !strings.Contains(err.Error(), "--executor auto --store etcd://h --store-prefix demo/") {
+		t.Errorf("startBerth: %v, want the flags among berth's", err)
+	}
+}

@@ -38,11 +38,12 @@ func main() {
 
 // demo is one run.
 type demo struct {
-	root   string // of the repository
-	binary string // of Berth
-	data   string // Berth's data directory, removed at the end
-	images string // what examples/images built
-	plain  bool   // the node runs plain processes, not images
+	root   string   // of the repository
+	binary string   // of Berth
+	data   string   // Berth's data directory, removed at the end
+	images string   // what examples/images built
+	flags  []string // more of them for berth dev, such as those for a store that runs elsewhere
+	plain  bool     // the node runs plain processes, not images
 	stdout io.Writer
 	stderr io.Writer
 	berth  *berth
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	d := &demo{
 		root: root, binary: *binary, data: data, images: filepath.Join(root, "bin", "examples"),
-		stdout: stdout, stderr: stderr, began: time.Now(),
+		flags: flags.Args(), stdout: stdout, stderr: stderr, began: time.Now(),
 	}
 	err = d.play(ctx, *check, *executor)
 	// Taken down in any case, also after Ctrl-C.

@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store/etcd/etcdtest"
 	"github.com/berthd/berth/test/harness"
 )
 
@@ -48,14 +50,38 @@ func startEtcd(t *testing.T) string {
 	return "etcd://" + clients.Host
 }
 
-// TestExternalStore runs two servers on an etcd that runs elsewhere. One of them that is started without --store goes on
+// storeFlags are the flags that reach an etcd as its user for Berth, below a prefix.
+func storeFlags(t *testing.T, s *etcdtest.Server, password string) []string {
+	t.Helper()
+	file := filepath.Join(s.Authority.Dir, "password")
+	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Permit("e2e/")
+	return []string{
+		"--store", "etcd://" + s.Address, "--store-ca", s.Authority.CA(), "--store-cert", s.Cert, "--store-key", s.Key,
+		"--store-user", etcdtest.Berth, "--store-password-file", file, "--store-prefix", "e2e/",
+	}
+}
+
+// TestExternalStore runs two servers on an etcd that runs elsewhere, with TLS, client certificates and users, as a user with the role that the
+// guide gives. One of them that is started without --store goes on
 // with that etcd, and one that was never told where it is refuses to start: neither ever begins a store of its own.
 func TestExternalStore(t *testing.T) {
 	t.Parallel()
-	store := startEtcd(t)
+	etcd := etcdtest.Start(t, nil)
+	store := storeFlags(t, etcd, "wrong")
 	f := harness.NewFleet(t)
 	hosts := harness.Loopback(4)
-	f.Init(hosts[0]).Start("--store", store)
+	s1 := f.Init(hosts[0])
+
+	// With a wrong password it says so and ends, and tells no password.
+	wrong := s1.Begin(store...)
+	if code := wrong.Exit(soon); code == 0 || !strings.Contains(wrong.Output(), "--store-password-file") || strings.Contains(wrong.Output(), "wrong\n") {
+		t.Errorf("with a wrong password it ended with exit code %d:\n%s", code, wrong.Output())
+	}
+	store = append(storeFlags(t, etcd, etcdtest.Password), "--snapshot-every", "0")
+	s1.Start(store...)
 
 	// The join says the whole command, and a start without --store is none.
 	second := f.Join(hosts[1])
@@ -67,7 +93,7 @@ func TestExternalStore(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(second.Dir, "etcd")); err == nil {
 		t.Error("a server of a store that runs elsewhere began one of its own")
 	}
-	second.Start("--store", store)
+	second.Start(store...)
 	f.Eventually(soon, func() error {
 		members, err := f.Members()
 		if err == nil && len(members) != 2 {
@@ -80,6 +106,22 @@ func TestExternalStore(t *testing.T) {
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 3))).Want(t, 0, "3/3")
 	before := running(t, f.Site, "hello", 3)
 	second.Berth("server", "remove", "s1").Want(t, 2, "s1 is up", "--force")
+
+	// etcd restarts, with a new password and certificate for Berth's user: the servers go on without a restart.
+	if _, err := etcd.As(etcdtest.Root).UserChangePassword(t.Context(), etcdtest.Berth, etcdtest.NextOne); err != nil {
+		t.Fatal(err)
+	}
+	storeFlags(t, etcd, etcdtest.NextOne)
+	etcd.Authority.Sign("client", time.Hour*2)
+	etcd.Restart(nil)
+	f.Eventually(soon, func() error {
+		if r := f.Berth("scale", "service/hello", "2"); r.Code != 0 {
+			return fmt.Errorf("after a restart of etcd: %v", r)
+		}
+		return nil
+	})
+	f.Berth("scale", "service/hello", "3").Want(t, 0)
+	before = running(t, f.Site, "hello", 3)
 
 	// The leader dies, the other one leads; started without --store, the first one comes back to the same store.
 	first := f.Leader()
@@ -104,4 +146,39 @@ func TestExternalStore(t *testing.T) {
 		f.NodeIs(n, cluster.NodeReady)
 	}
 	samePids(t, before, running(t, f.Site, "hello", 4))
+
+	// All of it is below the prefix, and no log tells a password.
+	keys, err := etcd.As(etcdtest.Root).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil || len(keys.Kvs) == 0 {
+		t.Fatalf("keys in etcd: %v, error %v", keys, err)
+	}
+	for _, kv := range keys.Kvs {
+		if !strings.HasPrefix(string(kv.Key), "e2e/berth") {
+			t.Errorf("a key beside the prefix: %s", kv.Key)
+		}
+	}
+	for _, s := range f.Servers {
+		for _, password := range []string{etcdtest.Password, etcdtest.NextOne} {
+			if strings.Contains(s.Output(), password) {
+				t.Errorf("the log of %s tells a password", s.Host.Name)
+			}
+		}
+	}
+}
+
+// TestDevOnExternalStore runs `berth dev`, as the demo does, on an etcd that runs elsewhere.
+func TestDevOnExternalStore(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t, nil)
+	b := harness.New(t, harness.Process)
+	d := b.Dev(storeFlags(t, etcd, etcdtest.Password)...)
+	b.Berth("run", b.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")
+	before := running(t, b, "hello", 2)
+	d.Kill()
+	etcd.Restart(nil)
+	b.Dev(storeFlags(t, etcd, etcdtest.Password)...)
+	samePids(t, before, running(t, b, "hello", 2))
+	if _, err := os.Stat(filepath.Join(b.ServerDir, "etcd")); err == nil {
+		t.Error("it began a store of its own")
+	}
 }

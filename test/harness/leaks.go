@@ -105,8 +105,9 @@ func (s *Site) clear(ctx context.Context) error {
 }
 
 func (s *Site) hasStore() bool {
+	elsewhere := slices.ContainsFunc(s.daemons, func(d *Daemon) bool { return slices.Contains(d.args, "--store") })
 	_, err := os.Stat(filepath.Join(s.ServerDir, "etcd"))
-	return err == nil
+	return err == nil || elsewhere
 }
 
 // revive starts what the test ended.

@@ -317,3 +317,15 @@ func TestOldVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestGuideGrantsEnough has the page of the guide give the very commands that all other tests here make their user with.
+func TestGuideGrantsEnough(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "guide", "servers.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```\n"+etcdtest.Commands+"```\n") {
+		t.Errorf("docs/guide/servers.md does not give these commands, as they are:\n%s", etcdtest.Commands)
+	}
+}

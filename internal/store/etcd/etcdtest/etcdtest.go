@@ -11,12 +11,13 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
+	"errors"
 	"math/big"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,44 +192,52 @@ func (s *Server) As(user string) *clientv3.Client {
 	return client
 }
 
-// users makes the users, the role of Berth's as docs/guide/servers.md gives it, and turns authentication on.
+// Commands make the user that Berth logs in as, and turn authentication on: exactly those that docs/guide/servers.md gives.
+const Commands = `etcdctl role add berth
+etcdctl role grant-permission berth --prefix=true readwrite berth
+etcdctl user add berth
+etcdctl user grant-role berth berth
+etcdctl user add root
+etcdctl user grant-role root root
+etcdctl auth enable
+`
+
+// users makes the users and turns authentication on.
 func (s *Server) users() {
 	s.tb.Helper()
 	ctx, cancel := context.WithTimeout(s.tb.Context(), time.Minute)
 	defer cancel()
 	c := s.As("")
-	do := func(what string, err error) {
-		if err != nil {
-			s.tb.Fatalf("%s: %v", what, err)
+	for line := range strings.Lines("etcdctl user add " + Nobody + "\n" + Commands) {
+		if err := etcdctl(ctx, c, strings.Fields(line)); err != nil {
+			s.tb.Fatalf("%s: %v", strings.TrimSpace(line), err)
 		}
 	}
-	for _, user := range []string{Root, Berth, Nobody} {
-		_, err := c.UserAdd(ctx, user, Password)
-		do("add user "+user, err)
+}
+
+// etcdctl does what the command of that name does. Every password is Password.
+func etcdctl(ctx context.Context, c *clientv3.Client, words []string) (err error) {
+	switch command := strings.Join(words[:min(3, len(words))], " "); {
+	case command == "etcdctl role add" && len(words) == 4:
+		_, err = c.RoleAdd(ctx, words[3])
+	case command == "etcdctl role grant-permission" && len(words) == 7 && words[4] == "--prefix=true" && words[5] == "readwrite":
+		_, err = c.RoleGrantPermission(ctx, words[3], words[6], clientv3.GetPrefixRangeEnd(words[6]), clientv3.PermissionType(clientv3.PermReadWrite))
+	case command == "etcdctl user add" && len(words) == 4:
+		_, err = c.UserAdd(ctx, words[3], Password)
+	case command == "etcdctl user grant-role" && len(words) == 5:
+		_, err = c.UserGrantRole(ctx, words[3], words[4])
+	case command == "etcdctl auth enable" && len(words) == 3:
+		_, err = c.AuthEnable(ctx)
+	default:
+		err = errors.New("the tests do not know this command")
 	}
-	_, err := c.UserGrantRole(ctx, Root, "root")
-	if err != nil { // older ones want the role made first
-		_, err = c.RoleAdd(ctx, "root")
-		do("add role root", err)
-		_, err = c.UserGrantRole(ctx, Root, "root")
-	}
-	do("grant root", err)
-	_, err = c.RoleAdd(ctx, Berth)
-	do("add role", err)
-	_, err = c.UserGrantRole(ctx, Berth, Berth)
-	do("grant role", err)
-	s.permit(c, "berth")
-	_, err = c.AuthEnable(ctx)
-	do("enable authentication", err)
+	return err
 }
 
 // Permit lets the role of Berth's user read and write keys that begin so, too.
-func (s *Server) Permit(prefix string) { s.permit(s.As(Root), prefix) }
-
-func (s *Server) permit(c *clientv3.Client, prefix string) {
+func (s *Server) Permit(prefix string) {
 	s.tb.Helper()
-	_, err := c.RoleGrantPermission(s.tb.Context(), Berth, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
-	if err != nil {
-		s.tb.Fatal(fmt.Errorf("permit %q: %w", prefix, err))
+	if err := etcdctl(s.tb.Context(), s.As(Root), strings.Fields("etcdctl role grant-permission berth --prefix=true readwrite "+prefix)); err != nil {
+		s.tb.Fatalf("permit %q: %v", prefix, err)
 	}
 }
