@@ -23,6 +23,7 @@ func newDevCommand() *cobra.Command {
 	var bridge networkFlags
 	var held deviceFlags
 	var external serverFlags // those about the store
+	var images imageFlags
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -45,6 +46,7 @@ func newDevCommand() *cobra.Command {
 				list.add("--%v", err)
 			}
 			external.checkStore(&list)
+			images.check(&list)
 			if err := list.err(cmd); err != nil {
 				return err
 			}
@@ -69,6 +71,7 @@ func newDevCommand() *cobra.Command {
 				return err
 			}
 			executors.cdi = held.cdi
+			executors.pulls = images.pulls
 			executors.dataDir, executors.log, executors.say = dir, log, cmd.ErrOrStderr()
 			opened, err := openExecutors(cmd.Context(), executors)
 			if err != nil {
@@ -89,6 +92,8 @@ func newDevCommand() *cobra.Command {
 				pressureFree:  pressure.free,
 				metricsListen: metrics.listen,
 				metricsToken:  metricsToken,
+
+				imageHigh: images.high, imageLow: images.low,
 			})
 		},
 	}
@@ -103,6 +108,7 @@ func newDevCommand() *cobra.Command {
 	bridge.flags(cmd)
 	held.flags(cmd)
 	external.storeFlags(cmd.Flags())
+	images.flags(cmd)
 	ofMachine(cmd, "data-dir")
 	return cmd
 }

@@ -25,6 +25,7 @@ type executorConfig struct {
 	logins  string   // file with the logins of registries
 	pulls   int      // images that are pulled at a time; 0 is the executor's own default
 	cdi     []string // folders with specifications of devices; none for the usual ones
+	starts  int      // containers that are created at a time, and started; 0 is the executor's own default
 	dataDir string
 	log     *slog.Logger
 	say     io.Writer // told in one line what the machine lacks; nil for nobody
@@ -33,6 +34,7 @@ type executorConfig struct {
 func (c *executorConfig) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.kind, "executor", "auto", "auto, containerd or process: what runs the containers")
 	cmd.Flags().StringVar(&c.socket, "containerd", "", "socket of a containerd to use; default: one of Berth's own")
+	cmd.Flags().IntVar(&c.starts, "starts", containerd.DefaultAtOnce, "how many containers of images are created at a time, and how many started; the others wait for their turn")
 	cmd.Flags().StringVar(&c.logins, "registry-logins", "", "file with the logins of registries: {\"auths\": {\"registry.example\": {\"auth\": \"…\"}}}, mode 0600")
 }
 
@@ -40,6 +42,9 @@ func (c *executorConfig) flags(cmd *cobra.Command) {
 func (c *executorConfig) validate() error {
 	switch c.kind {
 	case "auto", "containerd", "process":
+		if c.starts < 0 || c.starts > 1000 {
+			return fmt.Errorf("starts %d: want 1 to 1000, or 0 for the default", c.starts)
+		}
 		return nil
 	}
 	return fmt.Errorf("executor %q: want auto, containerd or process", c.kind)
@@ -119,6 +124,7 @@ func (e *runners) openContainerd(ctx context.Context, c executorConfig) error {
 		Logger:  c.log,
 		Pull:    containerd.PullConfig{Most: c.pulls},
 		CDIDirs: c.cdi,
+		AtOnce:  c.starts,
 	})
 	if err != nil {
 		return err

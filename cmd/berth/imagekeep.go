@@ -83,7 +83,7 @@ func (a *app) newImagePruneCommand() *cobra.Command {
 		Short: "Remove images that nothing uses from nodes",
 		Long: "Remove images that no task of the node uses, those first that were not used for the longest, and tell of each what it frees or what keeps\n" +
 			"it. Images that were loaded by hand or pinned stay unless --all is given; one that a task uses or is about to use always stays.\n\n" +
-			"Agents do so by themselves where the disk of the images becomes full: see --image-high of berth agent.",
+			"Agents do so by themselves where the disk of the images becomes full: see --image-high of berth agent and berth dev.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()

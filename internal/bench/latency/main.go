@@ -3,6 +3,10 @@
 // directly. The two take turns, on one containerd that the program starts for itself.
 //
 //	latency -berth bin/berth -runs 30
+//	latency -berth bin/berth -runs 9 -crowd 100 -at-once 8
+//
+// With -crowd it measures how long it takes until so many run that were assigned at once, with a bound on how many are being started at
+// any time that is the same for both.
 //
 // It needs root, containerd, runc and a static busybox.
 package main
@@ -40,6 +44,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("latency", flag.ContinueOnError)
 	berth := flags.String("berth", "bin/berth", "the berth binary, which collects the output")
 	runs := flags.Int("runs", 30, "how often")
+	crowd := flags.Int("crowd", 0, "start so many at once, instead of one after the other")
+	atOnce := flags.Int("at-once", containerd.DefaultAtOnce, "how many of a crowd are being started at any time")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -56,17 +62,22 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	x, err := containerd.New(containerd.Config{Address: daemon.Address, Dir: filepath.Join(dir, "collector"), Executable: binary})
+	x, err := containerd.New(containerd.Config{Address: daemon.Address, Dir: filepath.Join(dir, "collector"), Executable: binary, AtOnce: *atOnce})
 	if err != nil {
 		return errors.Join(err, daemon.Stop(ctx))
 	}
-	err = measure(ctx, out, dir, x, daemon.Address, *runs)
+	err = measure(ctx, dir, x, daemon.Address, func(node *node, direct *direct) error {
+		if *crowd > 0 {
+			return compareCrowds(ctx, out, dir, node, direct, *crowd, *atOnce, *runs)
+		}
+		return compare(ctx, out, node, direct, *runs)
+	})
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	return errors.Join(err, x.StopCollector(ending), x.Close(), daemon.Stop(ending))
 }
 
-func measure(ctx context.Context, out io.Writer, dir string, x *containerd.Executor, address string, runs int) error {
+func measure(ctx context.Context, dir string, x *containerd.Executor, address string, compare func(*node, *direct) error) error {
 	archive, err := busyboxImage(dir)
 	if err != nil {
 		return err
@@ -84,9 +95,9 @@ func measure(ctx context.Context, out io.Writer, dir string, x *containerd.Execu
 	if err != nil {
 		return err
 	}
-	direct, err := newDirect(address, flag)
+	direct, err := newDirect(address, flag, filepath.Join(dir, "logs"))
 	if err == nil {
-		err = compare(ctx, out, node, direct, runs)
+		err = compare(node, direct)
 		direct.close()
 	}
 	return errors.Join(err, node.stop())

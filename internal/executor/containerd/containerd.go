@@ -53,6 +53,8 @@ const (
 	DefaultAddress      = "/run/containerd/containerd.sock"
 	DefaultNamespace    = "berth"
 	DefaultCgroupParent = "/berth"
+	// DefaultAtOnce is how many containers are being created at any time, and how many started.
+	DefaultAtOnce = 8
 )
 
 // Config says which containerd is used, and how.
@@ -82,6 +84,9 @@ type Config struct {
 	Logger   *slog.Logger // nil for none
 	// Pull bounds how images are pulled.
 	Pull PullConfig
+	// AtOnce is how many containers are being created at any time, and how many started; the others wait for their turn, and do not count
+	// while their image comes. Default: DefaultAtOnce.
+	AtOnce int
 	// DiskUse measures the disk of a folder. Default: what the kernel says.
 	DiskUse func(folder string) (executor.DiskUse, error)
 }
@@ -94,8 +99,10 @@ type Executor struct {
 	locks     outlive.KeyedLock[executor.ID]
 	configs   configCache
 	puller    *puller
-	cache     cache
-	pruning   sync.Mutex
+	// creating and starting hold a value for each container that is: one that is ready need not wait until others are made.
+	creating, starting chan struct{}
+	cache              cache
+	pruning            sync.Mutex
 
 	measuring sync.Mutex
 	meter     usage.Meter
@@ -120,6 +127,9 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Launcher == "" {
 		cfg.Launcher, _ = os.Executable() // it is looked at where it is needed
 	}
+	if cfg.AtOnce <= 0 {
+		cfg.AtOnce = DefaultAtOnce
+	}
 	if cfg.Dir == "" {
 		return nil, errors.New("containerd executor: no folder is configured")
 	}
@@ -139,8 +149,8 @@ func New(cfg Config) (*Executor, error) {
 		return nil, fmt.Errorf("connect to containerd: %w", err)
 	}
 	return &Executor{
-		puller: newPuller(cfg.Pull),
-		cfg:    cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
+		puller: newPuller(cfg.Pull), creating: make(chan struct{}, cfg.AtOnce), starting: make(chan struct{}, cfg.AtOnce),
+		cfg: cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
 		collector: &collector{dir: cfg.Dir, executable: cfg.Executable, subcommand: cfg.Subcommand, cgroup: cfg.CgroupParent},
 	}, nil
 }
@@ -316,6 +326,11 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 	if _, started := r.intent(); started {
 		return executor.Process{}, executor.ErrStarted
 	}
+	done, err := take(ctx, e.starting, nil) // before the intent: a start that is given up while it waits has not begun
+	if err != nil {
+		return executor.Process{}, err
+	}
+	defer done()
 	p.process.Started = time.Now()
 	if err := outlive.Write(r.path(intentFile), p.process); err != nil {
 		return executor.Process{}, err
@@ -329,6 +344,26 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 		return executor.Process{}, err
 	}
 	return p.process, nil
+}
+
+// take waits for a turn, of which there are as many as the channel has room for. waiting, unless nil, is called once if that is not at once. done
+// gives the turn back.
+func take(ctx context.Context, turns chan struct{}, waiting func()) (done func(), err error) {
+	done = func() { <-turns }
+	select {
+	case turns <- struct{}{}:
+		return done, nil
+	default:
+	}
+	if waiting != nil {
+		waiting()
+	}
+	select {
+	case turns <- struct{}{}:
+		return done, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // giveUp ends a task that could not be started. How far it came nobody knows.

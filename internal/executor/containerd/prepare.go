@@ -63,6 +63,11 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 		return err
 	}
 	defer release() // from then on its container keeps it
+	done, err := take(ctx, e.creating, func() { progress("waiting until fewer containers are being created") })
+	if err != nil {
+		return err
+	}
+	defer done()
 	progress("creating the container")
 	err = e.create(ctx, &spec, img, caps)
 	for begin := time.Now(); inTheWay(&spec, err) && time.Since(begin) < killLimit; {

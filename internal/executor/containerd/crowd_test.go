@@ -1,0 +1,92 @@
+package containerd_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/containerd"
+	"github.com/berthd/berth/internal/testkit"
+)
+
+// TestCrowd makes more containers at once than may be created at a time: no more are, the others say that they wait, and all come up.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	const count, most = 12, 3
+	n := newNode(t)
+	ex := n.life(t, func(c *containerd.Config) { c.AtOnce = most })
+	dir := t.TempDir()
+	var mu sync.Mutex
+	creating, highest, waited := 0, 0, 0
+	var all sync.WaitGroup
+	ids := make([]executor.ID, count)
+	for i := range count {
+		ids[i] = executor.ID(fmt.Sprintf("crowd-%d", i))
+		spec := executor.Spec{
+			ID: ids[i], Dir: filepath.Join(dir, string(ids[i])), LogDir: filepath.Join(dir, string(ids[i]), "logs"),
+			Container: cluster.Container{Name: "main", Image: busyboxImage, Pull: cluster.PullNever, Command: []string{"sleep", "1000"}},
+		}
+		if err := os.MkdirAll(spec.LogDir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			mine := false
+			err := ex.Prepare(t.Context(), spec, func(what string) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch what {
+				case "creating the container":
+					creating, mine = creating+1, true
+					highest = max(highest, creating)
+				case "waiting until fewer containers are being created":
+					waited++
+				}
+			})
+			mu.Lock()
+			if mine {
+				creating--
+			}
+			mu.Unlock()
+			if err == nil {
+				_, err = ex.Start(t.Context(), spec.ID)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", spec.ID, err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		for _, id := range ids {
+			if err := ex.Remove(ctx, id); err != nil {
+				t.Errorf("remove %s: %v", id, err)
+			}
+		}
+	})
+	all.Wait()
+	if highest > most || highest < 2 || waited < count-most-2 {
+		t.Errorf("%d containers were created at once and %d waited, want %d at most and the others waiting", highest, waited, most)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		list, err := ex.List(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, s := range list {
+			if s.State != executor.StateRunning {
+				return fmt.Errorf("%s is %s", s.ID, s.State)
+			}
+		}
+		if len(list) != count {
+			return fmt.Errorf("%d containers are there", len(list))
+		}
+		return nil
+	})
+}
