@@ -164,6 +164,9 @@ func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest) (any,
 		if err == nil {
 			a.machine.lookAgain()
 		}
+		if errors.Is(err, executor.ErrLogin) {
+			err = fmt.Errorf("%w; for images that are pulled ahead the node's own logins count, of the file of --registry-logins of its agent", err)
+		}
 		return wireImages([]executor.Image{image}), err
 	case transport.StreamImageResolve:
 		digest, err := keeper.ResolveImage(ctx, ask.Name, a.Credentials)

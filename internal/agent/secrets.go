@@ -180,8 +180,9 @@ func (t *task) placeSecrets(ctx context.Context, c *cluster.Container, spec *exe
 }
 
 // credentials returns what is told to a registry that wants to know who asks for the container's image: by the secret that the container
-// names, or the cluster's for the registry, or else what the node's own file says. What went wrong meanwhile is written to problem.
-func (t *task) credentials(ctx context.Context, c *cluster.Container, problem *atomic.Pointer[string]) func(string) (string, string) {
+// names, or the cluster's for the registry, or else what the node's own file says. To origin is written whose login that was, and to problem what went
+// wrong meanwhile.
+func (t *task) credentials(ctx context.Context, c *cluster.Container, origin, problem *atomic.Pointer[string]) func(string) (string, string) {
 	own := t.agent.Credentials
 	if _, asks := t.agent.Source.(secretSource); !asks {
 		return own
@@ -190,6 +191,7 @@ func (t *task) credentials(ctx context.Context, c *cluster.Container, problem *a
 		reply, err := t.askSecrets(ctx, registry, c.Name)
 		switch {
 		case err == nil && reply.User != "":
+			origin.Store(&reply.Login)
 			return reply.User, string(reply.Password)
 		case err == nil && len(reply.Missing) > 0:
 			problem.Store(&reply.Missing[0])
@@ -202,6 +204,17 @@ func (t *task) credentials(ctx context.Context, c *cluster.Container, problem *a
 		}
 		return own(registry)
 	}
+}
+
+// whoseLogin says where a login is renewed that a registry did not accept: in the secret with the name, or in the node's own file.
+func whoseLogin(name *string, in string) string {
+	switch {
+	case name == nil:
+		return "; a login for it is that of a secret (`berth secret set NAME --type registry`), or of the file of --registry-logins of the node's agent"
+	case *name == "":
+		return "; it is that of a secret of the cluster " + in
+	}
+	return fmt.Sprintf("; it is that of the secret %s of the cluster %s: set it anew with `berth secret set %s --type registry`", *name, in, *name)
 }
 
 // toldStamps takes in which values the secrets have now. What is begun in it ends with ctx.

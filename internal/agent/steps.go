@@ -189,8 +189,8 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 				return nil, err // it waits for them
 			}
 		}
-		var noLogin atomic.Pointer[string]
-		spec.Credentials = t.credentials(ctx, &def.Containers[i], &noLogin)
+		var login, noLogin atomic.Pointer[string]
+		spec.Credentials = t.credentials(ctx, &def.Containers[i], &login, &noLogin)
 		limited, cancel := context.WithTimeout(ctx, prepareTimeout)
 		defer cancel()
 		if err == nil {
@@ -210,6 +210,8 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 		problem := fmt.Sprintf("container %s: %v", spec.Container.Name, err)
 		if why := noLogin.Load(); why != nil {
 			problem += "; " + *why
+		} else if errors.Is(err, executor.ErrLogin) {
+			problem += whoseLogin(login.Load(), desired.Owner.Cluster)
 		}
 		return func(r *attempt.Record) { r.PrepareFailed(i, problem, a.now()) }, nil
 	}

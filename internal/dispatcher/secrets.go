@@ -126,7 +126,7 @@ func (d *Dispatcher) login(snap *store.Snapshot, in string, def *cluster.TaskDef
 	if json.Unmarshal(value, &l) != nil {
 		return reply, fmt.Errorf("the secret %s does not hold a login", e.Value.Name)
 	}
-	reply.User, reply.Password = l.User, l.Password
+	reply.User, reply.Password, reply.Login = l.User, l.Password, e.Value.Name
 	return reply, nil
 }
 

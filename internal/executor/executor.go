@@ -32,6 +32,8 @@ var (
 	ErrUnsupported = errors.New("not supported by the executor")
 	// ErrUnavailable says that the executor's daemon does not answer; the same call may work later.
 	ErrUnavailable = errors.New("the executor does not answer")
+	// ErrLogin says that a registry does not accept the login, or the lack of one, that Credentials returned.
+	ErrLogin = errors.New("the registry does not accept the login")
 )
 
 // ID names one run of one container. It is a valid file name of at most 76 bytes.

@@ -44,6 +44,8 @@ type SecretsReply struct {
 	// User and Password are what the registry wants, empty where nobody knows.
 	User     string `json:"user,omitempty"`
 	Password []byte `json:"password,omitempty"`
+	// Login names the secret that they are of; a server of an earlier build does not tell.
+	Login string `json:"login,omitempty"`
 }
 
 // SecretText is a value with its stamp.

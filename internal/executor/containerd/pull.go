@@ -241,7 +241,7 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 		}
 		switch {
 		case !trouble.again:
-			return nil, fmt.Errorf("pull %s: %s", p.shown, trouble.cause)
+			return nil, trouble.err("pull " + p.shown)
 		case try >= u.Tries, trouble.broken && try >= brokenTries:
 			return nil, fmt.Errorf("pull %s: %s (tried %d times)", p.shown, trouble.cause, try)
 		case waited+wait > u.Patience:
@@ -401,7 +401,25 @@ type trouble struct {
 	after  time.Duration // what the registry wants of that
 	broken bool          // what came is not what its digest says
 	daemon error         // containerd's own, not the registry's
+	login  bool          // another login may do
 }
+
+// err returns the trouble as an error of what was being done.
+func (t *trouble) err(doing string) error {
+	if t.login {
+		return loginError(doing + ": " + t.cause)
+	}
+	return errors.New(doing + ": " + t.cause)
+}
+
+// loginError is an executor.ErrLogin with its own words.
+type loginError string
+
+// Error returns the words.
+func (e loginError) Error() string { return string(e) }
+
+// Is is for errors.Is.
+func (loginError) Is(target error) bool { return target == executor.ErrLogin }
 
 // judge finds out what an error means. Errors carry the addresses of requests, which may hold secrets, so their own words are used
 // only where they are known to be plain.
@@ -422,7 +440,7 @@ func (p *pull) judge(err error) trouble {
 	case errors.As(err, &stall):
 		return trouble{cause: fmt.Sprintf("%s sent nothing for %v", from, stall.after), again: true}
 	case errors.Is(err, docker.ErrInvalidAuthorization), errors.As(err, &status) && status.StatusCode == http.StatusUnauthorized:
-		return trouble{cause: p.refused(from)}
+		return trouble{cause: p.refused(from), login: true}
 	case errors.As(err, &status) && status.StatusCode == http.StatusForbidden:
 		return trouble{cause: from + " does not give this node the image: it answered 403 Forbidden" + p.asUser()}
 	case errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable:
@@ -446,16 +464,16 @@ func (p *pull) judge(err error) trouble {
 	case isNetwork(err):
 		return trouble{cause: from + " broke off: " + plainNetwork(err), again: true}
 	case strings.Contains(text, "failed to authorize"), strings.Contains(text, "authorization"):
-		return trouble{cause: p.refused(from)}
+		return trouble{cause: p.refused(from), login: true}
 	}
 	return trouble{cause: withoutQueries(text)}
 }
 
 func (p *pull) refused(from string) string {
 	if p.user == "" {
-		return from + " wants a login (401 Unauthorized), and this node has none for it: see --registry-logins of berth agent"
+		return from + " wants a login (401 Unauthorized), and there is none for it"
 	}
-	return from + " does not accept the login of user " + p.user + " (401 Unauthorized): it is wrong or has expired; renew it in the file of --registry-logins"
+	return from + " does not accept the login of user " + p.user + " (401 Unauthorized): it is wrong or has expired"
 }
 
 func (p *pull) asUser() string {
@@ -495,7 +513,7 @@ func (e *Executor) resolved(ctx context.Context, name string, credentials func(s
 	if t.rest {
 		e.puller.registries.rest(p.host, t.cause, t.after, e.puller.pause)
 	}
-	return "", fmt.Errorf("look up %s: %s", name, t.cause)
+	return "", t.err("look up " + name)
 }
 
 // ensure that the contract's words are met by what is here.

@@ -305,7 +305,7 @@ func TestPullThatFails(t *testing.T) {
 		most            int // requests
 	}{
 		"no such image":    {"none", "nothing:1", "does not have it", nil, [2]string{}, 4},
-		"no login":         {"/v2/", "app:1", "wants a login (401 Unauthorized), and this node has none", status(401, "WWW-Authenticate", `Basic realm="x"`), [2]string{}, 3},
+		"no login":         {"/v2/", "app:1", "wants a login (401 Unauthorized), and there is none", status(401, "WWW-Authenticate", `Basic realm="x"`), [2]string{}, 3},
 		"an expired login": {"/v2/", "app:1", "does not accept the login of user ann (401 Unauthorized)", status(401, "WWW-Authenticate", `Basic realm="x"`), [2]string{"ann", "s3cret"}, 6},
 		"forbidden":        {"/v2/", "app:1", "403 Forbidden to user ann", status(403), [2]string{"ann", "s3cret"}, 4},
 		"always an error":  {"/v2/", "app:1", "502 Bad Gateway (tried 5 times)", status(502), [2]string{}, 20},
