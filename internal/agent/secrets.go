@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,12 +30,16 @@ import (
 //	0, 1, …   a folder for each one in which the container finds files of secrets, with these files
 //	env       the variables, in the form of executor.EncodeEnv
 //	stamps    which values these are, written last: without it nothing counts
+//	former/   values of before, newest last, which stand in what the programs have said by now: for masking alone
 //
 // It stays for the restarts of the container in place, so that these need no server, and goes with the attempt.
 
 const (
 	secretsEnv    = "env"
 	secretsStamps = "stamps"
+	secretsFormer = "former"
+	// mostFormer is how many files of former values are kept of a container.
+	mostFormer = 32
 	// askLimit is how long one request for secrets may take.
 	askLimit = 15 * time.Second
 )
@@ -466,12 +471,39 @@ func (b secretBox) replace(name string, content []byte, mode os.FileMode) error 
 		err = os.Chmod(next, mode)
 	}
 	if err == nil {
+		err = b.keepFormer(name, content)
+	}
+	if err == nil {
 		err = os.Rename(next, name)
 	}
 	if err != nil {
 		return fmt.Errorf("write secrets: %w", err)
 	}
 	return nil
+}
+
+// keepFormer keeps a file of values that is about to be replaced by another, and of such files the newest.
+func (b secretBox) keepFormer(name string, next []byte) error {
+	was, err := os.ReadFile(name)
+	if os.IsNotExist(err) || err == nil && bytes.Equal(was, next) || filepath.Base(name) == secretsStamps && filepath.Dir(name) == b.dir {
+		return nil
+	}
+	dir := filepath.Join(b.dir, secretsFormer)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	// Of the same length, so that their names are in the order of time.
+	if err := os.Link(name, filepath.Join(dir, fmt.Sprintf("%020d", time.Now().UnixNano()))); err != nil && !os.IsExist(err) {
+		return err
+	}
+	all, err := os.ReadDir(dir)
+	for i := 0; i < len(all)-mostFormer; i++ {
+		err = errors.Join(err, os.Remove(filepath.Join(dir, all[i].Name())))
+	}
+	return err
 }
 
 // mask takes the values of the attempt's secrets out of what its programs said, for what is told to others. Text is asked for that with so
@@ -487,6 +519,16 @@ func (t *task) mask(text func(more int) string) string {
 			values = append(values, executor.SecretValues(nil, name)...)
 		}
 	}
+	if root != "" {
+		former, _ := filepath.Glob(filepath.Join(root, "*", secretsFormer, "*"))
+		for _, name := range former {
+			b, _ := os.ReadFile(name)
+			values = append(values, string(b))
+			if bytes.HasSuffix(b, []byte{0}) { // variables
+				values = append(values, executor.SecretValues(nil, name)...)
+			}
+		}
+	}
 	if values = executor.MaskedTexts(values); len(values) == 0 {
 		return text(0)
 	}
@@ -495,7 +537,19 @@ func (t *task) mask(text func(more int) string) string {
 	for _, v := range values {
 		out = strings.ReplaceAll(out, v, executor.Masked)
 	}
-	return out
+	return maskEnd(out, values)
+}
+
+// maskEnd masks what the text ends with of a value that was cut.
+func maskEnd(text string, values []string) string {
+	for _, v := range values {
+		for n := len(v) - 1; n >= executor.ShortSecret; n-- {
+			if strings.HasSuffix(text, v[:n]) {
+				return text[:len(text)-n] + executor.Masked
+			}
+		}
+	}
+	return text
 }
 
 // maskBeginning masks what the text begins with of a value that was cut.

@@ -127,7 +127,7 @@ func (a *Agent) hear(ctx context.Context, r transport.StreamRequest) error {
 	}
 	answer := make(chan taken, 1)
 	if !t.post(func(rec *attempt.Record) {
-		changed, err := rec.Said(t.currentDefinition(), r.Word.Check, r.Word.Word, r.Word.Message, a.now())
+		changed, err := rec.Said(t.currentDefinition(), r.Word.Check, r.Word.Word, t.maskText(r.Word.Message), a.now())
 		var durable <-chan error
 		if changed {
 			durable = a.store.CommitAttempt(rec)

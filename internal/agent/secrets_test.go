@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// keeper is a container that gets secrets in each way.
+func keeper() *cluster.Container {
+	return &cluster.Container{Name: "app", Secrets: []cluster.SecretUse{
+		{Secret: "password", File: "/run/app/password", Mode: "0400"},
+		{Secret: "token", Env: "TOKEN"},
+		{Secret: "cert", File: "/run/app/cert", Mode: "0400"},
+	}}
+}
+
+// handedOut gives an attempt the secrets of a keeper.
+func handedOut(t *testing.T) (*task, func(password, token, cert string)) {
+	t.Helper()
+	a := &Agent{}
+	a.machine.secretsDir = t.TempDir()
+	box := secretBox{filepath.Join(a.machine.secretsDir, "u1", "app"), keeper()}
+	give := func(password, token, cert string) {
+		t.Helper()
+		reply := transport.SecretsReply{Secrets: map[string]transport.SecretText{
+			"password": {Stamp: "1", Value: []byte(password)}, "token": {Stamp: "1", Value: []byte(token)}, "cert": {Stamp: "1", Value: []byte(cert)},
+		}}
+		if err := box.write(reply); err != nil {
+			t.Fatal(err)
+		}
+		if err := box.stamp(reply); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &task{agent: a, uuid: "u1"}, give
+}
+
+// TestMask takes values out of what programs said: whole ones, with and without the line's end that the value has, lines of long ones, the longest
+// first, and what was cut at either end of the text; and no word besides.
+func TestMask(t *testing.T) {
+	t.Parallel()
+	task, give := handedOut(t)
+	give("Hush-password\n", "Hush-password-and-token", "-----BEGIN-----\nHushLineOfACertificate\nshort line\n")
+	for said, want := range map[string]string{
+		"":                                     "",
+		"nothing of it, and Hush alone":        "nothing of it, and Hush alone",
+		"login with Hush-password failed":      "login with [secret] failed",
+		"twice: Hush-password, Hush-password.": "twice: [secret], [secret].",
+		"Hush-password-and-token":              "[secret]",
+		"TOKEN=Hush-password-and-token\n":      "TOKEN=[secret]\n",
+		"a line: HushLineOfACertificate":       "a line: [secret]",
+		"a short line stays":                   "a short line stays",
+		"OfACertificate, cut before":           "[secret], cut before",
+		"cut after: HushLineOfACer":            "cut after: [secret]",
+		"cut after: Hush-passw":                "cut after: [secret]",
+	} {
+		if got := task.maskText(said); got != want {
+			t.Errorf("%q: got %q, want %q", said, got, want)
+		}
+	}
+	// Of an output's end so much more is asked for that no value is cut where the end begins.
+	asked := 0
+	if got := task.mask(func(more int) string { asked = more; return "x" }); got != "x" || asked < len("Hush-password-and-token") {
+		t.Errorf("%d bytes more were asked for, and the text is %q", asked, got)
+	}
+	// Three bytes are no secret that could be told from other words.
+	give("abc", "Hush-password-and-token", "abcd")
+	if got := task.maskText("abc, abcde"); got != "abc, [secret]e" {
+		t.Errorf("short ones: got %q", got)
+	}
+}
+
+// TestMaskFormerValues rotates secrets: what a program said with the values of before is masked too, after each of them, and nothing of that outlives the
+// attempt's folder or grows for ever.
+func TestMaskFormerValues(t *testing.T) {
+	t.Parallel()
+	task, give := handedOut(t)
+	for i := range mostFormer + 5 {
+		give(fmt.Sprintf("Hush-password-%02d", i), fmt.Sprintf("Hush-token-%02d", i), "Hush-cert")
+		give(fmt.Sprintf("Hush-password-%02d", i), fmt.Sprintf("Hush-token-%02d", i), "Hush-cert") // the same again, as after a crash
+	}
+	last := mostFormer + 4
+	said := fmt.Sprintf("%02d: Hush-password-%02d Hush-token-%02d, then Hush-password-%02d Hush-token-%02d Hush-cert.", last, last-1, last-1, last, last)
+	if got, want := task.maskText(said), fmt.Sprintf("%02d: [secret] [secret], then [secret] [secret] [secret].", last); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	dir := filepath.Join(task.agent.secretsDir("u1"), "app", secretsFormer)
+	if kept, err := os.ReadDir(dir); err != nil || len(kept) != mostFormer {
+		t.Errorf("%d former values are kept, error %v", len(kept), err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder of former values: %v, error %v", info.Mode(), err)
+	}
+}
+
+// TestSecretsThatCannotBeVariables refuses values that no environment can hold, and quotes none of them.
+func TestSecretsThatCannotBeVariables(t *testing.T) {
+	t.Parallel()
+	box := secretBox{filepath.Join(t.TempDir(), "app"), keeper()}
+	for name, token := range map[string]string{"a zero byte": "Hush\x00value", "too long": "Hush" + strings.Repeat("x", cluster.MaxArg)} {
+		err := box.write(transport.SecretsReply{Secrets: map[string]transport.SecretText{
+			"password": {Value: []byte("p")}, "cert": {Value: []byte("c")}, "token": {Value: []byte(token)},
+		}})
+		if err == nil || !strings.Contains(err.Error(), "the secret token cannot be the variable TOKEN") || strings.Contains(err.Error(), "Hush") {
+			t.Errorf("%s: got error %.200v", name, err)
+		}
+	}
+	err := box.write(transport.SecretsReply{Missing: []string{"there is no secret cert"}, Secrets: map[string]transport.SecretText{"password": {Value: []byte("p")}}})
+	if err == nil || !strings.Contains(err.Error(), "no secret cert") || box.placed() != nil {
+		t.Errorf("one is missing: got error %v, and %v are there", err, box.placed())
+	}
+}
+
+// A word of a task, which its program chooses, tells no value either.
+func TestWordsAreMasked(t *testing.T) {
+	inWorld(t, func(w *world) {
+		def := definition("web", "app")
+		def.Checks = []cluster.Check{{Name: "beat", Type: cluster.CheckTTL, Meaning: cluster.MeaningReadiness, TTL: cluster.Duration(time.Hour)}}
+		def.Containers[0].Secrets = nil
+		w.service("s1", def)
+		dir := t.TempDir()
+		w.agent.machine.mu.Lock()
+		w.agent.machine.secretsDir = dir
+		w.agent.machine.mu.Unlock()
+		folder := filepath.Join(dir, "s1", "app", "0")
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "password"), []byte("Hush-password"), 0o400); err != nil {
+			t.Fatal(err)
+		}
+		if problem := w.said("s1", "beat", cluster.WordFail, "no login with Hush-password"); problem != "" {
+			t.Fatal(problem)
+		}
+		w.pass(time.Minute)
+		text := fmt.Sprintf("%+v", w.agent.task("", "s1").view.Load().rec.Looks)
+		if !strings.Contains(text, "no login with [secret]") || strings.Contains(text, "Hush") {
+			t.Errorf("the check shows %s", text)
+		}
+	})
+}
