@@ -192,24 +192,13 @@ type Volume struct {
 	// Host is an absolute path on the node; without it the agent keeps a directory of its own for
 	// the volume, by its name, the cluster's and the owner's.
 	Host string `json:"host,omitempty"`
-	// Pin keeps the owner's tasks with their data: once nodes have the volume they are placed on those only. It goes without Host.
+	// HostVolume is the name of a folder that nodes declare (berth agent --host-volume): tasks are placed on such nodes only.
+	HostVolume string `json:"host_volume,omitempty"`
+	// Pin keeps the owner's tasks with their data: once nodes have the volume they are placed on those only. It goes without Host and HostVolume.
 	Pin bool `json:"pin,omitempty"`
-}
-
-// VolumeKey names a volume that agents keep, such as "default/db/data".
-func VolumeKey(owner OwnerRef, volume string) string {
-	return owner.Cluster + "/" + owner.Name + "/" + volume
-}
-
-// PinnedVolumes returns the keys of those volumes of an owner's tasks that keep the tasks with them, ordered.
-func (d *TaskDefinition) PinnedVolumes(owner OwnerRef) (keys []string) {
-	for _, v := range d.Volumes {
-		if v.Pin {
-			keys = append(keys, VolumeKey(owner, v.Name))
-		}
-	}
-	slices.Sort(keys)
-	return keys
+	// Sticky gives each task of the owner, by its index, a volume of its own, which its replacements find: they are placed on the node that has it
+	// where that can be. It goes without Host and HostVolume.
+	Sticky bool `json:"sticky,omitempty"`
 }
 
 // Mount shows a volume inside a container.

@@ -80,6 +80,9 @@ type Facts struct {
 	Images []string `json:"images,omitempty"`
 	// Volumes are the keys of those on the node that keep tasks with them (VolumeKey), in order.
 	Volumes []string `json:"volumes,omitempty"`
+	// Folders, unless nil, is what the node lends to tasks of its own folders, and which of them keep copies of volumes that stick to a task. Of
+	// agents that tell none, tasks can have any path and none of the others.
+	Folders *FolderFacts `json:"folders,omitempty"`
 	// Address is where the node's ports are reached; Addresses are all that it has.
 	Address   string   `json:"address"`
 	Addresses []string `json:"addresses,omitempty"`

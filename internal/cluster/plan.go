@@ -66,7 +66,7 @@ const (
 	ReasonSkew          ReasonCode = "skew"            // the spread would be more uneven than it may be
 	ReasonRelation      ReasonCode = "relation"        // a demand on the nearness of other workloads is not met
 	ReasonDevice        ReasonCode = "device"          // not enough devices of the kind are free
-	ReasonVolume        ReasonCode = "volume"          // its data is on another node
+	ReasonVolume        ReasonCode = "volume"          // its data is on another node, or the node does not lend it the folder that it names
 	ReasonSecret        ReasonCode = "secret"          // a secret that it is handed does not exist
 	ReasonGang          ReasonCode = "gang"            // the others of its gang find no place
 	ReasonPreempted     ReasonCode = "preempted"       // a task of higher priority takes its place
@@ -141,6 +141,8 @@ type Pending struct {
 	Labels Labels
 	// Volumes are the keys of those that keep the task with them: where nodes have one, it goes to no other.
 	Volumes []string
+	// Sticky are the keys of volumes that the task likes to find again, ordered: where nodes have one it goes there if it can.
+	Sticky []string
 	// Devices are what the task asks for beside its Demand.
 	Devices []DeviceRequest
 	// Images are the references that its containers run from, ordered: nodes that have them are better.

@@ -21,6 +21,9 @@ const (
 	RecordsNetworked = RecordsChecked
 	// RecordsSecrets came with the same build, and with secrets. A build before it would place their tasks on nodes that cannot hand them out.
 	RecordsSecrets = RecordsChecked
+	// RecordsVolumes came with the same build, and with volumes that nodes declare and such that stick to a task. A build before it would place
+	// their tasks where the data is not, and its agents would take them for volumes that all tasks of a node share.
+	RecordsVolumes = RecordsChecked
 )
 
 // RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it asks for. What
@@ -91,6 +94,9 @@ func (d *TaskDefinition) recordVersion() int {
 	}
 	if len(d.Secrets()) > 0 {
 		version = max(version, RecordsSecrets)
+	}
+	if slices.ContainsFunc(d.Volumes, func(v Volume) bool { return v.HostVolume != "" || v.Sticky }) {
+		version = max(version, RecordsVolumes)
 	}
 	return version
 }

@@ -149,6 +149,8 @@ type TaskStats struct {
 	// Detail, unless nil, tells of throttling, stalls, network and disks, as they were measured within the last while. nil is also
 	// what an agent tells that does not know it.
 	Detail *UseDetail `json:"detail,omitempty"`
+	// Storage, unless nil, is what the volumes take that the agent keeps for the task.
+	Storage *StorageUse `json:"storage,omitempty"`
 }
 
 // Pressure says that a node is short of memory, and what its agent suggests to move away. It is soft.

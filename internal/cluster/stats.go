@@ -19,7 +19,8 @@ func (t TaskStats) Notable(told TaskStats) bool {
 		notable(float64(t.Growth), float64(told.Growth), float64(memory)) ||
 		notable(t.Requests, told.Requests, requests) ||
 		(t.Requests < 0) != (told.Requests < 0) ||
-		t.Detail.notable(told.Detail)
+		t.Detail.notable(told.Detail) ||
+		t.Storage.notable(told.Storage)
 }
 
 // notable does the same for the rates of a whole task; what moves between its containers alone is told with the next that counts.

@@ -95,8 +95,7 @@ func (d *TaskDefinition) validateVolumes(k check) {
 		if v.Host != "" {
 			k.index("volumes", i).at("host").absolute(v.Host)
 		}
-		k.index("volumes", i).at("pin").must(!v.Pin || v.Host == "",
-			"is for volumes that the agent keeps: it does not know whose data is in %s, so say with a constraint which nodes have it", clip(v.Host))
+		v.validateKind(k.index("volumes", i))
 	}
 	k.unique("volumes", names)
 }

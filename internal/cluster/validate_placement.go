@@ -321,8 +321,8 @@ func (d *DeviceRequest) validate(k check) {
 		"is %s, want from %s to %s; a number without a unit counts bytes", d.Memory, MinMemory, MaxMemory)
 }
 
-// Validate returns as Faults what cannot be said of a machine's devices, images, volumes and networks, or nil; the rest of the facts is taken as it is. Their paths
-// begin with "devices", "images", "volumes" or "networks".
+// Validate returns as Faults what cannot be said of a machine's devices, images, volumes, folders and networks, or nil; the rest of the facts is taken as it is. Their paths
+// begin with "devices", "images", "volumes", "folders" or "networks".
 func (f *Facts) Validate() error {
 	k := newCheck()
 	k.at("devices").must(len(f.Devices) <= MaxDevices, "holds %d devices, at most %d are allowed", len(f.Devices), MaxDevices)
@@ -331,6 +331,7 @@ func (f *Facts) Validate() error {
 		k.index("images", i).must(len(name) <= MaxImage, "is %d bytes long, at most %d are allowed", len(name), MaxImage)
 	}
 	k.at("volumes").must(len(f.Volumes) <= MaxNodeVolumes, "holds %d volumes, at most %d are allowed", len(f.Volumes), MaxNodeVolumes)
+	f.Folders.validate(k.at("folders"))
 	k.at("networks").must(len(f.Networks) <= maxNetworks, "holds %d networks, at most %d are allowed", len(f.Networks), maxNetworks)
 	for i, n := range f.Networks {
 		at := k.index("networks", i).at("lacks")

@@ -64,7 +64,8 @@ func (l *loop) faced(name string, now *scheduler.Node, f face) {
 // sameFace reports whether all that constraints look at is the same.
 func sameFace(a, b *scheduler.Node) bool {
 	return a.Arch == b.Arch && a.OS == b.OS && a.Kernel == b.Kernel && slices.Equal(a.Executors, b.Executors) &&
-		maps.Equal(a.Labels, b.Labels) && a.Pool == b.Pool && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Networks, b.Networks)
+		maps.Equal(a.Labels, b.Labels) && a.Pool == b.Pool && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Networks, b.Networks) &&
+		a.Folders.SameForPlacement(b.Folders)
 }
 
 // dirtyDaemons marks the daemons once nodes came, went or changed.

@@ -11,6 +11,8 @@ type asks struct {
 	devices    []cluster.DeviceRequest
 	images     []string
 	volumes    []string
+	keyed      bool                 // volumes are of the single task
+	folders    []cluster.Constraint // that its volumes demand
 	needsImage bool
 	network    cluster.NetworkMode
 	handsOut   bool // secrets
@@ -22,7 +24,8 @@ func (p *plan) asksOf(d *cluster.TaskDefinition) *asks {
 		return a
 	}
 	a := &asks{
-		demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner), needsImage: d.NeedsImage(), network: d.OwnNetwork(),
+		demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner, ""), keyed: d.Sticks(),
+		folders: d.FolderConstraints(), needsImage: d.NeedsImage(), network: d.OwnNetwork(),
 		handsOut: d.HandsOut(),
 	}
 	if p.asked == nil {

@@ -69,6 +69,12 @@ func (p *plan) next(s *slot, template cluster.Pending) (cluster.Pending, bool) {
 	next.Demand, next.Ports, next.Devices = ask.demand, d.Ports, ask.devices
 	next.Images, next.NeedsImage, next.Volumes = ask.images, ask.needsImage, ask.volumes
 	next.Network = ask.network
+	if ask.keyed {
+		next.Volumes, next.Sticky = d.PinnedVolumes(p.owner, s.id), d.StickyVolumes(p.owner, s.id)
+	}
+	if len(ask.folders) > 0 {
+		next.Placement.Constraints = slices.Concat(next.Placement.Constraints, ask.folders)
+	}
 	if ask.handsOut {
 		next.Placement.Constraints = append(slices.Clip(next.Placement.Constraints), cluster.Constraint{
 			Attribute: "label." + cluster.LabelSecrets, Op: cluster.OpEqual, Value: "true",

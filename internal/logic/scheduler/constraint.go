@@ -20,6 +20,9 @@ func Matches(c cluster.Constraint, n *Node) bool {
 	if c.Attribute == attributeVolume {
 		return slices.Contains(n.Volumes, c.Value)
 	}
+	if lacks, ok := cluster.LacksFolder(c, n.Folders); ok {
+		return lacks == ""
+	}
 	if c.Attribute == "node.executor" {
 		return matchesSome(c, n.Executors)
 	}
@@ -162,6 +165,9 @@ func versionOf(s string) (string, bool) {
 func Text(c cluster.Constraint) string {
 	if c.Attribute == attributeVolume {
 		return volumeText(c)
+	}
+	if text, ok := folderText(c); ok {
+		return text
 	}
 	op := cmp.Or(c.Op, cluster.OpEqual)
 	switch op {

@@ -50,6 +50,7 @@ func drawNode(t *rapid.T, name string) scheduler.Node {
 		})
 	}
 	n.Images = pick(t, "images", nil, nil, []string{"i"}, []string{"j", "i"}, []string{"k"})
+	drawVolumes(t, &n)
 	if oneIn(t, "pool", 4) {
 		n.Pool = "p"
 	}
@@ -285,6 +286,9 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 		}
 		if oneIn(t, "one node", 8) {
 			q.Only = pick(t, "only", append([]string{"unknown"}, names...)...)
+		}
+		if oneIn(t, "volumes", 4) {
+			drawVolumesAsked(t, &q)
 		}
 		if oneIn(t, "promised", 6) {
 			q.Promised = pick(t, "promise", append([]string{"unknown"}, names...)...)

@@ -95,7 +95,9 @@ func (y *cycle) wishParts(c *class, slot int32, add func(name string, points int
 		if a.Weight == 0 {
 			a.Weight = cluster.DefaultWeight
 		}
-		if Matches(a.Constraint, y.node(slot)) {
+		if isCopy(&a) && Matches(a.Constraint, y.node(slot)) {
+			add("data", int64(a.Weight)*point)
+		} else if Matches(a.Constraint, y.node(slot)) {
 			add("affinity "+Text(a.Constraint), int64(a.Weight)*point)
 		}
 	}

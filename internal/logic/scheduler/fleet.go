@@ -33,6 +33,8 @@ type Node struct {
 	Images []string
 	// Volumes are the keys of volumes on the node that keep tasks with them.
 	Volumes []string
+	// Folders is what the node lends of its folders, and which copies it has of volumes that stick to a task.
+	Folders *cluster.FolderFacts
 	// ReservedPorts are never given to tasks.
 	ReservedPorts []int
 	// Networks are those that tasks can have beside the node's own, with what lacks for them.
@@ -48,6 +50,7 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		n.Arch, n.OS, n.Kernel = f.Arch, f.OS, f.Kernel
 		n.Capacity = cluster.Demand{CPU: f.CPU, Memory: f.Memory, Disk: f.Disk}
 		n.ReservedPorts, n.Devices, n.Images, n.Volumes, n.Networks = f.ReservedPorts, f.Devices, f.Images, f.Volumes, f.Networks
+		n.Folders = f.Folders
 		for _, e := range f.Executors {
 			n.Executors = append(n.Executors, e.Name)
 		}
@@ -106,6 +109,7 @@ type Fleet struct {
 	neighbours neighbours
 	images     images // of the nodes that are set
 	volumes    images // likewise, the nodes that have a volume
+	sticky     copies // likewise, the nodes that have a copy of one that sticks to a task
 	worth      *Worth // nil: devices are worth nothing
 }
 
@@ -145,6 +149,7 @@ func NewFleet() *Fleet {
 		neighbours: newNeighbours(),
 		images:     images{},
 		volumes:    images{},
+		sticky:     copies{},
 	}
 	f.names.of = f.name
 	return f
@@ -165,6 +170,7 @@ func (f *Fleet) SetNode(n Node) {
 	s.bays = baysOf(&s.node, s.devices, f.worth)
 	f.images.add(i, n.Images)
 	f.volumes.add(i, n.Volumes)
+	f.sticky.add(i, n.Folders)
 	for _, p := range n.ReservedPorts {
 		f.ports(i).add(p)
 	}
@@ -191,6 +197,7 @@ func (f *Fleet) withdraw(i int32) {
 	f.reserved -= len(f.slots[i].node.Reserved)
 	f.images.remove(i, f.slots[i].node.Images)
 	f.volumes.remove(i, f.slots[i].node.Volumes)
+	f.sticky.remove(i, f.slots[i].node.Folders)
 	l.class = -1
 	for _, p := range f.slots[i].node.ReservedPorts {
 		f.ports(i).remove(p)
@@ -361,6 +368,7 @@ func (f *Fleet) Clone() *Fleet {
 		neighbours: f.neighbours.clone(),
 		images:     make(images, len(f.images)),
 		volumes:    make(images, len(f.volumes)),
+		sticky:     f.sticky.clone(),
 		worth:      f.worth,
 	}
 	c.names = f.names.clone(c.name)

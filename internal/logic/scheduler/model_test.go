@@ -213,9 +213,16 @@ func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 		return cluster.Refusal{Code: cluster.ReasonNoExecutor}
 	}
 	for _, c := range p.Placement.Constraints {
-		if !scheduler.Matches(c, &node) {
-			return cluster.Refusal{Code: cluster.ReasonConstraint, Detail: scheduler.Text(c)}
+		if !w.matches(n, c) {
+			code := cluster.ReasonConstraint
+			if _, about := w.folder(n, c); about {
+				code = cluster.ReasonVolume
+			}
+			return cluster.Refusal{Code: code, Detail: scheduler.Text(c)}
 		}
+	}
+	if r := w.volumeRefusal(n, p); r.Code != "" {
+		return r
 	}
 	if slices.Contains(p.Avoid, node.Name) {
 		return cluster.Refusal{Code: cluster.ReasonOldAttempt}

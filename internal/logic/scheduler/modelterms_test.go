@@ -50,8 +50,8 @@ func (w world) question(n int, p cluster.Pending) bool {
 		return false
 	}
 	return !slices.ContainsFunc(p.Placement.Constraints, func(c cluster.Constraint) bool {
-		return c.Attribute != "node.name" && !scheduler.Matches(c, &node)
-	})
+		return c.Attribute != "node.name" && !w.matches(n, c)
+	}) && w.volumeRefusal(n, p).Code == ""
 }
 
 // asked is what the model counts for one task and attribute.
@@ -196,6 +196,7 @@ func relation(r cluster.Relation) string {
 
 // points is the sum of what the task's wishes say to a node, in thousandths of their weights.
 func (w world) points(n int, p cluster.Pending) (sum int64) {
+	sum = w.copyPoints(n, p)
 	weight := func(of int) int64 {
 		if of == 0 {
 			of = cluster.DefaultWeight

@@ -145,6 +145,7 @@ func classKey(b []byte, n *Node, labels cluster.Labels, shape cluster.Demand) []
 	for _, v := range n.Volumes {
 		text(v)
 	}
+	b = foldersKey(b, n.Folders)
 	b = appendNumber(b, uint64(len(n.Networks)))
 	for _, f := range n.Networks {
 		text(string(f.Mode))
