@@ -54,6 +54,9 @@ type nodeConfig struct {
 	subnet netip.Prefix
 	// secretsDir is the folder in memory for secrets, "" for the agent's own choice.
 	secretsDir string
+	// What the node lends of its folders; hostPaths is nil for anywhere.
+	hostVolumes []agent.HostVolume
+	hostPaths   []string
 
 	log *slog.Logger
 }
@@ -121,6 +124,8 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		Networks:      network.New(network.Config{Dir: filepath.Join(c.dataDir, "network"), Subnet: c.subnet, Logger: c.log}),
 		CPUs:          c.cpus,
 		SecretsDir:    c.secretsDir,
+		HostVolumes:   c.hostVolumes,
+		HostPaths:     c.hostPaths,
 		PressureStall: c.pressureStall,
 		PressureFree:  c.pressureFree,
 		ImageHigh:     c.imageHigh,
@@ -172,6 +177,7 @@ type agentFlags struct {
 	devices              deviceFlags
 	images               imageFlags
 	network              networkFlags
+	volumes              volumeFlags
 	log                  *slog.Logger
 	parsedLabels         cluster.Labels
 }
@@ -217,6 +223,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	f.devices.flags(cmd)
 	f.images.flags(cmd)
 	f.network.flags(cmd)
+	f.volumes.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
 }
 
@@ -248,6 +255,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	f.devices.check(&list)
 	f.images.check(&list)
 	f.network.check(&list)
+	f.volumes.check(&list)
 	if err := f.executors.validate(); err != nil {
 		list.add("--%v", err)
 	}
@@ -303,6 +311,7 @@ func (f *agentFlags) config(ctx context.Context) (c nodeConfig, err error) {
 		imageHigh: f.images.high, imageLow: f.images.low,
 		metricsListen: f.metrics.listen, metricsToken: f.metricsToken,
 		finder: f.devices.finder, cpus: f.devices.cpus, subnet: f.network.parsed, secretsDir: f.secretsDir,
+		hostVolumes: f.volumes.volumes, hostPaths: f.volumes.lent,
 	}
 	if f.tokenFile != "" {
 		if c.token, err = readSecret("the token file", f.tokenFile); err != nil {

@@ -24,6 +24,7 @@ func newDevCommand() *cobra.Command {
 	var held deviceFlags
 	var external serverFlags // those about the store
 	var images imageFlags
+	var volumes volumeFlags
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -47,6 +48,7 @@ func newDevCommand() *cobra.Command {
 			}
 			external.checkStore(&list)
 			images.check(&list)
+			volumes.check(&list)
 			if err := list.err(cmd); err != nil {
 				return err
 			}
@@ -88,6 +90,9 @@ func newDevCommand() *cobra.Command {
 				cpus:      held.cpus,
 				subnet:    bridge.parsed,
 
+				hostVolumes: volumes.volumes,
+				hostPaths:   volumes.lent,
+
 				pressureStall: pressure.stall,
 				pressureFree:  pressure.free,
 				metricsListen: metrics.listen,
@@ -109,6 +114,7 @@ func newDevCommand() *cobra.Command {
 	held.flags(cmd)
 	external.storeFlags(cmd.Flags())
 	images.flags(cmd)
+	volumes.flags(cmd)
 	ofMachine(cmd, "data-dir")
 	return cmd
 }

@@ -67,6 +67,11 @@ type Config struct {
 	// Credentials, unless nil, returns what a registry wants for its images, or empty strings.
 	Credentials func(registry string) (user, secret string)
 
+	// HostVolumes are folders that definitions can name, and HostPaths those below which they can name any path: nil for anywhere, empty for
+	// nowhere. All of them are absolute.
+	HostVolumes []HostVolume
+	HostPaths   []string
+
 	// SecretsDir, unless empty, is the folder in memory for the secrets of tasks. Default: one below /run, the user's run directory or
 	// /dev/shm, whichever is in memory.
 	SecretsDir string
@@ -189,8 +194,9 @@ type Agent struct {
 	squeeze  squeeze
 	requests requestRates
 
-	found *found // what runs here and is in no record
-	pins  *pins  // who runs on which CPUs
+	volumes volumes
+	found   *found // what runs here and is in no record
+	pins    *pins  // who runs on which CPUs
 
 	work    sync.WaitGroup // goroutines of tasks and streams
 	streams atomic.Int64   // byte streams that are open
@@ -242,6 +248,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.definitions = map[cluster.Ref]*cluster.TaskDefinition{}
 	a.found, a.pins = newFound(), newPins()
 	a.machine.again = make(chan struct{}, 1)
+	a.volumes.begin()
 	a.use, a.squeeze = taskUse{}, squeeze{}
 	a.mark, a.present, a.hearing = saved.Mark, attempt.Session{}, lifecycle.Hearing{}
 	for _, d := range saved.Definitions {
@@ -266,6 +273,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if !a.Volatile {
 		a.work.Go(func() { a.tidyLogs(ctx) })
+		a.work.Go(func() { a.watchVolumes(ctx) })
 		if a.ImageHigh < 100 {
 			a.work.Go(func() { a.watchImages(ctx) })
 		}

@@ -37,52 +37,12 @@ func (a *Agent) runDir(uuid string, id executor.ID) string {
 	return filepath.Join(a.taskDir(uuid), strings.TrimPrefix(string(id), uuid+"-"))
 }
 
-// volumeDir is where the node keeps a volume: its own directory unless the definition names one.
-func (a *Agent) volumeDir(d *cluster.Desired, v *cluster.Volume) string {
-	if v.Host != "" {
-		return v.Host
-	}
-	return filepath.Join(a.DataDir, "volumes", d.Owner.Cluster, d.Owner.Name, v.Name)
-}
-
 // makeDirs makes the directories of a run.
 func (a *Agent) makeDirs(s *executor.Spec) error {
 	if a.Volatile {
 		return nil
 	}
 	return errors.Join(os.MkdirAll(s.Dir, 0o700), os.MkdirAll(s.LogDir, 0o700))
-}
-
-// makeVolumes makes the directories that the agent keeps and looks for those of the host.
-func (a *Agent) makeVolumes(d *cluster.Desired, def *cluster.TaskDefinition) error {
-	for i := range def.Volumes {
-		v := &def.Volumes[i]
-		dir := a.volumeDir(d, v)
-		info, err := os.Stat(dir)
-		switch {
-		case err == nil && !info.IsDir():
-			return fmt.Errorf("volume %s: %s is not a directory", v.Name, dir)
-		case err == nil:
-			if err := a.markVolume(dir, v); err != nil {
-				return err
-			}
-			continue
-		case v.Host != "":
-			return fmt.Errorf("volume %s: the node has no directory %s", v.Name, dir)
-		}
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // its owner is chosen below
-			return fmt.Errorf("volume %s: %w", v.Name, err)
-		}
-		if uid, gid, ok := volumeOwner(def, v.Name); ok {
-			if err := os.Chown(dir, uid, gid); err != nil {
-				a.Logger.Warn("a new volume keeps the agent's user", "volume", dir, "error", err)
-			}
-		}
-		if err := a.markVolume(dir, v); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // volumeOwner is the numeric user of the first container that writes to the volume.
@@ -107,7 +67,7 @@ func volumeOwner(def *cluster.TaskDefinition, volume string) (uid, gid int, ok b
 	return 0, 0, false
 }
 
-// spec returns what an executor needs to make a container. The error says what of its devices the node does not have.
+// spec returns what an executor needs to make a container. The error says what of its devices and volumes the node does not have.
 func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID) (executor.Spec, error) {
 	c := def.Containers[i]
 	held, err := a.holding(d, def, i)
@@ -149,9 +109,11 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 	for _, m := range c.Mounts {
 		for j := range def.Volumes {
 			if def.Volumes[j].Name == m.Volume {
-				spec.Mounts = append(spec.Mounts, executor.Mount{
-					Source: a.volumeDir(d, &def.Volumes[j]), Path: m.Path, ReadOnly: m.ReadOnly,
-				})
+				dir, readOnly, err := a.volumeDir(d, &def.Volumes[j])
+				if err != nil {
+					return spec, fmt.Errorf("volume %s: %w", m.Volume, err)
+				}
+				spec.Mounts = append(spec.Mounts, executor.Mount{Source: dir, Path: m.Path, ReadOnly: m.ReadOnly || readOnly})
 			}
 		}
 	}

@@ -376,6 +376,7 @@ func (t *task) logEnd(i int, def *cluster.TaskDefinition, most int) string {
 // clear removes all that is left of the attempt.
 func (t *task) clear() func(context.Context) (done, error) {
 	a, dir := t.agent, t.agent.taskDir(t.uuid)
+	desired, def := t.rec.Desired, t.currentDefinition()
 	var ids []executor.ID
 	for i := range t.rec.Containers {
 		c := &t.rec.Containers[i]
@@ -393,6 +394,7 @@ func (t *task) clear() func(context.Context) (done, error) {
 		if err == nil {
 			err = t.disconnect(ctx)
 		}
+		a.leftVolumes(&desired, def)
 		if err == nil {
 			err = os.RemoveAll(dir)
 		}

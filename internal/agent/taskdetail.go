@@ -136,7 +136,7 @@ func (a *Agent) samples(found []measured, use map[executor.ID]executor.Usage) (a
 	for i := range found {
 		v := found[i].view
 		d := &v.rec.Desired
-		u := a.use.all[d.UUID]
+		u, first := a.use.all[d.UUID], true
 		for j := range v.rec.Containers {
 			id := v.rec.Containers[j].ID
 			used, ok := use[id]
@@ -146,6 +146,10 @@ func (a *Agent) samples(found []measured, use map[executor.ID]executor.Usage) (a
 			s := telemetry.ContainerSample{
 				Cluster: d.Owner.Cluster, Task: d.Task, Container: nameOf(v, j), CPU: used.CPU, Memory: used.Memory, Counts: u.detailed.counts[id].Counts,
 			}
+			if first && u.storage != nil {
+				s.Volumes = u.storage.Volumes
+			}
+			first = false
 			if d.Owner.Kind == cluster.KindJob {
 				s.Job = d.Owner.Name
 			} else {

@@ -69,6 +69,7 @@ type used struct {
 	// cpu is what each of several containers used, and detailed what is looked at less often.
 	cpu      map[executor.ID]cluster.MilliCPU
 	detailed detailed
+	storage  *cluster.StorageUse
 }
 
 // taskUse measures attempts. It belongs to the goroutine that measures.
@@ -126,6 +127,8 @@ func (a *Agent) measureTasks() []measured {
 			u := a.use.all[s.UUID]
 			u.detailed.take(f.view, usage, u.cpu, counts, now, i)
 			s.Detail = u.detailed.detail
+			s.Storage = a.storage(f.view, u.storage)
+			u.storage = s.Storage
 			kept = append(kept, measured{f.view, s})
 		}
 	}

@@ -17,10 +17,10 @@ func pinMark(volume string) string { return "." + volume + ".pinned" }
 
 // markVolume notes beside a volume whether it keeps tasks with it, as the newest definition that used it has it. A change is told soon.
 func (a *Agent) markVolume(dir string, v *cluster.Volume) error {
-	if a.Volatile || v.Host != "" {
+	if a.Volatile {
 		return nil
 	}
-	mark := filepath.Join(filepath.Dir(dir), pinMark(v.Name))
+	mark := filepath.Join(filepath.Dir(dir), pinMark(filepath.Base(dir)))
 	_, err := os.Lstat(mark)
 	switch {
 	case v.Pin && errors.Is(err, fs.ErrNotExist):
@@ -31,7 +31,7 @@ func (a *Agent) markVolume(dir string, v *cluster.Volume) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("volume %s: note that it keeps its tasks: %w", v.Name, err)
+		return fmt.Errorf("note that it keeps its tasks: %w", err)
 	}
 	a.machine.lookAgain()
 	return nil
@@ -42,7 +42,7 @@ func (a *Agent) pinnedVolumes() (keys []string) {
 	if a.Volatile {
 		return nil
 	}
-	marks, _ := filepath.Glob(filepath.Join(a.DataDir, "volumes", "*", "*", ".*.pinned")) // the pattern is a good one
+	marks, _ := filepath.Glob(filepath.Join(a.volumeRoot(), "*", "*", ".*.pinned")) // the pattern is a good one
 	for _, mark := range marks {
 		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(mark), "."), ".pinned")
 		if info, err := os.Stat(filepath.Join(filepath.Dir(mark), name)); err != nil || !info.IsDir() {

@@ -69,7 +69,7 @@ func (s *Server) table() []route {
 	for _, part := range [][]route{
 		s.generalRoutes(), s.clusterRoutes(), s.definitionRoutes(), s.diffRoutes(), s.serviceRoutes(), s.rolloutRoutes(), s.scaleRoutes(), s.jobRoutes(),
 		s.cronRoutes(), s.explainRoutes(), s.rebalanceRoutes(), s.simulateRoutes(), s.rebalancingRoutes(), s.reservationRoutes(),
-		s.taskRoutes(), s.checkRoutes(), s.terminalRoutes(), s.nodeRoutes(), s.nodeVerbs(), s.operatorRoutes(), s.eventRoutes(), s.imageRoutes(), s.accessRoutes(),
+		s.taskRoutes(), s.checkRoutes(), s.terminalRoutes(), s.nodeRoutes(), s.nodeVerbs(), s.operatorRoutes(), s.eventRoutes(), s.imageRoutes(), s.volumeRoutes(), s.accessRoutes(),
 		s.secretRoutes(),
 	} {
 		all = append(all, part...)

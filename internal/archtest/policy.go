@@ -77,6 +77,7 @@ var layers = map[string][]string{
 	},
 	"internal/agent/checks":   {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/agent/devices":  {"internal/cluster"},
+	"internal/agent/diskuse":  {"internal/cluster", "internal/thread"},
 	"internal/agent/facts":    {"internal/cluster"},
 	"internal/agent/inside":   {"internal/executor", "internal/executor/outlive", "internal/thread"},
 	"internal/agent/network":  {"internal/cluster", "internal/executor/outlive", "internal/thread"},

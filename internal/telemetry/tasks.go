@@ -21,6 +21,8 @@ type ContainerSample struct {
 	cluster.Counts
 	CPU    time.Duration
 	Memory cluster.Bytes
+	// Volumes are those of the task that its agent keeps; the first of its containers alone names them.
+	Volumes []cluster.VolumeUse
 }
 
 // mostContainers bounds the containers that a node has metrics of, and so the series: fewer than 20 for each. A node that runs more is left out from
@@ -31,6 +33,7 @@ const mostContainers = 1000
 type Tasks struct {
 	counters, network []series
 	memory, leftOut   *prometheus.Desc
+	volumes           []volumeSeries
 
 	mu  sync.Mutex
 	all []ContainerSample
@@ -40,6 +43,12 @@ type Tasks struct {
 type series struct {
 	desc *prometheus.Desc
 	of   func(s *ContainerSample) (value float64, ok bool)
+}
+
+// volumeSeries is one gauge of a volume; of is false where it is not known yet.
+type volumeSeries struct {
+	desc *prometheus.Desc
+	of   func(v *cluster.VolumeUse) (value cluster.Bytes, ok bool)
 }
 
 // NewTasks registers the metrics of the tasks of a node.
@@ -104,6 +113,14 @@ func NewTasks(node string, registry prometheus.Registerer) *Tasks {
 	network("failed_packets_total", "Packets that were dropped or damaged on the task's own network, both ways.", func(c *cluster.NetworkCounts) float64 {
 		return float64(c.Dropped + c.Failures)
 	})
+	volume := func(name, help string, of func(v *cluster.VolumeUse) (cluster.Bytes, bool)) {
+		t.volumes = append(t.volumes, volumeSeries{describe("volume_"+name, help, "volume"), of})
+	}
+	volume("used_bytes", "What the files of a volume take that the agent keeps for the task, as they were last counted.", func(v *cluster.VolumeUse) (cluster.Bytes, bool) {
+		return v.Used, !v.At.IsZero()
+	})
+	volume("size_bytes", "Size of the file system of the volume, or of its quota.", func(v *cluster.VolumeUse) (cluster.Bytes, bool) { return v.Size, v.Size > 0 })
+	volume("free_bytes", "What is free of the file system of the volume, or of its quota.", func(v *cluster.VolumeUse) (cluster.Bytes, bool) { return v.Free, v.Size > 0 })
 	registry.MustRegister(t)
 	return t
 }
@@ -118,6 +135,9 @@ func (t *Tasks) Take(all []ContainerSample) {
 // Describe is part of prometheus.Collector.
 func (t *Tasks) Describe(to chan<- *prometheus.Desc) {
 	for _, s := range slices.Concat(t.counters, t.network) {
+		to <- s.desc
+	}
+	for _, s := range t.volumes {
 		to <- s.desc
 	}
 	to <- t.memory
@@ -157,6 +177,13 @@ func (t *Tasks) Collect(to chan<- prometheus.Metric) {
 			}
 		}
 		send(t.memory, prometheus.GaugeValue, float64(s.Memory))
+		for j := range s.Volumes {
+			for _, g := range t.volumes {
+				if value, ok := g.of(&s.Volumes[j]); ok {
+					to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(value), append(labels, s.Volumes[j].Name)...)
+				}
+			}
+		}
 		if n := s.Network; n != nil && !slices.ContainsFunc(networks[s.Task], func(j int) bool { return all[j].Network.Namespace == n.Namespace }) {
 			networks[s.Task] = append(networks[s.Task], i)
 		}

@@ -164,6 +164,10 @@ const (
 	StreamImageResolve StreamKind = "image-resolve"
 	// StreamImagePrune removes images; the agent sends a JSON array of PrunedImage.
 	StreamImagePrune StreamKind = "image-prune"
+	// StreamVolumeList asks for the volumes that the agent keeps, and StreamVolumeRemove to remove the one that Volume of the request names; the
+	// agent sends a JSON array of Volume as StreamImageLoad does: all, or what was removed. Agents of the build before refuse both.
+	StreamVolumeList   StreamKind = "volume-list"
+	StreamVolumeRemove StreamKind = "volume-remove"
 )
 
 // Image is an image that an executor of a node holds.
@@ -185,6 +189,26 @@ type PrunedImage struct {
 	Used    time.Time     `json:"used,omitzero"`
 	Removed bool          `json:"removed,omitempty"`
 	Kept    string        `json:"kept,omitempty"`
+}
+
+// Volume is a folder that an agent keeps for tasks, or one that its node declares: then it has a name alone of what names it.
+type Volume struct {
+	// Key names it (cluster.VolumeKey); it is empty for one that the node declares, which HostVolume names.
+	Key        string `json:"key,omitempty"`
+	HostVolume string `json:"host_volume,omitempty"`
+	Path       string `json:"path"`
+	ReadOnly   bool   `json:"read_only,omitempty"`
+	Pin        bool   `json:"pin,omitempty"`
+	Sticky     bool   `json:"sticky,omitempty"`
+	// Used is what its files take as of At, zero where nobody counted them; Size and Free are of its file system or quota.
+	Used cluster.Bytes `json:"used,omitempty"`
+	At   time.Time     `json:"at,omitzero"`
+	Size cluster.Bytes `json:"size,omitempty"`
+	Free cluster.Bytes `json:"free,omitempty"`
+	// By are the tasks that use it now, in order; Last is the one that used it last, until Until.
+	By    []cluster.TaskID `json:"by,omitempty"`
+	Last  cluster.TaskID   `json:"last,omitempty"`
+	Until time.Time        `json:"until,omitzero"`
 }
 
 // ImagesRequest says what an agent is to do with its images.
@@ -211,6 +235,8 @@ type StreamRequest struct {
 	Word *WordRequest `json:"word,omitempty"`
 
 	Images *ImagesRequest `json:"images,omitempty"`
+
+	Volume string `json:"volume,omitempty"` // the key of the one to remove
 
 	Terminal *TerminalRequest `json:"terminal,omitempty"`
 	Forward  *ForwardRequest  `json:"forward,omitempty"`

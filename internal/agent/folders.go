@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// HostVolume is a folder of the machine that definitions name.
+type HostVolume struct {
+	Name, Path string
+	ReadOnly   bool
+}
+
+// volumeRoot is where the agent keeps volumes: in it a folder for each cluster, in that one for each owner, in that the volumes.
+func (a *Agent) volumeRoot() string { return filepath.Join(a.DataDir, "volumes") }
+
+// volumeDir returns where a volume is, and whether the node lends it for reading only: the agent's own folder for it unless the definition names
+// another. Of that the path is free of links; an error says why the node does not lend it.
+func (a *Agent) volumeDir(d *cluster.Desired, v *cluster.Volume) (dir string, readOnly bool, err error) {
+	switch {
+	case v.HostVolume != "":
+		i := slices.IndexFunc(a.HostVolumes, func(h HostVolume) bool { return h.Name == v.HostVolume })
+		if i < 0 {
+			return "", false, fmt.Errorf("the node declares no host volume %q: start its agent with --host-volume %s=PATH", v.HostVolume, v.HostVolume)
+		}
+		dir, err := realDir(a.HostVolumes[i].Path)
+		return dir, a.HostVolumes[i].ReadOnly, err
+	case v.Host != "":
+		dir, err := a.lentPath(v.Host)
+		return dir, false, err
+	}
+	return filepath.Join(a.volumeRoot(), d.Owner.Cluster, d.Owner.Name, v.Folder(d.Task)), false, nil
+}
+
+// lentPath returns the real path of a folder that a definition names, if it is below one that the agent lends: as it is written, and still so once
+// all links in it are followed.
+func (a *Agent) lentPath(path string) (string, error) {
+	if a.HostPaths == nil {
+		return realDir(path)
+	}
+	if !cluster.PathWithin(path, a.HostPaths) {
+		return "", fmt.Errorf("the node does not lend %s to tasks: declare it there with --host-volume, or allow it with --host-path", path)
+	}
+	real, err := realDir(path)
+	if err != nil {
+		return "", err
+	}
+	for _, lent := range a.HostPaths {
+		if root, err := filepath.EvalSymlinks(lent); err == nil && cluster.PathWithin(real, []string{root}) {
+			return real, nil
+		}
+	}
+	return "", fmt.Errorf("%s leads to %s by a link, which the node does not lend to tasks", path, real)
+}
+
+// realDir returns the path of a folder without links.
+func realDir(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("the node has no directory %s", path)
+	}
+	if err != nil {
+		return "", err
+	}
+	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+		return "", cmp.Or(err, fmt.Errorf("%s is not a directory", path))
+	}
+	return real, nil
+}
+
+// lookForFolders finds out what the node lends to tasks of its folders, and says once of which of the declared ones is not there.
+func (a *Agent) lookForFolders(f *cluster.Facts) {
+	folders := &cluster.FolderFacts{Paths: slices.Sorted(slices.Values(a.HostPaths)), Sticky: a.stickyCopies()}
+	if a.HostPaths == nil {
+		folders.Paths = []string{"/"}
+	}
+	trouble := map[string]string{}
+	for _, v := range a.HostVolumes {
+		if _, err := realDir(v.Path); err != nil {
+			trouble[v.Name] = err.Error()
+			continue
+		}
+		folders.HostVolumes = append(folders.HostVolumes, cluster.HostVolume{Name: v.Name, ReadOnly: v.ReadOnly})
+	}
+	slices.SortFunc(folders.HostVolumes, func(x, y cluster.HostVolume) int { return cmp.Compare(x.Name, y.Name) })
+	a.volumes.mu.Lock()
+	defer a.volumes.mu.Unlock()
+	for _, name := range sortedKeys(trouble) {
+		if a.volumes.trouble[name] != trouble[name] {
+			a.Logger.Warn("a host volume is not there: tasks that name it are not placed here", "name", name, "error", trouble[name])
+		}
+	}
+	a.volumes.trouble = trouble
+	f.Folders = folders
+}
+
+// makeVolumes makes the folders that the agent keeps, notes who uses them, and looks for those that others keep.
+func (a *Agent) makeVolumes(d *cluster.Desired, def *cluster.TaskDefinition) error {
+	a.volumes.mu.Lock() // none is removed meanwhile
+	defer a.volumes.mu.Unlock()
+	for i := range def.Volumes {
+		v := &def.Volumes[i]
+		dir, readOnly, err := a.volumeDir(d, v)
+		if err == nil && v.Kept() {
+			err = a.makeVolume(dir, d, def, v)
+		}
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", v.Name, err)
+		}
+		if readOnly && def.Writes(v.Name) {
+			return fmt.Errorf("volume %s: the node lends its host volume %q for reading only, and the task mounts it to write: mount it with read_only",
+				v.Name, v.HostVolume)
+		}
+	}
+	return nil
+}
+
+// makeVolume makes a folder that the agent keeps unless it is there. volumes.mu is held.
+func (a *Agent) makeVolume(dir string, d *cluster.Desired, def *cluster.TaskDefinition, v *cluster.Volume) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && !info.IsDir():
+		return fmt.Errorf("%s is not a directory", dir)
+	case err == nil:
+	default:
+		if err := a.newVolume(dir, def, v); err != nil {
+			return err
+		}
+	}
+	if err := a.markVolume(dir, v); err != nil {
+		return err
+	}
+	return a.noteVolume(dir, d, v)
+}
+
+// newVolume makes a folder whose user is the one that writes to it. It is there with that user or not at all.
+func (a *Agent) newVolume(dir string, def *cluster.TaskDefinition, v *cluster.Volume) error {
+	draft := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".new")
+	err := os.MkdirAll(draft, 0o755) //nolint:gosec // its owner is chosen below
+	if err != nil {
+		return err
+	}
+	if uid, gid, ok := volumeOwner(def, v.Name); ok {
+		if err := os.Chown(draft, uid, gid); err != nil {
+			a.Logger.Warn("a new volume keeps the agent's user", "volume", dir, "error", err)
+		}
+	}
+	return os.Rename(draft, dir)
+}

@@ -1,0 +1,112 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// volumeTimeout is how long a node may take to tell of its volumes, or to remove one.
+const volumeTimeout = 30 * time.Second
+
+func (s *Server) volumeRoutes() []route {
+	node := parameter{"node", "string", "the node; default all"}
+	return []route{
+		{method: "GET", path: "/v1/volumes", name: "listVolumes", role: viewer, summary: "The volumes that nodes keep for tasks, and the folders that they declare.", query: []parameter{node}, reply: typeOf[api.VolumesReply](), long: true, serve: s.listVolumes},
+		{method: "POST", path: "/v1/volumes/remove", name: "removeVolume", role: operator, summary: "Has a node remove a volume with its data. One that a task uses is never removed.", body: typeOf[api.VolumeRemove](), reply: typeOf[api.VolumeView](), long: true, serve: s.removeVolume},
+	}
+}
+
+func (s *Server) listVolumes(w http.ResponseWriter, r *http.Request) error {
+	snap := s.cfg.Tables.Snapshot()
+	nodes, err := imageNodes(snap, r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), volumeTimeout)
+	defer cancel()
+	reply := api.VolumesReply{Items: []api.VolumeView{}}
+	reply.Items, reply.Faults = everyNode(nodes, reply.Items, func(node string) (all []api.VolumeView, faults cluster.Faults) {
+		got, err := s.askVolumes(ctx, node, transport.StreamRequest{Kind: transport.StreamVolumeList})
+		if err != nil {
+			return nil, cluster.Faults{{Path: node, Message: problemOf(err).Detail}}
+		}
+		for i := range got {
+			all = append(all, volumeView(snap, node, &got[i]))
+		}
+		return all, nil
+	})
+	return answer(w, http.StatusOK, reply)
+}
+
+func (s *Server) removeVolume(w http.ResponseWriter, r *http.Request) error {
+	var ask api.VolumeRemove
+	if err := readBody(w, r, &ask); err != nil {
+		return err
+	}
+	snap := s.cfg.Tables.Snapshot()
+	var faults cluster.Faults
+	if _, ok := snap.NodeStatus(ask.Node); !ok {
+		faults = append(faults, cluster.Fault{Path: "node", Message: fmt.Sprintf("there is no node %q", clip(ask.Node))})
+	}
+	if strings.Count(ask.Name, "/") != 2 {
+		faults = append(faults, cluster.Fault{Path: "name", Message: fmt.Sprintf("%q is not the name of a volume: want CLUSTER/OWNER/VOLUME, as `berth volume ls` prints it", clip(ask.Name))})
+	}
+	if len(faults) > 0 {
+		return faulty(faults)
+	}
+	if owner := volumeOwner(snap, ask.Name); owner != "" && !ask.Force {
+		return problemf(http.StatusConflict, "the volume %s belongs to %s, which is there: its next task would begin with an empty one; force its removal if that is meant", ask.Name, owner)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), volumeTimeout)
+	defer cancel()
+	got, err := s.askVolumes(ctx, ask.Node, transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: ask.Name})
+	switch {
+	case err != nil:
+		return err
+	case len(got) != 1:
+		return problemf(http.StatusBadGateway, "node %s answered with %d volumes, want one", ask.Node, len(got))
+	}
+	return answer(w, http.StatusOK, volumeView(snap, ask.Node, &got[0]))
+}
+
+// askVolumes asks one node, and closes the stream when ctx ends.
+func (s *Server) askVolumes(ctx context.Context, node string, ask transport.StreamRequest) ([]transport.Volume, error) {
+	stream, err := s.openStream(ctx, node, ask)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = stream.Close() }) // ends the read below
+	defer stop()
+	defer stream.Close() // it was only read
+	return imageAnswer[[]transport.Volume](stream, node)
+}
+
+func volumeView(snap *store.Snapshot, node string, v *transport.Volume) api.VolumeView {
+	return api.VolumeView{
+		Node: node, Name: v.Key, HostVolume: v.HostVolume, Path: v.Path, ReadOnly: v.ReadOnly, Pin: v.Pin, Sticky: v.Sticky,
+		Owner: volumeOwner(snap, v.Key), Used: v.Used, Counted: v.At, Size: v.Size, Free: v.Free, By: v.By, Last: v.Last, Until: v.Until,
+	}
+}
+
+// volumeOwner returns the service or job that a volume belongs to, "" once there is none.
+func volumeOwner(snap *store.Snapshot, key string) string {
+	parts := strings.Split(key, "/")
+	if len(parts) != 3 {
+		return ""
+	}
+	if _, ok := snap.Service(parts[0], parts[1]); ok {
+		return "service/" + parts[1]
+	}
+	if _, ok := snap.Job(parts[0], parts[1]); ok {
+		return "job/" + parts[1]
+	}
+	return ""
+}
