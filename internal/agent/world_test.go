@@ -29,6 +29,9 @@ type world struct {
 	probe  func(context.Context, *cluster.Check, map[string]int) error
 	began  time.Time
 	cpus   []int
+	// What the node lends of its folders.
+	hostVolumes []HostVolume
+	hostPaths   []string
 	// networks, unless nil, are the machine's, which outlive the agents.
 	networks Networks
 
@@ -96,7 +99,7 @@ func (w *world) config() Config {
 			defer w.mu.Unlock()
 			return w.devices, nil
 		},
-		CPUs: w.cpus, Networks: w.networks,
+		CPUs: w.cpus, Networks: w.networks, HostVolumes: w.hostVolumes, HostPaths: w.hostPaths,
 		Probe: w.probe, Random: func() float64 { return 0.5 },
 	}
 }

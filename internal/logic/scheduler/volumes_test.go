@@ -1,7 +1,10 @@
 package scheduler_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -68,5 +71,110 @@ func TestVolumesThatPin(t *testing.T) {
 	res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{})
 	if r := res.Waiting[0].Refusals; r[0].Code != cluster.ReasonVolume || r[0].Nodes != 2 {
 		t.Errorf("refusals %+v", r)
+	}
+}
+
+// A task goes where the newest copy of its own volume is, whatever its owner likes; to an older one where that node does not take it; anywhere
+// where nobody has one. It never waits for it.
+func TestVolumesThatStick(t *testing.T) {
+	t.Parallel()
+	f := scheduler.NewFleet()
+	set := func(name string, placed int, change func(*scheduler.Node)) {
+		n := numaNode(name)
+		n.Folders = &cluster.FolderFacts{}
+		if placed > 0 {
+			n.Folders.Sticky = []cluster.StickyCopy{{Key: "c/db/data.0", Placed: time.Unix(int64(placed), 0)}}
+		}
+		change(&n)
+		f.SetNode(n)
+	}
+	as := func(*scheduler.Node) {}
+	for _, name := range []string{"a", "b", "d", "e"} {
+		set(name, 0, as)
+	}
+	p := pinnedPending("db", 0, "")
+	p.Sticky, p.Placement.Strategy = []string{"c/db/data.0"}, cluster.StrategyBinpack
+	p.Placement.Affinities = []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "node.name", Value: "e"}, Weight: cluster.MaxWeight}}
+	for _, c := range []struct {
+		story  string
+		change func()
+		want   string
+	}{
+		{"nobody has it", func() {}, "e"},
+		{"b has it", func() { set("b", 1, as) }, "b"},
+		{"d has it since", func() { set("d", 2, as) }, "d"},
+		{"d is cordoned", func() { set("d", 2, func(n *scheduler.Node) { n.Cordon = true }) }, "b"},
+		{"b is down", func() { set("b", 1, func(n *scheduler.Node) { n.State = cluster.NodeDown }) }, "e"},
+		{"d is back", func() { set("d", 2, as) }, "d"},
+		{"d lost it", func() { set("d", 0, as) }, "e"},
+	} {
+		c.change()
+		for _, fleet := range []*scheduler.Fleet{f, f.Clone()} {
+			res := scheduler.Schedule(fleet, []cluster.Pending{p}, scheduler.Options{})
+			if len(res.Placements) != 1 || res.Placements[0].Node != c.want {
+				t.Errorf("%s: got %+v, want %s", c.story, res, c.want)
+			}
+		}
+	}
+	set("d", 2, as)
+	for _, v := range scheduler.Explain(f, p, scheduler.Options{}) {
+		data := slices.ContainsFunc(v.Parts, func(part scheduler.Part) bool { return part.Name == "data" })
+		if data != (v.Node == "d") {
+			t.Errorf("of %s it is told %+v", v.Node, v.Parts)
+		}
+	}
+	if len(p.Placement.Affinities) != 1 {
+		t.Errorf("the task that was asked for got affinities: %+v", p.Placement.Affinities)
+	}
+}
+
+// What a node does not lend is said in a sentence of its own, with what would help, under the reason volume.
+func TestFolders(t *testing.T) {
+	t.Parallel()
+	f := scheduler.NewFleet()
+	set := func(name string, folders *cluster.FolderFacts) {
+		n := numaNode(name)
+		n.Folders = folders
+		f.SetNode(n)
+	}
+	set("old", nil)
+	set("some", &cluster.FolderFacts{HostVolumes: []cluster.HostVolume{{Name: "m", ReadOnly: true}}, Paths: []string{"/srv"}})
+	for _, c := range []struct {
+		volume   cluster.Volume
+		readOnly bool
+		want     string
+	}{
+		{cluster.Volume{Name: "v", HostVolume: "m"}, true, "some"},
+		{
+			cluster.Volume{Name: "v", HostVolume: "m"}, false,
+			`1 node: it declares no host volume "m": start its agent with --host-volume m=PATH; 1 node: its host volume "m" is read-only and the task mounts it to write: mount it with read_only`,
+		},
+		{cluster.Volume{Name: "v", HostVolume: "x"}, true, `2 nodes: it declares no host volume "x": start its agent with --host-volume x=PATH`},
+		{cluster.Volume{Name: "v", Host: "/srv/x"}, true, "old some"},
+		{cluster.Volume{Name: "v", Host: "/srvx"}, true, "old"},
+		{cluster.Volume{Name: "v", Sticky: true}, false, "some"},
+		{cluster.Volume{Name: "v"}, false, "old some"},
+	} {
+		def := cluster.TaskDefinition{
+			Volumes:    []cluster.Volume{c.volume},
+			Containers: []cluster.Container{{Mounts: []cluster.Mount{{Volume: "v", Path: "/v", ReadOnly: c.readOnly}}}},
+		}
+		p := pinnedPending("db", 0, "")
+		p.Placement.Constraints = def.FolderConstraints()
+		var takes []string
+		for _, v := range scheduler.Explain(f, p, scheduler.Options{}) {
+			if v.Refusal == nil {
+				takes = append(takes, v.Node)
+			} else if v.Refusal.Code != cluster.ReasonVolume {
+				t.Errorf("%+v: refused for %s", c.volume, v.Refusal.Code)
+			}
+		}
+		got := strings.Join(takes, " ")
+		if res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{}); len(res.Waiting) > 0 {
+			got = res.Waiting[0].Sentence
+		}
+		if got != c.want {
+			t.Errorf("%+v, read-only %v: got %q, want %q", c.volume, c.readOnly, got, c.want)
+		}
 	}
 }

@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// A path is lent if it is below one of the paths as it is written, and still once its links are followed.
+func TestLentPaths(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(
+		os.MkdirAll(at("lent/inner"), 0o700), os.MkdirAll(at("lentil"), 0o700), os.MkdirAll(at("other"), 0o700), os.WriteFile(at("lent/file"), nil, 0o600),
+		os.Symlink(at("other"), at("lent/out")), os.Symlink("../other", at("lent/out2")), os.Symlink("inner", at("lent/in")), os.Symlink(at("lent"), at("door")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	lent := &Agent{Config: Config{HostPaths: []string{at("lent")}}}
+	door := &Agent{Config: Config{HostPaths: []string{at("door")}}}
+	for _, c := range []struct {
+		agent      *Agent
+		path, want string
+		fault      string
+	}{
+		{lent, "lent", "lent", ""},
+		{lent, "lent/inner", "lent/inner", ""},
+		{lent, "lent/in", "lent/inner", ""},
+		{lent, "lent/out", "", "by a link, which the node does not lend to tasks"},
+		{lent, "lent/out2", "", "by a link, which the node does not lend to tasks"},
+		{lent, "lentil", "", "does not lend"},
+		{lent, "other", "", "does not lend"},
+		{lent, "door/inner", "", "does not lend"},
+		{lent, "lent/none", "", "has no directory"},
+		{lent, "lent/file", "", "is not a directory"},
+		{door, "door/inner", "lent/inner", ""},
+		{&Agent{Config: Config{HostPaths: []string{}}}, "lent", "", "does not lend"},
+		{&Agent{}, "lent/out", "other", ""},
+	} {
+		got, err := c.agent.lentPath(at(c.path))
+		switch {
+		case c.fault == "" && (err != nil || got != at(c.want)):
+			t.Errorf("%s with %q: got %q, %v, want %q", c.path, c.agent.HostPaths, got, err, at(c.want))
+		case c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)):
+			t.Errorf("%s with %q: got %q, %v, want an error with %q", c.path, c.agent.HostPaths, got, err, c.fault)
+		}
+	}
+}
+
+// The folders that a node lends are told with the facts, those of them that are there; a task that wants to write to one that is lent for reading is
+// rejected, should it come all the same.
+func TestHostVolumesAreLent(t *testing.T) {
+	models := t.TempDir()
+	inWorld(t, func(w *world) {
+		w.hostVolumes = []HostVolume{{Name: "models", Path: models, ReadOnly: true}, {Name: "gone", Path: filepath.Join(models, "none")}}
+		w.hostPaths = []string{"/srv"}
+		w.restart()
+		folders := w.agent.machine.facts().Folders
+		if folders == nil || len(folders.HostVolumes) != 1 || folders.HostVolumes[0] != (cluster.HostVolume{Name: "models", ReadOnly: true}) || folders.Paths[0] != "/srv" {
+			t.Errorf("told of folders %+v", folders)
+		}
+		def := definition("reader", "app")
+		def.Volumes = []cluster.Volume{{Name: "m", HostVolume: "models"}}
+		def.Containers[0].Mounts = []cluster.Mount{{Volume: "m", Path: "/m", ReadOnly: true}}
+		w.service("s1", def)
+		w.want("s1", cluster.StateRunning, "")
+		if dir, readOnly, err := w.agent.volumeDir(&cluster.Desired{}, &def.Volumes[0]); !readOnly || err != nil || filepath.Base(dir) != filepath.Base(models) {
+			t.Errorf("the volume is %s, read-only %v, %v", dir, readOnly, err)
+		}
+		writer := definition("writer", "app")
+		writer.Volumes = def.Volumes
+		writer.Containers[0].Mounts = []cluster.Mount{{Volume: "m", Path: "/m"}}
+		d := w.desired("s2", writer, cluster.KindService)
+		d.Task = "default.web.1.1"
+		w.assign(d, writer)
+		w.want("s2", cluster.StateRejected, cluster.ReasonPrepare)
+	})
+}
+
+// Each index has a folder of its own, which the servers hear of with the moment of the last placement; a volume is removed when nothing uses it, and
+// what it takes is known until then.
+func TestVolumesAreListedAndRemoved(t *testing.T) {
+	inWorld(t, func(w *world) {
+		def := definition("db", "app")
+		def.Volumes = []cluster.Volume{{Name: "own", Sticky: true, Pin: true}, {Name: "all"}}
+		d := w.desired("s1", def, cluster.KindService)
+		d.Placed = time.Now().Add(-time.Minute)
+		w.assign(d, def)
+		w.want("s1", cluster.StateRunning, "")
+		folders := w.told().Folders
+		if folders == nil || len(folders.Sticky) != 1 || folders.Sticky[0].Key != "default/web/own.0" || !folders.Sticky[0].Placed.Equal(d.Placed) {
+			t.Errorf("the server was told of %+v", folders)
+		}
+		if keys := w.told().Volumes; len(keys) != 1 || keys[0] != "default/web/own.0" {
+			t.Errorf("the server was told of %q, which pin", keys)
+		}
+		own := filepath.Join(w.dir, "volumes/default/web/own.0")
+		if err := os.WriteFile(filepath.Join(own, "bulk"), make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(2 * countEvery)
+		all := w.agent.listVolumes(context.Background())
+		if len(all) != 2 || all[1].Key != "default/web/own.0" || all[1].Used < cluster.MiB || all[1].Size == 0 || len(all[1].By) != 1 || !all[1].Sticky || !all[1].Pin || all[0].Sticky {
+			t.Errorf("the volumes are %+v", all)
+		}
+		if _, err := w.agent.removeVolume("default/web/own.0"); err == nil || !strings.Contains(err.Error(), "in use by task "+string(d.Task)) {
+			t.Errorf("removal of what is in use: %v", err)
+		}
+		if _, err := w.agent.removeVolume("default/web/none"); err == nil {
+			t.Error("removal of what is not there is no error")
+		}
+		w.stopTask(d, true)
+		v, err := w.agent.volumesFor(context.Background(), transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: "default/web/own.0"})
+		if removed, ok := v.([]transport.Volume); err != nil || !ok || len(removed) != 1 || removed[0].Last != d.Task {
+			t.Errorf("removed %+v, %v", v, err)
+		}
+		w.pass(time.Minute)
+		if left, _ := filepath.Glob(filepath.Join(w.dir, "volumes/default/web/.*own.0*")); len(left) > 0 {
+			t.Errorf("there are %q", left)
+		}
+		if left, _ := os.ReadDir(w.agent.volumeBin()); len(left) > 0 {
+			t.Errorf("%d removed volumes are left", len(left))
+		}
+		if f := w.told(); len(f.Folders.Sticky)+len(f.Volumes) > 0 {
+			t.Errorf("the server still knows of %+v, %q", f.Folders, f.Volumes)
+		}
+
+		// What a crash left is removed by the next life.
+		bin := filepath.Join(w.agent.volumeBin(), "x/deep")
+		if err := os.MkdirAll(bin, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w.restart()
+		w.pass(time.Second)
+		if _, err := os.Stat(bin); err == nil {
+			t.Error("a volume that was removed by half is there")
+		}
+	})
+}
