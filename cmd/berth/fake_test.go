@@ -30,6 +30,7 @@ type world struct {
 	Nodes       []api.NodeView                   `json:"nodes"`
 	Events      []api.EventView                  `json:"events"`
 	Images      []api.ImageView                  `json:"images"`
+	Volumes     []api.VolumeView                 `json:"volumes"`
 	Logs        map[cluster.TaskID][]api.LogLine `json:"logs"`
 	// Rollouts and the others are what services, crons and those who ask why are told.
 	Rollouts     []api.RolloutView     `json:"rollouts"`
@@ -112,6 +113,12 @@ func newFakeAt(listener net.Listener, worlds ...world) *fake {
 			return one(w.Clusters, func(v api.Cluster) bool { return v.Name == r.PathValue("c") })
 		},
 		"GET /v1/images":                        func(w world, _ *http.Request) any { return api.ImagesReply{Items: w.Images} },
+		"GET /v1/volumes":                       func(w world, _ *http.Request) any { return api.VolumesReply{Items: w.Volumes} },
+		"POST /v1/volumes/remove": func(w world, r *http.Request) any {
+			var ask api.VolumeRemove
+			_ = json.NewDecoder(r.Body).Decode(&ask)
+			return one(w.Volumes, func(v api.VolumeView) bool { return v.Name == ask.Name && v.Node == ask.Node })
+		},
 		"GET /v1/events":                        f.events,
 		"POST /v1/images":                       func(w world, _ *http.Request) any { return api.ImagesReply{Items: w.Images} },
 		"POST /v1/apply":                        func(w world, _ *http.Request) any { return w.Apply },
@@ -296,6 +303,7 @@ func (f *fake) answer(h func(world, *http.Request) any) http.HandlerFunc {
 		}
 		now := f.world()
 		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
 		if r.Method != http.MethodGet {
 			f.mu.Lock()
 			f.calls = append(f.calls, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))

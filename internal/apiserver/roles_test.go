@@ -28,7 +28,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"listAllServices": "viewer*", "listServices": "viewer", "readService": "viewer", "listAddresses": "viewer",
 		"listAllJobs": "viewer*", "listJobs": "viewer", "readJob": "viewer",
 		"listTasks": "viewer*", "readTask": "viewer", "listEvents": "viewer*",
-		"listNodes": "viewer*", "readNode": "viewer*", "listImages": "viewer",
+		"listNodes": "viewer*", "readNode": "viewer*", "listVolumes": "viewer", "listImages": "viewer",
 		"readStatus": "viewer*", "listServers": "viewer", "readServer": "viewer", "readRecovery": "viewer", "readDomain": "viewer",
 
 		"apply": "submitter*", "writeDefinition": "submitter*",
@@ -45,7 +45,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"readLogs": "submitter", "exec": "submitter", "sayCheck": "submitter",
 		"openTerminal": "submitter", "forwardPort": "submitter", "copyOut": "submitter", "copyIn": "submitter", "attach": "submitter",
 
-		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator", "pullImages": "operator", "pruneImages": "operator",
+		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator", "pullImages": "operator", "pruneImages": "operator", "removeVolume": "operator",
 		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator", "forgetNode": "operator",
 		"taintNode": "operator", "untaintNode": "operator", "poolNode": "operator",
 		"listReservations": "viewer", "readReservation": "viewer", "writeReservation": "operator", "deleteReservation": "operator",

@@ -138,6 +138,12 @@ func TestDefinitionFaults(t *testing.T) {
 		{"a path of the host that pins", func(d *def) { d.Volumes[0].Host, d.Volumes[0].Pin = "/srv", true }, []string{
 			"volumes[0].pin: is for volumes that the agent keeps",
 		}},
+		{"folders that exclude each other", func(d *def) {
+			d.Volumes[0].Host, d.Volumes[0].HostVolume, d.Volumes[0].Sticky = "/srv", "No Name", true
+		}, []string{
+			`volumes[0].host_volume: "No Name" is not a name`, `volumes[0].host_volume: "No Name" and host "/srv" are both given`,
+			"volumes[0].sticky: is for volumes that the agent keeps: /srv is the same folder",
+		}},
 		{"environment", func(d *def) {
 			d.Containers[1].Env = map[string]string{"A=B": "", "ADDR_ADMIN": "y", "BERTH_TASK": "x", "PORT_HTTP": "80", "Z": "\x00"}
 		}, []string{

@@ -30,8 +30,10 @@ func TestTaskMetrics(t *testing.T) {
 			Disk:  &cluster.DiskCounts{Read: 1, Written: 2, Reads: 3, Writes: 4},
 		},
 	}
+	kept := sample("side", 7, 0)
+	kept.Volumes = []cluster.VolumeUse{{Name: "data", Used: 5, Size: 9, Free: 4, At: time.Unix(1, 0)}, {Name: "new", Size: 9, Free: 4}}
 	// Two containers of one network, one of another, and of an attempt that another one stands for.
-	tasks.Take([]telemetry.ContainerSample{sample("app", 1, 99*time.Second), sample("app", 7, 2*time.Second), sample("side", 7, 0), sample("alone", 8, 0), job})
+	tasks.Take([]telemetry.ContainerSample{sample("app", 1, 99*time.Second), sample("app", 7, 2*time.Second), kept, sample("alone", 8, 0), job})
 	const want = `
 # HELP berth_agent_containers_without_metrics Containers of the node that have no metrics, as there are too many.
 # TYPE berth_agent_containers_without_metrics gauge
@@ -57,10 +59,18 @@ berth_task_network_received_bytes_total{cluster="c",job_name="",node="n1",servic
 # HELP berth_task_network_failed_packets_total Packets that were dropped or damaged on the task's own network, both ways.
 # TYPE berth_task_network_failed_packets_total counter
 berth_task_network_failed_packets_total{cluster="c",job_name="",node="n1",service="web",task="c.web.1.0"} 6
+# HELP berth_task_volume_used_bytes What the files of a volume take that the agent keeps for the task, as they were last counted.
+# TYPE berth_task_volume_used_bytes gauge
+berth_task_volume_used_bytes{cluster="c",job_name="",node="n1",service="web",task="c.web.1.0",volume="data"} 5
+# HELP berth_task_volume_free_bytes What is free of the file system of the volume, or of its quota.
+# TYPE berth_task_volume_free_bytes gauge
+berth_task_volume_free_bytes{cluster="c",job_name="",node="n1",service="web",task="c.web.1.0",volume="data"} 4
+berth_task_volume_free_bytes{cluster="c",job_name="",node="n1",service="web",task="c.web.1.0",volume="new"} 4
 `
 	err := testutil.GatherAndCompare(registry, strings.NewReader(want),
 		"berth_agent_containers_without_metrics", "berth_task_cpu_seconds_total", "berth_task_cpu_throttled_seconds_total", "berth_task_io_stalled_seconds_total",
-		"berth_task_disk_writes_total", "berth_task_network_received_bytes_total", "berth_task_network_failed_packets_total")
+		"berth_task_disk_writes_total", "berth_task_network_received_bytes_total", "berth_task_network_failed_packets_total",
+		"berth_task_volume_used_bytes", "berth_task_volume_free_bytes")
 	if err != nil {
 		t.Error(err)
 	}

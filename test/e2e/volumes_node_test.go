@@ -72,7 +72,7 @@ func TestHostVolumes(t *testing.T) {
 	f.Prints(`1 node: its host volume "models" is read-only and the task mounts it to write: mount it with read_only`, "status", "service/writes")
 	f.Prints(`2 nodes: it declares no host volume "weights": start its agent with --host-volume weights=PATH`, "status", "service/lacks")
 	f.Prints("2 nodes: its agent does not lend the path /etc to tasks", "status", "service/paths")
-	f.Prints("leads to /etc by a link, which the node does not lend to tasks", "events", "service/links")
+	f.Prints("leads to /etc by a link, which the node does not lend to tasks", "events", "--service", "links")
 	f.Prints("its host volume", "explain", "service/writes")
 	if _, err := os.Stat(filepath.Join(models, "mine")); err == nil {
 		t.Error("a task wrote to a volume that is lent for reading")
@@ -150,20 +150,20 @@ func TestVolumesThatStick(t *testing.T) {
 		}
 		f.Prints(fmt.Sprintf("pages: 1-%d 2-%d", i, i), "logs", "task/"+string(task.ID))
 	}
-	f.Prints("used: 2.9MiB", "inspect", "task/"+string(again[0].ID))
+	f.Prints("used: 30", "inspect", "task/"+string(again[0].ID))
 
 	first := there[0]
 	refused := f.Berth("volume", "rm", first.Name, "--node", first.Node)
-	refused.Want(t, 1)
+	refused.Want(t, 2)
 	if !strings.Contains(refused.Stderr, "belongs to service/notebook, which is there") {
 		t.Errorf("it was refused with %q", refused.Stderr)
 	}
 	refused = f.Berth("volume", "rm", first.Name, "--node", first.Node, "--force")
-	refused.Want(t, 1)
+	refused.Want(t, 2)
 	if !strings.Contains(refused.Stderr, "is in use by task default.notebook.") {
 		t.Errorf("it was refused with %q", refused.Stderr)
 	}
-	f.Berth("delete", "service/notebook", "--yes").Want(t, 0)
+	f.Berth("delete", "service/notebook").Want(t, 0)
 	f.Eventually(soon, func() error {
 		if r := f.Berth("volume", "rm", first.Name, "--node", first.Node); r.Code != 0 {
 			return errors.New(r.Stderr)
