@@ -112,8 +112,8 @@ func newFakeAt(listener net.Listener, worlds ...world) *fake {
 		"GET /v1/clusters/{c}": func(w world, r *http.Request) any {
 			return one(w.Clusters, func(v api.Cluster) bool { return v.Name == r.PathValue("c") })
 		},
-		"GET /v1/images":                        func(w world, _ *http.Request) any { return api.ImagesReply{Items: w.Images} },
-		"GET /v1/volumes":                       func(w world, _ *http.Request) any { return api.VolumesReply{Items: w.Volumes} },
+		"GET /v1/images":  func(w world, _ *http.Request) any { return api.ImagesReply{Items: w.Images} },
+		"GET /v1/volumes": func(w world, _ *http.Request) any { return api.VolumesReply{Items: w.Volumes} },
 		"POST /v1/volumes/remove": func(w world, r *http.Request) any {
 			var ask api.VolumeRemove
 			_ = json.NewDecoder(r.Body).Decode(&ask)

@@ -23,7 +23,8 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		out := transport.NewFrameWriter(conn)
 		all := []transport.Volume{
 			{Key: "default/db/data", Path: "/v/1", Pin: true, Used: 7, At: noon, Size: 9, Free: 2, By: []cluster.TaskID{"default.db.1.0"}},
-			{Key: "default/old/data", Path: "/v/2", Until: noon}, {HostVolume: "models", Path: "/m", ReadOnly: true},
+			{Key: "default/old/data", Path: "/v/2", Until: noon},
+			{HostVolume: "models", Path: "/m", ReadOnly: true},
 		}
 		if r.Kind == transport.StreamVolumeRemove {
 			asked = append(asked, r.Volume)
@@ -39,7 +40,8 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 	got := read[api.VolumesReply](t, w.want(200, "GET", "/v1/volumes?node=n1", nil))
 	want := api.VolumesReply{Items: []api.VolumeView{
 		{Node: "n1", Name: "default/db/data", Path: "/v/1", Pin: true, Owner: "service/db", Used: 7, Counted: noon, Size: 9, Free: 2, By: []cluster.TaskID{"default.db.1.0"}},
-		{Node: "n1", Name: "default/old/data", Path: "/v/2", Until: noon}, {Node: "n1", HostVolume: "models", Path: "/m", ReadOnly: true},
+		{Node: "n1", Name: "default/old/data", Path: "/v/2", Until: noon},
+		{Node: "n1", HostVolume: "models", Path: "/m", ReadOnly: true},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)

@@ -146,7 +146,8 @@ func TestFolders(t *testing.T) {
 	}{
 		{cluster.Volume{Name: "v", HostVolume: "m"}, true, "some"},
 		{
-			cluster.Volume{Name: "v", HostVolume: "m"}, false,
+			cluster.Volume{Name: "v", HostVolume: "m"},
+			false,
 			`1 node: it declares no host volume "m": start its agent with --host-volume m=PATH; 1 node: its host volume "m" is read-only and the task mounts it to write: mount it with read_only`,
 		},
 		{cluster.Volume{Name: "v", HostVolume: "x"}, true, `2 nodes: it declares no host volume "x": start its agent with --host-volume x=PATH`},
