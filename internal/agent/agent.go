@@ -197,6 +197,7 @@ type Agent struct {
 	volumes volumes
 	found   *found // what runs here and is in no record
 	pins    *pins  // who runs on which CPUs
+	book    *directory
 
 	work    sync.WaitGroup // goroutines of tasks and streams
 	streams atomic.Int64   // byte streams that are open
@@ -215,6 +216,7 @@ func New(c Config) (*Agent, error) {
 		c.DataDir = dir
 	}
 	a := &Agent{Config: c}
+	a.book = newDirectory(a)
 	if a.Requests == nil {
 		reader := requests.New()
 		a.Requests = func(ctx context.Context, port int, m cluster.Meter) (float64, error) {
@@ -277,6 +279,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		if a.ImageHigh < 100 {
 			a.work.Go(func() { a.watchImages(ctx) })
 		}
+	}
+	if !a.Volatile {
+		a.book.load()
+		a.work.Go(func() { a.book.keep(ctx) })
 	}
 	a.resume(ctx, saved.Attempts)
 	if a.Networks != nil {

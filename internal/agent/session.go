@@ -105,6 +105,9 @@ func (a *Agent) session(life context.Context, welcome transport.Welcome) error {
 	var both sync.WaitGroup
 	both.Go(func() { end(a.reports.send(ctx, welcome)) })
 	both.Go(func() { end(a.listen(ctx, life, welcome.Session)) })
+	if source, ok := a.Source.(addressSource); ok {
+		both.Go(func() { end(a.book.ask(ctx, source, welcome.Session)) })
+	}
 	both.Go(func() {
 		select {
 		case <-ctx.Done():

@@ -34,6 +34,8 @@ type world struct {
 	hostPaths   []string
 	// networks, unless nil, are the machine's, which outlive the agents.
 	networks Networks
+	// source, unless nil, is the server with more that it can do.
+	source Source
 
 	mu       sync.Mutex
 	devices  []devices.Device // nil: the agent does not look
@@ -67,8 +69,12 @@ func (w *world) config() Config {
 	if w.attach != nil {
 		exec = w.attach()
 	}
+	var source Source = w.server
+	if w.source != nil {
+		source = w.source
+	}
 	return Config{
-		Name: "n1", DataDir: w.dir, Source: w.server, Executors: []executor.Executor{exec},
+		Name: "n1", DataDir: w.dir, Source: source, Executors: []executor.Executor{exec},
 		Boot: func() time.Duration { return time.Hour + time.Since(w.began) },
 		Facts: func(string) (cluster.Facts, error) {
 			return cluster.Facts{Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB}, nil

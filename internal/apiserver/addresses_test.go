@@ -67,3 +67,35 @@ func TestAddresses(t *testing.T) {
 	}
 	w.want(404, "GET", "/v1/clusters/default/services/nobody/addresses", nil)
 }
+
+// Pages of addresses hold each task once, although the tasks' ids are not in the order of their numbers.
+func TestPagesOfAddresses(t *testing.T) {
+	w := newWorld(t)
+	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 12)))
+	records := map[string]any{
+		"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"}, "status/n1": cluster.NodeStatus{Name: "n1"},
+	}
+	for i := range 12 {
+		d := desired(cluster.ServiceTask("default", "web", 1, i), 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
+		d.Node = "n1"
+		records["state/n1/"+string(d.Task)], records["status/n1/"+string(d.Task)] = d, observed(d, cluster.StateRunning, cluster.HealthHealthy)
+	}
+	w.put(records)
+	seen := map[cluster.TaskID]int{}
+	for next, pages := "", 0; pages == 0 || next != ""; pages++ {
+		var page api.Page[api.Address]
+		body := w.want(200, "GET", "/v1/clusters/default/services/web/addresses?limit=3&cursor="+next, nil).body
+		if err := json.Unmarshal(body, &page); err != nil || pages > 12 {
+			t.Fatal(err, pages)
+		}
+		for _, a := range page.Items {
+			seen[a.Task]++
+		}
+		next = page.Next
+	}
+	for i := range 12 {
+		if n := seen[cluster.ServiceTask("default", "web", 1, i)]; n != 1 {
+			t.Errorf("task %d is on the pages %d times", i, n)
+		}
+	}
+}

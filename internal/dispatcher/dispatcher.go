@@ -66,6 +66,8 @@ type Dispatcher struct {
 	reach   reach
 	servers atomic.Pointer[[]string] // the addresses that agents are told, nil where there are none
 
+	directory *directory
+
 	mu       sync.Mutex
 	sessions map[string]*session
 	// secretsNews is closed, and made anew, when secrets changed.
@@ -115,6 +117,7 @@ func New(c Config) *Dispatcher {
 		sessions: map[string]*session{},
 
 		secretsNews: make(chan struct{}),
+		directory:   newDirectory(),
 	}
 	d.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, d.incarnation)
 	d.streams.waiting = map[string]awaited{}
@@ -196,6 +199,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var others sync.WaitGroup
 	others.Go(func() { d.followStore(rest) })
 	others.Go(func() { d.watchReach(rest) })
+	others.Go(func() { d.followAddresses(rest) })
 	err := d.commitLoop(ctx)
 	stop()
 	others.Wait()

@@ -196,6 +196,8 @@ func readFailure(resp *http.Response) error {
 		return &SessionError{Newest: f.Session, Detail: f.Detail}
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return fmt.Errorf("%w: %s", ErrRefused, f.Detail)
+	case http.StatusNotFound:
+		return fmt.Errorf("%w: it answered %d: %s", ErrUnknown, resp.StatusCode, f.Detail)
 	default:
 		return fmt.Errorf("the server answered %d: %s", resp.StatusCode, f.Detail)
 	}

@@ -15,4 +15,6 @@ var (
 	// away, or is cut off from the store. What was not answered may have been done; the agent registers anew, at
 	// another server, and tells it again.
 	ErrElsewhere = errors.New("another server has to be asked")
+	// ErrUnknown says that the server is of a build that knows no such request.
+	ErrUnknown = errors.New("the server is of an older build and knows no such request")
 )

@@ -31,6 +31,7 @@ func Handler(d Dispatch) http.Handler {
 	mux.HandleFunc("POST "+PathRegister, answer(d.Register))
 	mux.HandleFunc("POST "+PathReport, answer(d.Report))
 	mux.HandleFunc("POST "+PathSecrets, giveSecrets(d))
+	mux.HandleFunc("POST "+PathAddresses, tellAddresses(d))
 	mux.HandleFunc("POST "+PathAssignments, func(w http.ResponseWriter, r *http.Request) { assign(d, w, r) })
 	mux.HandleFunc("POST "+PathStream+"{id}", func(w http.ResponseWriter, r *http.Request) { carry(d, w, r) })
 	mux.HandleFunc("POST "+PathBeat+"{node}/{session}/{seq}", beat(d))

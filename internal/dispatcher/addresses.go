@@ -1,0 +1,289 @@
+package dispatcher
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// Bounds of what agents are told of services.
+const (
+	// mostFollowed is how many services one agent may follow.
+	mostFollowed = 16384
+	// mostTold is how many bytes one answer takes, unless a single service needs more.
+	mostTold = 4 << 20
+	// listingKept is for how long it is kept what is to be told of a service that nobody waits for: agents ask again when they
+	// were answered.
+	listingKept = 2 * time.Minute
+	// pacePart is how many times longer than its work the look at changes rests, paceLeast how long at least: so it takes a bounded part of
+	// a core, however much changes.
+	pacePart  = 4
+	paceLeast = 20 * time.Millisecond
+)
+
+// directory is what is to be told of the services that agents of this server follow. What a service's listing costs is paid when the
+// service, or the verdict on a node of its tasks, changed, once for all agents; then those are woken that follow it.
+type directory struct {
+	mu       sync.Mutex
+	services map[cluster.OwnerRef]*listing
+	// nodes holds what the listings took from the records of nodes, as it was last looked at.
+	nodes map[string]nodeView
+	begun chan struct{} // capacity 1: there is something to follow
+}
+
+// listing is what is to be told of a service. The mutex of the directory guards it.
+type listing struct {
+	told    transport.ServiceTold
+	waiting map[*waiter]bool
+	idle    time.Duration // since when nobody waits
+}
+
+// waiter is an agent that waits for a change of what it follows.
+type waiter struct{ woken chan struct{} } // capacity 1
+
+// nodeView is what addresses take from the records of a node.
+type nodeView struct {
+	state      cluster.NodeState
+	address    string
+	registered bool
+}
+
+func newDirectory() *directory {
+	return &directory{services: map[cluster.OwnerRef]*listing{}, nodes: map[string]nodeView{}, begun: make(chan struct{}, 1)}
+}
+
+// Addresses tells the agent of a session what it does not know of the services that it follows; where it knows all it waits until something
+// changes, AddressesWait at most.
+func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest) (reply transport.AddressesReply, err error) {
+	s, err := d.session(r.Node, r.Session)
+	if err != nil {
+		return reply, err
+	}
+	if err := d.reach.lost(); err != nil {
+		return reply, err
+	}
+	if len(r.Services) > mostFollowed {
+		return reply, fmt.Errorf("%w: it follows %d services, at most %d are allowed", transport.ErrRefused, len(r.Services), mostFollowed)
+	}
+	timer := time.NewTimer(transport.AddressesWait)
+	defer timer.Stop()
+	// Tables from before the session may not know a service that the agent was told of by another server.
+	if _, err := d.config.Tables.WaitFor(ctx, s.began); err != nil {
+		return reply, err
+	}
+	cut := d.reach.over()
+	w := &waiter{make(chan struct{}, 1)}
+	defer d.letGo(w, &r)
+	for {
+		if reply.Services, err = d.differing(w, &r); err != nil || len(reply.Services) > 0 {
+			return reply, err
+		}
+		select {
+		case <-ctx.Done():
+			return reply, ctx.Err()
+		case <-s.over:
+			return reply, &transport.SessionError{Newest: d.newest(s.node), Detail: fmt.Sprintf("session %d has ended", s.number)}
+		case <-cut:
+			return reply, errCutOff
+		case <-timer.C:
+			return reply, nil
+		case <-w.woken:
+		}
+	}
+}
+
+// differing returns what the agent does not know, and lets it wait for all that it asks for.
+func (d *Dispatcher) differing(w *waiter, r *transport.AddressesRequest) (list []transport.ServiceTold, err error) {
+	t := d.directory
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	size := 0
+	for i := range r.Services {
+		owner := ownerOf(&r.Services[i])
+		l := t.services[owner]
+		if l == nil {
+			l = &listing{waiting: map[*waiter]bool{}}
+			// From a snapshot that is read here: a change that the follower took before is in it.
+			if l.told, err = tell(d.config.Tables.Snapshot(), owner); err != nil {
+				return nil, err
+			}
+			t.services[owner] = l
+			signal(t.begun)
+		}
+		l.waiting[w] = true
+		if l.told.Stamp == r.Services[i].Stamp || len(list) > 0 && size+l.told.Size() > mostTold {
+			continue
+		}
+		size += l.told.Size()
+		list = append(list, l.told)
+	}
+	return list, nil
+}
+
+func ownerOf(asked *transport.ServiceAsked) cluster.OwnerRef {
+	return cluster.OwnerRef{Kind: cluster.KindService, Cluster: asked.Cluster, Name: asked.Service}
+}
+
+// letGo ends the wait of an agent.
+func (d *Dispatcher) letGo(w *waiter, r *transport.AddressesRequest) {
+	t := d.directory
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range r.Services {
+		if l := t.services[ownerOf(&r.Services[i])]; l != nil {
+			delete(l.waiting, w)
+			l.idle = d.config.Clock()
+		}
+	}
+}
+
+func signal(to chan struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// tell returns what there is to say of a service.
+func tell(snap *store.Snapshot, owner cluster.OwnerRef) (transport.ServiceTold, error) {
+	told := transport.ServiceTold{Cluster: owner.Cluster, Service: owner.Name}
+	if _, ok := snap.Service(owner.Cluster, owner.Name); !ok {
+		told.Missing = true
+	} else {
+		for _, a := range snap.HealthyAddresses(owner) {
+			told.Addresses = append(told.Addresses, transport.ServiceAddress{Task: string(a.Task), Node: a.Node, Address: a.Address, Ports: a.Ports})
+		}
+	}
+	text, err := json.Marshal(told)
+	if err != nil {
+		return told, fmt.Errorf("encode the addresses of %s: %w", owner, err)
+	}
+	sum := sha256.Sum256(text)
+	told.Stamp = hex.EncodeToString(sum[:12])
+	return told.Encoded()
+}
+
+// followAddresses keeps the directory as the tables are until the context ends. While no service is followed it looks at nothing.
+func (d *Dispatcher) followAddresses(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.directory.begun:
+			d.followWhileAsked(ctx)
+		}
+	}
+}
+
+// followWhileAsked does so until nothing is left to tell to anybody.
+func (d *Dispatcher) followWhileAsked(ctx context.Context) {
+	follow := d.config.Tables.Follow(store.TopicOwners, store.TopicNodes)
+	defer follow.Close()
+	tidy := time.NewTicker(listingKept / 4)
+	defer tidy.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tidy.C:
+			if !d.tidyDirectory() {
+				return
+			}
+			continue
+		case <-follow.Wake():
+		}
+		began := time.Now()
+		d.lookAtChanges(follow.Take())
+		rest := time.NewTimer(max(paceLeast, pacePart*time.Since(began)))
+		select {
+		case <-ctx.Done():
+		case <-rest.C:
+		}
+		rest.Stop()
+	}
+}
+
+// tidyDirectory forgets what nobody asked for any more, and reports whether anything is left.
+func (d *Dispatcher) tidyDirectory() bool {
+	t := d.directory
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for owner, l := range t.services { // order-free: each is judged by itself
+		if len(l.waiting) == 0 && d.config.Clock()-l.idle > listingKept {
+			delete(t.services, owner)
+		}
+	}
+	if len(t.services) > 0 {
+		return true
+	}
+	t.services, t.nodes = map[cluster.OwnerRef]*listing{}, map[string]nodeView{} // nobody keeps the room of many
+	return false
+}
+
+// lookAtChanges looks at the services anew that changed, and wakes those who follow one of which there is something else to tell.
+func (d *Dispatcher) lookAtChanges(c store.Changes) {
+	t := d.directory
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	snap := d.config.Tables.Snapshot() // read with the lock held: nobody wrote a listing of a newer one
+	changed := map[cluster.OwnerRef]bool{}
+	if c.Resync {
+		for owner := range t.services { // order-free: a set
+			changed[owner] = true
+		}
+	}
+	for owner := range c.Owners { // order-free: a set
+		if t.services[owner] != nil {
+			changed[owner] = true
+		}
+	}
+	for node := range c.Nodes { // order-free: a set
+		t.ofNode(snap, node, changed)
+	}
+	for owner := range changed { // order-free: each is looked at by itself
+		l := t.services[owner]
+		told, err := tell(snap, owner)
+		if err != nil {
+			d.config.Logger.Error("what agents are told of a service stays as it was", "cluster", owner.Cluster, "service", owner.Name, "error", err)
+			continue
+		}
+		if told.Stamp == l.told.Stamp {
+			continue
+		}
+		l.told = told
+		for w := range l.waiting { // order-free: all are woken
+			signal(w.woken)
+		}
+	}
+}
+
+// ofNode adds the followed services with tasks on a node whose verdict or address is another than when it was last looked at.
+func (t *directory) ofNode(snap *store.Snapshot, node string, changed map[cluster.OwnerRef]bool) {
+	var now nodeView
+	if e, ok := snap.Node(node); ok {
+		now.state = e.Value.State
+	}
+	if e, ok := snap.NodeStatus(node); ok {
+		now.registered, now.address = true, e.Value.Facts.Address
+	}
+	if was, known := t.nodes[node]; known && was == now {
+		return
+	}
+	t.nodes[node] = now
+	if now == (nodeView{}) {
+		delete(t.nodes, node) // it was removed
+	}
+	for row := range snap.NodeAttempts(node) {
+		if owner, ok := row.Ref(); ok && t.services[owner] != nil {
+			changed[owner] = true
+		}
+	}
+}

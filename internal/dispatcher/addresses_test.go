@@ -1,0 +1,219 @@
+package dispatcher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// town is a world with services, and an agent that asks for their addresses.
+type town struct {
+	*world
+	session uint64
+	known   map[string]string // stamps by service
+}
+
+func inTown(t *testing.T, do func(t *testing.T, w *town)) {
+	t.Helper()
+	inWorld(t, func(t *testing.T, w *world) {
+		c := &town{world: w, known: map[string]string{}}
+		c.session = w.register("n1").Session
+		c.node("n1", cluster.NodeReady)
+		do(t, c)
+	})
+}
+
+func (w *town) node(name string, state cluster.NodeState) {
+	w.t.Helper()
+	w.put(p.Node(name), &cluster.Node{Name: name, State: state, Domain: cluster.DefaultDomain})
+}
+
+func (w *town) service(name string) {
+	w.t.Helper()
+	w.put(p.Service("c", name), &cluster.Service{Cluster: "c", Name: name, Lifespan: cluster.Lifespan{Generation: 1}, Definition: cluster.Ref{Name: "d", Version: 1}})
+}
+
+// task puts a task of a service on a node.
+func (w *town) task(service string, index int, node string, health cluster.Health) {
+	w.t.Helper()
+	id := cluster.ServiceTask("c", service, 1, index)
+	d := cluster.Desired{
+		Task: id, Attempt: 1, UUID: "u-" + string(id), Node: node, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: service},
+		Definition: cluster.Ref{Name: "d", Version: 1}, Ports: map[string]int{"http": 20000 + index},
+	}
+	w.put(p.Desired(node, id), &d)
+	w.put(p.Observed(node, id), &cluster.Observed{Task: id, Attempt: 1, UUID: d.UUID, Node: node, State: cluster.StateRunning, Health: health})
+}
+
+// ask asks with what is known, and notes what is told.
+func (w *town) ask(ctx context.Context, services ...string) ([]transport.ServiceTold, error) {
+	r := transport.AddressesRequest{Node: "n1", Session: w.session}
+	for _, s := range services {
+		r.Services = append(r.Services, transport.ServiceAsked{Cluster: "c", Service: s, Stamp: w.known[s]})
+	}
+	reply, err := w.Addresses(ctx, r)
+	for _, told := range reply.Services {
+		w.known[told.Service] = told.Stamp
+	}
+	return reply.Services, err
+}
+
+// words says in short what was told.
+func words(told []transport.ServiceTold) (list []string) {
+	for _, s := range told {
+		text := s.Service
+		if s.Missing {
+			text += " missing"
+		}
+		for _, a := range s.Addresses {
+			text += fmt.Sprintf(" %s:%d", a.Node, a.Ports["http"])
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+// want asks and compares what is told within a second of the clock in the bubble, where nothing else happens.
+func (w *town) want(services []string, want ...string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+	defer cancel()
+	told, err := w.ask(ctx, services...)
+	if len(want) == 0 && errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, words(told), cmpopts.EquateEmpty()); diff != "" {
+		w.t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+// What an agent knows is not told again; what changed is, whether tasks, nodes or the service itself did.
+func TestAddressesTellWhatChanged(t *testing.T) {
+	inTown(t, func(_ *testing.T, w *town) {
+		all := []string{"db", "web"}
+		w.want(all, "db missing", "web missing")
+		w.want(all)
+		w.service("web")
+		w.want(all, "web")
+		w.task("web", 0, "n1", cluster.HealthHealthy)
+		w.want(all, "web n1:20000")
+		w.task("web", 1, "n1", cluster.HealthHealthy)
+		w.service("db")
+		w.want(all, "db", "web n1:20000 n1:20001")
+		w.task("web", 0, "n1", cluster.HealthFailing)
+		w.want(all, "web n1:20001")
+		w.register("n2")
+		w.node("n2", cluster.NodeReady)
+		w.task("db", 0, "n2", cluster.HealthHealthy)
+		w.want(all, "db n2:20000")
+		w.want(all)
+		w.task("db", 1, "n1", cluster.HealthHealthy)
+		w.want(all, "db n2:20000 n1:20001")
+		w.node("n2", cluster.NodeSuspect)
+		w.want(all, "db n1:20001")
+		w.node("n2", cluster.NodeReady)
+		w.want(all, "db n2:20000 n1:20001")
+		w.remove(p.Service("c", "db"))
+		w.want(all, "db missing")
+	})
+}
+
+// An agent that knows all is answered when something that it follows changes, and with nothing after a while.
+func TestAddressesWait(t *testing.T) {
+	inTown(t, func(t *testing.T, w *town) {
+		w.service("web")
+		w.service("other")
+		w.want([]string{"web"}, "web")
+		began := time.Now()
+		if told, err := w.ask(t.Context(), "web"); err != nil || len(told) > 0 || time.Since(began) != transport.AddressesWait {
+			t.Errorf("nothing changed: got %v, %v after %v", told, err, time.Since(began))
+		}
+		var told []transport.ServiceTold
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			told, _ = w.ask(t.Context(), "web")
+		}()
+		synctest.Wait()
+		began = time.Now()
+		w.task("other", 0, "n1", cluster.HealthHealthy)
+		time.Sleep(10 * time.Second) // in-bubble: every town is in one
+		synctest.Wait()
+		select {
+		case <-answered:
+			t.Fatalf("the change of another service was answered with %v", told)
+		default:
+		}
+		w.task("web", 0, "n1", cluster.HealthHealthy)
+		<-answered
+		if got := words(told); len(got) != 1 || got[0] != "web n1:20000" || time.Since(began) > 11*time.Second {
+			t.Errorf("told %v after %v", got, time.Since(began))
+		}
+	})
+}
+
+// After nobody asked for long nothing is kept, and whoever asks then is told what is.
+func TestAddressesAreForgotten(t *testing.T) {
+	inTown(t, func(_ *testing.T, w *town) {
+		w.service("web")
+		w.want([]string{"web"}, "web")
+		time.Sleep(time.Hour) // in-bubble: every town is in one
+		w.task("web", 0, "n1", cluster.HealthHealthy)
+		w.want([]string{"web"}, "web n1:20000")
+		w.task("web", 1, "n1", cluster.HealthHealthy)
+		w.want([]string{"web"}, "web n1:20000 n1:20001")
+	})
+}
+
+// Only the newest session of a node is answered; one that ends while it waits is told so, also by the end of the server.
+func TestAddressesAreOfTheSession(t *testing.T) {
+	inTown(t, func(t *testing.T, w *town) {
+		w.service("web")
+		ask := func(node string, session uint64) error {
+			_, err := w.Addresses(t.Context(), transport.AddressesRequest{
+				Node: node, Session: session, Services: []transport.ServiceAsked{{Cluster: "c", Service: "web", Stamp: w.known["web"]}},
+			})
+			return err
+		}
+		for node, session := range map[string]uint64{"n1": w.session + 1, "stranger": 1} {
+			if err := ask(node, session); !errors.Is(err, transport.ErrSession) {
+				t.Errorf("%s, session %d: got %v, want ErrSession", node, session, err)
+			}
+		}
+		many := transport.AddressesRequest{Node: "n1", Session: w.session, Services: make([]transport.ServiceAsked, 20_000)}
+		if _, err := w.Addresses(t.Context(), many); !errors.Is(err, transport.ErrRefused) {
+			t.Errorf("20,000 services: got %v, want ErrRefused", err)
+		}
+		w.want([]string{"web"}, "web")
+		ended := make(chan error, 1)
+		session := w.session
+		go func() { ended <- ask("n1", session) }()
+		synctest.Wait()
+		welcome, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: w.session})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.session = welcome.Session
+		if err := <-ended; !errors.Is(err, transport.ErrSession) {
+			t.Errorf("a newer session: got %v, want ErrSession", err)
+		}
+		go func() { ended <- ask("n1", w.session) }()
+		synctest.Wait()
+		w.stop()
+		if err := <-ended; err == nil {
+			t.Error("the end of the server: got no error")
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package transport
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// silentDispatch is a server that begins sessions and knows nothing of addresses, as those of earlier builds.
+type silentDispatch struct{ Dispatch }
+
+func (silentDispatch) Register(context.Context, Registration) (Welcome, error) {
+	return Welcome{Session: 1}, nil
+}
+
+// tellingDispatch tells of addresses.
+type tellingDispatch struct{ silentDispatch }
+
+func (tellingDispatch) Addresses(_ context.Context, r AddressesRequest) (reply AddressesReply, err error) {
+	if r.Session != 1 {
+		return reply, &SessionError{Newest: 1, Detail: "another"}
+	}
+	told, err := ServiceTold{
+		Cluster: r.Services[0].Cluster, Service: r.Services[0].Service, Stamp: "s2",
+		Addresses: []ServiceAddress{{Task: "c.web.1.0", Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 8080}}},
+	}.Encoded()
+	return AddressesReply{Services: []ServiceTold{told, {Cluster: "c", Service: "db", Stamp: "none", Missing: true}}}, err
+}
+
+// What a server tells of services arrives, whether its text was made before or not; a server that knows nothing of it is told from one that
+// fails, and counts as one that answers.
+func TestAddressesOverTheWire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.serve(t, "http://new:7071", tellingDispatch{})
+		f.serve(t, "http://old:7071", silentDispatch{})
+		r := AddressesRequest{Node: "n1", Session: 1, Services: []ServiceAsked{{Cluster: "c", Service: "web", Stamp: "s1"}}}
+		c := f.client(t, "http://new:7071")
+		got, err := c.Addresses(t.Context(), r)
+		want := AddressesReply{Services: []ServiceTold{
+			{
+				Cluster: "c", Service: "web", Stamp: "s2",
+				Addresses: []ServiceAddress{{Task: "c.web.1.0", Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 8080}}},
+			},
+			{Cluster: "c", Service: "db", Stamp: "none", Missing: true},
+		}}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(ServiceTold{})); diff != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+		r.Session = 2
+		if _, err := c.Addresses(t.Context(), r); !errors.Is(err, ErrSession) {
+			t.Errorf("another session: got %v", err)
+		}
+		old := f.client(t, "http://old:7071", "http://new:7071")
+		old.servers.given = []string{"http://old:7071", "http://new:7071"}
+		for range 2 * patience {
+			if _, err := old.Addresses(t.Context(), r); !errors.Is(err, ErrUnknown) || errors.Is(err, ErrElsewhere) {
+				t.Errorf("an older server: got %v, want ErrUnknown alone", err)
+			}
+		}
+	})
+}
+
+// The text of what is told to many is that of its fields.
+func TestServiceToldEncoded(t *testing.T) {
+	told := ServiceTold{Cluster: "c", Service: "web", Stamp: "s", Addresses: []ServiceAddress{{Task: "t", Node: "n", Address: "a"}}}
+	plain, err := json.Marshal(told)
+	if err != nil {
+		t.Fatal(err)
+	}
+	once, err := told.Encoded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(once)
+	if err != nil || string(text) != string(plain) || once.Size() != len(plain) {
+		t.Errorf("%s and %s, %d bytes; %v", plain, text, once.Size(), err)
+	}
+}
