@@ -52,6 +52,8 @@ type nodeConfig struct {
 	metricsListen, metricsToken string
 	// subnet is what the addresses of tasks are of that have a network of their own.
 	subnet netip.Prefix
+	// names says how questions for names are answered.
+	names agent.NamesConfig
 	// secretsDir is the folder in memory for secrets, "" for the agent's own choice.
 	secretsDir string
 	// What the node lends of its folders; hostPaths is nil for anywhere.
@@ -122,6 +124,7 @@ func runNode(ctx context.Context, c nodeConfig) error {
 
 		Devices:       c.finder.Find,
 		Networks:      network.New(network.Config{Dir: filepath.Join(c.dataDir, "network"), Subnet: c.subnet, Logger: c.log}),
+		Names:         c.names,
 		CPUs:          c.cpus,
 		SecretsDir:    c.secretsDir,
 		HostVolumes:   c.hostVolumes,
@@ -178,6 +181,7 @@ type agentFlags struct {
 	images               imageFlags
 	network              networkFlags
 	volumes              volumeFlags
+	names                nameFlags
 	log                  *slog.Logger
 	parsedLabels         cluster.Labels
 }
@@ -224,6 +228,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	f.images.flags(cmd)
 	f.network.flags(cmd)
 	f.volumes.flags(cmd)
+	f.names.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
 }
 
@@ -256,6 +261,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	f.images.check(&list)
 	f.network.check(&list)
 	f.volumes.check(&list)
+	f.names.check(&list)
 	if err := f.executors.validate(); err != nil {
 		list.add("--%v", err)
 	}
@@ -312,6 +318,7 @@ func (f *agentFlags) config(ctx context.Context) (c nodeConfig, err error) {
 		metricsListen: f.metrics.listen, metricsToken: f.metricsToken,
 		finder: f.devices.finder, cpus: f.devices.cpus, subnet: f.network.parsed, secretsDir: f.secretsDir,
 		hostVolumes: f.volumes.volumes, hostPaths: f.volumes.lent,
+		names: f.names.parsed,
 	}
 	if f.tokenFile != "" {
 		if c.token, err = readSecret("the token file", f.tokenFile); err != nil {

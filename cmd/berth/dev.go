@@ -25,6 +25,7 @@ func newDevCommand() *cobra.Command {
 	var external serverFlags // those about the store
 	var images imageFlags
 	var volumes volumeFlags
+	var names nameFlags
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -49,6 +50,7 @@ func newDevCommand() *cobra.Command {
 			external.checkStore(&list)
 			images.check(&list)
 			volumes.check(&list)
+			names.check(&list)
 			if err := list.err(cmd); err != nil {
 				return err
 			}
@@ -89,6 +91,7 @@ func newDevCommand() *cobra.Command {
 				finder:    held.finder,
 				cpus:      held.cpus,
 				subnet:    bridge.parsed,
+				names:     names.parsed,
 
 				hostVolumes: volumes.volumes,
 				hostPaths:   volumes.lent,
@@ -115,6 +118,7 @@ func newDevCommand() *cobra.Command {
 	external.storeFlags(cmd.Flags())
 	images.flags(cmd)
 	volumes.flags(cmd)
+	names.flags(cmd)
 	ofMachine(cmd, "data-dir")
 	return cmd
 }

@@ -84,6 +84,8 @@ type Config struct {
 	Devices func(ctx context.Context) ([]devices.Device, error)
 	// Networks, unless nil, makes networks for tasks that have one of their own; without it such tasks are refused.
 	Networks Networks
+	// Names says how questions for names are answered.
+	Names NamesConfig
 	// CPUs are those that all tasks run on, ordered. They must be given where the agent offers cores to single tasks.
 	CPUs []int
 	// Stats measures what the machine uses; it is called by one goroutine, every few seconds, with DataDir. Default: the machine's
@@ -198,6 +200,7 @@ type Agent struct {
 	found   *found // what runs here and is in no record
 	pins    *pins  // who runs on which CPUs
 	book    *directory
+	names   *nameDesk
 
 	work    sync.WaitGroup // goroutines of tasks and streams
 	streams atomic.Int64   // byte streams that are open
@@ -217,6 +220,7 @@ func New(c Config) (*Agent, error) {
 	}
 	a := &Agent{Config: c}
 	a.book = newDirectory(a)
+	a.names = newNameDesk(a)
 	if a.Requests == nil {
 		reader := requests.New()
 		a.Requests = func(ctx context.Context, port int, m cluster.Meter) (float64, error) {
@@ -283,6 +287,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if !a.Volatile {
 		a.book.load()
 		a.work.Go(func() { a.book.keep(ctx) })
+		a.names.begin(ctx)
 	}
 	a.resume(ctx, saved.Attempts)
 	if a.Networks != nil {

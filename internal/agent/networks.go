@@ -111,9 +111,7 @@ const (
 // resolver returns what a container behind a bridge sees instead of the node's resolver file, where that names none but the node's loopback, which
 // it does not reach.
 func resolver(def *cluster.TaskDefinition, c *cluster.Container, read func(name string) ([]byte, error)) []executor.Mount {
-	own := slices.ContainsFunc(c.Mounts, func(m cluster.Mount) bool { return m.Path == resolverFile }) ||
-		slices.ContainsFunc(c.Files, func(f cluster.File) bool { return f.Path == resolverFile })
-	if def.Network != cluster.NetworkBridge || own {
+	if def.Network != cluster.NetworkBridge || ownResolver(c) {
 		return nil
 	}
 	usual, err := read(resolverFile)
@@ -124,6 +122,12 @@ func resolver(def *cluster.TaskDefinition, c *cluster.Container, read func(name 
 		return nil
 	}
 	return []executor.Mount{{Source: outwardFile, Path: resolverFile, ReadOnly: true}}
+}
+
+// ownResolver reports whether a container brings its own resolver file.
+func ownResolver(c *cluster.Container) bool {
+	return slices.ContainsFunc(c.Mounts, func(m cluster.Mount) bool { return m.Path == resolverFile }) ||
+		slices.ContainsFunc(c.Files, func(f cluster.File) bool { return f.Path == resolverFile })
 }
 
 // namesOutward reports whether a resolver file names a server beyond the machine's loopback.

@@ -105,7 +105,7 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 	for _, name := range sortedKeys(own) {
 		spec.Env = append(spec.Env, name+"="+own[name])
 	}
-	spec.Mounts = resolver(def, &c, os.ReadFile)
+	spec.Mounts = a.resolver(d, def, &c)
 	for _, m := range c.Mounts {
 		for j := range def.Volumes {
 			if def.Volumes[j].Name == m.Volume {

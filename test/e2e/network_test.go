@@ -77,7 +77,7 @@ type networkSite struct {
 	*harness.Site
 	t              *testing.T
 	machine, asker *netlab.Host
-	agent          *harness.Daemon
+	server, agent  *harness.Daemon
 	flags          []string
 	loaded         bool
 	before         string
@@ -100,7 +100,7 @@ func newNetworkSite(t *testing.T, executor string, flags ...string) *networkSite
 	if err := os.WriteFile(n.Program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	n.Server()
+	n.server = n.Server()
 	n.start()
 	return n
 }

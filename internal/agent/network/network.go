@@ -96,8 +96,13 @@ type Spaces struct {
 
 	rules   sync.Mutex // held while the table is written
 	applied string     // what was last written
-	capable bool       // of Facts alone: the kernel took a table
-	settled bool       // of mu: the table and the bridge are as the records have it
+	// named says that the agent answers for names, instead who does where it does not; appliedNames is what was last written of it. Of rules.
+	named        bool
+	instead      netip.AddrPort
+	appliedNames string
+
+	capable bool // of Facts alone: the kernel took a table
+	settled bool // of mu: the table and the bridge are as the records have it
 }
 
 // New returns the spaces of a node; it makes nothing.
@@ -253,7 +258,7 @@ func (s *Spaces) Sweep(ctx context.Context, known func(uuid string) bool) error 
 	}
 	if s.bridged() && !s.published(ctx) {
 		s.rules.Lock()
-		s.applied = ""
+		s.applied, s.appliedNames = "", ""
 		s.rules.Unlock()
 		errs = append(errs, s.publish(ctx))
 	}
@@ -293,7 +298,7 @@ func (s *Spaces) Close() error {
 		return nil
 	}
 	err := s.lock.Close()
-	s.lock, s.records, s.applied, s.settled = nil, nil, "", false
+	s.lock, s.records, s.applied, s.appliedNames, s.settled = nil, nil, "", "", false
 	return err
 }
 

@@ -64,14 +64,13 @@ func (s *Spaces) publish(ctx context.Context) error {
 	s.rules.Lock()
 	defer s.rules.Unlock()
 	text := table(s.bridge, s.all())
-	if text == s.applied {
-		return nil
+	if text != s.applied {
+		if err := s.nft(ctx, text, "-f", "-"); err != nil {
+			return fmt.Errorf("publish ports: %w", err)
+		}
+		s.applied = text
 	}
-	if err := s.nft(ctx, text, "-f", "-"); err != nil {
-		return fmt.Errorf("publish ports: %w", err)
-	}
-	s.applied = text
-	return nil
+	return s.publishNames(ctx, text != table(s.bridge, nil))
 }
 
 // published reports whether the table is there.

@@ -1,0 +1,190 @@
+package names
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostQuestion is how long a question may be over UDP.
+const mostQuestion = 4096
+
+// Door is where questions come in: an address for both UDP and TCP.
+type Door struct {
+	udp *net.UDPConn
+	tcp *net.TCPListener
+	at  netip.AddrPort
+}
+
+// Listen opens a door. The address need not be the machine's yet; port 0 is any.
+func Listen(ctx context.Context, at netip.AddrPort) (*Door, error) {
+	c := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var failed error
+		err := raw.Control(func(fd uintptr) {
+			if at.Addr().Is4() { // a bridge comes and goes with its tasks
+				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
+			}
+		})
+		return errors.Join(err, failed)
+	}}
+	tcp, err := c.Listen(ctx, "tcp", at.String())
+	if err != nil {
+		return nil, fmt.Errorf("answer names: %w", err)
+	}
+	listener := tcp.(*net.TCPListener) //nolint:forcetypeassert // of the network tcp
+	at = netip.AddrPortFrom(at.Addr(), listener.Addr().(*net.TCPAddr).AddrPort().Port())
+	udp, err := c.ListenPacket(ctx, "udp", at.String())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("answer names: %w", err), listener.Close())
+	}
+	return &Door{udp: udp.(*net.UDPConn), tcp: listener, at: at}, nil //nolint:forcetypeassert // of the network udp
+}
+
+// Address is where the door is.
+func (d *Door) Address() netip.AddrPort { return d.at }
+
+// Close closes a door that is not served.
+func (d *Door) Close() error { return errors.Join(d.udp.Close(), d.tcp.Close()) }
+
+// Serve answers what comes in at a door from addresses that may ask, until the context ends; then the door is closed and all that was begun
+// has ended.
+func (s *Server) Serve(ctx context.Context, d *Door, may func(from netip.Addr) bool) {
+	s.mu.Lock()
+	s.doors[d.at] = true
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.doors, d.at)
+	}()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var begun sync.WaitGroup
+	defer begun.Wait()
+	stop := context.AfterFunc(ctx, func() { _ = d.Close() })
+	defer func() {
+		if stop() {
+			_ = d.Close()
+		}
+	}()
+	var both sync.WaitGroup
+	both.Go(func() { s.packets(ctx, d, may, &begun) })
+	both.Go(func() { s.accept(ctx, d, may, &begun) })
+	both.Wait()
+}
+
+// packets reads questions that come over UDP. What there is no room for is left without an answer: who asked asks again.
+func (s *Server) packets(ctx context.Context, d *Door, may func(netip.Addr) bool, begun *sync.WaitGroup) {
+	buf := make([]byte, mostQuestion)
+	for {
+		n, from, err := d.udp.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			if !s.again(ctx, err) {
+				return
+			}
+			continue
+		}
+		addr := from.Addr().Unmap()
+		if !may(addr) || !s.questions.take(addr) {
+			continue
+		}
+		question := append([]byte(nil), buf[:n]...)
+		begun.Go(func() {
+			defer s.questions.give(addr)
+			within, cancel := context.WithTimeout(ctx, answerWait)
+			defer cancel()
+			if answer := s.answer(within, question, addr, false); answer != nil {
+				_, _ = d.udp.WriteToUDPAddrPort(answer, from) // who asked asks again
+			}
+		})
+	}
+}
+
+// again reports whether a socket is to be read on after an error, for which it waits a moment.
+func (s *Server) again(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+		return false
+	}
+	s.Logger.Warn("questions for names cannot be read; it is tried again", "error", err)
+	timer := time.NewTimer(100 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// accept takes connections.
+func (s *Server) accept(ctx context.Context, d *Door, may func(netip.Addr) bool, begun *sync.WaitGroup) {
+	for {
+		c, err := d.tcp.AcceptTCP()
+		if err != nil {
+			if !s.again(ctx, err) {
+				return
+			}
+			continue
+		}
+		from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap() //nolint:forcetypeassert // of a TCP connection
+		if !may(from) || !s.connections.take(from) {
+			_ = c.Close()
+			continue
+		}
+		begun.Go(func() {
+			defer s.connections.give(from)
+			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+			defer stop()
+			defer func() { _ = c.Close() }()
+			s.converse(ctx, c, from)
+		})
+	}
+}
+
+// converse answers the questions of a connection, one after another.
+func (s *Server) converse(ctx context.Context, c net.Conn, from netip.Addr) {
+	until := time.Now().Add(connLife)
+	for time.Now().Before(until) {
+		_ = c.SetDeadline(time.Now().Add(connIdle)) // one that is gone fails in what follows
+		question, err := readMessage(c)
+		if err != nil {
+			return
+		}
+		if !s.questions.take(from) {
+			return
+		}
+		within, cancel := context.WithTimeout(ctx, answerWait)
+		answer := s.answer(within, question, from, true)
+		cancel()
+		s.questions.give(from)
+		if answer == nil || writeMessage(c, answer) != nil {
+			return
+		}
+	}
+}
+
+// readMessage reads a message of a stream.
+func readMessage(r io.Reader) ([]byte, error) {
+	var size [2]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, err
+	}
+	message := make([]byte, binary.BigEndian.Uint16(size[:]))
+	_, err := io.ReadFull(r, message)
+	return message, err
+}
+
+// writeMessage writes a message to a stream.
+func writeMessage(w io.Writer, message []byte) error {
+	_, err := w.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(message))), message...))
+	return err
+}

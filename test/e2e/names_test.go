@@ -1,0 +1,300 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/test/harness"
+)
+
+// beyond is an address that only the resolver of another machine knows, by the name beyondName.
+const beyond, beyondName = "192.0.2.98", "host.beyond.example"
+
+// namedDB is a service at a fixed number of its node, so that a short name and a number reach it, and one that can fall ill.
+const namedDB = `
+kind: TaskDefinition
+name: db
+version: 1
+network: bridge
+containers:
+  - name: main
+    image: ` + boxImage + `
+    command: [/bin/busybox, httpd, -f, -p, $(PORT_HTTP), -h, /berth-www]
+    resources: {cpu: 10m, memory: 16MiB}
+    files: [{path: /berth-www/index.html, content: "here is db"}]
+ports: [{name: http, port: 8080, to: 80}]
+checks: [{name: up, type: http, port: http, path: /index.html, interval: 1s, timeout: 1s}]
+grace: 1s
+shutdown_delay: 0s
+---
+kind: Service
+name: db
+definition: db
+count: 1
+---
+kind: TaskDefinition
+name: pair
+version: 1
+network: bridge
+containers:
+  - name: main
+    image: ` + boxImage + `
+    command: [/bin/busybox, sh, -c, "touch /tmp/well-$BERTH_INDEX-$BERTH_ATTEMPT_ID; exec /bin/busybox httpd -f -p $PORT_HTTP"]
+    resources: {cpu: 10m, memory: 16MiB}
+ports: [{name: http, to: 80}]
+checks: [{name: well, type: exec, container: main, command: [/bin/busybox, sh, -c, "test -e /tmp/well-$BERTH_INDEX-$BERTH_ATTEMPT_ID"], interval: 2s, timeout: 2s, fail_after: 1}]
+grace: 1s
+shutdown_delay: 0s
+---
+kind: Service
+name: pair
+definition: pair
+count: 2
+---
+kind: TaskDefinition
+name: app
+version: 1
+network: bridge
+containers:
+  - name: main
+    image: ` + boxImage + `
+    command: [/bin/busybox, sleep, "100000"]
+    resources: {cpu: 10m, memory: 16MiB}
+grace: 1s
+---
+kind: Service
+name: app
+definition: app
+count: 1
+`
+
+// resolve answers questions on the other machine for beyondName.
+func (n *networkSite) resolve() {
+	n.t.Helper()
+	var c net.PacketConn
+	if err := n.asker.Do(func() (err error) {
+		c, err = net.ListenPacket("udp", n.asker.Address+":53") //nolint:noctx // it is closed with the test
+		return err
+	}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = c.Close() })
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			size, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(buf[:size]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			q := m.Questions[0]
+			m.Response, m.Additionals, m.RCode = true, nil, dnsmessage.RCodeNameError
+			if strings.EqualFold(q.Name.String(), beyondName+".") {
+				m.RCode = dnsmessage.RCodeSuccess
+				if q.Type == dnsmessage.TypeA {
+					m.Answers = []dnsmessage.Resource{{
+						Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1}, Body: &dnsmessage.AResource{A: netip.MustParseAddr(beyond).As4()},
+					}}
+				}
+			}
+			if text, err := m.Pack(); err == nil {
+				_, _ = c.WriteTo(text, from)
+			}
+		}
+	}()
+}
+
+// dig asks the agent as a program of the machine does, and returns the answer in short: its code, then addresses or ports in order.
+func (n *networkSite) dig(network, name string, t dnsmessage.Type) (string, error) {
+	ctx, cancel := context.WithTimeout(n.t.Context(), 5*time.Second)
+	defer cancel()
+	c, err := n.machine.Dial(ctx, network, "127.0.0.1:7053")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	q := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: 7, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name + "."), Type: t, Class: dnsmessage.ClassINET}},
+	}
+	text, err := q.Pack()
+	if err != nil {
+		return "", err
+	}
+	if network == "tcp" {
+		text = append([]byte{byte(len(text) >> 8), byte(len(text))}, text...)
+	}
+	if _, err := c.Write(text); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 4096)
+	size, err := c.Read(buf)
+	if err != nil {
+		return "", err
+	}
+	buf = buf[:size]
+	if network == "tcp" {
+		buf = buf[2:]
+	}
+	var m dnsmessage.Message
+	if err := m.Unpack(buf); err != nil {
+		return "", err
+	}
+	var all []string
+	for _, r := range m.Answers {
+		switch b := r.Body.(type) {
+		case *dnsmessage.AResource:
+			all = append(all, netip.AddrFrom4(b.A).String())
+		case *dnsmessage.SRVResource:
+			all = append(all, fmt.Sprint(b.Port))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(append([]string{strings.TrimPrefix(m.RCode.String(), "RCode")}, all...), " "), nil
+}
+
+// wantDig waits for an answer.
+func (n *networkSite) wantDig(name string, t dnsmessage.Type, want string) {
+	n.t.Helper()
+	n.Eventually(soon, func() error {
+		got, err := n.dig("udp", name, t)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s: got %q, want %q", name, got, want)
+		}
+		return err
+	})
+}
+
+// inSpace runs a command in the network of a service's one task, as its programs do, whether the agent runs or not.
+func (n *networkSite) inSpace(uuid string, command ...string) (string, error) {
+	file := filepath.Join(n.AgentDir, "agent/network/tasks", uuid, "ns")
+	ctx, cancel := context.WithTimeout(n.t.Context(), 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + file}, command...)...).CombinedOutput()
+	return string(out), err
+}
+
+// Tasks find services by their short names and by their full ones, and all other names too; what is not healthy is not found. Neither the death of
+// the server nor that of the agent ends that: without the agent the kernel sends the questions on.
+func TestNamesOfServices(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, executor string) {
+		n := newNamedSite(t, executor)
+		n.put("names", namedDB)
+		running(t, n.Site, "app", 1)
+		running(t, n.Site, "db", 1)
+		pair := running(t, n.Site, "pair", 2)
+
+		// From within a task, which connects.
+		fetch := func(url string) {
+			t.Helper()
+			n.Eventually(soon, func() error {
+				r := n.Berth("exec", "app.1.0", "--", "/bin/busybox", "wget", "-T", "5", "-qO-", url)
+				if r.Code != 0 || !strings.Contains(r.Stdout, "here is db") {
+					return fmt.Errorf("%s: %v", url, r)
+				}
+				return nil
+			})
+		}
+		fetch("http://db:8080/index.html")
+		fetch("http://db.default.berth:8080/index.html")
+		look := func(name, want string) {
+			t.Helper()
+			n.Eventually(soon, func() error {
+				if r := n.Berth("exec", "app.1.0", "--", "/bin/busybox", "nslookup", name); !strings.Contains(r.Stdout, want) {
+					return fmt.Errorf("%s: %v, want %s", name, r, want)
+				}
+				return nil
+			})
+		}
+		look(beyondName, beyond)
+
+		// As dig does.
+		var ports []string
+		for _, p := range pair {
+			ports = append(ports, fmt.Sprint(p.Ports["http"]))
+		}
+		slices.Sort(ports)
+		n.wantDig("db.default.berth", dnsmessage.TypeA, "Success "+n.machine.Address)
+		n.wantDig("db.default.berth", dnsmessage.TypeAAAA, "Success")
+		n.wantDig("nobody.default.berth", dnsmessage.TypeA, "NameError")
+		n.wantDig(beyondName, dnsmessage.TypeA, "Success "+beyond)
+		n.wantDig("_http._tcp.db.default.berth", dnsmessage.TypeSRV, "Success 8080")
+		n.wantDig("pair.default.berth", dnsmessage.TypeSRV, "Success "+strings.Join(ports, " "))
+		if got, err := n.dig("tcp", "db.default.berth", dnsmessage.TypeA); err != nil || got != "Success "+n.machine.Address {
+			t.Errorf("over TCP: %q, %v", got, err)
+		}
+
+		// One that is not well leaves, and comes back; without tasks nothing is left.
+		ill := pair[0]
+		mark := "/tmp/well-$BERTH_INDEX-$BERTH_ATTEMPT_ID"
+		n.Berth("exec", string(ill.ID), "--", "/bin/busybox", "sh", "-c", "rm "+mark).Want(t, 0)
+		n.wantDig("pair.default.berth", dnsmessage.TypeSRV, "Success "+fmt.Sprint(pair[1].Ports["http"]))
+		n.Berth("exec", string(ill.ID), "--", "/bin/busybox", "sh", "-c", "touch "+mark).Want(t, 0)
+		n.wantDig("pair.default.berth", dnsmessage.TypeSRV, "Success "+strings.Join(ports, " "))
+		n.Berth("scale", "pair", "0").Want(t, 0)
+		n.wantDig("pair.default.berth", dnsmessage.TypeSRV, "Success")
+		n.wantDig("pair.default.berth", dnsmessage.TypeA, "Success")
+
+		// Without the agent other names are found, and with the next one services again.
+		app := running(t, n.Site, "app", 1)[0].UUID
+		n.agent.Kill()
+		n.Eventually(soon, func() error {
+			out, err := n.inSpace(app, "busybox", "nslookup", beyondName, "10.213.0.1")
+			if err != nil || !strings.Contains(out, beyond) {
+				return fmt.Errorf("without the agent: %s, %w", out, err)
+			}
+			return nil
+		})
+		n.start()
+		n.wantDig("db.default.berth", dnsmessage.TypeA, "Success "+n.machine.Address)
+		fetch("http://db:8080/index.html")
+
+		// Without a server answers go on, and for the next agent too.
+		n.server.Kill()
+		n.wantDig("db.default.berth", dnsmessage.TypeA, "Success "+n.machine.Address)
+		n.agent.Kill()
+		n.agent = n.StartAgent(append([]string{"--address", n.machine.Address}, n.flags...)...)
+		n.Eventually(soon, func() error {
+			out, err := n.inSpace(app, "busybox", "nslookup", "db.default.berth", "10.213.0.1")
+			if err != nil || !strings.Contains(out, n.machine.Address) {
+				return fmt.Errorf("without a server: %s, %w", out, err)
+			}
+			return nil
+		})
+		n.server = n.Server()
+		n.Eventually(soon, func() error {
+			if r := n.Berth("exec", "app.1.0", "--", "/bin/busybox", "true"); r.Code != 0 {
+				return errors.New(r.String())
+			}
+			return nil
+		})
+		n.gone("db", "pair", "app")
+	})
+}
+
+func newNamedSite(t *testing.T, executor string) *networkSite {
+	t.Helper()
+	if out, _ := exec.CommandContext(t.Context(), "busybox", "--list").Output(); !slices.Contains(strings.Fields(string(out)), "nslookup") {
+		testkit.Skip(t, "needs a busybox with nslookup")
+	}
+	n := newNetworkSite(t, executor, "--dns-upstream", "10.77.0.2")
+	n.resolve()
+	return n
+}
