@@ -19,6 +19,9 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
+// fetchImage is the image of test/e2e/fetch.
+const fetchImage = "berth.local/fetch:1"
+
 // beyond is an address that only the resolver of another machine knows, by the name beyondName.
 const beyond, beyondName = "192.0.2.98", "host.beyond.example"
 
@@ -69,8 +72,8 @@ version: 1
 network: bridge
 containers:
   - name: main
-    image: ` + boxImage + `
-    command: [/bin/busybox, sleep, "100000"]
+    image: ` + fetchImage + `
+    command: [/bin/fetch, wait]
     resources: {cpu: 10m, memory: 16MiB}
 grace: 1s
 ---
@@ -196,34 +199,34 @@ func TestNamesOfServices(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
 		n := newNamedSite(t, executor)
-		n.put("names", namedDB)
+		program := harness.Program(t, n.Dir, "./test/e2e/fetch")
+		manifest := namedDB
+		if executor == harness.Containerd {
+			n.Berth("image", "load", harness.ProgramImage(t, n.Dir, fetchImage, program)).Want(t, 0)
+			program = "/bin/fetch"
+		} else {
+			manifest = strings.NewReplacer("    image: "+fetchImage+"\n", "", "/bin/fetch", program).Replace(manifest)
+		}
+		n.put("names", manifest)
 		running(t, n.Site, "app", 1)
 		running(t, n.Site, "db", 1)
 		pair := running(t, n.Site, "pair", 2)
 
 		// From within a task, which connects.
-		fetch := func(url string) {
+		in := func(want string, args ...string) {
 			t.Helper()
 			n.Eventually(soon, func() error {
-				r := n.Berth("exec", "app.1.0", "--", "/bin/busybox", "wget", "-T", "5", "-qO-", url)
-				if r.Code != 0 || !strings.Contains(r.Stdout, "here is db") {
-					return fmt.Errorf("%s: %v", url, r)
+				r := n.Berth(append([]string{"exec", "app.1.0", "--", program}, args...)...)
+				if r.Code != 0 || !strings.Contains(r.Stdout, want) {
+					return fmt.Errorf("%v, want %s", r, want)
 				}
 				return nil
 			})
 		}
-		fetch("http://db:8080/index.html")
-		fetch("http://db.default.berth:8080/index.html")
-		look := func(name, want string) {
-			t.Helper()
-			n.Eventually(soon, func() error {
-				if r := n.Berth("exec", "app.1.0", "--", "/bin/busybox", "nslookup", name); !strings.Contains(r.Stdout, want) {
-					return fmt.Errorf("%s: %v, want %s", name, r, want)
-				}
-				return nil
-			})
-		}
-		look(beyondName, beyond)
+		in("here is db", "get", "http://db:8080/index.html")
+		in("here is db", "get", "http://db.default.berth:8080/index.html")
+		in("["+beyond+"]", "lookup", beyondName)
+		n.Berth("exec", "app.1.0", "--", program, "lookup", "nobody").Want(t, 1, "no such host")
 
 		// As dig does.
 		var ports []string
@@ -264,7 +267,7 @@ func TestNamesOfServices(t *testing.T) {
 		})
 		n.start()
 		n.wantDig("db.default.berth", dnsmessage.TypeA, "Success "+n.machine.Address)
-		fetch("http://db:8080/index.html")
+		in("here is db", "get", "http://db:8080/index.html")
 
 		// Without a server answers go on, and for the next agent too.
 		n.server.Kill()
@@ -280,7 +283,7 @@ func TestNamesOfServices(t *testing.T) {
 		})
 		n.server = n.Server()
 		n.Eventually(soon, func() error {
-			if r := n.Berth("exec", "app.1.0", "--", "/bin/busybox", "true"); r.Code != 0 {
+			if r := n.Berth("exec", "app.1.0", "--", program, "lookup", "db"); r.Code != 0 {
 				return errors.New(r.String())
 			}
 			return nil

@@ -49,10 +49,12 @@ func namesRules(bridge string, gateway netip.Addr, instead netip.AddrPort, wante
 	}
 	question := fmt.Sprintf("iifname %q ip daddr %s meta l4proto { tcp, udp } th dport %d", bridge, gateway, namesPort)
 	fmt.Fprintf(&b, "table ip %s {\n\tchain asking {\n\t\ttype nat hook prerouting priority -110; policy accept;\n", name)
-	fmt.Fprintf(&b, "\t\t%s socket wildcard 0 dnat to %s:%d\n", question, gateway, namesPort) // somebody listens there
+	own := netip.AddrPortFrom(gateway, namesPort)
 	if instead.IsValid() {
-		fmt.Fprintf(&b, "\t\t%s dnat to %s\n", question, instead)
+		fmt.Fprintf(&b, "\t\t%s socket wildcard 0 dnat to %s\n", question, own) // somebody listens there
+		own = instead
 	}
+	fmt.Fprintf(&b, "\t\t%s dnat to %s\n", question, own)
 	b.WriteString("\t}\n}\n")
 	return b.String()
 }
