@@ -179,7 +179,7 @@ func (n *nameDesk) atGateway(wanted bool) (gateway netip.Addr, ok bool) {
 func (n *nameDesk) sayOnce(what string, err error) {
 	if text := what + err.Error(); !n.said[text] && len(n.said) < 100 {
 		n.said[text] = true
-		n.agent.Logger.Warn(what, "error", err)
+		n.agent.Logger.Warn("names are not answered as they should be", "what", what, "error", err)
 	}
 }
 

@@ -199,7 +199,7 @@ func (s *Server) ofZone(ctx context.Context, q *query, labels []string) []byte {
 			return q.pack(reply{code: dnsmessage.RCodeNameError})
 		}
 	case 4:
-		ok := false
+		var ok bool
 		if port, ok = strings.CutPrefix(labels[0], "_"); ok && (labels[1] == "_tcp" || labels[1] == "_udp") {
 			break
 		}
@@ -245,7 +245,7 @@ func sample(all []Address) []Address {
 	if n == 0 {
 		return nil
 	}
-	from, some := rand.IntN(n), make([]Address, min(n, mostRecords)) //nolint:gosec // to share the load
+	from, some := rand.IntN(n), make([]Address, min(n, mostRecords))
 	for i := range some {
 		some[i] = all[(from+i)%n]
 	}

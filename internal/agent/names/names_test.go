@@ -106,7 +106,7 @@ func question(t testing.TB, of string, typ dnsmessage.Type, size int) []byte {
 // ask sends a message and returns the answer.
 func ask(t testing.TB, network string, where netip.AddrPort, text []byte) (m dnsmessage.Message, size int, err error) {
 	t.Helper()
-	c, err := net.Dial(network, where.String()) //nolint:noctx // the deadline bounds it
+	c, err := net.Dial(network, where.String())
 	if err != nil {
 		return m, 0, err
 	}
@@ -530,7 +530,7 @@ func TestSharesAreBounded(t *testing.T) {
 		}
 	}()
 	for range mostConnsOfOne + 10 {
-		c, err := net.Dial("tcp", where.String()) //nolint:noctx // of the loopback
+		c, err := net.Dial("tcp", where.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -559,7 +559,7 @@ func TestSharesAreBounded(t *testing.T) {
 	}
 
 	strangers := open(t, New(s.Config), func(netip.Addr) bool { return false })
-	c, err := net.Dial("udp", strangers.String()) //nolint:noctx // the deadline bounds it
+	c, err := net.Dial("udp", strangers.String())
 	if err != nil {
 		t.Fatal(err)
 	}

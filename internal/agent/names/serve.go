@@ -36,17 +36,24 @@ func Listen(ctx context.Context, at netip.AddrPort) (*Door, error) {
 		})
 		return errors.Join(err, failed)
 	}}
-	tcp, err := c.Listen(ctx, "tcp", at.String())
+	l, err := c.Listen(ctx, "tcp", at.String())
 	if err != nil {
 		return nil, fmt.Errorf("answer names: %w", err)
 	}
-	listener := tcp.(*net.TCPListener) //nolint:forcetypeassert // of the network tcp
-	at = netip.AddrPortFrom(at.Addr(), listener.Addr().(*net.TCPAddr).AddrPort().Port())
-	udp, err := c.ListenPacket(ctx, "udp", at.String())
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("answer names: %w", err), listener.Close())
+	tcp, isTCP := l.(*net.TCPListener)
+	at, err = netip.ParseAddrPort(l.Addr().String()) // with the port that it is
+	if err != nil || !isTCP {
+		return nil, errors.Join(fmt.Errorf("answer names at %s: it is no address of TCP", l.Addr()), l.Close())
 	}
-	return &Door{udp: udp.(*net.UDPConn), tcp: listener, at: at}, nil //nolint:forcetypeassert // of the network udp
+	p, err := c.ListenPacket(ctx, "udp", at.String())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("answer names: %w", err), l.Close())
+	}
+	udp, isUDP := p.(*net.UDPConn)
+	if !isUDP {
+		return nil, errors.Join(fmt.Errorf("answer names at %s: it is no address of UDP", at), l.Close(), p.Close())
+	}
+	return &Door{udp: udp, tcp: tcp, at: at}, nil
 }
 
 // Address is where the door is.
@@ -135,8 +142,9 @@ func (s *Server) accept(ctx context.Context, d *Door, may func(netip.Addr) bool,
 			}
 			continue
 		}
-		from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap() //nolint:forcetypeassert // of a TCP connection
-		if !may(from) || !s.connections.take(from) {
+		at, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // one that is gone has none, and may not ask
+		from := at.Addr().Unmap()
+		if !from.IsValid() || !may(from) || !s.connections.take(from) {
 			_ = c.Close()
 			continue
 		}

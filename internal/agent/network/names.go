@@ -29,8 +29,8 @@ func (s *Spaces) AnswerNames(ctx context.Context, instead netip.AddrPort) error 
 	s.rules.Lock()
 	s.named, s.instead = true, instead
 	s.rules.Unlock()
-	if s.opened() != nil || !s.bridged() {
-		return nil
+	if err := s.opened(); err != nil || !s.bridged() {
+		return nil //nolint:nilerr // Facts says so
 	}
 	return s.publish(ctx)
 }
