@@ -213,7 +213,7 @@ var testModules = []string{
 var pureStandard = []string{
 	"bytes", "cmp", "container/heap", "crypto/sha256", "encoding/hex",
 	"encoding/json", "errors", "fmt", "iter", "maps", "math", "math/bits",
-	"net/netip", "net/url", "slices", "sort", "strconv", "strings", "time", "unicode",
+	"net/netip", "net/url", "slices", "sort", "strconv", "strings", "text/template", "text/template/parse", "time", "unicode",
 	"unicode/utf8",
 }
 
@@ -223,6 +223,9 @@ var pureStandard = []string{
 var pureFuncs = map[string][]string{
 	"time": {"ParseDuration"},
 	"fmt":  {"Append", "Appendf", "Appendln", "Errorf", "Sprint", "Sprintf", "Sprintln"},
+
+	"text/template":       {"IsTrue", "New"},
+	"text/template/parse": {"New", "Parse"},
 }
 
 // impure lists names of otherwise allowed packages that look at the machine, wait,
@@ -230,4 +233,6 @@ var pureFuncs = map[string][]string{
 var impure = map[string][]string{
 	"iter": {"Pull", "Pull2"},
 	"time": {"Local", "Ticker", "Timer"},
+
+	"text/template": {"ParseFS", "ParseFiles", "ParseGlob"},
 }

@@ -198,6 +198,7 @@ func (d *TaskDefinition) SetDefaults() {
 			orElse(&c.Resources.Devices[k].Count, 1)
 		}
 		c.secretDefaults()
+		c.serviceDefaults()
 	}
 	d.nameChecks()
 	for i := range d.Checks {
@@ -282,6 +283,7 @@ func (d *TaskDefinition) completed() *TaskDefinition {
 		c := &full.Containers[i]
 		c.Tmpfs, c.Files = slices.Clone(c.Tmpfs), slices.Clone(c.Files)
 		c.Resources.Devices = slices.Clone(c.Resources.Devices)
+		c.Services = slices.Clone(c.Services)
 	}
 	full.SetDefaults()
 	return &full

@@ -124,6 +124,8 @@ type Container struct {
 	// Secrets are values of the task's cluster that the container is handed in memory.
 	Secrets []SecretUse `json:"secrets,omitempty"`
 	Tmpfs   []Tmpfs     `json:"tmpfs,omitempty"`
+	// Services are those that the container uses. It is started once they have healthy tasks, and may be told their addresses.
+	Services []ServiceUse `json:"services,omitempty"`
 	// ReadOnlyRoot mounts the image without write access.
 	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
 	// Capabilities are kept; all others are dropped. Names are without "CAP_".
@@ -220,6 +222,13 @@ type File struct {
 	Content string `json:"content"`
 	// Mode is an octal file mode such as "0644", the default.
 	Mode string `json:"mode,omitempty"`
+	// Template says that Content is a template: the node makes the file's text from it, with the addresses of services, and replaces the
+	// file when the text is another. Its folder is covered: it holds files of the container alone.
+	Template bool `json:"template,omitempty"`
+	// OnChange is what follows when the text of a template is another. Default restart, for init containers noop.
+	OnChange Change `json:"on_change,omitempty"`
+	// Signal is sent with on_change signal. Default "HUP".
+	Signal string `json:"signal,omitempty"`
 }
 
 // RestartMode says which ends are followed by a restart in place.

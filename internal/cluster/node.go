@@ -94,8 +94,10 @@ type Facts struct {
 	Networks []NetworkFact `json:"networks,omitempty"`
 	Labels   Labels        `json:"labels,omitempty"` // given to the agent by its flags
 	// Secrets says that the agent hands out secrets: it knows how, and the node has a place in memory for them.
-	Secrets bool   `json:"secrets,omitempty"`
-	Version string `json:"version"` // of the agent
+	Secrets bool `json:"secrets,omitempty"`
+	// Services says that the agent knows how to tell containers the addresses of services, and to make files from templates.
+	Services bool   `json:"services,omitempty"`
+	Version  string `json:"version"` // of the agent
 }
 
 // DiskFact is one file system.

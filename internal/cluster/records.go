@@ -24,6 +24,9 @@ const (
 	// RecordsVolumes came with the same build, and with volumes that nodes declare and such that stick to a task. A build before it would place
 	// their tasks where the data is not, and its agents would take them for volumes that all tasks of a node share.
 	RecordsVolumes = RecordsChecked
+	// RecordsFollowing came with the same build, and with services that containers use and templates. A build before it would start their
+	// tasks without the addresses, with templates for files.
+	RecordsFollowing = RecordsChecked
 )
 
 // RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it asks for. What
@@ -97,6 +100,9 @@ func (d *TaskDefinition) recordVersion() int {
 	}
 	if slices.ContainsFunc(d.Volumes, func(v Volume) bool { return v.HostVolume != "" || v.Sticky }) {
 		version = max(version, RecordsVolumes)
+	}
+	if d.Follows() {
+		version = max(version, RecordsFollowing)
 	}
 	return version
 }

@@ -37,6 +37,7 @@ func (d *TaskDefinition) validateContainers(k check) {
 		c.validateEnv(at.at("env"), d)
 		c.validatePaths(at, d)
 		c.validateSecrets(at, d)
+		c.validateServices(at, d)
 		at.at("image").must(c.Image != "" || !images,
 			"is missing: other containers of the task have one, and a task runs on one executor")
 		d.validateOrder(at, i)

@@ -16,6 +16,7 @@ type asks struct {
 	needsImage bool
 	network    cluster.NetworkMode
 	handsOut   bool // secrets
+	follows    bool // services
 }
 
 // asksOf returns what tasks of the definition ask for.
@@ -26,7 +27,7 @@ func (p *plan) asksOf(d *cluster.TaskDefinition) *asks {
 	a := &asks{
 		demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner, ""), keyed: d.Sticks(),
 		folders: d.FolderConstraints(), needsImage: d.NeedsImage(), network: d.OwnNetwork(),
-		handsOut: d.HandsOut(),
+		handsOut: d.HandsOut(), follows: d.Follows(),
 	}
 	if p.asked == nil {
 		p.asked = map[*cluster.TaskDefinition]*asks{}

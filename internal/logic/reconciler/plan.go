@@ -80,6 +80,11 @@ func (p *plan) next(s *slot, template cluster.Pending) (cluster.Pending, bool) {
 			Attribute: "label." + cluster.LabelSecrets, Op: cluster.OpEqual, Value: "true",
 		})
 	}
+	if ask.follows {
+		next.Placement.Constraints = append(slices.Clip(next.Placement.Constraints), cluster.Constraint{
+			Attribute: "label." + cluster.LabelServices, Op: cluster.OpEqual, Value: "true",
+		})
+	}
 	next.Avoid = s.avoid()
 	if p.policy != nil && next.Only == "" {
 		next.Shun = p.policy.shun(s, p.now)

@@ -65,6 +65,9 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 	if delete(n.Labels, cluster.LabelSecrets); status != nil && status.Facts.Secrets {
 		n.Labels[cluster.LabelSecrets] = "true"
 	}
+	if delete(n.Labels, cluster.LabelServices); status != nil && status.Facts.Services {
+		n.Labels[cluster.LabelServices] = "true"
+	}
 	return n
 }
 

@@ -260,6 +260,9 @@ func phrase(r cluster.Refusal) string {
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelSecrets) {
 			return "its agent hands out no secrets: it is of an older build, or the machine has no folder in memory for them"
 		}
+		if strings.HasPrefix(r.Detail, "label."+cluster.LabelServices) {
+			return "its agent does not know how to follow the addresses of services: it is of an older build, upgrade it"
+		}
 		return r.Detail + " not met"
 	case cluster.ReasonSecret:
 		return r.Detail
