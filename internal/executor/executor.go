@@ -57,6 +57,9 @@ type Spec struct {
 	// SecretEnv, unless empty, is a file in memory with further variables, in the form of EncodeEnv. The program, and what Exec runs beside
 	// it, gets them, and the driver writes them nowhere: neither to a disk, nor to where another user could read them.
 	SecretEnv string
+	// Rendered are existing folders with files that the agent replaces while the program runs. The driver makes the files the container's
+	// user's and shows each folder read-only.
+	Rendered []Mount
 	// Devices are files of devices that the container may use; of those that not every container has it gets no others. A driver
 	// whose programs see the machine's own files gives nothing and keeps nothing away.
 	Devices []DeviceNode

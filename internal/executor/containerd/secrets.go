@@ -20,19 +20,23 @@ const (
 	variablesPath = "/dev/.berth/env"
 )
 
-// secrets shows the folders of secrets, and has the program begun by berth itself where it gets variables from them: containerd keeps
+// secrets shows the folders of secrets, and those of files made from templates, and has the program begun by berth itself where it gets variables from them: containerd keeps
 // the description of a container, and with it all variables, on its disk, so these come from a file in memory. It comes after what
 // sets the user and what runs.
 func (e *Executor) secrets(spec *executor.Spec) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
-		if len(spec.Secrets) == 0 && spec.SecretEnv == "" {
+		if len(spec.Secrets) == 0 && spec.SecretEnv == "" && len(spec.Rendered) == 0 {
 			return nil
 		}
-		if err := executor.OwnSecrets(spec.Secrets, spec.SecretEnv, int(s.Process.User.UID), int(s.Process.User.GID)); err != nil {
+		owned := slices.Concat(spec.Secrets, spec.Rendered)
+		if err := executor.OwnSecrets(owned, spec.SecretEnv, int(s.Process.User.UID), int(s.Process.User.GID)); err != nil {
 			return err
 		}
 		for _, m := range spec.Secrets {
 			s.Mounts = append(s.Mounts, hidden(m.Source, m.Path, "noexec"))
+		}
+		for _, m := range spec.Rendered {
+			s.Mounts = append(s.Mounts, hidden(m.Source, m.Path))
 		}
 		if spec.SecretEnv == "" {
 			return nil

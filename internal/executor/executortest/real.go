@@ -26,6 +26,7 @@ func realTests() []test {
 		{"user", needUsers, userTest},
 		{"files", needShell, filesTest},
 		{"secrets", needShell, secretsTest},
+		{"files that are replaced", needShell, renderedTest},
 		{"volumes", needShell, volumesTest},
 		{"tmpfs", needShell, tmpfsTest},
 		{"read-only root", needShell, readOnlyRoot},

@@ -40,6 +40,8 @@ type plan struct {
 	files   []cluster.File
 	specDir string
 	ownDir  bool
+	// rendered are the folders with files that the agent replaces.
+	rendered []executor.Mount
 }
 
 // identity is a user as the kernel knows it.
@@ -96,7 +98,7 @@ func newPlan(spec executor.Spec) (*plan, error) {
 		ID: spec.ID, Labels: spec.Labels, Args: slices.Concat(c.Command, c.Args), Dir: c.Dir, User: who,
 		Capabilities: caps, ReadOnlyRoot: c.ReadOnlyRoot, LogDir: spec.LogDir, Resources: c.Resources,
 		Scratch: filepath.Join(spec.Dir, "scratch"), files: c.Files, specDir: spec.Dir,
-		SecretEnv: spec.SecretEnv, SecretFolders: spec.Secrets,
+		SecretEnv: spec.SecretEnv, SecretFolders: spec.Secrets, rendered: spec.Rendered,
 	}
 	if p.Dir == "" {
 		p.Dir, p.ownDir = filepath.Join(spec.Dir, "work"), true
@@ -111,6 +113,9 @@ func newPlan(spec executor.Spec) (*plan, error) {
 	}
 	for _, m := range spec.Secrets {
 		p.Attach = append(p.Attach, attachment{Field: "secrets", Path: m.Path, Source: m.Source, ReadOnly: true})
+	}
+	for _, m := range spec.Rendered {
+		p.Attach = append(p.Attach, attachment{Field: "files", Path: m.Path, Source: m.Source, ReadOnly: true})
 	}
 	for _, t := range c.Tmpfs {
 		size := t.Size
@@ -213,7 +218,7 @@ func (p *plan) makeFiles() error {
 		return err
 	}
 	if os.Geteuid() == 0 {
-		if err := executor.OwnSecrets(p.SecretFolders, "", p.User.UID, p.User.GID); err != nil {
+		if err := executor.OwnSecrets(slices.Concat(p.SecretFolders, p.rendered), "", p.User.UID, p.User.GID); err != nil {
 			return err
 		}
 	}
