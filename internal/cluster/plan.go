@@ -71,6 +71,7 @@ const (
 	ReasonGang          ReasonCode = "gang"            // the others of its gang find no place
 	ReasonPreempted     ReasonCode = "preempted"       // a task of higher priority takes its place
 	ReasonReserved      ReasonCode = "reserved"        // what is free there is kept for others
+	ReasonAddresses     ReasonCode = "addresses"       // services that it uses have other addresses, and it is restarted in place
 	ReasonNetwork       ReasonCode = "network"         // the node cannot give it the network that it asks for
 )
 

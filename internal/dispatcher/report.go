@@ -370,6 +370,9 @@ func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
 	if o.Restarts > before.Restarts {
 		add("restarted", fmt.Sprintf("it was restarted in place, for the %s time", ordinal(o.Restarts)))
 	}
+	if o.Reason == cluster.ReasonAddresses && before.Reason != cluster.ReasonAddresses {
+		add("restarted", "it was restarted in place: services that it uses have other addresses")
+	}
 	// What stops a task is told by who decides that, and how it ended by its outcome.
 	if o.State != before.State && o.State == cluster.StateRunning {
 		add("running", "its containers run")

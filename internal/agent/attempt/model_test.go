@@ -402,6 +402,14 @@ func whatever(t *rapid.T, ends map[cluster.State]int) {
 					m.rec.BarrierRefused("no")
 				}
 			},
+			"renew": func(t *rapid.T) {
+				if rapid.IntRange(0, 2).Draw(t, "renew") != 0 {
+					t.Skip("not now")
+				}
+				if round := m.rec.Round; m.rec.Renew(round, "other addresses") && (m.rec.Desired.Batch() || m.stopped) {
+					t.Fatal("what has to stop, or is not begun again, was renewed")
+				}
+			},
 			"exit":     exit,
 			"exit too": exit,
 			"tell":     func(*rapid.T) { m.tell() },

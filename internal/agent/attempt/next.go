@@ -197,7 +197,7 @@ func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 		return Step{}, false
 	}
 	if r.Health == cluster.HealthHealthy {
-		r.Crash = nil
+		r.Crash, r.Renewal = nil, ""
 	}
 	wait := Step{Do: Wait, At: sooner(limit, look)}
 	if r.Through != 0 && !def.HasCheck(cluster.MeaningReadiness) && r.Health == cluster.HealthUnknown {
@@ -385,13 +385,14 @@ func (r *Record) backoff(now Now) (Step, bool) {
 	if now.Boot < r.NotBefore {
 		return Step{Do: Wait, At: r.NotBefore}, true
 	}
+	renewal := r.Ending != nil && r.Ending.Cause == lifecycle.CauseRenewal
 	r.Round++
 	r.Phase, r.Ending = PhasePreparing, nil
 	r.RoundBegun, r.Up, r.NotBefore, r.Rebooted, r.Note = 0, 0, 0, false, ""
 	r.Through, r.Looks = 0, nil
 	for i := range r.Containers {
 		c := &r.Containers[i]
-		if c.begun() {
+		if c.begun() && !renewal {
 			c.Restarts++
 		}
 		*c = Container{

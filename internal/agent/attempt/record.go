@@ -104,7 +104,7 @@ type Ending struct {
 	Killed time.Duration `json:"killed,omitempty"`
 	// Unkillable says that something lives long after KILL.
 	Unkillable bool `json:"unkillable,omitempty"`
-	// Problem is the message of CausePrepare, CauseBarrier and CauseCheck.
+	// Problem is the message of CausePrepare, CauseBarrier, CauseCheck and CauseRenewal.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -169,6 +169,8 @@ type Record struct {
 	Rebooted bool `json:"rebooted,omitempty"`
 	// Crash is the end of the last round, until the attempt is healthy again.
 	Crash  *Crash  `json:"crash,omitempty"`
+	// Renewal is why the last round was ended by Renew, until the attempt is healthy again.
+	Renewal string `json:"renewal,omitempty"`
 	Result *Result `json:"result,omitempty"`
 
 	Health   cluster.Health `json:"health,omitempty"`
@@ -272,6 +274,12 @@ func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
 			o.Message = "was restarted in place, " + times(r.Restarts.Total) + " so far; the last time: " + c.Message
 		}
 	}
+	if r.Result == nil && o.Reason == "" && r.Renewal != "" {
+		o.Reason = cluster.ReasonAddresses
+		if o.Message == "" {
+			o.Message = "was restarted in place: " + r.Renewal
+		}
+	}
 	if len(o.Message) > maxMessage {
 		o.Message = strings.ToValidUTF8(o.Message[:maxMessage], "") + "…"
 	}
@@ -305,7 +313,7 @@ func (r *Record) state() cluster.State {
 		return cluster.StateStarting
 	case PhaseEnding, PhaseClosing:
 		if c := r.Ending; c != nil && (c.Cause != lifecycle.CauseExit && c.Cause != lifecycle.CausePrepare &&
-			c.Cause != lifecycle.CauseCheck) { // which may be restarted in place
+			c.Cause != lifecycle.CauseCheck && c.Cause != lifecycle.CauseRenewal) { // which may be restarted in place
 			return cluster.StateStopping
 		}
 		switch {

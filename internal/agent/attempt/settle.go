@@ -16,6 +16,10 @@ func (r *Record) settle(def *cluster.TaskDefinition, now Now) {
 		r.end(result, now)
 		return
 	}
+	if r.Ending.Cause == lifecycle.CauseRenewal {
+		r.renewed(now)
+		return
+	}
 	r.restart(def, result, now)
 }
 

@@ -117,12 +117,13 @@ const (
 	CausePrepare   Cause = "prepare"    // a container could not be made
 	CauseBarrier   Cause = "barrier"    // the start barrier refused it
 	CauseCheck     Cause = "check"      // a check of the meaning startup or liveness is failing
+	CauseRenewal   Cause = "renewal"    // what its containers were told has changed, and they are begun anew
 )
 
 // End is how a round of an attempt ended, as its agent saw it.
 type End struct {
 	Cause Cause
-	// Problem is what CausePrepare, CauseBarrier and CauseCheck tell.
+	// Problem is what CausePrepare, CauseBarrier, CauseCheck and CauseRenewal tell.
 	Problem string
 	// Stop, unless nil, is that the attempt was told to stop.
 	Stop *cluster.Stop
@@ -158,6 +159,8 @@ func Classify(e End) (v View, final bool) {
 		}, true
 	case e.Stop != nil && !natural:
 		return View{State: cluster.StateCancelled, Reason: e.Stop.Reason, Message: e.Stop.Message}, true
+	case e.Cause == CauseRenewal:
+		return View{State: cluster.StateSucceeded, Message: e.Problem}, false
 	case e.Cause == CauseBarrier:
 		return View{State: cluster.StateRejected, Reason: cluster.ReasonBarrier, Message: e.Problem}, true
 	case e.Cause == CausePrepare:
