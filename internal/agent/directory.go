@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -136,6 +137,13 @@ func (f *following) judge() {
 		f.news = make(chan struct{})
 	}
 	f.told = news
+}
+
+// names returns the services, in no order.
+func (f *following) names() []serviceName {
+	f.directory.mu.Lock()
+	defer f.directory.mu.Unlock()
+	return slices.Collect(maps.Keys(f.seen)) // order-free: each is looked at
 }
 
 // changed returns a channel that is closed when a service was told, or told anew, after now was called for it last.

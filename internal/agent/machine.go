@@ -107,6 +107,7 @@ func (a *Agent) look(ctx context.Context) bool {
 	f.Labels, f.Version, f.ReservedPorts = a.Labels, a.Version, a.ReservedPorts
 	a.lookForDevices(ctx, &f)
 	a.lookForSecrets(&f)
+	f.Services = a.canFollow()
 	f.Volumes = a.pinnedVolumes()
 	a.lookForFolders(&f)
 	a.lookForNetworks(ctx, &f)

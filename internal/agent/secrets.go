@@ -459,24 +459,10 @@ func (b secretBox) stamp(reply transport.SecretsReply) error {
 
 // replace puts a file in the place of another.
 func (b secretBox) replace(name string, content []byte, mode os.FileMode) error {
-	next := filepath.Join(b.dir, "next")
-	_ = os.Remove(next)
-	err := os.WriteFile(next, content, 0o600)
-	if old, statErr := os.Lstat(name); err == nil && statErr == nil && os.Geteuid() == 0 {
-		if st, ok := old.Sys().(*syscall.Stat_t); ok {
-			err = os.Lchown(next, int(st.Uid), int(st.Gid))
-		}
+	if err := b.keepFormer(name, content); err != nil {
+		return fmt.Errorf("write secrets: %w", err)
 	}
-	if err == nil {
-		err = os.Chmod(next, mode)
-	}
-	if err == nil {
-		err = b.keepFormer(name, content)
-	}
-	if err == nil {
-		err = os.Rename(next, name)
-	}
-	if err != nil {
+	if err := replaceFile(filepath.Join(b.dir, "next"), name, content, mode); err != nil {
 		return fmt.Errorf("write secrets: %w", err)
 	}
 	return nil

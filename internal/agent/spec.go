@@ -67,8 +67,9 @@ func volumeOwner(def *cluster.TaskDefinition, volume string) (uid, gid int, ok b
 	return 0, 0, false
 }
 
-// spec returns what an executor needs to make a container. The error says what of its devices and volumes the node does not have.
-func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID) (executor.Spec, error) {
+// spec returns what an executor needs to make a container; told are variables that it is told of services. The error says what of its devices and
+// volumes the node does not have.
+func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID, told map[string]string) (executor.Spec, error) {
 	c := def.Containers[i]
 	held, err := a.holding(d, def, i)
 	if err != nil {
@@ -76,6 +77,7 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 	}
 	env := a.environment(d, def)
 	maps.Copy(env, held.env)
+	maps.Copy(env, told)
 	own := maps.Clone(env)
 	for name, value := range c.Env {
 		if _, taken := env[name]; !taken {

@@ -161,12 +161,15 @@ func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, e
 func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context) (done, error) {
 	a, c, first := t.agent, t.rec.Containers[i], t.rec.Round == 1
 	desired := t.rec.Desired
-	spec, lacking := a.spec(&desired, def, i, c.ID)
+	spec, lacking := a.spec(&desired, def, i, c.ID, nil)
 	exec, err := t.executor()
 	return func(ctx context.Context) (done, error) {
 		if lacking != nil {
 			problem := fmt.Sprintf("container %s: %v", spec.Container.Name, lacking)
 			return func(r *attempt.Record) { r.PrepareFailed(i, problem, a.now()) }, nil
+		}
+		if waits := t.placeServices(ctx, &desired, def, i, &spec); waits != nil {
+			return nil, waits
 		}
 		if len(t.cores) > 0 {
 			a.repin(ctx) // the others leave them first
@@ -395,9 +398,11 @@ func (t *task) clear() func(context.Context) (done, error) {
 			err = t.disconnect(ctx)
 		}
 		a.leftVolumes(&desired, def)
+		t.services.mu.Lock() // nobody writes what programs are told any more
 		if err == nil {
 			err = os.RemoveAll(dir)
 		}
+		t.services.mu.Unlock()
 		if secrets := a.secretsDir(t.uuid); err == nil && secrets != "" && validUUID(t.uuid) {
 			err = os.RemoveAll(secrets)
 		}

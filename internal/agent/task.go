@@ -38,6 +38,8 @@ type task struct {
 
 	// secrets are those in memory; it is used by all goroutines.
 	secrets handout
+	// services are what it knows of those that it uses; it is used by all goroutines.
+	services told
 
 	// The rest is the goroutine's alone.
 	rec      *attempt.Record
@@ -231,6 +233,7 @@ func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	t.publish()
 	t.watch(ctx)
 	t.check(ctx)
+	t.followServices(ctx, def)
 	if t.rec.Doubts(def, now) {
 		t.agent.reports.press() // its answer tells
 	}
@@ -272,6 +275,9 @@ func (t *task) publish() {
 	o := t.rec.Observed(def)
 	if t.problem != "" && !o.State.Terminal() {
 		o.Message = t.problem
+	}
+	if trouble := t.services.trouble.Load(); trouble != nil && o.Message == "" && o.State == cluster.StateRunning {
+		o.Message = *trouble
 	}
 	ask := 0
 	if t.rec.AtBarrier() {
