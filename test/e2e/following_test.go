@@ -1,0 +1,196 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/test/harness"
+)
+
+// followers are three services that use db, each in another way: a file and a signal, a variable and a restart, a file that the program looks at
+// by itself.
+const followers = `
+kind: TaskDefinition
+name: signalled
+version: 1
+containers:
+  - name: main
+    image: ` + harness.Image + `
+    command:
+      - sh
+      - -c
+      - |
+        trap 'n=$((n+1)); echo "signal $n: $(cat /etc/berth-client/db.conf)"' HUP
+        echo "begun: $(cat /etc/berth-client/db.conf), beside it $(cat /etc/berth-client/fixed)"
+        while :; do sleep 0.1; done
+    resources: {cpu: 10m, memory: 16MiB}
+    files:
+      - path: /etc/berth-client/db.conf
+        template: true
+        on_change: signal
+        content: |
+          {{len (service "db" "sql")}} of db for {{task.Service}}:{{range service "db" "sql"}} {{.Port}}{{end}}
+      - {path: /etc/berth-client/fixed, content: "{{.}}"}
+min_healthy_time: 100ms
+grace: 1s
+---
+kind: Service
+name: signalled
+definition: signalled
+count: 1
+---
+kind: TaskDefinition
+name: restarted
+version: 1
+containers:
+  - name: main
+    image: ` + harness.Image + `
+    command: [sh, -c, 'echo "told $(echo $DB | tr , "\n" | grep -c :) in $URL"; exec sleep 100000']
+    env: {URL: "sql://$(DB)/"}
+    resources: {cpu: 10m, memory: 16MiB}
+    services: [{service: db, port: sql, env: DB}]
+min_healthy_time: 100ms
+grace: 1s
+---
+kind: Service
+name: restarted
+definition: restarted
+count: 1
+---
+kind: TaskDefinition
+name: left
+version: 1
+containers:
+  - name: main
+    image: ` + harness.Image + `
+    command: [sh, -c, 'echo begun; trap "echo signalled" HUP; while :; do sleep 0.1; done']
+    resources: {cpu: 10m, memory: 16MiB}
+    files: [{path: /etc/berth-client/db.conf, mode: "0400", template: true, on_change: noop, content: '{{len (service "db.default" "sql")}} tasks'}]
+min_healthy_time: 100ms
+grace: 1s
+---
+kind: Service
+name: left
+definition: left
+count: 1
+`
+
+// followed is what they use.
+const followed = `
+kind: TaskDefinition
+name: db
+version: 1
+containers:
+  - name: main
+    image: ` + harness.Image + `
+    command: [sh, -c, 'exec sleep 100000']
+    resources: {cpu: 10m, memory: 16MiB}
+ports: [{name: sql}]
+min_healthy_time: 100ms
+shutdown_delay: 0s
+grace: 1s
+---
+kind: Service
+name: db
+definition: db
+count: 2
+`
+
+// Tasks wait for the service that they use and say so; then they are told where it is, and of each change, as each definition says. Another
+// life of the agent tells them nothing that they know.
+func TestFollowingServices(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, executor string) {
+		t.Parallel()
+		s := harness.New(t, executor)
+		s.Server()
+		agent := s.Agent()
+		s.Berth("run", "--detach", s.Write("followers.yaml", followers)).Want(t, 0)
+		const waits = "container main: waits for services: there is no service db in cluster default"
+		for _, name := range []string{"signalled", "restarted", "left"} {
+			s.Prints(waits, "status", "service/"+name)
+		}
+		s.Prints(waits, "explain", "default.signalled.1.0")
+		s.Berth("run", s.Write("followed.yaml", followed)).Want(t, 0)
+		first := map[string]api.TaskView{}
+		for _, name := range []string{"signalled", "restarted", "left"} {
+			first[name] = running(t, s, name, 1)[0]
+		}
+		ports := func(count int) (list string) {
+			for _, task := range running(t, s, "db", count) {
+				list += fmt.Sprintf(" %d", task.Ports["sql"])
+			}
+			return list
+		}
+		s.Prints("begun: 2 of db for signalled:"+ports(2)+", beside it {{.}}", "logs", "service/signalled")
+		s.Prints("told 2 in sql://", "logs", "service/restarted")
+		exec := func(name, want string) {
+			t.Helper()
+			s.Prints(want, "exec", string(first[name].ID), "--", "cat", "/etc/berth-client/db.conf")
+		}
+		exec("left", "2 tasks")
+
+		// 1. A third task of it.
+		s.Berth("scale", "service/db", "3").Want(t, 0)
+		s.Prints("signal 1: 3 of db for signalled:"+ports(3), "logs", "service/signalled")
+		s.Prints("told 3 in sql://", "logs", "service/restarted")
+		exec("left", "3 tasks")
+		for name, before := range first {
+			now := running(t, s, name, 1)[0]
+			if now.UUID != before.UUID || now.Restarts != 0 {
+				t.Errorf("%s is another attempt, or %d restarts count", name, now.Restarts)
+			}
+		}
+		s.Prints("the addresses of service db changed", "events", "--tail", "200")
+		if out := s.Berth("logs", "service/left").Stdout; strings.Contains(out, "signalled") || strings.Count(out, "begun") != 1 {
+			t.Errorf("the one that looks for itself was told, or begun again:\n%s", out)
+		}
+
+		// 2. Another life of the agent tells nothing; what changes while there is none is told once.
+		agent.Kill()
+		agent = s.Agent()
+		s.Prints("3 tasks", "exec", string(first["left"].ID), "--", "cat", "/etc/berth-client/db.conf")
+		agent.Kill()
+		s.Berth("scale", "service/db", "1").Want(t, 0)
+		s.Agent()
+		s.Prints("signal 2: 1 of db for signalled:", "logs", "service/signalled")
+		exec("left", "1 tasks")
+		if out := s.Berth("logs", "service/signalled").Stdout; strings.Contains(out, "signal 3") || strings.Count(out, "begun") != 1 {
+			t.Errorf("it was told more than what changed:\n%s", out)
+		}
+
+		// 3. What is gone is not taken from those who need it, who say so.
+		s.Berth("scale", "service/db", "0").Want(t, 0)
+		s.Prints("service db has no healthy task: container main goes on with the last addresses", "status", "service/signalled")
+		exec("left", "1 tasks")
+		s.Berth("delete", "service/signalled").Want(t, 0)
+		s.Eventually(soon, func() error {
+			if left := alive(s, "signalled"); len(left) > 0 {
+				return errors.New("it is not gone yet")
+			}
+			return nil
+		})
+	})
+}
+
+// A template that cannot be made is refused with its place and what to do, all faults at once.
+func TestBrokenTemplatesAreRefused(t *testing.T) {
+	t.Parallel()
+	s := harness.New(t, harness.Process)
+	s.Server()
+	broken := strings.NewReplacer(
+		`{{len (service "db" "sql")}} of`, "\n          {{len (service $name \"sql\")}} {{file \"/etc/shadow\"}} of",
+		`{{len (service "db.default" "sql")}} tasks`, `{{range service "db" "sql"}}{{.Adress}}{{end}}`,
+		`env: DB}`, `env: DB, on_change: signal}`,
+	).Replace(followers)
+	s.Berth("run", s.Write("broken.yaml", broken)).Want(t, 2,
+		"containers[0].files[0].content", `undefined variable "$name"`,
+		"there is no field Adress: want Address, Port, Node or Task",
+		"containers[0].services[0].on_change", "the variables of a program that runs do not change",
+	)
+	unknown := strings.Replace(followers, `{{len (service "db" "sql")}} of`, "\n          {{$n := 1}}{{file \"/etc/shadow\"}} {{env \"NOTHING\"}} of", 1)
+	s.Berth("run", s.Write("unknown.yaml", unknown)).Want(t, 2, `line 2: there is no function "file": want one of and`)
+}
