@@ -124,13 +124,14 @@ func lackOf(p cluster.ServicePort, at serviceAddresses, own string) string {
 	return fmt.Sprintf("service %s has no port %q: it has %s", name, p.Port, strings.Join(sortedKeys(ports), ", "))
 }
 
-// awaitServices waits until all that a container needs has a healthy task, and says meanwhile what it waits for. Where no server answers it goes
+// awaitServices waits until all that a container needs has a healthy task, and says meanwhile what it waits for; once it has waited, until nothing
+// changes for a while. Where no server answers it goes
 // on with what was told before.
 func (t *task) awaitServices(ctx context.Context, c *cluster.Container, own string) (lookup, error) {
 	f, last := t.services.following, t.renderedOf(c).told()
 	patience := time.NewTimer(oldPatience)
 	defer patience.Stop()
-	patient := true
+	patient, waited := true, false
 	for {
 		changed := f.changed()
 		l := t.lookUp(c, own)
@@ -138,8 +139,15 @@ func (t *task) awaitServices(ctx context.Context, c *cluster.Container, own stri
 			l = l.with(last, slices.DeleteFunc(slices.Clone(l.old), func(p cluster.ServicePort) bool { return len(l.services[p]) > 0 }))
 		}
 		if len(l.empty) == 0 && (len(l.old) == 0 || !patient) {
-			return l, nil
+			if !waited { // others may become healthy as well
+				return l, nil
+			}
+			if waited = false; !t.quiet(ctx) {
+				return l, cmp.Or(ctx.Err(), context.Canceled)
+			}
+			continue
 		}
+		waited = waited || len(l.old) == 0
 		if l.waits != "" {
 			t.progress(c.Name)("waits for services: " + l.waits)
 		}

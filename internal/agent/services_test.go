@@ -363,3 +363,19 @@ func TestTextThatCannotBeMade(t *testing.T) {
 	})
 }
 
+// A start that had to wait is told of all that become healthy together.
+func TestStartWaitsForRest(t *testing.T) {
+	withGuide(t, func(w *world, g *guide) {
+		g.at("db")
+		w.service("s1", client(cluster.ChangeRestart, cluster.ChangeRestart))
+		w.pass(5 * time.Second)
+		for i := range 3 {
+			g.at("db", []int{1, 2, 3}[:i+1]...)
+			w.pass(700 * time.Millisecond)
+		}
+		w.wantEffects()
+		w.pass(time.Minute)
+		w.wantEffects("app s1")
+		w.wantConf("s1", "1 2 3 sql://192.0.2.1:1,192.0.2.1:2,192.0.2.1:3/ n1 0")
+	})
+}

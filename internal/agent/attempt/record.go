@@ -168,10 +168,10 @@ type Record struct {
 	// Rebooted says that the machine was started anew while containers ran.
 	Rebooted bool `json:"rebooted,omitempty"`
 	// Crash is the end of the last round, until the attempt is healthy again.
-	Crash  *Crash  `json:"crash,omitempty"`
+	Crash *Crash `json:"crash,omitempty"`
 	// Renewal is why the last round was ended by Renew, until the attempt is healthy again.
-	Renewal string `json:"renewal,omitempty"`
-	Result *Result `json:"result,omitempty"`
+	Renewal string  `json:"renewal,omitempty"`
+	Result  *Result `json:"result,omitempty"`
 
 	Health   cluster.Health `json:"health,omitempty"`
 	Started  time.Time      `json:"started,omitzero"`

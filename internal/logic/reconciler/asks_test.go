@@ -112,3 +112,21 @@ func TestAdoptedAttemptsKeepTheirDevices(t *testing.T) {
 		t.Errorf("stopped: %s", describe(d))
 	}
 }
+
+// Tasks that follow services ask for nodes whose agents know how.
+func TestPendingThatFollowsServices(t *testing.T) {
+	w, _ := job(t, "", func(s *cluster.Step) { s.Count = 1 })
+	w.define("w@1", func(d *cluster.TaskDefinition) {
+		d.Containers = []cluster.Container{{Name: "a", Command: []string{"run"}, Services: []cluster.ServiceUse{{Service: "db"}}}}
+	})
+	want := []cluster.Constraint{{Attribute: "label.berth.services", Op: cluster.OpEqual, Value: "true"}}
+	if diff := cmp.Diff(want, w.decide(nil).Pending[0].Placement.Constraints); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	w.define("w@1", func(d *cluster.TaskDefinition) {
+		d.Containers = []cluster.Container{{Name: "a", Command: []string{"run"}}}
+	})
+	if got := w.decide(nil).Pending[0].Placement.Constraints; got != nil {
+		t.Errorf("without services it asks for %v", got)
+	}
+}

@@ -156,3 +156,19 @@ func TestDefaultStrategies(t *testing.T) {
 		})
 	}
 }
+
+// Whether a node's agent follows services is the agent's word, and no label that somebody sets.
+func TestNodesThatFollowServices(t *testing.T) {
+	node := &cluster.Node{Name: "n1", State: cluster.NodeReady}
+	for _, follows := range []bool{false, true} {
+		status := &cluster.NodeStatus{Name: "n1", Facts: cluster.Facts{Services: follows, Labels: cluster.Labels{cluster.LabelServices: "true"}}}
+		n := scheduler.NodeOf(&cluster.Host{Name: "n1", Labels: cluster.Labels{cluster.LabelServices: "true"}}, node, status)
+		if got := n.Labels[cluster.LabelServices] == "true"; got != follows {
+			t.Errorf("an agent that says %v counts as %v", follows, got)
+		}
+	}
+	got := scheduler.Sentence([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonConstraint, Detail: `label.berth.services = "true"`}, Nodes: 1}})
+	if want := "1 node: its agent does not know how to follow the addresses of services: it is of an older build, upgrade it"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
