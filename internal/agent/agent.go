@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/artifact"
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/agent/facts"
@@ -105,9 +106,11 @@ type Config struct {
 	PressureFree  float64
 	// TaskCgroup is the control group of all tasks, default "/berth".
 	TaskCgroup string
-	// ImageHigh and ImageLow are how full the disk of the images may be, in percent: from the one on images are removed that nothing uses, down
-	// to the other. Default DefaultImageHigh and DefaultImageLow; an ImageHigh of 100 or more removes none.
+	// ImageHigh and ImageLow are how full the disk of the images, and that of artifacts, may be, in percent: from the one on those are removed that
+	// nothing uses, down to the other. Default DefaultImageHigh and DefaultImageLow; an ImageHigh of 100 or more removes none.
 	ImageHigh, ImageLow float64
+	// Artifacts bounds what is fetched for tasks. Default: as artifact.Config says, in a folder of DataDir.
+	Artifacts artifact.Config
 	// Requests returns how many requests the program at a port of this node has answered so far. Default: to ask it.
 	Requests func(ctx context.Context, port int, m cluster.Meter) (float64, error)
 	// PortFree returns nil if a task could listen on the port now. Default: to try.
@@ -202,6 +205,8 @@ type Agent struct {
 	book    *directory
 	names   *nameDesk
 
+	artifacts *artifact.Store
+
 	work    sync.WaitGroup // goroutines of tasks and streams
 	streams atomic.Int64   // byte streams that are open
 
@@ -221,6 +226,7 @@ func New(c Config) (*Agent, error) {
 	a := &Agent{Config: c}
 	a.book = newDirectory(a)
 	a.names = newNameDesk(a)
+	a.artifacts = a.openArtifacts()
 	if a.Requests == nil {
 		reader := requests.New()
 		a.Requests = func(ctx context.Context, port int, m cluster.Meter) (float64, error) {
@@ -283,6 +289,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		if a.ImageHigh < 100 {
 			a.work.Go(func() { a.watchImages(ctx) })
 		}
+		a.work.Go(func() { a.watchArtifacts(ctx) })
 	}
 	if !a.Volatile {
 		a.book.load()

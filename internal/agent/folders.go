@@ -147,7 +147,7 @@ func (a *Agent) newVolume(dir string, def *cluster.TaskDefinition, v *cluster.Vo
 	if err != nil {
 		return err
 	}
-	if uid, gid, ok := volumeOwner(def, v.Name); ok {
+	if uid, gid, ok := a.volumeOwner(def, v.Name); ok {
 		if err := os.Chown(draft, uid, gid); err != nil {
 			a.Logger.Warn("a new volume keeps the agent's user", "volume", dir, "error", err)
 		}

@@ -108,6 +108,7 @@ func (a *Agent) look(ctx context.Context) bool {
 	a.lookForDevices(ctx, &f)
 	a.lookForSecrets(&f)
 	f.Services = a.canFollow()
+	f.Artifacts = !a.Volatile
 	f.Volumes = a.pinnedVolumes()
 	a.lookForFolders(&f)
 	a.lookForNetworks(ctx, &f)

@@ -45,13 +45,20 @@ func (a *Agent) makeDirs(s *executor.Spec) error {
 	return errors.Join(os.MkdirAll(s.Dir, 0o700), os.MkdirAll(s.LogDir, 0o700))
 }
 
-// volumeOwner is the numeric user of the first container that writes to the volume.
-func volumeOwner(def *cluster.TaskDefinition, volume string) (uid, gid int, ok bool) {
+// volumeOwner is the user of the first container that writes to the volume: who that is on the node, or for an image a numeric one.
+func (a *Agent) volumeOwner(def *cluster.TaskDefinition, volume string) (uid, gid int, ok bool) {
+	name, _ := a.machine.choose(def)
+	chosen, _ := a.machine.executor(name)
+	namer, _ := chosen.(executor.UserNamer)
 	for i := range def.Containers {
 		c := &def.Containers[i]
 		writes := slices.ContainsFunc(c.Mounts, func(m cluster.Mount) bool { return m.Volume == volume && !m.ReadOnly })
 		if !writes {
 			continue
+		}
+		if namer != nil {
+			uid, gid, err := namer.UserOf(c)
+			return uid, gid, err == nil
 		}
 		user, group, two := strings.Cut(c.User, ":")
 		if !two {

@@ -197,6 +197,9 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 		limited, cancel := context.WithTimeout(ctx, prepareTimeout)
 		defer cancel()
 		if err == nil {
+			err = t.placeArtifacts(limited, &def.Containers[i], &spec)
+		}
+		if err == nil {
 			err = exec.Prepare(limited, spec, t.progress(spec.Container.Name))
 		}
 		switch {

@@ -72,6 +72,7 @@ var layers = map[string][]string{
 		"internal/logic/lifecycle", "internal/logs", "internal/telemetry", "internal/transport",
 		"internal/version",
 	},
+	"internal/agent/artifact": {"internal/archive", "internal/cluster"},
 	"internal/agent/attempt": {
 		"internal/boottime", "internal/cluster", "internal/executor", "internal/logic/lifecycle",
 	},
@@ -175,6 +176,7 @@ var modules = map[string][]string{
 		"internal/apiserver", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
 		"internal/executor/containerd", "internal/peers", "internal/store/...", "cmd/berth",
 	},
+	"github.com/klauspost/compress":           {"internal/agent/artifact"},
 	"github.com/netresearch/go-cron":          {"internal/timetable"},
 	"github.com/opencontainers":               {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/prometheus/client_golang":     {"internal/apiserver", "internal/telemetry", "cmd/berth"},

@@ -199,6 +199,7 @@ func (d *TaskDefinition) SetDefaults() {
 		}
 		c.secretDefaults()
 		c.serviceDefaults()
+		c.artifactDefaults()
 	}
 	d.nameChecks()
 	for i := range d.Checks {

@@ -116,7 +116,8 @@ type Container struct {
 	Args    []string          `json:"args,omitempty"`
 	Dir     string            `json:"dir,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	// User is "uid", "uid:gid" or a name that the image knows.
+	// User is "uid", "uid:gid", a name, or "name:group", known to the image, or without one to the node. A name without a group brings all
+	// groups of that user. Without it a program of an image is the image's user, another one the agent's, or nobody where isolation is required.
 	User string `json:"user,omitempty"`
 	// Files are written before the container starts, read-only for it.
 	Files  []File  `json:"files,omitempty"`
@@ -126,11 +127,15 @@ type Container struct {
 	Tmpfs   []Tmpfs     `json:"tmpfs,omitempty"`
 	// Services are those that the container uses. It is started once they have healthy tasks, and may be told their addresses.
 	Services []ServiceUse `json:"services,omitempty"`
+	// Artifacts are files and archives that the agent fetches before the container is made.
+	Artifacts []Artifact `json:"artifacts,omitempty"`
 	// ReadOnlyRoot mounts the image without write access.
 	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
 	// Capabilities are kept; all others are dropped. Names are without "CAP_".
 	Capabilities []string  `json:"capabilities,omitempty"`
 	Resources    Resources `json:"resources,omitzero"`
+	// Isolation says how far a program without an image is kept apart from its node: "none" (default) or "required".
+	Isolation Isolation `json:"isolation,omitempty"`
 	// Init containers run to success, one after the other, before all others.
 	Init bool `json:"init,omitempty"`
 	// Optional containers may end without ending the task; the others are essential: when one ends,
@@ -156,6 +161,8 @@ type Resources struct {
 	Memory Bytes    `json:"memory,omitempty"`
 	// CPULimit, unless 0, is the most CPU time the container gets; without it CPU is a share.
 	CPULimit MilliCPU `json:"cpu_limit,omitempty"`
+	// Pids, unless 0, is the most processes and threads that the container has at a time.
+	Pids int `json:"pids,omitempty"`
 	// CPUPinning says whether the container has CPUs to itself: CPU is whole ones then.
 	CPUPinning Pinning `json:"cpu_pinning,omitempty"`
 	// Devices are what the container holds of its node's. No other task gets them, but for the rest of those it has a share of.

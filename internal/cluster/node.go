@@ -96,8 +96,10 @@ type Facts struct {
 	// Secrets says that the agent hands out secrets: it knows how, and the node has a place in memory for them.
 	Secrets bool `json:"secrets,omitempty"`
 	// Services says that the agent knows how to tell containers the addresses of services, and to make files from templates.
-	Services bool   `json:"services,omitempty"`
-	Version  string `json:"version"` // of the agent
+	Services bool `json:"services,omitempty"`
+	// Artifacts says that the agent fetches artifacts.
+	Artifacts bool   `json:"artifacts,omitempty"`
+	Version   string `json:"version"` // of the agent
 }
 
 // DiskFact is one file system.
@@ -112,6 +114,10 @@ type DiskFact struct {
 type ExecutorFact struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
+	// Isolation says by what plain programs are kept apart whose container demands it, such as "namespaces, landlock 7"; empty where they cannot be.
+	Isolation string `json:"isolation,omitempty"`
+	// NoIsolation says what the machine lacks for that, and the way to get it.
+	NoIsolation string `json:"no_isolation,omitempty"`
 }
 
 // NodeStatus is what a node's agent last registered: the record status/<name>. Writer: the agent, through

@@ -27,6 +27,9 @@ const (
 	// RecordsFollowing came with the same build, and with services that containers use and templates. A build before it would start their
 	// tasks without the addresses, with templates for files.
 	RecordsFollowing = RecordsChecked
+	// RecordsConfined came with the same build, and with artifacts and isolation. A build before it would place their tasks on nodes that begin
+	// them without.
+	RecordsConfined = RecordsChecked
 )
 
 // RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it asks for. What
@@ -103,6 +106,9 @@ func (d *TaskDefinition) recordVersion() int {
 	}
 	if d.Follows() {
 		version = max(version, RecordsFollowing)
+	}
+	if d.Fetches() || d.Isolated() {
+		version = max(version, RecordsConfined)
 	}
 	return version
 }

@@ -15,6 +15,8 @@ const (
 	MinMemory = MiB
 	MaxMemory = 1024 * TiB
 	MinLimit  = MilliCPU(10) // of CPU time that the kernel can enforce
+	MinPids   = 8            // of processes and threads, with which a program can begin
+	MaxPids   = 4 << 20      // as many as a kernel counts
 	MaxArgs   = 1000
 	MaxEnv    = 1000
 	// MaxArg is the most bytes the kernel takes in one argument or variable.
@@ -38,6 +40,7 @@ func (d *TaskDefinition) validateContainers(k check) {
 		c.validatePaths(at, d)
 		c.validateSecrets(at, d)
 		c.validateServices(at, d)
+		c.validateArtifacts(at)
 		at.at("image").must(c.Image != "" || !images,
 			"is missing: other containers of the task have one, and a task runs on one executor")
 		d.validateOrder(at, i)
@@ -81,6 +84,9 @@ func (c *Container) validate(k check) {
 			at.fault("%q is not a capability of Linux: want a name such as \"NET_BIND_SERVICE\"", clip(name))
 		}
 	}
+	if c.Isolation != "" {
+		oneOf(k.at("isolation"), c.Isolation, IsolationNone, IsolationRequired)
+	}
 	c.Resources.validate(k.at("resources"))
 }
 
@@ -90,6 +96,7 @@ func (r *Resources) validate(k check) {
 		"is %s CPUs, want none or at least %s: not less than cpu", r.CPULimit, max(r.CPU, MinLimit))
 	k.at("memory").must(r.Memory == 0 || r.Memory >= MinMemory && r.Memory <= MaxMemory,
 		"is %s, want from %s to %s; a number without a unit counts bytes", r.Memory, MinMemory, MaxMemory)
+	k.at("pids").must(r.Pids == 0 || r.Pids >= MinPids && r.Pids <= MaxPids, "is %d, want from %d to %d, or none for no limit", r.Pids, MinPids, MaxPids)
 	r.validatePinning(k)
 	r.validateDevices(k)
 }
@@ -149,6 +156,11 @@ func (c *Container) validatePaths(k check, d *TaskDefinition) {
 	for i, t := range c.Tmpfs {
 		place("tmpfs", i, t.Path)
 		k.index("tmpfs", i).at("size").must(t.Size > 0 && t.Size <= MaxMemory, "is %s, want a size from 1 B to %s", t.Size, MaxMemory)
+	}
+	for i := range c.Artifacts {
+		if c.Artifacts[i].Shared() {
+			place("artifacts", i, c.Artifacts[i].Path)
+		}
 	}
 	for i, f := range c.Files {
 		place("files", i, f.Path)

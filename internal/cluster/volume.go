@@ -115,8 +115,8 @@ const (
 	AttributeSticky     = "sticky"      // nodes whose agent keeps volumes that stick to a task
 )
 
-// FolderConstraints returns what the definition's volumes demand of a node's folders, in the order of the volumes.
-func (d *TaskDefinition) FolderConstraints() (all []Constraint) {
+// folderConstraints returns what the definition's volumes demand of a node's folders, in the order of the volumes.
+func (d *TaskDefinition) folderConstraints() (all []Constraint) {
 	for i := range d.Volumes {
 		switch v := &d.Volumes[i]; {
 		case v.HostVolume != "":
@@ -134,7 +134,7 @@ func (d *TaskDefinition) FolderConstraints() (all []Constraint) {
 	return all
 }
 
-// LacksFolder returns why a node that told these facts does not meet a constraint of FolderConstraints, "" where it does; ok is false for any other
+// LacksFolder returns why a node that told these facts does not meet a constraint of folderConstraints, "" where it does; ok is false for any other
 // constraint. The sentence is the same for all nodes.
 func LacksFolder(c Constraint, f *FolderFacts) (lacks string, ok bool) {
 	switch c.Attribute {

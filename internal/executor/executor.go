@@ -51,6 +51,9 @@ type Spec struct {
 	Env []string
 	// Mounts are existing directories, or files, of the node.
 	Mounts []Mount
+	// Copies are existing files and directories of the node of which the container gets copies of its own, its user's, at paths below the folder that
+	// it starts in. Container.Dir is empty where there are any. A driver of images need not do that.
+	Copies []Mount
 	// Secrets are existing folders in memory, each with the files of secrets. The driver makes the files the container's user's and shows
 	// each folder read-only, so that a file that is replaced in it is seen at once.
 	Secrets []Mount

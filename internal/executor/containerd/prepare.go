@@ -45,6 +45,9 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if spec.Container.Image == "" {
 		return unsupported("image", "the containerd executor runs images only")
 	}
+	if len(spec.Copies) > 0 {
+		return unsupported("artifacts", "in a container of an image the path of each begins with /")
+	}
 	caps, err := capabilities(spec.Container.Capabilities)
 	if err != nil {
 		return err
@@ -390,6 +393,10 @@ func limit(to *specs.LinuxResources, r cluster.Resources) {
 		cpu.Quota, cpu.Period = &quota, &period
 	}
 	to.CPU = cpu
+	if r.Pids > 0 {
+		most := int64(r.Pids)
+		to.Pids = &specs.LinuxPids{Limit: &most}
+	}
 }
 
 // swapLimited reports whether the kernel can limit swap: version 2 of cgroups always takes a limit, version 1 only if

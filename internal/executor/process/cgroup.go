@@ -160,6 +160,9 @@ func (g *cgroup) limit(r cluster.Resources) error {
 		set("cpu", "cpu.cfs_period_us", cpuPeriod, false)
 		set("cpu", "cpu.cfs_quota_us", quota, false)
 	}
+	if r.Pids > 0 {
+		set("pids", "pids.max", int64(r.Pids), false)
+	}
 	for _, s := range all {
 		dir, ok := g.dirs[s.controller]
 		if !ok {

@@ -42,6 +42,7 @@ type plan struct {
 	ownDir  bool
 	// rendered are the folders with files that the agent replaces.
 	rendered []executor.Mount
+	copies   []executor.Mount
 }
 
 // identity is a user as the kernel knows it.
@@ -98,7 +99,7 @@ func newPlan(spec executor.Spec) (*plan, error) {
 		ID: spec.ID, Labels: spec.Labels, Args: slices.Concat(c.Command, c.Args), Dir: c.Dir, User: who,
 		Capabilities: caps, ReadOnlyRoot: c.ReadOnlyRoot, LogDir: spec.LogDir, Resources: c.Resources,
 		Scratch: filepath.Join(spec.Dir, "scratch"), files: c.Files, specDir: spec.Dir,
-		SecretEnv: spec.SecretEnv, SecretFolders: spec.Secrets, rendered: spec.Rendered,
+		SecretEnv: spec.SecretEnv, SecretFolders: spec.Secrets, rendered: spec.Rendered, copies: spec.Copies,
 	}
 	if p.Dir == "" {
 		p.Dir, p.ownDir = filepath.Join(spec.Dir, "work"), true
@@ -215,6 +216,9 @@ func (p *plan) makeFiles() error {
 		}
 	}
 	if err := p.own(filepath.Join(p.specDir, "work")); err != nil {
+		return err
+	}
+	if err := p.makeCopies(); err != nil {
 		return err
 	}
 	if os.Geteuid() == 0 {

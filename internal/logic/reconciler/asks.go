@@ -11,12 +11,10 @@ type asks struct {
 	devices    []cluster.DeviceRequest
 	images     []string
 	volumes    []string
-	keyed      bool                 // volumes are of the single task
-	folders    []cluster.Constraint // that its volumes demand
+	keyed      bool // volumes are of the single task
 	needsImage bool
 	network    cluster.NetworkMode
-	handsOut   bool // secrets
-	follows    bool // services
+	needs      []cluster.Constraint // on what its agent does, and lends
 }
 
 // asksOf returns what tasks of the definition ask for.
@@ -26,8 +24,7 @@ func (p *plan) asksOf(d *cluster.TaskDefinition) *asks {
 	}
 	a := &asks{
 		demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner, ""), keyed: d.Sticks(),
-		folders: d.FolderConstraints(), needsImage: d.NeedsImage(), network: d.OwnNetwork(),
-		handsOut: d.HandsOut(), follows: d.Follows(),
+		needsImage: d.NeedsImage(), network: d.OwnNetwork(), needs: d.Needs(),
 	}
 	if p.asked == nil {
 		p.asked = map[*cluster.TaskDefinition]*asks{}

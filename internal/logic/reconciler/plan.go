@@ -72,18 +72,8 @@ func (p *plan) next(s *slot, template cluster.Pending) (cluster.Pending, bool) {
 	if ask.keyed {
 		next.Volumes, next.Sticky = d.PinnedVolumes(p.owner, s.id), d.StickyVolumes(p.owner, s.id)
 	}
-	if len(ask.folders) > 0 {
-		next.Placement.Constraints = slices.Concat(next.Placement.Constraints, ask.folders)
-	}
-	if ask.handsOut {
-		next.Placement.Constraints = append(slices.Clip(next.Placement.Constraints), cluster.Constraint{
-			Attribute: "label." + cluster.LabelSecrets, Op: cluster.OpEqual, Value: "true",
-		})
-	}
-	if ask.follows {
-		next.Placement.Constraints = append(slices.Clip(next.Placement.Constraints), cluster.Constraint{
-			Attribute: "label." + cluster.LabelServices, Op: cluster.OpEqual, Value: "true",
-		})
+	if len(ask.needs) > 0 {
+		next.Placement.Constraints = slices.Concat(next.Placement.Constraints, ask.needs)
 	}
 	next.Avoid = s.avoid()
 	if p.policy != nil && next.Only == "" {

@@ -62,8 +62,11 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		n.Pool, n.Taints = host.Pool, host.Taints
 		maps.Copy(n.Labels, host.Labels)
 	}
-	if delete(n.Labels, cluster.LabelSecrets); status != nil && status.Facts.Secrets {
-		n.Labels[cluster.LabelSecrets] = "true"
+	for _, name := range []string{cluster.LabelSecrets, cluster.LabelArtifacts, cluster.LabelIsolation} {
+		delete(n.Labels, name)
+	}
+	if status != nil {
+		maps.Copy(n.Labels, status.Facts.Offers())
 	}
 	if delete(n.Labels, cluster.LabelServices); status != nil && status.Facts.Services {
 		n.Labels[cluster.LabelServices] = "true"

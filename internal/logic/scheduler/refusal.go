@@ -263,6 +263,12 @@ func phrase(r cluster.Refusal) string {
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelServices) {
 			return "its agent does not know how to follow the addresses of services: it is of an older build, upgrade it"
 		}
+		if strings.HasPrefix(r.Detail, "label."+cluster.LabelArtifacts) {
+			return "its agent fetches no artifacts: it is of an older build; upgrade the agent"
+		}
+		if strings.HasPrefix(r.Detail, "label."+cluster.LabelIsolation) {
+			return "it cannot keep programs apart, which isolation required demands; `berth inspect node/NAME` tells what it lacks"
+		}
 		return r.Detail + " not met"
 	case cluster.ReasonSecret:
 		return r.Detail

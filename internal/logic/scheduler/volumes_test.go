@@ -161,7 +161,7 @@ func TestFolders(t *testing.T) {
 			Containers: []cluster.Container{{Mounts: []cluster.Mount{{Volume: "v", Path: "/v", ReadOnly: c.readOnly}}}},
 		}
 		p := pinnedPending("db", 0, "")
-		p.Placement.Constraints = def.FolderConstraints()
+		p.Placement.Constraints = def.Needs()
 		var takes []string
 		for _, v := range scheduler.Explain(f, p, scheduler.Options{}) {
 			if v.Refusal == nil {

@@ -1,0 +1,566 @@
+package artifact_test
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/berthd/berth/internal/agent/artifact"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// site is a server of one body that misbehaves first, as its turns say, one for each request.
+type site struct {
+	*httptest.Server
+	mu    sync.Mutex
+	asked []string // the ranges, "" for all
+	turns []func(w http.ResponseWriter, r *http.Request)
+	body  []byte
+}
+
+func newSite(t *testing.T, body []byte, turns ...func(http.ResponseWriter, *http.Request)) *site {
+	t.Helper()
+	s := &site{body: body, turns: turns}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		n := len(s.asked)
+		s.asked = append(s.asked, r.Header.Get("Range"))
+		s.mu.Unlock()
+		if n < len(s.turns) {
+			s.turns[n](w, r)
+			return
+		}
+		http.ServeContent(w, r, "", time.Unix(1, 0), bytes.NewReader(s.body))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *site) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
+// half sends half of a body and breaks the connection.
+func half(body []byte) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = w.Write(body[:len(body)/2])
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func status(code int) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+func sha256Of(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func newStore(t *testing.T, change ...func(*artifact.Config)) *artifact.Store {
+	t.Helper()
+	c := artifact.Config{Dir: t.TempDir(), First: time.Millisecond, Longest: 2 * time.Millisecond, Tell: time.Millisecond, Stall: 30 * time.Second}
+	for _, f := range change {
+		f(&c)
+	}
+	return artifact.New(c)
+}
+
+func body(n int) []byte { return bytes.Repeat([]byte("berth\n"), n) }
+
+// What is fetched is what the checksum says, whatever the server does on the way.
+func TestGet(t *testing.T) {
+	t.Parallel()
+	whole := body(20000)
+	changed := slices.Clone(whole)
+	changed[0] = 'B'
+	for name, tc := range map[string]struct {
+		turns  []func(http.ResponseWriter, *http.Request)
+		ranges []string
+	}{
+		"at once":                   {nil, []string{""}},
+		"busy, then broken":         {[]func(http.ResponseWriter, *http.Request){status(503), status(429)}, []string{"", "", ""}},
+		"half a body, and the rest": {[]func(http.ResponseWriter, *http.Request){half(whole)}, []string{"", "bytes=60000-"}},
+		"half of something else":    {[]func(http.ResponseWriter, *http.Request){half(changed)}, []string{"", "bytes=60000-", ""}},
+		"no ranges": {[]func(http.ResponseWriter, *http.Request){half(whole), func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(whole)
+		}}, []string{"", "bytes=60000-"}},
+		"refused ranges": {[]func(http.ResponseWriter, *http.Request){half(whole), status(416)}, []string{"", "bytes=60000-", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, s := newSite(t, whole, tc.turns...), newStore(t)
+			a := &cluster.Artifact{Source: srv.URL + "/tool?key=hush", Checksum: sha256Of(whole), Path: "tool", Mode: "0755"}
+			path, err := s.Get(t.Context(), a, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(path)
+			info, err2 := os.Stat(path)
+			if err := errors.Join(err, err2); err != nil || !bytes.Equal(got, whole) || info.Mode() != 0o755 {
+				t.Errorf("got %d bytes, mode %v, %v", len(got), info.Mode(), err)
+			}
+			if again, err := s.Get(t.Context(), a, nil); err != nil || again != path {
+				t.Errorf("again: %s, %v", again, err)
+			}
+			if diff := cmp.Diff(tc.ranges, srv.requests()); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What cannot be had is said in words that tell what to do and nothing secret, and leaves nothing that could be taken for it.
+func TestGetFails(t *testing.T) {
+	t.Parallel()
+	whole := body(100)
+	other := sha512.Sum512([]byte("something else"))
+	want512 := "sha512:" + hex.EncodeToString(other[:])
+	have512 := sha512.Sum512(whole)
+	to := func(address string) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, address, http.StatusFound) }
+	}
+	for name, tc := range map[string]struct {
+		checksum string
+		turns    []func(http.ResponseWriter, *http.Request)
+		change   func(*artifact.Config)
+		words    []string
+		requests int
+	}{
+		"a wrong checksum": {checksum: want512, words: []string{want512, hex.EncodeToString(have512[:]), "put the right checksum"}, requests: 1},
+		"not there":        {turns: []func(http.ResponseWriter, *http.Request){status(404)}, words: []string{"404 Not Found"}, requests: 1},
+		"a login":          {turns: []func(http.ResponseWriter, *http.Request){status(403)}, words: []string{"403 Forbidden", "without a login"}, requests: 1},
+		"busy for ever": {
+			turns: slices.Repeat([]func(http.ResponseWriter, *http.Request){status(503)}, 9),
+			words: []string{"503 Service Unavailable", "tried 6 times"}, requests: 6,
+		},
+		"too large":         {change: func(c *artifact.Config) { c.MaxFetched = 99 }, words: []string{"more than 99 B"}, requests: 1},
+		"the machine's own": {turns: []func(http.ResponseWriter, *http.Request){to("http://169.254.169.254/latest")}, words: []string{"link-local"}, requests: 1},
+		"another scheme":    {turns: []func(http.ResponseWriter, *http.Request){to("ftp://127.0.0.1/x")}, words: []string{"leads to ftp"}, requests: 1},
+		"in circles": {
+			turns: slices.Repeat([]func(http.ResponseWriter, *http.Request){to("/again")}, 9), words: []string{"more than 5 times"}, requests: 6,
+		},
+		"a stall": {
+			turns: slices.Repeat([]func(http.ResponseWriter, *http.Request){func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Length", "600")
+				if f, ok := w.(http.Flusher); ok {
+					f.Flush()
+				}
+				<-r.Context().Done()
+			}}, 9),
+			change: func(c *artifact.Config) { c.Stall, c.Tries = 50*time.Millisecond, 2 },
+			words:  []string{"sent nothing for 50ms", "tried 2 times"}, requests: 2,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			change := func(*artifact.Config) {}
+			if tc.change != nil {
+				change = tc.change
+			}
+			srv, s := newSite(t, whole, tc.turns...), newStore(t, change)
+			checksum := tc.checksum
+			if checksum == "" {
+				checksum = sha256Of(whole)
+			}
+			a := &cluster.Artifact{Source: srv.URL + "/tool?key=hush", Checksum: checksum, Path: "tool"}
+			_, err := s.Get(t.Context(), a, nil)
+			if err == nil {
+				t.Fatal("it was fetched")
+			}
+			for _, w := range append(tc.words, srv.URL+"/tool?…") {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q does not say %q", err, w)
+				}
+			}
+			if strings.Contains(err.Error(), "hush") {
+				t.Errorf("%q tells the key", err)
+			}
+			if n := len(srv.requests()); n != tc.requests {
+				t.Errorf("%d requests, want %d", n, tc.requests)
+			}
+			if left, _ := os.ReadDir(filepath.Join(s.Dir, "kept")); len(left) != 0 {
+				t.Errorf("kept: %v", left)
+			}
+		})
+	}
+}
+
+// Many that ask for the same share one fetch, and its end with the one who began it leaves the others theirs.
+func TestGetShared(t *testing.T) {
+	t.Parallel()
+	whole := body(1000)
+	begun, release := make(chan struct{}), make(chan struct{})
+	srv := newSite(t, whole, func(_ http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-r.Context().Done()
+		<-release
+	})
+	s := newStore(t)
+	a := &cluster.Artifact{Source: srv.URL, Checksum: sha256Of(whole), Path: "tool"}
+	first, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() {
+		if _, err := s.Get(first, a, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("the first: %v", err)
+		}
+	})
+	<-begun
+	var told atomic.Int64
+	for range 8 {
+		group.Go(func() {
+			if _, err := s.Get(t.Context(), a, func(text string) {
+				if strings.Contains(text, "fetching "+srv.URL) {
+					told.Add(1)
+				}
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	cancel()
+	close(release)
+	group.Wait()
+	if n := len(srv.requests()); n != 2 {
+		t.Errorf("%d requests, want 2", n)
+	}
+}
+
+// What a store before left half fetched is gone on from, what it left half unpacked is not kept.
+func TestGetAfterACrash(t *testing.T) {
+	t.Parallel()
+	whole := tarOf(t, tar.Header{Name: "a", Size: 3})
+	srv, s := newSite(t, whole), newStore(t)
+	a := &cluster.Artifact{Source: srv.URL, Checksum: sha256Of(whole), Path: "tool", Unpack: true}
+	coming := filepath.Join(s.Dir, "coming", artifact.Key(a))
+	if err := os.MkdirAll(coming+".unpacked/old", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(coming, whole[:600], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path, err := s.Get(t.Context(), a, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"bytes=600-"}, srv.requests()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{".": "drwxr-xr-x", "a": "-rw-r--r-- xxx"}, tree(t, path)); diff != "" {
+		t.Errorf("tree (-want +got):\n%s", diff)
+	}
+	if left, err := os.ReadDir(filepath.Dir(coming)); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// Prune removes what is not in use, the oldest first, no more than is needed.
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	var keys []string
+	for i := range 4 {
+		whole := body(100 + i)
+		srv := newSite(t, whole)
+		a := &cluster.Artifact{Source: srv.URL, Checksum: sha256Of(whole), Path: "tool"}
+		path, err := s.Get(t.Context(), a, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		when := time.Unix(int64(1000*(4-i)), 0) // the last is the oldest
+		if err := os.Chtimes(path, when, when); err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, artifact.Key(a))
+	}
+	old := filepath.Join(s.Dir, "coming", "sha256-0-0644")
+	for _, name := range []string{old, old + ".removed"} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used := func() map[string]bool { return map[string]bool{keys[3]: true} }
+	removed, err := s.Prune(used, 601)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []artifact.Removed{{Key: keys[2], Size: 612}}
+	if diff := cmp.Diff(want, removed); diff != "" {
+		t.Errorf("removed (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(old + ".removed"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was half removed is left: %v", err)
+	}
+	if _, err := os.Stat(old); err != nil {
+		t.Errorf("what is half fetched is gone: %v", err)
+	}
+	if removed, err = s.Prune(used, 1<<40); err != nil || len(removed) != 2 {
+		t.Errorf("removed %v, %v; want all but the one in use", removed, err)
+	}
+}
+
+func tarOf(t *testing.T, headers ...tar.Header) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := range headers {
+		h := &headers[i]
+		if h.Mode == 0 && h.Typeflag != tar.TypeXGlobalHeader {
+			h.Mode = 0o600
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(bytes.Repeat([]byte("x"), int(h.Size))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func zipOf(t *testing.T, files map[string]string, links map[string]string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	add := func(name, content string, mode fs.FileMode) {
+		h := &zip.FileHeader{Name: name, Method: zip.Deflate}
+		h.SetMode(mode)
+		f, err := w.CreateHeader(h)
+		if err == nil {
+			_, err = f.Write([]byte(content))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, content := range files {
+		add(name, content, 0o755)
+	}
+	for name, to := range links {
+		add(name, to, fs.ModeSymlink|0o777)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func gzipped(t *testing.T, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, err := w.Write(b)
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func zstandard(t *testing.T, b []byte) []byte {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.EncodeAll(b, nil)
+}
+
+// tree tells what is below a folder.
+func tree(t *testing.T, root string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		text := info.Mode().String()
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(name)
+			if err != nil {
+				return err
+			}
+			text = "-> " + to
+		case info.Mode().IsRegular():
+			b, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			text += " " + string(b)
+		}
+		all[rel] = text
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Archives of each kind become what they hold, readable by whoever runs, also where folders are missing, tops are many, and links are hard.
+func TestUnpack(t *testing.T) {
+	t.Parallel()
+	plain := tarOf(t,
+		tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "made by hand"}},
+		tar.Header{Name: "bin/tool", Size: 2, Mode: 0o4700},
+		tar.Header{Name: "./README", Size: 1},
+		tar.Header{Name: "lib/deep/a", Typeflag: tar.TypeSymlink, Linkname: "../../bin/tool"},
+		tar.Header{Name: "lib/b", Typeflag: tar.TypeLink, Linkname: "bin/tool"},
+		tar.Header{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o700},
+	)
+	want := map[string]string{
+		".": "drwxr-xr-x", "bin": "drwxr-xr-x", "bin/tool": "-rwxr-xr-x xx", "README": "-rw-r--r-- x",
+		"lib": "drwxr-xr-x", "lib/deep": "drwxr-xr-x", "lib/deep/a": "-> ../../bin/tool", "lib/b": "-> ../bin/tool",
+	}
+	for name, tc := range map[string]struct {
+		archive []byte
+		want    map[string]string
+	}{
+		"tar": {plain, want}, "tar.gz": {gzipped(t, plain), want}, "tar.zst": {zstandard(t, plain), want},
+		"zip": {
+			zipOf(t, map[string]string{"bin/tool": "x"}, map[string]string{"lib/a": "../bin/tool"}),
+			map[string]string{".": "drwxr-xr-x", "bin": "drwxr-xr-x", "bin/tool": "-rwxr-xr-x x", "lib": "drwxr-xr-x", "lib/a": "-> ../bin/tool"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, s := newSite(t, tc.archive), newStore(t)
+			path, err := s.Get(t.Context(), &cluster.Artifact{Source: srv.URL, Checksum: sha256Of(tc.archive), Path: "/opt/tool", Unpack: true}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, tree(t, path)); diff != "" {
+				t.Errorf("tree (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Archives that attack write nothing outside of their folder, take no more than is allowed, and are kept in no form.
+func TestUnpackAttacks(t *testing.T) {
+	t.Parallel()
+	few := func(c *artifact.Config) { c.MaxUnpacked, c.MaxEntries = 10*cluster.KiB, 20 }
+	deep := strings.Repeat("d/", 30) + "f"
+	lying := zipOf(t, map[string]string{"bomb": strings.Repeat("\x00", 1<<20)}, nil)
+	// The size that the directory of the archive tells is made a small one.
+	for i := range len(lying) - 4 {
+		if bytes.Equal(lying[i:i+4], []byte{0, 0, 16, 0}) {
+			copy(lying[i:], []byte{100, 0, 0, 0})
+		}
+	}
+	for name, tc := range map[string]struct {
+		archive []byte
+		words   string
+	}{
+		"a path out":        {tarOf(t, tar.Header{Name: "../evil", Size: 1}), "leads out"},
+		"a deep path out":   {tarOf(t, tar.Header{Name: "a/../../evil", Size: 1}), "leads out"},
+		"an absolute path":  {tarOf(t, tar.Header{Name: "/evil", Size: 1}), "leads out"},
+		"a zip path out":    {zipOf(t, map[string]string{"../evil": "x"}, nil), "leads out"},
+		"an absolute link":  {tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}), "leads out"},
+		"a link out":        {tarOf(t, tar.Header{Name: "a/l", Typeflag: tar.TypeSymlink, Linkname: "../../x"}), "leads out"},
+		"a zip link out":    {zipOf(t, nil, map[string]string{"l": "../x"}), "leads out"},
+		"a hard link out":   {tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeLink, Linkname: "../x"}), "leads out"},
+		"a hard link to /":  {tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeLink, Linkname: "/etc/shadow"}), "leads out"},
+		"through a link":    {tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "."}, tar.Header{Name: "l/evil", Size: 1}), "in the place of a folder"},
+		"links in a row":    {tarOf(t, tar.Header{Name: "a/b", Typeflag: tar.TypeSymlink, Linkname: "."}, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "a/b/../.."}), "leaves"},
+		"a device":          {tarOf(t, tar.Header{Name: "sda", Typeflag: tar.TypeBlock, Devmajor: 8}), "no file, folder or link"},
+		"a pipe":            {tarOf(t, tar.Header{Name: "p", Typeflag: tar.TypeFifo}), "no file, folder or link"},
+		"too much":          {tarOf(t, tar.Header{Name: "a", Size: 8 << 10}, tar.Header{Name: "b", Size: 3 << 10}), "more than 10 KiB"},
+		"a gzip bomb":       {gzipped(t, tarOf(t, tar.Header{Name: "a", Size: 1 << 20})), "more than 10 KiB"},
+		"a zip bomb":        {zipOf(t, map[string]string{"a": strings.Repeat("\x00", 1<<20)}, nil), "more than 10 KiB"},
+		"a zip that lies":   {lying, "not as long as it says"},
+		"too many folders":  {tarOf(t, tar.Header{Name: deep, Size: 1}), "more than 20 files"},
+		"cut off":           {gzipped(t, tarOf(t, tar.Header{Name: "a", Size: 100}))[:60], ""},
+		"not an archive":    {body(100), "no archive of a kind"},
+		"nothing":           {[]byte("x"), "no archive of a kind"},
+		"the folder itself": {tarOf(t, tar.Header{Name: ".", Size: 1}), "no folder"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, s := newSite(t, tc.archive), newStore(t, few)
+			above, err := os.ReadDir(filepath.Dir(s.Dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			path, err := s.Get(t.Context(), &cluster.Artifact{Source: srv.URL, Checksum: sha256Of(tc.archive), Path: "/opt/tool", Unpack: true}, nil)
+			if err == nil || !strings.Contains(err.Error(), tc.words) {
+				t.Errorf("got %s, %v; want it to say %q", path, err, tc.words)
+			}
+			for _, dir := range []string{"kept", "coming"} {
+				if left, _ := os.ReadDir(filepath.Join(s.Dir, dir)); len(left) > 0 {
+					t.Errorf("left in %s: %v", dir, left)
+				}
+			}
+			if now, err := os.ReadDir(filepath.Dir(s.Dir)); err != nil || len(now) != len(above) {
+				t.Errorf("beside the store: %v, %v", now, err)
+			}
+		})
+	}
+}
+
+// FuzzUnpack: whatever an archive holds, nothing comes out of its folder.
+func FuzzUnpack(f *testing.F) {
+	var t testing.T
+	f.Add(tarOf(&t, tar.Header{Name: "a/b", Size: 3}, tar.Header{Name: "a/l", Typeflag: tar.TypeSymlink, Linkname: "b"}))
+	f.Add(tarOf(&t, tar.Header{Name: "../a", Size: 3}))
+	f.Add(zipOf(&t, map[string]string{"a": "x"}, map[string]string{"l": "a"}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "archive")
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := artifact.New(artifact.Config{Dir: filepath.Join(dir, "store"), MaxUnpacked: cluster.MiB, MaxEntries: 100})
+		err := s.Unpack(t.Context(), file, filepath.Join(dir, "out"))
+		left, readErr := os.ReadDir(dir)
+		if readErr != nil || len(left) > 2 {
+			t.Fatalf("beside the folder: %v, %v", left, readErr)
+		}
+		if err != nil {
+			return
+		}
+		for name, text := range tree(t, filepath.Join(dir, "out")) {
+			if to, link := strings.CutPrefix(text, "-> "); link && (filepath.IsAbs(to) || !filepath.IsLocal(filepath.Join(filepath.Dir(name), to))) {
+				t.Errorf("%s leads to %s", name, to)
+			}
+		}
+	})
+}

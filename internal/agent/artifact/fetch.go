@@ -1,0 +1,307 @@
+package artifact
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Bounds of one request.
+const (
+	mostRedirects = 5
+	longestAfter  = 2 * time.Minute // that a server may ask for
+)
+
+// fetcher asks servers.
+type fetcher struct{ client *http.Client }
+
+func newFetcher(stall time.Duration) fetcher {
+	dialer := &net.Dialer{Timeout: min(stall, 30*time.Second), Control: notOfTheMachine}
+	return fetcher{&http.Client{
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true, DisableCompression: true,
+			TLSHandshakeTimeout: min(stall, 30*time.Second), ResponseHeaderTimeout: stall, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
+		},
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			switch {
+			case len(via) > mostRedirects:
+				return fmt.Errorf("%w: it is led on more than %d times", errHopeless, mostRedirects)
+			case via[0].URL.Scheme == "https" && r.URL.Scheme != "https":
+				return fmt.Errorf("%w: https leads to %s", errHopeless, cluster.ShownSource(r.URL.String()))
+			case r.URL.Scheme != "https" && r.URL.Scheme != "http":
+				return fmt.Errorf("%w: it leads to %s", errHopeless, cluster.ShownSource(r.URL.String()))
+			}
+			r.Header.Del("Referer") // with the query, which may be secret
+			return nil
+		},
+	}}
+}
+
+// notOfTheMachine refuses link-local addresses: there clouds tell a machine its own credentials, which are not those of who writes manifests.
+func notOfTheMachine(_, address string, _ syscall.RawConn) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	host, _, _ = strings.Cut(host, "%")
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Unmap().IsLinkLocalUnicast() {
+		return fmt.Errorf("%w: %s is a link-local address: artifacts are not fetched from there", errHopeless, host)
+	}
+	return nil
+}
+
+// errHopeless says that to try again is of no use.
+var errHopeless = errors.New("it cannot be fetched")
+
+// later is a failure that may pass, with what the server said about when.
+type later struct {
+	err   error
+	after time.Duration
+}
+
+func (l later) Error() string { return l.err.Error() }
+func (l later) Unwrap() error { return l.err }
+
+// bring fetches an artifact's source into a file, going on from what stands there, and compares it.
+func (s *Store) bring(ctx context.Context, a *cluster.Artifact, part string, m *making) error {
+	shown := cluster.ShownSource(a.Source)
+	for failures := 0; ; {
+		before := sizeOf(part)
+		m.tell("fetching " + shown)
+		err := s.try(ctx, a, part, m)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var soon later
+		if !errors.As(err, &soon) {
+			return err
+		}
+		if failures++; sizeOf(part) > before {
+			failures = 1
+		}
+		if failures >= s.Tries {
+			return fmt.Errorf("%w; tried %d times, and given up", err, failures)
+		}
+		wait := max(s.pause(failures-1), min(soon.after, longestAfter))
+		m.tell(fmt.Sprintf("fetching %s: %v; tried again in %s", shown, err, cluster.Duration(wait.Round(time.Millisecond))))
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// pause returns the wait after so many failures in a row.
+func (s *Store) pause(failures int) time.Duration {
+	d := s.Longest
+	if failures < 20 && s.First<<failures < s.Longest {
+		d = s.First << failures
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// try asks the server once for what is missing.
+func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *making) error {
+	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrPermission) { // another try died after it had set the mode
+		err = os.Remove(part)
+		if err == nil {
+			f, err = os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o600)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write it: %w", err)
+	}
+	defer f.Close()
+	sum := sumOf(a.Checksum)
+	have, err := io.Copy(sum, f)
+	if err != nil {
+		return fmt.Errorf("read what has come of it: %w", err)
+	}
+	if have > 0 && match(sum, a.Checksum) { // it was whole, and its agent died
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := s.ask(ctx, a.Source, have)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	resumed := have > 0 && resp.StatusCode == http.StatusPartialContent
+	if resumed {
+		m.tell("fetching " + cluster.ShownSource(a.Source) + ": going on at " + cluster.Bytes(have).String())
+	} else {
+		have, sum = 0, sumOf(a.Checksum)
+		if err := f.Truncate(0); err == nil {
+			_, err = f.Seek(0, io.SeekStart)
+		}
+		if err != nil {
+			return fmt.Errorf("write it: %w", err)
+		}
+	}
+	total := int64(-1)
+	if resp.ContentLength >= 0 {
+		total = have + resp.ContentLength
+	}
+	if total > int64(s.MaxFetched) {
+		return fmt.Errorf("%w: it has %s, more than %s", errHopeless, cluster.Bytes(total), s.MaxFetched)
+	}
+	if free := s.free(); resp.ContentLength > int64(free) {
+		return later{err: fmt.Errorf("it has %s more, and the disk of %s has %s free", cluster.Bytes(resp.ContentLength), s.Dir, free)}
+	}
+	got, err := s.read(cancel, resp.Body, io.MultiWriter(f, sum), func(n int64) {
+		text := cluster.Bytes(have + n).String()
+		if total >= 0 {
+			text += " of " + cluster.Bytes(total).String()
+		}
+		m.tell("fetching " + cluster.ShownSource(a.Source) + ": " + text)
+	}, int64(s.MaxFetched)-have)
+	switch {
+	case err != nil:
+		return err
+	case total >= 0 && have+got < total:
+		return later{err: fmt.Errorf("the server ended after %s of %s", cluster.Bytes(have+got), cluster.Bytes(total))}
+	case match(sum, a.Checksum):
+		return nil
+	}
+	algorithm, _, _ := strings.Cut(a.Checksum, ":")
+	wrong := fmt.Errorf("its checksum is %s:%s, and the manifest wants %s: what stands at the address is something else; put the right checksum or another source into the manifest",
+		algorithm, hex.EncodeToString(sum.Sum(nil)), a.Checksum)
+	if err := f.Truncate(0); err != nil {
+		return fmt.Errorf("write it: %w", err)
+	}
+	if resumed || total < 0 { // perhaps of parts of two files, or not all of it
+		return later{err: wrong}
+	}
+	return wrong
+}
+
+// ask sends the request for what follows have bytes and judges the answer.
+func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("%w: its address is none", errHopeless)
+	}
+	req.Header.Set("User-Agent", "berth")
+	req.Header.Set("Accept-Encoding", "identity")
+	if have > 0 {
+		req.Header.Set("Range", "bytes="+strconv.FormatInt(have, 10)+"-")
+	}
+	resp, err := s.fetch.client.Do(req)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // it names the address with its query
+		}
+		if errors.Is(err, errHopeless) {
+			return nil, err
+		}
+		return nil, later{err: fmt.Errorf("ask the server: %w", err)}
+	}
+	code := resp.StatusCode
+	switch {
+	case code == http.StatusOK && resp.Header.Get("Content-Encoding") != "" && resp.Header.Get("Content-Encoding") != "identity":
+		err = fmt.Errorf("%w: the server packs it as %q", errHopeless, resp.Header.Get("Content-Encoding"))
+	case code == http.StatusOK:
+		return resp, nil
+	case code == http.StatusPartialContent && have > 0 && strings.HasPrefix(resp.Header.Get("Content-Range"), "bytes "+strconv.FormatInt(have, 10)+"-"):
+		return resp, nil
+	case have > 0 && (code == http.StatusPartialContent || code == http.StatusRequestedRangeNotSatisfiable):
+		_ = resp.Body.Close() // it is not read
+		return s.ask(ctx, source, 0)
+	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
+		err = later{fmt.Errorf("the server answers %s", resp.Status), retryAfter(resp.Header.Get("Retry-After"))}
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		err = fmt.Errorf("%w: the server answers %s: artifacts are fetched without a login, so it must be readable without one, or by an address that holds its own key", errHopeless, resp.Status)
+	default:
+		err = fmt.Errorf("%w: the server answers %s", errHopeless, resp.Status)
+	}
+	_ = resp.Body.Close() // it is not read
+	return nil, err
+}
+
+func retryAfter(text string) time.Duration {
+	if n, err := strconv.Atoi(text); err == nil && n > 0 {
+		return time.Duration(n) * time.Second
+	}
+	return 0
+}
+
+// read copies a body, tells how far it is, and cancels it when it stalls.
+func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int64), most int64) (got int64, err error) {
+	stalled := time.AfterFunc(s.Stall, cancel)
+	defer stalled.Stop()
+	buf := make([]byte, 256<<10)
+	next := time.Now().Add(s.Tell)
+	for {
+		n, err := body.Read(buf)
+		stalled.Reset(s.Stall)
+		if got += int64(n); got > most {
+			return got, fmt.Errorf("%w: it has more than %s", errHopeless, s.MaxFetched)
+		}
+		if _, failed := to.Write(buf[:n]); failed != nil {
+			if errors.Is(failed, syscall.ENOSPC) {
+				return got, later{err: fmt.Errorf("write it: %w", failed)}
+			}
+			return got, fmt.Errorf("write it: %w", failed)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return got, nil
+		case errors.Is(err, context.Canceled): // ctx of the caller says so too, unless it was the stall
+			return got, later{err: fmt.Errorf("the server sent nothing for %s", cluster.Duration(s.Stall))}
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return got, later{err: errors.New("the server ended in the middle")}
+		case err != nil:
+			return got, later{err: fmt.Errorf("read it: %w", err)}
+		}
+		if time.Now().After(next) {
+			next = time.Now().Add(s.Tell)
+			tell(got)
+		}
+	}
+}
+
+func sumOf(checksum string) hash.Hash {
+	if strings.HasPrefix(checksum, "sha512:") {
+		return sha512.New()
+	}
+	return sha256.New()
+}
+
+func match(sum hash.Hash, checksum string) bool {
+	_, want, _ := strings.Cut(checksum, ":")
+	return hex.EncodeToString(sum.Sum(nil)) == want
+}
+
+func modeOf(a *cluster.Artifact) os.FileMode {
+	mode, err := strconv.ParseUint(a.Mode, 8, 9)
+	if err != nil {
+		return 0o644
+	}
+	return os.FileMode(mode)
+}
