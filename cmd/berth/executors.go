@@ -26,6 +26,7 @@ type executorConfig struct {
 	pulls   int      // images that are pulled at a time; 0 is the executor's own default
 	cdi     []string // folders with specifications of devices; none for the usual ones
 	starts  int      // containers that are created at a time, and started; 0 is the executor's own default
+	user    string   // of plain programs that name none
 	dataDir string
 	log     *slog.Logger
 	say     io.Writer // told in one line what the machine lacks; nil for nobody
@@ -35,6 +36,7 @@ func (c *executorConfig) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.kind, "executor", "auto", "auto, containerd or process: what runs the containers")
 	cmd.Flags().StringVar(&c.socket, "containerd", "", "socket of a containerd to use; default: one of Berth's own")
 	cmd.Flags().IntVar(&c.starts, "starts", containerd.DefaultAtOnce, "how many containers of images are created at a time, and how many started; the others wait for their turn")
+	cmd.Flags().StringVar(&c.user, "process-user", "", "`USER` (uid, uid:gid or a name) of programs without an image that name none; default: the agent's own")
 	cmd.Flags().StringVar(&c.logins, "registry-logins", "", "file with the logins of registries: {\"auths\": {\"registry.example\": {\"auth\": \"…\"}}}, mode 0600")
 }
 
@@ -64,7 +66,7 @@ func openExecutors(ctx context.Context, c executorConfig) (*runners, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	plain, err := process.New(process.Config{Dir: filepath.Join(c.dataDir, "process")})
+	plain, err := process.New(process.Config{Dir: filepath.Join(c.dataDir, "process"), User: c.user, Hidden: []string{c.dataDir, "/run/berth", "/run/berth-secrets"}})
 	if err != nil {
 		return nil, err
 	}

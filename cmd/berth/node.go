@@ -168,6 +168,12 @@ func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) err
 	}
 	for _, e := range n.Facts.Executors {
 		facts.add("executor", strings.TrimSpace(e.Name+" "+e.Version))
+		switch {
+		case e.NoIsolation != "":
+			facts.add("isolation", "not here: "+e.NoIsolation)
+		case e.Isolation != "":
+			facts.add("isolation", "by "+e.Isolation)
+		}
 	}
 	for _, f := range n.Facts.Networks {
 		text := string(f.Mode)

@@ -217,6 +217,9 @@ func (s *Store) make(ctx context.Context, a *cluster.Artifact, m *making) error 
 	key := Key(a)
 	part := s.coming(key)
 	if err := s.bring(ctx, a, part, m); err != nil {
+		if sizeOf(part) == 0 {
+			_ = os.Remove(part) // there is nothing to go on from
+		}
 		return err
 	}
 	ready := part

@@ -206,8 +206,10 @@ func TestGetFails(t *testing.T) {
 			if n := len(srv.requests()); n != tc.requests {
 				t.Errorf("%d requests, want %d", n, tc.requests)
 			}
-			if left, _ := os.ReadDir(filepath.Join(s.Dir, "kept")); len(left) != 0 {
-				t.Errorf("kept: %v", left)
+			for _, dir := range []string{"kept", "coming"} {
+				if left, _ := os.ReadDir(filepath.Join(s.Dir, dir)); len(left) != 0 {
+					t.Errorf("left in %s: %v", dir, left)
+				}
 			}
 		})
 	}

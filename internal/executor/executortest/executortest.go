@@ -86,7 +86,7 @@ type Machine struct {
 
 // Run runs the suite; machine is called once for each test.
 func Run(t *testing.T, machine func(t *testing.T) Machine) {
-	for _, test := range slices.Concat(basicTests(), signalTests(), realTests(), terminalTests(), limitTests()) {
+	for _, test := range slices.Concat(basicTests(), signalTests(), realTests(), terminalTests(), limitTests(), isolationTests()) {
 		t.Run(test.name, func(t *testing.T) {
 			m := machine(t)
 			if test.need != nil {

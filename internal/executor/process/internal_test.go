@@ -63,18 +63,18 @@ func TestPlanRefuses(t *testing.T) {
 		"file over all":         {cluster.Container{Command: command, Files: []cluster.File{{Path: "/x/.."}}}, "files"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := newPlan(executor.Spec{ID: "a", Container: tc.c, Dir: t.TempDir()})
+			_, err := new(Executor).newPlan(executor.Spec{ID: "a", Container: tc.c, Dir: t.TempDir()})
 			if !errors.Is(err, executor.ErrUnsupported) || len(err.Error()) < len(tc.field) || err.Error()[:len(tc.field)] != tc.field {
 				t.Errorf("got %v, want one about %s", err, tc.field)
 			}
 		})
 	}
 	for _, id := range []executor.ID{"", ".", "..", "a/b", "/", "a\x00", ".hidden", executor.ID(make([]byte, 77))} {
-		if _, err := newPlan(executor.Spec{ID: id, Container: cluster.Container{Command: command}}); err == nil {
+		if _, err := new(Executor).newPlan(executor.Spec{ID: id, Container: cluster.Container{Command: command}}); err == nil {
 			t.Errorf("took the id %q", id)
 		}
 	}
-	if _, err := newPlan(executor.Spec{ID: "a", Container: cluster.Container{Image: "redis:7", Command: command}}); err != nil {
+	if _, err := new(Executor).newPlan(executor.Spec{ID: "a", Container: cluster.Container{Image: "redis:7", Command: command}}); err != nil {
 		t.Errorf("refused an image with a command: %v", err)
 	}
 }

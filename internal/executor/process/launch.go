@@ -33,6 +33,8 @@ type launchOrder struct {
 	Parent       int
 	Terminal     bool   `json:",omitempty"` // its files are a terminal, which becomes that of its session
 	Network      string `json:",omitempty"` // the file of the network namespace that it enters
+	// Isolation, unless nil, keeps the program apart; with Join its namespaces are those of the program that it joins.
+	Isolation *isolation `json:",omitempty"`
 }
 
 // privateMounts reports whether the program sees mounts of its own.
@@ -47,6 +49,9 @@ func (o *launchOrder) attributes() *syscall.SysProcAttr {
 		return attr
 	}
 	attr.Cloneflags = syscall.CLONE_NEWNS
+	if o.Isolation != nil {
+		attr.Cloneflags = isolatedFlags
+	}
 	if os.Geteuid() != 0 {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: o.User.UID, HostID: o.User.UID, Size: 1}}
@@ -63,6 +68,9 @@ func (o *launchOrder) refused(err error) error {
 		return err
 	}
 	field := "read_only_root"
+	if o.Isolation != nil {
+		return unsupported("isolation", "the kernel gives the agent no namespaces: "+err.Error())
+	}
 	if len(o.Attach) > 0 {
 		field = o.Attach[0].Field
 	}
@@ -104,6 +112,7 @@ func launch() int {
 // ready makes this thread what the program is to be and returns the program's file.
 func (o *launchOrder) ready() (string, error) {
 	syscall.Umask(0o022)
+	settle()
 	if err := o.joinNetwork(); err != nil { // before mounts cover the file
 		return "", err
 	}
@@ -111,7 +120,7 @@ func (o *launchOrder) ready() (string, error) {
 	for i, name := range o.Cgroups { // before read_only_root covers them
 		if o.mounts() {
 			// Through the supervisor's mounts: a file that is open for writing keeps a mount of ours from becoming read-only.
-			name = fmt.Sprintf("/proc/%d/root%s", os.Getppid(), name)
+			name = fmt.Sprintf("/proc/%d/root%s", o.Parent, name)
 		}
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {
@@ -171,14 +180,20 @@ func (o *launchOrder) joinNetwork() error {
 
 // join enters the mounts of the container's program.
 func (o *launchOrder) join() error {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", o.Join))
-	if err != nil {
-		return fmt.Errorf("%w: %w", executor.ErrNotRunning, err)
+	kinds := []string{"mnt"}
+	if o.Isolation != nil { // its processes it was born among
+		kinds = []string{"ipc", "uts", "mnt"}
 	}
-	defer f.Close()
-	err = unix.Unshare(unix.CLONE_FS) // the runtime's threads share what a change of mounts must not
-	if err == nil {
-		err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNS)
+	err := unix.Unshare(unix.CLONE_FS) // the runtime's threads share what a change of mounts must not
+	for _, kind := range kinds {
+		f, failed := os.Open(fmt.Sprintf("/proc/%d/ns/%s", o.Join, kind))
+		if failed != nil {
+			return fmt.Errorf("%w: %w", executor.ErrNotRunning, failed)
+		}
+		if err == nil {
+			err = unix.Setns(int(f.Fd()), 0)
+		}
+		_ = f.Close() // it was only named
 	}
 	if err != nil {
 		return fmt.Errorf("join mounts of the program: %w", err)
@@ -226,8 +241,12 @@ func (o *launchOrder) become() error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("bind to supervisor: %w", err)
 	}
-	if os.Getppid() != o.Parent {
+	// From a namespace of its own it cannot see who its parent is; the pipe that it waits at then ends.
+	if parent := os.Getppid(); parent != o.Parent && (o.Isolation == nil || parent != 0) {
 		return errors.New("the supervisor is gone")
+	}
+	if o.Isolation != nil {
+		return o.Isolation.restrict()
 	}
 	return nil
 }

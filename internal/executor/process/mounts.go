@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +20,7 @@ const mirrorLimit = 2000
 type arranger struct {
 	scratch string          // an empty folder to build in
 	mirrors map[string]bool // folders that are memory already
+	own     []string        // folders that are the container's own with all below them: there is nothing of the node in them
 }
 
 // arrange shows the attachments at their paths. The node's own folders stay as they are: where a path does not
@@ -26,7 +29,7 @@ func (o *launchOrder) arrange() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	a := arranger{o.Scratch, map[string]bool{}}
+	a := arranger{scratch: o.Scratch, mirrors: map[string]bool{}}
 	// What is to be bound is cloned before the first mount can cover it.
 	sources := make([]*os.File, len(o.Attach))
 	for i, at := range o.Attach {
@@ -40,13 +43,18 @@ func (o *launchOrder) arrange() error {
 		sources[i] = os.NewFile(uintptr(fd), at.Source)
 		defer sources[i].Close()
 	}
+	if o.Isolation != nil {
+		if err := a.cover(o.Isolation); err != nil {
+			return err
+		}
+	}
 	for i, at := range o.Attach {
 		if err := a.point(at, sources[i]); err != nil {
 			return fmt.Errorf("%s: make %s: %w", at.Field, at.Path, err)
 		}
 	}
 	if o.ReadOnlyRoot {
-		if err := readOnlyRoot(); err != nil {
+		if err := readOnlyRoot(o.Isolation); err != nil {
 			return err
 		}
 	}
@@ -58,10 +66,18 @@ func (o *launchOrder) arrange() error {
 	return nil
 }
 
-// readOnlyRoot takes write access from every mount but those of devices and processes.
-func readOnlyRoot() error {
+// readOnlyRoot takes write access from every mount but those of devices and processes, and of an isolated program's temporary files.
+func readOnlyRoot(apart *isolation) error {
 	if err := setReadOnly("/", true, unix.AT_RECURSIVE); err != nil {
 		return fmt.Errorf("read_only_root: %w", err)
+	}
+	if apart != nil {
+		for _, keep := range []string{"/dev/shm", "/dev/pts", "/proc", "/tmp", "/var/tmp"} {
+			if err := setReadOnly(keep, false, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // not a mount of its own
+				return fmt.Errorf("isolation: %s: %w", keep, err)
+			}
+		}
+		return nil
 	}
 	for _, keep := range []string{"/dev", "/proc"} {
 		var st unix.Statfs_t
@@ -131,7 +147,8 @@ func (a *arranger) point(at attachment, source *os.File) error {
 	if above, err = filepath.EvalSymlinks(above); err != nil {
 		return err
 	}
-	if !a.mirrors[above] {
+	mine := slices.ContainsFunc(a.own, func(dir string) bool { return above == dir || strings.HasPrefix(above, dir+"/") })
+	if !mine && !a.mirrors[above] {
 		if err := a.mirror(above); err != nil {
 			return fmt.Errorf("cover %s: %w", above, err)
 		}

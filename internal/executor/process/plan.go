@@ -36,6 +36,8 @@ type plan struct {
 	SecretEnv string `json:",omitempty"`
 	// SecretFolders are those with files of secrets.
 	SecretFolders []executor.Mount `json:",omitempty"`
+	// Isolation, unless nil, is what keeps the program apart. Supervisors of a build before it have no such plans.
+	Isolation *isolation `json:",omitempty"`
 
 	files   []cluster.File
 	specDir string
@@ -68,7 +70,7 @@ func unsupported(field, why string) error {
 }
 
 // newPlan resolves a spec. It touches no file.
-func newPlan(spec executor.Spec) (*plan, error) {
+func (e *Executor) newPlan(spec executor.Spec) (*plan, error) {
 	c := &spec.Container
 	if !validID(spec.ID) {
 		return nil, fmt.Errorf("%q is not the id of a container", spec.ID)
@@ -76,7 +78,7 @@ func newPlan(spec executor.Spec) (*plan, error) {
 	if len(c.Command) == 0 {
 		return nil, unsupported("command", "the process executor runs no images, so the manifest must name a command")
 	}
-	who, err := resolveUser(c.User)
+	who, err := resolveUser(e.userText(c))
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +134,9 @@ func newPlan(spec executor.Spec) (*plan, error) {
 		}
 	}
 	slices.SortStableFunc(p.Attach, func(a, b attachment) int { return strings.Compare(a.Path, b.Path) })
+	if c.Isolation == cluster.IsolationRequired {
+		return p, p.isolate(&spec, e.cfg.Hidden)
+	}
 	return p, nil
 }
 
@@ -216,6 +221,9 @@ func (p *plan) makeFiles() error {
 		}
 	}
 	if err := p.own(filepath.Join(p.specDir, "work")); err != nil {
+		return err
+	}
+	if err := p.makeTemp(); err != nil {
 		return err
 	}
 	if err := p.makeCopies(); err != nil {

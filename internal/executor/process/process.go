@@ -22,7 +22,10 @@
 // What cannot be honoured is refused with executor.ErrUnsupported and the field's name. Only limits
 // without a cgroup are let pass: Probe and Prepare's progress say so.
 //
-// It is not a sandbox: the program shares the node's network, processes and users.
+// It is not a sandbox unless the container's isolation is required: the program shares the node's network, processes and users. With isolation
+// it has processes, devices, temporary files and memory between processes of its own, may write to nothing else but its folder, mounts
+// and tmpfs, sees no homes and nothing of the agent's, and is nobody where no user is named. Only root can give that. As in a
+// container of an image the program is process 1 then, which no signal ends that it does not handle, but KILL.
 package process
 
 import (
@@ -61,6 +64,10 @@ type Config struct {
 	Subcommand string
 	// CgroupParent is the cgroup below which containers get theirs, by default "/berth".
 	CgroupParent string
+	// User is who programs are whose container names no user, in the same form; without it they are the agent's user, or nobody where they are isolated.
+	User string
+	// Hidden are folders that isolated programs see empty, the agent's own.
+	Hidden []string
 	// NoCgroup runs containers without limits also where a cgroup could be had.
 	NoCgroup bool
 }
@@ -72,6 +79,9 @@ type Executor struct {
 
 	measuring sync.Mutex
 	meter     usage.Meter
+
+	// isolates asks the kernel once what it can do.
+	isolates func() (by, lacks string)
 }
 
 // New returns an Executor. It starts nothing; containers that an earlier one made are found in cfg.Dir.
@@ -92,7 +102,7 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.CgroupParent == "" {
 		cfg.CgroupParent = "/berth"
 	}
-	return &Executor{cfg: cfg}, nil
+	return &Executor{cfg: cfg, isolates: sync.OnceValues(isolates)}, nil
 }
 
 // Probe implements executor.Executor. The version says what this machine does not give.
@@ -101,6 +111,7 @@ func (e *Executor) Probe(context.Context) (cluster.ExecutorFact, error) {
 		return cluster.ExecutorFact{}, fmt.Errorf("make folder: %w", err)
 	}
 	fact := cluster.ExecutorFact{Name: Name, Version: "1"}
+	fact.Isolation, fact.NoIsolation = e.isolates()
 	if why := e.unlimited(); why != "" {
 		fact.Version += " (" + why + ")"
 	}
@@ -159,7 +170,7 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if progress == nil {
 		progress = func(string) {}
 	}
-	plan, err := newPlan(spec)
+	plan, err := e.newPlan(spec)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -22,6 +23,9 @@ import (
 type reaper struct {
 	mu       sync.Mutex
 	children map[int]*child
+
+	entering sync.Mutex
+	among    chan<- func() // to the thread whose children are born in the program's own namespace of processes; nil until one is
 }
 
 // child is a process that the supervisor started by a launcher.
@@ -109,13 +113,21 @@ func (r *reaper) launch(order launchOrder, subcommand string, stdio [3]*os.File)
 		fds = append(fds, f.Fd())
 	}
 	c := &child{ended: make(chan unix.WaitStatus, 1), order: orderOut, status: statusIn, reaper: r}
-	r.mu.Lock()
-	c.pid, err = syscall.ForkExec("/proc/self/exe", []string{os.Args[0], subcommand, modeLaunch},
-		&syscall.ProcAttr{Dir: "/", Env: []string{"GOMAXPROCS=1"}, Files: fds, Sys: order.attributes()})
-	if err == nil {
-		r.children[c.pid] = c
+	fork := func() (err error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		c.pid, err = syscall.ForkExec("/proc/self/exe", []string{os.Args[0], subcommand, modeLaunch},
+			&syscall.ProcAttr{Dir: "/", Env: []string{"GOMAXPROCS=1"}, Files: fds, Sys: order.attributes()})
+		if err == nil {
+			r.children[c.pid] = c
+		}
+		return err
 	}
-	r.mu.Unlock()
+	if order.Isolation != nil && order.Join != 0 {
+		err = r.forkAmong(order.Join, fork)
+	} else {
+		err = fork()
+	}
 	if err != nil {
 		_, _ = orderOut.Close(), statusIn.Close()
 		return nil, order.refused(fmt.Errorf("launch: %w", err))
@@ -130,6 +142,36 @@ func (r *reaper) launch(order launchOrder, subcommand string, stdio [3]*os.File)
 		return nil, err
 	}
 	return c, nil
+}
+
+// forkAmong forks a child that is born among the processes of another's namespace, the same one at each call. The thread that does it is the
+// child's parent: it stays for ever, as by its end its children would be killed.
+func (r *reaper) forkAmong(pid int, fork func() error) error {
+	r.entering.Lock()
+	defer r.entering.Unlock()
+	if r.among == nil {
+		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
+		if err != nil {
+			return fmt.Errorf("%w: %w", executor.ErrNotRunning, err)
+		}
+		defer ns.Close()
+		work, entered := make(chan func()), make(chan error)
+		go func() {
+			runtime.LockOSThread()
+			err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWPID) // of its children alone
+			entered <- err
+			for do := range work {
+				do()
+			}
+		}()
+		if err := <-entered; err != nil {
+			return fmt.Errorf("join the processes of the program: %w", err)
+		}
+		r.among = work
+	}
+	done := make(chan error)
+	r.among <- func() { done <- fork() }
+	return <-done
 }
 
 // hear reads one status from the launcher.

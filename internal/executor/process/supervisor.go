@@ -137,7 +137,7 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 	s.main, err = s.reaper.launch(launchOrder{
 		Args: s.plan.Args, Env: s.env, Dir: s.plan.Dir, User: s.plan.User,
 		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Attach: s.plan.Attach,
-		ReadOnlyRoot: s.plan.ReadOnlyRoot, Scratch: s.plan.Scratch, Network: s.plan.Network,
+		ReadOnlyRoot: s.plan.ReadOnlyRoot, Scratch: s.plan.Scratch, Network: s.plan.Network, Isolation: s.plan.Isolation,
 	}, s.plan.Subcommand, [3]*os.File{nil, stdout, stderr})
 	_, _ = stdout.Close(), stderr.Close()
 	if err != nil {
@@ -412,7 +412,7 @@ func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (
 	order := launchOrder{
 		Args: req.Args, Env: environment(req.Env, s.env...), Dir: req.Dir, User: s.plan.User,
 		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Scratch: s.plan.Scratch, Network: s.plan.Network,
-		Terminal: req.Op == opTerminal,
+		Terminal: req.Op == opTerminal, Isolation: s.plan.Isolation,
 	}
 	if order.Dir == "" {
 		order.Dir = s.plan.Dir

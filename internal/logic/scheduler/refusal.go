@@ -267,7 +267,7 @@ func phrase(r cluster.Refusal) string {
 			return "its agent fetches no artifacts: it is of an older build; upgrade the agent"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelIsolation) {
-			return "it cannot keep programs apart, which isolation required demands; `berth inspect node/NAME` tells what it lacks"
+			return "it cannot keep programs apart, which isolation required demands; `berth node status NODE` tells what it lacks"
 		}
 		return r.Detail + " not met"
 	case cluster.ReasonSecret:

@@ -1,0 +1,113 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Rights of Landlock on files, by the versions of the kernel's interface that brought them. What is handled and not allowed is refused.
+const (
+	landRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	landWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
+		unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
+	// landFile are those that a rule about a file, and not a folder, may hold.
+	landFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+)
+
+// landRule allows rights below a path.
+type landRule struct {
+	path   string
+	rights uint64
+}
+
+// landRights returns all rights that a version handles, and those that go with writing.
+func landRights(abi int) (all, write uint64) {
+	write = landWrite
+	if abi >= 2 {
+		write |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if abi >= 3 {
+		write |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if abi >= 5 {
+		write |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	return landRead | write, write
+}
+
+// landRules returns what a program may do where.
+func (i *isolation) landRules(abi int) (rules []landRule) {
+	all, _ := landRights(abi)
+	for _, path := range i.Read {
+		rules = append(rules, landRule{path, landRead})
+	}
+	for _, path := range i.Write {
+		rules = append(rules, landRule{path, all})
+	}
+	return rules
+}
+
+// landlockABI returns the version of the kernel's interface, 0 where it has none or does not use it.
+func landlockABI() int {
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(abi)
+}
+
+// restrict has Landlock hold this thread, and what it becomes, to the rules. The thread can gain no privileges any more. Where the kernel has no
+// Landlock nothing happens.
+func (i *isolation) restrict() error {
+	abi := landlockABI()
+	if abi == 0 {
+		return nil
+	}
+	all, _ := landRights(abi)
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: all}
+	// The size is of the part that the first version knew: the rest is of rights that are not handled here.
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
+	if errno != 0 {
+		return fmt.Errorf("landlock: make rules: %w", errno)
+	}
+	defer unix.Close(int(fd)) //nolint:errcheck // it was only read
+	for _, r := range i.landRules(abi) {
+		if err := allow(int(fd), r); err != nil {
+			return fmt.Errorf("landlock: allow %s: %w", r.path, err)
+		}
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+		return fmt.Errorf("landlock: take effect: %w", errno)
+	}
+	return nil
+}
+
+// allow adds a rule. Of what is not there nothing can be allowed, and nothing needs to be.
+func allow(ruleset int, r landRule) error {
+	fd, err := unix.Open(r.path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only named
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		r.rights &= landFile
+	}
+	attr := unix.LandlockPathBeneathAttr{Allowed_access: r.rights, Parent_fd: int32(fd)}
+	_, _, errno := unix.RawSyscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
