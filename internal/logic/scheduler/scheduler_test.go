@@ -21,12 +21,12 @@ func TestNodeOf(t *testing.T) {
 	full := scheduler.Node{
 		Name: "n1", State: cluster.NodeReady, Arch: "arm64", OS: "linux", Kernel: "6.1.0",
 		Executors:     []string{"containerd", "process"},
-		Labels:        cluster.Labels{"zone": "a", "rack": "7"},
+		Labels:        cluster.Labels{"zone": "a", "rack": "7", cluster.LabelIsolation: cluster.IsolatesImages},
 		Capacity:      cluster.Demand{CPU: 2000, Memory: cluster.GiB, Disk: cluster.TiB},
 		ReservedPorts: []int{22},
 	}
 	overridden := full
-	overridden.Labels, overridden.Cordon = cluster.Labels{"zone": "b", "rack": "7", "gpu": "1"}, true
+	overridden.Labels, overridden.Cordon = cluster.Labels{"zone": "b", "rack": "7", "gpu": "1", cluster.LabelIsolation: cluster.IsolatesImages}, true
 	for _, test := range []struct {
 		name   string
 		host   *cluster.Host
