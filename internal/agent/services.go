@@ -371,8 +371,9 @@ func (r *renewals) did(now time.Duration) {
 // splay is how long a task waits until it restarts for a change, so that not all tasks of a service do so at once.
 func splay(d *cluster.Desired) time.Duration {
 	parts, _ := d.Task.Parts()
-	count := time.Duration(max(d.Count, 1))
-	return min(splayStep*(count-1), splayMost) * (time.Duration(parts.Index) % count) / count
+	count := max(d.Count, 1)
+	all := min(splayStep.Seconds()*float64(count-1), splayMost.Seconds())
+	return time.Duration(all * float64(parts.Index%count) / float64(count) * float64(time.Second))
 }
 
 // retell tells all containers of a task that runs what has changed for them. It returns when to look again, 0 for no time.

@@ -88,10 +88,10 @@ func TestFaultsOfServices(t *testing.T) {
 			func(c *cluster.Container) { c.Files[0].Content = "\n{{env \"PASSWORD\"}}" },
 			"containers[0].files[0].content", "line 2: PASSWORD is a secret, and files made from templates stand on the node's disk: hand it to the program with secrets",
 		},
-		"an unknown variable": {func(c *cluster.Container) { c.Files[0].Content = `{{env "LEVLE"}}` }, "containers[0].files[0].content", `line 1: the container has no variable "LEVLE"`},
+		"an unknown variable": {func(c *cluster.Container) { c.Files[0].Content = `{{env "DEGREE"}}` }, "containers[0].files[0].content", `line 1: the container has no variable "DEGREE"`},
 		"an unknown field": {func(c *cluster.Container) {
-			c.Files[0].Content = "\n{{range service \"db\" \"sql\"}}{{.Adress}}{{end}}"
-		}, "containers[0].files[0].content", "line 2: <.Adress>: there is no field Adress: want Address, Port, Node or Task"},
+			c.Files[0].Content = "\n{{range service \"db\" \"sql\"}}{{.Host}}{{end}}"
+		}, "containers[0].files[0].content", "line 2: <.Host>: there is no field Host: want Address, Port, Node or Task"},
 		"no data of its own":      {func(c *cluster.Container) { c.Files[0].Content = "{{.Env}}" }, "containers[0].files[0].content", "there is no field Env: want service, env, node or task"},
 		"syntax":                  {func(c *cluster.Container) { c.Files[0].Content = "\n\n{{end}}" }, "containers[0].files[0].content", "line 3: unexpected {{end}}"},
 		"too much":                {func(c *cluster.Container) { c.Files[0].Content = "{{range 1000000}}{{end}}" }, "containers[0].files[0].content", "its loops take more than"},

@@ -316,7 +316,7 @@ type renderer struct {
 // Errors of a template that does too much.
 var (
 	errTooLong  = fmt.Errorf("the text becomes longer than %s", MaxRendered)
-	errTooMuch  = fmt.Errorf("its functions make more than %s of text on the way", Bytes(maxRenderWork))
+	errTooMuch  = fmt.Errorf("its functions make more than %s of text on the way", maxRenderWork)
 	errTooOften = fmt.Errorf("its loops take more than %d turns", MaxRenderSteps)
 )
 

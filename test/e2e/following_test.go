@@ -183,12 +183,12 @@ func TestBrokenTemplatesAreRefused(t *testing.T) {
 	s.Server()
 	broken := strings.NewReplacer(
 		`{{len (service "db" "sql")}} of`, "\n          {{len (service $name \"sql\")}} {{file \"/etc/shadow\"}} of",
-		`{{len (service "db.default" "sql")}} tasks`, `{{range service "db" "sql"}}{{.Adress}}{{end}}`,
+		`{{len (service "db.default" "sql")}} tasks`, `{{range service "db" "sql"}}{{.Host}}{{end}}`,
 		`env: DB}`, `env: DB, on_change: signal}`,
 	).Replace(followers)
 	s.Berth("run", s.Write("broken.yaml", broken)).Want(t, 2,
 		"containers[0].files[0].content", `undefined variable "$name"`,
-		"there is no field Adress: want Address, Port, Node or Task",
+		"there is no field Host: want Address, Port, Node or Task",
 		"containers[0].services[0].on_change", "the variables of a program that runs do not change",
 	)
 	unknown := strings.Replace(followers, `{{len (service "db" "sql")}} of`, "\n          {{$n := 1}}{{file \"/etc/shadow\"}} {{env \"NOTHING\"}} of", 1)
