@@ -69,7 +69,9 @@ func TestConfinedNeeds(t *testing.T) {
 	both := cluster.Facts{Artifacts: true, Executors: []cluster.ExecutorFact{{Name: "containerd"}, {Name: "process", Isolation: "namespaces"}}}
 	fetching := confined(func(*cluster.Container) {})
 	apart := confined(func(c *cluster.Container) { c.Artifacts, c.Isolation = nil, cluster.IsolationRequired })
-	apartImage := confined(func(c *cluster.Container) { c.Artifacts, c.Isolation, c.Image = nil, cluster.IsolationRequired, "web:1" })
+	apartImage := confined(func(c *cluster.Container) {
+		c.Artifacts, c.Isolation, c.Image = nil, cluster.IsolationRequired, "web:1"
+	})
 	free := confined(func(c *cluster.Container) { c.Artifacts, c.Isolation = nil, cluster.IsolationNone })
 	got := map[string][]bool{}
 	for name, d := range map[string]*cluster.TaskDefinition{"fetching": fetching, "apart": apart, "image": apartImage, "free": free} {
