@@ -31,10 +31,25 @@ func needOneUser(m Machine) string {
 	return ""
 }
 
+// keptApart reports whether the driver keeps all that it runs apart, by images: it tells nothing of isolation.
+func (b *bench) keptApart() bool {
+	b.Helper()
+	fact, err := b.ex.Probe(b.Context())
+	b.must(err)
+	if fact.Isolation == "" && fact.NoIsolation == "" {
+		b.Log("does not apply: all programs of the driver are kept apart")
+		return true
+	}
+	return false
+}
+
 func isolated(s *executor.Spec) { s.Container.Isolation = cluster.IsolationRequired }
 
 // isolation looks for what a program could do to its node, and for what it needs.
 func isolation(b *bench) {
+	if b.keptApart() {
+		return
+	}
 	other, volume := b.TempDir(), b.TempDir()
 	private := filepath.Join(other, "private")
 	b.must(os.WriteFile(private, []byte("of the node\n"), 0o644))
@@ -70,6 +85,9 @@ ls /etc/hostname >/dev/null && echo rest
 
 // execIsolated runs a command in the surroundings of an isolated program, whose end ends it.
 func execIsolated(b *bench) {
+	if b.keptApart() {
+		return
+	}
 	s := b.spec(b.m.Shell("echo up; echo of the program >/tmp/berth-test-x; trap 'exit 3' TERM; while :; do sleep 0.05; done"))
 	isolated(&s)
 	id := b.start(s)
