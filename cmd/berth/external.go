@@ -96,8 +96,12 @@ func (m *externalStore) flags() string {
 	}
 	words := []string{"", "--store", m.url()}
 	for _, file := range [][]string{
-		{"--store-ca", m.CA}, {"--store-cert", m.Cert}, {"--store-key", m.Key},
-		{"--store-user", m.User}, {"--store-password-file", m.PasswordFile}, {"--store-prefix", m.Prefix},
+		{"--store-ca", m.CA},
+		{"--store-cert", m.Cert},
+		{"--store-key", m.Key},
+		{"--store-user", m.User},
+		{"--store-password-file", m.PasswordFile},
+		{"--store-prefix", m.Prefix},
 	} {
 		if file[1] != "" {
 			words = append(words, file...)
