@@ -25,10 +25,15 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// Users of the etcd, beside root. Berth has the role "berth", Nobody has none.
+// Users of the etcd. Berth has the role "berth", Nobody has none.
 const (
-	Root, Berth, Nobody = "root", "berth", "nobody"
+	Root   = "root"
+	Berth  = "berth"
+	Nobody = "nobody"
+)
 
+// Password is that of all users, and NextOne what a test may change it to.
+const (
 	Password = "correct horse battery staple"
 	NextOne  = "what came after it"
 )
@@ -140,7 +145,7 @@ func Start(tb testing.TB, adjust func(*embed.Config)) *Server {
 }
 
 func free(tb testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
