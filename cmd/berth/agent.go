@@ -173,15 +173,7 @@ type agentFlags struct {
 	address, traces      string
 	secretsDir           string
 	labels               []string
-	executors            executorConfig
-	pressure             pressureFlags
-	metrics              metricsFlags
-	metricsToken         string
-	devices              deviceFlags
-	images               imageFlags
-	network              networkFlags
-	volumes              volumeFlags
-	names                nameFlags
+	node                 nodeFlags
 	log                  *slog.Logger
 	parsedLabels         cluster.Labels
 }
@@ -221,14 +213,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.secretsDir, "secrets-dir", "", "`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run directory or /dev/shm, whichever is in memory")
-	f.executors.flags(cmd)
-	f.pressure.flags(cmd)
-	f.metrics.flags(cmd)
-	f.devices.flags(cmd)
-	f.images.flags(cmd)
-	f.network.flags(cmd)
-	f.volumes.flags(cmd)
-	f.names.flags(cmd)
+	f.node.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
 }
 
@@ -255,16 +240,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	if f.parsedLabels, err = parseLabels(f.labels); err != nil {
 		list.add("--label: %v", err)
 	}
-	f.pressure.check(&list)
-	f.metricsToken = f.metrics.check(&list)
-	f.devices.check(&list)
-	f.images.check(&list)
-	f.network.check(&list)
-	f.volumes.check(&list)
-	f.names.check(&list)
-	if err := f.executors.validate(); err != nil {
-		list.add("--%v", err)
-	}
+	f.node.check(&list)
 	if f.log, err = newLogger(cmd.ErrOrStderr(), f.level); err != nil {
 		list.add("--%v", err)
 	}
@@ -290,9 +266,9 @@ func (a *app) newAgentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f.executors.pulls, f.executors.cdi = f.images.pulls, f.devices.cdi
-			f.executors.dataDir, f.executors.log, f.executors.say = f.dataDir, f.log, cmd.ErrOrStderr()
-			if c.executors, err = openExecutors(cmd.Context(), f.executors); err != nil {
+			x := f.node.executors
+			x.dataDir, x.log, x.say = f.dataDir, f.log, cmd.ErrOrStderr()
+			if c.executors, err = openExecutors(cmd.Context(), x); err != nil {
 				return err
 			}
 			err = runNode(cmd.Context(), c)
@@ -313,13 +289,9 @@ func (f *agentFlags) config(ctx context.Context) (c nodeConfig, err error) {
 	}
 	c = nodeConfig{
 		name: f.name, dataDir: filepath.Join(f.dataDir, "agent"), servers: f.servers, labels: f.parsedLabels, address: f.address, traces: f.traces, log: f.log,
-		pressureStall: f.pressure.stall, pressureFree: f.pressure.free,
-		imageHigh: f.images.high, imageLow: f.images.low,
-		metricsListen: f.metrics.listen, metricsToken: f.metricsToken,
-		finder: f.devices.finder, cpus: f.devices.cpus, subnet: f.network.parsed, secretsDir: f.secretsDir,
-		hostVolumes: f.volumes.volumes, hostPaths: f.volumes.lent,
-		names: f.names.parsed,
+		secretsDir: f.secretsDir,
 	}
+	f.node.configure(&c)
 	if f.tokenFile != "" {
 		if c.token, err = readSecret("the token file", f.tokenFile); err != nil {
 			return c, err

@@ -17,15 +17,8 @@ import (
 // newDevCommand returns `berth dev`.
 func newDevCommand() *cobra.Command {
 	var dataDir, address, socket, traces, level string
-	var executors executorConfig
-	var pressure pressureFlags
-	var metrics metricsFlags
-	var bridge networkFlags
-	var held deviceFlags
+	var node nodeFlags
 	var external serverFlags // those about the store
-	var images imageFlags
-	var volumes volumeFlags
-	var names nameFlags
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -40,17 +33,8 @@ func newDevCommand() *cobra.Command {
 				list.add("--%v", err)
 			}
 			checkTraces(&list, traces)
-			pressure.check(&list)
-			metricsToken := metrics.check(&list)
-			bridge.check(&list)
-			held.check(&list)
-			if err := executors.validate(); err != nil {
-				list.add("--%v", err)
-			}
+			node.check(&list)
 			external.checkStore(&list)
-			images.check(&list)
-			volumes.check(&list)
-			names.check(&list)
 			if err := list.err(cmd); err != nil {
 				return err
 			}
@@ -74,35 +58,22 @@ func newDevCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			executors.cdi = held.cdi
-			executors.pulls = images.pulls
-			executors.dataDir, executors.log, executors.say = dir, log, cmd.ErrOrStderr()
-			opened, err := openExecutors(cmd.Context(), executors)
+			x := node.executors
+			x.dataDir, x.log, x.say = dir, log, cmd.ErrOrStderr()
+			opened, err := openExecutors(cmd.Context(), x)
 			if err != nil {
 				return errors.Join(err, s.close())
 			}
-			return runDev(cmd, s, nodeConfig{
+			c := nodeConfig{
 				name:      machineName(),
 				dataDir:   filepath.Join(dir, "agent"),
 				servers:   []string{"unix://" + socket},
 				executors: opened,
 				traces:    traces,
 				log:       log,
-				finder:    held.finder,
-				cpus:      held.cpus,
-				subnet:    bridge.parsed,
-				names:     names.parsed,
-
-				hostVolumes: volumes.volumes,
-				hostPaths:   volumes.lent,
-
-				pressureStall: pressure.stall,
-				pressureFree:  pressure.free,
-				metricsListen: metrics.listen,
-				metricsToken:  metricsToken,
-
-				imageHigh: images.high, imageLow: images.low,
-			})
+			}
+			node.configure(&c)
+			return runDev(cmd, s, c)
 		},
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for everything that Berth keeps (default "+dataDirText+")")
@@ -110,15 +81,8 @@ func newDevCommand() *cobra.Command {
 	cmd.Flags().StringVar(&socket, "socket", "", "unix socket to serve; default: in the run directory, or in a data directory that was given")
 	cmd.Flags().StringVar(&traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	executors.flags(cmd)
-	pressure.flags(cmd)
-	metrics.flags(cmd)
-	bridge.flags(cmd)
-	held.flags(cmd)
+	node.flags(cmd)
 	external.storeFlags(cmd.Flags())
-	images.flags(cmd)
-	volumes.flags(cmd)
-	names.flags(cmd)
 	ofMachine(cmd, "data-dir")
 	return cmd
 }

@@ -48,31 +48,31 @@ func (a *Agent) lentPath(path string) (string, error) {
 	if !cluster.PathWithin(path, a.HostPaths) {
 		return "", fmt.Errorf("the node does not lend %s to tasks: declare it there with --host-volume, or allow it with --host-path", path)
 	}
-	real, err := realDir(path)
+	direct, err := realDir(path)
 	if err != nil {
 		return "", err
 	}
 	for _, lent := range a.HostPaths {
-		if root, err := filepath.EvalSymlinks(lent); err == nil && cluster.PathWithin(real, []string{root}) {
-			return real, nil
+		if root, err := filepath.EvalSymlinks(lent); err == nil && cluster.PathWithin(direct, []string{root}) {
+			return direct, nil
 		}
 	}
-	return "", fmt.Errorf("%s leads to %s by a link, which the node does not lend to tasks", path, real)
+	return "", fmt.Errorf("%s leads to %s by a link, which the node does not lend to tasks", path, direct)
 }
 
 // realDir returns the path of a folder without links.
 func realDir(path string) (string, error) {
-	real, err := filepath.EvalSymlinks(path)
+	direct, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("the node has no directory %s", path)
 	}
 	if err != nil {
 		return "", err
 	}
-	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+	if info, err := os.Stat(direct); err != nil || !info.IsDir() {
 		return "", cmp.Or(err, fmt.Errorf("%s is not a directory", path))
 	}
-	return real, nil
+	return direct, nil
 }
 
 // lookForFolders finds out what the node lends to tasks of its folders, and says once of which of the declared ones is not there.

@@ -94,7 +94,7 @@ func (a *Agent) countVolumes(ctx context.Context) {
 		a.volumes.sizes.Lock()
 		asked := a.volumes.asked
 		a.volumes.sizes.Unlock()
-		if began < s.due && !(s.quick && asked != 0 && asked > s.due-countEvery+countAsked) {
+		if wanted := s.quick && asked != 0 && asked > s.due-countEvery+countAsked; began < s.due && !wanted {
 			continue
 		}
 		use, err := diskuse.Count(ctx, dir)
@@ -237,9 +237,9 @@ func (a *Agent) listVolumes(context.Context) []transport.Volume {
 	slices.SortFunc(declared, func(x, y HostVolume) int { return cmp.Compare(x.Name, y.Name) })
 	for _, h := range declared {
 		v := transport.Volume{HostVolume: h.Name, Path: h.Path, ReadOnly: h.ReadOnly}
-		if real, err := realDir(h.Path); err == nil {
-			v.By = users[real]
-			v.Size, v.Free, _ = diskuse.Room(real) // it went away, then
+		if direct, err := realDir(h.Path); err == nil {
+			v.By = users[direct]
+			v.Size, v.Free, _ = diskuse.Room(direct) // it went away, then
 		}
 		all = append(all, v)
 	}

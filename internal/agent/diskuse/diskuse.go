@@ -40,7 +40,7 @@ func Count(ctx context.Context, dir string) (use Use, err error) {
 	err = thread.Apart(func() error {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)                     // of this thread alone; it may be so already
 		_, _, _ = unix.Syscall(unix.SYS_IOPRIO_SET, ioprioThread, 0, idle) // where the kernel knows it
-		c := counter{ctx: ctx, links: map[uint64]bool{}, began: time.Now()}
+		c := counter{links: map[uint64]bool{}, began: time.Now()}
 		info, err := os.Stat(dir)
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func Count(ctx context.Context, dir string) (use Use, err error) {
 		if s, ok := info.Sys().(*syscall.Stat_t); ok {
 			c.device = s.Dev
 		}
-		err = c.folder(dir)
+		err = c.folder(ctx, dir)
 		use = c.use
 		return err
 	})
@@ -65,7 +65,6 @@ const (
 )
 
 type counter struct {
-	ctx    context.Context
 	device uint64
 	links  map[uint64]bool // inodes of files with several names that were counted
 	use    Use
@@ -73,7 +72,7 @@ type counter struct {
 }
 
 // folder counts what is in a folder: its files first, so that few folders are open at a time.
-func (c *counter) folder(dir string) error {
+func (c *counter) folder(ctx context.Context, dir string) error {
 	var inner []string
 	f, err := os.Open(dir)
 	if err != nil {
@@ -84,7 +83,7 @@ func (c *counter) folder(dir string) error {
 		for _, e := range entries {
 			c.take(e, &inner)
 		}
-		if stop := c.rest(); stop != nil {
+		if stop := c.rest(ctx); stop != nil {
 			return errors.Join(stop, f.Close())
 		}
 		if errors.Is(err, io.EOF) {
@@ -98,7 +97,7 @@ func (c *counter) folder(dir string) error {
 		return err
 	}
 	for _, name := range inner {
-		if err := c.folder(filepath.Join(dir, name)); err != nil {
+		if err := c.folder(ctx, filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
@@ -131,16 +130,16 @@ func (c *counter) take(e fs.DirEntry, inner *[]string) {
 }
 
 // rest waits once there was work enough, and returns an error if nobody wants the count any more.
-func (c *counter) rest() error {
+func (c *counter) rest(ctx context.Context) error {
 	worked := time.Since(c.began)
 	if worked < workSpan {
-		return c.ctx.Err()
+		return ctx.Err()
 	}
 	timer := time.NewTimer(restSpans * worked)
 	defer timer.Stop()
 	select {
-	case <-c.ctx.Done():
-		return c.ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-timer.C:
 	}
 	c.began = time.Now()

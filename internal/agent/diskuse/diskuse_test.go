@@ -73,9 +73,9 @@ func TestCountEnds(t *testing.T) {
 // Who counts rests most of the time.
 func TestCountRests(t *testing.T) {
 	t.Parallel()
-	c := counter{ctx: t.Context(), began: time.Now().Add(-2 * workSpan)}
+	c := counter{began: time.Now().Add(-2 * workSpan)}
 	before := time.Now()
-	if err := c.rest(); err != nil {
+	if err := c.rest(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if rested := time.Since(before); rested < 2*workSpan*restSpans {
