@@ -161,7 +161,51 @@ func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) err
 	if err := a.printTable(a.nodeTable([]api.NodeView{n}, a.serverNames(ctx, c))); err != nil {
 		return err
 	}
+	if err := a.printTable(a.nodeFacts(n)); err != nil {
+		return err
+	}
+	if err := a.printOwnTroubles(a.nodeTroubles(n), "berth node status "+n.Name); err != nil {
+		return err
+	}
+	if len(tasks) == 0 {
+		return nil
+	}
+	a.say("")
+	return a.printTasks(tasks, nil)
+}
+
+// nodeFacts is what a node's page says of it.
+func (a *app) nodeFacts(n api.NodeView) table {
 	facts := table{titles: []string{"", ""}, indent: "  "}
+	machineFacts(&facts, n)
+	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
+		facts.add("label", k+"="+n.Labels[k])
+	}
+	if n.Pool != "" {
+		facts.add("pool", n.Pool)
+	}
+	for _, t := range n.Taints {
+		facts.add("taint", t.String())
+	}
+	facts.add("agent", n.Facts.Version)
+	if n.Drain != nil {
+		facts.add("drain", drainText(n))
+	}
+	if h := n.Heartbeat; h != nil {
+		facts.add("heard", fmt.Sprintf("%s ago, every %s", span(time.Duration(h.Age)), time.Duration(h.Interval)))
+	}
+	if u := n.Used; u != nil {
+		facts.add("uses", fmt.Sprintf("%s of %s CPUs, %s of %s memory, %s of %s disk; load %.2f",
+			cpus(u.CPU), cpus(n.Total.CPU), u.Memory, n.Total.Memory, u.Disk, n.Total.Disk, u.Load))
+	}
+	if pressureOf(n) != nil {
+		facts.add("pressure", a.pressureCell(n))
+	}
+	return facts
+}
+
+// machineFacts says what the machine has.
+func machineFacts(facts *table, n api.NodeView) {
 	facts.add("machine", strings.TrimSpace(fmt.Sprintf("%s/%s, kernel %s", n.Facts.OS, n.Facts.Arch, n.Facts.Kernel)))
 	if len(n.Facts.Addresses) > 0 {
 		facts.add("addresses", strings.Join(n.Facts.Addresses, ", "))
@@ -194,40 +238,6 @@ func (a *app) nodeStatus(ctx context.Context, c *client.Client, text string) err
 	for _, d := range n.LostDevices {
 		facts.add("lost", fmt.Sprintf("device %s is gone, and %s holds it", d.ID, d.Task))
 	}
-	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
-		facts.add("label", k+"="+n.Labels[k])
-	}
-	if n.Pool != "" {
-		facts.add("pool", n.Pool)
-	}
-	for _, t := range n.Taints {
-		facts.add("taint", t.String())
-	}
-	facts.add("agent", n.Facts.Version)
-	if n.Drain != nil {
-		facts.add("drain", drainText(n))
-	}
-	if h := n.Heartbeat; h != nil {
-		facts.add("heard", fmt.Sprintf("%s ago, every %s", span(time.Duration(h.Age)), time.Duration(h.Interval)))
-	}
-	if u := n.Used; u != nil {
-		facts.add("uses", fmt.Sprintf("%s of %s CPUs, %s of %s memory, %s of %s disk; load %.2f",
-			cpus(u.CPU), cpus(n.Total.CPU), u.Memory, n.Total.Memory, u.Disk, n.Total.Disk, u.Load))
-	}
-	if pressureOf(n) != nil {
-		facts.add("pressure", a.pressureCell(n))
-	}
-	if err := a.printTable(facts); err != nil {
-		return err
-	}
-	if err := a.printOwnTroubles(a.nodeTroubles(n), "berth node status "+n.Name); err != nil {
-		return err
-	}
-	if len(tasks) == 0 {
-		return nil
-	}
-	a.say("")
-	return a.printTasks(tasks, nil)
 }
 
 // pickNode returns the node of a name, or of the only name that begins so.

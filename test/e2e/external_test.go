@@ -104,7 +104,7 @@ func TestExternalStore(t *testing.T) {
 	f.Agent(hosts[2])
 	f.Agent(hosts[3])
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 3))).Want(t, 0, "3/3")
-	before := running(t, f.Site, "hello", 3)
+	running(t, f.Site, "hello", 3)
 	second.Berth("server", "remove", "s1").Want(t, 2, "s1 is up", "--force")
 
 	// etcd restarts, with a new password and certificate for Berth's user: the servers go on without a restart.
@@ -121,7 +121,7 @@ func TestExternalStore(t *testing.T) {
 		return nil
 	})
 	f.Berth("scale", "service/hello", "3").Want(t, 0)
-	before = running(t, f.Site, "hello", 3)
+	before := running(t, f.Site, "hello", 3)
 
 	// The leader dies, the other one leads; started without --store, the first one comes back to the same store.
 	first := f.Leader()

@@ -88,7 +88,7 @@ func (n *networkSite) resolve() {
 	n.t.Helper()
 	var c net.PacketConn
 	if err := n.asker.Do(func() (err error) {
-		c, err = net.ListenPacket("udp", n.asker.Address+":53") //nolint:noctx // it is closed with the test
+		c, err = net.ListenPacket("udp", n.asker.Address+":53")
 		return err
 	}); err != nil {
 		n.t.Fatal(err)

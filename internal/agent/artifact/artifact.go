@@ -345,7 +345,7 @@ func (s *Store) Disk() (used, total cluster.Bytes, err error) {
 		}
 		dir = filepath.Dir(dir)
 	}
-	block := int64(st.Bsize)
+	block := st.Bsize
 	usedBlocks := int64(st.Blocks - st.Bfree)
 	return cluster.Bytes(usedBlocks * block), cluster.Bytes((usedBlocks + int64(st.Bavail)) * block), nil
 }

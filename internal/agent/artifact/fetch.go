@@ -157,7 +157,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 		m.tell("fetching " + cluster.ShownSource(a.Source) + ": going on at " + cluster.Bytes(have).String())
 	} else {
 		have, sum = 0, sumOf(a.Checksum)
-		if err := f.Truncate(0); err == nil {
+		if err = f.Truncate(0); err == nil {
 			_, err = f.Seek(0, io.SeekStart)
 		}
 		if err != nil {

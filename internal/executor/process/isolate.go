@@ -259,7 +259,7 @@ func (p *plan) makeTemp() error {
 	for _, dir := range []string{p.Isolation.Temp, p.Isolation.Temp + ".var"} {
 		err := os.MkdirAll(dir, 0o700)
 		if err == nil {
-			err = os.Chmod(dir, os.ModeSticky|0o777) //nolint:gosec // as /tmp is
+			err = os.Chmod(dir, os.ModeSticky|0o777) // as /tmp is
 		}
 		if err != nil {
 			return fmt.Errorf("make folder for temporary files: %w", err)

@@ -71,11 +71,11 @@ func (i *isolation) restrict() error {
 	all, _ := landRights(abi)
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: all}
 	// The size is of the part that the first version knew: the rest is of rights that are not handled here.
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0) //nolint:gosec // the kernel reads it in the call only
 	if errno != 0 {
 		return fmt.Errorf("landlock: make rules: %w", errno)
 	}
-	defer unix.Close(int(fd)) //nolint:errcheck // it was only read
+	defer unix.Close(int(fd))
 	for _, r := range i.landRules(abi) {
 		if err := allow(int(fd), r); err != nil {
 			return fmt.Errorf("landlock: allow %s: %w", r.path, err)
@@ -96,7 +96,7 @@ func allow(ruleset int, r landRule) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd) //nolint:errcheck // it was only named
+	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
@@ -105,7 +105,7 @@ func allow(ruleset int, r landRule) error {
 		r.rights &= landFile
 	}
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: r.rights, Parent_fd: int32(fd)}
-	_, _, errno := unix.RawSyscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0) //nolint:gosec // the same
 	if errno != 0 {
 		return errno
 	}

@@ -13,13 +13,13 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "fetch:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
+func run(args []string, stdout io.Writer) error {
 	if len(args) == 1 && args[0] == "wait" {
 		time.Sleep(time.Hour)
 		return nil
@@ -32,7 +32,7 @@ func run(args []string) error {
 	if args[0] == "lookup" {
 		all, err := net.DefaultResolver.LookupHost(ctx, args[1])
 		if err == nil {
-			fmt.Println(all)
+			fmt.Fprintln(stdout, all)
 		}
 		return err
 	}
@@ -45,6 +45,6 @@ func run(args []string) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	_, err = io.Copy(os.Stdout, resp.Body)
+	_, err = io.Copy(stdout, resp.Body)
 	return err
 }
