@@ -284,7 +284,7 @@ func (d *TaskDefinition) completed() *TaskDefinition {
 		c := &full.Containers[i]
 		c.Tmpfs, c.Files = slices.Clone(c.Tmpfs), slices.Clone(c.Files)
 		c.Resources.Devices = slices.Clone(c.Resources.Devices)
-		c.Services = slices.Clone(c.Services)
+		c.Secrets, c.Services, c.Artifacts = slices.Clone(c.Secrets), slices.Clone(c.Services), slices.Clone(c.Artifacts)
 	}
 	full.SetDefaults()
 	return &full

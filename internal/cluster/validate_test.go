@@ -286,10 +286,18 @@ func TestReferencesThatAreMissing(t *testing.T) {
 }
 
 func TestValidateChangesNothing(t *testing.T) {
-	d, want := parse[cluster.TaskDefinition](t, whole), parse[cluster.TaskDefinition](t, whole)
-	_ = d.Validate()
-	if diff := cmp.Diff(want, d); diff != "" {
-		t.Errorf("Validate changed the definition (-want +got):\n%s", diff)
+	handed := `{"name": "w", "version": 1, "containers": [{
+		"name": "main", "command": ["w"], "resources": {"devices": [{}]},
+		"files": [{"path": "/etc/w/w.conf", "content": "x", "template": true}],
+		"secrets": [{"secret": "db", "file": "/run/db/password"}, {"secret": "key", "env": "KEY", "on_change": "signal"}],
+		"services": [{"service": "db", "port": "sql", "env": "DB"}], "artifacts": [{"source": "https://files.example/a", "path": "a"}]
+	}]}`
+	for _, text := range []string{whole, handed} {
+		d, want := parse[cluster.TaskDefinition](t, text), parse[cluster.TaskDefinition](t, text)
+		_ = d.Validate()
+		if diff := cmp.Diff(want, d); diff != "" {
+			t.Errorf("Validate changed the definition (-want +got):\n%s", diff)
+		}
 	}
 	text := `{"name": "w", "steps": [{"name": "a", "definition": "w", "placement": {"constraints": [{"attribute": "node.os"}]}}]}`
 	j, wantJob := parse[cluster.Job](t, text), parse[cluster.Job](t, text)
