@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -46,17 +45,17 @@ type (
 // liveTop shows a live screen until the user or the context ends it, and leaves the terminal as it was.
 func (a *app) liveTop(ctx context.Context, c *client.Client, o topOptions) error {
 	m := topScreen{app: a, opt: o, ask: func(o topOptions) (topLook, error) { return o.look(ctx, c) }}
-	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(a.stdout), tea.WithoutSignalHandler()}
+	options := []tea.ProgramOption{tea.WithOutput(a.stdout), tea.WithoutSignalHandler()}
 	input, ok := a.stdin.(*os.File)
 	if ok && terminalWidth(input) > 0 {
 		options = append(options, tea.WithInput(input))
 	} else {
 		options = append(options, tea.WithInput(nil)) // there are no keys
 	}
-	_, err := tea.NewProgram(m, options...).Run()
-	if ctx.Err() != nil && errors.Is(err, tea.ErrProgramKilled) {
-		return nil
-	}
+	program := tea.NewProgram(m, options...)
+	// Asked to quit it waits for who reads the keys; with the context of its own it would close the terminal under them.
+	defer context.AfterFunc(ctx, program.Quit)()
+	_, err := program.Run()
 	return err
 }
 

@@ -367,7 +367,9 @@ func TestTopOnATerminal(t *testing.T) {
 			}
 			var exit *exec.ExitError
 			if err := cmd.Wait(); err != nil && !errors.As(err, &exit) || exit != nil && exit.ExitCode() != 0 {
-				t.Errorf("it ended with %v", err)
+				testkit.Pause(t.Context(), time.Second) // for its last words
+				all := term.all()
+				t.Errorf("it ended with %v and these words: %q", err, all[max(len(all)-8000, 0):])
 			}
 			if after := term.settings(); after != before {
 				t.Errorf("the terminal is left changed (-want +got):\n%s", cmp.Diff(before, after))

@@ -25,6 +25,7 @@ type berth struct {
 	ended  chan error // gets the server's end, once
 	log    *os.File
 	url    string
+	names  string // where names of services are answered
 }
 
 // readyLimit is how long the server may take to say that it is ready; most of it is
@@ -39,7 +40,10 @@ func startBerth(ctx context.Context, d *demo, executor string) (*berth, error) {
 		return nil, fmt.Errorf("open the server's log: %w", err)
 	}
 	b := &berth{demo: d, ended: make(chan error, 1), log: log}
-	args := append([]string{"dev", "--data-dir", b.dataDir(), "--http", "127.0.0.1:0", "--executor", executor}, d.flags...)
+	if b.names, err = freePort(ctx); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	args := append([]string{"dev", "--data-dir", b.dataDir(), "--http", "127.0.0.1:0", "--dns-listen", b.names, "--executor", executor}, d.flags...)
 	b.server = exec.Command(b.demo.binary, args...) //nolint:noctx // it outlives Ctrl-C, until the tasks are gone
 	// The user's own settings stay as they are.
 	b.server.Env = append(os.Environ(), "XDG_CONFIG_HOME="+filepath.Join(d.data, "config"))
@@ -75,6 +79,19 @@ func startBerth(ctx context.Context, d *demo, executor string) (*berth, error) {
 		err = ctx.Err()
 	}
 	return nil, errors.Join(err, b.stopServer(context.WithoutCancel(ctx)))
+}
+
+// freePort returns an address of the loopback that nobody listens at.
+func freePort(ctx context.Context) (string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return addr, nil
 }
 
 func orExit(err error) error {

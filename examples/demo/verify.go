@@ -37,6 +37,7 @@ func (d *demo) verify(ctx context.Context) error {
 	}{
 		{"web", d.verifyWeb},
 		{"redis", d.verifyRedis},
+		{"names", d.verifyNames},
 		{"secret", d.verifySecret},
 		{"job", d.verifyJob},
 		{"use", d.verifyUse},
@@ -173,6 +174,37 @@ func ask(conn io.Writer, replies *bufio.Reader, command ...string) (string, erro
 		return "", fmt.Errorf("send: %w", err)
 	}
 	return readReply(replies)
+}
+
+// verifyNames asks for the tasks of the web service by its name, as programs on the node's network may.
+func (d *demo) verifyNames(ctx context.Context) (string, error) {
+	const name = "web.default.berth"
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, d.berth.names)
+	}}
+	err := until(ctx, 30*time.Second, func() error {
+		tasks, err := d.berth.healthyTasks(ctx, "web")
+		if err != nil {
+			return err
+		}
+		var want, got []int
+		for _, t := range tasks {
+			want = append(want, t.Ports["http"])
+		}
+		_, found, err := resolver.LookupSRV(ctx, "http", "tcp", name)
+		if err != nil {
+			return fmt.Errorf("ask for %s: %w", name, err)
+		}
+		for _, s := range found {
+			got = append(got, int(s.Port))
+		}
+		slices.Sort(want)
+		if slices.Sort(got); len(want) != webTasks || !slices.Equal(got, want) {
+			return fmt.Errorf("%s leads to the ports %v, want %v", name, got, want)
+		}
+		return nil
+	})
+	return fmt.Sprintf("%s leads to all %d tasks", name, webTasks), err
 }
 
 // verifySecret demands that redis asks for the password, and that Berth tells it to nobody.

@@ -14,3 +14,6 @@ func (e *Executor) UsedAt(ctx context.Context, name string, at time.Time) error 
 	_, err := e.client.ImageService().Update(e.in(ctx), img, "labels."+labelUsed)
 	return err
 }
+
+// Creating returns how many containers are being created now.
+func (e *Executor) Creating() int { return len(e.creating) }
