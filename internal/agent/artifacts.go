@@ -3,13 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
-	"maps"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/agent/artifact"
-	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -52,23 +49,12 @@ func (t *task) placeArtifacts(ctx context.Context, c *cluster.Container, spec *e
 
 // wantedArtifacts returns the keys of the artifacts that attempts use or will use.
 func (a *Agent) wantedArtifacts() map[string]bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	wanted := map[string]bool{}
-	for _, id := range slices.Sorted(maps.Keys(a.byID)) {
-		for _, t := range a.byID[id] {
-			v := t.view.Load()
-			def := t.currentDefinition()
-			if def == nil || v != nil && (v.rec.Phase == attempt.PhaseEnded || v.rec.Phase == attempt.PhaseGone) {
-				continue
-			}
-			for i := range def.Containers {
-				for j := range def.Containers[i].Artifacts {
-					wanted[artifact.Key(&def.Containers[i].Artifacts[j])] = true
-				}
-			}
+	a.wantedContainers(func(_ cluster.TaskID, c *cluster.Container) {
+		for i := range c.Artifacts {
+			wanted[artifact.Key(&c.Artifacts[i])] = true
 		}
-	}
+	})
 	return wanted
 }
 

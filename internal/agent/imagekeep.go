@@ -42,23 +42,30 @@ func (m *machine) keeper() executor.ImageKeeper {
 	return nil
 }
 
-// wantedImages returns which attempts use or will use an image: by its digest where they are pinned to that, else by its normal name.
-func (a *Agent) wantedImages() map[string]string {
+// wantedContainers yields the containers of the attempts that run or will run, each with its task.
+func (a *Agent) wantedContainers(yield func(task cluster.TaskID, c *cluster.Container)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	wanted := map[string]string{}
 	for _, id := range slices.Sorted(maps.Keys(a.byID)) {
 		for _, t := range a.byID[id] {
 			v := t.view.Load()
 			if def := t.currentDefinition(); def != nil && (v == nil || v.rec.Phase != attempt.PhaseEnded && v.rec.Phase != attempt.PhaseGone) {
 				for i := range def.Containers {
-					if key := imageKey(&def.Containers[i]); key != "" {
-						wanted[key] = "task " + string(id)
-					}
+					yield(id, &def.Containers[i])
 				}
 			}
 		}
 	}
+}
+
+// wantedImages returns which attempts use or will use an image: by its digest where they are pinned to that, else by its normal name.
+func (a *Agent) wantedImages() map[string]string {
+	wanted := map[string]string{}
+	a.wantedContainers(func(task cluster.TaskID, c *cluster.Container) {
+		if key := imageKey(c); key != "" {
+			wanted[key] = "task " + string(task)
+		}
+	})
 	return wanted
 }
 

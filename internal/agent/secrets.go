@@ -481,12 +481,20 @@ func (b secretBox) keepFormer(name string, next []byte) error {
 	if err != nil {
 		return err
 	}
-	// Of the same length, so that their names are in the order of time.
-	if err := os.Link(name, filepath.Join(dir, fmt.Sprintf("%020d", time.Now().UnixNano()))); err != nil && !os.IsExist(err) {
+	all, err := os.ReadDir(dir)
+	if err != nil {
 		return err
 	}
-	all, err := os.ReadDir(dir)
-	for i := 0; i < len(all)-mostFormer; i++ {
+	number := 1
+	if len(all) > 0 {
+		last, _ := strconv.Atoi(all[len(all)-1].Name()) // only this writes here
+		number = last + 1
+	}
+	// Numbers of the same length, so that the names are in the order in which values were replaced.
+	if err := os.Link(name, filepath.Join(dir, fmt.Sprintf("%020d", number))); err != nil {
+		return err
+	}
+	for i := 0; i < len(all)+1-mostFormer; i++ {
 		err = errors.Join(err, os.Remove(filepath.Join(dir, all[i].Name())))
 	}
 	return err
