@@ -21,9 +21,9 @@ type Verdict struct {
 // Part is a part of the rank of a node. More points are better.
 type Part struct {
 	// Name is "failed" and "avoid" (-1 for a node that comes last for that), "affinity …", "spread …" and "relation …" (wishes, in thousandths of
-	// their weights), "siblings" (less the tasks of the group there), "worth" (less what its devices lose, in ten-thousandths of one), "balance" (less the steps that free CPU and memory would be apart), "images" and
-	// "fill" (in millionths of a resource: what is free for who spreads, what is used for others; they are one part), "tasks" (less, or more for who
-	// fills nodes).
+	// their weights), "data" (a copy of a volume of its own, weighed as a wish is), "siblings" (less the tasks of the group there), "worth" (less what
+	// its devices lose, in ten-thousandths of one), "balance" (less the steps that free CPU and memory would be apart), "images" and "fill" (in
+	// millionths of a resource: what is free for who spreads, what is used for others; they are one part), "tasks" (less, or more for who fills nodes).
 	Name   string
 	Points int64
 }

@@ -393,10 +393,16 @@ func TestExplainAgrees(t *testing.T) {
 
 // score lists the points of a verdict by importance.
 func score(v scheduler.Verdict) []int64 {
+	importance := map[string]int{
+		"failed": 0, "avoid": 1, "affinity": 2, "data": 2, "spread": 2, "relation": 2, "siblings": 3, "worth": 4, "balance": 5, "images": 6, "fill": 6, "tasks": 7,
+	}
 	s := make([]int64, 8)
 	for _, p := range v.Parts {
 		kind, _, _ := strings.Cut(p.Name, " ")
-		at := map[string]int{"failed": 0, "avoid": 1, "affinity": 2, "spread": 2, "relation": 2, "siblings": 3, "worth": 4, "balance": 5, "images": 6, "fill": 6, "tasks": 7}[kind]
+		at, known := importance[kind]
+		if !known {
+			panic("a part of a rank that the tests do not know: " + p.Name)
+		}
 		s[at] += p.Points
 	}
 	return s
