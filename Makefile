@@ -65,11 +65,11 @@ generate: ## Write the generated files anew.
 test: ## Run every test that this machine can run; as root install what they need first.
 	scripts/test
 
-PROOFS = crash,store,sim,search,proof,load,race,fleet
+PROOFS = crash,store,sim,search,proof,load,units,race,fleet
 
-prove: ## Prove for longer (PROVE=crash,store,… picks; scripts/prove lists them): make prove KILLS=200 ROUNDS=50 SEEDS=10000 SEARCH=10000 RUNS=200 LOSSES=20 LENGTH=1h
+prove: ## Prove for longer (PROVE=crash,store,… picks; scripts/prove lists them): make prove KILLS=200 ROUNDS=50 SEEDS=10000 SEARCH=10000 RUNS=200 LOSSES=20 LENGTH=1h CHECKS=10000
 	PROVE="$(or $(PROVE),$(PROOFS))" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) \
-		SEEDS=$(or $(SEEDS),10000) SEARCH=$(or $(SEARCH),10000) RUNS=$(or $(RUNS),200) LOSSES=$(or $(LOSSES),20) LENGTH=$(or $(LENGTH),1h) scripts/prove
+		SEEDS=$(or $(SEEDS),10000) SEARCH=$(or $(SEARCH),10000) RUNS=$(or $(RUNS),200) LOSSES=$(or $(LOSSES),20) LENGTH=$(or $(LENGTH),1h) CHECKS=$(or $(CHECKS),10000) scripts/prove
 
 bench: build ## Measure what Berth promises to be fast at, one table each (scripts/bench says how to pick).
 	scripts/bench $(WHAT)

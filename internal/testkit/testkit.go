@@ -21,6 +21,9 @@ import (
 // NoSkip is the environment variable that turns every skip into a failure.
 const NoSkip = "BERTH_TEST_NO_SKIP"
 
+// Machine is the environment variable that tells machines with different parts apart.
+const Machine = "BERTH_TEST_MACHINE"
+
 // poll is how often Eventually looks.
 const poll = 10 * time.Millisecond
 
@@ -89,9 +92,14 @@ func Skip(t testing.TB, reason string) {
 	t.Skip("left out: " + reason)
 }
 
+// onMachine makes what a test found out hold only for machines with the same parts: go test takes the result that it remembers for a test only
+// where the variables are the same that the test read.
+func onMachine() { _ = os.Getenv(Machine) }
+
 // NeedRoot leaves the test out unless it runs as root.
 func NeedRoot(t testing.TB) {
 	t.Helper()
+	onMachine()
 	if os.Geteuid() != 0 {
 		Skip(t, "needs root")
 	}
@@ -100,6 +108,7 @@ func NeedRoot(t testing.TB) {
 // NeedCommand leaves the test out unless every named command is installed.
 func NeedCommand(t testing.TB, names ...string) {
 	t.Helper()
+	onMachine()
 	for _, name := range names {
 		if _, err := exec.LookPath(name); err != nil {
 			Skip(t, "needs the command "+name)

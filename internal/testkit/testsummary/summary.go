@@ -98,7 +98,11 @@ func (s *summary) pkg(e event, w io.Writer) {
 	delete(s.output, e.Package+" ")
 	switch e.Action {
 	case "pass":
-		fmt.Fprintf(w, "ok    %7.1fs  %s\n", e.Elapsed, e.Package)
+		again := ""
+		if strings.Contains(strings.Join(out, ""), "\t(cached)") {
+			again = "  (passed before, as it is)"
+		}
+		fmt.Fprintf(w, "ok    %7.1fs  %s%s\n", e.Elapsed, e.Package, again)
 	case "fail":
 		if !s.broken[e.Package] {
 			s.failed++

@@ -9,7 +9,7 @@ import (
 )
 
 // stream is a run with a pass, a failed subtest, two skips, a package that does not
-// build, one that panics and one without tests.
+// build, one that panics, one without tests and one whose result is remembered.
 const stream = `{"Action":"start","Package":"m/a"}
 {"Action":"output","Package":"m/a","Test":"TestOne","Output":"    a_test.go:3: quiet\n"}
 {"Action":"pass","Package":"m/a","Test":"TestOne","Elapsed":0.1}
@@ -34,6 +34,8 @@ not an event
 {"Action":"output","Package":"m/d","Output":"FAIL\tm/d\t0.1s\n"}
 {"Action":"fail","Package":"m/d","Elapsed":0.1}
 {"Action":"skip","Package":"m/e","Elapsed":0}
+{"Action":"output","Package":"m/f","Output":"ok  \tm/f\t(cached)\n"}
+{"Action":"pass","Package":"m/f","Elapsed":0}
 `
 
 const report = `ok        0.2s  m/a
@@ -49,6 +51,7 @@ not an event
 panic: boom
 FAIL	m/d	0.1s
 FAIL      0.1s  m/d
+ok        0.0s  m/f  (passed before, as it is)
 
 Left out:
   the race detector: no C compiler
