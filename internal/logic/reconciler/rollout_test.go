@@ -159,6 +159,11 @@ func (c *chaos) measure() {
 	}
 }
 
+// ending reports whether the attempt was told to stop, or ended without that anybody took note of it yet.
+func (r *record) ending() bool {
+	return r.Observed != nil && r.Observed.State.Terminal() || r.Desired != nil && r.Desired.Stop != nil
+}
+
 // within demands that no more tasks live and are on their way than the policy allows.
 func (c *chaos) within() {
 	c.Helper()
@@ -171,7 +176,7 @@ func (c *chaos) within() {
 		live[r.id] = true
 		parts, _ := r.id.Parts()
 		newest := parts.Generation == c.service.Generation || r.Desired != nil && r.Desired.Definition == c.service.Definition
-		if newest && !r.Observed.Healthy() {
+		if newest && !r.Observed.Healthy() && !r.ending() {
 			coming++
 		}
 		useful = useful || !newest && r.Observed.Healthy()
