@@ -18,8 +18,10 @@ import (
 const (
 	// directoryFile, in the agent's data directory, holds what servers told of services last.
 	directoryFile = "addresses.json"
-	// saveEvery is how often it is written at most.
+	// saveEvery is how often it is written at most, and savePart how many times longer than that takes the rest after it is at least: all of it is
+	// written for each change.
 	saveEvery = time.Second
+	savePart  = 50
 	// directoryKept is for how long it is known what was told of a service that nobody follows any more: who was started anew follows
 	// it again.
 	directoryKept = 15 * time.Minute
@@ -45,7 +47,7 @@ type serviceAddresses struct {
 	Old bool
 	// Missing says that there is no such service.
 	Missing bool
-	// Stamp tells one answer from others.
+	// Stamp stands for what is known here: by it a server tells what differs. It is empty where that is not certain.
 	Stamp string
 	// Addresses are those of the healthy tasks, by task. Nobody may change them.
 	Addresses []transport.ServiceAddress
@@ -62,6 +64,7 @@ type directory struct {
 	mu       sync.Mutex
 	services map[serviceName]*followed
 	unknown  bool // it was said that a server is too old
+	whole    bool // a difference of this session did not fit: whole lists are asked for
 }
 
 // followed is a service that somebody follows or followed lately. The directory's mutex guards it.
@@ -189,14 +192,18 @@ func (f *following) stop() {
 	}
 }
 
-// asked returns what a server is asked for, in order.
-func (d *directory) asked() (list []transport.ServiceAsked) {
+// asked returns what a server is asked for, in order, and whether differences will do.
+func (d *directory) asked() (list []transport.ServiceAsked, differences bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n, s := range d.services { // order-free: sorted next
 		if len(s.followers) > 0 {
 			asked := transport.ServiceAsked{Cluster: n.Cluster, Service: n.Service}
-			if s.now.Known && !s.now.Old {
+			switch {
+			case !s.now.Known:
+			case s.now.Old: // it is told anew, whether it changed or not
+				asked.Known = s.now.Stamp
+			default:
 				asked.Stamp = s.now.Stamp
 			}
 			list = append(list, asked)
@@ -205,19 +212,22 @@ func (d *directory) asked() (list []transport.ServiceAsked) {
 	slices.SortFunc(list, func(x, y transport.ServiceAsked) int {
 		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Service, y.Service))
 	})
-	return list
+	return list, !d.whole
 }
 
 // ask asks the server of a session for what is followed, again and again, until ctx ends or the session is over, and returns why.
 func (d *directory) ask(ctx context.Context, source addressSource, session uint64) error {
 	p := d.agent.pause(dialFirst, dialMost)
+	d.mu.Lock()
+	d.whole = false
+	d.mu.Unlock()
 	for {
 		select {
 		case <-d.wake: // what is read next holds it
 		default:
 		}
-		list := d.asked()
-		if len(list) == 0 {
+		r := transport.AddressesRequest{Node: d.agent.Name, Session: session}
+		if r.Services, r.Differences = d.asked(); len(r.Services) == 0 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -225,7 +235,7 @@ func (d *directory) ask(ctx context.Context, source addressSource, session uint6
 			}
 			continue
 		}
-		reply, anew, err := d.askOnce(ctx, source, transport.AddressesRequest{Node: d.agent.Name, Session: session, Services: list})
+		reply, anew, err := d.askOnce(ctx, source, r)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -295,9 +305,19 @@ func (d *directory) take(reply *transport.AddressesReply) {
 	d.unknown = false
 	for i := range reply.Services {
 		t := &reply.Services[i]
-		if s := d.services[serviceName{t.Cluster, t.Service}]; s != nil && len(s.followers) > 0 {
-			s.tell(serviceAddresses{Known: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: t.Addresses})
+		s := d.services[serviceName{t.Cluster, t.Service}]
+		if s == nil || len(s.followers) == 0 || !s.now.Known && t.Since != "" {
+			continue // it was let go of since it was asked for; who follows it again asks again
 		}
+		list, err := t.Onto(s.now.Stamp, s.now.Addresses)
+		if err != nil {
+			// What is known stays, and so does its stamp: in this session the next answers are whole lists.
+			d.whole = true
+			d.agent.Logger.Warn("what the server tells of a service does not fit what is known; whole lists are asked for",
+				"cluster", t.Cluster, "service", t.Service, "error", err)
+			continue
+		}
+		s.tell(serviceAddresses{Known: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: list})
 	}
 	if len(reply.Services) > 0 {
 		nudge(d.dirty)
@@ -339,6 +359,9 @@ func (d *directory) load() {
 			s = &followed{followers: map[*following]bool{}, left: d.agent.Boot()}
 			d.services[name] = s
 		}
+		if t.Stamp != transport.StampOf(t.Missing, t.Addresses) {
+			t.Stamp = "" // it is a server's of an earlier build, or the file is damaged
+		}
 		if !s.now.Known {
 			s.tell(serviceAddresses{Known: true, Old: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: t.Addresses})
 		}
@@ -363,8 +386,9 @@ func (d *directory) keep(ctx context.Context) {
 			continue
 		case <-d.dirty:
 		}
+		began := time.Now()
 		d.save()
-		rest := time.NewTimer(saveEvery)
+		rest := time.NewTimer(max(saveEvery, savePart*time.Since(began)))
 		select {
 		case <-ctx.Done():
 		case <-rest.C:

@@ -2,9 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -27,6 +24,14 @@ const (
 	// a core, however much changes.
 	pacePart  = 4
 	paceLeast = 20 * time.Millisecond
+	// An agent that was answered is answered again only after a rest in which the server could answer all that follow something, if an answer took
+	// answerCost, with followCost for each service that the agent follows and byteCost for each byte, restMost at most: so agents are told at once
+	// of the first change, and of many changes together where these come faster than all can be told of each. What that is at most
+	// is 5,000 answers a second, and 64 MB.
+	answerCost = 200 * time.Microsecond
+	followCost = time.Microsecond
+	byteCost   = time.Second / (64 << 20)
+	restMost   = 10 * time.Second
 )
 
 // directory is what is to be told of the services that agents of this server follow. What a service's listing costs is paid when the
@@ -34,16 +39,12 @@ const (
 type directory struct {
 	mu       sync.Mutex
 	services map[cluster.OwnerRef]*listing
+	encoder  transport.Encoder
+	// asking is how many agents ask at the moment, and crowd the most that did at a time since it was last tidied.
+	asking, crowd int
 	// nodes holds what the listings took from the records of nodes, as it was last looked at.
 	nodes map[string]nodeView
 	begun chan struct{} // capacity 1: there is something to follow
-}
-
-// listing is what is to be told of a service. The mutex of the directory guards it.
-type listing struct {
-	told    transport.ServiceTold
-	waiting map[*waiter]bool
-	idle    time.Duration // since when nobody waits
 }
 
 // waiter is an agent that waits for a change of what it follows.
@@ -81,12 +82,19 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 	}
 	cut := d.reach.over()
 	w := &waiter{make(chan struct{}, 1)}
+	rest := time.NewTimer(d.directory.enter(s, &r, d.config.Clock()))
+	defer rest.Stop()
 	defer d.letGo(w, &r)
+	rested := rest.C
 	for {
-		if reply.Services, err = d.differing(w, &r); err != nil || len(reply.Services) > 0 {
-			return reply, err
+		if rested == nil {
+			if reply.Services, err = d.differing(w, s, &r); err != nil || len(reply.Services) > 0 {
+				return reply, err
+			}
 		}
 		select {
+		case <-rested:
+			rested = nil
 		case <-ctx.Done():
 			return reply, ctx.Err()
 		case <-s.over:
@@ -100,30 +108,63 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 	}
 }
 
+// enter notes that an agent asks, and returns for how long it rests before it is answered: not at all where it knows nothing yet of a service.
+func (t *directory) enter(s *session, r *transport.AddressesRequest, now time.Duration) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asking++
+	t.crowd = max(t.crowd, t.asking)
+	for i := range r.Services {
+		if r.Services[i].Stamp == "" {
+			return 0
+		}
+	}
+	return max(0, s.rested-now)
+}
+
+// restOf returns for how long an agent rests that was told so many bytes of some of the services that it follows. t.mu is held.
+func (t *directory) restOf(services, bytes int) time.Duration {
+	one := answerCost + time.Duration(services)*followCost + time.Duration(bytes)*byteCost
+	return min(time.Duration(t.crowd)*one, restMost)
+}
+
 // differing returns what the agent does not know, and lets it wait for all that it asks for.
-func (d *Dispatcher) differing(w *waiter, r *transport.AddressesRequest) (list []transport.ServiceTold, err error) {
+func (d *Dispatcher) differing(w *waiter, s *session, r *transport.AddressesRequest) (list []transport.ServiceTold, err error) {
 	t := d.directory
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	size := 0
 	for i := range r.Services {
-		owner := ownerOf(&r.Services[i])
+		asked := &r.Services[i]
+		owner := ownerOf(asked)
 		l := t.services[owner]
 		if l == nil {
-			l = &listing{waiting: map[*waiter]bool{}}
 			// From a snapshot that is read here: a change that the follower took before is in it.
-			if l.told, err = tell(d.config.Tables.Snapshot(), owner); err != nil {
-				return nil, err
-			}
+			l = newListing(d.config.Tables.Snapshot(), owner)
 			t.services[owner] = l
 			signal(t.begun)
 		}
 		l.waiting[w] = true
-		if l.told.Stamp == r.Services[i].Stamp || len(list) > 0 && size+l.told.Size() > mostTold {
+		stamp, confirm := asked.Stamp, asked.Stamp == ""
+		if confirm {
+			stamp = asked.Known
+		}
+		told, err := l.tell(&t.encoder, stamp, confirm, r.Differences)
+		if err != nil {
+			return nil, err
+		}
+		if told == nil || len(list) > 0 && size+told.Size(false) > mostTold {
 			continue
 		}
-		size += l.told.Size()
-		list = append(list, l.told)
+		size += told.Size(false)
+		list = append(list, *told)
+	}
+	if len(list) > 0 {
+		packed := 0
+		for i := range list {
+			packed += list[i].Size(r.Differences) // who takes differences unpacks, too
+		}
+		s.rested = d.config.Clock() + t.restOf(len(r.Services), packed)
 	}
 	return list, nil
 }
@@ -137,6 +178,7 @@ func (d *Dispatcher) letGo(w *waiter, r *transport.AddressesRequest) {
 	t := d.directory
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.asking--
 	for i := range r.Services {
 		if l := t.services[ownerOf(&r.Services[i])]; l != nil {
 			delete(l.waiting, w)
@@ -150,25 +192,6 @@ func signal(to chan struct{}) {
 	case to <- struct{}{}:
 	default:
 	}
-}
-
-// tell returns what there is to say of a service.
-func tell(snap *store.Snapshot, owner cluster.OwnerRef) (transport.ServiceTold, error) {
-	told := transport.ServiceTold{Cluster: owner.Cluster, Service: owner.Name}
-	if _, ok := snap.Service(owner.Cluster, owner.Name); !ok {
-		told.Missing = true
-	} else {
-		for _, a := range snap.HealthyAddresses(owner) {
-			told.Addresses = append(told.Addresses, transport.ServiceAddress{Task: string(a.Task), Node: a.Node, Address: a.Address, Ports: a.Ports})
-		}
-	}
-	text, err := json.Marshal(told)
-	if err != nil {
-		return told, fmt.Errorf("encode the addresses of %s: %w", owner, err)
-	}
-	sum := sha256.Sum256(text)
-	told.Stamp = hex.EncodeToString(sum[:12])
-	return told.Encoded()
 }
 
 // followAddresses keeps the directory as the tables are until the context ends. While no service is followed it looks at nothing.
@@ -216,6 +239,7 @@ func (d *Dispatcher) tidyDirectory() bool {
 	t := d.directory
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.crowd, t.encoder = t.asking, transport.Encoder{}
 	for owner, l := range t.services { // order-free: each is judged by itself
 		if len(l.waiting) == 0 && d.config.Clock()-l.idle > listingKept {
 			delete(t.services, owner)
@@ -250,15 +274,9 @@ func (d *Dispatcher) lookAtChanges(c store.Changes) {
 	}
 	for owner := range changed { // order-free: each is looked at by itself
 		l := t.services[owner]
-		told, err := tell(snap, owner)
-		if err != nil {
-			d.config.Logger.Error("what agents are told of a service stays as it was", "cluster", owner.Cluster, "service", owner.Name, "error", err)
+		if !l.look(snap) {
 			continue
 		}
-		if told.Stamp == l.told.Stamp {
-			continue
-		}
-		l.told = told
 		for w := range l.waiting { // order-free: all are woken
 			signal(w.woken)
 		}

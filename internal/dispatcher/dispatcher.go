@@ -96,6 +96,9 @@ type session struct {
 	// shown is the token that the agent showed when it registered.
 	shown cluster.Token
 
+	// rested is when the agent may be told again where services are reached (the boot-time clock). The directory's mutex guards it.
+	rested time.Duration
+
 	// over is closed when a newer session takes its place.
 	over  chan struct{}
 	opens chan *transport.StreamRequest

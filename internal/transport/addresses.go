@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 )
@@ -24,6 +23,8 @@ type AddressesRequest struct {
 	Node     string         `json:"node"`
 	Session  uint64         `json:"session"`
 	Services []ServiceAsked `json:"services"`
+	// Differences says that the agent takes them in; one of an earlier build does not, and is told whole lists.
+	Differences bool `json:"differences,omitempty"`
 }
 
 func (r AddressesRequest) node() string { return r.Node }
@@ -33,6 +34,9 @@ type ServiceAsked struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
 	Stamp   string `json:"stamp,omitempty"`
+	// Known is, where Stamp is empty, that of what the agent was told in earlier times and does not count on: it is answered at once, also if nothing
+	// has changed. A server of an earlier build then tells the whole list.
+	Known string `json:"known,omitempty"`
 }
 
 // AddressesReply tells of those services that the agent was told something else of, in the order of the request, or of a part of them where it
@@ -45,14 +49,18 @@ type AddressesReply struct {
 type ServiceTold struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
-	// Stamp tells this answer from all others.
+	// Stamp stands for what the agent knows once it has taken this in: the same content has the same stamp, whichever server tells it (StampOf).
 	Stamp string `json:"stamp"`
 	// Missing says that there is no such service.
 	Missing bool `json:"missing,omitempty"`
-	// Addresses are those of the healthy tasks that are not about to end, by task, then attempt.
+	// Since, unless empty, says that this is a difference from what had that stamp, see Onto: Gone went, and Addresses came or changed. It is
+	// told only to agents that ask for Differences.
+	Since string         `json:"since,omitempty"`
+	Gone  []ServicePlace `json:"gone,omitempty"`
+	// Addresses are those of the healthy tasks that are not about to end, by task, then node.
 	Addresses []ServiceAddress `json:"addresses,omitempty"`
 
-	text []byte
+	text, packed []byte
 }
 
 // ServiceAddress is where a healthy task of a service is reached: Address is its node's, Ports are the numbers of its ports there, by name.
@@ -61,28 +69,6 @@ type ServiceAddress struct {
 	Node    string         `json:"node"`
 	Address string         `json:"address"`
 	Ports   map[string]int `json:"ports,omitempty"`
-}
-
-// Encoded returns it with its text, for one that is told to many: it must not be changed any more.
-func (t ServiceTold) Encoded() (ServiceTold, error) {
-	type plain ServiceTold
-	text, err := json.Marshal(plain(t))
-	t.text = text
-	return t, err
-}
-
-// Size returns how long the text is that Encoded made, in bytes.
-func (t ServiceTold) Size() int { return len(t.text) }
-
-// MarshalJSON is that of the fields.
-func (t ServiceTold) MarshalJSON() ([]byte, error) {
-	if t.text == nil {
-		var err error
-		if t, err = t.Encoded(); err != nil {
-			return nil, err
-		}
-	}
-	return t.text, nil
 }
 
 // addressTeller is a Dispatch that tells where services are reached.
@@ -97,7 +83,21 @@ func tellAddresses(d Dispatch) http.HandlerFunc {
 	if !ok {
 		return http.NotFound
 	}
-	return answer(t.Addresses)
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in AddressesRequest
+		if !read(w, r, &in) || !own(w, r, in) {
+			return
+		}
+		out, err := t.Addresses(r.Context(), in)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		// An agent that does not read is not waited for: it asks again, and is told what then stands.
+		if bound(http.NewResponseController(w), time.Now().Add(writeMost)) == nil {
+			_ = out.write(w, r.Header.Get("Accept-Encoding") == packing)
+		}
+	}
 }
 
 // Addresses asks the server of the session what differs of the services' healthy addresses, and waits until something does, about a minute
@@ -110,7 +110,7 @@ func (c *Client) Addresses(ctx context.Context, r AddressesRequest) (AddressesRe
 	}
 	ctx, cancel := context.WithTimeout(ctx, addressesPatience)
 	defer cancel()
-	if err := c.call(ctx, l, PathAddresses, r, &reply); err != nil {
+	if err := c.callPacked(ctx, l, PathAddresses, r, &reply); err != nil {
 		return AddressesReply{}, c.servers.failed(ctx, l, err)
 	}
 	c.servers.answered(l)

@@ -78,7 +78,7 @@ func TestServiceToldEncoded(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := json.Marshal(once)
-	if err != nil || string(text) != string(plain) || once.Size() != len(plain) {
-		t.Errorf("%s and %s, %d bytes; %v", plain, text, once.Size(), err)
+	if err != nil || string(text) != string(plain) || once.Size(false) != len(plain) {
+		t.Errorf("%s and %s, %d bytes; %v", plain, text, once.Size(false), err)
 	}
 }

@@ -144,6 +144,15 @@ func (c *Client) beat(ctx context.Context, l *link, r *Report, reply *ReportRepl
 }
 
 func (c *Client) post(ctx context.Context, l *link, path string, in any) (*http.Response, error) {
+	req, err := request(ctx, l, path, in)
+	if err != nil {
+		return nil, err
+	}
+	return c.send(l.http, req)
+}
+
+// request returns that of a call.
+func request(ctx context.Context, l *link, path string, in any) (*http.Request, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, fmt.Errorf("encode the request: %w", err)
@@ -153,7 +162,7 @@ func (c *Client) post(ctx context.Context, l *link, path string, in any) (*http.
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	return c.send(l.http, req)
+	return req, nil
 }
 
 func (c *Client) send(through *http.Client, req *http.Request) (*http.Response, error) {

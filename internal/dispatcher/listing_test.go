@@ -1,0 +1,344 @@
+package dispatcher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store/memory"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// pupil is an agent that takes in what servers tell, and asks again with what it knows.
+type pupil struct {
+	*town
+	servers []interface {
+		Register(ctx context.Context, r transport.Registration) (transport.Welcome, error)
+		Addresses(ctx context.Context, r transport.AddressesRequest) (transport.AddressesReply, error)
+	}
+	at    int // the server of the session
+	knows map[string]*lesson
+	// What was told.
+	wholes, differences int
+}
+
+// lesson is what it knows of a service.
+type lesson struct {
+	transport.ServiceTold
+	old bool
+}
+
+// elsewhere begins a session at a server.
+func (u *pupil) elsewhere(server int) {
+	u.t.Helper()
+	welcome, err := u.servers[server].Register(u.t.Context(), transport.Registration{Node: "n1", Previous: u.session})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	u.at, u.session = server, welcome.Session
+}
+
+// ask asks, and returns what was told, nothing within a while.
+func (u *pupil) ask(services ...string) []transport.ServiceTold {
+	u.t.Helper()
+	r := transport.AddressesRequest{Node: "n1", Session: u.session, Differences: true}
+	for _, s := range services {
+		asked := transport.ServiceAsked{Cluster: "c", Service: s}
+		switch l := u.knows[s]; {
+		case l == nil:
+		case l.old:
+			asked.Known = l.Stamp
+		default:
+			asked.Stamp = l.Stamp
+		}
+		r.Services = append(r.Services, asked)
+	}
+	ctx, cancel := context.WithTimeout(u.t.Context(), time.Second)
+	defer cancel()
+	reply, err := u.servers[u.at].Addresses(ctx, r)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		u.t.Fatal(err)
+	}
+	return reply.Services
+}
+
+// take takes an answer in.
+func (u *pupil) take(told []transport.ServiceTold) {
+	u.t.Helper()
+	for _, s := range told {
+		var base lesson
+		if l := u.knows[s.Service]; l != nil {
+			base = *l
+		}
+		list, err := s.Onto(base.Stamp, base.Addresses)
+		if err != nil {
+			u.t.Fatalf("%s: %v", s.Service, err)
+		}
+		if s.Since == "" {
+			u.wholes++
+		} else {
+			u.differences++
+		}
+		s.Addresses, s.Since, s.Gone = list, "", nil
+		if want := transport.StampOf(s.Missing, list); s.Stamp != want {
+			u.t.Fatalf("%s: the stamp is %s, and that of the list %s", s.Service, s.Stamp, want)
+		}
+		u.knows[s.Service] = &lesson{ServiceTold: s}
+	}
+}
+
+// want compares what it knows with what the store says.
+func (u *pupil) want(service string) {
+	u.t.Helper()
+	snap := u.now()
+	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: service}
+	want := transport.ServiceTold{Cluster: "c", Service: service}
+	if _, ok := snap.Service("c", service); !ok {
+		want.Missing = true
+	} else {
+		for _, a := range snap.HealthyAddresses(owner) {
+			want.Addresses = append(want.Addresses, transport.ServiceAddress{Task: string(a.Task), Node: a.Node, Address: a.Address, Ports: a.Ports})
+		}
+	}
+	got := u.knows[service].ServiceTold
+	got.Stamp = ""
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(got), cmpopts.EquateEmpty(),
+		cmpopts.SortSlices(func(a, b transport.ServiceAddress) bool { return a.Place().Compare(b.Place()) < 0 })); diff != "" {
+		u.t.Fatalf("%s: the agent knows something else (-store +agent):\n%s", service, diff)
+	}
+}
+
+// Whatever happens to tasks, nodes, services, answers, servers and the agent: what the agent knows in the end is what the store says, and mostly it was
+// told differences.
+func TestAddressesConverge(t *testing.T) {
+	t.Parallel()
+	wholes, differences := 0, 0
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inTown(t, func(t *testing.T, w *town) {
+				u := &pupil{town: w, knows: map[string]*lesson{}}
+				u.servers = append(u.servers, w.Dispatcher, w.second(memory.Hooks{}).Dispatcher)
+				u.wander(rand.New(rand.NewPCG(seed, 1)))
+				wholes, differences = wholes+u.wholes, differences+u.differences
+			})
+		})
+	}
+	if differences < 300 || wholes < 100 {
+		t.Errorf("%d differences and %d whole lists were told: it says nothing", differences, wholes)
+	}
+}
+
+// wander has much happen in any order.
+func (u *pupil) wander(r *rand.Rand) {
+	services, nodes := []string{"db", "web"}, []string{"n1", "n2", "n3"}
+	for _, n := range nodes[1:] {
+		u.register(n)
+		u.node(n, cluster.NodeReady)
+	}
+	there := map[string]bool{"web": true}
+	u.service("web")
+	for i := range 30 {
+		u.task("web", i, nodes[i%3], cluster.HealthHealthy)
+	}
+	lost := []transport.ServiceTold{}
+	for range 300 {
+		s, n := services[r.IntN(2)], nodes[r.IntN(3)]
+		switch r.IntN(24) {
+		case 0:
+			if there[s] = !there[s]; there[s] {
+				u.service(s)
+			} else {
+				u.remove(p.Service("c", s))
+			}
+		case 1:
+			u.node(n, []cluster.NodeState{cluster.NodeReady, cluster.NodeReady, cluster.NodeSuspect, cluster.NodeDown}[r.IntN(4)])
+		case 2:
+			u.elsewhere(r.IntN(2))
+		case 3: // the agent is started anew, and lost some of what it knew
+			for s, l := range u.knows { // order-free: each by itself, but for which is lost
+				if l.old = true; s == "db" && r.IntN(2) == 0 {
+					delete(u.knows, s)
+				}
+			}
+		case 4:
+			lost = u.ask(services...)
+		case 5: // an answer that comes again, later
+			for _, s := range lost {
+				l := u.knows[s.Service]
+				if l == nil || l.Stamp == s.Since || s.Since == "" {
+					continue
+				}
+				if _, err := s.Onto(l.Stamp, l.Addresses); !errors.Is(err, transport.ErrDifference) {
+					u.t.Fatalf("a difference from something else: got %v", err)
+				}
+			}
+		case 6:
+			time.Sleep(time.Duration(r.IntN(5)) * time.Minute) // in-bubble: every town is in one
+		case 7, 8, 9, 10, 11, 12:
+			u.take(u.ask(services[r.IntN(2):]...))
+		default:
+			i := r.IntN(30)
+			id := cluster.ServiceTask("c", s, 1, i)
+			switch r.IntN(4) {
+			case 0:
+				u.remove(p.Desired(n, id), p.Observed(n, id))
+			case 1:
+				u.task(s, i, n, cluster.HealthFailing)
+			default:
+				u.task(s, i, n, cluster.HealthHealthy)
+			}
+		}
+	}
+	for told := u.ask(services...); told != nil; told = u.ask(services...) {
+		u.take(told)
+	}
+	for _, s := range services {
+		u.want(s)
+	}
+}
+
+// Agents of builds before are told whole lists, and so are those that know something of long ago; a request that rests holds up no other.
+func TestAddressesWhole(t *testing.T) {
+	t.Parallel()
+	inTown(t, func(t *testing.T, w *town) {
+		w.service("web")
+		for i := range 40 {
+			w.task("web", i, "n1", cluster.HealthHealthy)
+		}
+		u := &pupil{town: w, knows: map[string]*lesson{}}
+		u.servers = append(u.servers, w.Dispatcher)
+		u.take(u.ask("web"))
+		first := *u.knows["web"]
+		w.task("web", 0, "n1", cluster.HealthFailing)
+		if told := u.ask("web"); len(told) != 1 || told[0].Since != first.Stamp || len(told[0].Gone) != 1 || len(told[0].Addresses) != 0 {
+			t.Fatalf("one task failed: got %+v", told)
+		}
+		w.known["web"] = first.Stamp
+		if told, err := w.ask(t.Context(), "web"); err != nil || len(told) != 1 || told[0].Since != "" || len(told[0].Addresses) != 39 {
+			t.Fatalf("an agent of a build before: got %+v %v", told, err)
+		}
+		// Those who know this stamp know something too old after so many versions.
+		for i := range 300 {
+			w.task("web", 100, "n1", []cluster.Health{cluster.HealthHealthy, cluster.HealthFailing}[i%2])
+			w.task("web", 101+i, "n1", cluster.HealthHealthy)
+			time.Sleep(time.Second / 2) // in-bubble: every town is in one
+		}
+		if told := u.ask("web"); len(told) != 1 || told[0].Since != "" || len(told[0].Addresses) != 339 {
+			t.Fatalf("after 300 changes: got %d addresses since %q", len(told[0].Addresses), told[0].Since)
+		}
+		// What an agent does not count on is confirmed in a few words.
+		u.take(u.ask("web"))
+		u.knows["web"].old = true
+		told := u.ask("web")
+		if len(told) != 1 || told[0].Since != told[0].Stamp || len(told[0].Gone)+len(told[0].Addresses) != 0 {
+			t.Fatalf("what is known is asked for again: got %+v", told)
+		}
+		u.take(told)
+		u.want("web")
+	})
+}
+
+// One change is told at once; where changes come fast and many agents follow, an agent is told of several together, and none waits for long.
+func TestAddressesRest(t *testing.T) {
+	t.Parallel()
+	inTown(t, func(t *testing.T, w *town) {
+		const agents = 2000
+		w.service("web")
+		for i := range 50 {
+			w.task("web", i, "n1", cluster.HealthHealthy)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		type answer struct {
+			agent int
+			at    time.Time
+			stamp string
+		}
+		answers := make(chan answer, 1<<16)
+		done := make(chan struct{})
+		for n := range agents {
+			name := fmt.Sprintf("a%d", n)
+			session := w.register(name).Session
+			go func() {
+				defer func() { done <- struct{}{} }()
+				r := transport.AddressesRequest{
+					Node: name, Session: session, Services: []transport.ServiceAsked{{Cluster: "c", Service: "web"}}, Differences: true,
+				}
+				for {
+					reply, err := w.Addresses(ctx, r)
+					if err != nil {
+						return
+					}
+					for _, s := range reply.Services {
+						r.Services[0].Stamp = s.Stamp
+						answers <- answer{n, time.Now(), s.Stamp}
+					}
+				}
+			}()
+		}
+		read := func() (list []answer) {
+			for len(answers) > 0 {
+				list = append(list, <-answers)
+			}
+			return list
+		}
+		time.Sleep(time.Minute) // in-bubble: every town is in one
+		read()
+		began := time.Now()
+		w.task("web", 50, "n1", cluster.HealthHealthy)
+		time.Sleep(time.Minute) // in-bubble: every town is in one
+		first := read()
+		if len(first) != agents || first[len(first)-1].at.Sub(began) > 50*time.Millisecond {
+			t.Errorf("one change: %d answers, the last after %v", len(first), first[len(first)-1].at.Sub(began))
+		}
+		began = time.Now()
+		for i := range 200 {
+			w.task("web", 60+i, "n1", cluster.HealthHealthy)
+			time.Sleep(50 * time.Millisecond) // in-bubble: every town is in one
+		}
+		ended := time.Now()
+		time.Sleep(time.Minute) // in-bubble: every town is in one
+		many := read()
+		// 200 µs and a little for each: 25 times in 10 s at most, and the first and last.
+		if n := len(many) / agents; n < 10 || n > 27 {
+			t.Errorf("200 changes in 10 s: an agent was answered %d times", n)
+		}
+		last := many[len(many)-1]
+		if late := last.at.Sub(ended); late > time.Second {
+			t.Errorf("the last change was told after %v", late)
+		}
+		heard := map[int]string{}
+		for _, a := range many {
+			heard[a.agent] = a.stamp
+		}
+		if len(heard) != agents {
+			t.Errorf("%d agents were told, want %d", len(heard), agents)
+		}
+		for n, stamp := range heard { // order-free: each by itself
+			if stamp != last.stamp {
+				t.Errorf("agent %d does not know the last change", n)
+			}
+		}
+		// Who knows nothing of a service is not kept waiting by what it was told of another.
+		w.service("db")
+		began = time.Now()
+		r := transport.AddressesRequest{Node: "a0", Session: 1, Differences: true, Services: []transport.ServiceAsked{
+			{Cluster: "c", Service: "db"}, {Cluster: "c", Service: "web", Stamp: last.stamp},
+		}}
+		for range 3 {
+			if reply, err := w.Addresses(ctx, r); err != nil || len(reply.Services) != 1 || time.Since(began) > 50*time.Millisecond {
+				t.Errorf("a service that the agent knows nothing of: got %v %v after %v", words(reply.Services), err, time.Since(began))
+			}
+		}
+		cancel()
+		for range agents {
+			<-done
+		}
+	})
+}
