@@ -20,6 +20,8 @@ type guide struct {
 	changed  chan struct{}
 	asked    []transport.AddressesRequest
 	fails    error
+	// differing has it tell differences.
+	differing *differing
 }
 
 func newGuide(s *server) *guide {
@@ -67,9 +69,17 @@ func (g *guide) Addresses(ctx context.Context, r transport.AddressesRequest) (re
 			if !ok {
 				told = transport.ServiceTold{Cluster: s.Cluster, Service: s.Service, Missing: true, Stamp: "none"}
 			}
-			if told.Stamp != s.Stamp {
-				reply.Services = append(reply.Services, told)
+			if told.Stamp == s.Stamp {
+				continue
 			}
+			if g.differing != nil {
+				told = g.differing.answer(told, s, r.Differences)
+			}
+			reply.Services = append(reply.Services, told)
+		}
+		if d := g.differing; d != nil && d.lose && len(reply.Services) > 0 {
+			d.lose = false
+			return transport.AddressesReply{}, errLost
 		}
 		if len(reply.Services) > 0 {
 			return reply, nil

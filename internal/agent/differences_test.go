@@ -1,0 +1,248 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/berthd/berth/internal/transport"
+)
+
+// differing makes a guide tell differences, as servers do, from all that it ever told, and counts what it told.
+type differing struct {
+	told                map[string][]transport.ServiceAddress // by stamp
+	wholes, differences int
+	wrong               bool // the next difference leads to something else than it says
+	lose                bool // the next answer is lost
+}
+
+// answer returns what is told of a service to an agent that asks so. The guide's mutex is held.
+func (d *differing) answer(now transport.ServiceTold, s transport.ServiceAsked, allowed bool) transport.ServiceTold {
+	d.told[now.Stamp] = now.Addresses
+	stamp := s.Stamp
+	if stamp == "" {
+		stamp = s.Known
+	}
+	base, ok := d.told[stamp]
+	if !ok || !allowed {
+		d.wholes++
+		return now
+	}
+	d.differences++
+	list := now.Addresses
+	now.Since, now.Addresses = stamp, nil
+	for _, a := range list {
+		at := slices.IndexFunc(base, func(b transport.ServiceAddress) bool { return b.Place() == a.Place() })
+		if at < 0 || !base[at].Equal(&a) {
+			now.Addresses = append(now.Addresses, a)
+		}
+	}
+	for _, b := range base {
+		if !slices.ContainsFunc(list, func(a transport.ServiceAddress) bool { return b.Place() == a.Place() }) {
+			now.Gone = append(now.Gone, b.Place())
+		}
+	}
+	if d.wrong && len(now.Addresses) > 0 {
+		d.wrong = false
+		now.Addresses = now.Addresses[1:]
+	}
+	return now
+}
+
+// put says which tasks a service of the cluster default has, with the stamp that servers give it.
+func (g *guide) put(service string, list ...transport.ServiceAddress) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	slices.SortFunc(list, func(a, b transport.ServiceAddress) int { return a.Place().Compare(b.Place()) })
+	g.services[serviceName{"default", service}] = transport.ServiceTold{
+		Cluster: "default", Service: service, Stamp: transport.StampOf(false, list), Addresses: list,
+	}
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+func addressesOf(numbers ...int) (list []transport.ServiceAddress) {
+	for _, n := range numbers {
+		list = append(list, transport.ServiceAddress{
+			Task: fmt.Sprintf("default.web.1.%d", n%100), Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 20000 + n},
+		})
+	}
+	return list
+}
+
+// withDifferences runs a test in a bubble with an agent at a server that tells differences.
+func withDifferences(t *testing.T, test func(w *world, g *guide, d *differing)) {
+	withGuide(t, func(w *world, g *guide) {
+		g.differing = &differing{told: map[string][]transport.ServiceAddress{}}
+		test(w, g, g.differing)
+	})
+}
+
+func (w *world) wantAddresses(f *following, want ...int) {
+	w.t.Helper()
+	got := f.now(webName)
+	if diff := cmp.Diff(addressesOf(want...), got.Addresses, cmpopts.EquateEmpty()); diff != "" || !got.Known || got.Old {
+		w.t.Errorf("known %v, old %v (-want +got):\n%s", got.Known, got.Old, diff)
+	}
+}
+
+// A change is taken in from the difference alone, and after a restart the agent is told what changed since what it kept in its file.
+func TestDirectoryTakesDifferences(t *testing.T) {
+	withDifferences(t, func(w *world, g *guide, d *differing) {
+		g.put("web", addressesOf(1, 2, 3)...)
+		f := w.agent.directory().follow(webName)
+		w.pass(2 * time.Second)
+		w.wantAddresses(f, 1, 2, 3)
+		g.put("web", addressesOf(0, 102, 3, 4)...)
+		w.pass(2 * time.Second)
+		w.wantAddresses(f, 0, 102, 3, 4)
+		if d.wholes != 1 || d.differences != 1 {
+			t.Errorf("%d whole lists and %d differences were told, want 1 and 1", d.wholes, d.differences)
+		}
+		w.restart()
+		g.put("web", addressesOf(102, 3)...)
+		f = w.agent.directory().follow(webName)
+		w.pass(2 * time.Second)
+		w.wantAddresses(f, 102, 3)
+		w.restart()
+		f = w.agent.directory().follow(webName)
+		defer f.stop()
+		w.pass(2 * time.Second)
+		w.wantAddresses(f, 102, 3) // nothing changed, and it is not old any more
+		if d.wholes != 1 || d.differences != 3 {
+			t.Errorf("%d whole lists and %d differences were told, want 1 and 3", d.wholes, d.differences)
+		}
+	})
+}
+
+// A difference that does not fit changes nothing; the list is asked for whole then, once and not without end, until the session ends.
+func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
+	withDifferences(t, func(w *world, g *guide, d *differing) {
+		g.put("web", addressesOf(1, 2, 3)...)
+		f := w.agent.directory().follow(webName)
+		defer f.stop()
+		w.pass(2 * time.Second)
+		seen := f.changed()
+		d.wrong = true
+		g.put("web", addressesOf(1, 2, 3, 4)...)
+		w.pass(2 * time.Second)
+		if !closed(seen) {
+			t.Error("no news of the whole list")
+		}
+		w.wantAddresses(f, 1, 2, 3, 4)
+		g.put("web", addressesOf(4)...)
+		w.pass(2 * time.Second)
+		w.wantAddresses(f, 4)
+		if d.wholes != 3 || d.differences != 1 || g.requests() > 6 {
+			t.Errorf("%d whole lists, %d differences, %d requests; want 3 and 1 and few", d.wholes, d.differences, g.requests())
+		}
+		g.fail(&transport.SessionError{Newest: 1, Detail: "over"})
+		w.pass(200 * time.Millisecond)
+		g.fail(nil)
+		g.put("web", addressesOf(4, 5)...)
+		w.pass(time.Minute)
+		w.wantAddresses(f, 4, 5)
+		if d.differences != 2 {
+			t.Errorf("%d differences, want one more in the next session", d.differences)
+		}
+	})
+}
+
+// A file that is not what its stamp says is no base for differences.
+func TestDirectoryDoubtsADamagedFile(t *testing.T) {
+	withDifferences(t, func(w *world, g *guide, d *differing) {
+		g.put("web", addressesOf(1, 2, 3)...)
+		w.agent.directory().follow(webName)
+		w.pass(2 * time.Second)
+		w.stop()
+		name := filepath.Join(w.dir, directoryFile)
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damaged := strings.Replace(string(text), "20002", "20099", 1)
+		if err := os.WriteFile(name, []byte(damaged), 0o600); err != nil || damaged == string(text) {
+			t.Fatal(err)
+		}
+		g.fail(errDown)
+		w.start()
+		f := w.agent.directory().follow(webName)
+		defer f.stop()
+		w.pass(time.Second)
+		if got := f.now(webName); !got.Old || len(got.Addresses) != 3 {
+			t.Errorf("without a server: got %+v", got)
+		}
+		g.fail(nil)
+		w.pass(time.Minute)
+		w.wantAddresses(f, 1, 2, 3)
+		if d.wholes != 2 || d.differences != 0 {
+			t.Errorf("%d whole lists, %d differences; want 2 and none", d.wholes, d.differences)
+		}
+	})
+}
+
+// Whatever is told, lost or wrong, and whoever is started anew: in the end the agent knows what the server does.
+func TestDirectoryConverges(t *testing.T) {
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			withDifferences(t, func(w *world, g *guide, d *differing) {
+				r := rand.New(rand.NewPCG(seed, 2))
+				f := w.agent.directory().follow(webName)
+				var now []int
+				for range 100 {
+					switch r.IntN(14) {
+					case 0:
+						w.restart()
+						f = w.agent.directory().follow(webName)
+					case 1:
+						f.stop()
+						w.pass(time.Duration(r.IntN(3)) * time.Second)
+						f = w.agent.directory().follow(webName)
+					case 2:
+						g.mu.Lock()
+						d.wrong = true
+						g.mu.Unlock()
+					case 3, 4:
+						g.mu.Lock()
+						d.lose = true
+						g.mu.Unlock()
+					case 5:
+						g.fail(&transport.SessionError{Newest: 1, Detail: "over"})
+						w.pass(200 * time.Millisecond)
+						g.fail(nil)
+					case 6:
+						g.mu.Lock()
+						clear(d.told) // a server that was told of nothing
+						g.mu.Unlock()
+					default:
+						n := r.IntN(300)
+						now = slices.DeleteFunc(now, func(m int) bool { return m%100 == n%100 })
+						if r.IntN(3) > 0 {
+							now = append(now, n)
+						}
+						g.put("web", addressesOf(now...)...)
+					}
+					w.pass(time.Duration(r.IntN(400)) * time.Millisecond)
+				}
+				w.pass(5 * time.Minute)
+				want := addressesOf(now...)
+				slices.SortFunc(want, func(a, b transport.ServiceAddress) int { return a.Place().Compare(b.Place()) })
+				if diff := cmp.Diff(want, f.now(webName).Addresses, cmpopts.EquateEmpty()); diff != "" || d.differences < 5 {
+					t.Errorf("after %d differences (-server +agent):\n%s", d.differences, diff)
+				}
+				f.stop()
+			})
+		})
+	}
+}
+
+var errLost = errors.New("the answer was lost")
