@@ -223,9 +223,7 @@ func (d *Dispatcher) followWhileAsked(ctx context.Context) {
 			continue
 		case <-follow.Wake():
 		}
-		began := time.Now()
-		d.lookAtChanges(follow.Take())
-		rest := time.NewTimer(max(paceLeast, pacePart*time.Since(began)))
+		rest := time.NewTimer(max(paceLeast, pacePart*d.lookAtChanges(follow.Take())))
 		select {
 		case <-ctx.Done():
 		case <-rest.C:
@@ -252,11 +250,13 @@ func (d *Dispatcher) tidyDirectory() bool {
 	return false
 }
 
-// lookAtChanges looks at the services anew that changed, and wakes those who follow one of which there is something else to tell.
-func (d *Dispatcher) lookAtChanges(c store.Changes) {
+// lookAtChanges looks at the services anew that changed, and wakes those who follow one of which there is something else to tell. It returns
+// how long that took, without the wait for others.
+func (d *Dispatcher) lookAtChanges(c store.Changes) (took time.Duration) {
 	t := d.directory
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	began := time.Now()
 	snap := d.config.Tables.Snapshot() // read with the lock held: nobody wrote a listing of a newer one
 	changed := map[cluster.OwnerRef]bool{}
 	if c.Resync {
@@ -281,6 +281,7 @@ func (d *Dispatcher) lookAtChanges(c store.Changes) {
 			signal(w.woken)
 		}
 	}
+	return time.Since(began)
 }
 
 // ofNode adds the followed services with tasks on a node whose verdict or address is another than when it was last looked at.

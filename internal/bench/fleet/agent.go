@@ -24,6 +24,8 @@ type fakeAgent struct {
 	client *transport.Client
 	count  *counts
 	events chan cluster.Observed
+	// audience is told of what runs here, where agents follow a service, else nil.
+	audience *audience
 }
 
 // entering is how many agents connect at once, and entries how often each tries.
@@ -35,6 +37,7 @@ const (
 // startAgent runs an agent with a certificate of its own, until the context ends. It waits for its turn to connect at the door.
 func startAgent(ctx context.Context, s *server, i int, c *counts, door chan struct{}) error {
 	a := &fakeAgent{number: i, name: fmt.Sprintf("n%d", i), rack: fmt.Sprintf("r%d", i%racks), count: c, events: make(chan cluster.Observed, 64)}
+	a.audience = s.audience
 	door <- struct{}{}
 	welcome, err := a.enter(ctx, s)
 	<-door
@@ -45,12 +48,15 @@ func startAgent(ctx context.Context, s *server, i int, c *counts, door chan stru
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.follow(ctx, welcome.Session) })
 	group.Go(func() error { return a.report(ctx, welcome) })
+	if a.audience != nil {
+		group.Go(func() error { return a.audience.listen(ctx, a, welcome.Session, s.curtain) })
+	}
 	return group.Wait()
 }
 
 // enter connects and registers.
 func (a *fakeAgent) enter(ctx context.Context, s *server) (transport.Welcome, error) {
-	config := transport.ClientConfig{Addresses: []string{s.agents}}
+	config := transport.ClientConfig{Addresses: []string{s.agents}, Dial: s.dial}
 	var err error
 	if len(s.carriers) > 0 {
 		config.HTTP = s.carriers[a.number%len(s.carriers)]
@@ -100,6 +106,10 @@ func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
 		o := cluster.Observed{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, State: cluster.StateStarting}
 		if !d.Batch() { // it passes no barrier: a program that is begun at once is told of as running
 			o.State, o.Started = cluster.StateRunning, time.Now()
+		}
+		if a.audience != nil {
+			o.Health = cluster.HealthHealthy
+			a.audience.runs(o, a)
 		}
 		a.events <- o
 	}

@@ -1,5 +1,5 @@
 // Command fleet measures a server under many agents: real HTTP/2 connections of fake agents that live in processes of their
-// own. It knows three measurements.
+// own. It knows four measurements.
 //
 // Placements, end to end: a real `berth server` with its embedded etcd and fsync, and agents that pass the start barrier of
 // every task they are given and report it running.
@@ -16,6 +16,13 @@
 // Placements on a large fleet that is full of tasks, which are there as records alone, without agents:
 //
 //	fleet -filled 1000000 -agents 100000 -latency 200
+//
+// What agents are told of a service that all of them follow, while its tasks fail and become healthy again:
+//
+//	fleet -follow -agents 5000 -tasks 1000 -rate 20
+//
+// It prints a row for single changes and one for many a second: what each costs the server beyond what it does at rest, how many bytes come to each agent,
+// and after how long the agents know it. The agents' own work is in none of these, but delays them where all is on one machine.
 //
 // Agents that are there, for a while: idle ones, over TLS, with their heartbeats and open streams, some of which come and go.
 //
@@ -61,6 +68,9 @@ type options struct {
 	profile             string
 	profileFor          time.Duration
 
+	follow bool
+	rate   int
+
 	hold, every time.Duration
 	after       time.Duration
 	heap        time.Duration
@@ -91,6 +101,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.latency, "latency", 0, "submit so many services of one task afterwards, one after the other, and print how long each took to be placed")
 	flags.IntVar(&o.shared, "shared", 0, "have so many agents, at most 100, share a connection to the server's socket; 0 gives each its own over TLS")
 	flags.IntVar(&o.filled, "filled", 0, "have so many tasks run already, on nodes without agents, in a server of this process")
+	flags.BoolVar(&o.follow, "follow", false, "measure what it costs to tell all agents of changes of a service of so many tasks")
+	flags.IntVar(&o.rate, "rate", 20, "how many tasks of it change a second")
 	flags.DurationVar(&o.rest, "rest", 0, "wait before the load and after it, and print what memory the server holds then")
 	flags.StringVar(&o.profile, "cpu-profile", "", "file for a CPU profile of the server under the load; beside it, named .heap, one of the memory")
 	flags.DurationVar(&o.profileFor, "profile-for", 5*time.Second, "how long the CPU is measured under the load")
@@ -119,6 +131,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("-shared: from 0 to %d", mostShared)
 	case o.work:
 		return work(ctx, o, stdout)
+	case o.follow:
+		return follow(ctx, o, stdout, stderr)
 	case o.filled > 0:
 		return filled(ctx, o, stdout)
 	case o.hold == 0:

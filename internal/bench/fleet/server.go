@@ -25,6 +25,11 @@ type server struct {
 	carriers       []*http.Client // of agents that share connections, or none
 	authority      *pki.Authority
 	measured       chan error // nil unless the CPU is measured
+
+	// Where agents follow a service: who counts, how they connect, and what is closed when they begin.
+	audience *audience
+	dial     func(ctx context.Context, address string) (net.Conn, error)
+	curtain  chan struct{}
 }
 
 func startServer(ctx context.Context, o options, stderr io.Writer) (*server, error) {
@@ -32,7 +37,7 @@ func startServer(ctx context.Context, o options, stderr io.Writer) (*server, err
 	if err != nil {
 		return nil, err
 	}
-	s := &server{dir: dir}
+	s := &server{dir: dir, curtain: make(chan struct{})}
 	if err := s.begin(ctx, o, stderr); err != nil {
 		s.stop()
 		return nil, err
