@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -246,3 +247,51 @@ func TestDirectoryConverges(t *testing.T) {
 }
 
 var errLost = errors.New("the answer was lost")
+
+// BenchmarkDirectoryTakes is what a change of one address costs an agent that follows a service of 1,000: told as a difference, and as a whole list,
+// each read from its text, taken in, and made ready for questions for the name.
+func BenchmarkDirectoryTakes(b *testing.B) {
+	list := make([]transport.ServiceAddress, 1000)
+	for i := range list {
+		list[i] = transport.ServiceAddress{
+			Task: fmt.Sprintf("default.web.1.%03d", i), Node: fmt.Sprintf("node-%d", i), Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250), Ports: map[string]int{"http": 20000},
+		}
+	}
+	other := slices.Clone(list)
+	other[500].Ports = map[string]int{"http": 20001}
+	text := func(since string, now, told []transport.ServiceAddress) []byte {
+		t, err := json.Marshal(transport.AddressesReply{Services: []transport.ServiceTold{{
+			Cluster: "default", Service: "web", Stamp: transport.StampOf(false, now), Since: since, Addresses: told,
+		}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return t
+	}
+	one, two := transport.StampOf(false, list), transport.StampOf(false, other)
+	for name, texts := range map[string][2][]byte{
+		"whole":      {text("", other, other), text("", list, list)},
+		"difference": {text(one, other, other[500:501]), text(two, list, list[500:501])},
+	} {
+		b.Run(name, func(b *testing.B) {
+			d := &directory{dirty: make(chan struct{}, 1), services: map[serviceName]*followed{}}
+			f := &following{directory: d, news: make(chan struct{}), seen: map[serviceName]uint64{webName: 1}}
+			d.services[webName] = &followed{
+				now: serviceAddresses{Known: true, Stamp: one, Addresses: list}, followers: map[*following]bool{f: true},
+			}
+			desk, w := &nameDesk{}, &watched{}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				var reply transport.AddressesReply
+				if err := json.Unmarshal(texts[i%2], &reply); err != nil {
+					b.Fatal(err)
+				}
+				d.take(&reply)
+				now := d.services[webName].now
+				if d.whole || len(desk.known(w, &now).Addresses) != len(list) {
+					b.Fatal("it was not taken in")
+				}
+			}
+		})
+	}
+}

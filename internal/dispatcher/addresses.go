@@ -27,8 +27,8 @@ const (
 	// An agent that was answered is answered again only after a rest in which the server could answer all that follow something, if an answer took
 	// answerCost, with followCost for each service that the agent follows and byteCost for each byte, restMost at most: so agents are told at once
 	// of the first change, and of many changes together where these come faster than all can be told of each. What that is at most
-	// is 5,000 answers a second, and 64 MB.
-	answerCost = 200 * time.Microsecond
+	// is 2,500 answers a second, a third of a core or so, and 64 MB.
+	answerCost = 400 * time.Microsecond
 	followCost = time.Microsecond
 	byteCost   = time.Second / (64 << 20)
 	restMost   = 10 * time.Second

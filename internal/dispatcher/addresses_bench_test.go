@@ -25,7 +25,7 @@ import (
 )
 
 // BenchmarkAddresses is what it costs a server to tell agents where a service is reached while tasks of it are replaced: by one
-// change after the other, the next once all agents know the last, and by 20 a second, as in a rollout. An operation is a change: a task ends, and the next one of its
+// change after the other, the next a while after all agents know the last, and by 20 a second, as in a rollout. An operation is a change: a task ends, and the next one of its
 // number is healthy elsewhere. The agents are goroutines that call the server's handler without a network, and read only so much of the answers as they
 // need: of what is measured, cpu-ms/change is nearly all the server's, but for TLS and HTTP/2. Delays are from before the
 // change is written until the handler has written the answer.
@@ -84,6 +84,7 @@ func followAddresses(b *testing.B, agents, tasks int, pace time.Duration) {
 		f.change(1 + i)
 		if pace == 0 {
 			f.wait()
+			time.Sleep(2500 * time.Millisecond) // all have rested
 		} else {
 			time.Sleep(time.Until(began.Add(time.Duration(i+1) * pace)))
 		}
