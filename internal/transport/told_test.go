@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -155,5 +156,26 @@ func TestAddressesArePacked(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// slow is an answer that nobody reads.
+type slow struct {
+	http.ResponseWriter
+	until time.Time
+}
+
+func (s *slow) SetWriteDeadline(until time.Time) error {
+	s.until = until
+	return nil
+}
+
+// An agent that does not read its answer is not waited for without end.
+func TestAddressesBoundTheWait(t *testing.T) {
+	w := &slow{ResponseWriter: httptest.NewRecorder()}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathAddresses, strings.NewReader(`{"node":"n1","session":1}`))
+	Handler(crowded{}).ServeHTTP(w, r)
+	if left := time.Until(w.until); left <= 0 || left > writeMost {
+		t.Errorf("the answer has to be read within %v, want %v", left, writeMost)
 	}
 }

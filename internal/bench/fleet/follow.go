@@ -21,8 +21,12 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// followed is the service that all agents follow.
-const followed = "web"
+const (
+	// followed is the service that all agents follow.
+	followed = "web"
+	// again is how long an agent waits at least until it asks again.
+	again = 25 * time.Millisecond
+)
 
 // audience is what agents learned of a service while tasks of it became healthy and failed.
 type audience struct {
@@ -70,7 +74,7 @@ func follow(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	return err
 }
 
-// measure has the service run, lets all agents follow it, and then prints a row for each pace of changes.
+// measure has the service run, lets all agents follow it, and prints a row for each pace of changes.
 func (a *audience) measure(ctx context.Context, s *server, o options, c *counts, out io.Writer) error {
 	if err := until(ctx, func() bool { return c.ready.Load() == int64(o.agents) }); err != nil {
 		return fmt.Errorf("%d of %d agents are ready: %w", c.ready.Load(), o.agents, err)
@@ -98,6 +102,11 @@ func (a *audience) measure(ctx context.Context, s *server, o options, c *counts,
 	if err != nil {
 		return err
 	}
+	often := time.Second / time.Duration(o.rate)
+	alone, err := a.row(ctx, s, o, often, 10*o.rate) // what changes cost anyway
+	if err != nil {
+		return err
+	}
 	close(s.curtain)
 	if err := until(ctx, func() bool { return a.knowing.Load() == int64(o.agents) }); err != nil {
 		return fmt.Errorf("%d of %d agents were told of the service: %w", a.knowing.Load(), o.agents, err)
@@ -107,39 +116,48 @@ func (a *audience) measure(ctx context.Context, s *server, o options, c *counts,
 	if err != nil {
 		return err
 	}
-	cpu, bytes := s.atRest(ctx, a)
-	fmt.Fprintf(out, "%d agents follow a service of %d tasks: %.1f KiB of the server's heap and %.1f KiB of its memory that is not files for each\n\n",
-		o.agents, o.tasks, (after.heap-before.heap)/1024/float64(o.agents), float64(after.anonymous-before.anonymous)/1024/float64(o.agents))
-	fmt.Fprintf(out, "| agents | tasks | changes/s | server CPU, ms a change | bytes a change and agent | answers a change and agent | known after, ms: median | 99 of 100 |\n")
-	fmt.Fprintf(out, "|---|---|---|---|---|---|---|---|\n")
 	if err := s.profile(ctx, web, o); err != nil {
 		return err
 	}
-	for _, pace := range []struct {
-		each    time.Duration
-		changes int
-	}{{3 * time.Second, 10}, {time.Second / time.Duration(o.rate), 20 * o.rate}} {
-		a.reset()
-		used, began := process(s.cmd.Process.Pid).cpu(), time.Now()
-		for i := range pace.changes {
-			a.change(i)
-			nap(ctx, time.Until(began.Add(time.Duration(i+1)*pace.each)))
-		}
-		nap(ctx, 15*time.Second) // the last are told
-		took, n := time.Since(began).Seconds(), float64(pace.changes)
-		used = process(s.cmd.Process.Pid).cpu() - used - cpu*took
-		a.mu.Lock()
-		slices.Sort(a.delays)
-		if len(a.delays) == 0 || ctx.Err() != nil {
-			a.mu.Unlock()
-			return errors.Join(errors.New("nobody was told of a change"), ctx.Err())
-		}
-		ms := func(share int) float64 { return float64(a.delays[len(a.delays)*share/100].Microseconds()) / 1000 }
-		fmt.Fprintf(out, "| %d | %d | %.1f | %.0f | %.0f | %.2f | %.0f | %.0f |\n", o.agents, o.tasks, 1/pace.each.Seconds(), used*1000/n,
-			(float64(a.bytes.Load())-bytes*took)/n/float64(o.agents), float64(a.answers.Load())/n/float64(o.agents), ms(50), ms(99))
-		a.mu.Unlock()
+	single, err := a.row(ctx, s, o, 5*time.Second, 10)
+	if err != nil {
+		return err
 	}
+	many, err := a.row(ctx, s, o, often, 20*o.rate)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d agents follow a service of %d tasks: %.1f KiB of the server's heap and %.1f KiB of its memory that is not files for each\n\n",
+		o.agents, o.tasks, (after.heap-before.heap)/1024/float64(o.agents), float64(after.anonymous-before.anonymous)/1024/float64(o.agents))
+	fmt.Fprintf(out, "| agents | tasks | changes/s | server CPU, ms a change | bytes a change and agent | answers a change and agent | known after, ms: median | 99 of 100 |\n")
+	fmt.Fprintf(out, "|---|---|---|---|---|---|---|---|\n%s%s%s", alone, single, many)
 	return s.profiled()
+}
+
+// row has tasks change, one each while, and returns what that cost as a row of the table.
+func (a *audience) row(ctx context.Context, s *server, o options, each time.Duration, changes int) (string, error) {
+	cpu, bytes := s.atRest(ctx, a)
+	a.reset()
+	used, began := process(s.cmd.Process.Pid).cpu(), time.Now()
+	for i := range changes {
+		a.change(i)
+		nap(ctx, time.Until(began.Add(time.Duration(i+1)*each)))
+	}
+	nap(ctx, 15*time.Second) // the last are told
+	took, n := time.Since(began).Seconds(), float64(changes)
+	used = process(s.cmd.Process.Pid).cpu() - used - cpu*took
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if len(a.delays) == 0 {
+		return fmt.Sprintf("| none of %d | %d | %.1f | %.0f | | | | |\n", o.agents, o.tasks, 1/each.Seconds(), used*1000/n), nil
+	}
+	slices.Sort(a.delays)
+	ms := func(share int) float64 { return float64(a.delays[len(a.delays)*share/100].Microseconds()) / 1000 }
+	return fmt.Sprintf("| %d | %d | %.1f | %.0f | %.0f | %.2f | %.0f | %.0f |\n", o.agents, o.tasks, 1/each.Seconds(), used*1000/n,
+		(float64(a.bytes.Load())-bytes*took)/n/float64(o.agents), float64(a.answers.Load())/n/float64(o.agents), ms(50), ms(99)), nil
 }
 
 // atRest returns what the server uses and agents read each second while nothing changes: CPU seconds, bytes.
@@ -238,7 +256,7 @@ func (a *audience) listen(ctx context.Context, agent *fakeAgent, session uint64,
 			a.learned(known, list)
 			known, r.Services[0].Stamp = list, reply.Services[i].Stamp
 		}
-		nap(ctx, 25*time.Millisecond)
+		nap(ctx, again)
 	}
 	return ctx.Err()
 }
