@@ -119,12 +119,12 @@ func stored(text []byte) []byte {
 	}
 	out := make([]byte, 0, len(text)+23)
 	out = append(out, 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255)
-	out = append(out, 1)                                            // the last block, stored
-	out = binary.LittleEndian.AppendUint16(out, uint16(len(text)))  //nolint:gosec // bounded above
-	out = binary.LittleEndian.AppendUint16(out, ^uint16(len(text))) //nolint:gosec // bounded above
+	out = append(out, 1) // the last block, stored
+	out = binary.LittleEndian.AppendUint16(out, uint16(len(text)))
+	out = binary.LittleEndian.AppendUint16(out, ^uint16(len(text)))
 	out = append(out, text...)
 	out = binary.LittleEndian.AppendUint32(out, crc32.ChecksumIEEE(text))
-	return binary.LittleEndian.AppendUint32(out, uint32(len(text))) //nolint:gosec // bounded above
+	return binary.LittleEndian.AppendUint32(out, uint32(len(text)))
 }
 
 // callPacked is call with an answer that may be packed.
@@ -134,7 +134,7 @@ func (c *Client) callPacked(ctx context.Context, l *link, path string, in, out a
 		return err
 	}
 	req.Header.Set("Accept-Encoding", packing)
-	resp, err := c.send(l.http, req)
+	resp, err := c.send(l.http, req) //nolint:bodyclose // by take
 	if err != nil {
 		return err
 	}
