@@ -240,9 +240,11 @@ func TestDirectoryConfirmsWhatIsOld(t *testing.T) {
 		w.agent.directory().follow(webName)
 		w.pass(2 * time.Second)
 		w.restart()
+		g.mu.Lock() // the answer takes until then
 		f := w.agent.directory().follow(webName)
 		defer f.stop()
 		w.wantNodes(f, webName, "old n1")
+		g.mu.Unlock()
 		w.pass(time.Second)
 		w.wantNodes(f, webName, "n1")
 	})

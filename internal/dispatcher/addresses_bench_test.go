@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/internal/dispatcher"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
+	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -74,7 +75,7 @@ func followAddresses(b *testing.B, agents, tasks int, pace time.Duration) {
 	}
 	f.change(0)
 	f.wait()
-	time.Sleep(100 * time.Millisecond) // the last ask again
+	testkit.Pause(ctx, 100*time.Millisecond) // the last ask again
 	held := inUse() - before
 	f.reset()
 	cpu := cpuTime(b)
@@ -84,9 +85,9 @@ func followAddresses(b *testing.B, agents, tasks int, pace time.Duration) {
 		f.change(1 + i)
 		if pace == 0 {
 			f.wait()
-			time.Sleep(2500 * time.Millisecond) // all have rested
+			testkit.Pause(ctx, 2500*time.Millisecond) // all have rested
 		} else {
-			time.Sleep(time.Until(began.Add(time.Duration(i+1) * pace)))
+			testkit.Pause(ctx, time.Until(began.Add(time.Duration(i+1)*pace)))
 		}
 	}
 	f.wait()
@@ -258,11 +259,7 @@ func (f *fair) follow(ctx context.Context, number int) {
 			asked.Services[0].Stamp = stamp
 			f.told(number, change)
 		}
-		rest := time.NewTimer(25 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-		case <-rest.C:
-		}
+		testkit.Pause(ctx, 25*time.Millisecond)
 	}
 }
 
