@@ -75,8 +75,10 @@ type JoinReply struct {
 	Authority   string `json:"authority"`
 	// AuthorityKey is for servers alone: with it they sign as well.
 	AuthorityKey string `json:"authority_key,omitempty"`
-	// SecretsKey is for servers alone: with it they seal and open secrets.
-	SecretsKey string `json:"secrets_key,omitempty"`
+	// SecretsKey is for servers alone: with it they seal and open secrets. SecretsKeys are all that the server that answers holds; builds that know of one
+	// only read the other.
+	SecretsKey  string `json:"secrets_key,omitempty"`
+	SecretsKeys string `json:"secrets_keys,omitempty"`
 	// Members are the members of the store, the new one included, for servers alone.
 	Members []ServerMember `json:"members,omitempty"`
 	// Servers are the addresses of the control plane, such as "https://10.0.0.1:7071".

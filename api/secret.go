@@ -42,7 +42,32 @@ type SecretView struct {
 	Revision  uint64   `json:"revision,omitempty"`
 }
 
-// SecretsKeyView tells of a rotation of the key that secrets are sealed with.
+// MasterKeyView is what is known of a master key, which wraps the data keys that secrets are sealed with. The key itself is never told.
+type MasterKeyView struct {
+	cluster.MasterKey
+	State MasterKeyState `json:"state"`
+	// Secrets is how many secrets are sealed under it now.
+	Secrets int `json:"secrets"`
+	// Holders are the names of the servers that hold it, and Lacking of those that do not: a key is used once that is none.
+	Holders []string `json:"holders,omitempty"`
+	Lacking []string `json:"lacking,omitempty"`
+	// Began says, in the answer to a rekey, that this request made it.
+	Began bool `json:"began,omitempty"`
+}
+
+// MasterKeyState says how a master key stands.
+type MasterKeyState string
+
+// States of a master key, in the order of its life.
+const (
+	MasterHandedOut MasterKeyState = "handed-out" // it comes to all servers, and is not used yet
+	MasterInUse     MasterKeyState = "in-use"     // data keys are wrapped with it
+	MasterReplaced  MasterKeyState = "replaced"   // secrets are still sealed under it, until they are sealed anew
+	MasterKept      MasterKeyState = "kept"       // nothing in the store needs it; snapshots of before do
+	MasterDropped   MasterKeyState = "dropped"    // servers take it out of their files
+)
+
+// SecretsKeyView tells of a rotation of the data key that secrets are sealed with.
 type SecretsKeyView struct {
 	// Key is the id of the key that all secrets are sealed with now.
 	Key string `json:"key"`

@@ -37,6 +37,24 @@ func (c *Client) DeleteSecret(ctx context.Context, inCluster, name string, force
 	return err
 }
 
+// RekeySecrets makes another master key, or tells of the one that is on its way.
+func (c *Client) RekeySecrets(ctx context.Context) (v api.MasterKeyView, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPost, path: []string{"secrets", "rekey"}}, &v)
+	return v, err
+}
+
+// MasterKeys lists the master keys of the secrets, the newest first.
+func (c *Client) MasterKeys(ctx context.Context) (all []api.MasterKeyView, err error) {
+	_, err = c.call(ctx, get("secrets", "master-keys"), &all)
+	return all, err
+}
+
+// DropMasterKey has all servers take a master key that nothing in the store needs out of their files.
+func (c *Client) DropMasterKey(ctx context.Context, id string) error {
+	_, err := c.call(ctx, request{method: http.MethodDelete, path: []string{"secrets", "master-keys", id}}, nil)
+	return err
+}
+
 // RotateSecretsKey makes another key and seals all secrets with it.
 func (c *Client) RotateSecretsKey(ctx context.Context) (v api.SecretsKeyView, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPost, path: []string{"secrets", "rotate-key"}}, &v)

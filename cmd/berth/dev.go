@@ -24,7 +24,8 @@ func newDevCommand() *cobra.Command {
 		Short: "Run a control plane and an agent in one process",
 		Long: "Runs a control plane and an agent in one process, on this machine: all of Berth to try, or for a single server.\n" +
 			"It prints one line once it serves. Ctrl-C ends Berth but no task: the next `berth dev` with the same\n" +
-			"data directory finds them running. `berth delete` ends them.",
+			"data directory finds them running. `berth delete` ends them.\n\n" +
+			"With --store it keeps nothing but that in the data directory, and remembers it there: the next start goes on with the same store.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list faults
@@ -54,6 +55,8 @@ func newDevCommand() *cobra.Command {
 				store:   external.store,
 				traces:  traces,
 				log:     log,
+				command: "berth dev",
+				say:     func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "berth:", text) },
 			})
 			if err != nil {
 				return err

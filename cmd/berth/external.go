@@ -1,7 +1,11 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +16,7 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// externalStore is where a store that runs elsewhere is reached, as server.json remembers it: so that a start without --store
+// externalStore is where a store that runs elsewhere is reached, as server.json or store.json remembers it: so that a start without --store
 // is no start with another, empty store.
 type externalStore struct {
 	// Endpoints are URLs of etcd's client listeners.
@@ -120,36 +124,88 @@ func (m *externalStore) url() string {
 	return "etcd://" + strings.Join(hosts, ",")
 }
 
-// chooseStore decides between a store of the server's own and one that runs elsewhere, by the flags and by what server.json
-// remembers. A server of a store that runs elsewhere must never begin one of its own: under the same authority it would lead
-// a control plane beside the others.
+// storeFile is the file of a data directory that remembers a store that runs elsewhere, of a server without settings: `berth dev`, or one that
+// only serves its own machine.
+const storeFile = "store.json"
+
+// readStore returns what the storeFile of a data directory remembers, nil where there is none.
+func readStore(dataDir string) (*externalStore, error) {
+	path := filepath.Join(dataDir, storeFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // the store is the server's own
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read where the store runs: %w", err)
+	}
+	m := new(externalStore)
+	if err = json.Unmarshal(b, m); err == nil && len(m.Endpoints) == 0 {
+		err = errors.New("it names no endpoints")
+	}
+	if err != nil {
+		return nil, &hintedError{fmt.Errorf("read where the store runs: %s: %w", path, err), "Name it with --store and move that file away: it is written anew."}
+	}
+	return m, nil
+}
+
+// write makes the storeFile of a data directory.
+func (m *externalStore) write(dataDir string) error {
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(filepath.Join(dataDir, storeFile), append(b, '\n')); err != nil {
+		return fmt.Errorf("write where the store runs: %w", err)
+	}
+	return nil
+}
+
+// lastStore returns whether the store ran elsewhere at the last start, and where; nil where it is not known yet.
+func (s *server) lastStore() (elsewhere bool, at *externalStore, err error) {
+	if s.settings != nil {
+		return s.settings.External, s.settings.Store, nil
+	}
+	at, err = readStore(s.config.dataDir)
+	return at != nil, at, err
+}
+
+// chooseStore decides between a store of the server's own and one that runs elsewhere, by the flags and by what the last start left
+// in the data directory. A server of a store that runs elsewhere must never begin one of its own: under the same authority it would lead
+// a control plane beside the others, and one that only serves its own machine would know nothing of what runs there.
 func (s *server) chooseStore() error {
 	c := &s.config.store
 	own := filepath.Join(s.config.dataDir, storeDir)
 	_, err := os.Stat(filepath.Join(own, "member"))
 	hasOwn := err == nil
+	elsewhere, at, err := s.lastStore()
+	if err != nil {
+		return err
+	}
+	command := cmp.Or(s.config.command, "berth server") + dataDirFlag(s.config.dataDir)
 	switch {
-	case s.settings == nil:
-	case len(c.endpoints) > 0 && hasOwn && !s.settings.External:
-		return &hintedError{
-			fmt.Errorf("%s is the store of this server, and --store names another", own),
-			"Start it without --store; or move that folder away if the server is to leave its store for the other one.",
+	case len(c.endpoints) > 0 && hasOwn && !elsewhere:
+		hint := "Start it without --store; or move that folder away if the server is to leave its store for the other one."
+		if s.settings == nil {
+			hint = "Start it without --store to go on with that one. For the other one name another --data-dir, or move that folder away: what it holds is then not known here."
 		}
-	case len(c.endpoints) > 0 && s.settings.External && s.settings.Store != nil && s.settings.Store.Prefix != c.prefix:
+		return &hintedError{fmt.Errorf("%s is the store of this server, and --store names another", own), hint}
+	case len(c.endpoints) > 0 && elsewhere && at != nil && at.Prefix != c.prefix:
 		return &hintedError{
-			fmt.Errorf("the keys of this server's store begin with %q, and with --store-prefix %q it would begin another one", s.settings.Store.Prefix, c.prefix),
-			"Start it as before:  berth server" + dataDirFlag(s.config.dataDir) + s.settings.Store.flags(),
+			fmt.Errorf("the keys of this server's store begin with %q, and with --store-prefix %q it would begin another one", at.Prefix, c.prefix),
+			"Start it as before:  " + command + at.flags(),
 		}
-	case len(c.endpoints) == 0 && s.settings.External && s.settings.Store == nil:
+	case len(c.endpoints) == 0 && elsewhere && at == nil:
 		return &hintedError{
 			fmt.Errorf("the store of the server in %s runs elsewhere, and --store is missing: it must not begin one of its own", s.config.dataDir),
-			"Name it as the other servers do:  berth server" + dataDirFlag(s.config.dataDir) + s.settings.Store.flags(),
+			"Name it as the other servers do:  " + command + at.flags(),
 		}
-	case len(c.endpoints) == 0 && s.settings.External:
-		m := s.settings.Store
-		c.endpoints, c.ca, c.cert, c.key = slices.Clone(m.Endpoints), m.CA, m.Cert, m.Key
-		c.user, c.passwordFile, c.prefix = m.User, m.PasswordFile, m.Prefix
-		s.config.log.Info("the store runs elsewhere, as at the last start", "store", m.url())
+	case len(c.endpoints) == 0 && elsewhere:
+		c.endpoints, c.ca, c.cert, c.key = slices.Clone(at.Endpoints), at.CA, at.Cert, at.Key
+		c.user, c.passwordFile, c.prefix = at.User, at.PasswordFile, at.Prefix
+		s.config.log.Info("the store runs elsewhere, as at the last start", "store", at.url())
+		if s.config.say != nil {
+			s.config.say(fmt.Sprintf("the store is %s, as at the last start; for a store of its own name another --data-dir", at.url()))
+		}
 	}
 	return nil
 }
@@ -157,11 +213,18 @@ func (s *server) chooseStore() error {
 // rememberStore writes down that the store runs elsewhere, and where it was reached.
 func (s *server) rememberStore() error {
 	now, err := s.config.store.remembered()
-	if err != nil || now == nil || s.settings == nil {
+	if err != nil || now == nil {
 		return err
 	}
-	if had := s.settings.Store; s.settings.External && had != nil && had.flags() == now.flags() && slices.Equal(had.Endpoints, now.Endpoints) {
+	elsewhere, had, err := s.lastStore()
+	if err != nil {
+		return err
+	}
+	if elsewhere && had != nil && had.flags() == now.flags() && slices.Equal(had.Endpoints, now.Endpoints) {
 		return nil
+	}
+	if s.settings == nil {
+		return now.write(s.config.dataDir)
 	}
 	s.settings.External, s.settings.Store = true, now
 	return s.settings.write(s.config.dataDir)

@@ -60,7 +60,11 @@ func (a *app) restoreStore(ctx context.Context, file, dataDir string, action api
 	if err := unused(dir); err != nil {
 		return err
 	}
-	if s, err := readSettings(dataDir); err == nil && s != nil && s.External {
+	at, err := readStore(dataDir)
+	if err != nil {
+		return err
+	}
+	if s, err := readSettings(dataDir); err == nil && s != nil && s.External || s == nil && at != nil {
 		return &hintedError{fmt.Errorf("the store of the server in %s runs elsewhere", dataDir), "Restore it there, with etcd's own tools; then `berth operator recover`."}
 	}
 	// 2. The new store, beside the old one.

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -18,8 +16,6 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/secrets"
-	"github.com/berthd/berth/internal/store/etcd"
 )
 
 func (a *app) newSecretCommand() *cobra.Command {
@@ -182,55 +178,4 @@ func (a *app) newSecretRmCommand() *cobra.Command {
 	a.inCluster(cmd, &in)
 	cmd.Flags().BoolVar(&force, "force", false, "even where something uses it")
 	return cmd
-}
-
-// newOperatorSecretsCommand returns `berth operator secrets`.
-func (a *app) newOperatorSecretsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "secrets", Short: "Look after the key that secrets are sealed with", Args: cobra.ArbitraryArgs, RunE: a.group}
-	cmd.AddCommand(&cobra.Command{
-		Use: "rotate-key", Short: "Seal all secrets with another key", Args: arguments(0, 0, ""),
-		Long: "Makes another data key, seals all secrets with it and drops the older ones; tasks notice nothing of it. If it is interrupted, do it again:\n" +
-			"it goes on. Snapshots of before keep the older keys. The master key, the file " + secrets.File + " of the servers, stays as it is.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			v, err := c.RotateSecretsKey(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.data() {
-				return a.printData(v)
-			}
-			a.say("%s sealed with key %s; older keys that are gone: %d", count(v.Sealed, "secret"), v.Key, v.Dropped)
-			return nil
-		},
-	})
-	return cmd
-}
-
-// sealedIn reports how many secrets a snapshot holds.
-func sealedIn(info *etcd.SnapshotInfo) int { return info.Nouns["secret"] }
-
-// tellSecretsOf says of a snapshot that was saved what its secrets need beside it.
-func (a *app) tellSecretsOf(info *etcd.SnapshotInfo) {
-	if n := sealedIn(info); n > 0 {
-		a.tell("It holds %s, sealed: to use them after a restore takes the file %s of a server's data directory. Keep a copy of that file, apart from the snapshots.",
-			count(n, "secret"), secrets.File)
-	}
-}
-
-// tellSecretsRestored says whether the data directory that a snapshot was restored to has the key for its secrets.
-func (a *app) tellSecretsRestored(info *etcd.SnapshotInfo, dataDir string) {
-	if sealedIn(info) == 0 {
-		return
-	}
-	path := filepath.Join(dataDir, secrets.File)
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		a.tell("The snapshot holds %s, and %s is missing: put the copy that was kept there before the server starts. Without it they have to be set anew.",
-			count(sealedIn(info), "secret"), path)
-		return
-	}
-	a.tell("The snapshot holds %s: they are opened with %s, which has to be that of the servers the snapshot was taken of.", count(sealedIn(info), "secret"), path)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/dispatcher"
 	"github.com/berthd/berth/internal/heap"
+	"github.com/berthd/berth/internal/keyring"
 	"github.com/berthd/berth/internal/measure"
 	"github.com/berthd/berth/internal/peers"
 	"github.com/berthd/berth/internal/pki"
@@ -50,6 +51,7 @@ type server struct {
 	tracer   *telemetry.Tracer // nil where no spans are wanted
 	api      *apiserver.Server
 	vault    *secrets.Vault
+	keyring  *keyring.Keyring
 	// parts run beside the plane, the dispatcher and the API.
 	parts     []part
 	listeners []*apiserver.Listener
@@ -143,6 +145,10 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Tracer:  s.tracer,
 	})
 	s.wirePeers(engine, registry)
+	s.keyring = keyring.New(keyring.Config{
+		Server: s.id, Vault: s.vault, Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain,
+		Leads: s.peers.Leads, Fetch: s.peers.SecretsKey, Log: log,
+	})
 	s.audit, err = apiserver.OpenAudit(apiserver.AuditConfig{Path: filepath.Join(s.config.dataDir, "audit.log"), Registry: registry, Log: log})
 	if err != nil {
 		return err
@@ -165,6 +171,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Keeper:    s.keeper,
 		Authority: authority,
 		Vault:     s.vault,
+		Keys:      s.keyring,
 		Peers:     s.peers.Handler(),
 		Audit:     s.audit,
 		Registry:  registry,
@@ -200,12 +207,15 @@ func (s *server) wirePeers(engine *ledEngine, registry *prometheus.Registry) {
 		Clock:   boottime.Now,
 		Logger:  s.config.log,
 		Metrics: telemetry.NewPeers(registry),
+
+		SecretsKey: s.vault.Text,
 	})
 }
 
 // addParts lists what runs beside the API, the dispatcher and the control plane.
 func (s *server) addParts() {
 	s.parts = append(s.parts, part{"the tables", s.runTables}, part{"the store", s.engine.Run}, part{"the audit log", s.audit.Run}, part{"the talk with the other servers", s.peers.Run})
+	s.parts = append(s.parts, part{"the keys of the secrets", s.keyring.Run})
 	if s.keeper != nil {
 		s.parts = append(s.parts, part{"the certificate", s.keeper.Run})
 	}
@@ -243,7 +253,7 @@ func (s *server) wireBackups(registry *prometheus.Registry) (health func() error
 func (s *server) record() cluster.Server {
 	r := cluster.Server{
 		ID: s.id, Name: machineName(), Member: s.engine.MemberID(), Version: version.String(),
-		Wire: transport.WireVersion, WireMin: transport.WireMin, Records: store.RecordVersion, RecordsMin: store.RecordMin, Started: time.Now().UTC(),
+		Masters: s.vault.IDs(), Wire: transport.WireVersion, WireMin: transport.WireMin, Records: store.RecordVersion, RecordsMin: store.RecordMin, Started: time.Now().UTC(),
 	}
 	if s.settings != nil {
 		r.Name, r.API = s.settings.Name, s.settings.API

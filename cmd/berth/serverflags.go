@@ -33,6 +33,9 @@ type serverConfig struct {
 	// values are the settings by the names of their flags, for operators to see. Nothing in them is secret.
 	values map[string]string
 	log    *slog.Logger
+	// command is what it was started with, for hints; "" is berth server. say, unless nil, tells a person who started it what goes without a flag.
+	command string
+	say     func(text string)
 }
 
 // storeConfig names an etcd that runs elsewhere; without endpoints the store runs in the server.

@@ -141,8 +141,12 @@ func (a *app) initServer(dataDir string, want serverSettings) error {
 			return err
 		}
 	}
-	// 3. The settings, last: with them it is a server.
+	// 3. The settings, last: with them it is a server. Where its store ran before, it runs on.
 	if have == nil {
+		if want.Store, err = readStore(dataDir); err != nil {
+			return err
+		}
+		want.External = want.Store != nil
 		if err := want.write(dataDir); err != nil {
 			return err
 		}

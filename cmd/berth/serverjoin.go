@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,8 +116,8 @@ func (a *app) joinServer(ctx context.Context, dataDir string, want serverSetting
 	if err != nil {
 		return joinProblem(err, cluster.RoleServer)
 	}
-	if reply.SecretsKey != "" { // servers of earlier builds have none; the key then follows from the authority's
-		if err := secrets.Write(dataDir, reply.SecretsKey); err != nil {
+	if keys := cmp.Or(reply.SecretsKeys, reply.SecretsKey); keys != "" { // servers of earlier builds have one or none; without, it follows from the authority's key
+		if err := secrets.Write(dataDir, keys); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,5 +102,65 @@ func TestRememberedStore(t *testing.T) {
 	t.Setenv(storePasswordVariable, "")
 	if _, err := c.password(); err == nil || !strings.Contains(err.Error(), storePasswordVariable) {
 		t.Errorf("no password: got error %v", err)
+	}
+}
+
+// TestStoreOfTheLastStart: `berth dev` goes on with the store that runs elsewhere where the last start was on that, and says so; it neither leaves a
+// store of its own nor another prefix for --store without a word.
+func TestStoreOfTheLastStart(t *testing.T) {
+	t.Parallel()
+	start := func(dir string, c storeConfig) (*server, string, error) {
+		said := ""
+		s := &server{config: serverConfig{dataDir: dir, store: c, log: slog.New(slog.DiscardHandler), command: "berth dev", say: func(text string) { said += text }}}
+		return s, said, s.chooseStore()
+	}
+	there := storeConfig{endpoints: []string{"http://h:2379"}, prefix: "prod/"}
+	dir := t.TempDir()
+	s, said, err := start(dir, there)
+	if err != nil || said != "" {
+		t.Fatalf("first: %v, and it said %q", err, said)
+	}
+	if err := s.rememberStore(); err != nil {
+		t.Fatal(err)
+	}
+	s = &server{config: serverConfig{dataDir: dir, log: slog.New(slog.DiscardHandler), say: func(text string) { said += text }}}
+	if err := s.chooseStore(); err != nil || fmt.Sprint(s.config.store) != fmt.Sprint(there) {
+		t.Errorf("without --store: %v, and the store is %+v", err, s.config.store)
+	}
+	for _, word := range []string{"etcd://h:2379", "as at the last start", "--data-dir"} {
+		if !strings.Contains(said, word) {
+			t.Errorf("it said %q, want %q in it", said, word)
+		}
+	}
+	var hinted *hintedError
+	if _, _, err = start(dir, storeConfig{endpoints: there.endpoints}); !errors.As(err, &hinted) || !strings.Contains(hinted.hint, "berth dev --data-dir "+dir+" --store etcd://h:2379 --store-prefix prod/") {
+		t.Errorf("another prefix: got %v", err)
+	}
+	if _, _, err := start(dir, storeConfig{endpoints: []string{"http://i:2379"}, prefix: "prod/"}); err != nil {
+		t.Errorf("the same store at another address: %v", err)
+	}
+	// A server that is made of it keeps its store.
+	want := serverSettings{Name: "s1", API: "https://127.0.0.1:1", Peer: "https://127.0.0.1:2"}
+	if err := newApp(nil, io.Discard, io.Discard).initServer(dir, want); err != nil {
+		t.Fatal(err)
+	}
+	if have, err := readSettings(dir); err != nil || !have.External || have.Store == nil || have.Store.Prefix != "prod/" {
+		t.Errorf("the server's settings: %+v, %v", have, err)
+	}
+	// One that has a store of its own does not leave it for another.
+	own := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(own, storeDir, "member"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = start(own, there); !errors.As(err, &hinted) || !strings.Contains(err.Error(), "--store names another") || !strings.Contains(hinted.hint, "another --data-dir") {
+		t.Errorf("with a store of its own: got %v", err)
+	}
+	// A file that cannot be read is not taken for none.
+	torn := t.TempDir()
+	if err := os.WriteFile(filepath.Join(torn, storeFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = start(torn, storeConfig{}); !errors.As(err, &hinted) || !strings.Contains(err.Error(), storeFile) {
+		t.Errorf("with a torn file: got %v", err)
 	}
 }

@@ -30,16 +30,16 @@ import (
 //	0, 1, …   a folder for each one in which the container finds files of secrets, with these files
 //	env       the variables, in the form of executor.EncodeEnv
 //	stamps    which values these are, written last: without it nothing counts
-//	former/   values of before, newest last, which stand in what the programs have said by now: for masking alone
+//	former/   values of before, newest last, which the programs may still say: for masking alone, by the agent and by what writes the log
 //
 // It stays for the restarts of the container in place, so that these need no server, and goes with the attempt.
 
 const (
 	secretsEnv    = "env"
 	secretsStamps = "stamps"
-	secretsFormer = "former"
-	// mostFormer is how many files of former values are kept of a container.
-	mostFormer = 32
+	// mostFormer and formerBytes bound the files of former values that are kept of a container, in memory: the newest.
+	mostFormer  = 256
+	formerBytes = 8 * int64(cluster.MiB)
 	// askLimit is how long one request for secrets may take.
 	askLimit = 15 * time.Second
 )
@@ -474,7 +474,7 @@ func (b secretBox) keepFormer(name string, next []byte) error {
 	if os.IsNotExist(err) || err == nil && bytes.Equal(was, next) || filepath.Base(name) == secretsStamps && filepath.Dir(name) == b.dir {
 		return nil
 	}
-	dir := filepath.Join(b.dir, secretsFormer)
+	dir := filepath.Join(b.dir, executor.FormerFolder)
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
@@ -487,15 +487,25 @@ func (b secretBox) keepFormer(name string, next []byte) error {
 	}
 	number := 1
 	if len(all) > 0 {
-		last, _ := strconv.Atoi(all[len(all)-1].Name()) // only this writes here
+		newest := all[len(all)-1].Name()
+		if b, err := os.ReadFile(filepath.Join(dir, newest)); err == nil && bytes.Equal(b, was) {
+			return nil // it was kept, and then not replaced
+		}
+		last, _ := strconv.Atoi(newest) // only this writes here
 		number = last + 1
 	}
 	// Numbers of the same length, so that the names are in the order in which values were replaced.
 	if err := os.Link(name, filepath.Join(dir, fmt.Sprintf("%020d", number))); err != nil {
 		return err
 	}
-	for i := 0; i < len(all)+1-mostFormer; i++ {
-		err = errors.Join(err, os.Remove(filepath.Join(dir, all[i].Name())))
+	left := formerBytes - int64(len(was))
+	for i, e := range slices.Backward(all) {
+		if info, err := e.Info(); err == nil {
+			left -= info.Size()
+		}
+		if i < len(all)+1-mostFormer || left < 0 {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
 	}
 	return err
 }
@@ -506,21 +516,10 @@ func (t *task) mask(text func(more int) string) string {
 	root := t.agent.secretsDir(t.uuid)
 	var values []string
 	if root != "" {
-		folders, _ := filepath.Glob(filepath.Join(root, "*", "[0-9]*")) // the pattern is a good one
-		values = executor.SecretValues(folders, "")
-		envs, _ := filepath.Glob(filepath.Join(root, "*", secretsEnv))
-		for _, name := range envs {
-			values = append(values, executor.SecretValues(nil, name)...)
-		}
-	}
-	if root != "" {
-		former, _ := filepath.Glob(filepath.Join(root, "*", secretsFormer, "*"))
-		for _, name := range former {
-			b, _ := os.ReadFile(name)
-			values = append(values, string(b))
-			if bytes.HasSuffix(b, []byte{0}) { // variables
-				values = append(values, executor.SecretValues(nil, name)...)
-			}
+		boxes, _ := filepath.Glob(filepath.Join(root, "*")) // the pattern is a good one
+		for _, box := range boxes {
+			folders, _ := filepath.Glob(filepath.Join(box, "[0-9]*"))
+			values = append(values, executor.SecretValues(folders, filepath.Join(box, secretsEnv))...)
 		}
 	}
 	if values = executor.MaskedTexts(values); len(values) == 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -91,7 +92,7 @@ func TestMaskFormerValues(t *testing.T) {
 	if got, want := task.maskText(said), fmt.Sprintf("%02d: [secret] [secret], then [secret] [secret] [secret].", last); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	dir := filepath.Join(task.agent.secretsDir("u1"), "app", secretsFormer)
+	dir := filepath.Join(task.agent.secretsDir("u1"), "app", executor.FormerFolder)
 	if kept, err := os.ReadDir(dir); err != nil || len(kept) != mostFormer {
 		t.Errorf("%d former values are kept, error %v", len(kept), err)
 	}

@@ -112,6 +112,8 @@ type Config struct {
 	Authority *pki.Authority
 	// Vault seals secrets; nil answers who sets one with 503.
 	Vault Vault
+	// Keys replaces the keys that secrets are sealed with; nil answers who asks for that with 503.
+	Keys Keys
 	// Join takes servers that join into the store; nil where the store runs elsewhere.
 	Join Joiner
 	// Peers serves the paths below /peer/, to other servers alone. It may be nil.

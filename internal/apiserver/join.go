@@ -343,7 +343,7 @@ func (s *Server) addServer(ctx context.Context, ask *api.JoinRequest, reply *api
 	}
 	reply.AuthorityKey = string(s.cfg.Authority.KeyPEM())
 	if s.cfg.Vault != nil {
-		reply.SecretsKey = s.cfg.Vault.Text()
+		reply.SecretsKey, reply.SecretsKeys = s.cfg.Vault.Text(s.cfg.Tables.Snapshot().MasterInUse()), s.cfg.Vault.All()
 	}
 	return nil
 }

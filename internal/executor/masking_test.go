@@ -44,8 +44,25 @@ func TestMasker(t *testing.T) {
 	check("postgres://db:correct-horse@db/x", "postgres://db:[secret]@db/x")
 	check("abc xyz", "abc xyz")
 	check("a MIIEvQIBADANBg b", "a [secret] b")
+	// Who replaces a value keeps it in the list first, where the next writer of the log finds it too.
+	former := filepath.Join(dir, executor.FormerFolder)
+	if err := os.Mkdir(former, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	keep := func(was, number string) {
+		t.Helper()
+		if err := os.Link(was, filepath.Join(former, number)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep(filepath.Join(folder, "db"), "1")
 	put(filepath.Join(folder, "db"), "battery-staple")
-	check("battery-staple after correct-horse", "[secret] after [secret]")
+	keep(env, "2")
+	put(env, string(executor.EncodeEnv([]string{"PASSWORD=other-one", "EMPTY="})))
+	check("battery-staple after correct-horse, other-one after correct", "[secret] after [secret], [secret] after [secret]")
+	m = executor.NewMasker([]executor.Mount{{Source: folder}}, env)
+	check("battery-staple after correct-horse, other-one after correct", "[secret] after [secret], [secret] after [secret]")
+	check("in the life before: correct-horse", "in the life before: [secret]")
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ func (p *Peers) Handler() http.Handler {
 	mux.HandleFunc("POST "+pathStreams, p.carry)
 	mux.HandleFunc("GET "+pathReasons, p.tellReasons)
 	mux.HandleFunc("GET "+pathGrounds, p.tellGrounds)
+	mux.HandleFunc("GET "+pathSecretsKey, p.tellSecretsKey)
 	return mux
 }
 

@@ -66,6 +66,8 @@ type Config struct {
 	Reasons Reasons
 	// Grounds returns what this server kept of why an attempt was placed, of the time when it led. It may be nil. Safe for concurrent use, and at once.
 	Grounds func(task cluster.TaskID, attempt int) (cluster.Grounds, bool)
+	// SecretsKey returns the text of a master key of secrets, "" where this server lacks it. It may be nil. Safe for concurrent use, and at once.
+	SecretsKey func(id string) string
 	// Dial returns a client for the server at an address such as "https://10.0.0.1:7071". It speaks HTTP/2, shows this
 	// server's certificate and takes none but a server's. Each call returns a client with connections of its own, which
 	// this package closes: what one stream does not read must not hold up the rest.

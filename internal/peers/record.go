@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -74,5 +75,5 @@ func (p *Peers) writeRecord(ctx context.Context) (done bool, err error) {
 func same(a, b cluster.Server) bool {
 	started := a.Started.Equal(b.Started)
 	a.Started, b.Started = time.Time{}, time.Time{}
-	return started && a == b
+	return started && reflect.DeepEqual(a, b)
 }

@@ -25,6 +25,8 @@ const (
 	pathStreams = PathPrefix + "v1/streams"
 	pathReasons = PathPrefix + "v1/reasons"
 	pathGrounds = PathPrefix + "v1/grounds"
+
+	pathSecretsKey = PathPrefix + "v1/secrets-key"
 )
 
 // Bounds of what one server reads from another.

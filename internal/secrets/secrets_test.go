@@ -27,7 +27,7 @@ func TestSealedValuesComeBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	v := vault(t, dir, "")
-	k, err := v.NewKey(7, time.Unix(1, 0))
+	k, err := v.NewKey("", 7, time.Unix(1, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestSealedValuesComeBack(t *testing.T) {
 func TestWhatWasMovedOrChangedIsRefused(t *testing.T) {
 	t.Parallel()
 	v := vault(t, t.TempDir(), "")
-	k, err := v.NewKey(1, time.Time{})
+	k, err := v.NewKey("", 1, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +95,8 @@ func TestWhatWasMovedOrChangedIsRefused(t *testing.T) {
 func TestServersOfOneAuthorityHaveOneKey(t *testing.T) {
 	t.Parallel()
 	a, b, c := vault(t, t.TempDir(), "authority"), vault(t, t.TempDir(), "authority"), vault(t, t.TempDir(), "another")
-	if a.ID() != b.ID() || a.ID() == c.ID() {
-		t.Errorf("got %s, %s and of another authority %s", a.ID(), b.ID(), c.ID())
+	if a.IDs()[0] != b.IDs()[0] || a.IDs()[0] == c.IDs()[0] {
+		t.Errorf("got %s, %s and of another authority %s", a, b, c)
 	}
 }
 
@@ -104,14 +104,14 @@ func TestKeysThatAreHandedOver(t *testing.T) {
 	t.Parallel()
 	from, to := vault(t, t.TempDir(), ""), t.TempDir()
 	for range 2 { // a join may be done again
-		if err := secrets.Write(to, from.Text()); err != nil {
+		if err := secrets.Write(to, from.All()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := vault(t, to, "authority"); got.ID() != from.ID() {
-		t.Errorf("got %s, want %s", got.ID(), from.ID())
+	if got := vault(t, to, "authority"); got.Text("") != from.Text("") {
+		t.Errorf("got %s, want %s", got, from)
 	}
-	if err := secrets.Write(to, vault(t, t.TempDir(), "").Text()); err == nil || !strings.Contains(err.Error(), "another key") {
+	if err := secrets.Write(to, vault(t, t.TempDir(), "").All()); err == nil || !strings.Contains(err.Error(), "another key") {
 		t.Errorf("over another key: got %v", err)
 	}
 	if err := secrets.Write(t.TempDir(), "nonsense"); err == nil {
@@ -124,7 +124,100 @@ func TestKeysThatAreHandedOver(t *testing.T) {
 	if _, err := secrets.Open(to, nil); err == nil || !strings.Contains(err.Error(), "0600") {
 		t.Errorf("a file that others may read: got %v", err)
 	}
-	if text := fmt.Sprintf("%v %+v %#v", from, from, from); strings.Contains(text, strings.TrimPrefix(strings.TrimSpace(from.Text()), "berth-secrets-key-1:")) {
+	if text := fmt.Sprintf("%v %+v %#v", from, from, from); strings.Contains(text, strings.TrimPrefix(strings.TrimSpace(from.All()), "berth-secrets-key-1:")) {
 		t.Errorf("the key is printed: %s", text)
+	}
+}
+
+// A file with several keys opens what each of them wrapped; one that was handed over or made is durable, one that was dropped is gone, and the
+// file of a server that runs may be added to by hand.
+func TestSeveralMasterKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := vault(t, dir, "")
+	first := v.IDs()[0]
+	old, err := v.NewKey("", 1, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := &cluster.Secret{Cluster: "default", Name: "db"}
+	if err := v.Seal(old, before, []byte("value")); err != nil {
+		t.Fatal(err)
+	}
+	stale, err := os.ReadFile(filepath.Join(dir, secrets.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := v.Make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := vault(t, dir, "")
+	if got := fmt.Sprint(again.IDs()); got != fmt.Sprintf("[%s %s]", first, next) {
+		t.Errorf("after another start: got %s", got)
+	}
+	k, err := again.NewKey(next, 2, time.Time{})
+	if err != nil || k.Master != next {
+		t.Fatalf("a key wrapped with the newer one: %+v, %v", k, err)
+	}
+	after := &cluster.Secret{Cluster: "default", Name: "db"}
+	if err := again.Seal(k, after, []byte("value")); err != nil {
+		t.Fatal(err)
+	}
+	for what, pair := range map[string][2]any{"old": {old, before}, "new": {k, after}} {
+		sealed, _ := pair[1].(*cluster.Secret)
+		key, _ := pair[0].(*cluster.SecretKey)
+		if got, err := v.Open(key, sealed); err != nil || string(got) != "value" {
+			t.Errorf("%s: got %q, %v", what, got, err)
+		}
+	}
+	// The older one goes; what it wrapped is refused with the name of what is missing, and where to put it.
+	if err := v.Drop(first); err != nil {
+		t.Fatal(err)
+	}
+	_, err = v.Open(old, before)
+	for _, word := range []string{first, next, filepath.Join(dir, secrets.File), "copy of it that was kept"} {
+		if !errors.Is(err, secrets.ErrMaster) || !strings.Contains(err.Error(), word) {
+			t.Errorf("without the older key: got %v, want ErrMaster with %q", err, word)
+		}
+	}
+	if err := v.Drop(next); err != nil || len(v.IDs()) != 1 {
+		t.Errorf("the last key went: %v, %v", v.IDs(), err)
+	}
+	// Somebody adds the line of the copy that was kept.
+	f, err := os.OpenFile(filepath.Join(dir, secrets.File), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Write(stale)
+	if err = errors.Join(err, f.Close(), v.Reload()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := v.Open(old, before); err != nil || string(got) != "value" {
+		t.Errorf("with the line of the copy: got %q, %v", got, err)
+	}
+	// A server that lacks the newest takes it from another, once.
+	other := vault(t, t.TempDir(), "authority")
+	for range 2 {
+		if err := other.Take(v.Text(next)); err != nil || len(other.IDs()) != 2 {
+			t.Fatalf("taken: %v, %v", other.IDs(), err)
+		}
+	}
+	if err := other.Take("berth-secrets-key-1:c2hvcnQ="); err == nil || strings.Contains(err.Error(), "c2hvcnQ") {
+		t.Errorf("a text that is no key: %v", err)
+	}
+}
+
+// What the build before wrote, a file with one line, is read, and so is a control plane's that derived its key.
+func TestFileOfTheBuildBefore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := "berth-secrets-key-1:MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n"
+	if err := os.WriteFile(filepath.Join(dir, secrets.File), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v := vault(t, dir, "authority")
+	if v.All() != text || v.IDs()[0] != "a46e580137007219" {
+		t.Errorf("read as %v", v.IDs())
 	}
 }

@@ -142,6 +142,10 @@ func (s *state) change(key string, c *Change) {
 		s.delta.topics |= TopicSecrets
 	case "secretkey":
 		put(s, s.secretKeys, rest, c)
+		s.delta.topics |= TopicSecrets
+	case "masterkey":
+		put(s, s.masterKeys, rest, c)
+		s.delta.topics |= TopicSecrets
 	case "event":
 		s.event(rest, c)
 	}

@@ -15,7 +15,7 @@ func tabled(key string) bool {
 	case "state":
 		return strings.Contains(rest, "/")
 	case "cluster", "service", "job", "task", "host", "node", "status", "attempt", "plan", "leader", "server", "token", "domain",
-		"recovery", "rollout", "scale", "cron", "fired", "reservation", "secret", "secretkey", "event":
+		"recovery", "rollout", "scale", "cron", "fired", "reservation", "secret", "secretkey", "masterkey", "event":
 		return true
 	}
 	return false
@@ -70,6 +70,8 @@ func (s *Snapshot) find(key string) (Record, any, bool) {
 		return entry(s.secrets.Get(rest))
 	case "secretkey":
 		return entry(s.secretKeys.Get(rest))
+	case "masterkey":
+		return entry(s.masterKeys.Get(rest))
 	case "event":
 		return entry(s.EventBatch(rest))
 	}

@@ -120,5 +120,8 @@ func (p Prefix) Secret(cluster, name string) string {
 // SecretKey returns the key of what seals secrets.
 func (p Prefix) SecretKey(id string) string { return string(p) + "secretkey/" + id }
 
+// MasterKey returns the key of what is known of a key that wraps those of secrets.
+func (p Prefix) MasterKey(id string) string { return string(p) + "masterkey/" + id }
+
 // Recovery returns the key of a domain's recovery.
 func (p Prefix) Recovery(domain string) string { return string(p) + "recovery/" + domain }

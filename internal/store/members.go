@@ -112,4 +112,6 @@ type SnapshotInfo struct {
 	Taken time.Time `json:"taken,omitzero"`
 	// Leaders are the leader records, by domain, with the incarnation of the store.
 	Leaders map[string]cluster.Leader `json:"leaders,omitempty"`
+	// Masters are the ids of the master keys that the secrets in it need, ordered.
+	Masters []string `json:"masters,omitempty"`
 }

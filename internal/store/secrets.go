@@ -32,6 +32,37 @@ func (s *Snapshot) NewestSecretKey() (newest Entry[cluster.SecretKey], ok bool) 
 	return newest, ok
 }
 
+// MasterKey returns what is known of a master key of that id.
+func (s *Snapshot) MasterKey(id string) (Entry[cluster.MasterKey], bool) { return s.masterKeys.Get(id) }
+
+// MasterKeys returns what is known of all of them, by id: none before the first was replaced.
+func (s *Snapshot) MasterKeys() iter.Seq[Entry[cluster.MasterKey]] { return scan(s.masterKeys, "") }
+
+// NewestMasterKey returns the one with the highest number, used or yet to be.
+func (s *Snapshot) NewestMasterKey() (newest Entry[cluster.MasterKey], ok bool) {
+	for e := range s.MasterKeys() {
+		if !ok || e.Value.Number > newest.Value.Number {
+			newest, ok = e, true
+		}
+	}
+	return newest, ok
+}
+
+// MasterInUse returns the id of the master key that new data keys are wrapped with; "" where the store does not say, as before the first
+// secret.
+func (s *Snapshot) MasterInUse() (id string) {
+	number := uint64(0)
+	for e := range s.MasterKeys() {
+		if !e.Value.Used.IsZero() && e.Value.Number > number {
+			id, number = e.Value.ID, e.Value.Number
+		}
+	}
+	if k, ok := s.NewestSecretKey(); id == "" && ok {
+		id = k.Value.Master
+	}
+	return id
+}
+
 // RegistrySecret returns the secret of a cluster for the images of a registry: of several the first by name.
 func (s *Snapshot) RegistrySecret(inCluster, registry string) (Entry[cluster.Secret], bool) {
 	for e := range s.Secrets(inCluster) {

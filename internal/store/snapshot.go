@@ -97,6 +97,7 @@ type Snapshot struct {
 	reserved    *table[cluster.Reservation]
 	secrets     *table[cluster.Secret]
 	secretKeys  *table[cluster.SecretKey]
+	masterKeys  *table[cluster.MasterKey]
 	plans       *tree[uint64, Entry[cluster.PlanRecord]]
 	events      *table[cluster.EventBatch]           // by revision of creation and id
 	eventOrder  *tree[string, string]                // their keys, by id
@@ -128,6 +129,7 @@ func newSnapshot() *Snapshot {
 		reserved:    new(table[cluster.Reservation]),
 		secrets:     new(table[cluster.Secret]),
 		secretKeys:  new(table[cluster.SecretKey]),
+		masterKeys:  new(table[cluster.MasterKey]),
 		plans:       new(tree[uint64, Entry[cluster.PlanRecord]]),
 		events:      newFineTree[string, Entry[cluster.EventBatch]](),
 		eventOrder:  newFineTree[string, string](),
@@ -162,6 +164,7 @@ func (s *Snapshot) publish() *Snapshot {
 		reserved:    s.reserved.published(),
 		secrets:     s.secrets.published(),
 		secretKeys:  s.secretKeys.published(),
+		masterKeys:  s.masterKeys.published(),
 		plans:       s.plans.published(),
 		events:      s.events.published(),
 		eventOrder:  s.eventOrder.published(),
@@ -196,6 +199,7 @@ func (s *Snapshot) fork() *Snapshot {
 		reserved:    s.reserved.fork(),
 		secrets:     s.secrets.fork(),
 		secretKeys:  s.secretKeys.fork(),
+		masterKeys:  s.masterKeys.fork(),
 		plans:       s.plans.fork(),
 		events:      s.events.fork(),
 		eventOrder:  s.eventOrder.fork(),

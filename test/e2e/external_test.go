@@ -166,7 +166,7 @@ func TestExternalStore(t *testing.T) {
 	}
 }
 
-// TestDevOnExternalStore runs `berth dev`, as the demo does, on an etcd that runs elsewhere.
+// TestDevOnExternalStore runs `berth dev`, as the demo does, on an etcd that runs elsewhere, which the next start remembers.
 func TestDevOnExternalStore(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
@@ -176,7 +176,10 @@ func TestDevOnExternalStore(t *testing.T) {
 	before := running(t, b, "hello", 2)
 	d.Kill()
 	etcd.Restart(nil)
-	b.Dev(storeFlags(t, etcd, etcdtest.Password)...)
+	again := b.Dev() // without --store: it goes on with the one of the last start
+	if want := "the store is etcd://" + etcd.Address + ", as at the last start"; !strings.Contains(again.Output(), want) {
+		t.Errorf("it did not say %q:\n%s", want, again.Output())
+	}
 	samePids(t, before, running(t, b, "hello", 2))
 	if _, err := os.Stat(filepath.Join(b.ServerDir, "etcd")); err == nil {
 		t.Error("it began a store of its own")

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,6 +122,11 @@ func note(info *SnapshotInfo, kv *mvccpb.KeyValue) {
 		if leader, err := store.Decode[cluster.Leader](kv.Value); err == nil {
 			info.Leaders[rest] = *leader
 			info.Taken = later(info.Taken, leader.Since)
+		}
+	case "secretkey":
+		if k, err := store.Decode[cluster.SecretKey](kv.Value); err == nil && !slices.Contains(info.Masters, k.Master) {
+			info.Masters = append(info.Masters, k.Master)
+			slices.Sort(info.Masters)
 		}
 	case "event", "plan":
 		var dated struct {

@@ -1,0 +1,149 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Keys replaces the keys that secrets are sealed with. An error with the method Refused is a sentence for who asked. Safe for concurrent use.
+type Keys interface {
+	// Rotate replaces the data key, and returns once all values are sealed with the new one.
+	Rotate(ctx context.Context) (key string, sealed, dropped int, err error)
+	// Rekey begins to replace the master key. Where one is on its way already, it returns that and false.
+	Rekey(ctx context.Context) (id string, began bool, err error)
+	// Drop has all servers take a master key out of their files.
+	Drop(ctx context.Context, id string) error
+}
+
+var errNoVault = problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
+
+// refusedOr turns what was refused into its answer.
+func refusedOr(err error) error {
+	var refusal interface{ Refused() bool }
+	if errors.As(err, &refusal) {
+		return problemf(http.StatusConflict, "%v", err)
+	}
+	return err
+}
+
+func (s *Server) rotateSecretsKey(w http.ResponseWriter, r *http.Request) (err error) {
+	if s.cfg.Keys == nil {
+		return errNoVault
+	}
+	var v api.SecretsKeyView
+	if v.Key, v.Sealed, v.Dropped, err = s.cfg.Keys.Rotate(r.Context()); err != nil {
+		return refusedOr(err)
+	}
+	exchangeOf(r.Context()).object = "data key " + v.Key
+	return answer(w, http.StatusOK, v)
+}
+
+func (s *Server) rekeySecrets(w http.ResponseWriter, r *http.Request) error {
+	if s.cfg.Keys == nil {
+		return errNoVault
+	}
+	id, began, err := s.cfg.Keys.Rekey(r.Context())
+	if err != nil {
+		return refusedOr(err)
+	}
+	exchangeOf(r.Context()).object = "master key " + id
+	snap, err := s.settled(r.Context())
+	if err != nil {
+		return err
+	}
+	for _, v := range masterKeys(snap) {
+		if v.ID == id {
+			v.Began = began
+			return answer(w, http.StatusOK, v)
+		}
+	}
+	return notFound("master key", id) // dropped since
+}
+
+func (s *Server) dropMasterKey(w http.ResponseWriter, r *http.Request) error {
+	if s.cfg.Keys == nil {
+		return errNoVault
+	}
+	id := r.PathValue("key")
+	exchangeOf(r.Context()).object = "master key " + clip(id)
+	if err := s.cfg.Keys.Drop(r.Context(), id); err != nil {
+		return refusedOr(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) listMasterKeys(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.snapshot(r)
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, masterKeys(snap))
+}
+
+// masterKeys shows all master keys, the newest first. Before the first one was replaced the store has no record of it: then it is the one that the data
+// keys name, or, before the first secret, the one that all servers hold.
+func masterKeys(snap *store.Snapshot) (all []api.MasterKeyView) {
+	inUse := snap.MasterInUse()
+	for e := range snap.MasterKeys() {
+		all = append(all, api.MasterKeyView{MasterKey: *e.Value})
+	}
+	if len(all) == 0 {
+		first := cluster.MasterKey{ID: inUse, Number: 1}
+		for e := range snap.Servers() {
+			if first.ID == "" && len(e.Value.Masters) > 0 {
+				first.ID = e.Value.Masters[0]
+			}
+		}
+		for e := range snap.SecretKeys() {
+			if first.Used.IsZero() || e.Value.Created.Before(first.Used) {
+				first.Created, first.Used = e.Value.Created, e.Value.Created
+			}
+		}
+		all = append(all, api.MasterKeyView{MasterKey: first})
+		inUse = first.ID
+	}
+	wrapped, sealed := map[string]bool{}, map[string]int{}
+	for e := range snap.SecretKeys() {
+		wrapped[e.Value.Master] = true
+	}
+	for e := range snap.Secrets("") {
+		if k, ok := snap.SecretKey(e.Value.Key); ok {
+			sealed[k.Value.Master]++
+		}
+	}
+	for i := range all {
+		v := &all[i]
+		v.Secrets, v.State = sealed[v.ID], stateOf(&v.MasterKey, inUse, wrapped[v.ID])
+		for e := range snap.Servers() {
+			if slices.Contains(e.Value.Masters, v.ID) {
+				v.Holders = append(v.Holders, e.Value.Name)
+			} else {
+				v.Lacking = append(v.Lacking, e.Value.Name)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b api.MasterKeyView) int { return int(b.Number) - int(a.Number) })
+	return all
+}
+
+// stateOf says how a master key stands.
+func stateOf(m *cluster.MasterKey, inUse string, wraps bool) api.MasterKeyState {
+	switch {
+	case m.ID == inUse:
+		return api.MasterInUse
+	case !m.Dropped.IsZero() && !wraps:
+		return api.MasterDropped
+	case m.Used.IsZero() && m.Number > 1:
+		return api.MasterHandedOut
+	case wraps || m.Retired.IsZero():
+		return api.MasterReplaced
+	}
+	return api.MasterKept
+}
