@@ -134,6 +134,9 @@ func (a *app) tellSnapshot(info etcd.SnapshotInfo) error {
 		parts = append(parts, fmt.Sprintf("%s %d", noun, info.Nouns[noun]))
 	}
 	t.add("records", fmt.Sprintf("%d: %s", info.Keys, strings.Join(parts, ", ")))
+	if len(info.Masters) > 0 {
+		t.add("secrets keys", strings.Join(info.Masters, ", ")+" (master keys that its secrets need)")
+	}
 	t.add("sha256", info.Hash)
 	return a.printTable(t)
 }

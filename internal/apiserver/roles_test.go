@@ -53,6 +53,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"writeDomain": "operator", "reschedule": "operator", "readSnapshot": "operator", "readConfig": "operator",
 
 		"listSecrets": "viewer", "listAllSecrets": "viewer*", "readSecret": "viewer", "writeSecret": "operator", "deleteSecret": "operator", "rotateSecretsKey": "admin",
+		"rekeySecrets": "admin", "listMasterKeys": "operator", "dropMasterKey": "admin",
 		"listTokens": "admin", "readToken": "admin", "createToken": "admin", "revokeToken": "admin",
 		"promoteServer": "admin", "removeServer": "admin", "recover": "admin", "readProfile": "admin",
 	}

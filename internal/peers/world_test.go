@@ -149,10 +149,12 @@ type member struct {
 	digests []digest      // that it received
 	dials   int
 	// meddle, unless nil, stands before the handler.
-	meddle  func(r *http.Request)
-	serving sync.WaitGroup
-	mu      sync.Mutex
-	stop    func()
+	meddle func(r *http.Request)
+	// secretsKeys are the texts of the master keys that it has.
+	secretsKeys map[string]string
+	serving     sync.WaitGroup
+	mu          sync.Mutex
+	stop        func()
 }
 
 // start starts a server; a server of the same id that was stopped is the same one, started anew.
@@ -167,6 +169,11 @@ func (w *world) start(id string, ahead time.Duration) *member {
 		Local:   m.agents,
 		Reasons: m.plane,
 		Grounds: m.plane.grounds,
+		SecretsKey: func(id string) string {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.secretsKeys[id]
+		},
 		Dial: func(api string) (*http.Client, error) {
 			m.mu.Lock()
 			defer m.mu.Unlock()

@@ -1,0 +1,104 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// fakeKeys replaces nothing.
+type fakeKeys struct{ refuse bool }
+
+type refusal struct{ error }
+
+func (refusal) Refused() bool { return true }
+
+func (f *fakeKeys) fault() error {
+	if f.refuse {
+		return fmt.Errorf("about keys: %w", refusal{errors.New("the key k2 is in use")})
+	}
+	return nil
+}
+
+func (f *fakeKeys) Rotate(context.Context) (key string, sealed, dropped int, err error) {
+	return "3", 67, 2, f.fault()
+}
+
+func (f *fakeKeys) Rekey(context.Context) (id string, began bool, err error) {
+	return "k3", true, f.fault()
+}
+func (f *fakeKeys) Drop(context.Context, string) error { return f.fault() }
+
+// The keys are shown by their ids, with who holds them and what is sealed under them; a refusal is a conflict, with its sentence.
+func TestMasterKeys(t *testing.T) {
+	keys := &fakeKeys{}
+	w := newWorld(t, func(c *Config) { c.Vault, c.Keys = plainVault{}, keys })
+	list := func() (short []string) {
+		t.Helper()
+		for _, v := range read[[]api.MasterKeyView](t, w.want(200, "GET", "/v1/secrets/master-keys", nil)) {
+			short = append(short, fmt.Sprintf("%s %s %d %v %v", v.ID, v.State, v.Secrets, v.Holders, v.Lacking))
+		}
+		return short
+	}
+	check := func(what string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, list()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	// Before there was a secret, and before the first rekey.
+	w.put(map[string]any{"server/s1": cluster.Server{ID: "s1", Name: "one", Masters: []string{"k1"}}})
+	check("of a fresh store", "k1 in-use 0 [one] []")
+	now := time.Now()
+	w.put(map[string]any{
+		"secretkey/1":      cluster.SecretKey{ID: "1", Number: 1, Master: "k1", Created: now},
+		"secret/default/a": cluster.Secret{Cluster: "default", Name: "a", Key: "1"},
+		"secret/default/b": cluster.Secret{Cluster: "default", Name: "b", Key: "1"},
+	})
+	check("with secrets", "k1 in-use 2 [one] []")
+	// A key that one server lacks, then in use, with a value to be sealed yet, then at the end, and dropped.
+	w.put(map[string]any{
+		"masterkey/k1": cluster.MasterKey{ID: "k1", Number: 1, Created: now, Used: now},
+		"masterkey/k3": cluster.MasterKey{ID: "k3", Number: 2, Created: now},
+		"server/s1":    cluster.Server{ID: "s1", Name: "one", Masters: []string{"k1", "k3"}},
+		"server/s2":    cluster.Server{ID: "s2", Name: "two", Masters: []string{"k1"}},
+	})
+	check("on its way", "k3 handed-out 0 [one] [two]", "k1 in-use 2 [one two] []")
+	w.put(map[string]any{
+		"masterkey/k3":     cluster.MasterKey{ID: "k3", Number: 2, Created: now, Used: now},
+		"secretkey/2":      cluster.SecretKey{ID: "2", Number: 2, Master: "k3", Created: now},
+		"secret/default/b": cluster.Secret{Cluster: "default", Name: "b", Key: "2"},
+	})
+	check("half-way", "k3 in-use 1 [one] [two]", "k1 replaced 1 [one two] []")
+	w.put(map[string]any{
+		"masterkey/k1":     cluster.MasterKey{ID: "k1", Number: 1, Created: now, Used: now, Retired: now},
+		"secretkey/1":      nil,
+		"secret/default/a": cluster.Secret{Cluster: "default", Name: "a", Key: "2"},
+	})
+	check("at its end", "k3 in-use 2 [one] [two]", "k1 kept 0 [one two] []")
+	w.put(map[string]any{"masterkey/k1": cluster.MasterKey{ID: "k1", Number: 1, Created: now, Used: now, Retired: now, Dropped: now}})
+	check("dropped", "k3 in-use 2 [one] [two]", "k1 dropped 0 [one two] []")
+
+	if v := read[api.MasterKeyView](t, w.want(200, "POST", "/v1/secrets/rekey", nil)); v.ID != "k3" || !v.Began {
+		t.Errorf("a rekey: %+v", v)
+	}
+	if v := read[api.SecretsKeyView](t, w.want(200, "POST", "/v1/secrets/rotate-key", nil)); v != (api.SecretsKeyView{Key: "3", Sealed: 67, Dropped: 2}) {
+		t.Errorf("a rotation: %+v", v)
+	}
+	w.want(204, "DELETE", "/v1/secrets/master-keys/k1", nil)
+	keys.refuse = true
+	for _, call := range [][2]string{{"POST", "/v1/secrets/rekey"}, {"POST", "/v1/secrets/rotate-key"}, {"DELETE", "/v1/secrets/master-keys/k2"}} {
+		if p := w.refused(409, call[0], call[1], nil); p.Detail != "about keys: the key k2 is in use" {
+			t.Errorf("%v: %s", call, p.Detail)
+		}
+	}
+	none := newWorld(t)
+	none.refused(503, "POST", "/v1/secrets/rekey", nil)
+}

@@ -1,0 +1,245 @@
+package e2e_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/test/harness"
+)
+
+// masterIDs are the ids in the answer of `berth operator secrets keys`, by their states.
+func masterIDs(t *testing.T, r harness.Result) map[string]string {
+	t.Helper()
+	r.Want(t, 0)
+	ids := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^([0-9a-f]{16}) +([a-z-]+) `).FindAllStringSubmatch(r.Stdout, -1) {
+		ids[m[2]] = m[1]
+	}
+	return ids
+}
+
+// The master key is replaced while a task runs with a secret; a task after that, and after a restart of the server, is handed the same value. A server with
+// only the file of before says which key it lacks and what to do, and goes on once it has it. Snapshots say which key they need.
+func TestRekey(t *testing.T) {
+	t.Parallel()
+	s := harness.New(t, harness.Process)
+	server := s.Server()
+	s.Agent()
+	file := filepath.Join(s.ServerDir, "secrets.key")
+	s.BerthWith(strings.NewReader("fleet-Hush7\n"), "secret", "set", "word").Want(t, 0)
+	s.Berth("run", s.Write("asks.yaml", fmt.Sprintf(asks, "asks"))).Want(t, 0)
+	s.Prints("it is there", "logs", "service/asks")
+	first := running(t, s, "asks", 1)[0]
+	old := masterIDs(t, s.Berth("operator", "secrets", "keys"))["in-use"]
+	before := readBytes(t, file)
+	snapshot := filepath.Join(s.Dir, "snapshot")
+	s.Berth("operator", "snapshot", "save", snapshot).Want(t, 0, "secrets.key", "with the key "+old)
+
+	s.Berth("operator", "secrets", "rekey").Want(t, 0, "1 secret sealed under the master key", "The older key "+old+" is kept", "drop-key "+old)
+	keys := masterIDs(t, s.Berth("operator", "secrets", "keys"))
+	if keys["kept"] != old || keys["in-use"] == old || keys["in-use"] == "" {
+		t.Fatalf("the keys after it: %v, before it was %s", keys, old)
+	}
+	if same := running(t, s, "asks", 1)[0]; same.UUID != first.UUID {
+		t.Error("the task was replaced")
+	}
+	if text := string(readBytes(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text, `"operation":"rekeySecrets","object":"master key `+keys["in-use"]+`"`) {
+		t.Error("the audit log does not tell of it")
+	}
+	s.Berth("events", "--tail", "-1").Want(t, 0, "all secrets are sealed under the master key "+keys["in-use"])
+
+	// Another life of the server, another task.
+	server.Stop()
+	server = s.Server()
+	s.Berth("restart", "service/asks").Want(t, 0)
+	second := running(t, s, "asks", 1)[0]
+	if second.UUID == first.UUID {
+		t.Error("the task was not replaced")
+	}
+	s.Prints("it is there", "logs", string(second.ID))
+
+	// With the file of before alone it opens nothing, and says why.
+	after := readBytes(t, file)
+	server.Stop()
+	if err := os.WriteFile(file, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server = s.Server()
+	s.BerthWith(strings.NewReader("other\n"), "secret", "set", "word").Want(t, 2, keys["in-use"]+" is needed, and "+file+" holds "+old, "the copy of it that was kept")
+	s.Eventually(soon, func() error {
+		if out := server.Output(); !strings.Contains(out, "this server lacks a secrets key") || !strings.Contains(out, keys["in-use"]) {
+			return fmt.Errorf("the log does not say it:\n%s", out)
+		}
+		return nil
+	})
+	if text := s.Berth("operator", "secrets", "keys").Stdout; !regexp.MustCompile(keys["in-use"] + ` +in-use +1 .* \S+\n`).MatchString(text) {
+		t.Errorf("the list of keys does not show what is lacking:\n%s", text)
+	}
+	// The line is added while it runs.
+	if err := os.WriteFile(file, after, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Eventually(soon, func() error {
+		if r := s.BerthWith(strings.NewReader("fleet-Hush7\n"), "secret", "set", "word"); r.Code != 0 {
+			return fmt.Errorf("with the key in the file: %v", r)
+		}
+		return nil
+	})
+
+	// The older one goes; the snapshot of before says that it needs it.
+	s.Berth("operator", "secrets", "drop-key", keys["in-use"]).Want(t, 2, "is in use")
+	s.Berth("operator", "secrets", "drop-key", old).Want(t, 0, "is dropped")
+	s.Eventually(soon, func() error {
+		if text := readBytes(t, file); bytes.Count(text, []byte("\n")) != 1 || bytes.Contains(text, before) {
+			return errors.New("the older key is still in the file")
+		}
+		return nil
+	})
+	elsewhere := filepath.Join(s.Dir, "elsewhere")
+	if err := errors.Join(os.Mkdir(elsewhere, 0o700), os.WriteFile(filepath.Join(elsewhere, "secrets.key"), readBytes(t, file), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s.Berth("operator", "snapshot", "restore", snapshot, "--data-dir", elsewhere).Want(t, 0, "need the key "+old, "the copy that was kept")
+}
+
+// Three servers come to the same new key, one of them after it was down; nothing is sealed with it before. The leader dies on the way.
+func TestRekeyOfAFleet(t *testing.T) {
+	t.Parallel()
+	testkit.NeedRoot(t)
+	f := harness.NewFleet(t)
+	hosts := harness.Loopback(4)
+	f.Start(hosts[:3]...)
+	f.Agent(hosts[3])
+	f.BerthWith(strings.NewReader("fleet-Hush7\n"), "secret", "set", "word").Want(t, 0)
+	old := masterIDs(t, f.Berth("operator", "secrets", "keys"))["in-use"]
+	leader := f.Leader()
+	var down, asked *harness.Server
+	for _, s := range f.Servers {
+		if s != leader {
+			down, asked = asked, s
+		}
+	}
+	down.Kill()
+	asked.Berth("operator", "secrets", "rekey", "--detach").Want(t, 0, "is made")
+	// The others have it within seconds; the one that is down keeps it from being used.
+	f.Eventually(soon, func() error {
+		r := asked.Berth("operator", "secrets", "keys")
+		if !regexp.MustCompile(`handed-out +0 .* (s\d, s\d) +s\d\n`).MatchString(r.Stdout) {
+			return fmt.Errorf("want a key that one server lacks:\n%v", r)
+		}
+		return nil
+	})
+	made := masterIDs(t, asked.Berth("operator", "secrets", "keys"))
+	if made["in-use"] != old {
+		t.Errorf("the keys are %v", made)
+	}
+	down.Start()
+	leader.Kill() // perhaps in the midst of it
+	f.Eventually(soon, func() error {
+		if r := asked.Berth("operator", "secrets", "keys"); r.Code != 0 || masterIDs(t, r)["in-use"] != made["handed-out"] || masterIDs(t, r)["kept"] != old {
+			return fmt.Errorf("want that %s is used, in the place of %s:\n%v", made["handed-out"], old, r)
+		}
+		return nil
+	})
+	leader.Start()
+	f.Eventually(soon, func() error {
+		want := readBytes(t, filepath.Join(asked.Dir, "secrets.key"))
+		for _, s := range f.Servers {
+			if got := readBytes(t, filepath.Join(s.Dir, "secrets.key")); !bytes.Equal(got, want) || bytes.Count(got, []byte("\n")) != 2 {
+				return fmt.Errorf("%s has another file of keys", s.Dir)
+			}
+		}
+		return nil
+	})
+	for i, s := range f.Servers {
+		name := fmt.Sprintf("asks-%d", i)
+		f.Eventually(soon, func() error {
+			if r := s.Berth("run", f.Write(name+".yaml", fmt.Sprintf(asks, name))); r.Code != 0 {
+				return fmt.Errorf("by %s: %v", s.Dir, r)
+			}
+			return nil
+		})
+		f.Prints("it is there", "logs", "service/"+name)
+	}
+}
+
+// remembers is a service that goes on to say the secret that it began with.
+const remembers = `
+kind: TaskDefinition
+name: remembers
+version: 1
+containers:
+  - name: main
+    image: ` + harness.Image + `
+    command:
+      - sh
+      - -c
+      - |
+        word=$(cat /run/keeper/word)
+        n=0
+        while :; do n=$((n+1)); echo "line $n, it was $word"; sleep 0.2; done
+    resources: {cpu: 10m, memory: 64MiB}
+    secrets: [{secret: word, file: /run/keeper/word, on_change: noop}]
+grace: 1s
+---
+kind: Service
+name: remembers
+definition: remembers
+count: 1
+`
+
+// What a program had before a secret was set anew stays masked in its log when the agent is killed, and the process that writes the log.
+func TestFormerValuesAreMaskedByTheNextCollector(t *testing.T) {
+	t.Parallel()
+	harness.Need(t, harness.Containerd)
+	s := harness.New(t, harness.Containerd)
+	s.Server()
+	agent := s.Agent()
+	s.BerthWith(strings.NewReader("Hush7-the-first"), "secret", "set", "word").Want(t, 0)
+	s.Berth("run", s.Write("remembers.yaml", remembers)).Want(t, 0)
+	task := running(t, s, "remembers", 1)[0]
+	s.Prints("it was [secret]", "logs", "service/remembers")
+	s.BerthWith(strings.NewReader("Hush7-the-next"), "secret", "set", "word").Want(t, 0)
+	s.Eventually(soon, func() error {
+		if r := s.Berth("exec", string(task.ID), "--", "sh", "-c", `[ "$(cat /run/keeper/word)" = Hush7-the-next ]`); r.Code != 0 {
+			return fmt.Errorf("the file is not replaced: %v", r)
+		}
+		return nil
+	})
+	killed := 0
+	agent.Kill()
+	for _, pid := range harness.ProcessesOf(s.AgentDir) {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && bytes.Contains(text, []byte("collect-logs")) {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			killed++
+		}
+	}
+	if killed != 1 {
+		t.Fatalf("%d collectors were killed, want 1", killed)
+	}
+	said := len(s.Berth("logs", "service/remembers").Stdout)
+	s.Agent()
+	s.Eventually(soon, func() error {
+		if r := s.Berth("logs", "service/remembers"); r.Code != 0 || len(r.Stdout) < said+200 {
+			return fmt.Errorf("the log does not go on: %v", r)
+		}
+		return nil
+	})
+	if r := s.Berth("logs", "service/remembers"); strings.Contains(r.Stdout+r.Stderr, "Hush7") {
+		t.Errorf("the log holds a value of before: %v", r)
+	}
+	unseen(t, s.Dir, "Hush7")
+	if same := running(t, s, "remembers", 1)[0]; same.UUID != task.UUID {
+		t.Error("the task was replaced")
+	}
+}
