@@ -92,7 +92,7 @@ func TestMasterKeys(t *testing.T) {
 	if v := read[api.SecretsKeyView](t, w.want(200, "POST", "/v1/secrets/rotate-key", nil)); v != (api.SecretsKeyView{Key: "3", Sealed: 67, Dropped: 2}) {
 		t.Errorf("a rotation: %+v", v)
 	}
-	w.want(204, "DELETE", "/v1/secrets/master-keys/k1", nil)
+	w.want(204, "DELETE", "/v1/secrets/master-keys/22c10e74a58be40d", nil)
 	keys.refuse = true
 	for _, call := range [][2]string{{"POST", "/v1/secrets/rekey"}, {"POST", "/v1/secrets/rotate-key"}, {"DELETE", "/v1/secrets/master-keys/k2"}} {
 		if p := w.refused(409, call[0], call[1], nil); p.Detail != "about keys: the key k2 is in use" {

@@ -121,6 +121,8 @@ func checkQuery(rt *route, r *http.Request) error {
 		case "version":
 			n, err := strconv.Atoi(value)
 			ok = err == nil && n > 0
+		case "key":
+			ok = cluster.ValidName("k" + value) // an id may begin with a digit
 		case "rebalancing":
 			_, err := strconv.ParseUint(value, 10, 64)
 			ok = err == nil || value == "last"
