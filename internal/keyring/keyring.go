@@ -129,22 +129,20 @@ func (k *Keyring) step(ctx context.Context) {
 	if !k.config.Leads() {
 		return
 	}
-	err := k.finish(ctx)
-	if ctx.Err() == nil {
-		k.tell(slog.LevelWarn, "secrets are not sealed with the newest key yet", "", err)
+	if err := k.finish(ctx); ctx.Err() == nil && k.news("sealing", err) {
+		k.config.Log.Warn("secrets are not sealed with the newest key yet", "error", err)
 	}
 }
 
-// tell logs an error about a subject unless it was told last; nil forgets it.
-func (k *Keyring) tell(level slog.Level, message, about string, err error) {
-	subject, text := message+" "+about, ""
+// news reports whether an error about a subject is another one than was told last; nil forgets that.
+func (k *Keyring) news(about string, err error) bool {
+	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != k.told[subject] && text != "" {
-		k.config.Log.Log(context.Background(), level, message, "key", about, "error", text)
-	}
-	k.told[subject] = text
+	was := k.told[about]
+	k.told[about] = text
+	return text != "" && text != was
 }
 
 // hold brings the file of this server in line with the records: it asks for the keys that it lacks, takes out those that were dropped, and
@@ -165,8 +163,8 @@ func (k *Keyring) hold(ctx context.Context) {
 		case m.Dropped.IsZero():
 			needed[m.ID] = needed[m.ID] || m.Retired.IsZero()
 		case wrapped[m.ID] == 0:
-			if err := k.config.Vault.Drop(m.ID); err != nil {
-				k.tell(slog.LevelWarn, "a secrets key that was dropped is still in this server's file", m.ID, err)
+			if err := k.config.Vault.Drop(m.ID); k.news("dropping "+m.ID, err) {
+				k.config.Log.Warn("a secrets key that was dropped is still in this server's file", "key", m.ID, "error", err)
 			}
 		}
 	}
@@ -175,8 +173,8 @@ func (k *Keyring) hold(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if now {
-			k.tell(slog.LevelError, "this server lacks a secrets key", id, err)
+		if now && k.news("lacking "+id, err) {
+			k.config.Log.Error("this server lacks a secrets key", "key", id, "error", err)
 		}
 	}
 	k.list(ctx, snap)
@@ -265,26 +263,27 @@ func (k *Keyring) write(ctx context.Context, u store.Unit) (*store.Snapshot, err
 	return k.config.Tables.WaitFor(ctx, revision)
 }
 
-// redrawn draws a write and commits it, anew where others were faster. It returns a snapshot that holds it.
-func (k *Keyring) redrawn(ctx context.Context, draw func(*store.Snapshot) (store.Unit, error)) (*store.Snapshot, error) {
+// redrawn draws a write and commits it, anew where others were faster. It returns once this server's tables hold it.
+func (k *Keyring) redrawn(ctx context.Context, draw func(*store.Snapshot) (store.Unit, error)) error {
 	for range tries {
 		snap, err := k.config.Tables.Settled(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		u, err := draw(snap)
 		if err != nil || len(u.Ops) == 0 {
-			return snap, err
+			return err
 		}
 		applied, revision, err := k.writer.Commit(ctx, []store.Unit{u})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if applied[0] {
-			return k.config.Tables.WaitFor(ctx, revision)
+			_, err := k.config.Tables.WaitFor(ctx, revision)
+			return err
 		}
 	}
-	return nil, errOvertaken
+	return errOvertaken
 }
 
 // Refusal is why something was not done that could be asked for, for whoever asked.
@@ -301,7 +300,7 @@ func refuse(format string, args ...any) error { return &Refusal{fmt.Sprintf(form
 // Rotate replaces the data key and seals all values with the new one. It returns the id of that, how many values it was to seal, and how many keys it
 // is in the place of. What is interrupted is completed by the leader.
 func (k *Keyring) Rotate(ctx context.Context) (key string, sealed, dropped int, err error) {
-	_, err = k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
+	err = k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
 		sealed, dropped = count(snap.Secrets("")), count(snap.SecretKeys())
 		u, key, err = newDataKey(snap, k.config.Tables.Prefix(), k.config.Vault, k.config.Now().UTC())
 		if errors.Is(err, secrets.ErrMaster) {
@@ -325,9 +324,9 @@ func (k *Keyring) Rotate(ctx context.Context) (key string, sealed, dropped int, 
 // returns that, and began is false.
 func (k *Keyring) Rekey(ctx context.Context) (id string, began bool, err error) {
 	made := ""
-	_, err = k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
-		on := false
-		if id, on = open(snap); on {
+	err = k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
+		if on, is := open(snap); is {
+			id = on
 			began = id == made && made != "" // a write of this call whose result was lost
 			return u, nil
 		}
@@ -436,7 +435,7 @@ func (k *Keyring) begun(snap *store.Snapshot, id string) (u store.Unit, err erro
 // Drop gives up a master key that nothing in the store is sealed with: all servers take it out of their files. Snapshots of before cannot be used without a
 // copy of it any more. The same again changes nothing.
 func (k *Keyring) Drop(ctx context.Context, id string) error {
-	_, err := k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
+	return k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
 		e, ok := snap.MasterKey(id)
 		switch {
 		case !ok:
@@ -459,7 +458,6 @@ func (k *Keyring) Drop(ctx context.Context, id string) error {
 		u.Event(cluster.Event{Type: "secrets.key-dropped", Message: "the user dropped the master key " + id + " of the secrets"})
 		return u, u.Put(e.Key, &next)
 	})
-	return err
 }
 
 // count counts the elements of a sequence.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -67,11 +68,7 @@ func newWorld(t *testing.T, servers ...string) *world {
 func (w *world) all() map[string]*member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := map[string]*member{}
-	for id, m := range w.living { // order-free: a copy
-		all[id] = m
-	}
-	return all
+	return maps.Clone(w.living)
 }
 
 func (w *world) lead(id string) {
