@@ -129,6 +129,8 @@ func (c *Client) Close() {
 type Error struct {
 	// Method and Path are of the request.
 	Method, Path string
+	// Foreign says that the answer is not of a Berth server.
+	Foreign bool
 	api.Problem
 }
 
@@ -146,6 +148,12 @@ func (e *Error) Error() string {
 	}
 	return text + ": " + cluster.Faults(e.Faults).Error()
 }
+
+// AnswerError is an answer of success that could not be read: it was cut off, or is none of a Berth server.
+type AnswerError struct{ error }
+
+// Unwrap returns what is wrong with the answer.
+func (e *AnswerError) Unwrap() error { return errors.Unwrap(e.error) }
 
 // StatusOf returns the HTTP status of an answer that is an error, or 0 for any other error.
 func StatusOf(err error) int {
@@ -244,11 +252,13 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 // exchange makes the request and returns the answer, whatever it is; the caller closes its body.
 func (c *Client) exchange(ctx context.Context, r request) (*http.Response, error) {
 	var body io.Reader
+	var local *localReader
 	contentType := "application/x-tar"
 	switch b := r.body.(type) {
 	case nil:
 	case io.Reader:
-		body = b
+		local = &localReader{Reader: b}
+		body = local
 	default:
 		raw, err := json.Marshal(b)
 		if err != nil {
@@ -273,9 +283,36 @@ func (c *Client) exchange(ctx context.Context, r request) (*http.Response, error
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
+		if local != nil {
+			if err := local.fault(); err != nil {
+				return nil, fmt.Errorf("read what is to be sent: %w", err)
+			}
+		}
 		return nil, c.unreachable(err)
 	}
 	return res, nil
+}
+
+// localReader remembers why what is sent could not be read, which is no fault of the server.
+type localReader struct {
+	io.Reader
+	failed atomic.Pointer[error]
+}
+
+// Read implements io.Reader.
+func (r *localReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.failed.Store(&err)
+	}
+	return n, err
+}
+
+func (r *localReader) fault() error {
+	if err := r.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // unreachable says that no answer came, and why, without the names of the calls in between.
@@ -310,8 +347,8 @@ func refusal(method, path string, res *http.Response) error {
 	if err != nil || media != "application/problem+json" || json.Unmarshal(raw, &e.Problem) != nil {
 		text, _, _ := strings.Cut(strings.TrimSpace(string(raw)), "\n")
 		e.Problem = api.Problem{Title: http.StatusText(res.StatusCode), Detail: text}
-		if strings.HasPrefix(media, "text/html") || media == "application/json" {
-			e.Detail = "the answer is not of a Berth server"
+		if strings.HasPrefix(media, "text/html") || media == "application/json" || text == "" {
+			e.Detail, e.Foreign = "the answer is not of a Berth server: "+res.Status, true
 		}
 	}
 	e.Status = res.StatusCode
@@ -335,7 +372,11 @@ func (c *Client) call(ctx context.Context, r request, out any) (uint64, error) {
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
-		return 0, fmt.Errorf("read the answer to %s %s: %w", r.method, c.url(r).Path, err)
+		err = &AnswerError{fmt.Errorf("read the answer to %s %s from %s: %w", r.method, c.url(r).Path, c.addr, err)}
+		if r.method != http.MethodGet {
+			err = fmt.Errorf("%w: %w", ErrUncertain, err)
+		}
+		return 0, err
 	}
 	return revision, nil
 }

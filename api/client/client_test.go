@@ -164,7 +164,7 @@ func TestErrors(t *testing.T) {
 		{"problem", "application/problem+json", `{"title":"Bad","status":422,"detail":"the request has 2 faults","errors":[{"path":"a","message":"x"},{"path":"b","message":"y"}]}`, 422, "the request has 2 faults: a: x; b: y", 2},
 		{"only a title", "application/problem+json", `{"title":"Not Found"}`, 404, "Not Found", 0},
 		{"text", "text/plain", "no such thing\nmore", 404, "no such thing", 0},
-		{"another server", "text/html; charset=utf-8", "<html>", 502, "the answer is not of a Berth server", 0},
+		{"another server", "text/html; charset=utf-8", "<html>", 502, "the answer is not of a Berth server: 502 Bad Gateway", 0},
 		{"broken", "application/problem+json", `{"title":`, 500, `{"title":`, 0},
 	}
 	for _, test := range tests {

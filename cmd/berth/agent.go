@@ -231,6 +231,8 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 		if host, ok := strings.CutPrefix(s, "https://"); ok {
 			_, err := hostPort(strings.TrimSuffix(host, "/"), portAPI)
 			list.check("--server", err)
+		} else if !strings.HasPrefix(s, "http://") && !strings.HasPrefix(s, "unix://") {
+			list.add("--server %q: want https://host:port, unix:///path or http://host:port", s)
 		}
 	}
 	if f.address != "" && net.ParseIP(f.address) == nil {
@@ -238,7 +240,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	}
 	checkTraces(&list, f.traces)
 	if f.parsedLabels, err = parseLabels(f.labels); err != nil {
-		list.add("--label: %v", err)
+		list.add("--label %v", err)
 	}
 	f.node.check(&list)
 	if f.log, err = newLogger(cmd.ErrOrStderr(), f.level); err != nil {
@@ -376,7 +378,7 @@ func parseLabels(list []string) (cluster.Labels, error) {
 	for _, l := range list {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok || k == "" {
-			return nil, fmt.Errorf("label %q: want key=value", l)
+			return nil, fmt.Errorf("%q: want key=value", l)
 		}
 		labels[k] = v
 	}

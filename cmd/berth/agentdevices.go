@@ -59,9 +59,7 @@ func (f *deviceFlags) check(list *faults) {
 	if f.finder.Cores, err = devices.ParseCPUs(f.cores); err != nil {
 		list.add("--cores: %v", err)
 	}
-	for _, cpu := range f.finder.Cores {
-		if !slices.Contains(usable, cpu) {
-			list.add("--cores: CPU %d is not one that this process may use; those are %s", cpu, devices.FormatCPUs(usable))
-		}
+	if foreign := slices.DeleteFunc(slices.Clone(f.finder.Cores), func(cpu int) bool { return slices.Contains(usable, cpu) }); len(foreign) > 0 {
+		list.add("--cores %s: this process may not use %s, but %s", f.cores, devices.FormatCPUs(foreign), devices.FormatCPUs(usable))
 	}
 }

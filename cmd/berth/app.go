@@ -59,14 +59,19 @@ rolled back, plan: something to change, validate: a fault, wait: it did not come
 // newRootCommand builds the whole tree of commands.
 func (a *app) newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:               "berth",
-		Short:             "Run services and jobs on machines",
-		Long:              rootLong,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		Args:              cobra.ArbitraryArgs,
-		RunE:              a.group,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkOutput(cmd) },
+		Use:           "berth",
+		Short:         "Run services and jobs on machines",
+		Long:          rootLong,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          a.group,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFlags(cmd); err != nil {
+				return err
+			}
+			return a.checkOutput(cmd)
+		},
 	}
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
@@ -78,7 +83,7 @@ func (a *app) newRootCommand() *cobra.Command {
 		if slices.Contains([]string{"run", "plan", "validate"}, cmd.Name()) && strings.HasSuffix(err.Error(), "'f' in -f") {
 			return &usageError{cmd.CommandPath(), "give the file without -f: " + cmd.CommandPath() + " FILE"}
 		}
-		return &usageError{cmd.CommandPath(), plainFlagError(err)}
+		return &usageError{cmd.CommandPath(), wrongFlag(cmd, err)}
 	})
 	root.PersistentFlags().StringSliceVar(&a.addrs, "addr", nil, "address of a server, https://host:port, http://host:port or unix:///path; several stand for each other (BERTH_ADDR)")
 	root.PersistentFlags().StringVar(&a.tokenFile, "token-file", "", "file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
@@ -105,6 +110,7 @@ func (a *app) newRootCommand() *cobra.Command {
 	add("serve", newDevCommand(), a.newServerCommand(), a.newAgentCommand(), a.newTokenCommand(), a.newOperatorCommand())
 	root.AddCommand(a.newVersionCommand(), a.newManCommand(), newReferenceCommand())
 	addExamples(root, commandExamples())
+	a.topics(root)
 	return root
 }
 
@@ -113,15 +119,7 @@ func (a *app) group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	message := fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0])
-	cmd.SuggestionsMinimumDistance = 2
-	if meant := foreignWords()[args[0]]; meant != "" && !cmd.HasParent() {
-		message += fmt.Sprintf(": did you mean \"berth %s\"?", meant)
-	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		slices.SortStableFunc(near, func(a, b string) int { return slips(args[0], a) - slips(args[0], b) })
-		message += fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near[0])
-	}
-	return &usageError{cmd.CommandPath(), message}
+	return &usageError{cmd.CommandPath(), fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + subcommand(cmd, args[0])}
 }
 
 // slips counts the slips of the keyboard between two words: a letter too many, too few, wrong, or two that changed places (the optimal
@@ -148,18 +146,6 @@ func slips(a, b string) int {
 	return rows[len(a)][len(b)]
 }
 
-// plainFlagError says in our words what is wrong with a flag.
-func plainFlagError(err error) string {
-	text := err.Error()
-	if i := strings.Index(text, ": strconv."); i >= 0 {
-		text = text[:i]
-	}
-	if i := strings.Index(text, ": time: "); i >= 0 {
-		text = text[:i] + `: want a duration such as "30s" or "5m"`
-	}
-	return text
-}
-
 // mustComplete registers the completion of a flag, which exists.
 func mustComplete(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
@@ -174,7 +160,7 @@ func arguments(least, most int, what string) cobra.PositionalArgs {
 		case len(args) < least && what != "":
 			return &usageError{cmd.CommandPath(), fmt.Sprintf("%s needs %s", cmd.CommandPath(), what)}
 		case most == 0 && len(args) > 0:
-			return &usageError{cmd.CommandPath(), fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0])}
+			return &usageError{cmd.CommandPath(), fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0]) + subcommand(cmd, args[0])}
 		case most >= 0 && len(args) > most:
 			return &usageError{cmd.CommandPath(), fmt.Sprintf("%s takes %s, found also %q", cmd.CommandPath(), what, args[most])}
 		}

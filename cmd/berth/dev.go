@@ -26,7 +26,7 @@ func newDevCommand() *cobra.Command {
 			"It prints one line once it serves. Ctrl-C ends Berth but no task: the next `berth dev` with the same\n" +
 			"data directory finds them running. `berth delete` ends them.\n\n" +
 			"With --store it keeps nothing but that in the data directory, and remembers it there: the next start goes on with the same store.",
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list faults
 			log, err := newLogger(cmd.ErrOrStderr(), level)

@@ -66,7 +66,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 		return exitInterrupted
 	}
 	if !asked || exit.err != nil {
-		a.tell("berth: %s", strings.TrimSpace(err.Error()))
+		a.tell("berth: %s", said(err))
 		if hint := a.hint(err); hint != "" {
 			a.tell("%s", hint)
 		}
@@ -94,8 +94,9 @@ func (a *app) hint(err error) string {
 			return "See that the servers run and that their https addresses are reached from here (--addr, BERTH_ADDR)."
 		}
 		return "Start a server with 'berth dev', or name one with --addr or BERTH_ADDR."
-	case client.StatusOf(err) == 401:
-		return "Name a token with --token-file, BERTH_TOKEN or BERTH_TOKEN_FILE: the server's own token file, or one that `berth token create` made."
 	}
-	return ""
+	if hint := a.answerHint(err); hint != "" {
+		return hint
+	}
+	return systemHint(err)
 }

@@ -17,7 +17,7 @@ func foreignWords() map[string]string {
 		"scale":                     {"autoscale", "resize"},
 		"stop":                      {"cancel", "kill", "scancel"},
 		"restart":                   {"reload", "rerun"},
-		"rollout undo":              {"revert", "rollback"},
+		"rollout undo":              {"revert", "rollback", "rollout cancel", "rollout abort", "rollout rollback"},
 		"rollout status":            {"deployment"},
 		"rebalance":                 {"balance", "defrag", "optimize"},
 		"delete":                    {"destroy", "down", "purge", "remove"},
@@ -31,7 +31,7 @@ func foreignWords() map[string]string {
 		"node ls":                   {"hosts", "nodes", "sinfo"},
 		"node cordon":               {"cordon"},
 		"node drain":                {"drain", "evacuate"},
-		"node forget":               {"forget"},
+		"node forget":               {"forget", "node delete", "node remove", "node rm"},
 		"node taint":                {"taint"},
 		"node uncordon":             {"uncordon"},
 		"token create":              {"join", "login"},
@@ -39,6 +39,14 @@ func foreignWords() map[string]string {
 		"operator debug":            {"debug", "support"},
 		"operator snapshot save":    {"backup", "snapshot"},
 		"operator snapshot restore": {"restore"},
+
+		// Below a command.
+		"cron status":      {"cron next"},
+		"image prune":      {"image rm", "image gc", "image remove", "image delete"},
+		"rebalance status": {"rebalance show"},
+		"server members":   {"operator members", "operator raft", "server list", "server status"},
+		"server remove":    {"server rm", "server delete", "server leave"},
+		"token revoke":     {"token rm", "token delete", "token remove"},
 	}
 	words := map[string]string{}
 	for command, foreign := range byCommand { // order-free: no word has two commands

@@ -28,6 +28,9 @@ func (a *app) newImageCommand() *cobra.Command {
 					return err
 				}
 				defer f.Close()
+				if info, err := f.Stat(); err == nil && info.IsDir() {
+					return fmt.Errorf("%s is a folder: want one archive, as docker save or an OCI tool writes it", args[0])
+				}
 				in = f
 			}
 			c, err := a.connect()

@@ -125,7 +125,7 @@ func (v *inspected) collect(ctx context.Context, c *client.Client, n name) (err 
 	case wordDefinition:
 		return v.definition(ctx, c, n.name)
 	}
-	in, err := c.Cluster(ctx, n.name)
+	in, err := clusterNamed(ctx, c, n.name)
 	if err != nil {
 		return err
 	}

@@ -69,6 +69,9 @@ func (a *app) taskLogs(ctx context.Context, c *client.Client, p *logPrinter, tex
 	if err != nil {
 		return err
 	}
+	if err := hasContainer(ctx, c, t, o.Container); err != nil {
+		return err
+	}
 	if t.State == cluster.StatePending && !o.Follow {
 		return p.kept(ctx, c, t)
 	}
@@ -86,6 +89,25 @@ func (a *app) taskLogs(ctx context.Context, c *client.Client, p *logPrinter, tex
 		return p.kept(ctx, c, t)
 	}
 	return nil
+}
+
+// hasContainer demands that a task has the container that its output is asked of. Where its definition is not to be had, nothing is said.
+func hasContainer(ctx context.Context, c *client.Client, t api.TaskView, container string) error {
+	if container == "" {
+		return nil
+	}
+	def, err := c.Definition(ctx, t.Definition)
+	if err != nil {
+		return nil //nolint:nilerr // it is there to help
+	}
+	known := make([]string, len(def.Containers))
+	for i := range known {
+		known[i] = def.Containers[i].Name
+	}
+	if len(known) == 0 || slices.Contains(known, container) {
+		return nil
+	}
+	return fmt.Errorf("task %s: %w", shortTask(t.ID), unknown("container", container, known))
 }
 
 // lines streams a task's output. One that is followed goes on across restarts of the server and of the node's agent.
@@ -116,6 +138,9 @@ func (a *app) ownerLogs(ctx context.Context, c *client.Client, p *logPrinter, n 
 	if len(tasks) == 0 {
 		a.tell("%s has no tasks.", n)
 		return nil
+	}
+	if err := hasContainer(ctx, c, tasks[0], o.Container); err != nil {
+		return err
 	}
 	var failed []error
 	for some := range slices.Chunk(tasks, mostSources) {

@@ -305,3 +305,22 @@ func ownerName(o cluster.OwnerRef) name {
 		return name{wordService, o.Cluster, o.Name}
 	}
 }
+
+// clusterNamed returns a cluster; where it is not there, the error tells which there are.
+func clusterNamed(ctx context.Context, c *client.Client, text string) (api.ClusterView, error) {
+	v, err := c.Cluster(ctx, text)
+	if client.StatusOf(err) == http.StatusNotFound {
+		return v, unknown(wordCluster, text, otherNames(ctx, c, wordCluster))
+	}
+	return v, err
+}
+
+// unknownDefinition is the error of a reference to a task definition, or to a version of it, that is not there.
+func unknownDefinition(ctx context.Context, c *client.Client, ref cluster.Ref) error {
+	known := otherNames(ctx, c, wordDefinition)
+	own := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !strings.HasPrefix(k, ref.Name+"@") })
+	if ref.Version > 0 && len(own) > 0 {
+		return fmt.Errorf("%w %s %q: there is %s", errUnknown, wordDefinition, ref, strings.Join(own, ", "))
+	}
+	return unknown(wordDefinition, ref.Name, known)
+}

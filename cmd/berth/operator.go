@@ -96,7 +96,7 @@ func inspectSnapshot(path string) (etcd.SnapshotInfo, error) {
 	defer f.Close()
 	info, err := etcd.Inspect(f)
 	if err != nil {
-		return info, fmt.Errorf("read the snapshot: %s: %w", path, err)
+		return info, &hintedError{fmt.Errorf("read the snapshot: %s: %w", path, err), "Name a file that `berth operator snapshot save`, or --snapshot-dir of a server, wrote."}
 	}
 	return info, nil
 }

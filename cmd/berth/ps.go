@@ -35,6 +35,11 @@ func (a *app) newPsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(tasks) == 0 {
+				if err := inQuery(cmd.Context(), c, f.Node, f.Cluster); err != nil {
+					return err
+				}
+			}
 			if cron != "" {
 				if tasks, err = tasksOfCron(cmd, c, tasks, cron); err != nil {
 					return err

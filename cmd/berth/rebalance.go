@@ -40,7 +40,7 @@ func (a *app) newRebalanceCommand() *cobra.Command {
 			"over. It waits for the end, and interrupting it stops the waiting and nothing else. --undo takes back what the last rebalancing\n" +
 			"moved, or the one with that ID; with --dry-run it shows what that would be.\n\n" +
 			"Exit code 0: what could be done is done; 1: nothing was, or it was cancelled.",
-		Args: arguments(0, 1, "with --undo, the number of a rebalancing"),
+		Args: arguments(0, 1, "the number of one rebalancing, with --undo"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := o.check(cmd, args)
 			if err != nil {
@@ -103,7 +103,7 @@ func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, er
 		list.add("--apply carries the moves out and --dry-run only shows them: leave out one")
 	}
 	if len(args) > 0 && !o.undo {
-		list.add("%q is for --undo: want berth rebalance --undo ID, or berth rebalance status ID", args[0])
+		list.add("%q is no command of berth rebalance, and a number goes with --undo: want berth rebalance --undo ID, or berth rebalance status ID", args[0])
 	}
 	if len(args) > 0 && o.undo {
 		id, err = parseRebalancing(args[0])

@@ -62,7 +62,7 @@ func (a *app) newScaleCommand() *cobra.Command {
 		if _, text, ok := strings.Cut(err.Error(), " in -"); ok && strings.Trim(text, "0123456789") == "" {
 			return &usageError{cmd.CommandPath(), noCount("-" + text)}
 		}
-		return &usageError{cmd.CommandPath(), plainFlagError(err)}
+		return &usageError{cmd.CommandPath(), wrongFlag(cmd, err)}
 	})
 	return cmd
 }

@@ -26,7 +26,7 @@ type changeFlag struct {
 // Set is part of pflag.Value. What is wrong is kept, so that all of it is told at once.
 func (c *changeFlag) Set(text string) error {
 	if err := c.read(text); err != nil {
-		c.wrong.add("--%s %s: %v", c.name, text, err)
+		c.wrong.add("--%s %s: %s", c.name, text, strings.TrimPrefix(strings.TrimPrefix(said(err), strconv.Quote(text)+": "), text+": "))
 	}
 	return nil
 }

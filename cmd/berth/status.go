@@ -64,7 +64,7 @@ func (a *app) statusOf(ctx context.Context, c *client.Client, n name) error {
 		}
 		return a.definitionStatus(ctx, c, ref)
 	}
-	v, err := c.Cluster(ctx, n.name)
+	v, err := clusterNamed(ctx, c, n.name)
 	if err != nil {
 		return err
 	}
@@ -89,6 +89,9 @@ func (a *app) definitionStatus(ctx context.Context, c *client.Client, ref cluste
 		versions, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
 			return c.DefinitionVersions(ctx, ref.Name, o)
 		})
+		if client.StatusOf(err) == http.StatusNotFound {
+			return unknownDefinition(ctx, c, ref)
+		}
 		if err != nil {
 			return err
 		}
@@ -98,7 +101,7 @@ func (a *app) definitionStatus(ctx context.Context, c *client.Client, ref cluste
 	}
 	v, err := c.Definition(ctx, ref)
 	if client.StatusOf(err) == http.StatusNotFound {
-		return &hintedError{err, "'berth status definition/" + ref.Name + "' shows its newest version."}
+		return unknownDefinition(ctx, c, ref)
 	}
 	if err != nil {
 		return err

@@ -76,6 +76,8 @@ func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 	machines := []cluster.Role{cluster.RoleNode, cluster.RoleServer}
 	join := r.Purpose == cluster.TokenJoin
 	switch {
+	case r.Role == "":
+		list.add("--role is missing: want admin, operator, submitter or viewer, or with --join node or server")
 	case join && !slices.Contains(machines, r.Role):
 		list.add("--role %q: with --join want node or server", r.Role)
 	case !join && slices.Contains(machines, r.Role):

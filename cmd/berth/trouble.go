@@ -144,6 +144,9 @@ func changeTrouble(v api.ServiceView, tasks []api.TaskView) *trouble {
 		t.next = "berth logs " + shortTask(loop.Task)
 		if i := slices.IndexFunc(tasks, func(v api.TaskView) bool { return v.ID == loop.Task }); i >= 0 {
 			t.task = &tasks[i]
+			if neverRan(tasks[i]) { // there is no output of it
+				t.next = "berth explain " + n.argument()
+			}
 		}
 	case s.Rollout == cluster.RolloutFailed:
 		t.state, t.next = troubleRollout, "berth rollout status "+n.argument()
@@ -163,8 +166,11 @@ func changeTrouble(v api.ServiceView, tasks []api.TaskView) *trouble {
 // crashText says how a task ends again and again.
 func crashText(l api.CrashLoop) string {
 	text := shortTask(l.Task) + " ended " + count(l.Times, "time")
-	if l.Restarts > 0 {
-		text += fmt.Sprintf(", its newest attempt restarted %s", count(l.Restarts, "time"))
+	switch {
+	case l.Restarts > 0 && l.Times == 0:
+		text = shortTask(l.Task) + " was restarted " + count(l.Restarts, "time")
+	case l.Restarts > 0:
+		text += ", its newest attempt restarted " + count(l.Restarts, "time")
 	}
 	return joinNonEmpty(": ", text, oneLine(l.Message))
 }

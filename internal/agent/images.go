@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -103,7 +104,7 @@ func (a *Agent) serveImages(ctx context.Context, r transport.StreamRequest, stre
 	frames := transport.NewFrameWriter(stream)
 	out, err := a.imagesFor(ctx, r, stream)
 	if err != nil {
-		return errors.Join(err, frames.End(transport.ExecEnd{Error: err.Error()}))
+		return errors.Join(err, frames.End(transport.ExecEnd{Error: plain.Text(err)}))
 	}
 	if err := json.NewEncoder(frames.Channel(transport.ChannelStdout)).Encode(out); err != nil {
 		return err

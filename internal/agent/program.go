@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -52,7 +53,7 @@ func (a *Agent) serveProgram(ctx context.Context, r transport.StreamRequest, str
 	frames := transport.NewFrameWriter(stream)
 	end, err := a.reach(ctx, r, stream, frames)
 	if err != nil {
-		end = transport.ExecEnd{Error: err.Error()}
+		end = transport.ExecEnd{Error: plain.Text(err)}
 	}
 	return frames.End(end)
 }

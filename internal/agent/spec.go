@@ -247,7 +247,11 @@ func (t *task) running(name string) (executor.Executor, executor.ID, error) {
 		return c.Name == name || name == "" && !c.Init && !c.Optional
 	})
 	if i < 0 {
-		return nil, "", fmt.Errorf("the task has no container %q", name)
+		names := make([]string, len(v.def.Containers))
+		for i := range names {
+			names[i] = v.def.Containers[i].Name
+		}
+		return nil, "", fmt.Errorf("the task has no container %q; it has %s", name, strings.Join(names, ", "))
 	}
 	if i >= len(v.rec.Containers) || v.rec.Containers[i].Progress != attempt.Running {
 		return nil, "", fmt.Errorf("container %s: %w", v.def.Containers[i].Name, executor.ErrNotRunning)

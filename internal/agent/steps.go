@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logs"
+	"github.com/berthd/berth/internal/plain"
 )
 
 // Bounds of one call of an executor, so that one that hangs is asked again.
@@ -93,7 +94,7 @@ func (t *task) did(r *attempt.Record, step attempt.Step, event done, err error) 
 		return // the agent ends, or the attempt has to stop first
 	}
 	t.retryAt = time.Now().Add(t.retry.next())
-	t.problem = fmt.Sprintf("%s: %v", step.Do, err)
+	t.problem = fmt.Sprintf("%s: %s", step.Do, plain.Text(err))
 	t.agent.Logger.Warn("a step is tried again", "task", t.id, "attempt", t.attempt, "step", step.Do, "error", err)
 }
 
@@ -151,7 +152,7 @@ func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, e
 			return reject(cluster.ReasonNetwork, lacks)
 		}
 		if err := a.makeVolumes(&d, def); err != nil {
-			return reject(cluster.ReasonPrepare, err.Error())
+			return reject(cluster.ReasonPrepare, plain.Text(err))
 		}
 		return func(r *attempt.Record) { r.Admitted(name, def) }, nil
 	}
@@ -211,9 +212,9 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 		case limited.Err() != nil, errors.Is(err, executor.ErrUnavailable):
 			return nil, err
 		case errors.Is(err, executor.ErrUnsupported) && first:
-			return func(r *attempt.Record) { r.Reject(cluster.ReasonNoExecutor, err.Error(), a.now()) }, nil
+			return func(r *attempt.Record) { r.Reject(cluster.ReasonNoExecutor, plain.Text(err), a.now()) }, nil
 		}
-		problem := fmt.Sprintf("container %s: %v", spec.Container.Name, err)
+		problem := fmt.Sprintf("container %s: %s", spec.Container.Name, plain.Text(err))
 		if why := noLogin.Load(); why != nil {
 			problem += "; " + *why
 		} else if errors.Is(err, executor.ErrLogin) {
@@ -240,7 +241,7 @@ func (t *task) probePorts() func(context.Context) (done, error) {
 	return func(context.Context) (done, error) {
 		for _, name := range sortedKeys(ports) {
 			if err := a.PortFree(ports[name]); err != nil {
-				message := fmt.Sprintf("port %d (%s) is taken on the node: %v", ports[name], name, err)
+				message := fmt.Sprintf("port %d (%s) is taken on the node: %s", ports[name], name, plain.Text(err))
 				return func(r *attempt.Record) { r.Reject(cluster.ReasonPortTaken, message, a.now()) }, nil
 			}
 		}
@@ -277,7 +278,7 @@ func (t *task) launch(i int) func(context.Context) (done, error) {
 		case start.Err() != nil, errors.Is(err, executor.ErrUnavailable):
 			return nil, err // nobody knows: the executor starts an id once at most
 		}
-		problem := err.Error()
+		problem := plain.Text(err)
 		if err := removeAll(ctx, exec, []executor.ID{id}); err != nil { // within a time: it may hang as well
 			return nil, fmt.Errorf("%s; remove what is left of it: %w", problem, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logs"
+	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -148,7 +149,7 @@ func (w *lineWriter) from(container string) func(logs.Line) error {
 // serveExec runs a command in a container of a task. Its last frame tells how it ended.
 func (a *Agent) serveExec(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
-	fail := func(err error) error { return frames.End(transport.ExecEnd{Error: err.Error()}) }
+	fail := func(err error) error { return frames.End(transport.ExecEnd{Error: plain.Text(err)}) }
 	t := a.task(r.Task, r.UUID)
 	if t == nil {
 		return fail(errors.New("the node does not have the task"))

@@ -52,6 +52,9 @@ func (s *Server) carryFrames(w http.ResponseWriter, r *http.Request, c carried) 
 	if v.State.Terminal() {
 		return problemf(http.StatusConflict, "attempt %d of task %s has ended: it %s; `berth ps` lists the tasks that run", v.Attempt, v.ID, v.State)
 	}
+	if v.State == cluster.StateAssigned || v.State == cluster.StatePreparing {
+		return notBegun(v)
+	}
 	// The connection is taken over below, so the request's own context does not tell its end.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

@@ -47,7 +47,7 @@ func Listen(addr string, keeper ...*pki.Keeper) (*Listener, error) {
 	}
 	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+		return nil, fmt.Errorf("listen on %s: want unix:///path, a loopback address such as 127.0.0.1:7070, or https://host:port", addr)
 	}
 	if host == "localhost" {
 		host = "127.0.0.1"
@@ -70,7 +70,7 @@ func listenTLS(addr, hostport string, keeper []*pki.Keeper) (*Listener, error) {
 	}
 	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+		return nil, fmt.Errorf("listen on %s: want https://host:port, such as https://0.0.0.0:7071", addr)
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, port))
 	if err != nil {

@@ -107,6 +107,15 @@ func waiting(v api.TaskView) error {
 	return problemf(http.StatusConflict, "task %s is not placed on a node%s", v.ID, text)
 }
 
+// notBegun is the answer for what only a task has of which something runs.
+func notBegun(v api.TaskView) error {
+	text := ""
+	if v.Message != "" {
+		text = ": " + v.Message
+	}
+	return problemf(http.StatusConflict, "nothing of task %s runs yet, it is %s on node %s%s; ask again once it runs", v.ID, v.State, v.Node, text)
+}
+
 func uuidOf(row *store.AttemptRow) string {
 	switch {
 	case row.Desired != nil:

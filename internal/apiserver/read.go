@@ -112,23 +112,25 @@ func checkQuery(rt *route, r *http.Request) error {
 	}
 	for _, name := range rt.names() {
 		value := r.PathValue(name)
-		ok := cluster.ValidName(value)
+		ok, want := cluster.ValidName(value), "1 to 63 of a-z, 0-9 and \"-\", a letter first, no \"-\" last"
 		switch name {
 		case "node", "server":
-			ok = cluster.ValidNodeName(value)
+			ok, want = cluster.ValidNodeName(value), "lower-case letters, digits, \"-\" and \".\""
 		case "task":
 			_, ok = cluster.TaskID(value).Parts()
+			want = "CLUSTER.SERVICE.GENERATION.INDEX or CLUSTER.JOB.GENERATION.STEP.INDEX, such as default.web.1.0"
 		case "version":
+			want = "a number from 1 up"
 			n, err := strconv.Atoi(value)
 			ok = err == nil && n > 0
 		case "key":
 			ok = cluster.ValidName("k" + value) // an id may begin with a digit
 		case "rebalancing":
 			_, err := strconv.ParseUint(value, 10, 64)
-			ok = err == nil || value == "last"
+			ok, want = err == nil || value == "last", "a number, or last"
 		}
 		if !ok {
-			faults = append(faults, cluster.Fault{Path: name, Message: strconv.Quote(clip(value)) + " in the address is not a valid " + name})
+			faults = append(faults, cluster.Fault{Path: name, Message: strconv.Quote(clip(value)) + " in the address is not a valid " + name + ": want " + want})
 		}
 	}
 	if len(faults) == 0 {

@@ -38,7 +38,7 @@ var layers = map[string][]string{
 	"internal/boottime":              {},
 	"internal/clause":                {},
 	"internal/executor":              {"internal/cluster"},
-	"internal/executor/containerd":   {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage", "internal/logs"},
+	"internal/executor/containerd":   {"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage", "internal/logs", "internal/plain"},
 	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
 	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs"},
 	"internal/executor/outlive":      {"internal/executor"},
@@ -51,6 +51,7 @@ var layers = map[string][]string{
 	"internal/measure":               {"internal/cluster"},
 	"internal/peers":                 {"internal/cluster", "internal/pki", "internal/store", "internal/transport"},
 	"internal/pki":                   {"internal/cluster"},
+	"internal/plain":                 {},
 	"internal/pty":                   {},
 	"internal/secrets":               {"internal/cluster"},
 	"internal/keyring":               {"internal/cluster", "internal/secrets", "internal/store"},
@@ -70,14 +71,14 @@ var layers = map[string][]string{
 	// agent knows no store and no control plane.
 	"internal/agent": {
 		"internal/agent/...", "internal/archive", "internal/boottime", "internal/clause", "internal/cluster", "internal/executor",
-		"internal/logic/lifecycle", "internal/logs", "internal/telemetry", "internal/transport",
+		"internal/logic/lifecycle", "internal/logs", "internal/plain", "internal/telemetry", "internal/transport",
 		"internal/version",
 	},
-	"internal/agent/artifact": {"internal/archive", "internal/cluster"},
+	"internal/agent/artifact": {"internal/archive", "internal/cluster", "internal/plain"},
 	"internal/agent/attempt": {
 		"internal/boottime", "internal/cluster", "internal/executor", "internal/logic/lifecycle",
 	},
-	"internal/agent/checks":   {"internal/cluster", "internal/logic/lifecycle"},
+	"internal/agent/checks":   {"internal/cluster", "internal/logic/lifecycle", "internal/plain"},
 	"internal/agent/devices":  {"internal/cluster"},
 	"internal/agent/diskuse":  {"internal/cluster", "internal/thread"},
 	"internal/agent/facts":    {"internal/cluster"},
@@ -88,7 +89,7 @@ var layers = map[string][]string{
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {
 		"api", "internal/boottime", "internal/cluster", "internal/logic/...", "internal/logs", "internal/manifest",
-		"internal/measure", "internal/pki", "internal/store", "internal/telemetry", "internal/timetable", "internal/transport",
+		"internal/measure", "internal/pki", "internal/plain", "internal/store", "internal/telemetry", "internal/timetable", "internal/transport",
 		"internal/version",
 	},
 	"internal/controlplane": {

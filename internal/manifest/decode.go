@@ -48,13 +48,20 @@ func (r *reader) kind(root *node) (cluster.Kind, bool) {
 	}
 	switch {
 	case f == nil:
-		r.fault(root.at, "kind", "is missing: want one of %s", strings.Join(words, ", "))
+		more := ""
+		if system := foreignFile(root); system != "" {
+			more = "; this looks like a file of " + system + ", and docs/guide/coming-from.md tells how it is written here"
+		}
+		r.fault(root.at, "kind", "is missing: want one of %s%s", strings.Join(words, ", "), more)
 	case f.value.shape != shapeText:
 		r.fault(f.value.at, "kind", "want one of %s, found %s", strings.Join(words, ", "), f.value.describe())
 	case !slices.Contains(words, f.value.text):
 		message := fmt.Sprintf("unknown kind %q: want one of %s", clip(f.value.text), strings.Join(words, ", "))
 		if near := nearest(f.value.text, words); near != "" {
 			message = fmt.Sprintf("unknown kind %q: did you mean %q?", clip(f.value.text), near)
+		}
+		if here := foreignKinds()[f.value.text]; here != "" {
+			message = fmt.Sprintf("unknown kind %q: here it is %s (docs/guide/coming-from.md)", clip(f.value.text), here)
 		}
 		r.fault(f.value.at, "kind", "%s", message)
 	default:

@@ -268,7 +268,7 @@ func TestFaults(t *testing.T) {
 		{"merge of text", service + "<<: x\n", []string{`m:5:5: "<<" merges objects, found the text "x"`}},
 		{"huge number", "kind: Service\nname: web\ndefinition: web@1\ncount: 99999999999999999999\n", []string{`m:4:8: count: …`}},
 		{"nothing in a list", "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n-\n", []string{`m:5:3: containers[0]: want a value, found nothing`}},
-		{"indentation", "kind: Service\n name: web\n", []string{`m:1:7: not YAML: mapping value is not allowed in this context`}},
+		{"indentation", "kind: Service\n name: web\n", []string{`m:1:7: not YAML: mapping value is not allowed in this context: are the lines indented alike, and is text with ": " in it in quotes?`}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -49,14 +49,26 @@ func Read(stdin io.Reader, names ...string) ([]Object, error) {
 		return nil, err
 	}
 	if len(all.objects) == 0 {
-		return nil, fmt.Errorf("%s: no object in it", strings.Join(names, ", "))
+		return nil, fmt.Errorf("%s: no object in it: want a manifest with at least one of %s", strings.Join(names, ", "), kindWords())
 	}
 	return all.objects, nil
 }
 
+// kindWords lists the kinds of objects.
+func kindWords() string {
+	var words []string
+	for _, k := range Kinds() {
+		words = append(words, string(k))
+	}
+	return strings.Join(words, ", ")
+}
+
 // expand returns the files that a name stands for.
 func expand(name string) ([]string, error) {
-	if name == Stdin {
+	switch name {
+	case "":
+		return nil, errors.New("the name of a manifest is empty: want a file, a folder or - for standard input")
+	case Stdin:
 		return []string{name}, nil
 	}
 	info, err := os.Stat(name)

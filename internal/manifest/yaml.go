@@ -229,6 +229,9 @@ func (r *reader) syntax(doc document, err error) {
 	if strings.HasPrefix(message, "could not find end character") || strings.HasPrefix(message, "could not find flow") {
 		message += ": it ends too early"
 	}
+	if message == "mapping value is not allowed in this context" {
+		message += ": are the lines indented alike, and is text with \": \" in it in quotes?"
+	}
 	r.fault(at, "", "not YAML: %.200s", message)
 }
 

@@ -28,7 +28,7 @@ const (
 func ParseJoinToken(s string) (JoinToken, error) {
 	parts := strings.Split(strings.TrimSpace(s), ".")
 	if len(parts) != 3 {
-		return JoinToken{}, fmt.Errorf("it has %d parts: %w", len(parts), ErrJoinToken)
+		return JoinToken{}, ErrJoinToken
 	}
 	t := JoinToken{parts[0], parts[1], parts[2]}
 	switch {

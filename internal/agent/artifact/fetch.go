@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/plain"
 )
 
 // Bounds of one request.
@@ -220,7 +221,7 @@ func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Respo
 		if errors.Is(err, errHopeless) {
 			return nil, err
 		}
-		return nil, later{err: fmt.Errorf("ask the server: %w", err)}
+		return nil, later{err: errors.New(plain.Text(err))}
 	}
 	code := resp.StatusCode
 	switch {
@@ -277,7 +278,7 @@ func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int6
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return got, later{err: errors.New("the server ended in the middle")}
 		case err != nil:
-			return got, later{err: fmt.Errorf("read it: %w", err)}
+			return got, later{err: errors.New("read it: " + plain.Text(err))}
 		}
 		if time.Now().After(next) {
 			next = time.Now().Add(s.Tell)

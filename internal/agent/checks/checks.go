@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/plain"
 )
 
 // Defaults of a check's settings that are 0.
@@ -76,7 +77,7 @@ func (w *Config) check(ctx context.Context, i int) {
 		if next := lifecycle.NextHealth(state, err == nil, c.FailAfter); next != state {
 			complaint := ""
 			if err != nil {
-				complaint = err.Error()
+				complaint = plain.Text(err)
 			}
 			state = next
 			w.Changed(i, state, complaint)

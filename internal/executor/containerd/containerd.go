@@ -219,7 +219,11 @@ func failed(ctx context.Context, what string, err error) error {
 	case isA(err, errdefs.IsUnavailable):
 		return fmt.Errorf("%s: %w: %w", what, executor.ErrUnavailable, err)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	said, whole := plainRuntime(err)
+	if whole {
+		return said
+	}
+	return fmt.Errorf("%s: %w", what, said)
 }
 
 // isA reports whether an error is of a kind. Some of the client's calls return errors of the wire, others have

@@ -187,7 +187,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	}, nil)
 	t, err := c.NewTask(ctx, func(string) (cio.IO, error) { return pipeIO{pipes}, nil })
 	if err != nil {
-		return taskFault{failed(ctx, "create task", err)}
+		return taskFault{failed(ctx, "set up the program", err)}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

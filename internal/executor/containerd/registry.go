@@ -14,6 +14,8 @@ import (
 
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
+
+	"github.com/berthd/berth/internal/plain"
 )
 
 // Bounds of what a registry may take its time for.
@@ -296,7 +298,7 @@ func plainNetwork(err error) string {
 	case errors.As(err, &dns):
 		return "its name cannot be looked up: " + cmp.Or(dns.Err, "no answer")
 	case errors.As(err, &op):
-		return op.Op + ": " + op.Err.Error()
+		return plain.Text(op)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return "the connection broke off"
 	}

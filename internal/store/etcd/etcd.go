@@ -285,7 +285,7 @@ func take(dir string) (*os.File, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		lock.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, errors.New("in use by another process")
+			return nil, errors.New("it is in use by another process: end that server or berth dev, or name another folder with --data-dir")
 		}
 		return nil, fmt.Errorf("lock: %w", err)
 	}

@@ -51,6 +51,18 @@ func Inspect(from io.Reader) (info SnapshotInfo, err error) {
 	return info, nil
 }
 
+// errNoSnapshot is store.ErrInvalid, of a file that is none.
+var errNoSnapshot = snapshotError("it is no snapshot, or is cut short: its size is not that of one")
+
+// snapshotError is what is wrong with the file of a snapshot.
+type snapshotError string
+
+// Error returns it.
+func (e snapshotError) Error() string { return string(e) }
+
+// Is says that it is a store.ErrInvalid.
+func (snapshotError) Is(target error) bool { return target == store.ErrInvalid }
+
 // checkHash compares a snapshot's data with the hash at its end.
 func checkHash(path string) (size int64, hash string, err error) {
 	file, err := os.Open(path)
@@ -64,7 +76,7 @@ func checkHash(path string) (size int64, hash string, err error) {
 	}
 	size = stat.Size()
 	if size%sector != sha256.Size {
-		return size, "", fmt.Errorf("the snapshot is cut short, or has no hash: %w", store.ErrInvalid)
+		return size, "", errNoSnapshot
 	}
 	data, said := sha256.New(), make([]byte, sha256.Size)
 	if _, err := io.CopyN(data, file, size-sha256.Size); err != nil {

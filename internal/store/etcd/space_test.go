@@ -222,7 +222,7 @@ func TestDirectoryRefused(t *testing.T) {
 	t.Run("in use", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "store")
 		open(t, Config{Dir: dir})
-		wantRefusal(t, dir, "in use by another process")
+		wantRefusal(t, dir, "it is in use by another process")
 	})
 }
 

@@ -1,0 +1,35 @@
+package manifest
+
+// What people bring from other systems: their words are understood well enough to say what stands for them here.
+
+// foreignKinds are kinds of Kubernetes' manifests that Berth has not, each with what does its work.
+func foreignKinds() map[string]string {
+	return map[string]string{
+		"ConfigMap":             "files of a container in a TaskDefinition",
+		"CronJob":               "a Cron",
+		"DaemonSet":             "a Service with mode: daemon, and its TaskDefinition",
+		"Deployment":            "a Service and its TaskDefinition",
+		"Ingress":               "a program of your own that is told of services (docs/guide/following.md)",
+		"Namespace":             "a Cluster",
+		"PersistentVolumeClaim": "volumes in a TaskDefinition",
+		"Pod":                   "a Service or a Job, and its TaskDefinition",
+		"ReplicaSet":            "a Service and its TaskDefinition",
+		"Secret":                "`berth secret set`",
+		"StatefulSet":           "a Service and its TaskDefinition with sticky volumes",
+	}
+}
+
+// foreignFile names the system that a document without a kind is of, or is "".
+func foreignFile(root *node) string {
+	for _, f := range root.fields {
+		switch {
+		case f.key == "apiVersion":
+			return "Kubernetes"
+		case f.key == "services" && f.value.shape == shapeObject:
+			return "Docker Compose"
+		case f.key == "job" && f.value.shape == shapeObject, f.key == "Job" && f.value.shape == shapeObject:
+			return "Nomad"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,166 @@
+// Package plain says errors of the operating system and of libraries in words that tell a person what they mean: not "dial tcp
+// 10.0.0.1:80: connect: connection refused" but "nothing listens at 10.0.0.1:80 (connection refused)".
+//
+// Who makes an error that people read wraps the cause as it is; who shows it, or writes it into a record, says it with Text.
+package plain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+)
+
+// Text returns the text of an error, "" for nil. What is known of the errors that it wraps is said in plain words; the rest of the text
+// stays as it is.
+func Text(err error) string {
+	if err == nil {
+		return ""
+	}
+	if text, ok := known(err); ok {
+		return text
+	}
+	text := err.Error()
+	for _, cause := range causes(err) {
+		if cause == nil {
+			continue
+		}
+		old := cause.Error()
+		if said := Text(cause); said != old && old != "" {
+			text = replaceLast(text, old, said)
+		}
+	}
+	return overTheWire.ReplaceAllString(text, "")
+}
+
+// overTheWire is what gRPC puts before the words of the other side.
+var overTheWire = regexp.MustCompile(`rpc error: code = \w+ desc = (connection error: desc = )?|transport: Error while dialing: `)
+
+// causes returns what an error wraps.
+func causes(err error) []error {
+	switch e := err.(type) { //nolint:errorlint // the tree is walked here
+	case interface{ Unwrap() error }:
+		return []error{e.Unwrap()}
+	case interface{ Unwrap() []error }:
+		return e.Unwrap()
+	}
+	return nil
+}
+
+// replaceLast replaces the last occurrence: a cause stands at the end of what wraps it.
+func replaceLast(text, old, by string) string {
+	i := strings.LastIndex(text, old)
+	if i < 0 {
+		return text
+	}
+	return text[:i] + by + text[i+len(old):]
+}
+
+// known returns what an error itself, without those that wrap it, is called here.
+func known(err error) (string, bool) {
+	switch e := err.(type) { //nolint:errorlint // the tree is walked by Text
+	case *fs.PathError:
+		return e.Path + ": " + Text(e.Err), true
+	case *os.LinkError:
+		return fmt.Sprintf("%s to %s: %s", e.Old, e.New, Text(e.Err)), true
+	case *url.Error:
+		return Text(e.Err), true
+	case *net.OpError:
+		return connection(e), true
+	case *net.DNSError:
+		return lookup(e), true
+	case *os.SyscallError:
+		if said, ok := system(e.Err, "there", e.Syscall); ok {
+			return said, true
+		}
+		return e.Error(), true
+	case *json.SyntaxError:
+		if e.Error() == "unexpected end of JSON input" {
+			return "it is cut short", true
+		}
+		return fmt.Sprintf("it is not JSON (%s)", e.Error()), true
+	}
+	switch err { //nolint:errorlint // the tree is walked by Text
+	case context.DeadlineExceeded:
+		return "it took too long", true
+	case context.Canceled:
+		return "it was broken off", true
+	case io.EOF, io.ErrUnexpectedEOF:
+		return "it ended in the middle", true
+	}
+	return "", false
+}
+
+// connection says what is wrong with a connection, or with an address to listen on.
+func connection(e *net.OpError) string {
+	at := "the address"
+	if e.Addr != nil {
+		at = e.Addr.String()
+	}
+	if dns, ok := errors.AsType[*net.DNSError](e.Err); ok {
+		return lookup(dns)
+	}
+	if said, ok := system(e.Err, at, e.Op); ok {
+		return said
+	}
+	if e.Timeout() {
+		return at + " does not answer"
+	}
+	return at + ": " + Text(e.Err)
+}
+
+// system says what an error number means of the address, for what was done: a system call, or the "listen" and "dial" of package net.
+func system(err error, at, what string) (string, bool) {
+	var number syscall.Errno
+	if !errors.As(err, &number) {
+		return "", false
+	}
+	where := "at " + at
+	if at == "there" {
+		where = at
+	}
+	switch number {
+	case syscall.ECONNREFUSED:
+		return "nothing listens " + where + " (connection refused)", true
+	case syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED:
+		return "the connection was cut by the other side (" + number.Error() + ")", true
+	case syscall.EADDRINUSE:
+		return "another program listens " + where + " (address already in use)", true
+	case syscall.EADDRNOTAVAIL:
+		return strings.TrimPrefix(where, "at ") + " is no address of this machine", true
+	case syscall.EHOSTUNREACH, syscall.ENETUNREACH:
+		return "no way leads " + strings.Replace(where, "at ", "to ", 1) + " (" + number.Error() + ")", true
+	case syscall.ETIMEDOUT:
+		return strings.TrimPrefix(where, "at ") + " does not answer", true
+	case syscall.ENOENT:
+		if what == "connect" || what == "dial" {
+			return "there is no such socket", true
+		}
+	case syscall.EACCES, syscall.EPERM:
+		if what == "bind" || what == "listen" {
+			return "this user may not listen " + where + " (" + number.Error() + ")", true
+		}
+	}
+	return "", false
+}
+
+// lookup says why a name has no address.
+func lookup(e *net.DNSError) string {
+	switch {
+	case e.IsNotFound:
+		return fmt.Sprintf("the name %s is not known (no such host)", e.Name)
+	case e.IsTimeout:
+		return fmt.Sprintf("the name %s could not be looked up: the resolver does not answer", e.Name)
+	case e.Name == "":
+		return e.Err
+	}
+	return fmt.Sprintf("the name %s could not be looked up: %s", e.Name, e.Err)
+}
