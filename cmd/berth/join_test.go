@@ -160,7 +160,7 @@ func TestJoinFaultsSayTheWayOut(t *testing.T) {
 		{"no token", s.URL, "nonsense", []string{"not a join token", "berth token create --join --role node"}},
 		{"another authority", s.URL, other.token(t), []string{"does not belong to the authority", "CA hash is that of another"}},
 		{"expired", expired.URL, expired.token(t), []string{"expired", "berth token create --join --role node"}},
-		{"nobody there", "https://127.0.0.1:1", s.token(t), []string{"https://127.0.0.1:1: connect: connection refused"}},
+		{"nobody there", "https://127.0.0.1:1", s.token(t), []string{"https://127.0.0.1:1: nothing listens there (connection refused)"}},
 		{"plain http", strings.Replace(plain.URL, "http:", "https:", 1), s.token(t), []string{"does not speak https"}},
 	}
 	for _, test := range tests {

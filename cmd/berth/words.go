@@ -142,7 +142,7 @@ func nearFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
 func wantOf(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "duration":
-		return "a duration such as 30s or 5m"
+		return `a duration such as "30s" or "5m"`
 	case "int":
 		return "a whole number"
 	case "uint64":

@@ -2,7 +2,10 @@ package apiserver
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,15 +96,34 @@ func badQuery(name, format string, args ...any) *problem {
 	return p
 }
 
+// misfit says why a parameter's text is none of its kind, or nothing. One without a value is given, and left to its default.
+func misfit(kind, text string) string {
+	switch {
+	case text == "":
+	case kind == "boolean":
+		if !slices.Contains([]string{"true", "false", "1", "0"}, text) {
+			return fmt.Sprintf("is %q, want true or false", clip(text))
+		}
+	case kind == "integer":
+		if _, err := strconv.ParseInt(text, 10, 64); err != nil && !errors.Is(err, strconv.ErrRange) { // who reads it says which range it has
+			return fmt.Sprintf("is %q, want a whole number", clip(text))
+		}
+	}
+	return ""
+}
+
 // checkQuery refuses query parameters that the route does not know, and path values that name nothing.
 func checkQuery(rt *route, r *http.Request) error {
 	var faults cluster.Faults
-	known := map[string]bool{}
+	known := map[string]string{} // their kinds
 	for _, p := range rt.query {
-		known[p.name] = true
+		known[p.name] = p.kind
 	}
-	for name := range r.URL.Query() {
-		if known[name] {
+	for name, values := range r.URL.Query() { // order-free: the faults are sorted
+		if kind, ok := known[name]; ok {
+			if fault := misfit(kind, values[0]); fault != "" {
+				faults = append(faults, cluster.Fault{Path: "?" + name, Message: fault})
+			}
 			continue
 		}
 		text := "is not a known parameter"
@@ -110,6 +132,7 @@ func checkQuery(rt *route, r *http.Request) error {
 		}
 		faults = append(faults, cluster.Fault{Path: "?" + safeKey(name), Message: text})
 	}
+	slices.SortFunc(faults, func(a, b cluster.Fault) int { return strings.Compare(a.Path, b.Path) })
 	for _, name := range rt.names() {
 		value := r.PathValue(name)
 		ok, want := cluster.ValidName(value), "1 to 63 of a-z, 0-9 and \"-\", a letter first, no \"-\" last"

@@ -1,0 +1,159 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// insides are words of the program and of its libraries that tell a user nothing.
+var insides = regexp.MustCompile(`\b(api|cluster|store|json|reflect|strconv|http|url)\.[A-Z]|unmarshal|Go struct|interface \{|goroutine|\bEOF\b|context (deadline|canceled)|connection refused|unexpected end of JSON|%!|<nil>|0x[0-9a-f]{6}`)
+
+// refusalOf holds that an answer is a refusal which a user can act on: 4xx, or 503 where this server lacks a part, as problem+json with a
+// sentence, each fault with what is wrong, and without words of the program's insides.
+func refusalOf(t *testing.T, what string, got reply) api.Problem {
+	t.Helper()
+	var p api.Problem
+	if got.status < 400 || got.status >= 500 && got.status != http.StatusServiceUnavailable {
+		t.Errorf("%s: status %d, want 4xx: %s", what, got.status, clipTest(got.body))
+		return p
+	}
+	if kind := got.header.Get("Content-Type"); kind != "application/problem+json" {
+		t.Errorf("%s: status %d of content type %q", what, got.status, kind)
+		return p
+	}
+	if err := json.Unmarshal(got.body, &p); err != nil {
+		t.Errorf("%s: %v: %s", what, err, clipTest(got.body))
+		return p
+	}
+	if p.Status != got.status || p.Title == "" || len(strings.Fields(p.Detail)) < 3 {
+		t.Errorf("%s: status %d: %+v, want a title and a sentence", what, got.status, p)
+	}
+	for _, f := range p.Faults {
+		if len(strings.Fields(f.Message)) < 2 {
+			t.Errorf("%s: the fault at %q says %q", what, f.Path, f.Message)
+		}
+	}
+	if word := insides.FindString(string(got.body)); word != "" {
+		t.Errorf("%s: the answer says %q: %s", what, word, clipTest(got.body))
+	}
+	return p
+}
+
+// names reports whether a problem says something of a place: a path that is it or lies below it.
+func namesPlace(p *api.Problem, place string) bool {
+	return slices.ContainsFunc(p.Faults, func(f cluster.Fault) bool {
+		rest, ok := strings.CutPrefix(f.Path, place)
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
+// wellFormed fills the variable parts of a route's path with names of nothing.
+func (rt *route) wellFormed() (path string, values map[string]string) {
+	path, values = rt.path, map[string]string{}
+	for _, name := range rt.names() {
+		value := map[string]string{"version": "7", "task": "default.none.1.0", "rebalancing": "7", "profile": "goroutine"}[name]
+		if value == "" {
+			value = "none"
+		}
+		values[name] = value
+		path = strings.ReplaceAll(path, "{"+name+"}", value)
+	}
+	return path, values
+}
+
+// TestEveryRouteRefusesWithItsPlace asks each route for what it cannot do: with names that are none, parameters that are unknown or
+// hold nonsense, and bodies of which each field in turn has the wrong type. Whatever is wrong, the answer names it.
+func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := w.tables.Snapshot().Revision()
+	junk := []string{"A B", "\x00", "ünï", strings.Repeat("x", 300), "a/b", "-", "%"}
+	paths, queries, fields := 0, 0, 0
+	for i := range w.server.routes {
+		rt := &w.server.routes[i]
+		if rt.role == machine || rt.open {
+			continue
+		}
+		good, _ := rt.wellFormed()
+		// 1. Each part of the path.
+		for _, name := range rt.names() {
+			if name == "profile" {
+				continue
+			}
+			for _, value := range junk {
+				path := rt.path
+				for _, other := range rt.names() {
+					fill := url.PathEscape(value)
+					if other != name {
+						_, values := rt.wellFormed()
+						fill = values[other]
+					}
+					path = strings.ReplaceAll(path, "{"+other+"}", fill)
+				}
+				what := fmt.Sprintf("%s with %s %q", rt.name, name, value)
+				got := w.call(rt.method, path, bodyFor(rt))
+				p := refusalOf(t, what, got)
+				if paths++; got.status == 400 && !namesPlace(&p, name) && !strings.Contains(string(got.body), "not a valid") {
+					t.Errorf("%s: nothing is said of it: %s", what, clipTest(got.body))
+				}
+			}
+		}
+		// 2. The query.
+		p := refusalOf(t, rt.name+" with ?nosuch", w.call(rt.method, good+"?nosuch=1", bodyFor(rt)))
+		if !namesPlace(&p, "?nosuch") {
+			t.Errorf("%s: nothing is said of ?nosuch: %+v", rt.name, p)
+		}
+		for _, q := range rt.query {
+			if q.kind == "string" && rt.method == http.MethodGet && rt.stream == "" {
+				continue // names and words: to filter by one that is not there is no fault
+			}
+			if queries++; q.kind == "integer" || q.kind == "number" || q.kind == "boolean" {
+				got := w.call(rt.method, good+"?"+q.name+"=%21x", bodyFor(rt))
+				p := refusalOf(t, rt.name+" with ?"+q.name, got)
+				if got.status == 400 && !namesPlace(&p, "?"+q.name) {
+					t.Errorf("%s: nothing is said of ?%s: %s", rt.name, q.name, clipTest(got.body))
+				}
+			}
+		}
+		if rt.body == nil {
+			continue
+		}
+		// 3. The body, each field in turn.
+		for name, field := range shapeOf(rt.body).fields {
+			if field.raw {
+				continue
+			}
+			for _, wrong := range []string{`[[{"a": "b"}]]`, `{"no such field": {"a": 1}}`} {
+				got := w.call(rt.method, good, fmt.Sprintf("{%q: %s}", name, wrong))
+				what := fmt.Sprintf("%s with %s: %s", rt.name, name, wrong)
+				p := refusalOf(t, what, got)
+				if fields++; got.status == 422 && !namesPlace(&p, name) && field.fields == nil && field.elem == nil {
+					t.Errorf("%s: nothing is said of it: %s", what, clipTest(got.body))
+				}
+			}
+		}
+	}
+	if paths < 300 || queries < 50 || fields < 100 {
+		t.Errorf("looked at %d paths, %d parameters and %d fields: the test does not see the routes", paths, queries, fields)
+	}
+	if after := w.tables.Snapshot().Revision(); after != before {
+		t.Errorf("something was written: revision %d, then %d", before, after)
+	}
+}
+
+// bodyFor is a body that does not fit, for routes that want one: so that none of them does anything.
+func bodyFor(rt *route) any {
+	if rt.body == nil {
+		return nil
+	}
+	return `{"no_such_field": 1}`
+}
