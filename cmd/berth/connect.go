@@ -122,7 +122,11 @@ func trust(caFile, caHash string) (*tls.Config, error) {
 		return nil, nil //nolint:nilnil // the machine's authorities
 	}
 	if caFile == "" {
-		return client.PinCA(caHash)
+		pinned, err := client.PinCA(caHash)
+		if err != nil {
+			return nil, fmt.Errorf("read --ca-hash: %w: `berth server init` told it", err)
+		}
+		return pinned, nil
 	}
 	raw, err := os.ReadFile(caFile)
 	if err != nil {
@@ -130,7 +134,7 @@ func trust(caFile, caHash string) (*tls.Config, error) {
 	}
 	believed, err := client.TrustCA(raw)
 	if err != nil {
-		return nil, fmt.Errorf("read the CA file: %s: %w", caFile, err)
+		return nil, &hintedError{fmt.Errorf("read the CA file: %s: %w", caFile, err), "Name the file pki/ca.crt of a server's data directory, or a copy of it."}
 	}
 	if caHash != "" {
 		hash, err := pki.Fingerprint(raw)

@@ -79,7 +79,7 @@ func diffArguments(cmd *cobra.Command, args []string) (ref cluster.Ref, versions
 		return ref, nil, err
 	}
 	if ref, err = cluster.ParseRef(n.name); err != nil {
-		return ref, nil, &usageError{cmd.CommandPath(), fmt.Sprintf("%q: %v", args[0], err)}
+		return ref, nil, &usageError{cmd.CommandPath(), err.Error()}
 	}
 	if ref.Version > 0 {
 		versions = append(versions, ref.Version)

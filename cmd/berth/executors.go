@@ -42,14 +42,16 @@ func (c *executorConfig) flags(cmd *cobra.Command) {
 
 // validate returns what is wrong with the flags.
 func (c *executorConfig) validate() error {
+	var wrong []error
 	switch c.kind {
 	case "auto", "containerd", "process":
-		if c.starts < 0 || c.starts > 1000 {
-			return fmt.Errorf("starts %d: want 1 to 1000, or 0 for the default", c.starts)
-		}
-		return nil
+	default:
+		wrong = append(wrong, fmt.Errorf("executor %q: want auto, containerd or process", c.kind))
 	}
-	return fmt.Errorf("executor %q: want auto, containerd or process", c.kind)
+	if c.starts < 0 || c.starts > 1000 {
+		wrong = append(wrong, fmt.Errorf("starts %d: want 1 to 1000, or 0 for the default", c.starts))
+	}
+	return errors.Join(wrong...)
 }
 
 // runners are the executors of a node, the default first.

@@ -89,6 +89,8 @@ func (a *app) hint(err error) string {
 		return hint
 	}
 	switch {
+	case errors.Is(err, client.ErrUnreachable) && strings.Contains(err.Error(), "malformed HTTP"):
+		return a.foreignHint()
 	case errors.Is(err, client.ErrUnreachable):
 		if strings.Contains(a.findAddr(), "https://") {
 			return "See that the servers run and that their https addresses are reached from here (--addr, BERTH_ADDR)."

@@ -83,8 +83,8 @@ func (a *app) newPlanCommand() *cobra.Command {
 // readManifests reads files; an error counts the faults before it tells them.
 func (a *app) readManifests(files []string) ([]manifest.Object, error) {
 	objects, err := manifest.Read(a.stdin, files...)
-	if faults, ok := errors.AsType[manifest.Faults](err); ok {
-		return nil, fmt.Errorf("%s in the manifest\n%w", count(len(faults), "fault"), err)
+	if _, ok := errors.AsType[manifest.Faults](err); ok { // each in a line of its own, files that cannot be read among them
+		return nil, fmt.Errorf("%s in the manifest\n%w", count(strings.Count(err.Error(), "\n")+1, "fault"), err)
 	}
 	return objects, err
 }

@@ -58,7 +58,7 @@ func parseName(cmd *cobra.Command, text string, kinds ...string) (name, error) {
 	if len(parts) == 1 && len(kinds) == 1 && text != "" {
 		return name{kind: kinds[0], name: text}, nil
 	}
-	if len(parts) == 1 {
+	if len(parts) == 1 || parts[0] == "" {
 		return wrong("%q names no kind", text)
 	}
 	n := name{kind: kindWord(parts[0]), name: parts[len(parts)-1]}

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
 
 // nodeFlags say what a node is like, whether `berth agent` or `berth dev` runs it.
 type nodeFlags struct {
@@ -30,7 +34,9 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 // check notes what is wrong with the flags.
 func (f *nodeFlags) check(list *faults) {
 	if err := f.executors.validate(); err != nil {
-		list.add("--%v", err)
+		for fault := range strings.SplitSeq(err.Error(), "\n") {
+			list.add("--%s", fault)
+		}
 	}
 	f.pressure.check(list)
 	f.metricsToken = f.metrics.check(list)

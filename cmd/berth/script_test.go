@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 //	world FILE...   the fake server shows these, one after the other
 //	calls FILE      compares what was changed on the server
 //	code N CMD...   runs a command that must exit with the code
+//	told FILE       runs the commands of a transcript and compares what people are told (transcript_test.go)
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -64,6 +65,7 @@ func TestScripts(t *testing.T) {
 					ts.Fatalf("calls:\n got %s\nwant %s", got, want)
 				}
 			},
+			"told": func(ts *testscript.TestScript, _ bool, args []string) { compareTold(ts, args[0]) },
 			"code": func(ts *testscript.TestScript, _ bool, args []string) {
 				err := ts.Exec(args[1], args[2:]...)
 				got := "0"

@@ -148,8 +148,8 @@ func TestSimulateFromSnapshots(t *testing.T) {
 		"a trace on a file":          {[]string{"--snapshot", write("good", whole), "--trace", trace}, 0, "replay " + trace + "       3      0      3        0"},
 		"a trace on the server's":    {[]string{"--addr", server.URL, "--trace", trace}, 0, "replay " + trace + "       3      0      3        0"},
 		"a server that refuses":      {[]string{"--addr", refuses.URL, "--trace", trace}, 2, "it takes the role operator"},
-		"cut short":                  {[]string{"--snapshot", write("short", whole[:len(whole)/2]), "--trace", trace}, 2, "short: the snapshot is cut short"},
-		"not a snapshot":             {[]string{"--snapshot", write("text", []byte("text")), "--trace", trace}, 2, "text: the snapshot is cut short, or has no hash"},
+		"cut short":                  {[]string{"--snapshot", write("short", whole[:len(whole)/2]), "--trace", trace}, 2, "short: it is no snapshot, or is cut short"},
+		"not a snapshot":             {[]string{"--snapshot", write("text", []byte("text")), "--trace", trace}, 2, "text: it is no snapshot, or is cut short"},
 		"of a newer build":           {[]string{"--snapshot", write("newer", saved(t, newer)), "--trace", trace}, 2, "newer: node/n1: "},
 		"a change that is not there": {[]string{"--snapshot", write("good", whole), "--drain-node", "n9", "--trace", trace}, 2, "there is no node n9"},
 	} {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/plain"
+	"github.com/berthd/berth/internal/store"
 )
 
 // What is wrong with a command, in words that say where and what to do. What is common to many commands is said here.
@@ -58,14 +61,19 @@ func systemHint(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "'ss -ltnp' tells which program it is: end it, or choose another address."
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case errors.Is(err, store.ErrNoSpace), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "The disk is full: free some of it ('df -h' tells which), or name a folder on another one."
 	case errors.Is(err, syscall.EROFS):
 		return "That file system is for reading only: name a folder on another one."
 	case errors.Is(err, fs.ErrPermission):
 		return "This user may not: run it as a user that may, root perhaps, or name another file or folder."
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
-		return "See how the path is written, and from which folder: it is looked for from the one in which berth was called."
+		if e, ok := errors.AsType[*fs.PathError](err); ok && !filepath.IsAbs(e.Path) {
+			if dir, err := os.Getwd(); err == nil {
+				return "It was looked for from the folder " + dir + "."
+			}
+		}
+		return "See how the path is written."
 	}
 	return ""
 }
@@ -105,6 +113,9 @@ func (a *app) answerHint(err error) string {
 // wrongFlag says in our words what is wrong with a flag.
 func wrongFlag(cmd *cobra.Command, err error) string {
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if missing.GetSpecifiedShortnames() != "" {
+			return "unknown flag: -" + missing.GetSpecifiedName()
+		}
 		return err.Error() + nearFlag(cmd, missing)
 	}
 	if bare, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
@@ -231,8 +242,6 @@ func inQuery(ctx context.Context, c *client.Client, node, in string) error {
 	if in == "" {
 		return nil
 	}
-	if _, err := c.Cluster(ctx, in); err != nil {
-		return err
-	}
-	return nil
+	_, err := clusterNamed(ctx, c, in)
+	return err
 }

@@ -18,7 +18,11 @@ import (
 // decode makes an object of a document's value and validates it.
 func (r *reader) decode(root *node) {
 	if root.shape != shapeObject {
-		r.fault(root.at, "", "a document is an object with a kind, found %s", root.describe())
+		more := ""
+		if root.shape == shapeText && strings.HasPrefix(root.text, `job "`) {
+			more = "; this looks like a file of Nomad, and docs/guide/coming-from.md tells how it is written here"
+		}
+		r.fault(root.at, "", "a document is an object with a kind, found %s%s", root.describe(), more)
 		return
 	}
 	kind, ok := r.kind(root)

@@ -38,11 +38,14 @@ func Text(err error) string {
 			text = replaceLast(text, old, said)
 		}
 	}
-	return overTheWire.ReplaceAllString(text, "")
+	return overTheWire.ReplaceAllString(noHTTP.ReplaceAllString(text, "what answers there does not speak HTTP"), "")
 }
 
+// noHTTP is what net/http says of an answer in another protocol.
+var noHTTP = regexp.MustCompile(`(net/http: HTTP/1.x transport connection broken: )?malformed HTTP (response|status code|version) ".*"`)
+
 // overTheWire is what gRPC puts before the words of the other side.
-var overTheWire = regexp.MustCompile(`rpc error: code = \w+ desc = (connection error: desc = )?|transport: Error while dialing: `)
+var overTheWire = regexp.MustCompile(`rpc error: code = \w+ desc = (connection error: desc = )?|net/http: HTTP/1.x transport connection broken: |transport: Error while dialing: `)
 
 // causes returns what an error wraps.
 func causes(err error) []error {

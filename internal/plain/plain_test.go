@@ -63,6 +63,7 @@ func TestText(t *testing.T) {
 		{"broken off", fmt.Errorf("pull: %w", context.Canceled), "pull: it was broken off"},
 		{"the end", fmt.Errorf("read the EOF of it: %w", io.ErrUnexpectedEOF), "read the EOF of it: it ended in the middle"},
 		{"over gRPC", errors.New(`rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /x: timeout"`), `"dial unix /x: timeout"`},
+		{"another protocol", errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"`), "what answers there does not speak HTTP"},
 		{"an error of the system that says enough", &fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}, "/x: permission denied"},
 	} {
 		if got := Text(c.err); got != c.want {

@@ -33,7 +33,8 @@ var runtimeWords = []struct {
 	{regexp.MustCompile(`group: "([^"]*)": no groups found`), `the image has no group "$1": name one of its /etc/group, or a number`},
 	{regexp.MustCompile(`chdir to cwd \("([^"]*)"\).*: (?:no such file or directory|not a directory)`), `the image has no folder $1 to start in: correct dir`},
 	{regexp.MustCompile(`chdir to cwd \("([^"]*)"\).*: permission denied`), `the container's user may not enter the folder $1 to start in: correct dir or user`},
-	{regexp.MustCompile(`container_linux.go.*memory\+?swap|(?:container init was OOM-killed|memory limit too low)`), `the memory limit is too small for the program to start: raise resources.memory`},
+	{regexp.MustCompile(`unable to set memory limit to (\d+) \(current usage: (\d+)`), `the memory limit of $1 bytes is too small for the program to start, which takes $2: raise resources.memory`},
+	{regexp.MustCompile(`container init was OOM-killed|memory limit too low`), `the memory limit is too small for the program to start: raise resources.memory`},
 	{regexp.MustCompile(`unrecognized image format|invalid tar header`), `it is no archive of images: want a tar file, as docker save or an OCI tool writes it`},
 }
 
