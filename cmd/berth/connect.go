@@ -167,7 +167,7 @@ func (a *app) readConfig(name string) string {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			a.tell("berth: warning: %v", err)
+			a.tell("berth: warning: %s", said(err))
 		}
 		return ""
 	}

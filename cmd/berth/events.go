@@ -127,7 +127,7 @@ func (a *app) events(ctx context.Context, c *client.Client, o client.EventOption
 		}
 		return nil
 	}
-	o.Lost = func(err error) { a.tell("berth: the stream broke (%v), taking it up again", err) }
+	o.Lost = func(err error) { a.tell("berth: the stream broke (%s), taking it up again", said(err)) }
 	o.Gap = func(g api.EventGap) { a.tell("berth: %s left out: too slow to read", count(g.Lost, "event")) }
 	for e, err := range c.FollowEvents(ctx, o) {
 		if err != nil {

@@ -118,7 +118,7 @@ func (a *app) lines(ctx context.Context, c *client.Client, id cluster.TaskID, o 
 	told := false
 	return c.FollowLogs(ctx, id, o, func(err error) {
 		if !told && err != nil {
-			a.tell("berth: %s: %v; trying again", shortTask(id), err)
+			a.tell("berth: %s: %s; trying again", shortTask(id), said(err))
 		}
 		told = err != nil
 	})
@@ -243,7 +243,7 @@ func (a *app) followTask(ctx context.Context, c *client.Client, p *logPrinter, i
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				a.tell("berth: %s: %v", shortTask(id), err)
+				a.tell("berth: %s: %s", shortTask(id), said(err))
 			}
 			return
 		}

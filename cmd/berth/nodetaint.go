@@ -42,7 +42,7 @@ func taintsOf(cmd *cobra.Command, args []string) ([]cluster.Taint, error) {
 	for _, arg := range args {
 		t, err := cluster.ParseTaint(arg)
 		if err != nil {
-			list.add("%v", err)
+			list.add("%s", said(err))
 			continue
 		}
 		taints = append(taints, t)

@@ -143,7 +143,7 @@ func (a *app) awaitRebalancing(ctx context.Context, c *client.Client, v api.Reba
 			return v, err
 		case outage.IsZero():
 			outage = a.now()
-			p.note(fmt.Sprintf("%v; trying again", err))
+			p.note(said(err) + "; trying again")
 		case a.now().Sub(outage) > outagePatience:
 			return v, err
 		}

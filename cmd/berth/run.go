@@ -169,7 +169,7 @@ func (w *waiter) wait(ctx context.Context) error {
 			return err
 		case outage.IsZero():
 			outage = w.now()
-			w.progress.note(fmt.Sprintf("%v; trying again", err))
+			w.progress.note(said(err) + "; trying again")
 		case w.now().Sub(outage) > outagePatience:
 			return err
 		}

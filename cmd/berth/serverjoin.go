@@ -40,7 +40,7 @@ func (a *app) newServerJoinCommand() *cobra.Command {
 			} else {
 				var err error
 				if token, err = readSecret("--token-file", tokenFile); err != nil {
-					list.add("%v", err)
+					list.add("%s", said(err))
 				}
 			}
 			f.checkStore(&list)

@@ -155,7 +155,7 @@ func (a *app) await(ctx context.Context, c *client.Client, targets []*waitTarget
 			return err
 		case outage.IsZero():
 			outage = a.now()
-			p.note(fmt.Sprintf("%v; trying again", err))
+			p.note(said(err) + "; trying again")
 		case a.now().Sub(outage) > outagePatience:
 			p.end()
 			return err

@@ -184,7 +184,7 @@ func (e *Executor) LoadImages(ctx context.Context, archive io.Reader) ([]executo
 	ctx = e.in(ctx)
 	ctx, done, err := e.client.WithLease(ctx)
 	if err != nil {
-		return nil, failed(ctx, "load images", err)
+		return nil, unreadable(ctx, err)
 	}
 	defer func() { _ = done(context.WithoutCancel(ctx)) }()
 	normal := func(name string) string {
@@ -196,7 +196,7 @@ func (e *Executor) LoadImages(ctx context.Context, archive io.Reader) ([]executo
 	loaded, err := e.client.Import(ctx, archive, client.WithImageRefTranslator(normal), client.WithAllPlatforms(false),
 		client.WithImageLabels(map[string]string{labelKeep: keepLoaded, labelUsed: strconv.FormatInt(time.Now().Unix(), 10)}))
 	if err != nil {
-		return nil, failed(ctx, "load images", err)
+		return nil, unreadable(ctx, err)
 	}
 	images := make([]executor.Image, 0, len(loaded))
 	for _, i := range loaded {

@@ -1,6 +1,9 @@
 package containerd
 
 import (
+	"context"
+	"errors"
+	"io"
 	"regexp"
 	"strings"
 
@@ -41,6 +44,14 @@ var runtimeWords = []struct {
 // runtimeNoise is what containerd and its runtime put around their reasons.
 var runtimeNoise = regexp.MustCompile(`failed to create shim task: |failed to start shim: |OCI runtime (?:create|start|exec) failed: |runc (?:create|start|run) failed: |` +
 	`exec failed: |unable to start container process: |error during container init: |: unknown$`)
+
+// unreadable is the error of an archive of images that was not taken.
+func unreadable(ctx context.Context, err error) error {
+	if ctx.Err() == nil && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) {
+		return &runtimeError{"the archive of images is cut short, or is none: want a tar file, as docker save or an OCI tool writes it", err}
+	}
+	return failed(ctx, "load images", err)
+}
 
 // plainRuntime says an error of containerd in plain words; known says that they tell all of it.
 func plainRuntime(err error) (said *runtimeError, known bool) {
