@@ -167,10 +167,14 @@ func wantOf(f *pflag.Flag) string {
 	return usage
 }
 
-// checkFlags refuses times that lie in the past: no flag means one, and the most that a server would make of it is nothing.
+// checkFlags refuses times that lie in the past: no flag means one, and the most that a server would make of it is nothing. The flags of
+// commands that tell more faults at once are left to them.
 func checkFlags(cmd *cobra.Command) error {
 	var list faults
 	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if slices.Contains([]string{"for", "interval", "settle", "snapshot-every", "ttl"}, f.Name) {
+			return
+		}
 		if d, err := time.ParseDuration(f.Value.String()); err == nil && d < 0 && f.Value.Type() == "duration" {
 			list.add("--%s %s: want %s, not less than 0", f.Name, f.Value, wantOf(f))
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/plain"
 )
 
 // How often the agent looks at its machine: rarely, and more often while an executor does not work.
@@ -141,7 +142,7 @@ func (a *Agent) look(ctx context.Context) bool {
 	}
 	var text string
 	if err := errors.Join(missing...); err != nil {
-		text = err.Error()
+		text = plain.Text(err)
 	}
 	if text != a.machine.missing && text != "" {
 		a.Logger.Warn("an executor does not work on this machine", "error", text)
@@ -169,7 +170,7 @@ func (a *Agent) lookForDevices(ctx context.Context, f *cluster.Facts) {
 	}
 	text := ""
 	if err != nil {
-		text = err.Error()
+		text = plain.Text(err)
 	}
 	a.machine.mu.Lock()
 	defer a.machine.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -90,7 +91,7 @@ func (a *Agent) unregistered(ctx context.Context, err error) {
 		a.saw(cluster.Token{}, over.Newest)
 	}
 	if ctx.Err() == nil {
-		a.Logger.Warn("no session with the server", "error", err)
+		a.Logger.Warn("no session with the server", "error", plain.Text(err))
 	}
 }
 

@@ -4,7 +4,7 @@ package manifest
 
 // foreignKinds are kinds of Kubernetes' manifests that Berth has not, each with what does its work.
 func foreignKinds() map[string]string {
-	return map[string]string{
+	return map[string]string{ //nolint:gosec // words of manifests, no credentials
 		"ConfigMap":             "files of a container in a TaskDefinition",
 		"CronJob":               "a Cron",
 		"DaemonSet":             "a Service with mode: daemon, and its TaskDefinition",

@@ -102,7 +102,7 @@ func TestPortForward(t *testing.T) {
 			t.Errorf("a port without anybody answers %q", body)
 		}
 		s.Eventually(soon, func() error {
-			if !strings.Contains(none.Output(), "port 1 does not answer: connect: connection refused") {
+			if !strings.Contains(none.Output(), "port 1 does not answer: nothing listens there (connection refused)") {
 				return fmt.Errorf("it says:\n%s", none.Output())
 			}
 			return nil

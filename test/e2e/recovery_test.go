@@ -225,7 +225,7 @@ func TestFleetFaults(t *testing.T) {
 		{
 			"server flags",
 			[]string{"server", "--data-dir", dir, "--store", "consul://x", "--snapshot-every", "5ms", "--snapshot-keep", "0", "--trace-endpoint", "here", "--listen-peers", "x", "--log-level", "loud"},
-			[]string{"6 faults", "want etcd://host:port", "--snapshot-every", "--snapshot-keep", "--trace-endpoint", "--listen-peers", "log level"},
+			[]string{"6 faults", "want etcd://host:port", "--snapshot-every", "--snapshot-keep", "--trace-endpoint", "--listen-peers", "log-level"},
 		},
 		{"store files without a store", []string{"server", "--data-dir", dir, "--store-key", file}, []string{"--store is missing"}},
 		{"store files that are not there", []string{"server", "--data-dir", dir, "--store", "etcd://127.0.0.1", "--store-cert", "/nowhere"}, []string{"2 faults", "one is missing", "/nowhere: no such file"}},

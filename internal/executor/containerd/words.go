@@ -33,6 +33,7 @@ var runtimeWords = []struct {
 	{regexp.MustCompile(`exec: "([^"]*)": (?:stat .*: )?(?:permission denied|is a directory)`), `$1 of the image cannot be run: it is a folder, or its mode does not make it a program`},
 	{regexp.MustCompile(`(?:exec (\S*): )?exec format error`), `the program is for another kind of machine (exec format error): take an image for this node's architecture`},
 	{regexp.MustCompile(`user: "([^"]*)": no users found`), `the image has no user "$1": name one of its /etc/passwd, or a number`},
+	{regexp.MustCompile(`user: "([^"]*)": .*etc/passwd: (?:file does not exist|no such file or directory)`), `the image has no user "$1", as it has no /etc/passwd: name a number`},
 	{regexp.MustCompile(`group: "([^"]*)": no groups found`), `the image has no group "$1": name one of its /etc/group, or a number`},
 	{regexp.MustCompile(`chdir to cwd \("([^"]*)"\).*: (?:no such file or directory|not a directory)`), `the image has no folder $1 to start in: correct dir`},
 	{regexp.MustCompile(`chdir to cwd \("([^"]*)"\).*: permission denied`), `the container's user may not enter the folder $1 to start in: correct dir or user`},

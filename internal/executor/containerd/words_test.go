@@ -19,6 +19,7 @@ func TestPlainRuntime(t *testing.T) {
 		{around + `exec: "/etc/passwd": permission denied: unknown`, `/etc/passwd of the image cannot be run: it is a folder, or its mode does not make it a program`, true},
 		{around + `exec /bin/sh: exec format error: unknown`, `the program is for another kind of machine (exec format error): take an image for this node's architecture`, true},
 		{`user: "nobodyx": no users found`, `the image has no user "nobodyx": name one of its /etc/passwd, or a number`, true},
+		{`user: "nosuch": open /tmp/x/etc/passwd: no such file or directory`, `the image has no user "nosuch", as it has no /etc/passwd: name a number`, true},
 		{
 			around + `error during container init: chdir to cwd ("/x") set in config.json failed: permission denied: unknown`,
 			`the container's user may not enter the folder /x to start in: correct dir or user`, true,
