@@ -95,12 +95,15 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		def := definition("db", "app")
 		def.Volumes = []cluster.Volume{{Name: "own", Sticky: true, Pin: true}, {Name: "all"}}
 		d := w.desired("s1", def, cluster.KindService)
-		d.Placed = time.Now().Add(-time.Minute)
+		d.Placed, d.Plan = time.Now().Add(-time.Minute), 7
 		w.assign(d, def)
 		w.want("s1", cluster.StateRunning, "")
 		folders := w.told().Folders
 		if folders == nil || len(folders.Sticky) != 1 || folders.Sticky[0].Key != "default/web/own.0" || !folders.Sticky[0].Placed.Equal(d.Placed) {
 			t.Errorf("the server was told of %+v", folders)
+		}
+		if c := folders.Sticky[0]; c.Plan != 7 || c.Incarnation != 1 {
+			t.Errorf("the copy is of plan %d of incarnation %d, want 7 of 1", c.Plan, c.Incarnation)
 		}
 		if keys := w.told().Volumes; len(keys) != 1 || keys[0] != "default/web/own.0" {
 			t.Errorf("the server was told of %q, which pin", keys)

@@ -20,6 +20,16 @@ type volumeNote struct {
 	// Placed is when that attempt was placed, by the control plane's clock; Used when it was last seen with the volume, by this machine's.
 	Placed time.Time `json:"placed"`
 	Used   time.Time `json:"used"`
+	// Incarnation and Plan are those of the plan that placed it. A note of a build before has none.
+	Incarnation uint64 `json:"incarnation,omitempty"`
+	Plan        uint64 `json:"plan,omitempty"`
+}
+
+// noteOf returns the note of an attempt that has a volume now.
+func noteOf(d *cluster.Desired, v *cluster.Volume) volumeNote {
+	return volumeNote{
+		Task: d.Task, UUID: d.UUID, Sticky: v.Sticky, Placed: d.Placed, Used: time.Now(), Incarnation: d.Token.Incarnation, Plan: d.Plan,
+	}
 }
 
 // noteFile is the file of a volume's note. No volume is called like it.
@@ -55,10 +65,10 @@ func (a *Agent) noteVolume(dir string, d *cluster.Desired, v *cluster.Volume) er
 		return nil
 	}
 	before := readNote(dir)
-	if before.UUID == d.UUID && before.Sticky == v.Sticky {
+	if before.UUID == d.UUID && before.Sticky == v.Sticky && before.Plan == d.Plan {
 		return nil
 	}
-	if err := writeNote(dir, volumeNote{Task: d.Task, UUID: d.UUID, Sticky: v.Sticky, Placed: d.Placed, Used: time.Now()}); err != nil {
+	if err := writeNote(dir, noteOf(d, v)); err != nil {
 		return fmt.Errorf("note who has it: %w", err)
 	}
 	if v.Sticky || before.Sticky {
@@ -81,8 +91,7 @@ func (a *Agent) leftVolumes(d *cluster.Desired, def *cluster.TaskDefinition) {
 			continue
 		}
 		if n := readNote(dir); n.UUID == d.UUID {
-			n.Used = time.Now()
-			if err := writeNote(dir, n); err != nil {
+			if err := writeNote(dir, noteOf(d, v)); err != nil { // also what a build before left out
 				a.Logger.Info("until when a volume was used is not noted", "volume", dir, "error", err)
 			}
 		}
@@ -124,7 +133,7 @@ func (a *Agent) keptVolumes() (all []keptVolume) {
 func (a *Agent) stickyCopies() (all []cluster.StickyCopy) {
 	for _, v := range a.keptVolumes() {
 		if v.note.Sticky {
-			all = append(all, cluster.StickyCopy{Key: v.key, Placed: v.note.Placed})
+			all = append(all, cluster.StickyCopy{Key: v.key, Placed: v.note.Placed, Incarnation: v.note.Incarnation, Plan: v.note.Plan})
 		}
 	}
 	if len(all) > cluster.MaxNodeVolumes {

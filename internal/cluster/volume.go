@@ -34,8 +34,45 @@ type HostVolume struct {
 // StickyCopy says that a node has data of a volume that sticks to a task.
 type StickyCopy struct {
 	Key string `json:"key"` // see VolumeKey
-	// Placed is when the control plane placed the attempt that last had it here: the copy with the newest is the one to find.
+	// Placed is when the control plane placed the attempt that last had it here, by the clock of the leader of then.
 	Placed time.Time `json:"placed"`
+	// Incarnation and Plan are those of the plan record that placed it, which never go back. 0 for what an agent of a build before noted.
+	Incarnation uint64 `json:"incarnation,omitempty"`
+	Plan        uint64 `json:"plan,omitempty"`
+}
+
+// Numbered reports whether the copy has its place in the order of plans.
+func (c *StickyCopy) Numbered() bool { return c.Plan != 0 }
+
+// newer compares two copies of which both or none are numbered, the newest first.
+func (c *StickyCopy) newer(d *StickyCopy) int {
+	if c.Numbered() {
+		return cmp.Or(cmp.Compare(d.Incarnation, c.Incarnation), cmp.Compare(d.Plan, c.Plan))
+	}
+	return d.Placed.Compare(c.Placed)
+}
+
+// NewestCopies orders copies of one volume, the newest first; what is equal stays as it is. Plans order them, so a leader whose clock goes wrong does
+// not. Only where one of two was noted by an agent of a build before, their clocks do.
+func NewestCopies[T any](all []T, of func(*T) *StickyCopy) {
+	var numbered, old []T
+	for i := range all {
+		if of(&all[i]).Numbered() {
+			numbered = append(numbered, all[i])
+		} else {
+			old = append(old, all[i])
+		}
+	}
+	order := func(x, y T) int { return of(&x).newer(of(&y)) }
+	slices.SortStableFunc(numbered, order)
+	slices.SortStableFunc(old, order)
+	for i := range all { // the two are merged: neither loses its order
+		if len(old) == 0 || len(numbered) > 0 && !of(&numbered[0]).Placed.Before(of(&old[0]).Placed) {
+			all[i], numbered = numbered[0], numbered[1:]
+		} else {
+			all[i], old = old[0], old[1:]
+		}
+	}
 }
 
 // StorageUse is what the volumes of a task take.

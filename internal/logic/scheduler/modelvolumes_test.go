@@ -23,7 +23,9 @@ func drawVolumes(t *rapid.T, n *scheduler.Node) {
 		Paths:       pick(t, "paths", []string{"/"}, []string{"/srv", "/var/x"}, nil),
 	}
 	for _, key := range pick(t, "copies", nil, nil, []string{"c/o0/s.0"}, []string{"c/o0/s.0", "c/o0/s.1"}) {
-		n.Folders.Sticky = append(n.Folders.Sticky, cluster.StickyCopy{Key: key, Placed: epoch().Add(time.Duration(upTo(t, "placed", 2)) * time.Hour)})
+		n.Folders.Sticky = append(n.Folders.Sticky, cluster.StickyCopy{
+			Key: key, Placed: epoch().Add(time.Duration(upTo(t, "placed", 2)) * time.Hour), Incarnation: uint64(upTo(t, "incarnation", 1)), Plan: uint64(upTo(t, "plan", 3)),
+		})
 	}
 }
 
@@ -114,20 +116,41 @@ func (w world) copyPoints(n int, p cluster.Pending) (sum int64) {
 	}
 	for _, key := range p.Sticky {
 		type holder struct {
-			n      int
-			placed time.Time
+			n int
+			c cluster.StickyCopy
 		}
-		var holders []holder
+		var left, holders []holder
 		for i := range w.nodes {
 			for _, c := range w.lent(i).Sticky {
 				if c.Key == key {
-					holders = append(holders, holder{i, c.Placed})
+					left = append(left, holder{i, c})
 				}
 			}
 		}
-		slices.SortFunc(holders, func(a, b holder) int {
-			return cmp.Or(b.placed.Compare(a.placed), cmp.Compare(w.nodes[a.n].Name, w.nodes[b.n].Name))
-		})
+		slices.SortFunc(left, func(a, b holder) int { return cmp.Compare(w.nodes[a.n].Name, w.nodes[b.n].Name) })
+		for len(left) > 0 { // the newest by its plan against the newest of those without one
+			best := -1
+			for _, numbered := range []bool{true, false} {
+				of := -1
+				for i, h := range left {
+					b := holder{}
+					if of >= 0 {
+						b = left[of]
+					}
+					switch {
+					case (h.c.Plan != 0) != numbered:
+					case of < 0, numbered && (h.c.Incarnation > b.c.Incarnation || h.c.Incarnation == b.c.Incarnation && h.c.Plan > b.c.Plan),
+						!numbered && h.c.Placed.After(b.c.Placed):
+						of = i
+					}
+				}
+				if of >= 0 && (best < 0 || left[of].c.Placed.After(left[best].c.Placed)) {
+					best = of
+				}
+			}
+			holders = append(holders, left[best])
+			left = slices.Delete(left, best, best+1)
+		}
 		for i, h := range holders[:min(len(holders), 4)] {
 			switch {
 			case h.n != n:

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -58,9 +57,8 @@ func (f *Fleet) liked(sticky []string) (all []cluster.Affinity) {
 		for slot := range nodes { // order-free: sorted next
 			slots = append(slots, slot)
 		}
-		slices.SortFunc(slots, func(a, b int32) int {
-			return cmp.Or(nodes[b].Compare(nodes[a]), cmp.Compare(f.slots[a].node.Name, f.slots[b].node.Name))
-		})
+		slices.SortFunc(slots, func(a, b int32) int { return cmp.Compare(f.slots[a].node.Name, f.slots[b].node.Name) })
+		cluster.NewestCopies(slots, func(slot *int32) *cluster.StickyCopy { return nodes[*slot] })
 		for i, slot := range slots[:min(len(slots), mostCopies)] {
 			weight := olderCopy
 			if i == 0 {
@@ -75,18 +73,19 @@ func (f *Fleet) liked(sticky []string) (all []cluster.Affinity) {
 // isCopy reports whether an affinity is for the data of a task, which no user's weighs as much as.
 func isCopy(a *cluster.Affinity) bool { return a.Weight > cluster.MaxWeight }
 
-// copies are the nodes that have a copy of a volume, by its key, and when the attempt was placed that last had it there.
-type copies map[string]map[int32]time.Time
+// copies are the nodes that have a copy of a volume, by its key. Nobody changes what they tell of it.
+type copies map[string]map[int32]*cluster.StickyCopy
 
 func (c copies) add(slot int32, f *cluster.FolderFacts) {
 	if f == nil {
 		return
 	}
-	for _, s := range f.Sticky {
+	for i := range f.Sticky {
+		s := &f.Sticky[i]
 		if c[s.Key] == nil {
-			c[s.Key] = map[int32]time.Time{}
+			c[s.Key] = map[int32]*cluster.StickyCopy{}
 		}
-		c[s.Key][slot] = s.Placed
+		c[s.Key][slot] = s
 	}
 }
 

@@ -128,6 +128,46 @@ func TestVolumesThatStick(t *testing.T) {
 	}
 }
 
+// The newest copy is the one of the newest plan, also where the clock of the leader that made it stood further back; a restored store begins a new
+// incarnation. What agents of the build before noted has its place among them by the clock.
+func TestNewestCopyWithAClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	at := func(second int64) time.Time { return time.Unix(second, 0) }
+	for _, c := range []struct {
+		story  string
+		copies map[string]cluster.StickyCopy
+		want   string
+	}{
+		{"the next leader's clock is an hour behind", map[string]cluster.StickyCopy{
+			"a": {Placed: at(7200), Incarnation: 1, Plan: 8}, "b": {Placed: at(3600), Incarnation: 1, Plan: 9}, "d": {Placed: at(7100), Incarnation: 1, Plan: 7},
+		}, "b"},
+		{"a store of an older backup", map[string]cluster.StickyCopy{
+			"a": {Placed: at(7200), Incarnation: 1, Plan: 80}, "b": {Placed: at(7000), Incarnation: 2, Plan: 9},
+		}, "b"},
+		{"notes of a build before", map[string]cluster.StickyCopy{"a": {Placed: at(7200)}, "b": {Placed: at(7300)}}, "b"},
+		{"an old note, and newer ones since", map[string]cluster.StickyCopy{
+			"a": {Placed: at(7000)}, "b": {Placed: at(7200), Incarnation: 1, Plan: 8}, "d": {Placed: at(7100), Incarnation: 1, Plan: 9},
+		}, "d"},
+		{"an agent that is not upgraded yet", map[string]cluster.StickyCopy{"a": {Placed: at(7300)}, "b": {Placed: at(7200), Incarnation: 1, Plan: 8}}, "a"},
+	} {
+		f := scheduler.NewFleet()
+		for _, name := range []string{"a", "b", "d"} {
+			n := numaNode(name)
+			n.Folders = &cluster.FolderFacts{}
+			if s, ok := c.copies[name]; ok {
+				s.Key = "c/db/data.0"
+				n.Folders.Sticky = []cluster.StickyCopy{s}
+			}
+			f.SetNode(n)
+		}
+		p := pinnedPending("db", 0, "")
+		p.Sticky = []string{"c/db/data.0"}
+		if res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{}); len(res.Placements) != 1 || res.Placements[0].Node != c.want {
+			t.Errorf("%s: got %+v, want %s", c.story, res, c.want)
+		}
+	}
+}
+
 // What a node does not lend is said in a sentence of its own, with what would help, under the reason volume.
 func TestFolders(t *testing.T) {
 	t.Parallel()
