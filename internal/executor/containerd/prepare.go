@@ -22,6 +22,7 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -308,7 +309,16 @@ func bind(source, path string, readOnly bool) specs.Mount {
 	if readOnly {
 		m.Options = []string{"rbind", "rprivate", "ro"}
 	}
+	if readOnly && kernelSetsMounts() {
+		m.Options = append(m.Options, "rro")
+	}
 	return m
+}
+
+// kernelSetsMounts reports whether the kernel can make a mount read-only with all below it, from Linux 5.12 on: runc fails where it is asked to and
+// cannot. A runc before 1.1 does not know the option, and then only the topmost mount is read-only.
+func kernelSetsMounts() bool {
+	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
 }
 
 // mounts shows volumes, memory, and the node's network files.

@@ -3,6 +3,7 @@ package executortest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -179,6 +180,18 @@ func volumesTest(b *bench) {
 	}
 	out, _ := b.run("cat /berth-test/data/file; touch /berth-test/data/more 2>/dev/null || echo refused", mount(true))
 	b.wantOutput(out, "kept\nrefused\n")
+	if os.Geteuid() != 0 {
+		return // below are mounts
+	}
+	below := filepath.Join(volume, "below")
+	if err := errors.Join(os.Mkdir(below, 0o700), syscall.Mount("tmpfs", below, "tmpfs", 0, "size=1m")); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = syscall.Unmount(below, syscall.MNT_DETACH) })
+	out, _ = b.run("touch /berth-test/data/below/x && echo written", mount(false))
+	b.wantOutput(out, "written\n")
+	out, _ = b.run("ls /berth-test/data/below; touch /berth-test/data/below/more 2>/dev/null || echo refused", mount(true))
+	b.wantOutput(out, "x\nrefused\n")
 }
 
 func tmpfsTest(b *bench) {
