@@ -22,8 +22,8 @@ type imageFlags struct {
 
 func (f *imageFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&f.high, "image-high", agent.DefaultImageHigh,
-		"`PERCENT` of the disk of the images that is used from which on images are removed that nothing uses; 100 for never")
-	cmd.Flags().Float64Var(&f.low, "image-low", agent.DefaultImageLow, "`PERCENT` of the disk of the images down to which they are removed then")
+		"`PERCENT` of the disk of images and artifacts that is used from which on those are removed that nothing uses; 100 for never")
+	cmd.Flags().Float64Var(&f.low, "image-low", agent.DefaultImageLow, "`PERCENT` of that disk down to which they are removed then")
 	cmd.Flags().IntVar(&f.pulls, "pulls", containerd.DefaultPulls,
 		"how many images are pulled at a time; one slot is kept from the registry that is pulled from most, so that a slow one does not hold up all")
 }

@@ -198,6 +198,9 @@ func (a *app) nodeFacts(n api.NodeView) table {
 		facts.add("uses", fmt.Sprintf("%s of %s CPUs, %s of %s memory, %s of %s disk; load %.2f",
 			cpus(u.CPU), cpus(n.Total.CPU), u.Memory, n.Total.Memory, u.Disk, n.Total.Disk, u.Load))
 	}
+	if u := n.Used; u != nil && u.DiskFull != nil {
+		facts.add("disk full", u.DiskFull.Message)
+	}
 	if pressureOf(n) != nil {
 		facts.add("pressure", a.pressureCell(n))
 	}

@@ -41,6 +41,13 @@ func findTroubles(all everything) []trouble {
 			})
 		}
 	}
+	for _, n := range all.Nodes {
+		if n.Used != nil && n.Used.DiskFull != nil {
+			found = append(found, trouble{
+				object: wordNode + "/" + n.Name, state: troubleFull, cause: oneLine(n.Used.DiskFull.Message), next: "berth image ls --node " + n.Name,
+			})
+		}
+	}
 	tasks := map[cluster.OwnerRef][]api.TaskView{}
 	for _, t := range all.Tasks {
 		tasks[t.Owner] = append(tasks[t.Owner], t)

@@ -23,6 +23,7 @@ const (
 	troubleNoMore  = "no-moments"
 	troubleGivenUp = "given-up"
 	troubleHungry  = "hungry"
+	troubleFull    = "disk-full"
 )
 
 // lingering returns what is wrong with nodes that are not silent: those that stay on their way for too long, and lost devices.

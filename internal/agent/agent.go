@@ -106,7 +106,7 @@ type Config struct {
 	PressureFree  float64
 	// TaskCgroup is the control group of all tasks, default "/berth".
 	TaskCgroup string
-	// ImageHigh and ImageLow are how full the disk of the images, and that of artifacts, may be, in percent: from the one on those are removed that
+	// ImageHigh and ImageLow are how full the disks of images and of artifacts may be, in percent: from the one on those of either are removed that
 	// nothing uses, down to the other. Default DefaultImageHigh and DefaultImageLow; an ImageHigh of 100 or more removes none.
 	ImageHigh, ImageLow float64
 	// Artifacts bounds what is fetched for tasks. Default: as artifact.Config says, in a folder of DataDir.
@@ -206,6 +206,7 @@ type Agent struct {
 	names   *nameDesk
 
 	artifacts *artifact.Store
+	room      room // on the disks of images and artifacts
 
 	work    sync.WaitGroup // goroutines of tasks and streams
 	streams atomic.Int64   // byte streams that are open
@@ -286,10 +287,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if !a.Volatile {
 		a.work.Go(func() { a.tidyLogs(ctx) })
 		a.work.Go(func() { a.watchVolumes(ctx) })
-		if a.ImageHigh < 100 {
-			a.work.Go(func() { a.watchImages(ctx) })
-		}
-		a.work.Go(func() { a.watchArtifacts(ctx) })
+		a.work.Go(func() { a.watchRoom(ctx) })
 	}
 	if !a.Volatile {
 		a.book.load()

@@ -14,19 +14,6 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Defaults of the marks between which the disk of images is kept, in percent.
-const (
-	DefaultImageHigh = 85
-	DefaultImageLow  = 75
-)
-
-// How often the agent looks how full the disk of images is, and how often it tries again where nothing could be removed: to find out what
-// each image takes is work.
-const (
-	imageDiskEvery = 5 * time.Second
-	imageDiskAgain = 5 * time.Minute
-)
-
 // errNoKeeper says that no executor of the node pulls and removes images.
 var errNoKeeper = errors.New("no executor of this node pulls images: it runs tasks as plain processes")
 
@@ -78,79 +65,6 @@ func imageKey(c *cluster.Container) string {
 	}
 	return cluster.NormalImage(c.Image)
 }
-
-// watchImages removes images while the disk that holds them is fuller than ImageHigh, until it is as full as ImageLow.
-func (a *Agent) watchImages(ctx context.Context) {
-	var stuck time.Duration // when nothing could be removed (Boot), 0 for not so
-	ticker := time.NewTicker(imageDiskEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if now := a.Boot(); stuck != 0 && now-stuck < imageDiskAgain {
-			continue
-		}
-		stuck = 0
-		enough, err := a.makeImageRoom(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			a.Logger.Warn("images were not looked at for those that can go", "error", err)
-			stuck = a.Boot()
-		case !enough:
-			stuck = a.Boot()
-		}
-	}
-}
-
-// makeImageRoom removes images if the disk is too full, and reports whether it is not, now.
-func (a *Agent) makeImageRoom(ctx context.Context) (enough bool, err error) {
-	keeper := a.machine.keeper()
-	if keeper == nil {
-		return true, nil
-	}
-	disk, err := keeper.ImageDisk(ctx)
-	if err != nil || disk.Percent() < a.ImageHigh {
-		return true, err
-	}
-	need := disk.Used - cluster.Bytes(float64(disk.Total)*a.ImageLow/100)
-	all, err := keeper.PruneImages(ctx, executor.ImagePrune{Wanted: a.wantedImages, Need: max(need, 1)})
-	var freed cluster.Bytes
-	removed := 0
-	for i := range all {
-		if p := &all[i]; p.Removed {
-			removed++
-			freed += p.Size
-			a.imagesRemoved.Add(1)
-			a.imagesFreed.Add(int64(p.Size))
-			a.Logger.Info("an image was removed: the disk is full", "image", p.Names[0], "digest", p.Digest, "size", p.Size.String(),
-				"used", p.Used.UTC().Format(time.RFC3339))
-		}
-	}
-	if err != nil {
-		return false, err
-	}
-	if removed > 0 {
-		a.machine.lookAgain()
-	}
-	now, err := keeper.ImageDisk(ctx)
-	if err != nil {
-		return false, err
-	}
-	told := []any{"folder", disk.Folder, "before", percent(disk.Percent()), "now", percent(now.Percent()), "removed", removed, "freed", freed.String()}
-	if now.Percent() < a.ImageHigh {
-		a.Logger.Info("images made room on their disk", told...)
-		return true, nil
-	}
-	a.Logger.Warn("the disk of the images is too full, and no other image can be removed: free space there, or see what keeps them in `berth image ls -o wide`", told...)
-	return false, nil
-}
-
-func percent(p float64) string { return fmt.Sprintf("%.1f%%", p) }
 
 // keepImages does what a server asks of the node's images, beside loading them, and returns what came of it.
 func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest) (any, error) {

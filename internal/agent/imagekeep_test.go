@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -23,6 +24,8 @@ type shelf struct {
 	*box
 
 	mu     sync.Mutex
+	folder string               // of the images, "" for one that is not there
+	others func() cluster.Bytes // what else is on the disk, nil for nothing
 	used   cluster.Bytes
 	images []executor.PrunedImage // by when they were last used
 	prunes []executor.ImagePrune
@@ -32,7 +35,11 @@ type shelf struct {
 func (s *shelf) ImageDisk(context.Context) (executor.DiskUse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return executor.DiskUse{Folder: "/images", Used: s.used, Total: 1000}, nil
+	use := executor.DiskUse{Folder: cmp.Or(s.folder, "/images"), Used: s.used, Total: 1000}
+	if s.others != nil {
+		use.Used += s.others()
+	}
+	return use, nil
 }
 
 func (s *shelf) PruneImages(_ context.Context, p executor.ImagePrune) ([]executor.PrunedImage, error) {
@@ -123,7 +130,7 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 			s.mu.Lock()
 			s.used = used
 			s.mu.Unlock()
-			w.pass(imageDiskEvery + time.Second)
+			w.pass(roomEvery + time.Second)
 		}
 		set(840)
 		if s.pruned() != 0 {
@@ -131,17 +138,17 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 		}
 		set(860) // to 750: two images
 		want := []string{"docker.io/library/web:1", "docker.io/library/web:3", "docker.io/library/web:4"}
-		if diff := cmp.Diff(want, s.names()); diff != "" || s.pruned() != 1 {
+		if diff := gocmp.Diff(want, s.names()); diff != "" || s.pruned() != 1 {
 			t.Errorf("%d prunes, left (-want +got):\n%s", s.pruned(), diff)
 		}
-		if diff := cmp.Diff(map[string]string{"docker.io/library/web:1": "task default.web.1.0"}, s.wanted[0]); diff != "" {
+		if diff := gocmp.Diff(map[string]string{"docker.io/library/web:1": "task default.web.1.0"}, s.wanted[0]); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
 		if use := w.agent.machine.use(); use.ImagesRemoved != 2 || use.ImagesFreed != 120 {
 			t.Errorf("told of %d images and %v", use.ImagesRemoved, use.ImagesFreed)
 		}
 		set(1000) // more than all that can go: that is not tried again at once
-		if diff := cmp.Diff(want[:1], s.names()); diff != "" {
+		if diff := gocmp.Diff(want[:1], s.names()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
 		tries := s.pruned()
@@ -149,7 +156,7 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 		if s.pruned() != tries {
 			t.Errorf("%d tries in two minutes where nothing can go", s.pruned()-tries)
 		}
-		w.pass(imageDiskAgain)
+		w.pass(roomAgain)
 		if s.pruned() == tries {
 			t.Error("it was never tried again")
 		}
@@ -161,7 +168,7 @@ func TestWantedImages(t *testing.T) {
 	inShelf(t, func(w *world, s *shelf) {
 		digest := "sha256:" + strings.Repeat("a", 64)
 		d := w.service("u1", imaged("web", "web:1", digest))
-		if diff := cmp.Diff(map[string]string{digest: "task default.web.1.0"}, w.agent.wantedImages()); diff != "" {
+		if diff := gocmp.Diff(map[string]string{digest: "task default.web.1.0"}, w.agent.wantedImages()); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
 		w.stopTask(d, true)
@@ -218,7 +225,7 @@ func TestImageStreams(t *testing.T) {
 		if err := json.Unmarshal([]byte(ask(transport.StreamImagePrune, transport.ImagesRequest{})), &gone); err != nil || len(gone) != 5 {
 			t.Errorf("%+v %v", gone, err)
 		}
-		if diff := cmp.Diff([]string{"docker.io/library/web:1"}, s.names()); diff != "" {
+		if diff := gocmp.Diff([]string{"docker.io/library/web:1"}, s.names()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
 	})

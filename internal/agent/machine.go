@@ -42,6 +42,7 @@ type machine struct {
 
 	stats *cluster.NodeStats // measured last
 	told  *cluster.NodeStats // told the server last
+	sweep *cluster.DiskSweep // the newest that a server was told of
 	// each is what the server knows of the attempts, by UUID; tellings counts how often it was told. jumped is when a
 	// jump of one was last told at once (Boot).
 	each     map[string]toldStats

@@ -49,6 +49,9 @@ func (m *machine) toldUse(s *cluster.NodeStats, anew bool) {
 		return
 	}
 	m.told = s
+	if s.Sweep != nil {
+		m.sweep = s.Sweep
+	}
 	m.tellings++
 	if len(s.Each) == 0 {
 		return
@@ -90,6 +93,7 @@ func (a *Agent) measure() bool {
 	}
 	s.Tasks = a.running()
 	s.ImagesRemoved, s.ImagesFreed = int(a.imagesRemoved.Load()), cluster.Bytes(a.imagesFreed.Load())
+	s.Sweep, s.DiskFull = a.roomNews()
 	running := a.measureTasks()
 	for i := range running {
 		s.Each = append(s.Each, running[i].stats)
@@ -107,7 +111,7 @@ func (a *Agent) measure() bool {
 	if jump {
 		m.jumped = a.Boot()
 	}
-	return squeezed || jump || transport.Shares(&s, m.known).Presses(transport.Shares(m.told, m.known))
+	return squeezed || jump || s.Sweep != nil && s.Sweep != m.sweep || (s.DiskFull == nil) != (m.told.DiskFull == nil) || transport.Shares(&s, m.known).Presses(transport.Shares(m.told, m.known))
 }
 
 // scarcity measures how short of memory the machine is, where there is nothing to measure it by from what it uses.

@@ -270,6 +270,9 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 		return
 	}
 	shown := lifecycle.Shown(row.Attempt)
+	if full := l.diskFull(row.Node); full != nil && row.Live() && shown.State != cluster.StateRunning {
+		why.add(api.Because{About: aboutNode, Reason: cluster.ReasonShortDisk, Since: full.Since, Node: row.Node, Message: "node " + row.Node + ": " + full.Message})
+	}
 	switch {
 	case !row.Live():
 	case shown.Health == cluster.HealthFailing, shown.Health == cluster.HealthWarning:

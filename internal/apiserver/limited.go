@@ -26,6 +26,11 @@ func (c *caller) showNode(v *api.NodeView) {
 	if v.State == cluster.NodeDraining {
 		v.Reason = emptied
 	}
+	if v.Used != nil && v.Used.Sweep != nil { // it names images, which may be of other clusters
+		shown := *v.Used // the tables' own stays as it is
+		shown.Sweep = nil
+		v.Used = &shown
+	}
 	if v.Used != nil && v.Used.Pressure != nil {
 		shown := *v.Used // the tables' own stays as it is
 		shown.Pressure = &cluster.Pressure{Since: v.Used.Pressure.Since, Message: c.hide(v.Used.Pressure.Message)}

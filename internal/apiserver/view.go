@@ -263,6 +263,14 @@ func (l *look) pressed(row *store.AttemptRow) *cluster.Pressure {
 	return stats.Pressure
 }
 
+// diskFull returns what a node says of a disk that is full, nil where none is.
+func (l *look) diskFull(node string) *cluster.DiskFull {
+	if stats := l.stats(node); stats != nil {
+		return stats.DiskFull
+	}
+	return nil
+}
+
 func (l *look) serviceView(e store.Entry[cluster.Service]) api.ServiceView {
 	in := l.service(e)
 	st := reconciler.StatusOfService(in)

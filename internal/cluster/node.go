@@ -166,4 +166,7 @@ type NodeStats struct {
 	// ImagesRemoved and ImagesFreed are how many images the agent removed since it was started because their disk was full, and what that freed.
 	ImagesRemoved int   `json:"images_removed,omitempty"`
 	ImagesFreed   Bytes `json:"images_freed,omitempty"`
+	// Sweep is the newest removal of images and artifacts for that reason, and DiskFull, unless nil, says that there is nothing left to remove.
+	Sweep    *DiskSweep `json:"sweep,omitempty"`
+	DiskFull *DiskFull  `json:"disk_full,omitempty"`
 }

@@ -66,6 +66,8 @@ func (w *watch) drop(name string) {
 	delete(w.silent, name)
 	delete(w.begun, name)
 	delete(w.pressed, name)
+	delete(w.disks.freed, name)
+	delete(w.disks.full, name)
 	w.config.Tables.DropPulse(name)
 }
 

@@ -37,6 +37,7 @@ type watch struct {
 	unkillable map[string]map[store.AttemptKey]bool
 	// pressed are the nodes that are short of memory.
 	pressed map[string]*press
+	disks   disks
 	// busy says that a plan is on its way, or its result is not known: it may name any node.
 	busy func() bool
 	// recovered says that the operator decided how to go on after the store went back (P1.7).
@@ -67,6 +68,7 @@ func newWatch(c Config, incarnation uint64, busy func() bool) *watch {
 		stuck:       map[string]string{},
 		unkillable:  map[string]map[store.AttemptKey]bool{},
 		pressed:     map[string]*press{},
+		disks:       disks{full: map[string]bool{}},
 		busy:        busy,
 	}
 }
@@ -188,6 +190,7 @@ func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall 
 	w.verdicts[name].alone = v.Drain != nil && !v.Foreign && onlyDaemons(snap, name)
 	if !v.Foreign && v.Heard { // of a silent one the last word stands
 		w.feel(snap, name, &in, out)
+		w.sweeps(snap, name, &in, out)
 	}
 	if !had || was.Heard != v.Heard || was.Absence(false) != v.Absence(false) || was.Absence(true) != v.Absence(true) ||
 		!sameDrain(was.Drain, v.Drain) || was.alone != w.verdicts[name].alone || was.Foreign != v.Foreign || was.Node.State != v.Node.State {

@@ -40,10 +40,10 @@ func (w *watch) feel(snap *store.Snapshot, name string, in *watcher.Input, out *
 
 // pressureOf returns what the newest sign of life of the node's present session says of its memory, nil for nothing.
 func pressureOf(in *watcher.Input) *cluster.Pressure {
-	if in.Pulse == nil || in.Pulse.Stats == nil || in.Status == nil || in.Pulse.Session != in.Status.Session {
-		return nil
+	if stats := statsOf(in); stats != nil {
+		return stats.Pressure
 	}
-	return in.Pulse.Stats.Pressure
+	return nil
 }
 
 // relieving reports whether an attempt is on its way from the node because of its memory.

@@ -45,6 +45,7 @@ const hardly = 0.01
 // Same reports whether the statistics of the machine, attempts apart, say no more than those that were told: what a report then leaves out.
 func Same(s, told *cluster.NodeStats, total cluster.Facts) bool {
 	return s == told || s != nil && told != nil && s.Tasks == told.Tasks && samePressure(s.Pressure, told.Pressure) &&
+		(s.Sweep == nil || s.Sweep == told.Sweep) && s.DiskFull == told.DiskFull &&
 		Shares(s, total).Change(Shares(told, total)) < hardly
 }
 

@@ -10,9 +10,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -209,4 +211,41 @@ func TestImagesOfARegistry(t *testing.T) {
 		return nil
 	})
 	running(t, s, "app", 1)
+	s.Prints("that nothing used went", "events", "--type", "node.disk-freed", "--node", "node", "--tail", "-1")
+
+	// A disk on which nothing can be removed is told of first, with what to do, until there is room.
+	full := nearlyFill(t, disk.Dir)
+	for _, command := range [][]string{{"status"}, {"node", "status", "node"}} {
+		s.Prints("no image or artifact on it can be removed", command...)
+	}
+	s.Prints("disk-full", "status")
+	s.Prints("node.disk-full", "events", "--node", "node", "--tail", "-1")
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	s.Eventually(soon, func() error {
+		if r := s.Berth("status"); strings.Contains(r.Stdout, "disk-full") {
+			return fmt.Errorf("with room again: %v", r)
+		}
+		return nil
+	})
+}
+
+// nearlyFill takes all of a file system's room but 4 MiB, so that agents can go on writing down what they do, and returns the file that took it.
+func nearlyFill(t *testing.T, dir string) string {
+	t.Helper()
+	name := filepath.Join(dir, "bulk")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Bsize-4<<20); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }

@@ -266,6 +266,59 @@ func settle(path string) error {
 type Removed struct {
 	Key  string
 	Size cluster.Bytes
+	Used time.Time // when it was last asked for
+}
+
+// Idle is an artifact that nobody uses.
+type Idle = Removed
+
+// Short returns the key of an artifact as people compare it: as much of its checksum as tells one from another.
+func Short(key string) string {
+	kind, digits, _ := strings.Cut(key, "-")
+	return kind + ":" + digits[:min(len(digits), 12)]
+}
+
+// Any reports whether anything is kept.
+func (s *Store) Any() bool {
+	entries, err := os.ReadDir(filepath.Join(s.Dir, "kept"))
+	return err == nil && len(entries) > 0
+}
+
+// Tidy removes what is left of artifacts that nobody asks for any more.
+func (s *Store) Tidy() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep()
+}
+
+// Idle returns the artifacts that nobody uses, those first that were not asked for for the longest. Wanted is as in Prune.
+func (s *Store) Idle(wanted func() map[string]bool) ([]Idle, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	idle, err := s.idle(wanted)
+	for i := range idle {
+		idle[i].Size = sizeOf(s.kept(idle[i].Key))
+	}
+	return idle, err
+}
+
+// idle returns them without their sizes. The mutex is held.
+func (s *Store) idle(wanted func() map[string]bool) (idle []Idle, err error) {
+	entries, err := os.ReadDir(filepath.Join(s.Dir, "kept"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for artifacts: %w", err)
+	}
+	used := wanted()
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && !used[e.Name()] && s.busy[e.Name()] == nil {
+			idle = append(idle, Idle{Key: e.Name(), Used: info.ModTime()})
+		}
+	}
+	slices.SortStableFunc(idle, func(a, b Idle) int { return a.Used.Compare(b.Used) })
+	return idle, nil
 }
 
 // Prune removes artifacts that nobody uses, those first that were not asked for for the longest, until need bytes are free more than before, and
@@ -275,43 +328,28 @@ func (s *Store) Prune(wanted func() map[string]bool, need cluster.Bytes) (all []
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep()
-	entries, err := os.ReadDir(filepath.Join(s.Dir, "kept"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	idle, err := s.idle(wanted)
 	if err != nil {
-		return nil, fmt.Errorf("look for artifacts: %w", err)
+		return nil, err
 	}
-	used := wanted()
-	type one struct {
-		key string
-		at  time.Time
-	}
-	var idle []one
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && !used[e.Name()] && s.busy[e.Name()] == nil {
-			idle = append(idle, one{e.Name(), info.ModTime()})
-		}
-	}
-	slices.SortFunc(idle, func(a, b one) int { return a.at.Compare(b.at) })
 	for _, o := range idle {
 		if need <= 0 {
 			break
 		}
-		size := sizeOf(s.kept(o.key))
-		gone := s.coming(o.key + ".removed") // what a crash leaves half removed is not kept
+		o.Size = sizeOf(s.kept(o.Key))
+		gone := s.coming(o.Key + ".removed") // what a crash leaves half removed is not kept
 		err := errors.Join(removeTree(gone), os.MkdirAll(filepath.Dir(gone), 0o700))
 		if err == nil {
-			err = os.Rename(s.kept(o.key), gone)
+			err = os.Rename(s.kept(o.Key), gone)
 		}
 		if err == nil {
 			err = removeTree(gone)
 		}
 		if err != nil {
-			return all, fmt.Errorf("remove artifact %s: %w", o.key, err)
+			return all, fmt.Errorf("remove artifact %s: %w", o.Key, err)
 		}
-		need -= size
-		all = append(all, Removed{Key: o.key, Size: size})
+		need -= o.Size
+		all = append(all, o)
 	}
 	return all, nil
 }

@@ -313,7 +313,7 @@ func TestPrune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []artifact.Removed{{Key: keys[2], Size: 612}}
+	want := []artifact.Removed{{Key: keys[2], Size: 612, Used: time.Unix(2000, 0)}}
 	if diff := cmp.Diff(want, removed); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}
