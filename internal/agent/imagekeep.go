@@ -90,7 +90,7 @@ func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest) (any,
 		}
 		return wireImages([]executor.Image{image}), err
 	case transport.StreamImageResolve:
-		digest, err := keeper.ResolveImage(ctx, ask.Name, a.Credentials)
+		digest, err := keeper.ResolveImage(ctx, ask.Name, a.lookupLogin(ctx, r))
 		return []transport.Image{{Name: ask.Name, Digest: digest}}, err
 	case transport.StreamImagePrune:
 		all, err := keeper.PruneImages(ctx, executor.ImagePrune{

@@ -53,7 +53,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 		}
 		return answer(w, http.StatusOK, reply)
 	}
-	loose := s.pin(r.Context(), definitionsOf(set))
+	loose := s.pin(r.Context(), definitionsOf(set), runnersOf(callerOf(r.Context()), s.cfg.Tables.Snapshot(), set))
 	if err := s.applied(r.Context(), draw, &reply); err != nil {
 		return err
 	}

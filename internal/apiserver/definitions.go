@@ -94,7 +94,7 @@ func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.pin(r.Context(), []*cluster.TaskDefinition{&def})
+	s.pin(r.Context(), []*cluster.TaskDefinition{&def}, nil)
 	var change api.Change
 	snap, err := s.write(r.Context(), func(d *draft) (err error) {
 		old, _ := d.snap.Definition(ref)

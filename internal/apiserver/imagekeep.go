@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -167,74 +166,13 @@ func (l loose) note(changes []api.Change) {
 	}
 }
 
-// pin has nodes ask the registries which images the tags in new versions stand for, and writes the digests into the definitions: a version means one
-// image for ever (ADR 0065). What cannot be found out within pinTime stays as it is.
-func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition) loose {
-	snap := s.cfg.Tables.Snapshot()
-	var names []string
-	var fresh []*cluster.TaskDefinition
-	for _, d := range definitions {
-		if _, there := snap.Definition(d.Ref()); there {
-			continue
-		}
-		fresh = append(fresh, d)
-		for i := range d.Containers {
-			if c := &d.Containers[i]; c.Pinnable() {
-				names = append(names, cluster.NormalImage(c.Image))
-			}
-		}
-	}
-	if len(names) == 0 {
-		return nil // as most applies: the look at all nodes is for those that need one
-	}
-	nodes := pinners(snap)
-	if len(nodes) == 0 {
-		return nil
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	ctx, cancel := context.WithTimeout(ctx, pinTime)
-	defer cancel()
-	var mu sync.Mutex
-	digests, reasons := map[string]string{}, map[string]string{}
-	var asking sync.WaitGroup
-	room := make(chan struct{}, imagesAtOnce)
-	for _, name := range names {
-		room <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-room }()
-			digest, err := s.lookUp(ctx, name, nodes)
-			mu.Lock()
-			defer mu.Unlock()
-			if digests[name] = digest; err != nil {
-				reasons[name] = problemOf(err).Detail
-			}
-		})
-	}
-	asking.Wait()
-	left := loose{}
-	for _, d := range fresh {
-		d.Pin(digests)
-		var why []string
-		for i := range d.Containers {
-			if c := &d.Containers[i]; c.Pinnable() && reasons[cluster.NormalImage(c.Image)] != "" {
-				why = append(why, fmt.Sprintf("image %s is not pinned to what it is now: %s", c.Image, reasons[cluster.NormalImage(c.Image)]))
-			}
-		}
-		if len(why) > 0 {
-			left[d.Ref()] = strings.Join(why, "; ")
-		}
-	}
-	return left
-}
-
-// pinners returns nodes that can ask registries, those first that registered last.
-func pinners(snap *store.Snapshot) []string {
+// pinners returns nodes that can ask registries, those first that registered last. Fit, unless nil, says which ones may.
+func pinners(snap *store.Snapshot, fit func(node string) bool) []string {
 	var all []cluster.NodeStatus
 	for e := range snap.NodeStatuses() {
 		n, ok := snap.Node(e.Value.Name)
 		holds := slices.ContainsFunc(e.Value.Facts.Executors, func(x cluster.ExecutorFact) bool { return x.Name == "containerd" })
-		if ok && n.Value.State == cluster.NodeReady && holds {
+		if ok && n.Value.State == cluster.NodeReady && holds && (fit == nil || fit(e.Value.Name)) {
 			all = append(all, cluster.NodeStatus{Name: e.Value.Name, Registered: e.Value.Registered})
 		}
 	}
@@ -249,10 +187,15 @@ func pinners(snap *store.Snapshot) []string {
 }
 
 // lookUp asks nodes one after the other which digest an image has. One that holds it as loaded by hand answers that it has none.
-func (s *Server) lookUp(ctx context.Context, name string, nodes []string) (digest string, err error) {
+func (s *Server) lookUp(ctx context.Context, look lookup, nodes []string) (digest string, err error) {
+	name := look.image
+	ask := transport.ImagesRequest{Name: name}
+	if look.login.Secret != "" {
+		ask.Login = &look.login
+	}
 	for _, node := range nodes {
 		var got []transport.Image
-		got, err = askImages[[]transport.Image](ctx, s, node, transport.StreamImageResolve, transport.ImagesRequest{Name: name})
+		got, err = askImages[[]transport.Image](ctx, s, node, transport.StreamImageResolve, ask)
 		if err == nil && len(got) == 1 {
 			if d := got[0].Digest; d == "" || cluster.ValidImage(name+"@"+d) {
 				return d, nil

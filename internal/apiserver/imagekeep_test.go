@@ -31,7 +31,11 @@ func (n *imageNode) play(req transport.StreamRequest, conn net.Conn) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.asked = append(n.asked, string(req.Kind)+" "+req.Images.Name)
+	asked := string(req.Kind) + " " + req.Images.Name
+	if l := req.Images.Login; l != nil {
+		asked += " as " + l.Cluster + "/" + l.Secret
+	}
+	n.asked = append(n.asked, asked)
 	switch req.Kind {
 	case transport.StreamImageResolve:
 		d, ok := n.digests[req.Images.Name]

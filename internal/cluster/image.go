@@ -66,10 +66,8 @@ func (d *TaskDefinition) PinAs(other *TaskDefinition) {
 	})
 }
 
-// Pin pins images to digests, by their normal names. It does not change what it shares with others.
-func (d *TaskDefinition) Pin(digests map[string]string) {
-	d.pin(func(c *Container) string { return digests[NormalImage(c.Image)] })
-}
+// Pin pins the images that can be to the digests that are told, "" for none. It does not change what it shares with others.
+func (d *TaskDefinition) Pin(digest func(*Container) string) { d.pin(digest) }
 
 func (d *TaskDefinition) pin(digest func(*Container) string) {
 	containers := slices.Clone(d.Containers)

@@ -34,6 +34,9 @@ func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (r
 	if _, err := d.session(r.Node, r.Session); err != nil {
 		return reply, err
 	}
+	if r.Stream != "" {
+		return d.streamLogin(&r)
+	}
 	wait, cancel := context.WithTimeout(ctx, secretsWait)
 	defer cancel()
 	snap, err := d.config.Tables.WaitFor(wait, r.Revision)
@@ -118,15 +121,20 @@ func (d *Dispatcher) login(snap *store.Snapshot, in string, def *cluster.TaskDef
 	if !ok {
 		return reply, nil
 	}
-	value, err := d.unseal(snap, e.Value)
+	return d.loginOf(snap, e.Value)
+}
+
+// loginOf opens a secret of the type registry.
+func (d *Dispatcher) loginOf(snap *store.Snapshot, s *cluster.Secret) (reply transport.SecretsReply, err error) {
+	value, err := d.unseal(snap, s)
 	if err != nil {
 		return reply, err
 	}
 	var l cluster.RegistryLogin
 	if json.Unmarshal(value, &l) != nil {
-		return reply, fmt.Errorf("the secret %s does not hold a login", e.Value.Name)
+		return reply, fmt.Errorf("the secret %s does not hold a login", s.Name)
 	}
-	reply.User, reply.Password, reply.Login = l.User, l.Password, e.Value.Name
+	reply.User, reply.Password, reply.Login = l.User, l.Password, s.Name
 	return reply, nil
 }
 

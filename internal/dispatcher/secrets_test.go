@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/dispatcher"
@@ -26,6 +27,64 @@ func TestSecretsWithoutAKey(t *testing.T) {
 type opened struct{}
 
 func (opened) Open(_ *cluster.SecretKey, s *cluster.Secret) ([]byte, error) { return s.Sealed, nil }
+
+// A node that is asked to look an image up as a secret is given that login for its registry, for a while; no other node is, nor for another registry.
+func TestLoginOfALookUp(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.stop()
+		w.Dispatcher = dispatcher.New(dispatcher.Config{
+			Engine: w.engine, Tables: w.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler), Clock: w.clock, Opener: opened{},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { _ = w.Run(ctx); close(ended) }()
+		defer func() { cancel(); <-ended }()
+		w.put(p.SecretKey("1"), &cluster.SecretKey{ID: "1", Number: 1})
+		w.put(p.Secret("c", "pull"), &cluster.Secret{
+			Cluster: "c", Name: "pull", Type: cluster.SecretRegistry, Registry: "r.example", Stamp: "s", Key: "1", Sealed: []byte(`{"user":"ci","password":"c2VjcmV0"}`),
+		})
+		one, two := w.register("n1").Session, w.register("n2").Session
+		ids := make(chan string, 1)
+		assigned := make(chan struct{})
+		go func() {
+			defer close(assigned)
+			_ = w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: one}, func(ms []transport.Message) error {
+				for _, m := range ms {
+					if m.Open != nil {
+						ids <- m.Open.ID
+					}
+				}
+				return nil
+			})
+		}()
+		defer func() { cancel(); <-assigned }()
+		go func() {
+			_, _ = w.OpenStream(ctx, "n1", transport.StreamRequest{
+				Kind: transport.StreamImageResolve, Images: &transport.ImagesRequest{Name: "r.example/a:1", Login: &transport.SecretName{Cluster: "c", Secret: "pull"}},
+			})
+		}()
+		stream := <-ids
+		ask := func(node string, session uint64, registry, id string) (transport.SecretsReply, error) {
+			return w.Secrets(t.Context(), transport.SecretsRequest{Node: node, Session: session, Registry: registry, Stream: id})
+		}
+		if got, err := ask("n1", one, "r.example", stream); err != nil || got.User != "ci" || string(got.Password) != "secret" || got.Login != "pull" {
+			t.Errorf("got user %q of %q, %v", got.User, got.Login, err)
+		}
+		if got, err := ask("n1", one, "elsewhere.example", stream); err != nil || got.User != "" || len(got.Missing) != 1 {
+			t.Errorf("for another registry: got user %q, %q, %v", got.User, got.Missing, err)
+		}
+		if got, err := ask("n2", two, "r.example", stream); !errors.Is(err, transport.ErrRefused) || got.User != "" {
+			t.Errorf("another node: got user %q, %v", got.User, err)
+		}
+		if got, err := ask("n1", one, "r.example", "another"); !errors.Is(err, transport.ErrRefused) || got.User != "" {
+			t.Errorf("another stream: got user %q, %v", got.User, err)
+		}
+		time.Sleep(time.Minute) // in-bubble: inWorld makes one
+		if got, err := ask("n1", one, "r.example", stream); err == nil || got.User != "" {
+			t.Errorf("a minute later: got user %q, %v", got.User, err)
+		}
+	})
+}
 
 // Only the node that an attempt was placed on is given its secrets, in its session, and only those that its definition names.
 func TestSecretsGoToTheNodeOfTheAttempt(t *testing.T) {

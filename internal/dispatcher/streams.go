@@ -20,6 +20,7 @@ var ErrNoSession = errors.New("no agent of the node is connected")
 type streams struct {
 	mu      sync.Mutex
 	waiting map[string]awaited
+	lookups map[string]lookup // images that nodes were asked to look up, by the id of the stream
 }
 
 // awaited is a stream that an agent was asked to open.
@@ -61,6 +62,7 @@ func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.St
 	open := make(chan carried, 1)
 	d.streams.mu.Lock()
 	d.streams.waiting[r.ID] = awaited{node, open}
+	d.expect(node, &r)
 	d.streams.mu.Unlock()
 
 	timer := time.NewTimer(callBack)

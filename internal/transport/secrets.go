@@ -31,6 +31,15 @@ type SecretsRequest struct {
 	Revision  uint64 `json:"rev"`
 	Registry  string `json:"registry,omitempty"`
 	Container string `json:"container,omitempty"`
+	// Stream, unless empty, is the id of a stream of the kind StreamImageResolve that names a secret: asked for is its login for the Registry, of no
+	// attempt.
+	Stream string `json:"stream,omitempty"`
+}
+
+// SecretName names a secret.
+type SecretName struct {
+	Cluster string `json:"cluster"`
+	Secret  string `json:"secret"`
 }
 
 func (r SecretsRequest) node() string { return r.Node }

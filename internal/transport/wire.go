@@ -216,6 +216,9 @@ type ImagesRequest struct {
 	// Name is the image to pull or to look up; with Keep it is pinned once it is there.
 	Name string `json:"name,omitempty"`
 	Keep bool   `json:"keep,omitempty"`
+	// Login, unless nil, names the secret whose login the registry is asked with: the agent asks for it, with the id of the stream. Older agents
+	// ask with the node's own.
+	Login *SecretName `json:"login,omitempty"`
 	// All, DryRun and Unused say which images go: see executor.ImagePrune.
 	All    bool             `json:"all,omitempty"`
 	DryRun bool             `json:"dry_run,omitempty"`

@@ -11,8 +11,26 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/test/harness"
 )
+
+// digestOf returns what a tag stands for in the registry.
+func (d *depot) digestOf(t *testing.T, tag string) string {
+	t.Helper()
+	ref, err := name.ParseReference(d.host + "/" + tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := remote.Head(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return head.Digest.String()
+}
 
 // guard stands before a registry and lets in who knows the password of the user ci; it returns its host.
 func guard(t *testing.T, registry string) (host string, password *atomic.Pointer[string]) {
@@ -83,6 +101,14 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 	set(rolled)
 	s.Berth("restart", "--detach", "service/next").Want(t, 0)
 	running(t, s, "next", 1)
+	// The version is pinned with that login: no node has one of its own.
+	rolling := d.digestOf(t, "app:2")
+	s.Berth("run", "--detach", s.Write("pinned.yaml", imaged("pinned", host+"/app:2"))).Want(t, 0)
+	def, err := s.Client().Definition(t.Context(), cluster.Ref{Name: "pinned", Version: 1})
+	if err != nil || def.Containers[0].Digest != rolling {
+		t.Errorf("the version has image %q, %v, want %s", def.Containers[0].Digest, err, rolling)
+	}
+	running(t, s, "pinned", 1)
 	// 4. A container may name its secret, which has to be one for its registry.
 	s.BerthWith(strings.NewReader("x"), "secret", "set", "plain").Want(t, 0)
 	named := strings.Replace(imaged("named", host+"/other:1"), "resources:", "pull_secret: plain, resources:", 1)

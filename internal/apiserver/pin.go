@@ -1,0 +1,176 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// runner is an owner that asks for a version of a definition: with the secrets of its cluster its images are pulled, on nodes where its tasks may stand.
+type runner struct {
+	cluster  string
+	standing reconciler.Standing
+}
+
+// runnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. Those of clusters that the caller does not see
+// are left out: he is refused later, and moves no login before.
+func runnersOf(c *caller, snap *store.Snapshot, set []appliedObject) map[cluster.Ref][]runner {
+	by := map[cluster.Ref][]runner{}
+	add := func(in string, ref cluster.Ref, p *cluster.Placement, job bool) {
+		if !c.sees(in) {
+			return
+		}
+		r := runner{cluster: in, standing: reconciler.Standing{Placement: p, Job: job}}
+		if e, ok := snap.Cluster(in); ok {
+			r.standing.Common = e.Value.Constraints
+		}
+		for i := range set {
+			if own := set[i].cluster; own != nil && own.Name == in {
+				r.standing.Common = own.Constraints
+			}
+		}
+		by[ref] = append(by[ref], r)
+	}
+	steps := func(in string, all []cluster.Step) {
+		for i := range all {
+			add(in, all[i].Definition, &all[i].Placement, true)
+		}
+	}
+	for i := range set {
+		switch m := &set[i]; {
+		case m.service != nil:
+			add(m.service.Cluster, m.service.Definition, &m.service.Placement, false)
+		case m.job != nil:
+			steps(m.job.Cluster, m.job.Steps)
+		case m.cron != nil:
+			steps(m.cron.Cluster, m.cron.Job.Steps)
+		}
+	}
+	for _, all := range by { // order-free: each by itself
+		slices.SortStableFunc(all, func(a, b runner) int { return cmp.Compare(a.cluster, b.cluster) })
+	}
+	return by
+}
+
+// lookup is an image whose digest is asked for, and the secret whose login is told to its registry; without one it is the node's own.
+type lookup struct {
+	image string // its normal name
+	login transport.SecretName
+}
+
+// lookupOf returns how the image of a container is looked up: with the secret that it names or that a cluster has for the registry, of the first of the
+// owners whose cluster has one. Who is that owner, or nil.
+func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []runner) (look lookup, who *runner) {
+	look.image = cluster.NormalImage(c.Image)
+	registry, _, _ := strings.Cut(look.image, "/")
+	for i := range runners {
+		in := runners[i].cluster
+		e, ok := snap.RegistrySecret(in, registry)
+		if c.PullSecret != "" {
+			e, ok = snap.Secret(in, c.PullSecret)
+		}
+		if ok && e.Value.Type == cluster.SecretRegistry && e.Value.Registry == registry {
+			look.login = transport.SecretName{Cluster: in, Secret: e.Value.Name}
+			return look, &runners[i]
+		}
+	}
+	return look, nil
+}
+
+// pin has nodes ask the registries which images the tags in new versions stand for, and writes the digests into the definitions: a version means one
+// image for ever (ADR 0065). A registry for which the cluster has a secret is asked with that, by a node where the tasks may stand (ADR 0078). What cannot be
+// found out within pinTime stays as it is.
+func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition, runners map[cluster.Ref][]runner) loose {
+	snap := s.cfg.Tables.Snapshot()
+	nodes := map[lookup][]string{} // that are asked
+	var fresh []*cluster.TaskDefinition
+	l := s.look(snap)
+	for _, d := range definitions {
+		if _, there := snap.Definition(d.Ref()); there {
+			continue
+		}
+		fresh = append(fresh, d)
+		for i := range d.Containers {
+			if c := &d.Containers[i]; c.Pinnable() {
+				look, who := lookupOf(snap, c, runners[d.Ref()])
+				if _, known := nodes[look]; !known || len(nodes[look]) == 0 {
+					nodes[look] = pinnersFor(l, who)
+				}
+			}
+		}
+	}
+	var looks []lookup
+	for look, able := range nodes { // order-free: sorted next
+		if len(able) > 0 {
+			looks = append(looks, look)
+		}
+	}
+	if len(looks) == 0 {
+		return nil
+	}
+	slices.SortFunc(looks, func(a, b lookup) int {
+		return cmp.Or(cmp.Compare(a.image, b.image), cmp.Compare(a.login.Cluster, b.login.Cluster), cmp.Compare(a.login.Secret, b.login.Secret))
+	})
+	ctx, cancel := context.WithTimeout(ctx, pinTime)
+	defer cancel()
+	var mu sync.Mutex
+	digests, reasons := map[lookup]string{}, map[lookup]string{}
+	var asking sync.WaitGroup
+	room := make(chan struct{}, imagesAtOnce)
+	for _, look := range looks {
+		room <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-room }()
+			digest, err := s.lookUp(ctx, look, nodes[look])
+			mu.Lock()
+			defer mu.Unlock()
+			if digests[look] = digest; err != nil {
+				reasons[look] = problemOf(err).Detail
+			}
+		})
+	}
+	asking.Wait()
+	left := loose{}
+	for _, d := range fresh {
+		d.Pin(func(c *cluster.Container) string {
+			look, _ := lookupOf(snap, c, runners[d.Ref()])
+			return digests[look]
+		})
+		var why []string
+		for i := range d.Containers {
+			if c := &d.Containers[i]; c.Pinnable() {
+				look, _ := lookupOf(snap, c, runners[d.Ref()])
+				if reasons[look] != "" {
+					why = append(why, fmt.Sprintf("image %s is not pinned to what it is now: %s", c.Image, reasons[look]))
+				}
+			}
+		}
+		if len(why) > 0 {
+			left[d.Ref()] = strings.Join(why, "; ")
+		}
+	}
+	return left
+}
+
+// pinnersFor returns the nodes that are asked: with a secret of an owner's cluster only such as its tasks may stand on, which would get the login with them.
+func pinnersFor(l *look, who *runner) []string {
+	if who == nil {
+		return pinners(l.snap, nil)
+	}
+	return pinners(l.snap, func(name string) bool {
+		n := l.node(name)
+		if n == nil {
+			return false
+		}
+		why, _ := reconciler.Misfit(who.standing, n)
+		return why == nil
+	})
+}

@@ -1,0 +1,55 @@
+package dispatcher
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// lookupTime is for how long a node may ask for the login of a look-up that it was told to make.
+const lookupTime = 30 * time.Second
+
+// lookup is a node that was asked to look an image up with the login of a secret.
+type lookup struct {
+	node  string
+	login transport.SecretName
+	until time.Duration // by the server's clock
+}
+
+// expect notes that a node may ask for the login that a request names. streams.mu is held.
+func (d *Dispatcher) expect(node string, r *transport.StreamRequest) {
+	if r.Kind != transport.StreamImageResolve || r.Images == nil || r.Images.Login == nil {
+		return
+	}
+	now := d.config.Clock()
+	maps.DeleteFunc(d.streams.lookups, func(_ string, l lookup) bool { return l.until < now })
+	if d.streams.lookups == nil {
+		d.streams.lookups = map[string]lookup{}
+	}
+	d.streams.lookups[r.ID] = lookup{node, *r.Images.Login, now + lookupTime}
+}
+
+// streamLogin returns the login with which a node is to look an image up, to the node that was asked to and to no other, for the registry of the secret
+// alone. The password is kept nowhere.
+func (d *Dispatcher) streamLogin(r *transport.SecretsRequest) (reply transport.SecretsReply, err error) {
+	d.streams.mu.Lock()
+	l, ok := d.streams.lookups[r.Stream]
+	d.streams.mu.Unlock()
+	if !ok || l.node != r.Node || d.config.Clock() > l.until {
+		return reply, fmt.Errorf("%w: %s was not asked to look an image up as %.60q", transport.ErrRefused, r.Node, r.Stream)
+	}
+	snap := d.config.Tables.Snapshot()
+	e, ok := snap.Secret(l.login.Cluster, l.login.Secret)
+	switch {
+	case !ok:
+		reply.Missing = []string{cluster.NoSecret(l.login.Cluster, l.login.Secret)}
+		return reply, nil
+	case e.Value.Type != cluster.SecretRegistry || e.Value.Registry != r.Registry:
+		reply.Missing = []string{fmt.Sprintf("the secret %s is not for the registry %s", l.login.Secret, r.Registry)}
+		return reply, nil
+	}
+	return d.loginOf(snap, e.Value)
+}
