@@ -274,6 +274,18 @@ type ImagePull struct {
 	Keep bool `json:"keep,omitempty"`
 }
 
+// ImagePullNews is a line of the answer to a client that accepts application/x-ndjson: how the pull comes along on a node, and in the last one what came
+// of it.
+type ImagePullNews struct {
+	Node  string `json:"node,omitempty"`
+	Image string `json:"image,omitempty"`
+	// Message says what goes on there: layers and bytes that have come, or what the registry answered and when it is asked again.
+	Message string `json:"message,omitempty"`
+	// Done says that the node does no more.
+	Done  bool         `json:"done,omitempty"`
+	Reply *ImagesReply `json:"reply,omitempty"`
+}
+
 // ImagePrune asks nodes to remove images that nothing uses.
 type ImagePrune struct {
 	// Nodes are those that are asked; default all.

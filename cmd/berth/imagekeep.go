@@ -46,7 +46,7 @@ func (a *app) newImagePullCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull IMAGE...",
 		Short: "Have nodes pull images before tasks need them",
-		Long: "Have nodes pull images, with their own logins, before tasks need them; it waits until they are there. An image that a node has\n" +
+		Long: "Have nodes pull images, with their own logins, before tasks need them; it waits until they are there, and shows how far each node is. An image that a node has\n" +
 			"already is looked up in its registry again, and pulled if the name stands for another one now.\n\n" +
 			"With --keep the images are pinned: a node that needs room on its disk does not remove them, only `berth image prune --all` does.",
 		Args: arguments(1, -1, "an image, such as registry.example/app:1"),
@@ -56,7 +56,12 @@ func (a *app) newImagePullCommand() *cobra.Command {
 				return err
 			}
 			p.Images = args
-			reply, err := c.PullImages(cmd.Context(), p)
+			board := a.newPullBoard()
+			reply, err := c.FollowPull(cmd.Context(), p, board.take)
+			board.end()
+			if cmd.Context().Err() != nil {
+				board.tellLeft()
+			}
 			if err != nil {
 				return err
 			}

@@ -67,7 +67,7 @@ func imageKey(c *cluster.Container) string {
 }
 
 // keepImages does what a server asks of the node's images, beside loading them, and returns what came of it.
-func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest) (any, error) {
+func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest, progress func(string)) (any, error) {
 	keeper := a.machine.keeper()
 	if keeper == nil {
 		return nil, errNoKeeper
@@ -81,7 +81,7 @@ func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest) (any,
 		all, err := keeper.ListImages(ctx, a.wantedImages)
 		return wireImages(all), err
 	case transport.StreamImagePull:
-		image, err := keeper.PullImage(ctx, executor.ImagePull{Name: ask.Name, Keep: ask.Keep, Credentials: a.Credentials}, nil)
+		image, err := keeper.PullImage(ctx, executor.ImagePull{Name: ask.Name, Keep: ask.Keep, Credentials: a.Credentials}, progress)
 		if err == nil {
 			a.machine.lookAgain()
 		}

@@ -99,10 +99,13 @@ func (m *machine) lookAgain() {
 	}
 }
 
+// maxPullText bounds what is told at once of a pull, in bytes.
+const maxPullText = 2 << 10
+
 // serveImages does what the stream asks of the node's images, and answers with what came of it.
 func (a *Agent) serveImages(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
-	out, err := a.imagesFor(ctx, r, stream)
+	out, err := a.imagesFor(ctx, r, stream, frames)
 	if err != nil {
 		return errors.Join(err, frames.End(transport.ExecEnd{Error: plain.Text(err)}))
 	}
@@ -112,7 +115,8 @@ func (a *Agent) serveImages(ctx context.Context, r transport.StreamRequest, stre
 	return frames.End(transport.ExecEnd{})
 }
 
-func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.Reader) (any, error) {
+// imagesFor does it; how a pull comes along is told in frames of ChannelStderr, one for each text, which servers of builds before pass over.
+func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.Reader, frames *transport.FrameWriter) (any, error) {
 	held := a.machine.images()
 	switch {
 	case held == nil:
@@ -127,7 +131,9 @@ func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.
 			defer cancel() // who asked went away: nobody waits for the pull
 			_, _ = io.Copy(io.Discard, in)
 		})
-		return a.keepImages(ctx, r)
+		return a.keepImages(ctx, r, func(text string) {
+			_, _ = io.WriteString(frames.Channel(transport.ChannelStderr), text[:min(len(text), maxPullText)]) // who asked may be gone; the pull ends then
+		})
 	}
 	archive := &archiveReader{frames: transport.NewFrameReader(in)}
 	images, err := held.LoadImages(ctx, archive)

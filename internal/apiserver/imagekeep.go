@@ -47,10 +47,13 @@ func (s *Server) pullImages(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), imagePullTime)
 	defer cancel()
+	out := followPull(w, r)
 	reply := api.ImagesReply{Items: []api.ImageView{}}
 	reply.Items, reply.Faults = everyNode(nodes, reply.Items, func(node string) (all []api.ImageView, faults cluster.Faults) {
+		defer out.done(node)
 		for _, name := range ask.Images {
-			got, err := askImages[[]transport.Image](ctx, s, node, transport.StreamImagePull, transport.ImagesRequest{Name: name, Keep: ask.Keep})
+			tell := out.told(node, name)
+			got, err := askImagesAs[[]transport.Image](ctx, s, node, transport.StreamImagePull, transport.ImagesRequest{Name: name, Keep: ask.Keep}, tell)
 			if err != nil {
 				faults = append(faults, cluster.Fault{Path: node, Message: problemOf(err).Detail})
 				continue
@@ -61,6 +64,9 @@ func (s *Server) pullImages(w http.ResponseWriter, r *http.Request) error {
 		}
 		return all, faults
 	})
+	if out != nil {
+		return out.end(&reply)
+	}
 	return answer(w, http.StatusOK, reply)
 }
 
@@ -131,6 +137,11 @@ func everyNode[T any](nodes []string, none []T, ask func(node string) ([]T, clus
 
 // askImages asks one node, and closes the stream when ctx ends: then its agent gives up.
 func askImages[T any](ctx context.Context, s *Server, node string, kind transport.StreamKind, ask transport.ImagesRequest) (got T, err error) {
+	return askImagesAs[T](ctx, s, node, kind, ask, nil)
+}
+
+// askImagesAs does the same; told, unless nil, is called with what the agent says meanwhile.
+func askImagesAs[T any](ctx context.Context, s *Server, node string, kind transport.StreamKind, ask transport.ImagesRequest, told func(string)) (got T, err error) {
 	stream, err := s.openStream(ctx, node, transport.StreamRequest{Kind: kind, Images: &ask})
 	if err != nil {
 		return got, err
@@ -138,7 +149,7 @@ func askImages[T any](ctx context.Context, s *Server, node string, kind transpor
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() }) // ends the read below
 	defer stop()
 	defer stream.Close() // it was only read
-	return imageAnswer[T](stream, node)
+	return imageAnswer[T](stream, node, told)
 }
 
 // definitionsOf returns the definitions of a set.

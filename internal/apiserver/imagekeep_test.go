@@ -45,6 +45,7 @@ func (n *imageNode) play(req transport.StreamRequest, conn net.Conn) {
 		}
 		say([]transport.Image{{Name: req.Images.Name, Digest: d}})
 	case transport.StreamImagePull:
+		_, _ = out.Channel(transport.ChannelStderr).Write([]byte("pulling " + req.Images.Name + ": 1 of 2 layers"))
 		say([]transport.Image{{Name: req.Images.Name, Digest: "sha256:1", Size: 7}})
 	case transport.StreamImagePrune:
 		say([]transport.PrunedImage{{Names: []string{"a:1"}, Digest: "sha256:1", Size: 7, Removed: req.Images.All && !req.Images.DryRun}})
@@ -160,6 +161,21 @@ func TestPullAndPruneImages(t *testing.T) {
 	want := api.ImagesReply{Items: []api.ImageView{{Node: "n1", Name: "a:1", Digest: "sha256:1", Size: 7}, {Node: "n1", Name: "b:2", Digest: "sha256:1", Size: 7}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("pulled (-want +got):\n%s", diff)
+	}
+	var news []api.ImagePullNews
+	ask := api.ImagePull{Images: []string{"a:1", "b:2"}, Nodes: []string{"n1"}}
+	for line := range strings.Lines(string(w.want(200, "POST", "/v1/images/pull", ask, "Accept", lines).body)) {
+		var one api.ImagePullNews
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			t.Fatal(err)
+		}
+		news = append(news, one)
+	}
+	wantNews := []api.ImagePullNews{
+		{Node: "n1", Image: "a:1", Message: "pulling a:1: 1 of 2 layers"}, {Node: "n1", Image: "b:2", Message: "pulling b:2: 1 of 2 layers"}, {Node: "n1", Done: true}, {Reply: &want},
+	}
+	if diff := cmp.Diff(wantNews, news); diff != "" {
+		t.Errorf("followed (-want +got):\n%s", diff)
 	}
 	for _, dry := range []bool{false, true} {
 		pruned := read[api.ImagePruneReply](t, w.want(200, "POST", "/v1/images/prune", api.ImagePrune{All: true, DryRun: dry}))

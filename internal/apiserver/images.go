@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -74,7 +75,7 @@ func (s *Server) imagesOf(ctx context.Context, node string) ([]api.ImageView, er
 
 // imageReply reads the images that an agent answers with.
 func imageReply(stream io.Reader, node string) ([]api.ImageView, error) {
-	images, err := imageAnswer[[]transport.Image](stream, node)
+	images, err := imageAnswer[[]transport.Image](stream, node, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +89,8 @@ func imageReply(stream io.Reader, node string) ([]api.ImageView, error) {
 }
 
 // imageAnswer reads what an agent answers to a request for images.
-func imageAnswer[T any](stream io.Reader, node string) (answer T, err error) {
+// Told, unless nil, is called with what the agent says meanwhile.
+func imageAnswer[T any](stream io.Reader, node string, told func(text string)) (answer T, err error) {
 	var body bytes.Buffer
 	for in := transport.NewFrameReader(stream); ; {
 		f, err := in.Next()
@@ -98,6 +100,9 @@ func imageAnswer[T any](stream io.Reader, node string) (answer T, err error) {
 		}
 		if f.Channel == transport.ChannelStdout && body.Len()+len(f.Body) <= maxImageReply {
 			body.Write(f.Body)
+		}
+		if f.Channel == transport.ChannelStderr && told != nil {
+			told(strings.ToValidUTF8(string(f.Body), ""))
 		}
 		if f.Channel != transport.ChannelExit {
 			continue

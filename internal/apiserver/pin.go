@@ -113,9 +113,6 @@ func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 			looks = append(looks, look)
 		}
 	}
-	if len(looks) == 0 {
-		return nil
-	}
 	slices.SortFunc(looks, func(a, b lookup) int {
 		return cmp.Or(cmp.Compare(a.image, b.image), cmp.Compare(a.login.Cluster, b.login.Cluster), cmp.Compare(a.login.Secret, b.login.Secret))
 	})
@@ -123,6 +120,11 @@ func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	defer cancel()
 	var mu sync.Mutex
 	digests, reasons := map[lookup]string{}, map[lookup]string{}
+	for look, able := range nodes { // order-free: each by itself
+		if len(able) == 0 && look.login.Secret != "" {
+			reasons[look] = fmt.Sprintf("no node is ready that runs images and on which its tasks may be placed, to ask with the secret %s", look.login.Secret)
+		}
+	}
 	var asking sync.WaitGroup
 	room := make(chan struct{}, imagesAtOnce)
 	for _, look := range looks {

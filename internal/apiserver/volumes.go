@@ -86,7 +86,7 @@ func (s *Server) askVolumes(ctx context.Context, node string, ask transport.Stre
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() }) // ends the read below
 	defer stop()
 	defer stream.Close() // it was only read
-	return imageAnswer[[]transport.Volume](stream, node)
+	return imageAnswer[[]transport.Volume](stream, node, nil)
 }
 
 func volumeView(snap *store.Snapshot, node string, v *transport.Volume) api.VolumeView {

@@ -159,7 +159,8 @@ const (
 	// StreamWord carries a word to a check of type ttl, which the request holds. The agent answers with ChannelExit once the word is
 	// kept; an error says why it counts for nothing.
 	StreamWord StreamKind = "word"
-	// StreamImagePull and StreamImageResolve ask for what Images of the request names; the agent sends what came of it as StreamImageLoad does.
+	// StreamImagePull and StreamImageResolve ask for what Images of the request names; the agent sends what came of it as StreamImageLoad does. How a
+	// pull comes along it tells before, in frames of ChannelStderr, each of which replaces the last.
 	StreamImagePull    StreamKind = "image-pull"
 	StreamImageResolve StreamKind = "image-resolve"
 	// StreamImagePrune removes images; the agent sends a JSON array of PrunedImage.

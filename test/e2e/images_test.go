@@ -199,7 +199,7 @@ func TestImagesOfARegistry(t *testing.T) {
 	for i := range 3 {
 		d.push(t, s, fmt.Sprintf("other:%d", i), 40<<20)
 	}
-	s.Berth("image", "pull", d.host+"/other:0", d.host+"/other:1", d.host+"/other:2").Want(t, 0, "other:2")
+	s.Berth("image", "pull", d.host+"/other:0", d.host+"/other:1", d.host+"/other:2").Want(t, 0, "other:2", "node/node  pulling "+d.host+"/other:0", "node/node  done")
 	s.Eventually(soon, func() error {
 		there := digests(t, s)
 		if there[app] == "" {
@@ -214,6 +214,7 @@ func TestImagesOfARegistry(t *testing.T) {
 	s.Prints("that nothing used went", "events", "--type", "node.disk-freed", "--node", "node", "--tail", "-1")
 
 	// A disk on which nothing can be removed is told of first, with what to do, until there is room.
+	s.Berth("image", "prune").Want(t, 0)
 	full := nearlyFill(t, disk.Dir)
 	for _, command := range [][]string{{"status"}, {"node", "status", "node"}} {
 		s.Prints("no image or artifact on it can be removed", command...)

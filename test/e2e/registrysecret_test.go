@@ -103,7 +103,9 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 	running(t, s, "next", 1)
 	// The version is pinned with that login: no node has one of its own.
 	rolling := d.digestOf(t, "app:2")
-	s.Berth("run", "--detach", s.Write("pinned.yaml", imaged("pinned", host+"/app:2"))).Want(t, 0)
+	if r := s.Berth("run", "--detach", s.Write("pinned.yaml", imaged("pinned", host+"/app:2"))); r.Code != 0 || strings.Contains(r.Stdout+r.Stderr, "not pinned") {
+		t.Errorf("it is not pinned: %v", r)
+	}
 	def, err := s.Client().Definition(t.Context(), cluster.Ref{Name: "pinned", Version: 1})
 	if err != nil || def.Containers[0].Digest != rolling {
 		t.Errorf("the version has image %q, %v, want %s", def.Containers[0].Digest, err, rolling)

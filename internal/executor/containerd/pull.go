@@ -110,6 +110,7 @@ type pull struct {
 
 	waiters int // puller.mu
 	telling sync.Mutex
+	rate    rate // telling
 
 	mu    sync.Mutex
 	state string                               // what goes on, unless it is fetching
@@ -374,7 +375,33 @@ func (p *pull) text(ctx context.Context) string {
 	if whole == layers && have >= all {
 		return "unpacking " + p.shown
 	}
-	return fmt.Sprintf("pulling %s: %d of %d layers, %s of %s MiB", p.shown, whole, layers, mebi(have), mebi(all))
+	text := fmt.Sprintf("pulling %s: %d of %d layers, %s of %s MiB", p.shown, whole, layers, mebi(have), mebi(all))
+	if n := p.rate.take(time.Now(), have); n > 0 {
+		text += ", " + mebi(n) + " MiB/s"
+	}
+	return text
+}
+
+// rate measures how fast bytes come.
+type rate struct {
+	at   time.Time // of the last measurement
+	have int64
+	rate int64 // bytes per second before it
+}
+
+// rateEvery is over how long a rate is measured at least.
+const rateEvery = time.Second
+
+// take returns how many bytes come in a second; 0 before that is known.
+func (r *rate) take(now time.Time, have int64) int64 {
+	switch since := now.Sub(r.at); {
+	case r.at.IsZero() || have < r.have: // a layer came anew
+		r.at, r.have, r.rate = now, have, 0
+	case since >= rateEvery:
+		r.rate = int64(float64(have-r.have) / since.Seconds())
+		r.at, r.have = now, have
+	}
+	return r.rate
 }
 
 // haveOf returns how much of a blob has come; known is what was known before.
