@@ -37,7 +37,15 @@ func runnersOf(c *caller, snap *store.Snapshot, set []appliedObject) map[cluster
 				r.standing.Common = own.Constraints
 			}
 		}
-		by[ref] = append(by[ref], r)
+		if ref.Version != 0 {
+			by[ref] = append(by[ref], r)
+			return
+		}
+		for _, d := range definitionsOf(set) { // who names no version takes the newest, which is the one that is written here
+			if d.Name == ref.Name {
+				by[d.Ref()] = append(by[d.Ref()], r)
+			}
+		}
 	}
 	steps := func(in string, all []cluster.Step) {
 		for i := range all {

@@ -42,7 +42,7 @@ func TestVersionsArePinnedWithSecrets(t *testing.T) {
 		"secret/other/pull":      secret("other", "pull", "free.example"), // another cluster's
 	})
 	service := map[string]any{
-		"name": "app", "definition": "pinned@1", "count": 1,
+		"name": "app", "definition": "pinned", "count": 1,
 		"placement": map[string]any{"constraints": []any{map[string]any{"attribute": "label.zone", "op": "!=", "value": "far"}}},
 	}
 	ask := manifestsOf("TaskDefinition", pinnedVersion(1,
