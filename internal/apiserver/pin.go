@@ -148,18 +148,25 @@ func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 		})
 	}
 	asking.Wait()
+	return pinAs(fresh, func(d *cluster.TaskDefinition, c *cluster.Container) (digest, why string) {
+		look, _ := lookupOf(snap, c, runners[d.Ref()])
+		return digests[look], reasons[look]
+	})
+}
+
+// pinAs writes digests into definitions, and returns why some images have none.
+func pinAs(definitions []*cluster.TaskDefinition, found func(*cluster.TaskDefinition, *cluster.Container) (digest, why string)) loose {
 	left := loose{}
-	for _, d := range fresh {
+	for _, d := range definitions {
 		d.Pin(func(c *cluster.Container) string {
-			look, _ := lookupOf(snap, c, runners[d.Ref()])
-			return digests[look]
+			digest, _ := found(d, c)
+			return digest
 		})
 		var why []string
 		for i := range d.Containers {
 			if c := &d.Containers[i]; c.Pinnable() {
-				look, _ := lookupOf(snap, c, runners[d.Ref()])
-				if reasons[look] != "" {
-					why = append(why, fmt.Sprintf("image %s is not pinned to what it is now: %s", c.Image, reasons[look]))
+				if _, reason := found(d, c); reason != "" {
+					why = append(why, fmt.Sprintf("image %s is not pinned to what it is now: %s", c.Image, reason))
 				}
 			}
 		}
