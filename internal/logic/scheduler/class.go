@@ -71,7 +71,7 @@ func (y *cycle) classify(order []int32) {
 	for i, p := range order {
 		task := &y.pending[p]
 		own := withoutIndex(task.Task)
-		if last == nil || own != prefix || task.Restarted != last.Restarted || task.Definition != last.Definition || !alike(task, last.Pending) {
+		if last == nil || task.Promised != "" || own != prefix || task.Restarted != last.Restarted || task.Definition != last.Definition || !alike(task, last.Pending) {
 			last, prefix = y.class(task), own
 		}
 		last.left++

@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -36,5 +37,31 @@ func TestKeptRoomIsGivenBack(t *testing.T) {
 	}
 	if got[near.Task] != "n1" || got[beside.Task] != "n1" || got[first.Task] != "n0" {
 		t.Errorf("placed: %v, waiting: %+v", got, res.Waiting)
+	}
+}
+
+// TestEachPromiseIsToldForItself: of two tasks that ask for the same and were promised the same node, each is told what stands against it, which is not the
+// same: room is kept for the first on the way of the second.
+func TestEachPromiseIsToldForItself(t *testing.T) {
+	f := scheduler.NewFleet()
+	f.SetNode(scheduler.Node{
+		Name: "n0", State: cluster.NodeReady, Executors: []string{"process"}, Capacity: cluster.Demand{CPU: 2000, Memory: cluster.GiB, Disk: cluster.GiB},
+		ReservedPorts: []int{8080},
+	})
+	var pending []cluster.Pending
+	for i := range 2 {
+		pending = append(pending, cluster.Pending{
+			Task: cluster.TaskID(fmt.Sprintf("c.web.1.%d", i)), Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"},
+			Priority: 500, Since: epoch(), Promised: "n0", Ports: []cluster.Port{{Name: "a", Port: 443}, {Name: "b", Port: 8080}},
+		})
+	}
+	res := scheduler.Schedule(f, pending, scheduler.Options{})
+	if len(res.Waiting) != 2 {
+		t.Fatalf("%+v", res)
+	}
+	for i, port := range []int{8080, 443} {
+		if got := res.Waiting[i].Refusals; len(got) != 1 || got[0].Port != port {
+			t.Errorf("%s is told %+v, want port %d", res.Waiting[i].Task, got, port)
+		}
 	}
 }
