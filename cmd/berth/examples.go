@@ -60,7 +60,12 @@ func terminalExamples() map[string]string {
 
 // secretExamples finds the path of each command in its example.
 func secretExamples() map[string]string {
-	all := map[string]string{"operator secrets rotate-key": "berth operator secrets rotate-key"}
+	all := map[string]string{
+		"operator secrets rotate-key": "berth operator secrets rotate-key",
+		"operator secrets rekey":      "berth operator secrets rekey\nberth operator secrets rekey --drop",
+		"operator secrets keys":       "berth operator secrets keys",
+		"operator secrets drop-key":   "berth operator secrets drop-key 3f0c9a1be2d47785",
+	}
 	for _, text := range []string{
 		"berth secret set db-password --file password.txt\nberth secret set tls-key --file server.key --keep-newline\n" +
 			"berth secret set pull --type registry --registry registry.example:5000 --username ci --file token.txt",
