@@ -22,6 +22,10 @@ const (
 // maxMasked bounds how many texts are looked for: those of the newest values.
 const maxMasked = 1024
 
+// sameTime is how old the time of a folder has to be before it says that nothing changed since: what is replaced twice within a tick of the kernel's
+// clock has one time. A tick is 10 ms at most.
+const sameTime = 50 * time.Millisecond
+
 // FormerFolder is the folder, beside those of a container's secrets, with the files of values that were replaced, in the order of their names: the one
 // list of what its programs may still say. Only who replaces values writes there, and does so before.
 const FormerFolder = "former"
@@ -146,9 +150,11 @@ func (m *Masker) Mask(text []byte) []byte {
 // refresh reads the values again if they were replaced: a rename into a folder changes the folder.
 func (m *Masker) refresh() {
 	now := make([]time.Time, 0, len(m.folders)+1)
+	began, fresh := time.Now(), false
 	for _, name := range append(slices.Clip(m.folders), m.env) {
 		if info, err := os.Stat(name); err == nil {
 			now = append(now, info.ModTime())
+			fresh = fresh || began.Sub(info.ModTime()).Abs() < sameTime
 		} else {
 			now = append(now, time.Time{}) // the attempt is over: what was known stays
 		}
@@ -156,7 +162,9 @@ func (m *Masker) refresh() {
 	if slices.Equal(now, m.seen) {
 		return
 	}
-	m.seen = now
+	if m.seen = now; fresh {
+		m.seen = nil
+	}
 	if values := SecretValues(m.folders, m.env); len(values) > 0 {
 		m.texts = MaskedTexts(values)
 	}

@@ -63,6 +63,19 @@ func TestMasker(t *testing.T) {
 	m = executor.NewMasker([]executor.Mount{{Source: folder}}, env)
 	check("battery-staple after correct-horse, other-one after correct", "[secret] after [secret], [secret] after [secret]")
 	check("in the life before: correct-horse", "in the life before: [secret]")
+	// Two changes of one tick of the clock: the folder has the same time after both.
+	keep(filepath.Join(folder, "db"), "3")
+	put(filepath.Join(folder, "db"), "paper-clips")
+	info, err := os.Stat(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("paper-clips", "[secret]")
+	put(filepath.Join(folder, "db"), "rubber-bands")
+	if err := os.Chtimes(folder, info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	check("rubber-bands", "[secret]")
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}

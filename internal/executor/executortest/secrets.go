@@ -34,6 +34,9 @@ func secretsTest(b *bench) {
 	b.appears(s, "400\n[secret] [secret] 16\n")
 	write(filepath.Join(memory, "next"), "second")
 	b.must(os.Chmod(filepath.Join(memory, "next"), 0o444))
+	// Who replaces a value keeps it first in the list of what the program may still say.
+	b.must(os.Mkdir(filepath.Join(memory, executor.FormerFolder), 0o700))
+	b.must(os.Link(filepath.Join(folder, "db"), filepath.Join(memory, executor.FormerFolder, "1")))
 	b.must(os.Rename(filepath.Join(memory, "next"), filepath.Join(folder, "db")))
 	b.appears(s, "[secret], then tfdpoe\nit is [secret]\nover\nlines\n")
 	var out bytes.Buffer
