@@ -14,6 +14,8 @@ import (
 const (
 	firstPause = 100 * time.Millisecond
 	mostPause  = 5 * time.Second
+	// mostOvertaken is how often it is tried again at once where another write of the record came first.
+	mostOvertaken = 8
 )
 
 // record writes the server's own record, until that worked or ctx ends. It is written once: who removes the member
@@ -24,11 +26,15 @@ func (p *Peers) record(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	told := false
+	told, overtaken := false, 0
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		done, err := p.writeRecord(ctx)
 		if done || ctx.Err() != nil {
 			return
+		}
+		if err == nil && overtaken < mostOvertaken { // by the keys of secrets, say, which are listed in it
+			overtaken++
+			continue
 		}
 		if err != nil && !told {
 			told = true

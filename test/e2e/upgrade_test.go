@@ -87,11 +87,12 @@ func TestUpgrade(t *testing.T) {
 func (u *upgrade) newKind(s *harness.Server, allowed bool) {
 	u.Helper()
 	every := api.Service{Name: "everywhere", Definition: cluster.Ref{Name: "ticking", Version: 1}, Mode: cluster.ModeDaemon}
-	_, err := s.Client().PutService(u.Context(), every, client.Condition{})
+	put := func() error {
+		_, err := s.Client().PutService(u.Context(), every, client.Condition{})
+		return err
+	}
 	if allowed {
-		if err != nil {
-			u.Errorf("with servers of this build alone: %v", err)
-		}
+		u.Eventually(soon, put) // a server says of which build it is a moment after it is ready
 		u.Berth("delete", "service/everywhere").Want(u.T, 0)
 		return
 	}
@@ -100,7 +101,7 @@ func (u *upgrade) newKind(s *harness.Server, allowed bool) {
 		Checks: []cluster.Check{{Type: cluster.CheckExec, Command: []string{"true"}, Meaning: cluster.MeaningLiveness}},
 	}
 	_, checked := s.Client().PutDefinition(u.Context(), hung)
-	for _, err := range []error{err, checked} {
+	for _, err := range []error{put(), checked} {
 		for _, want := range []string{"these are older: ", "0.0.0-previous", "Upgrade them first"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				u.Errorf("with a server of the previous build: want %q: %v", want, err)
