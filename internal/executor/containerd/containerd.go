@@ -110,6 +110,8 @@ type Executor struct {
 	mu       sync.Mutex
 	prepared map[executor.ID]prepared // what Start needs to know, to be quick
 	tidy     map[executor.ID]bool     // ended containers whose task this life deleted whole, with its shim
+	// abandoned are the folders of pipes that are held open for commands that nobody attends.
+	abandoned map[string]bool
 }
 
 // prepared is a container with a task that was not started in this life.
@@ -150,7 +152,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	return &Executor{
 		puller: newPuller(cfg.Pull), creating: make(chan struct{}, cfg.AtOnce), starting: make(chan struct{}, cfg.AtOnce),
-		cfg: cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
+		cfg: cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{}, abandoned: map[string]bool{},
 		collector: &collector{dir: cfg.Dir, executable: cfg.Executable, subcommand: cfg.Subcommand, cgroup: cfg.CgroupParent},
 	}, nil
 }
@@ -552,6 +554,9 @@ func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
 	all, err := e.client.ContainerService().List(ctx)
 	if err != nil {
 		return nil, failed(ctx, "list containers", err)
+	}
+	for _, c := range all { // first, as shims that wait may not answer
+		e.letGo(recordOf(c))
 	}
 	resp, err := e.client.TaskService().List(ctx, &tasks.ListTasksRequest{})
 	if err != nil {

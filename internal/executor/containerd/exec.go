@@ -64,7 +64,7 @@ func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Comman
 		process.Cwd = cmd.Dir
 	}
 	in := &endReader{r: cmd.Stdin, ended: make(chan struct{})}
-	streams := []cio.Opt{cio.WithStreams(in, orDiscard(cmd.Stdout), orDiscard(cmd.Stderr)), cio.WithFIFODir(r.path("exec"))}
+	streams := []cio.Opt{cio.WithStreams(in, orDiscard(cmd.Stdout), orDiscard(cmd.Stderr)), cio.WithFIFODir(r.pipesOf())}
 	if cmd.Terminal != nil {
 		over := make(chan struct{})
 		defer close(over)
