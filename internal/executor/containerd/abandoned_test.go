@@ -11,7 +11,6 @@ import (
 // TestAbandonedCommand: a process that is killed while it begins a command leaves a shim that waits for the pipes of it, and answers nothing else. The next
 // life finds that out and frees the container: its program can be ended, and its end is known.
 func TestAbandonedCommand(t *testing.T) {
-	t.Parallel()
 	n := newNode(t)
 	ex := n.life(t)
 	s := n.make(t, ex, "held", shell("exec sleep 1000000"))
