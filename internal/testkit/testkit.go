@@ -4,12 +4,14 @@
 // A test that waits for a process, a socket or a container polls with Eventually, or
 // with Poll where it has to go on after the limit; nothing else in a test may sleep on
 // the real clock, but for the tests that do something at a random moment, which Pause
-// until then. A test that needs a part
+// until then. No test fails because the machine is slow: limits follow a yardstick
+// (Eventually, Context, Scaled, Stopwatch). A test that needs a part
 // asks with NeedRoot or NeedCommand: where the part is missing the test is
 // skipped with the reason, or fails if BERTH_TEST_NO_SKIP is set, as CI sets it.
 package testkit
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
@@ -28,18 +30,22 @@ const Machine = "BERTH_TEST_MACHINE"
 const poll = 10 * time.Millisecond
 
 // Eventually calls look until it returns nil, and fails the test with look's last
-// error once the limit has passed. It must run on the test's own goroutine.
+// error once the limit has passed. The limit is that of a quiet machine: it stretches
+// while the machine is slow or busy (see Scaled). It must run on the test's own goroutine.
 func Eventually(t testing.TB, limit time.Duration, look func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	err := Poll(ctx, look)
-	switch {
-	case err == nil:
-	case t.Context().Err() != nil:
-		t.Fatalf("the test ended while waiting: %v", err)
-	default:
-		t.Fatalf("after %v: %v", limit, err)
+	watch := NewStopwatch()
+	for {
+		err := look()
+		switch {
+		case err == nil:
+			return
+		case t.Context().Err() != nil:
+			t.Fatalf("the test ended while waiting: %v", err)
+		case watch.Elapsed() >= limit:
+			t.Fatalf("after %v, %v on the wall: %v", limit, time.Since(watch.began).Round(time.Millisecond), err)
+		}
+		Pause(t.Context(), min(poll, limit))
 	}
 }
 
@@ -80,6 +86,19 @@ func Setting(t testing.TB, name string, fallback int64) int64 {
 		t.Fatalf("%s: %v", name, err)
 	}
 	return n
+}
+
+// Figures is the environment variable that makes tests hold figures against what is promised, as on a quiet machine.
+const Figures = "BERTH_TEST_FIGURES"
+
+// Figure logs a figure, such as a duration or a size, beside the most that is promised. It fails the test only where
+// Figures is set: a slow machine is no reason for a test to fail.
+func Figure[T cmp.Ordered](t testing.TB, what string, got, most T) {
+	t.Helper()
+	t.Logf("%s: %v, promised at most %v", what, got, most)
+	if os.Getenv(Figures) != "" && got > most {
+		t.Errorf("%s is %v, want at most %v", what, got, most)
+	}
 }
 
 // Skip leaves the test out with a reason, or fails it where nothing may be left
