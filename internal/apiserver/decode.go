@@ -32,6 +32,8 @@ func readBody(w http.ResponseWriter, r *http.Request, v any, ignored ...string) 
 	switch {
 	case err == nil:
 	case errors.As(err, &tooLarge):
+		// A connection that is closed under a client that still writes is reset, and the client never reads the answer.
+		_, _ = io.CopyN(io.Discard, r.Body, drainedBody)
 		return err
 	default:
 		return problemf(http.StatusRequestTimeout, "the body did not arrive whole within %s", bodyTimeout)

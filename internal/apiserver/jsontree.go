@@ -13,9 +13,11 @@ import (
 
 // Bounds of what a body may hold.
 const (
-	maxBody   = 4 << 20
-	maxDepth  = 64
-	maxValues = 500_000
+	maxBody = 4 << 20
+	// drainedBody is how many bytes of a body that is too large are read and dropped, so that its sender reads the answer.
+	drainedBody = 16 << 20
+	maxDepth    = 64
+	maxValues   = 500_000
 )
 
 // tree is a JSON value taken apart, with its place in the text.
