@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // talk returns a client of a server that plays one side of a websocket.
@@ -153,7 +155,7 @@ func TestCopyIn(t *testing.T) {
 		if got != "half|broken" {
 			t.Errorf("the server heard %q", got)
 		}
-	case <-time.After(20 * time.Second):
+	case <-testkit.Context(t, 20*time.Second).Done():
 		t.Error("the server was not told")
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -142,9 +143,9 @@ func TestVersionsThatCannotBePinned(t *testing.T) {
 		defer close(gone)
 		_, _ = conn.Read(make([]byte, 1)) // says nothing
 	}))
-	began := time.Now()
+	watch := testkit.NewStopwatch()
 	reply := read[api.ApplyReply](t, w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", pinnedVersion(1, map[string]any{"image": "web:1"}))))
-	if d := time.Since(began); d > 30*time.Second || !strings.Contains(reply.Changes[0].Note, "no node could tell") {
+	if d := watch.Elapsed(); d > 30*time.Second || !strings.Contains(reply.Changes[0].Note, "no node could tell") {
 		t.Errorf("after %v: %+v", d, reply.Changes)
 	}
 	<-gone

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 func TestPages(t *testing.T) {
@@ -115,7 +116,7 @@ func TestWaitIsWokenByReasons(t *testing.T) {
 	var p tasks
 	select {
 	case p = <-answered:
-	case <-time.After(20 * time.Second):
+	case <-testkit.Context(t, 20*time.Second).Done():
 		t.Fatal("the list slept on")
 	}
 	if p.Items[1].Message != "no node" || p.Items[1].Reason != cluster.ReasonNoNodes {
@@ -194,7 +195,7 @@ func (w *world) stream(path string, headers ...string) *sseStream {
 // until reads events up to one of a kind.
 func (s *sseStream) until(t *testing.T, kind string) (all []sseEvent) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := testkit.Context(t, 20*time.Second).Done()
 	for {
 		select {
 		case e, ok := <-s.events:

@@ -18,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -333,12 +334,12 @@ func TestStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.CloseNow() }()
-	began := time.Now()
+	watch := testkit.NewStopwatch()
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("serve: %v", err)
 	}
-	if took := time.Since(began); took > 4*time.Second {
+	if took := watch.Elapsed(); took > 4*time.Second {
 		t.Errorf("the server took %v to stop", took)
 	}
 }

@@ -239,7 +239,7 @@ func take[T any](t *testing.T, from <-chan T, what string) T {
 	var v T
 	select {
 	case v = <-from:
-	case <-time.After(limit):
+	case <-testkit.Context(t, limit).Done():
 		t.Fatalf("%s did not come", what)
 	}
 	return v

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // TestTerminal runs a program on a terminal: it sees its size, and an interrupt that is typed.
@@ -64,7 +66,7 @@ func TestCloseEndsARead(t *testing.T) {
 		if err == nil {
 			t.Error("a read of a closed terminal succeeds")
 		}
-	case <-time.After(20 * time.Second):
+	case <-testkit.Context(t, 20*time.Second).Done():
 		t.Error("a read outlives the terminal")
 	}
 }

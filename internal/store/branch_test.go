@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // contents tells all that matters of a snapshot.
@@ -185,7 +186,7 @@ func TestALoadedBranchHoldsTheRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := testkit.WithLimit(t.Context(), 10*time.Second)
 	done := make(chan error, 1)
 	go func() { done <- tables.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })

@@ -292,7 +292,7 @@ func TestStreamOfAnAgentThatDoesNotRead(t *testing.T) {
 	}
 	select {
 	case <-returned:
-	case <-time.After(10 * time.Second):
+	case <-testkit.Context(t, 10*time.Second).Done():
 		t.Error("the write goes on after the call was to end")
 	}
 	_ = s.Close()

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
 )
 
@@ -33,8 +34,8 @@ version: 1
 containers: [{name: main, %[1]s}]
 ports: [{name: http}, {name: grpc}, {name: secure}]
 checks:
-  - {name: cart, type: grpc, port: grpc, service: shop.Cart, interval: 2s, fail_after: 1}
-  - {name: secure, type: grpc, port: secure, tls: true, interval: 2s}
+  - {name: cart, type: grpc, port: grpc, service: shop.Cart, interval: scaled(2s), timeout: scaled(2s), fail_after: 1}
+  - {name: secure, type: grpc, port: secure, tls: true, interval: scaled(2s), timeout: scaled(2s)}
 ---
 kind: TaskDefinition
 name: hung
@@ -42,8 +43,8 @@ version: 1
 containers: [{name: main, %[1]s}]
 ports: [{name: http}]
 checks:
-  - {name: alive, type: http, path: /alive, meaning: liveness, interval: 2s, fail_after: 2}
-  - {name: ready, type: http, path: /ready, interval: 2s}
+  - {name: alive, type: http, path: /alive, meaning: liveness, interval: scaled(2s), timeout: scaled(2s), fail_after: 2}
+  - {name: ready, type: http, path: /ready, interval: scaled(2s), timeout: scaled(2s)}
 grace: 500ms
 ---
 kind: TaskDefinition
@@ -52,15 +53,15 @@ version: 1
 containers: [{name: main, env: {START_AFTER: 9s}, %[1]s}]
 ports: [{name: http}]
 checks:
-  - {name: started, type: tcp, meaning: startup, interval: 2s, fail_after: 60}
-  - {name: alive, type: http, path: /alive, meaning: liveness, interval: 2s, fail_after: 4}
+  - {name: started, type: tcp, meaning: startup, interval: scaled(2s), timeout: scaled(2s), fail_after: 60}
+  - {name: alive, type: http, path: /alive, meaning: liveness, interval: scaled(2s), timeout: scaled(2s), fail_after: 4}
 ---
 kind: TaskDefinition
 name: worker
 version: 1
 containers: [{name: main, %[1]s}]
 checks:
-  - {name: beat, type: ttl, ttl: 6s}
+  - {name: beat, type: ttl, ttl: scaled(6s)}
 ---
 {kind: Service, name: cart, definition: cart@1, count: 1}
 ---
@@ -127,7 +128,7 @@ func (s *checkedSite) becomes(service string, health cluster.Health, message str
 // tell has the program of a task do something.
 func (s *checkedSite) tell(v api.TaskView, path string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), soon)
+	ctx, cancel := testkit.WithLimit(s.t.Context(), soon)
 	defer cancel()
 	address := "http://" + net.JoinHostPort(v.Address, strconv.Itoa(v.Ports["http"])) + path
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, http.NoBody)
@@ -226,12 +227,12 @@ func TestChecks(t *testing.T) {
 			}
 			return err
 		})
-		s.Berth("events", "--tail", "-1", "--type", "task.restarted").Want(t, 0, "liveness check alive failed 2 times in a row: no answer within 2s")
+		s.Berth("events", "--tail", "-1", "--type", "task.restarted").Want(t, 0, "liveness check alive failed 2 times in a row: no answer within ")
 
 		if err := end(); err != nil {
 			t.Error(err)
 		}
-		s.becomes("worker", cluster.HealthFailing, "readiness check beat: nothing was said for 6s")
+		s.becomes("worker", cluster.HealthFailing, "readiness check beat: nothing was said for ")
 		s.Berth("check", "fail", string(worker.ID), "beat", "--message", "the queue is stuck").Want(t, 0)
 		s.Berth("check", "pass", string(worker.ID), "beat").Want(t, 0)
 		if v := s.becomes("worker", cluster.HealthHealthy, ""); v.Restarts != 0 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store/etcd/etcdtest"
+	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
 )
 
@@ -44,7 +45,7 @@ func startEtcd(t *testing.T) string {
 	t.Cleanup(server.Close)
 	select {
 	case <-server.Server.ReadyNotify():
-	case <-time.After(soon):
+	case <-testkit.Context(t, soon).Done():
 		t.Fatal("etcd does not serve")
 	}
 	return "etcd://" + clients.Host

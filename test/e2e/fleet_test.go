@@ -47,7 +47,7 @@ func beginWrites(f *harness.Fleet, t *testing.T) *writes {
 		last := time.Now()
 		for n := 0; ctx.Err() == nil; n++ {
 			name := fmt.Sprintf("w%d", n)
-			each, stop := context.WithTimeout(ctx, 2*time.Second)
+			each, stop := testkit.WithLimit(ctx, 2*time.Second)
 			_, err := w.client.PutCluster(each, api.Cluster{Name: name}, client.Condition{})
 			stop()
 			w.mu.Lock()

@@ -13,16 +13,16 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
 )
 
-// The limits hold on a quiet machine. Tests of other packages run beside this one: the best of several
-// tries is what the binary can do.
+// The limits hold on a quiet machine: the best of several tries is what the binary can do.
 const (
 	versionLimit = 30 * time.Millisecond
 	readyLimit   = time.Second
 	idleMemory   = 150 << 20
-	tries        = 20
+	tries        = 10
 )
 
 func TestVersionIsQuick(t *testing.T) {
@@ -33,15 +33,12 @@ func TestVersionIsQuick(t *testing.T) {
 		r.Want(t, 0, "berth ")
 		best = min(best, r.Took)
 	}
-	t.Logf("berth version: %v", best)
-	if best > versionLimit {
-		t.Errorf("berth version takes %v at best, want at most %v", best, versionLimit)
-	}
+	testkit.Figure(t, "berth version, the best of its tries", best, versionLimit)
 }
 
 func TestDevIsReadyAtOnceAndSmall(t *testing.T) {
 	best := time.Hour
-	for range 5 {
+	for range 3 {
 		s := harness.New(t, harness.Process)
 		began := time.Now()
 		d := s.Dev()
@@ -50,16 +47,15 @@ func TestDevIsReadyAtOnceAndSmall(t *testing.T) {
 			d.Stop()
 			continue
 		}
-		s.Eventually(soon, func() error {
+		s.Eventually(soon, func() error { // a size is no matter of speed
 			if rss := resident(t, d.Pid()); rss > idleMemory {
 				return fmt.Errorf("berth dev takes %d MiB, want at most %d", rss>>20, idleMemory>>20)
 			}
 			return nil
 		})
-		t.Logf("berth dev: ready after %v, resident %d MiB", best, resident(t, d.Pid())>>20)
-		return
+		break
 	}
-	t.Errorf("berth dev is ready after %v at best, want at most %v", best, readyLimit)
+	testkit.Figure(t, "berth dev is ready, the best of its tries", best, readyLimit)
 }
 
 // resident returns the resident memory of a process in bytes.

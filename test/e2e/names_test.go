@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -38,7 +37,7 @@ containers:
     resources: {cpu: 10m, memory: 16MiB}
     files: [{path: /berth-www/index.html, content: "here is db"}]
 ports: [{name: http, port: 8080, to: 80}]
-checks: [{name: up, type: http, port: http, path: /index.html, interval: 1s, timeout: 1s}]
+checks: [{name: up, type: http, port: http, path: /index.html, interval: scaled(1s), timeout: scaled(1s)}]
 grace: 1s
 shutdown_delay: 0s
 ---
@@ -57,7 +56,7 @@ containers:
     command: [/bin/busybox, sh, -c, "touch /tmp/well-$BERTH_INDEX-$BERTH_ATTEMPT_ID; exec /bin/busybox httpd -f -p $PORT_HTTP"]
     resources: {cpu: 10m, memory: 16MiB}
 ports: [{name: http, to: 80}]
-checks: [{name: well, type: exec, container: main, command: [/bin/busybox, sh, -c, "test -e /tmp/well-$BERTH_INDEX-$BERTH_ATTEMPT_ID"], interval: 2s, timeout: 2s, fail_after: 1}]
+checks: [{name: well, type: exec, container: main, command: [/bin/busybox, sh, -c, "test -e /tmp/well-$BERTH_INDEX-$BERTH_ATTEMPT_ID"], interval: scaled(2s), timeout: scaled(2s), fail_after: 1}]
 grace: 1s
 shutdown_delay: 0s
 ---
@@ -124,7 +123,7 @@ func (n *networkSite) resolve() {
 
 // dig asks the agent as a program of the machine does, and returns the answer in short: its code, then addresses or ports in order.
 func (n *networkSite) dig(network, name string, t dnsmessage.Type) (string, error) {
-	ctx, cancel := context.WithTimeout(n.t.Context(), 5*time.Second)
+	ctx, cancel := testkit.WithLimit(n.t.Context(), 5*time.Second)
 	defer cancel()
 	c, err := n.machine.Dial(ctx, network, "127.0.0.1:7053")
 	if err != nil {
@@ -187,7 +186,7 @@ func (n *networkSite) wantDig(name string, t dnsmessage.Type, want string) {
 // inSpace runs a command in the network of a service's one task, as its programs do, whether the agent runs or not.
 func (n *networkSite) inSpace(uuid string, command ...string) (string, error) {
 	file := filepath.Join(n.AgentDir, "agent/network/tasks", uuid, "ns")
-	ctx, cancel := context.WithTimeout(n.t.Context(), 10*time.Second)
+	ctx, cancel := testkit.WithLimit(n.t.Context(), 10*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + file}, command...)...).CombinedOutput()
 	return string(out), err

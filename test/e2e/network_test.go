@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -41,8 +40,8 @@ containers:
     resources: {cpu: 10m, memory: 16MiB}
 ports: [{name: http, to: 80}]
 checks:
-  - {name: published, type: http, port: http, path: /index.html, interval: 1s, timeout: 1s, fail_after: 30}
-  - {name: beside, type: exec, container: side, command: [/bin/busybox, wget, -qO-, "http://127.0.0.1:80/index.html"], interval: 1s, timeout: 1s, fail_after: 30}
+  - {name: published, type: http, port: http, path: /index.html, interval: scaled(1s), timeout: scaled(1s), fail_after: 30}
+  - {name: beside, type: exec, container: side, command: [/bin/busybox, wget, -qO-, "http://127.0.0.1:80/index.html"], interval: scaled(1s), timeout: scaled(1s), fail_after: 30}
 restart: {delay: 100ms}
 grace: 1s
 shutdown_delay: 0s
@@ -161,7 +160,7 @@ func (n *networkSite) fetch(port int) (string, error) {
 		Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.asker.Dial},
 		Timeout:   3 * time.Second,
 	}
-	ctx, cancel := context.WithTimeout(n.t.Context(), 3*time.Second)
+	ctx, cancel := testkit.WithLimit(n.t.Context(), 3*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(n.machine.Address, fmt.Sprint(port))+"/index.html", nil)
 	if err != nil {
@@ -237,7 +236,7 @@ func TestBridgeNetworks(t *testing.T) {
 // The agent dies again and again while tasks with networks come and go. When they are all deleted nothing is left.
 func TestNetworksSurviveKillNine(t *testing.T) {
 	t.Parallel()
-	seed := testkit.Setting(t, "BERTH_NETWORK_SEED", time.Now().UnixNano())
+	seed := testkit.Setting(t, "BERTH_NETWORK_SEED", 1)
 	t.Logf("BERTH_NETWORK_SEED=%d", seed)
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 	n := newNetworkSite(t, harness.Process)

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -193,7 +192,7 @@ func etcdClient(t *testing.T, store string) *clientv3.Client {
 func written(t *testing.T, store, name string) error {
 	t.Helper()
 	c := etcdClient(t, store)
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := testkit.WithLimit(t.Context(), soon)
 	defer cancel()
 	found, err := c.Get(ctx, "berth/"+name)
 	if err == nil && len(found.Kvs) == 0 {
@@ -206,7 +205,7 @@ func written(t *testing.T, store, name string) error {
 func setBack(t *testing.T, store, name, field string, ago time.Duration) {
 	t.Helper()
 	c := etcdClient(t, store)
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := testkit.WithLimit(t.Context(), soon)
 	defer cancel()
 	key := "berth/" + name
 	record := map[string]any{"v": 1}

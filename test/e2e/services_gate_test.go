@@ -84,14 +84,15 @@ checks:
   - name: reads
     type: exec
     command: [sh, -c, '%[2]s']
-    interval: 2s
+    interval: scaled(2s)
+    timeout: scaled(2s)
 grace: 1s
 ---
 kind: Service
 name: kept
 definition: kept@%[1]d
 count: 1
-update: {order: start-first, healthy_deadline: 8s}
+update: {order: start-first, healthy_deadline: scaled(8s)}
 `
 
 // TestVolumeNewFirst replaces a task with a volume: the new one begins beside the old one on its data. If it becomes healthy the old one

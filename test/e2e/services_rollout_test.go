@@ -13,9 +13,10 @@ import (
 
 // shallow is a policy that gives up a healthy task before the next one is there, so that each step needs a permit.
 func shallow() cluster.Update {
+	healthy := scaled(3 * time.Second)
 	return cluster.Update{
 		MaxSurge: portion(0), MinHealthy: portion(3), Parallelism: portion(1), Order: cluster.StopFirst,
-		HealthyDeadline: cluster.Duration(3 * time.Second), ProgressDeadline: cluster.Duration(30 * time.Second),
+		HealthyDeadline: healthy, ProgressDeadline: 10 * healthy,
 	}
 }
 
@@ -57,7 +58,7 @@ func TestBadBuild(t *testing.T) {
 		w.saw(load.Ill, version)
 		w.Eventually(2*soon, back(version, 1))
 		stop()
-		w.told("service.rollout-failed", fmt.Sprintf("web@%d", version), "was not healthy within 3s", "answered 500")
+		w.told("service.rollout-failed", fmt.Sprintf("web@%d", version), "was not healthy within ", "answered 500")
 		w.told("service.rolled-back", fmt.Sprintf("web@%d", version), "web@1 is asked for again")
 	}
 	w.Berth("rollout", "status", "web").Want(t, 1, "web@1", "web@3")

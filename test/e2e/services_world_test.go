@@ -43,7 +43,7 @@ func newTown(t *testing.T, executor string, servers, agents int, agentFlags ...s
 	t.Helper()
 	harness.Need(t, executor)
 	testkit.NeedCommand(t, "nsenter")
-	seed := testkit.Setting(t, "BERTH_SERVICES_SEED", time.Now().UnixNano())
+	seed := testkit.Setting(t, "BERTH_SERVICES_SEED", 1)
 	t.Logf("BERTH_SERVICES_SEED=%d", seed)
 	lab := netlab.New(t)
 	w := &town{t: t, lab: lab, random: rand.New(rand.NewPCG(uint64(seed), 0))}
@@ -94,6 +94,11 @@ type served struct {
 	more    func(*api.TaskDefinition, *api.Service)
 }
 
+// scaled returns a deadline of a definition for a machine as busy as this one is now.
+func scaled(d time.Duration) cluster.Duration {
+	return cluster.Duration(testkit.Scaled(d).Round(100 * time.Millisecond))
+}
+
 // put writes a version of a service.
 func (w *town) put(v served) {
 	w.t.Helper()
@@ -107,7 +112,7 @@ func (w *town) put(v served) {
 		Ports: []cluster.Port{{Name: "http"}},
 		Checks: []cluster.Check{{
 			Name: "answers", Type: cluster.CheckHTTP, Port: "http", Path: "/healthz",
-			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: cluster.Duration(time.Second), Timeout: cluster.Duration(time.Second),
+			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: scaled(time.Second), Timeout: scaled(time.Second),
 		}},
 		Grace: cluster.Duration(10 * time.Second),
 	}
@@ -119,7 +124,7 @@ func (w *town) put(v served) {
 		v.more(&d, &s)
 	}
 	w.Eventually(soon, func() error {
-		each, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+		each, cancel := testkit.WithLimit(w.t.Context(), 5*time.Second)
 		defer cancel()
 		if _, err := w.client.PutDefinition(each, d); err != nil {
 			return err
@@ -151,7 +156,7 @@ func (w *town) completes(name string, version int) (v api.RolloutView) {
 }
 
 func (w *town) rollout(name string) (api.RolloutView, error) {
-	each, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+	each, cancel := testkit.WithLimit(w.t.Context(), 5*time.Second)
 	defer cancel()
 	return w.client.Rollout(each, cluster.DefaultCluster, name)
 }

@@ -129,7 +129,7 @@ func (d *desk) ends(code int) {
 	d.t.Helper()
 	select {
 	case <-d.ended:
-	case <-time.After(soon):
+	case <-testkit.Context(d.t, soon).Done():
 		d.t.Fatalf("berth goes on: %q", d.text())
 	}
 	if got := d.cmd.ProcessState.ExitCode(); got != code {

@@ -24,7 +24,7 @@ const cleanLimit = time.Minute
 
 // close deletes all that runs, ends the processes, and fails the test if anything is left.
 func (s *Site) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*cleanLimit)
+	ctx, cancel := testkit.WithLimit(context.Background(), 2*cleanLimit)
 	defer cancel()
 	if s.tb.Failed() {
 		s.tell(ctx)
@@ -99,7 +99,7 @@ func (s *Site) clear(ctx context.Context) error {
 		return err
 	}
 	c := s.Client()
-	clean, cancel := context.WithTimeout(ctx, cleanLimit)
+	clean, cancel := testkit.WithLimit(ctx, cleanLimit)
 	defer cancel()
 	return testkit.Poll(clean, func() error { return s.deleteAll(ctx, c) })
 }
@@ -345,7 +345,7 @@ func (s *Site) sweep() {
 	for _, m := range slices.Backward(s.mounts()) {
 		_ = syscall.Unmount(strings.TrimPrefix(m, "mount "), syscall.MNT_DETACH) // the test has failed already
 	}
-	ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ending, cancel := testkit.WithLimit(context.Background(), 5*time.Second)
 	defer cancel()
 	_ = testkit.Poll(ending, func() error { // the same; those who are killed leave their groups within that time
 		left := s.cgroups()

@@ -3,6 +3,7 @@ package harness
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -141,9 +142,11 @@ func (d *Daemon) Terminate() int { return d.stop(syscall.SIGTERM) }
 func (d *Daemon) stop(sig os.Signal) int {
 	d.tb.Helper()
 	_ = d.cmd.Process.Signal(sig) // it may have ended
+	limit, cancel := testkit.WithLimit(context.Background(), stopLimit)
+	defer cancel()
 	select {
 	case <-d.ended:
-	case <-time.After(stopLimit):
+	case <-limit.Done():
 		d.tb.Errorf("berth %s did not end within %v of %v:\n%s", d.args[0], stopLimit, sig, d.Output())
 		_ = d.cmd.Process.Kill() // as above
 		<-d.ended
@@ -156,7 +159,7 @@ func (d *Daemon) Exit(limit time.Duration) int {
 	d.tb.Helper()
 	select {
 	case <-d.ended:
-	case <-time.After(limit):
+	case <-testkit.Context(d.tb, limit).Done():
 		d.tb.Fatalf("berth %s goes on after %v:\n%s", strings.Join(d.args, " "), limit, d.Output())
 	}
 	return d.cmd.ProcessState.ExitCode()
@@ -199,14 +202,12 @@ func (s *Site) BerthWith(stdin io.Reader, args ...string) Result {
 func (s *Site) berthOn(prefix []string, stdin io.Reader, args ...string) Result {
 	s.tb.Helper()
 	words := slices.Concat(prefix, []string{cmp.Or(s.Program, Binary())}, args)
-	cmd := exec.CommandContext(s.tb.Context(), words[0], words[1:]...)
+	limit, cancel := testkit.WithLimit(s.tb.Context(), commandLimit)
+	defer cancel()
+	cmd := exec.CommandContext(limit, words[0], words[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdin = s.environment(), s.Dir, stdin
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	timer := time.AfterFunc(commandLimit, func() {
-		_ = cmd.Process.Kill() // it may have ended
-	})
-	defer timer.Stop()
 	began := time.Now()
 	err := cmd.Run()
 	if cmd.ProcessState == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -164,10 +165,20 @@ func (s *Site) Client() *client.Client {
 	return c
 }
 
+// scaledSpan is a duration of a manifest that is stretched on a slow machine: scaled(2s).
+var scaledSpan = regexp.MustCompile(`scaled\(([0-9a-z.]+)\)`)
+
 // Write writes a file of the site and returns its path. In a manifest, Image is left out where the executor runs no
-// images.
+// images, and "scaled(2s)" becomes 2s on a quiet machine and more on a busy one, see testkit.Scaled.
 func (s *Site) Write(name, text string) string {
 	s.tb.Helper()
+	text = scaledSpan.ReplaceAllStringFunc(text, func(span string) string {
+		d, err := time.ParseDuration(scaledSpan.FindStringSubmatch(span)[1])
+		if err != nil {
+			s.tb.Fatalf("%s: %s: %v", name, span, err)
+		}
+		return testkit.Scaled(d).Round(100 * time.Millisecond).String()
+	})
 	if s.Executor == Process {
 		text = strings.ReplaceAll(text, "    image: "+Image+"\n", "")
 	}

@@ -28,11 +28,12 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Settings by the environment: how many runs, the seed of all of them, and one fault to be used in every run.
+// Settings by the environment: how many runs, the seed of all of them, and the faults to choose from, by their names with commas
+// between them.
 const (
-	runsVariable  = "BERTH_PROOF_RUNS"
-	seedVariable  = "BERTH_PROOF_SEED"
-	faultVariable = "BERTH_PROOF_FAULT"
+	runsVariable   = "BERTH_PROOF_RUNS"
+	seedVariable   = "BERTH_PROOF_SEED"
+	faultsVariable = "BERTH_PROOF_FAULTS"
 )
 
 const (
@@ -80,6 +81,7 @@ steps:
 
 func TestFaultsOfAFleet(t *testing.T) {
 	seed := testkit.Setting(t, seedVariable, time.Now().UnixNano())
+	faults := chosen(t)
 	runs := int(testkit.Setting(t, runsVariable, int64(len(faults))))
 	t.Logf("%s=%d %s=%d", seedVariable, seed, runsVariable, runs)
 	w := build(t, rand.New(rand.NewPCG(uint64(seed), 0)))
@@ -87,18 +89,29 @@ func TestFaultsOfAFleet(t *testing.T) {
 	order := w.random.Perm(len(faults))
 	for n := range runs {
 		f := faults[order[n%len(faults)]]
-		if name := os.Getenv(faultVariable); name != "" {
-			i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
-			if i < 0 {
-				t.Fatalf("%s: no fault %q", faultVariable, name)
-			}
-			f = faults[i]
-		}
 		if !t.Run(fmt.Sprintf("%03d/%s", n+1, f.name), func(t *testing.T) { w.run(t, n+1, f) }) {
 			w.show()
 			return // what follows would only tell of this again
 		}
 	}
+}
+
+// chosen returns the faults that faultsVariable names, or all.
+func chosen(t *testing.T) []fault {
+	t.Helper()
+	names := os.Getenv(faultsVariable)
+	if names == "" {
+		return faults
+	}
+	var list []fault
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+		if i < 0 {
+			t.Fatalf("%s: no fault %q", faultsVariable, name)
+		}
+		list = append(list, faults[i])
+	}
+	return list
 }
 
 // world is the fleet with its network.

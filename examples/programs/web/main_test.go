@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // lookup makes an environment of a map.
@@ -101,7 +103,7 @@ func TestRunServesOnWhileStopping(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-testkit.Context(t, 10*time.Second).Done():
 		t.Error("still running")
 	}
 }

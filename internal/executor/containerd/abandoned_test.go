@@ -1,11 +1,11 @@
 package containerd_test
 
 import (
-	"context"
 	"syscall"
 	"testing"
 
 	"github.com/berthd/berth/internal/executor/executortest"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // TestAbandonedCommand: a process that is killed while it begins a command leaves a shim that waits for the pipes of it, and answers nothing else. The next
@@ -19,7 +19,7 @@ func TestAbandonedCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := n.life(t)
-	ctx, cancel := context.WithTimeout(t.Context(), executortest.Limit)
+	ctx, cancel := testkit.WithLimit(t.Context(), executortest.Limit)
 	defer cancel()
 	if _, err := next.List(ctx); err != nil {
 		t.Fatal(err)

@@ -99,7 +99,7 @@ func newNode(t testing.TB) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), executortest.Limit)
+		ctx, cancel := testkit.WithLimit(context.WithoutCancel(t.Context()), executortest.Limit)
 		defer cancel()
 		ex := n.life(t)
 		all, err := ex.List(ctx)
@@ -115,7 +115,7 @@ func newNode(t testing.TB) *node {
 			}
 		}()
 		var shims []int
-		ending, stop := context.WithTimeout(ctx, 2*time.Second)
+		ending, stop := testkit.WithLimit(ctx, 2*time.Second)
 		defer stop()
 		err = testkit.Poll(ending, func() error {
 			if shims = pids(n.daemon.Address); len(shims) > 0 {

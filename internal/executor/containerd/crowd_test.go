@@ -59,7 +59,7 @@ func TestCrowd(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		ctx, cancel := testkit.WithLimit(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		for _, id := range ids {
 			if err := ex.Remove(ctx, id); err != nil {

@@ -229,7 +229,7 @@ func fetch(t *testing.T, ex *containerd.Executor, c cluster.Container, login [2]
 		ID: executor.ID("pull-" + strconv.FormatUint(rand.Uint64(), 36)), Dir: t.TempDir(), LogDir: t.TempDir(), Container: c,
 		Credentials: func(string) (string, string) { return login[0], login[1] },
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := testkit.WithLimit(t.Context(), 90*time.Second)
 	defer cancel()
 	err = ex.Prepare(ctx, spec, func(s string) { told = append(told, s) })
 	if removeErr := ex.Remove(context.WithoutCancel(ctx), spec.ID); removeErr != nil {
@@ -385,7 +385,7 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 	}()
 	select {
 	case <-half:
-	case <-time.After(60 * time.Second):
+	case <-testkit.Context(t, time.Minute).Done():
 		t.Fatal("no progress was told")
 	}
 	cancel()

@@ -24,7 +24,7 @@ func (n *node) make(t testing.TB, ex executor.Executor, id executor.ID, c cluste
 	t.Helper()
 	s := executor.Spec{ID: id, Container: c, Dir: t.TempDir(), LogDir: t.TempDir()}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), executortest.Limit)
+		ctx, cancel := testkit.WithLimit(context.WithoutCancel(t.Context()), executortest.Limit)
 		defer cancel()
 		if err := n.life(t).Remove(ctx, id); err != nil {
 			t.Error(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logs"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // basicTests are the life of a container.
@@ -263,10 +264,10 @@ func cancelled(b *bench) {
 	id := b.start(s)
 	short, cancel := context.WithTimeout(b.Context(), 50*time.Millisecond)
 	defer cancel()
-	begin := time.Now()
+	watch := testkit.NewStopwatch()
 	_, err := b.ex.Wait(short, id)
-	if err == nil || time.Since(begin) > Limit/2 {
-		b.Errorf("wait with a short context: %v after %v", err, time.Since(begin))
+	if err == nil || watch.Elapsed() > Limit/2 {
+		b.Errorf("wait with a short context: %v after %v", err, watch.Elapsed())
 	}
 	_, err = b.ex.Wait(ctx, id)
 	b.wantErr("wait with an ended context", err, context.Canceled)

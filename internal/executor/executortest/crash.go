@@ -63,6 +63,21 @@ func crashSpec(dir string, id executor.ID, forever bool, shell func(script strin
 	return s, nil
 }
 
+// Each of crashRounds agents is killed some time after the programs of crashPrograms of its containers have run.
+const (
+	crashRounds   = 8
+	crashPrograms = 3
+)
+
+// ranAtLeast returns nil once the programs of so many containers below dir have run.
+func ranAtLeast(dir string, want int) error {
+	ran, err := filepath.Glob(filepath.Join(dir, "c*", "volume", "ran"))
+	if err == nil && len(ran) < want {
+		err = fmt.Errorf("%d containers ran, want %d", len(ran), want)
+	}
+	return err
+}
+
 // Crash kills agents at random moments, several times, and looks at what they leave: no program ran twice, none was
 // lost sight of, those that run go on as the same processes, and what was cut short can be prepared again. Command makes
 // a process that calls Agent with dir; of m only New and Shell are used.
@@ -70,19 +85,26 @@ func Crash(t *testing.T, m Machine, dir string, command func(ctx context.Context
 	ex := m.New(t)
 	b := &bench{T: t, m: m, ex: ex}
 	running := map[executor.ID]executor.Process{}
-	for range 8 {
+	for round := range crashRounds {
 		cmd := command(t.Context())
 		var said strings.Builder
 		cmd.Stdout, cmd.Stderr = &said, &said
 		b.must(cmd.Start())
 		died := make(chan error, 1)
 		go func() { died <- cmd.Wait() }()
-		testkit.Pause(t.Context(), 100*time.Millisecond+rand.N(500*time.Millisecond))
-		select {
-		case err := <-died:
-			t.Fatalf("the agent died by itself: %v %s", err, said.String())
-		default:
+		lives := func() {
+			select {
+			case err := <-died:
+				t.Fatalf("the agent died by itself: %v %s", err, said.String())
+			default:
+			}
 		}
+		testkit.Eventually(t, Limit, func() error {
+			lives()
+			return ranAtLeast(dir, (round+1)*crashPrograms)
+		})
+		testkit.Pause(t.Context(), rand.N(500*time.Millisecond))
+		lives()
 		b.must(cmd.Process.Kill())
 		if err := <-died; err == nil {
 			t.Fatal("the agent ended well")
@@ -175,8 +197,8 @@ func (b *bench) reckon(dir string, running map[executor.ID]executor.Process) {
 		}
 	}
 	b.Logf("%d containers of crashed agents: %v", len(all), states)
-	if len(all) < 10 || len(running) == 0 {
-		b.Errorf("the agents made %d containers, of which %d run: too few to tell anything", len(all), len(running))
+	if len(all) < crashRounds*crashPrograms || len(running) == 0 {
+		b.Errorf("the agents made %d containers, of which %d run for ever", len(all), len(running))
 	}
 }
 

@@ -158,7 +158,7 @@ func (b *bench) spec(c cluster.Container) executor.Spec {
 		}
 	}
 	b.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), Limit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), testkit.Scaled(Limit))
 		defer cancel()
 		if err := b.ex.Remove(ctx, id); err != nil {
 			b.Errorf("remove %s at the end: %v", id, err)
@@ -184,7 +184,7 @@ func (b *bench) started(s executor.Spec) executor.Process {
 	b.Helper()
 	p, err := b.ex.Start(b.Context(), b.prepare(s))
 	b.must(err)
-	if p.Pid <= 0 || p.PidStart == 0 || time.Since(p.Started) > Limit {
+	if p.Pid <= 0 || p.PidStart == 0 || time.Since(p.Started) > time.Hour {
 		b.Fatalf("start returned %+v", p)
 	}
 	return p
@@ -192,8 +192,7 @@ func (b *bench) started(s executor.Spec) executor.Process {
 
 func (b *bench) wait(id executor.ID) cluster.Exit {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), Limit)
-	defer cancel()
+	ctx := testkit.Context(b, Limit)
 	exit, err := b.ex.Wait(ctx, id)
 	if err != nil {
 		b.Fatalf("wait: %v", err)
@@ -279,7 +278,7 @@ func (b *bench) wantErr(what string, got, want error) {
 
 func (b *bench) wantExit(got, want cluster.Exit) {
 	b.Helper()
-	if !got.Unknown && time.Since(got.At) > Limit {
+	if !got.Unknown && time.Since(got.At) > time.Hour {
 		b.Errorf("the exit is of %v", got.At)
 	}
 	got.At = want.At

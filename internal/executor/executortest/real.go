@@ -294,10 +294,10 @@ func execCancelled(b *bench) {
 	id := b.start(b.spec(b.m.Shell("exec sleep 100000")))
 	ctx, cancel := context.WithTimeout(b.Context(), 500*time.Millisecond)
 	defer cancel()
-	begin := time.Now()
+	watch := testkit.NewStopwatch()
 	_, err := b.ex.Exec(ctx, id, executor.Command{Args: []string{"sleep", word}})
 	b.wantErr("exec", err, context.DeadlineExceeded)
-	if took := time.Since(begin); took > Limit/2 {
+	if took := watch.Elapsed(); took > Limit/2 {
 		b.Errorf("exec ended after %v", took)
 	}
 	b.gone(word)

@@ -65,7 +65,7 @@ func (b *bench) wantEnding(ended <-chan ending, code int) {
 		if e.err != nil || e.code != code {
 			b.Errorf("the command ended with %d, %v, want %d", e.code, e.err, code)
 		}
-	case <-time.After(Limit):
+	case <-testkit.Context(b, Limit).Done():
 		b.Fatal("the command does not end")
 	}
 }
@@ -170,7 +170,7 @@ func terminalCancelled(b *bench) {
 		if !errors.Is(e.err, context.Canceled) {
 			b.Errorf("the command ended with %+v, want that it was cancelled", e)
 		}
-	case <-time.After(Limit):
+	case <-testkit.Context(b, Limit).Done():
 		b.Fatal("the command outlives its context")
 	}
 	b.gone(word) // the shell's child too

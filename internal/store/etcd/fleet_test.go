@@ -218,7 +218,7 @@ func seesEventually(t *testing.T, e *Engine, key string) {
 
 // shortly is a context for a call that must fail within a time.
 func shortly(t *testing.T, limit time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := testkit.WithLimit(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }

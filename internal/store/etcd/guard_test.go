@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // TestEndIsNotAlwaysRemoval ends etcd's server under an engine: that is no removal, and nobody is told to delete anything. What etcd
@@ -20,7 +21,7 @@ func TestEndIsNotAlwaysRemoval(t *testing.T) {
 	e.server.Server.HardStop()
 	select {
 	case <-e.life.Done():
-	case <-time.After(10 * time.Second):
+	case <-testkit.Context(t, 10*time.Second).Done():
 		t.Fatal("the engine goes on without its server")
 	}
 	if _, err := e.Read(t.Context(), "a"); !errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrRemoved) {

@@ -101,7 +101,7 @@ func TestRemovedMemberStops(t *testing.T) {
 		if !errors.Is(err, store.ErrRemoved) {
 			t.Errorf("Run of a removed member: got %v, want ErrRemoved", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-testkit.Context(t, 20*time.Second).Done():
 		t.Fatal("a removed member goes on")
 	}
 	for {
@@ -281,11 +281,11 @@ func TestWithoutQuorum(t *testing.T) {
 		}, store.ErrUnavailable},
 	} {
 		call := func() {
-			began := time.Now()
+			watch := testkit.NewStopwatch()
 			if err := test.call(t.Context()); !errors.Is(err, test.want) {
 				t.Errorf("%s: got error %v, want %v", test.name, err, test.want)
 			}
-			if took := time.Since(began); took > 12*time.Second {
+			if took := watch.Elapsed(); took > 12*time.Second {
 				t.Errorf("%s: took %v", test.name, took)
 			}
 		}

@@ -157,7 +157,7 @@ func TestFatalIsOneLine(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(time.Minute):
+	case <-testkit.Context(t, time.Minute).Done():
 		_ = command.Process.Kill()
 		t.Fatalf("etcd lived on with a full disk; it said:\n%s", &said)
 	}

@@ -1,12 +1,12 @@
 package storetest
 
 import (
-	"context"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // testCampaign lets two servers lead one after the other, on the engine's own time.
@@ -24,8 +24,7 @@ func testCampaign(t *testing.T, c *check) {
 			Ops:      []store.Op{put("e/last", value)},
 		}).Applied[0]
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
-	defer cancel()
+	ctx := testkit.Context(c, time.Minute)
 	// 1. The first leads at once, and keeps on.
 	first, err := stand("a").Campaign(ctx)
 	if err != nil {
@@ -57,13 +56,13 @@ func testCampaign(t *testing.T, c *check) {
 	}
 	// 4. The same server, started again, does not wait.
 	second.Resign()
-	began = time.Now()
+	watch := testkit.NewStopwatch()
 	third, err := stand("b").Campaign(ctx)
 	if err != nil {
 		t.Fatalf("third campaign: %v", err)
 	}
 	defer third.Resign()
-	if took := time.Since(began); took > store.BeatLimit || third.Leader.Epoch != 3 {
+	if took := watch.Elapsed(); took > store.BeatLimit || third.Leader.Epoch != 3 {
 		t.Errorf("a restarted leader: got epoch %d after %v, want 3 at once", third.Leader.Epoch, took)
 	}
 }

@@ -24,7 +24,7 @@ func tied(key, value string, session store.Session) store.Op {
 
 // waitAbsent waits until a key is gone, and returns how long that took.
 func (c *check) waitAbsent(t *testing.T, key string) time.Duration {
-	began := time.Now()
+	watch := testkit.NewStopwatch()
 	testkit.Eventually(t, 4*c.suite.TTL+patience, func() error {
 		_, err := c.Engine.Read(c.Context(), key)
 		if errors.Is(err, store.ErrNotFound) {
@@ -32,7 +32,7 @@ func (c *check) waitAbsent(t *testing.T, key string) time.Duration {
 		}
 		return errors.Join(errors.New(key+" still stands"), err)
 	})
-	return time.Since(began)
+	return watch.Elapsed()
 }
 
 // testSessionExpiry lets a session end by itself, with its records, seen by a watch.

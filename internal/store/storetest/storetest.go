@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // Subject is an engine under test, empty and open, with what a test may do to it.
@@ -127,13 +128,25 @@ func (c *check) need(has bool, hook string) {
 	}
 }
 
+// attempts is how often a call is made whose engine was not to be reached: members of a fleet elect a leader meanwhile.
+const attempts = 5
+
+// commit commits groups. It retries where the engine says that nothing was written, or where to write twice is harmless:
+// a slow machine may cost the leader its leadership, which is no fault of the engine.
 func (c *check) commit(groups ...store.Group) store.Result {
 	c.Helper()
-	result, err := c.Engine.Commit(c.Context(), groups)
-	if err != nil {
-		c.Fatalf("commit: %v", err)
+	harmless := !slices.ContainsFunc(groups, func(g store.Group) bool { return len(g.Compares) > 0 })
+	for n := 1; ; n++ {
+		result, err := c.Engine.Commit(c.Context(), groups)
+		switch {
+		case err == nil:
+			return result
+		case n < attempts && (errors.Is(err, store.ErrUnavailable) || harmless && errors.Is(err, store.ErrUnknown)):
+			c.Logf("commit, attempt %d of %d: %v", n, attempts, err)
+		default:
+			c.Fatalf("commit: %v", err)
+		}
 	}
-	return result
 }
 
 // put writes pairs of key and value in one group.
@@ -173,11 +186,17 @@ func (c *check) absent(key string) {
 
 func (c *check) list(prefix string) store.Listing {
 	c.Helper()
-	listing, err := c.Engine.List(c.Context(), prefix)
-	if err != nil {
-		c.Fatalf("list %q: %v", prefix, err)
+	for n := 1; ; n++ {
+		listing, err := c.Engine.List(c.Context(), prefix)
+		switch {
+		case err == nil:
+			return listing
+		case n < attempts && errors.Is(err, store.ErrUnavailable):
+			c.Logf("list %q, attempt %d of %d: %v", prefix, n, attempts, err)
+		default:
+			c.Fatalf("list %q: %v", prefix, err)
+		}
 	}
-	return listing
 }
 
 // wantList compares a listing with pairs "key=value".
@@ -221,11 +240,7 @@ func shown(records []store.Record) []string {
 }
 
 // within returns a context for one step that must not hang.
-func within(t *testing.T, limit time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	t.Cleanup(cancel)
-	return ctx
-}
+func within(t *testing.T, limit time.Duration) context.Context { return testkit.Context(t, limit) }
 
 // sortable says whether keys are strictly rising.
 func sortable(keys []string) bool {

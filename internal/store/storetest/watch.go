@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // patience is how long a watch may take to deliver what is there.
@@ -47,7 +48,7 @@ func (c *check) mirrorOf(prefix string, after uint64, stands ...store.Record) *m
 // next applies one batch.
 func (m *mirror) next() store.Batch {
 	m.c.Helper()
-	ctx, cancel := context.WithTimeout(m.c.Context(), patience)
+	ctx, cancel := testkit.WithLimit(m.c.Context(), patience)
 	defer cancel()
 	batch, err := m.watch.Next(ctx)
 	if err != nil {
