@@ -17,7 +17,11 @@ COMMIT_DATE ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ 
 STAMP        = github.com/berthd/berth/internal/version
 LDFLAGS      = -s -w -buildid= \
 	-X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT) -X $(STAMP).commitDate=$(COMMIT_DATE)
-BUILD        = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)"
+# Each package is compiled once for build, checks and tests: they have the same flags.
+export GOFLAGS     := $(shell scripts/flags)
+export CGO_ENABLED := 0
+# What golangci-lint remembers lies beside what the compiler does, so that both are kept together.
+export GOLANGCI_LINT_CACHE ?= $(shell $(GO) env GOCACHE)/golangci-lint
 
 # Go files of this module, for gofumpt: it would walk into folders of dots and data.
 SOURCES = scripts/files go
@@ -28,7 +32,7 @@ help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 build: ## Build bin/berth: one static, reproducible binary.
-	$(BUILD) -o $(BIN)/berth ./cmd/berth
+	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/berth ./cmd/berth
 
 demo: ## Install what is missing, start Berth, deploy the examples, serve until Ctrl-C (DEV: flags for berth dev).
 	$(GO) run ./examples/demo -- $(DEV)
@@ -36,15 +40,10 @@ demo: ## Install what is missing, start Berth, deploy the examples, serve until 
 demo-check: ## The same, verified step by step and taken down again.
 	$(GO) run ./examples/demo -check -- $(DEV)
 
-# The checks compile packages as the binary is compiled, so that each is compiled once.
-check: export CGO_ENABLED = 0
-check: export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
-check: ## Format, vet, architecture, lint, tidy modules, generated files: all up to date.
+check: ## Format, architecture, lint (vet is a part of it), tidy modules, generated files: all up to date.
 	@echo "check: format"
 	@out="$$($(SOURCES) | xargs -r -d '\n' $(TOOL) gofumpt -l)"; \
 		if [[ -n "$$out" ]]; then echo "not formatted (make format):"; echo "$$out"; exit 1; fi
-	@echo "check: vet"
-	@$(GO) vet ./...
 	@echo "check: architecture"
 	@$(GO) test -count=1 ./internal/archtest
 	@echo "check: lint"
@@ -65,7 +64,7 @@ generate: ## Write the generated files anew.
 test: ## Run every test that this machine can run; as root install what they need first.
 	scripts/test
 
-PROOFS = crash,store,sim,search,proof,load,units,race,unified,fleet,demo
+PROOFS = crash,store,sim,search,proof,load,units,race,unified,fleet,demo,figures
 
 prove: ## Prove for longer (PROVE=crash,store,… picks; scripts/prove lists them): make prove KILLS=200 ROUNDS=50 SEEDS=10000 SEARCH=10000 RUNS=200 LOSSES=20 LENGTH=1h CHECKS=10000
 	PROVE="$(or $(PROVE),$(PROOFS))" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) \
