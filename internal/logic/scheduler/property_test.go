@@ -247,7 +247,8 @@ func addedNodeTakesNothingAway(t *rapid.T, f *scheduler.Fleet, left []cluster.Pe
 }
 
 // TestAddedNodeUnplacesNoReplica: of the tasks of one owner, which ask for the same, those that
-// are placed on some nodes are placed on those and one more.
+// are placed on some nodes are placed on those and one more. The added node does not bring the only data of a volume: tasks of
+// that volume may run nowhere else.
 func TestAddedNodeUnplacesNoReplica(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)
@@ -259,7 +260,11 @@ func TestAddedNodeUnplacesNoReplica(t *testing.T) {
 			pending[i] = p
 		}
 		before := scheduler.Schedule(w.fleet(), pending, scheduler.Options{})
-		w.nodes = append(w.nodes, drawNode(t, pick(t, "name", "added", "zadded")))
+		added := drawNode(t, pick(t, "name", "added", "zadded"))
+		added.Volumes = slices.DeleteFunc(added.Volumes, func(volume string) bool {
+			return !slices.ContainsFunc(w.nodes, func(n scheduler.Node) bool { return slices.Contains(n.Volumes, volume) })
+		})
+		w.nodes = append(w.nodes, added)
 		after := scheduler.Schedule(w.fleet(), pending, scheduler.Options{})
 		for _, p := range before.Placements {
 			if !slices.ContainsFunc(after.Placements, func(q scheduler.Placement) bool { return q.Task == p.Task }) {
