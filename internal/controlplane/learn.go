@@ -1,19 +1,57 @@
 package controlplane
 
 import (
+	"hash/fnv"
+	"time"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 )
 
+const (
+	// relearnInterval is how often a leader learns a part of the view anew, and decides for the owners in it, though nothing changed. A
+	// trigger that was missed is made up for within relearnParts of these intervals.
+	relearnInterval = time.Minute
+	// relearnParts is the number of parts of the view.
+	relearnParts = 10
+)
+
+// relearning is the state of learning the view anew, part by part.
+type relearning struct {
+	at   time.Time // when a part was learnt last
+	part uint32    // the one that is next
+}
+
+// next returns a filter of names that holds for the part whose turn it is, or nil before its time.
+func (r *relearning) next(now time.Time) func(name string) bool {
+	if now.Sub(r.at) < relearnInterval {
+		return nil
+	}
+	part := r.part
+	r.at, r.part = now, (part+1)%relearnParts
+	return func(name string) bool {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(name)) // a hash returns no error
+		return h.Sum32()%relearnParts == part
+	}
+}
+
 // learn brings the loop's own view, the fleet and the list of owners to decide for, to the snapshot.
 func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
 	l.learnReservations(snap, c)
-	if c.Resync || l.now.Sub(l.lookedAtAll) >= lookAnyway {
-		l.lookedAtAll = l.now
+	if c.Resync {
+		l.relearning.at = l.now
 		l.learnAll(snap)
 		return
 	}
+	l.learnChanges(snap, c)
+	if in := l.relearning.next(l.now); in != nil {
+		l.learnPart(snap, in)
+	}
+}
+
+func (l *loop) learnChanges(snap *store.Snapshot, c store.Changes) {
 	stirred := map[cluster.OwnerRef]bool{}
 	for key := range c.Attempts { // order-free: each attempt is charged by itself
 		row := l.charge(snap, key)
@@ -47,23 +85,33 @@ func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
 }
 
 func (l *loop) learnAll(snap *store.Snapshot) {
-	l.misfits.all = true
-	fresh := len(l.reserve) == 0
-	if fresh { // a new reign: the maps are made as large as they will be
+	if len(l.reserve) == 0 { // a new reign: the maps are made as large as they will be
 		l.reserve = make(map[store.AttemptKey]hold, snap.AttemptCount())
 		l.fleet.Grow(snap.AttemptCount())
 	}
+	l.misfits.all = true
+	l.learnPart(snap, func(string) bool { return true })
+}
+
+// learnPart learns the attempts, nodes and owners anew whose name is in a part of the view.
+func (l *loop) learnPart(snap *store.Snapshot, in func(name string) bool) {
 	var last cluster.OwnerRef
+	lastIn := false
 	for r := range snap.AllAttempts() {
-		l.chargeRow(snap, store.AttemptKey{Task: r.Task, Number: r.Number}, r)
-		if o, ok := r.Ref(); ok && o != last { // the attempts of an owner stand together
-			l.dirty[o] = true
-			last = o
+		o, ok := r.Ref()
+		if !ok || o != last { // the attempts of an owner stand together
+			lastIn, last = in(o.Name), o
+			if ok && lastIn {
+				l.dirty[o], l.misfits.owners[o] = true, true
+			}
+		}
+		if lastIn {
+			l.chargeRow(snap, store.AttemptKey{Task: r.Task, Number: r.Number}, r)
 		}
 	}
 	for k := range l.reserve { // order-free: each attempt is charged by itself
-		if fresh {
-			break
+		if !in(string(k.Task)) {
+			continue
 		}
 		if _, ok := snap.Attempt(k.Task, k.Number); !ok && !l.aloft[k] {
 			l.charge(snap, k)
@@ -73,21 +121,32 @@ func (l *loop) learnAll(snap *store.Snapshot) {
 		l.charge(snap, k)
 	}
 	for _, name := range l.fleet.Nodes() {
-		l.setNode(snap, name)
+		if in(name) {
+			l.setNode(snap, name)
+		}
 	}
 	for e := range snap.Nodes() {
-		l.setNode(snap, e.Value.Name)
+		if in(e.Value.Name) {
+			l.setNode(snap, e.Value.Name)
+		}
 	}
-	l.dirtyAll(snap)
+	l.dirtyPart(snap, in)
 }
 
-func (l *loop) dirtyAll(snap *store.Snapshot) {
+func (l *loop) dirtyAll(snap *store.Snapshot) { l.dirtyPart(snap, func(string) bool { return true }) }
+
+// dirtyPart marks the owners in a part of the view.
+func (l *loop) dirtyPart(snap *store.Snapshot, in func(name string) bool) {
 	l.dirtyBereaved(snap)
 	for e := range snap.Services("") {
-		l.dirty[e.Value.Owner()] = true
+		if in(e.Value.Name) {
+			l.dirty[e.Value.Owner()] = true
+		}
 	}
 	for e := range snap.Jobs("") {
-		l.dirty[e.Value.Owner()] = true
+		if in(e.Value.Name) {
+			l.dirty[e.Value.Owner()] = true
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ const (
 	// gather is how long a cycle waits for more changes after the first, so that what comes in a
 	// burst is decided at once.
 	gather = 2 * time.Millisecond
-	// lookAnyway is how often a leader looks at everything without being told of a change.
+	// lookAnyway is how long a leader rests at most where nothing changes.
 	lookAnyway = time.Minute
 	// decideMost is how many tasks a cycle decides for, so that what is urgent does not wait for all the others.
 	decideMost = 32768
@@ -76,8 +76,7 @@ type loop struct {
 	clocks   clocks
 	since    time.Time // deadlines do not count what was before: this leader began, or its clock was set
 	asked    asked
-	// lookedAtAll is when everything was learnt anew, changed or not.
-	lookedAtAll time.Time
+	relearning relearning
 	// began says that the first cycle of the reign is over.
 	began bool
 	pace  pace
@@ -128,7 +127,7 @@ func (l *loop) reign(w *store.Writer, s sentry) {
 	unkillable := l.watch.unkillable
 	l.watch = newWatch(l.config, fence.Incarnation, func() bool { return l.flight != nil || l.plans.Unsettled() })
 	l.watch.unkillable = unkillable
-	l.lookedAtAll, l.misfits.all = l.config.Now(), true
+	l.relearning.at, l.misfits.all = l.config.Now(), true
 	if last, ok := l.config.Tables.Snapshot().LastEvents(); ok {
 		l.now = last.Value.At
 	}

@@ -66,7 +66,7 @@ func (r *Rehearsal) Price(w *scheduler.Worth) { r.loop.pricing.given = w }
 // after now nothing needs to be looked at if nothing changes.
 func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 	for range rehearsals {
-		r.loop.lookedAtAll = r.loop.config.Now() // nothing is lost on the way here, for which a leader looks at all now and then
+		r.loop.relearning.at = r.loop.config.Now() // nothing is lost on the way here, for which a leader looks at all now and then
 		next, err = r.loop.cycle(ctx)
 		if !errors.Is(err, errSettled) {
 			break

@@ -72,6 +72,6 @@ func (l *loop) prepare(snap *store.Snapshot, c store.Changes) {
 	if c.Resync {
 		clear(l.dirty)
 	}
-	l.lookedAtAll = l.now // it is not the time that asks to learn all
+	l.relearning.at = l.now // it is not the time that asks to learn all
 	l.learn(snap, c)
 }

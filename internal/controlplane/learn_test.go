@@ -1,0 +1,55 @@
+package controlplane
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// A leader of an idle fleet decides for a part of the owners each minute, and for each of them again in due time.
+func TestIdleFleetIsLearntInParts(t *testing.T) {
+	const owners = 400
+	v := newView(t)
+	p := v.tables.Prefix()
+	for i := range owners {
+		name := fmt.Sprintf("web%d", i)
+		v.put(p.Service("c", name), &cluster.Service{Cluster: "c", Name: name, Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
+	}
+	l := newLoop(&Plane{config: v.config})
+	l.watch, l.fence = v.watch, &store.Fence{Incarnation: 5, Epoch: 2}
+	defer l.follow.Close()
+	snap := v.tables.Snapshot()
+	l.now = time.Unix(1_700_000_000, 0)
+	l.learn(snap, store.Changes{Resync: true})
+	if len(l.dirty) != owners {
+		t.Errorf("a new leader decides for %d owners, want all %d", len(l.dirty), owners)
+	}
+
+	turns := map[cluster.OwnerRef]int{}
+	for minute := range relearnParts {
+		clear(l.dirty)
+		l.learn(snap, store.Changes{})
+		if len(l.dirty) != 0 {
+			t.Fatalf("%d owners are decided for before the interval is over", len(l.dirty))
+		}
+		l.now = l.now.Add(relearnInterval)
+		l.learn(snap, store.Changes{})
+		if len(l.dirty) > owners/relearnParts*2 {
+			t.Errorf("minute %d: %d of %d owners are decided for, though nothing changed", minute, len(l.dirty), owners)
+		}
+		for o := range l.dirty { // order-free: each is counted by itself
+			turns[o]++
+		}
+	}
+	if len(turns) != owners {
+		t.Errorf("%d of %d owners had a turn after all parts", len(turns), owners)
+	}
+	for o, n := range turns { // order-free: each by itself
+		if n != 1 {
+			t.Errorf("%s had %d turns, want 1", o, n)
+		}
+	}
+}
