@@ -71,11 +71,11 @@ type loop struct {
 	// reservations are those of the domain, by node.
 	reservations reservations
 	// unplaced says that pending tasks or the fleet changed since the last placement.
-	unplaced bool
-	now      time.Time
-	clocks   clocks
-	since    time.Time // deadlines do not count what was before: this leader began, or its clock was set
-	asked    asked
+	unplaced   bool
+	now        time.Time
+	clocks     clocks
+	since      time.Time // deadlines do not count what was before: this leader began, or its clock was set
+	asked      asked
 	relearning relearning
 	// began says that the first cycle of the reign is over.
 	began bool

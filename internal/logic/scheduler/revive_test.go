@@ -2,6 +2,8 @@ package scheduler_test
 
 import (
 	"fmt"
+	"math"
+	"runtime"
 	"testing"
 	"time"
 
@@ -63,5 +65,51 @@ func TestEachPromiseIsToldForItself(t *testing.T) {
 		if got := res.Waiting[i].Refusals; len(got) != 1 || got[0].Port != port {
 			t.Errorf("%s is told %+v, want port %d", res.Waiting[i].Task, got, port)
 		}
+	}
+}
+
+// crowdedTasks returns tasks that must be near one that is placed after them, and a fleet with room for it and one of them.
+func crowdedTasks(n int) (*scheduler.Fleet, []cluster.Pending) {
+	f := scheduler.NewFleet()
+	f.SetNode(scheduler.Node{
+		Name: "n0", State: cluster.NodeReady, Executors: []string{"process"}, Labels: cluster.Labels{"zone": "z"},
+		Capacity: cluster.Demand{CPU: 2000, Memory: cluster.GiB, Disk: cluster.GiB},
+	})
+	pending := make([]cluster.Pending, n)
+	for i := range pending {
+		pending[i] = cluster.Pending{
+			Task: cluster.TaskID(fmt.Sprintf("c.near.1.%d", i)), Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "near"},
+			Priority: 900, Demand: cluster.Demand{CPU: 1000}, Since: epoch(), Count: n,
+		}
+		pending[i].Placement.Relations = []cluster.Relation{{Labels: cluster.Labels{"app": "a"}, Required: true, Attribute: "label.zone"}}
+	}
+	pending[n-1] = cluster.Pending{
+		Task: "c.anchor.1.0", Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "anchor"},
+		Priority: 500, Demand: cluster.Demand{CPU: 1000}, Since: epoch(), Count: 1, Labels: cluster.Labels{"app": "a"},
+	}
+	return f, pending
+}
+
+// TestRevivedTasksCostNoMoreEach: what a waiting task costs that is tried again does not grow with how many there are.
+func TestRevivedTasksCostNoMoreEach(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	each := func(n int) float64 {
+		f, pending := crowdedTasks(n)
+		least := math.Inf(1)
+		for range 5 {
+			began := processorTime(t)
+			res := scheduler.Schedule(f, pending, scheduler.Options{})
+			least = min(least, float64(processorTime(t)-began)/float64(n))
+			if len(res.Placements) != 2 || len(res.Waiting) != n-2 {
+				t.Fatalf("%d placed, %d wait, want 2 and %d", len(res.Placements), len(res.Waiting), n-2)
+			}
+		}
+		return least
+	}
+	few, many := each(1<<11), each(1<<15)
+	t.Logf("processor time of a task: %.0f ns of 2,048, %.0f ns of 32,768", few, many)
+	if many > 4*few {
+		t.Errorf("a task costs %.1f times as much where there are 16 times as many", many/few)
 	}
 }

@@ -98,7 +98,7 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 		if len(y.placed) == before {
 			break
 		}
-		waiting = slices.DeleteFunc(waiting, func(i int32) bool { return slices.Contains(again, i) && !slices.Contains(left, i) })
+		waiting = without(waiting, again, left)
 	}
 
 	res := Result{Placements: y.placed}
@@ -119,6 +119,22 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 		res.Waiting = append(res.Waiting, hold(pending[p].Task))
 	}
 	return res
+}
+
+// without removes from waiting the positions that are in again and not in left. All three are in ascending order, and again is a part of
+// waiting, left one of again.
+func without(waiting, again, left []int32) []int32 {
+	return slices.DeleteFunc(waiting, func(i int32) bool {
+		if len(again) == 0 || again[0] != i {
+			return false
+		}
+		again = again[1:]
+		if len(left) > 0 && left[0] == i {
+			left = left[1:]
+			return false
+		}
+		return true
+	})
 }
 
 // queue returns the indices of the pending tasks in the order in which they are placed, and of
