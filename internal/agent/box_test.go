@@ -24,6 +24,7 @@ type program struct {
 	Immortal bool // to KILL, for a while
 	Prepare  error
 	Start    error         // Start returns it
+	Doubt    error         // the program begins, and Start returns it
 	Lost     bool          // the first answer of Start is lost
 	Late     time.Duration // Start returns that much after the program began
 	Pull     time.Duration // Prepare takes so long
@@ -160,6 +161,10 @@ func (b *box) Start(ctx context.Context, id executor.ID) (executor.Process, erro
 		time.AfterFunc(r.program.Runs, func() {
 			b.end(r, cluster.Exit{Code: r.program.Code, OOM: r.program.OOM})
 		})
+	}
+	if err := r.program.Doubt; err != nil {
+		unlock()
+		return executor.Process{}, err
 	}
 	p, late, lost := r.proc, r.program.Late, r.program.Lost
 	unlock()

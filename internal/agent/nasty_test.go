@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -54,6 +55,8 @@ func (n *nasty) trouble(c fake.Call) (f fake.Fault) {
 		f.Err = executor.ErrUnavailable
 	case n.chance(4):
 		f.Lose = executor.ErrUnavailable
+	case c.Op == fake.OpStart && n.chance(3):
+		f.Lose = errors.New("an odd answer")
 	case n.chance(3):
 		f.Hang = c.Op != fake.OpWait // that is what it does anyway
 	case n.chance(5):

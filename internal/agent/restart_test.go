@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor"
 )
 
 func TestRestartInPlaceBacksOffWithoutServer(t *testing.T) {
@@ -153,11 +154,37 @@ func TestPrepareFailures(t *testing.T) {
 
 func TestStartRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs[""] = program{Start: fmt.Errorf("no such program")}
+		w.box.programs[""] = program{Start: executor.NotStarted(fmt.Errorf("no such program"))}
 		w.batch("b1", definition("work", "app"))
 		o := w.want("b1", cluster.StateFailed, cluster.ReasonStartFailed)
 		if o.Message != "container app could not be started: no such program" {
 			t.Errorf("message %q", o.Message)
 		}
+		again := definition("again", "app")
+		again.Restart.Mode, again.Restart.Limit = cluster.RestartOnFailure, 2
+		w.batch("b2", again)
+		w.pass(time.Minute)
+		if o := w.want("b2", cluster.StateFailed, cluster.ReasonRestartLimit); o.Restarts != 2 {
+			t.Errorf("%d restarts of what certainly did not run, want 2", o.Restarts)
+		}
+		w.wantEffects()
 	})
+}
+
+// A start that failed in doubt may have run the program: a batch task does not run it again (T16).
+func TestStartInDoubt(t *testing.T) {
+	for _, doubt := range []error{fmt.Errorf("an odd answer"), executor.ErrNotFound} {
+		inWorld(t, func(w *world) {
+			w.box.programs[""] = program{Doubt: doubt, Runs: time.Hour}
+			def := definition("work", "app")
+			def.Restart.Mode, def.Restart.Limit = cluster.RestartOnFailure, 3
+			w.batch("b1", def)
+			o := w.want("b1", cluster.StateFailed, cluster.ReasonStartFailed)
+			if want := "the start of container app failed, and its program may have run: " + doubt.Error(); o.Message != want || o.Started.IsZero() {
+				t.Errorf("message %q, started %v, want %q and when", o.Message, o.Started, want)
+			}
+			w.pass(time.Minute)
+			w.wantEffects("app b1")
+		})
+	}
 }

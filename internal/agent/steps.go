@@ -279,10 +279,13 @@ func (t *task) launch(i int) func(context.Context) (done, error) {
 			return nil, err // nobody knows: the executor starts an id once at most
 		}
 		problem := plain.Text(err)
-		if err := removeAll(ctx, exec, []executor.ID{id}); err != nil { // within a time: it may hang as well
-			return nil, fmt.Errorf("%s; remove what is left of it: %w", problem, err)
+		if left := removeAll(ctx, exec, []executor.ID{id}); left != nil { // within a time: it may hang as well
+			return nil, fmt.Errorf("%s; remove what is left of it: %w", problem, left)
 		}
-		return func(r *attempt.Record) { r.StartFailed(i, problem, a.now()) }, nil
+		if errors.Is(err, executor.ErrNotStarted) {
+			return func(r *attempt.Record) { r.StartFailed(i, problem, a.now()) }, nil
+		}
+		return func(r *attempt.Record) { r.StartInDoubt(i, problem, a.now()) }, nil
 	}
 }
 

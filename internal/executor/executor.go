@@ -26,6 +26,8 @@ var (
 	ErrNotFound = errors.New("no such container")
 	// ErrStarted says that the container was started before: its program ran, runs, or may have run.
 	ErrStarted = errors.New("the container was started before")
+	// ErrNotStarted says of an error of Start that the program has not run and will not, see NotStarted.
+	ErrNotStarted = errors.New("the program was not started")
 	// ErrNotRunning says that the program does not run, so it can take no signal and no command.
 	ErrNotRunning = errors.New("the container does not run")
 	// ErrUnsupported says that the spec asks for what this executor cannot do; the message names it.
@@ -35,6 +37,15 @@ var (
 	// ErrLogin says that a registry does not accept the login, or the lack of one, that Credentials returned.
 	ErrLogin = errors.New("the registry does not accept the login")
 )
+
+// NotStarted marks an error of Start: it is ErrNotStarted then, and keeps its text. A driver marks only errors from before it wrote down
+// that the program is about to run.
+func NotStarted(err error) error { return notStarted{err} }
+
+type notStarted struct{ error }
+
+func (e notStarted) Is(target error) bool { return target == ErrNotStarted }
+func (e notStarted) Unwrap() error        { return e.error }
 
 // ID names one run of one container. It is a valid file name of at most 76 bytes.
 type ID string
@@ -155,7 +166,9 @@ type Executor interface {
 	// prepared container again is no error. What a failed Prepare left behind, Remove removes.
 	Prepare(ctx context.Context, spec Spec, progress func(string)) error
 	// Start runs the program. It returns ErrStarted if Start was called for this ID before, whatever became
-	// of that, also in an earlier life of the agent.
+	// of that, also in an earlier life of the agent. Of the other errors, ErrNotStarted promises that the program has not run and will
+	// not. ErrUnavailable and the end of the context leave open what became of the call: the same call tells. After any other error,
+	// ErrNotFound too, the program may have run: the caller removes the container and takes its end for one that nobody saw.
 	Start(ctx context.Context, id ID) (Process, error)
 	// Wait blocks until the program has ended and tells how; for one that ended earlier it returns at
 	// once. An end that nobody saw has Exit.Unknown. A restart of the executor's daemon does not end it.

@@ -96,6 +96,14 @@ func (r *Record) StartFailed(i int, problem string, now Now) {
 	}
 }
 
+// StartInDoubt answers Launch: the start failed, the program may have run, and nothing of it is left.
+func (r *Record) StartInDoubt(i int, problem string, now Now) {
+	if c := &r.Containers[i]; c.Progress == Launched {
+		c.Refused = problem
+	}
+	r.WasDiscarded(i, now)
+}
+
 // WasDiscarded answers Discard: whatever the unanswered start did, nothing of it is left.
 func (r *Record) WasDiscarded(i int, now Now) {
 	if c := &r.Containers[i]; c.Progress == Launched {

@@ -181,6 +181,11 @@ func (m *model) launch(c int) {
 	if kind == 2 {
 		return // nobody knows
 	}
+	if kind == 3 {
+		delete(m.programs, id)
+		r.StartInDoubt(c, "an odd answer", m.now())
+		return
+	}
 	r.WasStarted(c, executor.Process{Pid: 1}, m.now())
 }
 

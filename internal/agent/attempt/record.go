@@ -65,7 +65,7 @@ type Container struct {
 	Process  executor.Process `json:"process,omitzero"`
 	// Exit is the newest end, which may be of the round before.
 	Exit *cluster.Exit `json:"exit,omitempty"`
-	// Refused is the executor's error where the program could not be started.
+	// Refused is the executor's error where Start failed. Exit is unknown then if the program may have run.
 	Refused  string `json:"refused,omitempty"`
 	Restarts int    `json:"restarts,omitempty"`
 	OOMs     int    `json:"ooms,omitempty"`

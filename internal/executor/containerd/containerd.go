@@ -339,7 +339,7 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 	defer done()
 	p.process.Started = time.Now()
 	if err := outlive.Write(r.path(intentFile), p.process); err != nil {
-		return executor.Process{}, err
+		return executor.Process{}, executor.NotStarted(err)
 	}
 	e.forget(id)
 	if _, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: nameOf(id)}); err != nil {

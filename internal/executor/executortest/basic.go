@@ -28,6 +28,7 @@ func basicTests() []test {
 		{"remove", nil, removeAny},
 		{"remove and make again", nil, makeAgain},
 		{"not found", nil, notFound},
+		{"start beside remove", nil, startBesideRemove},
 		{"several waiters", nil, severalWaiters},
 		{"agent restart", nil, agentRestart},
 		{"end while the agent is away", nil, endWhileAway},
@@ -176,11 +177,34 @@ func makeAgain(b *bench) {
 func notFound(b *bench) {
 	_, err := b.ex.Start(b.Context(), "never-was")
 	b.wantErr("start", err, executor.ErrNotFound)
+	if errors.Is(err, executor.ErrNotStarted) {
+		b.Errorf("start: %v promises that the program never ran, of which nothing is known", err)
+	}
 	_, err = b.ex.Wait(b.Context(), "never-was")
 	b.wantErr("wait", err, executor.ErrNotFound)
 	b.wantErr("signal", b.ex.Signal(b.Context(), "never-was", syscall.SIGTERM), executor.ErrNotFound)
 	_, err = b.ex.Exec(b.Context(), "never-was", executor.Command{Args: []string{"true"}})
 	b.wantErr("exec", err, executor.ErrNotFound)
+}
+
+// startBesideRemove starts programs while they are removed. A program that certainly was not started has printed nothing.
+func startBesideRemove(b *bench) {
+	for range 10 {
+		s := b.spec(b.m.Container(Program{Stdout: "ran", Forever: true}))
+		id := b.prepare(s)
+		var removed sync.WaitGroup
+		removed.Go(func() {
+			if err := b.ex.Remove(b.Context(), id); err != nil {
+				b.Errorf("remove: %v", err)
+			}
+		})
+		_, err := b.ex.Start(b.Context(), id)
+		removed.Wait()
+		b.must(b.ex.Remove(b.Context(), id)) // the start may have come after the other
+		if printed := b.output(s); printed != "" && errors.Is(err, executor.ErrNotStarted) {
+			b.Errorf("start: %v, and the program printed %q", err, printed)
+		}
+	}
 }
 
 func severalWaiters(b *bench) {

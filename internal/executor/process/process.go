@@ -221,7 +221,7 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 			return executor.Process{}, executor.ErrStarted
 		case !st.alive:
 			if err := e.revive(ctx, id); err != nil {
-				return executor.Process{}, err
+				return executor.Process{}, executor.NotStarted(err)
 			}
 		}
 		if err := outlive.Pause(ctx, pollAfter); err != nil { // it does not listen yet

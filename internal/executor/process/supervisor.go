@@ -367,12 +367,12 @@ func (s *supervisor) start() (executor.Process, error) {
 		return executor.Process{}, executor.ErrStarted
 	}
 	if dead {
-		return executor.Process{}, errors.New("the prepared process has died")
+		return executor.Process{}, executor.NotStarted(errors.New("the prepared process has died"))
 	}
 	process := s.process
 	process.Started = time.Now()
 	if err := s.dir.write(intentFile, process); err != nil {
-		return executor.Process{}, err
+		return executor.Process{}, executor.NotStarted(err)
 	}
 	s.mu.Lock()
 	s.started = true

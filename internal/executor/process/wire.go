@@ -69,6 +69,7 @@ type fault string
 
 const (
 	faultStarted     fault = "started"
+	faultNotStarted  fault = "not started"
 	faultNotRunning  fault = "not running"
 	faultUnsupported fault = "unsupported"
 	faultOther       fault = "other"
@@ -80,6 +81,8 @@ func failed(err error) reply {
 	switch {
 	case errors.Is(err, executor.ErrStarted):
 		r.Fault = faultStarted
+	case errors.Is(err, executor.ErrNotStarted):
+		r.Fault = faultNotStarted
 	case errors.Is(err, executor.ErrNotRunning):
 		r.Fault = faultNotRunning
 	case errors.Is(err, executor.ErrUnsupported):
@@ -91,7 +94,7 @@ func failed(err error) reply {
 // err turns a reply back into an error.
 func (r reply) err() error {
 	kind := map[fault]error{
-		faultStarted: executor.ErrStarted, faultNotRunning: executor.ErrNotRunning, faultUnsupported: executor.ErrUnsupported,
+		faultStarted: executor.ErrStarted, faultNotStarted: executor.ErrNotStarted, faultNotRunning: executor.ErrNotRunning, faultUnsupported: executor.ErrUnsupported,
 	}[r.Fault]
 	switch {
 	case r.Fault == "":

@@ -139,7 +139,7 @@ type End struct {
 // BadEnd is how a container ended that did not end well.
 type BadEnd struct {
 	Container string
-	// Refused, unless empty, is why the executor could not start it; Exit is empty then.
+	// Refused, unless empty, is why the executor could not start it. Exit is unknown where its program may have run, and empty where not.
 	Refused string
 	Exit    cluster.Exit
 	// After, unless empty, is the container that ended before and so ended the round.
@@ -187,6 +187,8 @@ func Classify(e End) (v View, final bool) {
 // why says how the container ended.
 func (b *BadEnd) why() (cluster.ReasonCode, string) {
 	switch {
+	case b.Refused != "" && b.Exit.Unknown:
+		return cluster.ReasonStartFailed, fmt.Sprintf("the start of container %s failed, and its program may have run: %s", b.Container, b.Refused)
 	case b.Refused != "":
 		return cluster.ReasonStartFailed, fmt.Sprintf("container %s could not be started: %s", b.Container, b.Refused)
 	case b.Exit.Unknown:

@@ -423,6 +423,16 @@ func TestClassify(t *testing.T) {
 			"failed start-failed: container b could not be started: no file, after container a ended", false,
 		},
 		{
+			"start in doubt of a service",
+			lifecycle.End{Cause: lifecycle.CauseExit, Unseen: true, Bad: &lifecycle.BadEnd{Container: "b", Refused: "an odd answer", Exit: unseen.Exit}},
+			"failed start-failed: the start of container b failed, and its program may have run: an odd answer", false,
+		},
+		{
+			"start in doubt of a job",
+			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Unseen: true, Bad: &lifecycle.BadEnd{Container: "b", Refused: "an odd answer", Exit: unseen.Exit}},
+			"failed start-failed: the start of container b failed, and its program may have run: an odd answer", true,
+		},
+		{
 			"time limit",
 			lifecycle.End{Cause: lifecycle.CauseTimeLimit, Batch: true, TimeLimit: time.Minute, Bad: term},
 			"failed time-limit: ran longer than its time limit of 1m0s", true,
