@@ -102,17 +102,13 @@ type yard struct {
 	stat   stat
 }
 
-// yardstick returns the yardstick of this process. Its first call starts the goroutine that samples, for good.
+// yardstick returns the yardstick of this process. Its first call starts the sampling, for good: by a timer, as a goroutine that stays
+// would be a leak to the tests that look for leaks.
 var yardstick = sync.OnceValue(func() *yard {
 	y := &yard{speed: coreSlowness() * raceSlowness, last: time.Now(), slower: 1}
 	y.stat, _ = readStat()
 	y.slower, y.lately = y.speed, y.speed
-	go func() {
-		for {
-			time.Sleep(sampleInterval)
-			y.sample()
-		}
-	}()
+	time.AfterFunc(sampleInterval, y.sampleAgain)
 	return y
 })
 
@@ -126,6 +122,11 @@ func (y *yard) slowness() float64 {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return max(y.slower, y.lately)
+}
+
+func (y *yard) sampleAgain() {
+	y.sample()
+	time.AfterFunc(sampleInterval, y.sampleAgain)
 }
 
 // sample counts the time since the last sample by how busy the machine is now.
