@@ -76,7 +76,7 @@ func (r *rotating) Close() error {
 func TestThreeMembers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, func(_ int, c *Config) { // the suite wants each write's result, so that no election may come between
-		c.Heartbeat, c.Election = 100*time.Millisecond, testkit.Scaled(1300*time.Millisecond)
+		c.Heartbeat, c.Election = 100*time.Millisecond, min(testkit.Scaled(1300*time.Millisecond), 45*time.Second) // etcd takes less than 50 s
 	})
 	storetest.Test(t, storetest.Suite{TTL: 2 * time.Second, Without: inOtherTests, Open: func(t *testing.T) storetest.Subject {
 		f.mend()
