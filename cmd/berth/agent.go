@@ -20,9 +20,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/artifact"
 	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/agent/network"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
@@ -59,6 +61,8 @@ type nodeConfig struct {
 	// What the node lends of its folders; hostPaths is nil for anywhere.
 	hostVolumes []agent.HostVolume
 	hostPaths   []string
+	// egress is for the artifacts of tasks.
+	egress egress.Policy
 
 	log *slog.Logger
 }
@@ -129,6 +133,7 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		SecretsDir:    c.secretsDir,
 		HostVolumes:   c.hostVolumes,
 		HostPaths:     c.hostPaths,
+		Artifacts:     artifact.Config{Egress: c.egress},
 		PressureStall: c.pressureStall,
 		PressureFree:  c.pressureFree,
 		ImageHigh:     c.imageHigh,
@@ -214,6 +219,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.secretsDir, "secrets-dir", "", "`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run directory or /dev/shm, whichever is in memory")
 	f.node.flags(cmd)
+	f.node.egress.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/egress"
 )
 
 // newDevCommand returns `berth dev`.
@@ -54,6 +55,7 @@ func newDevCommand() *cobra.Command {
 				listen:  []string{"unix://" + socket, address},
 				store:   external.store,
 				traces:  traces,
+				egress:  node.egress.parsed,
 				log:     log,
 				command: "berth dev",
 				say:     func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "berth:", text) },
@@ -85,6 +87,7 @@ func newDevCommand() *cobra.Command {
 	cmd.Flags().StringVar(&traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	node.flags(cmd)
+	node.egress.flags(cmd, egress.Loopback()...) // a server that is tried asks its own machine
 	external.storeFlags(cmd.Flags())
 	ofMachine(cmd, "data-dir")
 	return cmd

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/containerd"
 	"github.com/berthd/berth/internal/executor/process"
@@ -20,13 +21,14 @@ import (
 
 // executorConfig says which executors a node has.
 type executorConfig struct {
-	kind    string   // auto, containerd or process
-	socket  string   // of a containerd that runs already
-	logins  string   // file with the logins of registries
-	pulls   int      // images that are pulled at a time; 0 is the executor's own default
-	cdi     []string // folders with specifications of devices; none for the usual ones
-	starts  int      // containers that are created at a time, and started; 0 is the executor's own default
-	user    string   // of plain programs that name none
+	kind    string        // auto, containerd or process
+	socket  string        // of a containerd that runs already
+	logins  string        // file with the logins of registries
+	pulls   int           // images that are pulled at a time; 0 is the executor's own default
+	cdi     []string      // folders with specifications of devices; none for the usual ones
+	starts  int           // containers that are created at a time, and started; 0 is the executor's own default
+	user    string        // of plain programs that name none
+	egress  egress.Policy // for pulls of images
 	dataDir string
 	log     *slog.Logger
 	say     io.Writer // told in one line what the machine lacks; nil for nobody
@@ -126,7 +128,7 @@ func (e *runners) openContainerd(ctx context.Context, c executorConfig) error {
 		Address: address,
 		Dir:     filepath.Join(c.dataDir, "collector"),
 		Logger:  c.log,
-		Pull:    containerd.PullConfig{Most: c.pulls},
+		Pull:    containerd.PullConfig{Most: c.pulls, Egress: c.egress},
 		CDIDirs: c.cdi,
 		AtOnce:  c.starts,
 	})

@@ -16,6 +16,7 @@ type nodeFlags struct {
 	devices   deviceFlags
 	images    imageFlags
 	volumes   volumeFlags
+	egress    egressFlags
 
 	metricsToken string
 }
@@ -45,6 +46,8 @@ func (f *nodeFlags) check(list *faults) {
 	f.devices.check(list)
 	f.images.check(list)
 	f.volumes.check(list)
+	f.egress.check(list)
+	f.executors.egress = f.egress.parsed
 	f.executors.pulls, f.executors.cdi = f.images.pulls, f.devices.cdi
 }
 
@@ -55,5 +58,6 @@ func (f *nodeFlags) configure(c *nodeConfig) {
 	c.metricsListen, c.metricsToken = f.metrics.listen, f.metricsToken
 	c.finder, c.cpus = f.devices.finder, f.devices.cpus
 	c.subnet, c.names = f.network.parsed, f.names.parsed
+	c.egress = f.egress.parsed
 	c.hostVolumes, c.hostPaths = f.volumes.volumes, f.volumes.lent
 }

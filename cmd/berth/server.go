@@ -130,7 +130,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Logger:   log,
 		Now:      time.Now,
 		Clock:    boottime.Now,
-		Measurer: measure.New(measure.Config{}),
+		Measurer: measure.New(measure.Config{Egress: s.config.egress}),
 		Metrics:  telemetry.NewPlane(registry),
 		Tracer:   s.tracer,
 	})

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/internal/backup"
+	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
@@ -27,7 +28,8 @@ type serverConfig struct {
 	listenPeers string
 	store       storeConfig
 	snapshots   snapshotConfig
-	traces      string // where spans are sent; "" is nowhere
+	egress      egress.Policy // for gates and for queries of scaling
+	traces      string        // where spans are sent; "" is nowhere
 	// certificateLife is that of the certificates that the server signs; 0 is the usual one.
 	certificateLife time.Duration
 	// values are the settings by the names of their flags, for operators to see. Nothing in them is secret.
@@ -59,6 +61,7 @@ type serverFlags struct {
 	serverConfig
 	storeURL       string
 	level, profile string
+	asked          egressFlags
 }
 
 func (f *serverFlags) flags(cmd *cobra.Command) {
@@ -73,6 +76,7 @@ func (f *serverFlags) flags(cmd *cobra.Command) {
 	fs.IntVar(&f.snapshots.keep, "snapshot-keep", 24, "how many of these snapshots are kept")
 	fs.StringVar(&f.snapshots.dir, "snapshot-dir", "", "folder for them; default snapshots in the data directory")
 	fs.StringVar(&f.traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default nowhere")
+	f.asked.flags(cmd)
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
 	fs.DurationVar(&f.certificateLife, "certificate-life", 0, "how long the certificates last that this server signs; for tests")
@@ -94,6 +98,8 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 		f.snapshots.dir = filepath.Join(f.dataDir, "snapshots")
 	}
 	checkTraces(&list, f.traces)
+	f.asked.check(&list)
+	f.egress = f.asked.parsed
 	if f.listenPeers != "" {
 		list.check("--listen-peers", listenable(f.listenPeers))
 	}

@@ -2,7 +2,7 @@
 // gate judges.
 //
 // What it asks and whom is written by users. So an answer is read up to MaxBody, its text is not passed on but for the error
-// that a Prometheus server tells, and no redirect leads to another host.
+// that a Prometheus server tells, no redirect leads to another host, and package egress says which addresses are asked at all.
 package measure
 
 import (
@@ -12,14 +12,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/berthd/berth/internal/egress"
 )
 
 // MaxBody is how much of an answer is read; a longer one is an error.
@@ -30,7 +29,9 @@ const maxWords = 300
 
 // Config is what a Reader needs.
 type Config struct {
-	// Client makes the requests; it should have a timeout. Nil stands for one of 10 s that follows no redirect to another host.
+	// Egress says which addresses may be asked.
+	Egress egress.Policy
+	// Client makes the requests in place of one that obeys Egress, follows no redirect to another host and waits for 10 s.
 	Client *http.Client
 	// Programs is how many compiled expressions are kept. Default 256.
 	Programs int
@@ -47,12 +48,7 @@ func New(cfg Config) *Reader {
 	r := &Reader{client: cfg.Client}
 	if r.client == nil {
 		r.client = &http.Client{
-			Timeout: 10 * time.Second,
-			Transport: &http.Transport{
-				Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
-				DialContext: (&net.Dialer{Timeout: 5 * time.Second, Control: notOfTheMachine}).DialContext,
-			},
-			CheckRedirect: sameHost,
+			Timeout: 10 * time.Second, Transport: cfg.Egress.Transport(5 * time.Second), CheckRedirect: sameHost,
 		}
 	}
 	r.programs.most = cfg.Programs
@@ -64,19 +60,6 @@ func New(cfg Config) *Reader {
 
 // Close ends connections that are kept for later. The reader can be used afterwards.
 func (r *Reader) Close() { r.client.CloseIdleConnections() }
-
-// notOfTheMachine refuses link-local addresses: there clouds tell a machine its own credentials, and whoever may write a gate must
-// not have a server ask for them.
-func notOfTheMachine(_, address string, _ syscall.RawConn) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
-	if ip, err := netip.ParseAddr(host); err == nil && ip.Unmap().IsLinkLocalUnicast() {
-		return fmt.Errorf("%s is a link-local address: gates and queries do not ask there", host)
-	}
-	return nil
-}
 
 // sameHost follows redirects on the host that the user named.
 func sameHost(req *http.Request, via []*http.Request) error {

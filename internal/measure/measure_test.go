@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/measure"
 )
 
@@ -32,7 +33,7 @@ func serve(t *testing.T, status int, body string) string {
 }
 
 func reader(t *testing.T) *measure.Reader {
-	r := measure.New(measure.Config{})
+	r := measure.New(measure.Config{Egress: egress.Policy{}.WithLoopback()})
 	t.Cleanup(r.Close)
 	return r
 }
@@ -241,7 +242,7 @@ func TestCheckGate(t *testing.T) {
 
 // TestManyGatesAtOnce looks at more gates than are kept, from several sides.
 func TestManyGatesAtOnce(t *testing.T) {
-	r := measure.New(measure.Config{Programs: 3})
+	r := measure.New(measure.Config{Programs: 3, Egress: egress.Policy{}.WithLoopback()})
 	t.Cleanup(r.Close)
 	url := serve(t, 200, "ok")
 	var wg sync.WaitGroup
@@ -276,13 +277,20 @@ func FuzzCheckGate(f *testing.F) {
 	})
 }
 
-// TestLinkLocalAddresses: where clouds tell machines their credentials nobody is asked, however the address is written.
-func TestLinkLocalAddresses(t *testing.T) {
+// TestRefusedAddresses: no gate and no query asks what is the machine's own, however the address is written.
+func TestRefusedAddresses(t *testing.T) {
 	r := measure.New(measure.Config{})
 	defer r.Close()
-	for _, base := range []string{"http://169.254.169.254", "http://[fe80::1]:9090", "http://[::ffff:169.254.169.254]"} {
-		if _, err := r.Query(t.Context(), base, "up"); err == nil || !strings.Contains(err.Error(), "link-local") {
-			t.Errorf("%s: %v, want it refused as link-local", base, err)
+	inner := serve(t, 200, success("scalar", `[1,"1"]`))
+	for _, base := range []string{
+		inner, strings.Replace(inner, "127.0.0.1", "localhost", 1), "http://169.254.169.254", "http://[fe80::1]:9090",
+		"http://[::ffff:169.254.169.254]", "http://[fd00:ec2::254]", "http://100.100.100.200", "http://168.63.129.16",
+	} {
+		if _, err := r.Query(t.Context(), base, "up"); !errors.Is(err, egress.ErrRefused) {
+			t.Errorf("query at %s: %v, want a refusal", base, err)
+		}
+		if _, _, err := r.Gate(t.Context(), cluster.Gate{HTTP: base}); !errors.Is(err, egress.ErrRefused) {
+			t.Errorf("gate at %s: %v, want a refusal", base, err)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestArtifacts(t *testing.T) {
 		srv.broken["/tool"] = true
 		s := harness.New(t, executor)
 		s.Server()
-		agent := s.Agent("--image-high", "100") // however full the disk is
+		agent := s.Agent("--image-high", "100", "--egress-allow", "127.0.0.1") // however full the disk is
 		run := func(name, artifacts, script string) string {
 			return s.Write(name+".yaml", fmt.Sprintf(`
 kind: TaskDefinition
@@ -148,7 +148,11 @@ steps: [{name: all, definition: %[1]s}]
 		bad = fmt.Sprintf(`      - {source: "%s/evil.tar.gz", checksum: %q, path: /opt/berth-test/kit, unpack: true}`, srv.URL, checksum(evil))
 		s.Berth("run", "--detach", run("evil", bad, "echo it runs")).Want(t, 0)
 		s.Prints("../../evil", "status", "job/evil")
-		for _, name := range []string{"job/evil", "job/wrong"} {
+		// … and nothing is asked for where a cloud serves the machine's credentials.
+		bad = fmt.Sprintf(`      - {source: "http://169.254.169.254/latest", checksum: %q, path: /opt/berth-test/tool}`, wrong)
+		s.Berth("run", "--detach", run("cloud", bad, "echo it runs")).Want(t, 0)
+		s.Prints("169.254.169.254 (link-local", "status", "job/cloud")
+		for _, name := range []string{"job/evil", "job/wrong", "job/cloud"} {
 			s.Berth("delete", name).Want(t, 0)
 		}
 		// 4. The next agent has what is whole, though the server has it no more.
@@ -156,7 +160,7 @@ steps: [{name: all, definition: %[1]s}]
 		srv.mu.Lock()
 		srv.gone = true
 		srv.mu.Unlock()
-		s.Agent("--image-high", "100")
+		s.Agent("--image-high", "100", "--egress-allow", "127.0.0.1")
 		s.Berth("run", run("second", shared, script)).Want(t, 0, "succeeded")
 		s.Prints("all well", "logs", "second.1.all.0")
 		kept, err := filepath.Glob(filepath.Join(s.AgentDir, "agent", "artifacts", "*", "*"))

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/egress"
 )
 
 // Config bounds a Store. What is 0 has its default.
@@ -48,6 +49,8 @@ type Config struct {
 	// folders and links, default 500,000.
 	MaxFetched, MaxUnpacked cluster.Bytes
 	MaxEntries              int
+	// Egress says which addresses artifacts are fetched from.
+	Egress egress.Policy
 }
 
 func (c *Config) defaults() {
@@ -106,7 +109,7 @@ func (m *making) told() string {
 // New returns a Store; it starts nothing and touches no file.
 func New(c Config) *Store {
 	c.defaults()
-	return &Store{Config: c, fetch: newFetcher(c.Stall), slots: make(chan struct{}, c.Most), busy: map[string]*making{}}
+	return &Store{Config: c, fetch: newFetcher(c.Stall, c.Egress), slots: make(chan struct{}, c.Most), busy: map[string]*making{}}
 }
 
 // Key returns the name under which an artifact is kept.

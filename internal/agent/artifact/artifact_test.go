@@ -28,6 +28,7 @@ import (
 
 	"github.com/berthd/berth/internal/agent/artifact"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/egress"
 )
 
 // site is a server of one body that misbehaves first, as its turns say, one for each request.
@@ -86,7 +87,10 @@ func sha256Of(b []byte) string {
 
 func newStore(t *testing.T, change ...func(*artifact.Config)) *artifact.Store {
 	t.Helper()
-	c := artifact.Config{Dir: t.TempDir(), First: time.Millisecond, Longest: 2 * time.Millisecond, Tell: time.Millisecond, Stall: 30 * time.Second}
+	c := artifact.Config{
+		Dir: t.TempDir(), First: time.Millisecond, Longest: 2 * time.Millisecond, Tell: time.Millisecond, Stall: 30 * time.Second,
+		Egress: egress.Policy{}.WithLoopback(),
+	}
 	for _, f := range change {
 		f(&c)
 	}
@@ -163,6 +167,7 @@ func TestGetFails(t *testing.T) {
 		},
 		"too large":         {change: func(c *artifact.Config) { c.MaxFetched = 99 }, words: []string{"more than 99 B"}, requests: 1},
 		"the machine's own": {turns: []func(http.ResponseWriter, *http.Request){to("http://169.254.169.254/latest")}, words: []string{"link-local"}, requests: 1},
+		"a cloud's own":     {turns: []func(http.ResponseWriter, *http.Request){to("http://100.100.100.200/latest")}, words: []string{"Alibaba Cloud", "--egress-allow"}, requests: 1},
 		"another scheme":    {turns: []func(http.ResponseWriter, *http.Request){to("ftp://127.0.0.1/x")}, words: []string{"leads to ftp"}, requests: 1},
 		"in circles": {
 			turns: slices.Repeat([]func(http.ResponseWriter, *http.Request){to("/again")}, 9), words: []string{"more than 5 times"}, requests: 6,

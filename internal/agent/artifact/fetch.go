@@ -11,9 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"strconv"
@@ -22,6 +20,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/plain"
 )
 
@@ -34,13 +33,11 @@ const (
 // fetcher asks servers.
 type fetcher struct{ client *http.Client }
 
-func newFetcher(stall time.Duration) fetcher {
-	dialer := &net.Dialer{Timeout: min(stall, 30*time.Second), Control: notOfTheMachine}
+func newFetcher(stall time.Duration, policy egress.Policy) fetcher {
+	transport := policy.Transport(min(stall, 30*time.Second))
+	transport.DisableCompression, transport.ResponseHeaderTimeout = true, stall
 	return fetcher{&http.Client{
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true, DisableCompression: true,
-			TLSHandshakeTimeout: min(stall, 30*time.Second), ResponseHeaderTimeout: stall, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
-		},
+		Transport: transport,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
 			case len(via) > mostRedirects:
@@ -54,19 +51,6 @@ func newFetcher(stall time.Duration) fetcher {
 			return nil
 		},
 	}}
-}
-
-// notOfTheMachine refuses link-local addresses: there clouds tell a machine its own credentials, which are not those of who writes manifests.
-func notOfTheMachine(_, address string, _ syscall.RawConn) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
-	host, _, _ = strings.Cut(host, "%")
-	if ip, err := netip.ParseAddr(host); err == nil && ip.Unmap().IsLinkLocalUnicast() {
-		return fmt.Errorf("%w: %s is a link-local address: artifacts are not fetched from there", errHopeless, host)
-	}
-	return nil
 }
 
 // errHopeless says that to try again is of no use.
@@ -220,6 +204,9 @@ func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Respo
 		}
 		if errors.Is(err, errHopeless) {
 			return nil, err
+		}
+		if errors.Is(err, egress.ErrRefused) {
+			return nil, fmt.Errorf("%w: %w", errHopeless, err)
 		}
 		return nil, later{err: errors.New(plain.Text(err))}
 	}

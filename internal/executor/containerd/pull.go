@@ -25,6 +25,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
 )
@@ -42,6 +43,9 @@ type PullConfig struct {
 	Stall time.Duration
 	// Tell is how often the progress is told at most, default 3 s.
 	Tell time.Duration
+	// Egress says which addresses are asked. A registry may be on the machine itself, and may be reached through the proxy of the environment,
+	// which the operator chose.
+	Egress egress.Policy
 }
 
 // DefaultPulls is how many images a node pulls at a time.
@@ -93,7 +97,7 @@ type pullKey struct{ ref, user, secret string }
 
 func newPuller(c PullConfig) *puller {
 	c.defaults()
-	return &puller{PullConfig: c, registries: newRegistries(c.Stall), slots: newSlots(c.Most), running: map[pullKey]*pull{}}
+	return &puller{PullConfig: c, registries: newRegistries(c.Stall, c.Egress.WithLoopback()), slots: newSlots(c.Most), running: map[pullKey]*pull{}}
 }
 
 // pull is the pull of one image, for all that wait for it.

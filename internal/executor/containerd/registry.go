@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 
+	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/plain"
 )
 
@@ -41,18 +42,11 @@ type rest struct {
 	why      string
 }
 
-func newRegistries(stall time.Duration) *registries {
+func newRegistries(stall time.Duration, policy egress.Policy) *registries {
 	r := &registries{stall: stall, rests: map[string]rest{}}
-	over := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialLimit}).DialContext,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConns:          20,
-		IdleConnTimeout:       30 * time.Second,
-		TLSHandshakeTimeout:   dialLimit,
-		ResponseHeaderTimeout: min(headerLimit, stall),
-		ExpectContinueTimeout: time.Second,
-	}
+	over := policy.Transport(dialLimit)
+	over.Proxy, over.MaxIdleConns = http.ProxyFromEnvironment, 20
+	over.ResponseHeaderTimeout, over.ExpectContinueTimeout = min(headerLimit, stall), time.Second
 	r.client = &http.Client{Transport: patientTransport{over, stall}}
 	return r
 }
@@ -280,6 +274,9 @@ func isNetwork(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
 	var late net.Error
+	if errors.Is(err, egress.ErrRefused) {
+		return false // it does not pass
+	}
 	return errors.As(err, &op) || errors.As(err, &dns) || errors.As(err, &late) && late.Timeout() || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
 
@@ -287,7 +284,7 @@ func isNetwork(err error) bool {
 func unreachable(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
-	return errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial"
+	return errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial" && !errors.Is(err, egress.ErrRefused)
 }
 
 // plainNetwork returns the plain words of an error of the network, without addresses of requests in it: they may carry secrets.

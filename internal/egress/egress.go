@@ -1,0 +1,148 @@
+// Package egress decides which addresses Berth itself asks on behalf of a user.
+//
+// Users write addresses into manifests: of Prometheus servers, gates, artifacts and images. A server or an agent asks there with its own
+// place in the network, so such an address must not lead to what only the machine may reach: its own loopback services, and the
+// metadata services where clouds hand out the machine's credentials (server-side request forgery). A name is checked by the addresses it
+// resolves to, at the moment of the connection: a name that resolves otherwise a second time gains nothing, and a redirect is checked too.
+//
+// Connections go through no proxy, since a proxy resolves names by itself.
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrRefused says that an address may not be reached. It does not pass: to try again is of no use.
+var ErrRefused = errors.New("the address may not be reached from what users write")
+
+// builtin are the addresses that are refused unless the operator allows them. Addresses of metadata services outside of the link-local
+// range are from the clouds' documentation (Amazon EC2, Google Compute Engine, Alibaba Cloud, Azure, Oracle Cloud).
+var builtin = []struct {
+	prefix netip.Prefix
+	what   string
+}{
+	{netip.MustParsePrefix("0.0.0.0/8"), "this machine"},
+	{netip.MustParsePrefix("::/128"), "this machine"},
+	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
+	{netip.MustParsePrefix("::1/128"), "loopback"},
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local, where clouds serve a machine's credentials"},
+	{netip.MustParsePrefix("fe80::/10"), "link-local"},
+	{netip.MustParsePrefix("fd00:ec2::/32"), "services of Amazon EC2 for the machine"},
+	{netip.MustParsePrefix("fd20:ce::254/128"), "the metadata service of Google Compute Engine"},
+	{netip.MustParsePrefix("100.100.100.200/32"), "the metadata service of Alibaba Cloud"},
+	{netip.MustParsePrefix("168.63.129.16/32"), "the platform service of Azure"},
+	{netip.MustParsePrefix("192.0.0.192/32"), "the metadata service of Oracle Cloud"},
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
+	{netip.MustParsePrefix("ff00::/8"), "multicast"},
+	{netip.MustParsePrefix("255.255.255.255/32"), "broadcast"},
+}
+
+// Loopback are the addresses of the machine itself. A development server allows them.
+func Loopback() []string { return []string{"127.0.0.0/8", "::1/128"} }
+
+// WithLoopback returns the policy with the machine itself allowed, but for what the operator denies.
+func (p Policy) WithLoopback() Policy {
+	for _, prefix := range Loopback() {
+		p.allow = append(slices.Clip(p.allow), netip.MustParsePrefix(prefix))
+	}
+	return p
+}
+
+// Policy says which addresses are refused: those that the operator denies, then those built in that the operator does not allow. The
+// zero Policy refuses what is built in. A Policy does not change and may be used concurrently.
+type Policy struct {
+	allow, deny []netip.Prefix
+}
+
+// New returns a policy. Each element is an address or a prefix such as "10.1.0.0/16". Deny is refused in any case, allow takes addresses
+// out of what is built in. The error names all elements that cannot be read.
+func New(allow, deny []string) (Policy, error) {
+	var p Policy
+	var faults []error
+	read := func(flag string, list []string) (out []netip.Prefix) {
+		for _, text := range list {
+			prefix, err := netip.ParsePrefix(text)
+			if addr, single := netip.ParseAddr(text); single == nil {
+				prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+			}
+			if err != nil {
+				faults = append(faults, fmt.Errorf("%s: %q is neither an address nor a prefix such as 10.1.0.0/16", flag, text))
+				continue
+			}
+			out = append(out, prefix.Masked())
+		}
+		return out
+	}
+	p.allow, p.deny = read("allow", allow), read("deny", deny)
+	return p, errors.Join(faults...)
+}
+
+// Check returns an error that is ErrRefused for an address that may not be reached. An IPv6 address that carries an IPv4 address, which
+// a gateway or the kernel unpacks, is judged by both.
+func (p Policy) Check(addr netip.Addr) error {
+	addr = addr.WithZone("")
+	for _, a := range append(carried(addr), addr.Unmap()) {
+		within := func(prefix netip.Prefix) bool { return prefix.Contains(a) }
+		if slices.ContainsFunc(p.deny, within) {
+			return fmt.Errorf("%w: %s is denied by the operator", ErrRefused, addr)
+		}
+		if slices.ContainsFunc(p.allow, within) {
+			continue
+		}
+		for _, b := range builtin {
+			if b.prefix.Contains(a) {
+				return fmt.Errorf("%w: %s (%s); the operator can allow it with --egress-allow", ErrRefused, addr, b.what)
+			}
+		}
+	}
+	return nil
+}
+
+// carried returns the IPv4 address inside of an IPv6 address: NAT64 (RFC 6052), 6to4 (RFC 3056), and the compatible form (RFC 4291).
+func carried(addr netip.Addr) []netip.Addr {
+	if !addr.Is6() || addr.Is4In6() {
+		return nil
+	}
+	b := addr.As16()
+	switch {
+	case netip.MustParsePrefix("64:ff9b::/96").Contains(addr):
+		return []netip.Addr{netip.AddrFrom4([4]byte(b[12:]))}
+	case netip.MustParsePrefix("2002::/16").Contains(addr):
+		return []netip.Addr{netip.AddrFrom4([4]byte(b[2:6]))}
+	case netip.MustParsePrefix("::/96").Contains(addr) && addr != netip.IPv6Loopback() && !addr.IsUnspecified():
+		return []netip.Addr{netip.AddrFrom4([4]byte(b[12:]))}
+	}
+	return nil
+}
+
+// Dialer returns a dialer that refuses each resolved address by the policy before it connects.
+func (p Policy) Dialer(timeout time.Duration) *net.Dialer {
+	return &net.Dialer{Timeout: timeout, Control: func(_, address string, _ syscall.RawConn) error {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		host, _, _ = strings.Cut(host, "%")
+		addr, err := netip.ParseAddr(host)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		return p.Check(addr)
+	}}
+}
+
+// Transport returns a transport for addresses that users write: it dials by the policy and uses no proxy. The caller sets further limits.
+func (p Policy) Transport(timeout time.Duration) *http.Transport {
+	return &http.Transport{
+		DialContext: p.Dialer(timeout).DialContext, TLSHandshakeTimeout: timeout, ForceAttemptHTTP2: true,
+		MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
+	}
+}
