@@ -244,10 +244,13 @@ func TestDial(t *testing.T) {
 
 func dial(t *testing.T, endpoints ...string) *Engine {
 	t.Helper()
-	engine, err := Dial(t.Context(), DialConfig{Endpoints: endpoints})
-	if err != nil {
-		t.Fatalf("dial: %v", err)
-	}
+	var engine *Engine
+	testkit.Eventually(t, time.Minute, func() (err error) { // an etcd that has just started may be late
+		if engine, err = Dial(t.Context(), DialConfig{Endpoints: endpoints}); err != nil {
+			t.Logf("dial: %v", err)
+		}
+		return err
+	})
 	t.Cleanup(func() {
 		if err := engine.Close(); err != nil {
 			t.Errorf("close: %v", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // Trial is a run of clients against one engine that is killed under them.
@@ -331,13 +332,14 @@ func Explain(history []porcupine.Operation, limit time.Duration) porcupine.Check
 
 // Linearizable fails the test if one of several histories has no explanation. The search can
 // be long where many results are unknown; it is given up after the limit, which may happen to one
-// history of five. It must run outside of a synctest bubble, where the limit would never pass.
+// history of five. The limit is for a machine of usual speed that has nothing else to do, see testkit.Scaled. It must run outside of a
+// synctest bubble, where the limit would never pass.
 func Linearizable(t *testing.T, histories [][]porcupine.Operation, limit time.Duration) {
 	t.Helper()
 	undecided := 0
 	for i, history := range histories {
 		began := time.Now()
-		got := Explain(history, limit)
+		got := Explain(history, testkit.Scaled(limit))
 		t.Logf("history %d, %s: %s after %v", i, describe(history), got, time.Since(began).Round(time.Millisecond))
 		switch got {
 		case porcupine.Illegal:
