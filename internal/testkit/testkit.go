@@ -26,8 +26,24 @@ const NoSkip = "BERTH_TEST_NO_SKIP"
 // Machine is the environment variable that tells machines with different parts apart.
 const Machine = "BERTH_TEST_MACHINE"
 
-// poll is how often Eventually looks.
-const poll = 10 * time.Millisecond
+const (
+	// poll is the pause after the first look of Eventually. Later pauses grow to slowPoll: what takes long is not found out sooner by looking
+	// more often, and the processor time of the looks is what others wait for.
+	poll     = 10 * time.Millisecond
+	slowPoll = 200 * time.Millisecond
+	// lookShare is how many times as long as a look the pause after it is at least: commands that are run again and again leave the machine
+	// to what they wait for. It counts up to longestPoll.
+	lookShare   = 3
+	longestPoll = time.Second
+)
+
+// pauseAfter returns the pause that follows one of a length after a look that took so long.
+func pauseAfter(pause, took time.Duration) time.Duration {
+	if inBubble() {
+		return poll
+	}
+	return max(min(pause*5/4, slowPoll), min(lookShare*took, longestPoll))
+}
 
 // Eventually calls look until it returns nil, and fails the test with look's last
 // error once the limit has passed. The limit is that of a quiet machine: it stretches
@@ -35,8 +51,10 @@ const poll = 10 * time.Millisecond
 func Eventually(t testing.TB, limit time.Duration, look func() error) {
 	t.Helper()
 	watch := NewStopwatch()
-	for {
+	for pause := min(poll, limit); ; {
+		began := time.Now()
 		err := look()
+		took := time.Since(began)
 		switch {
 		case err == nil:
 			return
@@ -45,19 +63,23 @@ func Eventually(t testing.TB, limit time.Duration, look func() error) {
 		case watch.Elapsed() >= limit:
 			t.Fatalf("after %v, %v on the wall: %v", limit, time.Since(watch.began).Round(time.Millisecond), err)
 		}
-		Pause(t.Context(), min(poll, limit))
+		Pause(t.Context(), pause)
+		pause = pauseAfter(pause, took)
 	}
 }
 
 // Poll calls look until it returns nil or ctx has ended, and returns its last error. It
 // looks once at least. It is for what must not end the test: cleaning up, above all.
 func Poll(ctx context.Context, look func() error) error {
-	for {
+	for pause := poll; ; {
+		began := time.Now()
 		err := look()
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		Pause(ctx, poll)
+		took := time.Since(began)
+		Pause(ctx, pause)
+		pause = pauseAfter(pause, took)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -32,6 +33,7 @@ type summary struct {
 	leftOut        []string
 	failures       []string // of tests that said something, with the first lines of it
 
+	slow   []slowTest
 	output map[string][]string // of tests that have not passed, by package and test
 	broken map[string]bool     // packages with a failed test
 }
@@ -77,7 +79,32 @@ func (s *summary) add(e event, w io.Writer) {
 	}
 }
 
+// slowTest is a test with all of its subtests, and how many seconds it took. Time in which it waited for its turn does not count.
+type slowTest struct {
+	name    string
+	seconds float64
+}
+
+const (
+	slowSeconds = 10 // a test that takes longer is slow
+	slowTold    = 15 // how many of the slow tests are told
+)
+
+// printSlow writes the slowest tests.
+func (s *summary) printSlow(w io.Writer) {
+	slices.SortStableFunc(s.slow, func(a, b slowTest) int { return cmp.Compare(b.seconds, a.seconds) })
+	for i, t := range s.slow[:min(len(s.slow), slowTold)] {
+		if i == 0 {
+			fmt.Fprintf(w, "\nSlowest of %d tests that took longer than %d s:\n", len(s.slow), slowSeconds)
+		}
+		fmt.Fprintf(w, "  %7.1fs  %s\n", t.seconds, t.name)
+	}
+}
+
 func (s *summary) test(e event, w io.Writer) {
+	if e.Elapsed > slowSeconds && !strings.Contains(e.Test, "/") {
+		s.slow = append(s.slow, slowTest{e.Package + " " + e.Test, e.Elapsed})
+	}
 	out := s.output[e.Package+" "+e.Test]
 	switch e.Action {
 	case "pass":
@@ -106,8 +133,8 @@ func (s *summary) pkg(e event, w io.Writer) {
 	case "fail":
 		if !s.broken[e.Package] {
 			s.failed++
-			s.unfinished(e.Package, w)
 		}
+		s.unfinished(e.Package, w)
 		if e.FailedBuild == "" {
 			fmt.Fprint(w, strings.Join(out, ""))
 		}
@@ -180,6 +207,7 @@ func (s *summary) print(w io.Writer, strict bool) {
 	if strict {
 		fmt.Fprintln(w, "Nothing may be left out here.")
 	}
+	s.printSlow(w)
 	if len(s.failures) > 0 {
 		fmt.Fprintf(w, "\nFailed:\n%s\n", strings.Join(s.failures, "\n"))
 	}
