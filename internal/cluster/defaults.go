@@ -34,6 +34,7 @@ func orElse[T comparable](field *T, value T) {
 // SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
 func (c *Cluster) SetDefaults() {
 	orElse(&c.Domain, DefaultDomain)
+	orElse(&c.KeepJobs, DefaultKeepJobs)
 	setOps(c.Constraints)
 }
 

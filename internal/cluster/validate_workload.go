@@ -28,6 +28,7 @@ func (c *Cluster) Validate() error {
 	if c.Preemption != "" {
 		oneOf(k.at("preemption"), c.Preemption, PreemptLower, PreemptNever)
 	}
+	k.at("keep_jobs").must(c.KeepJobs >= Duration(time.Minute), "is %s, want 1m at least", c.KeepJobs)
 	return k.err()
 }
 

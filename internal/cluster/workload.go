@@ -37,10 +37,16 @@ type Cluster struct {
 	Strategy Strategy `json:"strategy,omitempty"`
 	// Preemption says whether tasks of lower priority end to make room for the cluster's. Default lower.
 	Preemption Preemption `json:"preemption,omitempty"`
+	// KeepJobs is for how long a job is kept after its end, with the outcomes of its attempts. Default DefaultKeepJobs. Jobs of a
+	// cron are kept by their number instead.
+	KeepJobs Duration `json:"keep_jobs,omitempty"`
 	// Deleted says that a deletion is under way, which takes no new services or jobs. The API server sets it;
 	// what a client sends here is ignored.
 	Deleted bool `json:"deleted,omitempty"`
 }
+
+// DefaultKeepJobs is for how long a cluster keeps jobs that have ended where its user does not say.
+const DefaultKeepJobs = Duration(7 * 24 * time.Hour)
 
 // Preemption says for whom tasks that wait may have others end.
 type Preemption string

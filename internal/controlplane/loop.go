@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -398,6 +399,9 @@ func (l *loop) reconcile(snap *store.Snapshot, o cluster.OwnerRef, tasks []recon
 		in := reconciler.JobInput{Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Recovery: recovery, Now: l.now}
 		if e, ok := snap.Job(o.Cluster, o.Name); ok {
 			in.Spec, in.SpecRev = e.Value, e.Modified
+		}
+		if c, ok := snap.Cluster(o.Cluster); ok {
+			in.Keep = time.Duration(cmp.Or(c.Value.KeepJobs, cluster.DefaultKeepJobs))
 		}
 		return reconciler.Job(in)
 	}

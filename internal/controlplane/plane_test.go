@@ -129,6 +129,30 @@ func TestJobRunsToSuccessWithARetry(t *testing.T) {
 	})
 }
 
+// An ended job and the outcomes of its attempts are removed once the cluster has kept them for as long as it says, also by a new leader.
+func TestEndedJobExpires(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 500)
+		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c", Domain: cluster.DefaultDomain, KeepJobs: cluster.Duration(time.Hour)})
+		w.job(3, 0)
+		w.until(time.Minute, "3 succeeded", func(s *store.Snapshot) bool { return succeeded(s) == 3 && standing(s) == 0 })
+		ended := time.Now()
+		w.server.stop()
+		w.start()
+		gone := func(s *store.Snapshot) bool {
+			_, stands := s.Job("c", "batch")
+			return !stands
+		}
+		w.until(time.Minute, "the new leader knows the job", func(s *store.Snapshot) bool { return !gone(s) })
+		w.until(2*time.Hour, "the job is gone", gone)
+		if after := time.Since(ended); after < 59*time.Minute || after > 61*time.Minute {
+			t.Errorf("the job was removed %v after its end, want 1h", after)
+		}
+		w.until(time.Minute, "nothing is left of it", func(s *store.Snapshot) bool { return succeeded(s) == 0 && standing(s) == 0 })
+	})
+}
+
 func TestWaitingTasksHaveAReason(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.definition(1, 500)

@@ -53,12 +53,37 @@ func (w *write) decision(d reconciler.Decision, units *[]store.Unit) error {
 	if err := w.rollout(&d, units); err != nil {
 		return err
 	}
+	if d.Expire {
+		if err := w.expire(units); err != nil {
+			return err
+		}
+	}
 	if d.Remove {
 		*units = append(*units, w.remove()...)
 	} else {
 		w.orphan(units)
 	}
 	return nil
+}
+
+// expire deletes a job that has been kept for long enough, as its user could.
+func (w *write) expire(units *[]store.Unit) error {
+	e, ok := w.snap.Job(w.owner.Cluster, w.owner.Name)
+	if !ok {
+		return nil
+	}
+	job := *e.Value
+	job.Deleted, job.Updated = true, w.loop.now.UTC()
+	var u store.Unit
+	key := w.prefix().Job(job.Cluster, job.Name)
+	u.Compare(key, e.Modified)
+	owner := w.owner
+	u.Event(cluster.Event{
+		Type: "job.expired", Cluster: owner.Cluster, Owner: &owner, Reason: cluster.ReasonDeleted,
+		Message: "it ended longer ago than its cluster keeps jobs",
+	})
+	*units = append(*units, u)
+	return (*units)[len(*units)-1].Put(key, &job)
 }
 
 // conclusions writes outcomes. Events that are true only once all of them are written, such as the end of a job,

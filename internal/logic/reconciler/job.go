@@ -63,8 +63,25 @@ func Job(in JobInput) Decision {
 			p.Message = now.Message
 		}
 		p.tellEnd(in.Spec, then, now)
+		p.retain(&in, now)
 	}
 	return p.Decision
+}
+
+// retain asks for the deletion of a job that ended long ago. A cron keeps its own jobs by their number.
+func (p *plan) retain(in *JobInput, now JobStatus) {
+	if in.Keep == 0 || in.Spec.Cron != "" || in.Spec.Deleted || !now.Done() {
+		return
+	}
+	ended := now.Finished
+	if in.Spec.Updated.After(ended) {
+		ended = in.Spec.Updated // it was cancelled before anything ran, or written again since
+	}
+	if at := ended.Add(in.Keep); at.After(in.Now) {
+		p.look(at)
+		return
+	}
+	p.Expire = true
 }
 
 // described returns what an attempt of the slot is wanted for.

@@ -101,7 +101,9 @@ type JobInput struct {
 	Tasks              []Task
 	ClusterConstraints []cluster.Constraint
 	Recovery           Recovery
-	Now                time.Time
+	// Keep is for how long the job is kept after its end; 0 is for ever.
+	Keep time.Duration
+	Now  time.Time
 }
 
 // Decision is what is to be done for an owner. Every list is ordered by task and attempt.
@@ -124,6 +126,8 @@ type Decision struct {
 	Rollout *RolloutWrite
 	// Revert, unless nil, asks for an earlier version again.
 	Revert *Revert
+	// Expire asks for the deletion of a job that has been kept for long enough since its end. It compares the spec's revision.
+	Expire bool
 	// Remove asks for the deletion of the owner's spec: it is deleted and nothing of it runs.
 	Remove bool
 	// Events tell what the decision as a whole means, such as the end of a job. They are true once
@@ -140,7 +144,7 @@ type Decision struct {
 // Empty reports whether there is nothing to write and nothing to place.
 func (d *Decision) Empty() bool {
 	return len(d.Pending) == 0 && len(d.Moves) == 0 && len(d.Stops) == 0 && len(d.Adoptions) == 0 && len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
-		len(d.Trims) == 0 && d.Rollout == nil && d.Revert == nil && !d.Remove
+		len(d.Trims) == 0 && d.Rollout == nil && d.Revert == nil && !d.Expire && !d.Remove
 }
 
 // look asks for another decision at t, if no earlier one is asked for.
