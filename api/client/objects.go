@@ -65,6 +65,11 @@ func (c *Client) PutDefinition(ctx context.Context, v api.TaskDefinition) (uint6
 	return c.put(ctx, v, Condition{}, "definitions", v.Name, strconv.Itoa(v.Version))
 }
 
+// DeleteDefinition removes a version of a task definition that nothing uses; one in use is refused with 409.
+func (c *Client) DeleteDefinition(ctx context.Context, ref cluster.Ref, cond Condition) error {
+	return c.act(ctx, http.MethodDelete, nil, cond, "definitions", ref.Name, strconv.Itoa(ref.Version))
+}
+
 // Services lists the services of a cluster, or of all if it is "".
 func (c *Client) Services(ctx context.Context, in string, o ListOptions) (api.Page[api.ServiceView], error) {
 	return list[api.ServiceView](ctx, c, get(within(in, "services")...), o)

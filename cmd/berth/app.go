@@ -105,7 +105,7 @@ func (a *app) newRootCommand() *cobra.Command {
 	add("run", a.newRunCommand(), a.newPlanCommand(), a.newSimulateCommand(), a.newValidateCommand(), a.newWaitCommand())
 	add("look", a.newStatusCommand(), a.newPsCommand(), a.newExplainCommand(), a.newLogsCommand(), a.newEventsCommand(), a.newInspectCommand(), a.newDiffCommand(), a.newTopCommand(), a.newNodeCommand())
 	add("change", a.newScaleCommand(), a.newStopCommand(), a.newStartCommand(), a.newRestartCommand(),
-		a.newRolloutCommand(), a.newPromoteCommand(), a.newRebalanceCommand(), a.newReservationCommand(), a.newSecretCommand(), a.newCronCommand(), a.newDeleteCommand(), a.newExecCommand(),
+		a.newRolloutCommand(), a.newPromoteCommand(), a.newRebalanceCommand(), a.newReservationCommand(), a.newSecretCommand(), a.newCronCommand(), a.newDefinitionCommand(), a.newDeleteCommand(), a.newExecCommand(),
 		a.newCheckCommand(), a.newAttachCommand(), a.newPortForwardCommand(), a.newCopyCommand(), a.newImageCommand(), a.newVolumeCommand())
 	add("serve", newDevCommand(), a.newServerCommand(), a.newAgentCommand(), a.newTokenCommand(), a.newOperatorCommand())
 	root.AddCommand(a.newVersionCommand(), a.newManCommand(), newReferenceCommand())

@@ -101,6 +101,8 @@ func serviceExamples() map[string]string {
 		"reservation show":   "berth reservation show exam",
 		"reservation rm":     "berth reservation rm exam",
 		"cron ls":            "berth cron ls",
+		"definition ls":      "berth definition ls\nberth definition ls web",
+		"definition rm":      "berth definition rm web@1 web@2",
 		"cron status":        "berth cron status backup",
 		"cron run":           "berth cron run backup",
 		"cron suspend":       "berth cron suspend backup",

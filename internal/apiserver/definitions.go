@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -109,4 +110,115 @@ func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return answerDefinition(w, r, snap, ref, statusOfWrite(change))
+}
+
+// deleteDefinition removes a version that nothing uses, in two steps, as that of a cluster: a mark makes writes fail that came to refer to it
+// meanwhile.
+func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error {
+	ref, c := refOf(r), callerOf(r.Context())
+	pre, err := preconditionOf(r)
+	if err != nil {
+		return err
+	}
+	_, err = s.write(r.Context(), func(d *draft) error {
+		e, ok := d.snap.Definition(ref)
+		if !ok || !c.sight(d.snap)(ref) {
+			return notFound("task definition", ref.String())
+		}
+		if err := pre.check(e.Modified); err != nil {
+			return err
+		}
+		if err := definitionInUse(d.snap, c, ref); err != nil || e.Value.Deleted {
+			return err
+		}
+		d.putDefinition(e, true)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var found error
+	_, err = s.write(r.Context(), func(d *draft) error {
+		e, ok := d.snap.Definition(ref)
+		if found = nil; !ok || !e.Value.Deleted {
+			return nil // another request finished it, or wrote the version anew
+		}
+		if found = definitionInUse(d.snap, c, ref); found != nil {
+			d.putDefinition(e, false)
+			return nil
+		}
+		d.put(d.prefix.Definition(ref), nil, e.Modified)
+		if newest, modified, ok := d.snap.NewestDefinition(ref.Name); ok && newest == ref {
+			var record any
+			if version := d.snap.NewestWithout(ref); version > 0 {
+				record = store.Newest{Name: ref.Name, Version: version}
+			}
+			d.put(d.prefix.NewestDefinition(ref.Name), record, modified)
+		}
+		return nil
+	})
+	if err = errors.Join(err, found); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// putDefinition writes a version again, with or without the mark of a deletion.
+func (d *draft) putDefinition(e store.Entry[cluster.TaskDefinition], deleted bool) {
+	def := *e.Value
+	def.Deleted = deleted
+	d.put(d.prefix.Definition(def.Ref()), &def, e.Modified)
+}
+
+// definitionInUse returns 409 for a version that something uses. It names what the caller may see of that.
+func definitionInUse(snap *store.Snapshot, c *caller, ref cluster.Ref) error {
+	if !snap.UsedDefinitions()[ref] {
+		return nil
+	}
+	return problemf(http.StatusConflict, "task definition %s is in use%s: point what uses it at another version, or delete that first", ref, userOf(snap, c, ref))
+}
+
+// userOf names something that uses a version, as the end of a sentence. It is empty where the caller sees nothing of that.
+func userOf(snap *store.Snapshot, c *caller, ref cluster.Ref) string {
+	uses := func(steps []cluster.Step) bool {
+		for i := range steps {
+			own := steps[i].Definition
+			if own.Version == 0 {
+				own, _, _ = snap.NewestDefinition(own.Name)
+			}
+			if own == ref {
+				return true
+			}
+		}
+		return false
+	}
+	for e := range snap.Services("") {
+		if c.sees(e.Value.Cluster) && e.Value.Definition == ref {
+			return fmt.Sprintf(" by service %s/%s", e.Value.Cluster, e.Value.Name)
+		}
+	}
+	for e := range snap.Jobs("") {
+		if c.sees(e.Value.Cluster) && uses(e.Value.Steps) {
+			return fmt.Sprintf(" by job %s/%s", e.Value.Cluster, e.Value.Name)
+		}
+	}
+	for e := range snap.Crons("") {
+		if c.sees(e.Value.Cluster) && !e.Value.Deleted && uses(e.Value.Job.Steps) {
+			return fmt.Sprintf(" by cron %s/%s", e.Value.Cluster, e.Value.Name)
+		}
+	}
+	for row := range snap.AllAttempts() {
+		of := cluster.Ref{}
+		switch {
+		case row.Desired != nil:
+			of = row.Desired.Definition
+		case row.Outcome != nil:
+			of = row.Outcome.Definition
+		}
+		if o, ok := row.Ref(); ok && of == ref && c.sees(o.Cluster) {
+			return fmt.Sprintf(" by task %s", row.Task)
+		}
+	}
+	return " by an earlier version of a service, or out of your sight"
 }

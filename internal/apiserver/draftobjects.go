@@ -52,10 +52,13 @@ func (d *draft) setCluster(c *cluster.Cluster, pre precondition) (api.Change, er
 // setDefinition draws the write of a version of a definition, which is written once.
 func (d *draft) setDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 	ref := def.Ref()
+	def.Deleted = false
 	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
 	if old, ok := d.snap.Definition(ref); ok {
 		def.PinAs(old.Value) // who wrote the same again did not write the digests
-		action, fields := compare(old.Value, def)
+		stands := *old.Value
+		stands.Deleted = false
+		action, fields := compare(&stands, def)
 		if action != api.ActionNone {
 			if d.caller != nil && !d.caller.sight(d.snap)(ref) {
 				fields = nil // they hold what stands
@@ -64,6 +67,9 @@ func (d *draft) setDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 		}
 		change.Action, change.Revision = action, old.Modified
 		d.definitions[ref] = def
+		if old.Value.Deleted { // it is kept
+			d.put(d.prefix.Definition(ref), def, old.Modified)
+		}
 		return change, nil
 	}
 	d.definitions[ref] = def
@@ -239,14 +245,19 @@ func (d *draft) resolve(ref *cluster.Ref, path string) error {
 	if d.definitions[*ref] != nil {
 		return nil
 	}
-	if _, ok := d.snap.Definition(*ref); !ok {
+	e, ok := d.snap.Definition(*ref)
+	if !ok {
 		newest, _, found := d.snap.NewestDefinition(ref.Name)
 		if found {
 			return faultf(path, "there is no task definition %s; the newest is %s", *ref, newest)
 		}
 		return faultf(path, "there is no task definition %s", *ref)
 	}
-	d.require(d.prefix.Definition(*ref), store.AnyModified)
+	if e.Value.Deleted {
+		return faultf(path, "task definition %s is being deleted: write it again to keep it", *ref)
+	}
+	// The exact revision: a deletion marks the record first, so it cannot overlook what refers to it meanwhile.
+	d.require(d.prefix.Definition(*ref), e.Modified)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // limits is a server with the clusters red and blue, each with a service of a definition of its own that holds a secret, and
@@ -130,4 +132,56 @@ func TestNodesHideTasksOfOtherClusters(t *testing.T) {
 	if got := s.want(200, "GET", "/v1/recovery", nil); !strings.Contains(string(got.body), "blue.web.1.7") {
 		t.Errorf("the record was changed: %s", got.body)
 	}
+}
+
+// A version of a definition goes once nothing uses it, and only then; what refers to it meanwhile is refused.
+func TestDeleteDefinition(t *testing.T) {
+	s, red, _ := limits(t)
+	for v := range 3 {
+		s.want(201, "PUT", fmt.Sprintf("/v1/definitions/batch/%d", v+1), definition("batch", v+1))
+	}
+	path := func(ref string) string { return "/v1/definitions/" + strings.ReplaceAll(ref, "@", "/") }
+	remove := func(token, ref string, want int, words string) {
+		t.Helper()
+		if got := s.ask(s.plain, token, "DELETE", path(ref), nil); got.status != want || !strings.Contains(string(got.body), words) {
+			t.Errorf("delete %s: status %d: %s, want %d and %q", ref, got.status, got.body, want, words)
+		}
+	}
+	all := s.access(submitter)
+	s.want(201, "PUT", "/v1/clusters/blue/jobs/sum", job("sum", "batch@2", 1))
+	remove(all, "batch@2", 409, "in use by job blue/sum")
+	remove(all, "red-web@1", 409, "in use by service red/web")
+	remove(red, "red-web@1", 409, "in use by service red/web")
+	remove(red, "batch@1", 404, "batch@1") // a token with a limit sees what its clusters use
+	remove(s.access(viewer), "batch@1", 403, "viewer")
+	remove(all, "batch@9", 404, "batch@9")
+	// A cron without a version uses the newest.
+	s.want(201, "PUT", "/v1/clusters/blue/crons/nightly", map[string]any{
+		"name": "nightly", "schedules": []any{"0 3 * * *"},
+		"job": map[string]any{"steps": []any{map[string]any{"name": "all", "definition": "batch"}}},
+	})
+	remove(all, "batch@3", 409, "in use by cron blue/nightly")
+	s.want(204, "DELETE", "/v1/clusters/blue/crons/nightly", nil)
+	// The newest goes, and another one is that then.
+	testkit.Eventually(t, time.Minute, func() error {
+		got := s.ask(s.plain, all, "DELETE", path("batch@3"), nil)
+		if got.status != 204 {
+			return fmt.Errorf("status %d: %s", got.status, got.body)
+		}
+		return nil
+	})
+	s.want(404, "GET", path("batch@3"), nil)
+	s.want(201, "PUT", "/v1/clusters/blue/jobs/newest", job("newest", "batch", 1))
+	if v := read[api.JobView](t, s.want(200, "GET", "/v1/clusters/blue/jobs/newest", nil)); v.Steps[0].Definition != (cluster.Ref{Name: "batch", Version: 2}) {
+		t.Errorf("the newest is %s, want batch@2", v.Steps[0].Definition)
+	}
+	remove(all, "batch@1", 204, "")
+	// A mark that a server left takes no references, until the version is written again.
+	s.want(201, "PUT", "/v1/definitions/left/1", definition("left", 1))
+	marked := read[api.DefinitionView](t, s.want(200, "GET", path("left@1"), nil)).TaskDefinition
+	marked.Deleted = true
+	s.put(map[string]any{"task/left/1": marked})
+	s.want(422, "PUT", "/v1/clusters/blue/jobs/late", job("late", "left@1", 1))
+	s.want(200, "PUT", "/v1/definitions/left/1", definition("left", 1))
+	s.want(201, "PUT", "/v1/clusters/blue/jobs/late", job("late", "left@1", 1))
 }

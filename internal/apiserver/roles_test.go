@@ -31,7 +31,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"listNodes": "viewer*", "readNode": "viewer*", "listVolumes": "viewer", "listImages": "viewer",
 		"readStatus": "viewer*", "listServers": "viewer", "readServer": "viewer", "readRecovery": "viewer", "readDomain": "viewer",
 
-		"apply": "submitter*", "writeDefinition": "submitter*",
+		"apply": "submitter*", "writeDefinition": "submitter*", "deleteDefinition": "submitter*",
 		"writeService": "submitter", "deleteService": "submitter", "scaleService": "submitter",
 		"stopService": "submitter", "startService": "submitter", "restartService": "submitter",
 		"readRollout": "viewer", "readRolloutHistory": "viewer", "pauseRollout": "submitter", "resumeRollout": "submitter",

@@ -108,6 +108,7 @@ func (s *Server) definitionRoutes() []route {
 		{method: "GET", path: "/v1/definitions/{definition}", name: "listVersions", role: viewer, shared: true, summary: "All versions of a task definition.", query: listParameters(reveal()), reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true, serve: s.listDefinitions},
 		{method: "GET", path: "/v1/definitions/{definition}/{version}", name: "readDefinition", role: viewer, shared: true, summary: "One version of a task definition.", query: []parameter{reveal(), consistent()}, reply: typeOf[api.DefinitionView](), serve: s.readDefinition},
 		{method: "PUT", path: "/v1/definitions/{definition}/{version}", name: "writeDefinition", role: submitter, shared: true, summary: "Writes a version, once. The same content again changes nothing, another content is refused with 409.", writes: true, body: typeOf[cluster.TaskDefinition](), reply: typeOf[api.DefinitionView](), serve: s.writeDefinition},
+		{method: "DELETE", path: "/v1/definitions/{definition}/{version}", name: "deleteDefinition", role: submitter, shared: true, summary: "Deletes a version that nothing uses.", writes: true, status: http.StatusNoContent, serve: s.deleteDefinition},
 	}
 }
 

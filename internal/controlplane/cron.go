@@ -280,8 +280,8 @@ func (w *cronWrite) resolved(ref *cluster.Ref) (newest uint64, ok bool) {
 			return 0, false
 		}
 	}
-	_, ok = w.snap.Definition(*ref)
-	return newest, ok
+	e, ok := w.snap.Definition(*ref)
+	return newest, ok && !e.Value.Deleted
 }
 
 // make adds a job as the API server writes one, resting on its cluster, on its definitions and on its name being free.
@@ -304,7 +304,8 @@ func (w *cronWrite) make(u *store.Unit, job *cluster.Job) error {
 		if newest != 0 {
 			u.Compare(w.prefix().NewestDefinition(ref.Name), newest)
 		}
-		u.Compare(w.prefix().Definition(*ref), store.AnyModified)
+		definition, _ := w.snap.Definition(*ref)
+		u.Compare(w.prefix().Definition(*ref), definition.Modified)
 	}
 	now := w.loop.now.UTC()
 	made.Lifespan = cluster.Lifespan{Generation: w.snap.NextGeneration(made.Owner()), Created: now, Updated: now}

@@ -26,13 +26,14 @@ const (
 // projector writes the per-task records of plan records, in order and behind them (P3.4), deletes plan
 // records that are projected, and bounds the event log.
 type projector struct {
-	config Config
-	writer *store.Writer
-	sentry sentry
-	follow *store.Follower
-	next   time.Duration // until a plan record has to be projected; 0 for none
-	plans  map[uint64]*planned
-	looks  int // how often it looked at all plan records
+	config      Config
+	writer      *store.Writer
+	sentry      sentry
+	definitions definitionSweep
+	follow      *store.Follower
+	next        time.Duration // until a plan record has to be projected; 0 for none
+	plans       map[uint64]*planned
+	looks       int // how often it looked at all plan records
 }
 
 // planned is what the projector knows of a plan record.
@@ -201,7 +202,12 @@ func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 		g.owner, g.task = 0, 0 // somebody took back what was so
 	}
 	maps.DeleteFunc(p.plans, func(_ uint64, g *planned) bool { return g.seen < p.looks })
-	return append(units, trimEvents(snap)...), nil
+	units = append(units, trimEvents(snap)...)
+	unused, err := p.definitions.units(snap, prefix, p.config.Clock())
+	if left := p.definitions.due - p.config.Clock(); left > 0 && (p.next == 0 || left < p.next) {
+		p.next = left
+	}
+	return append(units, unused...), err
 }
 
 // passed reports whether all of a plan record's attempts seem to be projected or ended. It goes on where it stopped before.

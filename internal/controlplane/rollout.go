@@ -63,7 +63,8 @@ func (w *write) revert(u *store.Unit, r *reconciler.Revert, healthy *cluster.Ver
 	if healthy != nil {
 		spec.Restarted = min(spec.Restarted, healthy.Generation)
 	}
-	u.Compare(w.prefix().Definition(r.Definition), store.AnyModified)
+	definition, _ := w.snap.Definition(r.Definition)
+	u.Compare(w.prefix().Definition(r.Definition), definition.Modified)
 	return u.Put(w.prefix().Service(w.owner.Cluster, w.owner.Name), &spec)
 }
 

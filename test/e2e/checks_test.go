@@ -217,8 +217,8 @@ func TestChecks(t *testing.T) {
 			t.Errorf("a readiness check restarted %s", v.ID)
 		}
 
-		if v := s.becomes("slow", cluster.HealthHealthy, ""); v.Restarts != 0 || v.Attempt != 1 {
-			t.Errorf("%s was restarted %d times in its slow start, and is at attempt %d", v.ID, v.Restarts, v.Attempt)
+		if v := s.becomes("slow", cluster.HealthHealthy, ""); v.Restarts != 0 || v.UUID != slow.UUID {
+			t.Errorf("%s was restarted %d times in its slow start, and is at attempt %d, before at %d", v.ID, v.Restarts, v.Attempt, slow.Attempt)
 		}
 		s.Eventually(soon, func() error {
 			v, err := s.task("hung")

@@ -77,6 +77,9 @@ func (p *plan) retain(in *JobInput, now JobStatus) {
 	if in.Spec.Updated.After(ended) {
 		ended = in.Spec.Updated // it was cancelled before anything ran, or written again since
 	}
+	if ended.IsZero() {
+		return
+	}
 	if at := ended.Add(in.Keep); at.After(in.Now) {
 		p.look(at)
 		return

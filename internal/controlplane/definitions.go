@@ -1,0 +1,90 @@
+package controlplane
+
+import (
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+const (
+	// keptDefinitions is how many unused versions of a task definition are kept, beside the newest and those in use.
+	keptDefinitions = 10
+	// definitionsInterval is the time between two looks for versions that are too many.
+	definitionsInterval = time.Hour
+	// maxDefinitionWrites bounds the versions that are marked or removed in one step.
+	maxDefinitionWrites = 200
+)
+
+// definitionSweep removes versions of task definitions that nothing uses.
+//
+// A version is removed in two steps. It is marked first; writes that refer to it rest on its exact revision, so those from before the mark
+// fail from then on. Once a snapshot that holds the mark shows no use, the version is removed, and otherwise the mark. A mark that a
+// server left behind is found at the next look.
+type definitionSweep struct {
+	due time.Duration // on the boot-time clock
+}
+
+// units returns what is to be written from a snapshot. It looks at most once in definitionsInterval, and at once again after a mark.
+func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now time.Duration) (units []store.Unit, err error) {
+	if now < d.due {
+		return nil, nil
+	}
+	d.due = now + definitionsInterval
+	used := snap.UsedDefinitions()
+	var idle []store.Entry[cluster.TaskDefinition] // unused versions of one definition, the oldest first
+	write := func(e store.Entry[cluster.TaskDefinition], deleted bool) {
+		if err != nil || len(units) >= maxDefinitionWrites {
+			return
+		}
+		def := *e.Value
+		def.Deleted = deleted
+		var u store.Unit
+		u.Compare(prefix.Definition(def.Ref()), e.Modified)
+		err = u.Put(prefix.Definition(def.Ref()), &def)
+		units = append(units, u)
+		d.due = now
+	}
+	mark := func() {
+		for _, e := range idle[:max(0, len(idle)-keptDefinitions)] {
+			write(e, true)
+		}
+		idle = idle[:0]
+	}
+	for e := range snap.Definitions("") {
+		if len(idle) > 0 && idle[0].Value.Name != e.Value.Name {
+			mark()
+		}
+		newest, _, _ := snap.NewestDefinition(e.Value.Name)
+		switch ref := e.Value.Ref(); {
+		case e.Value.Deleted && used[ref]:
+			write(e, false)
+		case e.Value.Deleted && len(units) < maxDefinitionWrites:
+			units = append(units, removeDefinition(snap, prefix, e))
+			d.due = now
+		case !used[ref] && ref != newest:
+			idle = append(idle, e)
+		}
+	}
+	mark()
+	return units, err
+}
+
+// removeDefinition removes a marked version, and names another one as the newest where it was that.
+func removeDefinition(snap *store.Snapshot, prefix store.Prefix, e store.Entry[cluster.TaskDefinition]) store.Unit {
+	var u store.Unit
+	ref := e.Value.Ref()
+	u.Compare(prefix.Definition(ref), e.Modified)
+	u.Delete(prefix.Definition(ref))
+	newest, modified, ok := snap.NewestDefinition(ref.Name)
+	if !ok || newest != ref {
+		return u
+	}
+	u.Compare(prefix.NewestDefinition(ref.Name), modified)
+	if version := snap.NewestWithout(ref); version > 0 {
+		_ = u.Put(prefix.NewestDefinition(ref.Name), store.Newest{Name: ref.Name, Version: version}) // a name and a number can be encoded
+	} else {
+		u.Delete(prefix.NewestDefinition(ref.Name))
+	}
+	return u
+}

@@ -1,0 +1,52 @@
+package controlplane_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Of the versions that nothing uses the newest ten stay, and all that are used, also those that only an attempt uses. A mark that a
+// server left behind is carried out, or taken back where the version is used.
+func TestUnusedDefinitionsAreRemoved(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		for version := range 15 {
+			w.definition(version+1, 100)
+		}
+		w.put(p.NewestDefinition("d"), store.Newest{Name: "d", Version: 15})
+		w.service(1, 2, 1)
+		w.until(time.Minute, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
+		left := func(s *store.Snapshot) (versions []int) {
+			for e := range s.Definitions("d") {
+				if !e.Value.Deleted {
+					versions = append(versions, e.Value.Version)
+				}
+			}
+			return versions
+		}
+		// 2 is used and 15 the newest: of the 13 others 1, 3 and 4 are too many.
+		w.until(2*time.Hour, "12 versions", func(s *store.Snapshot) bool { return len(left(s)) == 12 })
+		for i, want := range []int{2, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} {
+			if got := left(w.server.tables.Snapshot()); got[i] != want {
+				t.Fatalf("versions %v", got)
+			}
+		}
+		mark := func(version int) {
+			e, _ := w.server.tables.Snapshot().Definition(cluster.Ref{Name: "d", Version: version})
+			marked := *e.Value
+			marked.Deleted = true
+			w.put(p.Definition(marked.Ref()), &marked)
+		}
+		mark(2)
+		mark(15)
+		w.until(2*time.Hour, "the marks are carried out", func(s *store.Snapshot) bool {
+			_, stands := s.Definition(cluster.Ref{Name: "d", Version: 15})
+			e, _ := s.Definition(cluster.Ref{Name: "d", Version: 2})
+			newest, _, _ := s.NewestDefinition("d")
+			return !stands && e.Value != nil && !e.Value.Deleted && newest.Version == 14
+		})
+	})
+}
