@@ -27,7 +27,7 @@ func newServer(t *testing.T) (*client.Client, *memory.Engine) {
 	const token = "a-token-of-tests-0123456789"
 	engine := memory.New(memory.Options{})
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
-	server := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Token: token})
+	server := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Token: token, Permissions: cluster.Permissions()})
 	l, err := apiserver.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ type nodeConfig struct {
 	names agent.NamesConfig
 	// secretsDir is the folder in memory for secrets, "" for the agent's own choice.
 	secretsDir string
-	// What the node lends of its folders; hostPaths is nil for anywhere.
+	// What the node lends of its folders.
 	hostVolumes []agent.HostVolume
 	hostPaths   []string
 	// egress is for the artifacts of tasks.
@@ -118,6 +118,7 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		DataDir:   c.dataDir,
 		Source:    agent.FromClient(client),
 		Executors: c.executors.list,
+		Retired:   c.executors.retired,
 
 		Credentials: c.executors.logins,
 		Logger:      c.log,
@@ -218,7 +219,7 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.secretsDir, "secrets-dir", "", "`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run directory or /dev/shm, whichever is in memory")
-	f.node.flags(cmd)
+	f.node.flags(cmd, false)
 	f.node.egress.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
 }

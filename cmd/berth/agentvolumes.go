@@ -11,21 +11,28 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// noHostPaths is the value of --host-path that lends nothing.
-const noHostPaths = "none"
+// Values of --host-path that lend nothing and anything.
+const (
+	noHostPaths  = "none"
+	anyHostPaths = "/"
+)
 
 // volumeFlags say what a node lends to tasks of its own folders.
 type volumeFlags struct {
 	declared, paths []string
 	volumes         []agent.HostVolume // what was made of them
-	lent            []string           // nil for anywhere
+	lent            []string
 }
 
-func (f *volumeFlags) flags(cmd *cobra.Command) {
+func (f *volumeFlags) flags(cmd *cobra.Command, local bool) {
+	paths := []string{noHostPaths}
+	if local {
+		paths = []string{anyHostPaths}
+	}
 	cmd.Flags().StringArrayVar(&f.declared, "host-volume", nil,
 		"folder of this machine that definitions can name, as `NAME=PATH`, or NAME=PATH:ro to lend it for reading only; may be given several times")
-	cmd.Flags().StringArrayVar(&f.paths, "host-path", nil,
-		"`PATH` below which definitions may name any folder of this machine (host of a volume), or none; may be given several times; default anywhere, which is as good as the rights of the agent to whoever may write definitions")
+	cmd.Flags().StringArrayVar(&f.paths, "host-path", paths,
+		"`PATH` below which tasks of clusters with the permission host-path may have any folder of this machine (host of a volume), or none; may be given several times; / is as good as root's rights to whoever writes such tasks")
 }
 
 // check reads the flags and notes what is wrong with them.
@@ -49,10 +56,6 @@ func (f *volumeFlags) check(list *faults) {
 	if len(f.volumes) > cluster.MaxHostVolumes {
 		list.add("--host-volume is given %d times, at most %d are allowed", len(f.volumes), cluster.MaxHostVolumes)
 	}
-	if len(f.paths) == 0 {
-		return
-	}
-	f.lent = []string{}
 	if len(f.paths) == 1 && f.paths[0] == noHostPaths {
 		return
 	}

@@ -58,7 +58,9 @@ func newDevCommand() *cobra.Command {
 				egress:  node.egress.parsed,
 				log:     log,
 				command: "berth dev",
-				say:     func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "berth:", text) },
+
+				permissions: cluster.Permissions(), // it is its user's own machine
+				say:         func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "berth:", text) },
 			})
 			if err != nil {
 				return err
@@ -86,7 +88,7 @@ func newDevCommand() *cobra.Command {
 	cmd.Flags().StringVar(&socket, "socket", "", "unix socket to serve; default: in the run directory, or in a data directory that was given")
 	cmd.Flags().StringVar(&traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	node.flags(cmd)
+	node.flags(cmd, true)
 	node.egress.flags(cmd, egress.Loopback()...) // a server that is tried asks its own machine
 	external.storeFlags(cmd.Flags())
 	ofMachine(cmd, "data-dir")

@@ -21,15 +21,16 @@ type nodeFlags struct {
 	metricsToken string
 }
 
-func (f *nodeFlags) flags(cmd *cobra.Command) {
-	f.executors.flags(cmd)
+// flags adds the flags. local says that the node is its user's own machine, where tasks may do what the user may, unless a flag says otherwise.
+func (f *nodeFlags) flags(cmd *cobra.Command, local bool) {
+	f.executors.flags(cmd, local)
 	f.pressure.flags(cmd)
 	f.metrics.flags(cmd)
 	f.network.flags(cmd)
 	f.names.flags(cmd)
 	f.devices.flags(cmd)
 	f.images.flags(cmd)
-	f.volumes.flags(cmd)
+	f.volumes.flags(cmd, local)
 }
 
 // check notes what is wrong with the flags.

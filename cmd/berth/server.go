@@ -174,9 +174,12 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Keys:      s.keyring,
 		Peers:     s.peers.Handler(),
 		Audit:     s.audit,
-		Registry:  registry,
-		Tracer:    s.tracer,
-		Log:       log,
+
+		Permissions: s.config.permissions,
+
+		Registry: registry,
+		Tracer:   s.tracer,
+		Log:      log,
 	}
 	if len(s.config.store.endpoints) == 0 {
 		members := &memberships{engine: s.engine, log: log}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/internal/backup"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/store/etcd"
 )
@@ -32,6 +33,8 @@ type serverConfig struct {
 	traces      string        // where spans are sent; "" is nowhere
 	// certificateLife is that of the certificates that the server signs; 0 is the usual one.
 	certificateLife time.Duration
+	// permissions are those of clusters that are made without naming any.
+	permissions []cluster.Permission
 	// values are the settings by the names of their flags, for operators to see. Nothing in them is secret.
 	values map[string]string
 	log    *slog.Logger
@@ -62,6 +65,7 @@ type serverFlags struct {
 	storeURL       string
 	level, profile string
 	asked          egressFlags
+	grants         string // the permissions as they were written
 }
 
 func (f *serverFlags) flags(cmd *cobra.Command) {
@@ -75,6 +79,8 @@ func (f *serverFlags) flags(cmd *cobra.Command) {
 	fs.DurationVar(&f.snapshots.every, "snapshot-every", time.Hour, "how often the store is saved; 0 for never")
 	fs.IntVar(&f.snapshots.keep, "snapshot-keep", 24, "how many of these snapshots are kept")
 	fs.StringVar(&f.snapshots.dir, "snapshot-dir", "", "folder for them; default snapshots in the data directory")
+	fs.StringVar(&f.grants, "default-permissions", "",
+		"`PERMISSIONS` of clusters that are made without naming any: all, or some with commas between them; default none, so that no task reaches more than its own")
 	fs.StringVar(&f.traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default nowhere")
 	f.asked.flags(cmd)
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
@@ -97,6 +103,9 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 	if f.snapshots.dir == "" {
 		f.snapshots.dir = filepath.Join(f.dataDir, "snapshots")
 	}
+	var err error
+	f.permissions, err = cluster.ParsePermissions(f.grants)
+	list.check("--default-permissions", err)
 	checkTraces(&list, f.traces)
 	f.asked.check(&list)
 	f.egress = f.asked.parsed
@@ -106,11 +115,9 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 	if len(f.listen) == 0 {
 		list.add("--listen is empty: want at least one address")
 	}
-	log, err := newLogger(cmd.ErrOrStderr(), f.level)
-	if err != nil {
+	if f.log, err = newLogger(cmd.ErrOrStderr(), f.level); err != nil {
 		list.add("--%v", err)
 	}
-	f.log = log
 	f.values = map[string]string{}
 	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) { // names of files, never what is in them
 		if flag.Name != "help" && !flag.Hidden {

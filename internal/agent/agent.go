@@ -52,7 +52,9 @@ type Config struct {
 	Source   Source
 	// Executors that the node may have, the default first. Those that do not work are left out, and asked again.
 	Executors []executor.Executor
-	Logger    *slog.Logger // default: discard
+	// Retired are executors that take nothing new. What an earlier agent began with them is theirs to its end.
+	Retired []executor.Executor
+	Logger  *slog.Logger // default: discard
 	// Tracer makes spans of what becomes of an assignment; nil makes none.
 	Tracer *telemetry.Tracer
 	// Labels are reported with the facts, and so is Version of the agent.
@@ -68,8 +70,8 @@ type Config struct {
 	// Credentials, unless nil, returns what a registry wants for its images, or empty strings.
 	Credentials func(registry string) (user, secret string)
 
-	// HostVolumes are folders that definitions can name, and HostPaths those below which they can name any path: nil for anywhere, empty for
-	// nowhere. All of them are absolute.
+	// HostVolumes are folders that definitions can name, and HostPaths those below which they can name any path: "/" is anywhere, none is nowhere.
+	// All of them are absolute.
 	HostVolumes []HostVolume
 	HostPaths   []string
 

@@ -42,9 +42,6 @@ func (a *Agent) volumeDir(d *cluster.Desired, v *cluster.Volume) (dir string, re
 // lentPath returns the real path of a folder that a definition names, if it is below one that the agent lends: as it is written, and still so once
 // all links in it are followed.
 func (a *Agent) lentPath(path string) (string, error) {
-	if a.HostPaths == nil {
-		return realDir(path)
-	}
 	if !cluster.PathWithin(path, a.HostPaths) {
 		return "", fmt.Errorf("the node does not lend %s to tasks: declare it there with --host-volume, or allow it with --host-path", path)
 	}
@@ -78,9 +75,6 @@ func realDir(path string) (string, error) {
 // lookForFolders finds out what the node lends to tasks of its folders, and says once of which of the declared ones is not there.
 func (a *Agent) lookForFolders(f *cluster.Facts) {
 	folders := &cluster.FolderFacts{Paths: slices.Sorted(slices.Values(a.HostPaths)), Sticky: a.stickyCopies()}
-	if a.HostPaths == nil {
-		folders.Paths = []string{"/"}
-	}
 	trouble := map[string]string{}
 	for _, v := range a.HostVolumes {
 		if _, err := realDir(v.Path); err != nil {

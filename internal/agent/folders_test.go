@@ -46,7 +46,8 @@ func TestLentPaths(t *testing.T) {
 		{lent, "lent/file", "", "is not a directory"},
 		{door, "door/inner", "lent/inner", ""},
 		{&Agent{Config: Config{HostPaths: []string{}}}, "lent", "", "does not lend"},
-		{&Agent{}, "lent/out", "other", ""},
+		{&Agent{}, "lent", "", "does not lend"},
+		{&Agent{Config: Config{HostPaths: []string{"/"}}}, "lent/out", "other", ""},
 	} {
 		got, err := c.agent.lentPath(at(c.path))
 		switch {

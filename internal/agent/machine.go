@@ -26,6 +26,7 @@ type machine struct {
 	mu      sync.Mutex
 	known   cluster.Facts
 	working []named // executors that answered their newest probe, in the order of the configuration
+	retired []named // those that take nothing new
 	// byName holds all that ever answered: their tasks are theirs while they do not.
 	byName  map[string]executor.Executor
 	again   chan struct{} // capacity 1: somebody knows of a change
@@ -129,6 +130,7 @@ func (a *Agent) look(ctx context.Context) bool {
 		working = append(working, named{e, fact.Name})
 	}
 
+	retired := a.lookForRetired(ctx)
 	images := a.lookForImages(ctx, working)
 	a.machine.mu.Lock()
 	defer a.machine.mu.Unlock()
@@ -138,9 +140,10 @@ func (a *Agent) look(ctx context.Context) bool {
 	if a.machine.byName == nil {
 		a.machine.byName = map[string]executor.Executor{}
 	}
-	for _, e := range working {
+	for _, e := range slices.Concat(retired, working) {
 		a.machine.byName[e.name] = e.Executor
 	}
+	a.machine.retired = retired
 	var text string
 	if err := errors.Join(missing...); err != nil {
 		text = plain.Text(err)
@@ -150,6 +153,19 @@ func (a *Agent) look(ctx context.Context) bool {
 	}
 	a.machine.missing = text
 	return changed
+}
+
+// lookForRetired returns the retired executors that work. Of others nothing is said: they may never have run anything.
+func (a *Agent) lookForRetired(ctx context.Context) (retired []named) {
+	for _, e := range a.Retired {
+		probe, cancel := context.WithTimeout(ctx, probeTimeout)
+		fact, err := e.Probe(probe)
+		cancel()
+		if err == nil {
+			retired = append(retired, named{e, fact.Name})
+		}
+	}
+	return retired
 }
 
 // lookForDevices finds the machine's devices.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -213,10 +214,10 @@ func (a *Agent) watchStrays(ctx context.Context, known map[executor.ID]bool) {
 // sweepAll asks those executors that work and have not told yet, and reports whether all have.
 func (a *Agent) sweepAll(ctx context.Context, known map[executor.ID]bool) bool {
 	a.machine.mu.Lock()
-	working := a.machine.working
+	holding := slices.Concat(a.machine.working, a.machine.retired)
 	a.machine.mu.Unlock()
 	all := true
-	for _, e := range working {
+	for _, e := range holding {
 		a.found.mu.Lock()
 		swept := a.found.swept[e.name]
 		a.found.mu.Unlock()

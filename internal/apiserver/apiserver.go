@@ -120,6 +120,8 @@ type Config struct {
 	Peers http.Handler
 	// Audit takes a line for every write and every refusal; nil keeps none.
 	Audit AuditSink
+	// Permissions are those of clusters that are made without naming any.
+	Permissions []cluster.Permission
 	// Origins are web origins such as "http://127.0.0.1:7070" that browsers may talk from, besides the server's own.
 	Origins []string
 	// Registry takes the server's metrics and is what /metrics shows; default a new one.

@@ -59,6 +59,7 @@ func (d *draft) setCron(c *cluster.Cron, pre precondition) (api.Change, error) {
 		}
 		faults = append(faults, found...)
 	}
+	faults = append(faults, d.permittedSteps(c.Cluster, c.Job.Steps, "job.steps")...)
 	if len(faults) > 0 {
 		return change, faults
 	}
@@ -193,8 +194,13 @@ func (s *Server) deleteCron(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) suspendCron(suspend bool) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		return s.crons().change(w, r, func(_ *draft, c *cluster.Cron) (bool, error) {
+		return s.crons().change(w, r, func(d *draft, c *cluster.Cron) (bool, error) {
 			write := c.Suspended != suspend
+			if write && !suspend {
+				if err := d.still(c.Cluster, d.permittedSteps(c.Cluster, c.Job.Steps, "job.steps")); err != nil {
+					return false, err
+				}
+			}
 			c.Suspended = suspend
 			return write, nil
 		})

@@ -34,6 +34,9 @@ func (d *draft) setCluster(c *cluster.Cluster, pre precondition) (api.Change, er
 	if err := pre.check(old.Modified); err != nil {
 		return change, err
 	}
+	if err := d.grant(old.Value, c); err != nil {
+		return change, err
+	}
 	if ok {
 		if old.Value.Domain != c.Domain {
 			return change, conflictf("domain", "cannot be changed: the cluster is in domain %s", old.Value.Domain)
@@ -117,6 +120,9 @@ func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, 
 	if err := d.belongs(svc.Owner()); err != nil {
 		return change, err
 	}
+	if faults := d.permitted(svc.Cluster, svc.Definition, "definition"); len(faults) > 0 {
+		return change, faults
+	}
 	var prev *cluster.Service
 	svc.Lifespan = cluster.Lifespan{Created: d.now, Updated: d.now, Trace: d.trace}
 	svc.Rollout = cluster.RolloutWish{}
@@ -179,6 +185,9 @@ func (d *draft) setJob(job *cluster.Job, pre precondition) (api.Change, error) {
 	}
 	if err := d.belongs(job.Owner()); err != nil {
 		return change, err
+	}
+	if faults := d.permittedSteps(job.Cluster, job.Steps, "steps"); len(faults) > 0 {
+		return change, faults
 	}
 	var prev *cluster.Job
 	job.Cron, job.At = "", time.Time{}
@@ -309,7 +318,7 @@ func (d *draft) inCluster(name string) error {
 	if name != cluster.DefaultCluster {
 		return faultf("cluster", "there is no cluster %s", name)
 	}
-	c := &cluster.Cluster{Name: name}
+	c := &cluster.Cluster{Name: name, Permissions: d.permissions}
 	c.SetDefaults()
 	d.clusters[name] = c
 	d.put(d.prefix.Cluster(name), c, 0)

@@ -18,6 +18,6 @@ func (s *Server) restartJob(w http.ResponseWriter, r *http.Request) error {
 	return s.jobs().change(w, r, func(d *draft, job *cluster.Job) (bool, error) {
 		job.Cancelled = false
 		job.Generation = d.snap.NextGeneration(job.Owner())
-		return true, nil
+		return true, d.still(job.Cluster, d.permittedSteps(job.Cluster, job.Steps, "steps"))
 	})
 }

@@ -196,6 +196,9 @@ func (d *draft) undo(svc *cluster.Service, to cluster.Version) error {
 			return refused(err)
 		}
 	}
+	if err := d.still(svc.Cluster, d.permitted(svc.Cluster, to.Definition, "definition")); err != nil {
+		return refused(err)
+	}
 	from := svc.Generation
 	d.nextVersion(svc)
 	svc.Definition = to.Definition

@@ -15,10 +15,12 @@ func (s *Server) stopService(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) startService(w http.ResponseWriter, r *http.Request) error {
-	return s.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
-		write := svc.Stopped
+	return s.services().change(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+		if !svc.Stopped {
+			return false, nil
+		}
 		svc.Stopped = false
-		return write, nil
+		return true, d.still(svc.Cluster, d.permitted(svc.Cluster, svc.Definition, "definition"))
 	})
 }
 
@@ -29,6 +31,6 @@ func (s *Server) restartService(w http.ResponseWriter, r *http.Request) error {
 		}
 		d.nextVersion(svc)
 		svc.Restarted = svc.Generation
-		return true, nil
+		return true, d.still(svc.Cluster, d.permitted(svc.Cluster, svc.Definition, "definition"))
 	})
 }

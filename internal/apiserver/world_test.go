@@ -83,7 +83,7 @@ func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options
 	t.Helper()
 	w := &world{t: t, engine: engine, nodes: &fakeNodes{}, why: &fakeReasons{all: map[cluster.TaskID]cluster.Waiting{}}}
 	w.tables = store.NewTables(store.TablesConfig{Engine: via, Logger: slog.New(slog.DiscardHandler)})
-	cfg := Config{Engine: via, Tables: w.tables, Nodes: w.nodes, Reasons: w.why, Token: token}
+	cfg := Config{Engine: via, Tables: w.tables, Nodes: w.nodes, Reasons: w.why, Token: token, Permissions: cluster.Permissions()}
 	for _, o := range options {
 		o(&cfg)
 	}

@@ -40,7 +40,9 @@ type draft struct {
 	caller   *caller                  // the same, for what may be told of what stands; nil sees all
 	trace    string                   // the traceparent of what is written
 	revision uint64                   // at which it was written; 0 until then
-	gangs    int                      // the most tasks of a gang that the engine can place together, 0 where that is not known
+	// permissions are those of clusters that are made without naming any.
+	permissions []cluster.Permission
+	gangs       int // the most tasks of a gang that the engine can place together, 0 where that is not known
 	// What the draft itself brings, for the objects that refer to it.
 	clusters    map[string]*cluster.Cluster
 	definitions map[cluster.Ref]*cluster.TaskDefinition
@@ -59,6 +61,7 @@ func (s *Server) draft(snap *store.Snapshot) *draft {
 		owners:      map[string]cluster.Kind{},
 		instead:     map[string]cluster.Event{},
 		gangs:       s.gangRoom(),
+		permissions: s.cfg.Permissions,
 	}
 }
 

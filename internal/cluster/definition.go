@@ -120,7 +120,7 @@ type Container struct {
 	Dir     string            `json:"dir,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	// User is "uid", "uid:gid", a name, or "name:group", known to the image, or without one to the node. A name without a group brings all
-	// groups of that user. Without it a program of an image is the image's user, another one the agent's, or nobody where isolation is required.
+	// groups of that user. Without it a program of an image is the image's user, another one nobody, unless the node's operator said otherwise.
 	User string `json:"user,omitempty"`
 	// Files are written before the container starts, read-only for it.
 	Files  []File  `json:"files,omitempty"`
@@ -137,7 +137,8 @@ type Container struct {
 	// Capabilities are kept; all others are dropped. Names are without "CAP_".
 	Capabilities []string  `json:"capabilities,omitempty"`
 	Resources    Resources `json:"resources,omitzero"`
-	// Isolation says how far a program without an image is kept apart from its node: "none" (default) or "required".
+	// Isolation says how far a program without an image is kept apart from its node: "none" or "required". Without it the node's agent decides:
+	// required, unless its operator said otherwise.
 	Isolation Isolation `json:"isolation,omitempty"`
 	// Init containers run to success, one after the other, before all others.
 	Init bool `json:"init,omitempty"`

@@ -7,7 +7,7 @@ type Isolation string
 
 // Kinds of isolation.
 const (
-	// IsolationNone is the default: a program sees the files, processes and users of its node, without capabilities that its container does not list.
+	// IsolationNone needs a permission: a program sees the files, processes and users of its node, without capabilities that its container does not list.
 	IsolationNone Isolation = "none"
 	// IsolationRequired gives a program processes, devices, memory between processes and temporary files of its own, and lets it write to nothing
 	// else but its folder, its volumes and its tmpfs. Only nodes that can do this take the task.

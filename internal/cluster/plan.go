@@ -125,6 +125,8 @@ type Pending struct {
 	// NeedsImage says that a container can only run from its image: it has one and no command. With a
 	// command it can also run as a plain process, where the program is on the node.
 	NeedsImage bool
+	// Plain says that no container has an image: only executors of plain programs run it.
+	Plain bool
 	// Network is what it asks for where that is not the node's own, else "".
 	Network NetworkMode
 	// Avoid holds the nodes where an earlier attempt of the task still stands (P3.6), ordered.

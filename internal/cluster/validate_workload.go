@@ -29,6 +29,7 @@ func (c *Cluster) Validate() error {
 		oneOf(k.at("preemption"), c.Preemption, PreemptLower, PreemptNever)
 	}
 	k.at("keep_jobs").must(c.KeepJobs >= Duration(time.Minute), "is %s, want 1m at least", c.KeepJobs)
+	c.validatePermissions(k.at("permissions"))
 	return k.err()
 }
 

@@ -40,6 +40,10 @@ type Cluster struct {
 	// KeepJobs is for how long a job is kept after its end, with the outcomes of its attempts. Default DefaultKeepJobs. Jobs of a
 	// cron are kept by their number instead.
 	KeepJobs Duration `json:"keep_jobs,omitempty"`
+	// Permissions are what the cluster's tasks may ask for beside what every task may: capabilities, devices, host-network, host-path, no-isolation,
+	// root. Only an admin changes them. Where they are left out a cluster keeps those that it has; a new one gets those that the server gives to new
+	// clusters: none, of berth dev all.
+	Permissions []Permission `json:"permissions,omitzero"`
 	// Deleted says that a deletion is under way, which takes no new services or jobs. The API server sets it;
 	// what a client sends here is ignored.
 	Deleted bool `json:"deleted,omitempty"`

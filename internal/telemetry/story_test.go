@@ -47,7 +47,7 @@ func start(t *testing.T, server, node *telemetry.Tracer) (socket string, tables 
 	dispatch := dispatcher.New(dispatcher.Config{
 		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler), Clock: clock, Tracer: server,
 	})
-	door := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Agents: transport.Handler(dispatch), Tracer: server})
+	door := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Agents: transport.Handler(dispatch), Tracer: server, Permissions: cluster.Permissions()})
 	listener, err := apiserver.Listen("unix://" + socket)
 	if err != nil {
 		t.Fatal(err)

@@ -233,7 +233,7 @@ func (w *World) model(like string) (facts cluster.Facts, host cluster.Host, err 
 	}
 	return cluster.Facts{
 		OS: "linux", Arch: "amd64", CPU: 4000, Memory: 16 * cluster.GiB, Disk: 100 * cluster.GiB,
-		Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+		Executors: []cluster.ExecutorFact{{Name: "containerd"}, {Name: "process"}},
 	}, host, nil
 }
 

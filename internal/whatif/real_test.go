@@ -59,7 +59,7 @@ func newFleet(t *testing.T, ctx context.Context, takes func() time.Duration) *fl
 		Now: time.Now, Clock: clock,
 	})
 	f.dispatch = dispatcher.New(dispatcher.Config{Engine: engine, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock})
-	server := apiserver.New(apiserver.Config{Engine: engine, Tables: f.tables, Reasons: f.plane, Log: log, Clock: clock})
+	server := apiserver.New(apiserver.Config{Engine: engine, Tables: f.tables, Reasons: f.plane, Log: log, Clock: clock, Permissions: cluster.Permissions()})
 	var err error
 	if f.client, err = client.New(client.Config{Addr: "unix:///real", Transport: whatif.Direct(server)}); err != nil {
 		t.Fatal(err)

@@ -114,7 +114,10 @@ func New(ctx context.Context, c Config) (*World, error) {
 	}
 	w.plane = plane
 	plane.Price(c.Worth)
-	server := apiserver.New(apiserver.Config{Engine: c.Branch, Tables: tables, Domain: c.Domain, Log: c.Log, Now: now, Clock: boot})
+	server := apiserver.New(apiserver.Config{
+		Engine: c.Branch, Tables: tables, Domain: c.Domain, Log: c.Log, Now: now, Clock: boot,
+		Permissions: cluster.Permissions(), // of clusters that are not the domain's; those have their own
+	})
 	if w.client, err = client.New(client.Config{Addr: "unix:///simulation", Transport: direct{server}}); err != nil {
 		return nil, err
 	}

@@ -343,10 +343,10 @@ func TestServerGrowsIntoFleet(t *testing.T) {
 	f := harness.NewFleet(t)
 	hosts := harness.Loopback(3)
 	dir := filepath.Join(f.Dir, "s1")
-	alone := f.Site.Start("server", "--data-dir", dir, "--listen", "unix://"+f.Site.Socket)
+	alone := f.Site.Start(append([]string{"server", "--data-dir", dir, "--listen", "unix://" + f.Site.Socket}, f.ServerDefaults()...)...)
 	f.Eventually(soon, func() error { return ready(alone) })
 	f.Site.AgentDir = filepath.Join(f.Dir, "local")
-	local := []string{"agent", "--data-dir", f.Site.AgentDir, "--name", "local", "--executor", "process", "--server"}
+	local := append([]string{"agent", "--data-dir", f.Site.AgentDir, "--name", "local", "--executor", "process"}, append(f.AgentDefaults(), "--server")...)
 	agent := f.Site.Start(append(local, "unix://"+f.Site.Socket)...)
 	f.NodeIs("local", cluster.NodeReady)
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")

@@ -159,7 +159,7 @@ func TestCertificatesRotate(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"agent", "--data-dir", agent.Dir, "--name", agent.Name, "--executor", "process", "--server", f.Servers[0].URL()}
-	stranded := f.Site.Start(args...)
+	stranded := f.Site.Start(append(args, f.AgentDefaults()...)...)
 	f.Eventually(soon, func() error {
 		if out := stranded.Output(); !strings.Contains(out, "has expired") || !strings.Contains(out, "--join-token-file") {
 			return fmt.Errorf("the agent says:\n%s", out)

@@ -61,6 +61,12 @@ func TestUpgrade(t *testing.T) {
 	// Up: servers first. Until the last one is replaced, nothing may be written that an older one would not understand.
 	for i, s := range u.Servers {
 		u.replace(s, "")
+		if i == 0 { // the previous build knows no permissions, so its clusters have none
+			all := api.Cluster{Name: cluster.DefaultCluster, Permissions: cluster.Permissions()}
+			if _, err := s.Client().PutCluster(t.Context(), all, client.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		u.newKind(s, i == len(u.Servers)-1)
 	}
 	u.Berth("server", "members", "-o", "wide").Want(t, 0, "RECORDS", fmt.Sprintf("1-%d", cluster.RecordsChecked))
@@ -114,7 +120,7 @@ func (u *upgrade) newKind(s *harness.Server, allowed bool) {
 func beginUpgrade(t *testing.T) *upgrade {
 	t.Helper()
 	u := &upgrade{Fleet: harness.NewFleet(t), T: t, previous: harness.Previous(t, "testdata"), begun: filepath.Join(t.TempDir(), "begun")}
-	u.Program = u.previous
+	u.Program, u.Strict = u.previous, true
 	hosts := harness.Loopback(5)
 	u.Start(hosts[:3]...)
 	u.Agent(hosts[3])
@@ -151,7 +157,7 @@ func (u *upgrade) replace(s *harness.Server, program string) {
 		u.Errorf("the server ended with exit code %d:\n%s", code, s.Output())
 	}
 	u.writes.more(u.Fleet)
-	u.Program = program
+	u.Program, u.Strict = program, program != ""
 	s.Start()
 	u.Voters(len(u.Servers))
 	for _, a := range u.Agents {
@@ -168,7 +174,7 @@ func (u *upgrade) restart(a *harness.Agent, program string) {
 	if code := a.Terminate(); code != 0 {
 		u.Errorf("the agent ended with exit code %d:\n%s", code, a.Output())
 	}
-	u.Program = program
+	u.Program, u.Strict = program, program != ""
 	a.Begin()
 	u.Eventually(soon, func() error {
 		if !a.Alive() {

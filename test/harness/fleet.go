@@ -171,7 +171,7 @@ func (s *Server) Begin(flags ...string) *Server {
 	args := slices.Concat([]string{
 		"server", "--data-dir", s.Dir, "--listen", "unix://" + s.Socket, "--listen", s.URL(),
 		"--listen-peers", s.Host.Address + ":7072", "--log-level", logLevel(),
-	}, s.fleet.Flags, flags)
+	}, s.fleet.ServerDefaults(), s.fleet.Flags, flags)
 	s.Daemon = s.fleet.keep(s.fleet.startOn(s.Host.Prefix, args...))
 	return s
 }
@@ -296,7 +296,7 @@ func (a *Agent) Begin(flags ...string) *Agent {
 	args := slices.Concat([]string{
 		"agent", "--data-dir", a.Dir, "--name", a.Name, "--executor", a.fleet.Executor, "--join-token-file", a.Token,
 		"--server", strings.Join(a.fleet.URLs(), ","), "--log-level", logLevel(),
-	}, a.fleet.AgentFlags, flags)
+	}, a.fleet.AgentDefaults(slices.Concat(a.fleet.AgentFlags, flags)...), a.fleet.AgentFlags, flags)
 	a.Daemon = a.fleet.keep(a.fleet.startOn(a.Host.Prefix, args...))
 	return a
 }

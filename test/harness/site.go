@@ -30,6 +30,9 @@ type Site struct {
 	Executor string
 	// Program is the berth that is started from now on, commands included; empty is the one that is tested.
 	Program string
+	// Strict starts servers and agents as they are without further flags. Otherwise clusters have all permissions, plain programs are not kept apart and
+	// nodes lend any path, which is what most tests look at tasks with. Builds before this one know no such flags, and are started with Strict.
+	Strict bool
 
 	tb      testing.TB
 	fleet   *Fleet // whose site it is; nil for a site of one server
@@ -98,9 +101,9 @@ func (s *Site) StartDev(flags ...string) *Daemon {
 // Server starts a control plane and waits until it serves.
 func (s *Site) Server(flags ...string) *Daemon {
 	s.tb.Helper()
-	d := s.keep(s.start(append([]string{
+	d := s.keep(s.start(slices.Concat([]string{
 		"server", "--data-dir", s.ServerDir, "--listen", "unix://" + s.Socket, "--log-level", logLevel(),
-	}, flags...)...))
+	}, s.ServerDefaults(), flags)...))
 	d.ready()
 	return d
 }
@@ -127,10 +130,32 @@ func (s *Site) Agent(flags ...string) *Daemon {
 // StartAgent is Agent without the waiting.
 func (s *Site) StartAgent(flags ...string) *Daemon {
 	s.tb.Helper()
-	return s.keep(s.start(append([]string{
+	return s.keep(s.start(slices.Concat([]string{
 		"agent", "--data-dir", s.AgentDir, "--server", "unix://" + s.Socket, "--name", NodeName,
 		"--executor", s.Executor, "--log-level", logLevel(),
-	}, flags...)...))
+	}, s.AgentDefaults(flags...), flags)...))
+}
+
+// ServerDefaults are those with which tasks may do all that they can, unless the site is Strict.
+func (s *Site) ServerDefaults() []string {
+	if s.Strict {
+		return nil
+	}
+	return []string{"--default-permissions", "all"}
+}
+
+// AgentDefaults are the same for agents; flags are those that the test gives.
+func (s *Site) AgentDefaults(flags ...string) (all []string) {
+	if s.Strict {
+		return nil
+	}
+	if s.Executor == Process {
+		all = append(all, "--process-isolation", "none")
+	}
+	if !slices.Contains(flags, "--host-path") {
+		all = append(all, "--host-path", "/")
+	}
+	return all
 }
 
 // Start starts berth with any arguments, to be ended with the site.

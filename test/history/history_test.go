@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/apiserver"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
 	"github.com/berthd/berth/internal/testkit"
@@ -71,7 +72,7 @@ func serve(t *testing.T, engine store.Engine) *client.Client {
 	t.Helper()
 	const token = "a-token-of-tests-0123456789"
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
-	server := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Token: token})
+	server := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Token: token, Permissions: cluster.Permissions()})
 	l, err := apiserver.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -124,7 +124,7 @@ func (n *node) command(ctx context.Context, args ...string) *exec.Cmd {
 // start starts the server and the agent.
 func (n *node) start(ctx context.Context, metrics bool) error {
 	background := context.WithoutCancel(ctx) // stop ends them
-	n.server = n.command(background, "server", "--data-dir", n.dir+"/server", "--listen", "unix://"+n.dir+"/api.sock", "--log-level", "warn")
+	n.server = n.command(background, "server", "--data-dir", n.dir+"/server", "--listen", "unix://"+n.dir+"/api.sock", "--log-level", "warn", "--default-permissions", "all")
 	stdout, err := n.server.StdoutPipe()
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (n *node) start(ctx context.Context, metrics bool) error {
 		return errors.Join(fmt.Errorf("berth server did not become ready: %q", line), err)
 	}
 	args := []string{
-		"agent", "--data-dir", n.dir + "/node", "--server", "unix://" + n.dir + "/api.sock", "--name", "bench", "--executor", "process", "--log-level", "warn",
+		"agent", "--data-dir", n.dir + "/node", "--server", "unix://" + n.dir + "/api.sock", "--name", "bench", "--executor", "process", "--process-isolation", "none", "--log-level", "warn",
 	}
 	if metrics {
 		args = append(args, "--metrics-listen", "127.0.0.1:0")

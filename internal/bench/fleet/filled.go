@@ -54,7 +54,7 @@ func filled(ctx context.Context, o options, stdout io.Writer) (err error) {
 		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "fleet", Random: rand.New(rand.NewPCG(1, 1)),
 		Logger: log, Now: time.Now, Clock: boottime.Now,
 	})
-	front := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Reasons: plane, Log: log})
+	front := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Reasons: plane, Log: log, Permissions: cluster.Permissions()})
 	running, stop := context.WithCancel(ctx)
 	parts, running := errgroup.WithContext(running)
 	parts.Go(func() error { return tables.Run(running) })

@@ -61,7 +61,7 @@ func (s *server) begin(ctx context.Context, o options, stderr io.Writer) error {
 		return fmt.Errorf("make the server: %w", err)
 	}
 	s.agents = "https://" + reach
-	listen := []string{"server", "--data-dir", s.dir, "--listen", "127.0.0.1:0", "--listen", s.agents, "--log-level", "error"}
+	listen := []string{"server", "--data-dir", s.dir, "--listen", "127.0.0.1:0", "--listen", s.agents, "--log-level", "error", "--default-permissions", "all"}
 	if o.shared > 0 {
 		path := filepath.Join(s.dir, "api.sock")
 		s.agents, s.carriers = "unix://"+path, carriers(path, (o.agents+o.shared-1)/o.shared)

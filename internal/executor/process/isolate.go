@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -16,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// nobody is who programs are whose container demands isolation and names no user, where the agent is root.
+// nobody is who programs are whose container names no user, where the agent is root.
 const nobody = "65534:65534"
 
 // isolation is what a program is kept apart by: namespaces for its processes, mounts, memory between processes and names, a file tree in which
@@ -48,7 +49,7 @@ func ordinaryDevices() []string {
 // homes are folders of people, which programs have no business in.
 func homes() []string { return []string{"/root", "/home", "/run/user"} }
 
-// isolate completes a plan whose container demands isolation.
+// isolate completes a plan whose program is kept apart.
 func (p *plan) isolate(spec *executor.Spec, hidden []string) error {
 	if os.Geteuid() != 0 {
 		return unsupported("isolation", noRoot)
@@ -270,18 +271,44 @@ func (p *plan) makeTemp() error {
 
 // UserOf implements executor.UserNamer.
 func (e *Executor) UserOf(c *cluster.Container) (uid, gid int, err error) {
-	id, err := resolveUser(e.userText(c))
+	id, err := e.userOf(c)
 	return id.UID, id.GID, err
 }
 
-// userText is who a container's program is, as newPlan reads it.
+// isApart reports whether a container's program is kept apart.
+func (e *Executor) isApart(c *cluster.Container) bool {
+	return cmp.Or(c.Isolation, e.cfg.Isolation, cluster.IsolationRequired) == cluster.IsolationRequired
+}
+
+// userOf returns who a container's program is.
+func (e *Executor) userOf(c *cluster.Container) (identity, error) {
+	id, err := resolveUser(e.userText(c))
+	if err != nil || c.User == "" || os.Geteuid() != 0 {
+		return id, err
+	}
+	return notRoot(c.User, id)
+}
+
+// notRoot refuses a user that a container names and that is root, or in root's group, by another name: the servers know root and 0 alone for root,
+// and let them in with a permission only.
+func notRoot(user string, id identity) (identity, error) {
+	if cluster.NamesRoot(user) {
+		return id, nil
+	}
+	if id.UID == 0 || id.GID == 0 || slices.Contains(id.Groups, 0) {
+		return identity{}, unsupported("user", fmt.Sprintf("%q has the rights of root on this node by another name: name root itself, which needs the permission root", user))
+	}
+	return id, nil
+}
+
+// userText is who a container's program is, as resolveUser reads it.
 func (e *Executor) userText(c *cluster.Container) string {
 	switch {
 	case c.User != "":
 		return c.User
 	case e.cfg.User != "":
 		return e.cfg.User
-	case c.Isolation == cluster.IsolationRequired && os.Geteuid() == 0:
+	case os.Geteuid() == 0 && (e.isApart(c) || e.cfg.Isolation != cluster.IsolationNone):
 		return nobody
 	}
 	return ""

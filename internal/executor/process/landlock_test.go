@@ -1,10 +1,12 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,8 +68,54 @@ func TestIsolationRules(t *testing.T) {
 	if e.cfg.User = "12:13"; e.userText(&cluster.Container{Isolation: cluster.IsolationRequired}) != "12:13" || e.userText(&cluster.Container{User: "7"}) != "7" {
 		t.Error("who names no user is not the agent's for such")
 	}
-	if e.cfg.User = ""; e.userText(&cluster.Container{}) != "" {
-		t.Error("who demands no isolation is not the agent's own user")
+}
+
+// Programs are kept apart and nobody unless the operator, or their container, says otherwise; and nobody is root by another name.
+func TestStrictByDefault(t *testing.T) {
+	t.Parallel()
+	testkit.NeedRoot(t)
+	strict, open := &Executor{}, &Executor{cfg: Config{Isolation: cluster.IsolationNone}}
+	bare, none, required := &cluster.Container{}, &cluster.Container{Isolation: cluster.IsolationNone}, &cluster.Container{Isolation: cluster.IsolationRequired}
+	for _, c := range []struct {
+		name      string
+		executor  *Executor
+		container *cluster.Container
+		apart     bool
+		user      string
+	}{
+		{"strict, nothing named", strict, bare, true, nobody},
+		{"strict, none", strict, none, false, nobody},
+		{"strict, required", strict, required, true, nobody},
+		{"open, nothing named", open, bare, false, ""},
+		{"open, none", open, none, false, ""},
+		{"open, required", open, required, true, nobody},
+		{"root by name", strict, &cluster.Container{User: "root"}, true, "root"},
+	} {
+		if apart, user := c.executor.isApart(c.container), c.executor.userText(c.container); apart != c.apart || user != c.user {
+			t.Errorf("%s: apart %v as %q, want %v as %q", c.name, apart, user, c.apart, c.user)
+		}
+		p, err := c.executor.newPlan(executor.Spec{ID: "a", Dir: "/var/lib/berth/a", Container: cluster.Container{
+			Command: []string{"true"}, User: c.container.User, Isolation: c.container.Isolation,
+		}})
+		if err != nil || (p.Isolation != nil) != c.apart {
+			t.Errorf("%s: the plan is %+v, %v", c.name, p, err)
+		}
+	}
+	for _, user := range []string{"root", "0", "0:0", "1000:root"} { // what the servers let in with a permission
+		if _, err := strict.userOf(&cluster.Container{User: user}); err != nil {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+	for _, id := range []identity{{UID: 0, GID: 7}, {UID: 7, GID: 0}, {UID: 7, GID: 7, Groups: []int{7, 0}}} {
+		if _, err := notRoot("toor", id); !errors.Is(err, executor.ErrUnsupported) || !strings.Contains(err.Error(), "by another name") {
+			t.Errorf("toor, who is %+v: %v", id, err)
+		}
+		if _, err := notRoot("root", id); err != nil {
+			t.Errorf("root, who is %+v: %v", id, err)
+		}
+	}
+	if _, err := notRoot("www-data", identity{UID: 33, GID: 33, Groups: []int{33}}); err != nil {
+		t.Error(err)
 	}
 }
 

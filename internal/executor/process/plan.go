@@ -78,7 +78,7 @@ func (e *Executor) newPlan(spec executor.Spec) (*plan, error) {
 	if len(c.Command) == 0 {
 		return nil, unsupported("command", "the process executor runs no images, so the manifest must name a command")
 	}
-	who, err := resolveUser(e.userText(c))
+	who, err := e.userOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (e *Executor) newPlan(spec executor.Spec) (*plan, error) {
 		}
 	}
 	slices.SortStableFunc(p.Attach, func(a, b attachment) int { return strings.Compare(a.Path, b.Path) })
-	if c.Isolation == cluster.IsolationRequired {
+	if e.isApart(c) {
 		return p, p.isolate(&spec, e.cfg.Hidden)
 	}
 	return p, nil

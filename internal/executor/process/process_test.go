@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		os.Exit(process.Supervise(os.Args[2:]))
 	}
 	if len(os.Args) == 3 && os.Args[1] == "agent" {
-		ex, err := process.New(process.Config{Dir: filepath.Join(os.Args[2], "state"), CgroupParent: "/berth-test"})
+		ex, err := process.New(process.Config{Dir: filepath.Join(os.Args[2], "state"), CgroupParent: "/berth-test", Isolation: cluster.IsolationNone})
 		if err == nil {
 			err = executortest.Agent(context.Background(), ex, os.Args[2], shell)
 		}
@@ -59,7 +59,7 @@ func shell(script string) cluster.Container {
 // newExecutor begins a life of an agent whose containers are in dir.
 func newExecutor(t testing.TB, dir string, change ...func(*process.Config)) *process.Executor {
 	t.Helper()
-	cfg := process.Config{Dir: dir, CgroupParent: "/berth-test"}
+	cfg := process.Config{Dir: dir, CgroupParent: "/berth-test", Isolation: cluster.IsolationNone}
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
 )
@@ -44,7 +45,7 @@ func TestTerminalOfAnOldSupervisor(t *testing.T) {
 		b, _ := json.Marshal(failed(fmt.Errorf("%q is not a request", req.Op)))
 		_, _ = conn.Write(b)
 	}()
-	ex, err := New(Config{Dir: filepath.Dir(dir), NoCgroup: true})
+	ex, err := New(Config{Dir: filepath.Dir(dir), NoCgroup: true, Isolation: cluster.IsolationNone})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,7 +164,7 @@ func (b brute) node(f *scheduler.Fleet, p cluster.Pending, name string, with fun
 	} else {
 		set("uncordon", func(n *scheduler.Node) { n.State, n.Cordon, n.Drain = cluster.NodeReady, false, false })
 	}
-	set("executor", func(n *scheduler.Node) { n.Executors = []string{"containerd"} })
+	set("executor", func(n *scheduler.Node) { n.Executors = []string{"containerd", "process"} })
 	if n.Pool == "" {
 		set("join", func(n *scheduler.Node) { n.Pool = p.Placement.Pool })
 	}

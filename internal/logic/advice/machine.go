@@ -18,6 +18,9 @@ const mostValues = 32
 // machine returns the smallest node that would take the task, nil where none is found: it has exactly what the task asks for, and meets what it demands.
 func (s *search) machine(p *cluster.Pending) *cluster.Machine {
 	m := &cluster.Machine{Capacity: p.Demand, Pool: p.Placement.Pool, Labels: cluster.Labels{}, Executors: []string{imageExecutor}}
+	if p.Plain {
+		m.Executors = []string{imageExecutor, plainExecutor}
+	}
 	if p.Only != "" {
 		m.Name = p.Only
 	}

@@ -148,7 +148,13 @@ func reservationDropped(p *cluster.Pending) cluster.Remedy {
 	}
 }
 
-func withExecutor(n *scheduler.Node) cluster.Remedy {
+func withExecutor(p *cluster.Pending, n *scheduler.Node) cluster.Remedy {
+	if p.Plain {
+		return cluster.Remedy{
+			Kind: cluster.ChangeExecutor, Node: n.Name, Executor: plainExecutor,
+			Text: fmt.Sprintf("enable plain programs on %s, with --executor auto for its agent, or give the containers an image", n.Name),
+		}
+	}
 	return cluster.Remedy{Kind: cluster.ChangeExecutor, Node: n.Name, Executor: imageExecutor, Text: fmt.Sprintf("give %s the executor %s", n.Name, imageExecutor)}
 }
 

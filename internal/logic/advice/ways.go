@@ -12,6 +12,9 @@ import (
 // imageExecutor is the executor that runs images, and what a node without any is to have.
 const imageExecutor = "containerd"
 
+// plainExecutor is the executor that runs programs without images, where the operator enables it.
+const plainExecutor = "process"
+
 // ways returns the changes that each overcome the first of a node's hurdles, or all that others there are at once.
 func (s *search) ways(p *cluster.Pending, node string, hurdles []scheduler.Hurdle) []cluster.Remedy {
 	n, _, _ := s.fleet.Node(node)
@@ -89,7 +92,7 @@ func (s *search) waysOf(p *cluster.Pending, n *scheduler.Node, h scheduler.Hurdl
 		t := n.Taints[h.Number]
 		return []cluster.Remedy{tolerated(t), untainted(n, t)}
 	case cluster.ReasonNoExecutor:
-		return []cluster.Remedy{withExecutor(n)}
+		return []cluster.Remedy{withExecutor(p, n)}
 	case cluster.ReasonNetwork:
 		return []cluster.Remedy{withNetwork(n, p.Network)}
 	case cluster.ReasonConstraint:

@@ -236,7 +236,7 @@ func (b *board) class(t *Task, classes map[string][]*class, groups map[string]*g
 	parts, _ := t.Task.Parts()
 	key := fmt.Sprint(t.Owner.Kind, "/", t.Owner.Cluster, "/", t.Owner.Name, "/", parts.Step, "/", t.Definition, "/", parts.Generation >= t.Restarted)
 	for _, c := range classes[key] {
-		if c.Demand == t.Demand && c.NeedsImage == t.NeedsImage && c.Placement.Strategy == t.Placement.Strategy &&
+		if c.Demand == t.Demand && c.NeedsImage == t.NeedsImage && c.Plain == t.Plain && c.Placement.Strategy == t.Placement.Strategy &&
 			c.Placement.AntiAffinity == t.Placement.AntiAffinity && c.OwnerRev == t.OwnerRev {
 			return c
 		}

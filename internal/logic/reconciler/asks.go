@@ -13,6 +13,7 @@ type asks struct {
 	volumes    []string
 	keyed      bool // volumes are of the single task
 	needsImage bool
+	plain      bool
 	network    cluster.NetworkMode
 	needs      []cluster.Constraint // on what its agent does, and lends
 }
@@ -24,7 +25,7 @@ func (p *plan) asksOf(d *cluster.TaskDefinition) *asks {
 	}
 	a := &asks{
 		demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner, ""), keyed: d.Sticks(),
-		needsImage: d.NeedsImage(), network: d.OwnNetwork(), needs: d.Needs(),
+		needsImage: d.NeedsImage(), plain: len(d.Images()) == 0, network: d.OwnNetwork(), needs: d.Needs(),
 	}
 	if p.asked == nil {
 		p.asked = map[*cluster.TaskDefinition]*asks{}

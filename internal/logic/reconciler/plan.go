@@ -67,7 +67,7 @@ func (p *plan) next(s *slot, template cluster.Pending) (cluster.Pending, bool) {
 	next, ask := template, p.asksOf(d)
 	next.Task, next.Attempt, next.Owner = s.id, s.next(), p.owner
 	next.Demand, next.Ports, next.Devices = ask.demand, d.Ports, ask.devices
-	next.Images, next.NeedsImage, next.Volumes = ask.images, ask.needsImage, ask.volumes
+	next.Images, next.NeedsImage, next.Plain, next.Volumes = ask.images, ask.needsImage, ask.plain, ask.volumes
 	next.Network = ask.network
 	if ask.keyed {
 		next.Volumes, next.Sticky = d.PinnedVolumes(p.owner, s.id), d.StickyVolumes(p.owner, s.id)

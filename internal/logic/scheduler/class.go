@@ -199,7 +199,7 @@ func sameVersion(a, b *cluster.Pending) bool {
 // alike reports whether two tasks of one group ask for the same.
 func alike(a, b *cluster.Pending) bool {
 	return a.Demand == b.Demand &&
-		a.NeedsImage == b.NeedsImage && a.Network == b.Network &&
+		a.NeedsImage == b.NeedsImage && a.Plain == b.Plain && a.Network == b.Network &&
 		a.Owner.Kind == b.Owner.Kind &&
 		a.Placement.Strategy == b.Placement.Strategy &&
 		a.Placement.AntiAffinity == b.Placement.AntiAffinity &&

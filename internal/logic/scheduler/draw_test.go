@@ -229,6 +229,7 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 			[]cluster.Port{{Name: "a"}, {Name: "b", Port: 30001}, {Name: "c"}},
 			[]cluster.Port{{Name: "x", Port: 443}, {Name: "y", Port: 8080}, {Name: "z"}}),
 	}
+	p.Plain = !p.NeedsImage && oneIn(t, "plain", 3)
 	step := ""
 	if p.Owner.Kind == cluster.KindJob {
 		step = ".s"
@@ -274,6 +275,7 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 		}
 		if oneIn(t, "odd image", 8) {
 			q.NeedsImage = !q.NeedsImage
+			q.Plain = !q.NeedsImage && rapid.Bool().Draw(t, "odd plain")
 		}
 		if oneIn(t, "odd strategy", 8) {
 			q.Placement.Strategy = pick(t, "odd strategy", cluster.StrategyBinpack, cluster.StrategySpread)

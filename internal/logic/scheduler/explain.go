@@ -183,7 +183,7 @@ func barHurdles(c *class, node *Node) (all []Hurdle) {
 			add(cluster.ReasonTaint, taintText(t), i)
 		}
 	}
-	if len(node.Executors) == 0 || c.NeedsImage && !slices.Contains(node.Executors, imageExecutor) {
+	if lacksExecutor(c.Pending, node) {
 		add(cluster.ReasonNoExecutor, "", -1)
 	}
 	if lacks := cluster.LacksNetwork(node.Networks, c.Network); lacks != "" {

@@ -209,7 +209,7 @@ func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 			return cluster.Refusal{Code: cluster.ReasonTaint, Detail: text}
 		}
 	}
-	if len(node.Executors) == 0 || p.NeedsImage && !slices.Contains(node.Executors, "containerd") {
+	if !runs(node.Executors, p) {
 		return cluster.Refusal{Code: cluster.ReasonNoExecutor}
 	}
 	for _, c := range p.Placement.Constraints {

@@ -40,13 +40,23 @@ func (w world) value(n int, attribute string) string {
 	return ""
 }
 
+// runs says whether one of a node's executors can run a task.
+func runs(executors []string, p cluster.Pending) bool {
+	for _, e := range executors {
+		if e == "containerd" && !p.Plain || e != "containerd" && !p.NeedsImage {
+			return true
+		}
+	}
+	return false
+}
+
 // question says which nodes come into question for a task: those that would take it if they were empty, whatever their names.
 func (w world) question(n int, p cluster.Pending) bool {
 	node := w.nodes[n]
 	if node.State != cluster.NodeReady || node.Drain || node.Cordon && !p.Daemon ||
 		p.Placement.Pool != "" && p.Placement.Pool != node.Pool ||
 		slices.ContainsFunc(node.Taints, func(t cluster.Taint) bool { return t.Effect != cluster.TaintAvoid && !tolerates(p, t) }) ||
-		reservedFrom(node, p).Code != "" || len(node.Executors) == 0 || p.NeedsImage && !slices.Contains(node.Executors, "containerd") {
+		reservedFrom(node, p).Code != "" || !runs(node.Executors, p) {
 		return false
 	}
 	return !slices.ContainsFunc(p.Placement.Constraints, func(c cluster.Constraint) bool {

@@ -178,8 +178,8 @@ func placedRightly(t *rapid.T, f *scheduler.Fleet, p cluster.Pending, pl schedul
 		t.Fatalf("%s is held and was placed", p.Task)
 	case slices.Contains(p.Avoid, pl.Node):
 		t.Fatalf("%s placed on %s, where an earlier attempt stands", p.Task, pl.Node)
-	case p.NeedsImage && !slices.Contains(n.Executors, "containerd"):
-		t.Fatalf("%s placed on %s, which runs no images", p.Task, pl.Node)
+	case !runs(n.Executors, p):
+		t.Fatalf("%s placed on %s, which has no executor for it", p.Task, pl.Node)
 	}
 	for _, c := range p.Placement.Constraints {
 		if !scheduler.Matches(c, &n) {

@@ -172,3 +172,35 @@ func TestNodesThatFollowServices(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestPlainProgramsWantTheirExecutor: a task without an image goes to no node that runs images alone, and is told why; one with an image and a command runs
+// on both kinds of nodes.
+func TestPlainProgramsWantTheirExecutor(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		executors []string
+		task      cluster.Pending
+		placed    bool
+	}{
+		{"plain, images alone", []string{"containerd"}, cluster.Pending{Plain: true}, false},
+		{"plain, both", []string{"containerd", "process"}, cluster.Pending{Plain: true}, true},
+		{"plain, plain alone", []string{"process"}, cluster.Pending{Plain: true}, true},
+		{"an image, plain alone", []string{"process"}, cluster.Pending{NeedsImage: true}, false},
+		{"an image with a command, plain alone", []string{"process"}, cluster.Pending{}, true},
+		{"an image with a command, images alone", []string{"containerd"}, cluster.Pending{}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := scheduler.NewFleet()
+			f.SetNode(scheduler.Node{Name: "n1", State: cluster.NodeReady, Executors: test.executors, Capacity: cluster.Demand{CPU: 1000, Memory: cluster.GiB}})
+			p := test.task
+			p.Task, p.Priority = "c.web.1.0", 1
+			res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{})
+			if placed := len(res.Placements) == 1; placed != test.placed {
+				t.Fatalf("placed is %v, want %v: %+v", placed, test.placed, res.Waiting)
+			}
+			if !test.placed && res.Waiting[0].Refusals[0].Code != cluster.ReasonNoExecutor {
+				t.Errorf("it is told %q", res.Waiting[0].Sentence)
+			}
+		})
+	}
+}

@@ -87,6 +87,9 @@ func sieveKey(b []byte, p *cluster.Pending) []byte {
 	if p.NeedsImage {
 		flags |= 2
 	}
+	if p.Plain {
+		flags |= 4
+	}
 	b = append(b, flags)
 	text := func(s string) { b = textKey(b, s) }
 	text(string(p.Network))
@@ -131,7 +134,7 @@ func bars(c *class, node *Node, skip func(attribute string) bool) (code cluster.
 			return cluster.ReasonTaint, taintText(t)
 		}
 	}
-	if len(node.Executors) == 0 || c.NeedsImage && !slices.Contains(node.Executors, imageExecutor) {
+	if lacksExecutor(c.Pending, node) {
 		return cluster.ReasonNoExecutor, ""
 	}
 	if lacks := cluster.LacksNetwork(node.Networks, c.Network); lacks != "" {
@@ -144,6 +147,12 @@ func bars(c *class, node *Node, skip func(attribute string) bool) (code cluster.
 		}
 	}
 	return "", ""
+}
+
+// lacksExecutor reports whether the node has no executor that can run the task.
+func lacksExecutor(p *cluster.Pending, node *Node) bool {
+	return len(node.Executors) == 0 || p.NeedsImage && !slices.Contains(node.Executors, imageExecutor) ||
+		p.Plain && !slices.ContainsFunc(node.Executors, func(e string) bool { return e != imageExecutor })
 }
 
 func tolerated(tolerations []cluster.Toleration, t cluster.Taint) bool {

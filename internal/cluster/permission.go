@@ -1,0 +1,156 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Permission allows the tasks of a cluster one thing that reaches beyond the task: its node, or what other tasks have there. A cluster without
+// permissions allows none of them.
+type Permission string
+
+// Permissions, in the order in which they are listed.
+const (
+	// PermitCapabilities allows a container to keep capabilities of Linux.
+	PermitCapabilities Permission = "capabilities"
+	// PermitDevices allows a container to hold devices of its node.
+	PermitDevices Permission = "devices"
+	// PermitHostNetwork allows a task to be on the network of its node, as tasks are that name no network.
+	PermitHostNetwork Permission = "host-network"
+	// PermitHostPath allows a volume to name a path of the node, among those that its agent lends. Volumes that nodes declare need no permission.
+	PermitHostPath Permission = "host-path"
+	// PermitNoIsolation allows a container to refuse isolation.
+	PermitNoIsolation Permission = "no-isolation"
+	// PermitRoot allows a container to name root as its user or group.
+	PermitRoot Permission = "root"
+)
+
+// Permissions returns all of them, in order.
+func Permissions() []Permission {
+	return []Permission{PermitCapabilities, PermitDevices, PermitHostNetwork, PermitHostPath, PermitNoIsolation, PermitRoot}
+}
+
+// ParsePermissions reads a list such as "root,host-network"; "all" stands for all of them and "" for none.
+func ParsePermissions(text string) ([]Permission, error) {
+	switch text {
+	case "":
+		return nil, nil
+	case "all":
+		return Permissions(), nil
+	}
+	var all []Permission
+	for word := range strings.SplitSeq(text, ",") {
+		p := Permission(strings.TrimSpace(word))
+		if !slices.Contains(Permissions(), p) {
+			return nil, fmt.Errorf("%q is no permission: want some of %s with commas between them, or all", clip(word), permissionWords())
+		}
+		all = append(all, p)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+func permissionWords() string {
+	words := make([]string, 0, len(Permissions()))
+	for _, p := range Permissions() {
+		words = append(words, string(p))
+	}
+	return strings.Join(words, ", ")
+}
+
+// Privilege is a field of a task definition that needs a permission.
+type Privilege struct {
+	Permission Permission
+	Path       string // of the field: "containers[0].user"
+	What       string // what it says: `is "root"`
+}
+
+// Privileges returns the fields of the definition that need a permission, in their order. It looks at nothing but the definition: what an image
+// says of itself is held by the container alone, see docs/guide/security.md.
+func (d *TaskDefinition) Privileges() (all []Privilege) {
+	add := func(p Permission, path, format string, args ...any) {
+		all = append(all, Privilege{p, path, fmt.Sprintf(format, args...)})
+	}
+	for i := range d.Containers {
+		c, at := &d.Containers[i], fmt.Sprintf("containers[%d]", i)
+		if NamesRoot(c.User) {
+			add(PermitRoot, at+".user", "is %q", c.User)
+		}
+		if len(c.Capabilities) > 0 {
+			add(PermitCapabilities, at+".capabilities", "keeps %s", strings.Join(c.Capabilities, ", "))
+		}
+		if len(c.Resources.Devices) > 0 {
+			add(PermitDevices, at+".resources.devices", "asks for devices of the node")
+		}
+		if c.Isolation == IsolationNone {
+			add(PermitNoIsolation, at+".isolation", "is %s", c.Isolation)
+		}
+	}
+	for i := range d.Volumes {
+		if host := d.Volumes[i].Host; host != "" {
+			add(PermitHostPath, fmt.Sprintf("volumes[%d].host", i), "is %s", clip(host))
+		}
+	}
+	switch {
+	case d.Network == "":
+		add(PermitHostNetwork, "network", "is not set, which means host")
+	case d.OwnNetwork() == "":
+		add(PermitHostNetwork, "network", "is %s", d.Network)
+	}
+	return all
+}
+
+// NamesRoot reports whether the user of a container, in the form of Container.User, names root as its user or its group, by name or by number.
+func NamesRoot(user string) bool {
+	return slices.ContainsFunc(strings.Split(user, ":"), func(part string) bool {
+		n, err := strconv.Atoi(part) // "00" and "-0" are 0 to whoever reads numbers
+		return part == "root" || err == nil && n == 0
+	})
+}
+
+// remedy says what a definition can do without the permission.
+func (p Permission) remedy() string {
+	switch p {
+	case PermitHostNetwork:
+		return "take network bridge or none"
+	case PermitHostPath:
+		return "take a volume that the agent keeps, or one that the node declares (host_volume)"
+	case PermitRoot:
+		return "name another user"
+	}
+	return "leave it out"
+}
+
+// CheckPermissions returns a fault for each field of a definition that needs a permission which the cluster does not have, all at once. path is
+// that of the reference to the definition.
+func (c *Cluster) CheckPermissions(path string, d *TaskDefinition) (faults Faults) {
+	for _, p := range d.Privileges() {
+		if slices.Contains(c.Permissions, p.Permission) {
+			continue
+		}
+		faults = append(faults, Fault{Path: path, Message: fmt.Sprintf(
+			"%s: %s %s, which needs the permission %s, and cluster %s does not have it: %s, or ask an admin to add %s to the permissions of the cluster",
+			d.Ref(), p.Path, p.What, p.Permission, c.Name, p.Permission.remedy(), p.Permission)})
+	}
+	return faults
+}
+
+// validatePermissions looks at the permissions of a cluster.
+func (c *Cluster) validatePermissions(k check) {
+	for i, p := range c.Permissions {
+		at := check{k.faults, fmt.Sprintf("%s[%d]", k.path, i)}
+		oneOf(at, p, Permissions()...)
+		at.must(!slices.Contains(c.Permissions[:i], p), "%q stands there twice", clip(string(p)))
+	}
+}
+
+// SamePermissions reports whether two lists hold the same permissions.
+func SamePermissions(a, b []Permission) bool {
+	sorted := func(list []Permission) []Permission {
+		return slices.Compact(slices.SortedFunc(slices.Values(list), cmp.Compare[Permission]))
+	}
+	return slices.Equal(sorted(a), sorted(b))
+}
