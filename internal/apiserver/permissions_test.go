@@ -1,0 +1,128 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// privileged are definitions that need one permission each, by that.
+func privileged() map[cluster.Permission]string {
+	text := func(container, rest string) string {
+		return `{"name": "d", "version": 1, "containers": [{"name": "main", "image": "web:1", "command": ["run"]` + container + `}]` + rest + `}`
+	}
+	const apart = `, "network": "none"`
+	return map[cluster.Permission]string{
+		cluster.PermitRoot:         text(`, "user": "root"`, apart),
+		cluster.PermitNoIsolation:  text(`, "isolation": "none"`, apart),
+		cluster.PermitCapabilities: text(`, "capabilities": ["NET_ADMIN"]`, apart),
+		cluster.PermitDevices:      text(`, "resources": {"devices": [{"type": "gpu"}]}`, apart),
+		cluster.PermitHostPath:     text(`, "mounts": [{"volume": "v", "path": "/v"}]`, apart+`, "volumes": [{"name": "v", "host": "/etc"}]`),
+		cluster.PermitHostNetwork:  text(``, ``),
+	}
+}
+
+// setOf is an apply of a definition and of what runs it.
+func setOf(definition string, kind cluster.Kind, spec string) string {
+	return fmt.Sprintf(`{"objects": [{"kind": "TaskDefinition", "spec": %s}, {"kind": %q, "spec": %s}]}`, definition, kind, spec)
+}
+
+const (
+	serviceOfD = `{"cluster": "shop", "name": "s", "definition": "d@1", "count": 1}`
+	jobOfD     = `{"cluster": "shop", "name": "j", "steps": [{"name": "all", "definition": "d@1"}]}`
+	cronOfD    = `{"cluster": "shop", "name": "c", "schedules": ["@daily"], "job": {"steps": [{"name": "all", "definition": "d@1"}]}}`
+)
+
+// A submitter of one cluster gets nothing that the cluster has no permission for, whatever it writes: it is told the field, the permission and who gives
+// it. With the permission the same is taken.
+func TestPermissionsAtAdmission(t *testing.T) {
+	for permission, definition := range privileged() {
+		t.Run(string(permission), func(t *testing.T) {
+			t.Parallel()
+			s := newSecure(t, func(c *Config) { c.Permissions = nil })
+			s.want(201, "PUT", "/v1/clusters/shop", `{"name": "shop"}`)
+			token := s.access(submitter, "shop")
+			for kind, spec := range map[cluster.Kind]string{cluster.KindService: serviceOfD, cluster.KindJob: jobOfD, cluster.KindCron: cronOfD} {
+				got := s.ask(s.plain, token, "POST", "/v1/apply", setOf(definition, kind, spec))
+				var p api.Problem
+				if err := json.Unmarshal(got.body, &p); err != nil || got.status != 422 && got.status != 400 || len(p.Faults) != 1 {
+					t.Fatalf("%s: status %d, want one fault: %s", kind, got.status, got.body)
+				}
+				for _, want := range []string{"needs the permission " + string(permission), "cluster shop", "ask an admin to add " + string(permission)} {
+					if !strings.Contains(p.Faults[0].Message, want) {
+						t.Errorf("%s: want %q in %v", kind, want, p.Faults[0])
+					}
+				}
+				if !strings.HasSuffix(p.Faults[0].Path, "definition") {
+					t.Errorf("%s: the fault is at %q", kind, p.Faults[0].Path)
+				}
+			}
+			if _, there := s.tables.Snapshot().Definition(cluster.Ref{Name: "d", Version: 1}); there {
+				t.Error("something was written")
+			}
+			s.want(200, "PUT", "/v1/clusters/shop", fmt.Sprintf(`{"name": "shop", "permissions": [%q]}`, permission))
+			if got := s.ask(s.plain, token, "POST", "/v1/apply", setOf(definition, cluster.KindService, serviceOfD)); got.status != 200 {
+				t.Errorf("with the permission: status %d: %s", got.status, got.body)
+			}
+		})
+	}
+}
+
+// Only an admin changes permissions. Who writes a cluster and names none leaves them as they are.
+func TestWhoGivesPermissions(t *testing.T) {
+	t.Parallel()
+	s := newSecure(t, func(c *Config) { c.Permissions = nil })
+	const with, without, none = `{"name": "shop", "permissions": ["root"]}`, `{"name": "shop", "preemption": "never"}`, `{"name": "shop", "permissions": []}`
+	put := func(role cluster.Role, body string, want int) {
+		t.Helper()
+		if got := s.ask(s.plain, s.access(role), "PUT", "/v1/clusters/shop", body); got.status != want {
+			t.Errorf("%s writes %s: status %d, want %d: %s", role, body, got.status, want, got.body)
+		}
+		apply := fmt.Sprintf(`{"objects": [{"kind": "Cluster", "spec": %s}]}`, body)
+		if got := s.ask(s.plain, s.access(role), "POST", "/v1/apply", apply); (got.status == 403) != (want == 403) {
+			t.Errorf("%s applies %s: status %d: %s", role, body, got.status, got.body)
+		}
+	}
+	has := func(want int) {
+		t.Helper()
+		if c, _ := s.tables.Snapshot().Cluster("shop"); c.Value == nil || len(c.Value.Permissions) != want {
+			t.Errorf("the cluster is %+v, want %d permissions", c.Value, want)
+		}
+	}
+	put(operator, with, 403)
+	put(submitter, with, 403)
+	put(operator, without, 201)
+	has(0)
+	put(admin, with, 200)
+	has(1)
+	put(operator, without, 200)
+	has(1)
+	put(operator, none, 403)
+	put(admin, none, 200)
+	has(0)
+}
+
+// What was written while the cluster had a permission is not begun anew after that was taken, and neither is an earlier version.
+func TestPermissionsThatWereTaken(t *testing.T) {
+	t.Parallel()
+	s := newSecure(t, func(c *Config) { c.Permissions = nil })
+	s.want(201, "PUT", "/v1/clusters/shop", `{"name": "shop", "permissions": ["root"]}`)
+	s.want(200, "POST", "/v1/apply", setOf(privileged()[cluster.PermitRoot], cluster.KindService, serviceOfD))
+	s.want(200, "POST", "/v1/clusters/shop/services/s/stop", nil)
+	s.want(200, "POST", "/v1/apply", setOf(privileged()[cluster.PermitRoot], cluster.KindJob, jobOfD))
+	s.want(200, "PUT", "/v1/clusters/shop", `{"name": "shop", "permissions": []}`)
+	token := s.access(submitter, "shop")
+	for _, path := range []string{"services/s/start", "jobs/j/restart"} {
+		if got := s.ask(s.plain, token, "POST", "/v1/clusters/shop/"+path, nil); got.status < 400 || !strings.Contains(string(got.body), "needs the permission root") {
+			t.Errorf("%s: status %d: %s", path, got.status, got.body)
+		}
+	}
+	s.want(200, "PUT", "/v1/clusters/shop", `{"name": "shop", "permissions": ["root"]}`)
+	if got := s.ask(s.plain, token, "POST", "/v1/clusters/shop/services/s/start", nil); got.status != 200 {
+		t.Errorf("with the permission again: status %d: %s", got.status, got.body)
+	}
+}
