@@ -174,9 +174,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	opts := []client.NewContainerOpts{
 		client.WithImage(img), client.WithContainerLabels(labels),
 		client.WithNewSnapshot(nameOf(spec.ID), img),
-		client.WithNewSpec(
-			process(spec, cfg), user(spec, cfg), e.files(spec), e.secrets(spec), mounts(spec), e.isolate(spec, caps), e.seccomp(), e.devices(spec),
-		),
+		client.WithNewSpec(e.specOf(spec, cfg, caps)...),
 	}
 	opts = slices.Insert(opts, 0, client.WithSnapshotter(e.snapshotter()))
 	c, err := e.client.NewContainer(ctx, nameOf(spec.ID), opts...)
@@ -194,6 +192,13 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	defer e.mu.Unlock()
 	e.prepared[spec.ID] = prepared{spec.Dir, processOf(int(t.Pid()))}
 	return nil
+}
+
+// specOf returns what makes containerd's own specification that of a container.
+func (e *Executor) specOf(spec *executor.Spec, cfg ocispec.ImageConfig, caps []string) []oci.SpecOpts {
+	return []oci.SpecOpts{
+		process(spec, cfg), user(spec, cfg), e.files(spec), e.secrets(spec), mounts(spec), e.isolate(spec, caps), e.seccomp(), e.devices(spec),
+	}
 }
 
 // pipeIO tells containerd where the pipes are. The collector has their other ends.
