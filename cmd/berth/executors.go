@@ -50,7 +50,7 @@ func (c *executorConfig) flags(cmd *cobra.Command, local bool) {
 		kind, apart, user = executorAuto, cluster.IsolationNone, "who runs this"
 	}
 	cmd.Flags().StringVar(&c.kind, "executor", kind,
-		"what runs the containers: containerd those with an image, process programs of this machine as well, auto both where the machine can")
+		"what runs the containers: containerd (those with an image), process (programs of this machine) or auto (both, where the machine can)")
 	cmd.Flags().StringVar(&c.apart, "process-isolation", string(apart),
 		"`ISOLATION` of programs without an image that name none: required, or none, which lets them see and do what their user can on this machine")
 	cmd.Flags().StringVar(&c.socket, "containerd", "", "socket of a containerd to use; default: one of Berth's own")
