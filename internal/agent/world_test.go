@@ -22,13 +22,14 @@ type world struct {
 	server *server
 	box    *box
 	// attach, unless nil, returns the executor of another life of the agent instead of the box.
-	attach func() executor.Executor
-	dir    string
-	boot   string
-	taken  map[int]bool // ports
-	probe  func(context.Context, *cluster.Check, map[string]int) error
-	began  time.Time
-	cpus   []int
+	retired []executor.Executor // of the next life
+	attach  func() executor.Executor
+	dir     string
+	boot    string
+	taken   map[int]bool // ports
+	probe   func(context.Context, *cluster.Check, map[string]int) error
+	began   time.Time
+	cpus    []int
 	// What the node lends of its folders.
 	hostVolumes []HostVolume
 	hostPaths   []string
@@ -74,7 +75,7 @@ func (w *world) config() Config {
 		source = w.source
 	}
 	return Config{
-		Name: "n1", DataDir: w.dir, Source: source, Executors: []executor.Executor{exec},
+		Name: "n1", DataDir: w.dir, Source: source, Executors: []executor.Executor{exec}, Retired: w.retired,
 		Boot: func() time.Duration { return time.Hour + time.Since(w.began) },
 		Facts: func(string) (cluster.Facts, error) {
 			return cluster.Facts{Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB}, nil
