@@ -51,7 +51,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, server: newServer(), box: newBox(), dir: t.TempDir(), boot: "boot-1", taken: map[int]bool{}, began: time.Now(), scarcity: facts.Scarcity{Stall: -1}}
+	return &world{
+		t: t, server: newServer(), box: newBox(), dir: t.TempDir(), boot: "boot-1", taken: map[int]bool{}, began: time.Now(), scarcity: facts.Scarcity{Stall: -1},
+		hostPaths: []string{"/"},
+	}
 }
 
 // inWorld runs a test in a bubble with an agent that runs.
