@@ -39,6 +39,11 @@ const (
 	ServerUnknown ServerState = "unknown"
 )
 
+// Values returns every ServerState, in the order of the constants.
+func (ServerState) Values() []ServerState {
+	return []ServerState{ServerUp, ServerDown, ServerJoining, ServerUnknown}
+}
+
 // EngineMember is a server's part in the store engine.
 type EngineMember struct {
 	ID string `json:"id"`
@@ -139,6 +144,11 @@ const (
 	RecoverAdopt RecoveryAction = "adopt" // keep them where their owner still wants them
 	RecoverStop  RecoveryAction = "stop"
 )
+
+// Values returns every RecoveryAction, in the order of the constants.
+func (RecoveryAction) Values() []RecoveryAction {
+	return []RecoveryAction{RecoverAdopt, RecoverStop}
+}
 
 // RecoveryRequest decides on a recovery.
 type RecoveryRequest struct {

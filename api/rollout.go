@@ -90,6 +90,11 @@ const (
 	GateUnknown GateState = "unknown"
 )
 
+// Values returns every GateState, in the order of the constants.
+func (GateState) Values() []GateState {
+	return []GateState{GatePassing, GateFailing, GateWaiting, GateUnknown}
+}
+
 // UndoRequest asks for an earlier version of a service again.
 type UndoRequest struct {
 	// Generation of the version; 0 is the last one before the present one of which all tasks were healthy.

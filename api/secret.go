@@ -67,6 +67,11 @@ const (
 	MasterDropped   MasterKeyState = "dropped"    // servers take it out of their files
 )
 
+// Values returns every MasterKeyState, in the order of the constants.
+func (MasterKeyState) Values() []MasterKeyState {
+	return []MasterKeyState{MasterHandedOut, MasterInUse, MasterReplaced, MasterKept, MasterDropped}
+}
+
 // SecretsKeyView tells of a rotation of the data key that secrets are sealed with.
 type SecretsKeyView struct {
 	// Key is the id of the key that all secrets are sealed with now.

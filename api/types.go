@@ -45,6 +45,11 @@ const (
 	ActionNone   Action = "none"
 )
 
+// Values returns every Action, in the order of the constants.
+func (Action) Values() []Action {
+	return []Action{ActionCreate, ActionUpdate, ActionNone}
+}
+
 // Change is what an apply does, or would do, to one object.
 type Change struct {
 	Kind    cluster.Kind `json:"kind"`

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/enum"
 )
 
 func (a *app) newPsCommand() *cobra.Command {
@@ -56,9 +58,7 @@ func (a *app) newPsCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this `state`, such as running")
 	cmd.Flags().BoolVarP(&f.All, "all", "a", false, "attempts that have ended too")
 	a.completeFlags(cmd, map[string]string{"cluster": wordCluster, "service": wordService, "job": wordJob, "cron": wordCron, "node": wordNode})
-	mustComplete(cmd, "state", cobra.FixedCompletions([]string{
-		"pending", "assigned", "preparing", "starting", "running", "stopping", "succeeded", "failed", "rejected", "lost", "cancelled",
-	}, cobra.ShellCompDirectiveNoFileComp))
+	mustComplete(cmd, "state", cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.State]()), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

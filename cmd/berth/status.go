@@ -270,6 +270,7 @@ func nodesLine(nodes []api.NodeView) string {
 	var parts []string
 	for _, s := range []cluster.NodeState{
 		cluster.NodeReady, cluster.NodeDown, cluster.NodeSuspect, cluster.NodeJoining, cluster.NodeDraining, cluster.NodeDrained,
+		cluster.NodeAbsent,
 	} {
 		if states[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", states[s], s))

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/enum"
 )
 
 // newTokenCommand returns `berth token`.
@@ -65,7 +67,7 @@ func (a *app) newTokenCreateCommand() *cobra.Command {
 	f.StringArrayVar(&r.Clusters, "cluster", nil, "the only cluster that it reaches; may be given several times")
 	a.completeFlags(cmd, map[string]string{"cluster": wordCluster})
 	f.StringVar(&r.For, "for", "", "with --join: the only node that may use it")
-	mustComplete(cmd, "role", cobra.FixedCompletions([]string{"admin", "operator", "submitter", "viewer", "node", "server"}, cobra.ShellCompDirectiveNoFileComp))
+	mustComplete(cmd, "role", cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.Role]()), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

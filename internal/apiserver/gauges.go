@@ -72,16 +72,14 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	engine := s.askEngine(context.Background()) // bounded by itself
 	snap := s.cfg.Tables.Snapshot()
 	v := s.status(snap, &engine)
-	for _, state := range []cluster.NodeState{
-		stateAbsent, cluster.NodeJoining, cluster.NodeReady, cluster.NodeSuspect, cluster.NodeDown, cluster.NodeDraining, cluster.NodeDrained,
-	} {
+	for _, state := range cluster.NodeState("").Values() {
 		put(g.nodes, float64(v.Nodes[state]), string(state))
 	}
 	states := map[api.ServerState]int{}
 	for _, sv := range s.serverViews(snap, &engine) {
 		states[sv.State]++
 	}
-	for _, state := range []api.ServerState{api.ServerUp, api.ServerDown, api.ServerJoining, api.ServerUnknown} {
+	for _, state := range api.ServerState("").Values() {
 		put(g.servers, float64(states[state]), string(state))
 	}
 	put(g.leads, truth(v.Leader != nil && v.Leader.ID != "" && v.Leader.ID == s.cfg.ServerID))

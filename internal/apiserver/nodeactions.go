@@ -52,7 +52,7 @@ func undrainNode(_ *draft, _ api.NodeView, h *cluster.Host, _ api.NodeAction) er
 // forgetNode declares that a machine never comes back. The control plane replaces its tasks and then removes its
 // records.
 func forgetNode(_ *draft, n api.NodeView, h *cluster.Host, how api.NodeAction) error {
-	if n.State != cluster.NodeDown && n.State != stateAbsent && !how.Force && !h.Gone {
+	if n.State != cluster.NodeDown && n.State != cluster.NodeAbsent && !how.Force && !h.Gone {
 		return problemf(http.StatusConflict, "node %s is %s: tasks that still run there would run twice. "+
 			"Stop the machine and wait until the node is down, or demand it with force", h.Name, n.State)
 	}

@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/enum"
 )
 
 var write = flag.Bool("write", false, "write the generated description instead of comparing it")
@@ -55,5 +59,47 @@ func TestOpenAPIIsWhole(t *testing.T) {
 		if doc.Components.Schemas[name] == nil {
 			t.Errorf("schema %s is missing", name)
 		}
+	}
+}
+
+// TestOpenAPIEnumerations compares the words of each enumerated type with the list beside its constants. That this list is complete
+// is a rule of internal/archtest.
+func TestOpenAPIEnumerations(t *testing.T) {
+	s := New(Config{})
+	var doc struct {
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]struct{ Enum []string }
+			}
+		}
+	}
+	if err := json.Unmarshal(s.spec.json, &doc); err != nil {
+		t.Fatal(err)
+	}
+	known := schemas{components: map[string]object{}}
+	for i := range s.routes {
+		for _, typ := range []reflect.Type{s.routes[i].body, s.routes[i].reply} {
+			if typ != nil {
+				known.of(typ)
+			}
+		}
+	}
+	seen := map[reflect.Type]bool{}
+	for name, typ := range known.types {
+		for f := range reflectFields(typ) {
+			if f.typ.Kind() != reflect.String || f.typ.PkgPath() == "" {
+				continue
+			}
+			want := enum.Words(f.typ)
+			if got := doc.Components.Schemas[name].Properties[f.name].Enum; !slices.Equal(got, want) {
+				t.Errorf("%s.%s: got %v, want the constants of %v: %v", name, f.name, got, f.typ, want)
+			}
+			if seen[f.typ] = true; len(want) == 0 && f.typ != reflect.TypeFor[cluster.TaskID]() && f.typ != reflect.TypeFor[cluster.ReasonCode]() {
+				t.Errorf("%s.%s: the type %v lists no values", name, f.name, f.typ)
+			}
+		}
+	}
+	if len(seen) < 30 {
+		t.Errorf("%d types of text: this test looks at too little", len(seen))
 	}
 }

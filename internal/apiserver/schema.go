@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/enum"
 )
 
 // object is a JSON object whose fields keep their order.
@@ -75,7 +75,7 @@ func (s *schemas) of(typ reflect.Type) object {
 	case reflect.Map:
 		return object{{"type", "object"}, {"additionalProperties", s.of(typ.Elem())}}
 	case reflect.String:
-		return text(words(typ))
+		return text(enum.Words(typ))
 	case reflect.Bool:
 		return object{{"type", "boolean"}}
 	case reflect.Float32, reflect.Float64:
@@ -147,55 +147,6 @@ func text(known []string) object {
 		o = append(o, field{"enum", enum})
 	}
 	return o
-}
-
-// words returns what a text type may say, nil if it may say anything.
-func words(typ reflect.Type) []string {
-	switch typ {
-	case reflect.TypeFor[cluster.State]():
-		return []string{"pending", "assigned", "preparing", "starting", "running", "stopping", "succeeded", "failed", "rejected", "lost", "cancelled"}
-	case reflect.TypeFor[cluster.Health]():
-		return []string{"unknown", "healthy", "warning", "failing"}
-	case reflect.TypeFor[cluster.PullPolicy]():
-		return []string{"missing", "always", "never"}
-	case reflect.TypeFor[cluster.CheckType]():
-		return []string{"http", "tcp", "exec", "grpc", "ttl"}
-	case reflect.TypeFor[cluster.CheckMeaning]():
-		return []string{"readiness", "liveness", "startup"}
-	case reflect.TypeFor[cluster.Word]():
-		return []string{"pass", "warn", "fail"}
-	case reflect.TypeFor[cluster.RestartMode]():
-		return []string{"always", "on-failure", "never"}
-	case reflect.TypeFor[cluster.OnDisconnect]():
-		return []string{"keep", "wait"}
-	case reflect.TypeFor[cluster.Preemption]():
-		return []string{"lower", "never"}
-	case reflect.TypeFor[cluster.OnViolation]():
-		return []string{"keep", "move"}
-	case reflect.TypeFor[cluster.Strategy]():
-		return []string{"binpack", "spread"}
-	case reflect.TypeFor[cluster.AntiAffinity]():
-		return []string{"none", "prefer", "require"}
-	case reflect.TypeFor[cluster.ConstraintOp]():
-		return []string{"=", "!=", "in", "not-in", "exists", "<", ">", ">=", "<="}
-	case reflect.TypeFor[cluster.Kind]():
-		return []string{"Cluster", "TaskDefinition", "Service", "Job", "Cron"}
-	case reflect.TypeFor[cluster.ServiceMode]():
-		return []string{"replicas", "daemon"}
-	case reflect.TypeFor[cluster.UpdateOrder]():
-		return []string{"start-first", "stop-first"}
-	case reflect.TypeFor[cluster.RolloutState]():
-		return []string{"rolling", "canary", "complete", "failed", "rolled-back", "superseded"}
-	case reflect.TypeFor[cluster.ScaleMetric]():
-		return []string{"cpu", "memory", "requests", "prometheus"}
-	case reflect.TypeFor[cluster.CronConcurrency]():
-		return []string{"forbid", "allow", "replace"}
-	case reflect.TypeFor[cluster.CronMissed]():
-		return []string{"skip", "once", "all"}
-	case reflect.TypeFor[api.GateState]():
-		return []string{"passing", "failing", "waiting", "unknown"}
-	}
-	return nil
 }
 
 // schemaName names the component of a struct: "ServiceView", "ServiceViewPage" for a page of them.

@@ -12,9 +12,6 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// stateAbsent is shown for a node that the operator has settings for and no agent has registered.
-const stateAbsent cluster.NodeState = "absent"
-
 // nodeNames returns the names of all nodes that any record speaks of, ordered.
 func nodeNames(snap *store.Snapshot) []string {
 	names := map[string]bool{}
@@ -43,7 +40,7 @@ func nodeState(snap *store.Snapshot, name string) (state cluster.NodeState, doma
 	if _, registered := snap.NodeStatus(name); registered {
 		return cluster.NodeJoining, domain, true
 	}
-	return stateAbsent, domain, ok
+	return cluster.NodeAbsent, domain, ok
 }
 
 // nodeView shows a node with what this server heard of it; ok is false if no record speaks of it.
@@ -108,7 +105,7 @@ func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 	host, hasHost := snap.Host(name)
 	node, hasNode := snap.Node(name)
 	status, hasStatus := snap.NodeStatus(name)
-	v = api.NodeView{Name: name, State: stateAbsent, Domain: cluster.DefaultDomain, Revision: host.Modified}
+	v = api.NodeView{Name: name, State: cluster.NodeAbsent, Domain: cluster.DefaultDomain, Revision: host.Modified}
 	if hasStatus {
 		v.State = cluster.NodeJoining
 		v.Facts, v.Session, v.Since = status.Value.Facts, status.Value.Session, status.Value.Registered

@@ -6,13 +6,14 @@
 // as to pass on the tree. A change of a table is a change of the architecture: it
 // belongs in the same commit as the decision record under docs/adr that argues it.
 //
-// Four rules are kept here:
+// These rules are kept here:
 //   - layers: a package imports only what its row allows; every package has a row
 //     and every row a package; a driver is named only by those who wire it;
 //   - modules: each third-party module is used only in the folders of its row;
 //   - purity: internal/cluster and internal/logic read no clock, print nothing,
 //     start and share nothing, and do not depend on the order of a map;
-//   - waiting: no test sleeps on the real clock but through internal/testkit.
+//   - waiting: no test sleeps on the real clock but through internal/testkit;
+//   - enumerations: a type of text with constants lists all of them in a method Values.
 package archtest
 
 import (
@@ -25,7 +26,7 @@ import (
 // Finding is one place where the code breaks a rule.
 type Finding struct {
 	Pos  token.Position // where; the file name alone for a rule about packages
-	Rule string         // layers, modules, purity or waiting
+	Rule string         // layers, modules, purity, waiting or enumerations
 	Text string         // what is wrong and what to do instead
 }
 

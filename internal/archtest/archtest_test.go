@@ -15,7 +15,7 @@ import (
 // root is the tree that the rules are about, as seen from this package.
 const root = "../.."
 
-// The first three tests are the rules; the others show that each can fail.
+// The first tests are the rules; the others show that each can fail.
 
 func TestLayersAndModules(t *testing.T) {
 	pkgs, err := goList(t.Context(), root, "./...")
@@ -44,6 +44,14 @@ func TestPurity(t *testing.T) {
 
 func TestNoRealWaiting(t *testing.T) {
 	found, err := waits(os.DirFS(root), proof)
+	if err != nil {
+		t.Fatal(err)
+	}
+	show(t, found)
+}
+
+func TestEnumerations(t *testing.T) {
+	found, err := enumerations(os.DirFS(root), enumeratedIn, openTexts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +97,15 @@ func TestWaitingCanFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err := fileWaits(name, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	matchWants(t, name, found)
+}
+
+func TestEnumerationsCanFail(t *testing.T) {
+	const name = "testdata/enumerations/enumerations.go"
+	found, err := enumerations(os.DirFS("."), []string{filepath.Dir(name)}, []string{"Open"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,16 @@ const (
 	ChangeAdd       ChangeKind = "add"       // more nodes
 )
 
+// Values returns every ChangeKind, in the order of the constants.
+func (ChangeKind) Values() []ChangeKind {
+	return []ChangeKind{
+		ChangeRelease, ChangeWait, ChangeUncordon, ChangeRevive, ChangePort, ChangeFree, ChangeLower, ChangeModel,
+		ChangeDevices, ChangeLoosen, ChangeWish, ChangeApart, ChangeDistinct, ChangeSkew, ChangeTolerate, ChangeUntaint,
+		ChangeDrop, ChangeEnd, ChangePool, ChangeUnasked, ChangeJoin, ChangeUnreserve, ChangeExecutor, ChangeNetwork,
+		ChangeAdd,
+	}
+}
+
 // Remedy is one change of a task that waits, of a node or of what stands there. Which fields it has depends on its kind.
 type Remedy struct {
 	Kind ChangeKind `json:"kind"`

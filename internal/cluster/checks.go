@@ -18,6 +18,11 @@ const (
 	CheckTTL  CheckType = "ttl"  // nobody looks: the task says how it is, or somebody for it
 )
 
+// Values returns every CheckType, in the order of the constants.
+func (CheckType) Values() []CheckType {
+	return []CheckType{CheckHTTP, CheckTCP, CheckExec, CheckGRPC, CheckTTL}
+}
+
 // CheckMeaning is what follows from what a check shows.
 type CheckMeaning string
 
@@ -31,6 +36,11 @@ const (
 	// MeaningStartup does so as well, and is over once it has succeeded; until then no check of another meaning looks.
 	MeaningStartup CheckMeaning = "startup"
 )
+
+// Values returns every CheckMeaning, in the order of the constants.
+func (CheckMeaning) Values() []CheckMeaning {
+	return []CheckMeaning{MeaningReadiness, MeaningLiveness, MeaningStartup}
+}
 
 // Check tells how a task is. After one failure the check is in warning, after FailAfter in a row failing, after one success healthy.
 // What follows from that is its meaning.
@@ -85,8 +95,13 @@ const (
 	WordFail Word = "fail" // it is failing, at once
 )
 
+// Values returns every Word, in the order of the constants.
+func (Word) Values() []Word {
+	return []Word{WordPass, WordWarn, WordFail}
+}
+
 // Known reports whether w is one of the words.
-func (w Word) Known() bool { return w == WordPass || w == WordWarn || w == WordFail }
+func (w Word) Known() bool { return slices.Contains(w.Values(), w) }
 
 // Bounds of checks of type ttl.
 const (
@@ -102,9 +117,9 @@ const MaxCheckService = 256
 
 func (c *Check) validate(k check, d *TaskDefinition) {
 	k.at("name").name(c.Name)
-	oneOf(k.at("type"), c.Type, CheckHTTP, CheckTCP, CheckExec, CheckGRPC, CheckTTL)
+	oneOf(k.at("type"), c.Type)
 	if c.Meaning != "" {
-		oneOf(k.at("meaning"), c.Meaning, MeaningReadiness, MeaningLiveness, MeaningStartup)
+		oneOf(k.at("meaning"), c.Meaning)
 	}
 	k.at("initial_delay").span(c.InitialDelay, 0, MaxCheckInterval)
 	c.validatePace(k)

@@ -45,6 +45,11 @@ const (
 	CronReplace CronConcurrency = "replace" // the earlier one is cancelled
 )
 
+// Values returns every CronConcurrency, in the order of the constants.
+func (CronConcurrency) Values() []CronConcurrency {
+	return []CronConcurrency{CronForbid, CronAllow, CronReplace}
+}
+
 // CronMissed is what happens to moments that have passed.
 type CronMissed string
 
@@ -54,6 +59,11 @@ const (
 	CronOnce CronMissed = "once" // one job for all of them, for the newest moment
 	CronAll  CronMissed = "all"  // a job for each, at most MaxMissed
 )
+
+// Values returns every CronMissed, in the order of the constants.
+func (CronMissed) Values() []CronMissed {
+	return []CronMissed{CronSkip, CronOnce, CronAll}
+}
 
 // Defaults and bounds of crons.
 const (

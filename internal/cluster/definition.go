@@ -159,6 +159,11 @@ const (
 	PullNever   PullPolicy = "never"
 )
 
+// Values returns every PullPolicy, in the order of the constants.
+func (PullPolicy) Values() []PullPolicy {
+	return []PullPolicy{PullMissing, PullAlways, PullNever}
+}
+
 // Resources are what a container may use and what is reserved for it.
 type Resources struct {
 	CPU    MilliCPU `json:"cpu,omitempty"`
@@ -182,6 +187,11 @@ const (
 	PinCores Pinning = "cores" // as many whole ones as its CPU, on which no other container of the node runs
 	PinNuma  Pinning = "numa"  // the same, all of one NUMA node, with memory of that node, and devices of it where that is known
 )
+
+// Values returns every Pinning, in the order of the constants.
+func (Pinning) Values() []Pinning {
+	return []Pinning{PinNone, PinCores, PinNuma}
+}
 
 // Port is one thing the task listens on.
 type Port struct {
@@ -251,6 +261,11 @@ const (
 	RestartOnFailure RestartMode = "on-failure"
 	RestartNever     RestartMode = "never"
 )
+
+// Values returns every RestartMode, in the order of the constants.
+func (RestartMode) Values() []RestartMode {
+	return []RestartMode{RestartAlways, RestartOnFailure, RestartNever}
+}
 
 // Restart is the agent's policy for a task that ended by itself: it is started again on the same
 // node, in the same attempt, after a delay that doubles each time.

@@ -96,16 +96,27 @@ func (c check) must(holds bool, format string, args ...any) {
 	}
 }
 
-// oneOf demands that got is one of the known words.
-func oneOf[T ~string](c check, got T, known ...T) {
+// enumerated is a type of text that has only certain values.
+type enumerated[T ~string] interface {
+	~string
+	Values() []T
+}
+
+// oneOf demands that got is one of the values of its type.
+func oneOf[T enumerated[T]](c check, got T) {
+	known := got.Values()
 	if slices.Contains(known, got) {
 		return
 	}
-	words := make([]string, len(known))
-	for i, k := range known {
-		words[i] = string(k)
+	c.fault("is %q, want one of %s", got, strings.Join(texts(known), ", "))
+}
+
+func texts[T ~string](values []T) []string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
 	}
-	c.fault("is %q, want one of %s", got, strings.Join(words, ", "))
+	return all
 }
 
 // unique demands that no name stands twice in a list.

@@ -14,6 +14,11 @@ const (
 	IsolationRequired Isolation = "required"
 )
 
+// Values returns every Isolation, in the order of the constants.
+func (Isolation) Values() []Isolation {
+	return []Isolation{IsolationNone, IsolationRequired}
+}
+
 // LabelIsolation is the label that nodes have for the scheduler which of their programs can be kept apart: those of images, plain ones, or both.
 const LabelIsolation = "berth.isolation"
 

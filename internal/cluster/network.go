@@ -12,6 +12,11 @@ const (
 	NetworkNone   NetworkMode = "none"   // one of the task's own that leads nowhere
 )
 
+// Values returns every NetworkMode, in the order of the constants.
+func (NetworkMode) Values() []NetworkMode {
+	return []NetworkMode{NetworkHost, NetworkBridge, NetworkNone}
+}
+
 // NetworkFact is whether tasks of a node can have a network. Of agents that tell of none, they cannot; the node's own they always can.
 type NetworkFact struct {
 	Mode NetworkMode `json:"mode"`
@@ -59,7 +64,7 @@ func LacksNetwork(facts []NetworkFact, mode NetworkMode) string {
 
 func (d *TaskDefinition) validateNetwork(k check) {
 	if d.Network != "" {
-		oneOf(k.at("network"), d.Network, NetworkHost, NetworkBridge, NetworkNone)
+		oneOf(k.at("network"), d.Network)
 	}
 	k.at("ports").must(d.Network != NetworkNone || len(d.Ports) == 0,
 		"are given, and network is none: nobody could reach them; leave them out, or take network bridge")

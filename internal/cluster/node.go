@@ -7,6 +7,7 @@ type NodeState string
 
 // States of a node.
 const (
+	NodeAbsent   NodeState = "absent"   // no agent has registered under the name; shown for hosts, in no record
 	NodeJoining  NodeState = "joining"  // it registered; its first full report is not in
 	NodeReady    NodeState = "ready"    // it may take tasks
 	NodeSuspect  NodeState = "suspect"  // silent, or back from too many silences: no new tasks
@@ -14,6 +15,11 @@ const (
 	NodeDraining NodeState = "draining" // its tasks are moved away
 	NodeDrained  NodeState = "drained"
 )
+
+// Values returns every NodeState, in the order of the constants.
+func (NodeState) Values() []NodeState {
+	return []NodeState{NodeAbsent, NodeJoining, NodeReady, NodeSuspect, NodeDown, NodeDraining, NodeDrained}
+}
 
 // Host is what the operator set for a node: the record host/<name>. Writer: the user.
 type Host struct {

@@ -33,6 +33,9 @@ func Permissions() []Permission {
 	return []Permission{PermitCapabilities, PermitDevices, PermitHostNetwork, PermitHostPath, PermitNoIsolation, PermitRoot}
 }
 
+// Values returns every Permission, in the order of the constants.
+func (Permission) Values() []Permission { return Permissions() }
+
 // ParsePermissions reads a list such as "root,host-network"; "all" stands for all of them and "" for none.
 func ParsePermissions(text string) ([]Permission, error) {
 	switch text {
@@ -142,7 +145,7 @@ func (c *Cluster) CheckPermissions(path string, d *TaskDefinition) (faults Fault
 func (c *Cluster) validatePermissions(k check) {
 	for i, p := range c.Permissions {
 		at := check{k.faults, fmt.Sprintf("%s[%d]", k.path, i)}
-		oneOf(at, p, Permissions()...)
+		oneOf(at, p)
 		at.must(!slices.Contains(c.Permissions[:i], p), "%q stands there twice", clip(string(p)))
 	}
 }

@@ -90,6 +90,11 @@ const (
 	TaintEvict      TaintEffect = "evict"       // keeps them away, and moves those that run
 )
 
+// Values returns every TaintEffect, in the order of the constants.
+func (TaintEffect) Values() []TaintEffect {
+	return []TaintEffect{TaintNoSchedule, TaintAvoid, TaintEvict}
+}
+
 // Taint keeps tasks away from a node that do not tolerate it. The operator sets it on the host.
 type Taint struct {
 	Key    string      `json:"key"`

@@ -57,6 +57,11 @@ const (
 	RebalancingCancelled RebalancingState = "cancelled" // somebody wished that it ends before that
 )
 
+// Values returns every RebalancingState, in the order of the constants.
+func (RebalancingState) Values() []RebalancingState {
+	return []RebalancingState{RebalancingRunning, RebalancingDone, RebalancingCancelled}
+}
+
 // RebalancingMove is one task on its way from one node to another.
 type RebalancingMove struct {
 	Task TaskID `json:"task"`
@@ -90,6 +95,11 @@ const (
 	MoveDone   RebalanceMoveState = "done"
 	MovePassed RebalanceMoveState = "passed-over"
 )
+
+// Values returns every RebalanceMoveState, in the order of the constants.
+func (RebalanceMoveState) Values() []RebalanceMoveState {
+	return []RebalanceMoveState{MoveWaiting, MoveMoving, MoveDone, MovePassed}
+}
 
 // Over reports whether nothing more follows for the move.
 func (m *RebalancingMove) Over() bool { return m.State == MoveDone || m.State == MovePassed }

@@ -43,6 +43,11 @@ const (
 	StopFirst  UpdateOrder = "stop-first"  // the new one is placed once the old one has ended
 )
 
+// Values returns every UpdateOrder, in the order of the constants.
+func (UpdateOrder) Values() []UpdateOrder {
+	return []UpdateOrder{StartFirst, StopFirst}
+}
+
 // Gate is a condition on numbers from outside that a rollout waits for. Either Prometheus and Query, or HTTP is set.
 type Gate struct {
 	Name string `json:"name"`
@@ -84,6 +89,13 @@ const (
 	RolloutRolledBack RolloutState = "rolled-back" // it failed, and an earlier version was asked for instead
 	RolloutSuperseded RolloutState = "superseded"  // another version was asked for before it ended
 )
+
+// Values returns every RolloutState, in the order of the constants.
+func (RolloutState) Values() []RolloutState {
+	return []RolloutState{
+		RolloutRolling, RolloutCanary, RolloutComplete, RolloutFailed, RolloutRolledBack, RolloutSuperseded,
+	}
+}
 
 // Ended reports whether no further step of the rollout follows.
 func (s RolloutState) Ended() bool {

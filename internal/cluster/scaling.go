@@ -11,6 +11,11 @@ const (
 	ModeDaemon   ServiceMode = "daemon"   // one task on each node that its constraints allow; count means nothing
 )
 
+// Values returns every ServiceMode, in the order of the constants.
+func (ServiceMode) Values() []ServiceMode {
+	return []ServiceMode{ModeReplicas, ModeDaemon}
+}
+
 // Scaling changes the count of a service between two bounds by what its tasks use, or by the clock.
 type Scaling struct {
 	Min int `json:"min"`
@@ -36,6 +41,11 @@ const (
 	ScaleRequests   ScaleMetric = "requests"   // requests a second of one task, the mean of all tasks; see Port, Path and Series
 	ScalePrometheus ScaleMetric = "prometheus" // the answer to Query, divided by the count unless Whole
 )
+
+// Values returns every ScaleMetric, in the order of the constants.
+func (ScaleMetric) Values() []ScaleMetric {
+	return []ScaleMetric{ScaleCPU, ScaleMemory, ScaleRequests, ScalePrometheus}
+}
 
 // ScaleTarget is a value that a metric should have for each task.
 type ScaleTarget struct {

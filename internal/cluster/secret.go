@@ -16,6 +16,11 @@ const (
 	SecretRegistry SecretType = "registry" // a user and a password for the images of a registry; agents alone use it
 )
 
+// Values returns every SecretType, in the order of the constants.
+func (SecretType) Values() []SecretType {
+	return []SecretType{SecretValue, SecretRegistry}
+}
+
 // Bounds of secrets.
 const (
 	MaxSecret     = 256 * KiB // bytes of one value
@@ -103,6 +108,11 @@ const (
 	SecretNoop SecretChange = "noop"
 )
 
+// Values returns every SecretChange, in the order of the constants.
+func (SecretChange) Values() []SecretChange {
+	return []SecretChange{SecretRestart, SecretSignal, SecretNoop}
+}
+
 // LabelSecrets is the label that nodes have for the scheduler whose agents hand out secrets.
 const LabelSecrets = "berth.secrets"
 
@@ -153,7 +163,7 @@ func (s *Secret) Validate() error {
 	k := newCheck()
 	k.at("cluster").name(s.Cluster)
 	k.at("name").name(s.Name)
-	oneOf(k.at("type"), s.Type, SecretValue, SecretRegistry)
+	oneOf(k.at("type"), s.Type)
 	if s.Type == SecretRegistry {
 		k.at("registry").must(validRegistry(s.Registry), "%q is not the host of a registry: want one such as \"ghcr.io\" or \"registry.example:5000\"", clip(s.Registry))
 	} else {
@@ -186,7 +196,7 @@ func (c *Container) validateSecrets(k check, d *TaskDefinition) {
 	for i := range c.Secrets {
 		u, at := &c.Secrets[i], k.index("secrets", i)
 		at.at("secret").name(u.Secret)
-		oneOf(at.at("on_change"), u.OnChange, SecretRestart, SecretSignal, SecretNoop)
+		oneOf(at.at("on_change"), u.OnChange)
 		if u.OnChange == SecretSignal {
 			at.at("signal").must(slices.Contains(secretSignals[:], u.Signal), "%q cannot be sent: want one of HUP, INT, USR1, USR2, WINCH and CONT", clip(u.Signal))
 		} else {

@@ -39,6 +39,11 @@ const (
 	RoleServer    Role = "server"    // a member of the control plane
 )
 
+// Values returns every Role, in the order of the constants.
+func (Role) Values() []Role {
+	return []Role{RoleAdmin, RoleOperator, RoleSubmitter, RoleViewer, RoleNode, RoleServer}
+}
+
 // TokenPurpose says what a token is for.
 type TokenPurpose string
 
@@ -47,6 +52,11 @@ const (
 	TokenAccess TokenPurpose = "access" // it is sent with each request
 	TokenJoin   TokenPurpose = "join"   // it is traded for a certificate of its role
 )
+
+// Values returns every TokenPurpose, in the order of the constants.
+func (TokenPurpose) Values() []TokenPurpose {
+	return []TokenPurpose{TokenAccess, TokenJoin}
+}
 
 // AccessToken is what is kept of a token: the record token/<id>. The secret itself is kept nowhere. Writer: the user,
 // and for Used the API server that takes the token.
@@ -126,6 +136,11 @@ const (
 	// RecoveryStop stops them.
 	RecoveryStop RecoveryState = "stop"
 )
+
+// Values returns every RecoveryState, in the order of the constants.
+func (RecoveryState) Values() []RecoveryState {
+	return []RecoveryState{RecoveryNeeded, RecoveryAdopt, RecoveryStop}
+}
 
 // Recovery tells that the store lost acknowledged writes, and what is done about it: the record recovery/<domain>
 // (P1.7). Writer: the control plane and an offline restore for RecoveryNeeded, then the user, who takes the

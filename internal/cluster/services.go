@@ -21,6 +21,11 @@ const (
 	ChangeNoop Change = "noop"
 )
 
+// Values returns every Change, in the order of the constants.
+func (Change) Values() []Change {
+	return []Change{ChangeRestart, ChangeSignal, ChangeNoop}
+}
+
 // DefaultChangeSignal is the signal of ChangeSignal.
 const DefaultChangeSignal = "HUP"
 
@@ -225,7 +230,7 @@ func (u *ServiceUse) validate(at check, c *Container, d *TaskDefinition, taken m
 }
 
 func (c *Container) validateChange(at check, change Change) {
-	oneOf(at, change, ChangeRestart, ChangeSignal, ChangeNoop)
+	oneOf(at, change)
 	at.must(!c.Init || change == ChangeNoop || change != ChangeRestart && change != ChangeSignal, "is %q, want noop: an init container has ended before anything changes", change)
 }
 

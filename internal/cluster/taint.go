@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -37,10 +38,11 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 // known returns an error for what is not an effect, with the word that is one here where another system's was meant.
 func (e TaintEffect) known() error {
-	const want = "want no-schedule, avoid or evict"
-	switch e {
-	case TaintNoSchedule, TaintAvoid, TaintEvict:
+	if slices.Contains(e.Values(), e) {
 		return nil
+	}
+	want := "want one of " + strings.Join(texts(e.Values()), ", ")
+	switch e {
 	case "NoSchedule":
 		return fmt.Errorf("the effect %q is called %s here", e, TaintNoSchedule)
 	case "PreferNoSchedule":

@@ -24,6 +24,14 @@ const (
 	StateCancelled State = "cancelled" // it was told to stop
 )
 
+// Values returns every State, in the order of the constants.
+func (State) Values() []State {
+	return []State{
+		StatePending, StateAssigned, StatePreparing, StateStarting, StateRunning, StateStopping, StateSucceeded,
+		StateFailed, StateRejected, StateLost, StateCancelled,
+	}
+}
+
 // Terminal reports whether no move leads out of the state.
 func (s State) Terminal() bool {
 	switch s {
@@ -44,6 +52,11 @@ const (
 	HealthWarning Health = "warning"
 	HealthFailing Health = "failing"
 )
+
+// Values returns every Health, in the order of the constants.
+func (Health) Values() []Health {
+	return []Health{HealthUnknown, HealthHealthy, HealthWarning, HealthFailing}
+}
 
 // Token orders what agents are told (P1.6): generation of the node's ownership, then
 // incarnation of the store, then epoch of the leader.
@@ -68,6 +81,11 @@ const (
 	StopMandatory StopClass = "mandatory" // needs no permit
 	StopVoluntary StopClass = "voluntary" // needs a permit where permits are in force
 )
+
+// Values returns every StopClass, in the order of the constants.
+func (StopClass) Values() []StopClass {
+	return []StopClass{StopMandatory, StopVoluntary}
+}
 
 // Stop tells an agent to end a task.
 type Stop struct {
@@ -139,6 +157,11 @@ const (
 	ContainerRunning ContainerState = "running"
 	ContainerExited  ContainerState = "exited"
 )
+
+// Values returns every ContainerState, in the order of the constants.
+func (ContainerState) Values() []ContainerState {
+	return []ContainerState{ContainerWaiting, ContainerRunning, ContainerExited}
+}
 
 // Exit is how a container's process ended.
 type Exit struct {

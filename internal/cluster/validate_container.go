@@ -57,7 +57,7 @@ func (c *Container) validate(k check) {
 	if c.Image != "" {
 		k.at("image").must(ValidImage(c.Image), "%q is not the name of an image: want \"[registry/]name[:tag]\" or \"…@sha256:…\"",
 			clip(c.Image))
-		oneOf(k.at("pull"), c.Pull, PullMissing, PullAlways, PullNever)
+		oneOf(k.at("pull"), c.Pull)
 		c.validatePin(k.at("digest"))
 	} else {
 		k.at("command").must(len(c.Command) > 0, "is missing: a container without an image needs a command")
@@ -85,7 +85,7 @@ func (c *Container) validate(k check) {
 		}
 	}
 	if c.Isolation != "" {
-		oneOf(k.at("isolation"), c.Isolation, IsolationNone, IsolationRequired)
+		oneOf(k.at("isolation"), c.Isolation)
 	}
 	c.Resources.validate(k.at("resources"))
 }

@@ -27,8 +27,8 @@ func (c *Cron) Validate() error {
 	for i, s := range c.Schedules {
 		k.index("schedules", i).must(!strings.Contains(s, ";"), "holds a \";\": make it another schedule of the list")
 	}
-	oneOf(k.at("concurrency"), c.Concurrency, CronForbid, CronAllow, CronReplace)
-	oneOf(k.at("missed"), c.Missed, CronSkip, CronOnce, CronAll)
+	oneOf(k.at("concurrency"), c.Concurrency)
+	oneOf(k.at("missed"), c.Missed)
 	k.at("missed").must(c.Missed != CronAll || c.Concurrency != CronReplace,
 		"is all, and with the concurrency replace each of the jobs would cancel the one before: want once, or the concurrency forbid or allow")
 	k.at("within").span(c.Within, MinCronWithin, MaxCronWithin)

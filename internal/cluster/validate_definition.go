@@ -130,7 +130,7 @@ func (d *TaskDefinition) container(name string) *Container {
 
 func (r *Restart) validate(k check) {
 	if r.Mode != "" {
-		oneOf(k.at("mode"), r.Mode, RestartAlways, RestartOnFailure, RestartNever)
+		oneOf(k.at("mode"), r.Mode)
 	}
 	k.at("limit").within(r.Limit, 1, MaxRestartLimit)
 	k.at("window").span(r.Window, Duration(time.Second), MaxRestartWindow)

@@ -26,7 +26,7 @@ const (
 // placement checks everything about the choice of a node. Of daemon, whose tasks have no choice, only demands make sense.
 func (c check) placement(p Placement, daemon bool) {
 	c.at("strategy").strategy(p.Strategy)
-	oneOf(c.at("anti_affinity"), p.AntiAffinity, AntiAffinityNone, AntiAffinityPrefer, AntiAffinityDemand)
+	oneOf(c.at("anti_affinity"), p.AntiAffinity)
 	c.constraints("constraints", p.Constraints)
 	if p.Pool != "" {
 		c.at("pool").name(p.Pool)
@@ -74,7 +74,7 @@ func sameConstraint(a, b Constraint) bool {
 // strategy takes an empty one for one that others name.
 func (c check) strategy(s Strategy) {
 	if s != "" {
-		oneOf(c, s, StrategyBinpack, StrategySpread, StrategyWhole)
+		oneOf(c, s)
 	}
 }
 
@@ -193,7 +193,7 @@ func (c check) tolerations(list []Toleration, daemon bool) {
 	}
 }
 
-func (c check) effect(e TaintEffect) { oneOf(c, e, TaintNoSchedule, TaintAvoid, TaintEvict) }
+func (c check) effect(e TaintEffect) { oneOf(c, e) }
 
 // taints checks those of a node: at most one for a key and effect.
 func (c check) taints(list []Taint) {
@@ -282,7 +282,7 @@ func (r *Resources) validatePinning(k check) {
 	if r.CPUPinning == "" {
 		return
 	}
-	oneOf(k.at("cpu_pinning"), r.CPUPinning, PinNone, PinCores, PinNuma)
+	oneOf(k.at("cpu_pinning"), r.CPUPinning)
 	if r.CPUPinning != PinCores && r.CPUPinning != PinNuma {
 		return
 	}

@@ -25,9 +25,9 @@ const (
 
 // validateMode checks what the mode allows, and the count against the bounds of scaling.
 func (s *Service) validateMode(k check) {
-	oneOf(k.at("mode"), s.Mode, ModeReplicas, ModeDaemon)
+	oneOf(k.at("mode"), s.Mode)
 	if s.Mode != ModeDaemon && s.OnViolation != "" {
-		oneOf(k.at("on_violation"), s.OnViolation, ViolationKeep, ViolationMove)
+		oneOf(k.at("on_violation"), s.OnViolation)
 	}
 	switch {
 	case s.Mode == ModeDaemon:
@@ -47,7 +47,7 @@ func (u *Update) validate(k check, s *Service) {
 	k.at("canaries").portion(u.Canaries, 0, 100)
 	k.at("stagger").span(u.Stagger, 0, MaxDeadline)
 	if u.Order != "" {
-		oneOf(k.at("order"), u.Order, StartFirst, StopFirst)
+		oneOf(k.at("order"), u.Order)
 	}
 	u.validateRoom(k, s)
 	k.at("healthy_deadline").span(u.HealthyDeadline, Duration(time.Second), MaxDeadline)
@@ -199,7 +199,7 @@ func (s *Scaling) validate(k check) {
 }
 
 func (t *ScaleTarget) validate(k check) {
-	oneOf(k.at("metric"), t.Metric, ScaleCPU, ScaleMemory, ScaleRequests, ScalePrometheus)
+	oneOf(k.at("metric"), t.Metric)
 	k.at("target").must(t.Target > 0 && t.Target <= math.MaxInt64, "is %v, want a number of more than 0", t.Target)
 	if t.Metric == ScaleRequests {
 		k.at("port").must(t.Port == "" || ValidName(t.Port), "%q is not the name of a port", clip(t.Port))

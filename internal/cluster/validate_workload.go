@@ -26,7 +26,7 @@ func (c *Cluster) Validate() error {
 	k.constraints("constraints", c.Constraints)
 	k.at("strategy").strategy(c.Strategy)
 	if c.Preemption != "" {
-		oneOf(k.at("preemption"), c.Preemption, PreemptLower, PreemptNever)
+		oneOf(k.at("preemption"), c.Preemption)
 	}
 	k.at("keep_jobs").must(c.KeepJobs >= Duration(time.Minute), "is %s, want 1m at least", c.KeepJobs)
 	c.validatePermissions(k.at("permissions"))
@@ -45,7 +45,7 @@ func (s *Service) Validate() error {
 	k.at("count").within(s.Count, 0, MaxCount)
 	k.at("priority").within(s.Priority, 1, MaxPriority)
 	k.at("placement").placement(s.Placement, s.Mode == ModeDaemon)
-	oneOf(k.at("on_disconnect"), s.OnDisconnect, DisconnectKeep, DisconnectWait)
+	oneOf(k.at("on_disconnect"), s.OnDisconnect)
 	s.validateMode(k)
 	s.Update.validate(k.at("update"), s)
 	s.Reschedule.validate(k.at("reschedule"))
@@ -92,7 +92,7 @@ func (s *Step) validate(k check) {
 		k.at("time_limit").span(s.TimeLimit, MinTimeLimit, MaxTimeLimit)
 	}
 	k.at("placement").placement(s.Placement, false)
-	oneOf(k.at("on_disconnect"), s.OnDisconnect, DisconnectKeep, DisconnectWait)
+	oneOf(k.at("on_disconnect"), s.OnDisconnect)
 	if s.Gang != nil {
 		s.Gang.validate(k.at("gang"), s.Count)
 	}
@@ -155,7 +155,7 @@ func (c check) constraints(field string, list []Constraint) {
 
 func (n *Constraint) validate(k check) {
 	k.at("attribute").attribute(n.Attribute)
-	oneOf(k.at("op"), n.Op, OpEqual, OpNotEqual, OpIn, OpNotIn, OpExists, OpLess, OpMore, OpAtLeast, OpAtMost)
+	oneOf(k.at("op"), n.Op)
 	k.at("value").label(n.Value)
 	k.at("values").must(len(n.Values) <= maxConstraints, "holds %d values, at most %d are allowed", len(n.Values), maxConstraints)
 	for i, v := range n.Values {

@@ -14,6 +14,11 @@ const (
 	KindCron           Kind = "Cron"
 )
 
+// Values returns every Kind, in the order of the constants.
+func (Kind) Values() []Kind {
+	return []Kind{KindCluster, KindTaskDefinition, KindService, KindJob, KindCron}
+}
+
 // DefaultCluster is the cluster of objects that name none.
 const DefaultCluster = "default"
 
@@ -60,6 +65,11 @@ const (
 	PreemptLower Preemption = "lower" // for tasks whose priority is higher by PreemptionGap at least
 	PreemptNever Preemption = "never" // its tasks wait until there is room
 )
+
+// Values returns every Preemption, in the order of the constants.
+func (Preemption) Values() []Preemption {
+	return []Preemption{PreemptLower, PreemptNever}
+}
 
 // PreemptionGap is by how much a task's priority must be above another's so that this one ends for it.
 const PreemptionGap = 100
@@ -172,6 +182,11 @@ const (
 	DisconnectWait OnDisconnect = "wait"
 )
 
+// Values returns every OnDisconnect, in the order of the constants.
+func (OnDisconnect) Values() []OnDisconnect {
+	return []OnDisconnect{DisconnectKeep, DisconnectWait}
+}
+
 // OnViolation says what happens to tasks whose node does not meet the demands on it any more: its labels or its pool changed, or the
 // demands did.
 type OnViolation string
@@ -181,6 +196,11 @@ const (
 	ViolationKeep OnViolation = "keep" // the task stays until it ends for another reason
 	ViolationMove OnViolation = "move" // it moves, as off a node that is drained
 )
+
+// Values returns every OnViolation, in the order of the constants.
+func (OnViolation) Values() []OnViolation {
+	return []OnViolation{ViolationKeep, ViolationMove}
+}
 
 // Strategy says how nodes that fit are ranked. Where a service or step names none it is that of its pool, else of its cluster, else whole for tasks
 // that ask for devices and, of the others, spread for services and binpack for jobs: these two then keep off nodes where devices would go
@@ -194,6 +214,11 @@ const (
 	// StrategyWhole keeps what is left of the nodes usable together: CPU beside memory, whole devices, the CPU that they need.
 	StrategyWhole Strategy = "whole"
 )
+
+// Values returns every Strategy, in the order of the constants.
+func (Strategy) Values() []Strategy {
+	return []Strategy{StrategyBinpack, StrategySpread, StrategyWhole}
+}
 
 // Placement says where tasks may run (constraints) and should run (the rest).
 type Placement struct {
@@ -224,6 +249,11 @@ const (
 	AntiAffinityDemand AntiAffinity = "require"
 )
 
+// Values returns every AntiAffinity, in the order of the constants.
+func (AntiAffinity) Values() []AntiAffinity {
+	return []AntiAffinity{AntiAffinityNone, AntiAffinityPrefer, AntiAffinityDemand}
+}
+
 // ConstraintOp compares a node's attribute with a value.
 type ConstraintOp string
 
@@ -239,6 +269,11 @@ const (
 	OpAtLeast  ConstraintOp = ">=" // as versions: numbers between dots, compared one by one
 	OpAtMost   ConstraintOp = "<=" // as versions
 )
+
+// Values returns every ConstraintOp, in the order of the constants.
+func (ConstraintOp) Values() []ConstraintOp {
+	return []ConstraintOp{OpEqual, OpNotEqual, OpIn, OpNotIn, OpExists, OpLess, OpMore, OpAtLeast, OpAtMost}
+}
 
 // Constraint is a demand on a node.
 type Constraint struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/enum"
 )
 
 // address is the schema's own id.
@@ -189,7 +190,7 @@ func (g *generator) named(t reflect.Type) *schema {
 		}
 		plain := g.plain(t)
 		plain.Description = s.Description
-		if words := g.words[t.Name()]; len(words) > 0 {
+		if words := enum.Words(t); len(words) > 0 {
 			plain.Enum = words
 		}
 		return plain

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/enum"
 	"github.com/berthd/berth/internal/manifest"
 )
 
@@ -195,7 +198,40 @@ func TestSchemaDescribes(t *testing.T) {
 			t.Errorf("%s has no description", name)
 		}
 	}
-	if got, want := doc.Defs["CheckType"].Enum, []string{"http", "tcp", "exec", "grpc", "ttl"}; !slices.Equal(got, want) {
-		t.Errorf("words of a check's type: got %v, want %v", got, want)
+	enums := 0
+	for name, typ := range textTypes(reflect.TypeFor[struct {
+		cluster.Cluster
+		cluster.TaskDefinition
+		cluster.Service
+		cluster.Job
+		cluster.Cron
+	}](), map[string]reflect.Type{}) {
+		if got, want := doc.Defs[name].Enum, enum.Words(typ); !slices.Equal(got, want) {
+			t.Errorf("words of %s: got %v, want %v", name, got, want)
+		} else if len(got) > 0 {
+			enums++
+		}
 	}
+	if enums < 15 {
+		t.Errorf("%d enumerated types: this test looks at too little", enums)
+	}
+}
+
+// textTypes adds the named types of text that a value of the type holds, by their names.
+func textTypes(t reflect.Type, found map[string]reflect.Type) map[string]reflect.Type {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		textTypes(t.Elem(), found)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if f := t.Field(i); f.Anonymous || f.Tag.Get("json") != "-" && f.IsExported() {
+				textTypes(f.Type, found)
+			}
+		}
+	case reflect.String:
+		if t.Name() != "string" {
+			found[t.Name()] = t
+		}
+	}
+	return found
 }

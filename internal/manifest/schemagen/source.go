@@ -7,7 +7,6 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -15,7 +14,6 @@ import (
 type source struct {
 	types map[string]string            // doc comments of types
 	docs  map[string]map[string]string // comments of fields, by type and field
-	words map[string][]string          // constants of text types, by type, in their order
 }
 
 // readSource parses the files of a folder, without its tests.
@@ -24,7 +22,7 @@ func readSource(dir string) (*source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", dir, err)
 	}
-	s := &source{map[string]string{}, map[string]map[string]string{}, map[string][]string{}}
+	s := &source{map[string]string{}, map[string]map[string]string{}}
 	set := token.NewFileSet()
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
@@ -52,20 +50,7 @@ func readSource(dir string) (*source, error) {
 
 func (s *source) add(d *ast.GenDecl) {
 	for _, spec := range d.Specs {
-		switch v := spec.(type) {
-		case *ast.ValueSpec:
-			t, ok := v.Type.(*ast.Ident)
-			if !ok || d.Tok != token.CONST || len(v.Values) != 1 {
-				continue
-			}
-			lit, ok := v.Values[0].(*ast.BasicLit)
-			if !ok || lit.Kind != token.STRING {
-				continue
-			}
-			if word, err := strconv.Unquote(lit.Value); err == nil {
-				s.words[t.Name] = append(s.words[t.Name], word)
-			}
-		case *ast.TypeSpec:
+		if v, ok := spec.(*ast.TypeSpec); ok {
 			doc := v.Doc
 			if doc == nil {
 				doc = d.Doc

@@ -1,0 +1,100 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// enumerations checks the exported types of text of some folders: a type with constants has a method Values that lists exactly these constants in their
+// order. Validation, the schema of manifests and the OpenAPI document read that list. The types of open may have values beside their constants.
+func enumerations(tree fs.FS, dirs, open []string) ([]Finding, error) {
+	var found []Finding
+	for _, dir := range dirs {
+		names, err := fs.Glob(tree, path.Join(dir, "*.go"))
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", dir, err)
+		}
+		e := enumerated{fset: token.NewFileSet(), types: map[string]token.Pos{}, constants: map[string][]string{}, values: map[string][]string{}}
+		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			src, err := fs.ReadFile(tree, name)
+			if err != nil {
+				return nil, fmt.Errorf("read %s: %w", name, err)
+			}
+			f, err := parser.ParseFile(e.fset, name, src, parser.SkipObjectResolution)
+			if err != nil {
+				return nil, fmt.Errorf("parse: %w", err)
+			}
+			for _, decl := range f.Decls {
+				e.add(decl)
+			}
+		}
+		found = append(found, e.findings(open)...)
+	}
+	return sorted(found), nil
+}
+
+// enumerated is what the source of a package tells of its types of text.
+type enumerated struct {
+	fset      *token.FileSet
+	types     map[string]token.Pos
+	constants map[string][]string // names, by type, in their order
+	values    map[string][]string // the names that the method Values lists, by type
+}
+
+func (e *enumerated) add(decl ast.Decl) {
+	switch d := decl.(type) {
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch s := spec.(type) {
+			case *ast.TypeSpec:
+				if kind, ok := s.Type.(*ast.Ident); ok && kind.Name == "string" && s.Name.IsExported() {
+					e.types[s.Name.Name] = s.Name.Pos()
+				}
+			case *ast.ValueSpec:
+				if t, ok := s.Type.(*ast.Ident); ok && d.Tok == token.CONST {
+					for _, name := range s.Names {
+						e.constants[t.Name] = append(e.constants[t.Name], name.Name)
+					}
+				}
+			}
+		}
+	case *ast.FuncDecl:
+		if d.Recv == nil || d.Name.Name != "Values" || d.Body == nil {
+			return
+		}
+		t, ok := d.Recv.List[0].Type.(*ast.Ident)
+		if !ok {
+			return
+		}
+		ast.Inspect(d.Body, func(n ast.Node) bool {
+			if list, ok := n.(*ast.CompositeLit); ok {
+				for _, element := range list.Elts {
+					if name, ok := element.(*ast.Ident); ok {
+						e.values[t.Name] = append(e.values[t.Name], name.Name)
+					}
+				}
+			}
+			return true
+		})
+	}
+}
+
+func (e *enumerated) findings(open []string) []Finding {
+	var found []Finding
+	for name, pos := range e.types {
+		if want, got := e.constants[name], e.values[name]; len(want) > 0 && !slices.Equal(got, want) && !slices.Contains(open, name) {
+			found = append(found, Finding{e.fset.Position(pos), "enumerations", fmt.Sprintf(
+				"%s has the constants %s, but Values lists %s", name, strings.Join(want, ", "), strings.Join(got, ", "))})
+		}
+	}
+	return found
+}
