@@ -50,6 +50,7 @@ check: ## Format, architecture, lint (vet is a part of it), tidy modules, genera
 	@$(TOOL) golangci-lint run ./...
 	@echo "check: modules"
 	@$(GO) mod tidy -diff
+	@cd examples/client && $(GO) mod tidy -diff
 	@echo "check: generated files"
 	@scripts/check-generated
 	@echo "check: the same bytes from two folders"

@@ -2,8 +2,6 @@ package api
 
 import (
 	"time"
-
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // Messages of who may do what: tokens, and the certificates of machines.
@@ -13,14 +11,14 @@ type TokenRequest struct {
 	// Name is for people: whose token it is, or what for.
 	Name string `json:"name,omitempty"`
 	// Purpose is "access", for people and programs, or "join", for machines; default access.
-	Purpose cluster.TokenPurpose `json:"purpose,omitempty"`
+	Purpose TokenPurpose `json:"purpose,omitempty"`
 	// Role is admin, operator, submitter or viewer for access; node or server for joining.
-	Role cluster.Role `json:"role"`
+	Role Role `json:"role"`
 	// Clusters, unless empty, are the only ones that an access token of a submitter or a viewer reaches.
 	Clusters []string `json:"clusters,omitempty"`
 	// Life is how long the token is good for. An access token without lasts until it is revoked; a join token lasts an hour
 	// by default, and thirty days at most.
-	Life cluster.Duration `json:"life,omitempty"`
+	Life Duration `json:"life,omitempty"`
 	// Uses is how often a join token may be used; default 1.
 	Uses int `json:"uses,omitempty"`
 	// For, unless empty, is the only node name or server id that a join token is good for. Such a token also takes
@@ -30,17 +28,17 @@ type TokenRequest struct {
 
 // TokenView is what is known of a token; the secret is not.
 type TokenView struct {
-	ID       string               `json:"id"`
-	Name     string               `json:"name,omitempty"`
-	Purpose  cluster.TokenPurpose `json:"purpose"`
-	Role     cluster.Role         `json:"role"`
-	Clusters []string             `json:"clusters,omitempty"`
-	For      string               `json:"for,omitempty"`
-	Created  time.Time            `json:"created"`
-	By       string               `json:"by,omitempty"`
-	Expires  time.Time            `json:"expires,omitzero"`
-	Uses     int                  `json:"uses,omitempty"`
-	Used     int                  `json:"used,omitempty"`
+	ID       string       `json:"id"`
+	Name     string       `json:"name,omitempty"`
+	Purpose  TokenPurpose `json:"purpose"`
+	Role     Role         `json:"role"`
+	Clusters []string     `json:"clusters,omitempty"`
+	For      string       `json:"for,omitempty"`
+	Created  time.Time    `json:"created"`
+	By       string       `json:"by,omitempty"`
+	Expires  time.Time    `json:"expires,omitzero"`
+	Uses     int          `json:"uses,omitempty"`
+	Used     int          `json:"used,omitempty"`
 	// State is "good", "expired" or, for a join token, "used".
 	State    string `json:"state"`
 	Revision uint64 `json:"revision"`

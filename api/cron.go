@@ -2,12 +2,7 @@ package api
 
 import (
 	"time"
-
-	"github.com/berthd/berth/internal/cluster"
 )
-
-// Cron is an object as users write it.
-type Cron = cluster.Cron
 
 // CronView is a cron with its status.
 type CronView struct {

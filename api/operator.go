@@ -2,15 +2,13 @@ package api
 
 import (
 	"time"
-
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // Messages for those who run a fleet: servers, the state of the whole, recovery, and what is done to nodes.
 
 // ServerView is a member of the control plane: its record, and its part in the store engine.
 type ServerView struct {
-	cluster.Server
+	Server
 	// Self says that it is the server that answers.
 	Self bool `json:"self,omitempty"`
 	// Leader says that it leads the domain.
@@ -23,7 +21,7 @@ type ServerView struct {
 	// Engine is its part in the store engine; nil where the store runs elsewhere, or where that has no such member.
 	Engine *EngineMember `json:"engine,omitempty"`
 	// For is how long the server that answers has reached it, or has not; 0 where that is not known.
-	For cluster.Duration `json:"for,omitempty"`
+	For Duration `json:"for,omitempty"`
 	// Revision of the record; 0 for a member without one.
 	Revision uint64 `json:"revision"`
 }
@@ -70,11 +68,11 @@ type Status struct {
 	// Servers counts the members of the control plane.
 	Servers ServerCount `json:"servers"`
 	// Nodes counts the domain's nodes by their state.
-	Nodes map[cluster.NodeState]int `json:"nodes"`
+	Nodes map[NodeState]int `json:"nodes"`
 	// Store is the store engine as this server sees it; nil where that cannot be asked.
 	Store *StoreView `json:"store,omitempty"`
 	// Recovery, unless nil, is a recovery of the store that waits for the operator's decision.
-	Recovery *cluster.Recovery `json:"recovery,omitempty"`
+	Recovery *Recovery `json:"recovery,omitempty"`
 	// MassSilence says that so many nodes fell silent that tasks of silent nodes are not replaced, unless
 	// RescheduleUntil lies ahead: then the operator overrode that.
 	MassSilence     bool      `json:"mass_silence,omitempty"`
@@ -108,12 +106,12 @@ type ServerCount struct {
 // StoreView is the store engine as one server sees it.
 type StoreView struct {
 	// Size is what the database takes on disk, Used what of it is in use, Quota the most that it may take.
-	Size  cluster.Bytes `json:"size"`
-	Used  cluster.Bytes `json:"used"`
-	Quota cluster.Bytes `json:"quota"`
+	Size  Bytes `json:"size"`
+	Used  Bytes `json:"used"`
+	Quota Bytes `json:"quota"`
 	// Free is what the server's disk has left; below LowWater no writes are taken.
-	Free     cluster.Bytes `json:"free"`
-	LowWater cluster.Bytes `json:"low_water"`
+	Free     Bytes `json:"free"`
+	LowWater Bytes `json:"low_water"`
 	// Writable says whether writes are taken now, and Reason why not. Quorum says whether a linearizable read was answered.
 	Writable bool   `json:"writable"`
 	Reason   string `json:"reason,omitempty"`
@@ -132,8 +130,8 @@ type RecoveryView struct {
 	// Incarnation of the store now.
 	Incarnation uint64 `json:"incarnation"`
 	// Recovery is the record; nil if there never was one.
-	Recovery *cluster.Recovery `json:"recovery,omitempty"`
-	Revision uint64            `json:"revision"`
+	Recovery *Recovery `json:"recovery,omitempty"`
+	Revision uint64    `json:"revision"`
 }
 
 // RecoveryAction is what is done about tasks that nodes run and the store does not know.
@@ -155,9 +153,6 @@ type RecoveryRequest struct {
 	Action RecoveryAction `json:"action"`
 }
 
-// DomainSettings is what the operator set for a domain.
-type DomainSettings = cluster.DomainSettings
-
 // DomainView is the operator's settings of a domain, and what they bear on.
 type DomainView struct {
 	DomainSettings
@@ -169,21 +164,21 @@ type DomainView struct {
 // RescheduleRequest lets tasks of silent nodes be replaced for a while, although so many nodes are silent that the control
 // plane holds it back. For 0 takes that back.
 type RescheduleRequest struct {
-	For cluster.Duration `json:"for"`
+	For Duration `json:"for"`
 }
 
 // NodeAction is how a node is drained or forgotten.
 type NodeAction struct {
 	// Deadline, of a drain: after this long what is left is stopped, whatever it costs its services. What is left
 	// out stays as it is in a drain that goes on already.
-	Deadline cluster.Duration `json:"deadline,omitempty"`
+	Deadline Duration `json:"deadline,omitempty"`
 	// Force stops everything at once (drain), or declares a node gone that is not known to be down (forget).
 	Force bool `json:"force,omitempty"`
 }
 
 // TaintRequest gives a node taints. Of one key and effect a node has one taint: its value is replaced.
 type TaintRequest struct {
-	Taints []cluster.Taint `json:"taints"`
+	Taints []Taint `json:"taints"`
 }
 
 // UntaintRequest takes taints from a node; those that it does not have are none the less gone.
@@ -193,8 +188,8 @@ type UntaintRequest struct {
 
 // TaintKey names taints of a node: that of a key and an effect or, without the effect, all of the key.
 type TaintKey struct {
-	Key    string              `json:"key"`
-	Effect cluster.TaintEffect `json:"effect,omitempty"`
+	Key    string      `json:"key"`
+	Effect TaintEffect `json:"effect,omitempty"`
 }
 
 // PoolRequest puts a node into a pool, or, without one, takes it out of its pool.
@@ -204,16 +199,16 @@ type PoolRequest struct {
 
 // DrainView is how far a drain got.
 type DrainView struct {
-	cluster.Drain
+	Drain
 	// Left are the attempts that are not gone yet, with why.
 	Left []DrainTask `json:"left"`
 }
 
 // DrainTask is an attempt that a drain waits for.
 type DrainTask struct {
-	ID      cluster.TaskID `json:"id"`
-	Attempt int            `json:"attempt"`
-	State   cluster.State  `json:"state"`
+	ID      TaskID `json:"id"`
+	Attempt int    `json:"attempt"`
+	State   State  `json:"state"`
 	// Why says in a sentence what it waits for.
 	Why string `json:"why"`
 }
@@ -221,8 +216,8 @@ type DrainTask struct {
 // Heartbeat is a node's last sign of life, as the server that answers knows of it.
 type Heartbeat struct {
 	// Age is how long ago it was, Interval after how long the next was promised.
-	Age      cluster.Duration `json:"age"`
-	Interval cluster.Duration `json:"interval"`
+	Age      Duration `json:"age"`
+	Interval Duration `json:"interval"`
 }
 
 // Settings are a server's, by the names of its flags. What is secret is left out.

@@ -1,7 +1,5 @@
 package api
 
-import "github.com/berthd/berth/internal/cluster"
-
 // Rebalance is what would be gained if tasks stood elsewhere: a list of moves that can be carried out in its order.
 type Rebalance struct {
 	// Revision of the state that it was found on.
@@ -22,12 +20,12 @@ type Rebalance struct {
 
 // RebalanceMove is a task that would stand better on another node.
 type RebalanceMove struct {
-	Task cluster.TaskID `json:"task"`
+	Task TaskID `json:"task"`
 	// Attempt is the one that would leave. Where moves are handed in it may be 0: whichever runs.
-	Attempt int              `json:"attempt,omitempty"`
-	Owner   cluster.OwnerRef `json:"owner,omitzero"`
-	From    string           `json:"from"`
-	To      string           `json:"to"`
+	Attempt int      `json:"attempt,omitempty"`
+	Owner   OwnerRef `json:"owner,omitzero"`
+	From    string   `json:"from"`
+	To      string   `json:"to"`
 	// Cause is "violation", "empty", "whole" or "even".
 	Cause string `json:"cause"`
 	// Gain is in points: 1000 is what it is worth to empty a node. Of a violation it is 0.
@@ -39,10 +37,10 @@ type RebalanceMove struct {
 
 // RebalanceViolation is a task on a node that does not meet its constraints any more.
 type RebalanceViolation struct {
-	Task  cluster.TaskID     `json:"task"`
-	Owner cluster.OwnerRef   `json:"owner"`
-	Node  string             `json:"node"`
-	Code  cluster.ReasonCode `json:"code"`
+	Task  TaskID     `json:"task"`
+	Owner OwnerRef   `json:"owner"`
+	Node  string     `json:"node"`
+	Code  ReasonCode `json:"code"`
 	// To is where it would go, empty if it stays; then Message says why, else what its node lacks.
 	To      string `json:"to,omitempty"`
 	Message string `json:"message"`

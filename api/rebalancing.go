@@ -2,8 +2,6 @@ package api
 
 import (
 	"time"
-
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // RebalanceRequest asks that moves are carried out.
@@ -25,31 +23,31 @@ type UndoRebalanceRequest struct {
 
 // RebalancingView is a list of moves that is or was carried out.
 type RebalancingView struct {
-	cluster.Rebalancing
+	Rebalancing
 	Revision uint64 `json:"revision"`
 	// Counts says how far it got.
-	Counts cluster.RebalanceCounts `json:"counts"`
+	Counts RebalanceCounts `json:"counts"`
 	// Waits says what each move waits for that is open, by its task.
-	Waits map[cluster.TaskID]string `json:"waits,omitempty"`
+	Waits map[TaskID]string `json:"waits,omitempty"`
 	// Left says why moves of the rebalancing that this one takes back are not among its own. It is told when it is made.
 	Left []RebalanceLeft `json:"left,omitempty"`
 }
 
 // RebalanceLeft is a task that is not taken back.
 type RebalanceLeft struct {
-	Task cluster.TaskID `json:"task"`
-	Why  string         `json:"why"`
+	Task TaskID `json:"task"`
+	Why  string `json:"why"`
 }
 
 // RebalancingBrief is a rebalancing without its moves.
 type RebalancingBrief struct {
-	ID        uint64                   `json:"id"`
-	State     cluster.RebalancingState `json:"state"`
-	Created   time.Time                `json:"created"`
-	Ended     time.Time                `json:"ended,omitzero"`
-	By        string                   `json:"by,omitempty"`
-	Undoes    uint64                   `json:"undoes,omitempty"`
-	Cancelled bool                     `json:"cancelled,omitempty"`
-	Moves     int                      `json:"moves"`
-	Counts    cluster.RebalanceCounts  `json:"counts"`
+	ID        uint64           `json:"id"`
+	State     RebalancingState `json:"state"`
+	Created   time.Time        `json:"created"`
+	Ended     time.Time        `json:"ended,omitzero"`
+	By        string           `json:"by,omitempty"`
+	Undoes    uint64           `json:"undoes,omitempty"`
+	Cancelled bool             `json:"cancelled,omitempty"`
+	Moves     int              `json:"moves"`
+	Counts    RebalanceCounts  `json:"counts"`
 }

@@ -1,10 +1,5 @@
 package api
 
-import "github.com/berthd/berth/internal/cluster"
-
-// Reservation is what keeps nodes for somebody, as users write it.
-type Reservation = cluster.Reservation
-
 // ReservationView is a reservation with where it stands.
 type ReservationView struct {
 	Reservation

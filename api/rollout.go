@@ -35,7 +35,7 @@ type RolloutView struct {
 	// Gates are those of the update policy, in its order.
 	Gates []GateView `json:"gates,omitempty"`
 	// LastHealthy is the last version of which all tasks were healthy, apart from the newest one: where an undo or a rollback goes.
-	LastHealthy *cluster.Version `json:"last_healthy,omitempty"`
+	LastHealthy *ServiceVersion `json:"last_healthy,omitempty"`
 	// Waits are what it waits for, empty once it has ended.
 	Waits []Because `json:"waits,omitempty"`
 	// Revision is the service's.
@@ -45,8 +45,8 @@ type RolloutView struct {
 // VersionCount counts the tasks of one version of a service. Tasks of earlier generations that run what is asked for now are
 // of the newest version, and counted there.
 type VersionCount struct {
-	Generation uint64      `json:"generation"`
-	Definition cluster.Ref `json:"definition"`
+	Generation uint64 `json:"generation"`
+	Definition Ref    `json:"definition"`
 	// Newest says that it is what the service asks for now; the others are old.
 	Newest bool `json:"newest,omitempty"`
 	// Desired is how many tasks of the version are wanted in the end, Begun how many live, Running and Healthy how many of
@@ -72,11 +72,11 @@ type CanaryView struct {
 
 // GateView is a gate with what was last seen of it.
 type GateView struct {
-	cluster.Gate
+	Gate
 	// State is "passing", "failing", "waiting" (not looked at often enough yet) or "unknown", where the server that answers was not told.
 	State GateState `json:"state"`
 	// Result is nil where nothing is known.
-	Result *cluster.GateResult `json:"result,omitempty"`
+	Result *GateResult `json:"result,omitempty"`
 }
 
 // GateState is how a gate stands.
@@ -146,13 +146,13 @@ type ScaleView struct {
 	Min *int `json:"min,omitempty"`
 	Max *int `json:"max,omitempty"`
 	// Scaling is the policy; nil for a service that is scaled by hand alone.
-	Scaling   *cluster.Scaling `json:"scaling,omitempty"`
-	Suspended bool             `json:"suspended,omitempty"`
+	Scaling   *Scaling `json:"scaling,omitempty"`
+	Suspended bool     `json:"suspended,omitempty"`
 	// At is when the count last changed by itself, and Message why it is as it is.
 	At      time.Time `json:"at,omitzero"`
 	Message string    `json:"message,omitempty"`
 	// Recent are the last changes, newest first.
-	Recent []cluster.ScaleChange `json:"recent,omitempty"`
+	Recent []ScaleChange `json:"recent,omitempty"`
 	// Targets are those of the policy with what is measured now.
 	Targets []TargetView `json:"targets,omitempty"`
 	// Tasks are what single tasks use, where their agents told the server that answers.
@@ -163,7 +163,7 @@ type ScaleView struct {
 
 // TargetView is a target of scaling with what is measured now.
 type TargetView struct {
-	cluster.ScaleTarget
+	ScaleTarget
 	// Value is what the metric is, as the target says it; nil where the server that answers does not know it. Message says why then, or
 	// what it is the mean of.
 	Value   *float64  `json:"value,omitempty"`
@@ -175,15 +175,15 @@ type TargetView struct {
 
 // TaskUse is what one attempt of a task uses.
 type TaskUse struct {
-	cluster.TaskStats
+	TaskStats
 	Node string `json:"node"`
 }
 
 // Explanation says why something is as it is, the weightiest reason first.
 type Explanation struct {
 	// Owner is the service or the job, Task the task where one was asked for.
-	Owner cluster.OwnerRef `json:"owner"`
-	Task  cluster.TaskID   `json:"task,omitempty"`
+	Owner OwnerRef `json:"owner"`
+	Task  TaskID   `json:"task,omitempty"`
 	// State is the owner's or the task's.
 	State string `json:"state"`
 	// Summary says all of it in a sentence.
@@ -193,8 +193,8 @@ type Explanation struct {
 	// Place says of a task why it stands where it does, or what keeps it off the nodes.
 	Place *PlaceView `json:"place,omitempty"`
 	// Suggestions are the smallest changes that would let the task in, or the first task of the owner that waits for a place: Waits. Each alone is enough.
-	Suggestions []cluster.Suggestion `json:"suggestions,omitempty"`
-	Waits       cluster.TaskID       `json:"waits,omitempty"`
+	Suggestions []Suggestion `json:"suggestions,omitempty"`
+	Waits       TaskID       `json:"waits,omitempty"`
 }
 
 // Because is one reason why something is as it is.
@@ -202,12 +202,12 @@ type Because struct {
 	// About says what the reason is about: "place", "stop", "move", "crash-loop", "health", "node", "rollout", "gate" or "scaling".
 	About string `json:"about"`
 	// Reason is the code of the cause, and Message the sentence.
-	Reason  cluster.ReasonCode `json:"reason,omitempty"`
-	Message string             `json:"message"`
-	Task    cluster.TaskID     `json:"task,omitempty"`
-	Attempt int                `json:"attempt,omitempty"`
-	Node    string             `json:"node,omitempty"`
-	Since   time.Time          `json:"since,omitzero"`
+	Reason  ReasonCode `json:"reason,omitempty"`
+	Message string     `json:"message"`
+	Task    TaskID     `json:"task,omitempty"`
+	Attempt int        `json:"attempt,omitempty"`
+	Node    string     `json:"node,omitempty"`
+	Since   time.Time  `json:"since,omitzero"`
 	// Until is when it is looked at again, or when a deadline passes.
 	Until time.Time `json:"until,omitzero"`
 	// Log are the last lines that a crashed attempt wrote.
@@ -216,8 +216,8 @@ type Because struct {
 
 // CrashLoop is a task that ends again and again.
 type CrashLoop struct {
-	Task cluster.TaskID `json:"task"`
-	Node string         `json:"node,omitempty"`
+	Task TaskID `json:"task"`
+	Node string `json:"node,omitempty"`
 	// Times is how often it ended among what is remembered, Restarts how often the present attempt was restarted in its place.
 	Times    int `json:"times"`
 	Restarts int `json:"restarts,omitempty"`

@@ -2,8 +2,6 @@ package api
 
 import (
 	"time"
-
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // SecretWrite is the body of a write of a secret. No answer ever holds the value.
@@ -11,7 +9,7 @@ type SecretWrite struct {
 	// Value is what containers are handed, or the password for a registry, in base64.
 	Value string `json:"value"`
 	// Type says what it is for; default "value".
-	Type cluster.SecretType `json:"type,omitempty"`
+	Type SecretType `json:"type,omitempty"`
 	// Registry is the host that a secret of the type registry is for, and Username who the password is that of.
 	Registry string `json:"registry,omitempty"`
 	Username string `json:"username,omitempty"`
@@ -25,10 +23,10 @@ func (s SecretWrite) GoString() string { return s.String() }
 
 // SecretView is what a read shows of a secret: all but its value.
 type SecretView struct {
-	Cluster  string             `json:"cluster"`
-	Name     string             `json:"name"`
-	Type     cluster.SecretType `json:"type"`
-	Registry string             `json:"registry,omitempty"`
+	Cluster  string     `json:"cluster"`
+	Name     string     `json:"name"`
+	Type     SecretType `json:"type"`
+	Registry string     `json:"registry,omitempty"`
 	// Version counts the values that it had, from 1.
 	Version uint64 `json:"version"`
 	// Size is that of the value in bytes.
@@ -44,7 +42,7 @@ type SecretView struct {
 
 // MasterKeyView is what is known of a master key, which wraps the data keys that secrets are sealed with. The key itself is never told.
 type MasterKeyView struct {
-	cluster.MasterKey
+	MasterKey
 	State MasterKeyState `json:"state"`
 	// Secrets is how many secrets are sealed under it now.
 	Secrets int `json:"secrets"`

@@ -2,8 +2,6 @@ package api
 
 import (
 	"time"
-
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // SimulateRequest asks what would become of the domain. Nothing is written.
@@ -54,7 +52,7 @@ type SimulateNodes struct {
 	Memory  string         `json:"memory,omitempty"` // such as "32GiB"
 	Disk    string         `json:"disk,omitempty"`
 	Arch    string         `json:"arch,omitempty"` // such as "arm64"
-	Labels  cluster.Labels `json:"labels,omitempty"`
+	Labels  Labels         `json:"labels,omitempty"`
 	Pool    string         `json:"pool,omitempty"`
 	Taints  []string       `json:"taints,omitempty"` // such as "dedicated=gpu:no-schedule"
 	Devices []SimulateGPUs `json:"devices,omitempty"`
@@ -83,9 +81,9 @@ type SimulateScale struct {
 
 // SimulateObject names a service, a job or a cron.
 type SimulateObject struct {
-	Kind    cluster.Kind `json:"kind,omitempty"`    // default Service
-	Cluster string       `json:"cluster,omitempty"` // default "default"
-	Name    string       `json:"name"`
+	Kind    Kind   `json:"kind,omitempty"`    // default Service
+	Cluster string `json:"cluster,omitempty"` // default "default"
+	Name    string `json:"name"`
 }
 
 // Simulation is what would become of the domain.
@@ -94,7 +92,7 @@ type Simulation struct {
 	Revision uint64    `json:"revision"`
 	At       time.Time `json:"at"`
 	// Lasted is how much time passes until all is at rest, if each task is healthy and each stopped one gone at once.
-	Lasted cluster.Duration `json:"lasted"`
+	Lasted Duration `json:"lasted"`
 	// Fits says that no task waits at the end that did not wait before the changes, and that no rollout failed.
 	Fits bool `json:"fits"`
 	// Settled says that all came to rest within the time that a simulation lasts at most.
@@ -114,12 +112,12 @@ type Simulation struct {
 
 // SimulateStep is what one change brought.
 type SimulateStep struct {
-	Change  string           `json:"change"`
-	Placed  int              `json:"placed"`
-	Moved   int              `json:"moved"`
-	Ended   int              `json:"ended"`
-	Waiting int              `json:"waiting"`
-	Lasted  cluster.Duration `json:"lasted"`
+	Change  string   `json:"change"`
+	Placed  int      `json:"placed"`
+	Moved   int      `json:"moved"`
+	Ended   int      `json:"ended"`
+	Waiting int      `json:"waiting"`
+	Lasted  Duration `json:"lasted"`
 }
 
 // What becomes of a task.
@@ -131,22 +129,22 @@ const (
 
 // SimulateTask is a task that stands elsewhere than before.
 type SimulateTask struct {
-	Task       cluster.TaskID   `json:"task"`
-	Owner      cluster.OwnerRef `json:"owner"`
-	Definition cluster.Ref      `json:"definition"`
-	What       string           `json:"what"`
+	Task       TaskID   `json:"task"`
+	Owner      OwnerRef `json:"owner"`
+	Definition Ref      `json:"definition"`
+	What       string   `json:"what"`
 	// From and To are the nodes; empty for none. Ports and Devices are those that it holds at the end.
-	From    string              `json:"from,omitempty"`
-	To      string              `json:"to,omitempty"`
-	Ports   map[string]int      `json:"ports,omitempty"`
-	Devices []cluster.DeviceUse `json:"devices,omitempty"`
+	From    string         `json:"from,omitempty"`
+	To      string         `json:"to,omitempty"`
+	Ports   map[string]int `json:"ports,omitempty"`
+	Devices []DeviceUse    `json:"devices,omitempty"`
 }
 
 // SimulateWaiting is tasks that wait for the same reasons.
 type SimulateWaiting struct {
-	Tasks    []cluster.TaskID       `json:"tasks"`
-	Refusals []cluster.RefusalCount `json:"refusals,omitempty"`
-	Sentence string                 `json:"sentence"`
+	Tasks    []TaskID       `json:"tasks"`
+	Refusals []RefusalCount `json:"refusals,omitempty"`
+	Sentence string         `json:"sentence"`
 	// New is how many of them did not wait before the changes.
 	New int `json:"new"`
 }
@@ -159,20 +157,20 @@ const (
 
 // SimulateNode is how full a node is before the changes and at the end.
 type SimulateNode struct {
-	Name   string            `json:"name"`
-	State  cluster.NodeState `json:"state"` // at the end
-	Change string            `json:"change,omitempty"`
-	Total  cluster.Demand    `json:"total"`
-	Before SimulateLoad      `json:"before"`
-	After  SimulateLoad      `json:"after"`
+	Name   string       `json:"name"`
+	State  NodeState    `json:"state"` // at the end
+	Change string       `json:"change,omitempty"`
+	Total  Demand       `json:"total"`
+	Before SimulateLoad `json:"before"`
+	After  SimulateLoad `json:"after"`
 	// Devices is how many devices it has, cores that tasks hold not counted.
 	Devices int `json:"devices,omitempty"`
 }
 
 // SimulateLoad is what tasks take up on a node.
 type SimulateLoad struct {
-	Tasks    int            `json:"tasks"`
-	Reserved cluster.Demand `json:"reserved"`
+	Tasks    int    `json:"tasks"`
+	Reserved Demand `json:"reserved"`
 	// Devices is how much of devices they hold, in thousandths of one.
 	Devices int `json:"devices,omitempty"`
 }

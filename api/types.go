@@ -1,30 +1,20 @@
 // Package api holds the messages of Berth's HTTP API, as the server writes and
 // the client reads them.
 //
-// Objects that users write (Cluster, TaskDefinition, Service, Job, Cron, Host) travel in the form of package
-// cluster; a view adds what the server knows of them. Every object that can be changed has a
-// revision, which is its ETag and what If-Match compares.
+// Objects that users write (Cluster, TaskDefinition, Service, Job, Cron, Host) travel in the form in which the server
+// keeps them; a view adds what the server knows of them. Every object that can be changed has a
+// revision, which is its ETag and what If-Match compares. Types with certain values have constants and a method
+// Values; a later server may send a value that is not among them.
 package api
 
 import (
 	"encoding/json"
 	"time"
-
-	"github.com/berthd/berth/internal/cluster"
-)
-
-// Nouns as users write them.
-type (
-	Cluster        = cluster.Cluster
-	TaskDefinition = cluster.TaskDefinition
-	Service        = cluster.Service
-	Job            = cluster.Job
-	Host           = cluster.Host
 )
 
 // Object is a manifest: an object with its kind. Spec is the object's own JSON.
 type Object struct {
-	Kind cluster.Kind    `json:"kind"`
+	Kind Kind            `json:"kind"`
 	Spec json.RawMessage `json:"spec"`
 }
 
@@ -52,10 +42,10 @@ func (Action) Values() []Action {
 
 // Change is what an apply does, or would do, to one object.
 type Change struct {
-	Kind    cluster.Kind `json:"kind"`
-	Cluster string       `json:"cluster,omitempty"`
-	Name    string       `json:"name"` // a definition's as "web@1"
-	Action  Action       `json:"action"`
+	Kind    Kind   `json:"kind"`
+	Cluster string `json:"cluster,omitempty"`
+	Name    string `json:"name"` // a definition's as "web@1"
+	Action  Action `json:"action"`
 	// Fields that differ, ordered by path.
 	Fields   []FieldChange `json:"fields,omitempty"`
 	Revision uint64        `json:"revision,omitempty"` // after the write
@@ -120,12 +110,12 @@ type ServiceStatus struct {
 	Versions []VersionCount `json:"versions,omitempty"`
 	// Rollout is where the newest version stands, empty while nothing is known of it, and RolloutMessage says it in a sentence; Paused
 	// that the user holds it there.
-	Rollout        cluster.RolloutState `json:"rollout,omitempty"`
-	RolloutMessage string               `json:"rollout_message,omitempty"`
-	Paused         bool                 `json:"paused,omitempty"`
+	Rollout        RolloutState `json:"rollout,omitempty"`
+	RolloutMessage string       `json:"rollout_message,omitempty"`
+	Paused         bool         `json:"paused,omitempty"`
 	// Crashing are tasks that end again and again, GivenUp those that are not tried again until the service changes.
-	Crashing []CrashLoop      `json:"crashing,omitempty"`
-	GivenUp  []cluster.TaskID `json:"given_up,omitempty"`
+	Crashing []CrashLoop `json:"crashing,omitempty"`
+	GivenUp  []TaskID    `json:"given_up,omitempty"`
 	// Hungry says that the tasks want more memory than they have, again and again, and what that looks like.
 	Hungry string `json:"hungry,omitempty"`
 }
@@ -158,32 +148,32 @@ func (s JobStatus) Done() bool {
 
 // TaskView is one attempt of a task, or a task that waits for one.
 type TaskView struct {
-	ID         cluster.TaskID     `json:"id"`
-	Attempt    int                `json:"attempt,omitempty"`
-	UUID       string             `json:"uuid,omitempty"`
-	Owner      cluster.OwnerRef   `json:"owner"`
-	Generation uint64             `json:"generation"`
-	Step       string             `json:"step,omitempty"`
-	Index      int                `json:"index"`
-	Definition cluster.Ref        `json:"definition"`
-	Node       string             `json:"node,omitempty"`
-	Address    string             `json:"address,omitempty"` // the node's
-	Ports      map[string]int     `json:"ports,omitempty"`
-	State      cluster.State      `json:"state"`
-	Health     cluster.Health     `json:"health,omitempty"`
-	Reason     cluster.ReasonCode `json:"reason,omitempty"`
+	ID         TaskID         `json:"id"`
+	Attempt    int            `json:"attempt,omitempty"`
+	UUID       string         `json:"uuid,omitempty"`
+	Owner      OwnerRef       `json:"owner"`
+	Generation uint64         `json:"generation"`
+	Step       string         `json:"step,omitempty"`
+	Index      int            `json:"index"`
+	Definition Ref            `json:"definition"`
+	Node       string         `json:"node,omitempty"`
+	Address    string         `json:"address,omitempty"` // the node's
+	Ports      map[string]int `json:"ports,omitempty"`
+	State      State          `json:"state"`
+	Health     Health         `json:"health,omitempty"`
+	Reason     ReasonCode     `json:"reason,omitempty"`
 	// Message says in a sentence why it is in this state: why it waits, why it failed.
-	Message    string                    `json:"message,omitempty"`
-	Placed     time.Time                 `json:"placed,omitzero"`
-	Started    time.Time                 `json:"started,omitzero"`
-	Finished   time.Time                 `json:"finished,omitzero"`
-	Restarts   int                       `json:"restarts,omitempty"`
-	Containers []cluster.ContainerStatus `json:"containers,omitempty"`
-	Exit       *cluster.Exit             `json:"exit,omitempty"`
-	LogTail    string                    `json:"log_tail,omitempty"`
+	Message    string            `json:"message,omitempty"`
+	Placed     time.Time         `json:"placed,omitzero"`
+	Started    time.Time         `json:"started,omitzero"`
+	Finished   time.Time         `json:"finished,omitzero"`
+	Restarts   int               `json:"restarts,omitempty"`
+	Containers []ContainerStatus `json:"containers,omitempty"`
+	Exit       *Exit             `json:"exit,omitempty"`
+	LogTail    string            `json:"log_tail,omitempty"`
 	// Used is what the attempt uses, where its agent told the server that answers. A list that waits for a change does not wait for
 	// this, nor is a streamed one sent for its sake.
-	Used *cluster.TaskStats `json:"used,omitempty"`
+	Used *TaskStats `json:"used,omitempty"`
 	// Pressed says why its node's agent suggests to move it away: the node is short of memory. It is soft, as Used is.
 	Pressed string `json:"pressed,omitempty"`
 	// Misplaced says why the attempt should not be on its node as that is now, and what becomes of it: the node has a taint, or does not
@@ -193,21 +183,21 @@ type TaskView struct {
 
 // NodeView is a node with what it has and what is taken.
 type NodeView struct {
-	Name     string            `json:"name"`
-	State    cluster.NodeState `json:"state"`
-	Reason   string            `json:"reason,omitempty"`
-	Since    time.Time         `json:"since,omitzero"`
-	Domain   string            `json:"domain"`
-	Cordon   bool              `json:"cordon,omitempty"`
-	Labels   cluster.Labels    `json:"labels,omitempty"`
-	Pool     string            `json:"pool,omitempty"`
-	Taints   []cluster.Taint   `json:"taints,omitempty"`
-	Facts    cluster.Facts     `json:"facts"`
-	Session  uint64            `json:"session"`
-	Total    cluster.Demand    `json:"total"`
-	Reserved cluster.Demand    `json:"reserved"`
-	Tasks    int               `json:"tasks"`
-	Revision uint64            `json:"revision"` // of the operator's settings
+	Name     string    `json:"name"`
+	State    NodeState `json:"state"`
+	Reason   string    `json:"reason,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	Domain   string    `json:"domain"`
+	Cordon   bool      `json:"cordon,omitempty"`
+	Labels   Labels    `json:"labels,omitempty"`
+	Pool     string    `json:"pool,omitempty"`
+	Taints   []Taint   `json:"taints,omitempty"`
+	Facts    Facts     `json:"facts"`
+	Session  uint64    `json:"session"`
+	Total    Demand    `json:"total"`
+	Reserved Demand    `json:"reserved"`
+	Tasks    int       `json:"tasks"`
+	Revision uint64    `json:"revision"` // of the operator's settings
 	// LostDevices are such that tasks hold here and that the node does not have any more, ordered by their IDs.
 	LostDevices []LostDevice `json:"lost_devices,omitempty"`
 	// Gone says that the operator forgot the node: its records go once its tasks are replaced.
@@ -218,14 +208,14 @@ type NodeView struct {
 	Server string `json:"server,omitempty"`
 	// Used is what the machine uses, and Heartbeat its last sign of life, where the server that answers knows them. A
 	// list that waits for a change does not wait for these, nor is a streamed one sent for their sake.
-	Used      *cluster.NodeStats `json:"used,omitempty"`
-	Heartbeat *Heartbeat         `json:"heartbeat,omitempty"`
+	Used      *NodeStats `json:"used,omitempty"`
+	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
 }
 
 // LostDevice is a device that is gone while a task holds it.
 type LostDevice struct {
-	ID   string         `json:"id"`
-	Task cluster.TaskID `json:"task"`
+	ID   string `json:"id"`
+	Task TaskID `json:"task"`
 }
 
 // EventView is one event with its place in the log.
@@ -234,7 +224,7 @@ type EventView struct {
 	ID         string    `json:"id"`
 	At         time.Time `json:"at"`
 	RoutingKey string    `json:"routing_key"`
-	cluster.Event
+	Event
 }
 
 // EventGap is what a stream of events (type "gap") tells a reader that was too slow: how many events were left
@@ -259,15 +249,15 @@ type ListRemoval struct {
 
 // ImageView is an image that a node holds.
 type ImageView struct {
-	Node   string        `json:"node"`
-	Name   string        `json:"name"`
-	Digest string        `json:"digest,omitempty"`
-	Size   cluster.Bytes `json:"size"`
+	Node   string `json:"node"`
+	Name   string `json:"name"`
+	Digest string `json:"digest,omitempty"`
+	Size   Bytes  `json:"size"`
 	// Frees is what the node's disk gains without it, Used when a container was last made from it or removed, and Kept what keeps it from being
 	// removed, in a few words. Older agents do not tell.
-	Frees cluster.Bytes `json:"frees,omitempty"`
-	Used  time.Time     `json:"used,omitzero"`
-	Kept  string        `json:"kept,omitempty"`
+	Frees Bytes     `json:"frees,omitempty"`
+	Used  time.Time `json:"used,omitzero"`
+	Kept  string    `json:"kept,omitempty"`
 }
 
 // ImagePull asks nodes to pull images.
@@ -300,31 +290,31 @@ type ImagePrune struct {
 	// DryRun removes nothing.
 	DryRun bool `json:"dry_run,omitempty"`
 	// Unused is for how long an image must not have been used.
-	Unused cluster.Duration `json:"unused,omitempty"`
+	Unused Duration `json:"unused,omitempty"`
 }
 
 // PrunedImage is what came of an image of a node. Size is what the disk gains without it.
 type PrunedImage struct {
-	Node    string        `json:"node"`
-	Names   []string      `json:"names"`
-	Digest  string        `json:"digest"`
-	Size    cluster.Bytes `json:"size"`
-	Used    time.Time     `json:"used,omitzero"`
-	Removed bool          `json:"removed,omitempty"`
-	Kept    string        `json:"kept,omitempty"` // what keeps it
+	Node    string    `json:"node"`
+	Names   []string  `json:"names"`
+	Digest  string    `json:"digest"`
+	Size    Bytes     `json:"size"`
+	Used    time.Time `json:"used,omitzero"`
+	Removed bool      `json:"removed,omitempty"`
+	Kept    string    `json:"kept,omitempty"` // what keeps it
 }
 
 // ImagePruneReply lists all images of the nodes, each node's in the order in which they would go. Faults tells of nodes that could not
 // be asked.
 type ImagePruneReply struct {
-	Items  []PrunedImage   `json:"items"`
-	Faults []cluster.Fault `json:"errors,omitempty"`
+	Items  []PrunedImage `json:"items"`
+	Faults []Fault       `json:"errors,omitempty"`
 }
 
 // ImagesReply lists images. Faults tells of nodes that could not be asked.
 type ImagesReply struct {
-	Items  []ImageView     `json:"items"`
-	Faults []cluster.Fault `json:"errors,omitempty"`
+	Items  []ImageView `json:"items"`
+	Faults []Fault     `json:"errors,omitempty"`
 }
 
 // Readiness is what /readyz answers: for each part, "ok" or what it lacks. What the parts store, recovery, audit and
@@ -344,22 +334,22 @@ type ScaleRequest struct {
 
 // Problem is an error answer (RFC 9457). Faults lists everything that is wrong with the request at once.
 type Problem struct {
-	Type   string          `json:"type,omitempty"`
-	Title  string          `json:"title"`
-	Status int             `json:"status"`
-	Detail string          `json:"detail,omitempty"`
-	Faults []cluster.Fault `json:"errors,omitempty"`
+	Type   string  `json:"type,omitempty"`
+	Title  string  `json:"title"`
+	Status int     `json:"status"`
+	Detail string  `json:"detail,omitempty"`
+	Faults []Fault `json:"errors,omitempty"`
 	// Oldest is, for an event cursor that is too old (410), the id of the oldest event that is kept.
 	Oldest string `json:"oldest,omitempty"`
 }
 
 // LogLine is one line of a task's output.
 type LogLine struct {
-	Time      time.Time      `json:"time"`
-	Task      cluster.TaskID `json:"task,omitempty"`
-	Container string         `json:"container,omitempty"`
-	Stream    string         `json:"stream"` // "stdout" or "stderr"
-	Text      string         `json:"text"`
+	Time      time.Time `json:"time"`
+	Task      TaskID    `json:"task,omitempty"`
+	Container string    `json:"container,omitempty"`
+	Stream    string    `json:"stream"` // "stdout" or "stderr"
+	Text      string    `json:"text"`
 	// Partial says that the text goes on in the stream's next line.
 	Partial bool `json:"partial,omitempty"`
 	// Lost, unless 0, says that this many lines were left out here because the reader was slow; the line has no text.

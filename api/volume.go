@@ -2,8 +2,6 @@ package api
 
 import (
 	"time"
-
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // VolumeView is a volume that a node's agent keeps for tasks, or a folder that the node declares.
@@ -21,20 +19,20 @@ type VolumeView struct {
 	Owner string `json:"owner,omitempty"`
 	// Used is what its files took when they were last counted, at Counted, which is zero where they were not. Size and Free are of its file
 	// system, or of the quota that is set for it.
-	Used    cluster.Bytes `json:"used,omitempty"`
-	Counted time.Time     `json:"counted,omitzero"`
-	Size    cluster.Bytes `json:"size,omitempty"`
-	Free    cluster.Bytes `json:"free,omitempty"`
+	Used    Bytes     `json:"used,omitempty"`
+	Counted time.Time `json:"counted,omitzero"`
+	Size    Bytes     `json:"size,omitempty"`
+	Free    Bytes     `json:"free,omitempty"`
 	// By are the tasks that use it now; Last is the one that used it last, until Until.
-	By    []cluster.TaskID `json:"by,omitempty"`
-	Last  cluster.TaskID   `json:"last,omitempty"`
-	Until time.Time        `json:"until,omitzero"`
+	By    []TaskID  `json:"by,omitempty"`
+	Last  TaskID    `json:"last,omitempty"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 // VolumesReply lists volumes by node and name. Faults tells of nodes that could not be asked.
 type VolumesReply struct {
-	Items  []VolumeView    `json:"items"`
-	Faults []cluster.Fault `json:"errors,omitempty"`
+	Items  []VolumeView `json:"items"`
+	Faults []Fault      `json:"errors,omitempty"`
 }
 
 // VolumeRemove asks a node to remove a volume that its agent keeps.

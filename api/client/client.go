@@ -30,7 +30,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // ErrUnreachable is in the chain of every error of a request that got no answer.
@@ -146,7 +145,7 @@ func (e *Error) Error() string {
 	if len(e.Faults) == 0 {
 		return text
 	}
-	return text + ": " + cluster.Faults(e.Faults).Error()
+	return text + ": " + api.Faults(e.Faults).Error()
 }
 
 // AnswerError is an answer of success that could not be read: it was cut off, or is none of a Berth server.

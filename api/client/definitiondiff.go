@@ -7,11 +7,10 @@ import (
 	"strconv"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // DiffVersions returns what a version of a task definition changed since another; from 0 is the one before.
-func (c *Client) DiffVersions(ctx context.Context, to cluster.Ref, from int) (v api.DefinitionDiff, err error) {
+func (c *Client) DiffVersions(ctx context.Context, to api.Ref, from int) (v api.DefinitionDiff, err error) {
 	r := get("definitions", to.Name, strconv.Itoa(to.Version), "diff")
 	if from != 0 {
 		r = r.with(url.Values{"from": {strconv.Itoa(from)}})
@@ -21,14 +20,14 @@ func (c *Client) DiffVersions(ctx context.Context, to cluster.Ref, from int) (v 
 }
 
 // DiffDefinition returns what a task definition would change since a version that stands.
-func (c *Client) DiffDefinition(ctx context.Context, from cluster.Ref, def api.TaskDefinition) (v api.DefinitionDiff, err error) {
+func (c *Client) DiffDefinition(ctx context.Context, from api.Ref, def api.TaskDefinition) (v api.DefinitionDiff, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPost, path: []string{"definitions", from.Name, strconv.Itoa(from.Version), "diff"}, body: def}, &v)
 	return v, err
 }
 
 // RevealedDefinition returns a version of a task definition with the values of environments and files. Where the caller may not see
 // them it is refused with 403, while Definition leaves them out.
-func (c *Client) RevealedDefinition(ctx context.Context, ref cluster.Ref) (v api.DefinitionView, err error) {
+func (c *Client) RevealedDefinition(ctx context.Context, ref api.Ref) (v api.DefinitionView, err error) {
 	_, err = c.call(ctx, get("definitions", ref.Name, strconv.Itoa(ref.Version)).with(url.Values{"reveal": {"true"}}), &v)
 	return v, err
 }

@@ -10,9 +10,9 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/coder/websocket"
+	"github.com/berthd/berth/api"
 
-	"github.com/berthd/berth/internal/cluster"
+	"github.com/coder/websocket"
 )
 
 // Channels of a running command: the first byte of each message.
@@ -49,7 +49,7 @@ const maxFrame = 1 << 20
 
 // Exec runs a command in a container of a running task and returns its exit code. An error says that
 // it could not be run, or that its end was not seen.
-func (c *Client) Exec(ctx context.Context, id cluster.TaskID, o ExecOptions) (int, error) {
+func (c *Client) Exec(ctx context.Context, id api.TaskID, o ExecOptions) (int, error) {
 	q, what := url.Values{"command": o.Command}, "exec"
 	switch {
 	case o.Terminal != nil:
@@ -76,7 +76,7 @@ func (c *Client) Exec(ctx context.Context, id cluster.TaskID, o ExecOptions) (in
 }
 
 // dial opens one of a task's streams over a websocket, which the caller closes.
-func (c *Client) dial(ctx context.Context, id cluster.TaskID, what, container string, q url.Values) (*websocket.Conn, error) {
+func (c *Client) dial(ctx context.Context, id api.TaskID, what, container string, q url.Values) (*websocket.Conn, error) {
 	if container != "" {
 		q.Set("container", container)
 	}

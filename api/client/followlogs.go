@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // skew is by how much the clocks of a node and of this machine may differ for a stream to be taken up without a line
@@ -19,7 +18,7 @@ const skew = time.Minute
 // FollowLogs streams the lines of a task's output as Logs with Follow does, until the attempt that it begins with
 // ends, or ctx. A stream that breaks, because the server or the node's agent went away, is taken up
 // where it was: no line is left out and none comes twice. Lost, unless nil, is told of each break.
-func (c *Client) FollowLogs(ctx context.Context, id cluster.TaskID, o LogOptions, lost func(error)) iter.Seq2[api.LogLine, error] {
+func (c *Client) FollowLogs(ctx context.Context, id api.TaskID, o LogOptions, lost func(error)) iter.Seq2[api.LogLine, error] {
 	o.Follow = true
 	return func(yield func(api.LogLine, error) bool) {
 		var at place
@@ -60,7 +59,7 @@ func (c *Client) FollowLogs(ctx context.Context, id cluster.TaskID, o LogOptions
 }
 
 // readOn reads one stream from a place; wanted is false once yield wanted no more.
-func (c *Client) readOn(ctx context.Context, id cluster.TaskID, o LogOptions, at *place, yield func(api.LogLine) bool) (wanted bool, err error) {
+func (c *Client) readOn(ctx context.Context, id api.TaskID, o LogOptions, at *place, yield func(api.LogLine) bool) (wanted bool, err error) {
 	if at.lines > 0 {
 		o.Tail, o.Since = -1, time.Since(at.newest)+skew
 	}
@@ -77,7 +76,7 @@ func (c *Client) readOn(ctx context.Context, id cluster.TaskID, o LogOptions, at
 }
 
 // over reports whether the attempt has ended that the first call found, or why that is not known.
-func (c *Client) over(ctx context.Context, id cluster.TaskID, attempt *string) (bool, error) {
+func (c *Client) over(ctx context.Context, id api.TaskID, attempt *string) (bool, error) {
 	v, err := c.Task(ctx, id)
 	if err != nil {
 		return StatusOf(err) == http.StatusNotFound, err

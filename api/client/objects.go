@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // Version returns the server's version.
@@ -54,7 +53,7 @@ func (c *Client) DefinitionVersions(ctx context.Context, name string, o ListOpti
 }
 
 // Definition returns one version of a task definition.
-func (c *Client) Definition(ctx context.Context, ref cluster.Ref) (v api.DefinitionView, err error) {
+func (c *Client) Definition(ctx context.Context, ref api.Ref) (v api.DefinitionView, err error) {
 	_, err = c.call(ctx, get("definitions", ref.Name, strconv.Itoa(ref.Version)), &v)
 	return v, err
 }
@@ -66,7 +65,7 @@ func (c *Client) PutDefinition(ctx context.Context, v api.TaskDefinition) (uint6
 }
 
 // DeleteDefinition removes a version of a task definition that nothing uses; one in use is refused with 409.
-func (c *Client) DeleteDefinition(ctx context.Context, ref cluster.Ref, cond Condition) error {
+func (c *Client) DeleteDefinition(ctx context.Context, ref api.Ref, cond Condition) error {
 	return c.act(ctx, http.MethodDelete, nil, cond, "definitions", ref.Name, strconv.Itoa(ref.Version))
 }
 
@@ -180,7 +179,7 @@ func within(in, noun string) []string {
 
 func orDefault(name string) string {
 	if name == "" {
-		return cluster.DefaultCluster
+		return api.DefaultCluster
 	}
 	return name
 }

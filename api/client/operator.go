@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // ErrCutShort says that a snapshot did not arrive whole: what was written of it is to be thrown away.
@@ -73,7 +72,7 @@ func (c *Client) PutDomain(ctx context.Context, v api.DomainSettings, cond Condi
 
 // Reschedule lets tasks of silent nodes be replaced for a while although many are silent; 0 takes that back.
 func (c *Client) Reschedule(ctx context.Context, d time.Duration) (v api.DomainView, err error) {
-	_, err = c.call(ctx, post(api.RescheduleRequest{For: cluster.Duration(d)}, "domain", "reschedule").once(), &v)
+	_, err = c.call(ctx, post(api.RescheduleRequest{For: api.Duration(d)}, "domain", "reschedule").once(), &v)
 	return v, err
 }
 
@@ -104,7 +103,7 @@ func (c *Client) ForgetNode(ctx context.Context, name string, force bool, cond C
 }
 
 // TaintNode gives a node taints; the value of one with the same key and effect is replaced.
-func (c *Client) TaintNode(ctx context.Context, name string, taints []cluster.Taint, cond Condition) (api.NodeView, error) {
+func (c *Client) TaintNode(ctx context.Context, name string, taints []api.Taint, cond Condition) (api.NodeView, error) {
 	return c.nodeAction(ctx, name, "taint", api.TaintRequest{Taints: taints}, cond)
 }
 

@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // Rollout returns where the rollout of a service's newest version stands.
@@ -82,13 +81,13 @@ func (c *Client) ExplainJob(ctx context.Context, in, name string) (v api.Explana
 }
 
 // ExplainTask says why a task is as it is: what it waits for, what its stop waits for, why it moves, how it crashes.
-func (c *Client) ExplainTask(ctx context.Context, id cluster.TaskID) (v api.Explanation, err error) {
+func (c *Client) ExplainTask(ctx context.Context, id api.TaskID) (v api.Explanation, err error) {
 	_, err = c.call(ctx, get("tasks", string(id), "explain"), &v)
 	return v, err
 }
 
 // ExplainTaskOn is ExplainTask with a word on one node: why the task is not there, or whether it could be.
-func (c *Client) ExplainTaskOn(ctx context.Context, id cluster.TaskID, node string) (v api.Explanation, err error) {
+func (c *Client) ExplainTaskOn(ctx context.Context, id api.TaskID, node string) (v api.Explanation, err error) {
 	_, err = c.call(ctx, get("tasks", string(id), "explain").with(onNode(node)), &v)
 	return v, err
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // TaskFilter chooses tasks; an empty field chooses all.
@@ -40,7 +39,7 @@ func (c *Client) Tasks(ctx context.Context, f TaskFilter, o ListOptions) (api.Pa
 }
 
 // Task returns the newest attempt of a task, or how it waits for one.
-func (c *Client) Task(ctx context.Context, id cluster.TaskID) (v api.TaskView, err error) {
+func (c *Client) Task(ctx context.Context, id api.TaskID) (v api.TaskView, err error) {
 	_, err = c.call(ctx, get("tasks", string(id)), &v)
 	return v, err
 }
@@ -60,7 +59,7 @@ type LogOptions struct {
 }
 
 // Logs streams the lines of a task's output. An error ends the sequence.
-func (c *Client) Logs(ctx context.Context, id cluster.TaskID, o LogOptions) iter.Seq2[api.LogLine, error] {
+func (c *Client) Logs(ctx context.Context, id api.TaskID, o LogOptions) iter.Seq2[api.LogLine, error] {
 	q := url.Values{}
 	if o.Follow {
 		q.Set("follow", "true")
@@ -109,7 +108,7 @@ func (c *Client) Logs(ctx context.Context, id cluster.TaskID, o LogOptions) iter
 
 // SayCheck says to a check of type ttl of a task how the task is. Attempt is the number of the attempt that is meant, 0 for the newest. It
 // returns once the task's node has kept the word.
-func (c *Client) SayCheck(ctx context.Context, id cluster.TaskID, attempt int, check string, word api.CheckWord) error {
+func (c *Client) SayCheck(ctx context.Context, id api.TaskID, attempt int, check string, word api.CheckWord) error {
 	r := post(word, "tasks", string(id), "checks", check).once()
 	if attempt != 0 {
 		r = r.with(url.Values{"attempt": {strconv.Itoa(attempt)}})

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/coder/websocket"
+	"github.com/berthd/berth/api"
 
-	"github.com/berthd/berth/internal/cluster"
+	"github.com/coder/websocket"
 )
 
 // Size is how much text a terminal shows.
@@ -100,7 +100,7 @@ type AttachOptions struct {
 
 // Attach passes the output of a running container on as it comes, a line at a time, until it ends, and returns its exit code. An error
 // says that its end was not seen.
-func (c *Client) Attach(ctx context.Context, id cluster.TaskID, o AttachOptions) (int, error) {
+func (c *Client) Attach(ctx context.Context, id api.TaskID, o AttachOptions) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	q := url.Values{}
@@ -146,7 +146,7 @@ type Copied struct {
 }
 
 // CopyOut writes a file or folder of a running container as a tar archive. After an error it is not whole.
-func (c *Client) CopyOut(ctx context.Context, id cluster.TaskID, o CopyOptions, to io.Writer) error {
+func (c *Client) CopyOut(ctx context.Context, id api.TaskID, o CopyOptions, to io.Writer) error {
 	q := url.Values{"path": {o.Path}}
 	if o.Follow {
 		q.Set("follow", "true")
@@ -162,7 +162,7 @@ func (c *Client) CopyOut(ctx context.Context, id cluster.TaskID, o CopyOptions, 
 
 // CopyIn unpacks a tar archive in a running container. An error of the archive's reader is one of the copy; what came until then stays
 // there.
-func (c *Client) CopyIn(ctx context.Context, id cluster.TaskID, o CopyOptions, from io.Reader) (copied Copied, err error) {
+func (c *Client) CopyIn(ctx context.Context, id api.TaskID, o CopyOptions, from io.Reader) (copied Copied, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	conn, err := c.dial(ctx, id, "copy-in", o.Container, url.Values{"path": {o.Path}})
@@ -224,7 +224,7 @@ type Connection struct {
 
 // Forward opens a connection to a port of a running task. That nothing listens there is told by the first Read. The end of ctx
 // ends it; the caller closes it.
-func (c *Client) Forward(ctx context.Context, id cluster.TaskID, o ForwardOptions) (*Connection, error) {
+func (c *Client) Forward(ctx context.Context, id api.TaskID, o ForwardOptions) (*Connection, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	conn, err := c.dial(ctx, id, "forward", o.Container, url.Values{"port": {o.Port}})
 	if err != nil {

@@ -13,7 +13,8 @@
 //   - purity: internal/cluster and internal/logic read no clock, print nothing,
 //     start and share nothing, and do not depend on the order of a map;
 //   - waiting: no test sleeps on the real clock but through internal/testkit;
-//   - enumerations: a type of text with constants lists all of them in a method Values.
+//   - enumerations: a type of text with constants lists all of them in a method Values;
+//   - nameable: what the packages api and api/client show has names that other modules can write.
 package archtest
 
 import (
@@ -26,7 +27,7 @@ import (
 // Finding is one place where the code breaks a rule.
 type Finding struct {
 	Pos  token.Position // where; the file name alone for a rule about packages
-	Rule string         // layers, modules, purity, waiting or enumerations
+	Rule string         // layers, modules, purity, waiting, enumerations or nameable
 	Text string         // what is wrong and what to do instead
 }
 

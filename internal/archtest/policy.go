@@ -110,7 +110,7 @@ var layers = map[string][]string{
 
 	// The edges and the wiring: only cmd/berth names drivers.
 	"api":        {"internal/cluster"},
-	"api/client": {"api", "internal/cluster"},
+	"api/client": {"api"},
 	"cmd/berth":  {"..."},
 
 	// Programs that users run and read: they know nothing of Berth's insides.

@@ -1,0 +1,273 @@
+package api
+
+import "github.com/berthd/berth/internal/cluster"
+
+// What the control plane and the agents tell of tasks, nodes, servers and rollouts.
+// Each is the type that the server itself uses, under a name that other modules can write.
+type (
+	// ContainerState is where one container of a task stands.
+	ContainerState = cluster.ContainerState
+	// ContainerStatus is what an agent saw of one container.
+	ContainerStatus = cluster.ContainerStatus
+	// Exit is how a container's process ended.
+	Exit = cluster.Exit
+	// Health is what a running task's checks say.
+	Health = cluster.Health
+	// State is where a task's attempt stands.
+	State = cluster.State
+	// EpochToken orders what agents are told (P1.6): generation of the node's ownership, then incarnation of the store, then epoch of the leader.
+	EpochToken = cluster.Token
+	// DiskFact is one file system.
+	DiskFact = cluster.DiskFact
+	// Drain asks for a node to be emptied.
+	Drain = cluster.Drain
+	// ExecutorFact is an executor with its version.
+	ExecutorFact = cluster.ExecutorFact
+	// Facts are what an agent found out about its machine.
+	Facts = cluster.Facts
+	// Host is what the operator set for a node.
+	Host = cluster.Host
+	// NodeState is the watcher's verdict on a node.
+	NodeState = cluster.NodeState
+	// NodeStats is what a machine uses, as its agent last measured it.
+	NodeStats = cluster.NodeStats
+	// DomainSettings is what the operator set for a domain.
+	DomainSettings = cluster.DomainSettings
+	// PoolSettings is what the operator set for a pool of nodes.
+	PoolSettings = cluster.PoolSettings
+	// Recovery tells that the store lost acknowledged writes, and what is done about it.7).
+	Recovery = cluster.Recovery
+	// RecoveryState is where the recovery of a store that went back stands.
+	RecoveryState = cluster.RecoveryState
+	// Role says what whoever holds a token or a certificate may do.
+	Role = cluster.Role
+	// Server is one member of the control plane.
+	Server = cluster.Server
+	// TokenPurpose says what a token is for.
+	TokenPurpose = cluster.TokenPurpose
+	// Event is one thing that happened, with its cause.
+	Event = cluster.Event
+	// EventBatch holds the events of one commit.1).
+	EventBatch = cluster.EventBatch
+	// ReasonCode is a typed cause, the same in records, events, metrics and answers.
+	ReasonCode = cluster.ReasonCode
+	// Refusal is why a task cannot be placed on one node, or on none.
+	Refusal = cluster.Refusal
+	// RefusalCount is a refusal that several nodes share.
+	RefusalCount = cluster.RefusalCount
+	// RebalanceCounts is how far a rebalancing got.
+	RebalanceCounts = cluster.RebalanceCounts
+	// RebalanceMoveState is where a move stands.
+	RebalanceMoveState = cluster.RebalanceMoveState
+	// Rebalancing is a list of moves that is carried out.
+	Rebalancing = cluster.Rebalancing
+	// RebalancingMove is one task on its way from one node to another.
+	RebalancingMove = cluster.RebalancingMove
+	// RebalancingState is where a rebalancing stands.
+	RebalancingState = cluster.RebalancingState
+	// Reservation keeps nodes for somebody for a span of time.
+	Reservation = cluster.Reservation
+	// ChangeKind says what a change changes.
+	ChangeKind = cluster.ChangeKind
+	// Machine is a node that is not there, as a task asks for one.
+	Machine = cluster.Machine
+	// Remedy is one change of a task that waits, of a node or of what stands there.
+	Remedy = cluster.Remedy
+	// Suggestion is a smallest set of changes of some kinds that together would let a waiting task, or its gang, be placed.
+	Suggestion = cluster.Suggestion
+	// Candidate is a node with the parts of its rank.
+	Candidate = cluster.Candidate
+	// Grounds is why a task was placed where it was, as the leader saw it then: kept in its memory for some thousand decisions, one for the first of all tasks of an owner that one decision placed.
+	Grounds = cluster.Grounds
+	// RankPart is a part of the rank of a node for a task; parts of 0 points are left out.
+	RankPart = cluster.RankPart
+	// Portion is a number of tasks, or a percentage of them: in manifests 2 or "25%".
+	Portion = cluster.Portion
+	// Bytes is a size.
+	Bytes = cluster.Bytes
+	// Duration is a time span.
+	Duration = cluster.Duration
+	// MilliCPU is an amount of processor time in thousandths of one CPU.
+	MilliCPU = cluster.MilliCPU
+	// Labels are an object's own attributes, for people and for constraints.
+	Labels = cluster.Labels
+	// TaskID names a task for its whole life.
+	TaskID = cluster.TaskID
+	// Fault is one thing that is wrong with a value: where, and what to do about it.
+	Fault = cluster.Fault
+	// Faults is an error that holds everything that is wrong at once.
+	Faults = cluster.Faults
+)
+
+// Values of ContainerState.
+const (
+	ContainerWaiting = cluster.ContainerWaiting
+	ContainerRunning = cluster.ContainerRunning
+	ContainerExited  = cluster.ContainerExited
+)
+
+// Values of Health.
+const (
+	HealthUnknown = cluster.HealthUnknown
+	HealthHealthy = cluster.HealthHealthy
+	HealthWarning = cluster.HealthWarning
+	HealthFailing = cluster.HealthFailing
+)
+
+// Values of State.
+const (
+	StatePending   = cluster.StatePending
+	StateAssigned  = cluster.StateAssigned
+	StatePreparing = cluster.StatePreparing
+	StateStarting  = cluster.StateStarting
+	StateRunning   = cluster.StateRunning
+	StateStopping  = cluster.StateStopping
+	StateSucceeded = cluster.StateSucceeded
+	StateFailed    = cluster.StateFailed
+	StateRejected  = cluster.StateRejected
+	StateLost      = cluster.StateLost
+	StateCancelled = cluster.StateCancelled
+)
+
+// Values of NodeState.
+const (
+	NodeAbsent   = cluster.NodeAbsent
+	NodeJoining  = cluster.NodeJoining
+	NodeReady    = cluster.NodeReady
+	NodeSuspect  = cluster.NodeSuspect
+	NodeDown     = cluster.NodeDown
+	NodeDraining = cluster.NodeDraining
+	NodeDrained  = cluster.NodeDrained
+)
+
+// Values of RecoveryState.
+const (
+	RecoveryNeeded = cluster.RecoveryNeeded
+	RecoveryAdopt  = cluster.RecoveryAdopt
+	RecoveryStop   = cluster.RecoveryStop
+)
+
+// Values of Role.
+const (
+	RoleAdmin     = cluster.RoleAdmin
+	RoleOperator  = cluster.RoleOperator
+	RoleSubmitter = cluster.RoleSubmitter
+	RoleViewer    = cluster.RoleViewer
+	RoleNode      = cluster.RoleNode
+	RoleServer    = cluster.RoleServer
+)
+
+// Values of TokenPurpose.
+const (
+	TokenAccess = cluster.TokenAccess
+	TokenJoin   = cluster.TokenJoin
+)
+
+// Values of RebalanceMoveState.
+const (
+	MoveWaiting = cluster.MoveWaiting
+	MoveMoving  = cluster.MoveMoving
+	MoveDone    = cluster.MoveDone
+	MovePassed  = cluster.MovePassed
+)
+
+// Values of RebalancingState.
+const (
+	RebalancingRunning   = cluster.RebalancingRunning
+	RebalancingDone      = cluster.RebalancingDone
+	RebalancingCancelled = cluster.RebalancingCancelled
+)
+
+// Values of ChangeKind.
+const (
+	ChangeRelease   = cluster.ChangeRelease
+	ChangeWait      = cluster.ChangeWait
+	ChangeUncordon  = cluster.ChangeUncordon
+	ChangeRevive    = cluster.ChangeRevive
+	ChangePort      = cluster.ChangePort
+	ChangeFree      = cluster.ChangeFree
+	ChangeLower     = cluster.ChangeLower
+	ChangeModel     = cluster.ChangeModel
+	ChangeDevices   = cluster.ChangeDevices
+	ChangeLoosen    = cluster.ChangeLoosen
+	ChangeWish      = cluster.ChangeWish
+	ChangeApart     = cluster.ChangeApart
+	ChangeDistinct  = cluster.ChangeDistinct
+	ChangeSkew      = cluster.ChangeSkew
+	ChangeTolerate  = cluster.ChangeTolerate
+	ChangeUntaint   = cluster.ChangeUntaint
+	ChangeDrop      = cluster.ChangeDrop
+	ChangeEnd       = cluster.ChangeEnd
+	ChangePool      = cluster.ChangePool
+	ChangeUnasked   = cluster.ChangeUnasked
+	ChangeJoin      = cluster.ChangeJoin
+	ChangeUnreserve = cluster.ChangeUnreserve
+	ChangeExecutor  = cluster.ChangeExecutor
+	ChangeNetwork   = cluster.ChangeNetwork
+	ChangeAdd       = cluster.ChangeAdd
+)
+
+// Values of Bytes.
+const (
+	KiB = cluster.KiB
+	MiB = cluster.MiB
+	GiB = cluster.GiB
+	TiB = cluster.TiB
+)
+
+// Values of Duration.
+const (
+	DefaultTTL              = cluster.DefaultTTL
+	MinTTL                  = cluster.MinTTL
+	MaxTTL                  = cluster.MaxTTL
+	DefaultCronWithin       = cluster.DefaultCronWithin
+	DefaultGrace            = cluster.DefaultGrace
+	DefaultShutdownDelay    = cluster.DefaultShutdownDelay
+	MaxShutdownDelay        = cluster.MaxShutdownDelay
+	DefaultMinHealthyTime   = cluster.DefaultMinHealthyTime
+	DefaultCheckInterval    = cluster.DefaultCheckInterval
+	DefaultCheckTimeout     = cluster.DefaultCheckTimeout
+	DefaultRestartWindow    = cluster.DefaultRestartWindow
+	DefaultRestartDelay     = cluster.DefaultRestartDelay
+	DefaultRestartMax       = cluster.DefaultRestartMax
+	DefaultLead             = cluster.DefaultLead
+	DefaultHealthyDeadline  = cluster.DefaultHealthyDeadline
+	DefaultProgressDeadline = cluster.DefaultProgressDeadline
+	DefaultGateInterval     = cluster.DefaultGateInterval
+	DefaultRescheduleWindow = cluster.DefaultRescheduleWindow
+	DefaultRescheduleDelay  = cluster.DefaultRescheduleDelay
+	DefaultRescheduleMax    = cluster.DefaultRescheduleMax
+	DefaultScaleDownWindow  = cluster.DefaultScaleDownWindow
+	DefaultScaleEvery       = cluster.DefaultScaleEvery
+	MinCronWithin           = cluster.MinCronWithin
+	MaxCronWithin           = cluster.MaxCronWithin
+	MaxGrace                = cluster.MaxGrace
+	MinCheckInterval        = cluster.MinCheckInterval
+	MaxCheckInterval        = cluster.MaxCheckInterval
+	MinCheckTimeout         = cluster.MinCheckTimeout
+	MaxRestartWindow        = cluster.MaxRestartWindow
+	MaxRestartDelay         = cluster.MaxRestartDelay
+	MinStay                 = cluster.MinStay
+	MinGangDeadline         = cluster.MinGangDeadline
+	MaxDeadline             = cluster.MaxDeadline
+	MinGateInterval         = cluster.MinGateInterval
+	MaxGateInterval         = cluster.MaxGateInterval
+	MinTimeLimit            = cluster.MinTimeLimit
+	MaxTimeLimit            = cluster.MaxTimeLimit
+)
+
+// Values of MilliCPU.
+const (
+	MaxCPU   = cluster.MaxCPU
+	MinLimit = cluster.MinLimit
+)
+
+// ServiceTask returns the id of a task of a service.
+func ServiceTask(inCluster, service string, generation uint64, index int) TaskID {
+	return cluster.ServiceTask(inCluster, service, generation, index)
+}
+
+// JobTask returns the id of a task of a job.
+func JobTask(inCluster, job string, generation uint64, step string, index int) TaskID {
+	return cluster.JobTask(inCluster, job, generation, step, index)
+}
