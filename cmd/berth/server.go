@@ -161,6 +161,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Grounds:   s.peers.Grounds,
 		Worth:     s.plane.Worth,
 		Gates:     s.plane.Gates,
+		Since:     s.plane.Since,
 		Simulator: &simulator{s.tables, s.plane},
 		ServerID:  s.id,
 		Reach:     s.reach,

@@ -79,6 +79,9 @@ type Config struct {
 	// Gates returns what the leader saw of the gates of a service's rollout, in the order of its spec, nil where this server does not
 	// lead. It may be nil. Safe for concurrent use, and at once.
 	Gates func(service cluster.OwnerRef) []cluster.GateResult
+	// Since returns since when the leader counts deadlines, zero where this server does not lead: views then take the beginning of the leader's
+	// term. It may be nil. Safe for concurrent use, and at once.
+	Since func() time.Time
 	// Grounds returns what the leader kept of why an attempt was placed where it was, from wherever it is kept; soon, and not ok where nobody kept
 	// it. It may be nil. Safe for concurrent use.
 	Grounds func(ctx context.Context, task cluster.TaskID, attempt int) (cluster.Grounds, bool)
@@ -161,6 +164,9 @@ type Server struct {
 func New(cfg Config) *Server {
 	if cfg.Prefix == "" {
 		cfg.Prefix = store.DefaultPrefix
+	}
+	if cfg.Since == nil {
+		cfg.Since = func() time.Time { return time.Time{} }
 	}
 	if cfg.Domain == "" {
 		cfg.Domain = cluster.DefaultDomain

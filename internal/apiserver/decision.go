@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -183,7 +182,7 @@ func refusalTexts(all []cluster.RefusalCount) (texts []string) {
 func (s *Server) explainPlace(r *http.Request, l *look, v *api.TaskView, x *api.Explanation) error {
 	ask := r.URL.Query().Get("node")
 	p := s.places(r.Context(), l)
-	if e, ok := l.snap.Node(ask); ask != "" && (!ok || e.Value.Domain != cmp.Or(l.domain, cluster.DefaultDomain)) {
+	if e, ok := l.snap.Node(ask); ask != "" && (!ok || e.Value.Domain != l.domain) {
 		return notFound("node", ask)
 	}
 	if v.State == cluster.StatePending {

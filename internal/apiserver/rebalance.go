@@ -217,7 +217,7 @@ func (l *look) again(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
 
 // beside makes what a task asks for what it would ask for were it placed now, though its last attempt stands on the node.
 func (l *look) beside(next cluster.Pending, node string) cluster.Pending {
-	next.Placement.Strategy = l.snap.Strategy(cmp.Or(l.domain, cluster.DefaultDomain), next.Owner.Cluster, &next.Placement)
+	next.Placement.Strategy = l.snap.Strategy(l.domain, next.Owner.Cluster, &next.Placement)
 	next.Avoid = slices.DeleteFunc(slices.Clone(next.Avoid), func(name string) bool { return name == node })
 	return next
 }

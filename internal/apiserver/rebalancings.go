@@ -129,8 +129,8 @@ func immovable(snap *store.Snapshot, parts cluster.TaskParts, domain string) str
 	switch {
 	case e.Value.Mode == cluster.ModeDaemon:
 		return "is of a daemon, which has a task on each of its nodes"
-	case ok && cmp.Or(c.Value.Domain, cluster.DefaultDomain) != domain:
-		return "is of the domain " + c.Value.Domain
+	case c.Value.InDomain() != domain:
+		return "is of the domain " + c.Value.InDomain()
 	}
 	if def, ok := snap.Definition(e.Value.Definition); ok && len(def.Value.Volumes) > 0 {
 		return "has volumes, which would not move with it"

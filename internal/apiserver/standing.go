@@ -12,7 +12,7 @@ import (
 
 // standingFleet returns the fleet of the domain with all that stands on it, as the records tell it now.
 func (l *look) standingFleet() *scheduler.Fleet {
-	f, domain := scheduler.NewFleet(), cmp.Or(l.domain, cluster.DefaultDomain)
+	f, domain := scheduler.NewFleet(), l.domain
 	reserved := l.snap.Reserved(domain, l.now)
 	for e := range l.snap.Nodes() {
 		if e.Value.Domain != domain {

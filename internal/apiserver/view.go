@@ -21,6 +21,7 @@ type look struct {
 	reasons Reasons
 	pulse   func(node string) (cluster.Pulse, bool)
 	gate    func(service cluster.OwnerRef) []cluster.GateResult
+	begun   func() time.Time
 	worth   func() *scheduler.Worth
 	owners  map[cluster.OwnerRef]*ownerLook
 	used    map[string]*cluster.NodeStats // by node; nil where nothing is known
@@ -36,6 +37,7 @@ type ownerLook struct {
 func (s *Server) look(snap *store.Snapshot) *look {
 	return &look{
 		snap: snap, domain: s.cfg.Domain, now: s.cfg.Now(), reasons: s.cfg.Reasons, pulse: s.cfg.Tables.Pulse, gate: s.cfg.Gates, worth: s.cfg.Worth,
+		begun:  s.cfg.Since,
 		owners: map[cluster.OwnerRef]*ownerLook{}, used: map[string]*cluster.NodeStats{},
 		nodes: map[string]*scheduler.Node{},
 	}
@@ -145,7 +147,8 @@ func (l *look) service(e store.Entry[cluster.Service]) reconciler.ServiceInput {
 	o := e.Value.Owner()
 	scale, _ := l.snap.Scale(o.Cluster, o.Name)
 	in := reconciler.ServiceInput{
-		Owner: o, Spec: e.Value.At(scale.Value), SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o), Now: l.now,
+		Owner: o, Spec: e.Value.At(scale.Value), SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o),
+		Recovery: l.recovery(), Since: l.since(), Now: l.now,
 	}
 	if c, ok := l.snap.Cluster(o.Cluster); ok {
 		in.ClusterConstraints = c.Value.Constraints
@@ -157,40 +160,46 @@ func (l *look) service(e store.Entry[cluster.Service]) reconciler.ServiceInput {
 		in.Gates = l.gate(o)
 	}
 	if in.Spec.Mode == cluster.ModeDaemon {
-		l.daemon(&in)
+		in.SetNodes(l.daemonNodes)
 	}
 	return in
 }
 
-// daemon finds the nodes that should have a task of a daemon, and those of them where nothing else is left to end.
-func (l *look) daemon(in *reconciler.ServiceInput) {
-	in.Nodes, in.Alone = []string{}, map[string]bool{}
-	domain := cluster.DefaultDomain
-	if c, ok := l.snap.Cluster(in.Owner.Cluster); ok {
-		domain = c.Value.Domain
+// recovery is what the leader's decisions know of an earlier recovery of the store.
+func (l *look) recovery() reconciler.Recovery {
+	var incarnation uint64
+	if leader, ok := l.snap.Leader(l.domain); ok {
+		incarnation = leader.Value.Incarnation
 	}
-	stands := map[string]bool{}
-	for row := range l.snap.Attempts(in.Owner) {
-		stands[row.Node] = stands[row.Node] || row.Standing()
+	decided, _ := l.snap.Recovery(l.domain)
+	return reconciler.RecoveryOf(incarnation, decided.Value)
+}
+
+// since is when the leader began to count deadlines. Only the leader's own server knows that its clock was set after the beginning of its term.
+func (l *look) since() time.Time {
+	if at := l.begun(); !at.IsZero() {
+		return at
 	}
+	if leader, ok := l.snap.Leader(l.domain); ok {
+		return leader.Value.Since
+	}
+	return time.Time{}
+}
+
+// daemonNodes yields the nodes of the domain as daemons look at them, as far as the records tell it.
+func (l *look) daemonNodes(yield func(reconciler.DaemonNode) bool) {
 	for e := range l.snap.Nodes() {
 		name := e.Value.Name
-		var host *cluster.Host
-		if h, ok := l.snap.Host(name); ok {
-			host = h.Value
-		}
-		if e.Value.Domain != domain || host != nil && host.Gone || e.Value.State == cluster.NodeDown && !stands[name] {
+		if e.Value.Domain != l.domain {
 			continue
 		}
-		status, _ := l.snap.NodeStatus(name)
-		n := scheduler.NodeOf(host, e.Value, status.Value)
-		ours := cluster.Placement{Constraints: in.ClusterConstraints, Tolerations: in.Spec.Placement.Tolerations}
-		if !scheduler.Allows(&ours, &n, stands[name]) || !scheduler.Allows(&in.Spec.Placement, &n, stands[name]) {
-			continue
+		host, _ := l.snap.Host(name)
+		n := reconciler.DaemonNode{
+			Node: l.node(name), Gone: host.Value != nil && host.Value.Gone, Silent: l.absence(name) != watcher.Present,
+			Alone: host.Value != nil && host.Value.Drain != nil && l.daemonsAlone(name),
 		}
-		in.Nodes = append(in.Nodes, name)
-		if host != nil && host.Drain != nil && l.daemonsAlone(name) {
-			in.Alone[name] = true
+		if !yield(n) {
+			return
 		}
 	}
 }
@@ -200,7 +209,7 @@ func (l *look) daemonsAlone(node string) bool {
 	for row := range l.snap.NodeAttempts(node) {
 		o, _ := row.Ref()
 		e, ok := l.snap.Service(o.Cluster, o.Name)
-		if onNode(row) && (!ok || o.Kind != cluster.KindService || e.Value.Mode != cluster.ModeDaemon) {
+		if row.Standing() && (!ok || o.Kind != cluster.KindService || e.Value.Mode != cluster.ModeDaemon) {
 			return false
 		}
 	}
@@ -215,7 +224,7 @@ func (l *look) desired(in *reconciler.ServiceInput) int {
 func (l *look) job(e store.Entry[cluster.Job]) reconciler.JobInput {
 	o := e.Value.Owner()
 	in := reconciler.JobInput{
-		Owner: o, Spec: e.Value, SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o), Now: l.now,
+		Owner: o, Spec: e.Value, SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o), Recovery: l.recovery(), Now: l.now,
 	}
 	if c, ok := l.snap.Cluster(o.Cluster); ok {
 		in.ClusterConstraints = c.Value.Constraints
@@ -231,8 +240,11 @@ func (l *look) definition(ref cluster.Ref) *cluster.TaskDefinition {
 func (l *look) attempts(o cluster.OwnerRef) []reconciler.Task {
 	var tasks []reconciler.Task
 	for row := range l.snap.Attempts(o) {
-		t := reconciler.Task{Attempt: row.Attempt, Absence: l.absence(row.Node)}
-		if h, ok := l.snap.Host(row.Node); ok {
+		if row.Number == 0 { // a foreign record, which the leader clears
+			continue
+		}
+		t := reconciler.Task{Attempt: row.Attempt, Absence: l.absence(row.Node), Reported: l.reported(row.Node)}
+		if h, ok := l.snap.Host(row.Node); ok && !h.Value.Gone {
 			t.Drain = h.Value.Drain
 		}
 		if p := l.pressed(row); p != nil {
@@ -243,6 +255,12 @@ func (l *look) attempts(o cluster.OwnerRef) []reconciler.Task {
 		tasks = append(tasks, t)
 	}
 	return tasks
+}
+
+// reported reports whether the leader has heard the node and has its full report, by its verdict.
+func (l *look) reported(node string) bool {
+	e, ok := l.snap.Node(node)
+	return ok && e.Value.State != cluster.NodeJoining && l.absence(node) == watcher.Present
 }
 
 // absence is what a view makes of a node's silence. What is lost for good is the control plane's to say, by an

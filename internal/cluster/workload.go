@@ -57,6 +57,14 @@ type Cluster struct {
 // DefaultKeepJobs is for how long a cluster keeps jobs that have ended where its user does not say.
 const DefaultKeepJobs = Duration(7 * 24 * time.Hour)
 
+// InDomain returns the domain of the cluster. Without a record (nil) or a domain in it, that is DefaultDomain.
+func (c *Cluster) InDomain() string {
+	if c == nil || c.Domain == "" {
+		return DefaultDomain
+	}
+	return c.Domain
+}
+
 // Preemption says for whom tasks that wait may have others end.
 type Preemption string
 

@@ -32,6 +32,12 @@ func (c *clocks) jumped(wall time.Time, boot time.Duration) time.Duration {
 	return by
 }
 
+// setSince has deadlines count from now on.
+func (l *loop) setSince(now time.Time) {
+	l.since = now
+	l.plane.since.Store(&now)
+}
+
 // tellJump starts all silence and all deadlines again after a jump of the wall clock, and tells of it.
 func (l *loop) tellJump() []store.Unit {
 	boot := l.config.Clock()
@@ -39,7 +45,8 @@ func (l *loop) tellJump() []store.Unit {
 	if by == 0 {
 		return nil
 	}
-	l.watch.armed, l.since = boot, l.now
+	l.watch.armed = boot
+	l.setSince(l.now)
 	l.config.Logger.Warn("the wall clock was set", "by", by)
 	return []store.Unit{{Events: []cluster.Event{{
 		Type:    "clock.jumped",

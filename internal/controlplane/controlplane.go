@@ -69,6 +69,7 @@ type Plane struct {
 	grounds grounds
 	gates   atomic.Pointer[gates] // of the present reign, nil where this server does not lead
 	worth   atomic.Pointer[scheduler.Worth]
+	since   atomic.Pointer[time.Time] // of the present term, nil where this server does not lead
 }
 
 // New returns a plane; Run campaigns and leads.
@@ -100,6 +101,15 @@ func (p *Plane) Gates(service cluster.OwnerRef) []cluster.GateResult {
 		return g.seen(service)
 	}
 	return nil
+}
+
+// Since returns since when the leader on this server counts deadlines: since it began to lead, or since its wall clock was set. It is zero where
+// this server does not lead. It may be called at any time from any goroutine.
+func (p *Plane) Since() time.Time {
+	if at := p.since.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }
 
 // Run campaigns, leads, and campaigns again, until the context ends.
@@ -156,6 +166,7 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	p.gates.Store(l.gates)
 	defer p.gates.Store(nil)
 	defer p.worth.Store(nil)
+	defer p.since.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
 	group.Go(func() error { return newProjector(p.config, writer, watched).run(ctx) })
 	if err := group.Wait(); leadership.Err() == nil {

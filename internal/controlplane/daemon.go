@@ -18,30 +18,14 @@ type face struct {
 	alone bool
 }
 
-// daemonInput adds what a decision about a daemon looks at: the nodes of the domain that are not gone and that its
-// constraints and its cluster's allow, ordered. On one that is silent, or emptied, nothing is begun.
-func (l *loop) daemonInput(in *reconciler.ServiceInput) {
-	held := map[string]bool{}
-	for i := range in.Tasks {
-		switch t := &in.Tasks[i]; {
-		case t.Desired != nil:
-			held[t.Desired.Node] = true
-		case t.Observed != nil:
-			held[t.Observed.Node] = true
-		}
-	}
-	ours := cluster.Placement{Constraints: in.ClusterConstraints, Tolerations: in.Spec.Placement.Tolerations}
-	in.Nodes, in.Alone = []string{}, map[string]bool{}
+// daemonNodes yields the nodes of the domain as daemons look at them, ordered by name.
+func (l *loop) daemonNodes(yield func(reconciler.DaemonNode) bool) {
 	for _, name := range l.fleet.Nodes() {
 		n, _, _ := l.fleet.Node(name)
 		f := l.faces[name]
-		if f.alone {
-			in.Alone[name] = true
+		if !yield(reconciler.DaemonNode{Node: &n, Gone: f.gone, Silent: f.silent, Alone: f.alone}) {
+			return
 		}
-		if f.gone || (f.silent || f.alone) && !held[name] || !scheduler.Allows(&ours, &n, held[name]) || !scheduler.Allows(&in.Spec.Placement, &n, held[name]) {
-			continue
-		}
-		in.Nodes = append(in.Nodes, name)
 	}
 }
 

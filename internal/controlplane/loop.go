@@ -195,7 +195,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	l.learn(snap, changes)
 	l.confirm(snap)
 	if l.since.IsZero() {
-		l.since = l.now
+		l.setSince(l.now)
 	}
 	if !l.began { // what was learnt before the reign is known, but nothing of it was looked at
 		changes.Resync = true
@@ -359,10 +359,8 @@ func priorityOf(snap *store.Snapshot, o cluster.OwnerRef) int {
 
 // domainOf returns the domain that a cluster's tasks are placed in.
 func domainOf(snap *store.Snapshot, name string) string {
-	if c, ok := snap.Cluster(name); ok && c.Value.Domain != "" {
-		return c.Value.Domain
-	}
-	return cluster.DefaultDomain
+	c, _ := snap.Cluster(name)
+	return c.Value.InDomain()
 }
 
 // setPending keeps what an owner's tasks wait for.

@@ -210,9 +210,6 @@ func (l *loop) alarm(snap *store.Snapshot) (store.Unit, bool) {
 
 // recovery is what decisions have to know of an earlier recovery.
 func (l *loop) recovery(snap *store.Snapshot) reconciler.Recovery {
-	r := reconciler.Recovery{Incarnation: l.fence.Incarnation}
-	if e, ok := snap.Recovery(l.config.Domain); ok && e.Value.State == cluster.RecoveryStop {
-		r.StopBefore = e.Value.Decided
-	}
-	return r
+	e, _ := snap.Recovery(l.config.Domain)
+	return reconciler.RecoveryOf(l.fence.Incarnation, e.Value)
 }

@@ -14,7 +14,7 @@ func (l *loop) serviceInput(snap *store.Snapshot, o cluster.OwnerRef, in reconci
 	if ok {
 		in.Spec, in.SpecRev = e.Value, e.Modified
 		if e.Value.Mode == cluster.ModeDaemon {
-			l.daemonInput(&in)
+			in.SetNodes(l.daemonNodes)
 		}
 	}
 	if r, ok := snap.Rollout(o.Cluster, o.Name); ok {

@@ -218,10 +218,8 @@ func rolling(snap *store.Snapshot, domain string) bool {
 
 // domainOf returns the domain that the tasks of a cluster are placed in.
 func domainOf(snap *store.Snapshot, in string) string {
-	if c, ok := snap.Cluster(in); ok && c.Value.Domain != "" {
-		return c.Value.Domain
-	}
-	return cluster.DefaultDomain
+	c, _ := snap.Cluster(in)
+	return c.Value.InDomain()
 }
 
 // calm answers what the control plane asks of the outside: every gate passes, and no query has an answer.
