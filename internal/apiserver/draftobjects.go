@@ -38,9 +38,6 @@ func (d *draft) setCluster(c *cluster.Cluster, pre precondition) (api.Change, er
 		return change, err
 	}
 	if ok {
-		if old.Value.Domain != c.Domain {
-			return change, conflictf("domain", "cannot be changed: the cluster is in domain %s", old.Value.Domain)
-		}
 		change.Revision = old.Modified
 		change.Action, change.Fields = compare(old.Value, c)
 	}

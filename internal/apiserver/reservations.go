@@ -88,6 +88,9 @@ func (s *Server) writeReservation(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	faults := named("name", &asked.Name, name)
+	if asked.Domain != "" && asked.Domain != s.cfg.Domain {
+		faults = append(faults, cluster.Fault{Path: "domain", Message: fmt.Sprintf("is %q, and this server reserves nodes of the domain %s: leave the field out", asked.Domain, s.cfg.Domain)})
+	}
 	status := http.StatusOK
 	snap, err := s.write(r.Context(), func(d *draft) error {
 		e, stands := d.snap.Reservation(name)

@@ -260,14 +260,14 @@ func TestWorkloadFaults(t *testing.T) {
 			{Attribute: "node.kernel", Op: cluster.OpAtLeast, Value: "6.1.0-13"},
 			{Attribute: "node.arch", Op: cluster.OpNotIn, Values: []string{"arm64", "\x01"}},
 		}}, []string{
-			"domain: is not a name",
+			"domain: is \"D\", and Berth has one domain so far: leave the field out",
 			"constraints[0].attribute: is not known", "constraints[1].attribute: does not name a label",
 			"constraints[2].op: want one of", "constraints[3].values: is empty",
 			"constraints[3].value: write values", `constraints[4].values: use "in"`,
 			"constraints[5].value: compares with nothing", "constraints[6].value: is not a number",
 			"constraints[7].value: is not a version", "constraints[9].values[1]: printable",
 		}},
-		{"host", &cluster.Host{Name: "N1", Domain: "a b"}, []string{"name: is not the name of a node", "domain: is not a name"}},
+		{"host", &cluster.Host{Name: "N1", Domain: "a b"}, []string{"name: is not the name of a node", `domain: is "a b", and Berth has one domain so far: leave the field out`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			checkFaults(t, tt.in.Validate(), tt.want)
