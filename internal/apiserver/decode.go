@@ -134,7 +134,13 @@ func (f *fitting) fit(t *tree, s *shape, at *spot) {
 	case reflect.Float32, reflect.Float64:
 		f.wants(t, '0', "a number", at)
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		f.number(t, at, func(text string) error { _, err := strconv.ParseInt(text, 10, s.typ.Bits()); return err })
+		f.number(t, at, func(text string) error {
+			n, err := strconv.ParseInt(text, 10, s.typ.Bits())
+			if err == nil && n == 0 && s.nonzero {
+				f.fault(at, "%s", cluster.ZeroPriority())
+			}
+			return err
+		})
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		f.number(t, at, func(text string) error { _, err := strconv.ParseUint(text, 10, s.typ.Bits()); return err })
 	default:

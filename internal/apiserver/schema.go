@@ -95,6 +95,9 @@ func (s *schemas) structure(typ reflect.Type) object {
 		if !f.optional && (f.typ.Kind() == reflect.Slice || f.typ.Kind() == reflect.Map) && schema[0].key == "type" {
 			schema[0].value = []any{schema[0].value, "null"}
 		}
+		if f.nonzero {
+			schema = append(schema, field{"minimum", 1})
+		}
 		properties = append(properties, field{f.name, schema})
 		if !f.optional {
 			required = append(required, f.name)

@@ -19,6 +19,8 @@ type shape struct {
 	spelt  bool              // its text
 	fields map[string]*shape // of a struct, those of embedded structs included
 	elem   *shape            // of a pointer, a list or a map
+	// nonzero says that 0 is refused, though it is what the field is where it was left out.
+	nonzero bool
 }
 
 // knownShapes are those of the objects that users write and of what they send most.
@@ -64,7 +66,12 @@ func (all shapes) of(typ reflect.Type) *shape {
 	case reflect.Struct:
 		s.fields = map[string]*shape{}
 		for f := range reflectFields(typ) {
-			s.fields[f.name] = all.of(f.typ)
+			inner := all.of(f.typ)
+			if f.nonzero {
+				checked := *inner
+				checked.nonzero, inner = true, &checked
+			}
+			s.fields[f.name] = inner
 		}
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
 		s.elem = all.of(typ.Elem())
@@ -78,6 +85,7 @@ type jsonField struct {
 	name     string
 	typ      reflect.Type
 	optional bool
+	nonzero  bool
 }
 
 // reflectFields yields the JSON fields of a struct in their order.
@@ -100,7 +108,7 @@ func reflectFields(typ reflect.Type) func(func(jsonField) bool) {
 				name = sf.Name
 			}
 			optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
-			if !yield(jsonField{name, sf.Type, optional}) {
+			if !yield(jsonField{name, sf.Type, optional, sf.Tag.Get("zero") == "refused"}) {
 				return
 			}
 		}

@@ -32,7 +32,7 @@ type Cron struct {
 type CronJob struct {
 	Labels   Labels `json:"labels,omitempty"`
 	Steps    []Step `json:"steps"`
-	Priority int    `json:"priority,omitempty"` // 1 to MaxPriority, default DefaultPriority
+	Priority int    `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
 }
 
 // CronConcurrency is what happens while a job of an earlier moment runs.

@@ -1,6 +1,9 @@
 package cluster
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Kind is the kind of an object that users write.
 type Kind string
@@ -25,11 +28,17 @@ const DefaultCluster = "default"
 // DefaultDomain is the domain of nodes and clusters that name none.
 const DefaultDomain = "default"
 
-// DefaultPriority of a service's or a job's tasks. Priorities run from 0 (hold) to MaxPriority.
+// DefaultPriority of a service's or a job's tasks. Priorities run from 1 to MaxPriority.
 const (
 	DefaultPriority = 500
 	MaxPriority     = 1000
 )
+
+// ZeroPriority says what is wrong with a priority of 0 that somebody wrote. Only readers of text can tell it from a priority that was left out: they refuse 0
+// in fields with the tag zero:"refused".
+func ZeroPriority() string {
+	return fmt.Sprintf("is 0, want a number from 1 to %d; without the field it is %d", MaxPriority, DefaultPriority)
+}
 
 // Cluster is a named collection of services and jobs in one domain. Writer: the user.
 type Cluster struct {
@@ -114,7 +123,7 @@ type Service struct {
 	// Count is how many tasks should run; with Scaling, where it begins (default its Min). Stopped keeps the number but runs none.
 	Count    int  `json:"count"`
 	Stopped  bool `json:"stopped,omitempty"`
-	Priority int  `json:"priority,omitempty"` // 1 to MaxPriority, default DefaultPriority
+	Priority int  `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
 	// Placement says where tasks may and should run.
 	Placement Placement `json:"placement,omitzero"`
 	// OnDisconnect is what happens to tasks of a node that is silent (P6.3). Default keep.
@@ -139,7 +148,7 @@ type Job struct {
 	Name     string `json:"name"`
 	Labels   Labels `json:"labels,omitempty"`
 	Steps    []Step `json:"steps"`
-	Priority int    `json:"priority,omitempty"` // 1 to MaxPriority, default DefaultPriority
+	Priority int    `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
 	// Cancelled stops the job: no task is started any more, running ones are stopped.
 	Cancelled bool `json:"cancelled,omitempty"`
 	// Cron names the cron that made the job, and At the moment that it is for; what a client sends here is ignored.

@@ -309,6 +309,9 @@ func (d *decoder) object(path string, n *node, to reflect.Value) {
 		}
 		at := join(path, f.key)
 		d.value(at, f.value, to.FieldByIndex(fields[i].index))
+		if written := f.value.shape == shapeInt; fields[i].nonzero && written && to.FieldByIndex(fields[i].index).IsZero() && strings.Trim(f.value.text, "+-0") == "" {
+			d.fault(f.value.at, at, "%s", cluster.ZeroPriority())
+		}
 	}
 	for _, sf := range fields {
 		if to.Type() == reflect.TypeFor[cluster.Service]() && sf.name == "count" && counted(n) {
@@ -406,6 +409,7 @@ type structField struct {
 	index    []int
 	required bool
 	kept     bool // written by the control plane: what a manifest says there is ignored
+	nonzero  bool // 0 is refused, though it is what the field is where it was left out
 }
 
 // fieldsOf returns the fields of a struct type, those of embedded ones among them. A field that JSON
@@ -419,7 +423,7 @@ func fieldsOf(t reflect.Type) []structField {
 		}
 		optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
 		kept := len(f.Index) > 1 && t.FieldByIndex(f.Index[:len(f.Index)-1]).Type == reflect.TypeFor[cluster.Lifespan]()
-		out = append(out, structField{name, f.Index, !optional, kept})
+		out = append(out, structField{name, f.Index, !optional, kept, f.Tag.Get("zero") == "refused"})
 	}
 	return out
 }

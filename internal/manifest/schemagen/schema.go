@@ -249,6 +249,10 @@ func (g *generator) object(s *schema, t reflect.Type) {
 			least := -cluster.MaxWeight // the one number that may be below 0
 			field.Minimum = &least
 		}
+		if f.Tag.Get("zero") == "refused" {
+			least := 1
+			field.Minimum = &least
+		}
 		s.Properties.set(name, field)
 		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			s.Required = append(s.Required, name)

@@ -1,0 +1,29 @@
+package apiserver
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// TestPriorityOfZero: 0 does not stand for the default where somebody wrote it.
+func TestPriorityOfZero(t *testing.T) {
+	w := newWorld(t)
+	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 1)))
+	const want = "is 0, want a number from 1 to 1000; without the field it is 500"
+	spec := service("web", "web@1", 1)
+	w.want(201, "PUT", "/v1/clusters/default/services/web", spec)
+	if e, _ := w.tables.Snapshot().Service("default", "web"); e.Value.Priority != cluster.DefaultPriority {
+		t.Errorf("without the field: priority %d", e.Value.Priority)
+	}
+	spec["priority"] = 0
+	if got := w.call("PUT", "/v1/clusters/default/services/web", spec); got.status < 400 || !strings.Contains(got.faults(), "priority: "+want) {
+		t.Errorf("service: status %d: %s", got.status, got.body)
+	}
+	work := job("work", "web@1", 1)
+	work["priority"] = 0
+	if got := w.call("POST", "/v1/apply", manifestsOf("Job", work)); got.status < 400 || !strings.Contains(got.faults(), "priority: "+want) {
+		t.Errorf("job: status %d: %s", got.status, got.body)
+	}
+}
