@@ -100,6 +100,26 @@ var (
 	notInSlug = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
+// TestFailuresAreToldOnce: two rows of a table about the same event would tell two stories of it.
+func TestFailuresAreToldOnce(t *testing.T) {
+	const page = "docs/guide/failures.md"
+	rows, told := 0, map[string]bool{}
+	for line := range strings.SplitSeq(withoutFences(pages(t, treeOf(t))[page]), "\n") {
+		event, _, isRow := strings.Cut(strings.TrimPrefix(line, "| "), " |")
+		if !strings.HasPrefix(line, "| ") || !isRow {
+			clear(told) // another table
+			continue
+		}
+		if rows++; told[event] {
+			t.Errorf("%s: two rows of a table tell of %q", page, event)
+		}
+		told[event] = true
+	}
+	if rows < 20 {
+		t.Errorf("%s has %d rows in its tables: this test looks at nothing", page, rows)
+	}
+}
+
 // TestLinksLeadSomewhere follows each link of a page to another file of the tree, and to a heading in it.
 func TestLinksLeadSomewhere(t *testing.T) {
 	root := treeOf(t)
