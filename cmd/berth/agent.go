@@ -63,6 +63,8 @@ type nodeConfig struct {
 	hostPaths   []string
 	// egress is for the artifacts of tasks.
 	egress egress.Policy
+	// reservedPorts are never given to tasks.
+	reservedPorts []int
 
 	log *slog.Logger
 }
@@ -135,6 +137,7 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		HostVolumes:   c.hostVolumes,
 		HostPaths:     c.hostPaths,
 		Artifacts:     artifact.Config{Egress: c.egress},
+		ReservedPorts: c.reservedPorts,
 		PressureStall: c.pressureStall,
 		PressureFree:  c.pressureFree,
 		ImageHigh:     c.imageHigh,

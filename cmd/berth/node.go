@@ -222,6 +222,9 @@ func machineFacts(facts *table, n api.NodeView) {
 			facts.add("isolation", "by "+e.Isolation)
 		}
 	}
+	if len(n.Facts.ReservedPorts) > 0 {
+		facts.add("reserved ports", portRanges(n.Facts.ReservedPorts))
+	}
 	for _, f := range n.Facts.Networks {
 		text := string(f.Mode)
 		switch {

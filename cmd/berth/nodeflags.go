@@ -17,6 +17,7 @@ type nodeFlags struct {
 	images    imageFlags
 	volumes   volumeFlags
 	egress    egressFlags
+	ports     portFlags
 
 	metricsToken string
 }
@@ -31,6 +32,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command, local bool) {
 	f.devices.flags(cmd)
 	f.images.flags(cmd)
 	f.volumes.flags(cmd, local)
+	f.ports.flags(cmd)
 }
 
 // check notes what is wrong with the flags.
@@ -49,6 +51,7 @@ func (f *nodeFlags) check(list *faults) {
 	f.volumes.check(list)
 	f.egress.check(list)
 	f.executors.egress = f.egress.parsed
+	f.ports.check(list)
 	f.executors.pulls, f.executors.cdi = f.images.pulls, f.devices.cdi
 }
 
@@ -61,4 +64,5 @@ func (f *nodeFlags) configure(c *nodeConfig) {
 	c.subnet, c.names = f.network.parsed, f.names.parsed
 	c.egress = f.egress.parsed
 	c.hostVolumes, c.hostPaths = f.volumes.volumes, f.volumes.lent
+	c.reservedPorts = f.ports.reserved
 }

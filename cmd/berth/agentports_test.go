@@ -1,0 +1,34 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestReservedPorts(t *testing.T) {
+	for _, test := range []struct{ text, want, fault string }{
+		{"", "", ""},
+		{"22", "22", ""},
+		{"8000-8003, 22,23,8002", "22-23,8000-8003", ""},
+		{"1-4096", "1-4096", ""},
+		{"0", "", `"0" is no port`},
+		{"65536", "", `"65536" is no port`},
+		{"ssh", "", `"ssh" is no port`},
+		{"90-80", "", `"90-80" is no port`},
+		{"22,", "", `"" is no port`},
+		{"-5", "", `"-5" is no port`},
+		{"1-65535", "", "names 65535 ports, at most 4096 are allowed"},
+	} {
+		t.Run(test.text, func(t *testing.T) {
+			f, list := portFlags{text: test.text}, &faults{}
+			f.check(list)
+			got := strings.Join(list.list, "; ")
+			switch {
+			case test.fault == "" && (got != "" || portRanges(f.reserved) != test.want):
+				t.Errorf("got %s and %v, want %s", portRanges(f.reserved), got, test.want)
+			case test.fault != "" && !strings.Contains(got, test.fault):
+				t.Errorf("got %v, want %s", got, test.fault)
+			}
+		})
+	}
+}
