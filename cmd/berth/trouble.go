@@ -248,6 +248,7 @@ func explain(t trouble, counts string, tasks []api.TaskView) *trouble {
 		t.next = "berth node status " + worst.Node
 	default:
 		t.task = worst
+		t.next = "berth explain " + shortTask(worst.ID)
 		if !neverRan(*worst) {
 			t.next = "berth logs " + shortTask(worst.ID)
 		}
@@ -307,7 +308,7 @@ func neverRan(t api.TaskView) bool {
 		return false
 	}
 	switch t.State {
-	case cluster.StateRunning, cluster.StateStopping, cluster.StateSucceeded, cluster.StateLost:
+	case cluster.StateRunning, cluster.StateSucceeded:
 		return false
 	default:
 	}

@@ -3,8 +3,11 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -130,6 +133,37 @@ func masterKeys(snap *store.Snapshot) (all []api.MasterKeyView) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b api.MasterKeyView) int { return int(b.Number) - int(a.Number) })
+	return all
+}
+
+// handingOut is how long servers may take to get a master key that was made.
+const handingOut = time.Minute
+
+// lackingKeys says which servers lack a master key that the store needs: they open no secret that is sealed under it, or keep a new key from being used.
+func (s *Server) lackingKeys(snap *store.Snapshot) (all []string) {
+	oneKey := map[string]bool{} // servers of a build that knows of one key only, and does not tell of it
+	for e := range snap.Servers() {
+		oneKey[e.Value.Name] = len(e.Value.Masters) == 0
+	}
+	for _, v := range masterKeys(snap) {
+		if v.Number <= 1 {
+			v.Lacking = slices.DeleteFunc(v.Lacking, func(name string) bool { return oneKey[name] })
+		}
+		if v.ID == "" || len(v.Lacking) == 0 {
+			continue
+		}
+		servers, lacks, it := "server "+strings.Join(v.Lacking, ", "), "lacks", "it hands out"
+		if len(v.Lacking) > 1 {
+			servers, lacks, it = "servers "+strings.Join(v.Lacking, ", "), "lack", "they hand out"
+		}
+		const next = "A server gets it by itself once it runs and reaches one that has it; else copy that line of secrets.key from there (`berth operator secrets keys` shows who has it)"
+		switch {
+		case v.State == api.MasterInUse || v.State == api.MasterReplaced && v.Secrets > 0:
+			all = append(all, fmt.Sprintf("%s %s the master key %s of secrets: %s no secret that is sealed under it. %s", servers, lacks, v.ID, it, next))
+		case v.State == api.MasterHandedOut && s.cfg.Now().Sub(v.Created) > handingOut:
+			all = append(all, fmt.Sprintf("%s %s the new master key %s of secrets, which is not used before all have it. %s", servers, lacks, v.ID, next))
+		}
+	}
 	return all
 }
 

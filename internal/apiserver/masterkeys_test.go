@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,4 +102,47 @@ func TestMasterKeys(t *testing.T) {
 	}
 	none := newWorld(t)
 	none.refused(503, "POST", "/v1/secrets/rekey", nil)
+}
+
+// TestStatusTellsOfLackingKeys: a server without a key that the store needs is in the alarms, with the way out.
+func TestStatusTellsOfLackingKeys(t *testing.T) {
+	now := noon
+	w := newWorld(t, func(c *Config) {
+		c.Vault, c.Keys = plainVault{}, &fakeKeys{}
+		c.Now = func() time.Time { return now }
+	})
+	lacking := func() (found []string) {
+		for _, alarm := range read[api.Status](t, w.want(200, "GET", "/v1/status", nil)).Alarms {
+			if strings.Contains(alarm, "master key") {
+				found = append(found, alarm)
+			}
+		}
+		return found
+	}
+	w.put(map[string]any{
+		"server/s1":        cluster.Server{ID: "s1", Name: "one", Masters: []string{"k1"}},
+		"server/s2":        cluster.Server{ID: "s2", Name: "two"}, // of a build that knows of one key only
+		"secretkey/1":      cluster.SecretKey{ID: "1", Number: 1, Master: "k1", Created: now},
+		"secret/default/a": cluster.Secret{Cluster: "default", Name: "a", Key: "1"},
+	})
+	if got := lacking(); len(got) > 0 {
+		t.Errorf("all have the first key: %q", got)
+	}
+	w.put(map[string]any{"server/s2": cluster.Server{ID: "s2", Name: "two", Masters: []string{"another"}}})
+	if got := lacking(); len(got) != 1 || !strings.Contains(got[0], "server two lacks the master key k1") || !strings.Contains(got[0], "berth operator secrets keys") {
+		t.Errorf("a server without the key in use: %q", got)
+	}
+	w.put(map[string]any{
+		"masterkey/k1": cluster.MasterKey{ID: "k1", Number: 1, Created: now, Used: now},
+		"masterkey/k2": cluster.MasterKey{ID: "k2", Number: 2, Created: now},
+		"server/s1":    cluster.Server{ID: "s1", Name: "one", Masters: []string{"k1", "k2"}},
+		"server/s2":    cluster.Server{ID: "s2", Name: "two", Masters: []string{"k1"}},
+	})
+	if got := lacking(); len(got) > 0 {
+		t.Errorf("a new key that was made just now: %q", got)
+	}
+	now = now.Add(2 * handingOut)
+	if got := lacking(); len(got) != 1 || !strings.Contains(got[0], "server two lacks the new master key k2 of secrets, which is not used before all have it") {
+		t.Errorf("a new key that does not arrive: %q", got)
+	}
 }

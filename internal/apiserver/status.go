@@ -62,7 +62,7 @@ func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
 	if voters, _ := engine.votes(""); voters > 0 {
 		v.Servers.Quorum = quorum(voters)
 	}
-	v.Alarms = s.alarms(&v, servers, engine)
+	v.Alarms = append(s.alarms(&v, servers, engine), s.lackingKeys(snap)...)
 	return v
 }
 
