@@ -10,9 +10,9 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/berthd/berth/api"
-
 	"github.com/coder/websocket"
+
+	"github.com/berthd/berth/api"
 )
 
 // Channels of a running command: the first byte of each message.

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/berthd/berth/api"
-
 	"github.com/coder/websocket"
+
+	"github.com/berthd/berth/api"
 )
 
 // Size is how much text a terminal shows.

@@ -125,7 +125,7 @@ func immovable(snap *store.Snapshot, parts cluster.TaskParts, domain string) str
 	if !ok {
 		return "does not exist: there is no such service"
 	}
-	c, ok := snap.Cluster(parts.Cluster)
+	c, _ := snap.Cluster(parts.Cluster)
 	switch {
 	case e.Value.Mode == cluster.ModeDaemon:
 		return "is of a daemon, which has a task on each of its nodes"

@@ -54,38 +54,47 @@ func (e *enumerated) add(decl ast.Decl) {
 	switch d := decl.(type) {
 	case *ast.GenDecl:
 		for _, spec := range d.Specs {
-			switch s := spec.(type) {
-			case *ast.TypeSpec:
-				if kind, ok := s.Type.(*ast.Ident); ok && kind.Name == "string" && s.Name.IsExported() {
-					e.types[s.Name.Name] = s.Name.Pos()
-				}
-			case *ast.ValueSpec:
-				if t, ok := s.Type.(*ast.Ident); ok && d.Tok == token.CONST {
-					for _, name := range s.Names {
-						e.constants[t.Name] = append(e.constants[t.Name], name.Name)
-					}
-				}
-			}
+			e.spec(spec, d.Tok == token.CONST)
 		}
 	case *ast.FuncDecl:
 		if d.Recv == nil || d.Name.Name != "Values" || d.Body == nil {
 			return
 		}
-		t, ok := d.Recv.List[0].Type.(*ast.Ident)
-		if !ok {
-			return
+		if t, ok := d.Recv.List[0].Type.(*ast.Ident); ok {
+			e.values[t.Name] = namesIn(d.Body)
 		}
-		ast.Inspect(d.Body, func(n ast.Node) bool {
-			if list, ok := n.(*ast.CompositeLit); ok {
-				for _, element := range list.Elts {
-					if name, ok := element.(*ast.Ident); ok {
-						e.values[t.Name] = append(e.values[t.Name], name.Name)
-					}
+	}
+}
+
+// spec notes a type of text, or constants of one.
+func (e *enumerated) spec(spec ast.Spec, constant bool) {
+	switch s := spec.(type) {
+	case *ast.TypeSpec:
+		if kind, ok := s.Type.(*ast.Ident); ok && kind.Name == "string" && s.Name.IsExported() {
+			e.types[s.Name.Name] = s.Name.Pos()
+		}
+	case *ast.ValueSpec:
+		if t, ok := s.Type.(*ast.Ident); ok && constant {
+			for _, name := range s.Names {
+				e.constants[t.Name] = append(e.constants[t.Name], name.Name)
+			}
+		}
+	}
+}
+
+// namesIn returns the names that the lists of a function's body hold.
+func namesIn(body *ast.BlockStmt) (names []string) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		if list, ok := n.(*ast.CompositeLit); ok {
+			for _, element := range list.Elts {
+				if name, ok := element.(*ast.Ident); ok {
+					names = append(names, name.Name)
 				}
 			}
-			return true
-		})
-	}
+		}
+		return true
+	})
+	return names
 }
 
 func (e *enumerated) findings(open []string) []Finding {

@@ -42,7 +42,7 @@ func (e TaintEffect) known() error {
 		return nil
 	}
 	want := "want one of " + strings.Join(texts(e.Values()), ", ")
-	switch e {
+	switch string(e) { // the words of other systems
 	case "NoSchedule":
 		return fmt.Errorf("the effect %q is called %s here", e, TaintNoSchedule)
 	case "PreferNoSchedule":

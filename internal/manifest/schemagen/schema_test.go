@@ -202,13 +202,11 @@ func TestSchemaDescribes(t *testing.T) {
 		}
 	}
 	enums := 0
-	for name, typ := range textTypes(reflect.TypeFor[struct {
-		cluster.Cluster
-		cluster.TaskDefinition
-		cluster.Service
-		cluster.Job
-		cluster.Cron
-	}](), map[string]reflect.Type{}) {
+	types := map[string]reflect.Type{}
+	for _, noun := range []any{cluster.Cluster{}, cluster.TaskDefinition{}, cluster.Service{}, cluster.Job{}, cluster.Cron{}} {
+		textTypes(reflect.TypeOf(noun), types)
+	}
+	for name, typ := range types {
 		if got, want := doc.Defs[name].Enum, enum.Words(typ); !slices.Equal(got, want) {
 			t.Errorf("words of %s: got %v, want %v", name, got, want)
 		} else if len(got) > 0 {
@@ -221,13 +219,13 @@ func TestSchemaDescribes(t *testing.T) {
 }
 
 // textTypes adds the named types of text that a value of the type holds, by their names.
-func textTypes(t reflect.Type, found map[string]reflect.Type) map[string]reflect.Type {
+func textTypes(t reflect.Type, found map[string]reflect.Type) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
 		textTypes(t.Elem(), found)
 	case reflect.Struct:
-		for i := range t.NumField() {
-			if f := t.Field(i); f.Anonymous || f.Tag.Get("json") != "-" && f.IsExported() {
+		for f := range t.Fields() {
+			if f.Anonymous || f.Tag.Get("json") != "-" && f.IsExported() {
 				textTypes(f.Type, found)
 			}
 		}
@@ -236,5 +234,4 @@ func textTypes(t reflect.Type, found map[string]reflect.Type) map[string]reflect
 			found[t.Name()] = t
 		}
 	}
-	return found
 }
