@@ -25,6 +25,8 @@ type (
 	OnViolation = cluster.OnViolation
 	// OwnerRef names the service or job that a task belongs to.
 	OwnerRef = cluster.OwnerRef
+	// Permission allows the tasks of a cluster one thing that reaches beyond the task.
+	Permission = cluster.Permission
 	// Placement says where tasks may run (constraints) and should run (the rest).
 	Placement = cluster.Placement
 	// Preemption says for whom tasks that wait may have others end.
@@ -230,6 +232,16 @@ const (
 const (
 	PreemptLower = cluster.PreemptLower
 	PreemptNever = cluster.PreemptNever
+)
+
+// Values of Permission.
+const (
+	PermitCapabilities = cluster.PermitCapabilities
+	PermitDevices      = cluster.PermitDevices
+	PermitHostNetwork  = cluster.PermitHostNetwork
+	PermitHostPath     = cluster.PermitHostPath
+	PermitNoIsolation  = cluster.PermitNoIsolation
+	PermitRoot         = cluster.PermitRoot
 )
 
 // Values of Strategy.

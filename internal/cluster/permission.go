@@ -28,13 +28,13 @@ const (
 	PermitRoot Permission = "root"
 )
 
-// Permissions returns all of them, in order.
-func Permissions() []Permission {
+// Values returns every Permission, in the order of the constants.
+func (Permission) Values() []Permission {
 	return []Permission{PermitCapabilities, PermitDevices, PermitHostNetwork, PermitHostPath, PermitNoIsolation, PermitRoot}
 }
 
-// Values returns every Permission, in the order of the constants.
-func (Permission) Values() []Permission { return Permissions() }
+// Permissions returns all of them, in order.
+func Permissions() []Permission { return Permission("").Values() }
 
 // ParsePermissions reads a list such as "root,host-network"; "all" stands for all of them and "" for none.
 func ParsePermissions(text string) ([]Permission, error) {
