@@ -20,22 +20,28 @@ func (s *Server) listAddresses(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := snap.Service(owner.Cluster, owner.Name); !ok {
 		return notFound("service", owner.Cluster+"/"+owner.Name)
 	}
-	return serveList(s, w, r, func(snap *store.Snapshot) []keyed[api.Address] { return healthyAddresses(snap, owner) })
+	return serveList(s, w, r, source[api.Address]{
+		List: "addresses", Topics: []store.Topic{store.TopicOwners, store.TopicNodes},
+		All: func(snap *store.Snapshot) []item[api.Address] { return healthyAddresses(snap, owner) },
+		Some: func(_, _ *store.Snapshot, c *store.Changes) (parts map[string][]item[api.Address], whole bool) {
+			return nil, c.Owners[owner] || len(c.Nodes) > 0
+		},
+	})
 }
 
 // healthyAddresses lists store.HealthyAddresses as users see them.
-func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) (list []keyed[api.Address]) {
+func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) (list []item[api.Address]) {
 	canary := uint64(0)
 	if e, ok := snap.Rollout(owner.Cluster, owner.Name); ok && e.Value.State == cluster.RolloutCanary {
 		canary = e.Value.Generation
 	}
 	for _, a := range snap.HealthyAddresses(owner) {
 		parts, _ := a.Task.Parts()
-		list = append(list, keyed[api.Address]{taskKey(a.Task, a.Attempt), api.Address{
+		list = append(list, item[api.Address]{Key: taskKey(a.Task, a.Attempt), Value: api.Address{
 			Task: a.Task, Attempt: a.Attempt, Node: a.Node, Address: a.Address, Ports: a.Ports,
 			Definition: a.Definition, Generation: parts.Generation, Canary: canary != 0 && parts.Generation == canary,
 		}})
 	}
-	slices.SortFunc(list, func(a, b keyed[api.Address]) int { return strings.Compare(a.key, b.key) }) // 10 after 9
+	slices.SortFunc(list, func(a, b item[api.Address]) int { return strings.Compare(a.Key, b.Key) }) // 10 after 9
 	return list
 }

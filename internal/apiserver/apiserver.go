@@ -16,7 +16,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/maphash"
 	"io"
 	"log/slog"
 	"net/http"
@@ -27,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/berthd/berth/internal/apiserver/rendition"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -55,8 +55,8 @@ type Tables interface {
 	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)
 	// Synced is closed once the tables have held the whole store.
 	Synced() <-chan struct{}
-	// Changed returns a channel that is closed once the tables are past the revision.
-	Changed(after uint64) <-chan struct{}
+	// Follow returns a follower of the topics, of all without. Its caller closes it.
+	Follow(topics ...store.Topic) *store.Follower
 	// Settled returns a snapshot that holds all that the engine held when it was called.
 	Settled(ctx context.Context) (*store.Snapshot, error)
 	// Pulse returns a node's last sign of life.
@@ -127,6 +127,9 @@ type Config struct {
 	Permissions []cluster.Permission
 	// Origins are web origins such as "http://127.0.0.1:7070" that browsers may talk from, besides the server's own.
 	Origins []string
+	// MaxWaiters is how many requests may wait for changes at once, streams of lists and events and lists with ?wait, and
+	// MaxClientWaiters how many of them one client may have. Beyond, requests are answered with 429. Default 1024 and 256.
+	MaxWaiters, MaxClientWaiters int
 	// Registry takes the server's metrics and is what /metrics shows; default a new one.
 	Registry *prometheus.Registry
 	// Tracer makes spans of writes; nil makes none.
@@ -145,16 +148,21 @@ type Server struct {
 	routes  []route
 	metrics *metrics
 	sights  sights
+	marker  rendition.Marker
+	// views are the lists that somebody waits for, and waiters bounds who may.
+	views   *rendition.Pool
+	waiters waiters
+	tail    eventTail
 	// eventsBuffer is how many events may wait for one slow reader of the event stream.
 	eventsBuffer int
-	// headerWait, bodyWait and softWait are headerTimeout, bodyTimeout and softLook, but for tests.
-	headerWait, bodyWait, softWait time.Duration
-	syncWait                       time.Duration // readTimeout, but for tests
-	probe                          probe
-	simulating                     sync.Mutex // held by the simulation that is made
-	joins                          joins
-	fresh                          fresh
-	engine                         engineState
+	// headerWait and bodyWait are headerTimeout and bodyTimeout, but for tests.
+	headerWait, bodyWait time.Duration
+	syncWait             time.Duration // readTimeout, but for tests
+	probe                probe
+	simulating           sync.Mutex // held by the simulation that is made
+	joins                joins
+	fresh                fresh
+	engine               engineState
 	// running counts the requests in flight, those with a connection of their own (exec) among them.
 	running sync.WaitGroup
 	spec    document
@@ -177,6 +185,8 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.MaxWaiters = cmp.Or(cfg.MaxWaiters, maxWaiters)
+	cfg.MaxClientWaiters = cmp.Or(cfg.MaxClientWaiters, min(maxClientWaiters, cfg.MaxWaiters))
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -185,9 +195,12 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, mux: http.NewServeMux(), metrics: newMetrics(cfg.Registry),
-		eventsBuffer: eventsBuffer, headerWait: headerTimeout, bodyWait: bodyTimeout, softWait: softLook, syncWait: readTimeout,
+		eventsBuffer: eventsBuffer, headerWait: headerTimeout, bodyWait: bodyTimeout, syncWait: readTimeout,
 	}
-	s.sights.seed = maphash.MakeSeed()
+	s.marker = rendition.NewMarker()
+	s.views = s.newViews()
+	s.waiters.most, s.waiters.mostEach, s.waiters.open = cfg.MaxWaiters, cfg.MaxClientWaiters, s.metrics.streams
+	s.tail.server = s
 	cfg.Registry.MustRegister(newGauges(s))
 	s.routes = s.table()
 	s.spec = describe(s.routes)
@@ -379,6 +392,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		err = cmp.Or(err, closed(<-ended))
 	}
 	s.running.Wait()
+	s.views.Close()
 	return err
 }
 

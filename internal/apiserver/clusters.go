@@ -10,14 +10,17 @@ import (
 
 func (s *Server) listClusters(w http.ResponseWriter, r *http.Request) error {
 	c := callerOf(r.Context())
-	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.ClusterView]) {
-		for e := range snap.Clusters() {
-			if !c.sees(e.Value.Name) {
-				continue
+	return serveList(s, w, r, source[api.ClusterView]{
+		List: "clusters", Topics: []store.Topic{store.TopicClusters},
+		All: func(snap *store.Snapshot) (all []item[api.ClusterView]) {
+			for e := range snap.Clusters() {
+				if !c.sees(e.Value.Name) {
+					continue
+				}
+				all = append(all, item[api.ClusterView]{Key: e.Value.Name, Value: clusterView(e)})
 			}
-			all = append(all, keyed[api.ClusterView]{e.Value.Name, clusterView(e)})
-		}
-		return all
+			return all
+		},
 	})
 }
 

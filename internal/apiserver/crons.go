@@ -40,6 +40,8 @@ func (s *Server) crons() workload[cluster.Cron, *cluster.Cron, api.CronView] {
 		head: func(c *cluster.Cron) head { return head{&c.Cluster, &c.Name, &c.Lifespan} },
 		set:  (*draft).setCron,
 		view: (*look).cronView,
+
+		topics: []store.Topic{store.TopicCrons, store.TopicOwners, store.TopicClusters}, touched: changedCrons,
 	}
 }
 

@@ -25,16 +25,23 @@ func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
 			return notFound("task definition", name)
 		}
 	}
-	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.DefinitionView]) {
-		sees := c.sight(snap)
-		for e := range snap.Definitions(name) {
-			if !sees(e.Value.Ref()) {
-				continue
+	topics := []store.Topic{store.TopicDefinitions}
+	if c.clusters != nil { // what the caller sees follows from who uses it
+		topics = append(topics, store.TopicOwners, store.TopicCrons)
+	}
+	return serveList(s, w, r, source[api.DefinitionView]{
+		List: "definitions", Topics: topics,
+		All: func(snap *store.Snapshot) (all []item[api.DefinitionView]) {
+			sees := c.sight(snap)
+			for e := range snap.Definitions(name) {
+				if !sees(e.Value.Ref()) {
+					continue
+				}
+				key := fmt.Sprintf("%s/%010d", e.Value.Name, e.Value.Version)
+				all = append(all, item[api.DefinitionView]{Key: key, Value: api.DefinitionView{TaskDefinition: c.showDefinition(e.Value), Revision: e.Modified}})
 			}
-			key := fmt.Sprintf("%s/%010d", e.Value.Name, e.Value.Version)
-			all = append(all, keyed[api.DefinitionView]{key, api.DefinitionView{TaskDefinition: c.showDefinition(e.Value), Revision: e.Modified}})
-		}
-		return all
+			return all
+		},
 	})
 }
 

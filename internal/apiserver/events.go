@@ -1,13 +1,11 @@
 package apiserver
 
 import (
-	"context"
 	"errors"
 	"iter"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -77,34 +75,45 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 	if wantsStream(r) {
 		return s.streamEvents(w, r, from, q)
 	}
-	page := eventPage(snap, from, q, int(min(max(limit, 1), maxLimit)))
+	most := int(min(max(limit, 1), maxLimit))
+	page := eventPage(snap, from, q, most)
 	if len(page.Items) == 0 && wait > 0 {
-		if page, err = s.awaitEvents(r.Context(), min(wait, maxWait), func(snap *store.Snapshot) api.Page[api.EventView] {
-			return eventPage(snap, from, q, int(min(max(limit, 1), maxLimit)))
-		}); err != nil {
+		if page, err = s.awaitEvents(w, r, eventWait{q, from, snap.Revision(), most, min(wait, maxWait)}); err != nil {
 			return err
 		}
 	}
 	return answer(w, http.StatusOK, page)
 }
 
-func (s *Server) awaitEvents(ctx context.Context, wait time.Duration, look func(*store.Snapshot) api.Page[api.EventView]) (api.Page[api.EventView], error) {
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	for {
-		snap := s.cfg.Tables.Snapshot()
-		page := look(snap)
-		if len(page.Items) > 0 {
-			return page, nil
-		}
-		select {
-		case <-ctx.Done():
-			return page, ctx.Err()
-		case <-over.C:
-			return page, nil
-		case <-s.cfg.Tables.Changed(snap.Revision()):
-		}
+// awaitEvents answers with the first events that come after a place, or with none once the time is over.
+func (s *Server) awaitEvents(w http.ResponseWriter, r *http.Request, e eventWait) (api.Page[api.EventView], error) {
+	leave, err := s.waiters.enter(w, r, kindWait)
+	if err != nil {
+		return api.Page[api.EventView]{}, err
 	}
+	defer leave()
+	over := time.NewTimer(e.wait)
+	defer over.Stop()
+	queue := newEventQueue(1, e.query)
+	s.tail.join(queue, e.from, e.revision)
+	defer s.tail.leave(queue)
+	select {
+	case <-r.Context().Done():
+		return api.Page[api.EventView]{}, r.Context().Err()
+	case <-over.C:
+	case <-queue.ended:
+	case <-queue.ready:
+	}
+	return eventPage(s.cfg.Tables.Snapshot(), e.from, e.query, e.limit), nil
+}
+
+// eventWait is what a client waits for: events after a place, which it was told of at a revision.
+type eventWait struct {
+	query    eventQuery
+	from     logPlace
+	revision uint64
+	limit    int
+	wait     time.Duration
 }
 
 // find returns the place after the event of that id. An id that is not in the log, because what came with it was
@@ -189,137 +198,4 @@ func eventPage(snap *store.Snapshot, from logPlace, q eventQuery, limit int) api
 		page.Items = append(page.Items, v)
 	}
 	return page
-}
-
-// eventQueue is what waits for one reader of the event stream. It is filled as events come and never makes anybody
-// wait: what a slow reader has no room for is counted, and told as a gap.
-type eventQueue struct {
-	most int
-
-	mu    sync.Mutex
-	items []api.EventView
-	gap   api.EventGap
-	ready chan struct{}
-}
-
-func (q *eventQueue) add(v api.EventView) {
-	q.mu.Lock()
-	if q.gap.Lost > 0 || len(q.items) >= q.most {
-		if q.gap.Lost == 0 {
-			q.gap.First = v.ID
-		}
-		q.gap.Last = v.ID
-		q.gap.Lost++
-	} else {
-		q.items = append(q.items, v)
-	}
-	q.mu.Unlock()
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
-}
-
-// take returns what waits, and the gap that follows it.
-func (q *eventQueue) take() (items []api.EventView, gap api.EventGap) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	items, gap = q.items, q.gap
-	q.items, q.gap = nil, api.EventGap{}
-	return items, gap
-}
-
-// streamEvents sends the events after a place, and then those that come.
-func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, from logPlace, q eventQuery) error {
-	out, err := openSSE(w)
-	if err != nil {
-		return err
-	}
-	gauge := s.metrics.streams.WithLabelValues("events")
-	gauge.Inc()
-	defer gauge.Dec()
-	// What stands in the log already is sent at the reader's pace, from one snapshot that keeps it.
-	snap := s.cfg.Tables.Snapshot()
-	for at, v := range eventsAfter(snap, from, &eventQuery{}) {
-		from = at
-		if !q.takes(&v.Event, v.At) {
-			continue
-		}
-		if err := out.send("event", v.ID, v); err != nil {
-			return err
-		}
-	}
-	if err := out.flush(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	queue := &eventQueue{most: s.eventsBuffer, ready: make(chan struct{}, 1)}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.followEvents(ctx, queue, snap.Revision(), from, q)
-	}()
-	defer func() { cancel(); <-ended }()
-	ping := time.NewTicker(pingEvery)
-	defer ping.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ended:
-			return out.send("reset", "", api.EventGap{})
-		case <-ping.C:
-			err = out.ping()
-		case <-queue.ready:
-			err = s.sendEvents(out, queue)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func (s *Server) sendEvents(out *sse, queue *eventQueue) error {
-	items, gap := queue.take()
-	for _, v := range items {
-		if err := out.send("event", v.ID, v); err != nil {
-			return err
-		}
-	}
-	if gap.Lost > 0 {
-		s.metrics.lost.Add(float64(gap.Lost))
-		if err := out.send("gap", gap.Last, gap); err != nil {
-			return err
-		}
-	}
-	return out.flush()
-}
-
-// followEvents fills a queue with the events after a place. It ends with ctx, or when the store went back behind
-// what was read: then the cursors of before mean nothing.
-func (s *Server) followEvents(ctx context.Context, queue *eventQueue, revision uint64, from logPlace, q eventQuery) {
-	for {
-		// A store that went back before this is asked will not be above the revision for long: so look, and then wait.
-		changed := s.cfg.Tables.Changed(revision)
-		if s.cfg.Tables.Snapshot().Revision() < revision {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-		snap := s.cfg.Tables.Snapshot()
-		if snap.Revision() < revision {
-			return
-		}
-		revision = snap.Revision()
-		for at, v := range eventsAfter(snap, from, &eventQuery{}) {
-			from = at
-			if q.takes(&v.Event, v.At) {
-				queue.add(v)
-			}
-		}
-	}
 }

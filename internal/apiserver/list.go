@@ -1,80 +1,67 @@
 package apiserver
 
 import (
-	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"hash/maphash"
 	"net/http"
-	"sort"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/apiserver/rendition"
 )
 
 // Bounds of lists.
 const (
 	maxWait  = 5 * time.Minute
 	maxLimit = 100_000
-	// minLook is the least time between two looks of a list that waits, and lookShare how many times
-	// longer than a look takes it waits for the next.
-	minLook   = 50 * time.Millisecond
-	lookShare = 9
-	// softLook is how often a list that waits looks at what changes without a revision: why tasks wait.
-	softLook = 5 * time.Second
 )
 
-// keyed is an element of a list with its place in the order.
-type keyed[T any] struct {
-	key  string
-	item T
-}
+// item is an element of a list with its place in the order, and source how a list is computed.
+type (
+	item[T any]   = rendition.Item[T]
+	source[T any] = rendition.Source[T]
+)
 
-// list computes all elements of a list from a snapshot, ordered by key.
-type list[T any] func(*store.Snapshot) []keyed[T]
-
-// window is what part of a list is asked for.
-type window struct {
-	limit int
-	after string // the key of the last element of the page before
-}
-
-func windowOf(r *http.Request) (w window, err error) {
+// windowOf reads what part of a list is asked for.
+func windowOf(r *http.Request) (w rendition.Window, err error) {
 	limit, err := number(r, "limit", 0)
 	if err != nil {
 		return w, err
 	}
-	w.limit = int(min(limit, maxLimit))
+	w.Limit = int(min(limit, maxLimit))
 	after, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("cursor"))
 	if err != nil {
 		return w, badQuery("cursor", "is not a cursor of this server: begin without one")
 	}
-	w.after = string(after)
+	w.After = string(after)
 	return w, nil
 }
 
-// page cuts the window out of a whole list.
-func page[T any](all []keyed[T], w window, index uint64) api.Page[T] {
-	from := 0
-	if w.after != "" {
-		from = sort.Search(len(all), func(i int) bool { return all[i].key > w.after })
-	}
-	p := api.Page[T]{Items: []T{}, Index: index}
-	for i := from; i < len(all); i++ {
-		if w.limit > 0 && len(p.Items) == w.limit {
-			p.Next = base64.RawURLEncoding.EncodeToString([]byte(all[i-1].key))
-			break
+// cursor returns what asks for the page after the element of a key.
+func cursor(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
+
+// pageOf cuts the window out of a whole list, and returns the mark of what it shows.
+func pageOf[T any](m rendition.Marker, all []item[T], w rendition.Window) (p api.Page[T], mark uint64, err error) {
+	from, to, more := w.Cut(len(all), func(i int) string { return all[i].Key })
+	p.Items = make([]T, 0, to-from)
+	for i := from; i < to; i++ {
+		each, err := rendition.Mark(m, &all[i], lasting[T]())
+		if err != nil {
+			return p, 0, err
 		}
-		p.Items = append(p.Items, all[i].item)
+		mark += each
+		p.Items = append(p.Items, all[i].Value)
 	}
-	return p
+	if more {
+		p.Next = cursor(all[to-1].Key)
+	}
+	return p, mark + m.Text(p.Next), nil
 }
 
 // serveList answers a list: at once, once it has changed (?index=&wait=), or as a stream.
-func serveList[T any](s *Server, w http.ResponseWriter, r *http.Request, compute list[T]) error {
+func serveList[T any](s *Server, w http.ResponseWriter, r *http.Request, src source[T]) error {
 	win, err := windowOf(r)
 	if err != nil {
 		return err
@@ -87,114 +74,131 @@ func serveList[T any](s *Server, w http.ResponseWriter, r *http.Request, compute
 	if err != nil {
 		return err
 	}
+	src.Lasting = lasting[T]()
 	snap, err := s.snapshot(r)
 	if err != nil {
 		return err
 	}
 	if wantsStream(r) {
-		return streamList(s, w, r, compute)
+		return streamList(s, w, r, src)
 	}
-	wait = min(wait, maxWait)
-	until := time.Now().Add(wait)
 	if index > 0 && wait > 0 {
-		if snap, err = s.reached(r.Context(), index, wait); err != nil {
-			return err
-		}
+		return awaitList(s, w, r, src, listWait{win, index, min(wait, maxWait)})
 	}
-	look := func(snap *store.Snapshot) (api.Page[T], uint64, error) {
-		p := page(compute(snap), win, snap.Revision())
-		body, err := json.Marshal(lasting(p.Items))
-		return p, maphash.Bytes(s.sights.seed, append(body, p.Next...)), err
-	}
-	p, hash, err := look(snap)
+	p, mark, err := pageOf(s.marker, src.All(snap), win)
 	if err != nil {
-		return fmt.Errorf("encode list: %w", err)
+		return err
 	}
-	name := sightName(r)
-	if index > 0 && wait > 0 && s.sights.same(name, hash, index, p.Index) {
-		p, hash, err = awaitChange(r.Context(), s, time.Until(until), blocked[T]{p, hash, look})
-		if err != nil {
-			return err
-		}
-	}
-	s.sights.note(name, hash, p.Index)
+	p.Index = snap.Revision()
+	s.sights.note(sightName(r), mark, p.Index)
 	return answer(w, http.StatusOK, p)
 }
 
-// blocked is a list that waits for a change.
-type blocked[T any] struct {
-	page api.Page[T]
-	hash uint64
-	look func(*store.Snapshot) (api.Page[T], uint64, error)
+// listWait is what a client waits for that has seen a list at an index.
+type listWait struct {
+	window rendition.Window
+	index  uint64
+	wait   time.Duration
 }
 
-// awaitChange looks at a list until it differs or the time is over.
-func awaitChange[T any](ctx context.Context, s *Server, wait time.Duration, b blocked[T]) (api.Page[T], uint64, error) {
-	over := time.NewTimer(wait)
+// awaitList answers a list once it differs from what it was at an index, or the time is over. The rendition that it waits for is
+// shared with all who wait for the same view.
+func awaitList[T any](s *Server, w http.ResponseWriter, r *http.Request, src source[T], a listWait) error {
+	leave, err := s.waiters.enter(w, r, kindWait)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	over := time.NewTimer(a.wait)
 	defer over.Stop()
-	for {
+	if _, err := s.reached(r.Context(), a.index, a.wait); err != nil {
+		return err
+	}
+	least := a.index
+	if given(r, "consistent") { // the snapshot has settled
+		least = s.cfg.Tables.Snapshot().Revision()
+	}
+	v := rendition.Join(s.views, viewName(r), src)
+	defer v.Leave()
+	now, at, err := v.At(r.Context(), least)
+	if err != nil {
+		return err
+	}
+	body, mark, next, err := now.Page(s.marker, a.window, cursor)
+	if err != nil {
+		return err
+	}
+	name := sightName(r)
+	for first, waits := mark, s.sights.same(name, mark, a.index, at); waits && mark == first; {
 		select {
-		case <-ctx.Done():
-			return b.page, b.hash, ctx.Err()
+		case <-r.Context().Done():
+			return r.Context().Err()
 		case <-over.C:
-			return b.page, b.hash, nil
-		case <-time.After(s.softWait):
-		case <-s.cfg.Tables.Changed(b.page.Index):
+			waits = false
+		case <-now.Next():
 		}
-		began := time.Now()
-		p, hash, err := b.look(s.cfg.Tables.Snapshot())
-		if err != nil || hash != b.hash {
-			return p, hash, err
+		if now, at, err = v.Current(); err != nil {
+			return err
 		}
-		b.page = p
-		pause := max(minLook, lookShare*time.Since(began))
-		select {
-		case <-ctx.Done():
-			return b.page, b.hash, ctx.Err()
-		case <-over.C:
-			return b.page, b.hash, nil
-		case <-time.After(pause):
+		if body, mark, next, err = now.Page(s.marker, a.window, cursor); err != nil {
+			return err
 		}
 	}
+	s.sights.note(name, mark, at)
+	return answerPage(w, body, rendition.End(at, next))
+}
+
+// answerPage writes a page that is encoded already.
+func answerPage(w http.ResponseWriter, body, end []byte) error {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
+	w.WriteHeader(http.StatusOK)
+	if _, err := w.Write(body); err != nil {
+		return err
+	}
+	_, err := w.Write(end)
+	return err
 }
 
 // sights remembers for lists that were answered between which revisions they did not change. So a list that waits
 // since an index sleeps through what changed elsewhere, also between two requests. What is forgotten
 // costs an answer that says nothing new.
 type sights struct {
-	seed maphash.Seed
 	mu   sync.Mutex
 	seen map[string]sight
 }
 
-// sight is a list's content, as a hash, with the revisions at which it was first and last seen.
-type sight struct{ hash, from, to uint64 }
+// sight is a list's content, as a mark, with the revisions at which it was first and last seen.
+type sight struct{ mark, from, to uint64 }
 
 // maxSights bounds the memory.
 const maxSights = 4096
 
 // same reports whether the content at revision now is known to be what it was at revision then.
-func (s *sights) same(name string, hash, then, now uint64) bool {
+func (s *sights) same(name string, mark, then, now uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen, ok := s.seen[name]
 	if ok && seen.from <= then && then <= seen.to {
-		return seen.hash == hash // also at one revision: why tasks wait changes without
+		return seen.mark == mark // also at one revision: why tasks wait changes without
 	}
 	return then >= now
 }
 
-func (s *sights) note(name string, hash, revision uint64) {
+func (s *sights) note(name string, mark, revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen, ok := s.seen[name]
 	switch {
-	case ok && seen.hash == hash:
+	case ok && seen.mark == mark:
 		seen.from, seen.to = min(seen.from, revision), max(seen.to, revision)
 	case ok && revision < seen.to:
 		return
 	default:
-		seen = sight{hash, revision, revision}
+		seen = sight{mark, revision, revision}
 	}
 	if s.seen == nil || len(s.seen) >= maxSights && !ok {
 		s.seen = map[string]sight{}
@@ -202,11 +206,33 @@ func (s *sights) note(name string, hash, revision uint64) {
 	s.seen[name] = seen
 }
 
-// sightName names a list by all that its content depends on.
-func sightName(r *http.Request) string {
+// sightName names the answers to a list by all that their content depends on.
+func sightName(r *http.Request) string { return listName(r, "index", "wait", "consistent") }
+
+// viewName names a whole list by all that its content depends on: those who wait for lists of one name share what is computed.
+func viewName(r *http.Request) string {
+	return listName(r, "index", "wait", "consistent", "limit", "cursor")
+}
+
+// listName names a list by its address, without some parameters, and by what its caller sees.
+func listName(r *http.Request, without ...string) string {
 	q := r.URL.Query()
-	for _, name := range []string{"index", "wait", "consistent"} {
+	for _, name := range without {
 		q.Del(name)
 	}
-	return r.URL.Path + "?" + q.Encode() + "#" + callerOf(r.Context()).scope()
+	return fmt.Sprintf("%s?%s#%s", r.URL.Path, q.Encode(), callerOf(r.Context()).scope())
+}
+
+// newViews returns the views of a server, which note what they see and count what they compute.
+func (s *Server) newViews() *rendition.Pool {
+	return rendition.NewPool(rendition.Config{
+		Tables: s.cfg.Tables, Marker: s.marker, Seen: s.sights.note,
+		Computed: func(list string, whole bool) {
+			part := "changes"
+			if whole {
+				part = "whole"
+			}
+			s.metrics.computed.WithLabelValues(list, part).Inc()
+		},
+	})
 }

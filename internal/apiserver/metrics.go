@@ -12,6 +12,7 @@ type metrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 	streams   *prometheus.GaugeVec
+	computed  *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	conflicts prometheus.Counter
 	lost      prometheus.Counter
@@ -30,8 +31,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"route"}),
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "berth", Subsystem: "apiserver", Name: "open_streams",
-			Help: "Streams that are open now, by what they carry.",
+			Help: "Requests that wait for changes now, by kind: streams of a list or of events, and lists with ?wait.",
 		}, []string{"kind"}),
+		computed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "apiserver", Name: "computed_lists_total",
+			Help: "Lists that were computed for all who wait for them, by list, and whether the whole or what changed.",
+		}, []string{"list", "part"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "berth", Subsystem: "apiserver", Name: "refused_requests_total",
 			Help: "Requests that were not let in, by status: 401 for nobody known, 403 for what they may not do.",
@@ -45,7 +50,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Events that streams left out because their readers were slow.",
 		}),
 	}
-	reg.MustRegister(m.requests, m.durations, m.streams, m.refused, m.conflicts, m.lost)
+	reg.MustRegister(m.requests, m.durations, m.streams, m.computed, m.refused, m.conflicts, m.lost)
 	return m
 }
 

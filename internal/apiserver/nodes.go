@@ -10,13 +10,33 @@ import (
 
 func (s *Server) listNodes(w http.ResponseWriter, r *http.Request) error {
 	c := callerOf(r.Context())
-	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.NodeView]) {
-		for _, name := range nodeNames(snap) {
-			v, _ := s.nodeView(snap, name)
-			c.showNode(&v)
-			all = append(all, keyed[api.NodeView]{name, v})
+	show := func(snap *store.Snapshot, name string) []item[api.NodeView] {
+		v, ok := s.nodeView(snap, name)
+		if !ok {
+			return nil
 		}
-		return all
+		c.showNode(&v)
+		return []item[api.NodeView]{{Key: name, Value: v}}
+	}
+	return serveList(s, w, r, source[api.NodeView]{
+		List: "nodes", Topics: nodeTopics, Part: func(i *item[api.NodeView]) string { return i.Key },
+		All: func(snap *store.Snapshot) (all []item[api.NodeView]) {
+			for _, name := range nodeNames(snap) {
+				all = append(all, show(snap, name)...)
+			}
+			return all
+		},
+		Some: func(before, now *store.Snapshot, c *store.Changes) (parts map[string][]item[api.NodeView], whole bool) {
+			nodes, whole := changedNodes(before, now, c)
+			if whole {
+				return nil, true
+			}
+			parts = make(map[string][]item[api.NodeView], len(nodes))
+			for name := range nodes { // order-free: each is computed by itself
+				parts[name] = show(now, name)
+			}
+			return parts, false
+		},
 	})
 }
 

@@ -101,8 +101,8 @@ func FuzzQuery(f *testing.F) {
 				t.Errorf("%q: %v is no problem", raw, err)
 			}
 		}
-		if w, err := windowOf(r); !refused(err) && (w.limit < 0 || w.limit > maxLimit) {
-			t.Errorf("%q: limit %d", raw, w.limit)
+		if w, err := windowOf(r); !refused(err) && (w.Limit < 0 || w.Limit > maxLimit) {
+			t.Errorf("%q: limit %d", raw, w.Limit)
 		}
 		if d, err := span(r, "wait"); !refused(err) && d < 0 {
 			t.Errorf("%q: wait %s", raw, d)

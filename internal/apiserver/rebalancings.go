@@ -195,13 +195,16 @@ func (s *Server) readRebalancing(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) listRebalancings(w http.ResponseWriter, r *http.Request) error {
-	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.RebalancingBrief]) {
-		for e := range snap.Rebalancings() {
-			if e.Value.Domain == s.cfg.Domain {
-				all = append(all, keyed[api.RebalancingBrief]{e.Key, briefOf(e.Value)})
+	return serveList(s, w, r, source[api.RebalancingBrief]{
+		List: "rebalancings", // rebalancings have no topic
+		All: func(snap *store.Snapshot) (all []item[api.RebalancingBrief]) {
+			for e := range snap.Rebalancings() {
+				if e.Value.Domain == s.cfg.Domain {
+					all = append(all, item[api.RebalancingBrief]{Key: e.Key, Value: briefOf(e.Value)})
+				}
 			}
-		}
-		return all
+			return all
+		},
 	})
 }
 

@@ -84,9 +84,13 @@ func (c *caller) limit() string {
 // sees reports whether something of a cluster may be shown to the caller; "" is what is in no cluster.
 func (c *caller) sees(in string) bool { return c.clusters == nil || slices.Contains(c.clusters, in) }
 
-// scope names what the caller sees, for what is remembered of answers.
+// scope names what the caller sees, for what is remembered of answers and shared by those who wait: callers of one scope are shown
+// the same. What else a list leaves out for some callers has to be in it.
 func (c *caller) scope() string {
-	scope := strings.Join(c.clusters, ",")
+	scope := "all"
+	if c.clusters != nil { // an empty list is no cluster at all
+		scope = "only " + strings.Join(c.clusters, ",")
+	}
 	if !c.reads() {
 		scope += "#" + masked
 	}

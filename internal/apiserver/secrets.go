@@ -54,14 +54,17 @@ func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c := callerOf(r.Context())
-	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.SecretView]) {
-		users := usersOf(snap, in)
-		for e := range snap.Secrets(in) {
-			if c.sees(e.Value.Cluster) {
-				all = append(all, keyed[api.SecretView]{e.Value.Cluster + "/" + e.Value.Name, secretView(e, users)})
+	return serveList(s, w, r, source[api.SecretView]{
+		List: "secrets", Topics: []store.Topic{store.TopicSecrets, store.TopicOwners, store.TopicCrons, store.TopicDefinitions},
+		All: func(snap *store.Snapshot) (all []item[api.SecretView]) {
+			users := usersOf(snap, in)
+			for e := range snap.Secrets(in) {
+				if c.sees(e.Value.Cluster) {
+					all = append(all, item[api.SecretView]{Key: e.Value.Cluster + "/" + e.Value.Name, Value: secretView(e, users)})
+				}
 			}
-		}
-		return all
+			return all
+		},
 	})
 }
 

@@ -3,15 +3,20 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
-	"hash/maphash"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/rendition"
 )
 
-// pingEvery is how often a stream that has nothing to say shows that it lives.
-const pingEvery = 15 * time.Second
+const (
+	// pingEvery is how often a stream that has nothing to say shows that it lives.
+	pingEvery = 15 * time.Second
+	// pieceBytes is how much of a stream is written within one writeTimeout, about.
+	pieceBytes = 64 << 10
+)
 
 // sse writes server-sent events. A reader that takes nothing for writeTimeout is cut off.
 type sse struct {
@@ -29,24 +34,40 @@ func openSSE(w http.ResponseWriter) (*sse, error) {
 	return e, e.flush()
 }
 
-// send writes one event; flush sends what was written.
+// appendEvent appends an event to a buffer; without an id it has none.
+func appendEvent(to []byte, event, id string, data []byte) []byte {
+	to = append(append(to, "event: "...), event...)
+	if id != "" {
+		to = append(append(to, "\nid: "...), id...)
+	}
+	to = append(append(to, "\ndata: "...), data...)
+	return append(to, "\n\n"...)
+}
+
+// write writes events that are encoded already, in pieces that a slow reader has time for; flush sends what was written.
+func (e *sse) write(events []byte) error {
+	for len(events) > 0 {
+		piece := events[:min(len(events), pieceBytes)]
+		_ = e.ctl.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
+		if _, err := e.w.Write(piece); err != nil {
+			return err
+		}
+		events = events[len(piece):]
+	}
+	return nil
+}
+
+// send writes one event.
 func (e *sse) send(event, id string, data any) error {
 	body, err := json.Marshal(data)
 	if err != nil {
 		return fmt.Errorf("encode event: %w", err)
 	}
-	_ = e.ctl.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
-	if id != "" {
-		_, err = fmt.Fprintf(e.w, "event: %s\nid: %s\ndata: %s\n\n", event, id, body)
-	} else {
-		_, err = fmt.Fprintf(e.w, "event: %s\ndata: %s\n\n", event, body)
-	}
-	return err
+	return e.write(appendEvent(nil, event, id, body))
 }
 
 func (e *sse) ping() error {
-	_ = e.ctl.SetWriteDeadline(time.Now().Add(writeTimeout)) // as above
-	if _, err := fmt.Fprint(e.w, ": ping\n\n"); err != nil {
+	if err := e.write([]byte(": ping\n\n")); err != nil {
 		return err
 	}
 	return e.flush()
@@ -62,10 +83,32 @@ const (
 	eventSynced = "synced" // all up to this index, which is the event's id, has been sent; api.ListMark
 )
 
+// listEvents are the events of a list that is streamed.
+var listEvents = rendition.Events{
+	Put:    func(to, body []byte) []byte { return appendEvent(to, eventPut, "", body) },
+	Remove: appendRemove,
+	Synced: appendSynced,
+}
+
+func appendRemove(to []byte, key string) []byte {
+	body, _ := json.Marshal(api.ListRemoval{Name: key}) // a text
+	return appendEvent(to, eventRemove, "", body)
+}
+
+func appendSynced(to []byte, revision uint64) []byte {
+	return appendEvent(to, eventSynced, strconv.FormatUint(revision, 10), listMark(revision))
+}
+
+func listMark(revision uint64) []byte {
+	body, _ := json.Marshal(api.ListMark{Index: revision}) // a number
+	return body
+}
+
 // streamList sends a list, and then what changes in it. A reader that comes back with the id of the last mark it saw
 // goes on from there if the list is known not to have changed since, else it gets a reset and the whole list: what
-// was removed meanwhile nobody remembers.
-func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, compute list[T]) error {
+// was removed meanwhile nobody remembers. What changes is computed and encoded once for all who read the same list; a reader that
+// is slow gets several changes in one.
+func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, src source[T]) error {
 	since, err := number(r, "index", 0)
 	if err != nil {
 		return err
@@ -75,18 +118,26 @@ func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, comput
 			return problemf(http.StatusBadRequest, "Last-Event-ID is %q; want the id of an event of this stream", clip(last))
 		}
 	}
+	leave, err := s.waiters.enter(w, r, kindList)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if _, err := s.reached(r.Context(), since, catchUp); err != nil {
 		return err
 	}
+	v := rendition.Join(s.views, viewName(r), src)
+	defer v.Leave()
+	now, at, err := v.At(r.Context(), s.cfg.Tables.Snapshot().Revision())
+	if err != nil {
+		return err
+	}
+	known := since > 0 && since <= at && s.sights.same(viewName(r), now.Sum, since, at)
 	out, err := openSSE(w)
 	if err != nil {
 		return err
 	}
-	gauge := s.metrics.streams.WithLabelValues("list")
-	gauge.Inc()
-	defer gauge.Dec()
-	st := listStream[T]{s: s, out: out, name: sightName(r), compute: compute, sent: map[string]uint64{}}
-	if err := st.begin(since); err != nil {
+	if err := beginList(out, now, at, known); err != nil {
 		return err
 	}
 	ping := time.NewTicker(pingEvery)
@@ -97,17 +148,11 @@ func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, comput
 			return nil
 		case <-ping.C:
 			err = out.ping()
-		case <-time.After(s.softWait):
-			err = st.look()
-		case <-s.cfg.Tables.Changed(st.index):
-			began := time.Now()
-			err = st.look()
-			pause := time.NewTimer(max(minLook, lookShare*time.Since(began)))
-			select {
-			case <-r.Context().Done():
-			case <-pause.C:
+		case <-now.Next():
+			before := now
+			if now, _, err = v.Current(); err == nil {
+				err = updateList(out, before, now)
 			}
-			pause.Stop()
 		}
 		if err != nil {
 			return err
@@ -115,93 +160,40 @@ func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, comput
 	}
 }
 
-// listStream is what one reader of a list has been sent.
-type listStream[T any] struct {
-	s       *Server
-	out     *sse
-	name    string
-	compute list[T]
-	index   uint64
-	sent    map[string]uint64 // hash of each element, by key
-}
-
-// begin sends what the reader lacks that has seen the list at an index, 0 for never.
-func (st *listStream[T]) begin(since uint64) error {
-	snap := st.s.cfg.Tables.Snapshot()
-	all := st.compute(snap)
-	hashes, whole, err := st.hash(all)
-	if err != nil {
-		return err
-	}
-	index := snap.Revision()
-	known := since > 0 && since <= index && st.s.sights.same(st.name, whole, since, index)
+// beginList sends a whole list, or only where it stands to a reader who has it.
+func beginList[T any](out *sse, now *rendition.Rendition[T], at uint64, known bool) error {
+	var buffer []byte
 	if !known {
-		if err := st.out.send(eventReset, "", api.ListMark{Index: index}); err != nil {
-			return err
-		}
-	}
-	return st.advance(all, hashes, mark{whole, index, known})
-}
-
-// look sends what has changed since the last look.
-func (st *listStream[T]) look() error {
-	snap := st.s.cfg.Tables.Snapshot()
-	all := st.compute(snap)
-	hashes, whole, err := st.hash(all)
-	if err != nil {
-		return err
-	}
-	return st.advance(all, hashes, mark{whole, snap.Revision(), false})
-}
-
-// mark is the state of a list that a look found. Known says that the reader has it.
-type mark struct {
-	hash, index uint64
-	known       bool
-}
-
-func (st *listStream[T]) advance(all []keyed[T], hashes map[string]uint64, m mark) error {
-	changed := false
-	for _, k := range all {
-		if old, ok := st.sent[k.key]; m.known || ok && old == hashes[k.key] {
-			continue
-		}
-		changed = true
-		if err := st.out.send(eventPut, "", k.item); err != nil {
-			return err
-		}
-	}
-	for key := range st.sent {
-		if _, ok := hashes[key]; !ok {
-			changed = true
-			if err := st.out.send(eventRemove, "", api.ListRemoval{Name: key}); err != nil {
+		buffer = appendEvent(buffer, eventReset, "", listMark(at))
+		for _, e := range now.Elements() {
+			body, err := e.JSON()
+			if err != nil {
 				return err
 			}
+			buffer = appendEvent(buffer, eventPut, "", body)
+			if len(buffer) < pieceBytes {
+				continue
+			}
+			if err := out.write(buffer); err != nil {
+				return err
+			}
+			buffer = buffer[:0]
 		}
 	}
-	first := st.index == 0
-	st.sent, st.index = hashes, m.index
-	st.s.sights.note(st.name, m.hash, m.index)
-	if !changed && !first {
-		return nil
-	}
-	if err := st.out.send(eventSynced, fmt.Sprint(m.index), api.ListMark{Index: m.index}); err != nil {
+	if err := out.write(appendSynced(buffer, at)); err != nil {
 		return err
 	}
-	return st.out.flush()
+	return out.flush()
 }
 
-func (st *listStream[T]) hash(all []keyed[T]) (each map[string]uint64, whole uint64, err error) {
-	each = make(map[string]uint64, len(all))
-	var h maphash.Hash
-	h.SetSeed(st.s.sights.seed)
-	for _, k := range all {
-		body, err := json.Marshal(lasting([]T{k.item}))
-		if err != nil {
-			return nil, 0, fmt.Errorf("encode list: %w", err)
-		}
-		each[k.key] = maphash.Bytes(st.s.sights.seed, body)
-		maphash.WriteComparable(&h, each[k.key])
+// updateList sends what differs between two renditions.
+func updateList[T any](out *sse, before, now *rendition.Rendition[T]) error {
+	events, err := now.Update(before, listEvents)
+	if err != nil {
+		return err
 	}
-	return each, h.Sum64(), nil
+	if err := out.write(events); err != nil {
+		return err
+	}
+	return out.flush()
 }

@@ -52,11 +52,14 @@ func (s *Server) accessRoutes() []route {
 }
 
 func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
-	return serveList(s, w, r, func(snap *store.Snapshot) (all []keyed[api.TokenView]) {
-		for e := range snap.Tokens() {
-			all = append(all, keyed[api.TokenView]{e.Value.ID, tokenView(e, s.cfg.Now())})
-		}
-		return all
+	return serveList(s, w, r, source[api.TokenView]{
+		List: "tokens", // tokens have no topic
+		All: func(snap *store.Snapshot) (all []item[api.TokenView]) {
+			for e := range snap.Tokens() {
+				all = append(all, item[api.TokenView]{Key: e.Value.ID, Value: tokenView(e, s.cfg.Now())})
+			}
+			return all
+		},
 	})
 }
 

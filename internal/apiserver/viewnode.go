@@ -75,29 +75,29 @@ func whole(stats *cluster.NodeStats) *cluster.NodeStats {
 	return &all
 }
 
-// lasting returns the elements of a list without what changes all the time, for the question whether the list changed.
-func lasting[T any](items []T) any {
-	switch all := any(items).(type) {
-	case []api.NodeView:
-		all = slices.Clone(all)
-		for i := range all {
-			all[i].Used, all[i].Heartbeat = nil, nil
+// lasting returns what leaves out of an element of a list what changes all the time, for the question whether the list changed; nil
+// for elements that have nothing of that kind.
+func lasting[T any]() func(T) T {
+	var leave any
+	switch any(*new(T)).(type) {
+	case api.NodeView:
+		leave = func(v api.NodeView) api.NodeView {
+			v.Used, v.Heartbeat = nil, nil
+			return v
 		}
-		return all
-	case []api.TaskView:
-		all = slices.Clone(all)
-		for i := range all {
-			all[i].Used, all[i].Pressed = nil, ""
+	case api.TaskView:
+		leave = func(v api.TaskView) api.TaskView {
+			v.Used, v.Pressed = nil, ""
+			return v
 		}
-		return all
-	case []api.CronView:
-		all = slices.Clone(all)
-		for i := range all {
-			all[i].Status.Next = nil
+	case api.CronView:
+		leave = func(v api.CronView) api.CronView {
+			v.Status.Next = nil
+			return v
 		}
-		return all
 	}
-	return items
+	f, _ := leave.(func(T) T)
+	return f
 }
 
 // recordedNode shows what the records say of a node.

@@ -44,31 +44,55 @@ func taskKey(id cluster.TaskID, attempt int) string {
 }
 
 // tasks lists the views of the tasks that a filter takes.
-func (l *look) tasks(f taskFilter) []keyed[api.TaskView] {
-	snap := l.snap
-	var out []keyed[api.TaskView]
-	add := func(v api.TaskView) {
-		if (f.node == "" || v.Node == f.node) && (f.state == "" || v.State == f.state) {
-			out = append(out, keyed[api.TaskView]{taskKey(v.ID, v.Attempt), v})
+func (l *look) tasks(f taskFilter) []item[api.TaskView] {
+	var out []item[api.TaskView]
+	for row := range f.rows(l.snap) {
+		if v, ok := l.attemptView(f, row); ok {
+			out = append(out, v)
 		}
 	}
-	for row := range f.rows(snap) {
-		owner, ok := row.Ref()
-		if ok && !f.owner(owner) || !ok && f.caller != nil && !f.caller.sees("") {
-			continue
-		}
-		v := l.taskView(row)
-		if f.all || !v.State.Terminal() || v.Owner.Kind == cluster.KindJob && l.concludes(row) {
-			add(v)
+	if f.takesPending() {
+		for o := range owners(l.snap, f.cluster) {
+			if f.owner(o) {
+				out = append(out, l.pendingTasks(f, o)...)
+			}
 		}
 	}
-	if f.node == "" && (f.state == "" || f.state == cluster.StatePending) {
-		for v := range l.waiting(f) {
-			add(v)
-		}
-	}
-	slices.SortFunc(out, func(a, b keyed[api.TaskView]) int { return strings.Compare(a.key, b.key) })
+	slices.SortFunc(out, func(a, b item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) })
 	return out
+}
+
+// attemptView shows an attempt; ok is false where the filter leaves it out.
+func (l *look) attemptView(f taskFilter, row *store.AttemptRow) (shown item[api.TaskView], ok bool) {
+	owner, known := row.Ref()
+	if known && !f.owner(owner) || !known && f.caller != nil && !f.caller.sees("") || f.node != "" && row.Node != f.node {
+		return shown, false
+	}
+	v := l.taskView(row)
+	if f.state != "" && v.State != f.state {
+		return shown, false
+	}
+	if !f.all && v.State.Terminal() && (v.Owner.Kind != cluster.KindJob || !l.concludes(row)) {
+		return shown, false
+	}
+	return item[api.TaskView]{Key: taskKey(v.ID, v.Attempt), Value: v}, true
+}
+
+// takesPending reports whether the filter takes any task that waits: these are on no node.
+func (f *taskFilter) takesPending() bool {
+	return f.node == "" && (f.state == "" || f.state == cluster.StatePending)
+}
+
+// pendingTasks shows the tasks of an owner that wait: they are stored nowhere, but follow from its spec.
+func (l *look) pendingTasks(f taskFilter, o cluster.OwnerRef) (all []item[api.TaskView]) {
+	pending := l.owner(o).pending
+	for i := range pending {
+		v := l.pendingView(&pending[i])
+		if f.state == "" || v.State == f.state {
+			all = append(all, item[api.TaskView]{Key: taskKey(v.ID, v.Attempt), Value: v})
+		}
+	}
+	return all
 }
 
 // rows returns the attempts among which the filter chooses.
@@ -193,22 +217,6 @@ func kindOf(p cluster.TaskParts) cluster.Kind {
 		return cluster.KindJob
 	}
 	return cluster.KindService
-}
-
-// waiting yields the tasks that wait: they are stored nowhere, but follow from their owners' specs.
-func (l *look) waiting(f taskFilter) iter.Seq[api.TaskView] {
-	return func(yield func(api.TaskView) bool) {
-		for o := range owners(l.snap, f.cluster) {
-			if !f.owner(o) {
-				continue
-			}
-			for i := range l.owner(o).pending {
-				if !yield(l.pendingView(&l.owner(o).pending[i])) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // owners yields the services and jobs of a cluster, or of all.

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"iter"
 	"net/http"
+	"strings"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -20,6 +21,9 @@ type workload[T any, P userObject[T], V any] struct {
 	head   func(*T) head
 	set    func(*draft, *T, precondition) (api.Change, error)
 	view   func(*look, store.Entry[T]) V
+	// topics are what the list reads, and touched names the elements ("cluster/name") that changes touched, or says that it may be all.
+	topics  []store.Topic
+	touched func(now *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool)
 }
 
 // userObject is a pointer to an object that users write.
@@ -43,6 +47,8 @@ func (s *Server) services() workload[cluster.Service, *cluster.Service, api.Serv
 		head: func(svc *cluster.Service) head { return head{&svc.Cluster, &svc.Name, &svc.Lifespan} },
 		set:  (*draft).setService,
 		view: (*look).serviceView,
+
+		topics: ownerTopics, touched: changedNames(cluster.KindService),
 	}
 }
 
@@ -55,6 +61,8 @@ func (s *Server) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
 		head: func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, &job.Lifespan} },
 		set:  (*draft).setJob,
 		view: (*look).jobView,
+
+		topics: ownerTopics, touched: changedNames(cluster.KindJob),
 	}
 }
 
@@ -63,17 +71,37 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	if err := l.server.knownCluster(r, in); err != nil {
 		return err
 	}
-	c := callerOf(r.Context())
-	return serveList(l.server, w, r, func(snap *store.Snapshot) (all []keyed[V]) {
-		look := l.server.look(snap)
-		for e := range l.all(snap, in) {
-			h := l.head(e.Value)
-			if !c.sees(*h.cluster) {
-				continue
+	caller := callerOf(r.Context())
+	return serveList(l.server, w, r, source[V]{
+		List: l.noun + "s", Topics: l.topics, Part: func(i *item[V]) string { return i.Key },
+		All: func(snap *store.Snapshot) (all []item[V]) {
+			look := l.server.look(snap)
+			for e := range l.all(snap, in) {
+				if h := l.head(e.Value); caller.sees(*h.cluster) {
+					all = append(all, item[V]{Key: *h.cluster + "/" + *h.name, Value: l.view(look, e)})
+				}
 			}
-			all = append(all, keyed[V]{*h.cluster + "/" + *h.name, l.view(look, e)})
-		}
-		return all
+			return all
+		},
+		Some: func(_, now *store.Snapshot, c *store.Changes) (parts map[string][]item[V], whole bool) {
+			names, whole := l.touched(now, c)
+			if whole {
+				return nil, true
+			}
+			look := l.server.look(now)
+			parts = map[string][]item[V]{}
+			for key := range names { // order-free: each is computed by itself
+				of, name, _ := strings.Cut(key, "/")
+				if in != "" && of != in || !caller.sees(of) {
+					continue
+				}
+				parts[key] = nil
+				if e, ok := l.one(now, of, name); ok {
+					parts[key] = []item[V]{{Key: key, Value: l.view(look, e)}}
+				}
+			}
+			return parts, false
+		},
 	})
 }
 

@@ -88,7 +88,8 @@ func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options
 		o(&cfg)
 	}
 	w.server = New(cfg)
-	w.server.headerWait, w.server.bodyWait, w.server.softWait = time.Second, time.Second, 20*time.Millisecond
+	w.server.headerWait, w.server.bodyWait = time.Second, time.Second
+	w.server.views.Whole.Least, w.server.views.Changes.Least = 20*time.Millisecond, time.Millisecond
 	l, err := Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -90,10 +90,11 @@ var layers = map[string][]string{
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {
-		"api", "internal/boottime", "internal/cluster", "internal/enum", "internal/logic/...", "internal/logs", "internal/manifest",
+		"api", "internal/apiserver/rendition", "internal/boottime", "internal/cluster", "internal/enum", "internal/logic/...", "internal/logs", "internal/manifest",
 		"internal/measure", "internal/pki", "internal/plain", "internal/store", "internal/telemetry", "internal/timetable", "internal/transport",
 		"internal/version",
 	},
+	"internal/apiserver/rendition": {"internal/store"},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/store",
 		"internal/telemetry", "internal/timetable",
@@ -131,8 +132,11 @@ var layers = map[string][]string{
 	},
 	"internal/bench/openb": {"internal/cluster", "internal/logic/packing", "internal/logic/scheduler", "internal/traces"},
 	"internal/bench/start": {},
-	"internal/bench/swf":   {"internal/logic/backfill", "internal/traces"},
-	"internal/refgen":      {"internal/cluster", "internal/logic/lifecycle"},
+	"internal/bench/streams": {
+		"api", "internal/apiserver", "internal/cluster", "internal/heap", "internal/store", "internal/store/memory",
+	},
+	"internal/bench/swf": {"internal/logic/backfill", "internal/traces"},
+	"internal/refgen":    {"internal/cluster", "internal/logic/lifecycle"},
 
 	// What holds the rest to its word.
 	"internal/archtest":                {},

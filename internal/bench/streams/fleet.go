@@ -203,8 +203,8 @@ func (f *fleet) ail(t *running, ops *[]store.Op) (cluster.Event, error) {
 // move gives a task another attempt on another node.
 func (f *fleet) move(t *running, ops *[]store.Op) (cluster.Event, error) {
 	old := t.desired
-	*ops = append(*ops,
-		store.Op{Key: f.prefix.Desired(old.Node, old.Task), Delete: true}, store.Op{Key: f.prefix.Observed(old.Node, old.Task), Delete: true})
+	set(ops, store.Op{Key: f.prefix.Desired(old.Node, old.Task), Delete: true})
+	set(ops, store.Op{Key: f.prefix.Observed(old.Node, old.Task), Delete: true})
 	*t = f.place(old.Task, old.Attempt+1, f.random.IntN(f.o.nodes))
 	t.desired.Owner = old.Owner
 	e := cluster.Event{Type: "task.placed", Cluster: old.Owner.Cluster, Task: old.Task, Node: t.desired.Node, Message: "attempt " + fmt.Sprint(t.desired.Attempt)}
@@ -214,18 +214,23 @@ func (f *fleet) move(t *running, ops *[]store.Op) (cluster.Event, error) {
 	return e, put(ops, f.prefix.Observed(t.desired.Node, old.Task), &t.observed)
 }
 
-// put adds the write of a record. The same record is written once in a commit: the last is what counts.
+// put adds the write of a record.
 func put(ops *[]store.Op, key string, record any) error {
 	value, err := store.Encode(record)
 	if err != nil {
 		return err
 	}
+	set(ops, store.Op{Key: key, Value: value})
+	return nil
+}
+
+// set adds an operation. A commit writes a record once: the last operation is what counts.
+func set(ops *[]store.Op, op store.Op) {
 	for i := range *ops {
-		if (*ops)[i].Key == key {
-			(*ops)[i] = store.Op{Key: key, Value: value}
-			return nil
+		if (*ops)[i].Key == op.Key {
+			(*ops)[i] = op
+			return
 		}
 	}
-	*ops = append(*ops, store.Op{Key: key, Value: value})
-	return nil
+	*ops = append(*ops, op)
 }

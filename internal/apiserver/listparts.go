@@ -1,0 +1,166 @@
+package apiserver
+
+import (
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Parts of long lists, so that a change computes what it touches and not the whole. What a list reads besides its own records
+// stands here: whoever adds such a read adds it here as well. What is missed shows up with the next computation of the whole
+// list, after some seconds.
+
+// nodeTopics are what the list of nodes reads.
+var nodeTopics = []store.Topic{store.TopicNodes, store.TopicAttempts, store.TopicDefinitions}
+
+// changedNodes returns which nodes are shown differently after changes: those with other records, those that attempts came to or left, and
+// those whose drain waits for an attempt elsewhere. Whole says that it may be all.
+func changedNodes(before, now *store.Snapshot, c *store.Changes) (nodes map[string]bool, whole bool) {
+	if len(c.Definitions) > 0 { // what tasks reserve
+		return nil, true
+	}
+	nodes = make(map[string]bool, len(c.Nodes)+len(c.Attempts))
+	for name := range c.Nodes { // order-free: into a set
+		nodes[name] = true
+	}
+	for key := range c.Attempts { // order-free: into a set
+		for _, snap := range []*store.Snapshot{before, now} {
+			for row := range snap.TaskAttempts(key.Task) {
+				nodes[row.Node] = true
+			}
+		}
+	}
+	delete(nodes, "")
+	return nodes, false
+}
+
+// ownerTopics are what lists of services or jobs read.
+var ownerTopics = []store.Topic{store.TopicOwners, store.TopicNodes, store.TopicClusters, store.TopicDefinitions}
+
+// changedOwners returns which services and jobs are shown differently after changes: those with other records or tasks, those with
+// tasks on nodes that changed, and daemons where nodes changed or empty themselves. Whole says that it may be all.
+func changedOwners(now *store.Snapshot, c *store.Changes) (owners map[cluster.OwnerRef]bool, whole bool) {
+	if c.Clusters || len(c.Definitions) > 0 {
+		return nil, true
+	}
+	owners = make(map[cluster.OwnerRef]bool, len(c.Owners))
+	for o := range c.Owners { // order-free: into a set
+		owners[o] = true
+	}
+	for node := range c.Nodes { // order-free: into a set
+		for row := range now.NodeAttempts(node) {
+			if o, ok := row.Ref(); ok {
+				owners[o] = true
+			}
+		}
+	}
+	if len(c.Nodes) > 0 || draining(now) {
+		for e := range now.Services("") {
+			if e.Value.Mode == cluster.ModeDaemon {
+				owners[e.Value.Owner()] = true
+			}
+		}
+	}
+	return owners, false
+}
+
+// changedNames returns the owners of a kind among those that changed, as lists name them.
+func changedNames(kind cluster.Kind) func(*store.Snapshot, *store.Changes) (map[string]bool, bool) {
+	return func(now *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool) {
+		owners, whole := changedOwners(now, c)
+		names = map[string]bool{}
+		for o := range owners { // order-free: into a set
+			if o.Kind == kind {
+				names[o.Cluster+"/"+o.Name] = true
+			}
+		}
+		return names, whole
+	}
+}
+
+// changedCrons says whether crons changed, or jobs, which crons count.
+func changedCrons(_ *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool) {
+	if c.Crons || c.Clusters {
+		return nil, true
+	}
+	for o := range c.Owners { // order-free: any of them
+		whole = whole || o.Kind == cluster.KindJob
+	}
+	return nil, whole
+}
+
+// draining reports whether any node is drained.
+func draining(snap *store.Snapshot) bool {
+	for e := range snap.Hosts() {
+		if e.Value.Drain != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// taskTopics are what the list of tasks reads.
+var taskTopics = append([]store.Topic{store.TopicAttempts}, ownerTopics...)
+
+// pendingPart names the part of the list of tasks that holds the pending tasks of an owner. The part of the attempts of a task is
+// named as the task, and no id of a task has a slash.
+func pendingPart(o cluster.OwnerRef) string { return "pending/" + o.Cluster + "/" + o.Name }
+
+// taskPart returns which part of the list a task is in.
+func taskPart(i *item[api.TaskView]) string {
+	if i.Value.Attempt == 0 && i.Value.Node == "" {
+		return pendingPart(i.Value.Owner)
+	}
+	return string(i.Value.ID)
+}
+
+// changedTasks computes the parts of a list of tasks that changes touched. Whole says that it may be all.
+func (l *look) changedTasks(f taskFilter, before *store.Snapshot, c *store.Changes) (parts map[string][]item[api.TaskView], whole bool) {
+	owners, whole := changedOwners(l.snap, c)
+	if whole {
+		return nil, true
+	}
+	tasks := map[cluster.TaskID]bool{}
+	for key := range c.Attempts { // order-free: into a set
+		tasks[key.Task] = true
+	}
+	for node := range c.Nodes { // order-free: into a set
+		for row := range l.snap.NodeAttempts(node) {
+			tasks[row.Task] = true
+		}
+	}
+	parts = map[string][]item[api.TaskView]{}
+	for o := range owners { // order-free: each is computed by itself
+		if !f.owner(o) {
+			continue
+		}
+		if f.takesPending() {
+			parts[pendingPart(o)] = l.pendingTasks(f, o)
+		}
+		if o.Kind == cluster.KindJob || specRevision(before, o) != specRevision(l.snap, o) {
+			for row := range l.snap.Attempts(o) {
+				tasks[row.Task] = true
+			}
+		}
+	}
+	for id := range tasks { // order-free: each is computed by itself
+		var all []item[api.TaskView]
+		for row := range l.snap.TaskAttempts(id) {
+			if v, ok := l.attemptView(f, row); ok {
+				all = append(all, v)
+			}
+		}
+		parts[string(id)] = all
+	}
+	return parts, false
+}
+
+// specRevision returns the revision of an owner's spec, 0 where it has none.
+func specRevision(snap *store.Snapshot, o cluster.OwnerRef) uint64 {
+	if o.Kind == cluster.KindJob {
+		e, _ := snap.Job(o.Cluster, o.Name)
+		return e.Modified
+	}
+	e, _ := snap.Service(o.Cluster, o.Name)
+	return e.Modified
+}

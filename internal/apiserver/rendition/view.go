@@ -1,0 +1,435 @@
+package rendition
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/store"
+)
+
+// Tables are what views are computed from; store.Tables is one.
+type Tables interface {
+	// Snapshot returns the present state, at once.
+	Snapshot() *store.Snapshot
+	// WaitFor returns once the tables and all followers have reached the revision.
+	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)
+	// Follow returns a follower of the topics, of all without.
+	Follow(topics ...store.Topic) *store.Follower
+}
+
+// Config is what a pool is made of.
+type Config struct {
+	Tables Tables
+	Marker Marker
+	// Seen is told that a view had this sum at a revision. Computed is told of each computation of a list, whole or of parts.
+	// Both may be nil, and are called by several goroutines.
+	Seen     func(view string, sum, revision uint64)
+	Computed func(list string, whole bool)
+}
+
+// Pool holds the views that somebody waits for. It is safe for concurrent use.
+type Pool struct {
+	cfg Config
+	// Changes and Whole are the paces of the views: of computing what changed, and of computing lists anew. They may be changed
+	// before the first Join.
+	Changes, Whole Pace
+
+	mu     sync.Mutex
+	views  map[string]any
+	closed chan struct{}
+	shut   bool
+	ended  sync.WaitGroup
+}
+
+// NewPool returns a pool without views.
+func NewPool(cfg Config) *Pool {
+	return &Pool{
+		cfg: cfg, views: map[string]any{}, closed: make(chan struct{}),
+		Changes: Pace{Share: changeShare, Least: leastPause, Most: mostPause},
+		Whole:   Pace{Share: wholeShare, Least: leastWhole, Most: mostWhole},
+	}
+}
+
+// Views returns how many views are held.
+func (p *Pool) Views() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.views)
+}
+
+// Close ends the views that nobody waits for at once, without their pause, and waits for them. Those that somebody waits for end
+// with the last one who leaves.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	if !p.shut {
+		p.shut = true
+		close(p.closed)
+	}
+	p.mu.Unlock()
+	p.ended.Wait()
+}
+
+// View is a list that somebody waits for. It is safe for concurrent use.
+type View[T any] struct {
+	pool     *Pool
+	name     string
+	source   Source[T]
+	follower *store.Follower
+	demand   chan struct{}
+	idle     chan struct{}
+	waiters  int // guarded by the pool
+
+	mu       sync.Mutex
+	current  *Rendition[T]
+	revision uint64 // up to which current is known to hold
+	err      error  // why the newest computation came to nothing
+	begun    uint64 // computations
+	done     uint64
+	come     chan struct{} // closed after each of them
+
+	// What follows is of the goroutine that runs.
+	before *store.Snapshot
+	parts  map[string][]string // the keys of each part
+	carry  *store.Changes      // taken, but perhaps newer than the snapshot
+}
+
+// Join returns the view of a name, for one more who waits. Who joins under one name gets one view: the name must hold all that
+// the list depends on, what the caller may see before all. The source is asked for where the view is a new one. The caller calls
+// Leave once.
+func Join[T any](p *Pool, name string, source Source[T]) *View[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if v, ok := p.views[name].(*View[T]); ok {
+		v.waiters++
+		return v
+	}
+	v := &View[T]{
+		pool: p, name: name, source: source, follower: p.cfg.Tables.Follow(source.Topics...), waiters: 1,
+		demand: make(chan struct{}, 1), idle: make(chan struct{}, 1), come: make(chan struct{}),
+	}
+	p.views[name] = v
+	p.ended.Add(1)
+	go func() {
+		defer p.ended.Done()
+		v.run()
+	}()
+	return v
+}
+
+// Leave tells that the caller of Join waits no longer.
+func (v *View[T]) Leave() {
+	v.pool.mu.Lock()
+	defer v.pool.mu.Unlock()
+	v.waiters--
+	if v.waiters == 0 {
+		signal(v.idle)
+	}
+}
+
+// Current returns the newest rendition, and the revision up to which it is known to hold.
+func (v *View[T]) Current() (*Rendition[T], uint64, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.current, v.revision, v.err
+}
+
+// At returns a rendition that is not older than a revision that the tables have reached. It is computed at once where there is none.
+func (v *View[T]) At(ctx context.Context, revision uint64) (*Rendition[T], uint64, error) {
+	v.mu.Lock()
+	begun := v.begun
+	for {
+		// A computation that began after the call saw the revision, or the store went back behind it.
+		if v.current != nil && v.revision >= revision || v.done > begun {
+			defer v.mu.Unlock()
+			return v.current, v.revision, v.err
+		}
+		come := v.come
+		v.mu.Unlock()
+		signal(v.demand)
+		select {
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		case <-come:
+		}
+		v.mu.Lock()
+	}
+}
+
+// run keeps the view up to date until nobody waits for it.
+func (v *View[T]) run() {
+	defer v.follower.Close()
+	changes, whole := v.pool.Changes.Open(), v.pool.Whole.Open()
+	defer changes.Close()
+	defer whole.Close()
+	woken := v.follower.Wake()
+	if len(v.source.Topics) == 0 {
+		woken = v.follower.Wish()
+	}
+	anew := time.NewTimer(0)
+	defer anew.Stop()
+	for all, told := true, false; ; {
+		began := time.Now()
+		computed, again := v.look(all)
+		switch cost := time.Since(began); {
+		case all:
+			whole.Spend(cost)
+			anew.Reset(v.pool.Whole.Pause())
+		case computed:
+			changes.Spend(cost + v.sending())
+		default:
+			changes.Spend(cost)
+		}
+		// To look at what turns out to be of no interest costs, too.
+		rest := computed || told
+		all, told = false, false
+		switch {
+		case rest && v.pause():
+			continue
+		case v.drop():
+			return
+		case again:
+			continue
+		}
+		select {
+		case <-v.idle:
+			if v.drop() {
+				return
+			}
+		case <-woken:
+			told = true
+		case <-v.demand:
+		case <-anew.C:
+			all = true
+		}
+	}
+}
+
+// Sending returns about what it costs to send a change to so many readers.
+func (p *Pool) Sending(readers int) time.Duration { return time.Duration(readers) * sendCost }
+
+// sending returns about what it costs to send a change to all who wait.
+func (v *View[T]) sending() time.Duration {
+	v.pool.mu.Lock()
+	defer v.pool.mu.Unlock()
+	return v.pool.Sending(v.waiters)
+}
+
+// pause waits until the next computation is due. It reports whether somebody demands one before.
+func (v *View[T]) pause() (demanded bool) {
+	rest := time.NewTimer(v.pool.Changes.Pause())
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+		return false
+	case <-v.pool.closed:
+		return false
+	case <-v.demand:
+		return true
+	}
+}
+
+// drop takes the view out of the pool where nobody waits for it.
+func (v *View[T]) drop() bool {
+	v.pool.mu.Lock()
+	defer v.pool.mu.Unlock()
+	if v.waiters > 0 {
+		return false
+	}
+	delete(v.pool.views, v.name)
+	return true
+}
+
+// look brings the view to the present snapshot. Computed says that there was something to compute, and again that more may have
+// changed meanwhile.
+func (v *View[T]) look(all bool) (computed, again bool) {
+	v.mu.Lock()
+	v.begun++
+	begun, current := v.begun, v.current
+	v.mu.Unlock()
+	now := v.settled()
+	c := v.follower.Take()
+	merge(&c, v.carry)
+	v.carry = nil
+	// What was taken may be of a later snapshot: then it is looked at again with that one.
+	if again = v.pool.cfg.Tables.Snapshot() != now; again {
+		v.carry = &c
+	}
+	next, computed, err := v.compute(current, now, &c, all || current == nil)
+	if err != nil { // what was taken is not lost
+		c.Resync, v.carry = true, &c
+	}
+	v.mu.Lock()
+	if err == nil {
+		v.current, v.revision, v.before = next, now.Revision(), now
+	}
+	v.err, v.done = err, begun
+	close(v.come)
+	v.come = make(chan struct{})
+	v.mu.Unlock()
+	if err == nil && v.pool.cfg.Seen != nil {
+		v.pool.cfg.Seen(v.name, next.Sum, now.Revision())
+	}
+	if err == nil && current != nil && next.link != current.link {
+		close(current.link.next)
+	}
+	return computed, again
+}
+
+// settledLimit is how long followers may take to be told of a snapshot, unless the store went back.
+const settledLimit = time.Second
+
+// settled returns a snapshot of which the follower has been told all.
+func (v *View[T]) settled() *store.Snapshot {
+	for {
+		now := v.pool.cfg.Tables.Snapshot()
+		ctx, cancel := context.WithTimeout(context.Background(), settledLimit)
+		_, err := v.pool.cfg.Tables.WaitFor(ctx, now.Revision())
+		cancel()
+		if err == nil {
+			return now
+		}
+	}
+}
+
+// compute returns the rendition that follows the current one.
+func (v *View[T]) compute(current *Rendition[T], now *store.Snapshot, c *store.Changes, all bool) (next *Rendition[T], computed bool, err error) {
+	var parts map[string][]Item[T]
+	switch {
+	case all || c.Resync || len(v.source.Topics) == 0:
+		all = true
+	case !changed(c):
+		return current, false, nil
+	case v.source.Some == nil:
+		all = true
+	default:
+		parts, all = v.source.Some(v.before, now, c)
+	}
+	for part, items := range parts { // order-free: each by itself
+		if len(items)+len(v.parts[part]) == 0 {
+			delete(parts, part)
+		}
+	}
+	if !all && len(parts) == 0 {
+		return current, false, nil
+	}
+	if v.pool.cfg.Computed != nil {
+		v.pool.cfg.Computed(v.source.List, all)
+	}
+	if all {
+		next, err = v.whole(current, now)
+	} else {
+		next, err = v.partly(current, parts)
+	}
+	if err != nil {
+		return nil, true, err
+	}
+	return v.linked(current, next, now.Revision()), true, nil
+}
+
+// whole computes the list anew. Elements that are the same are kept, with their encoding.
+func (v *View[T]) whole(current *Rendition[T], now *store.Snapshot) (*Rendition[T], error) {
+	items := v.source.All(now)
+	byKey := func(a, b Item[T]) int { return strings.Compare(a.Key, b.Key) }
+	if !slices.IsSortedFunc(items, byKey) {
+		slices.SortStableFunc(items, byKey)
+	}
+	items = slices.CompactFunc(items, func(a, b Item[T]) bool { return a.Key == b.Key })
+	next := &Rendition[T]{elements: make([]*Element[T], 0, len(items))}
+	if v.source.Part != nil {
+		v.parts = make(map[string][]string, len(items))
+	}
+	for i := range items {
+		e, err := v.element(current, &items[i])
+		if err != nil {
+			return nil, err
+		}
+		next.elements = append(next.elements, e)
+		next.Sum += e.mark
+		if v.source.Part != nil {
+			part := v.source.Part(&items[i])
+			v.parts[part] = append(v.parts[part], e.Key)
+		}
+	}
+	return next, nil
+}
+
+// partly computes the list with other parts.
+func (v *View[T]) partly(current *Rendition[T], parts map[string][]Item[T]) (*Rendition[T], error) {
+	edits := map[string]*Element[T]{} // nil for what is gone
+	for part := range parts {         // order-free: a map is filled
+		for _, key := range v.parts[part] {
+			edits[key] = nil
+		}
+	}
+	for part, items := range parts { // order-free: keys are unique
+		delete(v.parts, part)
+		for i := range items {
+			e, err := v.element(current, &items[i])
+			if err != nil {
+				return nil, err
+			}
+			edits[e.Key] = e
+			v.parts[part] = append(v.parts[part], e.Key)
+		}
+	}
+	keys := make([]string, 0, len(edits))
+	for key := range edits { // order-free: sorted below
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	next := &Rendition[T]{elements: make([]*Element[T], 0, len(current.elements)+len(keys)), Sum: current.Sum}
+	rest := current.elements
+	for _, key := range keys {
+		at, stands := find(rest, key)
+		next.elements = append(next.elements, rest[:at]...)
+		if stands {
+			next.Sum -= rest[at].mark
+			at++
+		}
+		rest = rest[at:]
+		if e := edits[key]; e != nil {
+			next.elements = append(next.elements, e)
+			next.Sum += e.mark
+		}
+	}
+	next.elements = append(next.elements, rest...)
+	return next, nil
+}
+
+// element returns the element of an item: the current one where nothing of it changed.
+func (v *View[T]) element(current *Rendition[T], item *Item[T]) (*Element[T], error) {
+	mark, err := Mark(v.pool.cfg.Marker, item, v.source.Lasting)
+	if err != nil {
+		return nil, err
+	}
+	if current != nil && v.source.Lasting == nil {
+		if at, stands := find(current.elements, item.Key); stands && current.elements[at].mark == mark {
+			return current.elements[at], nil
+		}
+	}
+	return &Element[T]{Item: *item, mark: mark}, nil
+}
+
+// linked gives a rendition its link: that of the current one where nothing differs that lasts.
+func (v *View[T]) linked(current, next *Rendition[T], revision uint64) *Rendition[T] {
+	l := &link[T]{revision: revision, next: make(chan struct{})}
+	if current != nil {
+		l.number = current.link.number + 1
+		l.put, l.gone = compare(current.elements, next.elements)
+		if len(l.put)+len(l.gone) == 0 {
+			l = current.link
+		}
+	}
+	next.link = l
+	return next
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

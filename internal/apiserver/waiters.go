@@ -1,0 +1,69 @@
+package apiserver
+
+import (
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Bounds of those who wait for changes: streams of lists and events, and lists with ?wait.
+const (
+	// maxWaiters is how many a server serves at once, and maxClientWaiters how many of them one token, or one user at the unix
+	// socket, may have, unless the operator says otherwise.
+	maxWaiters       = 1024
+	maxClientWaiters = 256
+	// retryWaiter is after how many seconds a client that found no room tries again.
+	retryWaiter = "5"
+)
+
+// Kinds of waiters, as the metrics name them.
+const (
+	kindList   = "list"
+	kindEvents = "events"
+	kindWait   = "wait"
+)
+
+// waiters bounds how many requests wait for changes, in all and for each client. Safe for concurrent use.
+type waiters struct {
+	most, mostEach int
+	open           *prometheus.GaugeVec // by kind
+
+	mu   sync.Mutex
+	all  int
+	each map[string]int
+}
+
+// enter takes a place for a request that is going to wait. Without a free place the answer is 429 with a Retry-After, in which
+// case nothing is held. Otherwise the caller calls leave once.
+func (s *waiters) enter(w http.ResponseWriter, r *http.Request, kind string) (leave func(), err error) {
+	who := callerOf(r.Context()).who
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.each[who] >= s.mostEach:
+		w.Header().Set("Retry-After", retryWaiter)
+		return nil, problemf(http.StatusTooManyRequests, "%s has %s of this server open that wait for changes, which is all that one client may have (--max-client-waiters): "+
+			"close some, or ask again later", who, plural(s.each[who], "request"))
+	case s.all >= s.most:
+		w.Header().Set("Retry-After", retryWaiter)
+		return nil, problemf(http.StatusTooManyRequests, "%s wait for changes at this server, which is all that it serves at once (--max-waiters): ask again later, or another server",
+			plural(s.all, "request"))
+	}
+	if s.each == nil {
+		s.each = map[string]int{}
+	}
+	s.all++
+	s.each[who]++
+	gauge := s.open.WithLabelValues(kind)
+	gauge.Inc()
+	return func() {
+		gauge.Dec()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all--
+		if s.each[who]--; s.each[who] == 0 {
+			delete(s.each, who)
+		}
+	}, nil
+}
