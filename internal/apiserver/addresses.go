@@ -21,11 +21,9 @@ func (s *Server) listAddresses(w http.ResponseWriter, r *http.Request) error {
 		return notFound("service", owner.Cluster+"/"+owner.Name)
 	}
 	return serveList(s, w, r, source[api.Address]{
-		List: "addresses", Topics: []store.Topic{store.TopicOwners, store.TopicNodes},
-		All: func(snap *store.Snapshot) []item[api.Address] { return healthyAddresses(snap, owner) },
-		Some: func(_, _ *store.Snapshot, c *store.Changes) (parts map[string][]item[api.Address], whole bool) {
-			return nil, c.Owners[owner] || len(c.Nodes) > 0
-		},
+		List: "addresses", Topics: store.TopicOwners | store.TopicNodes,
+		All:     func(snap *store.Snapshot) []item[api.Address] { return healthyAddresses(snap, owner) },
+		Touches: touchesOwners(func(o cluster.OwnerRef) bool { return o == owner }),
 	})
 }
 

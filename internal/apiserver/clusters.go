@@ -11,7 +11,7 @@ import (
 func (s *Server) listClusters(w http.ResponseWriter, r *http.Request) error {
 	c := callerOf(r.Context())
 	return serveList(s, w, r, source[api.ClusterView]{
-		List: "clusters", Topics: []store.Topic{store.TopicClusters},
+		List: "clusters", Topics: store.TopicClusters,
 		All: func(snap *store.Snapshot) (all []item[api.ClusterView]) {
 			for e := range snap.Clusters() {
 				if !c.sees(e.Value.Name) {

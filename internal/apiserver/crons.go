@@ -41,7 +41,7 @@ func (s *Server) crons() workload[cluster.Cron, *cluster.Cron, api.CronView] {
 		set:  (*draft).setCron,
 		view: (*look).cronView,
 
-		topics: []store.Topic{store.TopicCrons, store.TopicOwners, store.TopicClusters}, touched: changedCrons,
+		topics: store.TopicCrons | store.TopicOwners | store.TopicClusters, touched: changedCrons,
 	}
 }
 

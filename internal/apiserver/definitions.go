@@ -25,9 +25,9 @@ func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
 			return notFound("task definition", name)
 		}
 	}
-	topics := []store.Topic{store.TopicDefinitions}
+	topics := store.TopicDefinitions
 	if c.clusters != nil { // what the caller sees follows from who uses it
-		topics = append(topics, store.TopicOwners, store.TopicCrons)
+		topics |= store.TopicOwners | store.TopicCrons
 	}
 	return serveList(s, w, r, source[api.DefinitionView]{
 		List: "definitions", Topics: topics,

@@ -11,7 +11,7 @@ import (
 // list, after some seconds.
 
 // nodeTopics are what the list of nodes reads.
-var nodeTopics = []store.Topic{store.TopicNodes, store.TopicAttempts, store.TopicDefinitions}
+const nodeTopics = store.TopicNodes | store.TopicAttempts | store.TopicDefinitions
 
 // changedNodes returns which nodes are shown differently after changes: those with other records, those that attempts came to or left, and
 // those whose drain waits for an attempt elsewhere. Whole says that it may be all.
@@ -35,7 +35,28 @@ func changedNodes(before, now *store.Snapshot, c *store.Changes) (nodes map[stri
 }
 
 // ownerTopics are what lists of services or jobs read.
-var ownerTopics = []store.Topic{store.TopicOwners, store.TopicNodes, store.TopicClusters, store.TopicDefinitions}
+const ownerTopics = store.TopicOwners | store.TopicNodes | store.TopicClusters | store.TopicDefinitions
+
+// touchesOwners returns whether changes may be of a list that shows some services, jobs or their tasks: where they are of any of
+// these, or of what all owners have in common. Attempts that have no owner are everybody's.
+func touchesOwners(shows func(cluster.OwnerRef) bool) func(*store.Changes) bool {
+	return func(c *store.Changes) bool {
+		if len(c.Nodes)+len(c.Definitions) > 0 || c.Clusters || c.Crons {
+			return true
+		}
+		for o := range c.Owners { // order-free: any of them
+			if shows(o) {
+				return true
+			}
+		}
+		for key := range c.Attempts { // order-free: any of them
+			if _, ok := key.Task.Parts(); !ok {
+				return true
+			}
+		}
+		return false
+	}
+}
 
 // changedOwners returns which services and jobs are shown differently after changes: those with other records or tasks, those with
 // tasks on nodes that changed, and daemons where nodes changed or empty themselves. Whole says that it may be all.
@@ -100,7 +121,7 @@ func draining(snap *store.Snapshot) bool {
 }
 
 // taskTopics are what the list of tasks reads.
-var taskTopics = append([]store.Topic{store.TopicAttempts}, ownerTopics...)
+const taskTopics = store.TopicAttempts | ownerTopics
 
 // pendingPart names the part of the list of tasks that holds the pending tasks of an owner. The part of the attempts of a task is
 // named as the task, and no id of a task has a slash.

@@ -42,7 +42,7 @@ func (s *Server) reservationRoutes() []route {
 
 func (s *Server) listReservations(w http.ResponseWriter, r *http.Request) error {
 	return serveList(s, w, r, source[api.ReservationView]{
-		List: "reservations", Topics: []store.Topic{store.TopicReservations},
+		List: "reservations", Topics: store.TopicReservations,
 		All: func(snap *store.Snapshot) (all []item[api.ReservationView]) {
 			for e := range snap.Reservations() {
 				all = append(all, item[api.ReservationView]{Key: e.Value.Name, Value: reservationView(e, s.cfg.Now())})

@@ -55,7 +55,7 @@ func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := callerOf(r.Context())
 	return serveList(s, w, r, source[api.SecretView]{
-		List: "secrets", Topics: []store.Topic{store.TopicSecrets, store.TopicOwners, store.TopicCrons, store.TopicDefinitions},
+		List: "secrets", Topics: store.TopicSecrets | store.TopicOwners | store.TopicCrons | store.TopicDefinitions,
 		All: func(snap *store.Snapshot) (all []item[api.SecretView]) {
 			users := usersOf(snap, in)
 			for e := range snap.Secrets(in) {

@@ -78,7 +78,7 @@ func judgeServer(v *api.ServerView, engine *engineAnswer, r Reach, heard bool) (
 
 func (s *Server) listServers(w http.ResponseWriter, r *http.Request) error {
 	return serveList(s, w, r, source[api.ServerView]{
-		List: "servers", Topics: []store.Topic{store.TopicServers, store.TopicLeader, store.TopicDomain},
+		List: "servers", Topics: store.TopicServers | store.TopicLeader | store.TopicDomain,
 		All: func(snap *store.Snapshot) (all []item[api.ServerView]) {
 			engine := s.askEngine(context.Background()) // bounded by itself
 			for _, v := range s.serverViews(snap, &engine) {

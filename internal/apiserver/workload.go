@@ -22,7 +22,7 @@ type workload[T any, P userObject[T], V any] struct {
 	set    func(*draft, *T, precondition) (api.Change, error)
 	view   func(*look, store.Entry[T]) V
 	// topics are what the list reads, and touched names the elements ("cluster/name") that changes touched, or says that it may be all.
-	topics  []store.Topic
+	topics  store.Topic
 	touched func(now *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool)
 }
 
@@ -73,7 +73,10 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	caller := callerOf(r.Context())
 	return serveList(l.server, w, r, source[V]{
-		List: l.noun + "s", Topics: l.topics, Part: func(i *item[V]) string { return i.Key },
+		List: l.noun + "s", Topics: l.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
+			return (in == "" || o.Cluster == in) && caller.sees(o.Cluster)
+		}),
+		Part: func(i *item[V]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []item[V]) {
 			look := l.server.look(snap)
 			for e := range l.all(snap, in) {

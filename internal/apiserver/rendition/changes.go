@@ -6,29 +6,55 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// changed reports whether anything that a follower asked for is among the changes.
-func changed(c *store.Changes) bool {
-	return len(c.Owners)+len(c.Nodes)+len(c.Attempts)+len(c.Definitions) > 0 || c.Clusters || c.Plans || c.Events || c.Leader ||
-		c.Servers || c.Domain || c.Crons || c.Reservations || c.Secrets || c.Resync
+// topicsOf returns the topics that changes tell of.
+func topicsOf(c *store.Changes) (topics store.Topic) {
+	for _, each := range [...]struct {
+		has   bool
+		topic store.Topic
+	}{
+		{len(c.Owners) > 0, store.TopicOwners},
+		{len(c.Nodes) > 0, store.TopicNodes},
+		{len(c.Attempts) > 0, store.TopicAttempts},
+		{len(c.Definitions) > 0, store.TopicDefinitions},
+		{c.Clusters, store.TopicClusters},
+		{c.Plans, store.TopicPlans},
+		{c.Events, store.TopicEvents},
+		{c.Leader, store.TopicLeader},
+		{c.Servers, store.TopicServers},
+		{c.Domain, store.TopicDomain},
+		{c.Crons, store.TopicCrons},
+		{c.Reservations, store.TopicReservations},
+		{c.Secrets, store.TopicSecrets},
+	} {
+		if each.has {
+			topics |= each.topic
+		}
+	}
+	return topics
 }
 
-// merge adds what was taken before to changes; nil is nothing.
-func merge(c, before *store.Changes) {
-	if before == nil {
-		return
-	}
-	maps.Copy(c.Owners, before.Owners)
-	maps.Copy(c.Nodes, before.Nodes)
-	maps.Copy(c.Attempts, before.Attempts)
-	maps.Copy(c.Definitions, before.Definitions)
-	c.Clusters = c.Clusters || before.Clusters
-	c.Plans = c.Plans || before.Plans
-	c.Events = c.Events || before.Events
-	c.Leader = c.Leader || before.Leader
-	c.Servers = c.Servers || before.Servers
-	c.Domain = c.Domain || before.Domain
-	c.Crons = c.Crons || before.Crons
-	c.Reservations = c.Reservations || before.Reservations
-	c.Secrets = c.Secrets || before.Secrets
-	c.Resync = c.Resync || before.Resync
+// own returns a copy of changes that shares nothing with them.
+func own(c *store.Changes) *store.Changes {
+	copied := *c
+	copied.Owners, copied.Nodes = maps.Clone(c.Owners), maps.Clone(c.Nodes)
+	copied.Attempts, copied.Definitions = maps.Clone(c.Attempts), maps.Clone(c.Definitions)
+	return &copied
+}
+
+// merge adds changes to others, whose maps are the caller's own.
+func merge(c, more *store.Changes) {
+	maps.Copy(c.Owners, more.Owners)
+	maps.Copy(c.Nodes, more.Nodes)
+	maps.Copy(c.Attempts, more.Attempts)
+	maps.Copy(c.Definitions, more.Definitions)
+	c.Clusters = c.Clusters || more.Clusters
+	c.Plans = c.Plans || more.Plans
+	c.Events = c.Events || more.Events
+	c.Leader = c.Leader || more.Leader
+	c.Servers = c.Servers || more.Servers
+	c.Domain = c.Domain || more.Domain
+	c.Crons = c.Crons || more.Crons
+	c.Reservations = c.Reservations || more.Reservations
+	c.Secrets = c.Secrets || more.Secrets
+	c.Resync = c.Resync || more.Resync
 }

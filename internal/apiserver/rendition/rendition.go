@@ -2,9 +2,9 @@
 //
 // A view is a list by what it shows and to whom: the same address, the same filter, the same scope of the caller. A rendition is
 // a view as it is at a revision of the tables: its elements in the order of their keys, each encoded once. A view lives while
-// somebody waits for it, and a pause longer, so that a client that comes back finds it. It is told of changes by a follower of
-// the tables, with the topics that the list reads and no others, and computes only the parts of the list that changed, where its
-// source can tell these. The pace of all views together is bounded (Pace): after a quiet time a change is computed and sent at
+// somebody waits for it, and a pause longer, so that a client that comes back finds it. One follower of the tables wakes views by
+// the topics that their lists read, and only by changes that may be theirs; a view computes only the parts of its list that
+// changed, where its source can tell these. The pace of all views together is bounded (Pace): after a quiet time a change is computed and sent at
 // once, and what follows is gathered.
 //
 // A rendition never changes: a slow reader holds the one that it has been sent, and blocks nobody.
@@ -35,7 +35,10 @@ type Source[T any] struct {
 	List string
 	// Topics are the changes of the tables that the list depends on. Without topics the list is computed again when somebody's
 	// wish changed: that is for lists of records that have no topic.
-	Topics []store.Topic
+	Topics store.Topic
+	// Touches reports whether changes of these topics may be of the list: those of another cluster may not. Nil stands for a function
+	// that always says so. It is called at each change, by several goroutines, and is quick.
+	Touches func(*store.Changes) bool
 	// All computes the whole list.
 	All func(*store.Snapshot) []Item[T]
 	// Some computes what changes of the tables, between two snapshots, did to the list: all elements of each part that may be

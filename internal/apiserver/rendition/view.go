@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -37,17 +38,24 @@ type Pool struct {
 	// before the first Join.
 	Changes, Whole Pace
 
-	mu     sync.Mutex
-	views  map[string]any
-	closed chan struct{}
-	shut   bool
-	ended  sync.WaitGroup
+	mu       sync.Mutex
+	views    map[string]held
+	follower *store.Follower // of all views with topics; nil without views
+	stop     chan struct{}   // ends who waits for the follower
+	closed   chan struct{}
+	shut     bool
+	ended    sync.WaitGroup
+}
+
+// held is a view of any type.
+type held interface {
+	tell(c *store.Changes, topics store.Topic)
 }
 
 // NewPool returns a pool without views.
 func NewPool(cfg Config) *Pool {
 	return &Pool{
-		cfg: cfg, views: map[string]any{}, closed: make(chan struct{}),
+		cfg: cfg, views: map[string]held{}, closed: make(chan struct{}),
 		Changes: Pace{Share: changeShare, Least: leastPause, Most: mostPause},
 		Whole:   Pace{Share: wholeShare, Least: leastWhole, Most: mostWhole},
 	}
@@ -74,13 +82,15 @@ func (p *Pool) Close() {
 
 // View is a list that somebody waits for. It is safe for concurrent use.
 type View[T any] struct {
-	pool     *Pool
-	name     string
-	source   Source[T]
-	follower *store.Follower
-	demand   chan struct{}
-	idle     chan struct{}
-	waiters  int // guarded by the pool
+	pool    *Pool
+	name    string
+	source  Source[T]
+	wishes  *store.Follower // of a view without topics, else nil
+	woken   chan struct{}
+	demand  chan struct{}
+	idle    chan struct{}
+	waiters int              // guarded by the pool
+	told    []*store.Changes // the same; shared with other views
 
 	mu       sync.Mutex
 	current  *Rendition[T]
@@ -107,16 +117,85 @@ func Join[T any](p *Pool, name string, source Source[T]) *View[T] {
 		return v
 	}
 	v := &View[T]{
-		pool: p, name: name, source: source, follower: p.cfg.Tables.Follow(source.Topics...), waiters: 1,
-		demand: make(chan struct{}, 1), idle: make(chan struct{}, 1), come: make(chan struct{}),
+		pool: p, name: name, source: source, waiters: 1,
+		woken: make(chan struct{}, 1), demand: make(chan struct{}, 1), idle: make(chan struct{}, 1), come: make(chan struct{}),
 	}
+	if source.Topics == 0 {
+		v.wishes = p.cfg.Tables.Follow()
+	}
+	p.follow()
 	p.views[name] = v
-	p.ended.Add(1)
-	go func() {
-		defer p.ended.Done()
-		v.run()
-	}()
+	p.ended.Go(v.run)
 	return v
+}
+
+// follow begins to collect changes where nobody does yet. p.mu is held.
+func (p *Pool) follow() {
+	if p.follower != nil {
+		return
+	}
+	f, stop := p.cfg.Tables.Follow(), make(chan struct{})
+	f.Take() // the first says that anything may have changed
+	p.follower, p.stop = f, stop
+	p.ended.Go(func() {
+		defer f.Close()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-f.Wake():
+				p.collect()
+			}
+		}
+	})
+}
+
+// collect tells the views what changed since it was last called.
+func (p *Pool) collect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.follower == nil {
+		return
+	}
+	c := p.follower.Take()
+	topics := topicsOf(&c)
+	if topics == 0 && !c.Resync {
+		return
+	}
+	for _, v := range p.views { // order-free: each by itself
+		v.tell(&c, topics)
+	}
+}
+
+// tell wakes the view where changes may be of its list. The pool is held.
+func (v *View[T]) tell(c *store.Changes, topics store.Topic) {
+	touches := topics&v.source.Topics != 0 && (v.source.Touches == nil || v.source.Touches(c))
+	if v.wishes == nil && (c.Resync || touches) {
+		v.told = append(v.told, c)
+		signal(v.woken)
+	}
+}
+
+// take returns what the view was told since it was last asked.
+func (v *View[T]) take() store.Changes {
+	if v.wishes != nil {
+		return v.wishes.Take()
+	}
+	v.pool.collect()
+	v.pool.mu.Lock()
+	told := v.told
+	v.told = nil
+	v.pool.mu.Unlock()
+	if len(told) == 1 {
+		return *told[0]
+	}
+	c := store.Changes{
+		Owners: map[cluster.OwnerRef]bool{}, Nodes: map[string]bool{}, Attempts: map[store.AttemptKey]bool{}, Definitions: map[cluster.Ref]bool{},
+	}
+	for _, before := range told {
+		merge(&c, before)
+	}
+	return c
 }
 
 // Leave tells that the caller of Join waits no longer.
@@ -160,13 +239,13 @@ func (v *View[T]) At(ctx context.Context, revision uint64) (*Rendition[T], uint6
 
 // run keeps the view up to date until nobody waits for it.
 func (v *View[T]) run() {
-	defer v.follower.Close()
 	changes, whole := v.pool.Changes.Open(), v.pool.Whole.Open()
 	defer changes.Close()
 	defer whole.Close()
-	woken := v.follower.Wake()
-	if len(v.source.Topics) == 0 {
-		woken = v.follower.Wish()
+	woken := (<-chan struct{})(v.woken)
+	if v.wishes != nil {
+		defer v.wishes.Close()
+		woken = v.wishes.Wish()
 	}
 	anew := time.NewTimer(0)
 	defer anew.Stop()
@@ -239,6 +318,10 @@ func (v *View[T]) drop() bool {
 		return false
 	}
 	delete(v.pool.views, v.name)
+	if len(v.pool.views) == 0 {
+		close(v.pool.stop)
+		v.pool.follower, v.pool.stop = nil, nil
+	}
 	return true
 }
 
@@ -250,16 +333,21 @@ func (v *View[T]) look(all bool) (computed, again bool) {
 	begun, current := v.begun, v.current
 	v.mu.Unlock()
 	now := v.settled()
-	c := v.follower.Take()
-	merge(&c, v.carry)
-	v.carry = nil
+	c := v.take()
+	if v.carry != nil {
+		fresh := c
+		c = *v.carry // its maps are the view's own
+		merge(&c, &fresh)
+		v.carry = nil
+	}
 	// What was taken may be of a later snapshot: then it is looked at again with that one.
 	if again = v.pool.cfg.Tables.Snapshot() != now; again {
-		v.carry = &c
+		v.carry = own(&c)
 	}
 	next, computed, err := v.compute(current, now, &c, all || current == nil)
 	if err != nil { // what was taken is not lost
-		c.Resync, v.carry = true, &c
+		v.carry = own(&c)
+		v.carry.Resync = true
 	}
 	v.mu.Lock()
 	if err == nil {
@@ -298,9 +386,9 @@ func (v *View[T]) settled() *store.Snapshot {
 func (v *View[T]) compute(current *Rendition[T], now *store.Snapshot, c *store.Changes, all bool) (next *Rendition[T], computed bool, err error) {
 	var parts map[string][]Item[T]
 	switch {
-	case all || c.Resync || len(v.source.Topics) == 0:
+	case all || c.Resync || v.wishes != nil:
 		all = true
-	case !changed(c):
+	case topicsOf(c) == 0:
 		return current, false, nil
 	case v.source.Some == nil:
 		all = true
