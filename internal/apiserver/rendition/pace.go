@@ -8,14 +8,14 @@ import (
 // Bounds of what views cost.
 const (
 	// changeShare is the part of a core that all views together take at most, to compute what changed and to send it.
-	changeShare = 0.025
+	changeShare = 0.02
 	// wholeShare is the part of a core that they take besides to compute lists anew, for what changes without a revision.
 	wholeShare = 0.01
 	// leastPause and mostPause bound the pause of a view after a change: the shares hold within them.
-	leastPause = 100 * time.Millisecond
+	leastPause = 250 * time.Millisecond
 	mostPause  = 10 * time.Second
 	// leastWhole and mostWhole are the same for computing a list anew.
-	leastWhole = 5 * time.Second
+	leastWhole = 10 * time.Second
 	mostWhole  = time.Minute
 	// sendCost is what it costs to send a change to one reader, about: a copy and a call of the system.
 	sendCost = 25 * time.Microsecond
