@@ -167,6 +167,9 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Reach:     s.reach,
 		Holder:    s.peers.Holder,
 		Settings:  s.config.values,
+
+		MaxWaiters: s.config.waiters, MaxClientWaiters: s.config.clientWaiters,
+
 		Agents:    transport.Handler(s.dispatch),
 		Token:     token,
 		Keeper:    s.keeper,

@@ -31,6 +31,8 @@ type serverConfig struct {
 	snapshots   snapshotConfig
 	egress      egress.Policy // for gates and for queries of scaling
 	traces      string        // where spans are sent; "" is nowhere
+	// waiters is how many requests may wait for changes at once, and clientWaiters how many of them one client may have; 0 is the usual.
+	waiters, clientWaiters int
 	// certificateLife is that of the certificates that the server signs; 0 is the usual one.
 	certificateLife time.Duration
 	// permissions are those of clusters that are made without naming any.
@@ -83,6 +85,8 @@ func (f *serverFlags) flags(cmd *cobra.Command) {
 		"`PERMISSIONS` of clusters that are made without naming any: all, or some with commas between them; default none, so that no task reaches more than its own")
 	fs.StringVar(&f.traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default nowhere")
 	f.asked.flags(cmd)
+	fs.IntVar(&f.waiters, "max-waiters", 1024, "how many requests may wait for changes at once: streams of lists and events, and lists with ?wait; more are answered with 429")
+	fs.IntVar(&f.clientWaiters, "max-client-waiters", 256, "how many of them one token may have, or one user at the unix socket")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
 	fs.DurationVar(&f.certificateLife, "certificate-life", 0, "how long the certificates last that this server signs; for tests")
@@ -106,6 +110,12 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 	var err error
 	f.permissions, err = cluster.ParsePermissions(f.grants)
 	list.check("--default-permissions", err)
+	if f.waiters < 1 {
+		list.add("--max-waiters %d: want at least 1", f.waiters)
+	}
+	if f.clientWaiters < 1 {
+		list.add("--max-client-waiters %d: want at least 1", f.clientWaiters)
+	}
 	checkTraces(&list, f.traces)
 	f.asked.check(&list)
 	f.egress = f.asked.parsed

@@ -224,9 +224,18 @@ func TestPartsMakeTheWhole(t *testing.T) {
 		readers[path].sync(t)
 	}
 	random := rand.New(rand.NewPCG(7, 7))
-	for i := range 120 {
+	for i := range 150 {
 		w.put(change(random, i))
+		if i%3 == 0 { // several changes at once, but not so many that one hides the fault of another
+			w.mirrored(paths, readers)
+		}
 	}
+}
+
+// mirrored waits until readers of streams have what lists show.
+func (w *world) mirrored(paths []string, readers map[string]*mirror) {
+	t := w.t
+	t.Helper()
 	for _, path := range paths {
 		testkit.Eventually(t, 20*time.Second, func() error {
 			readers[path].drain()
