@@ -94,7 +94,7 @@ var layers = map[string][]string{
 		"internal/measure", "internal/pki", "internal/plain", "internal/store", "internal/telemetry", "internal/timetable", "internal/transport",
 		"internal/version",
 	},
-	"internal/apiserver/rendition": {"internal/store"},
+	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/store",
 		"internal/telemetry", "internal/timetable",

@@ -249,12 +249,14 @@ func (v *View[T]) run() {
 	}
 	anew := time.NewTimer(0)
 	defer anew.Stop()
+	last := time.Now()
 	for all, told := true, false; ; {
 		began := time.Now()
 		computed, again := v.look(all)
 		switch cost := time.Since(began); {
 		case all:
 			whole.Spend(cost)
+			last = time.Now()
 			anew.Reset(v.pool.Whole.Pause())
 		case computed:
 			changes.Spend(cost + v.sending())
@@ -281,6 +283,11 @@ func (v *View[T]) run() {
 			told = true
 		case <-v.demand:
 		case <-anew.C:
+			// Views that came meanwhile slow the pace of all.
+			if early := v.pool.Whole.Pause() - time.Since(last); early > 0 {
+				anew.Reset(early)
+				continue
+			}
 			all = true
 		}
 	}
