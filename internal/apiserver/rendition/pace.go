@@ -8,9 +8,9 @@ import (
 // Bounds of what views cost.
 const (
 	// changeShare is the part of a core that all views together take at most, to compute what changed and to send it.
-	changeShare = 0.02
+	changeShare = 0.012
 	// wholeShare is the part of a core that they take besides to compute lists anew, for what changes without a revision.
-	wholeShare = 0.01
+	wholeShare = 0.005
 	// leastPause and mostPause bound the pause of a view after a change: the shares hold within them.
 	leastPause = 250 * time.Millisecond
 	mostPause  = 10 * time.Second
