@@ -111,7 +111,7 @@ func awaitList[T any](s *Server, w http.ResponseWriter, r *http.Request, src sou
 	defer leave()
 	over := time.NewTimer(a.wait)
 	defer over.Stop()
-	if _, err := s.reached(r.Context(), a.index, a.wait); err != nil {
+	if err := s.reached(r.Context(), a.index, a.wait); err != nil {
 		return err
 	}
 	least := a.index
@@ -156,10 +156,10 @@ func answerPage(w http.ResponseWriter, body, end []byte) error {
 	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
 	w.WriteHeader(http.StatusOK)
-	if _, err := w.Write(body); err != nil {
+	if _, err := w.Write(body); err != nil { //nolint:gosec // JSON, and said to be
 		return err
 	}
-	_, err := w.Write(end)
+	_, err := w.Write(end) //nolint:gosec // as above
 	return err
 }
 

@@ -37,25 +37,25 @@ func (s *Server) settled(ctx context.Context) (*store.Snapshot, error) {
 	return snap, err
 }
 
-// reached returns a snapshot that is not older than what a client has seen, at an index that this or another server told
-// it, for which it waits. If the store itself went back behind the index, it returns what there is.
-func (s *Server) reached(ctx context.Context, index uint64, wait time.Duration) (*store.Snapshot, error) {
+// reached returns once the tables are not older than what a client has seen, at an index that this or another server told it. If
+// the store itself went back behind the index, it returns as well.
+func (s *Server) reached(ctx context.Context, index uint64, wait time.Duration) error {
 	if snap := s.cfg.Tables.Snapshot(); snap.Revision() >= index {
-		return snap, nil
+		return nil
 	}
 	late, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	snap, err := s.cfg.Tables.Settled(late)
+	_, err := s.cfg.Tables.Settled(late)
 	if err == nil {
-		return snap, nil
+		return nil
 	}
 	if snap := s.cfg.Tables.Snapshot(); snap.Revision() >= index {
-		return snap, nil
+		return nil
 	}
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	return nil, problemf(http.StatusServiceUnavailable, "this server is behind: it has not reached index %d, which you have seen, within %s. Ask again, or another server", index, wait)
+	return problemf(http.StatusServiceUnavailable, "this server is behind: it has not reached index %d, which you have seen, within %s. Ask again, or another server", index, wait)
 }
 
 // given reports whether a query parameter is set: present, and neither "false" nor "0".
