@@ -147,7 +147,7 @@ func TestResumption(t *testing.T) {
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
 		last := w.server.have[len(w.server.have)-1]
-		if last.Have["s1"] != w.rev || len(last.Definitions) != 1 || last.Definitions[0] != def.Ref() {
+		if last.Have["s1"] != (transport.Known{Revision: w.rev, Incarnation: 1, Epoch: 1}) || len(last.Definitions) != 1 || last.Definitions[0] != def.Ref() {
 			t.Errorf("resumes with %+v, want s1 at %d", last, w.rev)
 		}
 		reg := w.server.regs[len(w.server.regs)-1]

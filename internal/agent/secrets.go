@@ -146,7 +146,7 @@ func (t *task) askSecrets(ctx context.Context, registry, container string) (tran
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	return source.Secrets(ctx, transport.SecretsRequest{
-		Node: t.agent.Name, Session: t.agent.marked().Session, Task: t.id, UUID: t.uuid, Revision: t.revision.Load(),
+		Node: t.agent.Name, Session: t.agent.marked().Session, Task: t.id, UUID: t.uuid, Revision: t.acted.Load().Revision,
 		Registry: registry, Container: container,
 	})
 }

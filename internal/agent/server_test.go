@@ -105,7 +105,7 @@ func (s *server) Assignments(_ context.Context, r transport.AssignmentsRequest) 
 	st := &stream{server: s, in: make(chan transport.Message, 10_000), broken: make(chan struct{})}
 	for _, m := range s.sent {
 		switch {
-		case m.Assignment != nil && r.Have[m.Assignment.UUID] >= m.Assignment.Revision:
+		case m.Assignment != nil && r.Have[m.Assignment.UUID].Revision >= m.Assignment.Revision:
 		case m.Definition != nil && slices.Contains(r.Definitions, m.Definition.Ref()):
 		case m.Open != nil:
 		default:

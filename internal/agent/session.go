@@ -162,12 +162,12 @@ func (a *Agent) stream(ctx, life context.Context, session uint64, p *pause) erro
 func (a *Agent) resumption(session uint64) transport.AssignmentsRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := transport.AssignmentsRequest{Node: a.Name, Session: session, Have: map[string]uint64{}}
+	r := transport.AssignmentsRequest{Node: a.Name, Session: session, Have: map[string]transport.Known{}}
 	needed := map[cluster.Ref]bool{}
 	for uuid, t := range a.tasks {
 		needed[t.definition] = true
 		if t.hasDefinition() {
-			r.Have[uuid] = t.revision.Load()
+			r.Have[uuid] = *t.acted.Load()
 		}
 	}
 	for ref := range a.definitions {

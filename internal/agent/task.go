@@ -23,8 +23,8 @@ type task struct {
 	definition cluster.Ref
 	began      time.Duration // when this life of the agent took it up (Boot)
 	cores      []int         // CPUs that it has to itself
-	// revision is that of the newest assignment that the record took.
-	revision atomic.Uint64
+	// acted is the newest assignment that the record took.
+	acted atomic.Pointer[transport.Known]
 	// view is the newest state for those who are not the goroutine.
 	view atomic.Pointer[view]
 	// ended is closed once no program of the attempt will run any more.
@@ -71,7 +71,7 @@ func (a *Agent) newTask(rec *attempt.Record) *task {
 		rec: rec, watched: map[executor.ID]func(){}, retry: a.pause(retryFirst, lookSoon),
 		ran: rec.Phase == attempt.PhaseRunning,
 	}
-	t.revision.Store(rec.Revision)
+	t.acts(&transport.Assignment{Desired: rec.Desired, Revision: rec.Revision})
 	return t
 }
 
@@ -128,10 +128,16 @@ func (t *task) again() {
 func (t *task) assigned(as *transport.Assignment) bool {
 	return t.post(func(r *attempt.Record) {
 		if r.Update(&as.Desired, as.Revision) {
-			t.revision.Store(as.Revision)
+			t.acts(as)
 			t.gone = false
 		}
 	})
+}
+
+// acts notes which assignment the record took.
+func (t *task) acts(as *transport.Assignment) {
+	known := as.Known()
+	t.acted.Store(&known)
 }
 
 func (t *task) defined(d *cluster.TaskDefinition) {

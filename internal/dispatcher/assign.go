@@ -32,7 +32,7 @@ type assignments struct {
 	// sent holds, by attempt, what the agent was told last.
 	sent        map[store.AttemptKey]told
 	definitions map[cluster.Ref]bool
-	have        map[string]uint64
+	have        map[string]transport.Known
 	// stamps are those of secrets that the agent was told, by the attempt's UUID; nil for none.
 	stamps map[string]transport.SecretStamps
 }
@@ -223,7 +223,8 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 	if rev == 0 {
 		rev = row.PlanRev
 	}
-	if a.have[d.UUID] == rev {
+	assigned := transport.Assignment{Desired: *d, Revision: rev}
+	if have, has := a.have[d.UUID]; has && have == assigned.Known() {
 		return nil
 	}
 	if !a.definitions[d.Definition] {
@@ -234,7 +235,6 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 			}
 		}
 	}
-	assigned := transport.Assignment{Desired: *d, Revision: rev}
 	if d.Stop == nil && row.Observed == nil {
 		span := a.d.config.Tracer.Span("dispatcher.assign", d.Trace, telemetry.About{Task: d.Task, Attempt: d.Attempt, Node: d.Node})
 		assigned.Trace = span.Parent(d.Trace)

@@ -20,7 +20,7 @@ type stream struct {
 	ended  chan error
 }
 
-func (w *world) assign(session uint64, have map[string]uint64) *stream {
+func (w *world) assign(session uint64, have map[string]transport.Known) *stream {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	s := &stream{w: w, cancel: cancel, ended: make(chan error, 1)}
 	go func() {
@@ -102,12 +102,34 @@ func TestAssignmentsResume(t *testing.T) {
 		w.register("n1")
 		id := w.place("n1")
 		row, _ := w.now().Attempt(task, 1)
-		s := w.assign(1, map[string]uint64{id: row.PlanRev, "long gone": 5})
+		known := transport.Known{Revision: row.PlanRev, Incarnation: row.Desired.Token.Incarnation, Epoch: row.Desired.Token.Epoch}
+		s := w.assign(1, map[string]transport.Known{id: known, "long gone": {Revision: 5}})
 		s.expect("forget", "synced")
 		_ = s.end()
-		s = w.assign(1, map[string]uint64{id: row.PlanRev - 1})
+		older := known
+		older.Revision--
+		s = w.assign(1, map[string]transport.Known{id: older})
 		s.expect("definition d@1", "run c.j.1.s.0", "synced")
 		_ = s.end()
+	})
+}
+
+// A store that went back gives its revisions again: that an agent acted on a record of the same revision, which an earlier leader
+// wrote, says nothing of the one that stands there now (P1.7).
+func TestRevisionsOfAStoreThatWentBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.register("n1")
+		id := w.place("n1")
+		row, _ := w.now().Attempt(task, 1)
+		now := row.Desired.Token
+		for _, before := range []transport.Known{
+			{Revision: row.PlanRev, Incarnation: now.Incarnation - 1, Epoch: now.Epoch},
+			{Revision: row.PlanRev, Incarnation: now.Incarnation, Epoch: now.Epoch - 1},
+		} {
+			s := w.assign(1, map[string]transport.Known{id: before})
+			s.expect("definition d@1", "run c.j.1.s.0", "synced")
+			_ = s.end()
+		}
 	})
 }
 

@@ -81,7 +81,7 @@ func TestAttemptThatTheNodeHasWaitsForTheDecision(t *testing.T) {
 				if row.DesiredRev != 0 {
 					t.Error("the task was projected while the decision is awaited")
 				}
-				s := w.assign(1, map[string]uint64{id: row.PlanRev})
+				s := w.assign(1, map[string]transport.Known{id: {Revision: row.PlanRev, Incarnation: row.Desired.Token.Incarnation, Epoch: row.Desired.Token.Epoch}})
 				s.expect("synced")
 				_ = s.end()
 				if w.begins(1, 1, id) {

@@ -160,7 +160,7 @@ func TestMoveToALaggingServer(t *testing.T) {
 		if err := <-registered; err != nil {
 			t.Fatal(err)
 		}
-		h, _ := follow(t.Context(), two.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 2, Have: map[string]uint64{id: 1}})
+		h, _ := follow(t.Context(), two.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 2, Have: map[string]transport.Known{id: {Revision: 1}}})
 		if assigned, stopped, forgotten := h.count(); assigned != 1 || stopped+forgotten != 0 {
 			t.Errorf("the second server sent %d assignments, %d stops and %d forgets; want the assignment alone", assigned, stopped, forgotten)
 		}
@@ -226,7 +226,7 @@ func TestTokenAheadOfTheTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		h, _ := follow(t.Context(), two.Dispatcher, transport.AssignmentsRequest{
-			Node: "n1", Session: got.Session, Have: map[string]uint64{"u8": 99},
+			Node: "n1", Session: got.Session, Have: map[string]transport.Known{"u8": {Revision: 99}},
 		})
 		if _, _, forgotten := h.count(); forgotten != 1 {
 			t.Errorf("%d attempts were forgotten, want the one that is gone", forgotten)
@@ -258,7 +258,7 @@ func TestStoreThatWentBack(t *testing.T) {
 					t.Error("the task that the store does not know is not told of")
 				}
 				h, _ := follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{
-					Node: "n1", Session: 42, Have: map[string]uint64{"u7": 99, "u8": 99},
+					Node: "n1", Session: 42, Have: map[string]transport.Known{"u7": {Revision: 99}, "u8": {Revision: 99}},
 				})
 				if assigned, stopped, forgotten := h.count(); assigned+stopped+forgotten != 0 {
 					t.Errorf("the agent was sent %d assignments, %d stops and %d forgets", assigned, stopped, forgotten)
@@ -272,7 +272,7 @@ func TestStoreThatWentBack(t *testing.T) {
 func TestRemovedAttemptsAreForgotten(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
-		r := transport.AssignmentsRequest{Node: "n1", Session: 1, Have: map[string]uint64{"u8": 99}}
+		r := transport.AssignmentsRequest{Node: "n1", Session: 1, Have: map[string]transport.Known{"u8": {Revision: 99}}}
 		h, _ := follow(t.Context(), w.Dispatcher, r)
 		if _, _, forgotten := h.count(); forgotten != 1 {
 			t.Errorf("%d attempts were forgotten, want 1", forgotten)

@@ -89,6 +89,30 @@ var foundStories = []struct{ fault, story string }{
 1m7.981s cut s4-db for 21.425s
 1m10.045s user batch : submit2 3
 `},
+	{"after a restore an agent was not told that attempts had ended, as the record had the revision of one that it had acted on before", `berth-sim-story-1 seed 1215 servers 1 nodes 4 consul false
+1s user web : scale 3
+1.2s user api : scale 3
+1.4s user disk : scale 0
+1.6s user batch : submit 4
+1.8s user shop : scale 2
+1.9s user logd : scale 0
+5.107s crash-at s1 for 843ms : status before 3
+10.996s user vip : urgent 4
+13.206s lag s1 for 2.063s : 8s
+21.129s agent-crash n3 for 1m52.48s
+22.531s save db
+22.791s user web : scale 1
+24.168s user shop : promote
+24.616s user shop : promote
+25.406s user api : roll 2
+27.147s user web : roll 2
+30.93s user batch : slow 2
+31.156s user nightly : submit2 5
+37.385s user shop : scale 2
+42.887s user logd : roll 2
+45.062s restore db : raw
+48.47s user disk : scale 1
+`},
 }
 
 // TestFoundFaultsStayMended tells them again.

@@ -127,7 +127,7 @@ func TestErrorsTravel(t *testing.T) {
 
 func TestAssignmentsArriveInOrder(t *testing.T) {
 	c := dial(t, &script{assign: func(_ context.Context, r AssignmentsRequest, send func([]Message) error) error {
-		if r.Have["u"] != 3 {
+		if r.Have["u"].Revision != 3 {
 			return errors.New("the request did not arrive whole")
 		}
 		for i := range 1000 {
@@ -137,7 +137,7 @@ func TestAssignmentsArriveInOrder(t *testing.T) {
 		}
 		return &SessionError{Newest: 9, Detail: "a newer one began"}
 	}})
-	a, err := c.Assignments(t.Context(), AssignmentsRequest{Node: "n1", Have: map[string]uint64{"u": 3}})
+	a, err := c.Assignments(t.Context(), AssignmentsRequest{Node: "n1", Have: map[string]Known{"u": {Revision: 3}}})
 	if err != nil {
 		t.Fatal(err)
 	}

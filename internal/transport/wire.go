@@ -73,11 +73,24 @@ type Welcome struct {
 type AssignmentsRequest struct {
 	Node    string `json:"node"`
 	Session uint64 `json:"session"`
-	// Have holds, for each attempt the agent has persisted, the revision of the desired record it acted on
-	// by UUID; the server leaves out what has not changed since.
-	Have map[string]uint64 `json:"have,omitempty"`
+	// Have holds, for each attempt the agent has persisted, which desired record it acted on, by UUID; the server leaves out
+	// what has not changed since.
+	Have map[string]Known `json:"have,omitempty"`
 	// Definitions are those that the agent has persisted, as "name@version".
 	Definitions []cluster.Ref `json:"definitions,omitempty"`
+}
+
+// Known names a desired record that an agent acted on. The revision alone does not: a store that went back gives its revisions again,
+// to other records (P1.7), of which none was written by the same leader.
+type Known struct {
+	Revision    uint64 `json:"rev"`
+	Incarnation uint64 `json:"i,omitempty"`
+	Epoch       uint64 `json:"e,omitempty"`
+}
+
+// Known names the record that the assignment was made of.
+func (a *Assignment) Known() Known {
+	return Known{Revision: a.Revision, Incarnation: a.Token.Incarnation, Epoch: a.Token.Epoch}
 }
 
 // Message is one line of an assignment stream. Exactly one field is set.
