@@ -186,12 +186,19 @@ func compare[T ~string](a, b T) int {
 }
 
 // registered notes that a registration carried these versions. Barriers and ends are sent again: only the
-// reply to a report says that they are durable.
-func (r *reports) registered(versions []sent) {
+// reply to a report says that they are durable. So is what the server did not take.
+func (r *reports) registered(versions []sent, again []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.facts = nil
 	for _, v := range versions {
+		if uuid := v.entry.observed.UUID; slices.Contains(again, uuid) && r.entries[uuid] == v.entry {
+			v.entry.acked = 0
+			if !v.entry.queued {
+				r.later(v.entry)
+			}
+			continue
+		}
 		v.entry.acked = max(v.entry.acked, v.version)
 		if v.entry.urgent() && r.entries[v.entry.observed.UUID] == v.entry {
 			v.entry.acked = 0

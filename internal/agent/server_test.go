@@ -28,6 +28,8 @@ type server struct {
 	reports    []transport.Report
 	seen       map[string]cluster.Observed // newest report of each attempt
 	story      map[string][]string         // states of each attempt as they were reported
+	// puts holds the UUIDs of attempts that no registration takes.
+	puts map[string]bool
 	// answer, unless nil, makes the reply.
 	answer  func(*server, transport.Report) (transport.ReportReply, error)
 	carried map[string]io.ReadWriteCloser
@@ -54,14 +56,19 @@ func (s *server) Register(_ context.Context, r transport.Registration) (transpor
 		return transport.Welcome{}, &transport.SessionError{Newest: s.sessions}
 	}
 	s.regs = append(s.regs, r)
+	var again []string
 	for i := range r.Tasks {
+		if s.puts[r.Tasks[i].UUID] {
+			again = append(again, r.Tasks[i].UUID)
+			continue
+		}
 		s.see(&r.Tasks[i])
 	}
 	s.sessions++
 	s.live = s.sessions
 	return transport.Welcome{
 		Session: s.live, Token: cluster.Token{Generation: 1, Incarnation: 1 + s.recoveries, Epoch: 1},
-		Heartbeat: cluster.Duration(5 * time.Second), Wire: s.wire,
+		Heartbeat: cluster.Duration(5 * time.Second), Wire: s.wire, Again: again,
 	}, nil
 }
 

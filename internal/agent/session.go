@@ -48,7 +48,7 @@ func (a *Agent) sessions(ctx context.Context) {
 		a.learned(welcome.Servers)
 		a.inSession(welcome)
 		a.machine.toldUse(registration.Stats, true)
-		a.reports.registered(versions)
+		a.reports.registered(versions, welcome.Again)
 		began := time.Now()
 		err = a.session(ctx, welcome)
 		if ctx.Err() != nil {

@@ -31,3 +31,32 @@ func TestTasksOutliveTheirSession(t *testing.T) {
 		}
 	})
 }
+
+// What a registration carried and the server did not take is told again by a report.
+func TestWhatARegistrationDoesNotTakeIsToldAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.service("s1", definition("web", "app"))
+		w.pass(time.Minute)
+		w.server.mu.Lock()
+		w.server.puts = map[string]bool{"s1": true}
+		w.server.mu.Unlock()
+		w.restart()
+		w.server.mu.Lock()
+		before := len(w.server.reports)
+		w.server.mu.Unlock()
+		w.pass(time.Minute)
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		told := 0
+		for _, r := range w.server.reports[before:] {
+			for _, o := range r.Tasks {
+				if o.UUID == "s1" && o.State == cluster.StateRunning {
+					told++
+				}
+			}
+		}
+		if told != 1 {
+			t.Errorf("the attempt was told of %d times, want once", told)
+		}
+	})
+}

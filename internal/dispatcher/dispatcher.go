@@ -91,6 +91,8 @@ type session struct {
 	last               transport.ReportReply
 	told               *[]string // the list of servers that the agent was told last
 	usage              usage
+	// reported holds the UUIDs of the full report while that is taken.
+	reported map[string]bool
 	// wentBack says that the agent has seen a token that the store does not know (P1.7).
 	wentBack bool
 	// shown is the token that the agent showed when it registered.

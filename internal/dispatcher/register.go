@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,7 +49,8 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	}
 	life := d.lives(s, 0)
 	defer life.end()
-	if err := d.takeFull(ctx, s, r); err != nil {
+	again, err := d.takeFull(ctx, s, r)
+	if err != nil {
 		return transport.Welcome{}, fmt.Errorf("take the full report of %s: %w", r.Node, err)
 	}
 	servers := d.news(s) // before anybody can report
@@ -67,6 +69,7 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 		Heartbeat: cluster.Duration(Heartbeat),
 		Servers:   servers,
 		Wire:      wire,
+		Again:     again,
 	}, nil
 }
 
@@ -230,40 +233,53 @@ func (d *Dispatcher) status(r transport.Registration, number uint64, synced bool
 }
 
 // takeFull writes the status of every attempt that the agent knows, marks as gone what it no longer knows, and
-// then says that the session is synced.
-func (d *Dispatcher) takeFull(ctx context.Context, s *session, r transport.Registration) error {
+// then says that the session is synced. It returns what is to be told again.
+func (d *Dispatcher) takeFull(ctx context.Context, s *session, r transport.Registration) (again []string, err error) {
 	snap := d.config.Tables.Snapshot()
+	s.reported = make(map[string]bool, len(r.Tasks))
+	for i := range r.Tasks {
+		s.reported[r.Tasks[i].UUID] = true
+	}
 	tasks := append(slices.Clip(r.Tasks), forgotten(snap, r)...)
 	refused, err := d.take(ctx, s, tasks)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for id, why := range refused { // order-free: log lines
-		d.config.Logger.Warn("a reported attempt was not taken", "node", r.Node, "uuid", id, "reason", why.Message)
+	s.reported = nil
+	for _, id := range slices.Sorted(maps.Keys(refused)) {
+		if refused[id].Retry {
+			again = append(again, id)
+		}
+		d.config.Logger.Warn("a reported attempt was not taken", "node", r.Node, "uuid", id, "reason", refused[id].Message)
 	}
 	prefix := d.config.Tables.Prefix()
 	var u store.Unit
 	u.Compare(prefix.NodeStatus(r.Node), s.statusRev)
 	if err := u.Put(prefix.NodeStatus(r.Node), d.status(r, s.number, true)); err != nil {
-		return err
+		return nil, err
 	}
 	ok, at, err := d.submit(ctx, []store.Unit{u})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !ok[0] {
-		return &transport.SessionError{Newest: d.newest(r.Node), Detail: "a newer session has begun"}
+		return nil, &transport.SessionError{Newest: d.newest(r.Node), Detail: "a newer session has begun"}
 	}
 	s.settled = at
-	return d.refreshRev(ctx, s)
+	return again, d.refreshRev(ctx, s)
 }
 
 // forgotten are the attempts that have a status on the node but are not in its full report: the agent lost its
-// memory of them, so nothing of them is there any more that anybody could ask.
+// memory of them, so nothing of them is there any more that anybody could ask. Where another attempt of the same task is in the
+// report, its status takes the place of the one that was forgotten: the two have one key.
 func forgotten(snap *store.Snapshot, r transport.Registration) []cluster.Observed {
 	known := make(map[string]bool, len(r.Tasks))
+	here := make(map[cluster.TaskID]int, len(r.Tasks))
 	for i := range r.Tasks {
 		known[r.Tasks[i].UUID] = true
+		if o := &r.Tasks[i]; takes(snap, r.Node, o) {
+			here[o.Task] = o.Attempt
+		}
 	}
 	var out []cluster.Observed
 	for row := range snap.NodeAttempts(r.Node) {
@@ -274,9 +290,21 @@ func forgotten(snap *store.Snapshot, r transport.Registration) []cluster.Observe
 		if row.Observed == nil || row.Observed.Node != r.Node || known[row.Observed.UUID] || row.Observed.Gone {
 			continue
 		}
+		if n := here[row.Task]; n != 0 && n != row.Number {
+			continue
+		}
 		out = append(out, lost(*row.Observed))
 	}
 	return out
+}
+
+// takes reports whether a status that a full report holds can be written.
+func takes(snap *store.Snapshot, node string, o *cluster.Observed) bool {
+	row, ok := snap.Attempt(o.Task, o.Attempt)
+	if !ok {
+		row = &store.AttemptRow{}
+	}
+	return !o.Gone && objection(row, node, o, false) == nil
 }
 
 // obscured reports whether a foreign record stands where the attempt's status should: it may have run.

@@ -292,6 +292,9 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 	if foreign, ok := snap.Attempt(o.Task, 0); ok && rev == 0 && foreign.Node == s.node {
 		rev = foreign.ObservedRev // what nobody can read is written over
 	}
+	if rev == 0 {
+		rev = s.forgot(snap, o)
+	}
 	u.Compare(key, rev)
 	record := *o
 	record.Node, record.Session = s.node, s.number
@@ -299,6 +302,20 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 		u.Event(e)
 	}
 	return u, verdict{write: true}, u.Put(key, &record)
+}
+
+// forgot returns the revision of the status of an earlier state of the store, if one stands where that of o does: of another attempt of
+// its task that is not in the node's full report. It returns 0 outside of a registration.
+func (s *session) forgot(snap *store.Snapshot, o *cluster.Observed) uint64 {
+	if s.reported == nil {
+		return 0
+	}
+	for row := range snap.TaskAttempts(o.Task) {
+		if row.Node == s.node && row.Number != o.Attempt && row.Observed != nil && !s.reported[row.Observed.UUID] {
+			return row.ObservedRev
+		}
+	}
+	return 0
 }
 
 // origin makes the first status of an attempt compare that its desired record stands: a write that is thought lost and

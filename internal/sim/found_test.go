@@ -113,6 +113,33 @@ var foundStories = []struct{ fault, story string }{
 45.062s restore db : raw
 48.47s user disk : scale 1
 `},
+	{"after a restore an attempt of which the store knew nothing kept its port for ever, as the record that was to stop it had the key of another", `berth-sim-story-1 seed 2339 servers 1 nodes 3 consul false
+1s user web : scale 4
+1.2s user api : scale 2
+1.4s user disk : scale 1
+1.6s user batch : submit 6
+1.7s user auto : scale 2
+2s user minutely : tick
+8.488s user batch : slow 1
+15.308s user n1 : uncordon
+18.52s load auto : 49
+27.763s save db
+28.702s user vip : urgent 2
+38.185s user api : rebalance 2
+41.701s load auto : fail
+48.584s user batch : submit 5
+55.527s restore db
+59.954s user minutely : suspend
+1m2.993s user minutely : tick
+1m10.923s load auto : 5
+1m31.052s server-crash s1 for 48.576s
+1m42.694s replace n3 for 52.363s
+1m55.023s user n3 : gone
+1m57.805s pressure n2 for 18.738s
+2m0.635s noise n1-s1 for 50.66s
+2m7.247s cut n3-s1 for 5.486s
+2m7.605s load auto : 49
+`},
 }
 
 // TestFoundFaultsStayMended tells them again.

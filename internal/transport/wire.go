@@ -67,6 +67,8 @@ type Welcome struct {
 	Servers []string `json:"servers,omitempty"`
 	// Wire is the version that the session speaks.
 	Wire int `json:"wire,omitempty"`
+	// Again are the UUIDs of attempts of the full report that were not taken and are to be told again.
+	Again []string `json:"again,omitempty"`
 }
 
 // AssignmentsRequest opens the assignment stream of a session.

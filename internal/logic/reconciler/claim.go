@@ -14,7 +14,7 @@ import (
 func (p *plan) claim(s *slot, want cluster.Desired) {
 	for _, t := range s.attempts {
 		o := t.Observed
-		if t.Desired != nil || !t.live() || p.ended[t] != nil || o == nil || o.State.Terminal() || !t.asked() {
+		if t.Desired != nil || !t.live() || p.ended[t] != nil || o == nil || o.State.Terminal() || !t.asked() || s.crowded(t) {
 			continue
 		}
 		if o.Definition != (cluster.Ref{}) {

@@ -14,7 +14,10 @@ import (
 // conclude writes the outcomes of all attempts of the slot that have ended, and says whether one was.
 func (p *plan) conclude(s *slot) {
 	for _, t := range s.attempts {
-		loss := p.loss(t)
+		loss, other := p.loss(t), s.displaced(t)
+		if loss == nil && other != nil {
+			loss = displacedBy(other)
+		}
 		out, ok := lifecycle.Conclude(lifecycle.Ending{
 			Attempt: t.Attempt, Loss: loss, Freed: s.freed(), Now: p.now,
 		})
@@ -25,6 +28,9 @@ func (p *plan) conclude(s *slot) {
 			out.Started, out.Free = true, false // in doubt it ran
 		}
 		c := p.conclusion(t, out, p.spared(t, out))
+		if other != nil {
+			c.ObservedRev = other.ObservedRev // what stands where its own status would
+		}
 		p.Conclusions = append(p.Conclusions, c)
 		p.ended[t] = &c.Outcome
 	}
@@ -104,6 +110,7 @@ func (p *plan) clean(s *slot) {
 		switch {
 		case t.Absence == watcher.Gone:
 		case t.Observed != nil && t.Observed.Gone && t.Observed.UUID == t.uuid():
+		case s.displaced(t) != nil:
 		default:
 			continue
 		}

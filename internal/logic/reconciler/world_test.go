@@ -200,7 +200,7 @@ func (w *world) find(id cluster.TaskID, attempt int) *record {
 
 func (w *world) commitStop(s *reconciler.Stop) {
 	r := w.find(s.Desired.Task, s.Desired.Attempt)
-	if r == nil || r.DesiredRev != s.Rev {
+	if r == nil || r.DesiredRev != s.Rev || w.wanted(r) != s.Rev {
 		w.refused++
 		return
 	}
@@ -238,7 +238,7 @@ func (w *world) commit(d reconciler.Decision) {
 			r = &record{id: c.Outcome.Task, attempt: c.Outcome.Attempt}
 			w.records = append(w.records, r)
 		}
-		if r == nil || r.Outcome != nil || r.ObservedRev != c.ObservedRev || r.DesiredRev != c.DesiredRev {
+		if r == nil || r.Outcome != nil || w.seen(r) != c.ObservedRev || r.DesiredRev != c.DesiredRev {
 			w.refused++
 			continue
 		}
@@ -256,7 +256,7 @@ func (w *world) commit(d reconciler.Decision) {
 	for i := range d.Adoptions {
 		a := &d.Adoptions[i]
 		r := w.find(a.Desired.Task, a.Desired.Attempt)
-		if r == nil || r.Outcome != nil || r.DesiredRev != 0 || r.ObservedRev != a.ObservedRev {
+		if r == nil || r.Outcome != nil || w.wanted(r) != 0 || r.ObservedRev != a.ObservedRev {
 			w.refused++
 			continue
 		}
@@ -386,6 +386,9 @@ func (w *world) allowed(r *record, stop *cluster.Stop) bool {
 }
 
 func (w *world) report(r *record) {
+	if w.seen(r) != r.ObservedRev {
+		return
+	}
 	o := *r.real
 	r.Observed, r.ObservedRev = &o, w.next()
 }
