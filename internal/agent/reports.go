@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -14,7 +15,9 @@ import (
 
 // What bounds a report: how long a change waits for others unless it is urgent, and how many tasks it holds.
 const (
-	coalesce  = 20 * time.Millisecond
+	coalesce = 20 * time.Millisecond
+	// together is how long a report that somebody waits for is held back, so that what happens at one moment is told in one.
+	together  = 100 * time.Microsecond
 	mostTasks = 1000
 )
 
@@ -167,22 +170,21 @@ func (r *reports) full() ([]cluster.Observed, []sent) {
 		versions = append(versions, sent{entry: e, version: e.version})
 	}
 	slices.SortFunc(tasks, func(a, b cluster.Observed) int {
-		if a.Task != b.Task {
-			return compare(a.Task, b.Task)
-		}
-		return a.Attempt - b.Attempt
+		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Attempt, b.Attempt))
 	})
 	return tasks, versions
 }
 
-func compare[T ~string](a, b T) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
+// order is that of a report: what somebody waits for first, then by task.
+func (e *entry) order(other *entry) int {
+	urgent := func(e *entry) int {
+		if e.urgent() {
+			return 0
+		}
 		return 1
 	}
-	return 0
+	return cmp.Or(cmp.Compare(urgent(e), urgent(other)), cmp.Compare(e.observed.Task, other.observed.Task),
+		cmp.Compare(e.observed.Attempt, other.observed.Attempt))
 }
 
 // registered notes that a registration carried these versions. Barriers and ends are sent again: only the
@@ -213,6 +215,7 @@ func (r *reports) take() (tasks []cluster.Observed, items []sent, facts *cluster
 	defer r.mu.Unlock()
 	facts, r.facts = r.facts, nil
 	r.pressed = false
+	slices.SortStableFunc(r.dirty, (*entry).order)
 	n := min(len(r.dirty), mostTasks)
 	for _, e := range r.dirty[:n] {
 		e.queued = false
@@ -342,6 +345,7 @@ func (r *reports) wait(ctx context.Context, beat time.Duration) bool {
 	due := time.NewTimer(beat)
 	defer due.Stop()
 	var soon <-chan time.Time
+	pressing := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -355,11 +359,13 @@ func (r *reports) wait(ctx context.Context, beat time.Duration) bool {
 		r.mu.Lock()
 		urgent, some := r.urgent, len(r.dirty) > 0 || r.facts != nil || r.pressed
 		r.mu.Unlock()
+		pause := coalesce
 		if urgent {
-			return true
+			pause = together
 		}
-		if some && soon == nil {
-			timer := time.NewTimer(coalesce)
+		if urgent && !pressing || some && soon == nil {
+			pressing = urgent
+			timer := time.NewTimer(pause)
 			defer timer.Stop()
 			soon = timer.C
 		}

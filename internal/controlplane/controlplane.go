@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/internal/clause"
@@ -34,6 +35,8 @@ type Config struct {
 	Server string
 	// Random makes the jitter of campaigns; the plane alone uses it.
 	Random *rand.Rand
+	// NewID gives an attempt its identity (P3.6), which no other ever had; nil stands for random ones.
+	NewID  func() string
 	Logger *slog.Logger
 	// Now reads the wall clock, Clock the boot-time clock (P9).
 	Now   func() time.Time
@@ -75,6 +78,9 @@ type Plane struct {
 // New returns a plane; Run campaigns and leads.
 func New(c Config) *Plane {
 	c.ProjectAfter = cmp.Or(c.ProjectAfter, ProjectAfter)
+	if c.NewID == nil {
+		c.NewID = uuid.NewString
+	}
 	return &Plane{config: c}
 }
 

@@ -42,7 +42,7 @@ func (l *loop) launch(ctx context.Context, snap *store.Snapshot, pending []clust
 	f := &flight{owners: map[cluster.OwnerRef]bool{}, nodes: map[string]bool{}, done: make(chan struct{})}
 	ids := make([]string, len(placements))
 	for i := range placements {
-		pl, id := &placements[i], newAttemptID()
+		pl, id := &placements[i], l.config.NewID()
 		p := &pending[pl.Pending]
 		ids[i], f.owners[p.Owner] = id, true
 		key := store.AttemptKey{Task: pl.Task, Number: p.Attempt}

@@ -140,9 +140,19 @@ func (l *loop) run(ctx context.Context) error {
 	defer l.asker.running.Wait() // what it asked ends with its context
 	defer func() { _ = l.land() }()
 	defer cancel()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(lookAnyway)
 	defer timer.Stop()
 	for {
+		next, err := l.cycle(ctx)
+		switch {
+		case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrClosed), isBehind(err), ctx.Err() != nil:
+			return err
+		case err != nil:
+			// What was not written is decided again from what the tables show then.
+			l.config.Logger.Error("a cycle ended early", "error", err)
+			next = retryAfter
+		}
+		timer.Reset(next)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -154,16 +164,6 @@ func (l *loop) run(ctx context.Context) error {
 		case <-l.landing():
 		case <-timer.C:
 		}
-		next, err := l.cycle(ctx)
-		switch {
-		case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrClosed), isBehind(err), ctx.Err() != nil:
-			return err
-		case err != nil:
-			// What was not written is decided again from what the tables show then.
-			l.config.Logger.Error("a cycle ended early", "error", err)
-			next = retryAfter
-		}
-		timer.Reset(next)
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -189,9 +187,6 @@ func (l *loop) gangNeeds(pending []cluster.Pending, placements []scheduler.Place
 	}
 	return tasks, compares + 1
 }
-
-// newAttemptID gives an attempt its identity (P3.6).
-func newAttemptID() string { return uuid.NewString() }
 
 // fewTasks is up to how many placements of a plan are told one by one.
 const fewTasks = 50

@@ -1,12 +1,15 @@
 package sim
 
 import (
+	"encoding/binary"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
 
-// chance decides what happens to single messages: the nth roll on a link is a hash of the seed, the link and n, so
-// rolls on one link do not depend on what happens on others.
+// chance decides what happens to single messages: the nth roll for what is sent on a link is a hash of the seed, the link, what it is,
+// and n. So it depends neither on what happens on other links nor on which of two messages comes first that are sent at the same time.
 type chance struct {
 	seed uint64
 	mu   sync.Mutex
@@ -15,17 +18,36 @@ type chance struct {
 
 func newChance(seed uint64) *chance { return &chance{seed: seed, n: map[string]uint64{}} }
 
-// roll returns the link's next number.
-func (c *chance) roll(link string) dice {
+// roll returns the number for the link's next message of a kind.
+func (c *chance) roll(link string, what ...string) dice {
+	name := strings.Join(append([]string{link}, what...), "\x00")
 	c.mu.Lock()
-	c.n[link]++
-	n := c.n[link]
+	c.n[name]++
+	n := c.n[name]
 	c.mu.Unlock()
-	h := c.seed*0x9e3779b97f4a7c15 + n
-	for i := range len(link) {
-		h = (h ^ uint64(link[i])) * 0x100000001b3
+	return dice(mix(hashed(c.seed*0x9e3779b97f4a7c15+n, name)))
+}
+
+// at returns the number of a moment, the same for all who ask for it then.
+func (c *chance) at(who string, now time.Duration) dice {
+	return dice(mix(hashed(c.seed*0x9e3779b97f4a7c15+uint64(now), who)))
+}
+
+// hashed is FNV-1a from a number on.
+func hashed(h uint64, s string) uint64 {
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 0x100000001b3
 	}
-	return dice(mix(h))
+	return h
+}
+
+// identity makes a UUID of a number.
+func identity(h uint64) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], mix(h))
+	binary.BigEndian.PutUint64(b[8:], mix(h+1))
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // dice is a number of which any part can be used once.

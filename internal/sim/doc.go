@@ -6,9 +6,10 @@
 // so an hour passes in a second.
 //
 // What goes wrong is a Story: a list of faults with time, target and length that is made upfront from a seed, can be read and
-// written as text, and be shortened. What chance decides for a single message is a hash of the seed, the link and the
-// number of the message there, so that to leave out one fault does not change all others. Only the order in which
-// goroutines run is not the story's; so a failing story fails most times, not always.
+// written as text, and be shortened. What chance decides for a single message is a hash of the seed, the link, what the message is and
+// how many of the same there were, so that to leave out one fault does not change all others, and it does not matter which of two
+// messages is sent first at one moment. Identities of attempts and events follow from the seed too. Only the order in which
+// goroutines of one process run that are woken at one moment is not the story's; so a failing story fails most times, not always.
 //
 // A witness sees every revision of the store and every start and end of a program, and knows what users and agents were
 // told. It holds them against the invariants, which are listed in invariants.go. What it finds is shrunk to a short story and

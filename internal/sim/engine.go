@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -40,7 +42,8 @@ func (l *line) Commit(ctx context.Context, groups []store.Group) (store.Result, 
 	if err != nil {
 		return store.Result{}, err
 	}
-	d := l.w.chance.roll(me + ">db")
+	groups = l.named(groups)
+	d := l.w.chance.roll(me+">db", keysOf(groups))
 	if !sleep(ctx, time.Millisecond+d.span(2*time.Millisecond)) {
 		return store.Result{}, ctx.Err()
 	}
@@ -80,6 +83,50 @@ func (l *line) Commit(ctx context.Context, groups []store.Group) (store.Result, 
 		return store.Result{}, fmt.Errorf("the acknowledgement is lost: %w", store.ErrUnknown)
 	}
 	return result, nil
+}
+
+// keysOf names a commit by what it writes and compares.
+func keysOf(groups []store.Group) string {
+	var b strings.Builder
+	for i := range groups {
+		for j := range groups[i].Ops {
+			if key := groups[i].Ops[j].Key; !strings.HasPrefix(key, prefix.Event("")) {
+				b.WriteString(key)
+				b.WriteByte(' ')
+			}
+		}
+	}
+	return b.String()
+}
+
+// named gives the events of a commit ids that follow from what they tell and when: those that Berth gives are random.
+func (l *line) named(groups []store.Group) []store.Group {
+	groups = slices.Clone(groups)
+	for i := range groups {
+		for j := range groups[i].Ops {
+			op := &groups[i].Ops[j]
+			if op.Delete || !strings.HasPrefix(op.Key, prefix.Event("")) {
+				continue
+			}
+			batch, err := store.Decode[cluster.EventBatch](op.Value)
+			if err != nil {
+				panic(err) // a fault of the simulator
+			}
+			batch.ID = ""
+			told, err := store.Encode(batch)
+			if err != nil {
+				panic(err) // a fault of the simulator
+			}
+			batch.ID = identity(hashed(l.w.story.Seed+uint64(time.Since(l.w.began)), l.server.id+keysOf(groups[i:i+1])+string(told)))
+			value, err := store.Encode(batch)
+			if err != nil {
+				panic(err) // a fault of the simulator
+			}
+			groups[i].Ops = slices.Clone(groups[i].Ops)
+			groups[i].Ops[j].Key, groups[i].Ops[j].Value = prefix.Event(batch.ID), value
+		}
+	}
+	return groups
 }
 
 // Read is part of store.Engine.

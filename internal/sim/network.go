@@ -143,9 +143,9 @@ type fate struct {
 }
 
 // fate decides on the next message of a link.
-func (w *network) fate(from, to string) fate {
+func (w *network) fate(from, to, what string) fate {
 	link := from + ">" + to
-	d := w.chance.roll(link)
+	d := w.chance.roll(link, what)
 	f := fate{delay: time.Millisecond + d.span(2*time.Millisecond)}
 	w.mu.Lock()
 	late := w.lates[link]
@@ -175,9 +175,9 @@ func (w *network) fate(from, to string) fate {
 // call carries a request and its answer. Do is run where the request arrives, under the context of the connection, or of the
 // server's life where the request outlives its connection; it is run never, once, or, repeated, twice. The answer is do's of the
 // first time.
-func call[T any](ctx context.Context, w *network, from, to string, far *server, do func(context.Context) (T, error)) (T, error) {
+func call[T any](ctx context.Context, w *network, from, to, what string, far *server, do func(context.Context) (T, error)) (T, error) {
 	var none T
-	f := w.fate(from, to)
+	f := w.fate(from, to, what)
 	if !sleep(ctx, f.delay) {
 		return none, ctx.Err()
 	}
@@ -197,10 +197,11 @@ func call[T any](ctx context.Context, w *network, from, to string, far *server, 
 	defer cancel()
 	defer context.AfterFunc(far.ctx, cancel)()
 	v, err := do(joined)
+	back := w.fate(to, from, what)
 	if far.ctx.Err() != nil || joined.Err() != nil && ctx.Err() == nil {
+		sleep(ctx, back.delay)
 		return none, errLink
 	}
-	back := w.fate(to, from)
 	if !sleep(ctx, back.delay) {
 		return none, ctx.Err()
 	}

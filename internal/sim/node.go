@@ -91,7 +91,7 @@ func (n *node) start() {
 		},
 		Stats: n.stats(), PortFree: func(int) error { return nil },
 		Random: func() float64 {
-			d := n.w.chance.roll(n.name + ":jitter")
+			d := n.w.chance.at(n.name+":jitter", time.Since(n.w.began))
 			return float64(d.of(1000)) / 1000
 		},
 	})
@@ -156,8 +156,15 @@ func (n *node) reboot() {
 	n.boot.Store(0)
 }
 
-// fault decides what goes wrong with a call of the executor.
+// fault decides what goes wrong with a call of the executor, and when it is made: no two containers of a node are begun at one moment,
+// else which comes first would be by chance.
 func (n *node) fault(c fake.Call) fake.Fault {
+	f := n.accident(c)
+	f.Delay += time.Duration(1 + hashed(n.w.story.Seed, string(c.ID)+string(c.Op))%uint64(100*time.Microsecond))
+	return f
+}
+
+func (n *node) accident(c fake.Call) fake.Fault {
 	n.mu.Lock()
 	trouble, hasty := n.trouble > 0, n.hasty > 0
 	n.mu.Unlock()
@@ -167,7 +174,7 @@ func (n *node) fault(c fake.Call) fake.Fault {
 	if !trouble || c.Op == fake.OpProbe {
 		return fake.Fault{}
 	}
-	d := n.w.chance.roll(n.name + ":executor")
+	d := n.w.chance.roll(n.name+":executor", string(c.ID), string(c.Op))
 	broken := errors.New("the executor had an accident")
 	switch d.of(14) {
 	case 0:

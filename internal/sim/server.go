@@ -75,7 +75,8 @@ func (h *host) start() {
 	s.tables = store.NewTables(store.TablesConfig{Engine: s.engine, Logger: log, Without: without})
 	s.plane = controlplane.New(controlplane.Config{
 		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: h.id,
-		Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), Logger: log, Now: h.wallClock, Clock: h.bootClock,
+		Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), NewID: h.identities(cluster.DefaultDomain),
+		Logger: log, Now: h.wallClock, Clock: h.bootClock,
 		Without: without, Measurer: w.outside, ProjectAfter: w.story.projectAfter(),
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
@@ -87,7 +88,8 @@ func (h *host) start() {
 	if w.story.claims() {
 		other := controlplane.New(controlplane.Config{
 			Engine: s.engine, Tables: s.tables, Domain: elsewhere, Server: h.id,
-			Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), Logger: log, Now: h.wallClock, Clock: h.bootClock,
+			Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), NewID: h.identities(elsewhere),
+			Logger: log, Now: h.wallClock, Clock: h.bootClock,
 			Without: without, ProjectAfter: w.story.projectAfter(),
 		})
 		s.work.Go(func() { _ = other.Run(ctx) })
@@ -100,6 +102,15 @@ func (h *host) start() {
 		s.work.Wait()
 	}
 	h.live = s
+}
+
+// identities returns a source of the attempts' identities in the life that begins, for a domain.
+func (h *host) identities(domain string) func() string {
+	name, life, n := h.id+":"+domain, h.lives, uint64(0)
+	return func() string { // in the leader's goroutine alone
+		n++
+		return identity(hashed(h.w.story.Seed<<32+uint64(life)<<24+n, name))
+	}
 }
 
 // kill ends the life that is on.
@@ -159,7 +170,7 @@ func (s *server) tell(ctx context.Context, to *host) {
 		}
 	}
 	s.w.late.Go(func() {
-		f := s.w.net.fate(s.id, to.id)
+		f := s.w.net.fate(s.id, to.id, "digest")
 		if f.lost || !sleep(ctx, f.delay) || s.w.net.pass(ctx, s.id, to.id, time.Second) != nil {
 			return
 		}

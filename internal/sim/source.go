@@ -44,7 +44,7 @@ func (s *source) Register(ctx context.Context, r transport.Registration) (transp
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	s.n.lies.registration(&r)
-	w, err := call(ctx, s.w.net, s.n.name, h.id, far, func(ctx context.Context) (transport.Welcome, error) {
+	w, err := call(ctx, s.w.net, s.n.name, h.id, "register", far, func(ctx context.Context) (transport.Welcome, error) {
 		w, err := far.dispatch.Register(ctx, r)
 		if err == nil {
 			s.w.witness.registered(r.Node, r.Previous, w.Session)
@@ -91,7 +91,7 @@ func (s *source) Report(ctx context.Context, r transport.Report) (transport.Repo
 	s.n.lies.report(&r, s.w)
 	limited, cancel := context.WithTimeout(ctx, 3*patience)
 	defer cancel()
-	reply, err := call(limited, s.w.net, s.n.name, far.id, far, func(ctx context.Context) (transport.ReportReply, error) {
+	reply, err := call(limited, s.w.net, s.n.name, far.id, "report", far, func(ctx context.Context) (transport.ReportReply, error) {
 		return far.dispatch.Report(ctx, r)
 	})
 	if err == nil {
@@ -131,7 +131,7 @@ func (s *source) Assignments(ctx context.Context, r transport.AssignmentsRequest
 		return nil, errMoved()
 	}
 	net, me := s.w.net, s.n.name
-	f := net.fate(me, far.id)
+	f := net.fate(me, far.id, "stream")
 	if !sleep(ctx, f.delay) {
 		return nil, ctx.Err()
 	}
@@ -146,7 +146,7 @@ func (s *source) Assignments(ctx context.Context, r transport.AssignmentsRequest
 	}
 	conn, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(far.ctx, cancel)
-	a := &assignments{ctx: conn, in: make(chan parcel, 4096), over: make(chan struct{})}
+	a := &assignments{ctx: conn, in: make(chan parcel, 4096), over: make(chan struct{}), notice: f.delay}
 	a.end = func() { stop(); cancel() }
 	far.w.late.Go(func() {
 		net.broken(conn, me, far.id)
@@ -156,10 +156,10 @@ func (s *source) Assignments(ctx context.Context, r transport.AssignmentsRequest
 		defer cancel()
 		defer close(a.over)
 		a.err = far.dispatch.Assign(conn, r, func(ms []transport.Message) error {
-			f := net.fate(far.id, me) // a stream loses nothing: what is lost is sent again by the connection
-			for _, m := range ms {
+			f := net.fate(far.id, me, "message") // a stream loses nothing: what is lost is sent again by the connection
+			for i, m := range ms {               // no two arrive at one moment
 				select {
-				case a.in <- parcel{time.Now().Add(f.delay), m}:
+				case a.in <- parcel{time.Now().Add(f.delay + time.Duration(i)*time.Microsecond), m}:
 				case <-conn.Done():
 					return conn.Err()
 				}
@@ -185,6 +185,8 @@ type assignments struct {
 	err  error
 	end  func()
 	pass func(context.Context) error
+	// notice is how long the agent takes to see that the connection has ended.
+	notice time.Duration
 }
 
 // Next is part of agent.AssignmentStream.
@@ -196,6 +198,9 @@ func (a *assignments) Next(ctx context.Context) (transport.Message, error) {
 		return a.arrive(ctx, p)
 	case <-a.over:
 	case <-a.ctx.Done():
+	}
+	if !sleep(ctx, a.notice) { // the two halves of a connection do not end at one moment
+		return transport.Message{}, ctx.Err()
 	}
 	select {
 	case <-a.over:

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"hash"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,6 +48,9 @@ type witness struct {
 	touched     map[*attempt]bool
 	fresh       []string // outcomes that this revision wrote
 	log         []string
+	digest      hash.Hash // of all that was written, started and ended
+	history     bool      // keep the lines of the history
+	lines       []string  // the history
 	verbose     bool
 	deeds       Deeds
 	starts      int
@@ -112,7 +117,7 @@ func newWitness(story *Story) *witness {
 		began: time.Now(), story: story, meddled: story.Has(Foreign), restored: false,
 		cpu: map[cluster.Ref]cluster.MilliCPU{}, nodes: map[string]*shore{}, asked: map[string]*asked{},
 		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, moved: map[string]time.Time{}, moments: map[string]bool{},
-		quietSince: time.Now(),
+		quietSince: time.Now(), digest: sha256.New(),
 	}
 	v.forget()
 	return v
@@ -150,6 +155,14 @@ func (v *witness) breach(invariant, format string, args ...any) {
 	v.note("BREACH %s: %s", invariant, fmt.Sprintf(format, args...))
 }
 
+// record adds a line to the history. The lock is held.
+func (v *witness) record(format string, args ...any) {
+	_, _ = fmt.Fprintf(v.digest, format+"\n", args...)
+	if v.history {
+		v.lines = append(v.lines, fmt.Sprintf(format, args...))
+	}
+}
+
 func (v *witness) clock() string { return time.Since(v.began).Round(time.Microsecond).String() }
 
 // note keeps a line of the chronicle. The lock is held.
@@ -172,6 +185,10 @@ func (v *witness) shore(node string) *shore {
 func (v *witness) observe(changes []store.Change, revision uint64, whole bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	for i := range changes {
+		c := &changes[i]
+		v.record("%d %v %s %t %s", revision, time.Since(v.began), c.Key, c.Deleted, c.Value)
+	}
 	if whole {
 		v.forget()
 		v.whole = true

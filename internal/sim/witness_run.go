@@ -3,6 +3,7 @@ package sim
 import (
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor/fake"
@@ -13,6 +14,7 @@ func (v *witness) ran(n *node, r fake.Run) {
 	uuid := r.Labels["berth.uuid"]
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.record("%v program %s on %s %+v", time.Since(v.began), r.ID, n.name, r.Exit)
 	a := v.attempts[uuid]
 	if a == nil {
 		if !v.restored {

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -33,6 +34,8 @@ type Options struct {
 	Verbose bool
 	// Logs writes what the parts log to the standard error.
 	Logs bool
+	// History keeps the lines of which Result.Digest is made.
+	History bool
 	// StopAtOnce ends the world with the first breach.
 	StopAtOnce bool
 	// planted, unless nil, is run once the story is told: for tests of the witness.
@@ -50,6 +53,10 @@ type Result struct {
 	Leaders      int
 	Deeds        Deeds
 	Took         time.Duration
+	// Digest is a hash of the whole history: every revision of the store, with what was written, and every start and end of a program.
+	Digest string
+	// History holds its lines, where Options.History asks for them.
+	History []string
 	// Struck counts the servers that were killed by CrashAt.
 	Struck int
 }
@@ -104,7 +111,7 @@ func run(story *Story, options Options) Result {
 	w.net = newNetwork(w.chance)
 	w.disk = newDisk(w.began)
 	w.witness = newWitness(story)
-	w.witness.verbose = options.Verbose
+	w.witness.verbose, w.witness.history = options.Verbose, options.History
 	w.engine = memory.New(memory.Options{
 		Consul: story.Consul, Random: rand.New(rand.NewPCG(story.Seed, 7)), Observe: w.witness.observe,
 	})
@@ -119,7 +126,7 @@ func run(story *Story, options Options) Result {
 	return Result{
 		Violations: w.witness.faults, Chronicle: w.witness.log, Starts: w.witness.starts, Ends: w.witness.ends,
 		Revisions: w.revision(), Leaders: len(w.witness.leaders), Deeds: w.witness.deeds, Took: time.Since(w.began),
-		Struck: int(w.struck.Load()),
+		Struck: int(w.struck.Load()), Digest: hex.EncodeToString(w.witness.digest.Sum(nil)), History: w.witness.lines,
 	}
 }
 

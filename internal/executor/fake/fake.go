@@ -132,7 +132,8 @@ func (m *Machine) End(id executor.ID, exit cluster.Exit) error {
 func (m *Machine) Reboot() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range m.containers {
+	for _, id := range slices.Sorted(maps.Keys(m.containers)) {
+		c := m.containers[id]
 		if c.state == executor.StateRunning {
 			m.end(c, cluster.Exit{Code: -1, Unknown: true})
 		}
