@@ -1,5 +1,10 @@
 package sim
 
+import (
+	"slices"
+	"strings"
+)
+
 // Invariants are what must hold in every world, by name, with what a breach means. Each has a test that shows it fire.
 var Invariants = map[string]string{
 	// Records, at every revision.
@@ -50,6 +55,21 @@ type Violation struct {
 	Invariant string
 	At        string // since the world's begin
 	Text      string
+}
+
+// same reports whether another breach is one of the same kind: of the same invariant, told in the same words, whatever the names and numbers in
+// them are.
+func (v Violation) same(other Violation) bool {
+	return v.Invariant == other.Invariant && kindOf(v.Text) == kindOf(other.Text)
+}
+
+// kindOf returns the words of a text that name nothing: those without a digit, and up to the list of what it is about.
+func kindOf(text string) string {
+	text, _, _ = strings.Cut(text, "[")
+	words := strings.Fields(text)
+	return strings.Join(slices.DeleteFunc(words, func(word string) bool {
+		return strings.ContainsAny(word, "0123456789")
+	}), " ")
 }
 
 // String returns it as a line.

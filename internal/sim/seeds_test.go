@@ -91,7 +91,7 @@ func report(t *testing.T, story *Story, r Result, without clause.Set) {
 	}
 	// Told at once: what a test says is printed when it ends, and to shorten the story takes minutes.
 	fmt.Fprintf(os.Stderr, "seed %d breaks %q:\n%s%s", story.Seed, invariant, found.String(), story.String())
-	short := Shrink(t, story, invariant, Options{Without: without})
+	short := Shrink(t, story, r.Violations[0], Options{Without: without})
 	t.Errorf("seed %d breaks %q:\n%s\nthe shortest story that does:\n%s\nreplay: BERTH_SIM_SEED=%d go test -run TestSeeds ./internal/sim\n"+
 		"or save the story and: BERTH_SIM_STORY=<file> go test -v -run TestSeeds ./internal/sim",
 		story.Seed, invariant, found.String(), short.String(), story.Seed)

@@ -17,9 +17,9 @@ const (
 	spare = time.Minute
 )
 
-// Shrink returns a shorter story in which the invariant is still broken, by leaving out events: halves first, then
+// Shrink returns a shorter story that ends with the same breach (see Violation.same), by leaving out events: halves first, then
 // quarters, down to single ones (Zeller's delta debugging). It returns the story itself where it is not broken again.
-func Shrink(t *testing.T, story *Story, invariant string, options Options) *Story {
+func Shrink(t *testing.T, story *Story, breach Violation, options Options) *Story {
 	t.Helper()
 	left := most
 	deadline, limited := t.Deadline()
@@ -29,7 +29,7 @@ func Shrink(t *testing.T, story *Story, invariant string, options Options) *Stor
 				return false
 			}
 			r := Run(t, s, options)
-			if slices.ContainsFunc(r.Violations, func(v Violation) bool { return v.Invariant == invariant }) {
+			if slices.ContainsFunc(r.Violations, breach.same) {
 				return true
 			}
 		}
