@@ -77,6 +77,52 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	running(t, f.Site, "hello", 4)
 }
 
+// TestRecoverStop goes back to a snapshot and has what the snapshot does not know stopped, although the service wants as many tasks again:
+// those are begun anew, and those that the snapshot knows go on.
+func TestRecoverStop(t *testing.T) {
+	t.Parallel()
+	f, _ := threeServers(t, 2)
+	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 3))).Want(t, 0, "3/3")
+	before := running(t, f.Site, "hello", 3)
+	snapshot := filepath.Join(f.Dir, "saved")
+	f.Berth("operator", "snapshot", "save", snapshot).Want(t, 0, "saved to")
+	f.Berth("scale", "service/hello", "5").Want(t, 0)
+	five := running(t, f.Site, "hello", 5)
+	known := map[string]bool{}
+	for _, task := range before {
+		known[task.UUID] = true
+	}
+	for _, s := range f.Servers {
+		s.Terminate()
+	}
+	first := f.Servers[0]
+	f.Berth("operator", "snapshot", "restore", snapshot, "--data-dir", first.Dir).Want(t, 0, "is restored")
+	first.Start()
+	f.Eventually(soon, wantStatus(f, "Alarms:", "berth operator recover"))
+	f.Berth("scale", "service/hello", "5").Want(t, 0)
+	samePids(t, five, running(t, f.Site, "hello", 5)) // both nodes have told what they run, and nothing is stopped before the decision
+	f.Berth("operator", "recover", "--stop").Want(t, 0)
+	f.Eventually(soon, func() error {
+		for _, task := range five {
+			for _, c := range task.Containers {
+				if !known[task.UUID] && harness.StartOf(c.Pid) == c.PidStart {
+					return fmt.Errorf("%s, which the snapshot does not know, still runs as pid %d", task.ID, c.Pid)
+				}
+			}
+		}
+		return nil
+	})
+	now := running(t, f.Site, "hello", 5)
+	samePids(t, before, now)
+	for _, task := range now {
+		for _, old := range five {
+			if task.UUID == old.UUID && !known[task.UUID] {
+				t.Errorf("%s goes on, although the snapshot does not know it", task.ID)
+			}
+		}
+	}
+}
+
 // TestLostQuorum goes on with one of three servers after the two others are lost for good.
 func TestLostQuorum(t *testing.T) {
 	t.Parallel()
