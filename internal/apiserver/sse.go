@@ -49,7 +49,7 @@ func (e *sse) write(events []byte) error {
 	for len(events) > 0 {
 		piece := events[:min(len(events), pieceBytes)]
 		_ = e.ctl.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
-		if _, err := e.w.Write(piece); err != nil { //nolint:gosec // JSON in events, and said to be
+		if _, err := e.w.Write(piece); err != nil {              //nolint:gosec // JSON in events, and said to be
 			return err
 		}
 		events = events[len(piece):]

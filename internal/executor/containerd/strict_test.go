@@ -49,7 +49,9 @@ func TestContainersAreStrictByDefault(t *testing.T) {
 	}
 	if p := s.Linux.Seccomp; p == nil || p.DefaultAction != specs.ActErrno {
 		t.Errorf("the profile of system calls is %+v", p)
-	} else if i := slices.IndexFunc(p.Syscalls, func(c specs.LinuxSyscall) bool { return slices.Contains(c.Names, "mount") && c.Action == specs.ActAllow }); i >= 0 {
+	} else if i := slices.IndexFunc(p.Syscalls, func(c specs.LinuxSyscall) bool {
+		return slices.Contains(c.Names, "mount") && c.Action == specs.ActAllow
+	}); i >= 0 {
 		t.Error("it may mount")
 	}
 	for _, want := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.IPCNamespace, specs.MountNamespace} {
