@@ -206,6 +206,17 @@ func (s *sights) note(name string, mark, revision uint64) {
 	s.seen[name] = seen
 }
 
+// look notes what a computation found, which nobody was told yet. Where answers at that revision said something else, for why tasks
+// wait changes without one, their word stays: who got them is told.
+func (s *sights) look(name string, mark, revision uint64) {
+	s.mu.Lock()
+	seen, ok := s.seen[name]
+	s.mu.Unlock()
+	if !ok || seen.mark == mark || revision > seen.to {
+		s.note(name, mark, revision)
+	}
+}
+
 // sightName names the answers to a list by all that their content depends on.
 func sightName(r *http.Request) string { return listName(r, "index", "wait", "consistent") }
 
@@ -226,7 +237,7 @@ func listName(r *http.Request, without ...string) string {
 // newViews returns the views of a server, which note what they see and count what they compute.
 func (s *Server) newViews() *rendition.Pool {
 	return rendition.NewPool(rendition.Config{
-		Tables: s.cfg.Tables, Marker: s.marker, Seen: s.sights.note,
+		Tables: s.cfg.Tables, Marker: s.marker, Seen: s.sights.look,
 		Computed: func(list string, whole bool) {
 			part := "changes"
 			if whole {

@@ -124,6 +124,26 @@ func TestWaitIsWokenByReasons(t *testing.T) {
 	}
 }
 
+// TestReasonsBetweenTwoWaits changes why a task waits while nobody does: who waits next is told at once, though the index is the same.
+func TestReasonsBetweenTwoWaits(t *testing.T) {
+	w := newWorld(t)
+	w.rarely()
+	w.web()
+	type tasks = api.Page[api.TaskView]
+	first := read[tasks](t, w.want(200, "GET", "/v1/tasks", nil))
+	w.why.mu.Lock()
+	w.why.all["default.web.1.1"] = cluster.Waiting{Sentence: "no node", Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}}}
+	w.why.mu.Unlock()
+	watch := testkit.NewStopwatch()
+	p := read[tasks](t, w.want(200, "GET", fmt.Sprintf("/v1/tasks?index=%d&wait=20s", first.Index), nil))
+	if took := watch.Elapsed(); took > 10*time.Second {
+		t.Errorf("told after %v", took)
+	}
+	if p.Index != first.Index || p.Items[1].Message != "no node" {
+		t.Errorf("%+v", p)
+	}
+}
+
 func TestConsistentRead(t *testing.T) {
 	w := newWorld(t)
 	w.web()
