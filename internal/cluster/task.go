@@ -96,6 +96,10 @@ type Stop struct {
 	// Permit is the ask of the agent that was granted (P5.2). A voluntary stop without the agent's own newest ask is a wish: the
 	// agent asks, and goes on running the task.
 	Permit string `json:"permit,omitempty"`
+	// For and ForAttempt, unless empty, name the attempt that the room of this one was promised to: while the stop stands, the next leader
+	// knows of the promise by it.
+	For        TaskID `json:"for,omitempty"`
+	ForAttempt int    `json:"for_attempt,omitempty"`
 	// Ended says that the attempt's outcome is durable: the agent stops what may still run,
 	// removes the container and what it kept, and reports the task gone (P4.6).
 	Ended bool `json:"ended,omitempty"`

@@ -200,6 +200,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	if !l.began { // what was learnt before the reign is known, but nothing of it was looked at
 		changes.Resync = true
 		l.dirtyAll(snap)
+		l.recoverPromises(snap)
 	}
 	l.crons.learn(snap, changes, l.config.Tables.Prefix())
 	held := l.sentry.look(snap, changes, l.now)

@@ -23,8 +23,9 @@ const (
 	preemptMost = 1000
 )
 
-// preempting is what a leader has others end for: soft state. What was told to stop already shows in the records, by which whoever leads
-// next finds the room that is to come.
+// preempting is what a leader has others end for. The stop of a victim names the attempt that its room is promised to: a new leader
+// takes up the promises of which a victim still stands. When the last one has gone all of the room is free, and the more urgent task is placed
+// first.
 type preempting struct {
 	wants   map[cluster.TaskID]*want
 	victims map[string]*reconciler.Leave // by UUID
@@ -64,6 +65,27 @@ func (p *preempting) promised() map[cluster.OwnerRef]bool {
 		owners[w.owner] = true
 	}
 	return owners
+}
+
+// recoverPromises takes up what the leader before promised.
+func (l *loop) recoverPromises(snap *store.Snapshot) {
+	p := &l.preempting
+	for row := range snap.AllAttempts() {
+		d := row.Desired
+		if d == nil || d.Stop == nil || d.Stop.For == "" || !row.Standing() {
+			continue
+		}
+		w := p.wants[d.Stop.For]
+		if w == nil {
+			owner, ok := (&store.AttemptRow{Task: d.Stop.For}).Ref()
+			if !ok {
+				continue
+			}
+			w = &want{owner: owner, attempt: d.Stop.ForAttempt, node: row.Node, since: l.now}
+			p.wants[d.Stop.For] = w
+		}
+		w.victims = append(w.victims, d.UUID)
+	}
 }
 
 // promise tells the scheduler which nodes were promised to those that wait. A promise ends when its task is not asked for any more.
@@ -173,8 +195,9 @@ func (l *loop) want(waiting []cluster.Pending, found []scheduler.Preemption, g *
 	wants := make(map[cluster.TaskID]*want, len(found))
 	p.victims = map[string]*reconciler.Leave{}
 	for task, w := range p.wants { // order-free: each by itself
-		if l.dirty[w.owner] && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool { return t.Task == task }) {
-			wants[task] = w // its owner is not decided for yet
+		undecided := l.dirty[w.owner] && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool { return t.Task == task })
+		if undecided || l.barred(w.node) { // what its node holds is not known yet to a leader that has just begun
+			wants[task] = w
 			for _, uuid := range w.victims {
 				if was[uuid] != nil {
 					p.victims[uuid] = was[uuid]
@@ -193,7 +216,7 @@ func (l *loop) want(waiting []cluster.Pending, found []scheduler.Preemption, g *
 		wants[f.Task] = w
 		for _, uuid := range f.Victims {
 			p.victims[uuid] = &reconciler.Leave{
-				Reason: cluster.ReasonPreempted, Since: w.since, Now: true,
+				Reason: cluster.ReasonPreempted, Since: w.since, Now: true, For: f.Task, ForAttempt: task.Attempt,
 				Message: fmt.Sprintf("%s of priority %d takes its place on node %s", f.Task, task.Priority, f.Node),
 			}
 			if was[uuid] == nil {

@@ -142,6 +142,33 @@ func TestPreemptedRoomIsKept(t *testing.T) {
 	})
 }
 
+// A leader that takes over while room comes free bit by bit keeps it for whom the leader before made it.
+func TestNewLeaderKeepsPreemptedRoom(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		n := w.node("n1", endless)
+		n.lingers = func(task cluster.TaskID) time.Duration { // they do not end at the same time
+			parts, _ := task.Parts()
+			return time.Duration(parts.Index) * 3 * time.Second
+		}
+		w.definition(1, 1000)
+		w.definition(2, 4000)
+		w.wanted("batch", 300, 4, 1)
+		w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 4 })
+		w.wanted("small", 400, 3, 1)
+		small := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "small"}
+		w.wanted("urgent", 900, 1, 2)
+		w.until(40*time.Second, "the first victim has ended", func(s *store.Snapshot) bool { return outcomes(s, theJob)["cancelled preempted free=true"] == 1 })
+		w.server.stop()
+		w.start()
+		w.until(2*time.Minute, "the urgent task runs", func(s *store.Snapshot) bool {
+			for row := range s.Attempts(small) {
+				t.Fatalf("%s of lower priority was placed in between", row.Task)
+			}
+			return run(s, urgent, "n1") == 1
+		})
+	})
+}
+
 // The tasks of a gang wait for places together no longer than they may, whoever leads meanwhile; then the job has failed.
 func TestGangDeadline(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -24,6 +24,14 @@ type Leave struct {
 	// Now says that the attempt ends without a place elsewhere being known: that of a service as its budget allows, a job's at once. A
 	// job's attempt leaves for no other reason.
 	Now bool
+	// For and ForAttempt, unless empty, name the attempt that takes the place.
+	For        cluster.TaskID
+	ForAttempt int
+}
+
+// stop returns the stop of an attempt that leaves.
+func (l *Leave) stop(class cluster.StopClass) cluster.Stop {
+	return cluster.Stop{Class: class, Reason: l.Reason, Message: l.Message, For: l.For, ForAttempt: l.ForAttempt}
 }
 
 // PressedLeave is the reason of an attempt that its agent suggests to move, as the node is short of memory.
@@ -91,7 +99,7 @@ func (p *plan) yield(s *slot) {
 				t.Leave.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
 			continue
 		}
-		stop := p.stop(t, cluster.Stop{Class: cluster.StopVoluntary, Reason: t.Leave.Reason, Message: t.Leave.Message})
+		stop := p.stop(t, t.Leave.stop(cluster.StopVoluntary))
 		stop.Event.Type = leavingEvent(t.Leave.Reason)
 		p.Stops = append(p.Stops, stop)
 	}
@@ -102,7 +110,7 @@ func (p *plan) evict(t *Task) bool {
 	if t.Leave == nil || !t.Leave.Now || !p.begins(t.Leave) {
 		return false
 	}
-	stop := p.stop(t, cluster.Stop{Class: cluster.StopMandatory, Reason: t.Leave.Reason, Message: t.Leave.Message})
+	stop := p.stop(t, t.Leave.stop(cluster.StopMandatory))
 	stop.Event.Type = leavingEvent(t.Leave.Reason)
 	p.Stops = append(p.Stops, stop)
 	return true
