@@ -180,7 +180,7 @@ func TestScopesAreNotShared(t *testing.T) {
 		whole.until(t, "synced")
 		part := w.stream(path, "Authorization", limited)
 		for _, e := range part.until(t, "synced") {
-			if strings.Contains(e.data, "default.") || strings.Contains(e.data, `"cluster":"default"`) || strings.Contains(e.data, "work") {
+			if strings.Contains(e.data, "default.") || strings.Contains(e.data, `"cluster":"default"`) || strings.Contains(e.data, `"work`) {
 				t.Errorf("%s: a viewer of cluster blue is sent %s", path, e.data)
 			}
 		}
