@@ -258,6 +258,12 @@ func (r *reader) stop() *cluster.Stop {
 	if r.has("permit") {
 		s.Permit = r.text()
 	}
+	if r.has("for") {
+		s.For = cluster.TaskID(r.text())
+	}
+	if r.has("for_attempt") {
+		s.ForAttempt = r.number()
+	}
 	if r.has("ended") {
 		s.Ended = r.truth()
 	}
