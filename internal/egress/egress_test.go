@@ -54,6 +54,8 @@ func TestCheck(t *testing.T) {
 		{"multicast", standard, "224.0.0.1", "multicast"},
 		{"loopback that is allowed", loopback, "127.0.0.1", ""},
 		{"version 6 of it", loopback, "::1", ""},
+		{"unspecified that is allowed with it", loopback, "0.0.0.0", ""},
+		{"a network that is none", loopback, "0.1.2.3", "this machine"},
 		{"link-local beside what is allowed", loopback, "169.254.169.254", "link-local"},
 		{"denied by the operator", extended, "10.9.9.9", "denied by the operator"},
 		{"denied, mapped", extended, "::ffff:10.9.9.9", "denied by the operator"},
