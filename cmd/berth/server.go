@@ -116,8 +116,7 @@ func openServer(ctx context.Context, c serverConfig) (s *server, err error) {
 
 // wire connects the parts; nothing runs yet.
 func (s *server) wire(token string, authority *pki.Authority) (err error) {
-	log := s.config.log
-	registry := prometheus.NewRegistry()
+	log, registry := s.config.log, prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	engine := &ledEngine{telemetry.NewEngine(s.engine, registry), s.engine}
 	s.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
@@ -131,8 +130,7 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Now:      time.Now,
 		Clock:    boottime.Now,
 		Measurer: measure.New(measure.Config{Egress: s.config.egress}),
-		Metrics:  telemetry.NewPlane(registry),
-		Tracer:   s.tracer,
+		Metrics:  telemetry.NewPlane(registry), Tracer: s.tracer,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine:  engine,

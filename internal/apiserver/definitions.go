@@ -150,7 +150,8 @@ func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error 
 		if found = nil; !ok || !e.Value.Deleted {
 			return nil // another request finished it, or wrote the version anew
 		}
-		if found = definitionInUse(d.snap, c, ref); found != nil {
+		found = definitionInUse(d.snap, c, ref)
+		if d.snap.UsedDefinitions()[ref] {
 			d.putDefinition(e, false)
 			return nil
 		}

@@ -123,8 +123,9 @@ func (p Permission) remedy() string {
 		return "take a volume that the agent keeps, or one that the node declares (host_volume)"
 	case PermitRoot:
 		return "name another user"
+	default:
+		return "leave it out"
 	}
-	return "leave it out"
 }
 
 // CheckPermissions returns a fault for each field of a definition that needs a permission which the cluster does not have, all at once. path is

@@ -96,7 +96,7 @@ func TestSubmitterIsNotRoot(t *testing.T) {
 		s.Strict = true
 		server := s.Server("--listen", "127.0.0.1:0")
 		s.Agent()
-		node, err := os.MkdirTemp("/srv", "berth-test-")
+		node, err := os.MkdirTemp("/srv", "berth-test-") //nolint:usetesting // programs see a /tmp of their own
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -285,7 +285,11 @@ func checkOne(t *rapid.T, model offer, p cluster.Pending, got scheduler.Preempti
 // the order of what comes in does not matter.
 func TestPreemptIsCarriedOut(t *testing.T) {
 	gangs, cases, others := 0, 0, 0
+	round := 0
 	property := func(t *rapid.T) {
+		for range round {
+			rapid.Uint64().Draw(t, "from here on another case than in the round before, also with the same seed")
+		}
 		cases++
 		o, pending := drawOffer(t)
 		for i := range pending { // whom a task has to be near may have to end for a later one
@@ -343,7 +347,7 @@ func TestPreemptIsCarriedOut(t *testing.T) {
 			}
 		}
 	}
-	for range 3 {
+	for ; round < 3; round++ {
 		rapid.Check(t, property)
 	}
 	if gangs < 20 || others > cases/20 {
