@@ -78,6 +78,8 @@ type loop struct {
 	since      time.Time // deadlines do not count what was before: this leader began, or its clock was set
 	asked      asked
 	relearning relearning
+	// decided are the owners' units of the next commit.
+	decided []ownerUnits
 	// began says that the first cycle of the reign is over.
 	began bool
 	pace  pace
@@ -260,6 +262,7 @@ func (l *loop) dirtyAgain(owners []cluster.OwnerRef) {
 
 // decide runs the reconciler for every owner that is dirty or due, and adds what it wants to be written.
 func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.OwnerRef {
+	l.decided = l.decided[:0]
 	for _, o := range l.looks.due(l.now) {
 		l.dirty[o] = true
 	}
@@ -284,10 +287,13 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		l.nameStrategies(snap, o, &d)
 		l.nameSecrets(snap, &d)
 		room -= 1 + len(tasks) + len(d.Pending)
-		w := &write{loop: l, snap: snap, owner: o}
+		w, from := &write{loop: l, snap: snap, owner: o}, len(*units)
 		if err := w.decision(d, units); err != nil {
 			// A record that cannot be encoded is a fault in this program; the owner stays as it is.
 			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
+		}
+		if len(*units) > from {
+			l.decided = append(l.decided, ownerUnits{o, from, len(*units)})
 		}
 		l.setPending(o, slices.DeleteFunc(l.unproven(snap, o, tasks, d), func(p cluster.Pending) bool { return pinned(snap, p.Task) }), d.Moves)
 		if next := d.NextLook; !next.IsZero() && next.Before(l.now.Add(retryAfter)) {
@@ -415,8 +421,9 @@ func (l *loop) commit(ctx context.Context, units []store.Unit) error {
 	if len(units) == 0 {
 		return nil
 	}
-	_, revision, err := l.writer.Commit(ctx, units)
+	applied, revision, err := l.writer.Commit(ctx, units)
 	l.written = max(l.written, revision)
+	l.reviseRefused(applied)
 	switch {
 	case errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid):
 		// A fault in this program, which must not keep the others from being served.
@@ -426,6 +433,23 @@ func (l *loop) commit(ctx context.Context, units []store.Unit) error {
 	}
 	_, err = l.config.await(ctx, revision)
 	return err
+}
+
+// ownerUnits are the units that the decision about an owner became, as a range of the units of a commit.
+type ownerUnits struct {
+	owner    cluster.OwnerRef
+	from, to int
+}
+
+// reviseRefused marks the owners of which a unit was refused. What changed under the unit may be no event for the owner, such as a record that
+// was projected meanwhile, and would not bring the decision back.
+func (l *loop) reviseRefused(applied []bool) {
+	for _, u := range l.decided {
+		if u.to <= len(applied) && slices.Contains(applied[u.from:u.to], false) {
+			l.dirty[u.owner] = true
+		}
+	}
+	l.decided = l.decided[:0]
 }
 
 // until is how long nothing needs to be looked at.

@@ -1,12 +1,16 @@
 package controlplane_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
 )
 
 // definition writes version v of the definition "d", which asks for some CPU.
@@ -125,6 +129,46 @@ func TestJobRunsToSuccessWithARetry(t *testing.T) {
 			if n != 1 {
 				t.Errorf("attempt %s ran %d times", id, n)
 			}
+		}
+	})
+}
+
+// A decision that is refused, as a record changed under it, is taken again, also where the change by itself asks for none.
+func TestRefusedStopIsDecidedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1", endless)
+		w.definition(1, 500)
+		refuse := false
+		w.server.stop()
+		w.faulty = w.engine.Open(memory.Hooks{Before: func(ctx context.Context, groups []store.Group) error {
+			for _, g := range groups {
+				for _, op := range g.Ops {
+					if !refuse || !bytes.Contains(op.Value, []byte(`"stop":`)) {
+						continue
+					}
+					refuse = false
+					was, err := w.engine.Read(ctx, op.Key)
+					if err != nil {
+						return err
+					}
+					_, err = w.engine.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: op.Key, Value: was.Value}}}}) // the same again
+					return err
+				}
+			}
+			return nil
+		}})
+		w.start()
+		w.job(1, 0)
+		w.until(time.Minute, "the task runs", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 1 })
+		time.Sleep(2 * controlplane.ProjectAfter) // in-bubble: inWorld makes one
+		refuse = true
+		e, _ := w.server.tables.Snapshot().Job("c", "batch")
+		cancelled := *e.Value
+		cancelled.Cancelled = true
+		w.put(p.Job("c", "batch"), &cancelled)
+		w.until(10*time.Second, "the task has ended", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 0 && standing(s) == 0 })
+		if refuse {
+			t.Error("no stop was refused")
 		}
 	})
 }
