@@ -60,7 +60,7 @@ func Eventually(t testing.TB, limit time.Duration, look func() error) {
 			return
 		case t.Context().Err() != nil:
 			t.Fatalf("the test ended while waiting: %v", err)
-		case watch.Elapsed() >= limit:
+		case watch.over(limit):
 			t.Fatalf("after %v, %v on the wall: %v", limit, time.Since(watch.began).Round(time.Millisecond), err)
 		}
 		Pause(t.Context(), pause)

@@ -36,7 +36,7 @@ func Scaled(limit time.Duration) time.Duration {
 	if inBubble() {
 		return limit
 	}
-	return time.Duration(float64(limit) * yardstick().slowness())
+	return time.Duration(float64(limit) * yardstick().handOut())
 }
 
 // Stopwatch measures how long something would take on a quiet machine of usual speed. Tests that hold a duration against
@@ -99,6 +99,7 @@ type yard struct {
 	last   time.Time
 	slower float64 // at the last sample: how many times slower than usual all goes
 	lately float64 // the same over the last seconds
+	most   float64 // the largest factor that Scaled used
 	stat   stat
 }
 
@@ -122,6 +123,27 @@ func (y *yard) slowness() float64 {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return max(y.slower, y.lately)
+}
+
+// handOut returns the slowness for a limit that is fixed beforehand.
+func (y *yard) handOut() float64 {
+	factor := y.slowness()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.most = max(y.most, factor)
+	return factor
+}
+
+// over reports whether a wait with a limit has lasted for too long: by the time of a quiet machine, and by the time on the wall as the largest
+// limit was stretched that is fixed somewhere. What waits for a limit of a busy minute must not give up in a quiet one.
+func (s *Stopwatch) over(limit time.Duration) bool {
+	if s.Elapsed() < limit || s.bubble {
+		return s.Elapsed() >= limit
+	}
+	y := yardstick()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return time.Since(s.began) >= time.Duration(float64(limit)*max(y.most, 1))
 }
 
 func (y *yard) sampleAgain() {

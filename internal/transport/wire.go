@@ -8,6 +8,7 @@
 package transport
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -77,17 +78,62 @@ type AssignmentsRequest struct {
 	Session uint64 `json:"session"`
 	// Have holds, for each attempt the agent has persisted, which desired record it acted on, by UUID; the server leaves out
 	// what has not changed since.
-	Have map[string]Known `json:"have,omitempty"`
+	Have map[string]Known `json:"-"`
 	// Definitions are those that the agent has persisted, as "name@version".
 	Definitions []cluster.Ref `json:"definitions,omitempty"`
+}
+
+// knownLeader is the leader that wrote a record.
+type knownLeader struct {
+	Incarnation uint64 `json:"i,omitempty"`
+	Epoch       uint64 `json:"e,omitempty"`
+}
+
+// assignmentsWire is an AssignmentsRequest as it travels: the revisions stand by themselves, as builds before know nothing else. What such an
+// agent has is sent to it again, which changes nothing there.
+type assignmentsWire struct {
+	assignmentsPlain
+	Revisions map[string]uint64      `json:"have,omitempty"`
+	Leaders   map[string]knownLeader `json:"leaders,omitempty"`
+}
+
+type assignmentsPlain AssignmentsRequest // without its methods
+
+// MarshalJSON implements json.Marshaler.
+func (r AssignmentsRequest) MarshalJSON() ([]byte, error) {
+	w := assignmentsWire{assignmentsPlain: assignmentsPlain(r)}
+	if len(r.Have) > 0 {
+		w.Revisions, w.Leaders = make(map[string]uint64, len(r.Have)), make(map[string]knownLeader, len(r.Have))
+	}
+	for uuid, k := range r.Have { // order-free: into maps
+		w.Revisions[uuid] = k.Revision
+		if k.Incarnation != 0 || k.Epoch != 0 {
+			w.Leaders[uuid] = knownLeader{k.Incarnation, k.Epoch}
+		}
+	}
+	return json.Marshal(w)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *AssignmentsRequest) UnmarshalJSON(b []byte) error {
+	var w assignmentsWire
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*r = AssignmentsRequest(w.assignmentsPlain)
+	for uuid, revision := range w.Revisions { // order-free: into a map
+		if r.Have == nil {
+			r.Have = make(map[string]Known, len(w.Revisions))
+		}
+		r.Have[uuid] = Known{Revision: revision, Incarnation: w.Leaders[uuid].Incarnation, Epoch: w.Leaders[uuid].Epoch}
+	}
+	return nil
 }
 
 // Known names a desired record that an agent acted on. The revision alone does not: a store that went back gives its revisions again,
 // to other records (P1.7), of which none was written by the same leader.
 type Known struct {
-	Revision    uint64 `json:"rev"`
-	Incarnation uint64 `json:"i,omitempty"`
-	Epoch       uint64 `json:"e,omitempty"`
+	Revision, Incarnation, Epoch uint64
 }
 
 // Known names the record that the assignment was made of.
