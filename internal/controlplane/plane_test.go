@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,15 +139,14 @@ func TestRefusedStopIsDecidedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)
 		w.definition(1, 500)
-		refuse := false
+		var refuse atomic.Bool
 		w.server.stop()
 		w.faulty = w.engine.Open(memory.Hooks{Before: func(ctx context.Context, groups []store.Group) error {
 			for _, g := range groups {
 				for _, op := range g.Ops {
-					if !refuse || !bytes.Contains(op.Value, []byte(`"stop":`)) {
+					if !bytes.Contains(op.Value, []byte(`"stop":`)) || !refuse.CompareAndSwap(true, false) {
 						continue
 					}
-					refuse = false
 					was, err := w.engine.Read(ctx, op.Key)
 					if err != nil {
 						return err
@@ -161,13 +161,13 @@ func TestRefusedStopIsDecidedAgain(t *testing.T) {
 		w.job(1, 0)
 		w.until(time.Minute, "the task runs", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 1 })
 		time.Sleep(2 * controlplane.ProjectAfter) // in-bubble: inWorld makes one
-		refuse = true
+		refuse.Store(true)
 		e, _ := w.server.tables.Snapshot().Job("c", "batch")
 		cancelled := *e.Value
 		cancelled.Cancelled = true
 		w.put(p.Job("c", "batch"), &cancelled)
 		w.until(10*time.Second, "the task has ended", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 0 && standing(s) == 0 })
-		if refuse {
+		if refuse.Load() {
 			t.Error("no stop was refused")
 		}
 	})
