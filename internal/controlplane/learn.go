@@ -85,7 +85,7 @@ func (l *loop) learnChanges(snap *store.Snapshot, c store.Changes) {
 }
 
 func (l *loop) learnAll(snap *store.Snapshot) {
-	if len(l.reserve) == 0 { // a new reign: the maps are made as large as they will be
+	if len(l.reserve) == 0 { // a new term: the maps are made as large as they will be
 		l.reserve = make(map[store.AttemptKey]hold, snap.AttemptCount())
 		l.fleet.Grow(snap.AttemptCount())
 	}

@@ -118,21 +118,28 @@ func TestPreemptionOfGangsAndByNewLeaders(t *testing.T) {
 	})
 }
 
+// preempts fills the node n1 with four tasks that end one after the other once they are stopped, and lets an urgent task wait for the room
+// of all. It returns the owner of tasks of lower priority, of which each would find room after the first of the stops.
+func (w *world) preempts() (small cluster.OwnerRef) {
+	w.t.Helper()
+	n := w.node("n1", endless)
+	n.lingers = func(task cluster.TaskID) time.Duration { // they do not end at the same time
+		parts, _ := task.Parts()
+		return time.Duration(parts.Index) * 3 * time.Second
+	}
+	w.definition(1, 1000)
+	w.definition(2, 4000)
+	w.wanted("batch", 300, 4, 1)
+	w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 4 })
+	w.wanted("small", 400, 3, 1)
+	w.wanted("urgent", 900, 1, 2)
+	return cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "small"}
+}
+
 // Room that comes free bit by bit goes to whom it was made for, not to those of lower priority that would fit into a part of it.
 func TestPreemptedRoomIsKept(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		n := w.node("n1", endless)
-		n.lingers = func(task cluster.TaskID) time.Duration { // they do not end at the same time
-			parts, _ := task.Parts()
-			return time.Duration(parts.Index) * 3 * time.Second
-		}
-		w.definition(1, 1000)
-		w.definition(2, 4000)
-		w.wanted("batch", 300, 4, 1)
-		w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 4 })
-		w.wanted("small", 400, 3, 1)
-		small := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "small"}
-		w.wanted("urgent", 900, 1, 2)
+		small := w.preempts()
 		w.until(40*time.Second, "the urgent task runs", func(s *store.Snapshot) bool {
 			if n := run(s, small, ""); n > 0 {
 				t.Fatalf("%d tasks of lower priority got in between", n)
@@ -145,18 +152,7 @@ func TestPreemptedRoomIsKept(t *testing.T) {
 // A leader that takes over while room comes free bit by bit keeps it for whom the leader before made it.
 func TestNewLeaderKeepsPreemptedRoom(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		n := w.node("n1", endless)
-		n.lingers = func(task cluster.TaskID) time.Duration { // they do not end at the same time
-			parts, _ := task.Parts()
-			return time.Duration(parts.Index) * 3 * time.Second
-		}
-		w.definition(1, 1000)
-		w.definition(2, 4000)
-		w.wanted("batch", 300, 4, 1)
-		w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 4 })
-		w.wanted("small", 400, 3, 1)
-		small := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "small"}
-		w.wanted("urgent", 900, 1, 2)
+		small := w.preempts()
 		w.until(40*time.Second, "the first victim has ended", func(s *store.Snapshot) bool { return outcomes(s, theJob)["cancelled preempted free=true"] == 1 })
 		w.server.stop()
 		w.start()

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/berthd/berth/test/harness"
@@ -18,12 +19,21 @@ func TestClientOfAnotherModule(t *testing.T) {
 	s := harness.New(t, harness.Process)
 	s.Server()
 	s.Agent()
-	for _, args := range [][]string{{"vet", "./..."}, {"test", "-count=1", "./..."}} {
+	run := func(args ...string) string {
 		cmd := exec.CommandContext(t.Context(), "go", args...)
 		cmd.Dir = filepath.Join(root, "examples", "client")
 		cmd.Env = append(os.Environ(), "BERTH_ADDR=unix://"+s.Socket)
-		if out, err := cmd.CombinedOutput(); err != nil {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
 			t.Errorf("go %v in %s: %v\n%s", args, cmd.Dir, err, out)
+		}
+		return string(out)
+	}
+	run("vet", "./...")
+	out := run("test", "-v", "-count=1", "./...")
+	for _, test := range []string{"TestRun", "TestRefused"} { // they are skipped where there is no server
+		if !strings.Contains(out, "--- PASS: "+test+" ") {
+			t.Errorf("%s did not pass:\n%s", test, out)
 		}
 	}
 }

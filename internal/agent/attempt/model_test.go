@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // model is a node in which everything that may happen happens: the agent dies and loses what it did not
@@ -367,9 +368,7 @@ func (m *model) stop(ended bool) {
 
 func TestWhateverHappens(t *testing.T) {
 	ends := map[cluster.State]int{}
-	for range 20 {
-		rapid.Check(t, func(t *rapid.T) { whatever(t, ends) })
-	}
+	testkit.CheckRounds(t, 20, func(t *rapid.T) { whatever(t, ends) }, nil)
 	t.Logf("ended as %v", ends)
 	if total := 2000; ends[cluster.StateSucceeded] < total/50 || ends[cluster.StateFailed] < total/50 {
 		t.Errorf("the model is one-sided: %v", ends)

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // chaos drives the model at random and checks every decision on the way.
@@ -364,12 +365,7 @@ func (c *chaos) heal() {
 func often(t *testing.T, seen map[string]int, wanted []string, property func(*rapid.T)) {
 	t.Helper()
 	unseen := func(what string) bool { return seen[what] == 0 }
-	for range 5 {
-		rapid.Check(t, property)
-		if t.Failed() || !slices.ContainsFunc(wanted, unseen) {
-			return
-		}
-	}
+	testkit.CheckRounds(t, 5, property, func() bool { return !slices.ContainsFunc(wanted, unseen) })
 	for _, what := range wanted {
 		if unseen(what) {
 			t.Errorf("never seen: %s", what)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // cost is what victims cost: the highest priority, the sum, how many.
@@ -240,9 +241,7 @@ func TestPreemptSameAsModel(t *testing.T) {
 			got = got[1:]
 		}
 	}
-	for range 5 {
-		rapid.Check(t, property)
-	}
+	testkit.CheckRounds(t, 5, property, nil)
 	for _, name := range []string{"refused", "victims: 0", "victims: 1", "victims: 2", "victims: 3"} {
 		if cases[name] < 5 {
 			t.Errorf("%d cases of %q: %v", cases[name], name, cases)
@@ -285,11 +284,7 @@ func checkOne(t *rapid.T, model offer, p cluster.Pending, got scheduler.Preempti
 // the order of what comes in does not matter.
 func TestPreemptIsCarriedOut(t *testing.T) {
 	gangs, cases, others := 0, 0, 0
-	round := 0
 	property := func(t *rapid.T) {
-		for range round {
-			rapid.Uint64().Draw(t, "from here on another case than in the round before, also with the same seed")
-		}
 		cases++
 		o, pending := drawOffer(t)
 		for i := range pending { // whom a task has to be near may have to end for a later one
@@ -347,9 +342,7 @@ func TestPreemptIsCarriedOut(t *testing.T) {
 			}
 		}
 	}
-	for ; round < 3; round++ {
-		rapid.Check(t, property)
-	}
+	testkit.CheckRounds(t, 3, property, nil)
 	if gangs < 20 || others > cases/20 {
 		t.Errorf("%d gangs; in %d of %d cases others found room", gangs, others, cases)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 func sameResult(t *rapid.T, what string, got, want scheduler.Result) {
@@ -47,9 +48,7 @@ func TestSameAsModel(t *testing.T) {
 			}
 		}
 	}
-	for range 5 { // enough worlds for the shares below to be steady
-		rapid.Check(t, property)
-	}
+	testkit.CheckRounds(t, 5, property, nil) // enough worlds for the shares below to be steady
 	if total := placed + refused; 4*placed < total || 4*refused < total {
 		t.Errorf("of %d tasks %d were placed and %d refused, want a quarter or more of each", total, placed, refused)
 	}

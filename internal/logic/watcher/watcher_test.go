@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // input draws anything that a watcher may be shown.
@@ -252,9 +253,7 @@ func TestOnlyTheOwnerLetsGo(t *testing.T) {
 			t.Fatalf("a new owner under generation %d, after %d", v.Node.Generation, in.Node.Generation)
 		}
 	}
-	for range 20 { // one round is too few for what is rare
-		rapid.Check(t, look)
-	}
+	testkit.CheckRounds(t, 20, look, nil) // one round is too few for what is rare
 	if claims == 0 || releases == 0 || forced == 0 {
 		t.Errorf("%d claims, %d releases, %d by force: too few were drawn", claims, releases, forced)
 	}

@@ -146,7 +146,7 @@ func (s *summary) pkg(e event, w io.Writer) {
 func (s *summary) unfinished(pkg string, w io.Writer) {
 	var keys []string
 	for key := range s.output {
-		if strings.HasPrefix(key, pkg+" ") {
+		if out := s.output[key]; strings.HasPrefix(key, pkg+" ") && !waited(out) {
 			keys = append(keys, key)
 		}
 	}
@@ -157,6 +157,9 @@ func (s *summary) unfinished(pkg string, w io.Writer) {
 		delete(s.output, key)
 	}
 }
+
+// waited reports whether a test's last words are that it waits for its turn beside others (t.Parallel).
+func waited(out []string) bool { return len(out) > 0 && strings.HasPrefix(out[len(out)-1], "=== PAUSE ") }
 
 // toldLines is how many lines of a failed test are told again at the end.
 const toldLines = 5

@@ -9,7 +9,7 @@ import (
 )
 
 // stream is a run with a pass, a failed subtest, two skips, a package that does not
-// build, one that panics, one without tests and one whose result is remembered.
+// build, one that panics while a test waits for its turn, one without tests and one whose result is remembered.
 const stream = `{"Action":"start","Package":"m/a"}
 {"Action":"output","Package":"m/a","Test":"TestOne","Output":"    a_test.go:3: quiet\n"}
 {"Action":"pass","Package":"m/a","Test":"TestOne","Elapsed":0.1}
@@ -31,6 +31,8 @@ const stream = `{"Action":"start","Package":"m/a"}
 {"Action":"fail","Package":"m/c","Elapsed":0,"FailedBuild":"m/c [m/c.test]"}
 not an event
 {"Action":"output","Package":"m/d","Test":"TestBoom","Output":"panic: boom\n"}
+{"Action":"output","Package":"m/d","Test":"TestBeside","Output":"=== RUN   TestBeside\n"}
+{"Action":"output","Package":"m/d","Test":"TestBeside","Output":"=== PAUSE TestBeside\n"}
 {"Action":"output","Package":"m/d","Output":"FAIL\tm/d\t0.1s\n"}
 {"Action":"fail","Package":"m/d","Elapsed":0.1}
 {"Action":"skip","Package":"m/e","Elapsed":0}

@@ -1,0 +1,24 @@
+package testkit
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// CheckRounds checks a property in up to so many rounds, each with other cases, also where all are drawn from one seed (RAPID_SEED). It
+// ends early where the property fails, or where enough, which may be nil, says after a round that enough was seen.
+func CheckRounds(t *testing.T, rounds int, property func(*rapid.T), enough func() bool) {
+	t.Helper()
+	for round := range rounds {
+		rapid.Check(t, func(t *rapid.T) {
+			for range round {
+				rapid.Uint64().Draw(t, "this shifts what is drawn")
+			}
+			property(t)
+		})
+		if t.Failed() || enough != nil && enough() {
+			return
+		}
+	}
+}
