@@ -135,10 +135,12 @@ func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error 
 		if err := pre.check(e.Modified); err != nil {
 			return err
 		}
-		if err := definitionInUse(d.snap, c, ref); err != nil || e.Value.Deleted {
-			return err
+		switch {
+		case d.snap.UsedDefinitions()[ref]:
+			return definitionInUse(d.snap, c, ref)
+		case !e.Value.Deleted:
+			d.putDefinition(e, true)
 		}
-		d.putDefinition(e, true)
 		return nil
 	})
 	if err != nil {
@@ -150,19 +152,16 @@ func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error 
 		if found = nil; !ok || !e.Value.Deleted {
 			return nil // another request finished it, or wrote the version anew
 		}
-		found = definitionInUse(d.snap, c, ref)
 		if d.snap.UsedDefinitions()[ref] {
+			found = definitionInUse(d.snap, c, ref)
 			d.putDefinition(e, false)
 			return nil
 		}
-		d.put(d.prefix.Definition(ref), nil, e.Modified)
-		if newest, modified, ok := d.snap.NewestDefinition(ref.Name); ok && newest == ref {
-			var record any
-			if version := d.snap.NewestWithout(ref); version > 0 {
-				record = store.Newest{Name: ref.Name, Version: version}
-			}
-			d.put(d.prefix.NewestDefinition(ref.Name), record, modified)
+		removed := d.snap.RemoveDefinition(d.prefix, e)
+		for _, w := range removed.Writes {
+			d.put(w.Key, w.Record, w.Modified)
 		}
+		d.events = append(d.events, removed.Event)
 		return nil
 	})
 	if err = errors.Join(err, found); err != nil {
@@ -179,11 +178,8 @@ func (d *draft) putDefinition(e store.Entry[cluster.TaskDefinition], deleted boo
 	d.put(d.prefix.Definition(def.Ref()), &def, e.Modified)
 }
 
-// definitionInUse returns 409 for a version that something uses. It names what the caller may see of that.
-func definitionInUse(snap *store.Snapshot, c *caller, ref cluster.Ref) error {
-	if !snap.UsedDefinitions()[ref] {
-		return nil
-	}
+// definitionInUse says that something uses a version. It names what the caller may see of that.
+func definitionInUse(snap *store.Snapshot, c *caller, ref cluster.Ref) *problem {
 	return problemf(http.StatusConflict, "task definition %s is in use%s: point what uses it at another version, or delete that first", ref, userOf(snap, c, ref))
 }
 

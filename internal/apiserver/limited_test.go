@@ -176,6 +176,21 @@ func TestDeleteDefinition(t *testing.T) {
 		t.Errorf("the newest is %s, want batch@2", v.Steps[0].Definition)
 	}
 	remove(all, "batch@1", 204, "")
+	type told struct{ Type, Message string }
+	var got []told
+	for _, e := range read[api.Page[api.EventView]](t, s.want(200, "GET", "/v1/events?types=definition.created,definition.deleted,definition.removed", nil)).Items {
+		if strings.HasPrefix(e.Message, "batch@1") {
+			got = append(got, told{e.Type, e.Message})
+		}
+	}
+	want := []told{
+		{"definition.created", "batch@1"},
+		{"definition.deleted", "batch@1: the user deleted it"},
+		{"definition.removed", "batch@1: nothing refers to it"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
 	// A mark that a server left takes no references, until the version is written again.
 	s.want(201, "PUT", "/v1/definitions/left/1", definition("left", 1))
 	marked := read[api.DefinitionView](t, s.want(200, "GET", path("left@1"), nil)).TaskDefinition

@@ -47,7 +47,7 @@ func (d *draft) told(domain string) (*cluster.EventBatch, error) {
 // eventOf tells of one object that a user wrote.
 func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 	var noun string
-	deleted := false
+	deleted, subject := false, ""
 	switch r := record.(type) {
 	case *cluster.Service:
 		owner := r.Owner()
@@ -73,7 +73,11 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 			e.Message += "; suspended"
 		}
 	case *cluster.TaskDefinition:
-		noun, e.Message = "definition", r.Ref().String()
+		noun, deleted, subject = "definition", r.Deleted, r.Ref().String()+": "
+		e.Message = r.Ref().String()
+		if !created {
+			e.Message = store.KeptDefinition(r.Ref())
+		}
 	case *cluster.Cluster:
 		noun, e.Cluster, deleted = "cluster", r.Name, r.Deleted
 	case *cluster.Reservation:
@@ -95,7 +99,7 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 	switch {
 	case deleted:
 		e.Type, e.Reason = noun+".deleted", cluster.ReasonDeleted
-		e.Message = "the user deleted it"
+		e.Message = subject + "the user deleted it"
 	case created:
 		e.Type = noun + ".created"
 	default:

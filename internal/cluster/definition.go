@@ -58,8 +58,8 @@ func (r *Ref) UnmarshalText(b []byte) (err error) {
 type TaskDefinition struct {
 	Name    string `json:"name"`
 	Version int    `json:"version"`
-	// Deleted says that a deletion of the version is under way, which takes no new references. The API server sets it; what a client sends
-	// here is ignored.
+	// Deleted says that a deletion of the version is under way, which takes no new references. The API server sets it where a user
+	// deletes the version, the leader where the version is old and unused. What a client sends here is ignored.
 	Deleted bool   `json:"deleted,omitempty"`
 	Labels  Labels `json:"labels,omitempty"`
 	// Containers start in the order of their After fields, those without in the order of the

@@ -33,21 +33,33 @@ func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now t
 	d.due = now + definitionsInterval
 	used := snap.UsedDefinitions()
 	var idle []store.Entry[cluster.TaskDefinition] // unused versions of one definition, the oldest first
-	write := func(e store.Entry[cluster.TaskDefinition], deleted bool) {
+	write := func(event *cluster.Event, writes ...store.RecordWrite) {
 		if err != nil || len(units) >= maxDefinitionWrites {
 			return
 		}
-		def := *e.Value
-		def.Deleted = deleted
 		var u store.Unit
-		u.Compare(prefix.Definition(def.Ref()), e.Modified)
-		err = u.Put(prefix.Definition(def.Ref()), &def)
+		for _, w := range writes {
+			u.Compare(w.Key, w.Modified)
+			if w.Record == nil {
+				u.Delete(w.Key)
+			} else if err = u.Put(w.Key, w.Record); err != nil {
+				return
+			}
+		}
+		if event != nil {
+			u.Event(*event)
+		}
 		units = append(units, u)
 		d.due = now
 	}
+	again := func(e store.Entry[cluster.TaskDefinition], deleted bool) store.RecordWrite {
+		def := *e.Value
+		def.Deleted = deleted
+		return store.RecordWrite{Key: prefix.Definition(def.Ref()), Modified: e.Modified, Record: &def}
+	}
 	mark := func() {
 		for _, e := range idle[:max(0, len(idle)-keptDefinitions)] {
-			write(e, true)
+			write(nil, again(e, true))
 		}
 		idle = idle[:0]
 	}
@@ -58,33 +70,14 @@ func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now t
 		newest, _, _ := snap.NewestDefinition(e.Value.Name)
 		switch ref := e.Value.Ref(); {
 		case e.Value.Deleted && used[ref]:
-			write(e, false)
-		case e.Value.Deleted && len(units) < maxDefinitionWrites:
-			units = append(units, removeDefinition(snap, prefix, e))
-			d.due = now
+			write(&cluster.Event{Type: "definition.updated", Message: store.KeptDefinition(ref)}, again(e, false))
+		case e.Value.Deleted:
+			removed := snap.RemoveDefinition(prefix, e)
+			write(&removed.Event, removed.Writes...)
 		case !used[ref] && ref != newest:
 			idle = append(idle, e)
 		}
 	}
 	mark()
 	return units, err
-}
-
-// removeDefinition removes a marked version, and names another one as the newest where it was that.
-func removeDefinition(snap *store.Snapshot, prefix store.Prefix, e store.Entry[cluster.TaskDefinition]) store.Unit {
-	var u store.Unit
-	ref := e.Value.Ref()
-	u.Compare(prefix.Definition(ref), e.Modified)
-	u.Delete(prefix.Definition(ref))
-	newest, modified, ok := snap.NewestDefinition(ref.Name)
-	if !ok || newest != ref {
-		return u
-	}
-	u.Compare(prefix.NewestDefinition(ref.Name), modified)
-	if version := snap.NewestWithout(ref); version > 0 {
-		_ = u.Put(prefix.NewestDefinition(ref.Name), store.Newest{Name: ref.Name, Version: version}) // a name and a number can be encoded
-	} else {
-		u.Delete(prefix.NewestDefinition(ref.Name))
-	}
-	return u
 }

@@ -48,5 +48,9 @@ func TestUnusedDefinitionsAreRemoved(t *testing.T) {
 			newest, _, _ := s.NewestDefinition("d")
 			return !stands && e.Value != nil && !e.Value.Deleted && newest.Version == 14
 		})
+		told := events(w.server.tables.Snapshot())
+		if told["definition.removed"] != 4 || told["definition.updated"] != 1 {
+			t.Errorf("events: %v, want the removal of 1, 3, 4 and 15 and that 2 stays", told)
+		}
 	})
 }

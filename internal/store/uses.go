@@ -1,6 +1,10 @@
 package store
 
-import "github.com/berthd/berth/internal/cluster"
+import (
+	"fmt"
+
+	"github.com/berthd/berth/internal/cluster"
+)
 
 // UsedDefinitions returns the versions of task definitions that something refers to: services, jobs and crons, the versions that rollouts
 // can go back to, and attempts, also those that have ended. A reference to the newest version counts as one to the version that it is.
@@ -51,12 +55,46 @@ func (s *Snapshot) UsedDefinitions() map[cluster.Ref]bool {
 	return used
 }
 
-// NewestWithout returns the number of the newest version of a definition but one, 0 if there is no other.
-func (s *Snapshot) NewestWithout(ref cluster.Ref) (version int) {
-	for e := range s.Definitions(ref.Name) {
-		if e.Value.Version != ref.Version {
-			version = max(version, e.Value.Version)
+// KeptDefinition is the message of the event that tells that the deletion of a version was taken back.
+func KeptDefinition(ref cluster.Ref) string {
+	return fmt.Sprintf("%s stays: something refers to it", ref)
+}
+
+// Removed is what removes a version of a task definition. It is written in one transaction, with the event that tells of it.
+type Removed struct {
+	Writes []RecordWrite
+	Event  cluster.Event
+}
+
+// RecordWrite writes one record, if its revision is still the named one.
+type RecordWrite struct {
+	Key      string
+	Modified uint64 // the revision of the record that stands
+	Record   any    // nil deletes it
+}
+
+// RemoveDefinition returns the writes that remove a version that is marked as deleted and that nothing refers to. Where it is the newest,
+// the newest of the others takes its place.
+func (s *Snapshot) RemoveDefinition(prefix Prefix, e Entry[cluster.TaskDefinition]) Removed {
+	ref := e.Value.Ref()
+	r := Removed{
+		Writes: []RecordWrite{{Key: prefix.Definition(ref), Modified: e.Modified}},
+		Event:  cluster.Event{Type: "definition.removed", Reason: cluster.ReasonDeleted, Message: fmt.Sprintf("%s: nothing refers to it", ref)},
+	}
+	newest, modified, ok := s.NewestDefinition(ref.Name)
+	if !ok || newest != ref {
+		return r
+	}
+	version := 0
+	for other := range s.Definitions(ref.Name) {
+		if other.Value.Version != ref.Version {
+			version = max(version, other.Value.Version)
 		}
 	}
-	return version
+	pointer := RecordWrite{Key: prefix.NewestDefinition(ref.Name), Modified: modified}
+	if version > 0 {
+		pointer.Record = Newest{Name: ref.Name, Version: version}
+	}
+	r.Writes = append(r.Writes, pointer)
+	return r
 }
