@@ -221,7 +221,7 @@ func (s *state) status(rest string, c *Change) {
 		}
 		return
 	}
-	v, err := Decode[cluster.Observed](c.Value)
+	v, err := sealed[cluster.Observed](c.Value)
 	if err != nil || v.Attempt < 1 || string(v.Task) != task {
 		// Another's record stands where the agent's should. What was known before stays, under the revision that
 		// the next write has to compare; of an attempt 0 nothing is known.
@@ -268,7 +268,7 @@ func (s *state) desired(rest string, c *Change) {
 		}
 		return
 	}
-	v, err := Decode[cluster.Desired](c.Value)
+	v, err := sealed[cluster.Desired](c.Value)
 	if err != nil || v.Task != id || v.Node != node || v.Attempt < 1 || v.UUID == "" {
 		s.unreadable(rest, c, err)
 		return

@@ -52,6 +52,9 @@ func Encode(record any) ([]byte, error) {
 		return append(out[:begin], '}'), nil
 	default:
 		out[begin] = ','
+		if isSealed(record) {
+			out = seal(out)
+		}
 		return out, nil
 	}
 }

@@ -78,6 +78,7 @@ func (r *reader) observed(o *cluster.Observed) {
 	if r.has("gone") {
 		o.Gone = r.truth()
 	}
+	r.sealed()
 	r.close()
 }
 
@@ -146,6 +147,13 @@ func (r *reader) device(d *cluster.DeviceUse) {
 	r.close()
 }
 
+// sealed passes over the seal, which is of the bytes and not of the record.
+func (r *reader) sealed() {
+	if r.has("seal") {
+		r.text()
+	}
+}
+
 func (r *reader) desired(d *cluster.Desired) {
 	if r.has("task") {
 		d.Task = cluster.TaskID(r.text())
@@ -203,6 +211,7 @@ func (r *reader) desired(d *cluster.Desired) {
 	if r.has("meter") {
 		d.Meter = r.meter()
 	}
+	r.sealed()
 	r.close()
 }
 

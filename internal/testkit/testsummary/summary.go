@@ -159,7 +159,9 @@ func (s *summary) unfinished(pkg string, w io.Writer) {
 }
 
 // waited reports whether a test's last words are that it waits for its turn beside others (t.Parallel).
-func waited(out []string) bool { return len(out) > 0 && strings.HasPrefix(out[len(out)-1], "=== PAUSE ") }
+func waited(out []string) bool {
+	return len(out) > 0 && strings.HasPrefix(out[len(out)-1], "=== PAUSE ")
+}
 
 // toldLines is how many lines of a failed test are told again at the end.
 const toldLines = 5
