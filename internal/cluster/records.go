@@ -30,6 +30,9 @@ const (
 	// RecordsConfined came with the same build, and with artifacts and isolation. A build before it would place their tasks on nodes that begin
 	// them without.
 	RecordsConfined = RecordsChecked
+	// RecordsSealed came with the seals of records of attempts. No record is written with it. Servers of a build before it write such records
+	// without a seal, and one is demanded only where all servers write it: see Seals.
+	RecordsSealed = 5
 )
 
 // RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it asks for. What
@@ -132,6 +135,22 @@ func demandsMore(constraints []Constraint) bool {
 		return device || c.Attribute == "node.pool"
 	})
 }
+
+// Seals says from when on the records of a domain's attempts carry a seal: the record seal/<domain> (P3.9). There is none while a server
+// writes them without. Writer: the leader.
+//
+// It holds under the leader that wrote it. The next leader, whose epoch is the one after, takes it over. A later one begins anew: a server of a
+// former build led in between, and may have written records without a seal.
+type Seals struct {
+	// Incarnation and Epoch are those of the leader that wrote it.
+	Incarnation uint64 `json:"incarnation"`
+	Epoch       uint64 `json:"epoch"`
+	// After is a revision of the store. Each record that was written later has a seal.
+	After uint64 `json:"after"`
+}
+
+// Is reports whether a leader wrote it.
+func (s *Seals) Is(l *Leader) bool { return s.Incarnation == l.Incarnation && s.Epoch == l.Epoch }
 
 // Reads reports whether the server's build reads records of a version.
 func (s *Server) Reads(version int) bool {

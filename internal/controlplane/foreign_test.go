@@ -30,6 +30,98 @@ func TestForeignRecordThatLooksRightIsMended(t *testing.T) {
 	}
 }
 
+// Records without a seal are obeyed while a server of a build before seals is there, and if one led since. Nobody's wrong seal is.
+func TestRecordsOfAFormerBuild(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 500)
+		w.service(1, 1, 1)
+		task := cluster.ServiceTask("c", "web", 1, 0)
+		row := func(s *store.Snapshot) store.AttemptRow {
+			r, ok := s.Attempt(task, 1)
+			if !ok {
+				return store.AttemptRow{}
+			}
+			return *r
+		}
+		w.until(time.Minute, "healthy and projected", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 1 && row(s).PlanRev == 0 && row(s).DesiredRev != 0
+		})
+		unsealed := func(r map[string]any) { delete(r, "seal") }
+		believed := func(what string) {
+			t.Helper()
+			before := row(w.server.tables.Snapshot()).DesiredRev
+			w.tampered("n1", task, unsealed)
+			var after uint64
+			w.until(time.Minute, what, func(s *store.Snapshot) bool { after = row(s).DesiredRev; return after > before })
+			time.Sleep(time.Minute) // in-bubble: what is mended is written again
+			if now := row(w.server.tables.Snapshot()); now.Unreadable || now.DesiredRev != after {
+				t.Errorf("%s: the record was not believed: %+v", what, now)
+			}
+		}
+		mended := func(what string, change func(map[string]any)) {
+			t.Helper()
+			told := events(w.server.tables.Snapshot())["task.record-restored"]
+			w.tampered("n1", task, change)
+			w.until(time.Minute, what, func(s *store.Snapshot) bool { return events(s)["task.record-restored"] == told+1 && !row(s).Unreadable })
+		}
+		seals := func(want bool) {
+			t.Helper()
+			w.until(time.Minute, fmt.Sprintf("seals are demanded: %v", want), func(s *store.Snapshot) bool {
+				e, ok := s.Seals(cluster.DefaultDomain)
+				l, _ := s.Leader(cluster.DefaultDomain)
+				return ok == want && (!ok || e.Value.Is(l.Value))
+			})
+		}
+		seals(true)
+		mended("a record without a seal", unsealed)
+		w.put(p.Server("old"), &cluster.Server{ID: "old", Name: "old", Records: cluster.RecordsSealed - 1})
+		seals(false)
+		believed("a record of a former build")
+		mended("a record with another's seal", func(r map[string]any) { r["seal"] = "0123456789abcdef" })
+		w.put(p.Server("old"), &cluster.Server{ID: "old", Name: "old", Records: cluster.RecordsSealed})
+		seals(true)
+		mended("a record without a seal, later", unsealed)
+		// The servers are replaced by ones of a former build, of which one leads, and then by ones of this build again.
+		w.server.stop()
+		l, _ := w.server.tables.Snapshot().Leader(cluster.DefaultDomain)
+		led := *l.Value
+		led.Epoch++
+		w.put(p.Leader(cluster.DefaultDomain), &led)
+		w.tampered("n1", task, unsealed)
+		r, err := w.engine.Read(t.Context(), p.Desired("n1", task))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		seals(true)
+		if now := row(w.server.tables.Snapshot()); now.Unreadable || now.DesiredRev != r.Modified {
+			t.Errorf("what a leader of a former build wrote is not believed: %+v", now)
+		}
+		mended("a record without a seal, at last", unsealed)
+	})
+}
+
+// tampered rewrites the record of what is wanted of a task on a node.
+func (w *world) tampered(node string, task cluster.TaskID, change func(record map[string]any)) {
+	w.t.Helper()
+	key := p.Desired(node, task)
+	r, err := w.engine.Read(w.t.Context(), key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	record := map[string]any{}
+	if err := json.Unmarshal(r.Value, &record); err != nil {
+		w.t.Fatal(err)
+	}
+	change(record)
+	value, err := json.Marshal(record)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.raw(key, value)
+}
+
 func foreign(t *testing.T, w *world, change func(map[string]any), restart bool) {
 	t.Helper()
 	a, b := w.node("n1"), w.node("n2")
@@ -45,24 +137,10 @@ func foreign(t *testing.T, w *world, change func(map[string]any), restart bool) 
 		}
 		return ok && healthy(s, 1) == 1 && r.DesiredRev != 0 && r.PlanRev == 0
 	})
-	node := before.Node
-	r, err := w.engine.Read(t.Context(), p.Desired(node, task))
-	if err != nil {
-		t.Fatal(err)
-	}
-	record := map[string]any{}
-	if err := json.Unmarshal(r.Value, &record); err != nil {
-		t.Fatal(err)
-	}
-	change(record)
-	value, err := json.Marshal(record)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if restart {
 		w.server.stop()
 	}
-	w.raw(p.Desired(node, task), value)
+	w.tampered(before.Node, task, change)
 	if restart {
 		w.start()
 	}

@@ -50,7 +50,8 @@ type planned struct {
 
 func newProjector(c Config, w *store.Writer, s sentry) *projector {
 	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents, // to project and to trim
-		store.TopicNodes, store.TopicDomain, store.TopicLeader) // and what the sentry looks at
+		store.TopicNodes, store.TopicDomain, store.TopicLeader, // and what the sentry looks at
+		store.TopicServers) // which seal records
 	return &projector{config: c, writer: w, sentry: s, follow: follow, plans: map[uint64]*planned{}}
 }
 
@@ -203,6 +204,11 @@ func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 	}
 	maps.DeleteFunc(p.plans, func(_ uint64, g *planned) bool { return g.seen < p.looks })
 	units = append(units, trimEvents(snap)...)
+	seals, err := p.seals(snap)
+	if err != nil {
+		return nil, err
+	}
+	units = append(units, seals...)
 	unused, err := p.definitions.units(snap, prefix, p.config.Clock())
 	if left := p.definitions.due - p.config.Clock(); left > 0 && (p.next == 0 || left < p.next) {
 		p.next = left

@@ -120,6 +120,8 @@ func (s *state) change(key string, c *Change) {
 	case "recovery":
 		put(s, s.recoveries, rest, c)
 		s.delta.topics |= TopicDomain
+	case "seal":
+		put(s, s.seals, rest, c)
 	case "rollout":
 		put(s, s.rollouts, rest, c)
 		s.touchOwner(cluster.KindService, rest)
@@ -221,7 +223,7 @@ func (s *state) status(rest string, c *Change) {
 		}
 		return
 	}
-	v, err := sealed[cluster.Observed](c.Value)
+	v, err := sealed[cluster.Observed](s, node, c)
 	if err != nil || v.Attempt < 1 || string(v.Task) != task {
 		// Another's record stands where the agent's should. What was known before stays, under the revision that
 		// the next write has to compare; of an attempt 0 nothing is known.
@@ -268,7 +270,7 @@ func (s *state) desired(rest string, c *Change) {
 		}
 		return
 	}
-	v, err := sealed[cluster.Desired](c.Value)
+	v, err := sealed[cluster.Desired](s, node, c)
 	if err != nil || v.Task != id || v.Node != node || v.Attempt < 1 || v.UUID == "" {
 		s.unreadable(rest, c, err)
 		return

@@ -56,6 +56,8 @@ func (s *Snapshot) find(key string) (Record, any, bool) {
 		return entry(s.domains.Get(rest))
 	case "recovery":
 		return entry(s.recoveries.Get(rest))
+	case "seal":
+		return entry(s.seals.Get(rest))
 	case "rollout":
 		return entry(s.rollouts.Get(rest))
 	case "scale":

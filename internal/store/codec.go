@@ -16,7 +16,7 @@ import (
 // RecordVersion is the newest version of records that this build reads and writes, and RecordMin the oldest that it reads. Which
 // one a record is written with, cluster.RecordVersion says.
 const (
-	RecordVersion = cluster.RecordsSecrets
+	RecordVersion = cluster.RecordsSealed
 	RecordMin     = cluster.RecordsFirst
 )
 

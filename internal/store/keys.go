@@ -123,5 +123,8 @@ func (p Prefix) SecretKey(id string) string { return string(p) + "secretkey/" + 
 // MasterKey returns the key of what is known of a key that wraps those of secrets.
 func (p Prefix) MasterKey(id string) string { return string(p) + "masterkey/" + id }
 
+// Seals returns the key of from when on the records of a domain's attempts carry a seal.
+func (p Prefix) Seals(domain string) string { return string(p) + "seal/" + domain }
+
 // Recovery returns the key of a domain's recovery.
 func (p Prefix) Recovery(domain string) string { return string(p) + "recovery/" + domain }

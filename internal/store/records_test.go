@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,6 +12,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
 )
+
+// newer is a service as the next build may write it.
+var newer = fmt.Sprintf(`{"v":%d,"name":"s"}`, store.RecordVersion+1)
 
 // A record is written with the lowest version that does with it what it asks for: earlier builds go on reading all others.
 func TestRecordVersions(t *testing.T) {
@@ -40,15 +44,15 @@ func TestRecordVersions(t *testing.T) {
 			t.Errorf("%s: got %v", in, err)
 		}
 	}
-	for in, newer := range map[string]bool{
-		`{"v":5,"name":"s"}`: true, `{"v":12,"name":"s"}`: true, `{"name":"s","v":30}`: true,
+	for in, isNewer := range map[string]bool{
+		newer: true, `{"v":12,"name":"s"}`: true, `{"name":"s","v":30}`: true,
 		`{"v":0,"name":"s"}`: false, `{"v":-1}`: false, `{"name":"s"}`: false, `{"v":01}`: false, `{"v":2`: false,
 	} {
 		_, err := store.Decode[cluster.Service]([]byte(in))
-		if err == nil || errors.As(err, new(*store.NewerError)) != newer {
-			t.Errorf("%s: got %v, want an error, of a newer build: %v", in, err, newer)
+		if err == nil || errors.As(err, new(*store.NewerError)) != isNewer {
+			t.Errorf("%s: got %v, want an error, of a newer build: %v", in, err, isNewer)
 		}
-		if newer && !errors.Is(err, store.ErrVersion) {
+		if isNewer && !errors.Is(err, store.ErrVersion) {
 			t.Errorf("%s: got %v, want ErrVersion", in, err)
 		}
 	}
@@ -76,12 +80,12 @@ func TestTablesEndAtARecordOfANewerBuild(t *testing.T) {
 				}
 				before := tables.Snapshot().Revision()
 				put(p.Cluster("c"), `junk`) // what nobody can read ends nothing
-				put(p.Service("c", "s"), `{"v":5,"name":"s"}`)
+				put(p.Service("c", "s"), newer)
 				if early {
 					begin()
 				}
 				err := <-ended
-				if !errors.As(err, new(*store.NewerError)) || !strings.Contains(err.Error(), "service/c/s: the record has version 5, and this build reads 1 to 4") {
+				if !errors.As(err, new(*store.NewerError)) || !strings.Contains(err.Error(), fmt.Sprintf("service/c/s: the record has version %d, and this build reads 1 to %d", store.RecordVersion+1, store.RecordVersion)) {
 					t.Errorf("the tables ended with %v", err)
 				}
 				if _, there := tables.Snapshot().Cluster("c"); early && tables.Snapshot().Revision() != before || there {

@@ -12,7 +12,8 @@ import (
 // A record of what is wanted of an attempt, or of what its agent saw, ends with a seal: a hash of all before it. Whoever writes such a
 // record and is not Berth leaves it out, or leaves the one of the record that he changed: so his record is recognised although all its
 // fields look right, by every server and without a question to anybody (P3.9). The seal is no secret. It keeps nobody out who means
-// harm and may write to the store: he could as well write a service.
+// harm and may write to the store: he could as well write a service. A record without a seal is one of a former build where servers of such
+// a build may have written it (cluster.Seals).
 
 var sealField = []byte(`,"seal":"`)
 
@@ -50,19 +51,38 @@ func sealHolds(value []byte) bool {
 	return bytes.Equal(value[at+len(sealField):len(value)-2], hex.AppendEncode(nil, sum[:]))
 }
 
-// Foreign reports whether a stored record of what is wanted of an attempt, or of what its agent saw, was written by somebody else than Berth.
-func Foreign(value []byte) bool { return !sealHolds(value) }
-
-// errForeign says that a record's seal is missing, or another's.
+// errForeign says that a record's seal is missing where there has to be one, or another's.
 var errForeign = errors.New("somebody else than Berth wrote the record: its seal does not hold")
 
-// sealed reads a record and returns errForeign where its seal does not hold.
-func sealed[T any](value []byte) (*T, error) {
-	v, err := Decode[T](value)
-	if err == nil && Foreign(value) {
-		return v, errForeign
+// sealed reads a record of an attempt on a node, and returns errForeign where somebody else than Berth wrote it.
+func sealed[T any](s *state, node string, c *Change) (*T, error) {
+	v, err := Decode[T](c.Value)
+	if err != nil || sealHolds(c.Value) || !bytes.Contains(c.Value, sealField[1:]) && !s.demandsSeal(node, c.Modified) {
+		return v, err
 	}
-	return v, err
+	return v, errForeign
+}
+
+// demandsSeal reports whether all of Berth's servers sealed the records of attempts on a node at a revision. One of a build before seals
+// writes them without, and is known before it writes any.
+func (s *state) demandsSeal(node string, revision uint64) bool {
+	domain := cluster.DefaultDomain
+	if n, ok := s.nodes.Get(node); ok && n.Value.Domain != "" {
+		domain = n.Value.Domain
+	}
+	e, ok := s.seals.Get(domain)
+	leader, led := s.leaders.Get(domain)
+	return ok && led && revision > e.Value.After && e.Value.Is(leader.Value) && s.AllSeal()
+}
+
+// AllSeal reports whether each server writes records of attempts with a seal.
+func (s *Snapshot) AllSeal() bool {
+	for e := range s.Servers() {
+		if !e.Value.Reads(cluster.RecordsSealed) {
+			return false
+		}
+	}
+	return true
 }
 
 func sealOf(body []byte) [sealBytes]byte {

@@ -12,7 +12,7 @@ func TestSeal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if Foreign(value) {
+	if !sealHolds(value) {
 		t.Errorf("%s: its own seal does not hold", value)
 	}
 	if d, err := Decode[cluster.Desired](value); err != nil || d.UUID != "u" || d.Node != "n1" {
@@ -20,12 +20,12 @@ func TestSeal(t *testing.T) {
 	}
 	for i := range value {
 		other := bytes.Clone(value)
-		if other[i] ^= 1; !Foreign(other) {
+		if other[i] ^= 1; sealHolds(other) {
 			t.Errorf("%s: byte %d was changed and the seal holds", other, i)
 		}
 	}
 	for _, other := range []string{"", "{}", `{"v":1,"task":"c.web.1.0"}`, `"}`, `,"seal":"0123456789abcdef"}`} {
-		if !Foreign([]byte(other)) {
+		if sealHolds([]byte(other)) {
 			t.Errorf("%q: the seal holds", other)
 		}
 	}
@@ -33,11 +33,11 @@ func TestSeal(t *testing.T) {
 
 func TestRecordsOfAttemptsAreSealed(t *testing.T) {
 	for _, record := range []any{&cluster.Desired{}, cluster.Desired{}, &cluster.Observed{}, cluster.Observed{}} {
-		if value, err := Encode(record); err != nil || Foreign(value) {
+		if value, err := Encode(record); err != nil || !sealHolds(value) {
 			t.Errorf("%T: got %s %v, want it sealed", record, value, err)
 		}
 	}
-	if value, err := Encode(&cluster.Outcome{}); err != nil || !Foreign(value) {
+	if value, err := Encode(&cluster.Outcome{}); err != nil || sealHolds(value) {
 		t.Errorf("got %s %v, want no seal", value, err)
 	}
 }

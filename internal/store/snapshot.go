@@ -89,6 +89,7 @@ type Snapshot struct {
 	tokens      *table[cluster.AccessToken]
 	domains     *table[cluster.DomainSettings]
 	recoveries  *table[cluster.Recovery]
+	seals       *table[cluster.Seals]
 	rollouts    *table[cluster.Rollout]
 	scales      *table[cluster.Scale]
 	crons       *table[cluster.Cron]
@@ -121,6 +122,7 @@ func newSnapshot() *Snapshot {
 		tokens:      new(table[cluster.AccessToken]),
 		domains:     new(table[cluster.DomainSettings]),
 		recoveries:  new(table[cluster.Recovery]),
+		seals:       new(table[cluster.Seals]),
 		rollouts:    new(table[cluster.Rollout]),
 		scales:      new(table[cluster.Scale]),
 		crons:       new(table[cluster.Cron]),
@@ -156,6 +158,7 @@ func (s *Snapshot) publish() *Snapshot {
 		tokens:      s.tokens.published(),
 		domains:     s.domains.published(),
 		recoveries:  s.recoveries.published(),
+		seals:       s.seals.published(),
 		rollouts:    s.rollouts.published(),
 		scales:      s.scales.published(),
 		crons:       s.crons.published(),
@@ -191,6 +194,7 @@ func (s *Snapshot) fork() *Snapshot {
 		tokens:      s.tokens.fork(),
 		domains:     s.domains.fork(),
 		recoveries:  s.recoveries.fork(),
+		seals:       s.seals.fork(),
 		rollouts:    s.rollouts.fork(),
 		scales:      s.scales.fork(),
 		crons:       s.crons.fork(),
@@ -389,6 +393,9 @@ func (s *Snapshot) Domain(name string) (Entry[cluster.DomainSettings], bool) {
 func (s *Snapshot) Recovery(domain string) (Entry[cluster.Recovery], bool) {
 	return s.recoveries.Get(domain)
 }
+
+// Seals returns from when on the records of a domain's attempts carry a seal.
+func (s *Snapshot) Seals(domain string) (Entry[cluster.Seals], bool) { return s.seals.Get(domain) }
 
 // Plans returns the plan records by their number.
 func (s *Snapshot) Plans() iter.Seq[Entry[cluster.PlanRecord]] {

@@ -69,7 +69,7 @@ func TestUpgrade(t *testing.T) {
 		}
 		u.newKind(s, i == len(u.Servers)-1)
 	}
-	u.Berth("server", "members", "-o", "wide").Want(t, 0, "RECORDS", fmt.Sprintf("1-%d", cluster.RecordsChecked))
+	u.Berth("server", "members", "-o", "wide").Want(t, 0, "RECORDS", fmt.Sprintf("1-%d", store.RecordVersion))
 	// Agents of the previous build work with servers of this one: begin, read, run in, stop.
 	u.exercise()
 	for _, a := range u.Agents {
