@@ -227,7 +227,7 @@ func (a *author) liars() {
 func (a *author) strangers() {
 	for range 1 + a.random.IntN(3) {
 		at := a.when()
-		a.add(at, Foreign, a.node(), 0, []string{"", "both", "status", "delete"}[a.random.IntN(4)])
+		a.add(at, Foreign, a.node(), 0, []string{"", "both", "status", "delete", "edit"}[a.random.IntN(5)])
 		if a.random.IntN(2) == 0 {
 			for i := range a.story.Servers {
 				a.add(at+50*time.Millisecond, ServerCrash, name("s", i+1), time.Second, "")

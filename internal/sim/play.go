@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"time"
@@ -262,6 +263,14 @@ func (w *World) meddle(e Event) {
 	d := w.chance.roll("foreign")
 	chosen := keys[d.of(len(keys))]
 	ops := []store.Op{{Key: string(prefix) + chosen, Value: []byte("not a record"), Delete: e.Arg == "delete"}}
+	if e.Arg == "edit" {
+		r, err := w.engine.Read(w.ctx, ops[0].Key)
+		if err != nil {
+			return
+		}
+		ops[0].Value = bytes.Replace(r.Value, []byte(`,"seal":`), []byte(`,"stop":{"class":"mandatory","reason":"cancelled","ended":true},"seal":`), 1)
+		w.witness.edits(ops[0].Value)
+	}
 	if _, task, ok := strings.Cut(strings.TrimPrefix(chosen, "state/"), "/"); ok && (e.Arg == "both" || e.Arg == "delete") {
 		ops = append(ops, store.Op{
 			Key: string(prefix) + "status/" + e.Target + "/" + task, Value: []byte("neither"), Delete: e.Arg == "delete",

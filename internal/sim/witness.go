@@ -22,9 +22,10 @@ type witness struct {
 	// Which invariants hold less in this world: records were written over or taken back behind Berth's back, or
 	// programs were run by hands of others.
 	meddled, restored bool
-	restoring         bool          // the leader record of a snapshot comes next
-	whole             bool          // a whole snapshot is being taken
-	highest           cluster.Token // of all leaders ever
+	edited            map[string]bool // records that somebody else wrote and that look right, by their value
+	restoring         bool            // the leader record of a snapshot comes next
+	whole             bool            // a whole snapshot is being taken
+	highest           cluster.Token   // of all leaders ever
 
 	mu       sync.Mutex
 	faults   []Violation
@@ -365,6 +366,16 @@ func (v *witness) placing(a *attempt) {
 	}
 }
 
+// edits takes note of a record that somebody else is about to write.
+func (v *witness) edits(value []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.edited == nil {
+		v.edited = map[string]bool{}
+	}
+	v.edited[string(value)] = true
+}
+
 // desired takes a record of what is wanted of an attempt.
 func (v *witness) desired(node string, task cluster.TaskID, c *store.Change, was store.Record) {
 	if old, err := store.Decode[cluster.Desired](was.Value); was.Key != "" && err == nil {
@@ -377,7 +388,7 @@ func (v *witness) desired(node string, task cluster.TaskID, c *store.Change, was
 		return
 	}
 	d, err := store.Decode[cluster.Desired](c.Value)
-	if err != nil || d.Task != task || d.Node != node {
+	if err != nil || d.Task != task || d.Node != node || v.edited[string(c.Value)] {
 		return
 	}
 	a := v.attempt(d)
