@@ -120,6 +120,8 @@ func awaitList[T any](s *Server, w http.ResponseWriter, r *http.Request, src sou
 	}
 	v := rendition.Join(s.views, viewName(r), src)
 	defer v.Leave()
+	name := sightName(r)
+	seen := s.sights.recall(name) // before the list is read, as the view tells what it saw once it can be read
 	now, at, err := v.At(r.Context(), least)
 	if err != nil {
 		return err
@@ -128,8 +130,7 @@ func awaitList[T any](s *Server, w http.ResponseWriter, r *http.Request, src sou
 	if err != nil {
 		return err
 	}
-	name := sightName(r)
-	for first, waits := mark, s.sights.same(name, mark, a.index, at); waits && mark == first; {
+	for first, waits := mark, seen.same(mark, a.index, at); waits && mark == first; {
 		select {
 		case <-r.Context().Done():
 			return r.Context().Err()
@@ -171,21 +172,26 @@ type sights struct {
 	seen map[string]sight
 }
 
-// sight is a list's content, as a mark, with the revisions at which it was first and last seen.
+// sight is a list's content, as a mark, with the revisions at which it was first and last seen. The zero value is that of a list that was
+// never seen.
 type sight struct{ mark, from, to uint64 }
+
+// same reports whether the content at revision now is known to be what it was at revision then.
+func (s sight) same(mark, then, now uint64) bool {
+	if s != (sight{}) && s.from <= then && then <= s.to {
+		return s.mark == mark // also at one revision: why tasks wait changes without
+	}
+	return then >= now
+}
 
 // maxSights bounds the memory.
 const maxSights = 4096
 
-// same reports whether the content at revision now is known to be what it was at revision then.
-func (s *sights) same(name string, mark, then, now uint64) bool {
+// recall returns what is remembered of a list.
+func (s *sights) recall(name string) sight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seen, ok := s.seen[name]
-	if ok && seen.from <= then && then <= seen.to {
-		return seen.mark == mark // also at one revision: why tasks wait changes without
-	}
-	return then >= now
+	return s.seen[name]
 }
 
 func (s *sights) note(name string, mark, revision uint64) {

@@ -128,11 +128,12 @@ func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, src so
 	}
 	v := rendition.Join(s.views, viewName(r), src)
 	defer v.Leave()
+	seen := s.sights.recall(viewName(r)) // before the list is read, as in awaitList
 	now, at, err := v.At(r.Context(), s.cfg.Tables.Snapshot().Revision())
 	if err != nil {
 		return err
 	}
-	known := since > 0 && since <= at && s.sights.same(viewName(r), now.Sum, since, at)
+	known := since > 0 && since <= at && seen.same(now.Sum, since, at)
 	out, err := openSSE(w)
 	if err != nil {
 		return err
