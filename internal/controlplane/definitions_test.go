@@ -13,12 +13,15 @@ import (
 func TestUnusedDefinitionsAreRemoved(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
+		w.definition(2, 100)
+		w.service(1, 2, 1)
+		w.until(time.Minute, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 }) // the leader has looked, too
 		for version := range 15 {
-			w.definition(version+1, 100)
+			if version+1 != 2 {
+				w.definition(version+1, 100)
+			}
 		}
 		w.put(p.NewestDefinition("d"), store.Newest{Name: "d", Version: 15})
-		w.service(1, 2, 1)
-		w.until(time.Minute, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
 		left := func(s *store.Snapshot) (versions []int) {
 			for e := range s.Definitions("d") {
 				if !e.Value.Deleted {
@@ -27,6 +30,7 @@ func TestUnusedDefinitionsAreRemoved(t *testing.T) {
 			}
 			return versions
 		}
+		w.until(time.Minute, "15 versions", func(s *store.Snapshot) bool { return len(left(s)) == 15 })
 		// 2 is used and 15 the newest: of the 13 others 1, 3 and 4 are too many.
 		w.until(2*time.Hour, "12 versions", func(s *store.Snapshot) bool { return len(left(s)) == 12 })
 		for i, want := range []int{2, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} {
