@@ -2,6 +2,7 @@ package netlab_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -84,24 +85,28 @@ func TestSlowLinks(t *testing.T) {
 	a, b := lab.Add("a"), lab.Add("b")
 	address := net.JoinHostPort(b.Address, "700")
 	echo(t, b, address)
-	first := func() (wall, usual time.Duration) {
+	first := func() time.Duration {
 		t.Helper()
-		watch := testkit.NewStopwatch()
-		wall, err := ask(a, address, testkit.Scaled(3*time.Second))
+		took, err := ask(a, address, testkit.Scaled(3*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return wall, min(wall, watch.Elapsed())
+		return took
 	}
-	if _, took := first(); took > 150*time.Millisecond {
-		t.Errorf("there and back at first: %v", took)
+	quick := func(when string) { // a busy machine may hold up some of the answers, the link none
+		t.Helper()
+		testkit.Eventually(t, time.Minute, func() error {
+			if took := first(); took > 150*time.Millisecond {
+				return fmt.Errorf("there and back %s: %v", when, took)
+			}
+			return nil
+		})
 	}
+	quick("at first")
 	b.Slow(700, 150*time.Millisecond)
-	if took, _ := first(); took < 300*time.Millisecond {
+	if took := first(); took < 300*time.Millisecond {
 		t.Errorf("there and back with 150 ms each way: %v", took)
 	}
 	b.Slow(700, 0)
-	if _, took := first(); took > 150*time.Millisecond {
-		t.Errorf("there and back without delay: %v", took)
-	}
+	quick("without delay")
 }
