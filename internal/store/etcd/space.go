@@ -106,6 +106,29 @@ func (s *space) prepare() error {
 			"free_bytes", free, "segment_bytes", segment)
 	}
 	s.look()
+	return s.hinder(free < segment)
+}
+
+// hinder keeps etcd from reserving room for the next segment of its log while it opens the last one, or no longer does so. Etcd cuts the last
+// segment to what was written and reserves the rest anew; without room for two, both want the room that this frees, and the process ended
+// where the last segment came second. The next segment is reserved in the file 0.tmp, which etcd cannot make where a folder has its name.
+func (s *space) hinder(yes bool) error {
+	name := filepath.Join(s.dir, "member", "wal", "0.tmp")
+	info, err := os.Lstat(name)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("look for the next segment of the log: %w", err)
+	case err == nil && (yes != info.IsDir()): // a file that etcd left, or a folder that is not needed any more
+		if err := os.Remove(name); err != nil {
+			return fmt.Errorf("remove the next segment of the log: %w", err)
+		}
+	}
+	if !yes || err == nil && info.IsDir() {
+		return nil
+	}
+	if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) { // a store that is new has no log yet
+		return fmt.Errorf("keep the next segment of the log from being made: %w", err)
+	}
 	return nil
 }
 
