@@ -172,8 +172,8 @@ type sights struct {
 	seen map[string]sight
 }
 
-// sight is a list's content, as a mark, with the revisions at which it was first and last seen. The zero value is that of a list that was
-// never seen.
+// sight is a list's content, as a mark, with the revisions at which it was first and last seen. The zero value is that
+// of a list that was never seen.
 type sight struct{ mark, from, to uint64 }
 
 // same reports whether the content at revision now is known to be what it was at revision then.

@@ -30,8 +30,8 @@ const (
 	// RecordsConfined came with the same build, and with artifacts and isolation. A build before it would place their tasks on nodes that begin
 	// them without.
 	RecordsConfined = RecordsChecked
-	// RecordsSealed came with the seals of records of attempts. No record is written with it. Servers of a build before it write such records
-	// without a seal, and one is demanded only where all servers write it: see Seals.
+	// RecordsSealed came with the seals of records of attempts. No record is written with it. Servers of a build before
+	// it write such records without a seal, and one is demanded only where all servers write it: see Seals.
 	RecordsSealed = 5
 )
 
@@ -136,11 +136,11 @@ func demandsMore(constraints []Constraint) bool {
 	})
 }
 
-// Seals says from when on the records of a domain's attempts carry a seal: the record seal/<domain> (P3.9). There is none while a server
-// writes them without. Writer: the leader.
+// Seals says from when on the records of a domain's attempts carry a seal: the record seal/<domain> (P3.9). There is
+// none while a server writes them without. Writer: the leader.
 //
-// It holds under the leader that wrote it. The next leader, whose epoch is the one after, takes it over. A later one begins anew: a server of a
-// former build led in between, and may have written records without a seal.
+// It holds under the leader that wrote it. The next leader, whose epoch is the one after, takes it over. A later one
+// begins anew: a server of a former build led in between, and may have written records without a seal.
 type Seals struct {
 	// Incarnation and Epoch are those of the leader that wrote it.
 	Incarnation uint64 `json:"incarnation"`

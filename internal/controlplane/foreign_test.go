@@ -30,7 +30,8 @@ func TestForeignRecordThatLooksRightIsMended(t *testing.T) {
 	}
 }
 
-// Records without a seal are obeyed while a server of a build before seals is there, and if one led since. Nobody's wrong seal is.
+// Records without a seal are obeyed while a server of a build before seals is there, and if one led since. Nobody's
+// wrong seal is.
 func TestRecordsOfAFormerBuild(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")

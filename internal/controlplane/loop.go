@@ -441,8 +441,8 @@ type ownerUnits struct {
 	from, to int
 }
 
-// reviseRefused marks the owners of which a unit was refused. What changed under the unit may be no event for the owner, such as a record that
-// was projected meanwhile, and would not bring the decision back.
+// reviseRefused marks the owners of which a unit was refused. What changed under the unit may be no event for the
+// owner, such as a record that was projected meanwhile, and would not bring the decision back.
 func (l *loop) reviseRefused(applied []bool) {
 	for _, u := range l.decided {
 		if u.to <= len(applied) && slices.Contains(applied[u.from:u.to], false) {

@@ -134,7 +134,8 @@ func TestJobRunsToSuccessWithARetry(t *testing.T) {
 	})
 }
 
-// A decision that is refused, as a record changed under it, is taken again, also where the change by itself asks for none.
+// A decision that is refused, as a record changed under it, is taken again, also where the change by itself asks for
+// none.
 func TestRefusedStopIsDecidedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)

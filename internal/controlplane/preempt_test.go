@@ -118,8 +118,9 @@ func TestPreemptionOfGangsAndByNewLeaders(t *testing.T) {
 	})
 }
 
-// preempts fills the node n1 with four tasks that end one after the other once they are stopped, and lets an urgent task wait for the room
-// of all. It returns the owner of tasks of lower priority, of which each would find room after the first of the stops.
+// preempts fills the node n1 with four tasks that end one after the other once they are stopped, and lets an urgent
+// task wait for the room of all. It returns the owner of tasks of lower priority, of which each would find room after
+// the first of the stops.
 func (w *world) preempts() (small cluster.OwnerRef) {
 	w.t.Helper()
 	n := w.node("n1", endless)

@@ -5,8 +5,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// seals says from when on records of attempts carry a seal, once all servers write it, and takes that back when one of a former build is
-// among them (P3.9).
+// seals says from when on records of attempts carry a seal, once all servers write it, and takes that back when one of
+// a former build is among them (P3.9).
 func (p *projector) seals(snap *store.Snapshot) ([]store.Unit, error) {
 	fence := p.sentry.fence
 	e, stands := snap.Seals(p.config.Domain)

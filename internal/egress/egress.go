@@ -45,7 +45,8 @@ var builtin = []struct {
 	{netip.MustParsePrefix("255.255.255.255/32"), "broadcast"},
 }
 
-// Loopback are the addresses of the machine itself; the unspecified ones lead there too. A development server allows them.
+// Loopback are the addresses of the machine itself; the unspecified ones lead there too. A development server allows
+// them.
 func Loopback() []string { return []string{"127.0.0.0/8", "::1/128", "0.0.0.0/32", "::/128"} }
 
 // WithLoopback returns the policy with the machine itself allowed, but for what the operator denies.

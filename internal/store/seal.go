@@ -9,11 +9,12 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A record of what is wanted of an attempt, or of what its agent saw, ends with a seal: a hash of all before it. Whoever writes such a
-// record and is not Berth leaves it out, or leaves the one of the record that he changed: so his record is recognised although all its
-// fields look right, by every server and without a question to anybody (P3.9). The seal is no secret. It keeps nobody out who means
-// harm and may write to the store: he could as well write a service. A record without a seal is one of a former build where servers of such
-// a build may have written it (cluster.Seals).
+// A record of what is wanted of an attempt, or of what its agent saw, ends with a seal: a hash of all before it.
+// Whoever writes such a record and is not Berth leaves it out, or leaves the one of the record that he changed: so his
+// record is recognised although all its fields look right, by every server and without a question to anybody (P3.9).
+// The seal is no secret. It keeps nobody out who means harm and may write to the store: he could as well write a
+// service. A record without a seal is one of a former build where servers of such a build may have written it
+// (cluster.Seals).
 
 var sealField = []byte(`,"seal":"`)
 
@@ -63,8 +64,8 @@ func sealed[T any](s *state, node string, c *Change) (*T, error) {
 	return v, errForeign
 }
 
-// demandsSeal reports whether all of Berth's servers sealed the records of attempts on a node at a revision. One of a build before seals
-// writes them without, and is known before it writes any.
+// demandsSeal reports whether all of Berth's servers sealed the records of attempts on a node at a revision. One of a
+// build before seals writes them without, and is known before it writes any.
 func (s *state) demandsSeal(node string, revision uint64) bool {
 	domain := cluster.DefaultDomain
 	if n, ok := s.nodes.Get(node); ok && n.Value.Domain != "" {

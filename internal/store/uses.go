@@ -57,10 +57,11 @@ func (s *Snapshot) UsedDefinitions() map[cluster.Ref]bool {
 
 // KeptDefinition is the message of the event that tells that the deletion of a version was taken back.
 func KeptDefinition(ref cluster.Ref) string {
-	return fmt.Sprintf("%s stays: something refers to it", ref)
+	return fmt.Sprintf("%s stays: its deletion was taken back", ref)
 }
 
-// Removed is what removes a version of a task definition. It is written in one transaction, with the event that tells of it.
+// Removed is what removes a version of a task definition. It is written in one transaction, with the event that tells
+// of it.
 type Removed struct {
 	Writes []RecordWrite
 	Event  cluster.Event
@@ -73,8 +74,8 @@ type RecordWrite struct {
 	Record   any    // nil deletes it
 }
 
-// RemoveDefinition returns the writes that remove a version that is marked as deleted and that nothing refers to. Where it is the newest,
-// the newest of the others takes its place.
+// RemoveDefinition returns the writes that remove a version that is marked as deleted and that nothing refers to. Where
+// it is the newest, the newest of the others takes its place.
 func (s *Snapshot) RemoveDefinition(prefix Prefix, e Entry[cluster.TaskDefinition]) Removed {
 	ref := e.Value.Ref()
 	r := Removed{

@@ -134,8 +134,9 @@ func (y *yard) handOut() float64 {
 	return factor
 }
 
-// over reports whether a wait with a limit has lasted for too long: by the time of a quiet machine, and by the time on the wall as the largest
-// limit was stretched that is fixed somewhere. What waits for a limit of a busy minute must not give up in a quiet one.
+// over reports whether a wait with a limit has lasted for too long: by the time of a quiet machine, and by the time on
+// the wall as the largest limit was stretched that is fixed somewhere. What waits for a limit of a busy minute must not
+// give up in a quiet one.
 func (s *Stopwatch) over(limit time.Duration) bool {
 	if s.Elapsed() < limit || s.bubble {
 		return s.Elapsed() >= limit

@@ -89,8 +89,8 @@ type knownLeader struct {
 	Epoch       uint64 `json:"e,omitempty"`
 }
 
-// assignmentsWire is an AssignmentsRequest as it travels: the revisions stand by themselves, as builds before know nothing else. What such an
-// agent has is sent to it again, which changes nothing there.
+// assignmentsWire is an AssignmentsRequest as it travels: the revisions stand by themselves, as builds before know
+// nothing else. What such an agent has is sent to it again, which changes nothing there.
 type assignmentsWire struct {
 	assignmentsPlain
 	Revisions map[string]uint64      `json:"have,omitempty"`

@@ -109,9 +109,10 @@ func (s *space) prepare() error {
 	return s.hinder(free < segment)
 }
 
-// hinder keeps etcd from reserving room for the next segment of its log while it opens the last one, or no longer does so. Etcd cuts the last
-// segment to what was written and reserves the rest anew; without room for two, both want the room that this frees, and the process ended
-// where the last segment came second. The next segment is reserved in the file 0.tmp, which etcd cannot make where a folder has its name.
+// hinder keeps etcd from reserving room for the next segment of its log while it opens the last one, or no longer does
+// so. Etcd cuts the last segment to what was written and reserves the rest anew; without room for two, both want the
+// room that this frees, and the process ended where the last segment came second. The next segment is reserved in the
+// file 0.tmp, which etcd cannot make where a folder has its name.
 func (s *space) hinder(yes bool) error {
 	name := filepath.Join(s.dir, "member", "wal", "0.tmp")
 	info, err := os.Lstat(name)

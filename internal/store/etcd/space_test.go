@@ -128,6 +128,16 @@ func TestStartOnFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 5*time.Second, func() error { return write(t.Context(), engine, "b") })
+	if err := engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	engine = open(t, Config{Dir: dir}) // the next segment is reserved again
+	if info, err := os.Lstat(filepath.Join(dir, "member", "wal", "0.tmp")); err == nil && info.IsDir() {
+		t.Error("the next segment of the log cannot be made, though there is room")
+	}
+	if err := write(t.Context(), engine, "c"); err != nil {
+		t.Errorf("write: %v", err)
+	}
 }
 
 // TestFatalIsOneLine lets etcd run into a full disk, which ends its process, and looks for
