@@ -106,6 +106,63 @@ func TestChangesOfHealth(t *testing.T) {
 	}
 }
 
+// A program that is slow to listen and then answers with an error is reported with that error, not with its first one for ever. A complaint that is
+// another one at each look is reported ever less often.
+func TestChangedComplaintIsReported(t *testing.T) {
+	for name, test := range map[string]struct {
+		state  lifecycle.CheckState
+		answer func(look int) string
+		want   []string
+	}{
+		"another error": {
+			lifecycle.CheckState{},
+			func(look int) string {
+				if look < 4 {
+					return "connection refused"
+				}
+				return "answered 404"
+			},
+			[]string{"0s warning connection refused", "1s warning connection refused", "2s failing connection refused",
+				"3s failing connection refused", "8s failing answered 404"},
+		},
+		"another one at each look": {
+			lifecycle.CheckState{},
+			func(look int) string { return fmt.Sprint("look ", look) },
+			[]string{"0s warning look 0", "1s warning look 1", "2s failing look 2", "3s failing look 3", "8s failing look 8",
+				"18s failing look 18", "38s failing look 38", "1m18s failing look 78", "2m18s failing look 138"},
+		},
+		"failing since an earlier life of the agent": {
+			lifecycle.CheckState{Health: cluster.HealthFailing, Failures: 4},
+			func(look int) string { return fmt.Sprint("look ", min(look, 20)) },
+			[]string{"0s failing look 0", "5s failing look 5", "15s failing look 15", "35s failing look 20"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+				defer cancel()
+				began := time.Now()
+				looks := -1
+				var got []string
+				Run(ctx, Config{
+					Checks: []cluster.Check{{Interval: cluster.Duration(time.Second)}}, Which: []int{0},
+					States: []lifecycle.CheckState{test.state},
+					Probe: func(context.Context, *cluster.Check) error {
+						looks++
+						return errors.New(test.answer(looks))
+					},
+					Changed: func(_ int, s lifecycle.CheckState, complaint string) {
+						got = append(got, fmt.Sprint(time.Since(began), " ", s.Health, " ", complaint))
+					},
+				})
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("reports (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 func TestSlowCheckNeverOverlapsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
