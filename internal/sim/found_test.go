@@ -140,6 +140,19 @@ var foundStories = []struct{ fault, story string }{
 2m7.247s cut n3-s1 for 5.486s
 2m7.605s load auto : 49
 `},
+	{"after a restore a task was placed before its node told of it, and the leader wrote the new attempt's record under the old one's key without end", `berth-sim-story-1 seed 183 servers 1 nodes 3 consul false
+1s user web : scale 2
+1.2s user api : scale 1
+1.8s user shop : scale 5
+21.455s user n4 : cordon
+24.138s save db
+38.993s user shop : promote
+40.406s user api : scale 1
+41.598s user disk : scale 1
+46.121s user n2 : drain
+48.277s restore db : raw
+51.701s user web : stop
+`},
 }
 
 // TestFoundFaultsStayMended tells them again.

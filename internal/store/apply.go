@@ -219,7 +219,7 @@ func (s *state) status(rest string, c *Change) {
 	if c.Deleted {
 		if n, ok := s.observedAt[rest]; ok {
 			delete(s.observedAt, rest)
-			s.row(cluster.TaskID(task), n, func(r *AttemptRow) { r.Observed, r.ObservedRev, r.Obscured = nil, 0, false })
+			s.unsetObserved(rest, n)
 		}
 		return
 	}
@@ -234,16 +234,15 @@ func (s *state) status(rest string, c *Change) {
 		}
 		n := s.observedAt[rest]
 		s.observedAt[rest] = n
-		s.row(cluster.TaskID(task), n, func(r *AttemptRow) {
-			r.Obscured = true
-			if r.ObservedRev = c.Modified; r.Node == "" {
-				r.Node = node
-			}
-		})
+		s.obscure(rest, n, c.Modified)
 		return
 	}
 	if n, ok := s.observedAt[rest]; ok && n != v.Attempt {
-		s.row(v.Task, n, func(r *AttemptRow) { r.Observed, r.ObservedRev, r.Obscured = nil, 0, false })
+		s.unsetObserved(rest, n)
+	}
+	if s.placedElsewhere(v) {
+		s.setApart(rest, v.Attempt, c.Modified)
+		return
 	}
 	s.observedAt[rest] = v.Attempt
 	s.row(v.Task, v.Attempt, func(r *AttemptRow) {
@@ -252,6 +251,61 @@ func (s *state) status(rest string, c *Change) {
 			r.Node = node
 		}
 	})
+}
+
+// unsetObserved removes the status record from the row of an attempt.
+func (s *state) unsetObserved(rest string, number int) {
+	_, task, _ := strings.Cut(rest, "/")
+	s.row(cluster.TaskID(task), number, func(r *AttemptRow) { r.Observed, r.ObservedRev, r.Obscured = nil, 0, false })
+}
+
+// obscure marks the row of an attempt as one whose status record tells nothing of it.
+func (s *state) obscure(rest string, number int, revision uint64) {
+	node, task, _ := strings.Cut(rest, "/")
+	s.row(cluster.TaskID(task), number, func(r *AttemptRow) {
+		r.Obscured = true
+		if r.ObservedRev = revision; r.Node == "" {
+			r.Node = node
+		}
+	})
+}
+
+// placedElsewhere reports whether the number of a reported attempt was given to another attempt, on another node. That happens
+// where a store went back behind Berth's back: the leader places a task again before the node reports that has it (P1.7).
+func (s *state) placedElsewhere(o *cluster.Observed) bool {
+	rows, _ := s.attempts.Get(o.Task)
+	at, ok := numbered(rows, o.Attempt)
+	if !ok {
+		return false
+	}
+	switch r := rows[at]; {
+	case r.Desired != nil:
+		return r.Desired.UUID != o.UUID && r.Desired.Node != o.Node
+	case r.Outcome != nil:
+		return r.Outcome.UUID != "" && r.Outcome.UUID != o.UUID && r.Outcome.Node != o.Node
+	}
+	return false
+}
+
+// setApart takes the status of an attempt whose number belongs to another one out of that one's row. It counts as a record that no agent
+// wrote: the leader has the node report anew, the dispatcher refuses what it reports of that attempt, the agent ends it, and the
+// leader deletes the record.
+func (s *state) setApart(rest string, number int, revision uint64) {
+	if n, ok := s.observedAt[rest]; ok && n == number {
+		s.unsetObserved(rest, number)
+	}
+	s.observedAt[rest] = 0
+	s.obscure(rest, 0, revision)
+}
+
+// claim takes a status that is another attempt's out of the row of an attempt that is placed.
+func (s *state) claim(task cluster.TaskID, number int) {
+	rows, _ := s.attempts.Get(task)
+	if at, ok := numbered(rows, number); ok {
+		if r := rows[at]; r.Observed != nil && s.placedElsewhere(r.Observed) {
+			s.setApart(r.Observed.Node+"/"+string(task), number, r.ObservedRev)
+		}
+	}
 }
 
 // desired applies state/<node>/<task>. The mark state/<task> says nothing that this record does not.
@@ -282,6 +336,7 @@ func (s *state) desired(rest string, c *Change) {
 	s.row(id, v.Attempt, func(r *AttemptRow) {
 		r.Desired, r.DesiredRev, r.Unreadable, r.Node = v, c.Modified, false, node
 	})
+	s.claim(id, v.Attempt)
 }
 
 // unreadable pins a task to the node under whose key a record stands that is no desired record of ours
@@ -361,10 +416,11 @@ func (s *state) plan(rest string, c *Change) {
 				r.Desired = d
 			}
 			r.Plan, r.PlanRev, r.planned = seq, c.Modified, d
-			if r.Node == "" {
+			if r.Node == "" || r.DesiredRev == 0 {
 				r.Node = d.Node
 			}
 		})
+		s.claim(d.Task, d.Attempt)
 	})
 }
 

@@ -15,7 +15,7 @@ var (
 	ErrNotFound = errors.New("no such record")
 	// ErrUnknown says that a write was sent and its result was lost: it may have
 	// been applied, may yet be applied, or may never be. The caller settles it by
-	// a write that compares what the first would have changed (PROTOCOLS P3.3).
+	// a write that compares what the first would have changed (P3.3).
 	ErrUnknown = errors.New("the write's result is unknown")
 	// ErrTooLarge says that a call exceeds the engine's Limits; nothing was written.
 	ErrTooLarge = errors.New("the transaction is over the engine's limits")

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -53,6 +54,40 @@ func TestRowsAreFoundEachWay(t *testing.T) {
 			agree(t, held)
 		}
 	})
+}
+
+// A number of an attempt that was given twice, to attempts on two nodes, belongs to the one that is placed. The other one's status stands
+// apart, whichever record came first, so that no record of one is written under the key of the other.
+func TestNumberThatWasGivenTwice(t *testing.T) {
+	task := cluster.ServiceTask("c", "web", 1, 1)
+	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}
+	records := map[string]any{
+		Prefix("").Observed("n3", task): &cluster.Observed{Task: task, Attempt: 2, UUID: "theirs", Node: "n3", State: cluster.StateRunning},
+		Prefix("").Plan(4): &cluster.PlanRecord{Seq: 4, Owners: []cluster.PlanOwner{{
+			Owner: owner, Generation: 1, Tasks: []cluster.Placed{{Index: 1, Attempt: 2, UUID: "ours", Node: "n2"}},
+		}}},
+		Prefix("").Desired("n2", task): &cluster.Desired{Task: task, Attempt: 2, UUID: "ours", Node: "n2", Owner: owner},
+	}
+	keys := slices.Sorted(maps.Keys(records))
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		s := newState(func(key string, err error) { t.Errorf("%s: %v", key, err) })
+		for i, at := range order {
+			value, err := Encode(records[keys[at]])
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := Change{Record: Record{Key: keys[at], Value: value, Modified: uint64(at + 1)}}
+			s.apply(Batch{Changes: []Change{c}, Revision: uint64(i + 1)}, "")
+		}
+		placed, ok := s.publish().Attempt(task, 2)
+		if !ok || placed.Node != "n2" || placed.Desired == nil || placed.Desired.UUID != "ours" || placed.Observed != nil {
+			t.Errorf("in the order %v the attempt that is placed is %+v", order, placed)
+		}
+		apart, ok := s.publish().Attempt(task, 0)
+		if !ok || apart.Node != "n3" || !apart.Obscured || apart.Observed != nil || apart.ObservedRev == 0 {
+			t.Errorf("in the order %v the status of the other attempt is %+v", order, apart)
+		}
+	}
 }
 
 func names(rows func(func(*AttemptRow) bool)) []string {
