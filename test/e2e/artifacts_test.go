@@ -96,7 +96,6 @@ func packed(t *testing.T, program string, evil bool) []byte {
 func TestArtifacts(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
-		t.Parallel()
 		const said = "the artifact speaks"
 		tool := []byte("#!/bin/sh\necho " + said + "\n" + strings.Repeat("# and is long\n", 20000))
 		kit := packed(t, "#!/bin/sh\necho the kit speaks\n", false)

@@ -13,7 +13,6 @@ import (
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
-		t.Parallel()
 		s := newBox(t, executor)
 		d := s.Start("attach", "box.1.0")
 		ticks := func() int { return strings.Count(d.Output(), "tick ") }

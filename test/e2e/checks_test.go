@@ -218,7 +218,8 @@ func TestChecks(t *testing.T) {
 		}
 
 		if v := s.becomes("slow", cluster.HealthHealthy, ""); v.Restarts != 0 || v.UUID != slow.UUID {
-			t.Errorf("%s was restarted %d times in its slow start, and is at attempt %d, before at %d", v.ID, v.Restarts, v.Attempt, slow.Attempt)
+			t.Errorf("%s was restarted %d times in its slow start, and is at attempt %d, before at %d:\n%v", v.ID, v.Restarts, v.Attempt, slow.Attempt,
+				s.Berth("events", "--tail", "-1", "--task", string(v.ID)))
 		}
 		s.Eventually(soon, func() error {
 			v, err := s.task("hung")

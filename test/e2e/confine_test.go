@@ -48,6 +48,7 @@ steps:
 `
 
 func TestConfinedProgram(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
 		needLimits(t) // root's
 		s := harness.New(t, executor)

@@ -61,7 +61,6 @@ func TestCopy(t *testing.T) {
 	t.Parallel()
 	const size = 50 << 20
 	harness.Each(t, func(t *testing.T, executor string) {
-		t.Parallel()
 		s := newBox(t, executor)
 		at := func(name string) string { return filepath.Join(s.Dir, name) }
 		big := make([]byte, size)

@@ -159,6 +159,7 @@ func firstOf(tasks, before []api.TaskView) []api.TaskView {
 }
 
 func TestReadOnlyDataDirectory(t *testing.T) {
+	t.Parallel()
 	s := harness.New(t, harness.Process)
 	dev := s.Dev()
 	s.Berth("run", s.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0)
@@ -180,6 +181,7 @@ func TestReadOnlyDataDirectory(t *testing.T) {
 }
 
 func TestReadOnlyFolderThatIsNew(t *testing.T) {
+	t.Parallel()
 	s := harness.New(t, harness.Process)
 	s.ServerDir = filepath.Join(t.TempDir(), "empty")
 	mkdir(t, s.ServerDir)

@@ -104,7 +104,6 @@ count: 1
 func TestFollowingServices(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
-		t.Parallel()
 		s := harness.New(t, executor)
 		s.Server()
 		agent := s.Agent()

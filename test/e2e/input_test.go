@@ -102,6 +102,7 @@ func badBodies() []badBody {
 }
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	s := harness.New(t, harness.Process)
 	dev := s.Dev()
 	s.Berth("run", s.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0)

@@ -12,6 +12,7 @@ import (
 
 // TestClientOfAnotherModule builds a module of its own over the public packages, and runs its tests with a real server and agent.
 func TestClientOfAnotherModule(t *testing.T) {
+	t.Parallel()
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)

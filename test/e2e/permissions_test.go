@@ -90,6 +90,7 @@ steps: [{name: all, definition: lending}]
 // A submitter of one cluster, on servers and agents without further flags, is neither root on a node nor sees its files: what asks for more is refused
 // whole, with each permission that it would need, and what runs is kept apart. A permission of the cluster does not make an agent lend a path.
 func TestSubmitterIsNotRoot(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
 		testkit.NeedRoot(t)
 		s := harness.New(t, executor)

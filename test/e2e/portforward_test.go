@@ -43,7 +43,6 @@ var listening = regexp.MustCompile(`(127\.0\.0\.1:\d+) -> `)
 func TestPortForward(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
-		t.Parallel()
 		s := harness.New(t, executor)
 		s.Server()
 		s.Agent()

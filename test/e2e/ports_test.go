@@ -10,6 +10,7 @@ import (
 
 // TestReservedPorts: a task that asks for a port which the operator reserved waits, with the port in the reason, until the node reserves another.
 func TestReservedPorts(t *testing.T) {
+	t.Parallel()
 	s := harness.New(t, harness.Process)
 	s.Server()
 	agent := s.Agent("--reserved-ports", "29881,29890-29899")

@@ -300,6 +300,7 @@ func TestFleetFaults(t *testing.T) {
 
 // TestBrokenServerFiles starts a server on what a person or a disk may leave behind.
 func TestBrokenServerFiles(t *testing.T) {
+	t.Parallel()
 	f := harness.NewFleet(t)
 	s := f.Init(harness.Loopback(1)[0])
 	start := []string{"server", "--data-dir", s.Dir, "--listen", "unix://" + s.Socket, "--listen", s.URL(), "--listen-peers", s.Host.Address + ":7072"}

@@ -51,7 +51,6 @@ count: 1
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
-		t.Parallel()
 		s := harness.New(t, executor)
 		s.Server()
 		agent := s.Agent()

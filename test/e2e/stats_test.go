@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,18 +44,16 @@ count: 1
 
 // prometheus runs a real Prometheus that scrapes targets with a token, and answers queries.
 type prometheus struct {
-	t   *testing.T
-	url string
+	t     *testing.T
+	url   string
+	ended <-chan struct{}
 }
+
+// prometheusListens finds the address in what Prometheus logs when it serves.
+var prometheusListens = regexp.MustCompile(`msg="?Listening on"? address=(\S+)`)
 
 func startPrometheus(t *testing.T, s *harness.Site, target, tokenFile string) prometheus {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listen := free.Addr().String()
-	_ = free.Close() // for it
 	config := s.Write("prometheus.yaml", fmt.Sprintf(`
 global: {scrape_interval: 1s, scrape_timeout: 1s}
 scrape_configs:
@@ -64,26 +62,47 @@ scrape_configs:
     static_configs: [{targets: [%q]}]
 `, tokenFile, target))
 	cmd := exec.Command("prometheus", "--config.file="+config, "--storage.tsdb.path="+filepath.Join(t.TempDir(), "data"), // ended below
-		"--web.listen-address="+listen, "--log.level=warn")
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		"--web.listen-address=127.0.0.1:0")
+	out := new(harness.Output)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the test
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // its output tells
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // what it holds goes with its folder
-		_ = cmd.Wait()         // killed
+		<-ended
 		if t.Failed() {
 			t.Logf("prometheus says:\n%s", out.String())
 		}
 	})
-	return prometheus{t, "http://" + listen}
+	var listen string
+	testkit.Eventually(t, soon, func() error {
+		found := prometheusListens.FindStringSubmatch(out.String())
+		if found == nil {
+			return fmt.Errorf("prometheus does not say where it listens:\n%s", out)
+		}
+		listen = found[1]
+		return nil
+	})
+	return prometheus{t, "http://" + listen, ended}
 }
 
 // ask returns the values of a query, by a label.
 func (p prometheus) ask(query, label string) (map[string]float64, error) {
-	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.url+"/api/v1/query?query="+url.QueryEscape(query), nil)
+	select {
+	case <-p.ended:
+		p.t.Fatal("prometheus has ended")
+	default:
+	}
+	ctx, cancel := testkit.WithLimit(p.t.Context(), soon)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/query?query="+url.QueryEscape(query), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +139,8 @@ func (p prometheus) ask(query, label string) (map[string]float64, error) {
 // TestPrometheusScrapesTasks has a real Prometheus scrape a node's tasks, one container of which burns CPU, and ask about it; `berth top`
 // tells the same.
 func TestPrometheusScrapesTasks(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
-		t.Parallel()
 		testkit.NeedCommand(t, "prometheus")
 		needLimits(t)
 		s := harness.New(t, executor)

@@ -40,6 +40,7 @@ count: %[2]d
 `
 
 func TestServiceStory(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
 		s := harness.New(t, executor)
 		s.Server()
@@ -210,6 +211,7 @@ func samePids(t *testing.T, before, now []api.TaskView) {
 }
 
 func TestJobThatFails(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
 		s := harness.New(t, executor)
 		s.Dev()
@@ -240,6 +242,7 @@ steps:
 }
 
 func TestTaskThatCannotFit(t *testing.T) {
+	t.Parallel()
 	s := harness.New(t, harness.Process)
 	s.Dev()
 	big := s.Write("big.yaml", `
@@ -269,6 +272,7 @@ count: 2
 }
 
 func TestImageThatDoesNotExist(t *testing.T) {
+	t.Parallel()
 	harness.Need(t, harness.Containerd)
 	s := harness.New(t, harness.Containerd)
 	s.Dev()
@@ -291,6 +295,7 @@ steps:
 }
 
 func TestWrongCommandLines(t *testing.T) {
+	t.Parallel()
 	s := harness.New(t, harness.Process)
 	for _, tc := range []struct {
 		name  string
@@ -314,6 +319,7 @@ func TestWrongCommandLines(t *testing.T) {
 }
 
 func TestTwoOnOneDataDirectory(t *testing.T) {
+	t.Parallel()
 	s := harness.New(t, harness.Process)
 	first := s.Dev()
 	second := s.Start("dev", "--data-dir", s.ServerDir, "--socket", s.Dir+"/second.sock", "--http", "127.0.0.1:0", "--executor", "process")
@@ -341,6 +347,7 @@ func TestTwoOnOneDataDirectory(t *testing.T) {
 }
 
 func TestRelativeDataDirectories(t *testing.T) {
+	t.Parallel()
 	s := harness.New(t, harness.Process)
 	s.ServerDir, s.AgentDir = "data", "node" // processes start in s.Dir
 	s.Server()

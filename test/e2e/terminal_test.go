@@ -213,7 +213,6 @@ func processesWith(word string) (n int) {
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
-		t.Parallel()
 		s := newBox(t, executor)
 		d := sit(t, s, pty.Size{Rows: 41, Columns: 121}, "exec", "-it", "box.1.0", "--", "sh")
 		d.press(`stty size; echo "on a $TERM"` + "\r")

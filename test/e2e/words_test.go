@@ -15,6 +15,7 @@ var insides = regexp.MustCompile(`OCI runtime|runc create|shim task|rpc error|di
 
 // TestFaultsOfTasksAreToldPlainly runs services that cannot begin, each for another reason of the real parts, and reads what people are told of them.
 func TestFaultsOfTasksAreToldPlainly(t *testing.T) {
+	t.Parallel()
 	harness.Need(t, harness.Containerd)
 	s := harness.New(t, harness.Containerd)
 	s.Dev()

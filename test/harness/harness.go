@@ -99,10 +99,11 @@ func Root() (string, error) {
 	}
 }
 
-// Each runs a test as a subtest for each executor, and leaves out those that the machine cannot run.
+// Each runs a test as a subtest for each executor, side by side, and leaves out those that the machine cannot run.
 func Each(t *testing.T, run func(t *testing.T, executor string)) {
 	for _, executor := range []string{Process, Containerd} {
 		t.Run(executor, func(t *testing.T) {
+			t.Parallel()
 			Need(t, executor)
 			run(t, executor)
 		})

@@ -29,24 +29,24 @@ type Daemon struct {
 	tb    testing.TB
 	args  []string // without the prefix
 	cmd   *exec.Cmd
-	out   output
+	out   Output
 	ended chan struct{}
 }
 
-// output is what a process wrote so far.
-type output struct {
+// Output is what a process wrote so far. It is safe for concurrent use.
+type Output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
 // Write implements io.Writer.
-func (o *output) Write(p []byte) (int, error) {
+func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.Write(p)
 }
 
-func (o *output) String() string {
+func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()

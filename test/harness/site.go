@@ -37,9 +37,11 @@ type Site struct {
 	tb      testing.TB
 	fleet   *Fleet // whose site it is; nil for a site of one server
 	daemons []*Daemon
-	images  bool            // the node has the images that tests use
-	pids    map[int]uint64  // of containers that were seen, with their starts
-	uuids   map[string]bool // of attempts that were seen
+	// firstPort is the first of the ports that the site's tasks are assigned, 0 until an agent starts.
+	firstPort int
+	images    bool            // the node has the images that tests use
+	pids      map[int]uint64  // of containers that were seen, with their starts
+	uuids     map[string]bool // of attempts that were seen
 }
 
 // New returns a site in which nothing runs yet.
@@ -93,9 +95,9 @@ func (s *Site) Dev(flags ...string) *Daemon {
 // StartDev is Dev without the waiting.
 func (s *Site) StartDev(flags ...string) *Daemon {
 	s.tb.Helper()
-	return s.keep(s.start(append([]string{
+	return s.keep(s.start(slices.Concat([]string{
 		"dev", "--data-dir", s.ServerDir, "--socket", s.Socket, "--http", "127.0.0.1:0", "--executor", s.Executor,
-	}, flags...)...))
+	}, s.reservedPorts(flags), flags)...))
 }
 
 // Server starts a control plane and waits until it serves.
@@ -133,7 +135,7 @@ func (s *Site) StartAgent(flags ...string) *Daemon {
 	return s.keep(s.start(slices.Concat([]string{
 		"agent", "--data-dir", s.AgentDir, "--server", "unix://" + s.Socket, "--name", NodeName,
 		"--executor", s.Executor, "--log-level", logLevel(),
-	}, s.AgentDefaults(flags...), flags)...))
+	}, s.AgentDefaults(flags...), s.reservedPorts(flags), flags)...))
 }
 
 // ServerDefaults are those with which tasks may do all that they can, unless the site is Strict.
