@@ -14,6 +14,8 @@
 //     start and share nothing, and do not depend on the order of a map;
 //   - waiting: no test sleeps on the real clock but through internal/testkit;
 //   - enumerations: a type of text with constants lists all of them in a method Values;
+//   - citations: each clause and trace of the protocol that a file cites stands in docs/reference/protocol.md;
+//   - width: no line of Go or Markdown is wider than 120 columns;
 //   - nameable: what the packages api and api/client show has names that other modules can write.
 package archtest
 
@@ -27,7 +29,7 @@ import (
 // Finding is one place where the code breaks a rule.
 type Finding struct {
 	Pos  token.Position // where; the file name alone for a rule about packages
-	Rule string         // layers, modules, purity, waiting, enumerations or nameable
+	Rule string         // layers, modules, purity, waiting, enumerations, citations, width or nameable
 	Text string         // what is wrong and what to do instead
 }
 

@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// enumerations checks the exported types of text of some folders: a type with constants has a method Values that lists exactly these constants in their
-// order. Validation, the schema of manifests and the OpenAPI document read that list. The types of open may have values beside their constants.
+// enumerations checks the exported types of text of some folders: a type with constants has a method Values that lists
+// exactly these constants in their order. Validation, the schema of manifests and the OpenAPI document read that list.
+// The types of open may have values beside their constants.
 func enumerations(tree fs.FS, dirs, open []string) ([]Finding, error) {
 	var found []Finding
 	for _, dir := range dirs {
@@ -20,7 +21,10 @@ func enumerations(tree fs.FS, dirs, open []string) ([]Finding, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", dir, err)
 		}
-		e := enumerated{fset: token.NewFileSet(), types: map[string]token.Pos{}, constants: map[string][]string{}, values: map[string][]string{}}
+		e := enumerated{
+			fset: token.NewFileSet(), types: map[string]token.Pos{}, constants: map[string][]string{},
+			values: map[string][]string{},
+		}
 		for _, name := range names {
 			if strings.HasSuffix(name, "_test.go") {
 				continue
@@ -100,9 +104,11 @@ func namesIn(body *ast.BlockStmt) (names []string) {
 func (e *enumerated) findings(open []string) []Finding {
 	var found []Finding
 	for name, pos := range e.types {
-		if want, got := e.constants[name], e.values[name]; len(want) > 0 && !slices.Equal(got, want) && !slices.Contains(open, name) {
+		if want, got := e.constants[name], e.values[name]; len(want) > 0 && !slices.Equal(got, want) &&
+			!slices.Contains(open, name) {
 			found = append(found, Finding{e.fset.Position(pos), "enumerations", fmt.Sprintf(
-				"%s has the constants %s, but Values lists %s", name, strings.Join(want, ", "), strings.Join(got, ", "))})
+				"%s has the constants %s, but Values lists %s", name, strings.Join(want, ", "),
+				strings.Join(got, ", "))})
 		}
 	}
 	return found

@@ -38,8 +38,9 @@ func loadExported(ctx context.Context, dir string, names ...string) ([]*types.Pa
 	return pkgs, nil
 }
 
-// unnameable reports what the exported declarations of public packages mention and another module cannot name: types of internal packages for which no
-// public package has an exported alias, and constants of such types that have no copy beside the alias.
+// unnameable reports what the exported declarations of public packages mention and another module cannot name: types of
+// internal packages for which no public package has an exported alias, and constants of such types that have no copy
+// beside the alias.
 func unnameable(pkgs []*types.Package) []Finding {
 	c := &naming{aliases: map[*types.TypeName]*types.TypeName{}, seen: map[types.Type]bool{}}
 	for _, p := range pkgs {
@@ -108,7 +109,8 @@ func (c *naming) visit(t types.Type, where string) {
 		case o.Pkg() == nil || !strings.HasPrefix(o.Pkg().Path(), modulePath+"/"):
 			return // the standard library's, or another module's
 		case isInternal(o) && c.aliases[o] == nil:
-			c.report("%s mentions %s, which other modules cannot name: give it an alias in package api", where, o.Name())
+			c.report("%s mentions %s, which other modules cannot name: give it an alias in package api", where,
+				o.Name())
 		}
 		c.visit(t.Underlying(), where)
 	case *types.Struct:
@@ -141,12 +143,14 @@ func (c *naming) constants() {
 	for target, alias := range c.aliases {
 		public := map[string]bool{}
 		for _, name := range alias.Pkg().Scope().Names() {
-			if k, ok := alias.Pkg().Scope().Lookup(name).(*types.Const); ok && k.Exported() && types.Identical(k.Type(), target.Type()) {
+			if k, ok := alias.Pkg().Scope().Lookup(name).(*types.Const); ok && k.Exported() &&
+				types.Identical(k.Type(), target.Type()) {
 				public[k.Val().ExactString()] = true
 			}
 		}
 		for _, name := range target.Pkg().Scope().Names() {
-			if k, ok := target.Pkg().Scope().Lookup(name).(*types.Const); ok && k.Exported() && types.Identical(k.Type(), target.Type()) && !public[k.Val().ExactString()] {
+			if k, ok := target.Pkg().Scope().Lookup(name).(*types.Const); ok && k.Exported() &&
+				types.Identical(k.Type(), target.Type()) && !public[k.Val().ExactString()] {
 				c.report("%s has no constant for %s.%s", alias.Name(), target.Pkg().Name(), name)
 			}
 		}

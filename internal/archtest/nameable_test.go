@@ -60,8 +60,10 @@ func TestNameableCanFail(t *testing.T) {
 	}
 	want := []string{
 		"Mode has no constant for nouns.ModeB",
-		modulePath + "/api.Outer.Inner mentions Inner, which other modules cannot name: give it an alias in package api",
-		modulePath + "/api/client.Client.Ask mentions Answer, which other modules cannot name: give it an alias in package api",
+		modulePath + "/api.Outer.Inner mentions Inner, which other modules cannot name: give it an alias in " +
+			"package api",
+		modulePath + "/api/client.Client.Ask mentions Answer, which other modules cannot name: give it an " +
+			"alias in package api",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)

@@ -63,7 +63,10 @@ func fileWaits(name string, src []byte) ([]Finding, error) {
 	report := func(n ast.Node, what string) {
 		pos := fset.Position(n.Pos())
 		if !allowed[pos.Line] {
-			found = append(found, Finding{pos, "waiting", what + " outside synctest.Test: poll with testkit.Eventually"})
+			found = append(found, Finding{
+				pos, "waiting",
+				what + " outside synctest.Test: poll with testkit.Eventually",
+			})
 		}
 	}
 	bare := func(list []ast.Stmt) {

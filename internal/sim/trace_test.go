@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/internal/clause"
 )
 
-// trace is a scripted story of PROTOCOLS.md: it breaks nothing, and one of the invariants once its clause is off.
+// trace is a scripted story of a trace in docs/reference/protocol.md: it breaks nothing, and one of the invariants once
+// its clause is off.
 type trace struct {
 	name    string
 	off     clause.Set
@@ -215,7 +216,9 @@ func TestTraces(t *testing.T) {
 			for range 8 {
 				story.Seed++ // what chance decides for single messages
 				found = Run(t, story, Options{Without: tr.off, StopAtOnce: true}).Violations
-				if slices.ContainsFunc(found, func(v Violation) bool { return slices.Contains(tr.catches, v.Invariant) }) {
+				if slices.ContainsFunc(found, func(v Violation) bool {
+					return slices.Contains(tr.catches, v.Invariant)
+				}) {
 					t.Logf("%s: without its clause: %s", tr.name, found[0])
 					return
 				}

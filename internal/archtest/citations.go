@@ -1,0 +1,76 @@
+package archtest
+
+import (
+	"bytes"
+	"fmt"
+	"go/token"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// protocolPage is where the clauses and traces of the protocol stand.
+const protocolPage = "docs/reference/protocol.md"
+
+var (
+	// definition finds a clause, a part or a trace in the protocol page: "**P1.2** …", "## P1 …" or "| T1 | …".
+	definition = regexp.MustCompile(`(?m)^(?:\*\*|## |\| )([PT]\d+(?:\.\d+)?)(?:\*\* | )`)
+	// citation finds the name of a clause, a part or a trace in any text. Words such as T1000 or P99 are not names.
+	citation = regexp.MustCompile(`\b(?:P[1-9](?:\.\d+)?|T[12]?\d)\b`)
+	// citing are the endings of files that may cite.
+	citing = []string{".go", ".md", ".txt", ".txtar", ".json", ".yaml", ".csv"}
+)
+
+// citations finds clauses, parts and traces of the protocol that a file of the tree cites and the protocol page does
+// not hold. The files under apart use such words for something else, as a trace of GPU requests does with the model T4.
+func citations(tree fs.FS, apart ...string) ([]Finding, error) {
+	page, err := fs.ReadFile(tree, protocolPage)
+	if err != nil {
+		return nil, fmt.Errorf("read the protocol: %w", err)
+	}
+	defined := map[string]bool{}
+	for _, m := range definition.FindAllSubmatch(page, -1) {
+		defined[string(m[1])] = true
+	}
+	var found []Finding
+	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if base := d.Name(); name != "." && (base == "node_modules" || strings.HasPrefix(base, ".")) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		for _, prefix := range apart {
+			if strings.HasPrefix(name, prefix) {
+				return nil
+			}
+		}
+		var may bool
+		for _, ending := range citing {
+			may = may || path.Ext(name) == ending
+		}
+		if !may {
+			return nil
+		}
+		src, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		for i, line := range bytes.Split(src, []byte("\n")) {
+			for _, cited := range citation.FindAll(line, -1) {
+				if !defined[string(cited)] {
+					found = append(found, Finding{
+						Pos: token.Position{Filename: name, Line: i + 1}, Rule: "citations",
+						Text: fmt.Sprintf("%s is not in %s", cited, protocolPage),
+					})
+				}
+			}
+		}
+		return nil
+	})
+	return sorted(found), err
+}
