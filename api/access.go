@@ -16,8 +16,8 @@ type TokenRequest struct {
 	Role Role `json:"role"`
 	// Clusters, unless empty, are the only ones that an access token of a submitter or a viewer reaches.
 	Clusters []string `json:"clusters,omitempty"`
-	// Life is how long the token is good for. An access token without lasts until it is revoked; a join token lasts an hour
-	// by default, and thirty days at most.
+	// Life is how long the token is good for. An access token without lasts until it is revoked; a join token lasts an
+	// hour by default, and thirty days at most.
 	Life Duration `json:"life,omitempty"`
 	// Uses is how often a join token may be used; default 1.
 	Uses int `json:"uses,omitempty"`
@@ -61,8 +61,8 @@ type JoinRequest struct {
 	Request string `json:"request"`
 	// ServerName is what people will call a server; it is refused if another one is called so. Empty for nodes.
 	ServerName string `json:"server_name,omitempty"`
-	// PeerURL is where a server will be reached by the other members of the store, such as "https://10.0.0.2:7072". Empty for nodes, and for
-	// servers whose store runs elsewhere.
+	// PeerURL is where a server will be reached by the other members of the store, such as "https://10.0.0.2:7072".
+	// Empty for nodes, and for servers whose store runs elsewhere.
 	PeerURL string `json:"peer_url,omitempty"`
 }
 
@@ -73,8 +73,8 @@ type JoinReply struct {
 	Authority   string `json:"authority"`
 	// AuthorityKey is for servers alone: with it they sign as well.
 	AuthorityKey string `json:"authority_key,omitempty"`
-	// SecretsKey is for servers alone: with it they seal and open secrets. SecretsKeys are all that the server that answers holds; builds that know of one
-	// only read the other.
+	// SecretsKey is for servers alone: with it they seal and open secrets. SecretsKeys are all that the server that
+	// answers holds; builds that know of one only read the other.
 	SecretsKey  string `json:"secrets_key,omitempty"`
 	SecretsKeys string `json:"secrets_keys,omitempty"`
 	// Members are the members of the store, the new one included, for servers alone.

@@ -1,7 +1,7 @@
 package api
 
-// Address is where a healthy task of a service can be reached now. A task leaves the list as soon as it is to be stopped, before it is
-// told so.
+// Address is where a healthy task of a service can be reached now. A task leaves the list as soon as it is to be
+// stopped, before it is told so.
 type Address struct {
 	Task    TaskID `json:"task"`
 	Attempt int    `json:"attempt"`

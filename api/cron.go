@@ -21,7 +21,8 @@ type CronStatus struct {
 	Last time.Time `json:"last,omitzero"`
 	Job  string    `json:"job,omitempty"`
 	Made time.Time `json:"made,omitzero"`
-	// Running are the jobs of the cron that have not ended, by name; Succeeded and Failed how many of those that are kept did.
+	// Running are the jobs of the cron that have not ended, by name; Succeeded and Failed how many of those that are
+	// kept did.
 	Running   []string `json:"running,omitempty"`
 	Succeeded int      `json:"succeeded,omitempty"`
 	Failed    int      `json:"failed,omitempty"`

@@ -2,13 +2,16 @@ package api
 
 // PlaceView says why a task stands on its node, or, with what it waits for, what keeps it off all nodes.
 type PlaceView struct {
-	// Recorded says that the grounds are those that the leader kept of the decision. Else they are found anew, on the fleet as it is now, as if the task were to be
-	// placed: where it was decided long ago, or by a server that leads no more, nothing else is left.
+	// Recorded says that the grounds are those that the leader kept of the decision. Else they are found anew, on the
+	// fleet as it is now, as if the task were to be placed: where it was decided long ago, or by a server that leads no
+	// more, nothing else is left.
 	Recorded bool    `json:"recorded"`
 	Grounds  Grounds `json:"grounds"`
-	// Node is where the task stands. Grounds that are kept for tasks that were placed together are those of the first, which may stand elsewhere.
+	// Node is where the task stands. Grounds that are kept for tasks that were placed together are those of the first,
+	// which may stand elsewhere.
 	Node string `json:"node,omitempty"`
-	// Here says in words why the node was taken, and Others what is worse about the next best nodes, or better, where things have changed.
+	// Here says in words why the node was taken, and Others what is worse about the next best nodes, or better, where
+	// things have changed.
 	Here   string        `json:"here,omitempty"`
 	Others []PlaceOption `json:"others,omitempty"`
 	// Refusals are those of the other nodes, each in words.

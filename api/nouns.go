@@ -17,11 +17,13 @@ type (
 	Job = cluster.Job
 	// Kind is the kind of an object that users write.
 	Kind = cluster.Kind
-	// Lifespan is the part of a service's or job's spec that the API server fills in at each write; what a client sends here is ignored.
+	// Lifespan is the part of a service's or job's spec that the API server fills in at each write; what a client sends
+	// here is ignored.
 	Lifespan = cluster.Lifespan
 	// OnDisconnect is a class of tasks by what happens when their node falls silent.
 	OnDisconnect = cluster.OnDisconnect
-	// OnViolation says what happens to tasks whose node does not meet the demands on it any more: its labels or its pool changed, or the demands did.
+	// OnViolation says what happens to tasks whose node does not meet the demands on it any more: its labels or its
+	// pool changed, or the demands did.
 	OnViolation = cluster.OnViolation
 	// OwnerRef names the service or job that a task belongs to.
 	OwnerRef = cluster.OwnerRef
@@ -55,7 +57,8 @@ type (
 	Ref = cluster.Ref
 	// Resources are what a container may use and what is reserved for it.
 	Resources = cluster.Resources
-	// Restart is the agent's policy for a task that ended by itself: it is started again on the same node, in the same attempt, after a delay that doubles each time.
+	// Restart is the agent's policy for a task that ended by itself: it is started again on the same node, in the same
+	// attempt, after a delay that doubles each time.
 	Restart = cluster.Restart
 	// RestartMode says which ends are followed by a restart in place.
 	RestartMode = cluster.RestartMode
@@ -87,7 +90,8 @@ type (
 	SecretType = cluster.SecretType
 	// SecretUse hands a secret of the task's cluster to a container, in a file or a variable.
 	SecretUse = cluster.SecretUse
-	// ServiceChange is what a task of a service does about addresses of services that are others than those that a container was told.
+	// ServiceChange is what a task of a service does about addresses of services that are others than those that a
+	// container was told.
 	ServiceChange = cluster.Change
 	// ServiceUse names a service that a container uses: it is not started before a task of that is healthy.
 	ServiceUse = cluster.ServiceUse
@@ -103,7 +107,8 @@ type (
 	StorageUse = cluster.StorageUse
 	// VolumeUse is what a volume takes of its file system.
 	VolumeUse = cluster.VolumeUse
-	// Affinity is a wish, or with a negative weight a dislike: nodes that meet the constraint are better, or worse, by the weight.
+	// Affinity is a wish, or with a negative weight a dislike: nodes that meet the constraint are better, or worse, by
+	// the weight.
 	Affinity = cluster.Affinity
 	// Device is one device of a node that tasks may reserve.
 	Device = cluster.Device
@@ -131,13 +136,16 @@ type (
 	Gate = cluster.Gate
 	// GateResult is what the looks at a gate have shown since the newest tasks became healthy.
 	GateResult = cluster.GateResult
-	// Reschedule is the policy for attempts that failed for good on their node: the next attempt goes, where it can, to another node, after a delay that doubles each time.
+	// Reschedule is the policy for attempts that failed for good on their node: the next attempt goes, where it can, to
+	// another node, after a delay that doubles each time.
 	Reschedule = cluster.Reschedule
 	// RolloutState is where a rollout stands.
 	RolloutState = cluster.RolloutState
-	// RolloutWish is what the user asked of a service's rollout, by commands of their own; applying a manifest does not change it.
+	// RolloutWish is what the user asked of a service's rollout, by commands of their own; applying a manifest does not
+	// change it.
 	RolloutWish = cluster.RolloutWish
-	// Update says how a service's tasks are replaced, by a rollout and by whatever else moves them: the budget of Least healthy tasks is one for rollouts, drains, scaling down and rebalancing (P5).
+	// Update says how a service's tasks are replaced, by a rollout and by whatever else moves them: the budget of Least
+	// healthy tasks is one for rollouts, drains, scaling down and rebalancing (P5).
 	Update = cluster.Update
 	// UpdateOrder is what comes first where one task replaces another.
 	UpdateOrder = cluster.UpdateOrder
@@ -151,7 +159,8 @@ type (
 	ScaleMetric = cluster.ScaleMetric
 	// ScalePace says how fast a count changes in one direction.
 	ScalePace = cluster.ScalePace
-	// ScaleSchedule sets bounds or the count from a moment that comes again and again until the next such moment of any schedule in the list.
+	// ScaleSchedule sets bounds or the count from a moment that comes again and again until the next such moment of any
+	// schedule in the list.
 	ScaleSchedule = cluster.ScaleSchedule
 	// ScaleTarget is a value that a metric should have for each task.
 	ScaleTarget = cluster.ScaleTarget
@@ -171,7 +180,8 @@ type (
 	CronMissed = cluster.CronMissed
 	// DiskFull says that a disk of images or artifacts is full and that nothing more may be removed from it.
 	DiskFull = cluster.DiskFull
-	// DiskSweep is what an agent removed of images and artifacts because their disk was full, since a server last heard of a sweep.
+	// DiskSweep is what an agent removed of images and artifacts because their disk was full, since a server last heard
+	// of a sweep.
 	DiskSweep = cluster.DiskSweep
 	// ContainerUse is what one container of a task uses.
 	ContainerUse = cluster.ContainerUse

@@ -13,8 +13,8 @@ type ServerView struct {
 	Self bool `json:"self,omitempty"`
 	// Leader says that it leads the domain.
 	Leader bool `json:"leader,omitempty"`
-	// State is "up", "down", "joining" (a member of the store that has not started yet) or "unknown", where the store runs
-	// elsewhere and the server was not heard.
+	// State is "up", "down", "joining" (a member of the store that has not started yet) or "unknown", where the store
+	// runs elsewhere and the server was not heard.
 	State ServerState `json:"state"`
 	// Reason says in a sentence why it is not up.
 	Reason string `json:"reason,omitempty"`
@@ -94,8 +94,8 @@ type LeaderView struct {
 	Since       time.Time `json:"since"`
 }
 
-// ServerCount counts servers. Learners are members of the store without a vote; Quorum is how many voters must be up for
-// writes, 0 where the store runs elsewhere.
+// ServerCount counts servers. Learners are members of the store without a vote; Quorum is how many voters must be up
+// for writes, 0 where the store runs elsewhere.
 type ServerCount struct {
 	Up       int `json:"up"`
 	Total    int `json:"total"`
@@ -112,7 +112,8 @@ type StoreView struct {
 	// Free is what the server's disk has left; below LowWater no writes are taken.
 	Free     Bytes `json:"free"`
 	LowWater Bytes `json:"low_water"`
-	// Writable says whether writes are taken now, and Reason why not. Quorum says whether a linearizable read was answered.
+	// Writable says whether writes are taken now, and Reason why not. Quorum says whether a linearizable read was
+	// answered.
 	Writable bool   `json:"writable"`
 	Reason   string `json:"reason,omitempty"`
 	Quorum   bool   `json:"quorum"`
@@ -161,8 +162,8 @@ type DomainView struct {
 	Revision    uint64 `json:"revision"`
 }
 
-// RescheduleRequest lets tasks of silent nodes be replaced for a while, although so many nodes are silent that the control
-// plane holds it back. For 0 takes that back.
+// RescheduleRequest lets tasks of silent nodes be replaced for a while, although so many nodes are silent that the
+// control plane holds it back. For 0 takes that back.
 type RescheduleRequest struct {
 	For Duration `json:"for"`
 }
@@ -226,8 +227,8 @@ type Settings struct {
 	Values map[string]string `json:"values"`
 }
 
-// SnapshotRevision is the header of a snapshot's answer that tells which revision it holds at the least, and SnapshotSum
-// the trailer with the SHA-256 of its bytes, in hex. An answer without the trailer is cut short.
+// SnapshotRevision is the header of a snapshot's answer that tells which revision it holds at the least, and
+// SnapshotSum the trailer with the SHA-256 of its bytes, in hex. An answer without the trailer is cut short.
 const (
 	SnapshotRevision = "Berth-Revision"
 	SnapshotSum      = "Berth-Sha256"

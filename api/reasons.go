@@ -2,7 +2,8 @@ package api
 
 import "github.com/berthd/berth/internal/cluster"
 
-// Reasons: why a task waits, stopped or failed, why a node was refused. A later server may tell others. docs/reference/reasons.md says what each means.
+// Reasons: why a task waits, stopped or failed, why a node was refused. A later server may tell others.
+// docs/reference/reasons.md says what each means.
 const (
 	ReasonRollout       = cluster.ReasonRollout
 	ReasonScaleDown     = cluster.ReasonScaleDown

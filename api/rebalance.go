@@ -52,7 +52,8 @@ type RebalanceScore struct {
 	Violations int `json:"violations"`
 	// Used counts the nodes in use, daemons apart, where tasks of strategy binpack may be moved.
 	Used int `json:"used"`
-	// Stranded, where tasks of strategy whole may be moved, and Uneven, where such of strategy spread may, are in points.
+	// Stranded, where tasks of strategy whole may be moved, and Uneven, where such of strategy spread may, are in
+	// points.
 	Stranded int `json:"stranded"`
 	Uneven   int `json:"uneven"`
 }

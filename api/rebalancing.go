@@ -6,8 +6,8 @@ import (
 
 // RebalanceRequest asks that moves are carried out.
 type RebalanceRequest struct {
-	// Moves, as a rebalancing found them, in their order: at most 500. Of each task, attempt, from and to are heeded; cause, gain and message
-	// are kept for those who look at it.
+	// Moves, as a rebalancing found them, in their order: at most 500. Of each task, attempt, from and to are heeded;
+	// cause, gain and message are kept for those who look at it.
 	Moves []RebalanceMove `json:"moves"`
 	// Parallel is how many of them may be on their way at the same time, 1 to 50. Default 5.
 	Parallel int `json:"parallel,omitempty"`
@@ -29,7 +29,8 @@ type RebalancingView struct {
 	Counts RebalanceCounts `json:"counts"`
 	// Waits says what each move waits for that is open, by its task.
 	Waits map[TaskID]string `json:"waits,omitempty"`
-	// Left says why moves of the rebalancing that this one takes back are not among its own. It is told when it is made.
+	// Left says why moves of the rebalancing that this one takes back are not among its own. It is told when it is
+	// made.
 	Left []RebalanceLeft `json:"left,omitempty"`
 }
 

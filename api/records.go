@@ -15,7 +15,8 @@ type (
 	Health = cluster.Health
 	// State is where a task's attempt stands.
 	State = cluster.State
-	// EpochToken orders what agents are told (P1.6): generation of the node's ownership, then incarnation of the store, then epoch of the leader.
+	// EpochToken orders what agents are told (P1.6): generation of the node's ownership, then incarnation of the store,
+	// then epoch of the leader.
 	EpochToken = cluster.Token
 	// DiskFact is one file system.
 	DiskFact = cluster.DiskFact
@@ -73,11 +74,13 @@ type (
 	Machine = cluster.Machine
 	// Remedy is one change of a task that waits, of a node or of what stands there.
 	Remedy = cluster.Remedy
-	// Suggestion is a smallest set of changes of some kinds that together would let a waiting task, or its gang, be placed.
+	// Suggestion is a smallest set of changes of some kinds that together would let a waiting task, or its gang, be
+	// placed.
 	Suggestion = cluster.Suggestion
 	// Candidate is a node with the parts of its rank.
 	Candidate = cluster.Candidate
-	// Grounds is why a task was placed where it was, as the leader saw it then: kept in its memory for some thousand decisions, one for the first of all tasks of an owner that one decision placed.
+	// Grounds is why a task was placed where it was, as the leader saw it then: kept in its memory for some thousand
+	// decisions, one for the first of all tasks of an owner that one decision placed.
 	Grounds = cluster.Grounds
 	// RankPart is a part of the rank of a node for a task; parts of 0 points are left out.
 	RankPart = cluster.RankPart

@@ -14,16 +14,16 @@ type RolloutView struct {
 	Service string `json:"service"`
 	// Version is the newest one. Its state is "rolling" while nothing is known of it yet.
 	cluster.Version
-	// Changed is when the state last changed, or another task became healthy for the first time; unless the rollout has ended,
-	// more progress has to come until Deadline.
+	// Changed is when the state last changed, or another task became healthy for the first time; unless the rollout has
+	// ended, more progress has to come until Deadline.
 	Changed  time.Time `json:"changed,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Paused says that nothing is begun or given up for it.
 	Paused bool `json:"paused,omitempty"`
 	// Reverted, unless 0, is the generation that this one takes back: one that failed, or that a user has undone.
 	Reverted uint64 `json:"reverted,omitempty"`
-	// Desired is how many tasks the service wants, Surge how many there may be beyond that, Least how many have to be healthy,
-	// Parallelism how many are replaced at the same time.
+	// Desired is how many tasks the service wants, Surge how many there may be beyond that, Least how many have to be
+	// healthy, Parallelism how many are replaced at the same time.
 	Desired     int `json:"desired"`
 	Surge       int `json:"surge"`
 	Least       int `json:"least"`
@@ -34,7 +34,8 @@ type RolloutView struct {
 	Canaries *CanaryView `json:"canaries,omitempty"`
 	// Gates are those of the update policy, in its order.
 	Gates []GateView `json:"gates,omitempty"`
-	// LastHealthy is the last version of which all tasks were healthy, apart from the newest one: where an undo or a rollback goes.
+	// LastHealthy is the last version of which all tasks were healthy, apart from the newest one: where an undo or a
+	// rollback goes.
 	LastHealthy *ServiceVersion `json:"last_healthy,omitempty"`
 	// Waits are what it waits for, empty once it has ended.
 	Waits []Because `json:"waits,omitempty"`
@@ -42,15 +43,15 @@ type RolloutView struct {
 	Revision uint64 `json:"revision"`
 }
 
-// VersionCount counts the tasks of one version of a service. Tasks of earlier generations that run what is asked for now are
-// of the newest version, and counted there.
+// VersionCount counts the tasks of one version of a service. Tasks of earlier generations that run what is asked for
+// now are of the newest version, and counted there.
 type VersionCount struct {
 	Generation uint64 `json:"generation"`
 	Definition Ref    `json:"definition"`
 	// Newest says that it is what the service asks for now; the others are old.
 	Newest bool `json:"newest,omitempty"`
-	// Desired is how many tasks of the version are wanted in the end, Begun how many live, Running and Healthy how many of
-	// these run and are healthy.
+	// Desired is how many tasks of the version are wanted in the end, Begun how many live, Running and Healthy how many
+	// of these run and are healthy.
 	Desired int `json:"desired"`
 	Begun   int `json:"begun"`
 	Running int `json:"running"`
@@ -73,7 +74,8 @@ type CanaryView struct {
 // GateView is a gate with what was last seen of it.
 type GateView struct {
 	Gate
-	// State is "passing", "failing", "waiting" (not looked at often enough yet) or "unknown", where the server that answers was not told.
+	// State is "passing", "failing", "waiting" (not looked at often enough yet) or "unknown", where the server that
+	// answers was not told.
 	State GateState `json:"state"`
 	// Result is nil where nothing is known.
 	Result *GateResult `json:"result,omitempty"`
@@ -99,15 +101,16 @@ func (GateState) Values() []GateState {
 type UndoRequest struct {
 	// Generation of the version; 0 is the last one before the present one of which all tasks were healthy.
 	Generation uint64 `json:"generation,omitempty"`
-	// From, unless 0, is the generation that is to be undone, as it was read: where another is the newest by now the request is refused
-	// with 409, or has been done already. Without From, as without Generation, an undo that is not complete is not undone.
+	// From, unless 0, is the generation that is to be undone, as it was read: where another is the newest by now the
+	// request is refused with 409, or has been done already. Without From, as without Generation, an undo that is not
+	// complete is not undone.
 	From uint64 `json:"from,omitempty"`
 }
 
 // PromoteRequest goes on with a rollout whose canaries wait.
 type PromoteRequest struct {
-	// Generation, unless 0, is the one whose canaries are meant, as it was read: where another is the newest by now the request is refused
-	// with 409.
+	// Generation, unless 0, is the one whose canaries are meant, as it was read: where another is the newest by now the
+	// request is refused with 409.
 	Generation uint64 `json:"generation,omitempty"`
 }
 
@@ -125,8 +128,8 @@ type VersionView struct {
 	cluster.Version
 	// Current says that it is what the service asks for now.
 	Current bool `json:"current,omitempty"`
-	// Fields are those in which its task definition differs from that of the version before it, ordered by path. It is empty for a
-	// restart, and where one of the two is not known.
+	// Fields are those in which its task definition differs from that of the version before it, ordered by path. It is
+	// empty for a restart, and where one of the two is not known.
 	Fields []FieldChange `json:"fields,omitempty"`
 	// Note says why there are no fields.
 	Note string `json:"note,omitempty"`
@@ -164,8 +167,8 @@ type ScaleView struct {
 // TargetView is a target of scaling with what is measured now.
 type TargetView struct {
 	ScaleTarget
-	// Value is what the metric is, as the target says it; nil where the server that answers does not know it. Message says why then, or
-	// what it is the mean of.
+	// Value is what the metric is, as the target says it; nil where the server that answers does not know it. Message
+	// says why then, or what it is the mean of.
 	Value   *float64  `json:"value,omitempty"`
 	Message string    `json:"message,omitempty"`
 	At      time.Time `json:"at,omitzero"`
@@ -192,14 +195,16 @@ type Explanation struct {
 	Because []Because `json:"because,omitempty"`
 	// Place says of a task why it stands where it does, or what keeps it off the nodes.
 	Place *PlaceView `json:"place,omitempty"`
-	// Suggestions are the smallest changes that would let the task in, or the first task of the owner that waits for a place: Waits. Each alone is enough.
+	// Suggestions are the smallest changes that would let the task in, or the first task of the owner that waits for a
+	// place: Waits. Each alone is enough.
 	Suggestions []Suggestion `json:"suggestions,omitempty"`
 	Waits       TaskID       `json:"waits,omitempty"`
 }
 
 // Because is one reason why something is as it is.
 type Because struct {
-	// About says what the reason is about: "place", "stop", "move", "crash-loop", "health", "node", "rollout", "gate" or "scaling".
+	// About says what the reason is about: "place", "stop", "move", "crash-loop", "health", "node", "rollout", "gate"
+	// or "scaling".
 	About string `json:"about"`
 	// Reason is the code of the cause, and Message the sentence.
 	Reason  ReasonCode `json:"reason,omitempty"`
@@ -218,7 +223,8 @@ type Because struct {
 type CrashLoop struct {
 	Task TaskID `json:"task"`
 	Node string `json:"node,omitempty"`
-	// Times is how often it ended among what is remembered, Restarts how often the present attempt was restarted in its place.
+	// Times is how often it ended among what is remembered, Restarts how often the present attempt was restarted in its
+	// place.
 	Times    int `json:"times"`
 	Restarts int `json:"restarts,omitempty"`
 	// Message says how it last ended, and Log holds the last lines that it wrote.

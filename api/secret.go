@@ -40,13 +40,15 @@ type SecretView struct {
 	Revision  uint64   `json:"revision,omitempty"`
 }
 
-// MasterKeyView is what is known of a master key, which wraps the data keys that secrets are sealed with. The key itself is never told.
+// MasterKeyView is what is known of a master key, which wraps the data keys that secrets are sealed with. The key
+// itself is never told.
 type MasterKeyView struct {
 	MasterKey
 	State MasterKeyState `json:"state"`
 	// Secrets is how many secrets are sealed under it now.
 	Secrets int `json:"secrets"`
-	// Holders are the names of the servers that hold it, and Lacking of those that do not: a key is used once that is none.
+	// Holders are the names of the servers that hold it, and Lacking of those that do not: a key is used once that is
+	// none.
 	Holders []string `json:"holders,omitempty"`
 	Lacking []string `json:"lacking,omitempty"`
 	// Began says, in the answer to a rekey, that this request made it.

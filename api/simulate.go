@@ -6,8 +6,8 @@ import (
 
 // SimulateRequest asks what would become of the domain. Nothing is written.
 type SimulateRequest struct {
-	// Changes are made in their order; each begins once what the one before set off has come to rest. There is one at least, and
-	// there are at most MaxSimulateChanges.
+	// Changes are made in their order; each begins once what the one before set off has come to rest. There is one at
+	// least, and there are at most MaxSimulateChanges.
 	Changes []SimulateChange `json:"changes"`
 }
 
@@ -43,10 +43,11 @@ type SimulateChange struct {
 type SimulateNodes struct {
 	// Count is 1 to MaxSimulateNodes, default 1.
 	Count int `json:"count,omitempty"`
-	// Name is that of the node, or with a larger count what all names begin with: "gpu" makes gpu-1, gpu-2. Default "new".
+	// Name is that of the node, or with a larger count what all names begin with: "gpu" makes gpu-1, gpu-2. Default
+	// "new".
 	Name string `json:"name,omitempty"`
-	// Like names the node whose size, devices, labels, pool and taints the new ones have, but for what is said here. Without it
-	// they have the size that most nodes have, and no labels, pool and taints but those that are said.
+	// Like names the node whose size, devices, labels, pool and taints the new ones have, but for what is said here.
+	// Without it they have the size that most nodes have, and no labels, pool and taints but those that are said.
 	Like    string         `json:"like,omitempty"`
 	CPU     string         `json:"cpu,omitempty"`    // such as "8" or "500m"
 	Memory  string         `json:"memory,omitempty"` // such as "32GiB"

@@ -101,15 +101,15 @@ type ServiceStatus struct {
 	Healthy int `json:"healthy"`
 	Updated int `json:"updated"`
 	Waiting int `json:"waiting"`
-	// State is "healthy", "starting", "rolling-out", "canary", "paused", "rollout-failed", "crash-looping", "degraded", "failing",
-	// "stopped", "stopping" or "deleting".
+	// State is "healthy", "starting", "rolling-out", "canary", "paused", "rollout-failed", "crash-looping", "degraded",
+	// "failing", "stopped", "stopping" or "deleting".
 	State string `json:"state"`
 	// Message says in a sentence why it is not as desired; empty when it is.
 	Message string `json:"message,omitempty"`
 	// Versions counts the tasks of each version that runs, the newest first.
 	Versions []VersionCount `json:"versions,omitempty"`
-	// Rollout is where the newest version stands, empty while nothing is known of it, and RolloutMessage says it in a sentence; Paused
-	// that the user holds it there.
+	// Rollout is where the newest version stands, empty while nothing is known of it, and RolloutMessage says it in a
+	// sentence; Paused that the user holds it there.
 	Rollout        RolloutState `json:"rollout,omitempty"`
 	RolloutMessage string       `json:"rollout_message,omitempty"`
 	Paused         bool         `json:"paused,omitempty"`
@@ -171,13 +171,13 @@ type TaskView struct {
 	Containers []ContainerStatus `json:"containers,omitempty"`
 	Exit       *Exit             `json:"exit,omitempty"`
 	LogTail    string            `json:"log_tail,omitempty"`
-	// Used is what the attempt uses, where its agent told the server that answers. A list that waits for a change does not wait for
-	// this, nor is a streamed one sent for its sake.
+	// Used is what the attempt uses, where its agent told the server that answers. A list that waits for a change does
+	// not wait for this, nor is a streamed one sent for its sake.
 	Used *TaskStats `json:"used,omitempty"`
 	// Pressed says why its node's agent suggests to move it away: the node is short of memory. It is soft, as Used is.
 	Pressed string `json:"pressed,omitempty"`
-	// Misplaced says why the attempt should not be on its node as that is now, and what becomes of it: the node has a taint, or does not
-	// meet a constraint.
+	// Misplaced says why the attempt should not be on its node as that is now, and what becomes of it: the node has a
+	// taint, or does not meet a constraint.
 	Misplaced string `json:"misplaced,omitempty"`
 }
 
@@ -253,8 +253,8 @@ type ImageView struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest,omitempty"`
 	Size   Bytes  `json:"size"`
-	// Frees is what the node's disk gains without it, Used when a container was last made from it or removed, and Kept what keeps it from being
-	// removed, in a few words. Older agents do not tell.
+	// Frees is what the node's disk gains without it, Used when a container was last made from it or removed, and Kept
+	// what keeps it from being removed, in a few words. Older agents do not tell.
 	Frees Bytes     `json:"frees,omitempty"`
 	Used  time.Time `json:"used,omitzero"`
 	Kept  string    `json:"kept,omitempty"`
@@ -269,12 +269,13 @@ type ImagePull struct {
 	Keep bool `json:"keep,omitempty"`
 }
 
-// ImagePullNews is a line of the answer to a client that accepts application/x-ndjson: how the pull comes along on a node, and in the last one what came
-// of it.
+// ImagePullNews is a line of the answer to a client that accepts application/x-ndjson: how the pull comes along on a
+// node, and in the last one what came of it.
 type ImagePullNews struct {
 	Node  string `json:"node,omitempty"`
 	Image string `json:"image,omitempty"`
-	// Message says what goes on there: layers and bytes that have come, or what the registry answered and when it is asked again.
+	// Message says what goes on there: layers and bytes that have come, or what the registry answered and when it is
+	// asked again.
 	Message string `json:"message,omitempty"`
 	// Done says that the node does no more.
 	Done  bool         `json:"done,omitempty"`
@@ -304,8 +305,8 @@ type PrunedImage struct {
 	Kept    string    `json:"kept,omitempty"` // what keeps it
 }
 
-// ImagePruneReply lists all images of the nodes, each node's in the order in which they would go. Faults tells of nodes that could not
-// be asked.
+// ImagePruneReply lists all images of the nodes, each node's in the order in which they would go. Faults tells of nodes
+// that could not be asked.
 type ImagePruneReply struct {
 	Items  []PrunedImage `json:"items"`
 	Faults []Fault       `json:"errors,omitempty"`
@@ -324,8 +325,8 @@ type Readiness struct {
 	Parts map[string]string `json:"parts"`
 }
 
-// ScaleRequest sets a service's count, and the bounds between which scaling may change it; what is left out stays. With scaling
-// the count is where it begins anew.
+// ScaleRequest sets a service's count, and the bounds between which scaling may change it; what is left out stays. With
+// scaling the count is where it begins anew.
 type ScaleRequest struct {
 	Count *int `json:"count,omitempty"`
 	Min   *int `json:"min,omitempty"`

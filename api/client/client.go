@@ -35,8 +35,8 @@ import (
 // ErrUnreachable is in the chain of every error of a request that got no answer.
 var ErrUnreachable = errors.New("no server")
 
-// ErrUncertain is in the chain of the error of a write that was sent and whose answer was lost: it may have happened or not.
-// Whoever goes on looks first.
+// ErrUncertain is in the chain of the error of a write that was sent and whose answer was lost: it may have happened or
+// not. Whoever goes on looks first.
 var ErrUncertain = errors.New("the write may have happened or not")
 
 // maxProblem bounds what is read of an error answer.
@@ -47,8 +47,8 @@ const dialTimeout = 10 * time.Second
 
 // Config says which server a client talks to.
 type Config struct {
-	// Addr is "http://host:port", "https://host:port" or "unix:///path", or several of them with commas between: requests go to
-	// the one that answered last, and to the next where it cannot be reached.
+	// Addr is "http://host:port", "https://host:port" or "unix:///path", or several of them with commas between:
+	// requests go to the one that answered last, and to the next where it cannot be reached.
 	Addr string
 	// Token is sent as bearer token, unless it is empty or the address is a unix socket.
 	Token string
@@ -96,8 +96,8 @@ func New(cfg Config) (*Client, error) {
 // Addr returns the address that the client talks to, as it was given.
 func (c *Client) Addr() string { return c.addr }
 
-// Consistent returns a client, over the same connections, whose reads hold all that was written through any server before
-// they were sent. They cost a question to the store, and fail where that has no quorum.
+// Consistent returns a client, over the same connections, whose reads hold all that was written through any server
+// before they were sent. They cost a question to the store, and fail where that has no quorum.
 func (c *Client) Consistent() *Client {
 	consistent := *c
 	consistent.settled = true
@@ -110,7 +110,8 @@ func (r request) settles() bool {
 		return false
 	}
 	switch r.path[0] {
-	case "clusters", "definitions", "services", "jobs", "crons", "nodes", "events", "servers", "status", "recovery", "domain":
+	case "clusters", "definitions", "services", "jobs", "crons", "nodes", "events", "servers", "status", "recovery",
+		"domain":
 		return true
 	case "tasks":
 		return len(r.path) < 3 || r.path[2] == "explain" // no logs, no command

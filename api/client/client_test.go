@@ -36,7 +36,8 @@ func serve(t *testing.T, h http.HandlerFunc) *Client {
 
 func TestNewRefusesAddresses(t *testing.T) {
 	for _, addr := range []string{"", "localhost:7373", "ftp://host", "unix://", "http://", "http://h/v1", "://"} {
-		if _, err := New(Config{Addr: addr}); err == nil || !strings.Contains(err.Error(), "http://host:port or unix:///path") {
+		if _, err := New(Config{Addr: addr}); err == nil ||
+			!strings.Contains(err.Error(), "http://host:port or unix:///path") {
 			t.Errorf("New(%q): got %v, want an error that says what is right", addr, err)
 		}
 	}
@@ -52,13 +53,19 @@ func TestRequests(t *testing.T) {
 		want string
 	}{
 		{"version", func(c *Client) error { _, err := c.Version(ctx); return err }, "GET /v1/version"},
-		{"apply", func(c *Client) error { _, err := c.Apply(ctx, api.ApplyRequest{DryRun: true}); return err }, `POST /v1/apply {"objects":null,"dry_run":true}`},
+		{"apply", func(c *Client) error {
+			_, err := c.Apply(ctx, api.ApplyRequest{DryRun: true})
+			return err
+		}, `POST /v1/apply {"objects":null,"dry_run":true}`},
 		{"all services", func(c *Client) error { _, err := c.Services(ctx, "", none); return err }, "GET /v1/services"},
 		{"services", func(c *Client) error {
 			_, err := c.Services(ctx, "prod", ListOptions{Index: 7, Wait: 1e9, Limit: 5, Cursor: "web"})
 			return err
 		}, "GET /v1/clusters/prod/services?cursor=web&index=7&limit=5&wait=1s"},
-		{"service", func(c *Client) error { _, err := c.Service(ctx, "prod", "web"); return err }, "GET /v1/clusters/prod/services/web"},
+		{"service", func(c *Client) error {
+			_, err := c.Service(ctx, "prod", "web")
+			return err
+		}, "GET /v1/clusters/prod/services/web"},
 		{"put if", func(c *Client) error {
 			_, err := c.PutCluster(ctx, api.Cluster{Name: "prod"}, Condition{Revision: 17})
 			return err
@@ -67,64 +74,125 @@ func TestRequests(t *testing.T) {
 			_, err := c.PutCluster(ctx, api.Cluster{Name: "prod"}, Condition{Absent: true})
 			return err
 		}, `PUT /v1/clusters/prod If-None-Match:* {"name":"prod"}`},
-		{"scale", func(c *Client) error { return c.ScaleService(ctx, "default", "web", 3, Condition{}) }, `POST /v1/clusters/default/services/web/scale {"count":3}`},
-		{"stop", func(c *Client) error { return c.StopService(ctx, "default", "web") }, "POST /v1/clusters/default/services/web/stop"},
-		{"restart", func(c *Client) error { return c.RestartJob(ctx, "default", "sum") }, "POST /v1/clusters/default/jobs/sum/restart"},
-		{"delete", func(c *Client) error { return c.DeleteJob(ctx, "default", "sum", Condition{}) }, "DELETE /v1/clusters/default/jobs/sum"},
-		{"definition", func(c *Client) error { _, err := c.Definition(ctx, cluster.Ref{Name: "web", Version: 2}); return err }, "GET /v1/definitions/web/2"},
+		{"scale", func(c *Client) error {
+			return c.ScaleService(ctx, "default", "web", 3, Condition{})
+		}, `POST /v1/clusters/default/services/web/scale {"count":3}`},
+		{"stop", func(c *Client) error {
+			return c.StopService(ctx, "default", "web")
+		}, "POST /v1/clusters/default/services/web/stop"},
+		{"restart", func(c *Client) error {
+			return c.RestartJob(ctx, "default", "sum")
+		}, "POST /v1/clusters/default/jobs/sum/restart"},
+		{"delete", func(c *Client) error {
+			return c.DeleteJob(ctx, "default", "sum", Condition{})
+		}, "DELETE /v1/clusters/default/jobs/sum"},
+		{"definition", func(c *Client) error {
+			_, err := c.Definition(ctx, cluster.Ref{Name: "web", Version: 2})
+			return err
+		}, "GET /v1/definitions/web/2"},
 		{"tasks", func(c *Client) error {
 			_, err := c.Tasks(ctx, TaskFilter{Service: "web", All: true}, none)
 			return err
 		}, "GET /v1/tasks?all=true&service=web"},
-		{"task", func(c *Client) error { _, err := c.Task(ctx, "default.web.1.0"); return err }, "GET /v1/tasks/default.web.1.0"},
+		{"task", func(c *Client) error {
+			_, err := c.Task(ctx, "default.web.1.0")
+			return err
+		}, "GET /v1/tasks/default.web.1.0"},
 		{"events", func(c *Client) error {
-			_, err := c.Events(ctx, EventOptions{After: "1.0", Types: []string{"task.failed", "node"}}, ListOptions{Limit: 5})
+			_, err := c.Events(ctx, EventOptions{After: "1.0", Types: []string{"task.failed", "node"}},
+				ListOptions{Limit: 5})
 			return err
 		}, "GET /v1/events?after=1.0&limit=5&types=task.failed%2Cnode"},
-		{"separators", func(c *Client) error { _, err := c.Node(ctx, "../a b"); return err }, "GET /v1/nodes/..%2Fa%20b"},
+		{"separators", func(c *Client) error {
+			_, err := c.Node(ctx, "../a b")
+			return err
+		}, "GET /v1/nodes/..%2Fa%20b"},
 		{"status", func(c *Client) error { _, err := c.Status(ctx); return err }, "GET /v1/status"},
 		{"servers", func(c *Client) error { _, err := c.Servers(ctx, none); return err }, "GET /v1/servers"},
-		{"promote", func(c *Client) error { _, err := c.PromoteServer(ctx, "s2"); return err }, "POST /v1/servers/s2/promote"},
+		{"promote", func(c *Client) error {
+			_, err := c.PromoteServer(ctx, "s2")
+			return err
+		}, "POST /v1/servers/s2/promote"},
 		{"remove", func(c *Client) error { return c.RemoveServer(ctx, "s2", false) }, "DELETE /v1/servers/s2"},
-		{"remove by force", func(c *Client) error { return c.RemoveServer(ctx, "s2", true) }, "DELETE /v1/servers/s2?force=true"},
+		{"remove by force", func(c *Client) error {
+			return c.RemoveServer(ctx, "s2", true)
+		}, "DELETE /v1/servers/s2?force=true"},
 		{"recovery", func(c *Client) error { _, err := c.Recovery(ctx); return err }, "GET /v1/recovery"},
-		{"recover", func(c *Client) error { _, err := c.Recover(ctx, api.RecoverAdopt); return err }, `POST /v1/recovery {"action":"adopt"}`},
+		{"recover", func(c *Client) error {
+			_, err := c.Recover(ctx, api.RecoverAdopt)
+			return err
+		}, `POST /v1/recovery {"action":"adopt"}`},
 		{"domain", func(c *Client) error { _, err := c.Domain(ctx); return err }, "GET /v1/domain"},
 		{"put domain", func(c *Client) error {
 			_, err := c.PutDomain(ctx, api.DomainSettings{Name: "default"}, Condition{Revision: 3})
 			return err
 		}, `PUT /v1/domain If-Match:"3" {"name":"default"}`},
-		{"reschedule", func(c *Client) error { _, err := c.Reschedule(ctx, 10*time.Minute); return err }, `POST /v1/domain/reschedule {"for":"10m0s"}`},
-		{"cordon", func(c *Client) error { _, err := c.CordonNode(ctx, "n1", Condition{Revision: 3}); return err }, `POST /v1/nodes/n1/cordon If-Match:"3"`},
-		{"uncordon", func(c *Client) error { _, err := c.UncordonNode(ctx, "n1", Condition{}); return err }, "POST /v1/nodes/n1/uncordon"},
+		{"reschedule", func(c *Client) error {
+			_, err := c.Reschedule(ctx, 10*time.Minute)
+			return err
+		}, `POST /v1/domain/reschedule {"for":"10m0s"}`},
+		{"cordon", func(c *Client) error {
+			_, err := c.CordonNode(ctx, "n1", Condition{Revision: 3})
+			return err
+		}, `POST /v1/nodes/n1/cordon If-Match:"3"`},
+		{"uncordon", func(c *Client) error {
+			_, err := c.UncordonNode(ctx, "n1", Condition{})
+			return err
+		}, "POST /v1/nodes/n1/uncordon"},
 		{"drain", func(c *Client) error {
 			_, err := c.DrainNode(ctx, "n1", api.NodeAction{Deadline: cluster.Duration(time.Hour)}, Condition{})
 			return err
 		}, `POST /v1/nodes/n1/drain {"deadline":"1h0m0s"}`},
-		{"undrain", func(c *Client) error { _, err := c.UndrainNode(ctx, "n1", Condition{}); return err }, "POST /v1/nodes/n1/undrain"},
-		{"forget", func(c *Client) error { _, err := c.ForgetNode(ctx, "n1", true, Condition{}); return err }, `POST /v1/nodes/n1/forget {"force":true}`},
+		{"undrain", func(c *Client) error {
+			_, err := c.UndrainNode(ctx, "n1", Condition{})
+			return err
+		}, "POST /v1/nodes/n1/undrain"},
+		{"forget", func(c *Client) error {
+			_, err := c.ForgetNode(ctx, "n1", true, Condition{})
+			return err
+		}, `POST /v1/nodes/n1/forget {"force":true}`},
 		{"taint", func(c *Client) error {
-			_, err := c.TaintNode(ctx, "n1", []cluster.Taint{{Key: "a", Value: "b", Effect: cluster.TaintEvict}}, Condition{Revision: 3})
+			_, err := c.TaintNode(ctx, "n1", []cluster.Taint{{Key: "a", Value: "b", Effect: cluster.TaintEvict}},
+				Condition{Revision: 3})
 			return err
 		}, `POST /v1/nodes/n1/taint If-Match:"3" {"taints":[{"key":"a","value":"b","effect":"evict"}]}`},
 		{"untaint", func(c *Client) error {
 			_, err := c.UntaintNode(ctx, "n1", []api.TaintKey{{Key: "a"}}, Condition{})
 			return err
 		}, `POST /v1/nodes/n1/untaint {"taints":[{"key":"a"}]}`},
-		{"pool", func(c *Client) error { _, err := c.PoolNode(ctx, "n1", "gpu", Condition{}); return err }, `POST /v1/nodes/n1/pool {"pool":"gpu"}`},
-		{"no pool", func(c *Client) error { _, err := c.PoolNode(ctx, "n1", "", Condition{}); return err }, "POST /v1/nodes/n1/pool {}"},
-		{"consistent", func(c *Client) error { _, err := c.Consistent().Service(ctx, "a", "b"); return err }, "GET /v1/clusters/a/services/b?consistent"},
+		{"pool", func(c *Client) error {
+			_, err := c.PoolNode(ctx, "n1", "gpu", Condition{})
+			return err
+		}, `POST /v1/nodes/n1/pool {"pool":"gpu"}`},
+		{"no pool", func(c *Client) error {
+			_, err := c.PoolNode(ctx, "n1", "", Condition{})
+			return err
+		}, "POST /v1/nodes/n1/pool {}"},
+		{"consistent", func(c *Client) error {
+			_, err := c.Consistent().Service(ctx, "a", "b")
+			return err
+		}, "GET /v1/clusters/a/services/b?consistent"},
 		{"consistent list", func(c *Client) error {
 			_, err := c.Consistent().Services(ctx, "", ListOptions{Limit: 5})
 			return err
 		}, "GET /v1/services?limit=5&consistent"},
-		{"consistent where there is no such thing", func(c *Client) error { _, err := c.Consistent().Settings(ctx); return err }, "GET /v1/config"},
+		{"consistent where there is no such thing", func(c *Client) error {
+			_, err := c.Consistent().Settings(ctx)
+			return err
+		}, "GET /v1/config"},
 		{"settings", func(c *Client) error { _, err := c.Settings(ctx); return err }, "GET /v1/config"},
 		{"ready", func(c *Client) error { _, err := c.Ready(ctx); return err }, "GET /readyz"},
 		{"metrics", func(c *Client) error { return c.Metrics(ctx, io.Discard) }, "GET /metrics"},
-		{"profile", func(c *Client) error { return c.Profile(ctx, "profile", 5*time.Second, io.Discard) }, "GET /debug/pprof/profile?seconds=5"},
-		{"goroutines", func(c *Client) error { return c.Goroutines(ctx, io.Discard) }, "GET /debug/pprof/goroutine?debug=2"},
-		{"images", func(c *Client) error { _, err := c.LoadImages(ctx, "n1", strings.NewReader("tar")); return err }, "POST /v1/images?node=n1 tar"},
+		{"profile", func(c *Client) error {
+			return c.Profile(ctx, "profile", 5*time.Second, io.Discard)
+		}, "GET /debug/pprof/profile?seconds=5"},
+		{"goroutines", func(c *Client) error {
+			return c.Goroutines(ctx, io.Discard)
+		}, "GET /debug/pprof/goroutine?debug=2"},
+		{"images", func(c *Client) error {
+			_, err := c.LoadImages(ctx, "n1", strings.NewReader("tar"))
+			return err
+		}, "POST /v1/images?node=n1 tar"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -161,10 +229,16 @@ func TestErrors(t *testing.T) {
 		want              string
 		faults            int
 	}{
-		{"problem", "application/problem+json", `{"title":"Bad","status":422,"detail":"the request has 2 faults","errors":[{"path":"a","message":"x"},{"path":"b","message":"y"}]}`, 422, "the request has 2 faults: a: x; b: y", 2},
+		{
+			"problem", "application/problem+json",
+			`{"title":"Bad","status":422,"detail":"the request has 2 faults","errors":[{"path":"a","message":"x"},{"path":"b","message":"y"}]}`, 422, "the request has 2 faults: a: x; b: y", 2,
+		},
 		{"only a title", "application/problem+json", `{"title":"Not Found"}`, 404, "Not Found", 0},
 		{"text", "text/plain", "no such thing\nmore", 404, "no such thing", 0},
-		{"another server", "text/html; charset=utf-8", "<html>", 502, "the answer is not of a Berth server: 502 Bad Gateway", 0},
+		{
+			"another server", "text/html; charset=utf-8", "<html>", 502,
+			"the answer is not of a Berth server: 502 Bad Gateway", 0,
+		},
 		{"broken", "application/problem+json", `{"title":`, 500, `{"title":`, 0},
 	}
 	for _, test := range tests {
@@ -180,7 +254,8 @@ func TestErrors(t *testing.T) {
 				t.Fatalf("got %v, want an *Error", err)
 			}
 			if e.Error() != test.want || StatusOf(err) != test.status || len(e.Faults) != test.faults {
-				t.Errorf("got %q, status %d, %d faults; want %q, %d, %d", e, StatusOf(err), len(e.Faults), test.want, test.status, test.faults)
+				t.Errorf("got %q, status %d, %d faults; want %q, %d, %d", e, StatusOf(err), len(e.Faults), test.want,
+					test.status, test.faults)
 			}
 		})
 	}
@@ -227,12 +302,18 @@ func TestAllFollowsPages(t *testing.T) {
 		"":  `{"items":[{"name":"a"},{"name":"b"}],"index":9,"next":"b"}`,
 		"b": `{"items":[{"name":"c"}],"index":10}`,
 	}
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, pages[r.URL.Query().Get("cursor")]) })
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, pages[r.URL.Query().Get("cursor")])
+	})
 	items, index, err := All(t.Context(), ListOptions{}, c.Clusters)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []api.ClusterView{{Cluster: api.Cluster{Name: "a"}}, {Cluster: api.Cluster{Name: "b"}}, {Cluster: api.Cluster{Name: "c"}}}
+	want := []api.ClusterView{
+		{Cluster: api.Cluster{Name: "a"}},
+		{Cluster: api.Cluster{Name: "b"}},
+		{Cluster: api.Cluster{Name: "c"}},
+	}
 	if diff := cmp.Diff(want, items); diff != "" || index != 9 {
 		t.Errorf("index %d, items (-want +got):\n%s", index, diff)
 	}
@@ -247,7 +328,8 @@ func TestLogs(t *testing.T) {
 	})
 	var got []string
 	var failed error
-	for line, err := range c.Logs(t.Context(), "default.web.1.0", LogOptions{Follow: true, Since: 60e9, Container: "app"}) {
+	for line, err := range c.Logs(t.Context(), "default.web.1.0",
+		LogOptions{Follow: true, Since: 60e9, Container: "app"}) {
 		if err != nil {
 			failed = err
 			break
@@ -269,7 +351,9 @@ func TestFollowEventsResumes(t *testing.T) {
 		asked = append(asked, r.Header.Get("Last-Event-ID"))
 		switch len(asked) {
 		case 1:
-			io.WriteString(w, ": hello\n\nid: 1.0\nevent: event\ndata: {\"type\":\"task.placed\"}\n\nevent: gap\nid: 1.0\ndata: {\"lost\":2}\n\nevent: reset\ndata: {}\n\nid: 1.1\nevent: event\ndata: {\"type\":\ndata: \"task.failed\"}\n\nid: 2.0\ndata: {\"ty")
+			io.WriteString(w, ": hello\n\nid: 1.0\nevent: event\ndata: {\"type\":\"task.placed\"}\n\nevent: "+
+				"gap\nid: 1.0\ndata: {\"lost\":2}\n\nevent: reset\ndata: {}\n\nid: 1.1\nevent: event\ndata: "+
+				"{\"type\":\ndata: \"task.failed\"}\n\nid: 2.0\ndata: {\"ty")
 		case 2:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case 3:
@@ -283,7 +367,9 @@ func TestFollowEventsResumes(t *testing.T) {
 	lost, missed := 0, 0
 	var got []string
 	var end error
-	for e, err := range c.FollowEvents(t.Context(), EventOptions{After: "0.5", Lost: func(error) { lost++ }, Gap: func(g api.EventGap) { missed += g.Lost }}) {
+	for e, err := range c.FollowEvents(t.Context(), EventOptions{After: "0.5", Lost: func(error) {
+		lost++
+	}, Gap: func(g api.EventGap) { missed += g.Lost }}) {
 		if err != nil {
 			end = err
 			break
@@ -339,17 +425,22 @@ func TestExec(t *testing.T) {
 		}
 	})
 	var stdout, stderr strings.Builder
-	o := ExecOptions{Command: []string{"sh", "-c", "cat"}, Stdin: strings.NewReader("hello"), Stdout: &stdout, Stderr: &stderr}
+	o := ExecOptions{
+		Command: []string{"sh", "-c", "cat"}, Stdin: strings.NewReader("hello"), Stdout: &stdout,
+		Stderr: &stderr,
+	}
 	code, err := c.Exec(t.Context(), "default.web.1.0", o)
 	if err != nil || code != 7 || stdout.String() != "hello" || stderr.String() != "sh|-c|cat" {
 		t.Errorf("got %d, %v, stdout %q, stderr %q", code, err, &stdout, &stderr)
 	}
 	o.Container, o.Stdin = "none", nil
-	if _, err := c.Exec(t.Context(), "default.web.1.0", o); StatusOf(err) != http.StatusNotFound || err.Error() != "no container none" {
+	if _, err := c.Exec(t.Context(), "default.web.1.0", o); StatusOf(err) != http.StatusNotFound ||
+		err.Error() != "no container none" {
 		t.Errorf("a container that is not there: got %v", err)
 	}
 	o.Container, o.Stdin = "cut", strings.NewReader("x")
-	if _, err := c.Exec(t.Context(), "default.web.1.0", o); err == nil || !strings.Contains(err.Error(), "was not seen") {
+	if _, err := c.Exec(t.Context(), "default.web.1.0", o); err == nil ||
+		!strings.Contains(err.Error(), "was not seen") {
 		t.Errorf("a connection that was cut: got %v", err)
 	}
 }

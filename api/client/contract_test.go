@@ -27,7 +27,10 @@ func newServer(t *testing.T) (*client.Client, *memory.Engine) {
 	const token = "a-token-of-tests-0123456789"
 	engine := memory.New(memory.Options{})
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
-	server := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Token: token, Permissions: cluster.Permissions()})
+	server := apiserver.New(apiserver.Config{
+		Engine: engine, Tables: tables, Token: token,
+		Permissions: cluster.Permissions(),
+	})
 	l, err := apiserver.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -83,9 +86,10 @@ func TestAgainstServer(t *testing.T) {
 	_, err = c.Apply(ctx, set)
 	must(err)
 
-	services, index, err := client.All(ctx, client.ListOptions{Limit: 1}, func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
-		return c.Services(ctx, "", o)
-	})
+	services, index, err := client.All(ctx, client.ListOptions{Limit: 1},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
+			return c.Services(ctx, "", o)
+		})
 	must(err)
 	if len(services) != 1 || services[0].Cluster != "default" || index == 0 {
 		t.Errorf("services: got %+v at %d", services, index)
@@ -106,7 +110,8 @@ func TestAgainstServer(t *testing.T) {
 	if err := c.ScaleService(ctx, "default", "web", 4, stale); client.StatusOf(err) != http.StatusPreconditionFailed {
 		t.Errorf("a stale write: got %v, want 412", err)
 	}
-	if _, err := c.PutService(ctx, v.Service, client.Condition{Absent: true}); client.StatusOf(err) != http.StatusPreconditionFailed {
+	if _, err := c.PutService(ctx, v.Service,
+		client.Condition{Absent: true}); client.StatusOf(err) != http.StatusPreconditionFailed {
 		t.Errorf("a write of what must be absent: got %v, want 412", err)
 	}
 	rev, err := c.PutService(ctx, v.Service, client.Condition{Revision: v.Revision})
@@ -151,12 +156,17 @@ func TestAgainstServer(t *testing.T) {
 	if _, err := c.Task(ctx, "default.web.9.0"); client.StatusOf(err) != http.StatusNotFound {
 		t.Errorf("a task that is not there: got %v, want 404", err)
 	}
-	for _, err := range c.Logs(ctx, "default.web.9.0", client.LogOptions{Follow: true, Tail: 3, Since: time.Minute, Container: "app", Stream: "stdout", Attempt: 1}) {
+	for _, err := range c.Logs(ctx, "default.web.9.0",
+		client.LogOptions{Follow: true, Tail: 3, Since: time.Minute, Container: "app", Stream: "stdout", Attempt: 1}) {
 		if client.StatusOf(err) != http.StatusNotFound {
 			t.Errorf("logs of a task that is not there: got %v, want 404", err)
 		}
 	}
-	if _, err := c.Exec(ctx, "default.web.9.0", client.ExecOptions{Command: []string{"ls"}, Container: "app", Stdin: strings.NewReader("")}); client.StatusOf(err) != http.StatusNotFound {
+	if _, err := c.Exec(ctx, "default.web.9.0",
+		client.ExecOptions{
+			Command: []string{"ls"}, Container: "app",
+			Stdin: strings.NewReader(""),
+		}); client.StatusOf(err) != http.StatusNotFound {
 		t.Errorf("a command in a task that is not there: got %v, want 404", err)
 	}
 	if _, err := c.Node(ctx, "n1"); client.StatusOf(err) != http.StatusNotFound {
@@ -171,9 +181,13 @@ func TestAgainstServer(t *testing.T) {
 	_, err = c.Version(ctx)
 	must(err)
 
-	_, err = c.Apply(ctx, api.ApplyRequest{Objects: []api.Object{object(cluster.KindService, api.Service{Name: "No", Definition: cluster.Ref{Name: "none", Version: 1}, Count: -1})}})
+	_, err = c.Apply(ctx, api.ApplyRequest{
+		Objects: []api.Object{object(cluster.KindService,
+			api.Service{Name: "No", Definition: cluster.Ref{Name: "none", Version: 1}, Count: -1})},
+	})
 	var refused *client.Error
-	if !errors.As(err, &refused) || len(refused.Faults) < 2 || !strings.HasPrefix(refused.Faults[0].Path, "objects[0].") {
+	if !errors.As(err, &refused) || len(refused.Faults) < 2 ||
+		!strings.HasPrefix(refused.Faults[0].Path, "objects[0].") {
 		t.Errorf("a faulty object: got %v, want all faults with their paths", err)
 	}
 	must(c.DeleteService(ctx, "default", "web", client.Condition{}))
@@ -198,7 +212,8 @@ func TestEventsAgainstServer(t *testing.T) {
 		}
 	}
 	happen("e1", "first")
-	page, err := c.Events(ctx, client.EventOptions{Types: []string{"task"}}, client.ListOptions{Limit: 10, Wait: 10 * time.Second})
+	page, err := c.Events(ctx, client.EventOptions{Types: []string{"task"}},
+		client.ListOptions{Limit: 10, Wait: 10 * time.Second})
 	if err != nil || len(page.Items) != 1 || page.Items[0].Message != "first" {
 		t.Fatalf("events of tasks: got %+v, %v, want the first", page.Items, err)
 	}

@@ -20,14 +20,20 @@ func (c *Client) DiffVersions(ctx context.Context, to api.Ref, from int) (v api.
 }
 
 // DiffDefinition returns what a task definition would change since a version that stands.
-func (c *Client) DiffDefinition(ctx context.Context, from api.Ref, def api.TaskDefinition) (v api.DefinitionDiff, err error) {
-	_, err = c.call(ctx, request{method: http.MethodPost, path: []string{"definitions", from.Name, strconv.Itoa(from.Version), "diff"}, body: def}, &v)
+func (c *Client) DiffDefinition(ctx context.Context, from api.Ref, def api.TaskDefinition) (v api.DefinitionDiff,
+	err error,
+) {
+	_, err = c.call(ctx, request{
+		method: http.MethodPost,
+		path:   []string{"definitions", from.Name, strconv.Itoa(from.Version), "diff"}, body: def,
+	}, &v)
 	return v, err
 }
 
-// RevealedDefinition returns a version of a task definition with the values of environments and files. Where the caller may not see
-// them it is refused with 403, while Definition leaves them out.
+// RevealedDefinition returns a version of a task definition with the values of environments and files. Where the caller
+// may not see them it is refused with 403, while Definition leaves them out.
 func (c *Client) RevealedDefinition(ctx context.Context, ref api.Ref) (v api.DefinitionView, err error) {
-	_, err = c.call(ctx, get("definitions", ref.Name, strconv.Itoa(ref.Version)).with(url.Values{"reveal": {"true"}}), &v)
+	_, err = c.call(ctx, get("definitions", ref.Name, strconv.Itoa(ref.Version)).with(url.Values{"reveal": {"true"}}),
+		&v)
 	return v, err
 }

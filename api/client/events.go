@@ -35,8 +35,8 @@ type EventOptions struct {
 type EventFilter struct {
 	// Reasons are codes such as "oom".
 	Reasons []string
-	// Cluster, Service, Job, Cron, Task and Node are names; of Service, Job and Cron at most one. An owner's events are also those of
-	// its tasks.
+	// Cluster, Service, Job, Cron, Task and Node are names; of Service, Job and Cron at most one. An owner's events are
+	// also those of its tasks.
 	Cluster, Service, Job, Cron, Task, Node string
 	// Since, unless 0, leaves out what happened longer ago, by the server's clock.
 	Since time.Duration
@@ -44,7 +44,8 @@ type EventFilter struct {
 
 func (f *EventFilter) into(q url.Values) {
 	for name, value := range map[string]string{
-		"reasons": strings.Join(f.Reasons, ","), "cluster": f.Cluster, "service": f.Service, "job": f.Job, "cron": f.Cron, "task": f.Task, "node": f.Node,
+		"reasons": strings.Join(f.Reasons, ","), "cluster": f.Cluster, "service": f.Service, "job": f.Job,
+		"cron": f.Cron, "task": f.Task, "node": f.Node,
 	} { // order-free: each has a place of its own
 		if value != "" {
 			q.Set(name, value)

@@ -39,8 +39,8 @@ type ExecOptions struct {
 	// Stdin is the command's input; nil is none.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Terminal, unless nil, runs the command on a terminal: Stdin is what is typed, whose end hangs up, and all that the terminal
-	// shows goes to Stdout.
+	// Terminal, unless nil, runs the command on a terminal: Stdin is what is typed, whose end hangs up, and all that
+	// the terminal shows goes to Stdout.
 	Terminal *Terminal
 }
 
@@ -76,14 +76,17 @@ func (c *Client) Exec(ctx context.Context, id api.TaskID, o ExecOptions) (int, e
 }
 
 // dial opens one of a task's streams over a websocket, which the caller closes.
-func (c *Client) dial(ctx context.Context, id api.TaskID, what, container string, q url.Values) (*websocket.Conn, error) {
+func (c *Client) dial(ctx context.Context, id api.TaskID, what, container string, q url.Values) (*websocket.Conn,
+	error,
+) {
 	if container != "" {
 		q.Set("container", container)
 	}
 	r := get("tasks", string(id), what).with(q)
 	header := http.Header{}
 	c.authorize(header)
-	conn, res, err := websocket.Dial(ctx, c.url(r).String(), &websocket.DialOptions{HTTPClient: c.taken, HTTPHeader: header})
+	conn, res, err := websocket.Dial(ctx, c.url(r).String(),
+		&websocket.DialOptions{HTTPClient: c.taken, HTTPHeader: header})
 	if err != nil {
 		switch {
 		case ctx.Err() != nil:
@@ -99,7 +102,8 @@ func (c *Client) dial(ctx context.Context, id api.TaskID, what, container string
 
 // known says of a server that does not know an address that it is too old.
 func known(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusNotFound && strings.HasPrefix(e.Detail, "there is nothing at") {
+	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusNotFound &&
+		strings.HasPrefix(e.Detail, "there is nothing at") {
 		return fmt.Errorf("the server is of an older build, which cannot do that: upgrade it (%w)", err)
 	}
 	return err

@@ -112,7 +112,11 @@ func TestFailover(t *testing.T) {
 		{"a read that breaks off", breaks, ok, read, 1, nil, 0},
 		{"a write that breaks off", breaks, ok, write, 0, ErrUncertain, 0},
 		{"a write with If-Match that breaks off", breaks, ok, compared, 1, nil, 0},
-		{"a write with If-Match that breaks off, and may have happened", breaks, status(412), compared, 1, ErrUncertain, 0},
+		{
+			"a write with If-Match that breaks off, and may have happened", breaks, status(412), compared, 1,
+			ErrUncertain,
+			0,
+		},
 		{"an action that may be repeated", breaks, ok, again, 1, nil, 0},
 		{"a read, the server is not ready", status(503), ok, read, 1, nil, 0},
 		{"a write, the server is not ready", status(503), ok, write, 0, nil, 503},
@@ -135,7 +139,8 @@ func TestFailover(t *testing.T) {
 			b.answers(test.then)
 			err := test.call(c)
 			good := test.want == nil && test.wantStatus == 0
-			if (err == nil) != good || test.want != nil && !errors.Is(err, test.want) || StatusOf(err) != test.wantStatus {
+			if (err == nil) != good || test.want != nil && !errors.Is(err, test.want) ||
+				StatusOf(err) != test.wantStatus {
 				t.Errorf("got %v, want %v with status %d", err, test.want, test.wantStatus)
 			}
 			if got := b.asked.Load(); got != test.asked {
@@ -182,18 +187,27 @@ func TestSilentServer(t *testing.T) {
 			_, err := c.Services(ctx, "", ListOptions{Index: 7, Wait: time.Minute})
 			return err
 		}, silence + time.Minute, nil},
-		{"a write", func(ctx context.Context, c *Client) error { return c.DeleteCluster(ctx, "a", Condition{}) }, time.Hour, context.DeadlineExceeded},
+		{"a write", func(ctx context.Context, c *Client) error {
+			return c.DeleteCluster(ctx, "a", Condition{})
+		}, time.Hour, context.DeadlineExceeded},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, err := New(Config{Addr: "http://silent:1,http://good:1", Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-					if r.URL.Host == "good:1" {
-						return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
-					}
-					<-r.Context().Done()
-					return nil, r.Context().Err()
-				})})
+				c, err := New(Config{
+					Addr: "http://silent:1,http://good:1",
+					Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+						if r.URL.Host == "good:1" {
+							return &http.Response{
+									StatusCode: http.StatusOK,
+									Body:       io.NopCloser(strings.NewReader("{}")),
+								},
+								nil
+						}
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					}),
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -221,7 +235,8 @@ func TestUploadIsNotRepeated(t *testing.T) {
 // TestOneServerUncertain tells also with one server that a write may have happened.
 func TestOneServerUncertain(t *testing.T) {
 	c := serve(t, breaks)
-	if _, err := c.PutCluster(t.Context(), api.Cluster{Name: "a"}, Condition{}); !errors.Is(err, ErrUncertain) || !errors.Is(err, ErrUnreachable) {
+	if _, err := c.PutCluster(t.Context(), api.Cluster{Name: "a"}, Condition{}); !errors.Is(err, ErrUncertain) ||
+		!errors.Is(err, ErrUnreachable) {
 		t.Errorf("a write: %v", err)
 	}
 	if _, err := c.Version(t.Context()); errors.Is(err, ErrUncertain) || !errors.Is(err, ErrUnreachable) {
@@ -312,12 +327,16 @@ func (a *authority) sign(template *x509.Certificate) ([]byte, *ecdsa.PrivateKey)
 func (a *authority) serve(unit string) string {
 	a.t.Helper()
 	der, key := a.sign(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: "s1", OrganizationalUnit: []string{unit}},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 9)}, // not the test's
+		Subject: pkix.Name{CommonName: "s1", OrganizationalUnit: []string{unit}},
+		// not the test's
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 9)},
 	})
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(ok))
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
-	srv.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der, a.der}, PrivateKey: key}}}
+	srv.TLS = &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der, a.der}, PrivateKey: key}},
+	}
 	srv.StartTLS()
 	a.t.Cleanup(srv.Close)
 	return srv.URL

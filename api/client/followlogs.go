@@ -18,7 +18,9 @@ const skew = time.Minute
 // FollowLogs streams the lines of a task's output as Logs with Follow does, until the attempt that it begins with
 // ends, or ctx. A stream that breaks, because the server or the node's agent went away, is taken up
 // where it was: no line is left out and none comes twice. Lost, unless nil, is told of each break.
-func (c *Client) FollowLogs(ctx context.Context, id api.TaskID, o LogOptions, lost func(error)) iter.Seq2[api.LogLine, error] {
+func (c *Client) FollowLogs(ctx context.Context, id api.TaskID, o LogOptions,
+	lost func(error),
+) iter.Seq2[api.LogLine, error] {
 	o.Follow = true
 	return func(yield func(api.LogLine, error) bool) {
 		var at place
@@ -59,7 +61,9 @@ func (c *Client) FollowLogs(ctx context.Context, id api.TaskID, o LogOptions, lo
 }
 
 // readOn reads one stream from a place; wanted is false once yield wanted no more.
-func (c *Client) readOn(ctx context.Context, id api.TaskID, o LogOptions, at *place, yield func(api.LogLine) bool) (wanted bool, err error) {
+func (c *Client) readOn(ctx context.Context, id api.TaskID, o LogOptions, at *place,
+	yield func(api.LogLine) bool,
+) (wanted bool, err error) {
 	if at.lines > 0 {
 		o.Tail, o.Since = -1, time.Since(at.newest)+skew
 	}

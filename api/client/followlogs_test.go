@@ -17,7 +17,10 @@ import (
 func TestFollowLogsTakesUpABrokenStream(t *testing.T) {
 	began := time.Now()
 	line := func(n, second int) api.LogLine {
-		return api.LogLine{Time: began.Add(time.Duration(second) * time.Second), Container: "app", Stream: "stdout", Text: fmt.Sprint(n)}
+		return api.LogLine{
+			Time: began.Add(time.Duration(second) * time.Second), Container: "app", Stream: "stdout",
+			Text: fmt.Sprint(n),
+		}
 	}
 	// Lines 2 and 3 have the same time; each stream but the first repeats what is kept.
 	all := []api.LogLine{line(1, 0), line(2, 1), line(3, 1), line(4, 1), line(5, 2), line(6, 3)}

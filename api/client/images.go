@@ -32,9 +32,11 @@ func (c *Client) PullImages(ctx context.Context, p api.ImagePull) (reply api.Ima
 	return reply, err
 }
 
-// FollowPull is PullImages that tells how it comes along, unless the server is of a build before: told is called with each piece of news, from this
-// goroutine. When ctx ends the nodes stop pulling, but for what a task wants as well.
-func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, told func(api.ImagePullNews)) (reply api.ImagesReply, err error) {
+// FollowPull is PullImages that tells how it comes along, unless the server is of a build before: told is called with
+// each piece of news, from this goroutine. When ctx ends the nodes stop pulling, but for what a task wants as well.
+func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, told func(api.ImagePullNews)) (reply api.ImagesReply,
+	err error,
+) {
 	r := post(p, "images", "pull")
 	r.header = http.Header{"Accept": {"application/x-ndjson, application/json"}}
 	res, err := c.send(ctx, r)
@@ -65,7 +67,8 @@ func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, told func(api.
 	return reply, err
 }
 
-// PruneImages has nodes remove images that nothing uses, or say which they would. What a single node says against it is in the reply.
+// PruneImages has nodes remove images that nothing uses, or say which they would. What a single node says against it is
+// in the reply.
 func (c *Client) PruneImages(ctx context.Context, p api.ImagePrune) (reply api.ImagePruneReply, err error) {
 	_, err = c.call(ctx, post(p, "images", "prune"), &reply)
 	return reply, err

@@ -39,7 +39,9 @@ func (o ListOptions) add(q url.Values) url.Values {
 }
 
 // All calls list page by page and returns all elements with the index of the first page.
-func All[T any](ctx context.Context, o ListOptions, list func(context.Context, ListOptions) (api.Page[T], error)) ([]T, uint64, error) {
+func All[T any](ctx context.Context, o ListOptions, list func(context.Context, ListOptions) (api.Page[T], error)) ([]T,
+	uint64, error,
+) {
 	var items []T
 	var index uint64
 	for {

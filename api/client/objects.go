@@ -48,7 +48,9 @@ func (c *Client) Definitions(ctx context.Context, o ListOptions) (api.Page[api.D
 }
 
 // DefinitionVersions lists all versions of a task definition.
-func (c *Client) DefinitionVersions(ctx context.Context, name string, o ListOptions) (api.Page[api.DefinitionView], error) {
+func (c *Client) DefinitionVersions(ctx context.Context, name string, o ListOptions) (api.Page[api.DefinitionView],
+	error,
+) {
 	return list[api.DefinitionView](ctx, c, get("definitions", name), o)
 }
 

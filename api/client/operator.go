@@ -36,8 +36,8 @@ func (c *Client) PromoteServer(ctx context.Context, id string) (v api.ServerView
 	return v, err
 }
 
-// RemoveServer takes a server out of the store and deletes its record. With force it does so even where what is left has no
-// quorum then.
+// RemoveServer takes a server out of the store and deletes its record. With force it does so even where what is left
+// has no quorum then.
 func (c *Client) RemoveServer(ctx context.Context, id string, force bool) error {
 	r := request{method: http.MethodDelete, path: []string{"servers", id}}.once()
 	if force {
@@ -96,8 +96,8 @@ func (c *Client) UndrainNode(ctx context.Context, name string, cond Condition) (
 	return c.nodeAction(ctx, name, "undrain", nil, cond)
 }
 
-// ForgetNode declares that a machine never comes back: its tasks are replaced and its records removed. With force it does so
-// for a node that is not known to be down.
+// ForgetNode declares that a machine never comes back: its tasks are replaced and its records removed. With force it
+// does so for a node that is not known to be down.
 func (c *Client) ForgetNode(ctx context.Context, name string, force bool, cond Condition) (api.NodeView, error) {
 	return c.nodeAction(ctx, name, "forget", api.NodeAction{Force: force}, cond)
 }
@@ -108,7 +108,9 @@ func (c *Client) TaintNode(ctx context.Context, name string, taints []api.Taint,
 }
 
 // UntaintNode takes taints from a node; it is no error if the node does not have them.
-func (c *Client) UntaintNode(ctx context.Context, name string, taints []api.TaintKey, cond Condition) (api.NodeView, error) {
+func (c *Client) UntaintNode(ctx context.Context, name string, taints []api.TaintKey, cond Condition) (api.NodeView,
+	error,
+) {
 	return c.nodeAction(ctx, name, "untaint", api.UntaintRequest{Taints: taints}, cond)
 }
 
@@ -117,7 +119,9 @@ func (c *Client) PoolNode(ctx context.Context, name, pool string, cond Condition
 	return c.nodeAction(ctx, name, "pool", api.PoolRequest{Pool: pool}, cond)
 }
 
-func (c *Client) nodeAction(ctx context.Context, name, verb string, body any, cond Condition) (v api.NodeView, err error) {
+func (c *Client) nodeAction(ctx context.Context, name, verb string, body any, cond Condition) (v api.NodeView,
+	err error,
+) {
 	_, err = c.call(ctx, post(body, "nodes", name, verb).given(cond).once(), &v)
 	return v, err
 }
@@ -149,8 +153,8 @@ func (c *Client) Metrics(ctx context.Context, to io.Writer) error {
 	return c.copy(ctx, get("metrics").outside(), to)
 }
 
-// Profile writes a profile of the server that answers, as `go tool pprof` reads it: "goroutine", "heap", "allocs", "block",
-// "mutex", "threadcreate", or "profile", which measures the CPU for so long.
+// Profile writes a profile of the server that answers, as `go tool pprof` reads it: "goroutine", "heap", "allocs",
+// "block", "mutex", "threadcreate", or "profile", which measures the CPU for so long.
 func (c *Client) Profile(ctx context.Context, name string, during time.Duration, to io.Writer) error {
 	r := get("debug", "pprof", name).outside()
 	if seconds := int(during.Round(time.Second).Seconds()); seconds > 0 {
@@ -164,8 +168,9 @@ func (c *Client) Goroutines(ctx context.Context, to io.Writer) error {
 	return c.copy(ctx, get("debug", "pprof", "goroutine").outside().with(url.Values{"debug": {"2"}}), to)
 }
 
-// Snapshot writes a copy of the whole store, as `berth operator snapshot` reads it, and returns a revision that it holds at
-// the least. An error in whose chain is ErrCutShort, and any other, means that what was written is no snapshot.
+// Snapshot writes a copy of the whole store, as `berth operator snapshot` reads it, and returns a revision that it
+// holds at the least. An error in whose chain is ErrCutShort, and any other, means that what was written is no
+// snapshot.
 func (c *Client) Snapshot(ctx context.Context, to io.Writer) (revision uint64, err error) {
 	res, err := c.send(ctx, get("snapshot"))
 	if err != nil {

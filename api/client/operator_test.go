@@ -52,7 +52,8 @@ func TestOperatorsAgainstServer(t *testing.T) {
 
 	st, err := c.Status(ctx)
 	status("the status", err, 0)
-	if st.Leader == nil || st.Leader.Name != "one" || st.Recovery == nil || st.Nodes[cluster.NodeReady] != 1 || len(st.Alarms) == 0 {
+	if st.Leader == nil || st.Leader.Name != "one" || st.Recovery == nil || st.Nodes[cluster.NodeReady] != 1 ||
+		len(st.Alarms) == 0 {
 		t.Errorf("status: %+v", st)
 	}
 	servers, err := c.Servers(ctx, client.ListOptions{})

@@ -19,8 +19,11 @@ func (c *Client) Reservation(ctx context.Context, name string) (v api.Reservatio
 }
 
 // PutReservation writes one, and returns it with the nodes that were chosen.
-func (c *Client) PutReservation(ctx context.Context, r api.Reservation, cond Condition) (v api.ReservationView, err error) {
-	_, err = c.call(ctx, request{method: http.MethodPut, path: []string{"reservations", r.Name}, body: r}.given(cond), &v)
+func (c *Client) PutReservation(ctx context.Context, r api.Reservation, cond Condition) (v api.ReservationView,
+	err error,
+) {
+	_, err = c.call(ctx, request{method: http.MethodPut, path: []string{"reservations", r.Name}, body: r}.given(cond),
+		&v)
 	return v, err
 }
 

@@ -29,19 +29,25 @@ func (c *Client) ResumeRollout(ctx context.Context, in, name string, cond Condit
 	return c.rollout(ctx, nil, cond, in, name, "resume")
 }
 
-// PromoteRollout goes on with a rollout whose canaries wait. One without such canaries, or of another generation than the one that is
-// named, is refused with 409; canaries that were promoted already are no error.
-func (c *Client) PromoteRollout(ctx context.Context, in, name string, p api.PromoteRequest, cond Condition) (api.RolloutView, error) {
+// PromoteRollout goes on with a rollout whose canaries wait. One without such canaries, or of another generation than
+// the one that is named, is refused with 409; canaries that were promoted already are no error.
+func (c *Client) PromoteRollout(ctx context.Context, in, name string, p api.PromoteRequest,
+	cond Condition,
+) (api.RolloutView, error) {
 	return c.rollout(ctx, p, cond, in, name, "promote")
 }
 
-// UndoRollout asks for an earlier version of a service again. Where there is none it is refused with 409, with the versions
-// that are known. With From it may be asked for twice: what was undone already is no error.
-func (c *Client) UndoRollout(ctx context.Context, in, name string, u api.UndoRequest, cond Condition) (api.RolloutView, error) {
+// UndoRollout asks for an earlier version of a service again. Where there is none it is refused with 409, with the
+// versions that are known. With From it may be asked for twice: what was undone already is no error.
+func (c *Client) UndoRollout(ctx context.Context, in, name string, u api.UndoRequest, cond Condition) (api.RolloutView,
+	error,
+) {
 	return c.rollout(ctx, u, cond, in, name, "undo")
 }
 
-func (c *Client) rollout(ctx context.Context, body any, cond Condition, in, name, verb string) (v api.RolloutView, err error) {
+func (c *Client) rollout(ctx context.Context, body any, cond Condition, in, name, verb string) (v api.RolloutView,
+	err error,
+) {
 	path := []string{"clusters", in, "services", name, "rollout", verb}
 	_, err = c.call(ctx, request{method: http.MethodPost, path: path, body: body}.given(cond), &v)
 	return v, err

@@ -22,8 +22,13 @@ func (c *Client) Secret(ctx context.Context, inCluster, name string) (v api.Secr
 }
 
 // PutSecret makes a secret or gives it another value.
-func (c *Client) PutSecret(ctx context.Context, inCluster, name string, s api.SecretWrite, cond Condition) (v api.SecretView, err error) {
-	_, err = c.call(ctx, request{method: http.MethodPut, path: []string{"clusters", inCluster, "secrets", name}, body: s}.given(cond), &v)
+func (c *Client) PutSecret(ctx context.Context, inCluster, name string, s api.SecretWrite,
+	cond Condition,
+) (v api.SecretView, err error) {
+	_, err = c.call(ctx, request{
+		method: http.MethodPut, path: []string{"clusters", inCluster, "secrets", name},
+		body: s,
+	}.given(cond), &v)
 	return v, err
 }
 

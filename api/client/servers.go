@@ -48,7 +48,8 @@ func readEndpoint(addr string) (endpoint, error) {
 // dialNext bounds the making of a connection where there is another server to ask.
 const dialNext = 3 * time.Second
 
-// transport returns what makes the connections to the address, with HTTP/1 alone where a connection is to be taken over.
+// transport returns what makes the connections to the address, with HTTP/1 alone where a connection is to be taken
+// over.
 func (e *endpoint) transport(config *tls.Config, http1, several bool) http.RoundTripper {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	if several {
@@ -79,8 +80,8 @@ func (e *endpoint) transport(config *tls.Config, http1, several bool) http.Round
 	return tr
 }
 
-// servers sends each request to the server that answered last, and where that cannot be reached to the next of them. It is
-// an http.RoundTripper.
+// servers sends each request to the server that answered last, and where that cannot be reached to the next of them. It
+// is an http.RoundTripper.
 type servers struct {
 	list []endpoint
 	good *atomic.Int64 // index of the one that answered last; shared by the transports of a client
@@ -217,7 +218,8 @@ func patience(req *http.Request) time.Duration {
 	return silence + wait
 }
 
-// try sends a request to one server; more says that there is another one to ask. Sent says whether any of it may have arrived.
+// try sends a request to one server; more says that there is another one to ask. Sent says whether any of it may have
+// arrived.
 func (e *endpoint) try(req *http.Request, more bool) (res *http.Response, sent bool, err error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	var late atomic.Bool
@@ -263,8 +265,8 @@ func (s *servers) CloseIdleConnections() {
 	}
 }
 
-// address returns a copy of the request for this server; sent is called once some of it may be on its way. A socket is not sent a token:
-// who can open it is trusted.
+// address returns a copy of the request for this server; sent is called once some of it may be on its way. A socket is
+// not sent a token: who can open it is trusted.
 func (e *endpoint) address(req *http.Request, sent func()) *http.Request {
 	trace := &httptrace.ClientTrace{WroteHeaders: sent}
 	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))

@@ -11,7 +11,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestServicesAndCronsAgainstServer holds the calls about rollouts, scaling, crons and explanations to what the server understands.
+// TestServicesAndCronsAgainstServer holds the calls about rollouts, scaling, crons and explanations to what the server
+// understands.
 func TestServicesAndCronsAgainstServer(t *testing.T) {
 	ctx := t.Context()
 	c, engine := newServer(t)
@@ -30,24 +31,36 @@ func TestServicesAndCronsAgainstServer(t *testing.T) {
 	none := client.Condition{}
 	for n := range 2 {
 		_, err := c.PutDefinition(ctx, api.TaskDefinition{Name: "web", Version: n + 1, Containers: []cluster.Container{{
-			Name: "app", Image: "web:1", Command: []string{"web", string(rune('a' + n))}, Resources: cluster.Resources{CPU: 100},
+			Name: "app", Image: "web:1", Command: []string{"web", string(rune('a' + n))},
+			Resources: cluster.Resources{CPU: 100},
 		}}})
 		must(err)
 	}
-	svc := api.Service{Name: "web", Definition: cluster.Ref{Name: "web", Version: 1}, Count: 2, Scaling: &cluster.Scaling{
-		Min: 1, Max: 4, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}},
-	}}
+	svc := api.Service{
+		Name: "web", Definition: cluster.Ref{Name: "web", Version: 1}, Count: 2,
+		Scaling: &cluster.Scaling{
+			Min: 1, Max: 4, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}},
+		},
+	}
 	_, err := c.PutService(ctx, svc, none)
 	must(err)
 	svc.Definition.Version = 2
 	_, err = c.PutService(ctx, svc, none)
 	must(err)
 	record, err := store.Encode(cluster.Rollout{
-		Version: cluster.Version{Generation: 2, Definition: svc.Definition, State: cluster.RolloutCanary, Started: time.Now()},
-		History: []cluster.Version{{Generation: 1, Definition: cluster.Ref{Name: "web", Version: 1}, State: cluster.RolloutComplete}},
+		Version: cluster.Version{
+			Generation: 2, Definition: svc.Definition, State: cluster.RolloutCanary,
+			Started: time.Now(),
+		},
+		History: []cluster.Version{
+			{Generation: 1, Definition: cluster.Ref{Name: "web", Version: 1}, State: cluster.RolloutComplete},
+		},
 	})
 	must(err)
-	_, err = engine.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: store.Prefix(store.DefaultPrefix).Rollout("default", "web"), Value: record}}}})
+	_, err = engine.Commit(ctx,
+		[]store.Group{{Ops: []store.Op{
+			{Key: store.Prefix(store.DefaultPrefix).Rollout("default", "web"), Value: record},
+		}}})
 	must(err)
 	c = c.Consistent() // the tables follow what was written past the server
 
@@ -70,14 +83,16 @@ func TestServicesAndCronsAgainstServer(t *testing.T) {
 	if len(h.Versions) != 2 || len(h.Versions[0].Fields) != 1 {
 		t.Errorf("history: got %+v", h)
 	}
-	if v, err = c.UndoRollout(ctx, "default", "web", api.UndoRequest{}, none); err != nil || v.Definition.Version != 1 || v.Generation != 3 {
+	if v, err = c.UndoRollout(ctx, "default", "web", api.UndoRequest{}, none); err != nil ||
+		v.Definition.Version != 1 || v.Generation != 3 {
 		t.Errorf("undone: got %+v, %v", v, err)
 	}
 	_, err = c.UndoRollout(ctx, "default", "web", api.UndoRequest{Generation: 9}, none)
 	refused(err, http.StatusConflict, "an undo to what is not known")
 
 	must(c.SetScale(ctx, "default", "web", api.ScaleRequest{Count: new(6), Max: new(8)}, none))
-	refused(c.SetScale(ctx, "default", "web", api.ScaleRequest{Count: new(9)}, none), http.StatusUnprocessableEntity, "a count beyond the bounds")
+	refused(c.SetScale(ctx, "default", "web", api.ScaleRequest{Count: new(9)}, none), http.StatusUnprocessableEntity,
+		"a count beyond the bounds")
 	must(c.SuspendScaling(ctx, "default", "web", none))
 	s, err := c.Scale(ctx, "default", "web")
 	must(err)
@@ -86,7 +101,10 @@ func TestServicesAndCronsAgainstServer(t *testing.T) {
 	}
 	must(c.ResumeScaling(ctx, "default", "web", none))
 
-	cron := api.Cron{Name: "backup", Schedules: []string{"@daily"}, Job: cluster.CronJob{Steps: []cluster.Step{{Name: "all", Definition: cluster.Ref{Name: "web"}}}}}
+	cron := api.Cron{
+		Name: "backup", Schedules: []string{"@daily"},
+		Job: cluster.CronJob{Steps: []cluster.Step{{Name: "all", Definition: cluster.Ref{Name: "web"}}}},
+	}
 	rev, err := c.PutCron(ctx, cron, client.Condition{Absent: true})
 	must(err)
 	got, err := c.Cron(ctx, "default", "backup")

@@ -106,8 +106,8 @@ func (c *Client) Logs(ctx context.Context, id api.TaskID, o LogOptions) iter.Seq
 	}
 }
 
-// SayCheck says to a check of type ttl of a task how the task is. Attempt is the number of the attempt that is meant, 0 for the newest. It
-// returns once the task's node has kept the word.
+// SayCheck says to a check of type ttl of a task how the task is. Attempt is the number of the attempt that is meant, 0
+// for the newest. It returns once the task's node has kept the word.
 func (c *Client) SayCheck(ctx context.Context, id api.TaskID, attempt int, check string, word api.CheckWord) error {
 	r := post(word, "tasks", string(id), "checks", check).once()
 	if attempt != 0 {

@@ -98,8 +98,8 @@ type AttachOptions struct {
 	Stdout, Stderr io.Writer
 }
 
-// Attach passes the output of a running container on as it comes, a line at a time, until it ends, and returns its exit code. An error
-// says that its end was not seen.
+// Attach passes the output of a running container on as it comes, a line at a time, until it ends, and returns its exit
+// code. An error says that its end was not seen.
 func (c *Client) Attach(ctx context.Context, id api.TaskID, o AttachOptions) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -160,8 +160,8 @@ func (c *Client) CopyOut(ctx context.Context, id api.TaskID, o CopyOptions, to i
 	return err
 }
 
-// CopyIn unpacks a tar archive in a running container. An error of the archive's reader is one of the copy; what came until then stays
-// there.
+// CopyIn unpacks a tar archive in a running container. An error of the archive's reader is one of the copy; what came
+// until then stays there.
 func (c *Client) CopyIn(ctx context.Context, id api.TaskID, o CopyOptions, from io.Reader) (copied Copied, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -176,7 +176,8 @@ func (c *Client) CopyIn(ctx context.Context, id api.TaskID, o CopyOptions, from 
 		case in.err != nil:
 			cancel(in.err)
 		case err == nil:
-			_ = conn.Write(ctx, websocket.MessageBinary, []byte{ChannelStdin}) // the reader sees a broken connection, or why it was refused
+			// the reader sees a broken connection, or why it was refused
+			_ = conn.Write(ctx, websocket.MessageBinary, []byte{ChannelStdin})
 		}
 	}()
 	var result bytes.Buffer
@@ -222,8 +223,8 @@ type Connection struct {
 	end    error
 }
 
-// Forward opens a connection to a port of a running task. That nothing listens there is told by the first Read. The end of ctx
-// ends it; the caller closes it.
+// Forward opens a connection to a port of a running task. That nothing listens there is told by the first Read. The end
+// of ctx ends it; the caller closes it.
 func (c *Client) Forward(ctx context.Context, id api.TaskID, o ForwardOptions) (*Connection, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	conn, err := c.dial(ctx, id, "forward", o.Container, url.Values{"port": {o.Port}})
@@ -294,7 +295,8 @@ func (c *Connection) Close() error {
 	return nil
 }
 
-// Wait blocks, once Read has returned io.EOF, until the connection has ended as a whole, and returns nil where it ended well.
+// Wait blocks, once Read has returned io.EOF, until the connection has ended as a whole, and returns nil where it ended
+// well.
 func (c *Connection) Wait() error {
 	for {
 		_, msg, err := c.conn.Read(c.ctx)

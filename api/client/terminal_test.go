@@ -55,7 +55,8 @@ func TestTerminal(t *testing.T) {
 	in, keys := io.Pipe()
 	go func() { _, _ = keys.Write([]byte("ls")) }()
 	_, err := c.Exec(t.Context(), "default.web.1.0", ExecOptions{
-		Container: "main", Command: []string{"sh"}, Stdin: in, Stdout: hangUp{keys}, Terminal: &Terminal{Size: Size{24, 80}, Type: "vt100", Resized: sizes},
+		Container: "main", Command: []string{"sh"}, Stdin: in, Stdout: hangUp{keys},
+		Terminal: &Terminal{Size: Size{24, 80}, Type: "vt100", Resized: sizes},
 	})
 	if !errors.Is(err, errHungUp) {
 		t.Errorf("got %v, want that it was hung up", err)
@@ -120,7 +121,8 @@ func TestForwardRefused(t *testing.T) {
 	}
 }
 
-// TestCopyIn holds that an archive whose reader fails is never ended as if it were whole, and that the reason is the reader's.
+// TestCopyIn holds that an archive whose reader fails is never ended as if it were whole, and that the reason is the
+// reader's.
 func TestCopyIn(t *testing.T) {
 	t.Parallel()
 	heard := make(chan string, 1)
@@ -160,7 +162,8 @@ func TestCopyIn(t *testing.T) {
 	}
 }
 
-// TestOlderServer says of a server that does not know an address that it is too old, and of a broken connection that it broke.
+// TestOlderServer says of a server that does not know an address that it is too old, and of a broken connection that it
+// broke.
 func TestOlderServer(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -173,7 +176,8 @@ func TestOlderServer(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	c = talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) { tell(ctx, conn, "\x01some") })
-	if _, err := c.Attach(t.Context(), "default.web.1.0", AttachOptions{}); err == nil || !strings.Contains(err.Error(), "the end of the container was not seen: the connection to the server broke") {
+	if _, err := c.Attach(t.Context(), "default.web.1.0", AttachOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "the end of the container was not seen: the connection to the server broke") {
 		t.Errorf("got %v", err)
 	}
 }

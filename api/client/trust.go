@@ -15,8 +15,8 @@ import (
 // serverUnit is the organizational unit in the certificates of servers.
 const serverUnit = "server"
 
-// TrustCA returns, for Config.TLS, whom to believe: servers whose certificate leads to one of the authorities in PEM form and
-// says that it is a server's. Host names are not compared: a server may be reached under any of its addresses.
+// TrustCA returns, for Config.TLS, whom to believe: servers whose certificate leads to one of the authorities in PEM
+// form and says that it is a server's. Host names are not compared: a server may be reached under any of its addresses.
 func TrustCA(caPEM []byte) (*tls.Config, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(caPEM) {
@@ -62,7 +62,8 @@ func trust(roots func(sent []*x509.Certificate) *x509.CertPool) *tls.Config {
 				return fmt.Errorf("verify the server's certificate: %w", err)
 			}
 			if !slices.Contains(sent[0].Subject.OrganizationalUnit, serverUnit) {
-				return fmt.Errorf("verify the server's certificate: it is of %q, not of a server", sent[0].Subject.CommonName)
+				return fmt.Errorf("verify the server's certificate: it is of %q, not of a server",
+					sent[0].Subject.CommonName)
 			}
 			return nil
 		},

@@ -33,12 +33,14 @@ func hostPort(text string, port int) (string, error) {
 	case err != nil || n < 1 || n > 65535:
 		return "", fmt.Errorf("%q: want a port between 1 and 65535", text)
 	case ip != nil && ip.IsUnspecified():
-		return "", fmt.Errorf("%q: want the address that other machines reach this one at, not that of all interfaces", text)
+		return "", fmt.Errorf("%q: want the address that other machines reach this one at, not that of all interfaces",
+			text)
 	}
 	return net.JoinHostPort(host, number), nil
 }
 
-// listenable returns what is wrong with a "HOST:PORT" to listen on, where HOST is an IP address or empty for all interfaces.
+// listenable returns what is wrong with a "HOST:PORT" to listen on, where HOST is an IP address or empty for all
+// interfaces.
 func listenable(text string) error {
 	host, port, err := net.SplitHostPort(text)
 	n, bad := strconv.Atoi(port)

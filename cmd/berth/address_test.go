@@ -50,7 +50,8 @@ func TestListenable(t *testing.T) {
 
 func TestEverywhere(t *testing.T) {
 	for address, want := range map[string]string{
-		"https://10.0.0.1:7071": "0.0.0.0:7071", "https://db1.example:80": "0.0.0.0:80", "https://[2001:db8::1]:7071": "[::]:7071",
+		"https://10.0.0.1:7071": "0.0.0.0:7071", "https://db1.example:80": "0.0.0.0:80",
+		"https://[2001:db8::1]:7071": "[::]:7071",
 	} {
 		if got := everywhere(address); got != want {
 			t.Errorf("everywhere(%q): got %q, want %q", address, got, want)
@@ -71,9 +72,18 @@ func TestSettingsHosts(t *testing.T) {
 		settings serverSettings
 		want     []string
 	}{
-		{serverSettings{API: "https://10.0.0.1:7071", Peer: "https://10.0.0.1:7072"}, []string{"10.0.0.1", "localhost", "127.0.0.1"}},
-		{serverSettings{API: "https://a.example:7071", Peer: "https://10.0.0.1:7072"}, []string{"10.0.0.1", "a.example", "localhost", "127.0.0.1"}},
-		{serverSettings{API: "https://127.0.0.1:7071", Peer: "https://localhost:7072"}, []string{"localhost", "127.0.0.1"}},
+		{
+			serverSettings{API: "https://10.0.0.1:7071", Peer: "https://10.0.0.1:7072"},
+			[]string{"10.0.0.1", "localhost", "127.0.0.1"},
+		},
+		{
+			serverSettings{API: "https://a.example:7071", Peer: "https://10.0.0.1:7072"},
+			[]string{"10.0.0.1", "a.example", "localhost", "127.0.0.1"},
+		},
+		{
+			serverSettings{API: "https://127.0.0.1:7071", Peer: "https://localhost:7072"},
+			[]string{"localhost", "127.0.0.1"},
+		},
 	} {
 		if diff := cmp.Diff(test.want, test.settings.hosts()); diff != "" {
 			t.Errorf("hosts of %s, %s (-want +got):\n%s", test.settings.API, test.settings.Peer, diff)

@@ -96,7 +96,8 @@ func runNode(ctx context.Context, c nodeConfig) error {
 	if c.known != nil {
 		c.known.client.Store(client)
 	}
-	tracer, err := telemetry.OpenTracer(ctx, telemetry.TracerConfig{Endpoint: c.traces, Instance: c.name, Version: version.String(), Log: c.log})
+	tracer, err := telemetry.OpenTracer(ctx,
+		telemetry.TracerConfig{Endpoint: c.traces, Instance: c.name, Version: version.String(), Log: c.log})
 	if err != nil {
 		return err
 	}
@@ -129,8 +130,9 @@ func runNode(ctx context.Context, c nodeConfig) error {
 		Version:     version.String(),
 		Tracer:      tracer,
 
-		Devices:       c.finder.Find,
-		Networks:      network.New(network.Config{Dir: filepath.Join(c.dataDir, "network"), Subnet: c.subnet, Logger: c.log}),
+		Devices: c.finder.Find,
+		Networks: network.New(
+			network.Config{Dir: filepath.Join(c.dataDir, "network"), Subnet: c.subnet, Logger: c.log}),
 		Names:         c.names,
 		CPUs:          c.cpus,
 		SecretsDir:    c.secretsDir,
@@ -192,9 +194,11 @@ type pressureFlags struct{ stall, free float64 }
 
 func (p *pressureFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&p.stall, "pressure-stall", agent.DefaultPressureStall,
-		"`PERCENT` of the time that tasks wait for memory from which on the node is short of it and gives a task away, where the kernel tells")
+		"`PERCENT` of the time that tasks wait for memory from which on the node is short of it and gives a "+
+			"task away, where the kernel tells")
 	cmd.Flags().Float64Var(&p.free, "pressure-free", agent.DefaultPressureFree,
-		"`PERCENT` of the memory that is free below which the node is short of it, where the kernel does not tell how long tasks wait")
+		"`PERCENT` of the memory that is free below which the node is short of it, where the kernel does "+
+			"not tell how long tasks wait")
 }
 
 // check notes what is wrong with the flags: 0 would mean their defaults.
@@ -212,16 +216,23 @@ func (p *pressureFlags) check(list *faults) {
 func (f *agentFlags) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringSliceVar(&f.servers, "server", []string{"unix://" + defaultSocket()},
-		"address of a server, https://host:port, unix:///path or http://host:port; several stand for each other, and the others are learned from them (default "+socketText+")")
+		"address of a server, https://host:port, unix:///path or http://host:port; several stand for each "+
+			"other, and the others are learned from them (default "+socketText+")")
 	fs.StringVar(&f.tokenFile, "token-file", "", "file with the token for a server on loopback HTTP")
-	fs.StringVar(&f.joinToken, "join-token-file", "", "`FILE` with what `berth token create --join --role node` printed; needed until the node has its certificate")
-	fs.StringVar(&f.dataDir, "data-dir", defaultDataDir(), "folder for the agent's state, logs and volumes (default "+dataDirText+")")
+	fs.StringVar(&f.joinToken, "join-token-file", "",
+		"`FILE` with what `berth token create --join --role node` printed; needed until the node has its certificate")
+	fs.StringVar(&f.dataDir, "data-dir", defaultDataDir(),
+		"folder for the agent's state, logs and volumes (default "+dataDirText+")")
 	fs.StringVar(&f.name, "name", machineName(), "name of the node (default the machine's)")
-	fs.StringVar(&f.address, "address", "", "`IP` address that the node's ports are reached at; default the one that leads to the network")
+	fs.StringVar(&f.address, "address", "",
+		"`IP` address that the node's ports are reached at; default the one that leads to the network")
 	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, key=value; may be given several times")
-	fs.StringVar(&f.traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
+	fs.StringVar(&f.traces, "trace-endpoint", "",
+		"`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
-	fs.StringVar(&f.secretsDir, "secrets-dir", "", "`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run directory or /dev/shm, whichever is in memory")
+	fs.StringVar(&f.secretsDir, "secrets-dir", "",
+		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run "+
+			"directory or /dev/shm, whichever is in memory")
 	f.node.flags(cmd, false)
 	f.node.egress.flags(cmd)
 	ofMachine(cmd, "server", "data-dir", "name")
@@ -265,9 +276,11 @@ func (a *app) newAgentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of this machine",
-		Long: "Runs the agent of this machine: it connects to a server, runs the tasks that are placed here and reports on them.\n" +
+		Long: "Runs the agent of this machine: it connects to a server, runs the tasks that are placed here " +
+			"and reports on them.\n" +
 			"Ending it ends no task; the next agent with the same data directory finds them.\n\n" +
-			"Servers on other machines are reached over https. The first start trades the join token for the node's certificate, which renews\n" +
+			"Servers on other machines are reached over https. The first start trades the join token for " +
+			"the node's certificate, which renews\n" +
 			"itself from then on; later starts need no token.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -300,7 +313,8 @@ func (f *agentFlags) config(ctx context.Context) (c nodeConfig, err error) {
 		return c, err
 	}
 	c = nodeConfig{
-		name: f.name, dataDir: filepath.Join(f.dataDir, "agent"), servers: f.servers, labels: f.parsedLabels, address: f.address, traces: f.traces, log: f.log,
+		name: f.name, dataDir: filepath.Join(f.dataDir, "agent"), servers: f.servers, labels: f.parsedLabels,
+		address: f.address, traces: f.traces, log: f.log,
 		secretsDir: f.secretsDir,
 	}
 	f.node.configure(&c)
@@ -338,7 +352,8 @@ func (f *agentFlags) identity(ctx context.Context, dir string, known func() []st
 	case errors.Is(err, fs.ErrNotExist) && f.joinToken == "":
 		return nil, &hintedError{
 			errors.New("a server that is reached over https wants this node's certificate, and there is none yet"),
-			"Join once with --join-token-file FILE; `berth token create --join --role node` on a server makes the token.",
+			"Join once with --join-token-file FILE; `berth token create --join --role node` on a server " +
+				"makes the token.",
 		}
 	case errors.Is(err, fs.ErrNotExist):
 		return f.joinNode(ctx, dir, self, open)
@@ -354,8 +369,8 @@ func (f *agentFlags) identity(ctx context.Context, dir string, known func() []st
 	if !errors.Is(health, pki.ErrExpired) {
 		return keeper, nil
 	}
-	// The tasks of the node need the agent, with or without servers, so it goes on whatever becomes of this. A certificate
-	// that somebody puts into the folder later is taken.
+	// The tasks of the node need the agent, with or without servers, so it goes on whatever becomes of this. A
+	// certificate that somebody puts into the folder later is taken.
 	if f.joinToken != "" {
 		joined, err := f.joinNode(ctx, dir, self, open)
 		if err == nil {
@@ -369,7 +384,9 @@ func (f *agentFlags) identity(ctx context.Context, dir string, known func() []st
 }
 
 // joinNode trades the token for a certificate.
-func (f *agentFlags) joinNode(ctx context.Context, dir string, self pki.Subject, open func() (*pki.Keeper, error)) (*pki.Keeper, error) {
+func (f *agentFlags) joinNode(ctx context.Context, dir string, self pki.Subject,
+	open func() (*pki.Keeper, error),
+) (*pki.Keeper, error) {
 	token, err := readSecret("--join-token-file", f.joinToken)
 	if err != nil {
 		return nil, err

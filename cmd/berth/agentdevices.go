@@ -21,10 +21,13 @@ type deviceFlags struct {
 
 func (f *deviceFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.stated, "device", nil,
-		"`DEVICE` that tasks can reserve and that is not found by itself, or more about one that is: type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may be given several times")
+		"`DEVICE` that tasks can reserve and that is not found by itself, or more about one that is: "+
+			"type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may be given several times")
 	cmd.Flags().StringArrayVar(&f.cdi, "cdi-spec-dir", nil,
-		"`FOLDER` with specifications of devices (CDI); may be given several times; default "+strings.Join(devices.DefaultCDIDirs(), " and "))
-	cmd.Flags().StringVar(&f.cores, "cores", "", "`CPUS` that tasks with cpu_pinning can have to themselves, such as 2-7, or all; default none")
+		"`FOLDER` with specifications of devices (CDI); may be given several times; default "+strings.Join(
+			devices.DefaultCDIDirs(), " and "))
+	cmd.Flags().StringVar(&f.cores, "cores", "",
+		"`CPUS` that tasks with cpu_pinning can have to themselves, such as 2-7, or all; default none")
 }
 
 // check reads the flags and notes what is wrong with them.
@@ -59,7 +62,10 @@ func (f *deviceFlags) check(list *faults) {
 	if f.finder.Cores, err = devices.ParseCPUs(f.cores); err != nil {
 		list.add("--cores: %v", err)
 	}
-	if foreign := slices.DeleteFunc(slices.Clone(f.finder.Cores), func(cpu int) bool { return slices.Contains(usable, cpu) }); len(foreign) > 0 {
-		list.add("--cores %s: this process may not use %s, but %s", f.cores, devices.FormatCPUs(foreign), devices.FormatCPUs(usable))
+	if foreign := slices.DeleteFunc(slices.Clone(f.finder.Cores), func(cpu int) bool {
+		return slices.Contains(usable, cpu)
+	}); len(foreign) > 0 {
+		list.add("--cores %s: this process may not use %s, but %s", f.cores, devices.FormatCPUs(foreign),
+			devices.FormatCPUs(usable))
 	}
 }

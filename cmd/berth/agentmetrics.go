@@ -25,8 +25,10 @@ type metricsFlags struct{ listen, tokenFile string }
 
 func (m *metricsFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&m.listen, "metrics-listen", "",
-		"`HOST:PORT` to serve Prometheus metrics of the node's tasks on, at /metrics; default nowhere. On other than loopback addresses it wants --metrics-token-file")
-	cmd.Flags().StringVar(&m.tokenFile, "metrics-token-file", "", "`FILE` with the token that who reads the metrics has to show, as \"Authorization: Bearer TOKEN\"")
+		"`HOST:PORT` to serve Prometheus metrics of the node's tasks on, at /metrics; default nowhere. On "+
+			"other than loopback addresses it wants --metrics-token-file")
+	cmd.Flags().StringVar(&m.tokenFile, "metrics-token-file", "",
+		"`FILE` with the token that who reads the metrics has to show, as \"Authorization: Bearer TOKEN\"")
 }
 
 // check notes what is wrong with the flags, and reads the token.
@@ -42,9 +44,11 @@ func (m *metricsFlags) check(list *faults) (token string) {
 	ip := net.ParseIP(host)
 	switch {
 	case err != nil || noNumber != nil || n < 0 || n > 65535 || host != "" && host != "localhost" && ip == nil:
-		list.add("--metrics-listen %q: want an IP address and a port, such as 127.0.0.1:7374 or :7374 for all addresses", m.listen)
+		list.add("--metrics-listen %q: want an IP address and a port, such as 127.0.0.1:7374 or :7374 for "+
+			"all addresses", m.listen)
 	case m.tokenFile == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()):
-		list.add("--metrics-listen %q: other machines reach this address, so give --metrics-token-file too, or listen on 127.0.0.1", m.listen)
+		list.add("--metrics-listen %q: other machines reach this address, so give --metrics-token-file too, "+
+			"or listen on 127.0.0.1", m.listen)
 	}
 	if m.tokenFile == "" {
 		return ""
@@ -68,16 +72,22 @@ func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logg
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return nil, &hintedError{fmt.Errorf("serve metrics: %w", err), "Choose another --metrics-listen, or leave it out."}
+		return nil, &hintedError{
+			fmt.Errorf("serve metrics: %w", err),
+			"Choose another --metrics-listen, or leave it out.",
+		}
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m := &taskMetrics{listener: listener, tasks: telemetry.NewTasks(node, registry)}
 	mux := http.NewServeMux()
 	// One scrape at a time, and one that waits: who asks more often is told so.
-	mux.Handle("GET /metrics", bearer(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2})))
+	mux.Handle("GET /metrics",
+		bearer(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2})))
 	m.server = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	log.Info("metrics of tasks are served", "at", "http://"+listener.Addr().String()+"/metrics")
@@ -90,7 +100,8 @@ func bearer(token string, next http.Handler) http.Handler {
 		shown, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if token != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(token)) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "show the token of --metrics-token-file as \"Authorization: Bearer TOKEN\"", http.StatusUnauthorized)
+			http.Error(w, "show the token of --metrics-token-file as \"Authorization: Bearer TOKEN\"",
+				http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -27,9 +27,12 @@ type nameFlags struct {
 
 func (f *nameFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.listen, "dns-listen", defaultNames,
-		"`ADDRESS:PORT` where programs of this machine, and its own resolver, ask for names of services (DNS); "+namesOff+" for nowhere. Tasks with network bridge have theirs without it")
+		"`ADDRESS:PORT` where programs of this machine, and its own resolver, ask for names of services (DNS); "+
+			namesOff+
+			" for nowhere. Tasks with network bridge have theirs without it")
 	cmd.Flags().StringSliceVar(&f.upstreams, "dns-upstream", nil,
-		"`ADDRESS` of a resolver that is asked for names which are not Berth's; may be given several times (default those of the machine's /etc/resolv.conf, but not its own loopback)")
+		"`ADDRESS` of a resolver that is asked for names which are not Berth's; may be given several times "+
+			"(default those of the machine's /etc/resolv.conf, but not its own loopback)")
 }
 
 // check reads the flags and notes what is wrong with them.
@@ -39,7 +42,8 @@ func (f *nameFlags) check(list *faults) {
 		at, err := netip.ParseAddrPort(f.listen)
 		switch {
 		case err != nil || at.Port() == 0:
-			list.add("--dns-listen %q: want an IP address with a port such as %s, or %s", f.listen, defaultNames, namesOff)
+			list.add("--dns-listen %q: want an IP address with a port such as %s, or %s", f.listen, defaultNames,
+				namesOff)
 		case at.Addr().IsUnspecified():
 			list.add("--dns-listen %q: want one address: answers would come from another than was asked", f.listen)
 		}
@@ -67,7 +71,8 @@ func parseUpstream(text string) (netip.AddrPort, error) {
 	addr, err := netip.ParseAddr(host)
 	number, portErr := strconv.ParseUint(port, 10, 16)
 	if err != nil || portErr != nil || number == 0 || addr.IsUnspecified() {
-		return netip.AddrPort{}, fmt.Errorf("%q: want the IP address of a resolver, with a port unless that is %d", text, dnsPort)
+		return netip.AddrPort{}, fmt.Errorf("%q: want the IP address of a resolver, with a port unless that is %d",
+			text, dnsPort)
 	}
 	return netip.AddrPortFrom(addr.Unmap(), uint16(number)), nil
 }

@@ -12,13 +12,28 @@ func TestNameFlags(t *testing.T) {
 		want  string // what is made of them
 		fault string
 	}{
-		"the defaults":          {flags: nameFlags{listen: defaultNames}, want: "127.0.0.1:7053 []"},
-		"nowhere":               {flags: nameFlags{listen: "off"}, want: "invalid AddrPort []"},
-		"resolvers":             {flags: nameFlags{listen: "[::1]:53", upstreams: []string{"192.0.2.1", "192.0.2.2:5353", "2001:db8::1", "[2001:db8::1]:54"}}, want: "[::1]:53 [192.0.2.1:53 192.0.2.2:5353 [2001:db8::1]:53 [2001:db8::1]:54]"},
-		"no port":               {flags: nameFlags{listen: "127.0.0.1"}, fault: "--dns-listen \"127.0.0.1\": want an IP address with a port"},
-		"any address":           {flags: nameFlags{listen: "0.0.0.0:53"}, fault: "want one address"},
-		"a name as resolver":    {flags: nameFlags{listen: "off", upstreams: []string{"dns.example"}}, fault: "--dns-upstream \"dns.example\": want the IP address"},
-		"the agent asks itself": {flags: nameFlags{listen: defaultNames, upstreams: []string{defaultNames}}, fault: "it is the agent's own --dns-listen"},
+		"the defaults": {flags: nameFlags{listen: defaultNames}, want: "127.0.0.1:7053 []"},
+		"nowhere":      {flags: nameFlags{listen: "off"}, want: "invalid AddrPort []"},
+		"resolvers": {
+			flags: nameFlags{
+				listen:    "[::1]:53",
+				upstreams: []string{"192.0.2.1", "192.0.2.2:5353", "2001:db8::1", "[2001:db8::1]:54"},
+			},
+			want: "[::1]:53 [192.0.2.1:53 192.0.2.2:5353 [2001:db8::1]:53 [2001:db8::1]:54]",
+		},
+		"no port": {
+			flags: nameFlags{listen: "127.0.0.1"},
+			fault: "--dns-listen \"127.0.0.1\": want an IP address with a port",
+		},
+		"any address": {flags: nameFlags{listen: "0.0.0.0:53"}, fault: "want one address"},
+		"a name as resolver": {
+			flags: nameFlags{listen: "off", upstreams: []string{"dns.example"}},
+			fault: "--dns-upstream \"dns.example\": want the IP address",
+		},
+		"the agent asks itself": {
+			flags: nameFlags{listen: defaultNames, upstreams: []string{defaultNames}},
+			fault: "it is the agent's own --dns-listen",
+		},
 	} {
 		var list faults
 		c.flags.check(&list)

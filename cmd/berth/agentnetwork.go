@@ -16,7 +16,8 @@ type networkFlags struct {
 
 func (f *networkFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.subnet, "bridge-subnet", network.DefaultSubnet,
-		"`SUBNET` that tasks with network bridge have their addresses of, on this machine alone: one that overlaps none of its routes")
+		"`SUBNET` that tasks with network bridge have their addresses of, on this machine alone: one that "+
+			"overlaps none of its routes")
 }
 
 // check reads the flags and notes what is wrong with them.

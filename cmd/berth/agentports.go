@@ -39,7 +39,8 @@ func (f *portFlags) check(list *faults) {
 			high, err = strconv.Atoi(to)
 		}
 		if err != nil || low < 1 || high > highestPort || high < low {
-			list.add("--reserved-ports: %q is no port and no range of ports: want numbers from 1 to %d, such as 22,8000-8100", part, highestPort)
+			list.add("--reserved-ports: %q is no port and no range of ports: want numbers from 1 to %d, "+
+				"such as 22,8000-8100", part, highestPort)
 			return
 		}
 		for p := low; p <= high; p++ {

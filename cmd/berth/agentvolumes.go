@@ -30,9 +30,12 @@ func (f *volumeFlags) flags(cmd *cobra.Command, local bool) {
 		paths = []string{anyHostPaths}
 	}
 	cmd.Flags().StringArrayVar(&f.declared, "host-volume", nil,
-		"folder of this machine that definitions can name, as `NAME=PATH`, or NAME=PATH:ro to lend it for reading only; may be given several times")
+		"folder of this machine that definitions can name, as `NAME=PATH`, or NAME=PATH:ro to lend it for "+
+			"reading only; may be given several times")
 	cmd.Flags().StringArrayVar(&f.paths, "host-path", paths,
-		"`PATH` below which tasks of clusters with the permission host-path may have any folder of this machine (host of a volume), or none; may be given several times; / is as good as root's rights to whoever writes such tasks")
+		"`PATH` below which tasks of clusters with the permission host-path may have any folder of this "+
+			"machine (host of a volume), or none; may be given several times; / is as good as root's rights "+
+			"to whoever writes such tasks")
 }
 
 // check reads the flags and notes what is wrong with them.

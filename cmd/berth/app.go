@@ -80,17 +80,26 @@ func (a *app) newRootCommand() *cobra.Command {
 		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the command is wrong before the flag is
 			return a.group(cmd, args)
 		}
-		if slices.Contains([]string{"run", "plan", "validate"}, cmd.Name()) && strings.HasSuffix(err.Error(), "'f' in -f") {
+		if slices.Contains([]string{"run", "plan", "validate"}, cmd.Name()) &&
+			strings.HasSuffix(err.Error(), "'f' in -f") {
 			return &usageError{cmd.CommandPath(), "give the file without -f: " + cmd.CommandPath() + " FILE"}
 		}
 		return &usageError{cmd.CommandPath(), wrongFlag(cmd, err)}
 	})
-	root.PersistentFlags().StringSliceVar(&a.addrs, "addr", nil, "address of a server, https://host:port, http://host:port or unix:///path; several stand for each other (BERTH_ADDR)")
-	root.PersistentFlags().StringVar(&a.tokenFile, "token-file", "", "file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
-	root.PersistentFlags().StringVar(&a.caFile, "ca-file", "", "file with the certificate of the servers' authority (BERTH_CA_FILE)")
-	root.PersistentFlags().StringVar(&a.caHash, "ca-hash", "", "SHA-256 of that certificate, in hex, instead of the file (BERTH_CA_HASH)")
-	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "how to print: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
-	mustComplete(root, "output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "jsonpath=", "go-template="}, cobra.ShellCompDirectiveNoFileComp))
+	root.PersistentFlags().StringSliceVar(&a.addrs, "addr", nil,
+		"address of a server, https://host:port, http://host:port or unix:///path; several stand for each "+
+			"other (BERTH_ADDR)")
+	root.PersistentFlags().StringVar(&a.tokenFile, "token-file", "",
+		"file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
+	root.PersistentFlags().StringVar(&a.caFile, "ca-file", "",
+		"file with the certificate of the servers' authority (BERTH_CA_FILE)")
+	root.PersistentFlags().StringVar(&a.caHash, "ca-hash", "",
+		"SHA-256 of that certificate, in hex, instead of the file (BERTH_CA_HASH)")
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table",
+		"how to print: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
+	mustComplete(root, "output",
+		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "jsonpath=", "go-template="},
+			cobra.ShellCompDirectiveNoFileComp))
 	mustComplete(root, "addr", cobra.NoFileCompletions)
 	mustComplete(root, "ca-hash", cobra.NoFileCompletions)
 
@@ -102,12 +111,18 @@ func (a *app) newRootCommand() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("run", a.newRunCommand(), a.newPlanCommand(), a.newSimulateCommand(), a.newValidateCommand(), a.newWaitCommand())
-	add("look", a.newStatusCommand(), a.newPsCommand(), a.newExplainCommand(), a.newLogsCommand(), a.newEventsCommand(), a.newInspectCommand(), a.newDiffCommand(), a.newTopCommand(), a.newNodeCommand())
+	add("run", a.newRunCommand(), a.newPlanCommand(), a.newSimulateCommand(), a.newValidateCommand(),
+		a.newWaitCommand())
+	add("look", a.newStatusCommand(), a.newPsCommand(), a.newExplainCommand(), a.newLogsCommand(), a.newEventsCommand(),
+		a.newInspectCommand(), a.newDiffCommand(), a.newTopCommand(), a.newNodeCommand())
 	add("change", a.newScaleCommand(), a.newStopCommand(), a.newStartCommand(), a.newRestartCommand(),
-		a.newRolloutCommand(), a.newPromoteCommand(), a.newRebalanceCommand(), a.newReservationCommand(), a.newSecretCommand(), a.newCronCommand(), a.newDefinitionCommand(), a.newDeleteCommand(), a.newExecCommand(),
-		a.newCheckCommand(), a.newAttachCommand(), a.newPortForwardCommand(), a.newCopyCommand(), a.newImageCommand(), a.newVolumeCommand())
-	add("serve", newDevCommand(), a.newServerCommand(), a.newAgentCommand(), a.newTokenCommand(), a.newOperatorCommand())
+		a.newRolloutCommand(), a.newPromoteCommand(), a.newRebalanceCommand(), a.newReservationCommand(),
+		a.newSecretCommand(), a.newCronCommand(), a.newDefinitionCommand(), a.newDeleteCommand(),
+		a.newExecCommand(),
+		a.newCheckCommand(), a.newAttachCommand(), a.newPortForwardCommand(), a.newCopyCommand(), a.newImageCommand(),
+		a.newVolumeCommand())
+	add("serve", newDevCommand(), a.newServerCommand(), a.newAgentCommand(), a.newTokenCommand(),
+		a.newOperatorCommand())
 	root.AddCommand(a.newVersionCommand(), a.newManCommand(), newReferenceCommand())
 	addExamples(root, commandExamples())
 	a.topics(root)
@@ -119,11 +134,14 @@ func (a *app) group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	return &usageError{cmd.CommandPath(), fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + subcommand(cmd, args[0])}
+	return &usageError{
+		cmd.CommandPath(),
+		fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + subcommand(cmd, args[0]),
+	}
 }
 
-// slips counts the slips of the keyboard between two words: a letter too many, too few, wrong, or two that changed places (the optimal
-// string alignment distance).
+// slips counts the slips of the keyboard between two words: a letter too many, too few, wrong, or two that changed
+// places (the optimal string alignment distance).
 func slips(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {
@@ -160,9 +178,15 @@ func arguments(least, most int, what string) cobra.PositionalArgs {
 		case len(args) < least && what != "":
 			return &usageError{cmd.CommandPath(), fmt.Sprintf("%s needs %s", cmd.CommandPath(), what)}
 		case most == 0 && len(args) > 0:
-			return &usageError{cmd.CommandPath(), fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0]) + subcommand(cmd, args[0])}
+			return &usageError{
+				cmd.CommandPath(),
+				fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0]) + subcommand(cmd, args[0]),
+			}
 		case most >= 0 && len(args) > most:
-			return &usageError{cmd.CommandPath(), fmt.Sprintf("%s takes %s, found also %q", cmd.CommandPath(), what, args[most])}
+			return &usageError{
+				cmd.CommandPath(),
+				fmt.Sprintf("%s takes %s, found also %q", cmd.CommandPath(), what, args[most]),
+			}
 		}
 		return nil
 	}

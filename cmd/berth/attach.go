@@ -44,7 +44,8 @@ A container's program has no standard input, so nothing that is typed goes to it
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "the `container`; default the task's first essential one")
+	cmd.Flags().StringVarP(&o.Container, "container", "c", "",
+		"the `container`; default the task's first essential one")
 	cmd.Flags().IntVar(&o.Tail, "tail", 0, "begin with so many of the newest `lines`")
 	cmd.Flags().BoolVar(&signals, "signals", false, "pass signals on to the container's program")
 	return cmd
@@ -54,11 +55,14 @@ func (a *app) attach(ctx context.Context, task string, o client.AttachOptions) (
 	return a.inTask(ctx, task, func(c *client.Client, id cluster.TaskID) (int, error) { return c.Attach(ctx, id, o) })
 }
 
-// passSignals has signals to this program go to the container's instead of ending this one, but for QUIT, which ends the returned
-// context.
+// passSignals has signals to this program go to the container's instead of ending this one, but for QUIT, which ends
+// the returned context.
 func passSignals(ctx context.Context, o *client.AttachOptions) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	names := map[os.Signal]string{os.Interrupt: "INT", syscall.SIGTERM: "TERM", syscall.SIGUSR1: "USR1", syscall.SIGUSR2: "USR2"}
+	names := map[os.Signal]string{
+		os.Interrupt: "INT", syscall.SIGTERM: "TERM", syscall.SIGUSR1: "USR1",
+		syscall.SIGUSR2: "USR2",
+	}
 	got, pass := make(chan os.Signal, 16), make(chan string)
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT)
 	o.Signals = pass

@@ -52,7 +52,8 @@ func (a *app) newChangeCommand(ch change) *cobra.Command {
 func (a *app) newStopCommand() *cobra.Command {
 	return a.newChangeCommand(change{
 		use: "stop service/NAME|job/NAME|cron/NAME", short: "Stop a service's tasks, cancel a job, or suspend a cron",
-		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or suspend a cron: it makes no jobs\n" +
+		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or " +
+			"suspend a cron: it makes no jobs\n" +
 			"until it is started again; those that it made go on.",
 		kinds: []string{wordService, wordJob, wordCron},
 		do: func(ctx context.Context, c *client.Client, n name) error {
@@ -87,8 +88,10 @@ func (a *app) newRestartCommand() *cobra.Command {
 	var least uint64 // the generation that the restart begins
 	cmd := a.newChangeCommand(change{
 		use: "restart service/NAME|job/NAME", short: "Replace a service's tasks as a rollout does, or run a job anew",
-		long: "Replace every task of a service by a new one, as a rollout does and as its update policy says, and wait until that is done; or\n" +
-			"run a job anew, without waiting. Exit code 1: the rollout failed. Interrupting it stops the waiting and nothing else.",
+		long: "Replace every task of a service by a new one, as a rollout does and as its update policy " +
+			"says, and wait until that is done; or\n" +
+			"run a job anew, without waiting. Exit code 1: the rollout failed. Interrupting it stops the " +
+			"waiting and nothing else.",
 		kinds: []string{wordService, wordJob},
 		do: func(ctx context.Context, c *client.Client, n name) error {
 			if n.kind == wordJob {
@@ -117,7 +120,8 @@ func (a *app) newDeleteCommand() *cobra.Command {
 	var detach bool
 	cmd := a.newChangeCommand(change{
 		use: "delete KIND/NAME", short: "Delete a service, a job, a cron or an empty cluster",
-		long: "Delete a service or a job, which stops its tasks, a cron, whose jobs stay, or a cluster that holds none of these. It returns once\n" +
+		long: "Delete a service or a job, which stops its tasks, a cron, whose jobs stay, or a cluster that " +
+			"holds none of these. It returns once\n" +
 			"nothing of it runs any more; interrupting it stops the waiting and nothing else.",
 		kinds: []string{wordService, wordJob, wordCron, wordCluster},
 		do: func(ctx context.Context, c *client.Client, n name) error {

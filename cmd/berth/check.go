@@ -35,9 +35,10 @@ func (a *app) newWordCommand(word cluster.Word, short string) *cobra.Command {
 	var message string
 	var attempt int
 	cmd := &cobra.Command{
-		Use:               string(word) + " TASK CHECK",
-		Short:             short,
-		Args:              arguments(2, 2, "a task and the name of one of its checks of type ttl, such as worker.1.0 beat"),
+		Use:   string(word) + " TASK CHECK",
+		Short: short,
+		Args: arguments(2, 2,
+			"a task and the name of one of its checks of type ttl, such as worker.1.0 beat"),
 		ValidArgsFunction: a.completeNames(wordTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			said := api.CheckWord{Word: word, Message: message}
@@ -45,7 +46,8 @@ func (a *app) newWordCommand(word cluster.Word, short string) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&message, "message", "m", "", "why, in one `line`; it is shown where the word is not pass")
-	cmd.Flags().IntVar(&attempt, "attempt", 0, "the `number` of the attempt that is meant, such as $BERTH_ATTEMPT within it; default the newest")
+	cmd.Flags().IntVar(&attempt, "attempt", 0,
+		"the `number` of the attempt that is meant, such as $BERTH_ATTEMPT within it; default the newest")
 	return cmd
 }
 

@@ -25,14 +25,15 @@ const (
 	wordPool        = "pool"
 )
 
-// completeNames completes the first argument with names of the kinds as the command takes them: where it takes several kinds KIND/NAME for
-// all but tasks, which go by their own; where it takes one, the name alone.
+// completeNames completes the first argument with names of the kinds as the command takes them: where it takes several
+// kinds KIND/NAME for all but tasks, which go by their own; where it takes one, the name alone.
 func (a *app) completeNames(kinds ...string) cobra.CompletionFunc {
 	return a.completing(1, func(ctx context.Context, c *client.Client, text string) []string {
 		if len(kinds) > 1 {
 			return argumentsOf(ctx, c, kinds)
 		}
-		if plain := plainNames(ctx, c, kinds[0]); len(matching(plain, text)) > 0 || !strings.HasPrefix(kinds[0]+"/", text) && !strings.Contains(text, "/") {
+		if plain := plainNames(ctx, c, kinds[0]); len(matching(plain, text)) > 0 ||
+			!strings.HasPrefix(kinds[0]+"/", text) && !strings.Contains(text, "/") {
 			return plain
 		}
 		return argumentsOf(ctx, c, kinds)
@@ -54,7 +55,9 @@ func (a *app) completeObjects(most int, kinds ...string) cobra.CompletionFunc {
 
 // completeMany completes any number of arguments with the names of a kind.
 func (a *app) completeMany(kind string) cobra.CompletionFunc {
-	return a.completing(-1, func(ctx context.Context, c *client.Client, _ string) []string { return plainNames(ctx, c, kind) })
+	return a.completing(-1, func(ctx context.Context, c *client.Client, _ string) []string {
+		return plainNames(ctx, c, kind)
+	})
 }
 
 // completeFlags completes flags with names of a kind each, without cluster and the kind's word.
@@ -71,9 +74,12 @@ func (a *app) completeFlags(cmd *cobra.Command, kinds map[string]string) {
 	}
 }
 
-// completing completes up to most arguments, 0 for the value of a flag and -1 for any number, with what a server that is asked for no
-// longer than completeTimeout knows. Those that stand on the line are left out; a shell is not told of errors.
-func (a *app) completing(most int, know func(ctx context.Context, c *client.Client, text string) []string) cobra.CompletionFunc {
+// completing completes up to most arguments, 0 for the value of a flag and -1 for any number, with what a server that
+// is asked for no longer than completeTimeout knows. Those that stand on the line are left out; a shell is not told of
+// errors.
+func (a *app) completing(most int,
+	know func(ctx context.Context, c *client.Client, text string) []string,
+) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		if most > 0 && len(args) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -94,7 +100,9 @@ func (a *app) completing(most int, know func(ctx context.Context, c *client.Clie
 }
 
 // completeNodeThen completes a node first and then, up to most arguments in all, what is known of it.
-func (a *app) completeNodeThen(most int, know func(context.Context, *client.Client, api.NodeView) []string) cobra.CompletionFunc {
+func (a *app) completeNodeThen(most int,
+	know func(context.Context, *client.Client, api.NodeView) []string,
+) cobra.CompletionFunc {
 	node := a.completeNames(wordNode)
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 {
@@ -131,7 +139,8 @@ func matching(names []string, text string) []string {
 	return slices.Compact(names)
 }
 
-// argumentsOf returns names as commands take them that are about several kinds: tasks, which no other name can be taken for, by their own.
+// argumentsOf returns names as commands take them that are about several kinds: tasks, which no other name can be taken
+// for, by their own.
 func argumentsOf(ctx context.Context, c *client.Client, kinds []string) []string {
 	var names []string
 	for _, kind := range kinds {

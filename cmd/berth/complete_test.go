@@ -10,9 +10,11 @@ import (
 )
 
 // named are the words by which the first line of a command's help says that it takes a name which a server knows.
-var named = regexp.MustCompile(`\b(SERVICE|TASK|NODE|JOB|CRON|OBJECT|SERVER|TOKEN|POOL|DEFINITION|KIND/NAME|NAME/|/NAME|NAME\.\.\.|ID)\b`)
+var named = regexp.MustCompile(
+	`\b(SERVICE|TASK|NODE|JOB|CRON|OBJECT|SERVER|TOKEN|POOL|DEFINITION|KIND/NAME|NAME/|/NAME|NAME\.\.\.|ID)\b`)
 
-// TestEveryNameIsCompleted walks all commands: an argument or a flag that names something which a server knows completes it.
+// TestEveryNameIsCompleted walks all commands: an argument or a flag that names something which a server knows
+// completes it.
 func TestEveryNameIsCompleted(t *testing.T) {
 	root := newApp(strings.NewReader(""), new(bytes.Buffer), new(bytes.Buffer)).newRootCommand()
 	flags := []string{"service", "job", "cron", "task", "node", "cluster", "remove-node", "drain-node", "cordon-node"}

@@ -115,8 +115,8 @@ func (a *app) findTrust(addrs string) (*tls.Config, error) {
 	return trust(cmp.Or(a.caFile, a.env("BERTH_CA_FILE")), cmp.Or(a.caHash, a.env("BERTH_CA_HASH")))
 }
 
-// trust returns a configuration that believes servers of the authority in the file, or of the one with the hash; nil where
-// neither is named: then the machine's own authorities count.
+// trust returns a configuration that believes servers of the authority in the file, or of the one with the hash; nil
+// where neither is named: then the machine's own authorities count.
 func trust(caFile, caHash string) (*tls.Config, error) {
 	if caFile == "" && caHash == "" {
 		return nil, nil //nolint:nilnil // the machine's authorities
@@ -134,7 +134,10 @@ func trust(caFile, caHash string) (*tls.Config, error) {
 	}
 	believed, err := client.TrustCA(raw)
 	if err != nil {
-		return nil, &hintedError{fmt.Errorf("read the CA file: %s: %w", caFile, err), "Name the file pki/ca.crt of a server's data directory, or a copy of it."}
+		return nil, &hintedError{
+			fmt.Errorf("read the CA file: %s: %w", caFile, err),
+			"Name the file pki/ca.crt of a server's data directory, or a copy of it.",
+		}
 	}
 	if caHash != "" {
 		hash, err := pki.Fingerprint(raw)

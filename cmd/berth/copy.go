@@ -32,7 +32,10 @@ a colon is written with a slash before it, as in ./a:b.`,
 			from, fromTask := inTask(args[0])
 			to, toTask := inTask(args[1])
 			if (fromTask == "") == (toTask == "") {
-				return &usageError{cmd.CommandPath(), "one of source and target has to be in a task, as in web.1.0:/etc/hosts"}
+				return &usageError{
+					cmd.CommandPath(),
+					"one of source and target has to be in a task, as in web.1.0:/etc/hosts",
+				}
 			}
 			if from == "" || to == "" {
 				return &usageError{cmd.CommandPath(), "a path is missing, as in web.1.0:/etc/hosts"}
@@ -61,7 +64,8 @@ a colon is written with a slash before it, as in ./a:b.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "the `container`; default the task's first essential one")
+	cmd.Flags().StringVarP(&o.Container, "container", "c", "",
+		"the `container`; default the task's first essential one")
 	cmd.Flags().BoolVarP(&o.Follow, "follow-links", "L", false, "copy what links point to instead of the links")
 	return cmd
 }
@@ -76,7 +80,9 @@ func inTask(text string) (path, task string) {
 }
 
 // copyFrom copies from a container to this machine.
-func copyFrom(ctx context.Context, c *client.Client, id cluster.TaskID, o client.CopyOptions, to string) (client.Copied, error) {
+func copyFrom(ctx context.Context, c *client.Client, id cluster.TaskID, o client.CopyOptions, to string) (client.Copied,
+	error,
+) {
 	root, dest, err := openTarget(to)
 	if err != nil {
 		return client.Copied{}, err
@@ -130,7 +136,9 @@ func openTarget(to string) (root *os.Root, dest string, err error) {
 }
 
 // copyTo copies from this machine to a container.
-func copyTo(ctx context.Context, c *client.Client, id cluster.TaskID, o client.CopyOptions, from string) (client.Copied, error) {
+func copyTo(ctx context.Context, c *client.Client, id cluster.TaskID, o client.CopyOptions, from string) (client.Copied,
+	error,
+) {
 	whole, err := filepath.Abs(from)
 	if err != nil {
 		return client.Copied{}, err

@@ -18,7 +18,8 @@ import (
 func (a *app) newCronCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "cron", Short: "Look at crons and steer them", Args: cobra.ArbitraryArgs, RunE: a.group}
 	cmd.AddCommand(&cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one whose moment comes next first", Args: arguments(0, 0, ""),
+		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one whose moment comes next first",
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -39,7 +40,8 @@ func (a *app) newCronCommand() *cobra.Command {
 		},
 	}, a.cronCommand("status", "Show a cron, its next moments and its jobs", "", a.cronStatus),
 		a.newCronRunCommand(),
-		a.cronCommand("suspend", "Have a cron make no jobs", "Have a cron make no jobs until it is resumed; those that it made go on.",
+		a.cronCommand("suspend", "Have a cron make no jobs",
+			"Have a cron make no jobs until it is resumed; those that it made go on.",
 			func(ctx context.Context, c *client.Client, v api.CronView) error {
 				if err := c.SuspendCron(ctx, v.Cluster, v.Name, client.Condition{}); err != nil {
 					return err
@@ -48,7 +50,8 @@ func (a *app) newCronCommand() *cobra.Command {
 				return nil
 			}),
 		a.cronCommand("resume", "Have a suspended cron go on",
-			"Have a suspended cron go on. What it makes of the moments that passed meanwhile, its policy for missed ones says.",
+			"Have a suspended cron go on. What it makes of the moments that passed meanwhile, its policy "+
+				"for missed ones says.",
 			func(ctx context.Context, c *client.Client, v api.CronView) error {
 				if err := c.ResumeCron(ctx, v.Cluster, v.Name, client.Condition{}); err != nil {
 					return err
@@ -61,7 +64,9 @@ func (a *app) newCronCommand() *cobra.Command {
 }
 
 // cronCommand returns a command about one cron.
-func (a *app) cronCommand(use, short, long string, do func(context.Context, *client.Client, api.CronView) error) *cobra.Command {
+func (a *app) cronCommand(use, short, long string,
+	do func(context.Context, *client.Client, api.CronView) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " CRON", Short: short, Long: long,
 		Args:              arguments(1, 1, "a cron, such as backup or cron/prod/backup"),
@@ -87,7 +92,8 @@ func (a *app) cronCommand(use, short, long string, do func(context.Context, *cli
 func (a *app) newCronRunCommand() *cobra.Command {
 	var detach bool
 	cmd := a.cronCommand("run", "Make a job of a cron at once",
-		"Make a job of a cron at once, whatever its schedules say and also while it is suspended, and wait until it has succeeded.\n"+
+		"Make a job of a cron at once, whatever its schedules say and also while it is suspended, and wait "+
+			"until it has succeeded.\n"+
 			"Exit code 1: it failed. Interrupting it stops the waiting and nothing else.",
 		func(ctx context.Context, c *client.Client, v api.CronView) error {
 			j, err := c.RunCron(ctx, v.Cluster, v.Name)
@@ -112,12 +118,14 @@ func cronName(v api.CronView) name { return name{wordCron, v.Cluster, v.Name} }
 
 // allCrons returns the crons of a cluster, or of all, the one whose moment comes next first and those without one last.
 func allCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView, error) {
-	crons, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.CronView], error) {
-		return c.Crons(ctx, in, o)
-	})
+	crons, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.CronView], error) {
+			return c.Crons(ctx, in, o)
+		})
 	slices.SortStableFunc(crons, func(x, y api.CronView) int {
 		p, q := nextOf(x), nextOf(y)
-		return cmp.Or(-boolCompare(!p.IsZero(), !q.IsZero()), p.Compare(q), cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(-boolCompare(!p.IsZero(), !q.IsZero()), p.Compare(q), cmp.Compare(x.Cluster, y.Cluster),
+			cmp.Compare(x.Name, y.Name))
 	})
 	return crons, err
 }
@@ -133,7 +141,8 @@ func nextOf(v api.CronView) time.Time {
 // cronTable shows crons in the order given.
 func (a *app) cronTable(crons []api.CronView) table {
 	t := table{state: 1, titles: []string{
-		"CRON", "STATE", "SCHEDULE", "ZONE", "NEXT", "LAST JOB", "AGE>", "RUNNING>", "SUCCEEDED>", "FAILED>", "+CONCURRENCY", "+MISSED", "MESSAGE",
+		"CRON", "STATE", "SCHEDULE", "ZONE", "NEXT", "LAST JOB", "AGE>", "RUNNING>", "SUCCEEDED>", "FAILED>",
+		"+CONCURRENCY", "+MISSED", "MESSAGE",
 	}}
 	for _, v := range crons {
 		s := v.Status
@@ -141,7 +150,8 @@ func (a *app) cronTable(crons []api.CronView) table {
 		if at := nextOf(v); !at.IsZero() {
 			next = a.momentText(v, at)
 		}
-		t.add(cronName(v).short(), s.State, strings.Join(v.Schedules, "; "), v.Zone, next, s.Job, a.age(s.Made), above(len(s.Running), 0),
+		t.add(cronName(v).short(), s.State, strings.Join(v.Schedules, "; "), v.Zone, next, s.Job, a.age(s.Made),
+			above(len(s.Running), 0),
 			above(s.Succeeded, 0), above(s.Failed, 0), string(v.Concurrency), string(v.Missed), oneLine(s.Message))
 	}
 	return t
@@ -158,9 +168,10 @@ func (a *app) momentText(v api.CronView, at time.Time) string {
 
 // jobsOf returns the jobs that a cron made, the newest first.
 func jobsOf(ctx context.Context, c *client.Client, v api.CronView) ([]api.JobView, error) {
-	jobs, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
-		return c.Jobs(ctx, v.Cluster, o)
-	})
+	jobs, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
+			return c.Jobs(ctx, v.Cluster, o)
+		})
 	jobs = slices.DeleteFunc(jobs, func(j api.JobView) bool { return j.Cron != v.Name })
 	slices.SortStableFunc(jobs, func(x, y api.JobView) int {
 		return cmp.Or(y.Created.Compare(x.Created), y.At.Compare(x.At), cmp.Compare(y.Name, x.Name))
@@ -231,7 +242,8 @@ func (a *app) cronHistory(ctx context.Context, c *client.Client, v api.CronView)
 			took = span(j.Status.Finished.Sub(j.Created))
 		}
 		t.add(name{wordJob, j.Cluster, j.Name}.short(), j.Status.State, moment, late,
-			share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took, shortTasks(oneLine(j.Status.Message)))
+			share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took,
+			shortTasks(oneLine(j.Status.Message)))
 	}
 	return a.printTable(t)
 }

@@ -27,8 +27,10 @@ func (a *app) newDebugCommand() *cobra.Command {
 	var events int
 	cmd := &cobra.Command{
 		Use: "debug", Short: "Write a bundle that tells others what is wrong, with secrets removed",
-		Long: "Writes an archive with the status, servers, nodes, tasks, objects, events, metrics, settings and profiles of the servers that\n" +
-			"--addr names, so that somebody else can find a fault. Values of environment variables and files in manifests are left out, and so is what\n" +
+		Long: "Writes an archive with the status, servers, nodes, tasks, objects, events, metrics, settings " +
+			"and profiles of the servers that\n" +
+			"--addr names, so that somebody else can find a fault. Values of environment variables and " +
+			"files in manifests are left out, and so is what\n" +
 			"looks like a token or a password anywhere. Look into it before it leaves the house all the same.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,7 +87,8 @@ type bundle struct {
 	faults []string
 }
 
-// gather asks for all of it: first for what may hold secrets by its form, so that they are known when the rest is scrubbed.
+// gather asks for all of it: first for what may hold secrets by its form, so that they are known when the rest is
+// scrubbed.
 func (a *app) gather(ctx context.Context, b *bundle, o debugOptions) error {
 	c, err := a.connect()
 	if err != nil {
@@ -224,7 +227,8 @@ func (b *bundle) addJSON(file string, v any, err error) {
 func (b *bundle) addText(file, text string) { b.add(file, []byte(b.scrub.text(text))) }
 
 func (b *bundle) add(file string, content []byte) {
-	err := b.tar.WriteHeader(&tar.Header{Name: "berth-debug/" + file, Mode: 0o600, Size: int64(len(content)), ModTime: b.at})
+	err := b.tar.WriteHeader(
+		&tar.Header{Name: "berth-debug/" + file, Mode: 0o600, Size: int64(len(content)), ModTime: b.at})
 	if err == nil {
 		_, err = b.tar.Write(content)
 	}

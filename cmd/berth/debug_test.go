@@ -34,10 +34,12 @@ const (
 // plantedWorld holds each secret in several places.
 func plantedWorld() world {
 	join := "t1." + secretToken + "." + strings.Repeat("0a", 32)
-	message := "login failed for " + secretEnv + " at https://" + secretURL + "@db.example/ with Authorization: Bearer " + secretBearer
+	message := "login failed for " + secretEnv + " at https://" + secretURL +
+		"@db.example/ with Authorization: Bearer " + secretBearer
 	return world{
 		Definitions: []api.TaskDefinition{{Name: "web", Version: 1, Containers: []cluster.Container{{
-			Name: "main", Command: []string{"app", "--password", secretFlag}, Args: []string{"--db-token=" + secretArgument, "--verbose"},
+			Name: "main", Command: []string{"app", "--password", secretFlag},
+			Args:  []string{"--db-token=" + secretArgument, "--verbose"},
 			Env:   map[string]string{"DB_PASSWORD": secretEnv, "MODE": "on"},
 			Files: []cluster.File{{Path: "/etc/app.conf", Content: "user = app\nkey = \"" + secretFile + "\"\n"}},
 		}}}},
@@ -45,9 +47,16 @@ func plantedWorld() world {
 			ID: "default.web.1.0", Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "web"},
 			State: cluster.StateFailed, Message: message, LogTail: "connecting with " + secretEnv,
 		}},
-		Services: []api.ServiceView{{Service: api.Service{Cluster: "default", Name: "web"}, Status: api.ServiceStatus{Message: message}}},
-		Nodes:    []api.NodeView{{Name: "n1", State: cluster.NodeReady, Reason: `{"auth": "` + secretLogin + `"}`}},
-		Events:   []api.EventView{{ID: "1.0", Event: cluster.Event{Type: "task.failed", Message: "could not join with " + join + ", nor with token=" + secretToken}}},
+		Services: []api.ServiceView{
+			{Service: api.Service{Cluster: "default", Name: "web"}, Status: api.ServiceStatus{Message: message}},
+		},
+		Nodes: []api.NodeView{{Name: "n1", State: cluster.NodeReady, Reason: `{"auth": "` + secretLogin + `"}`}},
+		Events: []api.EventView{
+			{ID: "1.0", Event: cluster.Event{
+				Type:    "task.failed",
+				Message: "could not join with " + join + ", nor with token=" + secretToken,
+			}},
+		},
 		Settings: map[string]string{"data-dir": "/var/lib/berth", "store": "etcd://" + secretURL + "@10.0.0.1:2379"},
 		Metrics:  "berth_store_revision 7\nberth_build_info{args=\"--api-key " + secretArgument + "\"} 1\n",
 	}
@@ -62,7 +71,8 @@ func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 	var out, faults strings.Builder
 	a := newApp(nil, &out, &faults)
 	a.addrs = []string{f.URL, "http://127.0.0.1:1"}
-	if code := a.main(t.Context(), []string{"--addr", f.URL + ",http://127.0.0.1:1", "operator", "debug", "-o", file, "--cpu", "1s"}); code != 0 {
+	if code := a.main(t.Context(),
+		[]string{"--addr", f.URL + ",http://127.0.0.1:1", "operator", "debug", "-o", file, "--cpu", "1s"}); code != 0 {
 		t.Fatalf("exit code %d: %s", code, faults.String())
 	}
 	if !strings.Contains(faults.String(), "server-2") {
@@ -73,15 +83,20 @@ func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 	}
 	files := unpack(t, file)
 	for name, text := range files {
-		for _, secret := range []string{secretEnv, secretFile, secretArgument, secretFlag, secretBearer, secretLogin, secretURL, secretToken} {
+		for _, secret := range []string{
+			secretEnv, secretFile, secretArgument, secretFlag, secretBearer, secretLogin,
+			secretURL, secretToken,
+		} {
 			if strings.Contains(text, secret) {
 				t.Errorf("%s holds the secret %q:\n%s", name, secret, text)
 			}
 		}
 	}
 	want := []string{
-		"client.json", "clusters.json", "definitions.json", "domain.json", "events.json", "faults.txt", "jobs.json", "nodes.json", "recovery.json",
-		"server-1/goroutines.txt", "server-1/heap.pprof", "server-1/metrics.txt", "server-1/profile.pprof", "server-1/ready.json", "server-1/settings.json",
+		"client.json", "clusters.json", "definitions.json", "domain.json", "events.json", "faults.txt", "jobs.json",
+		"nodes.json", "recovery.json",
+		"server-1/goroutines.txt", "server-1/heap.pprof", "server-1/metrics.txt", "server-1/profile.pprof",
+		"server-1/ready.json", "server-1/settings.json",
 		"server-1/version.json", "servers.json", "services.json", "tasks.json",
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(files))); diff != "" {
@@ -142,7 +157,8 @@ func FuzzScrub(f *testing.F) {
 	f.Add("Bearer ", "abcdefgh", "\n")
 	f.Add("https://", "user:pass", "@h/")
 	f.Fuzz(func(t *testing.T, before, secret, after string) {
-		if len(secret) < leastSecret || strings.Contains(removed, secret) || strings.Contains(before+"|"+after, secret) {
+		if len(secret) < leastSecret || strings.Contains(removed, secret) ||
+			strings.Contains(before+"|"+after, secret) {
 			return // nothing is to be found
 		}
 		s := newScrubber()
@@ -155,7 +171,10 @@ func FuzzScrub(f *testing.F) {
 
 // TestScrubberKnowsEscapedForms looks for secrets with characters that JSON writes in another way.
 func TestScrubberKnowsEscapedForms(t *testing.T) {
-	for _, secret := range []string{`p4ss&w0rd<1>x`, `quo"ted-and\slashed`, "two lines\nof-a-key", "tab\tin-it", "ümläut-\u2028-line"} {
+	for _, secret := range []string{
+		`p4ss&w0rd<1>x`, `quo"ted-and\slashed`, "two lines\nof-a-key", "tab\tin-it",
+		"ümläut-\u2028-line",
+	} {
 		s := newScrubber()
 		s.definition(&cluster.TaskDefinition{Containers: []cluster.Container{{Env: map[string]string{"X": secret}}}})
 		once, err := json.Marshal(map[string]string{"message": "it said " + secret + " twice"})
@@ -174,7 +193,9 @@ func TestScrubberKnowsEscapedForms(t *testing.T) {
 		}
 		for _, text := range []string{"it said " + secret + " twice", string(once), string(twice), plain.String()} {
 			got := s.text(text)
-			for _, word := range strings.FieldsFunc(secret, func(r rune) bool { return strings.ContainsRune("&<>\"\\\n\t\u2028", r) }) {
+			for _, word := range strings.FieldsFunc(secret, func(r rune) bool {
+				return strings.ContainsRune("&<>\"\\\n\t\u2028", r)
+			}) {
 				if len(word) > 3 && strings.Contains(got, word) {
 					t.Errorf("%q: %q of the secret stays in %s", secret, word, got)
 				}

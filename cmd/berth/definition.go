@@ -16,7 +16,8 @@ import (
 
 func (a *app) newDefinitionCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "definition", Aliases: []string{"definitions", "def"}, Short: "List and remove task definitions", Args: cobra.ArbitraryArgs, RunE: a.group,
+		Use: "definition", Aliases: []string{"definitions", "def"}, Short: "List and remove task definitions",
+		Args: cobra.ArbitraryArgs, RunE: a.group,
 	}
 	cmd.AddCommand(a.newDefinitionListCommand(), a.newDefinitionRemoveCommand())
 	return cmd
@@ -25,7 +26,8 @@ func (a *app) newDefinitionCommand() *cobra.Command {
 func (a *app) newDefinitionListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "ls [NAME]", Aliases: []string{"list"}, Short: "List the versions of task definitions, and what uses them",
-		Long: "List the versions of all task definitions, or of one, and the services, jobs and crons that use them.\n\n" +
+		Long: "List the versions of all task definitions, or of one, and the services, jobs and crons that " +
+			"use them.\n\n" +
 			"The leader removes versions that nothing uses by itself: of each definition the newest 10 of them stay.",
 		Args:              arguments(0, 1, "a task definition, such as web"),
 		ValidArgsFunction: a.completeDiff,
@@ -60,7 +62,8 @@ func (a *app) newDefinitionListCommand() *cobra.Command {
 			for _, v := range all {
 				by := users[v.Ref()]
 				slices.Sort(by)
-				t.add(v.Name, fmt.Sprint(v.Version), containerNames(v.Containers), strings.Join(slices.Compact(by), ", "))
+				t.add(v.Name, fmt.Sprint(v.Version), containerNames(v.Containers),
+					strings.Join(slices.Compact(by), ", "))
 			}
 			return a.printTable(t)
 		},
@@ -80,7 +83,8 @@ func containerNames(containers []cluster.Container) string {
 	return strings.Join(names, ", ")
 }
 
-// definitionUsers returns the names of the services, jobs and crons that refer to each version, as far as the caller sees them.
+// definitionUsers returns the names of the services, jobs and crons that refer to each version, as far as the caller
+// sees them.
 func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]string, error) {
 	all, err := lookAtAll(ctx, c)
 	if err != nil {
@@ -110,7 +114,8 @@ func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]s
 func (a *app) newDefinitionRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME@VERSION...", Short: "Remove versions of task definitions that nothing uses",
-		Long: "Remove versions of task definitions. One that a service, a job, a cron, a rollout or a task uses is not removed: 'berth definition ls' shows\n" +
+		Long: "Remove versions of task definitions. One that a service, a job, a cron, a rollout or a task " +
+			"uses is not removed: 'berth definition ls' shows\n" +
 			"who uses which. A version that was removed can be written again.",
 		Args:              arguments(1, -1, "a version of a task definition, such as web@1"),
 		ValidArgsFunction: a.completeNames(wordDefinition),

@@ -23,10 +23,12 @@ func newDevCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
-		Long: "Runs a control plane and an agent in one process, on this machine: all of Berth to try, or for a single server.\n" +
+		Long: "Runs a control plane and an agent in one process, on this machine: all of Berth to try, or " +
+			"for a single server.\n" +
 			"It prints one line once it serves. Ctrl-C ends Berth but no task: the next `berth dev` with the same\n" +
 			"data directory finds them running. `berth delete` ends them.\n\n" +
-			"With --store it keeps nothing but that in the data directory, and remembers it there: the next start goes on with the same store.",
+			"With --store it keeps nothing but that in the data directory, and remembers it there: the next " +
+			"start goes on with the same store.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list faults
@@ -83,10 +85,13 @@ func newDevCommand() *cobra.Command {
 			return runDev(cmd, s, c)
 		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "folder for everything that Berth keeps (default "+dataDirText+")")
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(),
+		"folder for everything that Berth keeps (default "+dataDirText+")")
 	cmd.Flags().StringVar(&address, "http", defaultHTTP, "loopback address to serve HTTP on")
-	cmd.Flags().StringVar(&socket, "socket", "", "unix socket to serve; default: in the run directory, or in a data directory that was given")
-	cmd.Flags().StringVar(&traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
+	cmd.Flags().StringVar(&socket, "socket", "",
+		"unix socket to serve; default: in the run directory, or in a data directory that was given")
+	cmd.Flags().StringVar(&traces, "trace-endpoint", "",
+		"`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	node.flags(cmd, true)
 	node.egress.flags(cmd, egress.Loopback()...) // a server that is tried asks its own machine

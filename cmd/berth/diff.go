@@ -30,7 +30,8 @@ Exit code 0: nothing differs; 1: something does; 2: it could not be found out.`
 
 func (a *app) newDiffCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "diff DEFINITION [V1 [V2]] | FILE...", Short: "Show what differs between versions, or between what runs and a manifest", Long: diffLong,
+		Use:   "diff DEFINITION [V1 [V2]] | FILE...",
+		Short: "Show what differs between versions, or between what runs and a manifest", Long: diffLong,
 		Args:              arguments(1, -1, "a task definition with up to two versions, or a manifest's file"),
 		ValidArgsFunction: a.completeDiff,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -49,7 +50,8 @@ func (a *app) newDiffCommand() *cobra.Command {
 	}
 }
 
-// isFile reports whether an argument is a file: names of definitions hold neither dots nor slashes, but for the word of their kind.
+// isFile reports whether an argument is a file: names of definitions hold neither dots nor slashes, but for the word of
+// their kind.
 func isFile(text string) bool {
 	if kind, _, ok := strings.Cut(text, "/"); ok && kindWord(kind) == wordDefinition {
 		return false
@@ -87,12 +89,18 @@ func diffArguments(cmd *cobra.Command, args []string) (ref cluster.Ref, versions
 	for _, text := range args[1:] {
 		version, err := strconv.Atoi(strings.TrimPrefix(text, ref.Name+"@"))
 		if err != nil || version < 1 {
-			return ref, nil, &usageError{cmd.CommandPath(), fmt.Sprintf("%q is no version: want a number such as 2", text)}
+			return ref, nil, &usageError{
+				cmd.CommandPath(),
+				fmt.Sprintf("%q is no version: want a number such as 2", text),
+			}
 		}
 		versions = append(versions, version)
 	}
 	if len(versions) > 2 {
-		return ref, nil, &usageError{cmd.CommandPath(), fmt.Sprintf("%s compares two versions, found also %q", cmd.CommandPath(), args[len(args)-1])}
+		return ref, nil, &usageError{
+			cmd.CommandPath(),
+			fmt.Sprintf("%s compares two versions, found also %q", cmd.CommandPath(), args[len(args)-1]),
+		}
 	}
 	return ref, versions, nil
 }
@@ -161,7 +169,9 @@ type runningDiff struct {
 }
 
 func (d *objectDiff) differs() bool {
-	return d.Action != api.ActionNone || slices.ContainsFunc(d.Definitions, func(r runningDiff) bool { return len(r.Fields) > 0 })
+	return d.Action != api.ActionNone || slices.ContainsFunc(d.Definitions, func(r runningDiff) bool {
+		return len(r.Fields) > 0
+	})
 }
 
 // diffFiles compares what stands and runs with what files say.
@@ -181,7 +191,9 @@ func (a *app) diffFiles(ctx context.Context, files []string) error {
 	diffs := []objectDiff{}
 	differ := false
 	for _, change := range reply.Changes {
-		if change.Kind == cluster.KindTaskDefinition && slices.ContainsFunc(objects, func(o manifest.Object) bool { return usesDefinition(o, change.Name) }) {
+		if change.Kind == cluster.KindTaskDefinition && slices.ContainsFunc(objects, func(o manifest.Object) bool {
+			return usesDefinition(o, change.Name)
+		}) {
 			continue // it is told with what uses it
 		}
 		d := objectDiff{Object: changeName(change), Action: change.Action, Fields: change.Fields}
@@ -253,7 +265,9 @@ func wantedBy(o manifest.Object) []cluster.Ref {
 }
 
 // runningDiffs compares what an object of a file is to run with the versions of that definition that stand and run.
-func runningDiffs(ctx context.Context, c *client.Client, change api.Change, objects []manifest.Object) ([]runningDiff, error) {
+func runningDiffs(ctx context.Context, c *client.Client, change api.Change, objects []manifest.Object) ([]runningDiff,
+	error,
+) {
 	i := slices.IndexFunc(objects, func(o manifest.Object) bool {
 		return o.Kind == change.Kind && o.Name() == change.Name && o.Cluster() == change.Cluster
 	})
@@ -282,7 +296,9 @@ func runningDiffs(ctx context.Context, c *client.Client, change api.Change, obje
 }
 
 // diffFrom compares a version that stands with one that is wanted, which stands too unless the file holds it.
-func diffFrom(ctx context.Context, c *client.Client, from, want cluster.Ref, def *cluster.TaskDefinition) (api.DefinitionDiff, error) {
+func diffFrom(ctx context.Context, c *client.Client, from, want cluster.Ref,
+	def *cluster.TaskDefinition,
+) (api.DefinitionDiff, error) {
 	if def != nil {
 		return c.DiffDefinition(ctx, from, *def)
 	}
@@ -300,7 +316,8 @@ func diffFrom(ctx context.Context, c *client.Client, from, want cluster.Ref, def
 func definitionIn(objects []manifest.Object, ref cluster.Ref) (found *cluster.TaskDefinition) {
 	for _, o := range objects {
 		d, ok := o.Value.(*cluster.TaskDefinition)
-		if ok && d.Name == ref.Name && (d.Version == ref.Version || ref.Version == 0 && (found == nil || d.Version > found.Version)) {
+		if ok && d.Name == ref.Name &&
+			(d.Version == ref.Version || ref.Version == 0 && (found == nil || d.Version > found.Version)) {
 			found = d
 		}
 	}

@@ -21,9 +21,11 @@ func (f *egressFlags) flags(cmd *cobra.Command, allowed ...string) {
 		standard = strings.Join(allowed, ", ")
 	}
 	cmd.Flags().StringSliceVar(&f.allow, "egress-allow", allowed,
-		"`ADDRESS` or prefix that gates, queries for scaling and artifacts may ask though it is the machine's own or a cloud's metadata service; may be given several times (default "+standard+")")
+		"`ADDRESS` or prefix that gates, queries for scaling and artifacts may ask though it is the "+
+			"machine's own or a cloud's metadata service; may be given several times (default "+standard+")")
 	cmd.Flags().StringSliceVar(&f.deny, "egress-deny", nil,
-		"`ADDRESS` or prefix that they, and pulls of images, never ask, such as 10.0.0.0/8; may be given several times (default none)")
+		"`ADDRESS` or prefix that they, and pulls of images, never ask, such as 10.0.0.0/8; may be given "+
+			"several times (default none)")
 }
 
 // check reads the flags and notes what is wrong with them.

@@ -21,8 +21,10 @@ func (a *app) newEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happened, the newest last",
-		Long: "Show what happened, the newest last, or with --follow as it happens. What is given in several flags has to hold for all of them; the\n" +
-			"server does the choosing. An owner's events are also those of its tasks; a node's those of the tasks on it.",
+		Long: "Show what happened, the newest last, or with --follow as it happens. What is given in " +
+			"several flags has to hold for all of them; the\n" +
+			"server does the choosing. An owner's events are also those of its tasks; a node's those of the " +
+			"tasks on it.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := eventSubjects(cmd, &o.EventFilter); err != nil {
@@ -49,15 +51,17 @@ func (a *app) newEventsCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.Cron, "cron", "", "only events about this `cron`, not those of its jobs")
 	cmd.Flags().StringVar(&o.Task, "task", "", "only events about this `task`")
 	cmd.Flags().StringVar(&o.Node, "node", "", "only events about this `node` and tasks on it")
-	cmd.Flags().DurationVar(&o.Since, "since", 0, "only events of the last `duration`, such as 1h; all of them unless --tail is given too")
+	cmd.Flags().DurationVar(&o.Since, "since", 0,
+		"only events of the last `duration`, such as 1h; all of them unless --tail is given too")
 	a.completeFlags(cmd, map[string]string{
-		"cluster": wordCluster, "service": wordService, "job": wordJob, "cron": wordCron, "task": wordTask, "node": wordNode,
+		"cluster": wordCluster, "service": wordService, "job": wordJob, "cron": wordCron, "task": wordTask,
+		"node": wordNode,
 	})
 	return cmd
 }
 
-// eventSubjects reads the names of flags as arguments are read: "prod/web" and "service/prod/web" name the cluster too, "web.1.0" is a
-// task of the default cluster.
+// eventSubjects reads the names of flags as arguments are read: "prod/web" and "service/prod/web" name the cluster too,
+// "web.1.0" is a task of the default cluster.
 func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 	for _, flag := range []struct {
 		kind string
@@ -78,7 +82,11 @@ func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 		switch {
 		case n.cluster == "":
 		case f.Cluster != "" && f.Cluster != n.cluster:
-			return &usageError{cmd.CommandPath(), fmt.Sprintf("--%s names cluster %s, and --cluster %s: leave one of them out", flag.kind, n.cluster, f.Cluster)}
+			return &usageError{
+				cmd.CommandPath(),
+				fmt.Sprintf("--%s names cluster %s, and --cluster %s: leave one of them out", flag.kind, n.cluster,
+					f.Cluster),
+			}
 		default:
 			f.Cluster = n.cluster
 		}
@@ -93,7 +101,11 @@ func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 			return nil
 		}
 	}
-	return &usageError{cmd.CommandPath(), fmt.Sprintf("--task %q is no task: want a whole name such as web.1.0 or prod.web.1.0, as 'berth ps --all' lists them", f.Task)}
+	return &usageError{
+		cmd.CommandPath(),
+		fmt.Sprintf("--task %q is no task: want a whole name such as web.1.0 or prod.web.1.0, as 'berth ps "+
+			"--all' lists them", f.Task),
+	}
 }
 
 // events prints the newest events and then, with follow, each as it happens.

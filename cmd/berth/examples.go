@@ -21,7 +21,10 @@ func addExamples(parent *cobra.Command, examples map[string]string) {
 // commandExamples returns the examples of all commands, by their path without "berth".
 func commandExamples() map[string]string {
 	all := map[string]string{}
-	for _, part := range []map[string]string{runExamples(), terminalExamples(), secretExamples(), serviceExamples(), nodeExamples(), serveExamples()} {
+	for _, part := range []map[string]string{
+		runExamples(), terminalExamples(), secretExamples(), serviceExamples(),
+		nodeExamples(), serveExamples(),
+	} {
 		maps.Copy(all, part)
 	}
 	return all
@@ -32,17 +35,20 @@ func runExamples() map[string]string {
 		"run":      "berth run web.yaml\nberth run --timeout 10m manifests/",
 		"plan":     "berth plan web.yaml",
 		"validate": "berth validate manifests/\nberth validate --schema",
-		"wait":     "berth wait service/web --timeout 5m\nberth wait job/squares task/web.3.0 --for running\nberth wait --for gone service/web",
-		"status":   "berth status\nberth status service/web\nberth status cron/backup -o json",
-		"ps":       "berth ps --service web\nberth ps --node n1 --all\nberth ps -o 'jsonpath=$[?@.restarts>3].id'",
-		"explain":  "berth explain web\nberth explain web.3.0",
-		"logs":     "berth logs service/web --follow\nberth logs web.3.0 --tail 20",
-		"events":   "berth events --follow --service web\nberth events --since 1h --type service.rollout-failed,service.rolled-back\nberth events --reason oom --node n1",
-		"inspect":  "berth inspect service/web\nberth inspect service/web --as-written\nberth inspect task/web.3.0 -o 'jsonpath=$.attempts[0].message'",
-		"diff":     "berth diff web\nberth diff web 2 5\nberth diff web.yaml",
-		"exec":     "berth exec -it web.3.0 -- sh\nberth exec web.3.0 cat /etc/hosts",
-		"version":  "berth version -o json",
-		"man":      "berth man --dir /usr/local/share/man/man1",
+		"wait": "berth wait service/web --timeout 5m\nberth wait job/squares task/web.3.0 --for " +
+			"running\nberth wait --for gone service/web",
+		"status":  "berth status\nberth status service/web\nberth status cron/backup -o json",
+		"ps":      "berth ps --service web\nberth ps --node n1 --all\nberth ps -o 'jsonpath=$[?@.restarts>3].id'",
+		"explain": "berth explain web\nberth explain web.3.0",
+		"logs":    "berth logs service/web --follow\nberth logs web.3.0 --tail 20",
+		"events": "berth events --follow --service web\nberth events --since 1h --type " +
+			"service.rollout-failed,service.rolled-back\nberth events --reason oom --node n1",
+		"inspect": "berth inspect service/web\nberth inspect service/web --as-written\nberth inspect " +
+			"task/web.3.0 -o 'jsonpath=$.attempts[0].message'",
+		"diff":    "berth diff web\nberth diff web 2 5\nberth diff web.yaml",
+		"exec":    "berth exec -it web.3.0 -- sh\nberth exec web.3.0 cat /etc/hosts",
+		"version": "berth version -o json",
+		"man":     "berth man --dir /usr/local/share/man/man1",
 	}
 }
 
@@ -67,7 +73,8 @@ func secretExamples() map[string]string {
 		"operator secrets drop-key":   "berth operator secrets drop-key 3f0c9a1be2d47785",
 	}
 	for _, text := range []string{
-		"berth secret set db-password --file password.txt\nberth secret set tls-key --file server.key --keep-newline\n" +
+		"berth secret set db-password --file password.txt\nberth secret set tls-key --file server.key " +
+			"--keep-newline\n" +
 			"berth secret set pull --type registry --registry registry.example:5000 --username ci --file token.txt",
 		"berth secret ls --cluster default",
 		"berth secret rm db-password",
@@ -80,41 +87,45 @@ func secretExamples() map[string]string {
 
 func serviceExamples() map[string]string {
 	return map[string]string{
-		"scale":              "berth scale web\nberth scale web 5\nberth scale web --min 2 --max 10\nberth scale web --suspend",
-		"stop":               "berth stop service/web\nberth stop job/squares",
-		"start":              "berth start service/web",
-		"restart":            "berth restart service/web\nberth restart job/squares",
-		"delete":             "berth delete service/web\nberth delete cron/backup",
-		"promote":            "berth promote web",
-		"rollout status":     "berth rollout status web\nberth rollout status web --watch",
-		"rollout pause":      "berth rollout pause web",
-		"rollout resume":     "berth rollout resume web",
-		"rollout undo":       "berth rollout undo web\nberth rollout undo web --to 3",
-		"rollout history":    "berth rollout history web --diff",
-		"simulate":           "berth simulate --remove-node n3\nberth simulate --run web.yaml --add-nodes 2:like=n1 --show nodes",
-		"rebalance":          "berth rebalance\nberth rebalance --cluster shop --max 10\nberth rebalance --apply",
-		"rebalance cancel":   "berth rebalance cancel",
-		"rebalance list":     "berth rebalance list",
-		"rebalance status":   "berth rebalance status\nberth rebalance status 12",
-		"reservation create": "berth reservation create exam --count 4 --pool gpu --from 2026-12-01T08:00:00Z --for 8h --cluster physics",
-		"reservation ls":     "berth reservation ls",
-		"reservation show":   "berth reservation show exam",
-		"reservation rm":     "berth reservation rm exam",
-		"cron ls":            "berth cron ls",
-		"definition ls":      "berth definition ls\nberth definition ls web",
-		"definition rm":      "berth definition rm web@1 web@2",
-		"cron status":        "berth cron status backup",
-		"cron run":           "berth cron run backup",
-		"cron suspend":       "berth cron suspend backup",
-		"cron resume":        "berth cron resume backup",
-		"cron history":       "berth cron history backup",
-		"volume ls":          "berth volume ls\nberth volume ls --node n1 -o wide",
-		"volume prune":       "berth volume prune --dry-run\nberth volume prune --unused-for 720h",
-		"volume rm":          "berth volume rm default/db/data --node n1",
-		"image load":         "berth image load web.tar",
-		"image ls":           "berth image ls",
-		"image pull":         "berth image pull registry.example/web:2 --node n1,n2\nberth image pull registry.example/base:1 --keep",
-		"image prune":        "berth image prune --dry-run\nberth image prune --node n1 --unused-for 168h",
+		"scale": "berth scale web\nberth scale web 5\nberth scale web --min 2 --max 10\nberth " +
+			"scale web --suspend",
+		"stop":            "berth stop service/web\nberth stop job/squares",
+		"start":           "berth start service/web",
+		"restart":         "berth restart service/web\nberth restart job/squares",
+		"delete":          "berth delete service/web\nberth delete cron/backup",
+		"promote":         "berth promote web",
+		"rollout status":  "berth rollout status web\nberth rollout status web --watch",
+		"rollout pause":   "berth rollout pause web",
+		"rollout resume":  "berth rollout resume web",
+		"rollout undo":    "berth rollout undo web\nberth rollout undo web --to 3",
+		"rollout history": "berth rollout history web --diff",
+		"simulate": "berth simulate --remove-node n3\nberth simulate --run web.yaml --add-nodes " +
+			"2:like=n1 --show nodes",
+		"rebalance":        "berth rebalance\nberth rebalance --cluster shop --max 10\nberth rebalance --apply",
+		"rebalance cancel": "berth rebalance cancel",
+		"rebalance list":   "berth rebalance list",
+		"rebalance status": "berth rebalance status\nberth rebalance status 12",
+		"reservation create": "berth reservation create exam --count 4 --pool gpu --from " +
+			"2026-12-01T08:00:00Z --for 8h --cluster physics",
+		"reservation ls":   "berth reservation ls",
+		"reservation show": "berth reservation show exam",
+		"reservation rm":   "berth reservation rm exam",
+		"cron ls":          "berth cron ls",
+		"definition ls":    "berth definition ls\nberth definition ls web",
+		"definition rm":    "berth definition rm web@1 web@2",
+		"cron status":      "berth cron status backup",
+		"cron run":         "berth cron run backup",
+		"cron suspend":     "berth cron suspend backup",
+		"cron resume":      "berth cron resume backup",
+		"cron history":     "berth cron history backup",
+		"volume ls":        "berth volume ls\nberth volume ls --node n1 -o wide",
+		"volume prune":     "berth volume prune --dry-run\nberth volume prune --unused-for 720h",
+		"volume rm":        "berth volume rm default/db/data --node n1",
+		"image load":       "berth image load web.tar",
+		"image ls":         "berth image ls",
+		"image pull": "berth image pull registry.example/web:2 --node n1,n2\nberth image pull " +
+			"registry.example/base:1 --keep",
+		"image prune": "berth image prune --dry-run\nberth image prune --node n1 --unused-for 168h",
 	}
 }
 
@@ -137,16 +148,18 @@ func nodeExamples() map[string]string {
 
 func serveExamples() map[string]string {
 	return map[string]string{ //nolint:gosec // names of files with secrets, and no secrets
-		"dev":                       "berth dev --data-dir /tmp/berth",
-		"agent":                     "berth agent --server https://10.0.0.1:7071 --join-token-file join-node",
-		"server":                    "berth server",
-		"server init":               "berth server init --name s1 --advertise 10.0.0.1",
-		"server join":               "berth server join --name s2 --server https://10.0.0.1:7071 --token-file join-server --advertise 10.0.0.2",
-		"server members":            "berth server members",
-		"server promote":            "berth server promote s2",
-		"server remove":             "berth server remove s2",
-		"server recover-quorum":     "berth server recover-quorum --data-dir /var/lib/berth --yes",
-		"token create":              "berth token create --role viewer --name ci\nberth token create --join --role node --uses 20",
+		"dev":         "berth dev --data-dir /tmp/berth",
+		"agent":       "berth agent --server https://10.0.0.1:7071 --join-token-file join-node",
+		"server":      "berth server",
+		"server init": "berth server init --name s1 --advertise 10.0.0.1",
+		"server join": "berth server join --name s2 --server https://10.0.0.1:7071 " +
+			"--token-file join-server --advertise 10.0.0.2",
+		"server members":        "berth server members",
+		"server promote":        "berth server promote s2",
+		"server remove":         "berth server remove s2",
+		"server recover-quorum": "berth server recover-quorum --data-dir /var/lib/berth --yes",
+		"token create": "berth token create --role viewer --name ci\nberth token create --join " +
+			"--role node --uses 20",
 		"token ls":                  "berth token ls",
 		"token revoke":              "berth token revoke t1",
 		"operator debug":            "berth operator debug",

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestEveryCommandHasAnExample reads the examples in the help of each command as the command line would: the command is there, and
-// takes these flags and arguments. No example is left of a command that is gone.
+// TestEveryCommandHasAnExample reads the examples in the help of each command as the command line would: the command is
+// there, and takes these flags and arguments. No example is left of a command that is gone.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	root := newApp(strings.NewReader(""), new(bytes.Buffer), new(bytes.Buffer)).newRootCommand()
 	left := commandExamples()
@@ -21,7 +21,8 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 			walk(c)
 			path := strings.TrimPrefix(c.CommandPath(), "berth ")
 			delete(left, path)
-			if c.Hidden || path == "help" || strings.HasPrefix(path, "completion") || c.HasSubCommands() && c.Example == "" {
+			if c.Hidden || path == "help" || strings.HasPrefix(path, "completion") || c.HasSubCommands() &&
+				c.Example == "" {
 				continue
 			}
 			if c.Example == "" {

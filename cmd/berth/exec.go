@@ -61,7 +61,10 @@ func execArguments(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-"):
-		return &usageError{cmd.CommandPath(), fmt.Sprintf("the flags of berth exec stand before the task, found %s after it", args[1])}
+		return &usageError{
+			cmd.CommandPath(),
+			fmt.Sprintf("the flags of berth exec stand before the task, found %s after it", args[1]),
+		}
 	case len(command) == 0:
 		return arguments(2, -1, "a task and a command, such as web.1.0 ls /")(cmd, nil)
 	}
@@ -82,7 +85,9 @@ func (a *app) exec(ctx context.Context, task string, o client.ExecOptions) (int,
 }
 
 // inTask reaches into a task and returns the exit code of what it did there, or exitExec with an error.
-func (a *app) inTask(ctx context.Context, task string, do func(*client.Client, cluster.TaskID) (int, error)) (int, error) {
+func (a *app) inTask(ctx context.Context, task string, do func(*client.Client, cluster.TaskID) (int, error)) (int,
+	error,
+) {
 	c, err := a.connect()
 	if err != nil {
 		return exitExec, err

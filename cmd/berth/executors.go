@@ -50,13 +50,18 @@ func (c *executorConfig) flags(cmd *cobra.Command, local bool) {
 		kind, apart, user = executorAuto, cluster.IsolationNone, "who runs this"
 	}
 	cmd.Flags().StringVar(&c.kind, "executor", kind,
-		"what runs the containers: containerd (those with an image), process (programs of this machine) or auto (both, where the machine can)")
+		"what runs the containers: containerd (those with an image), process (programs of this machine) or "+
+			"auto (both, where the machine can)")
 	cmd.Flags().StringVar(&c.apart, "process-isolation", string(apart),
-		"`ISOLATION` of programs without an image that name none: required, or none, which lets them see and do what their user can on this machine")
+		"`ISOLATION` of programs without an image that name none: required, or none, which lets them see "+
+			"and do what their user can on this machine")
 	cmd.Flags().StringVar(&c.socket, "containerd", "", "socket of a containerd to use; default: one of Berth's own")
-	cmd.Flags().IntVar(&c.starts, "starts", containerd.DefaultAtOnce, "how many containers of images are created at a time, and how many started; the others wait for their turn")
-	cmd.Flags().StringVar(&c.user, "process-user", "", "`USER` (uid, uid:gid or a name) of programs without an image that name none; default "+user)
-	cmd.Flags().StringVar(&c.logins, "registry-logins", "", "file with the logins of registries: {\"auths\": {\"registry.example\": {\"auth\": \"…\"}}}, mode 0600")
+	cmd.Flags().IntVar(&c.starts, "starts", containerd.DefaultAtOnce,
+		"how many containers of images are created at a time, and how many started; the others wait for their turn")
+	cmd.Flags().StringVar(&c.user, "process-user", "",
+		"`USER` (uid, uid:gid or a name) of programs without an image that name none; default "+user)
+	cmd.Flags().StringVar(&c.logins, "registry-logins", "",
+		"file with the logins of registries: {\"auths\": {\"registry.example\": {\"auth\": \"…\"}}}, mode 0600")
 }
 
 // validate returns what is wrong with the flags.
@@ -112,7 +117,8 @@ func openExecutors(ctx context.Context, c executorConfig) (*runners, error) {
 				"To run programs of this machine, without images: --executor process.",
 			}
 		case len(lacks) > 0 && c.say != nil:
-			fmt.Fprintf(c.say, "berth: no containers here, tasks run as plain processes: containerd needs %s\n", strings.Join(lacks, " and "))
+			fmt.Fprintf(c.say, "berth: no containers here, tasks run as plain processes: containerd needs %s\n",
+				strings.Join(lacks, " and "))
 		case len(lacks) == 0:
 			if err := e.openContainerd(ctx, c); err != nil {
 				return nil, err
@@ -144,7 +150,8 @@ func (e *runners) openProcess(ctx context.Context, c executorConfig) ([]executor
 		if fact.NoIsolation != "" {
 			return nil, &hintedError{
 				fmt.Errorf("programs without images cannot be kept apart on this machine: %s", fact.NoIsolation),
-				"To run them all the same, with the rights of the agent: --process-isolation none. To run images only: --executor containerd.",
+				"To run them all the same, with the rights of the agent: --process-isolation none. To run " +
+					"images only: --executor containerd.",
 			}
 		}
 	}

@@ -16,9 +16,12 @@ func (a *app) newExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE|TASK|job/NAME",
 		Short: "Say why a service, a task or a job is as it is",
-		Long: "Say why a service, a task or a job is as it is, the weightiest reason first: what it waits for, what a stop waits for, why a\n" +
-			"rollout holds, why a task moves away from a node that is short of memory, and how it ends again and again.\n\n" +
-			"Of a task also why it stands where it does, which nodes came next and why it is on no other; of one that waits for a place the\n" +
+		Long: "Say why a service, a task or a job is as it is, the weightiest reason first: what it waits " +
+			"for, what a stop waits for, why a\n" +
+			"rollout holds, why a task moves away from a node that is short of memory, and how it ends " +
+			"again and again.\n\n" +
+			"Of a task also why it stands where it does, which nodes came next and why it is on no other; " +
+			"of one that waits for a place the\n" +
 			"smallest changes that would let it in, each of which is enough. With --node it tells of one node alone.",
 		Args:              arguments(1, 1, "a service or a task, such as web or web.1.0"),
 		ValidArgsFunction: a.completeNames(wordService, wordJob, wordTask),

@@ -16,8 +16,8 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// externalStore is where a store that runs elsewhere is reached, as server.json or store.json remembers it: so that a start without --store
-// is no start with another, empty store.
+// externalStore is where a store that runs elsewhere is reached, as server.json or store.json remembers it: so that a
+// start without --store is no start with another, empty store.
 type externalStore struct {
 	// Endpoints are URLs of etcd's client listeners.
 	Endpoints []string `json:"endpoints"`
@@ -37,13 +37,19 @@ const storePasswordVariable = "BERTH_STORE_PASSWORD"
 
 // storeFlags are the flags that name a store that runs elsewhere; checkStore reads them.
 func (f *serverFlags) storeFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&f.storeURL, "store", "", "etcd that runs elsewhere, `etcd://host:2379,host:2379`, instead of the server's own; every server names the same")
-	fs.StringVar(&f.store.ca, "store-ca", "", "file with the authority of that etcd's certificates, or `system` for those that this machine knows; then it is reached over https")
+	fs.StringVar(&f.storeURL, "store", "",
+		"etcd that runs elsewhere, `etcd://host:2379,host:2379`, instead of the server's own; every server "+
+			"names the same")
+	fs.StringVar(&f.store.ca, "store-ca", "",
+		"file with the authority of that etcd's certificates, or `system` for those that this machine "+
+			"knows; then it is reached over https")
 	fs.StringVar(&f.store.cert, "store-cert", "", "file with the certificate that is shown to that etcd")
 	fs.StringVar(&f.store.key, "store-key", "", "file with the key of that certificate")
 	fs.StringVar(&f.store.user, "store-user", "", "user of that etcd to log in as")
-	fs.StringVar(&f.store.passwordFile, "store-password-file", "", "file with that user's password; default "+storePasswordVariable+" in the environment")
-	fs.StringVar(&f.store.prefix, "store-prefix", "", "what all keys in that etcd begin with, such as prod/; each control plane that shares an etcd has its own")
+	fs.StringVar(&f.store.passwordFile, "store-password-file", "",
+		"file with that user's password; default "+storePasswordVariable+" in the environment")
+	fs.StringVar(&f.store.prefix, "store-prefix", "",
+		"what all keys in that etcd begin with, such as prod/; each control plane that shares an etcd has its own")
 }
 
 // checkUser notes what is wrong with who logs in, and with the prefix.
@@ -52,9 +58,12 @@ func (c *storeConfig) checkUser(list *faults) {
 	case c.user == "" && c.passwordFile != "":
 		list.add("--store-password-file is given and --store-user is not")
 	case c.user != "" && c.passwordFile == "" && os.Getenv(storePasswordVariable) == "":
-		list.add("--store-user %s wants a password: name a file with --store-password-file, or set %s", c.user, storePasswordVariable)
+		list.add("--store-user %s wants a password: name a file with --store-password-file, or set %s", c.user,
+			storePasswordVariable)
 	}
-	if c.prefix != "" && (!strings.HasSuffix(c.prefix, "/") || strings.ContainsFunc(c.prefix, func(r rune) bool { return r <= ' ' || r == 0x7f })) {
+	if c.prefix != "" && (!strings.HasSuffix(c.prefix, "/") || strings.ContainsFunc(c.prefix, func(r rune) bool {
+		return r <= ' ' || r == 0x7f
+	})) {
 		list.add("--store-prefix %q: want letters without blanks and a slash at the end, such as prod/", c.prefix)
 	}
 }
@@ -67,7 +76,8 @@ func (c *storeConfig) password() (string, error) {
 	if password := os.Getenv(storePasswordVariable); password != "" {
 		return password, nil
 	}
-	return "", fmt.Errorf("there is no password for the store: neither --store-password-file nor %s is set", storePasswordVariable)
+	return "", fmt.Errorf("there is no password for the store: neither --store-password-file nor %s is set",
+		storePasswordVariable)
 }
 
 // remembered returns what server.json keeps of the flags; nil where they name no store.
@@ -124,8 +134,8 @@ func (m *externalStore) url() string {
 	return "etcd://" + strings.Join(hosts, ",")
 }
 
-// storeFile is the file of a data directory that remembers a store that runs elsewhere, of a server without settings: `berth dev`, or one that
-// only serves its own machine.
+// storeFile is the file of a data directory that remembers a store that runs elsewhere, of a server without settings:
+// `berth dev`, or one that only serves its own machine.
 const storeFile = "store.json"
 
 // readStore returns what the storeFile of a data directory remembers, nil where there is none.
@@ -143,7 +153,10 @@ func readStore(dataDir string) (*externalStore, error) {
 		err = errors.New("it names no endpoints")
 	}
 	if err != nil {
-		return nil, &hintedError{fmt.Errorf("read where the store runs: %s: %w", path, err), "Name it with --store and move that file away: it is written anew."}
+		return nil, &hintedError{
+			fmt.Errorf("read where the store runs: %s: %w", path, err),
+			"Name it with --store and move that file away: it is written anew.",
+		}
 	}
 	return m, nil
 }
@@ -169,9 +182,10 @@ func (s *server) lastStore() (elsewhere bool, at *externalStore, err error) {
 	return at != nil, at, err
 }
 
-// chooseStore decides between a store of the server's own and one that runs elsewhere, by the flags and by what the last start left
-// in the data directory. A server of a store that runs elsewhere must never begin one of its own: under the same authority it would lead
-// a control plane beside the others, and one that only serves its own machine would know nothing of what runs there.
+// chooseStore decides between a store of the server's own and one that runs elsewhere, by the flags and by what the
+// last start left in the data directory. A server of a store that runs elsewhere must never begin one of its own: under
+// the same authority it would lead a control plane beside the others, and one that only serves its own machine would
+// know nothing of what runs there.
 func (s *server) chooseStore() error {
 	c := &s.config.store
 	own := filepath.Join(s.config.dataDir, storeDir)
@@ -184,19 +198,23 @@ func (s *server) chooseStore() error {
 	command := cmp.Or(s.config.command, "berth server") + dataDirFlag(s.config.dataDir)
 	switch {
 	case len(c.endpoints) > 0 && hasOwn && !elsewhere:
-		hint := "Start it without --store; or move that folder away if the server is to leave its store for the other one."
+		hint := "Start it without --store; or move that folder away if the server is to leave its store for " +
+			"the other one."
 		if s.settings == nil {
-			hint = "Start it without --store to go on with that one. For the other one name another --data-dir, or move that folder away: what it holds is then not known here."
+			hint = "Start it without --store to go on with that one. For the other one name another " +
+				"--data-dir, or move that folder away: what it holds is then not known here."
 		}
 		return &hintedError{fmt.Errorf("%s is the store of this server, and --store names another", own), hint}
 	case len(c.endpoints) > 0 && elsewhere && at != nil && at.Prefix != c.prefix:
 		return &hintedError{
-			fmt.Errorf("the keys of this server's store begin with %q, and with --store-prefix %q it would begin another one", at.Prefix, c.prefix),
+			fmt.Errorf("the keys of this server's store begin with %q, and with --store-prefix %q it would "+
+				"begin another one", at.Prefix, c.prefix),
 			"Start it as before:  " + command + at.flags(),
 		}
 	case len(c.endpoints) == 0 && elsewhere && at == nil:
 		return &hintedError{
-			fmt.Errorf("the store of the server in %s runs elsewhere, and --store is missing: it must not begin one of its own", s.config.dataDir),
+			fmt.Errorf("the store of the server in %s runs elsewhere, and --store is missing: it must not "+
+				"begin one of its own", s.config.dataDir),
 			"Name it as the other servers do:  " + command + at.flags(),
 		}
 	case len(c.endpoints) == 0 && elsewhere:
@@ -204,7 +222,8 @@ func (s *server) chooseStore() error {
 		c.user, c.passwordFile, c.prefix = at.User, at.PasswordFile, at.Prefix
 		s.config.log.Info("the store runs elsewhere, as at the last start", "store", at.url())
 		if s.config.say != nil {
-			s.config.say(fmt.Sprintf("the store is %s, as at the last start; for a store of its own name another --data-dir", at.url()))
+			s.config.say(fmt.Sprintf(
+				"the store is %s, as at the last start; for a store of its own name another --data-dir", at.url()))
 		}
 	}
 	return nil

@@ -41,7 +41,8 @@ type world struct {
 	Explanations []api.Explanation     `json:"explanations"`
 	Rebalance    api.Rebalance         `json:"rebalance"`
 	Simulation   api.Simulation        `json:"simulation"`
-	// Rebalancings are what is answered about them, the first one where none is named; Undo is what would take one back.
+	// Rebalancings are what is answered about them, the first one where none is named; Undo is what would take one
+	// back.
 	Rebalancings []api.RebalancingView `json:"rebalancings"`
 	Undo         api.RebalancingView   `json:"undo"`
 	// Status and the others are what servers and operators ask for; without a status its address answers 404, as
@@ -81,10 +82,14 @@ func newFakeAt(listener net.Listener, worlds ...world) *fake {
 		"GET /v1/services": func(w world, _ *http.Request) any { return page(w.Services) },
 		"GET /v1/jobs":     func(w world, _ *http.Request) any { return page(w.Jobs) },
 		"GET /v1/clusters/{c}/services": func(w world, r *http.Request) any {
-			return page(slices.DeleteFunc(slices.Clone(w.Services), func(v api.ServiceView) bool { return v.Cluster != r.PathValue("c") }))
+			return page(slices.DeleteFunc(slices.Clone(w.Services), func(v api.ServiceView) bool {
+				return v.Cluster != r.PathValue("c")
+			}))
 		},
 		"GET /v1/clusters/{c}/jobs": func(w world, r *http.Request) any {
-			return page(slices.DeleteFunc(slices.Clone(w.Jobs), func(v api.JobView) bool { return v.Cluster != r.PathValue("c") }))
+			return page(slices.DeleteFunc(slices.Clone(w.Jobs), func(v api.JobView) bool {
+				return v.Cluster != r.PathValue("c")
+			}))
 		},
 		"GET /v1/nodes":               func(w world, _ *http.Request) any { return page(w.Nodes) },
 		"GET /v1/tasks":               func(w world, r *http.Request) any { return page(filterTasks(w.Tasks, r)) },
@@ -101,7 +106,8 @@ func newFakeAt(listener net.Listener, worlds ...world) *fake {
 		"GET /v1/definitions/{d}/{v}/diff": func(w world, r *http.Request) any {
 			return one(w.Diffs, func(d api.DefinitionDiff) bool {
 				from := r.URL.Query().Get("from")
-				return d.To.Name == r.PathValue("d") && fmt.Sprint(d.To.Version) == r.PathValue("v") && (from == "" || from == fmt.Sprint(d.From.Version))
+				return d.To.Name == r.PathValue("d") && fmt.Sprint(d.To.Version) == r.PathValue("v") &&
+					(from == "" || from == fmt.Sprint(d.From.Version))
 			})
 		},
 		"POST /v1/definitions/{d}/{v}/diff": func(w world, r *http.Request) any {
@@ -119,14 +125,18 @@ func newFakeAt(listener net.Listener, worlds ...world) *fake {
 			_ = json.NewDecoder(r.Body).Decode(&ask)
 			return one(w.Volumes, func(v api.VolumeView) bool { return v.Name == ask.Name && v.Node == ask.Node })
 		},
-		"GET /v1/events":                        f.events,
-		"POST /v1/images":                       func(w world, _ *http.Request) any { return api.ImagesReply{Items: w.Images} },
+		"GET /v1/events": f.events,
+		"POST /v1/images": func(w world, _ *http.Request) any {
+			return api.ImagesReply{Items: w.Images}
+		},
 		"POST /v1/apply":                        func(w world, _ *http.Request) any { return w.Apply },
 		"POST /v1/clusters/{c}/{kind}/{n}/{do}": nothing,
 		"DELETE /v1/clusters/{c}/{kind}/{n}":    nothing,
 		"DELETE /v1/clusters/{c}":               nothing,
 		"GET /v1/definitions": func(w world, _ *http.Request) any {
-			return page(views(w.Definitions, func(d api.TaskDefinition) api.DefinitionView { return api.DefinitionView{TaskDefinition: d} }))
+			return page(views(w.Definitions, func(d api.TaskDefinition) api.DefinitionView {
+				return api.DefinitionView{TaskDefinition: d}
+			}))
 		},
 		"GET /v1/clusters": func(w world, _ *http.Request) any {
 			return page(views(w.Clusters, func(c api.Cluster) api.ClusterView { return api.ClusterView{Cluster: c} }))
@@ -154,7 +164,9 @@ func newFakeAt(listener net.Listener, worlds ...world) *fake {
 			return w.Status
 		},
 		"GET /v1/tasks/{id}": func(w world, r *http.Request) any {
-			found := slices.DeleteFunc(slices.Clone(w.Tasks), func(v api.TaskView) bool { return string(v.ID) != r.PathValue("id") })
+			found := slices.DeleteFunc(slices.Clone(w.Tasks), func(v api.TaskView) bool {
+				return string(v.ID) != r.PathValue("id")
+			})
 			if len(found) == 0 {
 				return nil
 			}
@@ -165,14 +177,22 @@ func newFakeAt(listener net.Listener, worlds ...world) *fake {
 		mux.HandleFunc(pattern, f.answer(h))
 	}
 	mux.HandleFunc("GET /v1/clusters/{c}/services/{n}", f.answer(func(w world, r *http.Request) any {
-		return one(w.Services, func(v api.ServiceView) bool { return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n") })
+		return one(w.Services, func(v api.ServiceView) bool {
+			return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n")
+		})
 	}))
 	mux.HandleFunc("GET /v1/clusters/{c}/jobs/{n}", f.answer(func(w world, r *http.Request) any {
-		return one(w.Jobs, func(v api.JobView) bool { return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n") })
+		return one(w.Jobs, func(v api.JobView) bool {
+			return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n")
+		})
 	}))
 	f.change(mux)
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, f.world().Metrics) })
-	mux.HandleFunc("GET /debug/pprof/{p}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "profile "+r.PathValue("p")) })
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, f.world().Metrics)
+	})
+	mux.HandleFunc("GET /debug/pprof/{p}", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "profile "+r.PathValue("p"))
+	})
 	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.logs)
 	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.exec)
 	f.Server = httptest.NewUnstartedServer(mux)
@@ -184,29 +204,38 @@ func newFakeAt(listener net.Listener, worlds ...world) *fake {
 	return f
 }
 
-// change adds the addresses of services that change, of crons and of explanations. Only those that end in {n} move on to the
-// next world.
+// change adds the addresses of services that change, of crons and of explanations. Only those that end in {n} move on
+// to the next world.
 func (f *fake) change(mux *http.ServeMux) {
 	rollout := func(w world, r *http.Request) any {
-		return one(w.Rollouts, func(v api.RolloutView) bool { return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s") })
+		return one(w.Rollouts, func(v api.RolloutView) bool {
+			return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s")
+		})
 	}
 	explain := func(w world, r *http.Request) any {
 		return one(w.Explanations, func(v api.Explanation) bool {
-			return v.Task != "" && string(v.Task) == r.PathValue("s") || v.Task == "" && v.Owner.Name == r.PathValue("s")
+			return v.Task != "" && string(v.Task) == r.PathValue("s") || v.Task == "" &&
+				v.Owner.Name == r.PathValue("s")
 		})
 	}
 	rebalancing := func(w world, r *http.Request) any {
 		id := r.PathValue("n") + r.PathValue("s")
-		return one(w.Rebalancings, func(v api.RebalancingView) bool { return id == "" || id == "last" || fmt.Sprint(v.ID) == id })
+		return one(w.Rebalancings, func(v api.RebalancingView) bool {
+			return id == "" || id == "last" || fmt.Sprint(v.ID) == id
+		})
 	}
 	for pattern, h := range map[string]func(world, *http.Request) any{
 		"GET /v1/clusters/{c}/services/{s}/rollout":       rollout,
 		"POST /v1/clusters/{c}/services/{s}/rollout/{do}": rollout,
 		"GET /v1/clusters/{c}/services/{s}/rollout/history": func(w world, r *http.Request) any {
-			return one(w.Histories, func(v api.RolloutHistory) bool { return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s") })
+			return one(w.Histories, func(v api.RolloutHistory) bool {
+				return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s")
+			})
 		},
 		"GET /v1/clusters/{c}/services/{s}/scale": func(w world, r *http.Request) any {
-			return one(w.Scales, func(v api.ScaleView) bool { return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s") })
+			return one(w.Scales, func(v api.ScaleView) bool {
+				return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s")
+			})
 		},
 		"POST /v1/clusters/{c}/services/{s}/scale/{do}": nothing,
 		"GET /v1/clusters/{c}/services/{s}/explain":     explain,
@@ -221,7 +250,8 @@ func (f *fake) change(mux *http.ServeMux) {
 		"GET /v1/rebalancings": func(w world, _ *http.Request) any {
 			return page(views(w.Rebalancings, func(v api.RebalancingView) api.RebalancingBrief {
 				return api.RebalancingBrief{
-					ID: v.ID, State: v.State, Created: v.Created, Ended: v.Ended, By: v.By, Undoes: v.Undoes, Moves: len(v.Moves), Counts: v.Counts,
+					ID: v.ID, State: v.State, Created: v.Created, Ended: v.Ended, By: v.By, Undoes: v.Undoes,
+					Moves: len(v.Moves), Counts: v.Counts,
 				}
 			}))
 		},
@@ -235,10 +265,14 @@ func (f *fake) change(mux *http.ServeMux) {
 		"DELETE /v1/reservations/{s}": nothing,
 		"GET /v1/crons":               func(w world, _ *http.Request) any { return page(w.Crons) },
 		"GET /v1/clusters/{c}/crons": func(w world, r *http.Request) any {
-			return page(slices.DeleteFunc(slices.Clone(w.Crons), func(v api.CronView) bool { return v.Cluster != r.PathValue("c") }))
+			return page(slices.DeleteFunc(slices.Clone(w.Crons), func(v api.CronView) bool {
+				return v.Cluster != r.PathValue("c")
+			}))
 		},
 		"GET /v1/clusters/{c}/crons/{n}": func(w world, r *http.Request) any {
-			return one(w.Crons, func(v api.CronView) bool { return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n") })
+			return one(w.Crons, func(v api.CronView) bool {
+				return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n")
+			})
 		},
 		"POST /v1/clusters/{c}/crons/{s}/run": func(w world, r *http.Request) any {
 			return one(w.Jobs, func(v api.JobView) bool { return v.Cron == r.PathValue("s") && v.At.IsZero() })
@@ -319,7 +353,10 @@ func (f *fake) answer(h func(world, *http.Request) any) http.HandlerFunc {
 		}
 		v := h(now, r)
 		if v == nil {
-			refuse(w, api.Problem{Title: "Not Found", Status: http.StatusNotFound, Detail: "there is nothing at " + r.URL.Path})
+			refuse(w, api.Problem{
+				Title: "Not Found", Status: http.StatusNotFound,
+				Detail: "there is nothing at " + r.URL.Path,
+			})
 			return
 		}
 		json.NewEncoder(w).Encode(v)
@@ -388,8 +425,10 @@ func (f *fake) events(w world, r *http.Request) any {
 		if e.Owner != nil {
 			owner[e.Owner.Kind] = e.Owner.Name
 		}
-		return after != "" && e.ID <= after || no("node", e.Node) || no("task", string(e.Task)) || no("cluster", e.Cluster) || no("types", e.Type) ||
-			no("reasons", string(e.Reason)) || no("service", owner[cluster.KindService]) || no("job", owner[cluster.KindJob]) || no("since", "1h0m0s")
+		return after != "" && e.ID <= after || no("node", e.Node) || no("task", string(e.Task)) ||
+			no("cluster", e.Cluster) || no("types", e.Type) ||
+			no("reasons", string(e.Reason)) || no("service", owner[cluster.KindService]) ||
+			no("job", owner[cluster.KindJob]) || no("since", "1h0m0s")
 	}))
 }
 

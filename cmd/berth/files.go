@@ -26,7 +26,8 @@ func (a *app) newValidateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check manifests without a server",
-		Long: "Check manifests without a server, and tell everything that is wrong with its line and column.\n\n" + filesHelp +
+		Long: "Check manifests without a server, and tell everything that is wrong with its line and column.\n\n" +
+			filesHelp +
 			"\nWith --schema instead of files it prints the JSON Schema of manifests, for editors.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if schema {
@@ -57,9 +58,10 @@ func (a *app) newValidateCommand() *cobra.Command {
 
 func (a *app) newPlanCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "plan FILE...",
-		Short:             "Show what run would change; exit code 1 if there is something",
-		Long:              "Show what run would change. Exit code 0: nothing to do; 1: changes; 2: an error.\n\n" + filesHelp,
+		Use:   "plan FILE...",
+		Short: "Show what run would change; exit code 1 if there is something",
+		Long: "Show what run would change. Exit code 0: nothing to do; 1: changes; 2: an error.\n\n" +
+			filesHelp,
 		Args:              arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
 		ValidArgsFunction: completeManifests,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,7 +74,9 @@ func (a *app) newPlanCommand() *cobra.Command {
 			} else {
 				err = a.printPlan(reply)
 			}
-			if err == nil && slices.ContainsFunc(reply.Changes, func(c api.Change) bool { return c.Action != api.ActionNone }) {
+			if err == nil && slices.ContainsFunc(reply.Changes, func(c api.Change) bool {
+				return c.Action != api.ActionNone
+			}) {
 				return &exitError{code: exitNo}
 			}
 			return err
@@ -83,7 +87,8 @@ func (a *app) newPlanCommand() *cobra.Command {
 // readManifests reads files; an error counts the faults before it tells them.
 func (a *app) readManifests(files []string) ([]manifest.Object, error) {
 	objects, err := manifest.Read(a.stdin, files...)
-	if _, ok := errors.AsType[manifest.Faults](err); ok { // each in a line of its own, files that cannot be read among them
+	// each in a line of its own, files that cannot be read among them
+	if _, ok := errors.AsType[manifest.Faults](err); ok {
 		return nil, fmt.Errorf("%s in the manifest\n%w", count(strings.Count(err.Error(), "\n")+1, "fault"), err)
 	}
 	return objects, err
@@ -104,7 +109,9 @@ func (a *app) apply(ctx context.Context, files []string, dryRun bool) (api.Apply
 }
 
 // send sends objects that were read to the server.
-func (a *app) send(ctx context.Context, c *client.Client, objects []manifest.Object, dryRun bool) (api.ApplyReply, error) {
+func (a *app) send(ctx context.Context, c *client.Client, objects []manifest.Object, dryRun bool) (api.ApplyReply,
+	error,
+) {
 	req := api.ApplyRequest{DryRun: dryRun}
 	for _, o := range objects {
 		spec, err := json.Marshal(o.Value)

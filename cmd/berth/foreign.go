@@ -1,6 +1,7 @@
 package main
 
-// foreignWords are the words that other systems have for what a command does, each with the path of that command below "berth".
+// foreignWords are the words that other systems have for what a command does, each with the path of that command below
+// "berth".
 func foreignWords() map[string]string {
 	byCommand := map[string][]string{
 		"run":                       {"apply", "create", "deploy", "sbatch", "submit", "up", "update", "upgrade"},

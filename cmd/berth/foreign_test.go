@@ -21,7 +21,8 @@ func TestForeignWords(t *testing.T) {
 		}
 	}
 	root.SetArgs([]string{"rollback", "service/web"})
-	if err, want := root.Execute(), `did you mean "berth rollout undo"?`; err == nil || !strings.Contains(err.Error(), want) {
+	if err, want := root.Execute(), `did you mean "berth rollout undo"?`; err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 }

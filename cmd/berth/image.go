@@ -15,7 +15,10 @@ import (
 
 func (a *app) newImageCommand() *cobra.Command {
 	var node string
-	cmd := &cobra.Command{Use: "image", Short: "Load, list, pull and remove the nodes' images", Args: cobra.ArbitraryArgs, RunE: a.group}
+	cmd := &cobra.Command{
+		Use: "image", Short: "Load, list, pull and remove the nodes' images",
+		Args: cobra.ArbitraryArgs, RunE: a.group,
+	}
 	load := &cobra.Command{
 		Use:   "load FILE",
 		Short: "Send an archive of images (tar of docker save or OCI, - for standard input) to nodes",
@@ -29,7 +32,8 @@ func (a *app) newImageCommand() *cobra.Command {
 				}
 				defer f.Close()
 				if info, err := f.Stat(); err == nil && info.IsDir() {
-					return fmt.Errorf("%s is a folder: want one archive, as docker save or an OCI tool writes it", args[0])
+					return fmt.Errorf("%s is a folder: want one archive, as docker save or an OCI tool writes it",
+						args[0])
 				}
 				in = f
 			}

@@ -22,10 +22,13 @@ type imageFlags struct {
 
 func (f *imageFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&f.high, "image-high", agent.DefaultImageHigh,
-		"`PERCENT` of the disk of images and artifacts that is used from which on those are removed that nothing uses; 100 for never")
-	cmd.Flags().Float64Var(&f.low, "image-low", agent.DefaultImageLow, "`PERCENT` of that disk down to which they are removed then")
+		"`PERCENT` of the disk of images and artifacts that is used from which on those are removed that "+
+			"nothing uses; 100 for never")
+	cmd.Flags().Float64Var(&f.low, "image-low", agent.DefaultImageLow,
+		"`PERCENT` of that disk down to which they are removed then")
 	cmd.Flags().IntVar(&f.pulls, "pulls", containerd.DefaultPulls,
-		"how many images are pulled at a time; one slot is kept from the registry that is pulled from most, so that a slow one does not hold up all")
+		"how many images are pulled at a time; one slot is kept from the registry that is pulled from most, "+
+			"so that a slow one does not hold up all")
 }
 
 // check notes what is wrong with the flags.
@@ -46,9 +49,11 @@ func (a *app) newImagePullCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull IMAGE...",
 		Short: "Have nodes pull images before tasks need them",
-		Long: "Have nodes pull images, with their own logins, before tasks need them; it waits until they are there, and shows how far each node is. An image that a node has\n" +
+		Long: "Have nodes pull images, with their own logins, before tasks need them; it waits until they " +
+			"are there, and shows how far each node is. An image that a node has\n" +
 			"already is looked up in its registry again, and pulled if the name stands for another one now.\n\n" +
-			"With --keep the images are pinned: a node that needs room on its disk does not remove them, only `berth image prune --all` does.",
+			"With --keep the images are pinned: a node that needs room on its disk does not remove them, " +
+			"only `berth image prune --all` does.",
 		Args: arguments(1, -1, "an image, such as registry.example/app:1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
@@ -86,9 +91,12 @@ func (a *app) newImagePruneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove images that nothing uses from nodes",
-		Long: "Remove images that no task of the node uses, those first that were not used for the longest, and tell of each what it frees or what keeps\n" +
-			"it. Images that were loaded by hand or pinned stay unless --all is given; one that a task uses or is about to use always stays.\n\n" +
-			"Agents do so by themselves where the disk of the images becomes full: see --image-high of berth agent and berth dev.",
+		Long: "Remove images that no task of the node uses, those first that were not used for the longest, " +
+			"and tell of each what it frees or what keeps\n" +
+			"it. Images that were loaded by hand or pinned stay unless --all is given; one that a task uses " +
+			"or is about to use always stays.\n\n" +
+			"Agents do so by themselves where the disk of the images becomes full: see --image-high of " +
+			"berth agent and berth dev.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
@@ -147,7 +155,8 @@ func (a *app) printPruned(reply api.ImagePruneReply, dry bool) error {
 	return a.tellImageFaults(reply.Faults, "could not be asked")
 }
 
-// imageNames returns the names of an image in one line: that by its digest only where there is no other, or all are wanted.
+// imageNames returns the names of an image in one line: that by its digest only where there is no other, or all are
+// wanted.
 func imageNames(names []string, all bool) string {
 	plain := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.Contains(n, "@") })
 	switch {

@@ -65,7 +65,10 @@ func (a *app) newInspectCommand() *cobra.Command {
 				return err
 			}
 			if written && (n.kind == wordTask || n.kind == wordNode) {
-				return &usageError{cmd.CommandPath(), fmt.Sprintf("--as-written: nobody writes a %s; inspect its service, job or definition", n.kind)}
+				return &usageError{
+					cmd.CommandPath(),
+					fmt.Sprintf("--as-written: nobody writes a %s; inspect its service, job or definition", n.kind),
+				}
 			}
 			c, err := a.connect()
 			if err != nil {
@@ -87,7 +90,8 @@ func (a *app) newInspectCommand() *cobra.Command {
 			return a.printInspected(&v, reveal)
 		},
 	}
-	cmd.Flags().BoolVar(&reveal, "reveal", false, "show the values of environments and files, and what looks like a secret")
+	cmd.Flags().BoolVar(&reveal, "reveal", false,
+		"show the values of environments and files, and what looks like a secret")
 	cmd.Flags().BoolVar(&written, "as-written", false, "print manifests without what defaults fill in")
 	return cmd
 }
@@ -235,16 +239,18 @@ func (v *inspected) definition(ctx context.Context, c *client.Client, text strin
 
 // newestVersion returns the newest version of a task definition.
 func newestVersion(ctx context.Context, c *client.Client, own string) (newest int, err error) {
-	versions, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
-		return c.DefinitionVersions(ctx, own, o)
-	})
+	versions, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
+			return c.DefinitionVersions(ctx, own, o)
+		})
 	for _, d := range versions {
 		newest = max(newest, d.Version)
 	}
 	return newest, err
 }
 
-// owners notes the names of the services, jobs and crons of a cluster, or of all, that a function takes by their definitions.
+// owners notes the names of the services, jobs and crons of a cluster, or of all, that a function takes by their
+// definitions.
 func (v *inspected) owners(ctx context.Context, c *client.Client, in string, takes func([]cluster.Ref) bool) error {
 	all, err := lookAtAll(ctx, c)
 	if err != nil {
@@ -289,7 +295,8 @@ func (v *inspected) uses(steps []cluster.Step) {
 	}
 }
 
-// definitions asks for the definitions that belong to the object. One that is gone meanwhile is left out, but for what is inspected itself.
+// definitions asks for the definitions that belong to the object. One that is gone meanwhile is left out, but for what
+// is inspected itself.
 func (v *inspected) definitions(ctx context.Context, c *client.Client, reveal bool) error {
 	refs := slices.SortedFunc(maps.Keys(v.refs), func(x, y cluster.Ref) int {
 		if x.Name == y.Name {
@@ -314,7 +321,8 @@ func (v *inspected) definitions(ctx context.Context, c *client.Client, reveal bo
 	return nil
 }
 
-// eventsAbout returns the newest events that a filter takes, the newest last. A server that knows no filters has none to tell.
+// eventsAbout returns the newest events that a filter takes, the newest last. A server that knows no filters has none
+// to tell.
 func eventsAbout(ctx context.Context, c *client.Client, f client.EventFilter) ([]api.EventView, error) {
 	if reflect.DeepEqual(f, client.EventFilter{}) { // of a definition nothing is told
 		return nil, nil
@@ -378,7 +386,8 @@ func (s *scrubber) texts(encoded []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(encoded))
 	dec.UseNumber()
 	var out bytes.Buffer
-	// Each open list or object: whether it is an object, how many tokens of it were written, and whether the next value is secret.
+	// Each open list or object: whether it is an object, how many tokens of it were written, and whether the next value
+	// is secret.
 	type level struct {
 		object, secret bool
 		n              int
@@ -440,7 +449,9 @@ func (a *app) printWritten(v *inspected, reveal bool) error {
 	for i := range v.Versions {
 		d := &v.Versions[i].TaskDefinition
 		if !reveal {
-			hid = hid || slices.ContainsFunc(d.Containers, func(c cluster.Container) bool { return len(c.Env)+len(c.Files) > 0 })
+			hid = hid || slices.ContainsFunc(d.Containers, func(c cluster.Container) bool {
+				return len(c.Env)+len(c.Files) > 0
+			})
 			scrub.definition(d)
 		}
 		all = append(all, d)
@@ -486,9 +497,11 @@ type defaulted interface{ SetDefaults() }
 // shortened returns an object as JSON without each value that its defaults bring back: what somebody would write.
 func shortened(object any) ([]byte, cluster.Kind, error) {
 	kind := map[reflect.Type]cluster.Kind{
-		reflect.TypeFor[*cluster.Cluster](): cluster.KindCluster, reflect.TypeFor[*cluster.TaskDefinition](): cluster.KindTaskDefinition,
-		reflect.TypeFor[*cluster.Service](): cluster.KindService, reflect.TypeFor[*cluster.Job](): cluster.KindJob,
-		reflect.TypeFor[*cluster.Cron](): cluster.KindCron,
+		reflect.TypeFor[*cluster.Cluster]():        cluster.KindCluster,
+		reflect.TypeFor[*cluster.TaskDefinition](): cluster.KindTaskDefinition,
+		reflect.TypeFor[*cluster.Service]():        cluster.KindService,
+		reflect.TypeFor[*cluster.Job]():            cluster.KindJob,
+		reflect.TypeFor[*cluster.Cron]():           cluster.KindCron,
 	}[reflect.TypeOf(object)]
 	full, err := json.Marshal(object)
 	if err != nil {
@@ -500,7 +513,8 @@ func shortened(object any) ([]byte, cluster.Kind, error) {
 	if err := dec.Decode(&tree); err != nil {
 		return nil, kind, fmt.Errorf("read %s: %w", kind, err)
 	}
-	// means returns what a tree means once the defaults are filled in, and the tree's own fields in the order of the type.
+	// means returns what a tree means once the defaults are filled in, and the tree's own fields in the order of the
+	// type.
 	means := func() (whole, own []byte) {
 		text, err := json.Marshal(tree)
 		if err != nil {

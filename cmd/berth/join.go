@@ -20,8 +20,8 @@ import (
 	"github.com/berthd/berth/internal/pki"
 )
 
-// joinFile keeps the key, the request and then the answer of a join that has not ended, so that one that was interrupted is
-// taken up where it was: a token is good for few uses.
+// joinFile keeps the key, the request and then the answer of a join that has not ended, so that one that was
+// interrupted is taken up where it was: a token is good for few uses.
 const joinFile = "join.json"
 
 // exchangeTimeout bounds one server's answer to a request for a certificate.
@@ -62,7 +62,10 @@ func (j *joiner) join(ctx context.Context) (reply api.JoinReply, err error) {
 		return reply, err
 	}
 	if pending.Reply == nil {
-		request := api.JoinRequest{Token: j.token, Name: j.self.Name, Request: string(pending.Request), ServerName: j.name, PeerURL: j.peerURL}
+		request := api.JoinRequest{
+			Token: j.token, Name: j.self.Name, Request: string(pending.Request),
+			ServerName: j.name, PeerURL: j.peerURL,
+		}
 		if err := exchange(ctx, pki.Pinned(token.CAHash), j.servers, "/v1/join", request, &reply); err != nil {
 			return reply, fmt.Errorf("join: %w", err)
 		}
@@ -132,14 +135,17 @@ func renewAt(config func() *tls.Config, servers func() []string) func(context.Co
 	}
 }
 
-// exchange posts a message to the first of several servers that can be reached and does its work. A refusal of one is that of
-// all.
+// exchange posts a message to the first of several servers that can be reached and does its work. A refusal of one is
+// that of all.
 func exchange(ctx context.Context, config *tls.Config, servers []string, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: config, ForceAttemptHTTP2: true,
+		DisableKeepAlives: true,
+	}}
 	var errs []error
 	for _, server := range servers {
 		if !strings.HasPrefix(server, "https://") {
@@ -153,7 +159,8 @@ func exchange(ctx context.Context, config *tls.Config, servers []string, path st
 			return ctx.Err()
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", server, err))
-		if e, ok := errors.AsType[*refusedError](err); ok && e.status/100 == 4 && e.status != http.StatusTooManyRequests {
+		if e, ok := errors.AsType[*refusedError](err); ok && e.status/100 == 4 &&
+			e.status != http.StatusTooManyRequests {
 			break
 		}
 	}

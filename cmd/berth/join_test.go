@@ -76,7 +76,10 @@ func (s *authorityServer) join(w http.ResponseWriter, r *http.Request) {
 	reply := api.JoinReply{Certificate: string(cert), Authority: string(s.authority.CertificatePEM())}
 	if subject.Role == cluster.RoleServer {
 		reply.AuthorityKey = string(s.authority.KeyPEM())
-		reply.Members = []api.ServerMember{{ID: "1", Name: "s1", PeerURL: "https://10.0.0.1:7072"}, {ID: "2", PeerURL: ask.PeerURL, Learner: true}}
+		reply.Members = []api.ServerMember{
+			{ID: "1", Name: "s1", PeerURL: "https://10.0.0.1:7072"},
+			{ID: "2", PeerURL: ask.PeerURL, Learner: true},
+		}
 	}
 	json.NewEncoder(w).Encode(reply)
 }
@@ -107,8 +110,9 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 			}
 			want := serverSettings{Name: "s2", API: "https://10.0.0.2:7071", Peer: "https://10.0.0.2:7072"}
 			j := joiner{
-				servers: []string{"https://127.0.0.1:1", s.URL}, token: s.token(t), dir: filepath.Join(dir, pkiDir), peerURL: want.Peer,
-				self: pki.Subject{Role: cluster.RoleServer, Name: id}, hosts: want.hosts(),
+				servers: []string{"https://127.0.0.1:1", s.URL}, token: s.token(t), dir: filepath.Join(dir, pkiDir),
+				peerURL: want.Peer,
+				self:    pki.Subject{Role: cluster.RoleServer, Name: id}, hosts: want.hosts(),
 			}
 			if _, err := j.join(t.Context()); err != nil { // and the machine dies
 				t.Fatal(err)
@@ -129,7 +133,8 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 				t.Errorf("the token was traded %d times, want once", s.joins)
 			}
 			settings, err := readSettings(dir)
-			if err != nil || settings == nil || len(settings.Join) != 2 || settings.Join[1] != (store.Member{ID: "2", PeerURL: want.Peer, Learner: true}) {
+			if err != nil || settings == nil || len(settings.Join) != 2 ||
+				settings.Join[1] != (store.Member{ID: "2", PeerURL: want.Peer, Learner: true}) {
 				t.Errorf("settings: %+v, %v", settings, err)
 			}
 			if _, err := pki.OpenAuthority(filepath.Join(dir, pkiDir)); err != nil {
@@ -158,9 +163,15 @@ func TestJoinFaultsSayTheWayOut(t *testing.T) {
 		words               []string
 	}{
 		{"no token", s.URL, "nonsense", []string{"not a join token", "berth token create --join --role node"}},
-		{"another authority", s.URL, other.token(t), []string{"does not belong to the authority", "CA hash is that of another"}},
+		{
+			"another authority", s.URL, other.token(t),
+			[]string{"does not belong to the authority", "CA hash is that of another"},
+		},
 		{"expired", expired.URL, expired.token(t), []string{"expired", "berth token create --join --role node"}},
-		{"nobody there", "https://127.0.0.1:1", s.token(t), []string{"https://127.0.0.1:1: nothing listens there (connection refused)"}},
+		{
+			"nobody there", "https://127.0.0.1:1", s.token(t),
+			[]string{"https://127.0.0.1:1: nothing listens there (connection refused)"},
+		},
 		{"plain http", strings.Replace(plain.URL, "http:", "https:", 1), s.token(t), []string{"does not speak https"}},
 	}
 	for _, test := range tests {
@@ -169,7 +180,10 @@ func TestJoinFaultsSayTheWayOut(t *testing.T) {
 			if err := os.WriteFile(file, []byte(test.token+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			f := agentFlags{servers: []string{test.server}, joinToken: file, name: "n1", log: slog.New(slog.DiscardHandler)}
+			f := agentFlags{
+				servers: []string{test.server}, joinToken: file, name: "n1",
+				log: slog.New(slog.DiscardHandler),
+			}
 			_, err := f.identity(t.Context(), filepath.Join(t.TempDir(), "pki"), nil)
 			if err == nil {
 				t.Fatal("no error")
@@ -199,7 +213,8 @@ func TestAgentIdentity(t *testing.T) {
 	}
 	var logged strings.Builder
 	f := agentFlags{servers: []string{s.URL}, name: "n1", log: slog.New(slog.NewTextHandler(&logged, nil))}
-	if _, err := f.identity(t.Context(), dir, nil); err == nil || !strings.Contains(err.Error(), "wants this node's certificate") {
+	if _, err := f.identity(t.Context(), dir, nil); err == nil ||
+		!strings.Contains(err.Error(), "wants this node's certificate") {
 		t.Errorf("without a token: %v", err)
 	}
 	f.joinToken = token
@@ -217,7 +232,8 @@ func TestAgentIdentity(t *testing.T) {
 		t.Errorf("a later start: %v after %d joins, want one", err, s.joins)
 	}
 	f.name = "n2"
-	if _, err := f.identity(t.Context(), dir, nil); err == nil || !strings.Contains(err.Error(), "that of the node n1") {
+	if _, err := f.identity(t.Context(), dir, nil); err == nil ||
+		!strings.Contains(err.Error(), "that of the node n1") {
 		t.Errorf("as another node: %v", err)
 	}
 
@@ -231,11 +247,13 @@ func TestAgentIdentity(t *testing.T) {
 	if err := j.done(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.identity(t.Context(), dir, nil); err != nil || !strings.Contains(logged.String(), "--join-token-file") {
+	if _, err := f.identity(t.Context(), dir, nil); err != nil ||
+		!strings.Contains(logged.String(), "--join-token-file") {
 		t.Errorf("expired: %v, and the log says:\n%s", err, logged.String())
 	}
 	s.refuse, f.joinToken = &api.Problem{Status: 401, Detail: "the token was used"}, token
-	if _, err := f.identity(t.Context(), dir, nil); err != nil || !strings.Contains(logged.String(), "the token was used") {
+	if _, err := f.identity(t.Context(), dir, nil); err != nil ||
+		!strings.Contains(logged.String(), "the token was used") {
 		t.Errorf("expired, with a token that is no good: %v, and the log says:\n%s", err, logged.String())
 	}
 	s.refuse, s.authority.Life = nil, 0
@@ -268,7 +286,10 @@ func TestTrust(t *testing.T) {
 		}
 		return err
 	}
-	for name, ask := range map[string][2]string{"file": {file, ""}, "hash": {"", hash}, "upper case": {"", strings.ToUpper(hash)}, "both": {file, hash}} {
+	for name, ask := range map[string][2]string{
+		"file": {file, ""}, "hash": {"", hash},
+		"upper case": {"", strings.ToUpper(hash)}, "both": {file, hash},
+	} {
 		config, err := trust(ask[0], ask[1])
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -287,7 +308,8 @@ func TestTrust(t *testing.T) {
 		"no hash":       {"", "12", "hexadecimal"},
 		"not that file": {file, strings.Repeat("0", 64), "does not have the CA hash"},
 	} {
-		if _, err := trust(ask[0], ask[1]); err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(ask[2])) {
+		if _, err := trust(ask[0], ask[1]); err == nil ||
+			!strings.Contains(strings.ToLower(err.Error()), strings.ToLower(ask[2])) {
 			t.Errorf("%s: got %v, want %q", name, err, ask[2])
 		}
 	}

@@ -91,7 +91,8 @@ func (a *app) taskLogs(ctx context.Context, c *client.Client, p *logPrinter, tex
 	return nil
 }
 
-// hasContainer demands that a task has the container that its output is asked of. Where its definition is not to be had, nothing is said.
+// hasContainer demands that a task has the container that its output is asked of. Where its definition is not to be
+// had, nothing is said.
 func hasContainer(ctx context.Context, c *client.Client, t api.TaskView, container string) error {
 	if container == "" {
 		return nil
@@ -111,7 +112,9 @@ func hasContainer(ctx context.Context, c *client.Client, t api.TaskView, contain
 }
 
 // lines streams a task's output. One that is followed goes on across restarts of the server and of the node's agent.
-func (a *app) lines(ctx context.Context, c *client.Client, id cluster.TaskID, o client.LogOptions) iter.Seq2[api.LogLine, error] {
+func (a *app) lines(ctx context.Context, c *client.Client, id cluster.TaskID,
+	o client.LogOptions,
+) iter.Seq2[api.LogLine, error] {
 	if !o.Follow {
 		return c.Logs(ctx, id, o)
 	}
@@ -160,7 +163,9 @@ type source struct {
 }
 
 // mergeLogs prints the lines of several tasks in the order of their times, holding one line of each.
-func (a *app) mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api.TaskView, o client.LogOptions) error {
+func (a *app) mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api.TaskView,
+	o client.LogOptions,
+) error {
 	var failed []error
 	var open []*source
 	// advance reads a source's next line and reports whether there is one.
@@ -283,7 +288,8 @@ func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView)
 		return nil
 	}
 	if i < 0 && !ran {
-		p.app.tell("berth: %s never ran, so it has no output: %s", shortTask(t.ID), cmp.Or(oneLine(reasonOf(t)), string(t.State)))
+		p.app.tell("berth: %s never ran, so it has no output: %s", shortTask(t.ID),
+			cmp.Or(oneLine(reasonOf(t)), string(t.State)))
 		p.app.tell("See 'berth status %s'.", ownerName(t.Owner))
 		return nil
 	}
@@ -291,7 +297,8 @@ func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView)
 		p.app.tell("berth: no output of %s is kept", shortTask(t.ID))
 		return nil
 	}
-	p.app.tell("berth: attempt %d of %s has ended, only the end of its output is kept", attempts[i].Attempt, shortTask(t.ID))
+	p.app.tell("berth: attempt %d of %s has ended, only the end of its output is kept", attempts[i].Attempt,
+		shortTask(t.ID))
 	for text := range strings.SplitSeq(strings.TrimRight(attempts[i].LogTail, "\n"), "\n") {
 		if err := p.print(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
 			return err

@@ -24,7 +24,10 @@ func (a *app) newManCommand() *cobra.Command {
 		Use: "man --dir DIR", Short: "Write manual pages", Long: manLong, Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
-				return &usageError{cmd.CommandPath(), cmd.CommandPath() + " needs --dir, the folder to write to, such as /usr/local/share/man/man1"}
+				return &usageError{
+					cmd.CommandPath(),
+					cmd.CommandPath() + " needs --dir, the folder to write to, such as /usr/local/share/man/man1",
+				}
 			}
 			return a.writeManual(cmd.Root(), dir)
 		},

@@ -23,8 +23,10 @@ import (
 // newOperatorSecretsCommand returns `berth operator secrets`.
 func (a *app) newOperatorSecretsCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "secrets", Short: "Look after the keys that secrets are sealed with", Args: cobra.ArbitraryArgs, RunE: a.group,
-		Long: "Secrets are sealed with a data key, which stands in the store wrapped by a master key; that is in the file " + secrets.File + " of every server and\n" +
+		Use: "secrets", Short: "Look after the keys that secrets are sealed with", Args: cobra.ArbitraryArgs,
+		RunE: a.group,
+		Long: "Secrets are sealed with a data key, which stands in the store wrapped by a master key; that " +
+			"is in the file " + secrets.File + " of every server and\n" +
 			"nowhere else. rotate-key replaces the data key, rekey both.",
 	}
 	cmd.AddCommand(a.newRotateKeyCommand(), a.newRekeyCommand(), a.newMasterKeysCommand(), a.newDropKeyCommand())
@@ -34,8 +36,10 @@ func (a *app) newOperatorSecretsCommand() *cobra.Command {
 func (a *app) newRotateKeyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rotate-key", Short: "Seal all secrets with another data key", Args: arguments(0, 0, ""),
-		Long: "Makes another data key, seals all secrets with it and drops the older ones; tasks notice nothing of it. If it is interrupted, the leader\n" +
-			"completes it. Snapshots of before keep the older keys. The master key, in the file " + secrets.File + " of the servers, stays as it is:\n" +
+		Long: "Makes another data key, seals all secrets with it and drops the older ones; tasks notice " +
+			"nothing of it. If it is interrupted, the leader\n" +
+			"completes it. Snapshots of before keep the older keys. The master key, in the file " + secrets.File +
+			" of the servers, stays as it is:\n" +
 			"`berth operator secrets rekey` replaces it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
@@ -59,14 +63,21 @@ func (a *app) newRekeyCommand() *cobra.Command {
 	var detach, drop bool
 	cmd := &cobra.Command{
 		Use: "rekey", Short: "Replace the master key of the secrets on all servers", Args: arguments(0, 0, ""),
-		Long: "Makes another master key, hands it to all servers, and seals all secrets anew under it. Tasks notice nothing of it. Nothing is sealed with the\n" +
-			"new key before every server has it; a server that is down is waited for, or taken out with `berth server remove`. The leader carries it\n" +
-			"out, whoever is interrupted or dies; this command only shows how far it is, and done again it shows that again.\n\n" +
-			"The older key is kept in the file " + secrets.File + " of the servers, as snapshots of before are of no use without it; --drop, or afterwards\n" +
+		Long: "Makes another master key, hands it to all servers, and seals all secrets anew under it. " +
+			"Tasks notice nothing of it. Nothing is sealed with the\n" +
+			"new key before every server has it; a server that is down is waited for, or taken out with " +
+			"`berth server remove`. The leader carries it\n" +
+			"out, whoever is interrupted or dies; this command only shows how far it is, and done again it " +
+			"shows that again.\n\n" +
+			"The older key is kept in the file " + secrets.File +
+			" of the servers, as snapshots of before are of no use without it; --drop, or afterwards\n" +
 			"`berth operator secrets drop-key`, takes it out. Copy that file anew when it is done.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if detach && drop {
-				return &usageError{cmd.CommandPath(), "--drop waits for the end, and --detach does not: want only one of them"}
+				return &usageError{
+					cmd.CommandPath(),
+					"--drop waits for the end, and --detach does not: want only one of them",
+				}
 			}
 			c, err := a.connect()
 			if err != nil {
@@ -99,7 +110,9 @@ func (a *app) newRekeyCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait for its end")
-	cmd.Flags().BoolVar(&drop, "drop", false, "take the older keys out of the servers' files at the end; snapshots of before are then of no use without a copy of them")
+	cmd.Flags().BoolVar(&drop, "drop", false,
+		"take the older keys out of the servers' files at the end; snapshots of before are then of no use "+
+			"without a copy of them")
 	return cmd
 }
 
@@ -143,7 +156,8 @@ func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, 
 		if len(v.Lacking) == 0 {
 			return "all servers have it", false, nil
 		}
-		return fmt.Sprintf("%s of %d have it; it is not used before %s, too. A server gets it by itself once it runs and reaches another one; one that never comes back: 'berth server remove'",
+		return fmt.Sprintf("%s of %d have it; it is not used before %s, too. A server gets it by itself "+
+			"once it runs and reaches another one; one that never comes back: 'berth server remove'",
 			count(len(v.Holders), "server"), len(v.Holders)+len(v.Lacking), strings.Join(v.Lacking, ", ")), false, nil
 	case api.MasterInUse:
 		left := 0
@@ -185,7 +199,8 @@ func (a *app) tellRekeyed(ctx context.Context, c *client.Client, id string, all 
 	a.say("%s sealed under the master key %s, which all servers have", count(now.Secrets, "secret"), id)
 	a.tell("Copy the file %s of a server anew, and keep it apart from snapshots.", secrets.File)
 	for _, key := range kept {
-		a.tell("The older key %s is kept for snapshots of before. Once those are not wanted any more: 'berth operator secrets drop-key %s'.", key, key)
+		a.tell("The older key %s is kept for snapshots of before. Once those are not wanted any more: "+
+			"'berth operator secrets drop-key %s'.", key, key)
 	}
 	return nil
 }
@@ -193,8 +208,10 @@ func (a *app) tellRekeyed(ctx context.Context, c *client.Client, id string, all 
 func (a *app) newMasterKeysCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "keys", Short: "List the master keys of the secrets, by their ids", Args: arguments(0, 0, ""),
-		Long: "Lists the master keys of the secrets: which one is used, what is sealed under it, and which servers have it. A key that is handed-out is used once\n" +
-			"every server has it; secrets under one that is replaced are being sealed anew; one that is kept is needed by snapshots of before only.\n" +
+		Long: "Lists the master keys of the secrets: which one is used, what is sealed under it, and which " +
+			"servers have it. A key that is handed-out is used once\n" +
+			"every server has it; secrets under one that is replaced are being sealed anew; one that is " +
+			"kept is needed by snapshots of before only.\n" +
 			"The keys themselves are told to nobody.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
@@ -215,7 +232,8 @@ func (a *app) newMasterKeysCommand() *cobra.Command {
 				if !v.Created.IsZero() {
 					age = a.age(v.Created)
 				}
-				t.add(v.ID, string(v.State), strconv.Itoa(v.Secrets), age, strings.Join(v.Holders, ", "), strings.Join(v.Lacking, ", "))
+				t.add(v.ID, string(v.State), strconv.Itoa(v.Secrets), age, strings.Join(v.Holders, ", "),
+					strings.Join(v.Lacking, ", "))
 			}
 			return a.printTable(t)
 		},
@@ -224,9 +242,12 @@ func (a *app) newMasterKeysCommand() *cobra.Command {
 
 func (a *app) newDropKeyCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "drop-key KEY", Short: "Take a master key that nothing needs any more off all servers", Args: arguments(1, 1, "the id of a key, from `berth operator secrets keys`"),
-		Long: "Has every server take a master key out of its file " + secrets.File + ", one that is down when it is back. A key that something in the store is sealed\n" +
-			"under is refused. Snapshots that were taken before it was replaced can be restored only with a copy of it.",
+		Use: "drop-key KEY", Short: "Take a master key that nothing needs any more off all servers",
+		Args: arguments(1, 1, "the id of a key, from `berth operator secrets keys`"),
+		Long: "Has every server take a master key out of its file " + secrets.File +
+			", one that is down when it is back. A key that something in the store is sealed\n" +
+			"under is refused. Snapshots that were taken before it was replaced can be restored only with a " +
+			"copy of it.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -257,7 +278,8 @@ func mastersOf(info *etcd.SnapshotInfo) string {
 // tellSecretsOf says of a snapshot that was saved what its secrets need beside it.
 func (a *app) tellSecretsOf(info *etcd.SnapshotInfo) {
 	if n := sealedIn(info); n > 0 {
-		a.tell("It holds %s, sealed: to use them after a restore takes the file %s of a server's data directory%s. Keep a copy of that file, apart from the snapshots.",
+		a.tell("It holds %s, sealed: to use them after a restore takes the file %s of a server's data "+
+			"directory%s. Keep a copy of that file, apart from the snapshots.",
 			count(n, "secret"), secrets.File, mastersOf(info))
 	}
 }
@@ -270,17 +292,20 @@ func (a *app) tellSecretsRestored(info *etcd.SnapshotInfo, dataDir string) {
 	path := filepath.Join(dataDir, secrets.File)
 	ids, err := secrets.FileIDs(dataDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		a.tell("The snapshot holds %s, and %s is missing: put the copy that was kept there before the server starts%s. Without it they have to be set anew.",
+		a.tell("The snapshot holds %s, and %s is missing: put the copy that was kept there before the "+
+			"server starts%s. Without it they have to be set anew.",
 			count(sealedIn(info), "secret"), path, mastersOf(info))
 		return
 	}
 	if err != nil {
-		a.tell("The snapshot holds %s, and the file with their key is not in order: %v", count(sealedIn(info), "secret"), err)
+		a.tell("The snapshot holds %s, and the file with their key is not in order: %v",
+			count(sealedIn(info), "secret"), err)
 		return
 	}
 	for _, id := range info.Masters {
 		if !slices.Contains(ids, id) {
-			a.tell("The snapshot holds %s that need the key %s, and %s holds %s: add the line of the copy that was kept when the snapshot was taken. Without it they have to be set anew.",
+			a.tell("The snapshot holds %s that need the key %s, and %s holds %s: add the line of the copy "+
+				"that was kept when the snapshot was taken. Without it they have to be set anew.",
 				count(sealedIn(info), "secret"), id, path, strings.Join(ids, ", "))
 			return
 		}

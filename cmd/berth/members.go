@@ -17,7 +17,8 @@ import (
 
 func (a *app) newServerMembersCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "members", Aliases: []string{"ls"}, Short: "List the servers and their parts in the store", Args: arguments(0, 0, ""),
+		Use: "members", Aliases: []string{"ls"}, Short: "List the servers and their parts in the store",
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -50,14 +51,17 @@ func serverRank(v api.ServerView) int {
 
 func (a *app) serverTable(servers []api.ServerView) table {
 	t := table{state: 2, titles: []string{
-		"SERVER", "ID", "STATE", "ROLE", "ADDRESS", "STARTED>", "VERSION", "+WIRE", "+RECORDS", "+MEMBER", "+PEER ADDRESS", "MESSAGE",
+		"SERVER", "ID", "STATE", "ROLE", "ADDRESS", "STARTED>", "VERSION", "+WIRE", "+RECORDS", "+MEMBER",
+		"+PEER ADDRESS", "MESSAGE",
 	}}
 	for _, v := range servers {
 		member, peer := v.Member, ""
 		if v.Engine != nil {
 			member, peer = v.Engine.ID, v.Engine.Peer
 		}
-		t.add(cmp.Or(v.Name, shortID(v.ID), member), shortID(v.ID), string(v.State), serverRole(v), cmp.Or(v.API, peer), a.age(v.Started), v.Version, versions(v, v.WireMin, v.Wire), versions(v, v.RecordsMin, v.Records), member, peer, oneLine(v.Reason))
+		t.add(cmp.Or(v.Name, shortID(v.ID), member), shortID(v.ID), string(v.State), serverRole(v), cmp.Or(v.API, peer),
+			a.age(v.Started), v.Version, versions(v, v.WireMin, v.Wire), versions(v, v.RecordsMin, v.Records), member,
+			peer, oneLine(v.Reason))
 	}
 	return t
 }
@@ -137,7 +141,9 @@ func memberID(v api.ServerView) string {
 }
 
 // serverCommand returns a command about one server.
-func (a *app) serverCommand(use, short, long string, do func(cmd *cobra.Command, c *client.Client, v api.ServerView) error) *cobra.Command {
+func (a *app) serverCommand(use, short, long string,
+	do func(cmd *cobra.Command, c *client.Client, v api.ServerView) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " SERVER", Short: short, Long: long, Args: arguments(1, 1, "the name or the id of a server"),
 		ValidArgsFunction: a.completeNames(wordServer),
@@ -157,7 +163,8 @@ func (a *app) serverCommand(use, short, long string, do func(cmd *cobra.Command,
 
 func (a *app) newServerPromoteCommand() *cobra.Command {
 	return a.serverCommand("promote", "Give a server that copies the store its vote",
-		"Gives a learner its vote in the store. Servers that joined get it by themselves once they have caught up; this is for\n"+
+		"Gives a learner its vote in the store. Servers that joined get it by themselves once they have "+
+			"caught up; this is for\n"+
 			"when one does not, and says why.",
 		func(cmd *cobra.Command, c *client.Client, v api.ServerView) error {
 			now, err := c.PromoteServer(cmd.Context(), memberID(v))
@@ -175,7 +182,8 @@ func (a *app) newServerPromoteCommand() *cobra.Command {
 func (a *app) newServerRemoveCommand() *cobra.Command {
 	var force bool
 	cmd := a.serverCommand("remove", "Take a server out for good",
-		"Takes a server out of the store's members and deletes its record; if it is up it ends by itself. Its data directory is of no more use:\n"+
+		"Takes a server out of the store's members and deletes its record; if it is up it ends by itself. "+
+			"Its data directory is of no more use:\n"+
 			"to let the machine join again, empty it first. Refused where those that are left would have no quorum.",
 		func(cmd *cobra.Command, c *client.Client, v api.ServerView) error {
 			err := c.RemoveServer(cmd.Context(), memberID(v), force)
@@ -190,7 +198,8 @@ func (a *app) newServerRemoveCommand() *cobra.Command {
 			}
 			return nil
 		})
-	cmd.Flags().BoolVar(&force, "force", false, "even where it is up, and the store runs elsewhere, so that it does not end by itself")
+	cmd.Flags().BoolVar(&force, "force", false,
+		"even where it is up, and the store runs elsewhere, so that it does not end by itself")
 	return cmd
 }
 
@@ -198,7 +207,8 @@ func (a *app) newServerRemoveCommand() *cobra.Command {
 func removeHint(v api.ServerView) string {
 	switch {
 	case v.Engine != nil:
-		return "Bring another server up first: no store lets its quorum go. If more than half of the servers are lost for good, stop what is left\n" +
+		return "Bring another server up first: no store lets its quorum go. If more than half of the " +
+			"servers are lost for good, stop what is left\n" +
 			"and go on with one of them: berth server recover-quorum."
 	case v.Self: // the store runs elsewhere, and it does not end itself
 		return "Stop it, and ask another server: name that with --addr."

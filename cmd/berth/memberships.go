@@ -33,8 +33,8 @@ func (m *memberships) AddServer(ctx context.Context, name, peerURL string) ([]ap
 // promoteEvery is how often the store's leader looks for members that have caught up.
 const promoteEvery = time.Second
 
-// promoteLearners gives servers that joined their vote once they have caught up. Only the store's leader knows that, so all
-// others wait. It runs until the context ends.
+// promoteLearners gives servers that joined their vote once they have caught up. Only the store's leader knows that, so
+// all others wait. It runs until the context ends.
 func (m *memberships) promoteLearners(ctx context.Context) error {
 	tick := time.NewTicker(promoteEvery)
 	defer tick.Stop()
@@ -63,7 +63,8 @@ func (m *memberships) promoteLearners(ctx context.Context) error {
 			case errors.Is(err, store.ErrNotInSync), ctx.Err() != nil, told[v.ID] == err.Error():
 			default:
 				told[v.ID] = err.Error()
-				m.log.Warn("a server does not get its vote in the store", "server", v.Name, "member", v.ID, "error", err)
+				m.log.Warn("a server does not get its vote in the store", "server", v.Name, "member", v.ID, "error",
+					err)
 			}
 		}
 	}

@@ -52,7 +52,10 @@ func parseName(cmd *cobra.Command, text string, kinds ...string) (name, error) {
 		want[i] = k + "/NAME"
 	}
 	wrong := func(format string, args ...any) (name, error) {
-		return name{}, &usageError{cmd.CommandPath(), fmt.Sprintf(format, args...) + ": want " + strings.Join(want, " or ")}
+		return name{}, &usageError{
+			cmd.CommandPath(),
+			fmt.Sprintf(format, args...) + ": want " + strings.Join(want, " or "),
+		}
 	}
 	parts := strings.Split(text, "/")
 	if len(parts) == 1 && len(kinds) == 1 && text != "" {
@@ -139,9 +142,10 @@ func similar(known, text string) bool {
 
 // service returns the service that an argument names.
 func (n name) service(ctx context.Context, c *client.Client) (v api.ServiceView, err error) {
-	all, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
-		return c.Services(ctx, n.cluster, o)
-	})
+	all, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
+			return c.Services(ctx, n.cluster, o)
+		})
 	if err != nil {
 		return v, err
 	}
@@ -150,9 +154,10 @@ func (n name) service(ctx context.Context, c *client.Client) (v api.ServiceView,
 
 // job returns the job that an argument names.
 func (n name) job(ctx context.Context, c *client.Client) (v api.JobView, err error) {
-	all, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
-		return c.Jobs(ctx, n.cluster, o)
-	})
+	all, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
+			return c.Jobs(ctx, n.cluster, o)
+		})
 	if err != nil {
 		return v, err
 	}
@@ -251,7 +256,9 @@ func findTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 		}
 	}
 	if len(hits) > 1 { // a task that lives is meant before those that have ended
-		if alive := slices.DeleteFunc(slices.Clone(hits), func(t api.TaskView) bool { return t.State.Terminal() }); len(alive) == 1 {
+		if alive := slices.DeleteFunc(slices.Clone(hits), func(t api.TaskView) bool {
+			return t.State.Terminal()
+		}); len(alive) == 1 {
 			hits = alive
 		}
 	}
@@ -270,9 +277,10 @@ func findTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 
 // allTasks returns all pages of a list of tasks.
 func allTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]api.TaskView, error) {
-	tasks, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskView], error) {
-		return c.Tasks(ctx, f, o)
-	})
+	tasks, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskView], error) {
+			return c.Tasks(ctx, f, o)
+		})
 	return tasks, err
 }
 

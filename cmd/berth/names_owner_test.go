@@ -10,7 +10,10 @@ func TestOwnerNames(t *testing.T) {
 	for kind, want := range map[cluster.Kind]string{
 		cluster.KindService: "service/web", cluster.KindJob: "job/web", cluster.KindCron: "cron/web",
 	} {
-		if got := ownerName(cluster.OwnerRef{Kind: kind, Cluster: cluster.DefaultCluster, Name: "web"}).String(); got != want {
+		if got := ownerName(cluster.OwnerRef{
+			Kind: kind, Cluster: cluster.DefaultCluster,
+			Name: "web",
+		}).String(); got != want {
 			t.Errorf("%s: %q, want %q", kind, got, want)
 		}
 	}

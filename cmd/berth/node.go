@@ -49,7 +49,8 @@ func (a *app) newNodeCommand() *cobra.Command {
 			}
 			return a.nodeStatus(cmd.Context(), c, strings.TrimPrefix(args[0], wordNode+"/"))
 		},
-	}, a.newNodeTopCommand(), a.newNodeCordonCommand(), a.newNodeUncordonCommand(), a.newNodeDrainCommand(), a.newNodeForgetCommand(),
+	}, a.newNodeTopCommand(), a.newNodeCordonCommand(), a.newNodeUncordonCommand(), a.newNodeDrainCommand(),
+		a.newNodeForgetCommand(),
 		a.newNodeTaintCommand(), a.newNodeUntaintCommand(), a.newNodePoolCommand(), a.newNodePoolsCommand())
 	return cmd
 }
@@ -93,7 +94,8 @@ func (a *app) serverNames(ctx context.Context, c *client.Client) map[string]stri
 // nodeTable shows nodes, with the server that each is connected to by its name in servers.
 func (a *app) nodeTable(nodes []api.NodeView, servers map[string]string) table {
 	t := table{state: 1, titles: []string{
-		"NODE", "STATE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "ADDRESS", "EXECUTOR", "SINCE>", "+POOL", "+TAINTS", "+OS", "+KERNEL", "+VERSION", "+SERVER", "MESSAGE",
+		"NODE", "STATE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "ADDRESS", "EXECUTOR", "SINCE>", "+POOL", "+TAINTS",
+		"+OS", "+KERNEL", "+VERSION", "+SERVER", "MESSAGE",
 	}}
 	for _, n := range nodes {
 		message := oneLine(n.Reason)
@@ -102,8 +104,10 @@ func (a *app) nodeTable(nodes []api.NodeView, servers map[string]string) table {
 		}
 		t.add(n.Name, nodeState(n), strconv.Itoa(n.Tasks),
 			share(cpus(n.Reserved.CPU), cpus(n.Total.CPU)), share(size(n.Reserved.Memory), size(n.Total.Memory)),
-			share(size(n.Reserved.Disk), size(n.Total.Disk)), n.Facts.Address, executors(n.Facts.Executors), a.age(n.Since), n.Pool, taintList(n.Taints),
-			strings.Trim(n.Facts.OS+"/"+n.Facts.Arch, "/"), n.Facts.Kernel, n.Facts.Version, cmp.Or(servers[n.Server], shortID(n.Server)), message)
+			share(size(n.Reserved.Disk), size(n.Total.Disk)), n.Facts.Address, executors(n.Facts.Executors),
+			a.age(n.Since), n.Pool, taintList(n.Taints),
+			strings.Trim(n.Facts.OS+"/"+n.Facts.Arch, "/"), n.Facts.Kernel, n.Facts.Version,
+			cmp.Or(servers[n.Server], shortID(n.Server)), message)
 	}
 	return t
 }

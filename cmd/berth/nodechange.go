@@ -16,7 +16,9 @@ import (
 )
 
 // nodeCommand returns a command about one node, which is found by its name or the beginning of it.
-func (a *app) nodeCommand(use, short, long string, do func(cmd *cobra.Command, c *client.Client, n api.NodeView) error) *cobra.Command {
+func (a *app) nodeCommand(use, short, long string,
+	do func(cmd *cobra.Command, c *client.Client, n api.NodeView) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " NODE", Short: short, Long: long, Args: arguments(1, 1, "the name of a node"),
 		ValidArgsFunction: a.completeNames(wordNode),
@@ -54,13 +56,14 @@ func wholeNode(ctx context.Context, c *client.Client, text string) (api.NodeView
 }
 
 func (a *app) newNodeCordonCommand() *cobra.Command {
-	return a.nodeCommand("cordon", "Keep new tasks away from a node", "", func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
-		v, err := c.CordonNode(cmd.Context(), n.Name, client.Condition{})
-		if err != nil {
-			return err
-		}
-		return a.tellNode(v, "takes no new tasks; those that run there stay")
-	})
+	return a.nodeCommand("cordon", "Keep new tasks away from a node", "",
+		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
+			v, err := c.CordonNode(cmd.Context(), n.Name, client.Condition{})
+			if err != nil {
+				return err
+			}
+			return a.tellNode(v, "takes no new tasks; those that run there stay")
+		})
 }
 
 func (a *app) newNodeUncordonCommand() *cobra.Command {
@@ -84,8 +87,10 @@ func (a *app) newNodeDrainCommand() *cobra.Command {
 	var deadline time.Duration
 	var wait bool
 	cmd := a.nodeCommand("drain", "Move a node's tasks away, and keep new ones from it",
-		"Moves a node's tasks away and keeps new ones from it. Tasks of services are replaced elsewhere first, as many at a time as their\n"+
-			"services bear; tasks of jobs run to their end. With --deadline what is left by then is stopped; with --force everything is\n"+
+		"Moves a node's tasks away and keeps new ones from it. Tasks of services are replaced elsewhere "+
+			"first, as many at a time as their\n"+
+			"services bear; tasks of jobs run to their end. With --deadline what is left by then is "+
+			"stopped; with --force everything is\n"+
 			"stopped at once. `berth node uncordon` ends it.",
 		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
 			if deadline < 0 {
@@ -101,7 +106,8 @@ func (a *app) newNodeDrainCommand() *cobra.Command {
 			}
 			return a.waitDrained(cmd.Context(), c, v)
 		})
-	cmd.Flags().DurationVar(&deadline, "deadline", 0, "stop what is left after this long, whatever it costs its services; default never")
+	cmd.Flags().DurationVar(&deadline, "deadline", 0,
+		"stop what is left after this long, whatever it costs its services; default never")
 	cmd.Flags().BoolVar(&how.Force, "force", false, "stop everything at once")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the node is empty, and tell what holds it up")
 	return cmd
@@ -158,8 +164,10 @@ func (a *app) waitDrained(ctx context.Context, c *client.Client, v api.NodeView)
 func (a *app) newNodeForgetCommand() *cobra.Command {
 	var force bool
 	cmd := a.nodeCommand("forget", "Declare that a machine never comes back",
-		"Declares that a machine never comes back: its tasks are replaced at once, also those that wait for their node (on_disconnect: wait),\n"+
-			"and its records are removed. If it does come back after all, two of the same task may have run. A node that is not known to be\n"+
+		"Declares that a machine never comes back: its tasks are replaced at once, also those that wait for "+
+			"their node (on_disconnect: wait),\n"+
+			"and its records are removed. If it does come back after all, two of the same task may have "+
+			"run. A node that is not known to be\n"+
 			"down is forgotten only with --force.",
 		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
 			v, err := c.ForgetNode(cmd.Context(), n.Name, force, client.Condition{})

@@ -22,7 +22,8 @@ type nodeFlags struct {
 	metricsToken string
 }
 
-// flags adds the flags. local says that the node is its user's own machine, where tasks may do what the user may, unless a flag says otherwise.
+// flags adds the flags. local says that the node is its user's own machine, where tasks may do what the user may,
+// unless a flag says otherwise.
 func (f *nodeFlags) flags(cmd *cobra.Command, local bool) {
 	f.executors.flags(cmd, local)
 	f.pressure.flags(cmd)

@@ -26,13 +26,18 @@ func (a *app) newNodePoolsCommand() *cobra.Command {
 	strategy := ""
 	cmd := &cobra.Command{
 		Use: "pools [POOL]", Short: "List pools of nodes, or set the strategy of one",
-		Long: "Lists the pools of nodes. With a pool and --strategy it sets the strategy by which nodes are chosen for services and steps that name\n" +
-			"the pool and no strategy: binpack, spread or whole; an empty one takes it back. It goes before the strategy of their cluster.",
+		Long: "Lists the pools of nodes. With a pool and --strategy it sets the strategy by which nodes are " +
+			"chosen for services and steps that name\n" +
+			"the pool and no strategy: binpack, spread or whole; an empty one takes it back. It goes before " +
+			"the strategy of their cluster.",
 		Args: arguments(0, 1, "the name of a pool"), ValidArgsFunction: a.completeNames(wordPool),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := cmd.Flags().Changed("strategy")
 			if set != (len(args) == 1) {
-				return &usageError{cmd.CommandPath(), cmd.CommandPath() + " needs a pool together with --strategy, or neither"}
+				return &usageError{
+					cmd.CommandPath(),
+					cmd.CommandPath() + " needs a pool together with --strategy, or neither",
+				}
 			}
 			c, err := a.connect()
 			if err != nil {
@@ -43,12 +48,14 @@ func (a *app) newNodePoolsCommand() *cobra.Command {
 				return err
 			}
 			if set {
-				return a.setPool(cmd.Context(), c, domain, cluster.PoolSettings{Name: args[0], Strategy: cluster.Strategy(strategy)})
+				return a.setPool(cmd.Context(), c, domain,
+					cluster.PoolSettings{Name: args[0], Strategy: cluster.Strategy(strategy)})
 			}
 			return a.listPools(cmd.Context(), c, domain)
 		},
 	}
-	cmd.Flags().StringVar(&strategy, "strategy", "", "how nodes are chosen: binpack, spread or whole; empty: as the cluster says")
+	cmd.Flags().StringVar(&strategy, "strategy", "",
+		"how nodes are chosen: binpack, spread or whole; empty: as the cluster says")
 	return cmd
 }
 

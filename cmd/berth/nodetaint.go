@@ -15,10 +15,13 @@ import (
 func (a *app) newNodeTaintCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "taint NODE KEY[=VALUE][:EFFECT]...", Short: "Keep tasks away from a node that do not tolerate it",
-		Long: "Gives a node taints: tasks that do not tolerate one are kept away. The effect is no-schedule, the default (no new tasks), avoid (only\n" +
-			"where there is no other node) or evict (no new tasks, and those that run there are to leave). A node has one taint of a key and an\n" +
+		Long: "Gives a node taints: tasks that do not tolerate one are kept away. The effect is " +
+			"no-schedule, the default (no new tasks), avoid (only\n" +
+			"where there is no other node) or evict (no new tasks, and those that run there are to leave). " +
+			"A node has one taint of a key and an\n" +
 			"effect: its value is replaced. `berth node untaint` takes taints away.",
-		Args: arguments(2, -1, "the name of a node and a taint, as key=value:effect"), ValidArgsFunction: a.completeNames(wordNode),
+		Args:              arguments(2, -1, "the name of a node and a taint, as key=value:effect"),
+		ValidArgsFunction: a.completeNames(wordNode),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			taints, err := taintsOf(cmd, args[1:])
 			if err != nil {
@@ -53,8 +56,10 @@ func taintsOf(cmd *cobra.Command, args []string) ([]cluster.Taint, error) {
 func (a *app) newNodeUntaintCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "untaint NODE KEY[:EFFECT]...", Short: "Take taints from a node",
-		Long: "Takes taints from a node: those of a key, or with an effect only that one. A taint that the node does not have is no fault.",
-		Args: arguments(2, -1, "the name of a node and the key of a taint"), ValidArgsFunction: a.completeNodeThen(-1, taintKeys),
+		Long: "Takes taints from a node: those of a key, or with an effect only that one. A taint that the " +
+			"node does not have is no fault.",
+		Args:              arguments(2, -1, "the name of a node and the key of a taint"),
+		ValidArgsFunction: a.completeNodeThen(-1, taintKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			taints, err := taintsOf(cmd, args[1:])
 			if err != nil {
@@ -63,7 +68,10 @@ func (a *app) newNodeUntaintCommand() *cobra.Command {
 			keys := make([]api.TaintKey, len(taints))
 			for i, t := range taints {
 				if t.Value != "" {
-					return &usageError{cmd.CommandPath(), fmt.Sprintf("%q has a value: want the key alone, or key:effect", args[1+i])}
+					return &usageError{
+						cmd.CommandPath(),
+						fmt.Sprintf("%q has a value: want the key alone, or key:effect", args[1+i]),
+					}
 				}
 				keys[i] = api.TaintKey{Key: t.Key, Effect: t.Effect}
 			}
@@ -74,7 +82,9 @@ func (a *app) newNodeUntaintCommand() *cobra.Command {
 				}
 				if !a.data() {
 					for _, k := range keys {
-						had := slices.ContainsFunc(n.Taints, func(t cluster.Taint) bool { return t.Key == k.Key && (k.Effect == "" || k.Effect == t.Effect) })
+						had := slices.ContainsFunc(n.Taints, func(t cluster.Taint) bool {
+							return t.Key == k.Key && (k.Effect == "" || k.Effect == t.Effect)
+						})
 						if !had {
 							a.tell("%s had no taint %s", n.Name, strings.TrimSuffix(k.Key+":"+string(k.Effect), ":"))
 						}
@@ -90,8 +100,10 @@ func (a *app) newNodePoolCommand() *cobra.Command {
 	none := false
 	cmd := &cobra.Command{
 		Use: "pool NODE [POOL]", Short: "Put a node into a pool",
-		Long: "Puts a node into a pool, or with --none takes it out of the one that it is in. A node is in one pool at most. Services and steps that\n" +
-			"name a pool (placement.pool) run on its nodes alone; those that name none run on all. Tasks that run there stay.",
+		Long: "Puts a node into a pool, or with --none takes it out of the one that it is in. A node is in " +
+			"one pool at most. Services and steps that\n" +
+			"name a pool (placement.pool) run on its nodes alone; those that name none run on all. Tasks " +
+			"that run there stay.",
 		Args: arguments(1, 2, "the name of a node and of a pool"), ValidArgsFunction: a.completeNodeThen(2, poolNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 2) == none {

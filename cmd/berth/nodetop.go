@@ -43,7 +43,8 @@ func ratio[T ~int | ~int64](part, whole T) float64 {
 // topTable shows used, reserved and total of each resource, and the share that is used.
 func (a *app) topTable(nodes []api.NodeView) table {
 	t := table{state: 1, titles: []string{
-		"NODE", "STATE", "TASKS>", "CPU USED>", "RESERVED>", "TOTAL>", "USE>", "MEMORY USED>", "RESERVED>", "TOTAL>", "USE>",
+		"NODE", "STATE", "TASKS>", "CPU USED>", "RESERVED>", "TOTAL>", "USE>", "MEMORY USED>", "RESERVED>", "TOTAL>",
+		"USE>",
 		"DISK USED>", "TOTAL>", "LOAD>", "HEARD>", "+EVERY>", "+SERVER", "PRESSURE",
 	}}
 	for _, n := range nodes {
@@ -58,7 +59,8 @@ func (a *app) topTable(nodes []api.NodeView) table {
 			heard, every = span(time.Duration(h.Age)), time.Duration(h.Interval).String()
 		}
 		t.add(n.Name, nodeState(n), strconv.Itoa(n.Tasks), cpu, cpus(n.Reserved.CPU), cpus(n.Total.CPU), cpuUse,
-			memory, size(n.Reserved.Memory), size(n.Total.Memory), memoryUse, disk, size(n.Total.Disk), load, heard, every, n.Server, a.pressureCell(n))
+			memory, size(n.Reserved.Memory), size(n.Total.Memory), memoryUse, disk, size(n.Total.Disk), load, heard,
+			every, n.Server, a.pressureCell(n))
 	}
 	return t
 }

@@ -26,9 +26,12 @@ func (a *app) newSnapshotRestoreCommand() *cobra.Command {
 	var adopt, stop bool
 	cmd := &cobra.Command{
 		Use: "restore FILE", Short: "Make a server's store from a snapshot",
-		Long: "Makes the store of a server that does not run from a snapshot; a store that is there is moved aside, not deleted. The server is then the\n" +
-			"only member: the others have to join anew, from empty data directories. All that was written after the snapshot is gone. Nodes may run\n" +
-			"tasks that the snapshot does not know: --adopt or --stop says what becomes of them; without either, nothing is placed or stopped\n" +
+		Long: "Makes the store of a server that does not run from a snapshot; a store that is there is " +
+			"moved aside, not deleted. The server is then the\n" +
+			"only member: the others have to join anew, from empty data directories. All that was written " +
+			"after the snapshot is gone. Nodes may run\n" +
+			"tasks that the snapshot does not know: --adopt or --stop says what becomes of them; without " +
+			"either, nothing is placed or stopped\n" +
 			"until `berth operator recover` says it.",
 		Args: arguments(1, 1, "a snapshot's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,14 +42,16 @@ func (a *app) newSnapshotRestoreCommand() *cobra.Command {
 			return a.restoreStore(cmd.Context(), args[0], dataDir, action)
 		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "data directory of the server (default "+dataDirText+")")
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(),
+		"data directory of the server (default "+dataDirText+")")
 	cmd.Flags().BoolVar(&adopt, "adopt", false, adoptUsage)
 	cmd.Flags().BoolVar(&stop, "stop", false, stopUsage)
 	ofMachine(cmd, "data-dir")
 	return cmd
 }
 
-// restoreStore makes the store of a data directory from a snapshot. The old one is moved aside only once the new one is whole.
+// restoreStore makes the store of a data directory from a snapshot. The old one is moved aside only once the new one is
+// whole.
 func (a *app) restoreStore(ctx context.Context, file, dataDir string, action api.RecoveryAction) error {
 	// 1. The snapshot is good, and nobody uses the store.
 	info, err := inspectSnapshot(file)
@@ -65,7 +70,10 @@ func (a *app) restoreStore(ctx context.Context, file, dataDir string, action api
 		return err
 	}
 	if s, err := readSettings(dataDir); err == nil && s != nil && s.External || s == nil && at != nil {
-		return &hintedError{fmt.Errorf("the store of the server in %s runs elsewhere", dataDir), "Restore it there, with etcd's own tools; then `berth operator recover`."}
+		return &hintedError{
+			fmt.Errorf("the store of the server in %s runs elsewhere", dataDir),
+			"Restore it there, with etcd's own tools; then `berth operator recover`.",
+		}
 	}
 	// 2. The new store, beside the old one.
 	made, err := os.MkdirTemp(dataDir, storeDir+".restore-")
@@ -134,7 +142,8 @@ func (a *app) markStore(ctx context.Context, dir, cause string, action api.Recov
 			return err
 		}
 		_, err = engine.Commit(ctx, []store.Group{{
-			Compares: []store.Compare{{Key: record.Key, Modified: record.Modified}}, Ops: []store.Op{{Key: record.Key, Value: value}},
+			Compares: []store.Compare{{Key: record.Key, Modified: record.Modified}},
+			Ops:      []store.Op{{Key: record.Key, Value: value}},
 		}})
 		if err != nil {
 			return fmt.Errorf("write %s: %w", record.Key, err)
@@ -144,8 +153,8 @@ func (a *app) markStore(ctx context.Context, dir, cause string, action api.Recov
 }
 
 // putInPlace moves a store into its place, and one that is there aside; it returns where to. Made has a name of its own
-// afterwards, or is gone. The two are exchanged in one step, so that an interruption leaves the one or the other in place; where the file
-// system cannot do that, an interruption may leave none, and the server does not start then.
+// afterwards, or is gone. The two are exchanged in one step, so that an interruption leaves the one or the other in
+// place; where the file system cannot do that, an interruption may leave none, and the server does not start then.
 func putInPlace(made, dir string, now time.Time) (aside string, err error) {
 	if _, err := os.Stat(dir); err == nil {
 		aside = dir + ".before-" + now.UTC().Format("20060102-150405")
@@ -207,10 +216,14 @@ func (a *app) newServerRecoverCommand() *cobra.Command {
 	var dataDir string
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "recover-quorum --data-dir DIR --yes", Short: "Go on with one server when more than half are lost for good",
-		Long: "For when more than half of the servers are lost for good, and with them the store's quorum. Makes the store of this server, which must\n" +
-			"not run, the only member with all that it holds. Choose the server that was in touch last: what it did not hold yet is lost. The other\n" +
-			"servers, also one that lives, have to join anew from empty data directories; two stores that both go on would tear the cluster apart.",
+		Use:   "recover-quorum --data-dir DIR --yes",
+		Short: "Go on with one server when more than half are lost for good",
+		Long: "For when more than half of the servers are lost for good, and with them the store's quorum. " +
+			"Makes the store of this server, which must\n" +
+			"not run, the only member with all that it holds. Choose the server that was in touch last: " +
+			"what it did not hold yet is lost. The other\n" +
+			"servers, also one that lives, have to join anew from empty data directories; two stores that " +
+			"both go on would tear the cluster apart.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := readSettings(dataDir)
@@ -222,14 +235,18 @@ func (a *app) newServerRecoverCommand() *cobra.Command {
 			}
 			if !yes {
 				return &hintedError{
-					errors.New("this makes the server in " + dataDir + " the only one: writes that it had not received yet are lost, and the other servers must not run any more"),
-					"Say --yes if that is meant. If more than half of the servers can still be started, start them instead: nothing is lost then.",
+					errors.New("this makes the server in " + dataDir +
+						" the only one: writes that it had not received yet are lost, and the other servers " +
+						"must not run any more"),
+					"Say --yes if that is meant. If more than half of the servers can still be started, " +
+						"start them instead: nothing is lost then.",
 				}
 			}
 			return a.recoverQuorum(cmd.Context(), dataDir, s)
 		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(), "data directory of the server (default "+dataDirText+")")
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(),
+		"data directory of the server (default "+dataDirText+")")
 	cmd.Flags().BoolVar(&yes, "yes", false, "this is meant")
 	ofMachine(cmd, "data-dir")
 	return cmd
@@ -245,7 +262,8 @@ func (a *app) recoverQuorum(ctx context.Context, dataDir string, s *serverSettin
 	if err != nil {
 		return err
 	}
-	// The new store is made and marked beside the old one, which stays as it is until then: one that is not marked must not start.
+	// The new store is made and marked beside the old one, which stays as it is until then: one that is not marked must
+	// not start.
 	made, err := os.MkdirTemp(dataDir, storeDir+".recover-")
 	if err != nil {
 		return fmt.Errorf("recover the quorum: %w", err)
@@ -254,7 +272,8 @@ func (a *app) recoverQuorum(ctx context.Context, dataDir string, s *serverSettin
 	if err := etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: id}, made); err != nil {
 		return err
 	}
-	if err := a.markStore(ctx, made, "the store went on with this server alone after its quorum was lost", ""); err != nil {
+	if err := a.markStore(ctx, made, "the store went on with this server alone after its quorum was lost",
+		""); err != nil {
 		return err
 	}
 	before, err := putInPlace(made, dir, a.now())

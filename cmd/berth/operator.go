@@ -21,10 +21,19 @@ import (
 
 // newOperatorCommand returns `berth operator`, what is done to the whole and not to what runs in it.
 func (a *app) newOperatorCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "operator", Short: "Save, restore and examine the whole", Args: cobra.ArbitraryArgs, RunE: a.group}
-	snapshot := &cobra.Command{Use: "snapshot", Short: "Save the store, restore it, look into a snapshot", Args: cobra.ArbitraryArgs, RunE: a.group}
+	cmd := &cobra.Command{
+		Use: "operator", Short: "Save, restore and examine the whole", Args: cobra.ArbitraryArgs,
+		RunE: a.group,
+	}
+	snapshot := &cobra.Command{
+		Use: "snapshot", Short: "Save the store, restore it, look into a snapshot",
+		Args: cobra.ArbitraryArgs, RunE: a.group,
+	}
 	snapshot.AddCommand(a.newSnapshotSaveCommand(), a.newSnapshotRestoreCommand(), a.newSnapshotInspectCommand())
-	silence := &cobra.Command{Use: "silence", Short: "Decide what follows when many nodes fall silent", Args: cobra.ArbitraryArgs, RunE: a.group}
+	silence := &cobra.Command{
+		Use: "silence", Short: "Decide what follows when many nodes fall silent",
+		Args: cobra.ArbitraryArgs, RunE: a.group,
+	}
 	silence.AddCommand(a.newSilenceOverrideCommand())
 	cmd.AddCommand(snapshot, a.newRecoverCommand(), silence, a.newOperatorSecretsCommand(), a.newDebugCommand())
 	return cmd
@@ -34,7 +43,8 @@ func (a *app) newSnapshotSaveCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "save FILE", Short: "Save the store to a file",
-		Long: "Saves the whole store to a file, which only this user may read: it holds all that manifests hold. The file is there whole or not\n" +
+		Long: "Saves the whole store to a file, which only this user may read: it holds all that manifests " +
+			"hold. The file is there whole or not\n" +
 			"at all, and is checked before it is said to be good. \"-\" is standard output.",
 		Args: arguments(1, 1, "a file to write"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,7 +57,10 @@ func (a *app) newSnapshotSaveCommand() *cobra.Command {
 				return err
 			}
 			if _, err := os.Stat(args[0]); err == nil && !force {
-				return &hintedError{fmt.Errorf("%s is there already", args[0]), "Name another file, or say --force to replace it."}
+				return &hintedError{
+					fmt.Errorf("%s is there already", args[0]),
+					"Name another file, or say --force to replace it.",
+				}
 			}
 			info, err := saveSnapshot(cmd.Context(), c, args[0])
 			if err != nil {
@@ -96,14 +109,18 @@ func inspectSnapshot(path string) (etcd.SnapshotInfo, error) {
 	defer f.Close()
 	info, err := etcd.Inspect(f)
 	if err != nil {
-		return info, &hintedError{fmt.Errorf("read the snapshot: %s: %w", path, err), "Name a file that `berth operator snapshot save`, or --snapshot-dir of a server, wrote."}
+		return info, &hintedError{
+			fmt.Errorf("read the snapshot: %s: %w", path, err),
+			"Name a file that `berth operator snapshot save`, or --snapshot-dir of a server, wrote.",
+		}
 	}
 	return info, nil
 }
 
 func (a *app) newSnapshotInspectCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "inspect FILE", Short: "Check a snapshot and tell what it holds", Args: arguments(1, 1, "a snapshot's file"),
+		Use: "inspect FILE", Short: "Check a snapshot and tell what it holds",
+		Args: arguments(1, 1, "a snapshot's file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			info, err := inspectSnapshot(args[0])
 			if err != nil {
@@ -161,7 +178,8 @@ func (a *app) newRecoverCommand() *cobra.Command {
 	var adopt, stop bool
 	cmd := &cobra.Command{
 		Use: "recover --adopt|--stop", Short: "Decide about tasks that the store does not know, after it went back",
-		Long: "Decides what becomes of tasks that nodes run and the store does not know, after a snapshot was restored or the store went back\n" +
+		Long: "Decides what becomes of tasks that nodes run and the store does not know, after a snapshot " +
+			"was restored or the store went back\n" +
 			"behind Berth's back. Until then nothing is placed or stopped.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -184,7 +202,10 @@ func (a *app) newRecoverCommand() *cobra.Command {
 			if a.data() {
 				return a.printData(v)
 			}
-			word := map[api.RecoveryAction]string{api.RecoverAdopt: "kept where their owner still wants them", api.RecoverStop: "stopped"}[action]
+			word := map[api.RecoveryAction]string{
+				api.RecoverAdopt: "kept where their owner still wants them",
+				api.RecoverStop:  "stopped",
+			}[action]
 			a.say("tasks that the store does not know are %s; the store's incarnation is %d", word, v.Incarnation)
 			return nil
 		},
@@ -206,7 +227,8 @@ func (a *app) newSilenceOverrideCommand() *cobra.Command {
 	var during time.Duration
 	cmd := &cobra.Command{
 		Use: "override --for DURATION", Short: "Replace tasks of silent nodes although many are silent",
-		Long: "Where of ten nodes or more over 30 % fall silent within a minute, their tasks are not replaced: it is mostly the network. This lets\n" +
+		Long: "Where of ten nodes or more over 30 % fall silent within a minute, their tasks are not " +
+			"replaced: it is mostly the network. This lets\n" +
 			"them be replaced all the same, for a while. --for 0s takes it back.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -33,7 +33,10 @@ func (a *app) checkOutput(cmd *cobra.Command) error {
 	if a.shape, err = newShape(a.output); a.shape != nil || err != nil {
 		return err
 	}
-	return &usageError{cmd.CommandPath(), fmt.Sprintf("-o %s: want one of %s, jsonpath=PATH, go-template=TEMPLATE", a.output, strings.Join(known, ", "))}
+	return &usageError{
+		cmd.CommandPath(),
+		fmt.Sprintf("-o %s: want one of %s, jsonpath=PATH, go-template=TEMPLATE", a.output, strings.Join(known, ", ")),
+	}
 }
 
 // data reports whether values are printed for programs, not tables for people.
@@ -69,8 +72,8 @@ func (a *app) printData(v any) error {
 	return err
 }
 
-// printLine prints a value of a stream as one line of JSON, as a YAML document, or as the user's path or template says with the line
-// ended.
+// printLine prints a value of a stream as one line of JSON, as a YAML document, or as the user's path or template says
+// with the line ended.
 func (a *app) printLine(v any) error {
 	if a.output == outputYAML {
 		if _, err := io.WriteString(a.stdout, "---\n"); err != nil {
@@ -240,9 +243,11 @@ func painted(text string) string {
 	switch word {
 	case "healthy", "ready", "succeeded", "create", "complete":
 		color = green
-	case "failing", "failed", "degraded", "down", "lost", "rejected", "rolled-back", "crash-loop", "rollout-failed", troubleLost, troubleGivenUp:
+	case "failing", "failed", "degraded", "down", "lost", "rejected", "rolled-back", "crash-loop", "rollout-failed",
+		troubleLost, troubleGivenUp:
 		color = red
-	case "warning", "pending", "starting", "rolling-out", "suspect", "preparing", "assigned", "draining", "joining", "update", "stopping", "deleting",
+	case "warning", "pending", "starting", "rolling-out", "suspect", "preparing", "assigned", "draining", "joining",
+		"update", "stopping", "deleting",
 		"rolling", "canary", "paused", "pressure", troubleHeld, troubleMissed, troubleNoMore, troubleHungry:
 		color = yellow
 	case "stopped", "cancelled", "drained", "suspended", "superseded":

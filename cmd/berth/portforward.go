@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// mostForwarded bounds the connections that are open at a time, of all ports of a command; further ones wait to be taken.
+	// mostForwarded bounds the connections that are open at a time, of all ports of a command; further ones wait to be
+	// taken.
 	mostForwarded = 64
 	// lookAtForwarded is how often it is looked whether what is forwarded to is still there.
 	lookAtForwarded = 3 * time.Second
@@ -54,7 +55,8 @@ the command ends with the task. At most 64 connections are carried at a time; ot
 			return f.run(cmd, args[1:])
 		},
 	}
-	cmd.Flags().StringVarP(&f.container, "container", "c", "", "the `container`; default the task's first essential one")
+	cmd.Flags().StringVarP(&f.container, "container", "c", "",
+		"the `container`; default the task's first essential one")
 	cmd.Flags().StringVar(&f.address, "address", "127.0.0.1", "the `address` of this machine to listen on")
 	return cmd
 }
@@ -123,7 +125,10 @@ func (f *forwarding) mappings(cmd *cobra.Command, args []string, there map[strin
 			local, remote = "", arg
 		}
 		wrong := func(format string, more ...any) error {
-			return &usageError{cmd.CommandPath(), fmt.Sprintf("%q: ", arg) + fmt.Sprintf(format, more...) + ": want [LOCAL:]PORT such as 8080:http"}
+			return &usageError{
+				cmd.CommandPath(),
+				fmt.Sprintf("%q: ", arg) + fmt.Sprintf(format, more...) + ": want [LOCAL:]PORT such as 8080:http",
+			}
 		}
 		number, err := strconv.Atoi(remote)
 		named, known := there[remote]
@@ -133,7 +138,8 @@ func (f *forwarding) mappings(cmd *cobra.Command, args []string, there map[strin
 		case err != nil && len(there) == 0:
 			return nil, wrong("%q is no number, and %s names no ports", remote, f)
 		case err != nil:
-			return nil, wrong("%q is neither a number nor a port of %s, which has %s", remote, f, strings.Join(sorted(there), ", "))
+			return nil, wrong("%q is neither a number nor a port of %s, which has %s", remote, f,
+				strings.Join(sorted(there), ", "))
 		case number < 1 || number > 65535:
 			return nil, wrong("%d is not the number of a port", number)
 		}
@@ -185,7 +191,11 @@ func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 		var config net.ListenConfig
 		listeners[i], err = config.Listen(ctx, "tcp", net.JoinHostPort(f.address, strconv.Itoa(m.local)))
 		if err != nil {
-			return &hintedError{fmt.Errorf("listen for %s: %w", args[i], err), "Choose another port of this machine, as in 8081:" + m.remote + ", or any free one with 0:" + m.remote + "."}
+			return &hintedError{
+				fmt.Errorf("listen for %s: %w", args[i], err),
+				"Choose another port of this machine, as in 8081:" + m.remote + ", or any free one with 0:" + m.remote +
+					".",
+			}
 		}
 	}
 	for i, m := range all {
@@ -240,7 +250,8 @@ func (f *forwarding) watch(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if f.task == "" {
-			if _, err := f.service.service(ctx, f.client); err != nil && !errors.Is(err, client.ErrUnreachable) && client.StatusOf(err) == 0 && ctx.Err() == nil {
+			if _, err := f.service.service(ctx, f.client); err != nil && !errors.Is(err, client.ErrUnreachable) &&
+				client.StatusOf(err) == 0 && ctx.Err() == nil {
 				return err // it was deleted
 			}
 			continue

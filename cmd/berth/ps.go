@@ -25,7 +25,8 @@ func (a *app) newPsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List tasks, trouble first",
-		Long: "List tasks, trouble first. While a service has tasks of several versions it says of each whether it is of the new one, an old one\n" +
+		Long: "List tasks, trouble first. While a service has tasks of several versions it says of each " +
+			"whether it is of the new one, an old one\n" +
 			"or a canary.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,8 +58,12 @@ func (a *app) newPsCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.Node, "node", "", "only tasks on this `node`")
 	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this `state`, such as running")
 	cmd.Flags().BoolVarP(&f.All, "all", "a", false, "attempts that have ended too")
-	a.completeFlags(cmd, map[string]string{"cluster": wordCluster, "service": wordService, "job": wordJob, "cron": wordCron, "node": wordNode})
-	mustComplete(cmd, "state", cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.State]()), cobra.ShellCompDirectiveNoFileComp))
+	a.completeFlags(cmd, map[string]string{
+		"cluster": wordCluster, "service": wordService, "job": wordJob,
+		"cron": wordCron, "node": wordNode,
+	})
+	mustComplete(cmd, "state",
+		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.State]()), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -83,8 +88,8 @@ func tasksOfCron(cmd *cobra.Command, c *client.Client, tasks []api.TaskView, tex
 	return slices.DeleteFunc(tasks, func(t api.TaskView) bool { return !made[t.Owner] }), nil
 }
 
-// versionsOf returns the status of services of which several versions run, by owner. It is there to tell versions apart, so a server
-// that does not answer is no fault.
+// versionsOf returns the status of services of which several versions run, by owner. It is there to tell versions
+// apart, so a server that does not answer is no fault.
 func versionsOf(ctx context.Context, c *client.Client, tasks []api.TaskView) map[cluster.OwnerRef]api.ServiceView {
 	first := map[cluster.OwnerRef]uint64{}
 	mixed := map[cluster.OwnerRef]api.ServiceView{}
@@ -176,14 +181,16 @@ func rank(t api.TaskView) int {
 // taskTable shows tasks in the order given.
 func (a *app) taskTable(tasks []api.TaskView, mixed map[cluster.OwnerRef]api.ServiceView) table {
 	t := table{state: 1, titles: []string{
-		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "VERSION", "TRY>", "RESTARTS>", "AGE>", "+STARTED", "+ATTEMPT ID", "MESSAGE",
+		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "VERSION", "TRY>", "RESTARTS>", "AGE>", "+STARTED",
+		"+ATTEMPT ID", "MESSAGE",
 	}}
 	for _, v := range tasks {
 		started := ""
 		if !v.Started.IsZero() {
 			started = v.Started.UTC().Format("2006-01-02T15:04:05Z")
 		}
-		t.add(shortTask(v.ID), shownState(v), v.Node, addresses(v), v.Definition.String(), versionWord(v, mixed[v.Owner]), above(v.Attempt, 1),
+		t.add(shortTask(v.ID), shownState(v), v.Node, addresses(v), v.Definition.String(),
+			versionWord(v, mixed[v.Owner]), above(v.Attempt, 1),
 			above(v.Restarts, 0), a.age(since(v)), started, v.UUID, oneLine(reasonOf(v)))
 	}
 	return t

@@ -9,8 +9,8 @@ import (
 // mostLeft is how many nodes are named that were not done when somebody stopped waiting.
 const mostLeft = 10
 
-// pullBoard shows on standard error how nodes pull images: on a terminal a line for each in place, elsewhere a line for each change, and how much has come
-// every few seconds.
+// pullBoard shows on standard error how nodes pull images: on a terminal a line for each in place, elsewhere a line for
+// each change, and how much has come every few seconds.
 type pullBoard struct {
 	*progress
 	by map[string]*target
@@ -46,7 +46,8 @@ func (b *pullBoard) tellLeft() {
 		}
 	}
 	a := b.app
-	a.tell("stopped waiting: nodes that are not done pull these images no more, unless a task there wants one; what has come is kept for an hour, and the next pull goes on from it")
+	a.tell("stopped waiting: nodes that are not done pull these images no more, unless a task there wants " +
+		"one; what has come is kept for an hour, and the next pull goes on from it")
 	for _, t := range left[:min(len(left), mostLeft)] {
 		a.tell("  %s", b.line(t))
 	}

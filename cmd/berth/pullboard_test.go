@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// Without a terminal there is a line for each change of what a node does, and one for more bytes only every few seconds; who stops waiting hears what
-// goes on.
+// Without a terminal there is a line for each change of what a node does, and one for more bytes only every few
+// seconds; who stops waiting hears what goes on.
 func TestPullBoard(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -35,7 +35,8 @@ node/n1  done
 `
 	left := "  node/n2  pulling a:1: registry r answered 429 Too Many Requests; trying again after 30s (try 2 of 6)\n"
 	got := out.String()
-	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, left) || !strings.Contains(got[len(want):], "stopped waiting: nodes that are not done") {
+	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, left) ||
+		!strings.Contains(got[len(want):], "stopped waiting: nodes that are not done") {
 		t.Errorf("got\n%s\nwant\n%s…\n%s", got, want, left)
 	}
 }

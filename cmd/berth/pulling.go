@@ -12,15 +12,16 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Bounds of what is shown of tasks that are being prepared: how often it is asked for, how many tasks are read, and how many nodes named.
+// Bounds of what is shown of tasks that are being prepared: how often it is asked for, how many tasks are read, and how
+// many nodes named.
 const (
 	preparingEvery = 2 * time.Second
 	preparingRead  = 100
 	preparingNodes = 3
 )
 
-// lookAtPreparing adds to the target's line what its tasks that are being prepared do on their nodes: how far a pull is, and what it waits for. It
-// is there for people, so a server that does not answer is no fault.
+// lookAtPreparing adds to the target's line what its tasks that are being prepared do on their nodes: how far a pull
+// is, and what it waits for. It is there for people, so a server that does not answer is no fault.
 func (t *target) lookAtPreparing(ctx context.Context, c *client.Client, now time.Time) {
 	t.line = strings.TrimSuffix(t.line, t.added) // where it was not made anew
 	t.added = ""

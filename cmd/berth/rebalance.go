@@ -30,14 +30,20 @@ func (a *app) newRebalanceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rebalance [--apply | --undo [ID]]",
 		Short: "Show which tasks would stand better on other nodes, and move them",
-		Long: "Show which tasks would stand better on other nodes, as moves in the order in which they can be carried out, each with what it\n" +
-			"gains: 1000 points are what it is worth to empty a node. First come tasks whose nodes do not meet their constraints any more. Nothing\n" +
+		Long: "Show which tasks would stand better on other nodes, as moves in the order in which they can " +
+			"be carried out, each with what it\n" +
+			"gains: 1000 points are what it is worth to empty a node. First come tasks whose nodes do not " +
+			"meet their constraints any more. Nothing\n" +
 			"is changed.\n\n" +
-			"Tasks of jobs, of daemons and with volumes are not moved, nor those that are not well, have run for less than --settle, or belong\n" +
+			"Tasks of jobs, of daemons and with volumes are not moved, nor those that are not well, have " +
+			"run for less than --settle, or belong\n" +
 			"to a service that is rolled out or cannot spare them.\n\n" +
-			"With --apply the list is carried out: a few moves at a time (--parallel), each task in its new place before it leaves the old one\n" +
-			"or, where two of it must not live at once, only while its service can spare it. What has gone another way meanwhile is passed\n" +
-			"over. It waits for the end, and interrupting it stops the waiting and nothing else. --undo takes back what the last rebalancing\n" +
+			"With --apply the list is carried out: a few moves at a time (--parallel), each task in its new " +
+			"place before it leaves the old one\n" +
+			"or, where two of it must not live at once, only while its service can spare it. What has gone " +
+			"another way meanwhile is passed\n" +
+			"over. It waits for the end, and interrupting it stops the waiting and nothing else. --undo " +
+			"takes back what the last rebalancing\n" +
 			"moved, or the one with that ID; with --dry-run it shows what that would be.\n\n" +
 			"Exit code 0: what could be done is done; 1: nothing was, or it was cancelled.",
 		Args: arguments(0, 1, "the number of one rebalancing, with --undo"),
@@ -81,7 +87,8 @@ func (o *rebalanceFlags) register(cmd *cobra.Command) {
 	f.IntVar(&o.most, "max", o.most, "show at most so many moves; 0 for all")
 	f.IntVar(&o.MinGain, "min-gain", 20, "leave out moves that gain fewer `points`")
 	f.DurationVar(&o.settle, "settle", o.settle, "leave alone tasks that have run for less")
-	f.BoolVar(&o.KeepViolations, "keep-violations", false, "leave tasks in place of which nothing is wrong but their constraints")
+	f.BoolVar(&o.KeepViolations, "keep-violations", false,
+		"leave tasks in place of which nothing is wrong but their constraints")
 }
 
 // check returns the rebalancing that is to be undone, 0 for the last, or all that is wrong with the flags.
@@ -103,7 +110,8 @@ func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, er
 		list.add("--apply carries the moves out and --dry-run only shows them: leave out one")
 	}
 	if len(args) > 0 && !o.undo {
-		list.add("%q is no command of berth rebalance, and a number goes with --undo: want berth rebalance --undo ID, or berth rebalance status ID", args[0])
+		list.add("%q is no command of berth rebalance, and a number goes with --undo: want berth rebalance "+
+			"--undo ID, or berth rebalance status ID", args[0])
 	}
 	if len(args) > 0 && o.undo {
 		id, err = parseRebalancing(args[0])
@@ -148,7 +156,8 @@ func (a *app) printRebalance(v api.Rebalance) error {
 			return err
 		}
 		a.say("")
-		a.say("%s of %s, a gain of %d points%s", count(len(v.Moves), "move"), count(v.Considered, "task"), sum, scoreText(v.Before, v.After))
+		a.say("%s of %s, a gain of %d points%s", count(len(v.Moves), "move"), count(v.Considered, "task"), sum,
+			scoreText(v.Before, v.After))
 	}
 	if v.More {
 		a.say("there may be more: the list is cut off (--max)")

@@ -94,7 +94,8 @@ func (a *app) followRebalancing(ctx context.Context, c *client.Client, v api.Reb
 	v, err := a.awaitRebalancing(ctx, c, v)
 	if err != nil {
 		if ctx.Err() != nil {
-			a.tell("Stopped waiting; rebalancing %d goes on. See 'berth rebalance status'; 'berth rebalance cancel' ends it.", v.ID)
+			a.tell("Stopped waiting; rebalancing %d goes on. See 'berth rebalance status'; 'berth rebalance "+
+				"cancel' ends it.", v.ID)
 		}
 		return err
 	}
@@ -117,7 +118,9 @@ func rebalancingExit(v api.RebalancingView) error {
 }
 
 // awaitRebalancing shows progress until the rebalancing has ended.
-func (a *app) awaitRebalancing(ctx context.Context, c *client.Client, v api.RebalancingView) (api.RebalancingView, error) {
+func (a *app) awaitRebalancing(ctx context.Context, c *client.Client, v api.RebalancingView) (api.RebalancingView,
+	error,
+) {
 	t := &target{name: name{kind: "rebalancing", name: strconv.FormatUint(v.ID, 10)}}
 	p := a.newProgress([]*target{t})
 	defer p.end()
@@ -206,9 +209,12 @@ func (a *app) reportRebalancing(v api.RebalancingView) error {
 }
 
 // rebalancingCommand returns a command about one rebalancing: the one that is named, or the newest.
-func (a *app) rebalancingCommand(use, short, long string, do func(context.Context, *client.Client, uint64) error) *cobra.Command {
+func (a *app) rebalancingCommand(use, short, long string,
+	do func(context.Context, *client.Client, uint64) error,
+) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " [ID]", Short: short, Long: long, Args: arguments(0, 1, "the number of a rebalancing"), ValidArgsFunction: a.completeNames(wordRebalancing),
+		Use: use + " [ID]", Short: short, Long: long, Args: arguments(0, 1, "the number of a rebalancing"),
+		ValidArgsFunction: a.completeNames(wordRebalancing),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := uint64(0)
 			if len(args) > 0 {
@@ -229,7 +235,8 @@ func (a *app) rebalancingCommand(use, short, long string, do func(context.Contex
 func (a *app) newRebalanceStatusCommand() *cobra.Command {
 	var watch bool
 	cmd := a.rebalancingCommand("status", "Show how far a rebalancing got, move by move",
-		"Show how far a rebalancing got, move by move: the one with the ID, or the newest. With --watch it shows progress until the end.",
+		"Show how far a rebalancing got, move by move: the one with the ID, or the newest. With --watch it "+
+			"shows progress until the end.",
 		func(ctx context.Context, c *client.Client, id uint64) error {
 			v, err := c.Rebalancing(ctx, id)
 			if err != nil {
@@ -269,14 +276,16 @@ func (a *app) printRebalancing(v api.RebalancingView) error {
 		case cluster.MoveMoving:
 			why = v.Waits[m.Task]
 		}
-		t.add(shortTask(m.Task), m.From, m.To, strconv.Itoa(m.Gain), string(m.State), a.age(m.At), shortTasks(oneLine(why)))
+		t.add(shortTask(m.Task), m.From, m.To, strconv.Itoa(m.Gain), string(m.State), a.age(m.At),
+			shortTasks(oneLine(why)))
 	}
 	return a.printTable(t)
 }
 
 func (a *app) newRebalanceCancelCommand() *cobra.Command {
 	return a.rebalancingCommand("cancel", "End a rebalancing before its time",
-		"End a rebalancing, the one that runs or the one with the ID: no further move begins, and those that are on their way get there. What\n"+
+		"End a rebalancing, the one that runs or the one with the ID: no further move begins, and those "+
+			"that are on their way get there. What\n"+
 			"was moved stays where it is; 'berth rebalance --undo' takes it back.",
 		func(ctx context.Context, c *client.Client, id uint64) error {
 			v, err := c.CancelRebalancing(ctx, id, client.Condition{})
@@ -293,7 +302,8 @@ func (a *app) newRebalanceCancelCommand() *cobra.Command {
 
 func (a *app) newRebalanceListCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the rebalancings that run or are remembered, the newest first", Args: arguments(0, 0, ""),
+		Use: "list", Short: "List the rebalancings that run or are remembered, the newest first",
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -310,7 +320,10 @@ func (a *app) newRebalanceListCommand() *cobra.Command {
 				a.tell("There was no rebalancing yet.")
 				return nil
 			}
-			t := table{state: 1, titles: []string{"ID", "STATE", "MOVES>", "DONE>", "PASSED OVER>", "GAIN>", "UNDOES", "AGE>", "TOOK>", "BY"}}
+			t := table{state: 1, titles: []string{
+				"ID", "STATE", "MOVES>", "DONE>", "PASSED OVER>", "GAIN>", "UNDOES",
+				"AGE>", "TOOK>", "BY",
+			}}
 			for i := len(all) - 1; i >= 0; i-- {
 				v := &all[i]
 				took, undoes := "", ""
@@ -320,7 +333,8 @@ func (a *app) newRebalanceListCommand() *cobra.Command {
 				if v.Undoes != 0 {
 					undoes = strconv.FormatUint(v.Undoes, 10)
 				}
-				t.add(strconv.FormatUint(v.ID, 10), string(v.State), strconv.Itoa(v.Moves), strconv.Itoa(v.Counts.Done), strconv.Itoa(v.Counts.Passed),
+				t.add(strconv.FormatUint(v.ID, 10), string(v.State), strconv.Itoa(v.Moves), strconv.Itoa(v.Counts.Done),
+					strconv.Itoa(v.Counts.Passed),
 					strconv.Itoa(v.Counts.Gain), undoes, a.age(v.Created), took, v.By)
 			}
 			return a.printTable(t)

@@ -28,7 +28,8 @@ func newReferenceCommand() *cobra.Command {
 // reference tells of every command that is shown, as Markdown.
 func reference(root *cobra.Command) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Commands\n\nGenerated from the program; `make generate` writes it anew.\n\n```\n" + root.Long + "\n```\n\n")
+	b.WriteString("# Commands\n\nGenerated from the program; `make generate` writes it anew.\n\n```\n" + root.Long +
+		"\n```\n\n")
 	b.WriteString("Flags of all commands:\n\n")
 	flagTable(&b, root.PersistentFlags())
 	referenceOf(&b, root)

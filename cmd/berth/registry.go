@@ -16,7 +16,8 @@ type registryLogin struct {
 
 // readRegistries reads a file with the logins of registries, in the form that container tools keep them in:
 //
-//	{"auths": {"registry.example": {"auth": "<base64 of user:secret>"}, "other.example:5000": {"username": "u", "password": "p"}}}
+//	{"auths": {"registry.example": {"auth": "<base64 of user:secret>"},
+//	           "other.example:5000": {"username": "u", "password": "p"}}}
 //
 // The file holds secrets: one that others may read is refused. No error tells what is in it.
 func readRegistries(path string) (func(registry string) (user, secret string), error) {

@@ -46,7 +46,8 @@ func TestRegistries(t *testing.T) {
 	} {
 		write(test.text, test.mode)
 		_, err := readRegistries(path)
-		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "c2Vj") || strings.Contains(err.Error(), "secret!") {
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "c2Vj") ||
+			strings.Contains(err.Error(), "secret!") {
 			t.Errorf("%s: got %v, want %q and no secret", name, err, test.want)
 		}
 	}

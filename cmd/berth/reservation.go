@@ -20,7 +20,8 @@ func (a *app) newReservationCommand() *cobra.Command {
 		Use: "reservation", Aliases: []string{"reservations"}, Short: "Keep nodes for somebody, for a span of time",
 		Args: cobra.ArbitraryArgs, RunE: a.group,
 	}
-	cmd.AddCommand(a.newReservationCreateCommand(), a.newReservationLsCommand(), a.newReservationShowCommand(), a.newReservationRmCommand())
+	cmd.AddCommand(a.newReservationCreateCommand(), a.newReservationLsCommand(), a.newReservationShowCommand(),
+		a.newReservationRmCommand())
 	return cmd
 }
 
@@ -36,10 +37,14 @@ func (a *app) newReservationCreateCommand() *cobra.Command {
 	var o reservationFlags
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Keep nodes for somebody, or change what is kept",
-		Long: "Keeps nodes, named with --node or chosen by --count, for a span of time: from --from, by default now, until --until or for --for. In\n" +
-			"that time tasks of others are not placed on them; those that run there stay, or with --evict move away. It is for the services and\n" +
-			"jobs of --cluster and with --label, or else for those that name it (placement.reservation). For a while before it begins (--lead) no\n" +
-			"task is placed on the nodes that has no time limit; one with a time limit is placed there as long as it ends in time.\n\n" +
+		Long: "Keeps nodes, named with --node or chosen by --count, for a span of time: from --from, by " +
+			"default now, until --until or for --for. In\n" +
+			"that time tasks of others are not placed on them; those that run there stay, or with --evict " +
+			"move away. It is for the services and\n" +
+			"jobs of --cluster and with --label, or else for those that name it (placement.reservation). " +
+			"For a while before it begins (--lead) no\n" +
+			"task is placed on the nodes that has no time limit; one with a time limit is placed there as " +
+			"long as it ends in time.\n\n" +
 			"What is said of a reservation that exists replaces it.",
 		Args: arguments(1, 1, "a name for the reservation"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +64,8 @@ func (a *app) newReservationCreateCommand() *cobra.Command {
 			if a.data() {
 				return a.printData(v)
 			}
-			a.say("reservation %s keeps %s from %s until %s: %s", v.Name, count(len(v.Nodes), "node"), stamp(v.From), stamp(v.Until), strings.Join(v.Nodes, ", "))
+			a.say("reservation %s keeps %s from %s until %s: %s", v.Name, count(len(v.Nodes), "node"), stamp(v.From),
+				stamp(v.Until), strings.Join(v.Nodes, ", "))
 			return nil
 		},
 	}
@@ -67,14 +73,16 @@ func (a *app) newReservationCreateCommand() *cobra.Command {
 	f.StringSliceVar(&o.Nodes, "node", nil, "a `node` to keep; may be given more than once")
 	f.IntVar(&o.Count, "count", 0, "keep so many nodes, which are chosen")
 	f.StringVar(&o.Pool, "pool", "", "choose nodes of this `pool`")
-	f.StringArrayVar(&o.constraints, "constraint", nil, "choose nodes that meet it, such as label.gpu=a100; may be given more than once")
+	f.StringArrayVar(&o.constraints, "constraint", nil,
+		"choose nodes that meet it, such as label.gpu=a100; may be given more than once")
 	f.StringVar(&o.from, "from", "", "when it begins, such as 2026-12-01T08:00:00Z; default now")
 	f.StringVar(&o.until, "until", "", "when it ends")
 	f.DurationVar(&o.length, "for", 0, "how long it lasts, instead of --until")
 	f.DurationVar(&o.lead, "lead", 0, "for how long before no task without a time limit is placed there (default 1h)")
 	f.StringSliceVar(&o.Clusters, "cluster", nil, "for tasks of this `cluster`; may be given more than once")
 	a.completeFlags(cmd, map[string]string{"cluster": wordCluster})
-	f.StringArrayVar(&o.labels, "label", nil, "for services and jobs with this label, as `key=value`; may be given more than once")
+	f.StringArrayVar(&o.labels, "label", nil,
+		"for services and jobs with this label, as `key=value`; may be given more than once")
 	f.BoolVar(&o.Evict, "evict", false, "move tasks of others away when it begins")
 	_ = cmd.RegisterFlagCompletionFunc("node", a.completeNames(wordNode)) // it fails for a flag that is not there
 	return cmd
@@ -112,7 +120,8 @@ func (o *reservationFlags) reservation(cmd *cobra.Command, now time.Time) (api.R
 		if !ok {
 			list.add("--constraint %q: want attribute=value, such as label.zone=a", text)
 		}
-		r.Constraints = append(r.Constraints, cluster.Constraint{Attribute: attribute, Op: cluster.OpEqual, Value: value})
+		r.Constraints = append(r.Constraints,
+			cluster.Constraint{Attribute: attribute, Op: cluster.OpEqual, Value: value})
 	}
 	labels, err := parseLabels(o.labels)
 	list.check("--label", err)
@@ -172,7 +181,8 @@ func stamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04") }
 
 func (a *app) newReservationShowCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show NAME", Aliases: []string{"status"}, Short: "Show a reservation", Args: arguments(1, 1, "the name of a reservation"),
+		Use: "show NAME", Aliases: []string{"status"}, Short: "Show a reservation",
+		Args:              arguments(1, 1, "the name of a reservation"),
 		ValidArgsFunction: a.completeNames(wordReservation),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
@@ -205,7 +215,8 @@ func (a *app) newReservationShowCommand() *cobra.Command {
 
 func (a *app) newReservationRmCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Give nodes that are kept to everybody", Args: arguments(1, -1, "the name of a reservation"),
+		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Give nodes that are kept to everybody",
+		Args:              arguments(1, -1, "the name of a reservation"),
 		ValidArgsFunction: a.completeMany(wordReservation),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()

@@ -18,13 +18,16 @@ func (a *app) newRolloutCommand() *cobra.Command {
 		Use: "rollout", Short: "Look at how a service goes from version to version, and steer it",
 		Args: cobra.ArbitraryArgs, RunE: a.group,
 	}
-	cmd.AddCommand(a.newRolloutStatusCommand(), a.newRolloutPauseCommand(), a.newRolloutResumeCommand(), a.newRolloutUndoCommand(),
+	cmd.AddCommand(a.newRolloutStatusCommand(), a.newRolloutPauseCommand(), a.newRolloutResumeCommand(),
+		a.newRolloutUndoCommand(),
 		a.newRolloutHistoryCommand())
 	return cmd
 }
 
 // serviceCommand returns a command about one service.
-func (a *app) serviceCommand(use, short, long string, do func(context.Context, *client.Client, api.ServiceView) error) *cobra.Command {
+func (a *app) serviceCommand(use, short, long string,
+	do func(context.Context, *client.Client, api.ServiceView) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " SERVICE", Short: short, Long: long,
 		Args:              arguments(1, 1, "a service, such as web or service/prod/web"),
@@ -53,8 +56,10 @@ func serviceName(v api.ServiceView) name { return name{wordService, v.Cluster, v
 func (a *app) newRolloutStatusCommand() *cobra.Command {
 	var watch bool
 	cmd := a.serviceCommand("status", "Show where the rollout of a service's newest version stands",
-		"Show where the rollout of a service's newest version stands: how many tasks of each version there are, its canaries and gates, and\n"+
-			"what it waits for. With --watch it shows progress until the rollout has ended, however long that takes.\n\n"+
+		"Show where the rollout of a service's newest version stands: how many tasks of each version there "+
+			"are, its canaries and gates, and\n"+
+			"what it waits for. With --watch it shows progress until the rollout has ended, however long "+
+			"that takes.\n\n"+
 			"Exit code 0: it is complete or goes on; 1: it failed or was rolled back.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			if watch {
@@ -85,8 +90,8 @@ func (a *app) rolloutStatus(ctx context.Context, c *client.Client, in, own strin
 	return nil
 }
 
-// rolledBack returns the version that failed and that the present one takes back by itself, or nil: then what was asked for
-// is not what runs. A user's own undo is none.
+// rolledBack returns the version that failed and that the present one takes back by itself, or nil: then what was asked
+// for is not what runs. A user's own undo is none.
 func rolledBack(ctx context.Context, c *client.Client, v api.RolloutView) (*api.VersionView, error) {
 	if v.Reverted == 0 {
 		return nil, nil //nolint:nilnil // nothing failed
@@ -130,7 +135,8 @@ func (a *app) watchRollout(ctx context.Context, c *client.Client, v api.ServiceV
 
 func (a *app) newRolloutPauseCommand() *cobra.Command {
 	return a.serviceCommand("pause", "Hold a service's rollout where it is",
-		"Hold a service's rollout where it is: no task is begun or given up for it, and a later version waits as well. Tasks that end are\n"+
+		"Hold a service's rollout where it is: no task is begun or given up for it, and a later version "+
+			"waits as well. Tasks that end are\n"+
 			"replaced as before.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			r, err := c.PauseRollout(ctx, v.Cluster, v.Name, client.Condition{})
@@ -162,12 +168,16 @@ func (a *app) newRolloutUndoCommand() *cobra.Command {
 	var to uint64
 	var detach bool
 	cmd := a.serviceCommand("undo", "Ask for an earlier version of a service again",
-		"Ask for an earlier version of a service again, as a rollout of its own: by default the last version before the present one of which\n"+
-			"all tasks were healthy, with --to one of those that 'berth rollout history' lists. Tasks of that version that still run stay. It\n"+
-			"waits for the end, as 'berth run' does; an undo that fails is not taken back, but one to a version that failed before is tried out like\n"+
+		"Ask for an earlier version of a service again, as a rollout of its own: by default the last "+
+			"version before the present one of which\n"+
+			"all tasks were healthy, with --to one of those that 'berth rollout history' lists. Tasks of "+
+			"that version that still run stay. It\n"+
+			"waits for the end, as 'berth run' does; an undo that fails is not taken back, but one to a "+
+			"version that failed before is tried out like\n"+
 			"a new one. An undo that is still on its way is undone with --to alone.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
-			r, err := c.UndoRollout(ctx, v.Cluster, v.Name, api.UndoRequest{Generation: to, From: v.Generation}, client.Condition{})
+			r, err := c.UndoRollout(ctx, v.Cluster, v.Name, api.UndoRequest{Generation: to, From: v.Generation},
+				client.Condition{})
 			if err != nil {
 				return err
 			}
@@ -187,7 +197,8 @@ func (a *app) newPromoteCommand() *cobra.Command {
 	cmd := a.serviceCommand("promote", "Go on with a rollout whose canaries wait",
 		"Go on with a rollout whose canaries are healthy and wait, and wait for its end, as 'berth run' does.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
-			r, err := c.PromoteRollout(ctx, v.Cluster, v.Name, api.PromoteRequest{Generation: v.Generation}, client.Condition{})
+			r, err := c.PromoteRollout(ctx, v.Cluster, v.Name, api.PromoteRequest{Generation: v.Generation},
+				client.Condition{})
 			if err != nil {
 				return err
 			}
@@ -212,7 +223,8 @@ func (a *app) dataOf(v any) error {
 func (a *app) newRolloutHistoryCommand() *cobra.Command {
 	var diff bool
 	cmd := a.serviceCommand("history", "List the versions of a service, the newest first",
-		"List the versions of a service that are remembered, the newest first, each with how its rollout ended. With --diff it tells what each\n"+
+		"List the versions of a service that are remembered, the newest first, each with how its rollout "+
+			"ended. With --diff it tells what each\n"+
 			"changed in the task definition.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			h, err := c.RolloutHistory(ctx, v.Cluster, v.Name)
@@ -243,7 +255,8 @@ func (a *app) printHistory(h api.RolloutHistory, diff bool) error {
 		if v.Current {
 			now = "asked for"
 		}
-		t.add(fmt.Sprint(v.Generation), v.Definition.String(), string(v.State), now, a.age(v.Started), took, shortTasks(oneLine(v.Message)))
+		t.add(fmt.Sprint(v.Generation), v.Definition.String(), string(v.State), now, a.age(v.Started), took,
+			shortTasks(oneLine(v.Message)))
 	}
 	if !diff {
 		return a.printTable(t)
@@ -281,7 +294,8 @@ func (a *app) printRollout(v api.RolloutView, back *api.VersionView) error {
 		state += " paused"
 	}
 	head := table{state: 1, titles: []string{"SERVICE", "STATE", "DEFINITION", "GENERATION>", "AGE>", "MESSAGE"}}
-	head.add(n.short(), state, v.Definition.String(), fmt.Sprint(v.Generation), a.age(v.Started), shortTasks(oneLine(v.Message)))
+	head.add(n.short(), state, v.Definition.String(), fmt.Sprint(v.Generation), a.age(v.Started),
+		shortTasks(oneLine(v.Message)))
 	if err := a.printTable(head); err != nil {
 		return err
 	}
@@ -298,10 +312,13 @@ func (a *app) printRollout(v api.RolloutView, back *api.VersionView) error {
 		}
 	}
 	if back != nil {
-		fact("takes back", joinNonEmpty(": ", fmt.Sprintf("%s (generation %d), which failed", back.Definition, back.Generation), shortTasks(oneLine(back.Message))))
+		fact("takes back", joinNonEmpty(": ",
+			fmt.Sprintf("%s (generation %d), which failed", back.Definition, back.Generation),
+			shortTasks(oneLine(back.Message))))
 	}
 	if !v.State.Ended() {
-		fact("limits", fmt.Sprintf("at most %s, at least %d healthy, %d at a time", count(v.Desired+v.Surge, "task"), v.Least, v.Parallelism))
+		fact("limits", fmt.Sprintf("at most %s, at least %d healthy, %d at a time", count(v.Desired+v.Surge, "task"),
+			v.Least, v.Parallelism))
 		if !v.Deadline.IsZero() && !v.Paused && v.State != cluster.RolloutCanary {
 			fact("deadline", deadlineText(v.Deadline.Sub(a.now())))
 		}
@@ -333,7 +350,8 @@ func versionTable(versions []api.VersionCount) table {
 		if v.Newest {
 			label += " (newest)"
 		}
-		t.add(label, fmt.Sprint(v.Generation), fmt.Sprint(v.Desired), fmt.Sprint(v.Begun), fmt.Sprint(v.Running), fmt.Sprint(v.Healthy))
+		t.add(label, fmt.Sprint(v.Generation), fmt.Sprint(v.Desired), fmt.Sprint(v.Begun), fmt.Sprint(v.Running),
+			fmt.Sprint(v.Healthy))
 	}
 	return t
 }

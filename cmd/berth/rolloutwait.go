@@ -29,8 +29,8 @@ func (n name) argument() string {
 	return n.String()
 }
 
-// rolling reports whether a rollout goes on that has something to go back to, so that it may take as long as its deadlines
-// say; a server that does not keep them is given up all the same. One that is watched may take for ever.
+// rolling reports whether a rollout goes on that has something to go back to, so that it may take as long as its
+// deadlines say; a server that does not keep them is given up all the same. One that is watched may take for ever.
 func (t *target) rolling(now time.Time) bool {
 	if t.rollout == nil || t.rollout.State.Ended() {
 		return t.watch
@@ -44,16 +44,18 @@ func (t *target) rolling(now time.Time) bool {
 
 // fell reports whether the target's rollout failed, or was taken back.
 func (t *target) fell() bool {
-	return t.rollout != nil && (t.rollout.State == cluster.RolloutFailed || t.rollout.State == cluster.RolloutRolledBack)
+	return t.rollout != nil &&
+		(t.rollout.State == cluster.RolloutFailed || t.rollout.State == cluster.RolloutRolledBack)
 }
 
-// lookAtRollout reads where the rollout of the service's generation stands. What it finds is in t.rollout, and how it ended
-// in t.done.
+// lookAtRollout reads where the rollout of the service's generation stands. What it finds is in t.rollout, and how it
+// ended in t.done.
 func (t *target) lookAtRollout(ctx context.Context, c *client.Client, now time.Time) error {
 	s := t.service
 	if t.generation == 0 {
 		t.generation = s.Generation
-		if !t.watch && s.Rollout.Reverted >= max(t.least, 1) && s.Revision > t.revision { // it was taken back before it was looked at
+		// it was taken back before it was looked at
+		if !t.watch && s.Rollout.Reverted >= max(t.least, 1) && s.Revision > t.revision {
 			t.generation = s.Rollout.Reverted
 		}
 	}
@@ -91,7 +93,8 @@ func (t *target) lookAtRollout(ctx context.Context, c *client.Client, now time.T
 		t.giveUp("its rollout is paused; 'berth rollout resume " + t.name.argument() + "' lets it go on")
 	case v.State == cluster.RolloutCanary && !t.promoted && (v.Canaries == nil || !v.Canaries.Auto):
 		t.done = true
-		t.notice = "the canaries are healthy and wait: 'berth promote " + t.name.argument() + "' goes on, 'berth rollout undo " +
+		t.notice = "the canaries are healthy and wait: 'berth promote " + t.name.argument() +
+			"' goes on, 'berth rollout undo " +
 			t.name.argument() + "' goes back"
 	}
 	return nil
@@ -134,7 +137,8 @@ func (t *target) superseded(ctx context.Context, c *client.Client) error {
 	}
 	back := t.rollout.Version // what is asked for instead
 	t.rollout.Version = h.Versions[i].Version
-	t.brief, t.line = string(t.rollout.State), fmt.Sprintf("%-11s  %s", t.rollout.State, shortTasks(oneLine(t.rollout.Message)))
+	t.brief, t.line = string(t.rollout.State),
+		fmt.Sprintf("%-11s  %s", t.rollout.State, shortTasks(oneLine(t.rollout.Message)))
 	t.giveUp(fmt.Sprintf("its rollout %s; %s is asked for again", rolloutEnd(t.rollout.Version), back.Definition))
 	return nil
 }
@@ -192,12 +196,16 @@ func healthyOf(versions []api.VersionCount) string {
 
 // sameDefinition reports whether several versions run the same definition.
 func sameDefinition(versions []api.VersionCount) bool {
-	return len(versions) > 1 && !slices.ContainsFunc(versions, func(v api.VersionCount) bool { return v.Definition != versions[0].Definition })
+	return len(versions) > 1 && !slices.ContainsFunc(versions, func(v api.VersionCount) bool {
+		return v.Definition != versions[0].Definition
+	})
 }
 
 // rolloutTrouble tells why a rollout failed, with the task of the failed version that tells most.
 func rolloutTrouble(t *target, tasks []api.TaskView) *trouble {
-	failed := slices.DeleteFunc(slices.Clone(tasks), func(v api.TaskView) bool { return v.Generation != t.rollout.Generation })
+	failed := slices.DeleteFunc(slices.Clone(tasks), func(v api.TaskView) bool {
+		return v.Generation != t.rollout.Generation
+	})
 	tr := trouble{
 		object: t.name.String(), state: string(t.rollout.State), cause: shortTasks(oneLine(t.rollout.Message)),
 		next: "berth rollout history " + t.name.argument() + " --diff",

@@ -15,14 +15,24 @@ func TestHealthyOf(t *testing.T) {
 		versions []api.VersionCount
 		want     string
 	}{
-		{"one", []api.VersionCount{{Definition: web(2), Newest: true, Desired: 3, Healthy: 1}}, "web@2: 1 of 3 healthy"},
+		{
+			"one",
+			[]api.VersionCount{{Definition: web(2), Newest: true, Desired: 3, Healthy: 1}},
+			"web@2: 1 of 3 healthy",
+		},
 		{"old ones of one definition", []api.VersionCount{
-			{Definition: web(2), Newest: true, Desired: 3, Healthy: 1}, {Definition: web(1), Generation: 4, Healthy: 1}, {Definition: web(1), Generation: 1, Healthy: 2},
+			{Definition: web(2), Newest: true, Desired: 3, Healthy: 1},
+			{Definition: web(1), Generation: 4, Healthy: 1},
+			{Definition: web(1), Generation: 1, Healthy: 2},
 		}, "web@2: 1 of 3 healthy, web@1: 3 healthy"},
 		{"restart", []api.VersionCount{
 			{Definition: web(1), Newest: true, Desired: 3, Healthy: 1}, {Definition: web(1), Healthy: 2},
 		}, "new: 1 of 3 healthy, old: 2 healthy"},
-		{"fewer than begun", []api.VersionCount{{Definition: web(1), Newest: true, Desired: 1, Begun: 3, Healthy: 3}}, "web@1: 3 of 3 healthy"},
+		{
+			"fewer than begun",
+			[]api.VersionCount{{Definition: web(1), Newest: true, Desired: 1, Begun: 3, Healthy: 3}},
+			"web@1: 3 of 3 healthy",
+		},
 	}
 	for _, test := range tests {
 		if got := healthyOf(test.versions); got != test.want {
@@ -31,8 +41,8 @@ func TestHealthyOf(t *testing.T) {
 	}
 }
 
-// TestRollingIsLeftToItsDeadlines asks who gives a rollout up: the control plane where there is something to go back to, the one who
-// waits otherwise, or when the control plane is long overdue.
+// TestRollingIsLeftToItsDeadlines asks who gives a rollout up: the control plane where there is something to go back
+// to, the one who waits otherwise, or when the control plane is long overdue.
 func TestRollingIsLeftToItsDeadlines(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	view := func(deadline time.Duration, state cluster.RolloutState, older bool) *api.RolloutView {

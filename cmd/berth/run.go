@@ -87,7 +87,10 @@ func (a *app) run(ctx context.Context, files []string, detach bool, timeout time
 
 // tellChange says what was written.
 func (a *app) tellChange(c api.Change) {
-	word := map[api.Action]string{api.ActionCreate: "created", api.ActionUpdate: "updated", api.ActionNone: "unchanged"}[c.Action]
+	word := map[api.Action]string{
+		api.ActionCreate: "created", api.ActionUpdate: "updated",
+		api.ActionNone: "unchanged",
+	}[c.Action]
 	text := fmt.Sprintf("%-9s  %s", word, changeName(c))
 	if c.Effect != "" && c.Action == api.ActionUpdate {
 		text += "  (" + c.Effect + ")"
@@ -110,12 +113,14 @@ type target struct {
 	// for a server that knows of no rollouts, and for one that ended.
 	generation uint64
 	rollout    *api.RolloutView
-	// tail are the last lines of the task tailOf of that generation, which was not well at tailAt: a rollback takes it away.
+	// tail are the last lines of the task tailOf of that generation, which was not well at tailAt: a rollback takes it
+	// away.
 	tail   []string
 	tailOf cluster.TaskID
 	tailAt time.Time
 
-	// preparing is what tasks do that are being prepared, asked at preparedAt, and added what the line ends with for it.
+	// preparing is what tasks do that are being prepared, asked at preparedAt, and added what the line ends with for
+	// it.
 	preparing, added string
 	preparedAt       time.Time
 

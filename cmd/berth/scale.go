@@ -26,8 +26,10 @@ func (a *app) newScaleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scale SERVICE [COUNT]",
 		Short: "Set how many tasks a service runs, or between which bounds; or show what changes it",
-		Long: "Set how many tasks a service runs, or the bounds between which its scaling changes that. With a service alone it shows the\n" +
-			"count, the targets with what was last measured, and the last changes. A service with scaling begins anew from the count that is\n" +
+		Long: "Set how many tasks a service runs, or the bounds between which its scaling changes that. " +
+			"With a service alone it shows the\n" +
+			"count, the targets with what was last measured, and the last changes. A service with scaling " +
+			"begins anew from the count that is\n" +
 			"set. With --suspend the count stays where it is until --resume.",
 		Args:              arguments(1, 2, "a service and a count, such as web 3"),
 		ValidArgsFunction: a.completeNames(wordService),
@@ -160,7 +162,8 @@ func (a *app) showScale(ctx context.Context, c *client.Client, v api.ServiceView
 		how = "by itself"
 	}
 	head := table{titles: []string{"SERVICE", "COUNT>", "RUNNING>", "HEALTHY>", "BOUNDS", "SCALED", "MESSAGE"}}
-	head.add(serviceName(v).short(), strconv.Itoa(s.Count), strconv.Itoa(s.Running), strconv.Itoa(s.Healthy), bounds, how, oneLine(s.Message))
+	head.add(serviceName(v).short(), strconv.Itoa(s.Count), strconv.Itoa(s.Running), strconv.Itoa(s.Healthy), bounds,
+		how, oneLine(s.Message))
 	if err := a.printTable(head); err != nil {
 		return err
 	}

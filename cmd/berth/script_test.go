@@ -12,7 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// steady is for how long the time of a command in a script stands still: what it prints of ages must not depend on the machine.
+// steady is for how long the time of a command in a script stands still: what it prints of ages must not depend on the
+// machine.
 const steady = 10 * time.Second
 
 // TestMain lets scripts run this binary as berth, at a time of their own.

@@ -68,8 +68,8 @@ func (s *scrubber) definition(d *cluster.TaskDefinition) {
 	}
 }
 
-// learn remembers a value that is to be looked for, the longest first, also in the forms that it has in JSON, and in JSON
-// that is a text within JSON.
+// learn remembers a value that is to be looked for, the longest first, also in the forms that it has in JSON, and in
+// JSON that is a text within JSON.
 func (s *scrubber) learn(value string) {
 	if len(value) < leastSecret || value == removed || slices.Contains(s.known, value) {
 		return

@@ -20,9 +20,12 @@ import (
 
 func (a *app) newSecretCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "secret", Aliases: []string{"secrets"}, Short: "Keep passwords, keys and certificates for tasks, sealed", Args: cobra.ArbitraryArgs, RunE: a.group,
-		Long: "Secrets are values that tasks of their cluster are handed, in files in memory or in variables, and that nobody reads back. They stand\n" +
-			"sealed in the store; a container asks for one by its name: `secrets: [{secret: db-password, file: /run/secrets/db}]`.",
+		Use: "secret", Aliases: []string{"secrets"}, Short: "Keep passwords, keys and certificates for tasks, sealed",
+		Args: cobra.ArbitraryArgs, RunE: a.group,
+		Long: "Secrets are values that tasks of their cluster are handed, in files in memory or in " +
+			"variables, and that nobody reads back. They stand\n" +
+			"sealed in the store; a container asks for one by its name: `secrets: [{secret: db-password, " +
+			"file: /run/secrets/db}]`.",
 	}
 	cmd.AddCommand(a.newSecretSetCommand(), a.newSecretLsCommand(), a.newSecretRmCommand())
 	return cmd
@@ -40,10 +43,14 @@ func (a *app) newSecretSetCommand() *cobra.Command {
 	var w api.SecretWrite
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Make a secret or give it another value, read from standard input or a file",
-		Long: "Makes a secret, or gives one that is there another value. The value is read from standard input or --file, never from an argument: other\n" +
-			"users of a machine see those. One new line at its end is left out, unless --keep-newline says otherwise.\n\n" +
-			"Files of tasks that run are replaced at once; what else follows each use says (on_change): services that are to be restarted for it are,\n" +
-			"by their update policies. With --type registry the value is the password of --username for the images of --registry.",
+		Long: "Makes a secret, or gives one that is there another value. The value is read from standard " +
+			"input or --file, never from an argument: other\n" +
+			"users of a machine see those. One new line at its end is left out, unless --keep-newline says " +
+			"otherwise.\n\n" +
+			"Files of tasks that run are replaced at once; what else follows each use says (on_change): " +
+			"services that are to be restarted for it are,\n" +
+			"by their update policies. With --type registry the value is the password of --username for the " +
+			"images of --registry.",
 		Args: arguments(1, 1, "a name for the secret"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.Type = cluster.SecretType(kind)
@@ -95,7 +102,11 @@ func (a *app) secretValue(cmd *cobra.Command, file string) ([]byte, error) {
 		from, what = f, file
 	} else if f, ok := a.stdin.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return nil, &usageError{cmd.CommandPath(), "the value comes from standard input or --file, and this is a terminal, which would show it: give it a file or a pipe"}
+			return nil, &usageError{
+				cmd.CommandPath(),
+				"the value comes from standard input or --file, and this is a terminal, which would show " +
+					"it: give it a file or a pipe",
+			}
 		}
 	}
 	value, err := io.ReadAll(io.LimitReader(from, int64(cluster.MaxSecret)+2))
@@ -117,9 +128,10 @@ func (a *app) newSecretLsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, _, err := client.All(cmd.Context(), client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.SecretView], error) {
-				return c.Secrets(ctx, in, o)
-			})
+			all, _, err := client.All(cmd.Context(), client.ListOptions{},
+				func(ctx context.Context, o client.ListOptions) (api.Page[api.SecretView], error) {
+					return c.Secrets(ctx, in, o)
+				})
 			if err != nil {
 				return err
 			}
@@ -137,7 +149,8 @@ func (a *app) newSecretLsCommand() *cobra.Command {
 				if v.Registry != "" {
 					kind += " " + v.Registry
 				}
-				t.add(v.Name, v.Cluster, kind, strconv.FormatUint(v.Version, 10), a.age(v.Created), a.age(v.Updated), strings.Join(v.Users, ", "))
+				t.add(v.Name, v.Cluster, kind, strconv.FormatUint(v.Version, 10), a.age(v.Created), a.age(v.Updated),
+					strings.Join(v.Users, ", "))
 			}
 			return a.printTable(t)
 		},
@@ -151,8 +164,10 @@ func (a *app) newSecretRmCommand() *cobra.Command {
 	var in string
 	var force bool
 	cmd := &cobra.Command{
-		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Delete secrets", Args: arguments(1, -1, "the name of a secret"),
-		Long: "Deletes secrets. One that services, jobs or crons use is kept, and they are named; --force deletes it all the same: tasks that run keep\n" +
+		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Delete secrets",
+		Args: arguments(1, -1, "the name of a secret"),
+		Long: "Deletes secrets. One that services, jobs or crons use is kept, and they are named; --force " +
+			"deletes it all the same: tasks that run keep\n" +
 			"what they have, and the next ones wait until there is a secret of the name again.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
@@ -165,7 +180,8 @@ func (a *app) newSecretRmCommand() *cobra.Command {
 				case client.StatusOf(err) == 409 && !force:
 					return &hintedError{err, "With --force it is deleted all the same."}
 				case client.StatusOf(err) == http.StatusNotFound:
-					return &hintedError{err, "'berth secret ls' lists those that there are; --cluster names another cluster."}
+					return &hintedError{err, "'berth secret ls' lists those that there are; --cluster names " +
+						"another cluster."}
 				case err != nil:
 					return err
 				case !a.data():

@@ -97,7 +97,8 @@ func openServer(ctx context.Context, c serverConfig) (s *server, err error) {
 		s.listeners = append(s.listeners, l)
 	}
 	// 3. Where it tells of itself.
-	s.tracer, err = telemetry.OpenTracer(ctx, telemetry.TracerConfig{Endpoint: c.traces, Instance: s.id, Version: version.String(), Log: c.log})
+	s.tracer, err = telemetry.OpenTracer(ctx,
+		telemetry.TracerConfig{Endpoint: c.traces, Instance: s.id, Version: version.String(), Log: c.log})
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -117,7 +118,8 @@ func openServer(ctx context.Context, c serverConfig) (s *server, err error) {
 // wire connects the parts; nothing runs yet.
 func (s *server) wire(token string, authority *pki.Authority) (err error) {
 	log, registry := s.config.log, prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	engine := &ledEngine{telemetry.NewEngine(s.engine, registry), s.engine}
 	s.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	s.plane = controlplane.New(controlplane.Config{
@@ -147,11 +149,31 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Server: s.id, Vault: s.vault, Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain,
 		Leads: s.peers.Leads, Fetch: s.peers.SecretsKey, Log: log,
 	})
-	s.audit, err = apiserver.OpenAudit(apiserver.AuditConfig{Path: filepath.Join(s.config.dataDir, "audit.log"), Registry: registry, Log: log})
+	s.audit, err = apiserver.OpenAudit(
+		apiserver.AuditConfig{Path: filepath.Join(s.config.dataDir, "audit.log"), Registry: registry, Log: log})
 	if err != nil {
 		return err
 	}
-	config := apiserver.Config{
+	config := s.apiConfig(engine, registry)
+	config.Token, config.Authority = token, authority
+	if len(s.config.store.endpoints) == 0 {
+		members := &memberships{engine: s.engine, log: log}
+		config.Members, config.Join = s.engine, members
+		s.parts = append(s.parts, part{"the members of the store", members.promoteLearners})
+	} else {
+		config.Health = s.engine
+	}
+	if config.Backups, err = s.wireBackups(registry); err != nil {
+		return err
+	}
+	s.api = apiserver.New(config)
+	s.addParts()
+	return nil
+}
+
+// apiConfig is what the API server needs, but for what the caller adds.
+func (s *server) apiConfig(engine *ledEngine, registry *prometheus.Registry) apiserver.Config {
+	return apiserver.Config{
 		Engine:    &carefulEngine{engine, store.NewGathered(engine), s.tables},
 		Tables:    s.tables,
 		Nodes:     s.peers,
@@ -168,34 +190,19 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 
 		MaxWaiters: s.config.waiters, MaxClientWaiters: s.config.clientWaiters,
 
-		Agents:    transport.Handler(s.dispatch),
-		Token:     token,
-		Keeper:    s.keeper,
-		Authority: authority,
-		Vault:     s.vault,
-		Keys:      s.keyring,
-		Peers:     s.peers.Handler(),
-		Audit:     s.audit,
+		Agents: transport.Handler(s.dispatch),
+		Keeper: s.keeper,
+		Vault:  s.vault,
+		Keys:   s.keyring,
+		Peers:  s.peers.Handler(),
+		Audit:  s.audit,
 
 		Permissions: s.config.permissions,
 
 		Registry: registry,
 		Tracer:   s.tracer,
-		Log:      log,
+		Log:      s.config.log,
 	}
-	if len(s.config.store.endpoints) == 0 {
-		members := &memberships{engine: s.engine, log: log}
-		config.Members, config.Join = s.engine, members
-		s.parts = append(s.parts, part{"the members of the store", members.promoteLearners})
-	} else {
-		config.Health = s.engine
-	}
-	if config.Backups, err = s.wireBackups(registry); err != nil {
-		return err
-	}
-	s.api = apiserver.New(config)
-	s.addParts()
-	return nil
 }
 
 // wirePeers connects the talk with the other servers.
@@ -219,12 +226,15 @@ func (s *server) wirePeers(engine *ledEngine, registry *prometheus.Registry) {
 
 // addParts lists what runs beside the API, the dispatcher and the control plane.
 func (s *server) addParts() {
-	s.parts = append(s.parts, part{"the tables", s.runTables}, part{"the store", s.engine.Run}, part{"the audit log", s.audit.Run}, part{"the talk with the other servers", s.peers.Run})
+	s.parts = append(s.parts, part{"the tables", s.runTables}, part{"the store", s.engine.Run},
+		part{"the audit log", s.audit.Run}, part{"the talk with the other servers", s.peers.Run})
 	s.parts = append(s.parts, part{"the keys of the secrets", s.keyring.Run})
 	if s.keeper != nil {
 		s.parts = append(s.parts, part{"the certificate", s.keeper.Run})
 	}
-	s.parts = append(s.parts, part{"the events in the log", telemetry.NewEvents(s.tables, s.peers.Leads, s.config.log).Run}, part{"the heap", heap.Tend})
+	s.parts = append(s.parts,
+		part{"the events in the log", telemetry.NewEvents(s.tables, s.peers.Leads, s.config.log).Run},
+		part{"the heap", heap.Tend})
 }
 
 // wireBackups has the leader save the store now and then, where that is wanted, and returns what tells how that goes.
@@ -258,7 +268,8 @@ func (s *server) wireBackups(registry *prometheus.Registry) (health func() error
 func (s *server) record() cluster.Server {
 	r := cluster.Server{
 		ID: s.id, Name: machineName(), Member: s.engine.MemberID(), Version: version.String(),
-		Masters: s.vault.IDs(), Wire: transport.WireVersion, WireMin: transport.WireMin, Records: store.RecordVersion, RecordsMin: store.RecordMin, Started: time.Now().UTC(),
+		Masters: s.vault.IDs(), Wire: transport.WireVersion, WireMin: transport.WireMin, Records: store.RecordVersion,
+		RecordsMin: store.RecordMin, Started: time.Now().UTC(),
 	}
 	if s.settings != nil {
 		r.Name, r.API = s.settings.Name, s.settings.API
@@ -269,7 +280,8 @@ func (s *server) record() cluster.Server {
 // dialPeer returns a client for another server, with connections of its own.
 func (s *server) dialPeer(string) (*http.Client, error) {
 	if s.keeper == nil {
-		return nil, errors.New("this server has no certificate: it was not made with `berth server init` or `berth server join`")
+		return nil, errors.New("this server has no certificate: it was not made with `berth server init` or " +
+			"`berth server join`")
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)

@@ -25,13 +25,15 @@ import (
 type serverConfig struct {
 	dataDir string   // holds the store, the token, the server's id, its certificates and settings
 	listen  []string // addresses as apiserver.Listen takes them
-	// listenPeers is the host:port for the other members of the store; "" is that of the advertised address, on all interfaces.
+	// listenPeers is the host:port for the other members of the store; "" is that of the advertised address, on all
+	// interfaces.
 	listenPeers string
 	store       storeConfig
 	snapshots   snapshotConfig
 	egress      egress.Policy // for gates and for queries of scaling
 	traces      string        // where spans are sent; "" is nowhere
-	// waiters is how many requests may wait for changes at once, and clientWaiters how many of them one client may have; 0 is the usual.
+	// waiters is how many requests may wait for changes at once, and clientWaiters how many of them one client may
+	// have; 0 is the usual.
 	waiters, clientWaiters int
 	// certificateLife is that of the certificates that the server signs; 0 is the usual one.
 	certificateLife time.Duration
@@ -40,7 +42,8 @@ type serverConfig struct {
 	// values are the settings by the names of their flags, for operators to see. Nothing in them is secret.
 	values map[string]string
 	log    *slog.Logger
-	// command is what it was started with, for hints; "" is berth server. say, unless nil, tells a person who started it what goes without a flag.
+	// command is what it was started with, for hints; "" is berth server. say, unless nil, tells a person who started
+	// it what goes without a flag.
 	command string
 	say     func(text string)
 }
@@ -49,7 +52,8 @@ type serverConfig struct {
 type storeConfig struct {
 	endpoints     []string
 	cert, key, ca string
-	// user logs in there, with what passwordFile holds or, without one, the environment's storePasswordVariable; "" is nobody.
+	// user logs in there, with what passwordFile holds or, without one, the environment's storePasswordVariable; "" is
+	// nobody.
 	user, passwordFile string
 	prefix             string // of all keys there; "" or with a slash at its end
 }
@@ -72,24 +76,35 @@ type serverFlags struct {
 
 func (f *serverFlags) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.dataDir, "data-dir", defaultDataDir(), "folder for the store, the token, certificates and the server's id (default "+dataDirText+")")
+	fs.StringVar(&f.dataDir, "data-dir", defaultDataDir(),
+		"folder for the store, the token, certificates and the server's id (default "+dataDirText+")")
 	fs.StringArrayVar(&f.listen, "listen", []string{"unix://" + defaultSocket(), defaultHTTP},
-		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be given several times (default "+socketText+
-			" and http://"+defaultHTTP+fmt.Sprintf("; a server that others reach serves https://0.0.0.0:%d besides unless an https address is given)", portAPI))
-	fs.StringVar(&f.listenPeers, "listen-peers", "", "`HOST:PORT` to serve the other members of the store on; default the advertised port on all interfaces")
+		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be given several "+
+			"times (default "+socketText+
+			" and http://"+defaultHTTP+fmt.Sprintf(
+			"; a server that others reach serves https://0.0.0.0:%d besides unless an https address is given)",
+			portAPI))
+	fs.StringVar(&f.listenPeers, "listen-peers", "",
+		"`HOST:PORT` to serve the other members of the store on; default the advertised port on all interfaces")
 	f.storeFlags(fs)
 	fs.DurationVar(&f.snapshots.every, "snapshot-every", time.Hour, "how often the store is saved; 0 for never")
 	fs.IntVar(&f.snapshots.keep, "snapshot-keep", 24, "how many of these snapshots are kept")
 	fs.StringVar(&f.snapshots.dir, "snapshot-dir", "", "folder for them; default snapshots in the data directory")
 	fs.StringVar(&f.grants, "default-permissions", "",
-		"`PERMISSIONS` of clusters that are made without naming any: all, or some with commas between them; default none, so that no task reaches more than its own")
-	fs.StringVar(&f.traces, "trace-endpoint", "", "`URL` that traces are sent to (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default nowhere")
+		"`PERMISSIONS` of clusters that are made without naming any: all, or some with commas between them; "+
+			"default none, so that no task reaches more than its own")
+	fs.StringVar(&f.traces, "trace-endpoint", "",
+		"`URL` that traces are sent to (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default nowhere")
 	f.asked.flags(cmd)
-	fs.IntVar(&f.waiters, "max-waiters", 1024, "how many requests may wait for changes at once: streams of lists and events, and lists with ?wait; more are answered with 429")
-	fs.IntVar(&f.clientWaiters, "max-client-waiters", 256, "how many of them one token may have, or one user at the unix socket")
+	fs.IntVar(&f.waiters, "max-waiters", 1024,
+		"how many requests may wait for changes at once: streams of lists and events, and lists with ?wait; "+
+			"more are answered with 429")
+	fs.IntVar(&f.clientWaiters, "max-client-waiters", 256,
+		"how many of them one token may have, or one user at the unix socket")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
-	fs.DurationVar(&f.certificateLife, "certificate-life", 0, "how long the certificates last that this server signs; for tests")
+	fs.DurationVar(&f.certificateLife, "certificate-life", 0,
+		"how long the certificates last that this server signs; for tests")
 	_ = fs.MarkHidden("certificate-life") // it is there
 	ofMachine(cmd, "data-dir", "listen")
 }
@@ -139,7 +154,8 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 
 // checkTraces notes what is wrong with where traces are sent.
 func checkTraces(list *faults, endpoint string) {
-	if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+	if u, err := url.Parse(endpoint); endpoint != "" &&
+		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		list.add("--trace-endpoint %q: want http://host:port or https://host:port", endpoint)
 	}
 }
@@ -147,10 +163,14 @@ func checkTraces(list *faults, endpoint string) {
 // checkStore reads the flags about an etcd that runs elsewhere.
 func (f *serverFlags) checkStore(list *faults) {
 	files := []struct{ flag, path string }{
-		{"--store-ca", f.store.ca}, {"--store-cert", f.store.cert}, {"--store-key", f.store.key}, {"--store-password-file", f.store.passwordFile},
+		{"--store-ca", f.store.ca},
+		{"--store-cert", f.store.cert},
+		{"--store-key", f.store.key},
+		{"--store-password-file", f.store.passwordFile},
 	}
 	if f.storeURL == "" {
-		for _, file := range append(files, struct{ flag, path string }{"--store-user", f.store.user}, struct{ flag, path string }{"--store-prefix", f.store.prefix}) {
+		for _, file := range append(files, struct{ flag, path string }{"--store-user", f.store.user},
+			struct{ flag, path string }{"--store-prefix", f.store.prefix}) {
 			if file.path != "" {
 				list.add("%s is only for an etcd that runs elsewhere: --store is missing", file.flag)
 			}
@@ -163,7 +183,8 @@ func (f *serverFlags) checkStore(list *faults) {
 		return
 	}
 	if strings.Contains(hosts, "@") { // it is not repeated: there may be a password in it
-		list.add("--store: want etcd://host:port; a user is named by --store-user, and the password stands in the file of --store-password-file")
+		list.add("--store: want etcd://host:port; a user is named by --store-user, and the password stands " +
+			"in the file of --store-password-file")
 		return
 	}
 	f.store.checkUser(list)
@@ -211,9 +232,12 @@ func (a *app) newServerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a control plane: store, decisions and API",
-		Long: "Runs a control plane: the store, the decisions and the API. Agents on this machine connect to one of its addresses.\n" +
-			"On unix sockets and loopback addresses only it serves this machine alone; loopback wants the token of <data-dir>/token.\n" +
-			"A data directory that `berth server init` or `berth server join` made is that of a server which other machines reach: over\n" +
+		Long: "Runs a control plane: the store, the decisions and the API. Agents on this machine connect " +
+			"to one of its addresses.\n" +
+			"On unix sockets and loopback addresses only it serves this machine alone; loopback wants the " +
+			"token of <data-dir>/token.\n" +
+			"A data directory that `berth server init` or `berth server join` made is that of a server " +
+			"which other machines reach: over\n" +
 			"https with mutual TLS, as one of several that hold the store together.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -247,7 +271,8 @@ func (a *app) newServerCommand() *cobra.Command {
 		},
 	}
 	f.flags(cmd)
-	cmd.AddCommand(a.newServerInitCommand(), a.newServerJoinCommand(), a.newServerMembersCommand(), a.newServerPromoteCommand(),
+	cmd.AddCommand(a.newServerInitCommand(), a.newServerJoinCommand(), a.newServerMembersCommand(),
+		a.newServerPromoteCommand(),
 		a.newServerRemoveCommand(), a.newServerRecoverCommand())
 	return cmd
 }

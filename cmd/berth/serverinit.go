@@ -26,9 +26,13 @@ type advertised struct {
 }
 
 func (v *advertised) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&v.dataDir, "data-dir", defaultDataDir(), "folder for all that the server keeps (default "+dataDirText+")")
-	cmd.Flags().StringVar(&v.address, "advertise", "", fmt.Sprintf("`HOST[:PORT]` that agents, people and other servers reach this one at; port %d by default", portAPI))
-	cmd.Flags().StringVar(&v.peers, "advertise-peers", "", fmt.Sprintf("`HOST[:PORT]` for the other members of the store; default the same host, port %d", portPeers))
+	cmd.Flags().StringVar(&v.dataDir, "data-dir", defaultDataDir(),
+		"folder for all that the server keeps (default "+dataDirText+")")
+	cmd.Flags().StringVar(&v.address, "advertise", "",
+		fmt.Sprintf("`HOST[:PORT]` that agents, people and other servers reach this one at; port %d by default",
+			portAPI))
+	cmd.Flags().StringVar(&v.peers, "advertise-peers", "",
+		fmt.Sprintf("`HOST[:PORT]` for the other members of the store; default the same host, port %d", portPeers))
 	cmd.Flags().StringVar(&v.name, "name", serverName(), "name of the server, for people (default the machine's)")
 	ofMachine(cmd, "data-dir", "name")
 }
@@ -78,7 +82,8 @@ func (s *serverSettings) same(want serverSettings, dataDir string) error {
 	}
 	return &hintedError{
 		fmt.Errorf("%s is a server already: %s, reached at %s and %s", dataDir, s.Name, s.API, s.Peer),
-		"Its certificate and its place in the store are bound to these. To change them, remove the server and join it anew from an empty data directory.",
+		"Its certificate and its place in the store are bound to these. To change them, remove the server " +
+			"and join it anew from an empty data directory.",
 	}
 }
 
@@ -87,8 +92,10 @@ func (a *app) newServerInitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init --advertise HOST[:PORT]",
 		Short: "Make the first server of several: certificate authority, certificate, settings",
-		Long: "Makes a data directory that of a server which other machines reach: a certificate authority, this server's certificate and its\n" +
-			"settings. A store that is there already is kept. Nothing runs yet: `berth server` starts it. Doing it again changes nothing;\n" +
+		Long: "Makes a data directory that of a server which other machines reach: a certificate authority, " +
+			"this server's certificate and its\n" +
+			"settings. A store that is there already is kept. Nothing runs yet: `berth server` starts it. " +
+			"Doing it again changes nothing;\n" +
 			"keys are never overwritten. The other servers are made with `berth server join`.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -104,7 +111,8 @@ func (a *app) newServerInitCommand() *cobra.Command {
 	return cmd
 }
 
-// initServer makes what `berth server init` makes. Each step may be found done: one that was interrupted is taken up again.
+// initServer makes what `berth server init` makes. Each step may be found done: one that was interrupted is taken up
+// again.
 func (a *app) initServer(dataDir string, want serverSettings) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
@@ -210,7 +218,9 @@ func (a *app) tellInit(dataDir string, s serverSettings, authority *pki.Authorit
 	a.say("Let people in from elsewhere: give them a token and %s", filepath.Join(dataDir, pkiDir, "ca.crt"))
 	a.say("  berth token create --role operator >FILE")
 	a.say("  berth --addr %s --ca-file ca.crt --token-file FILE status", s.API)
-	a.say("Keep a copy of %s in a safe place: who has it is trusted by all servers and nodes.", filepath.Join(dataDir, pkiDir, "ca.key"))
-	a.say("Keep a copy of %s as well, apart from snapshots of the store: without it nobody can read the secrets in them.", filepath.Join(dataDir, secrets.File))
+	a.say("Keep a copy of %s in a safe place: who has it is trusted by all servers and nodes.",
+		filepath.Join(dataDir, pkiDir, "ca.key"))
+	a.say("Keep a copy of %s as well, apart from snapshots of the store: without it nobody can read the "+
+		"secrets in them.", filepath.Join(dataDir, secrets.File))
 	return nil
 }

@@ -26,8 +26,10 @@ func (a *app) newServerJoinCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "join --server https://HOST:7071 --token-file FILE --advertise HOST[:PORT]",
 		Short: "Make another server of a control plane",
-		Long: "Trades a join token for this server's certificate and writes its settings to an empty data directory. Nothing runs yet: `berth\n" +
-			"server` starts it; it copies the store and gets its vote by itself. If it is interrupted, do it again with the same token.",
+		Long: "Trades a join token for this server's certificate and writes its settings to an empty data " +
+			"directory. Nothing runs yet: `berth\n" +
+			"server` starts it; it copies the store and gets its vote by itself. If it is interrupted, do " +
+			"it again with the same token.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list faults
@@ -56,9 +58,11 @@ func (a *app) newServerJoinCommand() *cobra.Command {
 		},
 	}
 	v.flags(cmd)
-	cmd.Flags().StringSliceVar(&servers, "server", nil, "`ADDRESS` of a server, https://HOST:7071; may be given several times")
+	cmd.Flags().StringSliceVar(&servers, "server", nil,
+		"`ADDRESS` of a server, https://HOST:7071; may be given several times")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the join token")
-	cmd.Flags().BoolVar(&external, "external-store", false, "the store runs elsewhere, and --store names it at the start: the server becomes no member of it")
+	cmd.Flags().BoolVar(&external, "external-store", false,
+		"the store runs elsewhere, and --store names it at the start: the server becomes no member of it")
 	f.storeFlags(cmd.Flags())
 	return cmd
 }
@@ -116,7 +120,8 @@ func (a *app) joinServer(ctx context.Context, dataDir string, want serverSetting
 	if err != nil {
 		return joinProblem(err, cluster.RoleServer)
 	}
-	if keys := cmp.Or(reply.SecretsKeys, reply.SecretsKey); keys != "" { // servers of earlier builds have one or none; without, it follows from the authority's key
+	// servers of earlier builds have one or none; without, it follows from the authority's key
+	if keys := cmp.Or(reply.SecretsKeys, reply.SecretsKey); keys != "" {
 		if err := secrets.Write(dataDir, keys); err != nil {
 			return err
 		}

@@ -31,7 +31,8 @@ func serverID(path string) (string, error) {
 		if _, err := uuid.Parse(id); err != nil {
 			return "", &hintedError{
 				fmt.Errorf("%s holds %.60q, which is no id of a server", path, id),
-				"Put the id back that `berth server members` on another server, or the CN of pki/self.crt, tells. If there is neither certificate nor store yet, delete the file: a new id is made.",
+				"Put the id back that `berth server members` on another server, or the CN of pki/self.crt, " +
+					"tells. If there is neither certificate nor store yet, delete the file: a new id is made.",
 			}
 		}
 		return id, nil
@@ -55,7 +56,8 @@ func (s *server) openIdentity() (authority *pki.Authority, err error) {
 	if s.settings == nil {
 		if _, err := os.Stat(dir); err == nil {
 			return nil, &hintedError{
-				fmt.Errorf("%s holds certificates and no %s: making or joining this server did not end", s.config.dataDir, settingsFile),
+				fmt.Errorf("%s holds certificates and no %s: making or joining this server did not end",
+					s.config.dataDir, settingsFile),
 				"Do `berth server init` or `berth server join` again.",
 			}
 		}
@@ -76,7 +78,8 @@ func (s *server) openIdentity() (authority *pki.Authority, err error) {
 		},
 	})
 	if err == nil && s.keeper.Subject() != self {
-		err = fmt.Errorf("the certificate in %s is that of the %s, and this server's id is %s: the data directory is mixed from two servers", dir, s.keeper.Subject(), s.id)
+		err = fmt.Errorf("the certificate in %s is that of the %s, and this server's id is %s: the data "+
+			"directory is mixed from two servers", dir, s.keeper.Subject(), s.id)
 	}
 	return authority, err
 }
@@ -117,25 +120,28 @@ func (s *server) openStore(ctx context.Context) (*etcd.Engine, error) {
 	c := s.config.store
 	if len(c.endpoints) > 0 {
 		engine, err := etcd.Dial(ctx, etcd.DialConfig{
-			Endpoints: c.endpoints, TLS: c.tls(), User: c.user, Password: c.password, Prefix: c.prefix, Log: s.config.log,
+			Endpoints: c.endpoints, TLS: c.tls(), User: c.user, Password: c.password, Prefix: c.prefix,
+			Log: s.config.log,
 		})
 		return engine, c.hinted(err)
 	}
 	// With others the store serves only once enough of them are there.
 	if s.settings != nil {
 		late := time.AfterFunc(quorumPatience, func() {
-			s.config.log.Warn("waiting for the other servers: the store needs more than half of them", "server", s.settings.Name, "peers", s.settings.Peer)
+			s.config.log.Warn("waiting for the other servers: the store needs more than half of them", "server",
+				s.settings.Name, "peers", s.settings.Peer)
 		})
 		defer late.Stop()
 	}
 	return s.openOwnStore(ctx)
 }
 
-// openOwnStore opens the server's own store, and begins one only if there never was any: one that is missing was lost, and an empty
-// one in its place would halt a control plane that is well without this server.
+// openOwnStore opens the server's own store, and begins one only if there never was any: one that is missing was lost,
+// and an empty one in its place would halt a control plane that is well without this server.
 func (s *server) openOwnStore(ctx context.Context) (*etcd.Engine, error) {
 	config := s.storeConfig()
-	if _, err := os.Stat(filepath.Join(config.Dir, "member")); s.settings != nil && s.settings.StoreMade && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(config.Dir, "member")); s.settings != nil && s.settings.StoreMade &&
+		errors.Is(err, fs.ErrNotExist) {
 		return nil, s.lostStore(config.Dir)
 	}
 	engine, err := etcd.Open(ctx, config)
@@ -153,12 +159,16 @@ func (s *server) openOwnStore(ctx context.Context) (*etcd.Engine, error) {
 func (s *server) lostStore(dir string) error {
 	flag := dataDirFlag(s.config.dataDir)
 	hint := "If it was only moved or not mounted, put it back.\n" +
-		"If other servers go on: `berth server remove " + s.settings.Name + "` there, then `berth server join` here from an empty data directory.\n" +
+		"If other servers go on: `berth server remove " + s.settings.Name +
+		"` there, then `berth server join` here from an empty data directory.\n" +
 		"If this was the only one: `berth operator snapshot restore" + flag + " FILE`."
 	if kept, _ := filepath.Glob(dir + ".before-*"); len(kept) > 0 {
-		hint += "\nA restore or a recovery may have been interrupted: do it again. What was there before it is " + kept[len(kept)-1] + "."
+		hint += "\nA restore or a recovery may have been interrupted: do it again. What was there before it is " +
+			kept[len(kept)-1] + "."
 	}
-	return &hintedError{fmt.Errorf("the store of this server is missing: there is none in %s, and there was one. An empty one is not begun in its place", dir), hint}
+	return &hintedError{fmt.Errorf(
+		"the store of this server is missing: there is none in %s, and there was one. An empty one is not "+
+			"begun in its place", dir), hint}
 }
 
 // quorumPatience is how long the store may take to open until that is worth a line.
@@ -177,8 +187,8 @@ func (s *server) storeConfig() etcd.Config {
 	return c
 }
 
-// carefulEngine refuses what users write where a server of an older build would not understand it. The control plane is not asked: it
-// writes nothing newer than what users have written.
+// carefulEngine refuses what users write where a server of an older build would not understand it. The control plane is
+// not asked: it writes nothing newer than what users have written.
 type carefulEngine struct {
 	*ledEngine
 	// gathered commits what many requests write at once.
@@ -198,7 +208,8 @@ func (e *carefulEngine) Commit(ctx context.Context, groups []store.Group) (store
 func (s *server) runTables(ctx context.Context) error {
 	err := s.tables.Run(ctx)
 	if errors.As(err, new(*store.NewerError)) {
-		return &hintedError{err, "Start the newer build of berth here, as on the other servers. To go back to this one, first take away what only the newer one knows:\n" +
+		return &hintedError{err, "Start the newer build of berth here, as on the other servers. To go back " +
+			"to this one, first take away what only the newer one knows:\n" +
 			"`berth server members` there shows the versions, and the sentence above names a record."}
 	}
 	return err

@@ -42,14 +42,16 @@ func firstServer(t *testing.T) (dataDir string, open func() (*etcd.Engine, error
 	}
 }
 
-// TestLostStoreIsNotBegunAnew starts a server whose store is gone: it does not begin an empty one, and says how to go on.
+// TestLostStoreIsNotBegunAnew starts a server whose store is gone: it does not begin an empty one, and says how to go
+// on.
 func TestLostStoreIsNotBegunAnew(t *testing.T) {
 	dataDir, open := firstServer(t)
 	engine, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "a", Value: []byte("1")}}}}); err != nil {
+	if _, err := engine.Commit(t.Context(),
+		[]store.Group{{Ops: []store.Op{{Key: "a", Value: []byte("1")}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := engine.Close(); err != nil {
@@ -85,8 +87,8 @@ func TestLostStoreIsNotBegunAnew(t *testing.T) {
 	}
 }
 
-// TestRecoverQuorumIsMarked recovers a server's store, once given up on the way, which leaves the old one in place, and once to the end,
-// which leaves a marked one in place.
+// TestRecoverQuorumIsMarked recovers a server's store, once given up on the way, which leaves the old one in place, and
+// once to the end, which leaves a marked one in place.
 func TestRecoverQuorumIsMarked(t *testing.T) {
 	dataDir, open := firstServer(t)
 	engine, err := open()
@@ -143,7 +145,8 @@ func TestRecoverQuorumIsMarked(t *testing.T) {
 	if r := recovery(); r == nil || r.State != cluster.RecoveryNeeded {
 		t.Errorf("recovery after the end: got %+v, want that one is needed", r)
 	}
-	if left, err := filepath.Glob(filepath.Join(dataDir, storeDir+".*")); err != nil || len(left) != 1 || !strings.Contains(left[0], ".before-") {
+	if left, err := filepath.Glob(filepath.Join(dataDir, storeDir+".*")); err != nil || len(left) != 1 ||
+		!strings.Contains(left[0], ".before-") {
 		t.Errorf("beside the store: got %v, error %v, want the one from before alone", left, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// stageLimit is how long one stage of a server's parts may take to end before the next is told to: longer than the API lets
-// requests in flight go on.
+// stageLimit is how long one stage of a server's parts may take to end before the next is told to: longer than the API
+// lets requests in flight go on.
 const stageLimit = 6 * time.Second
 
 // run serves until the context ends or a part cannot go on, then ends the parts in an order that hurts least and closes
@@ -44,7 +44,9 @@ func (s *server) run(ctx context.Context) error {
 			}
 		}
 	}
-	rest := stage(append(s.parts, part{"the API", func(ctx context.Context) error { return s.api.Serve(ctx, s.listeners...) }})...)
+	rest := stage(append(s.parts, part{"the API", func(ctx context.Context) error {
+		return s.api.Serve(ctx, s.listeners...)
+	}})...)
 	agents := stage(part{"the agents' sessions", s.dispatch.Run})
 	lead := stage(part{"the control plane", s.plane.Run})
 	var err error
@@ -91,6 +93,7 @@ func (s *server) handOver(ctx context.Context) {
 		Compares: []store.Compare{{Key: key, Modified: record.Modified}}, Ops: []store.Op{{Key: key, Value: value}},
 	}})
 	if err != nil {
-		s.config.log.Info("the leadership could not be handed over; others take it once this server is silent", "error", err)
+		s.config.log.Info("the leadership could not be handed over; others take it once this server is silent", "error",
+			err)
 	}
 }

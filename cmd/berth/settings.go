@@ -22,7 +22,8 @@ const (
 )
 
 // serverSettings is what a restart of a server that others reach needs to know: the file server.json of its data
-// directory. `berth server init` and `berth server join` write it; the server notes in it where its store is. Nobody else changes it.
+// directory. `berth server init` and `berth server join` write it; the server notes in it where its store is. Nobody
+// else changes it.
 type serverSettings struct {
 	// Name is for people.
 	Name string `json:"name"`
@@ -32,12 +33,12 @@ type serverSettings struct {
 	// Join holds the members that the store's new member joins; empty for the first server. Once the member has
 	// data it is of no matter.
 	Join []store.Member `json:"join,omitempty"`
-	// External says that the store runs elsewhere: the server never begins one of its own. Store is where it was reached
-	// last; nil until the first start, unless the join named it.
+	// External says that the store runs elsewhere: the server never begins one of its own. Store is where it was
+	// reached last; nil until the first start, unless the join named it.
 	External bool           `json:"external,omitempty"`
 	Store    *externalStore `json:"store,omitempty"`
-	// StoreMade says that the server's own store was opened once. If it is missing then, the server does not begin another one, which
-	// would be empty, and halt the control plane that the others go on with.
+	// StoreMade says that the server's own store was opened once. If it is missing then, the server does not begin
+	// another one, which would be empty, and halt the control plane that the others go on with.
 	StoreMade bool `json:"store_made,omitempty"`
 }
 
@@ -65,7 +66,8 @@ func readSettings(dataDir string) (*serverSettings, error) {
 		}
 	}
 	if len(list.list) > 0 {
-		return nil, fmt.Errorf("read the server's settings: %s: %s; `berth server init` or `berth server join` write it", path, list.list[0])
+		return nil, fmt.Errorf("read the server's settings: %s: %s; `berth server init` or `berth server "+
+			"join` write it", path, list.list[0])
 	}
 	return &s, nil
 }

@@ -20,8 +20,8 @@ const (
 	outputGoTemplate = "go-template"
 )
 
-// shape writes a value as the user's text says. The value is that which -o json would print: of objects, lists, texts, whole numbers,
-// other numbers, true, false and null.
+// shape writes a value as the user's text says. The value is that which -o json would print: of objects, lists, texts,
+// whole numbers, other numbers, true, false and null.
 type shape interface {
 	write(w io.Writer, v any) error
 }
@@ -34,7 +34,8 @@ func newShape(output string) (shape, error) {
 		return nil, nil //nolint:nilnil // another output
 	case !given || strings.TrimSpace(text) == "":
 		return nil, fmt.Errorf("-o %s: it is empty: want %s", kind, map[string]string{
-			outputJSONPath: "a path, such as -o 'jsonpath=$.status.state'", outputGoTemplate: "a template, such as -o 'go-template={{.status.state}}'",
+			outputJSONPath:   "a path, such as -o 'jsonpath=$.status.state'",
+			outputGoTemplate: "a template, such as -o 'go-template={{.status.state}}'",
 		}[kind])
 	case kind == outputJSONPath:
 		return newPathShape(text)
@@ -61,7 +62,11 @@ func newPathShape(text string) (shape, error) {
 	}
 	err = fmt.Errorf("-o jsonpath: %s", message)
 	if strings.ContainsAny(query, "{}") {
-		return nil, &hintedError{err, "It takes one path as RFC 9535 has them, without text around it or range: for those there is -o go-template=…"}
+		return nil, &hintedError{
+			err,
+			"It takes one path as RFC 9535 has them, without text around it or range: for those there is -o " +
+				"go-template=…",
+		}
 	}
 	return nil, &hintedError{err, "Paths are those of RFC 9535, such as $.nodes[?@.state=='down'].name."}
 }
@@ -81,7 +86,8 @@ func rootedPath(text string) string {
 func (s pathShape) write(w io.Writer, v any) error {
 	var b bytes.Buffer
 	nodes := s.path.SelectLocated(v)
-	if !strings.Contains(s.path.String(), ",") { // what names several in an order keeps that; else the members of objects come in any
+	// what names several in an order keeps that; else the members of objects come in any
+	if !strings.Contains(s.path.String(), ",") {
 		nodes.Sort()
 	}
 	for _, found := range nodes {
@@ -109,7 +115,8 @@ func bareText(v any) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// templateShape prints a value through a template of Go's text/template, with the functions json, join, lower and upper besides its own.
+// templateShape prints a value through a template of Go's text/template, with the functions json, join, lower and upper
+// besides its own.
 type templateShape struct{ template *template.Template }
 
 func newTemplateShape(text string) (shape, error) {
@@ -132,7 +139,8 @@ func (s templateShape) write(w io.Writer, v any) error {
 }
 
 // place is how a template names where it went wrong: "template: go-template:1:12: …".
-var place = regexp.MustCompile(`^template: ` + outputGoTemplate + `:(\d+)(?::(\d+))?: (?:executing "` + outputGoTemplate + `" )?`)
+var place = regexp.MustCompile(`^template: ` + outputGoTemplate + `:(\d+)(?::(\d+))?: (?:executing "` +
+	outputGoTemplate + `" )?`)
 
 func templateError(err error) error {
 	text := err.Error()

@@ -65,10 +65,13 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 	for _, c := range s.changes() {
 		f.Var(c, c.name, c.usage)
 	}
-	f.Var(s.traceFlag(), "trace", "what was asked of another cluster: openb:FILE or swf:FILE, with options after commas")
-	f.StringVar(&s.snapshot, "snapshot", "", "ask no server: take the `file` that berth operator snapshot save wrote, or none for an empty domain")
+	f.Var(s.traceFlag(), "trace",
+		"what was asked of another cluster: openb:FILE or swf:FILE, with options after commas")
+	f.StringVar(&s.snapshot, "snapshot", "",
+		"ask no server: take the `file` that berth operator snapshot save wrote, or none for an empty domain")
 	f.StringSliceVar(&s.show, "show", []string{"summary", "tasks"}, "what to print: summary, tasks, nodes")
-	mustComplete(cmd, "show", cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))
+	mustComplete(cmd, "show",
+		cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"remove-node", "drain-node", "cordon-node"} {
 		mustComplete(cmd, name, a.completeNames(wordNode))
 	}
@@ -207,7 +210,8 @@ func (s *simulation) fault(f cluster.Fault) string {
 	if n, _ := fmt.Sscanf(f.Path, "changes[%d].run[%d]", &i, &k); n == 2 && k < len(s.objects[i]) {
 		path := strings.TrimPrefix(f.Path, fmt.Sprintf("changes[%d].run[%d]", i, k))
 		path = strings.TrimPrefix(strings.TrimPrefix(path, "."), "spec.")
-		return places(s.objects[i], []cluster.Fault{{Path: fmt.Sprintf("objects[%d].%s", k, path), Message: f.Message}}).Error()
+		return places(s.objects[i],
+			[]cluster.Fault{{Path: fmt.Sprintf("objects[%d].%s", k, path), Message: f.Message}}).Error()
 	}
 	if n, _ := fmt.Sscanf(f.Path, "changes[%d]", &i); n == 1 && i < len(s.ask.Changes) {
 		what := whatif.Describe(&s.ask.Changes[i])

@@ -53,9 +53,13 @@ func small() map[string]any {
 	taken := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	return map[string]any{
 		prefix.Leader(cluster.DefaultDomain): &cluster.Leader{Epoch: 3, Incarnation: 1, Holder: "s1", Since: taken},
-		prefix.NodeStatus("n1"): &cluster.NodeStatus{Name: "n1", Session: 1, Registered: taken, Synced: true, Facts: cluster.Facts{
-			OS: "linux", Arch: "amd64", CPU: 2000, Memory: 8 * cluster.GiB, Disk: cluster.TiB, Executors: []cluster.ExecutorFact{{Name: "containerd"}},
-		}},
+		prefix.NodeStatus("n1"): &cluster.NodeStatus{
+			Name: "n1", Session: 1, Registered: taken, Synced: true,
+			Facts: cluster.Facts{
+				OS: "linux", Arch: "amd64", CPU: 2000, Memory: 8 * cluster.GiB, Disk: cluster.TiB,
+				Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+			},
+		},
 	}
 }
 
@@ -88,8 +92,10 @@ func TestReadSnapshot(t *testing.T) {
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)/2] ^= 1
 	for name, data := range map[string][]byte{
-		"nothing": nil, "cut short": whole[:len(whole)/2], "without its hash": whole[:len(whole)-sha256.Size], "damaged": flipped,
-		"not a snapshot": []byte("sn,cpu_milli\n"), "not a snapshot, of the right length": hashed(bytes.Repeat([]byte{7}, 1000*512)),
+		"nothing": nil, "cut short": whole[:len(whole)/2], "without its hash": whole[:len(whole)-sha256.Size],
+		"damaged":                             flipped,
+		"not a snapshot":                      []byte("sn,cpu_milli\n"),
+		"not a snapshot, of the right length": hashed(bytes.Repeat([]byte{7}, 1000*512)),
 	} {
 		records, _, err := etcd.ReadSnapshot(bytes.NewReader(data))
 		if !errors.Is(err, store.ErrInvalid) || len(records) > 0 {
@@ -120,7 +126,8 @@ func TestSimulateFromSnapshots(t *testing.T) {
 	whole := saved(t, small())
 	newer := small()
 	newer[store.Prefix(store.DefaultPrefix).Node("n1")] = []byte(`{"v":99,"name":"n1"}`)
-	trace := "swf:" + write("queue.swf", []byte("; MaxProcs: 3\n1 0 0 60 2 -1 -1 2 60 -1 1 1\n2 10 0 60 1 -1 -1 1 60 -1 1 1\n"))
+	trace := "swf:" + write("queue.swf",
+		[]byte("; MaxProcs: 3\n1 0 0 60 2 -1 -1 2 60 -1 1 1\n2 10 0 60 1 -1 -1 1 60 -1 1 1\n"))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/snapshot" {
 			http.NotFound(w, r)
@@ -144,28 +151,59 @@ func TestSimulateFromSnapshots(t *testing.T) {
 		code int
 		want string // in what is printed
 	}{
-		"a file":                     {[]string{"--snapshot", write("good", whole), "--remove-node", "n1"}, 0, "nodes 1 → 0"},
-		"a trace on a file":          {[]string{"--snapshot", write("good", whole), "--trace", trace}, 0, "replay " + trace + "       3      0      3        0"},
-		"a trace on the server's":    {[]string{"--addr", server.URL, "--trace", trace}, 0, "replay " + trace + "       3      0      3        0"},
-		"a server that refuses":      {[]string{"--addr", refuses.URL, "--trace", trace}, 2, "it takes the role operator"},
-		"cut short":                  {[]string{"--snapshot", write("short", whole[:len(whole)/2]), "--trace", trace}, 2, "short: it is no snapshot, or is cut short"},
-		"not a snapshot":             {[]string{"--snapshot", write("text", []byte("text")), "--trace", trace}, 2, "text: it is no snapshot, or is cut short"},
-		"of a newer build":           {[]string{"--snapshot", write("newer", saved(t, newer)), "--trace", trace}, 2, "newer: node/n1: "},
-		"a change that is not there": {[]string{"--snapshot", write("good", whole), "--drain-node", "n9", "--trace", trace}, 2, "there is no node n9"},
+		"a file": {
+			[]string{"--snapshot", write("good", whole), "--remove-node", "n1"},
+			0,
+			"nodes 1 → 0",
+		},
+		"a trace on a file": {
+			[]string{"--snapshot", write("good", whole), "--trace", trace},
+			0,
+			"replay " + trace + "       3      0      3        0",
+		},
+		"a trace on the server's": {
+			[]string{"--addr", server.URL, "--trace", trace},
+			0,
+			"replay " + trace + "       3      0      3        0",
+		},
+		"a server that refuses": {
+			[]string{"--addr", refuses.URL, "--trace", trace},
+			2,
+			"it takes the role operator",
+		},
+		"cut short": {
+			[]string{"--snapshot", write("short", whole[:len(whole)/2]), "--trace", trace},
+			2, "short: it is no snapshot, or is cut short",
+		},
+		"not a snapshot": {
+			[]string{"--snapshot", write("text", []byte("text")), "--trace", trace},
+			2,
+			"text: it is no snapshot, or is cut short",
+		},
+		"of a newer build": {
+			[]string{"--snapshot", write("newer", saved(t, newer)), "--trace", trace},
+			2,
+			"newer: node/n1: ",
+		},
+		"a change that is not there": {[]string{
+			"--snapshot", write("good", whole), "--drain-node", "n9", "--trace",
+			trace,
+		}, 2, "there is no node n9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			a := newApp(strings.NewReader(""), &out, &out)
 			a.env = func(string) string { return "" }
-			if code := a.main(context.Background(), append([]string{"simulate"}, c.args...)); code != c.code || !strings.Contains(out.String(), c.want) {
+			if code := a.main(context.Background(), append([]string{"simulate"}, c.args...)); code != c.code ||
+				!strings.Contains(out.String(), c.want) {
 				t.Errorf("code %d, want %d, and %q in:\n%s", code, c.code, c.want, out.String())
 			}
 		})
 	}
 }
 
-// TestGuideShowsRealSimulations makes the simulations that docs/guide/simulating.md shows with --snapshot none, with the files that it shows, and compares
-// what it says that they print. BERTH_TEST_UPDATE=1 writes that anew.
+// TestGuideShowsRealSimulations makes the simulations that docs/guide/simulating.md shows with --snapshot none, with
+// the files that it shows, and compares what it says that they print. BERTH_TEST_UPDATE=1 writes that anew.
 func TestGuideShowsRealSimulations(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "guide", "simulating.md")
 	text, err := os.ReadFile(page)

@@ -26,7 +26,8 @@ type changeFlag struct {
 // Set is part of pflag.Value. What is wrong is kept, so that all of it is told at once.
 func (c *changeFlag) Set(text string) error {
 	if err := c.read(text); err != nil {
-		c.wrong.add("--%s %s: %s", c.name, text, strings.TrimPrefix(strings.TrimPrefix(said(err), strconv.Quote(text)+": "), text+": "))
+		c.wrong.add("--%s %s: %s", c.name, text,
+			strings.TrimPrefix(strings.TrimPrefix(said(err), strconv.Quote(text)+": "), text+": "))
 	}
 	return nil
 }
@@ -48,17 +49,31 @@ func (s *simulation) changes() []*changeFlag {
 		return api.SimulateObject{Kind: kind, Cluster: in, Name: name}
 	}
 	all := []*changeFlag{
-		{name: "add-nodes", kind: "NODES", usage: "nodes that join, such as 3:cpu=8,memory=32GiB; repeatable, as all changes are", read: func(text string) error {
-			n, err := parseNodes(text)
-			if err != nil {
-				return err
-			}
-			return add(api.SimulateChange{AddNodes: n})
+		{
+			name: "add-nodes", kind: "NODES",
+			usage: "nodes that join, such as 3:cpu=8,memory=32GiB; repeatable, as all changes are",
+			read: func(text string) error {
+				n, err := parseNodes(text)
+				if err != nil {
+					return err
+				}
+				return add(api.SimulateChange{AddNodes: n})
+			},
+		},
+		{
+			name: "remove-node", kind: "NODE", usage: "a machine that dies and never comes back",
+			read: func(text string) error { return add(api.SimulateChange{RemoveNode: text}) },
+		},
+		{name: "drain-node", kind: "NODE", usage: "a node that is drained", read: func(text string) error {
+			return add(api.SimulateChange{DrainNode: text})
 		}},
-		{name: "remove-node", kind: "NODE", usage: "a machine that dies and never comes back", read: func(text string) error { return add(api.SimulateChange{RemoveNode: text}) }},
-		{name: "drain-node", kind: "NODE", usage: "a node that is drained", read: func(text string) error { return add(api.SimulateChange{DrainNode: text}) }},
-		{name: "cordon-node", kind: "NODE", usage: "a node that is cordoned", read: func(text string) error { return add(api.SimulateChange{CordonNode: text}) }},
-		{name: "run", kind: "FILE", usage: "a manifest that is run: a file, a folder or - for standard input", read: s.addManifest},
+		{name: "cordon-node", kind: "NODE", usage: "a node that is cordoned", read: func(text string) error {
+			return add(api.SimulateChange{CordonNode: text})
+		}},
+		{
+			name: "run", kind: "FILE", usage: "a manifest that is run: a file, a folder or - for standard input",
+			read: s.addManifest,
+		},
 		{name: "scale", kind: "SERVICE=N", usage: "a service whose count is set", read: func(text string) error {
 			service, number, _ := strings.Cut(text, "=")
 			n, err := strconv.Atoi(number)
@@ -68,15 +83,22 @@ func (s *simulation) changes() []*changeFlag {
 			o := object(service)
 			return add(api.SimulateChange{Scale: &api.SimulateScale{Cluster: o.Cluster, Service: o.Name, Count: n}})
 		}},
-		{name: "restart", kind: "SERVICE", usage: "a service whose tasks are all replaced", read: func(text string) error {
-			o := object(text)
-			return add(api.SimulateChange{Restart: &o})
-		}},
+		{
+			name: "restart", kind: "SERVICE", usage: "a service whose tasks are all replaced",
+			read: func(text string) error {
+				o := object(text)
+				return add(api.SimulateChange{Restart: &o})
+			},
+		},
 		{name: "delete", kind: "NAME", usage: "a service that is deleted, or job/NAME", read: func(text string) error {
 			o := object(text)
 			return add(api.SimulateChange{Delete: &o})
 		}},
-		{name: "changes", kind: "FILE", usage: "a list of changes, as YAML or JSON in the form of POST /v1/simulate; where a change says file, its manifest is run", read: s.addFile},
+		{
+			name: "changes", kind: "FILE",
+			usage: "a list of changes, as YAML or JSON in the form of POST /v1/simulate; where a change " +
+				"says file, its manifest is run", read: s.addFile,
+		},
 	}
 	for _, c := range all {
 		c.wrong = &s.wrong
@@ -88,7 +110,10 @@ func (s *simulation) changes() []*changeFlag {
 func splitOwner(text string) (kind cluster.Kind, in, name string) {
 	kind = cluster.KindService
 	parts := strings.Split(text, "/")
-	of := map[string]cluster.Kind{wordService: cluster.KindService, wordJob: cluster.KindJob, wordCron: cluster.KindCron}
+	of := map[string]cluster.Kind{
+		wordService: cluster.KindService, wordJob: cluster.KindJob,
+		wordCron: cluster.KindCron,
+	}
 	if k, ok := of[parts[0]]; ok && len(parts) > 1 {
 		kind, parts = k, parts[1:]
 	}
@@ -166,7 +191,8 @@ func parseNodes(text string) (*api.SimulateNodes, error) {
 	number, rest, more := strings.Cut(text, ":")
 	count, err := strconv.Atoi(number)
 	if err != nil || count < 1 {
-		return nil, fmt.Errorf("%q: want how many nodes, and after a colon what they are, such as 3:cpu=8,memory=32GiB", text)
+		return nil, fmt.Errorf("%q: want how many nodes, and after a colon what they are, such as 3:cpu=8,memory=32GiB",
+			text)
 	}
 	n := &api.SimulateNodes{Count: count}
 	if !more {
@@ -200,10 +226,13 @@ func parseNodes(text string) (*api.SimulateNodes, error) {
 			n.Taints = append(n.Taints, value)
 		default:
 			to := map[string]*string{
-				"name": &n.Name, "like": &n.Like, "cpu": &n.CPU, "memory": &n.Memory, "disk": &n.Disk, "arch": &n.Arch, "pool": &n.Pool,
+				"name": &n.Name, "like": &n.Like, "cpu": &n.CPU, "memory": &n.Memory, "disk": &n.Disk, "arch": &n.Arch,
+				"pool": &n.Pool,
 			}[key]
 			if to == nil {
-				wrong = append(wrong, fmt.Errorf("%q is not known: want name, like, cpu, memory, disk, arch, pool, label.KEY, taint, gpu or device.TYPE", key))
+				wrong = append(wrong, fmt.Errorf(
+					"%q is not known: want name, like, cpu, memory, disk, arch, pool, label.KEY, taint, gpu "+
+						"or device.TYPE", key))
 				continue
 			}
 			*to = value
@@ -217,7 +246,8 @@ func parseDevices(kind, text string) (api.SimulateGPUs, error) {
 	parts := strings.SplitN(text, ":", 3)
 	n, err := strconv.Atoi(parts[0])
 	if err != nil {
-		return api.SimulateGPUs{}, fmt.Errorf("%s=%s: want how many, and after colons model and memory, such as 4:A100:80GiB", kind, text)
+		return api.SimulateGPUs{},
+			fmt.Errorf("%s=%s: want how many, and after colons model and memory, such as 4:A100:80GiB", kind, text)
 	}
 	g := api.SimulateGPUs{Type: kind, Count: n}
 	if len(parts) > 1 {

@@ -74,7 +74,8 @@ func (s *simulation) printTasks(v *api.Simulation) (bool, error) {
 	t := table{titles: []string{"TASK", "WHAT", "FROM", "TO", "+DEFINITION", "+PORTS", "+DEVICES"}}
 	for i := range shown {
 		x := &shown[i]
-		t.add(shortTask(x.Task), x.What, x.From, x.To, x.Definition.String(), portsText(x.Ports), devicesText(x.Devices))
+		t.add(shortTask(x.Task), x.What, x.From, x.To, x.Definition.String(), portsText(x.Ports),
+			devicesText(x.Devices))
 	}
 	if err := s.printTable(t); err != nil {
 		return true, err
@@ -112,7 +113,8 @@ func (s *simulation) printNodes(v *api.Simulation) (bool, error) {
 		b, a := n.Before, n.After
 		devices := ""
 		if n.Devices > 0 {
-			devices = fromTo(fmt.Sprint(float64(b.Devices)/cluster.WholeDevice), fmt.Sprint(float64(a.Devices)/cluster.WholeDevice)) + fmt.Sprintf(" of %d", n.Devices)
+			devices = fromTo(fmt.Sprint(float64(b.Devices)/cluster.WholeDevice),
+				fmt.Sprint(float64(a.Devices)/cluster.WholeDevice)) + fmt.Sprintf(" of %d", n.Devices)
 		}
 		t.add(n.Name, string(n.State), n.Change, fromTo(strconv.Itoa(b.Tasks), strconv.Itoa(a.Tasks)),
 			percents(int64(b.Reserved.CPU), int64(a.Reserved.CPU), int64(n.Total.CPU)),
@@ -165,10 +167,13 @@ func (s *simulation) printSum(v *api.Simulation) (bool, error) {
 		}
 		return fmt.Sprintf("%.0f%%", float64(part)*100/float64(of))
 	}
-	s.say("nodes %s; tasks %s; CPU reserved %s; memory reserved %s", fromTo(strconv.Itoa(nodesBefore), strconv.Itoa(nodesAfter)),
+	s.say("nodes %s; tasks %s; CPU reserved %s; memory reserved %s",
+		fromTo(strconv.Itoa(nodesBefore), strconv.Itoa(nodesAfter)),
 		fromTo(strconv.Itoa(before.Tasks), strconv.Itoa(after.Tasks)),
-		fromTo(full(int64(before.Reserved.CPU), int64(totalBefore.CPU)), full(int64(after.Reserved.CPU), int64(totalAfter.CPU))),
-		fromTo(full(int64(before.Reserved.Memory), int64(totalBefore.Memory)), full(int64(after.Reserved.Memory), int64(totalAfter.Memory))))
+		fromTo(full(int64(before.Reserved.CPU), int64(totalBefore.CPU)),
+			full(int64(after.Reserved.CPU), int64(totalAfter.CPU))),
+		fromTo(full(int64(before.Reserved.Memory), int64(totalBefore.Memory)),
+			full(int64(after.Reserved.Memory), int64(totalAfter.Memory))))
 	for _, n := range v.Notes {
 		s.say("%s", shortTasks(oneLine(n)))
 	}

@@ -83,7 +83,8 @@ func readTrace(text string) (*whatif.Replay, error) {
 		}
 	}
 	return &whatif.Replay{
-		Name: format + ":" + file, Trace: t, Join: o.nodes != "", Fill: o.fill, Strategy: o.strategy, Tasks: o.tasks, Time: o.time,
+		Name: format + ":" + file, Trace: t, Join: o.nodes != "", Fill: o.fill, Strategy: o.strategy, Tasks: o.tasks,
+		Time: o.time,
 	}, nil
 }
 
@@ -101,7 +102,10 @@ func (o *traceOptions) read(format, part string) (err error) {
 		o.memory, err = cluster.ParseBytes(value)
 	case key == "strategy":
 		o.strategy = cluster.Strategy(value)
-		if all := []cluster.Strategy{cluster.StrategyBinpack, cluster.StrategySpread, cluster.StrategyWhole}; !slices.Contains(all, o.strategy) {
+		if all := []cluster.Strategy{
+			cluster.StrategyBinpack, cluster.StrategySpread,
+			cluster.StrategyWhole,
+		}; !slices.Contains(all, o.strategy) {
 			err = fmt.Errorf("strategy is %q, want binpack, spread or whole", value)
 		}
 	case key == "tasks":
@@ -110,7 +114,8 @@ func (o *traceOptions) read(format, part string) (err error) {
 		}
 	case key == "time":
 		if o.time, err = time.ParseDuration(value); err != nil || o.time <= 0 || o.time > whatif.MaxTraceTime {
-			err = fmt.Errorf("time is %q, want a duration of at most %s, such as 720h", value, cluster.Duration(whatif.MaxTraceTime))
+			err = fmt.Errorf("time is %q, want a duration of at most %s, such as 720h", value,
+				cluster.Duration(whatif.MaxTraceTime))
 		}
 	case format == "openb":
 		err = fmt.Errorf("%q is not known: want nodes=FILE, fill, strategy=NAME, tasks=N or time=DURATION", part)
@@ -159,7 +164,8 @@ func (s *simulation) progress() func(whatif.Progress) {
 		if p.Waiting == 1 {
 			waits = "waits"
 		}
-		s.tell("%d of %s came, %s of the trace passed, %d %s", p.Jobs, count(p.Of, "job"), cluster.Duration(p.After.Round(time.Second)), p.Waiting, waits)
+		s.tell("%d of %s came, %s of the trace passed, %d %s", p.Jobs, count(p.Of, "job"),
+			cluster.Duration(p.After.Round(time.Second)), p.Waiting, waits)
 	}
 }
 
@@ -170,7 +176,8 @@ func (s *simulation) printReplayed(v *whatif.Replayed) (bool, error) {
 	}
 	t := table{titles: []string{"TRACE", "JOBS>", "TASKS>", "BEGUN>", "ENDED>", "RUNNING>", "WAITING>", "LASTED>"}}
 	number := strconv.Itoa
-	t.add(v.Trace, number(v.Jobs), number(v.Tasks), number(v.Begun), number(v.Ended), number(v.Running), number(v.Waiting), v.Lasted.String())
+	t.add(v.Trace, number(v.Jobs), number(v.Tasks), number(v.Begun), number(v.Ended), number(v.Running),
+		number(v.Waiting), v.Lasted.String())
 	if err := s.printTable(t); err != nil {
 		return true, err
 	}
@@ -211,7 +218,8 @@ func (s *simulation) printRest(v *whatif.Replayed) {
 		s.say("skipped: %s of the trace that cannot have run", count(v.Skipped, "job"))
 	}
 	if v.LeftOut > 0 {
-		s.say("left out: %s of the trace, by the bounds tasks=N and time=DURATION or their defaults", count(v.LeftOut, "job"))
+		s.say("left out: %s of the trace, by the bounds tasks=N and time=DURATION or their defaults",
+			count(v.LeftOut, "job"))
 	}
 	if v.Cut {
 		s.say("ended early, by the bound time=DURATION or its default")

@@ -18,11 +18,13 @@ import (
 
 func (a *app) newStatusCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "status [KIND/NAME]",
-		Short:             "Show how everything is, trouble first, or one object",
-		Long:              "Show how everything is, trouble first with its cause and what to do next; or one service, job, cron, task, node, cluster or definition.",
-		Args:              arguments(0, 1, "at most one object, such as service/web"),
-		ValidArgsFunction: a.completeObjects(1, wordService, wordJob, wordCron, wordTask, wordNode, wordCluster, wordDefinition),
+		Use:   "status [KIND/NAME]",
+		Short: "Show how everything is, trouble first, or one object",
+		Long: "Show how everything is, trouble first with its cause and what to do next; or " +
+			"one service, job, cron, task, node, cluster or definition.",
+		Args: arguments(0, 1, "at most one object, such as service/web"),
+		ValidArgsFunction: a.completeObjects(1, wordService, wordJob, wordCron, wordTask, wordNode, wordCluster,
+			wordDefinition),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -31,7 +33,8 @@ func (a *app) newStatusCommand() *cobra.Command {
 			if len(args) == 0 {
 				return a.overview(cmd.Context(), c)
 			}
-			n, err := parseName(cmd, args[0], wordService, wordJob, wordCron, wordTask, wordNode, wordCluster, wordDefinition)
+			n, err := parseName(cmd, args[0], wordService, wordJob, wordCron, wordTask, wordNode, wordCluster,
+				wordDefinition)
 			if err != nil {
 				return err
 			}
@@ -86,9 +89,10 @@ func (a *app) printManifest(view, manifest any) error {
 
 func (a *app) definitionStatus(ctx context.Context, c *client.Client, ref cluster.Ref) error {
 	if ref.Version == 0 {
-		versions, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
-			return c.DefinitionVersions(ctx, ref.Name, o)
-		})
+		versions, _, err := client.All(ctx, client.ListOptions{},
+			func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
+				return c.DefinitionVersions(ctx, ref.Name, o)
+			})
 		if client.StatusOf(err) == http.StatusNotFound {
 			return unknownDefinition(ctx, c, ref)
 		}
@@ -131,17 +135,20 @@ func lookAtAll(ctx context.Context, c *client.Client) (all everything, err error
 	case client.StatusOf(err) != http.StatusNotFound:
 		return all, err
 	}
-	if all.Services, _, err = client.All(ctx, none, func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
-		return c.Services(ctx, "", o)
-	}); err != nil {
+	if all.Services, _, err = client.All(ctx, none,
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
+			return c.Services(ctx, "", o)
+		}); err != nil {
 		return all, err
 	}
-	if all.Jobs, _, err = client.All(ctx, none, func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
-		return c.Jobs(ctx, "", o)
-	}); err != nil {
+	if all.Jobs, _, err = client.All(ctx, none,
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
+			return c.Jobs(ctx, "", o)
+		}); err != nil {
 		return all, err
 	}
-	if all.Crons, err = allCrons(ctx, c, ""); err != nil && client.StatusOf(err) != http.StatusNotFound { // an older server has none
+	// an older server has none
+	if all.Crons, err = allCrons(ctx, c, ""); err != nil && client.StatusOf(err) != http.StatusNotFound {
 		return all, err
 	}
 	if all.Nodes, err = allNodes(ctx, c); err != nil {
@@ -150,10 +157,12 @@ func lookAtAll(ctx context.Context, c *client.Client) (all everything, err error
 	tasks, err := allTasks(ctx, c, client.TaskFilter{})
 	all.Tasks = newest(tasks)
 	slices.SortStableFunc(all.Services, func(x, y api.ServiceView) int {
-		return cmp.Or(cmp.Compare(stateRank(x.Status.State), stateRank(y.Status.State)), cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(cmp.Compare(stateRank(x.Status.State), stateRank(y.Status.State)),
+			cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
 	})
 	slices.SortStableFunc(all.Jobs, func(x, y api.JobView) int {
-		return cmp.Or(cmp.Compare(stateRank(x.Status.State), stateRank(y.Status.State)), cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(cmp.Compare(stateRank(x.Status.State), stateRank(y.Status.State)),
+			cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
 	})
 	return all, err
 }
@@ -181,7 +190,8 @@ func (a *app) overview(ctx context.Context, c *client.Client) error {
 	}
 	if a.data() {
 		return a.printData(everything{
-			all.Status, emptyIsList(all.Services), emptyIsList(all.Jobs), emptyIsList(all.Nodes), emptyIsList(all.Tasks), all.Crons,
+			all.Status, emptyIsList(all.Services), emptyIsList(all.Jobs), emptyIsList(all.Nodes),
+			emptyIsList(all.Tasks), all.Crons,
 		})
 	}
 	for i, v := range all.Jobs {
@@ -269,22 +279,25 @@ func nodesLine(nodes []api.NodeView) string {
 	}
 	var parts []string
 	for _, s := range []cluster.NodeState{
-		cluster.NodeReady, cluster.NodeDown, cluster.NodeSuspect, cluster.NodeJoining, cluster.NodeDraining, cluster.NodeDrained,
+		cluster.NodeReady, cluster.NodeDown, cluster.NodeSuspect, cluster.NodeJoining, cluster.NodeDraining,
+		cluster.NodeDrained,
 		cluster.NodeAbsent,
 	} {
 		if states[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", states[s], s))
 		}
 	}
-	return fmt.Sprintf("%s: %s; reserved %s of %s CPUs, %s of %s memory", count(len(nodes), "node"), strings.Join(parts, ", "),
+	return fmt.Sprintf("%s: %s; reserved %s of %s CPUs, %s of %s memory", count(len(nodes), "node"),
+		strings.Join(parts, ", "),
 		cpus(reserved.CPU), cpus(total.CPU), reserved.Memory, total.Memory)
 }
 
-// serviceTable shows services in the order given. Their mode is shown where it is not the usual one, their versions while
-// there are several.
+// serviceTable shows services in the order given. Their mode is shown where it is not the usual one, their versions
+// while there are several.
 func (a *app) serviceTable(services []api.ServiceView) table {
 	t := table{state: 1, titles: []string{
-		"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "MODE", "VERSIONS", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>", "+PRIORITY>", "MESSAGE",
+		"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "MODE", "VERSIONS", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>",
+		"+PRIORITY>", "MESSAGE",
 	}}
 	for _, v := range services {
 		s := v.Status
@@ -296,20 +309,27 @@ func (a *app) serviceTable(services []api.ServiceView) table {
 			versions = healthyOf(s.Versions)
 		}
 		t.add(serviceName(v).short(), s.State,
-			share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), mode, versions, a.age(v.Created),
-			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority), shortTasks(oneLine(s.Message)))
+			share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), mode, versions,
+			a.age(v.Created),
+			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority),
+			shortTasks(oneLine(s.Message)))
 	}
 	return t
 }
 
 // jobTable shows jobs in the order given.
 func (a *app) jobTable(jobs []api.JobView) table {
-	t := table{state: 1, titles: []string{"JOB", "STATE", "DONE>", "RUNNING>", "FAILED>", "AGE>", "+PENDING>", "+CANCELLED>", "+PRIORITY>", "MESSAGE"}}
+	t := table{state: 1, titles: []string{
+		"JOB", "STATE", "DONE>", "RUNNING>", "FAILED>", "AGE>", "+PENDING>",
+		"+CANCELLED>", "+PRIORITY>", "MESSAGE",
+	}}
 	for _, v := range jobs {
 		s := v.Status
 		t.add(strings.TrimPrefix(name{wordJob, v.Cluster, v.Name}.String(), wordJob+"/"), s.State,
-			share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), above(s.Running, 0), above(s.Failed, 0), a.age(v.Created),
-			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(v.Priority), shortTasks(oneLine(s.Message)))
+			share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), above(s.Running, 0), above(s.Failed, 0),
+			a.age(v.Created),
+			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(v.Priority),
+			shortTasks(oneLine(s.Message)))
 	}
 	return t
 }
@@ -331,7 +351,8 @@ func (a *app) serviceStatus(ctx context.Context, c *client.Client, n name) error
 	if len(v.Status.Versions) > 1 {
 		mixed = map[cluster.OwnerRef]api.ServiceView{v.Owner(): v}
 	}
-	return a.ownerStatus(ctx, c, a.serviceTable([]api.ServiceView{v}), ownerTasks{tasks, mixed}, serviceTrouble(v, tasks))
+	return a.ownerStatus(ctx, c, a.serviceTable([]api.ServiceView{v}), ownerTasks{tasks, mixed},
+		serviceTrouble(v, tasks))
 }
 
 func (a *app) jobStatus(ctx context.Context, c *client.Client, n name) error {
@@ -396,7 +417,8 @@ func attemptsOf(ctx context.Context, c *client.Client, t api.TaskView) ([]api.Ta
 		all = append(all, t)
 	}
 	slices.SortStableFunc(all, func(x, y api.TaskView) int {
-		return cmp.Or(-boolCompare(x.State == cluster.StatePending, y.State == cluster.StatePending), cmp.Compare(y.Attempt, x.Attempt))
+		return cmp.Or(-boolCompare(x.State == cluster.StatePending, y.State == cluster.StatePending),
+			cmp.Compare(y.Attempt, x.Attempt))
 	})
 	return all, nil
 }

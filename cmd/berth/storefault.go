@@ -8,7 +8,8 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// hinted adds what to do to an error of the connection to a store that runs elsewhere, by the flags that it was made with.
+// hinted adds what to do to an error of the connection to a store that runs elsewhere, by the flags that it was made
+// with.
 func (c *storeConfig) hinted(err error) error {
 	fault, ok := errors.AsType[*etcd.DialError](err)
 	if !ok {
@@ -17,15 +18,18 @@ func (c *storeConfig) hinted(err error) error {
 	hint := ""
 	switch fault.Fault {
 	case etcd.FaultUnreachable:
-		hint = "See that etcd runs, and that --store names the addresses that it serves clients at (its --listen-client-urls)."
+		hint = "See that etcd runs, and that --store names the addresses that it serves clients at (its " +
+			"--listen-client-urls)."
 	case etcd.FaultPlain:
 		hint = "That etcd is served without TLS: leave out --store-ca, --store-cert and --store-key."
 	case etcd.FaultSecured:
-		hint = "That etcd is served with TLS: name the authority of its certificate with --store-ca FILE, or --store-ca system."
+		hint = "That etcd is served with TLS: name the authority of its certificate with --store-ca FILE, " +
+			"or --store-ca system."
 	case etcd.FaultOther:
 		hint = "Does --store name etcd's port for clients (2379 as a rule), and not the one for its members (2380)?"
 	case etcd.FaultAuthority:
-		hint = fmt.Sprintf("--store-ca %s is not the authority of that etcd's certificate: name the file that its --trusted-ca-file, or its operator, tells.", c.ca)
+		hint = fmt.Sprintf("--store-ca %s is not the authority of that etcd's certificate: name the file "+
+			"that its --trusted-ca-file, or its operator, tells.", c.ca)
 	case etcd.FaultServerName:
 		hint = "Name in --store one of the addresses that etcd's certificate is for, or have it made for this one too."
 	case etcd.FaultServerExpiry:
@@ -33,25 +37,31 @@ func (c *storeConfig) hinted(err error) error {
 	case etcd.FaultCA:
 		hint = "--store-ca wants a file with certificates in PEM that this user may read, or `system`."
 	case etcd.FaultCertificate:
-		hint = fmt.Sprintf("--store-cert %s and --store-key %s want a certificate and its key in PEM. Renewed files are read at the next connection.", c.cert, c.key)
+		hint = fmt.Sprintf("--store-cert %s and --store-key %s want a certificate and its key in PEM. "+
+			"Renewed files are read at the next connection.", c.cert, c.key)
 	case etcd.FaultRefused:
-		hint = "That etcd asks for a client certificate: --store-cert and --store-key want one of the authority of its --trusted-ca-file that has not expired."
+		hint = "That etcd asks for a client certificate: --store-cert and --store-key want one of the " +
+			"authority of its --trusted-ca-file that has not expired."
 	case etcd.FaultPassword:
 		from := "--store-password-file " + c.passwordFile
 		if c.passwordFile == "" {
 			from = storePasswordVariable
 		}
-		hint = fmt.Sprintf("See %s and --store-user %s; on etcd's side:  etcdctl user get %s;  etcdctl user passwd %s", from, c.user, c.user, c.user)
+		hint = fmt.Sprintf("See %s and --store-user %s; on etcd's side:  etcdctl user get %s;  etcdctl user passwd %s",
+			from, c.user, c.user, c.user)
 	case etcd.FaultUser:
 		hint = "That etcd has users: name one with --store-user and --store-password-file."
 	case etcd.FaultPermission:
 		role := cmp.Or(c.user, "USER")
-		hint = fmt.Sprintf("The user needs a role that may read and write these keys:  etcdctl role grant-permission ROLE --prefix=true readwrite %s;  etcdctl user grant-role %s ROLE",
+		hint = fmt.Sprintf("The user needs a role that may read and write these keys:  etcdctl role "+
+			"grant-permission ROLE --prefix=true readwrite %s;  etcdctl user grant-role %s ROLE",
 			cmp.Or(c.prefix, "berth"), role)
 	case etcd.FaultVersion:
-		hint = "Berth needs etcd 3.5.13 or later, or 3.4.31 and later of 3.4: those before may lose changes that a server waits for. Upgrade that etcd first."
+		hint = "Berth needs etcd 3.5.13 or later, or 3.4.31 and later of 3.4: those before may lose changes " +
+			"that a server waits for. Upgrade that etcd first."
 	case etcd.FaultSilent:
-		hint = "It is there, but does not answer. More than half of its members have to be up:  etcdctl endpoint health --cluster"
+		hint = "It is there, but does not answer. More than half of its members have to be up:  etcdctl " +
+			"endpoint health --cluster"
 	}
 	return &hintedError{err, hint}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// TestStoreFlags reads flags about an etcd that runs elsewhere which make no sense: each is named, and no password is repeated.
+// TestStoreFlags reads flags about an etcd that runs elsewhere which make no sense: each is named, and no password is
+// repeated.
 func TestStoreFlags(t *testing.T) {
 	a := &app{stdout: io.Discard, stderr: io.Discard}
 	file := filepath.Join(t.TempDir(), "password")
@@ -27,13 +28,22 @@ func TestStoreFlags(t *testing.T) {
 		{[]string{"--store-user", "u"}, []string{"--store-user is only for", "--store is missing"}},
 		{[]string{"--store-prefix", "p/"}, []string{"--store-prefix is only for"}},
 		{[]string{"--store", "etcd://u:hidden@h"}, []string{"--store-user", "--store-password-file"}},
-		{[]string{"--store", "etcd://h", "--store-user", "u"}, []string{"--store-user u wants a password", "BERTH_STORE_PASSWORD"}},
+		{
+			[]string{"--store", "etcd://h", "--store-user", "u"},
+			[]string{"--store-user u wants a password", "BERTH_STORE_PASSWORD"},
+		},
 		{[]string{"--store", "etcd://h", "--store-password-file", file}, []string{"--store-user is not"}},
 		{
-			[]string{"--store", "etcd://h", "--store-user", "u", "--store-password-file", file + "-none", "--store-prefix", "p"},
+			[]string{
+				"--store", "etcd://h", "--store-user", "u", "--store-password-file", file + "-none",
+				"--store-prefix", "p",
+			},
 			[]string{"--store-password-file " + file + "-none: no such file", `--store-prefix "p"`, "slash at the end"},
 		},
-		{[]string{"--store", "etcd://h", "--store-cert", file, "--store-ca", "system"}, []string{"--store-cert and --store-key belong together"}},
+		{
+			[]string{"--store", "etcd://h", "--store-cert", file, "--store-ca", "system"},
+			[]string{"--store-cert and --store-key belong together"},
+		},
 	} {
 		for _, command := range []string{"server", "dev"} {
 			root := a.newRootCommand()
@@ -60,11 +70,15 @@ func TestStoreFaultsHaveAWayOut(t *testing.T) {
 	t.Parallel()
 	c := &storeConfig{ca: "ca.crt", cert: "me.crt", key: "me.key", user: "u", passwordFile: "pw", prefix: "prod/"}
 	for fault, want := range map[etcd.Fault]string{
-		etcd.FaultUnreachable: "--store", etcd.FaultPlain: "leave out --store-ca", etcd.FaultSecured: "--store-ca FILE", etcd.FaultOther: "2379",
-		etcd.FaultAuthority: "--store-ca ca.crt", etcd.FaultServerName: "--store", etcd.FaultServerExpiry: "clock", etcd.FaultCA: "--store-ca",
-		etcd.FaultCertificate: "--store-cert me.crt", etcd.FaultRefused: "--store-cert", etcd.FaultPassword: "--store-password-file pw",
-		etcd.FaultUser: "--store-user", etcd.FaultPermission: "readwrite prod/;  etcdctl user grant-role u", etcd.FaultVersion: "3.5.13",
-		etcd.FaultSilent: "etcdctl endpoint health",
+		etcd.FaultUnreachable: "--store", etcd.FaultPlain: "leave out --store-ca", etcd.FaultSecured: "--store-ca FILE",
+		etcd.FaultOther:     "2379",
+		etcd.FaultAuthority: "--store-ca ca.crt", etcd.FaultServerName: "--store", etcd.FaultServerExpiry: "clock",
+		etcd.FaultCA:          "--store-ca",
+		etcd.FaultCertificate: "--store-cert me.crt", etcd.FaultRefused: "--store-cert",
+		etcd.FaultPassword: "--store-password-file pw",
+		etcd.FaultUser:     "--store-user", etcd.FaultPermission: "readwrite prod/;  etcdctl user grant-role u",
+		etcd.FaultVersion: "3.5.13",
+		etcd.FaultSilent:  "etcdctl endpoint health",
 	} {
 		err := c.hinted(fmt.Errorf("connect to etcd: %w", &etcd.DialError{Fault: fault, Err: errors.New("cause")}))
 		if hint := (&app{}).hint(err); !strings.Contains(hint, want) || !strings.Contains(err.Error(), "cause") {
@@ -81,12 +95,16 @@ func TestRememberedStore(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	t.Setenv(storePasswordVariable, "hidden")
-	c := storeConfig{endpoints: []string{"https://h:2379"}, ca: "system", user: "u", passwordFile: "pw", prefix: "prod/"}
+	c := storeConfig{
+		endpoints: []string{"https://h:2379"}, ca: "system", user: "u", passwordFile: "pw",
+		prefix: "prod/",
+	}
 	m, err := c.remembered()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := " --store etcd://h:2379 --store-ca system --store-user u --store-password-file " + filepath.Join(dir, "pw") + " --store-prefix prod/"
+	want := " --store etcd://h:2379 --store-ca system --store-user u --store-password-file " +
+		filepath.Join(dir, "pw") + " --store-prefix prod/"
 	if got := m.flags(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -105,13 +123,16 @@ func TestRememberedStore(t *testing.T) {
 	}
 }
 
-// TestStoreOfTheLastStart: `berth dev` goes on with the store that runs elsewhere where the last start was on that, and says so; it neither leaves a
-// store of its own nor another prefix for --store without a word.
+// TestStoreOfTheLastStart: `berth dev` goes on with the store that runs elsewhere where the last start was on that, and
+// says so; it neither leaves a store of its own nor another prefix for --store without a word.
 func TestStoreOfTheLastStart(t *testing.T) {
 	t.Parallel()
 	start := func(dir string, c storeConfig) (*server, string, error) {
 		said := ""
-		s := &server{config: serverConfig{dataDir: dir, store: c, log: slog.New(slog.DiscardHandler), command: "berth dev", say: func(text string) { said += text }}}
+		s := &server{config: serverConfig{
+			dataDir: dir, store: c, log: slog.New(slog.DiscardHandler),
+			command: "berth dev", say: func(text string) { said += text },
+		}}
 		return s, said, s.chooseStore()
 	}
 	there := storeConfig{endpoints: []string{"http://h:2379"}, prefix: "prod/"}
@@ -123,7 +144,9 @@ func TestStoreOfTheLastStart(t *testing.T) {
 	if err := s.rememberStore(); err != nil {
 		t.Fatal(err)
 	}
-	s = &server{config: serverConfig{dataDir: dir, log: slog.New(slog.DiscardHandler), say: func(text string) { said += text }}}
+	s = &server{config: serverConfig{dataDir: dir, log: slog.New(slog.DiscardHandler), say: func(text string) {
+		said += text
+	}}}
 	if err := s.chooseStore(); err != nil || fmt.Sprint(s.config.store) != fmt.Sprint(there) {
 		t.Errorf("without --store: %v, and the store is %+v", err, s.config.store)
 	}
@@ -133,7 +156,8 @@ func TestStoreOfTheLastStart(t *testing.T) {
 		}
 	}
 	var hinted *hintedError
-	if _, _, err = start(dir, storeConfig{endpoints: there.endpoints}); !errors.As(err, &hinted) || !strings.Contains(hinted.hint, "berth dev --data-dir "+dir+" --store etcd://h:2379 --store-prefix prod/") {
+	if _, _, err = start(dir, storeConfig{endpoints: there.endpoints}); !errors.As(err, &hinted) ||
+		!strings.Contains(hinted.hint, "berth dev --data-dir "+dir+" --store etcd://h:2379 --store-prefix prod/") {
 		t.Errorf("another prefix: got %v", err)
 	}
 	if _, _, err := start(dir, storeConfig{endpoints: []string{"http://i:2379"}, prefix: "prod/"}); err != nil {
@@ -144,7 +168,8 @@ func TestStoreOfTheLastStart(t *testing.T) {
 	if err := newApp(nil, io.Discard, io.Discard).initServer(dir, want); err != nil {
 		t.Fatal(err)
 	}
-	if have, err := readSettings(dir); err != nil || !have.External || have.Store == nil || have.Store.Prefix != "prod/" {
+	if have, err := readSettings(dir); err != nil || !have.External || have.Store == nil ||
+		have.Store.Prefix != "prod/" {
 		t.Errorf("the server's settings: %+v, %v", have, err)
 	}
 	// One that has a store of its own does not leave it for another.
@@ -152,7 +177,9 @@ func TestStoreOfTheLastStart(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(own, storeDir, "member"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err = start(own, there); !errors.As(err, &hinted) || !strings.Contains(err.Error(), "--store names another") || !strings.Contains(hinted.hint, "another --data-dir") {
+	if _, _, err = start(own, there); !errors.As(err, &hinted) ||
+		!strings.Contains(err.Error(), "--store names another") ||
+		!strings.Contains(hinted.hint, "another --data-dir") {
 		t.Errorf("with a store of its own: got %v", err)
 	}
 	// A file that cannot be read is not taken for none.

@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/api/client"
 )
 
-// onTerminal makes this terminal that of a command. Where input is sent, it passes each key on from now on and gives none a meaning of
-// its own, until restore is called.
+// onTerminal makes this terminal that of a command. Where input is sent, it passes each key on from now on and gives
+// none a meaning of its own, until restore is called.
 func (a *app) onTerminal(ctx context.Context, o *client.ExecOptions) (restore func(), err error) {
 	in, ok := a.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {

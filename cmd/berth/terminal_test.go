@@ -12,7 +12,8 @@ func TestInTask(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][2]string{ // order-free: each by itself
 		"web.1.0:/etc/hosts": {"/etc/hosts", "web.1.0"}, "web.1.0:a:b": {"a:b", "web.1.0"}, "web.1.0:": {"", "web.1.0"},
-		"/a:b": {"/a:b", ""}, "./a:b": {"./a:b", ""}, "dir/a:b": {"dir/a:b", ""}, "plain": {"plain", ""}, ":x": {":x", ""}, "..:x": {"..:x", ""},
+		"/a:b": {"/a:b", ""}, "./a:b": {"./a:b", ""}, "dir/a:b": {"dir/a:b", ""}, "plain": {"plain", ""},
+		":x": {":x", ""}, "..:x": {"..:x", ""},
 	} {
 		path, task := inTask(text)
 		if got := [2]string{path, task}; got != want {
@@ -31,13 +32,16 @@ func TestMappings(t *testing.T) {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	for arg, word := range map[string]string{ // order-free: each by itself
-		"htp": "task web.1.0, which has http", "70000": "not the number of a port", "x:http": `"x" is not the number`, "-1:http": `"-1" is not`, "8080:": "neither",
+		"htp": "task web.1.0, which has http", "70000": "not the number of a port", "x:http": `"x" is not the number`,
+		"-1:http": `"-1" is not`, "8080:": "neither",
 	} {
-		if _, err := f.mappings(&cobra.Command{}, []string{arg}, there); err == nil || !strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), "[LOCAL:]PORT") {
+		if _, err := f.mappings(&cobra.Command{}, []string{arg}, there); err == nil ||
+			!strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), "[LOCAL:]PORT") {
 			t.Errorf("%s: got %v, want %q", arg, err, word)
 		}
 	}
-	if _, err := f.mappings(&cobra.Command{}, []string{"http"}, nil); err == nil || !strings.Contains(err.Error(), "names no ports") {
+	if _, err := f.mappings(&cobra.Command{}, []string{"http"}, nil); err == nil ||
+		!strings.Contains(err.Error(), "names no ports") {
 		t.Errorf("a task without ports: %v", err)
 	}
 }

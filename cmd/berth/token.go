@@ -19,7 +19,10 @@ import (
 
 // newTokenCommand returns `berth token`.
 func (a *app) newTokenCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "Let people, programs and machines in", Args: cobra.ArbitraryArgs, RunE: a.group}
+	cmd := &cobra.Command{
+		Use: "token", Short: "Let people, programs and machines in", Args: cobra.ArbitraryArgs,
+		RunE: a.group,
+	}
 	cmd.AddCommand(a.newTokenCreateCommand(), a.newTokenLsCommand(), a.newTokenRevokeCommand())
 	return cmd
 }
@@ -31,7 +34,8 @@ func (a *app) newTokenCreateCommand() *cobra.Command {
 	var r api.TokenRequest
 	cmd := &cobra.Command{
 		Use: "create --role ROLE", Short: "Make a token and print it, once",
-		Long: "Makes a token and prints it to standard output, the only time that it is shown. For people and programs its role is admin, operator,\n" +
+		Long: "Makes a token and prints it to standard output, the only time that it is shown. For people " +
+			"and programs its role is admin, operator,\n" +
 			"submitter or viewer; with --join it is traded once for the certificate of a node or a server.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +58,8 @@ func (a *app) newTokenCreateCommand() *cobra.Command {
 				return a.printData(made)
 			}
 			a.say("%s", made.Token)
-			a.tell("berth: token %s, %s%s; this is the only time that it is shown", made.ID, made.Role, tokenEnd(made.TokenView))
+			a.tell("berth: token %s, %s%s; this is the only time that it is shown", made.ID, made.Role,
+				tokenEnd(made.TokenView))
 			return nil
 		},
 	}
@@ -67,7 +72,8 @@ func (a *app) newTokenCreateCommand() *cobra.Command {
 	f.StringArrayVar(&r.Clusters, "cluster", nil, "the only cluster that it reaches; may be given several times")
 	a.completeFlags(cmd, map[string]string{"cluster": wordCluster})
 	f.StringVar(&r.For, "for", "", "with --join: the only node that may use it")
-	mustComplete(cmd, "role", cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.Role]()), cobra.ShellCompDirectiveNoFileComp))
+	mustComplete(cmd, "role",
+		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.Role]()), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -145,7 +151,10 @@ func (a *app) newTokenLsCommand() *cobra.Command {
 				a.tell("No tokens. 'berth token create' makes one.")
 				return nil
 			}
-			t := table{state: 3, titles: []string{"TOKEN", "NAME", "ROLE", "STATE", "PURPOSE", "CLUSTERS", "USES>", "AGE>", "EXPIRES", "+BY"}}
+			t := table{state: 3, titles: []string{
+				"TOKEN", "NAME", "ROLE", "STATE", "PURPOSE", "CLUSTERS", "USES>",
+				"AGE>", "EXPIRES", "+BY",
+			}}
 			for _, v := range tokens {
 				uses, expires := "", ""
 				if v.Purpose == cluster.TokenJoin {
@@ -154,7 +163,8 @@ func (a *app) newTokenLsCommand() *cobra.Command {
 				if !v.Expires.IsZero() {
 					expires = v.Expires.UTC().Format("2006-01-02 15:04")
 				}
-				t.add(v.ID, v.Name, string(v.Role), v.State, string(v.Purpose), strings.Join(v.Clusters, ","), uses, a.age(v.Created), expires, v.By)
+				t.add(v.ID, v.Name, string(v.Role), v.State, string(v.Purpose), strings.Join(v.Clusters, ","), uses,
+					a.age(v.Created), expires, v.By)
 			}
 			return a.printTable(t)
 		},
@@ -163,9 +173,11 @@ func (a *app) newTokenLsCommand() *cobra.Command {
 
 func (a *app) newTokenRevokeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke TOKEN...", Short: "End tokens at once", Args: arguments(1, -1, "the id of a token, as `berth token ls` shows it"),
+		Use: "revoke TOKEN...", Short: "End tokens at once",
+		Args:              arguments(1, -1, "the id of a token, as `berth token ls` shows it"),
 		ValidArgsFunction: a.completeMany(wordToken),
-		Long: "Ends tokens at once. Certificates that machines got for a join token stay good: `berth node forget` and `berth server remove`\n" +
+		Long: "Ends tokens at once. Certificates that machines got for a join token stay good: `berth node " +
+			"forget` and `berth server remove`\n" +
 			"are for those.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()

@@ -49,10 +49,14 @@ func (a *app) newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [nodes|services|tasks]",
 		Short: "Show what nodes, services and tasks use now",
-		Long: "Shows what tasks use, or services and jobs, or nodes, as their agents reported it last: CPU, memory, for how long a CPU limit held them\n" +
-			"back, for how long they waited for a resource, their network and disks; of nodes also what tasks have reserved.\n\n" +
-			"On a terminal it is a live screen: tab goes to the next view, s to the next order, q ends it. Elsewhere, and with -n or -o json, it prints\n" +
-			"tables. What is not counted is -, and host is a task on the network of its node, where nobody counts what is whose.",
+		Long: "Shows what tasks use, or services and jobs, or nodes, as their agents reported it last: CPU, " +
+			"memory, for how long a CPU limit held them\n" +
+			"back, for how long they waited for a resource, their network and disks; of nodes also what " +
+			"tasks have reserved.\n\n" +
+			"On a terminal it is a live screen: tab goes to the next view, s to the next order, q ends it. " +
+			"Elsewhere, and with -n or -o json, it prints\n" +
+			"tables. What is not counted is -, and host is a task on the network of its node, where nobody " +
+			"counts what is whose.",
 		Args: arguments(0, 1, "one of "+strings.Join(topViews(), ", ")), ValidArgs: topViews(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.view = topTasks
@@ -68,7 +72,10 @@ func (a *app) newTopCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.filter.Job, "job", "", "only tasks of this `job`")
 	cmd.Flags().StringVar(&o.filter.Node, "node", "", "only tasks on this `node`")
 	cmd.Flags().BoolVar(&o.containers, "containers", false, "of tasks with several containers each one too")
-	a.completeFlags(cmd, map[string]string{"cluster": wordCluster, "service": wordService, "job": wordJob, "node": wordNode})
+	a.completeFlags(cmd, map[string]string{
+		"cluster": wordCluster, "service": wordService, "job": wordJob,
+		"node": wordNode,
+	})
 	return cmd
 }
 
@@ -76,7 +83,8 @@ func (a *app) newNodeTopCommand() *cobra.Command {
 	o := topOptions{view: topNodes}
 	cmd := &cobra.Command{
 		Use: "top", Short: "Show what nodes have, what is reserved and what is used: 'berth top nodes'",
-		Long: "Shows for each node what it has, what tasks have reserved, what the machine uses, and which nodes are short of memory. It is the same as\n" +
+		Long: "Shows for each node what it has, what tasks have reserved, what the machine uses, and which " +
+			"nodes are short of memory. It is the same as\n" +
 			"'berth top nodes'.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runTop(cmd, o) },
@@ -88,7 +96,8 @@ func (a *app) newNodeTopCommand() *cobra.Command {
 // topFlags adds the flags of every view.
 func topFlags(cmd *cobra.Command, o *topOptions, view string) {
 	cmd.Flags().DurationVar(&o.every, "interval", 2*time.Second, "how often to look")
-	cmd.Flags().IntVarP(&o.times, "times", "n", 0, "print so many looks, and end; default a live screen on a terminal, else 1")
+	cmd.Flags().IntVarP(&o.times, "times", "n", 0,
+		"print so many looks, and end; default a live screen on a terminal, else 1")
 	what := alternatives(topOrders(view))
 	if view == topTasks {
 		what += "; of services also tasks, of nodes cpu, memory, disk, tasks or name"
@@ -188,7 +197,9 @@ func (o topOptions) look(ctx context.Context, c *client.Client) (topLook, error)
 	}
 	tasks, err := allTasks(ctx, c, o.filter)
 	// What runs, and what still uses something.
-	look.tasks = slices.DeleteFunc(tasks, func(t api.TaskView) bool { return t.Used == nil && t.State != cluster.StateRunning })
+	look.tasks = slices.DeleteFunc(tasks, func(t api.TaskView) bool {
+		return t.Used == nil && t.State != cluster.StateRunning
+	})
 	if o.view == topServices {
 		look.owned, look.tasks = owners(look.tasks), nil
 	}

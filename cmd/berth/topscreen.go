@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/api/client"
 )
 
-// topScreen is the live screen of `berth top`. It looks as often as it was told, goes on with what it saw last while no server answers, and
-// says since when.
+// topScreen is the live screen of `berth top`. It looks as often as it was told, goes on with what it saw last while no
+// server answers, and says since when.
 type topScreen struct {
 	app *app
 	opt topOptions
@@ -53,7 +53,8 @@ func (a *app) liveTop(ctx context.Context, c *client.Client, o topOptions) error
 		options = append(options, tea.WithInput(nil)) // there are no keys
 	}
 	program := tea.NewProgram(m, options...)
-	// Asked to quit it waits for who reads the keys; with the context of its own it would close the terminal under them.
+	// Asked to quit it waits for who reads the keys; with the context of its own it would close the terminal under
+	// them.
 	defer context.AfterFunc(ctx, program.Quit)()
 	_, err := program.Run()
 	return err

@@ -27,7 +27,9 @@ import (
 
 // busy is what a server tells of three services and a job.
 func busy() []api.TaskView {
-	task := func(owner, id, node string, cpu cluster.MilliCPU, memory cluster.Bytes, d *cluster.UseDetail) api.TaskView {
+	task := func(owner, id, node string, cpu cluster.MilliCPU, memory cluster.Bytes,
+		d *cluster.UseDetail,
+	) api.TaskView {
 		v := api.TaskView{
 			ID: cluster.TaskID("default." + id), Node: node, State: cluster.StateRunning, Health: cluster.HealthHealthy,
 			Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: owner},
@@ -37,21 +39,27 @@ func busy() []api.TaskView {
 	}
 	rates := func(throttled float64, in, out, read, written cluster.Bytes) cluster.Rates {
 		return cluster.Rates{
-			Throttled: throttled, Stall: &cluster.StallRates{CPU: throttled}, Network: &cluster.NetworkRates{Received: in, Sent: out},
-			Disk: &cluster.DiskRates{Read: read, Written: written},
+			Throttled: throttled, Stall: &cluster.StallRates{CPU: throttled},
+			Network: &cluster.NetworkRates{Received: in, Sent: out},
+			Disk:    &cluster.DiskRates{Read: read, Written: written},
 		}
 	}
 	web := task("web", "web.1.0", "n1", 1250, 300*cluster.MiB, &cluster.UseDetail{
 		Rates: rates(12, 4*cluster.MiB, 9*cluster.MiB, 0, 12*cluster.KiB),
 		Containers: []cluster.ContainerUse{
 			{Name: "main", CPU: 1200, Memory: 290 * cluster.MiB, Rates: rates(12, 4*cluster.MiB, 9*cluster.MiB, 0, 0)},
-			{Name: "proxy", CPU: 50, Memory: 10 * cluster.MiB, Rates: rates(0, 4*cluster.MiB, 9*cluster.MiB, 0, 12*cluster.KiB)},
+			{
+				Name: "proxy", CPU: 50, Memory: 10 * cluster.MiB,
+				Rates: rates(0, 4*cluster.MiB, 9*cluster.MiB, 0, 12*cluster.KiB),
+			},
 		},
 	})
 	web.Used.Requests, web.Used.Growth = 240, 3*cluster.MiB
-	host := task("cache", "cache.1.0", "n2", 40, 2*cluster.GiB, &cluster.UseDetail{Rates: cluster.Rates{HostNetwork: true, Disk: &cluster.DiskRates{Read: 7 * cluster.MiB}}})
+	host := task("cache", "cache.1.0", "n2", 40, 2*cluster.GiB,
+		&cluster.UseDetail{Rates: cluster.Rates{HostNetwork: true, Disk: &cluster.DiskRates{Read: 7 * cluster.MiB}}})
 	old := task("old", "old.1.0", "n3", 5, cluster.MiB, nil) // its agent knows no details
-	job := task("batch", "batch.1.all.0", "n2", 2000, 100*cluster.MiB, &cluster.UseDetail{Rates: rates(0, 0, 0, 0, 90*cluster.MiB)})
+	job := task("batch", "batch.1.all.0", "n2", 2000, 100*cluster.MiB,
+		&cluster.UseDetail{Rates: rates(0, 0, 0, 0, 90*cluster.MiB)})
 	job.Owner.Kind = cluster.KindJob
 	starts := api.TaskView{ID: "default.web.1.1", Node: "n2", State: cluster.StateRunning, Owner: web.Owner}
 	return []api.TaskView{host, job, old, starts, web}
@@ -70,7 +78,8 @@ func screenOf(t *testing.T, tasks []api.TaskView, width, height int) topScreen {
 		case topServices:
 			look.owned, look.tasks = owners(tasks), nil
 		case topNodes:
-			look.tasks, look.nodes = nil, []api.NodeView{{Name: "n1", State: cluster.NodeReady, Tasks: 1, Total: cluster.Demand{CPU: 4000}}}
+			look.tasks, look.nodes = nil,
+				[]api.NodeView{{Name: "n1", State: cluster.NodeReady, Tasks: 1, Total: cluster.Demand{CPU: 4000}}}
 		}
 		return look, nil
 	}
@@ -103,8 +112,9 @@ func answered(t *testing.T, m topScreen, cmd tea.Cmd) topScreen {
 func press(t *testing.T, m topScreen, keys ...string) topScreen {
 	t.Helper()
 	codes := map[string]tea.KeyPressMsg{
-		"tab": {Code: tea.KeyTab}, "down": {Code: tea.KeyDown}, "end": {Code: tea.KeyEnd}, "home": {Code: tea.KeyHome}, "pgdown": {Code: tea.KeyPgDown},
-		"space": {Code: tea.KeySpace, Text: " "},
+		"tab": {Code: tea.KeyTab}, "down": {Code: tea.KeyDown}, "end": {Code: tea.KeyEnd}, "home": {Code: tea.KeyHome},
+		"pgdown": {Code: tea.KeyPgDown},
+		"space":  {Code: tea.KeySpace, Text: " "},
 	}
 	for _, k := range keys {
 		msg, special := codes[k]
@@ -191,7 +201,8 @@ q quit  tab view  s sort  r reverse  o containers  space pa…
 	}
 }
 
-// What was seen last stays on the screen while no server answers, with its age, and an answer that comes too late for its view is not shown.
+// What was seen last stays on the screen while no server answers, with its age, and an answer that comes too late for
+// its view is not shown.
 func TestTopScreenWithoutServer(t *testing.T) {
 	m := screenOf(t, busy(), 100, 12)
 	works := m.ask
@@ -295,7 +306,8 @@ func (term *terminal) settings() unix.Termios {
 	return *s
 }
 
-// shows waits until the program shows a text. It resizes the terminal again and again, as a program then draws all anew.
+// shows waits until the program shows a text. It resizes the terminal again and again, as a program then draws all
+// anew.
 func (term *terminal) shows(text string) {
 	term.t.Helper()
 	width := uint16(150)
@@ -304,7 +316,8 @@ func (term *terminal) shows(text string) {
 		if width++; width > 160 {
 			width = 150
 		}
-		if err := unix.IoctlSetWinsize(int(term.ours.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 20, Col: width}); err != nil {
+		if err := unix.IoctlSetWinsize(int(term.ours.Fd()), unix.TIOCSWINSZ,
+			&unix.Winsize{Row: 20, Col: width}); err != nil {
 			return err
 		}
 		testkit.Pause(term.t.Context(), 200*time.Millisecond)
@@ -315,8 +328,8 @@ func (term *terminal) shows(text string) {
 	})
 }
 
-// TestTopOnATerminal runs the program on a real terminal: it follows keys and sizes, survives the loss of its server, and leaves the terminal as it
-// was, whether it is told to end by a key or by a signal.
+// TestTopOnATerminal runs the program on a real terminal: it follows keys and sizes, survives the loss of its server,
+// and leaves the terminal as it was, whether it is told to end by a key or by a signal.
 func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*terminal, *os.Process) error{
@@ -336,7 +349,8 @@ func TestTopOnATerminal(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "berth-main", "top", "--interval", "200ms")
-			cmd.Env = append(os.Environ(), "BERTH_ADDR="+f.URL, "HOME="+t.TempDir(), "TERM=xterm-256color", "GORACE=atexit_sleep_ms=0")
+			cmd.Env = append(os.Environ(), "BERTH_ADDR="+f.URL, "HOME="+t.TempDir(), "TERM=xterm-256color",
+				"GORACE=atexit_sleep_ms=0")
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = term.theirs, term.theirs, term.theirs
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 			if err := cmd.Start(); err != nil {

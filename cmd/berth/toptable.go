@@ -70,7 +70,9 @@ func (l topLook) sort(by string, least bool) {
 	case topNodes:
 		sortBy(l.nodes, least, nodeShare(by), func(n api.NodeView) string { return n.Name })
 	case topServices:
-		sortBy(l.owned, least, func(o ownerUse) float64 { return amount(by, o.CPU, o.Memory, 0, o.Requests, o.Tasks, o.Rates) },
+		sortBy(l.owned, least, func(o ownerUse) float64 {
+			return amount(by, o.CPU, o.Memory, 0, o.Requests, o.Tasks, o.Rates)
+		},
 			func(o ownerUse) string { return ownerName(o.OwnerRef).String() })
 	default:
 		sortBy(l.tasks, least, func(t api.TaskView) float64 {
@@ -99,7 +101,9 @@ func sortBy[T any](all []T, least bool, amount func(T) float64, name func(T) str
 }
 
 // amount is what tasks are ordered by; of an order by name all are equal.
-func amount(by string, cpu cluster.MilliCPU, memory, growth cluster.Bytes, requests float64, tasks int, r cluster.Rates) float64 {
+func amount(by string, cpu cluster.MilliCPU, memory, growth cluster.Bytes, requests float64, tasks int,
+	r cluster.Rates,
+) float64 {
 	switch by {
 	case "cpu":
 		return float64(cpu)
@@ -171,7 +175,10 @@ func (a *app) topTableOf(l topLook, containers bool) table {
 
 // rateTitles are the columns of rates.
 func rateTitles() []string {
-	return []string{"THROTTLED>", "NET IN/S>", "NET OUT/S>", "READ/S>", "WRITE/S>", "CPU STALL>", "MEM STALL>", "IO STALL>", "+READS/S>", "+WRITES/S>"}
+	return []string{
+		"THROTTLED>", "NET IN/S>", "NET OUT/S>", "READ/S>", "WRITE/S>", "CPU STALL>", "MEM STALL>",
+		"IO STALL>", "+READS/S>", "+WRITES/S>",
+	}
 }
 
 // rateCells shows rates; known is false where nothing was told of any.
@@ -200,7 +207,8 @@ func whole(f float64) string { return strconv.Itoa(int(math.Round(f))) }
 
 // taskUseTable shows what tasks use, and of those with several containers each one, if that is wanted.
 func taskUseTable(tasks []api.TaskView, containers bool) table {
-	t := table{state: 1, titles: append([]string{"TASK", "STATE", "NODE", "CPU>", "MEMORY>", "GROWTH/M>", "REQ/S>"}, rateTitles()...)}
+	t := table{state: 1, titles: append([]string{"TASK", "STATE", "NODE", "CPU>", "MEMORY>", "GROWTH/M>", "REQ/S>"},
+		rateTitles()...)}
 	row := func(cells []string, r cluster.Rates, known bool) { t.add(append(cells, rateCells(r, known)...)...) }
 	for i := range tasks {
 		v := &tasks[i]
@@ -220,7 +228,8 @@ func taskUseTable(tasks []api.TaskView, containers bool) table {
 		if d == nil {
 			d = &cluster.UseDetail{}
 		}
-		row([]string{shortTask(v.ID), shownState(*v), v.Node, cpus(u.CPU), size(u.Memory), growth, requests}, d.Rates, u.Detail != nil)
+		row([]string{shortTask(v.ID), shownState(*v), v.Node, cpus(u.CPU), size(u.Memory), growth, requests}, d.Rates,
+			u.Detail != nil)
 		for _, c := range d.Containers {
 			if containers {
 				row([]string{"  " + c.Name, "", "", cpus(c.CPU), size(c.Memory), "", ""}, c.Rates, true)
@@ -232,7 +241,8 @@ func taskUseTable(tasks []api.TaskView, containers bool) table {
 
 // ownerTable shows what services and jobs use.
 func ownerTable(all []ownerUse) table {
-	t := table{titles: append([]string{"SERVICE OR JOB", "TASKS>", "CPU>", "MEMORY>", "MOST BY ONE>", "REQ/S>"}, rateTitles()...)}
+	t := table{titles: append([]string{"SERVICE OR JOB", "TASKS>", "CPU>", "MEMORY>", "MOST BY ONE>", "REQ/S>"},
+		rateTitles()...)}
 	for _, o := range all {
 		cpu, memory, most, requests := "?", "?", "", ""
 		if o.Measured > 0 {
@@ -241,7 +251,8 @@ func ownerTable(all []ownerUse) table {
 		if o.Requests >= 0 {
 			requests = whole(o.Requests)
 		}
-		t.add(append([]string{ownerName(o.OwnerRef).String(), strconv.Itoa(o.Tasks), cpu, memory, most, requests}, rateCells(o.Rates, o.Detailed > 0)...)...)
+		t.add(append([]string{ownerName(o.OwnerRef).String(), strconv.Itoa(o.Tasks), cpu, memory, most, requests},
+			rateCells(o.Rates, o.Detailed > 0)...)...)
 	}
 	return t
 }

@@ -37,14 +37,16 @@ func findTroubles(all everything) []trouble {
 	for _, n := range all.Nodes {
 		if p := pressureOf(n); p != nil {
 			found = append(found, trouble{
-				object: wordNode + "/" + n.Name, state: "pressure", cause: pressureText(p), next: "berth node status " + n.Name,
+				object: wordNode + "/" + n.Name, state: "pressure", cause: pressureText(p), next: "berth node status " +
+					n.Name,
 			})
 		}
 	}
 	for _, n := range all.Nodes {
 		if n.Used != nil && n.Used.DiskFull != nil {
 			found = append(found, trouble{
-				object: wordNode + "/" + n.Name, state: troubleFull, cause: oneLine(n.Used.DiskFull.Message), next: "berth image ls --node " + n.Name,
+				object: wordNode + "/" + n.Name, state: troubleFull, cause: oneLine(n.Used.DiskFull.Message),
+				next: "berth image ls --node " + n.Name,
 			})
 		}
 	}
@@ -112,7 +114,8 @@ func serviceTrouble(v api.ServiceView, tasks []api.TaskView) *trouble {
 	return explain(trouble{object: n.String(), state: v.Status.State, cause: oneLine(v.Status.Message)}, counts, tasks)
 }
 
-// misplacedTrouble says that tasks of a service that is healthy are where they should not be, as their nodes are now, or is nil.
+// misplacedTrouble says that tasks of a service that is healthy are where they should not be, as their nodes are now,
+// or is nil.
 func misplacedTrouble(n name, tasks []api.TaskView) *trouble {
 	var first *api.TaskView
 	found := 0
@@ -127,7 +130,10 @@ func misplacedTrouble(n name, tasks []api.TaskView) *trouble {
 	if first == nil {
 		return nil
 	}
-	t := &trouble{object: n.String(), state: troubleMisplaced, task: first, next: "berth explain " + shortTask(first.ID)}
+	t := &trouble{
+		object: n.String(), state: troubleMisplaced, task: first,
+		next: "berth explain " + shortTask(first.ID),
+	}
 	t.cause = joinNonEmpty(": ", shortTask(first.ID), oneLine(first.Misplaced))
 	if rest := found - 1; rest > 0 {
 		t.cause += fmt.Sprintf("; and %s more", count(rest, "task"))
@@ -135,8 +141,8 @@ func misplacedTrouble(n name, tasks []api.TaskView) *trouble {
 	return t
 }
 
-// changeTrouble returns what is wrong with a service beyond its counts, or nil: tasks that end again and again, a rollout that
-// failed, or one that waits for somebody.
+// changeTrouble returns what is wrong with a service beyond its counts, or nil: tasks that end again and again, a
+// rollout that failed, or one that waits for somebody.
 func changeTrouble(v api.ServiceView, tasks []api.TaskView) *trouble {
 	n := serviceName(v)
 	s := v.Status
@@ -313,7 +319,8 @@ func neverRan(t api.TaskView) bool {
 	default:
 	}
 	switch t.Reason {
-	case cluster.ReasonExit, cluster.ReasonOOM, cluster.ReasonTimeLimit, cluster.ReasonRestartLimit, cluster.ReasonUnknownExit,
+	case cluster.ReasonExit, cluster.ReasonOOM, cluster.ReasonTimeLimit, cluster.ReasonRestartLimit,
+		cluster.ReasonUnknownExit,
 		cluster.ReasonBootChanged:
 		return false
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// How long a node may take before it is in trouble: to be ready once it has registered, and to be empty once it is drained.
+// How long a node may take before it is in trouble: to be ready once it has registered, and to be empty once it is
+// drained.
 const (
 	joinPatience  = time.Minute
 	drainPatience = 10 * time.Minute
@@ -26,7 +27,8 @@ const (
 	troubleFull    = "disk-full"
 )
 
-// lingering returns what is wrong with nodes that are not silent: those that stay on their way for too long, and lost devices.
+// lingering returns what is wrong with nodes that are not silent: those that stay on their way for too long, and lost
+// devices.
 func lingering(n api.NodeView, now time.Time) (found []trouble) {
 	object, next := wordNode+"/"+n.Name, "berth node status "+n.Name
 	for _, d := range n.LostDevices {
@@ -42,24 +44,32 @@ func lingering(n api.NodeView, now time.Time) (found []trouble) {
 			cause = "its agent registered and has not told yet what runs there"
 		}
 		found = append(found, trouble{object: object, state: string(n.State), cause: cause, next: next})
-	case n.State == cluster.NodeDraining && n.Drain != nil && len(n.Drain.Left) > 0 && now.Sub(n.Drain.Since) > drainPatience && !n.Drain.Since.IsZero():
+	case n.State == cluster.NodeDraining && n.Drain != nil && len(n.Drain.Left) > 0 &&
+		now.Sub(n.Drain.Since) > drainPatience && !n.Drain.Since.IsZero():
 		left := n.Drain.Left[0]
-		cause := fmt.Sprintf("it is emptied for %s and still has %s: %s", span(now.Sub(n.Drain.Since)), count(len(n.Drain.Left), "task"),
+		cause := fmt.Sprintf("it is emptied for %s and still has %s: %s", span(now.Sub(n.Drain.Since)),
+			count(len(n.Drain.Left), "task"),
 			joinNonEmpty(": ", shortTask(left.ID), oneLine(left.Why)))
-		found = append(found, trouble{object: object, state: troubleHeld, cause: cause, next: "berth explain " + shortTask(left.ID)})
+		found = append(found, trouble{
+			object: object, state: troubleHeld, cause: cause,
+			next: "berth explain " + shortTask(left.ID),
+		})
 	}
 	return found
 }
 
-// cronTrouble returns what is wrong with a cron, or nil: its last moment has no job, or it has no moments any more. That a job of it failed
-// is told of the job.
+// cronTrouble returns what is wrong with a cron, or nil: its last moment has no job, or it has no moments any more.
+// That a job of it failed is told of the job.
 func cronTrouble(v api.CronView) *trouble {
 	n := cronName(v)
 	switch {
 	case v.Status.State == "suspended" || v.Status.State == "deleting":
 		return nil
 	case v.Status.Message != "":
-		return &trouble{object: n.String(), state: troubleMissed, cause: shortTasks(oneLine(v.Status.Message)), next: "berth cron history " + n.argument()}
+		return &trouble{
+			object: n.String(), state: troubleMissed, cause: shortTasks(oneLine(v.Status.Message)),
+			next: "berth cron history " + n.argument(),
+		}
 	case len(v.Status.Next) == 0 && v.Status.State == "waiting":
 		return &trouble{
 			object: n.String(), state: troubleNoMore, next: "berth cron status " + n.argument(),
@@ -69,8 +79,8 @@ func cronTrouble(v api.CronView) *trouble {
 	return nil
 }
 
-// quietTrouble returns what is wrong with a service that is otherwise as it should be, or nil: tasks that are not tried again, and those
-// that want more memory.
+// quietTrouble returns what is wrong with a service that is otherwise as it should be, or nil: tasks that are not tried
+// again, and those that want more memory.
 func quietTrouble(v api.ServiceView) *trouble {
 	n := serviceName(v)
 	switch s := v.Status; {
@@ -79,9 +89,15 @@ func quietTrouble(v api.ServiceView) *trouble {
 		if rest := len(s.GivenUp) - 1; rest > 0 {
 			cause += fmt.Sprintf(" and %s more", count(rest, "task"))
 		}
-		return &trouble{object: n.String(), state: troubleGivenUp, cause: cause + ": not tried again until the service changes", next: "berth explain " + n.argument()}
+		return &trouble{
+			object: n.String(), state: troubleGivenUp,
+			cause: cause + ": not tried again until the service changes", next: "berth explain " + n.argument(),
+		}
 	case s.Hungry != "":
-		return &trouble{object: n.String(), state: troubleHungry, cause: shortTasks(oneLine(s.Hungry)), next: "berth explain " + n.argument()}
+		return &trouble{
+			object: n.String(), state: troubleHungry, cause: shortTasks(oneLine(s.Hungry)),
+			next: "berth explain " + n.argument(),
+		}
 	}
 	return nil
 }
@@ -117,7 +133,8 @@ func (a *app) printOwnTroubles(found []trouble, shownBy string) error {
 	}
 	for i := range found {
 		if found[i].next == shownBy {
-			found[i].next = "berth events --" + strings.SplitN(found[i].object, "/", 2)[0] + " " + found[i].object[strings.LastIndex(found[i].object, "/")+1:]
+			found[i].next = "berth events --" + strings.SplitN(found[i].object, "/", 2)[0] + " " +
+				found[i].object[strings.LastIndex(found[i].object, "/")+1:]
 		}
 	}
 	a.say("")

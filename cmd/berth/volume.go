@@ -17,7 +17,10 @@ import (
 )
 
 func (a *app) newVolumeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "volume", Short: "List and remove the volumes that nodes keep", Args: cobra.ArbitraryArgs, RunE: a.group}
+	cmd := &cobra.Command{
+		Use: "volume", Short: "List and remove the volumes that nodes keep",
+		Args: cobra.ArbitraryArgs, RunE: a.group,
+	}
 	cmd.AddCommand(a.newVolumeListCommand(), a.newVolumeRemoveCommand(), a.newVolumePruneCommand())
 	return cmd
 }
@@ -26,8 +29,10 @@ func (a *app) newVolumeListCommand() *cobra.Command {
 	var node string
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List volumes: what they take, who uses them, whose they are",
-		Long: "List the volumes that nodes keep for tasks, and the folders that they declare (--host-volume of berth agent).\n\n" +
-			"What a volume takes is counted now and then, at the lowest priority; of declared folders it is not. Free is what is left of its file\n" +
+		Long: "List the volumes that nodes keep for tasks, and the folders that they declare (--host-volume " +
+			"of berth agent).\n\n" +
+			"What a volume takes is counted now and then, at the lowest priority; of declared folders it is " +
+			"not. Free is what is left of its file\n" +
 			"system, or of the quota that is set for it.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,8 +56,10 @@ func (a *app) newVolumeRemoveCommand() *cobra.Command {
 	var r api.VolumeRemove
 	cmd := &cobra.Command{
 		Use: "rm NAME... --node NODE", Short: "Remove volumes from a node, with their data",
-		Long: "Remove volumes that a node keeps, with all that is in them, by the names that 'berth volume ls' prints. One that a task uses is never\n" +
-			"removed. One whose service or job is there goes only with --force: the next task would begin with an empty one.",
+		Long: "Remove volumes that a node keeps, with all that is in them, by the names that 'berth volume " +
+			"ls' prints. One that a task uses is never\n" +
+			"removed. One whose service or job is there goes only with --force: the next task would begin " +
+			"with an empty one.",
 		Args: arguments(1, -1, "a volume, such as default/db/data"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.Node == "" {
@@ -89,7 +96,8 @@ func (a *app) newVolumePruneCommand() *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Remove volumes whose service or job is deleted, with their data",
-		Long: "Remove the volumes whose service or job is deleted and that no task uses, with all that is in them. Nothing else removes a volume: what\n" +
+		Long: "Remove the volumes whose service or job is deleted and that no task uses, with all that is " +
+			"in them. Nothing else removes a volume: what\n" +
 			"an owner wrote stays on its nodes until somebody says that it can go.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -111,7 +119,8 @@ func (a *app) newVolumePruneCommand() *cobra.Command {
 				}
 				if dry {
 					a.tell("%s on %s would be removed%s.", v.Name, v.Node, counted(v, ": %s"))
-				} else if _, err := c.RemoveVolume(cmd.Context(), api.VolumeRemove{Node: v.Node, Name: v.Name}); err != nil {
+				} else if _, err := c.RemoveVolume(cmd.Context(),
+					api.VolumeRemove{Node: v.Node, Name: v.Name}); err != nil {
 					faults = append(faults, cluster.Fault{Path: v.Node, Message: err.Error()})
 					continue
 				} else {
@@ -180,7 +189,8 @@ func (a *app) volumeTable(items []api.VolumeView) table {
 			uses = a.age(v.Until) + " ago"
 		}
 		row := []string{
-			cmp.Or(v.Name, v.HostVolume), v.Node, cmp.Or(counted(v, "%s"), "-"), size(v.Free), volumeKind(v), v.Owner, cmp.Or(uses, "-"),
+			cmp.Or(v.Name, v.HostVolume), v.Node, cmp.Or(counted(v, "%s"), "-"), size(v.Free), volumeKind(v), v.Owner,
+			cmp.Or(uses, "-"),
 		}
 		if row[5] == "" {
 			row[5] = "-"

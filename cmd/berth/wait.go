@@ -71,7 +71,8 @@ func (a *app) newWaitCommand() *cobra.Command {
 		},
 	}
 	all := []string{untilHealthy, untilDone, untilRunning, untilGone}
-	cmd.Flags().StringVar(&until, "for", "", "what to wait for: "+strings.Join(all, ", ")+"; default done for jobs, healthy for others")
+	cmd.Flags().StringVar(&until, "for", "",
+		"what to wait for: "+strings.Join(all, ", ")+"; default done for jobs, healthy for others")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this `duration`; default never")
 	mustComplete(cmd, "for", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -104,7 +105,8 @@ func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, er
 					ways = append(ways, u)
 				}
 			}
-			faults = append(faults, fmt.Sprintf("%s: a %s is never %s: wait --for %s", text, n.kind, t.until, strings.Join(ways, " or ")))
+			faults = append(faults, fmt.Sprintf("%s: a %s is never %s: wait --for %s", text, n.kind, t.until,
+				strings.Join(ways, " or ")))
 		}
 		targets = append(targets, t)
 	}
@@ -274,11 +276,16 @@ func (t *waitTarget) lookAtService(ctx context.Context, c *client.Client) error 
 	case s.State == "deleting":
 		t.giveUp("it is being deleted")
 	case stopped:
-		t.trouble = &trouble{cause: "its tasks are stopped until somebody starts it", next: "berth start " + t.name.String()}
+		t.trouble = &trouble{
+			cause: "its tasks are stopped until somebody starts it",
+			next:  "berth start " + t.name.String(),
+		}
 		t.giveUp("it is " + s.State)
-	case s.Rollout == cluster.RolloutFailed && t.until != untilRunning, s.Rollout == cluster.RolloutRolledBack && t.until == untilDone:
+	case s.Rollout == cluster.RolloutFailed && t.until != untilRunning,
+		s.Rollout == cluster.RolloutRolledBack && t.until == untilDone:
 		t.giveUp("its rollout " + rolloutEnd(cluster.Version{Definition: v.Definition, State: s.Rollout}))
-	case t.until == untilDone && v.Rollout.Reverted != 0 && v.Rollout.Reverted != v.Generation && t.generation != 0 && v.Generation != t.generation:
+	case t.until == untilDone && v.Rollout.Reverted != 0 && v.Rollout.Reverted != v.Generation && t.generation != 0 &&
+		v.Generation != t.generation:
 		t.giveUp("its rollout failed and was rolled back: " + v.Definition.String() + " is asked for again")
 	case t.until == untilRunning:
 		t.done = s.Running >= s.Desired
@@ -406,7 +413,8 @@ func (a *app) reportWait(ctx context.Context, c *client.Client, targets []*waitT
 		if tr.cause != "" {
 			a.tell("  %s", shortTasks(tr.cause))
 		} else if t.line != "" {
-			a.tell("  it is %s", joinNonEmpty(": ", t.brief, strings.TrimSpace(strings.TrimPrefix(oneLine(t.line), t.brief))))
+			a.tell("  it is %s", joinNonEmpty(": ", t.brief,
+				strings.TrimSpace(strings.TrimPrefix(oneLine(t.line), t.brief))))
 		}
 		if tr.task != nil {
 			printLines(a.stderr, tr.task.ID, tailOf(ctx, c, *tr.task))

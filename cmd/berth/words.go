@@ -80,7 +80,8 @@ func systemHint(err error) string {
 
 // foreignHint is what to do where something else than a server answers.
 func (a *app) foreignHint() string {
-	return "What answers at " + a.findAddr() + " is another program, or a proxy before the server: name the server with --addr or BERTH_ADDR."
+	return "What answers at " + a.findAddr() +
+		" is another program, or a proxy before the server: name the server with --addr or BERTH_ADDR."
 }
 
 // answerHint says what to do about a server's answer, where the answer does not say it itself; or nothing.
@@ -100,9 +101,11 @@ func (a *app) answerHint(err error) string {
 	}
 	switch refused.Status {
 	case http.StatusUnauthorized:
-		return "Name a token with --token-file, BERTH_TOKEN or BERTH_TOKEN_FILE: the server's own token file, or one that `berth token create` made."
+		return "Name a token with --token-file, BERTH_TOKEN or BERTH_TOKEN_FILE: the server's own token " +
+			"file, or one that `berth token create` made."
 	case http.StatusForbidden:
-		return "Use a token that may (--token-file, BERTH_TOKEN, BERTH_TOKEN_FILE): an admin makes one with `berth token create`."
+		return "Use a token that may (--token-file, BERTH_TOKEN, BERTH_TOKEN_FILE): an admin makes one with " +
+			"`berth token create`."
 	}
 	if refused.Foreign {
 		return a.foreignHint()
@@ -167,8 +170,8 @@ func wantOf(f *pflag.Flag) string {
 	return usage
 }
 
-// checkFlags refuses times that lie in the past: no flag means one, and the most that a server would make of it is nothing. The flags of
-// commands that tell more faults at once are left to them.
+// checkFlags refuses times that lie in the past: no flag means one, and the most that a server would make of it is
+// nothing. The flags of commands that tell more faults at once are left to them.
 func checkFlags(cmd *cobra.Command) error {
 	var list faults
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -228,7 +231,8 @@ func (a *app) topics(root *cobra.Command) {
 	}
 }
 
-// inQuery demands that the node and the cluster are there which a list was limited to and that came out empty: the name may be misspelt.
+// inQuery demands that the node and the cluster are there which a list was limited to and that came out empty: the name
+// may be misspelt.
 func inQuery(ctx context.Context, c *client.Client, node, in string) error {
 	if node != "" {
 		nodes, err := allNodes(ctx, c)

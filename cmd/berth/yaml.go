@@ -134,7 +134,9 @@ func literal(lines []string) bool {
 		return false
 	}
 	for _, l := range lines {
-		if strings.TrimRight(l, " \t") != l || strings.ContainsFunc(l, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		if strings.TrimRight(l, " \t") != l || strings.ContainsFunc(l, func(r rune) bool {
+			return !unicode.IsPrint(r)
+		}) {
 			return false
 		}
 	}
@@ -142,7 +144,8 @@ func literal(lines []string) bool {
 }
 
 // plainText is text that needs no quotes: it begins with a letter or "/", and a ":" stands inside a word.
-var plainText = regexp.MustCompile(`^[A-Za-z_/](?:[A-Za-z0-9_/.@+=,()%-]|:[A-Za-z0-9_/.@+=()%-]| [A-Za-z0-9_/.@+=()%-])*$`)
+var plainText = regexp.MustCompile(
+	`^[A-Za-z_/](?:[A-Za-z0-9_/.@+=,()%-]|:[A-Za-z0-9_/.@+=()%-]| [A-Za-z0-9_/.@+=()%-])*$`)
 
 // quantity is text such as "500m" or "1m30s", which is no number to any reader.
 var quantity = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:ns|µs|ms|s|m|h))+$`)

@@ -11,16 +11,27 @@ import (
 
 func TestToYAML(t *testing.T) {
 	tests := []struct{ name, in, want string }{
-		{"scalars", `{"a":"b","i":1,"f":0.50,"t":true,"z":null,"e":""}`, "a: b\ni: 1\nf: 0.50\nt: true\nz: null\ne: \"\"\n"},
-		{"nested", `{"a":{"b":[1,{"c":2,"d":[]},[3,4]]},"e":{}}`, "a:\n  b:\n  - 1\n  - c: 2\n    d: []\n  - - 3\n    - 4\ne: {}\n"},
+		{
+			"scalars", `{"a":"b","i":1,"f":0.50,"t":true,"z":null,"e":""}`,
+			"a: b\ni: 1\nf: 0.50\nt: true\nz: null\ne: \"\"\n",
+		},
+		{
+			"nested", `{"a":{"b":[1,{"c":2,"d":[]},[3,4]]},"e":{}}`,
+			"a:\n  b:\n  - 1\n  - c: 2\n    d: []\n  - - 3\n    - 4\ne: {}\n",
+		},
 		{"list", `[{"a":1},{"a":2}]`, "- a: 1\n- a: 2\n"},
 		{"empty", `[]`, "[]\n"},
 		{"only text", `"a b"`, "a b\n"},
 		{
-			"quotes where they matter", `["no","1","a: b","web:1","- x","#x","a #b"," x","x ","a:","2026-11-20","node.name","é","1m30s","500m","1e3"]`,
-			"- \"no\"\n- \"1\"\n- \"a: b\"\n- web:1\n- \"- x\"\n- \"#x\"\n- \"a #b\"\n- \" x\"\n- \"x \"\n- \"a:\"\n- \"2026-11-20\"\n- node.name\n- \"é\"\n- 1m30s\n- 500m\n- \"1e3\"\n",
+			"quotes where they matter",
+			`["no","1","a: b","web:1","- x","#x","a #b"," x","x ","a:","2026-11-20","node.name","é","1m30s","500m","1e3"]`,
+			"- \"no\"\n- \"1\"\n- \"a: b\"\n- web:1\n- \"- x\"\n- \"#x\"\n- \"a #b\"\n- \" x\"\n- \"x \"\n- " +
+				"\"a:\"\n- \"2026-11-20\"\n- node.name\n- \"é\"\n- 1m30s\n- 500m\n- \"1e3\"\n",
 		},
-		{"lines", `{"a":"one\ntwo\n","b":"one\n\n  two","c":"\n","d":"x \ny"}`, "a: |\n  one\n  two\nb: |-\n  one\n\n    two\nc: \"\\n\"\nd: \"x \\ny\"\n"},
+		{
+			"lines", `{"a":"one\ntwo\n","b":"one\n\n  two","c":"\n","d":"x \ny"}`,
+			"a: |\n  one\n  two\nb: |-\n  one\n\n    two\nc: \"\\n\"\nd: \"x \\ny\"\n",
+		},
 		{"odd keys", `{"a b":1,"1":2,"a:":3}`, "a b: 1\n\"1\": 2\n\"a:\": 3\n"},
 	}
 	for _, test := range tests {
@@ -42,8 +53,10 @@ func TestToYAML(t *testing.T) {
 // FuzzToYAML holds that every JSON value reads back as it was.
 func FuzzToYAML(f *testing.F) {
 	for _, s := range []string{
-		`{}`, `[]`, `null`, `"x"`, `{"a":[[],[[1]],{"b":{}}]}`, `{"a":"- x"}`, `{"a":"\u0000\u0085\u2028\ufeff"}`, `{"a":"yes","b":"1e3","c":"0x1f","d":"~"}`,
-		`{"a: b":" c","#":"x #y","":"","? a":"!t"}`, `{"a":"|\n x\n"}`, `{"a":" x\ny"}`, `{"a":"x\n\n\n"}`, `{"a":"\tx\n y"}`, `{"a":1e400}`, `{"a":[1`, `{"a" 1}`, `1 2`,
+		`{}`, `[]`, `null`, `"x"`, `{"a":[[],[[1]],{"b":{}}]}`, `{"a":"- x"}`, `{"a":"\u0000\u0085\u2028\ufeff"}`,
+		`{"a":"yes","b":"1e3","c":"0x1f","d":"~"}`,
+		`{"a: b":" c","#":"x #y","":"","? a":"!t"}`, `{"a":"|\n x\n"}`, `{"a":" x\ny"}`, `{"a":"x\n\n\n"}`,
+		`{"a":"\tx\n y"}`, `{"a":1e400}`, `{"a":[1`, `{"a" 1}`, `1 2`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -89,7 +102,8 @@ func TestToYAMLKeepsAll(t *testing.T) {
 		case 0:
 			return rapid.SliceOfN(rapid.Deferred(func() *rapid.Generator[any] { return value }), 0, 3).Draw(t, "list")
 		case 1:
-			return rapid.MapOfN(rapid.StringMatching(`[a-zA-Z0-9 :.-]{1,5}`), rapid.Deferred(func() *rapid.Generator[any] { return value }), 0, 3).Draw(t, "object")
+			return rapid.MapOfN(rapid.StringMatching(`[a-zA-Z0-9 :.-]{1,5}`),
+				rapid.Deferred(func() *rapid.Generator[any] { return value }), 0, 3).Draw(t, "object")
 		case 2:
 			return rapid.Bool().Draw(t, "bool")
 		case 3:

@@ -1,4 +1,5 @@
-// Command client shows how a program of another module uses Berth: it runs a job, watches its tasks until the job has ended, and prints what each task said.
+// Command client shows how a program of another module uses Berth: it runs a job, watches its tasks until the job has
+// ended, and prints what each task said.
 //
 //	go run . -addr unix:///run/berth/api.sock -tasks 3 -- /bin/sh -c 'echo "task $BERTH_INDEX of $BERTH_COUNT"'
 package main
@@ -30,7 +31,8 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("client", flag.ContinueOnError)
-	addr := flags.String("addr", os.Getenv("BERTH_ADDR"), "address of a server: unix:///path, http://host:port or https://host:port")
+	addr := flags.String("addr", os.Getenv("BERTH_ADDR"),
+		"address of a server: unix:///path, http://host:port or https://host:port")
 	token := flags.String("token", os.Getenv("BERTH_TOKEN"), "access token; none over a unix socket")
 	name := flags.String("name", "from-a-program", "name of the job and of its task definition")
 	image := flags.String("image", "", "image of the container; without one the command is a program of the node")
@@ -76,7 +78,8 @@ func submit(ctx context.Context, c *client.Client, name, image string, tasks int
 		Resources: api.Resources{CPU: 10, Memory: 16 * api.MiB},
 	}}}
 	job := api.Job{Name: name, Cluster: api.DefaultCluster, Steps: []api.Step{{
-		Name: "main", Definition: api.Ref{Name: name, Version: 1}, Count: tasks, TimeLimit: api.Duration(10 * time.Minute),
+		Name: "main", Definition: api.Ref{Name: name, Version: 1}, Count: tasks,
+		TimeLimit: api.Duration(10 * time.Minute),
 	}}}
 	var request api.ApplyRequest
 	for _, o := range []struct {
@@ -98,7 +101,8 @@ func submit(ctx context.Context, c *client.Client, name, image string, tasks int
 	return err
 }
 
-// watch prints each change of the job's tasks until all of them have ended. It asks for the list again only once that has changed.
+// watch prints each change of the job's tasks until all of them have ended. It asks for the list again only once that
+// has changed.
 func watch(ctx context.Context, c *client.Client, job string, out io.Writer) ([]api.TaskView, error) {
 	shown := map[api.TaskID]api.State{}
 	var o client.ListOptions

@@ -14,7 +14,10 @@ func TestRun(t *testing.T) {
 		t.Skip("BERTH_ADDR names no server")
 	}
 	var out strings.Builder
-	err := run(t.Context(), []string{"-addr", addr, "-name", "outside", "-tasks", "2", "--", "/bin/sh", "-c", `echo "task $BERTH_INDEX of $BERTH_COUNT"`}, &out)
+	err := run(t.Context(), []string{
+		"-addr", addr, "-name", "outside", "-tasks", "2", "--", "/bin/sh", "-c",
+		`echo "task $BERTH_INDEX of $BERTH_COUNT"`,
+	}, &out)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}

@@ -43,7 +43,10 @@ func startBerth(ctx context.Context, d *demo, executor string) (*berth, error) {
 	if b.names, err = freePort(ctx); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	args := append([]string{"dev", "--data-dir", b.dataDir(), "--http", "127.0.0.1:0", "--dns-listen", b.names, "--executor", executor}, d.flags...)
+	args := append([]string{
+		"dev", "--data-dir", b.dataDir(), "--http", "127.0.0.1:0", "--dns-listen", b.names,
+		"--executor", executor,
+	}, d.flags...)
 	b.server = exec.Command(b.demo.binary, args...) //nolint:noctx // it outlives Ctrl-C, until the tasks are gone
 	// The user's own settings stay as they are.
 	b.server.Env = append(os.Environ(), "XDG_CONFIG_HOME="+filepath.Join(d.data, "config"))

@@ -76,7 +76,8 @@ func results(change func(index int, line string) string) string {
 		if index == failsFirst {
 			attempt = 2
 		}
-		line := fmt.Sprintf("2026-11-20T10:00:00Z squares.%d result index=%d attempt=%d sum=%d\n", index, index, attempt, squares(index))
+		line := fmt.Sprintf("2026-11-20T10:00:00Z squares.%d result index=%d attempt=%d sum=%d\n", index, index,
+			attempt, squares(index))
 		b.WriteString("some other line\n" + change(index, line))
 	}
 	return b.String()
@@ -166,7 +167,10 @@ func TestHammerVerdict(t *testing.T) {
 		notes func(h *hammer)
 		holds bool
 	}{
-		{"both versions, none failed", func(h *hammer) { h.note(t.Context(), "2", nil); h.note(t.Context(), "1", nil) }, true},
+		{"both versions, none failed", func(h *hammer) {
+			h.note(t.Context(), "2", nil)
+			h.note(t.Context(), "1", nil)
+		}, true},
 		{"failed at the very end", func(h *hammer) {
 			h.note(t.Context(), "1", nil)
 			h.note(t.Context(), "2", nil)

@@ -39,7 +39,10 @@ esac
 	if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("[]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &demo{root: dir, binary: filepath.Join(dir, "berth"), data: t.TempDir(), stdout: t.Output(), stderr: t.Output()}
+	return &demo{
+		root: dir, binary: filepath.Join(dir, "berth"), data: t.TempDir(), stdout: t.Output(),
+		stderr: t.Output(),
+	}
 }
 
 const serves = `echo "a line"; echo "berth: ready at http://127.0.0.1:7"; trap 'exit 0' TERM; while :; do sleep 0.05; done`
@@ -166,7 +169,8 @@ func TestHammerFollowsTheTasks(t *testing.T) {
 func TestServerGetsMoreFlags(t *testing.T) {
 	d := fakeBerth(t, `echo "args: $*" >&2; exit 3`)
 	d.flags = []string{"--store", "etcd://h", "--store-prefix", "demo/"}
-	if _, err := startBerth(t.Context(), d, "auto"); err == nil || !strings.Contains(err.Error(), "--executor auto --store etcd://h --store-prefix demo/") {
+	if _, err := startBerth(t.Context(), d, "auto"); err == nil ||
+		!strings.Contains(err.Error(), "--executor auto --store etcd://h --store-prefix demo/") {
 		t.Errorf("startBerth: %v, want the flags among berth's", err)
 	}
 }

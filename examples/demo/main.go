@@ -121,7 +121,8 @@ func (d *demo) play(ctx context.Context, check bool, executor string) error {
 	if err := b.keep(ctx, "redis-auth", "requirepass "+d.password+"\n"); err != nil {
 		return err
 	}
-	if err := b.show(ctx, "run", "--timeout", "3m", d.example("web.yaml"), d.example("redis.yaml"), d.example("job.yaml")); err != nil {
+	if err := b.show(ctx, "run", "--timeout", "3m", d.example("web.yaml"), d.example("redis.yaml"),
+		d.example("job.yaml")); err != nil {
 		return err
 	}
 	if err := b.show(ctx, "status"); err != nil {

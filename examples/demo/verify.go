@@ -77,7 +77,10 @@ func (d *demo) webIs(ctx context.Context, version string) error {
 		if err != nil {
 			return err
 		}
-		want := webAnswer{Version: version, Task: t.ID, Index: strconv.Itoa(i), Count: strconv.Itoa(webTasks), Service: "web"}
+		want := webAnswer{
+			Version: version, Task: t.ID, Index: strconv.Itoa(i), Count: strconv.Itoa(webTasks),
+			Service: "web",
+		}
 		if got != want {
 			return fmt.Errorf("task %s answers %+v, want %+v", t.ID, got, want)
 		}
@@ -144,7 +147,8 @@ func orWrong(err error) error {
 	return err
 }
 
-// redis sends one command in redis's own protocol, behind the password unless that is empty, and returns its answer, a string.
+// redis sends one command in redis's own protocol, behind the password unless that is empty, and returns its answer, a
+// string.
 func redis(ctx context.Context, addr, password string, command ...string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -213,11 +217,16 @@ func (d *demo) verifySecret(ctx context.Context) (string, error) {
 	if err != nil || len(tasks) == 0 {
 		return "", fmt.Errorf("no task of redis: %w", orWrong(err))
 	}
-	if got, err := redis(ctx, tasks[0].addr("redis"), "", "GET", "berth:demo"); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+	if got, err := redis(ctx, tasks[0].addr("redis"), "", "GET", "berth:demo"); err == nil ||
+		!strings.Contains(err.Error(), "NOAUTH") {
 		return "", fmt.Errorf("without the password redis answers %q, %w", got, orWrong(err))
 	}
 	for _, args := range [][]string{
-		{"secret", "ls", "-o", "yaml"}, {"inspect", "service/redis"}, {"ps", "-o", "yaml"}, {"events", "--tail", "-1"}, {"logs", "service/redis"},
+		{"secret", "ls", "-o", "yaml"},
+		{"inspect", "service/redis"},
+		{"ps", "-o", "yaml"},
+		{"events", "--tail", "-1"},
+		{"logs", "service/redis"},
 	} {
 		out, err := d.berth.read(ctx, args...)
 		if err != nil {
@@ -262,7 +271,8 @@ func (d *demo) verifyUse(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d tasks use %.1f MiB of memory", webTasks+1, float64(memory)/(1<<20)), d.berth.show(ctx, "top", "tasks")
+	return fmt.Sprintf("%d tasks use %.1f MiB of memory", webTasks+1, float64(memory)/(1<<20)),
+		d.berth.show(ctx, "top", "tasks")
 }
 
 // verifyWhy demands an answer to why a task is where it is.
@@ -347,7 +357,8 @@ func (d *demo) verifyJob(ctx context.Context) (string, error) {
 	if err := jobAttempts(attempts); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d results are right, task %d needed a second attempt, no attempt ran twice", jobTasks, failsFirst), nil
+	return fmt.Sprintf("%d results are right, task %d needed a second attempt, no attempt ran twice", jobTasks,
+		failsFirst), nil
 }
 
 // volumeFile reads a file that a task wrote into its volume, which the agent keeps below
@@ -541,7 +552,8 @@ func (h *hammer) verdict() error {
 	slices.Sort(h.versions)
 	switch {
 	case len(h.failures) > 0:
-		return fmt.Errorf("%d of %d requests failed, the first with: %s", len(h.failures), h.sent+len(h.failures), h.failures[0])
+		return fmt.Errorf("%d of %d requests failed, the first with: %s", len(h.failures), h.sent+len(h.failures),
+			h.failures[0])
 	case !slices.Equal(h.versions, []string{"1", "2"}):
 		return fmt.Errorf("the versions %q answered, want both", h.versions)
 	}

@@ -67,7 +67,8 @@ func TestImagesRun(t *testing.T) {
 		}
 	})
 	t.Run("redis as plain files", func(t *testing.T) {
-		got, err := exec.CommandContext(t.Context(), filepath.Join(out, "bin", "redis-server"), "--version").CombinedOutput()
+		got, err := exec.CommandContext(t.Context(), filepath.Join(out, "bin", "redis-server"),
+			"--version").CombinedOutput()
 		if err != nil || !strings.Contains(string(got), "Redis server v=7") {
 			t.Errorf("redis-server --version: %q, %v", got, err)
 		}
@@ -88,7 +89,8 @@ func startContainerd(t *testing.T) containerd {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	c := containerd{t, filepath.Join(dir, "sock")}
-	config := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n[ttrpc]\naddress = %q\n",
+	config := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = "+
+		"[\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n[ttrpc]\naddress = %q\n",
 		dir+"/root", dir+"/state", c.socket, c.socket+".ttrpc")
 	if err := os.WriteFile(dir+"/config.toml", []byte(config), 0o600); err != nil {
 		t.Fatal(err)

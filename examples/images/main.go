@@ -124,7 +124,8 @@ func (b builder) program(ctx context.Context, prog, version string, env []string
 		return nil, fmt.Errorf("find the output directory: %w", err)
 	}
 	pkg := "github.com/berthd/berth/examples/programs/" + prog
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", abs, pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o",
+		abs, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	cmd.Stdout, cmd.Stderr = b.stderr, b.stderr
 	if err := cmd.Run(); err != nil {

@@ -103,7 +103,10 @@ func replace(name string, data []byte) error {
 // unpack fetches packages and the libraries that they depend on and unpacks them below
 // root, without installing anything. It returns the names of all packages.
 func (b builder) unpack(ctx context.Context, root string, names ...string) ([]string, error) {
-	args := []string{"depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"}
+	args := []string{
+		"depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks",
+		"--no-replaces", "--no-enhances",
+	}
 	listing, err := b.output(ctx, b.work, "apt-cache", append(args, names...)...)
 	if err != nil {
 		return nil, err

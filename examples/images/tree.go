@@ -33,7 +33,10 @@ type file struct {
 
 // base adds what programs expect of any system.
 func (t tree) base() {
-	t["etc/passwd"] = file{mode: 0o644, data: []byte("root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n")}
+	t["etc/passwd"] = file{
+		mode: 0o644,
+		data: []byte("root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n"),
+	}
 	t["etc/group"] = file{mode: 0o644, data: []byte("root:x:0:\nnogroup:x:65534:\n")}
 	t["tmp"] = file{mode: 0o1777, folder: true}
 }

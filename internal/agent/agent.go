@@ -70,13 +70,13 @@ type Config struct {
 	// Credentials, unless nil, returns what a registry wants for its images, or empty strings.
 	Credentials func(registry string) (user, secret string)
 
-	// HostVolumes are folders that definitions can name, and HostPaths those below which they can name any path: "/" is anywhere, none is nowhere.
-	// All of them are absolute.
+	// HostVolumes are folders that definitions can name, and HostPaths those below which they can name any path: "/" is
+	// anywhere, none is nowhere. All of them are absolute.
 	HostVolumes []HostVolume
 	HostPaths   []string
 
-	// SecretsDir, unless empty, is the folder in memory for the secrets of tasks. Default: one below /run, the user's run directory or
-	// /dev/shm, whichever is in memory.
+	// SecretsDir, unless empty, is the folder in memory for the secrets of tasks. Default: one below /run, the user's
+	// run directory or /dev/shm, whichever is in memory.
 	SecretsDir string
 
 	// Boot is the boot-time clock (P9.1): never 0, never going back while the machine runs. Default: the machine's.
@@ -91,25 +91,26 @@ type Config struct {
 	Names NamesConfig
 	// CPUs are those that all tasks run on, ordered. They must be given where the agent offers cores to single tasks.
 	CPUs []int
-	// Stats measures what the machine uses; it is called by one goroutine, every few seconds, with DataDir. Default: the machine's
-	// own, and none for a Volatile agent, which then reports none.
+	// Stats measures what the machine uses; it is called by one goroutine, every few seconds, with DataDir. Default:
+	// the machine's own, and none for a Volatile agent, which then reports none.
 	Stats func(dir string) (cluster.NodeStats, error)
-	// Samples, unless nil, is handed what each container has used since it began, after each measurement, by the goroutine that
-	// measures, which goes on when it returns.
+	// Samples, unless nil, is handed what each container has used since it began, after each measurement, by the
+	// goroutine that measures, which goes on when it returns.
 	Samples func([]telemetry.ContainerSample)
-	// Scarcity measures how short of memory the machine is, as often and by the same goroutine. Default: the machine's own, or
-	// where Stats is given from what that says.
+	// Scarcity measures how short of memory the machine is, as often and by the same goroutine. Default: the machine's
+	// own, or where Stats is given from what that says.
 	Scarcity func() (facts.Scarcity, error)
-	// PressureStall and PressureFree are when the node counts as short of memory: the share of the time that tasks wait for memory,
-	// where the kernel tells, default DefaultPressureStall; and the share of memory that is free, of the machine or of what
-	// all tasks may use, default DefaultPressureFree. In percent. Where the kernel tells how long tasks wait, the machine's share counts only
-	// if it is another than the default.
+	// PressureStall and PressureFree are when the node counts as short of memory: the share of the time that tasks wait
+	// for memory, where the kernel tells, default DefaultPressureStall; and the share of memory that is free, of the
+	// machine or of what all tasks may use, default DefaultPressureFree. In percent. Where the kernel tells how long
+	// tasks wait, the machine's share counts only if it is another than the default.
 	PressureStall float64
 	PressureFree  float64
 	// TaskCgroup is the control group of all tasks, default "/berth".
 	TaskCgroup string
-	// ImageHigh and ImageLow are how full the disks of images and of artifacts may be, in percent: from the one on those of either are removed that
-	// nothing uses, down to the other. Default DefaultImageHigh and DefaultImageLow; an ImageHigh of 100 or more removes none.
+	// ImageHigh and ImageLow are how full the disks of images and of artifacts may be, in percent: from the one on
+	// those of either are removed that nothing uses, down to the other. Default DefaultImageHigh and DefaultImageLow;
+	// an ImageHigh of 100 or more removes none.
 	ImageHigh, ImageLow float64
 	// Artifacts bounds what is fetched for tasks. Default: as artifact.Config says, in a folder of DataDir.
 	Artifacts artifact.Config
@@ -335,7 +336,8 @@ func (a *Agent) saw(t cluster.Token, session uint64) {
 	}
 }
 
-// learned keeps the list of servers that one of them told, for the next life of the agent. The Source hears it by itself.
+// learned keeps the list of servers that one of them told, for the next life of the agent. The Source hears it by
+// itself.
 func (a *Agent) learned(servers []string) {
 	if len(servers) == 0 {
 		return
@@ -390,7 +392,8 @@ func (a *Agent) add(t *task) {
 	t.rec.InSession(a.present) // its goroutine has not begun
 }
 
-// remove forgets an attempt of which nothing is left, unless it may be wanted again. Who finds it gone finds all of it gone.
+// remove forgets an attempt of which nothing is left, unless it may be wanted again. Who finds it gone finds all of it
+// gone.
 func (a *Agent) remove(t *task) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// askEvery is how often the tasks whose service is scaled by requests are asked for them, and mostAsked how many at once.
+// askEvery is how often the tasks whose service is scaled by requests are asked for them, and mostAsked how many at
+// once.
 const (
 	askEvery  = 5 * time.Second
 	mostAsked = 16

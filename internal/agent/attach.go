@@ -18,10 +18,11 @@ var passedOn = map[string]syscall.Signal{
 	"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "CONT": syscall.SIGCONT, "WINCH": syscall.SIGWINCH,
 }
 
-// attach sends the output of a program as it comes, until the program ends, and passes signals on to it. It returns the program's
-// exit code. A reader that is too slow loses lines, and is told how many.
+// attach sends the output of a program as it comes, until the program ends, and passes signals on to it. It returns the
+// program's exit code. A reader that is too slow loses lines, and is told how many.
 func (a *Agent) attach(
-	ctx context.Context, cancel context.CancelCauseFunc, p live, r transport.AttachRequest, in *transport.FrameReader, out *transport.FrameWriter,
+	ctx context.Context, cancel context.CancelCauseFunc, p live, r transport.AttachRequest, in *transport.FrameReader,
+	out *transport.FrameWriter,
 ) (int, error) {
 	a.work.Go(func() {
 		for {
@@ -50,22 +51,23 @@ func (a *Agent) attach(
 		tail = -1 // none
 	}
 	stdout, stderr := out.Channel(transport.ChannelStdout), out.Channel(transport.ChannelStderr)
-	err := logs.Read(ctx, a.logDir(p.task.uuid, p.container), logs.Options{Follow: true, Done: over, Tail: tail}, func(l logs.Line) error {
-		if l.Lost > 0 {
-			_, err := fmt.Fprintf(stderr, "[%d lines were lost]\n", l.Lost)
+	err := logs.Read(ctx, a.logDir(p.task.uuid, p.container), logs.Options{Follow: true, Done: over, Tail: tail},
+		func(l logs.Line) error {
+			if l.Lost > 0 {
+				_, err := fmt.Fprintf(stderr, "[%d lines were lost]\n", l.Lost)
+				return err
+			}
+			to := stdout
+			if l.Stream == logs.Stderr {
+				to = stderr
+			}
+			text := []byte(l.Text)
+			if !l.Partial {
+				text = append(text, '\n')
+			}
+			_, err := to.Write(text)
 			return err
-		}
-		to := stdout
-		if l.Stream == logs.Stderr {
-			to = stderr
-		}
-		text := []byte(l.Text)
-		if !l.Partial {
-			text = append(text, '\n')
-		}
-		_, err := to.Write(text)
-		return err
-	})
+		})
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, err
 	}
@@ -85,7 +87,8 @@ func (a *Agent) pass(ctx context.Context, p live, name string) error {
 	if !ok {
 		return fmt.Errorf("the signal %q is not passed on: want one of %v", name, sortedKeys(passedOn))
 	}
-	a.Logger.Info("a signal was sent to a container by hand", "task", p.task.id, "container", p.container, "signal", name)
+	a.Logger.Info("a signal was sent to a container by hand", "task", p.task.id, "container", p.container, "signal",
+		name)
 	if err := p.executor.Signal(ctx, p.id, sig); err != nil {
 		return fmt.Errorf("signal %s: %w", name, err)
 	}

@@ -91,8 +91,10 @@ func benchmarkAgents(b *testing.B, agents int, volatile bool) {
 		a, err := New(Config{
 			Name: name, DataDir: filepath.Join(dir, name), Volatile: volatile, Source: seat{h, i},
 			Executors: []executor.Executor{newBox()},
-			Facts:     func(string) (cluster.Facts, error) { return cluster.Facts{BootID: "b", Address: "127.0.0.1"}, nil },
-			PortFree:  func(int) error { return nil },
+			Facts: func(string) (cluster.Facts, error) {
+				return cluster.Facts{BootID: "b", Address: "127.0.0.1"}, nil
+			},
+			PortFree: func(int) error { return nil },
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -146,7 +148,8 @@ func BenchmarkLatency(b *testing.B) {
 			h := &hall{streams: []chan transport.Message{make(chan transport.Message, 16)}, full: make(chan struct{})}
 			started := make(chan struct{}, 1)
 			a, err := New(Config{
-				Name: "n0", DataDir: b.TempDir(), Source: seat{h, 0}, Executors: []executor.Executor{timed{newBox(), started}},
+				Name: "n0", DataDir: b.TempDir(), Source: seat{h, 0},
+				Executors: []executor.Executor{timed{newBox(), started}},
 			})
 			if err != nil {
 				b.Fatal(err)
@@ -162,10 +165,14 @@ func BenchmarkLatency(b *testing.B) {
 			h.streams[0] <- transport.Message{Definition: def}
 			i := 0
 			for b.Loop() {
-				h.streams[0] <- transport.Message{Assignment: &transport.Assignment{Revision: 1, Desired: cluster.Desired{
-					Task: cluster.JobTask("default", "work", 1, "main", i), Attempt: 1, UUID: fmt.Sprintf("attempt-%d", i),
-					Node: "n0", Owner: cluster.OwnerRef{Kind: kind, Cluster: "default", Name: "work"}, Definition: def.Ref(),
-				}}}
+				h.streams[0] <- transport.Message{
+					Assignment: &transport.Assignment{Revision: 1, Desired: cluster.Desired{
+						Task: cluster.JobTask("default", "work", 1, "main", i), Attempt: 1,
+						UUID: fmt.Sprintf("attempt-%d", i),
+						Node: "n0", Owner: cluster.OwnerRef{Kind: kind, Cluster: "default", Name: "work"},
+						Definition: def.Ref(),
+					}},
+				}
 				<-started
 				i++
 			}

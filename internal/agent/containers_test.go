@@ -163,7 +163,8 @@ func TestSpec(t *testing.T) {
 		w.box.mu.Unlock()
 		want := []string{
 			"ADDR_HTTP_ALT=10.0.0.1:30007", "BERTH_ATTEMPT=1", "BERTH_ATTEMPT_ID=s1", "BERTH_CLUSTER=default",
-			"BERTH_COUNT=1", "BERTH_INDEX=0", "BERTH_NETWORK=host", "BERTH_NODE=n1", "BERTH_NODE_ADDRESS=10.0.0.1", "BERTH_SERVICE=web",
+			"BERTH_COUNT=1", "BERTH_INDEX=0", "BERTH_NETWORK=host", "BERTH_NODE=n1", "BERTH_NODE_ADDRESS=10.0.0.1",
+			"BERTH_SERVICE=web",
 			"BERTH_TASK=default.web.1.0", "PORT_HTTP_ALT=30007", "URL=http://10.0.0.1:30007/",
 		}
 		if diff := cmp.Diff(want, spec.Env); diff != "" {
@@ -176,7 +177,8 @@ func TestSpec(t *testing.T) {
 			t.Errorf("command (-want +got):\n%s", diff)
 		}
 		volume := filepath.Join(w.dir, "volumes/default/web/data")
-		if diff := cmp.Diff([]executor.Mount{{Source: volume, Path: "/data", ReadOnly: true}}, spec.Mounts); diff != "" {
+		if diff := cmp.Diff([]executor.Mount{{Source: volume, Path: "/data", ReadOnly: true}},
+			spec.Mounts); diff != "" {
 			t.Errorf("mounts (-want +got):\n%s", diff)
 		}
 		for _, dir := range []string{volume, spec.Dir, spec.LogDir} {

@@ -24,13 +24,15 @@ func copyOut(p live, r transport.CopyRequest, out *transport.FrameWriter) error 
 		return archive.Pack(out.Channel(transport.ChannelStdout), archive.Packing{
 			Root: root, Path: r.Path, Follow: r.Follow,
 			LeftOut: func(name, what string) {
-				_, _ = fmt.Fprintf(out.Channel(transport.ChannelStderr), "%q is %s\n", name, what) // a broken stream is found by what follows
+				// a broken stream is found by what follows
+				_, _ = fmt.Fprintf(out.Channel(transport.ChannelStderr), "%q is %s\n", name, what)
 			},
 		})
 	})
 }
 
-// copyIn takes a file or folder to where the program sees it. An archive that does not come whole is an error; what came of it stays.
+// copyIn takes a file or folder to where the program sees it. An archive that does not come whole is an error; what
+// came of it stays.
 func copyIn(p live, r transport.CopyRequest, in *transport.FrameReader, out *transport.FrameWriter) error {
 	if r.Path == "" {
 		return errNoPath

@@ -225,7 +225,8 @@ func TestEndIsReportedUntilItIsAcknowledged(t *testing.T) {
 	})
 }
 
-// The agent's state is lost, and the store goes back. The tasks run on, and are taken up when the server sends them again.
+// The agent's state is lost, and the store goes back. The tasks run on, and are taken up when the server sends them
+// again.
 func TestLostStateStopsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.box.programs["work"] = program{Runs: time.Minute}
@@ -268,8 +269,8 @@ func (s *server) told(uuid string) (o cluster.Observed, registrations int) {
 	return o, len(s.regs)
 }
 
-// The agent's state is lost, and the executor does not tell what it holds. A full report without what runs would end it in the store
-// while it goes on, so there is none before the executor has told.
+// The agent's state is lost, and the executor does not tell what it holds. A full report without what runs would end it
+// in the store while it goes on, so there is none before the executor has told.
 func TestLostStateIsNotReportedBeforeTheExecutorTells(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))

@@ -47,7 +47,8 @@ func TestCrashLoopIsReportedWithItsLastLines(t *testing.T) {
 			t.Errorf("message %q, output %q", o.Message, o.LogTail)
 		}
 		w.pass(2 * time.Second)
-		if o := w.want("s1", cluster.StateRunning, ""); o.Health != cluster.HealthHealthy || o.LogTail != "" || o.Message != "" {
+		if o := w.want("s1", cluster.StateRunning, ""); o.Health != cluster.HealthHealthy || o.LogTail != "" ||
+			o.Message != "" {
 			t.Errorf("once it is well it still says %q and %q", o.Message, o.LogTail)
 		}
 	})
@@ -67,7 +68,8 @@ func TestKernelsKillsAreToldApart(t *testing.T) {
 		}
 		w.pass(time.Minute)
 		o = w.want("s1", cluster.StateFailed, cluster.ReasonRestartLimit)
-		if want := "was restarted 2 times within 10m0s; the last time: container app was killed for its memory limit; it was killed for its memory limit 3 times in all"; o.Message != want {
+		if want := "was restarted 2 times within 10m0s; the last time: container app was killed for its " +
+			"memory limit; it was killed for its memory limit 3 times in all"; o.Message != want {
 			t.Errorf("message %q\n   want %q", o.Message, want)
 		}
 		if o.LogTail != "allocating\n" {

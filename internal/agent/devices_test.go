@@ -16,8 +16,9 @@ import (
 
 func gpu(id string, numa int) devices.Device {
 	return devices.Device{
-		Device: cluster.Device{ID: id, Type: "gpu", Model: "A100", Memory: 40 * cluster.GiB, Numa: numa}, NVIDIA: true, NVIDIAName: "GPU-" + id,
-		Nodes: []devices.Node{{Host: "/dev/" + id, Path: "/dev/" + id}, {Host: "/dev/ctl", Path: "/dev/ctl"}},
+		Device: cluster.Device{ID: id, Type: "gpu", Model: "A100", Memory: 40 * cluster.GiB, Numa: numa}, NVIDIA: true,
+		NVIDIAName: "GPU-" + id,
+		Nodes:      []devices.Node{{Host: "/dev/" + id, Path: "/dev/" + id}, {Host: "/dev/ctl", Path: "/dev/ctl"}},
 	}
 }
 
@@ -39,7 +40,8 @@ func (w *world) specOf(id executor.ID) executor.Spec {
 // devicesIn returns the variables of a spec that speak of devices.
 func devicesIn(s executor.Spec) (env []string) {
 	for _, kv := range s.Env {
-		if strings.HasPrefix(kv, "BERTH_DEVICE") || strings.HasPrefix(kv, "BERTH_CPUS") || strings.Contains(kv, "NVIDIA") || strings.HasPrefix(kv, "CUDA") {
+		if strings.HasPrefix(kv, "BERTH_DEVICE") || strings.HasPrefix(kv, "BERTH_CPUS") ||
+			strings.Contains(kv, "NVIDIA") || strings.HasPrefix(kv, "CUDA") {
 			env = append(env, kv)
 		}
 	}
@@ -49,19 +51,28 @@ func devicesIn(s executor.Spec) (env []string) {
 // Each container of a task gets what it asks for, no other, and is told so.
 func TestDevicesAreHandedOver(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.devices = []devices.Device{gpu("a", 0), gpu("b", 0), {Device: cluster.Device{ID: "f", Type: "fpga", Numa: -1}, CDI: "example.com/fpga=f"}}
+		w.devices = []devices.Device{
+			gpu("a", 0), gpu("b", 0),
+			{Device: cluster.Device{ID: "f", Type: "fpga", Numa: -1}, CDI: "example.com/fpga=f"},
+		}
 		w.restart()
 		if got := w.agent.machine.facts().Devices; len(got) != 3 || got[0].ID != "a" {
 			t.Errorf("the agent reports %+v", got)
 		}
 		def := definition("train", "one", "two", "none", "part")
 		def.Containers[0].Resources.Devices = []cluster.DeviceRequest{{Type: "gpu", Count: 1}, {Type: "fpga", Count: 1}}
-		def.Containers[1].Resources.Devices = []cluster.DeviceRequest{{Type: "gpu", Share: 250, Memory: 10 * cluster.GiB}}
+		def.Containers[1].Resources.Devices = []cluster.DeviceRequest{
+			{Type: "gpu", Share: 250, Memory: 10 * cluster.GiB},
+		}
 		def.Containers[2].Env = map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}
 		def.Containers[3].Resources.Devices = []cluster.DeviceRequest{{Type: "gpu", Share: 500}}
 		def.Containers[3].Env = map[string]string{"CUDA_VISIBLE_DEVICES": "0"}
 		d := w.desired("s1", def, cluster.KindService)
-		d.Devices = []cluster.DeviceUse{{ID: "a", Share: 1000}, {ID: "b", Share: 750, Memory: 10 * cluster.GiB}, {ID: "f", Share: 1000}}
+		d.Devices = []cluster.DeviceUse{
+			{ID: "a", Share: 1000},
+			{ID: "b", Share: 750, Memory: 10 * cluster.GiB},
+			{ID: "f", Share: 1000},
+		}
 		w.assign(d, def)
 		w.want("s1", cluster.StateRunning, "")
 
@@ -82,15 +93,18 @@ func TestDevicesAreHandedOver(t *testing.T) {
 			want handed
 		}{
 			{one, handed{files("/dev/a", "/dev/ctl"), []string{"example.com/fpga=f"}, []string{
-				"BERTH_DEVICES=a,f", "BERTH_DEVICE_FPGA=f", "BERTH_DEVICE_GPU=a", "CUDA_VISIBLE_DEVICES=GPU-a", "NVIDIA_VISIBLE_DEVICES=GPU-a",
+				"BERTH_DEVICES=a,f", "BERTH_DEVICE_FPGA=f", "BERTH_DEVICE_GPU=a", "CUDA_VISIBLE_DEVICES=GPU-a",
+				"NVIDIA_VISIBLE_DEVICES=GPU-a",
 			}}},
 			{two, handed{files("/dev/b", "/dev/ctl"), nil, []string{
-				"BERTH_DEVICES=b", "BERTH_DEVICE_GPU=b", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M",
+				"BERTH_DEVICES=b", "BERTH_DEVICE_GPU=b", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25",
+				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M",
 				"CUDA_VISIBLE_DEVICES=GPU-b", "NVIDIA_VISIBLE_DEVICES=GPU-b",
 			}}},
 			{none, handed{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}}},
 			{part, handed{files("/dev/b", "/dev/ctl"), nil, []string{
-				"BERTH_DEVICES=b", "BERTH_DEVICE_GPU=b", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "CUDA_VISIBLE_DEVICES=0", "NVIDIA_VISIBLE_DEVICES=GPU-b",
+				"BERTH_DEVICES=b", "BERTH_DEVICE_GPU=b", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50",
+				"CUDA_VISIBLE_DEVICES=0", "NVIDIA_VISIBLE_DEVICES=GPU-b",
 			}}},
 		} {
 			if diff := cmp.Diff(c.want, handed{c.got.Devices, c.got.CDI, devicesIn(c.got)}); diff != "" {
@@ -100,8 +114,8 @@ func TestDevicesAreHandedOver(t *testing.T) {
 	})
 }
 
-// A device that goes away is reported; what is assigned with it from then on is rejected, and tasks that hold it are left alone until they
-// are made anew.
+// A device that goes away is reported; what is assigned with it from then on is rejected, and tasks that hold it are
+// left alone until they are made anew.
 func TestDevicesThatVanish(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.devices = []devices.Device{gpu("a", 0), gpu("b", 0)}
@@ -123,14 +137,15 @@ func TestDevicesThatVanish(t *testing.T) {
 		second := w.desired("s2", def, cluster.KindService)
 		second.Task, second.Devices = cluster.ServiceTask("default", "web", 1, 1), d.Devices
 		w.assign(second, def)
-		if o := w.want("s2", cluster.StateRejected, cluster.ReasonDevice); o.Message != "the node has no device b any more" {
+		if o := w.want("s2", cluster.StateRejected,
+			cluster.ReasonDevice); o.Message != "the node has no device b any more" {
 			t.Errorf("message %q", o.Message)
 		}
 	})
 }
 
-// A task with cores of its own runs on these; the others leave them before it begins, also where the agent was started anew meanwhile, and
-// come back to them after its end.
+// A task with cores of its own runs on these; the others leave them before it begins, also where the agent was started
+// anew meanwhile, and come back to them after its end.
 func TestCoresOfOnesOwn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cpus = []int{0, 1, 2, 3}
@@ -144,11 +159,13 @@ func TestCoresOfOnesOwn(t *testing.T) {
 		def := definition("pinned", "app", "side")
 		def.Containers[0].Resources = cluster.Resources{CPU: 2000, CPUPinning: cluster.PinNuma}
 		d := w.desired("s1", def, cluster.KindService)
-		d.Task, d.Devices = cluster.ServiceTask("default", "web", 1, 1), []cluster.DeviceUse{{ID: "cpu2", Share: 1000}, {ID: "cpu3", Share: 1000}}
+		d.Task, d.Devices = cluster.ServiceTask("default", "web", 1, 1),
+			[]cluster.DeviceUse{{ID: "cpu2", Share: 1000}, {ID: "cpu3", Share: 1000}}
 		w.assign(d, def)
 		app, side := w.specOf("s1-0-1"), w.specOf("s1-1-1")
 		if app.CPUs != "2-3" || app.NumaNodes != "1" || side.CPUs != "0-1" || side.NumaNodes != "" {
-			t.Errorf("the pinned container runs on %q with memory of %q, the one beside it on %q", app.CPUs, app.NumaNodes, side.CPUs)
+			t.Errorf("the pinned container runs on %q with memory of %q, the one beside it on %q", app.CPUs,
+				app.NumaNodes, side.CPUs)
 		}
 		if got := devicesIn(app); !slices.Equal(got, []string{"BERTH_CPUS=2-3"}) {
 			t.Errorf("it is told %q", got)
@@ -193,7 +210,8 @@ func (w *world) wantMoved(want map[executor.ID][]string) {
 	}
 }
 
-// The agent tells which images are on the node, by their normal names, and a change of them no more often than every five minutes.
+// The agent tells which images are on the node, by their normal names, and a change of them no more often than every
+// five minutes.
 func TestImagesAreTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		have := func(names ...string) {
@@ -228,7 +246,9 @@ func TestImagesAreTold(t *testing.T) {
 		w.service("s1", def)
 		have(append(many, "used")...)
 		w.pass(imagesEvery + lookInterval)
-		if told := w.told().Images; len(told) != cluster.MaxNodeImages || !slices.Contains(told, "docker.io/library/used:latest") || !slices.Contains(told, "docker.io/library/new:0") {
+		if told := w.told().Images; len(told) != cluster.MaxNodeImages ||
+			!slices.Contains(told, "docker.io/library/used:latest") ||
+			!slices.Contains(told, "docker.io/library/new:0") {
 			t.Errorf("of many images %d are told, and those that count are not among them: %q", len(told), told)
 		}
 	})

@@ -74,7 +74,8 @@ func (g *guide) put(service string, list ...transport.ServiceAddress) {
 func addressesOf(numbers ...int) (list []transport.ServiceAddress) {
 	for _, n := range numbers {
 		list = append(list, transport.ServiceAddress{
-			Task: fmt.Sprintf("default.web.1.%d", n%100), Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 20000 + n},
+			Task: fmt.Sprintf("default.web.1.%d", n%100), Node: "n1", Address: "192.0.2.1",
+			Ports: map[string]int{"http": 20000 + n},
 		})
 	}
 	return list
@@ -91,12 +92,14 @@ func withDifferences(t *testing.T, test func(w *world, g *guide, d *differing)) 
 func (w *world) wantAddresses(f *following, want ...int) {
 	w.t.Helper()
 	got := f.now(webName)
-	if diff := cmp.Diff(addressesOf(want...), got.Addresses, cmpopts.EquateEmpty()); diff != "" || !got.Known || got.Old {
+	if diff := cmp.Diff(addressesOf(want...), got.Addresses, cmpopts.EquateEmpty()); diff != "" || !got.Known ||
+		got.Old {
 		w.t.Errorf("known %v, old %v (-want +got):\n%s", got.Known, got.Old, diff)
 	}
 }
 
-// A change is taken in from the difference alone, and after a restart the agent is told what changed since what it kept in its file.
+// A change is taken in from the difference alone, and after a restart the agent is told what changed since what it kept
+// in its file.
 func TestDirectoryTakesDifferences(t *testing.T) {
 	withDifferences(t, func(w *world, g *guide, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
@@ -125,7 +128,8 @@ func TestDirectoryTakesDifferences(t *testing.T) {
 	})
 }
 
-// A difference that does not fit changes nothing; the list is asked for whole then, once and not without end, until the session ends.
+// A difference that does not fit changes nothing; the list is asked for whole then, once and not without end, until the
+// session ends.
 func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
 	withDifferences(t, func(w *world, g *guide, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
@@ -144,7 +148,8 @@ func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
 		w.pass(2 * time.Second)
 		w.wantAddresses(f, 4)
 		if d.wholes != 3 || d.differences != 1 || g.requests() > 6 {
-			t.Errorf("%d whole lists, %d differences, %d requests; want 3 and 1 and few", d.wholes, d.differences, g.requests())
+			t.Errorf("%d whole lists, %d differences, %d requests; want 3 and 1 and few", d.wholes, d.differences,
+				g.requests())
 		}
 		g.fail(&transport.SessionError{Newest: 1, Detail: "over"})
 		w.pass(200 * time.Millisecond)
@@ -237,7 +242,8 @@ func TestDirectoryConverges(t *testing.T) {
 				w.pass(5 * time.Minute)
 				want := addressesOf(now...)
 				slices.SortFunc(want, func(a, b transport.ServiceAddress) int { return a.Place().Compare(b.Place()) })
-				if diff := cmp.Diff(want, f.now(webName).Addresses, cmpopts.EquateEmpty()); diff != "" || d.differences < 5 {
+				if diff := cmp.Diff(want, f.now(webName).Addresses, cmpopts.EquateEmpty()); diff != "" ||
+					d.differences < 5 {
 					t.Errorf("after %d differences (-server +agent):\n%s", d.differences, diff)
 				}
 				f.stop()
@@ -248,13 +254,14 @@ func TestDirectoryConverges(t *testing.T) {
 
 var errLost = errors.New("the answer was lost")
 
-// BenchmarkDirectoryTakes is what a change of one address costs an agent that follows a service of 1,000: told as a difference, and as a whole list,
-// each read from its text, taken in, and made ready for questions for the name.
+// BenchmarkDirectoryTakes is what a change of one address costs an agent that follows a service of 1,000: told as a
+// difference, and as a whole list, each read from its text, taken in, and made ready for questions for the name.
 func BenchmarkDirectoryTakes(b *testing.B) {
 	list := make([]transport.ServiceAddress, 1000)
 	for i := range list {
 		list[i] = transport.ServiceAddress{
-			Task: fmt.Sprintf("default.web.1.%03d", i), Node: fmt.Sprintf("node-%d", i), Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250), Ports: map[string]int{"http": 20000},
+			Task: fmt.Sprintf("default.web.1.%03d", i), Node: fmt.Sprintf("node-%d", i),
+			Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250), Ports: map[string]int{"http": 20000},
 		}
 	}
 	other := slices.Clone(list)
@@ -277,7 +284,8 @@ func BenchmarkDirectoryTakes(b *testing.B) {
 			d := &directory{dirty: make(chan struct{}, 1), services: map[serviceName]*followed{}}
 			f := &following{directory: d, news: make(chan struct{}), seen: map[serviceName]uint64{webName: 1}}
 			d.services[webName] = &followed{
-				now: serviceAddresses{Known: true, Stamp: one, Addresses: list}, followers: map[*following]bool{f: true},
+				now:       serviceAddresses{Known: true, Stamp: one, Addresses: list},
+				followers: map[*following]bool{f: true},
 			}
 			desk, w := &nameDesk{}, &watched{}
 			b.ReportAllocs()

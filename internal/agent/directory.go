@@ -18,12 +18,12 @@ import (
 const (
 	// directoryFile, in the agent's data directory, holds what servers told of services last.
 	directoryFile = "addresses.json"
-	// saveEvery is how often it is written at most, and savePart how many times longer than that takes the rest after it is at least: all of it is
-	// written for each change.
+	// saveEvery is how often it is written at most, and savePart how many times longer than that takes the rest after
+	// it is at least: all of it is written for each change.
 	saveEvery = time.Second
 	savePart  = 50
-	// directoryKept is for how long it is known what was told of a service that nobody follows any more: who was started anew follows
-	// it again.
+	// directoryKept is for how long it is known what was told of a service that nobody follows any more: who was
+	// started anew follows it again.
 	directoryKept = 15 * time.Minute
 	// addressesEvery is how often a server is asked for addresses at most.
 	addressesEvery = 25 * time.Millisecond
@@ -42,8 +42,8 @@ type serviceName struct{ Cluster, Service string }
 type serviceAddresses struct {
 	// Known says that a server has told of it; before that all else is empty.
 	Known bool
-	// Old says that it was told before anybody followed the service now, or in an earlier life of the agent: it may have changed since. Once a
-	// server answers it is told anew, whether it changed or not.
+	// Old says that it was told before anybody followed the service now, or in an earlier life of the agent: it may
+	// have changed since. Once a server answers it is told anew, whether it changed or not.
 	Old bool
 	// Missing says that there is no such service.
 	Missing bool
@@ -53,8 +53,8 @@ type serviceAddresses struct {
 	Addresses []transport.ServiceAddress
 }
 
-// directory is what the agent knows of services that somebody on the node follows. What was told last stays in force while no server
-// answers, and for the next life of the agent. Its methods may be called concurrently.
+// directory is what the agent knows of services that somebody on the node follows. What was told last stays in force
+// while no server answers, and for the next life of the agent. Its methods may be called concurrently.
 type directory struct {
 	agent *Agent
 	path  string        // of the file, "" for none
@@ -86,7 +86,10 @@ type following struct {
 }
 
 func newDirectory(a *Agent) *directory {
-	d := &directory{agent: a, wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1), services: map[serviceName]*followed{}}
+	d := &directory{
+		agent: a, wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1),
+		services: map[serviceName]*followed{},
+	}
 	if !a.Volatile {
 		d.path = filepath.Join(a.DataDir, directoryFile)
 	}
@@ -124,8 +127,8 @@ func nudge(to chan struct{}) {
 	}
 }
 
-// judge closes the channel of news if one of the services was told since it was looked at, or makes another one if none was. The directory's
-// mutex is held.
+// judge closes the channel of news if one of the services was told since it was looked at, or makes another one if none
+// was. The directory's mutex is held.
 func (f *following) judge() {
 	news := false
 	for n, seen := range f.seen { // order-free: whether there is one
@@ -215,7 +218,8 @@ func (d *directory) asked() (list []transport.ServiceAsked, differences bool) {
 	return list, !d.whole
 }
 
-// ask asks the server of a session for what is followed, again and again, until ctx ends or the session is over, and returns why.
+// ask asks the server of a session for what is followed, again and again, until ctx ends or the session is over, and
+// returns why.
 func (d *directory) ask(ctx context.Context, source addressSource, session uint64) error {
 	p := d.agent.pause(dialFirst, dialMost)
 	d.mu.Lock()
@@ -252,7 +256,8 @@ func (d *directory) ask(ctx context.Context, source addressSource, session uint6
 			p.reset()
 		}
 		if err != nil {
-			d.agent.Logger.Info("the server does not tell where services are reached; what it told last stays in force", "error", err)
+			d.agent.Logger.Info("the server does not tell where services are reached; what it told last stays in force",
+				"error", err)
 			if !p.wait(ctx) {
 				return ctx.Err()
 			}
@@ -268,7 +273,9 @@ func (d *directory) ask(ctx context.Context, source addressSource, session uint6
 }
 
 // askOnce asks until there is an answer, or anew is true: somebody follows a service that is not in the request.
-func (d *directory) askOnce(ctx context.Context, source addressSource, r transport.AddressesRequest) (reply transport.AddressesReply, anew bool, err error) {
+func (d *directory) askOnce(ctx context.Context, source addressSource,
+	r transport.AddressesRequest,
+) (reply transport.AddressesReply, anew bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watched := make(chan bool, 1)
@@ -313,7 +320,8 @@ func (d *directory) take(reply *transport.AddressesReply) {
 		if err != nil {
 			// What is known stays, and so does its stamp: in this session the next answers are whole lists.
 			d.whole = true
-			d.agent.Logger.Warn("what the server tells of a service does not fit what is known; whole lists are asked for",
+			d.agent.Logger.Warn("what the server tells of a service does not fit what is known; whole lists "+
+				"are asked for",
 				"cluster", t.Cluster, "service", t.Service, "error", err)
 			continue
 		}
@@ -416,7 +424,8 @@ func (d *directory) save() {
 	for n, s := range d.services { // order-free: sorted next
 		if s.now.Known {
 			list = append(list, transport.ServiceTold{
-				Cluster: n.Cluster, Service: n.Service, Stamp: s.now.Stamp, Missing: s.now.Missing, Addresses: s.now.Addresses,
+				Cluster: n.Cluster, Service: n.Service, Stamp: s.now.Stamp, Missing: s.now.Missing,
+				Addresses: s.now.Addresses,
 			})
 		}
 	}

@@ -34,7 +34,8 @@ func (g *guide) tell(service, stamp string, nodes ...string) {
 	defer g.mu.Unlock()
 	told := transport.ServiceTold{Cluster: "default", Service: service, Stamp: stamp}
 	for _, n := range nodes {
-		told.Addresses = append(told.Addresses, transport.ServiceAddress{Task: "default." + service + ".1.0", Node: n, Address: "192.0.2.1"})
+		told.Addresses = append(told.Addresses,
+			transport.ServiceAddress{Task: "default." + service + ".1.0", Node: n, Address: "192.0.2.1"})
 	}
 	g.services[serviceName{"default", service}] = told
 	close(g.changed)
@@ -56,7 +57,9 @@ func (g *guide) requests() int {
 	return len(g.asked)
 }
 
-func (g *guide) Addresses(ctx context.Context, r transport.AddressesRequest) (reply transport.AddressesReply, err error) {
+func (g *guide) Addresses(ctx context.Context, r transport.AddressesRequest) (reply transport.AddressesReply,
+	err error,
+) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.asked = append(g.asked, r)
@@ -199,7 +202,8 @@ func TestDirectoryTellsNews(t *testing.T) {
 	})
 }
 
-// While no server answers, and when the agent is started anew without one, what was told last stands. Then it is told anew.
+// While no server answers, and when the agent is started anew without one, what was told last stands. Then it is told
+// anew.
 func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 	withGuide(t, func(w *world, g *guide) {
 		g.tell("web", "1", "n1")

@@ -21,20 +21,21 @@ const (
 	DefaultImageLow  = 75
 )
 
-// How often the agent looks how full these disks are, how often it tries again where nothing could be removed, as to find out what each image takes is
-// work, and how often it removes what is left of artifacts that nobody asks for any more.
+// How often the agent looks how full these disks are, how often it tries again where nothing could be removed, as to
+// find out what each image takes is work, and how often it removes what is left of artifacts that nobody asks for any
+// more.
 const (
 	roomEvery = 5 * time.Second
 	roomAgain = 5 * time.Minute
 	roomTidy  = time.Hour
 )
 
-// diskFull is from how many percent on people are told that a disk is full and nothing can be removed; below, and above ImageHigh, that is a line in
-// the log.
+// diskFull is from how many percent on people are told that a disk is full and nothing can be removed; below, and above
+// ImageHigh, that is a line in the log.
 const diskFull = 95
 
-// room is what the agent does about the disks of images and artifacts. One goroutine looks at them: two that each removed what all of it needs would
-// remove too much.
+// room is what the agent does about the disks of images and artifacts. One goroutine looks at them: two that each
+// removed what all of it needs would remove too much.
 type room struct {
 	mu    sync.Mutex
 	sweep *cluster.DiskSweep // the newest, nil for none; with all since the server last heard of one
@@ -44,7 +45,8 @@ type room struct {
 	stuck map[string]time.Duration // when nothing could be removed from a disk (Boot), by its folder
 }
 
-// tellSweep is for how long a sweep is told of once a server knows it: whoever leads the control plane has it long before.
+// tellSweep is for how long a sweep is told of once a server knows it: whoever leads the control plane has it long
+// before.
 const tellSweep = 10 * time.Minute
 
 // roomNews returns what is to be told. Nobody changes it.
@@ -72,8 +74,9 @@ type roomDisk struct {
 	artifacts bool
 }
 
-// watchRoom keeps room on the disks of images and artifacts until ctx ends: while one is fuller than ImageHigh, what was not used for the longest is
-// removed from it, until it is as full as ImageLow. What a crash leaves half removed the next life removes.
+// watchRoom keeps room on the disks of images and artifacts until ctx ends: while one is fuller than ImageHigh, what
+// was not used for the longest is removed from it, until it is as full as ImageLow. What a crash leaves half removed
+// the next life removes.
 func (a *Agent) watchRoom(ctx context.Context) {
 	a.room.stuck = map[string]time.Duration{}
 	var tidied time.Duration // Boot, 0 for never
@@ -140,7 +143,10 @@ func (a *Agent) roomDisks(ctx context.Context) (disks []roomDisk, err error) {
 	}
 	used, total, err := a.artifacts.Disk()
 	if err == nil {
-		disks = append(disks, roomDisk{DiskUse: executor.DiskUse{Folder: a.artifacts.Dir, Used: used, Total: total}, artifacts: true})
+		disks = append(disks, roomDisk{
+			DiskUse:   executor.DiskUse{Folder: a.artifacts.Dir, Used: used, Total: total},
+			artifacts: true,
+		})
 	}
 	return disks, errors.Join(failed, err)
 }
@@ -151,7 +157,8 @@ func sameDisk(x, y string) bool {
 	return unix.Stat(x, &s) == nil && unix.Stat(y, &t) == nil && s.Dev == t.Dev
 }
 
-// makeRoom removes images and artifacts of a disk that is too full, those first that were not used for the longest, and returns how full it is then.
+// makeRoom removes images and artifacts of a disk that is too full, those first that were not used for the longest, and
+// returns how full it is then.
 func (a *Agent) makeRoom(ctx context.Context, d roomDisk) roomDisk {
 	before := d
 	gone := &cluster.DiskSweep{At: time.Now().UTC(), Folder: d.Folder, Before: d.Percent()}
@@ -170,7 +177,8 @@ func (a *Agent) makeRoom(ctx context.Context, d roomDisk) roomDisk {
 		a.swept(gone)
 	}
 	told := []any{
-		"folder", d.Folder, "before", percent(before.Percent()), "now", percent(d.Percent()), "images", gone.Images, "artifacts", gone.Artifacts,
+		"folder", d.Folder, "before", percent(before.Percent()), "now", percent(d.Percent()), "images", gone.Images,
+		"artifacts", gone.Artifacts,
 		"freed", gone.Freed.String(),
 	}
 	switch {
@@ -179,7 +187,8 @@ func (a *Agent) makeRoom(ctx context.Context, d roomDisk) roomDisk {
 		a.Logger.Info("there is room again on a disk", told...)
 	default:
 		a.room.stuck[d.Folder] = a.Boot()
-		a.Logger.Warn("the disk of images and artifacts is too full, and no more of them can be removed: free space there, or see what keeps images in `berth image ls -o wide`", told...)
+		a.Logger.Warn("the disk of images and artifacts is too full, and no more of them can be removed: "+
+			"free space there, or see what keeps images in `berth image ls -o wide`", told...)
 	}
 	return d
 }
@@ -200,7 +209,8 @@ func (a *Agent) removeFrom(ctx context.Context, d roomDisk, need cluster.Bytes, 
 				gone.Add(p.Names[0], p.Size)
 				a.imagesRemoved.Add(1)
 				a.imagesFreed.Add(int64(p.Size))
-				a.Logger.Info("an image was removed: the disk is full", "image", p.Names[0], "digest", p.Digest, "size", p.Size.String(),
+				a.Logger.Info("an image was removed: the disk is full", "image", p.Names[0], "digest", p.Digest, "size",
+					p.Size.String(),
 					"used", p.Used.UTC().Format(time.RFC3339))
 			}
 		}
@@ -211,15 +221,18 @@ func (a *Agent) removeFrom(ctx context.Context, d roomDisk, need cluster.Bytes, 
 		for _, r := range all {
 			gone.Artifacts++
 			gone.Add("artifact "+artifact.Short(r.Key), r.Size)
-			a.Logger.Info("an artifact was removed: the disk is full", "artifact", r.Key, "size", r.Size.String(), "used", r.Used.UTC().Format(time.RFC3339))
+			a.Logger.Info("an artifact was removed: the disk is full", "artifact", r.Key, "size", r.Size.String(),
+				"used", r.Used.UTC().Format(time.RFC3339))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// shares returns how much of what a disk needs its images are to free, and how much its artifacts: as if both stood in one list by when they were last
-// used, from which the first ones go.
-func (a *Agent) shares(ctx context.Context, d roomDisk, need cluster.Bytes) (images, artifacts cluster.Bytes, err error) {
+// shares returns how much of what a disk needs its images are to free, and how much its artifacts: as if both stood in
+// one list by when they were last used, from which the first ones go.
+func (a *Agent) shares(ctx context.Context, d roomDisk, need cluster.Bytes) (images, artifacts cluster.Bytes,
+	err error,
+) {
 	if !d.artifacts {
 		return need, 0, nil
 	}
@@ -261,7 +274,8 @@ func (a *Agent) swept(s *cluster.DiskSweep) {
 	a.room.sweep, a.room.at = s, a.Boot()
 }
 
-// fullDisk says that a disk is full and that nothing more can be removed. What was said before stays as it is, so that it is told once.
+// fullDisk says that a disk is full and that nothing more can be removed. What was said before stays as it is, so that
+// it is told once.
 func (a *Agent) fullDisk(d roomDisk) *cluster.DiskFull {
 	was := a.room.full // only this goroutine writes it
 	if was != nil && was.Folder == d.Folder && d.Percent()-was.Percent < 1 && was.Percent-d.Percent() < 1 {
@@ -271,7 +285,8 @@ func (a *Agent) fullDisk(d roomDisk) *cluster.DiskFull {
 	if was != nil && was.Folder == d.Folder {
 		f.Since = was.Since
 	}
-	f.Message = fmt.Sprintf("the disk of %s is %s full, and no image or artifact on it can be removed: all that are left are in use, pinned or loaded by hand; "+
+	f.Message = fmt.Sprintf("the disk of %s is %s full, and no image or artifact on it can be removed: all "+
+		"that are left are in use, pinned or loaded by hand; "+
 		"free space there, or see `berth image ls --node %s`", f.Folder, percent(f.Percent), cmp.Or(a.Name, "NODE"))
 	return f
 }

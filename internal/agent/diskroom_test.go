@@ -50,8 +50,8 @@ func (s *shelf) left() (digits string) {
 	return digits
 }
 
-// Images and artifacts on one disk are one list by when they were last used: no more of both goes than is needed, what is in use never does, and the
-// server is told once of what went and then that nothing more can go.
+// Images and artifacts on one disk are one list by when they were last used: no more of both goes than is needed, what
+// is in use never does, and the server is told once of what went and then that nothing more can go.
 func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 	inShelf(t, func(w *world, s *shelf) {
 		at := func(hour int) time.Time { return time.Date(2026, 11, 1, hour, 0, 0, 0, time.UTC) }
@@ -66,16 +66,22 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 		s.used = 680 // with the artifacts 860, which is to be 750: two of them
 		s.mu.Unlock()
 		w.pass(roomEvery + time.Second)
-		wantImages := []string{"docker.io/library/web:1", "docker.io/library/web:2", "docker.io/library/web:3", "docker.io/library/web:4"}
+		wantImages := []string{
+			"docker.io/library/web:1", "docker.io/library/web:2", "docker.io/library/web:3",
+			"docker.io/library/web:4",
+		}
 		if diff := gocmp.Diff(wantImages, s.names()); diff != "" || s.left() != "12" {
 			t.Fatalf("left artifacts %q, images (-want +got):\n%s", s.left(), diff)
 		}
 		w.pass(time.Minute)
 		sweep := w.agent.machine.use().Sweep
-		if sweep == nil || sweep.Images != 1 || sweep.Artifacts != 1 || sweep.Freed != 120 || sweep.Before != 86 || sweep.After != 74 {
+		if sweep == nil || sweep.Images != 1 || sweep.Artifacts != 1 || sweep.Freed != 120 || sweep.Before != 86 ||
+			sweep.After != 74 {
 			t.Fatalf("told of %+v", sweep)
 		}
-		want := "the disk of " + s.folder + " was 86.0% full, now 74.0%: 1 image and 1 artifact that nothing used went, 120 B: docker.io/library/web:0, artifact sha256:333333333333; at "
+		want := "the disk of " + s.folder +
+			" was 86.0% full, now 74.0%: 1 image and 1 artifact that nothing used went, 120 B: " +
+			"docker.io/library/web:0, artifact sha256:333333333333; at "
 		if got := sweep.Message(); !strings.HasPrefix(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -91,7 +97,8 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 			t.Errorf("left artifacts %q, images (-want +got):\n%s", s.left(), diff)
 		}
 		full := w.agent.machine.use().DiskFull
-		if full == nil || full.Folder != s.folder || !strings.Contains(full.Message, "no image or artifact on it can be removed") {
+		if full == nil || full.Folder != s.folder ||
+			!strings.Contains(full.Message, "no image or artifact on it can be removed") {
 			t.Fatalf("of the full disk it is told %+v", full)
 		}
 		w.pass(2 * roomAgain)
@@ -149,7 +156,8 @@ func TestSweepsThatNobodyHeardOfAreOne(t *testing.T) {
 	}
 	a.swept(one(1))
 	a.swept(one(2))
-	if s, _ := a.roomNews(); s.Images != 12 || s.Freed != 120 || s.Before != 89 || len(s.Names) != cluster.MaxSweepNames || s.Names[0] != "image10" {
+	if s, _ := a.roomNews(); s.Images != 12 || s.Freed != 120 || s.Before != 89 ||
+		len(s.Names) != cluster.MaxSweepNames || s.Names[0] != "image10" {
 		t.Errorf("two are %+v", s)
 	}
 	a.machine.sweep, _ = a.roomNews()

@@ -18,17 +18,20 @@ type HostVolume struct {
 	ReadOnly   bool
 }
 
-// volumeRoot is where the agent keeps volumes: in it a folder for each cluster, in that one for each owner, in that the volumes.
+// volumeRoot is where the agent keeps volumes: in it a folder for each cluster, in that one for each owner, in that the
+// volumes.
 func (a *Agent) volumeRoot() string { return filepath.Join(a.DataDir, "volumes") }
 
-// volumeDir returns where a volume is, and whether the node lends it for reading only: the agent's own folder for it unless the definition names
-// another. Of that the path is free of links; an error says why the node does not lend it.
+// volumeDir returns where a volume is, and whether the node lends it for reading only: the agent's own folder for it
+// unless the definition names another. Of that the path is free of links; an error says why the node does not lend it.
 func (a *Agent) volumeDir(d *cluster.Desired, v *cluster.Volume) (dir string, readOnly bool, err error) {
 	switch {
 	case v.HostVolume != "":
 		i := slices.IndexFunc(a.HostVolumes, func(h HostVolume) bool { return h.Name == v.HostVolume })
 		if i < 0 {
-			return "", false, fmt.Errorf("the node declares no host volume %q: start its agent with --host-volume %s=PATH", v.HostVolume, v.HostVolume)
+			return "", false, fmt.Errorf(
+				"the node declares no host volume %q: start its agent with --host-volume %s=PATH", v.HostVolume,
+				v.HostVolume)
 		}
 		dir, err := realDir(a.HostVolumes[i].Path)
 		return dir, a.HostVolumes[i].ReadOnly, err
@@ -39,11 +42,12 @@ func (a *Agent) volumeDir(d *cluster.Desired, v *cluster.Volume) (dir string, re
 	return filepath.Join(a.volumeRoot(), d.Owner.Cluster, d.Owner.Name, v.Folder(d.Task)), false, nil
 }
 
-// lentPath returns the real path of a folder that a definition names, if it is below one that the agent lends: as it is written, and still so once
-// all links in it are followed.
+// lentPath returns the real path of a folder that a definition names, if it is below one that the agent lends: as it is
+// written, and still so once all links in it are followed.
 func (a *Agent) lentPath(path string) (string, error) {
 	if !cluster.PathWithin(path, a.HostPaths) {
-		return "", fmt.Errorf("the node does not lend %s to tasks: declare it there with --host-volume, or allow it with --host-path", path)
+		return "", fmt.Errorf("the node does not lend %s to tasks: declare it there with --host-volume, or "+
+			"allow it with --host-path", path)
 	}
 	direct, err := realDir(path)
 	if err != nil {
@@ -72,7 +76,8 @@ func realDir(path string) (string, error) {
 	return direct, nil
 }
 
-// lookForFolders finds out what the node lends to tasks of its folders, and says once of which of the declared ones is not there.
+// lookForFolders finds out what the node lends to tasks of its folders, and says once of which of the declared ones is
+// not there.
 func (a *Agent) lookForFolders(f *cluster.Facts) {
 	folders := &cluster.FolderFacts{Paths: slices.Sorted(slices.Values(a.HostPaths)), Sticky: a.stickyCopies()}
 	trouble := map[string]string{}
@@ -88,7 +93,8 @@ func (a *Agent) lookForFolders(f *cluster.Facts) {
 	defer a.volumes.mu.Unlock()
 	for _, name := range sortedKeys(trouble) {
 		if a.volumes.trouble[name] != trouble[name] {
-			a.Logger.Warn("a host volume is not there: tasks that name it are not placed here", "name", name, "error", trouble[name])
+			a.Logger.Warn("a host volume is not there: tasks that name it are not placed here", "name", name, "error",
+				trouble[name])
 		}
 	}
 	a.volumes.trouble = trouble
@@ -109,7 +115,8 @@ func (a *Agent) makeVolumes(d *cluster.Desired, def *cluster.TaskDefinition) err
 			return fmt.Errorf("volume %s: %w", v.Name, err)
 		}
 		if readOnly && def.Writes(v.Name) {
-			return fmt.Errorf("volume %s: the node lends its host volume %q for reading only, and the task mounts it to write: mount it with read_only",
+			return fmt.Errorf("volume %s: the node lends its host volume %q for reading only, and the task "+
+				"mounts it to write: mount it with read_only",
 				v.Name, v.HostVolume)
 		}
 	}

@@ -22,8 +22,10 @@ func TestLentPaths(t *testing.T) {
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(
-		os.MkdirAll(at("lent/inner"), 0o700), os.MkdirAll(at("lentil"), 0o700), os.MkdirAll(at("other"), 0o700), os.WriteFile(at("lent/file"), nil, 0o600),
-		os.Symlink(at("other"), at("lent/out")), os.Symlink("../other", at("lent/out2")), os.Symlink("inner", at("lent/in")), os.Symlink(at("lent"), at("door")),
+		os.MkdirAll(at("lent/inner"), 0o700), os.MkdirAll(at("lentil"), 0o700), os.MkdirAll(at("other"), 0o700),
+		os.WriteFile(at("lent/file"), nil, 0o600),
+		os.Symlink(at("other"), at("lent/out")), os.Symlink("../other", at("lent/out2")),
+		os.Symlink("inner", at("lent/in")), os.Symlink(at("lent"), at("door")),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -59,16 +61,21 @@ func TestLentPaths(t *testing.T) {
 	}
 }
 
-// The folders that a node lends are told with the facts, those of them that are there; a task that wants to write to one that is lent for reading is
-// rejected, should it come all the same.
+// The folders that a node lends are told with the facts, those of them that are there; a task that wants to write to
+// one that is lent for reading is rejected, should it come all the same.
 func TestHostVolumesAreLent(t *testing.T) {
 	models := t.TempDir()
 	inWorld(t, func(w *world) {
-		w.hostVolumes = []HostVolume{{Name: "models", Path: models, ReadOnly: true}, {Name: "gone", Path: filepath.Join(models, "none")}}
+		w.hostVolumes = []HostVolume{
+			{Name: "models", Path: models, ReadOnly: true},
+			{Name: "gone", Path: filepath.Join(models, "none")},
+		}
 		w.hostPaths = []string{"/srv"}
 		w.restart()
 		folders := w.agent.machine.facts().Folders
-		if folders == nil || len(folders.HostVolumes) != 1 || folders.HostVolumes[0] != (cluster.HostVolume{Name: "models", ReadOnly: true}) || folders.Paths[0] != "/srv" {
+		if folders == nil || len(folders.HostVolumes) != 1 ||
+			folders.HostVolumes[0] != (cluster.HostVolume{Name: "models", ReadOnly: true}) ||
+			folders.Paths[0] != "/srv" {
 			t.Errorf("told of folders %+v", folders)
 		}
 		def := definition("reader", "app")
@@ -76,7 +83,8 @@ func TestHostVolumesAreLent(t *testing.T) {
 		def.Containers[0].Mounts = []cluster.Mount{{Volume: "m", Path: "/m", ReadOnly: true}}
 		w.service("s1", def)
 		w.want("s1", cluster.StateRunning, "")
-		if dir, readOnly, err := w.agent.volumeDir(&cluster.Desired{}, &def.Volumes[0]); !readOnly || err != nil || filepath.Base(dir) != filepath.Base(models) {
+		if dir, readOnly, err := w.agent.volumeDir(&cluster.Desired{}, &def.Volumes[0]); !readOnly || err != nil ||
+			filepath.Base(dir) != filepath.Base(models) {
 			t.Errorf("the volume is %s, read-only %v, %v", dir, readOnly, err)
 		}
 		writer := definition("writer", "app")
@@ -89,8 +97,8 @@ func TestHostVolumesAreLent(t *testing.T) {
 	})
 }
 
-// Each index has a folder of its own, which the servers hear of with the moment of the last placement; a volume is removed when nothing uses it, and
-// what it takes is known until then.
+// Each index has a folder of its own, which the servers hear of with the moment of the last placement; a volume is
+// removed when nothing uses it, and what it takes is known until then.
 func TestVolumesAreListedAndRemoved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("db", "app")
@@ -100,7 +108,8 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		w.assign(d, def)
 		w.want("s1", cluster.StateRunning, "")
 		folders := w.told().Folders
-		if folders == nil || len(folders.Sticky) != 1 || folders.Sticky[0].Key != "default/web/own.0" || !folders.Sticky[0].Placed.Equal(d.Placed) {
+		if folders == nil || len(folders.Sticky) != 1 || folders.Sticky[0].Key != "default/web/own.0" ||
+			!folders.Sticky[0].Placed.Equal(d.Placed) {
 			t.Errorf("the server was told of %+v", folders)
 		}
 		if c := folders.Sticky[0]; c.Plan != 7 || c.Incarnation != 1 {
@@ -115,17 +124,20 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		}
 		w.pass(2 * countEvery)
 		all := w.agent.listVolumes(context.Background())
-		if len(all) != 2 || all[1].Key != "default/web/own.0" || all[1].Used < cluster.MiB || all[1].Size == 0 || len(all[1].By) != 1 || !all[1].Sticky || !all[1].Pin || all[0].Sticky {
+		if len(all) != 2 || all[1].Key != "default/web/own.0" || all[1].Used < cluster.MiB || all[1].Size == 0 ||
+			len(all[1].By) != 1 || !all[1].Sticky || !all[1].Pin || all[0].Sticky {
 			t.Errorf("the volumes are %+v", all)
 		}
-		if _, err := w.agent.removeVolume("default/web/own.0"); err == nil || !strings.Contains(err.Error(), "in use by task "+string(d.Task)) {
+		if _, err := w.agent.removeVolume("default/web/own.0"); err == nil ||
+			!strings.Contains(err.Error(), "in use by task "+string(d.Task)) {
 			t.Errorf("removal of what is in use: %v", err)
 		}
 		if _, err := w.agent.removeVolume("default/web/none"); err == nil {
 			t.Error("removal of what is not there is no error")
 		}
 		w.stopTask(d, true)
-		v, err := w.agent.volumesFor(context.Background(), transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: "default/web/own.0"})
+		v, err := w.agent.volumesFor(context.Background(),
+			transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: "default/web/own.0"})
 		if removed, ok := v.([]transport.Volume); err != nil || !ok || len(removed) != 1 || removed[0].Last != d.Task {
 			t.Errorf("removed %+v, %v", v, err)
 		}

@@ -15,9 +15,11 @@ import (
 // errTaskEnded ends the connections to a task's ports.
 var errTaskEnded = errors.New("the task has ended")
 
-// forward carries one connection to a port of a program until both directions have ended, or the task, or the other side.
+// forward carries one connection to a port of a program until both directions have ended, or the task, or the other
+// side.
 func (a *Agent) forward(
-	ctx context.Context, cancel context.CancelCauseFunc, p live, port string, in *transport.FrameReader, out *transport.FrameWriter,
+	ctx context.Context, cancel context.CancelCauseFunc, p live, port string, in *transport.FrameReader,
+	out *transport.FrameWriter,
 ) error {
 	number, err := p.port(port)
 	if err != nil {
@@ -38,7 +40,8 @@ func (a *Agent) forward(
 	})
 	inputOver := make(chan struct{})
 	a.work.Go(func() { cancel(errors.Join(errLeft, send(in, conn, sync.OnceFunc(func() { close(inputOver) })))) })
-	_, err = io.CopyBuffer(struct{ io.Writer }{out.Channel(transport.ChannelStdout)}, struct{ io.Reader }{conn}, make([]byte, 32<<10))
+	_, err = io.CopyBuffer(struct{ io.Writer }{out.Channel(transport.ChannelStdout)}, struct{ io.Reader }{conn},
+		make([]byte, 32<<10))
 	if err == nil {
 		err = out.CloseOutput()
 	}
@@ -55,7 +58,8 @@ func (a *Agent) forward(
 	return nil
 }
 
-// send passes frames on to a connection until the stream ends, which it returns. It calls over once no more is for the connection.
+// send passes frames on to a connection until the stream ends, which it returns. It calls over once no more is for the
+// connection.
 func send(in *transport.FrameReader, conn net.Conn, inputOver func()) error {
 	for over := false; ; {
 		f, err := in.Next()

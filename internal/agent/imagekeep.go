@@ -36,7 +36,8 @@ func (a *Agent) wantedContainers(yield func(task cluster.TaskID, c *cluster.Cont
 	for _, id := range slices.Sorted(maps.Keys(a.byID)) {
 		for _, t := range a.byID[id] {
 			v := t.view.Load()
-			if def := t.currentDefinition(); def != nil && (v == nil || v.rec.Phase != attempt.PhaseEnded && v.rec.Phase != attempt.PhaseGone) {
+			if def := t.currentDefinition(); def != nil &&
+				(v == nil || v.rec.Phase != attempt.PhaseEnded && v.rec.Phase != attempt.PhaseGone) {
 				for i := range def.Containers {
 					yield(id, &def.Containers[i])
 				}
@@ -45,7 +46,8 @@ func (a *Agent) wantedContainers(yield func(task cluster.TaskID, c *cluster.Cont
 	}
 }
 
-// wantedImages returns which attempts use or will use an image: by its digest where they are pinned to that, else by its normal name.
+// wantedImages returns which attempts use or will use an image: by its digest where they are pinned to that, else by
+// its normal name.
 func (a *Agent) wantedImages() map[string]string {
 	wanted := map[string]string{}
 	a.wantedContainers(func(task cluster.TaskID, c *cluster.Container) {
@@ -81,12 +83,14 @@ func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest, progr
 		all, err := keeper.ListImages(ctx, a.wantedImages)
 		return wireImages(all), err
 	case transport.StreamImagePull:
-		image, err := keeper.PullImage(ctx, executor.ImagePull{Name: ask.Name, Keep: ask.Keep, Credentials: a.Credentials}, progress)
+		image, err := keeper.PullImage(ctx,
+			executor.ImagePull{Name: ask.Name, Keep: ask.Keep, Credentials: a.Credentials}, progress)
 		if err == nil {
 			a.machine.lookAgain()
 		}
 		if errors.Is(err, executor.ErrLogin) {
-			err = fmt.Errorf("%w; for images that are pulled ahead the node's own logins count, of the file of --registry-logins of its agent", err)
+			err = fmt.Errorf("%w; for images that are pulled ahead the node's own logins count, of the file "+
+				"of --registry-logins of its agent", err)
 		}
 		return wireImages([]executor.Image{image}), err
 	case transport.StreamImageResolve:
@@ -100,7 +104,8 @@ func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest, progr
 		for i := range all {
 			out[i] = transport.PrunedImage(all[i])
 			if all[i].Removed && !ask.DryRun {
-				a.Logger.Info("an image was removed, as somebody asked", "image", all[i].Names[0], "digest", all[i].Digest, "size", all[i].Size.String())
+				a.Logger.Info("an image was removed, as somebody asked", "image", all[i].Names[0], "digest",
+					all[i].Digest, "size", all[i].Size.String())
 			}
 		}
 		if !ask.DryRun {

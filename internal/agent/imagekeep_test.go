@@ -107,7 +107,8 @@ func inShelf(t *testing.T, test func(w *world, s *shelf)) {
 		w := newWorld(t)
 		s := &shelf{box: w.box, used: 500}
 		for i := range 5 {
-			s.images = append(s.images, executor.PrunedImage{Names: []string{fmt.Sprintf("docker.io/library/web:%d", i)}, Size: 60})
+			s.images = append(s.images,
+				executor.PrunedImage{Names: []string{fmt.Sprintf("docker.io/library/web:%d", i)}, Size: 60})
 		}
 		w.attach = func() executor.Executor { return s }
 		w.start()
@@ -123,7 +124,8 @@ func imaged(name, image, digest string) *cluster.TaskDefinition {
 	return d
 }
 
-// Between the two marks nothing goes; above the upper one as much as brings the disk to the lower one, and never what a task uses.
+// Between the two marks nothing goes; above the upper one as much as brings the disk to the lower one, and never what a
+// task uses.
 func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 	inShelf(t, func(w *world, s *shelf) {
 		w.service("u1", imaged("web", "web:1", ""))
@@ -142,7 +144,8 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 		if diff := gocmp.Diff(want, s.names()); diff != "" || s.pruned() != 1 {
 			t.Errorf("%d prunes, left (-want +got):\n%s", s.pruned(), diff)
 		}
-		if diff := gocmp.Diff(map[string]string{"docker.io/library/web:1": "task default.web.1.0"}, s.wanted[0]); diff != "" {
+		if diff := gocmp.Diff(map[string]string{"docker.io/library/web:1": "task default.web.1.0"},
+			s.wanted[0]); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
 		if use := w.agent.machine.use(); use.ImagesRemoved != 2 || use.ImagesFreed != 120 {
@@ -201,7 +204,8 @@ func TestImageStreams(t *testing.T) {
 					}
 					return out.String() + end.Error
 				}
-				if f.Channel == transport.ChannelStderr && (!strings.HasPrefix(string(f.Body), "pulling "+r.Name) || len(f.Body) > maxPullText) {
+				if f.Channel == transport.ChannelStderr &&
+					(!strings.HasPrefix(string(f.Body), "pulling "+r.Name) || len(f.Body) > maxPullText) {
 					t.Errorf("told %d bytes %.20q", len(f.Body), f.Body)
 				}
 				out.Write(f.Body)
@@ -213,7 +217,11 @@ func TestImageStreams(t *testing.T) {
 			want string
 		}{
 			{transport.StreamImageList, transport.ImagesRequest{}, `"kept":"task default.web.1.0"`},
-			{transport.StreamImagePull, transport.ImagesRequest{Name: "web:2", Keep: true}, `"name":"web:2","digest":"sha256:1","size":0,"kept":"true"`},
+			{
+				transport.StreamImagePull,
+				transport.ImagesRequest{Name: "web:2", Keep: true},
+				`"name":"web:2","digest":"sha256:1","size":0,"kept":"true"`,
+			},
 			{transport.StreamImagePull, transport.ImagesRequest{Name: "none:1"}, "registry docker.io does not have it"},
 			{transport.StreamImageResolve, transport.ImagesRequest{Name: "web:2"}, `"digest":"sha256:2"`},
 			{transport.StreamImagePrune, transport.ImagesRequest{DryRun: true}, `"removed":true`},
@@ -226,7 +234,8 @@ func TestImageStreams(t *testing.T) {
 			t.Errorf("a dry run left %q", s.names())
 		}
 		var gone []transport.PrunedImage
-		if err := json.Unmarshal([]byte(ask(transport.StreamImagePrune, transport.ImagesRequest{})), &gone); err != nil || len(gone) != 5 {
+		if err := json.Unmarshal([]byte(ask(transport.StreamImagePrune, transport.ImagesRequest{})),
+			&gone); err != nil || len(gone) != 5 {
 			t.Errorf("%+v %v", gone, err)
 		}
 		if diff := gocmp.Diff([]string{"docker.io/library/web:1"}, s.names()); diff != "" {

@@ -31,11 +31,13 @@ func (m *machine) images() executor.ImageStore {
 	return nil
 }
 
-// imagesEvery is how often a change of the images is told at most: that is a record of the store for each node, and when a fleet begins to run a new
-// image all its nodes have one. Where a task is better placed for its image it goes without such haste.
+// imagesEvery is how often a change of the images is told at most: that is a record of the store for each node, and
+// when a fleet begins to run a new image all its nodes have one. Where a task is better placed for its image it goes
+// without such haste.
 const imagesEvery = 5 * time.Minute
 
-// lookForImages returns the images on the machine, by their normal names in order: those that its tasks run from, and the newest.
+// lookForImages returns the images on the machine, by their normal names in order: those that its tasks run from, and
+// the newest.
 func (a *Agent) lookForImages(ctx context.Context, working []named) []string {
 	used := map[string]bool{}
 	a.mu.Lock()
@@ -77,7 +79,8 @@ func (a *Agent) lookForImages(ctx context.Context, working []named) []string {
 	return slices.Compact(all)
 }
 
-// imagesToTell returns what is told of the images: what is there, or for a while yet what was told before. machine.mu is held.
+// imagesToTell returns what is told of the images: what is there, or for a while yet what was told before. machine.mu
+// is held.
 func (a *Agent) imagesToTell(there []string) []string {
 	m := &a.machine
 	begun := m.known.BootID != "" || m.known.CPU != 0
@@ -115,8 +118,11 @@ func (a *Agent) serveImages(ctx context.Context, r transport.StreamRequest, stre
 	return frames.End(transport.ExecEnd{})
 }
 
-// imagesFor does it; how a pull comes along is told in frames of ChannelStderr, one for each text, which servers of builds before pass over.
-func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.Reader, frames *transport.FrameWriter) (any, error) {
+// imagesFor does it; how a pull comes along is told in frames of ChannelStderr, one for each text, which servers of
+// builds before pass over.
+func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.Reader,
+	frames *transport.FrameWriter,
+) (any, error) {
 	held := a.machine.images()
 	switch {
 	case held == nil:
@@ -132,7 +138,8 @@ func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.
 			_, _ = io.Copy(io.Discard, in)
 		})
 		return a.keepImages(ctx, r, func(text string) {
-			_, _ = io.WriteString(frames.Channel(transport.ChannelStderr), text[:min(len(text), maxPullText)]) // who asked may be gone; the pull ends then
+			// who asked may be gone; the pull ends then
+			_, _ = io.WriteString(frames.Channel(transport.ChannelStderr), text[:min(len(text), maxPullText)])
 		})
 	}
 	archive := &archiveReader{frames: transport.NewFrameReader(in)}

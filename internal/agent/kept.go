@@ -112,7 +112,9 @@ func measure(dir string) kept {
 var errNoOutput = errors.New("the node neither has the task nor output of it")
 
 // serveKept writes the output of an attempt of which nothing else is left.
-func (a *Agent) serveKept(ctx context.Context, r transport.StreamRequest, ask transport.LogsRequest, to *json.Encoder) error {
+func (a *Agent) serveKept(ctx context.Context, r transport.StreamRequest, ask transport.LogsRequest,
+	to *json.Encoder,
+) error {
 	if !plainUUID(r.UUID) {
 		return errNoOutput
 	}

@@ -24,8 +24,11 @@ func TestOutputIsKept(t *testing.T) {
 			request transport.StreamRequest
 			want    []string
 		}{
-			"all":         {transport.StreamRequest{UUID: "b1"}, []string{"app 0", "app 1", "app 2"}},
-			"tail":        {transport.StreamRequest{UUID: "b1", Logs: &transport.LogsRequest{Tail: 1, Follow: true}}, []string{"app 2"}},
+			"all": {transport.StreamRequest{UUID: "b1"}, []string{"app 0", "app 1", "app 2"}},
+			"tail": {
+				transport.StreamRequest{UUID: "b1", Logs: &transport.LogsRequest{Tail: 1, Follow: true}},
+				[]string{"app 2"},
+			},
 			"container":   {transport.StreamRequest{UUID: "b1", Container: "other"}, nil},
 			"outside":     {transport.StreamRequest{UUID: "../logs/b1"}, nil},
 			"nobody":      {transport.StreamRequest{UUID: "b2"}, nil},
@@ -45,14 +48,18 @@ func TestOldOutputIsDeleted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("live", definition("web", "app"))
 		now := time.Now()
-		for name, age := range map[string]time.Duration{"live": 48 * time.Hour, "old": 25 * time.Hour, "new": time.Hour} {
+		for name, age := range map[string]time.Duration{
+			"live": 48 * time.Hour, "old": 25 * time.Hour,
+			"new": time.Hour,
+		} {
 			w.write(name, "app", 1, name)
-			err := filepath.Walk(filepath.Join(w.agent.logRoot(), name), func(path string, _ os.FileInfo, err error) error {
-				if err != nil {
-					return err
-				}
-				return os.Chtimes(path, now.Add(-age), now.Add(-age))
-			})
+			err := filepath.Walk(filepath.Join(w.agent.logRoot(), name),
+				func(path string, _ os.FileInfo, err error) error {
+					if err != nil {
+						return err
+					}
+					return os.Chtimes(path, now.Add(-age), now.Add(-age))
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +98,9 @@ func TestOutputIsKeptWithinASize(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := now.Add(time.Duration(i-10) * time.Minute)
-			if err := filepath.Walk(dir, func(path string, _ os.FileInfo, _ error) error { return os.Chtimes(path, at, at) }); err != nil {
+			if err := filepath.Walk(dir, func(path string, _ os.FileInfo, _ error) error {
+				return os.Chtimes(path, at, at)
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -7,9 +7,10 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// lookupLogin returns what a registry is told that is asked what a name stands for: the login of the secret that the request names, which is asked for
-// once and kept nowhere, or else the node's own.
-func (a *Agent) lookupLogin(ctx context.Context, r transport.StreamRequest) func(registry string) (user, secret string) {
+// lookupLogin returns what a registry is told that is asked what a name stands for: the login of the secret that the
+// request names, which is asked for once and kept nowhere, or else the node's own.
+func (a *Agent) lookupLogin(ctx context.Context, r transport.StreamRequest) func(registry string) (user,
+	secret string) {
 	source, asks := a.Source.(secretSource)
 	if !asks || r.Images == nil || r.Images.Login == nil {
 		return a.Credentials
@@ -22,7 +23,8 @@ func (a *Agent) lookupLogin(ctx context.Context, r transport.StreamRequest) func
 		if l, ok := known[registry]; ok {
 			return l[0], l[1]
 		}
-		reply, err := source.Secrets(ctx, transport.SecretsRequest{Node: a.Name, Session: a.marked().Session, Registry: registry, Stream: r.ID})
+		reply, err := source.Secrets(ctx,
+			transport.SecretsRequest{Node: a.Name, Session: a.marked().Session, Registry: registry, Stream: r.ID})
 		switch {
 		case err != nil:
 			a.Logger.Info("the login for a registry could not be asked for", "registry", registry, "error", err)

@@ -31,7 +31,8 @@ type machine struct {
 	byName  map[string]executor.Executor
 	again   chan struct{} // capacity 1: somebody knows of a change
 	missing string        // what those that did not answer said
-	// devices holds those that were found last, by ID, and how they are given to containers; trouble is what was said about the search.
+	// devices holds those that were found last, by ID, and how they are given to containers; trouble is what was said
+	// about the search.
 	devices map[string]devices.Device
 	trouble string
 	// lacking is what was said that the machine lacks for networks.

@@ -82,8 +82,8 @@ func TestRefusedAssignments(t *testing.T) {
 	}
 }
 
-// TestAttemptsFromBeforeARecovery has the store go back to a time when attempts were placed that have long ended here, so that
-// it sends them again (P1.7, P4.4): what the agent does not know any more is not begun, what it has goes on.
+// TestAttemptsFromBeforeARecovery has the store go back to a time when attempts were placed that have long ended here,
+// so that it sends them again (P1.7, P4.4): what the agent does not know any more is not begun, what it has goes on.
 func TestAttemptsFromBeforeARecovery(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("work", "app")
@@ -94,7 +94,8 @@ func TestAttemptsFromBeforeARecovery(t *testing.T) {
 		w.assign(after, def)
 		w.assign(ended, def)
 		foreign := w.desired("b3", def, cluster.KindJob)
-		foreign.Task, foreign.Token.Incarnation = "default.web.1.main.2", 0 // of a planner that knows of no incarnations
+		// of a planner that knows of no incarnations
+		foreign.Task, foreign.Token.Incarnation = "default.web.1.main.2", 0
 		w.assign(foreign, def)
 		w.pass(time.Second)
 		w.wantEffects("app s1", "app b2", "app b3")
@@ -131,7 +132,8 @@ func TestSessionConflictRegistersAnew(t *testing.T) {
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
 		last := w.server.regs[len(w.server.regs)-1]
-		if w.server.live != 5 || last.Previous != 4 || len(last.Tasks) != 1 || last.Tasks[0].State != cluster.StateRunning {
+		if w.server.live != 5 || last.Previous != 4 || len(last.Tasks) != 1 ||
+			last.Tasks[0].State != cluster.StateRunning {
 			t.Errorf("session %d, registration %+v", w.server.live, last)
 		}
 	})
@@ -147,7 +149,8 @@ func TestResumption(t *testing.T) {
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
 		last := w.server.have[len(w.server.have)-1]
-		if last.Have["s1"] != (transport.Known{Revision: w.rev, Incarnation: 1, Epoch: 1}) || len(last.Definitions) != 1 || last.Definitions[0] != def.Ref() {
+		if last.Have["s1"] != (transport.Known{Revision: w.rev, Incarnation: 1, Epoch: 1}) ||
+			len(last.Definitions) != 1 || last.Definitions[0] != def.Ref() {
 			t.Errorf("resumes with %+v, want s1 at %d", last, w.rev)
 		}
 		reg := w.server.regs[len(w.server.regs)-1]

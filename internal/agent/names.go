@@ -17,26 +17,30 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// NamesConfig says how an agent answers questions for names. At the gateway of its bridge it answers without being told so.
+// NamesConfig says how an agent answers questions for names. At the gateway of its bridge it answers without being told
+// so.
 type NamesConfig struct {
 	// Listen is where it answers the programs of its machine, none if it is not valid.
 	Listen netip.AddrPort
-	// Upstreams are the resolvers that names are passed on to which are not Berth's. Default: those of the machine's resolver file that are not on
-	// its loopback, or else those that systemd-resolved asks.
+	// Upstreams are the resolvers that names are passed on to which are not Berth's. Default: those of the machine's
+	// resolver file that are not on its loopback, or else those that systemd-resolved asks.
 	Upstreams []netip.AddrPort
 }
 
 const (
 	// nameWait is how long the first question for a service waits until a server tells of it.
 	nameWait = 2 * time.Second
-	// nameKept is how long a service is followed after the last question for it, unknownKept one that nothing is known of or that does not exist.
+	// nameKept is how long a service is followed after the last question for it, unknownKept one that nothing is known
+	// of or that does not exist.
 	nameKept, unknownKept = 5 * time.Minute, 30 * time.Second
-	// mostNames is how many services are followed for questions; who asks for more takes the place of those asked for longest ago.
+	// mostNames is how many services are followed for questions; who asks for more takes the place of those asked for
+	// longest ago.
 	mostNames = 1024
 	// An address may ask for newNames services that are not followed yet, and for newNamesEvery later another one.
 	newNames      = 100
 	newNamesEvery = 100 * time.Millisecond
-	// resolverEvery is how often the machine's resolver files are read at most, namesEvery how often it is looked whether all is as it should be.
+	// resolverEvery is how often the machine's resolver files are read at most, namesEvery how often it is looked
+	// whether all is as it should be.
 	resolverEvery = 5 * time.Second
 	namesEvery    = 10 * time.Second
 	// resolverFolder, in the data directory, holds the resolver files of tasks, one for each cluster.
@@ -131,15 +135,18 @@ func (n *nameDesk) openHost() {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			level = slog.LevelInfo // by another agent, as a rule
 		}
-		n.agent.Logger.Log(n.life, level, "programs of the machine get no answers for names from this agent; its tasks with network bridge do",
-			"listen", at, "error", err, "remedy", "give it a free address with --dns-listen, or none with --dns-listen off")
+		n.agent.Logger.Log(n.life, level,
+			"programs of the machine get no answers for names from this agent; its tasks with network bridge do",
+			"listen", at, "error", err, "remedy",
+			"give it a free address with --dns-listen, or none with --dns-listen off")
 		return
 	}
 	n.agent.Logger.Info("names are answered", "listen", door.Address())
 	n.agent.work.Go(func() { n.server.Serve(n.life, door, func(netip.Addr) bool { return true }) })
 }
 
-// atGateway answers at the bridge's own address where there are, or, with wanted, will be tasks behind it, and returns where that is.
+// atGateway answers at the bridge's own address where there are, or, with wanted, will be tasks behind it, and returns
+// where that is.
 func (n *nameDesk) atGateway(wanted bool) (gateway netip.Addr, ok bool) {
 	networks, can := n.agent.Networks.(namedNetworks)
 	n.gate.Lock()
@@ -162,7 +169,8 @@ func (n *nameDesk) atGateway(wanted bool) (gateway netip.Addr, ok bool) {
 	upstreams := n.upstreams()
 	if len(upstreams) == 0 {
 		n.sayOnce("tasks behind the bridge find no names but those of services",
-			errors.New("the machine's resolver files name only its own loopback: give the agent a resolver with --dns-upstream"))
+			errors.New("the machine's resolver files name only its own loopback: give the agent a resolver "+
+				"with --dns-upstream"))
 		upstreams = []netip.AddrPort{{}}
 	}
 	if !n.told || n.instead != upstreams[0] {
@@ -244,7 +252,8 @@ func (n *nameDesk) Service(ctx context.Context, from netip.Addr, inCluster, serv
 	}
 }
 
-// watch returns the service that is asked for, which is followed from now on; nil where the address asked for too many that nobody else did.
+// watch returns the service that is asked for, which is followed from now on; nil where the address asked for too many
+// that nobody else did.
 func (n *nameDesk) watch(from netip.Addr, name serviceName) *watched {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -337,8 +346,8 @@ func (n *nameDesk) tidy() {
 	}
 }
 
-// resolver returns the mount of the resolver file that a container behind a bridge sees: one that names the agent, or where that cannot answer
-// there what it would see without Berth's names.
+// resolver returns the mount of the resolver file that a container behind a bridge sees: one that names the agent, or
+// where that cannot answer there what it would see without Berth's names.
 func (a *Agent) resolver(d *cluster.Desired, def *cluster.TaskDefinition, c *cluster.Container) []executor.Mount {
 	if def.Network != cluster.NetworkBridge || ownResolver(c) {
 		return nil

@@ -44,8 +44,8 @@ func (w *world) wantName(service, want string) time.Duration {
 	return took
 }
 
-// The first question for a service waits for the server, later ones for nothing; what changes is answered at once, and what nobody asks for any
-// more is let go.
+// The first question for a service waits for the server, later ones for nothing; what changes is answered at once, and
+// what nobody asks for any more is let go.
 func TestNamesFollowWhatIsAskedFor(t *testing.T) {
 	withGuide(t, func(w *world, g *guide) {
 		g.tell("web", "1", "n1")
@@ -71,12 +71,14 @@ func TestNamesFollowWhatIsAskedFor(t *testing.T) {
 		w.pass(nameKept + unknownKept)
 		asked := asked(w)
 		if asked != 0 || len(w.agent.names.watched) != 0 || len(w.agent.names.askers) != 0 {
-			t.Errorf("after long there are %d services that a server is asked for, %d watched, %d askers", asked, len(w.agent.names.watched), len(w.agent.names.askers))
+			t.Errorf("after long there are %d services that a server is asked for, %d watched, %d askers", asked,
+				len(w.agent.names.watched), len(w.agent.names.askers))
 		}
 	})
 }
 
-// Where no server tells the first question waits a moment and the next ones do not; what an earlier life of the agent knew is answered then.
+// Where no server tells the first question waits a moment and the next ones do not; what an earlier life of the agent
+// knew is answered then.
 func TestNamesWithoutAServer(t *testing.T) {
 	withGuide(t, func(w *world, g *guide) {
 		g.tell("web", "1", "n1")
@@ -102,8 +104,8 @@ func TestNamesWithoutAServer(t *testing.T) {
 	})
 }
 
-// A task that asks for ever other names makes the agent follow a bounded number of them, keeps neither other tasks from asking nor those services
-// from being known that exist, and may go on after a while.
+// A task that asks for ever other names makes the agent follow a bounded number of them, keeps neither other tasks from
+// asking nor those services from being known that exist, and may go on after a while.
 func TestNamesAreBounded(t *testing.T) {
 	withGuide(t, func(w *world, g *guide) {
 		g.tell("web", "1", "n1")
@@ -113,7 +115,8 @@ func TestNamesAreBounded(t *testing.T) {
 		for i := range 300 {
 			ctx, cancel := context.WithCancel(w.t.Context())
 			cancel()
-			if _, err := w.agent.names.Service(ctx, another, "default", fmt.Sprintf("no-%d", i)); errors.Is(err, names.ErrNotTold) {
+			if _, err := w.agent.names.Service(ctx, another, "default", fmt.Sprintf("no-%d", i)); errors.Is(err,
+				names.ErrNotTold) {
 				refused++
 			}
 		}
@@ -149,9 +152,12 @@ func TestNamesAreBounded(t *testing.T) {
 func TestNamesLeaveOutWhatIsNoAddress(t *testing.T) {
 	withGuide(t, func(w *world, g *guide) {
 		g.mu.Lock()
-		g.services[webName] = transport.ServiceTold{Cluster: "default", Service: "web", Stamp: "1", Addresses: []transport.ServiceAddress{
-			{Address: "host.example"}, {Address: "::ffff:192.0.2.7"}, {Address: ""},
-		}}
+		g.services[webName] = transport.ServiceTold{
+			Cluster: "default", Service: "web", Stamp: "1",
+			Addresses: []transport.ServiceAddress{
+				{Address: "host.example"}, {Address: "::ffff:192.0.2.7"}, {Address: ""},
+			},
+		}
 		g.mu.Unlock()
 		w.wantName("web", "192.0.2.7 ")
 	})

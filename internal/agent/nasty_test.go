@@ -184,7 +184,8 @@ func (n *nasty) judge(t *testing.T, all []cluster.Desired, stopped map[string]bo
 			live[r.Labels[labelUUID]]++
 		}
 		for _, q := range history[:i] {
-			if q.Labels[labelUUID]+"/"+q.Labels[labelContainer] == key && (q.Ended.IsZero() || q.Ended.After(r.Started)) {
+			if q.Labels[labelUUID]+"/"+q.Labels[labelContainer] == key &&
+				(q.Ended.IsZero() || q.Ended.After(r.Started)) {
 				t.Errorf("%s: run %s began at %v while %s lived until %v", key, r.ID, r.Started, q.ID, q.Ended)
 			}
 		}
@@ -210,5 +211,6 @@ func (n *nasty) judge(t *testing.T, all []cluster.Desired, stopped map[string]bo
 			t.Errorf("%s is still %s (%s)", d.UUID, o.State, o.Message)
 		}
 	}
-	t.Logf("%d runs, %d sessions, %d reports; ended as %v", len(history), n.server.sessions, len(n.server.reports), states)
+	t.Logf("%d runs, %d sessions, %d reports; ended as %v", len(history), n.server.sessions, len(n.server.reports),
+		states)
 }

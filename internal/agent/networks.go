@@ -15,13 +15,15 @@ import (
 
 // Networks makes the networks of tasks that do not see their node's. All methods may be called concurrently.
 type Networks interface {
-	// Facts tells which networks tasks can have, and what the machine lacks for the others. The other methods work once it was called.
+	// Facts tells which networks tasks can have, and what the machine lacks for the others. The other methods work once
+	// it was called.
 	Facts(ctx context.Context) []cluster.NetworkFact
 	// Join returns the file of the attempt's network namespace, which it makes unless it stands.
 	Join(ctx context.Context, t network.Task) (string, error)
 	// Leave removes all that Join made for an attempt; where there is nothing it does nothing.
 	Leave(ctx context.Context, uuid string) error
-	// Sweep removes what belongs to no attempt that is known and that no program is in, and mends what others took away.
+	// Sweep removes what belongs to no attempt that is known and that no program is in, and mends what others took
+	// away.
 	Sweep(ctx context.Context, known func(uuid string) bool) error
 	// Close lets go of what Facts took. What Join made stays.
 	Close() error
@@ -53,8 +55,8 @@ func (a *Agent) lookForNetworks(ctx context.Context, f *cluster.Facts) {
 	}
 }
 
-// sweepNetworks removes at the beginning, and now and then, what an earlier life of the agent left half done, until ctx ends. All records of
-// attempts are known by then.
+// sweepNetworks removes at the beginning, and now and then, what an earlier life of the agent left half done, until ctx
+// ends. All records of attempts are known by then.
 func (a *Agent) sweepNetworks(ctx context.Context) {
 	known := func(uuid string) bool { return a.task("", uuid) != nil || a.found.has(uuid) }
 	for {
@@ -108,9 +110,11 @@ const (
 	outwardFile  = "/run/systemd/resolve/resolv.conf"
 )
 
-// resolver returns what a container behind a bridge sees instead of the node's resolver file, where that names none but the node's loopback, which
-// it does not reach.
-func resolver(def *cluster.TaskDefinition, c *cluster.Container, read func(name string) ([]byte, error)) []executor.Mount {
+// resolver returns what a container behind a bridge sees instead of the node's resolver file, where that names none but
+// the node's loopback, which it does not reach.
+func resolver(def *cluster.TaskDefinition, c *cluster.Container,
+	read func(name string) ([]byte, error),
+) []executor.Mount {
 	if def.Network != cluster.NetworkBridge || ownResolver(c) {
 		return nil
 	}

@@ -99,8 +99,8 @@ func portsOf(d cluster.Desired) cluster.Desired {
 	return d
 }
 
-// The network is made once, before the first container, for all of them; it stands over restarts of containers and of the agent, and goes with what
-// is left of the attempt.
+// The network is made once, before the first container, for all of them; it stands over restarts of containers and of
+// the agent, and goes with what is left of the attempt.
 func TestNetworkOfAnAttempt(t *testing.T) {
 	inNetworks(t, cluster.NetworkBridge, func(w *world, n *wires, def *cluster.TaskDefinition) {
 		w.box.programs["app"] = program{Runs: time.Minute, Code: 1}
@@ -108,7 +108,8 @@ func TestNetworkOfAnAttempt(t *testing.T) {
 		w.assign(d, def)
 		w.want("s1", cluster.StateRunning, "")
 		n.want(t, "made s1")
-		if got := n.tasks[0]; got.Mode != cluster.NetworkBridge || !slices.Equal(got.Ports, []network.Port{{Node: 30002, Inside: 30002}, {Node: 30001, Inside: 80}}) {
+		if got := n.tasks[0]; got.Mode != cluster.NetworkBridge ||
+			!slices.Equal(got.Ports, []network.Port{{Node: 30002, Inside: 30002}, {Node: 30001, Inside: 80}}) {
 			t.Errorf("asked for %+v", got)
 		}
 		for _, id := range []string{"s1-0-1", "s1-1-1"} {
@@ -116,7 +117,10 @@ func TestNetworkOfAnAttempt(t *testing.T) {
 			if spec.Network != "/net/s1" {
 				t.Errorf("%s is in the network %q", id, spec.Network)
 			}
-			for _, want := range []string{"PORT_HTTP=80", "ADDR_HTTP=10.0.0.1:30001", "PORT_ADMIN=30002", "BERTH_NETWORK=bridge"} {
+			for _, want := range []string{
+				"PORT_HTTP=80", "ADDR_HTTP=10.0.0.1:30001", "PORT_ADMIN=30002",
+				"BERTH_NETWORK=bridge",
+			} {
 				if !slices.Contains(spec.Env, want) {
 					t.Errorf("%s is told %q, want %s", id, spec.Env, want)
 				}
@@ -186,14 +190,22 @@ func TestResolverBehindABridge(t *testing.T) {
 		container      cluster.Container
 		want           int
 	}{
-		"a stub":              {cluster.NetworkBridge, stub, outward, cluster.Container{}, 1},
-		"on the host":         {"", stub, outward, cluster.Container{}, 0},
-		"without any":         {cluster.NetworkNone, stub, outward, cluster.Container{}, 0},
-		"not a stub":          {cluster.NetworkBridge, outward, outward, cluster.Container{}, 0},
-		"nobody else":         {cluster.NetworkBridge, stub, "", cluster.Container{}, 0},
-		"a stub of a stub":    {cluster.NetworkBridge, stub, "nameserver ::1\n", cluster.Container{}, 0},
-		"a file of its own":   {cluster.NetworkBridge, stub, outward, cluster.Container{Files: []cluster.File{{Path: resolverFile}}}, 0},
-		"a volume of its own": {cluster.NetworkBridge, stub, outward, cluster.Container{Mounts: []cluster.Mount{{Path: resolverFile}}}, 0},
+		"a stub":           {cluster.NetworkBridge, stub, outward, cluster.Container{}, 1},
+		"on the host":      {"", stub, outward, cluster.Container{}, 0},
+		"without any":      {cluster.NetworkNone, stub, outward, cluster.Container{}, 0},
+		"not a stub":       {cluster.NetworkBridge, outward, outward, cluster.Container{}, 0},
+		"nobody else":      {cluster.NetworkBridge, stub, "", cluster.Container{}, 0},
+		"a stub of a stub": {cluster.NetworkBridge, stub, "nameserver ::1\n", cluster.Container{}, 0},
+		"a file of its own": {
+			cluster.NetworkBridge, stub, outward,
+			cluster.Container{Files: []cluster.File{{Path: resolverFile}}},
+			0,
+		},
+		"a volume of its own": {
+			cluster.NetworkBridge, stub, outward,
+			cluster.Container{Mounts: []cluster.Mount{{Path: resolverFile}}},
+			0,
+		},
 	} {
 		read := func(file string) ([]byte, error) {
 			if file == outwardFile && c.outward == "" {

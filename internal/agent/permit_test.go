@@ -13,7 +13,10 @@ import (
 
 // wish tells the agent a voluntary stop, with a permit unless that is empty.
 func (w *world) wish(d cluster.Desired, permit string) {
-	d.Stop = &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Message: "version 2 is out", Permit: permit}
+	d.Stop = &cluster.Stop{
+		Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Message: "version 2 is out",
+		Permit: permit,
+	}
 	w.tell(d)
 }
 

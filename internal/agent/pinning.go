@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// pins keeps containers without CPUs of their own off those that others have to themselves. Who has which is written nowhere but in what the
-// control plane assigned, so an agent that begins anew knows it from its records.
+// pins keeps containers without CPUs of their own off those that others have to themselves. Who has which is written
+// nowhere but in what the control plane assigned, so an agent that begins anew knows it from its records.
 type pins struct {
 	wake chan struct{} // capacity 1
 
@@ -41,8 +41,8 @@ func coresOf(uses []cluster.DeviceUse) (cpus []int) {
 	return cpus
 }
 
-// shared returns the CPUs of containers that have none of their own, as the kernel writes lists: those that no attempt holds that may run, or all
-// where none is left. It is empty on a node whose agent offers no cores.
+// shared returns the CPUs of containers that have none of their own, as the kernel writes lists: those that no attempt
+// holds that may run, or all where none is left. It is empty on a node whose agent offers no cores.
 func (a *Agent) shared() string {
 	if len(a.CPUs) == 0 {
 		return ""
@@ -86,7 +86,8 @@ func (a *Agent) repin(ctx context.Context) {
 				continue
 			}
 			if err := a.pinTo(ctx, v.rec.Executor, c.ID, to); err != nil {
-				a.Logger.Warn("a container cannot be moved to other CPUs", "task", t.id, "container", c.ID, "cpus", to, "error", err)
+				a.Logger.Warn("a container cannot be moved to other CPUs", "task", t.id, "container", c.ID, "cpus", to,
+					"error", err)
 				continue
 			}
 			a.pins.on[c.ID] = to

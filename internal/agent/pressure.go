@@ -15,16 +15,16 @@ const (
 	DefaultPressureFree  = 5.0
 )
 
-// squeezeLooks is how many measurements in a row begin or end a pressure. It ends well away from where it began: at half of the
-// stall, and at one and a half of what is to be free.
+// squeezeLooks is how many measurements in a row begin or end a pressure. It ends well away from where it began: at
+// half of the stall, and at one and a half of what is to be free.
 const squeezeLooks = 3
 
 // squeeze is whether the machine is short of memory. It belongs to the goroutine that measures.
 type squeeze struct {
 	high, low int
 	now       *cluster.Pressure // nil while it is not
-	// named is when the victim was named, and spared are those before it that nobody moved: a daemon's task belongs on its node,
-	// and another may have no place elsewhere.
+	// named is when the victim was named, and spared are those before it that nobody moved: a daemon's task belongs on
+	// its node, and another may have no place elsewhere.
 	named  time.Time
 	spared map[string]bool
 }
@@ -32,8 +32,8 @@ type squeeze struct {
 // victimPatience is for how long a victim is named before another one is.
 const victimPatience = 30 * time.Second
 
-// over says what is short by the thresholds, nothing if nothing is; factor is 1 to begin and wider to end. A kernel that tells how
-// long programs wait knows better than the share that is free, unless the operator chose one.
+// over says what is short by the thresholds, nothing if nothing is; factor is 1 to begin and wider to end. A kernel
+// that tells how long programs wait knows better than the share that is free, unless the operator chose one.
 func (c *Config) over(s *facts.Scarcity, factor float64) string {
 	stall, free := c.PressureStall, c.PressureFree
 	if stall <= 0 {
@@ -117,8 +117,8 @@ func stands(uuid string, running []measured) bool {
 	return false
 }
 
-// victim names the attempt to move: of the lowest priority, and of those the one that uses the most beyond what it reserved.
-// Where none does, it is the largest of them. It is none of the spared ones.
+// victim names the attempt to move: of the lowest priority, and of those the one that uses the most beyond what it
+// reserved. Where none does, it is the largest of them. It is none of the spared ones.
 func victim(running []measured, spared map[string]bool) (uuid string, id cluster.TaskID, why string) {
 	var best *measured
 	var excess cluster.Bytes
@@ -140,7 +140,8 @@ func victim(running []measured, spared map[string]bool) (uuid string, id cluster
 	if excess > 0 {
 		why += fmt.Sprintf("%v more than it reserved", excess)
 	} else {
-		why += fmt.Sprintf("the most of those, none of which uses more than it reserved; it reserved %v", best.view.reserved())
+		why += fmt.Sprintf("the most of those, none of which uses more than it reserved; it reserved %v",
+			best.view.reserved())
 	}
 	if best.stats.Growth >= cluster.MiB {
 		why += fmt.Sprintf(", and grows by %v a minute", best.stats.Growth)

@@ -19,14 +19,32 @@ func TestWhatCountsAsShortOfMemory(t *testing.T) {
 		s    facts.Scarcity
 		want string
 	}{
-		"plenty":                     {s: facts.Scarcity{Stall: -1, Free: 8 * gib, Total: 16 * gib}},
-		"little is free":             {s: facts.Scarcity{Stall: -1, Free: gib / 2, Total: 16 * gib}, want: "97% of the machine is used"},
-		"little is free, no stall":   {s: facts.Scarcity{Stall: 0, Free: gib / 2, Total: 16 * gib}},
-		"tasks stall":                {s: facts.Scarcity{Stall: 12, Free: 8 * gib, Total: 16 * gib}, want: "tasks stall 12% of the time"},
-		"the tasks' group is full":   {s: facts.Scarcity{Stall: -1, Free: 8 * gib, Total: 16 * gib, Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB}, want: "the tasks use 98% of the 100 MiB that they may"},
-		"a full group, no stall":     {s: facts.Scarcity{Stall: 0, Free: 8 * gib, Total: 16 * gib, Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB}, want: "the tasks use 98% of the 100 MiB that they may"},
-		"a threshold of its own":     {c: Config{PressureFree: 60}, s: facts.Scarcity{Stall: 0, Free: 8 * gib, Total: 16 * gib}, want: "50% of the machine is used"},
-		"a stall of its own":         {c: Config{PressureStall: 1}, s: facts.Scarcity{Stall: 1, Free: 8 * gib, Total: 16 * gib}, want: "tasks stall 1% of the time"},
+		"plenty": {s: facts.Scarcity{Stall: -1, Free: 8 * gib, Total: 16 * gib}},
+		"little is free": {
+			s:    facts.Scarcity{Stall: -1, Free: gib / 2, Total: 16 * gib},
+			want: "97% of the machine is used",
+		},
+		"little is free, no stall": {s: facts.Scarcity{Stall: 0, Free: gib / 2, Total: 16 * gib}},
+		"tasks stall": {
+			s:    facts.Scarcity{Stall: 12, Free: 8 * gib, Total: 16 * gib},
+			want: "tasks stall 12% of the time",
+		},
+		"the tasks' group is full": {s: facts.Scarcity{
+			Stall: -1, Free: 8 * gib, Total: 16 * gib,
+			Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB,
+		}, want: "the tasks use 98% of the 100 MiB that they may"},
+		"a full group, no stall": {s: facts.Scarcity{
+			Stall: 0, Free: 8 * gib, Total: 16 * gib,
+			Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB,
+		}, want: "the tasks use 98% of the 100 MiB that they may"},
+		"a threshold of its own": {
+			c: Config{PressureFree: 60},
+			s: facts.Scarcity{Stall: 0, Free: 8 * gib, Total: 16 * gib}, want: "50% of the machine is used",
+		},
+		"a stall of its own": {
+			c: Config{PressureStall: 1},
+			s: facts.Scarcity{Stall: 1, Free: 8 * gib, Total: 16 * gib}, want: "tasks stall 1% of the time",
+		},
 		"nothing could be found out": {s: facts.Scarcity{Stall: -1}},
 	} {
 		if got := test.c.over(&test.s, 1); got != test.want {
@@ -84,16 +102,22 @@ func TestPressureNamesAVictim(t *testing.T) {
 	}{
 		"nothing runs": {},
 		"the one that uses the most beyond what it reserved": {
-			tasks: []task{{"a", service, 50, 500 * mib, 550 * mib}, {"b", service, 50, 100 * mib, 200 * mib}, {"c", service, 50, 300 * mib, 200 * mib}},
-			want:  "b", why: "priority 50, uses 200 MiB, 100 MiB more than it reserved",
+			tasks: []task{
+				{"a", service, 50, 500 * mib, 550 * mib},
+				{"b", service, 50, 100 * mib, 200 * mib},
+				{"c", service, 50, 300 * mib, 200 * mib},
+			},
+			want: "b", why: "priority 50, uses 200 MiB, 100 MiB more than it reserved",
 		},
 		"of the lowest priority": {
 			tasks: []task{{"a", service, 60, 100 * mib, 900 * mib}, {"b", service, 50, 300 * mib, 200 * mib}},
-			want:  "b", why: "priority 50, uses 200 MiB, the most of those, none of which uses more than it reserved; it reserved 300 MiB",
+			want:  "b", why: "priority 50, uses 200 MiB, the most of those, none of which uses more than it " +
+				"reserved; it reserved 300 MiB",
 		},
 		"the largest, where none is beyond": {
 			tasks: []task{{"a", service, 50, 300 * mib, 200 * mib}, {"b", service, 50, 900 * mib, 250 * mib}},
-			want:  "b", why: "priority 50, uses 250 MiB, the most of those, none of which uses more than it reserved; it reserved 900 MiB",
+			want:  "b", why: "priority 50, uses 250 MiB, the most of those, none of which uses more than it " +
+				"reserved; it reserved 900 MiB",
 		},
 		"never batch": {
 			tasks: []task{{"a", job, 10, 100 * mib, 900 * mib}, {"b", service, 50, 0, mib}},
@@ -110,7 +134,8 @@ func TestPressureNamesAVictim(t *testing.T) {
 				w.short(30 * mib)
 				w.pass(3*measureEvery + time.Second)
 				p := w.pressed()
-				if p == nil || p.Victim != test.want || p.Why != test.why || p.Message != "memory: 97% of the machine is used" {
+				if p == nil || p.Victim != test.want || p.Why != test.why ||
+					p.Message != "memory: 97% of the machine is used" {
 					t.Errorf("got %+v, want the victim %q, %q", p, test.want, test.why)
 				}
 			})
@@ -118,8 +143,8 @@ func TestPressureNamesAVictim(t *testing.T) {
 	}
 }
 
-// Pressure is told at once, after three measurements; it names the same victim until that is stopped; and it ends well away
-// from where it began.
+// Pressure is told at once, after three measurements; it names the same victim until that is stopped; and it ends well
+// away from where it began.
 func TestPressureComesAndGoes(t *testing.T) {
 	const mib = cluster.MiB
 	inWorld(t, func(w *world) {
@@ -169,8 +194,8 @@ func TestPressureComesAndGoes(t *testing.T) {
 	})
 }
 
-// TestPressureNamesAnotherVictim: one that nobody moves, as it is a daemon's or has no place elsewhere, does not keep the others from being
-// named; when all had their turn, it begins anew.
+// TestPressureNamesAnotherVictim: one that nobody moves, as it is a daemon's or has no place elsewhere, does not keep
+// the others from being named; when all had their turn, it begins anew.
 func TestPressureNamesAnotherVictim(t *testing.T) {
 	const mib = cluster.MiB
 	inWorld(t, func(w *world) {

@@ -13,9 +13,11 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// errHalfAsked says that what a kind of streams needs is not in the request: a server of an older build that stands between has left it
-// out.
-var errHalfAsked = errors.New("the request came without what it asks for: the server that the node is connected to is of an older build; upgrade it")
+// errHalfAsked says that what a kind of streams needs is not in the request: a server of an older build that stands
+// between has left it out.
+var errHalfAsked = errors.New(
+	"the request came without what it asks for: the server that the node is connected to is of an older " +
+		"build; upgrade it")
 
 // live is a program that runs, as streams reach it.
 type live struct {
@@ -58,7 +60,9 @@ func (a *Agent) serveProgram(ctx context.Context, r transport.StreamRequest, str
 	return frames.End(end)
 }
 
-func (a *Agent) reach(ctx context.Context, r transport.StreamRequest, in io.Reader, out *transport.FrameWriter) (end transport.ExecEnd, err error) {
+func (a *Agent) reach(ctx context.Context, r transport.StreamRequest, in io.Reader,
+	out *transport.FrameWriter,
+) (end transport.ExecEnd, err error) {
 	t := a.task(r.Task, r.UUID)
 	if t == nil {
 		return end, errors.New("the node does not have the task")
@@ -99,5 +103,6 @@ func (p *live) port(name string) (int, error) {
 	case len(p.ports) == 0:
 		return 0, fmt.Errorf("%q is no number of a port, and the task names no ports", name)
 	}
-	return 0, fmt.Errorf("%q is neither a number of a port nor the name of one: the task has %v", name, sortedKeys(p.ports))
+	return 0, fmt.Errorf("%q is neither a number of a port nor the name of one: the task has %v", name,
+		sortedKeys(p.ports))
 }

@@ -35,7 +35,8 @@ func hear(conn io.Reader) (got []string) {
 
 func (w *world) terminal(id string, d cluster.Desired, size transport.TerminalSize, command ...string) net.Conn {
 	return w.carry(id, transport.StreamRequest{
-		Kind: transport.StreamTerminal, Task: d.Task, Terminal: &transport.TerminalRequest{Command: command, Size: size, Type: "vt100"},
+		Kind: transport.StreamTerminal, Task: d.Task,
+		Terminal: &transport.TerminalRequest{Command: command, Size: size, Type: "vt100"},
 	})
 }
 
@@ -68,11 +69,13 @@ func TestTerminalStream(t *testing.T) {
 		synctest.Wait()
 		_ = conn.Close() // so does the command, or the bubble would not end
 
-		if got := hear(w.carry("c", transport.StreamRequest{Kind: transport.StreamTerminal, Task: d.Task})); len(got) != 1 || !strings.Contains(got[0], "older build") {
+		if got := hear(w.carry("c", transport.StreamRequest{Kind: transport.StreamTerminal, Task: d.Task})); len(
+			got) != 1 || !strings.Contains(got[0], "older build") {
 			t.Errorf("a request without what it asks: %q", got)
 		}
 		w.stopTask(d, false)
-		if got := hear(w.terminal("d", d, transport.TerminalSize{}, "tty")); len(got) != 1 || !strings.Contains(got[0], "does not run") {
+		if got := hear(w.terminal("d", d, transport.TerminalSize{}, "tty")); len(got) != 1 ||
+			!strings.Contains(got[0], "does not run") {
 			t.Errorf("a terminal in a stopped task: %q", got)
 		}
 	})
@@ -83,7 +86,10 @@ func TestAttachStream(t *testing.T) {
 		w.box.programs["app"] = program{Runs: time.Minute, Code: 4, Immortal: true}
 		d := w.batch("b1", definition("work", "app"))
 		w.write("b1", "app", 2, "before")
-		conn := w.carry("a", transport.StreamRequest{Kind: transport.StreamAttach, Task: d.Task, Attach: &transport.AttachRequest{Tail: 1}})
+		conn := w.carry("a", transport.StreamRequest{
+			Kind: transport.StreamAttach, Task: d.Task,
+			Attach: &transport.AttachRequest{Tail: 1},
+		})
 		frames := transport.NewFrameReader(conn)
 		out := transport.NewFrameWriter(conn)
 		go func() { _, _ = io.WriteString(out.Channel(transport.ChannelSignal), "KILL") }()

@@ -16,7 +16,8 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// What a container is told of services stands in a folder below that of its attempt: <attempt>/told/<container>/, in which there are
+// What a container is told of services stands in a folder below that of its attempt: <attempt>/told/<container>/, in
+// which there are
 //
 //	0, 1, …   a folder for each one in which the container finds files made from templates, with these files
 //	last      what its program was told last, written last: without it nothing counts
@@ -195,7 +196,8 @@ func sum(text string) string {
 	return hex.EncodeToString(s[:])
 }
 
-// replaceFile puts a file in the place of another, at once, by way of next, which is on the same file system. Who owned the other one owns it.
+// replaceFile puts a file in the place of another, at once, by way of next, which is on the same file system. Who owned
+// the other one owns it.
 func replaceFile(next, name string, content []byte, mode os.FileMode) error {
 	_ = os.Remove(next)
 	err := os.WriteFile(next, content, 0o600)

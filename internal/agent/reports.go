@@ -16,7 +16,8 @@ import (
 // What bounds a report: how long a change waits for others unless it is urgent, and how many tasks it holds.
 const (
 	coalesce = 20 * time.Millisecond
-	// together is how long a report that somebody waits for is held back, so that what happens at one moment is told in one.
+	// together is how long a report that somebody waits for is held back, so that what happens at one moment is told in
+	// one.
 	together  = 100 * time.Microsecond
 	mostTasks = 1000
 )
@@ -266,7 +267,8 @@ func (r *reports) settle(items []sent, refused map[string]transport.Refused, ask
 		switch {
 		case s.ask == 0:
 			if isRefused {
-				r.agent.Logger.Warn("the server refused a report", "task", e.observed.Task, "attempt", e.observed.Attempt,
+				r.agent.Logger.Warn("the server refused a report", "task", e.observed.Task, "attempt",
+					e.observed.Attempt,
 					"state", e.observed.State, "reason", no.Reason, "message", no.Message)
 			}
 		case isRefused:
@@ -307,7 +309,8 @@ func (r *reports) send(ctx context.Context, welcome transport.Welcome) error {
 		}
 		tasks, items, facts := r.take()
 		report := transport.Report{
-			Node: r.agent.Name, Session: welcome.Session, Seq: seq, Tasks: tasks, Facts: facts, Stats: r.agent.machine.news(),
+			Node: r.agent.Name, Session: welcome.Session, Seq: seq, Tasks: tasks, Facts: facts,
+			Stats: r.agent.machine.news(),
 		}
 		for i := range tasks {
 			tasks[i].Node, tasks[i].Session, tasks[i].Seq = r.agent.Name, welcome.Session, seq

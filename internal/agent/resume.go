@@ -134,8 +134,8 @@ func (f *found) has(uuid string) bool {
 	return len(f.orphans[uuid]) > 0
 }
 
-// strays are attempts of which a program runs and the record was lost. They are told of, or they would count as lost, run on
-// unknown to anybody, and their tasks a second time elsewhere; what the server then sends of them is adopted.
+// strays are attempts of which a program runs and the record was lost. They are told of, or they would count as lost,
+// run on unknown to anybody, and their tasks a second time elsewhere; what the server then sends of them is adopted.
 func (a *Agent) strays() []cluster.Observed {
 	select {
 	case <-a.found.news: // this tells of them
@@ -184,8 +184,9 @@ func (a *Agent) adopt(t *task) {
 // never started is removed. What runs is left alone: a lost state is no reason to stop a
 // task, and its attempt is taken up when the server sends it again (P1.7).
 //
-// An agent that never had a session may have lost its state, and what its first full report leaves out counts as gone. So it
-// asks until all executors that work have answered; any other waits for them a while only, as it has records of what runs.
+// An agent that never had a session may have lost its state, and what its first full report leaves out counts as gone.
+// So it asks until all executors that work have answered; any other waits for them a while only, as it has records of
+// what runs.
 func (a *Agent) sweep(ctx context.Context, known map[executor.ID]bool) {
 	if a.marked().Session != 0 {
 		limited, cancel := context.WithTimeout(ctx, resumeWait)
@@ -196,8 +197,8 @@ func (a *Agent) sweep(ctx context.Context, known map[executor.ID]bool) {
 	}
 }
 
-// watchStrays asks the executors that did not tell, or did not work yet, what they hold, until ctx ends. What is found then has the
-// node register again, for only a full report tells of it.
+// watchStrays asks the executors that did not tell, or did not work yet, what they hold, until ctx ends. What is found
+// then has the node register again, for only a full report tells of it.
 func (a *Agent) watchStrays(ctx context.Context, known map[executor.ID]bool) {
 	tick := time.NewTicker(lookSoon)
 	defer tick.Stop()

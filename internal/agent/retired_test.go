@@ -16,8 +16,8 @@ func (other) Probe(context.Context) (cluster.ExecutorFact, error) {
 	return cluster.ExecutorFact{Name: "other", Version: "1"}, nil
 }
 
-// What an agent began with an executor that its operator then switched off goes on in the next agent's hands, and can be stopped; what comes new runs
-// elsewhere, and servers hear of the executor no more.
+// What an agent began with an executor that its operator then switched off goes on in the next agent's hands, and can
+// be stopped; what comes new runs elsewhere, and servers hear of the executor no more.
 func TestRetiredExecutor(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")

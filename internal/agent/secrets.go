@@ -24,13 +24,14 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Secrets are asked for when a container is made, written to a folder in memory, and kept nowhere else: neither in the agent's state nor
-// in its own memory. The folder of an attempt is <root>/<uuid>/<container>/, in which there are
+// Secrets are asked for when a container is made, written to a folder in memory, and kept nowhere else: neither in the
+// agent's state nor in its own memory. The folder of an attempt is <root>/<uuid>/<container>/, in which there are
 //
 //	0, 1, …   a folder for each one in which the container finds files of secrets, with these files
 //	env       the variables, in the form of executor.EncodeEnv
 //	stamps    which values these are, written last: without it nothing counts
-//	former/   values of before, newest last, which the programs may still say: for masking alone, by the agent and by what writes the log
+//	former/   values of before, newest last, which the programs may still say: for masking alone, by the agent
+//	          and by what writes the log
 //
 // It stays for the restarts of the container in place, so that these need no server, and goes with the attempt.
 
@@ -49,8 +50,8 @@ type secretSource interface {
 	Secrets(ctx context.Context, r transport.SecretsRequest) (transport.SecretsReply, error)
 }
 
-// secretsFolder returns where the secrets of all attempts are, made where it is missing: in memory, and open to this user alone. Given,
-// unless empty, is the only place that comes into question.
+// secretsFolder returns where the secrets of all attempts are, made where it is missing: in memory, and open to this
+// user alone. Given, unless empty, is the only place that comes into question.
 func secretsFolder(given string) (string, error) {
 	places := []string{given}
 	if given == "" {
@@ -132,7 +133,8 @@ func (a *Agent) secretsDir(uuid string) string {
 type handout struct {
 	// mu is held while the folders are written.
 	mu sync.Mutex
-	// told are the stamps that the server told last, nil before; refreshing says that a goroutine brings the files to them.
+	// told are the stamps that the server told last, nil before; refreshing says that a goroutine brings the files to
+	// them.
 	told       map[string]string
 	refreshing bool
 }
@@ -146,13 +148,14 @@ func (t *task) askSecrets(ctx context.Context, registry, container string) (tran
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	return source.Secrets(ctx, transport.SecretsRequest{
-		Node: t.agent.Name, Session: t.agent.marked().Session, Task: t.id, UUID: t.uuid, Revision: t.acted.Load().Revision,
+		Node: t.agent.Name, Session: t.agent.marked().Session, Task: t.id, UUID: t.uuid,
+		Revision: t.acted.Load().Revision,
 		Registry: registry, Container: container,
 	})
 }
 
-// placeSecrets writes the secrets of a container and names them in its spec. While no server answers those of the container's last run
-// will do.
+// placeSecrets writes the secrets of a container and names them in its spec. While no server answers those of the
+// container's last run will do.
 func (t *task) placeSecrets(ctx context.Context, c *cluster.Container, spec *executor.Spec) error {
 	if len(c.Secrets) == 0 || t.agent.Volatile {
 		return nil
@@ -172,7 +175,8 @@ func (t *task) placeSecrets(ctx context.Context, c *cluster.Container, spec *exe
 			err = box.stamp(reply)
 		}
 	case !errors.Is(err, transport.ErrRefused) && box.placed() != nil:
-		t.agent.Logger.Warn("a container is made with the secrets of its last run: no server answers", "task", t.id, "attempt", t.attempt, "error", err)
+		t.agent.Logger.Warn("a container is made with the secrets of its last run: no server answers", "task", t.id,
+			"attempt", t.attempt, "error", err)
 		err = nil
 	default:
 		err = fmt.Errorf("ask for the secrets of container %s: %w", c.Name, err)
@@ -184,10 +188,12 @@ func (t *task) placeSecrets(ctx context.Context, c *cluster.Container, spec *exe
 	return nil
 }
 
-// credentials returns what is told to a registry that wants to know who asks for the container's image: by the secret that the container
-// names, or the cluster's for the registry, or else what the node's own file says. To origin is written whose login that was, and to problem what went
-// wrong meanwhile.
-func (t *task) credentials(ctx context.Context, c *cluster.Container, origin, problem *atomic.Pointer[string]) func(string) (string, string) {
+// credentials returns what is told to a registry that wants to know who asks for the container's image: by the secret
+// that the container names, or the cluster's for the registry, or else what the node's own file says. To origin is
+// written whose login that was, and to problem what went wrong meanwhile.
+func (t *task) credentials(ctx context.Context, c *cluster.Container, origin,
+	problem *atomic.Pointer[string],
+) func(string) (string, string) {
 	own := t.agent.Credentials
 	if _, asks := t.agent.Source.(secretSource); !asks {
 		return own
@@ -211,15 +217,18 @@ func (t *task) credentials(ctx context.Context, c *cluster.Container, origin, pr
 	}
 }
 
-// whoseLogin says where a login is renewed that a registry did not accept: in the secret with the name, or in the node's own file.
+// whoseLogin says where a login is renewed that a registry did not accept: in the secret with the name, or in the
+// node's own file.
 func whoseLogin(name *string, in string) string {
 	switch {
 	case name == nil:
-		return "; a login for it is that of a secret (`berth secret set NAME --type registry`), or of the file of --registry-logins of the node's agent"
+		return "; a login for it is that of a secret (`berth secret set NAME --type registry`), or of the " +
+			"file of --registry-logins of the node's agent"
 	case *name == "":
 		return "; it is that of a secret of the cluster " + in
 	}
-	return fmt.Sprintf("; it is that of the secret %s of the cluster %s: set it anew with `berth secret set %s --type registry`", *name, in, *name)
+	return fmt.Sprintf("; it is that of the secret %s of the cluster %s: set it anew with `berth secret set "+
+		"%s --type registry`", *name, in, *name)
 }
 
 // toldStamps takes in which values the secrets have now. What is begun in it ends with ctx.
@@ -240,7 +249,8 @@ func (t *task) refreshSecrets(ctx context.Context) {
 	for {
 		done, err := t.refreshOnce(ctx)
 		if err != nil && ctx.Err() == nil {
-			t.agent.Logger.Warn("secrets that changed are not there yet", "task", t.id, "attempt", t.attempt, "error", err)
+			t.agent.Logger.Warn("secrets that changed are not there yet", "task", t.id, "attempt", t.attempt, "error",
+				err)
 		}
 		if done {
 			return
@@ -294,7 +304,8 @@ type staleBox struct {
 	changed []string // their names
 }
 
-// stale returns the containers whose secrets differ from what the server told; wait says that some are yet to be written.
+// stale returns the containers whose secrets differ from what the server told; wait says that some are yet to be
+// written.
 func (t *task) stale() (list []staleBox, wait bool) {
 	root, v := t.agent.secretsDir(t.uuid), t.view.Load()
 	select {
@@ -319,7 +330,8 @@ func (t *task) stale() (list []staleBox, wait bool) {
 			continue
 		}
 		for _, u := range c.Secrets {
-			if now := t.secrets.told[u.Secret]; now != "" && now != placed[u.Secret] && !slices.Contains(s.changed, u.Secret) {
+			if now := t.secrets.told[u.Secret]; now != "" && now != placed[u.Secret] &&
+				!slices.Contains(s.changed, u.Secret) {
 				s.changed = append(s.changed, u.Secret)
 			}
 		}
@@ -330,8 +342,8 @@ func (t *task) stale() (list []staleBox, wait bool) {
 	return list, wait
 }
 
-// renew replaces the files of a container, sends the signals that its uses ask for, and then notes which values it has: what a crash
-// between leaves is done again.
+// renew replaces the files of a container, sends the signals that its uses ask for, and then notes which values it has:
+// what a crash between leaves is done again.
 func (t *task) renew(ctx context.Context, s *staleBox, reply transport.SecretsReply) error {
 	t.secrets.mu.Lock()
 	err := s.write(reply)
@@ -341,7 +353,8 @@ func (t *task) renew(ctx context.Context, s *staleBox, reply transport.SecretsRe
 	}
 	var sent []string
 	for _, u := range s.container.Secrets {
-		if u.OnChange != cluster.SecretSignal || !slices.Contains(s.changed, u.Secret) || slices.Contains(sent, u.Signal) {
+		if u.OnChange != cluster.SecretSignal || !slices.Contains(s.changed, u.Secret) ||
+			slices.Contains(sent, u.Signal) {
 			continue
 		}
 		sent = append(sent, u.Signal)
@@ -351,7 +364,8 @@ func (t *task) renew(ctx context.Context, s *staleBox, reply transport.SecretsRe
 	}
 	t.secrets.mu.Lock()
 	defer t.secrets.mu.Unlock()
-	t.agent.Logger.Info("secrets of a container were replaced", "task", t.id, "attempt", t.attempt, "container", s.container.Name, "secrets", s.changed, "signals", sent)
+	t.agent.Logger.Info("secrets of a container were replaced", "task", t.id, "attempt", t.attempt, "container",
+		s.container.Name, "secrets", s.changed, "signals", sent)
 	return s.stamp(reply)
 }
 
@@ -421,7 +435,8 @@ func (b secretBox) write(reply transport.SecretsReply) error {
 		value := reply.Secrets[u.Secret].Value
 		if u.Env != "" {
 			if strings.ContainsRune(string(value), 0) || len(u.Env)+1+len(value) > cluster.MaxArg {
-				return fmt.Errorf("the secret %s cannot be the variable %s: it holds a zero byte, or more than %d bytes; hand it over as a file", u.Secret, u.Env, cluster.MaxArg)
+				return fmt.Errorf("the secret %s cannot be the variable %s: it holds a zero byte, or more "+
+					"than %d bytes; hand it over as a file", u.Secret, u.Env, cluster.MaxArg)
 			}
 			variables = append(variables, u.Env+"="+string(value))
 			continue
@@ -471,7 +486,8 @@ func (b secretBox) replace(name string, content []byte, mode os.FileMode) error 
 // keepFormer keeps a file of values that is about to be replaced by another, and of such files the newest.
 func (b secretBox) keepFormer(name string, next []byte) error {
 	was, err := os.ReadFile(name)
-	if os.IsNotExist(err) || err == nil && bytes.Equal(was, next) || filepath.Base(name) == secretsStamps && filepath.Dir(name) == b.dir {
+	if os.IsNotExist(err) || err == nil && bytes.Equal(was, next) || filepath.Base(name) == secretsStamps &&
+		filepath.Dir(name) == b.dir {
 		return nil
 	}
 	dir := filepath.Join(b.dir, executor.FormerFolder)
@@ -510,8 +526,8 @@ func (b secretBox) keepFormer(name string, next []byte) error {
 	return err
 }
 
-// mask takes the values of the attempt's secrets out of what its programs said, for what is told to others. Text is asked for that with so
-// many bytes more than are wanted in the end.
+// mask takes the values of the attempt's secrets out of what its programs said, for what is told to others. Text is
+// asked for that with so many bytes more than are wanted in the end.
 func (t *task) mask(text func(more int) string) string {
 	root := t.agent.secretsDir(t.uuid)
 	var values []string

@@ -31,7 +31,8 @@ func handedOut(t *testing.T) (*task, func(password, token, cert string)) {
 	give := func(password, token, cert string) {
 		t.Helper()
 		reply := transport.SecretsReply{Secrets: map[string]transport.SecretText{
-			"password": {Stamp: "1", Value: []byte(password)}, "token": {Stamp: "1", Value: []byte(token)}, "cert": {Stamp: "1", Value: []byte(cert)},
+			"password": {Stamp: "1", Value: []byte(password)}, "token": {Stamp: "1", Value: []byte(token)},
+			"cert": {Stamp: "1", Value: []byte(cert)},
 		}}
 		if err := box.write(reply); err != nil {
 			t.Fatal(err)
@@ -43,8 +44,8 @@ func handedOut(t *testing.T) (*task, func(password, token, cert string)) {
 	return &task{agent: a, uuid: "u1"}, give
 }
 
-// TestMask takes values out of what programs said: whole ones, with and without the line's end that the value has, lines of long ones, the longest
-// first, and what was cut at either end of the text; and no word besides.
+// TestMask takes values out of what programs said: whole ones, with and without the line's end that the value has,
+// lines of long ones, the longest first, and what was cut at either end of the text; and no word besides.
 func TestMask(t *testing.T) {
 	t.Parallel()
 	task, give := handedOut(t)
@@ -68,7 +69,10 @@ func TestMask(t *testing.T) {
 	}
 	// Of an output's end so much more is asked for that no value is cut where the end begins.
 	asked := 0
-	if got := task.mask(func(more int) string { asked = more; return "x" }); got != "x" || asked < len("Hush-password-and-token") {
+	if got := task.mask(func(more int) string {
+		asked = more
+		return "x"
+	}); got != "x" || asked < len("Hush-password-and-token") {
 		t.Errorf("%d bytes more were asked for, and the text is %q", asked, got)
 	}
 	// Three bytes are no secret that could be told from other words.
@@ -78,18 +82,21 @@ func TestMask(t *testing.T) {
 	}
 }
 
-// TestMaskFormerValues rotates secrets: what a program said with the values of before is masked too, after each of them, and nothing of that outlives the
-// attempt's folder or grows for ever.
+// TestMaskFormerValues rotates secrets: what a program said with the values of before is masked too, after each of
+// them, and nothing of that outlives the attempt's folder or grows for ever.
 func TestMaskFormerValues(t *testing.T) {
 	t.Parallel()
 	task, give := handedOut(t)
 	for i := range mostFormer + 5 {
 		give(fmt.Sprintf("Hush-password-%02d", i), fmt.Sprintf("Hush-token-%02d", i), "Hush-cert")
-		give(fmt.Sprintf("Hush-password-%02d", i), fmt.Sprintf("Hush-token-%02d", i), "Hush-cert") // the same again, as after a crash
+		// the same again, as after a crash
+		give(fmt.Sprintf("Hush-password-%02d", i), fmt.Sprintf("Hush-token-%02d", i), "Hush-cert")
 	}
 	last := mostFormer + 4
-	said := fmt.Sprintf("%02d: Hush-password-%02d Hush-token-%02d, then Hush-password-%02d Hush-token-%02d Hush-cert.", last, last-1, last-1, last, last)
-	if got, want := task.maskText(said), fmt.Sprintf("%02d: [secret] [secret], then [secret] [secret] [secret].", last); got != want {
+	said := fmt.Sprintf("%02d: Hush-password-%02d Hush-token-%02d, then Hush-password-%02d Hush-token-%02d Hush-cert.",
+		last, last-1, last-1, last, last)
+	if got, want := task.maskText(said), fmt.Sprintf("%02d: [secret] [secret], then [secret] [secret] [secret].",
+		last); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	dir := filepath.Join(task.agent.secretsDir("u1"), "app", executor.FormerFolder)
@@ -105,15 +112,22 @@ func TestMaskFormerValues(t *testing.T) {
 func TestSecretsThatCannotBeVariables(t *testing.T) {
 	t.Parallel()
 	box := secretBox{filepath.Join(t.TempDir(), "app"), keeper()}
-	for name, token := range map[string]string{"a zero byte": "Hush\x00value", "too long": "Hush" + strings.Repeat("x", cluster.MaxArg)} {
+	for name, token := range map[string]string{
+		"a zero byte": "Hush\x00value",
+		"too long":    "Hush" + strings.Repeat("x", cluster.MaxArg),
+	} {
 		err := box.write(transport.SecretsReply{Secrets: map[string]transport.SecretText{
 			"password": {Value: []byte("p")}, "cert": {Value: []byte("c")}, "token": {Value: []byte(token)},
 		}})
-		if err == nil || !strings.Contains(err.Error(), "the secret token cannot be the variable TOKEN") || strings.Contains(err.Error(), "Hush") {
+		if err == nil || !strings.Contains(err.Error(), "the secret token cannot be the variable TOKEN") ||
+			strings.Contains(err.Error(), "Hush") {
 			t.Errorf("%s: got error %.200v", name, err)
 		}
 	}
-	err := box.write(transport.SecretsReply{Missing: []string{"there is no secret cert"}, Secrets: map[string]transport.SecretText{"password": {Value: []byte("p")}}})
+	err := box.write(transport.SecretsReply{
+		Missing: []string{"there is no secret cert"},
+		Secrets: map[string]transport.SecretText{"password": {Value: []byte("p")}},
+	})
 	if err == nil || !strings.Contains(err.Error(), "no secret cert") || box.placed() != nil {
 		t.Errorf("one is missing: got error %v, and %v are there", err, box.placed())
 	}
@@ -123,7 +137,9 @@ func TestSecretsThatCannotBeVariables(t *testing.T) {
 func TestWordsAreMasked(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")
-		def.Checks = []cluster.Check{{Name: "beat", Type: cluster.CheckTTL, Meaning: cluster.MeaningReadiness, TTL: cluster.Duration(time.Hour)}}
+		def.Checks = []cluster.Check{
+			{Name: "beat", Type: cluster.CheckTTL, Meaning: cluster.MeaningReadiness, TTL: cluster.Duration(time.Hour)},
+		}
 		def.Containers[0].Secrets = nil
 		w.service("s1", def)
 		dir := t.TempDir()

@@ -22,12 +22,13 @@ type server struct {
 	wire       int // that the sessions speak
 	down       bool
 	have       []transport.AssignmentsRequest // of all streams, in order
-	sent       []transport.Message            // all that was said, in order, sent anew on each stream as far as it is not had
-	streams    map[*stream]bool
-	regs       []transport.Registration
-	reports    []transport.Report
-	seen       map[string]cluster.Observed // newest report of each attempt
-	story      map[string][]string         // states of each attempt as they were reported
+	// all that was said, in order, sent anew on each stream as far as it is not had
+	sent    []transport.Message
+	streams map[*stream]bool
+	regs    []transport.Registration
+	reports []transport.Report
+	seen    map[string]cluster.Observed // newest report of each attempt
+	story   map[string][]string         // states of each attempt as they were reported
 	// puts holds the UUIDs of attempts that no registration takes.
 	puts map[string]bool
 	// answer, unless nil, makes the reply.

@@ -16,19 +16,22 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Tasks are told where the services are reached that they use: in variables, and in files that are made from templates. A container is made
-// once all that it needs has a healthy task. Afterwards one goroutine for each such task follows the services: when they come to rest it makes
-// the texts anew, and where one is another than what the program was told it replaces the file and does what the definition says.
+// Tasks are told where the services are reached that they use: in variables, and in files that are made from templates.
+// A container is made once all that it needs has a healthy task. Afterwards one goroutine for each such task follows
+// the services: when they come to rest it makes the texts anew, and where one is another than what the program was told
+// it replaces the file and does what the definition says.
 
 const (
-	// quietFor is for how long nothing may change until changes are taken in, and quietMost for how long they are waited for.
+	// quietFor is for how long nothing may change until changes are taken in, and quietMost for how long they are
+	// waited for.
 	quietFor, quietMost = time.Second, 10 * time.Second
-	// oldPatience is how long a start waits for a server to say whether what an earlier life of the agent was told is still so.
+	// oldPatience is how long a start waits for a server to say whether what an earlier life of the agent was told is
+	// still so.
 	oldPatience = 3 * time.Second
 	// splayStep is how far apart the tasks of a service restart for a change, and splayMost how long all of them take.
 	splayStep, splayMost = 5 * time.Second, time.Minute
-	// renewalRest is the least time between two restarts for changes of one task; it doubles with each that comes within renewalCalm of the
-	// last, up to that: services that restart each other come to rest.
+	// renewalRest is the least time between two restarts for changes of one task; it doubles with each that comes
+	// within renewalCalm of the last, up to that: services that restart each other come to rest.
 	renewalRest, renewalCalm = 30 * time.Second, 10 * time.Minute
 )
 
@@ -44,8 +47,8 @@ type told struct {
 	trouble atomic.Pointer[string]
 }
 
-// followServices begins to follow what the definition names, and has its goroutine look once all containers of a round run. It is called on
-// the task's goroutine.
+// followServices begins to follow what the definition names, and has its goroutine look once all containers of a round
+// run. It is called on the task's goroutine.
 func (t *task) followServices(ctx context.Context, def *cluster.TaskDefinition) {
 	if def == nil || t.agent.Volatile || !def.Follows() || t.rec.Terminal() {
 		return
@@ -69,7 +72,8 @@ func (t *task) followServices(ctx context.Context, def *cluster.TaskDefinition) 
 // lookup is what is known now of the services that a container uses.
 type lookup struct {
 	services map[cluster.ServicePort][]cluster.TemplateAddress
-	// old are those of which it is not known whether it is still so, and empty those that are needed and have no address.
+	// old are those of which it is not known whether it is still so, and empty those that are needed and have no
+	// address.
 	old, empty []cluster.ServicePort
 	// waits says of the latter why, in one sentence.
 	waits string
@@ -124,9 +128,8 @@ func lackOf(p cluster.ServicePort, at serviceAddresses, own string) string {
 	return fmt.Sprintf("service %s has no port %q: it has %s", name, p.Port, strings.Join(sortedKeys(ports), ", "))
 }
 
-// awaitServices waits until all that a container needs has a healthy task, and says meanwhile what it waits for; once it has waited, until nothing
-// changes for a while. Where no server answers it goes
-// on with what was told before.
+// awaitServices waits until all that a container needs has a healthy task, and says meanwhile what it waits for; once
+// it has waited, until nothing changes for a while. Where no server answers it goes on with what was told before.
 func (t *task) awaitServices(ctx context.Context, c *cluster.Container, own string) (lookup, error) {
 	f, last := t.services.following, t.renderedOf(c).told()
 	patience := time.NewTimer(oldPatience)
@@ -136,7 +139,9 @@ func (t *task) awaitServices(ctx context.Context, c *cluster.Container, own stri
 		changed := f.changed()
 		l := t.lookUp(c, own)
 		if !patient {
-			l = l.with(last, slices.DeleteFunc(slices.Clone(l.old), func(p cluster.ServicePort) bool { return len(l.services[p]) > 0 }))
+			l = l.with(last, slices.DeleteFunc(slices.Clone(l.old), func(p cluster.ServicePort) bool {
+				return len(l.services[p]) > 0
+			}))
 		}
 		if len(l.empty) == 0 && (len(l.old) == 0 || !patient) {
 			if !waited { // others may become healthy as well
@@ -184,7 +189,8 @@ func (l lookup) variables(c *cluster.Container) map[string]string {
 			continue
 		}
 		var words []string
-		for _, a := range l.services[cluster.ServicePort{ServiceName: cluster.ServiceName{Cluster: u.Cluster, Service: u.Service}, Port: u.Port}] {
+		name := cluster.ServiceName{Cluster: u.Cluster, Service: u.Service}
+		for _, a := range l.services[cluster.ServicePort{ServiceName: name, Port: u.Port}] {
 			words = append(words, a.String())
 		}
 		env[u.Env] = strings.Join(words, ",")
@@ -192,9 +198,11 @@ func (l lookup) variables(c *cluster.Container) map[string]string {
 	return env
 }
 
-// placeServices waits for what a container uses, writes its files that are made from templates, and names these and its variables in its
-// spec.
-func (t *task) placeServices(ctx context.Context, d *cluster.Desired, def *cluster.TaskDefinition, i int, spec *executor.Spec) error {
+// placeServices waits for what a container uses, writes its files that are made from templates, and names these and its
+// variables in its spec.
+func (t *task) placeServices(ctx context.Context, d *cluster.Desired, def *cluster.TaskDefinition, i int,
+	spec *executor.Spec,
+) error {
 	c := &def.Containers[i]
 	if !c.Follows() || t.agent.Volatile {
 		return nil
@@ -216,10 +224,13 @@ func (t *task) placeServices(ctx context.Context, d *cluster.Desired, def *clust
 	if err := box.note(made); err != nil {
 		return err
 	}
-	spec.Env, spec.Container.Command, spec.Container.Args = made.spec.Env, made.spec.Container.Command, made.spec.Container.Args
+	spec.Env, spec.Container.Command, spec.Container.Args = made.spec.Env, made.spec.Container.Command,
+		made.spec.Container.Args
 	spec.Rendered = box.mounts()
 	folders := c.TemplateFolders()
-	spec.Container.Files = slices.DeleteFunc(slices.Clone(c.Files), func(f cluster.File) bool { return f.InFolder(folders) >= 0 })
+	spec.Container.Files = slices.DeleteFunc(slices.Clone(c.Files), func(f cluster.File) bool {
+		return f.InFolder(folders) >= 0
+	})
 	return nil
 }
 
@@ -299,7 +310,8 @@ func (t *task) follow(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			t.agent.Logger.Warn("a task cannot be told of changes of services; it is tried again", "task", t.id, "attempt", t.attempt, "error", err)
+			t.agent.Logger.Warn("a task cannot be told of changes of services; it is tried again", "task", t.id,
+				"attempt", t.attempt, "error", err)
 			next = p.next()
 		default:
 			p.reset()
@@ -376,7 +388,8 @@ func splay(d *cluster.Desired) time.Duration {
 	return time.Duration(all * float64(parts.Index%count) / float64(count) * float64(time.Second))
 }
 
-// retell tells all containers of a task that runs what has changed for them. It returns when to look again, 0 for no time.
+// retell tells all containers of a task that runs what has changed for them. It returns when to look again, 0 for no
+// time.
 func (t *task) retell(ctx context.Context, r *renewals) (again time.Duration, err error) {
 	t.lookAll()
 	v := t.view.Load()
@@ -415,9 +428,10 @@ func (t *task) retell(ctx context.Context, r *renewals) (again time.Duration, er
 	return 0, nil
 }
 
-// retellOne makes what a container that runs is to be told, replaces its files, and sends the signals that are asked for. Then it is noted what
-// the program was told: what a crash between leaves is done again. It returns why the task has to be restarted for it; nothing is noted
-// then, as the next round is told by its making. Problem is what people should know.
+// retellOne makes what a container that runs is to be told, replaces its files, and sends the signals that are asked
+// for. Then it is noted what the program was told: what a crash between leaves is done again. It returns why the task
+// has to be restarted for it; nothing is noted then, as the next round is told by its making. Problem is what people
+// should know.
 func (t *task) retellOne(ctx context.Context, v *view, i int) (renew, problem []string, err error) {
 	c, d := &v.def.Containers[i], &v.rec.Desired
 	box := t.renderedOf(c)
@@ -456,7 +470,8 @@ func (t *task) retellOne(ctx context.Context, v *view, i int) (renew, problem []
 			return nil, problem, err
 		}
 	}
-	t.agent.Logger.Info("a container was told of changes of services", "task", t.id, "attempt", t.attempt, "container", c.Name,
+	t.agent.Logger.Info("a container was told of changes of services", "task", t.id, "attempt", t.attempt, "container",
+		c.Name,
 		"reason", last.changes(m), "signals", signals)
 	return nil, problem, box.note(m)
 }

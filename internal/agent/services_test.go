@@ -18,10 +18,14 @@ import (
 func (g *guide) at(service string, ports ...int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	told := transport.ServiceTold{Cluster: "default", Service: service, Stamp: "s" + strconv.Itoa(len(g.asked)) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)}
+	told := transport.ServiceTold{
+		Cluster: "default", Service: service,
+		Stamp: "s" + strconv.Itoa(len(g.asked)) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
+	}
 	for i, p := range ports {
 		told.Addresses = append(told.Addresses, transport.ServiceAddress{
-			Task: "default." + service + ".1." + strconv.Itoa(i), Node: "n" + strconv.Itoa(i), Address: "192.0.2.1", Ports: map[string]int{"sql": p, "admin": 1},
+			Task: "default." + service + ".1." + strconv.Itoa(i), Node: "n" +
+				strconv.Itoa(i), Address: "192.0.2.1", Ports: map[string]int{"sql": p, "admin": 1},
 		})
 	}
 	g.services[serviceName{"default", service}] = told
@@ -37,7 +41,10 @@ func client(file, variable cluster.Change) *cluster.TaskDefinition {
 	c.Env = map[string]string{"URL": "sql://$(DB)/"}
 	c.Args = []string{"$(URL)"}
 	c.Files = []cluster.File{
-		{Path: "/etc/app/app.conf", Mode: "0640", Template: true, OnChange: file, Content: `{{range service "db" "sql"}}{{.Port}} {{end}}{{env "URL"}} {{node.Name}} {{task.Index}}`},
+		{
+			Path: "/etc/app/app.conf", Mode: "0640", Template: true, OnChange: file,
+			Content: `{{range service "db" "sql"}}{{.Port}} {{end}}{{env "URL"}} {{node.Name}} {{task.Index}}`,
+		},
 		{Path: "/etc/app/static", Mode: "0600", Content: "{{as it is}}"},
 		{Path: "/etc/else", Mode: "0644", Content: "x"},
 	}
@@ -77,7 +84,9 @@ func (w *world) signalsOf(id string) []syscall.Signal {
 
 func (w *world) wantSignals(id string, want int) {
 	w.t.Helper()
-	if got := w.signalsOf(id); len(got) != want || slices.ContainsFunc(got, func(s syscall.Signal) bool { return s != syscall.SIGHUP }) {
+	if got := w.signalsOf(id); len(got) != want || slices.ContainsFunc(got, func(s syscall.Signal) bool {
+		return s != syscall.SIGHUP
+	}) {
 		w.t.Errorf("%s got %v, want %d HUP", id, got, want)
 	}
 }
@@ -86,7 +95,8 @@ func (w *world) wantMessage(uuid string, state cluster.State, want string) {
 	w.t.Helper()
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
-	if o := w.server.seen[uuid]; o.State != state || !strings.Contains(o.Message, want) || want == "" && o.Message != "" {
+	if o := w.server.seen[uuid]; o.State != state || !strings.Contains(o.Message, want) || want == "" &&
+		o.Message != "" {
 		w.t.Errorf("%s is %s and says %q, want %s and %q", uuid, o.State, o.Message, state, want)
 	}
 }
@@ -100,7 +110,8 @@ func TestStartWaitsForServices(t *testing.T) {
 		def := client(cluster.ChangeNoop, cluster.ChangeNoop)
 		w.service("s1", def)
 		w.pass(5 * time.Second)
-		w.wantMessage("s1", cluster.StatePreparing, "container app: waits for services: there is no service db in cluster default")
+		w.wantMessage("s1", cluster.StatePreparing,
+			"container app: waits for services: there is no service db in cluster default")
 		g.at("db")
 		w.pass(time.Second)
 		w.wantMessage("s1", cluster.StatePreparing, "service db has no healthy task")
@@ -120,13 +131,16 @@ func TestStartWaitsForServices(t *testing.T) {
 		w.box.mu.Lock()
 		spec := w.box.runs["s1-0-1"].spec
 		w.box.mu.Unlock()
-		if !slices.Contains(spec.Env, "DB=192.0.2.1:30001,192.0.2.1:30002") || !slices.Equal(spec.Container.Args, []string{"sql://192.0.2.1:30001,192.0.2.1:30002/"}) {
+		if !slices.Contains(spec.Env, "DB=192.0.2.1:30001,192.0.2.1:30002") ||
+			!slices.Equal(spec.Container.Args, []string{"sql://192.0.2.1:30001,192.0.2.1:30002/"}) {
 			t.Errorf("environment %q, arguments %q", spec.Env, spec.Container.Args)
 		}
-		if len(spec.Container.Files) != 1 || len(spec.Rendered) != 1 || spec.Rendered[0].Path != "/etc/app" || !spec.Rendered[0].ReadOnly {
+		if len(spec.Container.Files) != 1 || len(spec.Rendered) != 1 || spec.Rendered[0].Path != "/etc/app" ||
+			!spec.Rendered[0].ReadOnly {
 			t.Errorf("files %v, folders %v", spec.Container.Files, spec.Rendered)
 		}
-		if info, err := os.Stat(filepath.Join(spec.Rendered[0].Source, "app.conf")); err != nil || info.Mode() != 0o640 {
+		if info, err := os.Stat(filepath.Join(spec.Rendered[0].Source, "app.conf")); err != nil ||
+			info.Mode() != 0o640 {
 			t.Errorf("mode %v, %v", info.Mode(), err)
 		}
 	})
@@ -190,7 +204,8 @@ func TestChangesComeToRest(t *testing.T) {
 		g.at("db")
 		w.pass(3 * time.Second)
 		w.wantConf("s1", "39 sql://192.0.2.1:39/ n1 0")
-		w.wantMessage("s1", cluster.StateRunning, "service db has no healthy task: container app goes on with the last addresses")
+		w.wantMessage("s1", cluster.StateRunning,
+			"service db has no healthy task: container app goes on with the last addresses")
 		g.at("db", 39)
 		w.pass(3 * time.Second)
 		w.wantSignals("s1-0-1", 3)
@@ -198,7 +213,8 @@ func TestChangesComeToRest(t *testing.T) {
 	})
 }
 
-// Another life of the agent tells nothing that the program knows, and all that changed meanwhile; no server is needed for the first.
+// Another life of the agent tells nothing that the program knows, and all that changed meanwhile; no server is needed
+// for the first.
 func TestTheNextAgentTellsOnlyWhatChanged(t *testing.T) {
 	withGuide(t, func(w *world, g *guide) {
 		w.deafToHUP()
@@ -249,8 +265,8 @@ func TestCrashBetweenFileAndSignal(t *testing.T) {
 	})
 }
 
-// A restart for a change is none for a failure: it comes at once, at a distance from those of the other tasks, not too often, and without an
-// end for the limit.
+// A restart for a change is none for a failure: it comes at once, at a distance from those of the other tasks, not too
+// often, and without an end for the limit.
 func TestRestartForChanges(t *testing.T) {
 	withGuide(t, func(w *world, g *guide) {
 		g.at("db", 1)

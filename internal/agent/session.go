@@ -77,7 +77,8 @@ func (a *Agent) afterSession(err error, session uint64, lasted time.Duration) *p
 	if a.displaced < 2 {
 		return nil // a registration of our own whose answer was lost does the same, once
 	}
-	a.Logger.Error("another agent calls itself by this node's name and took the session away; each machine needs a name of its own",
+	a.Logger.Error("another agent calls itself by this node's name and took the session away; each machine "+
+		"needs a name of its own",
 		"node", a.Name, "times", a.displaced)
 	p := a.pause(displacedFirst, displacedMost)
 	p.failures = a.displaced - 2
@@ -96,7 +97,8 @@ func (a *Agent) unregistered(ctx context.Context, err error) {
 }
 
 // errStrays ends a session: the next registration tells what was found late.
-var errStrays = errors.New("programs were found of which the agent has no record; the node registers again to tell of them")
+var errStrays = errors.New(
+	"programs were found of which the agent has no record; the node registers again to tell of them")
 
 // session keeps the stream and the reports of one session going until either says that it is over. What is begun
 // in it, such as tasks, outlives it and ends with life.
@@ -248,8 +250,10 @@ func (a *Agent) refuse(as *transport.Assignment) string {
 		return ""
 	case as.Token.Generation < seen.Generation:
 		return "it comes from an earlier owner of the node"
-	case as.Token.Generation == seen.Generation && as.Token.Incarnation != 0 && as.Token.Incarnation < seen.Incarnation && !a.found.has(as.UUID):
-		return "it was placed before the store went back, and may have ended here since" // the plane takes it for lost (P1.7)
+	case as.Token.Generation == seen.Generation && as.Token.Incarnation != 0 &&
+		as.Token.Incarnation < seen.Incarnation && !a.found.has(as.UUID):
+		// the plane takes it for lost (P1.7)
+		return "it was placed before the store went back, and may have ended here since"
 	}
 	if t := a.task(as.Task, ""); t != nil && t.attempt > as.Attempt {
 		return "a later attempt of the task is here"

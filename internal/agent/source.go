@@ -29,7 +29,8 @@ type learner interface {
 
 // AssignmentStream is an open assignment stream.
 type AssignmentStream interface {
-	// Next blocks until there is a message or the stream has ended, which is an error. One goroutine at a time calls it.
+	// Next blocks until there is a message or the stream has ended, which is an error. One goroutine at a time calls
+	// it.
 	Next(ctx context.Context) (transport.Message, error)
 	Close() error
 }

@@ -45,7 +45,8 @@ func (a *Agent) makeDirs(s *executor.Spec) error {
 	return errors.Join(os.MkdirAll(s.Dir, 0o700), os.MkdirAll(s.LogDir, 0o700))
 }
 
-// volumeOwner is the user of the first container that writes to the volume: who that is on the node, or for an image a numeric one.
+// volumeOwner is the user of the first container that writes to the volume: who that is on the node, or for an image a
+// numeric one.
 func (a *Agent) volumeOwner(def *cluster.TaskDefinition, volume string) (uid, gid int, ok bool) {
 	name, _ := a.machine.choose(def)
 	chosen, _ := a.machine.executor(name)
@@ -74,9 +75,11 @@ func (a *Agent) volumeOwner(def *cluster.TaskDefinition, volume string) (uid, gi
 	return 0, 0, false
 }
 
-// spec returns what an executor needs to make a container; told are variables that it is told of services. The error says what of its devices and
-// volumes the node does not have.
-func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID, told map[string]string) (executor.Spec, error) {
+// spec returns what an executor needs to make a container; told are variables that it is told of services. The error
+// says what of its devices and volumes the node does not have.
+func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID,
+	told map[string]string,
+) (executor.Spec, error) {
 	c := def.Containers[i]
 	held, err := a.holding(d, def, i)
 	if err != nil {
@@ -122,15 +125,16 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 				if err != nil {
 					return spec, fmt.Errorf("volume %s: %w", m.Volume, err)
 				}
-				spec.Mounts = append(spec.Mounts, executor.Mount{Source: dir, Path: m.Path, ReadOnly: m.ReadOnly || readOnly})
+				spec.Mounts = append(spec.Mounts,
+					executor.Mount{Source: dir, Path: m.Path, ReadOnly: m.ReadOnly || readOnly})
 			}
 		}
 	}
 	return spec, nil
 }
 
-// environment is what every container of a task is told about the task. The manifest cannot replace it. The number of a port is the one to
-// listen on, its address the one that others reach it by.
+// environment is what every container of a task is told about the task. The manifest cannot replace it. The number of a
+// port is the one to listen on, its address the one that others reach it by.
 func (a *Agent) environment(d *cluster.Desired, def *cluster.TaskDefinition) map[string]string {
 	address := a.machine.facts().Address
 	env := map[string]string{

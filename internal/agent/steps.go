@@ -65,7 +65,8 @@ func (t *task) do(ctx context.Context, step attempt.Step, def *cluster.TaskDefin
 		return
 	}
 	act = t.traced(step, def, act)
-	if step.Do == attempt.Admit || step.Do == attempt.ProbePorts || step.Do == attempt.Close || step.Do == attempt.Tail {
+	if step.Do == attempt.Admit || step.Do == attempt.ProbePorts || step.Do == attempt.Close ||
+		step.Do == attempt.Tail {
 		t.doing, t.retryAt = step.Do, time.Time{}
 		event, err := act(ctx)
 		t.did(t.rec, step, event, err)
@@ -304,7 +305,8 @@ func (t *task) discard(i int) func(context.Context) (done, error) {
 	}
 }
 
-// usePermit makes the use of a permit durable (P5.2). While the state cannot be written the attempt goes on: it could as well run.
+// usePermit makes the use of a permit durable (P5.2). While the state cannot be written the attempt goes on: it could
+// as well run.
 func (t *task) usePermit() func(context.Context) (done, error) {
 	durable := t.agent.store.CommitAttempt(t.rec)
 	return func(ctx context.Context) (done, error) {

@@ -35,7 +35,8 @@ func TestStopIsTermGraceKill(t *testing.T) {
 		w.pass(4 * time.Second)
 		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
 		got, at := w.signals(t)
-		if want := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}; !slices.Equal(got, want) || at[1] != 3*time.Second {
+		if want := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}; !slices.Equal(got, want) ||
+			at[1] != 3*time.Second {
 			t.Errorf("signals %v at %v, want %v with 3 s between", got, at, want)
 		}
 	})
@@ -150,8 +151,8 @@ func TestForgetNeverStops(t *testing.T) {
 	})
 }
 
-// TestWantedAgainWhileForgotten has a server forget an attempt and find, before the agent is done with it, that a status of it stands: it
-// is told that nothing is left, whenever its word comes.
+// TestWantedAgainWhileForgotten has a server forget an attempt and find, before the agent is done with it, that a
+// status of it stands: it is told that nothing is left, whenever its word comes.
 func TestWantedAgainWhileForgotten(t *testing.T) {
 	for late := range 4 {
 		inWorld(t, func(w *world) {

@@ -42,13 +42,15 @@ func (a *Agent) open(ctx context.Context, r transport.StreamRequest) {
 			err = a.serveLogs(ctx, r, stream)
 		case transport.StreamExec:
 			err = a.serveExec(ctx, r, stream)
-		case transport.StreamImageLoad, transport.StreamImageList, transport.StreamImagePull, transport.StreamImageResolve, transport.StreamImagePrune:
+		case transport.StreamImageLoad, transport.StreamImageList, transport.StreamImagePull,
+			transport.StreamImageResolve, transport.StreamImagePrune:
 			err = a.serveImages(ctx, r, stream)
 		case transport.StreamVolumeList, transport.StreamVolumeRemove:
 			err = a.serveVolumes(ctx, r, stream)
 		case transport.StreamWord:
 			err = a.serveWord(ctx, r, stream)
-		case transport.StreamTerminal, transport.StreamForward, transport.StreamCopyOut, transport.StreamCopyIn, transport.StreamAttach:
+		case transport.StreamTerminal, transport.StreamForward, transport.StreamCopyOut, transport.StreamCopyIn,
+			transport.StreamAttach:
 			err = a.serveProgram(ctx, r, stream)
 		default:
 			err = fmt.Errorf("kind %q is not known to this agent", r.Kind)

@@ -67,8 +67,14 @@ func TestLogStream(t *testing.T) {
 			request transport.StreamRequest
 			want    []string
 		}{
-			"all":           {transport.StreamRequest{Logs: &transport.LogsRequest{Tail: -1}}, []string{"app 0", "app 1", "app 2", "side 0"}},
-			"tail":          {transport.StreamRequest{Logs: &transport.LogsRequest{Tail: 1}}, []string{"app 2", "side 0"}},
+			"all": {
+				transport.StreamRequest{Logs: &transport.LogsRequest{Tail: -1}},
+				[]string{"app 0", "app 1", "app 2", "side 0"},
+			},
+			"tail": {
+				transport.StreamRequest{Logs: &transport.LogsRequest{Tail: 1}},
+				[]string{"app 2", "side 0"},
+			},
 			"one container": {transport.StreamRequest{Container: "side"}, []string{"side 0"}},
 			"stderr":        {transport.StreamRequest{Logs: &transport.LogsRequest{Tail: -1, Stream: "stderr"}}, nil},
 			"another task":  {transport.StreamRequest{UUID: "unknown"}, nil},

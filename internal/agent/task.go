@@ -86,7 +86,8 @@ func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
 		select {
 		case err := <-durable:
 			if err != nil { // no reason to keep quiet
-				a.Logger.Debug("an attempt is told of before its record is durable", "task", t.id, "attempt", t.attempt, "error", err)
+				a.Logger.Debug("an attempt is told of before its record is durable", "task", t.id, "attempt", t.attempt,
+					"error", err)
 			}
 		case <-ctx.Done():
 		}
@@ -95,7 +96,8 @@ func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
 	a.work.Go(func() { t.run(ctx) })
 }
 
-// post hands the goroutine something that happened, and returns false if it is over: nobody takes it in then. It never blocks.
+// post hands the goroutine something that happened, and returns false if it is over: nobody takes it in then. It never
+// blocks.
 func (t *task) post(happened func(*attempt.Record)) bool {
 	t.mu.Lock()
 	over := t.over
@@ -123,8 +125,8 @@ func (t *task) again() {
 	}
 }
 
-// assigned hands the attempt a newer assignment. One that was forgotten is known again by it: its end is told. It returns false where
-// nothing of the attempt is left that could take it.
+// assigned hands the attempt a newer assignment. One that was forgotten is known again by it: its end is told. It
+// returns false where nothing of the attempt is left that could take it.
 func (t *task) assigned(as *transport.Assignment) bool {
 	return t.post(func(r *attempt.Record) {
 		if r.Update(&as.Desired, as.Revision) {
@@ -175,7 +177,8 @@ func (t *task) barrierRefused(message string) {
 func (t *task) forget() {
 	t.post(func(r *attempt.Record) {
 		if r.MayRun() && !t.agent.Without.Off(clause.Absence) {
-			t.agent.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.id, "attempt", t.attempt)
+			t.agent.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.id, "attempt",
+				t.attempt)
 			return
 		}
 		t.gone = true
@@ -333,7 +336,8 @@ func (t *task) await(ctx context.Context, name string, id executor.ID) {
 			})
 			return
 		}
-		t.agent.Logger.Warn("the end of a container cannot be waited for", "task", t.id, "attempt", t.attempt, "container", id, "error", err)
+		t.agent.Logger.Warn("the end of a container cannot be waited for", "task", t.id, "attempt", t.attempt,
+			"container", id, "error", err)
 		if !p.wait(ctx) {
 			return
 		}

@@ -10,8 +10,9 @@ import (
 	"github.com/berthd/berth/internal/telemetry"
 )
 
-// detailEvery is how often each attempt's throttling, stalls, network and disks are read: half a dozen files for a container. The first
-// time comes at once, the second soon, and the attempts of a node are spread over the time between.
+// detailEvery is how often each attempt's throttling, stalls, network and disks are read: half a dozen files for a
+// container. The first time comes at once, the second soon, and the attempts of a node are spread over the time
+// between.
 const detailEvery = 10 * time.Second
 
 // detailed is what was counted last of the containers of an attempt.
@@ -66,8 +67,11 @@ func (a *Agent) details(found []measured, now time.Duration) map[executor.ID]clu
 	return counts
 }
 
-// take notes new counts of an attempt's containers, and makes its detail of them. position spreads the attempts of a node over time.
-func (d *detailed) take(v *view, use map[executor.ID]executor.Usage, cpu map[executor.ID]cluster.MilliCPU, counts map[executor.ID]cluster.Counts, now time.Duration, position int) {
+// take notes new counts of an attempt's containers, and makes its detail of them. position spreads the attempts of a
+// node over time.
+func (d *detailed) take(v *view, use map[executor.ID]executor.Usage, cpu map[executor.ID]cluster.MilliCPU,
+	counts map[executor.ID]cluster.Counts, now time.Duration, position int,
+) {
 	if now < d.due {
 		return
 	}
@@ -96,7 +100,9 @@ func (d *detailed) take(v *view, use map[executor.ID]executor.Usage, cpu map[exe
 }
 
 // detailOf sums the containers of an attempt, nil where nothing was counted of any.
-func detailOf(v *view, all map[executor.ID]tally, use map[executor.ID]executor.Usage, cpu map[executor.ID]cluster.MilliCPU) *cluster.UseDetail {
+func detailOf(v *view, all map[executor.ID]tally, use map[executor.ID]executor.Usage,
+	cpu map[executor.ID]cluster.MilliCPU,
+) *cluster.UseDetail {
 	if len(all) == 0 {
 		return nil
 	}
@@ -144,7 +150,8 @@ func (a *Agent) samples(found []measured, use map[executor.ID]executor.Usage) (a
 				continue
 			}
 			s := telemetry.ContainerSample{
-				Cluster: d.Owner.Cluster, Task: d.Task, Container: nameOf(v, j), CPU: used.CPU, Memory: used.Memory, Counts: u.detailed.counts[id].Counts,
+				Cluster: d.Owner.Cluster, Task: d.Task, Container: nameOf(v, j), CPU: used.CPU, Memory: used.Memory,
+				Counts: u.detailed.counts[id].Counts,
 			}
 			if first && u.storage != nil {
 				s.Volumes = u.storage.Volumes

@@ -28,8 +28,9 @@ func (c *counter) Details(running map[executor.ID]executor.Process) map[executor
 	return out
 }
 
-// Details are the rates since the last look at them, which is every ten seconds for each attempt, not for all at the same time; two containers
-// in one network namespace have one network. Each measurement hands out what each container used since it began.
+// Details are the rates since the last look at them, which is every ten seconds for each attempt, not for all at the
+// same time; two containers in one network namespace have one network. Each measurement hands out what each container
+// used since it began.
 func TestDetailsAreRates(t *testing.T) {
 	now := time.Hour
 	c := &counter{asked: map[executor.ID]int{}, fixed: fixed{usage: map[executor.ID]executor.Usage{}}}
@@ -47,13 +48,18 @@ func TestDetailsAreRates(t *testing.T) {
 	}
 	var samples []telemetry.ContainerSample
 	a := &Agent{
-		Config: Config{Boot: func() time.Duration { return now }, Samples: func(s []telemetry.ContainerSample) { samples = s }},
-		tasks:  map[string]*task{},
+		Config: Config{Boot: func() time.Duration {
+			return now
+		}, Samples: func(s []telemetry.ContainerSample) { samples = s }},
+		tasks: map[string]*task{},
 	}
 	a.machine.byName = map[string]executor.Executor{"box": c}
 	add := func(uuid string, kind cluster.Kind, names ...string) {
 		def := definition("web", names...)
-		rec := attempt.New(cluster.Desired{Task: "c.web.1.0", UUID: uuid, Owner: cluster.OwnerRef{Kind: kind, Cluster: "c", Name: "web"}}, 1, "b")
+		rec := attempt.New(cluster.Desired{
+			Task: "c.web.1.0", UUID: uuid,
+			Owner: cluster.OwnerRef{Kind: kind, Cluster: "c", Name: "web"},
+		}, 1, "b")
 		rec.Executor = "box"
 		for _, n := range names {
 			id := executor.ID(n)
@@ -79,12 +85,16 @@ func TestDetailsAreRates(t *testing.T) {
 			t.Errorf("%s was looked at %d times in a minute, want once each ten seconds", id, n)
 		}
 	}
-	web := cluster.Rates{Throttled: 10, Network: &cluster.NetworkRates{Received: 1000}, Disk: &cluster.DiskRates{Written: 500}}
+	web := cluster.Rates{
+		Throttled: 10, Network: &cluster.NetworkRates{Received: 1000},
+		Disk: &cluster.DiskRates{Written: 500},
+	}
 	want := []*cluster.UseDetail{
 		{
 			Rates: cluster.Rates{Throttled: 10, Network: web.Network, Disk: &cluster.DiskRates{Written: 1000}},
 			Containers: []cluster.ContainerUse{
-				{Name: "app", CPU: 250, Memory: cluster.MiB, Rates: web}, {Name: "side", Memory: cluster.MiB, Rates: web},
+				{Name: "app", CPU: 250, Memory: cluster.MiB, Rates: web},
+				{Name: "side", Memory: cluster.MiB, Rates: web},
 			},
 		},
 		{Rates: cluster.Rates{Throttled: 10, HostNetwork: true, Disk: web.Disk}},
@@ -96,7 +106,10 @@ func TestDetailsAreRates(t *testing.T) {
 		t.Fatalf("%d samples, want 3", len(samples))
 	}
 	for i, want := range []telemetry.ContainerSample{
-		{Cluster: "c", Service: "web", Task: "c.web.1.0", Container: "app", CPU: 31 * measureEvery / 4, Memory: cluster.MiB},
+		{
+			Cluster: "c", Service: "web", Task: "c.web.1.0", Container: "app", CPU: 31 * measureEvery / 4,
+			Memory: cluster.MiB,
+		},
 		{Cluster: "c", Service: "web", Task: "c.web.1.0", Container: "side", Memory: cluster.MiB},
 		{Cluster: "c", Job: "web", Task: "c.web.1.0", Container: "alone", Memory: cluster.MiB},
 	} {

@@ -29,8 +29,8 @@ type trend struct {
 	growth cluster.Bytes
 }
 
-// add takes a sample if one is due, and returns by how much memory grows in a minute: the slope of the line that fits the
-// samples best, 0 while they span less than a minute.
+// add takes a sample if one is due, and returns by how much memory grows in a minute: the slope of the line that fits
+// the samples best, 0 while they span less than a minute.
 func (t *trend) add(now time.Duration, memory cluster.Bytes) cluster.Bytes {
 	if t.n > 0 && now-t.at[(t.n-1)%samples] < sampleEvery {
 		return t.growth
@@ -110,7 +110,9 @@ func (a *Agent) measureTasks() []measured {
 		}
 	}
 	a.mu.Unlock()
-	slices.SortFunc(found, func(x, y measured) int { return cmp.Compare(x.view.rec.Desired.UUID, y.view.rec.Desired.UUID) })
+	slices.SortFunc(found, func(x, y measured) int {
+		return cmp.Compare(x.view.rec.Desired.UUID, y.view.rec.Desired.UUID)
+	})
 	usage := map[executor.ID]executor.Usage{}
 	for name, runs := range running { // order-free: ids are unique
 		if e, ok := a.machine.executor(name); ok {
@@ -144,7 +146,9 @@ func (a *Agent) measureTasks() []measured {
 }
 
 // take sums what the containers of an attempt use; ok is false where nothing is known of any.
-func (m *taskUse) take(r *attempt.Record, usage map[executor.ID]executor.Usage, now time.Duration) (s cluster.TaskStats, ok bool) {
+func (m *taskUse) take(r *attempt.Record, usage map[executor.ID]executor.Usage, now time.Duration) (s cluster.TaskStats,
+	ok bool,
+) {
 	u := m.all[r.Desired.UUID]
 	if u == nil {
 		u = &used{runs: map[executor.ID]time.Duration{}}
@@ -192,7 +196,8 @@ func (m *taskUse) take(r *attempt.Record, usage map[executor.ID]executor.Usage, 
 	return s, true
 }
 
-// news returns those whose use differs notably from what was told, at most mostEach: those first that were told longest ago.
+// news returns those whose use differs notably from what was told, at most mostEach: those first that were told longest
+// ago.
 func news(each []cluster.TaskStats, told map[string]toldStats) []cluster.TaskStats {
 	var out []cluster.TaskStats
 	for _, s := range each {
@@ -201,7 +206,9 @@ func news(each []cluster.TaskStats, told map[string]toldStats) []cluster.TaskSta
 		}
 	}
 	if len(out) > mostEach {
-		slices.SortStableFunc(out, func(x, y cluster.TaskStats) int { return cmp.Compare(told[x.UUID].no, told[y.UUID].no) })
+		slices.SortStableFunc(out, func(x, y cluster.TaskStats) int {
+			return cmp.Compare(told[x.UUID].no, told[y.UUID].no)
+		})
 		out = out[:mostEach]
 	}
 	return out
@@ -213,8 +220,8 @@ type toldStats struct {
 	no    uint64
 }
 
-// A change of one attempt's use by these, and by half, is told at once, so that its service is scaled in time; not more often
-// than each jumpEvery.
+// A change of one attempt's use by these, and by half, is told at once, so that its service is scaled in time; not more
+// often than each jumpEvery.
 const (
 	jumpCPU    = cluster.MilliCPU(100)
 	jumpMemory = 64 * cluster.MiB
@@ -226,7 +233,8 @@ func jumped(each []cluster.TaskStats, told map[string]toldStats) bool {
 	return slices.ContainsFunc(each, func(s cluster.TaskStats) bool {
 		before, known := told[s.UUID]
 		b := before.stats
-		return known && (far(int64(s.CPU), int64(b.CPU), int64(jumpCPU)) || far(int64(s.Memory), int64(b.Memory), int64(jumpMemory)))
+		return known && (far(int64(s.CPU), int64(b.CPU), int64(jumpCPU)) ||
+			far(int64(s.Memory), int64(b.Memory), int64(jumpMemory)))
 	})
 }
 

@@ -55,7 +55,8 @@ func TestGrowthIsTheSlopeOfTenMinutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var tr trend
 			var got cluster.Bytes
-			for at := time.Duration(0); at <= time.Duration(test.minutes)*time.Minute+30*time.Second; at += measureEvery {
+			for at := time.Duration(0); at <= time.Duration(
+				test.minutes)*time.Minute+30*time.Second; at += measureEvery {
 				got = tr.add(start+at, cluster.Bytes(test.memory(at.Minutes())*float64(cluster.MiB)))
 			}
 			if off := float64(got)/float64(cluster.MiB) - test.want; off > 0.05 || off < -0.05 {
@@ -127,7 +128,8 @@ func TestRestartBeginsTheMeasureAnew(t *testing.T) {
 	for i := range 100 {
 		take("u-0-1", executor.Usage{CPU: time.Duration(i) * time.Second, Memory: cluster.Bytes(i) * cluster.MiB})
 	}
-	if s := take("u-0-1", executor.Usage{CPU: 101 * time.Second, Memory: 100 * cluster.MiB}); s.CPU != 1000 || s.Growth < 29*cluster.MiB {
+	if s := take("u-0-1", executor.Usage{CPU: 101 * time.Second, Memory: 100 * cluster.MiB}); s.CPU != 1000 ||
+		s.Growth < 29*cluster.MiB {
 		t.Errorf("before: %+v", s)
 	}
 	if s := take("u-0-2", executor.Usage{CPU: 500 * time.Second, Memory: cluster.MiB}); s.CPU != 0 || s.Growth != 0 {
@@ -145,7 +147,10 @@ func TestNewsAreBoundedAndFair(t *testing.T) {
 	for round := range 10 {
 		s := &cluster.NodeStats{At: time.Unix(int64(round), 0)}
 		for i := range 500 {
-			s.Each = append(s.Each, cluster.TaskStats{UUID: fmt.Sprintf("u%03d", i), Memory: cluster.Bytes(1+round) * cluster.GiB})
+			s.Each = append(s.Each, cluster.TaskStats{
+				UUID:   fmt.Sprintf("u%03d", i),
+				Memory: cluster.Bytes(1+round) * cluster.GiB,
+			})
 		}
 		m.stats = s
 		n := m.news()

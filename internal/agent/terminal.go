@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// mostTyped is how much may have been typed that the command has not read yet, in bytes. What comes beyond waits in the connection,
-// behind which nothing is heard of the other side any more until the command reads on.
+// mostTyped is how much may have been typed that the command has not read yet, in bytes. What comes beyond waits in the
+// connection, behind which nothing is heard of the other side any more until the command reads on.
 const mostTyped = 256 << 10
 
 // errLeft says that the other side went away.
@@ -20,7 +20,8 @@ var errLeft = errors.New("the other side went away")
 
 // terminal runs a command on a terminal and returns its exit code. It ends when the other side goes away.
 func (a *Agent) terminal(
-	ctx context.Context, cancel context.CancelCauseFunc, p live, r transport.TerminalRequest, in *transport.FrameReader, out *transport.FrameWriter,
+	ctx context.Context, cancel context.CancelCauseFunc, p live, r transport.TerminalRequest, in *transport.FrameReader,
+	out *transport.FrameWriter,
 ) (int, error) {
 	if len(r.Command) == 0 {
 		return 0, errors.New("no command was given")

@@ -9,9 +9,11 @@ import (
 	"github.com/berthd/berth/internal/telemetry"
 )
 
-// traced makes a span of a step that takes long, of the attempt's first round: what comes later is not the consequence of
-// the write that asked for the task.
-func (t *task) traced(step attempt.Step, def *cluster.TaskDefinition, act func(context.Context) (done, error)) func(context.Context) (done, error) {
+// traced makes a span of a step that takes long, of the attempt's first round: what comes later is not the consequence
+// of the write that asked for the task.
+func (t *task) traced(step attempt.Step, def *cluster.TaskDefinition,
+	act func(context.Context) (done, error),
+) func(context.Context) (done, error) {
 	tracer, name := t.agent.Tracer, ""
 	switch step.Do {
 	case attempt.Prepare:

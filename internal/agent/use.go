@@ -22,7 +22,8 @@ func (m *machine) use() *cluster.NodeStats {
 // refreshUse is after how long what hardly changed is told all the same: people look at it.
 const refreshUse = 5 * time.Minute
 
-// news returns what was measured last, nil if the server knows it well enough. Of the attempts it holds those that changed.
+// news returns what was measured last, nil if the server knows it well enough. Of the attempts it holds those that
+// changed.
 func (m *machine) news() *cluster.NodeStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -30,7 +31,8 @@ func (m *machine) news() *cluster.NodeStats {
 		return nil
 	}
 	each := news(m.stats.Each, m.each)
-	if m.told != nil && len(each) == 0 && m.stats.At.Sub(m.told.At) < refreshUse && transport.Same(m.stats, m.told, m.known) {
+	if m.told != nil && len(each) == 0 && m.stats.At.Sub(m.told.At) < refreshUse &&
+		transport.Same(m.stats, m.told, m.known) {
 		return nil
 	}
 	s := *m.stats
@@ -68,8 +70,8 @@ func (m *machine) toldUse(s *cluster.NodeStats, anew bool) {
 	m.each = each
 }
 
-// watchUse measures until ctx ends, and has a report sent at once when the machine comes near a limit or is short of memory, or
-// its use or that of a task changes by a jump: the server then says how closely it wants to watch.
+// watchUse measures until ctx ends, and has a report sent at once when the machine comes near a limit or is short of
+// memory, or its use or that of a task changes by a jump: the server then says how closely it wants to watch.
 func (a *Agent) watchUse(ctx context.Context) {
 	tick := time.NewTicker(measureEvery)
 	defer tick.Stop()
@@ -111,7 +113,9 @@ func (a *Agent) measure() bool {
 	if jump {
 		m.jumped = a.Boot()
 	}
-	return squeezed || jump || s.Sweep != nil && s.Sweep != m.sweep || (s.DiskFull == nil) != (m.told.DiskFull == nil) || transport.Shares(&s, m.known).Presses(transport.Shares(m.told, m.known))
+	return squeezed || jump || s.Sweep != nil && s.Sweep != m.sweep ||
+		(s.DiskFull == nil) != (m.told.DiskFull == nil) ||
+		transport.Shares(&s, m.known).Presses(transport.Shares(m.told, m.known))
 }
 
 // scarcity measures how short of memory the machine is, where there is nothing to measure it by from what it uses.

@@ -31,12 +31,24 @@ func TestPressureIsReportedAtOnce(t *testing.T) {
 		before, after cluster.NodeStats
 		early         bool
 	}{
-		"memory comes near its limit": {cluster.NodeStats{Memory: 7 * cluster.GiB}, cluster.NodeStats{Memory: 7500 * cluster.MiB}, true},
-		"memory jumps":                {cluster.NodeStats{Memory: 1 * cluster.GiB}, cluster.NodeStats{Memory: 2 * cluster.GiB}, true},
-		"cpu jumps":                   {cluster.NodeStats{}, cluster.NodeStats{CPU: 500}, true},
-		"cpu falls":                   {cluster.NodeStats{CPU: 500}, cluster.NodeStats{}, true},
-		"little changes":              {cluster.NodeStats{CPU: 100}, cluster.NodeStats{CPU: 300}, false},
-		"it stays near a limit":       {cluster.NodeStats{Memory: 7400 * cluster.MiB}, cluster.NodeStats{Memory: 7500 * cluster.MiB}, false},
+		"memory comes near its limit": {
+			cluster.NodeStats{Memory: 7 * cluster.GiB},
+			cluster.NodeStats{Memory: 7500 * cluster.MiB},
+			true,
+		},
+		"memory jumps": {
+			cluster.NodeStats{Memory: 1 * cluster.GiB},
+			cluster.NodeStats{Memory: 2 * cluster.GiB},
+			true,
+		},
+		"cpu jumps":      {cluster.NodeStats{}, cluster.NodeStats{CPU: 500}, true},
+		"cpu falls":      {cluster.NodeStats{CPU: 500}, cluster.NodeStats{}, true},
+		"little changes": {cluster.NodeStats{CPU: 100}, cluster.NodeStats{CPU: 300}, false},
+		"it stays near a limit": {
+			cluster.NodeStats{Memory: 7400 * cluster.MiB},
+			cluster.NodeStats{Memory: 7500 * cluster.MiB},
+			false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -61,7 +73,8 @@ func TestPressureIsReportedAtOnce(t *testing.T) {
 				if early := after > before; early != c.early {
 					w.t.Fatalf("reported early: %v, want %v", early, c.early)
 				}
-				if c.early && (last.Stats == nil || last.Stats.CPU != c.after.CPU || last.Stats.Memory != c.after.Memory) {
+				if c.early && (last.Stats == nil || last.Stats.CPU != c.after.CPU ||
+					last.Stats.Memory != c.after.Memory) {
 					w.t.Errorf("the report says %+v, want %+v", last.Stats, c.after)
 				}
 				w.pass(20 * time.Second)
@@ -97,7 +110,8 @@ func TestDisplacedAgentHoldsBack(t *testing.T) {
 		seen := 0
 		for began := time.Now(); time.Since(began) < 30*time.Minute; w.pass(time.Second) {
 			w.server.mu.Lock()
-			if w.server.live == w.server.sessions && len(w.server.regs) > seen { // the other one registers as soon as this one did
+			// the other one registers as soon as this one did
+			if w.server.live == w.server.sessions && len(w.server.regs) > seen {
 				seen = len(w.server.regs)
 				w.server.sessions++
 				w.server.live = w.server.sessions

@@ -22,8 +22,9 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// How often what volumes take is counted: never more often than countEvery, and so rarely that it is a twentieth of the time at most, up to
-// countRarely; but where somebody looks, and it is quickly done, after countAsked. The volumes are looked through each countLook.
+// How often what volumes take is counted: never more often than countEvery, and so rarely that it is a twentieth of the
+// time at most, up to countRarely; but where somebody looks, and it is quickly done, after countAsked. The volumes are
+// looked through each countLook.
 const (
 	countLook   = 5 * time.Second
 	countAsked  = 5 * time.Second
@@ -65,7 +66,8 @@ func (v *volumes) sizeOf(dir string) (volumeSize, bool) {
 	return s, ok
 }
 
-// watchVolumes removes what an earlier life of the agent did not remove to the end, and counts what volumes take, one after the other, until ctx ends.
+// watchVolumes removes what an earlier life of the agent did not remove to the end, and counts what volumes take, one
+// after the other, until ctx ends.
 func (a *Agent) watchVolumes(ctx context.Context) {
 	a.emptyBin()
 	for {
@@ -126,7 +128,8 @@ func (a *Agent) countVolumes(ctx context.Context) {
 	}
 }
 
-// storage returns what the volumes of an attempt take that the agent keeps, or before where that is the same; nil where it has none.
+// storage returns what the volumes of an attempt take that the agent keeps, or before where that is the same; nil where
+// it has none.
 func (a *Agent) storage(v *view, before *cluster.StorageUse) *cluster.StorageUse {
 	if v.def == nil || a.Volatile {
 		return nil
@@ -139,7 +142,11 @@ func (a *Agent) storage(v *view, before *cluster.StorageUse) *cluster.StorageUse
 		}
 		dir, _, err := a.volumeDir(&v.rec.Desired, volume)
 		if found, ok := a.volumes.sizeOf(dir); ok && err == nil {
-			s.Volumes = append(s.Volumes, cluster.VolumeUse{Name: volume.Name, Used: found.used, Size: found.size, Free: found.free, At: found.at})
+			s.Volumes = append(s.Volumes,
+				cluster.VolumeUse{
+					Name: volume.Name, Used: found.used, Size: found.size, Free: found.free,
+					At: found.at,
+				})
 		}
 	}
 	switch {
@@ -151,8 +158,8 @@ func (a *Agent) storage(v *view, before *cluster.StorageUse) *cluster.StorageUse
 	return &s
 }
 
-// volumeUsers returns the tasks that use or will use a volume, by its folder, and by the folder of an owner those of which it is not known which they
-// use. Attempts of which nothing is left use none.
+// volumeUsers returns the tasks that use or will use a volume, by its folder, and by the folder of an owner those of
+// which it is not known which they use. Attempts of which nothing is left use none.
 func (a *Agent) volumeUsers() (users map[string][]cluster.TaskID) {
 	users = map[string][]cluster.TaskID{}
 	add := func(dir string, id cluster.TaskID) {
@@ -226,7 +233,8 @@ func (a *Agent) volumesFor(ctx context.Context, r transport.StreamRequest) (any,
 	return a.listVolumes(ctx), nil
 }
 
-// listVolumes returns the volumes that the agent keeps, then those that the node declares. Of the latter nobody counts the files: they may be anything.
+// listVolumes returns the volumes that the agent keeps, then those that the node declares. Of the latter nobody counts
+// the files: they may be anything.
 func (a *Agent) listVolumes(context.Context) []transport.Volume {
 	users := a.volumeUsers()
 	all := []transport.Volume{}
@@ -249,8 +257,9 @@ func (a *Agent) listVolumes(context.Context) []transport.Volume {
 func (a *Agent) wireVolume(k *keptVolume, users map[string][]cluster.TaskID) transport.Volume {
 	s, _ := a.volumes.sizeOf(k.dir)
 	v := transport.Volume{
-		Key: k.key, Path: k.dir, Pin: k.pinned, Sticky: k.note.Sticky, Used: s.used, At: s.at, Size: s.size, Free: s.free,
-		By: slices.Concat(users[k.dir], users[filepath.Dir(k.dir)]), Last: k.note.Task, Until: k.note.Used,
+		Key: k.key, Path: k.dir, Pin: k.pinned, Sticky: k.note.Sticky, Used: s.used, At: s.at, Size: s.size,
+		Free: s.free,
+		By:   slices.Concat(users[k.dir], users[filepath.Dir(k.dir)]), Last: k.note.Task, Until: k.note.Used,
 	}
 	if v.Size == 0 {
 		v.Size, v.Free, _ = diskuse.Room(k.dir) // it went away, then
@@ -276,12 +285,14 @@ func (a *Agent) removeVolume(key string) (v transport.Volume, err error) {
 		return v, fmt.Errorf("the volume %s is in use by task %s: stop it first", key, v.By[0])
 	}
 	if mounted, err := mountBelow(k.dir); err != nil || mounted != "" {
-		return v, cmp.Or(err, fmt.Errorf("something is mounted at %s, which would be emptied: unmount it first", mounted))
+		return v, cmp.Or(err, fmt.Errorf("something is mounted at %s, which would be emptied: unmount it first",
+			mounted))
 	}
 	if err := os.MkdirAll(a.volumeBin(), 0o700); err != nil {
 		return v, err
 	}
-	if err := os.Rename(k.dir, filepath.Join(a.volumeBin(), strconv.FormatInt(time.Now().UnixNano(), 36))); err != nil { // volumes.mu is held: no two at a time
+	// volumes.mu is held: no two at a time
+	if err := os.Rename(k.dir, filepath.Join(a.volumeBin(), strconv.FormatInt(time.Now().UnixNano(), 36))); err != nil {
 		return v, err
 	}
 	owner := filepath.Dir(k.dir)
@@ -312,7 +323,8 @@ func (a *Agent) emptyBin() {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(a.volumeBin(), e.Name())))
 	}
 	if err != nil {
-		a.Logger.Warn("files of removed volumes are left; it is tried again when the next one is removed, or the agent begins", "folder", a.volumeBin(), "error", err)
+		a.Logger.Warn("files of removed volumes are left; it is tried again when the next one is removed, "+
+			"or the agent begins", "folder", a.volumeBin(), "error", err)
 	}
 }
 
@@ -327,7 +339,8 @@ func mountBelow(dir string) (string, error) {
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if parts := strings.Fields(lines.Text()); len(parts) > 4 && cluster.PathWithin(unescape.Replace(parts[4]), []string{dir}) {
+		if parts := strings.Fields(lines.Text()); len(parts) > 4 &&
+			cluster.PathWithin(unescape.Replace(parts[4]), []string{dir}) {
 			return unescape.Replace(parts[4]), nil
 		}
 	}

@@ -12,12 +12,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// volumeNote is what stands in a file beside a volume: who had it last. A volume of an agent that wrote no notes has none.
+// volumeNote is what stands in a file beside a volume: who had it last. A volume of an agent that wrote no notes has
+// none.
 type volumeNote struct {
 	Task   cluster.TaskID `json:"task"`
 	UUID   string         `json:"uuid"`
 	Sticky bool           `json:"sticky,omitempty"`
-	// Placed is when that attempt was placed, by the control plane's clock; Used when it was last seen with the volume, by this machine's.
+	// Placed is when that attempt was placed, by the control plane's clock; Used when it was last seen with the volume,
+	// by this machine's.
 	Placed time.Time `json:"placed"`
 	Used   time.Time `json:"used"`
 	// Incarnation and Plan are those of the plan that placed it. A note of a build before has none.
@@ -28,7 +30,8 @@ type volumeNote struct {
 // noteOf returns the note of an attempt that has a volume now.
 func noteOf(d *cluster.Desired, v *cluster.Volume) volumeNote {
 	return volumeNote{
-		Task: d.Task, UUID: d.UUID, Sticky: v.Sticky, Placed: d.Placed, Used: time.Now(), Incarnation: d.Token.Incarnation, Plan: d.Plan,
+		Task: d.Task, UUID: d.UUID, Sticky: v.Sticky, Placed: d.Placed, Used: time.Now(),
+		Incarnation: d.Token.Incarnation, Plan: d.Plan,
 	}
 }
 
@@ -37,7 +40,8 @@ func noteFile(dir string) string {
 	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".note")
 }
 
-// readNote returns a volume's note, the zero one where there is none that can be read: it is written anew with the next attempt.
+// readNote returns a volume's note, the zero one where there is none that can be read: it is written anew with the next
+// attempt.
 func readNote(dir string) (n volumeNote) {
 	b, err := os.ReadFile(noteFile(dir))
 	if err != nil || json.Unmarshal(b, &n) != nil {
@@ -59,7 +63,8 @@ func writeNote(dir string, n volumeNote) error {
 	return os.Rename(draft, noteFile(dir))
 }
 
-// noteVolume notes that an attempt has a volume now. The servers hear soon of one that sticks to its task. volumes.mu is held.
+// noteVolume notes that an attempt has a volume now. The servers hear soon of one that sticks to its task. volumes.mu
+// is held.
 func (a *Agent) noteVolume(dir string, d *cluster.Desired, v *cluster.Volume) error {
 	if a.Volatile {
 		return nil
@@ -77,7 +82,8 @@ func (a *Agent) noteVolume(dir string, d *cluster.Desired, v *cluster.Volume) er
 	return nil
 }
 
-// leftVolumes notes until when an attempt had its volumes. What cannot be noted is of little matter: they count as unused for longer.
+// leftVolumes notes until when an attempt had its volumes. What cannot be noted is of little matter: they count as
+// unused for longer.
 func (a *Agent) leftVolumes(d *cluster.Desired, def *cluster.TaskDefinition) {
 	if a.Volatile || def == nil {
 		return
@@ -121,7 +127,10 @@ func (a *Agent) keptVolumes() (all []keptVolume) {
 		}
 		_, err := os.Lstat(filepath.Join(owner, pinMark(name)))
 		all = append(all, keptVolume{
-			key: cluster.VolumeKey(cluster.OwnerRef{Cluster: filepath.Base(filepath.Dir(owner)), Name: filepath.Base(owner)}, name),
+			key: cluster.VolumeKey(cluster.OwnerRef{
+				Cluster: filepath.Base(filepath.Dir(owner)),
+				Name:    filepath.Base(owner),
+			}, name),
 			dir: dir, pinned: err == nil, note: readNote(dir),
 		})
 	}
@@ -133,11 +142,15 @@ func (a *Agent) keptVolumes() (all []keptVolume) {
 func (a *Agent) stickyCopies() (all []cluster.StickyCopy) {
 	for _, v := range a.keptVolumes() {
 		if v.note.Sticky {
-			all = append(all, cluster.StickyCopy{Key: v.key, Placed: v.note.Placed, Incarnation: v.note.Incarnation, Plan: v.note.Plan})
+			all = append(all, cluster.StickyCopy{
+				Key: v.key, Placed: v.note.Placed, Incarnation: v.note.Incarnation,
+				Plan: v.note.Plan,
+			})
 		}
 	}
 	if len(all) > cluster.MaxNodeVolumes {
-		a.Logger.Error("not all volumes that stick to a task can be told of: their tasks may be placed elsewhere", "volumes", len(all), "told", cluster.MaxNodeVolumes)
+		a.Logger.Error("not all volumes that stick to a task can be told of: their tasks may be placed elsewhere",
+			"volumes", len(all), "told", cluster.MaxNodeVolumes)
 		all = all[:cluster.MaxNodeVolumes]
 	}
 	return all

@@ -15,7 +15,8 @@ import (
 // pinMark is the name of the file beside a volume that says that it keeps tasks with it. No volume is called like it.
 func pinMark(volume string) string { return "." + volume + ".pinned" }
 
-// markVolume notes beside a volume whether it keeps tasks with it, as the newest definition that used it has it. A change is told soon.
+// markVolume notes beside a volume whether it keeps tasks with it, as the newest definition that used it has it. A
+// change is told soon.
 func (a *Agent) markVolume(dir string, v *cluster.Volume) error {
 	if a.Volatile {
 		return nil
@@ -37,7 +38,8 @@ func (a *Agent) markVolume(dir string, v *cluster.Volume) error {
 	return nil
 }
 
-// pinnedVolumes returns the keys of the volumes on the node that keep tasks with them, in order. A mark without its volume counts for nothing.
+// pinnedVolumes returns the keys of the volumes on the node that keep tasks with them, in order. A mark without its
+// volume counts for nothing.
 func (a *Agent) pinnedVolumes() (keys []string) {
 	if a.Volatile {
 		return nil
@@ -48,12 +50,16 @@ func (a *Agent) pinnedVolumes() (keys []string) {
 		if info, err := os.Stat(filepath.Join(filepath.Dir(mark), name)); err != nil || !info.IsDir() {
 			continue
 		}
-		owner := cluster.OwnerRef{Cluster: filepath.Base(filepath.Dir(filepath.Dir(mark))), Name: filepath.Base(filepath.Dir(mark))}
+		owner := cluster.OwnerRef{
+			Cluster: filepath.Base(filepath.Dir(filepath.Dir(mark))),
+			Name:    filepath.Base(filepath.Dir(mark)),
+		}
 		keys = append(keys, cluster.VolumeKey(owner, name))
 	}
 	slices.Sort(keys)
 	if len(keys) > cluster.MaxNodeVolumes {
-		a.Logger.Error("not all volumes that keep their tasks can be told of: those tasks may be placed elsewhere", "volumes", len(keys), "told", cluster.MaxNodeVolumes)
+		a.Logger.Error("not all volumes that keep their tasks can be told of: those tasks may be placed elsewhere",
+			"volumes", len(keys), "told", cluster.MaxNodeVolumes)
 		keys = keys[:cluster.MaxNodeVolumes]
 	}
 	return keys

@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// The servers hear of a volume that keeps its tasks as soon as it is made, also from an agent that begins anew, until a definition says that it
-// keeps them no more.
+// The servers hear of a volume that keeps its tasks as soon as it is made, also from an agent that begins anew, until a
+// definition says that it keeps them no more.
 func TestVolumesThatPinAreTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		want := func(when string, keys ...string) {

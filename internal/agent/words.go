@@ -52,7 +52,8 @@ func (t *task) check(ctx context.Context) {
 	t.agent.work.Go(func() { checks.Run(ctx, c) })
 }
 
-// deafAfter is how long a server may take for an answer without being thought to have been away meanwhile, and words with it.
+// deafAfter is how long a server may take for an answer without being thought to have been away meanwhile, and words
+// with it.
 const deafAfter = 3 * time.Second
 
 // listens notes that words can come: the assignment stream is open, on which the server tells of them.
@@ -65,8 +66,8 @@ func (a *Agent) listens() {
 	}
 }
 
-// hears notes that a server answered now what was first sent at asked (Boot). Where that took long nobody could be heard meanwhile, and the
-// time of all words begins anew.
+// hears notes that a server answered now what was first sent at asked (Boot). Where that took long nobody could be
+// heard meanwhile, and the time of all words begins anew.
 func (a *Agent) hears(asked time.Duration) {
 	now := a.Boot()
 	a.mu.Lock()
@@ -111,8 +112,8 @@ func (a *Agent) serveWord(ctx context.Context, r transport.StreamRequest, stream
 // errNotHere says that a word is for an attempt that the node does not have.
 var errNotHere = errors.New("the node does not have the task any more")
 
-// hear takes a word in. A word that changes what the check shows is durable when it returns, so that no later life of the agent goes
-// back to what was said before.
+// hear takes a word in. A word that changes what the check shows is durable when it returns, so that no later life of
+// the agent goes back to what was said before.
 func (a *Agent) hear(ctx context.Context, r transport.StreamRequest) error {
 	t := a.task(r.Task, r.UUID)
 	if t == nil {
@@ -149,7 +150,8 @@ func (a *Agent) hear(ctx context.Context, r transport.StreamRequest) error {
 	select {
 	case err := <-got.durable:
 		if err != nil {
-			return fmt.Errorf("the word counts, but would be lost if the agent were started anew: %w: %w", errNoState, err)
+			return fmt.Errorf("the word counts, but would be lost if the agent were started anew: %w: %w", errNoState,
+				err)
 		}
 		return nil
 	case <-ctx.Done():

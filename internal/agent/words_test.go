@@ -19,7 +19,8 @@ func (w *world) said(uuid, check string, word cluster.Word, message string) stri
 	w.t.Helper()
 	w.rev++
 	conn := w.carry(fmt.Sprint("word ", w.rev), transport.StreamRequest{
-		Kind: transport.StreamWord, UUID: uuid, Word: &transport.WordRequest{Check: check, Word: word, Message: message},
+		Kind: transport.StreamWord, UUID: uuid,
+		Word: &transport.WordRequest{Check: check, Word: word, Message: message},
 	})
 	defer conn.Close()
 	f, err := transport.NewFrameReader(conn).Next()
@@ -42,7 +43,10 @@ func checked(checks ...cluster.Check) *cluster.TaskDefinition {
 }
 
 func ttlCheck(meaning cluster.CheckMeaning) cluster.Check {
-	return cluster.Check{Name: "beat", Type: cluster.CheckTTL, Meaning: meaning, TTL: cluster.Duration(20 * time.Second)}
+	return cluster.Check{
+		Name: "beat", Type: cluster.CheckTTL, Meaning: meaning,
+		TTL: cluster.Duration(20 * time.Second),
+	}
 }
 
 func (w *world) wantHealth(when string, health cluster.Health, message string) {
@@ -89,7 +93,8 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 // While no server can pass a word on, the silence is not the task's: nothing is lost by it, and nothing made up.
 func TestWordsWithoutAServer(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness), cluster.Check{Name: "ready", Type: cluster.CheckTTL, TTL: cluster.Duration(20 * time.Second)}))
+		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness),
+			cluster.Check{Name: "ready", Type: cluster.CheckTTL, TTL: cluster.Duration(20 * time.Second)}))
 		w.said("s1", "beat", cluster.WordPass, "")
 		w.said("s1", "ready", cluster.WordWarn, "cold")
 		w.server.cut(false)
@@ -100,13 +105,15 @@ func TestWordsWithoutAServer(t *testing.T) {
 		w.wantHealth("after the servers were away", cluster.HealthWarning, "readiness check ready: cold")
 		w.wantEffects("app s1")
 		w.pass(20 * time.Second) // now somebody could have said something
-		if o := w.want("s1", cluster.StateRunning, cluster.ReasonUnhealthy); o.Restarts != 1 || !strings.Contains(o.Message, "liveness check beat failed: nothing was said") {
+		if o := w.want("s1", cluster.StateRunning, cluster.ReasonUnhealthy); o.Restarts != 1 ||
+			!strings.Contains(o.Message, "liveness check beat failed: nothing was said") {
 			t.Errorf("restarted %d times: %q", o.Restarts, o.Message)
 		}
 	})
 }
 
-// A server that takes no reports may take no words either: only its answer to one that was sent after the end of a TTL lets that pass.
+// A server that takes no reports may take no words either: only its answer to one that was sent after the end of a TTL
+// lets that pass.
 func TestWordsToAServerThatHangs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness)))
@@ -135,7 +142,8 @@ func TestWordsOutliveTheAgent(t *testing.T) {
 		w.said("s1", "beat", cluster.WordFail, "the disk is gone")
 		w.restart()
 		w.pass(10 * time.Second)
-		w.wantHealth("a word that failed, after the agent's end", cluster.HealthFailing, "readiness check beat: the disk is gone")
+		w.wantHealth("a word that failed, after the agent's end", cluster.HealthFailing,
+			"readiness check beat: the disk is gone")
 		w.said("s1", "beat", cluster.WordPass, "")
 		w.stop()
 		w.pass(time.Hour) // nobody was there to be told
@@ -147,7 +155,8 @@ func TestWordsOutliveTheAgent(t *testing.T) {
 	})
 }
 
-// inChecks runs a test with an agent whose looks are answered by the test: a look at a check of which ill holds the name fails.
+// inChecks runs a test with an agent whose looks are answered by the test: a look at a check of which ill holds the
+// name fails.
 func inChecks(t *testing.T, test func(w *world, ill *atomic.Pointer[[]string])) {
 	inWorld(t, func(w *world) {
 		var ill atomic.Pointer[[]string]
@@ -165,7 +174,10 @@ func inChecks(t *testing.T, test func(w *world, ill *atomic.Pointer[[]string])) 
 }
 
 func look(name string, meaning cluster.CheckMeaning, failAfter int) cluster.Check {
-	return cluster.Check{Name: name, Type: cluster.CheckTCP, Meaning: meaning, Interval: cluster.Duration(time.Second), FailAfter: failAfter}
+	return cluster.Check{
+		Name: name, Type: cluster.CheckTCP, Meaning: meaning, Interval: cluster.Duration(time.Second),
+		FailAfter: failAfter,
+	}
 }
 
 func TestHungProgramIsRestarted(t *testing.T) {
@@ -186,14 +198,16 @@ func TestHungProgramIsRestarted(t *testing.T) {
 			t.Errorf("restarted %d times, %s", o.Restarts, o.Health)
 		}
 		w.wantEffects("app s1", "app s1")
-		w.wantStory("s1", "running/healthy", "running/warning", "running/failing", "running/healthy", "starting", "running/healthy")
+		w.wantStory("s1", "running/healthy", "running/warning", "running/failing", "running/healthy", "starting",
+			"running/healthy")
 	})
 }
 
 func TestSlowStart(t *testing.T) {
 	inChecks(t, func(w *world, ill *atomic.Pointer[[]string]) {
 		ill.Store(&[]string{"started", "alive", "ready"})
-		w.service("s1", checked(look("alive", cluster.MeaningLiveness, 3), look("started", cluster.MeaningStartup, 60), look("ready", "", 3)))
+		w.service("s1", checked(look("alive", cluster.MeaningLiveness, 3), look("started", cluster.MeaningStartup, 60),
+			look("ready", "", 3)))
 		w.pass(50 * time.Second) // far longer than the others would bear
 		w.wantHealth("while it starts", cluster.HealthUnknown, "waits for startup check started: 500")
 		ill.Store(&[]string{"ready"})
@@ -222,7 +236,8 @@ func TestStartThatNeverSucceeds(t *testing.T) {
 	})
 }
 
-// A job runs to success: it is not restarted in place unless its policy says so, and a check that finds it hung fails it.
+// A job runs to success: it is not restarted in place unless its policy says so, and a check that finds it hung fails
+// it.
 func TestHungJob(t *testing.T) {
 	inChecks(t, func(w *world, ill *atomic.Pointer[[]string]) {
 		w.box.programs["app"] = program{Runs: time.Hour, Code: 0}
@@ -230,7 +245,8 @@ func TestHungJob(t *testing.T) {
 		w.pass(10 * time.Second)
 		ill.Store(&[]string{"alive"})
 		w.pass(30 * time.Second)
-		if o := w.want("b1", cluster.StateFailed, cluster.ReasonUnhealthy); o.Message != "liveness check alive failed 2 times in a row: 500" {
+		if o := w.want("b1", cluster.StateFailed,
+			cluster.ReasonUnhealthy); o.Message != "liveness check alive failed 2 times in a row: 500" {
 			t.Errorf("it ended with %q", o.Message)
 		}
 		w.wantEffects("app b1")

@@ -52,7 +52,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	return &world{
-		t: t, server: newServer(), box: newBox(), dir: t.TempDir(), boot: "boot-1", taken: map[int]bool{}, began: time.Now(), scarcity: facts.Scarcity{Stall: -1},
+		t: t, server: newServer(), box: newBox(), dir: t.TempDir(), boot: "boot-1", taken: map[int]bool{},
+		began: time.Now(), scarcity: facts.Scarcity{Stall: -1},
 		hostPaths: []string{"/"},
 	}
 }
@@ -81,7 +82,8 @@ func (w *world) config() Config {
 		Name: "n1", DataDir: w.dir, Source: source, Executors: []executor.Executor{exec}, Retired: w.retired,
 		Boot: func() time.Duration { return time.Hour + time.Since(w.began) },
 		Facts: func(string) (cluster.Facts, error) {
-			return cluster.Facts{Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB}, nil
+			return cluster.Facts{Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB},
+				nil
 		},
 		Stats: func(string) (cluster.NodeStats, error) {
 			w.mu.Lock()
@@ -170,7 +172,8 @@ func (w *world) desired(uuid string, d *cluster.TaskDefinition, kind cluster.Kin
 // assign tells the definition and the assignment, and lets the agent act.
 func (w *world) assign(d cluster.Desired, def *cluster.TaskDefinition) {
 	w.rev++
-	w.server.say(transport.Message{Definition: def}, transport.Message{Assignment: &transport.Assignment{Desired: d, Revision: w.rev}})
+	w.server.say(transport.Message{Definition: def},
+		transport.Message{Assignment: &transport.Assignment{Desired: d, Revision: w.rev}})
 	w.pass(50 * time.Millisecond)
 }
 
@@ -205,7 +208,8 @@ func (w *world) want(uuid string, state cluster.State, reason cluster.ReasonCode
 	defer w.server.mu.Unlock()
 	o, ok := w.server.seen[uuid]
 	if !ok || o.State != state || o.Reason != reason {
-		w.t.Errorf("%s is %q (%q, %s), want %q (%q)\nstory: %v", uuid, o.State, o.Reason, o.Message, state, reason, w.server.story[uuid])
+		w.t.Errorf("%s is %q (%q, %s), want %q (%q)\nstory: %v", uuid, o.State, o.Reason, o.Message, state, reason,
+			w.server.story[uuid])
 	}
 	return o
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestAddresses is the list of healthy tasks: what is about to end is left out before its agent hears of it, what asks whether it
-// may is not, and what stands on
-// a silent node, unless all nodes are silent.
+// TestAddresses is the list of healthy tasks: what is about to end is left out before its agent hears of it, what asks
+// whether it may is not, and what stands on a silent node, unless all nodes are silent.
 func TestAddresses(t *testing.T) {
 	w := newWorld(t)
-	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 5)))
+	w.want(200, "POST", "/v1/apply",
+		manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 5)))
 	web := cluster.Ref{Name: "web", Version: 1}
 	records := map[string]any{}
 	node := func(name string, state cluster.NodeState) {
@@ -34,11 +34,17 @@ func TestAddresses(t *testing.T) {
 	node("n2", cluster.NodeSuspect)
 	node("n3", cluster.NodeDown)
 	put("default.web.1.0", "n1", nil, cluster.HealthHealthy)
-	put("default.web.1.1", "n1", &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout}, cluster.HealthHealthy)
+	put("default.web.1.1", "n1", &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout},
+		cluster.HealthHealthy)
 	ask = "1.1"
-	put("default.web.1.5", "n1", &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: "1.1"}, cluster.HealthHealthy)
-	put("default.web.1.6", "n1", &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDrain}, cluster.HealthHealthy)
-	put("default.web.1.7", "n1", &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout}, cluster.HealthHealthy) // no permit yet
+	put("default.web.1.5", "n1",
+		&cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: "1.1"},
+		cluster.HealthHealthy)
+	put("default.web.1.6", "n1", &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDrain},
+		cluster.HealthHealthy)
+	// no permit yet
+	put("default.web.1.7", "n1", &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout},
+		cluster.HealthHealthy)
 	ask = ""
 	put("default.web.1.2", "n1", nil, cluster.HealthFailing)
 	put("default.web.1.3", "n2", nil, cluster.HealthHealthy)
@@ -47,7 +53,8 @@ func TestAddresses(t *testing.T) {
 
 	tasks := func() (got []cluster.TaskID) {
 		var page api.Page[api.Address]
-		if err := json.Unmarshal(w.want(200, "GET", "/v1/clusters/default/services/web/addresses", nil).body, &page); err != nil {
+		if err := json.Unmarshal(w.want(200, "GET", "/v1/clusters/default/services/web/addresses", nil).body,
+			&page); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range page.Items {
@@ -62,7 +69,8 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
 	w.put(map[string]any{"node/n1": cluster.Node{Name: "n1", State: cluster.NodeSuspect, Domain: "default"}})
-	if diff := cmp.Diff([]cluster.TaskID{"default.web.1.0", "default.web.1.3", "default.web.1.7"}, tasks()); diff != "" {
+	if diff := cmp.Diff([]cluster.TaskID{"default.web.1.0", "default.web.1.3", "default.web.1.7"},
+		tasks()); diff != "" {
 		t.Errorf("addresses with all nodes silent (-want +got):\n%s", diff)
 	}
 	w.want(404, "GET", "/v1/clusters/default/services/nobody/addresses", nil)
@@ -71,14 +79,18 @@ func TestAddresses(t *testing.T) {
 // Pages of addresses hold each task once, although the tasks' ids are not in the order of their numbers.
 func TestPagesOfAddresses(t *testing.T) {
 	w := newWorld(t)
-	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 12)))
+	w.want(200, "POST", "/v1/apply",
+		manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 12)))
 	records := map[string]any{
-		"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"}, "status/n1": cluster.NodeStatus{Name: "n1"},
+		"node/n1":   cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"},
+		"status/n1": cluster.NodeStatus{Name: "n1"},
 	}
 	for i := range 12 {
-		d := desired(cluster.ServiceTask("default", "web", 1, i), 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
+		d := desired(cluster.ServiceTask("default", "web", 1, i), 1, cluster.KindService,
+			cluster.Ref{Name: "web", Version: 1})
 		d.Node = "n1"
-		records["state/n1/"+string(d.Task)], records["status/n1/"+string(d.Task)] = d, observed(d, cluster.StateRunning, cluster.HealthHealthy)
+		records["state/n1/"+string(d.Task)], records["status/n1/"+string(d.Task)] = d,
+			observed(d, cluster.StateRunning, cluster.HealthHealthy)
 	}
 	w.put(records)
 	seen := map[cluster.TaskID]int{}

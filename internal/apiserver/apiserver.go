@@ -76,16 +76,17 @@ type Config struct {
 	// have no sentence.
 	Nodes   Nodes
 	Reasons Reasons
-	// Gates returns what the leader saw of the gates of a service's rollout, in the order of its spec, nil where this server does not
-	// lead. It may be nil. Safe for concurrent use, and at once.
+	// Gates returns what the leader saw of the gates of a service's rollout, in the order of its spec, nil where this
+	// server does not lead. It may be nil. Safe for concurrent use, and at once.
 	Gates func(service cluster.OwnerRef) []cluster.GateResult
-	// Since returns since when the leader counts deadlines, zero where this server does not lead: views then take the beginning of the leader's
-	// term. It may be nil. Safe for concurrent use, and at once.
+	// Since returns since when the leader counts deadlines, zero where this server does not lead: views then take the
+	// beginning of the leader's term. It may be nil. Safe for concurrent use, and at once.
 	Since func() time.Time
-	// Grounds returns what the leader kept of why an attempt was placed where it was, from wherever it is kept; soon, and not ok where nobody kept
-	// it. It may be nil. Safe for concurrent use.
+	// Grounds returns what the leader kept of why an attempt was placed where it was, from wherever it is kept; soon,
+	// and not ok where nobody kept it. It may be nil. Safe for concurrent use.
 	Grounds func(ctx context.Context, task cluster.TaskID, attempt int) (cluster.Grounds, bool)
-	// Worth returns what devices are worth to the leader, nil where this server does not lead. It may be nil. Safe for concurrent use, and at once.
+	// Worth returns what devices are worth to the leader, nil where this server does not lead. It may be nil. Safe for
+	// concurrent use, and at once.
 	Worth func() *scheduler.Worth
 	// ServerID is this server's own id, and Members the engine's members in which it is one; Members is nil where
 	// the store runs elsewhere.
@@ -99,7 +100,8 @@ type Config struct {
 	Holder func(node string) string
 	// Simulator tells what would become of the domain. It may be nil: then this server tells nobody.
 	Simulator Simulator
-	// Backups returns what is wrong with the regular copies of the store that this server makes, at once. It may be nil.
+	// Backups returns what is wrong with the regular copies of the store that this server makes, at once. It may be
+	// nil.
 	Backups func() error
 	// Settings are shown to operators, by the names of flags; nothing in them is secret.
 	Settings map[string]string
@@ -127,8 +129,9 @@ type Config struct {
 	Permissions []cluster.Permission
 	// Origins are web origins such as "http://127.0.0.1:7070" that browsers may talk from, besides the server's own.
 	Origins []string
-	// MaxWaiters is how many requests may wait for changes at once, streams of lists and events and lists with ?wait, and
-	// MaxClientWaiters how many of them one client may have. Beyond, requests are answered with 429. Default 1024 and 256.
+	// MaxWaiters is how many requests may wait for changes at once, streams of lists and events and lists with ?wait,
+	// and MaxClientWaiters how many of them one client may have. Beyond, requests are answered with 429. Default 1024
+	// and 256.
 	MaxWaiters, MaxClientWaiters int
 	// Registry takes the server's metrics and is what /metrics shows; default a new one.
 	Registry *prometheus.Registry
@@ -220,7 +223,8 @@ func New(cfg Config) *Server {
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor < 2 { // in HTTP/2 each request has deadlines of its own, and to set one is a word to the connection's loop
+	// in HTTP/2 each request has deadlines of its own, and to set one is a word to the connection's loop
+	if r.ProtoMajor < 2 {
 		// The deadline of the connection's last answer must not hit this one.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not every writer has deadlines
 	}
@@ -245,7 +249,8 @@ func (s *Server) stray(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
 			return
 		}
-		s.fail(w, r, problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is", clip(r.URL.Path)))
+		s.fail(w, r, problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is",
+			clip(r.URL.Path)))
 	}), nil).ServeHTTP(w, r)
 }
 
@@ -319,7 +324,8 @@ func (s *Server) synced(ctx context.Context) error {
 	case <-s.cfg.Tables.Synced():
 		return nil
 	case <-late.C:
-		return problemf(http.StatusServiceUnavailable, "the server has just started and is still reading its store: ask again in a moment, or another server")
+		return problemf(http.StatusServiceUnavailable,
+			"the server has just started and is still reading its store: ask again in a moment, or another server")
 	case <-ctx.Done():
 		return ctx.Err()
 	}

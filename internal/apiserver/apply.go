@@ -85,7 +85,10 @@ func (s *Server) applied(ctx context.Context, draw func(*draft) error, reply *ap
 func manifests(objects []api.Object) ([]appliedObject, cluster.Faults) {
 	var faults cluster.Faults
 	if len(objects) > maxObjects {
-		return nil, cluster.Faults{{Path: "objects", Message: fmt.Sprintf("holds %d objects, at most %d are allowed", len(objects), maxObjects)}}
+		return nil, cluster.Faults{{
+			Path:    "objects",
+			Message: fmt.Sprintf("holds %d objects, at most %d are allowed", len(objects), maxObjects),
+		}}
 	}
 	first := map[string]string{}
 	set := make([]appliedObject, 0, len(objects))
@@ -95,7 +98,10 @@ func manifests(objects []api.Object) ([]appliedObject, cluster.Faults) {
 		faults = append(faults, shift(found, m.path)...)
 		if len(found) == 0 {
 			if other, ok := first[string(m.kind)+" "+m.name]; ok {
-				faults = append(faults, cluster.Fault{Path: m.path, Message: fmt.Sprintf("is %s %s again, as %s", m.kind, m.name, other)})
+				faults = append(faults, cluster.Fault{
+					Path:    m.path,
+					Message: fmt.Sprintf("is %s %s again, as %s", m.kind, m.name, other),
+				})
 			}
 			first[string(m.kind)+" "+m.name] = m.path
 		}
@@ -104,7 +110,10 @@ func manifests(objects []api.Object) ([]appliedObject, cluster.Faults) {
 			break
 		}
 	}
-	order := []cluster.Kind{cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob, cluster.KindCron}
+	order := []cluster.Kind{
+		cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob,
+		cluster.KindCron,
+	}
 	slices.SortStableFunc(set, func(a, b appliedObject) int {
 		return cmp.Compare(slices.Index(order, a.kind), slices.Index(order, b.kind))
 	})
@@ -131,7 +140,10 @@ func (m *appliedObject) read(o api.Object) cluster.Faults {
 		m.cron = new(cluster.Cron)
 		object = m.cron
 	default:
-		return cluster.Faults{{Path: "kind", Message: fmt.Sprintf("is %q, want Cluster, TaskDefinition, Service, Job or Cron", clip(string(m.kind)))}}
+		return cluster.Faults{{
+			Path:    "kind",
+			Message: fmt.Sprintf("is %q, want Cluster, TaskDefinition, Service, Job or Cron", clip(string(m.kind))),
+		}}
 	}
 	if len(o.Spec) == 0 || string(o.Spec) == "null" {
 		return cluster.Faults{{Path: "spec", Message: "is missing: want the fields of the object"}}
@@ -187,7 +199,8 @@ func (d *draft) set(set []appliedObject) ([]api.Change, error) {
 	p := faulty(faults)
 	if conflicts == len(faults) {
 		p.Status, p.Title = http.StatusConflict, http.StatusText(http.StatusConflict)
-		p.Detail = fmt.Sprintf("the objects have %s with what exists; nothing was written", plural(len(faults), "conflict"))
+		p.Detail = fmt.Sprintf("the objects have %s with what exists; nothing was written",
+			plural(len(faults), "conflict"))
 	}
 	return nil, p
 }

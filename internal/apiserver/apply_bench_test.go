@@ -16,8 +16,9 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// BenchmarkApply measures what it costs the server, without its network, to take a service of one task: the whole way of a request through
-// admission, reading, drawing, the commit to an engine in memory, the tables, the audit log and the answer.
+// BenchmarkApply measures what it costs the server, without its network, to take a service of one task: the whole way
+// of a request through admission, reading, drawing, the commit to an engine in memory, the tables, the audit log and
+// the answer.
 func BenchmarkApply(b *testing.B) {
 	engine := memory.New(memory.Options{})
 	defer engine.Close()
@@ -33,7 +34,8 @@ func BenchmarkApply(b *testing.B) {
 	s := New(Config{Engine: store.NewGathered(engine), Tables: tables, Token: token, Audit: audit})
 	<-tables.Synced()
 	apply := func(b *testing.B, body string) {
-		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://127.0.0.1/v1/apply", io.NopCloser(bytes.NewReader([]byte(body))))
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://127.0.0.1/v1/apply",
+			io.NopCloser(bytes.NewReader([]byte(body))))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -47,7 +49,10 @@ func BenchmarkApply(b *testing.B) {
 	apply(b, `{"objects":[{"kind":"TaskDefinition","spec":{"name":"noop","version":1,"containers":[{"name":"main","command":["true"]}]}}]}`)
 	var n atomic.Int64
 	one := func(b *testing.B) {
-		spec, err := json.Marshal(&cluster.Service{Name: fmt.Sprintf("service-%d", n.Add(1)), Definition: cluster.Ref{Name: "noop", Version: 1}, Count: 1})
+		spec, err := json.Marshal(&cluster.Service{
+			Name:       fmt.Sprintf("service-%d", n.Add(1)),
+			Definition: cluster.Ref{Name: "noop", Version: 1}, Count: 1,
+		})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -70,7 +75,8 @@ func BenchmarkApply(b *testing.B) {
 	})
 }
 
-// cost begins to measure what CPU time the whole process takes for an operation, which says more than the time where much is waited for.
+// cost begins to measure what CPU time the whole process takes for an operation, which says more than the time where
+// much is waited for.
 func cost(b *testing.B) (report func()) {
 	b.ReportAllocs()
 	spent := func() int64 {

@@ -13,7 +13,8 @@ import (
 
 // Views ask the same functions as the leader does. These tests hold that they hand them the same values.
 
-// TestDaemonViewOfAClusterWithoutADomain counts the nodes of the default domain, and none that is emptied, silent or another domain's.
+// TestDaemonViewOfAClusterWithoutADomain counts the nodes of the default domain, and none that is emptied, silent or
+// another domain's.
 func TestDaemonViewOfAClusterWithoutADomain(t *testing.T) {
 	w := newWorld(t)
 	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("agent", 1),
@@ -36,7 +37,8 @@ func TestDaemonViewOfAClusterWithoutADomain(t *testing.T) {
 	}
 }
 
-// TestDeadlinesOfViewsBeginWithTheLeader: a task that was placed long ago is late only once the leader's term has lasted as long as its deadline.
+// TestDeadlinesOfViewsBeginWithTheLeader: a task that was placed long ago is late only once the leader's term has
+// lasted as long as its deadline.
 func TestDeadlinesOfViewsBeginWithTheLeader(t *testing.T) {
 	now := noon.Add(time.Hour)
 	var jumped time.Time
@@ -44,16 +46,22 @@ func TestDeadlinesOfViewsBeginWithTheLeader(t *testing.T) {
 		c.Now = func() time.Time { return now }
 		c.Since = func() time.Time { return jumped }
 	})
-	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 1)))
+	w.want(200, "POST", "/v1/apply",
+		manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 1)))
 	e, _ := w.tables.Snapshot().Service("default", "web")
 	spec := *e.Value
 	spec.Updated = noon
 	d := desired("default.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
 	records := func(since time.Time) map[string]any {
 		return map[string]any{
-			"service/default/web": &spec, "node/n1": &cluster.Node{Name: "n1", Domain: cluster.DefaultDomain, State: cluster.NodeReady},
-			"rollout/default/web":        &cluster.Rollout{Version: cluster.Version{Generation: 1, Definition: d.Definition, State: cluster.RolloutRolling, Started: noon}, Changed: noon},
-			"state/n1/" + string(d.Task): &d, "leader/default": &cluster.Leader{Epoch: 2, Holder: "s1", Incarnation: 1, Since: since},
+			"service/default/web": &spec,
+			"node/n1":             &cluster.Node{Name: "n1", Domain: cluster.DefaultDomain, State: cluster.NodeReady},
+			"rollout/default/web": &cluster.Rollout{Version: cluster.Version{
+				Generation: 1,
+				Definition: d.Definition, State: cluster.RolloutRolling, Started: noon,
+			}, Changed: noon},
+			"state/n1/" + string(d.Task): &d,
+			"leader/default":             &cluster.Leader{Epoch: 2, Holder: "s1", Incarnation: 1, Since: since},
 		}
 	}
 	decided := func() string {
@@ -78,16 +86,21 @@ func TestDeadlinesOfViewsBeginWithTheLeader(t *testing.T) {
 	}
 }
 
-// TestViewsKnowOfARecovery: an attempt of before the store went back that its node does not know has ended for views, as it has for the leader.
+// TestViewsKnowOfARecovery: an attempt of before the store went back that its node does not know has ended for views,
+// as it has for the leader.
 func TestViewsKnowOfARecovery(t *testing.T) {
 	w := newWorld(t)
-	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 1)))
+	w.want(200, "POST", "/v1/apply",
+		manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 1)))
 	d := desired("default.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
 	d.Token = cluster.Token{Incarnation: 1, Epoch: 1}
 	w.put(map[string]any{
-		"leader/default":             &cluster.Leader{Epoch: 2, Holder: "s1", Incarnation: 2, Since: noon},
-		"recovery/default":           &cluster.Recovery{State: cluster.RecoveryStop, Decided: noon},
-		"node/n1":                    &cluster.Node{Name: "n1", Domain: cluster.DefaultDomain, State: cluster.NodeReady},
+		"leader/default":   &cluster.Leader{Epoch: 2, Holder: "s1", Incarnation: 2, Since: noon},
+		"recovery/default": &cluster.Recovery{State: cluster.RecoveryStop, Decided: noon},
+		"node/n1": &cluster.Node{
+			Name: "n1", Domain: cluster.DefaultDomain,
+			State: cluster.NodeReady,
+		},
 		"state/n1/" + string(d.Task): &d,
 	})
 	snap := w.tables.Snapshot()
@@ -96,7 +109,8 @@ func TestViewsKnowOfARecovery(t *testing.T) {
 	if diff := cmp.Diff(reconciler.Recovery{Incarnation: 2, StopBefore: noon}, in.Recovery); diff != "" {
 		t.Errorf("recovery (-want +got):\n%s", diff)
 	}
-	if made := reconciler.Service(in); len(made.Conclusions) != 1 || made.Conclusions[0].Outcome.Reason != cluster.ReasonRecovery {
+	if made := reconciler.Service(in); len(made.Conclusions) != 1 ||
+		made.Conclusions[0].Outcome.Reason != cluster.ReasonRecovery {
 		t.Errorf("conclusions: %+v, want one of the attempt that was forgotten", made.Conclusions)
 	}
 }

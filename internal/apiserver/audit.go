@@ -15,8 +15,8 @@ import (
 // AuditLine is one line of the audit log: who asked for what, and what became of it. It holds no bodies and no secrets.
 type AuditLine struct {
 	Time time.Time `json:"time"`
-	// Who is "uid:<number>" on a unix socket, "token-file" for the server's own token, "token:<id>", or "node:<name>" and
-	// "server:<id>" for certificates; empty for somebody who is not known.
+	// Who is "uid:<number>" on a unix socket, "token-file" for the server's own token, "token:<id>", or "node:<name>"
+	// and "server:<id>" for certificates; empty for somebody who is not known.
 	Who string `json:"who,omitempty"`
 	// Name is what a token is called, for people.
 	Name string `json:"name,omitempty"`
@@ -40,7 +40,8 @@ type AuditLine struct {
 
 // AuditSink takes the lines of the audit log; *AuditLog is one. Safe for concurrent use.
 type AuditSink interface {
-	// Put takes a line at once and returns a channel that is closed when the line is durable, or is not going to be soon.
+	// Put takes a line at once and returns a channel that is closed when the line is durable, or is not going to be
+	// soon.
 	Put(AuditLine) <-chan struct{}
 	// Health returns nil, or a sentence that says since when lines are not kept.
 	Health() error
@@ -110,8 +111,10 @@ func (w *auditWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *auditWriter) tell(status int) {
 	w.told = true
 	r, x := w.request, w.exchange
-	refused := status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
-	writes := x.route != nil && !x.route.quiet && (x.route.audited || r.Method != http.MethodGet && r.Method != http.MethodHead)
+	refused := status == http.StatusUnauthorized || status == http.StatusForbidden ||
+		status == http.StatusTooManyRequests
+	writes := x.route != nil && !x.route.quiet &&
+		(x.route.audited || r.Method != http.MethodGet && r.Method != http.MethodHead)
 	if !refused && !writes {
 		return
 	}

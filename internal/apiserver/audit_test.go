@@ -43,26 +43,42 @@ func TestAuditOfRequests(t *testing.T) {
 		body                      any
 		want                      []AuditLine
 	}{
-		{"a write", made.Token, "POST", scale, map[string]int{"count": 7}, []AuditLine{line(who, "POST", scale, "scaleService", "default/web", 200)}},
+		{
+			"a write", made.Token, "POST", scale,
+			map[string]int{"count": 7},
+			[]AuditLine{line(who, "POST", scale, "scaleService", "default/web", 200)},
+		},
 		{"a read", made.Token, "GET", "/v1/services", nil, nil},
 		{
-			"an apply", made.Token, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 2), "Service", service("web", "web@2", 3)),
+			"an apply", made.Token, "POST", "/v1/apply",
+			manifestsOf("TaskDefinition", definition("web", 2), "Service", service("web", "web@2", 3)),
 			[]AuditLine{line(who, "POST", "/v1/apply", "apply", "TaskDefinition web@2, Service default/web", 200)},
 		},
 		{
-			"an apply that changes nothing", made.Token, "POST", "/v1/apply", manifestsOf("Service", service("web", "web@2", 3)),
+			"an apply that changes nothing", made.Token, "POST", "/v1/apply",
+			manifestsOf("Service", service("web", "web@2", 3)),
 			[]AuditLine{line(who, "POST", "/v1/apply", "apply", "", 200)},
 		},
-		{"a write that is wrong", made.Token, "POST", scale, map[string]int{"count": -7}, []AuditLine{line(who, "POST", scale, "scaleService", "default/web", 422)}},
-		{"a write that is refused", made.Token, "PUT", "/v1/nodes/n1", map[string]any{"name": "n1"}, []AuditLine{line(who, "PUT", "/v1/nodes/n1", "writeNode", "n1", 403)}},
+		{
+			"a write that is wrong", made.Token, "POST", scale,
+			map[string]int{"count": -7},
+			[]AuditLine{line(who, "POST", scale, "scaleService", "default/web", 422)},
+		},
+		{
+			"a write that is refused", made.Token, "PUT", "/v1/nodes/n1",
+			map[string]any{"name": "n1"},
+			[]AuditLine{line(who, "PUT", "/v1/nodes/n1", "writeNode", "n1", 403)},
+		},
 		{
 			"a pause", made.Token, "POST", "/v1/clusters/default/services/web/rollout/pause", nil,
-			[]AuditLine{line(who, "POST", "/v1/clusters/default/services/web/rollout/pause", "pauseRollout", "default/web", 200)},
+			[]AuditLine{line(who, "POST", "/v1/clusters/default/services/web/rollout/pause", "pauseRollout",
+				"default/web", 200)},
 		},
 		{
 			"an undo without a way back", made.Token, "POST", "/v1/clusters/default/services/web/rollout/undo",
 			map[string]int{"generation": 9},
-			[]AuditLine{line(who, "POST", "/v1/clusters/default/services/web/rollout/undo", "undoRollout", "default/web", 409)},
+			[]AuditLine{line(who, "POST", "/v1/clusters/default/services/web/rollout/undo", "undoRollout",
+				"default/web", 409)},
 		},
 		{
 			"a cron", made.Token, "PUT", "/v1/clusters/default/crons/backup", cron,
@@ -73,24 +89,35 @@ func TestAuditOfRequests(t *testing.T) {
 			[]AuditLine{line(who, "DELETE", "/v1/clusters/default/crons/backup", "deleteCron", "default/backup", 204)},
 		},
 		{"why", made.Token, "GET", "/v1/clusters/default/services/web/explain", nil, nil},
-		{"a read that is refused", made.Token, "GET", "/v1/tokens", nil, []AuditLine{line(who, "GET", "/v1/tokens", "listTokens", "", 403)}},
-		{"a read by nobody", "", "GET", "/v1/services", nil, []AuditLine{line(AuditLine{}, "GET", "/v1/services", "listAllServices", "", 401)}},
+		{
+			"a read that is refused", made.Token, "GET", "/v1/tokens", nil,
+			[]AuditLine{line(who, "GET", "/v1/tokens", "listTokens", "", 403)},
+		},
+		{
+			"a read by nobody", "", "GET", "/v1/services", nil,
+			[]AuditLine{line(AuditLine{}, "GET", "/v1/services", "listAllServices", "", 401)},
+		},
 		{"what is not there", "", "POST", "/v9", nil, []AuditLine{line(AuditLine{}, "POST", "/v9", "", "", 401)}},
 		{
 			"a command in a container", made.Token, "GET", "/v1/tasks/default.web.1.0/exec?command=secret", nil,
 			[]AuditLine{line(who, "GET", "/v1/tasks/default.web.1.0/exec", "exec", "default.web.1.0", 426)},
 		},
-		{"the agents' part", "", "POST", transportPath, nil, []AuditLine{line(AuditLine{}, "POST", transportPath, "", "", 401)}},
+		{
+			"the agents' part", "", "POST", transportPath, nil,
+			[]AuditLine{line(AuditLine{}, "POST", transportPath, "", "", 401)},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			got := s.ask(s.plain, test.token, test.method, test.path, test.body)
 			lines := s.lines.take()
-			if diff := cmp.Diff(test.want, lines, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(AuditLine{}, "Time", "From", "Request", "Revision")); diff != "" {
+			if diff := cmp.Diff(test.want, lines, cmpopts.EquateEmpty(),
+				cmpopts.IgnoreFields(AuditLine{}, "Time", "From", "Request", "Revision")); diff != "" {
 				t.Errorf("the audit log (-want +got):\n%s", diff)
 			}
 			for _, l := range lines {
-				if l.Request != got.header.Get("X-Request-Id") || !strings.HasPrefix(l.From, "127.0.0.1:") || l.Time.IsZero() {
+				if l.Request != got.header.Get("X-Request-Id") || !strings.HasPrefix(l.From, "127.0.0.1:") ||
+					l.Time.IsZero() {
 					t.Errorf("line %+v of request %s", l, got.header.Get("X-Request-Id"))
 				}
 				if want := got.header.Get("ETag"); want != "" && got.status < 300 && etag(l.Revision) != want {
@@ -110,7 +137,8 @@ func TestAuditDoesNotStopWrites(t *testing.T) {
 	s.lines.fail = errors.New("the audit log takes no lines")
 	s.web()
 	got := s.call("GET", "/readyz", nil)
-	if !strings.Contains(string(got.body), `"audit":"the audit log takes no lines"`) || !strings.Contains(string(got.body), `"certificate":"ok"`) {
+	if !strings.Contains(string(got.body), `"audit":"the audit log takes no lines"`) ||
+		!strings.Contains(string(got.body), `"certificate":"ok"`) {
 		t.Errorf("readyz: %s", got.body)
 	}
 }
@@ -250,7 +278,8 @@ func TestAuditAfterACrash(t *testing.T) {
 	}
 }
 
-// TestAuditOutOfSpace takes the folder away, as a full disk takes the room: lines wait, then are lost and counted, and nobody waits for them.
+// TestAuditOutOfSpace takes the folder away, as a full disk takes the room: lines wait, then are lost and counted, and
+// nobody waits for them.
 func TestAuditOutOfSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
@@ -284,7 +313,8 @@ func TestAuditOutOfSpace(t *testing.T) {
 			t.Errorf("after room came back: %v", err)
 		}
 		all := linesOf(t, path)
-		if len(all) != auditQueue+2 || all[0].Request != "before" || all[1].Request != "0" || all[auditQueue].Request != fmt.Sprint(auditQueue-1) {
+		if len(all) != auditQueue+2 || all[0].Request != "before" || all[1].Request != "0" ||
+			all[auditQueue].Request != fmt.Sprint(auditQueue-1) {
 			t.Fatalf("%d lines, the second %+v", len(all), all[1])
 		}
 		if last := all[len(all)-1]; last.Lost != 50 || last.Time.IsZero() {

@@ -37,9 +37,10 @@ type AuditConfig struct {
 	Log      *slog.Logger
 }
 
-// AuditLog is an AuditSink that writes one JSON object a line into a file of mode 0600. Lines that come while the disk is busy are made
-// durable together, and so are those of requests that are answered at the same moment. While the disk takes none, they wait in memory, up to
-// 10,000; what comes then is lost, and counted in a line of its own once the disk takes lines again. Requests go on meanwhile.
+// AuditLog is an AuditSink that writes one JSON object a line into a file of mode 0600. Lines that come while the disk
+// is busy are made durable together, and so are those of requests that are answered at the same moment. While the disk
+// takes none, they wait in memory, up to 10,000; what comes then is lost, and counted in a line of its own once the
+// disk takes lines again. Requests go on meanwhile.
 type AuditLog struct {
 	cfg  AuditConfig
 	log  *slog.Logger
@@ -124,9 +125,11 @@ func (l *AuditLog) Health() error {
 	case l.fault == nil:
 		return nil
 	case l.gone > 0:
-		return fmt.Errorf("the audit log takes no lines since %s, %d are lost: %w", l.since.UTC().Format(time.RFC3339), l.gone, l.fault)
+		return fmt.Errorf("the audit log takes no lines since %s, %d are lost: %w", l.since.UTC().Format(time.RFC3339),
+			l.gone, l.fault)
 	}
-	return fmt.Errorf("the audit log takes no lines since %s, %d wait in memory: %w", l.since.UTC().Format(time.RFC3339), len(l.queue), l.fault)
+	return fmt.Errorf("the audit log takes no lines since %s, %d wait in memory: %w",
+		l.since.UTC().Format(time.RFC3339), len(l.queue), l.fault)
 }
 
 // Run writes lines until ctx ends, and then what is left. Lines that come later are written by Put itself, so that
@@ -164,7 +167,8 @@ func (l *AuditLog) Run(ctx context.Context) error {
 	}
 }
 
-// assemble lets those go on whom the same commit woke, for as long as lines come of it: requests that were written together are answered together.
+// assemble lets those go on whom the same commit woke, for as long as lines come of it: requests that were written
+// together are answered together.
 func (l *AuditLog) assemble() {
 	for before := 0; ; {
 		l.mu.Lock()

@@ -26,8 +26,8 @@ import (
 //   - Over https, machines show a certificate, which is good for their own part of the API and nothing else.
 //   - Everywhere, people and programs bring an access token, whose record says what they may do (roles.go).
 //
-// Over TCP a request's Host and Origin must be the server's own: else a web page that a browser shows could talk to the server
-// under a name of its own (DNS rebinding) or across origins.
+// Over TCP a request's Host and Origin must be the server's own: else a web page that a browser shows could talk to the
+// server under a name of its own (DNS rebinding) or across origins.
 
 // caller is who sent a request.
 type caller struct {
@@ -144,14 +144,20 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*caller, erro
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="berth"`)
 	if r.TLS != nil {
-		return nil, problemf(http.StatusUnauthorized, "the request needs a token: send it as \"Authorization: Bearer <token>\"; `berth token create` on a server makes one")
+		return nil, problemf(http.StatusUnauthorized,
+			"the request needs a token: send it as \"Authorization: Bearer <token>\"; `berth token create` "+
+				"on a server makes one")
 	}
-	return nil, problemf(http.StatusUnauthorized, "the request needs the server's token: send it as \"Authorization: Bearer <token>\"; the token is in the server's token file")
+	return nil, problemf(http.StatusUnauthorized,
+		"the request needs the server's token: send it as \"Authorization: Bearer <token>\"; the token is "+
+			"in the server's token file")
 }
 
 // errToken is the answer to every token that is not good, so that nobody learns what is wrong with it.
 func errToken() error {
-	return problemf(http.StatusUnauthorized, "the token is not one of this control plane, or it was revoked: ask an admin for another, which `berth token create` makes")
+	return problemf(http.StatusUnauthorized,
+		"the token is not one of this control plane, or it was revoked: ask an admin for another, which "+
+			"`berth token create` makes")
 }
 
 // bearer returns whose token a request brings.
@@ -175,7 +181,9 @@ func (s *Server) bearer(r *http.Request, header string) (*caller, error) {
 	if !found { // it may have been made on another server just now
 		snap, err := s.fresh.snapshot(r.Context(), s.cfg.Tables)
 		if err != nil {
-			return nil, problemf(http.StatusServiceUnavailable, "this server does not know the token, and cannot ask the store whether it is a new one: ask again, or another server")
+			return nil, problemf(http.StatusServiceUnavailable,
+				"this server does not know the token, and cannot ask the store whether it is a new one: ask "+
+					"again, or another server")
 		}
 		e, found = snap.Token(id)
 	}
@@ -187,13 +195,14 @@ func (s *Server) bearer(r *http.Request, header string) (*caller, error) {
 	case !holds(secret, t.Hash), t.Purpose != cluster.TokenAccess, rank(t.Role) == 0:
 		return nil, errToken()
 	case ended(t, s.cfg.Now()):
-		return nil, problemf(http.StatusUnauthorized, "the token %s expired at %s: ask for a new one", t.ID, t.Expires.Format(time.RFC3339))
+		return nil, problemf(http.StatusUnauthorized, "the token %s expired at %s: ask for a new one", t.ID,
+			t.Expires.Format(time.RFC3339))
 	}
 	return &caller{who: "token:" + t.ID, name: t.Name, role: t.Role, clusters: t.Clusters}, nil
 }
 
-// certified returns which machine's certificate a connection shows, or nil. A long connection outlives its certificate: so the
-// other end is asked in time to connect anew, with the certificate that it has by then.
+// certified returns which machine's certificate a connection shows, or nil. A long connection outlives its certificate:
+// so the other end is asked in time to connect anew, with the certificate that it has by then.
 func (s *Server) certified(w http.ResponseWriter, r *http.Request) (*caller, error) {
 	subject, ok := pki.SubjectOf(r.TLS)
 	if !ok {
@@ -205,7 +214,9 @@ func (s *Server) certified(w http.ResponseWriter, r *http.Request) (*caller, err
 		w.Header().Set("Connection", "close")
 	}
 	if now.After(leaf.NotAfter) {
-		return nil, problemf(http.StatusUnauthorized, "the certificate of %s expired at %s: connect with the new one, or join again", subject, leaf.NotAfter.Format(time.RFC3339))
+		return nil, problemf(http.StatusUnauthorized,
+			"the certificate of %s expired at %s: connect with the new one, or join again", subject,
+			leaf.NotAfter.Format(time.RFC3339))
 	}
 	return &caller{who: string(subject.Role) + ":" + subject.Name, role: subject.Role, subject: subject}, nil
 }
@@ -220,12 +231,16 @@ func (s *Server) admission(r *http.Request) error {
 	switch {
 	case r.TLS != nil:
 		scheme = "https"
-		// Programs check the server's certificate, so its address is theirs to choose. A browser may have been led here under any name.
+		// Programs check the server's certificate, so its address is theirs to choose. A browser may have been led here
+		// under any name.
 		if origin != "" && !slices.Contains(s.cfg.Origins, origin) && !s.ownHost(r.Host) {
-			return problemf(http.StatusForbidden, "the Host header %q does not name this server: browsers use an address that stands in its certificate", clip(r.Host))
+			return problemf(http.StatusForbidden,
+				"the Host header %q does not name this server: browsers use an address that stands in its certificate",
+				clip(r.Host))
 		}
 	case !loopbackHost(r.Host):
-		return problemf(http.StatusForbidden, "the Host header %q does not name this machine's loopback: use 127.0.0.1, [::1] or localhost", clip(r.Host))
+		return problemf(http.StatusForbidden,
+			"the Host header %q does not name this machine's loopback: use 127.0.0.1, [::1] or localhost", clip(r.Host))
 	}
 	if origin == "" || slices.Contains(s.cfg.Origins, origin) {
 		return nil
@@ -325,7 +340,9 @@ func (s *Server) agents(next http.Handler) http.Handler {
 	})
 	return s.admit(named, func(r *http.Request, c *caller) error {
 		if r.URL.Path == transport.PathSecrets && r.TLS == nil && !trusted(r) {
-			return problemf(http.StatusForbidden, "secrets are handed to agents over TLS or the unix socket only: connect the agent to https://… or unix://…")
+			return problemf(http.StatusForbidden,
+				"secrets are handed to agents over TLS or the unix socket only: connect the agent to "+
+					"https://… or unix://…")
 		}
 		if c.local || c.subject.Role == cluster.RoleNode {
 			return nil

@@ -24,12 +24,32 @@ func TestWhoMayTalk(t *testing.T) {
 		{"a wrong token", "/v1/version", "", map[string]string{"Authorization": "Bearer " + token + "x"}, 401},
 		{"an empty token", "/v1/version", "", map[string]string{"Authorization": "Bearer "}, 401},
 		{"another scheme", "/v1/version", "", map[string]string{"Authorization": "Basic " + token}, 401},
-		{"a foreign name in Host", "/v1/version", "evil.example:7070", map[string]string{"Authorization": "Bearer " + token}, 403},
+		{
+			"a foreign name in Host", "/v1/version", "evil.example:7070",
+			map[string]string{"Authorization": "Bearer " + token},
+			403,
+		},
 		{"localhost in Host", "/v1/version", "localhost:1", map[string]string{"Authorization": "Bearer " + token}, 200},
-		{"the IPv6 loopback in Host", "/v1/version", "[::1]:1", map[string]string{"Authorization": "Bearer " + token}, 200},
-		{"a foreign page", "/v1/version", "", map[string]string{"Authorization": "Bearer " + token, "Origin": "http://evil.example"}, 403},
-		{"a page without origin", "/v1/version", "", map[string]string{"Authorization": "Bearer " + token, "Origin": "null"}, 403},
-		{"the own page", "/v1/version", "", map[string]string{"Authorization": "Bearer " + token, "Origin": w.url}, 200},
+		{
+			"the IPv6 loopback in Host", "/v1/version", "[::1]:1",
+			map[string]string{"Authorization": "Bearer " + token},
+			200,
+		},
+		{
+			"a foreign page", "/v1/version", "",
+			map[string]string{"Authorization": "Bearer " + token, "Origin": "http://evil.example"},
+			403,
+		},
+		{
+			"a page without origin", "/v1/version", "",
+			map[string]string{"Authorization": "Bearer " + token, "Origin": "null"},
+			403,
+		},
+		{
+			"the own page", "/v1/version", "",
+			map[string]string{"Authorization": "Bearer " + token, "Origin": w.url},
+			200,
+		},
 		{"livez without token", "/livez", "", nil, 200},
 		{"livez of a foreign page", "/livez", "", map[string]string{"Origin": "http://evil.example"}, 403},
 		{"readyz without token", "/readyz", "", nil, 503},
@@ -83,9 +103,11 @@ func TestUnixSocketIsTrusted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- New(Config{}).Serve(ctx, l) }()
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}}}
+	client := http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+	}}
 	resp, err := client.Get("http://berth/v1/version")
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,10 @@ func BenchmarkLooks(b *testing.B) {
 		}
 	}
 	ref := cluster.Ref{Name: "web", Version: 1}
-	def := cluster.TaskDefinition{Name: "web", Version: 1, Containers: []cluster.Container{{Name: "main", Image: "a/web:1"}}}
+	def := cluster.TaskDefinition{
+		Name: "web", Version: 1,
+		Containers: []cluster.Container{{Name: "main", Image: "a/web:1"}},
+	}
 	commit(map[string]any{"task/web/1": def, "task/web": store.Newest{Name: "web", Version: 1}})
 	for i := range 20 {
 		name := fmt.Sprintf("s%d", i)

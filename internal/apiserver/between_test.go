@@ -59,19 +59,23 @@ func TestBetweenDrawAndCommit(t *testing.T) {
 		says         string
 	}{
 		{
-			"a cluster is deleted before its first service", "service/blue/web", act("DELETE", "/v1/clusters/blue", nil),
+			"a cluster is deleted before its first service", "service/blue/web",
+			act("DELETE", "/v1/clusters/blue", nil),
 			"PUT", "/v1/clusters/blue/services/web", service("web", "web@1", 1), 422, 204, "there is no cluster blue",
 		},
 		{
-			"a service is made before its cluster is marked", "cluster/green", act("PUT", "/v1/clusters/green/services/web", service("web", "web@1", 1)),
+			"a service is made before its cluster is marked", "cluster/green",
+			act("PUT", "/v1/clusters/green/services/web", service("web", "web@1", 1)),
 			"DELETE", "/v1/clusters/green", nil, 409, 201, "still has service web",
 		},
 		{
-			"a job takes the name", "service/default/both", act("PUT", "/v1/clusters/default/jobs/both", job("both", "web@1", 1)),
+			"a job takes the name", "service/default/both",
+			act("PUT", "/v1/clusters/default/jobs/both", job("both", "web@1", 1)),
 			"PUT", "/v1/clusters/default/services/both", service("both", "web@1", 1), 409, 201, "is the name of a job",
 		},
 		{
-			"a service takes the name", "job/default/pair", act("PUT", "/v1/clusters/default/services/pair", service("pair", "web@1", 1)),
+			"a service takes the name", "job/default/pair",
+			act("PUT", "/v1/clusters/default/services/pair", service("pair", "web@1", 1)),
 			"PUT", "/v1/clusters/default/jobs/pair", job("pair", "web@1", 1), 409, 201, "is the name of a service",
 		},
 		{
@@ -81,11 +85,13 @@ func TestBetweenDrawAndCommit(t *testing.T) {
 			"PUT", "/v1/definitions/api/1", definition("api", 1), 409, 201, "another content",
 		},
 		{
-			"the same content takes the version", "task/api/2", act("PUT", "/v1/definitions/api/2", definition("api", 2)),
+			"the same content takes the version", "task/api/2",
+			act("PUT", "/v1/definitions/api/2", definition("api", 2)),
 			"PUT", "/v1/definitions/api/2", definition("api", 2), 200, 201, "",
 		},
 		{
-			"a newer version becomes the newest", "service/default/fresh", act("PUT", "/v1/definitions/web/2", definition("web", 2)),
+			"a newer version becomes the newest", "service/default/fresh",
+			act("PUT", "/v1/definitions/web/2", definition("web", 2)),
 			"PUT", "/v1/clusters/default/services/fresh", service("fresh", "web", 1), 201, 201, `"definition":"web@2"`,
 		},
 	}
@@ -135,6 +141,7 @@ func TestBetweenDrawAndCommit(t *testing.T) {
 	got := w.call("PUT", "/v1/clusters/grey/services/web", service("web", "web@1", 1))
 	close(served)
 	if deleted := <-gone; got.status != 409 || deleted.status != 204 {
-		t.Errorf("a service got %d between mark and deletion, the deletion %d: %s", got.status, deleted.status, got.body)
+		t.Errorf("a service got %d between mark and deletion, the deletion %d: %s", got.status, deleted.status,
+			got.body)
 	}
 }

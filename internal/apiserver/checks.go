@@ -23,15 +23,19 @@ const wordTimeout = 15 * time.Second
 func (s *Server) checkRoutes() []route {
 	return []route{{
 		method: "POST", path: "/v1/tasks/{task}/checks/{check}", name: "sayCheck", role: submitter, quiet: true,
-		summary: "Says to a check of type ttl how the task is: pass, warn or fail. The answer comes once the task's node has kept it.",
-		query:   []parameter{{"attempt", "integer", "the attempt's number: a word for another one is refused; default the newest"}},
-		body:    typeOf[api.CheckWord](), status: http.StatusNoContent, serve: s.sayCheck,
+		summary: "Says to a check of type ttl how the task is: pass, warn or fail. The answer comes once " +
+			"the task's node has kept it.",
+		query: []parameter{{
+			"attempt", "integer",
+			"the attempt's number: a word for another one is refused; default the newest",
+		}},
+		body: typeOf[api.CheckWord](), status: http.StatusNoContent, serve: s.sayCheck,
 	}}
 }
 
-// sayCheck passes a word on to the agent of a task, which owns its checks. Nothing of it is stored here, so it goes without a quorum, and no
-// change of leader touches it. It is left out of the audit log, which a word every few seconds would fill: a word that is not pass
-// says in the events who said it.
+// sayCheck passes a word on to the agent of a task, which owns its checks. Nothing of it is stored here, so it goes
+// without a quorum, and no change of leader touches it. It is left out of the audit log, which a word every few seconds
+// would fill: a word that is not pass says in the events who said it.
 func (s *Server) sayCheck(w http.ResponseWriter, r *http.Request) error {
 	var word api.CheckWord
 	if err := readBody(w, r, &word); err != nil {
@@ -85,10 +89,17 @@ func (s *Server) sayCheck(w http.ResponseWriter, r *http.Request) error {
 func validWord(word *api.CheckWord) error {
 	var faults cluster.Faults
 	if !word.Word.Known() {
-		faults = append(faults, cluster.Fault{Path: "word", Message: fmt.Sprintf("is %q, want one of pass, warn, fail", clip(string(word.Word)))})
+		faults = append(faults, cluster.Fault{
+			Path:    "word",
+			Message: fmt.Sprintf("is %q, want one of pass, warn, fail", clip(string(word.Word))),
+		})
 	}
-	if len(word.Message) > cluster.MaxWordMessage || !utf8.ValidString(word.Message) || strings.ContainsFunc(word.Message, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		faults = append(faults, cluster.Fault{Path: "message", Message: fmt.Sprintf("wants to be one line of text, of at most %d bytes", cluster.MaxWordMessage)})
+	if len(word.Message) > cluster.MaxWordMessage || !utf8.ValidString(word.Message) ||
+		strings.ContainsFunc(word.Message, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		faults = append(faults, cluster.Fault{
+			Path:    "message",
+			Message: fmt.Sprintf("wants to be one line of text, of at most %d bytes", cluster.MaxWordMessage),
+		})
 	}
 	if len(faults) > 0 {
 		return faulty(faults)
@@ -107,7 +118,9 @@ func ttlCheck(snap *store.Snapshot, ref cluster.Ref, name string) error {
 		if c := &def.Value.Checks[i]; c.Type == cluster.CheckTTL {
 			known = append(known, c.Name)
 		} else if c.Name == name {
-			return problemf(http.StatusConflict, "check %s of %s is of type %s: its agent looks itself, and nothing can be said to it", clip(name), ref, c.Type)
+			return problemf(http.StatusConflict,
+				"check %s of %s is of type %s: its agent looks itself, and nothing can be said to it", clip(name), ref,
+				c.Type)
 		}
 	}
 	switch {
@@ -116,7 +129,8 @@ func ttlCheck(snap *store.Snapshot, ref cluster.Ref, name string) error {
 	case len(known) == 0:
 		return problemf(http.StatusNotFound, "%s has no check %q, and none of type ttl", ref, clip(name))
 	}
-	return problemf(http.StatusNotFound, "%s has no check %q; of type ttl it has %s", ref, clip(name), strings.Join(known, ", "))
+	return problemf(http.StatusNotFound, "%s has no check %q; of type ttl it has %s", ref, clip(name),
+		strings.Join(known, ", "))
 }
 
 // wordKept reads what the agent says to a word.
@@ -124,7 +138,9 @@ func wordKept(stream io.Reader, node string) error {
 	f, err := transport.NewFrameReader(stream).Next()
 	switch {
 	case errors.Is(err, io.EOF):
-		return problemf(http.StatusBadGateway, "node %s closed the connection: its agent is of a build that has no checks of type ttl, or it ended; say it again", node)
+		return problemf(http.StatusBadGateway,
+			"node %s closed the connection: its agent is of a build that has no checks of type ttl, or it "+
+				"ended; say it again", node)
 	case err != nil:
 		return problemf(http.StatusBadGateway, "the connection to node %s broke: %v; say it again", node, err)
 	}

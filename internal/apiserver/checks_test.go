@@ -18,14 +18,20 @@ func ticking(t *testing.T) *world {
 		"TaskDefinition", map[string]any{
 			"name": "work", "version": 1, "ports": []any{map[string]any{"name": "http"}},
 			"containers": []any{map[string]any{"name": "main", "image": "a/work:1"}},
-			"checks":     []any{map[string]any{"name": "beat", "type": "ttl"}, map[string]any{"name": "front", "type": "http"}},
+			"checks": []any{
+				map[string]any{"name": "beat", "type": "ttl"},
+				map[string]any{"name": "front", "type": "http"},
+			},
 		},
 		"Service", service("work", "work@1", 2),
 	))
 	run := desired("default.work.1.0", 1, cluster.KindService, cluster.Ref{Name: "work", Version: 1})
 	w.put(map[string]any{
-		"status/n1":                  cluster.NodeStatus{Name: "n1", Session: 1, Registered: noon},
-		"node/n1":                    cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default", Since: noon, Session: 1},
+		"status/n1": cluster.NodeStatus{Name: "n1", Session: 1, Registered: noon},
+		"node/n1": cluster.Node{
+			Name: "n1", State: cluster.NodeReady, Domain: "default", Since: noon,
+			Session: 1,
+		},
 		"state/n1/default.work.1.0":  run,
 		"status/n1/default.work.1.0": observed(run, cluster.StateRunning, cluster.HealthHealthy),
 	})
@@ -80,10 +86,19 @@ func TestWordsThatAreRefused(t *testing.T) {
 		status     int
 		want       string
 	}{
-		"no word":           {"default.work.1.0/checks/beat", `{}`, 422, `is "", want one of pass, warn, fail`},
-		"another word":      {"default.work.1.0/checks/beat", `{"word": "maybe"}`, 422, `is "maybe", want one of pass, warn, fail`},
-		"a long message":    {"default.work.1.0/checks/beat", `{"word": "fail", "message": "` + strings.Repeat("a", 501) + `"}`, 422, "at most 500 bytes"},
-		"several lines":     {"default.work.1.0/checks/beat", `{"word": "fail", "message": "a\nb"}`, 422, "one line of text"},
+		"no word": {"default.work.1.0/checks/beat", `{}`, 422, `is "", want one of pass, warn, fail`},
+		"another word": {
+			"default.work.1.0/checks/beat", `{"word": "maybe"}`, 422,
+			`is "maybe", want one of pass, warn, fail`,
+		},
+		"a long message": {
+			"default.work.1.0/checks/beat",
+			`{"word": "fail", "message": "` + strings.Repeat("a", 501) + `"}`, 422, "at most 500 bytes",
+		},
+		"several lines": {
+			"default.work.1.0/checks/beat", `{"word": "fail", "message": "a\nb"}`, 422,
+			"one line of text",
+		},
 		"an unknown field":  {"default.work.1.0/checks/beat", `{"status": "pass"}`, 422, "status"},
 		"no check":          {"default.work.1.0/checks/bite", pass, 404, `no check "bite"; of type ttl it has beat`},
 		"another type":      {"default.work.1.0/checks/front", pass, 409, "is of type http"},
@@ -93,7 +108,8 @@ func TestWordsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := w.want(test.status, "POST", "/v1/tasks/"+test.path, strings.NewReader(test.body))
-			if !strings.Contains(string(got.body), test.want) && !strings.Contains(got.problem().Detail, test.want) && !strings.Contains(strings.ReplaceAll(string(got.body), `\"`, `"`), test.want) {
+			if !strings.Contains(string(got.body), test.want) && !strings.Contains(got.problem().Detail, test.want) &&
+				!strings.Contains(strings.ReplaceAll(string(got.body), `\"`, `"`), test.want) {
 				t.Errorf("got %s, want %q", got.body, test.want)
 			}
 		})

@@ -126,16 +126,20 @@ func (s *Server) deleteCluster(w http.ResponseWriter, r *http.Request) error {
 // occupied returns 409 for a cluster that has services, jobs or crons.
 func occupied(snap *store.Snapshot, name string) error {
 	for e := range snap.Services(name) {
-		return problemf(http.StatusConflict, "cluster %s still has service %s%s: delete what is in it first", name, e.Value.Name, leaving(e.Value.Lifespan))
+		return problemf(http.StatusConflict, "cluster %s still has service %s%s: delete what is in it first", name,
+			e.Value.Name, leaving(e.Value.Lifespan))
 	}
 	for e := range snap.Crons(name) { // before the jobs that it makes
-		return problemf(http.StatusConflict, "cluster %s still has cron %s: delete what is in it first", name, e.Value.Name)
+		return problemf(http.StatusConflict, "cluster %s still has cron %s: delete what is in it first", name,
+			e.Value.Name)
 	}
 	for e := range snap.Jobs(name) {
-		return problemf(http.StatusConflict, "cluster %s still has job %s%s: delete what is in it first", name, e.Value.Name, leaving(e.Value.Lifespan))
+		return problemf(http.StatusConflict, "cluster %s still has job %s%s: delete what is in it first", name,
+			e.Value.Name, leaving(e.Value.Lifespan))
 	}
 	for e := range snap.Secrets(name) { // or the next cluster of the name would find them
-		return problemf(http.StatusConflict, "cluster %s still has secret %s: delete what is in it first", name, e.Value.Name)
+		return problemf(http.StatusConflict, "cluster %s still has secret %s: delete what is in it first", name,
+			e.Value.Name)
 	}
 	return nil
 }

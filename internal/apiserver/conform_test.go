@@ -20,9 +20,17 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.put(map[string]any{"rebalance/00000000000000000007": cluster.Rebalancing{
-		ID: 7, Domain: cluster.DefaultDomain, Created: noon, Ended: noon, Parallel: 5, Undoes: 6, State: cluster.RebalancingDone, Moves: []cluster.RebalancingMove{
-			{Task: "default.web.1.0", Attempt: 1, UUID: "u", From: "n1", To: "n2", Cause: "even", Gain: 5, Message: "m", State: cluster.MoveDone, At: noon},
-			{Task: "default.web.1.1", Attempt: 1, UUID: "v", From: "n1", To: "n2", State: cluster.MovePassed, Reason: cluster.ReasonPermit, Why: "w", At: noon},
+		ID: 7, Domain: cluster.DefaultDomain, Created: noon, Ended: noon, Parallel: 5, Undoes: 6,
+		State: cluster.RebalancingDone, Moves: []cluster.RebalancingMove{
+			{
+				Task: "default.web.1.0", Attempt: 1, UUID: "u", From: "n1", To: "n2", Cause: "even", Gain: 5,
+				Message: "m",
+				State:   cluster.MoveDone, At: noon,
+			},
+			{
+				Task: "default.web.1.1", Attempt: 1, UUID: "v", From: "n1", To: "n2", State: cluster.MovePassed,
+				Reason: cluster.ReasonPermit, Why: "w", At: noon,
+			},
 		},
 	}})
 	schemas := jsonschema.NewCompiler()
@@ -77,7 +85,10 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 		{"GET", "/v1/rebalance?settle=0s", nil, 200, "Rebalance"},
 		{"GET", "/v1/rebalancings", nil, 200, "RebalancingBriefPage"},
 		{"GET", "/v1/rebalancings/last", nil, 200, "RebalancingView"},
-		{"PUT", "/v1/reservations/week", `{"nodes": ["n1"], "until": "2999-01-01T00:00:00Z", "from": "2998-06-01T00:00:00Z", "labels": {"team": "ml"}}`, 201, "ReservationView"},
+		{
+			"PUT", "/v1/reservations/week",
+			`{"nodes": ["n1"], "until": "2999-01-01T00:00:00Z", "from": "2998-06-01T00:00:00Z", "labels": {"team": "ml"}}`, 201, "ReservationView",
+		},
 		{"GET", "/v1/reservations", nil, 200, "ReservationViewPage"},
 		{"POST", "/v1/apply", `{"x": 1}`, 422, "Problem"},
 		{"GET", "/v1/clusters/none", nil, 404, "Problem"},
@@ -123,9 +134,13 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 func wholeService() map[string]any {
 	svc := service("web", "web@1", 3)
 	svc["update"] = map[string]any{
-		"max_surge": 2, "min_healthy": "75%", "parallelism": 1, "stagger": "5s", "order": "start-first", "canaries": "25%", "auto_promote": true,
+		"max_surge": 2, "min_healthy": "75%", "parallelism": 1, "stagger": "5s", "order": "start-first",
+		"canaries": "25%", "auto_promote": true,
 		"healthy_deadline": "1m", "progress_deadline": "2m", "auto_rollback": false,
-		"gates": []any{map[string]any{"name": "errors", "prometheus": "http://prometheus.example", "query": "errors", "pass": "value < 0.1"}},
+		"gates": []any{map[string]any{
+			"name": "errors", "prometheus": "http://prometheus.example", "query": "errors",
+			"pass": "value < 0.1",
+		}},
 	}
 	svc["reschedule"] = map[string]any{"limit": 5, "window": "10m", "delay": "2s"}
 	svc["scaling"] = map[string]any{

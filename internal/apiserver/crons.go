@@ -20,14 +20,44 @@ func (s *Server) cronRoutes() []route {
 	const list, one = "/v1/clusters/{cluster}/crons", "/v1/clusters/{cluster}/crons/{cron}"
 	page, view := typeOf[api.Page[api.CronView]](), typeOf[api.CronView]()
 	return []route{
-		{method: "GET", path: "/v1/crons", name: "listAllCrons", role: viewer, shared: true, summary: "The crons of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.crons().list},
-		{method: "GET", path: list, name: "listCrons", role: viewer, summary: "The crons of a cluster.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.crons().list},
-		{method: "GET", path: one, name: "readCron", role: viewer, summary: "One cron with its next moments and its jobs.", query: []parameter{consistent()}, reply: view, serve: s.crons().read},
-		{method: "PUT", path: one, name: "writeCron", role: submitter, summary: "Makes or changes a cron. Jobs that it made already stay as they are.", writes: true, body: typeOf[cluster.Cron](), reply: view, serve: s.crons().write},
-		{method: "DELETE", path: one, name: "deleteCron", role: submitter, summary: "Deletes a cron. Its jobs stay, and run to their end.", writes: true, status: http.StatusNoContent, serve: s.deleteCron},
-		{method: "POST", path: one + "/run", name: "runCron", role: submitter, summary: "Makes a job at once, whatever the schedule says.", writes: true, status: http.StatusCreated, reply: typeOf[api.JobView](), serve: s.runCron},
-		{method: "POST", path: one + "/suspend", name: "suspendCron", role: submitter, summary: "Has a cron make no jobs.", writes: true, reply: view, serve: s.suspendCron(true)},
-		{method: "POST", path: one + "/resume", name: "resumeCron", role: submitter, summary: "Has a suspended cron go on; its policy for missed moments says what becomes of those that passed.", writes: true, reply: view, serve: s.suspendCron(false)},
+		{
+			method: "GET", path: "/v1/crons", name: "listAllCrons", role: viewer, shared: true,
+			summary: "The crons of all clusters.", query: listParameters(), reply: page, stream: eventStream,
+			long: true, serve: s.crons().list,
+		},
+		{
+			method: "GET", path: list, name: "listCrons", role: viewer, summary: "The crons of a cluster.",
+			query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.crons().list,
+		},
+		{
+			method: "GET", path: one, name: "readCron", role: viewer,
+			summary: "One cron with its next moments and its jobs.", query: []parameter{consistent()}, reply: view,
+			serve: s.crons().read,
+		},
+		{
+			method: "PUT", path: one, name: "writeCron", role: submitter,
+			summary: "Makes or changes a cron. Jobs that it made already stay as they are.", writes: true,
+			body: typeOf[cluster.Cron](), reply: view, serve: s.crons().write,
+		},
+		{
+			method: "DELETE", path: one, name: "deleteCron", role: submitter,
+			summary: "Deletes a cron. Its jobs stay, and run to their end.", writes: true, status: http.StatusNoContent,
+			serve: s.deleteCron,
+		},
+		{
+			method: "POST", path: one + "/run", name: "runCron", role: submitter,
+			summary: "Makes a job at once, whatever the schedule says.", writes: true, status: http.StatusCreated,
+			reply: typeOf[api.JobView](), serve: s.runCron,
+		},
+		{
+			method: "POST", path: one + "/suspend", name: "suspendCron", role: submitter,
+			summary: "Has a cron make no jobs.", writes: true, reply: view, serve: s.suspendCron(true),
+		},
+		{
+			method: "POST", path: one + "/resume", name: "resumeCron", role: submitter,
+			summary: "Has a suspended cron go on; its policy for missed moments says what becomes of those " +
+				"that passed.", writes: true, reply: view, serve: s.suspendCron(false),
+		},
 	}
 }
 
@@ -88,7 +118,8 @@ func (d *draft) resolveSteps(steps []cluster.Step, path string) (faults cluster.
 		}
 		if s := &steps[i]; s.Gang != nil && d.gangs != 0 && s.Count > d.gangs {
 			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("%s[%d].gang", path, i), Message: fmt.Sprintf(
-				"is of %d tasks, at most %d can be placed together in the store that the servers use", s.Count, d.gangs)})
+				"is of %d tasks, at most %d can be placed together in the store that the servers use", s.Count,
+				d.gangs)})
 		}
 	}
 	return faults
@@ -166,7 +197,8 @@ func (l *look) cronView(e store.Entry[cluster.Cron]) api.CronView {
 	return v
 }
 
-// deleteCron removes a cron. Nothing runs for it itself, so it goes at once; what the control plane remembers of it follows.
+// deleteCron removes a cron. Nothing runs for it itself, so it goes at once; what the control plane remembers of it
+// follows.
 func (s *Server) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := s.crons().named(r)
 	pre, err := preconditionOf(r)
@@ -182,7 +214,8 @@ func (s *Server) deleteCron(w http.ResponseWriter, r *http.Request) error {
 			return notFound("cron", in+"/"+name)
 		}
 		d.remove(d.prefix.Cron(in, name), e.Modified, cluster.Event{
-			Type: "cron.deleted", Cluster: in, Owner: &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: in, Name: name},
+			Type: "cron.deleted", Cluster: in,
+			Owner:  &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: in, Name: name},
 			Reason: cluster.ReasonDeleted, Message: "the user deleted it",
 		})
 		return nil
@@ -248,8 +281,8 @@ func (s *Server) runCron(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusCreated, s.look(snap).jobView(e))
 }
 
-// jobNow returns a job of a cron for now. Its name has the minute, as those that the schedule makes; where that is taken the
-// seconds too.
+// jobNow returns a job of a cron for now. Its name has the minute, as those that the schedule makes; where that is
+// taken the seconds too.
 func (d *draft) jobNow(c *cluster.Cron) (*cluster.Job, error) {
 	name := c.JobName(d.now)
 	if d.taken(c.Cluster, name) {
@@ -257,10 +290,12 @@ func (d *draft) jobNow(c *cluster.Cron) (*cluster.Job, error) {
 		name = c.Name[:min(len(c.Name), cluster.MaxName-len(seconds))] + seconds
 	}
 	if d.taken(c.Cluster, name) {
-		return nil, problemf(http.StatusConflict, "a job of cron %s/%s was made in this very second, %s: ask again", c.Cluster, c.Name, name)
+		return nil, problemf(http.StatusConflict, "a job of cron %s/%s was made in this very second, %s: ask again",
+			c.Cluster, c.Name, name)
 	}
 	job := &cluster.Job{
-		Cluster: c.Cluster, Name: name, Labels: c.Job.Labels, Steps: slices.Clone(c.Job.Steps), Priority: c.Job.Priority,
+		Cluster: c.Cluster, Name: name, Labels: c.Job.Labels, Steps: slices.Clone(c.Job.Steps),
+		Priority: c.Job.Priority,
 	}
 	job.SetDefaults()
 	return job, nil

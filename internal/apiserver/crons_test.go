@@ -38,10 +38,14 @@ func TestCronLife(t *testing.T) {
 	now := noon.Add(30 * time.Second)
 	w := at(t, &now)
 	v := cronView(t, w.want(201, "PUT", cronPath, cronOf("backup", "0 3 * * *", "30 12 * * *")))
-	if v.Generation != 1 || v.Job.Steps[0].Definition.Version != 1 || v.Status.State != "waiting" || v.Concurrency != cluster.CronForbid {
+	if v.Generation != 1 || v.Job.Steps[0].Definition.Version != 1 || v.Status.State != "waiting" ||
+		v.Concurrency != cluster.CronForbid {
 		t.Errorf("%+v", v)
 	}
-	want := []time.Time{noon.Add(30 * time.Minute), noon.Add(15 * time.Hour), noon.Add(24*time.Hour + 30*time.Minute), noon.Add(39 * time.Hour), noon.Add(48*time.Hour + 30*time.Minute)}
+	want := []time.Time{
+		noon.Add(30 * time.Minute), noon.Add(15 * time.Hour), noon.Add(24*time.Hour + 30*time.Minute),
+		noon.Add(39 * time.Hour), noon.Add(48*time.Hour + 30*time.Minute),
+	}
 	if diff := cmp.Diff(want, v.Status.Next); diff != "" {
 		t.Errorf("next moments (-want +got):\n%s", diff)
 	}
@@ -62,7 +66,8 @@ func TestCronLife(t *testing.T) {
 		t.Errorf("what was read, written again, changed %s to %s", was.body, got.body)
 	}
 	v = cronView(t, w.want(200, "POST", cronPath+"/suspend", nil))
-	if again := cronView(t, w.want(200, "POST", cronPath+"/suspend", nil)); v.Status.State != "suspended" || v.Status.Next != nil || again.Revision != v.Revision {
+	if again := cronView(t, w.want(200, "POST", cronPath+"/suspend", nil)); v.Status.State != "suspended" ||
+		v.Status.Next != nil || again.Revision != v.Revision {
 		t.Errorf("%+v", v.Status)
 	}
 	if v = cronView(t, w.want(200, "POST", cronPath+"/resume", nil)); v.Status.State != "waiting" {
@@ -115,10 +120,14 @@ func TestCronFaults(t *testing.T) {
 	}
 	missing := cronOf("backup", "@daily")
 	missing["job"].(map[string]any)["steps"].([]any)[0].(map[string]any)["definition"] = "none"
-	if got := w.want(422, "PUT", cronPath, missing).faults(); got != "job.steps[0].definition: there is no task definition none" {
+	if got := w.want(422, "PUT", cronPath,
+		missing).faults(); got != "job.steps[0].definition: there is no task definition none" {
 		t.Error(got)
 	}
-	for body, status := range map[string]int{`{"schedules"`: 400, `{"schedules": "@daily"}`: 422, `{"schedule": ["@daily"]}`: 422, `{}`: 422, `[]`: 422} {
+	for body, status := range map[string]int{
+		`{"schedules"`: 400, `{"schedules": "@daily"}`: 422,
+		`{"schedule": ["@daily"]}`: 422, `{}`: 422, `[]`: 422,
+	} {
 		w.want(status, "PUT", cronPath, body)
 	}
 	w.want(422, "PUT", cronPath, cronOf("other", "@daily"))
@@ -126,8 +135,13 @@ func TestCronFaults(t *testing.T) {
 	w.want(404, "GET", cronPath, nil)
 	// Schedules and gates of a service are read too.
 	svc := service("web", "work@1", 2)
-	svc["scaling"] = map[string]any{"min": 1, "max": 3, "schedules": []any{map[string]any{"cron": "61 * * * *", "min": 2}}}
-	svc["update"] = map[string]any{"gates": []any{map[string]any{"name": "up", "http": "http://web.example", "pass": "status <"}}}
+	svc["scaling"] = map[string]any{
+		"min": 1, "max": 3,
+		"schedules": []any{map[string]any{"cron": "61 * * * *", "min": 2}},
+	}
+	svc["update"] = map[string]any{
+		"gates": []any{map[string]any{"name": "up", "http": "http://web.example", "pass": "status <"}},
+	}
 	text := w.want(422, "PUT", webPath, svc).faults()
 	for _, path := range []string{"scaling.schedules[0].cron: ", "update.gates[0].pass: "} {
 		if !strings.Contains(text, path) {
@@ -147,7 +161,8 @@ func TestCronApply(t *testing.T) {
 		return all[len(all)-1]
 	}
 	c := change(w.want(200, "POST", "/v1/apply", set))
-	if c.Kind != cluster.KindCron || c.Action != api.ActionCreate || c.Effect != "makes the next job at 2026-11-20T13:00:00Z" {
+	if c.Kind != cluster.KindCron || c.Action != api.ActionCreate ||
+		c.Effect != "makes the next job at 2026-11-20T13:00:00Z" {
 		t.Errorf("%+v", c)
 	}
 	w.want(404, "GET", cronPath, nil)
@@ -162,11 +177,17 @@ func TestCronApply(t *testing.T) {
 	other := cronOf("backup", "@daily")
 	other["suspended"] = true
 	c = change(w.want(200, "POST", "/v1/apply", manifestsOf("Cron", other)))
-	want := []api.FieldChange{{Path: "schedules[0]", Old: `"@hourly"`, New: `"@daily"`}, {Path: "suspended", New: "true"}}
+	want := []api.FieldChange{
+		{Path: "schedules[0]", Old: `"@hourly"`, New: `"@daily"`},
+		{Path: "suspended", New: "true"},
+	}
 	if diff := cmp.Diff(want, c.Fields); diff != "" || c.Effect != "makes no jobs while it is suspended" {
 		t.Errorf("%s\n%s", c.Effect, diff)
 	}
-	if got := w.want(422, "POST", "/v1/apply", manifestsOf("Cron", cronOf("backup", "never"), "Cron", cronOf("Backup", "@daily"))).faults(); !strings.Contains(got, "objects[0].spec") && !strings.Contains(got, "objects[0].schedules[0]") {
+	if got := w.want(422, "POST", "/v1/apply",
+		manifestsOf("Cron", cronOf("backup", "never"), "Cron",
+			cronOf("Backup", "@daily"))).faults(); !strings.Contains(got, "objects[0].spec") &&
+		!strings.Contains(got, "objects[0].schedules[0]") {
 		t.Error(got)
 	}
 }
@@ -183,14 +204,16 @@ func TestRunCron(t *testing.T) {
 		return read[api.JobView](t, w.want(201, "POST", cronPath+"/run", nil))
 	}
 	first := run()
-	if first.Name != "backup-202611201200" || first.Cron != "backup" || !first.At.Equal(noon) || first.Generation != 1 || first.Labels["for"] != "tapes" || first.Revision == 0 {
+	if first.Name != "backup-202611201200" || first.Cron != "backup" || !first.At.Equal(noon) ||
+		first.Generation != 1 || first.Labels["for"] != "tapes" || first.Revision == 0 {
 		t.Errorf("%+v", first.Job)
 	}
 	now = noon.Add(20 * time.Second)
 	if second := run(); second.Name != "backup-20261120120020" {
 		t.Errorf("the minute is taken: %s", second.Name)
 	}
-	if got := w.want(409, "POST", cronPath+"/run", nil); !strings.Contains(got.problem().Detail, "in this very second") {
+	if got := w.want(409, "POST", cronPath+"/run", nil); !strings.Contains(got.problem().Detail,
+		"in this very second") {
 		t.Errorf("%s", got.body)
 	}
 	now = noon.Add(time.Minute)
@@ -203,18 +226,26 @@ func TestRunCron(t *testing.T) {
 	if v := read[api.JobView](t, w.want(200, "GET", job, nil)); v.Cron != "backup" || !v.At.Equal(now) {
 		t.Errorf("%+v", v.Job)
 	}
-	own := map[string]any{"name": "mine", "cron": "backup", "steps": []any{map[string]any{"name": "copy", "definition": "work"}}}
+	own := map[string]any{
+		"name": "mine", "cron": "backup",
+		"steps": []any{map[string]any{"name": "copy", "definition": "work"}},
+	}
 	if v := read[api.JobView](t, w.want(201, "PUT", "/v1/clusters/default/jobs/mine", own)); v.Cron != "" {
 		t.Errorf("a client made a job of cron %s", v.Cron)
 	}
 	w.want(200, "POST", job+"/stop", nil)
 	v := cronView(t, w.want(200, "GET", cronPath, nil))
-	if diff := cmp.Diff([]string{"backup-202611201200", "backup-20261120120020"}, v.Status.Running); diff != "" || v.Status.Failed != 1 {
+	if diff := cmp.Diff([]string{"backup-202611201200", "backup-20261120120020"}, v.Status.Running); diff != "" ||
+		v.Status.Failed != 1 {
 		t.Errorf("%+v\n%s", v.Status, diff)
 	}
 	// What the schedule made, and why it made nothing.
-	w.put(map[string]any{"fired/default/backup": cluster.CronStatus{Last: noon, Job: "backup-202611201200", Made: noon, Message: "the job of the moment before still runs"}})
-	if v = cronView(t, w.want(200, "GET", cronPath, nil)); !v.Status.Last.Equal(noon) || v.Status.Job == "" || v.Status.Message == "" {
+	w.put(map[string]any{"fired/default/backup": cluster.CronStatus{
+		Last: noon, Job: "backup-202611201200", Made: noon,
+		Message: "the job of the moment before still runs",
+	}})
+	if v = cronView(t, w.want(200, "GET", cronPath, nil)); !v.Status.Last.Equal(noon) || v.Status.Job == "" ||
+		v.Status.Message == "" {
 		t.Errorf("%+v", v.Status)
 	}
 	long := strings.Repeat("b", cluster.MaxCronName)
@@ -232,7 +263,8 @@ func TestClusterWithCrons(t *testing.T) {
 	w := at(t, &now)
 	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
 	w.want(201, "PUT", "/v1/clusters/blue/crons/backup", cronOf("backup", "@daily"))
-	if got := w.want(409, "DELETE", "/v1/clusters/blue", nil); !strings.Contains(got.problem().Detail, "still has cron backup") {
+	if got := w.want(409, "DELETE", "/v1/clusters/blue", nil); !strings.Contains(got.problem().Detail,
+		"still has cron backup") {
 		t.Errorf("%s", got.body)
 	}
 	w.want(204, "DELETE", "/v1/clusters/blue/crons/backup", nil)
@@ -298,8 +330,13 @@ func TestRememberedVersionsAreSeen(t *testing.T) {
 		t.Errorf("nothing remembers it: status %d", got.status)
 	}
 	s.put(map[string]any{"rollout/red/web": cluster.Rollout{
-		Version: cluster.Version{Generation: 2, Definition: cluster.Ref{Name: "red-web", Version: 2}, State: cluster.RolloutRolling},
-		History: []cluster.Version{{Generation: 1, Definition: cluster.Ref{Name: "red-web", Version: 1}, State: cluster.RolloutComplete}},
+		Version: cluster.Version{
+			Generation: 2, Definition: cluster.Ref{Name: "red-web", Version: 2},
+			State: cluster.RolloutRolling,
+		},
+		History: []cluster.Version{
+			{Generation: 1, Definition: cluster.Ref{Name: "red-web", Version: 1}, State: cluster.RolloutComplete},
+		},
 	}})
 	if got := s.ask(s.plain, red, "GET", old, nil); got.status != 200 {
 		t.Errorf("status %d: %s", got.status, got.body)

@@ -45,7 +45,8 @@ func (p *places) now() *scheduler.Fleet {
 // options are the scheduler's at the moment of the answer.
 func (p *places) options() scheduler.Options { return scheduler.Options{Now: p.look.now} }
 
-// asks returns what the task of an attempt that stands asks for, as if it were to be placed now; ok is false where nobody knows.
+// asks returns what the task of an attempt that stands asks for, as if it were to be placed now; ok is false where
+// nobody knows.
 func (p *places) asks(row *store.AttemptRow) (cluster.Pending, bool) {
 	o, ok := row.Ref()
 	if !ok {
@@ -61,8 +62,8 @@ func (p *places) asks(row *store.AttemptRow) (cluster.Pending, bool) {
 	return p.beside(next, row.Node), true
 }
 
-// standing says why an attempt stands on its node: as it was decided, or else as it would be decided now. Of the node that is asked about, unless that is "",
-// it says how it is now.
+// standing says why an attempt stands on its node: as it was decided, or else as it would be decided now. Of the node
+// that is asked about, unless that is "", it says how it is now.
 func (p *places) standing(row *store.AttemptRow, ask string) *api.PlaceView {
 	pending, known := p.asks(row)
 	v := api.PlaceView{Node: row.Node}
@@ -85,7 +86,8 @@ func (p *places) standing(row *store.AttemptRow, ask string) *api.PlaceView {
 	}
 	say := wordsOf(&pending)
 	if v.Recorded && v.Grounds.Node != row.Node { // those of another task, which stand for this one
-		v.Here = "the first of the tasks that were placed with it, " + string(v.Grounds.Task) + ", went to " + v.Grounds.Node
+		v.Here = "the first of the tasks that were placed with it, " + string(v.Grounds.Task) + ", went to " +
+			v.Grounds.Node
 	}
 	taken := v.Grounds.Best[0]
 	v.Here = linked(v.Here, say.praise(&taken), "; ")
@@ -167,7 +169,9 @@ func (p *places) gangOf(w *cluster.Pending) []cluster.Pending {
 	if w.Gang == "" {
 		return []cluster.Pending{*w}
 	}
-	return slices.DeleteFunc(slices.Clone(p.owner(w.Owner).pending), func(o cluster.Pending) bool { return o.Gang != w.Gang || o.Attempt == 0 })
+	return slices.DeleteFunc(slices.Clone(p.owner(w.Owner).pending), func(o cluster.Pending) bool {
+		return o.Gang != w.Gang || o.Attempt == 0
+	})
 }
 
 // refusalTexts says refusals one by one.
@@ -232,7 +236,10 @@ func (c *caller) showPlace(x *api.Explanation) {
 		for j := range sg.Changes {
 			ch := &sg.Changes[j]
 			ch.Text = c.hide(ch.Text)
-			if slices.ContainsFunc(ch.Tasks, func(id cluster.TaskID) bool { parts, _ := id.Parts(); return !c.sees(parts.Cluster) }) {
+			if slices.ContainsFunc(ch.Tasks, func(id cluster.TaskID) bool {
+				parts, _ := id.Parts()
+				return !c.sees(parts.Cluster)
+			}) {
 				ch.Tasks, ch.Attempts = nil, nil
 			}
 		}

@@ -12,24 +12,38 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestExplainWhyHere: what the leader kept of a decision is told in words, and how the nodes are now of those that nobody kept.
+// TestExplainWhyHere: what the leader kept of a decision is told in words, and how the nodes are now of those that
+// nobody kept.
 func TestExplainWhyHere(t *testing.T) {
 	w := uneven(t)
 	kept := cluster.Grounds{
 		At: noon, Task: "default.web.1.0", Attempt: 1, Node: "n1", Like: 3, Nodes: 5, More: 1,
 		Best: []cluster.Candidate{
-			{Node: "n1", Parts: []cluster.RankPart{{Name: "spread label.zone", Points: 50_000}, {Name: "fill", Points: 2_700_000}}},
-			{Node: "n2", Parts: []cluster.RankPart{{Name: "spread label.zone", Points: 25_000}, {Name: "siblings", Points: -1}, {Name: "fill", Points: 2_900_000}}},
-			{Node: "n3", Parts: []cluster.RankPart{{Name: "spread label.zone", Points: 50_000}, {Name: "fill", Points: 2_400_000}}},
+			{Node: "n1", Parts: []cluster.RankPart{
+				{Name: "spread label.zone", Points: 50_000},
+				{Name: "fill", Points: 2_700_000},
+			}},
+			{Node: "n2", Parts: []cluster.RankPart{
+				{Name: "spread label.zone", Points: 25_000},
+				{Name: "siblings", Points: -1},
+				{Name: "fill", Points: 2_900_000},
+			}},
+			{Node: "n3", Parts: []cluster.RankPart{
+				{Name: "spread label.zone", Points: 50_000},
+				{Name: "fill", Points: 2_400_000},
+			}},
 		},
-		Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 200 << 20}, Nodes: 1}},
+		Refusals: []cluster.RefusalCount{
+			{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 200 << 20}, Nodes: 1},
+		},
 	}
 	w.server.cfg.Grounds = func(_ context.Context, task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
 		return kept, task != "default.web.1.2" && attempt == 1
 	}
 	x := w.explain("/v1/tasks/default.web.1.0")
 	want := &api.PlaceView{
-		Recorded: true, Grounds: kept, Node: "n1", Here: "the spread over label.zone counts +50 for it, 10% full with it",
+		Recorded: true, Grounds: kept, Node: "n1",
+		Here: "the spread over label.zone counts +50 for it, 10% full with it",
 		Others: []api.PlaceOption{
 			{Node: "n2", Takes: true, Text: "worse: more of its tasks in the same label.zone"},
 			{Node: "n3", Takes: true, Text: "worse: 20% full with it, n1 10% full"},
@@ -44,7 +58,10 @@ func TestExplainWhyHere(t *testing.T) {
 	if x.Place == nil || x.Place.Recorded || len(x.Place.Others) == 0 {
 		t.Fatalf("%+v", x.Place)
 	}
-	if got, want := x.Place.Others[0], (api.PlaceOption{Node: "n2", Takes: true, Text: "better now: 0 tasks of its own kind there, 2 on n1"}); cmp.Diff(want, got) != "" {
+	if got, want := x.Place.Others[0], (api.PlaceOption{
+		Node: "n2", Takes: true,
+		Text: "better now: 0 tasks of its own kind there, 2 on n1",
+	}); cmp.Diff(want, got) != "" {
 		t.Error(cmp.Diff(want, got))
 	}
 	if !strings.Contains(x.Place.Here, "2 tasks of its own kind there") {
@@ -52,7 +69,8 @@ func TestExplainWhyHere(t *testing.T) {
 	}
 	w.want(http.StatusNotFound, "GET", "/v1/tasks/default.web.1.0/explain?node=none", nil)
 	for node, want := range map[string]string{
-		"n1": "it takes the task: ", "n2": "it would take the task; compared with n1: better now: 0 tasks of its own kind there, 2 on n1",
+		"n1": "it takes the task: ",
+		"n2": "it would take the task; compared with n1: better now: 0 tasks of its own kind there, 2 on n1",
 	} {
 		x := read[api.Explanation](t, w.want(200, "GET", "/v1/tasks/default.web.1.0/explain?node="+node, nil))
 		if x.Place == nil || x.Place.Asked == nil || !strings.HasPrefix(x.Place.Asked.Text, want) {
@@ -61,7 +79,10 @@ func TestExplainWhyHere(t *testing.T) {
 	}
 	w.put(map[string]any{"host/n2": cluster.Host{Name: "n2", Cordon: true, Taints: []cluster.Taint{{Key: "old"}}}})
 	x = read[api.Explanation](t, w.want(200, "GET", "/v1/tasks/default.web.1.0/explain?node=n2", nil))
-	asked := api.PlaceOption{Node: "n2", Text: "it does not take the task", Against: []string{"cordoned", "taint old not tolerated"}}
+	asked := api.PlaceOption{
+		Node: "n2", Text: "it does not take the task",
+		Against: []string{"cordoned", "taint old not tolerated"},
+	}
 	if diff := cmp.Diff(&asked, x.Place.Asked); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}
@@ -76,10 +97,13 @@ func TestExplainWhatWouldPlace(t *testing.T) {
 	svc["placement"] = map[string]any{"constraints": []any{map[string]any{"attribute": "label.zone", "value": "a"}}}
 	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", big, "Service", svc))
 	const id cluster.TaskID = "default.big.1.0"
-	w.why.set(cluster.Waiting{Task: id, Sentence: "2 nodes: label.zone = a not met; 1 node: memory short by 2 GiB", Refusals: []cluster.RefusalCount{
-		{Refusal: cluster.Refusal{Code: cluster.ReasonConstraint, Detail: "label.zone = a"}, Nodes: 2},
-		{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 2 << 30}, Nodes: 1},
-	}})
+	w.why.set(cluster.Waiting{
+		Task: id, Sentence: "2 nodes: label.zone = a not met; 1 node: memory short by 2 GiB",
+		Refusals: []cluster.RefusalCount{
+			{Refusal: cluster.Refusal{Code: cluster.ReasonConstraint, Detail: "label.zone = a"}, Nodes: 2},
+			{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 2 << 30}, Nodes: 1},
+		},
+	})
 	x := w.explain("/v1/tasks/" + string(id))
 	want := []string{
 		"have it ask for 4 GiB of memory less (then 11 GiB)",
@@ -90,7 +114,8 @@ func TestExplainWhatWouldPlace(t *testing.T) {
 	if diff := cmp.Diff(want, suggested(x)); diff != "" {
 		t.Errorf("suggestions (-want +got):\n%s", diff)
 	}
-	if x.Place == nil || !x.Place.Recorded || x.Place.Grounds.Nodes != 3 || len(x.Place.Refusals) != 2 || x.Place.Refusals[0] != "2 nodes: label.zone = a not met" {
+	if x.Place == nil || !x.Place.Recorded || x.Place.Grounds.Nodes != 3 || len(x.Place.Refusals) != 2 ||
+		x.Place.Refusals[0] != "2 nodes: label.zone = a not met" {
 		t.Errorf("%+v", x.Place)
 	}
 	x = w.explain("/v1/clusters/default/services/big")
@@ -107,14 +132,16 @@ func TestExplainHidesOthers(t *testing.T) {
 	x := api.Explanation{Suggestions: []cluster.Suggestion{{
 		Text: "free 1 GiB of memory on n1, as the end of blue.web.1.0 and red.db.1.0 would",
 		Changes: []cluster.Remedy{{
-			Kind: cluster.ChangeFree, Text: "free 1 GiB of memory on n1, as the end of blue.web.1.0 and red.db.1.0 would",
+			Kind:  cluster.ChangeFree,
+			Text:  "free 1 GiB of memory on n1, as the end of blue.web.1.0 and red.db.1.0 would",
 			Tasks: []cluster.TaskID{"blue.web.1.0", "red.db.1.0"}, Attempts: []string{"a", "b"},
 		}},
 	}}, Place: &api.PlaceView{Here: "blue.web.1.0 was the first and red.db.1.0 the second"}}
 	c := &caller{clusters: []string{"red"}}
 	c.showPlace(&x)
 	want := "free 1 GiB of memory on n1, as the end of a task and red.db.1.0 would"
-	if sg := x.Suggestions[0]; sg.Text != want || sg.Changes[0].Text != want || sg.Changes[0].Tasks != nil || sg.Changes[0].Attempts != nil {
+	if sg := x.Suggestions[0]; sg.Text != want || sg.Changes[0].Text != want || sg.Changes[0].Tasks != nil ||
+		sg.Changes[0].Attempts != nil {
 		t.Errorf("%+v", sg)
 	}
 	if x.Place.Here != "a task was the first and red.db.1.0 the second" {

@@ -11,7 +11,8 @@ import (
 // placeWords tells parts of ranks to people, for tasks of a strategy.
 type placeWords struct{ strategy cluster.Strategy }
 
-// wordsOf returns the words for a task. What fills nodes is told from what spreads by the strategy that is in force where the owner names none.
+// wordsOf returns the words for a task. What fills nodes is told from what spreads by the strategy that is in force
+// where the owner names none.
 func wordsOf(p *cluster.Pending) placeWords {
 	s := p.Placement.Strategy
 	switch {
@@ -26,7 +27,16 @@ func wordsOf(p *cluster.Pending) placeWords {
 
 // levels lists the parts of a rank by their importance: what stands in one line decides together.
 func levels() [][]string {
-	return [][]string{{"failed"}, {"avoid"}, {"affinity", "spread", "relation"}, {"siblings"}, {"worth"}, {"balance"}, {"images", "fill"}, {"tasks"}}
+	return [][]string{
+		{"failed"},
+		{"avoid"},
+		{"affinity", "spread", "relation"},
+		{"siblings"},
+		{"worth"},
+		{"balance"},
+		{"images", "fill"},
+		{"tasks"},
+	}
 }
 
 // part splits the name of a part into its kind and what it is about.
@@ -114,7 +124,8 @@ func weightText(points int64) string {
 	return strings.TrimSuffix(text, ".0")
 }
 
-// compare says what decides between the node that was taken and another one: the first line of parts in which they differ.
+// compare says what decides between the node that was taken and another one: the first line of parts in which they
+// differ.
 func (w placeWords) compare(taken, other *cluster.Candidate) string {
 	for _, kinds := range levels() {
 		a, b := points(taken, kinds), points(other, kinds)
@@ -137,13 +148,17 @@ func (w placeWords) difference(kind string, taken, other *cluster.Candidate, bet
 	case "affinity": // all wishes
 		return side + ": " + w.wishes(taken, other)
 	case "siblings":
-		return fmt.Sprintf("%s: %s of its own kind there, %d on %s", side, plural(int(-pointsOf(other, "siblings")), "task"), -pointsOf(taken, "siblings"), taken.Node)
+		return fmt.Sprintf("%s: %s of its own kind there, %d on %s", side,
+			plural(int(-pointsOf(other, "siblings")), "task"), -pointsOf(taken, "siblings"), taken.Node)
 	case "worth":
-		return side + ": what is left of its devices would be of " + map[bool]string{true: "more", false: "less"}[better] + " use"
+		return side + ": what is left of its devices would be of " +
+			map[bool]string{true: "more", false: "less"}[better] + " use"
 	case "balance":
-		return side + ": free CPU and memory would be " + map[bool]string{true: "less", false: "further"}[better] + " apart"
+		return side + ": free CPU and memory would be " + map[bool]string{true: "less", false: "further"}[better] +
+			" apart"
 	case "images":
-		if images := pointsOf(taken, "images") - pointsOf(other, "images"); images != 0 && pointsOf(taken, "fill") == pointsOf(other, "fill") {
+		if images := pointsOf(taken, "images") - pointsOf(other, "images"); images != 0 &&
+			pointsOf(taken, "fill") == pointsOf(other, "fill") {
 			return side + ": " + map[bool]string{true: "more", false: "fewer"}[images < 0] + " of its images are there"
 		}
 		return fmt.Sprintf("%s: %s with it, %s %s", side, w.full(other), taken.Node, w.full(taken))
@@ -172,9 +187,11 @@ func (w placeWords) wishes(taken, other *cluster.Candidate) string {
 	kind, about := part(cluster.RankPart{Name: name})
 	switch kind {
 	case "spread":
-		return fmt.Sprintf("%s of its tasks in the same %s", map[bool]string{true: "more", false: "fewer"}[here > there], about)
+		return fmt.Sprintf("%s of its tasks in the same %s",
+			map[bool]string{true: "more", false: "fewer"}[here > there], about)
 	case "relation":
 		return fmt.Sprintf("%s counts %s there, %s on %s", about, weightText(there), weightText(here), taken.Node)
 	}
-	return fmt.Sprintf("%s counts %s there, %s on %s", about, weightText(there), cmp.Or(weightText(here), "0"), taken.Node)
+	return fmt.Sprintf("%s counts %s there, %s on %s", about, weightText(there), cmp.Or(weightText(here), "0"),
+		taken.Node)
 }

@@ -14,14 +14,19 @@ func (s *Server) diffRoutes() []route {
 	const one = "/v1/definitions/{definition}/{version}/diff"
 	return []route{
 		{
-			method: "GET", path: one, name: "diffVersions", role: viewer, shared: true, summary: "What a version of a task definition changed since another.",
-			query: []parameter{{"from", "integer", "the version that is compared with; default the one before"}, consistent()},
+			method: "GET", path: one, name: "diffVersions", role: viewer, shared: true,
+			summary: "What a version of a task definition changed since another.",
+			query: []parameter{
+				{"from", "integer", "the version that is compared with; default the one before"},
+				consistent(),
+			},
 			reply: typeOf[api.DefinitionDiff](), serve: s.diffVersions,
 		},
 		{
 			method: "POST", path: one, name: "diffDefinition", role: submitter, shared: true, quiet: true,
-			summary: "What a task definition, with defaults filled in, would change since a version that stands. Nothing is written.",
-			body:    typeOf[cluster.TaskDefinition](), reply: typeOf[api.DefinitionDiff](), serve: s.diffDefinition,
+			summary: "What a task definition, with defaults filled in, would change since a version that " +
+				"stands. Nothing is written.",
+			body: typeOf[cluster.TaskDefinition](), reply: typeOf[api.DefinitionDiff](), serve: s.diffDefinition,
 		},
 	}
 }
@@ -45,7 +50,8 @@ func (s *Server) diffVersions(w http.ResponseWriter, r *http.Request) error {
 		ref.Version = versionBefore(snap, to, sees)
 	}
 	if ref.Version == 0 {
-		return answer(w, http.StatusOK, api.DefinitionDiff{To: to, Note: to.String() + " is the first version that is kept"})
+		return answer(w, http.StatusOK,
+			api.DefinitionDiff{To: to, Note: to.String() + " is the first version that is kept"})
 	}
 	if _, ok := snap.Definition(ref); !ok || !sees(ref) {
 		return notFound("task definition", ref.String())

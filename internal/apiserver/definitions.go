@@ -38,7 +38,10 @@ func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
 					continue
 				}
 				key := fmt.Sprintf("%s/%010d", e.Value.Name, e.Value.Version)
-				all = append(all, item[api.DefinitionView]{Key: key, Value: api.DefinitionView{TaskDefinition: c.showDefinition(e.Value), Revision: e.Modified}})
+				all = append(all, item[api.DefinitionView]{
+					Key:   key,
+					Value: api.DefinitionView{TaskDefinition: c.showDefinition(e.Value), Revision: e.Modified},
+				})
 			}
 			return all
 		},
@@ -83,7 +86,10 @@ func answerDefinition(w http.ResponseWriter, r *http.Request, snap *store.Snapsh
 		return notFound("task definition", ref.String())
 	}
 	tag(w, e.Modified)
-	return answer(w, status, api.DefinitionView{TaskDefinition: callerOf(r.Context()).showDefinition(e.Value), Revision: e.Modified})
+	return answer(w, status, api.DefinitionView{
+		TaskDefinition: callerOf(r.Context()).showDefinition(e.Value),
+		Revision:       e.Modified,
+	})
 }
 
 func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
@@ -95,7 +101,10 @@ func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
 			def.Version = ref.Version
 		}
 		if def.Version != ref.Version {
-			faults = append(faults, cluster.Fault{Path: "version", Message: fmt.Sprintf("is %d, and the address says %d", def.Version, ref.Version)})
+			faults = append(faults, cluster.Fault{
+				Path:    "version",
+				Message: fmt.Sprintf("is %d, and the address says %d", def.Version, ref.Version),
+			})
 		}
 		return faults
 	})
@@ -119,8 +128,8 @@ func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
 	return answerDefinition(w, r, snap, ref, statusOfWrite(change))
 }
 
-// deleteDefinition removes a version that nothing uses, in two steps, as that of a cluster: a mark makes writes fail that came to refer to it
-// meanwhile.
+// deleteDefinition removes a version that nothing uses, in two steps, as that of a cluster: a mark makes writes fail
+// that came to refer to it meanwhile.
 func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error {
 	ref, c := refOf(r), callerOf(r.Context())
 	pre, err := preconditionOf(r)
@@ -180,10 +189,13 @@ func (d *draft) putDefinition(e store.Entry[cluster.TaskDefinition], deleted boo
 
 // definitionInUse says that something uses a version. It names what the caller may see of that.
 func definitionInUse(snap *store.Snapshot, c *caller, ref cluster.Ref) *problem {
-	return problemf(http.StatusConflict, "task definition %s is in use%s: point what uses it at another version, or delete that first", ref, userOf(snap, c, ref))
+	return problemf(http.StatusConflict,
+		"task definition %s is in use%s: point what uses it at another version, or delete that first", ref,
+		userOf(snap, c, ref))
 }
 
-// userOf names something that uses a version, as the end of a sentence. It is empty where the caller sees nothing of that.
+// userOf names something that uses a version, as the end of a sentence. It is empty where the caller sees nothing of
+// that.
 func userOf(snap *store.Snapshot, c *caller, ref cluster.Ref) string {
 	uses := func(steps []cluster.Step) bool {
 		for i := range steps {

@@ -43,7 +43,10 @@ func (s *Server) writeDomain(w http.ResponseWriter, r *http.Request) error {
 	faults := named("name", &asked.Name, s.cfg.Domain)
 	faults = append(faults, cluster.FaultsOf(asked.Validate())...)
 	if asked.RescheduleUntil.After(s.cfg.Now().Add(maxReschedule)) {
-		faults = append(faults, cluster.Fault{Path: "reschedule_until", Message: "lies more than " + maxReschedule.String() + " ahead"})
+		faults = append(faults, cluster.Fault{
+			Path:    "reschedule_until",
+			Message: "lies more than " + maxReschedule.String() + " ahead",
+		})
 	}
 	if len(faults) > 0 {
 		return faulty(faults)
@@ -62,7 +65,9 @@ func (s *Server) reschedule(w http.ResponseWriter, r *http.Request) error {
 	}
 	during := time.Duration(asked.For)
 	if during < 0 || during > maxReschedule {
-		return faulty(cluster.Faults{{Path: "for", Message: "is " + during.String() + ", want 0 to " + maxReschedule.String()}})
+		return faulty(cluster.Faults{
+			{Path: "for", Message: "is " + during.String() + ", want 0 to " + maxReschedule.String()},
+		})
 	}
 	return s.setDomain(w, r, pre, func(next *cluster.DomainSettings, now time.Time) {
 		next.RescheduleUntil = time.Time{}
@@ -73,7 +78,9 @@ func (s *Server) reschedule(w http.ResponseWriter, r *http.Request) error {
 }
 
 // setDomain writes the operator's settings of the domain after a change.
-func (s *Server) setDomain(w http.ResponseWriter, r *http.Request, pre precondition, change func(next *cluster.DomainSettings, now time.Time)) error {
+func (s *Server) setDomain(w http.ResponseWriter, r *http.Request, pre precondition,
+	change func(next *cluster.DomainSettings, now time.Time),
+) error {
 	snap, err := s.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Domain(s.cfg.Domain)
 		if err := pre.check(e.Modified); err != nil {
@@ -109,7 +116,8 @@ func domainEvents(prev, next *cluster.DomainSettings, now time.Time) (told []clu
 	switch {
 	case next.RescheduleUntil.Equal(prev.RescheduleUntil):
 	case next.RescheduleUntil.After(now):
-		tell("tasks of silent nodes are replaced until " + next.RescheduleUntil.Format(time.RFC3339) + ", however many are silent")
+		tell("tasks of silent nodes are replaced until " + next.RescheduleUntil.Format(time.RFC3339) +
+			", however many are silent")
 	default:
 		tell("tasks of silent nodes are held back where many are silent")
 	}

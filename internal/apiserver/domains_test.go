@@ -7,7 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestDomainsAreRefused: nobody leads another domain than the default one, so a cluster there would wait for ever and a node there would be lost.
+// TestDomainsAreRefused: nobody leads another domain than the default one, so a cluster there would wait for ever and a
+// node there would be lost.
 func TestDomainsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	for _, test := range []struct {
@@ -16,12 +17,16 @@ func TestDomainsAreRefused(t *testing.T) {
 		field        string
 	}{
 		{"PUT", "/v1/clusters/blue", `{"domain": "north"}`, "domain: "},
-		{"POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "blue", "domain": "north"}), "objects[0].domain: "},
+		{
+			"POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "blue", "domain": "north"}),
+			"objects[0].domain: ",
+		},
 		{"PUT", "/v1/nodes/n1", `{"domain": "north"}`, "domain: "},
 		{"PUT", "/v1/reservations/r1", `{"domain": "north"}`, "domain: "},
 	} {
 		got := w.call(test.method, test.path, test.body)
-		if got.status < 400 || !strings.Contains(got.faults(), test.field+`is "north"`) || !strings.Contains(got.faults(), "leave the field out") {
+		if got.status < 400 || !strings.Contains(got.faults(), test.field+`is "north"`) ||
+			!strings.Contains(got.faults(), "leave the field out") {
 			t.Errorf("%s %s: status %d, %s", test.method, test.path, got.status, got.body)
 		}
 	}

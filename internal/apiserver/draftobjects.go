@@ -84,9 +84,14 @@ func (d *draft) setDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 
 // differs tells that a version stands with another content: one fault for each field.
 func differs(ref cluster.Ref, fields []api.FieldChange) error {
-	p := problemf(http.StatusConflict, "%s exists with another content, and a version is written once: give the new content another version", ref)
+	p := problemf(http.StatusConflict,
+		"%s exists with another content, and a version is written once: give the new content another version", ref)
 	for _, f := range fields {
-		p.Faults = append(p.Faults, cluster.Fault{Path: f.Path, Message: fmt.Sprintf("is %s here and %s in the stored %s", orNothing(f.New), orNothing(f.Old), ref)})
+		p.Faults = append(p.Faults,
+			cluster.Fault{
+				Path:    f.Path,
+				Message: fmt.Sprintf("is %s here and %s in the stored %s", orNothing(f.New), orNothing(f.Old), ref),
+			})
 	}
 	return p
 }
@@ -98,8 +103,9 @@ func orNothing(text string) string {
 	return text
 }
 
-// setService draws the write of a service: its references are resolved and its generation counted. What the user asked of
-// its rollout stays, but for another definition: that begins a rollout of its own, of which nothing was asked yet but that it waits.
+// setService draws the write of a service: its references are resolved and its generation counted. What the user asked
+// of its rollout stays, but for another definition: that begins a rollout of its own, of which nothing was asked yet
+// but that it waits.
 func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindService, Cluster: svc.Cluster, Name: svc.Name, Action: api.ActionCreate}
 	old, ok := d.snap.Service(svc.Cluster, svc.Name)
@@ -138,7 +144,8 @@ func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, 
 		if svc.Count != prev.Count || (svc.Scaling == nil) != (prev.Scaling == nil) {
 			svc.Recounted++
 		}
-		svc.Generation, svc.Restarted, svc.Created, svc.Rollout = prev.Generation, prev.Restarted, prev.Created, prev.Rollout
+		svc.Generation, svc.Restarted, svc.Created, svc.Rollout = prev.Generation, prev.Restarted, prev.Created,
+			prev.Rollout
 		if svc.Definition != prev.Definition {
 			d.nextVersion(svc)
 		}
@@ -152,8 +159,8 @@ func (d *draft) setService(svc *cluster.Service, pre precondition) (api.Change, 
 	return change, nil
 }
 
-// forget drops the records of the rollouts and the scaling of an earlier service of the name: a new one never goes back to a version of
-// that, nor to its count. Where that one is still being deleted nobody may write them meanwhile.
+// forget drops the records of the rollouts and the scaling of an earlier service of the name: a new one never goes back
+// to a version of that, nor to its count. Where that one is still being deleted nobody may write them meanwhile.
 func (d *draft) forget(svc *cluster.Service, deleting bool) {
 	drop := func(key string, modified uint64) {
 		switch {
@@ -195,7 +202,8 @@ func (d *draft) setJob(job *cluster.Job, pre precondition) (api.Change, error) {
 	default:
 		prev = old.Value
 		job.Generation, job.Created, job.Cron, job.At = prev.Generation, prev.Created, prev.Cron, prev.At
-		if steps, _ := compare(stepsOf(prev), stepsOf(job)); steps != api.ActionNone || prev.Cancelled && !job.Cancelled {
+		if steps, _ := compare(stepsOf(prev), stepsOf(job)); steps != api.ActionNone || prev.Cancelled &&
+			!job.Cancelled {
 			job.Generation = d.snap.NextGeneration(job.Owner())
 		}
 		change.Revision = old.Modified
@@ -284,7 +292,8 @@ func (d *draft) belongs(o cluster.OwnerRef) error {
 	}
 	name := o.Cluster + "/" + o.Name
 	if kind, ok := d.owners[name]; ok && kind != o.Kind {
-		return conflictf("name", "%s is the name of a service and of a job; the names in a cluster are distinct", o.Name)
+		return conflictf("name", "%s is the name of a service and of a job; the names in a cluster are distinct",
+			o.Name)
 	}
 	d.owners[name] = o.Kind
 	other, kind := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: o.Cluster, Name: o.Name}, "job"
@@ -294,7 +303,8 @@ func (d *draft) belongs(o cluster.OwnerRef) error {
 		_, taken = d.snap.Service(o.Cluster, o.Name)
 	}
 	if taken {
-		return conflictf("name", "%s is the name of a %s of cluster %s; the names of services and jobs in a cluster are distinct", o.Name, kind, o.Cluster)
+		return conflictf("name", "%s is the name of a %s of cluster %s; the names of services and jobs in a "+
+			"cluster are distinct", o.Name, kind, o.Cluster)
 	}
 	d.require(d.prefix.Owner(other), 0)
 	return nil
@@ -322,7 +332,8 @@ func (d *draft) inCluster(name string) error {
 	return nil
 }
 
-// nextVersion makes a service one of the next generation, whose rollout nobody said anything about yet. A paused service stays paused.
+// nextVersion makes a service one of the next generation, whose rollout nobody said anything about yet. A paused
+// service stays paused.
 func (d *draft) nextVersion(svc *cluster.Service) {
 	svc.Generation = d.snap.NextGeneration(svc.Owner())
 	svc.Rollout = cluster.RolloutWish{Paused: svc.Rollout.Paused}

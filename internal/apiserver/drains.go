@@ -32,11 +32,13 @@ func onNode(row *store.AttemptRow) bool {
 
 // moves reports whether an attempt has its outcome and goes on until its replacement is healthy.
 func moves(row *store.AttemptRow) bool {
-	if row.Outcome == nil || row.Outcome.State != cluster.StateCancelled || row.Desired == nil || row.Desired.Stop != nil {
+	if row.Outcome == nil || row.Outcome.State != cluster.StateCancelled || row.Desired == nil ||
+		row.Desired.Stop != nil {
 		return false
 	}
 	switch row.Outcome.Reason {
-	case cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonTaint, cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonRebalance, cluster.ReasonReplaced:
+	case cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonTaint, cluster.ReasonConstraint,
+		cluster.ReasonReserved, cluster.ReasonRebalance, cluster.ReasonReplaced:
 		return true
 	}
 	return false

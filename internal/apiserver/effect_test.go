@@ -32,9 +32,18 @@ func TestServiceEffect(t *testing.T) {
 		{"new and stopped", nil, of(1, 1, stopped), "starts nothing: the service is stopped"},
 		{"stopped", of(1, 2), of(1, 2, stopped), "stops 2 tasks"},
 		{"another version", of(1, 3), of(2, 3), "rolls out web@2 over web@1, one task at a time"},
-		{"in halves, after a quarter", of(1, 4), of(2, 4, quick, canaries(cluster.Portion{N: 25, Percent: true})), "rolls out web@2 over web@1, 2 tasks at a time after 1 canary"},
-		{"blue and green", of(1, 4), of(2, 4, canaries(cluster.Portion{N: 4})), "rolls out web@2 over web@1, one task at a time after 4 canaries"},
-		{"while it is paused", of(1, 3, paused), of(2, 5, paused), "rolls out web@2 over web@1, one task at a time, once it is resumed, and starts 2 more"},
+		{
+			"in halves, after a quarter", of(1, 4), of(2, 4, quick, canaries(cluster.Portion{N: 25, Percent: true})),
+			"rolls out web@2 over web@1, 2 tasks at a time after 1 canary",
+		},
+		{
+			"blue and green", of(1, 4), of(2, 4, canaries(cluster.Portion{N: 4})),
+			"rolls out web@2 over web@1, one task at a time after 4 canaries",
+		},
+		{
+			"while it is paused", of(1, 3, paused), of(2, 5, paused),
+			"rolls out web@2 over web@1, one task at a time, once it is resumed, and starts 2 more",
+		},
 		{"begun anew", of(1, 3), of(1, 2, restarted), "replaces 3 tasks, one task at a time, and stops 1 task"},
 		{"nothing", of(1, 3), of(1, 3), ""},
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// eventFilter says which events are asked for; an empty field takes all. What is given in one field is alternatives, the fields
-// are demands that all hold.
+// eventFilter says which events are asked for; an empty field takes all. What is given in one field is alternatives,
+// the fields are demands that all hold.
 type eventFilter struct {
 	types   []string // "task.failed", or "task" for all of that noun
 	reasons []cluster.ReasonCode
@@ -45,7 +45,10 @@ func filterOf(r *http.Request, now time.Time) (f eventFilter, err error) {
 	named := func(name string, valid func(string) bool) string {
 		text := q.Get(name)
 		if text != "" && !valid(text) {
-			faults = append(faults, cluster.Fault{Path: "?" + name, Message: "is \"" + clip(text) + "\", which is not a valid name of a " + name})
+			faults = append(faults, cluster.Fault{
+				Path:    "?" + name,
+				Message: "is \"" + clip(text) + "\", which is not a valid name of a " + name,
+			})
 		}
 		return text
 	}
@@ -55,7 +58,10 @@ func filterOf(r *http.Request, now time.Time) (f eventFilter, err error) {
 		switch text := named(name, cluster.ValidName); {
 		case text == "":
 		case f.owner.Name != "":
-			faults = append(faults, cluster.Fault{Path: "?" + name, Message: "cannot be given beside another owner: ask for one service, job or cron at a time"})
+			faults = append(faults, cluster.Fault{
+				Path:    "?" + name,
+				Message: "cannot be given beside another owner: ask for one service, job or cron at a time",
+			})
 		default:
 			f.owner = cluster.OwnerRef{Kind: kind, Cluster: f.cluster, Name: text}
 		}
@@ -89,17 +95,21 @@ func (f *eventFilter) takes(e *cluster.Event, at time.Time) bool {
 	switch {
 	case !f.since.IsZero() && at.Before(f.since):
 		return false
-	case len(f.types) > 0 && !slices.ContainsFunc(f.types, func(t string) bool { return e.Type == t || strings.HasPrefix(e.Type, t+".") }):
+	case len(f.types) > 0 && !slices.ContainsFunc(f.types, func(t string) bool {
+		return e.Type == t || strings.HasPrefix(e.Type, t+".")
+	}):
 		return false
 	case len(f.reasons) > 0 && !slices.Contains(f.reasons, e.Reason):
 		return false
-	case f.node != "" && e.Node != f.node, f.task != "" && e.Task != f.task, f.cluster != "" && clusterOf(e) != f.cluster:
+	case f.node != "" && e.Node != f.node, f.task != "" && e.Task != f.task,
+		f.cluster != "" && clusterOf(e) != f.cluster:
 		return false
 	}
 	return f.owner.Name == "" || f.ofOwner(e)
 }
 
-// ofOwner reports whether an event is about the owner that is asked for, or about a task of it. The cluster was looked at before.
+// ofOwner reports whether an event is about the owner that is asked for, or about a task of it. The cluster was looked
+// at before.
 func (f *eventFilter) ofOwner(e *cluster.Event) bool {
 	if e.Owner != nil {
 		return e.Owner.Kind == f.owner.Kind && e.Owner.Name == f.owner.Name

@@ -17,18 +17,30 @@ func filtered(t *testing.T) *world {
 		return &cluster.OwnerRef{Kind: cluster.KindService, Cluster: in, Name: name}
 	}
 	at := func(id string, ago time.Duration, events ...cluster.Event) {
-		w.put(map[string]any{"event/" + id: cluster.EventBatch{ID: id, Incarnation: 1, At: now.Add(-ago), Events: events}})
+		w.put(map[string]any{"event/" +
+			id: cluster.EventBatch{ID: id, Incarnation: 1, At: now.Add(-ago), Events: events}})
 	}
 	at("a", time.Hour,
 		cluster.Event{Type: "service.created", Cluster: "default", Owner: service("default", "web")},
 		cluster.Event{Type: "service.created", Cluster: "prod", Owner: service("prod", "web")},
 		cluster.Event{Type: "node.ready", Node: "n1"})
 	at("b", 10*time.Minute,
-		cluster.Event{Type: "task.failed", Cluster: "default", Owner: service("default", "web"), Task: "default.web.1.0", Node: "n1", Reason: cluster.ReasonOOM},
-		cluster.Event{Type: "task.failed", Cluster: "default", Owner: &cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: "web"}, Task: "default.web.1.a.0", Node: "n2", Reason: cluster.ReasonExit},
-		cluster.Event{Type: "task.lost", Task: "prod.web.1.0", Node: "n2", Reason: cluster.ReasonNodeDown}) // of an owner that is gone
+		cluster.Event{
+			Type: "task.failed", Cluster: "default", Owner: service("default", "web"),
+			Task: "default.web.1.0", Node: "n1", Reason: cluster.ReasonOOM,
+		},
+		cluster.Event{
+			Type: "task.failed", Cluster: "default",
+			Owner: &cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: "web"}, Task: "default.web.1.a.0",
+			Node: "n2", Reason: cluster.ReasonExit,
+		},
+		// of an owner that is gone
+		cluster.Event{Type: "task.lost", Task: "prod.web.1.0", Node: "n2", Reason: cluster.ReasonNodeDown})
 	at("c", 0,
-		cluster.Event{Type: "cron.fired", Cluster: "default", Owner: &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: "default", Name: "web"}},
+		cluster.Event{
+			Type: "cron.fired", Cluster: "default",
+			Owner: &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: "default", Name: "web"},
+		},
 		cluster.Event{Type: "node.down", Node: "n2", Reason: cluster.ReasonNodeDown})
 	return w
 }
@@ -54,15 +66,18 @@ func TestEventFilters(t *testing.T) {
 		{"?service=web&after=a.1", "b.0 b.2 "},
 		{"?service=web&limit=1", "a.0 "},
 	} {
-		if got := ids(read[api.Page[api.EventView]](t, w.want(200, "GET", "/v1/events"+test.query, nil))); got != test.want {
+		if got := ids(read[api.Page[api.EventView]](t,
+			w.want(200, "GET", "/v1/events"+test.query, nil))); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.query, got, test.want)
 		}
 	}
 	got := w.want(400, "GET", "/v1/events?service=We.b&job=x&node=.&task=web&since=soon&cron=y", nil)
-	want := "?node: is \".\", which is not a valid name of a node; ?service: is \"We.b\", which is not a valid name of a service; " +
+	want := "?node: is \".\", which is not a valid name of a node; ?service: is \"We.b\", which is not a " +
+		"valid name of a service; " +
 		"?job: cannot be given beside another owner: ask for one service, job or cron at a time; " +
 		"?cron: cannot be given beside another owner: ask for one service, job or cron at a time; " +
-		"?task: is \"web\", which is not a valid name of a task; ?since: is \"soon\", want a duration such as \"30s\" or \"5m\""
+		"?task: is \"web\", which is not a valid name of a task; ?since: is \"soon\", want a duration such " +
+		"as \"30s\" or \"5m\""
 	if got.faults() != want {
 		t.Errorf("faults:\n got %s\nwant %s", got.faults(), want)
 	}
@@ -75,8 +90,14 @@ func TestFilteredEventStream(t *testing.T) {
 	if e := s.until(t, "event"); e[0].id != "b.0" {
 		t.Errorf("began with %v, want b.0", e[0].id)
 	}
-	event := cluster.Event{Type: "service.updated", Cluster: "default", Owner: &cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "web"}}
-	w.put(map[string]any{"event/d": cluster.EventBatch{ID: "d", At: w.server.cfg.Now(), Events: []cluster.Event{{Type: "node.up", Node: "n1"}, event}}})
+	event := cluster.Event{
+		Type: "service.updated", Cluster: "default",
+		Owner: &cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "web"},
+	}
+	w.put(map[string]any{"event/d": cluster.EventBatch{
+		ID: "d", At: w.server.cfg.Now(),
+		Events: []cluster.Event{{Type: "node.up", Node: "n1"}, event},
+	}})
 	if e := s.until(t, "event"); e[0].id != "d.1" {
 		t.Errorf("went on with %v, want d.1", e[0].id)
 	}

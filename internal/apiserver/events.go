@@ -133,7 +133,9 @@ func find(snap *store.Snapshot, id string) (logPlace, error) {
 	if e, ok := snap.EventBatch(id[:dot]); ok {
 		return logPlace{e, min(position, len(e.Value.Events)-1) + 1}, nil
 	}
-	p := problemf(http.StatusGone, "the event %s is not in the log any more: what came between it and the oldest kept is lost to you. Begin anew without a cursor", clip(id))
+	p := problemf(http.StatusGone,
+		"the event %s is not in the log any more: what came between it and the oldest kept is lost to you. "+
+			"Begin anew without a cursor", clip(id))
 	for e := range snap.EventBatches() {
 		p.Oldest = eventID(e.Value.ID, 0)
 		break
@@ -174,7 +176,9 @@ func eventsAfter(snap *store.Snapshot, from logPlace, q *eventQuery) iter.Seq2[l
 	}
 }
 
-func yieldBatch(e store.Entry[cluster.EventBatch], seen int, q *eventQuery, yield func(logPlace, api.EventView) bool) bool {
+func yieldBatch(e store.Entry[cluster.EventBatch], seen int, q *eventQuery,
+	yield func(logPlace, api.EventView) bool,
+) bool {
 	for i := seen; i < len(e.Value.Events); i++ {
 		event := &e.Value.Events[i]
 		if !q.takes(event, e.Value.At) {

@@ -20,7 +20,8 @@ func batch(id string, types ...string) cluster.EventBatch {
 
 func commitRaw(t *testing.T, w *world, key, value string) {
 	t.Helper()
-	if _, err := w.engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: []byte(value)}}}}); err != nil {
+	if _, err := w.engine.Commit(t.Context(),
+		[]store.Group{{Ops: []store.Op{{Key: key, Value: []byte(value)}}}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,7 +66,8 @@ func TestEvents(t *testing.T) {
 			t.Errorf("next is %q", p.Next)
 		}
 	}
-	if p := read[events](t, w.want(200, "GET", "/v1/events", nil)); p.Items[0].RoutingKey != "task.failed.default._._._" {
+	if p := read[events](t, w.want(200, "GET", "/v1/events",
+		nil)); p.Items[0].RoutingKey != "task.failed.default._._._" {
 		t.Errorf("routing key %s", p.Items[0].RoutingKey)
 	}
 	w.want(400, "GET", "/v1/events?after=z1", nil)
@@ -109,7 +111,8 @@ func TestEventStream(t *testing.T) {
 	}
 	var v api.EventView
 	w.put(map[string]any{"event/b6": batch("b6", "node.up")})
-	if err := json.Unmarshal([]byte(s.until(t, "event")[0].data), &v); err != nil || v.Type != "node.up" || v.Message != "b6" {
+	if err := json.Unmarshal([]byte(s.until(t, "event")[0].data), &v); err != nil || v.Type != "node.up" ||
+		v.Message != "b6" {
 		t.Errorf("%+v, %v", v, err)
 	}
 }

@@ -38,8 +38,8 @@ func (e *liveEvent) encoded() ([]byte, error) {
 type eventQueue struct {
 	most  int
 	query eventQuery
-	// ready delivers a value when there is something to take. Ended is closed when the store went back behind what was read: then the
-	// cursors of before mean nothing.
+	// ready delivers a value when there is something to take. Ended is closed when the store went back behind what was
+	// read: then the cursors of before mean nothing.
 	ready chan struct{}
 	ended chan struct{}
 
@@ -83,8 +83,8 @@ func (q *eventQueue) take() (items []*liveEvent, gap api.EventGap) {
 	return items, gap
 }
 
-// eventTail reads what comes to the event log, once for all who wait for it, and only when the log changed. It runs while
-// somebody waits. The server is set once; safe for concurrent use.
+// eventTail reads what comes to the event log, once for all who wait for it, and only when the log changed. It runs
+// while somebody waits. The server is set once; safe for concurrent use.
 type eventTail struct {
 	server *Server
 
@@ -164,8 +164,8 @@ func (t *eventTail) run(follower *store.Follower, stop chan struct{}) {
 	}
 }
 
-// advance hands what has come to all readers, and returns the snapshot that it looked at. If the store went back, the readers are
-// told and let go; back says that it did, though the revision may be above that of before. t.mu is held.
+// advance hands what has come to all readers, and returns the snapshot that it looked at. If the store went back, the
+// readers are told and let go; back says that it did, though the revision may be above that of before. t.mu is held.
 func (t *eventTail) advance(back bool) *store.Snapshot {
 	snap := t.server.cfg.Tables.Snapshot()
 	if back || snap.Revision() < t.revision {

@@ -23,7 +23,10 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		return badQuery("command", "is missing: what is to be run")
 	}
 	return s.carryFrames(w, r, carried{
-		StreamRequest: transport.StreamRequest{Kind: transport.StreamExec, Exec: &transport.ExecRequest{Command: command, Stdin: given(r, "stdin")}},
+		StreamRequest: transport.StreamRequest{
+			Kind: transport.StreamExec,
+			Exec: &transport.ExecRequest{Command: command, Stdin: given(r, "stdin")},
+		},
 	})
 }
 
@@ -40,7 +43,8 @@ type carried struct {
 func (s *Server) carryFrames(w http.ResponseWriter, r *http.Request, c carried) error {
 	if r.ProtoMajor != 1 || r.Header.Get("Upgrade") == "" {
 		w.Header().Set("Upgrade", "websocket")
-		return problemf(http.StatusUpgradeRequired, "this goes over a websocket: ask with Upgrade: websocket, over HTTP/1.1")
+		return problemf(http.StatusUpgradeRequired,
+			"this goes over a websocket: ask with Upgrade: websocket, over HTTP/1.1")
 	}
 	v, row, err := s.task(s.cfg.Tables.Snapshot(), r)
 	if err != nil {
@@ -50,7 +54,8 @@ func (s *Server) carryFrames(w http.ResponseWriter, r *http.Request, c carried) 
 		return waiting(v)
 	}
 	if v.State.Terminal() {
-		return problemf(http.StatusConflict, "attempt %d of task %s has ended: it %s; `berth ps` lists the tasks that run", v.Attempt, v.ID, v.State)
+		return problemf(http.StatusConflict,
+			"attempt %d of task %s has ended: it %s; `berth ps` lists the tasks that run", v.Attempt, v.ID, v.State)
 	}
 	if v.State == cluster.StateAssigned || v.State == cluster.StatePreparing {
 		return notBegun(v)

@@ -28,16 +28,35 @@ const (
 )
 
 func weight(about string) int {
-	return slices.Index([]string{aboutCrash, aboutPlace, aboutHealth, aboutNode, aboutRollout, aboutGate, aboutMove, aboutStop, aboutScaling}, about)
+	return slices.Index([]string{
+		aboutCrash, aboutPlace, aboutHealth, aboutNode, aboutRollout, aboutGate, aboutMove,
+		aboutStop, aboutScaling,
+	}, about)
 }
 
 func (s *Server) explainRoutes() []route {
 	const in = "/v1/clusters/{cluster}/"
 	reply, query := typeOf[api.Explanation](), []parameter{consistent()}
 	return []route{
-		{method: "GET", path: in + "services/{service}/explain", name: "explainService", role: viewer, summary: "Why a service is as it is: what its tasks, stops and rollout wait for.", query: query, reply: reply, serve: s.explainService},
-		{method: "GET", path: in + "jobs/{job}/explain", name: "explainJob", role: viewer, summary: "Why a job is as it is.", query: query, reply: reply, serve: s.explainJob},
-		{method: "GET", path: "/v1/tasks/{task}/explain", name: "explainTask", role: viewer, summary: "Why a task is as it is: what it or its stop waits for, why it moves, how it crashes; why it stands where it does, or what would let it in.", query: append(query, parameter{"node", "string", "tell of this node, too: what stands against the task there, or how it compares"}), reply: reply, serve: s.explainTask},
+		{
+			method: "GET", path: in + "services/{service}/explain", name: "explainService", role: viewer,
+			summary: "Why a service is as it is: what its tasks, stops and rollout wait for.", query: query,
+			reply: reply, serve: s.explainService,
+		},
+		{
+			method: "GET", path: in + "jobs/{job}/explain", name: "explainJob", role: viewer,
+			summary: "Why a job is as it is.", query: query, reply: reply, serve: s.explainJob,
+		},
+		{
+			method: "GET", path: "/v1/tasks/{task}/explain", name: "explainTask", role: viewer,
+			summary: "Why a task is as it is: what it or its stop waits for, why it moves, how it crashes; " +
+				"why it stands where it does, or what would let it in.",
+			query: append(query, parameter{
+				"node", "string",
+				"tell of this node, too: what stands against the task there, or how it compares",
+			}),
+			reply: reply, serve: s.explainTask,
+		},
 	}
 }
 
@@ -130,8 +149,12 @@ func (l *look) explainService(e store.Entry[cluster.Service]) api.Explanation {
 		why.add(b)
 	}
 	if rollout.State == cluster.RolloutFailed || rollout.State == cluster.RolloutRolledBack {
-		why.add(api.Because{About: aboutRollout, Reason: failedFor(rollout.Version), Since: rollout.Ended, Message: fmt.Sprintf(
-			"the rollout of %s %s%s", rollout.Definition, strings.ReplaceAll(string(rollout.State), "-", " "), suffix(rollout.Message))})
+		why.add(api.Because{
+			About: aboutRollout, Reason: failedFor(rollout.Version), Since: rollout.Ended,
+			Message: fmt.Sprintf(
+				"the rollout of %s %s%s", rollout.Definition, strings.ReplaceAll(string(rollout.State), "-", " "),
+				suffix(rollout.Message)),
+		})
 	}
 	l.scalingWhy(e, &why)
 	x := api.Explanation{Owner: e.Value.Owner(), State: view.Status.State, Because: why.ordered()}
@@ -199,14 +222,18 @@ func summary(what, state, message string, because []api.Because) string {
 		message = because[0].Message
 	}
 	switch state {
-	case reconciler.Canary, reconciler.Paused, reconciler.RolloutFailed: // of the rollout, which the status' words are about as well
+	case reconciler.Canary, reconciler.Paused, reconciler.RolloutFailed:
+		// of the rollout, which the status' words are about as well
 		return what + suffix(orElse(message, "its rollout goes no further by itself"))
 	}
 	return what + " is " + strings.ReplaceAll(state, "-", " ") + suffix(message)
 }
 
 func crashWhy(c *api.CrashLoop) api.Because {
-	return api.Because{About: aboutCrash, Reason: cluster.ReasonExit, Message: crashText(c), Task: c.Task, Node: c.Node, Since: c.Last, Log: c.Log}
+	return api.Because{
+		About: aboutCrash, Reason: cluster.ReasonExit, Message: crashText(c), Task: c.Task, Node: c.Node,
+		Since: c.Last, Log: c.Log,
+	}
 }
 
 // placeWhy tells why tasks have no node: once for each sentence, with the first task that waits for it.
@@ -243,7 +270,8 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 	if o := row.Observed; o != nil {
 		b.Since = o.Since
 	}
-	if node, ok := l.snap.Node(row.Node); ok && row.Live() && (node.Value.State == cluster.NodeDown || node.Value.State == cluster.NodeSuspect) {
+	if node, ok := l.snap.Node(row.Node); ok && row.Live() &&
+		(node.Value.State == cluster.NodeDown || node.Value.State == cluster.NodeSuspect) {
 		b.About, b.Reason, b.Since = aboutNode, cluster.ReasonNodeDown, node.Value.Since
 		b.Message = fmt.Sprintf("node %s is %s%s", row.Node, node.Value.State, suffix(node.Value.Reason))
 		why.add(b)
@@ -251,14 +279,16 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 	}
 	if moves(row) {
 		b.About, b.Reason = aboutMove, row.Outcome.Reason
-		b.Message = fmt.Sprintf("%s moves off node %s%s; it runs until %s", row.Task, row.Node, movesFor(row), orElse(successor(l.snap, row), "its replacement is healthy"))
+		b.Message = fmt.Sprintf("%s moves off node %s%s; it runs until %s", row.Task, row.Node, movesFor(row),
+			orElse(successor(l.snap, row), "its replacement is healthy"))
 		why.add(b)
 		return
 	}
 	if p := l.pressed(row); p != nil && row.Live() {
 		about := b
 		about.About, about.Reason, about.Since = aboutMove, cluster.ReasonPressure, p.Since
-		about.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message, row.Task, orElse(p.Why, "its agent suggests it"))
+		about.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message,
+			row.Task, orElse(p.Why, "its agent suggests it"))
 		why.add(about)
 	}
 	l.misfitWhy(row, b, why)
@@ -271,17 +301,22 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 	}
 	shown := lifecycle.Shown(row.Attempt)
 	if full := l.diskFull(row.Node); full != nil && row.Live() && shown.State != cluster.StateRunning {
-		why.add(api.Because{About: aboutNode, Reason: cluster.ReasonShortDisk, Since: full.Since, Node: row.Node, Message: "node " + row.Node + ": " + full.Message})
+		why.add(api.Because{
+			About: aboutNode, Reason: cluster.ReasonShortDisk, Since: full.Since, Node: row.Node,
+			Message: "node " + row.Node + ": " + full.Message,
+		})
 	}
 	switch {
 	case !row.Live():
 	case shown.Health == cluster.HealthFailing, shown.Health == cluster.HealthWarning:
 		b.About, b.Reason = aboutHealth, cluster.ReasonUnhealthy
-		b.Message = fmt.Sprintf("the checks of %s are %s on node %s%s", row.Task, shown.Health, row.Node, suffix(shown.Message))
+		b.Message = fmt.Sprintf("the checks of %s are %s on node %s%s", row.Task, shown.Health, row.Node,
+			suffix(shown.Message))
 		why.add(b)
 	case shown.State == cluster.StateRunning && shown.Health == cluster.HealthUnknown && shown.Message != "":
 		b.About, b.Reason = aboutHealth, cmp.Or(shown.Reason, cluster.ReasonUnhealthy)
-		b.Message = fmt.Sprintf("%s runs on node %s and is not healthy yet%s", row.Task, row.Node, suffix(shown.Message))
+		b.Message = fmt.Sprintf("%s runs on node %s and is not healthy yet%s", row.Task, row.Node,
+			suffix(shown.Message))
 		why.add(b)
 	case shown.State != cluster.StateRunning && shown.Message != "":
 		b.About, b.Reason = aboutHealth, shown.Reason
@@ -310,7 +345,8 @@ func movesFor(row *store.AttemptRow) string {
 // stopText says what the stop of an attempt waits for, as far as its records tell (P5.2).
 func stopText(row *store.AttemptRow) string {
 	stop := row.Desired.Stop
-	text := fmt.Sprintf("%s on node %s is to stop%s", row.Task, row.Node, suffix(orElse(stop.Message, string(stop.Reason))))
+	text := fmt.Sprintf("%s on node %s is to stop%s", row.Task, row.Node,
+		suffix(orElse(stop.Message, string(stop.Reason))))
 	ask := ""
 	if o := row.Observed; o != nil && o.UUID == row.Desired.UUID {
 		ask = o.Ask
@@ -340,11 +376,15 @@ func (l *look) waitsWhy(e store.Entry[cluster.Service], why *reasonsWhy) {
 
 // because puts what the reconciler says into a reason.
 func because(w reconciler.Wait) api.Because {
-	b := api.Because{About: aboutStop, Reason: w.Code, Message: w.Message, Task: w.Task, Attempt: w.Attempt, Node: w.Node}
+	b := api.Because{
+		About: aboutStop, Reason: w.Code, Message: w.Message, Task: w.Task, Attempt: w.Attempt,
+		Node: w.Node,
+	}
 	switch w.Code {
 	case cluster.ReasonGate:
 		b.About = aboutGate
-	case cluster.ReasonPressure, cluster.ReasonDrain, cluster.ReasonRebalance, cluster.ReasonTaint, cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonPreempted:
+	case cluster.ReasonPressure, cluster.ReasonDrain, cluster.ReasonRebalance, cluster.ReasonTaint,
+		cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonPreempted:
 		b.About = aboutMove
 	case cluster.ReasonRescheduled:
 		b.About = aboutCrash
@@ -368,9 +408,11 @@ func (l *look) scalingWhy(e store.Entry[cluster.Service], why *reasonsWhy) {
 	case v.Suspended:
 		b.Message = fmt.Sprintf("scaling is suspended: the count stays %d", v.Count)
 	case v.Message != "":
-		b.Message = fmt.Sprintf("scaling keeps the count at %d, from %d to %d allowed: %s", v.Count, *v.Min, *v.Max, v.Message)
+		b.Message = fmt.Sprintf("scaling keeps the count at %d, from %d to %d allowed: %s", v.Count, *v.Min, *v.Max,
+			v.Message)
 	default:
-		b.Message = fmt.Sprintf("scaling has not changed the count of %d, from %d to %d allowed", v.Count, *v.Min, *v.Max)
+		b.Message = fmt.Sprintf("scaling has not changed the count of %d, from %d to %d allowed", v.Count, *v.Min,
+			*v.Max)
 	}
 	why.add(b)
 }

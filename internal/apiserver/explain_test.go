@@ -45,14 +45,17 @@ func TestExplainPlaces(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	task := w.explain("/v1/tasks/default.web.1.2")
-	if task.State != "pending" || len(task.Because) != 1 || task.Because[0].Reason != cluster.ReasonShortMemory || !strings.Contains(task.Summary, "200 MiB") {
+	if task.State != "pending" || len(task.Because) != 1 || task.Because[0].Reason != cluster.ReasonShortMemory ||
+		!strings.Contains(task.Summary, "200 MiB") {
 		t.Errorf("%+v", task)
 	}
-	if well := w.explain("/v1/tasks/default.web.1.0"); len(well.Because) != 0 || well.Summary != "default.web.1.0 is running" {
+	if well := w.explain("/v1/tasks/default.web.1.0"); len(well.Because) != 0 ||
+		well.Summary != "default.web.1.0 is running" {
 		t.Errorf("%+v", well)
 	}
 	for path, status := range map[string]int{
-		"/v1/clusters/default/services/none": 404, "/v1/clusters/default/jobs/none": 404, "/v1/tasks/default.web.9.9": 404, "/v1/tasks/web": 400,
+		"/v1/clusters/default/services/none": 404, "/v1/clusters/default/jobs/none": 404,
+		"/v1/tasks/default.web.9.9": 404, "/v1/tasks/web": 400,
 	} {
 		w.want(status, "GET", path+"/explain", nil)
 	}
@@ -74,7 +77,10 @@ func TestExplainStops(t *testing.T) {
 	w := rolled(t)
 	stop := func(task cluster.TaskID, class cluster.StopClass, ask, permit string) {
 		d := desired(task, 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
-		d.Stop = &cluster.Stop{Class: class, Reason: cluster.ReasonRollout, Message: "web@2 replaces it", Permit: permit}
+		d.Stop = &cluster.Stop{
+			Class: class, Reason: cluster.ReasonRollout, Message: "web@2 replaces it",
+			Permit: permit,
+		}
 		o := observed(d, cluster.StateRunning, cluster.HealthHealthy)
 		o.Ask = ask
 		w.put(map[string]any{"state/n1/" + string(task): d, "status/n1/" + string(task): o})
@@ -86,7 +92,8 @@ func TestExplainStops(t *testing.T) {
 	all := strings.Join(told(w.explain(webPath), aboutStop), "\n")
 	for _, want := range []string{
 		"default.web.1.0 on node n1 is to stop: web@2 replaces it; its agent has not asked for a permit yet",
-		"default.web.1.1 on node n1 is to stop: web@2 replaces it; its agent asked for a permit, which is given once enough others are healthy",
+		"default.web.1.1 on node n1 is to stop: web@2 replaces it; its agent asked for a permit, which is " +
+			"given once enough others are healthy",
 		"default.web.1.2 on node n1 is to stop: web@2 replaces it; its agent has the permit for it",
 		"default.web.1.3 on node n1 is to stop: web@2 replaces it",
 	} {
@@ -112,7 +119,8 @@ func TestExplainCrashLoop(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		d := desired("default.web.2.0", n, cluster.KindService, cluster.Ref{Name: "web", Version: 2})
 		o := outcome(d, cluster.StateFailed, "exit code 3")
-		o.Ended, o.LogTail = noon.Add(time.Duration(n)*time.Minute), strings.Repeat("a line\n", 20)+fmt.Sprintf("panic %d\n", n)
+		o.Ended, o.LogTail = noon.Add(time.Duration(n)*time.Minute),
+			strings.Repeat("a line\n", 20)+fmt.Sprintf("panic %d\n", n)
 		o.Begun = o.Ended.Add(-time.Second)
 		records[fmt.Sprintf("attempt/default.web.2.0/%d", n)] = o
 	}
@@ -122,13 +130,15 @@ func TestExplainCrashLoop(t *testing.T) {
 		t.Fatalf("%+v", v.Status)
 	}
 	c := v.Status.Crashing[0]
-	if c.Task != "default.web.2.0" || c.Times != 4 || c.Node != "n1" || c.Message != "exit code 3" || len(c.Log) != 10 || c.Log[9] != "panic 4" || !c.Last.Equal(noon.Add(4*time.Minute)) {
+	if c.Task != "default.web.2.0" || c.Times != 4 || c.Node != "n1" || c.Message != "exit code 3" ||
+		len(c.Log) != 10 || c.Log[9] != "panic 4" || !c.Last.Equal(noon.Add(4*time.Minute)) {
 		t.Errorf("%+v", c)
 	}
 	for _, path := range []string{webPath, "/v1/tasks/default.web.2.0"} {
 		x := w.explain(path)
 		if len(x.Because) == 0 || x.Because[0].About != aboutCrash || x.Because[0].Log[9] != "panic 4" ||
-			x.Because[0].Message != "default.web.2.0 crashes again and again: it ended 4 times, last on node n1: exit code 3" {
+			x.Because[0].Message != "default.web.2.0 crashes again and again: it ended 4 times, last on "+
+				"node n1: exit code 3" {
 			t.Errorf("%s: %+v", path, x.Because)
 		}
 	}
@@ -136,10 +146,13 @@ func TestExplainCrashLoop(t *testing.T) {
 	d := desired("default.web.2.1", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 2})
 	o := observed(d, cluster.StateStarting, "")
 	o.Restarts, o.LogTail = 5, "cannot bind\n"
-	o.Containers = []cluster.ContainerStatus{{Name: "main", Restarts: 5, Exit: &cluster.Exit{Code: 137, OOM: true, At: noon}}}
+	o.Containers = []cluster.ContainerStatus{
+		{Name: "main", Restarts: 5, Exit: &cluster.Exit{Code: 137, OOM: true, At: noon}},
+	}
 	w.put(map[string]any{"state/n1/default.web.2.1": d, "status/n1/default.web.2.1": o})
 	x := w.explain("/v1/tasks/default.web.2.1")
-	if len(x.Because) == 0 || !strings.Contains(x.Because[0].Message, "it ended 5 times") || !strings.Contains(x.Because[0].Message, "killed for its memory limit") {
+	if len(x.Because) == 0 || !strings.Contains(x.Because[0].Message, "it ended 5 times") ||
+		!strings.Contains(x.Because[0].Message, "killed for its memory limit") {
 		t.Errorf("%+v", x.Because)
 	}
 }
@@ -154,12 +167,17 @@ func TestPressure(t *testing.T) {
 		"state/n1/blue.web.1.0": d, "status/n1/blue.web.1.0": observed(d, cluster.StateRunning, cluster.HealthHealthy),
 	})
 	pressure := &cluster.Pressure{
-		Since: noon, Message: "memory: 96% of the machine is used", Victim: d.UUID, Task: d.Task, Why: "blue.web.1.0 uses 900 MiB beyond what it reserved",
+		Since: noon, Message: "memory: 96% of the machine is used", Victim: d.UUID, Task: d.Task,
+		Why: "blue.web.1.0 uses 900 MiB beyond what it reserved",
 	}
-	stats := &cluster.NodeStats{Memory: cluster.GiB, Pressure: pressure, Each: []cluster.TaskStats{{Task: d.Task, UUID: d.UUID, Memory: 900 * cluster.MiB, Growth: cluster.MiB}}}
+	stats := &cluster.NodeStats{
+		Memory: cluster.GiB, Pressure: pressure,
+		Each: []cluster.TaskStats{{Task: d.Task, UUID: d.UUID, Memory: 900 * cluster.MiB, Growth: cluster.MiB}},
+	}
 	s.tables.SetPulse("n1", cluster.Pulse{Session: 1, Seq: 1, Stats: stats})
 	x := s.explain("/v1/clusters/blue/services/web")
-	want := []string{"node n1 is short of memory (memory: 96% of the machine is used), and blue.web.1.0 is to move: blue.web.1.0 uses 900 MiB beyond what it reserved"}
+	want := []string{"node n1 is short of memory (memory: 96% of the machine is used), and blue.web.1.0 is " +
+		"to move: blue.web.1.0 uses 900 MiB beyond what it reserved"}
 	if diff := cmp.Diff(want, told(x, aboutMove)); diff != "" {
 		t.Errorf("moves (-want +got):\n%s", diff)
 	}
@@ -173,7 +191,8 @@ func TestPressure(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/nodes", "/v1/nodes/n1", "/v1/tasks"} {
 		got := s.ask(s.plain, red, "GET", path, nil)
-		if got.status != 200 || strings.Contains(string(got.body), "blue") || path != "/v1/tasks" && !strings.Contains(string(got.body), "96%") {
+		if got.status != 200 || strings.Contains(string(got.body), "blue") || path != "/v1/tasks" &&
+			!strings.Contains(string(got.body), "96%") {
 			t.Errorf("%s: status %d: %s", path, got.status, got.body)
 		}
 	}
@@ -184,7 +203,8 @@ func TestPressure(t *testing.T) {
 	o := outcome(d, cluster.StateCancelled, "it moves off node n1, which is short of memory")
 	o.Reason = cluster.ReasonPressure
 	s.put(map[string]any{"attempt/blue.web.1.0/1": o})
-	if got := told(s.explain("/v1/clusters/blue/services/web"), aboutMove); len(got) != 1 || !strings.Contains(got[0], "it runs until its replacement is healthy") {
+	if got := told(s.explain("/v1/clusters/blue/services/web"), aboutMove); len(got) != 1 ||
+		!strings.Contains(got[0], "it runs until its replacement is healthy") {
 		t.Errorf("%q", got)
 	}
 }
@@ -192,15 +212,22 @@ func TestPressure(t *testing.T) {
 func TestExplainRolloutAndScaling(t *testing.T) {
 	w := rolled(t)
 	svc := service("web", "web@2", 3)
-	svc["scaling"] = map[string]any{"min": 2, "max": 5, "targets": []any{map[string]any{"metric": "memory", "target": 80}}}
+	svc["scaling"] = map[string]any{
+		"min": 2, "max": 5,
+		"targets": []any{map[string]any{"metric": "memory", "target": 80}},
+	}
 	w.want(200, "PUT", webPath, svc)
 	w.want(200, "POST", rolloutPath+"/pause", nil)
-	w.put(map[string]any{"scale/default/web": cluster.Scale{Count: 4, From: 3, Recounted: w.spec().Recounted, At: noon, Message: "memory 90% of the target of 80%"}})
+	w.put(map[string]any{"scale/default/web": cluster.Scale{
+		Count: 4, From: 3, Recounted: w.spec().Recounted, At: noon,
+		Message: "memory 90% of the target of 80%",
+	}})
 	x := w.explain(webPath)
 	if got := strings.Join(told(x, aboutRollout), "\n"); !strings.Contains(got, "paused") {
 		t.Errorf("rollout: %s", got)
 	}
-	if diff := cmp.Diff([]string{"scaling keeps the count at 4, from 2 to 5 allowed: memory 90% of the target of 80%"}, told(x, aboutScaling)); diff != "" {
+	if diff := cmp.Diff([]string{"scaling keeps the count at 4, from 2 to 5 allowed: memory 90% of the target of 80%"},
+		told(x, aboutScaling)); diff != "" {
 		t.Error(diff)
 	}
 	w.want(200, "POST", scalePath+"/suspend", nil)
@@ -210,7 +237,9 @@ func TestExplainRolloutAndScaling(t *testing.T) {
 		return v
 	}()}})
 	x = w.explain(webPath)
-	if got := told(x, aboutRollout); len(got) == 0 || !strings.Contains(strings.Join(got, "\n"), "the rollout of web@2 failed: default.web.2.0 was not healthy within 5m") {
+	if got := told(x, aboutRollout); len(got) == 0 ||
+		!strings.Contains(strings.Join(got, "\n"),
+			"the rollout of web@2 failed: default.web.2.0 was not healthy within 5m") {
 		t.Errorf("rollout: %q", got)
 	}
 	if got := told(x, aboutScaling); len(got) != 1 || got[0] != "scaling is suspended: the count stays 4" {

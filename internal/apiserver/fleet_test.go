@@ -214,7 +214,8 @@ func TestIndexOfAnotherServer(t *testing.T) {
 		if page.Index < seen.Index {
 			t.Fatalf("index %d after %d", page.Index, seen.Index)
 		}
-		page = read[api.Page[api.ServiceView]](t, b.want(200, "GET", fmt.Sprintf("/v1/services?index=%d&wait=10s", page.Index), nil))
+		page = read[api.Page[api.ServiceView]](t,
+			b.want(200, "GET", fmt.Sprintf("/v1/services?index=%d&wait=10s", page.Index), nil))
 	}
 	if page.Items[0].Count != 8 || page.Index <= seen.Index {
 		t.Errorf("count %d at %d, want 8 after %d", page.Items[0].Count, page.Index, seen.Index)
@@ -226,7 +227,8 @@ func TestIndexOfALostStore(t *testing.T) {
 	w := newWorld(t)
 	w.web()
 	ahead := w.tables.Snapshot().Revision() + 1000
-	page := read[api.Page[api.ServiceView]](t, w.want(200, "GET", fmt.Sprintf("/v1/services?index=%d&wait=100ms", ahead), nil))
+	page := read[api.Page[api.ServiceView]](t,
+		w.want(200, "GET", fmt.Sprintf("/v1/services?index=%d&wait=100ms", ahead), nil))
 	if len(page.Items) != 1 || page.Index >= ahead {
 		t.Errorf("%+v", page)
 	}
@@ -289,8 +291,8 @@ func TestLeaderOfAnotherServer(t *testing.T) {
 	}
 }
 
-// TestOvertaken writes through one server what the other writes over at once, before the first has answered: the answer's
-// revision is that of what was asked for, so that an If-Match does not pass over what the client never saw.
+// TestOvertaken writes through one server what the other writes over at once, before the first has answered: the
+// answer's revision is that of what was asked for, so that an If-Match does not pass over what the client never saw.
 func TestOvertaken(t *testing.T) {
 	var other func()
 	var once sync.Once

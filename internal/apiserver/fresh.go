@@ -14,9 +14,9 @@ const (
 	freshLimit = 2 * time.Second
 )
 
-// fresh lets requests that miss something in the tables look once more at what the store holds now. All that ask while a
-// round runs share the next one, and rounds are rare: so strangers who ask for what does not exist cost the store no more
-// than one read in freshEvery, however many they are. The zero value is ready.
+// fresh lets requests that miss something in the tables look once more at what the store holds now. All that ask while
+// a round runs share the next one, and rounds are rare: so strangers who ask for what does not exist cost the store no
+// more than one read in freshEvery, however many they are. The zero value is ready.
 type fresh struct {
 	turn sync.Mutex // held by the one whose round runs
 	last time.Time  // when the last one began; the turn's

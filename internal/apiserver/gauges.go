@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// gauges show the state of the whole at each scrape: what `berth status` begins with. Every server shows the same, as far as
-// its tables have come, but for the store, of which each shows its own part.
+// gauges show the state of the whole at each scrape: what `berth status` begins with. Every server shows the same, as
+// far as its tables have come, but for the store, of which each shows its own part.
 type gauges struct {
 	server *Server
 
@@ -28,23 +28,26 @@ func newGauges(s *Server) *gauges {
 		return prometheus.NewDesc(prometheus.BuildFQName("berth", "store", name), help, nil, nil)
 	}
 	return &gauges{
-		server:        s,
-		nodes:         domain("nodes", "Nodes of the domain, by state.", "state"),
-		servers:       domain("servers", "Members of the control plane, by state as this server sees it.", "state"),
-		leads:         domain("leader", "1 on the server that leads the domain, else 0."),
-		recovery:      domain("recovery_needed", "1 while the store went back and the operator has not decided, else 0."),
-		silence:       domain("mass_silence", "1 while so many nodes are silent that their tasks are not replaced, else 0."),
-		imagesRemoved: domain("images_removed", "Images that the present agents removed since they were started, because their disk was full."),
-		imagesFreed:   domain("images_freed_bytes", "What the present agents freed by that."),
-		size:          engine("database_bytes", "What the store's database takes on this server's disk."),
-		used:          engine("database_used_bytes", "What of the store's database is in use."),
-		quota:         engine("quota_bytes", "The most that the store's database may take."),
-		free:          engine("disk_free_bytes", "What the disk of this server's store has left."),
-		lowWater:      engine("low_water_bytes", "Below this much free disk no writes are taken."),
-		writable:      engine("writable", "1 while the store takes writes, else 0."),
-		hasQuorum:     engine("quorum", "1 while the store answers linearizable reads, else 0."),
-		alarms:        engine("alarms", "Alarms that the store's engine has raised."),
-		tablesSynced:  engine("synced", "1 once the tables have read the whole store, else 0."),
+		server:  s,
+		nodes:   domain("nodes", "Nodes of the domain, by state.", "state"),
+		servers: domain("servers", "Members of the control plane, by state as this server sees it.", "state"),
+		leads:   domain("leader", "1 on the server that leads the domain, else 0."),
+		recovery: domain("recovery_needed",
+			"1 while the store went back and the operator has not decided, else 0."),
+		silence: domain("mass_silence",
+			"1 while so many nodes are silent that their tasks are not replaced, else 0."),
+		imagesRemoved: domain("images_removed",
+			"Images that the present agents removed since they were started, because their disk was full."),
+		imagesFreed:  domain("images_freed_bytes", "What the present agents freed by that."),
+		size:         engine("database_bytes", "What the store's database takes on this server's disk."),
+		used:         engine("database_used_bytes", "What of the store's database is in use."),
+		quota:        engine("quota_bytes", "The most that the store's database may take."),
+		free:         engine("disk_free_bytes", "What the disk of this server's store has left."),
+		lowWater:     engine("low_water_bytes", "Below this much free disk no writes are taken."),
+		writable:     engine("writable", "1 while the store takes writes, else 0."),
+		hasQuorum:    engine("quorum", "1 while the store answers linearizable reads, else 0."),
+		alarms:       engine("alarms", "Alarms that the store's engine has raised."),
+		tablesSynced: engine("synced", "1 once the tables have read the whole store, else 0."),
 	}
 }
 

@@ -88,8 +88,8 @@ func (s *Server) leaderReady() error {
 	return nil
 }
 
-// storeReady tells of what the engine itself complains about; whether it takes writes is the probe's to find out. Everybody may
-// read it: so paths, addresses and names are left to /v1/status.
+// storeReady tells of what the engine itself complains about; whether it takes writes is the probe's to find out.
+// Everybody may read it: so paths, addresses and names are left to /v1/status.
 func (s *Server) storeReady(ctx context.Context) error {
 	engine := s.askEngine(ctx)
 	if engine.healthErr != nil {

@@ -22,7 +22,8 @@ const (
 	// maxImagePull is how many images one request may name, and imagePullTime how long a node may take for all of them.
 	maxImagePull  = 100
 	imagePullTime = time.Hour
-	// pinTime is how long a write waits to learn what the tags in it stand for, and pinNodes how many nodes are asked for each.
+	// pinTime is how long a write waits to learn what the tags in it stand for, and pinNodes how many nodes are asked
+	// for each.
 	pinTime  = 5 * time.Second
 	pinNodes = 2
 )
@@ -34,11 +35,17 @@ func (s *Server) pullImages(w http.ResponseWriter, r *http.Request) error {
 	}
 	var faults cluster.Faults
 	if n := len(ask.Images); n == 0 || n > maxImagePull {
-		faults = append(faults, cluster.Fault{Path: "images", Message: fmt.Sprintf("holds %d images, want 1 to %d", n, maxImagePull)})
+		faults = append(faults, cluster.Fault{
+			Path:    "images",
+			Message: fmt.Sprintf("holds %d images, want 1 to %d", n, maxImagePull),
+		})
 	}
 	for i, name := range ask.Images[:min(len(ask.Images), maxImagePull)] {
 		if !cluster.ValidImage(name) {
-			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("images[%d]", i), Message: fmt.Sprintf("%q is not the name of an image", clip(name))})
+			faults = append(faults, cluster.Fault{
+				Path:    fmt.Sprintf("images[%d]", i),
+				Message: fmt.Sprintf("%q is not the name of an image", clip(name)),
+			})
 		}
 	}
 	nodes, err := namedNodes(s.cfg.Tables.Snapshot(), ask.Nodes, faults)
@@ -49,21 +56,23 @@ func (s *Server) pullImages(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	out := followPull(w, r)
 	reply := api.ImagesReply{Items: []api.ImageView{}}
-	reply.Items, reply.Faults = everyNode(nodes, reply.Items, func(node string) (all []api.ImageView, faults cluster.Faults) {
-		defer out.done(node)
-		for _, name := range ask.Images {
-			tell := out.told(node, name)
-			got, err := askImagesAs[[]transport.Image](ctx, s, node, transport.StreamImagePull, transport.ImagesRequest{Name: name, Keep: ask.Keep}, tell)
-			if err != nil {
-				faults = append(faults, cluster.Fault{Path: node, Message: problemOf(err).Detail})
-				continue
+	reply.Items, reply.Faults = everyNode(nodes, reply.Items,
+		func(node string) (all []api.ImageView, faults cluster.Faults) {
+			defer out.done(node)
+			for _, name := range ask.Images {
+				tell := out.told(node, name)
+				got, err := askImagesAs[[]transport.Image](ctx, s, node, transport.StreamImagePull,
+					transport.ImagesRequest{Name: name, Keep: ask.Keep}, tell)
+				if err != nil {
+					faults = append(faults, cluster.Fault{Path: node, Message: problemOf(err).Detail})
+					continue
+				}
+				for _, i := range got {
+					all = append(all, api.ImageView{Node: node, Name: i.Name, Digest: i.Digest, Size: i.Size})
+				}
 			}
-			for _, i := range got {
-				all = append(all, api.ImageView{Node: node, Name: i.Name, Digest: i.Digest, Size: i.Size})
-			}
-		}
-		return all, faults
-	})
+			return all, faults
+		})
 	if out != nil {
 		return out.end(&reply)
 	}
@@ -84,25 +93,34 @@ func (s *Server) pruneImages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	reply := api.ImagePruneReply{Items: []api.PrunedImage{}}
-	reply.Items, reply.Faults = everyNode(nodes, reply.Items, func(node string) (all []api.PrunedImage, faults cluster.Faults) {
-		got, err := askImages[[]transport.PrunedImage](r.Context(), s, node, transport.StreamImagePrune,
-			transport.ImagesRequest{All: ask.All, DryRun: ask.DryRun, Unused: ask.Unused})
-		if err != nil {
-			return nil, cluster.Faults{{Path: node, Message: problemOf(err).Detail}}
-		}
-		for _, i := range got {
-			all = append(all, api.PrunedImage{Node: node, Names: i.Names, Digest: i.Digest, Size: i.Size, Used: i.Used, Removed: i.Removed, Kept: i.Kept})
-		}
-		return all, nil
-	})
+	reply.Items, reply.Faults = everyNode(nodes, reply.Items,
+		func(node string) (all []api.PrunedImage, faults cluster.Faults) {
+			got, err := askImages[[]transport.PrunedImage](r.Context(), s, node, transport.StreamImagePrune,
+				transport.ImagesRequest{All: ask.All, DryRun: ask.DryRun, Unused: ask.Unused})
+			if err != nil {
+				return nil, cluster.Faults{{Path: node, Message: problemOf(err).Detail}}
+			}
+			for _, i := range got {
+				all = append(all, api.PrunedImage{
+					Node: node, Names: i.Names, Digest: i.Digest, Size: i.Size,
+					Used:    i.Used,
+					Removed: i.Removed, Kept: i.Kept,
+				})
+			}
+			return all, nil
+		})
 	return answer(w, http.StatusOK, reply)
 }
 
-// namedNodes returns the nodes that are named, or all that have registered. Faults are those that the request has besides.
+// namedNodes returns the nodes that are named, or all that have registered. Faults are those that the request has
+// besides.
 func namedNodes(snap *store.Snapshot, names []string, faults cluster.Faults) ([]string, error) {
 	for i, name := range names {
 		if _, ok := snap.NodeStatus(name); !ok {
-			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("nodes[%d]", i), Message: fmt.Sprintf("there is no node %q", clip(name))})
+			faults = append(faults, cluster.Fault{
+				Path:    fmt.Sprintf("nodes[%d]", i),
+				Message: fmt.Sprintf("there is no node %q", clip(name)),
+			})
 		}
 	}
 	if len(faults) > 0 {
@@ -119,7 +137,9 @@ func namedNodes(snap *store.Snapshot, names []string, faults cluster.Faults) ([]
 }
 
 // everyNode asks nodes, some at a time, and returns all that they answer in the order of the nodes.
-func everyNode[T any](nodes []string, none []T, ask func(node string) ([]T, cluster.Faults)) (all []T, faults cluster.Faults) {
+func everyNode[T any](nodes []string, none []T, ask func(node string) ([]T, cluster.Faults)) (all []T,
+	faults cluster.Faults,
+) {
 	answers := make([][]T, len(nodes))
 	wrong := make([]cluster.Faults, len(nodes))
 	room := make(chan struct{}, imagesAtOnce)
@@ -136,12 +156,16 @@ func everyNode[T any](nodes []string, none []T, ask func(node string) ([]T, clus
 }
 
 // askImages asks one node, and closes the stream when ctx ends: then its agent gives up.
-func askImages[T any](ctx context.Context, s *Server, node string, kind transport.StreamKind, ask transport.ImagesRequest) (got T, err error) {
+func askImages[T any](ctx context.Context, s *Server, node string, kind transport.StreamKind,
+	ask transport.ImagesRequest,
+) (got T, err error) {
 	return askImagesAs[T](ctx, s, node, kind, ask, nil)
 }
 
 // askImagesAs does the same; told, unless nil, is called with what the agent says meanwhile.
-func askImagesAs[T any](ctx context.Context, s *Server, node string, kind transport.StreamKind, ask transport.ImagesRequest, told func(string)) (got T, err error) {
+func askImagesAs[T any](ctx context.Context, s *Server, node string, kind transport.StreamKind,
+	ask transport.ImagesRequest, told func(string),
+) (got T, err error) {
 	stream, err := s.openStream(ctx, node, transport.StreamRequest{Kind: kind, Images: &ask})
 	if err != nil {
 		return got, err
@@ -177,12 +201,15 @@ func (l loose) note(changes []api.Change) {
 	}
 }
 
-// pinners returns nodes that can ask registries, those first that registered last. Fit, unless nil, says which ones may.
+// pinners returns nodes that can ask registries, those first that registered last. Fit, unless nil, says which ones
+// may.
 func pinners(snap *store.Snapshot, fit func(node string) bool) []string {
 	var all []cluster.NodeStatus
 	for e := range snap.NodeStatuses() {
 		n, ok := snap.Node(e.Value.Name)
-		holds := slices.ContainsFunc(e.Value.Facts.Executors, func(x cluster.ExecutorFact) bool { return x.Name == "containerd" })
+		holds := slices.ContainsFunc(e.Value.Facts.Executors, func(x cluster.ExecutorFact) bool {
+			return x.Name == "containerd"
+		})
 		if ok && n.Value.State == cluster.NodeReady && holds && (fit == nil || fit(e.Value.Name)) {
 			all = append(all, cluster.NodeStatus{Name: e.Value.Name, Registered: e.Value.Registered})
 		}
@@ -197,7 +224,8 @@ func pinners(snap *store.Snapshot, fit func(node string) bool) []string {
 	return names
 }
 
-// lookUp asks nodes one after the other which digest an image has. One that holds it as loaded by hand answers that it has none.
+// lookUp asks nodes one after the other which digest an image has. One that holds it as loaded by hand answers that it
+// has none.
 func (s *Server) lookUp(ctx context.Context, look lookup, nodes []string) (digest string, err error) {
 	name := look.image
 	ask := transport.ImagesRequest{Name: name}

@@ -49,7 +49,9 @@ func (n *imageNode) play(req transport.StreamRequest, conn net.Conn) {
 		_, _ = out.Channel(transport.ChannelStderr).Write([]byte("pulling " + req.Images.Name + ": 1 of 2 layers"))
 		say([]transport.Image{{Name: req.Images.Name, Digest: "sha256:1", Size: 7}})
 	case transport.StreamImagePrune:
-		say([]transport.PrunedImage{{Names: []string{"a:1"}, Digest: "sha256:1", Size: 7, Removed: req.Images.All && !req.Images.DryRun}})
+		say([]transport.PrunedImage{
+			{Names: []string{"a:1"}, Digest: "sha256:1", Size: 7, Removed: req.Images.All && !req.Images.DryRun},
+		})
 	default: // as an agent that does not know the kind
 	}
 }
@@ -73,26 +75,33 @@ func withImages(t *testing.T) (*world, *imageNode) {
 	n := &imageNode{digests: map[string]string{"docker.io/library/web:1": digestOf("a"), "docker.io/library/own:1": ""}}
 	w.nodes.set(agent(n.play))
 	w.put(map[string]any{
-		"status/n1": cluster.NodeStatus{Name: "n1", Session: 1, Registered: noon, Facts: cluster.Facts{Executors: []cluster.ExecutorFact{{Name: "containerd"}}}},
-		"node/n1":   cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default", Since: noon, Session: 1},
+		"status/n1": cluster.NodeStatus{
+			Name: "n1", Session: 1, Registered: noon,
+			Facts: cluster.Facts{Executors: []cluster.ExecutorFact{{Name: "containerd"}}},
+		},
+		"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default", Since: noon, Session: 1},
 	})
 	return w, n
 }
 
-// A tag is resolved once, when its version is written, and the same manifest is the same version wherever the tag has gone since.
+// A tag is resolved once, when its version is written, and the same manifest is the same version wherever the tag has
+// gone since.
 func TestVersionsArePinned(t *testing.T) {
 	w, n := withImages(t)
 	first := func() map[string]any {
-		return pinnedVersion(1, map[string]any{"image": "web:1"}, map[string]any{"image": "own:1"}, map[string]any{"image": "none:1"},
+		return pinnedVersion(1, map[string]any{"image": "web:1"}, map[string]any{"image": "own:1"},
+			map[string]any{"image": "none:1"},
 			map[string]any{"image": "web:1", "pull": "always"}, map[string]any{"image": "web@" + digestOf("c")})
 	}
 	reply := read[api.ApplyReply](t, w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", first())))
-	if got := reply.Changes[0].Note; !strings.Contains(got, "image none:1 is not pinned") || !strings.Contains(got, "does not have it") || strings.Contains(got, "own:1") {
+	if got := reply.Changes[0].Note; !strings.Contains(got, "image none:1 is not pinned") ||
+		!strings.Contains(got, "does not have it") || strings.Contains(got, "own:1") {
 		t.Errorf("note %q", got)
 	}
 	pins := func(version string) (all []string) {
 		t.Helper()
-		for _, c := range read[api.DefinitionView](t, w.want(200, "GET", "/v1/definitions/pinned/"+version, nil)).Containers {
+		for _, c := range read[api.DefinitionView](t,
+			w.want(200, "GET", "/v1/definitions/pinned/"+version, nil)).Containers {
 			all = append(all, c.Digest)
 		}
 		return all
@@ -121,15 +130,18 @@ func TestVersionsArePinned(t *testing.T) {
 		t.Errorf("the first version later (-want +got):\n%s", diff)
 	}
 	// Who writes another digest writes another content.
-	w.want(409, "PUT", "/v1/definitions/pinned/2", pinnedVersion(2, map[string]any{"image": "web:1", "digest": digestOf("a")}))
-	w.want(201, "PUT", "/v1/definitions/pinned/3", pinnedVersion(3, map[string]any{"image": "web:1", "digest": digestOf("a")}))
+	w.want(409, "PUT", "/v1/definitions/pinned/2",
+		pinnedVersion(2, map[string]any{"image": "web:1", "digest": digestOf("a")}))
+	w.want(201, "PUT", "/v1/definitions/pinned/3",
+		pinnedVersion(3, map[string]any{"image": "web:1", "digest": digestOf("a")}))
 	for _, bad := range []map[string]any{
 		{"image": "web:1", "digest": "sha256:12"},
 		{"image": "web:1", "digest": digestOf("a"), "pull": "always"},
 		{"image": "web@" + digestOf("a"), "digest": digestOf("a")},
 		{"command": []string{"a"}, "digest": digestOf("a")},
 	} {
-		if got := w.want(422, "PUT", "/v1/definitions/pinned/4", pinnedVersion(4, bad)); !strings.Contains(string(got.body), "digest") {
+		if got := w.want(422, "PUT", "/v1/definitions/pinned/4",
+			pinnedVersion(4, bad)); !strings.Contains(string(got.body), "digest") {
 			t.Errorf("%v: %s", bad, got.body)
 		}
 	}
@@ -144,13 +156,17 @@ func TestVersionsThatCannotBePinned(t *testing.T) {
 		_, _ = conn.Read(make([]byte, 1)) // says nothing
 	}))
 	watch := testkit.NewStopwatch()
-	reply := read[api.ApplyReply](t, w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", pinnedVersion(1, map[string]any{"image": "web:1"}))))
+	reply := read[api.ApplyReply](t,
+		w.want(200, "POST", "/v1/apply",
+			manifestsOf("TaskDefinition", pinnedVersion(1, map[string]any{"image": "web:1"}))))
 	if d := watch.Elapsed(); d > 30*time.Second || !strings.Contains(reply.Changes[0].Note, "no node could tell") {
 		t.Errorf("after %v: %+v", d, reply.Changes)
 	}
 	<-gone
 	w.nodes.set(agent(func(transport.StreamRequest, net.Conn) {}))
-	reply = read[api.ApplyReply](t, w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", pinnedVersion(2, map[string]any{"image": "web:1"}))))
+	reply = read[api.ApplyReply](t,
+		w.want(200, "POST", "/v1/apply",
+			manifestsOf("TaskDefinition", pinnedVersion(2, map[string]any{"image": "web:1"}))))
 	if !strings.Contains(reply.Changes[0].Note, "too old") {
 		t.Errorf("%+v", reply.Changes)
 	}
@@ -158,8 +174,12 @@ func TestVersionsThatCannotBePinned(t *testing.T) {
 
 func TestPullAndPruneImages(t *testing.T) {
 	w, n := withImages(t)
-	got := read[api.ImagesReply](t, w.want(200, "POST", "/v1/images/pull", api.ImagePull{Images: []string{"a:1", "b:2"}, Nodes: []string{"n1"}}))
-	want := api.ImagesReply{Items: []api.ImageView{{Node: "n1", Name: "a:1", Digest: "sha256:1", Size: 7}, {Node: "n1", Name: "b:2", Digest: "sha256:1", Size: 7}}}
+	got := read[api.ImagesReply](t,
+		w.want(200, "POST", "/v1/images/pull", api.ImagePull{Images: []string{"a:1", "b:2"}, Nodes: []string{"n1"}}))
+	want := api.ImagesReply{Items: []api.ImageView{
+		{Node: "n1", Name: "a:1", Digest: "sha256:1", Size: 7},
+		{Node: "n1", Name: "b:2", Digest: "sha256:1", Size: 7},
+	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("pulled (-want +got):\n%s", diff)
 	}
@@ -173,14 +193,20 @@ func TestPullAndPruneImages(t *testing.T) {
 		news = append(news, one)
 	}
 	wantNews := []api.ImagePullNews{
-		{Node: "n1", Image: "a:1", Message: "pulling a:1: 1 of 2 layers"}, {Node: "n1", Image: "b:2", Message: "pulling b:2: 1 of 2 layers"}, {Node: "n1", Done: true}, {Reply: &want},
+		{Node: "n1", Image: "a:1", Message: "pulling a:1: 1 of 2 layers"},
+		{Node: "n1", Image: "b:2", Message: "pulling b:2: 1 of 2 layers"},
+		{Node: "n1", Done: true},
+		{Reply: &want},
 	}
 	if diff := cmp.Diff(wantNews, news); diff != "" {
 		t.Errorf("followed (-want +got):\n%s", diff)
 	}
 	for _, dry := range []bool{false, true} {
-		pruned := read[api.ImagePruneReply](t, w.want(200, "POST", "/v1/images/prune", api.ImagePrune{All: true, DryRun: dry}))
-		want := api.ImagePruneReply{Items: []api.PrunedImage{{Node: "n1", Names: []string{"a:1"}, Digest: "sha256:1", Size: 7, Removed: !dry}}}
+		pruned := read[api.ImagePruneReply](t,
+			w.want(200, "POST", "/v1/images/prune", api.ImagePrune{All: true, DryRun: dry}))
+		want := api.ImagePruneReply{
+			Items: []api.PrunedImage{{Node: "n1", Names: []string{"a:1"}, Digest: "sha256:1", Size: 7, Removed: !dry}},
+		}
 		if diff := cmp.Diff(want, pruned); diff != "" {
 			t.Errorf("pruned (-want +got):\n%s", diff)
 		}
@@ -192,7 +218,8 @@ func TestPullAndPruneImages(t *testing.T) {
 		"/v1/images/pull":  map[string]any{"images": []string{"A B", "ok:1"}, "nodes": []string{"nowhere"}},
 		"/v1/images/prune": map[string]any{"nodes": []string{"nowhere"}, "unused": "-1s"},
 	} {
-		if got := w.want(http.StatusUnprocessableEntity, "POST", path, body); strings.Count(string(got.body), `"path"`) != 2 {
+		if got := w.want(http.StatusUnprocessableEntity, "POST", path, body); strings.Count(string(got.body),
+			`"path"`) != 2 {
 			t.Errorf("%s: %s", path, got.body)
 		}
 	}
@@ -209,7 +236,10 @@ func TestPullAndPruneImages(t *testing.T) {
 
 func TestImagesRemovedAreCounted(t *testing.T) {
 	w, _ := withImages(t)
-	w.tables.SetPulse("n1", cluster.Pulse{Session: 1, Seq: 1, Stats: &cluster.NodeStats{ImagesRemoved: 3, ImagesFreed: 4096}})
+	w.tables.SetPulse("n1", cluster.Pulse{
+		Session: 1, Seq: 1,
+		Stats: &cluster.NodeStats{ImagesRemoved: 3, ImagesFreed: 4096},
+	})
 	got := string(w.want(200, "GET", "/metrics", nil).body)
 	for _, want := range []string{"berth_domain_images_removed 3\n", "berth_domain_images_freed_bytes 4096\n"} {
 		if !strings.Contains(got, want) {

@@ -82,7 +82,8 @@ func imageReply(stream io.Reader, node string) ([]api.ImageView, error) {
 	views := make([]api.ImageView, len(images))
 	for i, image := range images {
 		views[i] = api.ImageView{
-			Node: node, Name: image.Name, Digest: image.Digest, Size: image.Size, Frees: image.Frees, Used: image.Used, Kept: image.Kept,
+			Node: node, Name: image.Name, Digest: image.Digest, Size: image.Size, Frees: image.Frees, Used: image.Used,
+			Kept: image.Kept,
 		}
 	}
 	return views, nil
@@ -96,7 +97,8 @@ func imageAnswer[T any](stream io.Reader, node string, told func(text string)) (
 		f, err := in.Next()
 		if err != nil {
 			return answer, problemf(http.StatusBadGateway,
-				"the connection to node %s broke, or its agent is too old for this: %v; ask again, `berth node status %s` tells how it is", node, err, node)
+				"the connection to node %s broke, or its agent is too old for this: %v; ask again, `berth "+
+					"node status %s` tells how it is", node, err, node)
 		}
 		if f.Channel == transport.ChannelStdout && body.Len()+len(f.Body) <= maxImageReply {
 			body.Write(f.Body)
@@ -130,7 +132,8 @@ func (s *Server) loadImages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(nodes) == 0 {
-		return problemf(http.StatusConflict, "there is no node to load the images into: one has to be ready, `berth node ls` lists them")
+		return problemf(http.StatusConflict,
+			"there is no node to load the images into: one has to be ready, `berth node ls` lists them")
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

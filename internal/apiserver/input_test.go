@@ -47,21 +47,44 @@ func TestBadInput(t *testing.T) {
 		{"10 MB, without length", "POST", "/v1/apply", io.LimitReader(zeros{}, 10e6), 413, "larger than 4 MiB"},
 		{"a list for an object", "PUT", svc, `[]`, 422, "is a list, want an object"},
 		{"text for an object", "PUT", svc, `"web"`, 422, "is text, want an object"},
-		{"text for a number", "PUT", svc, `{"count": "3"}`, 422, `"path":"count","message":"is text, want a whole number"`},
+		{
+			"text for a number", "PUT", svc, `{"count": "3"}`, 422,
+			`"path":"count","message":"is text, want a whole number"`,
+		},
 		{"half a task", "PUT", svc, `{"count": 1.5}`, 422, "1.5 is not a whole number"},
 		{"a huge number", "PUT", svc, `{"count": 99999999999999999999}`, 422, "out of range"},
 		{"a huge exponent", "PUT", svc, `{"count": 1e999999999}`, 422, "not a whole number"},
 		{"a number for text", "PUT", svc, `{"name": 7, "definition": "web@1"}`, 422, "is a number, want text"},
-		{"an unknown field", "PUT", svc, `{"definition": "web@1", "cuont": 3}`, 422, `"path":"cuont","message":"is not a known field; did you mean \"count\"?"`},
+		{
+			"an unknown field", "PUT", svc, `{"definition": "web@1", "cuont": 3}`, 422,
+			`"path":"cuont","message":"is not a known field; did you mean \"count\"?"`,
+		},
 		{"a field in another case", "PUT", svc, `{"definition": "web@1", "Count": 3}`, 422, `did you mean \"count\"?`},
 		{"a field twice", "PUT", svc, `{"count": 1, "count": 2}`, 422, "stands twice"},
-		{"negative resources", "PUT", "/v1/definitions/web/2", `{"containers": [{"name": "main", "image": "a/b:1", "resources": {"cpu": "-1", "memory": -5}}]}`, 422, "containers[0].resources.memory"},
-		{"no size", "PUT", "/v1/definitions/web/2", `{"containers": [{"name": "main", "image": "a/b:1", "resources": {"memory": "much"}}]}`, 422, `"containers[0].resources.memory","message":"\"much\" is not a size`},
-		{"no duration", "PUT", "/v1/definitions/web/2", `{"grace": "soon", "containers": [{"name": "main", "image": "a/b:1"}]}`, 422, "is not a duration"},
+		{
+			"negative resources", "PUT", "/v1/definitions/web/2",
+			`{"containers": [{"name": "main", "image": "a/b:1", "resources": {"cpu": "-1", "memory": -5}}]}`, 422,
+			"containers[0].resources.memory",
+		},
+		{
+			"no size", "PUT", "/v1/definitions/web/2",
+			`{"containers": [{"name": "main", "image": "a/b:1", "resources": {"memory": "much"}}]}`, 422,
+			`"containers[0].resources.memory","message":"\"much\" is not a size`,
+		},
+		{
+			"no duration", "PUT", "/v1/definitions/web/2",
+			`{"grace": "soon", "containers": [{"name": "main", "image": "a/b:1"}]}`, 422, "is not a duration",
+		},
 		{"a negative count", "PUT", svc, `{"definition": "web@1", "count": -1}`, 422, `"path":"count"`},
 		{"a reference with a separator", "PUT", svc, `{"definition": "we/b@1", "count": 1}`, 422, "is not a reference"},
-		{"another name in the address", "PUT", svc, `{"name": "api", "definition": "web@1"}`, 422, `is \"api\", and the address says \"web\"`},
-		{"another version in the address", "PUT", "/v1/definitions/web/2", definition("web", 3), 422, "the address says 2"},
+		{
+			"another name in the address", "PUT", svc, `{"name": "api", "definition": "web@1"}`, 422,
+			`is \"api\", and the address says \"web\"`,
+		},
+		{
+			"another version in the address", "PUT", "/v1/definitions/web/2", definition("web", 3), 422,
+			"the address says 2",
+		},
 		{"a name with a slash", "PUT", "/v1/clusters/a%2Fb", `{}`, 400, "not a valid cluster"},
 		{"a name with dots", "PUT", "/v1/clusters/default/services/a.b", `{}`, 400, "not a valid service"},
 		{"a name that climbs", "PUT", "/v1/clusters/..%2F..%2Fetc", `{}`, 400, "not a valid cluster"},
@@ -73,17 +96,29 @@ func TestBadInput(t *testing.T) {
 		{"a bad wait", "GET", "/v1/services?index=1&wait=long", nil, 400, "a duration such as"},
 		{"a bad state", "GET", "/v1/tasks?state=flying", nil, 400, "not a state"},
 		{"a bad If-Match", "PUT", svc, `{}`, 400, "If-Match"},
-		{"a scale to nothing", "POST", svc + "/scale", `{}`, 422, `"path":"count","message":"is missing: want how many tasks there are to be"`},
+		{
+			"a scale to nothing", "POST", svc + "/scale", `{}`, 422,
+			`"path":"count","message":"is missing: want how many tasks there are to be"`,
+		},
 		{"a negative scale", "POST", svc + "/scale", `{"count": -1}`, 422, "want 0 to"},
 		{"too many values", "POST", "/v1/apply", "[" + strings.Repeat("[],", 1<<20) + "[]]", 400, "holds more than"},
-		{"a missing definition", "PUT", svc, `{"definition": "api@1", "count": 1}`, 422, "there is no task definition api"},
+		{
+			"a missing definition", "PUT", svc, `{"definition": "api@1", "count": 1}`, 422,
+			"there is no task definition api",
+		},
 		{"a missing version", "PUT", svc, `{"definition": "web@7", "count": 1}`, 422, "the newest is web@1"},
-		{"a missing cluster", "PUT", "/v1/clusters/blue/services/web", `{"definition": "web@1", "count": 1}`, 422, "there is no cluster blue"},
+		{
+			"a missing cluster", "PUT", "/v1/clusters/blue/services/web", `{"definition": "web@1", "count": 1}`, 422,
+			"there is no cluster blue",
+		},
 		{"a wrong method", "PATCH", svc, `{}`, 405, "PATCH is not possible here"},
 		{"an unknown path", "GET", "/v1/things", nil, 404, "nothing at /v1/things"},
 		{"an unknown kind", "POST", "/v1/apply", manifestsOf("Pod", definition("web", 1)), 422, `objects[0].kind`},
 		{"an object without spec", "POST", "/v1/apply", `{"objects": [{"kind": "Service"}]}`, 422, "objects[0].spec"},
-		{"an unknown field of a spec", "POST", "/v1/apply", `{"objects": [{"kind": "Service", "spec": {"nam": "web"}}]}`, 422, "objects[0].nam"},
+		{
+			"an unknown field of a spec", "POST", "/v1/apply",
+			`{"objects": [{"kind": "Service", "spec": {"nam": "web"}}]}`, 422, "objects[0].nam",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -120,7 +155,8 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestBadBodiesEverywhere sends each route that takes JSON what is none, or does not fit: it is refused, and nothing is written.
+// TestBadBodiesEverywhere sends each route that takes JSON what is none, or does not fit: it is refused, and nothing is
+// written.
 func TestBadBodiesEverywhere(t *testing.T) {
 	w := newWorld(t)
 	w.put(map[string]any{"node/n": cluster.Node{Name: "n", State: cluster.NodeReady, Domain: "default"}})
@@ -138,7 +174,8 @@ func TestBadBodiesEverywhere(t *testing.T) {
 			path = strings.ReplaceAll(path, "{"+name+"}", value)
 		}
 		for _, body := range []string{
-			`{`, `{"name": `, `[]`, `"text"`, `{"no_such_field": 1}`, strings.Repeat(`{"a":`, 10_000), `{"name": {"a": [1]}, "name": 2}`, "\x00\xff",
+			`{`, `{"name": `, `[]`, `"text"`, `{"no_such_field": 1}`, strings.Repeat(`{"a":`, 10_000),
+			`{"name": {"a": [1]}, "name": 2}`, "\x00\xff",
 		} {
 			if got := w.call(rt.method, path, body); got.status < 400 || got.status >= 500 {
 				t.Errorf("%s %s with %.20q: %d %s", rt.method, path, body, got.status, got.body)
@@ -152,12 +189,21 @@ func TestBadBodiesEverywhere(t *testing.T) {
 
 func TestAllFaultsAtOnce(t *testing.T) {
 	w := newWorld(t)
-	bad := map[string]any{"name": "web", "definition": "web@1", "count": "many", "cuont": 1, "placement": map[string]any{"strategy": 7}}
+	bad := map[string]any{
+		"name": "web", "definition": "web@1", "count": "many", "cuont": 1,
+		"placement": map[string]any{"strategy": 7},
+	}
 	got := w.want(422, "POST", "/v1/apply", manifestsOf(
 		"Service", bad,
-		"TaskDefinition", map[string]any{"name": "Web", "version": 1, "containers": []any{map[string]any{"name": "x", "image": "a b"}}},
+		"TaskDefinition", map[string]any{
+			"name": "Web", "version": 1,
+			"containers": []any{map[string]any{"name": "x", "image": "a b"}},
+		},
 	))
-	for _, path := range []string{"objects[0].count", "objects[0].cuont", "objects[0].placement.strategy", "objects[1].name", "objects[1].containers[0].image"} {
+	for _, path := range []string{
+		"objects[0].count", "objects[0].cuont", "objects[0].placement.strategy",
+		"objects[1].name", "objects[1].containers[0].image",
+	} {
 		if !strings.Contains(got.faults(), path+":") {
 			t.Errorf("no fault at %s in: %s", path, got.faults())
 		}
@@ -178,7 +224,8 @@ func TestOtherContentType(t *testing.T) {
 func TestSlowClients(t *testing.T) {
 	tests := []struct{ name, send, want string }{
 		{"half a header", "GET /v1/version HTTP/1.1\r\nHost: local", ""},
-		{"half a body", "PUT /v1/clusters/blue HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\nContent-Length: 100\r\n\r\n{\"na", "408 Request Timeout"},
+		{"half a body", "PUT /v1/clusters/blue HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token +
+			"\r\nContent-Length: 100\r\n\r\n{\"na", "408 Request Timeout"},
 	}
 	srv := newWorld(t)
 	for _, test := range tests {
@@ -198,7 +245,8 @@ func TestSlowClients(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the server did not hang up: %v", err)
 			}
-			if test.want == "" && len(text) > 0 && !bytes.Contains(text, []byte("408")) || !bytes.Contains(text, []byte(test.want)) {
+			if test.want == "" && len(text) > 0 && !bytes.Contains(text, []byte("408")) ||
+				!bytes.Contains(text, []byte(test.want)) {
 				t.Errorf("got %q, want %q", text, test.want)
 			}
 		})
@@ -212,7 +260,10 @@ func TestDecode(t *testing.T) {
 		{"labels of numbers", `{"labels": {"a": 1}}`, `labels["a"]: is a number, want text`},
 		{"a label twice", `{"labels": {"a": "1", "a": "2"}}`, `labels["a"]: stands twice`},
 		{"a strange key", `{"a b.c": 1}`, `["a b.c"]: is not a known field`},
-		{"in a list", `{"placement": {"constraints": [{}, {"attribut": "x"}]}}`, `placement.constraints[1].attribut: is not a known field; did you mean "attribute"?`},
+		{
+			"in a list", `{"placement": {"constraints": [{}, {"attribut": "x"}]}}`,
+			`placement.constraints[1].attribut: is not a known field; did you mean "attribute"?`,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 
 // Joiner takes a server that joins into the members of the store. Safe for concurrent use.
 type Joiner interface {
-	// AddServer adds a learner of this name, a server's id, that the others reach at peerURL, and returns all members, the new one
-	// included. The same again returns the members as they are: a join may be tried again.
+	// AddServer adds a learner of this name, a server's id, that the others reach at peerURL, and returns all members,
+	// the new one included. The same again returns the members as they are: a join may be tried again.
 	AddServer(ctx context.Context, name, peerURL string) (members []api.ServerMember, err error)
 }
 
@@ -36,7 +36,8 @@ const (
 
 // joins keeps those who join in order. Its zero value is ready.
 type joins struct {
-	// one lets a single use of a token through at a time: they all change one record, and would only overtake each other.
+	// one lets a single use of a token through at a time: they all change one record, and would only overtake each
+	// other.
 	one sync.Mutex
 
 	mu    sync.Mutex
@@ -93,8 +94,8 @@ func (j *joins) failed(address string, now time.Time) {
 	t.count++
 }
 
-// forget makes room: what has run down goes, and if that is nothing, any one. Who has so many addresses is not stopped by
-// counting them, and must not stop others.
+// forget makes room: what has run down goes, and if that is nothing, any one. Who has so many addresses is not stopped
+// by counting them, and must not stop others.
 func (j *joins) forget(now time.Time) {
 	some := ""
 	for address, t := range j.tries {
@@ -119,14 +120,15 @@ func sourceOf(r *http.Request) string {
 	return network.String()
 }
 
-// join trades a join token for a certificate. Each key that gets one is a use: it is counted, by compare-and-set, before the
-// certificate leaves the server, so N uses are never more than N keys with a certificate. Who did not hear the answer asks again with
-// the same key, and that is not counted again.
+// join trades a join token for a certificate. Each key that gets one is a use: it is counted, by compare-and-set,
+// before the certificate leaves the server, so N uses are never more than N keys with a certificate. Who did not hear
+// the answer asks again with the same key, and that is not counted again.
 func (s *Server) join(w http.ResponseWriter, r *http.Request) error {
 	address := sourceOf(r)
 	if wait := s.joins.blocked(address, s.cfg.Now()); wait > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())))
-		return problemf(http.StatusTooManyRequests, "too many tries to join from this address came to nothing: wait a minute")
+		return problemf(http.StatusTooManyRequests,
+			"too many tries to join from this address came to nothing: wait a minute")
 	}
 	reply, err := s.joined(w, r)
 	var p *problem
@@ -145,7 +147,8 @@ func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply,
 		return nil, err
 	}
 	if s.cfg.Authority == nil {
-		return nil, problemf(http.StatusServiceUnavailable, "machines cannot join this server: it has no certificate authority. `berth server init` makes one")
+		return nil, problemf(http.StatusServiceUnavailable,
+			"machines cannot join this server: it has no certificate authority. `berth server init` makes one")
 	}
 	token, err := pki.ParseJoinToken(ask.Token)
 	if err != nil {
@@ -153,7 +156,9 @@ func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply,
 	}
 	ca := s.cfg.Authority.CertificatePEM()
 	if err := token.CheckCA(ca); err != nil {
-		return nil, problemf(http.StatusUnauthorized, "the token is for another control plane: take one that `berth token create --join` made on a server of this one")
+		return nil, problemf(http.StatusUnauthorized,
+			"the token is for another control plane: take one that `berth token create --join` made on a "+
+				"server of this one")
 	}
 	subject, hosts, err := pki.ReadRequest([]byte(ask.Request))
 	if err != nil {
@@ -172,7 +177,8 @@ func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply,
 	x.caller = &caller{who: "token:" + t.ID, name: t.Name, role: t.Role}
 	x.object = string(t.Role) + " " + clip(ask.Name)
 	if want := (pki.Subject{Role: t.Role, Name: ask.Name}); subject != want {
-		return nil, problemf(http.StatusForbidden, "the request is for a certificate of %s, and this is about %s", subject, want)
+		return nil, problemf(http.StatusForbidden, "the request is for a certificate of %s, and this is about %s",
+			subject, want)
 	}
 	if err := s.checkPeerURL(&ask, t.Role); err != nil {
 		return nil, err
@@ -200,7 +206,9 @@ func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply,
 
 // errJoin is the answer to every join token that is not good.
 func errJoin() error {
-	return problemf(http.StatusUnauthorized, "the join token is not one of this control plane, or it was revoked: make a new one with `berth token create --join`")
+	return problemf(http.StatusUnauthorized,
+		"the join token is not one of this control plane, or it was revoked: make a new one with `berth "+
+			"token create --join`")
 }
 
 // useOf names a use of a join token: who gets a certificate for which key.
@@ -215,9 +223,11 @@ func goodFor(t *cluster.AccessToken, secret, use string, now time.Time) error {
 	case !holds(secret, t.Hash), t.Purpose != cluster.TokenJoin:
 		return errJoin()
 	case ended(t, now):
-		return problemf(http.StatusUnauthorized, "the join token %s expired at %s: make a new one", t.ID, t.Expires.Format(time.RFC3339))
+		return problemf(http.StatusUnauthorized, "the join token %s expired at %s: make a new one", t.ID,
+			t.Expires.Format(time.RFC3339))
 	case t.Uses > 0 && t.Used >= t.Uses && !slices.Contains(t.Recent, use):
-		return problemf(http.StatusUnauthorized, "the join token %s was used %s, which is all that it is good for: make a new one", t.ID, times(t.Uses))
+		return problemf(http.StatusUnauthorized,
+			"the join token %s was used %s, which is all that it is good for: make a new one", t.ID, times(t.Uses))
 	}
 	return nil
 }
@@ -250,7 +260,9 @@ func (s *Server) joinToken(ctx context.Context, token pki.JoinToken, use string)
 }
 
 // spend counts a use of a token, unless it was counted before.
-func (s *Server) spend(ctx context.Context, token pki.JoinToken, subject pki.Subject, use string) (*store.Snapshot, error) {
+func (s *Server) spend(ctx context.Context, token pki.JoinToken, subject pki.Subject, use string) (*store.Snapshot,
+	error,
+) {
 	s.joins.one.Lock()
 	defer s.joins.one.Unlock()
 	return s.write(ctx, func(d *draft) error {
@@ -276,8 +288,9 @@ func (s *Server) spend(ctx context.Context, token pki.JoinToken, subject pki.Sub
 	})
 }
 
-// mayJoin returns nil if a machine may have a name: it is the token's, where that has one, and no living machine has it, unless
-// the token is for just this name. A node lives while the control plane does not hold it for down; a server while it has a record.
+// mayJoin returns nil if a machine may have a name: it is the token's, where that has one, and no living machine has
+// it, unless the token is for just this name. A node lives while the control plane does not hold it for down; a server
+// while it has a record.
 func (d *draft) mayJoin(t *cluster.AccessToken, subject pki.Subject) error {
 	if t.For != "" {
 		if t.For != subject.Name {
@@ -287,14 +300,19 @@ func (d *draft) mayJoin(t *cluster.AccessToken, subject pki.Subject) error {
 	}
 	if subject.Role == cluster.RoleServer {
 		if _, ok := d.snap.Server(subject.Name); ok {
-			return problemf(http.StatusConflict, "there is a server %s: remove it first with `berth server remove`, or make a join token for just this id with `berth token create --join --role server --for %s`", subject.Name, subject.Name)
+			return problemf(http.StatusConflict,
+				"there is a server %s: remove it first with `berth server remove`, or make a join token for "+
+					"just this id with `berth token create --join --role server --for %s`", subject.Name, subject.Name)
 		}
 		return nil
 	}
 	_, registered := d.snap.NodeStatus(subject.Name)
 	node, known := d.snap.Node(subject.Name)
 	if down := known && node.Value.State == cluster.NodeDown; registered && !down {
-		return problemf(http.StatusConflict, "there is a living node %s: if this machine takes its place, wait until the other one is down, or make a join token for just this name with `berth token create --join --role node --for %s`", subject.Name, subject.Name)
+		return problemf(http.StatusConflict,
+			"there is a living node %s: if this machine takes its place, wait until the other one is down, "+
+				"or make a join token for just this name with `berth token create --join --role node --for %s`",
+			subject.Name, subject.Name)
 	}
 	return nil
 }
@@ -303,7 +321,9 @@ func (d *draft) mayJoin(t *cluster.AccessToken, subject pki.Subject) error {
 func nameIsFree(snap *store.Snapshot, ask *api.JoinRequest) error {
 	for e := range snap.Servers() {
 		if ask.ServerName != "" && e.Value.Name == ask.ServerName && e.Value.ID != ask.Name {
-			return problemf(http.StatusConflict, "there is a server called %s already: choose another name with --name, or remove that one with `berth server remove`", ask.ServerName)
+			return problemf(http.StatusConflict,
+				"there is a server called %s already: choose another name with --name, or remove that one "+
+					"with `berth server remove`", ask.ServerName)
 		}
 	}
 	return nil
@@ -321,8 +341,11 @@ func (s *Server) checkPeerURL(ask *api.JoinRequest, role cluster.Role) error {
 		return nil // the store runs elsewhere
 	}
 	u, err := url.Parse(ask.PeerURL)
-	if err != nil || u.Scheme != "https" || u.Port() == "" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
-		return faulty(cluster.Faults{{Path: "peer_url", Message: "want https://host:port, where the other servers reach the store of this one"}})
+	if err != nil || u.Scheme != "https" || u.Port() == "" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" ||
+		u.User != nil {
+		return faulty(cluster.Faults{
+			{Path: "peer_url", Message: "want https://host:port, where the other servers reach the store of this one"},
+		})
 	}
 	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
 		return faulty(cluster.Faults{{Path: "peer_url", Message: "names no address that others can reach"}})
@@ -358,10 +381,10 @@ func addresses(snap *store.Snapshot) (all []string) {
 	return all
 }
 
-// mayRenew returns nil if a machine still belongs to the control plane, by what the store holds now: a server while it has a
-// record, a node unless the operator forgot it. Once a forgotten node's last record is gone nothing tells it from a machine that
-// joined and has not registered yet. Such a one may renew: with its certificate it may register as a new node anyhow, so to refuse
-// it here would end nothing before that does.
+// mayRenew returns nil if a machine still belongs to the control plane, by what the store holds now: a server while it
+// has a record, a node unless the operator forgot it. Once a forgotten node's last record is gone nothing tells it from
+// a machine that joined and has not registered yet. Such a one may renew: with its certificate it may register as a new
+// node anyhow, so to refuse it here would end nothing before that does.
 func (s *Server) mayRenew(ctx context.Context, subject pki.Subject) error {
 	snap, err := s.settled(ctx)
 	if err != nil {
@@ -369,12 +392,15 @@ func (s *Server) mayRenew(ctx context.Context, subject pki.Subject) error {
 	}
 	if subject.Role == cluster.RoleServer {
 		if _, ok := snap.Server(subject.Name); !ok {
-			return problemf(http.StatusForbidden, "there is no server %s: it was removed. A machine becomes one with a join token", subject.Name)
+			return problemf(http.StatusForbidden,
+				"there is no server %s: it was removed. A machine becomes one with a join token", subject.Name)
 		}
 		return nil
 	}
 	if e, ok := snap.Host(subject.Name); ok && e.Value.Gone {
-		return problemf(http.StatusForbidden, "node %s was forgotten, and its certificate is not renewed. A machine becomes a node with a join token", subject.Name)
+		return problemf(http.StatusForbidden,
+			"node %s was forgotten, and its certificate is not renewed. A machine becomes a node with a join token",
+			subject.Name)
 	}
 	return nil
 }
@@ -404,5 +430,6 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, http.StatusOK, api.RenewReply{Certificate: string(cert), Authority: string(s.cfg.Authority.CertificatePEM())})
+	return answer(w, http.StatusOK,
+		api.RenewReply{Certificate: string(cert), Authority: string(s.cfg.Authority.CertificatePEM())})
 }

@@ -78,7 +78,8 @@ func TestNodeJoins(t *testing.T) {
 		t.Fatalf("status %d: %s", got.status, got.body)
 	}
 	reply := read[api.JoinReply](t, got)
-	if reply.AuthorityKey != "" || len(reply.Members) != 0 || !slices.Equal(reply.Servers, []string{"https://10.0.0.1:7071"}) {
+	if reply.AuthorityKey != "" || len(reply.Members) != 0 ||
+		!slices.Equal(reply.Servers, []string{"https://10.0.0.1:7071"}) {
 		t.Errorf("a node was told %+v", reply)
 	}
 	if err := token.CheckCA([]byte(reply.Authority)); err != nil {
@@ -96,10 +97,14 @@ func TestNodeJoins(t *testing.T) {
 		t.Errorf("the certificate opens nothing: %d", got.status)
 	}
 	lines := s.lines.take()
-	if len(lines) != 1 || lines[0].Who != "token:"+made.ID || lines[0].Object != "node n1" || lines[0].Status != 200 || lines[0].Operation != "join" {
+	if len(lines) != 1 || lines[0].Who != "token:"+made.ID || lines[0].Object != "node n1" || lines[0].Status != 200 ||
+		lines[0].Operation != "join" {
 		t.Errorf("audit: %+v", lines)
 	}
-	for _, text := range []string{s.log.String(), fmt.Sprintf("%+v", lines), string(s.want(200, "GET", "/v1/tokens", nil).body)} {
+	for _, text := range []string{
+		s.log.String(), fmt.Sprintf("%+v", lines),
+		string(s.want(200, "GET", "/v1/tokens", nil).body),
+	} {
 		if strings.Contains(text, token.Secret) {
 			t.Errorf("the secret is shown: %s", text)
 		}
@@ -122,7 +127,8 @@ func TestUsesAreCounted(t *testing.T) {
 		at := []*secure{one, two}[i%2]
 		group.Go(func() {
 			// Over loopback, so that no address is slowed down for what it tried in vain.
-			got := at.ask(at.plain, "", "POST", "/v1/join", api.JoinRequest{Token: made.Token, Name: name, Request: csr})
+			got := at.ask(at.plain, "", "POST", "/v1/join",
+				api.JoinRequest{Token: made.Token, Name: name, Request: csr})
 			switch got.status {
 			case 200:
 				joined.Add(1)
@@ -137,7 +143,8 @@ func TestUsesAreCounted(t *testing.T) {
 	if joined.Load() != uses || refused.Load() != 2*uses {
 		t.Errorf("%d joined and %d were refused, of a token for %d", joined.Load(), refused.Load(), uses)
 	}
-	if v := read[api.TokenView](t, one.want(200, "GET", "/v1/tokens/"+made.ID+"?consistent", nil)); v.Used != uses || v.State != tokenUsed {
+	if v := read[api.TokenView](t, one.want(200, "GET", "/v1/tokens/"+made.ID+"?consistent", nil)); v.Used != uses ||
+		v.State != tokenUsed {
 		t.Errorf("the token shows %d uses, %s", v.Used, v.State)
 	}
 }
@@ -159,7 +166,8 @@ func TestJoinIsTriedAgain(t *testing.T) {
 	}
 	s.early.Store(int64(2 * time.Hour))
 	ask.Request = csr
-	if got := s.ask(s.plain, "", "POST", "/v1/join", ask); got.status != 401 || !strings.Contains(got.problem().Detail, "expired") {
+	if got := s.ask(s.plain, "", "POST", "/v1/join", ask); got.status != 401 ||
+		!strings.Contains(got.problem().Detail, "expired") {
 		t.Errorf("after its end: status %d: %s", got.status, got.body)
 	}
 }
@@ -183,7 +191,10 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	elsewhere := pki.JoinToken{ID: token.ID, Secret: token.Secret, CAHash: otherSum}
 	guessed := pki.JoinToken{ID: token.ID, Secret: strings.Repeat("a", 43), CAHash: token.CAHash}
 	unknown := pki.JoinToken{ID: "tunknown", Secret: token.Secret, CAHash: token.CAHash}
-	traded := pki.JoinToken{ID: access.ID, Secret: strings.TrimPrefix(access.Token, access.ID+"."), CAHash: token.CAHash}
+	traded := pki.JoinToken{
+		ID: access.ID, Secret: strings.TrimPrefix(access.Token, access.ID+"."),
+		CAHash: token.CAHash,
+	}
 	csr := func(role cluster.Role, name string) string {
 		text, _ := request(t, pki.Subject{Role: role, Name: name})
 		return text
@@ -191,11 +202,14 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	adminCSR := rawRequest(t, pkix.Name{CommonName: "n1", OrganizationalUnit: []string{"admin"}})
 	twoRoles := rawRequest(t, pkix.Name{CommonName: "n1", OrganizationalUnit: []string{"node", "server"}})
 	s.put(map[string]any{
-		"status/taken": cluster.NodeStatus{Name: "taken", Session: 1}, "node/taken": cluster.Node{Name: "taken", State: cluster.NodeReady},
-		"status/silent": cluster.NodeStatus{Name: "silent", Session: 1}, "node/silent": cluster.Node{Name: "silent", State: cluster.NodeSuspect},
-		"status/fresh": cluster.NodeStatus{Name: "fresh", Session: 1},
-		"status/dead":  cluster.NodeStatus{Name: "dead", Session: 1}, "node/dead": cluster.Node{Name: "dead", State: cluster.NodeDown},
-		"server/s1": cluster.Server{ID: "s1", Name: "one"},
+		"status/taken":  cluster.NodeStatus{Name: "taken", Session: 1},
+		"node/taken":    cluster.Node{Name: "taken", State: cluster.NodeReady},
+		"status/silent": cluster.NodeStatus{Name: "silent", Session: 1},
+		"node/silent":   cluster.Node{Name: "silent", State: cluster.NodeSuspect},
+		"status/fresh":  cluster.NodeStatus{Name: "fresh", Session: 1},
+		"status/dead":   cluster.NodeStatus{Name: "dead", Session: 1},
+		"node/dead":     cluster.Node{Name: "dead", State: cluster.NodeDown},
+		"server/s1":     cluster.Server{ID: "s1", Name: "one"},
 	})
 	const peer = "https://10.0.0.2:7072"
 	tests := []struct {
@@ -207,33 +221,94 @@ func TestJoinsThatAreRefused(t *testing.T) {
 		{"a guessed secret", api.JoinRequest{Token: guessed.String(), Name: "n1", Request: csr("node", "n1")}, 401},
 		{"an unknown token", api.JoinRequest{Token: unknown.String(), Name: "n1", Request: csr("node", "n1")}, 401},
 		{"an access token", api.JoinRequest{Token: traded.String(), Name: "n1", Request: csr("node", "n1")}, 401},
-		{"a token of another control plane", api.JoinRequest{Token: elsewhere.String(), Name: "n1", Request: csr("node", "n1")}, 401},
+		{
+			"a token of another control plane",
+			api.JoinRequest{Token: elsewhere.String(), Name: "n1", Request: csr("node", "n1")},
+			401,
+		},
 		{"no request", api.JoinRequest{Token: node.Token, Name: "n1"}, 422},
 		{"a request for an admin", api.JoinRequest{Token: node.Token, Name: "n1", Request: adminCSR}, 422},
 		{"a request for two roles", api.JoinRequest{Token: node.Token, Name: "n1", Request: twoRoles}, 422},
-		{"a request for a server with a token for nodes", api.JoinRequest{Token: node.Token, Name: "n1", Request: csr("server", "n1")}, 403},
-		{"a request for a node with a token for servers", api.JoinRequest{Token: server.Token, Name: "n1", Request: csr("node", "n1"), PeerURL: peer}, 403},
+		{
+			"a request for a server with a token for nodes",
+			api.JoinRequest{Token: node.Token, Name: "n1", Request: csr("server", "n1")},
+			403,
+		},
+		{
+			"a request for a node with a token for servers",
+			api.JoinRequest{Token: server.Token, Name: "n1", Request: csr("node", "n1"), PeerURL: peer},
+			403,
+		},
 		{"a request for another name", api.JoinRequest{Token: node.Token, Name: "n1", Request: csr("node", "n2")}, 403},
-		{"a peer address of a node", api.JoinRequest{Token: node.Token, Name: "n1", Request: csr("node", "n1"), PeerURL: peer}, 422},
-		{"no peer address of a server", api.JoinRequest{Token: server.Token, Name: "s2", Request: csr("server", "s2")}, 422},
-		{"a peer address that nobody reaches", api.JoinRequest{Token: server.Token, Name: "s2", Request: csr("server", "s2"), PeerURL: "https://0.0.0.0:7072"}, 422},
-		{"a peer address without encryption", api.JoinRequest{Token: server.Token, Name: "s2", Request: csr("server", "s2"), PeerURL: "http://10.0.0.2:7072"}, 422},
+		{
+			"a peer address of a node",
+			api.JoinRequest{Token: node.Token, Name: "n1", Request: csr("node", "n1"), PeerURL: peer},
+			422,
+		},
+		{
+			"no peer address of a server",
+			api.JoinRequest{Token: server.Token, Name: "s2", Request: csr("server", "s2")},
+			422,
+		},
+		{
+			"a peer address that nobody reaches",
+			api.JoinRequest{
+				Token: server.Token, Name: "s2", Request: csr("server", "s2"),
+				PeerURL: "https://0.0.0.0:7072",
+			},
+			422,
+		},
+		{
+			"a peer address without encryption",
+			api.JoinRequest{
+				Token: server.Token, Name: "s2", Request: csr("server", "s2"),
+				PeerURL: "http://10.0.0.2:7072",
+			},
+			422,
+		},
 		{"a living node's name", api.JoinRequest{Token: node.Token, Name: "taken", Request: csr("node", "taken")}, 409},
-		{"a silent node's name", api.JoinRequest{Token: node.Token, Name: "silent", Request: csr("node", "silent")}, 409},
+		{
+			"a silent node's name",
+			api.JoinRequest{Token: node.Token, Name: "silent", Request: csr("node", "silent")},
+			409,
+		},
 		{"a fresh node's name", api.JoinRequest{Token: node.Token, Name: "fresh", Request: csr("node", "fresh")}, 409},
-		{"a living server's id", api.JoinRequest{Token: server.Token, Name: "s1", Request: csr("server", "s1"), PeerURL: peer}, 409},
-		{"what another server is called", api.JoinRequest{Token: server.Token, Name: "s2", ServerName: "one", Request: csr("server", "s2"), PeerURL: peer}, 409},
-		{"a name that the token is not for", api.JoinRequest{Token: named.Token, Name: "n1", Request: csr("node", "n1")}, 403},
+		{"a living server's id", api.JoinRequest{
+			Token: server.Token, Name: "s1", Request: csr("server", "s1"),
+			PeerURL: peer,
+		}, 409},
+		{
+			"what another server is called",
+			api.JoinRequest{
+				Token: server.Token, Name: "s2", ServerName: "one", Request: csr("server", "s2"),
+				PeerURL: peer,
+			},
+			409,
+		},
+		{
+			"a name that the token is not for",
+			api.JoinRequest{Token: named.Token, Name: "n1", Request: csr("node", "n1")},
+			403,
+		},
 
-		{"a living node's name, with its token", api.JoinRequest{Token: named.Token, Name: "taken", Request: csr("node", "taken")}, 200},
+		{
+			"a living node's name, with its token",
+			api.JoinRequest{Token: named.Token, Name: "taken", Request: csr("node", "taken")},
+			200,
+		},
 		{"a dead node's name", api.JoinRequest{Token: node.Token, Name: "dead", Request: csr("node", "dead")}, 200},
-		{"a server's id as a node's name", api.JoinRequest{Token: node.Token, Name: "s1", Request: csr("node", "s1")}, 200},
+		{
+			"a server's id as a node's name",
+			api.JoinRequest{Token: node.Token, Name: "s1", Request: csr("node", "s1")},
+			200,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			s.server.joins.tries = nil // each has the patience for itself
 			got := s.ask(s.plain, "", "POST", "/v1/join", test.ask)
-			if got.status != test.want || (got.status != 200) == strings.Contains(string(got.body), "CERTIFICATE-----") {
+			if got.status != test.want ||
+				(got.status != 200) == strings.Contains(string(got.body), "CERTIFICATE-----") {
 				t.Errorf("status %d, want %d: %s", got.status, test.want, got.body)
 			}
 			if strings.Contains(string(got.body), token.Secret) {
@@ -270,12 +345,14 @@ func TestServerJoins(t *testing.T) {
 	csr, _ := request(t, serverTwo)
 	ask := api.JoinRequest{Token: made.Token, Name: "s2", Request: csr, PeerURL: "https://10.0.0.2:7072"}
 	got := s.ask(s.plain, "", "POST", "/v1/join", ask)
-	if got.status != 503 || !strings.Contains(got.problem().Detail, "a learner is there already") || strings.Contains(string(got.body), "PRIVATE") {
+	if got.status != 503 || !strings.Contains(got.problem().Detail, "a learner is there already") ||
+		strings.Contains(string(got.body), "PRIVATE") {
 		t.Errorf("the store refuses: status %d: %s", got.status, got.body)
 	}
 	members.err = nil
 	reply := read[api.JoinReply](t, s.ask(s.plain, "", "POST", "/v1/join", ask))
-	if len(reply.Members) != 2 || !reply.Members[1].Learner || !slices.Equal(members.added, []string{"s2 https://10.0.0.2:7072"}) {
+	if len(reply.Members) != 2 || !reply.Members[1].Learner ||
+		!slices.Equal(members.added, []string{"s2 https://10.0.0.2:7072"}) {
 		t.Errorf("members %+v, added %v", reply.Members, members.added)
 	}
 	if !bytes.Equal([]byte(reply.AuthorityKey), s.authority.KeyPEM()) {
@@ -299,7 +376,8 @@ func TestJoinWithoutAuthority(t *testing.T) {
 	s := newSecure(t, func(c *Config) { c.Authority = nil })
 	s.want(409, "POST", "/v1/tokens", api.TokenRequest{Purpose: cluster.TokenJoin, Role: cluster.RoleNode})
 	csr, _ := request(t, nodeOne)
-	if got := s.ask(s.plain, "", "POST", "/v1/join", api.JoinRequest{Token: "x", Name: "n1", Request: csr}); got.status != 503 {
+	if got := s.ask(s.plain, "", "POST", "/v1/join",
+		api.JoinRequest{Token: "x", Name: "n1", Request: csr}); got.status != 503 {
 		t.Errorf("status %d: %s", got.status, got.body)
 	}
 }
@@ -311,7 +389,11 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 	csr, _ := request(t, nodeOne)
 	refused := 0
 	for range 3 * joinTries {
-		got := s.ask(s.plain, "", "POST", "/v1/join", api.JoinRequest{Token: "t1." + strings.Repeat("a", 43) + "." + strings.Repeat("0", 64), Name: "n1", Request: csr})
+		got := s.ask(s.plain, "", "POST", "/v1/join",
+			api.JoinRequest{
+				Token: "t1." + strings.Repeat("a", 43) + "." + strings.Repeat("0", 64), Name: "n1",
+				Request: csr,
+			})
 		switch got.status {
 		case 401:
 			refused++
@@ -383,16 +465,21 @@ func TestRenewal(t *testing.T) {
 		token, request string
 		want           int
 	}{
-		"another node's":         {"", twice, 403},
-		"a server's":             {"", higher, 403},
-		"an admin's":             {"", rawRequest(t, pkix.Name{CommonName: "n1", OrganizationalUnit: []string{"admin"}}), 422},
+		"another node's": {"", twice, 403},
+		"a server's":     {"", higher, 403},
+		"an admin's": {
+			"",
+			rawRequest(t, pkix.Name{CommonName: "n1", OrganizationalUnit: []string{"admin"}}), 422,
+		},
 		"nothing":                {"", "", 422},
 		"with an admin's token":  {s.access(admin), csr, 403},
 		"with a token of nobody": {"tx.yyyy", csr, 401},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := s.ask(node, test.token, "POST", "/v1/renew", api.RenewRequest{Request: test.request}); got.status != test.want || strings.Contains(string(got.body), "BEGIN CERT") {
+			if got := s.ask(node, test.token, "POST", "/v1/renew",
+				api.RenewRequest{Request: test.request}); got.status != test.want ||
+				strings.Contains(string(got.body), "BEGIN CERT") {
 				t.Errorf("status %d, want %d: %s", got.status, test.want, got.body)
 			}
 		})

@@ -14,7 +14,8 @@ import (
 // Bounds of what a body may hold.
 const (
 	maxBody = 4 << 20
-	// drainedBody is how many bytes of a body that is too large are read and dropped, so that its sender reads the answer.
+	// drainedBody is how many bytes of a body that is too large are read and dropped, so that its sender reads the
+	// answer.
 	drainedBody = 16 << 20
 	maxDepth    = 64
 	maxValues   = 500_000
@@ -42,7 +43,8 @@ func parse(text []byte) (*tree, error) {
 	return parseToTell(text)
 }
 
-// parseToTell does what parse does, token by token, and says of a text that is not JSON, or beyond the bounds, what is wrong with it.
+// parseToTell does what parse does, token by token, and says of a text that is not JSON, or beyond the bounds, what is
+// wrong with it.
 func parseToTell(text []byte) (*tree, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

@@ -30,7 +30,8 @@ func sameTree(t *testing.T, text []byte) {
 
 // lines tells a tree as lines, each a value of it.
 func (t *tree) lines(at string, before []string) []string {
-	all := append(before, fmt.Sprintf("%s %c %q keys %q twice %q values %d", at, t.kind, t.text, t.keys, t.twice, len(t.values)))
+	all := append(before, fmt.Sprintf("%s %c %q keys %q twice %q values %d", at, t.kind, t.text, t.keys, t.twice,
+		len(t.values)))
 	for i, v := range t.values {
 		all = v.lines(fmt.Sprintf("%s/%d", at, i), all)
 	}
@@ -44,7 +45,8 @@ func TestTakeApart(t *testing.T) {
 		`{"a":1,"b":[true,false,null,"x",{"c":"d"}]}`, "\t{\r\n \"a\" : [ 1 , 2 ] , \"b\" : { \"c\" : null } }\n",
 		`{"a":1,"a":2,"b":3,"a":4}`, `{` + many + `"z":2}`, `{"\u0061\n":1,"a\"":2,"\ud800":3,"":4}`,
 		`{"é":"\u00e9","日本":"𝄞"}`, "[\"a\u2028b\"]",
-		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1),
+		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), strings.Repeat("[", maxDepth+1) +
+			strings.Repeat("]", maxDepth+1),
 		strings.Repeat(`{"a":`, maxDepth+2) + "1" + strings.Repeat("}", maxDepth+2),
 	} {
 		sameTree(t, []byte(text))

@@ -9,15 +9,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Nodes, task definitions and the state of the whole are in no cluster, but tell of what is in clusters. From answers for a
-// token that is limited to some clusters is left out here what the others do.
+// Nodes, task definitions and the state of the whole are in no cluster, but tell of what is in clusters. From answers
+// for a token that is limited to some clusters is left out here what the others do.
 
-// emptied is the reason of a node that is drained, for a caller with a limit: the leader's own tells of the first task that cannot
-// go, whoever's it is.
+// emptied is the reason of a node that is drained, for a caller with a limit: the leader's own tells of the first task
+// that cannot go, whoever's it is.
 const emptied = "its tasks are moved away or stopped"
 
-// showNode leaves out of a node's view what is not the caller's to see: tasks of other clusters by name. How many there are, and
-// what they take of the node, everybody sees.
+// showNode leaves out of a node's view what is not the caller's to see: tasks of other clusters by name. How many there
+// are, and what they take of the node, everybody sees.
 func (c *caller) showNode(v *api.NodeView) {
 	if c.clusters == nil {
 		return
@@ -75,9 +75,9 @@ func (c *caller) hide(text string) string {
 	})
 }
 
-// sight returns which task definitions a caller sees: with a limit those that services (also in versions that they remember),
-// jobs, crons and attempts of its clusters use, for the others may hold in environment and files what only their own clusters
-// are to know.
+// sight returns which task definitions a caller sees: with a limit those that services (also in versions that they
+// remember), jobs, crons and attempts of its clusters use, for the others may hold in environment and files what only
+// their own clusters are to know.
 func (c *caller) sight(snap *store.Snapshot) func(cluster.Ref) bool {
 	if c.clusters == nil {
 		return func(cluster.Ref) bool { return true }

@@ -13,11 +13,12 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// limits is a server with the clusters red and blue, each with a service of a definition of its own that holds a secret, and
-// tokens that see one of them.
+// limits is a server with the clusters red and blue, each with a service of a definition of its own that holds a
+// secret, and tokens that see one of them.
 func limits(t *testing.T) (s *secure, red, blue string) {
 	s = newSecure(t)
-	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}, "Cluster", map[string]any{"name": "blue"}))
+	s.want(200, "POST", "/v1/apply",
+		manifestsOf("Cluster", map[string]any{"name": "red"}, "Cluster", map[string]any{"name": "blue"}))
 	for _, in := range []string{"red", "blue"} {
 		d := definition(in+"-web", 1)
 		d["containers"].([]any)[0].(map[string]any)["env"] = map[string]any{"PASSWORD": in + "-secret"}
@@ -63,7 +64,8 @@ func TestDefinitionsOfOtherClusters(t *testing.T) {
 		"/v1/definitions/red-web": 200, "/v1/definitions/red-web/1": 200,
 		"/v1/definitions/blue-web": 404, "/v1/definitions/blue-web/1": 404, "/v1/definitions/batch/1": 404,
 	} {
-		if got := s.ask(s.plain, red, "GET", path, nil); got.status != want || strings.Contains(string(got.body), "blue-secret") {
+		if got := s.ask(s.plain, red, "GET", path, nil); got.status != want ||
+			strings.Contains(string(got.body), "blue-secret") {
 			t.Errorf("%s: status %d, want %d: %s", path, got.status, want, got.body)
 		}
 	}
@@ -74,15 +76,18 @@ func TestConflictHidesWhatStands(t *testing.T) {
 	s, red, _ := limits(t)
 	other := definition("blue-web", 1)
 	for name, got := range map[string]reply{
-		"put":     s.ask(s.plain, red, "PUT", "/v1/definitions/blue-web/1", other),
-		"apply":   s.ask(s.plain, red, "POST", "/v1/apply", manifestsOf("TaskDefinition", other)),
-		"dry run": s.ask(s.plain, red, "POST", "/v1/apply", map[string]any{"dry_run": true, "objects": manifestsOf("TaskDefinition", other)["objects"]}),
+		"put":   s.ask(s.plain, red, "PUT", "/v1/definitions/blue-web/1", other),
+		"apply": s.ask(s.plain, red, "POST", "/v1/apply", manifestsOf("TaskDefinition", other)),
+		"dry run": s.ask(s.plain, red, "POST", "/v1/apply",
+			map[string]any{"dry_run": true, "objects": manifestsOf("TaskDefinition", other)["objects"]}),
 	} {
-		if got.status != 409 || strings.Contains(string(got.body), "blue-secret") || strings.Contains(string(got.body), "PASSWORD") {
+		if got.status != 409 || strings.Contains(string(got.body), "blue-secret") ||
+			strings.Contains(string(got.body), "PASSWORD") {
 			t.Errorf("%s: status %d: %s", name, got.status, got.body)
 		}
 	}
-	if got := s.ask(s.plain, red, "PUT", "/v1/definitions/red-web/1", definition("red-web", 1)); got.status != 409 || !strings.Contains(string(got.body), "red-secret") {
+	if got := s.ask(s.plain, red, "PUT", "/v1/definitions/red-web/1", definition("red-web", 1)); got.status != 409 ||
+		!strings.Contains(string(got.body), "red-secret") {
 		t.Errorf("its own: status %d: %s", got.status, got.body)
 	}
 }
@@ -99,12 +104,14 @@ func TestNodesHideTasksOfOtherClusters(t *testing.T) {
 		"state/n1/red.web.1.0":  on("red.web.1.0"),
 		"state/n1/blue.web.1.0": on("blue.web.1.0"),
 		"recovery/default": cluster.Recovery{
-			State: cluster.RecoveryNeeded, Cause: "the store lost writes: node n1 runs blue.web.1.7, which plan 9 placed",
+			State: cluster.RecoveryNeeded,
+			Cause: "the store lost writes: node n1 runs blue.web.1.7, which plan 9 placed",
 		},
 	})
 	for state, reason := range map[cluster.NodeState]string{
-		cluster.NodeDraining: "blue.web.1.0 lives after KILL: its tasks are moved away; 1 of them has nowhere to go: no node has the label blue",
-		cluster.NodeSuspect:  "blue.web.1.0 of a job blue.sum.1.add.0, and red.web.1.0, on 10.0.0.1",
+		cluster.NodeDraining: "blue.web.1.0 lives after KILL: its tasks are moved away; 1 of them has " +
+			"nowhere to go: no node has the label blue",
+		cluster.NodeSuspect: "blue.web.1.0 of a job blue.sum.1.add.0, and red.web.1.0, on 10.0.0.1",
 	} {
 		s.put(map[string]any{"node/n1": cluster.Node{Name: "n1", State: state, Domain: "default", Reason: reason}})
 		for _, path := range []string{"/v1/nodes", "/v1/nodes/n1", "/v1/status"} {
@@ -143,7 +150,8 @@ func TestDeleteDefinition(t *testing.T) {
 	path := func(ref string) string { return "/v1/definitions/" + strings.ReplaceAll(ref, "@", "/") }
 	remove := func(token, ref string, want int, words string) {
 		t.Helper()
-		if got := s.ask(s.plain, token, "DELETE", path(ref), nil); got.status != want || !strings.Contains(string(got.body), words) {
+		if got := s.ask(s.plain, token, "DELETE", path(ref), nil); got.status != want ||
+			!strings.Contains(string(got.body), words) {
 			t.Errorf("delete %s: status %d: %s, want %d and %q", ref, got.status, got.body, want, words)
 		}
 	}
@@ -172,13 +180,16 @@ func TestDeleteDefinition(t *testing.T) {
 	})
 	s.want(404, "GET", path("batch@3"), nil)
 	s.want(201, "PUT", "/v1/clusters/blue/jobs/newest", job("newest", "batch", 1))
-	if v := read[api.JobView](t, s.want(200, "GET", "/v1/clusters/blue/jobs/newest", nil)); v.Steps[0].Definition != (cluster.Ref{Name: "batch", Version: 2}) {
+	if v := read[api.JobView](t,
+		s.want(200, "GET", "/v1/clusters/blue/jobs/newest",
+			nil)); v.Steps[0].Definition != (cluster.Ref{Name: "batch", Version: 2}) {
 		t.Errorf("the newest is %s, want batch@2", v.Steps[0].Definition)
 	}
 	remove(all, "batch@1", 204, "")
 	type told struct{ Type, Message string }
 	var got []told
-	for _, e := range read[api.Page[api.EventView]](t, s.want(200, "GET", "/v1/events?types=definition.created,definition.deleted,definition.removed", nil)).Items {
+	for _, e := range read[api.Page[api.EventView]](t,
+		s.want(200, "GET", "/v1/events?types=definition.created,definition.deleted,definition.removed", nil)).Items {
 		if strings.HasPrefix(e.Message, "batch@1") {
 			got = append(got, told{e.Type, e.Message})
 		}

@@ -101,8 +101,8 @@ type listWait struct {
 	wait   time.Duration
 }
 
-// awaitList answers a list once it differs from what it was at an index, or the time is over. The rendition that it waits for is
-// shared with all who wait for the same view.
+// awaitList answers a list once it differs from what it was at an index, or the time is over. The rendition that it
+// waits for is shared with all who wait for the same view.
 func awaitList[T any](s *Server, w http.ResponseWriter, r *http.Request, src source[T], a listWait) error {
 	leave, err := s.waiters.enter(w, r, kindWait)
 	if err != nil {
@@ -212,8 +212,8 @@ func (s *sights) note(name string, mark, revision uint64) {
 	s.seen[name] = seen
 }
 
-// look notes what a computation found, which nobody was told yet. Where answers at that revision said something else, for why tasks
-// wait changes without one, their word stays: who got them is told.
+// look notes what a computation found, which nobody was told yet. Where answers at that revision said something else,
+// for why tasks wait changes without one, their word stays: who got them is told.
 func (s *sights) look(name string, mark, revision uint64) {
 	s.mu.Lock()
 	seen, ok := s.seen[name]
@@ -226,7 +226,8 @@ func (s *sights) look(name string, mark, revision uint64) {
 // sightName names the answers to a list by all that their content depends on.
 func sightName(r *http.Request) string { return listName(r, "index", "wait", "consistent") }
 
-// viewName names a whole list by all that its content depends on: those who wait for lists of one name share what is computed.
+// viewName names a whole list by all that its content depends on: those who wait for lists of one name share what is
+// computed.
 func viewName(r *http.Request) string {
 	return listName(r, "index", "wait", "consistent", "limit", "cursor")
 }

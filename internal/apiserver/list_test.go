@@ -30,7 +30,8 @@ func TestPages(t *testing.T) {
 		var got []string
 		cursor := ""
 		for pages := 0; ; pages++ {
-			p := read[api.Page[api.ServiceView]](t, w.want(200, "GET", fmt.Sprintf("/v1/services?limit=%d&cursor=%s", limit, cursor), nil))
+			p := read[api.Page[api.ServiceView]](t,
+				w.want(200, "GET", fmt.Sprintf("/v1/services?limit=%d&cursor=%s", limit, cursor), nil))
 			for _, s := range p.Items {
 				got = append(got, s.Name)
 			}
@@ -111,7 +112,10 @@ func TestWaitIsWokenByReasons(t *testing.T) {
 		answered <- read[tasks](t, w.call("GET", fmt.Sprintf("/v1/tasks?index=%d&wait=1m", first.Index), nil))
 	}()
 	w.why.mu.Lock()
-	w.why.all["default.web.1.1"] = cluster.Waiting{Sentence: "no node", Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}}}
+	w.why.all["default.web.1.1"] = cluster.Waiting{
+		Sentence: "no node",
+		Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}},
+	}
 	w.why.mu.Unlock()
 	var p tasks
 	select {
@@ -124,7 +128,8 @@ func TestWaitIsWokenByReasons(t *testing.T) {
 	}
 }
 
-// TestReasonsBetweenTwoWaits changes why a task waits while nobody does: who waits next is told at once, though the index is the same.
+// TestReasonsBetweenTwoWaits changes why a task waits while nobody does: who waits next is told at once, though the
+// index is the same.
 func TestReasonsBetweenTwoWaits(t *testing.T) {
 	w := newWorld(t)
 	w.rarely()
@@ -132,7 +137,10 @@ func TestReasonsBetweenTwoWaits(t *testing.T) {
 	type tasks = api.Page[api.TaskView]
 	first := read[tasks](t, w.want(200, "GET", "/v1/tasks", nil))
 	w.why.mu.Lock()
-	w.why.all["default.web.1.1"] = cluster.Waiting{Sentence: "no node", Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}}}
+	w.why.all["default.web.1.1"] = cluster.Waiting{
+		Sentence: "no node",
+		Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}},
+	}
 	w.why.mu.Unlock()
 	watch := testkit.NewStopwatch()
 	p := read[tasks](t, w.want(200, "GET", fmt.Sprintf("/v1/tasks?index=%d&wait=20s", first.Index), nil))
@@ -149,7 +157,8 @@ func TestConsistentRead(t *testing.T) {
 	w.web()
 	for i := range 20 {
 		count := i + 1
-		value := fmt.Sprintf(`{"v":1,"cluster":"default","name":"web","definition":"web@1","count":%d,"generation":1}`, count)
+		value := fmt.Sprintf(`{"v":1,"cluster":"default","name":"web","definition":"web@1","count":%d,"generation":1}`,
+			count)
 		commitRaw(t, w, "berth/service/default/web", value)
 		v := read[api.ServiceView](t, w.want(200, "GET", "/v1/clusters/default/services/web?consistent", nil))
 		if v.Count != count {

@@ -26,14 +26,15 @@ type Listener struct {
 	secure bool
 }
 
-// URL returns the address as a client takes it: "http://127.0.0.1:7070" "https://10.0.0.1:7071" or "unix:///run/berth.sock".
+// URL returns the address as a client takes it: "http://127.0.0.1:7070" "https://10.0.0.1:7071" or
+// "unix:///run/berth.sock".
 func (l *Listener) URL() string { return l.url }
 
-// Listen opens an address: "unix:///path" (or a path), made with mode 0600, so that only this user can open
-// it; a loopback address such as "127.0.0.1:7070" or "http://[::1]:0", where every request needs the token; or, where
-// there is a keeper of this server's certificate, any address as "https://10.0.0.1:7071" or "https://:7071", for whoever shows a
-// certificate or a token. Any other address is refused: it would show the API to the network without encryption. A
-// socket file that nobody listens on any more is replaced.
+// Listen opens an address: "unix:///path" (or a path), made with mode 0600, so that only this user can open it; a
+// loopback address such as "127.0.0.1:7070" or "http://[::1]:0", where every request needs the token; or, where there
+// is a keeper of this server's certificate, any address as "https://10.0.0.1:7071" or "https://:7071", for whoever
+// shows a certificate or a token. Any other address is refused: it would show the API to the network without
+// encryption. A socket file that nobody listens on any more is replaced.
 func Listen(addr string, keeper ...*pki.Keeper) (*Listener, error) {
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok || strings.HasPrefix(addr, "/") {
 		return listenUnix(path)
@@ -43,18 +44,21 @@ func Listen(addr string, keeper ...*pki.Keeper) (*Listener, error) {
 	}
 	hostport := strings.TrimSuffix(strings.TrimPrefix(addr, "http://"), "/")
 	if strings.Contains(hostport, "://") {
-		return nil, fmt.Errorf("listen on %s: want unix:///path, a loopback address such as 127.0.0.1:7070, or https://host:port", addr)
+		return nil, fmt.Errorf("listen on %s: want unix:///path, a loopback address such as 127.0.0.1:7070, "+
+			"or https://host:port", addr)
 	}
 	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: want unix:///path, a loopback address such as 127.0.0.1:7070, or https://host:port", addr)
+		return nil, fmt.Errorf("listen on %s: want unix:///path, a loopback address such as 127.0.0.1:7070, "+
+			"or https://host:port", addr)
 	}
 	if host == "localhost" {
 		host = "127.0.0.1"
 	}
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
 		return nil, fmt.Errorf("listen on %s: only unix sockets and loopback addresses (127.0.0.1, ::1) are allowed: "+
-			"anything else would open the API to the network without encryption; for other machines listen on https://%s", addr, hostport)
+			"anything else would open the API to the network without encryption; for other machines listen "+
+			"on https://%s", addr, hostport)
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, port))
 	if err != nil {
@@ -66,7 +70,8 @@ func Listen(addr string, keeper ...*pki.Keeper) (*Listener, error) {
 // listenTLS opens an address for other machines.
 func listenTLS(addr, hostport string, keeper []*pki.Keeper) (*Listener, error) {
 	if len(keeper) == 0 || keeper[0] == nil {
-		return nil, fmt.Errorf("listen on %s: this server has no certificate: `berth server init` makes the first server of a control plane, `berth server join` another one", addr)
+		return nil, fmt.Errorf("listen on %s: this server has no certificate: `berth server init` makes the "+
+			"first server of a control plane, `berth server join` another one", addr)
 	}
 	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -76,7 +81,10 @@ func listenTLS(addr, hostport string, keeper []*pki.Keeper) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", addr, err)
 	}
-	return &Listener{Listener: tls.NewListener(l, keeper[0].ServerTLS()), url: "https://" + l.Addr().String(), secure: true}, nil
+	return &Listener{
+		Listener: tls.NewListener(l, keeper[0].ServerTLS()), url: "https://" + l.Addr().String(),
+		secure: true,
+	}, nil
 }
 
 func listenUnix(path string) (*Listener, error) {

@@ -58,8 +58,8 @@ func dialed(c *http.Client) *atomic.Int64 {
 	return &n
 }
 
-// TestConnectionOutlivesItsCertificate keeps a connection while the server's clock goes on: towards the certificate's end the other side is
-// asked to connect anew, and after it nothing is answered any more.
+// TestConnectionOutlivesItsCertificate keeps a connection while the server's clock goes on: towards the certificate's
+// end the other side is asked to connect anew, and after it nothing is answered any more.
 func TestConnectionOutlivesItsCertificate(t *testing.T) {
 	s := newSecure(t)
 	node := s.shows(nodeOne)
@@ -94,7 +94,10 @@ func TestForeignConnections(t *testing.T) {
 	late := machineOf(t, s.authority, nodeOne, time.Now().Add(-pki.LeafLife-time.Hour)).ClientTLS()
 	old := machineOf(t, s.authority, nodeOne, time.Now()).ClientTLS()
 	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS12
-	for name, config := range map[string]*tls.Config{"a certificate of another authority": stranger, "an expired certificate": late, "TLS 1.2": old} {
+	for name, config := range map[string]*tls.Config{
+		"a certificate of another authority": stranger,
+		"an expired certificate":             late, "TLS 1.2": old,
+	} {
 		t.Run(name, func(t *testing.T) {
 			resp, err := clientOf(t, config).Get(s.https + "/livez")
 			if err == nil {
@@ -190,7 +193,8 @@ func TestUserOfTheSocket(t *testing.T) {
 	defer c.Close()
 	// A token that comes along takes nothing away, and gives nothing.
 	const body = `{"count": 2}`
-	fmt.Fprintf(c, "POST /v1/clusters/default/services/web/scale HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t.t\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	fmt.Fprintf(c, "POST /v1/clusters/default/services/web/scale HTTP/1.1\r\nHost: x\r\nAuthorization: "+
+		"Bearer t.t\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +202,8 @@ func TestUserOfTheSocket(t *testing.T) {
 	resp.Body.Close()
 	who := fmt.Sprintf("uid:%d", os.Getuid())
 	lines := s.lines.take()
-	if resp.StatusCode != http.StatusOK || len(lines) != 1 || lines[0].Who != who || lines[0].From != "unix" || lines[0].Role != string(cluster.RoleAdmin) {
+	if resp.StatusCode != http.StatusOK || len(lines) != 1 || lines[0].Who != who || lines[0].From != "unix" ||
+		lines[0].Role != string(cluster.RoleAdmin) {
 		t.Errorf("status %d, audit %+v, want %s", resp.StatusCode, lines, who)
 	}
 	if events := s.want(200, "GET", "/v1/events", nil); !strings.Contains(string(events.body), `"by":"`+who+`"`) {

@@ -6,15 +6,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Parts of long lists, so that a change computes what it touches and not the whole. What a list reads besides its own records
-// stands here: whoever adds such a read adds it here as well. What is missed shows up with the next computation of the whole
-// list, after some seconds.
+// Parts of long lists, so that a change computes what it touches and not the whole. What a list reads besides its own
+// records stands here: whoever adds such a read adds it here as well. What is missed shows up with the next computation
+// of the whole list, after some seconds.
 
 // nodeTopics are what the list of nodes reads.
 const nodeTopics = store.TopicNodes | store.TopicAttempts | store.TopicDefinitions
 
-// changedNodes returns which nodes are shown differently after changes: those with other records, those that attempts came to or left, and
-// those whose drain waits for an attempt elsewhere. Whole says that it may be all.
+// changedNodes returns which nodes are shown differently after changes: those with other records, those that attempts
+// came to or left, and those whose drain waits for an attempt elsewhere. Whole says that it may be all.
 func changedNodes(before, now *store.Snapshot, c *store.Changes) (nodes map[string]bool, whole bool) {
 	if len(c.Definitions) > 0 { // what tasks reserve
 		return nil, true
@@ -37,8 +37,8 @@ func changedNodes(before, now *store.Snapshot, c *store.Changes) (nodes map[stri
 // ownerTopics are what lists of services or jobs read.
 const ownerTopics = store.TopicOwners | store.TopicNodes | store.TopicClusters | store.TopicDefinitions
 
-// touchesOwners returns whether changes may be of a list that shows some services, jobs or their tasks: where they are of any of
-// these, or of what all owners have in common. Attempts that have no owner are everybody's.
+// touchesOwners returns whether changes may be of a list that shows some services, jobs or their tasks: where they are
+// of any of these, or of what all owners have in common. Attempts that have no owner are everybody's.
 func touchesOwners(shows func(cluster.OwnerRef) bool) func(*store.Changes) bool {
 	return func(c *store.Changes) bool {
 		if len(c.Nodes)+len(c.Definitions) > 0 || c.Clusters || c.Crons {
@@ -58,8 +58,9 @@ func touchesOwners(shows func(cluster.OwnerRef) bool) func(*store.Changes) bool 
 	}
 }
 
-// changedOwners returns which services and jobs are shown differently after changes: those with other records or tasks, those with
-// tasks on nodes that changed, and daemons where nodes changed or empty themselves. Whole says that it may be all.
+// changedOwners returns which services and jobs are shown differently after changes: those with other records or tasks,
+// those with tasks on nodes that changed, and daemons where nodes changed or empty themselves. Whole says that it may
+// be all.
 func changedOwners(now *store.Snapshot, c *store.Changes) (owners map[cluster.OwnerRef]bool, whole bool) {
 	if c.Clusters || len(c.Definitions) > 0 {
 		return nil, true
@@ -123,8 +124,8 @@ func draining(snap *store.Snapshot) bool {
 // taskTopics are what the list of tasks reads.
 const taskTopics = store.TopicAttempts | ownerTopics
 
-// pendingPart names the part of the list of tasks that holds the pending tasks of an owner. The part of the attempts of a task is
-// named as the task, and no id of a task has a slash.
+// pendingPart names the part of the list of tasks that holds the pending tasks of an owner. The part of the attempts of
+// a task is named as the task, and no id of a task has a slash.
 func pendingPart(o cluster.OwnerRef) string { return "pending/" + o.Cluster + "/" + o.Name }
 
 // taskPart returns which part of the list a task is in.
@@ -136,7 +137,9 @@ func taskPart(i *item[api.TaskView]) string {
 }
 
 // changedTasks computes the parts of a list of tasks that changes touched. Whole says that it may be all.
-func (l *look) changedTasks(f taskFilter, before *store.Snapshot, c *store.Changes) (parts map[string][]item[api.TaskView], whole bool) {
+func (l *look) changedTasks(f taskFilter, before *store.Snapshot,
+	c *store.Changes,
+) (parts map[string][]item[api.TaskView], whole bool) {
 	owners, whole := changedOwners(l.snap, c)
 	if whole {
 		return nil, true

@@ -30,7 +30,8 @@ const (
 // openStream opens a byte stream to the node of an attempt; it is closed when ctx ends.
 func (s *Server) openStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
 	if s.cfg.Nodes == nil {
-		return nil, problemf(http.StatusServiceUnavailable, "this server has no connection to agents: ask another server")
+		return nil, problemf(http.StatusServiceUnavailable,
+			"this server has no connection to agents: ask another server")
 	}
 	req.ID = uuid.NewString()
 	stream, err := s.cfg.Nodes.OpenStream(ctx, node, req)
@@ -38,7 +39,8 @@ func (s *Server) openStream(ctx context.Context, node string, req transport.Stre
 		return nil, problemf(http.StatusNotImplemented, "%v", err)
 	}
 	if err != nil {
-		return nil, problemf(http.StatusServiceUnavailable, "node %s cannot be reached: %v; `berth node status %s` tells how it is", node, err, node)
+		return nil, problemf(http.StatusServiceUnavailable,
+			"node %s cannot be reached: %v; `berth node status %s` tells how it is", node, err, node)
 	}
 	return stream, nil
 }
@@ -113,7 +115,8 @@ func notBegun(v api.TaskView) error {
 	if v.Message != "" {
 		text = ": " + v.Message
 	}
-	return problemf(http.StatusConflict, "nothing of task %s runs yet, it is %s on node %s%s; ask again once it runs", v.ID, v.State, v.Node, text)
+	return problemf(http.StatusConflict, "nothing of task %s runs yet, it is %s on node %s%s; ask again once it runs",
+		v.ID, v.State, v.Node, text)
 }
 
 func uuidOf(row *store.AttemptRow) string {

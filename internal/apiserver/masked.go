@@ -8,26 +8,34 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// What stands in environments and files of task definitions may be secret. Whoever may run a command in a container can read it there; to
-// the others, viewers, it is not shown (ADR 0062).
+// What stands in environments and files of task definitions may be secret. Whoever may run a command in a container can
+// read it there; to the others, viewers, it is not shown (ADR 0062).
 
 // masked stands where a value of an environment or the content of a file is not shown.
 const masked = "(hidden)"
 
-// reads reports whether the values of environments and files may be shown to a caller. Without a caller the server asks itself.
+// reads reports whether the values of environments and files may be shown to a caller. Without a caller the server asks
+// itself.
 func (c *caller) reads() bool { return c == nil || rank(c.role) >= rank(submitter) }
 
-// mayReveal refuses a request that asks for values (?reveal) that its caller may not see; without the parameter they are left out for it.
+// mayReveal refuses a request that asks for values (?reveal) that its caller may not see; without the parameter they
+// are left out for it.
 func mayReveal(r *http.Request) error {
 	if c := callerOf(r.Context()); given(r, "reveal") && !c.reads() {
-		return problemf(http.StatusForbidden, "the values of environments and files need the role %s, and %s has the role %s: ask without reveal, or with another token",
+		return problemf(http.StatusForbidden,
+			"the values of environments and files need the role %s, and %s has the role %s: ask without "+
+				"reveal, or with another token",
 			submitter, c.who, c.role)
 	}
 	return nil
 }
 
 func reveal() parameter {
-	return parameter{"reveal", "boolean", "refuse with 403 where the caller may not see the values of environments and files, which needs the role submitter; without it they are then left out"}
+	return parameter{
+		"reveal", "boolean",
+		"refuse with 403 where the caller may not see the values of environments and files, which needs the " +
+			"role submitter; without it they are then left out",
+	}
 }
 
 // showDefinition returns a definition as a caller may see it. The tables' own stays as it is.

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// TestValuesAreNotForViewers holds that nothing which a viewer may read tells a value of an environment or the content of a file, that
-// names stay, and that whoever may run commands sees all of it.
+// TestValuesAreNotForViewers holds that nothing which a viewer may read tells a value of an environment or the content
+// of a file, that names stay, and that whoever may run commands sees all of it.
 func TestValuesAreNotForViewers(t *testing.T) {
 	s := newSecure(t)
 	with := func(version int, value, content string) map[string]any {
@@ -28,7 +28,8 @@ func TestValuesAreNotForViewers(t *testing.T) {
 	looking, writing := s.access(viewer), s.access(submitter)
 	for _, path := range []string{
 		"/v1/definitions", "/v1/definitions/web", "/v1/definitions/web/2", "/v1/definitions/web/2/diff",
-		"/v1/clusters/default/services/web/rollout/history", "/v1/clusters/default/services/web", "/v1/events", "/v1/tasks",
+		"/v1/clusters/default/services/web/rollout/history", "/v1/clusters/default/services/web", "/v1/events",
+		"/v1/tasks",
 	} {
 		hidden, shown := s.ask(s.plain, looking, "GET", path, nil), s.ask(s.plain, writing, "GET", path, nil)
 		if hidden.status != 200 || shown.status != 200 {
@@ -39,21 +40,25 @@ func TestValuesAreNotForViewers(t *testing.T) {
 				t.Errorf("%s shows %s to a viewer: %s", path, secret, hidden.body)
 			}
 		}
-		if strings.Contains(path, "definitions") && (!bytes.Contains(shown.body, []byte("second-secret")) || !bytes.Contains(hidden.body, []byte("PASSWORD"))) {
+		if strings.Contains(path, "definitions") &&
+			(!bytes.Contains(shown.body, []byte("second-secret")) || !bytes.Contains(hidden.body, []byte("PASSWORD"))) {
 			t.Errorf("%s: to a submitter %s, to a viewer %s", path, shown.body, hidden.body)
 		}
 	}
 	// It is said, where values are asked for.
 	for _, path := range []string{"/v1/definitions?reveal", "/v1/definitions/web/2?reveal=true"} {
-		if got := s.ask(s.plain, looking, "GET", path, nil); got.status != 403 || !strings.Contains(got.problem().Detail, "need the role submitter") {
+		if got := s.ask(s.plain, looking, "GET", path, nil); got.status != 403 ||
+			!strings.Contains(got.problem().Detail, "need the role submitter") {
 			t.Errorf("%s as a viewer: status %d: %s", path, got.status, got.body)
 		}
-		if got := s.ask(s.plain, writing, "GET", path, nil); got.status != 200 || !bytes.Contains(got.body, []byte("second-secret")) {
+		if got := s.ask(s.plain, writing, "GET", path, nil); got.status != 200 ||
+			!bytes.Contains(got.body, []byte("second-secret")) {
 			t.Errorf("%s as a submitter: status %d: %s", path, got.status, got.body)
 		}
 	}
 	// The tables' own are as they were.
-	if got := s.ask(s.plain, writing, "GET", "/v1/definitions/web/1", nil); !bytes.Contains(got.body, []byte("first-file")) {
+	if got := s.ask(s.plain, writing, "GET", "/v1/definitions/web/1", nil); !bytes.Contains(got.body,
+		[]byte("first-file")) {
 		t.Errorf("afterwards: %s", got.body)
 	}
 }
@@ -75,12 +80,17 @@ func TestDiffOfVersions(t *testing.T) {
 		{"2/diff?from=1", "web@1", image, ""},
 		{"4/diff?from=1", "web@1", image, ""},
 		{"4/diff", "web@2", nil, "web@2 and web@4 have the same content"},
-		{"1/diff?from=2", "web@2", []api.FieldChange{{Path: "containers[0].image", Old: `"web:2"`, New: `"web:1"`}}, ""},
+		{
+			"1/diff?from=2", "web@2",
+			[]api.FieldChange{{Path: "containers[0].image", Old: `"web:2"`, New: `"web:1"`}},
+			"",
+		},
 		{"1/diff", "@0", nil, "web@1 is the first version that is kept"},
 		{"1/diff?from=1", "web@1", nil, "it is compared with itself"},
 	} {
 		v := read[api.DefinitionDiff](t, w.want(200, "GET", "/v1/definitions/web/"+test.query, nil))
-		if d := cmp.Diff(test.fields, v.Fields); d != "" || v.Note != test.note || v.From.String() != test.from && v.From.Name != "" {
+		if d := cmp.Diff(test.fields, v.Fields); d != "" || v.Note != test.note || v.From.String() != test.from &&
+			v.From.Name != "" {
 			t.Errorf("%s: %+v (-want +got):\n%s", test.query, v, d)
 		}
 	}
@@ -91,7 +101,8 @@ func TestDiffOfVersions(t *testing.T) {
 	next := definition("web", 9)
 	next["containers"].([]any)[0].(map[string]any)["image"] = "web:9"
 	v := read[api.DefinitionDiff](t, w.want(200, "POST", "/v1/definitions/web/2/diff", next))
-	if d := cmp.Diff([]api.FieldChange{{Path: "containers[0].image", Old: `"web:2"`, New: `"web:9"`}}, v.Fields); d != "" || v.To.String() != "web@9" {
+	if d := cmp.Diff([]api.FieldChange{{Path: "containers[0].image", Old: `"web:2"`, New: `"web:9"`}},
+		v.Fields); d != "" || v.To.String() != "web@9" {
 		t.Errorf("%+v (-want +got):\n%s", v, d)
 	}
 	w.want(404, "GET", "/v1/definitions/web/9", nil)

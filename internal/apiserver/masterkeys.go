@@ -14,7 +14,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Keys replaces the keys that secrets are sealed with. An error with the method Refused is a sentence for who asked. Safe for concurrent use.
+// Keys replaces the keys that secrets are sealed with. An error with the method Refused is a sentence for who asked.
+// Safe for concurrent use.
 type Keys interface {
 	// Rotate replaces the data key, and returns once all values are sealed with the new one.
 	Rotate(ctx context.Context) (key string, sealed, dropped int, err error)
@@ -90,8 +91,8 @@ func (s *Server) listMasterKeys(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, masterKeys(snap))
 }
 
-// masterKeys shows all master keys, the newest first. Before the first one was replaced the store has no record of it: then it is the one that the data
-// keys name, or, before the first secret, the one that all servers hold.
+// masterKeys shows all master keys, the newest first. Before the first one was replaced the store has no record of it:
+// then it is the one that the data keys name, or, before the first secret, the one that all servers hold.
 func masterKeys(snap *store.Snapshot) (all []api.MasterKeyView) {
 	inUse := snap.MasterInUse()
 	for e := range snap.MasterKeys() {
@@ -139,7 +140,8 @@ func masterKeys(snap *store.Snapshot) (all []api.MasterKeyView) {
 // handingOut is how long servers may take to get a master key that was made.
 const handingOut = time.Minute
 
-// lackingKeys says which servers lack a master key that the store needs: they open no secret that is sealed under it, or keep a new key from being used.
+// lackingKeys says which servers lack a master key that the store needs: they open no secret that is sealed under it,
+// or keep a new key from being used.
 func (s *Server) lackingKeys(snap *store.Snapshot) (all []string) {
 	oneKey := map[string]bool{} // servers of a build that knows of one key only, and does not tell of it
 	for e := range snap.Servers() {
@@ -156,12 +158,17 @@ func (s *Server) lackingKeys(snap *store.Snapshot) (all []string) {
 		if len(v.Lacking) > 1 {
 			servers, lacks, it = "servers "+strings.Join(v.Lacking, ", "), "lack", "they hand out"
 		}
-		const next = "A server gets it by itself once it runs and reaches one that has it; else copy that line of secrets.key from there (`berth operator secrets keys` shows who has it)"
+		const next = "A server gets it by itself once it runs and reaches one that has it; else copy that " +
+			"line of secrets.key from there (`berth operator secrets keys` shows who has it)"
 		switch {
 		case v.State == api.MasterInUse || v.State == api.MasterReplaced && v.Secrets > 0:
-			all = append(all, fmt.Sprintf("%s %s the master key %s of secrets: %s no secret that is sealed under it. %s", servers, lacks, v.ID, it, next))
+			all = append(all, fmt.Sprintf(
+				"%s %s the master key %s of secrets: %s no secret that is sealed under it. %s", servers, lacks, v.ID,
+				it, next))
 		case v.State == api.MasterHandedOut && s.cfg.Now().Sub(v.Created) > handingOut:
-			all = append(all, fmt.Sprintf("%s %s the new master key %s of secrets, which is not used before all have it. %s", servers, lacks, v.ID, next))
+			all = append(all, fmt.Sprintf(
+				"%s %s the new master key %s of secrets, which is not used before all have it. %s", servers, lacks,
+				v.ID, next))
 		}
 	}
 	return all

@@ -37,7 +37,8 @@ func (f *fakeKeys) Rekey(context.Context) (id string, began bool, err error) {
 }
 func (f *fakeKeys) Drop(context.Context, string) error { return f.fault() }
 
-// The keys are shown by their ids, with who holds them and what is sealed under them; a refusal is a conflict, with its sentence.
+// The keys are shown by their ids, with who holds them and what is sealed under them; a refusal is a conflict, with its
+// sentence.
 func TestMasterKeys(t *testing.T) {
 	keys := &fakeKeys{}
 	w := newWorld(t, func(c *Config) { c.Vault, c.Keys = plainVault{}, keys })
@@ -84,18 +85,27 @@ func TestMasterKeys(t *testing.T) {
 		"secret/default/a": cluster.Secret{Cluster: "default", Name: "a", Key: "2"},
 	})
 	check("at its end", "k3 in-use 2 [one] [two]", "k1 kept 0 [one two] []")
-	w.put(map[string]any{"masterkey/k1": cluster.MasterKey{ID: "k1", Number: 1, Created: now, Used: now, Retired: now, Dropped: now}})
+	w.put(map[string]any{"masterkey/k1": cluster.MasterKey{
+		ID: "k1", Number: 1, Created: now, Used: now, Retired: now,
+		Dropped: now,
+	}})
 	check("dropped", "k3 in-use 2 [one] [two]", "k1 dropped 0 [one two] []")
 
 	if v := read[api.MasterKeyView](t, w.want(200, "POST", "/v1/secrets/rekey", nil)); v.ID != "k3" || !v.Began {
 		t.Errorf("a rekey: %+v", v)
 	}
-	if v := read[api.SecretsKeyView](t, w.want(200, "POST", "/v1/secrets/rotate-key", nil)); v != (api.SecretsKeyView{Key: "3", Sealed: 67, Dropped: 2}) {
+	if v := read[api.SecretsKeyView](t,
+		w.want(200, "POST", "/v1/secrets/rotate-key",
+			nil)); v != (api.SecretsKeyView{Key: "3", Sealed: 67, Dropped: 2}) {
 		t.Errorf("a rotation: %+v", v)
 	}
 	w.want(204, "DELETE", "/v1/secrets/master-keys/22c10e74a58be40d", nil)
 	keys.refuse = true
-	for _, call := range [][2]string{{"POST", "/v1/secrets/rekey"}, {"POST", "/v1/secrets/rotate-key"}, {"DELETE", "/v1/secrets/master-keys/k2"}} {
+	for _, call := range [][2]string{
+		{"POST", "/v1/secrets/rekey"},
+		{"POST", "/v1/secrets/rotate-key"},
+		{"DELETE", "/v1/secrets/master-keys/k2"},
+	} {
 		if p := w.refused(409, call[0], call[1], nil); p.Detail != "about keys: the key k2 is in use" {
 			t.Errorf("%v: %s", call, p.Detail)
 		}
@@ -129,7 +139,8 @@ func TestStatusTellsOfLackingKeys(t *testing.T) {
 		t.Errorf("all have the first key: %q", got)
 	}
 	w.put(map[string]any{"server/s2": cluster.Server{ID: "s2", Name: "two", Masters: []string{"another"}}})
-	if got := lacking(); len(got) != 1 || !strings.Contains(got[0], "server two lacks the master key k1") || !strings.Contains(got[0], "berth operator secrets keys") {
+	if got := lacking(); len(got) != 1 || !strings.Contains(got[0], "server two lacks the master key k1") ||
+		!strings.Contains(got[0], "berth operator secrets keys") {
 		t.Errorf("a server without the key in use: %q", got)
 	}
 	w.put(map[string]any{
@@ -142,7 +153,9 @@ func TestStatusTellsOfLackingKeys(t *testing.T) {
 		t.Errorf("a new key that was made just now: %q", got)
 	}
 	now = now.Add(2 * handingOut)
-	if got := lacking(); len(got) != 1 || !strings.Contains(got[0], "server two lacks the new master key k2 of secrets, which is not used before all have it") {
+	if got := lacking(); len(got) != 1 ||
+		!strings.Contains(got[0],
+			"server two lacks the new master key k2 of secrets, which is not used before all have it") {
 		t.Errorf("a new key that does not arrive: %q", got)
 	}
 }

@@ -13,8 +13,8 @@ import (
 type Members interface {
 	// Members returns all of them.
 	Members(ctx context.Context) ([]store.Member, error)
-	// Promote gives a learner its vote; one that has it is no error. It returns store.ErrNotInSync while the learner lags,
-	// store.ErrMember for an unknown id.
+	// Promote gives a learner its vote; one that has it is no error. It returns store.ErrNotInSync while the learner
+	// lags, store.ErrMember for an unknown id.
 	Promote(ctx context.Context, id string) error
 	// Remove takes a member out; an unknown id is no error. It may refuse with store.ErrLosesQuorum.
 	Remove(ctx context.Context, id string) error
@@ -52,7 +52,8 @@ type engineState struct {
 	membersErr, healthErr error
 }
 
-// engineAnswer is one look at the engine. Its members are known where they run in the servers, its health where it was asked.
+// engineAnswer is one look at the engine. Its members are known where they run in the servers, its health where it was
+// asked.
 type engineAnswer struct {
 	known, asked          bool
 	members               []store.Member

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// misfit says why an attempt should not stand on its node any more, as that is now, or nil, and whether it is to leave for that. Of tasks
-// of daemons nothing is said: they end where they do not belong.
+// misfit says why an attempt should not stand on its node any more, as that is now, or nil, and whether it is to leave
+// for that. Of tasks of daemons nothing is said: they end where they do not belong.
 func (l *look) misfit(row *store.AttemptRow) (why *reconciler.Leave, leaves bool) {
 	o, ok := row.Ref()
 	if !ok || !row.Standing() {

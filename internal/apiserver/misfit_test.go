@@ -23,11 +23,16 @@ func TestMisplacedTasks(t *testing.T) {
 	w.want(201, "PUT", webPath, svc)
 	d := desired("default.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
 	host := func(zone string, taints ...cluster.Taint) map[string]any {
-		return map[string]any{"host/n1": cluster.Host{Name: "n1", Domain: "default", Labels: cluster.Labels{"zone": zone}, Taints: taints}}
+		return map[string]any{"host/n1": cluster.Host{
+			Name: "n1", Domain: "default",
+			Labels: cluster.Labels{"zone": zone}, Taints: taints,
+		}}
 	}
 	w.put(map[string]any{
-		"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"}, "status/n1": cluster.NodeStatus{Name: "n1", Session: 1},
-		"state/n1/default.web.1.0": d, "status/n1/default.web.1.0": observed(d, cluster.StateRunning, cluster.HealthHealthy),
+		"node/n1":                   cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"},
+		"status/n1":                 cluster.NodeStatus{Name: "n1", Session: 1},
+		"state/n1/default.web.1.0":  d,
+		"status/n1/default.web.1.0": observed(d, cluster.StateRunning, cluster.HealthHealthy),
 	})
 	const task = "/v1/tasks/default.web.1.0"
 	for _, tt := range []struct {
@@ -36,17 +41,31 @@ func TestMisplacedTasks(t *testing.T) {
 		about, want  string
 	}{
 		{"it fits", "keep", host("a"), aboutPlace, ""},
-		{"its service keeps it", "keep", host("b"), aboutPlace, "node n1 does not meet label.zone = a any more: it stays, as on_violation is keep"},
-		{"its service moves it", "move", host("b"), aboutMove, "node n1 does not meet label.zone = a any more: it moves"},
 		{
-			"a taint evicts", "keep", host("a", cluster.Taint{Key: "out", Effect: cluster.TaintEvict, Since: noon}), aboutMove,
+			"its service keeps it", "keep", host("b"), aboutPlace,
+			"node n1 does not meet label.zone = a any more: it stays, as on_violation is keep",
+		},
+		{
+			"its service moves it", "move", host("b"), aboutMove,
+			"node n1 does not meet label.zone = a any more: it moves",
+		},
+		{
+			"a taint evicts", "keep", host("a", cluster.Taint{Key: "out", Effect: cluster.TaintEvict, Since: noon}),
+			aboutMove,
 			"node n1 has the taint out:evict, which it does not tolerate: it moves",
 		},
 		{
-			"a taint evicts in time", "keep", host("a", cluster.Taint{Key: "soon", Effect: cluster.TaintEvict, Since: time.Now().Add(-4*time.Minute + 400*time.Millisecond)}), aboutMove,
+			"a taint evicts in time", "keep",
+			host("a", cluster.Taint{
+				Key: "soon", Effect: cluster.TaintEvict,
+				Since: time.Now().Add(-4*time.Minute + 400*time.Millisecond),
+			}), aboutMove,
 			"node n1 has the taint soon:evict, which it does not tolerate: it may stay for 6m0s more",
 		},
-		{"a taint keeps new tasks away", "keep", host("a", cluster.Taint{Key: "out", Effect: cluster.TaintNoSchedule, Since: noon}), aboutPlace, ""},
+		{
+			"a taint keeps new tasks away", "keep",
+			host("a", cluster.Taint{Key: "out", Effect: cluster.TaintNoSchedule, Since: noon}), aboutPlace, "",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			svc["on_violation"] = tt.policy
@@ -71,7 +90,9 @@ func TestGangsThatAreTooLarge(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))
 	job := func(count int) map[string]any {
-		return map[string]any{"steps": []any{map[string]any{"name": "a", "definition": "web", "count": count, "gang": map[string]any{}}}}
+		return map[string]any{"steps": []any{
+			map[string]any{"name": "a", "definition": "web", "count": count, "gang": map[string]any{}},
+		}}
 	}
 	w.want(201, "PUT", "/v1/clusters/default/jobs/fits", job(cluster.MaxGang))
 	got := w.want(422, "PUT", "/v1/clusters/default/jobs/large", job(cluster.MaxGang+1))

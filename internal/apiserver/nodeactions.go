@@ -20,7 +20,8 @@ func cordonNode(_ *draft, _ api.NodeView, h *cluster.Host, _ api.NodeAction) err
 
 func uncordonNode(_ *draft, _ api.NodeView, h *cluster.Host, _ api.NodeAction) error {
 	if h.Drain != nil {
-		return problemf(http.StatusConflict, "node %s is being drained, which keeps new tasks away too: undrain it", h.Name)
+		return problemf(http.StatusConflict, "node %s is being drained, which keeps new tasks away too: undrain it",
+			h.Name)
 	}
 	h.Cordon = false
 	return nil
@@ -76,9 +77,11 @@ func (s *Server) nodeAction(verb nodeVerb) func(http.ResponseWriter, *http.Reque
 	}
 }
 
-// changeNode changes the operator's settings of a node that some record speaks of, under the request's preconditions, and answers with
-// what the node is then.
-func (s *Server) changeNode(w http.ResponseWriter, r *http.Request, change func(*draft, api.NodeView, *cluster.Host) error) error {
+// changeNode changes the operator's settings of a node that some record speaks of, under the request's preconditions,
+// and answers with what the node is then.
+func (s *Server) changeNode(w http.ResponseWriter, r *http.Request,
+	change func(*draft, api.NodeView, *cluster.Host) error,
+) error {
 	pre, err := preconditionOf(r)
 	if err != nil {
 		return err
@@ -128,7 +131,8 @@ func (d *draft) changeHost(name string, change func(*cluster.Host) error) error 
 	key := d.prefix.Host(name)
 	if next.Gone && !registered(d.snap, name) {
 		// Nothing runs there that anybody knows of: the settings are all that there is to forget.
-		d.remove(key, old.Modified, cluster.Event{Type: "node.forgotten", Node: name, Message: "the operator forgot the node"})
+		d.remove(key, old.Modified,
+			cluster.Event{Type: "node.forgotten", Node: name, Message: "the operator forgot the node"})
 		return nil
 	}
 	d.put(key, &next, old.Modified)

@@ -37,9 +37,15 @@ func TestNodeActions(t *testing.T) {
 		{"cordon", nil, cluster.Host{Name: "n1", Cordon: true}},
 		{"uncordon", nil, cluster.Host{Name: "n1"}},
 		{"drain", nil, cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: noon}}},
-		{"drain", `{"deadline": "1h"}`, cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: noon, Deadline: noon.Add(time.Hour)}}},
+		{
+			"drain", `{"deadline": "1h"}`,
+			cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: noon, Deadline: noon.Add(time.Hour)}},
+		},
 		{"drain", nil, cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: noon, Deadline: noon.Add(time.Hour)}}},
-		{"drain", `{"force": true}`, cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: noon, Deadline: noon.Add(time.Hour), Force: true}}},
+		{
+			"drain", `{"force": true}`,
+			cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: noon, Deadline: noon.Add(time.Hour), Force: true}},
+		},
 		{"undrain", nil, cluster.Host{Name: "n1"}},
 	}
 	for _, step := range steps {
@@ -49,7 +55,8 @@ func TestNodeActions(t *testing.T) {
 		}
 		now = now.Add(time.Second)
 		if again := do(step.verb, step.body); again.Revision != first.Revision {
-			t.Errorf("%s %v again wrote something: revision %d, then %d", step.verb, step.body, first.Revision, again.Revision)
+			t.Errorf("%s %v again wrote something: revision %d, then %d", step.verb, step.body, first.Revision,
+				again.Revision)
 		}
 		now = noon
 	}
@@ -60,7 +67,8 @@ func TestNodeActions(t *testing.T) {
 	if v := do("drain", `{"deadline": "10m"}`); !v.Drain.Deadline.Equal(noon.Add(40 * time.Minute)) {
 		t.Errorf("a deadline of ten minutes after half an hour: %v", v.Drain.Deadline)
 	}
-	if got := w.want(409, "POST", "/v1/nodes/n1/uncordon", nil); !strings.Contains(got.problem().Detail, "being drained") {
+	if got := w.want(409, "POST", "/v1/nodes/n1/uncordon", nil); !strings.Contains(got.problem().Detail,
+		"being drained") {
 		t.Errorf("%s", got.body)
 	}
 
@@ -135,7 +143,9 @@ func TestDrainProgress(t *testing.T) {
 	w := newWorld(t)
 	w.web()
 	ref := cluster.Ref{Name: "web", Version: 1}
-	on := func(task cluster.TaskID, attempt int, node string, kind cluster.Kind, change func(*cluster.Desired)) *cluster.Desired {
+	on := func(task cluster.TaskID, attempt int, node string, kind cluster.Kind,
+		change func(*cluster.Desired),
+	) *cluster.Desired {
 		record := desired(task, attempt, kind, ref)
 		d := &record
 		d.Node = node
@@ -155,7 +165,8 @@ func TestDrainProgress(t *testing.T) {
 		on("default.web.1.1", 1, "n1", service, nil),
 		on("default.web.1.1", 2, "n2", service, nil),
 		on("default.web.1.2", 1, "n1", service, nil),
-		on("default.web.1.3", 1, "n1", service, stop(cluster.Stop{Class: cluster.StopVoluntary, Message: "the node is drained"})),
+		on("default.web.1.3", 1, "n1", service,
+			stop(cluster.Stop{Class: cluster.StopVoluntary, Message: "the node is drained"})),
 		on("default.web.1.4", 1, "n1", service, stop(cluster.Stop{Class: cluster.StopVoluntary, Permit: "p1"})),
 		on("default.web.1.5", 1, "n1", service, stop(cluster.Stop{Ended: true})),
 		on("default.sum.1.add.0", 1, "n1", job, nil),
@@ -174,7 +185,8 @@ func TestDrainProgress(t *testing.T) {
 		records["attempt/"+string(task)+"/1"] = moving
 	}
 	for _, n := range []string{"0", "1", "2"} {
-		running := observed(*on(cluster.TaskID("default.web.1."+n), 1, "n1", service, nil), cluster.StateRunning, cluster.HealthHealthy)
+		running := observed(*on(cluster.TaskID("default.web.1."+n), 1, "n1", service, nil), cluster.StateRunning,
+			cluster.HealthHealthy)
 		records["status/n1/default.web.1."+n] = running
 	}
 	w.put(records)
@@ -188,8 +200,9 @@ func TestDrainProgress(t *testing.T) {
 		}
 	}
 	want := map[cluster.TaskID]string{
-		"default.web.1.0":     "running: it goes once its replacement has a place on another node",
-		"default.web.1.1":     "running: it runs until its replacement is healthy: attempt 2 on n2 is running and unknown",
+		"default.web.1.0": "running: it goes once its replacement has a place on another node",
+		"default.web.1.1": "running: it runs until its replacement is healthy: attempt 2 on n2 is " +
+			"running and unknown",
 		"default.web.1.2":     "running: it runs until its replacement is healthy",
 		"default.web.1.3":     "it stops once its service can spare it: the node is drained",
 		"default.web.1.4":     "it is stopping",
@@ -211,7 +224,10 @@ func TestSoftState(t *testing.T) {
 		"status/n1": cluster.NodeStatus{Name: "n1", Session: 4},
 		"node/n1":   cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default", Session: 4},
 	})
-	pulse := cluster.Pulse{Session: 3, At: 59 * time.Minute, Next: 5 * time.Second, Stats: &cluster.NodeStats{CPU: 300, Tasks: 2}}
+	pulse := cluster.Pulse{
+		Session: 3, At: 59 * time.Minute, Next: 5 * time.Second,
+		Stats: &cluster.NodeStats{CPU: 300, Tasks: 2},
+	}
 	w.tables.SetPulse("n1", pulse)
 	if v := read[api.NodeView](t, w.want(200, "GET", "/v1/nodes/n1", nil)); v.Used != nil || v.Heartbeat != nil {
 		t.Errorf("a pulse of a session that is over is shown: %+v", v)
@@ -223,7 +239,8 @@ func TestSoftState(t *testing.T) {
 	if v.Server != "s2" || v.Used == nil || v.Used.CPU != 300 || v.Heartbeat == nil {
 		t.Fatalf("%+v", v)
 	}
-	if diff := cmp.Diff(api.Heartbeat{Age: cluster.Duration(time.Minute), Interval: cluster.Duration(5 * time.Second)}, *v.Heartbeat); diff != "" {
+	if diff := cmp.Diff(api.Heartbeat{Age: cluster.Duration(time.Minute), Interval: cluster.Duration(5 * time.Second)},
+		*v.Heartbeat); diff != "" {
 		t.Errorf("heartbeat (-want +got):\n%s", diff)
 	}
 	pulse.Seq, pulse.At, pulse.Stats = 9, time.Hour, &cluster.NodeStats{CPU: 900}

@@ -61,10 +61,16 @@ func (s *Server) writeNode(w http.ResponseWriter, r *http.Request) error {
 	pre, err := readObject(w, r, &host, func() cluster.Faults {
 		faults := named("name", &host.Name, name)
 		if host.Drain != nil {
-			faults = append(faults, cluster.Fault{Path: "drain", Message: "is not set here: POST to " + r.URL.Path + "/drain"})
+			faults = append(faults, cluster.Fault{
+				Path:    "drain",
+				Message: "is not set here: POST to " + r.URL.Path + "/drain",
+			})
 		}
 		if host.Gone {
-			faults = append(faults, cluster.Fault{Path: "gone", Message: "is not set here: POST to " + r.URL.Path + "/forget"})
+			faults = append(faults, cluster.Fault{
+				Path:    "gone",
+				Message: "is not set here: POST to " + r.URL.Path + "/forget",
+			})
 		}
 		return faults
 	})

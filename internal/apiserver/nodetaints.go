@@ -30,7 +30,9 @@ func (s *Server) taintNode(w http.ResponseWriter, r *http.Request) error {
 		return d.settle(h, "tainted "+joined(ask.Taints), func() {
 			h.Taints = slices.Clone(h.Taints) // the tables' own stay as they are
 			for _, t := range ask.Taints {
-				at := slices.IndexFunc(h.Taints, func(o cluster.Taint) bool { return o.Key == t.Key && o.Effect == t.Effect })
+				at := slices.IndexFunc(h.Taints, func(o cluster.Taint) bool {
+					return o.Key == t.Key && o.Effect == t.Effect
+				})
 				if at < 0 {
 					h.Taints = append(h.Taints, t)
 				} else {
@@ -54,7 +56,9 @@ func (s *Server) untaintNode(w http.ResponseWriter, r *http.Request) error {
 	return s.changeNode(w, r, func(d *draft, _ api.NodeView, h *cluster.Host) error {
 		var gone []cluster.Taint
 		left := slices.DeleteFunc(slices.Clone(h.Taints), func(t cluster.Taint) bool {
-			named := slices.ContainsFunc(ask.Taints, func(k api.TaintKey) bool { return k.Key == t.Key && (k.Effect == "" || k.Effect == t.Effect) })
+			named := slices.ContainsFunc(ask.Taints, func(k api.TaintKey) bool {
+				return k.Key == t.Key && (k.Effect == "" || k.Effect == t.Effect)
+			})
 			if named {
 				gone = append(gone, t)
 			}
@@ -73,7 +77,10 @@ func untaintFaults(keys []api.TaintKey) (faults cluster.Faults) {
 	for i, k := range keys {
 		one := cluster.Host{Name: "n", Taints: []cluster.Taint{{Key: k.Key, Effect: k.Effect}}}
 		for _, f := range cluster.FaultsOf(one.Validate()) {
-			faults = append(faults, cluster.Fault{Path: strings.Replace(f.Path, "[0]", fmt.Sprintf("[%d]", i), 1), Message: f.Message})
+			faults = append(faults, cluster.Fault{
+				Path:    strings.Replace(f.Path, "[0]", fmt.Sprintf("[%d]", i), 1),
+				Message: f.Message,
+			})
 		}
 	}
 	if len(keys) == 0 {
@@ -118,7 +125,8 @@ func (d *draft) dateTaints(h *cluster.Host) {
 	}
 }
 
-// settle changes settings of a node and tells of that with a message of its own. What is then more than a node may have is refused.
+// settle changes settings of a node and tells of that with a message of its own. What is then more than a node may have
+// is refused.
 func (d *draft) settle(h *cluster.Host, message string, change func()) error {
 	change()
 	h.SetDefaults()

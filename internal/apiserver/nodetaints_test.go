@@ -29,11 +29,17 @@ func TestTaintsAndPools(t *testing.T) {
 		taints     []cluster.Taint
 	}{
 		{"untaint", `{"taints": [{"key": "dedicated"}]}`, "", nil}, // no settings yet, and none are made
-		{"taint", `{"taints": [{"key": "dedicated", "value": "gpu"}, {"key": "old", "effect": "avoid"}]}`, "", []cluster.Taint{gpu, old}},
+		{
+			"taint", `{"taints": [{"key": "dedicated", "value": "gpu"}, {"key": "old", "effect": "avoid"}]}`, "",
+			[]cluster.Taint{gpu, old},
+		},
 		{"taint", `{"taints": [{"key": "old", "effect": "avoid"}]}`, "", []cluster.Taint{gpu, old}},
 		{"taint", `{"taints": [{"key": "dedicated", "value": "ml", "effect": "evict"}, {"key": "dedicated", "value": "ml"}]}`, "", []cluster.Taint{ml, old, evict}},
 		{"pool", `{"pool": "gpu"}`, "gpu", []cluster.Taint{ml, old, evict}},
-		{"untaint", `{"taints": [{"key": "dedicated", "effect": "evict"}, {"key": "nothing"}]}`, "gpu", []cluster.Taint{ml, old}},
+		{
+			"untaint", `{"taints": [{"key": "dedicated", "effect": "evict"}, {"key": "nothing"}]}`, "gpu",
+			[]cluster.Taint{ml, old},
+		},
 		{"untaint", `{"taints": [{"key": "dedicated"}]}`, "gpu", []cluster.Taint{old}},
 		{"pool", `{}`, "", []cluster.Taint{old}},
 		{"untaint", `{"taints": [{"key": "old"}]}`, "", nil},
@@ -44,10 +50,13 @@ func TestTaintsAndPools(t *testing.T) {
 			t.Errorf("%s %s: the pool is %q, the taints (-want +got):\n%s", step.verb, step.body, h.Pool, diff)
 		}
 		if !slices.Equal(first.Taints, h.Taints) || first.Pool != h.Pool {
-			t.Errorf("%s %s: the answer shows the pool %q and the taints %v", step.verb, step.body, first.Pool, first.Taints)
+			t.Errorf("%s %s: the answer shows the pool %q and the taints %v", step.verb, step.body, first.Pool,
+				first.Taints)
 		}
-		if again := read[api.NodeView](t, w.want(200, "POST", "/v1/nodes/n1/"+step.verb, step.body)); again.Revision != first.Revision {
-			t.Errorf("%s %s again wrote something: revision %d, then %d", step.verb, step.body, first.Revision, again.Revision)
+		if again := read[api.NodeView](t,
+			w.want(200, "POST", "/v1/nodes/n1/"+step.verb, step.body)); again.Revision != first.Revision {
+			t.Errorf("%s %s again wrote something: revision %d, then %d", step.verb, step.body, first.Revision,
+				again.Revision)
 		}
 	}
 
@@ -61,7 +70,8 @@ func TestTaintsAndPools(t *testing.T) {
 	}
 	// A PUT says all that the operator sets.
 	got := read[api.NodeView](t, w.want(200, "PUT", "/v1/nodes/n1", `{"pool": "web", "taints": [{"key": "b"}]}`))
-	if want := []cluster.Taint{{Key: "b", Effect: cluster.TaintNoSchedule}}; got.Pool != "web" || cmp.Diff(want, got.Taints, undated) != "" {
+	if want := []cluster.Taint{{Key: "b", Effect: cluster.TaintNoSchedule}}; got.Pool != "web" ||
+		cmp.Diff(want, got.Taints, undated) != "" {
 		t.Errorf("after a PUT: the pool is %q, the taints %v", got.Pool, got.Taints)
 	}
 	w.want(200, "PUT", "/v1/nodes/n1", `{}`)
@@ -78,7 +88,8 @@ func TestTaintsHaveTheirTime(t *testing.T) {
 	w.put(map[string]any{
 		"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"},
 		"host/n1": cluster.Host{Name: "n1", Domain: "default", Taints: []cluster.Taint{
-			{Key: "a", Value: "x", Effect: cluster.TaintEvict, Since: ago}, {Key: "b", Value: "x", Effect: cluster.TaintEvict, Since: ago},
+			{Key: "a", Value: "x", Effect: cluster.TaintEvict, Since: ago},
+			{Key: "b", Value: "x", Effect: cluster.TaintEvict, Since: ago},
 		}},
 	})
 	got := read[api.NodeView](t, w.want(200, "POST", "/v1/nodes/n1/taint", `{"taints": [
@@ -104,13 +115,22 @@ func TestTaintAndPoolFaults(t *testing.T) {
 	w.put(map[string]any{"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"}})
 	for _, tt := range []struct{ verb, body, want string }{
 		{"taint", `{"taints": []}`, "taints: is empty: want at least one taint"},
-		{"taint", `{"taints": [{"key": "a b"}, {"key": "c", "effect": "NoExecute"}]}`, `taints[0].key: "a b" is not a key: want 1 to 63 of letters, digits, "-", "_", "." and "/"; ` +
-			`taints[1].effect: is "NoExecute", want one of no-schedule, avoid, evict`},
-		{"taint", `{"taints": [{"key": "a", "value": "x"}, {"key": "a", "value": "y", "effect": "no-schedule"}]}`, "taints[1]: has the key and the effect of taints[0]: one of them is enough"},
+		{
+			"taint", `{"taints": [{"key": "a b"}, {"key": "c", "effect": "NoExecute"}]}`,
+			`taints[0].key: "a b" is not a key: want 1 to 63 of letters, digits, "-", "_", "." and "/"; ` +
+				`taints[1].effect: is "NoExecute", want one of no-schedule, avoid, evict`,
+		},
+		{
+			"taint", `{"taints": [{"key": "a", "value": "x"}, {"key": "a", "value": "y", "effect": "no-schedule"}]}`,
+			"taints[1]: has the key and the effect of taints[0]: one of them is enough",
+		},
 		{"taint", `{"taint": []}`, `taint: is not a known field; did you mean "taints"?`},
 		{"untaint", `{"taints": []}`, "taints: is empty: want at least one key"},
-		{"untaint", `{"taints": [{"key": "a"}, {"key": ""}, {"key": "b", "effect": "x"}]}`, `taints[1].key: "" is not a key: want 1 to 63 of letters, digits, "-", "_", "." and "/"; ` +
-			`taints[2].effect: is "x", want one of no-schedule, avoid, evict`},
+		{
+			"untaint", `{"taints": [{"key": "a"}, {"key": ""}, {"key": "b", "effect": "x"}]}`,
+			`taints[1].key: "" is not a key: want 1 to 63 of letters, digits, "-", "_", "." and "/"; ` +
+				`taints[2].effect: is "x", want one of no-schedule, avoid, evict`,
+		},
 		{"pool", `{"pool": "A"}`, `pool: "A" is not a name`},
 	} {
 		if got := w.want(422, "POST", "/v1/nodes/n1/"+tt.verb, tt.body); !strings.Contains(got.faults(), tt.want) {
@@ -133,7 +153,9 @@ func TestTaintAndPoolFaults(t *testing.T) {
 		keys[i] = `{"key": "k` + strings.Repeat("x", i%60) + strings.Repeat("y", i/60) + `"}`
 	}
 	w.want(200, "POST", "/v1/nodes/n1/taint", `{"taints": [`+strings.Join(keys, ", ")+`]}`)
-	if got := w.want(409, "POST", "/v1/nodes/n1/taint", `{"taints": [{"key": "one-more"}]}`); !strings.Contains(got.problem().Detail, "holds 65 taints, at most 64 are allowed") {
+	if got := w.want(409, "POST", "/v1/nodes/n1/taint",
+		`{"taints": [{"key": "one-more"}]}`); !strings.Contains(got.problem().Detail,
+		"holds 65 taints, at most 64 are allowed") {
 		t.Errorf("%s", got.body)
 	}
 }
@@ -142,7 +164,8 @@ func TestTaintAndPoolFaults(t *testing.T) {
 func TestTaintEvents(t *testing.T) {
 	w := newWorld(t)
 	w.put(map[string]any{"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"}})
-	w.want(200, "POST", "/v1/nodes/n1/taint", `{"taints": [{"key": "a", "value": "b"}, {"key": "c", "effect": "evict"}]}`)
+	w.want(200, "POST", "/v1/nodes/n1/taint",
+		`{"taints": [{"key": "a", "value": "b"}, {"key": "c", "effect": "evict"}]}`)
 	w.want(200, "POST", "/v1/nodes/n1/untaint", `{"taints": [{"key": "a"}, {"key": "z"}]}`)
 	w.want(200, "POST", "/v1/nodes/n1/untaint", `{"taints": [{"key": "z"}]}`)
 	w.want(200, "POST", "/v1/nodes/n1/pool", `{"pool": "gpu"}`)
@@ -154,7 +177,8 @@ func TestTaintEvents(t *testing.T) {
 		}
 	}
 	want := []string{
-		"node-settings.created: tainted a=b:no-schedule, c:evict", "node-settings.updated: without the taint a=b:no-schedule",
+		"node-settings.created: tainted a=b:no-schedule, c:evict",
+		"node-settings.updated: without the taint a=b:no-schedule",
 		"node-settings.updated: put into the pool gpu", "node-settings.updated: taken out of the pool gpu",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -35,10 +35,12 @@ func readObject(w http.ResponseWriter, r *http.Request, v noun, fill func() clus
 	return pre, nil
 }
 
-// countOpen is the count of a service with scaling whose writer left it out, until the draft knows what stands (keepCount).
+// countOpen is the count of a service with scaling whose writer left it out, until the draft knows what stands
+// (keepCount).
 const countOpen = -1
 
-// complete fills in the defaults of an object and returns all of its faults, those of schedules and expressions among them.
+// complete fills in the defaults of an object and returns all of its faults, those of schedules and expressions among
+// them.
 func complete(v noun) cluster.Faults {
 	svc, ok := v.(*cluster.Service)
 	open := ok && svc.Count == 0 && svc.Scaling != nil && svc.Mode != cluster.ModeDaemon
@@ -50,7 +52,8 @@ func complete(v noun) cluster.Faults {
 	return faults
 }
 
-// keepCount gives a service whose writer left the count to scaling the one that stands, within the bounds, or else the least.
+// keepCount gives a service whose writer left the count to scaling the one that stands, within the bounds, or else the
+// least.
 func keepCount(svc, prev *cluster.Service) {
 	if svc.Count != countOpen {
 		return
@@ -61,8 +64,8 @@ func keepCount(svc, prev *cluster.Service) {
 	}
 }
 
-// unreadable returns what is wrong with an object's schedules and with the expressions of its gates, which package cluster does
-// not read.
+// unreadable returns what is wrong with an object's schedules and with the expressions of its gates, which package
+// cluster does not read.
 func unreadable(v noun) (faults cluster.Faults) {
 	if c, ok := v.(*cluster.Cron); ok {
 		return unreadableCron(c)
@@ -82,7 +85,10 @@ func unreadable(v noun) (faults cluster.Faults) {
 	for i := range svc.Scaling.Schedules {
 		s := &svc.Scaling.Schedules[i]
 		if _, err := timetable.Parse(s.Cron, s.Zone); err != nil {
-			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("scaling.schedules[%d].cron", i), Message: err.Error()})
+			faults = append(faults, cluster.Fault{
+				Path:    fmt.Sprintf("scaling.schedules[%d].cron", i),
+				Message: err.Error(),
+			})
 		}
 	}
 	return faults

@@ -35,7 +35,8 @@ func TestDefinitionIsWrittenOnce(t *testing.T) {
 	w.want(201, "PUT", "/v1/definitions/web/10", definition("web", 10))
 	w.want(201, "PUT", "/v1/definitions/web/9", definition("web", 9))
 	w.want(201, "PUT", "/v1/clusters/default/services/web", service("web", "web", 1))
-	if v := read[api.ServiceView](t, w.want(200, "GET", "/v1/clusters/default/services/web", nil)); v.Definition.Version != 10 {
+	if v := read[api.ServiceView](t,
+		w.want(200, "GET", "/v1/clusters/default/services/web", nil)); v.Definition.Version != 10 {
 		t.Errorf("the newest version is %s, want web@10", v.Definition)
 	}
 	versions := read[api.Page[api.DefinitionView]](t, w.want(200, "GET", "/v1/definitions/web", nil))
@@ -67,7 +68,11 @@ func TestServiceGenerations(t *testing.T) {
 		{"restarted", "POST", path + "/restart", nil, 200, 2},
 		{"another definition", "PUT", path, service("web", "web@2", 2), 200, 3},
 		{"back to the first", "PUT", path, service("web", "web@1", 2), 200, 4},
-		{"a generation from outside", "PUT", path, map[string]any{"definition": "web@1", "count": 2, "generation": 99, "deleted": true}, 200, 4},
+		{
+			"a generation from outside", "PUT", path,
+			map[string]any{"definition": "web@1", "count": 2, "generation": 99, "deleted": true},
+			200, 4,
+		},
 		{"deleted", "DELETE", path, nil, 202, 4},
 		{"deleted again", "DELETE", path, nil, 202, 4},
 		{"scaled while deleted", "POST", path + "/scale", map[string]any{"count": 2}, 409, 4},
@@ -79,7 +84,8 @@ func TestServiceGenerations(t *testing.T) {
 		if v.Generation != step.generation {
 			t.Errorf("%s: generation %d, want %d", step.name, v.Generation, step.generation)
 		}
-		if deleted := strings.HasPrefix(step.name, "deleted") || step.status == 409 && step.generation == 4; v.Deleted != deleted {
+		if deleted := strings.HasPrefix(step.name, "deleted") || step.status == 409 &&
+			step.generation == 4; v.Deleted != deleted {
 			t.Errorf("%s: deleted is %v", step.name, v.Deleted)
 		}
 	}
@@ -89,7 +95,8 @@ func TestGenerationAboveWhatIsLeft(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))
 	w.put(map[string]any{"attempt/default.web.7.0/1": cluster.Outcome{
-		Task: "default.web.7.0", Attempt: 1, UUID: "u", Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "web"},
+		Task: "default.web.7.0", Attempt: 1, UUID: "u",
+		Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "web"},
 		State: cluster.StateCancelled,
 	}})
 	v := read[api.ServiceView](t, w.want(201, "PUT", "/v1/clusters/default/services/web", service("web", "web@1", 1)))
@@ -138,7 +145,8 @@ func TestNamesAreDistinct(t *testing.T) {
 	if !strings.Contains(got.faults(), "is the name of a service") {
 		t.Errorf("%s", got.body)
 	}
-	got = w.want(409, "POST", "/v1/apply", manifestsOf("Service", service("both", "web@1", 1), "Job", job("both", "web@1", 1)))
+	got = w.want(409, "POST", "/v1/apply",
+		manifestsOf("Service", service("both", "web@1", 1), "Job", job("both", "web@1", 1)))
 	if !strings.Contains(got.faults(), "objects[1].name") {
 		t.Errorf("%s", got.body)
 	}
@@ -168,10 +176,23 @@ func TestPreconditions(t *testing.T) {
 		{"one of several", "PUT", path, service("web", "web@1", 4), "If-Match", old + ", " + now, 200},
 		{"any revision", "PUT", path, service("web", "web@1", 4), "If-Match", "*", 200},
 		{"none may exist", "PUT", path, service("web", "web@1", 4), "If-None-Match", "*", 412},
-		{"any revision of nothing", "PUT", "/v1/clusters/default/services/api", service("api", "web@1", 1), "If-Match", "*", 412},
-		{"a revision of nothing", "PUT", "/v1/clusters/default/services/api", service("api", "web@1", 1), "If-Match", now, 412},
-		{"none exists", "PUT", "/v1/clusters/default/services/api", service("api", "web@1", 1), "If-None-Match", "*", 201},
-		{"an old revision of a cluster", "PUT", "/v1/clusters/default", `{"labels": {"a": "b"}}`, "If-Match", `"1000000"`, 412},
+		{
+			"any revision of nothing", "PUT", "/v1/clusters/default/services/api", service("api", "web@1", 1),
+			"If-Match",
+			"*", 412,
+		},
+		{
+			"a revision of nothing", "PUT", "/v1/clusters/default/services/api", service("api", "web@1", 1), "If-Match",
+			now, 412,
+		},
+		{
+			"none exists", "PUT", "/v1/clusters/default/services/api", service("api", "web@1", 1), "If-None-Match", "*",
+			201,
+		},
+		{
+			"an old revision of a cluster", "PUT", "/v1/clusters/default", `{"labels": {"a": "b"}}`, "If-Match",
+			`"1000000"`, 412,
+		},
 		{"an old revision of a node", "PUT", "/v1/nodes/n1", `{"cordon": true}`, "If-Match", `"1000000"`, 412},
 		{"a new node", "PUT", "/v1/nodes/n1", `{"cordon": true}`, "If-None-Match", "*", 200},
 	}
@@ -196,7 +217,8 @@ func TestIfMatchRaces(t *testing.T) {
 			for done := 0; done < each; {
 				now := w.call("GET", path, nil)
 				v := read[api.ServiceView](t, now)
-				got := w.call("POST", path+"/scale", fmt.Sprintf(`{"count": %d}`, v.Count+1), "If-Match", now.header.Get("ETag"))
+				got := w.call("POST", path+"/scale", fmt.Sprintf(`{"count": %d}`, v.Count+1), "If-Match",
+					now.header.Get("ETag"))
 				switch got.status {
 				case 200:
 					done++
@@ -255,7 +277,8 @@ func TestClusters(t *testing.T) {
 	w.want(404, "GET", "/v1/clusters/blue", nil)
 }
 
-// TestClusterDeletionAgainstNewServices lets deletions and new services race: no service may be left without its cluster.
+// TestClusterDeletionAgainstNewServices lets deletions and new services race: no service may be left without its
+// cluster.
 func TestClusterDeletionAgainstNewServices(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))
@@ -322,10 +345,14 @@ func TestApply(t *testing.T) {
 	)
 	reply = read[api.ApplyReply](t, w.want(200, "POST", "/v1/apply", next))
 	svc := reply.Changes[1]
-	if svc.Action != api.ActionUpdate || svc.Effect != "rolls out web@3 over web@2, one task at a time, and starts 2 more" {
+	if svc.Action != api.ActionUpdate ||
+		svc.Effect != "rolls out web@3 over web@2, one task at a time, and starts 2 more" {
 		t.Errorf("%+v", svc)
 	}
-	wantFields := []api.FieldChange{{Path: "count", Old: "3", New: "5"}, {Path: "definition", Old: `"web@2"`, New: `"web@3"`}}
+	wantFields := []api.FieldChange{
+		{Path: "count", Old: "3", New: "5"},
+		{Path: "definition", Old: `"web@2"`, New: `"web@3"`},
+	}
 	if diff := cmp.Diff(wantFields, svc.Fields); diff != "" {
 		t.Error(diff)
 	}
@@ -350,12 +377,25 @@ func TestApplyIsAllOrNone(t *testing.T) {
 		faults string
 	}{
 		{
-			"a reference to nothing", manifestsOf("Service", service("ok", "web@1", 1), "Service", service("bad", "none@1", 1), "Job", job("worse", "web@3", 1)),
-			422, "objects[1].definition: there is no task definition none@1; objects[2].steps[0].definition: there is no task definition web@3; the newest is web@1",
+			"a reference to nothing",
+			manifestsOf("Service", service("ok", "web@1", 1), "Service", service("bad", "none@1", 1), "Job",
+				job("worse", "web@3", 1)),
+			422, "objects[1].definition: there is no task definition none@1; " +
+				"objects[2].steps[0].definition: there is no task definition web@3; the newest is web@1",
 		},
-		{"a changed version", manifestsOf("Service", service("ok", "web@1", 1), "TaskDefinition", changed), 409, `objects[1].labels.a: is "b" here and not set in the stored web@1`},
-		{"an object twice", manifestsOf("Service", service("ok", "web@1", 1), "Service", service("ok", "web@1", 2)), 422, "objects[1]: is Service default/ok again, as objects[0]"},
-		{"a cluster that is not there", manifestsOf("Service", map[string]any{"cluster": "blue", "name": "ok", "definition": "web@1"}), 422, "objects[0].cluster: there is no cluster blue"},
+		{
+			"a changed version", manifestsOf("Service", service("ok", "web@1", 1), "TaskDefinition", changed), 409,
+			`objects[1].labels.a: is "b" here and not set in the stored web@1`,
+		},
+		{
+			"an object twice", manifestsOf("Service", service("ok", "web@1", 1), "Service", service("ok", "web@1", 2)),
+			422, "objects[1]: is Service default/ok again, as objects[0]",
+		},
+		{
+			"a cluster that is not there",
+			manifestsOf("Service", map[string]any{"cluster": "blue", "name": "ok", "definition": "web@1"}), 422,
+			"objects[0].cluster: there is no cluster blue",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -398,7 +438,8 @@ func TestWhatWasReadCanBeWritten(t *testing.T) {
 	w.web()
 	w.want(201, "PUT", "/v1/clusters/default/jobs/sum", job("sum", "web@1", 2))
 	for _, path := range []string{
-		"/v1/clusters/default", "/v1/definitions/web/1", "/v1/clusters/default/services/web", "/v1/clusters/default/jobs/sum",
+		"/v1/clusters/default", "/v1/definitions/web/1", "/v1/clusters/default/services/web",
+		"/v1/clusters/default/jobs/sum",
 	} {
 		was := w.want(200, "GET", path, nil)
 		w.want(200, "PUT", path, string(was.body), "If-Match", was.header.Get("ETag"))

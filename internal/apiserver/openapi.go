@@ -34,7 +34,10 @@ func description(routes []route) object {
 	s := &schemas{components: map[string]object{}}
 	problem := s.of(reflect.TypeFor[api.Problem]())
 	s.of(reflect.TypeFor[api.LogLine]())
-	for _, t := range []reflect.Type{reflect.TypeFor[api.EventGap](), reflect.TypeFor[api.ListMark](), reflect.TypeFor[api.ListRemoval]()} {
+	for _, t := range []reflect.Type{
+		reflect.TypeFor[api.EventGap](), reflect.TypeFor[api.ListMark](),
+		reflect.TypeFor[api.ListRemoval](),
+	} {
 		s.of(t)
 	}
 	var paths object
@@ -68,7 +71,9 @@ func description(routes []route) object {
 				{"token", object{
 					{"type", "http"},
 					{"scheme", "bearer"},
-					{"description", "An access token, whose role is at least the operation's x-role; on loopback also the content of the server's token file. Over the unix socket nothing is needed."},
+					{"description", "An access token, whose role is at least the operation's x-role; on " +
+						"loopback also the content of the server's token file. Over the unix socket nothing " +
+						"is needed."},
 				}},
 				{"certificate", object{
 					{"type", "mutualTLS"},
@@ -162,8 +167,18 @@ func parameters(rt *route) []any {
 	}
 	if rt.writes {
 		all = append(all,
-			object{{"name", "If-Match"}, {"in", "header"}, {"description", "the revision that the object must have"}, {"schema", object{{"type", "string"}}}},
-			object{{"name", "If-None-Match"}, {"in", "header"}, {"description", "*: the object must not exist"}, {"schema", object{{"type", "string"}}}})
+			object{
+				{"name", "If-Match"},
+				{"in", "header"},
+				{"description", "the revision that the object must have"},
+				{"schema", object{{"type", "string"}}},
+			},
+			object{
+				{"name", "If-None-Match"},
+				{"in", "header"},
+				{"description", "*: the object must not exist"},
+				{"schema", object{{"type", "string"}}},
+			})
 	}
 	return all
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,7 +31,8 @@ func TestOpenAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(doc.yaml)); diff != "" {
-		t.Errorf("api/openapi.yaml is not what the server serves; run go generate ./internal/apiserver (-checked in +served):\n%s", diff)
+		t.Errorf("api/openapi.yaml is not what the server serves; run go generate ./internal/apiserver "+
+			"(-checked in +served):\n%s", diff)
 	}
 }
 
@@ -45,7 +47,7 @@ func TestOpenAPIIsWhole(t *testing.T) {
 	}
 	var names []string
 	for _, rt := range s.routes {
-		op := doc.Paths[rt.path][map[string]string{"GET": "get", "PUT": "put", "POST": "post", "DELETE": "delete"}[rt.method]]
+		op := doc.Paths[rt.path][strings.ToLower(rt.method)]
 		if op == nil {
 			t.Errorf("%s %s is not described", rt.method, rt.path)
 		}
@@ -55,15 +57,18 @@ func TestOpenAPIIsWhole(t *testing.T) {
 	if len(slices.Compact(names)) != len(s.routes) {
 		t.Error("two operations have the same name")
 	}
-	for _, name := range []string{"Service", "TaskDefinition", "ServiceView", "ServiceViewPage", "Problem", "TaskView"} {
+	for _, name := range []string{
+		"Service", "TaskDefinition", "ServiceView", "ServiceViewPage", "Problem",
+		"TaskView",
+	} {
 		if doc.Components.Schemas[name] == nil {
 			t.Errorf("schema %s is missing", name)
 		}
 	}
 }
 
-// TestOpenAPIEnumerations compares the words of each enumerated type with the list beside its constants. That this list is complete
-// is a rule of internal/archtest.
+// TestOpenAPIEnumerations compares the words of each enumerated type with the list beside its constants. That this list
+// is complete is a rule of internal/archtest.
 func TestOpenAPIEnumerations(t *testing.T) {
 	s := New(Config{})
 	var doc struct {
@@ -94,7 +99,8 @@ func TestOpenAPIEnumerations(t *testing.T) {
 			if got := doc.Components.Schemas[name].Properties[f.name].Enum; !slices.Equal(got, want) {
 				t.Errorf("%s.%s: got %v, want the constants of %v: %v", name, f.name, got, f.typ, want)
 			}
-			if seen[f.typ] = true; len(want) == 0 && f.typ != reflect.TypeFor[cluster.TaskID]() && f.typ != reflect.TypeFor[cluster.ReasonCode]() {
+			if seen[f.typ] = true; len(want) == 0 && f.typ != reflect.TypeFor[cluster.TaskID]() &&
+				f.typ != reflect.TypeFor[cluster.ReasonCode]() {
 				t.Errorf("%s.%s: the type %v lists no values", name, f.name, f.typ)
 			}
 		}

@@ -18,20 +18,74 @@ func (s *Server) operatorRoutes() []route {
 	server, recovery, domain := typeOf[api.ServerView](), typeOf[api.RecoveryView](), typeOf[api.DomainView]()
 	force := parameter{"force", "boolean", "even where what is left would have no quorum, or the server is up"}
 	return []route{
-		{method: "GET", path: "/v1/status", name: "readStatus", summary: "The state of the whole: leader, servers, nodes, store, and what somebody should look at.", role: viewer, shared: true, query: []parameter{consistent()}, reply: typeOf[api.Status](), serve: s.readStatus},
-		{method: "GET", path: "/v1/servers", name: "listServers", summary: "The members of the control plane, with their parts in the store.", role: viewer, query: listParameters(), reply: typeOf[api.Page[api.ServerView]](), stream: eventStream, long: true, serve: s.listServers},
-		{method: "GET", path: "/v1/servers/{server}", name: "readServer", summary: "One member of the control plane, by its id or its member's.", role: viewer, query: []parameter{consistent()}, reply: server, serve: s.readServer},
-		{method: "POST", path: "/v1/servers/{server}/promote", name: "promoteServer", summary: "Gives a member of the store that only copies it its vote.", role: admin, reply: server, serve: s.promoteServer},
-		{method: "DELETE", path: "/v1/servers/{server}", name: "removeServer", summary: "Takes a server out of the store and deletes its record. Refused for the last one, and where what is left would have no quorum.", role: admin, query: []parameter{force}, status: http.StatusNoContent, serve: s.removeServer},
-		{method: "GET", path: "/v1/snapshot", name: "readSnapshot", summary: "A copy of the whole store, secrets' hashes included. The header Berth-Revision tells a revision that it holds at the least, the trailer Berth-Sha256 the sum of its bytes.", role: operator, audited: true, stream: "application/octet-stream", long: true, serve: s.readSnapshot},
-		{method: "GET", path: "/v1/recovery", name: "readRecovery", summary: "Whether the store went back behind the agents, and what was decided about it.", role: viewer, query: []parameter{consistent()}, reply: recovery, serve: s.readRecovery},
-		{method: "POST", path: "/v1/recovery", name: "recover", summary: "Decides what becomes of tasks that nodes run and a store that went back does not know.", role: admin, writes: true, body: typeOf[api.RecoveryRequest](), reply: recovery, serve: s.recover},
-		{method: "GET", path: "/v1/domain", name: "readDomain", summary: "What the operator set for the domain.", role: viewer, query: []parameter{consistent()}, reply: domain, serve: s.readDomain},
-		{method: "PUT", path: "/v1/domain", name: "writeDomain", summary: "Sets what the operator decides of the domain.", role: operator, writes: true, body: typeOf[cluster.DomainSettings](), reply: domain, serve: s.writeDomain},
-		{method: "POST", path: "/v1/domain/reschedule", name: "reschedule", summary: "Lets tasks of silent nodes be replaced for a while, however many are silent; for 0 no more.", role: operator, writes: true, body: typeOf[api.RescheduleRequest](), reply: domain, serve: s.reschedule},
-		{method: "GET", path: "/v1/config", name: "readConfig", summary: "The settings of the server that answers, without what is secret.", role: operator, audited: true, reply: typeOf[api.Settings](), serve: s.readConfig},
 		{
-			method: "GET", path: "/debug/pprof/{profile}", name: "readProfile", summary: "A profile of the server that answers: goroutine, heap, allocs, block, mutex, threadcreate, or profile, which measures the CPU.",
+			method: "GET", path: "/v1/status", name: "readStatus",
+			summary: "The state of the whole: leader, servers, nodes, store, and what somebody should look at.",
+			role:    viewer, shared: true, query: []parameter{consistent()}, reply: typeOf[api.Status](),
+			serve: s.readStatus,
+		},
+		{
+			method: "GET", path: "/v1/servers", name: "listServers",
+			summary: "The members of the control plane, with their parts in the store.", role: viewer,
+			query: listParameters(), reply: typeOf[api.Page[api.ServerView]](), stream: eventStream, long: true,
+			serve: s.listServers,
+		},
+		{
+			method: "GET", path: "/v1/servers/{server}", name: "readServer",
+			summary: "One member of the control plane, by its id or its member's.", role: viewer,
+			query: []parameter{consistent()}, reply: server, serve: s.readServer,
+		},
+		{
+			method: "POST", path: "/v1/servers/{server}/promote", name: "promoteServer",
+			summary: "Gives a member of the store that only copies it its vote.", role: admin, reply: server,
+			serve: s.promoteServer,
+		},
+		{
+			method: "DELETE", path: "/v1/servers/{server}", name: "removeServer",
+			summary: "Takes a server out of the store and deletes its record. Refused for the last one, and " +
+				"where what is left would have no quorum.", role: admin, query: []parameter{force},
+			status: http.StatusNoContent, serve: s.removeServer,
+		},
+		{
+			method: "GET", path: "/v1/snapshot", name: "readSnapshot",
+			summary: "A copy of the whole store, secrets' hashes included. The header Berth-Revision tells " +
+				"a revision that it holds at the least, the trailer Berth-Sha256 the sum of its bytes.", role: operator,
+			audited: true, stream: "application/octet-stream", long: true, serve: s.readSnapshot,
+		},
+		{
+			method: "GET", path: "/v1/recovery", name: "readRecovery",
+			summary: "Whether the store went back behind the agents, and what was decided about it.", role: viewer,
+			query: []parameter{consistent()}, reply: recovery, serve: s.readRecovery,
+		},
+		{
+			method: "POST", path: "/v1/recovery", name: "recover",
+			summary: "Decides what becomes of tasks that nodes run and a store that went back does not know.",
+			role:    admin, writes: true, body: typeOf[api.RecoveryRequest](), reply: recovery, serve: s.recover,
+		},
+		{
+			method: "GET", path: "/v1/domain", name: "readDomain", summary: "What the operator set for the domain.",
+			role: viewer, query: []parameter{consistent()}, reply: domain, serve: s.readDomain,
+		},
+		{
+			method: "PUT", path: "/v1/domain", name: "writeDomain",
+			summary: "Sets what the operator decides of the domain.", role: operator, writes: true,
+			body: typeOf[cluster.DomainSettings](), reply: domain, serve: s.writeDomain,
+		},
+		{
+			method: "POST", path: "/v1/domain/reschedule", name: "reschedule",
+			summary: "Lets tasks of silent nodes be replaced for a while, however many are silent; for 0 no more.",
+			role:    operator, writes: true, body: typeOf[api.RescheduleRequest](), reply: domain,
+			serve: s.reschedule,
+		},
+		{
+			method: "GET", path: "/v1/config", name: "readConfig",
+			summary: "The settings of the server that answers, without what is secret.", role: operator, audited: true,
+			reply: typeOf[api.Settings](), serve: s.readConfig,
+		},
+		{
+			method: "GET", path: "/debug/pprof/{profile}", name: "readProfile",
+			summary: "A profile of the server that answers: goroutine, heap, allocs, block, mutex, " +
+				"threadcreate, or profile, which measures the CPU.",
 			role: admin, audited: true, query: []parameter{
 				{"seconds", "integer", "how long the CPU is measured; default 30, at most 120"},
 				{"debug", "integer", "1 or 2: as text"},
@@ -46,14 +100,46 @@ func (s *Server) nodeVerbs() []route {
 	const at = "/v1/nodes/{node}/"
 	how, view := typeOf[api.NodeAction](), typeOf[api.NodeView]()
 	return []route{
-		{method: "POST", path: at + "cordon", name: "cordonNode", summary: "Keeps new tasks away from a node.", role: operator, writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(cordonNode)},
-		{method: "POST", path: at + "uncordon", name: "uncordonNode", summary: "Lets new tasks come to a node again.", role: operator, writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(uncordonNode)},
-		{method: "POST", path: at + "drain", name: "drainNode", summary: "Moves a node's tasks away.", role: operator, writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(drainNode)},
-		{method: "POST", path: at + "undrain", name: "undrainNode", summary: "Ends a drain.", role: operator, writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(undrainNode)},
-		{method: "POST", path: at + "forget", name: "forgetNode", summary: "Declares that a machine never comes back: its tasks are replaced at once and its records removed. Refused for a node that is not down, unless forced.", role: operator, writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(forgetNode)},
-		{method: "POST", path: at + "taint", name: "taintNode", summary: "Gives a node taints, which keep tasks away that do not tolerate them. The value of one with the same key and effect is replaced.", role: operator, writes: true, body: typeOf[api.TaintRequest](), reply: view, serve: s.taintNode},
-		{method: "POST", path: at + "untaint", name: "untaintNode", summary: "Takes taints from a node, by their keys.", role: operator, writes: true, body: typeOf[api.UntaintRequest](), reply: view, serve: s.untaintNode},
-		{method: "POST", path: at + "pool", name: "poolNode", summary: "Puts a node into a pool, or without one takes it out of its pool.", role: operator, writes: true, body: typeOf[api.PoolRequest](), reply: view, serve: s.poolNode},
+		{
+			method: "POST", path: at + "cordon", name: "cordonNode", summary: "Keeps new tasks away from a node.",
+			role: operator, writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(cordonNode),
+		},
+		{
+			method: "POST", path: at +
+				"uncordon", name: "uncordonNode", summary: "Lets new tasks come to a node again.",
+			role: operator, writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(uncordonNode),
+		},
+		{
+			method: "POST", path: at +
+				"drain", name: "drainNode", summary: "Moves a node's tasks away.", role: operator,
+			writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(drainNode),
+		},
+		{
+			method: "POST", path: at + "undrain", name: "undrainNode", summary: "Ends a drain.", role: operator,
+			writes: true, body: how, optional: true, reply: view, serve: s.nodeAction(undrainNode),
+		},
+		{
+			method: "POST", path: at + "forget", name: "forgetNode",
+			summary: "Declares that a machine never comes back: its tasks are replaced at once and its " +
+				"records removed. Refused for a node that is not down, unless forced.", role: operator, writes: true,
+			body: how, optional: true, reply: view, serve: s.nodeAction(forgetNode),
+		},
+		{
+			method: "POST", path: at + "taint", name: "taintNode",
+			summary: "Gives a node taints, which keep tasks away that do not tolerate them. The value of " +
+				"one with the same key and effect is replaced.", role: operator, writes: true,
+			body: typeOf[api.TaintRequest](), reply: view, serve: s.taintNode,
+		},
+		{
+			method: "POST", path: at +
+				"untaint", name: "untaintNode", summary: "Takes taints from a node, by their keys.",
+			role: operator, writes: true, body: typeOf[api.UntaintRequest](), reply: view, serve: s.untaintNode,
+		},
+		{
+			method: "POST", path: at + "pool", name: "poolNode",
+			summary: "Puts a node into a pool, or without one takes it out of its pool.", role: operator, writes: true,
+			body: typeOf[api.PoolRequest](), reply: view, serve: s.poolNode,
+		},
 	}
 }
 
@@ -94,7 +180,8 @@ func (s *Server) readProfile(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	if kind == "profile" {
-		if err := profileCPU(r.Context(), &out, time.Duration(min(max(seconds, 1), profileMost))*time.Second); err != nil {
+		if err := profileCPU(r.Context(), &out,
+			time.Duration(min(max(seconds, 1), profileMost))*time.Second); err != nil {
 			return err
 		}
 	} else {

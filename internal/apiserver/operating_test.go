@@ -82,7 +82,8 @@ func three() *fakeMembers {
 			{ID: "m3", Name: "s3", PeerURL: "https://10.0.0.3:7072", Healthy: true},
 		},
 		health: store.EngineHealth{
-			Writes: true, Quorum: true, Size: 10 << 20, InUse: 5 << 20, Quota: 8 << 30, DiskFree: 10 << 30, LowWater: 96 << 20,
+			Writes: true, Quorum: true, Size: 10 << 20, InUse: 5 << 20, Quota: 8 << 30, DiskFree: 10 << 30,
+			LowWater: 96 << 20,
 		},
 	}
 }
@@ -92,7 +93,10 @@ func newFleetWorld(t *testing.T, members *fakeMembers, options ...func(*Config))
 	w := newWorld(t, append([]func(*Config){func(c *Config) { c.ServerID, c.Members = "s1", members }}, options...)...)
 	records := map[string]any{"leader/default": cluster.Leader{Epoch: 3, Holder: "s1", Incarnation: 7}}
 	for _, id := range []string{"1", "2", "3"} {
-		records["server/s"+id] = cluster.Server{ID: "s" + id, Name: "host" + id, API: "https://10.0.0." + id + ":7071", Member: "m" + id, Version: "v", Wire: 1}
+		records["server/s"+id] = cluster.Server{
+			ID: "s" + id, Name: "host" + id, API: "https://10.0.0." + id + ":7071",
+			Member: "m" + id, Version: "v", Wire: 1,
+		}
 	}
 	w.put(records)
 	return w
@@ -125,9 +129,15 @@ func TestServers(t *testing.T) {
 	}
 	peer := func(n string) string { return "https://10.0.0." + n + ":7072" }
 	want := []row{
-		{"s1", "host1", api.ServerUp, "", true, true, api.EngineMember{ID: "m1", Peer: peer("1"), Leader: true, Healthy: true}},
+		{
+			"s1", "host1", api.ServerUp, "", true, true,
+			api.EngineMember{ID: "m1", Peer: peer("1"), Leader: true, Healthy: true},
+		},
 		{"s2", "host2", api.ServerUp, "", false, false, api.EngineMember{ID: "m2", Peer: peer("2"), Healthy: true}},
-		{"s3", "host3", api.ServerUp, "connection refused", false, false, api.EngineMember{ID: "m3", Peer: peer("3"), Healthy: true}},
+		{
+			"s3", "host3", api.ServerUp, "connection refused", false, false,
+			api.EngineMember{ID: "m3", Peer: peer("3"), Healthy: true},
+		},
 	}
 	if diff := cmp.Diff(want, rows()); diff != "" {
 		t.Errorf("servers (-want +got):\n%s", diff)
@@ -137,8 +147,13 @@ func TestServers(t *testing.T) {
 		f.members = append(f.members, store.Member{ID: "m4", PeerURL: peer("4"), Learner: true})
 	})
 	got := rows()
-	want[2].State, want[2].Reason, want[2].Engine.Healthy = api.ServerDown, "its part of the store does not answer", false
-	want = append([]row{{"", "", api.ServerJoining, "it has a place in the store and was not started yet: `berth server` on its machine starts it", false, false, api.EngineMember{ID: "m4", Peer: peer("4"), Learner: true}}}, want...)
+	want[2].State, want[2].Reason, want[2].Engine.Healthy = api.ServerDown, "its part of the store does not answer",
+		false
+	want = append([]row{{
+		"", "", api.ServerJoining,
+		"it has a place in the store and was not started yet: `berth server` on its machine starts it", false, false,
+		api.EngineMember{ID: "m4", Peer: peer("4"), Learner: true},
+	}}, want...)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("one down, one joining (-want +got):\n%s", diff)
 	}
@@ -183,16 +198,24 @@ func TestRemoveServer(t *testing.T) {
 		{"one of three", nil, "s2", 204, "", []string{"remove m2"}, "s1 s3"},
 		{"by its member", nil, "m2", 204, "", []string{"remove m2"}, "s1 s3"},
 		{"the one that answers, of three", nil, "s1", 204, "", []string{"remove m1"}, "s2 s3"},
-		{"one that is down", func(f *fakeMembers) { f.members[1].Healthy = false }, "s2", 204, "", []string{"remove m2"}, "s1 s3"},
+		{"one that is down", func(f *fakeMembers) {
+			f.members[1].Healthy = false
+		}, "s2", 204, "", []string{"remove m2"}, "s1 s3"},
 		{
 			"one that is up, while another is down", func(f *fakeMembers) { f.members[1].Healthy = false }, "s3", 409,
 			"of which 2 must be up and 1 would be", nil, "s1 s2 s3",
 		},
-		{"the same with force", func(f *fakeMembers) { f.members[1].Healthy = false }, "s3?force", 409, "Bring another server up first", nil, "s1 s2 s3"},
+		{"the same with force", func(f *fakeMembers) {
+			f.members[1].Healthy = false
+		}, "s3?force", 409, "Bring another server up first", nil, "s1 s2 s3"},
 		{"the last", func(f *fakeMembers) { f.members = f.members[:1] }, "s1", 409, "is the last one", nil, "s1 s2 s3"},
-		{"the last with force", func(f *fakeMembers) { f.members = f.members[:1] }, "s1?force", 409, "is the last one", nil, "s1 s2 s3"},
+		{"the last with force", func(f *fakeMembers) {
+			f.members = f.members[:1]
+		}, "s1?force", 409, "is the last one", nil, "s1 s2 s3"},
 		{"a record without a member", func(f *fakeMembers) { f.members = f.members[:2] }, "s3", 204, "", nil, "s1 s2"},
-		{"a learner, while another is down", func(f *fakeMembers) { f.members[1].Healthy, f.members[2].Learner = false, true }, "s3", 204, "", []string{"remove m3"}, "s1 s2"},
+		{"a learner, while another is down", func(f *fakeMembers) {
+			f.members[1].Healthy, f.members[2].Learner = false, true
+		}, "s3", 204, "", []string{"remove m3"}, "s1 s2"},
 		{"the engine refuses", func(f *fakeMembers) { f.err = nil }, "s9", 404, "no server s9", nil, "s1 s2 s3"},
 	}
 	for _, test := range tests {
@@ -250,7 +273,8 @@ func TestStatus(t *testing.T) {
 		return read[api.Status](t, w.want(200, "GET", "/v1/status", nil))
 	}
 	v := status()
-	if v.Server != "s1" || v.Leader == nil || v.Leader.Name != "host1" || v.Leader.Epoch != 3 || v.Leader.Incarnation != 7 {
+	if v.Server != "s1" || v.Leader == nil || v.Leader.Name != "host1" || v.Leader.Epoch != 3 ||
+		v.Leader.Incarnation != 7 {
 		t.Errorf("leader: %+v", v.Leader)
 	}
 	if diff := cmp.Diff(api.ServerCount{Up: 3, Total: 3, Quorum: 2}, v.Servers); diff != "" {
@@ -264,10 +288,14 @@ func TestStatus(t *testing.T) {
 		change func(*fakeMembers)
 		says   string
 	}{
-		{"a low disk", func(f *fakeMembers) { f.health.Writes, f.health.Reason = false, "the disk has 10 MiB left" }, "takes no writes: the disk has 10 MiB left"},
+		{"a low disk", func(f *fakeMembers) {
+			f.health.Writes, f.health.Reason = false, "the disk has 10 MiB left"
+		}, "takes no writes: the disk has 10 MiB left"},
 		{"a disk that fills", func(f *fakeMembers) { f.health.DiskFree = 150 << 20 }, "has 150 MiB free"},
 		{"a full database", func(f *fakeMembers) { f.health.Size = 7 << 30 }, "takes 7 GiB of its quota of 8 GiB"},
-		{"an alarm", func(f *fakeMembers) { f.health.Alarms = []store.EngineAlarm{{Name: "NOSPACE", Member: "m2"}} }, "raised the alarm NOSPACE of member m2"},
+		{"an alarm", func(f *fakeMembers) {
+			f.health.Alarms = []store.EngineAlarm{{Name: "NOSPACE", Member: "m2"}}
+		}, "raised the alarm NOSPACE of member m2"},
 		{"no quorum", func(f *fakeMembers) { f.health.Quorum = false }, "has no quorum"},
 		{"a server down", func(f *fakeMembers) { f.members[1].Healthy = false }, "server host2 is down"},
 		{"no answer", func(f *fakeMembers) { f.err = store.ErrUnavailable }, "could not be asked"},
@@ -275,7 +303,10 @@ func TestStatus(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			good := three()
-			members.set(func(f *fakeMembers) { f.members, f.health, f.err = good.members, good.health, nil; test.change(f) })
+			members.set(func(f *fakeMembers) {
+				f.members, f.health, f.err = good.members, good.health, nil
+				test.change(f)
+			})
 			v := status()
 			if text := strings.Join(v.Alarms, "\n"); len(v.Alarms) == 0 || !strings.Contains(text, test.says) {
 				t.Errorf("alarms: want %q in %q", test.says, text)
@@ -314,17 +345,20 @@ func TestMassSilence(t *testing.T) {
 	is(false)
 	nodes(4, 0)
 	is(true)
-	if v := read[api.Status](t, w.want(200, "GET", "/v1/status", nil)); v.Nodes[cluster.NodeDown] != 4 || v.Nodes[cluster.NodeReady] != 7 {
+	if v := read[api.Status](t, w.want(200, "GET", "/v1/status", nil)); v.Nodes[cluster.NodeDown] != 4 ||
+		v.Nodes[cluster.NodeReady] != 7 {
 		t.Errorf("nodes: %v", v.Nodes)
 	}
 	got := read[api.DomainView](t, w.want(200, "POST", "/v1/domain/reschedule", map[string]any{"for": "10m"}))
 	if left := time.Until(got.RescheduleUntil); left < 9*time.Minute || left > 11*time.Minute {
 		t.Errorf("until %v", got.RescheduleUntil)
 	}
-	if v := read[api.Status](t, w.want(200, "GET", "/v1/status", nil)); !strings.Contains(strings.Join(v.Alarms, " "), "lets their tasks be replaced until") {
+	if v := read[api.Status](t, w.want(200, "GET", "/v1/status", nil)); !strings.Contains(strings.Join(v.Alarms, " "),
+		"lets their tasks be replaced until") {
 		t.Errorf("an override: %v", v.Alarms)
 	}
-	if got := read[api.DomainView](t, w.want(200, "POST", "/v1/domain/reschedule", map[string]any{"for": "0s"})); !got.RescheduleUntil.IsZero() {
+	if got := read[api.DomainView](t,
+		w.want(200, "POST", "/v1/domain/reschedule", map[string]any{"for": "0s"})); !got.RescheduleUntil.IsZero() {
 		t.Errorf("taken back: %+v", got)
 	}
 	nodes(4, 10*time.Minute)
@@ -434,33 +468,40 @@ func (w *world) send(path string) (*http.Response, error) {
 
 func TestRecovery(t *testing.T) {
 	w := newFleetWorld(t, three())
-	if v := read[api.RecoveryView](t, w.want(200, "GET", "/v1/recovery", nil)); v.Needed || v.Recovery != nil || v.Incarnation != 7 {
+	if v := read[api.RecoveryView](t, w.want(200, "GET", "/v1/recovery", nil)); v.Needed || v.Recovery != nil ||
+		v.Incarnation != 7 {
 		t.Errorf("without a recovery: %+v", v)
 	}
 	w.want(409, "POST", "/v1/recovery", map[string]any{"action": "adopt"})
 	w.want(422, "POST", "/v1/recovery", map[string]any{"action": "hope"})
 	ahead := uint64(time.Now().Add(time.Hour).UnixMilli()) // an agent saw a token of a clock that was ahead
 	w.put(map[string]any{"recovery/default": cluster.Recovery{
-		State: cluster.RecoveryNeeded, Cause: "node n1 showed a token above the store's", Shown: cluster.Token{Incarnation: ahead, Epoch: 9},
+		State: cluster.RecoveryNeeded, Cause: "node n1 showed a token above the store's",
+		Shown: cluster.Token{Incarnation: ahead, Epoch: 9},
 	}})
 	v := read[api.RecoveryView](t, w.want(200, "GET", "/v1/recovery", nil))
 	if !v.Needed {
 		t.Errorf("needed: %+v", v)
 	}
-	if st := read[api.Status](t, w.want(200, "GET", "/v1/status", nil)); st.Recovery == nil || !strings.Contains(st.Alarms[0], "n1 showed a token") {
+	if st := read[api.Status](t, w.want(200, "GET", "/v1/status", nil)); st.Recovery == nil ||
+		!strings.Contains(st.Alarms[0], "n1 showed a token") {
 		t.Errorf("the status: %+v %v", st.Recovery, st.Alarms)
 	}
-	if r := read[api.Readiness](t, w.want(200, "GET", "/readyz", nil)); !r.Ready || !strings.Contains(r.Parts["recovery"], "waits for the operator") {
+	if r := read[api.Readiness](t, w.want(200, "GET", "/readyz", nil)); !r.Ready ||
+		!strings.Contains(r.Parts["recovery"], "waits for the operator") {
 		t.Errorf("readiness: %+v", r)
 	}
 	w.want(412, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", etag(v.Revision-1))
-	done := read[api.RecoveryView](t, w.want(200, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", etag(v.Revision)))
-	if done.Needed || done.Recovery.State != cluster.RecoveryAdopt || done.Recovery.By == "" || done.Recovery.Decided.IsZero() {
+	done := read[api.RecoveryView](t,
+		w.want(200, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", etag(v.Revision)))
+	if done.Needed || done.Recovery.State != cluster.RecoveryAdopt || done.Recovery.By == "" ||
+		done.Recovery.Decided.IsZero() {
 		t.Errorf("decided: %+v", done.Recovery)
 	}
 	l, _ := w.tables.Snapshot().Leader("default")
 	if l.Value.Incarnation != ahead+1 || l.Value.Epoch != 4 || l.Value.Holder != "" || l.Modified != done.Revision {
-		t.Errorf("the leader's record: %+v at %d, want incarnation %d of epoch 4, with the decision at %d", l.Value, l.Modified, ahead+1, done.Revision)
+		t.Errorf("the leader's record: %+v at %d, want incarnation %d of epoch 4, with the decision at %d", l.Value,
+			l.Modified, ahead+1, done.Revision)
 	}
 	last, _ := w.tables.Snapshot().LastEvents()
 	if e := last.Value.Events[0]; e.Type != "recovery.decided" || last.Value.Incarnation != ahead+1 || e.By == "" {
@@ -473,7 +514,8 @@ func TestRecovery(t *testing.T) {
 	w.want(409, "POST", "/v1/recovery", map[string]any{"action": "stop"})
 }
 
-// TestRecoveryBetween lets a leader take over between the look and the write: the decision is drawn anew over its record.
+// TestRecoveryBetween lets a leader take over between the look and the write: the decision is drawn anew over its
+// record.
 func TestRecoveryBetween(t *testing.T) {
 	var seam between
 	w := newWorldOn(t, memory.New(memory.Options{Hooks: memory.Hooks{Before: seam.before}}))
@@ -493,7 +535,10 @@ func TestRecoveryBetween(t *testing.T) {
 func TestConfigHidesSecrets(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		c.ServerID = "s1"
-		c.Settings = map[string]string{"data-dir": "/var/lib/berth", "join-token": "abc.def", "token-file": "/t", "some-secret": "x"}
+		c.Settings = map[string]string{
+			"data-dir": "/var/lib/berth", "join-token": "abc.def", "token-file": "/t",
+			"some-secret": "x",
+		}
 	})
 	got := read[api.Settings](t, w.want(200, "GET", "/v1/config", nil))
 	want := api.Settings{Server: "s1", Values: map[string]string{
@@ -506,7 +551,8 @@ func TestConfigHidesSecrets(t *testing.T) {
 
 func TestProfiles(t *testing.T) {
 	w := newWorld(t)
-	if got := w.want(200, "GET", "/debug/pprof/goroutine?debug=2", nil); !strings.Contains(string(got.body), "goroutine ") {
+	if got := w.want(200, "GET", "/debug/pprof/goroutine?debug=2", nil); !strings.Contains(string(got.body),
+		"goroutine ") {
 		t.Errorf("%.200s", got.body)
 	}
 	for _, name := range []string{"heap?gc=1", "allocs", "goroutine", "profile?seconds=1"} {
@@ -523,8 +569,10 @@ func TestGauges(t *testing.T) {
 	w.put(map[string]any{"node/n1": cluster.Node{Name: "n1", Domain: "default", State: cluster.NodeReady}})
 	got := string(w.want(200, "GET", "/metrics", nil).body)
 	for _, want := range []string{
-		`berth_domain_nodes{state="ready"} 1`, `berth_domain_nodes{state="down"} 0`, `berth_domain_servers{state="up"} 3`,
-		`berth_domain_leader 1`, `berth_domain_recovery_needed 0`, `berth_domain_mass_silence 0`, `berth_store_writable 1`,
+		`berth_domain_nodes{state="ready"} 1`, `berth_domain_nodes{state="down"} 0`,
+		`berth_domain_servers{state="up"} 3`,
+		`berth_domain_leader 1`, `berth_domain_recovery_needed 0`, `berth_domain_mass_silence 0`,
+		`berth_store_writable 1`,
 		`berth_store_quorum 1`, `berth_store_alarms 0`, `berth_store_synced 1`,
 	} {
 		if !strings.Contains(got, "\n"+want+"\n") {

@@ -13,7 +13,8 @@ import (
 // privileged are definitions that need one permission each, by that.
 func privileged() map[cluster.Permission]string {
 	text := func(container, rest string) string {
-		return `{"name": "d", "version": 1, "containers": [{"name": "main", "image": "web:1", "command": ["run"]` + container + `}]` + rest + `}`
+		return `{"name": "d", "version": 1, "containers": [{"name": "main", "image": "web:1", "command": ["run"]` +
+			container + `}]` + rest + `}`
 	}
 	const apart = `, "network": "none"`
 	return map[cluster.Permission]string{
@@ -21,14 +22,16 @@ func privileged() map[cluster.Permission]string {
 		cluster.PermitNoIsolation:  text(`, "isolation": "none"`, apart),
 		cluster.PermitCapabilities: text(`, "capabilities": ["NET_ADMIN"]`, apart),
 		cluster.PermitDevices:      text(`, "resources": {"devices": [{"type": "gpu"}]}`, apart),
-		cluster.PermitHostPath:     text(`, "mounts": [{"volume": "v", "path": "/v"}]`, apart+`, "volumes": [{"name": "v", "host": "/etc"}]`),
-		cluster.PermitHostNetwork:  text(``, ``),
+		cluster.PermitHostPath: text(`, "mounts": [{"volume": "v", "path": "/v"}]`,
+			apart+`, "volumes": [{"name": "v", "host": "/etc"}]`),
+		cluster.PermitHostNetwork: text(``, ``),
 	}
 }
 
 // setOf is an apply of a definition and of what runs it.
 func setOf(definition string, kind cluster.Kind, spec string) string {
-	return fmt.Sprintf(`{"objects": [{"kind": "TaskDefinition", "spec": %s}, {"kind": %q, "spec": %s}]}`, definition, kind, spec)
+	return fmt.Sprintf(`{"objects": [{"kind": "TaskDefinition", "spec": %s}, {"kind": %q, "spec": %s}]}`, definition,
+		kind, spec)
 }
 
 const (
@@ -37,8 +40,8 @@ const (
 	cronOfD    = `{"cluster": "shop", "name": "c", "schedules": ["@daily"], "job": {"steps": [{"name": "all", "definition": "d@1"}]}}`
 )
 
-// A submitter of one cluster gets nothing that the cluster has no permission for, whatever it writes: it is told the field, the permission and who gives
-// it. With the permission the same is taken.
+// A submitter of one cluster gets nothing that the cluster has no permission for, whatever it writes: it is told the
+// field, the permission and who gives it. With the permission the same is taken.
 func TestPermissionsAtAdmission(t *testing.T) {
 	for permission, definition := range privileged() {
 		t.Run(string(permission), func(t *testing.T) {
@@ -46,13 +49,20 @@ func TestPermissionsAtAdmission(t *testing.T) {
 			s := newSecure(t, func(c *Config) { c.Permissions = nil })
 			s.want(201, "PUT", "/v1/clusters/shop", `{"name": "shop"}`)
 			token := s.access(submitter, "shop")
-			for kind, spec := range map[cluster.Kind]string{cluster.KindService: serviceOfD, cluster.KindJob: jobOfD, cluster.KindCron: cronOfD} {
+			for kind, spec := range map[cluster.Kind]string{
+				cluster.KindService: serviceOfD, cluster.KindJob: jobOfD,
+				cluster.KindCron: cronOfD,
+			} {
 				got := s.ask(s.plain, token, "POST", "/v1/apply", setOf(definition, kind, spec))
 				var p api.Problem
-				if err := json.Unmarshal(got.body, &p); err != nil || got.status != 422 && got.status != 400 || len(p.Faults) != 1 {
+				if err := json.Unmarshal(got.body, &p); err != nil || got.status != 422 && got.status != 400 ||
+					len(p.Faults) != 1 {
 					t.Fatalf("%s: status %d, want one fault: %s", kind, got.status, got.body)
 				}
-				for _, want := range []string{"needs the permission " + string(permission), "cluster shop", "ask an admin to add " + string(permission)} {
+				for _, want := range []string{
+					"needs the permission " + string(permission), "cluster shop",
+					"ask an admin to add " + string(permission),
+				} {
 					if !strings.Contains(p.Faults[0].Message, want) {
 						t.Errorf("%s: want %q in %v", kind, want, p.Faults[0])
 					}
@@ -65,7 +75,8 @@ func TestPermissionsAtAdmission(t *testing.T) {
 				t.Error("something was written")
 			}
 			s.want(200, "PUT", "/v1/clusters/shop", fmt.Sprintf(`{"name": "shop", "permissions": [%q]}`, permission))
-			if got := s.ask(s.plain, token, "POST", "/v1/apply", setOf(definition, cluster.KindService, serviceOfD)); got.status != 200 {
+			if got := s.ask(s.plain, token, "POST", "/v1/apply",
+				setOf(definition, cluster.KindService, serviceOfD)); got.status != 200 {
 				t.Errorf("with the permission: status %d: %s", got.status, got.body)
 			}
 		})
@@ -76,7 +87,8 @@ func TestPermissionsAtAdmission(t *testing.T) {
 func TestWhoGivesPermissions(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t, func(c *Config) { c.Permissions = nil })
-	const with, without, none = `{"name": "shop", "permissions": ["root"]}`, `{"name": "shop", "preemption": "never"}`, `{"name": "shop", "permissions": []}`
+	const with, without, none = `{"name": "shop", "permissions": ["root"]}`, `{"name": "shop", "preemption": "never"}`,
+		`{"name": "shop", "permissions": []}`
 	put := func(role cluster.Role, body string, want int) {
 		t.Helper()
 		if got := s.ask(s.plain, s.access(role), "PUT", "/v1/clusters/shop", body); got.status != want {
@@ -106,7 +118,8 @@ func TestWhoGivesPermissions(t *testing.T) {
 	has(0)
 }
 
-// What was written while the cluster had a permission is not begun anew after that was taken, and neither is an earlier version.
+// What was written while the cluster had a permission is not begun anew after that was taken, and neither is an earlier
+// version.
 func TestPermissionsThatWereTaken(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t, func(c *Config) { c.Permissions = nil })
@@ -117,7 +130,8 @@ func TestPermissionsThatWereTaken(t *testing.T) {
 	s.want(200, "PUT", "/v1/clusters/shop", `{"name": "shop", "permissions": []}`)
 	token := s.access(submitter, "shop")
 	for _, path := range []string{"services/s/start", "jobs/j/restart"} {
-		if got := s.ask(s.plain, token, "POST", "/v1/clusters/shop/"+path, nil); got.status < 400 || !strings.Contains(string(got.body), "needs the permission root") {
+		if got := s.ask(s.plain, token, "POST", "/v1/clusters/shop/"+path, nil); got.status < 400 ||
+			!strings.Contains(string(got.body), "needs the permission root") {
 			t.Errorf("%s: status %d: %s", path, got.status, got.body)
 		}
 	}

@@ -14,14 +14,15 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// runner is an owner that asks for a version of a definition: with the secrets of its cluster its images are pulled, on nodes where its tasks may stand.
+// runner is an owner that asks for a version of a definition: with the secrets of its cluster its images are pulled, on
+// nodes where its tasks may stand.
 type runner struct {
 	cluster  string
 	standing reconciler.Standing
 }
 
-// runnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. Those of clusters that the caller does not see
-// are left out: he is refused later, and moves no login before.
+// runnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. Those of
+// clusters that the caller does not see are left out: he is refused later, and moves no login before.
 func runnersOf(c *caller, snap *store.Snapshot, set []appliedObject) map[cluster.Ref][]runner {
 	by := map[cluster.Ref][]runner{}
 	add := func(in string, ref cluster.Ref, p *cluster.Placement, job bool) {
@@ -41,7 +42,8 @@ func runnersOf(c *caller, snap *store.Snapshot, set []appliedObject) map[cluster
 			by[ref] = append(by[ref], r)
 			return
 		}
-		for _, d := range definitionsOf(set) { // who names no version takes the newest, which is the one that is written here
+		// who names no version takes the newest, which is the one that is written here
+		for _, d := range definitionsOf(set) {
 			if d.Name == ref.Name {
 				by[d.Ref()] = append(by[d.Ref()], r)
 			}
@@ -68,14 +70,15 @@ func runnersOf(c *caller, snap *store.Snapshot, set []appliedObject) map[cluster
 	return by
 }
 
-// lookup is an image whose digest is asked for, and the secret whose login is told to its registry; without one it is the node's own.
+// lookup is an image whose digest is asked for, and the secret whose login is told to its registry; without one it is
+// the node's own.
 type lookup struct {
 	image string // its normal name
 	login transport.SecretName
 }
 
-// lookupOf returns how the image of a container is looked up: with the secret that it names or that a cluster has for the registry, of the first of the
-// owners whose cluster has one. Who is that owner, or nil.
+// lookupOf returns how the image of a container is looked up: with the secret that it names or that a cluster has for
+// the registry, of the first of the owners whose cluster has one. Who is that owner, or nil.
 func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []runner) (look lookup, who *runner) {
 	look.image = cluster.NormalImage(c.Image)
 	registry, _, _ := strings.Cut(look.image, "/")
@@ -93,10 +96,12 @@ func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []runner) (loo
 	return look, nil
 }
 
-// pin has nodes ask the registries which images the tags in new versions stand for, and writes the digests into the definitions: a version means one
-// image for ever (ADR 0065). A registry for which the cluster has a secret is asked with that, by a node where the tasks may stand (ADR 0078). What cannot be
-// found out within pinTime stays as it is.
-func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition, runners map[cluster.Ref][]runner) loose {
+// pin has nodes ask the registries which images the tags in new versions stand for, and writes the digests into the
+// definitions: a version means one image for ever (ADR 0065). A registry for which the cluster has a secret is asked
+// with that, by a node where the tasks may stand (ADR 0078). What cannot be found out within pinTime stays as it is.
+func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
+	runners map[cluster.Ref][]runner,
+) loose {
 	snap := s.cfg.Tables.Snapshot()
 	nodes := map[lookup][]string{} // that are asked
 	var fresh []*cluster.TaskDefinition
@@ -122,7 +127,8 @@ func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 		}
 	}
 	slices.SortFunc(looks, func(a, b lookup) int {
-		return cmp.Or(cmp.Compare(a.image, b.image), cmp.Compare(a.login.Cluster, b.login.Cluster), cmp.Compare(a.login.Secret, b.login.Secret))
+		return cmp.Or(cmp.Compare(a.image, b.image), cmp.Compare(a.login.Cluster, b.login.Cluster),
+			cmp.Compare(a.login.Secret, b.login.Secret))
 	})
 	ctx, cancel := context.WithTimeout(ctx, pinTime)
 	defer cancel()
@@ -130,7 +136,9 @@ func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	digests, reasons := map[lookup]string{}, map[lookup]string{}
 	for look, able := range nodes { // order-free: each by itself
 		if len(able) == 0 && look.login.Secret != "" {
-			reasons[look] = fmt.Sprintf("no node is ready that runs images and on which its tasks may be placed, to ask with the secret %s", look.login.Secret)
+			reasons[look] = fmt.Sprintf(
+				"no node is ready that runs images and on which its tasks may be placed, to ask with the secret %s",
+				look.login.Secret)
 		}
 	}
 	var asking sync.WaitGroup
@@ -155,7 +163,9 @@ func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 }
 
 // pinAs writes digests into definitions, and returns why some images have none.
-func pinAs(definitions []*cluster.TaskDefinition, found func(*cluster.TaskDefinition, *cluster.Container) (digest, why string)) loose {
+func pinAs(definitions []*cluster.TaskDefinition,
+	found func(*cluster.TaskDefinition, *cluster.Container) (digest, why string),
+) loose {
 	left := loose{}
 	for _, d := range definitions {
 		d.Pin(func(c *cluster.Container) string {
@@ -177,7 +187,8 @@ func pinAs(definitions []*cluster.TaskDefinition, found func(*cluster.TaskDefini
 	return left
 }
 
-// pinnersFor returns the nodes that are asked: with a secret of an owner's cluster only such as its tasks may stand on, which would get the login with them.
+// pinnersFor returns the nodes that are asked: with a secret of an owner's cluster only such as its tasks may stand on,
+// which would get the login with them.
 func pinnersFor(l *look, who *runner) []string {
 	if who == nil {
 		return pinners(l.snap, nil)

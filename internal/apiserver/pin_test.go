@@ -15,11 +15,13 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// An image is looked up with the secret that its container names or that the cluster of its service has for the registry, by a node where the tasks may
-// stand; with the node's own login where there is none. Requests name the secret and hold nothing of it.
+// An image is looked up with the secret that its container names or that the cluster of its service has for the
+// registry, by a node where the tasks may stand; with the node's own login where there is none. Requests name the
+// secret and hold nothing of it.
 func TestVersionsArePinnedWithSecrets(t *testing.T) {
 	w, n := withImages(t)
-	n.digests["own.example/app:1"], n.digests["named.example/app:1"], n.digests["free.example/app:1"] = digestOf("a"), digestOf("b"), digestOf("c")
+	n.digests["own.example/app:1"], n.digests["named.example/app:1"], n.digests["free.example/app:1"] = digestOf("a"),
+		digestOf("b"), digestOf("c")
 	var mu sync.Mutex
 	var nodes []string
 	play := agent(n.play)
@@ -30,23 +32,32 @@ func TestVersionsArePinnedWithSecrets(t *testing.T) {
 		return play("n1", req)
 	})
 	secret := func(in, name, registry string) cluster.Secret {
-		return cluster.Secret{Cluster: in, Name: name, Type: cluster.SecretRegistry, Registry: registry, Key: "1", Sealed: []byte("sealed")}
+		return cluster.Secret{
+			Cluster: in, Name: name, Type: cluster.SecretRegistry, Registry: registry, Key: "1",
+			Sealed: []byte("sealed"),
+		}
 	}
 	w.put(map[string]any{
 		"status/n2": cluster.NodeStatus{Name: "n2", Session: 1, Registered: noon.Add(1e9), Facts: cluster.Facts{
 			Executors: []cluster.ExecutorFact{{Name: "containerd"}}, Labels: cluster.Labels{"zone": "far"},
 		}},
-		"node/n2":                cluster.Node{Name: "n2", State: cluster.NodeReady, Domain: "default", Since: noon, Session: 1},
+		"node/n2": cluster.Node{
+			Name: "n2", State: cluster.NodeReady, Domain: "default", Since: noon,
+			Session: 1,
+		},
 		"secret/default/pull":    secret("default", "pull", "own.example"),
 		"secret/default/special": secret("default", "special", "named.example"),
 		"secret/other/pull":      secret("other", "pull", "free.example"), // another cluster's
 	})
 	service := map[string]any{
 		"name": "app", "definition": "pinned", "count": 1,
-		"placement": map[string]any{"constraints": []any{map[string]any{"attribute": "label.zone", "op": "!=", "value": "far"}}},
+		"placement": map[string]any{
+			"constraints": []any{map[string]any{"attribute": "label.zone", "op": "!=", "value": "far"}},
+		},
 	}
 	ask := manifestsOf("TaskDefinition", pinnedVersion(1,
-		map[string]any{"image": "own.example/app:1"}, map[string]any{"image": "named.example/app:1", "pull_secret": "special"},
+		map[string]any{"image": "own.example/app:1"},
+		map[string]any{"image": "named.example/app:1", "pull_secret": "special"},
 		map[string]any{"image": "free.example/app:1"}), "Service", service)
 	reply := read[api.ApplyReply](t, w.want(http.StatusOK, "POST", "/v1/apply", ask))
 	for _, c := range reply.Changes {

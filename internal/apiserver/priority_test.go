@@ -18,12 +18,14 @@ func TestPriorityOfZero(t *testing.T) {
 		t.Errorf("without the field: priority %d", e.Value.Priority)
 	}
 	spec["priority"] = 0
-	if got := w.call("PUT", "/v1/clusters/default/services/web", spec); got.status < 400 || !strings.Contains(got.faults(), "priority: "+want) {
+	if got := w.call("PUT", "/v1/clusters/default/services/web", spec); got.status < 400 ||
+		!strings.Contains(got.faults(), "priority: "+want) {
 		t.Errorf("service: status %d: %s", got.status, got.body)
 	}
 	work := job("work", "web@1", 1)
 	work["priority"] = 0
-	if got := w.call("POST", "/v1/apply", manifestsOf("Job", work)); got.status < 400 || !strings.Contains(got.faults(), "priority: "+want) {
+	if got := w.call("POST", "/v1/apply", manifestsOf("Job", work)); got.status < 400 ||
+		!strings.Contains(got.faults(), "priority: "+want) {
 		t.Errorf("job: status %d: %s", got.status, got.body)
 	}
 }

@@ -60,27 +60,38 @@ func problemOf(err error) *problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &tooLarge):
-		return problemf(http.StatusRequestEntityTooLarge, "the body is larger than %s: send it in parts", cluster.Bytes(tooLarge.Limit))
+		return problemf(http.StatusRequestEntityTooLarge, "the body is larger than %s: send it in parts",
+			cluster.Bytes(tooLarge.Limit))
 	case errors.Is(err, store.ErrNoSpace) && !errors.Is(err, store.ErrUnknown):
-		return problemf(http.StatusInsufficientStorage, "the store is out of space and takes no writes; reads go on and running tasks are not touched. "+
-			"Free space on the disk of the server's data directory: writes go on by themselves then")
+		return problemf(http.StatusInsufficientStorage,
+			"the store is out of space and takes no writes; reads go on and running tasks are not touched. "+
+				"Free space on the disk of the server's data directory: writes go on by themselves then")
 	case errors.Is(err, store.ErrTooLarge):
-		return problemf(http.StatusRequestEntityTooLarge, "the objects are too many or too large to be written in one transaction; nothing was written. Apply them in parts")
+		return problemf(http.StatusRequestEntityTooLarge,
+			"the objects are too many or too large to be written in one transaction; nothing was written. "+
+				"Apply them in parts")
 	case errors.Is(err, store.ErrReaders):
 		_, older, _ := strings.Cut(err.Error(), store.ErrReaders.Error()+": ")
-		return problemf(http.StatusConflict, "services of the mode daemon, or with scaling, and secrets need every server to be of this build, and these are older: %s. Nothing was written. "+
-			"Upgrade them first; one that is gone for good: `berth server remove`", older)
+		return problemf(http.StatusConflict,
+			"services of the mode daemon, or with scaling, and secrets need every server to be of this "+
+				"build, and these are older: %s. Nothing was written. "+
+				"Upgrade them first; one that is gone for good: `berth server remove`", older)
 	case errors.Is(err, store.ErrUnknown):
-		return problemf(http.StatusServiceUnavailable, "the store did not confirm the write: it may have happened or not. Look, then ask again")
+		return problemf(http.StatusServiceUnavailable,
+			"the store did not confirm the write: it may have happened or not. Look, then ask again")
 	case errors.Is(err, store.ErrUnavailable):
-		return problemf(http.StatusServiceUnavailable, "the store has no quorum: too few of its servers are up, or reach each other. Nothing was written; running tasks are not touched. "+
-			"`berth server members` tells which are missing")
+		return problemf(http.StatusServiceUnavailable,
+			"the store has no quorum: too few of its servers are up, or reach each other. Nothing was "+
+				"written; running tasks are not touched. "+
+				"`berth server members` tells which are missing")
 	case errors.Is(err, store.ErrRemoved):
-		return problemf(http.StatusServiceUnavailable, "this server was removed from the control plane: ask another one")
+		return problemf(http.StatusServiceUnavailable,
+			"this server was removed from the control plane: ask another one")
 	case errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled):
 		return problemf(http.StatusServiceUnavailable, "the server is stopping: ask another one, or again in a moment")
 	case errors.Is(err, context.DeadlineExceeded):
-		return problemf(http.StatusServiceUnavailable, "the store did not answer in time: ask again; `berth status` tells how it is")
+		return problemf(http.StatusServiceUnavailable,
+			"the store did not answer in time: ask again; `berth status` tells how it is")
 	}
 	return problemf(http.StatusInternalServerError, "the server could not do it; its log says why")
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// pullFollower tells a client how a pull comes along on the nodes, as lines of JSON. Its methods may be called concurrently, and of nil do nothing.
+// pullFollower tells a client how a pull comes along on the nodes, as lines of JSON. Its methods may be called
+// concurrently, and of nil do nothing.
 type pullFollower struct {
 	mu  sync.Mutex
 	out *json.Encoder

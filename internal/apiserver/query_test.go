@@ -48,7 +48,8 @@ func logOf(f *testing.F, batches ...int) *store.Snapshot {
 func FuzzEventCursor(f *testing.F) {
 	snap := logOf(f, 1, 3, 2)
 	all := []string{"b1.0", "b2.0", "b2.1", "b2.2", "b3.0", "b3.1"}
-	for _, id := range append(slices.Clone(all), "", "now", ".", "b1", "b1.", ".0", "b9.0", "b1.-1", "b1.99999999999999999999", "b1.+0", "b2.7") {
+	for _, id := range append(slices.Clone(all), "", "now", ".", "b1", "b1.", ".0", "b9.0", "b1.-1",
+		"b1.99999999999999999999", "b1.+0", "b2.7") {
 		f.Add(id)
 	}
 	f.Fuzz(func(t *testing.T, id string) {
@@ -78,8 +79,10 @@ func FuzzEventCursor(f *testing.F) {
 // FuzzQuery holds that any query is either refused with 400 or read within its bounds.
 func FuzzQuery(f *testing.F) {
 	for _, raw := range []string{
-		"", "limit=10&cursor=YQ", "index=7&wait=5m", "limit=-1", "limit=9223372036854775808", "cursor=%%%", "cursor=!", "wait=-1s", "wait=1e9h",
-		"tail=99999999999999999999", "tail=0&since=1h&follow", "stream=stdin", "state=running&limt=3", "limit=1;2", "a=%zz", "\xff=\x00", "wait=NaN",
+		"", "limit=10&cursor=YQ", "index=7&wait=5m", "limit=-1", "limit=9223372036854775808", "cursor=%%%", "cursor=!",
+		"wait=-1s", "wait=1e9h",
+		"tail=99999999999999999999", "tail=0&since=1h&follow", "stream=stdin", "state=running&limt=3", "limit=1;2",
+		"a=%zz", "\xff=\x00", "wait=NaN",
 	} {
 		f.Add(raw)
 	}

@@ -32,13 +32,15 @@ func (s *Server) settled(ctx context.Context) (*store.Snapshot, error) {
 	defer cancel()
 	snap, err := s.cfg.Tables.Settled(wait)
 	if err != nil && ctx.Err() == nil && wait.Err() != nil {
-		return nil, problemf(http.StatusServiceUnavailable, "the store did not answer within %s, or this server's tables are behind it by more: ask again, or another server", readTimeout)
+		return nil, problemf(http.StatusServiceUnavailable,
+			"the store did not answer within %s, or this server's tables are behind it by more: ask again, "+
+				"or another server", readTimeout)
 	}
 	return snap, err
 }
 
-// reached returns once the tables are not older than what a client has seen, at an index that this or another server told it. If
-// the store itself went back behind the index, it returns as well.
+// reached returns once the tables are not older than what a client has seen, at an index that this or another server
+// told it. If the store itself went back behind the index, it returns as well.
 func (s *Server) reached(ctx context.Context, index uint64, wait time.Duration) error {
 	if snap := s.cfg.Tables.Snapshot(); snap.Revision() >= index {
 		return nil
@@ -55,7 +57,9 @@ func (s *Server) reached(ctx context.Context, index uint64, wait time.Duration) 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return problemf(http.StatusServiceUnavailable, "this server is behind: it has not reached index %d, which you have seen, within %s. Ask again, or another server", index, wait)
+	return problemf(http.StatusServiceUnavailable,
+		"this server is behind: it has not reached index %d, which you have seen, within %s. Ask again, or "+
+			"another server", index, wait)
 }
 
 // given reports whether a query parameter is set: present, and neither "false" nor "0".
@@ -96,7 +100,8 @@ func badQuery(name, format string, args ...any) *problem {
 	return p
 }
 
-// misfit says why a parameter's text is none of its kind, or nothing. One without a value is given, and left to its default.
+// misfit says why a parameter's text is none of its kind, or nothing. One without a value is given, and left to its
+// default.
 func misfit(kind, text string) string {
 	switch {
 	case text == "":
@@ -105,7 +110,8 @@ func misfit(kind, text string) string {
 			return fmt.Sprintf("is %q, want true or false", clip(text))
 		}
 	case kind == "integer":
-		if _, err := strconv.ParseInt(text, 10, 64); err != nil && !errors.Is(err, strconv.ErrRange) { // who reads it says which range it has
+		// who reads it says which range it has
+		if _, err := strconv.ParseInt(text, 10, 64); err != nil && !errors.Is(err, strconv.ErrRange) {
 			return fmt.Sprintf("is %q, want a whole number", clip(text))
 		}
 	}
@@ -153,7 +159,10 @@ func checkQuery(rt *route, r *http.Request) error {
 			ok, want = err == nil || value == "last", "a number, or last"
 		}
 		if !ok {
-			faults = append(faults, cluster.Fault{Path: name, Message: strconv.Quote(clip(value)) + " in the address is not a valid " + name + ": want " + want})
+			faults = append(faults, cluster.Fault{
+				Path:    name,
+				Message: strconv.Quote(clip(value)) + " in the address is not a valid " + name + ": want " + want,
+			})
 		}
 	}
 	if len(faults) == 0 {

@@ -28,11 +28,15 @@ func (s *Server) rebalanceRoutes() []route {
 		{"max", "integer", "the most moves to find, 0 for all; default 100"},
 		{"min_gain", "integer", "the least that a move has to gain, in points; default 20"},
 		{"settle", "duration", "how long a task must have run to be moved; default 5m"},
-		{"keep_violations", "boolean", "leave tasks in place of which nothing is wrong but that their nodes do not meet their constraints"},
+		{
+			"keep_violations", "boolean",
+			"leave tasks in place of which nothing is wrong but that their nodes do not meet their constraints",
+		},
 		consistent(),
 	}
 	return []route{{
-		method: "GET", path: "/v1/rebalance", name: "planRebalance", role: viewer, query: query, reply: typeOf[api.Rebalance](), serve: s.planRebalance,
+		method: "GET", path: "/v1/rebalance", name: "planRebalance", role: viewer, query: query,
+		reply: typeOf[api.Rebalance](), serve: s.planRebalance,
 		summary: "Which tasks would stand better elsewhere, as moves in their order. Nothing is changed.",
 	}}
 }
@@ -65,11 +69,15 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	const bound = 1 << 30
-	b := &balance{look: s.look(snap), cluster: in, settle: settle, input: optimizer.Input{Spare: map[cluster.OwnerRef]int{}}}
+	b := &balance{
+		look: s.look(snap), cluster: in, settle: settle,
+		input: optimizer.Input{Spare: map[cluster.OwnerRef]int{}},
+	}
 	b.gather()
 	found := optimizer.Rebalance(b.input, optimizer.Options{
-		MinGain: int(max(1, min(gain, bound))), MaxMoves: int(min(most, bound)), KeepViolations: given(r, "keep_violations"),
-		Scheduler: scheduler.Options{Now: b.now},
+		MinGain: int(max(1, min(gain, bound))), MaxMoves: int(min(most, bound)),
+		KeepViolations: given(r, "keep_violations"),
+		Scheduler:      scheduler.Options{Now: b.now},
 	})
 	return answer(w, http.StatusOK, rebalanceView(snap.Revision(), &b.input, &found))
 }
@@ -77,7 +85,8 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 func rebalanceView(revision uint64, in *optimizer.Input, found *optimizer.Result) api.Rebalance {
 	v := api.Rebalance{
 		Revision: revision, Moves: []api.RebalanceMove{}, Violations: []api.RebalanceViolation{},
-		Before: api.RebalanceScore(found.Before), After: api.RebalanceScore(found.After), Considered: len(in.Tasks), More: found.Bounded,
+		Before: api.RebalanceScore(found.Before), After: api.RebalanceScore(found.After), Considered: len(in.Tasks),
+		More: found.Bounded,
 	}
 	attempts := make(map[string]int, len(in.Tasks)) // of those that run, by UUID
 	for i := range in.Tasks {
@@ -85,7 +94,8 @@ func rebalanceView(revision uint64, in *optimizer.Input, found *optimizer.Result
 	}
 	for _, m := range found.Moves {
 		v.Moves = append(v.Moves, api.RebalanceMove{
-			Task: m.Task, Attempt: attempts[m.UUID], Owner: m.Owner, From: m.From, To: m.To, Cause: string(m.Cause), Gain: m.Gain, Message: m.Message, StopFirst: m.StopFirst,
+			Task: m.Task, Attempt: attempts[m.UUID], Owner: m.Owner, From: m.From, To: m.To, Cause: string(m.Cause),
+			Gain: m.Gain, Message: m.Message, StopFirst: m.StopFirst,
 		})
 	}
 	for _, x := range found.Violations {
@@ -163,7 +173,8 @@ func (b *balance) job(e store.Entry[cluster.Job]) {
 	}
 }
 
-// task returns what an attempt that lives asks of the node for its next one, and why it must not be moved, if that follows from the attempt itself.
+// task returns what an attempt that lives asks of the node for its next one, and why it must not be moved, if that
+// follows from the attempt itself.
 func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.Pending) (optimizer.Task, bool) {
 	d := row.Desired
 	if !row.Live() || !onNode(row) || d == nil {
@@ -173,7 +184,10 @@ func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.P
 	def := b.definition(next.Definition)
 	t := optimizer.Task{UUID: d.UUID, Node: row.Node, Pending: next}
 	if !known || def == nil {
-		t.Pending = cluster.Pending{Task: row.Task, Attempt: row.Number + 1, Owner: d.Owner, Definition: d.Definition, Priority: d.Priority}
+		t.Pending = cluster.Pending{
+			Task: row.Task, Attempt: row.Number + 1, Owner: d.Owner, Definition: d.Definition,
+			Priority: d.Priority,
+		}
 		t.Stay = "of task definitions that are not there"
 		return t, true
 	}
@@ -182,7 +196,8 @@ func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.P
 	switch {
 	case d.Stop != nil:
 		t.Stay = "to be stopped already"
-	case node.Value == nil || node.Value.State == cluster.NodeSuspect || node.Value.State == cluster.NodeDown || node.Value.State == cluster.NodeJoining:
+	case node.Value == nil || node.Value.State == cluster.NodeSuspect || node.Value.State == cluster.NodeDown ||
+		node.Value.State == cluster.NodeJoining:
 		t.Stay = "on nodes that are not ready"
 	case node.Value.State != cluster.NodeReady:
 		t.Stay = "on nodes that are emptied anyway"
@@ -200,7 +215,8 @@ func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.P
 	return t, true
 }
 
-// again returns what the next attempt of each of an owner's tasks asks for, by task, as the control plane would ask for it.
+// again returns what the next attempt of each of an owner's tasks asks for, by task, as the control plane would ask for
+// it.
 func (l *look) again(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
 	if o.Kind == cluster.KindService {
 		if e, ok := l.snap.Service(o.Cluster, o.Name); ok {
@@ -215,7 +231,8 @@ func (l *look) again(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
 	return reconciler.JobAgain(l.job(e))
 }
 
-// beside makes what a task asks for what it would ask for were it placed now, though its last attempt stands on the node.
+// beside makes what a task asks for what it would ask for were it placed now, though its last attempt stands on the
+// node.
 func (l *look) beside(next cluster.Pending, node string) cluster.Pending {
 	next.Placement.Strategy = l.snap.Strategy(l.domain, next.Owner.Cluster, &next.Placement)
 	next.Avoid = slices.DeleteFunc(slices.Clone(next.Avoid), func(name string) bool { return name == node })

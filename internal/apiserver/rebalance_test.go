@@ -11,7 +11,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// uneven makes a world of three nodes in two zones, on whose first all three tasks of a service stand, with one of a daemon and of a job.
+// uneven makes a world of three nodes in two zones, on whose first all three tasks of a service stand, with one of a
+// daemon and of a job.
 func uneven(t *testing.T) *world {
 	w := newWorld(t, func(c *Config) { c.Now = func() time.Time { return noon.Add(time.Hour) } })
 	sizes := func(name string) map[string]any {
@@ -21,16 +22,24 @@ func uneven(t *testing.T) *world {
 	}
 	w.want(200, "POST", "/v1/apply", manifestsOf(
 		"TaskDefinition", sizes("web"), "TaskDefinition", sizes("work"), "Service", service("web", "web@1", 3),
-		"Service", map[string]any{"name": "probe", "definition": "work@1", "mode": "daemon"}, "Job", job("sum", "work@1", 1),
+		"Service", map[string]any{"name": "probe", "definition": "work@1", "mode": "daemon"}, "Job",
+		job("sum", "work@1", 1),
 	))
 	records := map[string]any{}
 	for i, zone := range []string{"a", "b", "b"} {
 		name := fmt.Sprintf("n%d", i+1)
-		records["node/"+name] = cluster.Node{Name: name, State: cluster.NodeReady, Domain: "default", Since: noon, Session: 1}
-		records["status/"+name] = cluster.NodeStatus{Name: name, Session: 1, Synced: true, Registered: noon, Facts: cluster.Facts{
-			Hostname: name, CPU: 8000, Memory: 16 * cluster.GiB, Disk: 100 * cluster.GiB, Labels: cluster.Labels{"zone": zone},
-			Executors: []cluster.ExecutorFact{{Name: "containerd"}},
-		}}
+		records["node/"+name] = cluster.Node{
+			Name: name, State: cluster.NodeReady, Domain: "default", Since: noon,
+			Session: 1,
+		}
+		records["status/"+name] = cluster.NodeStatus{
+			Name: name, Session: 1, Synced: true, Registered: noon,
+			Facts: cluster.Facts{
+				Hostname: name, CPU: 8000, Memory: 16 * cluster.GiB, Disk: 100 * cluster.GiB,
+				Labels:    cluster.Labels{"zone": zone},
+				Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+			},
+		}
 	}
 	stand := func(id cluster.TaskID, kind cluster.Kind, ref cluster.Ref) {
 		d := desired(id, 1, kind, ref)
@@ -51,7 +60,8 @@ func uneven(t *testing.T) *world {
 // rolledOut writes that the service's newest version is complete.
 func (w *world) rolledOut(name string) {
 	w.put(map[string]any{"rollout/default/" + name: cluster.Rollout{Version: cluster.Version{
-		Generation: 1, Definition: cluster.Ref{Name: name, Version: 1}, State: cluster.RolloutComplete, Started: noon, Ended: noon,
+		Generation: 1, Definition: cluster.Ref{Name: name, Version: 1}, State: cluster.RolloutComplete, Started: noon,
+		Ended: noon,
 	}}})
 }
 
@@ -97,14 +107,18 @@ func TestPlanRebalance(t *testing.T) {
 	if v := w.rebalance("?cluster=other"); len(v.Moves) > 0 || v.Considered != 0 {
 		t.Errorf("got %v of another cluster", movesOf(v))
 	}
-	for query, status := range map[string]int{"?cluster=none": 404, "?max=-1": 400, "?settle=soon": 400, "?min_gain=x": 400, "?surprise=1": 400} {
+	for query, status := range map[string]int{
+		"?cluster=none": 404, "?max=-1": 400, "?settle=soon": 400,
+		"?min_gain=x": 400, "?surprise=1": 400,
+	} {
 		w.want(status, "GET", "/v1/rebalance"+query, nil)
 	}
 }
 
 // TestRebalanceLeavesAlone: what is rolled out, is not well, moves or would be missed is not moved.
 func TestRebalanceLeavesAlone(t *testing.T) {
-	one, path := desired("default.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1}), "n1/default.web.1.0"
+	one, path := desired("default.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1}),
+		"n1/default.web.1.0"
 	stopped := one
 	stopped.Stop = &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout}
 	for name, c := range map[string]struct {
@@ -113,12 +127,20 @@ func TestRebalanceLeavesAlone(t *testing.T) {
 		tasks   int
 	}{
 		"a rollout": {map[string]any{"rollout/default/web": cluster.Rollout{Version: cluster.Version{
-			Generation: 1, Definition: cluster.Ref{Name: "web", Version: 1}, State: cluster.RolloutRolling, Started: noon,
+			Generation: 1, Definition: cluster.Ref{Name: "web", Version: 1}, State: cluster.RolloutRolling,
+			Started: noon,
 		}}}, "of services that are rolled out just now", 3},
-		"a stop":            {map[string]any{"state/" + path: stopped}, "to be stopped already", 1},
-		"one that is ill":   {map[string]any{"status/" + path: observed(one, cluster.StateRunning, cluster.HealthFailing)}, "not healthy", 1},
-		"a node that hangs": {map[string]any{"node/n1": cluster.Node{Name: "n1", State: cluster.NodeSuspect, Domain: "default"}}, "on nodes that are not ready", 3},
-		"a drain":           {map[string]any{"node/n1": cluster.Node{Name: "n1", State: cluster.NodeDraining, Domain: "default"}}, "on nodes that are emptied anyway", 3},
+		"a stop": {map[string]any{"state/" + path: stopped}, "to be stopped already", 1},
+		"one that is ill": {map[string]any{"status/" +
+			path: observed(one, cluster.StateRunning, cluster.HealthFailing)}, "not healthy", 1},
+		"a node that hangs": {map[string]any{"node/n1": cluster.Node{
+			Name: "n1", State: cluster.NodeSuspect,
+			Domain: "default",
+		}}, "on nodes that are not ready", 3},
+		"a drain": {map[string]any{"node/n1": cluster.Node{
+			Name: "n1", State: cluster.NodeDraining,
+			Domain: "default",
+		}}, "on nodes that are emptied anyway", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := uneven(t)
@@ -140,7 +162,8 @@ func TestRebalanceLeavesAlone(t *testing.T) {
 // TestRebalanceShowsViolations: a label that changes, or a taint, makes tasks stand where they may not.
 func TestRebalanceShowsViolations(t *testing.T) {
 	w := uneven(t)
-	w.want(200, "PUT", "/v1/nodes/n1", map[string]any{"name": "n1", "taints": []any{map[string]any{"key": "bad", "effect": "evict"}}})
+	w.want(200, "PUT", "/v1/nodes/n1",
+		map[string]any{"name": "n1", "taints": []any{map[string]any{"key": "bad", "effect": "evict"}}})
 	v := w.rebalance("")
 	if len(v.Violations) != 5 || v.Before.Violations != 5 {
 		t.Fatalf("got %+v", v.Violations)
@@ -155,7 +178,8 @@ func TestRebalanceShowsViolations(t *testing.T) {
 			t.Errorf("got %+v", m)
 		}
 	}
-	if kept := w.rebalance("?keep_violations&min_gain=100000"); len(kept.Violations) != 5 || kept.Violations[2].To != "" {
+	if kept := w.rebalance("?keep_violations&min_gain=100000"); len(kept.Violations) != 5 ||
+		kept.Violations[2].To != "" {
 		t.Errorf("got %+v, though violations are to stay", kept.Violations)
 	}
 }

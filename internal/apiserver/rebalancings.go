@@ -17,11 +17,35 @@ func (s *Server) rebalancingRoutes() []route {
 	const one = "/v1/rebalancings/{rebalancing}"
 	view := typeOf[api.RebalancingView]()
 	return []route{
-		{method: "POST", path: "/v1/rebalance", name: "rebalance", role: operator, summary: "Carries out moves, as GET lists them: a few at a time, none below what the services' policies say. Refused with 409 while others are carried out.", body: typeOf[api.RebalanceRequest](), status: http.StatusCreated, reply: view, serve: s.rebalance},
-		{method: "GET", path: "/v1/rebalancings", name: "listRebalancings", role: viewer, summary: "The rebalancings that run or are remembered, the oldest first.", query: listParameters(), reply: typeOf[api.Page[api.RebalancingBrief]](), stream: eventStream, long: true, serve: s.listRebalancings},
-		{method: "GET", path: one, name: "readRebalancing", role: viewer, summary: "How far a rebalancing got, move by move.", query: []parameter{consistent()}, reply: view, serve: s.readRebalancing},
-		{method: "POST", path: one + "/cancel", name: "cancelRebalancing", role: operator, summary: "Ends a rebalancing: no further move begins, and those that are on their way get there.", writes: true, reply: view, serve: s.cancelRebalancing},
-		{method: "POST", path: one + "/undo", name: "undoRebalancing", role: operator, summary: "Takes back what a rebalancing has moved, in the reverse order, as a rebalancing of its own; \"last\" is the newest one that was not taken back. Or tells what that would be.", body: typeOf[api.UndoRebalanceRequest](), optional: true, status: http.StatusCreated, reply: view, serve: s.undoRebalancing},
+		{
+			method: "POST", path: "/v1/rebalance", name: "rebalance", role: operator,
+			summary: "Carries out moves, as GET lists them: a few at a time, none below what the services' " +
+				"policies say. Refused with 409 while others are carried out.", body: typeOf[api.RebalanceRequest](),
+			status: http.StatusCreated, reply: view, serve: s.rebalance,
+		},
+		{
+			method: "GET", path: "/v1/rebalancings", name: "listRebalancings", role: viewer,
+			summary: "The rebalancings that run or are remembered, the oldest first.", query: listParameters(),
+			reply: typeOf[api.Page[api.RebalancingBrief]](), stream: eventStream, long: true,
+			serve: s.listRebalancings,
+		},
+		{
+			method: "GET", path: one, name: "readRebalancing", role: viewer,
+			summary: "How far a rebalancing got, move by move.", query: []parameter{consistent()}, reply: view,
+			serve: s.readRebalancing,
+		},
+		{
+			method: "POST", path: one + "/cancel", name: "cancelRebalancing", role: operator,
+			summary: "Ends a rebalancing: no further move begins, and those that are on their way get there.",
+			writes:  true, reply: view, serve: s.cancelRebalancing,
+		},
+		{
+			method: "POST", path: one + "/undo", name: "undoRebalancing", role: operator,
+			summary: "Takes back what a rebalancing has moved, in the reverse order, as a rebalancing of " +
+				"its own; \"last\" is the newest one that was not taken back. Or tells what that would be.",
+			body: typeOf[api.UndoRebalanceRequest](), optional: true, status: http.StatusCreated, reply: view,
+			serve: s.undoRebalancing,
+		},
 	}
 }
 
@@ -58,10 +82,12 @@ func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
 	return answerRebalancing(w, http.StatusCreated, rebalancingView(snap, made))
 }
 
-// newRebalancing returns the record of one that is about to be made. It is refused while another one of the domain runs.
+// newRebalancing returns the record of one that is about to be made. It is refused while another one of the domain
+// runs.
 func (d *draft) newRebalancing(domain string, parallel int) (*cluster.Rebalancing, error) {
 	if e, ok := d.snap.RunningRebalancing(domain); ok {
-		return nil, problemf(http.StatusConflict, "rebalancing %d runs, and one runs at a time: wait for its end, or cancel it", e.Value.ID)
+		return nil, problemf(http.StatusConflict,
+			"rebalancing %d runs, and one runs at a time: wait for its end, or cancel it", e.Value.ID)
 	}
 	last := uint64(0)
 	for e := range d.snap.Rebalancings() {
@@ -73,14 +99,19 @@ func (d *draft) newRebalancing(domain string, parallel int) (*cluster.Rebalancin
 	}, nil
 }
 
-// putRebalancing draws a record that is new. Of two that are drawn at the same time one finds the key taken: so one runs at a time.
+// putRebalancing draws a record that is new. Of two that are drawn at the same time one finds the key taken: so one
+// runs at a time.
 func (d *draft) putRebalancing(rec *cluster.Rebalancing, message string) {
 	key := d.prefix.Rebalancing(rec.ID)
 	d.put(key, rec, 0)
-	d.instead[key] = cluster.Event{Type: "rebalance.started", Reason: cluster.ReasonRebalance, Count: len(rec.Moves), Message: message}
+	d.instead[key] = cluster.Event{
+		Type: "rebalance.started", Reason: cluster.ReasonRebalance, Count: len(rec.Moves),
+		Message: message,
+	}
 }
 
-// identify finds the attempt of each move, and returns what is wrong with the moves as the tables have their tasks and nodes.
+// identify finds the attempt of each move, and returns what is wrong with the moves as the tables have their tasks and
+// nodes.
 func (d *draft) identify(rec *cluster.Rebalancing) (faults cluster.Faults) {
 	for i := range rec.Moves[:min(len(rec.Moves), cluster.MaxRebalanceMoves)] {
 		m := &rec.Moves[i]
@@ -116,7 +147,8 @@ func (d *draft) identify(rec *cluster.Rebalancing) (faults cluster.Faults) {
 	return faults
 }
 
-// immovable says why no task of the owner of one is moved, as the end of a sentence that begins with the task; empty if they are.
+// immovable says why no task of the owner of one is moved, as the end of a sentence that begins with the task; empty if
+// they are.
 func immovable(snap *store.Snapshot, parts cluster.TaskParts, domain string) string {
 	if parts.Step != "" {
 		return "is of a job: what it has done would be lost"
@@ -267,7 +299,9 @@ func (s *Server) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
 		}
 		rec.Undoes = old.ID
 		if left = d.reverse(rec, old); len(rec.Moves) == 0 {
-			return problemf(http.StatusConflict, "nothing that rebalancing %d moved can be taken back: of its %s, %d were carried out, and the tasks of all of them have gone on since",
+			return problemf(http.StatusConflict,
+				"nothing that rebalancing %d moved can be taken back: of its %s, %d were carried out, and "+
+					"the tasks of all of them have gone on since",
 				old.ID, plural(len(old.Moves), "move"), old.Counts().Done)
 		}
 		if err := rec.Validate(); err != nil {
@@ -275,7 +309,8 @@ func (s *Server) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
 		}
 		made = rec
 		if !ask.DryRun {
-			d.putRebalancing(rec, fmt.Sprintf("rebalancing %d takes back %s of rebalancing %d", rec.ID, plural(len(rec.Moves), "move"), old.ID))
+			d.putRebalancing(rec, fmt.Sprintf("rebalancing %d takes back %s of rebalancing %d", rec.ID,
+				plural(len(rec.Moves), "move"), old.ID))
 		}
 		return nil
 	})
@@ -291,7 +326,8 @@ func (s *Server) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
 	return answerRebalancing(w, status, v)
 }
 
-// undoable finds the rebalancing that is to be taken back: the one named, or the newest that is no undo and was not taken back.
+// undoable finds the rebalancing that is to be taken back: the one named, or the newest that is no undo and was not
+// taken back.
 func (s *Server) undoable(snap *store.Snapshot, r *http.Request) (*cluster.Rebalancing, error) {
 	if r.PathValue("rebalancing") != "last" {
 		e, err := s.rebalancingOf(snap, r)
@@ -308,12 +344,15 @@ func (s *Server) undoable(snap *store.Snapshot, r *http.Request) (*cluster.Rebal
 		}
 	}
 	if last == nil {
-		return nil, problemf(http.StatusConflict, "there is nothing to take back: no rebalancing that is remembered has moved a task, or all of them were taken back")
+		return nil, problemf(http.StatusConflict,
+			"there is nothing to take back: no rebalancing that is remembered has moved a task, or all of "+
+				"them were taken back")
 	}
 	return last, nil
 }
 
-// reverse fills in the moves that take back what another rebalancing has moved, the last one first, and returns which do not.
+// reverse fills in the moves that take back what another rebalancing has moved, the last one first, and returns which
+// do not.
 func (d *draft) reverse(rec, old *cluster.Rebalancing) (left []api.RebalanceLeft) {
 	for i := len(old.Moves) - 1; i >= 0; i-- {
 		m := &old.Moves[i]
@@ -363,7 +402,8 @@ func awaited(snap *store.Snapshot, m *cluster.RebalancingMove) string {
 	row, ok := snap.Attempt(m.Task, m.Attempt)
 	if next := newestRow(snap, m.Task); next != nil && next.Number > m.Attempt {
 		if !next.Observed.Healthy() {
-			return fmt.Sprintf("it runs on until attempt %d is healthy on node %s, where it is %s", next.Number, next.Node, lifecycle.Shown(next.Attempt).State)
+			return fmt.Sprintf("it runs on until attempt %d is healthy on node %s, where it is %s", next.Number,
+				next.Node, lifecycle.Shown(next.Attempt).State)
 		}
 		return fmt.Sprintf("attempt %d is healthy on node %s, and the last one ends", next.Number, next.Node)
 	}
@@ -378,8 +418,9 @@ func awaited(snap *store.Snapshot, m *cluster.RebalancingMove) string {
 
 func briefOf(r *cluster.Rebalancing) api.RebalancingBrief {
 	return api.RebalancingBrief{
-		ID: r.ID, State: r.State, Created: r.Created, Ended: r.Ended, By: r.By, Undoes: r.Undoes, Cancelled: r.Cancelled,
-		Moves: len(r.Moves), Counts: r.Counts(),
+		ID: r.ID, State: r.State, Created: r.Created, Ended: r.Ended, By: r.By, Undoes: r.Undoes,
+		Cancelled: r.Cancelled,
+		Moves:     len(r.Moves), Counts: r.Counts(),
 	}
 }
 

@@ -14,10 +14,12 @@ import (
 // handIn hands in the list that the server finds.
 func (w *world) handIn() api.RebalancingView {
 	w.t.Helper()
-	return read[api.RebalancingView](w.t, w.want(201, "POST", "/v1/rebalance", api.RebalanceRequest{Moves: w.rebalance("").Moves}))
+	return read[api.RebalancingView](w.t,
+		w.want(201, "POST", "/v1/rebalance", api.RebalanceRequest{Moves: w.rebalance("").Moves}))
 }
 
-// carryOut writes of a rebalancing what the control plane would: the first moves are done, and the tasks are where they were to go.
+// carryOut writes of a rebalancing what the control plane would: the first moves are done, and the tasks are where they
+// were to go.
 func (w *world) carryOut(v api.RebalancingView, done int) {
 	w.t.Helper()
 	rec := v.Rebalancing
@@ -35,8 +37,9 @@ func (w *world) carryOut(v api.RebalancingView, done int) {
 			"state/" + m.To + "/" + string(m.Task):  d,
 			"status/" + m.To + "/" + string(m.Task): observed(d, cluster.StateRunning, cluster.HealthHealthy),
 			fmt.Sprintf("attempt/%s/%d", m.Task, m.Attempt): cluster.Outcome{
-				Task: m.Task, Attempt: m.Attempt, UUID: m.UUID, Node: m.From, State: cluster.StateCancelled, Reason: cluster.ReasonRebalance,
-				Owner: d.Owner, Definition: d.Definition,
+				Task: m.Task, Attempt: m.Attempt, UUID: m.UUID, Node: m.From, State: cluster.StateCancelled,
+				Reason: cluster.ReasonRebalance,
+				Owner:  d.Owner, Definition: d.Definition,
 			},
 			"state/" + m.From + "/" + string(m.Task): nil, "status/" + m.From + "/" + string(m.Task): nil,
 		})
@@ -73,12 +76,14 @@ func TestRebalanceIsHandedIn(t *testing.T) {
 	w := uneven(t)
 	found := w.rebalance("")
 	v := w.handIn()
-	if v.ID != 1 || v.State != cluster.RebalancingRunning || v.Parallel != 5 || v.Domain != "default" || v.By == "" || v.Revision == 0 || v.Counts.Waiting != 2 {
+	if v.ID != 1 || v.State != cluster.RebalancingRunning || v.Parallel != 5 || v.Domain != "default" || v.By == "" ||
+		v.Revision == 0 || v.Counts.Waiting != 2 {
 		t.Errorf("got %+v", v)
 	}
 	for i, m := range v.Moves {
 		want := cluster.RebalancingMove{
-			Task: found.Moves[i].Task, Attempt: 1, UUID: m.UUID, From: "n1", To: found.Moves[i].To, Cause: "even", Gain: found.Moves[i].Gain,
+			Task: found.Moves[i].Task, Attempt: 1, UUID: m.UUID, From: "n1", To: found.Moves[i].To, Cause: "even",
+			Gain:    found.Moves[i].Gain,
 			Message: found.Moves[i].Message, State: cluster.MoveWaiting,
 		}
 		if diff := cmp.Diff(want, m); diff != "" || m.UUID == "" {
@@ -95,13 +100,15 @@ func TestRebalanceIsHandedIn(t *testing.T) {
 		t.Errorf("got %+v", list.Items)
 	}
 	for _, name := range []string{"1", "last"} {
-		if got := read[api.RebalancingView](t, w.want(200, "GET", "/v1/rebalancings/"+name, nil)); got.ID != 1 || got.Revision != v.Revision {
+		if got := read[api.RebalancingView](t, w.want(200, "GET", "/v1/rebalancings/"+name, nil)); got.ID != 1 ||
+			got.Revision != v.Revision {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}
 	w.want(404, "GET", "/v1/rebalancings/2", nil)
 	w.want(400, "GET", "/v1/rebalancings/first", nil)
-	if e := w.lastTold(); e.Type != "rebalance.started" || e.Message != "rebalancing 1 carries out 2 moves" || e.By == "" {
+	if e := w.lastTold(); e.Type != "rebalance.started" || e.Message != "rebalancing 1 carries out 2 moves" ||
+		e.By == "" {
 		t.Errorf("told %+v", e)
 	}
 }
@@ -118,8 +125,10 @@ func TestRebalanceWithFaults(t *testing.T) {
 	late := move("default.web.1.2", "n2", "n3")
 	late.Attempt = 2
 	p := w.refused(422, "POST", "/v1/rebalance", api.RebalanceRequest{Parallel: 51, Moves: []api.RebalanceMove{
-		late, move("default.web.1.2", "n1", "n3"), move("default.web.1.1", "n1", "n2"), move("default.web.1.9", "n1", "n2"),
-		move("default.gone.1.0", "n1", "n2"), move("default.probe.1.0", "n1", "n2"), move("default.sum.1.work.0", "n1", "n2"),
+		late, move("default.web.1.2", "n1", "n3"), move("default.web.1.1", "n1", "n2"),
+		move("default.web.1.9", "n1", "n2"),
+		move("default.gone.1.0", "n1", "n2"), move("default.probe.1.0", "n1", "n2"),
+		move("default.sum.1.work.0", "n1", "n2"),
 		move("default.web.1.0", "n1", "n1"), move("what", "N 1", "n9"),
 	}})
 	var got []string
@@ -152,10 +161,12 @@ func TestRebalanceWithFaults(t *testing.T) {
 		}
 	}
 	many := api.RebalanceRequest{Moves: make([]api.RebalanceMove, cluster.MaxRebalanceMoves+1)}
-	if p := w.refused(422, "POST", "/v1/rebalance", many); len(p.Faults) == 0 || !strings.Contains(p.Faults[0].Message, "501 moves, at most 500") {
+	if p := w.refused(422, "POST", "/v1/rebalance", many); len(p.Faults) == 0 ||
+		!strings.Contains(p.Faults[0].Message, "501 moves, at most 500") {
 		t.Errorf("got %+v", p)
 	}
-	if list := read[api.Page[api.RebalancingBrief]](t, w.want(200, "GET", "/v1/rebalancings", nil)); len(list.Items) != 0 {
+	if list := read[api.Page[api.RebalancingBrief]](t,
+		w.want(200, "GET", "/v1/rebalancings", nil)); len(list.Items) != 0 {
 		t.Errorf("%d were written", len(list.Items))
 	}
 }
@@ -181,12 +192,14 @@ func TestRebalancingIsCancelled(t *testing.T) {
 // TestUndoRebalancing: what was carried out is taken back, the last move first, and what has gone on since is left out.
 func TestUndoRebalancing(t *testing.T) {
 	w := uneven(t)
-	if p := w.refused(409, "POST", "/v1/rebalancings/last/undo", nil); !strings.HasPrefix(p.Detail, "there is nothing to take back") {
+	if p := w.refused(409, "POST", "/v1/rebalancings/last/undo", nil); !strings.HasPrefix(p.Detail,
+		"there is nothing to take back") {
 		t.Errorf("got %+v", p)
 	}
 	first := w.handIn()
 	w.carryOut(first, 2)
-	v := read[api.RebalancingView](t, w.want(200, "POST", "/v1/rebalancings/last/undo", api.UndoRebalanceRequest{DryRun: true}))
+	v := read[api.RebalancingView](t,
+		w.want(200, "POST", "/v1/rebalancings/last/undo", api.UndoRebalanceRequest{DryRun: true}))
 	gain := first.Moves
 	want := []string{
 		fmt.Sprintf("%s/2: %s → n1 waiting %d", gain[1].Task, gain[1].To, -gain[1].Gain),
@@ -197,13 +210,15 @@ func TestUndoRebalancing(t *testing.T) {
 	}
 	// One of the two has gone on since: it is left where it is.
 	d := desired(gain[0].Task, 2, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
-	d.Ports, d.Node, d.Stop = nil, gain[0].To, &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonScaleDown}
+	d.Ports, d.Node, d.Stop = nil, gain[0].To,
+		&cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonScaleDown}
 	w.put(map[string]any{"state/" + gain[0].To + "/" + string(gain[0].Task): d})
 	v = read[api.RebalancingView](t, w.want(201, "POST", "/v1/rebalancings/1/undo", nil))
 	if diff := cmp.Diff(want[:1], steps(v)); diff != "" || v.ID != 2 || v.Undoes != 1 {
 		t.Errorf("%+v; moves (-want +got):\n%s", v, diff)
 	}
-	if diff := cmp.Diff([]api.RebalanceLeft{{Task: gain[0].Task, Why: "is to be stopped already"}}, v.Left); diff != "" {
+	if diff := cmp.Diff([]api.RebalanceLeft{{Task: gain[0].Task, Why: "is to be stopped already"}},
+		v.Left); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	w.carryOut(v, 1)

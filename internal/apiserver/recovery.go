@@ -44,7 +44,10 @@ func (s *Server) recover(w http.ResponseWriter, r *http.Request) error {
 		api.RecoverAdopt: cluster.RecoveryAdopt, api.RecoverStop: cluster.RecoveryStop,
 	}[asked.Action]
 	if !ok {
-		return faulty(cluster.Faults{{Path: "action", Message: "want \"adopt\" (keep what nodes run and the store does not know, where its owner wants it) or \"stop\""}})
+		return faulty(cluster.Faults{
+			{Path: "action", Message: "want \"adopt\" (keep what nodes run and the store does not know, " +
+				"where its owner wants it) or \"stop\""},
+		})
 	}
 	snap, err := s.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Recovery(s.cfg.Domain)
@@ -53,11 +56,13 @@ func (s *Server) recover(w http.ResponseWriter, r *http.Request) error {
 		}
 		switch {
 		case !ok:
-			return problemf(http.StatusConflict, "the store of domain %s did not go back: there is nothing to recover", s.cfg.Domain)
+			return problemf(http.StatusConflict, "the store of domain %s did not go back: there is nothing to recover",
+				s.cfg.Domain)
 		case e.Value.State == decided:
 			return nil
 		case e.Value.State != cluster.RecoveryNeeded:
-			return problemf(http.StatusConflict, "it was decided already, at %s: %s", e.Value.Decided.Format("2006-01-02 15:04:05"), e.Value.State)
+			return problemf(http.StatusConflict, "it was decided already, at %s: %s",
+				e.Value.Decided.Format("2006-01-02 15:04:05"), e.Value.State)
 		}
 		d.recover(s.cfg.Domain, e, decided)
 		return nil

@@ -15,10 +15,11 @@ import (
 )
 
 // insides are words of the program and of its libraries that tell a user nothing.
-var insides = regexp.MustCompile(`\b(api|cluster|store|json|reflect|strconv|http|url)\.[A-Z]|unmarshal|Go struct|interface \{|goroutine|\bEOF\b|context (deadline|canceled)|connection refused|unexpected end of JSON|%!|<nil>|0x[0-9a-f]{6}`)
+var insides = regexp.MustCompile(
+	`\b(api|cluster|store|json|reflect|strconv|http|url)\.[A-Z]|unmarshal|Go struct|interface \{|goroutine|\bEOF\b|context (deadline|canceled)|connection refused|unexpected end of JSON|%!|<nil>|0x[0-9a-f]{6}`)
 
-// refusalOf holds that an answer is a refusal which a user can act on: 4xx, or 503 where this server lacks a part, as problem+json with a
-// sentence, each fault with what is wrong, and without words of the program's insides.
+// refusalOf holds that an answer is a refusal which a user can act on: 4xx, or 503 where this server lacks a part, as
+// problem+json with a sentence, each fault with what is wrong, and without words of the program's insides.
 func refusalOf(t *testing.T, what string, got reply) api.Problem {
 	t.Helper()
 	var p api.Problem
@@ -60,7 +61,10 @@ func namesPlace(p *api.Problem, place string) bool {
 func (rt *route) wellFormed() (path string, values map[string]string) {
 	path, values = rt.path, map[string]string{}
 	for _, name := range rt.names() {
-		value := map[string]string{"version": "7", "task": "default.none.1.0", "rebalancing": "7", "profile": "goroutine"}[name]
+		value := map[string]string{
+			"version": "7", "task": "default.none.1.0", "rebalancing": "7",
+			"profile": "goroutine",
+		}[name]
 		if value == "" {
 			value = "none"
 		}
@@ -70,8 +74,9 @@ func (rt *route) wellFormed() (path string, values map[string]string) {
 	return path, values
 }
 
-// TestEveryRouteRefusesWithItsPlace asks each route for what it cannot do: with names that are none, parameters that are unknown or
-// hold nonsense, and bodies of which each field in turn has the wrong type. Whatever is wrong, the answer names it.
+// TestEveryRouteRefusesWithItsPlace asks each route for what it cannot do: with names that are none, parameters that
+// are unknown or hold nonsense, and bodies of which each field in turn has the wrong type. Whatever is wrong, the
+// answer names it.
 func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -102,7 +107,8 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 				what := fmt.Sprintf("%s with %s %q", rt.name, name, value)
 				got := w.call(rt.method, path, bodyFor(rt))
 				p := refusalOf(t, what, got)
-				if paths++; got.status == 400 && !namesPlace(&p, name) && !strings.Contains(string(got.body), "not a valid") {
+				if paths++; got.status == 400 && !namesPlace(&p, name) &&
+					!strings.Contains(string(got.body), "not a valid") {
 					t.Errorf("%s: nothing is said of it: %s", what, clipTest(got.body))
 				}
 			}
@@ -143,7 +149,8 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 		}
 	}
 	if paths < 300 || queries < 50 || fields < 100 {
-		t.Errorf("looked at %d paths, %d parameters and %d fields: the test does not see the routes", paths, queries, fields)
+		t.Errorf("looked at %d paths, %d parameters and %d fields: the test does not see the routes", paths, queries,
+			fields)
 	}
 	if after := w.tables.Snapshot().Revision(); after != before {
 		t.Errorf("something was written: revision %d, then %d", before, after)

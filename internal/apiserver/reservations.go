@@ -33,10 +33,27 @@ func (s *Server) reservationRoutes() []route {
 	const all, one = "/v1/reservations", "/v1/reservations/{reservation}"
 	view := typeOf[api.ReservationView]()
 	return []route{
-		{method: "GET", path: all, name: "listReservations", role: viewer, summary: "What keeps nodes for somebody, for a span of time.", query: listParameters(), reply: typeOf[api.Page[api.ReservationView]](), stream: eventStream, long: true, serve: s.listReservations},
-		{method: "GET", path: one, name: "readReservation", role: viewer, summary: "One reservation.", query: []parameter{consistent()}, reply: view, serve: s.readReservation},
-		{method: "PUT", path: one, name: "writeReservation", role: operator, summary: "Makes or changes a reservation. Where it asks for a count of nodes they are chosen now; those that it has already stay where they will do.", writes: true, body: typeOf[api.Reservation](), reply: view, serve: s.writeReservation},
-		{method: "DELETE", path: one, name: "deleteReservation", role: operator, summary: "Deletes a reservation: its nodes are for everybody again. Tasks that run there stay.", writes: true, status: http.StatusNoContent, serve: s.deleteReservation},
+		{
+			method: "GET", path: all, name: "listReservations", role: viewer,
+			summary: "What keeps nodes for somebody, for a span of time.", query: listParameters(),
+			reply: typeOf[api.Page[api.ReservationView]](), stream: eventStream, long: true,
+			serve: s.listReservations,
+		},
+		{
+			method: "GET", path: one, name: "readReservation", role: viewer, summary: "One reservation.",
+			query: []parameter{consistent()}, reply: view, serve: s.readReservation,
+		},
+		{
+			method: "PUT", path: one, name: "writeReservation", role: operator,
+			summary: "Makes or changes a reservation. Where it asks for a count of nodes they are chosen " +
+				"now; those that it has already stay where they will do.", writes: true,
+			body: typeOf[api.Reservation](), reply: view, serve: s.writeReservation,
+		},
+		{
+			method: "DELETE", path: one, name: "deleteReservation", role: operator,
+			summary: "Deletes a reservation: its nodes are for everybody again. Tasks that run there stay.",
+			writes:  true, status: http.StatusNoContent, serve: s.deleteReservation,
+		},
 	}
 }
 
@@ -92,7 +109,11 @@ func (s *Server) writeReservation(w http.ResponseWriter, r *http.Request) error 
 	}
 	faults := named("name", &asked.Name, name)
 	if asked.Domain != "" && asked.Domain != s.cfg.Domain {
-		faults = append(faults, cluster.Fault{Path: "domain", Message: fmt.Sprintf("is %q, and this server reserves nodes of the domain %s: leave the field out", asked.Domain, s.cfg.Domain)})
+		faults = append(faults, cluster.Fault{
+			Path: "domain",
+			Message: fmt.Sprintf("is %q, and this server reserves nodes of the domain %s: leave the field out",
+				asked.Domain, s.cfg.Domain),
+		})
 	}
 	status := http.StatusOK
 	snap, err := s.write(r.Context(), func(d *draft) error {
@@ -135,7 +156,8 @@ func (s *Server) deleteReservation(w http.ResponseWriter, r *http.Request) error
 			return notFound("reservation", name)
 		}
 		d.remove(d.prefix.Reservation(name), e.Modified, cluster.Event{
-			Type: "reservation.deleted", Reason: cluster.ReasonDeleted, Message: "the user deleted the reservation " + name,
+			Type: "reservation.deleted", Reason: cluster.ReasonDeleted, Message: "the user deleted the reservation " +
+				name,
 		})
 		return nil
 	})
@@ -146,8 +168,11 @@ func (s *Server) deleteReservation(w http.ResponseWriter, r *http.Request) error
 	return nil
 }
 
-// reservation fills in what was asked for, with the nodes that are chosen, and returns all that is wrong with it. was is what stands, or nil.
-func (d *draft) reservation(asked cluster.Reservation, was *cluster.Reservation, domain string) (*cluster.Reservation, cluster.Faults) {
+// reservation fills in what was asked for, with the nodes that are chosen, and returns all that is wrong with it. was
+// is what stands, or nil.
+func (d *draft) reservation(asked cluster.Reservation, was *cluster.Reservation, domain string) (*cluster.Reservation,
+	cluster.Faults,
+) {
 	r := asked
 	r.Domain, r.Created, r.By = domain, d.now, d.by
 	r.Nodes, r.Constraints = slices.Clone(asked.Nodes), slices.Clone(asked.Constraints)
@@ -158,7 +183,10 @@ func (d *draft) reservation(asked cluster.Reservation, was *cluster.Reservation,
 	r.SetDefaults(begins)
 	faults := cluster.FaultsOf(r.Validate())
 	if r.Over(d.now) && (was == nil || !was.Until.Equal(r.Until)) && r.Until.After(r.From) {
-		faults = append(faults, cluster.Fault{Path: "until", Message: "lies in the past: want the time when the reservation ends"})
+		faults = append(faults, cluster.Fault{
+			Path:    "until",
+			Message: "lies in the past: want the time when the reservation ends",
+		})
 	}
 	if len(faults) > 0 {
 		return nil, faults
@@ -172,10 +200,16 @@ func (d *draft) reservation(asked cluster.Reservation, was *cluster.Reservation,
 	for i, name := range r.Nodes {
 		at := fmt.Sprintf("nodes[%d]", i)
 		if n, ok := d.snap.Node(name); !ok || n.Value.Domain != domain {
-			faults = append(faults, cluster.Fault{Path: at, Message: fmt.Sprintf("is %s, and domain %s has no such node", name, domain)})
+			faults = append(faults, cluster.Fault{
+				Path:    at,
+				Message: fmt.Sprintf("is %s, and domain %s has no such node", name, domain),
+			})
 		} else if o := d.keeps(name, &r); o != nil {
-			faults = append(faults, cluster.Fault{Path: at, Message: fmt.Sprintf("is %s, which the reservation %s keeps from %s until %s",
-				name, o.Name, o.From.Format(time.RFC3339), o.Until.Format(time.RFC3339))})
+			faults = append(faults, cluster.Fault{
+				Path: at,
+				Message: fmt.Sprintf("is %s, which the reservation %s keeps from %s until %s",
+					name, o.Name, o.From.Format(time.RFC3339), o.Until.Format(time.RFC3339)),
+			})
 		}
 	}
 	return &r, faults
@@ -193,7 +227,8 @@ func (d *draft) keeps(node string, r *cluster.Reservation) *cluster.Reservation 
 	return nil
 }
 
-// choose returns as many nodes as a reservation asks for: those that it has or names first, then such as are ready, then those where the least runs.
+// choose returns as many nodes as a reservation asks for: those that it has or names first, then such as are ready,
+// then those where the least runs.
 func (d *draft) choose(r, was *cluster.Reservation) ([]string, cluster.Faults) {
 	type candidate struct {
 		name  string
@@ -220,7 +255,10 @@ func (d *draft) choose(r, was *cluster.Reservation) ([]string, cluster.Faults) {
 		all = append(all, c)
 	}
 	if len(all) < r.Count {
-		return nil, cluster.Faults{{Path: "count", Message: fmt.Sprintf("is %d, and %s would do that no other reservation keeps in that time", r.Count, plural(len(all), "node"))}}
+		return nil, cluster.Faults{
+			{Path: "count", Message: fmt.Sprintf("is %d, and %s would do that no other reservation keeps in that time",
+				r.Count, plural(len(all), "node"))},
+		}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(slices.Compare(a.order[:], b.order[:]), strings.Compare(a.name, b.name))

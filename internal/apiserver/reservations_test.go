@@ -39,11 +39,15 @@ func hours(from, until int) string {
 
 func TestReservations(t *testing.T) {
 	w := reservable(t)
-	made := read[api.ReservationView](t, w.want(201, "PUT", "/v1/reservations/exam", `{"count": 1, "pool": "gpu", "labels": {"team": "ml"}, `+hours(1, 3)+`}`))
-	if diff := cmp.Diff([]string{"n1"}, made.Nodes); diff != "" || made.State != "planned" || made.Domain != "default" || made.Lead != cluster.DefaultLead {
+	made := read[api.ReservationView](t,
+		w.want(201, "PUT", "/v1/reservations/exam",
+			`{"count": 1, "pool": "gpu", "labels": {"team": "ml"}, `+hours(1, 3)+`}`))
+	if diff := cmp.Diff([]string{"n1"}, made.Nodes); diff != "" || made.State != "planned" ||
+		made.Domain != "default" || made.Lead != cluster.DefaultLead {
 		t.Errorf("made: %+v", made)
 	}
-	if told := w.lastTold(); told.Type != "reservation.created" || !strings.Contains(told.Message, "the reservation exam keeps 1 node from") {
+	if told := w.lastTold(); told.Type != "reservation.created" ||
+		!strings.Contains(told.Message, "the reservation exam keeps 1 node from") {
 		t.Errorf("told: %+v", told)
 	}
 	again := read[api.ReservationView](t, w.want(200, "PUT", "/v1/reservations/exam", made))
@@ -62,12 +66,15 @@ func TestReservations(t *testing.T) {
 		t.Errorf("told: %+v", told)
 	}
 	more.Count = 3
-	if p := w.refused(422, "PUT", "/v1/reservations/exam", more); !strings.Contains(p.Detail+fmt.Sprint(p.Faults), "2 nodes would do") {
+	if p := w.refused(422, "PUT", "/v1/reservations/exam", more); !strings.Contains(p.Detail+fmt.Sprint(p.Faults),
+		"2 nodes would do") {
 		t.Errorf("refused with %+v", p)
 	}
 
 	// Another one may have them before and after that.
-	now := read[api.ReservationView](t, w.want(201, "PUT", "/v1/reservations/now", `{"nodes": ["n3", "n1"], "until": "`+made.From.Format(time.RFC3339)+`"}`))
+	now := read[api.ReservationView](t,
+		w.want(201, "PUT", "/v1/reservations/now",
+			`{"nodes": ["n3", "n1"], "until": "`+made.From.Format(time.RFC3339)+`"}`))
 	if now.State != "active" || !slices.Equal(now.Nodes, []string{"n1", "n3"}) {
 		t.Errorf("now: %+v", now)
 	}
@@ -94,7 +101,11 @@ func TestReservationFaults(t *testing.T) {
 	}{
 		{"all at once", `{"name": "b", "pool": "x", ` + hours(2, 1) + `}`, []string{"name", "nodes", "pool", "until"}},
 		{"over", `{"nodes": ["n1"], ` + hours(-2, -1) + `}`, []string{"until"}},
-		{"not there, of another domain, and kept already", `{"nodes": ["n1", "n3", "n4", "n9"], ` + hours(2, 4) + `}`, []string{"nodes[0]", "nodes[2]", "nodes[3]"}},
+		{
+			"not there, of another domain, and kept already", `{"nodes": ["n1", "n3", "n4", "n9"], ` + hours(2, 4) +
+				`}`,
+			[]string{"nodes[0]", "nodes[2]", "nodes[3]"},
+		},
 		{"too many", `{"count": 2, "pool": "gpu", ` + hours(2, 4) + `}`, []string{"count"}},
 		{"an unknown field", `{"node": "n1"}`, []string{"node"}},
 	} {

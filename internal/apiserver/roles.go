@@ -10,9 +10,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Each route names the least role that it needs, and whether a token that is limited to some clusters may use it. Those of a
-// cluster, or of a task, are refused for any other cluster here; those that are shared have no cluster, or leave out
-// of their answers what is not the caller's to see. All the rest is for callers without a limit.
+// Each route names the least role that it needs, and whether a token that is limited to some clusters may use it. Those
+// of a cluster, or of a task, are refused for any other cluster here; those that are shared have no cluster, or leave
+// out of their answers what is not the caller's to see. All the rest is for callers without a limit.
 
 // Roles of people, as the table of routes has them, the greater last.
 const (
@@ -43,7 +43,8 @@ func (rt *route) may(r *http.Request, c *caller) error {
 	}
 	switch {
 	case rank(c.role) == 0:
-		return problemf(http.StatusForbidden, "the certificate of a %s is good for its own part of the API only; people and programs use tokens", c.role)
+		return problemf(http.StatusForbidden,
+			"the certificate of a %s is good for its own part of the API only; people and programs use tokens", c.role)
 	case rank(c.role) < rank(need):
 		return problemf(http.StatusForbidden, "this needs the role %s, and %s has the role %s", need, c.who, c.role)
 	case c.clusters == nil:
@@ -71,7 +72,8 @@ func (c *caller) reach(in string) error {
 	case in == "":
 		return problemf(http.StatusForbidden, "%s is limited to %s, and this is about more than that", c.who, c.limit())
 	}
-	return problemf(http.StatusForbidden, "%s is limited to %s, and this is about cluster %s", c.who, c.limit(), clip(in))
+	return problemf(http.StatusForbidden, "%s is limited to %s, and this is about cluster %s", c.who, c.limit(),
+		clip(in))
 }
 
 func (c *caller) limit() string {
@@ -84,8 +86,8 @@ func (c *caller) limit() string {
 // sees reports whether something of a cluster may be shown to the caller; "" is what is in no cluster.
 func (c *caller) sees(in string) bool { return c.clusters == nil || slices.Contains(c.clusters, in) }
 
-// scope names what the caller sees, for what is remembered of answers and shared by those who wait: callers of one scope are shown
-// the same. What else a list leaves out for some callers has to be in it.
+// scope names what the caller sees, for what is remembered of answers and shared by those who wait: callers of one
+// scope are shown the same. What else a list leaves out for some callers has to be in it.
 func (c *caller) scope() string {
 	scope := "all"
 	if c.clusters != nil { // an empty list is no cluster at all
@@ -97,8 +99,8 @@ func (c *caller) scope() string {
 	return scope
 }
 
-// mayApply returns nil if a caller may make these changes: it reaches their clusters, and only an operator makes or changes
-// clusters themselves. A cluster that stays as it is may stand in anybody's manifests.
+// mayApply returns nil if a caller may make these changes: it reaches their clusters, and only an operator makes or
+// changes clusters themselves. A cluster that stays as it is may stand in anybody's manifests.
 func (c *caller) mayApply(changes []api.Change) error {
 	for i := range changes {
 		change := &changes[i]
@@ -107,7 +109,9 @@ func (c *caller) mayApply(changes []api.Change) error {
 		case cluster.KindCluster:
 			in = change.Name
 			if change.Action != api.ActionNone && rank(c.role) < rank(operator) {
-				return problemf(http.StatusForbidden, "to make or change cluster %s needs the role %s, and %s has the role %s", change.Name, operator, c.who, c.role)
+				return problemf(http.StatusForbidden,
+					"to make or change cluster %s needs the role %s, and %s has the role %s", change.Name, operator,
+					c.who, c.role)
 			}
 		case cluster.KindTaskDefinition:
 			continue // they are in no cluster

@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// TestEveryRouteHasARole is the list of who may do what. A "*" says that tokens that are limited to clusters may use the route
-// although its address names neither a cluster nor a task.
+// TestEveryRouteHasARole is the list of who may do what. A "*" says that tokens that are limited to clusters may use
+// the route although its address names neither a cluster nor a task.
 func TestEveryRouteHasARole(t *testing.T) {
 	want := map[string]string{
 		"live": "anybody", "ready": "anybody", "join": "anybody", "renew": "machine",
@@ -29,30 +29,38 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"listAllJobs": "viewer*", "listJobs": "viewer", "readJob": "viewer",
 		"listTasks": "viewer*", "readTask": "viewer", "listEvents": "viewer*",
 		"listNodes": "viewer*", "readNode": "viewer*", "listVolumes": "viewer", "listImages": "viewer",
-		"readStatus": "viewer*", "listServers": "viewer", "readServer": "viewer", "readRecovery": "viewer", "readDomain": "viewer",
+		"readStatus": "viewer*", "listServers": "viewer", "readServer": "viewer", "readRecovery": "viewer",
+		"readDomain": "viewer",
 
 		"apply": "submitter*", "writeDefinition": "submitter*", "deleteDefinition": "submitter*",
 		"writeService": "submitter", "deleteService": "submitter", "scaleService": "submitter",
 		"stopService": "submitter", "startService": "submitter", "restartService": "submitter",
-		"readRollout": "viewer", "readRolloutHistory": "viewer", "pauseRollout": "submitter", "resumeRollout": "submitter",
+		"readRollout": "viewer", "readRolloutHistory": "viewer", "pauseRollout": "submitter",
+		"resumeRollout":  "submitter",
 		"promoteRollout": "submitter", "undoRollout": "submitter",
 		"readScale": "viewer", "suspendScaling": "submitter", "resumeScaling": "submitter",
-		"listAllCrons": "viewer*", "listCrons": "viewer", "readCron": "viewer", "writeCron": "submitter", "deleteCron": "submitter",
-		"runCron": "submitter", "suspendCron": "submitter", "resumeCron": "submitter",
+		"listAllCrons": "viewer*", "listCrons": "viewer", "readCron": "viewer", "writeCron": "submitter",
+		"deleteCron": "submitter",
+		"runCron":    "submitter", "suspendCron": "submitter", "resumeCron": "submitter",
 		"explainService": "viewer", "explainJob": "viewer", "explainTask": "viewer",
 		"simulate": "viewer", "planRebalance": "viewer", "listRebalancings": "viewer", "readRebalancing": "viewer",
 		"writeJob": "submitter", "deleteJob": "submitter", "stopJob": "submitter", "restartJob": "submitter",
 		"readLogs": "submitter", "exec": "submitter", "sayCheck": "submitter",
-		"openTerminal": "submitter", "forwardPort": "submitter", "copyOut": "submitter", "copyIn": "submitter", "attach": "submitter",
+		"openTerminal": "submitter", "forwardPort": "submitter", "copyOut": "submitter", "copyIn": "submitter",
+		"attach": "submitter",
 
-		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator", "pullImages": "operator", "pruneImages": "operator", "removeVolume": "operator",
-		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator", "forgetNode": "operator",
-		"taintNode": "operator", "untaintNode": "operator", "poolNode": "operator",
-		"listReservations": "viewer", "readReservation": "viewer", "writeReservation": "operator", "deleteReservation": "operator",
-		"rebalance": "operator", "cancelRebalancing": "operator", "undoRebalancing": "operator",
+		"writeCluster": "operator", "deleteCluster": "operator", "writeNode": "operator", "loadImages": "operator",
+		"pullImages": "operator", "pruneImages": "operator", "removeVolume": "operator",
+		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator",
+		"forgetNode": "operator",
+		"taintNode":  "operator", "untaintNode": "operator", "poolNode": "operator",
+		"listReservations": "viewer", "readReservation": "viewer", "writeReservation": "operator",
+		"deleteReservation": "operator",
+		"rebalance":         "operator", "cancelRebalancing": "operator", "undoRebalancing": "operator",
 		"writeDomain": "operator", "reschedule": "operator", "readSnapshot": "operator", "readConfig": "operator",
 
-		"listSecrets": "viewer", "listAllSecrets": "viewer*", "readSecret": "viewer", "writeSecret": "operator", "deleteSecret": "operator", "rotateSecretsKey": "admin",
+		"listSecrets": "viewer", "listAllSecrets": "viewer*", "readSecret": "viewer", "writeSecret": "operator",
+		"deleteSecret": "operator", "rotateSecretsKey": "admin",
 		"rekeySecrets": "admin", "listMasterKeys": "operator", "dropMasterKey": "admin",
 		"listTokens": "admin", "readToken": "admin", "createToken": "admin", "revokeToken": "admin",
 		"promoteServer": "admin", "removeServer": "admin", "recover": "admin", "readProfile": "admin",
@@ -91,7 +99,8 @@ func TestRolesAtEachRoute(t *testing.T) {
 		tokens[role] = s.access(role)
 	}
 	node, server := s.shows(nodeOne), s.shows(serverTwo)
-	fill := strings.NewReplacer("{cluster}", "default", "{service}", "none", "{job}", "none", "{cron}", "none", "{definition}", "web", "{version}", "1",
+	fill := strings.NewReplacer("{cluster}", "default", "{service}", "none", "{job}", "none", "{cron}", "none",
+		"{definition}", "web", "{version}", "1",
 		"{task}", "default.none.1.0", "{node}", "n1", "{server}", "s9", "{token}", "tnone", "{profile}", "goroutine")
 	for _, rt := range s.server.routes {
 		path, body := fill.Replace(rt.path), ""
@@ -150,7 +159,8 @@ func TestPartsOfMachines(t *testing.T) {
 	if got := s.call("GET", "/peer/v1/digest", nil); got.status != 403 {
 		t.Errorf("loopback to the servers' part: status %d", got.status)
 	}
-	if got := s.call("GET", transportPath, nil); got.status != 200 || !strings.Contains(string(got.body), `"bound":false`) {
+	if got := s.call("GET", transportPath, nil); got.status != 200 ||
+		!strings.Contains(string(got.body), `"bound":false`) {
 		t.Errorf("loopback to the agents' part: status %d: %s", got.status, got.body)
 	}
 	// A node is bound to its name, whatever it says of itself.
@@ -208,7 +218,8 @@ const transportPath = "/agent/v1/report"
 func TestTokenOfSomeClusters(t *testing.T) {
 	s := newSecure(t)
 	s.web()
-	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}, "Cluster", map[string]any{"name": "blue"}))
+	s.want(200, "POST", "/v1/apply",
+		manifestsOf("Cluster", map[string]any{"name": "red"}, "Cluster", map[string]any{"name": "blue"}))
 	for _, in := range []string{"red", "blue"} {
 		s.want(201, "PUT", "/v1/clusters/"+in+"/services/web", service("web", "web@1", 2))
 		s.want(201, "PUT", "/v1/clusters/"+in+"/jobs/sum", job("sum", "web@1", 1))
@@ -239,7 +250,10 @@ func TestTokenOfSomeClusters(t *testing.T) {
 		{"POST", "/v1/apply", manifestsOf("Service", in("more", "red")), 200},
 		{"POST", "/v1/apply", manifestsOf("Service", in("more", "blue")), 403},
 		{"POST", "/v1/apply", manifestsOf("Service", in("more", "")), 403},
-		{"POST", "/v1/apply", map[string]any{"dry_run": true, "objects": manifestsOf("Service", in("more", "blue"))["objects"]}, 403},
+		{"POST", "/v1/apply", map[string]any{
+			"dry_run": true,
+			"objects": manifestsOf("Service", in("more", "blue"))["objects"],
+		}, 403},
 		{"POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}), 200},
 		{"POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "blue"}), 403},
 		{"POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "green"}), 403},
@@ -255,9 +269,13 @@ func TestTokenOfSomeClusters(t *testing.T) {
 			t.Errorf("%s %s: status %d, want %d: %s", test.method, test.path, got.status, test.want, got.body)
 		}
 	}
-	for _, path := range []string{"/v1/services", "/v1/jobs", "/v1/tasks", "/v1/tasks?cluster=blue", "/v1/clusters", "/v1/events", "/v1/tasks?all"} {
+	for _, path := range []string{
+		"/v1/services", "/v1/jobs", "/v1/tasks", "/v1/tasks?cluster=blue", "/v1/clusters",
+		"/v1/events", "/v1/tasks?all",
+	} {
 		got := s.ask(s.plain, red, "GET", path, nil)
-		if got.status != 200 || strings.Contains(string(got.body), "blue") || strings.Contains(string(got.body), `"default.web`) {
+		if got.status != 200 || strings.Contains(string(got.body), "blue") ||
+			strings.Contains(string(got.body), `"default.web`) {
 			t.Errorf("%s: status %d shows others: %s", path, got.status, got.body)
 		}
 		if !strings.Contains(string(got.body), "red") && !strings.Contains(path, "blue") {
@@ -300,12 +318,14 @@ func etagNumber(n uint64) string { return strings.Trim(etag(n), `"`) }
 func TestSubmitterMakesNoClusters(t *testing.T) {
 	s := newSecure(t)
 	token := s.access(submitter)
-	if got := s.ask(s.plain, token, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"})); got.status != 403 {
+	if got := s.ask(s.plain, token, "POST", "/v1/apply",
+		manifestsOf("Cluster", map[string]any{"name": "red"})); got.status != 403 {
 		t.Errorf("status %d, want 403: %s", got.status, got.body)
 	}
 	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}))
 	// One that stays as it is may stand among the manifests.
-	if got := s.ask(s.plain, token, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"})); got.status != 200 {
+	if got := s.ask(s.plain, token, "POST", "/v1/apply",
+		manifestsOf("Cluster", map[string]any{"name": "red"})); got.status != 200 {
 		t.Errorf("status %d, want 200: %s", got.status, got.body)
 	}
 }

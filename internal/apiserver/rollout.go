@@ -18,12 +18,37 @@ func (s *Server) rolloutRoutes() []route {
 	const one = "/v1/clusters/{cluster}/services/{service}/rollout"
 	view := typeOf[api.RolloutView]()
 	return []route{
-		{method: "GET", path: one, name: "readRollout", role: viewer, summary: "Where the rollout of a service's newest version stands, and what it waits for.", query: []parameter{consistent()}, reply: view, serve: s.readRollout},
-		{method: "GET", path: one + "/history", name: "readRolloutHistory", role: viewer, summary: "The versions of a service that are remembered, with what each changed.", query: []parameter{consistent()}, reply: typeOf[api.RolloutHistory](), serve: s.readRolloutHistory},
-		{method: "POST", path: one + "/pause", name: "pauseRollout", role: submitter, summary: "Holds the rollout where it is. Later versions wait as well, until it is resumed.", writes: true, reply: view, serve: s.pauseRollout(true)},
-		{method: "POST", path: one + "/resume", name: "resumeRollout", role: submitter, summary: "Lets a paused rollout go on.", writes: true, reply: view, serve: s.pauseRollout(false)},
-		{method: "POST", path: one + "/promote", name: "promoteRollout", role: submitter, summary: "Goes on with a rollout whose canaries wait. Refused with 409 where none do, or those of another generation than the one named.", writes: true, body: typeOf[api.PromoteRequest](), optional: true, reply: view, serve: s.promoteRollout},
-		{method: "POST", path: one + "/undo", name: "undoRollout", role: submitter, summary: "Asks for an earlier version again: one of a generation, or the last one before of which all tasks were healthy.", writes: true, body: typeOf[api.UndoRequest](), optional: true, reply: view, serve: s.undoRollout},
+		{
+			method: "GET", path: one, name: "readRollout", role: viewer,
+			summary: "Where the rollout of a service's newest version stands, and what it waits for.",
+			query:   []parameter{consistent()}, reply: view, serve: s.readRollout,
+		},
+		{
+			method: "GET", path: one + "/history", name: "readRolloutHistory", role: viewer,
+			summary: "The versions of a service that are remembered, with what each changed.",
+			query:   []parameter{consistent()}, reply: typeOf[api.RolloutHistory](), serve: s.readRolloutHistory,
+		},
+		{
+			method: "POST", path: one + "/pause", name: "pauseRollout", role: submitter,
+			summary: "Holds the rollout where it is. Later versions wait as well, until it is resumed.", writes: true,
+			reply: view, serve: s.pauseRollout(true),
+		},
+		{
+			method: "POST", path: one + "/resume", name: "resumeRollout", role: submitter,
+			summary: "Lets a paused rollout go on.", writes: true, reply: view, serve: s.pauseRollout(false),
+		},
+		{
+			method: "POST", path: one + "/promote", name: "promoteRollout", role: submitter,
+			summary: "Goes on with a rollout whose canaries wait. Refused with 409 where none do, or those " +
+				"of another generation than the one named.", writes: true, body: typeOf[api.PromoteRequest](),
+			optional: true, reply: view, serve: s.promoteRollout,
+		},
+		{
+			method: "POST", path: one + "/undo", name: "undoRollout", role: submitter,
+			summary: "Asks for an earlier version again: one of a generation, or the last one before of " +
+				"which all tasks were healthy.", writes: true, body: typeOf[api.UndoRequest](), optional: true,
+			reply: view, serve: s.undoRollout,
+		},
 	}
 }
 
@@ -60,7 +85,9 @@ func (s *Server) readRolloutHistory(w http.ResponseWriter, r *http.Request) erro
 }
 
 // actOnRollout changes what the user asks of a service's rollout, and answers with where that stands.
-func (s *Server) actOnRollout(w http.ResponseWriter, r *http.Request, do func(*draft, *cluster.Service) (bool, error)) error {
+func (s *Server) actOnRollout(w http.ResponseWriter, r *http.Request,
+	do func(*draft, *cluster.Service) (bool, error),
+) error {
 	snap, mine, err := s.services().changed(r, do)
 	if err != nil {
 		return err
@@ -93,7 +120,10 @@ func (s *Server) pauseRollout(pause bool) func(http.ResponseWriter, *http.Reques
 // tell adds an event about what the user asked of a service's rollout.
 func (d *draft) tell(svc *cluster.Service, kind, message string) {
 	owner := svc.Owner()
-	d.instead[d.prefix.Service(svc.Cluster, svc.Name)] = cluster.Event{Type: kind, Cluster: svc.Cluster, Owner: &owner, Message: message}
+	d.instead[d.prefix.Service(svc.Cluster, svc.Name)] = cluster.Event{
+		Type: kind, Cluster: svc.Cluster, Owner: &owner,
+		Message: message,
+	}
 }
 
 func (s *Server) promoteRollout(w http.ResponseWriter, r *http.Request) error {
@@ -105,7 +135,9 @@ func (s *Server) promoteRollout(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
 		if ask.Generation != 0 && ask.Generation != svc.Generation {
-			return false, problemf(http.StatusConflict, "the canaries of generation %d of service %s/%s are not the newest any more: generation %d with %s was asked for meanwhile; look at that, and promote it",
+			return false, problemf(http.StatusConflict,
+				"the canaries of generation %d of service %s/%s are not the newest any more: generation %d "+
+					"with %s was asked for meanwhile; look at that, and promote it",
 				ask.Generation, svc.Cluster, svc.Name, svc.Generation, svc.Definition)
 		}
 		if svc.Rollout.Promoted == svc.Generation {
@@ -113,7 +145,8 @@ func (s *Server) promoteRollout(w http.ResponseWriter, r *http.Request) error {
 		}
 		e, ok := d.snap.Rollout(svc.Cluster, svc.Name)
 		if why := unpromotable(svc, e.Value); why != "" {
-			return false, problemf(http.StatusConflict, "no canaries of service %s/%s wait: %s", svc.Cluster, svc.Name, why)
+			return false, problemf(http.StatusConflict, "no canaries of service %s/%s wait: %s", svc.Cluster, svc.Name,
+				why)
 		}
 		if ok { // a rollout that fails meanwhile is not promoted
 			d.require(d.prefix.Rollout(svc.Cluster, svc.Name), e.Modified)
@@ -161,8 +194,8 @@ func (s *Server) undoRollout(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// undone reports whether an undo was done already: then what it asks for is what the service asks for. One that would take back what it
-// was not asked to, such as an undo that is still on its way, is refused.
+// undone reports whether an undo was done already: then what it asks for is what the service asks for. One that would
+// take back what it was not asked to, such as an undo that is still on its way, is refused.
 func undone(known []cluster.Version, svc *cluster.Service, ask *api.UndoRequest) (bool, error) {
 	now := known[0]
 	switch {
@@ -173,17 +206,21 @@ func undone(known []cluster.Version, svc *cluster.Service, ask *api.UndoRequest)
 		if ask.Generation == 0 && svc.Rollout.Reverted == ask.From || i >= 0 && known[i].Definition == svc.Definition {
 			return true, nil
 		}
-		return false, problemf(http.StatusConflict, "generation %d of service %s/%s is not the newest any more: generation %d with %s was asked for meanwhile; look at that, and undo it",
+		return false, problemf(http.StatusConflict,
+			"generation %d of service %s/%s is not the newest any more: generation %d with %s was asked for "+
+				"meanwhile; look at that, and undo it",
 			ask.From, svc.Cluster, svc.Name, svc.Generation, svc.Definition)
 	case ask.Generation == 0 && svc.Rollout.Reverted != 0 && now.State != cluster.RolloutComplete:
-		return false, problemf(http.StatusConflict, "generation %d of service %s/%s takes back generation %d already, and its rollout is %s, not complete: to go somewhere else name the generation, see the rollout's history",
+		return false, problemf(http.StatusConflict,
+			"generation %d of service %s/%s takes back generation %d already, and its rollout is %s, not "+
+				"complete: to go somewhere else name the generation, see the rollout's history",
 			svc.Generation, svc.Cluster, svc.Name, svc.Rollout.Reverted, now.State)
 	}
 	return false, nil
 }
 
-// undo makes an earlier version what the service asks for. One that was healthy comes back at once, without canaries and gates, and is not
-// taken back again; one that never was is tried out like any other.
+// undo makes an earlier version what the service asks for. One that was healthy comes back at once, without canaries
+// and gates, and is not taken back again; one that never was is tried out like any other.
 func (d *draft) undo(svc *cluster.Service, to cluster.Version) error {
 	refused := func(err error) error {
 		return conflictf("generation", "version %d cannot come back: %s", to.Generation, cluster.FaultsOf(err).Error())
@@ -220,13 +257,17 @@ func noVersion(svc *cluster.Service, known []cluster.Version, generation uint64)
 	for _, v := range known {
 		names = append(names, fmt.Sprintf("%d (%s, %s)", v.Generation, v.Definition, v.State))
 	}
-	return problemf(http.StatusConflict, "service %s/%s remembers %s; its generations are %s", svc.Cluster, svc.Name, what, strings.Join(names, ", "))
+	return problemf(http.StatusConflict, "service %s/%s remembers %s; its generations are %s", svc.Cluster, svc.Name,
+		what, strings.Join(names, ", "))
 }
 
 // historyView shows the versions of a service that are remembered.
 func historyView(snap *store.Snapshot, e store.Entry[cluster.Service]) api.RolloutHistory {
 	svc := e.Value
-	h := api.RolloutHistory{Cluster: svc.Cluster, Service: svc.Name, Revision: e.Modified, Versions: []api.VersionView{}}
+	h := api.RolloutHistory{
+		Cluster: svc.Cluster, Service: svc.Name, Revision: e.Modified,
+		Versions: []api.VersionView{},
+	}
 	known := versionsOf(snap, svc)
 	for i, v := range known {
 		view := api.VersionView{Version: v, Current: v.Generation == svc.Generation}
@@ -269,8 +310,9 @@ func (l *look) rolloutView(e store.Entry[cluster.Service]) api.RolloutView {
 	limits := svc.Update.Limits(count, def != nil && def.Pinned())
 	known := l.remembered(svc)
 	v := api.RolloutView{
-		Cluster: svc.Cluster, Service: svc.Name, Version: known[0], Paused: svc.Rollout.Paused, Reverted: svc.Rollout.Reverted,
-		Desired: count, Surge: limits.Surge, Least: limits.Least, Parallelism: limits.Parallelism,
+		Cluster: svc.Cluster, Service: svc.Name, Version: known[0], Paused: svc.Rollout.Paused,
+		Reverted: svc.Rollout.Reverted,
+		Desired:  count, Surge: limits.Surge, Least: limits.Least, Parallelism: limits.Parallelism,
 		Versions: l.versions(svc, count), Gates: gateViews(svc, in.Gates), Revision: e.Modified,
 	}
 	if r := in.Rollout; r != nil && r.Generation == svc.Generation {
@@ -288,16 +330,18 @@ func (l *look) rolloutView(e store.Entry[cluster.Service]) api.RolloutView {
 	if limits.Canaries > 0 {
 		newest := v.Versions[0]
 		v.Canaries = &api.CanaryView{
-			Count: limits.Canaries, Begun: min(limits.Canaries, newest.Begun), Healthy: min(limits.Canaries, newest.Healthy),
-			Waiting: v.State == cluster.RolloutCanary, Auto: svc.Update.AutoPromote, Promoted: svc.Rollout.Promoted == svc.Generation,
+			Count: limits.Canaries, Begun: min(limits.Canaries, newest.Begun),
+			Healthy: min(limits.Canaries, newest.Healthy),
+			Waiting: v.State == cluster.RolloutCanary, Auto: svc.Update.AutoPromote,
+			Promoted: svc.Rollout.Promoted == svc.Generation,
 		}
 	}
 	v.Waits = l.rolloutWaits(&in, &v)
 	return v
 }
 
-// deadlineOf returns until when a rollout has to make progress, as the reconciler counts it but for what a new leader grants; zero where
-// there is no deadline.
+// deadlineOf returns until when a rollout has to make progress, as the reconciler counts it but for what a new leader
+// grants; zero where there is no deadline.
 func deadlineOf(svc *cluster.Service, r *cluster.Rollout) time.Time {
 	if r.State.Ended() || r.Changed.IsZero() || r.State == cluster.RolloutCanary && !svc.Update.AutoPromote {
 		return time.Time{}
@@ -306,7 +350,8 @@ func deadlineOf(svc *cluster.Service, r *cluster.Rollout) time.Time {
 	if svc.Updated.After(since) {
 		since = svc.Updated
 	}
-	return since.Add(time.Duration(cmp.Or(svc.Update.ProgressDeadline, cluster.DefaultProgressDeadline) + svc.Update.Stagger))
+	return since.Add(time.Duration(cmp.Or(svc.Update.ProgressDeadline, cluster.DefaultProgressDeadline) +
+		svc.Update.Stagger))
 }
 
 // gateViews shows the gates of a service with what the leader last saw of them; no results are those that nobody told.
@@ -327,7 +372,8 @@ func gateViews(svc *cluster.Service, results []cluster.GateResult) (all []api.Ga
 	return all
 }
 
-// rolloutWaits says what a rollout waits for: in the words of who decides, and what that leaves out. Nothing once it has ended.
+// rolloutWaits says what a rollout waits for: in the words of who decides, and what that leaves out. Nothing once it
+// has ended.
 func (l *look) rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView) (waits []api.Because) {
 	if v.State.Ended() || in.Spec.Stopped || in.Spec.Deleted {
 		return nil
@@ -351,9 +397,11 @@ func (l *look) rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView) (wa
 		add(cluster.ReasonPaused, "it is paused: nothing is begun or given up for it until it is resumed")
 		return waits
 	case v.State == cluster.RolloutCanary && v.Canaries != nil && v.Canaries.Auto:
-		add(cluster.ReasonPromotion, "%s healthy, and promoted once all gates pass", areAll(newest.Healthy, "canary", "canaries"))
+		add(cluster.ReasonPromotion, "%s healthy, and promoted once all gates pass",
+			areAll(newest.Healthy, "canary", "canaries"))
 	case v.State == cluster.RolloutCanary:
-		add(cluster.ReasonPromotion, "%s healthy, and to be promoted by somebody", areAll(newest.Healthy, "canary", "canaries"))
+		add(cluster.ReasonPromotion, "%s healthy, and to be promoted by somebody",
+			areAll(newest.Healthy, "canary", "canaries"))
 	}
 	if missing := newest.Begun - newest.Healthy; missing > 0 {
 		add(cluster.ReasonWaitForHealth, "%s of the newest version not healthy yet", areAll(missing, "task", "tasks"))

@@ -15,7 +15,10 @@ import (
 const rolloutPath = webPath + "/rollout"
 
 func versionOf(generation uint64, number int, state cluster.RolloutState) cluster.Version {
-	return cluster.Version{Generation: generation, Definition: cluster.Ref{Name: "web", Version: number}, State: state, Started: noon}
+	return cluster.Version{
+		Generation: generation, Definition: cluster.Ref{Name: "web", Version: number}, State: state,
+		Started: noon,
+	}
 }
 
 // rolled makes a service web of three tasks whose first version is complete, and puts its second one under way.
@@ -28,7 +31,8 @@ func rolled(t *testing.T, options ...func(*Config)) *world {
 	w.want(200, "PUT", webPath, service("web", "web@2", 3))
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{
 		Version: versionOf(2, 2, cluster.RolloutRolling), Changed: noon, Most: 1,
-		Healthy: new(versionOf(1, 1, cluster.RolloutComplete)), History: []cluster.Version{versionOf(1, 1, cluster.RolloutComplete)},
+		Healthy: new(versionOf(1, 1, cluster.RolloutComplete)),
+		History: []cluster.Version{versionOf(1, 1, cluster.RolloutComplete)},
 	}})
 	return w
 }
@@ -41,7 +45,10 @@ func (w *world) runs(task cluster.TaskID, number int, healthy bool) {
 	if healthy {
 		health = cluster.HealthHealthy
 	}
-	w.put(map[string]any{"state/n1/" + string(task): d, "status/n1/" + string(task): observed(d, cluster.StateRunning, health)})
+	w.put(map[string]any{
+		"state/n1/" + string(task):  d,
+		"status/n1/" + string(task): observed(d, cluster.StateRunning, health),
+	})
 }
 
 func rolloutOf(t *testing.T, r reply) api.RolloutView {
@@ -67,13 +74,17 @@ func TestRolloutView(t *testing.T) {
 	w.runs("default.web.2.1", 2, false)
 	v := rolloutOf(t, w.want(200, "GET", rolloutPath, nil))
 	want := []api.VersionCount{
-		{Generation: 2, Definition: cluster.Ref{Name: "web", Version: 2}, Newest: true, Desired: 3, Begun: 2, Running: 2, Healthy: 1},
+		{
+			Generation: 2, Definition: cluster.Ref{Name: "web", Version: 2}, Newest: true, Desired: 3, Begun: 2,
+			Running: 2, Healthy: 1,
+		},
 		{Generation: 1, Definition: cluster.Ref{Name: "web", Version: 1}, Begun: 3, Running: 3, Healthy: 2},
 	}
 	if diff := cmp.Diff(want, v.Versions); diff != "" {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
-	if v.State != cluster.RolloutRolling || v.Generation != 2 || v.Desired != 3 || v.Surge != 1 || v.Least != 3 || v.Parallelism != 1 {
+	if v.State != cluster.RolloutRolling || v.Generation != 2 || v.Desired != 3 || v.Surge != 1 || v.Least != 3 ||
+		v.Parallelism != 1 {
 		t.Errorf("%+v", v)
 	}
 	if v.LastHealthy == nil || v.LastHealthy.Generation != 1 {
@@ -108,7 +119,8 @@ func TestRolloutNobodyLookedAt(t *testing.T) {
 	}
 }
 
-// What the user asked of a rollout is not the manifest's to say, and another version begins without it, but for the pause.
+// What the user asked of a rollout is not the manifest's to say, and another version begins without it, but for the
+// pause.
 func TestRolloutWishes(t *testing.T) {
 	w := rolled(t)
 	v := rolloutOf(t, w.want(200, "POST", rolloutPath+"/pause", nil))
@@ -126,7 +138,10 @@ func TestRolloutWishes(t *testing.T) {
 	if svc := w.spec(); svc.Rollout != (cluster.RolloutWish{Paused: true}) || svc.Restarted != 0 {
 		t.Errorf("a manifest wrote %+v, restarted %d", svc.Rollout, svc.Restarted)
 	}
-	w.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutCanary), Changed: noon}})
+	w.put(map[string]any{"rollout/default/web": cluster.Rollout{
+		Version: versionOf(2, 2, cluster.RolloutCanary),
+		Changed: noon,
+	}})
 	w.want(200, "POST", rolloutPath+"/promote", nil)
 	if svc := w.spec(); svc.Rollout != (cluster.RolloutWish{Paused: true, Promoted: 2}) || svc.Generation != 2 {
 		t.Errorf("promoted: %+v", svc.Rollout)
@@ -160,13 +175,40 @@ func TestPromote(t *testing.T) {
 		why    string
 	}{
 		{"no record", nil, map[string]any{"canaries": 1}, 409, "has not begun"},
-		{"a policy without", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutRolling)}, nil, 409, "its update policy has none"},
-		{"not healthy", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutRolling)}, map[string]any{"canaries": "50%"}, 409, "not all healthy"},
-		{"of an older version", &cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary)}, map[string]any{"canaries": 1}, 409, "has not begun"},
-		{"failed", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutFailed)}, map[string]any{"canaries": 1}, 409, "failed"},
-		{"complete", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutComplete)}, map[string]any{"canaries": 1}, 409, "complete"},
-		{"waiting", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutCanary)}, map[string]any{"canaries": 1}, 200, ""},
-		{"once more", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutRolling)}, map[string]any{"canaries": 1}, 200, ""},
+		{
+			"a policy without", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutRolling)}, nil, 409,
+			"its update policy has none",
+		},
+		{
+			"not healthy", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutRolling)},
+			map[string]any{"canaries": "50%"},
+			409, "not all healthy",
+		},
+		{
+			"of an older version", &cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary)},
+			map[string]any{"canaries": 1},
+			409, "has not begun",
+		},
+		{
+			"failed", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutFailed)},
+			map[string]any{"canaries": 1},
+			409, "failed",
+		},
+		{
+			"complete", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutComplete)},
+			map[string]any{"canaries": 1},
+			409, "complete",
+		},
+		{
+			"waiting", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutCanary)},
+			map[string]any{"canaries": 1},
+			200, "",
+		},
+		{
+			"once more", &cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutRolling)},
+			map[string]any{"canaries": 1},
+			200, "",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -213,7 +255,8 @@ func TestUndo(t *testing.T) {
 		History: []cluster.Version{versionOf(2, 2, cluster.RolloutFailed), versionOf(1, 1, cluster.RolloutComplete)},
 	}})
 	got = w.want(409, "POST", rolloutPath+"/undo", nil)
-	if want := "its generations are 3 (web@1, complete), 2 (web@2, failed), 1 (web@1, complete)"; !strings.Contains(got.problem().Detail, want) {
+	if want := "its generations are 3 (web@1, complete), 2 (web@2, failed), 1 (web@1, complete)"; !strings.Contains(
+		got.problem().Detail, want) {
 		t.Errorf("%s, want %s", got.body, want)
 	}
 	got = w.want(409, "POST", rolloutPath+"/undo", `{"generation": 9}`)
@@ -243,10 +286,14 @@ func TestUndo(t *testing.T) {
 // An undo in the middle of a restart keeps the tasks that the restart has not reached.
 func TestUndoOfARestart(t *testing.T) {
 	w := rolled(t)
-	w.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutComplete), Changed: noon}})
+	w.put(map[string]any{"rollout/default/web": cluster.Rollout{
+		Version: versionOf(2, 2, cluster.RolloutComplete),
+		Changed: noon,
+	}})
 	w.want(200, "POST", webPath+"/restart", nil)
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{
-		Version: versionOf(3, 2, cluster.RolloutFailed), Changed: noon, History: []cluster.Version{versionOf(2, 2, cluster.RolloutComplete)},
+		Version: versionOf(3, 2, cluster.RolloutFailed), Changed: noon,
+		History: []cluster.Version{versionOf(2, 2, cluster.RolloutComplete)},
 	}})
 	w.runs("default.web.2.0", 2, true)
 	v := rolloutOf(t, w.want(200, "POST", rolloutPath+"/undo", nil))
@@ -278,7 +325,8 @@ func TestRolloutHistory(t *testing.T) {
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{
 		Version: versionOf(5, 4, cluster.RolloutRolling), Changed: noon,
 		History: []cluster.Version{
-			versionOf(4, 2, cluster.RolloutComplete), versionOf(3, 2, cluster.RolloutComplete), versionOf(2, 9, cluster.RolloutFailed), versionOf(1, 1, cluster.RolloutComplete),
+			versionOf(4, 2, cluster.RolloutComplete), versionOf(3, 2, cluster.RolloutComplete),
+			versionOf(2, 9, cluster.RolloutFailed), versionOf(1, 1, cluster.RolloutComplete),
 		},
 	}})
 	w.put(map[string]any{"service/default/web": func() cluster.Service {
@@ -312,13 +360,18 @@ func TestRolloutHistory(t *testing.T) {
 		t.Error(diff)
 	}
 	// A version whose definition is gone cannot come back.
-	if got := w.want(409, "POST", rolloutPath+"/undo", `{"generation": 2}`); !strings.Contains(string(got.body), "there is no task definition web@9") {
+	if got := w.want(409, "POST", rolloutPath+"/undo", `{"generation": 2}`); !strings.Contains(string(got.body),
+		"there is no task definition web@9") {
 		t.Errorf("%s", got.body)
 	}
 }
 
 func TestGates(t *testing.T) {
-	results := []cluster.GateResult{{Name: "errors", Failures: 2, Message: "value = 0.2: value < 0.1 is false"}, {Name: "up", Passes: 1}, {Name: "slow"}}
+	results := []cluster.GateResult{
+		{Name: "errors", Failures: 2, Message: "value = 0.2: value < 0.1 is false"},
+		{Name: "up", Passes: 1},
+		{Name: "slow"},
+	}
 	tell := false
 	w := rolled(t, func(c *Config) {
 		c.Gates = func(o cluster.OwnerRef) []cluster.GateResult {
@@ -330,7 +383,10 @@ func TestGates(t *testing.T) {
 	})
 	manifest := service("web", "web@2", 3)
 	manifest["update"] = map[string]any{"gates": []any{
-		map[string]any{"name": "errors", "prometheus": "http://prometheus.example", "query": "errors", "pass": "value < 0.1"},
+		map[string]any{
+			"name": "errors", "prometheus": "http://prometheus.example", "query": "errors",
+			"pass": "value < 0.1",
+		},
 		map[string]any{"name": "up", "http": "http://web.example/up"},
 		map[string]any{"name": "slow", "http": "http://web.example/slow", "passes": 3},
 	}}
@@ -384,11 +440,13 @@ func TestUndoOnce(t *testing.T) {
 	w := rolled(t)
 	complete := cluster.Rollout{
 		Version: versionOf(2, 2, cluster.RolloutComplete), Changed: noon,
-		Healthy: new(versionOf(2, 2, cluster.RolloutComplete)), History: []cluster.Version{versionOf(1, 1, cluster.RolloutComplete)},
+		Healthy: new(versionOf(2, 2, cluster.RolloutComplete)),
+		History: []cluster.Version{versionOf(1, 1, cluster.RolloutComplete)},
 	}
 	w.put(map[string]any{"rollout/default/web": complete})
 	for range 2 {
-		if v := rolloutOf(t, w.want(200, "POST", rolloutPath+"/undo", `{"from": 2}`)); v.Generation != 3 || v.Definition.Version != 1 || v.Reverted != 2 {
+		if v := rolloutOf(t, w.want(200, "POST", rolloutPath+"/undo", `{"from": 2}`)); v.Generation != 3 ||
+			v.Definition.Version != 1 || v.Reverted != 2 {
 			t.Errorf("undone to %s of generation %d, reverted %d", v.Definition, v.Generation, v.Reverted)
 		}
 	}
@@ -397,9 +455,10 @@ func TestUndoOnce(t *testing.T) {
 		t.Errorf("the same again: generation %d, want 3", got)
 	}
 	for body, why := range map[string]string{
-		"":                             "takes back generation 2 already, and its rollout is rolling",
-		`{"from": 3}`:                  "takes back generation 2 already, and its rollout is rolling",
-		`{"from": 1}`:                  "generation 1 of service default/web is not the newest any more: generation 3 with web@1",
+		"":            "takes back generation 2 already, and its rollout is rolling",
+		`{"from": 3}`: "takes back generation 2 already, and its rollout is rolling",
+		`{"from": 1}`: "generation 1 of service default/web is not the newest any more: " +
+			"generation 3 with web@1",
 		`{"from": 2, "generation": 2}`: "generation 2 of service default/web is not the newest any more",
 	} {
 		var ask any
@@ -416,14 +475,16 @@ func TestUndoOnce(t *testing.T) {
 	}
 }
 
-// A version that failed is tried out again like any other, and may be taken back; one that the policy does not allow does not come back.
+// A version that failed is tried out again like any other, and may be taken back; one that the policy does not allow
+// does not come back.
 func TestUndoToWhatFailed(t *testing.T) {
 	w := rolled(t)
 	w.want(200, "PUT", webPath, service("web", "web@3", 3))
 	for _, state := range []cluster.RolloutState{cluster.RolloutFailed, cluster.RolloutRolledBack} {
 		generation := w.spec().Generation
 		w.put(map[string]any{"rollout/default/web": cluster.Rollout{
-			Version: versionOf(generation, 3, cluster.RolloutComplete), History: []cluster.Version{versionOf(2, 2, state), versionOf(1, 1, cluster.RolloutComplete)},
+			Version: versionOf(generation, 3, cluster.RolloutComplete),
+			History: []cluster.Version{versionOf(2, 2, state), versionOf(1, 1, cluster.RolloutComplete)},
 		}})
 		w.want(200, "POST", rolloutPath+"/undo", `{"generation": 2}`)
 		if svc := w.spec(); svc.Definition.Version != 2 || svc.Rollout.Reverted != 0 {
@@ -436,12 +497,14 @@ func TestUndoToWhatFailed(t *testing.T) {
 	w.want(201, "PUT", "/v1/definitions/web/4", d)
 	generation := w.spec().Generation
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{
-		Version: versionOf(generation, 3, cluster.RolloutComplete), History: []cluster.Version{versionOf(1, 4, cluster.RolloutComplete)},
+		Version: versionOf(generation, 3, cluster.RolloutComplete),
+		History: []cluster.Version{versionOf(1, 4, cluster.RolloutComplete)},
 	}})
 	manifest := service("web", "web@3", 3)
 	manifest["update"] = map[string]any{"order": "start-first"}
 	w.want(200, "PUT", webPath, manifest)
-	if got := w.want(409, "POST", rolloutPath+"/undo", `{"generation": 1}`); !strings.Contains(string(got.body), "version 1 cannot come back: update.order: is start-first") {
+	if got := w.want(409, "POST", rolloutPath+"/undo", `{"generation": 1}`); !strings.Contains(string(got.body),
+		"version 1 cannot come back: update.order: is start-first") {
 		t.Errorf("%s", got.body)
 	}
 }
@@ -450,7 +513,8 @@ func TestUndoToWhatFailed(t *testing.T) {
 func TestPromoteOneGeneration(t *testing.T) {
 	w := rolled(t)
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutCanary)}})
-	if got := w.want(409, "POST", rolloutPath+"/promote", `{"generation": 1}`); !strings.Contains(got.problem().Detail, "generation 2 with web@2 was asked for meanwhile") {
+	if got := w.want(409, "POST", rolloutPath+"/promote", `{"generation": 1}`); !strings.Contains(got.problem().Detail,
+		"generation 2 with web@2 was asked for meanwhile") {
 		t.Errorf("%s", got.body)
 	}
 	w.want(422, "POST", rolloutPath+"/promote", `{"generations": 2}`)
@@ -475,17 +539,45 @@ func TestRolloutDeadline(t *testing.T) {
 		record cluster.Rollout
 		want   time.Time
 	}{
-		{"from the last progress", cluster.Service{Lifespan: cluster.Lifespan{Updated: noon}}, cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: later}, later.Add(10 * time.Minute)},
-		{"from the last write", cluster.Service{Lifespan: cluster.Lifespan{Updated: later}}, cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: noon}, later.Add(10 * time.Minute)},
+		{
+			"from the last progress",
+			cluster.Service{Lifespan: cluster.Lifespan{Updated: noon}},
+			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: later},
+			later.Add(10 * time.Minute),
+		},
+		{
+			"from the last write",
+			cluster.Service{Lifespan: cluster.Lifespan{Updated: later}},
+			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: noon},
+			later.Add(10 * time.Minute),
+		},
 		{
 			"after the stagger",
-			cluster.Service{Update: cluster.Update{Stagger: cluster.Duration(time.Minute), ProgressDeadline: cluster.Duration(time.Hour)}},
+			cluster.Service{Update: cluster.Update{
+				Stagger:          cluster.Duration(time.Minute),
+				ProgressDeadline: cluster.Duration(time.Hour),
+			}},
 			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: noon},
 			noon.Add(61 * time.Minute),
 		},
-		{"canaries wait", cluster.Service{}, cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary), Changed: noon}, time.Time{}},
-		{"canaries wait for gates", cluster.Service{Update: cluster.Update{AutoPromote: true}}, cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary), Changed: noon}, noon.Add(10 * time.Minute)},
-		{"ended", cluster.Service{}, cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutFailed), Changed: noon}, time.Time{}},
+		{
+			"canaries wait",
+			cluster.Service{},
+			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary), Changed: noon},
+			time.Time{},
+		},
+		{
+			"canaries wait for gates",
+			cluster.Service{Update: cluster.Update{AutoPromote: true}},
+			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary), Changed: noon},
+			noon.Add(10 * time.Minute),
+		},
+		{
+			"ended",
+			cluster.Service{},
+			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutFailed), Changed: noon},
+			time.Time{},
+		},
 	} {
 		if got := deadlineOf(&test.svc, &test.record); !got.Equal(test.want) {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)

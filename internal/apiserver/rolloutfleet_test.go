@@ -8,7 +8,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestRolloutsThroughALaggingServer asks a server that lags: a stale refusal, or a stale "nothing to do", would tear the history.
+// TestRolloutsThroughALaggingServer asks a server that lags: a stale refusal, or a stale "nothing to do", would tear
+// the history.
 func TestRolloutsThroughALaggingServer(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -19,7 +20,9 @@ func TestRolloutsThroughALaggingServer(t *testing.T) {
 		want   func(cluster.Service) bool
 	}{
 		{"canaries that became healthy a moment ago", func(a *world) {
-			a.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutCanary)}})
+			a.put(map[string]any{"rollout/default/web": cluster.Rollout{
+				Version: versionOf(2, 2, cluster.RolloutCanary),
+			}})
 		}, "promote", nil, 200, func(s cluster.Service) bool { return s.Rollout.Promoted == 2 }},
 		{"canaries of a version that is no more", func(a *world) {
 			a.want(200, "PUT", webPath, service("web", "web@3", 3))
@@ -29,7 +32,9 @@ func TestRolloutsThroughALaggingServer(t *testing.T) {
 		}, "resume", nil, 200, func(s cluster.Service) bool { return !s.Rollout.Paused }},
 		{"a version that failed a moment ago", func(a *world) {
 			a.want(200, "PUT", webPath, service("web", "web@3", 3))
-		}, "undo", map[string]int{"generation": 2}, 200, func(s cluster.Service) bool { return s.Definition.Version == 2 && s.Generation == 4 }},
+		}, "undo", map[string]int{"generation": 2}, 200, func(s cluster.Service) bool {
+			return s.Definition.Version == 2 && s.Generation == 4
+		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -43,7 +48,10 @@ func TestRolloutsThroughALaggingServer(t *testing.T) {
 			if test.status == 409 {
 				state = cluster.RolloutCanary
 			}
-			a.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(2, 2, state), History: []cluster.Version{versionOf(1, 1, cluster.RolloutComplete)}}})
+			a.put(map[string]any{"rollout/default/web": cluster.Rollout{
+				Version: versionOf(2, 2, state),
+				History: []cluster.Version{versionOf(1, 1, cluster.RolloutComplete)},
+			}})
 			a.same(b)
 			lag.hold()
 			test.ahead(a)
@@ -68,7 +76,9 @@ func TestPromotionAgainstAnotherVersion(t *testing.T) {
 	a.want(201, "PUT", webPath, service("web", "web@1", 3))
 	for round := range 10 {
 		generation := a.spec().Generation
-		a.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(generation, 1, cluster.RolloutCanary)}})
+		a.put(map[string]any{"rollout/default/web": cluster.Rollout{
+			Version: versionOf(generation, 1, cluster.RolloutCanary),
+		}})
 		a.same(b)
 		done := make(chan reply, 1)
 		go func() { done <- b.call("POST", rolloutPath+"/promote", nil) }()

@@ -17,10 +17,27 @@ func (s *Server) scaleRoutes() []route {
 	const one = "/v1/clusters/{cluster}/services/{service}/scale"
 	view := typeOf[api.ServiceView]()
 	return []route{
-		{method: "GET", path: one, name: "readScale", role: viewer, summary: "The count of a service, what it is measured by, and how it changed.", query: []parameter{consistent()}, reply: typeOf[api.ScaleView](), serve: s.readScale},
-		{method: "POST", path: one, name: "scaleService", role: submitter, summary: "Sets the number of tasks, and the bounds of its scaling. With scaling the number is where it begins anew.", writes: true, body: typeOf[api.ScaleRequest](), reply: view, serve: s.scaleService},
-		{method: "POST", path: one + "/suspend", name: "suspendScaling", role: submitter, summary: "Leaves the number of tasks where it is, whatever they use.", writes: true, reply: view, serve: s.suspendScaling(true)},
-		{method: "POST", path: one + "/resume", name: "resumeScaling", role: submitter, summary: "Lets scaling change the number of tasks again.", writes: true, reply: view, serve: s.suspendScaling(false)},
+		{
+			method: "GET", path: one, name: "readScale", role: viewer,
+			summary: "The count of a service, what it is measured by, and how it changed.",
+			query:   []parameter{consistent()}, reply: typeOf[api.ScaleView](), serve: s.readScale,
+		},
+		{
+			method: "POST", path: one, name: "scaleService", role: submitter,
+			summary: "Sets the number of tasks, and the bounds of its scaling. With scaling the number is " +
+				"where it begins anew.", writes: true, body: typeOf[api.ScaleRequest](), reply: view,
+			serve: s.scaleService,
+		},
+		{
+			method: "POST", path: one + "/suspend", name: "suspendScaling", role: submitter,
+			summary: "Leaves the number of tasks where it is, whatever they use.", writes: true, reply: view,
+			serve: s.suspendScaling(true),
+		},
+		{
+			method: "POST", path: one + "/resume", name: "resumeScaling", role: submitter,
+			summary: "Lets scaling change the number of tasks again.", writes: true, reply: view,
+			serve: s.suspendScaling(false),
+		},
 	}
 }
 
@@ -35,7 +52,9 @@ func (s *Server) scaleService(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
 		if svc.Mode == cluster.ModeDaemon {
-			return false, conflictf("count", "service %s/%s is a daemon: it has one task on each node that its constraints allow", svc.Cluster, svc.Name)
+			return false, conflictf("count",
+				"service %s/%s is a daemon: it has one task on each node that its constraints allow", svc.Cluster,
+				svc.Name)
 		}
 		was := *svc
 		if err := rescale(svc, &ask); err != nil {
@@ -55,23 +74,31 @@ func faultsOfScale(ask *api.ScaleRequest) (faults cluster.Faults) {
 	}
 	check := func(path string, n *int) {
 		if n != nil && (*n < 0 || *n > cluster.MaxCount) {
-			faults = append(faults, cluster.Fault{Path: path, Message: fmt.Sprintf("is %d, want 0 to %d", *n, cluster.MaxCount)})
+			faults = append(faults, cluster.Fault{
+				Path:    path,
+				Message: fmt.Sprintf("is %d, want 0 to %d", *n, cluster.MaxCount),
+			})
 		}
 	}
 	check("count", ask.Count)
 	check("min", ask.Min)
 	check("max", ask.Max)
 	if ask.Min != nil && ask.Max != nil && *ask.Min > *ask.Max {
-		faults = append(faults, cluster.Fault{Path: "min", Message: fmt.Sprintf("is %d, and max is %d", *ask.Min, *ask.Max)})
+		faults = append(faults, cluster.Fault{
+			Path:    "min",
+			Message: fmt.Sprintf("is %d, and max is %d", *ask.Min, *ask.Max),
+		})
 	}
 	return faults
 }
 
-// rescale changes a service's count and the bounds of its scaling. A count that nobody set is brought between new bounds.
+// rescale changes a service's count and the bounds of its scaling. A count that nobody set is brought between new
+// bounds.
 func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
 	if svc.Scaling == nil {
 		if ask.Min != nil || ask.Max != nil {
-			return conflictf("", "service %s/%s has no scaling, so it has no bounds: give it some with its manifest", svc.Cluster, svc.Name)
+			return conflictf("", "service %s/%s has no scaling, so it has no bounds: give it some with its manifest",
+				svc.Cluster, svc.Name)
 		}
 		svc.Count = *ask.Count
 		return nil
@@ -95,7 +122,8 @@ func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
 		return nil
 	}
 	if *ask.Count < scaling.Min || *ask.Count > scaling.Max {
-		return faultf("count", "is %d, and the scaling of service %s/%s keeps it from %d to %d: change min or max as well",
+		return faultf("count", "is %d, and the scaling of service %s/%s keeps it from %d to %d: change min "+
+			"or max as well",
 			*ask.Count, svc.Cluster, svc.Name, scaling.Min, scaling.Max)
 	}
 	svc.Count = *ask.Count
@@ -138,7 +166,8 @@ func (l *look) scaleView(e store.Entry[cluster.Service]) api.ScaleView {
 	svc := e.Value
 	st := reconciler.StatusOfService(l.service(e))
 	v := api.ScaleView{
-		Cluster: svc.Cluster, Service: svc.Name, Count: st.Desired, Running: st.Running, Healthy: st.Healthy, Begin: svc.Count,
+		Cluster: svc.Cluster, Service: svc.Name, Count: st.Desired, Running: st.Running, Healthy: st.Healthy,
+		Begin:   svc.Count,
 		Scaling: svc.Scaling, Tasks: l.uses(svc.Owner()), Revision: e.Modified,
 	}
 	if svc.Scaling == nil || svc.Mode == cluster.ModeDaemon {
@@ -211,7 +240,9 @@ func (l *look) use(row *store.AttemptRow) *cluster.TaskStats {
 		return nil
 	}
 	uuid := uuidOf(row)
-	i, ok := slices.BinarySearchFunc(stats.Each, uuid, func(t cluster.TaskStats, uuid string) int { return strings.Compare(t.UUID, uuid) })
+	i, ok := slices.BinarySearchFunc(stats.Each, uuid, func(t cluster.TaskStats, uuid string) int {
+		return strings.Compare(t.UUID, uuid)
+	})
 	if !ok || uuid == "" {
 		return nil
 	}

@@ -35,16 +35,23 @@ func TestScaleRequests(t *testing.T) {
 	}{
 		{"nothing", `{}`, 422, "count: is missing: want how many tasks there are to be"},
 		{"below nothing", `{"count": -1}`, 422, "count: is -1, want 0 to 100000"},
-		{"too many", `{"count": 100001, "min": -2}`, 422, "count: is 100001, want 0 to 100000; min: is -2, want 0 to 100000"},
+		{
+			"too many", `{"count": 100001, "min": -2}`, 422,
+			"count: is 100001, want 0 to 100000; min: is -2, want 0 to 100000",
+		},
 		{"text", `{"count": "3"}`, 422, "count: is text, want a whole number"},
 		{"bounds the wrong way", `{"min": 4, "max": 3}`, 422, "min: is 4, and max is 3"},
-		{"bounds without scaling", `{"min": 1, "max": 3}`, 409, ": service default/web has no scaling, so it has no bounds: give it some with its manifest"},
+		{
+			"bounds without scaling", `{"min": 1, "max": 3}`, 409,
+			": service default/web has no scaling, so it has no bounds: give it some with its manifest",
+		},
 		{"to none", `{"count": 0}`, 200, ""},
 		{"back", `{"count": 3}`, 200, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := w.want(test.status, "POST", scalePath, test.body); strings.TrimPrefix(got.faults(), ": ") != strings.TrimPrefix(test.faults, ": ") {
+			if got := w.want(test.status, "POST", scalePath, test.body); strings.TrimPrefix(got.faults(),
+				": ") != strings.TrimPrefix(test.faults, ": ") {
 				t.Errorf("got %s, want %s", got.faults(), test.faults)
 			}
 		})
@@ -56,8 +63,14 @@ func TestScaleRequests(t *testing.T) {
 		status     int
 		faults     string
 	}{
-		{"above", `{"count": 9}`, 422, "count: is 9, and the scaling of service default/web keeps it from 2 to 8: change min or max as well"},
-		{"below", `{"count": 1}`, 422, "count: is 1, and the scaling of service default/web keeps it from 2 to 8: change min or max as well"},
+		{
+			"above", `{"count": 9}`, 422,
+			"count: is 9, and the scaling of service default/web keeps it from 2 to 8: change min or max as well",
+		},
+		{
+			"below", `{"count": 1}`, 422,
+			"count: is 1, and the scaling of service default/web keeps it from 2 to 8: change min or max as well",
+		},
 		{"a least above the most", `{"min": 9}`, 422, "min: is 9, and max is 8"},
 		{"with the bound", `{"count": 9, "max": 10}`, 200, ""},
 		{"the count follows the bound", `{"max": 6}`, 200, ""},
@@ -116,7 +129,8 @@ func TestCountLeftToScaling(t *testing.T) {
 	}
 }
 
-// Whoever sets the count begins scaling anew from there, also with the number that the spec holds already or held before.
+// Whoever sets the count begins scaling anew from there, also with the number that the spec holds already or held
+// before.
 func TestCountBeginsScalingAnew(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", sized("web", 1))
@@ -174,7 +188,8 @@ func TestScaleView(t *testing.T) {
 	w.want(201, "PUT", webPath, scaled(3))
 	w.put(map[string]any{
 		"scale/default/web": cluster.Scale{
-			Count: 5, From: 3, At: noon, Message: "cpu 143% of the target of 50% for 3 tasks", Recent: []cluster.ScaleChange{{At: noon, From: 3, To: 5}},
+			Count: 5, From: 3, At: noon, Message: "cpu 143% of the target of 50% for 3 tasks",
+			Recent: []cluster.ScaleChange{{At: noon, From: 3, To: 5}},
 		},
 		"status/n1": cluster.NodeStatus{Name: "n1", Session: 4},
 	})
@@ -190,7 +205,8 @@ func TestScaleView(t *testing.T) {
 	}
 	w.tables.SetPulse("n1", cluster.Pulse{Session: 4, Seq: 1, Stats: stats})
 	v = read[api.ScaleView](t, w.want(200, "GET", scalePath, nil))
-	if v.Count != 5 || v.Begin != 3 || v.Running != 2 || v.Healthy != 2 || *v.Min != 2 || *v.Max != 8 || !v.At.Equal(noon) || len(v.Recent) != 1 {
+	if v.Count != 5 || v.Begin != 3 || v.Running != 2 || v.Healthy != 2 || *v.Min != 2 || *v.Max != 8 ||
+		!v.At.Equal(noon) || len(v.Recent) != 1 {
 		t.Errorf("%+v", v)
 	}
 	if !strings.Contains(v.Message, "143%") {
@@ -212,7 +228,8 @@ func TestScaleView(t *testing.T) {
 	if diff := cmp.Diff(&stats.Each[0], task.Used); diff != "" {
 		t.Errorf("the task's use (-want +got):\n%s", diff)
 	}
-	if node := read[api.NodeView](t, w.want(200, "GET", "/v1/nodes/n1", nil)); node.Used == nil || node.Used.Each != nil {
+	if node := read[api.NodeView](t, w.want(200, "GET", "/v1/nodes/n1", nil)); node.Used == nil ||
+		node.Used.Each != nil {
 		t.Errorf("the node's view repeats what its tasks use: %+v", node.Used)
 	}
 	// What an earlier session measured is of other attempts.
@@ -231,7 +248,8 @@ func TestScaleView(t *testing.T) {
 	w.want(200, "POST", scalePath+"/resume", nil)
 	// Who changes the count begins anew from there.
 	w.want(200, "POST", scalePath, `{"count": 4}`)
-	if v = read[api.ScaleView](t, w.want(200, "GET", scalePath, nil)); v.Suspended || v.Count != 4 || v.Message != "" || len(v.Recent) != 0 {
+	if v = read[api.ScaleView](t, w.want(200, "GET", scalePath, nil)); v.Suspended || v.Count != 4 || v.Message != "" ||
+		len(v.Recent) != 0 {
 		t.Errorf("%+v", v)
 	}
 	w.want(404, "GET", "/v1/clusters/default/services/none/scale", nil)
@@ -248,7 +266,10 @@ func TestDaemonStatus(t *testing.T) {
 	records := map[string]any{}
 	for name, disk := range map[string]string{"n1": "ssd", "n2": "ssd", "n3": "none", "n4": "ssd"} {
 		records["node/"+name] = cluster.Node{Name: name, State: cluster.NodeReady, Domain: "default", Since: time.Now()}
-		records["status/"+name] = cluster.NodeStatus{Name: name, Session: 1, Facts: cluster.Facts{Labels: cluster.Labels{"disk": disk}}}
+		records["status/"+name] = cluster.NodeStatus{
+			Name: name, Session: 1,
+			Facts: cluster.Facts{Labels: cluster.Labels{"disk": disk}},
+		}
 	}
 	records["host/n4"] = cluster.Host{Name: "n4", Domain: "default", Gone: true}
 	w.put(records)

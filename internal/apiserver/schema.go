@@ -59,7 +59,8 @@ func (s *schemas) of(typ reflect.Type) object {
 			return s.structure(typ)
 		}
 		if other, taken := s.types[name]; taken && other != typ {
-			panic(fmt.Sprintf("two types are told as %s: %v and %v", name, other, typ)) // a fault of this program, which every test sees
+			// a fault of this program, which every test sees
+			panic(fmt.Sprintf("two types are told as %s: %v and %v", name, other, typ))
 		}
 		if _, known := s.components[name]; !known {
 			if s.types == nil {
@@ -125,13 +126,23 @@ func special(typ reflect.Type) (object, bool) {
 	case reflect.TypeFor[cluster.Duration]():
 		return described(`a duration such as "500ms", "10s" or "5m"`), true
 	case reflect.TypeFor[cluster.MilliCPU]():
-		return object{{"type", []any{"string", "number"}}, {"description", `CPU time: "500m" or 0.5; written as "500m"`}}, true
+		return object{
+			{"type", []any{"string", "number"}},
+			{"description", `CPU time: "500m" or 0.5; written as "500m"`},
+		}, true
 	case reflect.TypeFor[cluster.Bytes]():
-		return object{{"type", []any{"integer", "string"}}, {"description", `a size: bytes, or text such as "256MiB"; written as bytes`}}, true
+		return object{
+			{"type", []any{"integer", "string"}},
+			{"description", `a size: bytes, or text such as "256MiB"; written as bytes`},
+		}, true
 	case reflect.TypeFor[cluster.Portion]():
-		return object{{"type", []any{"integer", "string"}}, {"description", `a number of tasks, or a share of them such as "25%"`}}, true
+		return object{
+			{"type", []any{"integer", "string"}},
+			{"description", `a number of tasks, or a share of them such as "25%"`},
+		}, true
 	case reflect.TypeFor[cluster.TaskID]():
-		return described(`<cluster>.<service>.<generation>.<index> or <cluster>.<job>.<generation>.<step>.<index>`), true
+		return described(`<cluster>.<service>.<generation>.<index> or <cluster>.<job>.<generation>.<step>.<index>`),
+			true
 	}
 	return nil, false
 }

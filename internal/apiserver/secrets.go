@@ -19,7 +19,8 @@ import (
 
 // Vault seals and opens the values of secrets. Its errors hold nothing of them. Safe for concurrent use.
 type Vault interface {
-	// NewKey makes a data key of the number, wrapped with a master key; with "", where the store names none yet, with the server's first one.
+	// NewKey makes a data key of the number, wrapped with a master key; with "", where the store names none yet, with
+	// the server's first one.
 	NewKey(master string, number uint64, now time.Time) (*cluster.SecretKey, error)
 	// Seal seals a value into s with the key.
 	Seal(k *cluster.SecretKey, s *cluster.Secret, value []byte) error
@@ -36,15 +37,55 @@ func (s *Server) secretRoutes() []route {
 	page, view := typeOf[api.Page[api.SecretView]](), typeOf[api.SecretView]()
 	force := parameter{"force", "boolean", "even where something uses it"}
 	return []route{
-		{method: "GET", path: "/v1/secrets", name: "listAllSecrets", role: viewer, shared: true, summary: "The secrets of all clusters, without their values.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listSecrets},
-		{method: "GET", path: list, name: "listSecrets", role: viewer, summary: "The secrets of a cluster, without their values.", query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.listSecrets},
-		{method: "GET", path: one, name: "readSecret", role: viewer, summary: "What is known of a secret but its value, which is never told.", query: []parameter{consistent()}, reply: view, serve: s.readSecret},
-		{method: "PUT", path: one, name: "writeSecret", role: operator, summary: "Makes a secret or gives it another value. Services that are to be restarted for it are, in the same transaction.", writes: true, body: typeOf[api.SecretWrite](), reply: view, serve: s.writeSecret},
-		{method: "DELETE", path: one, name: "deleteSecret", role: operator, summary: "Deletes a secret. One that something uses is kept, unless forced.", writes: true, query: []parameter{force}, status: http.StatusNoContent, serve: s.deleteSecret},
-		{method: "POST", path: "/v1/secrets/rotate-key", name: "rotateSecretsKey", role: admin, summary: "Makes another data key, seals all secrets with it and drops the older ones. What is interrupted the leader completes.", reply: typeOf[api.SecretsKeyView](), long: true, serve: s.rotateSecretsKey},
-		{method: "POST", path: "/v1/secrets/rekey", name: "rekeySecrets", role: admin, summary: "Makes another master key: it is handed to all servers, then the leader seals all secrets anew under it. While one is on its way, that is answered.", reply: typeOf[api.MasterKeyView](), serve: s.rekeySecrets},
-		{method: "GET", path: "/v1/secrets/master-keys", name: "listMasterKeys", role: operator, summary: "The master keys of the secrets, by their ids: which is used, who holds it, what is sealed under it.", query: []parameter{consistent()}, reply: typeOf[[]api.MasterKeyView](), serve: s.listMasterKeys},
-		{method: "DELETE", path: "/v1/secrets/master-keys/{key}", name: "dropMasterKey", role: admin, summary: "Has all servers take a master key that nothing in the store needs out of their files. Snapshots of before need it.", status: http.StatusNoContent, serve: s.dropMasterKey},
+		{
+			method: "GET", path: "/v1/secrets", name: "listAllSecrets", role: viewer, shared: true,
+			summary: "The secrets of all clusters, without their values.", query: listParameters(), reply: page,
+			stream: eventStream, long: true, serve: s.listSecrets,
+		},
+		{
+			method: "GET", path: list, name: "listSecrets", role: viewer,
+			summary: "The secrets of a cluster, without their values.", query: listParameters(), reply: page,
+			stream: eventStream, long: true, serve: s.listSecrets,
+		},
+		{
+			method: "GET", path: one, name: "readSecret", role: viewer,
+			summary: "What is known of a secret but its value, which is never told.", query: []parameter{consistent()},
+			reply: view, serve: s.readSecret,
+		},
+		{
+			method: "PUT", path: one, name: "writeSecret", role: operator,
+			summary: "Makes a secret or gives it another value. Services that are to be restarted for it " +
+				"are, in the same transaction.", writes: true, body: typeOf[api.SecretWrite](), reply: view,
+			serve: s.writeSecret,
+		},
+		{
+			method: "DELETE", path: one, name: "deleteSecret", role: operator,
+			summary: "Deletes a secret. One that something uses is kept, unless forced.", writes: true,
+			query: []parameter{force}, status: http.StatusNoContent, serve: s.deleteSecret,
+		},
+		{
+			method: "POST", path: "/v1/secrets/rotate-key", name: "rotateSecretsKey", role: admin,
+			summary: "Makes another data key, seals all secrets with it and drops the older ones. What is " +
+				"interrupted the leader completes.", reply: typeOf[api.SecretsKeyView](), long: true,
+			serve: s.rotateSecretsKey,
+		},
+		{
+			method: "POST", path: "/v1/secrets/rekey", name: "rekeySecrets", role: admin,
+			summary: "Makes another master key: it is handed to all servers, then the leader seals all " +
+				"secrets anew under it. While one is on its way, that is answered.", reply: typeOf[api.MasterKeyView](),
+			serve: s.rekeySecrets,
+		},
+		{
+			method: "GET", path: "/v1/secrets/master-keys", name: "listMasterKeys", role: operator,
+			summary: "The master keys of the secrets, by their ids: which is used, who holds it, what is " +
+				"sealed under it.", query: []parameter{consistent()}, reply: typeOf[[]api.MasterKeyView](),
+			serve: s.listMasterKeys,
+		},
+		{
+			method: "DELETE", path: "/v1/secrets/master-keys/{key}", name: "dropMasterKey", role: admin,
+			summary: "Has all servers take a master key that nothing in the store needs out of their files. " +
+				"Snapshots of before need it.", status: http.StatusNoContent, serve: s.dropMasterKey,
+		},
 	}
 }
 
@@ -60,7 +101,10 @@ func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) error {
 			users := usersOf(snap, in)
 			for e := range snap.Secrets(in) {
 				if c.sees(e.Value.Cluster) {
-					all = append(all, item[api.SecretView]{Key: e.Value.Cluster + "/" + e.Value.Name, Value: secretView(e, users)})
+					all = append(all, item[api.SecretView]{
+						Key:   e.Value.Cluster + "/" + e.Value.Name,
+						Value: secretView(e, users),
+					})
 				}
 			}
 			return all
@@ -92,8 +136,8 @@ func secretView(e store.Entry[cluster.Secret], users map[secretName][]string) ap
 
 type secretName struct{ cluster, name string }
 
-// usersOf returns who uses the secrets of a cluster, or of all with "": services, jobs and crons by the definitions that they ask for, and
-// owners of what still runs by those of an earlier version.
+// usersOf returns who uses the secrets of a cluster, or of all with "": services, jobs and crons by the definitions
+// that they ask for, and owners of what still runs by those of an earlier version.
 func usersOf(snap *store.Snapshot, in string) map[secretName][]string {
 	users := map[secretName]map[string]bool{}
 	known := map[cluster.Ref][]string{}
@@ -145,7 +189,8 @@ func readSecretBody(w http.ResponseWriter, r *http.Request) (ask api.SecretWrite
 	if p, ok := errors.AsType[*problem](err); ok {
 		for i := range p.Faults {
 			if !slices.Contains([]string{"type", "registry", "username"}, p.Faults[i].Path) {
-				p.Faults[i].Message = "is not what is expected here: want value, in base64, and where it is for a registry type, registry and username"
+				p.Faults[i].Message = "is not what is expected here: want value, in base64, and where it is " +
+					"for a registry type, registry and username"
 			}
 		}
 	}
@@ -175,7 +220,8 @@ func valueOf(ask *api.SecretWrite, kind cluster.SecretType) (value []byte, fault
 	if ask.Username == "" || len(ask.Username) > cluster.MaxLabel {
 		fault("username", "is missing or longer than %d bytes: want whose password it is", cluster.MaxLabel)
 	}
-	value, _ = json.Marshal(cluster.RegistryLogin{User: ask.Username, Password: value}) //nolint:gosec // it is sealed next
+	login := cluster.RegistryLogin{User: ask.Username, Password: value}
+	value, _ = json.Marshal(login) //nolint:gosec // it is sealed next
 	return value, faults
 }
 
@@ -188,7 +234,10 @@ func (s *Server) writeSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	asked := cluster.Secret{Cluster: r.PathValue("cluster"), Name: r.PathValue("secret"), Type: ask.Type, Registry: ask.Registry}
+	asked := cluster.Secret{
+		Cluster: r.PathValue("cluster"), Name: r.PathValue("secret"), Type: ask.Type,
+		Registry: ask.Registry,
+	}
 	asked.SetDefaults()
 	value, faults := valueOf(&ask, asked.Type)
 	if faults = append(cluster.FaultsOf(asked.Validate()), faults...); len(faults) > 0 {
@@ -225,7 +274,9 @@ func (s *Server) writeSecret(w http.ResponseWriter, r *http.Request) error {
 }
 
 // setSecret draws the write of a secret, and the restarts that its uses ask for. The same value again changes nothing.
-func (d *draft) setSecret(vault Vault, next cluster.Secret, value []byte, e store.Entry[cluster.Secret]) (restarted []string, err error) {
+func (d *draft) setSecret(vault Vault, next cluster.Secret, value []byte,
+	e store.Entry[cluster.Secret],
+) (restarted []string, err error) {
 	if err := d.inCluster(next.Cluster); err != nil {
 		return nil, asProblem(err)
 	}
@@ -257,7 +308,8 @@ func (d *draft) setSecret(vault Vault, next cluster.Secret, value []byte, e stor
 	}
 	d.put(d.prefix.Secret(next.Cluster, next.Name), &next, e.Modified)
 	d.events = append(d.events, cluster.Event{
-		Type: verb, Cluster: next.Cluster, Message: fmt.Sprintf("the secret %s has version %d", next.Name, next.Version),
+		Type: verb, Cluster: next.Cluster,
+		Message: fmt.Sprintf("the secret %s has version %d", next.Name, next.Version),
 	})
 	return d.restartUsers(&next), nil
 }
@@ -267,8 +319,8 @@ func sealing(err error) error {
 	return problemf(http.StatusServiceUnavailable, "%v", err)
 }
 
-// sealingKey returns the key that secrets are sealed with now, and makes the first one. The draft rests on it: a rotation, which
-// writes the record of the key that it replaces, keeps out whatever was sealed with that meanwhile.
+// sealingKey returns the key that secrets are sealed with now, and makes the first one. The draft rests on it: a
+// rotation, which writes the record of the key that it replaces, keeps out whatever was sealed with that meanwhile.
 func (d *draft) sealingKey(vault Vault) (*cluster.SecretKey, error) {
 	e, ok := d.snap.NewestSecretKey()
 	if ok {
@@ -283,12 +335,13 @@ func (d *draft) sealingKey(vault Vault) (*cluster.SecretKey, error) {
 	return k, nil
 }
 
-// restartUsers has the services of the cluster replace their tasks whose definitions ask for that, as a restart by hand would, and so by
-// their update policies. Those of which nothing runs need not.
+// restartUsers has the services of the cluster replace their tasks whose definitions ask for that, as a restart by hand
+// would, and so by their update policies. Those of which nothing runs need not.
 func (d *draft) restartUsers(s *cluster.Secret) (names []string) {
 	for e := range d.snap.Services(s.Cluster) {
 		def, ok := d.snap.Definition(e.Value.Definition)
-		if !ok || e.Value.Deleted || e.Value.Stopped || !def.Value.RestartsFor(s.Name) || !standing(d.snap, e.Value.Owner()) {
+		if !ok || e.Value.Deleted || e.Value.Stopped || !def.Value.RestartsFor(s.Name) ||
+			!standing(d.snap, e.Value.Owner()) {
 			continue
 		}
 		next := *e.Value
@@ -331,11 +384,14 @@ func (s *Server) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 			return notFound("secret", in+"/"+name)
 		}
 		if users := usersOf(d.snap, in)[secretName{in, name}]; len(users) > 0 && !given(r, "force") {
-			return problemf(http.StatusConflict, "the secret %s/%s is used by %s: their next tasks would wait for it. Delete these first, or take it out of what they run; with force it is deleted all the same",
+			return problemf(http.StatusConflict,
+				"the secret %s/%s is used by %s: their next tasks would wait for it. Delete these first, or "+
+					"take it out of what they run; with force it is deleted all the same",
 				in, name, someOf(users))
 		}
 		d.remove(d.prefix.Secret(in, name), e.Modified, cluster.Event{
-			Type: "secret.deleted", Cluster: in, Reason: cluster.ReasonDeleted, Message: "the user deleted the secret " + name,
+			Type: "secret.deleted", Cluster: in, Reason: cluster.ReasonDeleted,
+			Message: "the user deleted the secret " + name,
 		})
 		return nil
 	})

@@ -18,7 +18,10 @@ import (
 type plainVault struct{}
 
 func (plainVault) NewKey(_ string, number uint64, now time.Time) (*cluster.SecretKey, error) {
-	return &cluster.SecretKey{ID: strconv.FormatUint(number, 10), Number: number, Master: "m", Wrapped: []byte{byte(number)}, Created: now}, nil
+	return &cluster.SecretKey{
+		ID: strconv.FormatUint(number, 10), Number: number, Master: "m",
+		Wrapped: []byte{byte(number)}, Created: now,
+	}, nil
 }
 
 func (plainVault) Seal(k *cluster.SecretKey, s *cluster.Secret, value []byte) error {
@@ -75,7 +78,8 @@ func TestSecretsAreWrittenAndNeverRead(t *testing.T) {
 		t.Errorf("told: %+v", told)
 	}
 	for _, path := range []string{someSecret, "/v1/secrets", "/v1/clusters/default/secrets", "/v1/events"} {
-		if r := w.want(200, "GET", path, nil); bytes.Contains(r.body, []byte("hush")) || bytes.Contains(r.body, []byte("sealed")) ||
+		if r := w.want(200, "GET", path, nil); bytes.Contains(r.body, []byte("hush")) ||
+			bytes.Contains(r.body, []byte("sealed")) ||
 			bytes.Contains(r.body, []byte(base64.StdEncoding.EncodeToString([]byte("hush-other")))) {
 			t.Errorf("%s: %s", path, r.body)
 		}
@@ -87,17 +91,22 @@ func TestSecretsAreWrittenAndNeverRead(t *testing.T) {
 func TestFaultsOfSecretsQuoteNoValue(t *testing.T) {
 	w := secretWorld(t)
 	for _, body := range []string{
-		`{"value": "hush!hush"}`, `{"value": 12344321}`, `{"value": ""}`, `{"value": "aHVzaA==", "type": "hushed"}`, `{"hush": "value"}`, `{"value": "aHVzaA==", "username": "ann"}`,
-		`{"value": "aHVzaA==", "type": "registry"}`, `{"value": "aHVzaA==", "type": "registry", "registry": "a b", "username": "ann"}`, `{"value": ["hush"]}`,
+		`{"value": "hush!hush"}`, `{"value": 12344321}`, `{"value": ""}`, `{"value": "aHVzaA==", "type": "hushed"}`,
+		`{"hush": "value"}`, `{"value": "aHVzaA==", "username": "ann"}`,
+		`{"value": "aHVzaA==", "type": "registry"}`,
+		`{"value": "aHVzaA==", "type": "registry", "registry": "a b", "username": "ann"}`, `{"value": ["hush"]}`,
 	} {
 		r := w.call("PUT", someSecret, body)
-		if r.status != 422 || strings.Contains(r.faults(), "hush!") || strings.Contains(r.faults(), "12344321") || strings.Contains(r.faults(), "aHVzaA") {
+		if r.status != 422 || strings.Contains(r.faults(), "hush!") || strings.Contains(r.faults(), "12344321") ||
+			strings.Contains(r.faults(), "aHVzaA") {
 			t.Errorf("%s: %d %s", body, r.status, r.body)
 		}
 	}
 	w.want(400, "PUT", "/v1/clusters/default/secrets/Not_A_Name", secretBody("x"))
 	w.want(422, "PUT", "/v1/clusters/nowhere/secrets/db", secretBody("x"))
-	login := read[api.SecretView](t, w.want(201, "PUT", someSecret, `{"value": "aHVzaA==", "type": "registry", "registry": "ghcr.io", "username": "ann"}`))
+	login := read[api.SecretView](t,
+		w.want(201, "PUT", someSecret,
+			`{"value": "aHVzaA==", "type": "registry", "registry": "ghcr.io", "username": "ann"}`))
 	if login.Registry != "ghcr.io" || login.Size != 0 {
 		t.Errorf("a login: %+v", login)
 	}
@@ -125,12 +134,15 @@ func TestSecretsInUse(t *testing.T) {
 		e, _ := w.tables.Snapshot().Service("default", "web")
 		return e.Value.Generation
 	}
-	if v := read[api.SecretView](t, w.want(200, "PUT", someSecret, secretBody("two"))); len(v.Restarted) != 0 || generation() != 1 {
+	if v := read[api.SecretView](t, w.want(200, "PUT", someSecret, secretBody("two"))); len(v.Restarted) != 0 ||
+		generation() != 1 {
 		t.Errorf("restarted %v, generation %d", v.Restarted, generation())
 	}
 	id := cluster.ServiceTask("default", "web", 1, 0)
 	w.put(map[string]any{"state/n1/" + string(id): cluster.Desired{
-		Task: id, Attempt: 1, UUID: "u1", Node: "n1", Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "web"}, Definition: cluster.Ref{Name: "uses", Version: 1},
+		Task: id, Attempt: 1, UUID: "u1", Node: "n1",
+		Owner:      cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "web"},
+		Definition: cluster.Ref{Name: "uses", Version: 1},
 	}})
 	v := read[api.SecretView](t, w.want(200, "PUT", someSecret, secretBody("three")))
 	if fmt.Sprint(v.Restarted) != "[web]" || generation() != 2 || fmt.Sprint(v.Users) != "[default/service/web]" {

@@ -75,12 +75,16 @@ func (s *secretive) over(node string) transport.ClientConfig {
 	return transport.ClientConfig{TLS: k.ClientTLS()}
 }
 
-func (s *secretive) ask(c *transport.Client, node string, session uint64, d *cluster.Desired) (map[string]transport.SecretText, error) {
-	reply, err := c.Secrets(testkit.Context(s.t, 10*time.Second), transport.SecretsRequest{Node: node, Session: session, Task: d.Task, UUID: d.UUID})
+func (s *secretive) ask(c *transport.Client, node string, session uint64,
+	d *cluster.Desired,
+) (map[string]transport.SecretText, error) {
+	reply, err := c.Secrets(testkit.Context(s.t, 10*time.Second),
+		transport.SecretsRequest{Node: node, Session: session, Task: d.Task, UUID: d.UUID})
 	return reply.Secrets, err
 }
 
-// TestNoSecretsOverPlainHTTP: an agent on loopback may register without TLS, with the token of the machine. It is handed no value there.
+// TestNoSecretsOverPlainHTTP: an agent on loopback may register without TLS, with the token of the machine. It is
+// handed no value there.
 func TestNoSecretsOverPlainHTTP(t *testing.T) {
 	s := newSecretive(t)
 	c, session := s.agent("n1", s.url, transport.ClientConfig{Token: token})

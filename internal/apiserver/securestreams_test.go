@@ -17,12 +17,16 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// TestExecOverHTTPS runs a command for a submitter from another machine. It is in the audit log before it runs, without what it was.
+// TestExecOverHTTPS runs a command for a submitter from another machine. It is in the audit log before it runs, without
+// what it was.
 func TestExecOverHTTPS(t *testing.T) {
 	s := newSecure(t)
 	s.web()
 	d := desired("default.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
-	s.put(map[string]any{"state/n1/default.web.1.0": d, "status/n1/default.web.1.0": observed(d, cluster.StateRunning, cluster.HealthHealthy)})
+	s.put(map[string]any{
+		"state/n1/default.web.1.0":  d,
+		"status/n1/default.web.1.0": observed(d, cluster.StateRunning, cluster.HealthHealthy),
+	})
 	s.nodes.set(agent(func(_ transport.StreamRequest, conn net.Conn) {
 		_ = transport.NewFrameWriter(conn).End(transport.ExecEnd{Code: 7})
 		_, _ = io.Copy(io.Discard, conn)
@@ -33,10 +37,11 @@ func TestExecOverHTTPS(t *testing.T) {
 	}
 	config.NextProtos = []string{"http/1.1"}
 	dial := func(token string) (*websocket.Conn, int) {
-		conn, resp, err := websocket.Dial(t.Context(), s.https+"/v1/tasks/default.web.1.0/exec?command=hunter2", &websocket.DialOptions{
-			HTTPClient: &http.Client{Transport: &http.Transport{TLSClientConfig: config}},
-			HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
-		})
+		conn, resp, err := websocket.Dial(t.Context(), s.https+"/v1/tasks/default.web.1.0/exec?command=hunter2",
+			&websocket.DialOptions{
+				HTTPClient: &http.Client{Transport: &http.Transport{TLSClientConfig: config}},
+				HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
+			})
 		if resp == nil {
 			t.Fatal(err)
 		}
@@ -60,7 +65,8 @@ func TestExecOverHTTPS(t *testing.T) {
 		t.Errorf("%q, %v", msg, err)
 	}
 	lines := s.lines.take()
-	if len(lines) != 2 || lines[0].Status != 403 || lines[1].Status != 101 || lines[1].Operation != "exec" || lines[1].Object != "default.web.1.0" {
+	if len(lines) != 2 || lines[0].Status != 403 || lines[1].Status != 101 || lines[1].Operation != "exec" ||
+		lines[1].Object != "default.web.1.0" {
 		t.Errorf("audit: %+v", lines)
 	}
 	if strings.Contains(fmt.Sprintf("%+v", lines), "hunter2") {

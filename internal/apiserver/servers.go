@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// serverViews shows the members of the control plane, ordered by id: those that have a record, and members of the engine
-// whose server has not written one.
+// serverViews shows the members of the control plane, ordered by id: those that have a record, and members of the
+// engine whose server has not written one.
 func (s *Server) serverViews(snap *store.Snapshot, engine *engineAnswer) (all []api.ServerView) {
 	leader, _ := snap.Leader(s.cfg.Domain)
 	reached := map[string]Reach{}
@@ -41,13 +41,16 @@ func (s *Server) serverViews(snap *store.Snapshot, engine *engineAnswer) (all []
 		}
 		v := api.ServerView{Server: cluster.Server{ID: m.Name, Member: m.ID}, Self: m.Self, Engine: engineMember(m)}
 		v.Leader = leader.Value != nil && v.ID != "" && leader.Value.Holder == v.ID
-		v.State, v.Reason = api.ServerJoining, "it has joined the store and is starting; its name and address come in a moment"
+		v.State, v.Reason = api.ServerJoining,
+			"it has joined the store and is starting; its name and address come in a moment"
 		if m.Name == "" {
 			v.Reason = "it has a place in the store and was not started yet: `berth server` on its machine starts it"
 		}
 		all = append(all, v)
 	}
-	slices.SortStableFunc(all, func(a, b api.ServerView) int { return strings.Compare(a.ID+"/"+a.Member, b.ID+"/"+b.Member) })
+	slices.SortStableFunc(all, func(a, b api.ServerView) int {
+		return strings.Compare(a.ID+"/"+a.Member, b.ID+"/"+b.Member)
+	})
 	return all
 }
 
@@ -148,8 +151,8 @@ func (s *Server) promoteServer(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, v)
 }
 
-// removeServer takes a server's member out of the store and deletes its record. The record of the server that answers goes
-// first: without its member it could not write any more.
+// removeServer takes a server's member out of the store and deletes its record. The record of the server that answers
+// goes first: without its member it could not write any more.
 func (s *Server) removeServer(w http.ResponseWriter, r *http.Request) error {
 	v, engine, err := s.target(r)
 	if err != nil {
@@ -175,10 +178,12 @@ func (s *Server) removeServer(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) mayRemove(v *api.ServerView, engine *engineAnswer, force bool) error {
 	if !engine.known {
 		if v.Self {
-			return problemf(http.StatusConflict, "server %s is the one that answers: stop it, and ask another one", serverName(v))
+			return problemf(http.StatusConflict, "server %s is the one that answers: stop it, and ask another one",
+				serverName(v))
 		}
 		if v.State == api.ServerUp && !force {
-			return problemf(http.StatusConflict, "server %s is up: stop it first, or demand it with force", serverName(v))
+			return problemf(http.StatusConflict, "server %s is up: stop it first, or demand it with force",
+				serverName(v))
 		}
 		return nil
 	}
@@ -190,8 +195,10 @@ func (s *Server) mayRemove(v *api.ServerView, engine *engineAnswer, force bool) 
 	case left == 0:
 		return problemf(http.StatusConflict, "server %s is the last one: without it there is no store", serverName(v))
 	case healthy < quorum(left): // with force neither: the store itself would refuse
-		return problemf(http.StatusConflict, "without server %s the store has %s, of which %d must be up and %d would be: "+
-			"it would take no writes. Bring another server up first", serverName(v), plural(left, "member"), quorum(left), healthy)
+		return problemf(http.StatusConflict,
+			"without server %s the store has %s, of which %d must be up and %d would be: "+
+				"it would take no writes. Bring another server up first", serverName(v), plural(left, "member"),
+			quorum(left), healthy)
 	}
 	return nil
 }
@@ -211,7 +218,8 @@ func (s *Server) removeRecord(ctx context.Context, v *api.ServerView) error {
 	_, err := s.write(ctx, func(d *draft) error {
 		if e, ok := d.snap.Server(v.ID); ok {
 			d.remove(d.prefix.Server(v.ID), e.Modified, cluster.Event{
-				Type: "server.removed", Reason: cluster.ReasonDeleted, Message: "server " + serverName(v) + " was taken out of the control plane",
+				Type: "server.removed", Reason: cluster.ReasonDeleted, Message: "server " + serverName(v) +
+					" was taken out of the control plane",
 			})
 		}
 		return nil
@@ -223,9 +231,12 @@ func (s *Server) removeRecord(ctx context.Context, v *api.ServerView) error {
 func memberProblem(v *api.ServerView, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNotInSync):
-		return problemf(http.StatusConflict, "server %s has not caught up with the store yet: ask again in a moment", serverName(v))
+		return problemf(http.StatusConflict, "server %s has not caught up with the store yet: ask again in a moment",
+			serverName(v))
 	case errors.Is(err, store.ErrLosesQuorum):
-		return problemf(http.StatusConflict, "the store refuses to let go of server %s: those that are left, and up, would be too few for writes", serverName(v))
+		return problemf(http.StatusConflict,
+			"the store refuses to let go of server %s: those that are left, and up, would be too few for writes",
+			serverName(v))
 	case errors.Is(err, store.ErrMember):
 		return problemf(http.StatusConflict, "server %s is not a member of the store", serverName(v))
 	}

@@ -27,7 +27,8 @@ type shape struct {
 var knownShapes = sync.OnceValue(func() shapes { //nolint:gochecknoglobals // what types look like, found out once
 	all := shapes{}
 	for _, typ := range []reflect.Type{
-		typeOf[api.ApplyRequest](), typeOf[cluster.Cluster](), typeOf[cluster.TaskDefinition](), typeOf[cluster.Service](), typeOf[cluster.Job](),
+		typeOf[api.ApplyRequest](), typeOf[cluster.Cluster](), typeOf[cluster.TaskDefinition](),
+		typeOf[cluster.Service](), typeOf[cluster.Job](),
 		typeOf[cluster.Cron](), typeOf[cluster.Host](),
 	} {
 		all.of(typ)

@@ -75,7 +75,8 @@ func TestOneComputationForAll(t *testing.T) {
 		}
 	}
 	for range many {
-		if p := read[api.Page[api.ServiceView]](t, <-answered); len(p.Items) != 1 || p.Items[0].Count != 9 || p.Index <= index {
+		if p := read[api.Page[api.ServiceView]](t, <-answered); len(p.Items) != 1 || p.Items[0].Count != 9 ||
+			p.Index <= index {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -92,7 +93,10 @@ func TestOtherTopicsDoNotWake(t *testing.T) {
 	w := busy(t)
 	w.rarely()
 	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
-	for _, path := range []string{"/v1/nodes", "/v1/clusters/blue/services", "/v1/tasks?cluster=blue", "/v1/clusters", "/v1/definitions", "/v1/clusters/default/services/web/addresses"} {
+	for _, path := range []string{
+		"/v1/nodes", "/v1/clusters/blue/services", "/v1/tasks?cluster=blue", "/v1/clusters",
+		"/v1/definitions", "/v1/clusters/default/services/web/addresses",
+	} {
 		w.stream(path).until(t, "synced")
 	}
 	lists := []string{"nodes", "services", "tasks", "clusters", "definitions", "addresses"}
@@ -105,7 +109,8 @@ func TestOtherTopicsDoNotWake(t *testing.T) {
 		o := observed(d, cluster.StateRunning, cluster.HealthHealthy)
 		o.Message = fmt.Sprint(i)
 		w.put(map[string]any{
-			"status/n1/default.sum.1.add.2": o, // of cluster default; the node's tasks are as many as before, but it may not know
+			// of cluster default; the node's tasks are as many as before, but it may not know
+			"status/n1/default.sum.1.add.2": o,
 			fmt.Sprintf("event/e%d", i):     batch(fmt.Sprintf("e%d", i), "task.running"),
 			"reservation/r":                 cluster.Reservation{Name: "r", Domain: "default"},
 		})
@@ -143,14 +148,16 @@ func TestTooManyWaiters(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/v1/tasks", "/v1/events"} {
-		refused(path, "token-file has 2 requests of this server open that wait for changes, which is all that one client may have", "Accept", eventStream)
+		refused(path, "token-file has 2 requests of this server open that wait for changes, which is all "+
+			"that one client may have", "Accept", eventStream)
 	}
 	refused("/v1/services?index=1&wait=1m", "one client")
 	refused("/v1/events?after=now&wait=1m", "one client")
 	w.want(200, "GET", "/v1/services", nil) // to look needs no place
 
 	viewer := func(name string) string {
-		return read[api.TokenReply](t, w.want(201, "POST", "/v1/tokens", map[string]any{"name": name, "role": "viewer"})).Token
+		return read[api.TokenReply](t,
+			w.want(201, "POST", "/v1/tokens", map[string]any{"name": name, "role": "viewer"})).Token
 	}
 	one, two := "Bearer "+viewer("one"), "Bearer "+viewer("two")
 	third := w.stream("/v1/services", "Authorization", one)
@@ -168,19 +175,26 @@ func TestTooManyWaiters(t *testing.T) {
 	w.stream("/v1/services", "Authorization", two).until(t, "synced")
 }
 
-// TestScopesAreNotShared holds that a viewer of one cluster gets nothing of a list that another one reads, whoever came first.
+// TestScopesAreNotShared holds that a viewer of one cluster gets nothing of a list that another one reads, whoever came
+// first.
 func TestScopesAreNotShared(t *testing.T) {
 	w := busy(t)
 	w.rarely()
 	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
 	w.want(201, "PUT", "/v1/clusters/blue/services/api", service("api", "web@1", 1))
-	limited := "Bearer " + read[api.TokenReply](t, w.want(201, "POST", "/v1/tokens", map[string]any{"name": "blue", "role": "viewer", "clusters": []string{"blue"}})).Token
-	for _, path := range []string{"/v1/services", "/v1/tasks", "/v1/clusters", "/v1/jobs", "/v1/definitions", "/v1/nodes"} {
+	limited := "Bearer " + read[api.TokenReply](t,
+		w.want(201, "POST", "/v1/tokens",
+			map[string]any{"name": "blue", "role": "viewer", "clusters": []string{"blue"}})).Token
+	for _, path := range []string{
+		"/v1/services", "/v1/tasks", "/v1/clusters", "/v1/jobs", "/v1/definitions",
+		"/v1/nodes",
+	} {
 		whole := w.stream(path)
 		whole.until(t, "synced")
 		part := w.stream(path, "Authorization", limited)
 		for _, e := range part.until(t, "synced") {
-			if strings.Contains(e.data, "default.") || strings.Contains(e.data, `"cluster":"default"`) || strings.Contains(e.data, `"work`) {
+			if strings.Contains(e.data, "default.") || strings.Contains(e.data, `"cluster":"default"`) ||
+				strings.Contains(e.data, `"work`) {
 				t.Errorf("%s: a viewer of cluster blue is sent %s", path, e.data)
 			}
 		}
@@ -208,8 +222,8 @@ func TestScopesAreNotShared(t *testing.T) {
 	}
 }
 
-// TestPartsMakeTheWhole changes records of all kinds at random: what readers of streams have in the end, told of parts alone, is what a list
-// that is computed as a whole shows.
+// TestPartsMakeTheWhole changes records of all kinds at random: what readers of streams have in the end, told of parts
+// alone, is what a list that is computed as a whole shows.
 func TestPartsMakeTheWhole(t *testing.T) {
 	w := newWorld(t)
 	w.rarely()
@@ -217,7 +231,11 @@ func TestPartsMakeTheWhole(t *testing.T) {
 	w.want(200, "POST", "/v1/apply", manifestsOf(
 		"TaskDefinition", definition("work", 1), "Job", job("sum", "work@1", 3),
 		"Service", map[string]any{"name": "mon", "mode": "daemon", "definition": "web@1"}))
-	paths := []string{"/v1/services", "/v1/jobs", "/v1/tasks", "/v1/nodes", "/v1/tasks?node=n1", "/v1/tasks?service=web&cluster=default", "/v1/tasks?all&state=failed", "/v1/clusters/default/services/web/addresses"}
+	paths := []string{
+		"/v1/services", "/v1/jobs", "/v1/tasks", "/v1/nodes", "/v1/tasks?node=n1",
+		"/v1/tasks?service=web&cluster=default", "/v1/tasks?all&state=failed",
+		"/v1/clusters/default/services/web/addresses",
+	}
 	readers := map[string]*mirror{}
 	for _, path := range paths {
 		readers[path] = &mirror{stream: w.stream(path), has: map[string]string{}}
@@ -254,9 +272,11 @@ func (w *world) mirrored(paths []string, readers map[string]*mirror) {
 // change draws one write of records.
 func change(random *rand.Rand, i int) map[string]any {
 	node := fmt.Sprintf("n%d", random.IntN(3))
-	task, ref, kind := cluster.ServiceTask("default", "web", 1, random.IntN(4)), cluster.Ref{Name: "web", Version: 1}, cluster.KindService
+	task, ref, kind := cluster.ServiceTask("default", "web", 1, random.IntN(4)), cluster.Ref{Name: "web", Version: 1},
+		cluster.KindService
 	if random.IntN(3) == 0 {
-		task, ref, kind = cluster.JobTask("default", "sum", 1, "work", random.IntN(3)), cluster.Ref{Name: "work", Version: 1}, cluster.KindJob
+		task, ref, kind = cluster.JobTask("default", "sum", 1, "work", random.IntN(3)),
+			cluster.Ref{Name: "work", Version: 1}, cluster.KindJob
 	}
 	d := desired(task, 1+random.IntN(2), kind, ref)
 	d.Node = node
@@ -267,19 +287,38 @@ func change(random *rand.Rand, i int) map[string]any {
 	case 0:
 		return map[string]any{place: nil, seen: nil}
 	case 1:
-		return map[string]any{place: nil, seen: nil, fmt.Sprintf("attempt/%s/%d", task, d.Attempt): outcome(d, cluster.StateFailed, fmt.Sprint("end ", i))}
+		return map[string]any{
+			place: nil, seen: nil,
+			fmt.Sprintf("attempt/%s/%d", task, d.Attempt): outcome(d, cluster.StateFailed, fmt.Sprint("end ", i)),
+		}
 	case 2:
-		return map[string]any{"node/" + node: cluster.Node{Name: node, Domain: "default", State: []cluster.NodeState{cluster.NodeReady, cluster.NodeDown, cluster.NodeSuspect}[random.IntN(3)], Since: noon, Session: 1}}
+		return map[string]any{"node/" +
+			node: cluster.Node{
+			Name: node, Domain: "default",
+			State: []cluster.NodeState{cluster.NodeReady, cluster.NodeDown, cluster.NodeSuspect}[random.IntN(3)],
+			Since: noon, Session: 1,
+		}}
 	case 3:
-		return map[string]any{"status/" + node: cluster.NodeStatus{Name: node, Session: 1, Registered: noon, Facts: cluster.Facts{Hostname: node, Address: fmt.Sprintf("192.0.2.%d", i), CPU: 4000}}}
+		return map[string]any{"status/" +
+			node: cluster.NodeStatus{
+			Name: node, Session: 1, Registered: noon,
+			Facts: cluster.Facts{Hostname: node, Address: fmt.Sprintf("192.0.2.%d", i), CPU: 4000},
+		}}
 	case 4:
-		return map[string]any{"host/" + node: cluster.Host{Name: node, Domain: "default", Cordon: random.IntN(2) == 0, Labels: cluster.Labels{"i": fmt.Sprint(i)}}}
+		return map[string]any{"host/" +
+			node: cluster.Host{
+			Name: node, Domain: "default", Cordon: random.IntN(2) == 0,
+			Labels: cluster.Labels{"i": fmt.Sprint(i)},
+		}}
 	case 5:
 		return map[string]any{fmt.Sprintf("attempt/%s/%d", task, d.Attempt): nil}
 	case 6:
 		return map[string]any{"service/default/web": cluster.Service{
-			Cluster: "default", Name: "web", Definition: cluster.Ref{Name: "web", Version: 1}, Count: random.IntN(6), Lifespan: cluster.Lifespan{Generation: 1},
-			Placement: cluster.Placement{Constraints: []cluster.Constraint{{Attribute: "label.i", Value: fmt.Sprint(i)}}},
+			Cluster: "default", Name: "web", Definition: cluster.Ref{Name: "web", Version: 1}, Count: random.IntN(6),
+			Lifespan: cluster.Lifespan{Generation: 1},
+			Placement: cluster.Placement{
+				Constraints: []cluster.Constraint{{Attribute: "label.i", Value: fmt.Sprint(i)}},
+			},
 		}}
 	}
 	return map[string]any{place: d, seen: o}

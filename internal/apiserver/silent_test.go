@@ -10,19 +10,24 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestTasksOfSilentNodes shows tasks of a node that is down as what they are: nobody knows how they do, whatever was seen last. An
-// attempt that moved off a drained node is told of in the past once it is gone.
+// TestTasksOfSilentNodes shows tasks of a node that is down as what they are: nobody knows how they do, whatever was
+// seen last. An attempt that moved off a drained node is told of in the past once it is gone.
 func TestTasksOfSilentNodes(t *testing.T) {
 	w := busy(t)
 	ref := cluster.Ref{Name: "web", Version: 1}
-	waits, keeps := desired("default.web.1.0", 1, cluster.KindService, ref), desired("default.web.1.2", 1, cluster.KindService, ref)
+	waits, keeps := desired("default.web.1.0", 1, cluster.KindService, ref),
+		desired("default.web.1.2", 1, cluster.KindService, ref)
 	waits.OnDisconnect = cluster.DisconnectWait
 	moved := desired("default.web.1.1", 2, cluster.KindService, ref)
 	moved.Node = "n2"
-	out := outcome(moved, cluster.StateCancelled, "it moves off node n2, which is drained, and runs there until its next attempt is healthy")
+	out := outcome(moved, cluster.StateCancelled,
+		"it moves off node n2, which is drained, and runs there until its next attempt is healthy")
 	out.Reason = cluster.ReasonDrain
 	w.put(map[string]any{
-		"node/n1":                   cluster.Node{Name: "n1", State: cluster.NodeDown, Domain: "default", Since: noon, Session: 1},
+		"node/n1": cluster.Node{
+			Name: "n1", State: cluster.NodeDown, Domain: "default", Since: noon,
+			Session: 1,
+		},
 		"state/n1/default.web.1.0":  waits,
 		"state/n1/default.web.1.2":  keeps,
 		"status/n1/default.web.1.2": observed(keeps, cluster.StateRunning, cluster.HealthHealthy),
@@ -32,7 +37,8 @@ func TestTasksOfSilentNodes(t *testing.T) {
 	shown := func(id cluster.TaskID, attempt int) (all []string) {
 		for _, v := range read[api.Page[api.TaskView]](t, w.want(200, "GET", "/v1/tasks?all&service=web", nil)).Items {
 			if v.ID == id && v.Attempt == attempt {
-				all = append(all, strings.TrimSpace(string(v.State)+" "+string(v.Health)+" "+string(v.Reason)), v.Message)
+				all = append(all, strings.TrimSpace(string(v.State)+" "+string(v.Health)+" "+string(v.Reason)),
+					v.Message)
 			}
 		}
 		return all
@@ -44,10 +50,13 @@ func TestTasksOfSilentNodes(t *testing.T) {
 		}
 	}
 	check("default.web.1.0", 1, "running unknown node-down",
-		"node n1 is silent, and the task waits for it (on_disconnect: wait); if the machine never comes back: `berth node forget n1`")
+		"node n1 is silent, and the task waits for it (on_disconnect: wait); if the machine never comes "+
+			"back: `berth node forget n1`")
 	check("default.web.1.2", 1, "running unknown node-down", "node n1 is silent: nobody knows how it does there")
-	check("default.web.1.1", 2, "cancelled  drain", "it moves off node n2, which is drained, and runs there until its next attempt is healthy")
+	check("default.web.1.1", 2, "cancelled  drain",
+		"it moves off node n2, which is drained, and runs there until its next attempt is healthy")
 
 	w.put(map[string]any{"state/n2/default.web.1.1": nil})
-	check("default.web.1.1", 2, "cancelled  drain", "it moved off node n2, which was drained, and another attempt took its place")
+	check("default.web.1.1", 2, "cancelled  drain",
+		"it moved off node n2, which was drained, and another attempt took its place")
 }

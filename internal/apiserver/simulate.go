@@ -19,9 +19,9 @@ var ErrSimulation = errors.New("the simulation cannot be made")
 type Simulator interface {
 	// Check returns all that is wrong with the changes of a request by themselves, their objects left out.
 	Check(ask api.SimulateRequest) cluster.Faults
-	// Simulate makes the changes. What they meet in the domain that speaks against them are cluster.Faults; what cannot be simulated is an
-	// error that wraps ErrSimulation, and what takes too long one that wraps context.DeadlineExceeded. It is called once at a time,
-	// and ends with its context.
+	// Simulate makes the changes. What they meet in the domain that speaks against them are cluster.Faults; what cannot
+	// be simulated is an error that wraps ErrSimulation, and what takes too long one that wraps
+	// context.DeadlineExceeded. It is called once at a time, and ends with its context.
 	Simulate(ctx context.Context, ask api.SimulateRequest) (*api.Simulation, error)
 }
 
@@ -30,8 +30,10 @@ const simulateLimit = time.Minute
 
 func (s *Server) simulateRoutes() []route {
 	return []route{{
-		method: "POST", path: "/v1/simulate", name: "simulate", role: viewer, quiet: true, body: typeOf[api.SimulateRequest](), reply: typeOf[api.Simulation](), serve: s.simulate,
-		summary: "What would become of the domain if changes were made: where tasks would be placed and moved, what would wait. Nothing is written. " +
+		method: "POST", path: "/v1/simulate", name: "simulate", role: viewer, quiet: true,
+		body: typeOf[api.SimulateRequest](), reply: typeOf[api.Simulation](), serve: s.simulate,
+		summary: "What would become of the domain if changes were made: where tasks would be placed and " +
+			"moved, what would wait. Nothing is written. " +
 			"A server makes one simulation at a time, and answers others with 429.",
 	}}
 }
@@ -53,8 +55,9 @@ func (s *Server) simulate(w http.ResponseWriter, r *http.Request) error {
 	}
 	if !s.simulating.TryLock() {
 		w.Header().Set("Retry-After", "5")
-		return problemf(http.StatusTooManyRequests, "this server is making another simulation, and makes one at a time: ask again, or another server; "+
-			"`berth simulate --snapshot FILE` needs none")
+		return problemf(http.StatusTooManyRequests,
+			"this server is making another simulation, and makes one at a time: ask again, or another server; "+
+				"`berth simulate --snapshot FILE` needs none")
 	}
 	defer s.simulating.Unlock()
 	ctx, cancel := context.WithTimeout(r.Context(), simulateLimit)
@@ -69,8 +72,11 @@ func (s *Server) simulate(w http.ResponseWriter, r *http.Request) error {
 	case errors.Is(err, ErrSimulation):
 		return problemf(http.StatusConflict, "%v", err)
 	case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
-		return problemf(http.StatusServiceUnavailable, "the simulation takes more than %s, which is all that a server gives it: ask for fewer changes, or save a snapshot "+
-			"(`berth operator snapshot save FILE`) and simulate where time does not matter (`berth simulate --snapshot FILE`)", simulateLimit)
+		return problemf(http.StatusServiceUnavailable,
+			"the simulation takes more than %s, which is all that a server gives it: ask for fewer changes, "+
+				"or save a snapshot "+
+				"(`berth operator snapshot save FILE`) and simulate where time does not matter (`berth simulate "+
+				"--snapshot FILE`)", simulateLimit)
 	}
 	return err
 }

@@ -33,7 +33,10 @@ const scaleWeb = `{"changes": [{"scale": {"service": "web", "count": 3}}]}`
 func TestASimulationIsAnswered(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		c.Simulator = &fakeSimulator{make1: func(_ context.Context, ask api.SimulateRequest) (*api.Simulation, error) {
-			return &api.Simulation{Fits: ask.Changes[0].Scale.Count == 3, Steps: []api.SimulateStep{{Change: "scale web to 3"}}}, nil
+			return &api.Simulation{
+				Fits:  ask.Changes[0].Scale.Count == 3,
+				Steps: []api.SimulateStep{{Change: "scale web to 3"}},
+			}, nil
 		}}
 	})
 	before := w.tables.Snapshot().Revision()
@@ -43,7 +46,8 @@ func TestASimulationIsAnswered(t *testing.T) {
 	if after := w.tables.Snapshot().Revision(); after != before {
 		t.Errorf("the store went from revision %d to %d: a simulation wrote", before, after)
 	}
-	if got := newWorld(t).want(503, "POST", "/v1/simulate", scaleWeb).problem().Detail; !strings.Contains(got, "ask another one") {
+	if got := newWorld(t).want(503, "POST", "/v1/simulate", scaleWeb).problem().Detail; !strings.Contains(got,
+		"ask another one") {
 		t.Errorf("without a simulator: got %q", got)
 	}
 }
@@ -84,7 +88,9 @@ func TestASimulationThatCannotBeMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(cfg *Config) {
-				cfg.Simulator = &fakeSimulator{make1: func(context.Context, api.SimulateRequest) (*api.Simulation, error) { return nil, c.err }}
+				cfg.Simulator = &fakeSimulator{
+					make1: func(context.Context, api.SimulateRequest) (*api.Simulation, error) { return nil, c.err },
+				}
 			})
 			r := w.want(c.status, "POST", "/v1/simulate", scaleWeb)
 			if !strings.Contains(r.problem().Detail, c.says) {
@@ -105,7 +111,10 @@ func TestAllThatIsWrongWithASimulationIsTold(t *testing.T) {
 	})
 	r := w.want(422, "POST", "/v1/simulate", `{"changes": [{"scale": {"service": "web", "count": -1}},
 		{"run": [{"kind": "Service", "spec": {"name": "web", "definition": "web@1"}}, {"kind": "Service", "spec": {"name": "_", "definition": "web@1", "count": -1}}]}]}`)
-	for _, want := range []string{"changes[0].scale.count: is -1", "changes[1].run[1].name: ", "changes[1].run[1].count: "} {
+	for _, want := range []string{
+		"changes[0].scale.count: is -1", "changes[1].run[1].name: ",
+		"changes[1].run[1].count: ",
+	} {
 		if !strings.Contains(r.faults(), want) {
 			t.Errorf("got the faults %s, want also %q", r.faults(), want)
 		}

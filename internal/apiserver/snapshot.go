@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// readSnapshot streams a copy of the whole store. A header tells a revision that it holds at the least, and a trailer its
-// sum, so that one that is cut short is never taken for whole.
+// readSnapshot streams a copy of the whole store. A header tells a revision that it holds at the least, and a trailer
+// its sum, so that one that is cut short is never taken for whole.
 func (s *Server) readSnapshot(w http.ResponseWriter, r *http.Request) error {
 	snap, err := s.settled(r.Context())
 	if err != nil {
@@ -42,7 +42,8 @@ func (s *Server) readSnapshot(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// snapshotStream writes a stream that may take as long as it likes, as long as the reader takes some of it now and then.
+// snapshotStream writes a stream that may take as long as it likes, as long as the reader takes some of it now and
+// then.
 type snapshotStream struct {
 	w     io.Writer
 	ctl   *http.ResponseController

@@ -44,7 +44,8 @@ func appendEvent(to []byte, event, id string, data []byte) []byte {
 	return append(to, "\n\n"...)
 }
 
-// write writes events that are encoded already, in pieces that a slow reader has time for; flush sends what was written.
+// write writes events that are encoded already, in pieces that a slow reader has time for; flush sends what was
+// written.
 func (e *sse) write(events []byte) error {
 	for len(events) > 0 {
 		piece := events[:min(len(events), pieceBytes)]
@@ -105,9 +106,9 @@ func listMark(revision uint64) []byte {
 }
 
 // streamList sends a list, and then what changes in it. A reader that comes back with the id of the last mark it saw
-// goes on from there if the list is known not to have changed since, else it gets a reset and the whole list: what
-// was removed meanwhile nobody remembers. What changes is computed and encoded once for all who read the same list; a reader that
-// is slow gets several changes in one.
+// goes on from there if the list is known not to have changed since, else it gets a reset and the whole list: what was
+// removed meanwhile nobody remembers. What changes is computed and encoded once for all who read the same list; a
+// reader that is slow gets several changes in one.
 func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, src source[T]) error {
 	since, err := number(r, "index", 0)
 	if err != nil {
@@ -115,7 +116,8 @@ func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, src so
 	}
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		if _, err := fmt.Sscanf(last, "%d", &since); err != nil {
-			return problemf(http.StatusBadRequest, "Last-Event-ID is %q; want the id of an event of this stream", clip(last))
+			return problemf(http.StatusBadRequest, "Last-Event-ID is %q; want the id of an event of this stream",
+				clip(last))
 		}
 	}
 	leave, err := s.waiters.enter(w, r, kindList)

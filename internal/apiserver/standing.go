@@ -48,7 +48,8 @@ func (l *look) standingFleet() *scheduler.Fleet {
 	return f
 }
 
-// worthOf returns what devices are worth to the leader, or else, as to one that begins now, by what the tasks that stand have of them.
+// worthOf returns what devices are worth to the leader, or else, as to one that begins now, by what the tasks that
+// stand have of them.
 func (l *look) worthOf(f *scheduler.Fleet) *scheduler.Worth {
 	if l.worth != nil {
 		if w := l.worth(); w != nil {
@@ -79,7 +80,10 @@ func (l *look) worthOf(f *scheduler.Fleet) *scheduler.Worth {
 // reservation is what an attempt takes up, but for what others look at of its owner.
 func (l *look) reservation(row *store.AttemptRow) scheduler.Reservation {
 	d := row.Desired
-	r := scheduler.Reservation{UUID: d.UUID, Task: row.Task, Node: row.Node, Definition: d.Definition, Priority: d.Priority, Devices: d.Devices}
+	r := scheduler.Reservation{
+		UUID: d.UUID, Task: row.Task, Node: row.Node, Definition: d.Definition,
+		Priority: d.Priority, Devices: d.Devices,
+	}
 	if def := l.definition(d.Definition); def != nil {
 		r.Demand = def.Demand()
 	}

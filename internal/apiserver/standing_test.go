@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// paired makes a world of three nodes with two devices each: a task that has one of them stands on each of the first two, one that has both on
-// the third.
+// paired makes a world of three nodes with two devices each: a task that has one of them stands on each of the first
+// two, one that has both on the third.
 func paired(t *testing.T, options ...func(*Config)) *world {
 	w := newWorld(t, options...)
 	holds := func(name string, devices int) map[string]any {
@@ -23,7 +23,8 @@ func paired(t *testing.T, options ...func(*Config)) *world {
 	}
 	w.want(200, "POST", "/v1/apply", manifestsOf(
 		"TaskDefinition", holds("one", 1), "TaskDefinition", holds("pair", 2),
-		"Service", service("web", "one@1", 1), "Service", service("other", "one@1", 1), "Service", service("both", "pair@1", 1),
+		"Service", service("web", "one@1", 1), "Service", service("other", "one@1", 1), "Service",
+		service("both", "pair@1", 1),
 	))
 	records := map[string]any{}
 	for i, stands := range []struct {
@@ -32,14 +33,24 @@ func paired(t *testing.T, options ...func(*Config)) *world {
 	}{
 		{"web", "one", []cluster.DeviceUse{{ID: "gpu0", Share: cluster.WholeDevice}}},
 		{"other", "one", []cluster.DeviceUse{{ID: "gpu0", Share: cluster.WholeDevice}}},
-		{"both", "pair", []cluster.DeviceUse{{ID: "gpu0", Share: cluster.WholeDevice}, {ID: "gpu1", Share: cluster.WholeDevice}}},
+		{"both", "pair", []cluster.DeviceUse{
+			{ID: "gpu0", Share: cluster.WholeDevice},
+			{ID: "gpu1", Share: cluster.WholeDevice},
+		}},
 	} {
 		name := fmt.Sprintf("n%d", i+1)
-		records["node/"+name] = cluster.Node{Name: name, State: cluster.NodeReady, Domain: "default", Since: noon, Session: 1}
-		records["status/"+name] = cluster.NodeStatus{Name: name, Session: 1, Synced: true, Registered: noon, Facts: cluster.Facts{
-			Hostname: name, CPU: 8000, Memory: 16 * cluster.GiB, Disk: 100 * cluster.GiB, Executors: []cluster.ExecutorFact{{Name: "containerd"}},
-			Devices: []cluster.Device{{ID: "gpu0", Type: "gpu", Numa: -1}, {ID: "gpu1", Type: "gpu", Numa: -1}},
-		}}
+		records["node/"+name] = cluster.Node{
+			Name: name, State: cluster.NodeReady, Domain: "default", Since: noon,
+			Session: 1,
+		}
+		records["status/"+name] = cluster.NodeStatus{
+			Name: name, Session: 1, Synced: true, Registered: noon,
+			Facts: cluster.Facts{
+				Hostname: name, CPU: 8000, Memory: 16 * cluster.GiB, Disk: 100 * cluster.GiB,
+				Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+				Devices:   []cluster.Device{{ID: "gpu0", Type: "gpu", Numa: -1}, {ID: "gpu1", Type: "gpu", Numa: -1}},
+			},
+		}
 		id := cluster.ServiceTask("default", stands.service, 1, 0)
 		d := desired(id, 1, cluster.KindService, cluster.Ref{Name: stands.definition, Version: 1})
 		d.Node, d.Ports, d.Devices = name, nil, stands.devices
@@ -50,8 +61,8 @@ func paired(t *testing.T, options ...func(*Config)) *world {
 	return w
 }
 
-// TestExplainByTheWorthOfDevices: what devices are worth to the leader decides in explanations as it does for the leader, and where that is not
-// known, as on a server that does not lead, what they are worth by those that stand.
+// TestExplainByTheWorthOfDevices: what devices are worth to the leader decides in explanations as it does for the
+// leader, and where that is not known, as on a server that does not lead, what they are worth by those that stand.
 func TestExplainByTheWorthOfDevices(t *testing.T) {
 	var pairs, ones scheduler.Mix
 	pairs.Learn(cluster.Demand{CPU: 1000, Memory: cluster.GiB}, []cluster.DeviceRequest{{Type: "gpu", Count: 2}}, 1000)
@@ -77,12 +88,14 @@ func TestExplainByTheWorthOfDevices(t *testing.T) {
 		})
 	}
 	w := paired(t) // nor is anybody asked
-	if x := w.explain("/v1/tasks/default.web.1.0"); x.Place == nil || len(x.Place.Others) != 1 || x.Place.Others[0].Text != broken {
+	if x := w.explain("/v1/tasks/default.web.1.0"); x.Place == nil || len(x.Place.Others) != 1 ||
+		x.Place.Others[0].Text != broken {
 		t.Errorf("%+v", x.Place)
 	}
 }
 
-// TestExplainJobOfABoundCluster: the constraints of its cluster keep a task of a job off nodes, in explanations as for the control plane.
+// TestExplainJobOfABoundCluster: the constraints of its cluster keep a task of a job off nodes, in explanations as for
+// the control plane.
 func TestExplainJobOfABoundCluster(t *testing.T) {
 	w := uneven(t)
 	only := []any{map[string]any{"attribute": "label.zone", "value": "c"}}

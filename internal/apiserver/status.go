@@ -31,7 +31,10 @@ func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
 		Nodes: s.nodeCounts(snap), MassSilence: s.massSilence(snap), Store: storeView(engine),
 	}
 	if e, ok := snap.Leader(s.cfg.Domain); ok {
-		v.Leader = &api.LeaderView{ID: e.Value.Holder, Epoch: e.Value.Epoch, Incarnation: e.Value.Incarnation, Since: e.Value.Since}
+		v.Leader = &api.LeaderView{
+			ID: e.Value.Holder, Epoch: e.Value.Epoch, Incarnation: e.Value.Incarnation,
+			Since: e.Value.Since,
+		}
 		if record, ok := snap.Server(e.Value.Holder); ok {
 			v.Leader.Name = record.Value.Name
 		}
@@ -97,7 +100,8 @@ const (
 func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *engineAnswer) (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if r := v.Recovery; r != nil {
-		say("the store went back: %s. Nothing is placed or stopped until `berth operator recover --adopt` or `--stop`", r.Cause)
+		say("the store went back: %s. Nothing is placed or stopped until `berth operator recover --adopt` or `--stop`",
+			r.Cause)
 	}
 	if engine.asked && engine.healthErr != nil {
 		say("the store could not be asked: %s", problemOf(engine.healthErr).Detail)
@@ -120,7 +124,8 @@ func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *engineA
 					continue
 				}
 				replaced = true
-				say("another server holds another store than this one: if that one was restored, this store was replaced; stop this server and join it anew, from an empty data directory")
+				say("another server holds another store than this one: if that one was restored, this store " +
+					"was replaced; stop this server and join it anew, from an empty data directory")
 				continue
 			}
 			say("the store's engine raised the alarm %s", a)
@@ -143,9 +148,11 @@ func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *engineA
 	}
 	switch {
 	case v.MassSilence && v.RescheduleUntil.IsZero():
-		say("so many nodes fell silent at once that their tasks are not replaced; `berth operator silence override --for 10m` overrides that")
+		say("so many nodes fell silent at once that their tasks are not replaced; `berth operator silence " +
+			"override --for 10m` overrides that")
 	case v.MassSilence:
-		say("many nodes are silent; the operator lets their tasks be replaced until %s", v.RescheduleUntil.UTC().Format(time.RFC3339))
+		say("many nodes are silent; the operator lets their tasks be replaced until %s",
+			v.RescheduleUntil.UTC().Format(time.RFC3339))
 	}
 	return all
 }
@@ -168,9 +175,9 @@ func (s *Server) nodeCounts(snap *store.Snapshot) map[cluster.NodeState]int {
 	return counts
 }
 
-// massSilence reports whether so many nodes fell silent at once that tasks are not replaced (P6.2). The leader decides that
-// from what it hears; every server tells it alike from the leader's verdicts, which say when each node became suspect or
-// down.
+// massSilence reports whether so many nodes fell silent at once that tasks are not replaced (P6.2). The leader decides
+// that from what it hears; every server tells it alike from the leader's verdicts, which say when each node became
+// suspect or down.
 func (s *Server) massSilence(snap *store.Snapshot) bool {
 	options, now := watcher.DefaultOptions(), s.cfg.Now()
 	var verdicts []watcher.Verdict

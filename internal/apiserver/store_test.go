@@ -119,7 +119,8 @@ func TestMetrics(t *testing.T) {
 	w := newWorld(t)
 	w.want(200, "GET", "/v1/version", nil)
 	got := string(w.want(200, "GET", "/metrics", nil).body)
-	if want := `berth_apiserver_requests_total{method="GET",route="/v1/version",status="200"} 1`; !strings.Contains(got, want) {
+	if want := `berth_apiserver_requests_total{method="GET",route="/v1/version",status="200"} 1`; !strings.Contains(got,
+		want) {
 		t.Errorf("no %s in:\n%s", want, got)
 	}
 }

@@ -23,7 +23,8 @@ import (
 )
 
 // agent plays the node's side of streams.
-func agent(play func(req transport.StreamRequest, conn net.Conn)) func(string, transport.StreamRequest) (io.ReadWriteCloser, error) {
+func agent(play func(req transport.StreamRequest, conn net.Conn)) func(string,
+	transport.StreamRequest) (io.ReadWriteCloser, error) {
 	return func(node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
 		if node != "n1" {
 			return nil, fmt.Errorf("node %s has no session", node)
@@ -61,7 +62,8 @@ func TestLogs(t *testing.T) {
 		fmt.Fprintf(conn, `{"time":"2026-11-20T12:00:00Z","container":"main","stream":"stdout","text":"one"}`+"\n")
 		fmt.Fprintf(conn, `{"lost":3}`+"\n"+`{"time":"2026-11-20T12:00:01Z","stream":"stderr","text":"two"}`+"\n")
 	}))
-	got := w.want(200, "GET", "/v1/tasks/default.web.1.0/logs?follow&tail=10&since=5m&container=main&stream=stdout", nil)
+	got := w.want(200, "GET", "/v1/tasks/default.web.1.0/logs?follow&tail=10&since=5m&container=main&stream=stdout",
+		nil)
 	if got.header.Get("Content-Type") != "application/x-ndjson" {
 		t.Errorf("content type %s", got.header.Get("Content-Type"))
 	}
@@ -74,7 +76,8 @@ func TestLogs(t *testing.T) {
 		t.Error(diff)
 	}
 	lines := logLines(t, got.body)
-	if len(lines) != 3 || lines[0].Text != "one" || lines[0].Container != "main" || lines[1].Lost != 3 || lines[2].Container != "main" || lines[2].Task != "default.web.1.0" {
+	if len(lines) != 3 || lines[0].Text != "one" || lines[0].Container != "main" || lines[1].Lost != 3 ||
+		lines[2].Container != "main" || lines[2].Task != "default.web.1.0" {
 		t.Errorf("%+v", lines)
 	}
 	w.want(200, "GET", "/v1/tasks/default.web.1.0/logs", nil)
@@ -107,9 +110,10 @@ func TestLogsOfAWaitingRetry(t *testing.T) {
 
 // dialExec opens a websocket; where it is refused it returns the status.
 func (w *world) dialExec(query string) (conn *websocket.Conn, status int, err error) {
-	conn, resp, err := websocket.Dial(w.t.Context(), w.url+"/v1/tasks/default.web.1.0/exec?"+query, &websocket.DialOptions{
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
-	})
+	conn, resp, err := websocket.Dial(w.t.Context(), w.url+"/v1/tasks/default.web.1.0/exec?"+query,
+		&websocket.DialOptions{
+			HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
+		})
 	if resp == nil {
 		return conn, 0, err
 	}
@@ -155,7 +159,10 @@ func TestExec(t *testing.T) {
 		}
 		got[msg[0]] += string(msg[1:])
 	}
-	want := map[byte]string{transport.ChannelStdout: "hello world", transport.ChannelStderr: "[cat -n] true", transport.ChannelExit: `{"code":7}`}
+	want := map[byte]string{
+		transport.ChannelStdout: "hello world", transport.ChannelStderr: "[cat -n] true",
+		transport.ChannelExit: `{"code":7}`,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -187,8 +194,10 @@ func TestExecRefusals(t *testing.T) {
 	if err == nil || status != http.StatusServiceUnavailable {
 		t.Errorf("a node without session: %v", err)
 	}
-	for _, id := range []string{"default.sum.1.add.0", "default.sum.1.add.1", "default.web.1.2"} { // ended, between attempts, never placed
-		if got := w.call("GET", "/v1/tasks/"+id+"/exec?command=ls", nil, "Upgrade", "websocket", "Connection", "Upgrade"); got.status != 409 {
+	// ended, between attempts, never placed
+	for _, id := range []string{"default.sum.1.add.0", "default.sum.1.add.1", "default.web.1.2"} {
+		if got := w.call("GET", "/v1/tasks/"+id+"/exec?command=ls", nil, "Upgrade", "websocket", "Connection",
+			"Upgrade"); got.status != 409 {
 			t.Errorf("%s: %d %s", id, got.status, got.body)
 		}
 	}
@@ -215,7 +224,8 @@ func TestImages(t *testing.T) {
 				return
 			}
 		}
-		_ = json.NewEncoder(out.Channel(transport.ChannelStdout)).Encode([]transport.Image{{Name: "a/web:1", Digest: "sha256:1", Size: 42}})
+		_ = json.NewEncoder(out.Channel(transport.ChannelStdout)).Encode(
+			[]transport.Image{{Name: "a/web:1", Digest: "sha256:1", Size: 42}})
 		_ = out.End(transport.ExecEnd{})
 	}))
 	want := api.ImagesReply{Items: []api.ImageView{{Node: "n1", Name: "a/web:1", Digest: "sha256:1", Size: 42}}}
@@ -243,7 +253,8 @@ func TestImages(t *testing.T) {
 	if len(both.Items) != 1 || len(both.Faults) != 1 || both.Faults[0].Path != "n0" || loaded.Len() != len(archive) {
 		t.Errorf("%+v", both)
 	}
-	if both = read[api.ImagesReply](t, w.want(200, "GET", "/v1/images", nil)); len(both.Items) != 1 || len(both.Faults) != 1 {
+	if both = read[api.ImagesReply](t, w.want(200, "GET", "/v1/images", nil)); len(both.Items) != 1 ||
+		len(both.Faults) != 1 {
 		t.Errorf("%+v", both)
 	}
 	w.nodes.set(nil)
@@ -268,7 +279,8 @@ func TestCutArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(conn, "POST /v1/images HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\nhalf", token)
+	fmt.Fprintf(conn, "POST /v1/images HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+
+		"%s\r\nContent-Length: 100\r\n\r\nhalf", token)
 	conn.Close()
 	if err := <-ended; err == nil {
 		t.Error("the node was told the end of an archive that was cut")

@@ -15,10 +15,13 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 		state: cluster.State(q.Get("state")), all: given(r, "all"), caller: callerOf(r.Context()),
 	}
 	switch f.state {
-	case "", cluster.StatePending, cluster.StateAssigned, cluster.StatePreparing, cluster.StateStarting, cluster.StateRunning,
-		cluster.StateStopping, cluster.StateSucceeded, cluster.StateFailed, cluster.StateRejected, cluster.StateLost, cluster.StateCancelled:
+	case "", cluster.StatePending, cluster.StateAssigned, cluster.StatePreparing, cluster.StateStarting,
+		cluster.StateRunning,
+		cluster.StateStopping, cluster.StateSucceeded, cluster.StateFailed, cluster.StateRejected, cluster.StateLost,
+		cluster.StateCancelled:
 	default:
-		return badQuery("state", "is %q, which is not a state of a task: want pending, assigned, preparing, starting, running, stopping, succeeded, failed, rejected, lost or cancelled", clip(string(f.state)))
+		return badQuery("state", "is %q, which is not a state of a task: want pending, assigned, preparing, "+
+			"starting, running, stopping, succeeded, failed, rejected, lost or cancelled", clip(string(f.state)))
 	}
 	return serveList(s, w, r, source[api.TaskView]{
 		List: "tasks", Topics: taskTopics, Part: taskPart, Touches: touchesOwners(f.owner),

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// inputStall is how long a node may take nothing of what is copied to it, or sent to a port. Meanwhile nobody hears that the client
-// went away.
+// inputStall is how long a node may take nothing of what is copied to it, or sent to a port. Meanwhile nobody hears
+// that the client went away.
 const inputStall = 10 * time.Minute
 
 // terminalRoutes are what people do at their terminals with one container, each over a websocket.
@@ -21,35 +21,57 @@ func (s *Server) terminalRoutes() []route {
 			{"container", "string", "the container's name; default the first essential one"},
 		}, more...)
 	}
-	path := parameter{"path", "string", "the file or folder as the container's program sees it; one that does not begin with / is below the folder that it stands in"}
+	path := parameter{
+		"path", "string",
+		"the file or folder as the container's program sees it; one that does not begin with / is below the " +
+			"folder that it stands in",
+	}
 	const ws = http.StatusSwitchingProtocols
 	return []route{
 		{
-			method: "GET", path: "/v1/tasks/{task}/terminal", name: "openTerminal", role: submitter, audited: true, status: ws, long: true,
-			summary: "Runs a command on a terminal in a container, over a websocket. Each binary message begins with its channel: 0 what is typed, 4 a size of the terminal as JSON, 1 what it shows, 3 the end as JSON.",
-			query: own(parameter{"command", "array", "the command and its arguments, one each"}, parameter{"rows", "integer", "the terminal's size"},
-				parameter{"columns", "integer", "the terminal's size"}, parameter{"type", "string", "what TERM says, such as xterm-256color"}),
+			method: "GET", path: "/v1/tasks/{task}/terminal", name: "openTerminal", role: submitter, audited: true,
+			status: ws, long: true,
+			summary: "Runs a command on a terminal in a container, over a websocket. Each binary message " +
+				"begins with its channel: 0 what is typed, 4 a size of the terminal as JSON, 1 what it " +
+				"shows, 3 the end as JSON.",
+			query: own(parameter{"command", "array", "the command and its arguments, one each"},
+				parameter{"rows", "integer", "the terminal's size"},
+				parameter{"columns", "integer", "the terminal's size"},
+				parameter{"type", "string", "what TERM says, such as xterm-256color"}),
 			serve: s.openTerminal,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/forward", name: "forwardPort", role: submitter, audited: true, status: ws, long: true,
-			summary: "Carries one connection to a port of a container, over a websocket. Each binary message begins with its channel: 0 to the port (alone: its end), 1 from the port (alone: its end), 3 the end as JSON.",
-			query:   own(parameter{"port", "string", "the name of one of the task's ports, or a number"}), serve: s.forwardPort,
+			method: "GET", path: "/v1/tasks/{task}/forward", name: "forwardPort", role: submitter, audited: true,
+			status: ws, long: true,
+			summary: "Carries one connection to a port of a container, over a websocket. Each binary " +
+				"message begins with its channel: 0 to the port (alone: its end), 1 from the port (alone: " +
+				"its end), 3 the end as JSON.",
+			query: own(parameter{"port", "string", "the name of one of the task's ports, or a number"}),
+			serve: s.forwardPort,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/copy-out", name: "copyOut", role: submitter, audited: true, status: ws, long: true,
-			summary: "Sends a file or folder of a container as a tar archive, over a websocket. Each binary message begins with its channel: 1 the archive, 2 what is left out, a line each, 3 the end as JSON.",
-			query:   own(path, parameter{"follow", "boolean", "copy what links point to instead of the links"}), serve: s.copyOut,
+			method: "GET", path: "/v1/tasks/{task}/copy-out", name: "copyOut", role: submitter, audited: true,
+			status: ws, long: true,
+			summary: "Sends a file or folder of a container as a tar archive, over a websocket. Each binary " +
+				"message begins with its channel: 1 the archive, 2 what is left out, a line each, 3 the end as JSON.",
+			query: own(path, parameter{"follow", "boolean", "copy what links point to instead of the links"}),
+			serve: s.copyOut,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/copy-in", name: "copyIn", role: submitter, audited: true, status: ws, long: true,
-			summary: "Unpacks a tar archive in a container, over a websocket. Each binary message begins with its channel: 0 the archive (alone: its end), 1 what came of it as JSON, 3 the end as JSON.",
-			query:   own(path), serve: s.copyIn,
+			method: "GET", path: "/v1/tasks/{task}/copy-in", name: "copyIn", role: submitter, audited: true, status: ws,
+			long: true,
+			summary: "Unpacks a tar archive in a container, over a websocket. Each binary message begins " +
+				"with its channel: 0 the archive (alone: its end), 1 what came of it as JSON, 3 the end as JSON.",
+			query: own(path), serve: s.copyIn,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/attach", name: "attach", role: submitter, audited: true, status: ws, long: true,
-			summary: "The output of a running container as it comes, over a websocket, until it ends. Each binary message begins with its channel: 5 a signal for its program such as INT, 1 output, 2 error output, 3 the end as JSON.",
-			query:   own(parameter{"tail", "integer", "begin with this many of the newest lines; default none"}), serve: s.attach,
+			method: "GET", path: "/v1/tasks/{task}/attach", name: "attach", role: submitter, audited: true, status: ws,
+			long: true,
+			summary: "The output of a running container as it comes, over a websocket, until it ends. Each " +
+				"binary message begins with its channel: 5 a signal for its program such as INT, 1 output, " +
+				"2 error output, 3 the end as JSON.",
+			query: own(parameter{"tail", "integer", "begin with this many of the newest lines; default none"}),
+			serve: s.attach,
 		},
 	}
 }
@@ -66,7 +88,8 @@ func (s *Server) openTerminal(w http.ResponseWriter, r *http.Request) error {
 	if ask.Type != "" && !terminalTypes.MatchString(ask.Type) {
 		return badQuery("type", "is %q, which is no type of a terminal", clip(ask.Type))
 	}
-	for name, to := range map[string]*uint16{"rows": &ask.Size.Rows, "columns": &ask.Size.Columns} { // order-free: either is told of
+	// order-free: either is told of
+	for name, to := range map[string]*uint16{"rows": &ask.Size.Rows, "columns": &ask.Size.Columns} {
 		n, err := number(r, name, 0)
 		if err != nil {
 			return err
@@ -77,7 +100,8 @@ func (s *Server) openTerminal(w http.ResponseWriter, r *http.Request) error {
 		*to = uint16(n)
 	}
 	return s.carryFrames(w, r, carried{
-		StreamRequest: transport.StreamRequest{Kind: transport.StreamTerminal, Terminal: &ask}, also: transport.ChannelResize,
+		StreamRequest: transport.StreamRequest{Kind: transport.StreamTerminal, Terminal: &ask},
+		also:          transport.ChannelResize,
 	})
 }
 
@@ -87,7 +111,10 @@ func (s *Server) forwardPort(w http.ResponseWriter, r *http.Request) error {
 		return badQuery("port", "is missing: a name or a number")
 	}
 	return s.carryFrames(w, r, carried{
-		StreamRequest: transport.StreamRequest{Kind: transport.StreamForward, Forward: &transport.ForwardRequest{Port: port}}, stall: inputStall,
+		StreamRequest: transport.StreamRequest{
+			Kind:    transport.StreamForward,
+			Forward: &transport.ForwardRequest{Port: port},
+		}, stall: inputStall,
 	})
 }
 
@@ -105,7 +132,10 @@ func (s *Server) copyFiles(w http.ResponseWriter, r *http.Request, kind transpor
 		return badQuery("path", "is missing: a file or folder of the container")
 	}
 	return s.carryFrames(w, r, carried{
-		StreamRequest: transport.StreamRequest{Kind: kind, Copy: &transport.CopyRequest{Path: path, Follow: given(r, "follow")}}, stall: inputStall,
+		StreamRequest: transport.StreamRequest{
+			Kind: kind,
+			Copy: &transport.CopyRequest{Path: path, Follow: given(r, "follow")},
+		}, stall: inputStall,
 	})
 }
 
@@ -115,7 +145,10 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.carryFrames(w, r, carried{
-		StreamRequest: transport.StreamRequest{Kind: transport.StreamAttach, Attach: &transport.AttachRequest{Tail: int(min(tail, math.MaxInt32))}},
-		also:          transport.ChannelSignal,
+		StreamRequest: transport.StreamRequest{
+			Kind:   transport.StreamAttach,
+			Attach: &transport.AttachRequest{Tail: int(min(tail, math.MaxInt32))},
+		},
+		also: transport.ChannelSignal,
 	})
 }

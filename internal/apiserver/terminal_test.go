@@ -40,9 +40,13 @@ func TestTerminalStreams(t *testing.T) {
 		"terminal": {
 			"terminal?command=sh&command=-l&rows=24&columns=80&type=xterm-256color&container=main",
 			[]string{"\x00ls", "\x04{}"},
-			transport.StreamRequest{Kind: transport.StreamTerminal, Container: "main", Terminal: &transport.TerminalRequest{
-				Command: []string{"sh", "-l"}, Size: transport.TerminalSize{Rows: 24, Columns: 80}, Type: "xterm-256color",
-			}},
+			transport.StreamRequest{
+				Kind: transport.StreamTerminal, Container: "main",
+				Terminal: &transport.TerminalRequest{
+					Command: []string{"sh", "-l"}, Size: transport.TerminalSize{Rows: 24, Columns: 80},
+					Type: "xterm-256color",
+				},
+			},
 			[]string{"0 ls", "4 {}"},
 		},
 		"forward": {
@@ -54,7 +58,10 @@ func TestTerminalStreams(t *testing.T) {
 		"copy out": {
 			"copy-out?path=/etc&follow",
 			[]string{"\x00"},
-			transport.StreamRequest{Kind: transport.StreamCopyOut, Copy: &transport.CopyRequest{Path: "/etc", Follow: true}},
+			transport.StreamRequest{
+				Kind: transport.StreamCopyOut,
+				Copy: &transport.CopyRequest{Path: "/etc", Follow: true},
+			},
 			[]string{"0 "},
 		},
 		"copy in": {
@@ -123,10 +130,12 @@ func TestTerminalRefusals(t *testing.T) {
 	t.Parallel()
 	w := busy(t)
 	for query, word := range map[string]string{ // order-free: each by itself
-		"terminal": "command", "terminal?command=sh&rows=70000": "rows", "terminal?command=sh&columns=x": "columns", "terminal?command=sh&type=a%0ab": "type",
-		"forward": "port", "copy-out": "path", "copy-in": "path", "attach?tail=-1": "tail",
+		"terminal": "command", "terminal?command=sh&rows=70000": "rows", "terminal?command=sh&columns=x": "columns",
+		"terminal?command=sh&type=a%0ab": "type",
+		"forward":                        "port", "copy-out": "path", "copy-in": "path", "attach?tail=-1": "tail",
 	} {
-		if got := w.want(400, "GET", "/v1/tasks/default.web.1.0/"+query, nil); !strings.Contains(fmt.Sprint(got.problem()), word) {
+		if got := w.want(400, "GET", "/v1/tasks/default.web.1.0/"+query,
+			nil); !strings.Contains(fmt.Sprint(got.problem()), word) {
 			t.Errorf("%s: %s", query, got.body)
 		}
 	}
@@ -144,7 +153,8 @@ func TestTerminalRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.CloseNow() }()
-	if _, _, err := conn.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "its agent may be of an older build") {
+	if _, _, err := conn.Read(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "its agent may be of an older build") {
 		t.Errorf("an agent behind an older server: %v", err)
 	}
 
@@ -160,7 +170,8 @@ func TestTerminalRefusals(t *testing.T) {
 	}
 	defer func() { _ = other.CloseNow() }()
 	size, _ := json.Marshal(transport.TerminalSize{})
-	_ = other.Write(t.Context(), websocket.MessageBinary, append([]byte{transport.ChannelResize}, size...)) // it is refused
+	// it is refused
+	_ = other.Write(t.Context(), websocket.MessageBinary, append([]byte{transport.ChannelResize}, size...))
 	if err := <-ended; err == nil {
 		t.Error("a port was sent the size of a terminal")
 	}

@@ -45,7 +45,8 @@ func (w *deadlineWriter) SetWriteDeadline(time.Time) error {
 	return nil
 }
 
-// TestDeadlineOfTheLastAnswer: it is taken back for connections that carry one request after the other, and for no others.
+// TestDeadlineOfTheLastAnswer: it is taken back for connections that carry one request after the other, and for no
+// others.
 func TestDeadlineOfTheLastAnswer(t *testing.T) {
 	w := newWorld(t)
 	for major, want := range map[int]int{1: 1, 2: 0} {

@@ -42,12 +42,35 @@ const (
 func (s *Server) accessRoutes() []route {
 	const all, one = "/v1/tokens", "/v1/tokens/{token}"
 	return []route{
-		{method: "GET", path: all, name: "listTokens", role: admin, summary: "All tokens, without their secrets.", query: listParameters(), reply: typeOf[api.Page[api.TokenView]](), stream: eventStream, long: true, serve: s.listTokens},
-		{method: "GET", path: one, name: "readToken", role: admin, summary: "One token, without its secret.", query: []parameter{consistent()}, reply: typeOf[api.TokenView](), serve: s.readToken},
-		{method: "POST", path: all, name: "createToken", role: admin, summary: "Makes a token. The answer is the only time that it is shown.", body: typeOf[api.TokenRequest](), status: http.StatusCreated, reply: typeOf[api.TokenReply](), serve: s.createToken},
-		{method: "DELETE", path: one, name: "revokeToken", role: admin, summary: "Revokes a token: from then on it is good for nothing. Certificates that a join token was traded for stay good.", writes: true, status: http.StatusNoContent, serve: s.revokeToken},
-		{method: "POST", path: "/v1/join", name: "join", open: true, summary: "Trades a join token for a certificate. The token in the body is all that is asked for.", body: typeOf[api.JoinRequest](), reply: typeOf[api.JoinReply](), serve: s.join},
-		{method: "POST", path: "/v1/renew", name: "renew", role: machine, summary: "Trades a certificate, shown by the connection, for one that lasts longer.", body: typeOf[api.RenewRequest](), reply: typeOf[api.RenewReply](), serve: s.renew},
+		{
+			method: "GET", path: all, name: "listTokens", role: admin, summary: "All tokens, without their secrets.",
+			query: listParameters(), reply: typeOf[api.Page[api.TokenView]](), stream: eventStream, long: true,
+			serve: s.listTokens,
+		},
+		{
+			method: "GET", path: one, name: "readToken", role: admin, summary: "One token, without its secret.",
+			query: []parameter{consistent()}, reply: typeOf[api.TokenView](), serve: s.readToken,
+		},
+		{
+			method: "POST", path: all, name: "createToken", role: admin,
+			summary: "Makes a token. The answer is the only time that it is shown.", body: typeOf[api.TokenRequest](),
+			status: http.StatusCreated, reply: typeOf[api.TokenReply](), serve: s.createToken,
+		},
+		{
+			method: "DELETE", path: one, name: "revokeToken", role: admin,
+			summary: "Revokes a token: from then on it is good for nothing. Certificates that a join token " +
+				"was traded for stay good.", writes: true, status: http.StatusNoContent, serve: s.revokeToken,
+		},
+		{
+			method: "POST", path: "/v1/join", name: "join", open: true,
+			summary: "Trades a join token for a certificate. The token in the body is all that is asked for.",
+			body:    typeOf[api.JoinRequest](), reply: typeOf[api.JoinReply](), serve: s.join,
+		},
+		{
+			method: "POST", path: "/v1/renew", name: "renew", role: machine,
+			summary: "Trades a certificate, shown by the connection, for one that lasts longer.",
+			body:    typeOf[api.RenewRequest](), reply: typeOf[api.RenewReply](), serve: s.renew,
+		},
 	}
 }
 
@@ -80,7 +103,8 @@ func (s *Server) readToken(w http.ResponseWriter, r *http.Request) error {
 func tokenView(e store.Entry[cluster.AccessToken], now time.Time) api.TokenView {
 	t := e.Value
 	v := api.TokenView{
-		ID: t.ID, Name: t.Name, Purpose: t.Purpose, Role: t.Role, Clusters: t.Clusters, For: t.For, Created: t.Created, By: t.By,
+		ID: t.ID, Name: t.Name, Purpose: t.Purpose, Role: t.Role, Clusters: t.Clusters, For: t.For, Created: t.Created,
+		By:      t.By,
 		Expires: t.Expires, Uses: t.Uses, Used: t.Used, State: tokenGood, Revision: e.Modified,
 	}
 	switch {
@@ -111,7 +135,8 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 	caHash := ""
 	if ask.Purpose == cluster.TokenJoin {
 		if s.cfg.Authority == nil {
-			return problemf(http.StatusConflict, "machines cannot join this server: it has no certificate authority. `berth server init` makes one")
+			return problemf(http.StatusConflict,
+				"machines cannot join this server: it has no certificate authority. `berth server init` makes one")
 		}
 		sum, err := pki.Fingerprint(s.cfg.Authority.CertificatePEM())
 		if err != nil {

@@ -21,7 +21,8 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 	s.lines.take()
 	made := s.token(api.TokenRequest{Name: "the build farm", Role: submitter})
 	id, secret, ok := strings.Cut(made.Token, ".")
-	if !ok || id != made.ID || len(secret) < 40 || made.State != tokenGood || made.By != "token-file" || made.Purpose != cluster.TokenAccess {
+	if !ok || id != made.ID || len(secret) < 40 || made.State != tokenGood || made.By != "token-file" ||
+		made.Purpose != cluster.TokenAccess {
 		t.Fatalf("made %+v", made.TokenView)
 	}
 	if got := s.ask(s.plain, made.Token, "GET", "/v1/version", nil); got.status != 200 {
@@ -30,7 +31,10 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 	if got := s.call("GET", "/v1/version", nil, "Authorization", "Bearer "+made.Token); got.status != 200 {
 		t.Errorf("the token is refused on loopback: %d", got.status)
 	}
-	for _, wrong := range []string{id, id + ".", id + "." + secret[:42], id + "." + secret + "x", "tother." + secret, "." + secret, secret, "x.y.z", strings.Repeat("a", 60_000)} {
+	for _, wrong := range []string{
+		id, id + ".", id + "." + secret[:42], id + "." + secret + "x", "tother." + secret,
+		"." + secret, secret, "x.y.z", strings.Repeat("a", 60_000),
+	} {
 		if got := s.ask(s.plain, wrong, "GET", "/v1/version", nil); got.status != 401 && got.status != 431 {
 			t.Errorf("token %.20q: status %d", wrong, got.status)
 		}
@@ -48,11 +52,13 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 	s.web()
 	s.ask(s.plain, made.Token, "POST", "/v1/clusters/default/services/web/scale", map[string]int{"count": 1})
 	events := s.want(200, "GET", "/v1/events", nil)
-	if !strings.Contains(string(events.body), `"by":"the build farm (token:`+id+`)"`) || !strings.Contains(string(events.body), `"by":"token-file"`) {
+	if !strings.Contains(string(events.body), `"by":"the build farm (token:`+id+`)"`) ||
+		!strings.Contains(string(events.body), `"by":"token-file"`) {
 		t.Errorf("the events do not tell who: %s", events.body)
 	}
 	s.want(204, "DELETE", "/v1/tokens/"+id, nil)
-	if got := s.ask(s.plain, made.Token, "GET", "/v1/version", nil); got.status != 401 || got.header.Get("WWW-Authenticate") == "" {
+	if got := s.ask(s.plain, made.Token, "GET", "/v1/version", nil); got.status != 401 ||
+		got.header.Get("WWW-Authenticate") == "" {
 		t.Errorf("the revoked token: status %d, %v", got.status, got.header)
 	}
 	s.want(404, "DELETE", "/v1/tokens/"+id, nil)
@@ -60,7 +66,10 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := []string{string(list.body), string(one.body), string(events.body), s.log.String(), fmt.Sprintf("%+v", s.lines.take())}
+	seen := []string{
+		string(list.body), string(one.body), string(events.body), s.log.String(),
+		fmt.Sprintf("%+v", s.lines.take()),
+	}
 	for _, rec := range listing.Records {
 		seen = append(seen, string(rec.Value))
 	}
@@ -116,8 +125,8 @@ func (l *behindTables) fail(err error) {
 	l.err = err
 }
 
-// TestTokenOfAnotherServer makes a token at one server and shows it at another one, which has not heard of it yet. Guesses
-// cost the store next to nothing.
+// TestTokenOfAnotherServer makes a token at one server and shows it at another one, which has not heard of it yet.
+// Guesses cost the store next to nothing.
 func TestTokenOfAnotherServer(t *testing.T) {
 	engine := memory.New(memory.Options{})
 	a, _ := newAuthority(t)
@@ -168,7 +177,8 @@ func TestTokenExpires(t *testing.T) {
 		t.Errorf("after its end: status %d: %s", got.status, got.body)
 	}
 	// Who does not hold the secret is not told that either.
-	if got := s.ask(s.plain, made.ID+".wrong", "GET", "/v1/version", nil); strings.Contains(got.problem().Detail, "expired") {
+	if got := s.ask(s.plain, made.ID+".wrong", "GET", "/v1/version", nil); strings.Contains(got.problem().Detail,
+		"expired") {
 		t.Errorf("a wrong secret: %s", got.body)
 	}
 	if v := read[api.TokenView](t, s.want(200, "GET", "/v1/tokens/"+made.ID, nil)); v.State != tokenExpired {
@@ -192,9 +202,17 @@ func TestTokensThatAreRefused(t *testing.T) {
 		{"a role of people to join", map[string]any{"role": "admin", "purpose": "join"}, "role: "},
 		{"another purpose", map[string]any{"role": "viewer", "purpose": "x"}, "purpose: "},
 		{"uses of an access token", map[string]any{"role": "viewer", "uses": 2}, "uses: "},
-		{"an operator of some clusters", map[string]any{"role": "operator", "clusters": []string{"default"}}, "clusters: "},
+		{
+			"an operator of some clusters",
+			map[string]any{"role": "operator", "clusters": []string{"default"}},
+			"clusters: ",
+		},
 		{"a cluster that is not there", map[string]any{"role": "viewer", "clusters": []string{"none"}}, "clusters: "},
-		{"a cluster twice", map[string]any{"role": "viewer", "clusters": []string{"default", "default"}}, "clusters[1]: "},
+		{
+			"a cluster twice",
+			map[string]any{"role": "viewer", "clusters": []string{"default", "default"}},
+			"clusters[1]: ",
+		},
 		{"a negative life", map[string]any{"role": "viewer", "life": "-1h"}, "life"},
 		{"a join token for a year", map[string]any{"role": "node", "purpose": "join", "life": "8760h"}, "life: "},
 		{"too many uses", map[string]any{"role": "node", "purpose": "join", "uses": 1 << 30}, "uses: "},

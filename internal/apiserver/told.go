@@ -67,7 +67,8 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 			e.Message = "cancelled"
 		}
 	case *cluster.Cron:
-		noun, e.Cluster, e.Owner = "cron", r.Cluster, &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: r.Cluster, Name: r.Name}
+		noun, e.Cluster, e.Owner = "cron", r.Cluster,
+			&cluster.OwnerRef{Kind: cluster.KindCron, Cluster: r.Cluster, Name: r.Name}
 		e.Message = strings.Join(r.Schedules, ", ")
 		if r.Suspended {
 			e.Message += "; suspended"
@@ -82,7 +83,8 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 		noun, e.Cluster, deleted = "cluster", r.Name, r.Deleted
 	case *cluster.Reservation:
 		noun = "reservation"
-		e.Message = fmt.Sprintf("the reservation %s keeps %s from %s until %s", r.Name, plural(len(r.Nodes), "node"), r.From.Format(time.RFC3339), r.Until.Format(time.RFC3339))
+		e.Message = fmt.Sprintf("the reservation %s keeps %s from %s until %s", r.Name, plural(len(r.Nodes), "node"),
+			r.From.Format(time.RFC3339), r.Until.Format(time.RFC3339))
 	case *cluster.Host:
 		noun, e.Node = "node-settings", r.Name
 		switch {

@@ -12,7 +12,10 @@ import (
 // Every write of a user is told, in the order of the log, and what changes nothing is not.
 func TestWritesAreTold(t *testing.T) {
 	w := newWorld(t)
-	definition := api.TaskDefinition{Name: "d", Version: 1, Containers: []cluster.Container{{Name: "main", Command: []string{"true"}}}}
+	definition := api.TaskDefinition{
+		Name: "d", Version: 1,
+		Containers: []cluster.Container{{Name: "main", Command: []string{"true"}}},
+	}
 	service := api.Service{Name: "web", Definition: cluster.Ref{Name: "d", Version: 1}, Count: 2}
 	for range 2 {
 		if r := w.call("PUT", "/v1/definitions/d/1", definition); r.status > 201 {

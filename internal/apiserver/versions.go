@@ -49,9 +49,11 @@ func (t *taskLook) definition() cluster.Ref {
 	return cluster.Ref{}
 }
 
-// newestVersion reports whether a task is of what its service asks for now: an undo keeps the tasks of the version that it goes back to.
+// newestVersion reports whether a task is of what its service asks for now: an undo keeps the tasks of the version that
+// it goes back to.
 func (t *taskLook) newestVersion(svc *cluster.Service) bool {
-	return t.parts.Generation == svc.Generation || t.parts.Generation >= svc.Restarted && t.definition() == svc.Definition
+	return t.parts.Generation == svc.Generation || t.parts.Generation >= svc.Restarted &&
+		t.definition() == svc.Definition
 }
 
 // counts reports whether an attempt of the task lives, runs, and is healthy and to stay.
@@ -73,7 +75,8 @@ func (l *look) counts(t *taskLook) (lives, runs, healthy bool) {
 	return lives, runs, healthy
 }
 
-// versions counts the tasks of each version of a service that runs, the newest first. Desired is how many tasks it wants.
+// versions counts the tasks of each version of a service that runs, the newest first. Desired is how many tasks it
+// wants.
 func (l *look) versions(svc *cluster.Service, desired int) []api.VersionCount {
 	type version struct {
 		generation uint64
@@ -110,13 +113,14 @@ func (l *look) versions(svc *cluster.Service, desired int) []api.VersionCount {
 		all = append(all, *c)
 	}
 	slices.SortFunc(all, func(a, b api.VersionCount) int {
-		return cmp.Or(-cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Definition.String(), b.Definition.String()))
+		return cmp.Or(-cmp.Compare(a.Generation, b.Generation),
+			cmp.Compare(a.Definition.String(), b.Definition.String()))
 	})
 	return all
 }
 
-// remembered returns the versions of a service that are known, the newest first: what it asks for now, the version that its
-// rollout's record is about, and those before.
+// remembered returns the versions of a service that are known, the newest first: what it asks for now, the version that
+// its rollout's record is about, and those before.
 func (l *look) remembered(svc *cluster.Service) []cluster.Version {
 	return versionsOf(l.snap, svc)
 }
@@ -148,8 +152,8 @@ func versionsOf(snap *store.Snapshot, svc *cluster.Service) []cluster.Version {
 	return all
 }
 
-// earlier returns the version that an undo goes back to, of those that are known: the one of a generation, or with 0 the newest
-// of which all tasks were healthy and that is not what runs already.
+// earlier returns the version that an undo goes back to, of those that are known: the one of a generation, or with 0
+// the newest of which all tasks were healthy and that is not what runs already.
 func earlier(known []cluster.Version, svc *cluster.Service, generation uint64) (cluster.Version, bool) {
 	done := len(known) > 0 && known[0].State == cluster.RolloutComplete
 	for _, v := range known {

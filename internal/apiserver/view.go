@@ -36,7 +36,8 @@ type ownerLook struct {
 
 func (s *Server) look(snap *store.Snapshot) *look {
 	return &look{
-		snap: snap, domain: s.cfg.Domain, now: s.cfg.Now(), reasons: s.cfg.Reasons, pulse: s.cfg.Tables.Pulse, gate: s.cfg.Gates, worth: s.cfg.Worth,
+		snap: snap, domain: s.cfg.Domain, now: s.cfg.Now(), reasons: s.cfg.Reasons, pulse: s.cfg.Tables.Pulse,
+		gate: s.cfg.Gates, worth: s.cfg.Worth,
 		begun:  s.cfg.Since,
 		owners: map[cluster.OwnerRef]*ownerLook{}, used: map[string]*cluster.NodeStats{},
 		nodes: map[string]*scheduler.Node{},
@@ -100,7 +101,8 @@ func (l *look) backOff(o cluster.OwnerRef, seen *ownerLook) {
 	}
 }
 
-// ended returns the tasks of a service's newest version that are wanted, have ended, and whose place no other task of it has.
+// ended returns the tasks of a service's newest version that are wanted, have ended, and whose place no other task of
+// it has.
 func (l *look) ended(e store.Entry[cluster.Service], seen *ownerLook) (ids []cluster.TaskID) {
 	in := l.service(e)
 	desired, daemon := l.desired(&in), in.Spec.Mode == cluster.ModeDaemon
@@ -115,7 +117,9 @@ func (l *look) ended(e store.Entry[cluster.Service], seen *ownerLook) (ids []clu
 	tasks := slices.DeleteFunc(l.tasksOf(e.Value.Owner()), func(t *taskLook) bool {
 		return !t.newestVersion(e.Value) || !daemon && t.parts.Index >= desired
 	})
-	slices.SortStableFunc(tasks, func(a, b *taskLook) int { return cmp.Compare(a.parts.Generation, b.parts.Generation) })
+	slices.SortStableFunc(tasks, func(a, b *taskLook) int {
+		return cmp.Compare(a.parts.Generation, b.parts.Generation)
+	})
 	for _, t := range tasks {
 		if lives, _, _ := l.counts(t); lives {
 			taken[t.parts.Index] = true
@@ -175,7 +179,8 @@ func (l *look) recovery() reconciler.Recovery {
 	return reconciler.RecoveryOf(incarnation, decided.Value)
 }
 
-// since is when the leader began to count deadlines. Only the leader's own server knows that its clock was set after the beginning of its term.
+// since is when the leader began to count deadlines. Only the leader's own server knows that its clock was set after
+// the beginning of its term.
 func (l *look) since() time.Time {
 	if at := l.begun(); !at.IsZero() {
 		return at
@@ -224,7 +229,8 @@ func (l *look) desired(in *reconciler.ServiceInput) int {
 func (l *look) job(e store.Entry[cluster.Job]) reconciler.JobInput {
 	o := e.Value.Owner()
 	in := reconciler.JobInput{
-		Owner: o, Spec: e.Value, SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o), Recovery: l.recovery(), Now: l.now,
+		Owner: o, Spec: e.Value, SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o),
+		Recovery: l.recovery(), Now: l.now,
 	}
 	if c, ok := l.snap.Cluster(o.Cluster); ok {
 		in.ClusterConstraints = c.Value.Constraints
@@ -275,7 +281,8 @@ func (l *look) absence(node string) watcher.Absence {
 // pressed returns why its node's agent suggests to move an attempt away, nil where it does not.
 func (l *look) pressed(row *store.AttemptRow) *cluster.Pressure {
 	stats := l.stats(row.Node)
-	if stats == nil || stats.Pressure == nil || stats.Pressure.Victim == "" || stats.Pressure.Victim != uuidOf(row) || !onNode(row) {
+	if stats == nil || stats.Pressure == nil || stats.Pressure.Victim == "" || stats.Pressure.Victim != uuidOf(row) ||
+		!onNode(row) {
 		return nil
 	}
 	return stats.Pressure

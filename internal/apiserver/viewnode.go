@@ -75,8 +75,8 @@ func whole(stats *cluster.NodeStats) *cluster.NodeStats {
 	return &all
 }
 
-// lasting returns what leaves out of an element of a list what changes all the time, for the question whether the list changed; nil
-// for elements that have nothing of that kind.
+// lasting returns what leaves out of an element of a list what changes all the time, for the question whether the list
+// changed; nil for elements that have nothing of that kind.
 func lasting[T any]() func(T) T {
 	var leave any
 	switch any(*new(T)).(type) {

@@ -33,7 +33,8 @@ func observed(d cluster.Desired, state cluster.State, health cluster.Health) clu
 func outcome(d cluster.Desired, state cluster.State, message string) cluster.Outcome {
 	return cluster.Outcome{
 		Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, Node: d.Node, Owner: d.Owner, Definition: d.Definition,
-		State: state, Reason: cluster.ReasonExit, Message: message, Started: true, Placed: noon, Begun: noon.Add(time.Second),
+		State: state, Reason: cluster.ReasonExit, Message: message, Started: true, Placed: noon,
+		Begun: noon.Add(time.Second),
 		Ended: time.Now().UTC(), LogTail: "first\nlast\n",
 	}
 }
@@ -45,11 +46,17 @@ func busy(t *testing.T) *world {
 	w.want(200, "POST", "/v1/apply", manifestsOf(
 		"TaskDefinition", map[string]any{
 			"name": "web", "version": 1, "ports": []any{map[string]any{"name": "http"}}, "disk": "1GiB",
-			"containers": []any{map[string]any{"name": "main", "image": "a/web:1", "resources": map[string]any{"cpu": "500m", "memory": "64MiB"}}},
+			"containers": []any{map[string]any{
+				"name": "main", "image": "a/web:1",
+				"resources": map[string]any{"cpu": "500m", "memory": "64MiB"},
+			}},
 		},
 		"TaskDefinition", definition("work", 1),
 		"Service", service("web", "web@1", 3),
-		"Job", map[string]any{"name": "sum", "steps": []any{map[string]any{"name": "add", "definition": "work@1", "count": 3, "retries": 2}}},
+		"Job", map[string]any{
+			"name":  "sum",
+			"steps": []any{map[string]any{"name": "add", "definition": "work@1", "count": 3, "retries": 2}},
+		},
 	))
 	web, work := cluster.Ref{Name: "web", Version: 1}, cluster.Ref{Name: "work", Version: 1}
 	run := desired("default.web.1.0", 1, cluster.KindService, web)
@@ -63,7 +70,10 @@ func busy(t *testing.T) *world {
 			Hostname: "n1", Address: "192.0.2.1", CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB,
 			Labels: cluster.Labels{"rack": "a", "kind": "small"},
 		}},
-		"node/n1":                       cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default", Since: noon, Session: 1},
+		"node/n1": cluster.Node{
+			Name: "n1", State: cluster.NodeReady, Domain: "default",
+			Since: noon, Session: 1,
+		},
 		"host/n2":                       cluster.Host{Name: "n2", Domain: "default"},
 		"state/n1/default.web.1.0":      run,
 		"status/n1/default.web.1.0":     observed(run, cluster.StateRunning, cluster.HealthHealthy),
@@ -81,7 +91,8 @@ func busy(t *testing.T) *world {
 	})
 	w.why.mu.Lock()
 	w.why.all["default.web.1.2"] = cluster.Waiting{
-		Sentence: "1 node: memory short by 200 MiB", Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory}, Nodes: 1}},
+		Sentence: "1 node: memory short by 200 MiB",
+		Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory}, Nodes: 1}},
 	}
 	w.why.mu.Unlock()
 	return w
@@ -193,7 +204,8 @@ func TestNodes(t *testing.T) {
 		n.Reserved != (cluster.Demand{CPU: 500, Memory: 64 * cluster.MiB, Disk: cluster.GiB}) {
 		t.Errorf("%+v", n)
 	}
-	n = read[api.NodeView](t, w.want(200, "PUT", "/v1/nodes/n1", `{"cordon": true, "labels": {"rack": "b"}, "generation": 7}`))
+	n = read[api.NodeView](t,
+		w.want(200, "PUT", "/v1/nodes/n1", `{"cordon": true, "labels": {"rack": "b"}, "generation": 7}`))
 	if !n.Cordon || n.Labels["rack"] != "b" || n.Labels["kind"] != "small" || n.Facts.Labels["rack"] != "a" {
 		t.Errorf("%+v", n)
 	}
@@ -230,12 +242,16 @@ func TestTasksOfAVersionThatCameBack(t *testing.T) {
 	fell := func(task cluster.TaskID) cluster.Outcome {
 		return outcome(desired(task, 1, cluster.KindService, v1), cluster.StateFailed, "exit code 3")
 	}
-	w.put(map[string]any{"attempt/default.web.1.1/1": fell("default.web.1.1"), "attempt/default.web.1.9/1": fell("default.web.1.9")})
+	w.put(map[string]any{
+		"attempt/default.web.1.1/1": fell("default.web.1.1"),
+		"attempt/default.web.1.9/1": fell("default.web.1.9"),
+	})
 	w.runs("default.web.1.0", 1, true)
 	w.runs("default.web.1.2", 1, true)
 	w.want(200, "POST", rolloutPath+"/undo", nil)
 	waiting := map[int]int{}
-	for _, v := range read[api.Page[api.TaskView]](t, w.want(200, "GET", "/v1/tasks?service=web&state=pending", nil)).Items {
+	for _, v := range read[api.Page[api.TaskView]](t,
+		w.want(200, "GET", "/v1/tasks?service=web&state=pending", nil)).Items {
 		waiting[v.Index]++
 		if v.Definition != v1 {
 			t.Errorf("%s waits for %s", v.ID, v.Definition)

@@ -65,7 +65,8 @@ func (l *look) tasks(f taskFilter) []item[api.TaskView] {
 // attemptView shows an attempt; ok is false where the filter leaves it out.
 func (l *look) attemptView(f taskFilter, row *store.AttemptRow) (shown item[api.TaskView], ok bool) {
 	owner, known := row.Ref()
-	if known && !f.owner(owner) || !known && f.caller != nil && !f.caller.sees("") || f.node != "" && row.Node != f.node {
+	if known && !f.owner(owner) || !known && f.caller != nil && !f.caller.sees("") || f.node != "" &&
+		row.Node != f.node {
 		return shown, false
 	}
 	v := l.taskView(row)
@@ -175,7 +176,8 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.Exit, v.LogTail = o.Exit, o.LogTail
 	}
 	if row.Unreadable {
-		v.Message = "its record in the store cannot be read or is another's; it stays on its node until that has reported"
+		v.Message = "its record in the store cannot be read or is another's; it stays on its node until " +
+			"that has reported"
 	}
 	if strings.HasPrefix(v.Message, movesOff) && (!moves(row) || !onNode(row)) {
 		v.Message = fmt.Sprintf("it moved off node %s, which was drained, and another attempt took its place", v.Node)
@@ -190,13 +192,15 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 	return v
 }
 
-// movesOff is how the outcome of an attempt begins that moves off a drained node; it is written before the attempt has left.
+// movesOff is how the outcome of an attempt begins that moves off a drained node; it is written before the attempt has
+// left.
 const movesOff = "it moves off node "
 
 // movesOn is how that of one ends that moves for another reason.
 const movesOn = ": it moves, and runs on until "
 
-// tellSilent says of what stands on a node that is down that nobody knows how it does: what was seen last may be long over.
+// tellSilent says of what stands on a node that is down that nobody knows how it does: what was seen last may be long
+// over.
 func tellSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	node, ok := snap.Node(row.Node)
 	if !ok || node.Value.State != cluster.NodeDown || v.State.Terminal() || !onNode(row) {
@@ -208,7 +212,8 @@ func tellSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	}
 	v.Message = fmt.Sprintf("node %s is silent: nobody knows how it does there", row.Node)
 	if d := row.Desired; d != nil && d.OnDisconnect == cluster.DisconnectWait {
-		v.Message = fmt.Sprintf("node %s is silent, and the task waits for it (on_disconnect: wait); if the machine never comes back: `berth node forget %s`", row.Node, row.Node)
+		v.Message = fmt.Sprintf("node %s is silent, and the task waits for it (on_disconnect: wait); if the "+
+			"machine never comes back: `berth node forget %s`", row.Node, row.Node)
 	}
 }
 

@@ -19,8 +19,16 @@ const volumeTimeout = 30 * time.Second
 func (s *Server) volumeRoutes() []route {
 	node := parameter{"node", "string", "the node; default all"}
 	return []route{
-		{method: "GET", path: "/v1/volumes", name: "listVolumes", role: viewer, summary: "The volumes that nodes keep for tasks, and the folders that they declare.", query: []parameter{node}, reply: typeOf[api.VolumesReply](), long: true, serve: s.listVolumes},
-		{method: "POST", path: "/v1/volumes/remove", name: "removeVolume", role: operator, summary: "Has a node remove a volume with its data. One that a task uses is never removed.", body: typeOf[api.VolumeRemove](), reply: typeOf[api.VolumeView](), long: true, serve: s.removeVolume},
+		{
+			method: "GET", path: "/v1/volumes", name: "listVolumes", role: viewer,
+			summary: "The volumes that nodes keep for tasks, and the folders that they declare.",
+			query:   []parameter{node}, reply: typeOf[api.VolumesReply](), long: true, serve: s.listVolumes,
+		},
+		{
+			method: "POST", path: "/v1/volumes/remove", name: "removeVolume", role: operator,
+			summary: "Has a node remove a volume with its data. One that a task uses is never removed.",
+			body:    typeOf[api.VolumeRemove](), reply: typeOf[api.VolumeView](), long: true, serve: s.removeVolume,
+		},
 	}
 }
 
@@ -33,16 +41,17 @@ func (s *Server) listVolumes(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), volumeTimeout)
 	defer cancel()
 	reply := api.VolumesReply{Items: []api.VolumeView{}}
-	reply.Items, reply.Faults = everyNode(nodes, reply.Items, func(node string) (all []api.VolumeView, faults cluster.Faults) {
-		got, err := s.askVolumes(ctx, node, transport.StreamRequest{Kind: transport.StreamVolumeList})
-		if err != nil {
-			return nil, cluster.Faults{{Path: node, Message: problemOf(err).Detail}}
-		}
-		for i := range got {
-			all = append(all, volumeView(snap, node, &got[i]))
-		}
-		return all, nil
-	})
+	reply.Items, reply.Faults = everyNode(nodes, reply.Items,
+		func(node string) (all []api.VolumeView, faults cluster.Faults) {
+			got, err := s.askVolumes(ctx, node, transport.StreamRequest{Kind: transport.StreamVolumeList})
+			if err != nil {
+				return nil, cluster.Faults{{Path: node, Message: problemOf(err).Detail}}
+			}
+			for i := range got {
+				all = append(all, volumeView(snap, node, &got[i]))
+			}
+			return all, nil
+		})
 	return answer(w, http.StatusOK, reply)
 }
 
@@ -54,20 +63,30 @@ func (s *Server) removeVolume(w http.ResponseWriter, r *http.Request) error {
 	snap := s.cfg.Tables.Snapshot()
 	var faults cluster.Faults
 	if _, ok := snap.NodeStatus(ask.Node); !ok {
-		faults = append(faults, cluster.Fault{Path: "node", Message: fmt.Sprintf("there is no node %q", clip(ask.Node))})
+		faults = append(faults, cluster.Fault{
+			Path:    "node",
+			Message: fmt.Sprintf("there is no node %q", clip(ask.Node)),
+		})
 	}
 	if strings.Count(ask.Name, "/") != 2 {
-		faults = append(faults, cluster.Fault{Path: "name", Message: fmt.Sprintf("%q is not the name of a volume: want CLUSTER/OWNER/VOLUME, as `berth volume ls` prints it", clip(ask.Name))})
+		faults = append(faults, cluster.Fault{
+			Path: "name",
+			Message: fmt.Sprintf("%q is not the name of a volume: want CLUSTER/OWNER/VOLUME, as `berth "+
+				"volume ls` prints it", clip(ask.Name)),
+		})
 	}
 	if len(faults) > 0 {
 		return faulty(faults)
 	}
 	if owner := volumeOwner(snap, ask.Name); owner != "" && !ask.Force {
-		return problemf(http.StatusConflict, "the volume %s belongs to %s, which is there: its next task would begin with an empty one; force its removal if that is meant", ask.Name, owner)
+		return problemf(http.StatusConflict,
+			"the volume %s belongs to %s, which is there: its next task would begin with an empty one; "+
+				"force its removal if that is meant", ask.Name, owner)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), volumeTimeout)
 	defer cancel()
-	got, err := s.askVolumes(ctx, ask.Node, transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: ask.Name})
+	got, err := s.askVolumes(ctx, ask.Node,
+		transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: ask.Name})
 	switch {
 	case err != nil:
 		return err
@@ -91,8 +110,10 @@ func (s *Server) askVolumes(ctx context.Context, node string, ask transport.Stre
 
 func volumeView(snap *store.Snapshot, node string, v *transport.Volume) api.VolumeView {
 	return api.VolumeView{
-		Node: node, Name: v.Key, HostVolume: v.HostVolume, Path: v.Path, ReadOnly: v.ReadOnly, Pin: v.Pin, Sticky: v.Sticky,
-		Owner: volumeOwner(snap, v.Key), Used: v.Used, Counted: v.At, Size: v.Size, Free: v.Free, By: v.By, Last: v.Last, Until: v.Until,
+		Node: node, Name: v.Key, HostVolume: v.HostVolume, Path: v.Path, ReadOnly: v.ReadOnly, Pin: v.Pin,
+		Sticky: v.Sticky,
+		Owner:  volumeOwner(snap, v.Key), Used: v.Used, Counted: v.At, Size: v.Size, Free: v.Free, By: v.By,
+		Last: v.Last, Until: v.Until,
 	}
 }
 

@@ -13,23 +13,31 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Volumes are listed with whose they are. One that belongs to a service that is there goes by force only, and none that its agent does not want to
-// let go of.
+// Volumes are listed with whose they are. One that belongs to a service that is there goes by force only, and none that
+// its agent does not want to let go of.
 func TestVolumesAreListedAndRemoved(t *testing.T) {
 	w, _ := withImages(t)
-	w.put(map[string]any{"service/default/db": cluster.Service{Cluster: "default", Name: "db", Definition: cluster.Ref{Name: "db", Version: 1}, Count: 1}})
+	w.put(map[string]any{"service/default/db": cluster.Service{
+		Cluster: "default", Name: "db",
+		Definition: cluster.Ref{Name: "db", Version: 1}, Count: 1,
+	}})
 	var asked []string
 	w.nodes.set(agent(func(r transport.StreamRequest, conn net.Conn) {
 		out := transport.NewFrameWriter(conn)
 		all := []transport.Volume{
-			{Key: "default/db/data", Path: "/v/1", Pin: true, Used: 7, At: noon, Size: 9, Free: 2, By: []cluster.TaskID{"default.db.1.0"}},
+			{
+				Key: "default/db/data", Path: "/v/1", Pin: true, Used: 7, At: noon, Size: 9, Free: 2,
+				By: []cluster.TaskID{"default.db.1.0"},
+			},
 			{Key: "default/old/data", Path: "/v/2", Until: noon},
 			{HostVolume: "models", Path: "/m", ReadOnly: true},
 		}
 		if r.Kind == transport.StreamVolumeRemove {
 			asked = append(asked, r.Volume)
 			if r.Volume == "default/db/data" {
-				_ = out.End(transport.ExecEnd{Error: "the volume default/db/data is in use by task default.db.1.0: stop it first"})
+				_ = out.End(transport.ExecEnd{
+					Error: "the volume default/db/data is in use by task default.db.1.0: stop it first",
+				})
 				return
 			}
 			all = all[1:2]
@@ -39,26 +47,36 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 	}))
 	got := read[api.VolumesReply](t, w.want(200, "GET", "/v1/volumes?node=n1", nil))
 	want := api.VolumesReply{Items: []api.VolumeView{
-		{Node: "n1", Name: "default/db/data", Path: "/v/1", Pin: true, Owner: "service/db", Used: 7, Counted: noon, Size: 9, Free: 2, By: []cluster.TaskID{"default.db.1.0"}},
+		{
+			Node: "n1", Name: "default/db/data", Path: "/v/1", Pin: true, Owner: "service/db", Used: 7, Counted: noon,
+			Size: 9, Free: 2, By: []cluster.TaskID{"default.db.1.0"},
+		},
 		{Node: "n1", Name: "default/old/data", Path: "/v/2", Until: noon},
 		{Node: "n1", HostVolume: "models", Path: "/m", ReadOnly: true},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)
 	}
-	if v := read[api.VolumeView](t, w.want(200, "POST", "/v1/volumes/remove", api.VolumeRemove{Node: "n1", Name: "default/old/data"})); v.Name != "default/old/data" {
+	if v := read[api.VolumeView](t,
+		w.want(200, "POST", "/v1/volumes/remove",
+			api.VolumeRemove{Node: "n1", Name: "default/old/data"})); v.Name != "default/old/data" {
 		t.Errorf("removed %+v", v)
 	}
-	if got := w.want(409, "POST", "/v1/volumes/remove", api.VolumeRemove{Node: "n1", Name: "default/db/data"}); !strings.Contains(string(got.body), "belongs to service/db, which is there") {
+	if got := w.want(409, "POST", "/v1/volumes/remove",
+		api.VolumeRemove{Node: "n1", Name: "default/db/data"}); !strings.Contains(string(got.body),
+		"belongs to service/db, which is there") {
 		t.Errorf("%s", got.body)
 	}
 	if len(asked) != 1 {
 		t.Errorf("the node was asked for %q", asked)
 	}
-	if got := w.want(422, "POST", "/v1/volumes/remove", api.VolumeRemove{Node: "n1", Name: "default/db/data", Force: true}); !strings.Contains(string(got.body), "in use by task") {
+	if got := w.want(422, "POST", "/v1/volumes/remove",
+		api.VolumeRemove{Node: "n1", Name: "default/db/data", Force: true}); !strings.Contains(string(got.body),
+		"in use by task") {
 		t.Errorf("%s", got.body)
 	}
-	if got := w.want(422, "POST", "/v1/volumes/remove", api.VolumeRemove{Node: "nowhere", Name: "data"}); strings.Count(string(got.body), `"path"`) != 2 {
+	if got := w.want(422, "POST", "/v1/volumes/remove",
+		api.VolumeRemove{Node: "nowhere", Name: "data"}); strings.Count(string(got.body), `"path"`) != 2 {
 		t.Errorf("%s", got.body)
 	}
 	w.nodes.set(agent(func(transport.StreamRequest, net.Conn) {})) // an agent that is too old

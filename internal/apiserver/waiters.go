@@ -9,8 +9,8 @@ import (
 
 // Bounds of those who wait for changes: streams of lists and events, and lists with ?wait.
 const (
-	// maxWaiters is how many a server serves at once, and maxClientWaiters how many of them one token, or one user at the unix
-	// socket, may have, unless the operator says otherwise.
+	// maxWaiters is how many a server serves at once, and maxClientWaiters how many of them one token, or one user at
+	// the unix socket, may have, unless the operator says otherwise.
 	maxWaiters       = 1024
 	maxClientWaiters = 256
 	// retryWaiter is after how many seconds a client that found no room tries again.
@@ -34,8 +34,8 @@ type waiters struct {
 	each map[string]int
 }
 
-// enter takes a place for a request that is going to wait. Without a free place the answer is 429 with a Retry-After, in which
-// case nothing is held. Otherwise the caller calls leave once.
+// enter takes a place for a request that is going to wait. Without a free place the answer is 429 with a Retry-After,
+// in which case nothing is held. Otherwise the caller calls leave once.
 func (s *waiters) enter(w http.ResponseWriter, r *http.Request, kind string) (leave func(), err error) {
 	who := callerOf(r.Context()).who
 	s.mu.Lock()
@@ -43,11 +43,15 @@ func (s *waiters) enter(w http.ResponseWriter, r *http.Request, kind string) (le
 	switch {
 	case s.each[who] >= s.mostEach:
 		w.Header().Set("Retry-After", retryWaiter)
-		return nil, problemf(http.StatusTooManyRequests, "%s has %s of this server open that wait for changes, which is all that one client may have (--max-client-waiters): "+
-			"close some, or ask again later", who, plural(s.each[who], "request"))
+		return nil, problemf(http.StatusTooManyRequests,
+			"%s has %s of this server open that wait for changes, which is all that one client may have "+
+				"(--max-client-waiters): "+
+				"close some, or ask again later", who, plural(s.each[who], "request"))
 	case s.all >= s.most:
 		w.Header().Set("Retry-After", retryWaiter)
-		return nil, problemf(http.StatusTooManyRequests, "%s wait for changes at this server, which is all that it serves at once (--max-waiters): ask again later, or another server",
+		return nil, problemf(http.StatusTooManyRequests,
+			"%s wait for changes at this server, which is all that it serves at once (--max-waiters): ask "+
+				"again later, or another server",
 			plural(s.all, "request"))
 	}
 	if s.each == nil {

@@ -9,11 +9,13 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestFaultsOfTheServerSayWhatToDo holds that whoever cannot be served for the server's own sake is told what to do about it.
+// TestFaultsOfTheServerSayWhatToDo holds that whoever cannot be served for the server's own sake is told what to do
+// about it.
 func TestFaultsOfTheServerSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
-		store.ErrNoSpace, store.ErrTooLarge, store.ErrUnknown, store.ErrUnavailable, store.ErrRemoved, store.ErrClosed, context.DeadlineExceeded, errors.New("odd"),
+		store.ErrNoSpace, store.ErrTooLarge, store.ErrUnknown, store.ErrUnavailable, store.ErrRemoved, store.ErrClosed,
+		context.DeadlineExceeded, errors.New("odd"),
 	} {
 		p := problemOf(err)
 		told := false

@@ -21,7 +21,8 @@ type workload[T any, P userObject[T], V any] struct {
 	head   func(*T) head
 	set    func(*draft, *T, precondition) (api.Change, error)
 	view   func(*look, store.Entry[T]) V
-	// topics are what the list reads, and touched names the elements ("cluster/name") that changes touched, or says that it may be all.
+	// topics are what the list reads, and touched names the elements ("cluster/name") that changes touched, or says
+	// that it may be all.
 	topics  store.Topic
 	touched func(now *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool)
 }
@@ -178,7 +179,9 @@ type written[T any] struct {
 
 // answerWrite shows an object as it was written, with the revision of that, even where another writer overtook it
 // already: else its If-Match would pass over a write that nobody saw.
-func (l workload[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, mine written[T], status int) error {
+func (l workload[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, mine written[T],
+	status int,
+) error {
 	e, err := l.after(r, snap, mine)
 	if err != nil {
 		return err
@@ -210,7 +213,9 @@ func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request, do fun
 }
 
 // changed writes an object after a change, see change.
-func (l workload[T, P, V]) changed(r *http.Request, do func(*draft, *T) (bool, error)) (*store.Snapshot, written[T], error) {
+func (l workload[T, P, V]) changed(r *http.Request, do func(*draft, *T) (bool, error)) (*store.Snapshot, written[T],
+	error,
+) {
 	in, name := l.named(r)
 	mine := written[T]{}
 	pre, err := preconditionOf(r)
@@ -229,7 +234,8 @@ func (l workload[T, P, V]) changed(r *http.Request, do func(*draft, *T) (bool, e
 		mine = written[T]{&next, d}
 		life := l.head(&next).life
 		if life.Deleted {
-			return problemf(http.StatusConflict, "%s %s/%s is being deleted: wait until it is gone, as `berth wait --for gone` does", l.noun, in, name)
+			return problemf(http.StatusConflict,
+				"%s %s/%s is being deleted: wait until it is gone, as `berth wait --for gone` does", l.noun, in, name)
 		}
 		write, err := do(d, &next)
 		if err != nil || !write {

@@ -40,7 +40,9 @@ type fakeNodes struct {
 	open func(node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
 }
 
-func (f *fakeNodes) OpenStream(_ context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
+func (f *fakeNodes) OpenStream(_ context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser,
+	error,
+) {
 	f.mu.Lock()
 	open := f.open
 	f.mu.Unlock()
@@ -83,7 +85,10 @@ func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options
 	t.Helper()
 	w := &world{t: t, engine: engine, nodes: &fakeNodes{}, why: &fakeReasons{all: map[cluster.TaskID]cluster.Waiting{}}}
 	w.tables = store.NewTables(store.TablesConfig{Engine: via, Logger: slog.New(slog.DiscardHandler)})
-	cfg := Config{Engine: via, Tables: w.tables, Nodes: w.nodes, Reasons: w.why, Token: token, Permissions: cluster.Permissions()}
+	cfg := Config{
+		Engine: via, Tables: w.tables, Nodes: w.nodes, Reasons: w.why, Token: token,
+		Permissions: cluster.Permissions(),
+	}
 	for _, o := range options {
 		o(&cfg)
 	}
@@ -219,7 +224,10 @@ func (w *world) put(records map[string]any) {
 func definition(name string, version int) map[string]any {
 	return map[string]any{
 		"name": name, "version": version,
-		"containers": []any{map[string]any{"name": "main", "image": fmt.Sprintf("registry.example/%s:%d", name, version)}},
+		"containers": []any{map[string]any{
+			"name":  "main",
+			"image": fmt.Sprintf("registry.example/%s:%d", name, version),
+		}},
 	}
 }
 
@@ -235,7 +243,10 @@ func service(name, ref string, count int) map[string]any {
 }
 
 func job(name, ref string, count int) map[string]any {
-	return map[string]any{"name": name, "steps": []any{map[string]any{"name": "work", "definition": ref, "count": count}}}
+	return map[string]any{
+		"name":  name,
+		"steps": []any{map[string]any{"name": "work", "definition": ref, "count": count}},
+	}
 }
 
 // manifestsOf pairs kinds with specs.
@@ -250,5 +261,6 @@ func manifestsOf(pairs ...any) map[string]any {
 // web makes the definition web@1 and a service web of three tasks.
 func (w *world) web() {
 	w.t.Helper()
-	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 3)))
+	w.want(200, "POST", "/v1/apply",
+		manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 3)))
 }

@@ -167,7 +167,8 @@ func (s *Server) write(ctx context.Context, draw func(*draft) error) (_ *store.S
 		s.metrics.conflicts.Inc()
 		snap = next
 	}
-	return nil, problemf(http.StatusConflict, "other writers changed the object %d times meanwhile; nothing was written. Ask again", maxRedraws)
+	return nil, problemf(http.StatusConflict,
+		"other writers changed the object %d times meanwhile; nothing was written. Ask again", maxRedraws)
 }
 
 // reach waits until the tables show a revision that the engine has.
@@ -176,7 +177,9 @@ func (s *Server) reach(ctx context.Context, revision uint64) (*store.Snapshot, e
 	defer cancel()
 	snap, err := s.cfg.Tables.WaitFor(wait, revision)
 	if err != nil && ctx.Err() == nil {
-		return nil, problemf(http.StatusServiceUnavailable, "this server's tables are behind the store by more than %s; what was asked to be written is in the store. Look again", catchUp)
+		return nil, problemf(http.StatusServiceUnavailable,
+			"this server's tables are behind the store by more than %s; what was asked to be written is in "+
+				"the store. Look again", catchUp)
 	}
 	return snap, err
 }
@@ -221,8 +224,8 @@ func (s *Server) commit(ctx context.Context, d *draft) (applied bool, revision u
 	return false, 0, fmt.Errorf("settle a write: %w", unknown)
 }
 
-// atQuota settles a write that reached the store's quota, which was applied or refused, and waits no more: its last operation
-// tells. It writes the draft's events, where there are some, and those nobody writes anew.
+// atQuota settles a write that reached the store's quota, which was applied or refused, and waits no more: its last
+// operation tells. It writes the draft's events, where there are some, and those nobody writes anew.
 func (s *Server) atQuota(ctx context.Context, g store.Group, unknown error) (applied bool, revision uint64, err error) {
 	at, mine, err := s.wrote(ctx, g.Ops[len(g.Ops)-1])
 	switch {
@@ -276,7 +279,8 @@ func preconditionOf(r *http.Request) (p precondition, err error) {
 		}
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return p, problemf(http.StatusBadRequest, "If-Match is %s; want an ETag of this server such as \"17\"", clip(part))
+			return p, problemf(http.StatusBadRequest, "If-Match is %s; want an ETag of this server such as \"17\"",
+				clip(part))
 		}
 		p.match = append(p.match, n)
 	}
@@ -287,11 +291,14 @@ func preconditionOf(r *http.Request) (p precondition, err error) {
 func (p precondition) check(modified uint64) error {
 	switch {
 	case p.absent && modified != 0:
-		return problemf(http.StatusPreconditionFailed, "the object exists already, at revision %d: read it, and change it with If-Match", modified)
+		return problemf(http.StatusPreconditionFailed,
+			"the object exists already, at revision %d: read it, and change it with If-Match", modified)
 	case (p.exists || p.match != nil) && modified == 0:
-		return problemf(http.StatusPreconditionFailed, "the object does not exist: write it without If-Match to make it")
+		return problemf(http.StatusPreconditionFailed,
+			"the object does not exist: write it without If-Match to make it")
 	case p.match != nil && !slices.Contains(p.match, modified):
-		return problemf(http.StatusPreconditionFailed, "the object was changed meanwhile: it is at revision %d; read it again and decide anew", modified)
+		return problemf(http.StatusPreconditionFailed,
+			"the object was changed meanwhile: it is at revision %d; read it again and decide anew", modified)
 	}
 	return nil
 }

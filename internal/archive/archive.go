@@ -1,9 +1,10 @@
-// Package archive carries files and folders from one machine to another as a tar stream, with their names, permissions, times and
-// links, and never outside of the folder that is named on either side.
+// Package archive carries files and folders from one machine to another as a tar stream, with their names, permissions,
+// times and links, and never outside of the folder that is named on either side.
 //
-// An archive holds one file or folder, the top, and what is below it. Names in it begin with the top's own, or with "." where it is
-// the content of a folder that is meant. Whoever unpacks it trusts none of them: see Unpack. Both sides look at files through an
-// os.Root, in which links, also absolute ones, are read as a program sees them whose root it is.
+// An archive holds one file or folder, the top, and what is below it. Names in it begin with the top's own, or with "."
+// where it is the content of a folder that is meant. Whoever unpacks it trusts none of them: see Unpack. Both sides
+// look at files through an os.Root, in which links, also absolute ones, are read as a program sees them whose root it
+// is.
 package archive
 
 import (
@@ -25,8 +26,8 @@ const keptMode = 0o777
 // mostLinks is how many links may lead from one to the next.
 const mostLinks = 40
 
-// resolve returns where a path of a root leads, with no links in it: "." for the root itself, otherwise without a slash at its
-// beginning or end. Unless last, a link in the last place stays. What is missing below a folder that is there is
+// resolve returns where a path of a root leads, with no links in it: "." for the root itself, otherwise without a slash
+// at its beginning or end. Unless last, a link in the last place stays. What is missing below a folder that is there is
 // returned with an error that wraps fs.ErrNotExist.
 func resolve(root *os.Root, name string, last bool) (string, error) {
 	done, rest := ".", strings.Split(name, "/")

@@ -106,7 +106,8 @@ func carry(t testing.TB, from string, p Packing, to, dest string) error {
 func TestCopies(t *testing.T) {
 	t.Parallel()
 	source := []string{
-		"abs -> /data/a", "circle -> circle2", "circle2 -> circle", "data/ 755", "data/a 640 one", "data/deep/ 555", "data/deep/b 755 two", "data/deep/up -> ../a",
+		"abs -> /data/a", "circle -> circle2", "circle2 -> circle", "data/ 755", "data/a 640 one", "data/deep/ 555",
+		"data/deep/b 755 two", "data/deep/up -> ../a",
 		"data/empty/ 700", "data/side -> deep/b", "empty 600 ", "out -> ../..",
 	}
 	whole := []string{"a 640 one", "deep/ 555", "deep/b 755 two", "deep/up -> ../a", "empty/ 700", "side -> deep/b"}
@@ -125,19 +126,28 @@ func TestCopies(t *testing.T) {
 		want    []string
 		refused string
 	}{
-		"a file by its name":           {path: "/data/a", dest: "/", want: []string{"a 640 one"}},
-		"a file by another":            {path: "data/a", dest: "/x", want: []string{"x 640 one"}},
-		"an empty file":                {path: "empty", dest: "/", want: []string{"empty 600 "}},
-		"a file over another":          {path: "/data/a", there: []string{"x 600 a longer one"}, dest: "/x", want: []string{"x 640 one"}},
-		"through a link":               {path: "/abs", dest: "/", want: []string{"abs 640 one"}},
-		"through a link to the target": {path: "/data/a", there: []string{"to/ 755", "l -> /to"}, dest: "/l", want: []string{"l -> /to", "to/ 755", "to/a 640 one"}},
-		"a link that would be left":    {path: "/data/a", there: []string{"d/ 755", "d/a -> ../x", "x 600 mine"}, dest: "/d", want: []string{"d/ 755", "d/a 640 one", "x 600 mine"}},
-		"a folder":                     {path: "/data", dest: "/", want: below("data")},
-		"a folder with a slash":        {path: "/data/", dest: "/", want: below("data")},
-		"a folder by another name":     {path: "/data", dest: "/new", want: below("new")},
-		"a folder by a new one":        {path: "/data", dest: "/new/", want: below("new")},
-		"what a folder holds":          {path: "/data/.", dest: "/", want: whole},
-		"what a folder holds, anew":    {path: "/data/.", dest: "/new", want: below("new")},
+		"a file by its name": {path: "/data/a", dest: "/", want: []string{"a 640 one"}},
+		"a file by another":  {path: "data/a", dest: "/x", want: []string{"x 640 one"}},
+		"an empty file":      {path: "empty", dest: "/", want: []string{"empty 600 "}},
+		"a file over another": {
+			path: "/data/a", there: []string{"x 600 a longer one"}, dest: "/x",
+			want: []string{"x 640 one"},
+		},
+		"through a link": {path: "/abs", dest: "/", want: []string{"abs 640 one"}},
+		"through a link to the target": {
+			path: "/data/a", there: []string{"to/ 755", "l -> /to"}, dest: "/l",
+			want: []string{"l -> /to", "to/ 755", "to/a 640 one"},
+		},
+		"a link that would be left": {
+			path: "/data/a", there: []string{"d/ 755", "d/a -> ../x", "x 600 mine"},
+			dest: "/d", want: []string{"d/ 755", "d/a 640 one", "x 600 mine"},
+		},
+		"a folder":                  {path: "/data", dest: "/", want: below("data")},
+		"a folder with a slash":     {path: "/data/", dest: "/", want: below("data")},
+		"a folder by another name":  {path: "/data", dest: "/new", want: below("new")},
+		"a folder by a new one":     {path: "/data", dest: "/new/", want: below("new")},
+		"what a folder holds":       {path: "/data/.", dest: "/", want: whole},
+		"what a folder holds, anew": {path: "/data/.", dest: "/new", want: below("new")},
 		"into a folder that is there": {
 			path: "/data/deep", there: []string{"deep/ 700", "deep/c 600 kept"}, dest: "/",
 			refused: "up points to ../a, which leaves",
@@ -146,15 +156,27 @@ func TestCopies(t *testing.T) {
 			path: "/data/deep", follow: true, there: []string{"deep/ 700", "deep/c 600 kept"}, dest: "/",
 			want: []string{"deep/ 700", "deep/b 755 two", "deep/c 600 kept", "deep/up 640 one"},
 		},
-		"not there":                     {path: "/data/z", dest: "/", refused: "/data/z: no such file"},
-		"a circle of links":             {path: "/circle", dest: "/", refused: "too many levels"},
-		"out of the root":               {path: "/../../etc/passwd", dest: "/", refused: "no such file"},
-		"no folder for it":              {path: "/data/a", dest: "/no/x", refused: "no folder /no"},
-		"no folder of that name":        {path: "/data/a", dest: "/no/", refused: "no such folder"},
-		"a folder over a file":          {path: "/data", there: []string{"x 600 "}, dest: "/x", refused: "a file, and a folder"},
-		"a folder over a file within":   {path: "/data", there: []string{"data 600 "}, dest: "/", refused: "in the place of a folder"},
-		"a folder over a link":          {path: "/data", there: []string{"real/ 700", "data -> real"}, dest: "/", refused: "in the place of a folder"},
-		"a file over a folder":          {path: "/data/a", there: []string{"a/ 700"}, dest: "/", refused: "in the place of a file"},
+		"not there":              {path: "/data/z", dest: "/", refused: "/data/z: no such file"},
+		"a circle of links":      {path: "/circle", dest: "/", refused: "too many levels"},
+		"out of the root":        {path: "/../../etc/passwd", dest: "/", refused: "no such file"},
+		"no folder for it":       {path: "/data/a", dest: "/no/x", refused: "no folder /no"},
+		"no folder of that name": {path: "/data/a", dest: "/no/", refused: "no such folder"},
+		"a folder over a file": {
+			path: "/data", there: []string{"x 600 "}, dest: "/x",
+			refused: "a file, and a folder",
+		},
+		"a folder over a file within": {
+			path: "/data", there: []string{"data 600 "}, dest: "/",
+			refused: "in the place of a folder",
+		},
+		"a folder over a link": {
+			path: "/data", there: []string{"real/ 700", "data -> real"}, dest: "/",
+			refused: "in the place of a folder",
+		},
+		"a file over a folder": {
+			path: "/data/a", there: []string{"a/ 700"}, dest: "/",
+			refused: "in the place of a file",
+		},
 		"a file into a file's contents": {path: "/data/a", there: []string{"x 600 "}, dest: "/x/", refused: "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -183,15 +205,19 @@ func TestOtherThings(t *testing.T) {
 	from, to := tree(t, "d/ 755", "d/a 644 one"), tree(t)
 	must(t, syscall.Mkfifo(filepath.Join(from, "d", "pipe"), 0o600))
 	var left []string
-	must(t, carry(t, from, Packing{Path: "/d", LeftOut: func(name, what string) { left = append(left, name+" is "+what) }}, to, "/"))
+	must(t, carry(t, from, Packing{Path: "/d", LeftOut: func(name, what string) {
+		left = append(left, name+" is "+what)
+	}}, to, "/"))
 	if diff := cmp.Diff([]string{"d/pipe is a named pipe"}, left); diff != "" {
 		t.Error(diff)
 	}
-	if err := carry(t, from, Packing{Path: "/d/pipe"}, to, "/"); err == nil || !strings.Contains(err.Error(), "is a named pipe") {
+	if err := carry(t, from, Packing{Path: "/d/pipe"}, to, "/"); err == nil ||
+		!strings.Contains(err.Error(), "is a named pipe") {
 		t.Errorf("a pipe alone: %v", err)
 	}
 	must(t, syscall.Mkfifo(filepath.Join(to, "a"), 0o600))
-	if err := carry(t, from, Packing{Path: "/d/a"}, to, "/a"); err == nil || !strings.Contains(err.Error(), "named pipe") {
+	if err := carry(t, from, Packing{Path: "/d/a"}, to, "/a"); err == nil ||
+		!strings.Contains(err.Error(), "named pipe") {
 		t.Errorf("into a pipe: %v", err)
 	}
 }
@@ -287,7 +313,8 @@ func TestCutArchive(t *testing.T) {
 	whole, cut := entries(t, "d/", "d/a", "d/b"), errors.New("cut")
 	for n := 0; n < len(whole); n += 100 {
 		from := io.MultiReader(bytes.NewReader(whole[:n]), iotest.ErrReader(cut))
-		if _, err := Unpack(from, open(t, t.TempDir()), "/"); !errors.Is(err, cut) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := Unpack(from, open(t, t.TempDir()), "/"); !errors.Is(err, cut) &&
+			!errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("after %d bytes of %d: got %v, want that it is cut", n, len(whole), err)
 		}
 	}
@@ -313,7 +340,8 @@ func FuzzUnpack(f *testing.F) {
 			case rel != "" && rel != "in" && rel != "secret" && !strings.HasPrefix(rel, "in/"):
 				t.Errorf("%q was made", rel)
 			case d.Type()&fs.ModeSymlink != 0:
-				if _, err := inside.Stat(strings.TrimPrefix(rel, "in/")); err != nil && strings.Contains(err.Error(), "escapes") {
+				if _, err := inside.Stat(strings.TrimPrefix(rel, "in/")); err != nil &&
+					strings.Contains(err.Error(), "escapes") {
 					t.Errorf("%q leads out", rel)
 				}
 			}

@@ -19,7 +19,8 @@ const mostDepth = 250
 // Packing says what is packed.
 type Packing struct {
 	Root *os.Root
-	// Path is the file or folder, below the root; "/." at its end means what the folder holds without the folder itself.
+	// Path is the file or folder, below the root; "/." at its end means what the folder holds without the folder
+	// itself.
 	Path string
 	// Follow packs what links point to instead of the links.
 	Follow bool
@@ -27,7 +28,8 @@ type Packing struct {
 	LeftOut func(name, what string)
 }
 
-// Pack writes an archive. After an error there is half of one, which whoever carries it must not let pass for a whole one.
+// Pack writes an archive. After an error there is half of one, which whoever carries it must not let pass for a whole
+// one.
 func Pack(to io.Writer, p Packing) error {
 	found, err := resolve(p.Root, p.Path, true)
 	if err != nil {
@@ -145,7 +147,8 @@ func (w *packer) file(at string, h tar.Header) error {
 	if err := w.tar.WriteHeader(&h); err != nil {
 		return err
 	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{w.tar}, io.LimitReader(f, h.Size), w.buf) // what is appended meanwhile is not taken
+	// what is appended meanwhile is not taken
+	n, err := io.CopyBuffer(struct{ io.Writer }{w.tar}, io.LimitReader(f, h.Size), w.buf)
 	if err == nil && n < h.Size {
 		err = fmt.Errorf("%s became shorter while it was copied", at)
 	}

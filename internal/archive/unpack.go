@@ -20,12 +20,13 @@ type Unpacked struct {
 	Bytes int64
 }
 
-// Unpack reads an archive and makes its top at dest, a path below the root: in it, if it is a folder, else by its name. The folder
-// that it stands in must be there. Files that are there are written over, folders are filled; nothing is removed, and permissions of
-// folders that are there stay.
+// Unpack reads an archive and makes its top at dest, a path below the root: in it, if it is a folder, else by its name.
+// The folder that it stands in must be there. Files that are there are written over, folders are filled; nothing is
+// removed, and permissions of folders that are there stay.
 //
-// The archive is not trusted. A name that leads out of the top, and a link that points out of it, end the copy with ErrLeaves; so
-// does anything but files, folders and links. What was unpacked until then stays. An error of from is one of Unpack.
+// The archive is not trusted. A name that leads out of the top, and a link that points out of it, end the copy with
+// ErrLeaves; so does anything but files, folders and links. What was unpacked until then stays. An error of from is one
+// of Unpack.
 func Unpack(from io.Reader, root *os.Root, dest string) (Unpacked, error) {
 	u := &unpacker{tar: tar.NewReader(from), buf: make([]byte, 64<<10), known: map[string]bool{}}
 	defer u.close()
@@ -131,7 +132,8 @@ func (u *unpacker) begin(name string, folder bool, root *os.Root, dest string) e
 	}
 	above := path.Dir(at)
 	if info, err := root.Lstat(above); err != nil || !info.IsDir() {
-		return fmt.Errorf("%s: there is no folder /%s for it to stand in; make it first", dest, strings.TrimPrefix(above, "."))
+		return fmt.Errorf("%s: there is no folder /%s for it to stand in; make it first", dest,
+			strings.TrimPrefix(above, "."))
 	}
 	u.in, err = root.OpenRoot(above)
 	u.as = path.Base(at)
@@ -208,7 +210,8 @@ func (u *unpacker) times(at string, t time.Time) error {
 
 func (u *unpacker) link(at, rel string, h *tar.Header) error {
 	if rel == "." || !stays(rel, h.Linkname) {
-		return fmt.Errorf("the link %s points to %s, which %w; copy with -L what links point to", h.Name, clip(h.Linkname), ErrLeaves)
+		return fmt.Errorf("the link %s points to %s, which %w; copy with -L what links point to", h.Name,
+			clip(h.Linkname), ErrLeaves)
 	}
 	if info, err := u.in.Lstat(at); err == nil {
 		if info.IsDir() {
@@ -224,8 +227,8 @@ func (u *unpacker) link(at, rel string, h *tar.Header) error {
 	return nil
 }
 
-// stays reports whether a link at a path below the top leads to what is below the top too. Steps up are counted from the folder that
-// the link stands in, so there may be none further on, where another link may have led elsewhere.
+// stays reports whether a link at a path below the top leads to what is below the top too. Steps up are counted from
+// the folder that the link stands in, so there may be none further on, where another link may have led elsewhere.
 func stays(rel, to string) bool {
 	if path.IsAbs(to) || to == "" || !filepath.IsLocal(path.Join(path.Dir(rel), to)) {
 		return false

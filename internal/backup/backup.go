@@ -1,9 +1,9 @@
 // Package backup keeps copies of the whole store in a folder: one every so often, the newest few of them.
 //
-// A copy is written beside its name, made durable, read back and compared by its hash, and only then given its name; older
-// ones are removed only after that. So what carries a name is whole, and there is always at least as good a copy as
-// before. Only the server that leads makes copies; a new leader looks at its own folder to see when the next is
-// due. A copy is made only where there is room for it twice, and never takes more than half of what is free.
+// A copy is written beside its name, made durable, read back and compared by its hash, and only then given its name;
+// older ones are removed only after that. So what carries a name is whole, and there is always at least as good a copy
+// as before. Only the server that leads makes copies; a new leader looks at its own folder to see when the next is due.
+// A copy is made only where there is room for it twice, and never takes more than half of what is free.
 package backup
 
 import (
@@ -141,8 +141,8 @@ func (b *Backups) Status() Status {
 	return b.status
 }
 
-// Health returns what is wrong with the copies that this server is to make: the last try failed, or they are late. It is nil
-// for a server that is to make none.
+// Health returns what is wrong with the copies that this server is to make: the last try failed, or they are late. It
+// is nil for a server that is to make none.
 func (b *Backups) Health() error {
 	st, now := b.Status(), b.config.Now()
 	switch {
@@ -198,7 +198,8 @@ func (b *Backups) step(ctx context.Context) {
 	}
 	b.failures, b.tryAfter = 0, time.Time{}
 	took := b.config.Now().Sub(now)
-	b.config.Log.Info("the store was copied", "file", filepath.Join(b.config.Dir, file.Name), "size", file.Size, "took", took)
+	b.config.Log.Info("the store was copied", "file", filepath.Join(b.config.Dir, file.Name), "size", file.Size, "took",
+		took)
 	if b.config.Metrics != nil {
 		b.config.Metrics.Saved(now, file.Size, took)
 	}
@@ -244,7 +245,8 @@ func (b *Backups) failed(now time.Time, err error) {
 	b.mu.Lock()
 	b.status.Problem, b.status.Failures = err.Error(), b.failures
 	b.mu.Unlock()
-	b.config.Log.Error("the store was not copied", "dir", b.config.Dir, "failures", b.failures, "again_in", pause, "error", err)
+	b.config.Log.Error("the store was not copied", "dir", b.config.Dir, "failures", b.failures, "again_in", pause,
+		"error", err)
 	if b.config.Metrics != nil {
 		b.config.Metrics.Failed()
 	}

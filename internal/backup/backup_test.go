@@ -233,18 +233,21 @@ func TestFailedCopyRemovesNothing(t *testing.T) {
 		pass(3 * time.Hour)
 		s.has(name(0, 100))
 		st := s.Status()
-		if !strings.Contains(st.Problem, "no quorum") || st.Failures < 4 || st.Failures > 20 || locked(s, &s.failed) != st.Failures {
+		if !strings.Contains(st.Problem, "no quorum") || st.Failures < 4 || st.Failures > 20 ||
+			locked(s, &s.failed) != st.Failures {
 			t.Errorf("status: %+v, want the problem and a few tries", st)
 		}
 		if !st.Late(time.Now(), time.Hour) {
 			t.Error("it is not late")
 		}
-		if err := s.Health(); err == nil || !strings.Contains(err.Error(), "times in a row: ") || !strings.Contains(err.Error(), "no quorum") {
+		if err := s.Health(); err == nil || !strings.Contains(err.Error(), "times in a row: ") ||
+			!strings.Contains(err.Error(), "no quorum") {
 			t.Errorf("health: %v, want how often it failed and why", err)
 		}
 		s.set(func() { s.fault = nil })
 		pass(time.Hour + time.Minute)
-		if st := s.Status(); st.Count != 1 || st.Newest.Name == name(0, 100) || st.Problem != "" || st.Late(time.Now(), time.Hour) || s.Health() != nil {
+		if st := s.Status(); st.Count != 1 || st.Newest.Name == name(0, 100) || st.Problem != "" ||
+			st.Late(time.Now(), time.Hour) || s.Health() != nil {
 			t.Errorf("status: %+v, want a new copy in place of the old one", st)
 		}
 	})
@@ -421,7 +424,8 @@ func TestConfigIsChecked(t *testing.T) {
 func TestCopyOfARealStoreCanBeRestored(t *testing.T) {
 	engine := memory.New(memory.Options{})
 	defer engine.Close()
-	if _, err := engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "berth/k", Value: []byte("v")}}}}); err != nil {
+	if _, err := engine.Commit(t.Context(),
+		[]store.Group{{Ops: []store.Op{{Key: "berth/k", Value: []byte("v")}}}}); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

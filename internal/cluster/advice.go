@@ -1,7 +1,7 @@
 package cluster
 
-// ChangeKind says what a change changes. They stand in the order of their smallness: what takes nothing from anybody first, then what costs the task
-// something, then what costs others.
+// ChangeKind says what a change changes. They stand in the order of their smallness: what takes nothing from anybody
+// first, then what costs the task something, then what costs others.
 type ChangeKind string
 
 // Kinds of changes that would let a waiting task in.
@@ -43,7 +43,8 @@ func (ChangeKind) Values() []ChangeKind {
 	}
 }
 
-// Remedy is one change of a task that waits, of a node or of what stands there. Which fields it has depends on its kind.
+// Remedy is one change of a task that waits, of a node or of what stands there. Which fields it has depends on its
+// kind.
 type Remedy struct {
 	Kind ChangeKind `json:"kind"`
 	// Text says it as a request: "free 200 MiB of memory on n3".
@@ -63,7 +64,8 @@ type Remedy struct {
 	// Relation is the one that becomes a wish.
 	Relation *Relation `json:"relation,omitempty"`
 	Taint    *Taint    `json:"taint,omitempty"`
-	// Limit is the new bound of a distinct or a skew, or the new count of devices; Attribute what a distinct or skew is about.
+	// Limit is the new bound of a distinct or a skew, or the new count of devices; Attribute what a distinct or skew is
+	// about.
 	Limit     int    `json:"limit,omitempty"`
 	Attribute string `json:"attribute,omitempty"`
 	// Port is the number that is no longer asked for.
@@ -97,10 +99,11 @@ type Machine struct {
 type Suggestion struct {
 	Text    string   `json:"text"`
 	Changes []Remedy `json:"changes"`
-	// Nodes is how many nodes the task could run on after changes of these kinds, each on its own; the changes are those for the one
-	// where the least has to change.
+	// Nodes is how many nodes the task could run on after changes of these kinds, each on its own; the changes are
+	// those for the one where the least has to change.
 	Nodes int `json:"nodes,omitempty"`
-	// Placed and Size, unless 0, say that the changes are not enough: so many of a gang of that size would find places then.
+	// Placed and Size, unless 0, say that the changes are not enough: so many of a gang of that size would find places
+	// then.
 	Placed int `json:"placed,omitempty"`
 	Size   int `json:"size,omitempty"`
 }

@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// Artifact is a file or an archive that the agent fetches before the container is made. Nothing of it is seen before its checksum was
-// compared. Nodes keep what they fetched, by its checksum, for all that ask for it.
+// Artifact is a file or an archive that the agent fetches before the container is made. Nothing of it is seen before
+// its checksum was compared. Nodes keep what they fetched, by its checksum, for all that ask for it.
 type Artifact struct {
 	// Source is the address, http or https, without a user and a password.
 	Source string `json:"source"`
 	// Checksum is what the source holds: "sha256:…" or "sha512:…", in lower-case hexadecimal digits.
 	Checksum string `json:"checksum"`
-	// Path is where the container finds it. A path that begins with / is shown there read-only, from what all tasks of the node share. Another one
-	// is below the folder that the program starts in (BERTH_DIR), a copy of the container's own; it goes without image and dir.
+	// Path is where the container finds it. A path that begins with / is shown there read-only, from what all tasks of
+	// the node share. Another one is below the folder that the program starts in (BERTH_DIR), a copy of the container's
+	// own; it goes without image and dir.
 	Path string `json:"path"`
 	// Mode is the octal mode of a file that is not unpacked. Default "0644".
 	Mode string `json:"mode,omitempty"`
@@ -35,7 +36,8 @@ const LabelArtifacts = "berth.artifacts"
 // Shared reports whether the artifact is shown from what all tasks of the node share, and not copied.
 func (a *Artifact) Shared() bool { return strings.HasPrefix(a.Path, "/") }
 
-// Fetches reports whether a container of the definition wants artifacts: then its node's agent must be one that fetches them.
+// Fetches reports whether a container of the definition wants artifacts: then its node's agent must be one that fetches
+// them.
 func (d *TaskDefinition) Fetches() bool {
 	return slices.ContainsFunc(d.Containers, func(c Container) bool { return len(c.Artifacts) > 0 })
 }
@@ -50,19 +52,24 @@ func (c *Container) artifactDefaults() {
 
 // validateArtifacts checks what is fetched. That no two things stand at one absolute path is for validatePaths.
 func (c *Container) validateArtifacts(k check) {
-	k.at("artifacts").must(len(c.Artifacts) <= MaxArtifacts, "holds %d artifacts, at most %d are allowed", len(c.Artifacts), MaxArtifacts)
+	k.at("artifacts").must(len(c.Artifacts) <= MaxArtifacts, "holds %d artifacts, at most %d are allowed",
+		len(c.Artifacts), MaxArtifacts)
 	taken := map[string]int{}
 	for i := range c.Artifacts {
 		a, at := &c.Artifacts[i], k.index("artifacts", i)
 		a.validateSource(at.at("source"))
-		at.at("checksum").must(a.Checksum != "", "is missing: want \"sha256:\" or \"sha512:\" and the digits that `sha256sum FILE` prints")
+		at.at("checksum").must(a.Checksum != "",
+			"is missing: want \"sha256:\" or \"sha512:\" and the digits that `sha256sum FILE` prints")
 		at.at("checksum").must(a.Checksum == "" || validDigest(a.Checksum),
-			"%q is not a checksum: want \"sha256:\" and 64, or \"sha512:\" and 128 hexadecimal digits in lower case", clip(a.Checksum))
+			"%q is not a checksum: want \"sha256:\" and 64, or \"sha512:\" and 128 hexadecimal digits in lower case",
+			clip(a.Checksum))
 		if a.Unpack {
-			at.at("mode").must(a.Mode == "", "is for what is not unpacked: files of an archive have the modes that it gives them")
+			at.at("mode").must(a.Mode == "",
+				"is for what is not unpacked: files of an archive have the modes that it gives them")
 		} else {
 			mode, err := strconv.ParseUint(a.Mode, 8, 32)
-			at.at("mode").must(err == nil && len(a.Mode) <= 4 && mode <= 0o777, "%q is not a file mode: want octal digits, such as \"0755\"", clip(a.Mode))
+			at.at("mode").must(err == nil && len(a.Mode) <= 4 && mode <= 0o777,
+				"%q is not a file mode: want octal digits, such as \"0755\"", clip(a.Mode))
 		}
 		if a.Shared() {
 			continue
@@ -70,16 +77,20 @@ func (c *Container) validateArtifacts(k check) {
 		at = at.at("path")
 		switch {
 		case a.Path == "" || a.Path != "." && !cleanPath("/"+a.Path) || a.Path == "." && !a.Unpack:
-			at.fault("%q is not a path: want \"bin/tool\", below the folder that the program starts in, or \"/opt/tool\", shown read-only; without \".\", \"..\" and double slashes", clip(a.Path))
+			at.fault("%q is not a path: want \"bin/tool\", below the folder that the program starts in, or "+
+				"\"/opt/tool\", shown read-only; without \".\", \"..\" and double slashes", clip(a.Path))
 			continue
 		case c.Image != "":
-			at.fault("%q is below the folder that a program without an image starts in: with an image, begin it with /", clip(a.Path))
+			at.fault("%q is below the folder that a program without an image starts in: with an image, begin it with /",
+				clip(a.Path))
 		case c.Dir != "":
-			at.fault("%q is below the folder that the program starts in unless dir names another: begin it with /, or leave out dir", clip(a.Path))
+			at.fault("%q is below the folder that the program starts in unless dir names another: begin it "+
+				"with /, or leave out dir", clip(a.Path))
 		}
 		for other, n := range taken { // order-free: of several one is told
 			if within(other, a.Path) || within(a.Path, other) {
-				at.fault("%q lies within the path of artifacts[%d], or that in it: one would hide the other", clip(a.Path), n)
+				at.fault("%q lies within the path of artifacts[%d], or that in it: one would hide the other",
+					clip(a.Path), n)
 				break
 			}
 		}
@@ -88,13 +99,15 @@ func (c *Container) validateArtifacts(k check) {
 }
 
 func (a *Artifact) validateSource(k check) {
-	k.must(len(a.Source) <= MaxArtifactAddress, "is %d bytes long, at most %d are allowed", len(a.Source), MaxArtifactAddress)
+	k.must(len(a.Source) <= MaxArtifactAddress, "is %d bytes long, at most %d are allowed", len(a.Source),
+		MaxArtifactAddress)
 	u, err := url.Parse(a.Source)
 	switch {
 	case a.Source == "":
 		k.fault("is missing: want an address such as \"https://files.example/tool.tar.gz\"")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
-		k.fault("%q is not an address that can be fetched: want one that begins with https:// or http://", clip(ShownSource(a.Source)))
+		k.fault("%q is not an address that can be fetched: want one that begins with https:// or http://",
+			clip(ShownSource(a.Source)))
 	case u.User != nil:
 		k.fault("holds a user or a password: they do not belong into a manifest, where many may read them")
 	}

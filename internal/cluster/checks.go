@@ -28,8 +28,8 @@ type CheckMeaning string
 
 // Meanings of checks.
 const (
-	// MeaningReadiness decides whether the task is healthy: whether rollouts go on, and whether others find its address. It
-	// restarts nothing. It is the default, and what an empty meaning stands for.
+	// MeaningReadiness decides whether the task is healthy: whether rollouts go on, and whether others find its
+	// address. It restarts nothing. It is the default, and what an empty meaning stands for.
 	MeaningReadiness CheckMeaning = "readiness"
 	// MeaningLiveness ends a task that is failing; its restart policy says whether it is started again in place.
 	MeaningLiveness CheckMeaning = "liveness"
@@ -42,8 +42,8 @@ func (CheckMeaning) Values() []CheckMeaning {
 	return []CheckMeaning{MeaningReadiness, MeaningLiveness, MeaningStartup}
 }
 
-// Check tells how a task is. After one failure the check is in warning, after FailAfter in a row failing, after one success healthy.
-// What follows from that is its meaning.
+// Check tells how a task is. After one failure the check is in warning, after FailAfter in a row failing, after one
+// success healthy. What follows from that is its meaning.
 type Check struct {
 	Name string    `json:"name"`
 	Type CheckType `json:"type"`
@@ -131,8 +131,10 @@ func (c *Check) validate(k check, d *TaskDefinition) {
 		k.at("path").must(c.Path == "", "is for checks of type http only")
 	}
 	if c.Type == CheckGRPC {
-		k.at("service").must(len(c.Service) <= MaxCheckService && printable(c.Service) && !strings.Contains(c.Service, " "),
-			"%q is not the name of a gRPC service: want at most %d bytes without spaces", clip(c.Service), MaxCheckService)
+		k.at("service").must(len(c.Service) <= MaxCheckService && printable(c.Service) &&
+			!strings.Contains(c.Service, " "),
+			"%q is not the name of a gRPC service: want at most %d bytes without spaces", clip(c.Service),
+			MaxCheckService)
 	} else {
 		k.at("service").must(c.Service == "", "is for checks of type grpc only")
 		k.at("tls").must(!c.TLS, "is for checks of type grpc only")
@@ -159,7 +161,8 @@ func (c *Check) validatePace(k check) {
 			name string
 			set  bool
 		}{{"interval", c.Interval != 0}, {"timeout", c.Timeout != 0}, {"fail_after", c.FailAfter != 0}} {
-			k.at(f.name).must(!f.set, "is not for checks of type ttl, where nobody looks: it fails once nothing was said for its ttl")
+			k.at(f.name).must(!f.set,
+				"is not for checks of type ttl, where nobody looks: it fails once nothing was said for its ttl")
 		}
 		return
 	}

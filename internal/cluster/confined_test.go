@@ -19,33 +19,66 @@ func confined(change func(*cluster.Container)) *cluster.TaskDefinition {
 	return d
 }
 
-// What is wrong with an artifact, an isolation or a limit of processes is said with its place; all that is right passes.
+// What is wrong with an artifact, an isolation or a limit of processes is said with its place; all that is right
+// passes.
 func TestConfinedFaults(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(*cluster.Container)
 		want   string // none: it is right
 	}{
-		"right":          {func(*cluster.Container) {}, ""},
-		"isolated":       {func(c *cluster.Container) { c.Isolation, c.Resources.Pids = cluster.IsolationRequired, 50 }, ""},
-		"unpacked here":  {func(c *cluster.Container) { c.Artifacts[0].Unpack, c.Artifacts[0].Path = true, "." }, ""},
-		"in an image":    {func(c *cluster.Container) { c.Image, c.Artifacts[0].Path = "web:1", "/opt/tool" }, ""},
-		"sha512":         {func(c *cluster.Container) { c.Artifacts[0].Checksum = "sha512:" + strings.Repeat("0a", 64) }, ""},
-		"no source":      {func(c *cluster.Container) { c.Artifacts[0].Source = "" }, "containers[0].artifacts[0].source: is missing"},
-		"a file":         {func(c *cluster.Container) { c.Artifacts[0].Source = "file:///etc/shadow" }, "artifacts[0].source: \"file:///etc/shadow\" is not an address"},
-		"a login":        {func(c *cluster.Container) { c.Artifacts[0].Source = "https://me:hush@files.example/x" }, "artifacts[0].source: holds a user or a password"},
-		"no checksum":    {func(c *cluster.Container) { c.Artifacts[0].Checksum = "" }, "artifacts[0].checksum: is missing"},
-		"md5":            {func(c *cluster.Container) { c.Artifacts[0].Checksum = "md5:00" }, "artifacts[0].checksum: \"md5:00\" is not a checksum"},
-		"a path out":     {func(c *cluster.Container) { c.Artifacts[0].Path = "../x" }, "artifacts[0].path: \"../x\" is not a path"},
-		"no path":        {func(c *cluster.Container) { c.Artifacts[0].Path = "" }, "artifacts[0].path: \"\" is not a path"},
-		"/proc":          {func(c *cluster.Container) { c.Artifacts[0].Path = "/proc/x" }, "artifacts[0].path: \"/proc/x\" cannot be covered"},
-		"a mode":         {func(c *cluster.Container) { c.Artifacts[0].Mode = "4755" }, "artifacts[0].mode: \"4755\" is not a file mode"},
-		"a tree's mode":  {func(c *cluster.Container) { c.Artifacts[0].Mode, c.Artifacts[0].Unpack = "0755", true }, "artifacts[0].mode: is for what is not unpacked"},
-		"below an image": {func(c *cluster.Container) { c.Image = "web:1" }, "artifacts[0].path: \"bin/tool\" is below the folder that a program without an image"},
-		"below dir":      {func(c *cluster.Container) { c.Dir = "/srv" }, "artifacts[0].path: \"bin/tool\" is below the folder that the program starts in unless dir"},
-		"twice":          {func(c *cluster.Container) { c.Artifacts = append(c.Artifacts, c.Artifacts[0]) }, "artifacts[1].path: \"bin/tool\" lies within the path of artifacts[0]"},
-		"a kind":         {func(c *cluster.Container) { c.Isolation = "some" }, "containers[0].isolation: "},
-		"few processes":  {func(c *cluster.Container) { c.Resources.Pids = 1 }, "containers[0].resources.pids: is 1, want from 8"},
+		"right": {func(*cluster.Container) {}, ""},
+		"isolated": {func(c *cluster.Container) {
+			c.Isolation, c.Resources.Pids = cluster.IsolationRequired, 50
+		}, ""},
+		"unpacked here": {func(c *cluster.Container) { c.Artifacts[0].Unpack, c.Artifacts[0].Path = true, "." }, ""},
+		"in an image":   {func(c *cluster.Container) { c.Image, c.Artifacts[0].Path = "web:1", "/opt/tool" }, ""},
+		"sha512": {func(c *cluster.Container) {
+			c.Artifacts[0].Checksum = "sha512:" + strings.Repeat("0a", 64)
+		}, ""},
+		"no source": {func(c *cluster.Container) {
+			c.Artifacts[0].Source = ""
+		}, "containers[0].artifacts[0].source: is missing"},
+		"a file": {func(c *cluster.Container) {
+			c.Artifacts[0].Source = "file:///etc/shadow"
+		}, "artifacts[0].source: \"file:///etc/shadow\" is not an address"},
+		"a login": {func(c *cluster.Container) {
+			c.Artifacts[0].Source = "https://me:hush@files.example/x"
+		}, "artifacts[0].source: holds a user or a password"},
+		"no checksum": {func(c *cluster.Container) {
+			c.Artifacts[0].Checksum = ""
+		}, "artifacts[0].checksum: is missing"},
+		"md5": {func(c *cluster.Container) {
+			c.Artifacts[0].Checksum = "md5:00"
+		}, "artifacts[0].checksum: \"md5:00\" is not a checksum"},
+		"a path out": {func(c *cluster.Container) {
+			c.Artifacts[0].Path = "../x"
+		}, "artifacts[0].path: \"../x\" is not a path"},
+		"no path": {func(c *cluster.Container) {
+			c.Artifacts[0].Path = ""
+		}, "artifacts[0].path: \"\" is not a path"},
+		"/proc": {func(c *cluster.Container) {
+			c.Artifacts[0].Path = "/proc/x"
+		}, "artifacts[0].path: \"/proc/x\" cannot be covered"},
+		"a mode": {func(c *cluster.Container) {
+			c.Artifacts[0].Mode = "4755"
+		}, "artifacts[0].mode: \"4755\" is not a file mode"},
+		"a tree's mode": {func(c *cluster.Container) {
+			c.Artifacts[0].Mode, c.Artifacts[0].Unpack = "0755", true
+		}, "artifacts[0].mode: is for what is not unpacked"},
+		"below an image": {func(c *cluster.Container) {
+			c.Image = "web:1"
+		}, "artifacts[0].path: \"bin/tool\" is below the folder that a program without an image"},
+		"below dir": {func(c *cluster.Container) {
+			c.Dir = "/srv"
+		}, "artifacts[0].path: \"bin/tool\" is below the folder that the program starts in unless dir"},
+		"twice": {func(c *cluster.Container) {
+			c.Artifacts = append(c.Artifacts, c.Artifacts[0])
+		}, "artifacts[1].path: \"bin/tool\" lies within the path of artifacts[0]"},
+		"a kind": {func(c *cluster.Container) { c.Isolation = "some" }, "containers[0].isolation: "},
+		"few processes": {func(c *cluster.Container) {
+			c.Resources.Pids = 1
+		}, "containers[0].resources.pids: is 1, want from 8"},
 	} {
 		err := confined(tc.change).Validate()
 		switch {
@@ -66,7 +99,10 @@ func TestConfinedNeeds(t *testing.T) {
 		return cluster.Facts{Artifacts: true, Executors: []cluster.ExecutorFact{{Name: "process", Isolation: by}}}
 	}
 	images := cluster.Facts{Executors: []cluster.ExecutorFact{{Name: "containerd"}, {Name: "process"}}}
-	both := cluster.Facts{Artifacts: true, Executors: []cluster.ExecutorFact{{Name: "containerd"}, {Name: "process", Isolation: "namespaces"}}}
+	both := cluster.Facts{
+		Artifacts: true,
+		Executors: []cluster.ExecutorFact{{Name: "containerd"}, {Name: "process", Isolation: "namespaces"}},
+	}
 	fetching := confined(func(*cluster.Container) {})
 	apart := confined(func(c *cluster.Container) { c.Artifacts, c.Isolation = nil, cluster.IsolationRequired })
 	apartImage := confined(func(c *cluster.Container) {
@@ -74,12 +110,16 @@ func TestConfinedNeeds(t *testing.T) {
 	})
 	free := confined(func(c *cluster.Container) { c.Artifacts, c.Isolation = nil, cluster.IsolationNone })
 	got := map[string][]bool{}
-	for name, d := range map[string]*cluster.TaskDefinition{"fetching": fetching, "apart": apart, "image": apartImage, "free": free} {
+	for name, d := range map[string]*cluster.TaskDefinition{
+		"fetching": fetching, "apart": apart, "image": apartImage,
+		"free": free,
+	} {
 		for _, f := range []cluster.Facts{{}, plain(""), plain("namespaces"), images, both} {
 			labels, met := f.Offers(), true
 			for _, c := range d.Needs() {
 				value := labels[strings.TrimPrefix(c.Attribute, "label.")]
-				met = met && (c.Op == cluster.OpEqual && value == c.Value || c.Op == cluster.OpIn && strings.Contains(" "+strings.Join(c.Values, " ")+" ", " "+value+" ") && value != "")
+				met = met && (c.Op == cluster.OpEqual && value == c.Value || c.Op == cluster.OpIn &&
+					strings.Contains(" "+strings.Join(c.Values, " ")+" ", " "+value+" ") && value != "")
 			}
 			got[name] = append(got[name], met)
 		}

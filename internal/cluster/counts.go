@@ -5,26 +5,28 @@ import (
 	"time"
 )
 
-// Counts is what the kernel has counted of one container since it began, beside its CPU and its memory. They only grow. What the
-// machine does not count is nil.
+// Counts is what the kernel has counted of one container since it began, beside its CPU and its memory. They only grow.
+// What the machine does not count is nil.
 type Counts struct {
 	Throttle *ThrottleCounts
 	Stall    *StallCounts
 	Network  *NetworkCounts
-	// HostNetwork says that the container is on the node's own network, where nobody counts what is whose; Network is nil then.
+	// HostNetwork says that the container is on the node's own network, where nobody counts what is whose; Network is
+	// nil then.
 	HostNetwork bool
 	Disk        *DiskCounts
 }
 
 // ThrottleCounts is how the limit of its CPU held a container back. A container without a limit has no periods.
 type ThrottleCounts struct {
-	// Periods is in how many periods of the limit it wanted to work, Throttled in how many of them it was held back, and Time for how long, of
-	// all its threads together.
+	// Periods is in how many periods of the limit it wanted to work, Throttled in how many of them it was held back,
+	// and Time for how long, of all its threads together.
 	Periods, Throttled int64
 	Time               time.Duration
 }
 
-// StallCounts is for how long some program of a container waited for a resource, by the kernel's pressure stall information (PSI).
+// StallCounts is for how long some program of a container waited for a resource, by the kernel's pressure stall
+// information (PSI).
 type StallCounts struct {
 	CPU, Memory, IO time.Duration
 }
@@ -39,8 +41,8 @@ type NetworkCounts struct {
 	Dropped, Failures int64 // packets, both ways
 }
 
-// DiskCounts is what a container's programs had disks do. Of a disk that lies upon another both count. Where control groups are of version 1,
-// what is written back later from the page cache is nobody's.
+// DiskCounts is what a container's programs had disks do. Of a disk that lies upon another both count. Where control
+// groups are of version 1, what is written back later from the page cache is nobody's.
 type DiskCounts struct {
 	Read, Written Bytes
 	Reads, Writes int64 // operations
@@ -48,7 +50,8 @@ type DiskCounts struct {
 
 // Rates is what a container or a whole task did lately, beside its CPU and its memory. What is not counted is nil.
 type Rates struct {
-	// Throttled is in how many percent of the periods in which it wanted to work its CPU limit held it back, of a task's containers the most.
+	// Throttled is in how many percent of the periods in which it wanted to work its CPU limit held it back, of a
+	// task's containers the most.
 	Throttled float64 `json:"throttled,omitempty"`
 	// Stall is in how many percent of the time some program waited for a resource, of a task's containers the most.
 	Stall   *StallRates   `json:"stall,omitempty"`
@@ -94,8 +97,8 @@ type ContainerUse struct {
 	Rates
 }
 
-// Since returns the rates between two looks at the counts of one container, the earlier of which may have been of another run: what shrank counts
-// as nothing. There is none of what was not counted at both.
+// Since returns the rates between two looks at the counts of one container, the earlier of which may have been of
+// another run: what shrank counts as nothing. There is none of what was not counted at both.
 func (c Counts) Since(before Counts, past time.Duration) (r Rates) {
 	r.HostNetwork = c.HostNetwork
 	if past <= 0 {
@@ -122,8 +125,9 @@ func (c Counts) Since(before Counts, past time.Duration) (r Rates) {
 	}
 	if now, was := c.Disk, before.Disk; now != nil && was != nil {
 		r.Disk = &DiskRates{
-			Read: Bytes(perSecond(int64(now.Read), int64(was.Read))), Written: Bytes(perSecond(int64(now.Written), int64(was.Written))),
-			Reads: perSecond(now.Reads, was.Reads), Writes: perSecond(now.Writes, was.Writes),
+			Read:    Bytes(perSecond(int64(now.Read), int64(was.Read))),
+			Written: Bytes(perSecond(int64(now.Written), int64(was.Written))),
+			Reads:   perSecond(now.Reads, was.Reads), Writes: perSecond(now.Writes, was.Writes),
 		}
 	}
 	return r
@@ -134,8 +138,8 @@ func percent[T ~int64](part, whole T) float64 {
 	return math.Round(min(float64(part)/float64(whole), 1) * 100)
 }
 
-// With returns the rates of two containers of one task. Their network is one where they have the same namespace; then shared is true
-// and the network is that of the first.
+// With returns the rates of two containers of one task. Their network is one where they have the same namespace; then
+// shared is true and the network is that of the first.
 func (r Rates) With(s Rates, shared bool) Rates {
 	r.Throttled = max(r.Throttled, s.Throttled)
 	r.HostNetwork = r.HostNetwork || s.HostNetwork
@@ -150,15 +154,18 @@ func (r Rates) With(s Rates, shared bool) Rates {
 		r.Network = &NetworkRates{Received: a.Received + b.Received, Sent: a.Sent + b.Sent}
 	}
 	if a, b := r.Disk, s.Disk; a != nil && b != nil {
-		r.Disk = &DiskRates{Read: a.Read + b.Read, Written: a.Written + b.Written, Reads: a.Reads + b.Reads, Writes: a.Writes + b.Writes}
+		r.Disk = &DiskRates{
+			Read: a.Read + b.Read, Written: a.Written + b.Written, Reads: a.Reads + b.Reads,
+			Writes: a.Writes + b.Writes,
+		}
 	} else if b != nil {
 		r.Disk = b
 	}
 	return r
 }
 
-// Notable reports whether the rates differ from those that were told by so much that it is worth telling: by half, and by more than what
-// nobody would ask about.
+// Notable reports whether the rates differ from those that were told by so much that it is worth telling: by half, and
+// by more than what nobody would ask about.
 func (r Rates) Notable(told Rates) bool {
 	const (
 		share = 5         // percentage points
@@ -169,13 +176,15 @@ func (r Rates) Notable(told Rates) bool {
 		change := math.Abs(now - told)
 		return change >= least && change >= math.Abs(told)/2
 	}
-	if (r.Stall == nil) != (told.Stall == nil) || (r.Network == nil) != (told.Network == nil) || (r.Disk == nil) != (told.Disk == nil) {
+	if (r.Stall == nil) != (told.Stall == nil) || (r.Network == nil) != (told.Network == nil) ||
+		(r.Disk == nil) != (told.Disk == nil) {
 		return true
 	}
 	if far(r.Throttled, told.Throttled, share) {
 		return true
 	}
-	if a, b := r.Stall, told.Stall; a != nil && (far(a.CPU, b.CPU, 2*share) || far(a.Memory, b.Memory, share) || far(a.IO, b.IO, share)) {
+	if a, b := r.Stall, told.Stall; a != nil &&
+		(far(a.CPU, b.CPU, 2*share) || far(a.Memory, b.Memory, share) || far(a.IO, b.IO, share)) {
 		return true
 	}
 	if a, b := r.Network, told.Network; a != nil &&

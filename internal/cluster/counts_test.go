@@ -32,11 +32,19 @@ func TestRatesSince(t *testing.T) {
 			Throttled: 50, Stall: &StallRates{CPU: 50, IO: 100}, Network: &NetworkRates{Received: 1000},
 			Disk: &DiskRates{Read: 1000, Written: 5000, Reads: 0.5, Writes: 2.5},
 		}},
-		"the counts began anew": {before, now, 10 * time.Second, Rates{Stall: &StallRates{}, Network: &NetworkRates{}, Disk: &DiskRates{}}},
-		"another network":       {Counts{Network: &other}, Counts{Network: now.Network}, time.Second, Rates{}},
-		"the first look":        {now, Counts{}, time.Second, Rates{}},
-		"no time passed":        {now, before, 0, Rates{}},
-		"the node's network":    {Counts{HostNetwork: true}, Counts{HostNetwork: true}, time.Second, Rates{HostNetwork: true}},
+		"the counts began anew": {
+			before, now, 10 * time.Second,
+			Rates{Stall: &StallRates{}, Network: &NetworkRates{}, Disk: &DiskRates{}},
+		},
+		"another network": {Counts{Network: &other}, Counts{Network: now.Network}, time.Second, Rates{}},
+		"the first look":  {now, Counts{}, time.Second, Rates{}},
+		"no time passed":  {now, before, 0, Rates{}},
+		"the node's network": {
+			Counts{HostNetwork: true},
+			Counts{HostNetwork: true},
+			time.Second,
+			Rates{HostNetwork: true},
+		},
 	} {
 		if diff := cmp.Diff(test.want, test.now.Since(test.before, test.past)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -45,14 +53,23 @@ func TestRatesSince(t *testing.T) {
 }
 
 func TestRatesOfATask(t *testing.T) {
-	a := Rates{Throttled: 5, Stall: &StallRates{CPU: 5, Memory: 1}, Network: &NetworkRates{Received: 10, Sent: 1}, Disk: &DiskRates{Read: 1, Writes: 2}}
-	b := Rates{Throttled: 7, Stall: &StallRates{CPU: 3, IO: 9}, Network: &NetworkRates{Received: 20, Sent: 2}, Disk: &DiskRates{Read: 2, Writes: 3}}
+	a := Rates{
+		Throttled: 5, Stall: &StallRates{CPU: 5, Memory: 1}, Network: &NetworkRates{Received: 10, Sent: 1},
+		Disk: &DiskRates{Read: 1, Writes: 2},
+	}
+	b := Rates{
+		Throttled: 7, Stall: &StallRates{CPU: 3, IO: 9}, Network: &NetworkRates{Received: 20, Sent: 2},
+		Disk: &DiskRates{Read: 2, Writes: 3},
+	}
 	stall, disk := &StallRates{CPU: 5, Memory: 1, IO: 9}, &DiskRates{Read: 3, Writes: 5}
 	for name, test := range map[string]struct{ got, want Rates }{
-		"networks of their own": {a.With(b, false), Rates{Throttled: 7, Stall: stall, Network: &NetworkRates{Received: 30, Sent: 3}, Disk: disk}},
-		"one network":           {a.With(b, true), Rates{Throttled: 7, Stall: stall, Network: a.Network, Disk: disk}},
-		"the first":             {Rates{}.With(b, false), b},
-		"nothing is counted":    {a.With(Rates{}, false), a},
+		"networks of their own": {
+			a.With(b, false),
+			Rates{Throttled: 7, Stall: stall, Network: &NetworkRates{Received: 30, Sent: 3}, Disk: disk},
+		},
+		"one network":        {a.With(b, true), Rates{Throttled: 7, Stall: stall, Network: a.Network, Disk: disk}},
+		"the first":          {Rates{}.With(b, false), b},
+		"nothing is counted": {a.With(Rates{}, false), a},
 	} {
 		if diff := cmp.Diff(test.want, test.got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -62,7 +79,10 @@ func TestRatesOfATask(t *testing.T) {
 
 // What changes a little all the time is not told again: a node at rest says nothing.
 func TestRatesAreToldWhenTheyChange(t *testing.T) {
-	told := Rates{Throttled: 20, Stall: &StallRates{CPU: 30}, Network: &NetworkRates{Received: MiB}, Disk: &DiskRates{Written: MiB, Writes: 100}}
+	told := Rates{
+		Throttled: 20, Stall: &StallRates{CPU: 30}, Network: &NetworkRates{Received: MiB},
+		Disk: &DiskRates{Written: MiB, Writes: 100},
+	}
 	for name, test := range map[string]struct {
 		change func(*Rates)
 		want   bool
@@ -89,10 +109,12 @@ func TestRatesAreToldWhenTheyChange(t *testing.T) {
 	}
 }
 
-// A report of a build that knows no details is read as one that tells none, and one that has them reads as it was written.
+// A report of a build that knows no details is read as one that tells none, and one that has them reads as it was
+// written.
 func TestDetailTravels(t *testing.T) {
 	var old TaskStats
-	if err := json.Unmarshal([]byte(`{"task":"c.s.1.0","uuid":"u","cpu":"1500m","memory":"1 MiB"}`), &old); err != nil || old.Detail != nil {
+	if err := json.Unmarshal([]byte(`{"task":"c.s.1.0","uuid":"u","cpu":"1500m","memory":"1 MiB"}`),
+		&old); err != nil || old.Detail != nil {
 		t.Errorf("of an earlier build: %+v, %v", old, err)
 	}
 	s := TaskStats{UUID: "u", Detail: &UseDetail{

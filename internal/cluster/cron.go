@@ -14,7 +14,8 @@ type Cron struct {
 	Zone string `json:"zone,omitempty"`
 	// Concurrency is what happens while a job of an earlier moment runs. Default forbid.
 	Concurrency CronConcurrency `json:"concurrency,omitempty"`
-	// Missed is what happens to moments that passed while nothing could be started: no leader, suspended, or forbidden. Default once.
+	// Missed is what happens to moments that passed while nothing could be started: no leader, suspended, or forbidden.
+	// Default once.
 	Missed CronMissed `json:"missed,omitempty"`
 	// Within is how late a job may still be made. Default 1 h; a moment that is older is skipped, with an event.
 	Within Duration `json:"within,omitempty"`
@@ -79,8 +80,8 @@ type CronStatus struct {
 	// Last is the newest moment that was dealt with: a job was made for it, or it was skipped. Moments up to it are not
 	// looked at again.
 	Last time.Time `json:"last"`
-	// Schedule is what the moments up to Last were moments of, the schedules and the zone: where they change, moments from before
-	// the change do not fire.
+	// Schedule is what the moments up to Last were moments of, the schedules and the zone: where they change, moments
+	// from before the change do not fire.
 	Schedule string `json:"schedule,omitempty"`
 	// Job is the name of the newest job, Made when it was made, and Message why the last moment has none.
 	Job     string    `json:"job,omitempty"`
@@ -91,5 +92,6 @@ type CronStatus struct {
 // Owner returns the reference of this cron, for its events.
 func (c *Cron) Owner() OwnerRef { return OwnerRef{KindCron, c.Cluster, c.Name} }
 
-// JobName returns the name of a cron's job for a moment: the cron's with the minute in UTC, such as "backup-202611201230".
+// JobName returns the name of a cron's job for a moment: the cron's with the minute in UTC, such as
+// "backup-202611201230".
 func (c *Cron) JobName(at time.Time) string { return c.Name + "-" + at.UTC().Format("200601021504") }

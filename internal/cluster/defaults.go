@@ -63,10 +63,11 @@ func (s *Service) SetDefaults() {
 	}
 }
 
-// setDefaults leaves out what depends on the definition, see Limits. Of the two deadlines the one that is set moves the other where
-// that would come to nothing.
+// setDefaults leaves out what depends on the definition, see Limits. Of the two deadlines the one that is set moves the
+// other where that would come to nothing.
 func (u *Update) setDefaults() {
-	orElse(&u.ProgressDeadline, max(DefaultProgressDeadline, u.HealthyDeadline, u.Stagger+max(u.HealthyDeadline, DefaultHealthyDeadline)))
+	orElse(&u.ProgressDeadline,
+		max(DefaultProgressDeadline, u.HealthyDeadline, u.Stagger+max(u.HealthyDeadline, DefaultHealthyDeadline)))
 	orElse(&u.HealthyDeadline, min(DefaultHealthyDeadline, u.ProgressDeadline))
 	for i := range u.Gates {
 		g := &u.Gates[i]
@@ -285,7 +286,8 @@ func (d *TaskDefinition) completed() *TaskDefinition {
 		c := &full.Containers[i]
 		c.Tmpfs, c.Files = slices.Clone(c.Tmpfs), slices.Clone(c.Files)
 		c.Resources.Devices = slices.Clone(c.Resources.Devices)
-		c.Secrets, c.Services, c.Artifacts = slices.Clone(c.Secrets), slices.Clone(c.Services), slices.Clone(c.Artifacts)
+		c.Secrets, c.Services, c.Artifacts = slices.Clone(c.Secrets), slices.Clone(c.Services),
+			slices.Clone(c.Artifacts)
 	}
 	full.SetDefaults()
 	return &full

@@ -27,7 +27,8 @@ func ParseRef(s string) (Ref, error) {
 	}
 	n, err := strconv.Atoi(version)
 	if err != nil || n < 1 {
-		return Ref{}, fmt.Errorf("%q is not a reference to a task definition: the version is a number from 1 up", clip(s))
+		return Ref{}, fmt.Errorf("%q is not a reference to a task definition: the version is a number from 1 up",
+			clip(s))
 	}
 	return Ref{name, n}, nil
 }
@@ -58,8 +59,9 @@ func (r *Ref) UnmarshalText(b []byte) (err error) {
 type TaskDefinition struct {
 	Name    string `json:"name"`
 	Version int    `json:"version"`
-	// Deleted says that a deletion of the version is under way, which takes no new references. The API server sets it where a user
-	// deletes the version, the leader where the version is old and unused. What a client sends here is ignored.
+	// Deleted says that a deletion of the version is under way, which takes no new references. The API server sets it
+	// where a user deletes the version, the leader where the version is old and unused. What a client sends here is
+	// ignored.
 	Deleted bool   `json:"deleted,omitempty"`
 	Labels  Labels `json:"labels,omitempty"`
 	// Containers start in the order of their After fields, those without in the order of the
@@ -73,9 +75,9 @@ type TaskDefinition struct {
 	Restart Restart  `json:"restart,omitzero"`
 	// Grace is how long a task may take to end after TERM before it gets KILL. Default 10 s.
 	Grace Duration `json:"grace,omitempty"`
-	// ShutdownDelay is waited before TERM where the stop could as well wait (a rollout, a drain, fewer tasks): the task has left the
-	// lists of healthy addresses by then, and those who use it have time to see that. Default 1 s for definitions with ports of services,
-	// else 0.
+	// ShutdownDelay is waited before TERM where the stop could as well wait (a rollout, a drain, fewer tasks): the task
+	// has left the lists of healthy addresses by then, and those who use it have time to see that. Default 1 s for
+	// definitions with ports of services, else 0.
 	ShutdownDelay *Duration `json:"shutdown_delay,omitempty"`
 	// MinHealthyTime is how long a task without checks runs before it counts as
 	// healthy (P4.7). Default 1 s.
@@ -107,11 +109,11 @@ type Container struct {
 	Image string `json:"image,omitempty"`
 	// Pull says when the image is fetched: "missing" (default), "always" or "never".
 	Pull PullPolicy `json:"pull,omitempty"`
-	// Digest is which image the name in Image stood for when the version was written, "sha256:…": all its tasks run that one. Writer: the server
-	// that takes the definition, where a node could ask the registry, or the user.
+	// Digest is which image the name in Image stood for when the version was written, "sha256:…": all its tasks run
+	// that one. Writer: the server that takes the definition, where a node could ask the registry, or the user.
 	Digest string `json:"digest,omitempty"`
-	// PullSecret names the secret of the type registry that the image is fetched with. Without it one of the cluster for the image's
-	// registry is used, where there is one.
+	// PullSecret names the secret of the type registry that the image is fetched with. Without it one of the cluster
+	// for the image's registry is used, where there is one.
 	PullSecret string `json:"pull_secret,omitempty"`
 	// Command replaces the image's entry point and arguments; Args only its arguments. $(NAME) in either
 	// is replaced from the container's environment.
@@ -119,8 +121,9 @@ type Container struct {
 	Args    []string          `json:"args,omitempty"`
 	Dir     string            `json:"dir,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	// User is "uid", "uid:gid", a name, or "name:group", known to the image, or without one to the node. A name without a group brings all
-	// groups of that user. Without it a program of an image is the image's user, another one nobody, unless the node's operator said otherwise.
+	// User is "uid", "uid:gid", a name, or "name:group", known to the image, or without one to the node. A name without
+	// a group brings all groups of that user. Without it a program of an image is the image's user, another one nobody,
+	// unless the node's operator said otherwise.
 	User string `json:"user,omitempty"`
 	// Files are written before the container starts, read-only for it.
 	Files  []File  `json:"files,omitempty"`
@@ -128,7 +131,8 @@ type Container struct {
 	// Secrets are values of the task's cluster that the container is handed in memory.
 	Secrets []SecretUse `json:"secrets,omitempty"`
 	Tmpfs   []Tmpfs     `json:"tmpfs,omitempty"`
-	// Services are those that the container uses. It is started once they have healthy tasks, and may be told their addresses.
+	// Services are those that the container uses. It is started once they have healthy tasks, and may be told their
+	// addresses.
 	Services []ServiceUse `json:"services,omitempty"`
 	// Artifacts are files and archives that the agent fetches before the container is made.
 	Artifacts []Artifact `json:"artifacts,omitempty"`
@@ -137,8 +141,8 @@ type Container struct {
 	// Capabilities are kept; all others are dropped. Names are without "CAP_".
 	Capabilities []string  `json:"capabilities,omitempty"`
 	Resources    Resources `json:"resources,omitzero"`
-	// Isolation says how far a program without an image is kept apart from its node: "none" or "required". Without it the node's agent decides:
-	// required, unless its operator said otherwise.
+	// Isolation says how far a program without an image is kept apart from its node: "none" or "required". Without it
+	// the node's agent decides: required, unless its operator said otherwise.
 	Isolation Isolation `json:"isolation,omitempty"`
 	// Init containers run to success, one after the other, before all others.
 	Init bool `json:"init,omitempty"`
@@ -174,7 +178,8 @@ type Resources struct {
 	Pids int `json:"pids,omitempty"`
 	// CPUPinning says whether the container has CPUs to itself: CPU is whole ones then.
 	CPUPinning Pinning `json:"cpu_pinning,omitempty"`
-	// Devices are what the container holds of its node's. No other task gets them, but for the rest of those it has a share of.
+	// Devices are what the container holds of its node's. No other task gets them, but for the rest of those it has a
+	// share of.
 	Devices []DeviceRequest `json:"devices,omitempty"`
 }
 
@@ -185,7 +190,8 @@ type Pinning string
 const (
 	PinNone  Pinning = "none"  // those that no container has to itself; the default
 	PinCores Pinning = "cores" // as many whole ones as its CPU, on which no other container of the node runs
-	PinNuma  Pinning = "numa"  // the same, all of one NUMA node, with memory of that node, and devices of it where that is known
+	// the same, all of one NUMA node, with memory of that node, and devices of it where that is known
+	PinNuma Pinning = "numa"
 )
 
 // Values returns every Pinning, in the order of the constants.
@@ -198,8 +204,8 @@ type Port struct {
 	Name string `json:"name"`
 	// Port is the number on the node, or 0 to be assigned one from FirstAutoPort to LastAutoPort.
 	Port int `json:"port,omitempty"`
-	// To is the number that the program listens on in a network of its own (bridge), where the port's number on the node leads;
-	// default the number on the node.
+	// To is the number that the program listens on in a network of its own (bridge), where the port's number on the
+	// node leads; default the number on the node.
 	To int `json:"to,omitempty"`
 }
 
@@ -215,12 +221,14 @@ type Volume struct {
 	// Host is an absolute path on the node; without it the agent keeps a directory of its own for
 	// the volume, by its name, the cluster's and the owner's.
 	Host string `json:"host,omitempty"`
-	// HostVolume is the name of a folder that nodes declare (berth agent --host-volume): tasks are placed on such nodes only.
+	// HostVolume is the name of a folder that nodes declare (berth agent --host-volume): tasks are placed on such nodes
+	// only.
 	HostVolume string `json:"host_volume,omitempty"`
-	// Pin keeps the owner's tasks with their data: once nodes have the volume they are placed on those only. It goes without Host and HostVolume.
+	// Pin keeps the owner's tasks with their data: once nodes have the volume they are placed on those only. It goes
+	// without Host and HostVolume.
 	Pin bool `json:"pin,omitempty"`
-	// Sticky gives each task of the owner, by its index, a volume of its own, which its replacements find: they are placed on the node that has it
-	// where that can be. It goes without Host and HostVolume.
+	// Sticky gives each task of the owner, by its index, a volume of its own, which its replacements find: they are
+	// placed on the node that has it where that can be. It goes without Host and HostVolume.
 	Sticky bool `json:"sticky,omitempty"`
 }
 
@@ -243,8 +251,8 @@ type File struct {
 	Content string `json:"content"`
 	// Mode is an octal file mode such as "0644", the default.
 	Mode string `json:"mode,omitempty"`
-	// Template says that Content is a template: the node makes the file's text from it, with the addresses of services, and replaces the
-	// file when the text is another. Its folder is covered: it holds files of the container alone.
+	// Template says that Content is a template: the node makes the file's text from it, with the addresses of services,
+	// and replaces the file when the text is another. Its folder is covered: it holds files of the container alone.
 	Template bool `json:"template,omitempty"`
 	// OnChange is what follows when the text of a template is another. Default restart, for init containers noop.
 	OnChange Change `json:"on_change,omitempty"`

@@ -8,13 +8,15 @@ import (
 // DefaultDeviceType is the type of device that is meant where a request names none.
 const DefaultDeviceType = "gpu"
 
-// CoreType is the type of the devices that are whole CPUs of a node. Tasks hold them by Resources.Pinning and never ask for them as devices.
+// CoreType is the type of the devices that are whole CPUs of a node. Tasks hold them by Resources.Pinning and never ask
+// for them as devices.
 const CoreType = "core"
 
-// Devices returns what a task of this definition reserves of its node's devices: the sum over its long-running containers, or, of each
-// kind, what an init container asks for where that is more. Requests of one kind (type and models) stand together, in the order in which
-// the containers name them: whole devices first, the most memory first, then shares, the largest first. It does not depend on whether
-// defaults were filled in, and is nil for a definition without devices. Nothing of it is shared with the definition but the models.
+// Devices returns what a task of this definition reserves of its node's devices: the sum over its long-running
+// containers, or, of each kind, what an init container asks for where that is more. Requests of one kind (type and
+// models) stand together, in the order in which the containers name them: whole devices first, the most memory first,
+// then shares, the largest first. It does not depend on whether defaults were filled in, and is nil for a definition
+// without devices. Nothing of it is shared with the definition but the models.
 func (d *TaskDefinition) Devices() []DeviceRequest {
 	var kinds []deviceKind
 	for i := range d.Containers {
@@ -31,7 +33,8 @@ func (d *TaskDefinition) Devices() []DeviceRequest {
 	for _, k := range kinds {
 		first := len(out)
 		for _, u := range k.sorted() {
-			if last := len(out) - 1; last >= first && u.Share == 0 && out[last].Share == 0 && out[last].Memory == u.Memory {
+			if last := len(out) - 1; last >= first && u.Share == 0 && out[last].Share == 0 &&
+				out[last].Memory == u.Memory {
 				out[last].Count++
 				continue
 			}
@@ -41,8 +44,8 @@ func (d *TaskDefinition) Devices() []DeviceRequest {
 	return out
 }
 
-// wholeDevices returns how many devices a task of the definition asks for, shares not counted, or a number above MaxDevices if there
-// are more.
+// wholeDevices returns how many devices a task of the definition asks for, shares not counted, or a number above
+// MaxDevices if there are more.
 func (d *TaskDefinition) wholeDevices() int {
 	n := 0
 	for i := range d.Containers {
@@ -90,7 +93,8 @@ func (k *deviceKind) is(kind string, models []string, oneNuma bool) bool {
 	return k.kind == kind && k.oneNuma == oneNuma && slices.Equal(k.models, models)
 }
 
-// addUnits adds each device that the requests ask for to its kind. More than MaxDevices of a request, which is a fault, are not counted.
+// addUnits adds each device that the requests ask for to its kind. More than MaxDevices of a request, which is a fault,
+// are not counted.
 func addUnits(kinds []deviceKind, requests []DeviceRequest) []deviceKind {
 	for _, r := range requests {
 		kind := cmp.Or(r.Type, DefaultDeviceType)
@@ -99,7 +103,10 @@ func addUnits(kinds []deviceKind, requests []DeviceRequest) []deviceKind {
 			at = len(kinds)
 			kinds = append(kinds, deviceKind{kind: kind, models: r.Models, oneNuma: r.OneNuma})
 		}
-		unit := DeviceRequest{Type: kind, Models: r.Models, Count: 1, Share: r.Share, Memory: r.Memory, OneNuma: r.OneNuma}
+		unit := DeviceRequest{
+			Type: kind, Models: r.Models, Count: 1, Share: r.Share, Memory: r.Memory,
+			OneNuma: r.OneNuma,
+		}
 		for range max(1, min(r.Count, MaxDevices)) {
 			kinds[at].units = append(kinds[at].units, unit)
 		}
@@ -119,7 +126,8 @@ func (k *deviceKind) sorted() []DeviceRequest {
 // whole returns the share of the device that the unit asks for.
 func whole(r DeviceRequest) int { return cmp.Or(r.Share, WholeDevice+1) }
 
-// cover returns kinds that hold, device by device, at least what each of the two asks for: they are not used at the same time.
+// cover returns kinds that hold, device by device, at least what each of the two asks for: they are not used at the
+// same time.
 func cover(kinds, others []deviceKind) []deviceKind {
 	for _, o := range others {
 		at := slices.IndexFunc(kinds, func(k deviceKind) bool { return k.is(o.kind, o.models, o.oneNuma) })

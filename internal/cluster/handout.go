@@ -10,9 +10,10 @@ import (
 // mostTries bounds the search of HandOut: devices of which many containers ask for by overlapping lists of models.
 const mostTries = 10_000
 
-// HandOut says which of its devices each container of a task gets, by the index of the container: uses are what the task holds, devices those of its
-// node. Containers that run side by side share nothing but what they ask for as shares; each init container has its pick of them all, as it
-// runs alone. A container that asks for none gets none. The error names what the node lacks, or the container that goes without.
+// HandOut says which of its devices each container of a task gets, by the index of the container: uses are what the
+// task holds, devices those of its node. Containers that run side by side share nothing but what they ask for as
+// shares; each init container has its pick of them all, as it runs alone. A container that asks for none gets none. The
+// error names what the node lacks, or the container that goes without.
 func (d *TaskDefinition) HandOut(uses []DeviceUse, devices []Device) ([][]DeviceUse, error) {
 	known := make(map[string]*Device, len(devices))
 	for i := range devices {
@@ -37,7 +38,8 @@ func (d *TaskDefinition) HandOut(uses []DeviceUse, devices []Device) ([][]Device
 	for i := range d.Containers {
 		alone := handout{devices: h.devices, left: uses, given: h.given}
 		if d.Containers[i].Init && !alone.serve(wantedBy(&d.Containers[i], i)) {
-			return nil, fmt.Errorf("the devices of the task are not those that container %s asks for: %s", d.Containers[i].Name, idsOf(uses))
+			return nil, fmt.Errorf("the devices of the task are not those that container %s asks for: %s",
+				d.Containers[i].Name, idsOf(uses))
 		}
 	}
 	for _, given := range h.given {
@@ -80,7 +82,8 @@ type handout struct {
 func (h *handout) serve(all []wanted) bool {
 	h.left = slices.Clone(h.left)
 	slices.SortStableFunc(all, func(a, b wanted) int {
-		return cmp.Or(cmp.Compare(whole(b.DeviceRequest), whole(a.DeviceRequest)), cmp.Compare(b.Memory, a.Memory), cmp.Compare(choice(a), choice(b)))
+		return cmp.Or(cmp.Compare(whole(b.DeviceRequest), whole(a.DeviceRequest)), cmp.Compare(b.Memory, a.Memory),
+			cmp.Compare(choice(a), choice(b)))
 	})
 	return h.next(all)
 }
@@ -103,7 +106,8 @@ func (h *handout) next(all []wanted) bool {
 		if w.Share > 0 {
 			u.Share, u.Memory = w.Share, w.Memory
 		}
-		if h.left[i].Share < u.Share || h.left[i].Memory < u.Memory || d.Type != w.Type || len(w.Models) > 0 && !slices.Contains(w.Models, d.Model) || d.Memory < w.Memory {
+		if h.left[i].Share < u.Share || h.left[i].Memory < u.Memory || d.Type != w.Type || len(w.Models) > 0 &&
+			!slices.Contains(w.Models, d.Model) || d.Memory < w.Memory {
 			continue
 		}
 		h.left[i].Share -= u.Share

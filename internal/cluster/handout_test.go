@@ -33,41 +33,71 @@ func TestHandOut(t *testing.T) {
 		want       [][]DeviceUse
 		fault      string
 	}{
-		"none":     {containers: []Container{asks(false)}, want: [][]DeviceUse{nil}},
-		"one each": {[]Container{asks(false, DeviceRequest{Models: []string{"Y"}}), asks(false), asks(false, DeviceRequest{})}, all("a", "b"), [][]DeviceUse{all("b"), nil, all("a")}, ""},
+		"none": {containers: []Container{asks(false)}, want: [][]DeviceUse{nil}},
+		"one each": {[]Container{
+			asks(false, DeviceRequest{Models: []string{"Y"}}), asks(false),
+			asks(false, DeviceRequest{}),
+		}, all("a", "b"), [][]DeviceUse{all("b"), nil, all("a")}, ""},
 		"by lists of models that overlap": {
-			[]Container{asks(false, DeviceRequest{Models: []string{"X", "Y"}}), asks(false, DeviceRequest{Models: []string{"X", "Z"}})},
+			[]Container{
+				asks(false, DeviceRequest{Models: []string{"X", "Y"}}),
+				asks(false, DeviceRequest{Models: []string{"X", "Z"}}),
+			},
 			all("a", "c"),
 			[][]DeviceUse{all("a"), all("c")},
 			"",
 		},
 		"by lists of models that only go one way round": {
-			[]Container{asks(false, DeviceRequest{Models: []string{"X", "Y"}}), asks(false, DeviceRequest{Models: []string{"Z", "X"}})},
+			[]Container{
+				asks(false, DeviceRequest{Models: []string{"X", "Y"}}),
+				asks(false, DeviceRequest{Models: []string{"Z", "X"}}),
+			},
 			all("a", "b"),
 			[][]DeviceUse{all("b"), all("a")},
 			"",
 		},
 		"init containers have their pick": {
-			[]Container{asks(true, DeviceRequest{Count: 2}), asks(true), asks(false, DeviceRequest{}), asks(false, DeviceRequest{Type: "fpga"})},
+			[]Container{
+				asks(true, DeviceRequest{Count: 2}), asks(true), asks(false, DeviceRequest{}),
+				asks(false, DeviceRequest{Type: "fpga"}),
+			},
 			all("a", "b", "f"),
 			[][]DeviceUse{all("a", "b"), nil, all("a"), all("f")},
 			"",
 		},
 		"shares": {
-			[]Container{asks(false, DeviceRequest{Share: 300, Memory: 10 * GiB}, DeviceRequest{Share: 200}), asks(false, DeviceRequest{Share: 400})},
+			[]Container{
+				asks(false, DeviceRequest{Share: 300, Memory: 10 * GiB}, DeviceRequest{Share: 200}),
+				asks(false, DeviceRequest{Share: 400}),
+			},
 			[]DeviceUse{{ID: "a", Share: 900, Memory: 10 * GiB}},
 			[][]DeviceUse{{{ID: "a", Share: 500, Memory: 10 * GiB}}, {{ID: "a", Share: 400}}},
 			"",
 		},
 		"cores": {
-			[]Container{{Resources: Resources{CPU: 1000, CPUPinning: PinCores}}, {Resources: Resources{CPU: 1000, CPUPinning: PinNuma}}, {Resources: Resources{CPU: 1000}}},
+			[]Container{
+				{Resources: Resources{CPU: 1000, CPUPinning: PinCores}},
+				{Resources: Resources{CPU: 1000, CPUPinning: PinNuma}},
+				{Resources: Resources{CPU: 1000}},
+			},
 			all("cpu4", "cpu5"),
 			[][]DeviceUse{all("cpu4"), all("cpu5"), nil},
 			"",
 		},
-		"one that is gone":    {[]Container{asks(false, DeviceRequest{})}, all("z"), nil, "the node has no device z any more"},
-		"one too few":         {[]Container{asks(false, DeviceRequest{Count: 2})}, all("a"), nil, "are not those that its containers ask for: [a]"},
-		"too few for an init": {[]Container{asks(true, DeviceRequest{Count: 2}), asks(false, DeviceRequest{})}, all("a"), nil, "are not those that container x asks for"},
+		"one that is gone": {
+			[]Container{asks(false, DeviceRequest{})},
+			all("z"), nil,
+			"the node has no device z any more",
+		},
+		"one too few": {
+			[]Container{asks(false, DeviceRequest{Count: 2})},
+			all("a"), nil,
+			"are not those that its containers ask for: [a]",
+		},
+		"too few for an init": {
+			[]Container{asks(true, DeviceRequest{Count: 2}), asks(false, DeviceRequest{})},
+			all("a"), nil, "are not those that container x asks for",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := TaskDefinition{Containers: c.containers}
@@ -95,7 +125,10 @@ func TestHandOutServesWhatWasAskedFor(t *testing.T) {
 			return r
 		})
 		d := TaskDefinition{Containers: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Container {
-			return Container{Init: rapid.Bool().Draw(t, "init"), Resources: Resources{Devices: rapid.SliceOfN(request, 0, 2).Draw(t, "devices")}}
+			return Container{
+				Init:      rapid.Bool().Draw(t, "init"),
+				Resources: Resources{Devices: rapid.SliceOfN(request, 0, 2).Draw(t, "devices")},
+			}
 		}), 1, 4).Draw(t, "containers")}
 		var node []Device
 		var uses []DeviceUse

@@ -13,9 +13,10 @@ const (
 	MaxNodeVolumes = 1000 // volumes of a node that keep tasks with them
 )
 
-// NormalImage returns the name of an image as registries know it, so that names that mean the same are the same: "redis" is
-// "docker.io/library/redis:latest". What is no name of an image it returns as something that no image is called. Of a name with a tag and a digest the
-// digest counts. Source: the rules of the distribution project's reference package for familiar names.
+// NormalImage returns the name of an image as registries know it, so that names that mean the same are the same:
+// "redis" is "docker.io/library/redis:latest". What is no name of an image it returns as something that no image is
+// called. Of a name with a tag and a digest the digest counts. Source: the rules of the distribution project's
+// reference package for familiar names.
 func NormalImage(name string) string {
 	domain, rest, found := strings.Cut(name, "/")
 	if !found || !strings.ContainsAny(domain, ".:") && domain != "localhost" && domain == strings.ToLower(domain) {
@@ -49,12 +50,14 @@ func (c *Container) Pinned() string {
 	return c.Digest
 }
 
-// Pinnable reports whether the container's image could be pinned and is not: it is named by a tag, and the registry is not to be asked anew.
+// Pinnable reports whether the container's image could be pinned and is not: it is named by a tag, and the registry is
+// not to be asked anew.
 func (c *Container) Pinnable() bool {
 	return c.Image != "" && c.Digest == "" && !strings.Contains(c.Image, "@") && (c.Pull == "" || c.Pull == PullMissing)
 }
 
-// PinAs pins the images that are called as in another definition to the digests that they have there. It does not change what it shares with others.
+// PinAs pins the images that are called as in another definition to the digests that they have there. It does not
+// change what it shares with others.
 func (d *TaskDefinition) PinAs(other *TaskDefinition) {
 	d.pin(func(c *Container) string {
 		for i := range other.Containers {
@@ -66,7 +69,8 @@ func (d *TaskDefinition) PinAs(other *TaskDefinition) {
 	})
 }
 
-// Pin pins the images that can be to the digests that are told, "" for none. It does not change what it shares with others.
+// Pin pins the images that can be to the digests that are told, "" for none. It does not change what it shares with
+// others.
 func (d *TaskDefinition) Pin(digest func(*Container) string) { d.pin(digest) }
 
 func (d *TaskDefinition) pin(digest func(*Container) string) {

@@ -2,15 +2,18 @@ package cluster
 
 import "slices"
 
-// Isolation says how far a program is kept apart from its node where no image does that. Containers of images always are.
+// Isolation says how far a program is kept apart from its node where no image does that. Containers of images always
+// are.
 type Isolation string
 
 // Kinds of isolation.
 const (
-	// IsolationNone needs a permission: a program sees the files, processes and users of its node, without capabilities that its container does not list.
+	// IsolationNone needs a permission: a program sees the files, processes and users of its node, without capabilities
+	// that its container does not list.
 	IsolationNone Isolation = "none"
-	// IsolationRequired gives a program processes, devices, memory between processes and temporary files of its own, and lets it write to nothing
-	// else but its folder, its volumes and its tmpfs. Only nodes that can do this take the task.
+	// IsolationRequired gives a program processes, devices, memory between processes and temporary files of its own,
+	// and lets it write to nothing else but its folder, its volumes and its tmpfs. Only nodes that can do this take the
+	// task.
 	IsolationRequired Isolation = "required"
 )
 
@@ -19,7 +22,8 @@ func (Isolation) Values() []Isolation {
 	return []Isolation{IsolationNone, IsolationRequired}
 }
 
-// LabelIsolation is the label that nodes have for the scheduler which of their programs can be kept apart: those of images, plain ones, or both.
+// LabelIsolation is the label that nodes have for the scheduler which of their programs can be kept apart: those of
+// images, plain ones, or both.
 const LabelIsolation = "berth.isolation"
 
 // Values of LabelIsolation.

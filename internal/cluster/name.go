@@ -117,7 +117,8 @@ func ServiceTask(cluster, service string, generation uint64, index int) TaskID {
 
 // JobTask returns the id of a task of a job's step.
 func JobTask(cluster, job string, generation uint64, step string, index int) TaskID {
-	return TaskID(cluster + "." + job + "." + strconv.FormatUint(generation, 10) + "." + step + "." + strconv.Itoa(index))
+	return TaskID(cluster + "." + job + "." + strconv.FormatUint(generation, 10) + "." + step + "." +
+		strconv.Itoa(index))
 }
 
 // TaskParts is a task id taken apart. Step is empty for a service's task.

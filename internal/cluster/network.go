@@ -7,9 +7,10 @@ type NetworkMode string
 
 // Networks of tasks.
 const (
-	NetworkHost   NetworkMode = "host"   // the node's own; the default
-	NetworkBridge NetworkMode = "bridge" // one of the task's own, behind a bridge of the node, with its ports published on the node
-	NetworkNone   NetworkMode = "none"   // one of the task's own that leads nowhere
+	NetworkHost NetworkMode = "host" // the node's own; the default
+	// one of the task's own, behind a bridge of the node, with its ports published on the node
+	NetworkBridge NetworkMode = "bridge"
+	NetworkNone   NetworkMode = "none" // one of the task's own that leads nowhere
 )
 
 // Values returns every NetworkMode, in the order of the constants.
@@ -17,7 +18,8 @@ func (NetworkMode) Values() []NetworkMode {
 	return []NetworkMode{NetworkHost, NetworkBridge, NetworkNone}
 }
 
-// NetworkFact is whether tasks of a node can have a network. Of agents that tell of none, they cannot; the node's own they always can.
+// NetworkFact is whether tasks of a node can have a network. Of agents that tell of none, they cannot; the node's own
+// they always can.
 type NetworkFact struct {
 	Mode NetworkMode `json:"mode"`
 	// Lacks says what the machine lacks for it, and the way to get it. It is empty where tasks can have it.
@@ -70,7 +72,8 @@ func (d *TaskDefinition) validateNetwork(k check) {
 		"are given, and network is none: nobody could reach them; leave them out, or take network bridge")
 	for i, p := range d.Ports {
 		at := k.index("ports", i).at("to")
-		at.must(p.To >= 0 && p.To <= 65535, "is %d, want a number from 1 to 65535, or none for the number on the node", p.To)
+		at.must(p.To >= 0 && p.To <= 65535, "is %d, want a number from 1 to 65535, or none for the number on the node",
+			p.To)
 		at.must(p.To == 0 || d.Network != "" && d.Network != NetworkHost,
 			"is for network bridge: on the node's own network the program listens on the port itself")
 	}

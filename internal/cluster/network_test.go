@@ -12,18 +12,28 @@ func TestNetworkIsValidated(t *testing.T) {
 		fields string
 		want   []string // parts of the faults, in order; none: it is valid
 	}{
-		"left out":            {`"ports": [{"name": "http"}]`, nil},
-		"host":                {`"network": "host", "ports": [{"name": "http", "port": 80}]`, nil},
-		"bridge":              {`"network": "bridge", "ports": [{"name": "http", "port": 8080, "to": 80}, {"name": "admin"}]`, nil},
-		"none":                {`"network": "none"`, nil},
-		"unknown":             {`"network": "overlay"`, []string{"network"}},
-		"ports of none":       {`"network": "none", "ports": [{"name": "http"}]`, []string{"network is none"}},
-		"to on the host":      {`"ports": [{"name": "http", "to": 80}]`, []string{"ports[0].to"}},
-		"to out of range":     {`"network": "bridge", "ports": [{"name": "http"}, {"name": "x", "to": 65536}]`, []string{"ports[1].to"}},
-		"all faults at once":  {`"network": "none", "ports": [{"name": "a", "to": -1}, {"name": "b", "to": 1}]`, []string{"ports", "ports[0].to"}},
-		"both ports the same": {`"network": "bridge", "ports": [{"name": "a", "to": 80}, {"name": "b", "to": 80}]`, nil},
+		"left out":       {`"ports": [{"name": "http"}]`, nil},
+		"host":           {`"network": "host", "ports": [{"name": "http", "port": 80}]`, nil},
+		"bridge":         {`"network": "bridge", "ports": [{"name": "http", "port": 8080, "to": 80}, {"name": "admin"}]`, nil},
+		"none":           {`"network": "none"`, nil},
+		"unknown":        {`"network": "overlay"`, []string{"network"}},
+		"ports of none":  {`"network": "none", "ports": [{"name": "http"}]`, []string{"network is none"}},
+		"to on the host": {`"ports": [{"name": "http", "to": 80}]`, []string{"ports[0].to"}},
+		"to out of range": {
+			`"network": "bridge", "ports": [{"name": "http"}, {"name": "x", "to": 65536}]`,
+			[]string{"ports[1].to"},
+		},
+		"all faults at once": {
+			`"network": "none", "ports": [{"name": "a", "to": -1}, {"name": "b", "to": 1}]`,
+			[]string{"ports", "ports[0].to"},
+		},
+		"both ports the same": {
+			`"network": "bridge", "ports": [{"name": "a", "to": 80}, {"name": "b", "to": 80}]`,
+			nil,
+		},
 	} {
-		d := parse[cluster.TaskDefinition](t, `{"name": "web", "version": 1, "containers": [{"name": "a", "command": ["/x"]}], `+c.fields+`}`)
+		d := parse[cluster.TaskDefinition](t,
+			`{"name": "web", "version": 1, "containers": [{"name": "a", "command": ["/x"]}], `+c.fields+`}`)
 		err := d.Validate()
 		if (err == nil) != (c.want == nil) {
 			t.Errorf("%s: got %v, want faults %q", name, err, c.want)
@@ -38,7 +48,10 @@ func TestNetworkIsValidated(t *testing.T) {
 }
 
 func TestInsideNumbers(t *testing.T) {
-	d := cluster.TaskDefinition{Network: cluster.NetworkBridge, Ports: []cluster.Port{{Name: "http", To: 80}, {Name: "admin"}}}
+	d := cluster.TaskDefinition{
+		Network: cluster.NetworkBridge,
+		Ports:   []cluster.Port{{Name: "http", To: 80}, {Name: "admin"}},
+	}
 	if http, admin := d.Inside("http", 30001), d.Inside("admin", 30002); http != 80 || admin != 30002 {
 		t.Errorf("in a bridge: got %d and %d, want 80 and 30002", http, admin)
 	}

@@ -82,12 +82,13 @@ type Facts struct {
 	Disks []DiskFact `json:"disks,omitempty"`
 	// Devices are what tasks may reserve, ordered by ID; of what is broken nothing is said.
 	Devices []Device `json:"devices,omitempty"`
-	// Images are those that are on the node, by their normal names in order: MaxNodeImages at most, and not always the newest.
+	// Images are those that are on the node, by their normal names in order: MaxNodeImages at most, and not always the
+	// newest.
 	Images []string `json:"images,omitempty"`
 	// Volumes are the keys of those on the node that keep tasks with them (VolumeKey), in order.
 	Volumes []string `json:"volumes,omitempty"`
-	// Folders, unless nil, is what the node lends to tasks of its own folders, and which of them keep copies of volumes that stick to a task. Of
-	// agents that tell none, tasks can have any path and none of the others.
+	// Folders, unless nil, is what the node lends to tasks of its own folders, and which of them keep copies of volumes
+	// that stick to a task. Of agents that tell none, tasks can have any path and none of the others.
 	Folders *FolderFacts `json:"folders,omitempty"`
 	// Address is where the node's ports are reached; Addresses are all that it has.
 	Address   string   `json:"address"`
@@ -101,7 +102,8 @@ type Facts struct {
 	Labels   Labels        `json:"labels,omitempty"` // given to the agent by its flags
 	// Secrets says that the agent hands out secrets: it knows how, and the node has a place in memory for them.
 	Secrets bool `json:"secrets,omitempty"`
-	// Services says that the agent knows how to tell containers the addresses of services, and to make files from templates.
+	// Services says that the agent knows how to tell containers the addresses of services, and to make files from
+	// templates.
 	Services bool `json:"services,omitempty"`
 	// Artifacts says that the agent fetches artifacts.
 	Artifacts bool   `json:"artifacts,omitempty"`
@@ -120,14 +122,16 @@ type DiskFact struct {
 type ExecutorFact struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
-	// Isolation says by what plain programs are kept apart whose container demands it, such as "namespaces, landlock 7"; empty where they cannot be.
+	// Isolation says by what plain programs are kept apart whose container demands it, such as "namespaces, landlock
+	// 7"; empty where they cannot be.
 	Isolation string `json:"isolation,omitempty"`
 	// NoIsolation says what the machine lacks for that, and the way to get it.
 	NoIsolation string `json:"no_isolation,omitempty"`
 }
 
-// NodeStatus is what a node's agent last registered: the record status/<name>. Writer: the agent, through
-// its dispatcher. The leader ends a session by a higher number, as a registration does, where a node has to report anew (ADR 0047).
+// NodeStatus is what a node's agent last registered: the record status/<name>. Writer: the agent, through its
+// dispatcher. The leader ends a session by a higher number, as a registration does, where a node has to report anew
+// (ADR 0047).
 type NodeStatus struct {
 	Name string `json:"name"`
 	// Session counts the registrations (P6.1).
@@ -164,15 +168,17 @@ type NodeStats struct {
 	Load float64 `json:"load"`
 	// Tasks counts the attempts of which something runs.
 	Tasks int `json:"tasks"`
-	// Each holds what single attempts use. In a report it holds those that changed since they were last told; in a pulse all
-	// that are known, by UUID in order.
+	// Each holds what single attempts use. In a report it holds those that changed since they were last told; in a
+	// pulse all that are known, by UUID in order.
 	Each []TaskStats `json:"each,omitempty"`
 	// Pressure, unless nil, says that the node is short of memory now.
 	Pressure *Pressure `json:"pressure,omitempty"`
-	// ImagesRemoved and ImagesFreed are how many images the agent removed since it was started because their disk was full, and what that freed.
+	// ImagesRemoved and ImagesFreed are how many images the agent removed since it was started because their disk was
+	// full, and what that freed.
 	ImagesRemoved int   `json:"images_removed,omitempty"`
 	ImagesFreed   Bytes `json:"images_freed,omitempty"`
-	// Sweep is the newest removal of images and artifacts for that reason, and DiskFull, unless nil, says that there is nothing left to remove.
+	// Sweep is the newest removal of images and artifacts for that reason, and DiskFull, unless nil, says that there is
+	// nothing left to remove.
 	Sweep    *DiskSweep `json:"sweep,omitempty"`
 	DiskFull *DiskFull  `json:"disk_full,omitempty"`
 }

@@ -16,7 +16,8 @@ import (
 func TestNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		"a": true, "web-1": true, strings.Repeat("a", 63): true,
-		"": false, strings.Repeat("a", 64): false, "-a": false, "a-": false, "1a": false, "A": false, "a.b": false, "a/b": false,
+		"": false, strings.Repeat("a", 64): false, "-a": false, "a-": false, "1a": false, "A": false, "a.b": false,
+		"a/b": false,
 		"a@b": false, "ä": false, "a b": false, "a\x00": false,
 	} {
 		if got := cluster.ValidName(name); got != want {
@@ -41,7 +42,8 @@ func TestTaskIDs(t *testing.T) {
 		t.Errorf("%s: %+v, %v", id, got, ok)
 	}
 	for _, bad := range []cluster.TaskID{
-		"", "a", "a.b.1", "a.b.1.s.2.3", "a.b.x.1", "a.b.1.-1", "a.b.01.1", "a.b.1.01", "a.b.+1.1", "A.b.1.1", "a.b.1.S.1", "a..1.1",
+		"", "a", "a.b.1", "a.b.1.s.2.3", "a.b.x.1", "a.b.1.-1", "a.b.01.1", "a.b.1.01", "a.b.+1.1", "A.b.1.1",
+		"a.b.1.S.1", "a..1.1",
 	} {
 		if p, ok := bad.Parts(); ok {
 			t.Errorf("%q is read as %+v", bad, p)
@@ -84,21 +86,28 @@ func TestRefs(t *testing.T) {
 }
 
 func TestQuantities(t *testing.T) {
-	for text, want := range map[string]cluster.MilliCPU{`"500m"`: 500, `"0.5"`: 500, `0.5`: 500, `2`: 2000, `"2"`: 2000, `"0.0004"`: 0} {
+	for text, want := range map[string]cluster.MilliCPU{
+		`"500m"`: 500, `"0.5"`: 500, `0.5`: 500, `2`: 2000, `"2"`: 2000,
+		`"0.0004"`: 0,
+	} {
 		var got cluster.MilliCPU
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
 			t.Errorf("CPU %s: %d, %v, want %d", text, got, err, want)
 		}
 	}
 	for text, want := range map[string]cluster.Bytes{
-		`512`: 512, `"512"`: 512, `"1KiB"`: 1024, `"1.5GiB"`: 3 << 29, `"10GB"`: 1e10, `"1 MiB"`: 1 << 20, `"1Mi"`: 1 << 20, `"7B"`: 7,
+		`512`: 512, `"512"`: 512, `"1KiB"`: 1024, `"1.5GiB"`: 3 << 29, `"10GB"`: 1e10, `"1 MiB"`: 1 << 20,
+		`"1Mi"`: 1 << 20, `"7B"`: 7,
 	} {
 		var got cluster.Bytes
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
 			t.Errorf("size %s: %d, %v, want %d", text, got, err, want)
 		}
 	}
-	for _, bad := range []string{`"x"`, `"NaN"`, `"Inf"`, `"1e300"`, `null`, `{}`, `"9223372036854775807TiB"`, `""`, `true`} {
+	for _, bad := range []string{
+		`"x"`, `"NaN"`, `"Inf"`, `"1e300"`, `null`, `{}`, `"9223372036854775807TiB"`, `""`,
+		`true`,
+	} {
 		var cpu cluster.MilliCPU
 		var size cluster.Bytes
 		if err := json.Unmarshal([]byte(bad), &cpu); err == nil && bad != "null" {
@@ -109,7 +118,8 @@ func TestQuantities(t *testing.T) {
 		}
 	}
 	for size, want := range map[cluster.Bytes]string{
-		0: "0 B", 1023: "1023 B", cluster.MiB: "1 MiB", 200 * cluster.MiB: "200 MiB", 3 * cluster.GiB / 2: "1.5 GiB", -cluster.KiB: "-1 KiB",
+		0: "0 B", 1023: "1023 B", cluster.MiB: "1 MiB", 200 * cluster.MiB: "200 MiB", 3 * cluster.GiB / 2: "1.5 GiB",
+		-cluster.KiB: "-1 KiB",
 	} {
 		if got := size.String(); got != want {
 			t.Errorf("%d bytes are written %q, want %q", int64(size), got, want)
@@ -196,7 +206,8 @@ func TestPinned(t *testing.T) {
 }
 
 func TestTokensAreOrdered(t *testing.T) {
-	old, same := cluster.Token{Generation: 1, Incarnation: 9, Epoch: 9}, cluster.Token{Generation: 2, Incarnation: 1, Epoch: 1}
+	old, same := cluster.Token{Generation: 1, Incarnation: 9, Epoch: 9},
+		cluster.Token{Generation: 2, Incarnation: 1, Epoch: 1}
 	if old.Compare(same) >= 0 || same.Compare(old) <= 0 || same.Compare(same) != 0 {
 		t.Error("the generation of the ownership goes first")
 	}
@@ -204,14 +215,17 @@ func TestTokensAreOrdered(t *testing.T) {
 
 func TestPlanRecordTellsWhatIsDesired(t *testing.T) {
 	p := cluster.PlanRecord{Seq: 4, Token: cluster.Token{Epoch: 3}, At: time.Unix(9, 0), Owners: []cluster.PlanOwner{{
-		Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "ci", Name: "build"}, Generation: 2, Step: "test", Count: 5, Priority: 6,
+		Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "ci", Name: "build"}, Generation: 2, Step: "test",
+		Count: 5, Priority: 6,
 		Definition: cluster.Ref{Name: "b", Version: 1}, TimeLimit: 8, OnDisconnect: cluster.DisconnectWait,
 		Tasks: []cluster.Placed{{Index: 3, Attempt: 2, UUID: "u", Node: "n1", Ports: map[string]int{"http": 30000}}},
 	}}}
 	want := &cluster.Desired{
-		Task: "ci.build.2.test.3", Attempt: 2, UUID: "u", Node: "n1", Owner: p.Owners[0].Owner, Definition: p.Owners[0].Definition,
-		Count: 5, Priority: 6, Ports: map[string]int{"http": 30000}, TimeLimit: 8, OnDisconnect: cluster.DisconnectWait,
-		Token: cluster.Token{Epoch: 3}, Placed: time.Unix(9, 0), Plan: 4,
+		Task: "ci.build.2.test.3", Attempt: 2, UUID: "u", Node: "n1", Owner: p.Owners[0].Owner,
+		Definition: p.Owners[0].Definition,
+		Count:      5, Priority: 6, Ports: map[string]int{"http": 30000}, TimeLimit: 8,
+		OnDisconnect: cluster.DisconnectWait,
+		Token:        cluster.Token{Epoch: 3}, Placed: time.Unix(9, 0), Plan: 4,
 	}
 	if diff := cmp.Diff(want, p.Desired(&p.Owners[0], &p.Owners[0].Tasks[0])); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -252,7 +266,10 @@ func TestConstraintsAsText(t *testing.T) {
 
 // FuzzRef holds that a reference that is read says of itself what was read.
 func FuzzRef(f *testing.F) {
-	for _, s := range []string{"web", "web@1", "web@0", "web@-1", "web@01", "web@+1", "web@", "@1", "a@b@1", "web@99999999999999999999", "Web@1"} {
+	for _, s := range []string{
+		"web", "web@1", "web@0", "web@-1", "web@01", "web@+1", "web@", "@1", "a@b@1",
+		"web@99999999999999999999", "Web@1",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -282,7 +299,8 @@ func FuzzRef(f *testing.F) {
 func FuzzImage(f *testing.F) {
 	digest := "@sha256:" + strings.Repeat("0a", 32)
 	for _, s := range []string{
-		"redis:7", "reg.example:5000/a/b" + digest, "[::1]:5000/a:x", "a" + digest + digest, "..", "../a", "a/../b", "-a", "a:b:c", "a@", "http://a", "a\n", "\u202ea",
+		"redis:7", "reg.example:5000/a/b" + digest, "[::1]:5000/a:x", "a" + digest +
+			digest, "..", "../a", "a/../b", "-a", "a:b:c", "a@", "http://a", "a\n", "\u202ea",
 	} {
 		f.Add(s)
 	}
@@ -290,7 +308,8 @@ func FuzzImage(f *testing.F) {
 		if !cluster.ValidImage(s) {
 			return
 		}
-		if s == "" || len(s) > 512 || s[0] == '-' || s[0] == '/' || strings.Contains(s, "//") || strings.Contains(s, "/../") {
+		if s == "" || len(s) > 512 || s[0] == '-' || s[0] == '/' || strings.Contains(s, "//") ||
+			strings.Contains(s, "/../") {
 			t.Errorf("%q counts as the name of an image", s)
 		}
 		for _, c := range s {

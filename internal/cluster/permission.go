@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Permission allows the tasks of a cluster one thing that reaches beyond the task: its node, or what other tasks have there. A cluster without
-// permissions allows none of them.
+// Permission allows the tasks of a cluster one thing that reaches beyond the task: its node, or what other tasks have
+// there. A cluster without permissions allows none of them.
 type Permission string
 
 // Permissions, in the order in which they are listed.
@@ -20,7 +20,8 @@ const (
 	PermitDevices Permission = "devices"
 	// PermitHostNetwork allows a task to be on the network of its node, as tasks are that name no network.
 	PermitHostNetwork Permission = "host-network"
-	// PermitHostPath allows a volume to name a path of the node, among those that its agent lends. Volumes that nodes declare need no permission.
+	// PermitHostPath allows a volume to name a path of the node, among those that its agent lends. Volumes that nodes
+	// declare need no permission.
 	PermitHostPath Permission = "host-path"
 	// PermitNoIsolation allows a container to refuse isolation.
 	PermitNoIsolation Permission = "no-isolation"
@@ -30,7 +31,10 @@ const (
 
 // Values returns every Permission, in the order of the constants.
 func (Permission) Values() []Permission {
-	return []Permission{PermitCapabilities, PermitDevices, PermitHostNetwork, PermitHostPath, PermitNoIsolation, PermitRoot}
+	return []Permission{
+		PermitCapabilities, PermitDevices, PermitHostNetwork, PermitHostPath, PermitNoIsolation,
+		PermitRoot,
+	}
 }
 
 // Permissions returns all of them, in order.
@@ -48,7 +52,8 @@ func ParsePermissions(text string) ([]Permission, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		p := Permission(strings.TrimSpace(word))
 		if !slices.Contains(Permissions(), p) {
-			return nil, fmt.Errorf("%q is no permission: want some of %s with commas between them, or all", clip(word), permissionWords())
+			return nil, fmt.Errorf("%q is no permission: want some of %s with commas between them, or all", clip(word),
+				permissionWords())
 		}
 		all = append(all, p)
 	}
@@ -71,8 +76,8 @@ type Privilege struct {
 	What       string // what it says: `is "root"`
 }
 
-// Privileges returns the fields of the definition that need a permission, in their order. It looks at nothing but the definition: what an image
-// says of itself is held by the container alone, see docs/guide/security.md.
+// Privileges returns the fields of the definition that need a permission, in their order. It looks at nothing but the
+// definition: what an image says of itself is held by the container alone, see docs/guide/security.md.
 func (d *TaskDefinition) Privileges() (all []Privilege) {
 	add := func(p Permission, path, format string, args ...any) {
 		all = append(all, Privilege{p, path, fmt.Sprintf(format, args...)})
@@ -106,7 +111,8 @@ func (d *TaskDefinition) Privileges() (all []Privilege) {
 	return all
 }
 
-// NamesRoot reports whether the user of a container, in the form of Container.User, names root as its user or its group, by name or by number.
+// NamesRoot reports whether the user of a container, in the form of Container.User, names root as its user or its
+// group, by name or by number.
 func NamesRoot(user string) bool {
 	return slices.ContainsFunc(strings.Split(user, ":"), func(part string) bool {
 		n, err := strconv.Atoi(part) // "00" and "-0" are 0 to whoever reads numbers
@@ -128,15 +134,16 @@ func (p Permission) remedy() string {
 	}
 }
 
-// CheckPermissions returns a fault for each field of a definition that needs a permission which the cluster does not have, all at once. path is
-// that of the reference to the definition.
+// CheckPermissions returns a fault for each field of a definition that needs a permission which the cluster does not
+// have, all at once. path is that of the reference to the definition.
 func (c *Cluster) CheckPermissions(path string, d *TaskDefinition) (faults Faults) {
 	for _, p := range d.Privileges() {
 		if slices.Contains(c.Permissions, p.Permission) {
 			continue
 		}
 		faults = append(faults, Fault{Path: path, Message: fmt.Sprintf(
-			"%s: %s %s, which needs the permission %s, and cluster %s does not have it: %s, or ask an admin to add %s to the permissions of the cluster",
+			"%s: %s %s, which needs the permission %s, and cluster %s does not have it: %s, or ask an admin "+
+				"to add %s to the permissions of the cluster",
 			d.Ref(), p.Path, p.What, p.Permission, c.Name, p.Permission.remedy(), p.Permission)})
 	}
 	return faults

@@ -32,25 +32,37 @@ func TestPrivileges(t *testing.T) {
 		change func(*cluster.TaskDefinition)
 		want   string // the permission and the path, or none
 	}{
-		"nothing":           {func(*cluster.TaskDefinition) {}, ""},
-		"no network":        {func(d *cluster.TaskDefinition) { d.Network = cluster.NetworkNone }, ""},
-		"host network":      {func(d *cluster.TaskDefinition) { d.Network = cluster.NetworkHost }, "host-network network"},
-		"network left out":  {func(d *cluster.TaskDefinition) { d.Network = "" }, "host-network network"},
-		"a user":            {user("1000:100"), ""},
-		"a name like root":  {user("rooted"), ""},
-		"root":              {user("root"), "root containers[0].user"},
-		"0":                 {user("0"), "root containers[0].user"},
-		"00":                {user("00:1000"), "root containers[0].user"},
-		"-0":                {user("-0"), "root containers[0].user"},
-		"the group root":    {user("1000:root"), "root containers[0].user"},
-		"the group 0":       {user("www-data:0"), "root containers[0].user"},
-		"isolation":         {main(func(c *cluster.Container) { c.Isolation = cluster.IsolationRequired }), ""},
-		"no isolation":      {main(func(c *cluster.Container) { c.Isolation = cluster.IsolationNone }), "no-isolation containers[0].isolation"},
-		"capabilities":      {main(func(c *cluster.Container) { c.Capabilities = []string{"CHOWN"} }), "capabilities containers[0].capabilities"},
-		"devices":           {main(func(c *cluster.Container) { c.Resources.Devices = []cluster.DeviceRequest{{Count: 1}} }), "devices containers[0].resources.devices"},
-		"own cores":         {main(func(c *cluster.Container) { c.Resources.CPU, c.Resources.CPUPinning = 1000, cluster.PinCores }), ""},
-		"a volume":          {func(d *cluster.TaskDefinition) { d.Volumes = []cluster.Volume{{Name: "data"}} }, ""},
-		"a declared volume": {func(d *cluster.TaskDefinition) { d.Volumes = []cluster.Volume{{Name: "data", HostVolume: "models"}} }, ""},
+		"nothing":    {func(*cluster.TaskDefinition) {}, ""},
+		"no network": {func(d *cluster.TaskDefinition) { d.Network = cluster.NetworkNone }, ""},
+		"host network": {func(d *cluster.TaskDefinition) {
+			d.Network = cluster.NetworkHost
+		}, "host-network network"},
+		"network left out": {func(d *cluster.TaskDefinition) { d.Network = "" }, "host-network network"},
+		"a user":           {user("1000:100"), ""},
+		"a name like root": {user("rooted"), ""},
+		"root":             {user("root"), "root containers[0].user"},
+		"0":                {user("0"), "root containers[0].user"},
+		"00":               {user("00:1000"), "root containers[0].user"},
+		"-0":               {user("-0"), "root containers[0].user"},
+		"the group root":   {user("1000:root"), "root containers[0].user"},
+		"the group 0":      {user("www-data:0"), "root containers[0].user"},
+		"isolation":        {main(func(c *cluster.Container) { c.Isolation = cluster.IsolationRequired }), ""},
+		"no isolation": {main(func(c *cluster.Container) {
+			c.Isolation = cluster.IsolationNone
+		}), "no-isolation containers[0].isolation"},
+		"capabilities": {main(func(c *cluster.Container) {
+			c.Capabilities = []string{"CHOWN"}
+		}), "capabilities containers[0].capabilities"},
+		"devices": {main(func(c *cluster.Container) {
+			c.Resources.Devices = []cluster.DeviceRequest{{Count: 1}}
+		}), "devices containers[0].resources.devices"},
+		"own cores": {main(func(c *cluster.Container) {
+			c.Resources.CPU, c.Resources.CPUPinning = 1000, cluster.PinCores
+		}), ""},
+		"a volume": {func(d *cluster.TaskDefinition) { d.Volumes = []cluster.Volume{{Name: "data"}} }, ""},
+		"a declared volume": {func(d *cluster.TaskDefinition) {
+			d.Volumes = []cluster.Volume{{Name: "data", HostVolume: "models"}}
+		}, ""},
 		"a path": {func(d *cluster.TaskDefinition) {
 			d.Volumes = []cluster.Volume{{Name: "data"}, {Name: "etc", Host: "/etc"}}
 		}, "host-path volumes[1].host"},
@@ -81,8 +93,11 @@ func TestCheckPermissions(t *testing.T) {
 	if len(faults) != len(cluster.Permissions()) {
 		t.Errorf("%d faults, want one for each of %d permissions: %v", len(faults), len(cluster.Permissions()), faults)
 	}
-	want := cluster.Fault{Path: "steps[0].definition", Message: `web@1: containers[0].user is "root", which needs the permission root, and cluster shop does not have it: ` +
-		"name another user, or ask an admin to add root to the permissions of the cluster"}
+	want := cluster.Fault{
+		Path: "steps[0].definition",
+		Message: `web@1: containers[0].user is "root", which needs the permission root, and cluster shop does not have it: ` +
+			"name another user, or ask an admin to add root to the permissions of the cluster",
+	}
 	if diff := cmp.Diff(want, faults[0]); diff != "" {
 		t.Errorf("the first fault (-want +got):\n%s", diff)
 	}
@@ -103,20 +118,28 @@ func TestPermissionsOfClusters(t *testing.T) {
 	t.Parallel()
 	c := &cluster.Cluster{Name: "shop", Permissions: []cluster.Permission{"root", "sudo", "root"}}
 	err := c.Validate()
-	for _, want := range []string{`permissions[1]: is "sudo", want one of capabilities, devices`, `permissions[2]: "root" stands there twice`} {
+	for _, want := range []string{
+		`permissions[1]: is "sudo", want one of capabilities, devices`,
+		`permissions[2]: "root" stands there twice`,
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	for text, want := range map[string]int{"": 0, "all": len(cluster.Permissions()), "root, host-network": 2, "root,root": 1} {
+	for text, want := range map[string]int{
+		"": 0, "all": len(cluster.Permissions()), "root, host-network": 2,
+		"root,root": 1,
+	} {
 		if got, err := cluster.ParsePermissions(text); err != nil || len(got) != want {
 			t.Errorf("%q: got %v, %v; want %d permissions", text, got, err, want)
 		}
 	}
-	if _, err := cluster.ParsePermissions("root,everything"); err == nil || !strings.Contains(err.Error(), "everything") {
+	if _, err := cluster.ParsePermissions("root,everything"); err == nil ||
+		!strings.Contains(err.Error(), "everything") {
 		t.Errorf("a permission that does not exist: %v", err)
 	}
-	if !cluster.SamePermissions([]cluster.Permission{"root", "devices"}, []cluster.Permission{"devices", "root"}) || cluster.SamePermissions(nil, cluster.Permissions()) {
+	if !cluster.SamePermissions([]cluster.Permission{"root", "devices"}, []cluster.Permission{"devices", "root"}) ||
+		cluster.SamePermissions(nil, cluster.Permissions()) {
 		t.Error("the order of permissions counts, or nothing does")
 	}
 }

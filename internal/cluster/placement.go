@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Affinity is a wish, or with a negative weight a dislike: nodes that meet the constraint are better, or worse, by the weight.
+// Affinity is a wish, or with a negative weight a dislike: nodes that meet the constraint are better, or worse, by the
+// weight.
 type Affinity struct {
 	Constraint
 	// Weight is from -MaxWeight to MaxWeight, and not 0. Default DefaultWeight.
@@ -25,11 +26,11 @@ type Spread struct {
 	Attribute string `json:"attribute"`
 	// Weight is 1 to MaxWeight. Default DefaultWeight.
 	Weight int `json:"weight,omitempty"`
-	// Targets say which share of the tasks each value should have; values that are not named share the rest evenly. Without
-	// targets all values of nodes that the constraints allow have the same share.
+	// Targets say which share of the tasks each value should have; values that are not named share the rest evenly.
+	// Without targets all values of nodes that the constraints allow have the same share.
 	Targets []SpreadTarget `json:"targets,omitempty"`
-	// MaxSkew, unless 0, makes it a demand: a task is not placed where its value would have more than MaxSkew tasks more than the value
-	// with the fewest. It goes without Targets.
+	// MaxSkew, unless 0, makes it a demand: a task is not placed where its value would have more than MaxSkew tasks
+	// more than the value with the fewest. It goes without Targets.
 	MaxSkew int `json:"max_skew,omitempty"`
 }
 
@@ -42,7 +43,8 @@ type SpreadTarget struct {
 
 // Relation draws a task towards the tasks of other workloads, or keeps it away from them.
 type Relation struct {
-	// Labels are those of the services and jobs that are meant: all of them must be met. They may be of the task's own owner.
+	// Labels are those of the services and jobs that are meant: all of them must be met. They may be of the task's own
+	// owner.
 	Labels Labels `json:"labels"`
 	// Clusters are where those are. Default the task's own.
 	Clusters []string `json:"clusters,omitempty"`
@@ -50,7 +52,8 @@ type Relation struct {
 	Attribute string `json:"attribute,omitempty"`
 	// Away turns it around.
 	Away bool `json:"away,omitempty"`
-	// Required makes it a demand. A demand for Away holds both ways: a task of such labels is not placed beside this one either.
+	// Required makes it a demand. A demand for Away holds both ways: a task of such labels is not placed beside this
+	// one either.
 	Required bool `json:"required,omitempty"`
 	// Weight of a wish is 1 to MaxWeight. Default DefaultWeight.
 	Weight int `json:"weight,omitempty"`
@@ -62,7 +65,8 @@ func (r Relation) Equal(o Relation) bool {
 		slices.Equal(r.Clusters, o.Clusters) && maps.Equal(r.Labels, o.Labels)
 }
 
-// KeepsAway returns the relations that keep tasks of other labels from the side of one that is placed: those that are required, and away.
+// KeepsAway returns the relations that keep tasks of other labels from the side of one that is placed: those that are
+// required, and away.
 func (p *Placement) KeepsAway() (all []Relation) {
 	for _, r := range p.Relations {
 		if r.Required && r.Away {
@@ -104,14 +108,14 @@ type Taint struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// Toleration lets a task onto nodes with a taint. One without a Key tolerates every taint, one without a Value every value
-// of its key, and one without an Effect every effect.
+// Toleration lets a task onto nodes with a taint. One without a Key tolerates every taint, one without a Value every
+// value of its key, and one without an Effect every effect.
 type Toleration struct {
 	Key    string      `json:"key,omitempty"`
 	Value  string      `json:"value,omitempty"`
 	Effect TaintEffect `json:"effect,omitempty"`
-	// For, unless 0, is for how long a task that runs on a node stays there once that has the taint: of effect evict alone. It lets no
-	// task onto the node.
+	// For, unless 0, is for how long a task that runs on a node stays there once that has the taint: of effect evict
+	// alone. It lets no task onto the node.
 	For Duration `json:"for,omitempty"`
 }
 
@@ -119,14 +123,17 @@ type Toleration struct {
 func (t Toleration) Tolerates(taint Taint) bool { return t.For == 0 && t.about(taint) }
 
 func (t Toleration) about(taint Taint) bool {
-	return (t.Key == "" || t.Key == taint.Key) && (t.Value == "" || t.Value == taint.Value) && (t.Effect == "" || t.Effect == taint.effect())
+	return (t.Key == "" || t.Key == taint.Key) && (t.Value == "" || t.Value == taint.Value) &&
+		(t.Effect == "" || t.Effect == taint.effect())
 }
 
-// Evicts returns the taint that is the first to move a task away that stands on a node with such taints, and until when it may stay: of
-// several tolerations for a taint the longest counts. ok is false where none does.
+// Evicts returns the taint that is the first to move a task away that stands on a node with such taints, and until when
+// it may stay: of several tolerations for a taint the longest counts. ok is false where none does.
 func (p *Placement) Evicts(taints []Taint) (by Taint, until time.Time, ok bool) {
 	for _, t := range taints {
-		if t.Effect != TaintEvict || slices.ContainsFunc(p.Tolerations, func(o Toleration) bool { return o.Tolerates(t) }) {
+		if t.Effect != TaintEvict || slices.ContainsFunc(p.Tolerations, func(o Toleration) bool {
+			return o.Tolerates(t)
+		}) {
 			continue
 		}
 		stays := Duration(0)
@@ -175,16 +182,16 @@ type DeviceRequest struct {
 	Share int `json:"share,omitempty"`
 	// Memory is what each device must have, or with a Share what of its memory is used up.
 	Memory Bytes `json:"memory,omitempty"`
-	// OneNuma says that all devices that a task asks for in this way are of one NUMA node. It follows from Resources.CPUPinning; those of
-	// which it is not known where they are attached will do with any.
+	// OneNuma says that all devices that a task asks for in this way are of one NUMA node. It follows from
+	// Resources.CPUPinning; those of which it is not known where they are attached will do with any.
 	OneNuma bool `json:"-"`
 }
 
 // DeviceUse is what a task holds of one device of its node.
 type DeviceUse struct {
 	ID string `json:"id"`
-	// Share is in thousandths, WholeDevice for all of it. Memory is what of its memory is used up; a whole device has none
-	// left for others, whatever it says.
+	// Share is in thousandths, WholeDevice for all of it. Memory is what of its memory is used up; a whole device has
+	// none left for others, whatever it says.
 	Share  int   `json:"share"`
 	Memory Bytes `json:"memory,omitempty"`
 }

@@ -37,7 +37,8 @@ const wholeDevices = `{"name": "w", "version": 1, "containers": [
 func TestPlacementsWithoutFaults(t *testing.T) {
 	checkFaults(t, parse[cluster.Job](t, wholePlacement).Validate(), nil)
 	checkFaults(t, parse[cluster.TaskDefinition](t, wholeDevices).Validate(), nil)
-	checkFaults(t, parse[cluster.Job](t, `{"name": "j", "steps": [{"name": "a", "definition": "w", "gang": {}}]}`).Validate(), nil)
+	checkFaults(t, parse[cluster.Job](t,
+		`{"name": "j", "steps": [{"name": "a", "definition": "w", "gang": {}}]}`).Validate(), nil)
 	serviceFaults(t, `{"mode": "daemon", "count": 0, "placement": {"pool": "gpu", "tolerations": [{}],
 		"relations": [{"labels": {"a": "b"}, "away": true, "required": true}]}}`)
 }
@@ -53,33 +54,41 @@ func TestPlacementFaults(t *testing.T) {
 		}},
 		{"attributes", `{"constraints": [{"attribute": "node.pools"}, {"attribute": "device.gpu.size"}, {"attribute": "device.GPU.count"},
 			{"attribute": "device.gpu.model.count"}, {"attribute": "device..count"}, {"attribute": "device.count"}, {"attribute": ".count"}]}`, []string{
-			"constraints[0].attribute: node.class, node.pool, \"device.<type>.model\"", "constraints[1].attribute: is not known",
-			"constraints[2].attribute: is not known", "constraints[3].attribute: is not known", "constraints[4].attribute: is not known",
+			"constraints[0].attribute: node.class, node.pool, \"device.<type>.model\"",
+			"constraints[1].attribute: is not known",
+			"constraints[2].attribute: is not known", "constraints[3].attribute: is not known",
+			"constraints[4].attribute: is not known",
 			"constraints[5].attribute: is not known", "constraints[6].attribute: is not known",
 		}},
 		{"affinities", `{"affinities": [{"attribute": "label.a", "value": "b", "weight": 101}, {"attribute": "label.a", "value": "b", "op": "=", "weight": -101},
 			{"attribute": "node.colour", "op": "in", "values": ["a"]}, {"attribute": "label.a", "op": "in"}, {"attribute": "label.a", "op": "<", "value": "x"}]}`, []string{
 			"affinities[0].weight: is 101, want a number from -100 to 100, and not 0", "affinities[1].weight: is -101",
 			`affinities[1]: says "label.a = b", as affinities[0] does: join the weights`,
-			"affinities[2].attribute: is not known", "affinities[3].values: is empty", `affinities[4].value: "x" is not a number`,
+			"affinities[2].attribute: is not known", "affinities[3].values: is empty",
+			`affinities[4].value: "x" is not a number`,
 		}},
 		{"spread", `{"spread": [{"attribute": "node.executor", "weight": -1}, {"attribute": "label.a", "weight": 101, "max_skew": -1},
 			{"attribute": "label.a"}, {"attribute": "device.gpu.model"}, {"attribute": "device.gpu.count"}, {"attribute": ""}]}`, []string{
-			"spread[0].attribute: may have several values on a node", "spread[0].weight: is -1, want a number from 1 to 100",
+			"spread[0].attribute: may have several values on a node",
+			"spread[0].weight: is -1, want a number from 1 to 100",
 			"spread[1].weight: is 101", "spread[1].max_skew: is -1, want a number from 0",
-			`spread[2].attribute: "label.a" is already the attribute of spread[1]`, "spread[3].attribute: may have several values",
+			`spread[2].attribute: "label.a" is already the attribute of spread[1]`,
+			"spread[3].attribute: may have several values",
 			"spread[5].attribute: is missing",
 		}},
 		{"targets", `{"spread": [{"attribute": "label.a", "max_skew": 1, "targets": [{"value": "a", "percent": 60}, {"value": "a", "percent": 41},
 			{"value": "` + long + `", "percent": -1}, {"value": "c", "percent": 101}]}]}`, []string{
-			"spread[0].max_skew: does not go with targets", `spread[0].targets[1].value: "a" is already the value of targets[0]`,
-			"spread[0].targets[2].value: is longer than 256 bytes", "spread[0].targets[2].percent: is -1, want a number from 0 to 100",
+			"spread[0].max_skew: does not go with targets",
+			`spread[0].targets[1].value: "a" is already the value of targets[0]`,
+			"spread[0].targets[2].value: is longer than 256 bytes",
+			"spread[0].targets[2].percent: is -1, want a number from 0 to 100",
 			"spread[0].targets[3].percent: is 101", "spread[0].targets: are 201 percent together",
 		}},
 		{"relations", `{"relations": [{"labels": {}, "weight": 101}, {"labels": {"a b": "c"}, "clusters": ["Ci", "ci", "ci"], "attribute": "node.executor"},
 			{"labels": {"a": "b"}, "required": true, "weight": 5, "attribute": "label."}, {"labels": {"x": "y"}, "weight": -1}]}`, []string{
 			"relations[0].labels: is empty", "relations[0].weight: is 101, want a number from 1 to 100",
-			`relations[1].labels["a b"]: is not a label key`, `relations[1].clusters[0]: is not a name`, `relations[1].clusters[2]: "ci" stands there twice`,
+			`relations[1].labels["a b"]: is not a label key`, `relations[1].clusters[0]: is not a name`,
+			`relations[1].clusters[2]: "ci" stands there twice`,
 			"relations[1].attribute: may have several values", "relations[2].attribute: does not name a label",
 			"relations[2].weight: is 5, but a demand has no weight", "relations[3].weight: is -1",
 		}},
@@ -88,16 +97,21 @@ func TestPlacementFaults(t *testing.T) {
 			"relations[1]: is about the same labels as relations[0]", "relations[3]: contradicts relations[2]",
 		}},
 		{"distinct", `{"distinct": [{"attribute": "node.name", "most": -1}, {"attribute": "node.name", "most": 2}, {"attribute": "node.rack"}]}`, []string{
-			"distinct[0].most: is -1, want a number from 1", `distinct[1].attribute: "node.name" is already the attribute of distinct[0]`,
+			"distinct[0].most: is -1, want a number from 1",
+			`distinct[1].attribute: "node.name" is already the attribute of distinct[0]`,
 			"distinct[2].attribute: is not known",
 		}},
-		{"tolerations", `{"tolerations": [{"key": "a b"}, {"value": "x"}, {"key": "a", "value": "` + long + `"}, {"effect": "NoSchedule"}, {"key": "c"}, {"key": "c"}]}`, []string{
-			`tolerations[0].key: "a b" is not a key`, `tolerations[1].value: is "x" of no key`, "tolerations[2].value: is longer than",
-			"tolerations[3].effect: want one of no-schedule, avoid, evict", "tolerations[5]: is the same as tolerations[4]",
+		{"tolerations", `{"tolerations": [{"key": "a b"}, {"value": "x"}, {"key": "a", "value": "` + long +
+			`"}, {"effect": "NoSchedule"}, {"key": "c"}, {"key": "c"}]}`, []string{
+			`tolerations[0].key: "a b" is not a key`, `tolerations[1].value: is "x" of no key`,
+			"tolerations[2].value: is longer than",
+			"tolerations[3].effect: want one of no-schedule, avoid, evict",
+			"tolerations[5]: is the same as tolerations[4]",
 		}},
 		{"too many", `{"affinities": [` + many(`{"attribute": "label.a", "value": "%d"}`, 65) + `], "spread": [` + many(`{"attribute": "label.a%d"}`, 17) + `],
 			"relations": [` + many(`{"labels": {"a": "%d"}}`, 17) + `], "distinct": [` + many(`{"attribute": "label.a%d"}`, 17) + `], "tolerations": [` + many(`{"key": "a%d"}`, 65) + `]}`, []string{
-			"affinities: holds 65 affinities", "spread: holds 17 spreads", "relations: holds 17 relations", "distinct: holds 17", "tolerations: holds 65",
+			"affinities: holds 65 affinities", "spread: holds 17 spreads", "relations: holds 17 relations",
+			"distinct: holds 17", "tolerations: holds 65",
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -109,20 +123,25 @@ func TestPlacementFaults(t *testing.T) {
 	}
 	serviceFaults(t, `{"mode": "daemon", "count": 0, "placement": {"affinities": [{"attribute": "label.a", "value": "b"}], "spread": [{"attribute": "label.a"}],
 		"distinct": [{"attribute": "label.a"}], "relations": [{"labels": {"a": "b"}}]}}`,
-		"placement.affinities: is not for a daemon", "placement.spread: is not for a daemon", "placement.distinct: is not for a daemon",
+		"placement.affinities: is not for a daemon", "placement.spread: is not for a daemon",
+		"placement.distinct: is not for a daemon",
 		"placement.relations[0]: is a wish, and the tasks of a daemon have no choice")
-	checkFaults(t, parse[cluster.Job](t, `{"name": "j", "steps": [{"name": "a", "definition": "w", "gang": {"deadline": "10ms"}, "placement": {"pool": "a/b"}}]}`).Validate(), []string{
+	checkFaults(t, parse[cluster.Job](t,
+		`{"name": "j", "steps": [{"name": "a", "definition": "w", "gang": {"deadline": "10ms"}, "placement": {"pool": "a/b"}}]}`).Validate(), []string{
 		"steps[0].placement.pool: is not a name", "steps[0].gang.deadline: want a duration from 1s",
 	})
-	checkFaults(t, parse[cluster.Job](t, `{"name": "j", "steps": [{"name": "a", "definition": "w", "count": 1001, "gang": {}}]}`).Validate(), []string{
+	checkFaults(t, parse[cluster.Job](t,
+		`{"name": "j", "steps": [{"name": "a", "definition": "w", "count": 1001, "gang": {}}]}`).Validate(), []string{
 		"steps[0].gang: is of 1001 tasks, at most 1000 can be placed together",
 	})
 	serviceFaults(t, `{"on_violation": "stop", "placement": {"tolerations": [{"key": "a", "for": "1m"}, {"key": "b", "effect": "no-schedule", "for": "1m"}, {"key": "c", "effect": "evict", "for": "1ms"}]}}`,
 		"placement.tolerations[0].for: is how long a task stays that a taint evicts: want effect evict",
-		"placement.tolerations[1].for: is how long", "placement.tolerations[2].for: want a duration from 1s", "on_violation: want one of keep, move")
+		"placement.tolerations[1].for: is how long", "placement.tolerations[2].for: want a duration from 1s",
+		"on_violation: want one of keep, move")
 	serviceFaults(t, `{"mode": "daemon", "count": 0, "on_violation": "move", "placement": {"tolerations": [{"key": "a", "effect": "evict", "for": "1m"}]}}`,
 		"placement.tolerations[0].for: is not for a daemon", "on_violation: is not for a daemon")
-	checkFaults(t, parse[cluster.Cluster](t, `{"name": "c", "preemption": "always"}`).Validate(), []string{"preemption: want one of lower, never"})
+	checkFaults(t, parse[cluster.Cluster](t, `{"name": "c", "preemption": "always"}`).Validate(),
+		[]string{"preemption: want one of lower, never"})
 }
 
 // The taint that is the first to evict counts, and of several tolerations for one the longest.
@@ -142,10 +161,28 @@ func TestEvicts(t *testing.T) {
 		until       time.Duration
 	}{
 		{"none", nil, nil, "", 0},
-		{"others do not evict", []cluster.Taint{taint("a", cluster.TaintNoSchedule, 0), taint("b", cluster.TaintAvoid, 0)}, nil, "", 0},
-		{"at once", []cluster.Taint{taint("a", cluster.TaintEvict, 0)}, []cluster.Toleration{stays("b", time.Hour)}, "a", 0},
-		{"tolerated", []cluster.Taint{taint("a", cluster.TaintEvict, 0)}, []cluster.Toleration{stays("a", time.Minute), {Key: "a"}}, "", 0},
-		{"for the longest", []cluster.Taint{taint("a", cluster.TaintEvict, 0)}, []cluster.Toleration{stays("a", time.Minute), stays("", time.Hour)}, "a", time.Hour},
+		{"others do not evict", []cluster.Taint{
+			taint("a", cluster.TaintNoSchedule, 0),
+			taint("b", cluster.TaintAvoid, 0),
+		}, nil, "", 0},
+		{
+			"at once",
+			[]cluster.Taint{taint("a", cluster.TaintEvict, 0)},
+			[]cluster.Toleration{stays("b", time.Hour)},
+			"a", 0,
+		},
+		{
+			"tolerated",
+			[]cluster.Taint{taint("a", cluster.TaintEvict, 0)},
+			[]cluster.Toleration{stays("a", time.Minute), {Key: "a"}},
+			"", 0,
+		},
+		{
+			"for the longest",
+			[]cluster.Taint{taint("a", cluster.TaintEvict, 0)},
+			[]cluster.Toleration{stays("a", time.Minute), stays("", time.Hour)},
+			"a", time.Hour,
+		},
 		{
 			"the first of two",
 			[]cluster.Taint{taint("a", cluster.TaintEvict, 0), taint("b", cluster.TaintEvict, -time.Hour)},
@@ -179,10 +216,12 @@ func TestDeviceFaults(t *testing.T) {
 		want          []string
 	}{
 		{"words", `[{"type": "GPU", "models": ["", "a", "a"]}]`, []string{
-			"[0].type: is not a name", "[0].models[0]: is empty: leave models out if any will do", `[0].models[2]: "a" stands there twice`,
+			"[0].type: is not a name", "[0].models[0]: is empty: leave models out if any will do",
+			`[0].models[2]: "a" stands there twice`,
 		}},
 		{"numbers", `[{"count": -1, "memory": 40}, {"count": 1025, "share": -1}, {"share": 1001}, {"share": 500, "count": 2}]`, []string{
-			"[0].count: is -1, want a number from 1 to 1024", "[0].memory: is 40 B, want from 1 MiB", "[1].count: is 1025", "[1].share: is -1, want a number of thousandths",
+			"[0].count: is -1, want a number from 1 to 1024", "[0].memory: is 40 B, want from 1 MiB",
+			"[1].count: is 1025", "[1].share: is -1, want a number of thousandths",
 			"[2].share: is 1001", "[3].share: is a part of one device, and count is 2",
 		}},
 		{"twice", `[{"models": ["a"]}, {"type": "gpu", "models": ["a"], "count": 2}, {"models": ["b"]}, {"models": ["a"], "memory": "1GiB"}, {"share": 5}, {"share": 5}]`, []string{
@@ -194,7 +233,8 @@ func TestDeviceFaults(t *testing.T) {
 			for i := range tt.want {
 				tt.want[i] = "containers[0].resources.devices" + tt.want[i]
 			}
-			checkFaults(t, parse[cluster.TaskDefinition](t, `{"name": "w", "version": 1, "containers": [{"name": "a", "image": "a", "resources": {"devices": `+tt.devices+`}}]}`).Validate(), tt.want)
+			checkFaults(t, parse[cluster.TaskDefinition](t,
+				`{"name": "w", "version": 1, "containers": [{"name": "a", "image": "a", "resources": {"devices": `+tt.devices+`}}]}`).Validate(), tt.want)
 		})
 	}
 	checkFaults(t, parse[cluster.TaskDefinition](t, `{"name": "w", "version": 1, "containers": [{"name": "a", "image": "a", "resources": {"devices": [{"count": 1000}]}},
@@ -204,9 +244,12 @@ func TestDeviceFaults(t *testing.T) {
 }
 
 func TestHostAndFactFaults(t *testing.T) {
-	checkFaults(t, parse[cluster.Host](t, `{"name": "n1", "pool": "gpu", "taints": [{"key": "a", "value": "b"}, {"key": "a", "effect": "evict"}, {"key": "example.com/a"}]}`).Validate(), nil)
-	checkFaults(t, parse[cluster.Host](t, `{"name": "n1", "pool": "a b", "taints": [{"key": ""}, {"key": "a"}, {"key": "a", "value": "\n"}, {"key": "a", "effect": "NoExecute"}]}`).Validate(), []string{
-		`taints[0].key: "" is not a key`, "taints[2].value: is longer than", "taints[2]: has the key and the effect of taints[1]",
+	checkFaults(t, parse[cluster.Host](t,
+		`{"name": "n1", "pool": "gpu", "taints": [{"key": "a", "value": "b"}, {"key": "a", "effect": "evict"}, {"key": "example.com/a"}]}`).Validate(), nil)
+	checkFaults(t, parse[cluster.Host](t,
+		`{"name": "n1", "pool": "a b", "taints": [{"key": ""}, {"key": "a"}, {"key": "a", "value": "\n"}, {"key": "a", "effect": "NoExecute"}]}`).Validate(), []string{
+		`taints[0].key: "" is not a key`, "taints[2].value: is longer than",
+		"taints[2]: has the key and the effect of taints[1]",
 		"taints[3].effect: want one of no-schedule, avoid, evict", `pool: "a b" is not a name`,
 	})
 	var many cluster.Host
@@ -215,10 +258,14 @@ func TestHostAndFactFaults(t *testing.T) {
 	}
 	many.Name = "n1"
 	checkFaults(t, many.Validate(), []string{"taints: holds 65 taints"})
-	checkFaults(t, parse[cluster.Facts](t, `{"devices": [{"id": "GPU-1", "type": "gpu", "model": "A100", "memory": "80GiB", "numa": -1}, {"id": "GPU-2", "type": "gpu", "numa": 1}]}`).Validate(), nil)
-	checkFaults(t, parse[cluster.Facts](t, `{"devices": [{"id": "", "type": "gpu", "numa": 0}, {"id": "b", "type": "", "numa": -2}, {"id": "b", "type": "gpu", "model": "\n", "memory": -1, "numa": 5000}]}`).Validate(), []string{
-		`devices[0].id: "" is not an id`, `devices[1].type: "" is not a name`, "devices[1].numa: is -2, want a number from 0",
-		`devices[2].id: "b" is already the id of devices[1]`, "devices[2].model: is longer", "devices[2].memory: is -1 B", "devices[2].numa: is 5000",
+	checkFaults(t, parse[cluster.Facts](t,
+		`{"devices": [{"id": "GPU-1", "type": "gpu", "model": "A100", "memory": "80GiB", "numa": -1}, {"id": "GPU-2", "type": "gpu", "numa": 1}]}`).Validate(), nil)
+	checkFaults(t, parse[cluster.Facts](t,
+		`{"devices": [{"id": "", "type": "gpu", "numa": 0}, {"id": "b", "type": "", "numa": -2}, {"id": "b", "type": "gpu", "model": "\n", "memory": -1, "numa": 5000}]}`).Validate(), []string{
+		`devices[0].id: "" is not an id`, `devices[1].type: "" is not a name`,
+		"devices[1].numa: is -2, want a number from 0",
+		`devices[2].id: "b" is already the id of devices[1]`, "devices[2].model: is longer",
+		"devices[2].memory: is -1 B", "devices[2].numa: is 5000",
 	})
 }
 
@@ -229,9 +276,14 @@ func TestPlacementDefaults(t *testing.T) {
 	s.SetDefaults()
 	want := cluster.Placement{
 		AntiAffinity: cluster.AntiAffinityPrefer,
-		Affinities:   []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "label.a", Op: cluster.OpEqual, Value: "b"}, Weight: cluster.DefaultWeight}},
-		Spread:       []cluster.Spread{{Attribute: "label.a", Weight: cluster.DefaultWeight}},
-		Distinct:     []cluster.Distinct{{Attribute: "label.a", Most: 1}},
+		Affinities: []cluster.Affinity{
+			{
+				Constraint: cluster.Constraint{Attribute: "label.a", Op: cluster.OpEqual, Value: "b"},
+				Weight:     cluster.DefaultWeight,
+			},
+		},
+		Spread:   []cluster.Spread{{Attribute: "label.a", Weight: cluster.DefaultWeight}},
+		Distinct: []cluster.Distinct{{Attribute: "label.a", Most: 1}},
 		Relations: []cluster.Relation{
 			{Labels: cluster.Labels{"a": "b"}, Attribute: "node.name", Weight: cluster.DefaultWeight},
 			{Labels: cluster.Labels{"a": "c"}, Attribute: "node.name", Required: true},
@@ -256,9 +308,12 @@ func TestValidateLeavesPlacementsAlone(t *testing.T) {
 	const list = `{"affinities": [{"attribute": "label.a"}], "spread": [{"attribute": "label.a"}], "distinct": [{"attribute": "label.a"}], "relations": [{"labels": {"a": "b"}}],
 		"constraints": [{"attribute": "label.a"}]}`
 	for text, v := range map[string]func(string) (validated, validated){
-		`{"name": "w", "definition": "w@1", "placement": ` + list + `}`:                              both[cluster.Service](t),
-		`{"name": "w", "steps": [{"name": "a", "definition": "w@1", "placement": ` + list + `}]}`:    both[cluster.Job](t),
-		`{"name": "w", "job": {"steps": [{"name": "a", "placement": ` + list + `}]}}`:                both[cluster.Cron](t),
+		`{"name": "w", "definition": "w@1", "placement": ` + list +
+			`}`: both[cluster.Service](t),
+		`{"name": "w", "steps": [{"name": "a", "definition": "w@1", "placement": ` + list +
+			`}]}`: both[cluster.Job](t),
+		`{"name": "w", "job": {"steps": [{"name": "a", "placement": ` + list +
+			`}]}}`: both[cluster.Cron](t),
 		`{"name": "w", "containers": [{"name": "a", "resources": {"devices": [{}, {"share": 1}]}}]}`: both[cluster.TaskDefinition](t),
 	} {
 		got, want := v(text)
@@ -293,11 +348,15 @@ func TestTaints(t *testing.T) {
 		{`{"key": "a", "effect": "evict"}`, `{"key": "a", "effect": "no-schedule"}`, false},
 		{`{"key": "a", "effect": "evict"}`, `{"effect": "evict"}`, true},
 	} {
-		if got := parse[cluster.Toleration](t, tt.toleration).Tolerates(*parse[cluster.Taint](t, tt.taint)); got != tt.want {
+		if got := parse[cluster.Toleration](t,
+			tt.toleration).Tolerates(*parse[cluster.Taint](t, tt.taint)); got != tt.want {
 			t.Errorf("%s tolerates %s: %v", tt.toleration, tt.taint, got)
 		}
 	}
-	for want, taint := range map[string]cluster.Taint{"a:no-schedule": {Key: "a"}, "a=b:evict": {Key: "a", Value: "b", Effect: cluster.TaintEvict}} {
+	for want, taint := range map[string]cluster.Taint{
+		"a:no-schedule": {Key: "a"},
+		"a=b:evict":     {Key: "a", Value: "b", Effect: cluster.TaintEvict},
+	} {
 		if got := taint.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -317,11 +376,14 @@ func TestParseTaint(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "is not a taint", "=b": "is not a taint", "a b": "is not a taint", ":evict": "is not a taint", "a=": "has no value", "a=:evict": "has no value",
-		"a:": "there is no effect", "a=b:c": `"c" is not an effect`, "a=http://b": `"//b" is not an effect`, "a:NoSchedule": "is called no-schedule here",
+		"": "is not a taint", "=b": "is not a taint", "a b": "is not a taint", ":evict": "is not a taint",
+		"a=": "has no value", "a=:evict": "has no value",
+		"a:": "there is no effect", "a=b:c": `"c" is not an effect`, "a=http://b": `"//b" is not an effect`,
+		"a:NoSchedule":         "is called no-schedule here",
 		"a=b:PreferNoSchedule": "is called avoid here", "a:NoExecute": "is called evict here", "a=\n": "not printable",
 	} {
-		if got, err := cluster.ParseTaint(text); err == nil || !strings.Contains(err.Error(), want) || got != (cluster.Taint{}) {
+		if got, err := cluster.ParseTaint(text); err == nil || !strings.Contains(err.Error(), want) ||
+			got != (cluster.Taint{}) {
 			t.Errorf("%q: got %+v, %v, want %s", text, got, err, want)
 		}
 	}
@@ -362,7 +424,8 @@ func TestDevicesOfADefinition(t *testing.T) {
 			  {"type": "gpu", "count": 1, "share": 300}, {"type": "gpu", "count": 1, "share": 300}]`,
 		},
 		{
-			"an init container that asks for less", `[{"init": true, "resources": {"devices": [{"share": 300, "memory": "1GiB"}]}}, {"resources": {"devices": [{}]}}]`,
+			"an init container that asks for less",
+			`[{"init": true, "resources": {"devices": [{"share": 300, "memory": "1GiB"}]}}, {"resources": {"devices": [{}]}}]`,
 			`[{"type": "gpu", "count": 1, "memory": "1GiB"}]`,
 		},
 		{"an init container that asks for more", `[{"init": true, "resources": {"devices": [{"count": 2}]}}, {"init": true, "resources": {"devices": [{"type": "nic"}, {"share": 10}]}},
@@ -386,13 +449,14 @@ func TestDevicesOfADefinition(t *testing.T) {
 	}
 }
 
-// TestDevicesCoverAllContainers: what a task reserves is enough for its long-running containers together, and for each init container alone:
-// each device that is asked for has one of its own among them, of the kind, not smaller.
+// TestDevicesCoverAllContainers: what a task reserves is enough for its long-running containers together, and for each
+// init container alone: each device that is asked for has one of its own among them, of the kind, not smaller.
 func TestDevicesCoverAllContainers(t *testing.T) {
 	request := rapid.Custom(func(t *rapid.T) cluster.DeviceRequest {
 		r := cluster.DeviceRequest{
-			Type: rapid.SampledFrom([]string{"gpu", "nic"}).Draw(t, "type"), Memory: cluster.Bytes(rapid.IntRange(0, 3).Draw(t, "memory")) * cluster.GiB,
-			Count: 1, Share: rapid.SampledFrom([]int{0, 0, 100, 500, 1000}).Draw(t, "share"),
+			Type:   rapid.SampledFrom([]string{"gpu", "nic"}).Draw(t, "type"),
+			Memory: cluster.Bytes(rapid.IntRange(0, 3).Draw(t, "memory")) * cluster.GiB,
+			Count:  1, Share: rapid.SampledFrom([]int{0, 0, 100, 500, 1000}).Draw(t, "share"),
 		}
 		if r.Share == 0 {
 			r.Count = rapid.IntRange(1, 3).Draw(t, "count")
@@ -401,7 +465,10 @@ func TestDevicesCoverAllContainers(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		d := cluster.TaskDefinition{Containers: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) cluster.Container {
-			return cluster.Container{Init: rapid.Bool().Draw(t, "init"), Resources: cluster.Resources{Devices: rapid.SliceOfN(request, 0, 3).Draw(t, "devices")}}
+			return cluster.Container{
+				Init:      rapid.Bool().Draw(t, "init"),
+				Resources: cluster.Resources{Devices: rapid.SliceOfN(request, 0, 3).Draw(t, "devices")},
+			}
 		}), 1, 4).Draw(t, "containers")}
 		var together []cluster.DeviceRequest
 		held := units(d.Devices())
@@ -439,7 +506,8 @@ func uncovered(requests, held []cluster.DeviceRequest) *cluster.DeviceRequest {
 	var give func(i int, seen []bool) bool
 	give = func(i int, seen []bool) bool {
 		for k, h := range held {
-			fits := h.Type == asked[i].Type && h.Memory >= asked[i].Memory && (h.Share == 0 || asked[i].Share != 0 && h.Share >= asked[i].Share)
+			fits := h.Type == asked[i].Type && h.Memory >= asked[i].Memory &&
+				(h.Share == 0 || asked[i].Share != 0 && h.Share >= asked[i].Share)
 			if !fits || seen[k] {
 				continue
 			}
@@ -459,7 +527,8 @@ func uncovered(requests, held []cluster.DeviceRequest) *cluster.DeviceRequest {
 	return nil
 }
 
-// TestPlanRecordTellsDevices: what a task holds of its node's devices travels from the plan to the record of its attempt.
+// TestPlanRecordTellsDevices: what a task holds of its node's devices travels from the plan to the record of its
+// attempt.
 func TestPlanRecordTellsDevices(t *testing.T) {
 	use := []cluster.DeviceUse{{ID: "GPU-1", Share: 500, Memory: cluster.GiB}}
 	p := cluster.PlanRecord{Owners: []cluster.PlanOwner{{Tasks: []cluster.Placed{{Devices: use}}}}}
@@ -473,13 +542,25 @@ func TestRecordsWithoutNewFieldsAreAsBefore(t *testing.T) {
 	service := cluster.Service{Name: "web", Count: 1}
 	service.SetDefaults()
 	for want, record := range map[string]any{
-		`{"i":1,"n":1,"u":"u","h":"n1"}`:                            cluster.Placed{Index: 1, Attempt: 1, UUID: "u", Node: "n1"},
-		`{"anti_affinity":"prefer"}`:                                service.Placement,
-		`{"cpu":"1000m"}`:                                           cluster.Resources{CPU: 1000},
-		`{"name":"n1","cordon":true}`:                               cluster.Host{Name: "n1", Cordon: true},
-		`{"name":"a","definition":"w@1","count":2}`:                 cluster.Step{Name: "a", Definition: cluster.Ref{Name: "w", Version: 1}, Count: 2},
-		`{"attribute":"label.a","op":"=","value":"b"}`:              cluster.Constraint{Attribute: "label.a", Op: cluster.OpEqual, Value: "b"},
-		`{"i":1,"n":1,"u":"u","h":"n1","d":[{"id":"x","share":5}]}`: cluster.Placed{Index: 1, Attempt: 1, UUID: "u", Node: "n1", Devices: []cluster.DeviceUse{{ID: "x", Share: 5}}},
+		`{"i":1,"n":1,"u":"u","h":"n1"}`: cluster.Placed{
+			Index: 1, Attempt: 1, UUID: "u",
+			Node: "n1",
+		},
+		`{"anti_affinity":"prefer"}`:  service.Placement,
+		`{"cpu":"1000m"}`:             cluster.Resources{CPU: 1000},
+		`{"name":"n1","cordon":true}`: cluster.Host{Name: "n1", Cordon: true},
+		`{"name":"a","definition":"w@1","count":2}`: cluster.Step{
+			Name:       "a",
+			Definition: cluster.Ref{Name: "w", Version: 1}, Count: 2,
+		},
+		`{"attribute":"label.a","op":"=","value":"b"}`: cluster.Constraint{
+			Attribute: "label.a",
+			Op:        cluster.OpEqual, Value: "b",
+		},
+		`{"i":1,"n":1,"u":"u","h":"n1","d":[{"id":"x","share":5}]}`: cluster.Placed{
+			Index: 1, Attempt: 1, UUID: "u",
+			Node: "n1", Devices: []cluster.DeviceUse{{ID: "x", Share: 5}},
+		},
 	} {
 		if got, err := json.Marshal(record); err != nil || string(got) != want {
 			t.Errorf("got %s, %v, want %s", got, err, want)

@@ -66,12 +66,12 @@ const (
 	ReasonSkew          ReasonCode = "skew"            // the spread would be more uneven than it may be
 	ReasonRelation      ReasonCode = "relation"        // a demand on the nearness of other workloads is not met
 	ReasonDevice        ReasonCode = "device"          // not enough devices of the kind are free
-	ReasonVolume        ReasonCode = "volume"          // its data is on another node, or the node does not lend it the folder that it names
+	ReasonVolume        ReasonCode = "volume"          // its data is elsewhere, or the node does not lend its folder
 	ReasonSecret        ReasonCode = "secret"          // a secret that it is handed does not exist
 	ReasonGang          ReasonCode = "gang"            // the others of its gang find no place
 	ReasonPreempted     ReasonCode = "preempted"       // a task of higher priority takes its place
 	ReasonReserved      ReasonCode = "reserved"        // what is free there is kept for others
-	ReasonAddresses     ReasonCode = "addresses"       // services that it uses have other addresses, and it is restarted in place
+	ReasonAddresses     ReasonCode = "addresses"       // services that it uses moved: it is restarted in place
 	ReasonNetwork       ReasonCode = "network"         // the node cannot give it the network that it asks for
 )
 
@@ -133,31 +133,33 @@ type Pending struct {
 	Avoid []string
 	// Shun holds the nodes where attempts of the task failed, ordered: it goes elsewhere where it can.
 	Shun []string
-	// Restarted is the generation of the owner's last restart: of the tasks of one definition those from before it are of another
-	// version than the others, and anti-affinity does not keep the two apart.
+	// Restarted is the generation of the owner's last restart: of the tasks of one definition those from before it are
+	// of another version than the others, and anti-affinity does not keep the two apart.
 	Restarted uint64
-	// Only, unless empty, is the one node that the task is for: of a daemon, or where its volume is. A cordon does not keep a
-	// daemon's task away.
+	// Only, unless empty, is the one node that the task is for: of a daemon, or where its volume is. A cordon does not
+	// keep a daemon's task away.
 	Only   string
 	Daemon bool
 	// Labels are the owner's: what the relations of other tasks look at.
 	Labels Labels
 	// Volumes are the keys of those that keep the task with them: where nodes have one, it goes to no other.
 	Volumes []string
-	// Sticky are the keys of volumes that the task likes to find again, ordered: where nodes have one it goes there if it can.
+	// Sticky are the keys of volumes that the task likes to find again, ordered: where nodes have one it goes there if
+	// it can.
 	Sticky []string
 	// Devices are what the task asks for beside its Demand.
 	Devices []DeviceRequest
 	// Images are the references that its containers run from, ordered: nodes that have them are better.
 	Images []string
-	// Gang, unless empty, names the gang that the task belongs to, and GangSize how many tasks it has: they are placed in one cycle or
-	// none of them is.
+	// Gang, unless empty, names the gang that the task belongs to, and GangSize how many tasks it has: they are placed
+	// in one cycle or none of them is.
 	Gang     string
 	GangSize int
-	// Lacks, unless empty, says what the task cannot do without and nobody has made: it waits for that, wherever there is room.
+	// Lacks, unless empty, says what the task cannot do without and nobody has made: it waits for that, wherever there
+	// is room.
 	Lacks string
-	// Promised, unless empty, is the node where other tasks end so that there is room for this one: it goes there as soon as it fits, and
-	// what it needs there is kept from the tasks behind it in the queue.
+	// Promised, unless empty, is the node where other tasks end so that there is room for this one: it goes there as
+	// soon as it fits, and what it needs there is kept from the tasks behind it in the queue.
 	Promised string
 	// Since is when the task began to wait; older tasks go first among equals.
 	Since time.Time

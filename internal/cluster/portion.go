@@ -34,7 +34,8 @@ func ParsePortion(s string) (Portion, error) {
 	digits, percent := strings.CutSuffix(s, "%")
 	n, err := strconv.Atoi(digits)
 	if err != nil || n < 0 {
-		return Portion{}, fmt.Errorf("%q is not a number of tasks: want a number such as 2, or a share such as \"25%%\"", clip(s))
+		return Portion{}, fmt.Errorf(
+			"%q is not a number of tasks: want a number such as 2, or a share such as \"25%%\"", clip(s))
 	}
 	return Portion{n, percent}, nil
 }

@@ -158,7 +158,8 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	}
 	span, err := time.ParseDuration(s)
 	if err != nil {
-		return fmt.Errorf("%q is not a duration: want a number with a unit, such as \"500ms\", \"10s\" or \"5m\"", clip(s))
+		return fmt.Errorf("%q is not a duration: want a number with a unit, such as \"500ms\", \"10s\" or \"5m\"",
+			clip(s))
 	}
 	*d = Duration(span)
 	return nil

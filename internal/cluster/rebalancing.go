@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a rebalancing. Its record is one value of the store, which is written again with each step: with them it takes at most
-// about 350 KB, and the smallest engine takes 370 KB.
+// Bounds of a rebalancing. Its record is one value of the store, which is written again with each step: with them it
+// takes at most about 350 KB, and the smallest engine takes 370 KB.
 const (
 	// MaxRebalanceMoves is how many moves a rebalancing has at most.
 	MaxRebalanceMoves = 500
@@ -15,17 +15,19 @@ const (
 	MaxRebalanceBytes = 200 << 10
 	// MaxRebalanceText is how many bytes of a sentence about a move are kept.
 	MaxRebalanceText = 200
-	// MaxRebalanceParallel is how many moves may be open at the same time, and DefaultRebalanceParallel how many are unless it is said.
+	// MaxRebalanceParallel is how many moves may be open at the same time, and DefaultRebalanceParallel how many are
+	// unless it is said.
 	MaxRebalanceParallel     = 50
 	DefaultRebalanceParallel = 5
 	// KeptRebalancings is how many rebalancings of a domain that have ended are kept.
 	KeptRebalancings = 10
 )
 
-// Rebalancing is a list of moves that is carried out: the record rebalance/<id>. At most one of a domain runs at a time.
+// Rebalancing is a list of moves that is carried out: the record rebalance/<id>. At most one of a domain runs at a
+// time.
 //
-// Writers: the API server makes it, and sets Cancelled and CancelledBy, which are a wish; all else is the control plane's from then on. Both compare
-// the record's revision.
+// Writers: the API server makes it, and sets Cancelled and CancelledBy, which are a wish; all else is the control
+// plane's from then on. Both compare the record's revision.
 type Rebalancing struct {
 	// ID counts the rebalancings of the store.
 	ID      uint64    `json:"id"`
@@ -157,15 +159,16 @@ func (r *Rebalancing) Counts() (c RebalanceCounts) {
 	return c
 }
 
-// Validate returns all faults of a rebalancing that is about to be made as Faults, or nil. It looks at nothing but the record; whether
-// there are such tasks and nodes is to be seen by who makes it.
+// Validate returns all faults of a rebalancing that is about to be made as Faults, or nil. It looks at nothing but the
+// record; whether there are such tasks and nodes is to be seen by who makes it.
 func (r *Rebalancing) Validate() error {
 	k := newCheck()
 	k.at("parallel").within(r.Parallel, 1, MaxRebalanceParallel)
 	moves := k.at("moves")
 	moves.must(len(r.Moves) > 0, "is empty: want a move, as GET /v1/rebalance lists them")
 	if len(r.Moves) > MaxRebalanceMoves {
-		moves.fault("holds %d moves, at most %d are allowed: hand in the first ones, and the others afterwards", len(r.Moves), MaxRebalanceMoves)
+		moves.fault("holds %d moves, at most %d are allowed: hand in the first ones, and the others afterwards",
+			len(r.Moves), MaxRebalanceMoves)
 		return k.err()
 	}
 	first := make(map[TaskID]int, len(r.Moves))

@@ -15,11 +15,16 @@ import (
 
 // longRebalancing has so many moves with names as long as the clusters and nodes of a large fleet have them.
 func longRebalancing(moves, name int) *cluster.Rebalancing {
-	r := &cluster.Rebalancing{ID: 1, Domain: cluster.DefaultDomain, Created: time.Unix(1e9, 0).UTC(), Parallel: 5, State: cluster.RebalancingRunning}
+	r := &cluster.Rebalancing{
+		ID: 1, Domain: cluster.DefaultDomain, Created: time.Unix(1e9, 0).UTC(), Parallel: 5,
+		State: cluster.RebalancingRunning,
+	}
 	for i := range moves {
 		r.Moves = append(r.Moves, cluster.RebalancingMove{
-			Task: cluster.ServiceTask("default", strings.Repeat("a", name), 1, i), Attempt: 1, UUID: "01234567-89ab-cdef-0123-456789abcdef",
-			From: "node-1.example", To: "node-2.example", Cause: "even", Gain: 100, Message: "node n1 has 3 of its tasks, n2 none", State: cluster.MoveWaiting,
+			Task: cluster.ServiceTask("default", strings.Repeat("a", name), 1, i), Attempt: 1,
+			UUID: "01234567-89ab-cdef-0123-456789abcdef",
+			From: "node-1.example", To: "node-2.example", Cause: "even", Gain: 100,
+			Message: "node n1 has 3 of its tasks, n2 none", State: cluster.MoveWaiting,
 		})
 	}
 	return r
@@ -45,15 +50,20 @@ func TestRebalancingFits(t *testing.T) {
 	if err := r.Validate(); err == nil || !strings.Contains(err.Error(), "hand in fewer of them") {
 		t.Errorf("got %v for a record that is too large", err)
 	}
-	if err := longRebalancing(cluster.MaxRebalanceMoves+1, 3).Validate(); err == nil || !strings.Contains(err.Error(), "holds 501 moves, at most 500") {
+	if err := longRebalancing(cluster.MaxRebalanceMoves+1, 3).Validate(); err == nil ||
+		!strings.Contains(err.Error(), "holds 501 moves, at most 500") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestRebalanceText(t *testing.T) {
-	for _, text := range []string{"", "short", strings.Repeat("x", cluster.MaxRebalanceText), strings.Repeat("ä", 300), strings.Repeat("€", 300)} {
+	for _, text := range []string{
+		"", "short", strings.Repeat("x", cluster.MaxRebalanceText), strings.Repeat("ä", 300),
+		strings.Repeat("€", 300),
+	} {
 		got := cluster.ClipRebalanceText(text)
-		if len(got) > cluster.MaxRebalanceText || !utf8.ValidString(got) || len(text) <= cluster.MaxRebalanceText && got != text {
+		if len(got) > cluster.MaxRebalanceText || !utf8.ValidString(got) || len(text) <= cluster.MaxRebalanceText &&
+			got != text {
 			t.Errorf("%.20q…: got %d bytes %q", text, len(got), got)
 		}
 	}
@@ -64,7 +74,8 @@ func TestRebalancingCounts(t *testing.T) {
 	r.Moves[0].Enter(cluster.MoveDone, time.Now())
 	r.Moves[1].Enter(cluster.MoveMoving, time.Now())
 	r.Moves[2].Pass(cluster.ReasonPermit, "why", time.Now())
-	if diff := cmp.Diff(cluster.RebalanceCounts{Waiting: 1, Moving: 1, Done: 1, Passed: 1, Gain: 100}, r.Counts()); diff != "" {
+	if diff := cmp.Diff(cluster.RebalanceCounts{Waiting: 1, Moving: 1, Done: 1, Passed: 1, Gain: 100},
+		r.Counts()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	over := ""

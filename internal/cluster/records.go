@@ -6,38 +6,41 @@ import "slices"
 const (
 	// RecordsFirst is the version of every record that builds before RecordsScaled understand as it is meant.
 	RecordsFirst = 1
-	// RecordsScaled came with services of the mode daemon and with scaling. A build before it would take the count of such a
-	// service for what it says, and stop its tasks.
+	// RecordsScaled came with services of the mode daemon and with scaling. A build before it would take the count of
+	// such a service for what it says, and stop its tasks.
 	RecordsScaled = 2
-	// RecordsPlaced came with the demands of placement beside constraints on a node's name, machine and labels, with devices, gangs and
-	// taints. A build before it would place tasks where they must not be, give a device to two of them, or end daemons on nodes where they
-	// belong.
+	// RecordsPlaced came with the demands of placement beside constraints on a node's name, machine and labels, with
+	// devices, gangs and taints. A build before it would place tasks where they must not be, give a device to two of
+	// them, or end daemons on nodes where they belong.
 	RecordsPlaced = 3
-	// RecordsChecked came with checks of the types grpc and ttl and of the meanings startup and liveness. A build before it would hand
-	// agents such a check without what makes it one, and they keep a definition for good.
+	// RecordsChecked came with checks of the types grpc and ttl and of the meanings startup and liveness. A build
+	// before it would hand agents such a check without what makes it one, and they keep a definition for good.
 	RecordsChecked = 4
-	// RecordsNetworked came with the same build, and with networks of tasks. A build before it would place a task that has one where there is
-	// none, and its agents would run it on the network of the node.
+	// RecordsNetworked came with the same build, and with networks of tasks. A build before it would place a task that
+	// has one where there is none, and its agents would run it on the network of the node.
 	RecordsNetworked = RecordsChecked
-	// RecordsSecrets came with the same build, and with secrets. A build before it would place their tasks on nodes that cannot hand them out.
+	// RecordsSecrets came with the same build, and with secrets. A build before it would place their tasks on nodes
+	// that cannot hand them out.
 	RecordsSecrets = RecordsChecked
-	// RecordsVolumes came with the same build, and with volumes that nodes declare and such that stick to a task. A build before it would place
-	// their tasks where the data is not, and its agents would take them for volumes that all tasks of a node share.
+	// RecordsVolumes came with the same build, and with volumes that nodes declare and such that stick to a task. A
+	// build before it would place their tasks where the data is not, and its agents would take them for volumes that
+	// all tasks of a node share.
 	RecordsVolumes = RecordsChecked
-	// RecordsFollowing came with the same build, and with services that containers use and templates. A build before it would start their
-	// tasks without the addresses, with templates for files.
+	// RecordsFollowing came with the same build, and with services that containers use and templates. A build before it
+	// would start their tasks without the addresses, with templates for files.
 	RecordsFollowing = RecordsChecked
-	// RecordsConfined came with the same build, and with artifacts and isolation. A build before it would place their tasks on nodes that begin
-	// them without.
+	// RecordsConfined came with the same build, and with artifacts and isolation. A build before it would place their
+	// tasks on nodes that begin them without.
 	RecordsConfined = RecordsChecked
 	// RecordsSealed came with the seals of records of attempts. No record is written with it. Servers of a build before
 	// it write such records without a seal, and one is demanded only where all servers write it: see Seals.
 	RecordsSealed = 5
 )
 
-// RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it asks for. What
-// such builds may leave out without harm (how fast a rollout goes, which of the nodes that are allowed is liked better, what they keep no
-// record of) raises no version, so that an upgrade can be taken back until somebody uses what is new.
+// RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it
+// asks for. What such builds may leave out without harm (how fast a rollout goes, which of the nodes that are allowed
+// is liked better, what they keep no record of) raises no version, so that an upgrade can be taken back until somebody
+// uses what is new.
 //
 // Records of attempts and plans hold devices only where a definition asks for them, which says so itself.
 func RecordVersion(record any) int {
@@ -117,7 +120,9 @@ func (d *TaskDefinition) recordVersion() int {
 }
 
 func (d *TaskDefinition) wantsDevices() bool {
-	return slices.ContainsFunc(d.Containers, func(c Container) bool { return len(c.Resources.Devices) > 0 || c.Resources.Cores() > 0 }) ||
+	return slices.ContainsFunc(d.Containers, func(c Container) bool {
+		return len(c.Resources.Devices) > 0 || c.Resources.Cores() > 0
+	}) ||
 		slices.ContainsFunc(d.Volumes, func(v Volume) bool { return v.Pin })
 }
 

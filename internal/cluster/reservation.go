@@ -15,31 +15,33 @@ const (
 	DefaultLead = Duration(time.Hour)
 )
 
-// Reservation keeps nodes for somebody for a span of time: the record reservation/<name>. From From to Until no task is placed on them but
-// those that it admits; before that only such others as end in time. Writer: the user, through the API, which chooses Nodes where there
-// is a Count.
+// Reservation keeps nodes for somebody for a span of time: the record reservation/<name>. From From to Until no task is
+// placed on them but those that it admits; before that only such others as end in time. Writer: the user, through the
+// API, which chooses Nodes where there is a Count.
 type Reservation struct {
 	Name string `json:"name"`
 	// Domain is the one whose nodes they are. The API server fills it in.
 	Domain string `json:"domain,omitempty"`
 	// Nodes are kept, ordered by name. A node is kept by one reservation at a time.
 	Nodes []string `json:"nodes,omitempty"`
-	// Count, unless 0, asks for so many nodes to be chosen when the reservation is written: of Pool, unless that is empty, and such as meet the
-	// Constraints. Those of a reservation that is written again stay as far as they still will do.
+	// Count, unless 0, asks for so many nodes to be chosen when the reservation is written: of Pool, unless that is
+	// empty, and such as meet the Constraints. Those of a reservation that is written again stay as far as they still
+	// will do.
 	Count       int          `json:"count,omitempty"`
 	Pool        string       `json:"pool,omitempty"`
 	Constraints []Constraint `json:"constraints,omitempty"`
 	// From is when it begins, by default when it is written, and Until when it ends.
 	From  time.Time `json:"from,omitzero"`
 	Until time.Time `json:"until"`
-	// Clusters and Labels are whom it is for: services and jobs of one of the clusters, unless there are none, that have all the labels. Without
-	// both it is for those that name it (placement.reservation), and else for nobody.
+	// Clusters and Labels are whom it is for: services and jobs of one of the clusters, unless there are none, that
+	// have all the labels. Without both it is for those that name it (placement.reservation), and else for nobody.
 	Clusters []string `json:"clusters,omitempty"`
 	Labels   Labels   `json:"labels,omitempty"`
-	// Lead is for how long before From no task is placed on its nodes that does not end before From by its time limit. Tasks that have a limit are held to that
-	// from the day that the reservation is written. Default DefaultLead.
+	// Lead is for how long before From no task is placed on its nodes that does not end before From by its time limit.
+	// Tasks that have a limit are held to that from the day that the reservation is written. Default DefaultLead.
 	Lead Duration `json:"lead,omitempty"`
-	// Evict moves tasks away that run on its nodes when it begins and that it does not admit; else they run to their end.
+	// Evict moves tasks away that run on its nodes when it begins and that it does not admit; else they run to their
+	// end.
 	Evict bool `json:"evict,omitempty"`
 	// Created is when it was first written, and By who did. The API server fills them in.
 	Created time.Time `json:"created,omitzero"`
@@ -57,7 +59,8 @@ func (r *Reservation) Overlaps(o *Reservation) bool {
 	return r.From.Before(o.Until) && o.From.Before(r.Until)
 }
 
-// Admits reports whether tasks of a cluster may use it, whose owner has such labels, and whose placement names a reservation, or none ("").
+// Admits reports whether tasks of a cluster may use it, whose owner has such labels, and whose placement names a
+// reservation, or none ("").
 func (r *Reservation) Admits(in string, labels Labels, named string) bool {
 	if named != "" && named != r.Name || named == "" && len(r.Clusters)+len(r.Labels) == 0 {
 		return false
@@ -73,7 +76,8 @@ func (r *Reservation) Admits(in string, labels Labels, named string) bool {
 	return true
 }
 
-// Refuses reports whether tasks that it does not admit are kept from its nodes now, if they end by their time limit, or without one (0) by themselves.
+// Refuses reports whether tasks that it does not admit are kept from its nodes now, if they end by their time limit, or
+// without one (0) by themselves.
 func (r *Reservation) Refuses(now time.Time, limit Duration) bool {
 	switch {
 	case r.Over(now):
@@ -86,7 +90,8 @@ func (r *Reservation) Refuses(now time.Time, limit Duration) bool {
 	return !now.Before(r.From.Add(-time.Duration(r.Lead)))
 }
 
-// Next returns when it next matters to who waits that time passes, after now: when its lead, its span or its end is reached; zero when it is over.
+// Next returns when it next matters to who waits that time passes, after now: when its lead, its span or its end is
+// reached; zero when it is over.
 func (r *Reservation) Next(now time.Time) time.Time {
 	for _, at := range []time.Time{r.From.Add(-time.Duration(r.Lead)), r.From, r.Until} {
 		if at.After(now) {
@@ -114,7 +119,8 @@ func (r *Reservation) Validate() error {
 	k := newCheck()
 	k.at("name").name(r.Name)
 	nodes := k.at("nodes")
-	nodes.must(len(r.Nodes) <= MaxReservedNodes, "holds %d names, at most %d are allowed", len(r.Nodes), MaxReservedNodes)
+	nodes.must(len(r.Nodes) <= MaxReservedNodes, "holds %d names, at most %d are allowed", len(r.Nodes),
+		MaxReservedNodes)
 	for i, n := range r.Nodes {
 		at := k.index("nodes", i)
 		at.must(ValidNodeName(n), "%q cannot be the name of a node", clip(n))
@@ -132,10 +138,13 @@ func (r *Reservation) Validate() error {
 		k.at("pool").name(r.Pool)
 	}
 	k.constraints("constraints", r.Constraints)
-	k.at("until").must(r.Until.After(r.From), "is not after from (%s): want the time when the reservation ends", r.From.UTC().Format(time.RFC3339))
-	k.at("until").must(r.Until.Sub(r.From) <= MaxReservationSpan, "is more than %d days after from", int(MaxReservationSpan.Hours()/24))
+	k.at("until").must(r.Until.After(r.From), "is not after from (%s): want the time when the reservation ends",
+		r.From.UTC().Format(time.RFC3339))
+	k.at("until").must(r.Until.Sub(r.From) <= MaxReservationSpan, "is more than %d days after from",
+		int(MaxReservationSpan.Hours()/24))
 	k.at("lead").span(r.Lead, 0, Duration(MaxReservationSpan))
-	k.at("clusters").must(len(r.Clusters) <= maxConstraints, "holds %d names, at most %d are allowed", len(r.Clusters), maxConstraints)
+	k.at("clusters").must(len(r.Clusters) <= maxConstraints, "holds %d names, at most %d are allowed", len(r.Clusters),
+		maxConstraints)
 	for i, c := range r.Clusters {
 		k.index("clusters", i).name(c)
 	}

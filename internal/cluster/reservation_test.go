@@ -22,9 +22,16 @@ func TestReservationFaults(t *testing.T) {
 			r.Name, r.Nodes, r.Pool, r.Until = "R", nil, "P", from
 			r.Clusters, r.Lead = []string{"a", "B"}, -1
 			r.Constraints = []cluster.Constraint{{Attribute: "strange", Value: "x"}}
-		}, []string{"name", "nodes", "pool", "constraints", "pool", "constraints[0].attribute", "constraints[0].op", "until", "lead", "clusters[1]"}},
-		{"a node twice", func(r *cluster.Reservation) { r.Nodes = []string{"n1", "n1", ""} }, []string{"nodes[1]", "nodes[2]"}},
-		{"too long", func(r *cluster.Reservation) { r.Until = from.Add(2 * cluster.MaxReservationSpan) }, []string{"until"}},
+		}, []string{
+			"name", "nodes", "pool", "constraints", "pool", "constraints[0].attribute", "constraints[0].op",
+			"until", "lead", "clusters[1]",
+		}},
+		{"a node twice", func(r *cluster.Reservation) {
+			r.Nodes = []string{"n1", "n1", ""}
+		}, []string{"nodes[1]", "nodes[2]"}},
+		{"too long", func(r *cluster.Reservation) {
+			r.Until = from.Add(2 * cluster.MaxReservationSpan)
+		}, []string{"until"}},
 		{"chosen nodes", func(r *cluster.Reservation) { r.Nodes, r.Count, r.Pool = nil, 3, "gpu" }, nil},
 		{"too many", func(r *cluster.Reservation) { r.Count = cluster.MaxReservedNodes + 1 }, []string{"count"}},
 	} {
@@ -58,7 +65,12 @@ func TestReservationAdmits(t *testing.T) {
 		{"to name it is not enough", cluster.Reservation{Name: "r", Clusters: []string{"b"}}, "r", false},
 		{"by labels", cluster.Reservation{Name: "r", Labels: cluster.Labels{"team": "ml"}}, "", true},
 		{"all labels", cluster.Reservation{Name: "r", Labels: cluster.Labels{"team": "ml", "tier": "2"}}, "", false},
-		{"both", cluster.Reservation{Name: "r", Clusters: []string{"b"}, Labels: cluster.Labels{"team": "ml"}}, "", false},
+		{
+			"both",
+			cluster.Reservation{Name: "r", Clusters: []string{"b"}, Labels: cluster.Labels{"team": "ml"}},
+			"",
+			false,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := test.r.Admits("c", labels, test.named); got != test.want {

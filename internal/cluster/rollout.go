@@ -2,8 +2,8 @@ package cluster
 
 import "time"
 
-// Update says how a service's tasks are replaced, by a rollout and by whatever else moves them: the budget of Least healthy
-// tasks is one for rollouts, drains, scaling down and rebalancing (P5).
+// Update says how a service's tasks are replaced, by a rollout and by whatever else moves them: the budget of Least
+// healthy tasks is one for rollouts, drains, scaling down and rebalancing (P5).
 type Update struct {
 	// MaxSurge is how many tasks there may be beyond the count while tasks are replaced, canaries apart. Default 1;
 	// 0 for definitions of which two cannot live on a node, and with the order stop-first.
@@ -16,7 +16,8 @@ type Update struct {
 	// Stagger is waited between the moment when all tasks begun are healthy and the next ones. Default 0.
 	Stagger Duration `json:"stagger,omitempty"`
 	// Order is what comes first where one task replaces another. Default stop-first for definitions of which two cannot
-	// live on a node, else start-first. A task with a volume that starts first does so on the node of the one it replaces.
+	// live on a node, else start-first. A task with a volume that starts first does so on the node of the one it
+	// replaces.
 	Order UpdateOrder `json:"order,omitempty"`
 	// Canaries is how many tasks of the new version are begun at first, beside all of the old; the rest waits until
 	// somebody promotes them, or AutoPromote. As many as the count is a blue/green rollout. Default 0.
@@ -51,17 +52,19 @@ func (UpdateOrder) Values() []UpdateOrder {
 // Gate is a condition on numbers from outside that a rollout waits for. Either Prometheus and Query, or HTTP is set.
 type Gate struct {
 	Name string `json:"name"`
-	// Prometheus is the base URL of a server that answers Query, an expression in its language with one number as the answer.
+	// Prometheus is the base URL of a server that answers Query, an expression in its language with one number as the
+	// answer.
 	Prometheus string `json:"prometheus,omitempty"`
 	Query      string `json:"query,omitempty"`
 	// HTTP is a URL that is asked.
 	HTTP string `json:"http,omitempty"`
-	// Pass is a CEL expression: over "value" (a number) for a query; over "status" (a number), "body" (text) and "json" (what the body
-	// holds, if it is JSON) for an answer. Default "status >= 200 && status < 300" for HTTP.
+	// Pass is a CEL expression: over "value" (a number) for a query; over "status" (a number), "body" (text) and "json"
+	// (what the body holds, if it is JSON) for an answer. Default "status >= 200 && status < 300" for HTTP.
 	Pass string `json:"pass,omitempty"`
 	// Interval between two looks. Default 10 s.
 	Interval Duration `json:"interval,omitempty"`
-	// Passes is how many looks in a row must pass; after Failures in a row that do not, the rollout has failed. Default 1 and 3.
+	// Passes is how many looks in a row must pass; after Failures in a row that do not, the rollout has failed. Default
+	// 1 and 3.
 	Passes   int `json:"passes,omitempty"`
 	Failures int `json:"failures,omitempty"`
 }
@@ -109,7 +112,8 @@ type Version struct {
 	State      RolloutState `json:"state"`
 	Started    time.Time    `json:"started"`
 	Ended      time.Time    `json:"ended,omitzero"`
-	// Message says why it is where it is, and Reason, for one that failed, is the code of that; empty where nobody wrote it down.
+	// Message says why it is where it is, and Reason, for one that failed, is the code of that; empty where nobody
+	// wrote it down.
 	Message string     `json:"message,omitempty"`
 	Reason  ReasonCode `json:"reason,omitempty"`
 }
@@ -117,12 +121,12 @@ type Version struct {
 // MaxVersions is how many versions a rollout's record remembers.
 const MaxVersions = 20
 
-// Rollout is where a service's newest version stands: the record rollout/<cluster>/<service>. Writer: the control plane. A service
-// whose newest generation has no record yet is about to get one.
+// Rollout is where a service's newest version stands: the record rollout/<cluster>/<service>. Writer: the control
+// plane. A service whose newest generation has no record yet is about to get one.
 type Rollout struct {
 	Version
-	// Changed is when the state last changed or another task became healthy for the first time: from then on the progress
-	// deadline counts.
+	// Changed is when the state last changed or another task became healthy for the first time: from then on the
+	// progress deadline counts.
 	Changed time.Time `json:"changed"`
 	// Most is how many tasks of the version were healthy at the same time, at most.
 	Most int `json:"most"`
@@ -134,13 +138,15 @@ type Rollout struct {
 	History []Version `json:"history,omitempty"`
 }
 
-// RolloutWish is what the user asked of a service's rollout, by commands of their own; applying a manifest does not change it.
+// RolloutWish is what the user asked of a service's rollout, by commands of their own; applying a manifest does not
+// change it.
 type RolloutWish struct {
 	// Paused holds the rollout where it is: no task is begun or given up for it.
 	Paused bool `json:"paused,omitempty"`
 	// Promoted is the generation whose canaries were promoted.
 	Promoted uint64 `json:"promoted,omitempty"`
-	// Reverted, unless 0, is the generation that this one takes back: one that failed, by Berth itself, or any, by the user's undo.
+	// Reverted, unless 0, is the generation that this one takes back: one that failed, by Berth itself, or any, by the
+	// user's undo.
 	Reverted uint64 `json:"reverted,omitempty"`
 }
 
@@ -180,8 +186,8 @@ type Limits struct {
 }
 
 // Limits returns the policy in numbers. Pinned says that of the definition two tasks cannot live on a node, see
-// TaskDefinition.Pinned. There is always room for one task to be replaced: where neither surge nor a healthy task less is allowed, it
-// is a healthy task less.
+// TaskDefinition.Pinned. There is always room for one task to be replaced: where neither surge nor a healthy task less
+// is allowed, it is a healthy task less.
 func (u *Update) Limits(count int, pinned bool) Limits {
 	l := Limits{Surge: 1, Least: count, Parallelism: 1, StopFirst: u.Order == StopFirst || u.Order == "" && pinned}
 	if u.MaxSurge != nil {

@@ -36,9 +36,10 @@ type ScaleMetric string
 
 // Metrics of targets.
 const (
-	ScaleCPU        ScaleMetric = "cpu"        // used, in percent of what is reserved, the mean of all tasks
-	ScaleMemory     ScaleMetric = "memory"     // the same for memory
-	ScaleRequests   ScaleMetric = "requests"   // requests a second of one task, the mean of all tasks; see Port, Path and Series
+	ScaleCPU    ScaleMetric = "cpu"    // used, in percent of what is reserved, the mean of all tasks
+	ScaleMemory ScaleMetric = "memory" // the same for memory
+	// requests a second of one task, the mean of all tasks; see Port, Path and Series
+	ScaleRequests   ScaleMetric = "requests"
 	ScalePrometheus ScaleMetric = "prometheus" // the answer to Query, divided by the count unless Whole
 )
 
@@ -52,8 +53,8 @@ type ScaleTarget struct {
 	Metric ScaleMetric `json:"metric"`
 	// Target is what the metric should be: percent, requests a second, or whatever the query gives. More than 0.
 	Target float64 `json:"target"`
-	// Port, Path and Series say where the tasks count their requests, for requests: a page in Prometheus' text format, by
-	// default "/metrics" of the first port, and the sum of the counters "http_requests_total" on it.
+	// Port, Path and Series say where the tasks count their requests, for requests: a page in Prometheus' text format,
+	// by default "/metrics" of the first port, and the sum of the counters "http_requests_total" on it.
 	Port   string `json:"port,omitempty"`
 	Path   string `json:"path,omitempty"`
 	Series string `json:"series,omitempty"`
@@ -66,15 +67,16 @@ type ScaleTarget struct {
 
 // ScalePace says how fast a count changes in one direction.
 type ScalePace struct {
-	// Window is how long a wish must have stood: of all counts that were wished for within it the lowest is taken to grow,
-	// the highest to shrink. Default 0 up, 5 m down.
+	// Window is how long a wish must have stood: of all counts that were wished for within it the lowest is taken to
+	// grow, the highest to shrink. Default 0 up, 5 m down.
 	Window *Duration `json:"window,omitempty"`
 	// Step, unless nil, is the most that changes within Every (default 1 m), at least 1.
 	Step  *Portion `json:"step,omitempty"`
 	Every Duration `json:"every,omitempty"`
 }
 
-// ScaleSchedule sets bounds or the count from a moment that comes again and again until the next such moment of any schedule in the list.
+// ScaleSchedule sets bounds or the count from a moment that comes again and again until the next such moment of any
+// schedule in the list.
 type ScaleSchedule struct {
 	// Cron is five fields: minute, hour, day of the month, month, day of the week; or "@daily" and its kin.
 	Cron string `json:"cron"`
@@ -94,9 +96,9 @@ const (
 	DefaultRequestsSeries  = "http_requests_total"
 )
 
-// Scale is the count that a service with scaling has now: the record scale/<cluster>/<service>. Writer: the control plane. While the
-// service's own count is From and its Recounted the same, Count stands in for it; a user who sets the count begins anew
-// from there.
+// Scale is the count that a service with scaling has now: the record scale/<cluster>/<service>. Writer: the control
+// plane. While the service's own count is From and its Recounted the same, Count stands in for it; a user who sets the
+// count begins anew from there.
 type Scale struct {
 	Count int `json:"count"`
 	From  int `json:"from"`
@@ -121,14 +123,14 @@ type ScaleChange struct {
 // MaxScaleChanges bounds the changes that are remembered.
 const MaxScaleChanges = 10
 
-// StandsFor reports whether the record is about the count that the service has in its spec: else the user has set that since. The
-// record may be nil.
+// StandsFor reports whether the record is about the count that the service has in its spec: else the user has set that
+// since. The record may be nil.
 func (s *Scale) StandsFor(svc *Service) bool {
 	return s != nil && s.From == svc.Count && s.Recounted == svc.Recounted
 }
 
-// At returns the service with the count that scaling gives it: a copy, or the service itself where nothing changes it. The
-// scale may be nil.
+// At returns the service with the count that scaling gives it: a copy, or the service itself where nothing changes it.
+// The scale may be nil.
 func (s *Service) At(scale *Scale) *Service {
 	if s.Scaling == nil || s.Mode == ModeDaemon {
 		return s
@@ -156,8 +158,8 @@ type TaskStats struct {
 	Growth Bytes `json:"growth,omitempty"`
 	// Requests is how many a second it answered, -1 where nobody counts them.
 	Requests float64 `json:"requests,omitempty"`
-	// Detail, unless nil, tells of throttling, stalls, network and disks, as they were measured within the last while. nil is also
-	// what an agent tells that does not know it.
+	// Detail, unless nil, tells of throttling, stalls, network and disks, as they were measured within the last while.
+	// nil is also what an agent tells that does not know it.
 	Detail *UseDetail `json:"detail,omitempty"`
 	// Storage, unless nil, is what the volumes take that the agent keeps for the task.
 	Storage *StorageUse `json:"storage,omitempty"`
@@ -168,8 +170,8 @@ type Pressure struct {
 	Since time.Time `json:"since"`
 	// Message says what was measured, such as "memory: 96% of the machine is used, tasks stall 12% of the time".
 	Message string `json:"message"`
-	// Victim is the attempt to move, empty for none: of the lowest priority, and of those the one that uses the most beyond
-	// what it reserved.
+	// Victim is the attempt to move, empty for none: of the lowest priority, and of those the one that uses the most
+	// beyond what it reserved.
 	Victim string `json:"victim,omitempty"` // its UUID
 	Task   TaskID `json:"task,omitempty"`
 	// Why says why that one, with numbers.

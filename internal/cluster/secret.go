@@ -27,8 +27,9 @@ const (
 	MaxSecretUses = 64        // of one container
 )
 
-// Secret is a value that only the agents of nodes get to see which run a task that uses it: the record secret/<cluster>/<name>. Only
-// the newest value is kept. Writer: the user; a rotation of the servers' key seals it anew and changes nothing else.
+// Secret is a value that only the agents of nodes get to see which run a task that uses it: the record
+// secret/<cluster>/<name>. Only the newest value is kept. Writer: the user; a rotation of the servers' key seals it
+// anew and changes nothing else.
 type Secret struct {
 	Cluster string     `json:"cluster"`
 	Name    string     `json:"name"`
@@ -37,7 +38,8 @@ type Secret struct {
 	Registry string `json:"registry,omitempty"`
 	// Version counts the values that a secret of the name had since it was made, from 1.
 	Version uint64 `json:"version"`
-	// Stamp is another one for each value, also where the secret was deleted and made again. It tells nothing of the value.
+	// Stamp is another one for each value, also where the secret was deleted and made again. It tells nothing of the
+	// value.
 	Stamp string `json:"stamp"`
 	// Size is that of the value in bytes.
 	Size int `json:"size"`
@@ -48,8 +50,8 @@ type Secret struct {
 	Updated time.Time `json:"updated"`
 }
 
-// SecretKey is a key that values are sealed with, itself wrapped by the servers' master key: the record secretkey/<id>. The one
-// with the highest number is used. Writer: the user, by setting the first secret and by rotating the key.
+// SecretKey is a key that values are sealed with, itself wrapped by the servers' master key: the record secretkey/<id>.
+// The one with the highest number is used. Writer: the user, by setting the first secret and by rotating the key.
 type SecretKey struct {
 	// ID is the number in its text form.
 	ID     string `json:"id"`
@@ -62,9 +64,9 @@ type SecretKey struct {
 	Retired time.Time `json:"retired,omitzero"`
 }
 
-// MasterKey tells of a key that wraps data keys: the record masterkey/<id>. The key itself stands in a file on every server and never in the
-// store. There are such records once the first one was replaced. Writer: the server that is asked to replace or drop a key, until Used; from then on the
-// leader, and Dropped again whoever is asked.
+// MasterKey tells of a key that wraps data keys: the record masterkey/<id>. The key itself stands in a file on every
+// server and never in the store. There are such records once the first one was replaced. Writer: the server that is
+// asked to replace or drop a key, until Used; from then on the leader, and Dropped again whoever is asked.
 type MasterKey struct {
 	// ID is derived from the key and tells nothing of it; data keys name it.
 	ID string `json:"id"`
@@ -75,7 +77,8 @@ type MasterKey struct {
 	Used time.Time `json:"used,omitzero"`
 	// Retired is when nothing of the store was sealed with it any more. It is kept for snapshots of before.
 	Retired time.Time `json:"retired,omitzero"`
-	// Dropped is when the user gave it up: each server takes it out of its file. The record stays, as servers that are down hear of it later.
+	// Dropped is when the user gave it up: each server takes it out of its file. The record stays, as servers that are
+	// down hear of it later.
 	Dropped time.Time `json:"dropped,omitzero"`
 }
 
@@ -94,8 +97,8 @@ type SecretUse struct {
 	Signal string `json:"signal,omitempty"`
 }
 
-// SecretChange is what a running task does about a secret that has another value. In every case files are replaced in place, each at
-// once, and whatever of the task is begun from then on gets the new value.
+// SecretChange is what a running task does about a secret that has another value. In every case files are replaced in
+// place, each at once, and whatever of the task is begun from then on gets the new value.
 type SecretChange string
 
 // Ways to take in another value.
@@ -125,7 +128,8 @@ const (
 // secretSignals are those that a change may send: the ones by which programs are told something.
 var secretSignals = [...]string{"HUP", "INT", "USR1", "USR2", "WINCH", "CONT"}
 
-// Secrets returns the names of the secrets that the definition's containers are handed or are pulled with, ordered, each once.
+// Secrets returns the names of the secrets that the definition's containers are handed or are pulled with, ordered,
+// each once.
 func (d *TaskDefinition) Secrets() (names []string) {
 	for i := range d.Containers {
 		c := &d.Containers[i]
@@ -140,7 +144,8 @@ func (d *TaskDefinition) Secrets() (names []string) {
 	return slices.Compact(names)
 }
 
-// HandsOut reports whether a container of the definition is handed a secret: then its node must be one that keeps them in memory.
+// HandsOut reports whether a container of the definition is handed a secret: then its node must be one that keeps them
+// in memory.
 func (d *TaskDefinition) HandsOut() bool {
 	return slices.ContainsFunc(d.Containers, func(c Container) bool { return len(c.Secrets) > 0 })
 }
@@ -148,7 +153,9 @@ func (d *TaskDefinition) HandsOut() bool {
 // RestartsFor reports whether tasks of the definition are replaced when the secret has another value.
 func (d *TaskDefinition) RestartsFor(secret string) bool {
 	return slices.ContainsFunc(d.Containers, func(c Container) bool {
-		return slices.ContainsFunc(c.Secrets, func(u SecretUse) bool { return u.Secret == secret && u.OnChange == SecretRestart })
+		return slices.ContainsFunc(c.Secrets, func(u SecretUse) bool {
+			return u.Secret == secret && u.OnChange == SecretRestart
+		})
 	})
 }
 
@@ -165,7 +172,9 @@ func (s *Secret) Validate() error {
 	k.at("name").name(s.Name)
 	oneOf(k.at("type"), s.Type)
 	if s.Type == SecretRegistry {
-		k.at("registry").must(validRegistry(s.Registry), "%q is not the host of a registry: want one such as \"ghcr.io\" or \"registry.example:5000\"", clip(s.Registry))
+		k.at("registry").must(validRegistry(s.Registry),
+			"%q is not the host of a registry: want one such as \"ghcr.io\" or \"registry.example:5000\"",
+			clip(s.Registry))
 	} else {
 		k.at("registry").must(s.Registry == "", "is for secrets of the type %q only", SecretRegistry)
 	}
@@ -191,14 +200,16 @@ func (c *Container) validateSecrets(k check, d *TaskDefinition) {
 		k.at("pull_secret").name(c.PullSecret)
 		k.at("pull_secret").must(c.Image != "", "is for containers with an image only")
 	}
-	k.at("secrets").must(len(c.Secrets) <= MaxSecretUses, "holds %d secrets, at most %d are allowed", len(c.Secrets), MaxSecretUses)
+	k.at("secrets").must(len(c.Secrets) <= MaxSecretUses, "holds %d secrets, at most %d are allowed", len(c.Secrets),
+		MaxSecretUses)
 	files, variables := map[string]bool{}, map[string]bool{}
 	for i := range c.Secrets {
 		u, at := &c.Secrets[i], k.index("secrets", i)
 		at.at("secret").name(u.Secret)
 		oneOf(at.at("on_change"), u.OnChange)
 		if u.OnChange == SecretSignal {
-			at.at("signal").must(slices.Contains(secretSignals[:], u.Signal), "%q cannot be sent: want one of HUP, INT, USR1, USR2, WINCH and CONT", clip(u.Signal))
+			at.at("signal").must(slices.Contains(secretSignals[:], u.Signal),
+				"%q cannot be sent: want one of HUP, INT, USR1, USR2, WINCH and CONT", clip(u.Signal))
 		} else {
 			at.at("signal").must(u.Signal == "", "is for on_change %q only", SecretSignal)
 		}
@@ -216,7 +227,8 @@ func (c *Container) validateSecrets(k check, d *TaskDefinition) {
 
 func (u *SecretUse) validateFile(at check, c *Container, taken map[string]bool) {
 	mode, err := strconv.ParseUint(u.Mode, 8, 32)
-	at.at("mode").must(err == nil && len(u.Mode) <= 4 && mode <= 0o777, "%q is not a file mode: want octal digits, such as \"0400\"", clip(u.Mode))
+	at.at("mode").must(err == nil && len(u.Mode) <= 4 && mode <= 0o777,
+		"%q is not a file mode: want octal digits, such as \"0400\"", clip(u.Mode))
 	at = at.at("file")
 	if !cleanPath(u.File) {
 		at.absolute(u.File)
@@ -225,7 +237,8 @@ func (u *SecretUse) validateFile(at check, c *Container, taken map[string]bool) 
 	folder := folderOf(u.File)
 	switch {
 	case folder == "/" || folderOf(folder) == "/":
-		at.fault("%q would cover the folder %s: want a path in a folder of its own, such as \"/run/secrets/%s\"", clip(u.File), clip(folder), clip(u.Secret))
+		at.fault("%q would cover the folder %s: want a path in a folder of its own, such as \"/run/secrets/%s\"",
+			clip(u.File), clip(folder), clip(u.Secret))
 	case within(u.File, "/proc") || within(u.File, "/sys"):
 		at.fault("%q cannot be covered: want a path outside of /proc and /sys", clip(u.File))
 	case taken[u.File]:
@@ -233,21 +246,26 @@ func (u *SecretUse) validateFile(at check, c *Container, taken map[string]bool) 
 	}
 	taken[u.File] = true
 	for i := range c.Files {
-		at.must(!within(c.Files[i].Path, folder), "%q covers the folder of %s (files[%d]): want a folder that nothing else is in", clip(u.File), clip(c.Files[i].Path), i)
+		at.must(!within(c.Files[i].Path, folder),
+			"%q covers the folder of %s (files[%d]): want a folder that nothing else is in", clip(u.File),
+			clip(c.Files[i].Path), i)
 	}
 	for i := range c.Mounts {
 		at.must(!within(c.Mounts[i].Path, folder) && !within(u.File, c.Mounts[i].Path),
-			"%q and %s (mounts[%d]) lie within each other: want a folder that nothing else is in", clip(u.File), clip(c.Mounts[i].Path), i)
+			"%q and %s (mounts[%d]) lie within each other: want a folder that nothing else is in", clip(u.File),
+			clip(c.Mounts[i].Path), i)
 	}
 	for i := range c.Tmpfs {
 		at.must(!within(c.Tmpfs[i].Path, folder) && !within(u.File, c.Tmpfs[i].Path),
-			"%q and %s (tmpfs[%d]) lie within each other: want a folder that nothing else is in", clip(u.File), clip(c.Tmpfs[i].Path), i)
+			"%q and %s (tmpfs[%d]) lie within each other: want a folder that nothing else is in", clip(u.File),
+			clip(c.Tmpfs[i].Path), i)
 	}
 }
 
 func (u *SecretUse) validateVariable(at check, c *Container, d *TaskDefinition, taken map[string]bool) {
 	at.at("mode").must(u.Mode == "", "is for files only")
-	at.at("on_change").must(u.OnChange != SecretSignal, "cannot be %q: the variables of a program that runs do not change", SecretSignal)
+	at.at("on_change").must(u.OnChange != SecretSignal,
+		"cannot be %q: the variables of a program that runs do not change", SecretSignal)
 	_, plain := c.Env[u.Env]
 	at.at("env").must(!plain && !taken[u.Env], "%q is set already, by env or for another secret", clip(u.Env))
 	taken[u.Env] = true
@@ -264,7 +282,8 @@ func (c *Container) validateSecretFolders(k check) {
 	folders := c.SecretFolders()
 	for i, a := range folders {
 		for _, b := range folders[i+1:] {
-			k.at("secrets").must(!within(b, a), "the folders %s and %s lie within each other: want files of secrets side by side", clip(a), clip(b))
+			k.at("secrets").must(!within(b, a),
+				"the folders %s and %s lie within each other: want files of secrets side by side", clip(a), clip(b))
 		}
 	}
 }

@@ -2,8 +2,8 @@ package cluster
 
 import "time"
 
-// Server is one member of the control plane: the record server/<id>. Writer: the server itself, at its start and when its master keys
-// change; whoever removes the member deletes it.
+// Server is one member of the control plane: the record server/<id>. Writer: the server itself, at its start and when
+// its master keys change; whoever removes the member deletes it.
 type Server struct {
 	// ID is made at the server's first start and stays; Name is for people, the machine's by default.
 	ID   string `json:"id"`
@@ -21,8 +21,8 @@ type Server struct {
 	Records    int       `json:"records,omitempty"`
 	RecordsMin int       `json:"records_min,omitempty"`
 	Started    time.Time `json:"started"`
-	// Masters are the ids of the master keys of secrets in the server's file, the oldest first; none for a build that knows of one key only. The
-	// server writes them anew when they change.
+	// Masters are the ids of the master keys of secrets in the server's file, the oldest first; none for a build that
+	// knows of one key only. The server writes them anew when they change.
 	Masters []string `json:"masters,omitempty"`
 }
 
@@ -79,8 +79,8 @@ type AccessToken struct {
 	// Uses, unless 0, is how often a join token may be used; Used how often it was.
 	Uses int `json:"uses,omitempty"`
 	Used int `json:"used,omitempty"`
-	// Recent names who used a join token last, with which key: the same again is not counted again, since its answer may
-	// have been lost.
+	// Recent names who used a join token last, with which key: the same again is not counted again, since its answer
+	// may have been lost.
 	Recent []string `json:"recent,omitempty"`
 }
 
@@ -108,7 +108,8 @@ func (d *DomainSettings) Validate() error {
 		at := k.index("pools", i)
 		at.at("name").name(p.Name)
 		at.at("strategy").strategy(p.Strategy)
-		at.must(i == 0 || d.Pools[i-1].Name < p.Name, "%q does not come after the pool before it: pools are ordered by their names, each there once", p.Name)
+		at.must(i == 0 || d.Pools[i-1].Name < p.Name,
+			"%q does not come after the pool before it: pools are ordered by their names, each there once", p.Name)
 	}
 	return k.err()
 }
@@ -151,8 +152,8 @@ type Recovery struct {
 	Cause string `json:"cause"`
 	// Shown is the highest token that an agent showed.
 	Shown Token `json:"shown,omitzero"`
-	// Plan is the highest plan that placed what agents ran when the decision was awaited. Plans up to it may be of what the
-	// store has lost; the numbers of those are given again.
+	// Plan is the highest plan that placed what agents ran when the decision was awaited. Plans up to it may be of what
+	// the store has lost; the numbers of those are given again.
 	Plan  uint64    `json:"plan,omitempty"`
 	Since time.Time `json:"since"`
 	// By is who decided, and Decided when.

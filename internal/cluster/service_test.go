@@ -49,7 +49,8 @@ const wholeCron = `{
 func TestWholeServiceAndCronHaveNoFault(t *testing.T) {
 	checkFaults(t, parse[cluster.Service](t, wholeService).Validate(), nil)
 	checkFaults(t, parse[cluster.Cron](t, wholeCron).Validate(), nil)
-	checkFaults(t, parse[cluster.Cron](t, `{"name": "b", "schedules": ["@daily"], "job": {"steps": [{"name": "a", "definition": "w"}]}}`).Validate(), nil)
+	checkFaults(t, parse[cluster.Cron](t,
+		`{"name": "b", "schedules": ["@daily"], "job": {"steps": [{"name": "a", "definition": "w"}]}}`).Validate(), nil)
 }
 
 // serviceFaults changes a service without faults.
@@ -68,7 +69,8 @@ func TestUpdateFaults(t *testing.T) {
 		want         []string
 	}{
 		{"portions", `{"max_surge": "1000%", "min_healthy": "101%", "parallelism": 0, "canaries": "120%"}`, []string{
-			"update.min_healthy: is 101%, want a share from 0% to 100%", "update.parallelism: is 0, want a number from 1",
+			"update.min_healthy: is 101%, want a share from 0% to 100%",
+			"update.parallelism: is 0, want a number from 1",
 			"update.canaries: is 120%, want a share",
 		}},
 		{"large portions", `{"max_surge": 100001, "min_healthy": 100001}`, []string{
@@ -77,23 +79,36 @@ func TestUpdateFaults(t *testing.T) {
 		{"no room", `{"max_surge": 0, "min_healthy": "100%"}`, []string{
 			"update.min_healthy: so no task can be replaced: allow a task more with max_surge: 1, or a task less",
 		}},
-		{"no room in that order", `{"order": "stop-first", "min_healthy": "100%"}`, []string{"update.min_healthy: gives up a healthy task first"}},
+		{
+			"no room in that order", `{"order": "stop-first", "min_healthy": "100%"}`,
+			[]string{"update.min_healthy: gives up a healthy task first"},
+		},
 		{"room", `{"max_surge": 0, "min_healthy": "75%"}`, nil},
-		{"no room in numbers", `{"max_surge": 0, "min_healthy": 4}`, []string{"update.min_healthy: is 4 of 4 and max_surge is 0, so no task can be replaced"}},
-		{"no room in numbers in that order", `{"order": "stop-first", "min_healthy": 4}`, []string{"update.min_healthy: is 4 of 4 and the order stop-first gives up"}},
+		{
+			"no room in numbers", `{"max_surge": 0, "min_healthy": 4}`,
+			[]string{"update.min_healthy: is 4 of 4 and max_surge is 0, so no task can be replaced"},
+		},
+		{
+			"no room in numbers in that order", `{"order": "stop-first", "min_healthy": 4}`,
+			[]string{"update.min_healthy: is 4 of 4 and the order stop-first gives up"},
+		},
 		{"room in numbers", `{"max_surge": 0, "min_healthy": 3}`, nil},
 		{"a surge in numbers", `{"min_healthy": 4}`, nil},
 		{"blue and green", `{"canaries": "100%", "max_surge": 0}`, nil},
 		{"order", `{"order": "any"}`, []string{`update.order: want one of start-first, stop-first`}},
 		{"deadlines", `{"healthy_deadline": "1ms", "progress_deadline": "1000h", "stagger": "-1s"}`, []string{
-			"update.stagger: want a duration from 0s", "update.healthy_deadline: want a duration from 1s", "update.progress_deadline: want a duration from healthy_deadline, which is 1ms",
+			"update.stagger: want a duration from 0s", "update.healthy_deadline: want a duration from 1s",
+			"update.progress_deadline: want a duration from healthy_deadline, which is 1ms",
 		}},
 		{"deadlines in the wrong order", `{"healthy_deadline": "5m", "progress_deadline": "1m"}`, []string{
 			"update.progress_deadline: is 1m0s, want a duration from healthy_deadline, which is 5m0s",
 		}},
 		{"one deadline moves the other", `{"progress_deadline": "1m"}`, nil},
 		{"the other moves the one", `{"healthy_deadline": "1h"}`, nil},
-		{"stagger", `{"stagger": "10m", "progress_deadline": "5m"}`, []string{"update.stagger: want less than progress_deadline"}},
+		{
+			"stagger", `{"stagger": "10m", "progress_deadline": "5m"}`,
+			[]string{"update.stagger: want less than progress_deadline"},
+		},
 		{"long stagger", `{"stagger": "1h"}`, nil},
 		{"gates", `{"gates": [
 			{"name": "a", "http": "http://a", "prometheus": "http://b", "query": "q", "interval": "1ms", "passes": -1, "failures": 1001},
@@ -103,14 +118,18 @@ func TestUpdateFaults(t *testing.T) {
 			{"name": "d", "http": "http://a/#x"}
 		]}`, []string{
 			"update.gates[0].prometheus: is not for a gate that asks http", "update.gates[0].query: is not for",
-			"update.gates[0].interval: want a duration from 1s to 1h", "update.gates[0].passes: want a number from 1", "update.gates[0].failures: to 1000",
-			"update.gates[1].prometheus: is not an address", "update.gates[1].query: is missing", "update.gates[1].pass: is missing",
-			"update.gates[2].name: is not a name", "update.gates[2]: asks nobody: want prometheus and query, or http", "update.gates[2].pass: is missing: want an expression over value",
+			"update.gates[0].interval: want a duration from 1s to 1h", "update.gates[0].passes: want a number from 1",
+			"update.gates[0].failures: to 1000",
+			"update.gates[1].prometheus: is not an address", "update.gates[1].query: is missing",
+			"update.gates[1].pass: is missing",
+			"update.gates[2].name: is not a name", "update.gates[2]: asks nobody: want prometheus and query, or http",
+			"update.gates[2].pass: is missing: want an expression over value",
 			"update.gates[3].prometheus: holds a user or a password", "update.gates[3].query: is not printable",
 			`update.gates[4].http: holds a "#"`,
 			`update.gates[1].name: "a" is already the name of gates[0]`,
 		}},
-		{"many gates", `{"gates": [` + strings.Repeat(`{"name": "a", "http": "http://a"},`, 16) + `{"name": "b", "http": "http://a"}]}`, append(
+		{"many gates", `{"gates": [` + strings.Repeat(`{"name": "a", "http": "http://a"},`, 16) +
+			`{"name": "b", "http": "http://a"}]}`, append(
 			[]string{"update.gates: holds 17 gates, at most 16"}, twice("update.gates", 15)...)},
 	} {
 		t.Run(tt.name, func(t *testing.T) { serviceFaults(t, `{"update": `+tt.update+`}`, tt.want...) })
@@ -120,7 +139,8 @@ func TestUpdateFaults(t *testing.T) {
 // twice is the faults of n elements after the first that share its name.
 func twice(field string, n int) (want []string) {
 	for i := range n {
-		want = append(want, field+"["+string("0123456789"[(i+1)/10])+string("0123456789"[(i+1)%10])+"].name: is already")
+		want = append(want, field+"["+string("0123456789"[(i+1)/10])+string(
+			"0123456789"[(i+1)%10])+"].name: is already")
 	}
 	for i := range want {
 		want[i] = strings.Replace(want[i], "[0", "[", 1)
@@ -131,10 +151,13 @@ func twice(field string, n int) (want []string) {
 // TestAddressesKeepTheirSecrets: what may hold a password is not repeated.
 func TestAddressesKeepTheirSecrets(t *testing.T) {
 	for _, address := range []string{
-		"http://user:hunter2@host", "postgres://user:hunter2@host", "http://user:hunter2@host:bad port", "user:hunter2@host", "//hunter2", "http://%zz:hunter2@x",
-		"http:hunter2", "http://?hunter2", "\x00hunter2", strings.Repeat("hunter2", 1000), "http://[hunter2", "http://:80/hunter2",
+		"http://user:hunter2@host", "postgres://user:hunter2@host", "http://user:hunter2@host:bad port",
+		"user:hunter2@host", "//hunter2", "http://%zz:hunter2@x",
+		"http:hunter2", "http://?hunter2", "\x00hunter2", strings.Repeat("hunter2", 1000), "http://[hunter2",
+		"http://:80/hunter2",
 	} {
-		s := parse[cluster.Service](t, `{"name": "web", "definition": "web@1", "update": {"gates": [{"name": "a", "http": "x"}]}}`)
+		s := parse[cluster.Service](t,
+			`{"name": "web", "definition": "web@1", "update": {"gates": [{"name": "a", "http": "x"}]}}`)
 		s.Update.Gates[0].HTTP = address
 		err := s.Validate()
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
@@ -149,14 +172,23 @@ func TestScalingFaults(t *testing.T) {
 		want          []string
 	}{
 		{"least", `{"scaling": {"min": 1, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, nil},
-		{"bounds", `{"scaling": {"min": 5, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, []string{"scaling.max: is 4, want a number from min, which is 5"}},
+		{
+			"bounds", `{"scaling": {"min": 5, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`,
+			[]string{"scaling.max: is 4, want a number from min, which is 5"},
+		},
 		{"no bounds", `{"count": 0, "scaling": {"targets": [{"metric": "prometheus", "url": "http://a", "query": "q", "target": 1}]}}`, []string{
 			"scaling.max: is 0, want a number from min, which is 0",
 		}},
-		{"negative", `{"count": 0, "scaling": {"min": -1, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, []string{"scaling.min: is -1, want a number from 0"}},
-		{"count", `{"count": 5, "scaling": {"min": 1, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, []string{
-			"count: is 5, want a number within the bounds of scaling, from 1 to 4",
-		}},
+		{
+			"negative", `{"count": 0, "scaling": {"min": -1, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`,
+			[]string{"scaling.min: is -1, want a number from 0"},
+		},
+		{
+			"count", `{"count": 5, "scaling": {"min": 1, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`,
+			[]string{
+				"count: is 5, want a number within the bounds of scaling, from 1 to 4",
+			},
+		},
 		{"left out count", `{"count": 0, "scaling": {"min": 2, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, nil},
 		{"nothing", `{"scaling": {"min": 1, "max": 4}}`, []string{"scaling: holds neither targets nor schedules"}},
 		{"asleep for ever", `{"count": 0, "scaling": {"min": 0, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, []string{
@@ -168,24 +200,30 @@ func TestScalingFaults(t *testing.T) {
 			{"metric": "requests", "target": -1, "port": "Http", "path": "m", "series": "1x"}, {"metric": "prometheus", "target": 1}
 		]}}`, []string{
 			"scaling.targets[0].metric: want one of cpu, memory, requests, prometheus",
-			"scaling.targets[1].target: is 0, want a number of more than 0", "scaling.targets[1].port: is for the metric requests only",
-			"scaling.targets[1].path: is for", "scaling.targets[1].series: is for", "scaling.targets[1].url: is for the metric prometheus only",
+			"scaling.targets[1].target: is 0, want a number of more than 0",
+			"scaling.targets[1].port: is for the metric requests only",
+			"scaling.targets[1].path: is for", "scaling.targets[1].series: is for",
+			"scaling.targets[1].url: is for the metric prometheus only",
 			"scaling.targets[1].query: is for", "scaling.targets[1].whole: is for",
-			"scaling.targets[2].target: is -1", "scaling.targets[2].port: is not the name of a port", "scaling.targets[2].path: is not a path",
+			"scaling.targets[2].target: is -1", "scaling.targets[2].port: is not the name of a port",
+			"scaling.targets[2].path: is not a path",
 			"scaling.targets[2].series: is not the name of a series",
 			"scaling.targets[3].url: is missing: want an address", "scaling.targets[3].query: is missing",
 		}},
 		{"pace", `{"scaling": {"min": 1, "max": 4, "targets": [{"metric": "cpu", "target": 50}],
 			"up": {"window": "-1s", "step": 0, "every": "1ms"}, "down": {"every": "1m"}}}`, []string{
-			"scaling.up.window: want a duration from 0s", "scaling.up.step: want a number from 1", "scaling.up.every: want a duration from 1s",
+			"scaling.up.window: want a duration from 0s", "scaling.up.step: want a number from 1",
+			"scaling.up.every: want a duration from 1s",
 			"scaling.down.every: is for a step only",
 		}},
 		{"schedules", `{"scaling": {"min": 2, "max": 4, "schedules": [
 			{"cron": "x"}, {"cron": "x", "min": 5}, {"cron": "x", "max": 1}, {"cron": "x", "count": 0}, {"cron": "x", "min": -1, "max": 100001},
 			{"cron": "x", "min": 0, "count": 0}
 		]}}`, []string{
-			"scaling.schedules[0]: sets nothing: want min, max or count", "scaling.schedules[1]: leaves no room: min would be 5 and max 4",
-			"scaling.schedules[2]: leaves no room: min would be 2 and max 1", "scaling.schedules[3].count: is 0, but the bounds then are 2 and 4",
+			"scaling.schedules[0]: sets nothing: want min, max or count",
+			"scaling.schedules[1]: leaves no room: min would be 5 and max 4",
+			"scaling.schedules[2]: leaves no room: min would be 2 and max 1",
+			"scaling.schedules[3].count: is 0, but the bounds then are 2 and 4",
 			"scaling.schedules[4].min: want a number from 0", "scaling.schedules[4].max: to 100000",
 		}},
 		{"canaries of the most", `{"count": 2, "scaling": {"min": 1, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}, "update": {"canaries": 4}}`, nil},
@@ -206,16 +244,19 @@ func TestModeAndRescheduleFaults(t *testing.T) {
 }
 
 func TestCronFaults(t *testing.T) {
-	checkFaults(t, new(cluster.Cron).Validate(), []string{`name: "" is not a name`, "schedules: is empty", "job.steps: is empty"})
+	checkFaults(t, new(cluster.Cron).Validate(),
+		[]string{`name: "" is not a name`, "schedules: is empty", "job.steps: is empty"})
 	c := parse[cluster.Cron](t, wholeCron)
 	c.Name, c.Concurrency, c.Missed, c.Within = strings.Repeat("a", 51), "queue", "some", 1
 	keep := -1
 	c.KeepFailed, c.Job.Priority, c.Schedules = &keep, 1001, []string{"a;b"}
 	c.Job.Steps = append(c.Job.Steps, cluster.Step{Name: "dump", Count: -1, Definition: cluster.Ref{Name: "w"}})
 	checkFaults(t, c.Validate(), []string{
-		"name: is 51 bytes long, at most 50 are allowed", `schedules[0]: holds a ";"`, "concurrency: want one of forbid, allow, replace",
+		"name: is 51 bytes long, at most 50 are allowed", `schedules[0]: holds a ";"`,
+		"concurrency: want one of forbid, allow, replace",
 		"missed: want one of skip, once, all", "within: want a duration from 10s", "keep_failed: want a number from 0",
-		"job.priority: want a number from 1", "job.steps[1].count: want a number from 1", `job.steps[1].name: "dump" is already the name of steps[0]`,
+		"job.priority: want a number from 1", "job.steps[1].count: want a number from 1",
+		`job.steps[1].name: "dump" is already the name of steps[0]`,
 	})
 	c = parse[cluster.Cron](t, wholeCron)
 	c.Concurrency = cluster.CronReplace
@@ -223,7 +264,9 @@ func TestCronFaults(t *testing.T) {
 	c.Schedules = make([]string, 33)
 	c.Missed = cluster.CronOnce
 	checkFaults(t, c.Validate(), []string{"schedules: holds 33 schedules, at most 32"})
-	checkFaults(t, c.CheckReferences(func(cluster.Ref) bool { return false }), []string{"job.steps[0].definition: task definition dump@1 does not exist"})
+	checkFaults(t, c.CheckReferences(func(cluster.Ref) bool {
+		return false
+	}), []string{"job.steps[0].definition: task definition dump@1 does not exist"})
 }
 
 // TestJobNamesAreNames: the longest name of a cron leaves room for the moment.
@@ -255,7 +298,8 @@ func TestServiceDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("a service (-want +got):\n%s", diff)
 	}
-	c := parse[cluster.Cron](t, `{"name": "b", "schedules": ["@daily"], "job": {"steps": [{"name": "a", "definition": "w@1", "retries": 1}]}}`)
+	c := parse[cluster.Cron](t,
+		`{"name": "b", "schedules": ["@daily"], "job": {"steps": [{"name": "a", "definition": "w@1", "retries": 1}]}}`)
 	c.SetDefaults()
 	wantCron := parse[cluster.Cron](t, `{"cluster": "default", "name": "b", "schedules": ["@daily"], "concurrency": "forbid", "missed": "once",
 		"within": "1h", "keep_succeeded": 3, "keep_failed": 3, "job": {"priority": 500, "steps": [
@@ -263,7 +307,10 @@ func TestServiceDefaults(t *testing.T) {
 	if diff := cmp.Diff(wantCron, c); diff != "" {
 		t.Errorf("a cron (-want +got):\n%s", diff)
 	}
-	for _, v := range []interface{ Validate() error }{parse[cluster.Service](t, wholeService), parse[cluster.Cron](t, wholeCron)} {
+	for _, v := range []interface{ Validate() error }{
+		parse[cluster.Service](t, wholeService),
+		parse[cluster.Cron](t, wholeCron),
+	} {
 		before, _ := json.Marshal(v)
 		_ = v.Validate()
 		if after, err := json.Marshal(v); err != nil || string(after) != string(before) {
@@ -275,21 +322,29 @@ func TestServiceDefaults(t *testing.T) {
 func TestCheckDefinition(t *testing.T) {
 	s := parse[cluster.Service](t, wholeService)
 	d := parse[cluster.TaskDefinition](t, whole)
-	checkFaults(t, s.CheckDefinition(d), []string{`update.order: is start-first, but the port "admin" of web@1 is 8081 on every node, and two tasks cannot listen there: use stop-first`})
+	checkFaults(t, s.CheckDefinition(d),
+		[]string{`update.order: is start-first, but the port "admin" of web@1 is 8081 on every node, and two tasks cannot listen there: use stop-first`})
 	d.Ports, d.Containers[1].Resources = d.Ports[:0], cluster.Resources{}
 	checkFaults(t, s.CheckDefinition(d), []string{
 		"scaling.targets[0].metric: is cpu, in percent of what is reserved, and web@1 reserves none",
-		"scaling.targets[1].metric: is memory, in percent", `scaling.targets[2].port: "http" is not the name of a port of web@1`,
+		"scaling.targets[1].metric: is memory, in percent",
+		`scaling.targets[2].port: "http" is not the name of a port of web@1`,
 	})
 	s.Scaling.Targets[2].Port = ""
-	checkFaults(t, s.CheckDefinition(d), []string{"scaling.targets[0].metric: cpu", "scaling.targets[1].metric: memory", "scaling.targets[2].port: no port where requests could be counted"})
+	checkFaults(t, s.CheckDefinition(d),
+		[]string{
+			"scaling.targets[0].metric: cpu", "scaling.targets[1].metric: memory",
+			"scaling.targets[2].port: no port where requests could be counted",
+		})
 	s.Scaling, s.Update.Order = nil, ""
 	d = parse[cluster.TaskDefinition](t, whole)
-	checkFaults(t, s.CheckDefinition(d), []string{"update.min_healthy: is 100%, all of the tasks, but two tasks of web@1 cannot live on a node"})
+	checkFaults(t, s.CheckDefinition(d),
+		[]string{"update.min_healthy: is 100%, all of the tasks, but two tasks of web@1 cannot live on a node"})
 	s.Update.MinHealthy = &cluster.Portion{N: s.Count}
 	d.Ports = d.Ports[:0]
 	d.Volumes = []cluster.Volume{{Name: "data"}}
-	checkFaults(t, s.CheckDefinition(d), []string{"update.min_healthy: with a lower min_healthy or none, or use the order start-first"})
+	checkFaults(t, s.CheckDefinition(d),
+		[]string{"update.min_healthy: with a lower min_healthy or none, or use the order start-first"})
 	for _, m := range []*cluster.Portion{nil, {N: s.Count - 1}, {N: 75, Percent: true}} {
 		s.Update.MinHealthy = m
 		checkFaults(t, s.CheckDefinition(d), nil)
@@ -297,13 +352,19 @@ func TestCheckDefinition(t *testing.T) {
 }
 
 func TestPortions(t *testing.T) {
-	for text, want := range map[string]cluster.Portion{`2`: {N: 2}, `"2"`: {N: 2}, `"25%"`: {N: 25, Percent: true}, `0`: {}, `"0%"`: {Percent: true}} {
+	for text, want := range map[string]cluster.Portion{
+		`2`: {N: 2}, `"2"`: {N: 2}, `"25%"`: {N: 25, Percent: true},
+		`0`: {}, `"0%"`: {Percent: true},
+	} {
 		var got cluster.Portion
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
-	for _, bad := range []string{`-1`, `"-1%"`, `"%"`, `""`, `2.5`, `"x"`, `true`, `{}`, `[1]`, `"1 %"`, `"1%%"`, `99999999999999999999`} {
+	for _, bad := range []string{
+		`-1`, `"-1%"`, `"%"`, `""`, `2.5`, `"x"`, `true`, `{}`, `[1]`, `"1 %"`, `"1%%"`,
+		`99999999999999999999`,
+	} {
 		var got cluster.Portion
 		if err := json.Unmarshal([]byte(bad), &got); err == nil {
 			t.Errorf("%s is read as %+v", bad, got)
@@ -312,7 +373,16 @@ func TestPortions(t *testing.T) {
 	for _, tt := range []struct {
 		portion     string
 		count, want int
-	}{{"25%", 4, 1}, {"25%", 5, 2}, {"100%", 7, 7}, {"0%", 7, 0}, {"1%", 1, 1}, {"150%", 3, 5}, {"3", 7, 3}, {"50%", 0, 0}} {
+	}{
+		{"25%", 4, 1},
+		{"25%", 5, 2},
+		{"100%", 7, 7},
+		{"0%", 7, 0},
+		{"1%", 1, 1},
+		{"150%", 3, 5},
+		{"3", 7, 3},
+		{"50%", 0, 0},
+	} {
 		p, err := cluster.ParsePortion(tt.portion)
 		if err != nil || p.Of(tt.count) != tt.want || p.String() != tt.portion {
 			t.Errorf("%s of %d: %d as %s, %v", tt.portion, tt.count, p.Of(tt.count), p, err)
@@ -341,7 +411,8 @@ func FuzzPortion(f *testing.F) {
 	})
 }
 
-// TestLimitsLeaveRoom: whatever a valid policy says, one task can be replaced, and never more are given up than it says.
+// TestLimitsLeaveRoom: whatever a valid policy says, one task can be replaced, and never more are given up than it
+// says.
 func TestLimitsLeaveRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		portion := func(name string, most int) *cluster.Portion {
@@ -353,10 +424,15 @@ func TestLimitsLeaveRoom(t *testing.T) {
 			}
 			return nil
 		}
-		s := cluster.Service{Name: "web", Definition: cluster.Ref{Name: "web"}, Count: rapid.IntRange(0, 20).Draw(t, "count"), Update: cluster.Update{
-			MaxSurge: portion("surge", 200), MinHealthy: portion("healthy", 100), Parallelism: portion("parallelism", 100), Canaries: portion("canaries", 100),
-			Order: rapid.SampledFrom([]cluster.UpdateOrder{"", cluster.StartFirst, cluster.StopFirst}).Draw(t, "order"),
-		}}
+		s := cluster.Service{
+			Name: "web", Definition: cluster.Ref{Name: "web"},
+			Count: rapid.IntRange(0, 20).Draw(t, "count"), Update: cluster.Update{
+				MaxSurge: portion("surge", 200), MinHealthy: portion("healthy", 100),
+				Parallelism: portion("parallelism", 100), Canaries: portion("canaries", 100),
+				Order: rapid.SampledFrom([]cluster.UpdateOrder{"", cluster.StartFirst, cluster.StopFirst}).Draw(t,
+					"order"),
+			},
+		}
 		if s.Validate() != nil {
 			return
 		}

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Change is what a task of a service does about addresses of services that are others than those that a container was told. In every
-// case files are replaced in place, each at once, and whatever of the task is begun from then on gets the new ones.
+// Change is what a task of a service does about addresses of services that are others than those that a container was
+// told. In every case files are replaced in place, each at once, and whatever of the task is begun from then on gets
+// the new ones.
 type Change string
 
 // Ways to take in other addresses.
@@ -42,11 +43,13 @@ type ServiceUse struct {
 	Cluster string `json:"cluster,omitempty"`
 	// Port is the name of the service's port whose addresses Env holds. Without it any healthy task will do.
 	Port string `json:"port,omitempty"`
-	// Env is the name of a variable that holds the addresses of the healthy tasks, as "host:port,host:port", ordered by task.
+	// Env is the name of a variable that holds the addresses of the healthy tasks, as "host:port,host:port", ordered by
+	// task.
 	Env string `json:"env,omitempty"`
 	// OnChange is what follows when the variable would be another. Default restart, for init containers noop.
 	OnChange Change `json:"on_change,omitempty"`
-	// Optional containers start without a healthy task of the service; the variable is empty then, and so is the list in templates.
+	// Optional containers start without a healthy task of the service; the variable is empty then, and so is the list
+	// in templates.
 	Optional bool `json:"optional,omitempty"`
 }
 
@@ -83,8 +86,8 @@ type Need struct {
 	Optional bool
 }
 
-// Needs returns what the container has to know of services, ordered, each once: by its list and by its templates. What cannot be read
-// of a template is left out; Validate tells of it.
+// Needs returns what the container has to know of services, ordered, each once: by its list and by its templates. What
+// cannot be read of a template is left out; Validate tells of it.
 func (c *Container) Needs() (needs []Need) {
 	add := func(p ServicePort) {
 		if !slices.ContainsFunc(needs, func(n Need) bool { return n.ServicePort == p }) {
@@ -122,8 +125,8 @@ func (u *ServiceUse) port() ServicePort {
 	return ServicePort{ServiceName{u.Cluster, u.Service}, u.Port}
 }
 
-// Follows reports whether the container is told something of services, or has a file that is made from a template: its agent then has to
-// know how.
+// Follows reports whether the container is told something of services, or has a file that is made from a template: its
+// agent then has to know how.
 func (c *Container) Follows() bool {
 	return len(c.Services) > 0 || slices.ContainsFunc(c.Files, func(f File) bool { return f.Template })
 }
@@ -144,8 +147,8 @@ func (d *TaskDefinition) Services(own string) (names []ServiceName) {
 	return slices.Compact(names)
 }
 
-// TemplateFolders returns the folders in which the container finds files made from templates, ordered, each once. Such a folder is covered:
-// it holds the container's files alone.
+// TemplateFolders returns the folders in which the container finds files made from templates, ordered, each once. Such
+// a folder is covered: it holds the container's files alone.
 func (c *Container) TemplateFolders() (folders []string) {
 	for i := range c.Files {
 		if f := &c.Files[i]; f.Template && cleanPath(f.Path) {
@@ -182,13 +185,15 @@ func (c *Container) serviceDefaults() {
 
 // validateServices checks what the container is told of services, and its templates.
 func (c *Container) validateServices(k check, d *TaskDefinition) {
-	k.at("services").must(len(c.Services) <= MaxServiceUses, "holds %d services, at most %d are allowed", len(c.Services), MaxServiceUses)
+	k.at("services").must(len(c.Services) <= MaxServiceUses, "holds %d services, at most %d are allowed",
+		len(c.Services), MaxServiceUses)
 	taken := map[string]bool{}
 	for i := range c.Services {
 		c.Services[i].validate(k.index("services", i), c, d, taken)
 		for j := range c.Services[:i] {
 			a, b := &c.Services[i], &c.Services[j]
-			k.index("services", i).at("optional").must(a.port().ServiceName != b.port().ServiceName || a.Optional == b.Optional,
+			k.index("services", i).at("optional").must(a.port().ServiceName != b.port().ServiceName ||
+				a.Optional == b.Optional,
 				"differs from services[%d]: a service is waited for or it is not", j)
 		}
 	}
@@ -196,7 +201,8 @@ func (c *Container) validateServices(k check, d *TaskDefinition) {
 		c.Files[i].validateTemplate(k.index("files", i), c, d)
 	}
 	c.validateTemplateFolders(k)
-	k.at("files").must(len(c.Needs()) <= MaxServiceUses, "use %d ports of services together with services, at most %d are allowed", len(c.Needs()), MaxServiceUses)
+	k.at("files").must(len(c.Needs()) <= MaxServiceUses,
+		"use %d ports of services together with services, at most %d are allowed", len(c.Needs()), MaxServiceUses)
 }
 
 func (u *ServiceUse) validate(at check, c *Container, d *TaskDefinition, taken map[string]bool) {
@@ -208,10 +214,12 @@ func (u *ServiceUse) validate(at check, c *Container, d *TaskDefinition, taken m
 		at.at("port").name(u.Port)
 	}
 	if u.Env == "" {
-		at.at("on_change").must(u.OnChange == "", "is for entries with env: files made from templates say it for themselves")
+		at.at("on_change").must(u.OnChange == "",
+			"is for entries with env: files made from templates say it for themselves")
 		return
 	}
-	at.at("port").must(u.Port != "", "is missing: want the name of the port of %s whose addresses %s is to hold", clip(u.Service), clip(u.Env))
+	at.at("port").must(u.Port != "", "is missing: want the name of the port of %s whose addresses %s is to hold",
+		clip(u.Service), clip(u.Env))
 	only := Container{Env: map[string]string{u.Env: ""}}
 	name := newCheck()
 	only.validateEnv(name, d)
@@ -220,10 +228,13 @@ func (u *ServiceUse) validate(at check, c *Container, d *TaskDefinition, taken m
 	}
 	_, plain := c.Env[u.Env]
 	secret := slices.ContainsFunc(c.Secrets, func(s SecretUse) bool { return s.Env == u.Env })
-	at.at("env").must(!plain && !secret && !taken[u.Env], "%q is set already, by env, for a secret or for another service", clip(u.Env))
+	at.at("env").must(!plain && !secret && !taken[u.Env],
+		"%q is set already, by env, for a secret or for another service", clip(u.Env))
 	taken[u.Env] = true
 	if u.OnChange == ChangeSignal {
-		at.at("on_change").fault("cannot be %q: the variables of a program that runs do not change; want restart or noop, or a file made from a template", ChangeSignal)
+		at.at("on_change").fault(
+			"cannot be %q: the variables of a program that runs do not change; want restart or noop, or a "+
+				"file made from a template", ChangeSignal)
 		return
 	}
 	c.validateChange(at.at("on_change"), u.OnChange)
@@ -231,7 +242,8 @@ func (u *ServiceUse) validate(at check, c *Container, d *TaskDefinition, taken m
 
 func (c *Container) validateChange(at check, change Change) {
 	oneOf(at, change)
-	at.must(!c.Init || change == ChangeNoop || change != ChangeRestart && change != ChangeSignal, "is %q, want noop: an init container has ended before anything changes", change)
+	at.must(!c.Init || change == ChangeNoop || change != ChangeRestart && change != ChangeSignal,
+		"is %q, want noop: an init container has ended before anything changes", change)
 }
 
 func (f *File) validateTemplate(at check, c *Container, d *TaskDefinition) {
@@ -242,7 +254,8 @@ func (f *File) validateTemplate(at check, c *Container, d *TaskDefinition) {
 	}
 	c.validateChange(at.at("on_change"), f.OnChange)
 	if f.OnChange == ChangeSignal {
-		at.at("signal").must(slices.Contains(secretSignals[:], f.Signal), "%q cannot be sent: want one of HUP, INT, USR1, USR2, WINCH and CONT", clip(f.Signal))
+		at.at("signal").must(slices.Contains(secretSignals[:], f.Signal),
+			"%q cannot be sent: want one of HUP, INT, USR1, USR2, WINCH and CONT", clip(f.Signal))
 	} else {
 		at.at("signal").must(f.Signal == "", "is for on_change %q only", ChangeSignal)
 	}
@@ -256,9 +269,12 @@ func (f *File) validateTemplate(at check, c *Container, d *TaskDefinition) {
 	for _, e := range t.env {
 		switch {
 		case slices.ContainsFunc(c.Secrets, func(s SecretUse) bool { return s.Env == e.name }):
-			at.at("content").fault("line %d: %s is a secret, and files made from templates stand on the node's disk: hand it to the program with secrets, as a file of its own or as the variable", e.line, clip(e.name))
+			at.at("content").fault("line %d: %s is a secret, and files made from templates stand on the "+
+				"node's disk: hand it to the program with secrets, as a file of its own or as the variable", e.line,
+				clip(e.name))
 		case !c.knowsVariable(e.name, d):
-			at.at("content").fault("line %d: the container has no variable %q: want one of its env or services, or one that Berth sets", e.line, clip(e.name))
+			at.at("content").fault("line %d: the container has no variable %q: want one of its env or "+
+				"services, or one that Berth sets", e.line, clip(e.name))
 		}
 	}
 	for _, fault := range t.try() {
@@ -266,12 +282,15 @@ func (f *File) validateTemplate(at check, c *Container, d *TaskDefinition) {
 	}
 }
 
-// knowsVariable reports whether templates of the container find a variable: those of an image or of devices they do not.
+// knowsVariable reports whether templates of the container find a variable: those of an image or of devices they do
+// not.
 func (c *Container) knowsVariable(name string, d *TaskDefinition) bool {
 	_, plain := c.Env[name]
 	return plain || strings.HasPrefix(name, EnvBerth) ||
 		slices.ContainsFunc(c.Services, func(u ServiceUse) bool { return u.Env == name }) ||
-		slices.ContainsFunc(d.Ports, func(p Port) bool { return name == PortVariable(p.Name) || name == AddrVariable(p.Name) })
+		slices.ContainsFunc(d.Ports, func(p Port) bool {
+			return name == PortVariable(p.Name) || name == AddrVariable(p.Name)
+		})
 }
 
 // validateTemplateFolders refuses folders that would hide something else, or be hidden.
@@ -282,28 +301,38 @@ func (c *Container) validateTemplateFolders(k check) {
 		i := slices.IndexFunc(c.Files, func(f File) bool { return f.Template && folderOf(f.Path) == folder })
 		at, path := k.index("files", i).at("path"), c.Files[i].Path
 		if folder == "/" || folderOf(folder) == "/" {
-			at.fault("%q would cover the folder %s: want a path in a folder of its own, such as \"/etc/%s/%s\"", clip(path), clip(folder),
+			at.fault("%q would cover the folder %s: want a path in a folder of its own, such as \"/etc/%s/%s\"",
+				clip(path), clip(folder),
 				"app", clip(path[strings.LastIndexByte(path, '/')+1:]))
 			continue
 		}
 		for _, other := range folders[n+1:] {
-			at.must(!clash(folder, other), "%q and the folder %s lie within each other: want files made from templates side by side", clip(path), clip(other))
+			at.must(!clash(folder, other),
+				"%q and the folder %s lie within each other: want files made from templates side by side", clip(path),
+				clip(other))
 		}
 		for j := range c.Files {
 			other := &c.Files[j]
 			at.must(other.InFolder(folders) >= 0 || !within(other.Path, folder),
-				"%q covers the folder of %s (files[%d]): want both in one folder, or in two of which none is in the other", clip(path), clip(other.Path), j)
+				"%q covers the folder of %s (files[%d]): want both in one folder, or in two of which none "+
+					"is in the other", clip(path), clip(other.Path), j)
 		}
 		for j := range c.Secrets {
 			if s := &c.Secrets[j]; cleanPath(s.File) {
-				at.must(!clash(folder, folderOf(s.File)), "%q and %s lie within each other: want a folder that nothing else is in", clip(path), "secrets["+strconv.Itoa(j)+"]")
+				at.must(!clash(folder, folderOf(s.File)),
+					"%q and %s lie within each other: want a folder that nothing else is in", clip(path),
+					"secrets["+strconv.Itoa(j)+"]")
 			}
 		}
 		for j := range c.Mounts {
-			at.must(!clash(folder, c.Mounts[j].Path), "%q and %s lie within each other: want a folder that nothing else is in", clip(path), "mounts["+strconv.Itoa(j)+"]")
+			at.must(!clash(folder, c.Mounts[j].Path),
+				"%q and %s lie within each other: want a folder that nothing else is in", clip(path),
+				"mounts["+strconv.Itoa(j)+"]")
 		}
 		for j := range c.Tmpfs {
-			at.must(!clash(folder, c.Tmpfs[j].Path), "%q and %s lie within each other: want a folder that nothing else is in", clip(path), "tmpfs["+strconv.Itoa(j)+"]")
+			at.must(!clash(folder, c.Tmpfs[j].Path),
+				"%q and %s lie within each other: want a folder that nothing else is in", clip(path),
+				"tmpfs["+strconv.Itoa(j)+"]")
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ParseTaint reads "dedicated=gpu:no-schedule", "dedicated:no-schedule", "dedicated=gpu" or "dedicated". Without an effect that is left
-// empty. A value that holds ":" needs an effect behind it.
+// ParseTaint reads "dedicated=gpu:no-schedule", "dedicated:no-schedule", "dedicated=gpu" or "dedicated". Without an
+// effect that is left empty. A value that holds ":" needs an effect behind it.
 func ParseTaint(s string) (Taint, error) {
 	var t Taint
 	rest, effect, found := cutLast(s, ":")
@@ -20,11 +20,14 @@ func ParseTaint(s string) (Taint, error) {
 	t.Key, t.Value, found = strings.Cut(rest, "=")
 	switch {
 	case !validLabelKey(t.Key):
-		return Taint{}, fmt.Errorf("%q is not a taint: want key=value:effect, the key of at most %d letters, digits, \"-\", \"_\", \".\" and \"/\"", clip(s), MaxName)
+		return Taint{}, fmt.Errorf(
+			"%q is not a taint: want key=value:effect, the key of at most %d letters, digits, \"-\", \"_\", "+
+				"\".\" and \"/\"", clip(s), MaxName)
 	case found && t.Value == "":
 		return Taint{}, fmt.Errorf("%q has no value after \"=\": want key=value:effect, or key:effect", clip(s))
 	case len(t.Value) > MaxLabel || !printable(t.Value):
-		return Taint{}, fmt.Errorf("%q has a value that is longer than %d bytes or not printable text", clip(s), MaxLabel)
+		return Taint{}, fmt.Errorf("%q has a value that is longer than %d bytes or not printable text", clip(s),
+			MaxLabel)
 	}
 	return t, nil
 }

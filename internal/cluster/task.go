@@ -93,11 +93,11 @@ type Stop struct {
 	// Reason is a code such as "rollout", and Message a sentence for people.
 	Reason  ReasonCode `json:"reason"`
 	Message string     `json:"message,omitempty"`
-	// Permit is the ask of the agent that was granted (P5.2). A voluntary stop without the agent's own newest ask is a wish: the
-	// agent asks, and goes on running the task.
+	// Permit is the ask of the agent that was granted (P5.2). A voluntary stop without the agent's own newest ask is a
+	// wish: the agent asks, and goes on running the task.
 	Permit string `json:"permit,omitempty"`
-	// For and ForAttempt, unless empty, name the attempt that the room of this one was promised to: while the stop stands, the next leader
-	// knows of the promise by it.
+	// For and ForAttempt, unless empty, name the attempt that the room of this one was promised to: while the stop
+	// stands, the next leader knows of the promise by it.
 	For        TaskID `json:"for,omitempty"`
 	ForAttempt int    `json:"for_attempt,omitempty"`
 	// Ended says that the attempt's outcome is durable: the agent stops what may still run,
@@ -138,8 +138,8 @@ type Desired struct {
 	Meter *Meter `json:"meter,omitempty"`
 }
 
-// Meter says where a task counts its requests: a page in Prometheus' text format that its agent reads, as the scaling target of
-// metric requests names it. What is empty has the defaults of ScaleTarget.
+// Meter says where a task counts its requests: a page in Prometheus' text format that its agent reads, as the scaling
+// target of metric requests names it. What is empty has the defaults of ScaleTarget.
 type Meter struct {
 	Port   string `json:"port,omitempty"`
 	Path   string `json:"path,omitempty"`
@@ -205,8 +205,8 @@ type Observed struct {
 	// Session and Seq order an agent's reports (P6.1).
 	Session uint64 `json:"session"`
 	Seq     uint64 `json:"seq"`
-	// Definition, Count, Ports and Devices are what the attempt was told to run with, and Plan is the plan record that placed it.
-	// From them its desired record is made again where the store lost that (P1.7, P3.9). They do not change.
+	// Definition, Count, Ports and Devices are what the attempt was told to run with, and Plan is the plan record that
+	// placed it. From them its desired record is made again where the store lost that (P1.7, P3.9). They do not change.
 	Definition Ref            `json:"definition,omitzero"`
 	Count      int            `json:"count,omitempty"`
 	Ports      map[string]int `json:"ports,omitempty"`
@@ -227,8 +227,9 @@ type Observed struct {
 	Containers []ContainerStatus `json:"containers,omitempty"`
 	// LogTail is the end of the output of a failed attempt, at most MaxLogTail bytes.
 	LogTail string `json:"log_tail,omitempty"`
-	// Ask is the agent's newest request for a permit to stop the attempt, "<session>.<number>" (P5.2). One that differs from the stop's
-	// permit says that this was not used and will not be. Once it has used a permit the agent asks no more.
+	// Ask is the agent's newest request for a permit to stop the attempt, "<session>.<number>" (P5.2). One that differs
+	// from the stop's permit says that this was not used and will not be. Once it has used a permit the agent asks no
+	// more.
 	Ask string `json:"ask,omitempty"`
 	// Gone says that nothing of the attempt is left on the node.
 	Gone bool `json:"gone,omitempty"`

@@ -13,7 +13,8 @@ import (
 
 // Bounds of the making of a text from a template, so that none keeps an agent busy.
 const (
-	// MaxRendered is how long the text may be, and MaxRenderSteps how many turns all loops of the template may take together.
+	// MaxRendered is how long the text may be, and MaxRenderSteps how many turns all loops of the template may take
+	// together.
 	MaxRendered    = MiB
 	MaxRenderSteps = 100_000
 	// maxRenderWork is how many bytes its functions may make on the way.
@@ -22,8 +23,9 @@ const (
 	maxVerbs, maxWidth = 100, 999
 )
 
-// Template is a text that is made on a node from what is known there: text/template of Go with few functions, none of which reads anything
-// but its input or does anything. The same input makes the same text. The zero value makes an empty one.
+// Template is a text that is made on a node from what is known there: text/template of Go with few functions, none of
+// which reads anything but its input or does anything. The same input makes the same text. The zero value makes an
+// empty one.
 type Template struct {
 	text     string
 	services []ServicePort // that it asks for
@@ -84,8 +86,8 @@ var templateFunctions = [...]string{
 // templateName is how text/template calls the text in its errors.
 const templateName = "file"
 
-// ParseTemplate reads a template and returns all that is wrong with it, each with its line. The services and variables that it asks for
-// stand in it as literal text: so it is known what to follow before it is made into a text.
+// ParseTemplate reads a template and returns all that is wrong with it, each with its line. The services and variables
+// that it asks for stand in it as literal text: so it is known what to follow before it is made into a text.
 func ParseTemplate(text string) (Template, Faults) {
 	t := Template{text: text}
 	trees, err := parseTrees(text)
@@ -202,7 +204,8 @@ func (w *walker) word(n parse.Node) {
 func (w *walker) call(name *parse.IdentifierNode, args []parse.Node, piped bool) bool {
 	switch {
 	case !slices.Contains(templateFunctions[:], name.Ident):
-		w.fault(name, "there is no function %q: want one of %s", clip(name.Ident), strings.Join(templateFunctions[:], ", "))
+		w.fault(name, "there is no function %q: want one of %s", clip(name.Ident),
+			strings.Join(templateFunctions[:], ", "))
 		return false
 	case name.Ident == "service":
 		w.service(name, args, piped)
@@ -229,7 +232,8 @@ func (w *walker) service(name *parse.IdentifierNode, args []parse.Node, piped bo
 	p := ServicePort{ServiceName{inCluster, service}, words[1]}
 	switch {
 	case !ValidName(service) || dotted && !ValidName(inCluster):
-		w.fault(name, "%q does not name a service: want \"service\", or \"service.cluster\" for one of another cluster", clip(words[0]))
+		w.fault(name, "%q does not name a service: want \"service\", or \"service.cluster\" for one of another cluster",
+			clip(words[0]))
 	case !ValidName(p.Port):
 		w.fault(name, "%q is not the name of a port: want lower-case letters, digits and \"-\"", clip(p.Port))
 	case !slices.Contains(w.template.services, p):
@@ -295,11 +299,13 @@ func (t Template) try() Faults {
 	in := TemplateInput{Services: map[ServicePort][]TemplateAddress{}, Env: map[string]string{}}
 	for _, p := range t.services {
 		for i := range 3 {
-			in.Services[p] = append(in.Services[p], TemplateAddress{Address: "192.0.2." + strconv.Itoa(i+1), Port: FirstAutoPort + i, Node: "n", Task: "t"})
+			in.Services[p] = append(in.Services[p],
+				TemplateAddress{Address: "192.0.2." + strconv.Itoa(i+1), Port: FirstAutoPort + i, Node: "n", Task: "t"})
 		}
 	}
 	_, err := t.Render(&in)
-	if err == nil || strings.Contains(err.Error(), "error calling index") || strings.Contains(err.Error(), "error calling slice") {
+	if err == nil || strings.Contains(err.Error(), "error calling index") ||
+		strings.Contains(err.Error(), "error calling slice") {
 		return nil // which may be well with other input
 	}
 	return Faults{{Message: err.Error()}}

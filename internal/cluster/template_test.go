@@ -19,8 +19,11 @@ func input() *cluster.TemplateInput {
 			},
 			other: nil,
 		},
-		Env:  map[string]string{"GREETING": `say "hi"`, "EMPTY": ""},
-		Node: cluster.TemplateNode{Name: "n1", Address: "10.0.0.1", Arch: "amd64", Labels: cluster.Labels{"zone": "a", "x.y/z": "dotted"}},
+		Env: map[string]string{"GREETING": `say "hi"`, "EMPTY": ""},
+		Node: cluster.TemplateNode{
+			Name: "n1", Address: "10.0.0.1", Arch: "amd64",
+			Labels: cluster.Labels{"zone": "a", "x.y/z": "dotted"},
+		},
 		Task: cluster.TemplateTask{ID: "default.web.1.0", Cluster: "default", Service: "web", Index: 2, Count: 3},
 	}
 }
@@ -28,17 +31,35 @@ func input() *cluster.TemplateInput {
 func TestTemplateIsRendered(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
-		"plain":       {"listen 80;\n", "listen 80;\n"},
-		"addresses":   {`{{range service "db" "sql"}}{{.}} {{.Node}} {{.Task}};{{end}}`, "10.0.0.1:30001 n1 default.db.1.0;[fd00::2]:30002 n2 default.db.1.1;"},
-		"parts":       {`{{range $i, $a := service "db" "sql"}}{{$i}}={{$a.Address}} {{$a.Port}} {{end}}`, "0=10.0.0.1 30001 1=fd00::2 30002 "},
-		"none":        {`{{range service "cache.shared" "tcp"}}x{{else}}nobody{{end}}`, "nobody"},
-		"joined":      {`{{join "," (service "db" "sql")}}`, "10.0.0.1:30001,[fd00::2]:30002"},
-		"counted":     {`{{len (service "db" "sql")}} {{if eq task.Index 2}}third{{end}} of {{task.Count}}`, "2 third of 3"},
-		"node":        {`{{node.Name}} {{node.Labels.zone}} {{index node.Labels "x.y/z"}} [{{node.Labels.none}}]`, "n1 a dotted []"},
+		"plain": {"listen 80;\n", "listen 80;\n"},
+		"addresses": {
+			`{{range service "db" "sql"}}{{.}} {{.Node}} {{.Task}};{{end}}`,
+			"10.0.0.1:30001 n1 default.db.1.0;[fd00::2]:30002 n2 default.db.1.1;",
+		},
+		"parts": {
+			`{{range $i, $a := service "db" "sql"}}{{$i}}={{$a.Address}} {{$a.Port}} {{end}}`,
+			"0=10.0.0.1 30001 1=fd00::2 30002 ",
+		},
+		"none":   {`{{range service "cache.shared" "tcp"}}x{{else}}nobody{{end}}`, "nobody"},
+		"joined": {`{{join "," (service "db" "sql")}}`, "10.0.0.1:30001,[fd00::2]:30002"},
+		"counted": {
+			`{{len (service "db" "sql")}} {{if eq task.Index 2}}third{{end}} of {{task.Count}}`,
+			"2 third of 3",
+		},
+		"node": {
+			`{{node.Name}} {{node.Labels.zone}} {{index node.Labels "x.y/z"}} [{{node.Labels.none}}]`,
+			"n1 a dotted []",
+		},
 		"environment": {`{{env "GREETING" | json}} {{env "EMPTY" | default "nothing"}}`, `"say \"hi\"" nothing`},
 		"listed":      {`{{service "db" "sql" | json}}`, `["10.0.0.1:30001","[fd00::2]:30002"]`},
-		"words":       {`{{upper "a"}}{{lower "B"}}{{replace "." "-" task.ID}}{{printf "%05d|%-3s|" 7 "x"}}`, "Abdefault-web-1-000007|x  |"},
-		"defined":     {`{{define "line"}}server {{.}}{{end}}{{range service "db" "sql"}}{{template "line" .}};{{end}}`, "server 10.0.0.1:30001;server [fd00::2]:30002;"},
+		"words": {
+			`{{upper "a"}}{{lower "B"}}{{replace "." "-" task.ID}}{{printf "%05d|%-3s|" 7 "x"}}`,
+			"Abdefault-web-1-000007|x  |",
+		},
+		"defined": {
+			`{{define "line"}}server {{.}}{{end}}{{range service "db" "sql"}}{{template "line" .}};{{end}}`,
+			"server 10.0.0.1:30001;server [fd00::2]:30002;",
+		},
 	} {
 		made, faults := cluster.ParseTemplate(c.text)
 		if faults != nil {
@@ -58,12 +79,27 @@ func TestTemplateFaults(t *testing.T) {
 		text string
 		want []string
 	}{
-		"not closed":           {"a\n{{range service \"db\" \"sql\"}}\n", []string{"line 3: unexpected EOF"}},
-		"syntax":               {"a\nb {{if}}", []string{"line 2: missing value for if"}},
-		"unknown function":     {"{{\n file \"/etc/shadow\" }}\n{{call .X}}{{exec}}", []string{`line 2: there is no function "file": want one of and, or`, `line 3: there is no function "call"`, `line 3: there is no function "exec"`}},
-		"within a pipe":        {`{{"x" | html}}{{if (urlquery "x")}}{{end}}`, []string{`no function "html"`, `no function "urlquery"`}},
-		"not literal":          {"{{$s := \"db\"}}\n{{range service $s \"sql\"}}{{end}}{{\"sql\" | service \"db\"}}{{len service}}", []string{"line 2: service wants the names", "line 2: service wants", "line 2: service wants"}},
-		"names":                {`{{service "Db" "sql"}}{{service "db.a.b" "sql"}}{{service "db" "S"}}`, []string{`"Db" does not name a service`, `"db.a.b" does not name`, `"S" is not the name of a port`}},
+		"not closed": {"a\n{{range service \"db\" \"sql\"}}\n", []string{"line 3: unexpected EOF"}},
+		"syntax":     {"a\nb {{if}}", []string{"line 2: missing value for if"}},
+		"unknown function": {
+			"{{\n file \"/etc/shadow\" }}\n{{call .X}}{{exec}}",
+			[]string{
+				`line 2: there is no function "file": want one of and, or`, `line 3: there is no function "call"`,
+				`line 3: there is no function "exec"`,
+			},
+		},
+		"within a pipe": {
+			`{{"x" | html}}{{if (urlquery "x")}}{{end}}`,
+			[]string{`no function "html"`, `no function "urlquery"`},
+		},
+		"not literal": {
+			"{{$s := \"db\"}}\n{{range service $s \"sql\"}}{{end}}{{\"sql\" | service \"db\"}}{{len service}}",
+			[]string{"line 2: service wants the names", "line 2: service wants", "line 2: service wants"},
+		},
+		"names": {
+			`{{service "Db" "sql"}}{{service "db.a.b" "sql"}}{{service "db" "S"}}`,
+			[]string{`"Db" does not name a service`, `"db.a.b" does not name`, `"S" is not the name of a port`},
+		},
 		"variable not literal": {`{{$n := "A"}}{{env $n}}`, []string{"line 1: env wants the name of a variable"}},
 		"not defined":          {`{{template "else"}}`, []string{`there is no template "else"`}},
 	} {
@@ -84,12 +120,18 @@ func TestTemplateFaults(t *testing.T) {
 func TestTemplateIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
-		"an empty loop":        {"{{range 1000000000}}{{end}}", "more than 100000 turns"},
-		"a loop in a loop":     {"{{range 1000}}{{range 1000}}{{end}}{{end}}", "more than 100000 turns"},
-		"templates in each":    {`{{define "a"}}{{template "a"}}{{template "a"}}{{end}}{{template "a"}}`, "more than 100000 turns"},
-		"a long text":          {"{{range 100000}}0123456789abcdef{{end}}", "longer than 1 MiB"},
-		"a text that doubles":  {`{{$x := "0123456789"}}{{range 1000}}{{$x = print $x $x}}{{end}}`, "more than 16 MiB"},
-		"a join that doubles":  {`{{$x := "0123456789"}}{{range 1000}}{{$x = replace "0" $x $x}}{{end}}`, "more than 16 MiB"},
+		"an empty loop":    {"{{range 1000000000}}{{end}}", "more than 100000 turns"},
+		"a loop in a loop": {"{{range 1000}}{{range 1000}}{{end}}{{end}}", "more than 100000 turns"},
+		"templates in each": {
+			`{{define "a"}}{{template "a"}}{{template "a"}}{{end}}{{template "a"}}`,
+			"more than 100000 turns",
+		},
+		"a long text":         {"{{range 100000}}0123456789abcdef{{end}}", "longer than 1 MiB"},
+		"a text that doubles": {`{{$x := "0123456789"}}{{range 1000}}{{$x = print $x $x}}{{end}}`, "more than 16 MiB"},
+		"a join that doubles": {
+			`{{$x := "0123456789"}}{{range 1000}}{{$x = replace "0" $x $x}}{{end}}`,
+			"more than 16 MiB",
+		},
 		"a wide value":         {`{{printf "%1000000d" 1}}`, "999 wide at most"},
 		"a wide value by name": {`{{printf "%*d" 1000000 1}}`, "no *"},
 		"a precise value":      {`{{printf "%.100000f" 1.0}}`, "999 wide at most"},
@@ -107,7 +149,10 @@ func TestTemplateIsBounded(t *testing.T) {
 }
 
 func FuzzTemplate(f *testing.F) {
-	for _, s := range []string{"", "{{", `{{range service "db" "sql"}}{{.}}{{end}}`, `{{env "GREETING"|json}}`, `{{printf "%5.2f%%" 1.0}}`, `{{define "a"}}{{end}}{{template "a"}}`} {
+	for _, s := range []string{
+		"", "{{", `{{range service "db" "sql"}}{{.}}{{end}}`, `{{env "GREETING"|json}}`,
+		`{{printf "%5.2f%%" 1.0}}`, `{{define "a"}}{{end}}{{template "a"}}`,
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -46,7 +46,8 @@ func (d *TaskDefinition) validateContainers(k check) {
 		d.validateOrder(at, i)
 	}
 	k.unique("containers", names)
-	k.at("containers").must(d.wholeDevices() <= MaxDevices, "ask for %d devices together, at most %d are allowed", d.wholeDevices(), MaxDevices)
+	k.at("containers").must(d.wholeDevices() <= MaxDevices, "ask for %d devices together, at most %d are allowed",
+		d.wholeDevices(), MaxDevices)
 	if cycle := d.cycle(); cycle != nil {
 		k.at("containers").fault("wait for each other by their after fields: %s", strings.Join(cycle, " after "))
 	}
@@ -55,7 +56,8 @@ func (d *TaskDefinition) validateContainers(k check) {
 func (c *Container) validate(k check) {
 	k.at("name").name(c.Name)
 	if c.Image != "" {
-		k.at("image").must(ValidImage(c.Image), "%q is not the name of an image: want \"[registry/]name[:tag]\" or \"…@sha256:…\"",
+		k.at("image").must(ValidImage(c.Image),
+			"%q is not the name of an image: want \"[registry/]name[:tag]\" or \"…@sha256:…\"",
 			clip(c.Image))
 		oneOf(k.at("pull"), c.Pull)
 		c.validatePin(k.at("digest"))
@@ -96,7 +98,8 @@ func (r *Resources) validate(k check) {
 		"is %s CPUs, want none or at least %s: not less than cpu", r.CPULimit, max(r.CPU, MinLimit))
 	k.at("memory").must(r.Memory == 0 || r.Memory >= MinMemory && r.Memory <= MaxMemory,
 		"is %s, want from %s to %s; a number without a unit counts bytes", r.Memory, MinMemory, MaxMemory)
-	k.at("pids").must(r.Pids == 0 || r.Pids >= MinPids && r.Pids <= MaxPids, "is %d, want from %d to %d, or none for no limit", r.Pids, MinPids, MaxPids)
+	k.at("pids").must(r.Pids == 0 || r.Pids >= MinPids && r.Pids <= MaxPids,
+		"is %d, want from %d to %d, or none for no limit", r.Pids, MinPids, MaxPids)
 	r.validatePinning(k)
 	r.validateDevices(k)
 }
@@ -124,7 +127,8 @@ func (c *Container) validateEnv(k check, d *TaskDefinition) {
 			at.fault("is not the name of a variable: want printable text without \"=\" and spaces")
 			continue
 		}
-		at.must(!strings.HasPrefix(name, EnvBerth), "begins with %s, which is kept for the facts that Berth tells the task", EnvBerth)
+		at.must(!strings.HasPrefix(name, EnvBerth),
+			"begins with %s, which is kept for the facts that Berth tells the task", EnvBerth)
 		for _, p := range d.Ports {
 			at.must(name != PortVariable(p.Name) && name != AddrVariable(p.Name),
 				"is set by Berth for port %q: name the variable or the port otherwise", clip(p.Name))
@@ -151,11 +155,13 @@ func (c *Container) validatePaths(k check, d *TaskDefinition) {
 	for i, m := range c.Mounts {
 		place("mounts", i, m.Path)
 		known := slices.ContainsFunc(d.Volumes, func(v Volume) bool { return v.Name == m.Volume })
-		k.index("mounts", i).at("volume").must(known, "%q is not the name of one of the definition's volumes", clip(m.Volume))
+		k.index("mounts", i).at("volume").must(known, "%q is not the name of one of the definition's volumes",
+			clip(m.Volume))
 	}
 	for i, t := range c.Tmpfs {
 		place("tmpfs", i, t.Path)
-		k.index("tmpfs", i).at("size").must(t.Size > 0 && t.Size <= MaxMemory, "is %s, want a size from 1 B to %s", t.Size, MaxMemory)
+		k.index("tmpfs", i).at("size").must(t.Size > 0 && t.Size <= MaxMemory, "is %s, want a size from 1 B to %s",
+			t.Size, MaxMemory)
 	}
 	for i := range c.Artifacts {
 		if c.Artifacts[i].Shared() {
@@ -164,7 +170,8 @@ func (c *Container) validatePaths(k check, d *TaskDefinition) {
 	}
 	for i, f := range c.Files {
 		place("files", i, f.Path)
-		k.index("files", i).at("content").must(utf8.ValidString(f.Content), "is not UTF-8 text: put binary files into an image or a volume")
+		k.index("files", i).at("content").must(utf8.ValidString(f.Content),
+			"is not UTF-8 text: put binary files into an image or a volume")
 		mode, err := strconv.ParseUint(f.Mode, 8, 32)
 		k.index("files", i).at("mode").must(err == nil && len(f.Mode) <= 5 && mode <= 0o7777,
 			"%q is not a file mode: want octal digits, such as \"0644\"", clip(f.Mode))
@@ -179,7 +186,8 @@ func within(path, folder string) bool {
 // validateOrder checks a container's place in the order of starts.
 func (d *TaskDefinition) validateOrder(k check, i int) {
 	c := &d.Containers[i]
-	k.at("optional").must(!c.Init || !c.Optional, "is not for init containers: the task starts only after they ended well")
+	k.at("optional").must(!c.Init || !c.Optional,
+		"is not for init containers: the task starts only after they ended well")
 	k.at("after").must(!c.Init || len(c.After) == 0, "is not for init containers: they run in the order of the list")
 	for n, name := range c.After {
 		at := k.index("after", n)
@@ -332,9 +340,11 @@ func (c *Container) validatePin(k check) {
 	if c.Digest == "" {
 		return
 	}
-	k.must(validDigest(c.Digest), "%q is not the digest of an image: want \"sha256:\" and 64 hexadecimal digits", clip(c.Digest))
+	k.must(validDigest(c.Digest), "%q is not the digest of an image: want \"sha256:\" and 64 hexadecimal digits",
+		clip(c.Digest))
 	k.must(!strings.Contains(c.Image, "@"), "stands already in image: write it once")
-	k.must(c.Pull == "" || c.Pull == PullMissing, "cannot go with pull %q, which takes whatever the name stands for: leave out one of them", c.Pull)
+	k.must(c.Pull == "" || c.Pull == PullMissing,
+		"cannot go with pull %q, which takes whatever the name stands for: leave out one of them", c.Pull)
 }
 
 func validDigest(s string) bool {

@@ -20,17 +20,20 @@ func (c *Cron) Validate() error {
 	k.at("cluster").name(c.Cluster)
 	k.at("name").name(c.Name)
 	k.at("name").must(len(c.Name) <= MaxCronName || len(c.Name) > MaxName,
-		"is %d bytes long, at most %d are allowed: its jobs have the moment in their names, too", len(c.Name), MaxCronName)
+		"is %d bytes long, at most %d are allowed: its jobs have the moment in their names, too", len(c.Name),
+		MaxCronName)
 	k.at("labels").labels(c.Labels)
 	k.at("schedules").must(len(c.Schedules) > 0, "is empty: want a schedule such as \"30 4 * * *\" or \"@daily\"")
-	k.at("schedules").must(len(c.Schedules) <= MaxSchedules, "holds %d schedules, at most %d are allowed", len(c.Schedules), MaxSchedules)
+	k.at("schedules").must(len(c.Schedules) <= MaxSchedules, "holds %d schedules, at most %d are allowed",
+		len(c.Schedules), MaxSchedules)
 	for i, s := range c.Schedules {
 		k.index("schedules", i).must(!strings.Contains(s, ";"), "holds a \";\": make it another schedule of the list")
 	}
 	oneOf(k.at("concurrency"), c.Concurrency)
 	oneOf(k.at("missed"), c.Missed)
 	k.at("missed").must(c.Missed != CronAll || c.Concurrency != CronReplace,
-		"is all, and with the concurrency replace each of the jobs would cancel the one before: want once, or the concurrency forbid or allow")
+		"is all, and with the concurrency replace each of the jobs would cancel the one before: want once, "+
+			"or the concurrency forbid or allow")
 	k.at("within").span(c.Within, MinCronWithin, MaxCronWithin)
 	k.at("keep_succeeded").within(*c.KeepSucceeded, 0, MaxCronKeep)
 	k.at("keep_failed").within(*c.KeepFailed, 0, MaxCronKeep)

@@ -87,7 +87,8 @@ func (d *TaskDefinition) validatePorts(k check) {
 }
 
 func (d *TaskDefinition) validateVolumes(k check) {
-	k.at("volumes").must(len(d.Volumes) <= MaxVolumes, "holds %d volumes, at most %d are allowed", len(d.Volumes), MaxVolumes)
+	k.at("volumes").must(len(d.Volumes) <= MaxVolumes, "holds %d volumes, at most %d are allowed", len(d.Volumes),
+		MaxVolumes)
 	names := make([]string, len(d.Volumes))
 	for i, v := range d.Volumes {
 		names[i] = v.Name
@@ -141,7 +142,8 @@ func (r *Restart) validate(k check) {
 
 // absolute demands an absolute path in its shortest form.
 func (c check) absolute(path string) {
-	c.must(cleanPath(path), "%q is not an absolute path in its shortest form: want \"/\" first, no \".\", \"..\" or \"//\", no \"/\" last",
+	c.must(cleanPath(path), "%q is not an absolute path in its shortest form: want \"/\" first, no \".\", "+
+		"\"..\" or \"//\", no \"/\" last",
 		clip(path))
 }
 

@@ -23,7 +23,8 @@ const (
 	MinGangDeadline = Duration(time.Second)
 )
 
-// placement checks everything about the choice of a node. Of daemon, whose tasks have no choice, only demands make sense.
+// placement checks everything about the choice of a node. Of daemon, whose tasks have no choice, only demands make
+// sense.
 func (c check) placement(p Placement, daemon bool) {
 	c.at("strategy").strategy(p.Strategy)
 	oneOf(c.at("anti_affinity"), p.AntiAffinity)
@@ -45,18 +46,21 @@ func (c check) placement(p Placement, daemon bool) {
 		c.at("spread").must(len(p.Spread) == 0, why)
 		c.at("distinct").must(len(p.Distinct) == 0, why)
 		for i := range p.Relations {
-			c.index("relations", i).must(p.Relations[i].Required, "is a wish, and the tasks of a daemon have no choice: want one that is required, or none")
+			c.index("relations", i).must(p.Relations[i].Required,
+				"is a wish, and the tasks of a daemon have no choice: want one that is required, or none")
 		}
 	}
 }
 
 func (c check) affinities(list []Affinity) {
-	c.at("affinities").must(len(list) <= maxConstraints, "holds %d affinities, at most %d are allowed", len(list), maxConstraints)
+	c.at("affinities").must(len(list) <= maxConstraints, "holds %d affinities, at most %d are allowed", len(list),
+		maxConstraints)
 	for i := range list {
 		a, at := &list[i], c.index("affinities", i)
 		a.Constraint.validate(at)
 		at.at("weight").must(a.Weight >= -MaxWeight && a.Weight <= MaxWeight && a.Weight != 0,
-			"is %d, want a number from %d to %d, and not 0: a negative one is a dislike", a.Weight, -MaxWeight, MaxWeight)
+			"is %d, want a number from %d to %d, and not 0: a negative one is a dislike", a.Weight, -MaxWeight,
+			MaxWeight)
 		for j := range list[:i] {
 			if sameConstraint(a.Constraint, list[j].Constraint) {
 				at.fault("says %q, as affinities[%d] does: join the weights", clip(a.String()), j)
@@ -102,7 +106,8 @@ func (c check) spread(list []Spread) {
 }
 
 func (c check) targets(list []SpreadTarget) {
-	c.at("targets").must(len(list) <= maxConstraints, "holds %d targets, at most %d are allowed", len(list), maxConstraints)
+	c.at("targets").must(len(list) <= maxConstraints, "holds %d targets, at most %d are allowed", len(list),
+		maxConstraints)
 	first := make(map[string]int, len(list))
 	sum := 0
 	for i, t := range list {
@@ -116,7 +121,8 @@ func (c check) targets(list []SpreadTarget) {
 		}
 		first[t.Value] = i
 	}
-	c.at("targets").must(sum <= 100, "are %d percent together, want at most 100: values that are not named share the rest", sum)
+	c.at("targets").must(sum <= 100,
+		"are %d percent together, want at most 100: values that are not named share the rest", sum)
 }
 
 func (c check) relations(list []Relation) {
@@ -125,21 +131,24 @@ func (c check) relations(list []Relation) {
 		r, at := &list[i], c.index("relations", i)
 		at.at("labels").must(len(r.Labels) > 0, "is empty: want the labels of the services and jobs that are meant")
 		at.at("labels").labels(r.Labels)
-		at.at("clusters").must(len(r.Clusters) <= maxConstraints, "holds %d clusters, at most %d are allowed", len(r.Clusters), maxConstraints)
+		at.at("clusters").must(len(r.Clusters) <= maxConstraints, "holds %d clusters, at most %d are allowed",
+			len(r.Clusters), maxConstraints)
 		for j, name := range r.Clusters {
 			at.index("clusters", j).name(name)
 			at.index("clusters", j).must(!slices.Contains(r.Clusters[:j], name), "%q stands there twice", clip(name))
 		}
 		at.at("attribute").single(r.Attribute)
 		if r.Required {
-			at.at("weight").must(r.Weight == 0, "is %d, but a demand has no weight: leave it out, or required", r.Weight)
+			at.at("weight").must(r.Weight == 0, "is %d, but a demand has no weight: leave it out, or required",
+				r.Weight)
 		} else {
 			at.weight(r.Weight)
 		}
 		for j := range list[:i] {
 			if other := &list[j]; sameRelated(r, other) {
 				at.must(r.Away != other.Away, "is about the same labels as relations[%d]: one is enough", j)
-				at.must(r.Away == other.Away, "contradicts relations[%d]: one draws the task there, the other keeps it away", j)
+				at.must(r.Away == other.Away,
+					"contradicts relations[%d]: one draws the task there, the other keeps it away", j)
 				break
 			}
 		}
@@ -148,7 +157,8 @@ func (c check) relations(list []Relation) {
 
 // sameRelated reports whether two relations are about the same workloads and the same nearness.
 func sameRelated(a, b *Relation) bool {
-	if a.Attribute != b.Attribute || len(a.Clusters) != len(b.Clusters) || len(a.Labels) == 0 || !maps.Equal(a.Labels, b.Labels) {
+	if a.Attribute != b.Attribute || len(a.Clusters) != len(b.Clusters) || len(a.Labels) == 0 ||
+		!maps.Equal(a.Labels, b.Labels) {
 		return false
 	}
 	return !slices.ContainsFunc(a.Clusters, func(name string) bool { return !slices.Contains(b.Clusters, name) })
@@ -171,20 +181,23 @@ func (c check) distinct(list []Distinct) {
 
 // tolerations demands that there can be taints for each, and that none stands there twice.
 func (c check) tolerations(list []Toleration, daemon bool) {
-	c.at("tolerations").must(len(list) <= MaxTolerations, "holds %d tolerations, at most %d are allowed", len(list), MaxTolerations)
+	c.at("tolerations").must(len(list) <= MaxTolerations, "holds %d tolerations, at most %d are allowed", len(list),
+		MaxTolerations)
 	for i, t := range list {
 		at := c.index("tolerations", i)
 		if t.Key != "" {
 			at.at("key").labelKey(t.Key)
 		}
 		at.at("value").label(t.Value)
-		at.at("value").must(t.Value == "" || t.Key != "", "is %q of no key: want the key of the taint, too", clip(t.Value))
+		at.at("value").must(t.Value == "" || t.Key != "", "is %q of no key: want the key of the taint, too",
+			clip(t.Value))
 		if t.Effect != "" {
 			at.at("effect").effect(t.Effect)
 		}
 		if t.For != 0 {
 			at.at("for").span(t.For, MinStay, MaxDeadline)
-			at.at("for").must(t.Effect == TaintEvict, "is how long a task stays that a taint evicts: want effect %s beside it", TaintEvict)
+			at.at("for").must(t.Effect == TaintEvict,
+				"is how long a task stays that a taint evicts: want effect %s beside it", TaintEvict)
 			at.at("for").must(!daemon, "is not for a daemon, which tolerates a taint or ends")
 		}
 		if j := slices.Index(list[:i], t); j >= 0 {
@@ -209,7 +222,8 @@ func (c check) taints(list []Taint) {
 }
 
 func (c check) labelKey(key string) {
-	c.must(validLabelKey(key), "%q is not a key: want 1 to %d of letters, digits, \"-\", \"_\", \".\" and \"/\"", clip(key), MaxName)
+	c.must(validLabelKey(key), "%q is not a key: want 1 to %d of letters, digits, \"-\", \"_\", \".\" and \"/\"",
+		clip(key), MaxName)
 }
 
 // label demands what can be the value of a label.
@@ -222,7 +236,8 @@ var nodeAttributes = [...]string{
 	"node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class", "node.pool",
 }
 
-// What attributes of nodes begin and end with that are not in a list: "label.<key>", "device.<type>.model", "device.<type>.count".
+// What attributes of nodes begin and end with that are not in a list: "label.<key>", "device.<type>.model",
+// "device.<type>.count".
 const (
 	attributeLabel  = "label."
 	attributeDevice = "device."
@@ -230,9 +245,9 @@ const (
 	suffixCount     = ".count"
 )
 
-// DeviceAttribute takes an attribute "device.<type>.model" or "device.<type>.count" apart; ok is false for any other. The first has a
-// value for each model that the node has of the type, as "node.executor" has one for each executor; the second is how many devices of
-// the type it has, "0" where it has none.
+// DeviceAttribute takes an attribute "device.<type>.model" or "device.<type>.count" apart; ok is false for any other.
+// The first has a value for each model that the node has of the type, as "node.executor" has one for each executor; the
+// second is how many devices of the type it has, "0" where it has none.
 func DeviceAttribute(attribute string) (kind string, count, ok bool) {
 	rest, device := strings.CutPrefix(attribute, attributeDevice)
 	kind, count = strings.CutSuffix(rest, suffixCount)
@@ -267,7 +282,8 @@ func (c check) single(name string) {
 		return
 	}
 	_, count, device := DeviceAttribute(name)
-	c.must(name != "node.executor" && (!device || count), "%q may have several values on a node: want an attribute that has one, such as a label", clip(name))
+	c.must(name != "node.executor" && (!device || count),
+		"%q may have several values on a node: want an attribute that has one, such as a label", clip(name))
 	c.attribute(name)
 }
 
@@ -286,17 +302,20 @@ func (r *Resources) validatePinning(k check) {
 	if r.CPUPinning != PinCores && r.CPUPinning != PinNuma {
 		return
 	}
-	k.at("cpu").must(r.CPU < 0 || r.CPU > 0 && r.CPU%1000 == 0, "is %s CPUs, want whole ones, 1 at least: cpu_pinning gives the container cores of its own", r.CPU)
+	k.at("cpu").must(r.CPU < 0 || r.CPU > 0 && r.CPU%1000 == 0,
+		"is %s CPUs, want whole ones, 1 at least: cpu_pinning gives the container cores of its own", r.CPU)
 	k.at("cpu_limit").must(r.CPULimit == 0, "goes without cpu_pinning: the container has its cores and nothing else")
 }
 
 func (r *Resources) validateDevices(k check) {
-	k.at("devices").must(len(r.Devices) <= MaxDeviceRequests, "holds %d requests, at most %d are allowed", len(r.Devices), MaxDeviceRequests)
+	k.at("devices").must(len(r.Devices) <= MaxDeviceRequests, "holds %d requests, at most %d are allowed",
+		len(r.Devices), MaxDeviceRequests)
 	for i := range r.Devices {
 		d, at := &r.Devices[i], k.index("devices", i)
 		d.validate(at)
 		for j := range r.Devices[:i] {
-			if o := &r.Devices[j]; d.Share == 0 && o.Share == 0 && o.Type == d.Type && o.Memory == d.Memory && slices.Equal(o.Models, d.Models) {
+			if o := &r.Devices[j]; d.Share == 0 && o.Share == 0 && o.Type == d.Type && o.Memory == d.Memory &&
+				slices.Equal(o.Models, d.Models) {
 				at.fault("asks for the same as devices[%d]: raise its count", j)
 				break
 			}
@@ -306,8 +325,10 @@ func (r *Resources) validateDevices(k check) {
 
 func (d *DeviceRequest) validate(k check) {
 	k.at("type").name(d.Type)
-	k.at("type").must(d.Type != CoreType, "is %q, which is no device to ask for: give the container cores of its own with cpu_pinning", CoreType)
-	k.at("models").must(len(d.Models) <= maxConstraints, "holds %d models, at most %d are allowed", len(d.Models), maxConstraints)
+	k.at("type").must(d.Type != CoreType,
+		"is %q, which is no device to ask for: give the container cores of its own with cpu_pinning", CoreType)
+	k.at("models").must(len(d.Models) <= maxConstraints, "holds %d models, at most %d are allowed", len(d.Models),
+		maxConstraints)
 	for i, m := range d.Models {
 		at := k.index("models", i)
 		at.must(m != "", "is empty: leave models out if any will do")
@@ -315,32 +336,43 @@ func (d *DeviceRequest) validate(k check) {
 		at.must(!slices.Contains(d.Models[:i], m), "%q stands there twice", clip(m))
 	}
 	k.at("count").within(d.Count, 1, MaxDevices)
-	k.at("share").must(d.Share >= 0 && d.Share <= WholeDevice, "is %d, want a number of thousandths of one device, from 1 to %d, or none for whole devices", d.Share, WholeDevice)
-	k.at("share").must(d.Share <= 0 || d.Count == 1, "is a part of one device, and count is %d: want count 1, or a request for each part", d.Count)
+	k.at("share").must(d.Share >= 0 && d.Share <= WholeDevice,
+		"is %d, want a number of thousandths of one device, from 1 to %d, or none for whole devices", d.Share,
+		WholeDevice)
+	k.at("share").must(d.Share <= 0 || d.Count == 1,
+		"is a part of one device, and count is %d: want count 1, or a request for each part", d.Count)
 	k.at("memory").must(d.Memory == 0 || d.Memory >= MinMemory && d.Memory <= MaxMemory,
 		"is %s, want from %s to %s; a number without a unit counts bytes", d.Memory, MinMemory, MaxMemory)
 }
 
-// Validate returns as Faults what cannot be said of a machine's devices, images, volumes, folders and networks, or nil; the rest of the facts is taken as it is. Their paths
-// begin with "devices", "images", "volumes", "folders" or "networks".
+// Validate returns as Faults what cannot be said of a machine's devices, images, volumes, folders and networks, or nil;
+// the rest of the facts is taken as it is. Their paths begin with "devices", "images", "volumes", "folders" or
+// "networks".
 func (f *Facts) Validate() error {
 	k := newCheck()
-	k.at("devices").must(len(f.Devices) <= MaxDevices, "holds %d devices, at most %d are allowed", len(f.Devices), MaxDevices)
-	k.at("images").must(len(f.Images) <= MaxNodeImages, "holds %d images, at most %d are allowed", len(f.Images), MaxNodeImages)
+	k.at("devices").must(len(f.Devices) <= MaxDevices, "holds %d devices, at most %d are allowed", len(f.Devices),
+		MaxDevices)
+	k.at("images").must(len(f.Images) <= MaxNodeImages, "holds %d images, at most %d are allowed", len(f.Images),
+		MaxNodeImages)
 	for i, name := range f.Images {
-		k.index("images", i).must(len(name) <= MaxImage, "is %d bytes long, at most %d are allowed", len(name), MaxImage)
+		k.index("images", i).must(len(name) <= MaxImage, "is %d bytes long, at most %d are allowed", len(name),
+			MaxImage)
 	}
-	k.at("volumes").must(len(f.Volumes) <= MaxNodeVolumes, "holds %d volumes, at most %d are allowed", len(f.Volumes), MaxNodeVolumes)
+	k.at("volumes").must(len(f.Volumes) <= MaxNodeVolumes, "holds %d volumes, at most %d are allowed", len(f.Volumes),
+		MaxNodeVolumes)
 	f.Folders.validate(k.at("folders"))
-	k.at("networks").must(len(f.Networks) <= maxNetworks, "holds %d networks, at most %d are allowed", len(f.Networks), maxNetworks)
+	k.at("networks").must(len(f.Networks) <= maxNetworks, "holds %d networks, at most %d are allowed", len(f.Networks),
+		maxNetworks)
 	for i, n := range f.Networks {
 		at := k.index("networks", i).at("lacks")
-		at.must(len(n.Lacks) <= MaxNetworkLacks && printable(n.Lacks), "want printable text of %d bytes at most", MaxNetworkLacks)
+		at.must(len(n.Lacks) <= MaxNetworkLacks && printable(n.Lacks), "want printable text of %d bytes at most",
+			MaxNetworkLacks)
 	}
 	first := make(map[string]int, len(f.Devices))
 	for i := range f.Devices {
 		d, at := &f.Devices[i], k.index("devices", i)
-		at.at("id").must(d.ID != "" && len(d.ID) <= MaxLabel && printable(d.ID), "%q is not an id: want printable text of 1 to %d bytes", clip(d.ID), MaxLabel)
+		at.at("id").must(d.ID != "" && len(d.ID) <= MaxLabel && printable(d.ID),
+			"%q is not an id: want printable text of 1 to %d bytes", clip(d.ID), MaxLabel)
 		if j, ok := first[d.ID]; ok && d.ID != "" {
 			at.at("id").fault("%q is already the id of devices[%d]", clip(d.ID), j)
 		} else {
@@ -348,8 +380,10 @@ func (f *Facts) Validate() error {
 		}
 		at.at("type").name(d.Type)
 		at.at("model").label(d.Model)
-		at.at("memory").must(d.Memory >= 0 && d.Memory <= MaxMemory, "is %s, want a size from 0, for one that is not known, to %s", d.Memory, MaxMemory)
-		at.at("numa").must(d.Numa >= -1 && d.Numa <= maxNuma, "is %d, want a number from 0 to %d, or -1 for one that is not known", d.Numa, maxNuma)
+		at.at("memory").must(d.Memory >= 0 && d.Memory <= MaxMemory,
+			"is %s, want a size from 0, for one that is not known, to %s", d.Memory, MaxMemory)
+		at.at("numa").must(d.Numa >= -1 && d.Numa <= maxNuma,
+			"is %d, want a number from 0 to %d, or -1 for one that is not known", d.Numa, maxNuma)
 	}
 	return k.err()
 }

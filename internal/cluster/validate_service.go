@@ -31,9 +31,12 @@ func (s *Service) validateMode(k check) {
 	}
 	switch {
 	case s.Mode == ModeDaemon:
-		k.at("count").must(s.Count == 0, "is %d, but a daemon has one task on each node that its constraints allow: leave it out", s.Count)
-		k.at("scaling").must(s.Scaling == nil, "is not for a daemon, which has one task on each node that its constraints allow")
-		k.at("on_violation").must(s.OnViolation == "", "is not for a daemon, whose tasks end where they do not belong any more")
+		k.at("count").must(s.Count == 0,
+			"is %d, but a daemon has one task on each node that its constraints allow: leave it out", s.Count)
+		k.at("scaling").must(s.Scaling == nil,
+			"is not for a daemon, which has one task on each node that its constraints allow")
+		k.at("on_violation").must(s.OnViolation == "",
+			"is not for a daemon, whose tasks end where they do not belong any more")
 	case s.Scaling != nil && s.Scaling.Min <= s.Scaling.Max:
 		k.at("count").must(s.Count >= s.Scaling.Min && s.Count <= s.Scaling.Max,
 			"is %d, want a number within the bounds of scaling, from %d to %d", s.Count, s.Scaling.Min, s.Scaling.Max)
@@ -52,9 +55,11 @@ func (u *Update) validate(k check, s *Service) {
 	u.validateRoom(k, s)
 	k.at("healthy_deadline").span(u.HealthyDeadline, Duration(time.Second), MaxDeadline)
 	k.at("progress_deadline").must(u.ProgressDeadline >= u.HealthyDeadline && u.ProgressDeadline <= 2*MaxDeadline,
-		"is %s, want a duration from healthy_deadline, which is %s, to %s: a single task may take that long", u.ProgressDeadline, u.HealthyDeadline, 2*MaxDeadline)
+		"is %s, want a duration from healthy_deadline, which is %s, to %s: a single task may take that long",
+		u.ProgressDeadline, u.HealthyDeadline, 2*MaxDeadline)
 	k.at("stagger").must(u.Stagger < u.ProgressDeadline,
-		"is %s, want less than progress_deadline, which is %s: each rollout would fail while it waits", u.Stagger, u.ProgressDeadline)
+		"is %s, want less than progress_deadline, which is %s: each rollout would fail while it waits", u.Stagger,
+		u.ProgressDeadline)
 	k.at("gates").must(len(u.Gates) <= MaxGates, "holds %d gates, at most %d are allowed", len(u.Gates), MaxGates)
 	names := make([]string, len(u.Gates))
 	for i := range u.Gates {
@@ -75,7 +80,8 @@ func (s *Service) most() int {
 	return s.Count
 }
 
-// wantsAll reports whether all tasks have to be healthy by the number that the policy names, and whether it is a share of them.
+// wantsAll reports whether all tasks have to be healthy by the number that the policy names, and whether it is a share
+// of them.
 func (u *Update) wantsAll(s *Service) (number, share bool) {
 	m := u.MinHealthy
 	switch {
@@ -93,19 +99,28 @@ func (u *Update) validateRoom(k check, s *Service) {
 	none := u.MaxSurge != nil && u.MaxSurge.N == 0
 	switch {
 	case number && none:
-		k.at("min_healthy").fault("is %d of %d and max_surge is 0, so no task can be replaced: allow a task more with max_surge: 1, or a task less with min_healthy: %d or none",
+		k.at("min_healthy").fault(
+			"is %d of %d and max_surge is 0, so no task can be replaced: allow a task more with max_surge: "+
+				"1, or a task less with min_healthy: %d or none",
 			u.MinHealthy.N, s.most(), s.most()-1)
 	case number && u.Order == StopFirst:
-		k.at("min_healthy").fault("is %d of %d and the order stop-first gives up a healthy task first: use the order start-first, or min_healthy: %d or none",
+		k.at("min_healthy").fault(
+			"is %d of %d and the order stop-first gives up a healthy task first: use the order start-first, "+
+				"or min_healthy: %d or none",
 			u.MinHealthy.N, s.most(), s.most()-1)
 	case all && none:
-		k.at("min_healthy").fault("is 100%% and max_surge is 0, so no task can be replaced: allow a task more with max_surge: 1, or a task less with a lower min_healthy or none")
+		k.at("min_healthy").fault(
+			"is 100%% and max_surge is 0, so no task can be replaced: allow a task more with max_surge: 1, " +
+				"or a task less with a lower min_healthy or none")
 	case all && u.Order == StopFirst:
-		k.at("min_healthy").fault("is 100%% and the order stop-first gives up a healthy task first: use the order start-first, or a lower min_healthy or none")
+		k.at("min_healthy").fault(
+			"is 100%% and the order stop-first gives up a healthy task first: use the order start-first, or " +
+				"a lower min_healthy or none")
 	}
 }
 
-// portion checks a portion, unless it is nil. The bounds of a number are low and MaxCount, those of a percentage low and percent.
+// portion checks a portion, unless it is nil. The bounds of a number are low and MaxCount, those of a percentage low
+// and percent.
 func (c check) portion(p *Portion, low, percent int) {
 	switch {
 	case p == nil:
@@ -151,7 +166,8 @@ func (c check) expression(s string) {
 	}
 }
 
-// address demands the URL of something that is asked over HTTP. It is shown to whoever may look, so it holds no password.
+// address demands the URL of something that is asked over HTTP. It is shown to whoever may look, so it holds no
+// password.
 func (c check) address(s string) {
 	if s == "" {
 		c.fault("is missing: want an address such as \"http://prometheus.example:9090\"")
@@ -162,9 +178,11 @@ func (c check) address(s string) {
 	case len(s) > MaxGateText || !printable(s) || strings.Contains(s, " "):
 		c.fault("is not an address, but longer than %d bytes or not printable text without spaces", MaxGateText)
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
-		c.fault("is not an address: want \"http://\" or \"https://\", a host, and a path if there is one") // what it is may hold a password
+		// what it is may hold a password
+		c.fault("is not an address: want \"http://\" or \"https://\", a host, and a path if there is one")
 	case u.User != nil:
-		c.fault("holds a user or a password, which everybody would see who may look at the service: put something in front that adds it")
+		c.fault("holds a user or a password, which everybody would see who may look at the service: put " +
+			"something in front that adds it")
 	case u.Fragment != "":
 		c.fault("holds a \"#\", and what follows it is not sent")
 	}
@@ -180,19 +198,23 @@ func (r *Reschedule) validate(k check) {
 
 func (s *Scaling) validate(k check) {
 	k.at("min").within(s.Min, 0, MaxCount)
-	k.at("max").must(s.Max >= max(1, s.Min) && s.Max <= MaxCount, "is %d, want a number from min, which is %d, to %d, and not 0", s.Max, s.Min, MaxCount)
+	k.at("max").must(s.Max >= max(1, s.Min) && s.Max <= MaxCount,
+		"is %d, want a number from min, which is %d, to %d, and not 0", s.Max, s.Min, MaxCount)
 	k.must(len(s.Targets)+len(s.Schedules) > 0, "holds neither targets nor schedules: nothing would change the count")
-	k.at("targets").must(len(s.Targets) <= MaxScaleTargets, "holds %d targets, at most %d are allowed", len(s.Targets), MaxScaleTargets)
+	k.at("targets").must(len(s.Targets) <= MaxScaleTargets, "holds %d targets, at most %d are allowed", len(s.Targets),
+		MaxScaleTargets)
 	wakes := len(s.Targets) == 0 || len(s.Schedules) > 0
 	for i := range s.Targets {
 		s.Targets[i].validate(k.index("targets", i))
 		wakes = wakes || s.Targets[i].Metric == ScalePrometheus
 	}
 	k.at("min").must(s.Min != 0 || wakes,
-		"is 0, and a service without tasks uses nothing that would bring it back: want at least 1, a target of prometheus, or a schedule")
+		"is 0, and a service without tasks uses nothing that would bring it back: want at least 1, a target "+
+			"of prometheus, or a schedule")
 	s.Up.validate(k.at("up"))
 	s.Down.validate(k.at("down"))
-	k.at("schedules").must(len(s.Schedules) <= MaxSchedules, "holds %d schedules, at most %d are allowed", len(s.Schedules), MaxSchedules)
+	k.at("schedules").must(len(s.Schedules) <= MaxSchedules, "holds %d schedules, at most %d are allowed",
+		len(s.Schedules), MaxSchedules)
 	for i := range s.Schedules {
 		s.Schedules[i].validate(k.index("schedules", i), s)
 	}
@@ -203,9 +225,11 @@ func (t *ScaleTarget) validate(k check) {
 	k.at("target").must(t.Target > 0 && t.Target <= math.MaxInt64, "is %v, want a number of more than 0", t.Target)
 	if t.Metric == ScaleRequests {
 		k.at("port").must(t.Port == "" || ValidName(t.Port), "%q is not the name of a port", clip(t.Port))
-		k.at("path").must(strings.HasPrefix(t.Path, "/") && len(t.Path) <= MaxGateText && printable(t.Path) && !strings.Contains(t.Path, " "),
+		k.at("path").must(strings.HasPrefix(t.Path, "/") && len(t.Path) <= MaxGateText && printable(t.Path) &&
+			!strings.Contains(t.Path, " "),
 			"%q is not a path: want it to begin with \"/\" and to hold no spaces", clip(t.Path))
-		k.at("series").must(validSeries(t.Series), "%q is not the name of a series: want letters, digits, \"_\" and \":\", and no digit first", clip(t.Series))
+		k.at("series").must(validSeries(t.Series),
+			"%q is not the name of a series: want letters, digits, \"_\" and \":\", and no digit first", clip(t.Series))
 	} else {
 		k.at("port").must(t.Port == "", "is for the metric requests only")
 		k.at("path").must(t.Path == "", "is for the metric requests only")
@@ -267,15 +291,19 @@ func (s *Service) CheckDefinition(d *TaskDefinition) error {
 	if s.Update.Order == StartFirst {
 		for i := range d.Ports {
 			if p := &d.Ports[i]; p.Port != 0 {
-				k.at("update").at("order").fault("is start-first, but the port %q of %s is %d on every node, and two tasks cannot listen there: "+
-					"use stop-first, or leave the port's number out so that one is assigned", p.Name, d.Ref(), p.Port)
+				k.at("update").at("order").fault(
+					"is start-first, but the port %q of %s is %d on every node, and two tasks cannot listen there: "+
+						"use stop-first, or leave the port's number out so that one is assigned", p.Name, d.Ref(),
+					p.Port)
 				break
 			}
 		}
 	}
 	if number, share := s.Update.wantsAll(s); (number || share) && s.Update.Order == "" && d.Pinned() {
-		k.at("update").at("min_healthy").fault("is %s, all of the tasks, but two tasks of %s cannot live on a node, for its fixed port or its volume, so a healthy one is given up first: "+
-			"allow a task less with a lower min_healthy or none%s", s.Update.MinHealthy, d.Ref(), d.otherOrder())
+		k.at("update").at("min_healthy").fault(
+			"is %s, all of the tasks, but two tasks of %s cannot live on a node, for its fixed port or its "+
+				"volume, so a healthy one is given up first: "+
+				"allow a task less with a lower min_healthy or none%s", s.Update.MinHealthy, d.Ref(), d.otherOrder())
 	}
 	if s.Scaling == nil {
 		return k.err()
@@ -285,19 +313,23 @@ func (s *Service) CheckDefinition(d *TaskDefinition) error {
 		t, at := &s.Scaling.Targets[i], k.at("scaling").index("targets", i)
 		switch {
 		case t.Metric == ScaleCPU:
-			at.at("metric").must(demand.CPU > 0, "is cpu, in percent of what is reserved, and %s reserves none: set resources.cpu", d.Ref())
+			at.at("metric").must(demand.CPU > 0,
+				"is cpu, in percent of what is reserved, and %s reserves none: set resources.cpu", d.Ref())
 		case t.Metric == ScaleMemory:
-			at.at("metric").must(demand.Memory > 0, "is memory, in percent of what is reserved, and %s reserves none: set resources.memory", d.Ref())
+			at.at("metric").must(demand.Memory > 0,
+				"is memory, in percent of what is reserved, and %s reserves none: set resources.memory", d.Ref())
 		case t.Metric == ScaleRequests && t.Port != "":
 			at.at("port").must(d.port(t.Port) != nil, "%q is not the name of a port of %s", clip(t.Port), d.Ref())
 		case t.Metric == ScaleRequests:
-			at.at("port").must(len(d.Ports) > 0, "is missing, and %s has no port where requests could be counted", d.Ref())
+			at.at("port").must(len(d.Ports) > 0, "is missing, and %s has no port where requests could be counted",
+				d.Ref())
 		}
 	}
 	return k.err()
 }
 
-// otherOrder is the way out, as the end of a sentence, that a definition has whose volumes alone keep two tasks from a node.
+// otherOrder is the way out, as the end of a sentence, that a definition has whose volumes alone keep two tasks from a
+// node.
 func (d *TaskDefinition) otherOrder() string {
 	for _, p := range d.Ports {
 		if p.Port != 0 {

@@ -60,7 +60,8 @@ func checkFaults(t *testing.T, err error, want []string) {
 		ok = faults[i].Path == path && strings.Contains(faults[i].Message, part)
 	}
 	if !ok {
-		t.Errorf("faults:\n%s\nwant, each with its path and a part of the message:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("faults:\n%s\nwant, each with its path and a part of the message:\n%s", strings.Join(got, "\n"),
+			strings.Join(want, "\n"))
 	}
 }
 
@@ -81,8 +82,12 @@ func TestDefinitionFaults(t *testing.T) {
 			`name: "" is not a name`, "version: want a number from 1 up", "containers: is empty",
 		}},
 		{"name with a separator", func(d *def) { d.Name = "a/b" }, []string{`name: "a/b" is not a name`}},
-		{"label key", func(d *def) { d.Labels = cluster.Labels{"a b": "x"} }, []string{`labels["a b"]: is not a label key`}},
-		{"label value", func(d *def) { d.Labels = cluster.Labels{"a": "x\ny"} }, []string{`labels["a"]: not printable`}},
+		{"label key", func(d *def) {
+			d.Labels = cluster.Labels{"a b": "x"}
+		}, []string{`labels["a b"]: is not a label key`}},
+		{"label value", func(d *def) {
+			d.Labels = cluster.Labels{"a": "x\ny"}
+		}, []string{`labels["a"]: not printable`}},
 		{"same name twice", func(d *def) { d.Containers[2].Name = "web" }, []string{
 			`containers[1].after[0]: "side" is not the name`,
 			`containers[2].name: "web" is already the name of containers[1]`,
@@ -90,12 +95,20 @@ func TestDefinitionFaults(t *testing.T) {
 		{"no essential container", func(d *def) { d.Containers[1].Optional = true }, []string{
 			"containers: holds only init and optional containers",
 		}},
-		{"image and none", func(d *def) { d.Containers[1].Image, d.Containers[1].Command = "", []string{"/web"} }, []string{
+		{"image and none", func(d *def) {
+			d.Containers[1].Image, d.Containers[1].Command = "", []string{"/web"}
+		}, []string{
 			"containers[1].pull: with an image only", "containers[1].image: a task runs on one executor",
 		}},
-		{"bad image", func(d *def) { d.Containers[1].Image = "Web:1" }, []string{`containers[1].image: "Web:1" is not the name of an image`}},
-		{"bad pull", func(d *def) { d.Containers[1].Pull = "often" }, []string{"containers[1].pull: want one of missing, always, never"}},
-		{"relative dir", func(d *def) { d.Containers[1].Dir = "srv" }, []string{"containers[1].dir: not an absolute path"}},
+		{"bad image", func(d *def) {
+			d.Containers[1].Image = "Web:1"
+		}, []string{`containers[1].image: "Web:1" is not the name of an image`}},
+		{"bad pull", func(d *def) {
+			d.Containers[1].Pull = "often"
+		}, []string{"containers[1].pull: want one of missing, always, never"}},
+		{"relative dir", func(d *def) {
+			d.Containers[1].Dir = "srv"
+		}, []string{"containers[1].dir: not an absolute path"}},
 		{"path with dots", func(d *def) { d.Containers[1].Files[0].Path = "/etc/../shadow" }, []string{
 			"containers[1].files[0].path: not an absolute path in its shortest form",
 		}},
@@ -105,16 +118,26 @@ func TestDefinitionFaults(t *testing.T) {
 		{"path below proc", func(d *def) { d.Containers[1].Mounts[0].Path = "/proc/self" }, []string{
 			"containers[1].mounts[0].path: cannot be covered",
 		}},
-		{"file mode", func(d *def) { d.Containers[1].Files[0].Mode = "0999" }, []string{"containers[1].files[0].mode: octal"}},
-		{"file not text", func(d *def) { d.Containers[1].Files[0].Content = "\xff" }, []string{"containers[1].files[0].content: is not UTF-8"}},
-		{"unknown volume", func(d *def) { d.Containers[1].Mounts[0].Volume = "dta" }, []string{`containers[1].mounts[0].volume: "dta"`}},
+		{"file mode", func(d *def) {
+			d.Containers[1].Files[0].Mode = "0999"
+		}, []string{"containers[1].files[0].mode: octal"}},
+		{"file not text", func(d *def) {
+			d.Containers[1].Files[0].Content = "\xff"
+		}, []string{"containers[1].files[0].content: is not UTF-8"}},
+		{"unknown volume", func(d *def) {
+			d.Containers[1].Mounts[0].Volume = "dta"
+		}, []string{`containers[1].mounts[0].volume: "dta"`}},
 		{"user", func(d *def) { d.Containers[1].User = "a:b:c" }, []string{"containers[1].user: is not a user"}},
-		{"capability with prefix", func(d *def) { d.Containers[1].Capabilities = []string{"CAP_KILL", "FLY", "KILL", "KILL"} }, []string{
+		{"capability with prefix", func(d *def) {
+			d.Containers[1].Capabilities = []string{"CAP_KILL", "FLY", "KILL", "KILL"}
+		}, []string{
 			`containers[1].capabilities[0]: "CAP_KILL" is written "KILL" here`,
 			`containers[1].capabilities[1]: "FLY" is not a capability`,
 			"containers[1].capabilities[3]: twice",
 		}},
-		{"negative resources", func(d *def) { d.Containers[1].Resources = cluster.Resources{CPU: -1, Memory: -1, CPULimit: -1} }, []string{
+		{"negative resources", func(d *def) {
+			d.Containers[1].Resources = cluster.Resources{CPU: -1, Memory: -1, CPULimit: -1}
+		}, []string{
 			"containers[1].resources.cpu: want from 0", "containers[1].resources.cpu_limit: want none or at least",
 			"containers[1].resources.memory: want from 1 MiB",
 		}},
@@ -125,14 +148,20 @@ func TestDefinitionFaults(t *testing.T) {
 			"containers[1].resources.cpu_limit: not less than cpu",
 		}},
 		{"cores of its own", func(d *def) {
-			d.Containers[1].Resources = cluster.Resources{CPU: 1500, CPULimit: 2000, CPUPinning: cluster.PinCores, Devices: []cluster.DeviceRequest{{Type: "core", Count: 1}}}
+			d.Containers[1].Resources = cluster.Resources{
+				CPU: 1500, CPULimit: 2000, CPUPinning: cluster.PinCores,
+				Devices: []cluster.DeviceRequest{{Type: "core", Count: 1}},
+			}
 			d.Containers[0].Resources.CPUPinning = "socket"
 		}, []string{
 			`containers[0].resources.cpu_pinning: is "socket", want one of none, cores, numa`,
-			"containers[1].resources.cpu: is 1500m CPUs, want whole ones", "containers[1].resources.cpu_limit: goes without cpu_pinning",
+			"containers[1].resources.cpu: is 1500m CPUs, want whole ones",
+			"containers[1].resources.cpu_limit: goes without cpu_pinning",
 			`containers[1].resources.devices[0].type: is "core", which is no device to ask for`,
 		}},
-		{"cores without CPUs", func(d *def) { d.Containers[1].Resources = cluster.Resources{CPUPinning: cluster.PinNuma} }, []string{
+		{"cores without CPUs", func(d *def) {
+			d.Containers[1].Resources = cluster.Resources{CPUPinning: cluster.PinNuma}
+		}, []string{
 			"containers[1].resources.cpu: want whole ones, 1 at least",
 		}},
 		{"a path of the host that pins", func(d *def) { d.Volumes[0].Host, d.Volumes[0].Pin = "/srv", true }, []string{
@@ -141,11 +170,15 @@ func TestDefinitionFaults(t *testing.T) {
 		{"folders that exclude each other", func(d *def) {
 			d.Volumes[0].Host, d.Volumes[0].HostVolume, d.Volumes[0].Sticky = "/srv", "No Name", true
 		}, []string{
-			`volumes[0].host_volume: "No Name" is not a name`, `volumes[0].host_volume: "No Name" and host "/srv" are both given`,
+			`volumes[0].host_volume: "No Name" is not a name`,
+			`volumes[0].host_volume: "No Name" and host "/srv" are both given`,
 			"volumes[0].sticky: is for volumes that the agent keeps: /srv is the same folder",
 		}},
 		{"environment", func(d *def) {
-			d.Containers[1].Env = map[string]string{"A=B": "", "ADDR_ADMIN": "y", "BERTH_TASK": "x", "PORT_HTTP": "80", "Z": "\x00"}
+			d.Containers[1].Env = map[string]string{
+				"A=B": "", "ADDR_ADMIN": "y", "BERTH_TASK": "x", "PORT_HTTP": "80",
+				"Z": "\x00",
+			}
 		}, []string{
 			`containers[1].env["A=B"]: is not the name of a variable`,
 			`containers[1].env["ADDR_ADMIN"]: is set by Berth`,
@@ -153,7 +186,9 @@ func TestDefinitionFaults(t *testing.T) {
 			`containers[1].env["PORT_HTTP"]: is set by Berth`,
 			`containers[1].env["Z"]: zero bytes`,
 		}},
-		{"init with after", func(d *def) { d.Containers[0].After, d.Containers[0].Optional = []string{"web"}, true }, []string{
+		{"init with after", func(d *def) {
+			d.Containers[0].After, d.Containers[0].Optional = []string{"web"}, true
+		}, []string{
 			"containers[0].optional: is not for init containers", "containers[0].after: is not for init containers",
 		}},
 		{"after", func(d *def) { d.Containers[1].After = []string{"web", "prepare", "nobody"} }, []string{
@@ -169,11 +204,15 @@ func TestDefinitionFaults(t *testing.T) {
 			"ports[2].port: 8081 is already the port of ports[1]", "ports[3].port: is 70000",
 			`ports[2].name: "http" is already the name of ports[0]`,
 		}},
-		{"volume path", func(d *def) { d.Volumes[0].Host = "data/" }, []string{"volumes[0].host: not an absolute path"}},
+		{"volume path", func(d *def) {
+			d.Volumes[0].Host = "data/"
+		}, []string{"volumes[0].host: not an absolute path"}},
 		{"check of no type", func(d *def) { d.Checks = []cluster.Check{{Name: "a"}} }, []string{
 			`checks[0].type: is "", want one of http, tcp, exec`,
 		}},
-		{"check of an unknown port", func(d *def) { d.Checks[0].Port = "htp" }, []string{`checks[0].port: "htp" is not the name`}},
+		{"check of an unknown port", func(d *def) {
+			d.Checks[0].Port = "htp"
+		}, []string{`checks[0].port: "htp" is not the name`}},
 		{"check without a port", func(d *def) { d.Checks[0].Port = "" }, []string{"checks[0].port: is missing"}},
 		{"check slower than its interval", func(d *def) { d.Checks[0].Timeout = 2 * d.Checks[0].Interval }, []string{
 			"checks[0].timeout: is 2s, want a duration from 10ms to the interval of 1s",
@@ -183,31 +222,44 @@ func TestDefinitionFaults(t *testing.T) {
 			d.Checks[1].Path = "/"
 			d.Checks[2].Port = "http"
 		}, []string{"checks[0].command: exec only", "checks[1].path: http only", "checks[2].port: is not for"}},
-		{"check of an unknown meaning", func(d *def) { d.Checks[0].Meaning = "lively" }, []string{`checks[0].meaning: is "lively", want one of`}},
-		{"grpc without a port", func(d *def) { d.Checks[0] = cluster.Check{Name: "a", Type: cluster.CheckGRPC} }, []string{"checks[0].port: is missing"}},
+		{"check of an unknown meaning", func(d *def) {
+			d.Checks[0].Meaning = "lively"
+		}, []string{`checks[0].meaning: is "lively", want one of`}},
+		{"grpc without a port", func(d *def) {
+			d.Checks[0] = cluster.Check{Name: "a", Type: cluster.CheckGRPC}
+		}, []string{"checks[0].port: is missing"}},
 		{"grpc service that is none", func(d *def) {
 			d.Checks[0] = cluster.Check{Name: "a", Type: cluster.CheckGRPC, Port: "http", Service: "a service"}
 		}, []string{`checks[0].service: "a service" is not the name of a gRPC service`}},
 		{"a ttl that is looked at", func(d *def) {
 			d.Checks[0] = cluster.Check{
-				Name: "a", Type: cluster.CheckTTL, TTL: 1, Port: "http", Path: "/", TLS: true, Service: "s", Interval: 1, Timeout: 1, FailAfter: 1,
+				Name: "a", Type: cluster.CheckTTL, TTL: 1, Port: "http", Path: "/", TLS: true, Service: "s",
+				Interval: 1, Timeout: 1, FailAfter: 1,
 			}
 		}, []string{
 			"checks[0].ttl: is 1ns, want a duration from 5s", "checks[0].interval: is not for checks of type ttl",
 			"checks[0].timeout: is not for checks of type ttl", "checks[0].fail_after: is not for checks of type ttl",
-			"checks[0].port: is not for a check of type ttl", "checks[0].path: http only", "checks[0].service: is for checks of type grpc only",
+			"checks[0].port: is not for a check of type ttl", "checks[0].path: http only",
+			"checks[0].service: is for checks of type grpc only",
 			"checks[0].tls: is for checks of type grpc only",
 		}},
-		{"a look with a ttl", func(d *def) { d.Checks[0].TTL = cluster.DefaultTTL }, []string{"checks[0].ttl: is for checks of type ttl only"}},
-		{"check in an init container", func(d *def) { d.Checks[2].Container = "prepare" }, []string{"checks[2].container: is an init container"}},
+		{"a look with a ttl", func(d *def) {
+			d.Checks[0].TTL = cluster.DefaultTTL
+		}, []string{"checks[0].ttl: is for checks of type ttl only"}},
+		{"check in an init container", func(d *def) {
+			d.Checks[2].Container = "prepare"
+		}, []string{"checks[2].container: is an init container"}},
 		{"spans", func(d *def) {
 			d.Grace, d.MinHealthyTime, d.Disk = -1, -1, -1
 			d.Restart.MaxDelay, d.Restart.Window, d.Restart.Mode = -1, -1, "often"
 		}, []string{
 			"restart.mode: want one of", "restart.window: want a duration", "restart.max_delay: want a duration",
-			"restart.delay: want a duration", "grace: want a duration", "min_healthy_time: want a duration", "disk: want a size",
+			"restart.delay: want a duration", "grace: want a duration", "min_healthy_time: want a duration",
+			"disk: want a size",
 		}},
-		{"too large", func(d *def) { d.Containers[1].Files[0].Content = strings.Repeat("x", 300<<10) }, []string{": at most 262144 are allowed"}},
+		{"too large", func(d *def) {
+			d.Containers[1].Files[0].Content = strings.Repeat("x", 300<<10)
+		}, []string{": at most 262144 are allowed"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := parse[def](t, whole)
@@ -246,7 +298,8 @@ func TestWorkloadFaults(t *testing.T) {
 			"steps[1].count: want a number from 1", `steps[1].name: "a" is already the name of steps[0]`,
 		}},
 		{"job of too many tasks", &cluster.Job{Name: "w", Steps: []cluster.Step{
-			{Name: "a", Definition: cluster.Ref{Name: "w"}, Count: 100_000}, {Name: "b", Definition: cluster.Ref{Name: "w"}},
+			{Name: "a", Definition: cluster.Ref{Name: "w"}, Count: 100_000},
+			{Name: "b", Definition: cluster.Ref{Name: "w"}},
 		}}, []string{"steps: ask for 100001 tasks together"}},
 		{"constraints", &cluster.Cluster{Name: "c", Domain: "D", Constraints: []cluster.Constraint{
 			{Attribute: "node.colour", Value: "red"},
@@ -267,7 +320,13 @@ func TestWorkloadFaults(t *testing.T) {
 			"constraints[5].value: compares with nothing", "constraints[6].value: is not a number",
 			"constraints[7].value: is not a version", "constraints[9].values[1]: printable",
 		}},
-		{"host", &cluster.Host{Name: "N1", Domain: "a b"}, []string{"name: is not the name of a node", `domain: is "a b", and Berth has one domain so far: leave the field out`}},
+		{
+			"host", &cluster.Host{Name: "N1", Domain: "a b"},
+			[]string{
+				"name: is not the name of a node",
+				`domain: is "a b", and Berth has one domain so far: leave the field out`,
+			},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			checkFaults(t, tt.in.Validate(), tt.want)
@@ -332,7 +391,8 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, d); diff != "" {
 		t.Errorf("defaults of a definition (-want +got):\n%s", diff)
 	}
-	j := parse[cluster.Job](t, `{"name": "w", "steps": [{"name": "a", "definition": "w@1"}, {"name": "b", "definition": "w@1", "retries": 1}]}`)
+	j := parse[cluster.Job](t,
+		`{"name": "w", "steps": [{"name": "a", "definition": "w@1"}, {"name": "b", "definition": "w@1", "retries": 1}]}`)
 	j.SetDefaults()
 	wantJob := parse[cluster.Job](t, `{"cluster": "default", "name": "w", "priority": 500, "steps": [
 		{"name": "a", "definition": "w@1", "count": 1, "on_disconnect": "wait", "placement": {"anti_affinity": "none"}},
@@ -364,8 +424,10 @@ func TestImages(t *testing.T) {
 		"redis": true, "redis:7": true, "redis:7" + digest: true, "library/redis" + digest: true, "localhost/a": true,
 		"localhost:5000/a/b_c:x": true, "127.0.0.1:5000/a": true, "[::1]:5000/a": true, "reg.example/a--b": true,
 		"Reg.Example/a": true, "docker.io/library/redis:latest": true,
-		"": false, ":7": false, "a:": false, "a:-x": false, "A": false, "a/": false, "/a": false, "a//b": false, "a b": false,
-		"a@sha256:12": false, "a@md5:" + strings.Repeat("0", 32): false, "reg.example:0/a": false, "reg.example:70000/a": false,
+		"": false, ":7": false, "a:": false, "a:-x": false, "A": false, "a/": false, "/a": false, "a//b": false,
+		"a b":         false,
+		"a@sha256:12": false, "a@md5:" +
+			strings.Repeat("0", 32): false, "reg.example:0/a": false, "reg.example:70000/a": false,
 		"-a": false, "a-": false, "a\x00": false, "http://a/b": false, "[::g]:1/a": false,
 	} {
 		if got := cluster.ValidImage(image); got != want {

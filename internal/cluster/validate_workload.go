@@ -80,7 +80,8 @@ func (c check) steps(steps []Step) {
 		s.validate(c.index("steps", i))
 	}
 	c.unique("steps", names)
-	c.at("steps").must(total <= MaxJobTasks, "ask for %d tasks together, at most %d are allowed in a job", total, MaxJobTasks)
+	c.at("steps").must(total <= MaxJobTasks, "ask for %d tasks together, at most %d are allowed in a job", total,
+		MaxJobTasks)
 }
 
 func (s *Step) validate(k check) {
@@ -147,7 +148,8 @@ func (c check) span(d, low, high Duration) {
 }
 
 func (c check) constraints(field string, list []Constraint) {
-	c.at(field).must(len(list) <= maxConstraints, "holds %d constraints, at most %d are allowed", len(list), maxConstraints)
+	c.at(field).must(len(list) <= maxConstraints, "holds %d constraints, at most %d are allowed", len(list),
+		maxConstraints)
 	for i := range list {
 		list[i].validate(c.index(field, i))
 	}
@@ -157,7 +159,8 @@ func (n *Constraint) validate(k check) {
 	k.at("attribute").attribute(n.Attribute)
 	oneOf(k.at("op"), n.Op)
 	k.at("value").label(n.Value)
-	k.at("values").must(len(n.Values) <= maxConstraints, "holds %d values, at most %d are allowed", len(n.Values), maxConstraints)
+	k.at("values").must(len(n.Values) <= maxConstraints, "holds %d values, at most %d are allowed", len(n.Values),
+		maxConstraints)
 	for i, v := range n.Values {
 		k.index("values", i).label(v)
 	}
@@ -175,9 +178,11 @@ func (n *Constraint) operands(k check) {
 		k.at("value").must(n.Value == "", "is not for %q, which compares with nothing", n.Op)
 	case OpLess, OpMore:
 		f, err := strconv.ParseFloat(n.Value, 64)
-		k.at("value").must(err == nil && f == f && f-f == 0, "%q is not a number: %q compares numbers", clip(n.Value), n.Op)
+		k.at("value").must(err == nil && f == f && f-f == 0, "%q is not a number: %q compares numbers", clip(n.Value),
+			n.Op)
 	case OpAtLeast, OpAtMost:
-		k.at("value").must(validVersion(n.Value), "%q is not a version: want numbers between dots, such as \"6.1\"", clip(n.Value))
+		k.at("value").must(validVersion(n.Value), "%q is not a version: want numbers between dots, such as \"6.1\"",
+			clip(n.Value))
 	case OpEqual, OpNotEqual:
 	}
 	k.at("values").must(len(n.Values) == 0, "is not for %q: use \"in\" or \"not-in\"", n.Op)
@@ -217,7 +222,10 @@ func (h *Host) Validate() error {
 	return k.err()
 }
 
-// domain demands the one domain that there is. No server leads another, so a cluster there would wait for ever, and a host there would be lost.
+// domain demands the one domain that there is. No server leads another, so a cluster there would wait for ever, and a
+// host there would be lost.
 func (c check) domain(name string) {
-	c.must(name == "" || name == DefaultDomain, "is %q, and Berth has one domain so far: leave the field out, or write %s; pools and constraints divide nodes", clip(name), DefaultDomain)
+	c.must(name == "" || name == DefaultDomain,
+		"is %q, and Berth has one domain so far: leave the field out, or write %s; pools and constraints divide nodes",
+		clip(name), DefaultDomain)
 }

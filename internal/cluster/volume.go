@@ -36,7 +36,8 @@ type StickyCopy struct {
 	Key string `json:"key"` // see VolumeKey
 	// Placed is when the control plane placed the attempt that last had it here, by the clock of the leader of then.
 	Placed time.Time `json:"placed"`
-	// Incarnation and Plan are those of the plan record that placed it, which never go back. 0 for what an agent of a build before noted.
+	// Incarnation and Plan are those of the plan record that placed it, which never go back. 0 for what an agent of a
+	// build before noted.
 	Incarnation uint64 `json:"incarnation,omitempty"`
 	Plan        uint64 `json:"plan,omitempty"`
 }
@@ -52,8 +53,9 @@ func (c *StickyCopy) newer(d *StickyCopy) int {
 	return d.Placed.Compare(c.Placed)
 }
 
-// NewestCopies orders copies of one volume, the newest first; what is equal stays as it is. Plans order them, so a leader whose clock goes wrong does
-// not. Only where one of two was noted by an agent of a build before, their clocks do.
+// NewestCopies orders copies of one volume, the newest first; what is equal stays as it is. Plans order them, so a
+// leader whose clock goes wrong does not. Only where one of two was noted by an agent of a build before, their clocks
+// do.
 func NewestCopies[T any](all []T, of func(*T) *StickyCopy) {
 	var numbered, old []T
 	for i := range all {
@@ -99,8 +101,8 @@ func VolumeKey(owner OwnerRef, volume string) string {
 // Kept reports whether the agent keeps a folder for the volume.
 func (v *Volume) Kept() bool { return v.Host == "" && v.HostVolume == "" }
 
-// Folder returns the name of the folder that an agent keeps for the volume of a task: its name or, of one that is the task's own, that with the
-// task's index, as "data.0" or of a job "data.STEP.0". No volume is called so.
+// Folder returns the name of the folder that an agent keeps for the volume of a task: its name or, of one that is the
+// task's own, that with the task's index, as "data.0" or of a job "data.STEP.0". No volume is called so.
 func (v *Volume) Folder(task TaskID) string {
 	if !v.Sticky {
 		return v.Name
@@ -147,9 +149,10 @@ func (d *TaskDefinition) Writes(volume string) bool {
 
 // Attributes of the constraints that follow from a definition's volumes. No user can name them.
 const (
-	AttributeHostVolume = "host_volume" // Value is its name; with OpExists any will do, with OpEqual one that can be written
-	AttributeHostPath   = "host_path"   // Value is a path that the node lets tasks name
-	AttributeSticky     = "sticky"      // nodes whose agent keeps volumes that stick to a task
+	// Value is its name; with OpExists any will do, with OpEqual one that can be written
+	AttributeHostVolume = "host_volume"
+	AttributeHostPath   = "host_path" // Value is a path that the node lets tasks name
+	AttributeSticky     = "sticky"    // nodes whose agent keeps volumes that stick to a task
 )
 
 // folderConstraints returns what the definition's volumes demand of a node's folders, in the order of the volumes.
@@ -171,22 +174,25 @@ func (d *TaskDefinition) folderConstraints() (all []Constraint) {
 	return all
 }
 
-// LacksFolder returns why a node that told these facts does not meet a constraint of folderConstraints, "" where it does; ok is false for any other
-// constraint. The sentence is the same for all nodes.
+// LacksFolder returns why a node that told these facts does not meet a constraint of folderConstraints, "" where it
+// does; ok is false for any other constraint. The sentence is the same for all nodes.
 func LacksFolder(c Constraint, f *FolderFacts) (lacks string, ok bool) {
 	switch c.Attribute {
 	case AttributeHostVolume:
 		declared, writable := f.hostVolume(c.Value)
 		switch {
 		case c.Op == OpExists && !declared:
-			return fmt.Sprintf("it declares no host volume %q: start its agent with --host-volume %s=PATH", c.Value, c.Value), true
+			return fmt.Sprintf("it declares no host volume %q: start its agent with --host-volume %s=PATH", c.Value,
+				c.Value), true
 		case c.Op == OpEqual && !writable:
-			return fmt.Sprintf("its host volume %q is read-only and the task mounts it to write: mount it with read_only", c.Value), true
+			return fmt.Sprintf("its host volume %q is read-only and the task mounts it to write: mount it "+
+				"with read_only", c.Value), true
 		}
 		return "", true
 	case AttributeHostPath:
 		if f != nil && !PathWithin(c.Value, f.Paths) {
-			return fmt.Sprintf("its agent does not lend the path %s to tasks: declare it there with --host-volume, or allow it with --host-path", c.Value), true
+			return fmt.Sprintf("its agent does not lend the path %s to tasks: declare it there with "+
+				"--host-volume, or allow it with --host-path", c.Value), true
 		}
 		return "", true
 	case AttributeSticky:
@@ -202,7 +208,9 @@ func (f *FolderFacts) hostVolume(name string) (declared, writable bool) {
 	if f == nil {
 		return false, false
 	}
-	i, found := slices.BinarySearchFunc(f.HostVolumes, name, func(v HostVolume, name string) int { return cmp.Compare(v.Name, name) })
+	i, found := slices.BinarySearchFunc(f.HostVolumes, name, func(v HostVolume, name string) int {
+		return cmp.Compare(v.Name, name)
+	})
 	return found, found && !f.HostVolumes[i].ReadOnly
 }
 
@@ -228,11 +236,13 @@ func CleanPath(path string) bool { return cleanPath(path) }
 func (v *Volume) validateKind(k check) {
 	if v.HostVolume != "" {
 		k.at("host_volume").name(v.HostVolume)
-		k.at("host_volume").must(v.Host == "", "%q and host %q are both given: want one of them", clip(v.HostVolume), clip(v.Host))
+		k.at("host_volume").must(v.Host == "", "%q and host %q are both given: want one of them", clip(v.HostVolume),
+			clip(v.Host))
 	}
 	place := cmp.Or(v.Host, v.HostVolume)
 	k.at("pin").must(!v.Pin || v.Kept(),
-		"is for volumes that the agent keeps: it does not know whose data is in %s, so say with a constraint which nodes have it", clip(place))
+		"is for volumes that the agent keeps: it does not know whose data is in %s, so say with a "+
+			"constraint which nodes have it", clip(place))
 	k.at("sticky").must(!v.Sticky || v.Kept(),
 		"is for volumes that the agent keeps: %s is the same folder for all tasks of its node", clip(place))
 }
@@ -241,16 +251,21 @@ func (f *FolderFacts) validate(k check) {
 	if f == nil {
 		return
 	}
-	k.at("host_volumes").must(len(f.HostVolumes) <= MaxHostVolumes, "holds %d volumes, at most %d are allowed", len(f.HostVolumes), MaxHostVolumes)
+	k.at("host_volumes").must(len(f.HostVolumes) <= MaxHostVolumes, "holds %d volumes, at most %d are allowed",
+		len(f.HostVolumes), MaxHostVolumes)
 	for i := range f.HostVolumes {
 		k.index("host_volumes", i).at("name").name(f.HostVolumes[i].Name)
 	}
-	k.at("host_volumes").must(slices.IsSortedFunc(f.HostVolumes, func(a, b HostVolume) int { return cmp.Compare(a.Name, b.Name) }), "want them in the order of their names")
-	k.at("paths").must(len(f.Paths) <= MaxHostPaths, "holds %d paths, at most %d are allowed", len(f.Paths), MaxHostPaths)
+	k.at("host_volumes").must(slices.IsSortedFunc(f.HostVolumes, func(a, b HostVolume) int {
+		return cmp.Compare(a.Name, b.Name)
+	}), "want them in the order of their names")
+	k.at("paths").must(len(f.Paths) <= MaxHostPaths, "holds %d paths, at most %d are allowed", len(f.Paths),
+		MaxHostPaths)
 	for i, path := range f.Paths {
 		k.index("paths", i).absolute(path)
 	}
-	k.at("sticky").must(len(f.Sticky) <= MaxNodeVolumes, "holds %d volumes, at most %d are allowed", len(f.Sticky), MaxNodeVolumes)
+	k.at("sticky").must(len(f.Sticky) <= MaxNodeVolumes, "holds %d volumes, at most %d are allowed", len(f.Sticky),
+		MaxNodeVolumes)
 }
 
 // notable reports whether what volumes take differs by so much that it is worth telling.
@@ -259,7 +274,9 @@ func (s *StorageUse) notable(told *StorageUse) bool {
 		return s != told
 	}
 	return s != told && !slices.EqualFunc(s.Volumes, told.Volumes, func(a, b VolumeUse) bool {
-		return a.Name == b.Name && a.At.IsZero() == b.At.IsZero() && !notable(float64(a.Used), float64(b.Used), float64(MiB)) &&
-			!notable(float64(a.Size), float64(b.Size), float64(MiB)) && !notable(float64(a.Free), float64(b.Free), float64(GiB))
+		return a.Name == b.Name && a.At.IsZero() == b.At.IsZero() &&
+			!notable(float64(a.Used), float64(b.Used), float64(MiB)) &&
+			!notable(float64(a.Size), float64(b.Size), float64(MiB)) &&
+			!notable(float64(a.Free), float64(b.Free), float64(GiB))
 	})
 }

@@ -34,8 +34,8 @@ const (
 	MaxPriority     = 1000
 )
 
-// ZeroPriority says what is wrong with a priority of 0 that somebody wrote. Only readers of text can tell it from a priority that was left out: they refuse 0
-// in fields with the tag zero:"refused".
+// ZeroPriority says what is wrong with a priority of 0 that somebody wrote. Only readers of text can tell it from a
+// priority that was left out: they refuse 0 in fields with the tag zero:"refused".
 func ZeroPriority() string {
 	return fmt.Sprintf("is 0, want a number from 1 to %d; without the field it is %d", MaxPriority, DefaultPriority)
 }
@@ -51,12 +51,12 @@ type Cluster struct {
 	Strategy Strategy `json:"strategy,omitempty"`
 	// Preemption says whether tasks of lower priority end to make room for the cluster's. Default lower.
 	Preemption Preemption `json:"preemption,omitempty"`
-	// KeepJobs is for how long a job is kept after its end, with the outcomes of its attempts. Default DefaultKeepJobs. Jobs of a
-	// cron are kept by their number instead.
+	// KeepJobs is for how long a job is kept after its end, with the outcomes of its attempts. Default DefaultKeepJobs.
+	// Jobs of a cron are kept by their number instead.
 	KeepJobs Duration `json:"keep_jobs,omitempty"`
-	// Permissions are what the cluster's tasks may ask for beside what every task may: capabilities, devices, host-network, host-path, no-isolation,
-	// root. Only an admin changes them. Where they are left out a cluster keeps those that it has; a new one gets those that the server gives to new
-	// clusters: none, of berth dev all.
+	// Permissions are what the cluster's tasks may ask for beside what every task may: capabilities, devices,
+	// host-network, host-path, no-isolation, root. Only an admin changes them. Where they are left out a cluster keeps
+	// those that it has; a new one gets those that the server gives to new clusters: none, of berth dev all.
 	Permissions []Permission `json:"permissions,omitzero"`
 	// Deleted says that a deletion is under way, which takes no new services or jobs. The API server sets it;
 	// what a client sends here is ignored.
@@ -100,8 +100,8 @@ type Lifespan struct {
 	// Restarted is the generation of the last restart that was asked for. Tasks of generations from there on that run
 	// the definition that is asked for now are of the newest version, whatever their generation.
 	Restarted uint64 `json:"restarted,omitempty"`
-	// Recounted grows whenever the user sets the count of a service: what scaling made of an earlier one says nothing then,
-	// also where the number is the same again.
+	// Recounted grows whenever the user sets the count of a service: what scaling made of an earlier one says nothing
+	// then, also where the number is the same again.
 	Recounted uint64 `json:"recounted,omitempty"`
 	// Deleted says that the user deleted the object. The control plane stops its tasks
 	// and then removes the record.
@@ -120,7 +120,8 @@ type Service struct {
 	Definition Ref    `json:"definition"`
 	// Mode says how many tasks there are, and where. Default replicas.
 	Mode ServiceMode `json:"mode,omitempty"`
-	// Count is how many tasks should run; with Scaling, where it begins (default its Min). Stopped keeps the number but runs none.
+	// Count is how many tasks should run; with Scaling, where it begins (default its Min). Stopped keeps the number but
+	// runs none.
 	Count    int  `json:"count"`
 	Stopped  bool `json:"stopped,omitempty"`
 	Priority int  `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
@@ -128,7 +129,8 @@ type Service struct {
 	Placement Placement `json:"placement,omitzero"`
 	// OnDisconnect is what happens to tasks of a node that is silent (P6.3). Default keep.
 	OnDisconnect OnDisconnect `json:"on_disconnect,omitempty"`
-	// OnViolation is what happens to tasks whose node does not meet the constraints, or is not of the pool, any more. Default keep.
+	// OnViolation is what happens to tasks whose node does not meet the constraints, or is not of the pool, any more.
+	// Default keep.
 	OnViolation OnViolation `json:"on_violation,omitempty"`
 	// Update says how tasks are replaced.
 	Update Update `json:"update,omitzero"`
@@ -204,8 +206,8 @@ func (OnDisconnect) Values() []OnDisconnect {
 	return []OnDisconnect{DisconnectKeep, DisconnectWait}
 }
 
-// OnViolation says what happens to tasks whose node does not meet the demands on it any more: its labels or its pool changed, or the
-// demands did.
+// OnViolation says what happens to tasks whose node does not meet the demands on it any more: its labels or its pool
+// changed, or the demands did.
 type OnViolation string
 
 // Ways to deal with violations. They are shown in any case.
@@ -219,16 +221,17 @@ func (OnViolation) Values() []OnViolation {
 	return []OnViolation{ViolationKeep, ViolationMove}
 }
 
-// Strategy says how nodes that fit are ranked. Where a service or step names none it is that of its pool, else of its cluster, else whole for tasks
-// that ask for devices and, of the others, spread for services and binpack for jobs: these two then keep off nodes where devices would go
-// short of CPU or memory.
+// Strategy says how nodes that fit are ranked. Where a service or step names none it is that of its pool, else of its
+// cluster, else whole for tasks that ask for devices and, of the others, spread for services and binpack for jobs:
+// these two then keep off nodes where devices would go short of CPU or memory.
 type Strategy string
 
 // Strategies.
 const (
 	StrategyBinpack Strategy = "binpack" // fill nodes, keep others empty
 	StrategySpread  Strategy = "spread"  // use nodes evenly
-	// StrategyWhole keeps what is left of the nodes usable together: CPU beside memory, whole devices, the CPU that they need.
+	// StrategyWhole keeps what is left of the nodes usable together: CPU beside memory, whole devices, the CPU that
+	// they need.
 	StrategyWhole Strategy = "whole"
 )
 
@@ -239,7 +242,8 @@ func (Strategy) Values() []Strategy {
 
 // Placement says where tasks may run (constraints) and should run (the rest).
 type Placement struct {
-	// Strategy is how the nodes that fit are ranked. Default: that of the pool, of the cluster, or by what the tasks are.
+	// Strategy is how the nodes that fit are ranked. Default: that of the pool, of the cluster, or by what the tasks
+	// are.
 	Strategy    Strategy     `json:"strategy,omitempty"`
 	Constraints []Constraint `json:"constraints,omitempty"`
 	// AntiAffinity is how strictly tasks of one service or step avoid each other's nodes.
@@ -294,8 +298,8 @@ func (ConstraintOp) Values() []ConstraintOp {
 
 // Constraint is a demand on a node.
 type Constraint struct {
-	// Attribute is "node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class", "node.pool", "device.<type>.model",
-	// "device.<type>.count" or "label.<key>".
+	// Attribute is "node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class", "node.pool",
+	// "device.<type>.model", "device.<type>.count" or "label.<key>".
 	Attribute string       `json:"attribute"`
 	Op        ConstraintOp `json:"op,omitempty"` // default "="
 	Value     string       `json:"value,omitempty"`

@@ -32,7 +32,9 @@ func TestAgendaIsAMap(t *testing.T) {
 					}
 				}
 				got := a.due(at)
-				if len(got) != len(want) || slices.ContainsFunc(want, func(o cluster.OwnerRef) bool { return !slices.Contains(got, o) }) {
+				if len(got) != len(want) || slices.ContainsFunc(want, func(o cluster.OwnerRef) bool {
+					return !slices.Contains(got, o)
+				}) {
 					t.Fatalf("due: got %v, want %v", got, want)
 				}
 			default:

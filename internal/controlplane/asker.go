@@ -22,8 +22,8 @@ const (
 	askLimit  = 5 * time.Second
 )
 
-// asker puts questions to the outside, so that the loop never waits for the network. What comes of them is kept by who asked; the
-// loop is woken.
+// asker puts questions to the outside, so that the loop never waits for the network. What comes of them is kept by who
+// asked; the loop is woken.
 type asker struct {
 	slots   chan struct{}
 	wake    chan struct{}
@@ -34,8 +34,8 @@ func newAsker() *asker {
 	return &asker{slots: make(chan struct{}, askedMost), wake: make(chan struct{}, 1)}
 }
 
-// ask runs a question on a goroutine of its own, unless too many are under way; then it is false, and the loop is woken when
-// that has changed.
+// ask runs a question on a goroutine of its own, unless too many are under way; then it is false, and the loop is woken
+// when that has changed.
 func (a *asker) ask(ctx context.Context, question func(context.Context)) bool {
 	select {
 	case a.slots <- struct{}{}:

@@ -93,7 +93,8 @@ func (v *view) want(name string, state cluster.NodeState, absence watcher.Absenc
 	if got == nil {
 		v.t.Fatalf("nothing is known of %s", name)
 	}
-	if a := v.absence(name, cluster.KindService); got.Node.State != state || a != absence || got.Node.Returns != returns {
+	if a := v.absence(name, cluster.KindService); got.Node.State != state || a != absence ||
+		got.Node.Returns != returns {
 		v.t.Errorf("%s is %s, its services' tasks are %v, and it returned %d times; want %s, %v and %d (silence %v)",
 			name, got.Node.State, a, got.Node.Returns, state, absence, returns, got.Silence)
 	}
@@ -201,11 +202,16 @@ func TestAttemptOfWhichLoss(t *testing.T) {
 			v := newView(t)
 			p := v.tables.Prefix()
 			v.put(p.Node("a"), &cluster.Node{Name: "a", Domain: cluster.DefaultDomain, Generation: 1, Session: 1})
-			v.put(p.NodeStatus("a"), &cluster.NodeStatus{Name: "a", Session: 1, Token: cluster.Token{Generation: 1, Incarnation: 5, Epoch: 1}})
-			v.put(p.Recovery(cluster.DefaultDomain), &cluster.Recovery{State: cluster.RecoveryAdopt, Plan: 7, Decided: decided})
+			v.put(p.NodeStatus("a"), &cluster.NodeStatus{
+				Name: "a", Session: 1,
+				Token: cluster.Token{Generation: 1, Incarnation: 5, Epoch: 1},
+			})
+			v.put(p.Recovery(cluster.DefaultDomain),
+				&cluster.Recovery{State: cluster.RecoveryAdopt, Plan: 7, Decided: decided})
 			task := cluster.ServiceTask("c", "web", 1, 0)
 			v.put(p.Observed("a", task), &cluster.Observed{
-				Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateStarting, Started: c.started, Plan: c.plan,
+				Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateStarting, Started: c.started,
+				Plan: c.plan,
 			})
 			s := sentry{config: v.config, fence: &store.Fence{Incarnation: 5, Epoch: 2}}
 			if got := s.look(v.tables.Snapshot(), store.Changes{Resync: true}, decided); got != c.want {
@@ -215,15 +221,19 @@ func TestAttemptOfWhichLoss(t *testing.T) {
 	}
 }
 
-// The evidence that the store went back is there for one sentry of a reign, and gone when the other looks, as the lost plan's
-// number was given again: both are alarmed.
+// The evidence that the store went back is there for one sentry of a reign, and gone when the other looks, as the lost
+// plan's number was given again: both are alarmed.
 func TestSentriesOfAReignShareTheAlarm(t *testing.T) {
 	v := newView(t)
 	p := v.tables.Prefix()
 	v.put(p.Node("a"), &cluster.Node{Name: "a", Domain: cluster.DefaultDomain, Generation: 1, Session: 1})
-	v.put(p.NodeStatus("a"), &cluster.NodeStatus{Name: "a", Session: 1, Token: cluster.Token{Generation: 1, Incarnation: 5, Epoch: 1}})
+	v.put(p.NodeStatus("a"), &cluster.NodeStatus{
+		Name: "a", Session: 1,
+		Token: cluster.Token{Generation: 1, Incarnation: 5, Epoch: 1},
+	})
 	task := cluster.ServiceTask("c", "web", 1, 0)
-	v.put(p.Observed("a", task), &cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateRunning, Plan: 1})
+	v.put(p.Observed("a", task),
+		&cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateRunning, Plan: 1})
 	one := sentry{config: v.config, fence: &store.Fence{Incarnation: 5, Epoch: 2}, shared: new(alarms)}
 	other := one
 	if !one.look(v.tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) {

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// behindLimit is how long a leader waits for its tables. A leader whose tables stand still would keep the domain and decide
-// nothing, for its beats go on: it resigns.
+// behindLimit is how long a leader waits for its tables. A leader whose tables stand still would keep the domain and
+// decide nothing, for its beats go on: it resigns.
 const behindLimit = 10 * time.Second
 
 // probeEvery is how often a leader asks how far its tables should be.
@@ -21,11 +21,13 @@ type behindError struct{ at, wanted uint64 }
 
 // Error says how far the tables are.
 func (e *behindError) Error() string {
-	return fmt.Sprintf("this server resigned: its tables did not show in %v what is in the store (they are at revision %d, and %d is wanted)",
+	return fmt.Sprintf("this server resigned: its tables did not show in %v what is in the store (they are "+
+		"at revision %d, and %d is wanted)",
 		behindLimit, e.at, e.wanted)
 }
 
-// await waits until the tables have reached a revision, which a leader needs for its next step, for behindLimit at most.
+// await waits until the tables have reached a revision, which a leader needs for its next step, for behindLimit at
+// most.
 func (c *Config) await(ctx context.Context, revision uint64) (*store.Snapshot, error) {
 	if snap := c.Tables.Snapshot(); snap.Revision() >= revision {
 		return c.Tables.WaitFor(ctx, revision)
@@ -61,8 +63,8 @@ func isBehind(err error) bool {
 	return ok
 }
 
-// yield gives the others a turn after a reign that ended because the tables were behind: this server stands again once they
-// have caught up, or after a while, as nobody else may be there.
+// yield gives the others a turn after a reign that ended because the tables were behind: this server stands again once
+// they have caught up, or after a while, as nobody else may be there.
 func (c *Config) yield(ctx context.Context, ended error) {
 	if behind, ok := errors.AsType[*behindError](ended); ok {
 		_, _ = c.await(ctx, behind.wanted)

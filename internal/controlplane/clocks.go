@@ -49,7 +49,8 @@ func (l *loop) tellJump() []store.Unit {
 	l.setSince(l.now)
 	l.config.Logger.Warn("the wall clock was set", "by", by)
 	return []store.Unit{{Events: []cluster.Event{{
-		Type:    "clock.jumped",
-		Message: fmt.Sprintf("the server's clock was set by %s; the silence of nodes and the deadlines of rollouts count anew", by.Round(time.Millisecond)),
+		Type: "clock.jumped",
+		Message: fmt.Sprintf("the server's clock was set by %s; the silence of nodes and the deadlines of "+
+			"rollouts count anew", by.Round(time.Millisecond)),
 	}}}}
 }

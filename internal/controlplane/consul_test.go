@@ -36,9 +36,11 @@ func TestEndOfAJobOnConsul(t *testing.T) {
 		for i := range n {
 			task, id := cluster.JobTask("c", "batch", 1, "work", i), uuid.NewString()
 			w.put(p.Desired("n1", task), &cluster.Desired{
-				Task: task, Attempt: 1, UUID: id, Node: "n1", Owner: owner, Definition: cluster.Ref{Name: "d", Version: 1},
+				Task: task, Attempt: 1, UUID: id, Node: "n1", Owner: owner,
+				Definition: cluster.Ref{Name: "d", Version: 1},
 			})
-			w.put(p.Observed("n1", task), &cluster.Observed{Task: task, Attempt: 1, UUID: id, Node: "n1", State: cluster.StateSucceeded})
+			w.put(p.Observed("n1", task),
+				&cluster.Observed{Task: task, Attempt: 1, UUID: id, Node: "n1", State: cluster.StateSucceeded})
 		}
 		w.start()
 		w.until(time.Minute, "all concluded", func(s *store.Snapshot) bool { return succeeded(s) == n })
@@ -74,7 +76,8 @@ func TestManyRetriesOnConsul(t *testing.T) {
 		w.node("n1")
 		w.until(3*time.Minute, "all placed again", func(s *store.Snapshot) bool {
 			for i := range n {
-				if row, ok := s.Attempt(cluster.JobTask("c", "batch", 1, "work", i), 2); !ok || row.Desired == nil && row.Outcome == nil {
+				if row, ok := s.Attempt(cluster.JobTask("c", "batch", 1, "work", i), 2); !ok || row.Desired == nil &&
+					row.Outcome == nil {
 					return false
 				}
 			}

@@ -49,14 +49,15 @@ type Config struct {
 	Metrics Metrics
 	// Tracer makes spans of decisions; nil makes none.
 	Tracer *telemetry.Tracer
-	// ProjectAfter is how long a plan record speaks for its attempts before they get records of their own; 0 stands for ProjectAfter.
+	// ProjectAfter is how long a plan record speaks for its attempts before they get records of their own; 0 stands for
+	// ProjectAfter.
 	ProjectAfter time.Duration
 	// Without switches clauses off, in tests only.
 	Without clause.Set
 }
 
-// ProjectAfter is how long a plan record speaks for its attempts, unless something waits for it to go: those that end before have no
-// records of their own that ask for them.
+// ProjectAfter is how long a plan record speaks for its attempts, unless something waits for it to go: those that end
+// before have no records of their own that ask for them.
 const ProjectAfter = 30 * time.Second
 
 // Metrics counts what a leader does. The calls must return at once.
@@ -87,21 +88,21 @@ func New(c Config) *Plane {
 // Waiting returns why a task waits, as the leader on this server last decided.
 func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.of(task) }
 
-// Reasons returns why all tasks wait that do, as the leader on this server last decided, in groups of equal reasons, and
-// the version of that; for servers that do not lead. Where the version is the one given, it returns no groups. What it
-// returns is shared: nobody may change it. It may be called at any time from any goroutine.
+// Reasons returns why all tasks wait that do, as the leader on this server last decided, in groups of equal reasons,
+// and the version of that; for servers that do not lead. Where the version is the one given, it returns no groups. What
+// it returns is shared: nobody may change it. It may be called at any time from any goroutine.
 func (p *Plane) Reasons(after uint64) (version uint64, groups []cluster.WaitingGroup) {
 	return p.reasons.all(after)
 }
 
-// Grounds returns why an attempt of a task was placed where it was, if this server decided that while it led, and it is not too long ago. It may be called at
-// any time from any goroutine; nobody may change what it returns.
+// Grounds returns why an attempt of a task was placed where it was, if this server decided that while it led, and it is
+// not too long ago. It may be called at any time from any goroutine; nobody may change what it returns.
 func (p *Plane) Grounds(task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
 	return p.grounds.of(task, attempt)
 }
 
-// Gates returns what the leader on this server has seen of the gates of a service's rollout, in the order of its spec; nil
-// where it does not lead, or looks at none. It may be called at any time from any goroutine.
+// Gates returns what the leader on this server has seen of the gates of a service's rollout, in the order of its spec;
+// nil where it does not lead, or looks at none. It may be called at any time from any goroutine.
 func (p *Plane) Gates(service cluster.OwnerRef) []cluster.GateResult {
 	if g := p.gates.Load(); g != nil {
 		return g.seen(service)
@@ -109,8 +110,8 @@ func (p *Plane) Gates(service cluster.OwnerRef) []cluster.GateResult {
 	return nil
 }
 
-// Since returns since when the leader on this server counts deadlines: since it began to lead, or since its wall clock was set. It is zero where
-// this server does not lead. It may be called at any time from any goroutine.
+// Since returns since when the leader on this server counts deadlines: since it began to lead, or since its wall clock
+// was set. It is zero where this server does not lead. It may be called at any time from any goroutine.
 func (p *Plane) Since() time.Time {
 	if at := p.since.Load(); at != nil {
 		return *at
@@ -141,7 +142,8 @@ func (p *Plane) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.config.Logger.Warn("leadership ended", "domain", p.config.Domain, "epoch", leadership.Leader.Epoch, "error", err)
+		p.config.Logger.Warn("leadership ended", "domain", p.config.Domain, "epoch", leadership.Leader.Epoch, "error",
+			err)
 		p.config.yield(ctx, err)
 	}
 }

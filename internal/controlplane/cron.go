@@ -12,7 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// mostMade is how many jobs of a cron one unit makes: Consul takes 128 operations. What is left is made by the next cycle.
+// mostMade is how many jobs of a cron one unit makes: Consul takes 128 operations. What is left is made by the next
+// cycle.
 const mostMade = 8
 
 // crons are the crons that are to be decided, and when. An owner of kind KindCron stands for one.
@@ -72,7 +73,9 @@ func (l *loop) fire(snap *store.Snapshot, units *[]store.Unit) []cluster.OwnerRe
 	for o := range c.dirty { // order-free: sorted next
 		all = append(all, o)
 	}
-	slices.SortFunc(all, func(a, b cluster.OwnerRef) int { return strings.Compare(a.Cluster+"/"+a.Name, b.Cluster+"/"+b.Name) })
+	slices.SortFunc(all, func(a, b cluster.OwnerRef) int {
+		return strings.Compare(a.Cluster+"/"+a.Name, b.Cluster+"/"+b.Name)
+	})
 	clear(c.dirty)
 	for _, o := range all {
 		w := &cronWrite{loop: l, snap: snap, ref: o}
@@ -185,7 +188,10 @@ func (w *cronWrite) standing(job *cluster.Job) cron.Job {
 		}
 	}
 	st := reconciler.StatusOfJob(in)
-	out := cron.Job{Spec: job, Done: st.Done(), Failed: st.Done() && st.State != reconciler.Succeeded, Finished: st.Finished}
+	out := cron.Job{
+		Spec: job, Done: st.Done(), Failed: st.Done() && st.State != reconciler.Succeeded,
+		Finished: st.Finished,
+	}
 	if out.Done && out.Finished.IsZero() { // it was cancelled before anything of it began
 		out.Finished = job.Updated
 	}
@@ -229,7 +235,8 @@ func (w *cronWrite) write(in cron.Input, units *[]store.Unit) error {
 	return nil
 }
 
-// judge is the decision. What keeps every job from being made, such as a definition that is gone, has the moments skipped.
+// judge is the decision. What keeps every job from being made, such as a definition that is gone, has the moments
+// skipped.
 func (w *cronWrite) judge(in cron.Input) cron.Decision {
 	why := w.hindrance()
 	if why == "" || len(in.Due) == 0 || w.spec.Suspended {
@@ -248,7 +255,8 @@ func (w *cronWrite) judge(in cron.Input) cron.Decision {
 	status.Last, status.Message = later(status.Last, due[len(due)-1]), why
 	d.Status = &status
 	d.Events = append(d.Events, cluster.Event{
-		Type: cron.EventSkipped, Cluster: w.ref.Cluster, Owner: &w.ref, Reason: cluster.ReasonNoDefinition, Count: len(due),
+		Type: cron.EventSkipped, Cluster: w.ref.Cluster, Owner: &w.ref, Reason: cluster.ReasonNoDefinition,
+		Count:   len(due),
 		Message: fmt.Sprintf("no job was made for %s: %s", status.Last.Format(time.RFC3339), why),
 	})
 	return d
@@ -272,8 +280,8 @@ func (w *cronWrite) hindrance() string {
 	return ""
 }
 
-// resolved fills in the newest version where a reference names none, and returns the revision of the record that says which it
-// is, 0 where the reference says it.
+// resolved fills in the newest version where a reference names none, and returns the revision of the record that says
+// which it is, 0 where the reference says it.
 func (w *cronWrite) resolved(ref *cluster.Ref) (newest uint64, ok bool) {
 	if ref.Version == 0 {
 		if *ref, newest, ok = w.snap.NewestDefinition(ref.Name); !ok {
@@ -337,7 +345,8 @@ func (w *cronWrite) remove(units *[]store.Unit) {
 		u.Delete(key)
 		owner := w.ref
 		u.Event(cluster.Event{
-			Type: "cron.removed", Cluster: owner.Cluster, Owner: &owner, Reason: cluster.ReasonDeleted, Message: "it was deleted; its jobs stay",
+			Type: "cron.removed", Cluster: owner.Cluster, Owner: &owner, Reason: cluster.ReasonDeleted,
+			Message: "it was deleted; its jobs stay",
 		})
 	}
 	if w.fired.Value != nil {

@@ -15,9 +15,11 @@ import (
 func (w *world) cron(change func(*cluster.Cron)) {
 	w.t.Helper()
 	c := &cluster.Cron{
-		Cluster: "c", Name: "tick", Schedules: []string{"*/10 * * * *"}, Concurrency: cluster.CronForbid, Missed: cluster.CronOnce,
-		Within: cluster.DefaultCronWithin, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
-		Job: cluster.CronJob{Steps: []cluster.Step{{Name: "work", Definition: cluster.Ref{Name: "d"}}}},
+		Cluster: "c", Name: "tick", Schedules: []string{"*/10 * * * *"}, Concurrency: cluster.CronForbid,
+		Missed:   cluster.CronOnce,
+		Within:   cluster.DefaultCronWithin,
+		Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
+		Job:      cluster.CronJob{Steps: []cluster.Step{{Name: "work", Definition: cluster.Ref{Name: "d"}}}},
 	}
 	if change != nil {
 		change(c)
@@ -66,7 +68,8 @@ func TestCronMakesJobs(t *testing.T) {
 		for e := range s.CronJobs("c", "tick") {
 			j := e.Value
 			versions = append(versions, j.Steps[0].Definition.Version)
-			if j.Generation != 1 || j.Created.IsZero() || j.Updated.IsZero() || j.Priority != cluster.DefaultPriority || j.Steps[0].Count != 1 ||
+			if j.Generation != 1 || j.Created.IsZero() || j.Updated.IsZero() || j.Priority != cluster.DefaultPriority ||
+				j.Steps[0].Count != 1 ||
 				j.Created.Sub(j.At).Abs() > time.Second {
 				t.Errorf("a job as it was made: %+v", j)
 			}
@@ -107,7 +110,8 @@ func TestMomentsWithoutALeader(t *testing.T) {
 		cluster.CronSkip: {"10m0s succeeded", "1h0m0s succeeded"},
 		cluster.CronOnce: {"10m0s succeeded", "50m0s succeeded", "1h0m0s succeeded"},
 		cluster.CronAll: {
-			"10m0s succeeded", "20m0s succeeded", "30m0s succeeded", "40m0s succeeded", "50m0s succeeded", "1h0m0s succeeded",
+			"10m0s succeeded", "20m0s succeeded", "30m0s succeeded", "40m0s succeeded", "50m0s succeeded",
+			"1h0m0s succeeded",
 		},
 	} {
 		t.Run(string(missed), func(t *testing.T) {
@@ -120,18 +124,22 @@ func TestMomentsWithoutALeader(t *testing.T) {
 				w.server.stop()
 				time.Sleep(44 * time.Minute) // in-bubble: inWorld makes one
 				w.start()
-				w.until(30*time.Minute, fmt.Sprint(want), func(s *store.Snapshot) bool { return cmp.Diff(want, w.moments(s)) == "" })
+				w.until(30*time.Minute, fmt.Sprint(want), func(s *store.Snapshot) bool {
+					return cmp.Diff(want, w.moments(s)) == ""
+				})
 			})
 		})
 	}
 }
 
-// Where each missed moment gets its job at the same time, they are made in several transactions, within an engine's limits.
+// Where each missed moment gets its job at the same time, they are made in several transactions, within an engine's
+// limits.
 func TestManyMissedMoments(t *testing.T) {
 	onConsul(t, func(t *testing.T, w *world) {
 		keep := 100
 		w.cron(func(c *cluster.Cron) {
-			c.Schedules, c.Missed, c.Concurrency, c.KeepSucceeded = []string{"* * * * *"}, cluster.CronAll, cluster.CronAllow, &keep
+			c.Schedules, c.Missed, c.Concurrency, c.KeepSucceeded = []string{"* * * * *"}, cluster.CronAll,
+				cluster.CronAllow, &keep
 		})
 		w.put(p.Fired("c", "tick"), &cluster.CronStatus{Last: time.Now(), Schedule: "* * * * *;"})
 		time.Sleep(50*time.Minute + 30*time.Second) // in-bubble: onConsul makes one
@@ -153,19 +161,23 @@ func TestLeaderKilledBetweenCommitsOfACron(t *testing.T) {
 				a := w.node("n1")
 				w.cron(func(c *cluster.Cron) { c.Schedules = []string{"* * * * *"} })
 				want := []string{"1m0s succeeded", "2m0s succeeded", "3m0s succeeded"}
-				w.until(10*time.Minute, "three jobs have run", func(s *store.Snapshot) bool { return cmp.Diff(want, w.moments(s)) == "" })
+				w.until(10*time.Minute, "three jobs have run", func(s *store.Snapshot) bool {
+					return cmp.Diff(want, w.moments(s)) == ""
+				})
 				if nth <= 15 && w.meanwhile != nil {
 					t.Fatalf("there were fewer than %d commits", nth)
 				}
 				if n := events(w.server.tables.Snapshot())["cron.fired"]; n != 3 || len(a.effects) != 3 {
-					t.Errorf("killed at commit %d (after it: %v): told %d times, %d programs; want 3", nth, after, n, len(a.effects))
+					t.Errorf("killed at commit %d (after it: %v): told %d times, %d programs; want 3", nth, after, n,
+						len(a.effects))
 				}
 			})
 		}
 	}
 }
 
-// What stands in the way of jobs, a definition that is gone or a name that is taken, is told, and nothing is tried hotly.
+// What stands in the way of jobs, a definition that is gone or a name that is taken, is told, and nothing is tried
+// hotly.
 func TestCronThatCannotMakeItsJob(t *testing.T) {
 	for name, hinder := range map[string]func(w *world){
 		"no definition": func(w *world) {
@@ -182,7 +194,10 @@ func TestCronThatCannotMakeItsJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.cron(nil)
-				w.until(time.Minute, "it is known", func(s *store.Snapshot) bool { _, ok := s.Fired("c", "tick"); return ok })
+				w.until(time.Minute, "it is known", func(s *store.Snapshot) bool {
+					_, ok := s.Fired("c", "tick")
+					return ok
+				})
 				hinder(w)
 				w.until(11*time.Minute, "the moment is skipped", func(s *store.Snapshot) bool {
 					f, ok := s.Fired("c", "tick")

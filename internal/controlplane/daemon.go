@@ -29,8 +29,8 @@ func (l *loop) daemonNodes(yield func(reconciler.DaemonNode) bool) {
 	}
 }
 
-// faced notes whether what daemons look at of a node has changed. It is called before the fleet learns of the node; now is nil
-// for one that is not the domain's.
+// faced notes whether what daemons look at of a node has changed. It is called before the fleet learns of the node; now
+// is nil for one that is not the domain's.
 func (l *loop) faced(name string, now *scheduler.Node, f face) {
 	was, _, had := l.fleet.Node(name)
 	if had != (now != nil) || l.faces[name] != f || had && !sameFace(&was, now) {
@@ -48,7 +48,8 @@ func (l *loop) faced(name string, now *scheduler.Node, f face) {
 // sameFace reports whether all that constraints look at is the same.
 func sameFace(a, b *scheduler.Node) bool {
 	return a.Arch == b.Arch && a.OS == b.OS && a.Kernel == b.Kernel && slices.Equal(a.Executors, b.Executors) &&
-		maps.Equal(a.Labels, b.Labels) && a.Pool == b.Pool && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Networks, b.Networks) &&
+		maps.Equal(a.Labels, b.Labels) && a.Pool == b.Pool && slices.Equal(a.Taints, b.Taints) &&
+		slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Networks, b.Networks) &&
 		a.Folders.SameForPlacement(b.Folders)
 }
 

@@ -14,7 +14,8 @@ import (
 
 func (w *world) daemon(constraints ...cluster.Constraint) {
 	w.put(p.Service("c", "web"), &cluster.Service{
-		Cluster: "c", Name: "web", Mode: cluster.ModeDaemon, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+		Cluster: "c", Name: "web", Mode: cluster.ModeDaemon, Definition: cluster.Ref{Name: "d", Version: 1},
+		Priority:     500,
 		OnDisconnect: cluster.DisconnectKeep, Placement: cluster.Placement{Constraints: constraints},
 		Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
 	})
@@ -64,8 +65,8 @@ func TestDaemonFollowsTheNodes(t *testing.T) {
 	})
 }
 
-// A node that is emptied keeps its daemon's task until nothing else stands there, then that ends too; it comes back when the
-// node takes tasks again.
+// A node that is emptied keeps its daemon's task until nothing else stands there, then that ends too; it comes back
+// when the node takes tasks again.
 func TestDaemonLeavesADrainedNodeLast(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -110,7 +111,10 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 				stats := &cluster.NodeStats{At: time.Now()}
 				for id, o := range a.tasks { // order-free: any will do
 					if short.Load() && o.State == cluster.StateRunning {
-						stats.Pressure = &cluster.Pressure{Since: time.Now(), Message: "memory: 96% is used", Victim: id, Task: o.Task}
+						stats.Pressure = &cluster.Pressure{
+							Since: time.Now(), Message: "memory: 96% is used",
+							Victim: id, Task: o.Task,
+						}
 					}
 				}
 				return stats
@@ -120,7 +124,9 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 		w.service(4, 1, 1)
 		w.until(time.Minute, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 && settled(s) })
 		w.node("n2", func(a *agent) { a.takes = 20 * time.Second })
-		w.until(30*time.Second, "n2 is ready", func(s *store.Snapshot) bool { return node(s, "n2").State == cluster.NodeReady })
+		w.until(30*time.Second, "n2 is ready", func(s *store.Snapshot) bool {
+			return node(s, "n2").State == cluster.NodeReady
+		})
 		short.Store(true)
 		moving := 0
 		w.until(2*time.Minute, "two have moved", func(s *store.Snapshot) bool {

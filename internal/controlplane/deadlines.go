@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// deadlines are when nodes are to be looked at though nothing was heard of them, on the boot-time clock. Those of a node that is
-// well move on with each of its reports, so a later one is not written down before the one that stands has come: then it is asked
-// for. So a report costs no more than a comparison, and a node stands in the queue about once.
+// deadlines are when nodes are to be looked at though nothing was heard of them, on the boot-time clock. Those of a
+// node that is well move on with each of its reports, so a later one is not written down before the one that stands has
+// come: then it is asked for. So a report costs no more than a comparison, and a node stands in the queue about once.
 type deadlines struct {
 	soonest map[string]time.Duration
 	queue   queue // also holds times that an earlier one replaced; those are passed over

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Each node whose time has come by its last word is due, as by a walk over all of them, and no other; and however often nodes are
-// put off, they stand in the queue about once.
+// Each node whose time has come by its last word is due, as by a walk over all of them, and no other; and however often
+// nodes are put off, they stand in the queue about once.
 func TestDeadlines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, model := newDeadlines(), map[string]time.Duration{}

@@ -18,15 +18,18 @@ const (
 
 // definitionSweep removes versions of task definitions that nothing uses.
 //
-// A version is removed in two steps. It is marked first; writes that refer to it rest on its exact revision, so those from before the mark
-// fail from then on. Once a snapshot that holds the mark shows no use, the version is removed, and otherwise the mark. A mark that a
-// server left behind is found at the next look.
+// A version is removed in two steps. It is marked first; writes that refer to it rest on its exact revision, so those
+// from before the mark fail from then on. Once a snapshot that holds the mark shows no use, the version is removed, and
+// otherwise the mark. A mark that a server left behind is found at the next look.
 type definitionSweep struct {
 	due time.Duration // on the boot-time clock
 }
 
-// units returns what is to be written from a snapshot. It looks at most once in definitionsInterval, and at once again after a mark.
-func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now time.Duration) (units []store.Unit, err error) {
+// units returns what is to be written from a snapshot. It looks at most once in definitionsInterval, and at once again
+// after a mark.
+func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now time.Duration) (units []store.Unit,
+	err error,
+) {
 	if now < d.due {
 		return nil, nil
 	}

@@ -8,14 +8,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Of the versions that nothing uses the newest ten stay, and all that are used, also those that only an attempt uses. A mark that a
-// server left behind is carried out, or taken back where the version is used.
+// Of the versions that nothing uses the newest ten stay, and all that are used, also those that only an attempt uses. A
+// mark that a server left behind is carried out, or taken back where the version is used.
 func TestUnusedDefinitionsAreRemoved(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(2, 100)
 		w.service(1, 2, 1)
-		w.until(time.Minute, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 }) // the leader has looked, too
+		// the leader has looked, too
+		w.until(time.Minute, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
 		for version := range 15 {
 			if version+1 != 2 {
 				w.definition(version+1, 100)

@@ -12,15 +12,18 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// flight is plan records on their way into the store and from there into the tables. The next decision is made meanwhile: what they place is
-// charged to the fleet already (P3.2), and nothing is decided for their owners before the flight has landed.
+// flight is plan records on their way into the store and from there into the tables. The next decision is made
+// meanwhile: what they place is charged to the fleet already (P3.2), and nothing is decided for their owners before the
+// flight has landed.
 type flight struct {
 	owners map[cluster.OwnerRef]bool
-	// nodes are those whose attempts were looked at meanwhile, for whether they may stay; all of them if all is true. What lands is looked at anew.
+	// nodes are those whose attempts were looked at meanwhile, for whether they may stay; all of them if all is true.
+	// What lands is looked at anew.
 	nodes map[string]bool
 	all   bool
 	done  chan struct{}
-	// What came of it, to be read once done is closed: how many tasks were placed, the revision that holds them, and what ended it early.
+	// What came of it, to be read once done is closed: how many tasks were placed, the revision that holds them, and
+	// what ended it early.
 	placed   int
 	revision uint64
 	err      error
@@ -38,7 +41,9 @@ func (l *loop) landing() <-chan struct{} {
 }
 
 // launch commits placements behind the loop's back. No other flight may be on its way.
-func (l *loop) launch(ctx context.Context, snap *store.Snapshot, pending []cluster.Pending, placements []scheduler.Placement, began time.Time) {
+func (l *loop) launch(ctx context.Context, snap *store.Snapshot, pending []cluster.Pending,
+	placements []scheduler.Placement, began time.Time,
+) {
 	f := &flight{owners: map[cluster.OwnerRef]bool{}, nodes: map[string]bool{}, done: make(chan struct{})}
 	ids := make([]string, len(placements))
 	for i := range placements {
@@ -68,7 +73,9 @@ func (l *loop) launch(ctx context.Context, snap *store.Snapshot, pending []clust
 }
 
 // append writes the plan records, one after the other. Beside it the loop leaves the log alone.
-func (l *loop) append(ctx context.Context, f *flight, snap *store.Snapshot, proposals []store.Proposal, began time.Time) error {
+func (l *loop) append(ctx context.Context, f *flight, snap *store.Snapshot, proposals []store.Proposal,
+	began time.Time,
+) error {
 	for _, p := range proposals {
 		for i := range p.Owners {
 			p.Owners[i].Meter = meterOf(snap, p.Owners[i].Owner)
@@ -118,7 +125,8 @@ func (l *loop) landed() error {
 	}
 }
 
-// confirm lets go of what a flight did not place after all: its record was refused, or never written. The snapshot holds all that was.
+// confirm lets go of what a flight did not place after all: its record was refused, or never written. The snapshot
+// holds all that was.
 func (l *loop) confirm(snap *store.Snapshot) {
 	if len(l.aloft) == 0 || l.flight != nil || l.plans.Unsettled() {
 		return

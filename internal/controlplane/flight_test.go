@@ -24,8 +24,8 @@ func planned(groups []store.Group) bool {
 	return false
 }
 
-// slowPlans starts the server anew over an engine where plan records take their time, once that is not zero. What is called before each is
-// written, is given back.
+// slowPlans starts the server anew over an engine where plan records take their time, once that is not zero. What is
+// called before each is written, is given back.
 func (w *world) slowPlans(takes *atomic.Int64) (before *atomic.Pointer[func()]) {
 	before = new(atomic.Pointer[func()])
 	w.server.stop()
@@ -42,8 +42,8 @@ func (w *world) slowPlans(takes *atomic.Int64) (before *atomic.Pointer[func()]) 
 	return before
 }
 
-// While placements are on their way into the store the leader goes on: outcomes are written, and what is placed next is charged beside what
-// is not written yet.
+// While placements are on their way into the store the leader goes on: outcomes are written, and what is placed next is
+// charged beside what is not written yet.
 func TestDecidesWhilePlansAreWritten(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var takes atomic.Int64
@@ -62,7 +62,9 @@ func TestDecidesWhilePlansAreWritten(t *testing.T) {
 		takes.Store(int64(5 * time.Second))
 		w.service(3, 1, 1) // its plan record is on its way, and takes all that is left of the node
 		began := time.Now()
-		w.until(3*time.Second, "the job's outcome is written", func(s *store.Snapshot) bool { return succeeded(s) == 1 })
+		w.until(3*time.Second, "the job's outcome is written", func(s *store.Snapshot) bool {
+			return succeeded(s) == 1
+		})
 		w.put(p.Service("c", "other"), &cluster.Service{
 			Cluster: "c", Name: "other", Count: 2, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
 			Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
@@ -85,7 +87,8 @@ func TestDecidesWhilePlansAreWritten(t *testing.T) {
 	})
 }
 
-// A spec that changes while its placements are on their way refuses them: what was charged for them is let go, and the new version is placed.
+// A spec that changes while its placements are on their way refuses them: what was charged for them is let go, and the
+// new version is placed.
 func TestRefusedPlacementsAreLetGo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var takes atomic.Int64
@@ -93,7 +96,9 @@ func TestRefusedPlacementsAreLetGo(t *testing.T) {
 		w.node("n1")
 		w.definition(1, 2000)
 		w.definition(2, 1000)
-		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeReady
+		})
 		change := func() { // just before the record arrives
 			before.Store(nil)
 			w.service(4, 2, 2)
@@ -111,7 +116,9 @@ func (w *world) onItsWay(takes time.Duration) {
 	w.slowPlans(&slow)
 	w.node("n1")
 	w.definition(1, 1000)
-	w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+	w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool {
+		return node(s, "n1").State == cluster.NodeReady
+	})
 	slow.Store(int64(takes))
 	w.service(1, 1, 1)
 	time.Sleep(time.Second) // in-bubble: inWorld makes one
@@ -123,7 +130,9 @@ func TestTaintMeetsWhatIsOnItsWay(t *testing.T) {
 		w.onItsWay(3 * time.Second)
 		w.tainted("n1", evicting())
 		w.node("n2")
-		w.until(15*time.Second, "it runs on n2", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 && on(s, "n2") == 1 && on(s, "n1") == 0 })
+		w.until(15*time.Second, "it runs on n2", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 1 && on(s, "n2") == 1 && on(s, "n1") == 0
+		})
 	})
 }
 

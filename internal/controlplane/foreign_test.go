@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Somebody changes a record in which all fields look right. It is recognised by its seal, obeyed by nobody, and written back (P3.9).
+// Somebody changes a record in which all fields look right. It is recognised by its seal, obeyed by nobody, and written
+// back (P3.9).
 func TestForeignRecordThatLooksRightIsMended(t *testing.T) {
 	changes := map[string]func(record map[string]any){
 		"stop": func(r map[string]any) {
@@ -54,7 +55,10 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 			before := row(w.server.tables.Snapshot()).DesiredRev
 			w.tampered("n1", task, unsealed)
 			var after uint64
-			w.until(time.Minute, what, func(s *store.Snapshot) bool { after = row(s).DesiredRev; return after > before })
+			w.until(time.Minute, what, func(s *store.Snapshot) bool {
+				after = row(s).DesiredRev
+				return after > before
+			})
 			time.Sleep(time.Minute) // in-bubble: what is mended is written again
 			if now := row(w.server.tables.Snapshot()); now.Unreadable || now.DesiredRev != after {
 				t.Errorf("%s: the record was not believed: %+v", what, now)
@@ -64,7 +68,9 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 			t.Helper()
 			told := events(w.server.tables.Snapshot())["task.record-restored"]
 			w.tampered("n1", task, change)
-			w.until(time.Minute, what, func(s *store.Snapshot) bool { return events(s)["task.record-restored"] == told+1 && !row(s).Unreadable })
+			w.until(time.Minute, what, func(s *store.Snapshot) bool {
+				return events(s)["task.record-restored"] == told+1 && !row(s).Unreadable
+			})
 		}
 		seals := func(want bool) {
 			t.Helper()
@@ -155,7 +161,8 @@ func foreign(t *testing.T, w *world, change func(map[string]any), restart bool) 
 	switch {
 	case !ok || now.Desired == nil || now.Outcome != nil:
 		t.Fatalf("the attempt is %+v, want it as it was", now)
-	case now.Desired.Stop != nil || now.Desired.Definition != before.Desired.Definition || now.Desired.UUID != before.Desired.UUID:
+	case now.Desired.Stop != nil || now.Desired.Definition != before.Desired.Definition ||
+		now.Desired.UUID != before.Desired.UUID:
 		t.Errorf("got %+v, want what was there: %+v", now.Desired, before.Desired)
 	case !now.Observed.Healthy():
 		t.Errorf("it is %+v, want it running", now.Observed)

@@ -10,8 +10,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// gates look at the gates of rollouts that are on. What they saw is soft: it counts from the moment when another task of the new
-// version became healthy, and with a new leader anew. Only the loop calls the methods, but for seen; answers come from other goroutines.
+// gates look at the gates of rollouts that are on. What they saw is soft: it counts from the moment when another task
+// of the new version became healthy, and with a new leader anew. Only the loop calls the methods, but for seen; answers
+// come from other goroutines.
 type gates struct {
 	config Config
 	asker  *asker
@@ -42,8 +43,8 @@ func newGates(c Config, a *asker) *gates {
 	return &gates{config: c, asker: a, sets: map[cluster.OwnerRef]*gateSet{}, changed: map[cluster.OwnerRef]bool{}}
 }
 
-// of returns what was seen of a service's gates, in the order of the spec, and from then on looks at them as long as its rollout
-// is on and something of it was healthy: before that there is nothing to measure.
+// of returns what was seen of a service's gates, in the order of the spec, and from then on looks at them as long as
+// its rollout is on and something of it was healthy: before that there is nothing to measure.
 func (g *gates) of(o cluster.OwnerRef, spec *cluster.Service, r *cluster.Rollout) []cluster.GateResult {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,7 +60,10 @@ func (g *gates) of(o cluster.OwnerRef, spec *cluster.Service, r *cluster.Rollout
 	}
 	s := g.sets[o]
 	if s == nil || s.generation != spec.Generation || !s.since.Equal(r.Changed) || !slices.Equal(s.gates, wanted) {
-		s = &gateSet{generation: spec.Generation, since: r.Changed, gates: slices.Clone(wanted), looks: make([]gateLook, len(wanted))}
+		s = &gateSet{
+			generation: spec.Generation, since: r.Changed, gates: slices.Clone(wanted),
+			looks: make([]gateLook, len(wanted)),
+		}
 		for i, result := range blank(wanted) {
 			s.looks[i] = gateLook{result: result, due: g.config.Clock() + interval(&wanted[i])}
 		}

@@ -98,7 +98,8 @@ func (w *world) gatedService(u cluster.Update) {
 	})
 }
 
-// A gate that does not pass holds a rollout; one that passes so often in a row as it says lets it go on, batch by batch.
+// A gate that does not pass holds a rollout; one that passes so often in a row as it says lets it go on, batch by
+// batch.
 func TestGateHoldsARollout(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		open := false
@@ -121,7 +122,8 @@ func TestGateHoldsARollout(t *testing.T) {
 		if n := runs(s, 2); n != 1 || rolloutOf(s).State != cluster.RolloutRolling {
 			t.Errorf("behind a closed gate: %d tasks of the new version, %s; want 1, rolling", n, rolloutOf(s).State)
 		}
-		if seen := w.server.plane.Gates(cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}); len(seen) != 1 || seen[0].Message == "" {
+		if seen := w.server.plane.Gates(cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}); len(
+			seen) != 1 || seen[0].Message == "" {
 			t.Errorf("what was seen of the gate: got %+v", seen)
 		}
 		closed := 0
@@ -140,7 +142,8 @@ func TestGateHoldsARollout(t *testing.T) {
 	})
 }
 
-// A gate that does not pass three times in a row fails the rollout, which is taken back; so does one that nobody answers for.
+// A gate that does not pass three times in a row fails the rollout, which is taken back; so does one that nobody
+// answers for.
 func TestGateFailsARollout(t *testing.T) {
 	for name, gate := range map[string]func(string) (bool, error){
 		"refused": func(string) (bool, error) { return false, nil },

@@ -13,14 +13,15 @@ import (
 const (
 	// groundsKept is how many are kept, the newest: some three megabytes.
 	groundsKept = 4096
-	// groundsLooks bounds what finding the grounds of one cycle's decisions may cost, in looks at kinds of nodes: about a millisecond. Of the decisions beyond that
-	// no grounds are kept, and who asks is told by the fleet of then.
+	// groundsLooks bounds what finding the grounds of one cycle's decisions may cost, in looks at kinds of nodes: about
+	// a millisecond. Of the decisions beyond that no grounds are kept, and who asks is told by the fleet of then.
 	groundsLooks = 4096
 	// groundsMost is of how many groups of tasks, in one cycle, that is tried.
 	groundsMost = 512
 )
 
-// grounds is why tasks were placed where they are: soft state of a server, of its decisions while it led, a ring of the newest.
+// grounds is why tasks were placed where they are: soft state of a server, of its decisions while it led, a ring of the
+// newest.
 type grounds struct {
 	mu   sync.Mutex
 	ring []*ground
@@ -39,7 +40,9 @@ type ground struct {
 type span struct{ first, last, attempt int }
 
 func (g *ground) has(index, attempt int) bool {
-	return slices.ContainsFunc(g.spans, func(s span) bool { return s.first <= index && index <= s.last && s.attempt == attempt })
+	return slices.ContainsFunc(g.spans, func(s span) bool {
+		return s.first <= index && index <= s.last && s.attempt == attempt
+	})
 }
 
 // cutIndex splits a task's id; ok is false for what is none.

@@ -16,7 +16,8 @@ func roomy(zones ...string) *scheduler.Fleet {
 	f := scheduler.NewFleet()
 	for i, zone := range zones {
 		f.SetNode(scheduler.Node{
-			Name: fmt.Sprint("n", i), State: cluster.NodeReady, Executors: []string{"containerd"}, Labels: cluster.Labels{"zone": zone},
+			Name: fmt.Sprint("n", i), State: cluster.NodeReady, Executors: []string{"containerd"},
+			Labels:   cluster.Labels{"zone": zone},
 			Capacity: cluster.Demand{CPU: 8000, Memory: 8 * cluster.GiB},
 		})
 	}
@@ -31,8 +32,9 @@ func TestGroundsOfACycle(t *testing.T) {
 	pending := func(owner string, attempt int, indices ...int) (all []cluster.Pending) {
 		for _, i := range indices {
 			all = append(all, cluster.Pending{
-				Task: cluster.ServiceTask("c", owner, 1, i), Attempt: attempt, Priority: 1, Demand: cluster.Demand{CPU: 100},
-				Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: owner},
+				Task: cluster.ServiceTask("c", owner, 1, i), Attempt: attempt, Priority: 1,
+				Demand: cluster.Demand{CPU: 100},
+				Owner:  cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: owner},
 			})
 		}
 		return all
@@ -45,8 +47,10 @@ func TestGroundsOfACycle(t *testing.T) {
 	now = now.Add(time.Minute)
 	decide(pending("web", 2, 1))
 	for ask, want := range map[string]string{
-		"c.web.1.0/1": "c.web.1.0/1 of 4 after 1, 3 nodes", "c.web.1.5/1": "c.web.1.0/1 of 4 after 1, 3 nodes", "c.web.1.1/2": "c.web.1.1/2 of 1 after 0, 3 nodes",
-		"c.api.1.0/1": "c.api.1.0/1 of 1 after 0, 3 nodes", "c.web.1.3/1": "", "c.web.1.0/2": "", "c.web.1.0/3": "", "c.web.2.0/1": "", "c.web": "", "": "", "c.web.1.": "", "c.web.1.x": "",
+		"c.web.1.0/1": "c.web.1.0/1 of 4 after 1, 3 nodes", "c.web.1.5/1": "c.web.1.0/1 of 4 after 1, 3 nodes",
+		"c.web.1.1/2": "c.web.1.1/2 of 1 after 0, 3 nodes",
+		"c.api.1.0/1": "c.api.1.0/1 of 1 after 0, 3 nodes", "c.web.1.3/1": "", "c.web.1.0/2": "", "c.web.1.0/3": "",
+		"c.web.2.0/1": "", "c.web": "", "": "", "c.web.1.": "", "c.web.1.x": "",
 	} {
 		id, attempt, _ := strings.Cut(ask, "/")
 		number := 1
@@ -97,8 +101,10 @@ func BenchmarkGrounds(b *testing.B) {
 		for i := range 4000 {
 			o := fmt.Sprint("o", i*owners/4000)
 			pending = append(pending, cluster.Pending{
-				Task: cluster.ServiceTask("c", o, 1, i), Attempt: 1, Priority: 1, Demand: cluster.Demand{CPU: 100, Memory: 64 * cluster.MiB},
-				Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: o}, Definition: cluster.Ref{Name: "d", Version: 1},
+				Task: cluster.ServiceTask("c", o, 1, i), Attempt: 1, Priority: 1,
+				Demand:     cluster.Demand{CPU: 100, Memory: 64 * cluster.MiB},
+				Owner:      cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: o},
+				Definition: cluster.Ref{Name: "d", Version: 1},
 			})
 		}
 		for _, kept := range []bool{false, true} {

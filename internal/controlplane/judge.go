@@ -14,14 +14,14 @@ import (
 // start all silence again.
 const lookAtNodes = 2 * time.Second
 
-// lookAtAll is how often all nodes are looked at, for good measure: a look at each of 5,000 is as much work as a minute of looks at
-// those that report.
+// lookAtAll is how often all nodes are looked at, for good measure: a look at each of 5,000 is as much work as a minute
+// of looks at those that report.
 const lookAtAll = 5 * time.Minute
 
-// A pass looks closely only at nodes whose verdict can be another than at the last look: at each that did something, and
-// at each whose time has come. The tables tell whose pulses changed and the deadlines whose time it is, so nodes that are well and
-// silent as agreed cost nothing. That has to be as if all were looked at, which a pass does where what holds for all of them has
-// changed, and now and then for good measure.
+// A pass looks closely only at nodes whose verdict can be another than at the last look: at each that did something,
+// and at each whose time has come. The tables tell whose pulses changed and the deadlines whose time it is, so nodes
+// that are well and silent as agreed cost nothing. That has to be as if all were looked at, which a pass does where
+// what holds for all of them has changed, and now and then for good measure.
 
 // sight is what a verdict on any node depends on, as it was when all were looked at last.
 type sight struct {
@@ -35,8 +35,8 @@ type verdict struct {
 	pulse cluster.Pulse // the one that was looked at; zero for none
 	// alone says that the node is to be emptied and that nothing but tasks of daemons is left there.
 	alone bool
-	// restless says that each pass looks: the verdict depends on more than the node's records, its pulse and the time, or it
-	// was not written yet.
+	// restless says that each pass looks: the verdict depends on more than the node's records, its pulse and the time,
+	// or it was not written yet.
 	restless bool
 }
 
@@ -88,7 +88,8 @@ func (w *watch) nextLook(name string) time.Duration {
 	return 0
 }
 
-// judge looks at the nodes that changed and, when it is time, at those that are due, and returns how soon to look again.
+// judge looks at the nodes that changed and, when it is time, at those that are due, and returns how soon to look
+// again.
 func (w *watch) judge(snap *store.Snapshot, c store.Changes, wall time.Time) (judged, time.Duration) {
 	var out judged
 	now := w.config.Clock()

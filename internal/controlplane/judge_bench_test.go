@@ -56,7 +56,8 @@ func BenchmarkJudge(b *testing.B) {
 		if next%nodes == 0 {
 			seq++
 		}
-		tables.SetPulse(fmt.Sprintf("n%05d", next%nodes), cluster.Pulse{Session: 1, Seq: seq, At: now, Next: time.Minute})
+		tables.SetPulse(fmt.Sprintf("n%05d", next%nodes),
+			cluster.Pulse{Session: 1, Seq: seq, At: now, Next: time.Minute})
 		next++
 	}
 	for range nodes {

@@ -40,7 +40,8 @@ type nodesWorld struct {
 func newNodesWorld(ctx context.Context, t *rapid.T, running *sync.WaitGroup) *nodesWorld {
 	w := &nodesWorld{t: t, engine: memory.New(memory.Options{}), now: time.Hour, session: map[string]uint64{}}
 	for range 2 {
-		o := &observer{tables: store.NewTables(store.TablesConfig{Engine: w.engine, Logger: slog.New(slog.DiscardHandler)})}
+		o := &observer{tables: store.NewTables(
+			store.TablesConfig{Engine: w.engine, Logger: slog.New(slog.DiscardHandler)})}
 		running.Go(func() { _ = o.tables.Run(ctx) })
 		<-o.tables.Synced()
 		o.follow = o.tables.Follow()
@@ -55,7 +56,8 @@ func (w *nodesWorld) reign() {
 	for _, o := range w.both {
 		was := o.watch
 		o.watch = newWatch(Config{
-			Tables: o.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler), Clock: func() time.Duration { return w.now },
+			Tables: o.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Clock: func() time.Duration { return w.now },
 		}, 1, func() bool { return false })
 		if was != nil {
 			o.watch.unkillable = was.unkillable
@@ -94,7 +96,10 @@ func (w *nodesWorld) act() {
 	t := w.t
 	name := fmt.Sprintf("n%02d", rapid.IntRange(0, 12).Draw(t, "node"))
 	keys := w.both[0].tables.Prefix()
-	switch rapid.SampledFrom([]string{"pulse", "pulse", "pulses", "soon", "soon", "register", "register", "host", "settings", "remove", "time", "time", "quiet", "drop", "strangers", "unkillable", "reign"}).Draw(t, "act") {
+	switch rapid.SampledFrom([]string{
+		"pulse", "pulse", "pulses", "soon", "soon", "register", "register", "host",
+		"settings", "remove", "time", "time", "quiet", "drop", "strangers", "unkillable", "reign",
+	}).Draw(t, "act") {
 	case "pulse":
 		w.pulse(name)
 	case "pulses":
@@ -154,7 +159,8 @@ func (w *nodesWorld) act() {
 			w.compare(true)
 		}
 	case "time":
-		w.now += time.Duration(rapid.SampledFrom([]int{1, 100, 999, 1000, 1000, 2000, 4000, 20_000, 61_000}).Draw(t, "ms")) * time.Millisecond
+		w.now += time.Duration(rapid.SampledFrom([]int{1, 100, 999, 1000, 1000, 2000, 4000, 20_000, 61_000}).Draw(t,
+			"ms")) * time.Millisecond
 	}
 }
 
@@ -181,7 +187,8 @@ func TestDueNodesSuffice(t *testing.T) {
 		for i := range 11 {
 			name := fmt.Sprintf("n%02d", i)
 			w.session[name] = 1
-			w.put(w.both[0].tables.Prefix().NodeStatus(name), &cluster.NodeStatus{Name: name, Session: 1, Registered: w.wall(), Synced: true})
+			w.put(w.both[0].tables.Prefix().NodeStatus(name),
+				&cluster.NodeStatus{Name: name, Session: 1, Registered: w.wall(), Synced: true})
 			w.pulse(name)
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -218,7 +225,8 @@ func (w *nodesWorld) compare(write bool) {
 	for _, v := range every.watch.verdicts { // order-free: Storm sorts
 		verdicts = append(verdicts, v.Verdict)
 	}
-	if storm := watcher.Storm(verdicts, w.now, every.watch.options); due.watch.last != last && storm != due.watch.storm {
+	if storm := watcher.Storm(verdicts, w.now, every.watch.options); due.watch.last != last &&
+		storm != due.watch.storm {
 		w.t.Fatalf("a mass silence: %v, want %v", due.watch.storm, storm)
 	}
 	if !write {
@@ -236,7 +244,8 @@ func (w *watch) meaning() map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(w.verdicts)) {
 		v := w.verdicts[name]
-		out[name] = fmt.Sprintf("%s until %v, heard %v, foreign %v, gone %v, drain %v, service %s, job %s", v.Node.State, v.Node.Until, v.Heard,
+		out[name] = fmt.Sprintf("%s until %v, heard %v, foreign %v, gone %v, drain %v, service %s, job %s",
+			v.Node.State, v.Node.Until, v.Heard,
 			v.Foreign, w.gone(name), w.drain(name) != nil, v.Absence(false), v.Absence(true))
 	}
 	return out

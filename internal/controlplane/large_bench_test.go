@@ -49,12 +49,15 @@ func fillLarge(b *testing.B, e *memory.Engine) {
 	for i := range largeNodes {
 		name := node(i)
 		put(prefix.Node(name), &cluster.Node{
-			Name: name, State: cluster.NodeReady, Since: began, Domain: cluster.DefaultDomain, Generation: 1, Session: 1,
+			Name: name, State: cluster.NodeReady, Since: began, Domain: cluster.DefaultDomain, Generation: 1,
+			Session: 1,
 		})
-		put(prefix.NodeStatus(name), &cluster.NodeStatus{Name: name, Session: 1, Registered: began, Synced: true, Facts: cluster.Facts{
-			Hostname: name, OS: "linux", Arch: "amd64", CPU: 16_000, Memory: 64 * cluster.GiB, Disk: 500 * cluster.GiB,
-			Executors: []cluster.ExecutorFact{{Name: "containerd"}},
-		}})
+		put(prefix.NodeStatus(name),
+			&cluster.NodeStatus{Name: name, Session: 1, Registered: began, Synced: true, Facts: cluster.Facts{
+				Hostname: name, OS: "linux", Arch: "amd64", CPU: 16_000, Memory: 64 * cluster.GiB,
+				Disk:      500 * cluster.GiB,
+				Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+			}})
 	}
 	for s := range largeServices {
 		name := fmt.Sprintf("web%03d", s)
@@ -67,12 +70,16 @@ func fillLarge(b *testing.B, e *memory.Engine) {
 			task, on := cluster.ServiceTask("c", name, 1, i), node((s*largeTasks+i)%largeNodes)
 			id := fmt.Sprintf("%s-%d", name, i)
 			put(prefix.Desired(on, task), &cluster.Desired{
-				Task: task, Attempt: 1, UUID: id, Node: on, Owner: owner, Definition: def, Count: largeTasks, Priority: 500,
+				Task: task, Attempt: 1, UUID: id, Node: on, Owner: owner, Definition: def, Count: largeTasks,
+				Priority:     500,
 				OnDisconnect: cluster.DisconnectKeep, Placed: began, Plan: 1, Ports: map[string]int{"http": 21_000 + s},
 			})
 			put(prefix.Observed(on, task), &cluster.Observed{
-				Task: task, Attempt: 1, UUID: id, Node: on, Session: 1, State: cluster.StateRunning, Health: cluster.HealthHealthy,
-				Started: began, Containers: []cluster.ContainerStatus{{Name: "main", State: cluster.ContainerRunning, Started: began}},
+				Task: task, Attempt: 1, UUID: id, Node: on, Session: 1, State: cluster.StateRunning,
+				Health:  cluster.HealthHealthy,
+				Started: began, Containers: []cluster.ContainerStatus{
+					{Name: "main", State: cluster.ContainerRunning, Started: began},
+				},
 			})
 		}
 	}
@@ -98,7 +105,8 @@ func BenchmarkRestart(b *testing.B) {
 		b.StartTimer()
 		tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 		plane := New(Config{
-			Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "s1", Random: rand.New(rand.NewPCG(1, 1)),
+			Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "s1",
+			Random: rand.New(rand.NewPCG(1, 1)),
 			Logger: log, Now: time.Now, Clock: boottime.Now,
 		})
 		ctx, cancel := context.WithCancel(b.Context())
@@ -107,7 +115,8 @@ func BenchmarkRestart(b *testing.B) {
 		running.Go(func() { _ = tables.Run(ctx) })
 		<-tables.Synced()
 		for i := range largeNodes { // what the other servers, or the agents themselves, tell
-			tables.SetPulse(fmt.Sprintf("n%05d", i), cluster.Pulse{Session: 1, Seq: 1, At: boottime.Now(), Next: time.Minute})
+			tables.SetPulse(fmt.Sprintf("n%05d", i),
+				cluster.Pulse{Session: 1, Seq: 1, At: boottime.Now(), Next: time.Minute})
 		}
 		loaded := time.Now()
 		before := tables.Snapshot().LastPlan()
@@ -125,9 +134,9 @@ func BenchmarkRestart(b *testing.B) {
 	b.ReportMetric(float64(plan.Milliseconds())/float64(b.N), "plan-ms")
 }
 
-// BenchmarkTakeover measures how long a server that stood by takes to place in that domain once it leads: the clock, and the
-// CPU time of all that happens meanwhile, which other work of the machine disturbs less. learn-ms is what the first look
-// at everything took, while it stood by.
+// BenchmarkTakeover measures how long a server that stood by takes to place in that domain once it leads: the clock,
+// and the CPU time of all that happens meanwhile, which other work of the machine disturbs less. learn-ms is what the
+// first look at everything took, while it stood by.
 func BenchmarkTakeover(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
 	engine := memory.New(memory.Options{})
@@ -156,7 +165,8 @@ func BenchmarkTakeover(b *testing.B) {
 		grow(b, engine, tables)
 		before := tables.Snapshot().LastPlan()
 		candidate := store.NewCandidate(store.CandidateConfig{
-			Engine: engine, Prefix: tables.Prefix(), Domain: cluster.DefaultDomain, Server: plane.config.Server, Random: plane.config.Random,
+			Engine: engine, Prefix: tables.Prefix(), Domain: cluster.DefaultDomain, Server: plane.config.Server,
+			Random: plane.config.Random,
 		})
 		reign, resign := context.WithCancel(ctx)
 		leadership, err := candidate.Campaign(reign)

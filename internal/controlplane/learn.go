@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// relearnInterval is how often a leader learns a part of the view anew, and decides for the owners in it, though nothing changed. A
-	// trigger that was missed is made up for within relearnParts of these intervals.
+	// relearnInterval is how often a leader learns a part of the view anew, and decides for the owners in it, though
+	// nothing changed. A trigger that was missed is made up for within relearnParts of these intervals.
 	relearnInterval = time.Minute
 	// relearnParts is the number of parts of the view.
 	relearnParts = 10
@@ -166,17 +166,18 @@ func (l *loop) dirtyUsers(snap *store.Snapshot, refs map[cluster.Ref]bool) {
 	}
 }
 
-// uneventful reports whether a row asks for no decision, whatever it was before: an attempt of a job begins or runs as it should.
-// Jobs are many-tasked, and each decision is about all tasks.
+// uneventful reports whether a row asks for no decision, whatever it was before: an attempt of a job begins or runs as
+// it should. Jobs are many-tasked, and each decision is about all tasks.
 func uneventful(row *store.AttemptRow) bool {
 	d, o := row.Desired, row.Observed
-	return d != nil && o != nil && row.Outcome == nil && !row.Unreadable && !row.Obscured && d.Batch() && d.Stop == nil &&
+	return d != nil && o != nil && row.Outcome == nil && !row.Unreadable && !row.Obscured && d.Batch() &&
+		d.Stop == nil &&
 		o.UUID == d.UUID && (o.State == cluster.StateStarting || o.State == cluster.StateRunning && d.TimeLimit == 0) &&
 		!o.Gone && o.Restarts == 0 && o.Ask == "" && o.Health != cluster.HealthFailing
 }
 
-// charge keeps the fleet's reservation of an attempt: from its placement until nothing of it is left. It returns the attempt's row, nil for
-// none.
+// charge keeps the fleet's reservation of an attempt: from its placement until nothing of it is left. It returns the
+// attempt's row, nil for none.
 func (l *loop) charge(snap *store.Snapshot, key store.AttemptKey) *store.AttemptRow {
 	row, ok := snap.Attempt(key.Task, key.Number)
 	if !ok {
@@ -211,8 +212,9 @@ func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	l.reserve[key] = hold{d.UUID, row.Node}
 }
 
-// fog is a record that hides what runs on a node. Session is the node's newest when the record was first seen: what was reported
-// in it may have been told before the record was written over, and an agent does not tell again what it knows to be durable.
+// fog is a record that hides what runs on a node. Session is the node's newest when the record was first seen: what was
+// reported in it may have been told before the record was written over, and an agent does not tell again what it knows
+// to be durable.
 type fog struct {
 	node    string
 	session uint64
@@ -249,8 +251,8 @@ func (l *loop) obscure(snap *store.Snapshot, key store.AttemptKey, row *store.At
 }
 
 // barred reports whether the node takes no new tasks for what is not known of it: it has not reported in full to this
-// leader, so that it may be dead, or run what this store has lost (P1.7), or a foreign record stands for a task (P3.5). A
-// follower hears of all nodes, so that a takeover waits for none.
+// leader, so that it may be dead, or run what this store has lost (P1.7), or a foreign record stands for a task (P3.5).
+// A follower hears of all nodes, so that a takeover waits for none.
 func (l *loop) barred(name string) bool {
 	for _, f := range l.murky { // order-free: any will do
 		if f.node == name {

@@ -16,7 +16,8 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 	p := v.tables.Prefix()
 	for i := range owners {
 		name := fmt.Sprintf("web%d", i)
-		v.put(p.Service("c", name), &cluster.Service{Cluster: "c", Name: name, Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
+		v.put(p.Service("c", name),
+			&cluster.Service{Cluster: "c", Name: name, Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
 	}
 	l := newLoop(&Plane{config: v.config})
 	l.watch, l.fence = v.watch, &store.Fence{Incarnation: 5, Epoch: 2}

@@ -9,8 +9,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// leaveOf says why an attempt is to leave its node, though that is itself well, or nil. The first reason counts: what the node cannot
-// bear any longer goes before what others need, that before where the attempt may not be, and all before what is merely better.
+// leaveOf says why an attempt is to leave its node, though that is itself well, or nil. The first reason counts: what
+// the node cannot bear any longer goes before what others need, that before where the attempt may not be, and all
+// before what is merely better.
 func (l *loop) leaveOf(_ *store.Snapshot, row *store.AttemptRow) *reconciler.Leave {
 	if p := l.watch.pressure(row); p != nil {
 		return reconciler.PressedLeave(row.Node, p)
@@ -18,9 +19,10 @@ func (l *loop) leaveOf(_ *store.Snapshot, row *store.AttemptRow) *reconciler.Lea
 	return cmp.Or(l.preempting.of(row), l.misfits.of(row), l.rebalancing.of(row))
 }
 
-// misfits are the attempts that are to leave their nodes for what these are now: a taint, or a demand of the owner that is not met any more
-// (see reconciler.Misfit). They are found when something changes, and not for each decision anew: all at the begin of a reign and
-// now and then for good measure, else those of nodes that show another face and of owners whose specs were written.
+// misfits are the attempts that are to leave their nodes for what these are now: a taint, or a demand of the owner that
+// is not met any more (see reconciler.Misfit). They are found when something changes, and not for each decision anew:
+// all at the begin of a reign and now and then for good measure, else those of nodes that show another face and of
+// owners whose specs were written.
 type misfits struct {
 	known map[store.AttemptKey]*reconciler.Leave
 	// all, nodes and owners say whose attempts are to be looked at.
@@ -30,7 +32,10 @@ type misfits struct {
 }
 
 func newMisfits() misfits {
-	return misfits{known: map[store.AttemptKey]*reconciler.Leave{}, all: true, nodes: map[string]bool{}, owners: map[cluster.OwnerRef]bool{}}
+	return misfits{
+		known: map[store.AttemptKey]*reconciler.Leave{}, all: true, nodes: map[string]bool{},
+		owners: map[cluster.OwnerRef]bool{},
+	}
 }
 
 func (m *misfits) of(row *store.AttemptRow) *reconciler.Leave {
@@ -74,7 +79,8 @@ func (l *loop) fit(snap *store.Snapshot) {
 	clear(m.owners)
 }
 
-// fitter looks whether attempts fit their nodes. What it found out about the last owner is kept, as the attempts of one stand together.
+// fitter looks whether attempts fit their nodes. What it found out about the last owner is kept, as the attempts of one
+// stand together.
 type fitter struct {
 	loop *loop
 	snap *store.Snapshot
@@ -131,8 +137,8 @@ func (f *fitter) misfit(row *store.AttemptRow) *reconciler.Leave {
 	return why
 }
 
-// standing is what an owner's spec demands for a task; nil where there is none, or its tasks leave by its own decision alone, as
-// a daemon's do.
+// standing is what an owner's spec demands for a task; nil where there is none, or its tasks leave by its own decision
+// alone, as a daemon's do.
 func (f *fitter) standing(o cluster.OwnerRef, task cluster.TaskID) *reconciler.Standing {
 	step := ""
 	if o.Kind == cluster.KindJob {

@@ -17,7 +17,8 @@ func endless(a *agent) { a.endless = true }
 func run(s *store.Snapshot, o cluster.OwnerRef, node string) int {
 	n := 0
 	for row := range s.Attempts(o) {
-		if row.Live() && row.Desired != nil && row.Desired.Stop == nil && row.Observed != nil && row.Observed.State == cluster.StateRunning &&
+		if row.Live() && row.Desired != nil && row.Desired.Stop == nil && row.Observed != nil &&
+			row.Observed.State == cluster.StateRunning &&
 			(node == "" || row.Node == node) {
 			n++
 		}
@@ -59,14 +60,17 @@ func (w *world) changed(count int, is func(*cluster.Service)) {
 	w.put(p.Service("c", "web"), s)
 }
 
-// A taint that evicts moves a service's tasks, none of which is missing meanwhile, and has a job's end there free of charge and run elsewhere.
+// A taint that evicts moves a service's tasks, none of which is missing meanwhile, and has a job's end there free of
+// charge and run elsewhere.
 func TestTaintEvicts(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)
 		w.definition(1, 500)
 		w.service(3, 1, 1)
 		w.job(2, 0)
-		w.until(10*time.Second, "all run", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 && run(s, theJob, "n1") == 2 })
+		w.until(10*time.Second, "all run", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 3 && run(s, theJob, "n1") == 2
+		})
 		w.node("n2", endless)
 		fewest := 3
 		w.tainted("n1", evicting())
@@ -85,18 +89,23 @@ func TestTaintEvicts(t *testing.T) {
 		}
 		w.tainted("n1")
 		w.service(6, 1, 1)
-		w.until(20*time.Second, "n1 has tasks again", func(s *store.Snapshot) bool { return healthy(s, 1) == 6 && on(s, "n1") > 0 })
+		w.until(20*time.Second, "n1 has tasks again", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 6 && on(s, "n1") > 0
+		})
 	})
 }
 
-// Where a service's tasks have nowhere to go they stay, and are told why; a toleration lets them stay for a while anyway.
+// Where a service's tasks have nowhere to go they stay, and are told why; a toleration lets them stay for a while
+// anyway.
 func TestTaintEvictsInTime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.node("n2")
 		w.definition(1, 500)
 		tolerant := func(s *cluster.Service) {
-			s.Placement.Tolerations = []cluster.Toleration{{Key: "maintenance", Effect: cluster.TaintEvict, For: cluster.Duration(time.Minute)}}
+			s.Placement.Tolerations = []cluster.Toleration{
+				{Key: "maintenance", Effect: cluster.TaintEvict, For: cluster.Duration(time.Minute)},
+			}
 		}
 		w.changed(1, tolerant)
 		w.until(10*time.Second, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
@@ -113,16 +122,20 @@ func TestTaintEvictsInTime(t *testing.T) {
 		}
 		time.Sleep(15 * time.Second) // in-bubble: inWorld makes one
 		why, _ := w.server.plane.Waiting(webTask(0))
-		if s := w.server.tables.Snapshot(); healthy(s, 1) != 1 || on(s, at) != 1 || !strings.Contains(why.Sentence, "cordoned") {
-			t.Errorf("with nowhere to go: %d healthy, %d on %s, it waits for %q", healthy(s, 1), on(s, at), at, why.Sentence)
+		if s := w.server.tables.Snapshot(); healthy(s, 1) != 1 || on(s, at) != 1 ||
+			!strings.Contains(why.Sentence, "cordoned") {
+			t.Errorf("with nowhere to go: %d healthy, %d on %s, it waits for %q", healthy(s, 1), on(s, at), at,
+				why.Sentence)
 		}
 		w.put(p.Host(other), &cluster.Host{Name: other})
-		w.until(20*time.Second, "it moved", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 && on(s, at) == 0 && on(s, other) == 1 })
+		w.until(20*time.Second, "it moved", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 1 && on(s, at) == 0 && on(s, other) == 1
+		})
 	})
 }
 
-// What a node or a spec demands is looked at again as either changes: a service that says so has its tasks moved, others keep them, and
-// jobs' run to their ends. A new leader finds the same.
+// What a node or a spec demands is looked at again as either changes: a service that says so has its tasks moved,
+// others keep them, and jobs' run to their ends. A new leader finds the same.
 func TestViolationsMove(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		label := func(zone string) cluster.Labels { return cluster.Labels{"zone": zone} }
@@ -133,18 +146,25 @@ func TestViolationsMove(t *testing.T) {
 		w.definition(1, 500)
 		in := func(zone string, policy cluster.OnViolation) func(*cluster.Service) {
 			return func(s *cluster.Service) {
-				s.Placement.Constraints = []cluster.Constraint{{Attribute: "label.zone", Op: cluster.OpEqual, Value: zone}}
+				s.Placement.Constraints = []cluster.Constraint{
+					{Attribute: "label.zone", Op: cluster.OpEqual, Value: zone},
+				}
 				s.OnViolation = policy
 			}
 		}
 		w.changed(2, in("a", ""))
 		w.put(p.Job("c", "batch"), &cluster.Job{
 			Cluster: "c", Name: "batch", Priority: 500, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
-			Steps: []cluster.Step{{Name: "work", Definition: cluster.Ref{Name: "d", Version: 1}, Count: 1, Placement: cluster.Placement{
-				Constraints: []cluster.Constraint{{Attribute: "label.zone", Op: cluster.OpEqual, Value: "a"}},
-			}}},
+			Steps: []cluster.Step{{
+				Name: "work", Definition: cluster.Ref{Name: "d", Version: 1}, Count: 1,
+				Placement: cluster.Placement{
+					Constraints: []cluster.Constraint{{Attribute: "label.zone", Op: cluster.OpEqual, Value: "a"}},
+				},
+			}},
 		})
-		w.until(10*time.Second, "all run", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && run(s, theJob, "n1") == 1 })
+		w.until(10*time.Second, "all run", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 2 && run(s, theJob, "n1") == 1
+		})
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Labels: label("b")})
 		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Labels: label("a")})
 		time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
@@ -159,11 +179,14 @@ func TestViolationsMove(t *testing.T) {
 		w.until(time.Minute, "the service moved", least(w, &fewest, func(s *store.Snapshot) bool {
 			return healthy(s, 1) == 2 && on(s, "n2") == 2 && on(s, "n1") == 1
 		}))
-		if got := outcomes(w.server.tables.Snapshot(), theService); got["cancelled constraint free=true"] != 2 || fewest < 2 {
+		if got := outcomes(w.server.tables.Snapshot(), theService); got["cancelled constraint free=true"] != 2 ||
+			fewest < 2 {
 			t.Errorf("outcomes of the service: %v, at least %d healthy", got, fewest)
 		}
 		w.changed(2, in("b", cluster.ViolationMove)) // the demand changes, not the nodes
-		w.until(30*time.Second, "the service moved back", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && on(s, "n1") == 3 && on(s, "n2") == 0 })
+		w.until(30*time.Second, "the service moved back", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 2 && on(s, "n1") == 3 && on(s, "n2") == 0
+		})
 		if run(w.server.tables.Snapshot(), theJob, "n1") != 1 {
 			t.Error("the job's task did not go on")
 		}

@@ -19,7 +19,8 @@ func placedOn(s *store.Snapshot) string {
 	return ""
 }
 
-// Of nodes that are equally good a task goes to the one that its agent says has the image, by whatever name the manifest calls it.
+// Of nodes that are equally good a task goes to the one that its agent says has the image, by whatever name the
+// manifest calls it.
 func TestTasksGoWhereTheirImageIs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for _, name := range []string{"n1", "n2", "n3", "n4"} {
@@ -48,13 +49,15 @@ func TestTasksGoWhereTheirImageIs(t *testing.T) {
 	})
 }
 
-// A task with a volume that pins waits for the node that has it, also when that is down, and goes elsewhere once it is forgotten.
+// A task with a volume that pins waits for the node that has it, also when that is down, and goes elsewhere once it is
+// forgotten.
 func TestTasksWaitForTheirVolume(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		home := w.node("n2", func(a *agent) { a.volumes = []string{"c/web/data"} })
 		w.put(p.Definition(cluster.Ref{Name: "d", Version: 1}), &cluster.TaskDefinition{
-			Name: "d", Version: 1, Containers: []cluster.Container{{Name: "main", Image: "i"}}, Volumes: []cluster.Volume{{Name: "data", Pin: true}},
+			Name: "d", Version: 1, Containers: []cluster.Container{{Name: "main", Image: "i"}},
+			Volumes: []cluster.Volume{{Name: "data", Pin: true}},
 		})
 		w.until(10*time.Second, "both nodes are there", func(s *store.Snapshot) bool {
 			_, one := s.Node("n1")

@@ -38,7 +38,8 @@ type loop struct {
 	watch   *watch
 	sentry  sentry
 	reserve map[store.AttemptKey]hold // the attempts that the fleet holds a reservation of
-	// flight is what is being committed, nil for nothing, and aloft the attempts that the tables did not show yet when they were charged.
+	// flight is what is being committed, nil for nothing, and aloft the attempts that the tables did not show yet when
+	// they were charged.
 	flight *flight
 	aloft  map[store.AttemptKey]bool
 	placed int // how many tasks were placed since the last cycle
@@ -187,7 +188,8 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	if err := l.landed(); err != nil {
 		return 0, err
 	}
-	// 1. Take what changed, then a snapshot that holds all of it, and all that this leader wrote but what is on its way.
+	// 1. Take what changed, then a snapshot that holds all of it, and all that this leader wrote but what is on its
+	//    way.
 	if _, err := l.config.await(ctx, l.written); err != nil {
 		return 0, err
 	}
@@ -295,7 +297,9 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		if len(*units) > from {
 			l.decided = append(l.decided, ownerUnits{o, from, len(*units)})
 		}
-		l.setPending(o, slices.DeleteFunc(l.unproven(snap, o, tasks, d), func(p cluster.Pending) bool { return pinned(snap, p.Task) }), d.Moves)
+		l.setPending(o, slices.DeleteFunc(l.unproven(snap, o, tasks, d), func(p cluster.Pending) bool {
+			return pinned(snap, p.Task)
+		}), d.Moves)
 		if next := d.NextLook; !next.IsZero() && next.Before(l.now.Add(retryAfter)) {
 			d.NextLook = l.now.Add(retryAfter) // what is due and was refused is not tried hotly
 		}
@@ -401,7 +405,10 @@ func (l *loop) reconcile(snap *store.Snapshot, o cluster.OwnerRef, tasks []recon
 	}
 	recovery := l.recovery(snap)
 	if o.Kind == cluster.KindJob {
-		in := reconciler.JobInput{Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Recovery: recovery, Now: l.now}
+		in := reconciler.JobInput{
+			Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints,
+			Recovery: recovery, Now: l.now,
+		}
 		if e, ok := snap.Job(o.Cluster, o.Name); ok {
 			in.Spec, in.SpecRev = e.Value, e.Modified
 		}
@@ -411,7 +418,8 @@ func (l *loop) reconcile(snap *store.Snapshot, o cluster.OwnerRef, tasks []recon
 		return reconciler.Job(in)
 	}
 	return reconciler.Service(l.serviceInput(snap, o, reconciler.ServiceInput{
-		Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Recovery: recovery, Now: l.now,
+		Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Recovery: recovery,
+		Now:     l.now,
 		Without: l.config.Without,
 	}))
 }

@@ -8,12 +8,12 @@ import (
 // mend deals with a record under state/<node>/<task> that is not the control plane's (P3.5, P3.9, T14).
 //
 //   - The tables know what stood there: it is written back.
-//   - They do not, and the node's full report tells of a live attempt, or its plan record still stands: its record is made
-//     from that.
-//   - They do not, and the node reported no such task since, or is gone: the record is deleted, and the task may be placed. The
-//     attempt that stood there, if there was one, gets its outcome, so that its number is not used again.
-//   - Until the node reported, nothing is done: the task stays pinned to it, and nothing new is placed there. One whose session
-//     is older than the record is asked to report anew.
+//   - They do not, and the node's full report tells of a live attempt, or its plan record still stands: its record is
+//     made from that.
+//   - They do not, and the node reported no such task since, or is gone: the record is deleted, and the task may be
+//     placed. The attempt that stood there, if there was one, gets its outcome, so that its number is not used again.
+//   - Until the node reported, nothing is done: the task stays pinned to it, and nothing new is placed there. One whose
+//     session is older than the record is asked to report anew.
 func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 	key := l.config.Tables.Prefix().Desired(row.Node, row.Task)
 	var u store.Unit
@@ -36,7 +36,8 @@ func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 		event.Type = "task.record-removed"
 		event.Message = "a record that is not the control plane's stood for a task that its node does not run"
 		if err := l.writeOff(snap, row, gone, &u); err != nil {
-			l.config.Logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node", row.Node, "error", err)
+			l.config.Logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node",
+				row.Node, "error", err)
 			return nil
 		}
 	} else {
@@ -58,8 +59,8 @@ func (l *loop) toldSince(snap *store.Snapshot, row *store.AttemptRow) bool {
 	return !hidden || ok && e.Value.Synced && e.Value.Session > f.session
 }
 
-// askAnew ends the session of a node, as another registration of it would (P6.1): its agent registers again, and tells all that it
-// has. A session that has not reported in full does that anyway.
+// askAnew ends the session of a node, as another registration of it would (P6.1): its agent registers again, and tells
+// all that it has. A session that has not reported in full does that anyway.
 func (l *loop) askAnew(snap *store.Snapshot, node string) []store.Unit {
 	e, ok := snap.NodeStatus(node)
 	if !ok || !e.Value.Synced {
@@ -99,8 +100,8 @@ func (l *loop) clear(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 	return []store.Unit{u}
 }
 
-// restoreStatus writes the status of an attempt back from the tables where somebody wrote over it: its agent does not tell again what it
-// knows to be durable.
+// restoreStatus writes the status of an attempt back from the tables where somebody wrote over it: its agent does not
+// tell again what it knows to be durable.
 func (l *loop) restoreStatus(row *store.AttemptRow) []store.Unit {
 	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
 	var u store.Unit

@@ -8,14 +8,19 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Somebody wrote over both records of a task, and the leader does not know what stood there. What its node reported before may have been
-// of the task, and is not told again: the record stands until the node has reported anew, which it is asked to (P3.5).
+// Somebody wrote over both records of a task, and the leader does not know what stood there. What its node reported
+// before may have been of the task, and is not told again: the record stands until the node has reported anew, which it
+// is asked to (P3.5).
 func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 	v := newView(t)
 	p, task := v.tables.Prefix(), cluster.ServiceTask("c", "web", 1, 0)
-	v.put(p.Service("c", "web"), &cluster.Service{Cluster: "c", Name: "web", Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
+	v.put(p.Service("c", "web"),
+		&cluster.Service{Cluster: "c", Name: "web", Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
 	v.well("a")
-	v.commit([]store.Group{{Ops: []store.Op{{Key: p.Desired("a", task), Value: []byte("no record")}, {Key: p.Observed("a", task), Value: []byte("neither")}}}})
+	v.commit([]store.Group{{Ops: []store.Op{
+		{Key: p.Desired("a", task), Value: []byte("no record")},
+		{Key: p.Observed("a", task), Value: []byte("neither")},
+	}}})
 	l := newLoop(&Plane{config: v.config})
 	l.watch, l.fence = v.watch, &store.Fence{Incarnation: 5, Epoch: 2}
 	defer l.follow.Close()

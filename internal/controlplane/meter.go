@@ -5,8 +5,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// meterOf returns where the tasks of an owner count their requests: what the first target of its scaling says that looks at
-// them, nil for none.
+// meterOf returns where the tasks of an owner count their requests: what the first target of its scaling says that
+// looks at them, nil for none.
 func meterOf(snap *store.Snapshot, o cluster.OwnerRef) *cluster.Meter {
 	if o.Kind != cluster.KindService {
 		return nil
@@ -33,7 +33,8 @@ func (l *loop) tellMeter(snap *store.Snapshot, o cluster.OwnerRef, units *[]stor
 	told := 0
 	for row := range snap.Attempts(o) {
 		d := row.Desired
-		if d == nil || row.DesiredRev == 0 && row.PlanRev == 0 || row.Unreadable || !row.Live() || d.Stop != nil || sameMeter(d.Meter, meter) {
+		if d == nil || row.DesiredRev == 0 && row.PlanRev == 0 || row.Unreadable || !row.Live() || d.Stop != nil ||
+			sameMeter(d.Meter, meter) {
 			continue
 		}
 		var u store.Unit

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// part takes the moves out of a result: those with a place are returned, and of the others is kept why they stay: they are the last of
-// those that wait. Of what was scheduled the moves are the last, from the given index on.
+// part takes the moves out of a result: those with a place are returned, and of the others is kept why they stay: they
+// are the last of those that wait. Of what was scheduled the moves are the last, from the given index on.
 func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (scheduler.Result, []*reconciler.Move) {
 	clear(l.watch.stuck)
 	if len(moves) == 0 {
@@ -58,8 +58,8 @@ func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (sch
 	return out, leaving
 }
 
-// leave writes what lets tasks with a place elsewhere go: of those that take a healthy task from their service so many as
-// its decision allows, and none where that is out of date, as the service changed and is to be decided again (P5.4).
+// leave writes what lets tasks with a place elsewhere go: of those that take a healthy task from their service so many
+// as its decision allows, and none where that is out of date, as the service changed and is to be decided again (P5.4).
 func (l *loop) leave(ctx context.Context, snap *store.Snapshot, moves []*reconciler.Move) error {
 	var units []store.Unit
 	stale, left := map[cluster.OwnerRef]bool{}, map[cluster.OwnerRef]int{}

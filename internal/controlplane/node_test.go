@@ -60,13 +60,16 @@ func TestDrainedNodeIsEmptied(t *testing.T) {
 		fewest := 3
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}})
 		w.until(30*time.Second, "n1 is drained", least(w, &fewest, func(s *store.Snapshot) bool {
-			return node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0 && on(s, "n2") == 3 && healthy(s, 1) == 3
+			return node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0 && on(s, "n2") == 3 &&
+				healthy(s, 1) == 3
 		}))
 		if fewest < 3 {
 			t.Errorf("healthy tasks while the node was drained: at least %d, want 3", fewest)
 		}
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Cordon: true})
-		w.until(5*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		w.until(5*time.Second, "n1 is ready", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeReady
+		})
 		w.service(4, 1, 1)
 		w.until(20*time.Second, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 		if n := on(w.server.tables.Snapshot(), "n1"); n != 0 {
@@ -74,7 +77,9 @@ func TestDrainedNodeIsEmptied(t *testing.T) {
 		}
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1"})
 		w.service(6, 1, 1)
-		w.until(20*time.Second, "n1 has tasks again", func(s *store.Snapshot) bool { return healthy(s, 1) == 6 && on(s, "n1") > 0 })
+		w.until(20*time.Second, "n1 has tasks again", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 6 && on(s, "n1") > 0
+		})
 	})
 }
 
@@ -97,11 +102,16 @@ func TestDrainWithNowhereToGo(t *testing.T) {
 			t.Errorf("after a minute: %d healthy, %d events of the drain", healthy(s, 1), events(s)["node.draining"])
 		}
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1"})
-		w.until(5*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		w.until(5*time.Second, "n1 is ready", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeReady
+		})
 		if len(a.effects) != 2 || healthy(w.server.tables.Snapshot(), 1) != 2 {
 			t.Errorf("%d starts of programs, want the first 2", len(a.effects))
 		}
-		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Deadline: time.Now().Add(30 * time.Second)}})
+		w.put(p.Host("n1"), &cluster.Host{
+			Name:  "n1",
+			Drain: &cluster.Drain{Deadline: time.Now().Add(30 * time.Second)},
+		})
 		time.Sleep(25 * time.Second) // in-bubble: inWorld makes one
 		if n := healthy(w.server.tables.Snapshot(), 1); n != 2 {
 			t.Errorf("%d healthy before the deadline, want 2", n)
@@ -181,9 +191,13 @@ func TestFlappingNodeTakesNoNewTasks(t *testing.T) {
 		w.until(10*time.Second, "healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
 		for range 2 {
 			a.kill()
-			w.until(time.Minute, "n1 is suspect", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeSuspect })
+			w.until(time.Minute, "n1 is suspect", func(s *store.Snapshot) bool {
+				return node(s, "n1").State == cluster.NodeSuspect
+			})
 			a.run()
-			w.until(10*time.Second, "n1 is heard", func(s *store.Snapshot) bool { return node(s, "n1").Returns > 0 && healthy(s, 1) == 1 })
+			w.until(10*time.Second, "n1 is heard", func(s *store.Snapshot) bool {
+				return node(s, "n1").Returns > 0 && healthy(s, 1) == 1
+			})
 		}
 		back := time.Now()
 		w.until(5*time.Second, "n1 is held", func(s *store.Snapshot) bool { return !node(s, "n1").Until.IsZero() })
@@ -206,7 +220,9 @@ func TestOperatorOverridesMassSilence(t *testing.T) {
 			nodes = append(nodes, w.node(fmt.Sprintf("n%d", i)))
 		}
 		w.until(5*time.Second, "all are ready", func(s *store.Snapshot) bool {
-			return !slices.ContainsFunc(nodes, func(a *agent) bool { return node(s, a.name).State != cluster.NodeReady })
+			return !slices.ContainsFunc(nodes, func(a *agent) bool {
+				return node(s, a.name).State != cluster.NodeReady
+			})
 		})
 		w.definition(1, 100)
 		w.service(10, 1, 1)
@@ -269,7 +285,8 @@ func TestDrainOfClassWaitKeepsAllButOne(t *testing.T) {
 		fewest := 4
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}})
 		w.until(time.Minute, "n1 is drained", least(w, &fewest, func(s *store.Snapshot) bool {
-			return node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0 && on(s, "n2") == 4 && healthy(s, 1) == 4
+			return node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0 && on(s, "n2") == 4 &&
+				healthy(s, 1) == 4
 		}))
 		if fewest != 3 {
 			t.Errorf("healthy tasks while the node was drained: at least %d, want 3", fewest)
@@ -285,14 +302,17 @@ func TestForgottenNodeThatLives(t *testing.T) {
 		w.service(2, 1, 1)
 		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
 		w.node("n2")
-		w.until(10*time.Second, "n2 is ready", func(s *store.Snapshot) bool { return node(s, "n2").State == cluster.NodeReady })
+		w.until(10*time.Second, "n2 is ready", func(s *store.Snapshot) bool {
+			return node(s, "n2").State == cluster.NodeReady
+		})
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Gone: true})
 		w.until(15*time.Second, "n1 is forgotten, and what ran on it runs elsewhere", func(s *store.Snapshot) bool {
 			_, host := s.Host("n1")
 			return !host && healthy(s, 1) == 2 && on(s, "n2") == 2
 		})
 		w.until(30*time.Second, "n1 is a node again, and empty", func(s *store.Snapshot) bool {
-			return node(s, "n1").State == cluster.NodeReady && on(s, "n1") == 0 && healthy(s, 1) == 2 && standing(s) == 2
+			return node(s, "n1").State == cluster.NodeReady && on(s, "n1") == 0 && healthy(s, 1) == 2 &&
+				standing(s) == 2
 		})
 		s := w.server.tables.Snapshot()
 		if n := node(s, "n1"); n.Returns != 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// laterLife is how old a sign of life may be that is of a newer session than the registration that the tables hold: another
-// server's digest overtakes them. One that stays so is of a node that was forgotten and registered anew.
+// laterLife is how old a sign of life may be that is of a newer session than the registration that the tables hold:
+// another server's digest overtakes them. One that stays so is of a node that was forgotten and registered anew.
 const laterLife = 5 * time.Second
 
 // watch keeps the watcher's verdicts of one reign.
@@ -24,13 +24,13 @@ type watch struct {
 	storm       bool
 	verdicts    map[string]*verdict
 	all         sight
-	// pulses is up to which change of pulses nodes were looked at, deadlines when they are to be looked at next, restless
-	// are those that each pass looks at, and silent those that are not heard.
+	// pulses is up to which change of pulses nodes were looked at, deadlines when they are to be looked at next,
+	// restless are those that each pass looks at, and silent those that are not heard.
 	pulses           uint64
 	deadlines        *deadlines
 	restless, silent map[string]bool
-	// begun is, by node, when its session was first seen: a registration is a sign of life, and the pulse that goes with it may
-	// have to come from another server.
+	// begun is, by node, when its session was first seen: a registration is a sign of life, and the pulse that goes
+	// with it may have to come from another server.
 	begun map[string]begin
 	// stuck says, by node, why tasks cannot be moved away from it; unkillable which of its attempts live after KILL.
 	stuck      map[string]string
@@ -46,7 +46,8 @@ type watch struct {
 	held bool
 }
 
-// begin is when a session was first seen. Where the node was forgotten, the record is another, and sessions are counted anew.
+// begin is when a session was first seen. Where the node was forgotten, the record is another, and sessions are counted
+// anew.
 type begin struct {
 	session, record uint64
 	at              time.Duration
@@ -104,10 +105,14 @@ func (w *watch) weather(now time.Duration) []store.Unit {
 	w.config.Logger.Warn("mass silence of nodes", "on", storm)
 	e := cluster.Event{
 		Type: "node.mass-silence", Reason: cluster.ReasonNodeDown,
-		Message: "many nodes fell silent within a minute: tasks are not replaced until they are heard, as the fault is likelier the network's",
+		Message: "many nodes fell silent within a minute: tasks are not replaced until they are heard, as " +
+			"the fault is likelier the network's",
 	}
 	if !storm {
-		e = cluster.Event{Type: "node.mass-silence-over", Message: "enough nodes are heard again: tasks of silent ones are replaced"}
+		e = cluster.Event{
+			Type:    "node.mass-silence-over",
+			Message: "enough nodes are heard again: tasks of silent ones are replaced",
+		}
 	}
 	return []store.Unit{{Events: []cluster.Event{e}}}
 }
@@ -122,9 +127,12 @@ func (w *watch) paused(snap *store.Snapshot, wall time.Time) bool {
 }
 
 // input gathers what the watcher looks at, and returns the revision of the node's record.
-func (w *watch) input(snap *store.Snapshot, name string, now time.Duration, wall time.Time) (in watcher.Input, rev uint64) {
+func (w *watch) input(snap *store.Snapshot, name string, now time.Duration, wall time.Time) (in watcher.Input,
+	rev uint64,
+) {
 	in = watcher.Input{
-		Domain: w.config.Domain, Incarnation: w.incarnation, Paused: w.paused(snap, wall), Recovered: w.recovered, Held: w.held,
+		Domain: w.config.Domain, Incarnation: w.incarnation, Paused: w.paused(snap, wall), Recovered: w.recovered,
+		Held:  w.held,
 		Armed: w.armed, Now: now, Wall: wall.UTC(), Options: w.options,
 	}
 	if e, ok := snap.Node(name); ok {
@@ -193,7 +201,8 @@ func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall 
 		w.sweeps(snap, name, &in, out)
 	}
 	if !had || was.Heard != v.Heard || was.Absence(false) != v.Absence(false) || was.Absence(true) != v.Absence(true) ||
-		!sameDrain(was.Drain, v.Drain) || was.alone != w.verdicts[name].alone || was.Foreign != v.Foreign || was.Node.State != v.Node.State {
+		!sameDrain(was.Drain, v.Drain) || was.alone != w.verdicts[name].alone || was.Foreign != v.Foreign ||
+		was.Node.State != v.Node.State {
 		out.touched = append(out.touched, name)
 	}
 	switch {
@@ -248,7 +257,10 @@ func (w *watch) forget(snap *store.Snapshot, name string) store.Unit {
 	remove(prefix.Node(name), node)
 	remove(prefix.NodeStatus(name), status)
 	remove(prefix.Host(name), host)
-	u.Event(cluster.Event{Type: "node.forgotten", Node: name, Message: "it is gone and nothing stands on it any more: its records were removed"})
+	u.Event(cluster.Event{
+		Type: "node.forgotten", Node: name,
+		Message: "it is gone and nothing stands on it any more: its records were removed",
+	})
 	return u
 }
 
@@ -302,7 +314,8 @@ func (w *watch) told(key store.AttemptKey, row *store.AttemptRow) {
 	}
 }
 
-// tasks gathers the attempts of an owner for the reconciler. Records that are another's or unreadable are mended first (P3.9).
+// tasks gathers the attempts of an owner for the reconciler. Records that are another's or unreadable are mended first
+// (P3.9).
 func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
 	var out []reconciler.Task
 	for row := range snap.Attempts(o) {
@@ -324,7 +337,8 @@ func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Un
 // task is what the reconciler looks at of an attempt.
 func (l *loop) task(snap *store.Snapshot, o cluster.OwnerRef, row *store.AttemptRow) reconciler.Task {
 	return reconciler.Task{
-		Attempt: row.Attempt, Absence: l.watch.absence(row.Node, o.Kind), Drain: l.watch.drain(row.Node), Leave: l.leaveOf(snap, row),
+		Attempt: row.Attempt, Absence: l.watch.absence(row.Node, o.Kind), Drain: l.watch.drain(row.Node),
+		Leave:    l.leaveOf(snap, row),
 		Reported: l.watch.reported(row.Node) && (row.Desired != nil || !pinned(snap, row.Task)),
 	}
 }

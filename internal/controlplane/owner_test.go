@@ -19,7 +19,9 @@ func (w *world) lead(domain string, without clause.Set) (stop func()) {
 	s := w.server
 	plane := controlplane.New(controlplane.Config{
 		Engine: w.engine, Tables: s.tables, Domain: domain, Server: "s2", Random: rand.New(rand.NewPCG(2, 2)),
-		Logger: slog.New(slog.DiscardHandler), Now: time.Now, Clock: func() time.Duration { return time.Since(w.began) },
+		Logger: slog.New(slog.DiscardHandler), Now: time.Now, Clock: func() time.Duration {
+			return time.Since(w.began)
+		},
 		Without: without,
 	})
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -31,8 +33,8 @@ func (w *world) lead(domain string, without clause.Set) (stop func()) {
 	}
 }
 
-// P7.1, T15: a node that the operator gives to another domain is drained by its owner and let go, and only then claimed,
-// under a higher generation. Without the clause it is taken at once.
+// P7.1, T15: a node that the operator gives to another domain is drained by its owner and let go, and only then
+// claimed, under a higher generation. Without the clause it is taken at once.
 func TestNodeGoesToAnotherDomain(t *testing.T) {
 	for _, without := range []clause.Set{0, clause.Ownership} {
 		inWorld(t, func(t *testing.T, w *world) {
@@ -45,13 +47,15 @@ func TestNodeGoesToAnotherDomain(t *testing.T) {
 			time.Sleep(20 * time.Second) // in-bubble: inWorld makes one
 			got := node(w.server.tables.Snapshot(), "n1")
 			if taken := got.Domain == "other"; taken != (without != 0) {
-				t.Errorf("without %b: with tasks on it and nowhere to go the node is %s of %s", without, got.State, got.Domain)
+				t.Errorf("without %b: with tasks on it and nowhere to go the node is %s of %s", without, got.State,
+					got.Domain)
 			}
 			if without == 0 {
 				w.node("n2")
 				w.until(30*time.Second, "n1 is the other domain's", func(s *store.Snapshot) bool {
 					n := node(s, "n1")
-					return n.Domain == "other" && n.Generation == 2 && n.State == cluster.NodeReady && on(s, "n1") == 0 && healthy(s, 1) == 2
+					return n.Domain == "other" && n.Generation == 2 && n.State == cluster.NodeReady &&
+						on(s, "n1") == 0 && healthy(s, 1) == 2
 				})
 			}
 			stop()
@@ -63,7 +67,9 @@ func TestNodeGoesToAnotherDomain(t *testing.T) {
 func TestNodeIsTakenByForce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
-		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeReady
+		})
 		defer w.lead("other", 0)()
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Domain: "other", Generation: 7})
 		w.until(10*time.Second, "n1 is the other domain's", func(s *store.Snapshot) bool {
@@ -78,7 +84,9 @@ func TestNodeIsTakenByForce(t *testing.T) {
 func TestNumberOfALostRecordIsNotUsedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")
-		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool { return node(s, "n1").State == cluster.NodeReady })
+		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeReady
+		})
 		a.kill()
 		w.definition(1, 500)
 		w.service(1, 1, 1)
@@ -98,7 +106,8 @@ func TestNumberOfALostRecordIsNotUsedAgain(t *testing.T) {
 		w.until(30*time.Second, "it runs as its second attempt", func(s *store.Snapshot) bool {
 			first, ok := s.Attempt(task, 1)
 			second, placed := s.Attempt(task, 2)
-			return ok && placed && first.Outcome != nil && first.Outcome.State == cluster.StateLost && first.Outcome.Free &&
+			return ok && placed && first.Outcome != nil && first.Outcome.State == cluster.StateLost &&
+				first.Outcome.Free &&
 				first.Outcome.Reason == cluster.ReasonForeignWrite && second.Observed.Healthy()
 		})
 	})
@@ -124,7 +133,8 @@ func TestDeletedRecordIsMadeAgain(t *testing.T) {
 				row.Desired.Definition == before.Desired.Definition && row.Desired.Stop == nil
 		})
 		if len(a.effects) != 1 || events(w.server.tables.Snapshot())["task.adopted"] != 1 {
-			t.Errorf("%d starts and %d adoptions, want one of each", len(a.effects), events(w.server.tables.Snapshot())["task.adopted"])
+			t.Errorf("%d starts and %d adoptions, want one of each", len(a.effects),
+				events(w.server.tables.Snapshot())["task.adopted"])
 		}
 	})
 }

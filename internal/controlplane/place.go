@@ -14,8 +14,8 @@ import (
 
 // place schedules all pending tasks and has the placements committed as plan records. It returns how many there are.
 //
-// Tasks that should leave their nodes are asked for with them, each as if it waited: where there is a place for it, it is
-// let go, and the next cycle places it.
+// Tasks that should leave their nodes are asked for with them, each as if it waited: where there is a place for it, it
+// is let go, and the next cycle places it.
 func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err error) {
 	if l.flight == nil {
 		if err := l.settle(ctx); err != nil {
@@ -124,7 +124,8 @@ type share struct {
 	onDisconnect cluster.OnDisconnect
 }
 
-// proposals makes plan records of placements, whose attempts get the ids, in the order of the decisions, each within the log's room.
+// proposals makes plan records of placements, whose attempts get the ids, in the order of the decisions, each within
+// the log's room.
 func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Placement, ids []string) []store.Proposal {
 	maxCompares, maxTasks := l.plans.Room()
 	var out []store.Proposal
@@ -138,11 +139,15 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 		if !ok {
 			continue
 		}
-		s := share{p.Owner, p.OwnerRev, parts.Generation, parts.Step, p.Definition, p.Count, p.Priority, p.TimeLimit, p.OnDisconnect}
+		s := share{
+			p.Owner, p.OwnerRev, parts.Generation, parts.Step, p.Definition, p.Count, p.Priority, p.TimeLimit,
+			p.OnDisconnect,
+		}
 		o, known := at[s]
 		need := 1 + l.plans.Compares(p.Attempt)
 		full := at == nil || tasks == maxTasks || compares+need > maxCompares
-		if p.Gang != gang { // its tasks stand together, and are written together: validation bounds them by what a record can hold
+		// its tasks stand together, and are written together: validation bounds them by what a record can hold
+		if p.Gang != gang {
 			n, c := l.gangNeeds(pending, placements[i:])
 			full, gang = full || tasks+n > maxTasks || compares+c > maxCompares, p.Gang
 		}
@@ -159,7 +164,8 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 			o = len(current.Owners)
 			at[s] = o
 			current.Owners = append(current.Owners, cluster.PlanOwner{
-				Owner: s.owner, Rev: s.rev, Generation: s.generation, Step: s.step, Definition: s.definition, Count: s.count,
+				Owner: s.owner, Rev: s.rev, Generation: s.generation, Step: s.step, Definition: s.definition,
+				Count:    s.count,
 				Priority: s.priority, TimeLimit: s.limit, OnDisconnect: s.onDisconnect, Whole: p.Gang != "",
 			})
 		}
@@ -174,7 +180,8 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 	return out
 }
 
-// gangNeeds is how many tasks and compares the gang takes that is the first of the placements; none for a task that is in none.
+// gangNeeds is how many tasks and compares the gang takes that is the first of the placements; none for a task that is
+// in none.
 func (l *loop) gangNeeds(pending []cluster.Pending, placements []scheduler.Placement) (tasks, compares int) {
 	gang := pending[placements[0].Pending].Gang
 	for i := range placements {
@@ -211,8 +218,9 @@ func placementEvents(p *store.Proposal) []cluster.Event {
 		for j := range o.Tasks {
 			t := &o.Tasks[j]
 			out = append(out, cluster.Event{
-				Type: "task.assigned", Cluster: owner.Cluster, Owner: &owner, Task: o.TaskID(t.Index), Attempt: t.Attempt,
-				Node: t.Node, Message: fmt.Sprintf("%s was placed on %s", o.Definition, t.Node),
+				Type: "task.assigned", Cluster: owner.Cluster, Owner: &owner, Task: o.TaskID(t.Index),
+				Attempt: t.Attempt,
+				Node:    t.Node, Message: fmt.Sprintf("%s was placed on %s", o.Definition, t.Node),
 			})
 		}
 	}

@@ -17,7 +17,9 @@ import (
 // definition writes version v of the definition "d", which asks for some CPU.
 func (w *world) definition(v int, cpu cluster.MilliCPU) {
 	w.put(p.Definition(cluster.Ref{Name: "d", Version: v}), &cluster.TaskDefinition{
-		Name: "d", Version: v, Containers: []cluster.Container{{Name: "main", Image: "i", Resources: cluster.Resources{CPU: cpu}}},
+		Name: "d", Version: v, Containers: []cluster.Container{
+			{Name: "main", Image: "i", Resources: cluster.Resources{CPU: cpu}},
+		},
 	})
 }
 
@@ -31,7 +33,10 @@ func (w *world) service(count, version int, generation uint64) {
 func (w *world) job(count, retries int) {
 	w.put(p.Job("c", "batch"), &cluster.Job{
 		Cluster: "c", Name: "batch", Priority: 500, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
-		Steps: []cluster.Step{{Name: "work", Definition: cluster.Ref{Name: "d", Version: 1}, Count: count, Retries: retries}},
+		Steps: []cluster.Step{{
+			Name: "work", Definition: cluster.Ref{Name: "d", Version: 1}, Count: count,
+			Retries: retries,
+		}},
 	})
 }
 
@@ -79,7 +84,9 @@ func TestServiceComesUpScalesAndGoes(t *testing.T) {
 		w.service(5, 1, 1)
 		w.until(10*time.Second, "5 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 5 })
 		w.service(2, 1, 1)
-		w.until(20*time.Second, "2 left", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && standing(s) == 2 })
+		w.until(20*time.Second, "2 left", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 2 && standing(s) == 2
+		})
 		w.put(p.Service("c", "web"), &cluster.Service{
 			Cluster: "c", Name: "web", Count: 2, Definition: cluster.Ref{Name: "d", Version: 1},
 			Lifespan: cluster.Lifespan{Generation: 1, Deleted: true},
@@ -122,7 +129,9 @@ func TestJobRunsToSuccessWithARetry(t *testing.T) {
 		}
 		w.definition(1, 500)
 		w.job(8, 1)
-		w.until(time.Minute, "8 succeeded", func(s *store.Snapshot) bool { return succeeded(s) == 8 && standing(s) == 0 })
+		w.until(time.Minute, "8 succeeded", func(s *store.Snapshot) bool {
+			return succeeded(s) == 8 && standing(s) == 0
+		})
 		if n := len(a.effects); n != 9 {
 			t.Errorf("attempts that ran: got %d, want 9", n)
 		}
@@ -152,7 +161,8 @@ func TestRefusedStopIsDecidedAgain(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					_, err = w.engine.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: op.Key, Value: was.Value}}}}) // the same again
+					// the same again
+					_, err = w.engine.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: op.Key, Value: was.Value}}}})
 					return err
 				}
 			}
@@ -167,21 +177,29 @@ func TestRefusedStopIsDecidedAgain(t *testing.T) {
 		cancelled := *e.Value
 		cancelled.Cancelled = true
 		w.put(p.Job("c", "batch"), &cancelled)
-		w.until(10*time.Second, "the task has ended", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 0 && standing(s) == 0 })
+		w.until(10*time.Second, "the task has ended", func(s *store.Snapshot) bool {
+			return run(s, theJob, "n1") == 0 && standing(s) == 0
+		})
 		if refuse.Load() {
 			t.Error("no stop was refused")
 		}
 	})
 }
 
-// An ended job and the outcomes of its attempts are removed once the cluster has kept them for as long as it says, also by a new leader.
+// An ended job and the outcomes of its attempts are removed once the cluster has kept them for as long as it says, also
+// by a new leader.
 func TestEndedJobExpires(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(1, 500)
-		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c", Domain: cluster.DefaultDomain, KeepJobs: cluster.Duration(time.Hour)})
+		w.put(p.Cluster("c"), &cluster.Cluster{
+			Name: "c", Domain: cluster.DefaultDomain,
+			KeepJobs: cluster.Duration(time.Hour),
+		})
 		w.job(3, 0)
-		w.until(time.Minute, "3 succeeded", func(s *store.Snapshot) bool { return succeeded(s) == 3 && standing(s) == 0 })
+		w.until(time.Minute, "3 succeeded", func(s *store.Snapshot) bool {
+			return succeeded(s) == 3 && standing(s) == 0
+		})
 		ended := time.Now()
 		w.server.stop()
 		w.start()
@@ -194,7 +212,9 @@ func TestEndedJobExpires(t *testing.T) {
 		if after := time.Since(ended); after < 59*time.Minute || after > 61*time.Minute {
 			t.Errorf("the job was removed %v after its end, want 1h", after)
 		}
-		w.until(time.Minute, "nothing is left of it", func(s *store.Snapshot) bool { return succeeded(s) == 0 && standing(s) == 0 })
+		w.until(time.Minute, "nothing is left of it", func(s *store.Snapshot) bool {
+			return succeeded(s) == 0 && standing(s) == 0
+		})
 	})
 }
 
@@ -280,7 +300,8 @@ func TestForeignRecordIsMended(t *testing.T) {
 				}
 				w.until(time.Minute, "the record is back", func(s *store.Snapshot) bool {
 					r, ok := s.Attempt(task, 1)
-					return ok && r.DesiredRev != 0 && !r.Unreadable && r.Desired != nil && r.Desired.UUID == id && r.Desired.Node == node
+					return ok && r.DesiredRev != 0 && !r.Unreadable && r.Desired != nil && r.Desired.UUID == id &&
+						r.Desired.Node == node
 				})
 				ran := len(a.effects) + len(w.agents[1].effects)
 				if ran != 1 {
@@ -361,7 +382,9 @@ func TestMassSilencePausesReplacement(t *testing.T) {
 		for _, a := range nodes[:4] {
 			a.kill()
 		}
-		w.until(2*time.Minute, "the silence is told", func(s *store.Snapshot) bool { return events(s)["node.mass-silence"] == 1 })
+		w.until(2*time.Minute, "the silence is told", func(s *store.Snapshot) bool {
+			return events(s)["node.mass-silence"] == 1
+		})
 		time.Sleep(5 * time.Minute) // in-bubble: inWorld makes one
 		if lost := events(w.server.tables.Snapshot())["task.lost"]; lost != 0 {
 			t.Errorf("%d tasks were given up in a mass silence", lost)

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// preemptEvery is how often a leader looks, at most, whether tasks should end for others; preemptAnyway how often it does while some
-	// wait and nothing changes. As each look is at all attempts, it takes at most one part in preemptShare of the time.
+	// preemptEvery is how often a leader looks, at most, whether tasks should end for others; preemptAnyway how often
+	// it does while some wait and nothing changes. As each look is at all attempts, it takes at most one part in
+	// preemptShare of the time.
 	preemptEvery  = time.Second
 	preemptAnyway = 10 * time.Second
 	preemptShare  = 20
@@ -23,9 +24,9 @@ const (
 	preemptMost = 1000
 )
 
-// preempting is what a leader has others end for. The stop of a victim names the attempt that its room is promised to: a new leader
-// takes up the promises of which a victim still stands. When the last one has gone all of the room is free, and the more urgent task is placed
-// first.
+// preempting is what a leader has others end for. The stop of a victim names the attempt that its room is promised to:
+// a new leader takes up the promises of which a victim still stands. When the last one has gone all of the room is
+// free, and the more urgent task is placed first.
 type preempting struct {
 	wants   map[cluster.TaskID]*want
 	victims map[string]*reconciler.Leave // by UUID
@@ -57,8 +58,8 @@ func (p *preempting) of(row *store.AttemptRow) *reconciler.Leave {
 	return p.victims[row.Desired.UUID]
 }
 
-// promised returns the owners of tasks that have a promise: they are decided for before all others, so that nothing else is given
-// what was freed for them.
+// promised returns the owners of tasks that have a promise: they are decided for before all others, so that nothing
+// else is given what was freed for them.
 func (p *preempting) promised() map[cluster.OwnerRef]bool {
 	owners := make(map[cluster.OwnerRef]bool, len(p.wants))
 	for _, w := range p.wants { // order-free: a set
@@ -88,7 +89,8 @@ func (l *loop) recoverPromises(snap *store.Snapshot) {
 	}
 }
 
-// promise tells the scheduler which nodes were promised to those that wait. A promise ends when its task is not asked for any more.
+// promise tells the scheduler which nodes were promised to those that wait. A promise ends when its task is not asked
+// for any more.
 func (l *loop) promise(pending []cluster.Pending) {
 	p := &l.preempting
 	if len(p.wants) == 0 {
@@ -117,8 +119,8 @@ func (l *loop) dropWant(task cluster.TaskID) {
 	delete(p.wants, task)
 }
 
-// preempt finds room for tasks that wait, among what others of lower priority hold, and says of them what they wait for. Placements are
-// what the cycle is about to commit.
+// preempt finds room for tasks that wait, among what others of lower priority hold, and says of them what they wait
+// for. Placements are what the cycle is about to commit.
 func (l *loop) preempt(snap *store.Snapshot, pending []cluster.Pending, r *scheduler.Result) {
 	p := &l.preempting
 	p.fresh = false
@@ -132,7 +134,8 @@ func (l *loop) preempt(snap *store.Snapshot, pending []cluster.Pending, r *sched
 	default:
 		l.lookForRoom(snap, pending, r)
 		after := l.config.Clock()
-		p.next, p.anyway = after+max(preemptEvery, (after-now)*preemptShare), after+max(preemptAnyway, (after-now)*preemptShare)
+		p.next, p.anyway = after+max(preemptEvery, (after-now)*preemptShare),
+			after+max(preemptAnyway, (after-now)*preemptShare)
 	}
 	if len(p.wants) == 0 {
 		return
@@ -141,7 +144,11 @@ func (l *loop) preempt(snap *store.Snapshot, pending []cluster.Pending, r *sched
 		w := &r.Waiting[i]
 		if wanted := p.wants[w.Task]; wanted != nil {
 			w.Sentence = fmt.Sprintf("waits for %s to leave node %s; %s", wanted.what(), wanted.node, w.Sentence)
-			w.Refusals = slices.Concat([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonPreempted, Detail: wanted.node}, Nodes: 1}}, w.Refusals)
+			w.Refusals = slices.Concat(
+				[]cluster.RefusalCount{{
+					Refusal: cluster.Refusal{Code: cluster.ReasonPreempted, Detail: wanted.node},
+					Nodes:   1,
+				}}, w.Refusals)
 		}
 	}
 }
@@ -195,7 +202,9 @@ func (l *loop) want(waiting []cluster.Pending, found []scheduler.Preemption, g *
 	wants := make(map[cluster.TaskID]*want, len(found))
 	p.victims = map[string]*reconciler.Leave{}
 	for task, w := range p.wants { // order-free: each by itself
-		undecided := l.dirty[w.owner] && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool { return t.Task == task })
+		undecided := l.dirty[w.owner] && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool {
+			return t.Task == task
+		})
 		if undecided || l.barred(w.node) { // what its node holds is not known yet to a leader that has just begun
 			wants[task] = w
 			for _, uuid := range w.victims {
@@ -241,7 +250,9 @@ func (l *loop) going(uuids []string) (left []string) {
 }
 
 // worthy returns those that wait for which others may have to end, the most urgent first; gangs as a whole.
-func (l *loop) worthy(snap *store.Snapshot, pending []cluster.Pending, waits []cluster.Waiting) (out []cluster.Pending) {
+func (l *loop) worthy(snap *store.Snapshot, pending []cluster.Pending,
+	waits []cluster.Waiting,
+) (out []cluster.Pending) {
 	byTask := make(map[cluster.TaskID]int, len(waits))
 	for i := range pending {
 		byTask[pending[i].Task] = i
@@ -279,8 +290,8 @@ type victims struct {
 	lower   int // how many are of low enough a priority
 }
 
-// gatherVictims lists what holds room and is on its way out, or is of a priority of at most so much and may end: tasks of jobs, and such of
-// services, never of daemons.
+// gatherVictims lists what holds room and is on its way out, or is of a priority of at most so much and may end: tasks
+// of jobs, and such of services, never of daemons.
 func (l *loop) gatherVictims(snap *store.Snapshot, most int) *victims {
 	g := &victims{owner: map[string]cluster.OwnerRef{}, spare: map[cluster.OwnerRef]int{}}
 	var last prey
@@ -293,7 +304,10 @@ func (l *loop) gatherVictims(snap *store.Snapshot, most int) *victims {
 		if o != last.owner {
 			last = l.preyOf(snap, o)
 		}
-		v := scheduler.Victim{UUID: held.uuid, Priority: cmp.Or(last.priority, row.Desired.Priority), Owner: o, Leaving: goes(row)}
+		v := scheduler.Victim{
+			UUID: held.uuid, Priority: cmp.Or(last.priority, row.Desired.Priority), Owner: o,
+			Leaving: goes(row),
+		}
 		switch {
 		case v.Leaving:
 		case row.Outcome != nil: // it moves, and goes on until its next attempt is healthy, which may take its time
@@ -370,12 +384,15 @@ func (p *prey) gang(task cluster.TaskID) string {
 
 // spare is how many healthy tasks a service may lose to others.
 func (l *loop) spare(snap *store.Snapshot, o cluster.OwnerRef) int {
-	in := reconciler.ServiceInput{Owner: o, Now: l.now, Without: l.config.Without, Definitions: func(r cluster.Ref) *cluster.TaskDefinition {
-		if e, ok := snap.Definition(r); ok {
-			return e.Value
-		}
-		return nil
-	}}
+	in := reconciler.ServiceInput{
+		Owner: o, Now: l.now, Without: l.config.Without,
+		Definitions: func(r cluster.Ref) *cluster.TaskDefinition {
+			if e, ok := snap.Definition(r); ok {
+				return e.Value
+			}
+			return nil
+		},
+	}
 	for row := range snap.Attempts(o) {
 		if row.Number != 0 {
 			in.Tasks = append(in.Tasks, l.task(snap, o, row))

@@ -13,18 +13,22 @@ var urgent = cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "urgent
 
 // wanted puts a job of tasks of the definition, each of which runs until it is told to stop.
 func (w *world) wanted(name string, priority, count, version int, is ...func(*cluster.Step)) {
-	step := cluster.Step{Name: "work", Definition: cluster.Ref{Name: "d", Version: version}, Count: count, OnDisconnect: cluster.DisconnectWait}
+	step := cluster.Step{
+		Name: "work", Definition: cluster.Ref{Name: "d", Version: version}, Count: count,
+		OnDisconnect: cluster.DisconnectWait,
+	}
 	for _, change := range is {
 		change(&step)
 	}
 	w.put(p.Job("c", name), &cluster.Job{
-		Cluster: "c", Name: name, Priority: priority, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
-		Steps: []cluster.Step{step},
+		Cluster: "c", Name: name, Priority: priority,
+		Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
+		Steps:    []cluster.Step{step},
 	})
 }
 
-// A task that waits has tasks of lower priority end, as few as will do: a job's end free of charge and wait for room. What others of lower
-// priority wait for meanwhile, the room goes to whom it was made for.
+// A task that waits has tasks of lower priority end, as few as will do: a job's end free of charge and wait for room.
+// What others of lower priority wait for meanwhile, the room goes to whom it was made for.
 func TestPreemptionMakesRoom(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		n := w.node("n1", endless)
@@ -41,7 +45,8 @@ func TestPreemptionMakesRoom(t *testing.T) {
 		w.wanted("urgent", 900, 1, 2)
 		told := ""
 		w.until(20*time.Second, "the urgent task runs", func(s *store.Snapshot) bool {
-			if why, ok := w.server.plane.Waiting(cluster.JobTask("c", "urgent", 1, "work", 0)); ok && told == "" && why.Refusals[0].Code == cluster.ReasonPreempted {
+			if why, ok := w.server.plane.Waiting(cluster.JobTask("c", "urgent", 1, "work", 0)); ok && told == "" &&
+				why.Refusals[0].Code == cluster.ReasonPreempted {
 				told = why.Sentence
 			}
 			return run(s, urgent, "n1") == 1
@@ -50,7 +55,8 @@ func TestPreemptionMakesRoom(t *testing.T) {
 			t.Errorf("it was told that it waits for %q", told)
 		}
 		s := w.server.tables.Snapshot()
-		if got := outcomes(s, theJob); got["cancelled preempted free=true"] != 3 || len(got) != 1 || run(s, theJob, "n1") != 1 {
+		if got := outcomes(s, theJob); got["cancelled preempted free=true"] != 3 || len(got) != 1 ||
+			run(s, theJob, "n1") != 1 {
 			t.Errorf("outcomes of the job: %v, %d of it run", got, run(s, theJob, "n1"))
 		}
 		if n := events(s)["task.preempted"]; n != 3 {
@@ -61,11 +67,14 @@ func TestPreemptionMakesRoom(t *testing.T) {
 			t.Errorf("more ended later: %v", outcomes(s, theJob))
 		}
 		w.node("n2", endless)
-		w.until(20*time.Second, "what ended runs again", func(s *store.Snapshot) bool { return run(s, theJob, "n2") == 3 })
+		w.until(20*time.Second, "what ended runs again", func(s *store.Snapshot) bool {
+			return run(s, theJob, "n2") == 3
+		})
 	})
 }
 
-// A service gives up as many tasks as its minimum allows, one after the other where another one has to be well first, and no more.
+// A service gives up as many tasks as its minimum allows, one after the other where another one has to be well first,
+// and no more.
 func TestPreemptionKeepsTheMinimum(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)
@@ -74,20 +83,27 @@ func TestPreemptionKeepsTheMinimum(t *testing.T) {
 		w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 		fewest := 4
 		w.wanted("urgent", 900, 2, 1)
-		w.until(20*time.Second, "one urgent task runs", least(w, &fewest, func(s *store.Snapshot) bool { return run(s, urgent, "n1") == 1 }))
+		w.until(20*time.Second, "one urgent task runs", least(w, &fewest, func(s *store.Snapshot) bool {
+			return run(s, urgent, "n1") == 1
+		}))
 		end := time.Now().Add(30 * time.Second)
-		w.until(time.Minute, "time passes", least(w, &fewest, func(*store.Snapshot) bool { return time.Now().After(end) }))
+		w.until(time.Minute, "time passes", least(w, &fewest, func(*store.Snapshot) bool {
+			return time.Now().After(end)
+		}))
 		s := w.server.tables.Snapshot()
 		if run(s, urgent, "n1") != 1 || fewest != 3 || healthy(s, 1) != 3 {
-			t.Errorf("%d urgent tasks run, at least %d of 4 were healthy and %d are, want 1, 3 and 3", run(s, urgent, "n1"), fewest, healthy(s, 1))
+			t.Errorf("%d urgent tasks run, at least %d of 4 were healthy and %d are, want 1, 3 and 3",
+				run(s, urgent, "n1"), fewest, healthy(s, 1))
 		}
 		w.changed(4, func(s *cluster.Service) { s.Update.MinHealthy = &cluster.Portion{N: 1} })
-		w.until(20*time.Second, "both run", func(s *store.Snapshot) bool { return run(s, urgent, "n1") == 2 && healthy(s, 1) == 2 })
+		w.until(20*time.Second, "both run", func(s *store.Snapshot) bool {
+			return run(s, urgent, "n1") == 2 && healthy(s, 1) == 2
+		})
 	})
 }
 
-// Tasks of a gang end together, tasks of daemons and those of a cluster that preempts nothing do not, and a leader that takes over while
-// tasks are on their way out has no others end.
+// Tasks of a gang end together, tasks of daemons and those of a cluster that preempts nothing do not, and a leader that
+// takes over while tasks are on their way out has no others end.
 func TestPreemptionOfGangsAndByNewLeaders(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)
@@ -103,7 +119,9 @@ func TestPreemptionOfGangsAndByNewLeaders(t *testing.T) {
 			t.Fatalf("%d run: tasks ended for a cluster that has none end", run(s, theJob, ""))
 		}
 		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c"})
-		w.until(20*time.Second, "the gang is told to stop", func(s *store.Snapshot) bool { return events(s)["task.preempted"] == 4 })
+		w.until(20*time.Second, "the gang is told to stop", func(s *store.Snapshot) bool {
+			return events(s)["task.preempted"] == 4
+		})
 		w.server.stop()
 		w.start()
 		w.until(30*time.Second, "the urgent task runs", func(s *store.Snapshot) bool { return run(s, urgent, "") == 1 })
@@ -113,7 +131,8 @@ func TestPreemptionOfGangsAndByNewLeaders(t *testing.T) {
 			t.Errorf("outcomes of the gang: %v", got)
 		}
 		if n := events(s)["task.preempted"]; n != 4 || run(s, theJob, "") != 0 {
-			t.Errorf("%d ends were told of and %d of the gang run, want 4 and none: it has no room as a whole", n, run(s, theJob, ""))
+			t.Errorf("%d ends were told of and %d of the gang run, want 4 and none: it has no room as a whole", n,
+				run(s, theJob, ""))
 		}
 	})
 }
@@ -137,7 +156,8 @@ func (w *world) preempts() (small cluster.OwnerRef) {
 	return cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "small"}
 }
 
-// Room that comes free bit by bit goes to whom it was made for, not to those of lower priority that would fit into a part of it.
+// Room that comes free bit by bit goes to whom it was made for, not to those of lower priority that would fit into a
+// part of it.
 func TestPreemptedRoomIsKept(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		small := w.preempts()
@@ -154,7 +174,9 @@ func TestPreemptedRoomIsKept(t *testing.T) {
 func TestNewLeaderKeepsPreemptedRoom(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		small := w.preempts()
-		w.until(40*time.Second, "the first victim has ended", func(s *store.Snapshot) bool { return outcomes(s, theJob)["cancelled preempted free=true"] == 1 })
+		w.until(40*time.Second, "the first victim has ended", func(s *store.Snapshot) bool {
+			return outcomes(s, theJob)["cancelled preempted free=true"] == 1
+		})
 		w.server.stop()
 		w.start()
 		w.until(2*time.Minute, "the urgent task runs", func(s *store.Snapshot) bool {
@@ -166,7 +188,8 @@ func TestNewLeaderKeepsPreemptedRoom(t *testing.T) {
 	})
 }
 
-// The tasks of a gang wait for places together no longer than they may, whoever leads meanwhile; then the job has failed.
+// The tasks of a gang wait for places together no longer than they may, whoever leads meanwhile; then the job has
+// failed.
 func TestGangDeadline(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)
@@ -181,7 +204,9 @@ func TestGangDeadline(t *testing.T) {
 		}
 		w.server.stop()
 		w.start()
-		w.until(2*time.Minute, "the job has failed", func(s *store.Snapshot) bool { return events(s)["job.failed"] == 1 })
+		w.until(2*time.Minute, "the job has failed", func(s *store.Snapshot) bool {
+			return events(s)["job.failed"] == 1
+		})
 		if took := time.Since(began); took < 5*time.Minute || took > 5*time.Minute+10*time.Second {
 			t.Errorf("it failed after %v, want 5m", took)
 		}

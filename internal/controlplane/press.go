@@ -13,8 +13,8 @@ type press struct {
 	victim string
 }
 
-// feel takes note of what a node's newest sign of life says of its memory. One attempt moves at a time: the agent's next
-// suggestion counts once the last one's attempt is gone, as its memory is free only then.
+// feel takes note of what a node's newest sign of life says of its memory. One attempt moves at a time: the agent's
+// next suggestion counts once the last one's attempt is gone, as its memory is free only then.
 func (w *watch) feel(snap *store.Snapshot, name string, in *watcher.Input, out *judged) {
 	p := pressureOf(in)
 	was := w.pressed[name]

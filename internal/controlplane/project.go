@@ -49,7 +49,8 @@ type planned struct {
 }
 
 func newProjector(c Config, w *store.Writer, s sentry) *projector {
-	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents, // to project and to trim
+	// to project and to trim
+	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents,
 		store.TopicNodes, store.TopicDomain, store.TopicLeader, // and what the sentry looks at
 		store.TopicServers) // which seal records
 	return &projector{config: c, writer: w, sentry: s, follow: follow, plans: map[uint64]*planned{}}
@@ -160,8 +161,8 @@ func (p *projector) note(row *store.AttemptRow) {
 	}
 }
 
-// units is what is to be written from a snapshot: projections first, then trimming. A young plan record speaks for its attempts
-// itself, unless something waits for it to go.
+// units is what is to be written from a snapshot: projections first, then trimming. A young plan record speaks for its
+// attempts itself, unless something waits for it to go.
 func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 	prefix, now := p.config.Tables.Prefix(), p.config.Now()
 	p.next = 0
@@ -216,7 +217,8 @@ func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 	return append(units, unused...), err
 }
 
-// passed reports whether all of a plan record's attempts seem to be projected or ended. It goes on where it stopped before.
+// passed reports whether all of a plan record's attempts seem to be projected or ended. It goes on where it stopped
+// before.
 func (g *planned) passed(snap *store.Snapshot, record *cluster.PlanRecord) bool {
 	g.touched = false
 	for ; g.owner < len(record.Owners); g.owner, g.task = g.owner+1, 0 {
@@ -233,7 +235,9 @@ func (g *planned) passed(snap *store.Snapshot, record *cluster.PlanRecord) bool 
 }
 
 // project adds the projections of a plan record's attempts that have none.
-func (p *projector) project(snap *store.Snapshot, record *cluster.PlanRecord, units []store.Unit) ([]store.Unit, error) {
+func (p *projector) project(snap *store.Snapshot, record *cluster.PlanRecord, units []store.Unit) ([]store.Unit,
+	error,
+) {
 	for i := range record.Owners {
 		o := &record.Owners[i]
 		for j := range o.Tasks {

@@ -11,7 +11,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// projections follows the store until the test ends and returns what it saw: the keys of desired records that ask for a task.
+// projections follows the store until the test ends and returns what it saw: the keys of desired records that ask for a
+// task.
 func (w *world) projections() func() []string {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	watch := w.engine.Watch(ctx, string(p), 0)
@@ -25,7 +26,8 @@ func (w *world) projections() func() []string {
 				return
 			}
 			for _, c := range b.Changes {
-				if rest, ok := strings.CutPrefix(c.Key, string(p)+"state/"); ok && strings.Contains(rest, "/") && !c.Deleted {
+				if rest, ok := strings.CutPrefix(c.Key, string(p)+"state/"); ok && strings.Contains(rest, "/") &&
+					!c.Deleted {
 					if d, err := store.Decode[cluster.Desired](c.Value); err == nil && d.Stop == nil {
 						keys = append(keys, c.Key)
 					}
@@ -40,16 +42,18 @@ func (w *world) projections() func() []string {
 	}
 }
 
-// A plan record speaks for its attempts: those that end while it is young never get a record of their own that asks for them.
+// A plan record speaks for its attempts: those that end while it is young never get a record of their own that asks for
+// them.
 func TestShortTasksAreNotProjected(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		seen := w.projections()
 		w.node("n1")
 		w.definition(1, 100)
 		w.job(8, 0)
-		w.until(controlplane.ProjectAfter/2, "all have succeeded and nothing is left of them", func(s *store.Snapshot) bool {
-			return succeeded(s) == 8 && standing(s) == 0
-		})
+		w.until(controlplane.ProjectAfter/2, "all have succeeded and nothing is left of them",
+			func(s *store.Snapshot) bool {
+				return succeeded(s) == 8 && standing(s) == 0
+			})
 		if keys := seen(); len(keys) > 0 {
 			t.Errorf("projected: got %v, want none", keys)
 		}
@@ -75,8 +79,8 @@ func TestLongTasksAreProjected(t *testing.T) {
 	})
 }
 
-// What has failed is tried again on the one node there is, although the young plan record of the first attempt holds others that run: it is
-// projected at once, as what stands of the first attempt goes after it (P3.4, P3.6).
+// What has failed is tried again on the one node there is, although the young plan record of the first attempt holds
+// others that run: it is projected at once, as what stands of the first attempt goes after it (P3.4, P3.6).
 func TestNextAttemptHurriesTheProjection(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		failing := cluster.JobTask("c", "batch", 1, "work", 0)
@@ -98,7 +102,9 @@ func TestDeletionHurriesTheProjection(t *testing.T) {
 		w.job(2, 0)
 		time.Sleep(time.Second) // in-bubble: both wait, and are placed by one plan record
 		w.node("n1")
-		w.until(10*time.Second, "the job has run", func(s *store.Snapshot) bool { return succeeded(s) == 2 && healthy(s, 1) == 3 })
+		w.until(10*time.Second, "the job has run", func(s *store.Snapshot) bool {
+			return succeeded(s) == 2 && healthy(s, 1) == 3
+		})
 		job, _ := w.server.tables.Snapshot().Job("c", "batch")
 		deleted := *job.Value
 		deleted.Deleted = true

@@ -124,7 +124,8 @@ func (s *rebalanceStep) await(m *cluster.RebalancingMove, o *opened, h headway) 
 	case h.where == arrived: // what it left takes its time to end
 		m.Enter(cluster.MoveDone, s.loop.now)
 	default:
-		s.pass(m, cluster.ReasonDeadline, fmt.Sprintf("it was not healthy on node %s within %s", m.To, cluster.Duration(limit)))
+		s.pass(m, cluster.ReasonDeadline,
+			fmt.Sprintf("it was not healthy on node %s within %s", m.To, cluster.Duration(limit)))
 	}
 }
 
@@ -178,14 +179,20 @@ func (s *rebalanceStep) end(c cluster.RebalanceCounts) {
 	if s.rec.Cancelled {
 		s.rec.State = cluster.RebalancingCancelled
 	}
-	message := fmt.Sprintf("rebalancing %d is %s: of %d moves %d were carried out, a gain of %d points, and %d were passed over",
+	message := fmt.Sprintf("rebalancing %d is %s: of %d moves %d were carried out, a gain of %d points, and "+
+		"%d were passed over",
 		s.rec.ID, s.rec.State, len(s.rec.Moves), c.Done, c.Gain, c.Passed)
-	s.events = append(s.events, cluster.Event{Type: "rebalance.ended", Reason: cluster.ReasonRebalance, Count: c.Done, Message: message, By: s.rec.CancelledBy})
+	s.events = append(s.events,
+		cluster.Event{
+			Type: "rebalance.ended", Reason: cluster.ReasonRebalance, Count: c.Done, Message: message,
+			By: s.rec.CancelledBy,
+		})
 }
 
 // refusalAt finds what a node said to a task that is for that node alone, in the answers of all nodes.
 func refusalAt(node string, w cluster.Waiting) (cluster.ReasonCode, string) {
-	elsewhere := scheduler.Text(cluster.Constraint{Attribute: "node.name", Op: cluster.OpEqual, Value: node}) // what the others say
+	// what the others say
+	elsewhere := scheduler.Text(cluster.Constraint{Attribute: "node.name", Op: cluster.OpEqual, Value: node})
 	for _, r := range w.Refusals {
 		if r.Code != cluster.ReasonConstraint || r.Detail != elsewhere {
 			return r.Code, scheduler.Sentence([]cluster.RefusalCount{{Refusal: r.Refusal}})
@@ -240,16 +247,26 @@ func headwayOf(snap *store.Snapshot, m *cluster.RebalancingMove) headway {
 	case old.Desired.Stop.Reason == cluster.ReasonRebalance:
 		return headway{where: underway}
 	}
-	return headway{astray, old.Desired.Stop.Reason, "it was told to stop before it moved" + because(old.Desired.Stop.Message)}
+	return headway{
+		astray, old.Desired.Stop.Reason,
+		"it was told to stop before it moved" + because(old.Desired.Stop.Message),
+	}
 }
 
 // furtherOf tells it of a task that has a later attempt.
 func furtherOf(old, newest *store.AttemptRow, m *cluster.RebalancingMove) headway {
 	switch {
 	case newest.Node != m.To:
-		return headway{astray, cluster.ReasonReplaced, fmt.Sprintf("attempt %d of it is on node %s", newest.Number, newest.Node)}
+		return headway{
+			astray, cluster.ReasonReplaced,
+			fmt.Sprintf("attempt %d of it is on node %s", newest.Number, newest.Node),
+		}
 	case newest.Outcome != nil:
-		return headway{astray, newest.Outcome.Reason, fmt.Sprintf("attempt %d of it ended on node %s%s", newest.Number, newest.Node, because(newest.Outcome.Message))}
+		return headway{
+			astray, newest.Outcome.Reason,
+			fmt.Sprintf("attempt %d of it ended on node %s%s", newest.Number, newest.Node,
+				because(newest.Outcome.Message)),
+		}
 	case !newest.Observed.Healthy() || newest.Desired == nil || newest.Desired.Stop != nil:
 		return headway{where: underway}
 	case old != nil && old.Standing() && (old.Observed == nil || !old.Observed.Gone):

@@ -12,10 +12,11 @@ import (
 
 // Times of a rebalancing. They count on the boot-time clock, from when this leader saw what they count from (P9.1).
 const (
-	// leavePatience is how long an open move may find no place, or its service not spare it, while no other is on its way, of which either
-	// may come.
+	// leavePatience is how long an open move may find no place, or its service not spare it, while no other is on its
+	// way, of which either may come.
 	leavePatience = 30 * time.Second
-	// placePatience is how long a task that has left may wait for its place on the other node: then it goes wherever there is one.
+	// placePatience is how long a task that has left may wait for its place on the other node: then it goes wherever
+	// there is one.
 	placePatience = 15 * time.Second
 	// settleMargin is how much longer than the service's tasks may take to become healthy a move may take.
 	settleMargin = time.Minute
@@ -23,9 +24,10 @@ const (
 	rebalanceEvery = time.Second
 )
 
-// rebalancing is what a leader knows of the rebalancing that runs, if one does: the moves that its record calls moving. They are the
-// only ones that tasks leave for, so none ever leaves without the record saying so first; and where it stands is seen from the
-// attempts of its task alone (see headwayOf). So whoever leads next goes on from there, and a task never moves twice for one move.
+// rebalancing is what a leader knows of the rebalancing that runs, if one does: the moves that its record calls moving.
+// They are the only ones that tasks leave for, so none ever leaves without the record saying so first; and where it
+// stands is seen from the attempts of its task alone (see headwayOf). So whoever leads next goes on from there, and a
+// task never moves twice for one move.
 type rebalancing struct {
 	open map[string]*opened // by the UUID of the attempt that leaves
 	busy time.Duration      // when a move was last on its way
@@ -37,8 +39,8 @@ type opened struct {
 	leave *reconciler.Leave
 	// closed says that it may not any more: the next record will say that the move is over.
 	closed bool
-	// since is when this leader first saw it open, away when it first saw it on its way, and aloft when it first saw it without a place;
-	// 0 for never.
+	// since is when this leader first saw it open, away when it first saw it on its way, and aloft when it first saw it
+	// without a place; 0 for never.
 	since, away, aloft time.Duration
 	// refused is why there was no place for it last.
 	refused cluster.Waiting
@@ -46,7 +48,8 @@ type opened struct {
 
 func newRebalancing() *rebalancing { return &rebalancing{open: map[string]*opened{}} }
 
-// of returns why an attempt is to leave its node, or, while its next attempt has no place, has left it; nil where no open move says so.
+// of returns why an attempt is to leave its node, or, while its next attempt has no place, has left it; nil where no
+// open move says so.
 func (r *rebalancing) of(row *store.AttemptRow) *reconciler.Leave {
 	if len(r.open) == 0 || row.Outcome != nil && row.Outcome.Reason != cluster.ReasonRebalance {
 		return nil
@@ -79,8 +82,8 @@ func rowUUID(row *store.AttemptRow) string {
 	return ""
 }
 
-// rebalance moves the rebalancing of the domain on, if one runs, and returns how soon to look again. What it closes is closed for
-// the decisions of this cycle already; what it opens is open once the record says so.
+// rebalance moves the rebalancing of the domain on, if one runs, and returns how soon to look again. What it closes is
+// closed for the decisions of this cycle already; what it opens is open once the record says so.
 func (l *loop) rebalance(snap *store.Snapshot, units *[]store.Unit) time.Duration {
 	l.trimRebalancings(snap, units)
 	e, runs := snap.RunningRebalancing(l.config.Domain)

@@ -48,14 +48,20 @@ func webTask(index int) cluster.TaskID { return cluster.ServiceTask("c", "web", 
 func (w *world) rebalanced(id uint64, parallel int, moves ...string) {
 	w.t.Helper()
 	s := w.server.tables.Snapshot()
-	rec := &cluster.Rebalancing{ID: id, Domain: cluster.DefaultDomain, Created: time.Now(), State: cluster.RebalancingRunning, Parallel: parallel}
+	rec := &cluster.Rebalancing{
+		ID: id, Domain: cluster.DefaultDomain, Created: time.Now(),
+		State: cluster.RebalancingRunning, Parallel: parallel,
+	}
 	for _, text := range moves {
 		var index int
 		var to string
 		if _, err := fmt.Sscan(text, &index, &to); err != nil {
 			w.t.Fatal(err)
 		}
-		m := cluster.RebalancingMove{Task: webTask(index), To: to, Gain: 100, Message: "it is emptier", State: cluster.MoveWaiting}
+		m := cluster.RebalancingMove{
+			Task: webTask(index), To: to, Gain: 100, Message: "it is emptier",
+			State: cluster.MoveWaiting,
+		}
 		for row := range s.TaskAttempts(m.Task) {
 			if m.Attempt, m.From = row.Number, row.Node; row.Desired != nil {
 				m.UUID = row.Desired.UUID
@@ -100,13 +106,14 @@ func places(s *store.Snapshot) []string {
 func (w *world) ended(id uint64, count int) *store.Snapshot {
 	w.t.Helper()
 	w.until(10*time.Minute, fmt.Sprintf("rebalancing %d has ended", id), func(s *store.Snapshot) bool {
-		return rebalancingOf(s, id).State != cluster.RebalancingRunning && healthy(s, 1) == count && standing(s) == count
+		return rebalancingOf(s, id).State != cluster.RebalancingRunning && healthy(s, 1) == count &&
+			standing(s) == count
 	})
 	return w.server.tables.Snapshot()
 }
 
-// Moves are carried out in their order, so many at a time, each to the node that it names, and no task is missed meanwhile. The
-// reverse list brings all back.
+// Moves are carried out in their order, so many at a time, each to the node that it names, and no task is missed
+// meanwhile. The reverse list brings all back.
 func TestRebalancingMovesInOrder(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.lopsided(5, 3)
@@ -136,7 +143,8 @@ func TestRebalancingMovesInOrder(t *testing.T) {
 			t.Errorf("places (-want +got):\n%s", diff)
 		}
 		told := events(s)
-		if c := rebalancingOf(s, 1).Counts(); c.Done != 4 || c.Gain != 400 || told["rebalance.ended"] != 1 || told["task.moving"] != 4 {
+		if c := rebalancingOf(s, 1).Counts(); c.Done != 4 || c.Gain != 400 || told["rebalance.ended"] != 1 ||
+			told["task.moving"] != 4 {
 			t.Errorf("got %+v, and told %v", c, told)
 		}
 		w.rebalanced(2, 5, "1 n1", "2 n1", "3 n1", "4 n1")
@@ -153,7 +161,8 @@ func TestRebalancingMovesInOrder(t *testing.T) {
 	})
 }
 
-// A service of which two must not live at once is never below what its policy says: it gives up one where it may, and none where not.
+// A service of which two must not live at once is never below what its policy says: it gives up one where it may, and
+// none where not.
 func TestRebalancingKeepsToTheBudget(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -177,7 +186,8 @@ func TestRebalancingKeepsToTheBudget(t *testing.T) {
 				if fewest != c.want {
 					t.Errorf("at least %d were healthy, want %d", fewest, c.want)
 				}
-				if diff := cmp.Diff([]string{"2 " + c.moves, "1 " + c.moves}, standings(rebalancingOf(w.ended(1, 3), 1))); diff != "" {
+				if diff := cmp.Diff([]string{"2 " + c.moves, "1 " + c.moves},
+					standings(rebalancingOf(w.ended(1, 3), 1))); diff != "" {
 					t.Errorf("moves (-want +got):\n%s", diff)
 				}
 			})
@@ -208,7 +218,9 @@ func TestRebalancingPassesOver(t *testing.T) {
 		"it was scaled away": {
 			func(w *world) {
 				w.service(2, 1, 1)
-				w.until(time.Minute, "two are left", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && standing(s) == 2 })
+				w.until(time.Minute, "two are left", func(s *store.Snapshot) bool {
+					return healthy(s, 1) == 2 && standing(s) == 2
+				})
 			},
 			[]string{"2 passed-over scale-down", "1 done"},
 			[]string{"n1/1", "n3/2", "n1/1"},
@@ -220,7 +232,9 @@ func TestRebalancingPassesOver(t *testing.T) {
 				next.Generation, next.Definition.Version, next.Rollout.Paused = 2, 2, true
 				w.definition(2, 500)
 				w.put(p.Service("c", "web"), &next)
-				w.until(10*time.Second, "it is noted", func(s *store.Snapshot) bool { return rolloutOf(s).Generation == 2 })
+				w.until(10*time.Second, "it is noted", func(s *store.Snapshot) bool {
+					return rolloutOf(s).Generation == 2
+				})
 			},
 			[]string{"2 passed-over rollout", "1 passed-over rollout"},
 			[]string{"n1/1", "n1/1", "n1/1"},
@@ -230,10 +244,17 @@ func TestRebalancingPassesOver(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.lopsided(3, 3)
 				s := w.server.tables.Snapshot()
-				rec := &cluster.Rebalancing{ID: 8, Domain: cluster.DefaultDomain, State: cluster.RebalancingRunning, Parallel: 5}
+				rec := &cluster.Rebalancing{
+					ID: 8, Domain: cluster.DefaultDomain, State: cluster.RebalancingRunning,
+					Parallel: 5,
+				}
 				for i, to := range []string{"n2", "n3"} {
 					row, _ := s.Attempt(webTask(2-i), 1)
-					rec.Moves = append(rec.Moves, cluster.RebalancingMove{Task: row.Task, Attempt: 1, UUID: row.Desired.UUID, From: "n1", To: to, State: cluster.MoveWaiting})
+					rec.Moves = append(rec.Moves,
+						cluster.RebalancingMove{
+							Task: row.Task, Attempt: 1, UUID: row.Desired.UUID, From: "n1", To: to,
+							State: cluster.MoveWaiting,
+						})
 				}
 				c.spoil(w)
 				passed := events(w.server.tables.Snapshot())["rebalance.passed"]
@@ -294,7 +315,8 @@ func TestRebalancingIsCancelled(t *testing.T) {
 		r.Cancelled, r.CancelledBy = true, "uid:0"
 		w.put(p.Rebalancing(1), &r)
 		s := w.ended(1, 4)
-		if diff := cmp.Diff([]string{"3 done", "2 passed-over cancelled", "1 passed-over cancelled"}, standings(rebalancingOf(s, 1))); diff != "" {
+		if diff := cmp.Diff([]string{"3 done", "2 passed-over cancelled", "1 passed-over cancelled"},
+			standings(rebalancingOf(s, 1))); diff != "" {
 			t.Errorf("moves (-want +got):\n%s", diff)
 		}
 		if r := rebalancingOf(s, 1); r.State != cluster.RebalancingCancelled || events(s)["rebalance.passed"] != 0 {
@@ -308,7 +330,8 @@ func TestOldRebalancingsGo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.lopsided(1, 2)
 		for id := range uint64(13) {
-			w.put(p.Rebalancing(id+1), &cluster.Rebalancing{ID: id + 1, Domain: cluster.DefaultDomain, State: cluster.RebalancingDone})
+			w.put(p.Rebalancing(id+1),
+				&cluster.Rebalancing{ID: id + 1, Domain: cluster.DefaultDomain, State: cluster.RebalancingDone})
 		}
 		w.put(p.Rebalancing(14), &cluster.Rebalancing{ID: 14, Domain: "other", State: cluster.RebalancingDone})
 		w.rebalanced(15, 1, "0 n2")
@@ -325,8 +348,8 @@ func TestOldRebalancingsGo(t *testing.T) {
 	})
 }
 
-// A leader that is killed around any of its commits, before or after it was written, leaves records from which the next one goes on: each task
-// moves once, and none is missed meanwhile.
+// A leader that is killed around any of its commits, before or after it was written, leaves records from which the next
+// one goes on: each task moves once, and none is missed meanwhile.
 func TestLeaderKilledInARebalancing(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		struck := 0
@@ -334,7 +357,9 @@ func TestLeaderKilledInARebalancing(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.lopsided(3, 3)
 				w.killed(nth, after)
-				w.until(10*time.Second, "the tables are there", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 })
+				w.until(10*time.Second, "the tables are there", func(s *store.Snapshot) bool {
+					return healthy(s, 1) == 3
+				})
 				w.rebalanced(1, 2, "2 n2", "1 n3")
 				fewest := 3
 				w.until(5*time.Minute, "it has ended", least(w, &fewest, func(s *store.Snapshot) bool {
@@ -345,14 +370,16 @@ func TestLeaderKilledInARebalancing(t *testing.T) {
 				}
 				s := w.server.tables.Snapshot()
 				if diff := cmp.Diff([]string{"n1/1", "n3/2", "n2/2"}, places(s)); diff != "" || fewest < 3 {
-					t.Errorf("killed at commit %d (after it: %v): at least %d healthy, places (-want +got):\n%s", nth, after, fewest, diff)
+					t.Errorf("killed at commit %d (after it: %v): at least %d healthy, places (-want +got):\n%s", nth,
+						after, fewest, diff)
 				}
 				starts := 0
 				for _, a := range w.agents {
 					starts += len(a.effects)
 				}
 				if starts != 5 || rebalancingOf(s, 1).Counts().Done != 2 {
-					t.Errorf("killed at commit %d (after it: %v): %d programs, want 5; %v", nth, after, starts, standings(rebalancingOf(s, 1)))
+					t.Errorf("killed at commit %d (after it: %v): %d programs, want 5; %v", nth, after, starts,
+						standings(rebalancingOf(s, 1)))
 				}
 			})
 		}

@@ -13,8 +13,8 @@ import (
 )
 
 // sentry finds out whether the store went back behind Berth's back (P1.7): an agent has seen a token above the store's
-// own. Then, and after a restore, the leader commits nothing but verdicts on nodes and the alarm, until the operator has
-// said how to go on. That decision begins another epoch, so a sentry that was alarmed stays so.
+// own. Then, and after a restore, the leader commits nothing but verdicts on nodes and the alarm, until the operator
+// has said how to go on. That decision begins another epoch, so a sentry that was alarmed stays so.
 type sentry struct {
 	config Config
 	fence  *store.Fence
@@ -23,8 +23,9 @@ type sentry struct {
 	plan   uint64 // the highest that placed what agents run
 }
 
-// alarms is the alarm of a reign, which its sentries share: the evidence may be gone from the tables when the second of them looks, as
-// the number of a plan that was lost is given again, and then one of them would stand still while the other goes on.
+// alarms is the alarm of a reign, which its sentries share: the evidence may be gone from the tables when the second of
+// them looks, as the number of a plan that was lost is given again, and then one of them would stand still while the
+// other goes on.
 type alarms struct {
 	mu    sync.Mutex
 	given *cluster.Recovery
@@ -68,8 +69,9 @@ func (s *sentry) look(snap *store.Snapshot, c store.Changes, now time.Time) bool
 	return s.alarm != nil
 }
 
-// hear compares the token that a node showed with its own. A node that the store does not know and that has seen another
-// incarnation comes from another store: that says nothing of this one, and the watcher claims it above what it knew.
+// hear compares the token that a node showed with its own. A node that the store does not know and that has seen
+// another incarnation comes from another store: that says nothing of this one, and the watcher claims it above what it
+// knew.
 func (s *sentry) hear(snap *store.Snapshot, status *cluster.NodeStatus, recovered bool, now time.Time) {
 	shown := status.Token
 	own := cluster.Token{Generation: shown.Generation, Incarnation: s.fence.Incarnation, Epoch: s.fence.Epoch}
@@ -88,13 +90,14 @@ func (s *sentry) hear(snap *store.Snapshot, status *cluster.NodeStatus, recovere
 		return
 	}
 	if shown.Compare(own) > 0 {
-		s.raise(shown, now, fmt.Sprintf("the store lost writes: node %s has seen %s, and the store is at %s", status.Name, text(shown), text(own)))
+		s.raise(shown, now, fmt.Sprintf("the store lost writes: node %s has seen %s, and the store is at %s",
+			status.Name, text(shown), text(own)))
 	}
 }
 
-// count looks for attempts that a plan placed which the store does not have: its newest plan is never deleted. That tells
-// where the store went back within one reign, so that the tokens do not. What is known to be of an earlier loss is left to
-// the decision on that one, which former is, unless it is nil.
+// count looks for attempts that a plan placed which the store does not have: its newest plan is never deleted. That
+// tells where the store went back within one reign, so that the tokens do not. What is known to be of an earlier loss
+// is left to the decision on that one, which former is, unless it is nil.
 func (s *sentry) count(snap *store.Snapshot, c store.Changes, now time.Time, former *cluster.Recovery) {
 	last := snap.LastPlan()
 	look := func(row *store.AttemptRow) {
@@ -110,7 +113,8 @@ func (s *sentry) count(snap *store.Snapshot, c store.Changes, now time.Time, for
 			return // it comes from another store
 		}
 		own := cluster.Token{Incarnation: s.fence.Incarnation, Epoch: s.fence.Epoch}
-		s.raise(own, now, fmt.Sprintf("the store lost writes: node %s runs %s, which plan %d placed, and the store's last plan is %d",
+		s.raise(own, now, fmt.Sprintf(
+			"the store lost writes: node %s runs %s, which plan %d placed, and the store's last plan is %d",
 			row.Node, row.Task, o.Plan, last))
 	}
 	if c.Resync {
@@ -126,9 +130,9 @@ func (s *sentry) count(snap *store.Snapshot, c store.Changes, now time.Time, for
 	}
 }
 
-// lostBefore reports whether an attempt that the store does not know is of what it lost at an earlier time: nothing is placed
-// between the loss and the decision. One that has not begun is told by its plan, whose number may have been given
-// again since; it is looked at again once it begins.
+// lostBefore reports whether an attempt that the store does not know is of what it lost at an earlier time: nothing is
+// placed between the loss and the decision. One that has not begun is told by its plan, whose number may have been
+// given again since; it is looked at again once it begins.
 func lostBefore(o *cluster.Observed, former *cluster.Recovery) bool {
 	if former.State == cluster.RecoveryNeeded {
 		return true
@@ -156,10 +160,11 @@ func text(t cluster.Token) string {
 }
 
 // heldSentence is why all tasks wait.
-const heldSentence = "nothing is placed or stopped: the store went back to an earlier state, and the operator decides how to go on (berth operator recover)"
+const heldSentence = "nothing is placed or stopped: the store went back to an earlier state, and the " +
+	"operator decides how to go on (berth operator recover)"
 
-// hold commits what a leader that is held back may: the alarm, and verdicts on nodes that neither let go of one nor take it
-// from anybody (watcher.Input.Held).
+// hold commits what a leader that is held back may: the alarm, and verdicts on nodes that neither let go of one nor
+// take it from anybody (watcher.Input.Held).
 func (l *loop) hold(ctx context.Context, snap *store.Snapshot, nodes judged) error {
 	if l.deposed(snap) {
 		return store.ErrFenced

@@ -82,11 +82,14 @@ func TestStoreThatWentBack(t *testing.T) {
 						t.Errorf("%s was stopped while the decision was awaited", row.Task)
 					}
 				}
-				if why, ok := w.server.plane.Waiting(cluster.ServiceTask("c", "web", 1, 4)); !ok || !strings.Contains(why.Sentence, "recover") {
+				if why, ok := w.server.plane.Waiting(cluster.ServiceTask("c", "web", 1, 4)); !ok ||
+					!strings.Contains(why.Sentence, "recover") {
 					t.Errorf("the reason is %q", why.Sentence)
 				}
 				w.decide(decision)
-				w.until(time.Minute, "5 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 5 && standing(s) == 5 })
+				w.until(time.Minute, "5 healthy", func(s *store.Snapshot) bool {
+					return healthy(s, 1) == 5 && standing(s) == 5
+				})
 				stopped := events(w.server.tables.Snapshot())["task.stopping"]
 				switch {
 				case decision == cluster.RecoveryAdopt && (stopped != 0 || len(a.effects) != 5):
@@ -103,7 +106,8 @@ func TestStoreThatWentBack(t *testing.T) {
 func TestRecoveryIsAwaitedFromTheStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.server.stop()
-		w.put(p.Recovery(cluster.DefaultDomain), &cluster.Recovery{State: cluster.RecoveryNeeded, Cause: "a snapshot was restored"})
+		w.put(p.Recovery(cluster.DefaultDomain),
+			&cluster.Recovery{State: cluster.RecoveryNeeded, Cause: "a snapshot was restored"})
 		w.start()
 		w.node("n1")
 		w.definition(1, 100)
@@ -130,11 +134,14 @@ func TestStoreThatWentBackTwice(t *testing.T) {
 				for _, count := range []int{3, 5} {
 					w.back(0, func() {
 						w.service(count, 1, 1)
-						w.until(time.Minute, "the service grew", func(s *store.Snapshot) bool { return healthy(s, 1) == count })
+						w.until(time.Minute, "the service grew", func(s *store.Snapshot) bool {
+							return healthy(s, 1) == count
+						})
 					})
 					w.until(30*time.Second, "the alarm", func(s *store.Snapshot) bool {
 						r, ok := s.Recovery(cluster.DefaultDomain)
-						return ok && r.Value.State == cluster.RecoveryNeeded && strings.Contains(r.Value.Cause, "n1") && r.Value.Plan >= 2
+						return ok && r.Value.State == cluster.RecoveryNeeded && strings.Contains(r.Value.Cause, "n1") &&
+							r.Value.Plan >= 2
 					})
 					w.service(count, 1, 1)
 					w.decide(decision)
@@ -157,7 +164,9 @@ func TestNodeThatMissedTheDecision(t *testing.T) {
 		away := w.node("n2")
 		w.back(0, func() {
 			w.service(7, 1, 1)
-			w.until(30*time.Second, "7 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 7 && on(s, "n2") > 0 && on(s, "n1") > 1 })
+			w.until(30*time.Second, "7 healthy", func(s *store.Snapshot) bool {
+				return healthy(s, 1) == 7 && on(s, "n2") > 0 && on(s, "n1") > 1
+			})
 			away.kill()
 		})
 		w.until(30*time.Second, "the alarm", func(s *store.Snapshot) bool {
@@ -187,9 +196,11 @@ func TestNoNodeGoesWhileTheDecisionIsAwaited(t *testing.T) {
 		gone := w.node("n2")
 		w.node("n3")
 		w.until(10*time.Second, "all are ready", func(s *store.Snapshot) bool {
-			return node(s, "n1").State == cluster.NodeReady && node(s, "n2").State == cluster.NodeReady && node(s, "n3").State == cluster.NodeReady
+			return node(s, "n1").State == cluster.NodeReady && node(s, "n2").State == cluster.NodeReady &&
+				node(s, "n3").State == cluster.NodeReady
 		})
-		w.put(p.Recovery(cluster.DefaultDomain), &cluster.Recovery{State: cluster.RecoveryNeeded, Cause: "a snapshot was restored"})
+		w.put(p.Recovery(cluster.DefaultDomain),
+			&cluster.Recovery{State: cluster.RecoveryNeeded, Cause: "a snapshot was restored"})
 		gone.kill()
 		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Gone: true})
 		w.put(p.Host("n3"), &cluster.Host{Name: "n3", Domain: "elsewhere"})

@@ -11,20 +11,22 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Rehearsal is the control plane of a store that nobody else leads and whose time is the caller's: each cycle of the leader's loop,
-// and of the projection behind it, is one call. It is for finding out what the control plane would do. One goroutine at a
-// time may use it.
+// Rehearsal is the control plane of a store that nobody else leads and whose time is the caller's: each cycle of the
+// leader's loop, and of the projection behind it, is one call. It is for finding out what the control plane would do.
+// One goroutine at a time may use it.
 type Rehearsal struct {
 	plane     *Plane
 	loop      *loop
 	projector *projector
 }
 
-// rehearsals is how often a cycle that asks to be begun again at once is begun again before it counts as one that never ends.
+// rehearsals is how often a cycle that asks to be begun again at once is begun again before it counts as one that never
+// ends.
 const rehearsals = 100
 
-// Rehearse takes over the domain by the next epoch, whoever holds it, and returns its control plane. Commits to the engine must show
-// in its tables when they return, as those of a store.Branch do. Nothing is decided before the first Step.
+// Rehearse takes over the domain by the next epoch, whoever holds it, and returns its control plane. Commits to the
+// engine must show in its tables when they return, as those of a store.Branch do. Nothing is decided before the first
+// Step.
 func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	prefix := c.Tables.Prefix()
 	key := prefix.Leader(c.Domain)
@@ -58,15 +60,16 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config, writer, watched)}, nil
 }
 
-// Price has devices be worth what they are to a leader, as Plane.Worth tells; nil has it learn from what stands, as a new leader does. It is
-// called before the first Step.
+// Price has devices be worth what they are to a leader, as Plane.Worth tells; nil has it learn from what stands, as a
+// new leader does. It is called before the first Step.
 func (r *Rehearsal) Price(w *scheduler.Worth) { r.loop.pricing.given = w }
 
-// Step runs one cycle and all projection that follows from it, waits for what the cycle asked of the outside, and returns how long
-// after now nothing needs to be looked at if nothing changes.
+// Step runs one cycle and all projection that follows from it, waits for what the cycle asked of the outside, and
+// returns how long after now nothing needs to be looked at if nothing changes.
 func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 	for range rehearsals {
-		r.loop.relearning.at = r.loop.config.Now() // nothing is lost on the way here, for which a leader looks at all now and then
+		// nothing is lost on the way here, for which a leader looks at all now and then
+		r.loop.relearning.at = r.loop.config.Now()
 		next, err = r.loop.cycle(ctx)
 		if !errors.Is(err, errSettled) {
 			break
@@ -89,8 +92,8 @@ func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 	return next, nil
 }
 
-// Waiting returns why all tasks wait that do, as the last Step decided, in groups of equal reasons. What it returns is shared: nobody
-// may change it.
+// Waiting returns why all tasks wait that do, as the last Step decided, in groups of equal reasons. What it returns is
+// shared: nobody may change it.
 func (r *Rehearsal) Waiting() []cluster.WaitingGroup {
 	_, groups := r.plane.Reasons(0)
 	return groups

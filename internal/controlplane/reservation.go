@@ -10,16 +10,16 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// reservations are those of the domain that are not over. Nothing of them is written: what holds follows from the records and the clock, so that the next
-// leader sees the same.
+// reservations are those of the domain that are not over. Nothing of them is written: what holds follows from the
+// records and the clock, so that the next leader sees the same.
 type reservations struct {
 	at map[string][]*cluster.Reservation // by node, in the order of their begin
 	// next is when time next makes a difference: when a lead, a span or an end is reached. Zero for never.
 	next time.Time
 }
 
-// learnReservations brings them to the snapshot and the time. Nodes that they came to or left, and all of theirs when time made a difference, are
-// set anew, and what runs there is looked at.
+// learnReservations brings them to the snapshot and the time. Nodes that they came to or left, and all of theirs when
+// time made a difference, are set anew, and what runs there is looked at.
 func (l *loop) learnReservations(snap *store.Snapshot, c store.Changes) {
 	r := &l.reservations
 	passed := !r.next.IsZero() && !l.now.Before(r.next)
@@ -51,15 +51,18 @@ func (l *loop) reviewNode(snap *store.Snapshot, name string) {
 	l.misfits.nodes[name] = true
 }
 
-// reserved says that an attempt is to leave its node for a reservation that has begun, evicts, and does not admit it; or nil.
+// reserved says that an attempt is to leave its node for a reservation that has begun, evicts, and does not admit it;
+// or nil.
 func (f *fitter) reserved(o cluster.OwnerRef, t *reconciler.Standing, node string) *reconciler.Leave {
 	for _, r := range f.loop.reservations.at[node] {
-		if !r.Evict || !r.Active(f.loop.now) || r.Admits(o.Cluster, f.loop.mannersOf(f.snap, o).labels, t.Placement.Reservation) {
+		if !r.Evict || !r.Active(f.loop.now) ||
+			r.Admits(o.Cluster, f.loop.mannersOf(f.snap, o).labels, t.Placement.Reservation) {
 			continue
 		}
 		return &reconciler.Leave{
 			Reason: cluster.ReasonReserved, Since: r.From, Now: t.Job,
-			Message: fmt.Sprintf("node %s is kept by the reservation %s until %s", node, r.Name, r.Until.UTC().Format(time.RFC3339)),
+			Message: fmt.Sprintf("node %s is kept by the reservation %s until %s", node, r.Name,
+				r.Until.UTC().Format(time.RFC3339)),
 		}
 	}
 	return nil

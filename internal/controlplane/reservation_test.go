@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// A reservation keeps its node by the clock: what runs there moves away as it begins, who names it gets in, nobody else does until it ends. None of that
-// is lost with a leader.
+// A reservation keeps its node by the clock: what runs there moves away as it begins, who names it gets in, nobody else
+// does until it ends. None of that is lost with a leader.
 func TestReservationKeepsItsNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -17,17 +17,22 @@ func TestReservationKeepsItsNode(t *testing.T) {
 		w.definition(1, 250)
 		bothReady(w)
 		w.changed(4, func(*cluster.Service) {})
-		w.until(10*time.Second, "two run on each node", func(s *store.Snapshot) bool { return run(s, theService, "n1") == 2 && run(s, theService, "n2") == 2 })
+		w.until(10*time.Second, "two run on each node", func(s *store.Snapshot) bool {
+			return run(s, theService, "n1") == 2 && run(s, theService, "n2") == 2
+		})
 
 		from := time.Now().Add(10 * time.Minute)
 		w.put(p.Reservation("r"), &cluster.Reservation{
-			Name: "r", Domain: cluster.DefaultDomain, Nodes: []string{"n2"}, From: from, Until: from.Add(10 * time.Minute),
-			Lead: cluster.Duration(time.Minute), Evict: true,
+			Name: "r", Domain: cluster.DefaultDomain, Nodes: []string{"n2"}, From: from,
+			Until: from.Add(10 * time.Minute),
+			Lead:  cluster.Duration(time.Minute), Evict: true,
 		})
 		vip := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "vip"}
 		w.put(p.Service("c", "vip"), &cluster.Service{
-			Cluster: "c", Name: "vip", Count: 1, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500, OnDisconnect: cluster.DisconnectKeep,
-			Placement: cluster.Placement{Reservation: "r"}, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
+			Cluster: "c", Name: "vip", Count: 1, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+			OnDisconnect: cluster.DisconnectKeep,
+			Placement:    cluster.Placement{Reservation: "r"},
+			Lifespan:     cluster.Lifespan{Generation: 1, Created: time.Now()},
 		})
 		w.changed(6, func(*cluster.Service) {})
 		w.until(10*time.Second, "long before, all may run there but who waits for it", func(s *store.Snapshot) bool {
@@ -48,7 +53,9 @@ func TestReservationKeepsItsNode(t *testing.T) {
 		}
 		takeOver(w)
 		w.changed(10, func(*cluster.Service) {})
-		w.until(20*time.Second, "the next leader holds to it", func(s *store.Snapshot) bool { return run(s, theService, "n1") == 10 })
+		w.until(20*time.Second, "the next leader holds to it", func(s *store.Snapshot) bool {
+			return run(s, theService, "n1") == 10
+		})
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		if s := w.server.tables.Snapshot(); run(s, theService, "n2") != 0 || run(s, vip, "n2") != 1 {
 			t.Error("something else runs on the node that is kept")
@@ -85,7 +92,8 @@ func takeOver(w *world) {
 	w.start()
 }
 
-// A reservation that is deleted, or changed to other nodes, gives its nodes back at once; one without evict lets what runs there end.
+// A reservation that is deleted, or changed to other nodes, gives its nodes back at once; one without evict lets what
+// runs there end.
 func TestReservationIsTakenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -93,9 +101,12 @@ func TestReservationIsTakenBack(t *testing.T) {
 		w.definition(1, 250)
 		bothReady(w)
 		w.changed(4, func(*cluster.Service) {})
-		w.until(10*time.Second, "two run on each node", func(s *store.Snapshot) bool { return run(s, theService, "n2") == 2 })
+		w.until(10*time.Second, "two run on each node", func(s *store.Snapshot) bool {
+			return run(s, theService, "n2") == 2
+		})
 		kept := &cluster.Reservation{
-			Name: "r", Domain: cluster.DefaultDomain, Nodes: []string{"n2"}, From: time.Now(), Until: time.Now().Add(time.Hour), Clusters: []string{"other"},
+			Name: "r", Domain: cluster.DefaultDomain, Nodes: []string{"n2"}, From: time.Now(),
+			Until: time.Now().Add(time.Hour), Clusters: []string{"other"},
 		}
 		w.put(p.Reservation("r"), kept)
 		w.changed(8, func(*cluster.Service) {})

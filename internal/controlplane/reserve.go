@@ -27,8 +27,8 @@ func (l *loop) reservation(snap *store.Snapshot, row *store.AttemptRow, d *clust
 	return r
 }
 
-// manners are what an owner's spec says of its tasks to others: its labels, and by step, "" for a service, whom they must be
-// kept away from.
+// manners are what an owner's spec says of its tasks to others: its labels, and by step, "" for a service, whom they
+// must be kept away from.
 type manners struct {
 	rev    uint64 // of the spec
 	labels cluster.Labels
@@ -78,9 +78,10 @@ func (l *loop) recharge(snap *store.Snapshot, o cluster.OwnerRef) {
 	if now.rev != was.rev {
 		l.misfits.owners[o] = true
 	}
-	if now.rev == was.rev || maps.Equal(was.labels, now.labels) && maps.EqualFunc(was.away, now.away, func(a, b []cluster.Relation) bool {
-		return slices.EqualFunc(a, b, cluster.Relation.Equal)
-	}) {
+	if now.rev == was.rev || maps.Equal(was.labels, now.labels) &&
+		maps.EqualFunc(was.away, now.away, func(a, b []cluster.Relation) bool {
+			return slices.EqualFunc(a, b, cluster.Relation.Equal)
+		}) {
 		return
 	}
 	for row := range snap.Attempts(o) {
@@ -95,7 +96,8 @@ func (l *loop) recharge(snap *store.Snapshot, o cluster.OwnerRef) {
 	}
 }
 
-// demand returns what a task of the definition takes up. The last answer is kept: many tasks in a row are of one definition.
+// demand returns what a task of the definition takes up. The last answer is kept: many tasks in a row are of one
+// definition.
 func (l *loop) demand(snap *store.Snapshot, r cluster.Ref) cluster.Demand {
 	if l.asked.snap == snap && l.asked.ref == r {
 		return l.asked.demand

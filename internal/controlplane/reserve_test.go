@@ -25,16 +25,23 @@ func held(s *store.Snapshot) []string {
 	return out
 }
 
-// What tasks hold of devices is known to the next leader too: no device is given twice, and a task that finds none waits.
+// What tasks hold of devices is known to the next leader too: no device is given twice, and a task that finds none
+// waits.
 func TestDevicesAreHeldAcrossATakeover(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", func(a *agent) {
-			a.devices = []cluster.Device{{ID: "gpu-0", Type: "gpu", Numa: -1}, {ID: "gpu-1", Type: "gpu", Numa: -1}, {ID: "gpu-2", Type: "gpu", Numa: -1}}
+			a.devices = []cluster.Device{
+				{ID: "gpu-0", Type: "gpu", Numa: -1},
+				{ID: "gpu-1", Type: "gpu", Numa: -1},
+				{ID: "gpu-2", Type: "gpu", Numa: -1},
+			}
 		})
 		w.put(p.Definition(cluster.Ref{Name: "d", Version: 1}), &cluster.TaskDefinition{
-			Name: "d", Version: 1, Containers: []cluster.Container{{Name: "main", Image: "i", Resources: cluster.Resources{
-				CPU: 100, Devices: []cluster.DeviceRequest{{Type: "gpu", Count: 1}},
-			}}},
+			Name: "d", Version: 1, Containers: []cluster.Container{
+				{Name: "main", Image: "i", Resources: cluster.Resources{
+					CPU: 100, Devices: []cluster.DeviceRequest{{Type: "gpu", Count: 1}},
+				}},
+			},
 		})
 		w.service(2, 1, 1)
 		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
@@ -54,7 +61,9 @@ func TestDevicesAreHeldAcrossATakeover(t *testing.T) {
 		w.service(1, 1, 1)
 		w.until(20*time.Second, "1 left", func(s *store.Snapshot) bool { return len(held(s)) == 1 })
 		w.service(3, 1, 1)
-		w.until(20*time.Second, "what was given back is taken again", func(s *store.Snapshot) bool { return len(held(s)) == 3 && healthy(s, 1) == 3 })
+		w.until(20*time.Second, "what was given back is taken again", func(s *store.Snapshot) bool {
+			return len(held(s)) == 3 && healthy(s, 1) == 3
+		})
 	})
 }
 
@@ -65,7 +74,8 @@ func TestOthersAreKeptAway(t *testing.T) {
 		w.definition(1, 100)
 		service := func(name string, labels cluster.Labels, relations ...cluster.Relation) {
 			w.put(p.Service("c", name), &cluster.Service{
-				Cluster: "c", Name: name, Count: 1, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500, Labels: labels,
+				Cluster: "c", Name: name, Count: 1, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+				Labels:       labels,
 				OnDisconnect: cluster.DisconnectKeep, Placement: cluster.Placement{Relations: relations},
 				Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
 			})
@@ -80,7 +90,10 @@ func TestOthersAreKeptAway(t *testing.T) {
 				return false
 			}
 		}
-		away := cluster.Relation{Labels: cluster.Labels{"kind": "noisy"}, Attribute: "node.name", Away: true, Required: true}
+		away := cluster.Relation{
+			Labels: cluster.Labels{"kind": "noisy"}, Attribute: "node.name", Away: true,
+			Required: true,
+		}
 		service("quiet", nil, away)
 		w.until(20*time.Second, "the quiet one runs", well("quiet"))
 		service("loud", cluster.Labels{"kind": "noisy"})
@@ -106,12 +119,18 @@ func TestDaemonsAndTaints(t *testing.T) {
 		w.node("n1")
 		w.node("n2")
 		w.definition(1, 100)
-		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Taints: []cluster.Taint{{Key: "k", Effect: cluster.TaintNoSchedule}}})
+		w.put(p.Host("n2"), &cluster.Host{
+			Name:   "n2",
+			Taints: []cluster.Taint{{Key: "k", Effect: cluster.TaintNoSchedule}},
+		})
 		w.daemon()
 		w.until(30*time.Second, "on n1 alone", at("n1"))
 		w.put(p.Host("n2"), &cluster.Host{Name: "n2"})
 		w.until(30*time.Second, "on both", at("n1", "n2"))
-		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Taints: []cluster.Taint{{Key: "k", Effect: cluster.TaintNoSchedule}}})
+		w.put(p.Host("n2"), &cluster.Host{
+			Name:   "n2",
+			Taints: []cluster.Taint{{Key: "k", Effect: cluster.TaintNoSchedule}},
+		})
 		time.Sleep(20 * time.Second) // in-bubble: inWorld makes one
 		if diff := cmp.Diff([]string{"n1", "n2"}, stations(w.server.tables.Snapshot())); diff != "" {
 			t.Errorf("after a taint that keeps new ones away (-want +got):\n%s", diff)

@@ -9,7 +9,9 @@ import (
 )
 
 // serviceInput gathers what a decision about a service looks at besides its tasks.
-func (l *loop) serviceInput(snap *store.Snapshot, o cluster.OwnerRef, in reconciler.ServiceInput) reconciler.ServiceInput {
+func (l *loop) serviceInput(snap *store.Snapshot, o cluster.OwnerRef,
+	in reconciler.ServiceInput,
+) reconciler.ServiceInput {
 	e, ok := snap.Wanted(o.Cluster, o.Name)
 	if ok {
 		in.Spec, in.SpecRev = e.Value, e.Modified
@@ -48,8 +50,9 @@ func (w *write) rollout(d *reconciler.Decision, units *[]store.Unit) error {
 	return nil
 }
 
-// revert writes the spec as the user wrote it, with an earlier definition, under the next generation. The tasks that still
-// run that definition are of the newest version then, also where the version that failed was to begin all of them anew.
+// revert writes the spec as the user wrote it, with an earlier definition, under the next generation. The tasks that
+// still run that definition are of the newest version then, also where the version that failed was to begin all of them
+// anew.
 func (w *write) revert(u *store.Unit, r *reconciler.Revert, healthy *cluster.Version) error {
 	e, ok := w.snap.Service(w.owner.Cluster, w.owner.Name)
 	if !ok {

@@ -25,7 +25,8 @@ func (w *world) rolled(count, version int, generation uint64, u cluster.Update) 
 func runs(s *store.Snapshot, version int) int {
 	n := 0
 	for row := range s.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}) {
-		if d := row.Desired; d != nil && d.Definition.Version == version && d.Stop == nil && row.Outcome == nil && row.Observed.Healthy() {
+		if d := row.Desired; d != nil && d.Definition.Version == version && d.Stop == nil && row.Outcome == nil &&
+			row.Observed.Healthy() {
 			n++
 		}
 	}
@@ -92,7 +93,8 @@ func TestRecordsWithoutAServiceAreRemoved(t *testing.T) {
 
 func secondVersionSick(a *agent) { a.sick = func(d cluster.Ref) bool { return d.Version == 2 } }
 
-// badBuild rolls a version out that never becomes healthy, and returns the least healthy tasks until the last version is back.
+// badBuild rolls a version out that never becomes healthy, and returns the least healthy tasks until the last version
+// is back.
 func (w *world) badBuild() (least int) {
 	w.t.Helper()
 	w.rolled(3, 1, 1, cluster.Update{})
@@ -105,7 +107,8 @@ func (w *world) badBuild() (least int) {
 		least = min(least, runs(s, 1))
 		svc, ok := s.Service("c", "web")
 		r := rolloutOf(s)
-		return ok && svc.Value.Generation == 3 && svc.Value.Definition.Version == 1 && svc.Value.Rollout.Reverted == 2 &&
+		return ok && svc.Value.Generation == 3 && svc.Value.Definition.Version == 1 &&
+			svc.Value.Rollout.Reverted == 2 &&
 			r.Generation == 3 && r.State == cluster.RolloutComplete && runs(s, 1) == 3 && standing(s) == 3
 	})
 	return least
@@ -141,8 +144,8 @@ func TestBadVersionIsTakenBack(t *testing.T) {
 // errKilled is what the engine says to a server that is being killed.
 var errKilled = errors.New("killed")
 
-// killed starts the server anew over an engine that kills it around its nth commit, before or after that is written: nothing that
-// it does from then on arrives.
+// killed starts the server anew over an engine that kills it around its nth commit, before or after that is written:
+// nothing that it does from then on arrives.
 func (w *world) killed(nth int, after bool) {
 	w.server.stop()
 	var left atomic.Int64
@@ -183,8 +186,8 @@ func beat(groups []store.Group) bool {
 	return len(groups) == 1 && len(groups[0].Ops) == 1 && groups[0].Ops[0].Key == p.Beat(cluster.DefaultDomain)
 }
 
-// A leader that is killed around any of its commits, before one or after it was written, leaves records from which the next one
-// goes on: the failed version is taken back once, and the last healthy one stays all the time.
+// A leader that is killed around any of its commits, before one or after it was written, leaves records from which the
+// next one goes on: the failed version is taken back once, and the last healthy one stays all the time.
 func TestLeaderKilledBetweenCommitsOfARollout(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for nth := 1; nth <= 40; nth++ {

@@ -21,8 +21,8 @@ const (
 	mostWishes = 10_000
 )
 
-// scaling is what a leader remembers of services whose count follows what they use. It is soft: a new leader begins with
-// nothing, and so lets a count shrink only once a whole window has passed.
+// scaling is what a leader remembers of services whose count follows what they use. It is soft: a new leader begins
+// with nothing, and so lets a count shrink only once a whole window has passed.
 type scaling struct {
 	config Config
 	asker  *asker
@@ -95,7 +95,9 @@ func scales(s *cluster.Service) bool {
 }
 
 // scaleOne decides one service's count. The record is written comparing what the decision looked at.
-func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry[cluster.Service], units *[]store.Unit) {
+func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry[cluster.Service],
+	units *[]store.Unit,
+) {
 	s, spec, o := l.scaling, e.Value, e.Value.Owner()
 	of := s.of[o]
 	if of == nil {
@@ -109,7 +111,8 @@ func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry
 		in.Measured = append(in.Measured, l.measure(ctx, snap, o, &spec.Scaling.Targets[i]))
 	}
 	for i := range spec.Scaling.Schedules {
-		in.Fired = append(in.Fired, s.tables.last(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, l.now))
+		in.Fired = append(in.Fired,
+			s.tables.last(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, l.now))
 	}
 	d := scaler.Decide(in)
 	of.remember(d.Wish, l.now.Add(-scaler.Keep(spec.Scaling)))
@@ -131,8 +134,8 @@ func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry
 	*units = append(*units, u)
 }
 
-// aboutCount returns the record as a decision takes it: one about a count that the user has set again since, to the same number, is about no
-// count that the service has.
+// aboutCount returns the record as a decision takes it: one about a count that the user has set again since, to the
+// same number, is about no count that the service has.
 func aboutCount(scale *cluster.Scale, spec *cluster.Service) *cluster.Scale {
 	if scale == nil || scale.StandsFor(spec) {
 		return scale
@@ -155,14 +158,17 @@ func (s *scaled) remember(w scaler.Wish, since time.Time) {
 }
 
 // measure returns the value of a target's metric now.
-func (l *loop) measure(ctx context.Context, snap *store.Snapshot, o cluster.OwnerRef, t *cluster.ScaleTarget) scaler.Measured {
+func (l *loop) measure(ctx context.Context, snap *store.Snapshot, o cluster.OwnerRef,
+	t *cluster.ScaleTarget,
+) scaler.Measured {
 	if t.Metric == cluster.ScalePrometheus {
 		return l.scaling.ask(ctx, query{t.URL, t.Query}, l.now)
 	}
 	m := scaler.Measured{At: l.now}
 	sum := 0.0
 	for row := range snap.Attempts(o) {
-		if !row.Live() || row.Desired == nil || row.Desired.Stop != nil || row.Observed == nil || row.Observed.State != cluster.StateRunning {
+		if !row.Live() || row.Desired == nil || row.Desired.Stop != nil || row.Observed == nil ||
+			row.Observed.State != cluster.StateRunning {
 			continue
 		}
 		if v, ok := l.used(snap, row, t.Metric); ok {
@@ -176,14 +182,17 @@ func (l *loop) measure(ctx context.Context, snap *store.Snapshot, o cluster.Owne
 	return m
 }
 
-// used returns what one attempt uses, as its agent told not long ago: of CPU and memory in percent of what its definition reserves.
+// used returns what one attempt uses, as its agent told not long ago: of CPU and memory in percent of what its
+// definition reserves.
 func (l *loop) used(snap *store.Snapshot, row *store.AttemptRow, metric cluster.ScaleMetric) (float64, bool) {
 	p, ok := l.config.Tables.Pulse(row.Node)
 	if !ok || p.Stats == nil || l.config.Clock()-p.At > max(statsFresh, 2*p.Next) {
 		return 0, false
 	}
 	each := p.Stats.Each
-	i, ok := slices.BinarySearchFunc(each, row.Desired.UUID, func(s cluster.TaskStats, id string) int { return strings.Compare(s.UUID, id) })
+	i, ok := slices.BinarySearchFunc(each, row.Desired.UUID, func(s cluster.TaskStats, id string) int {
+		return strings.Compare(s.UUID, id)
+	})
 	if !ok {
 		return 0, false
 	}

@@ -46,17 +46,24 @@ func scaleOf(s *store.Snapshot) cluster.Scale {
 	return cluster.Scale{}
 }
 
-// A service grows with what its tasks use, shrinks once a window has passed, and keeps its count while nothing is known; the spec
-// stays as the user wrote it.
+// A service grows with what its tasks use, shrinks once a window has passed, and keeps its count while nothing is
+// known; the spec stays as the user wrote it.
 func TestServiceIsScaledByCPU(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var cpu atomic.Int64
 		cpu.Store(90)
 		w.node("n1", uses(&cpu))
 		w.definition(1, 100)
-		w.scaled(cluster.Scaling{Min: 1, Max: 6, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}}}, 2)
-		w.until(time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return scaleOf(s).Count >= 4 && healthy(s, 1) >= 4 })
-		w.until(time.Minute, "no more than allowed", func(s *store.Snapshot) bool { return scaleOf(s).Count == 6 && healthy(s, 1) == 6 })
+		w.scaled(cluster.Scaling{
+			Min: 1, Max: 6,
+			Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}},
+		}, 2)
+		w.until(time.Minute, "4 tasks run", func(s *store.Snapshot) bool {
+			return scaleOf(s).Count >= 4 && healthy(s, 1) >= 4
+		})
+		w.until(time.Minute, "no more than allowed", func(s *store.Snapshot) bool {
+			return scaleOf(s).Count == 6 && healthy(s, 1) == 6
+		})
 		cpu.Store(-1)
 		time.Sleep(10 * time.Minute) // in-bubble: inWorld makes one
 		if s := w.server.tables.Snapshot(); scaleOf(s).Count != 6 || healthy(s, 1) != 6 {
@@ -85,7 +92,10 @@ func TestNewLeaderShrinksOnlyAfterItsWindow(t *testing.T) {
 		cpu.Store(45)
 		w.node("n1", uses(&cpu))
 		w.definition(1, 100)
-		w.scaled(cluster.Scaling{Min: 1, Max: 6, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}}}, 4)
+		w.scaled(cluster.Scaling{
+			Min: 1, Max: 6,
+			Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}},
+		}, 4)
 		w.until(time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		cpu.Store(5)
@@ -137,13 +147,15 @@ func TestServiceIsScaledByTheClock(t *testing.T) {
 		}
 		w.until(6*time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 		w.scaled(s, 3)
-		w.until(time.Minute, "3 tasks run, as the user said", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 && standing(s) == 3 })
+		w.until(time.Minute, "3 tasks run, as the user said", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 3 && standing(s) == 3
+		})
 		w.until(time.Hour, "4 tasks run again", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 	})
 }
 
-// A user who sets the count to the number that the spec holds already begins anew from there, and so does one who comes back to an
-// earlier number.
+// A user who sets the count to the number that the spec holds already begins anew from there, and so does one who comes
+// back to an earlier number.
 func TestScalingBeginsAnewFromTheSameCount(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var cpu atomic.Int64
@@ -152,7 +164,9 @@ func TestScalingBeginsAnewFromTheSameCount(t *testing.T) {
 		w.definition(1, 100)
 		s := cluster.Scaling{Min: 1, Max: 6, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}}}
 		w.scaled(s, 3)
-		w.until(2*time.Minute, "6 tasks run", func(s *store.Snapshot) bool { return scaleOf(s).Count == 6 && healthy(s, 1) == 6 })
+		w.until(2*time.Minute, "6 tasks run", func(s *store.Snapshot) bool {
+			return scaleOf(s).Count == 6 && healthy(s, 1) == 6
+		})
 		cpu.Store(50)                // what each should use: nothing more follows
 		time.Sleep(30 * time.Second) // in-bubble: inWorld makes one
 		w.counted(s, 3, 1)
@@ -162,7 +176,9 @@ func TestScalingBeginsAnewFromTheSameCount(t *testing.T) {
 		w.counted(s, 4, 2)
 		w.until(5*time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 		w.counted(s, 3, 3)
-		w.until(5*time.Minute, "3 tasks run again", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 && scaleOf(s).Recounted == 3 })
+		w.until(5*time.Minute, "3 tasks run again", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 3 && scaleOf(s).Recounted == 3
+		})
 		time.Sleep(2 * time.Minute) // in-bubble: inWorld makes one
 		if n := healthy(w.server.tables.Snapshot(), 1); n != 3 {
 			t.Errorf("later there are %d tasks, want 3", n)

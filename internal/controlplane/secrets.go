@@ -6,7 +6,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// nameSecrets says of tasks that are handed a secret which does not exist that they lack it: they wait for it, and are not placed.
+// nameSecrets says of tasks that are handed a secret which does not exist that they lack it: they wait for it, and are
+// not placed.
 func (l *loop) nameSecrets(snap *store.Snapshot, d *reconciler.Decision) {
 	for i := range d.Pending {
 		p := &d.Pending[i]

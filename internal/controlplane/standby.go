@@ -14,9 +14,9 @@ const (
 	standByAnew = 10 * time.Minute
 )
 
-// standBy keeps what a leader has to know of the store at hand on a server that does not lead, so that a takeover decides
-// at once, however large the domain is. It follows the tables alone: what a leader must see itself, the silence of
-// nodes, begins with its reign.
+// standBy keeps what a leader has to know of the store at hand on a server that does not lead, so that a takeover
+// decides at once, however large the domain is. It follows the tables alone: what a leader must see itself, the silence
+// of nodes, begins with its reign.
 type standBy struct {
 	loop *loop
 	stop context.CancelFunc

@@ -14,8 +14,9 @@ const (
 
 // disks is what was told of the disks of the nodes' images and artifacts.
 type disks struct {
-	// freed holds the message of each node's newest event, nil before anybody asked: then the events of the leaders before are looked through, so that
-	// none is told twice. It says when the sweep was, so two of one node are never alike.
+	// freed holds the message of each node's newest event, nil before anybody asked: then the events of the leaders
+	// before are looked through, so that none is told twice. It says when the sweep was, so two of one node are never
+	// alike.
 	freed map[string]string
 	full  map[string]bool
 }

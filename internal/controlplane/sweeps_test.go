@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// What a node removed to make room is told once, whoever leads, and that its disk is full when that begins. A long list of long names is bounded.
+// What a node removed to make room is told once, whoever leads, and that its disk is full when that begins. A long list
+// of long names is bounded.
 func TestSweepsAreToldOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var stats atomic.Pointer[cluster.NodeStats]
@@ -43,7 +44,8 @@ func TestSweepsAreToldOnce(t *testing.T) {
 		w.until(time.Minute, "the full disk", told("node.disk-full", 1))
 		for b := range w.server.tables.Snapshot().EventBatches() {
 			for _, e := range b.Value.Events {
-				if strings.HasPrefix(e.Type, "node.disk-") && (len(e.Message) > 3000 || e.Node != "n1" || e.Reason != cluster.ReasonShortDisk) {
+				if strings.HasPrefix(e.Type, "node.disk-") &&
+					(len(e.Message) > 3000 || e.Node != "n1" || e.Reason != cluster.ReasonShortDisk) {
 					t.Errorf("event %s of %s for %s has %d bytes", e.Type, e.Node, e.Reason, len(e.Message))
 				}
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/timetable"
 )
 
-// timetables are the schedules that were read, so that each is read once. One that cannot be read has no moments: the API server
-// takes none, and a record of a newer Berth is left alone.
+// timetables are the schedules that were read, so that each is read once. One that cannot be read has no moments: the
+// API server takes none, and a record of a newer Berth is left alone.
 type timetables struct {
 	read map[string]*timetable.Table // nil for one that cannot be read
 }

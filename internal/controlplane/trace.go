@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/telemetry"
 )
 
-// traceLife is for how long after a write of a spec what is placed for it belongs to the write's trace. Later, a lost node
-// or a restart limit is the cause, and a trace of its own begins.
+// traceLife is for how long after a write of a spec what is placed for it belongs to the write's trace. Later, a lost
+// node or a restart limit is the cause, and a trace of its own begins.
 const traceLife = 15 * time.Minute
 
 // trace begins the spans of a proposal and puts their traceparents into it, for the agents. The decision began earlier;

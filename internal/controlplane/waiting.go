@@ -60,7 +60,8 @@ func (r *reasons) of(task cluster.TaskID) (cluster.Waiting, bool) {
 
 func heldBack(task cluster.TaskID, why string) cluster.Waiting {
 	return cluster.Waiting{
-		Task: task, Sentence: why, Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonRecovery}}},
+		Task: task, Sentence: why,
+		Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonRecovery}}},
 	}
 }
 

@@ -104,14 +104,16 @@ func (w *world) put(key string, record any) {
 
 func (w *world) remove(key string) {
 	w.t.Helper()
-	if _, err := w.engine.Commit(w.t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Delete: true}}}}); err != nil {
+	if _, err := w.engine.Commit(w.t.Context(),
+		[]store.Group{{Ops: []store.Op{{Key: key, Delete: true}}}}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 func (w *world) raw(key string, value []byte) {
 	w.t.Helper()
-	if _, err := w.engine.Commit(w.t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: value}}}}); err != nil {
+	if _, err := w.engine.Commit(w.t.Context(),
+		[]store.Group{{Ops: []store.Op{{Key: key, Value: value}}}}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -134,7 +136,8 @@ func (w *world) until(limit time.Duration, what string, holds func(s *store.Snap
 			_, groups := w.server.plane.Reasons(0)
 			w.t.Logf("waiting: %+v", groups)
 			for row := range s.AllAttempts() {
-				w.t.Logf("%s/%d on %s: desired %+v observed %+v outcome %+v", row.Task, row.Number, row.Node, row.Desired, row.Observed, row.Outcome)
+				w.t.Logf("%s/%d on %s: desired %+v observed %+v outcome %+v", row.Task, row.Number, row.Node,
+					row.Desired, row.Observed, row.Outcome)
 			}
 			w.t.Fatalf("not within %v: %s", limit, what)
 		}
@@ -230,10 +233,12 @@ func (a *agent) live(ctx context.Context) {
 	for _, o := range a.tasks {
 		full = append(full, *o)
 	}
-	welcome, err := d.Register(ctx, transport.Registration{Node: a.name, Previous: a.session, Token: a.token, Tasks: full, Facts: cluster.Facts{
-		CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB, Executors: []cluster.ExecutorFact{{Name: "containerd"}},
-		Devices: a.devices, Images: a.images, Volumes: a.volumes,
-	}})
+	welcome, err := d.Register(ctx,
+		transport.Registration{Node: a.name, Previous: a.session, Token: a.token, Tasks: full, Facts: cluster.Facts{
+			CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB,
+			Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+			Devices:   a.devices, Images: a.images, Volumes: a.volumes,
+		}})
 	if err != nil {
 		if over, ok := errors.AsType[*transport.SessionError](err); ok {
 			a.session = over.Newest
@@ -247,15 +252,16 @@ func (a *agent) live(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		defer cancel()
-		_ = d.Assign(ctx, transport.AssignmentsRequest{Node: a.name, Session: a.session}, func(ms []transport.Message) error {
-			for _, m := range ms {
-				select {
-				case messages <- m:
-				case <-ctx.Done():
+		_ = d.Assign(ctx, transport.AssignmentsRequest{Node: a.name, Session: a.session},
+			func(ms []transport.Message) error {
+				for _, m := range ms {
+					select {
+					case messages <- m:
+					case <-ctx.Done():
+					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
 	})
 	seq := uint64(0)
 	report := func(o *cluster.Observed) bool {
@@ -301,7 +307,8 @@ func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*
 	o := a.tasks[as.UUID]
 	if o == nil {
 		o = &cluster.Observed{
-			Task: as.Task, Attempt: as.Attempt, UUID: as.UUID, Definition: as.Definition, Count: as.Count, Ports: as.Ports, Plan: as.Plan,
+			Task: as.Task, Attempt: as.Attempt, UUID: as.UUID, Definition: as.Definition, Count: as.Count,
+			Ports: as.Ports, Plan: as.Plan,
 		}
 	}
 	a.sees(as.Token)
@@ -319,7 +326,8 @@ func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*
 		}
 		c.State, c.Reason, c.Finished = cluster.StateCancelled, as.Stop.Reason, time.Now()
 		report(&c)
-	case (c.State == "" || c.State == cluster.StateStarting) && as.Batch(): // a barrier without an answer is asked for again
+	case (c.State == "" || c.State == cluster.StateStarting) && as.Batch():
+		// a barrier without an answer is asked for again
 		a.runBatch(ctx, as, &c, report)
 	case c.State == "":
 		c.State, c.Health, c.Started = cluster.StateRunning, cluster.HealthUnknown, time.Now()
@@ -335,7 +343,9 @@ func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*
 	}
 }
 
-func (a *agent) runBatch(ctx context.Context, as *transport.Assignment, c *cluster.Observed, report func(*cluster.Observed) bool) {
+func (a *agent) runBatch(ctx context.Context, as *transport.Assignment, c *cluster.Observed,
+	report func(*cluster.Observed) bool,
+) {
 	c.State = cluster.StateStarting
 	if !report(c) {
 		return

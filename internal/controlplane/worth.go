@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// pricing is what this leader learns about what tasks ask of devices, for the worth that decides where they are taken from.
-// It is soft: another leader begins with what stands.
+// pricing is what this leader learns about what tasks ask of devices, for the worth that decides where they are taken
+// from. It is soft: another leader begins with what stands.
 type pricing struct {
 	mix  scheduler.Mix
 	knew bool // what stood when the reign began is learnt
@@ -72,6 +72,6 @@ func (p *pricing) price(snap *store.Snapshot, fleet *scheduler.Fleet) *scheduler
 	return fleet.Worth()
 }
 
-// Worth returns what devices are worth to the leader on this server; nil where it does not lead, or has learnt of none. It may be called at any time
-// from any goroutine.
+// Worth returns what devices are worth to the leader on this server; nil where it does not lead, or has learnt of none.
+// It may be called at any time from any goroutine.
 func (p *Plane) Worth() *scheduler.Worth { return p.worth.Load() }

@@ -8,12 +8,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestPricing: a leader learns from each task with devices once, when it begins to wait, and from those that hold devices when its reign
-// begins; without any, devices are worth nothing.
+// TestPricing: a leader learns from each task with devices once, when it begins to wait, and from those that hold
+// devices when its reign begins; without any, devices are worth nothing.
 func TestPricing(t *testing.T) {
 	gpu := []cluster.DeviceRequest{{Type: "gpu", Share: 500}}
 	task := func(i int, devices []cluster.DeviceRequest) cluster.Pending {
-		return cluster.Pending{Task: cluster.ServiceTask("c", "s", 1, i), Demand: cluster.Demand{CPU: 1000}, Devices: devices}
+		return cluster.Pending{
+			Task: cluster.ServiceTask("c", "s", 1, i), Demand: cluster.Demand{CPU: 1000},
+			Devices: devices,
+		}
 	}
 	var p pricing
 	fleet, snap := scheduler.NewFleet(), &store.Snapshot{}

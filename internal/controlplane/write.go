@@ -179,7 +179,8 @@ func (w *write) stop(s *reconciler.Stop) (store.Unit, error) {
 		u.Compare(w.prefix().Outcome(s.Desired.Task, s.Desired.Attempt), 0)
 	}
 	if row != nil && (s.Unbegun || s.Rev == 0 && row.ObservedRev != 0) {
-		u.Compare(w.prefix().Observed(s.Desired.Node, s.Desired.Task), row.ObservedRev) // or a late write brings it back
+		// or a late write brings it back
+		u.Compare(w.prefix().Observed(s.Desired.Node, s.Desired.Task), row.ObservedRev)
 	}
 	if err := w.desired(&u, &s.Desired, s.Rev, row); err != nil {
 		return u, err

@@ -17,25 +17,27 @@ const (
 	mostFollowed = 16384
 	// mostTold is how many bytes one answer takes, unless a single service needs more.
 	mostTold = 4 << 20
-	// listingKept is for how long it is kept what is to be told of a service that nobody waits for: agents ask again when they
-	// were answered.
+	// listingKept is for how long it is kept what is to be told of a service that nobody waits for: agents ask again
+	// when they were answered.
 	listingKept = 2 * time.Minute
-	// pacePart is how many times longer than its work the look at changes rests, paceLeast how long at least: so it takes a bounded part of
-	// a core, however much changes.
+	// pacePart is how many times longer than its work the look at changes rests, paceLeast how long at least: so it
+	// takes a bounded part of a core, however much changes.
 	pacePart  = 4
 	paceLeast = 20 * time.Millisecond
-	// An agent that was answered is answered again only after a rest in which the server could answer all that follow something, if an answer took
-	// answerCost, with followCost for each service that the agent follows and byteCost for each byte, restMost at most: so agents are told at once
-	// of the first change, and of many changes together where these come faster than all can be told of each. What that is at most
-	// is 2,500 answers a second, a third of a core or so, and 64 MB.
+	// An agent that was answered is answered again only after a rest in which the server could answer all that follow
+	// something, if an answer took answerCost, with followCost for each service that the agent follows and byteCost for
+	// each byte, restMost at most: so agents are told at once of the first change, and of many changes together where
+	// these come faster than all can be told of each. What that is at most is 2,500 answers a second, a third of a core
+	// or so, and 64 MB.
 	answerCost = 400 * time.Microsecond
 	followCost = time.Microsecond
 	byteCost   = time.Second / (64 << 20)
 	restMost   = 10 * time.Second
 )
 
-// directory is what is to be told of the services that agents of this server follow. What a service's listing costs is paid when the
-// service, or the verdict on a node of its tasks, changed, once for all agents; then those are woken that follow it.
+// directory is what is to be told of the services that agents of this server follow. What a service's listing costs is
+// paid when the service, or the verdict on a node of its tasks, changed, once for all agents; then those are woken that
+// follow it.
 type directory struct {
 	mu       sync.Mutex
 	services map[cluster.OwnerRef]*listing
@@ -58,12 +60,17 @@ type nodeView struct {
 }
 
 func newDirectory() *directory {
-	return &directory{services: map[cluster.OwnerRef]*listing{}, nodes: map[string]nodeView{}, begun: make(chan struct{}, 1)}
+	return &directory{
+		services: map[cluster.OwnerRef]*listing{}, nodes: map[string]nodeView{},
+		begun: make(chan struct{}, 1),
+	}
 }
 
-// Addresses tells the agent of a session what it does not know of the services that it follows; where it knows all it waits until something
-// changes, AddressesWait at most.
-func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest) (reply transport.AddressesReply, err error) {
+// Addresses tells the agent of a session what it does not know of the services that it follows; where it knows all it
+// waits until something changes, AddressesWait at most.
+func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest) (reply transport.AddressesReply,
+	err error,
+) {
 	s, err := d.session(r.Node, r.Session)
 	if err != nil {
 		return reply, err
@@ -72,7 +79,8 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 		return reply, err
 	}
 	if len(r.Services) > mostFollowed {
-		return reply, fmt.Errorf("%w: it follows %d services, at most %d are allowed", transport.ErrRefused, len(r.Services), mostFollowed)
+		return reply, fmt.Errorf("%w: it follows %d services, at most %d are allowed", transport.ErrRefused,
+			len(r.Services), mostFollowed)
 	}
 	timer := time.NewTimer(transport.AddressesWait)
 	defer timer.Stop()
@@ -98,7 +106,10 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 		case <-ctx.Done():
 			return reply, ctx.Err()
 		case <-s.over:
-			return reply, &transport.SessionError{Newest: d.newest(s.node), Detail: fmt.Sprintf("session %d has ended", s.number)}
+			return reply, &transport.SessionError{
+				Newest: d.newest(s.node),
+				Detail: fmt.Sprintf("session %d has ended", s.number),
+			}
 		case <-cut:
 			return reply, errCutOff
 		case <-timer.C:
@@ -108,7 +119,8 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 	}
 }
 
-// enter notes that an agent asks, and returns for how long it rests before it is answered: not at all where it knows nothing yet of a service.
+// enter notes that an agent asks, and returns for how long it rests before it is answered: not at all where it knows
+// nothing yet of a service.
 func (t *directory) enter(s *session, r *transport.AddressesRequest, now time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,14 +134,17 @@ func (t *directory) enter(s *session, r *transport.AddressesRequest, now time.Du
 	return max(0, s.rested-now)
 }
 
-// restOf returns for how long an agent rests that was told so many bytes of some of the services that it follows. t.mu is held.
+// restOf returns for how long an agent rests that was told so many bytes of some of the services that it follows. t.mu
+// is held.
 func (t *directory) restOf(services, bytes int) time.Duration {
 	one := answerCost + time.Duration(services)*followCost + time.Duration(bytes)*byteCost
 	return min(time.Duration(t.crowd)*one, restMost)
 }
 
 // differing returns what the agent does not know, and lets it wait for all that it asks for.
-func (d *Dispatcher) differing(w *waiter, s *session, r *transport.AddressesRequest) (list []transport.ServiceTold, err error) {
+func (d *Dispatcher) differing(w *waiter, s *session, r *transport.AddressesRequest) (list []transport.ServiceTold,
+	err error,
+) {
 	t := d.directory
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -194,7 +209,8 @@ func signal(to chan struct{}) {
 	}
 }
 
-// followAddresses keeps the directory as the tables are until the context ends. While no service is followed it looks at nothing.
+// followAddresses keeps the directory as the tables are until the context ends. While no service is followed it looks
+// at nothing.
 func (d *Dispatcher) followAddresses(ctx context.Context) {
 	for {
 		select {
@@ -250,8 +266,8 @@ func (d *Dispatcher) tidyDirectory() bool {
 	return false
 }
 
-// lookAtChanges looks at the services anew that changed, and wakes those who follow one of which there is something else to tell. It returns
-// how long that took, without the wait for others.
+// lookAtChanges looks at the services anew that changed, and wakes those who follow one of which there is something
+// else to tell. It returns how long that took, without the wait for others.
 func (d *Dispatcher) lookAtChanges(c store.Changes) (took time.Duration) {
 	t := d.directory
 	t.mu.Lock()
@@ -284,7 +300,8 @@ func (d *Dispatcher) lookAtChanges(c store.Changes) (took time.Duration) {
 	return time.Since(began)
 }
 
-// ofNode adds the followed services with tasks on a node whose verdict or address is another than when it was last looked at.
+// ofNode adds the followed services with tasks on a node whose verdict or address is another than when it was last
+// looked at.
 func (t *directory) ofNode(snap *store.Snapshot, node string, changed map[cluster.OwnerRef]bool) {
 	var now nodeView
 	if e, ok := snap.Node(node); ok {

@@ -25,11 +25,12 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// BenchmarkAddresses is what it costs a server to tell agents where a service is reached while tasks of it are replaced: by one
-// change after the other, the next a while after all agents know the last, and by 20 a second, as in a rollout. An operation is a change: a task ends, and the next one of its
-// number is healthy elsewhere. The agents are goroutines that call the server's handler without a network, and read only so much of the answers as they
-// need: of what is measured, cpu-ms/change is nearly all the server's, but for TLS and HTTP/2. Delays are from before the
-// change is written until the handler has written the answer.
+// BenchmarkAddresses is what it costs a server to tell agents where a service is reached while tasks of it are
+// replaced: by one change after the other, the next a while after all agents know the last, and by 20 a second, as in a
+// rollout. An operation is a change: a task ends, and the next one of its number is healthy elsewhere. The agents are
+// goroutines that call the server's handler without a network, and read only so much of the answers as they need: of
+// what is measured, cpu-ms/change is nearly all the server's, but for TLS and HTTP/2. Delays are from before the change
+// is written until the handler has written the answer.
 func BenchmarkAddresses(b *testing.B) {
 	for _, agents := range []int{1000, 5000} {
 		for _, tasks := range []int{100, 1000} {
@@ -38,7 +39,9 @@ func BenchmarkAddresses(b *testing.B) {
 				if pace > 0 {
 					name = "rollout"
 				}
-				b.Run(fmt.Sprintf("%s/agents=%d/tasks=%d", name, agents, tasks), func(b *testing.B) { followAddresses(b, agents, tasks, pace) })
+				b.Run(fmt.Sprintf("%s/agents=%d/tasks=%d", name, agents, tasks), func(b *testing.B) {
+					followAddresses(b, agents, tasks, pace)
+				})
 			}
 		}
 	}
@@ -116,7 +119,10 @@ func newFair(ctx context.Context, b *testing.B, parts *sync.WaitGroup, agents, t
 	log := slog.New(slog.DiscardHandler)
 	engine := memory.New(memory.Options{})
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
-	d := dispatcher.New(dispatcher.Config{Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Logger: log, Clock: boottime.Now})
+	d := dispatcher.New(dispatcher.Config{
+		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Logger: log,
+		Clock: boottime.Now,
+	})
 	parts.Go(func() { _ = tables.Run(ctx) })
 	parts.Go(func() { _ = d.Run(ctx) })
 	f := &fair{
@@ -126,7 +132,8 @@ func newFair(ctx context.Context, b *testing.B, parts *sync.WaitGroup, agents, t
 	for n := range agents {
 		name := "node-" + strconv.Itoa(n)
 		f.commit(func(u *store.Unit) error {
-			return u.Put(p.Node(name), &cluster.Node{Name: name, State: cluster.NodeReady, Domain: cluster.DefaultDomain})
+			return u.Put(p.Node(name),
+				&cluster.Node{Name: name, State: cluster.NodeReady, Domain: cluster.DefaultDomain})
 		})
 		facts := machine
 		facts.Address = fmt.Sprintf("10.%d.%d.%d", n>>16, n>>8&255, n&255)
@@ -136,7 +143,8 @@ func newFair(ctx context.Context, b *testing.B, parts *sync.WaitGroup, agents, t
 	}
 	f.commit(func(u *store.Unit) error {
 		return u.Put(p.Service("c", "web"), &cluster.Service{
-			Cluster: "c", Name: "web", Lifespan: cluster.Lifespan{Generation: 1}, Definition: cluster.Ref{Name: "d", Version: 1},
+			Cluster: "c", Name: "web", Lifespan: cluster.Lifespan{Generation: 1},
+			Definition: cluster.Ref{Name: "d", Version: 1},
 		})
 	})
 	for i := range tasks {
@@ -158,7 +166,8 @@ func (f *fair) commit(write func(u *store.Unit) error) {
 	}
 }
 
-// place returns the task that a change makes, and its node; the first are those before change 0. The number of its port tells which it is.
+// place returns the task that a change makes, and its node; the first are those before change 0. The number of its port
+// tells which it is.
 func (f *fair) place(change int) (id cluster.TaskID, node string) {
 	n := change + f.tasks
 	return cluster.ServiceTask("c", "web", uint64(1+n/f.tasks), n%f.tasks), "node-" + strconv.Itoa(n*7%len(f.knows))
@@ -167,7 +176,8 @@ func (f *fair) place(change int) (id cluster.TaskID, node string) {
 func (f *fair) put(u *store.Unit, change int) error {
 	id, node := f.place(change)
 	d := cluster.Desired{
-		Task: id, Attempt: 1, UUID: "u-" + string(id), Node: node, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"},
+		Task: id, Attempt: 1, UUID: "u-" +
+			string(id), Node: node, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"},
 		Definition: cluster.Ref{Name: "d", Version: 1}, Ports: map[string]int{"http": portOf + max(change, -1)},
 	}
 	if err := u.Put(p.Desired(node, id), &d); err != nil {
@@ -239,7 +249,8 @@ func (f *fair) follow(ctx context.Context, number int) {
 	f.knows[number] = -1
 	f.mu.Unlock()
 	asked := transport.AddressesRequest{
-		Node: "node-" + strconv.Itoa(number), Session: 1, Services: []transport.ServiceAsked{{Cluster: "c", Service: "web"}}, Differences: true,
+		Node: "node-" + strconv.Itoa(number), Session: 1,
+		Services: []transport.ServiceAsked{{Cluster: "c", Service: "web"}}, Differences: true,
 	}
 	for ctx.Err() == nil {
 		text, _ := json.Marshal(asked)

@@ -39,7 +39,11 @@ func (w *town) node(name string, state cluster.NodeState) {
 
 func (w *town) service(name string) {
 	w.t.Helper()
-	w.put(p.Service("c", name), &cluster.Service{Cluster: "c", Name: name, Lifespan: cluster.Lifespan{Generation: 1}, Definition: cluster.Ref{Name: "d", Version: 1}})
+	w.put(p.Service("c", name),
+		&cluster.Service{
+			Cluster: "c", Name: name, Lifespan: cluster.Lifespan{Generation: 1},
+			Definition: cluster.Ref{Name: "d", Version: 1},
+		})
 }
 
 // task puts a task of a service on a node.
@@ -47,11 +51,13 @@ func (w *town) task(service string, index int, node string, health cluster.Healt
 	w.t.Helper()
 	id := cluster.ServiceTask("c", service, 1, index)
 	d := cluster.Desired{
-		Task: id, Attempt: 1, UUID: "u-" + string(id), Node: node, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: service},
+		Task: id, Attempt: 1, UUID: "u-" +
+			string(id), Node: node, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: service},
 		Definition: cluster.Ref{Name: "d", Version: 1}, Ports: map[string]int{"http": 20000 + index},
 	}
 	w.put(p.Desired(node, id), &d)
-	w.put(p.Observed(node, id), &cluster.Observed{Task: id, Attempt: 1, UUID: d.UUID, Node: node, State: cluster.StateRunning, Health: health})
+	w.put(p.Observed(node, id),
+		&cluster.Observed{Task: id, Attempt: 1, UUID: d.UUID, Node: node, State: cluster.StateRunning, Health: health})
 }
 
 // ask asks with what is known, and notes what is told.
@@ -137,7 +143,8 @@ func TestAddressesWait(t *testing.T) {
 		w.service("other")
 		w.want([]string{"web"}, "web")
 		began := time.Now()
-		if told, err := w.ask(t.Context(), "web"); err != nil || len(told) > 0 || time.Since(began) != transport.AddressesWait {
+		if told, err := w.ask(t.Context(), "web"); err != nil || len(told) > 0 ||
+			time.Since(began) != transport.AddressesWait {
 			t.Errorf("nothing changed: got %v, %v after %v", told, err, time.Since(began))
 		}
 		var told []transport.ServiceTold
@@ -177,13 +184,15 @@ func TestAddressesAreForgotten(t *testing.T) {
 	})
 }
 
-// Only the newest session of a node is answered; one that ends while it waits is told so, also by the end of the server.
+// Only the newest session of a node is answered; one that ends while it waits is told so, also by the end of the
+// server.
 func TestAddressesAreOfTheSession(t *testing.T) {
 	inTown(t, func(t *testing.T, w *town) {
 		w.service("web")
 		ask := func(node string, session uint64) error {
 			_, err := w.Addresses(t.Context(), transport.AddressesRequest{
-				Node: node, Session: session, Services: []transport.ServiceAsked{{Cluster: "c", Service: "web", Stamp: w.known["web"]}},
+				Node: node, Session: session,
+				Services: []transport.ServiceAsked{{Cluster: "c", Service: "web", Stamp: w.known["web"]}},
 			})
 			return err
 		}
@@ -192,7 +201,10 @@ func TestAddressesAreOfTheSession(t *testing.T) {
 				t.Errorf("%s, session %d: got %v, want ErrSession", node, session, err)
 			}
 		}
-		many := transport.AddressesRequest{Node: "n1", Session: w.session, Services: make([]transport.ServiceAsked, 20_000)}
+		many := transport.AddressesRequest{
+			Node: "n1", Session: w.session,
+			Services: make([]transport.ServiceAsked, 20_000),
+		}
 		if _, err := w.Addresses(t.Context(), many); !errors.Is(err, transport.ErrRefused) {
 			t.Errorf("20,000 services: got %v, want ErrRefused", err)
 		}

@@ -111,8 +111,8 @@ func (n *node) wantOne(t *testing.T) {
 	}
 }
 
-// The server of an agent is killed, and then the next: the agent is soon with one that lives, its task goes on, and what
-// happens to it is told.
+// The server of an agent is killed, and then the next: the agent is soon with one that lives, its task goes on, and
+// what happens to it is told.
 func TestAgentsMoveWithoutTouchingTasks(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		n := w.agent("n1", one, two)
@@ -167,14 +167,15 @@ func TestNoReportIsLost(t *testing.T) {
 		w.pass(time.Minute)
 		w.serve(two, w.second.Dispatcher)
 		w.pass(15 * time.Second)
-		if o := w.observed(); o.State != cluster.StateFailed || len(o.Containers) != 1 || o.Containers[0].Exit == nil || o.Containers[0].Exit.Code != 3 {
+		if o := w.observed(); o.State != cluster.StateFailed || len(o.Containers) != 1 || o.Containers[0].Exit == nil ||
+			o.Containers[0].Exit.Code != 3 {
 			t.Errorf("after the servers are back: %+v, want exit 3", o)
 		}
 	})
 }
 
-// An agent that is stopped for half a minute, as by SIGSTOP, says nothing and breaks nothing. Once it goes on it finds what
-// changed meanwhile, and its session stands.
+// An agent that is stopped for half a minute, as by SIGSTOP, says nothing and breaks nothing. Once it goes on it finds
+// what changed meanwhile, and its session stands.
 func TestAgentStoppedForHalfAMinute(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		client, err := transport.NewClient(transport.ClientConfig{Addresses: []string{one, two}, Dial: w.net.Dial})
@@ -186,7 +187,8 @@ func TestAgentStoppedForHalfAMinute(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream, err := client.Assignments(t.Context(), transport.AssignmentsRequest{Node: "n1", Session: welcome.Session})
+		stream, err := client.Assignments(t.Context(),
+			transport.AssignmentsRequest{Node: "n1", Session: welcome.Session})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +206,8 @@ func TestAgentStoppedForHalfAMinute(t *testing.T) {
 			}
 			assigned = m.Assignment != nil
 		}
-		if _, err := client.Report(t.Context(), transport.Report{Node: "n1", Session: welcome.Session, Seq: 1}); err != nil {
+		if _, err := client.Report(t.Context(),
+			transport.Report{Node: "n1", Session: welcome.Session, Seq: 1}); err != nil {
 			t.Errorf("the first report after half a minute: %v", err)
 		}
 	})
@@ -251,7 +254,8 @@ func TestAgentLeavesASilentServer(t *testing.T) {
 	})
 }
 
-// All agents report at once while the store stands still: they wait, nobody is refused, and all is written when it goes on.
+// All agents report at once while the store stands still: they wait, nobody is refused, and all is written when it goes
+// on.
 func TestFullQueue(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const nodes = 300
@@ -262,13 +266,19 @@ func TestFullQueue(t *testing.T) {
 		answered := make(chan error, nodes)
 		for i := range nodes {
 			go func() {
-				_, err := w.report(nodeName(i), 1, 1, cluster.Observed{Task: cluster.ServiceTask("c", "s", 1, i), Attempt: 1, UUID: nodeName(i), State: cluster.StateRunning})
+				_, err := w.report(nodeName(i), 1, 1,
+					cluster.Observed{
+						Task: cluster.ServiceTask("c", "s", 1, i), Attempt: 1, UUID: nodeName(i),
+						State: cluster.StateRunning,
+					})
 				answered <- err
 			}()
 		}
 		brief, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		if _, err := w.Report(brief, transport.Report{Node: nodeName(0), Session: 1, Seq: 2, Facts: &machine}); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, store.ErrUnknown) {
+		if _, err := w.Report(brief,
+			transport.Report{Node: nodeName(0), Session: 1, Seq: 2, Facts: &machine}); !errors.Is(err,
+			context.DeadlineExceeded) && !errors.Is(err, store.ErrUnknown) {
 			t.Errorf("a caller that waits no longer: got %v", err)
 		}
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
@@ -302,7 +312,8 @@ func nodeName(i int) string {
 	return "n" + string(rune('a'+i/100)) + string(rune('a'+i/10%10)) + string(rune('a'+i%10))
 }
 
-// An agent that does not read its stream holds up nobody, and what changes meanwhile is gathered: it is sent the last word.
+// An agent that does not read its stream holds up nobody, and what changes meanwhile is gathered: it is sent the last
+// word.
 func TestSlowReader(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -319,10 +330,11 @@ func TestSlowReader(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 1}, func(ms []transport.Message) error {
-				first()
-				return got.take(ms)
-			})
+			ended <- w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 1},
+				func(ms []transport.Message) error {
+					first()
+					return got.take(ms)
+				})
 		}()
 		<-blocked
 		for i := range 50 {

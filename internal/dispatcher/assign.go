@@ -49,7 +49,9 @@ type told struct {
 
 // Assign sends what the node should run, then every change of it, until the session or the context ends. Nothing
 // is sent that says what should not run: absence never stops a task (P6.6).
-func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest, send func([]transport.Message) error) error {
+func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
+	send func([]transport.Message) error,
+) error {
 	s, err := d.session(r.Node, r.Session)
 	if err != nil {
 		return err
@@ -87,8 +89,8 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 var errNewerStream = errors.New("a newer assignment stream of the session was opened")
 
 // begin sends all that stands, and tells the agent to forget what has no record any more. The tables hold the session's
-// registration, and so all that any server told the agent before it: what has no record was removed. Where
-// the store went back nothing follows from that, and what the agent has ended is kept for the operator's decision (P1.7).
+// registration, and so all that any server told the agent before it: what has no record was removed. Where the store
+// went back nothing follows from that, and what the agent has ended is kept for the operator's decision (P1.7).
 func (a *assignments) begin(snap *store.Snapshot) error {
 	standing := map[string]bool{}
 	for row := range snap.NodeAttempts(a.s.node) {
@@ -132,7 +134,10 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-a.s.over:
-			return &transport.SessionError{Newest: a.d.newest(a.s.node), Detail: fmt.Sprintf("session %d has ended", a.s.number)}
+			return &transport.SessionError{
+				Newest: a.d.newest(a.s.node),
+				Detail: fmt.Sprintf("session %d has ended", a.s.number),
+			}
 		case <-a.newer:
 			return errNewerStream
 		case <-cut:
@@ -180,7 +185,9 @@ func (a *assignments) changed(keys []store.AttemptKey) error {
 		case !ok || row.Observed == nil || row.Node != a.s.node:
 			if t, was := a.sent[key]; was {
 				delete(a.sent, key)
-				if err := a.add(transport.Message{Forget: &transport.Forget{Task: key.Task, UUID: t.uuid}}); err != nil {
+				if err := a.add(transport.Message{
+					Forget: &transport.Forget{Task: key.Task, UUID: t.uuid},
+				}); err != nil {
 					return err
 				}
 			}
@@ -204,7 +211,8 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 	if known && was == now {
 		return nil
 	}
-	if _, has := a.have[d.UUID]; !has && !known && row.Observed == nil && d.Stop == nil && a.d.held(snap, a.s, row) != "" {
+	if _, has := a.have[d.UUID]; !has && !known && row.Observed == nil && d.Stop == nil &&
+		a.d.held(snap, a.s, row) != "" {
 		return nil
 	}
 	a.sent[key] = now
@@ -236,7 +244,8 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 		}
 	}
 	if d.Stop == nil && row.Observed == nil {
-		span := a.d.config.Tracer.Span("dispatcher.assign", d.Trace, telemetry.About{Task: d.Task, Attempt: d.Attempt, Node: d.Node})
+		span := a.d.config.Tracer.Span("dispatcher.assign", d.Trace,
+			telemetry.About{Task: d.Task, Attempt: d.Attempt, Node: d.Node})
 		assigned.Trace = span.Parent(d.Trace)
 		span.End(nil)
 	}

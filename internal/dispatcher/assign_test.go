@@ -102,7 +102,10 @@ func TestAssignmentsResume(t *testing.T) {
 		w.register("n1")
 		id := w.place("n1")
 		row, _ := w.now().Attempt(task, 1)
-		known := transport.Known{Revision: row.PlanRev, Incarnation: row.Desired.Token.Incarnation, Epoch: row.Desired.Token.Epoch}
+		known := transport.Known{
+			Revision: row.PlanRev, Incarnation: row.Desired.Token.Incarnation,
+			Epoch: row.Desired.Token.Epoch,
+		}
 		s := w.assign(1, map[string]transport.Known{id: known, "long gone": {Revision: 5}})
 		s.expect("forget", "synced")
 		_ = s.end()
@@ -114,8 +117,8 @@ func TestAssignmentsResume(t *testing.T) {
 	})
 }
 
-// A store that went back gives its revisions again: that an agent acted on a record of the same revision, which an earlier leader
-// wrote, says nothing of the one that stands there now (P1.7).
+// A store that went back gives its revisions again: that an agent acted on a record of the same revision, which an
+// earlier leader wrote, says nothing of the one that stands there now (P1.7).
 func TestRevisionsOfAStoreThatWentBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")

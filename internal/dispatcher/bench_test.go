@@ -25,8 +25,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// BenchmarkHeartbeat is the dispatcher's path for the heartbeat of an idle node: HTTP/2 with TLS on loopback, with many nodes
-// connected. Both ends are in it; cpu-µs/op is the CPU time of both together, which other work of the machine
+// BenchmarkHeartbeat is the dispatcher's path for the heartbeat of an idle node: HTTP/2 with TLS on loopback, with many
+// nodes connected. Both ends are in it; cpu-µs/op is the CPU time of both together, which other work of the machine
 // disturbs less than the clock.
 func BenchmarkHeartbeat(b *testing.B) {
 	stats := &cluster.NodeStats{At: time.Now().UTC(), CPU: 40, Memory: cluster.GiB, Disk: 40 * cluster.GiB, Load: 0.1}
@@ -46,7 +46,8 @@ func heartbeat(b *testing.B, usage *cluster.NodeStats) {
 	for i := range b.N {
 		n := i % nodes
 		seq[n]++
-		_, err := clients[n].Report(b.Context(), transport.Report{Node: "n" + strconv.Itoa(n), Session: 1, Seq: seq[n], Stats: usage})
+		_, err := clients[n].Report(b.Context(),
+			transport.Report{Node: "n" + strconv.Itoa(n), Session: 1, Seq: seq[n], Stats: usage})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -92,7 +93,8 @@ func heartbeats(b *testing.B, nodes int) []*transport.Client {
 	})
 	clients := make([]*transport.Client, nodes)
 	for i := range clients {
-		c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + listener.Addr().String()}, TLS: clientTLS})
+		c, err := transport.NewClient(
+			transport.ClientConfig{Addresses: []string{"https://" + listener.Addr().String()}, TLS: clientTLS})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -48,7 +48,8 @@ type Config struct {
 type Metrics interface {
 	// Sessions tells how many nodes have a session at this server.
 	Sessions(n int)
-	// Reported tells of a report that was answered: how long that took, how many attempts of it were taken and how many refused.
+	// Reported tells of a report that was answered: how long that took, how many attempts of it were taken and how many
+	// refused.
 	Reported(took time.Duration, taken, refused int)
 }
 
@@ -80,8 +81,8 @@ type session struct {
 	number uint64
 	wire   int // the version that it speaks
 
-	// turn holds a value while a report of the session is taken, which may wait for the disk: a node's reports are taken
-	// one at a time. A sign of life does not wait for it. It guards what follows up to over.
+	// turn holds a value while a report of the session is taken, which may wait for the disk: a node's reports are
+	// taken one at a time. A sign of life does not wait for it. It guards what follows up to over.
 	turn chan struct{}
 	// statusRev is the revision of the node's status record, which every report compares; settled is
 	// the revision that the tables must have reached to show the session's last write.
@@ -98,15 +99,16 @@ type session struct {
 	// shown is the token that the agent showed when it registered.
 	shown cluster.Token
 
-	// rested is when the agent may be told again where services are reached (the boot-time clock). The directory's mutex guards it.
+	// rested is when the agent may be told again where services are reached (the boot-time clock). The directory's
+	// mutex guards it.
 	rested time.Duration
 
 	// over is closed when a newer session takes its place.
 	over  chan struct{}
 	opens chan *transport.StreamRequest
 
-	// promiseMu guards the session's pulse, which is long only while a stream is open, and the highest number of a report
-	// that came.
+	// promiseMu guards the session's pulse, which is long only while a stream is open, and the highest number of a
+	// report that came.
 	promiseMu sync.Mutex
 	heard     uint64
 	asked     time.Duration // how soon after the pulse's time the agent was asked to report again
@@ -189,16 +191,16 @@ func (d *Dispatcher) session(node string, number uint64) (*session, error) {
 	return s, nil
 }
 
-// Holds reports whether the node's newest session that this server knows of is with it: then OpenStream reaches the node
-// from here.
+// Holds reports whether the node's newest session that this server knows of is with it: then OpenStream reaches the
+// node from here.
 func (d *Dispatcher) Holds(node string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.sessions[node] != nil
 }
 
-// Run commits the reports of all sessions until the context ends, and returns its error. It is called once; the calls of
-// agents that still wait then end.
+// Run commits the reports of all sessions until the context ends, and returns its error. It is called once; the calls
+// of agents that still wait then end.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	rest, stop := context.WithCancel(ctx)
 	var others sync.WaitGroup

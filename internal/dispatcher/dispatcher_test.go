@@ -35,7 +35,9 @@ func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		w := &world{t: t, engine: memory.New(memory.Options{}), clock: func() time.Duration { return time.Since(began) }}
+		w := &world{t: t, engine: memory.New(memory.Options{}), clock: func() time.Duration {
+			return time.Since(began)
+		}}
 		w.tables = store.NewTables(store.TablesConfig{Engine: w.engine, Logger: slog.New(slog.DiscardHandler)})
 		w.Dispatcher = dispatcher.New(dispatcher.Config{
 			Engine: w.engine,
@@ -67,7 +69,8 @@ func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.leader = store.NewWriter(w.engine, p, &store.Fence{Key: key, Modified: res.Revision, Incarnation: 7, Epoch: 3}, nil)
+		w.leader = store.NewWriter(w.engine, p,
+			&store.Fence{Key: key, Modified: res.Revision, Incarnation: 7, Epoch: 3}, nil)
 		w.now()
 		w.plans = store.NewPlanLog(w.leader, w.tables)
 		do(t, w)
@@ -185,7 +188,8 @@ func TestDelayedRegistrationDisplacesNobody(t *testing.T) {
 	})
 }
 
-// A barrier that comes before the projection passes by the word of the plan record, and writes nothing but the status (P4.3).
+// A barrier that comes before the projection passes by the word of the plan record, and writes nothing but the status
+// (P4.3).
 func TestBarrierPassesByThePlan(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -249,7 +253,8 @@ func TestBarrierLosesTheRaceToTheOutcome(t *testing.T) {
 				for _, op := range g.Ops {
 					if op.Key == p.Observed("n1", task) && !raced {
 						raced = true
-						w.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, UUID: id, State: cluster.StateLost})
+						w.put(p.Outcome(task, 1),
+							&cluster.Outcome{Task: task, Attempt: 1, UUID: id, State: cluster.StateLost})
 					}
 				}
 			}
@@ -266,7 +271,11 @@ func TestBarrierLosesTheRaceToTheOutcome(t *testing.T) {
 		if _, err := d.Register(ctx, transport.Registration{Node: "n1"}); err != nil {
 			t.Fatal(err)
 		}
-		reply, err := d.Report(ctx, transport.Report{Node: "n1", Session: 1, Seq: 1, Tasks: []cluster.Observed{observed(id, cluster.StateStarting)}})
+		reply, err := d.Report(ctx,
+			transport.Report{
+				Node: "n1", Session: 1, Seq: 1,
+				Tasks: []cluster.Observed{observed(id, cluster.StateStarting)},
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,7 +333,8 @@ func TestForgottenTasksAreLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		row, _ := w.now().Attempt(task, 1)
-		if row.Observed.State != cluster.StateLost || !row.Observed.Gone || row.Observed.Reason != cluster.ReasonUnknownExit {
+		if row.Observed.State != cluster.StateLost || !row.Observed.Gone ||
+			row.Observed.Reason != cluster.ReasonUnknownExit {
 			t.Errorf("observed: got %+v, want lost and gone", row.Observed)
 		}
 	})
@@ -340,7 +350,8 @@ func TestReportWaitsOutAFullDisk(t *testing.T) {
 			t.Fatalf("report on a full disk: got %v, want ErrNoSpace", err)
 		}
 		w.engine.Fill(false)
-		if reply, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil || len(reply.Refused) != 0 {
+		if reply, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil ||
+			len(reply.Refused) != 0 {
 			t.Errorf("the same report later: got %+v %v, want it taken", reply, err)
 		}
 	})
@@ -370,7 +381,10 @@ func TestReportWithALostAcknowledgement(t *testing.T) {
 			t.Fatal(err)
 		}
 		lose = true
-		r := transport.Report{Node: "n1", Session: 1, Seq: 1, Tasks: []cluster.Observed{observed(id, cluster.StateStarting)}}
+		r := transport.Report{
+			Node: "n1", Session: 1, Seq: 1,
+			Tasks: []cluster.Observed{observed(id, cluster.StateStarting)},
+		}
 		if _, err := d.Report(ctx, r); !errors.Is(err, store.ErrUnknown) {
 			t.Fatalf("got %v, want ErrUnknown", err)
 		}

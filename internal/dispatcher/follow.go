@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// followStore ends the sessions that other servers took over, as soon as the node's record shows it, and keeps the list of
-// servers that agents are told, until the context ends.
+// followStore ends the sessions that other servers took over, as soon as the node's record shows it, and keeps the list
+// of servers that agents are told, until the context ends.
 func (d *Dispatcher) followStore(ctx context.Context) {
 	follow := d.config.Tables.Follow(store.TopicNodes, store.TopicServers, store.TopicSecrets)
 	defer follow.Close()
@@ -74,7 +74,8 @@ func (d *Dispatcher) listServers() {
 	d.servers.Store(&list)
 }
 
-// news returns the list of servers if the session's agent was not told it. The session's turn is held, or nobody else has it.
+// news returns the list of servers if the session's agent was not told it. The session's turn is held, or nobody else
+// has it.
 func (d *Dispatcher) news(s *session) []string {
 	list := d.servers.Load()
 	if list == nil || s.told == list {
@@ -90,8 +91,8 @@ const (
 	cutAfter   = 10 * time.Second
 )
 
-// reach says whether this server reaches the store. One that does not can neither take a report nor tell the leader that
-// its nodes live: where there are other servers, its agents are sent to them.
+// reach says whether this server reaches the store. One that does not can neither take a report nor tell the leader
+// that its nodes live: where there are other servers, its agents are sent to them.
 type reach struct {
 	mu   sync.Mutex
 	gone bool

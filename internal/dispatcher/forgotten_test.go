@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// A node is forgotten and registers anew. Its sessions are counted from 1 again, and so are its reports, at a server that knows of as
-// many sessions and of more reports from before: it is heard all the same (P6.1).
+// A node is forgotten and registers anew. Its sessions are counted from 1 again, and so are its reports, at a server
+// that knows of as many sessions and of more reports from before: it is heard all the same (P6.1).
 func TestForgottenNodeIsHeardAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -34,8 +34,9 @@ func TestForgottenNodeIsHeardAgain(t *testing.T) {
 	})
 }
 
-// The store went back to when an earlier attempt stood on the node, which has a later one: its status takes the place of the earlier
-// one's, as the two have one key (P1.7). Nothing of it is put off until the place is taken by a further attempt.
+// The store went back to when an earlier attempt stood on the node, which has a later one: its status takes the place
+// of the earlier one's, as the two have one key (P1.7). Nothing of it is put off until the place is taken by a further
+// attempt.
 func TestLaterAttemptTakesThePlaceOfAForgottenOne(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -44,11 +45,13 @@ func TestLaterAttemptTakesThePlaceOfAForgottenOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		later := cluster.Observed{Task: task, Attempt: 3, UUID: "u3", State: cluster.StateRunning}
-		welcome, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1, Tasks: []cluster.Observed{later}})
+		welcome, err := w.Register(t.Context(),
+			transport.Registration{Node: "n1", Previous: 1, Tasks: []cluster.Observed{later}})
 		if err != nil || len(welcome.Again) != 0 {
 			t.Fatalf("got %+v %v, want all taken", welcome, err)
 		}
-		if row, ok := w.now().Attempt(task, 3); !ok || row.Observed == nil || row.Observed.State != cluster.StateRunning {
+		if row, ok := w.now().Attempt(task, 3); !ok || row.Observed == nil ||
+			row.Observed.State != cluster.StateRunning {
 			t.Errorf("the later attempt: got %+v, want it running", row)
 		}
 		if row, ok := w.now().Attempt(task, 1); !ok || row.Observed != nil {
@@ -57,17 +60,22 @@ func TestLaterAttemptTakesThePlaceOfAForgottenOne(t *testing.T) {
 	})
 }
 
-// Of two attempts of a task in one report the second cannot be written while the first stands. The agent is told so, and tells it again.
+// Of two attempts of a task in one report the second cannot be written while the first stands. The agent is told so,
+// and tells it again.
 func TestWhatARegistrationDoesNotTakeIsToldAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
 		id := w.place("n1")
-		both := []cluster.Observed{observed(id, cluster.StateFailed), {Task: task, Attempt: 3, UUID: "u3", State: cluster.StateRunning}}
+		both := []cluster.Observed{
+			observed(id, cluster.StateFailed),
+			{Task: task, Attempt: 3, UUID: "u3", State: cluster.StateRunning},
+		}
 		welcome, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1, Tasks: both})
 		if diff := cmp.Diff([]string{"u3"}, welcome.Again); err != nil || diff != "" {
 			t.Errorf("to be told again (-want +got):\n%s%v", diff, err)
 		}
-		if row, ok := w.now().Attempt(task, 1); !ok || row.Observed == nil || row.Observed.State != cluster.StateFailed {
+		if row, ok := w.now().Attempt(task, 1); !ok || row.Observed == nil ||
+			row.Observed.State != cluster.StateFailed {
 			t.Errorf("the first attempt: got %+v, want it failed", row)
 		}
 	})

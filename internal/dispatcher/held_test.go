@@ -15,10 +15,12 @@ import (
 
 // restore makes what a restored snapshot is marked with: a decision is needed, and another incarnation has begun.
 func (w *world) restore() {
-	w.put(p.Recovery(cluster.DefaultDomain), &cluster.Recovery{State: cluster.RecoveryNeeded, Cause: "a snapshot was restored"})
+	w.put(p.Recovery(cluster.DefaultDomain),
+		&cluster.Recovery{State: cluster.RecoveryNeeded, Cause: "a snapshot was restored"})
 	w.put(p.Leader(cluster.DefaultDomain), &cluster.Leader{Epoch: 4, Incarnation: 9})
 	e, _ := w.now().Leader(cluster.DefaultDomain)
-	w.leader = store.NewWriter(w.engine, p, &store.Fence{Key: e.Key, Modified: e.Modified, Incarnation: 9, Epoch: 4}, nil)
+	w.leader = store.NewWriter(w.engine, p, &store.Fence{Key: e.Key, Modified: e.Modified, Incarnation: 9, Epoch: 4},
+		nil)
 }
 
 // begins reports a start barrier and whether it passed; what is refused is to be asked for again.
@@ -35,8 +37,8 @@ func (w *world) begins(session, seq uint64, id string) bool {
 	return !refused
 }
 
-// P1.7, P4.4: an attempt that the restored store knows as placed has run since, and the agent forgot it. It is neither sent
-// nor does it pass the barrier, before the operator's decision and after it.
+// P1.7, P4.4: an attempt that the restored store knows as placed has run since, and the agent forgot it. It is neither
+// sent nor does it pass the barrier, before the operator's decision and after it.
 func TestRestoredPlacementIsNotBegunAgain(t *testing.T) {
 	for name, decided := range map[string]bool{"while the decision is awaited": false, "after the decision": true} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +70,10 @@ func TestRestoredPlacementIsNotBegunAgain(t *testing.T) {
 
 // What a node has and had not begun waits for the decision and then goes on; a registration tells of it all the same.
 func TestAttemptThatTheNodeHasWaitsForTheDecision(t *testing.T) {
-	for name, state := range map[string]cluster.State{"preparing": cluster.StatePreparing, "asking to begin": cluster.StateStarting} {
+	for name, state := range map[string]cluster.State{
+		"preparing":       cluster.StatePreparing,
+		"asking to begin": cluster.StateStarting,
+	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				id := w.place("n1")
@@ -81,7 +86,10 @@ func TestAttemptThatTheNodeHasWaitsForTheDecision(t *testing.T) {
 				if row.DesiredRev != 0 {
 					t.Error("the task was projected while the decision is awaited")
 				}
-				s := w.assign(1, map[string]transport.Known{id: {Revision: row.PlanRev, Incarnation: row.Desired.Token.Incarnation, Epoch: row.Desired.Token.Epoch}})
+				s := w.assign(1, map[string]transport.Known{id: {
+					Revision:    row.PlanRev,
+					Incarnation: row.Desired.Token.Incarnation, Epoch: row.Desired.Token.Epoch,
+				}})
 				s.expect("synced")
 				_ = s.end()
 				if w.begins(1, 1, id) {
@@ -96,8 +104,8 @@ func TestAttemptThatTheNodeHasWaitsForTheDecision(t *testing.T) {
 	}
 }
 
-// A service's attempt of this incarnation is sent also while the decision is awaited: to run it twice does no harm that a restart
-// would not do. A job's is not.
+// A service's attempt of this incarnation is sent also while the decision is awaited: to run it twice does no harm that
+// a restart would not do. A job's is not.
 func TestServicesGoOnWhileTheDecisionIsAwaited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -105,7 +113,8 @@ func TestServicesGoOnWhileTheDecisionIsAwaited(t *testing.T) {
 		w.put(p.Recovery(cluster.DefaultDomain), &cluster.Recovery{State: cluster.RecoveryNeeded})
 		w.put(p.Desired("n1", "c.web.1.0"), &cluster.Desired{
 			Task: "c.web.1.0", Attempt: 1, UUID: "u-web", Node: "n1", Definition: cluster.Ref{Name: "d", Version: 1},
-			Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}, Token: cluster.Token{Incarnation: 7, Epoch: 3},
+			Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"},
+			Token: cluster.Token{Incarnation: 7, Epoch: 3},
 		})
 		s := w.assign(1, nil)
 		s.expect("definition d@1", "run c.web.1.0", "synced")

@@ -19,8 +19,8 @@ const (
 	LongestHeartbeat = 120 * time.Second
 )
 
-// From how many sessions of a server on empty nodes report less often than each IdleHeartbeat, and from how many on each
-// LongestHeartbeat: between the two the reports of all of them together stay at about 42 a second (ADR 0042).
+// From how many sessions of a server on empty nodes report less often than each IdleHeartbeat, and from how many on
+// each LongestHeartbeat: between the two the reports of all of them together stay at about 42 a second (ADR 0042).
 const (
 	manySessions = 2500
 	mostSessions = 5000
@@ -33,23 +33,23 @@ const (
 	busyTasks = 10
 )
 
-// Longest returns the interval of an empty node at rest, at a server with so many sessions: IdleHeartbeat up to 2,500, and more
-// with each further one, up to LongestHeartbeat from 5,000 on. So a server is asked for no more than 42 reports a second by empty
-// nodes, up to 5,000 of them. It costs that an agent that hangs on an empty node is noticed that much later; a machine that dies is
-// noticed as soon as with any interval, as its streams end.
+// Longest returns the interval of an empty node at rest, at a server with so many sessions: IdleHeartbeat up to 2,500,
+// and more with each further one, up to LongestHeartbeat from 5,000 on. So a server is asked for no more than 42
+// reports a second by empty nodes, up to 5,000 of them. It costs that an agent that hangs on an empty node is noticed
+// that much later; a machine that dies is noticed as soon as with any interval, as its streams end.
 func Longest(sessions int) time.Duration {
 	over := min(max(sessions-manySessions, 0), mostSessions-manySessions)
 	return IdleHeartbeat + (LongestHeartbeat-IdleHeartbeat)*time.Duration(over)/(mostSessions-manySessions)
 }
 
 // Interval returns how long a node may be silent until its next report, from what it uses, what it used at the report
-// before, what it has, and how many sessions the server serves. It lies between NearHeartbeat and IdleHeartbeat, or for an empty
-// node Longest, in whole seconds:
+// before, what it has, and how many sessions the server serves. It lies between NearHeartbeat and IdleHeartbeat, or for
+// an empty node Longest, in whole seconds:
 //
 //   - short of memory, or near the limit of memory or disk, where tasks will fail, NearHeartbeat;
 //   - near the limit of the CPU only while its use changes: a full CPU is what batch is for;
-//   - else from IdleHeartbeat, or Longest where no task runs, down to Heartbeat, by the largest of: CPU in use, memory and disk on their way to the limit, how much
-//     any of them changed, and how many tasks run.
+//   - else from IdleHeartbeat, or Longest where no task runs, down to Heartbeat, by the largest of: CPU in use, memory
+//     and disk on their way to the limit, how much any of them changed, and how many tasks run.
 //
 // A node that sends no statistics has Heartbeat, and so has one whose total is not known.
 func Interval(now, before *cluster.NodeStats, total cluster.Facts, sessions int) time.Duration {
@@ -98,8 +98,8 @@ func (u *usage) is(f *cluster.Facts) {
 	u.total = cluster.Facts{CPU: f.CPU, Memory: f.Memory, Disk: f.Disk}
 }
 
-// take keeps what a report says, nil for what hardly changed. Of the attempts that it does not name what was told earlier
-// stands, as far as lives says that they are still there.
+// take keeps what a report says, nil for what hardly changed. Of the attempts that it does not name what was told
+// earlier stands, as far as lives says that they are still there.
 func (u *usage) take(s *cluster.NodeStats, lives func(uuid string) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

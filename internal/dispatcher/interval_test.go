@@ -28,23 +28,26 @@ func TestInterval(t *testing.T) {
 		total       cluster.Facts
 		want        time.Duration
 	}{
-		"an agent without statistics":     {nil, nil, machine, dispatcher.Heartbeat},
-		"a machine of unknown size":       {nil, idle, cluster.Facts{}, dispatcher.Heartbeat},
-		"empty and at rest":               {uses(0, 2, 10, 0), uses(0, 2, 10, 0), machine, dispatcher.IdleHeartbeat},
-		"the first report, at rest":       {nil, uses(0, 2, 10, 0), machine, dispatcher.IdleHeartbeat},
-		"a little load":                   {uses(400, 2, 10, 0), uses(400, 2, 10, 0), machine, 54 * time.Second},
-		"five tasks at rest":              {uses(0, 2, 10, 5), uses(0, 2, 10, 5), machine, 33 * time.Second},
-		"ten tasks at rest":               {uses(0, 2, 10, 10), uses(0, 2, 10, 10), machine, dispatcher.Heartbeat},
-		"half of the cpu":                 {uses(4000, 2, 10, 1), uses(4000, 2, 10, 1), machine, dispatcher.Heartbeat},
-		"all of the cpu, all the time":    {uses(7900, 2, 10, 1), uses(7900, 2, 10, 1), machine, dispatcher.Heartbeat},
-		"the cpu on its way to the limit": {uses(5000, 2, 10, 1), uses(7500, 2, 10, 1), machine, dispatcher.NearHeartbeat},
-		"memory half way":                 {uses(0, 22, 10, 0), uses(0, 22, 10, 0), machine, 34 * time.Second},
-		"memory near its limit":           {uses(0, 2, 10, 0), uses(0, 29, 10, 0), machine, dispatcher.NearHeartbeat},
-		"memory stays near its limit":     {uses(0, 29, 10, 0), uses(0, 29, 10, 0), machine, dispatcher.NearHeartbeat},
-		"disk near its limit":             {uses(0, 2, 95, 0), uses(0, 2, 95, 0), machine, dispatcher.NearHeartbeat},
-		"disk well filled":                {uses(0, 2, 80, 0), uses(0, 2, 80, 0), machine, dispatcher.IdleHeartbeat},
-		"a change of a twentieth":         {uses(0, 2, 10, 0), uses(0, 2, 15, 0), machine, 33 * time.Second},
-		"a change of a tenth":             {uses(0, 2, 10, 0), uses(0, 2, 20, 0), machine, dispatcher.Heartbeat},
+		"an agent without statistics":  {nil, nil, machine, dispatcher.Heartbeat},
+		"a machine of unknown size":    {nil, idle, cluster.Facts{}, dispatcher.Heartbeat},
+		"empty and at rest":            {uses(0, 2, 10, 0), uses(0, 2, 10, 0), machine, dispatcher.IdleHeartbeat},
+		"the first report, at rest":    {nil, uses(0, 2, 10, 0), machine, dispatcher.IdleHeartbeat},
+		"a little load":                {uses(400, 2, 10, 0), uses(400, 2, 10, 0), machine, 54 * time.Second},
+		"five tasks at rest":           {uses(0, 2, 10, 5), uses(0, 2, 10, 5), machine, 33 * time.Second},
+		"ten tasks at rest":            {uses(0, 2, 10, 10), uses(0, 2, 10, 10), machine, dispatcher.Heartbeat},
+		"half of the cpu":              {uses(4000, 2, 10, 1), uses(4000, 2, 10, 1), machine, dispatcher.Heartbeat},
+		"all of the cpu, all the time": {uses(7900, 2, 10, 1), uses(7900, 2, 10, 1), machine, dispatcher.Heartbeat},
+		"the cpu on its way to the limit": {
+			uses(5000, 2, 10, 1), uses(7500, 2, 10, 1), machine,
+			dispatcher.NearHeartbeat,
+		},
+		"memory half way":             {uses(0, 22, 10, 0), uses(0, 22, 10, 0), machine, 34 * time.Second},
+		"memory near its limit":       {uses(0, 2, 10, 0), uses(0, 29, 10, 0), machine, dispatcher.NearHeartbeat},
+		"memory stays near its limit": {uses(0, 29, 10, 0), uses(0, 29, 10, 0), machine, dispatcher.NearHeartbeat},
+		"disk near its limit":         {uses(0, 2, 95, 0), uses(0, 2, 95, 0), machine, dispatcher.NearHeartbeat},
+		"disk well filled":            {uses(0, 2, 80, 0), uses(0, 2, 80, 0), machine, dispatcher.IdleHeartbeat},
+		"a change of a twentieth":     {uses(0, 2, 10, 0), uses(0, 2, 15, 0), machine, 33 * time.Second},
+		"a change of a tenth":         {uses(0, 2, 10, 0), uses(0, 2, 20, 0), machine, dispatcher.Heartbeat},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := dispatcher.Interval(c.now, c.before, c.total, 2500); (got - c.want).Abs() > time.Second {
@@ -61,7 +64,8 @@ func TestIntervalOfEmptyNodesFollowsTheLoad(t *testing.T) {
 		5000: 120 * time.Second, 50_000: 120 * time.Second,
 	} {
 		rest, task, busy := uses(0, 2, 10, 0), uses(0, 2, 10, 1), uses(4000, 2, 10, 0)
-		if got := dispatcher.Interval(rest, rest, machine, sessions); got != want || dispatcher.Longest(sessions).Round(time.Second) != want {
+		if got := dispatcher.Interval(rest, rest, machine, sessions); got != want ||
+			dispatcher.Longest(sessions).Round(time.Second) != want {
 			t.Errorf("an empty node of %d: got %v, want %v", sessions, got, want)
 		}
 		if sessions < 2500 {
@@ -85,11 +89,13 @@ func TestPingsComeAfterTheLongestInterval(t *testing.T) {
 	}
 }
 
-// The interval stays within its bounds; more of anything never makes it longer; near a limit it is the shortest at once.
+// The interval stays within its bounds; more of anything never makes it longer; near a limit it is the shortest at
+// once.
 func TestIntervalProperties(t *testing.T) {
 	stats := rapid.Custom(func(t *rapid.T) *cluster.NodeStats {
 		return uses(
-			cluster.MilliCPU(rapid.IntRange(0, 9000).Draw(t, "cpu")), cluster.Bytes(rapid.IntRange(0, 33).Draw(t, "memory")),
+			cluster.MilliCPU(rapid.IntRange(0, 9000).Draw(t, "cpu")),
+			cluster.Bytes(rapid.IntRange(0, 33).Draw(t, "memory")),
 			cluster.Bytes(rapid.IntRange(0, 101).Draw(t, "disk")), rapid.IntRange(0, 30).Draw(t, "tasks"),
 		)
 	})
@@ -112,7 +118,8 @@ func TestIntervalProperties(t *testing.T) {
 		if dispatcher.Interval(&more, before, machine, sessions) > got {
 			t.Fatal("more tasks make it longer")
 		}
-		if share := transport.Shares(now, machine); (share.Memory >= transport.NearMemory || share.Disk >= transport.NearDisk) != (got == dispatcher.NearHeartbeat) && share.CPU < transport.NearCPU {
+		if share := transport.Shares(now, machine); (share.Memory >= transport.NearMemory ||
+			share.Disk >= transport.NearDisk) != (got == dispatcher.NearHeartbeat) && share.CPU < transport.NearCPU {
 			t.Fatalf("%+v: got %v", share, got)
 		}
 	})
@@ -137,7 +144,8 @@ func (w *world) promised() time.Duration {
 	return p.At + p.Next - w.clock()
 }
 
-// connect registers n1, of a machine that is known, and opens its assignment stream until the returned function is called.
+// connect registers n1, of a machine that is known, and opens its assignment stream until the returned function is
+// called.
 func (w *world) connect() (cut func()) {
 	w.t.Helper()
 	if _, err := w.Register(w.t.Context(), transport.Registration{Node: "n1", Facts: machine}); err != nil {
@@ -166,17 +174,19 @@ func TestIntervalFollowsTheNode(t *testing.T) {
 			{nil, dispatcher.IdleHeartbeat},
 		} {
 			if got := w.usage(uint64(seq+1), step.stats); got != step.want || w.promised() != step.want {
-				t.Errorf("report %d: asked again in %v and expected in %v, want %v", seq+1, got, w.promised(), step.want)
+				t.Errorf("report %d: asked again in %v and expected in %v, want %v", seq+1, got, w.promised(),
+					step.want)
 			}
-			if p, _ := w.tables.Pulse("n1"); p.Stats == nil || step.stats != nil && cmp.Diff(*step.stats, *p.Stats) != "" {
+			if p, _ := w.tables.Pulse("n1"); p.Stats == nil || step.stats != nil &&
+				cmp.Diff(*step.stats, *p.Stats) != "" {
 				t.Errorf("report %d: the pulse says %+v", seq+1, p.Stats)
 			}
 		}
 	})
 }
 
-// The promise of a node at rest is long; it is cut when its stream breaks, so that a dead machine is noticed soon, and a
-// report without a stream makes no long one.
+// The promise of a node at rest is long; it is cut when its stream breaks, so that a dead machine is noticed soon, and
+// a report without a stream makes no long one.
 func TestBrokenStreamCutsThePromise(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		cut := w.connect()
@@ -211,11 +221,15 @@ func TestRepeatedReportKeepsThePromise(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.connect()
 		w.usage(1, uses(0, 2, 10, 0))
-		r := transport.Report{Node: "n1", Session: 1, Seq: 2, Tasks: []cluster.Observed{observed(w.place("n1"), cluster.StatePreparing)}}
+		r := transport.Report{
+			Node: "n1", Session: 1, Seq: 2,
+			Tasks: []cluster.Observed{observed(w.place("n1"), cluster.StatePreparing)},
+		}
 		for range 2 {
 			time.Sleep(time.Second) // in-bubble: inWorld makes one
 			reply, err := w.Report(t.Context(), r)
-			if err != nil || time.Duration(reply.Heartbeat) != dispatcher.IdleHeartbeat || w.promised() != dispatcher.IdleHeartbeat {
+			if err != nil || time.Duration(reply.Heartbeat) != dispatcher.IdleHeartbeat ||
+				w.promised() != dispatcher.IdleHeartbeat {
 				t.Errorf("asked again in %v, expected in %v: %v", time.Duration(reply.Heartbeat), w.promised(), err)
 			}
 		}
@@ -245,8 +259,8 @@ func TestServerThatEndsSendsAgentsAway(t *testing.T) {
 	})
 }
 
-// A stream that broke and was opened again leaves the promise as the agent was told it, from its last report on: nothing has it
-// report sooner.
+// A stream that broke and was opened again leaves the promise as the agent was told it, from its last report on:
+// nothing has it report sooner.
 func TestStreamOpenedAgainRestoresThePromise(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		cut := w.connect()

@@ -37,17 +37,18 @@ func TestEndedAttemptIsNotBegunAgain(t *testing.T) {
 					t.Errorf("status: got %+v, want it lost and gone", row.Observed)
 				}
 				ctx, cancel := context.WithCancel(t.Context())
-				_ = w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 2}, func(ms []transport.Message) error {
-					for _, m := range ms {
-						if m.Assignment != nil {
-							t.Errorf("what is gone was assigned again: %+v", m.Assignment)
+				_ = w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 2},
+					func(ms []transport.Message) error {
+						for _, m := range ms {
+							if m.Assignment != nil {
+								t.Errorf("what is gone was assigned again: %+v", m.Assignment)
+							}
+							if m.Synced {
+								cancel()
+							}
 						}
-						if m.Synced {
-							cancel()
-						}
-					}
-					return nil
-				})
+						return nil
+					})
 			})
 		})
 	}
@@ -164,7 +165,8 @@ func TestForeignStatusIsWrittenOver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		raw := func(key string) {
 			t.Helper()
-			if _, err := w.engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: []byte("?")}}}}); err != nil {
+			if _, err := w.engine.Commit(t.Context(),
+				[]store.Group{{Ops: []store.Op{{Key: key, Value: []byte("?")}}}}); err != nil {
 				t.Fatal(err)
 			}
 			w.now()
@@ -191,14 +193,16 @@ func TestObscuredAttemptIsNotBegunAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
 		id := w.place("n1")
-		if _, err := w.engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: p.Observed("n1", task), Value: []byte("?")}}}}); err != nil {
+		if _, err := w.engine.Commit(t.Context(),
+			[]store.Group{{Ops: []store.Op{{Key: p.Observed("n1", task), Value: []byte("?")}}}}); err != nil {
 			t.Fatal(err)
 		}
 		w.now()
 		if _, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err != nil {
 			t.Fatal(err)
 		}
-		if row, _ := w.now().Attempt(task, 1); row.Observed == nil || row.Observed.State != cluster.StateLost || row.Observed.UUID != id {
+		if row, _ := w.now().Attempt(task, 1); row.Observed == nil || row.Observed.State != cluster.StateLost ||
+			row.Observed.UUID != id {
 			t.Errorf("status: got %+v, want it lost", row.Observed)
 		}
 		reply, err := w.report("n1", 2, 1, observed(id, cluster.StateStarting))
@@ -216,7 +220,8 @@ func TestNewStreamEndsTheOld(t *testing.T) {
 		ended := make(chan error, 2)
 		for range 2 {
 			go func() {
-				ended <- w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 1}, func([]transport.Message) error { return nil })
+				ended <- w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 1},
+					func([]transport.Message) error { return nil })
 			}()
 			synctest.Wait()
 		}
@@ -239,7 +244,8 @@ func TestCallsEndWithTheServer(t *testing.T) {
 		if err == nil {
 			t.Error("a report was taken by a server that ended")
 		}
-		if _, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err == nil || errors.Is(err, context.Canceled) {
+		if _, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err == nil ||
+			errors.Is(err, context.Canceled) {
 			t.Errorf("a registration at a server that ended: got %v", err)
 		}
 	})
@@ -254,14 +260,15 @@ func TestStreamsEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
-			assigned <- w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 1}, func(ms []transport.Message) error {
-				for _, m := range ms {
-					if m.Open != nil {
-						ids <- m.Open.ID
+			assigned <- w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 1},
+				func(ms []transport.Message) error {
+					for _, m := range ms {
+						if m.Open != nil {
+							ids <- m.Open.ID
+						}
 					}
-				}
-				return nil
-			})
+					return nil
+				})
 		}()
 		// The agent is too late: nobody waits any more.
 		if _, err := w.OpenStream(ctx, "n1", transport.StreamRequest{}); err == nil {
@@ -278,7 +285,8 @@ func TestStreamsEnd(t *testing.T) {
 		}
 		w.stop()
 		if len(carried) != 1 || len(assigned) != 1 {
-			t.Errorf("after the server's end: %d stream and %d assignments ended, want both", len(carried), len(assigned))
+			t.Errorf("after the server's end: %d stream and %d assignments ended, want both", len(carried),
+				len(assigned))
 		}
 	})
 }

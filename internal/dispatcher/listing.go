@@ -12,15 +12,17 @@ import (
 )
 
 const (
-	// mostVersions is how many versions of a listing are remembered: an agent that knows one of them is told what came and went since.
+	// mostVersions is how many versions of a listing are remembered: an agent that knows one of them is told what came
+	// and went since.
 	mostVersions = 256
-	// leastGone is of how many addresses at least it is remembered that they went. Of long lists it is as many as are there: more would make
-	// differences that are no shorter than the list.
+	// leastGone is of how many addresses at least it is remembered that they went. Of long lists it is as many as are
+	// there: more would make differences that are no shorter than the list.
 	leastGone = 64
 )
 
-// listing is what is to be told of a service, and how it came to be so: of each address it is known since which version it is there as it is, so
-// the difference from any version that is remembered is one look along the list. The mutex of the directory guards it.
+// listing is what is to be told of a service, and how it came to be so: of each address it is known since which version
+// it is there as it is, so the difference from any version that is remembered is one look along the list. The mutex of
+// the directory guards it.
 type listing struct {
 	owner   cluster.OwnerRef
 	missing bool
@@ -28,13 +30,15 @@ type listing struct {
 	sum     transport.Sum
 	stamp   string
 	version uint64
-	// versions are those that are remembered, the oldest first, the present one last; numbers are the newest with a stamp.
+	// versions are those that are remembered, the oldest first, the present one last; numbers are the newest with a
+	// stamp.
 	versions []version
 	numbers  map[string]uint64
 	gone     []departure // by version; what came back meanwhile is in it too
 
-	whole *transport.ServiceTold            // nil before somebody was told it
-	since map[uint64]*transport.ServiceTold // differences from versions to the present one; nil where the whole list is not longer
+	whole *transport.ServiceTold // nil before somebody was told it
+	// differences from versions to the present one; nil where the whole list is not longer
+	since map[uint64]*transport.ServiceTold
 
 	waiting map[*waiter]bool
 	idle    time.Duration // since when nobody waits
@@ -66,8 +70,8 @@ func newListing(snap *store.Snapshot, owner cluster.OwnerRef) *listing {
 	return l
 }
 
-// look takes in how it is now, and reports whether that is something else than before. It costs a look at each task of the service, and no
-// more than that for those that are as they were.
+// look takes in how it is now, and reports whether that is something else than before. It costs a look at each task of
+// the service, and no more than that for those that are as they were.
 func (l *listing) look(snap *store.Snapshot) bool {
 	next := l.version + 1
 	_, found := snap.Service(l.owner.Cluster, l.owner.Name)
@@ -78,7 +82,10 @@ func (l *listing) look(snap *store.Snapshot) bool {
 	entries, old, sum := make([]entry, 0, len(list)), l.entries, l.sum
 	left := len(l.gone)
 	for i := range list {
-		a := transport.ServiceAddress{Task: string(list[i].Task), Node: list[i].Node, Address: list[i].Address, Ports: list[i].Ports}
+		a := transport.ServiceAddress{
+			Task: string(list[i].Task), Node: list[i].Node, Address: list[i].Address,
+			Ports: list[i].Ports,
+		}
 		came := next
 		for len(old) > 0 && old[0].Place().Compare(a.Place()) < 0 {
 			sum, old = l.leave(sum, &old[0], next), old[1:]
@@ -109,7 +116,8 @@ func (l *listing) look(snap *store.Snapshot) bool {
 	return true
 }
 
-// inOrder sorts addresses by task, then node, of which each is named once: they are by attempt where a task has several.
+// inOrder sorts addresses by task, then node, of which each is named once: they are by attempt where a task has
+// several.
 func inOrder(list []store.Address) []store.Address {
 	order := func(a, b store.Address) int { return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Node, b.Node)) }
 	if !slices.IsSortedFunc(list, order) {
@@ -145,8 +153,8 @@ func (l *listing) forget() {
 	l.gone = slices.Clone(l.gone[sort.Search(len(l.gone), func(i int) bool { return l.gone[i].version > first }):])
 }
 
-// tell returns what an agent is to be told that knows what has a stamp, "" for nothing; nil where there is nothing to tell. Confirm asks for an
-// answer also then, and differences says that the agent takes them in.
+// tell returns what an agent is to be told that knows what has a stamp, "" for nothing; nil where there is nothing to
+// tell. Confirm asks for an answer also then, and differences says that the agent takes them in.
 func (l *listing) tell(e *transport.Encoder, stamp string, confirm, differences bool) (*transport.ServiceTold, error) {
 	if stamp == l.stamp && !confirm {
 		return nil, nil
@@ -196,7 +204,9 @@ func (l *listing) difference(e *transport.Encoder, number uint64, stamp string) 
 		if g.came > number {
 			continue // it came and went since
 		}
-		if _, back := slices.BinarySearchFunc(l.entries, g.place, func(e entry, p transport.ServicePlace) int { return e.Place().Compare(p) }); !back {
+		if _, back := slices.BinarySearchFunc(l.entries, g.place, func(e entry, p transport.ServicePlace) int {
+			return e.Place().Compare(p)
+		}); !back {
 			t.Gone = append(t.Gone, g.place)
 		}
 	}

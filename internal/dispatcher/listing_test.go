@@ -104,19 +104,22 @@ func (u *pupil) want(service string) {
 		want.Missing = true
 	} else {
 		for _, a := range snap.HealthyAddresses(owner) {
-			want.Addresses = append(want.Addresses, transport.ServiceAddress{Task: string(a.Task), Node: a.Node, Address: a.Address, Ports: a.Ports})
+			want.Addresses = append(want.Addresses,
+				transport.ServiceAddress{Task: string(a.Task), Node: a.Node, Address: a.Address, Ports: a.Ports})
 		}
 	}
 	got := u.knows[service].ServiceTold
 	got.Stamp = ""
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(got), cmpopts.EquateEmpty(),
-		cmpopts.SortSlices(func(a, b transport.ServiceAddress) bool { return a.Place().Compare(b.Place()) < 0 })); diff != "" {
+		cmpopts.SortSlices(func(a, b transport.ServiceAddress) bool {
+			return a.Place().Compare(b.Place()) < 0
+		})); diff != "" {
 		u.t.Fatalf("%s: the agent knows something else (-store +agent):\n%s", service, diff)
 	}
 }
 
-// Whatever happens to tasks, nodes, services, answers, servers and the agent: what the agent knows in the end is what the store says, and mostly it was
-// told differences.
+// Whatever happens to tasks, nodes, services, answers, servers and the agent: what the agent knows in the end is what
+// the store says, and mostly it was told differences.
 func TestAddressesConverge(t *testing.T) {
 	t.Parallel()
 	wholes, differences := 0, 0
@@ -158,7 +161,10 @@ func (u *pupil) wander(r *rand.Rand) {
 				u.remove(p.Service("c", s))
 			}
 		case 1:
-			u.node(n, []cluster.NodeState{cluster.NodeReady, cluster.NodeReady, cluster.NodeSuspect, cluster.NodeDown}[r.IntN(4)])
+			u.node(n, []cluster.NodeState{
+				cluster.NodeReady, cluster.NodeReady, cluster.NodeSuspect,
+				cluster.NodeDown,
+			}[r.IntN(4)])
 		case 2:
 			u.elsewhere(r.IntN(2))
 		case 3: // the agent is started anew, and lost some of what it knew
@@ -204,7 +210,8 @@ func (u *pupil) wander(r *rand.Rand) {
 	}
 }
 
-// Agents of builds before are told whole lists, and so are those that know something of long ago; a request that rests holds up no other.
+// Agents of builds before are told whole lists, and so are those that know something of long ago; a request that rests
+// holds up no other.
 func TestAddressesWhole(t *testing.T) {
 	t.Parallel()
 	inTown(t, func(t *testing.T, w *town) {
@@ -217,11 +224,13 @@ func TestAddressesWhole(t *testing.T) {
 		u.take(u.ask("web"))
 		first := *u.knows["web"]
 		w.task("web", 0, "n1", cluster.HealthFailing)
-		if told := u.ask("web"); len(told) != 1 || told[0].Since != first.Stamp || len(told[0].Gone) != 1 || len(told[0].Addresses) != 0 {
+		if told := u.ask("web"); len(told) != 1 || told[0].Since != first.Stamp || len(told[0].Gone) != 1 ||
+			len(told[0].Addresses) != 0 {
 			t.Fatalf("one task failed: got %+v", told)
 		}
 		w.known["web"] = first.Stamp
-		if told, err := w.ask(t.Context(), "web"); err != nil || len(told) != 1 || told[0].Since != "" || len(told[0].Addresses) != 39 {
+		if told, err := w.ask(t.Context(), "web"); err != nil || len(told) != 1 || told[0].Since != "" ||
+			len(told[0].Addresses) != 39 {
 			t.Fatalf("an agent of a build before: got %+v %v", told, err)
 		}
 		// Those who know this stamp know something too old after so many versions.
@@ -245,7 +254,8 @@ func TestAddressesWhole(t *testing.T) {
 	})
 }
 
-// One change is told at once; where changes come fast and many agents follow, an agent is told of several together, and none waits for long.
+// One change is told at once; where changes come fast and many agents follow, an agent is told of several together, and
+// none waits for long.
 func TestAddressesRest(t *testing.T) {
 	t.Parallel()
 	inTown(t, func(t *testing.T, w *town) {
@@ -268,7 +278,8 @@ func TestAddressesRest(t *testing.T) {
 			go func() {
 				defer func() { done <- struct{}{} }()
 				r := transport.AddressesRequest{
-					Node: name, Session: session, Services: []transport.ServiceAsked{{Cluster: "c", Service: "web"}}, Differences: true,
+					Node: name, Session: session, Services: []transport.ServiceAsked{{Cluster: "c", Service: "web"}},
+					Differences: true,
 				}
 				for {
 					reply, err := w.Addresses(ctx, r)
@@ -331,8 +342,10 @@ func TestAddressesRest(t *testing.T) {
 			{Cluster: "c", Service: "db"}, {Cluster: "c", Service: "web", Stamp: last.stamp},
 		}}
 		for range 3 {
-			if reply, err := w.Addresses(ctx, r); err != nil || len(reply.Services) != 1 || time.Since(began) > 50*time.Millisecond {
-				t.Errorf("a service that the agent knows nothing of: got %v %v after %v", words(reply.Services), err, time.Since(began))
+			if reply, err := w.Addresses(ctx, r); err != nil || len(reply.Services) != 1 ||
+				time.Since(began) > 50*time.Millisecond {
+				t.Errorf("a service that the agent knows nothing of: got %v %v after %v", words(reply.Services), err,
+					time.Since(began))
 			}
 		}
 		cancel()

@@ -32,14 +32,15 @@ func (d *Dispatcher) expect(node string, r *transport.StreamRequest) {
 	d.streams.lookups[r.ID] = lookup{node, *r.Images.Login, now + lookupTime}
 }
 
-// streamLogin returns the login with which a node is to look an image up, to the node that was asked to and to no other, for the registry of the secret
-// alone. The password is kept nowhere.
+// streamLogin returns the login with which a node is to look an image up, to the node that was asked to and to no
+// other, for the registry of the secret alone. The password is kept nowhere.
 func (d *Dispatcher) streamLogin(r *transport.SecretsRequest) (reply transport.SecretsReply, err error) {
 	d.streams.mu.Lock()
 	l, ok := d.streams.lookups[r.Stream]
 	d.streams.mu.Unlock()
 	if !ok || l.node != r.Node || d.config.Clock() > l.until {
-		return reply, fmt.Errorf("%w: %s was not asked to look an image up as %.60q", transport.ErrRefused, r.Node, r.Stream)
+		return reply, fmt.Errorf("%w: %s was not asked to look an image up as %.60q", transport.ErrRefused, r.Node,
+			r.Stream)
 	}
 	snap := d.config.Tables.Snapshot()
 	e, ok := snap.Secret(l.login.Cluster, l.login.Secret)

@@ -79,7 +79,8 @@ func (w *world) second(hooks memory.Hooks) *other {
 	o.engine.release()
 	o.tables = store.NewTables(store.TablesConfig{Engine: o.engine, Logger: slog.New(slog.DiscardHandler)})
 	o.Dispatcher = dispatcher.New(dispatcher.Config{
-		Engine: o.engine, Tables: o.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler), Clock: w.clock,
+		Engine: o.engine, Tables: o.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+		Clock: w.clock,
 	})
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var runs sync.WaitGroup
@@ -132,8 +133,8 @@ func (h *heard) count() (assigned, stopped, forgotten int) {
 	return assigned, stopped, forgotten
 }
 
-// T12: an agent moves to a server that does not know yet what the first one told it. Nothing is stopped or forgotten: the
-// server tells it nothing before its tables hold the registration.
+// T12: an agent moves to a server that does not know yet what the first one told it. Nothing is stopped or forgotten:
+// the server tells it nothing before its tables hold the registration.
 func TestMoveToALaggingServer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		two := w.second(memory.Hooks{})
@@ -160,9 +161,11 @@ func TestMoveToALaggingServer(t *testing.T) {
 		if err := <-registered; err != nil {
 			t.Fatal(err)
 		}
-		h, _ := follow(t.Context(), two.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 2, Have: map[string]transport.Known{id: {Revision: 1}}})
+		h, _ := follow(t.Context(), two.Dispatcher,
+			transport.AssignmentsRequest{Node: "n1", Session: 2, Have: map[string]transport.Known{id: {Revision: 1}}})
 		if assigned, stopped, forgotten := h.count(); assigned != 1 || stopped+forgotten != 0 {
-			t.Errorf("the second server sent %d assignments, %d stops and %d forgets; want the assignment alone", assigned, stopped, forgotten)
+			t.Errorf("the second server sent %d assignments, %d stops and %d forgets; want the assignment alone",
+				assigned, stopped, forgotten)
 		}
 		row, _ := w.now().Attempt(task, 1)
 		if row.Observed == nil || row.Observed.State != cluster.StateRunning || row.Observed.Session != 2 {
@@ -171,7 +174,8 @@ func TestMoveToALaggingServer(t *testing.T) {
 	})
 }
 
-// A node tells a server that lags of an attempt which that one does not know. It is another node's: the report is not taken for it.
+// A node tells a server that lags of an attempt which that one does not know. It is another node's: the report is not
+// taken for it.
 func TestReportOfAnUnknownAttemptToALaggingServer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		two := w.second(memory.Hooks{})
@@ -182,7 +186,11 @@ func TestReportOfAnUnknownAttemptToALaggingServer(t *testing.T) {
 		two.engine.hold() // the second server does not see the placement
 		id := w.place("n1")
 		time.AfterFunc(2*time.Second, two.engine.release)
-		reply, err := two.Report(t.Context(), transport.Report{Node: "n2", Session: 1, Seq: 1, Tasks: []cluster.Observed{observed(id, cluster.StateFailed)}})
+		reply, err := two.Report(t.Context(),
+			transport.Report{
+				Node: "n2", Session: 1, Seq: 1,
+				Tasks: []cluster.Observed{observed(id, cluster.StateFailed)},
+			})
 		if err != nil || reply.Refused[id].Reason != cluster.ReasonReplaced {
 			t.Errorf("got %+v %v, want the report refused", reply, err)
 		}
@@ -234,8 +242,8 @@ func TestTokenAheadOfTheTables(t *testing.T) {
 	})
 }
 
-// P1.7: an agent that has seen a later store than this one is taken, its token is written for the leader to see, and what it
-// has is neither stopped nor forgotten.
+// P1.7: an agent that has seen a later store than this one is taken, its token is written for the leader to see, and
+// what it has is neither stopped nor forgotten.
 func TestStoreThatWentBack(t *testing.T) {
 	for name, seen := range map[string]cluster.Token{
 		"a later epoch":       {Generation: 1, Incarnation: 7, Epoch: 9},
@@ -254,11 +262,15 @@ func TestStoreThatWentBack(t *testing.T) {
 				if e, _ := snap.NodeStatus("n1"); e.Value.Token != seen || !e.Value.Synced {
 					t.Errorf("status: got %+v, want the token that was shown", e.Value)
 				}
-				if row, ok := snap.Attempt(unknown.Task, 1); !ok || row.Observed == nil || row.Observed.State != cluster.StateRunning {
+				if row, ok := snap.Attempt(unknown.Task, 1); !ok || row.Observed == nil ||
+					row.Observed.State != cluster.StateRunning {
 					t.Error("the task that the store does not know is not told of")
 				}
 				h, _ := follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{
-					Node: "n1", Session: 42, Have: map[string]transport.Known{"u7": {Revision: 99}, "u8": {Revision: 99}},
+					Node: "n1", Session: 42, Have: map[string]transport.Known{
+						"u7": {Revision: 99},
+						"u8": {Revision: 99},
+					},
 				})
 				if assigned, stopped, forgotten := h.count(); assigned+stopped+forgotten != 0 {
 					t.Errorf("the agent was sent %d assignments, %d stops and %d forgets", assigned, stopped, forgotten)
@@ -272,7 +284,10 @@ func TestStoreThatWentBack(t *testing.T) {
 func TestRemovedAttemptsAreForgotten(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
-		r := transport.AssignmentsRequest{Node: "n1", Session: 1, Have: map[string]transport.Known{"u8": {Revision: 99}}}
+		r := transport.AssignmentsRequest{
+			Node: "n1", Session: 1,
+			Have: map[string]transport.Known{"u8": {Revision: 99}},
+		}
 		h, _ := follow(t.Context(), w.Dispatcher, r)
 		if _, _, forgotten := h.count(); forgotten != 1 {
 			t.Errorf("%d attempts were forgotten, want 1", forgotten)
@@ -285,8 +300,8 @@ func TestRemovedAttemptsAreForgotten(t *testing.T) {
 	})
 }
 
-// A delayed report of a session that another server took over changes nothing, and its server learns that the session is
-// over without being asked.
+// A delayed report of a session that another server took over changes nothing, and its server learns that the session
+// is over without being asked.
 func TestTheOldServerLetsGo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		two := w.second(memory.Hooks{})
@@ -317,7 +332,8 @@ func TestTheOldServerLetsGo(t *testing.T) {
 		if w.Holds("n1") || !two.Holds("n1") {
 			t.Errorf("held by the first server: %v, by the second: %v", w.Holds("n1"), two.Holds("n1"))
 		}
-		if _, err := w.report("n1", 1, 2, observed(id, cluster.StateFailed)); !errors.As(err, &over) || over.Newest != 2 {
+		if _, err := w.report("n1", 1, 2, observed(id, cluster.StateFailed)); !errors.As(err, &over) ||
+			over.Newest != 2 {
 			t.Errorf("a late report: got %v, want that the session is over", err)
 		}
 		row, _ := w.now().Attempt(task, 1)
@@ -327,8 +343,8 @@ func TestTheOldServerLetsGo(t *testing.T) {
 	})
 }
 
-// The same where the old server's tables lag: the session number that its write compares keeps the late report out (P6.1),
-// whether the new session told of the task or not.
+// The same where the old server's tables lag: the session number that its write compares keeps the late report out
+// (P6.1), whether the new session told of the task or not.
 func TestLateReportAtAServerThatLags(t *testing.T) {
 	for name, told := range map[string]bool{"told of by the new session": true, "not told of": false} {
 		t.Run(name, func(t *testing.T) {
@@ -368,8 +384,8 @@ func TestLateReportAtAServerThatLags(t *testing.T) {
 	}
 }
 
-// A server is killed after it committed a report and before it answered. The agent tells another server again: the barrier
-// is passed once, and told of once.
+// A server is killed after it committed a report and before it answered. The agent tells another server again: the
+// barrier is passed once, and told of once.
 func TestServerKilledBetweenCommitAndAnswer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		killed := make(chan struct{})
@@ -393,7 +409,8 @@ func TestServerKilledBetweenCommitAndAnswer(t *testing.T) {
 		lost, cancel := context.WithCancel(t.Context())
 		unanswered := make(chan error, 1)
 		go func() {
-			_, err := two.Report(lost, transport.Report{Node: "n1", Session: 1, Seq: 1, Tasks: []cluster.Observed{starting}})
+			_, err := two.Report(lost,
+				transport.Report{Node: "n1", Session: 1, Seq: 1, Tasks: []cluster.Observed{starting}})
 			unanswered <- err
 		}()
 		<-killed
@@ -401,7 +418,8 @@ func TestServerKilledBetweenCommitAndAnswer(t *testing.T) {
 		if err := <-unanswered; err == nil {
 			t.Fatal("the report was answered")
 		}
-		welcome, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1, Tasks: []cluster.Observed{starting}})
+		welcome, err := w.Register(t.Context(),
+			transport.Registration{Node: "n1", Previous: 1, Tasks: []cluster.Observed{starting}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -461,7 +479,8 @@ func TestAgentsLearnTheServers(t *testing.T) {
 			t.Errorf("a server alone tells of %q", got.Servers)
 		}
 		w.servers("https://b:1", "", "https://a:1")
-		got, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1, Wire: transport.WireVersion})
+		got, err := w.Register(t.Context(),
+			transport.Registration{Node: "n1", Previous: 1, Wire: transport.WireVersion})
 		if err != nil || len(got.Servers) != 2 || got.Servers[0] != "https://a:1" || got.Wire != transport.WireVersion {
 			t.Errorf("registered: got %+v %v, want two servers, sorted", got, err)
 		}
@@ -476,8 +495,8 @@ func TestAgentsLearnTheServers(t *testing.T) {
 	})
 }
 
-// A server that no longer reaches the store sends its agents away: neither their reports nor their life can be told. Alone
-// it keeps them.
+// A server that no longer reaches the store sends its agents away: neither their reports nor their life can be told.
+// Alone it keeps them.
 func TestServerCutOffFromTheStore(t *testing.T) {
 	for name, alone := range map[string]bool{"one of two": false, "alone": true} {
 		t.Run(name, func(t *testing.T) {
@@ -510,7 +529,8 @@ func TestServerCutOffFromTheStore(t *testing.T) {
 						t.Errorf("the %s ended with %v, want ErrElsewhere", what, err)
 					}
 				}
-				if _, err := w.Register(t.Context(), transport.Registration{Node: "n2"}); !errors.Is(err, transport.ErrElsewhere) {
+				if _, err := w.Register(t.Context(), transport.Registration{Node: "n2"}); !errors.Is(err,
+					transport.ErrElsewhere) {
 					t.Errorf("a registration: got %v, want ErrElsewhere", err)
 				}
 				w.engine.Restart()

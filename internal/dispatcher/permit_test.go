@@ -41,7 +41,10 @@ func TestPermitsTravelBothWays(t *testing.T) {
 		}
 		stop(cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: "1.1"})
 		s.expect("stop c.j.1.s.0")
-		stop(cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: "1.1", Message: "another sentence"})
+		stop(cluster.Stop{
+			Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: "1.1",
+			Message: "another sentence",
+		})
 		s.expect()
 		stop(cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted, Permit: "1.1"})
 		s.expect("stop c.j.1.s.0")

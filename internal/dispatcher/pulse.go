@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// life counts a call of an agent as signs of life for as long as it takes: an agent that waits for the store's disk is not
-// silent. The call's context ends with the agent's connection.
+// life counts a call of an agent as signs of life for as long as it takes: an agent that waits for the store's disk is
+// not silent. The call's context ends with the agent's connection.
 type life struct {
 	mu    sync.Mutex
 	over  bool
@@ -43,8 +43,9 @@ func (l *life) end() {
 	l.timer.Stop()
 }
 
-// promise records a sign of life, and how soon the agent is asked to give the next one, which it returns. A long promise
-// is made only to an agent whose assignment stream is open: its end tells when the agent or its machine goes away.
+// promise records a sign of life, and how soon the agent is asked to give the next one, which it returns. A long
+// promise is made only to an agent whose assignment stream is open: its end tells when the agent or its machine goes
+// away.
 func (d *Dispatcher) promise(s *session, seq uint64, next time.Duration) time.Duration {
 	s.promiseMu.Lock()
 	defer s.promiseMu.Unlock()
@@ -64,8 +65,8 @@ func (d *Dispatcher) promise(s *session, seq uint64, next time.Duration) time.Du
 }
 
 // takeStream ends the session's present assignment stream, and returns what ends the new one. A promise that the end of
-// an earlier stream cut is what the agent was asked again, since the time of its last report: it lives, and nothing else has it
-// report sooner than it was asked to.
+// an earlier stream cut is what the agent was asked again, since the time of its last report: it lives, and nothing
+// else has it report sooner than it was asked to.
 func (d *Dispatcher) takeStream(s *session) chan struct{} {
 	s.promiseMu.Lock()
 	defer s.promiseMu.Unlock()
@@ -80,8 +81,8 @@ func (d *Dispatcher) takeStream(s *session) chan struct{} {
 	return s.stream
 }
 
-// dropStream notes that a stream ended. Where no newer one took its place the agent may be gone: it is expected to be heard
-// within a Heartbeat, whatever was promised, unless it opens another one (see takeStream).
+// dropStream notes that a stream ended. Where no newer one took its place the agent may be gone: it is expected to be
+// heard within a Heartbeat, whatever was promised, unless it opens another one (see takeStream).
 func (d *Dispatcher) dropStream(s *session, stream chan struct{}) {
 	s.promiseMu.Lock()
 	defer s.promiseMu.Unlock()

@@ -23,8 +23,9 @@ type committed struct {
 const (
 	// maxUnits bounds how many units are committed at once.
 	maxUnits = 4096
-	// burst is from how many units on a commit is followed by a pause, as long as it took and onePause at most, or mostPause while plans
-	// come in: what agents report in the meantime is committed together, and does not hold up what is being placed.
+	// burst is from how many units on a commit is followed by a pause, as long as it took and onePause at most, or
+	// mostPause while plans come in: what agents report in the meantime is committed together, and does not hold up
+	// what is being placed.
 	burst     = 128
 	onePause  = 20 * time.Millisecond
 	mostPause = 100 * time.Millisecond
@@ -101,7 +102,8 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 	}
 }
 
-// breathe waits between two commits of a burst, and on while plans come in, mostPause at most. It returns false where the context ended.
+// breathe waits between two commits of a burst, and on while plans come in, mostPause at most. It returns false where
+// the context ended.
 func (d *Dispatcher) breathe(ctx context.Context, least time.Duration) bool {
 	for until := d.config.Clock() + mostPause; ; least = onePause {
 		plan := d.config.Tables.Snapshot().LastPlan()

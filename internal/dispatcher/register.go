@@ -45,7 +45,8 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	}
 	s.wire = wire
 	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session >= s.number {
-		d.config.Tables.DropPulse(s.node) // of before the node was forgotten: sessions are counted anew, and nothing was heard of this one
+		// of before the node was forgotten: sessions are counted anew, and nothing was heard of this one
+		d.config.Tables.DropPulse(s.node)
 	}
 	life := d.lives(s, 0)
 	defer life.end()
@@ -61,7 +62,8 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	d.promise(s, 0, Heartbeat)
 	d.config.Logger.Info("a node registered", "node", r.Node, "session", s.number, "tasks", len(r.Tasks))
 	if r.Displaced >= contested {
-		d.config.Logger.Warn("two agents take the node's session from each other", "node", r.Node, "displaced", r.Displaced)
+		d.config.Logger.Warn("two agents take the node's session from each other", "node", r.Node, "displaced",
+			r.Displaced)
 	}
 	return transport.Welcome{
 		Session:   s.number,
@@ -73,10 +75,12 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	}, nil
 }
 
-// judge returns the tables by which a registration is judged. What the agent has seen may be newer than the tables, which
-// follow the store at their own pace: then they catch up first (P6.6). What is newer even than the store itself tells
-// that the store went back (P1.7).
-func (d *Dispatcher) judge(ctx context.Context, r *transport.Registration) (snap *store.Snapshot, wentBack bool, err error) {
+// judge returns the tables by which a registration is judged. What the agent has seen may be newer than the tables,
+// which follow the store at their own pace: then they catch up first (P6.6). What is newer even than the store itself
+// tells that the store went back (P1.7).
+func (d *Dispatcher) judge(ctx context.Context, r *transport.Registration) (snap *store.Snapshot, wentBack bool,
+	err error,
+) {
 	snap = d.config.Tables.Snapshot()
 	ahead := func() bool {
 		return r.Previous > sessionIn(snap, r.Node) || seenLater(r.Token, d.token(snap, r.Node))
@@ -103,8 +107,8 @@ func sessionIn(snap *store.Snapshot, node string) uint64 {
 	return 0
 }
 
-// open writes the node's status record with the next session number. Where the record was written meanwhile without a newer
-// session it tries again.
+// open writes the node's status record with the next session number. Where the record was written meanwhile without a
+// newer session it tries again.
 func (d *Dispatcher) open(ctx context.Context, r transport.Registration) (*session, error) {
 	for range tries {
 		s, refused, err := d.tryOpen(ctx, &r)
@@ -169,7 +173,9 @@ func (d *Dispatcher) tryOpen(ctx context.Context, r *transport.Registration) (s 
 }
 
 // openingUnit makes the write that begins a session, over the record of the revision.
-func (d *Dispatcher) openingUnit(ctx context.Context, r *transport.Registration, number, rev uint64) (u store.Unit, err error) {
+func (d *Dispatcher) openingUnit(ctx context.Context, r *transport.Registration, number, rev uint64) (u store.Unit,
+	err error,
+) {
 	key := d.config.Tables.Prefix().NodeStatus(r.Node)
 	foreign, err := d.foreign(ctx, key, rev)
 	if err != nil {
@@ -184,7 +190,8 @@ func (d *Dispatcher) openingUnit(ctx context.Context, r *transport.Registration,
 	}
 	if r.Displaced >= contested {
 		u.Event(cluster.Event{Type: "node.contested", Node: r.Node, Message: fmt.Sprintf(
-			"another agent that calls itself %s took its session away %d times in a row: each machine needs a name of its own", r.Node, r.Displaced)})
+			"another agent that calls itself %s took its session away %d times in a row: each machine needs "+
+				"a name of its own", r.Node, r.Displaced)})
 	}
 	return u, u.Put(key, d.status(*r, number, false))
 }
@@ -205,7 +212,8 @@ func (d *Dispatcher) foreign(ctx context.Context, key string, known uint64) (uin
 	return r.Modified, nil
 }
 
-// refreshRev takes the revision of the session's status record from the tables, once they hold the session's last write.
+// refreshRev takes the revision of the session's status record from the tables, once they hold the session's last
+// write.
 func (d *Dispatcher) refreshRev(ctx context.Context, s *session) error {
 	snap, err := d.config.Tables.WaitFor(ctx, s.settled)
 	if err != nil {
@@ -250,7 +258,8 @@ func (d *Dispatcher) takeFull(ctx context.Context, s *session, r transport.Regis
 		if refused[id].Retry {
 			again = append(again, id)
 		}
-		d.config.Logger.Warn("a reported attempt was not taken", "node", r.Node, "uuid", id, "reason", refused[id].Message)
+		d.config.Logger.Warn("a reported attempt was not taken", "node", r.Node, "uuid", id, "reason",
+			refused[id].Message)
 	}
 	prefix := d.config.Tables.Prefix()
 	var u store.Unit
@@ -269,9 +278,9 @@ func (d *Dispatcher) takeFull(ctx context.Context, s *session, r transport.Regis
 	return again, d.refreshRev(ctx, s)
 }
 
-// forgotten are the attempts that have a status on the node but are not in its full report: the agent lost its
-// memory of them, so nothing of them is there any more that anybody could ask. Where another attempt of the same task is in the
-// report, its status takes the place of the one that was forgotten: the two have one key.
+// forgotten are the attempts that have a status on the node but are not in its full report: the agent lost its memory
+// of them, so nothing of them is there any more that anybody could ask. Where another attempt of the same task is in
+// the report, its status takes the place of the one that was forgotten: the two have one key.
 func forgotten(snap *store.Snapshot, r transport.Registration) []cluster.Observed {
 	known := make(map[string]bool, len(r.Tasks))
 	here := make(map[cluster.TaskID]int, len(r.Tasks))
@@ -283,7 +292,8 @@ func forgotten(snap *store.Snapshot, r transport.Registration) []cluster.Observe
 	}
 	var out []cluster.Observed
 	for row := range snap.NodeAttempts(r.Node) {
-		if row.Observed == nil && row.Desired != nil && row.Outcome == nil && !known[row.Desired.UUID] && obscured(snap, row) {
+		if row.Observed == nil && row.Desired != nil && row.Outcome == nil && !known[row.Desired.UUID] &&
+			obscured(snap, row) {
 			out = append(out, lost(cluster.Observed{Task: row.Task, Attempt: row.Number, UUID: row.Desired.UUID}))
 			continue
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// tries is how often a report's refused write is made anew from newer tables, before the agent is asked to send it again.
+// tries is how often a report's refused write is made anew from newer tables, before the agent is asked to send it
+// again.
 const tries = 4
 
 // Report takes a report: what it says is durable when the reply is sent (P4.6). A report that
@@ -120,7 +121,9 @@ func (d *Dispatcher) takeFacts(ctx context.Context, s *session, f *cluster.Facts
 
 // take writes the status records of a report and returns, by UUID, what was not taken. An error means that for
 // some nothing is known; the agent sends the report again.
-func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Observed) (map[string]transport.Refused, error) {
+func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Observed) (map[string]transport.Refused,
+	error,
+) {
 	if len(tasks) == 0 {
 		return nil, nil // a heartbeat writes nothing and waits for nothing
 	}
@@ -194,7 +197,9 @@ type verdict struct {
 // statusUnit makes the write of one attempt's status.
 func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Observed) (store.Unit, verdict, error) {
 	if _, ok := o.Task.Parts(); !ok || o.Attempt < 1 || o.UUID == "" {
-		return store.Unit{}, verdict{why: refusal(cluster.ReasonUnknownExit, fmt.Sprintf("%q is no attempt of a task", o.Task))}, nil
+		return store.Unit{}, verdict{
+			why: refusal(cluster.ReasonUnknownExit, fmt.Sprintf("%q is no attempt of a task", o.Task)),
+		}, nil
 	}
 	short := *o
 	short.Message, short.LogTail = clip(o.Message, maxText), clip(o.LogTail, maxText)
@@ -213,7 +218,9 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 	}
 	if barrier {
 		if why := d.held(snap, s, row); why != "" {
-			return store.Unit{}, verdict{why: &transport.Refused{Reason: cluster.ReasonRecovery, Message: why, Retry: true}}, nil
+			return store.Unit{}, verdict{
+				why: &transport.Refused{Reason: cluster.ReasonRecovery, Message: why, Retry: true},
+			}, nil
 		}
 	}
 	if row.Observed != nil {
@@ -231,8 +238,9 @@ func asks(row *store.AttemptRow, o *cluster.Observed) bool {
 	return o.State == cluster.StateStarting && row.Desired != nil && row.Desired.Batch()
 }
 
-// barrier reports whether a report is to pass the start barrier. A registration passes none: what it tells of an attempt that is
-// held back is written as any other status, so that the node is known to have the attempt, and the agent asks again by a report.
+// barrier reports whether a report is to pass the start barrier. A registration passes none: what it tells of an
+// attempt that is held back is written as any other status, so that the node is known to have the attempt, and the
+// agent asks again by a report.
 func (d *Dispatcher) barrier(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) bool {
 	return asks(row, o) && !d.config.Without.Off(clause.Barrier) && (s.began != 0 || d.held(snap, s, row) == "")
 }
@@ -269,10 +277,12 @@ func refusal(reason cluster.ReasonCode, message string) *transport.Refused {
 	return &transport.Refused{Reason: reason, Message: message}
 }
 
-// writeStatus compares the session (P6.1) and the record it replaces. A start barrier also compares that the task is still wanted, by its
-// desired record or where that is not projected yet by its plan record, and has no outcome (P4.3), and that the store did not go back
-// meanwhile (P1.7).
-func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) (store.Unit, verdict, error) {
+// writeStatus compares the session (P6.1) and the record it replaces. A start barrier also compares that the task is
+// still wanted, by its desired record or where that is not projected yet by its plan record, and has no outcome (P4.3),
+// and that the store did not go back meanwhile (P1.7).
+func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow,
+	o *cluster.Observed,
+) (store.Unit, verdict, error) {
 	prefix, barrier := d.config.Tables.Prefix(), d.barrier(snap, s, row, o)
 	key := prefix.Observed(s.node, o.Task)
 	u := store.Unit{Group: store.Group{Compares: make([]store.Compare, 0, 6), Ops: make([]store.Op, 0, 1)}}
@@ -304,8 +314,8 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 	return u, verdict{write: true}, u.Put(key, &record)
 }
 
-// forgot returns the revision of the status of an earlier state of the store, if one stands where that of o does: of another attempt of
-// its task that is not in the node's full report. It returns 0 outside of a registration.
+// forgot returns the revision of the status of an earlier state of the store, if one stands where that of o does: of
+// another attempt of its task that is not in the node's full report. It returns 0 outside of a registration.
 func (s *session) forgot(snap *store.Snapshot, o *cluster.Observed) uint64 {
 	if s.reported == nil {
 		return 0
@@ -342,7 +352,8 @@ func clip(s string, most int) string {
 
 // sameStatus reports whether two reports say the same: all but when they were made.
 func sameStatus(a, b *cluster.Observed) bool {
-	if a.UUID != b.UUID || a.State != b.State || a.Health != b.Health || a.Reason != b.Reason || a.Message != b.Message ||
+	if a.UUID != b.UUID || a.State != b.State || a.Health != b.Health || a.Reason != b.Reason ||
+		a.Message != b.Message ||
 		a.Restarts != b.Restarts || a.Gone != b.Gone || a.LogTail != b.LogTail || a.Ask != b.Ask ||
 		!a.Started.Equal(b.Started) || !a.Finished.Equal(b.Finished) || len(a.Containers) != len(b.Containers) {
 		return false
@@ -356,7 +367,8 @@ func sameStatus(a, b *cluster.Observed) bool {
 }
 
 func sameContainer(a, b *cluster.ContainerStatus) bool {
-	if (a.Exit == nil) != (b.Exit == nil) || a.Exit != nil && (a.Exit.Code != b.Exit.Code || !a.Exit.At.Equal(b.Exit.At)) {
+	if (a.Exit == nil) != (b.Exit == nil) || a.Exit != nil &&
+		(a.Exit.Code != b.Exit.Code || !a.Exit.At.Equal(b.Exit.At)) {
 		return false
 	}
 	return a.Name == b.Name && a.State == b.State && a.Pid == b.Pid && a.PidStart == b.PidStart &&

@@ -25,9 +25,12 @@ type Opener interface {
 	Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error)
 }
 
-// Secrets returns the values that an attempt is handed, to the agent of the node that it was placed on and to no other: the session, the
-// node and the attempt's id are checked against the records. What is told is not older than the attempt's placement.
-func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (reply transport.SecretsReply, err error) {
+// Secrets returns the values that an attempt is handed, to the agent of the node that it was placed on and to no other:
+// the session, the node and the attempt's id are checked against the records. What is told is not older than the
+// attempt's placement.
+func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (reply transport.SecretsReply,
+	err error,
+) {
 	if d.config.Opener == nil {
 		return reply, errors.New("this server has no key for secrets")
 	}
@@ -45,7 +48,8 @@ func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (r
 	}
 	row := placedHere(snap, &r)
 	if row == nil {
-		return reply, fmt.Errorf("%w: %s has no attempt %.60q of %.200q that could use secrets", transport.ErrRefused, r.Node, r.UUID, r.Task)
+		return reply, fmt.Errorf("%w: %s has no attempt %.60q of %.200q that could use secrets", transport.ErrRefused,
+			r.Node, r.UUID, r.Task)
 	}
 	def, ok := snap.Definition(row.Desired.Definition)
 	if !ok {
@@ -62,7 +66,8 @@ func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (r
 			reply.Missing = append(reply.Missing, cluster.NoSecret(row.Desired.Owner.Cluster, name))
 			continue
 		case e.Value.Type == cluster.SecretRegistry:
-			reply.Missing = append(reply.Missing, "the secret "+name+" is of the type registry, which no container is handed")
+			reply.Missing = append(reply.Missing,
+				"the secret "+name+" is of the type registry, which no container is handed")
 			continue
 		}
 		value, err := d.unseal(snap, e.Value)
@@ -96,12 +101,15 @@ func handed(d *cluster.TaskDefinition) (names []string) {
 	return slices.Compact(names)
 }
 
-// login returns what a registry wants for the image of a container: by the secret that the container names, or else by the cluster's
-// for the registry.
-func (d *Dispatcher) login(snap *store.Snapshot, in string, def *cluster.TaskDefinition, r *transport.SecretsRequest) (reply transport.SecretsReply, err error) {
+// login returns what a registry wants for the image of a container: by the secret that the container names, or else by
+// the cluster's for the registry.
+func (d *Dispatcher) login(snap *store.Snapshot, in string, def *cluster.TaskDefinition,
+	r *transport.SecretsRequest,
+) (reply transport.SecretsReply, err error) {
 	i := slices.IndexFunc(def.Containers, func(c cluster.Container) bool { return c.Name == r.Container })
 	if i < 0 || def.Containers[i].Image == "" {
-		return reply, fmt.Errorf("%w: %s has no container %.60q with an image", transport.ErrRefused, def.Ref(), r.Container)
+		return reply, fmt.Errorf("%w: %s has no container %.60q with an image", transport.ErrRefused, def.Ref(),
+			r.Container)
 	}
 	own, _, _ := strings.Cut(cluster.NormalImage(def.Containers[i].Image), "/")
 	if own != r.Registry {

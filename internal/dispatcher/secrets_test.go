@@ -16,7 +16,8 @@ import (
 func TestSecretsWithoutAKey(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		session := w.register("n1").Session
-		reply, err := w.Secrets(t.Context(), transport.SecretsRequest{Node: "n1", Session: session, Task: cluster.TaskID("default.web.1.0"), UUID: "u"})
+		reply, err := w.Secrets(t.Context(),
+			transport.SecretsRequest{Node: "n1", Session: session, Task: cluster.TaskID("default.web.1.0"), UUID: "u"})
 		if err == nil || errors.Is(err, transport.ErrRefused) || len(reply.Secrets) > 0 {
 			t.Errorf("got %+v, %v; want an error that may pass", reply, err)
 		}
@@ -28,12 +29,14 @@ type opened struct{}
 
 func (opened) Open(_ *cluster.SecretKey, s *cluster.Secret) ([]byte, error) { return s.Sealed, nil }
 
-// A node that is asked to look an image up as a secret is given that login for its registry, for a while; no other node is, nor for another registry.
+// A node that is asked to look an image up as a secret is given that login for its registry, for a while; no other node
+// is, nor for another registry.
 func TestLoginOfALookUp(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.stop()
 		w.Dispatcher = dispatcher.New(dispatcher.Config{
-			Engine: w.engine, Tables: w.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler), Clock: w.clock, Opener: opened{},
+			Engine: w.engine, Tables: w.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Clock: w.clock, Opener: opened{},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -41,36 +44,45 @@ func TestLoginOfALookUp(t *testing.T) {
 		defer func() { cancel(); <-ended }()
 		w.put(p.SecretKey("1"), &cluster.SecretKey{ID: "1", Number: 1})
 		w.put(p.Secret("c", "pull"), &cluster.Secret{
-			Cluster: "c", Name: "pull", Type: cluster.SecretRegistry, Registry: "r.example", Stamp: "s", Key: "1", Sealed: []byte(`{"user":"ci","password":"c2VjcmV0"}`),
+			Cluster: "c", Name: "pull", Type: cluster.SecretRegistry, Registry: "r.example", Stamp: "s", Key: "1",
+			Sealed: []byte(`{"user":"ci","password":"c2VjcmV0"}`),
 		})
 		one, two := w.register("n1").Session, w.register("n2").Session
 		ids := make(chan string, 1)
 		assigned := make(chan struct{})
 		go func() {
 			defer close(assigned)
-			_ = w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: one}, func(ms []transport.Message) error {
-				for _, m := range ms {
-					if m.Open != nil {
-						ids <- m.Open.ID
+			_ = w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: one},
+				func(ms []transport.Message) error {
+					for _, m := range ms {
+						if m.Open != nil {
+							ids <- m.Open.ID
+						}
 					}
-				}
-				return nil
-			})
+					return nil
+				})
 		}()
 		defer func() { cancel(); <-assigned }()
 		go func() {
 			_, _ = w.OpenStream(ctx, "n1", transport.StreamRequest{
-				Kind: transport.StreamImageResolve, Images: &transport.ImagesRequest{Name: "r.example/a:1", Login: &transport.SecretName{Cluster: "c", Secret: "pull"}},
+				Kind: transport.StreamImageResolve,
+				Images: &transport.ImagesRequest{
+					Name:  "r.example/a:1",
+					Login: &transport.SecretName{Cluster: "c", Secret: "pull"},
+				},
 			})
 		}()
 		stream := <-ids
 		ask := func(node string, session uint64, registry, id string) (transport.SecretsReply, error) {
-			return w.Secrets(t.Context(), transport.SecretsRequest{Node: node, Session: session, Registry: registry, Stream: id})
+			return w.Secrets(t.Context(),
+				transport.SecretsRequest{Node: node, Session: session, Registry: registry, Stream: id})
 		}
-		if got, err := ask("n1", one, "r.example", stream); err != nil || got.User != "ci" || string(got.Password) != "secret" || got.Login != "pull" {
+		if got, err := ask("n1", one, "r.example", stream); err != nil || got.User != "ci" ||
+			string(got.Password) != "secret" || got.Login != "pull" {
 			t.Errorf("got user %q of %q, %v", got.User, got.Login, err)
 		}
-		if got, err := ask("n1", one, "elsewhere.example", stream); err != nil || got.User != "" || len(got.Missing) != 1 {
+		if got, err := ask("n1", one, "elsewhere.example", stream); err != nil || got.User != "" ||
+			len(got.Missing) != 1 {
 			t.Errorf("for another registry: got user %q, %q, %v", got.User, got.Missing, err)
 		}
 		if got, err := ask("n2", two, "r.example", stream); !errors.Is(err, transport.ErrRefused) || got.User != "" {
@@ -86,31 +98,40 @@ func TestLoginOfALookUp(t *testing.T) {
 	})
 }
 
-// Only the node that an attempt was placed on is given its secrets, in its session, and only those that its definition names.
+// Only the node that an attempt was placed on is given its secrets, in its session, and only those that its definition
+// names.
 func TestSecretsGoToTheNodeOfTheAttempt(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.stop()
 		w.Dispatcher = dispatcher.New(dispatcher.Config{
-			Engine: w.engine, Tables: w.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler), Clock: w.clock, Opener: opened{},
+			Engine: w.engine, Tables: w.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Clock: w.clock, Opener: opened{},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { _ = w.Run(ctx); close(ended) }()
 		defer func() { cancel(); <-ended }()
 		uuid := w.place("n1")
-		w.put(p.Definition(cluster.Ref{Name: "d", Version: 1}), &cluster.TaskDefinition{Name: "d", Version: 1, Containers: []cluster.Container{{
-			Name: "main", Command: []string{"run"}, Secrets: []cluster.SecretUse{{Secret: "db", Env: "DB"}, {Secret: "gone", Env: "GONE"}},
-		}}})
+		w.put(p.Definition(cluster.Ref{Name: "d", Version: 1}),
+			&cluster.TaskDefinition{Name: "d", Version: 1, Containers: []cluster.Container{{
+				Name: "main", Command: []string{"run"},
+				Secrets: []cluster.SecretUse{{Secret: "db", Env: "DB"}, {Secret: "gone", Env: "GONE"}},
+			}}})
 		w.put(p.SecretKey("1"), &cluster.SecretKey{ID: "1", Number: 1})
 		for _, name := range []string{"db", "other"} {
-			w.put(p.Secret("c", name), &cluster.Secret{Cluster: "c", Name: name, Type: cluster.SecretValue, Stamp: "s-" + name, Key: "1", Sealed: []byte("value of " + name)})
+			w.put(p.Secret("c", name),
+				&cluster.Secret{
+					Cluster: "c", Name: name, Type: cluster.SecretValue, Stamp: "s-" + name, Key: "1",
+					Sealed: []byte("value of " + name),
+				})
 		}
 		one, two := w.register("n1").Session, w.register("n2").Session
 		ask := func(node string, session uint64, id string) (transport.SecretsReply, error) {
 			return w.Secrets(t.Context(), transport.SecretsRequest{Node: node, Session: session, Task: task, UUID: id})
 		}
 		got, err := ask("n1", one, uuid)
-		if err != nil || len(got.Secrets) != 1 || string(got.Secrets["db"].Value) != "value of db" || got.Secrets["db"].Stamp != "s-db" || len(got.Missing) != 1 {
+		if err != nil || len(got.Secrets) != 1 || string(got.Secrets["db"].Value) != "value of db" ||
+			got.Secrets["db"].Stamp != "s-db" || len(got.Missing) != 1 {
 			t.Errorf("the node itself: got %v %q, %v", got.Secrets, got.Missing, err)
 		}
 		if got, err := ask("n2", two, uuid); !errors.Is(err, transport.ErrRefused) || len(got.Secrets) > 0 {

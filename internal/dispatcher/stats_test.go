@@ -20,7 +20,8 @@ func TestPulseHoldsWhatAttemptsUse(t *testing.T) {
 		tell := func(tasks []cluster.Observed, s *cluster.NodeStats) {
 			t.Helper()
 			seq++
-			if reply, err := w.Report(t.Context(), transportReport(seq, tasks, s)); err != nil || len(reply.Refused) != 0 {
+			if reply, err := w.Report(t.Context(), transportReport(seq, tasks, s)); err != nil ||
+				len(reply.Refused) != 0 {
 				t.Fatalf("report %d: %+v %v", seq, reply, err)
 			}
 		}

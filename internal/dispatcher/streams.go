@@ -44,7 +44,9 @@ func (c carried) Close() error {
 
 // OpenStream asks the agent of a node to call back with a byte stream, and returns it once it
 // is open. The caller closes it. An agent that does not know the kind is not asked: transport.ErrOldAgent.
-func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.StreamRequest) (io.ReadWriteCloser, error) {
+func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.StreamRequest) (io.ReadWriteCloser,
+	error,
+) {
 	d.mu.Lock()
 	s := d.sessions[node]
 	d.mu.Unlock()

@@ -8,10 +8,12 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// An agent of the build before is not asked for what it would end without a word: whoever asks hears at once that it is too old.
+// An agent of the build before is not asked for what it would end without a word: whoever asks hears at once that it is
+// too old.
 func TestOldAgentsAreNotAskedForTerminals(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		if _, err := w.Register(t.Context(), transport.Registration{Node: "n1", Wire: transport.TerminalVersion - 1}); err != nil {
+		if _, err := w.Register(t.Context(),
+			transport.Registration{Node: "n1", Wire: transport.TerminalVersion - 1}); err != nil {
 			t.Fatal(err)
 		}
 		s := w.assign(1, nil)
@@ -21,7 +23,8 @@ func TestOldAgentsAreNotAskedForTerminals(t *testing.T) {
 		if !errors.Is(err, transport.ErrOldAgent) || time.Since(began) > 0 {
 			t.Errorf("after %v: got %v, want ErrOldAgent at once", time.Since(began), err)
 		}
-		if _, err := w.OpenStream(t.Context(), "n1", transport.StreamRequest{Kind: transport.StreamExec}); errors.Is(err, transport.ErrOldAgent) {
+		if _, err := w.OpenStream(t.Context(), "n1",
+			transport.StreamRequest{Kind: transport.StreamExec}); errors.Is(err, transport.ErrOldAgent) {
 			t.Errorf("a command without a terminal: %v", err)
 		}
 		_ = s.end() // it is cancelled

@@ -1,9 +1,10 @@
 // Package egress decides which addresses Berth itself asks on behalf of a user.
 //
-// Users write addresses into manifests: of Prometheus servers, gates, artifacts and images. A server or an agent asks there with its own
-// place in the network, so such an address must not lead to what only the machine may reach: its own loopback services, and the
-// metadata services where clouds hand out the machine's credentials (server-side request forgery). A name is checked by the addresses it
-// resolves to, at the moment of the connection: a name that resolves otherwise a second time gains nothing, and a redirect is checked too.
+// Users write addresses into manifests: of Prometheus servers, gates, artifacts and images. A server or an agent asks
+// there with its own place in the network, so such an address must not lead to what only the machine may reach: its own
+// loopback services, and the metadata services where clouds hand out the machine's credentials (server-side request
+// forgery). A name is checked by the addresses it resolves to, at the moment of the connection: a name that resolves
+// otherwise a second time gains nothing, and a redirect is checked too.
 //
 // Connections go through no proxy, since a proxy resolves names by itself.
 package egress
@@ -23,8 +24,9 @@ import (
 // ErrRefused says that an address may not be reached. It does not pass: to try again is of no use.
 var ErrRefused = errors.New("the address may not be reached from what users write")
 
-// builtin are the addresses that are refused unless the operator allows them. Addresses of metadata services outside of the link-local
-// range are from the clouds' documentation (Amazon EC2, Google Compute Engine, Alibaba Cloud, Azure, Oracle Cloud).
+// builtin are the addresses that are refused unless the operator allows them. Addresses of metadata services outside of
+// the link-local range are from the clouds' documentation (Amazon EC2, Google Compute Engine, Alibaba Cloud, Azure,
+// Oracle Cloud).
 var builtin = []struct {
 	prefix netip.Prefix
 	what   string
@@ -57,14 +59,14 @@ func (p Policy) WithLoopback() Policy {
 	return p
 }
 
-// Policy says which addresses are refused: those that the operator denies, then those built in that the operator does not allow. The
-// zero Policy refuses what is built in. A Policy does not change and may be used concurrently.
+// Policy says which addresses are refused: those that the operator denies, then those built in that the operator does
+// not allow. The zero Policy refuses what is built in. A Policy does not change and may be used concurrently.
 type Policy struct {
 	allow, deny []netip.Prefix
 }
 
-// New returns a policy. Each element is an address or a prefix such as "10.1.0.0/16". Deny is refused in any case, allow takes addresses
-// out of what is built in. The error names all elements that cannot be read.
+// New returns a policy. Each element is an address or a prefix such as "10.1.0.0/16". Deny is refused in any case,
+// allow takes addresses out of what is built in. The error names all elements that cannot be read.
 func New(allow, deny []string) (Policy, error) {
 	var p Policy
 	var faults []error
@@ -75,7 +77,8 @@ func New(allow, deny []string) (Policy, error) {
 				prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 			}
 			if err != nil {
-				faults = append(faults, fmt.Errorf("%s: %q is neither an address nor a prefix such as 10.1.0.0/16", flag, text))
+				faults = append(faults, fmt.Errorf("%s: %q is neither an address nor a prefix such as 10.1.0.0/16",
+					flag, text))
 				continue
 			}
 			out = append(out, prefix.Masked())
@@ -86,8 +89,8 @@ func New(allow, deny []string) (Policy, error) {
 	return p, errors.Join(faults...)
 }
 
-// Check returns an error that is ErrRefused for an address that may not be reached. An IPv6 address that carries an IPv4 address, which
-// a gateway or the kernel unpacks, is judged by both.
+// Check returns an error that is ErrRefused for an address that may not be reached. An IPv6 address that carries an
+// IPv4 address, which a gateway or the kernel unpacks, is judged by both.
 func (p Policy) Check(addr netip.Addr) error {
 	addr = addr.WithZone("")
 	for _, a := range append(carried(addr), addr.Unmap()) {
@@ -100,14 +103,16 @@ func (p Policy) Check(addr netip.Addr) error {
 		}
 		for _, b := range builtin {
 			if b.prefix.Contains(a) {
-				return fmt.Errorf("%w: %s (%s); the operator can allow it with --egress-allow", ErrRefused, addr, b.what)
+				return fmt.Errorf("%w: %s (%s); the operator can allow it with --egress-allow", ErrRefused, addr,
+					b.what)
 			}
 		}
 	}
 	return nil
 }
 
-// carried returns the IPv4 address inside of an IPv6 address: NAT64 (RFC 6052), 6to4 (RFC 3056), and the compatible form (RFC 4291).
+// carried returns the IPv4 address inside of an IPv6 address: NAT64 (RFC 6052), 6to4 (RFC 3056), and the compatible
+// form (RFC 4291).
 func carried(addr netip.Addr) []netip.Addr {
 	if !addr.Is6() || addr.Is4In6() {
 		return nil
@@ -140,7 +145,8 @@ func (p Policy) Dialer(timeout time.Duration) *net.Dialer {
 	}}
 }
 
-// Transport returns a transport for addresses that users write: it dials by the policy and uses no proxy. The caller sets further limits.
+// Transport returns a transport for addresses that users write: it dials by the policy and uses no proxy. The caller
+// sets further limits.
 func (p Policy) Transport(timeout time.Duration) *http.Transport {
 	return &http.Transport{
 		DialContext: p.Dialer(timeout).DialContext, TLSHandshakeTimeout: timeout, ForceAttemptHTTP2: true,

@@ -64,7 +64,8 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.policy.Check(netip.MustParseAddr(tt.addr))
-			if got := errors.Is(err, egress.ErrRefused); got != (tt.refused != "") || err != nil && !strings.Contains(err.Error(), tt.refused) {
+			if got := errors.Is(err, egress.ErrRefused); got != (tt.refused != "") || err != nil &&
+				!strings.Contains(err.Error(), tt.refused) {
 				t.Errorf("%s: %v, want %q", tt.addr, err, tt.refused)
 			}
 		})
@@ -73,7 +74,8 @@ func TestCheck(t *testing.T) {
 
 func TestNewNamesAllFaults(t *testing.T) {
 	_, err := egress.New([]string{"10.0.0.0/8", "here"}, []string{"10.0.0.0/99"})
-	if err == nil || !strings.Contains(err.Error(), `allow: "here"`) || !strings.Contains(err.Error(), `deny: "10.0.0.0/99"`) {
+	if err == nil || !strings.Contains(err.Error(), `allow: "here"`) ||
+		!strings.Contains(err.Error(), `deny: "10.0.0.0/99"`) {
 		t.Errorf("%v", err)
 	}
 }
@@ -87,7 +89,8 @@ func TestTransport(t *testing.T) {
 	t.Setenv("http_proxy", inner.URL)
 	port := inner.URL[strings.LastIndex(inner.URL, ":"):]
 	for name, address := range map[string]string{
-		"address": inner.URL, "name": "http://localhost" + port, "mapped": "http://[::ffff:127.0.0.1]" + port, "unspecified": "http://[::]" + port,
+		"address": inner.URL, "name": "http://localhost" + port, "mapped": "http://[::ffff:127.0.0.1]" +
+			port, "unspecified": "http://[::]" + port,
 	} {
 		t.Run(name, func(t *testing.T) {
 			transport := egress.Policy{}.Transport(time.Minute)
@@ -101,7 +104,8 @@ func TestTransport(t *testing.T) {
 			}
 		})
 	}
-	away := httptest.NewServer(http.RedirectHandler(strings.Replace(inner.URL, "127.0.0.1", "127.0.0.2", 1), http.StatusFound))
+	away := httptest.NewServer(
+		http.RedirectHandler(strings.Replace(inner.URL, "127.0.0.1", "127.0.0.2", 1), http.StatusFound))
 	defer away.Close()
 	transport := policy(t, []string{"127.0.0.1"}, nil).Transport(time.Minute)
 	defer transport.CloseIdleConnections()

@@ -38,8 +38,8 @@ var (
 	ErrLogin = errors.New("the registry does not accept the login")
 )
 
-// NotStarted marks an error of Start: it is ErrNotStarted then, and keeps its text. A driver marks only errors from before it wrote down
-// that the program is about to run.
+// NotStarted marks an error of Start: it is ErrNotStarted then, and keeps its text. A driver marks only errors from
+// before it wrote down that the program is about to run.
 func NotStarted(err error) error { return notStarted{err} }
 
 type notStarted struct{ error }
@@ -62,27 +62,30 @@ type Spec struct {
 	Env []string
 	// Mounts are existing directories, or files, of the node.
 	Mounts []Mount
-	// Copies are existing files and directories of the node of which the container gets copies of its own, its user's, at paths below the folder that
-	// it starts in. Container.Dir is empty where there are any. A driver of images need not do that.
+	// Copies are existing files and directories of the node of which the container gets copies of its own, its user's,
+	// at paths below the folder that it starts in. Container.Dir is empty where there are any. A driver of images need
+	// not do that.
 	Copies []Mount
-	// Secrets are existing folders in memory, each with the files of secrets. The driver makes the files the container's user's and shows
-	// each folder read-only, so that a file that is replaced in it is seen at once.
+	// Secrets are existing folders in memory, each with the files of secrets. The driver makes the files the
+	// container's user's and shows each folder read-only, so that a file that is replaced in it is seen at once.
 	Secrets []Mount
-	// SecretEnv, unless empty, is a file in memory with further variables, in the form of EncodeEnv. The program, and what Exec runs beside
-	// it, gets them, and the driver writes them nowhere: neither to a disk, nor to where another user could read them.
+	// SecretEnv, unless empty, is a file in memory with further variables, in the form of EncodeEnv. The program, and
+	// what Exec runs beside it, gets them, and the driver writes them nowhere: neither to a disk, nor to where another
+	// user could read them.
 	SecretEnv string
-	// Rendered are existing folders with files that the agent replaces while the program runs. The driver makes the files the container's
-	// user's and shows each folder read-only.
+	// Rendered are existing folders with files that the agent replaces while the program runs. The driver makes the
+	// files the container's user's and shows each folder read-only.
 	Rendered []Mount
-	// Devices are files of devices that the container may use; of those that not every container has it gets no others. A driver
-	// whose programs see the machine's own files gives nothing and keeps nothing away.
+	// Devices are files of devices that the container may use; of those that not every container has it gets no others.
+	// A driver whose programs see the machine's own files gives nothing and keeps nothing away.
 	Devices []DeviceNode
 	// CDI are qualified names of devices, which the driver gives as the machine's specifications say.
 	CDI []string
-	// CPUs and NumaNodes, unless empty, are where the container runs and has its memory, as the kernel writes lists: "0-3,8".
+	// CPUs and NumaNodes, unless empty, are where the container runs and has its memory, as the kernel writes lists:
+	// "0-3,8".
 	CPUs, NumaNodes string
-	// Network, unless empty, is the file of the network namespace that the programs of the container are in; otherwise it is the driver's own.
-	// It stands until Remove.
+	// Network, unless empty, is the file of the network namespace that the programs of the container are in; otherwise
+	// it is the driver's own. It stands until Remove.
 	Network string
 	// Dir is a directory of the node that is the container's alone: the driver may put sockets, files and
 	// work there. It exists, and the agent deletes it after Remove.
@@ -141,8 +144,8 @@ type Command struct {
 	// The streams; each may be nil. Exec closes none of them.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Terminal, unless nil, has the command run on a terminal of its own: what is typed comes from Stdin, and all that it shows goes
-	// to Stdout. The end of Stdin is not told.
+	// Terminal, unless nil, has the command run on a terminal of its own: what is typed comes from Stdin, and all that
+	// it shows goes to Stdout. The end of Stdin is not told.
 	Terminal *Terminal
 }
 
@@ -165,10 +168,11 @@ type Executor interface {
 	// minutes (images). Progress, unless nil, is told in a few words what goes on. Preparing a
 	// prepared container again is no error. What a failed Prepare left behind, Remove removes.
 	Prepare(ctx context.Context, spec Spec, progress func(string)) error
-	// Start runs the program. It returns ErrStarted if Start was called for this ID before, whatever became
-	// of that, also in an earlier life of the agent. Of the other errors, ErrNotStarted promises that the program has not run and will
-	// not. ErrUnavailable and the end of the context leave open what became of the call: the same call tells. After any other error,
-	// ErrNotFound too, the program may have run: the caller removes the container and takes its end for one that nobody saw.
+	// Start runs the program. It returns ErrStarted if Start was called for this ID before, whatever became of that,
+	// also in an earlier life of the agent. Of the other errors, ErrNotStarted promises that the program has not run
+	// and will not. ErrUnavailable and the end of the context leave open what became of the call: the same call tells.
+	// After any other error, ErrNotFound too, the program may have run: the caller removes the container and takes its
+	// end for one that nobody saw.
 	Start(ctx context.Context, id ID) (Process, error)
 	// Wait blocks until the program has ended and tells how; for one that ended earlier it returns at
 	// once. An end that nobody saw has Exit.Unknown. A restart of the executor's daemon does not end it.
@@ -201,15 +205,16 @@ type Meter interface {
 
 // Detailer is what Meters offer besides that can tell more.
 type Detailer interface {
-	// Details returns what the kernel has counted of the given running containers, by the processes that Start told of. What
-	// cannot be told is left out. It does not wait, and it costs some times what Usage does: an agent calls it every ten seconds for each.
+	// Details returns what the kernel has counted of the given running containers, by the processes that Start told of.
+	// What cannot be told is left out. It does not wait, and it costs some times what Usage does: an agent calls it
+	// every ten seconds for each.
 	Details(running map[ID]Process) map[ID]cluster.Counts
 }
 
 // Pinner is what executors offer besides that can move containers to other CPUs.
 type Pinner interface {
-	// Pin has all programs of a container, prepared or running, run on these CPUs ("0-3,8") from now on. Of one that is not there,
-	// or runs no more, there is nothing to move, which is no error.
+	// Pin has all programs of a container, prepared or running, run on these CPUs ("0-3,8") from now on. Of one that is
+	// not there, or runs no more, there is nothing to move, which is no error.
 	Pin(ctx context.Context, id ID, cpus string) error
 }
 
@@ -218,8 +223,9 @@ type Image struct {
 	Name   string        `json:"name"`
 	Digest string        `json:"digest"`
 	Size   cluster.Bytes `json:"size"`
-	// Frees is what the disk gains without it: unpacked layers too, and nothing that other images share. Used is when a container was
-	// last made from it or removed, and Kept what keeps it from being removed, in a few words. Executors need not tell.
+	// Frees is what the disk gains without it: unpacked layers too, and nothing that other images share. Used is when a
+	// container was last made from it or removed, and Kept what keeps it from being removed, in a few words. Executors
+	// need not tell.
 	Frees cluster.Bytes `json:"frees,omitempty"`
 	Used  time.Time     `json:"used,omitzero"`
 	Kept  string        `json:"kept,omitempty"`

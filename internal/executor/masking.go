@@ -13,7 +13,8 @@ import (
 // Masked stands in logs and messages for the value of a secret.
 const Masked = "[secret]"
 
-// What is masked: whole values from ShortSecret bytes on, and of values with several lines each that is as long as longLine.
+// What is masked: whole values from ShortSecret bytes on, and of values with several lines each that is as long as
+// longLine.
 const (
 	ShortSecret = 4
 	longLine    = 12
@@ -22,16 +23,17 @@ const (
 // maxMasked bounds how many texts are looked for: those of the newest values.
 const maxMasked = 1024
 
-// sameTime is how old the time of a folder has to be before it says that nothing changed since: what is replaced twice within a tick of the kernel's
-// clock has one time. A tick is 10 ms at most.
+// sameTime is how old the time of a folder has to be before it says that nothing changed since: what is replaced twice
+// within a tick of the kernel's clock has one time. A tick is 10 ms at most.
 const sameTime = 50 * time.Millisecond
 
-// FormerFolder is the folder, beside those of a container's secrets, with the files of values that were replaced, in the order of their names: the one
-// list of what its programs may still say. Only who replaces values writes there, and does so before.
+// FormerFolder is the folder, beside those of a container's secrets, with the files of values that were replaced, in
+// the order of their names: the one list of what its programs may still say. Only who replaces values writes there, and
+// does so before.
 const FormerFolder = "former"
 
-// MaskedTexts returns what is masked of secrets with these values, the newest first: the longest text first. Of too many texts those of the first values
-// count.
+// MaskedTexts returns what is masked of secrets with these values, the newest first: the longest text first. Of too
+// many texts those of the first values count.
 func MaskedTexts(values []string) (texts []string) {
 	for _, value := range values {
 		if len(texts) >= maxMasked {
@@ -54,8 +56,9 @@ func MaskedTexts(values []string) (texts []string) {
 	return slices.Compact(texts)
 }
 
-// SecretValues reads the values that the programs of a container have or had: those in its folders of secrets and in the file of its variables, "" for
-// none, and then those that were replaced, the newest first. What cannot be read is left out.
+// SecretValues reads the values that the programs of a container have or had: those in its folders of secrets and in
+// the file of its variables, "" for none, and then those that were replaced, the newest first. What cannot be read is
+// left out.
 func SecretValues(folders []string, env string) (values []string) {
 	for _, folder := range folders {
 		entries, _ := os.ReadDir(folder)
@@ -106,9 +109,9 @@ func formerFolders(folders []string, env string) (dirs []string) {
 	return dirs
 }
 
-// Masker takes the values of a container's secrets out of what its program writes: those that SecretValues reads, anew whenever they were replaced. It keeps
-// them in memory only so as not to read them for each line, and beyond the attempt's end, when they are gone: the next process that
-// writes the log knows as much. Not safe for concurrent use.
+// Masker takes the values of a container's secrets out of what its program writes: those that SecretValues reads, anew
+// whenever they were replaced. It keeps them in memory only so as not to read them for each line, and beyond the
+// attempt's end, when they are gone: the next process that writes the log knows as much. Not safe for concurrent use.
 type Masker struct {
 	folders []string
 	env     string

@@ -8,7 +8,8 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// What a program writes is masked with the values that it has, and those that it had, whichever come in files and variables.
+// What a program writes is masked with the values that it has, and those that it had, whichever come in files and
+// variables.
 func TestMasker(t *testing.T) {
 	t.Parallel()
 	if m := executor.NewMasker(nil, ""); m != nil {
@@ -59,9 +60,11 @@ func TestMasker(t *testing.T) {
 	put(filepath.Join(folder, "db"), "battery-staple")
 	keep(env, "2")
 	put(env, string(executor.EncodeEnv([]string{"PASSWORD=other-one", "EMPTY="})))
-	check("battery-staple after correct-horse, other-one after correct", "[secret] after [secret], [secret] after [secret]")
+	check("battery-staple after correct-horse, other-one after correct",
+		"[secret] after [secret], [secret] after [secret]")
 	m = executor.NewMasker([]executor.Mount{{Source: folder}}, env)
-	check("battery-staple after correct-horse, other-one after correct", "[secret] after [secret], [secret] after [secret]")
+	check("battery-staple after correct-horse, other-one after correct",
+		"[secret] after [secret], [secret] after [secret]")
 	check("in the life before: correct-horse", "in the life before: [secret]")
 	// Two changes of one tick of the clock: the folder has the same time after both.
 	keep(filepath.Join(folder, "db"), "3")

@@ -49,7 +49,8 @@ func WithEnv(env, over []string) []string {
 	return env
 }
 
-// OwnSecrets makes the files of secrets, and the file of their variables unless it is empty, those of a user, for drivers.
+// OwnSecrets makes the files of secrets, and the file of their variables unless it is empty, those of a user, for
+// drivers.
 func OwnSecrets(folders []Mount, env string, uid, gid int) error {
 	var names []string
 	for _, f := range folders {

@@ -1,6 +1,6 @@
-// Package heap gives memory back to the machine once a server has come to rest after much work, and lets its garbage be collected less often
-// while it works. With thousands of connections a collection looks at hundreds of megabytes that do not change, and a burst of
-// placements would pay for several of them.
+// Package heap gives memory back to the machine once a server has come to rest after much work, and lets its garbage be
+// collected less often while it works. With thousands of connections a collection looks at hundreds of megabytes that
+// do not change, and a burst of placements would pay for several of them.
 package heap
 
 import (
@@ -14,10 +14,12 @@ import (
 const (
 	// lookEvery is how often it looks.
 	lookEvery = 5 * time.Second
-	// busyRate is from how many allocated bytes a second on the process works hard; it has come to rest at a part of the most in calm.
+	// busyRate is from how many allocated bytes a second on the process works hard; it has come to rest at a part of
+	// the most in calm.
 	busyRate, calm = 16 << 20, 2
-	// large is from which size on of what is in use garbage is collected less often, in bytes, most by how many percent of it a heap then
-	// grows before the next collection (see GOGC), and room by how many bytes at most, unless that were less than 100 percent.
+	// large is from which size on of what is in use garbage is collected less often, in bytes, most by how many percent
+	// of it a heap then grows before the next collection (see GOGC), and room by how many bytes at most, unless that
+	// were less than 100 percent.
 	large = 64 << 20
 	most  = 200
 	room  = 512 << 20
@@ -27,7 +29,8 @@ const (
 	worthwhile = 64 << 20
 )
 
-// Tend looks after the heap of the process until the context ends, and returns its error. It leaves the pace of collections alone where GOGC or GOMEMLIMIT is set.
+// Tend looks after the heap of the process until the context ends, and returns its error. It leaves the pace of
+// collections alone where GOGC or GOMEMLIMIT is set.
 func Tend(ctx context.Context) error {
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
@@ -71,7 +74,8 @@ type tender struct {
 }
 
 func (t *tender) look(r reading) {
-	if pace := paceOf(r.live); pace != t.pace && (pace == 100 || pace == most || pace < t.pace-slack || pace > t.pace+slack) {
+	if pace := paceOf(r.live); pace != t.pace &&
+		(pace == 100 || pace == most || pace < t.pace-slack || pace > t.pace+slack) {
 		t.pace = pace
 		t.percent(pace)
 	}

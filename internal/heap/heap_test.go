@@ -32,13 +32,27 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 		readings []reading
 		want     int
 	}{
-		"after work":                        {[]reading{{0, 50 * mb, 60 * mb}, {500 * mb, 60 * mb, 400 * mb}, {501 * mb, 60 * mb, 400 * mb}, {502 * mb, 60 * mb, 400 * mb}}, 1},
-		"not while it works":                {[]reading{{0, 50 * mb, 60 * mb}, {500 * mb, 60 * mb, 400 * mb}, {900 * mb, 60 * mb, 400 * mb}}, 0},
-		"nor where it never worked hard":    {[]reading{{0, 50 * mb, 400 * mb}, {5 * mb, 50 * mb, 400 * mb}, {9 * mb, 50 * mb, 400 * mb}}, 0},
-		"nor where little is to be won":     {[]reading{{0, 50 * mb, 60 * mb}, {500 * mb, 60 * mb, 80 * mb}, {501 * mb, 60 * mb, 80 * mb}}, 0},
-		"nor for what was before it looked": {[]reading{{900 * mb, 50 * mb, 400 * mb}, {901 * mb, 50 * mb, 400 * mb}}, 0},
-		"not again at once":                 {turns(2), 1},
-		"again after a while":               {turns(8), 2},
+		"after work": {[]reading{
+			{0, 50 * mb, 60 * mb},
+			{500 * mb, 60 * mb, 400 * mb},
+			{501 * mb, 60 * mb, 400 * mb},
+			{502 * mb, 60 * mb, 400 * mb},
+		}, 1},
+		"not while it works": {
+			[]reading{{0, 50 * mb, 60 * mb}, {500 * mb, 60 * mb, 400 * mb}, {900 * mb, 60 * mb, 400 * mb}}, 0,
+		},
+		"nor where it never worked hard": {
+			[]reading{{0, 50 * mb, 400 * mb}, {5 * mb, 50 * mb, 400 * mb}, {9 * mb, 50 * mb, 400 * mb}}, 0,
+		},
+		"nor where little is to be won": {
+			[]reading{{0, 50 * mb, 60 * mb}, {500 * mb, 60 * mb, 80 * mb}, {501 * mb, 60 * mb, 80 * mb}}, 0,
+		},
+		"nor for what was before it looked": {
+			[]reading{{900 * mb, 50 * mb, 400 * mb}, {901 * mb, 50 * mb, 400 * mb}},
+			0,
+		},
+		"not again at once":   {turns(2), 1},
+		"again after a while": {turns(8), 2},
 	} {
 		if freed, _ := script(c.readings...); freed != c.want {
 			t.Errorf("%s: got %d collections, want %d", name, freed, c.want)
@@ -48,7 +62,8 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 
 func TestLargeHeapsAreCollectedLessOften(t *testing.T) {
 	_, got := script(
-		reading{live: 10 * mb}, reading{live: 100 * mb}, reading{live: 120 * mb}, reading{live: 320 * mb}, reading{live: 330 * mb},
+		reading{live: 10 * mb}, reading{live: 100 * mb}, reading{live: 120 * mb}, reading{live: 320 * mb},
+		reading{live: 330 * mb},
 		reading{live: 2000 * mb}, reading{live: 20 * mb},
 	)
 	if want := []int{100, 200, 160, 100}; !slices.Equal(got, want) {

@@ -1,19 +1,23 @@
 // Package keyring replaces the keys that secrets are sealed with, on all servers of a control plane.
 //
-// A value is sealed with a data key, which stands in the store wrapped by a master key, which stands in a file on each server (package
-// secrets). To replace the master key:
+// A value is sealed with a data key, which stands in the store wrapped by a master key, which stands in a file on each
+// server (package secrets). To replace the master key:
 //
-//  1. The server that is asked (Rekey) makes a key, keeps it in its file, and writes the record masterkey/<id>, which names it.
-//  2. Each server that reads of a key that it lacks asks the others for it, over the connections of servers, keeps it in its file, and lists it
-//     in its own record (hold).
-//  3. Once all servers list it, the leader notes that it is used, and makes a data key that is wrapped with it. From the write of that record on no
-//     value is sealed with an older data key: each write of a secret compares the record of the key that it used.
-//  4. The leader seals all other values anew, some in a transaction, then deletes the data keys that seal nothing, and then notes that the older
-//     master key is retired: the store does not need it any more. Snapshots of before do, so it stays in the files.
+//  1. The server that is asked (Rekey) makes a key, keeps it in its file, and writes the record masterkey/<id>, which
+//     names it.
+//  2. Each server that reads of a key that it lacks asks the others for it, over the connections of servers, keeps it
+//     in its file, and lists it in its own record (hold).
+//  3. Once all servers list it, the leader notes that it is used, and makes a data key that is wrapped with it. From
+//     the write of that record on no value is sealed with an older data key: each write of a secret compares the record
+//     of the key that it used.
+//  4. The leader seals all other values anew, some in a transaction, then deletes the data keys that seal nothing, and
+//     then notes that the older master key is retired: the store does not need it any more. Snapshots of before do, so
+//     it stays in the files.
 //  5. Whoever is asked to (Drop) notes that it is dropped, and each server takes it out of its file.
 //
-// What comes next follows from the records alone (next), and each write compares what it rests on. So it does not matter who dies when, how often a
-// step is tried, or whether two servers believe to lead: the records stand as before the step or as after it.
+// What comes next follows from the records alone (next), and each write compares what it rests on. So it does not
+// matter who dies when, how often a step is tried, or whether two servers believe to lead: the records stand as before
+// the step or as after it.
 package keyring
 
 import (
@@ -31,7 +35,8 @@ import (
 )
 
 const (
-	// look is how often all is looked at anew without a change of the records: a file may have been added to by hand, or a server be back.
+	// look is how often all is looked at anew without a change of the records: a file may have been added to by hand,
+	// or a server be back.
 	look = 5 * time.Second
 	// rest is what comes between two looks however often records change.
 	rest = 50 * time.Millisecond
@@ -88,8 +93,8 @@ func New(c Config) *Keyring {
 	return k
 }
 
-// Run keeps this server's file in line with the records, and carries out what was asked for while this server leads, until the context ends. It returns the
-// context's error.
+// Run keeps this server's file in line with the records, and carries out what was asked for while this server leads,
+// until the context ends. It returns the context's error.
 func (k *Keyring) Run(ctx context.Context) error {
 	select {
 	case <-k.config.Tables.Synced():
@@ -145,8 +150,8 @@ func (k *Keyring) news(about string, err error) bool {
 	return text != "" && text != was
 }
 
-// hold brings the file of this server in line with the records: it asks for the keys that it lacks, takes out those that were dropped, and
-// lists what it has in the server's record.
+// hold brings the file of this server in line with the records: it asks for the keys that it lacks, takes out those
+// that were dropped, and lists what it has in the server's record.
 func (k *Keyring) hold(ctx context.Context) {
 	snap := k.config.Tables.Snapshot()
 	wrapped := map[string]int{}
@@ -164,7 +169,8 @@ func (k *Keyring) hold(ctx context.Context) {
 			needed[m.ID] = needed[m.ID] || m.Retired.IsZero()
 		case wrapped[m.ID] == 0:
 			if err := k.config.Vault.Drop(m.ID); k.news("dropping "+m.ID, err) {
-				k.config.Log.Warn("a secrets key that was dropped is still in this server's file", "key", m.ID, "error", err)
+				k.config.Log.Warn("a secrets key that was dropped is still in this server's file", "key", m.ID, "error",
+					err)
 			}
 		}
 	}
@@ -209,8 +215,8 @@ func (k *Keyring) obtain(ctx context.Context, id string) error {
 	return nil
 }
 
-// list writes which keys this server holds into its record, where that says something else. A server without a record was removed, or is about to write
-// one.
+// list writes which keys this server holds into its record, where that says something else. A server without a record
+// was removed, or is about to write one.
 func (k *Keyring) list(ctx context.Context, snap *store.Snapshot) {
 	u, differs, err := k.listed(snap)
 	if err == nil && differs {
@@ -297,8 +303,8 @@ func (r *Refusal) Refused() bool { return true }
 
 func refuse(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
 
-// Rotate replaces the data key and seals all values with the new one. It returns the id of that, how many values it was to seal, and how many keys it
-// is in the place of. What is interrupted is completed by the leader.
+// Rotate replaces the data key and seals all values with the new one. It returns the id of that, how many values it was
+// to seal, and how many keys it is in the place of. What is interrupted is completed by the leader.
 func (k *Keyring) Rotate(ctx context.Context) (key string, sealed, dropped int, err error) {
 	err = k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
 		sealed, dropped = count(snap.Secrets("")), count(snap.SecretKeys())
@@ -311,7 +317,8 @@ func (k *Keyring) Rotate(ctx context.Context) (key string, sealed, dropped int, 
 	if err != nil {
 		return key, sealed, dropped, err
 	}
-	if err = k.finish(ctx); errors.Is(err, secrets.ErrSealed) || errors.Is(err, secrets.ErrMaster) || errors.Is(err, errNoKey) {
+	if err = k.finish(ctx); errors.Is(err, secrets.ErrSealed) || errors.Is(err, secrets.ErrMaster) ||
+		errors.Is(err, errNoKey) {
 		err = refuse("%v", err)
 	}
 	if err == nil {
@@ -320,8 +327,8 @@ func (k *Keyring) Rotate(ctx context.Context) (key string, sealed, dropped int, 
 	return key, sealed, dropped, err
 }
 
-// Rekey makes another master key on this server and writes the record of it; the rest follows. Where another one is on its way already it
-// returns that, and began is false.
+// Rekey makes another master key on this server and writes the record of it; the rest follows. Where another one is on
+// its way already it returns that, and began is false.
 func (k *Keyring) Rekey(ctx context.Context) (id string, began bool, err error) {
 	made := ""
 	err = k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
@@ -341,7 +348,8 @@ func (k *Keyring) Rekey(ctx context.Context) (id string, began bool, err error) 
 		id, began = made, true
 		return k.begun(snap, made)
 	})
-	if made != "" && id != made && (err == nil || errors.As(err, new(*Refusal))) { // another was faster; where that is not known, the key stays
+	// another was faster; where that is not known, the key stays
+	if made != "" && id != made && (err == nil || errors.As(err, new(*Refusal))) {
 		err = errors.Join(err, k.config.Vault.Drop(made))
 	}
 	return id, began, err
@@ -384,9 +392,12 @@ func mayRekey(snap *store.Snapshot, vault *secrets.Vault) error {
 	case servers == 0:
 		return refuse("this server has not written its record yet: try again in a moment")
 	case len(older) > 0:
-		return refuse("not every server knows of several master keys: upgrade %s first, or remove it with `berth server remove` if it never comes back", strings.Join(older, ", "))
+		return refuse("not every server knows of several master keys: upgrade %s first, or remove it with "+
+			"`berth server remove` if it never comes back", strings.Join(older, ", "))
 	case len(alone) > 0:
-		return refuse("the new key could not come to all servers: %s cannot be reached by the others. Only servers made with `berth server init` and `berth server join` can share another key", strings.Join(alone, ", "))
+		return refuse("the new key could not come to all servers: %s cannot be reached by the others. Only "+
+			"servers made with `berth server init` and `berth server join` can share another key",
+			strings.Join(alone, ", "))
 	}
 	if id := snap.MasterInUse(); id != "" {
 		if err := vault.Lacks(id); err != nil {
@@ -396,8 +407,8 @@ func mayRekey(snap *store.Snapshot, vault *secrets.Vault) error {
 	return nil
 }
 
-// begun is the write by which another master key begins: its record, that of the first one where there is none yet, and in this server's record that it
-// holds it.
+// begun is the write by which another master key begins: its record, that of the first one where there is none yet, and
+// in this server's record that it holds it.
 func (k *Keyring) begun(snap *store.Snapshot, id string) (u store.Unit, err error) {
 	prefix, now := k.config.Tables.Prefix(), k.config.Now().UTC()
 	next := cluster.MasterKey{ID: id, Number: 1, Created: now}
@@ -428,12 +439,13 @@ func (k *Keyring) begun(snap *store.Snapshot, id string) (u store.Unit, err erro
 	if self, differs, fault := k.listed(snap); fault == nil && differs {
 		u.Compares, u.Ops = append(u.Compares, self.Compares...), append(u.Ops, self.Ops...)
 	}
-	u.Event(cluster.Event{Type: "secrets.rekey", Message: "the master key of the secrets is replaced by " + id + ": it is handed to all servers, then all secrets are sealed anew"})
+	u.Event(cluster.Event{Type: "secrets.rekey", Message: "the master key of the secrets is replaced by " + id +
+		": it is handed to all servers, then all secrets are sealed anew"})
 	return u, err
 }
 
-// Drop gives up a master key that nothing in the store is sealed with: all servers take it out of their files. Snapshots of before cannot be used without a
-// copy of it any more. The same again changes nothing.
+// Drop gives up a master key that nothing in the store is sealed with: all servers take it out of their files.
+// Snapshots of before cannot be used without a copy of it any more. The same again changes nothing.
 func (k *Keyring) Drop(ctx context.Context, id string) error {
 	return k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
 		e, ok := snap.MasterKey(id)
@@ -455,7 +467,10 @@ func (k *Keyring) Drop(ctx context.Context, id string) error {
 		next := *e.Value
 		next.Dropped = k.config.Now().UTC()
 		u.Compare(e.Key, e.Modified)
-		u.Event(cluster.Event{Type: "secrets.key-dropped", Message: "the user dropped the master key " + id + " of the secrets"})
+		u.Event(cluster.Event{
+			Type:    "secrets.key-dropped",
+			Message: "the user dropped the master key " + id + " of the secrets",
+		})
 		return u, u.Put(e.Key, &next)
 	})
 }

@@ -51,7 +51,10 @@ type member struct {
 const prefix = store.DefaultPrefix
 
 func newWorld(t *testing.T, servers ...string) *world {
-	w := &world{t: t, store: memory.New(memory.Options{}), dirs: map[string]string{}, living: map[string]*member{}, leader: servers[0]}
+	w := &world{
+		t: t, store: memory.New(memory.Options{}), dirs: map[string]string{}, living: map[string]*member{},
+		leader: servers[0],
+	}
 	for _, id := range servers {
 		w.dirs[id] = t.TempDir()
 		w.start(id)
@@ -127,7 +130,10 @@ func (w *world) start(id string) *member {
 			return "", errors.New("nobody has it")
 		},
 	})
-	w.put("server/"+id, &cluster.Server{ID: id, Name: "name-" + id, API: "https://" + id, Version: "v", Masters: m.vault.IDs()})
+	w.put("server/"+id, &cluster.Server{
+		ID: id, Name: "name-" + id, API: "https://" + id, Version: "v",
+		Masters: m.vault.IDs(),
+	})
 	var all sync.WaitGroup
 	all.Go(func() { _ = m.tables.Run(ctx) })
 	all.Go(func() { _ = m.Run(ctx) })
@@ -153,7 +159,8 @@ func (w *world) put(key string, record any) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if _, err := w.store.Commit(w.t.Context(), []store.Group{{Ops: []store.Op{{Key: prefix + key, Value: value}}}}); err != nil {
+	if _, err := w.store.Commit(w.t.Context(),
+		[]store.Group{{Ops: []store.Op{{Key: prefix + key, Value: value}}}}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -210,7 +217,8 @@ func (w *world) opened(n int) {
 				w.t.Fatalf("the data key %s of %s is missing", e.Value.Key, e.Value.Name)
 			}
 			value, err := v.Open(k.Value, e.Value)
-			if want := "value " + strings.TrimPrefix(e.Value.Name, "s"); err != nil || string(value) != want || e.Value.Version != 3 || e.Value.Stamp != "stamp" {
+			if want := "value " + strings.TrimPrefix(e.Value.Name, "s"); err != nil || string(value) != want ||
+				e.Value.Version != 3 || e.Value.Stamp != "stamp" {
 				w.t.Fatalf("by %s: %s is %q, %v, version %d", id, e.Value.Name, value, err, e.Value.Version)
 			}
 			found++
@@ -241,8 +249,8 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// Three servers: one is asked, another leads. The key comes to all of them, all values are sealed anew in several transactions, and then the older key can
-// be given up, on servers that are down when they are back.
+// Three servers: one is asked, another leads. The key comes to all of them, all values are sealed anew in several
+// transactions, and then the older key can be given up, on servers that are down when they are back.
 func TestRekeyOfThreeServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "s1", "s2", "s3")
@@ -317,8 +325,8 @@ func TestRekeyOfThreeServers(t *testing.T) {
 	})
 }
 
-// Whoever dies at whatever write, before it or after it, and whoever leads then: at each moment the file of each server opens all secrets, and in the end
-// all of them are sealed under the new key.
+// Whoever dies at whatever write, before it or after it, and whoever leads then: at each moment the file of each server
+// opens all secrets, and in the end all of them are sealed under the new key.
 func TestDeathAtEachWriteOfARekey(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		for n := 1; ; n++ {
@@ -397,8 +405,14 @@ func TestRekeyIsRefused(t *testing.T) {
 		server cluster.Server
 		want   string
 	}{
-		"an older build":   {cluster.Server{ID: "s2", Name: "two", API: "https://s2", Version: "0.9"}, "upgrade two (0.9) first"},
-		"out of all reach": {cluster.Server{ID: "s2", Name: "two", Version: "v", Masters: []string{"x"}}, "two cannot be reached"},
+		"an older build": {
+			cluster.Server{ID: "s2", Name: "two", API: "https://s2", Version: "0.9"},
+			"upgrade two (0.9) first",
+		},
+		"out of all reach": {
+			cluster.Server{ID: "s2", Name: "two", Version: "v", Masters: []string{"x"}},
+			"two cannot be reached",
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, "s1")
@@ -416,7 +430,8 @@ func TestRekeyIsRefused(t *testing.T) {
 	}
 }
 
-// A data key is rotated without the master key; what was interrupted is gone on with; a value that nobody can open holds up no other.
+// A data key is rotated without the master key; what was interrupted is gone on with; a value that nobody can open
+// holds up no other.
 func TestRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "s1")
@@ -461,7 +476,8 @@ func TestRotate(t *testing.T) {
 		torn.Sealed = torn.Sealed[:len(torn.Sealed)-1]
 		w.put("secret/default/s7", &torn)
 		pass(time.Second)
-		if _, _, _, err = w.all()["s1"].Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "s7") || !strings.Contains(err.Error(), "Set the secret anew") {
+		if _, _, _, err = w.all()["s1"].Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "s7") ||
+			!strings.Contains(err.Error(), "Set the secret anew") {
 			t.Errorf("with a damaged value: %v", err)
 		}
 		left := 0
@@ -476,7 +492,8 @@ func TestRotate(t *testing.T) {
 	})
 }
 
-// A server that lacks a key says which, where it looks for it and what to do, and takes it in when it is added to its file.
+// A server that lacks a key says which, where it looks for it and what to do, and takes it in when it is added to its
+// file.
 func TestServerWithoutTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "s1")
@@ -493,7 +510,9 @@ func TestServerWithoutTheKey(t *testing.T) {
 		_, _, _, err = w.all()["s1"].Rotate(t.Context())
 		_, _, again := w.all()["s1"].Rekey(t.Context())
 		for _, err := range []error{err, again} {
-			if refusal := new(keyring.Refusal); !errors.As(err, &refusal) || !strings.Contains(err.Error(), k.Master+" is needed") || !strings.Contains(err.Error(), "secrets.key holds") {
+			if refusal := new(keyring.Refusal); !errors.As(err, &refusal) ||
+				!strings.Contains(err.Error(), k.Master+" is needed") ||
+				!strings.Contains(err.Error(), "secrets.key holds") {
 				t.Errorf("got %v, want that %s is needed", err, k.Master)
 			}
 		}

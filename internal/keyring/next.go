@@ -30,12 +30,16 @@ func Lacking(snap *store.Snapshot, id string) (lacking []*cluster.Server) {
 	return lacking
 }
 
-// next returns the next write that brings the secrets to the newest keys, by the records alone; some is false where there is none to do now, and the
-// error then says what stands against it. A server's silence is no error: the key waits for it.
-func next(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now time.Time) (u store.Unit, some bool, err error) {
+// next returns the next write that brings the secrets to the newest keys, by the records alone; some is false where
+// there is none to do now, and the error then says what stands against it. A server's silence is no error: the key
+// waits for it.
+func next(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now time.Time) (u store.Unit, some bool,
+	err error,
+) {
 	// 1. A master key that all servers hold is used.
 	newest, replaced := snap.NewestMasterKey()
-	if replaced && newest.Value.Used.IsZero() && newest.Value.Dropped.IsZero() && len(Lacking(snap, newest.Value.ID)) == 0 {
+	if replaced && newest.Value.Used.IsZero() && newest.Value.Dropped.IsZero() &&
+		len(Lacking(snap, newest.Value.ID)) == 0 {
 		used := *newest.Value
 		used.Used = now
 		u.Compare(newest.Key, newest.Modified)
@@ -65,9 +69,11 @@ func next(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now t
 	return retired(snap, master, now)
 }
 
-// newDataKey is the write of another data key, wrapped with the master key in use, and of the records of those before: no value is sealed with
-// them after it.
-func newDataKey(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now time.Time) (u store.Unit, id string, err error) {
+// newDataKey is the write of another data key, wrapped with the master key in use, and of the records of those before:
+// no value is sealed with them after it.
+func newDataKey(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now time.Time) (u store.Unit,
+	id string, err error,
+) {
 	number := uint64(1)
 	for e := range snap.SecretKeys() {
 		number = max(number, e.Value.Number+1)
@@ -89,8 +95,11 @@ func newDataKey(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault,
 	return u, k.ID, u.Put(prefix.SecretKey(k.ID), k)
 }
 
-// sealAnew is the write of some of the values that are not sealed with the key. What cannot be opened is left, and told.
-func sealAnew(snap *store.Snapshot, vault *secrets.Vault, key store.Entry[cluster.SecretKey]) (u store.Unit, some bool, err error) {
+// sealAnew is the write of some of the values that are not sealed with the key. What cannot be opened is left, and
+// told.
+func sealAnew(snap *store.Snapshot, vault *secrets.Vault, key store.Entry[cluster.SecretKey]) (u store.Unit, some bool,
+	err error,
+) {
 	size, n := 0, 0
 	for e := range snap.Secrets("") {
 		if e.Value.Key == key.Value.ID {
@@ -119,10 +128,13 @@ func sealAnew(snap *store.Snapshot, vault *secrets.Vault, key store.Entry[cluste
 }
 
 // sealedAnew returns a secret with the same value, sealed with the key.
-func sealedAnew(snap *store.Snapshot, vault *secrets.Vault, key *cluster.SecretKey, s *cluster.Secret) (*cluster.Secret, error) {
+func sealedAnew(snap *store.Snapshot, vault *secrets.Vault, key *cluster.SecretKey, s *cluster.Secret) (*cluster.Secret,
+	error,
+) {
 	old, ok := snap.SecretKey(s.Key)
 	if !ok {
-		return nil, fmt.Errorf("the secret %s/%s is sealed with the data key %s: %w. Set the secret anew, or delete it", s.Cluster, s.Name, s.Key, errNoKey)
+		return nil, fmt.Errorf("the secret %s/%s is sealed with the data key %s: %w. Set the secret anew, or delete it",
+			s.Cluster, s.Name, s.Key, errNoKey)
 	}
 	value, err := vault.Open(old.Value, s)
 	switch {
@@ -167,7 +179,11 @@ func retired(snap *store.Snapshot, inUse string, now time.Time) (u store.Unit, s
 		if err := u.Put(e.Key, &m); err != nil {
 			return u, false, err
 		}
-		u.Event(cluster.Event{Type: "secrets.rekeyed", Message: fmt.Sprintf("all secrets are sealed under the master key %s; %s is kept for snapshots of before, until it is dropped", inUse, m.ID)})
+		u.Event(cluster.Event{
+			Type: "secrets.rekeyed",
+			Message: fmt.Sprintf("all secrets are sealed under the master key %s; %s is kept for snapshots "+
+				"of before, until it is dropped", inUse, m.ID),
+		})
 		some = true
 	}
 	return u, some, nil

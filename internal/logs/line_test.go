@@ -15,12 +15,27 @@ func TestParse(t *testing.T) {
 		want Line
 		bad  string
 	}{
-		"whole":        {in: "2026-11-20T06:00:00.000000005Z stdout F hello there", want: Line{Time: at, Stream: Stdout, Text: "hello there"}},
-		"partial":      {in: "2026-11-20T06:00:00.000000005Z stderr P hel", want: Line{Time: at, Stream: Stderr, Text: "hel", Partial: true}},
-		"empty":        {in: "2026-11-20T06:00:00.000000005Z stdout F ", want: Line{Time: at, Stream: Stdout}},
-		"zone":         {in: "2026-11-20T07:00:00.000000005+01:00 stdout F x", want: Line{Time: at, Stream: Stdout, Text: "x"}},
-		"lost":         {in: "2026-11-20T06:00:00.000000005Z stderr F:lost=12 ", want: Line{Time: at, Stream: Stderr, Lost: 12}},
-		"unknown tag":  {in: "2026-11-20T06:00:00.000000005Z stdout F:new x", want: Line{Time: at, Stream: Stdout, Text: "x"}},
+		"whole": {
+			in:   "2026-11-20T06:00:00.000000005Z stdout F hello there",
+			want: Line{Time: at, Stream: Stdout, Text: "hello there"},
+		},
+		"partial": {
+			in:   "2026-11-20T06:00:00.000000005Z stderr P hel",
+			want: Line{Time: at, Stream: Stderr, Text: "hel", Partial: true},
+		},
+		"empty": {in: "2026-11-20T06:00:00.000000005Z stdout F ", want: Line{Time: at, Stream: Stdout}},
+		"zone": {
+			in:   "2026-11-20T07:00:00.000000005+01:00 stdout F x",
+			want: Line{Time: at, Stream: Stdout, Text: "x"},
+		},
+		"lost": {
+			in:   "2026-11-20T06:00:00.000000005Z stderr F:lost=12 ",
+			want: Line{Time: at, Stream: Stderr, Lost: 12},
+		},
+		"unknown tag": {
+			in:   "2026-11-20T06:00:00.000000005Z stdout F:new x",
+			want: Line{Time: at, Stream: Stdout, Text: "x"},
+		},
 		"no time":      {in: "hello", bad: "no time"},
 		"wrong time":   {in: "yesterday stdout F x", bad: "RFC 3339"},
 		"wrong stream": {in: "2026-11-20T06:00:00Z stdin F x", bad: "stream"},

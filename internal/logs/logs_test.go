@@ -185,13 +185,17 @@ func TestSinceAndStream(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var file []byte
 	for i := range 6 {
-		file = Append(file, Line{Time: at.Add(time.Duration(i) * time.Second), Stream: []Stream{Stdout, Stderr}[i%2], Text: fmt.Sprint(i)})
+		file = Append(file, Line{
+			Time: at.Add(time.Duration(i) * time.Second), Stream: []Stream{Stdout, Stderr}[i%2],
+			Text: fmt.Sprint(i),
+		})
 	}
 	file = append(file, "garbage\n2026-01-01T00:00:06Z stdout F torn"...)
 	if err := os.WriteFile(segmentPath(dir, 0), file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"stderr:3", "stdout:4", "stderr:5"}, texts(t, dir, Options{Since: at.Add(3 * time.Second)})); diff != "" {
+	if diff := cmp.Diff([]string{"stderr:3", "stdout:4", "stderr:5"},
+		texts(t, dir, Options{Since: at.Add(3 * time.Second)})); diff != "" {
 		t.Errorf("since: %s", diff)
 	}
 	if diff := cmp.Diff([]string{"stderr:3", "stderr:5"}, texts(t, dir, Options{Stream: Stderr, Tail: 2})); diff != "" {
@@ -278,8 +282,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// Whatever is written, in whatever pieces and through whatever restarts of the writer, a reader sees all that is kept in
-// order, and knows how much is not.
+// Whatever is written, in whatever pieces and through whatever restarts of the writer, a reader sees all that is kept
+// in order, and knows how much is not.
 func TestAnyWriting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one for each draw

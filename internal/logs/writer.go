@@ -28,8 +28,8 @@ type Config struct {
 	Dir string
 	// SegmentSize is how large a segment grows, by default DefaultSegmentSize.
 	SegmentSize cluster.Bytes
-	// Mask, unless nil, returns the text of a line as it is to be kept. It is called for one line at a time, and for each part of one that is
-	// longer than MaxLine.
+	// Mask, unless nil, returns the text of a line as it is to be kept. It is called for one line at a time, and for
+	// each part of one that is longer than MaxLine.
 	Mask func(text []byte) []byte
 	// Segments is how many are kept, the growing one included; by default DefaultSegments, at least 2.
 	Segments int

@@ -54,7 +54,8 @@ func (r *reader) kind(root *node) (cluster.Kind, bool) {
 	case f == nil:
 		more := ""
 		if system := foreignFile(root); system != "" {
-			more = "; this looks like a file of " + system + ", and docs/guide/coming-from.md tells how it is written here"
+			more = "; this looks like a file of " + system +
+				", and docs/guide/coming-from.md tells how it is written here"
 		}
 		r.fault(root.at, "kind", "is missing: want one of %s%s", strings.Join(words, ", "), more)
 	case f.value.shape != shapeText:
@@ -65,7 +66,8 @@ func (r *reader) kind(root *node) (cluster.Kind, bool) {
 			message = fmt.Sprintf("unknown kind %q: did you mean %q?", clip(f.value.text), near)
 		}
 		if here := foreignKinds()[f.value.text]; here != "" {
-			message = fmt.Sprintf("unknown kind %q: here it is %s (docs/guide/coming-from.md)", clip(f.value.text), here)
+			message = fmt.Sprintf("unknown kind %q: here it is %s (docs/guide/coming-from.md)", clip(f.value.text),
+				here)
 		}
 		r.fault(f.value.at, "kind", "%s", message)
 	default:
@@ -309,7 +311,8 @@ func (d *decoder) object(path string, n *node, to reflect.Value) {
 		}
 		at := join(path, f.key)
 		d.value(at, f.value, to.FieldByIndex(fields[i].index))
-		if written := f.value.shape == shapeInt; fields[i].nonzero && written && to.FieldByIndex(fields[i].index).IsZero() && strings.Trim(f.value.text, "+-0") == "" {
+		if written := f.value.shape == shapeInt; fields[i].nonzero && written &&
+			to.FieldByIndex(fields[i].index).IsZero() && strings.Trim(f.value.text, "+-0") == "" {
 			d.fault(f.value.at, at, "%s", cluster.ZeroPriority())
 		}
 	}
@@ -351,7 +354,8 @@ func (d *decoder) unknown(path string, f field, fields []structField) {
 	d.fault(f.at, path, "%s", message)
 }
 
-// elsewhere says where a field of that name does belong, or "": in an object of the kind, or else in those of other kinds.
+// elsewhere says where a field of that name does belong, or "": in an object of the kind, or else in those of other
+// kinds.
 func elsewhere(name string, kind cluster.Kind) string {
 	var here, others []string
 	for _, k := range Kinds() {
@@ -371,7 +375,8 @@ func elsewhere(name string, kind cluster.Kind) string {
 	return strings.Join(others, ", ")
 }
 
-// placesOf returns the paths of fields of that name in a type, the shortest first. Types around it are not looked at again.
+// placesOf returns the paths of fields of that name in a type, the shortest first. Types around it are not looked at
+// again.
 func placesOf(name string, t reflect.Type, path string, around []reflect.Type) (places []string) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		if t.Kind() == reflect.Slice {
@@ -392,7 +397,9 @@ func placesOf(name string, t reflect.Type, path string, around []reflect.Type) (
 		}
 		places = append(places, placesOf(name, t.FieldByIndex(sf.index).Type, join(path, sf.name), around)...)
 	}
-	slices.SortStableFunc(places, func(a, b string) int { return cmp.Compare(strings.Count(a, "."), strings.Count(b, ".")) })
+	slices.SortStableFunc(places, func(a, b string) int {
+		return cmp.Compare(strings.Count(a, "."), strings.Count(b, "."))
+	})
 	return places
 }
 

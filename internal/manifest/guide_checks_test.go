@@ -11,7 +11,8 @@ func TestGuideOfChecks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const around = "kind: TaskDefinition\nname: web\nversion: 1\ncontainers: [{name: main, command: [web]}]\nports: [{name: http}, {name: grpc}]\n"
+	const around = "kind: TaskDefinition\nname: web\nversion: 1\ncontainers: [{name: main, command: " +
+		"[web]}]\nports: [{name: http}, {name: grpc}]\n"
 	pieces := yamlBlock.FindAllStringSubmatch(string(page), -1)
 	for _, m := range pieces {
 		if _, err := Parse("checks.md", []byte(around+m[1])); err != nil {

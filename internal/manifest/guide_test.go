@@ -9,7 +9,8 @@ import (
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// TestGuideOfPlacement reads every piece of a manifest that the guide's page about placement shows, each where it belongs.
+// TestGuideOfPlacement reads every piece of a manifest that the guide's page about placement shows, each where it
+// belongs.
 func TestGuideOfPlacement(t *testing.T) {
 	page, err := os.ReadFile("../../docs/guide/placement.md")
 	if err != nil {
@@ -21,8 +22,10 @@ func TestGuideOfPlacement(t *testing.T) {
 
 		"on_violation: move": "kind: Service\nname: web\ndefinition: web@1\ncount: 3\n",
 		"priority: 900":      "kind: Job\nname: urgent\nsteps: [{name: a, definition: web@1}]\n",
-		"volumes:":           "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: main\n  command: [web]\n",
-		"resources:":         "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: main\n  command: [web]\n",
+		"volumes:": "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: main\n  " +
+			"command: [web]\n",
+		"resources:": "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: main\n  " +
+			"command: [web]\n",
 	}
 	pieces := yamlBlock.FindAllStringSubmatch(string(page), -1)
 	for _, m := range pieces {

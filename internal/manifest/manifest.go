@@ -176,7 +176,10 @@ func newValue(kind cluster.Kind) any {
 
 // Kinds returns the kinds that a manifest may hold, in the order in which they are applied.
 func Kinds() []cluster.Kind {
-	return []cluster.Kind{cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob, cluster.KindCron}
+	return []cluster.Kind{
+		cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob,
+		cluster.KindCron,
+	}
 }
 
 // Parse reads the objects of one file, in their order; file is the name for messages.

@@ -109,24 +109,32 @@ func TestParseWhole(t *testing.T) {
 					Resources: cluster.Resources{CPU: 250, Memory: 8 * cluster.MiB},
 				},
 			},
-			Ports:  []cluster.Port{{Name: "http"}},
-			Checks: []cluster.Check{{Name: "up", Type: cluster.CheckHTTP, Port: "http", Interval: cluster.Duration(90 * time.Second)}},
-			Grace:  cluster.Duration(10 * time.Second),
+			Ports: []cluster.Port{{Name: "http"}},
+			Checks: []cluster.Check{{
+				Name: "up", Type: cluster.CheckHTTP, Port: "http",
+				Interval: cluster.Duration(90 * time.Second),
+			}},
+			Grace: cluster.Duration(10 * time.Second),
 		}, nil},
 		{Position{"web.yaml", 37, 1}, cluster.KindService, &cluster.Service{
 			Cluster: "prod", Name: "web", Definition: cluster.Ref{Name: "web", Version: 2}, Count: 3,
 		}, nil},
 		{Position{"web.yaml", 43, 1}, cluster.KindJob, &cluster.Job{
-			Name: "work", Steps: []cluster.Step{{Name: "all", Definition: cluster.Ref{Name: "work", Version: 1}, Count: 8}},
+			Name: "work", Steps: []cluster.Step{
+				{Name: "all", Definition: cluster.Ref{Name: "work", Version: 1}, Count: 8},
+			},
 		}, nil},
 		{Position{"web.yaml", 51, 1}, cluster.KindCron, &cluster.Cron{
 			Name: "nightly", Schedules: []string{"5 3 * * *"}, Zone: "Europe/Paris", KeepFailed: new(int),
-			Job: cluster.CronJob{Steps: []cluster.Step{{Name: "all", Definition: cluster.Ref{Name: "work", Version: 1}}}},
+			Job: cluster.CronJob{Steps: []cluster.Step{
+				{Name: "all", Definition: cluster.Ref{Name: "work", Version: 1}},
+			}},
 		}, nil},
 		{Position{"web.yaml", 60, 1}, cluster.KindService, &cluster.Service{
 			Name: "auto", Definition: cluster.Ref{Name: "web", Version: 2},
 			Update: cluster.Update{
-				MaxSurge: &cluster.Portion{N: 50, Percent: true}, MinHealthy: &cluster.Portion{N: 1}, AutoRollback: new(bool),
+				MaxSurge: &cluster.Portion{N: 50, Percent: true}, MinHealthy: &cluster.Portion{N: 1},
+				AutoRollback: new(bool),
 			},
 			Scaling: &cluster.Scaling{
 				Min: 1, Max: 4, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 62.5}},
@@ -146,7 +154,8 @@ func TestParseWhole(t *testing.T) {
 }
 
 func TestJSONIsRead(t *testing.T) {
-	text := "{\n\t\"kind\": \"Service\",\n\t\"name\": \"web\", \"definition\": \"web@1\",\n\t\"count\": 2, \"labels\": {\"é\\/\": \"\\ud83d\\ude00\"}, \"prioritty\": 1\n}\n{\"kind\":\"Cluster\",\"name\":\"c\"}"
+	text := "{\n\t\"kind\": \"Service\",\n\t\"name\": \"web\", \"definition\": \"web@1\",\n\t\"count\": 2, " +
+		"\"labels\": {\"é\\/\": \"\\ud83d\\ude00\"}, \"prioritty\": 1\n}\n{\"kind\":\"Cluster\",\"name\":\"c\"}"
 	objects, err := Parse("s.json", []byte(text))
 	want := "s.json:4:49: prioritty: unknown field \"prioritty\": did you mean \"priority\"?"
 	if err == nil || !strings.Contains(err.Error(), strings.Replace(want, "prioritty: ", "", 1)) {
@@ -166,33 +175,56 @@ func TestFaults(t *testing.T) {
 		name, text string
 		want       []string // every line, in order; "…" at the end stands for any rest
 	}{
-		{"unknown field", service + "prioritty: 3\n", []string{`m:5:1: unknown field "prioritty": did you mean "priority"?`}},
-		{"field of an element", "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: app\n  imgae: a:1\n", []string{
-			`m:6:3: containers[0]: unknown field "imgae": did you mean "image"?`,
-		}},
-		{"case and joints", service + "onDisconnect: keep\n", []string{`m:5:1: unknown field "onDisconnect": did you mean "on_disconnect"?`}},
-		{"nothing near", service + "zzzzzz: 3\n", []string{`m:5:1: unknown field "zzzzzz": want one of cluster, count, definition,…`}},
-		{"in another place", "kind: Job\nname: j\nsteps: [{name: s, definition: d@1}]\nplacement: {}\nimage: a:1\n", []string{
-			`m:4:1: unknown field "placement": a Job has it as steps[].placement`,
-			`m:5:1: unknown field "image": a TaskDefinition has it as containers[].image`,
-		}},
-		{"several at once", "kind: Service\nname: web\ndefinition: Web\ncount: three\nlabels: [a]\nstopped: yes\n", []string{
-			`m:3:13: definition: "Web" is not a reference to a task definition: want name@version`,
-			`m:4:8: count: want a whole number, found the text "three"`,
-			`m:5:9: labels: want an object of keys and values, found a list`,
-			`m:6:10: stopped: want true or false, found the text "yes": write true`,
-		}},
-		{"several documents", "kind: Servise\n---\nname: web\n---\n- a\n---\nkind: Job\nname: [\n---\nkind: 3\n", []string{
-			`m:1:7: kind: unknown kind "Servise": did you mean "Service"?`,
-			`m:3:1: kind: is missing: want one of Cluster, TaskDefinition, Service, Job, Cron`,
-			`m:5:1: a document is an object with a kind, found a list`,
-			`m:8:7: not YAML: …`,
-			`m:10:7: kind: want one of Cluster, TaskDefinition, Service, Job, Cron, found the number 3`,
-		}},
+		{
+			"unknown field", service + "prioritty: 3\n",
+			[]string{`m:5:1: unknown field "prioritty": did you mean "priority"?`},
+		},
+		{
+			"field of an element", "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: app\n " +
+				" imgae: a:1\n",
+			[]string{
+				`m:6:3: containers[0]: unknown field "imgae": did you mean "image"?`,
+			},
+		},
+		{
+			"case and joints", service + "onDisconnect: keep\n",
+			[]string{`m:5:1: unknown field "onDisconnect": did you mean "on_disconnect"?`},
+		},
+		{
+			"nothing near", service + "zzzzzz: 3\n",
+			[]string{`m:5:1: unknown field "zzzzzz": want one of cluster, count, definition,…`},
+		},
+		{
+			"in another place", "kind: Job\nname: j\nsteps: [{name: s, definition: d@1}]\nplacement: {}\nimage: a:1\n",
+			[]string{
+				`m:4:1: unknown field "placement": a Job has it as steps[].placement`,
+				`m:5:1: unknown field "image": a TaskDefinition has it as containers[].image`,
+			},
+		},
+		{
+			"several at once", "kind: Service\nname: web\ndefinition: Web\ncount: three\nlabels: [a]\nstopped: yes\n",
+			[]string{
+				`m:3:13: definition: "Web" is not a reference to a task definition: want name@version`,
+				`m:4:8: count: want a whole number, found the text "three"`,
+				`m:5:9: labels: want an object of keys and values, found a list`,
+				`m:6:10: stopped: want true or false, found the text "yes": write true`,
+			},
+		},
+		{
+			"several documents", "kind: Servise\n---\nname: web\n---\n- a\n---\nkind: Job\nname: [\n---\nkind: 3\n",
+			[]string{
+				`m:1:7: kind: unknown kind "Servise": did you mean "Service"?`,
+				`m:3:1: kind: is missing: want one of Cluster, TaskDefinition, Service, Job, Cron`,
+				`m:5:1: a document is an object with a kind, found a list`,
+				`m:8:7: not YAML: …`,
+				`m:10:7: kind: want one of Cluster, TaskDefinition, Service, Job, Cron, found the number 3`,
+			},
+		},
 		{"number for text", "kind: Cluster\nname: c\nlabels: {port: 8080}\n", []string{
 			`m:3:16: labels["port"]: want text, found the number 8080: put it in quotes, "8080"`,
 		}},
-		{"quantities", "kind: TaskDefinition\nname: web\nversion: 1\ngrace: 10\ndisk: 3 apples\ncontainers:\n- name: app\n  image: a\n  resources:\n    cpu: lots\n    memory: [1]\n", []string{
+		{"quantities", "kind: TaskDefinition\nname: web\nversion: 1\ngrace: 10\ndisk: 3 " +
+			"apples\ncontainers:\n- name: app\n  image: a\n  resources:\n    cpu: lots\n    memory: [1]\n", []string{
 			`m:4:8: grace: "10" is not a duration: want a number with a unit, such as "500ms", "10s" or "5m"`,
 			`m:5:7: disk: "3 apples" is not a size: want bytes, or a number with KiB, MiB or GiB`,
 			`m:10:10: containers[0].resources.cpu: "lots" is not an amount of CPU: want "500m" or "0.5"`,
@@ -202,19 +234,25 @@ func TestFaults(t *testing.T) {
 			`m:1:1: definition: is missing`,
 			`m:1:1: count: is missing`,
 		}},
-		{"policies", service + "update:\n  max_surge: many\n  min_healthy: -1\n  canaries: 1.5\n  parallelism: [1]\n  autorollback: yes\n" +
-			"scaling:\n  min: 1\n  targets:\n  - {metric: cpu, target: high}\n  - {metric: cpu, target: .inf}\n", []string{
-			`m:6:14: update.max_surge: "many" is not a number of tasks: want a number such as 2, or a share such as "25%"`,
-			`m:7:16: update.min_healthy: "-1" is not a number of tasks: …`,
-			`m:8:13: update.canaries: "1.5" is not a number of tasks: …`,
-			`m:9:16: update.parallelism: want text or a number, found a list`,
-			`m:10:3: update: unknown field "autorollback": did you mean "auto_rollback"?`,
-			`m:12:3: scaling.max: is missing`,
-			`m:14:27: scaling.targets[0].target: want a number, found the text "high"`,
-			`m:15:27: scaling.targets[1].target: want a finite number, found the number .inf`,
-		}},
-		{"placement", service + "placement:\n  afinities: []\n  node_pool: gpu\n  spread:\n  - {attribut: label.aa, max_skew: 1.5}\n  - {attribute: label.a, targets: [{value: 1, percent: 50%}]}\n" +
-			"  relations:\n  - {label: {a: b}}\n  - labels: {}\n  distinct: [node.name]\n  tolerations: [{operator: Exists}]\n", []string{
+		{
+			"policies", service + "update:\n  max_surge: many\n  min_healthy: -1\n  canaries: 1.5\n  " +
+				"parallelism: [1]\n  autorollback: yes\n" +
+				"scaling:\n  min: 1\n  targets:\n  - {metric: cpu, target: high}\n  - {metric: cpu, target: .inf}\n",
+			[]string{
+				`m:6:14: update.max_surge: "many" is not a number of tasks: want a number such as 2, or a share such as "25%"`,
+				`m:7:16: update.min_healthy: "-1" is not a number of tasks: …`,
+				`m:8:13: update.canaries: "1.5" is not a number of tasks: …`,
+				`m:9:16: update.parallelism: want text or a number, found a list`,
+				`m:10:3: update: unknown field "autorollback": did you mean "auto_rollback"?`,
+				`m:12:3: scaling.max: is missing`,
+				`m:14:27: scaling.targets[0].target: want a number, found the text "high"`,
+				`m:15:27: scaling.targets[1].target: want a finite number, found the number .inf`,
+			},
+		},
+		{"placement", service + "placement:\n  afinities: []\n  node_pool: gpu\n  spread:\n  - {attribut: " +
+			"label.aa, max_skew: 1.5}\n  - {attribute: label.a, targets: [{value: 1, percent: 50%}]}\n" +
+			"  relations:\n  - {label: {a: b}}\n  - labels: {}\n  distinct: [node.name]\n  tolerations: " +
+			"[{operator: Exists}]\n", []string{
 			`m:6:3: placement: unknown field "afinities": did you mean "affinities"?`,
 			`m:7:3: placement: unknown field "node_pool": want one of affinities, anti_affinity, constraints,…`,
 			`m:9:5: placement.spread[0].attribute: is missing`,
@@ -227,19 +265,30 @@ func TestFaults(t *testing.T) {
 			`m:14:14: placement.distinct[0]: want an object, found the text "node.name"`,
 			`m:15:18: placement.tolerations[0]: unknown field "operator": want one of effect, for, key, value`,
 		}},
-		{"placement without sense", service + "placement:\n  relations:\n  - labels: {}\n  - labels: {a: b}\n    weight: 5\n    required: true\n  tolerations:\n  - value: x\n", []string{
-			`m:7:13: placement.relations[0].labels: is empty: …`,
-			`m:9:13: placement.relations[1].weight: is 5, but a demand has no weight: …`,
-			`m:12:12: placement.tolerations[0].value: is "x" of no key: …`,
-		}},
-		{"devices", "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: app\n  image: a\n  resources:\n    devices:\n    - {kind: gpu, modells: [A100]}\n    - {share: 50%}\n    - {share: 200, count: 2}\n", []string{
+		{
+			"placement without sense",
+			service + "placement:\n  relations:\n  - labels: {}\n  - labels: {a: b}\n    weight: 5\n    " +
+				"required: true\n  tolerations:\n  - value: x\n",
+			[]string{
+				`m:7:13: placement.relations[0].labels: is empty: …`,
+				`m:9:13: placement.relations[1].weight: is 5, but a demand has no weight: …`,
+				`m:12:12: placement.tolerations[0].value: is "x" of no key: …`,
+			},
+		},
+		{"devices", "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: app\n  image: a\n  " +
+			"resources:\n    devices:\n    - {kind: gpu, modells: [A100]}\n    - {share: 50%}\n    - " +
+			"{share: 200, count: 2}\n", []string{
 			`m:9:8: containers[0].resources.devices[0]: unknown field "kind": …`,
 			`m:9:19: containers[0].resources.devices[0]: unknown field "modells": did you mean "models"?`,
 			`m:10:15: containers[0].resources.devices[1].share: want a whole number, found the text "50%"`,
 			`m:11:15: containers[0].resources.devices[2].share: is a part of one device, and count is 2: …`,
 		}},
-		{"no count where something else gives it", "kind: Service\nname: web\ndefinition: web@1\nmode: daemon\nx: 1\n---\n" +
-			"kind: Service\nname: api\ndefinition: web@1\nscaling:\n", []string{`m:5:1: unknown field "x": want one of…`, `m:7:1: count: is missing`}},
+		{
+			"no count where something else gives it",
+			"kind: Service\nname: web\ndefinition: web@1\nmode: daemon\nx: 1\n---\n" +
+				"kind: Service\nname: api\ndefinition: web@1\nscaling:\n",
+			[]string{`m:5:1: unknown field "x": want one of…`, `m:7:1: count: is missing`},
+		},
 		{"cron", "kind: Cron\nname: c\nschedule: '* * * * *'\njob:\n  steps: [{nam: a}]\n", []string{
 			`m:1:1: schedules: is missing`,
 			`m:3:1: unknown field "schedule": did you mean "schedules"?`,
@@ -247,8 +296,10 @@ func TestFaults(t *testing.T) {
 			`m:5:11: job.steps[0].definition: is missing`,
 			`m:5:12: job.steps[0]: unknown field "nam": did you mean "name"?`,
 		}},
-		{"schedules", "kind: Cron\nname: c\nschedules: ['61 * * * *', '@daily']\njob: {steps: [{name: a, definition: w@1}]}\n---\n" +
-			"kind: Cron\nname: d\nschedules: ['@daily', '@hourly']\nzone: Europe/Pariss\njob: {steps: [{name: a, definition: w@1}]}\n---\n" +
+		{"schedules", "kind: Cron\nname: c\nschedules: ['61 * * * *', '@daily']\njob: {steps: [{name: a, " +
+			"definition: w@1}]}\n---\n" +
+			"kind: Cron\nname: d\nschedules: ['@daily', '@hourly']\nzone: Europe/Pariss\njob: {steps: " +
+			"[{name: a, definition: w@1}]}\n---\n" +
 			service + "scaling: {min: 1, max: 2, schedules: [{cron: often, min: 1}]}\n", []string{
 			`m:3:13: schedules[0]: …`, `m:9:7: zone: …`, `m:16:46: scaling.schedules[0].cron: …`,
 		}},
@@ -257,19 +308,52 @@ func TestFaults(t *testing.T) {
 			`m:6:1: Service web is written twice: the first is at m:1:1`,
 			`m:11:1: Service web is written twice: the first is at m:1:1`,
 		}},
-		{"not UTF-8", "kind: Cluster\nname: \"é\xff\"\n", []string{`m:2:9: byte 0xff is not UTF-8: a manifest is UTF-8 text`}},
-		{"control character", "kind: Cluster\nname: a\x00b\n", []string{`m:2:8: control character 0x00: a manifest is text`}},
-		{"tab", "kind: Cluster\nlabels:\n\ta: b\n", []string{`m:3:1: a tab indents the line: YAML is indented with spaces`}},
+		{
+			"not UTF-8", "kind: Cluster\nname: \"é\xff\"\n",
+			[]string{`m:2:9: byte 0xff is not UTF-8: a manifest is UTF-8 text`},
+		},
+		{
+			"control character", "kind: Cluster\nname: a\x00b\n",
+			[]string{`m:2:8: control character 0x00: a manifest is text`},
+		},
+		{
+			"tab", "kind: Cluster\nlabels:\n\ta: b\n",
+			[]string{`m:3:1: a tab indents the line: YAML is indented with spaces`},
+		},
 		{"truncated list", "kind: Job\nname: j\nsteps: [{name: a", []string{`m:3:…`}},
-		{"truncated text", "kind: Job\nname: \"j\nsteps: x\n", []string{`m:2:7: not YAML: could not find end character of double-quoted text: it ends too early`}},
-		{"unknown anchor", "kind: Cluster\nname: *who\n", []string{`m:2:7: *who: no anchor &who stands before it in the document`}},
-		{"anchor in itself", "kind: Cluster\nname: c\nlabels: &l {a: *l}\n", []string{`m:3:16: *l stands inside of the value it refers to`}},
-		{"anchor of another document", "kind: Cluster\nname: &n c\n---\nkind: Cluster\nname: *n\n", []string{`m:5:7: *n: no anchor &n stands before it in the document`}},
-		{"tag", "kind: Cluster\nname: !!binary aGVsbG8=\n", []string{`m:2:7: the tag !!binary: tags are not supported, quote a value to make it text`}},
+		{
+			"truncated text", "kind: Job\nname: \"j\nsteps: x\n",
+			[]string{`m:2:7: not YAML: could not find end character of double-quoted text: it ends too early`},
+		},
+		{
+			"unknown anchor", "kind: Cluster\nname: *who\n",
+			[]string{`m:2:7: *who: no anchor &who stands before it in the document`},
+		},
+		{
+			"anchor in itself", "kind: Cluster\nname: c\nlabels: &l {a: *l}\n",
+			[]string{`m:3:16: *l stands inside of the value it refers to`},
+		},
+		{
+			"anchor of another document", "kind: Cluster\nname: &n c\n---\nkind: Cluster\nname: *n\n",
+			[]string{`m:5:7: *n: no anchor &n stands before it in the document`},
+		},
+		{
+			"tag", "kind: Cluster\nname: !!binary aGVsbG8=\n",
+			[]string{`m:2:7: the tag !!binary: tags are not supported, quote a value to make it text`},
+		},
 		{"merge of text", service + "<<: x\n", []string{`m:5:5: "<<" merges objects, found the text "x"`}},
-		{"huge number", "kind: Service\nname: web\ndefinition: web@1\ncount: 99999999999999999999\n", []string{`m:4:8: count: …`}},
-		{"nothing in a list", "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n-\n", []string{`m:5:3: containers[0]: want a value, found nothing`}},
-		{"indentation", "kind: Service\n name: web\n", []string{`m:1:7: not YAML: mapping value is not allowed in this context: are the lines indented alike, and is text with ": " in it in quotes?`}},
+		{
+			"huge number", "kind: Service\nname: web\ndefinition: web@1\ncount: 99999999999999999999\n",
+			[]string{`m:4:8: count: …`},
+		},
+		{
+			"nothing in a list", "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n-\n",
+			[]string{`m:5:3: containers[0]: want a value, found nothing`},
+		},
+		{
+			"indentation", "kind: Service\n name: web\n",
+			[]string{`m:1:7: not YAML: mapping value is not allowed in this context: are the lines indented alike, and is text with ": " in it in quotes?`},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -297,9 +381,11 @@ func TestFaults(t *testing.T) {
 func TestHostile(t *testing.T) {
 	laughs := "kind: Cluster\nname: c\na0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
 	for i, c := range "123456789" {
-		laughs += "a" + string(c) + ": &a" + string(c) + " [" + strings.Repeat("*a"+string("0123456789"[i])+",", 10) + "]\n"
+		laughs += "a" + string(c) + ": &a" + string(c) + " [" + strings.Repeat("*a"+string("0123456789"[i])+",", 10) +
+			"]\n"
 	}
-	lists := "kind: TaskDefinition\nname: c\nversion: 1\ncontainers:\n- &c {name: a, args: &l [" + strings.Repeat("x,", 2000) + "]}\n" + strings.Repeat("- *c\n", 1000)
+	lists := "kind: TaskDefinition\nname: c\nversion: 1\ncontainers:\n- &c {name: a, args: &l [" +
+		strings.Repeat("x,", 2000) + "]}\n" + strings.Repeat("- *c\n", 1000)
 	merges := "kind: Cluster\nname: c\nl0: &l0 {k: v}\n"
 	for i := range 20 {
 		a, b := string(rune('a'+i)), string(rune('b'+i))
@@ -323,7 +409,10 @@ func TestHostile(t *testing.T) {
 		{"many words", strings.Repeat("- a\n", 60_000), "more than 30000 words"},
 		{"many documents", strings.Repeat("---\n", 20_000), "more than 10000 documents"},
 		{"many keys", manyKeys(9_000), "m:2001:11: a list or object has more than 2000 entries"},
-		{"many documents of many keys", strings.Repeat("---\n"+manyKeys(1_990), 60), "the file has more than 300000 words"},
+		{
+			"many documents of many keys", strings.Repeat("---\n"+manyKeys(1_990), 60),
+			"the file has more than 300000 words",
+		},
 		{"only dashes", strings.Repeat("-\n", 29_000), "m:2001:1: a list or object has more than 2000 entries"},
 		{"many JSON values", `{"kind":[` + strings.Repeat("1,", 100_000) + "1]}", "more than 50000 values"},
 		{"many faults", "kind: Cluster\nname: c\n" + manyKeys(1900), "and 1800 more"},
@@ -388,7 +477,8 @@ func TestRead(t *testing.T) {
 		t.Errorf("an object in two files: got %v, want %q", err, want)
 	}
 	_, err = Read(nil, filepath.Join(dir, "none.yaml"), filepath.Join(dir, "README.md"))
-	if err == nil || !strings.Contains(err.Error(), "none.yaml: no such file") || !strings.Contains(err.Error(), "README.md:1:1") {
+	if err == nil || !strings.Contains(err.Error(), "none.yaml: no such file") ||
+		!strings.Contains(err.Error(), "README.md:1:1") {
 		t.Errorf("a missing and a wrong file: got %v, want both", err)
 	}
 	if _, err = Read(nil, t.TempDir()); err == nil {

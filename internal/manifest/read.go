@@ -49,7 +49,8 @@ func Read(stdin io.Reader, names ...string) ([]Object, error) {
 		return nil, err
 	}
 	if len(all.objects) == 0 {
-		return nil, fmt.Errorf("%s: no object in it: want a manifest with at least one of %s", strings.Join(names, ", "), kindWords())
+		return nil, fmt.Errorf("%s: no object in it: want a manifest with at least one of %s",
+			strings.Join(names, ", "), kindWords())
 	}
 	return all.objects, nil
 }

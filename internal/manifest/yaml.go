@@ -99,7 +99,8 @@ func split(data []byte) []document {
 
 func isMarker(line []byte) bool {
 	for _, m := range []string{"---", "..."} {
-		if rest, ok := bytes.CutPrefix(line, []byte(m)); ok && (len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
+		if rest, ok := bytes.CutPrefix(line, []byte(m)); ok &&
+			(len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
 			return true
 		}
 	}

@@ -16,12 +16,13 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// maxCost bounds what one judgement may compute, in the units of the expression language: about the steps that it takes, and
-// a tenth of the bytes that it looks through.
+// maxCost bounds what one judgement may compute, in the units of the expression language: about the steps that it
+// takes, and a tenth of the bytes that it looks through.
 const maxCost = 1_000_000
 
-// Gate looks at a gate once. The message says what was seen, such as "value = 0.02: value < 0.01 is false"; it is there whenever the
-// error is nil. An error says that there was nothing to judge: no answer, or an expression that could not be computed on it.
+// Gate looks at a gate once. The message says what was seen, such as "value = 0.02: value < 0.01 is false"; it is there
+// whenever the error is nil. An error says that there was nothing to judge: no answer, or an expression that could not
+// be computed on it.
 func (r *Reader) Gate(ctx context.Context, g cluster.Gate) (passed bool, message string, err error) {
 	expr := pass(&g)
 	program, err := r.programs.program(&g)
@@ -77,8 +78,8 @@ func held(body []byte) any {
 // field is a way into what a body holds, as an expression writes it.
 var field = regexp.MustCompile(`\bjson(?:\.[A-Za-z_]\w*)+`)
 
-// numbers returns what an expression looks at in a body, as ", json.errors = 7" and so on. It shows numbers and truths alone: text may be
-// nobody's business.
+// numbers returns what an expression looks at in a body, as ", json.errors = 7" and so on. It shows numbers and truths
+// alone: text may be nobody's business.
 func numbers(expr string, body any) string {
 	var b strings.Builder
 	told := map[string]bool{}
@@ -107,8 +108,8 @@ func pass(g *cluster.Gate) string {
 	return g.Pass
 }
 
-// CheckGate returns what is wrong with a gate's expression: that it cannot be read, names what there is not, or is no yes or no. That
-// there is one where there has to be, cluster.Service.Validate sees to.
+// CheckGate returns what is wrong with a gate's expression: that it cannot be read, names what there is not, or is no
+// yes or no. That there is one where there has to be, cluster.Service.Validate sees to.
 func CheckGate(g cluster.Gate) error {
 	if pass(&g) == "" {
 		return nil
@@ -126,7 +127,8 @@ func compile(g *cluster.Gate) (cel.Program, error) {
 	facts := []cel.EnvOption{cel.Variable("value", cel.DoubleType)}
 	if g.HTTP != "" {
 		facts = []cel.EnvOption{
-			cel.Variable("status", cel.IntType), cel.Variable("body", cel.StringType), cel.Variable("json", cel.DynType),
+			cel.Variable("status", cel.IntType), cel.Variable("body", cel.StringType),
+			cel.Variable("json", cel.DynType),
 		}
 	}
 	env, err := cel.NewEnv(append(facts, cel.CrossTypeNumericComparisons(true))...)
@@ -140,7 +142,8 @@ func compile(g *cluster.Gate) (cel.Program, error) {
 	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("%s is a %s, want true or false", expr, t)
 	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000))
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost),
+		cel.InterruptCheckFrequency(1000))
 	if err != nil {
 		return nil, fmt.Errorf("prepare the expression: %w", err)
 	}

@@ -1,8 +1,9 @@
-// Package measure asks other systems for numbers: Prometheus servers for the answer to a query, any HTTP server for an answer that a
-// gate judges.
+// Package measure asks other systems for numbers: Prometheus servers for the answer to a query, any HTTP server for an
+// answer that a gate judges.
 //
-// What it asks and whom is written by users. So an answer is read up to MaxBody, its text is not passed on but for the error
-// that a Prometheus server tells, no redirect leads to another host, and package egress says which addresses are asked at all.
+// What it asks and whom is written by users. So an answer is read up to MaxBody, its text is not passed on but for the
+// error that a Prometheus server tells, no redirect leads to another host, and package egress says which addresses are
+// asked at all.
 package measure
 
 import (
@@ -31,7 +32,8 @@ const maxWords = 300
 type Config struct {
 	// Egress says which addresses may be asked.
 	Egress egress.Policy
-	// Client makes the requests in place of one that obeys Egress, follows no redirect to another host and waits for 10 s.
+	// Client makes the requests in place of one that obeys Egress, follows no redirect to another host and waits for 10
+	// s.
 	Client *http.Client
 	// Programs is how many compiled expressions are kept. Default 256.
 	Programs int
@@ -72,8 +74,9 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Query returns the one number that a Prometheus server at the base URL answers to a query: a scalar, or a vector of one
-// element. No element, several of them, NaN, an infinity, and answers that are no success are errors that say so, with the server's words.
+// Query returns the one number that a Prometheus server at the base URL answers to a query: a scalar, or a vector of
+// one element. No element, several of them, NaN, an infinity, and answers that are no success are errors that say so,
+// with the server's words.
 func (r *Reader) Query(ctx context.Context, base, query string) (float64, error) {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -160,7 +163,8 @@ func number(status int, body []byte) (float64, error) {
 		case len(vector) == 0:
 			return 0, errors.New("no data: the query has no answer; is the metric there, and do its labels fit?")
 		case len(vector) > 1:
-			return 0, fmt.Errorf("the query has %d answers, want one number: put sum(), avg() or max() around it", len(vector))
+			return 0, fmt.Errorf("the query has %d answers, want one number: put sum(), avg() or max() around it",
+				len(vector))
 		case vector[0].Value == nil:
 			return 0, errors.New("the query answers a histogram, want a number")
 		}

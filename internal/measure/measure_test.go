@@ -55,12 +55,21 @@ func TestQuery(t *testing.T) {
 		{"scalar", 200, success("scalar", `[1732096800.123,"42"]`), 42, ""},
 		{"vector of one", 200, success("vector", "["+element+"]"), 0.02, ""},
 		{"exponent", 200, success("scalar", `[1,"1.5e+06"]`), 1.5e6, ""},
-		{"with warnings", 200, `{"status":"success","warnings":["w"],"data":{"resultType":"scalar","result":[1,"7"]}}`, 7, ""},
+		{
+			"with warnings", 200, `{"status":"success","warnings":["w"],"data":{"resultType":"scalar","result":[1,"7"]}}`,
+			7, "",
+		},
 		{"none", 200, success("vector", "[]"), 0, "no data: the query has no answer"},
-		{"many", 200, success("vector", "["+element+","+element+"]"), 0, "the query has 2 answers, want one number: put sum()"},
+		{
+			"many", 200, success("vector", "["+element+","+element+"]"), 0,
+			"the query has 2 answers, want one number: put sum()",
+		},
 		{"range", 200, success("matrix", "[]"), 0, "the query answers a matrix, want one number"},
 		{"text", 200, success("string", `[1,"x"]`), 0, "the query answers a string"},
-		{"histogram", 200, success("vector", `[{"metric":{},"histogram":[1,{"count":"3"}]}]`), 0, "a histogram, want a number"},
+		{
+			"histogram", 200, success("vector", `[{"metric":{},"histogram":[1,{"count":"3"}]}]`), 0,
+			"a histogram, want a number",
+		},
 		{"not a number", 200, success("scalar", `[1,"NaN"]`), 0, "the answer is NaN"},
 		{"infinite", 200, success("scalar", `[1,"+Inf"]`), 0, "the answer is infinite"},
 		{"no value", 200, success("scalar", `[1,"x"]`), 0, `"x" is not a number`},
@@ -68,12 +77,22 @@ func TestQuery(t *testing.T) {
 		{"a value as a number", 200, success("scalar", `[1,2]`), 0, "cannot be read"},
 		{"scalar that is none", 200, success("scalar", `{}`), 0, "cannot be read"},
 		{"vector that is none", 200, success("vector", `{}`), 0, "cannot be read"},
-		{"wrong query", 400, `{"status":"error","errorType":"bad_data","error":"parse error: unexpected \u0007end"}`, 0, "status 400, bad_data: parse error: unexpected  end"},
-		{"error with 200", 200, `{"status":"error","errorType":"execution","error":"too many samples"}`, 0, "execution: too many samples"},
+		{
+			"wrong query", 400, `{"status":"error","errorType":"bad_data","error":"parse error: unexpected \u0007end"}`,
+			0,
+			"status 400, bad_data: parse error: unexpected  end",
+		},
+		{
+			"error with 200", 200, `{"status":"error","errorType":"execution","error":"too many samples"}`, 0,
+			"execution: too many samples",
+		},
 		{"gateway", 502, "<html>secret</html>", 0, "status 502 Bad Gateway"},
 		{"something else", 200, "<html>", 0, "not one of a Prometheus server"},
 		{"other JSON", 200, "{}", 0, "not one of a Prometheus server"},
-		{"too long", 200, strings.Repeat(" ", measure.MaxBody) + success("scalar", `[1,"42"]`), 0, "longer than 1024 KiB"},
+		{
+			"too long", 200, strings.Repeat(" ", measure.MaxBody) + success("scalar", `[1,"42"]`), 0,
+			"longer than 1024 KiB",
+		},
 		{"long words", 400, `{"error":"` + strings.Repeat("x", 5000) + `"}`, 0, "xxx…"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -114,7 +133,8 @@ func TestNobodyAnswers(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "refused") || strings.Contains(err.Error(), "a_query") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := reader(t).Query(t.Context(), "http://[::1", "up"); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+	if _, err := reader(t).Query(t.Context(), "http://[::1", "up"); err == nil ||
+		!strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -136,7 +156,8 @@ func TestWaitsNoLongerThanItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := measure.New(measure.Config{Client: &http.Client{Transport: hangs{}, Timeout: 3 * time.Second}})
 		began := time.Now()
-		if _, err := r.Query(t.Context(), "http://prometheus.example", "up"); err == nil || time.Since(began) != 3*time.Second {
+		if _, err := r.Query(t.Context(), "http://prometheus.example", "up"); err == nil ||
+			time.Since(began) != 3*time.Second {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})
@@ -146,19 +167,23 @@ func TestRedirects(t *testing.T) {
 	target := serve(t, 200, success("scalar", `[1,"1"]`))
 	away := httptest.NewServer(http.RedirectHandler(target, http.StatusFound))
 	t.Cleanup(away.Close)
-	if _, err := reader(t).Query(t.Context(), away.URL, "up"); err == nil || !strings.Contains(err.Error(), "redirects to another host") {
+	if _, err := reader(t).Query(t.Context(), away.URL, "up"); err == nil ||
+		!strings.Contains(err.Error(), "redirects to another host") {
 		t.Errorf("got %v", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/old/", http.RedirectHandler("/new", http.StatusFound))
 	mux.HandleFunc("/new", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, success("scalar", `[1,"1"]`)) })
-	mux.HandleFunc("/round/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.String(), http.StatusFound) })
+	mux.HandleFunc("/round/", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.URL.String(), http.StatusFound)
+	})
 	same := httptest.NewServer(mux)
 	t.Cleanup(same.Close)
 	if got, err := reader(t).Query(t.Context(), same.URL+"/old", "up"); err != nil || got != 1 {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if _, err := reader(t).Query(t.Context(), same.URL+"/round", "up"); err == nil || !strings.Contains(err.Error(), "again and again") {
+	if _, err := reader(t).Query(t.Context(), same.URL+"/round", "up"); err == nil ||
+		!strings.Contains(err.Error(), "again and again") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -175,15 +200,30 @@ func TestGates(t *testing.T) {
 		{"a whole number", "value < 1 && value > -1", "", 0, true, "value = 0.02: value < 1 && value > -1 is true"},
 		{"answer", "", "ok", 200, true, "status = 200: status >= 200 && status < 300 is true"},
 		{"bad answer", "", "oh", 503, false, "status = 503: status >= 200 && status < 300 is false"},
-		{"field that is too high", `json.web.errors < 5 && json.up && json.who == "you"`, `{"web": {"errors": 7}, "up": true, "who": "secret"}`, 200, false, `status = 200, json.web.errors = 7, json.up = true: json.web.errors < 5 && json.up && json.who == "you" is false`},
+		{
+			"field that is too high", `json.web.errors < 5 && json.up && json.who == "you"`,
+			`{"web": {"errors": 7}, "up": true, "who": "secret"}`, 200, false,
+			`status = 200, json.web.errors = 7, json.up = true: json.web.errors < 5 && json.up && json.who == "you" is false`,
+		},
 		{"body", `body.contains("ready")`, "is ready", 200, true, ""},
 		{"JSON", `json.errors == 0 && json.list.all(x, x > 1.5)`, `{"errors": 0, "list": [2, 3]}`, 200, true, ""},
 		{"JSON field", `json.ok`, `{"ok": true}`, 200, true, ""},
-		{"field that is no answer", `json.ok`, `{"ok": 1}`, 200, false, "error: status = 200, json.ok = 1: json.ok is neither true nor false"},
-		{"field that is missing", `json.ok`, `{}`, 200, false, "error: status = 200: json.ok cannot be computed: no such key: ok"},
+		{
+			"field that is no answer", `json.ok`, `{"ok": 1}`, 200, false,
+			"error: status = 200, json.ok = 1: json.ok is neither true nor false",
+		},
+		{
+			"field that is missing", `json.ok`, `{}`, 200, false,
+			"error: status = 200: json.ok cannot be computed: no such key: ok",
+		},
 		{"body that is no JSON", `json.ok`, `secret`, 200, false, "error: status = 200: json.ok cannot be computed: "},
 		{"null is told apart", `json == null`, `secret`, 200, true, ""},
-		{"costly", `json.all(a, json.all(b, json.all(c, a + b + c > 0)))`, "[" + strings.Repeat("1,", 300) + "1]", 200, false, "error: status = 200: json.all(a, json.all(b, json.all(c, a + b + c > 0))) cannot be computed: operation cancelled: actual cost limit exceeded"},
+		{
+			"costly", `json.all(a, json.all(b, json.all(c, a + b + c > 0)))`, "[" + strings.Repeat("1,", 300) +
+				"1]", 200,
+			false, "error: status = 200: json.all(a, json.all(b, json.all(c, a + b + c > 0))) cannot be " +
+				"computed: operation cancelled: actual cost limit exceeded",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := cluster.Gate{Name: "g", Pass: tt.pass, Query: "up"}
@@ -204,10 +244,12 @@ func TestGates(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := reader(t).Gate(t.Context(), cluster.Gate{Prometheus: serve(t, 503, ""), Query: "up", Pass: "true"}); err == nil {
+	if _, _, err := reader(t).Gate(t.Context(),
+		cluster.Gate{Prometheus: serve(t, 503, ""), Query: "up", Pass: "true"}); err == nil {
 		t.Error("a gate passes without an answer")
 	}
-	if _, _, err := reader(t).Gate(t.Context(), cluster.Gate{Prometheus: serve(t, 200, success("scalar", `[1,"1"]`)), Query: "up"}); err == nil {
+	if _, _, err := reader(t).Gate(t.Context(),
+		cluster.Gate{Prometheus: serve(t, 200, success("scalar", `[1,"1"]`)), Query: "up"}); err == nil {
 		t.Error("a gate passes without an expression")
 	}
 	if _, _, err := reader(t).Gate(t.Context(), cluster.Gate{HTTP: "http://[::1"}); err == nil {
@@ -234,7 +276,8 @@ func TestCheckGate(t *testing.T) {
 		{cluster.Gate{Pass: strings.Repeat("(", 10_000)}, "column"},
 	} {
 		err := measure.CheckGate(tt.gate)
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n")) {
+		if tt.want == "" && err != nil || tt.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%.40q: %v, want %q", tt.gate.Pass, err, tt.want)
 		}
 	}
@@ -262,7 +305,10 @@ func TestManyGatesAtOnce(t *testing.T) {
 
 // FuzzCheckGate: no expression makes the check panic.
 func FuzzCheckGate(f *testing.F) {
-	for _, s := range []string{"value < 0.01", "json.a.exists(x, x > 1)", "[1,2].map(x, x*x)", "true ? 1 : 2", "{'a': 1}.a", "b'\\xff'", "value.value", "((((", "1 == 1.0"} {
+	for _, s := range []string{
+		"value < 0.01", "json.a.exists(x, x > 1)", "[1,2].map(x, x*x)", "true ? 1 : 2",
+		"{'a': 1}.a", "b'\\xff'", "value.value", "((((", "1 == 1.0",
+	} {
 		f.Add(s, true)
 		f.Add(s, false)
 	}

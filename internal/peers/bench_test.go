@@ -33,7 +33,8 @@ func bench(b *testing.B, nodes int) (*Peers, *link) {
 	l.reached = true
 	p.links["s2"] = l
 	for i := range nodes {
-		p.config.Tables.SetPulse(fmt.Sprintf("node-%05d", i), cluster.Pulse{Session: 3, Seq: 1, At: p.config.Clock(), Next: 5 * time.Second})
+		p.config.Tables.SetPulse(fmt.Sprintf("node-%05d", i),
+			cluster.Pulse{Session: 3, Seq: 1, At: p.config.Clock(), Next: 5 * time.Second})
 	}
 	p.collect()
 	l.take()
@@ -55,7 +56,8 @@ func BenchmarkSecond(b *testing.B) {
 		b.StopTimer()
 		seq++
 		for i := range changed {
-			p.config.Tables.SetPulse(names[(int(seq)*changed+i)%nodes], cluster.Pulse{Session: 3, Seq: seq, At: p.config.Clock(), Next: 5 * time.Second, Stats: stats})
+			p.config.Tables.SetPulse(names[(int(seq)*changed+i)%nodes],
+				cluster.Pulse{Session: 3, Seq: seq, At: p.config.Clock(), Next: 5 * time.Second, Stats: stats})
 		}
 		b.StartTimer()
 		p.collect()
@@ -81,7 +83,8 @@ func BenchmarkReceive(b *testing.B) {
 		seq++
 		d := digest{version: ourVersion(), Server: "s2", No: seq, Echo: &echo{Life: p.life}}
 		for i := range changed {
-			d.Pulses = append(d.Pulses, beat{Node: fmt.Sprintf("node-%05d", i), Session: 3, Seq: seq, Age: 400_000, Next: 5e6})
+			d.Pulses = append(d.Pulses,
+				beat{Node: fmt.Sprintf("node-%05d", i), Session: 3, Seq: seq, Age: 400_000, Next: 5e6})
 		}
 		body, err := json.Marshal(d)
 		if err != nil {

@@ -38,11 +38,13 @@ func (p *Peers) carry(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if caller := p.config.Caller(r); open.Server != caller {
-		refuse(w, http.StatusForbidden, fmt.Sprintf("the certificate is that of server %q, which cannot ask for %q", caller, open.Server))
+		refuse(w, http.StatusForbidden,
+			fmt.Sprintf("the certificate is that of server %q, which cannot ask for %q", caller, open.Server))
 		return
 	}
 	if !p.config.Local.Holds(open.Node) {
-		refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("server %s does not hold a session of %s", p.config.Server.ID, open.Node))
+		refuse(w, http.StatusMisdirectedRequest,
+			fmt.Sprintf("server %s does not hold a session of %s", p.config.Server.ID, open.Node))
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())

@@ -19,8 +19,8 @@ const (
 	// stray is how old a sign of life must be before it is dropped for a node or a session that the store
 	// does not have: the tables may be a moment behind.
 	stray = 10 * time.Second
-	// goneAfter is how long a server must be silent, and not answer, to count as gone. One whose record is deleted is gone
-	// once it is silent for removedAfter: more than a digest.
+	// goneAfter is how long a server must be silent, and not answer, to count as gone. One whose record is deleted is
+	// gone once it is silent for removedAfter: more than a digest.
 	goneAfter    = 5 * time.Second
 	removedAfter = 2 * Period
 	// moveTime is how soon the agents of a server that is gone are expected to be heard of elsewhere.
@@ -63,7 +63,8 @@ func (h heard) wrote(p cluster.Pulse) bool {
 type item struct {
 	pulse cluster.Pulse
 	stats bool // they changed
-	// before is what the server knows of the statistics: of single attempts only what changed since goes to it. nil is nothing.
+	// before is what the server knows of the statistics: of single attempts only what changed since goes to it. nil is
+	// nothing.
 	before *cluster.NodeStats
 }
 
@@ -123,9 +124,9 @@ func (p *Peers) collect() {
 	}
 }
 
-// cutPromises has the agents of servers that are gone expected soon, once for each time that a server goes: they turn to
-// another server at once, if they live. Silence counts from the promised sign of life (P6.2): the count begins sooner
-// than was promised, and never in the past. What the server tells when it is back stands again.
+// cutPromises has the agents of servers that are gone expected soon, once for each time that a server goes: they turn
+// to another server at once, if they live. Silence counts from the promised sign of life (P6.2): the count begins
+// sooner than was promised, and never in the past. What the server tells when it is back stands again.
 func (p *Peers) cutPromises() {
 	now, snap := p.config.Clock(), p.config.Tables.Snapshot()
 	p.mu.Lock()
@@ -149,8 +150,8 @@ func (p *Peers) cutPromises() {
 	}
 }
 
-// gone reports whether a server that was silent for so long is gone. One that answers is not, even if its digests do not
-// come through: its agents stay with it. p.mu is held.
+// gone reports whether a server that was silent for so long is gone. One that answers is not, even if its digests do
+// not come through: its agents stay with it. p.mu is held.
 func (p *Peers) gone(server string, member bool, silent time.Duration) bool {
 	if !member {
 		return silent > removedAfter
@@ -188,10 +189,13 @@ func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUpgradeRequired, err.Error())
 		return
 	case d.Server != p.config.Caller(r):
-		refuse(w, http.StatusForbidden, fmt.Sprintf("the certificate is that of server %q, which cannot tell of the agents of %q", p.config.Caller(r), d.Server))
+		refuse(w, http.StatusForbidden,
+			fmt.Sprintf("the certificate is that of server %q, which cannot tell of the agents of %q",
+				p.config.Caller(r), d.Server))
 		return
 	case d.Server == p.config.Server.ID:
-		refuse(w, http.StatusConflict, "the digest comes from this server itself: an address in the servers' records is wrong")
+		refuse(w, http.StatusConflict,
+			"the digest comes from this server itself: an address in the servers' records is wrong")
 		return
 	case len(d.Pulses) > mostPulses:
 		refuse(w, http.StatusRequestEntityTooLarge, "the digest holds too many signs of life")

@@ -347,20 +347,38 @@ func TestOddDigests(t *testing.T) {
 			body string
 			want int
 		}{
-			"unknown fields":       {`{"wire":9,"wire_min":1,"server":"s2",` + ok + `"new":{"x":1},"no":1,"pulses":[{"n":"a1","s":1,"a":0,"new":[2]}]}`, 200},
-			"no version":           {`{"server":"s2",` + ok + `"no":1,"life":"2","pulses":[{"n":"a2","s":1,"a":0}]}`, 200},
-			"too new":              {`{"wire":9,"wire_min":2,"server":"s2"}`, http.StatusUpgradeRequired},
-			"of another server":    {`{"server":"s3",` + ok + `"no":1,"life":"8","pulses":[{"n":"b3","s":1,"a":0}]}`, http.StatusForbidden},
-			"of itself":            {`{"server":"s1"}`, http.StatusForbidden},
-			"of nobody":            {`{` + ok + `"no":1,"life":"9","pulses":[{"n":"b4","s":1,"a":0}]}`, http.StatusForbidden},
-			"not JSON":             {`{`, http.StatusBadRequest},
-			"too many":             {`{"server":"s2","pulses":[` + many + `]}`, http.StatusRequestEntityTooLarge},
-			"negative age":         {`{"server":"s2",` + ok + `"no":1,"life":"3","pulses":[{"n":"a3","s":1,"a":-5000000,"x":-1}]}`, 200},
-			"long promise":         {`{"server":"s2",` + ok + `"no":1,"life":"4","pulses":[{"n":"a4","s":1,"a":0,"x":9000000000000}]}`, 200},
-			"no session":           {`{"server":"s2",` + ok + `"no":1,"life":"5","pulses":[{"n":"b1","a":0}]}`, 200},
-			"no name":              {`{"server":"s2",` + ok + `"no":1,"life":"6","pulses":[{"n":"../b2","s":1,"a":0}]}`, 200},
-			"echo of another":      {`{"server":"s2","echo":{"life":"x","clock":99,"since":1},"pulses":[{"n":"b5","s":1,"a":0}]}`, 200},
-			"echo from the future": {`{"server":"s2","no":1,"life":"7","echo":{"life":"` + s1.life + `","clock":9000000000000,"since":1},"pulses":[{"n":"a6","s":1,"a":0}]}`, 200},
+			"unknown fields": {`{"wire":9,"wire_min":1,"server":"s2",` + ok +
+				`"new":{"x":1},"no":1,"pulses":[{"n":"a1","s":1,"a":0,"new":[2]}]}`, 200},
+			"no version": {
+				`{"server":"s2",` + ok + `"no":1,"life":"2","pulses":[{"n":"a2","s":1,"a":0}]}`,
+				200,
+			},
+			"too new": {`{"wire":9,"wire_min":2,"server":"s2"}`, http.StatusUpgradeRequired},
+			"of another server": {
+				`{"server":"s3",` + ok + `"no":1,"life":"8","pulses":[{"n":"b3","s":1,"a":0}]}`,
+				http.StatusForbidden,
+			},
+			"of itself": {`{"server":"s1"}`, http.StatusForbidden},
+			"of nobody": {
+				`{` + ok + `"no":1,"life":"9","pulses":[{"n":"b4","s":1,"a":0}]}`,
+				http.StatusForbidden,
+			},
+			"not JSON": {`{`, http.StatusBadRequest},
+			"too many": {`{"server":"s2","pulses":[` + many + `]}`, http.StatusRequestEntityTooLarge},
+			"negative age": {`{"server":"s2",` + ok +
+				`"no":1,"life":"3","pulses":[{"n":"a3","s":1,"a":-5000000,"x":-1}]}`, 200},
+			"long promise": {`{"server":"s2",` + ok +
+				`"no":1,"life":"4","pulses":[{"n":"a4","s":1,"a":0,"x":9000000000000}]}`, 200},
+			"no session": {`{"server":"s2",` + ok + `"no":1,"life":"5","pulses":[{"n":"b1","a":0}]}`, 200},
+			"no name": {
+				`{"server":"s2",` + ok + `"no":1,"life":"6","pulses":[{"n":"../b2","s":1,"a":0}]}`,
+				200,
+			},
+			"echo of another": {
+				`{"server":"s2","echo":{"life":"x","clock":99,"since":1},"pulses":[{"n":"b5","s":1,"a":0}]}`, 200,
+			},
+			"echo from the future": {`{"server":"s2","no":1,"life":"7","echo":{"life":"` + s1.life +
+				`","clock":9000000000000,"since":1},"pulses":[{"n":"a6","s":1,"a":0}]}`, 200},
 		} {
 			if code, answer := s1.post(c.body); code != c.want {
 				t.Errorf("%s: got %d %s, want %d", name, code, answer, c.want)
@@ -406,8 +424,8 @@ func (m *member) wantSoon(node, why string) {
 	}
 }
 
-// TestPromisesOfAServerThatIsGone has an idle agent at a server that dies: it is expected at another one soon, not when it
-// had promised to be heard of (P6.2).
+// TestPromisesOfAServerThatIsGone has an idle agent at a server that dies: it is expected at another one soon, not when
+// it had promised to be heard of (P6.2).
 func TestPromisesOfAServerThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -441,10 +459,13 @@ func TestPromisesOfAServerThatIsGone(t *testing.T) {
 	})
 }
 
-// TestPromisesOfAServerThatIsThere lets each direction between two servers break alone: the agents stay where they are, and
-// what they promised holds.
+// TestPromisesOfAServerThatIsThere lets each direction between two servers break alone: the agents stay where they are,
+// and what they promised holds.
 func TestPromisesOfAServerThatIsThere(t *testing.T) {
-	for name, way := range map[string][2]string{"it does not reach us": {"s2", "s1"}, "we do not reach it": {"s1", "s2"}} {
+	for name, way := range map[string][2]string{
+		"it does not reach us": {"s2", "s1"},
+		"we do not reach it":   {"s1", "s2"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
@@ -495,10 +516,13 @@ func TestServersSpeakForThemselves(t *testing.T) {
 		server string
 		want   int
 	}{
-		"a server for itself":     {sites["s2"].keeper, "s2", http.StatusOK},
-		"a server for another":    {sites["s2"].keeper, "s3", http.StatusForbidden},
-		"a server for the asked":  {sites["s2"].keeper, "s1", http.StatusForbidden},
-		"a node of that name":     {identity(t, sites["s2"].trust, pki.Subject{Role: cluster.RoleNode, Name: "s2"}), "s2", http.StatusForbidden},
+		"a server for itself":    {sites["s2"].keeper, "s2", http.StatusOK},
+		"a server for another":   {sites["s2"].keeper, "s3", http.StatusForbidden},
+		"a server for the asked": {sites["s2"].keeper, "s1", http.StatusForbidden},
+		"a node of that name": {
+			identity(t, sites["s2"].trust, pki.Subject{Role: cluster.RoleNode, Name: "s2"}),
+			"s2", http.StatusForbidden,
+		},
 		"nobody":                  {nil, "s2", http.StatusForbidden},
 		"another authority's own": {identity(t, trust, pki.Subject{Role: cluster.RoleServer, Name: "s2"}), "s2", 0},
 	} {
@@ -512,7 +536,8 @@ func TestServersSpeakForThemselves(t *testing.T) {
 			pathDigest:  fmt.Sprintf(`{"server":%q}`, c.server),
 			pathStreams: opening(fmt.Sprintf(`{"server":%q,"node":"n1"}`, c.server)),
 		} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, sites["s1"].config.Server.API+path, strings.NewReader(body))
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, sites["s1"].config.Server.API+path,
+				strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -583,7 +608,8 @@ func TestIncompatibleServerIsNamed(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); _ = s.Serve(l) }()
 		pass(5 * time.Second)
-		if st := s1.Status()[0]; st.Reached || !strings.Contains(st.Problem, "no common version: the other 5 to 7, this one 1 to 1") {
+		if st := s1.Status()[0]; st.Reached ||
+			!strings.Contains(st.Problem, "no common version: the other 5 to 7, this one 1 to 1") {
 			t.Errorf("got %+v, want it named", st)
 		}
 		_ = s.Close()

@@ -99,12 +99,17 @@ func TestDigestsAreBoundedByAttempts(t *testing.T) {
 	for i := range 10 {
 		node := fmt.Sprint("n", i)
 		nodes = append(nodes, node)
-		pending[node] = item{pulse: cluster.Pulse{Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, mostEach/4)}}, stats: true}
+		pending[node] = item{pulse: cluster.Pulse{
+			Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, mostEach/4)},
+		}, stats: true}
 	}
 	if n := fits(nodes, pending); n != 4 {
 		t.Errorf("a digest holds %d nodes, want 4", n)
 	}
-	pending["n0"] = item{pulse: cluster.Pulse{Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, mostEach*2)}}, stats: true}
+	pending["n0"] = item{
+		pulse: cluster.Pulse{Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, mostEach*2)}},
+		stats: true,
+	}
 	if n := fits(nodes, pending); n != 1 {
 		t.Errorf("a digest holds %d nodes, want one however many attempts it has", n)
 	}
@@ -113,8 +118,9 @@ func TestDigestsAreBoundedByAttempts(t *testing.T) {
 // The largest digest that is sent is read: attempts with all that there is to tell, in numbers of all their digits.
 func TestDigestOfDetailsIsRead(t *testing.T) {
 	rates := cluster.Rates{
-		Throttled: 100, Stall: &cluster.StallRates{CPU: 100, Memory: 100, IO: 100}, Network: &cluster.NetworkRates{Received: 1 << 34, Sent: 1 << 34},
-		Disk: &cluster.DiskRates{Read: 1 << 34, Written: 1 << 34, Reads: 123456.5, Writes: 123456.5},
+		Throttled: 100, Stall: &cluster.StallRates{CPU: 100, Memory: 100, IO: 100},
+		Network: &cluster.NetworkRates{Received: 1 << 34, Sent: 1 << 34},
+		Disk:    &cluster.DiskRates{Read: 1 << 34, Written: 1 << 34, Reads: 123456.5, Writes: 123456.5},
 	}
 	pending := map[string]item{}
 	var nodes []string
@@ -122,8 +128,15 @@ func TestDigestOfDetailsIsRead(t *testing.T) {
 		s := &cluster.NodeStats{}
 		for j := range 100 {
 			s.Each = append(s.Each, cluster.TaskStats{
-				Task: "some-cluster.a-service-with-a-name.1234567.123", UUID: fmt.Sprintf("6d012d2a-e5d8-4069-9f6a-%012d", j), CPU: 12345, Memory: 1 << 34, Growth: 1 << 30, Requests: 12345.5,
-				Detail: &cluster.UseDetail{Rates: rates, Containers: []cluster.ContainerUse{{Name: "some-container", CPU: 123, Memory: 1 << 34, Rates: rates}}},
+				Task: "some-cluster.a-service-with-a-name.1234567.123",
+				UUID: fmt.Sprintf("6d012d2a-e5d8-4069-9f6a-%012d", j), CPU: 12345, Memory: 1 << 34, Growth: 1 << 30,
+				Requests: 12345.5,
+				Detail: &cluster.UseDetail{
+					Rates: rates,
+					Containers: []cluster.ContainerUse{
+						{Name: "some-container", CPU: 123, Memory: 1 << 34, Rates: rates},
+					},
+				},
 			})
 		}
 		node := fmt.Sprint("node-", i)

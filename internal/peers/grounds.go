@@ -27,8 +27,8 @@ type groundsReply struct {
 	Grounds cluster.Grounds `json:"grounds"`
 }
 
-// Grounds returns why an attempt of a task was placed where it was: what this server kept while it led, else what the leader did. It is not ok where neither did,
-// or the leader does not answer within a second.
+// Grounds returns why an attempt of a task was placed where it was: what this server kept while it led, else what the
+// leader did. It is not ok where neither did, or the leader does not answer within a second.
 func (p *Peers) Grounds(ctx context.Context, task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
 	if p.config.Grounds != nil {
 		if g, ok := p.config.Grounds(task, attempt); ok {
@@ -46,7 +46,9 @@ func (p *Peers) Grounds(ctx context.Context, task cluster.TaskID, attempt int) (
 }
 
 // askGrounds asks the leader.
-func (p *Peers) askGrounds(ctx context.Context, task cluster.TaskID, attempt int) (g cluster.Grounds, found bool, err error) {
+func (p *Peers) askGrounds(ctx context.Context, task cluster.TaskID, attempt int) (g cluster.Grounds, found bool,
+	err error,
+) {
 	ctx, cancel := context.WithTimeout(ctx, groundsWait)
 	defer cancel()
 	leader, ok := p.leader()

@@ -40,8 +40,8 @@ type Reasons interface {
 	// Waiting returns why one task waits.
 	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
 	// Reasons returns all of it, in groups of tasks that wait for the same, and the version of that. A group without
-	// tasks stands for all that no other group names. With after equal to the present version it may return no groups. Nobody
-	// changes what it returned.
+	// tasks stands for all that no other group names. With after equal to the present version it may return no groups.
+	// Nobody changes what it returned.
 	Reasons(after uint64) (version uint64, groups []cluster.WaitingGroup)
 }
 
@@ -64,9 +64,11 @@ type Config struct {
 	Local  Nodes
 	// Reasons may be nil for a server that never leads.
 	Reasons Reasons
-	// Grounds returns what this server kept of why an attempt was placed, of the time when it led. It may be nil. Safe for concurrent use, and at once.
+	// Grounds returns what this server kept of why an attempt was placed, of the time when it led. It may be nil. Safe
+	// for concurrent use, and at once.
 	Grounds func(task cluster.TaskID, attempt int) (cluster.Grounds, bool)
-	// SecretsKey returns the text of a master key of secrets, "" where this server lacks it. It may be nil. Safe for concurrent use, and at once.
+	// SecretsKey returns the text of a master key of secrets, "" where this server lacks it. It may be nil. Safe for
+	// concurrent use, and at once.
 	SecretsKey func(id string) string
 	// Dial returns a client for the server at an address such as "https://10.0.0.1:7071". It speaks HTTP/2, shows this
 	// server's certificate and takes none but a server's. Each call returns a client with connections of its own, which

@@ -38,7 +38,8 @@ func (p *Peers) record(ctx context.Context) {
 		}
 		if err != nil && !told {
 			told = true
-			p.config.Logger.Warn("this server's record cannot be written yet", "server", p.config.Server.ID, "error", err)
+			p.config.Logger.Warn("this server's record cannot be written yet", "server", p.config.Server.ID, "error",
+				err)
 		}
 		select {
 		case <-ctx.Done():
@@ -71,7 +72,10 @@ func (p *Peers) writeRecord(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if joined {
-		u.Event(cluster.Event{Type: "server.joined", Message: "server " + self.Name + " (" + self.ID + ") joined the control plane"})
+		u.Event(cluster.Event{
+			Type:    "server.joined",
+			Message: "server " + self.Name + " (" + self.ID + ") joined the control plane",
+		})
 	}
 	applied, _, err := p.writer.Commit(ctx, []store.Unit{u})
 	return err == nil && applied[0], err

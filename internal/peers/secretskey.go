@@ -19,8 +19,8 @@ type secretsKeyReply struct {
 	Text string `json:"text"`
 }
 
-// SecretsKey asks the other servers, one after the other, for a master key of secrets, and returns its text from the first that has it. The error
-// says of each why not.
+// SecretsKey asks the other servers, one after the other, for a master key of secrets, and returns its text from the
+// first that has it. The error says of each why not.
 func (p *Peers) SecretsKey(ctx context.Context, id string) (text string, err error) {
 	var errs []error
 	asked := false
@@ -50,7 +50,8 @@ func (p *Peers) askSecretsKey(ctx context.Context, s *cluster.Server, id string)
 		return "", err
 	}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.API+pathSecretsKey+"?"+url.Values{"id": {id}}.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		s.API+pathSecretsKey+"?"+url.Values{"id": {id}}.Encode(), nil)
 	if err != nil {
 		return "", err
 	}
@@ -69,12 +70,14 @@ func (p *Peers) askSecretsKey(ctx context.Context, s *cluster.Server, id string)
 	return reply.Text, nil
 }
 
-// tellSecretsKey hands another server a master key, over the connection on which both have shown their certificates, as the first one was
-// handed over when it joined. A server that was removed has a certificate for a while yet and gets none.
+// tellSecretsKey hands another server a master key, over the connection on which both have shown their certificates, as
+// the first one was handed over when it joined. A server that was removed has a certificate for a while yet and gets
+// none.
 func (p *Peers) tellSecretsKey(w http.ResponseWriter, r *http.Request) {
 	caller, id := p.config.Caller(r), r.URL.Query().Get("id")
 	if _, member := p.config.Tables.Snapshot().Server(caller); !member || caller == "" {
-		refuse(w, http.StatusForbidden, fmt.Sprintf("there is no server %q: keys are handed to members of the control plane alone", caller))
+		refuse(w, http.StatusForbidden,
+			fmt.Sprintf("there is no server %q: keys are handed to members of the control plane alone", caller))
 		return
 	}
 	text := ""

@@ -9,7 +9,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestSecretsKeyOfAnotherServer: a server that lacks a key gets it from whoever has it, and one that was removed gets none.
+// TestSecretsKeyOfAnotherServer: a server that lacks a key gets it from whoever has it, and one that was removed gets
+// none.
 func TestSecretsKeyOfAnotherServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -30,11 +31,13 @@ func TestSecretsKeyOfAnotherServer(t *testing.T) {
 			}
 		}
 		// Its certificate is good for a while yet.
-		if _, err := w.store.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: store.DefaultPrefix + "server/s1", Delete: true}}}}); err != nil {
+		if _, err := w.store.Commit(t.Context(),
+			[]store.Group{{Ops: []store.Op{{Key: store.DefaultPrefix + "server/s1", Delete: true}}}}); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Second)
-		if text, err := s1.SecretsKey(t.Context(), "k2"); err == nil || !strings.Contains(err.Error(), "members of the control plane alone") {
+		if text, err := s1.SecretsKey(t.Context(), "k2"); err == nil ||
+			!strings.Contains(err.Error(), "members of the control plane alone") {
 			t.Errorf("a server that was removed: got %q, %v", text, err)
 		}
 		s3.stop()

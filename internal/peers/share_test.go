@@ -20,7 +20,9 @@ import (
 func waits(sentence string, tasks ...cluster.TaskID) cluster.WaitingGroup {
 	return cluster.WaitingGroup{
 		Tasks: tasks, Sentence: sentence,
-		Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 9}, Nodes: 2}},
+		Refusals: []cluster.RefusalCount{
+			{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 9}, Nodes: 2},
+		},
 	}
 }
 

@@ -22,9 +22,9 @@ const openPatience = 15 * time.Second
 var ErrNoServer = errors.New("no server holds a session of the node")
 
 // OpenStream opens a byte stream to an agent: at this server where its session is here, else through the server that
-// last told of the node's newest session. The stream also has CloseWrite, which ends what the caller sends, where the other
-// end can tell that. The caller closes it; the end of ctx closes it too. Errors name the server that was asked. A stream
-// is passed on once only: a server that no longer holds the node says so, and the others are asked.
+// last told of the node's newest session. The stream also has CloseWrite, which ends what the caller sends, where the
+// other end can tell that. The caller closes it; the end of ctx closes it too. Errors name the server that was asked. A
+// stream is passed on once only: a server that no longer holds the node says so, and the others are asked.
 func (p *Peers) OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
 	told, here := p.holder(node)
 	if here {
@@ -51,7 +51,8 @@ func (p *Peers) OpenStream(ctx context.Context, node string, req transport.Strea
 		}
 	}
 	if told != "" && p.link(told) == nil {
-		return nil, fmt.Errorf("%s was connected to server %s, which is no member of the control plane any more", node, told)
+		return nil, fmt.Errorf("%s was connected to server %s, which is no member of the control plane any more", node,
+			told)
 	}
 	return nil, err
 }
@@ -70,8 +71,8 @@ func (p *Peers) holder(node string) (told string, here bool) {
 	return h.from, false
 }
 
-// Holder returns the id of the server that a node's agent is connected to, as far as this server has heard; "" where none
-// is known, or the one that was is gone. It returns at once.
+// Holder returns the id of the server that a node's agent is connected to, as far as this server has heard; "" where
+// none is known, or the one that was is gone. It returns at once.
 func (p *Peers) Holder(node string) string {
 	told, here := p.holder(node)
 	if here {
@@ -104,7 +105,9 @@ func (p *Peers) candidates(told string) []*link {
 
 // forward opens a stream through another server, over a connection of its own: what nobody reads would in the end
 // hold up everything else on it.
-func (p *Peers) forward(ctx context.Context, l *link, node string, req transport.StreamRequest) (_ io.ReadWriteCloser, err error) {
+func (p *Peers) forward(ctx context.Context, l *link, node string, req transport.StreamRequest) (_ io.ReadWriteCloser,
+	err error,
+) {
 	open, err := json.Marshal(streamOpen{version: ourVersion(), Server: p.config.Server.ID, Node: node, Stream: req})
 	if err != nil {
 		return nil, fmt.Errorf("encode the request: %w", err)

@@ -246,7 +246,8 @@ func take[T any](t *testing.T, from <-chan T, what string) T {
 }
 
 var ask = transport.StreamRequest{
-	Kind: transport.StreamExec, Task: "c.web.1.0", UUID: "u", Exec: &transport.ExecRequest{Command: []string{"sh"}, Stdin: true},
+	Kind: transport.StreamExec, Task: "c.web.1.0", UUID: "u",
+	Exec: &transport.ExecRequest{Command: []string{"sh"}, Stdin: true},
 }
 
 func TestStreamsAreForwarded(t *testing.T) {
@@ -360,8 +361,12 @@ func TestBrokenStreamIsNoEnd(t *testing.T) {
 		breaks func(holder *site, agent *agentEnd)
 		want   string
 	}{
-		"agent":  {func(_ *site, agent *agentEnd) { _ = agent.out.CloseWithError(errors.New("the agent broke")) }, "server s2: the agent broke"},
-		"server": {func(holder *site, _ *agentEnd) { holder.stop() }, "server s2: the connection to the other server broke"},
+		"agent": {func(_ *site, agent *agentEnd) {
+			_ = agent.out.CloseWithError(errors.New("the agent broke"))
+		}, "server s2: the agent broke"},
+		"server": {func(holder *site, _ *agentEnd) {
+			holder.stop()
+		}, "server s2: the connection to the other server broke"},
 		"connection": {
 			func(holder *site, _ *agentEnd) { holder.conns.breakAll() },
 			"server s2: the connection to the other server broke",
@@ -488,7 +493,8 @@ func TestStreamsNeedHTTP2(t *testing.T) {
 		TLSNextProto:    map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}}
 	defer c.CloseIdleConnections()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, sites["s1"].config.Server.API+pathStreams, http.NoBody)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, sites["s1"].config.Server.API+pathStreams,
+		http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

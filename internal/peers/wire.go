@@ -33,8 +33,8 @@ const (
 const (
 	// mostPulses bounds a digest; what is more goes in the next at once.
 	mostPulses = 5000
-	// mostEach bounds the attempts whose use a digest tells, and their containers that are told one by one, in the same way: of
-	// about 450 bytes each with all their rates.
+	// mostEach bounds the attempts whose use a digest tells, and their containers that are told one by one, in the same
+	// way: of about 450 bytes each with all their rates.
 	mostEach = 10_000
 	// mostNodes bounds the nodes that other servers may tell of.
 	mostNodes    = 200_000
@@ -58,7 +58,8 @@ func ourVersion() version { return version{WireVersion, WireMin} }
 func (v version) check() error {
 	newest, oldest := max(v.Wire, 1), max(v.WireMin, 1)
 	if newest < WireMin || oldest > WireVersion {
-		return fmt.Errorf("%w: the other %d to %d, this one %d to %d", errIncompatible, oldest, newest, WireMin, WireVersion)
+		return fmt.Errorf("%w: the other %d to %d, this one %d to %d", errIncompatible, oldest, newest, WireMin,
+			WireVersion)
 	}
 	return nil
 }
@@ -94,7 +95,8 @@ type beat struct {
 	// next was promised. In microseconds.
 	Age  int64 `json:"a"`
 	Next int64 `json:"x,omitempty"`
-	// Stats is set when it changed. Of attempts it holds those that changed since the digest before, and all now and then.
+	// Stats is set when it changed. Of attempts it holds those that changed since the digest before, and all now and
+	// then.
 	Stats *cluster.NodeStats `json:"t,omitempty"`
 }
 

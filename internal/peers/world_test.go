@@ -163,7 +163,10 @@ func (w *world) start(id string, ahead time.Duration) *member {
 	m.engine = w.store.Open(memory.Hooks{})
 	m.tables = store.NewTables(store.TablesConfig{Engine: m.engine})
 	m.Peers = New(Config{
-		Server:  cluster.Server{ID: id, Name: "name-" + id, API: address(id), Version: "test", Started: time.Now().UTC()},
+		Server: cluster.Server{
+			ID: id, Name: "name-" + id, API: address(id), Version: "test",
+			Started: time.Now().UTC(),
+		},
 		Engine:  m.engine,
 		Tables:  m.tables,
 		Local:   m.agents,
@@ -267,7 +270,10 @@ func (m *member) jump(d time.Duration) {
 
 // beat is a sign of life of one of the server's own agents.
 func (m *member) beat(node string, session, seq uint64, stats *cluster.NodeStats) {
-	m.tables.SetPulse(node, cluster.Pulse{Session: session, Seq: seq, At: m.config.Clock(), Next: 5 * time.Second, Stats: stats})
+	m.tables.SetPulse(node, cluster.Pulse{
+		Session: session, Seq: seq, At: m.config.Clock(), Next: 5 * time.Second,
+		Stats: stats,
+	})
 }
 
 // age is how old the last sign of life is that the server knows, or an error where it knows none.
@@ -288,7 +294,8 @@ func (w *world) status(node string, session uint64) {
 // lead writes who leads.
 func (w *world) lead(server string, epoch uint64) {
 	w.t.Helper()
-	w.put(w.store, store.DefaultPrefix+"leader/"+cluster.DefaultDomain, &cluster.Leader{Epoch: epoch, Holder: server, Incarnation: 1})
+	w.put(w.store, store.DefaultPrefix+"leader/"+cluster.DefaultDomain,
+		&cluster.Leader{Epoch: epoch, Holder: server, Incarnation: 1})
 }
 
 func (w *world) put(e store.Engine, key string, record any) {
@@ -379,7 +386,8 @@ func (p *plane) Reasons(after uint64) (uint64, []cluster.WaitingGroup) {
 func (p *plane) grounds(task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return cluster.Grounds{Task: task, Node: "n1", Best: []cluster.Candidate{{Node: "n1"}}}, p.version > 0 && attempt == 1
+	return cluster.Grounds{Task: task, Node: "n1", Best: []cluster.Candidate{{Node: "n1"}}},
+		p.version > 0 && attempt == 1
 }
 
 func (p *plane) asks() int {

@@ -31,7 +31,8 @@ const (
 
 // Authority signs certificates. Its methods may be called concurrently.
 type Authority struct {
-	// Life, unless 0, is the life of the certificates that it signs, instead of LeafLife. It is set before the first use.
+	// Life, unless 0, is the life of the certificates that it signs, instead of LeafLife. It is set before the first
+	// use.
 	Life time.Duration
 
 	cert *x509.Certificate
@@ -52,7 +53,8 @@ func CreateAuthority(dir string, now time.Time) error {
 	key, err := readKey(filepath.Join(dir, caKeyFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(filepath.Join(dir, caFile)); err == nil {
-			return fmt.Errorf("%s holds %s without %s: this machine belongs to an authority whose key stands elsewhere", dir, caFile, caKeyFile)
+			return fmt.Errorf("%s holds %s without %s: this machine belongs to an authority whose key stands elsewhere",
+				dir, caFile, caKeyFile)
 		}
 		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err == nil {
@@ -83,7 +85,8 @@ func WriteAuthority(dir string, caPEM, keyPEM []byte) error {
 		return fmt.Errorf("make the authority's folder: %w", err)
 	}
 	if old, err := os.ReadFile(filepath.Join(dir, caFile)); err == nil && !bytes.Equal(old, caPEM) {
-		return fmt.Errorf("%s holds another authority's certificate: remove the folder, if this machine is to leave that authority", dir)
+		return fmt.Errorf("%s holds another authority's certificate: remove the folder, if this machine is "+
+			"to leave that authority", dir)
 	}
 	if err := replace(filepath.Join(dir, caKeyFile), keyPEM, 0o600); err != nil {
 		return fmt.Errorf("write the authority's key: %w", err)
@@ -94,8 +97,8 @@ func WriteAuthority(dir string, caPEM, keyPEM []byte) error {
 	return nil
 }
 
-// OpenAuthority reads the authority of a folder. The error wraps fs.ErrNotExist where its certificate or its key is missing: this
-// machine cannot sign. A key that others may read is refused.
+// OpenAuthority reads the authority of a folder. The error wraps fs.ErrNotExist where its certificate or its key is
+// missing: this machine cannot sign. A key that others may read is refused.
 func OpenAuthority(dir string) (*Authority, error) {
 	path := filepath.Join(dir, caKeyFile)
 	if err := private(path); err != nil {
@@ -134,7 +137,8 @@ func newAuthority(caPEM, keyPEM []byte) (*Authority, error) {
 // CertificatePEM returns the authority's certificate, which everybody may know.
 func (a *Authority) CertificatePEM() []byte { return bytes.Clone(a.pem) }
 
-// KeyPEM returns the authority's key. It is for joining servers, over a connection that is secured, and for nobody else.
+// KeyPEM returns the authority's key. It is for joining servers, over a connection that is secured, and for nobody
+// else.
 func (a *Authority) KeyPEM() []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(a.key)
 	if err != nil {
@@ -143,9 +147,9 @@ func (a *Authority) KeyPEM() []byte {
 	return encode("PRIVATE KEY", der)
 }
 
-// Sign answers a request for a certificate of s: signed, proof of the key's possession included, and asking for just this subject. An
-// error wraps ErrRequest where the request is at fault. Hosts are the addresses and names at which a server
-// answers; a node's certificate holds none. Nothing else that the request asks for is taken over.
+// Sign answers a request for a certificate of s: signed, proof of the key's possession included, and asking for just
+// this subject. An error wraps ErrRequest where the request is at fault. Hosts are the addresses and names at which a
+// server answers; a node's certificate holds none. Nothing else that the request asks for is taken over.
 func (a *Authority) Sign(csrPEM []byte, s Subject, hosts []string, now time.Time) ([]byte, error) {
 	req, err := parseRequest(csrPEM)
 	if err != nil {
@@ -162,7 +166,8 @@ func (a *Authority) Sign(csrPEM []byte, s Subject, hosts []string, now time.Time
 		return nil, fmt.Errorf("%w: it asks for a certificate of %s, and may have one of %s", ErrRequest, asked, s)
 	}
 	if !now.Before(a.cert.NotAfter) {
-		return nil, fmt.Errorf("sign a certificate: the authority itself expired at %s", a.cert.NotAfter.Format(time.RFC3339))
+		return nil, fmt.Errorf("sign a certificate: the authority itself expired at %s",
+			a.cert.NotAfter.Format(time.RFC3339))
 	}
 	life := a.Life
 	if life == 0 {

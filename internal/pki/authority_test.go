@@ -92,8 +92,10 @@ func TestAuthorityIsKept(t *testing.T) {
 	if got := ca.NotAfter.Sub(noon); got != AuthorityLife {
 		t.Errorf("the authority lives %v, want %v", got, AuthorityLife)
 	}
-	if key, ok := ca.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() || !ca.IsCA || !ca.MaxPathLenZero {
-		t.Errorf("the authority's certificate: %T, CA %v, path length zero %v", ca.PublicKey, ca.IsCA, ca.MaxPathLenZero)
+	if key, ok := ca.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() || !ca.IsCA ||
+		!ca.MaxPathLenZero {
+		t.Errorf("the authority's certificate: %T, CA %v, path length zero %v", ca.PublicKey, ca.IsCA,
+			ca.MaxPathLenZero)
 	}
 	sum, err := Fingerprint(a.CertificatePEM())
 	if err != nil || sum != fingerprint(ca) || len(sum) != 64 {
@@ -107,7 +109,8 @@ func TestAuthorityWithoutKey(t *testing.T) {
 	if err := os.Chmod(key, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenAuthority(dir); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "0600") {
+	if _, err := OpenAuthority(dir); err == nil || errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), "0600") {
 		t.Errorf("a key that others may read: %v", err)
 	}
 	if err := os.Remove(key); err != nil {
@@ -217,7 +220,10 @@ func TestCertificateOfANode(t *testing.T) {
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: name(s), DNSNames: []string{ServerHost, "10.0.0.1"},
-		ExtraExtensions: []pkix.Extension{{Id: []int{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}}}, // CA: true
+		// CA: true
+		ExtraExtensions: []pkix.Extension{
+			{Id: []int{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}},
+		},
 	}, key)
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +233,8 @@ func TestCertificateOfANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := leafOf(t, text)
-	if c.IsCA || len(c.DNSNames) != 0 || len(c.IPAddresses) != 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
+	if c.IsCA || len(c.DNSNames) != 0 || len(c.IPAddresses) != 0 ||
+		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
 		t.Errorf("a node got CA %v, names %v, uses %v", c.IsCA, c.DNSNames, c.ExtKeyUsage)
 	}
 }

@@ -7,8 +7,8 @@
 // ninety days, and renewal comes at two thirds of it, so that a machine that is off for less than a month
 // needs nobody. One that was off for longer joins again.
 //
-// Each end of a connection checks the chain to the authority and the role of the other end, never its address: machines move, and
-// the name in a certificate is not where it is reached. The addresses stand in the certificates of servers
+// Each end of a connection checks the chain to the authority and the role of the other end, never its address: machines
+// move, and the name in a certificate is not where it is reached. The addresses stand in the certificates of servers
 // all the same, for programs that look for them.
 //
 // The key of the authority stands on every server, readable by its user alone. Whoever has it can be anybody.
@@ -36,10 +36,12 @@ func (s Subject) String() string { return string(s.Role) + " " + s.Name }
 // valid returns what is wrong with a subject.
 func (s Subject) valid() error {
 	if s.Role != cluster.RoleNode && s.Role != cluster.RoleServer {
-		return fmt.Errorf("certificates are for the roles %q and %q, not %q", cluster.RoleNode, cluster.RoleServer, clip(string(s.Role)))
+		return fmt.Errorf("certificates are for the roles %q and %q, not %q", cluster.RoleNode, cluster.RoleServer,
+			clip(string(s.Role)))
 	}
 	if !cluster.ValidNodeName(s.Name) {
-		return fmt.Errorf("%q cannot be a name in a certificate: want a host name in lower case, or an id", clip(s.Name))
+		return fmt.Errorf("%q cannot be a name in a certificate: want a host name in lower case, or an id",
+			clip(s.Name))
 	}
 	return nil
 }

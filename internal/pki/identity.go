@@ -24,10 +24,10 @@ type intent struct {
 	Key  []byte `json:"key"`
 }
 
-// WriteIdentity makes a certificate with its key the identity of a machine: ca.crt, self.crt and self.key in a folder of
-// mode 0700, the key 0600. Each file is replaced whole, and a crash between them is mended by the next OpenKeeper. What does
-// not belong together is refused, and so is another authority where this folder holds an authority's key. A keeper
-// that runs on the folder takes the new identity within minutes.
+// WriteIdentity makes a certificate with its key the identity of a machine: ca.crt, self.crt and self.key in a folder
+// of mode 0700, the key 0600. Each file is replaced whole, and a crash between them is mended by the next OpenKeeper.
+// What does not belong together is refused, and so is another authority where this folder holds an authority's key. A
+// keeper that runs on the folder takes the new identity within minutes.
 func WriteIdentity(dir string, caPEM, certPEM, keyPEM []byte) error {
 	if _, err := newIdentity(caPEM, certPEM, keyPEM); err != nil {
 		return fmt.Errorf("write the identity: %w", err)
@@ -197,7 +197,8 @@ func writeKey(path string, key *ecdsa.PrivateKey) error {
 	return replace(path, encode("PRIVATE KEY", der), 0o600)
 }
 
-// replace puts a file in the place of another, whole and durable: whoever opens the path finds the old content or the new one.
+// replace puts a file in the place of another, whole and durable: whoever opens the path finds the old content or the
+// new one.
 func replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {

@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// JoinToken is what a machine that joins is given: "<id>.<secret>.<hash>". The hash is the fingerprint of the authority, by which
-// the machine knows the right server on the first contact, when it knows nothing else of it.
+// JoinToken is what a machine that joins is given: "<id>.<secret>.<hash>". The hash is the fingerprint of the
+// authority, by which the machine knows the right server on the first contact, when it knows nothing else of it.
 type JoinToken struct{ ID, Secret, CAHash string }
 
 // String returns the token as ParseJoinToken reads it. It holds the secret.
 func (t JoinToken) String() string { return t.ID + "." + t.Secret + "." + t.CAHash }
 
 // ErrJoinToken says that a text is no join token. The error never holds the text.
-var ErrJoinToken = errors.New("this is not a join token: want <id>.<secret>.<hash>, as `berth token create --join` prints it")
+var ErrJoinToken = errors.New(
+	"this is not a join token: want <id>.<secret>.<hash>, as `berth token create --join` prints it")
 
 // Lengths of the parts of tokens, in characters.
 const (
@@ -42,14 +43,16 @@ func ParseJoinToken(s string) (JoinToken, error) {
 	return t, nil
 }
 
-// CheckCA returns an error unless a certificate is the authority's that the token names. Who joins checks with it what the server hands out.
+// CheckCA returns an error unless a certificate is the authority's that the token names. Who joins checks with it what
+// the server hands out.
 func (t JoinToken) CheckCA(caPEM []byte) error {
 	got, err := Fingerprint(caPEM)
 	if err != nil {
 		return err
 	}
 	if got != t.CAHash {
-		return fmt.Errorf("the server's authority has the fingerprint %s, and the token names %s: this is another control plane", got, t.CAHash)
+		return fmt.Errorf("the server's authority has the fingerprint %s, and the token names %s: this is "+
+			"another control plane", got, t.CAHash)
 	}
 	return nil
 }

@@ -15,8 +15,10 @@ func TestJoinToken(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, text := range []string{
-		"", ".", "..", "t1." + secret, "t1." + secret + "." + sum + ".x", "t1.short." + sum, "t1." + secret + "." + strings.ToUpper(sum),
-		"t1." + secret + "." + sum[:63], "." + secret + "." + sum, "t 1." + secret + "." + sum, "t1." + secret + "\x00." + sum,
+		"", ".", "..", "t1." + secret, "t1." + secret + "." + sum + ".x", "t1.short." + sum, "t1." + secret + "." +
+			strings.ToUpper(sum),
+		"t1." + secret + "." + sum[:63], "." + secret + "." + sum, "t 1." + secret + "." + sum, "t1." + secret +
+			"\x00." + sum,
 		"t1." + strings.Repeat("s", 200) + "." + sum,
 	} {
 		got, err := ParseJoinToken(text)

@@ -23,16 +23,16 @@ type KeeperConfig struct {
 	Dir string
 	// Renew trades a request for a new certificate of the same subject. Nil never renews.
 	Renew func(ctx context.Context, csrPEM []byte) (certPEM []byte, err error)
-	// Hosts, unless empty, are the addresses and names that the certificate of a server should hold; where it holds others, it is
-	// renewed at once.
+	// Hosts, unless empty, are the addresses and names that the certificate of a server should hold; where it holds
+	// others, it is renewed at once.
 	Hosts []string
 	Log   *slog.Logger
 	// Now is the wall clock; default time.Now.
 	Now func() time.Time
 }
 
-// Keeper holds a machine's identity and renews it. All its methods may be called concurrently; the configurations that it
-// hands out use the newest certificate for each new connection.
+// Keeper holds a machine's identity and renews it. All its methods may be called concurrently; the configurations that
+// it hands out use the newest certificate for each new connection.
 type Keeper struct {
 	cfg     KeeperConfig
 	log     *slog.Logger
@@ -80,8 +80,8 @@ func (k *Keeper) CA() []byte { return bytes.Clone(k.current.Load().files[0]) }
 // Expires returns when the certificate ends.
 func (k *Keeper) Expires() time.Time { return k.current.Load().leaf.NotAfter }
 
-// Health returns nil while the certificate is valid and can be renewed, else a sentence that says what is to be done. It
-// wraps ErrExpired for one that has ended.
+// Health returns nil while the certificate is valid and can be renewed, else a sentence that says what is to be done.
+// It wraps ErrExpired for one that has ended.
 func (k *Keeper) Health() error {
 	id, now := k.current.Load(), k.now()
 	why := ""
@@ -93,9 +93,11 @@ func (k *Keeper) Health() error {
 		return fmt.Errorf("the certificate of %s is valid only from %s: the clock of this machine (%s) is wrong",
 			id.subject, id.leaf.NotBefore.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	case !now.Before(id.leaf.NotAfter) && id.subject.Role == cluster.RoleServer:
-		return fmt.Errorf("%w: %s, on %s%s. If the clock is right, join again with a new token", ErrExpired, id.subject, id.leaf.NotAfter.Format(time.RFC3339), why)
+		return fmt.Errorf("%w: %s, on %s%s. If the clock is right, join again with a new token", ErrExpired, id.subject,
+			id.leaf.NotAfter.Format(time.RFC3339), why)
 	case !now.Before(id.leaf.NotAfter):
-		return fmt.Errorf("%w: %s, on %s%s. If the clock is right, join again with a new token (`berth token create --join --role %s` on a server makes one); tasks run on meanwhile",
+		return fmt.Errorf("%w: %s, on %s%s. If the clock is right, join again with a new token (`berth "+
+			"token create --join --role %s` on a server makes one); tasks run on meanwhile",
 			ErrExpired, id.subject, id.leaf.NotAfter.Format(time.RFC3339), why, id.subject.Role)
 	case why != "":
 		return fmt.Errorf("the certificate of %s ends on %s%s", id.subject, id.leaf.NotAfter.Format(time.RFC3339), why)
@@ -103,8 +105,8 @@ func (k *Keeper) Health() error {
 	return nil
 }
 
-// ServerTLS returns the configuration of a listener. A client may show no certificate; one that it shows must be signed by the
-// authority. Sessions are not resumed, so that each connection is checked anew.
+// ServerTLS returns the configuration of a listener. A client may show no certificate; one that it shows must be signed
+// by the authority. Sessions are not resumed, so that each connection is checked anew.
 func (k *Keeper) ServerTLS() *tls.Config {
 	base := &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -125,8 +127,8 @@ func (k *Keeper) ServerTLS() *tls.Config {
 	return base
 }
 
-// ClientTLS returns the configuration of connections to servers: it shows this machine's certificate, and takes no other end than a
-// server of the authority, at whatever address.
+// ClientTLS returns the configuration of connections to servers: it shows this machine's certificate, and takes no
+// other end than a server of the authority, at whatever address.
 func (k *Keeper) ClientTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -153,17 +155,18 @@ func (id *identity) shown() *tls.Certificate {
 
 // Times of renewal.
 const (
-	// lookEvery is how often the wall clock and the folder are looked at: timers do not notice that the clock was set, or that the
-	// machine slept. Where something is wrong, help may come at any time, and it is lookSoon.
+	// lookEvery is how often the wall clock and the folder are looked at: timers do not notice that the clock was set,
+	// or that the machine slept. Where something is wrong, help may come at any time, and it is lookSoon.
 	lookEvery, lookSoon = 15 * time.Minute, 30 * time.Second
 	// retryLeast and retryMost bound the time between two tries.
 	retryLeast, retryMost = time.Second, time.Hour
 	renewTimeout          = time.Minute
 )
 
-// Run renews the certificate at two thirds of its life, spread over a tenth of it so that machines that joined
-// together do not renew together, and tries again until it works, more and more rarely, at least once an hour. It follows the wall clock,
-// also when that jumps. It takes what WriteIdentity writes into the folder meanwhile, within minutes. It returns when ctx ends, with its error.
+// Run renews the certificate at two thirds of its life, spread over a tenth of it so that machines that joined together
+// do not renew together, and tries again until it works, more and more rarely, at least once an hour. It follows the
+// wall clock, also when that jumps. It takes what WriteIdentity writes into the folder meanwhile, within minutes. It
+// returns when ctx ends, with its error.
 func (k *Keeper) Run(ctx context.Context) error {
 	spread := rand.Float64()
 	tries := 0
@@ -197,7 +200,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 				k.fault.Store(&text)
 				tries++
 				next = k.now().Add(pause(tries))
-				k.log.Warn("the certificate was not renewed", "subject", id.subject.String(), "expires", id.leaf.NotAfter, "next_try", next, "error", err)
+				k.log.Warn("the certificate was not renewed", "subject", id.subject.String(), "expires",
+					id.leaf.NotAfter, "next_try", next, "error", err)
 			}
 		}
 		if err := k.Health(); errors.Is(err, ErrExpired) && k.cfg.Renew == nil {
@@ -275,7 +279,8 @@ func (k *Keeper) renew(ctx context.Context, old *identity) error {
 	case id.subject != old.subject:
 		return fmt.Errorf("the new certificate is one of %s, not of %s", id.subject, old.subject)
 	case !k.now().Before(id.leaf.NotAfter):
-		return errors.New("the new certificate has expired already: the clocks of this machine and of the server differ")
+		return errors.New("the new certificate has expired already: the clocks of this machine and of the " +
+			"server differ")
 	}
 	if err := WriteIdentity(k.cfg.Dir, id.files[0], cert, key); err != nil {
 		return err

@@ -101,7 +101,10 @@ func TestRenewedAtTwoThirds(t *testing.T) {
 		if text, err := os.ReadFile(ca); err != nil || !bytes.Equal(text, a.CertificatePEM()) {
 			t.Errorf("the authority's certificate changed: %v", err)
 		}
-		for name, want := range map[string]os.FileMode{"self.key": 0o600, "self.crt": 0o644, "ca.crt": 0o644, ".": 0o700} {
+		for name, want := range map[string]os.FileMode{
+			"self.key": 0o600, "self.crt": 0o644, "ca.crt": 0o644,
+			".": 0o700,
+		} {
 			info, err := os.Stat(filepath.Join(dir, name))
 			if err != nil || info.Mode().Perm() != want {
 				t.Errorf("%s: mode %v, want %v, %v", name, info.Mode().Perm(), want, err)
@@ -127,12 +130,15 @@ func TestRenewalsAreSpread(t *testing.T) {
 		days := map[int]int{}
 		for i := range 15 {
 			s := Subject{cluster.RoleNode, fmt.Sprintf("n%d", i)}
-			run(t, open(t, KeeperConfig{Dir: member(t, a, s, now), Renew: func(_ context.Context, csr []byte) ([]byte, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				days[int(time.Since(now).Hours()/24)]++
-				return a.Sign(csr, s, nil, time.Now())
-			}}))
+			run(t, open(t, KeeperConfig{
+				Dir: member(t, a, s, now),
+				Renew: func(_ context.Context, csr []byte) ([]byte, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					days[int(time.Since(now).Hours()/24)]++
+					return a.Sign(csr, s, nil, time.Now())
+				},
+			}))
 		}
 		after(70 * 24 * time.Hour)
 		mu.Lock()
@@ -154,15 +160,18 @@ func TestRenewalIsTriedAgain(t *testing.T) {
 		var mu sync.Mutex
 		var tries []time.Time
 		var works atomic.Bool
-		k := open(t, KeeperConfig{Dir: member(t, a, nodeOne, now), Renew: func(_ context.Context, csr []byte) ([]byte, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			tries = append(tries, time.Now())
-			if !works.Load() {
-				return nil, errors.New("no server answers")
-			}
-			return a.Sign(csr, nodeOne, nil, time.Now())
-		}})
+		k := open(t, KeeperConfig{
+			Dir: member(t, a, nodeOne, now),
+			Renew: func(_ context.Context, csr []byte) ([]byte, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				tries = append(tries, time.Now())
+				if !works.Load() {
+					return nil, errors.New("no server answers")
+				}
+				return a.Sign(csr, nodeOne, nil, time.Now())
+			},
+		})
 		run(t, k)
 		after(70 * 24 * time.Hour)
 		mu.Lock()
@@ -197,7 +206,9 @@ func TestRenewalIsChecked(t *testing.T) {
 	other := Subject{cluster.RoleNode, "n2"}
 	tests := map[string]func(csr []byte) ([]byte, error){
 		"of another authority": func(csr []byte) ([]byte, error) { return theirs.Sign(csr, nodeOne, nil, now) },
-		"expired":              func(csr []byte) ([]byte, error) { return ours.Sign(csr, nodeOne, nil, now.Add(-LeafLife-time.Hour)) },
+		"expired": func(csr []byte) ([]byte, error) {
+			return ours.Sign(csr, nodeOne, nil, now.Add(-LeafLife-time.Hour))
+		},
 		"with another key": func([]byte) ([]byte, error) {
 			csr, _, err := NewRequest(nodeOne, nil)
 			return errOr(csr, err, func(csr []byte) ([]byte, error) { return ours.Sign(csr, nodeOne, nil, now) })
@@ -207,7 +218,10 @@ func TestRenewalIsChecked(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			template := &x509.Certificate{SerialNumber: serial(), Subject: name(other), NotBefore: now, NotAfter: now.Add(LeafLife)}
+			template := &x509.Certificate{
+				SerialNumber: serial(), Subject: name(other), NotBefore: now,
+				NotAfter: now.Add(LeafLife),
+			}
 			der, err := x509.CreateCertificate(rand.Reader, template, ours.cert, req.PublicKey, ours.key)
 			return encode("CERTIFICATE", der), err
 		},
@@ -216,7 +230,9 @@ func TestRenewalIsChecked(t *testing.T) {
 	for title, renew := range tests {
 		t.Run(title, func(t *testing.T) {
 			dir := member(t, ours, nodeOne, now)
-			k := open(t, KeeperConfig{Dir: dir, Renew: func(_ context.Context, csr []byte) ([]byte, error) { return renew(csr) }})
+			k := open(t, KeeperConfig{Dir: dir, Renew: func(_ context.Context, csr []byte) ([]byte, error) {
+				return renew(csr)
+			}})
 			before := k.current.Load()
 			if err := k.renew(t.Context(), before); err == nil {
 				t.Error("it was taken")
@@ -243,10 +259,13 @@ func TestClockJumps(t *testing.T) {
 		a, _ := authority(t, now)
 		clock := new(wall)
 		var tries atomic.Int64
-		k := open(t, KeeperConfig{Dir: member(t, a, nodeOne, now), Now: clock.now, Renew: func(_ context.Context, csr []byte) ([]byte, error) {
-			tries.Add(1)
-			return a.Sign(csr, nodeOne, nil, time.Now()) // the server's clock is right
-		}})
+		k := open(t, KeeperConfig{
+			Dir: member(t, a, nodeOne, now), Now: clock.now,
+			Renew: func(_ context.Context, csr []byte) ([]byte, error) {
+				tries.Add(1)
+				return a.Sign(csr, nodeOne, nil, time.Now()) // the server's clock is right
+			},
+		})
 		run(t, k)
 		clock.jump(-24 * time.Hour)
 		after(lookEvery)
@@ -289,8 +308,11 @@ func TestExpiredWhileOff(t *testing.T) {
 		dir := member(t, a, nodeOne, time.Now())
 		after(180 * 24 * time.Hour)
 		refused := errors.New("tls: expired certificate")
-		k := open(t, KeeperConfig{Dir: dir, Renew: func(context.Context, []byte) ([]byte, error) { return nil, refused }})
-		if err := k.Health(); !errors.Is(err, ErrExpired) || !bytes.Contains([]byte(err.Error()), []byte("berth token create --join --role node")) {
+		k := open(t, KeeperConfig{Dir: dir, Renew: func(context.Context, []byte) ([]byte, error) {
+			return nil, refused
+		}})
+		if err := k.Health(); !errors.Is(err, ErrExpired) ||
+			!bytes.Contains([]byte(err.Error()), []byte("berth token create --join --role node")) {
 			t.Errorf("health %v, want ErrExpired and the way out", err)
 		}
 		run(t, k)
@@ -303,19 +325,23 @@ func TestExpiredWhileOff(t *testing.T) {
 	})
 }
 
-// TestServerRenewsByItself has the authority at hand, so that not even an expired certificate stops it; and its addresses changed.
+// TestServerRenewsByItself has the authority at hand, so that not even an expired certificate stops it; and its
+// addresses changed.
 func TestServerRenewsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := authority(t, time.Now())
 		dir := member(t, a, serverOne, time.Now(), "10.0.0.1")
 		after(180 * 24 * time.Hour)
-		k := open(t, KeeperConfig{Dir: dir, Hosts: []string{"10.0.0.2"}, Renew: func(_ context.Context, csr []byte) ([]byte, error) {
-			s, hosts, err := ReadRequest(csr)
-			if err != nil {
-				return nil, err
-			}
-			return a.Sign(csr, s, hosts, time.Now())
-		}})
+		k := open(t, KeeperConfig{
+			Dir: dir, Hosts: []string{"10.0.0.2"},
+			Renew: func(_ context.Context, csr []byte) ([]byte, error) {
+				s, hosts, err := ReadRequest(csr)
+				if err != nil {
+					return nil, err
+				}
+				return a.Sign(csr, s, hosts, time.Now())
+			},
+		})
 		run(t, k)
 		after(time.Second)
 		if err := k.Health(); err != nil {
@@ -390,7 +416,10 @@ func TestIdentityThatIsRefused(t *testing.T) {
 		"another key":       {a.CertificatePEM(), cert, otherKey},
 		"no certificate":    {a.CertificatePEM(), nil, key},
 		"no key":            {a.CertificatePEM(), cert, nil},
-		"a key as PEM text": {a.CertificatePEM(), cert, []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")},
+		"a key as PEM text": {
+			a.CertificatePEM(), cert,
+			[]byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
+		},
 	}
 	for name, files := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,8 @@ import (
 // maxHosts bounds the addresses in one certificate.
 const maxHosts = 64
 
-// NewRequest makes a key and a request for a certificate of s. Hosts are the IP addresses and names at which a server answers.
+// NewRequest makes a key and a request for a certificate of s. Hosts are the IP addresses and names at which a server
+// answers.
 func NewRequest(s Subject, hosts []string) (csrPEM, keyPEM []byte, err error) {
 	if err := s.valid(); err != nil {
 		return nil, nil, fmt.Errorf("ask for a certificate: %w", err)
@@ -58,7 +59,8 @@ func ReadRequest(csrPEM []byte) (Subject, []string, error) {
 	}
 	hosts := hostsOf(req.DNSNames, req.IPAddresses)
 	if len(hosts) > maxHosts {
-		return Subject{}, nil, fmt.Errorf("%w: it names %d hosts, at most %d are allowed", ErrRequest, len(hosts), maxHosts)
+		return Subject{}, nil, fmt.Errorf("%w: it names %d hosts, at most %d are allowed", ErrRequest, len(hosts),
+			maxHosts)
 	}
 	return s, hosts, nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// SubjectOf returns whose certificate the other end of a connection showed. It is false for a connection without one, and for
-// one whose chain was not verified.
+// SubjectOf returns whose certificate the other end of a connection showed. It is false for a connection without one,
+// and for one whose chain was not verified.
 func SubjectOf(state *tls.ConnectionState) (Subject, bool) {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) < 2 {
 		return Subject{}, false

@@ -99,9 +99,16 @@ func TestWhoTalksToWhom(t *testing.T) {
 		{"somebody with the fingerprint", Pinned(sum), server.ServerTLS(), "", Subject{}},
 		{"a wrong fingerprint", Pinned(strings.Repeat("0", 64)), server.ServerTLS(), "token names", Subject{}},
 		{"a server of another authority", node.ClientTLS(), stranger.ServerTLS(), "unknown authority", Subject{}},
-		{"the fingerprint, and a server of another authority", Pinned(sum), stranger.ServerTLS(), "token names", Subject{}},
+		{
+			"the fingerprint, and a server of another authority", Pinned(sum), stranger.ServerTLS(), "token names",
+			Subject{},
+		},
 		{"a node in the place of a server", node.ClientTLS(), node.ServerTLS(), "incompatible key usage", Subject{}},
-		{"the fingerprint, and a node in the place of a server", Pinned(sum), node.ServerTLS(), "incompatible key usage", Subject{}},
+		{
+			"the fingerprint, and a node in the place of a server", Pinned(sum), node.ServerTLS(),
+			"incompatible key usage",
+			Subject{},
+		},
 		{"a node of another authority", forced(strangeNode), server.ServerTLS(), "unknown authority", Subject{}},
 		{"a node whose certificate has expired", forced(past), server.ServerTLS(), "expired", Subject{}},
 		{"TLS 1.2", old, server.ServerTLS(), "protocol version", Subject{}},
@@ -125,9 +132,9 @@ func TestWhoTalksToWhom(t *testing.T) {
 	}
 }
 
-// TestNodesServeNobody shows a node's certificate in the place of a member of the store and of an API server, to clients that know no
-// more than the authority: etcd's when it dials another member, and any program over https. They would not look at the unit, and
-// that the certificate holds no address must not be all that stops them.
+// TestNodesServeNobody shows a node's certificate in the place of a member of the store and of an API server, to
+// clients that know no more than the authority: etcd's when it dials another member, and any program over https. They
+// would not look at the unit, and that the certificate holds no address must not be all that stops them.
 func TestNodesServeNobody(t *testing.T) {
 	now := time.Now()
 	a, _ := authority(t, now)
@@ -136,8 +143,11 @@ func TestNodesServeNobody(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(leafOf(t, a.CertificatePEM()))
 	clients := map[string]*tls.Config{
-		"a program":              {RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13},
-		"a member of the store":  {RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12, GetClientCertificate: server.ClientTLS().GetClientCertificate},
+		"a program": {RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13},
+		"a member of the store": {
+			RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12,
+			GetClientCertificate: server.ClientTLS().GetClientCertificate,
+		},
 		"one that asks no names": {InsecureSkipVerify: true, MinVersion: tls.VersionTLS13},
 	}
 	clients["one that asks no names"].VerifyConnection = func(state tls.ConnectionState) error {
@@ -152,7 +162,8 @@ func TestNodesServeNobody(t *testing.T) {
 			t.Errorf("%s takes a node for a server", name)
 		}
 	}
-	if m := meet(clients["one that asks no names"], node.ServerTLS()); m.client == nil || !strings.Contains(m.client.Error(), "incompatible key usage") {
+	if m := meet(clients["one that asks no names"], node.ServerTLS()); m.client == nil ||
+		!strings.Contains(m.client.Error(), "incompatible key usage") {
 		t.Errorf("got %v, want the key usage to tell", m.client)
 	}
 }

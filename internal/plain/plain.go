@@ -1,7 +1,8 @@
-// Package plain says errors of the operating system and of libraries in words that tell a person what they mean: not "dial tcp
-// 10.0.0.1:80: connect: connection refused" but "nothing listens at 10.0.0.1:80 (connection refused)".
+// Package plain says errors of the operating system and of libraries in words that tell a person what they mean: not
+// "dial tcp 10.0.0.1:80: connect: connection refused" but "nothing listens at 10.0.0.1:80 (connection refused)".
 //
-// Who makes an error that people read wraps the cause as it is; who shows it, or writes it into a record, says it with Text.
+// Who makes an error that people read wraps the cause as it is; who shows it, or writes it into a record, says it with
+// Text.
 package plain
 
 import (
@@ -19,8 +20,8 @@ import (
 	"syscall"
 )
 
-// Text returns the text of an error, "" for nil. What is known of the errors that it wraps is said in plain words; the rest of the text
-// stays as it is.
+// Text returns the text of an error, "" for nil. What is known of the errors that it wraps is said in plain words; the
+// rest of the text stays as it is.
 func Text(err error) string {
 	if err == nil {
 		return ""
@@ -42,10 +43,12 @@ func Text(err error) string {
 }
 
 // noHTTP is what net/http says of an answer in another protocol.
-var noHTTP = regexp.MustCompile(`(net/http: HTTP/1.x transport connection broken: )?malformed HTTP (response|status code|version) ".*"`)
+var noHTTP = regexp.MustCompile(
+	`(net/http: HTTP/1.x transport connection broken: )?malformed HTTP (response|status code|version) ".*"`)
 
 // overTheWire is what gRPC puts before the words of the other side.
-var overTheWire = regexp.MustCompile(`rpc error: code = \w+ desc = (connection error: desc = )?|net/http: HTTP/1.x transport connection broken: |transport: Error while dialing: `)
+var overTheWire = regexp.MustCompile(
+	`rpc error: code = \w+ desc = (connection error: desc = )?|net/http: HTTP/1.x transport connection broken: |transport: Error while dialing: `)
 
 // causes returns what an error wraps.
 func causes(err error) []error {
@@ -120,7 +123,8 @@ func connection(e *net.OpError) string {
 	return at + ": " + Text(e.Err)
 }
 
-// system says what an error number means of the address, for what was done: a system call, or the "listen" and "dial" of package net.
+// system says what an error number means of the address, for what was done: a system call, or the "listen" and "dial"
+// of package net.
 func system(err error, at, what string) (string, bool) {
 	var number syscall.Errno
 	if !errors.As(err, &number) {

@@ -33,7 +33,10 @@ func TestText(t *testing.T) {
 	_, refused := net.Dial("tcp", at)
 	_, asked := http.Get("http://" + at) //nolint:bodyclose // nobody answers
 	_, socket := net.Dial("unix", filepath.Join(dir, "none.sock"))
-	foreign := &net.OpError{Op: "listen", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 1}, Err: &os.SyscallError{Syscall: "bind", Err: syscall.EADDRNOTAVAIL}}
+	foreign := &net.OpError{
+		Op: "listen", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 1},
+		Err: &os.SyscallError{Syscall: "bind", Err: syscall.EADDRNOTAVAIL},
+	}
 	short := json.Unmarshal([]byte(`{"a":`), &struct{}{})
 	page := json.Unmarshal([]byte(`<html>`), &struct{}{})
 	step := &os.SyscallError{Syscall: "connect", Err: syscall.ECONNREFUSED}
@@ -46,25 +49,57 @@ func TestText(t *testing.T) {
 		{"nothing", nil, ""},
 		{"one of ours", errors.New("there is no service web"), "there is no service web"},
 		{"a file", missing, dir + "/none: no such file or directory"},
-		{"a file, wrapped", fmt.Errorf("read the CA file: %w", missing), "read the CA file: " + dir + "/none: no such file or directory"},
-		{"two files", errors.Join(missing, missing), dir + "/none: no such file or directory\n" + dir + "/none: no such file or directory"},
+		{
+			"a file, wrapped", fmt.Errorf("read the CA file: %w", missing),
+			"read the CA file: " + dir + "/none: no such file or directory",
+		},
+		{
+			"two files", errors.Join(missing, missing),
+			dir + "/none: no such file or directory\n" + dir + "/none: no such file or directory",
+		},
 		{"a link", renamed, dir + "/none to " + dir + "/other: no such file or directory"},
-		{"a port in use", fmt.Errorf("listen: %w", taken), "listen: another program listens at " + at + " (address already in use)"},
+		{
+			"a port in use", fmt.Errorf("listen: %w", taken),
+			"listen: another program listens at " + at + " (address already in use)",
+		},
 		{"nobody there", refused, "nothing listens at " + at + " (connection refused)"},
-		{"nobody there, over HTTP", fmt.Errorf("check up: %w", asked), "check up: nothing listens at " + at + " (connection refused)"},
+		{
+			"nobody there, over HTTP", fmt.Errorf("check up: %w", asked),
+			"check up: nothing listens at " + at + " (connection refused)",
+		},
 		{"nobody there, by the system call", step, "nothing listens there (connection refused)"},
 		{"no socket", socket, "there is no such socket"},
 		{"an address of another machine", foreign, "192.0.2.9:1 is no address of this machine"},
-		{"cut off", &net.OpError{Op: "read", Net: "tcp", Err: &os.SyscallError{Syscall: "read", Err: syscall.ECONNRESET}}, "the connection was cut by the other side (connection reset by peer)"},
-		{"a name", &net.OpError{Op: "dial", Net: "tcp", Err: notFound}, "the name db.example is not known (no such host)"},
+		{
+			"cut off", &net.OpError{
+				Op: "read", Net: "tcp",
+				Err: &os.SyscallError{Syscall: "read", Err: syscall.ECONNRESET},
+			},
+			"the connection was cut by the other side (connection reset by peer)",
+		},
+		{
+			"a name", &net.OpError{Op: "dial", Net: "tcp", Err: notFound},
+			"the name db.example is not known (no such host)",
+		},
 		{"short JSON", fmt.Errorf("read the answer: %w", short), "read the answer: it is cut short"},
 		{"no JSON", page, "it is not JSON (invalid character '<' looking for beginning of value)"},
 		{"too long", fmt.Errorf("pull: %w", context.DeadlineExceeded), "pull: it took too long"},
 		{"broken off", fmt.Errorf("pull: %w", context.Canceled), "pull: it was broken off"},
-		{"the end", fmt.Errorf("read the EOF of it: %w", io.ErrUnexpectedEOF), "read the EOF of it: it ended in the middle"},
-		{"over gRPC", errors.New(`rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /x: timeout"`), `"dial unix /x: timeout"`},
-		{"another protocol", errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"`), "what answers there does not speak HTTP"},
-		{"an error of the system that says enough", &fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}, "/x: permission denied"},
+		{
+			"the end", fmt.Errorf("read the EOF of it: %w", io.ErrUnexpectedEOF),
+			"read the EOF of it: it ended in the middle",
+		},
+		{"over gRPC", errors.New(
+			`rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /x: timeout"`), `"dial unix /x: timeout"`},
+		{
+			"another protocol", errors.New(
+				`net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"`),
+			"what answers there does not speak HTTP",
+		},
+		{
+			"an error of the system that says enough", &fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES},
+			"/x: permission denied",
+		},
 	} {
 		if got := Text(c.err); got != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", c.name, got, c.want)

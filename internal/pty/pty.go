@@ -1,5 +1,5 @@
-// Package pty makes pseudo-terminals: pairs of files of which one is a terminal for programs, and the other is where somebody types
-// into it and reads what it shows.
+// Package pty makes pseudo-terminals: pairs of files of which one is a terminal for programs, and the other is where
+// somebody types into it and reads what it shows.
 package pty
 
 import (
@@ -13,8 +13,9 @@ import (
 // Size is how much text a terminal shows.
 type Size struct{ Rows, Columns uint16 }
 
-// Open makes a terminal of a size. Keyboard is where somebody types and reads: its Read and Write wait without holding a thread, end
-// with Close, and Read fails once no program has the terminal open any more. Terminal is for the program. The caller closes both.
+// Open makes a terminal of a size. Keyboard is where somebody types and reads: its Read and Write wait without holding
+// a thread, end with Close, and Read fails once no program has the terminal open any more. Terminal is for the program.
+// The caller closes both.
 func Open(s Size) (keyboard, terminal *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

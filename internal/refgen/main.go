@@ -39,7 +39,7 @@ func run(source, out string) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(out, "lifecycle.md"), lifecyclePage(), 0o644), //nolint:gosec // a page of the documentation
+		os.WriteFile(filepath.Join(out, "lifecycle.md"), lifecyclePage(), 0o644), //nolint:gosec // a page of the docs
 		os.WriteFile(filepath.Join(out, "reasons.md"), reasons, 0o644),           //nolint:gosec // the same
 	)
 }
@@ -47,7 +47,8 @@ func run(source, out string) error {
 // lifecyclePage draws the table of legal moves.
 func lifecyclePage() []byte {
 	var b bytes.Buffer
-	b.WriteString("# The life of an attempt\n\nGenerated from `internal/logic/lifecycle`; `make generate` writes it anew.\n\n")
+	b.WriteString("# The life of an attempt\n\nGenerated from `internal/logic/lifecycle`; `make generate` " +
+		"writes it anew.\n\n")
 	b.WriteString("| from | to | when |\n|---|---|---|\n")
 	for _, m := range lifecycle.Moves() {
 		to := string(m.To)
@@ -56,7 +57,8 @@ func lifecyclePage() []byte {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.From, to, m.Cause)
 	}
-	b.WriteString("\nStates in bold are the end of an attempt. A running attempt also has a health: `" + string(cluster.HealthUnknown) +
+	b.WriteString("\nStates in bold are the end of an attempt. A running attempt also has a health: `" +
+		string(cluster.HealthUnknown) +
 		"` until the first result, then `" + string(cluster.HealthHealthy) + "`, `" + string(cluster.HealthWarning) +
 		"` or `" + string(cluster.HealthFailing) + "`.\n")
 	return b.Bytes()
@@ -69,7 +71,8 @@ func reasonTable(source string) ([]byte, error) {
 		return nil, fmt.Errorf("read the reasons: %w", err)
 	}
 	var b bytes.Buffer
-	b.WriteString("# Reasons\n\nThe causes that records, events and answers name. Generated from `internal/cluster`; `make generate` writes it anew.\n\n")
+	b.WriteString("# Reasons\n\nThe causes that records, events and answers name. Generated from " +
+		"`internal/cluster`; `make generate` writes it anew.\n\n")
 	b.WriteString("| reason | meaning |\n|---|---|\n")
 	rows := 0
 	ast.Inspect(f, func(n ast.Node) bool {

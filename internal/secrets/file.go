@@ -74,9 +74,9 @@ func with(first, more []master) []master {
 	return out
 }
 
-// Open returns the vault of a server's data directory, and makes a key where there is none: a random one, or, where the authority's key is
-// given, one that follows from that. So all servers of a control plane that was made by an earlier build, and share that key alone, come to
-// the same. A file that others may read is refused.
+// Open returns the vault of a server's data directory, and makes a key where there is none: a random one, or, where the
+// authority's key is given, one that follows from that. So all servers of a control plane that was made by an earlier
+// build, and share that key alone, come to the same. A file that others may read is refused.
 func Open(dataDir string, authorityKey []byte) (*Vault, error) {
 	v := &Vault{path: filepath.Join(dataDir, File), keys: map[string]cipher.AEAD{}}
 	var err error
@@ -125,7 +125,8 @@ func (v *Vault) Drop(id string) error {
 	})
 }
 
-// Reload reads the file again, to which somebody may have added a key. Keys that are missing in it now stay in use until the next start.
+// Reload reads the file again, to which somebody may have added a key. Keys that are missing in it now stay in use
+// until the next start.
 func (v *Vault) Reload() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -150,7 +151,8 @@ func (v *Vault) change(change func(have []master) []master) error {
 	have := with(now, v.masters)
 	next := change(have)
 	if len(next) > mostMasters {
-		return fmt.Errorf("%s would hold more than %d keys: drop those that nothing needs, with `berth operator secrets drop-key`", v.path, mostMasters)
+		return fmt.Errorf("%s would hold more than %d keys: drop those that nothing needs, with `berth "+
+			"operator secrets drop-key`", v.path, mostMasters)
 	}
 	if !slices.Equal(idsOf(next), idsOf(now)) {
 		if err := write(v.path, next); err != nil {
@@ -162,7 +164,8 @@ func (v *Vault) change(change func(have []master) []master) error {
 	return nil
 }
 
-// Write writes the keys that another server handed over to a data directory. Other keys that stand there are not replaced.
+// Write writes the keys that another server handed over to a data directory. Other keys that stand there are not
+// replaced.
 func Write(dataDir, text string) error {
 	next, err := parse(text)
 	if err != nil {
@@ -180,7 +183,8 @@ func Write(dataDir, text string) error {
 	case len(both) == len(old):
 		return nil
 	case len(both) == len(next)+len(old):
-		return fmt.Errorf("%s holds another key than those of the servers that are joined: move it away if nothing needs it any more", path)
+		return fmt.Errorf("%s holds another key than those of the servers that are joined: move it away if "+
+			"nothing needs it any more", path)
 	default: // a join that is done again, after a key was replaced
 		return write(path, both)
 	}
@@ -223,7 +227,8 @@ func parse(text string) (masters []master, err error) {
 		body, ok := strings.CutPrefix(line, prefix)
 		key, err := base64.StdEncoding.DecodeString(body)
 		if !ok || err != nil || len(key) != keySize || len(masters) == mostMasters {
-			return nil, fmt.Errorf("line %d is not a secrets key, or one too many: put back the copy of the file that was kept", number)
+			return nil, fmt.Errorf("line %d is not a secrets key, or one too many: put back the copy of the "+
+				"file that was kept", number)
 		}
 		masters = with(masters, []master{masterOf(key)})
 	}

@@ -1,13 +1,15 @@
-// Package secrets seals the values of secrets, so that neither the store, nor its snapshots, nor the disks below it show them.
+// Package secrets seals the values of secrets, so that neither the store, nor its snapshots, nor the disks below it
+// show them.
 //
-// Each value is sealed with a data key (AES-256-GCM, a random nonce, the key of the record as additional data: a value that is copied
-// under another name cannot be opened). The data key stands in the store as well, wrapped in the same way by a master key, which does
-// not: that is in a file in the data directory of every server, made by `berth server init` or by the first start of a server of its own
-// machine, and handed to servers that join together with the authority's key. Who has the file and a copy of the store has the values;
-// who has one of the two has nothing.
+// Each value is sealed with a data key (AES-256-GCM, a random nonce, the key of the record as additional data: a value
+// that is copied under another name cannot be opened). The data key stands in the store as well, wrapped in the same
+// way by a master key, which does not: that is in a file in the data directory of every server, made by `berth server
+// init` or by the first start of a server of its own machine, and handed to servers that join together with the
+// authority's key. Who has the file and a copy of the store has the values; who has one of the two has nothing.
 //
-// The file holds one master key or several, a line each, the oldest first. Each has an id, which says nothing of it and by which data keys name
-// it. package keyring replaces master keys; here is only what one server keeps and does with them.
+// The file holds one master key or several, a line each, the oldest first. Each has an id, which says nothing of it and
+// by which data keys name it. package keyring replaces master keys; here is only what one server keeps and does with
+// them.
 package secrets
 
 import (
@@ -61,8 +63,8 @@ func (v *Vault) IDs() []string {
 	return idsOf(v.masters)
 }
 
-// Text is one master key as the file holds it, the first with ""; empty where the server lacks it. It is for other servers, over a connection that is secured,
-// and for nobody else.
+// Text is one master key as the file holds it, the first with ""; empty where the server lacks it. It is for other
+// servers, over a connection that is secured, and for nobody else.
 func (v *Vault) Text(id string) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -92,7 +94,8 @@ func (v *Vault) master(id string) (master, bool) {
 
 // lacks is the error of a server that does not hold a master key. v.mu is held.
 func (v *Vault) lacks(id string) error {
-	return fmt.Errorf("%w: %s is needed, and %s holds %s. Bring the file of another server, or the copy of it that was kept, and add its line of that key to this one; "+
+	return fmt.Errorf("%w: %s is needed, and %s holds %s. Bring the file of another server, or the copy of "+
+		"it that was kept, and add its line of that key to this one; "+
 		"the server looks into it every few seconds", ErrMaster, id, v.path, strings.Join(idsOf(v.masters), ", "))
 }
 
@@ -106,7 +109,8 @@ func (v *Vault) Lacks(id string) error {
 	return v.lacks(id)
 }
 
-// NewKey makes a data key of the number, wrapped with a master key; with "", for a store that names none yet, the first. It returns ErrMaster where the server lacks that.
+// NewKey makes a data key of the number, wrapped with a master key; with "", for a store that names none yet, the
+// first. It returns ErrMaster where the server lacks that.
 func (v *Vault) NewKey(masterID string, number uint64, now time.Time) (*cluster.SecretKey, error) {
 	v.mu.Lock()
 	m, ok := v.master(masterID)

@@ -111,7 +111,8 @@ func TestKeysThatAreHandedOver(t *testing.T) {
 	if got := vault(t, to, "authority"); got.Text("") != from.Text("") {
 		t.Errorf("got %s, want %s", got, from)
 	}
-	if err := secrets.Write(to, vault(t, t.TempDir(), "").All()); err == nil || !strings.Contains(err.Error(), "another key") {
+	if err := secrets.Write(to, vault(t, t.TempDir(), "").All()); err == nil ||
+		!strings.Contains(err.Error(), "another key") {
 		t.Errorf("over another key: got %v", err)
 	}
 	if err := secrets.Write(t.TempDir(), "nonsense"); err == nil {
@@ -124,13 +125,14 @@ func TestKeysThatAreHandedOver(t *testing.T) {
 	if _, err := secrets.Open(to, nil); err == nil || !strings.Contains(err.Error(), "0600") {
 		t.Errorf("a file that others may read: got %v", err)
 	}
-	if text := fmt.Sprintf("%v %+v %#v", from, from, from); strings.Contains(text, strings.TrimPrefix(strings.TrimSpace(from.All()), "berth-secrets-key-1:")) {
+	if text := fmt.Sprintf("%v %+v %#v", from, from, from); strings.Contains(text,
+		strings.TrimPrefix(strings.TrimSpace(from.All()), "berth-secrets-key-1:")) {
 		t.Errorf("the key is printed: %s", text)
 	}
 }
 
-// A file with several keys opens what each of them wrapped; one that was handed over or made is durable, one that was dropped is gone, and the
-// file of a server that runs may be added to by hand.
+// A file with several keys opens what each of them wrapped; one that was handed over or made is durable, one that was
+// dropped is gone, and the file of a server that runs may be added to by hand.
 func TestSeveralMasterKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// chance decides what happens to single messages: the nth roll for what is sent on a link is a hash of the seed, the link, what it is,
-// and n. So it depends neither on what happens on other links nor on which of two messages comes first that are sent at the same time.
+// chance decides what happens to single messages: the nth roll for what is sent on a link is a hash of the seed, the
+// link, what it is, and n. So it depends neither on what happens on other links nor on which of two messages comes
+// first that are sent at the same time.
 type chance struct {
 	seed uint64
 	mu   sync.Mutex

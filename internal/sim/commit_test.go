@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// TestKilledAtEachStep kills the leader at each step of a placement's way into the store: its plan record, what the server's own tables show
-// of it, what agents are told of it, the records of its tasks, their states and outcomes, and the end of the plan record (P3). Nothing is
-// lost, doubled or begun twice, whichever of the writes it is, by one server that comes back or by another that takes over.
+// TestKilledAtEachStep kills the leader at each step of a placement's way into the store: its plan record, what the
+// server's own tables show of it, what agents are told of it, the records of its tasks, their states and outcomes, and
+// the end of the plan record (P3). Nothing is lost, doubled or begun twice, whichever of the writes it is, by one
+// server that comes back or by another that takes over.
 func TestKilledAtEachStep(t *testing.T) {
 	steps := []string{
 		"plan before", "plan after", "plan seen", "plan told",
@@ -21,7 +22,10 @@ func TestKilledAtEachStep(t *testing.T) {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
 			struck := 0
-			for _, world := range []string{"servers 1 nodes 4 consul false", "servers 3 nodes 4 consul false", "servers 3 nodes 4 consul true"} {
+			for _, world := range []string{
+				"servers 1 nodes 4 consul false", "servers 3 nodes 4 consul false",
+				"servers 3 nodes 4 consul true",
+			} {
 				for n := 1; n <= 3; n++ {
 					seed := n // which says, too, how long plan records are left alone
 					if strings.HasPrefix(step, "trim ") {
@@ -29,13 +33,15 @@ func TestKilledAtEachStep(t *testing.T) {
 					}
 					text := fmt.Sprintf("berth-sim-story-1 seed %d %s\n", seed, world) + first(world) +
 						fmt.Sprintf("4s crash-at s1 for 2s : %s %d\n", step, n) +
-						"5s user web : scale 3\n5.5s user batch : submit 24\n12s user web : roll 3\n13s user nightly : submit2 9\n40s user web : scale 1\n"
+						"5s user web : scale 3\n5.5s user batch : submit 24\n12s user web : roll 3\n13s " +
+						"user nightly : submit2 9\n40s user web : scale 1\n"
 					r := Run(t, parse(t, text), Options{})
 					struck += r.Struck
 					for _, v := range r.Violations {
 						t.Errorf("%s\n%s", v, text)
 					}
-					unseen := step == "trim seen" && strings.HasSuffix(world, "consul true") // Consul does not tell of deletions
+					// Consul does not tell of deletions
+					unseen := step == "trim seen" && strings.HasSuffix(world, "consul true")
 					if n == 1 && r.Struck != 1 && !unseen {
 						t.Errorf("the server was killed %d times, want once:\n%s", r.Struck, text)
 					}

@@ -13,15 +13,16 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// line is a server's way to the engine: a handle whose calls pass the network and a disk that is slow, full or forgetful.
+// line is a server's way to the engine: a handle whose calls pass the network and a disk that is slow, full or
+// forgetful.
 type line struct {
 	w      *World
 	server *server
 	store.Engine
 }
 
-// gate waits while nothing passes to the engine or the server is paused, and returns the context to go on with. A paused process
-// does not notice that its context ended: what it was about to send it may send when it goes on.
+// gate waits while nothing passes to the engine or the server is paused, and returns the context to go on with. A
+// paused process does not notice that its context ended: what it was about to send it may send when it goes on.
 func (l *line) gate(ctx context.Context, from, to string) (context.Context, error) {
 	if l.server.paused.Load() {
 		if err := l.w.net.pass(l.server.ctx, from, to, 0); err != nil {
@@ -117,7 +118,8 @@ func (l *line) named(groups []store.Group) []store.Group {
 			if err != nil {
 				panic(err) // a fault of the simulator
 			}
-			batch.ID = identity(hashed(l.w.story.Seed+uint64(time.Since(l.w.began)), l.server.id+keysOf(groups[i:i+1])+string(told)))
+			batch.ID = identity(hashed(l.w.story.Seed+uint64(time.Since(l.w.began)),
+				l.server.id+keysOf(groups[i:i+1])+string(told)))
 			value, err := store.Encode(batch)
 			if err != nil {
 				panic(err) // a fault of the simulator

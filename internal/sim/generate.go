@@ -13,8 +13,8 @@ type author struct {
 	length time.Duration
 }
 
-// Generate makes the story of a seed: the same for the same seed. Every story has users who keep changing their minds; what
-// goes wrong follows a few themes, so that faults of a kind meet.
+// Generate makes the story of a seed: the same for the same seed. Every story has users who keep changing their minds;
+// what goes wrong follows a few themes, so that faults of a kind meet.
 func Generate(seed uint64) *Story {
 	a := &author{random: rand.New(rand.NewPCG(seed, 42)), story: &Story{Seed: seed}}
 	s := a.story
@@ -41,7 +41,8 @@ func Generate(seed uint64) *Story {
 	}
 	a.users()
 	themes := []func(){
-		a.servers, a.servers, a.engine, a.engine, a.network, a.network, a.agents, a.agents, a.machines, a.clocks, a.liars, a.strangers, a.restores,
+		a.servers, a.servers, a.engine, a.engine, a.network, a.network, a.agents, a.agents, a.machines, a.clocks,
+		a.liars, a.strangers, a.restores,
 		a.handover, a.silence, a.owners, a.barriers, a.intents, a.losses,
 	}
 	for range 1 + a.random.IntN(3) {
@@ -109,7 +110,8 @@ func (a *author) users() {
 		case 5:
 			a.add(a.when(), User, service, 0, []string{"delete", "stop"}[r.IntN(2)])
 		case 6, 7, 8:
-			a.add(a.when(), User, []string{"batch", "nightly"}[r.IntN(2)], 0, fmt.Sprintf("%s %d", []string{"submit", "submit2", "submit3"}[r.IntN(3)], 1+r.IntN(6)))
+			a.add(a.when(), User, []string{"batch", "nightly"}[r.IntN(2)], 0,
+				fmt.Sprintf("%s %d", []string{"submit", "submit2", "submit3"}[r.IntN(3)], 1+r.IntN(6)))
 		case 9:
 			a.add(a.when(), User, []string{"batch", "nightly"}[r.IntN(2)], 0, "cancel")
 		case 10:
@@ -128,7 +130,8 @@ func (a *author) servers() {
 		case 2:
 			a.add(a.when(), ServerPause, a.server(), a.span(8*time.Second, 40*time.Second), "")
 		default:
-			a.add(a.when(), Lag, a.server(), a.span(20*time.Second, time.Minute), fmt.Sprint(time.Duration(1+a.random.IntN(8))*time.Second))
+			a.add(a.when(), Lag, a.server(), a.span(20*time.Second, time.Minute),
+				fmt.Sprint(time.Duration(1+a.random.IntN(8))*time.Second))
 		}
 	}
 }
@@ -147,7 +150,8 @@ func (a *author) engine() {
 		case 2:
 			a.add(a.when(), EngineCompact, "db", 0, "")
 		case 3:
-			a.add(a.when(), EngineSlow, where, a.span(20*time.Second, time.Minute), fmt.Sprint(time.Duration(100+a.random.IntN(2000))*time.Millisecond))
+			a.add(a.when(), EngineSlow, where, a.span(20*time.Second, time.Minute),
+				fmt.Sprint(time.Duration(100+a.random.IntN(2000))*time.Millisecond))
 		case 4:
 			a.add(a.when(), EngineStall, "db", a.span(40*time.Second, 100*time.Second), "")
 		case 5, 6:
@@ -201,7 +205,8 @@ func (a *author) agents() {
 
 func (a *author) machines() {
 	for range 1 + a.random.IntN(3) {
-		a.add(a.when(), []Fault{Reboot, Reboot, Replace}[a.random.IntN(3)], a.node(), a.span(20*time.Second, 100*time.Second), "")
+		a.add(a.when(), []Fault{Reboot, Reboot, Replace}[a.random.IntN(3)], a.node(),
+			a.span(20*time.Second, 100*time.Second), "")
 	}
 }
 
@@ -220,7 +225,8 @@ func (a *author) clocks() {
 }
 
 func (a *author) liars() {
-	a.add(a.when(), Lie, a.node(), a.span(30*time.Second, time.Minute), []string{lieForeign, lieForeign, lieRepeat, lieGone}[a.random.IntN(4)])
+	a.add(a.when(), Lie, a.node(), a.span(30*time.Second, time.Minute),
+		[]string{lieForeign, lieForeign, lieRepeat, lieGone}[a.random.IntN(4)])
 }
 
 // strangers write where only Berth may; a server that comes back then has nothing else to go by.
@@ -250,9 +256,11 @@ func (a *author) handover() {
 	for range 1 + a.random.IntN(2) {
 		at, who := a.when(), a.server()
 		a.add(at, EngineLate, who, 10*time.Second, "")
-		a.add(at+a.span(5*time.Second, 8*time.Second), []Fault{ServerPause, ServerCrash}[a.random.IntN(2)], who, a.span(15*time.Second, 40*time.Second), "")
+		a.add(at+a.span(5*time.Second, 8*time.Second), []Fault{ServerPause, ServerCrash}[a.random.IntN(2)], who,
+			a.span(15*time.Second, 40*time.Second), "")
 		other := a.server()
-		a.add(at, Lag, other, a.span(20*time.Second, 30*time.Second), fmt.Sprint(time.Duration(2+a.random.IntN(8))*time.Second))
+		a.add(at, Lag, other, a.span(20*time.Second, 30*time.Second),
+			fmt.Sprint(time.Duration(2+a.random.IntN(8))*time.Second))
 		a.add(at+time.Second, User, "batch", 0, fmt.Sprintf("submit %d", 1+a.random.IntN(8)))
 	}
 }
@@ -261,7 +269,8 @@ func (a *author) handover() {
 func (a *author) barriers() {
 	for range 1 + a.random.IntN(3) {
 		at := a.when()
-		a.add(at, Lag, a.server(), a.span(20*time.Second, 40*time.Second), fmt.Sprint(time.Duration(1+a.random.IntN(5))*time.Second))
+		a.add(at, Lag, a.server(), a.span(20*time.Second, 40*time.Second),
+			fmt.Sprint(time.Duration(1+a.random.IntN(5))*time.Second))
 		a.add(at+time.Second, User, "batch", 0, fmt.Sprintf("submit2 %d", 1+a.random.IntN(4)))
 		a.add(at+time.Second+a.span(4*time.Second, 8*time.Second), User, "batch", 0, "cancel")
 	}
@@ -272,7 +281,8 @@ func (a *author) intents() {
 	node, at := a.node(), a.when()
 	a.add(at, Trouble, node, 20*time.Second, "late-start")
 	a.add(at+500*time.Millisecond, User, "batch", 0, fmt.Sprintf("submit %d", 2+a.random.IntN(6)))
-	a.add(at+time.Second+a.span(5*time.Second, 8*time.Second), AgentCrash, node, a.span(3*time.Second, 20*time.Second), "")
+	a.add(at+time.Second+a.span(5*time.Second, 8*time.Second), AgentCrash, node, a.span(3*time.Second, 20*time.Second),
+		"")
 }
 
 // losses has machines break, and the operator say so.
@@ -309,11 +319,13 @@ func (a *author) silence() {
 func (a *author) commits() {
 	r := a.random
 	for range 1 + r.IntN(3) {
-		kind, moment := []string{"plan", "state", "status", "attempt", strikeTrim}[r.IntN(5)], []string{strikeBefore, strikeAfter, strikeSeen}[r.IntN(3)]
+		kind, moment := []string{"plan", "state", "status", "attempt", strikeTrim}[r.IntN(5)],
+			[]string{strikeBefore, strikeAfter, strikeSeen}[r.IntN(3)]
 		if r.IntN(8) == 0 {
 			kind, moment = "plan", strikeTold
 		}
-		a.add(a.when(), CrashAt, a.server(), a.span(3*time.Second, 20*time.Second), fmt.Sprintf("%s %s %d", kind, moment, 1+r.IntN(3)))
+		a.add(a.when(), CrashAt, a.server(), a.span(3*time.Second, 20*time.Second),
+			fmt.Sprintf("%s %s %d", kind, moment, 1+r.IntN(3)))
 	}
 }
 

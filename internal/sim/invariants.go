@@ -26,14 +26,15 @@ var Invariants = map[string]string{
 	"session-back":  "a registration did not follow the newest one",
 	"owner-changed": "a node changed hands while tasks of its owner stand on it",
 	"epoch-back":    "a leader's token is not above all before it",
-	"below-minimum": "a stop that could wait was permitted although it left a service with fewer healthy tasks than it may have",
-	"moment-twice":  "a moment of a cron made two jobs, or one that had passed was not dealt with in order",
-	"scaled-out":    "scaling gave a service a count outside of its bounds",
-	"daemon-twice":  "two tasks of a daemon are wanted on one node",
-	"ring":          "servers take the leadership from each other without end",
-	"down-late":     "a node that nobody hears is not down in time",
-	"down-unjust":   "a node is called down that has just registered",
-	"lost-unjust":   "an attempt was given up although its node was heard all the time",
+	"below-minimum": "a stop that could wait was permitted although it left a service with fewer healthy " +
+		"tasks than it may have",
+	"moment-twice": "a moment of a cron made two jobs, or one that had passed was not dealt with in order",
+	"scaled-out":   "scaling gave a service a count outside of its bounds",
+	"daemon-twice": "two tasks of a daemon are wanted on one node",
+	"ring":         "servers take the leadership from each other without end",
+	"down-late":    "a node that nobody hears is not down in time",
+	"down-unjust":  "a node is called down that has just registered",
+	"lost-unjust":  "an attempt was given up although its node was heard all the time",
 
 	// Programs, at every start and end.
 	"two-live":       "two programs of a task run where only one may",
@@ -57,8 +58,8 @@ type Violation struct {
 	Text      string
 }
 
-// same reports whether another breach is one of the same kind: of the same invariant, told in the same words, whatever the names and numbers in
-// them are.
+// same reports whether another breach is one of the same kind: of the same invariant, told in the same words, whatever
+// the names and numbers in them are.
 func (v Violation) same(other Violation) bool {
 	return v.Invariant == other.Invariant && kindOf(v.Text) == kindOf(other.Text)
 }

@@ -26,7 +26,10 @@ type network struct {
 }
 
 func newNetwork(c *chance) *network {
-	return &network{chance: c, cuts: map[string]int{}, noises: map[string]int{}, lates: map[string]time.Duration{}, changed: make(chan struct{})}
+	return &network{
+		chance: c, cuts: map[string]int{}, noises: map[string]int{}, lates: map[string]time.Duration{},
+		changed: make(chan struct{}),
+	}
 }
 
 // links returns the directions that a target names.
@@ -172,10 +175,12 @@ func (w *network) fate(from, to, what string) fate {
 	return f
 }
 
-// call carries a request and its answer. Do is run where the request arrives, under the context of the connection, or of the
-// server's life where the request outlives its connection; it is run never, once, or, repeated, twice. The answer is do's of the
-// first time.
-func call[T any](ctx context.Context, w *network, from, to, what string, far *server, do func(context.Context) (T, error)) (T, error) {
+// call carries a request and its answer. Do is run where the request arrives, under the context of the connection, or
+// of the server's life where the request outlives its connection; it is run never, once, or, repeated, twice. The
+// answer is do's of the first time.
+func call[T any](ctx context.Context, w *network, from, to, what string, far *server,
+	do func(context.Context) (T, error),
+) (T, error) {
 	var none T
 	f := w.fate(from, to, what)
 	if !sleep(ctx, f.delay) {

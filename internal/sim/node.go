@@ -156,8 +156,8 @@ func (n *node) reboot() {
 	n.boot.Store(0)
 }
 
-// fault decides what goes wrong with a call of the executor, and when it is made: no two containers of a node are begun at one moment,
-// else which comes first would be by chance.
+// fault decides what goes wrong with a call of the executor, and when it is made: no two containers of a node are begun
+// at one moment, else which comes first would be by chance.
 func (n *node) fault(c fake.Call) fake.Fault {
 	f := n.accident(c)
 	f.Delay += time.Duration(1 + hashed(n.w.story.Seed, string(c.ID)+string(c.Op))%uint64(100*time.Microsecond))

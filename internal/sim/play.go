@@ -156,7 +156,9 @@ func (w *World) actEngine(e Event) (begin, end func()) {
 		return func() { w.disk.set(func(k *disk) { k.slow[e.Target] += slow }) },
 			func() { w.disk.set(func(k *disk) { k.slow[e.Target] = max(0, k.slow[e.Target]-slow) }) }
 	case EngineStall:
-		return func() { w.disk.set(func(k *disk) { k.stall++ }) }, func() { w.disk.set(func(k *disk) { k.stall = max(0, k.stall-1) }) }
+		return func() {
+			w.disk.set(func(k *disk) { k.stall++ })
+		}, func() { w.disk.set(func(k *disk) { k.stall = max(0, k.stall-1) }) }
 	case EngineCompact:
 		return w.engine.Compact, nil
 	case EngineLate:
@@ -211,7 +213,10 @@ func (w *World) actNode(e Event) (begin, end func()) {
 		if e.Arg == "late-start" {
 			return func() { n.rush(1) }, func() { n.rush(-1) }
 		}
-		return func() { w.witness.trouble(n.name, 1); n.annoy(1) }, func() { n.annoy(-1); w.witness.trouble(n.name, -1) }
+		return func() {
+			w.witness.trouble(n.name, 1)
+			n.annoy(1)
+		}, func() { n.annoy(-1); w.witness.trouble(n.name, -1) }
 	case Pressure:
 		return func() { n.pressed.Add(1) }, func() { n.pressed.Add(-1) }
 	case DiskFails:
@@ -251,7 +256,8 @@ func (w *World) meddle(e Event) {
 	w.witness.mu.Lock()
 	var keys []string
 	for key := range w.witness.records {
-		if strings.HasPrefix(key, "state/"+e.Target+"/") || e.Arg == "status" && strings.HasPrefix(key, "status/"+e.Target+"/") {
+		if strings.HasPrefix(key, "state/"+e.Target+"/") || e.Arg == "status" &&
+			strings.HasPrefix(key, "status/"+e.Target+"/") {
 			keys = append(keys, key)
 		}
 	}
@@ -268,12 +274,15 @@ func (w *World) meddle(e Event) {
 		if err != nil {
 			return
 		}
-		ops[0].Value = bytes.Replace(r.Value, []byte(`,"seal":`), []byte(`,"stop":{"class":"mandatory","reason":"cancelled","ended":true},"seal":`), 1)
+		ops[0].Value = bytes.Replace(r.Value, []byte(`,"seal":`),
+			[]byte(`,"stop":{"class":"mandatory","reason":"cancelled","ended":true},"seal":`), 1)
 		w.witness.edits(ops[0].Value)
 	}
-	if _, task, ok := strings.Cut(strings.TrimPrefix(chosen, "state/"), "/"); ok && (e.Arg == "both" || e.Arg == "delete") {
+	if _, task, ok := strings.Cut(strings.TrimPrefix(chosen, "state/"), "/"); ok &&
+		(e.Arg == "both" || e.Arg == "delete") {
 		ops = append(ops, store.Op{
-			Key: string(prefix) + "status/" + e.Target + "/" + task, Value: []byte("neither"), Delete: e.Arg == "delete",
+			Key: string(prefix) + "status/" + e.Target + "/" +
+				task, Value: []byte("neither"), Delete: e.Arg == "delete",
 		})
 	}
 	_, _ = w.engine.Commit(w.ctx, []store.Group{{Ops: ops}})

@@ -12,12 +12,14 @@ import (
 // rebalancings has users who move the tasks of services about.
 func (a *author) rebalancings() {
 	for range 1 + a.random.IntN(3) {
-		a.add(a.when(), User, []string{"web", "api", "disk"}[a.random.IntN(3)], 0, fmt.Sprintf("rebalance %d", 1+a.random.IntN(4)))
+		a.add(a.when(), User, []string{"web", "api", "disk"}[a.random.IntN(3)], 0,
+			fmt.Sprintf("rebalance %d", 1+a.random.IntN(4)))
 	}
 }
 
-// rebalance asks that up to n tasks of a service move, each to some node: an optimizer would know a better one, and what there is no
-// place for is passed over. Where a rebalancing runs already it may be cancelled instead. What is refused is not asked for again.
+// rebalance asks that up to n tasks of a service move, each to some node: an optimizer would know a better one, and
+// what there is no place for is passed over. Where a rebalancing runs already it may be cancelled instead. What is
+// refused is not asked for again.
 func (u *user) rebalance(ctx context.Context, service string, n int) {
 	d := u.w.chance.roll("rebalance")
 	s := u.w.hosts[d.of(len(u.w.hosts))].now()
@@ -36,7 +38,8 @@ func (u *user) rebalance(ctx context.Context, service string, n int) {
 		return
 	}
 	rec := &cluster.Rebalancing{
-		ID: 1, Domain: cluster.DefaultDomain, Created: time.Now().UTC(), Parallel: 1 + d.of(3), State: cluster.RebalancingRunning,
+		ID: 1, Domain: cluster.DefaultDomain, Created: time.Now().UTC(), Parallel: 1 +
+			d.of(3), State: cluster.RebalancingRunning,
 	}
 	for e := range snap.Rebalancings() {
 		rec.ID = e.Value.ID + 1
@@ -47,7 +50,8 @@ func (u *user) rebalance(ctx context.Context, service string, n int) {
 			continue
 		}
 		rec.Moves = append(rec.Moves, cluster.RebalancingMove{
-			Task: row.Task, Attempt: row.Number, UUID: row.Desired.UUID, From: row.Node, To: to, State: cluster.MoveWaiting,
+			Task: row.Task, Attempt: row.Number, UUID: row.Desired.UUID, From: row.Node, To: to,
+			State: cluster.MoveWaiting,
 		})
 	}
 	if len(rec.Moves) > 0 {
@@ -55,7 +59,8 @@ func (u *user) rebalance(ctx context.Context, service string, n int) {
 	}
 }
 
-// propose writes the record of a rebalancing as the API server does. It may be refused, or nobody may hear that it was written.
+// propose writes the record of a rebalancing as the API server does. It may be refused, or nobody may hear that it was
+// written.
 func (u *user) propose(ctx context.Context, s *server, rec *cluster.Rebalancing, modified uint64) {
 	var unit store.Unit
 	key := prefix.Rebalancing(rec.ID)

@@ -109,7 +109,8 @@ func writeTable(file string, results map[string]found) error {
 		return fmt.Errorf("%s has no lines %q and %q", file, tableBegins, tableEnds)
 	}
 	var table strings.Builder
-	fmt.Fprintf(&table, "%s\n\n| trace | clause that is off | first seed that notices | invariant |\n|---|---|---|---|\n", tableBegins)
+	fmt.Fprintf(&table, "%s\n\n| trace | clause that is off | first seed that notices | invariant "+
+		"|\n|---|---|---|---|\n", tableBegins)
 	for _, c := range Clauses {
 		f, ran := results[c.Trace]
 		seed, invariant := strconv.FormatUint(f.seed, 10), "`"+f.invariant+"`"

@@ -74,8 +74,11 @@ func TestSeeds(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		t.Logf("%d stories, %d programs, %d revisions; of Berth's own accord: %+v", last-first+1, starts.Load(), revisions.Load(), deeds)
-		if last-first >= 90 && without == 0 && !survey && (deeds.Wishes == 0 || deeds.Permits == 0 || deeds.Reverts == 0 || deeds.Scalings == 0 || deeds.Moments == 0) {
+		t.Logf("%d stories, %d programs, %d revisions; of Berth's own accord: %+v", last-first+1, starts.Load(),
+			revisions.Load(), deeds)
+		if last-first >= 90 && without == 0 && !survey &&
+			(deeds.Wishes == 0 || deeds.Permits == 0 || deeds.Reverts == 0 || deeds.Scalings == 0 ||
+				deeds.Moments == 0) {
 			t.Errorf("the stories show too little: %+v", deeds)
 		}
 	})
@@ -92,7 +95,8 @@ func report(t *testing.T, story *Story, r Result, without clause.Set) {
 	// Told at once: what a test says is printed when it ends, and to shorten the story takes minutes.
 	fmt.Fprintf(os.Stderr, "seed %d breaks %q:\n%s%s", story.Seed, invariant, found.String(), story.String())
 	short := Shrink(t, story, r.Violations[0], Options{Without: without})
-	t.Errorf("seed %d breaks %q:\n%s\nthe shortest story that does:\n%s\nreplay: BERTH_SIM_SEED=%d go test -run TestSeeds ./internal/sim\n"+
+	t.Errorf("seed %d breaks %q:\n%s\nthe shortest story that does:\n%s\nreplay: BERTH_SIM_SEED=%d go test "+
+		"-run TestSeeds ./internal/sim\n"+
 		"or save the story and: BERTH_SIM_STORY=<file> go test -v -run TestSeeds ./internal/sim",
 		story.Seed, invariant, found.String(), short.String(), story.Seed)
 }
@@ -111,7 +115,8 @@ func tellFile(t *testing.T, file string) {
 	}
 	for range tries {
 		r := Run(t, story, Options{
-			Verbose: testing.Verbose(), Logs: os.Getenv("BERTH_SIM_LOGS") != "", Without: ClauseNamed(os.Getenv("BERTH_SIM_WITHOUT")),
+			Verbose: testing.Verbose(), Logs: os.Getenv("BERTH_SIM_LOGS") != "",
+			Without: ClauseNamed(os.Getenv("BERTH_SIM_WITHOUT")),
 		})
 		for _, line := range r.Chronicle {
 			fmt.Println(line)

@@ -80,7 +80,8 @@ func (h *host) start() {
 		Without: without, Measurer: w.outside, ProjectAfter: w.story.projectAfter(),
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
-		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: h.bootClock, Without: without,
+		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: h.bootClock,
+		Without: without,
 	})
 	s.work.Go(func() { _ = s.tables.Run(ctx) })
 	s.work.Go(func() { _ = s.plane.Run(ctx) })

@@ -79,7 +79,8 @@ func (w *World) retry(s *store.Snapshot) bool {
 	for e := range s.Services("") {
 		name := e.Value.Name
 		r, ok := s.Rollout(inCluster, name)
-		if !ok || r.Value.State != cluster.RolloutFailed || r.Value.Generation != w.generations[name] || e.Value.Generation != w.generations[name] {
+		if !ok || r.Value.State != cluster.RolloutFailed || r.Value.Generation != w.generations[name] ||
+			e.Value.Generation != w.generations[name] {
 			continue
 		}
 		delete(w.generations, name)
@@ -164,7 +165,10 @@ func (w *World) wrong() string {
 	if !w.retry(s) {
 		return "a write is not acknowledged"
 	}
-	for _, check := range []func(*server, *store.Snapshot) string{w.wrongNodes, w.wrongServices, w.wrongJobs, w.wrongWaiting, w.wrongPrograms, w.wrongMoves} {
+	for _, check := range []func(*server, *store.Snapshot) string{
+		w.wrongNodes, w.wrongServices, w.wrongJobs,
+		w.wrongWaiting, w.wrongPrograms, w.wrongMoves,
+	} {
 		if wrong := check(leader, s); wrong != "" {
 			return wrong
 		}
@@ -196,7 +200,8 @@ func (w *World) wrongServices(_ *server, s *store.Snapshot) string {
 		}
 		n := 0
 		for row := range s.Attempts(want.Owner()) {
-			if row.Outcome == nil && row.Observed.Healthy() && row.Desired != nil && row.Desired.Definition == want.Definition && row.Desired.Stop == nil {
+			if row.Outcome == nil && row.Observed.Healthy() && row.Desired != nil &&
+				row.Desired.Definition == want.Definition && row.Desired.Stop == nil {
 				n++
 			}
 		}
@@ -233,7 +238,8 @@ func (w *World) wrongWaiting(leader *server, s *store.Snapshot) string {
 	if !ok {
 		return ""
 	}
-	if r, ok := leader.plane.Waiting(cluster.ServiceTask(inCluster, "big", e.Value.Generation, 0)); !ok || r.Sentence == "" {
+	if r, ok := leader.plane.Waiting(cluster.ServiceTask(inCluster, "big", e.Value.Generation, 0)); !ok ||
+		r.Sentence == "" {
 		return "reason: a task waits without a reason"
 	}
 	return ""

@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// tries is how often a story is told before it counts as one that does not show a breach: the order of goroutines is not
-// the story's.
+// tries is how often a story is told before it counts as one that does not show a breach: the order of goroutines is
+// not the story's.
 const tries = 3
 
-// most bounds how many stories a shrinking tells, and spare is when it gives up before the test's time is over, so that what it found is
-// printed.
+// most bounds how many stories a shrinking tells, and spare is when it gives up before the test's time is over, so that
+// what it found is printed.
 const (
 	most  = 300
 	spare = time.Minute
 )
 
-// Shrink returns a shorter story that ends with the same breach (see Violation.same), by leaving out events: halves first, then
-// quarters, down to single ones (Zeller's delta debugging). It returns the story itself where it is not broken again.
+// Shrink returns a shorter story that ends with the same breach (see Violation.same), by leaving out events: halves
+// first, then quarters, down to single ones (Zeller's delta debugging). It returns the story itself where it is not
+// broken again.
 func Shrink(t *testing.T, story *Story, breach Violation, options Options) *Story {
 	t.Helper()
 	left := most

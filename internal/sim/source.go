@@ -91,9 +91,10 @@ func (s *source) Report(ctx context.Context, r transport.Report) (transport.Repo
 	s.n.lies.report(&r, s.w)
 	limited, cancel := context.WithTimeout(ctx, 3*patience)
 	defer cancel()
-	reply, err := call(limited, s.w.net, s.n.name, far.id, "report", far, func(ctx context.Context) (transport.ReportReply, error) {
-		return far.dispatch.Report(ctx, r)
-	})
+	reply, err := call(limited, s.w.net, s.n.name, far.id, "report", far,
+		func(ctx context.Context) (transport.ReportReply, error) {
+			return far.dispatch.Report(ctx, r)
+		})
 	if err == nil {
 		s.mu.Lock()
 		s.failed = 0

@@ -20,7 +20,8 @@ type Fault string
 // "n1>s2" for what n1 sends to s2, "n1-s2" for both directions.
 const (
 	ServerCrash Fault = "server-crash" // the process is killed, and started again afterwards
-	CrashAt     Fault = "crash-at"     // it is killed at a moment of its next writes: "plan after 2" is once the second plan record is durable
+	// it is killed at a moment of its next writes: "plan after 2" is once the second plan record is durable
+	CrashAt     Fault = "crash-at"
 	ServerPause Fault = "server-pause" // it stops between two instructions, and goes on
 	WallJump    Fault = "wall-jump"    // a server's wall clock is set by the argument
 	BootJump    Fault = "boot-jump"    // a machine's boot-time clock leaps forward, as after a suspension
@@ -46,7 +47,8 @@ const (
 	DiskFails  Fault = "disk-fails"  // the agent cannot write its state
 	Lie        Fault = "lie"         // the agent reports what is not so; the argument says what
 
-	Load     Fault = "load"     // what the outside measures of a service is the argument from now on; "fail" is no answer
+	// what the outside measures of a service is the argument from now on; "fail" is no answer
+	Load     Fault = "load"
 	Pressure Fault = "pressure" // the node is short of memory, and suggests a task to move
 
 	Cut   Fault = "cut"   // nothing passes on a link
@@ -106,14 +108,17 @@ func (s *Story) claims() bool {
 	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == User && e.Arg == "claim" })
 }
 
-// projectAfter is how long plan records speak for their attempts: in a third of all worlds hardly at all, in a third as in real ones.
+// projectAfter is how long plan records speak for their attempts: in a third of all worlds hardly at all, in a third as
+// in real ones.
 func (s *Story) projectAfter() time.Duration {
 	return []time.Duration{controlplane.ProjectAfter, 500 * time.Millisecond, 8 * time.Second}[s.Seed%3]
 }
 
 // cuts reports whether a link of the machine is cut at some time.
 func (s *Story) cuts(machine string) bool {
-	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == Cut && strings.Contains(e.Target, machine) })
+	return slices.ContainsFunc(s.Events, func(e Event) bool {
+		return e.Fault == Cut && strings.Contains(e.Target, machine)
+	})
 }
 
 // erases reports whether somebody deletes all records of a task.
@@ -123,7 +128,9 @@ func (s *Story) erases() bool {
 
 // hits reports whether an event of one of the kinds has the target.
 func (s *Story) hits(target string, kinds ...Fault) bool {
-	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Target == target && slices.Contains(kinds, e.Fault) })
+	return slices.ContainsFunc(s.Events, func(e Event) bool {
+		return e.Target == target && slices.Contains(kinds, e.Fault)
+	})
 }
 
 const storyHead = "berth-sim-story-1"
@@ -149,7 +156,8 @@ func ParseStory(r io.Reader) (*Story, error) {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case s == nil:
 			s = new(Story)
-			if _, err := fmt.Sscanf(line, storyHead+" seed %d servers %d nodes %d consul %t", &s.Seed, &s.Servers, &s.Nodes, &s.Consul); err != nil {
+			if _, err := fmt.Sscanf(line, storyHead+" seed %d servers %d nodes %d consul %t", &s.Seed, &s.Servers,
+				&s.Nodes, &s.Consul); err != nil {
 				return nil, fmt.Errorf("line %d: %w", n, err)
 			}
 		default:

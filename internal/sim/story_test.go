@@ -62,9 +62,14 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// TestSameBreach tells breaches of one invariant apart: to shorten a story must not end with another fault than it began with.
+// TestSameBreach tells breaches of one invariant apart: to shorten a story must not end with another fault than it
+// began with.
 func TestSameBreach(t *testing.T) {
-	breach := Violation{Invariant: "converges", At: "32m18s", Text: "not as users asked 30m0s after the last fault: left over: [c.nightly.1.work.0/1 on n1 c.nightly.1.work.1/1 on n1]"}
+	breach := Violation{
+		Invariant: "converges", At: "32m18s",
+		Text: "not as users asked 30m0s after the last fault: left over: [c.nightly.1.work.0/1 on n1 " +
+			"c.nightly.1.work.1/1 on n1]",
+	}
 	for text, want := range map[string]bool{
 		"not as users asked 30m0s after the last fault: left over: [c.batch.2.work.3/2 on n4]":    true,
 		"not as users asked 30m0s after the last fault: api has 1 healthy tasks, want 2":          false,

@@ -17,7 +17,9 @@ const inCluster = "c"
 
 // The definitions of every world. Programs are in the words of the fake executor.
 func definitions() []*cluster.TaskDefinition {
-	def := func(name string, version int, cpu cluster.MilliCPU, ports []cluster.Port, command ...string) *cluster.TaskDefinition {
+	def := func(name string, version int, cpu cluster.MilliCPU, ports []cluster.Port,
+		command ...string,
+	) *cluster.TaskDefinition {
 		return &cluster.TaskDefinition{
 			Name: name, Version: version, Ports: ports, Grace: cluster.Duration(3 * time.Second),
 			Containers: []cluster.Container{{Name: "main", Command: command, Resources: cluster.Resources{CPU: cpu}}},
@@ -56,7 +58,10 @@ const badVersion = 9
 // bad makes tasks of the definition count as healthy only after longer than their program runs.
 func bad(d *cluster.TaskDefinition) *cluster.TaskDefinition {
 	d.MinHealthyTime = cluster.Duration(10 * time.Second)
-	d.Restart = cluster.Restart{Limit: 1, Window: cluster.Duration(10 * time.Minute), Delay: cluster.Duration(time.Second), MaxDelay: cluster.Duration(time.Second)}
+	d.Restart = cluster.Restart{
+		Limit: 1, Window: cluster.Duration(10 * time.Minute),
+		Delay: cluster.Duration(time.Second), MaxDelay: cluster.Duration(time.Second),
+	}
 	return d
 }
 
@@ -73,7 +78,8 @@ type user struct {
 
 func newUser(w *World) *user {
 	return &user{
-		w: w, services: map[string]cluster.Service{}, jobs: map[string]cluster.Job{}, crons: map[string]cluster.Cron{}, hosts: map[string]cluster.Host{},
+		w: w, services: map[string]cluster.Service{}, jobs: map[string]cluster.Job{}, crons: map[string]cluster.Cron{},
+		hosts:  map[string]cluster.Host{},
 		orders: make(chan Event, 1000), idle: make(chan struct{}, 1000),
 	}
 }
@@ -141,7 +147,8 @@ func (u *user) act(ctx context.Context, e Event) {
 			}
 			j.Steps[0].Count, j.Cancelled = n, false
 			j.Steps[0].Definition = map[string]cluster.Ref{
-				"submit": {Name: "work", Version: 1}, "submit2": {Name: "work", Version: 2}, "submit3": {Name: "work", Version: 3},
+				"submit": {Name: "work", Version: 1}, "submit2": {Name: "work", Version: 2},
+				"submit3": {Name: "work", Version: 3},
 				"submit4": {Name: "work", Version: 4}, "slow": {Name: "slow", Version: 1},
 				"urgent": {Name: "wide", Version: 1},
 			}[verb]
@@ -178,12 +185,16 @@ func (u *user) service(ctx context.Context, name string, change func(*cluster.Se
 	write(ctx, u, prefix.Service(inCluster, name), func(old []byte) cluster.Service {
 		s, known := u.services[name]
 		if !known {
-			s = cluster.Service{Cluster: inCluster, Name: name, Count: 1, Definition: cluster.Ref{Name: name, Version: 1}, Priority: 500}
+			s = cluster.Service{
+				Cluster: inCluster, Name: name, Count: 1,
+				Definition: cluster.Ref{Name: name, Version: 1}, Priority: 500,
+			}
 			s.Generation, s.OnDisconnect = 1, cluster.DisconnectKeep
 			u.w.policy(&s)
 		}
 		if now, err := store.Decode[cluster.Service](old); old != nil && err == nil && now.Rollout.Reverted != 0 {
-			s.Generation, s.Definition, s.Rollout = now.Generation, now.Definition, now.Rollout // Berth took a version back
+			// Berth took a version back
+			s.Generation, s.Definition, s.Rollout = now.Generation, now.Definition, now.Rollout
 		}
 		was := s.Deleted
 		change(&s)
@@ -197,19 +208,23 @@ func (u *user) service(ctx context.Context, name string, change func(*cluster.Se
 // policy gives a service what the story's seed has for its name.
 func (w *World) policy(s *cluster.Service) {
 	portion := func(n int, percent bool) *cluster.Portion { return &cluster.Portion{N: n, Percent: percent} }
-	s.Update.HealthyDeadline, s.Update.ProgressDeadline = cluster.Duration(45*time.Second), cluster.Duration(90*time.Second)
+	s.Update.HealthyDeadline, s.Update.ProgressDeadline = cluster.Duration(45*time.Second),
+		cluster.Duration(90*time.Second)
 	switch s.Name {
 	case "disk":
 		s.OnDisconnect = cluster.DisconnectWait
 	case "web":
 		if w.story.Seed%3 == 1 {
-			s.Update.MaxSurge, s.Update.MinHealthy, s.Update.Parallelism = portion(1, false), portion(60, true), portion(2, false)
+			s.Update.MaxSurge, s.Update.MinHealthy, s.Update.Parallelism = portion(1, false), portion(60, true),
+				portion(2, false)
 		}
 	case "shop":
 		s.Update.Canaries, s.Update.AutoPromote = portion(1, false), w.story.Seed%2 == 0
 		s.Update.Stagger = cluster.Duration(2 * time.Second)
 		if w.story.Seed%5 == 0 {
-			s.Update.Gates = []cluster.Gate{{Name: "errors", HTTP: "http://192.0.2.1/errors", Interval: cluster.Duration(3 * time.Second)}}
+			s.Update.Gates = []cluster.Gate{
+				{Name: "errors", HTTP: "http://192.0.2.1/errors", Interval: cluster.Duration(3 * time.Second)},
+			}
 		}
 	case "logd":
 		s.Mode, s.Count = cluster.ModeDaemon, 0
@@ -217,7 +232,9 @@ func (w *World) policy(s *cluster.Service) {
 		window := cluster.Duration(15 * time.Second)
 		s.Scaling = &cluster.Scaling{
 			Min: 1, Max: 5, Up: cluster.ScalePace{Window: &window}, Down: cluster.ScalePace{Window: &window},
-			Targets: []cluster.ScaleTarget{{Metric: cluster.ScalePrometheus, Target: 10, URL: "http://192.0.2.1", Query: "load"}},
+			Targets: []cluster.ScaleTarget{
+				{Metric: cluster.ScalePrometheus, Target: 10, URL: "http://192.0.2.1", Query: "load"},
+			},
 		}
 	}
 }
@@ -229,10 +246,14 @@ func (u *user) cron(ctx context.Context, name string, suspended bool) {
 			c = cluster.Cron{
 				Cluster: inCluster, Name: name, Schedules: []string{"* * * * *"},
 				Job: cluster.CronJob{Priority: 500, Steps: []cluster.Step{{
-					Name: "work", Definition: cluster.Ref{Name: "work", Version: 1 + int(u.w.story.Seed%3)}, Count: 1, Retries: 1,
+					Name: "work", Definition: cluster.Ref{Name: "work", Version: 1 + int(u.w.story.Seed%3)}, Count: 1,
+					Retries: 1,
 				}}},
 			}
-			c.Concurrency = []cluster.CronConcurrency{cluster.CronForbid, cluster.CronAllow, cluster.CronReplace}[u.w.story.Seed%3]
+			c.Concurrency = []cluster.CronConcurrency{
+				cluster.CronForbid, cluster.CronAllow,
+				cluster.CronReplace,
+			}[u.w.story.Seed%3]
 			c.Missed = []cluster.CronMissed{cluster.CronOnce, cluster.CronAll, cluster.CronSkip}[u.w.story.Seed/3%3]
 			c.Generation, c.Created = 1, time.Now().UTC()
 			c.Updated = c.Created

@@ -41,7 +41,8 @@ type witness struct {
 	cpu      map[cluster.Ref]cluster.MilliCPU
 	leaders  []reign
 	asked    map[string]*asked // specs, by key
-	// definitions are all that tasks may run; moved is when a service's spec, count or health last got worse, by "<cluster>/<name>".
+	// definitions are all that tasks may run; moved is when a service's spec, count or health last got worse, by
+	// "<cluster>/<name>".
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	moved       map[string]time.Time
 	moments     map[string]bool // the jobs that crons made
@@ -117,7 +118,8 @@ func newWitness(story *Story) *witness {
 	v := &witness{
 		began: time.Now(), story: story, meddled: story.Has(Foreign), restored: false,
 		cpu: map[cluster.Ref]cluster.MilliCPU{}, nodes: map[string]*shore{}, asked: map[string]*asked{},
-		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, moved: map[string]time.Time{}, moments: map[string]bool{},
+		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, moved: map[string]time.Time{},
+		moments:    map[string]bool{},
 		quietSince: time.Now(), digest: sha256.New(),
 	}
 	v.forget()
@@ -268,8 +270,9 @@ func (v *witness) attempt(d *cluster.Desired) *attempt {
 		return a
 	}
 	a = &attempt{
-		task: d.Task, number: d.Attempt, uuid: d.UUID, node: d.Node, batch: d.Batch(), def: d.Definition, ports: d.Ports,
-		wait: d.OnDisconnect == cluster.DisconnectWait || d.OnDisconnect == "" && d.Batch(), known: true,
+		task: d.Task, number: d.Attempt, uuid: d.UUID, node: d.Node, batch: d.Batch(), def: d.Definition,
+		ports: d.Ports,
+		wait:  d.OnDisconnect == cluster.DisconnectWait || d.OnDisconnect == "" && d.Batch(), known: true,
 	}
 	v.attempts[d.UUID] = a
 	if v.tasks[d.Task] == nil {
@@ -277,7 +280,8 @@ func (v *witness) attempt(d *cluster.Desired) *attempt {
 	}
 	for other := range v.tasks[d.Task] { // order-free: at most one breach
 		if other.number == a.number && !v.restored && !v.liedAbout(a.task) && !v.liar(a.node) {
-			v.breach("placed-twice", "%s/%d is %s on %s and %s on %s", a.task, a.number, other.uuid, other.node, a.uuid, a.node)
+			v.breach("placed-twice", "%s/%d is %s on %s and %s on %s", a.task, a.number, other.uuid, other.node, a.uuid,
+				a.node)
 		}
 	}
 	v.tasks[d.Task][a] = true
@@ -317,7 +321,8 @@ func (v *witness) plan(key string, c *store.Change) {
 		a.planned = false
 		v.touched[a] = true
 		if a.desired == nil && !a.ended && !v.meddled {
-			v.breach("plan-vanished", "%s/%d on %s was neither projected nor ended when %s went", a.task, a.number, a.node, key)
+			v.breach("plan-vanished", "%s/%d on %s was neither projected nor ended when %s went", a.task, a.number,
+				a.node, key)
 		}
 	}
 }
@@ -333,10 +338,12 @@ func placements(p *cluster.PlanRecord) []*cluster.Desired {
 	return out
 }
 
-// tokens judges a new plan record's token: it is the leader's (P1.4), and no agent that registered has seen a higher one (P1.7).
+// tokens judges a new plan record's token: it is the leader's (P1.4), and no agent that registered has seen a higher
+// one (P1.7).
 func (v *witness) tokens(p *cluster.PlanRecord) {
 	if n := len(v.leaders); n > 0 && !v.restored && p.Token.Epoch != v.leaders[n-1].leader.Epoch {
-		v.breach("fenced", "plan %d of epoch %d was written in epoch %d", p.Seq, p.Token.Epoch, v.leaders[n-1].leader.Epoch)
+		v.breach("fenced", "plan %d of epoch %d was written in epoch %d", p.Seq, p.Token.Epoch,
+			v.leaders[n-1].leader.Epoch)
 	}
 	for name, s := range v.nodes { // order-free: at most one breach
 		if s.status == nil {
@@ -344,7 +351,8 @@ func (v *witness) tokens(p *cluster.PlanRecord) {
 		}
 		shown := cluster.Token{Incarnation: s.status.Token.Incarnation, Epoch: s.status.Token.Epoch}
 		if p.Token.Compare(shown) < 0 {
-			v.breach("epoch-back", "plan %d was written by epoch %d of incarnation %d, and %s had shown %d of %d", p.Seq,
+			v.breach("epoch-back", "plan %d was written by epoch %d of incarnation %d, and %s had shown %d of %d",
+				p.Seq,
 				p.Token.Epoch, p.Token.Incarnation, name, shown.Epoch, shown.Incarnation)
 			return
 		}
@@ -358,11 +366,13 @@ func (v *witness) placing(a *attempt) {
 	}
 	for _, noun := range []string{"state/", "status/"} {
 		if r, stands := v.records[noun+a.node+"/"+string(a.task)]; stands {
-			v.breach("unclean-node", "%s/%d was placed on %s while %s stands: %s", a.task, a.number, a.node, noun+a.node+"/"+string(a.task), r.Value)
+			v.breach("unclean-node", "%s/%d was placed on %s while %s stands: %s", a.task, a.number, a.node,
+				noun+a.node+"/"+string(a.task), r.Value)
 		}
 	}
 	if v.outcomes[fmt.Sprint(a.task, "/", a.number-1)] == nil {
-		v.breach("no-prior", "%s/%d was placed on %s, but attempt %d has no outcome", a.task, a.number, a.node, a.number-1)
+		v.breach("no-prior", "%s/%d was placed on %s, but attempt %d has no outcome", a.task, a.number, a.node,
+			a.number-1)
 	}
 }
 
@@ -399,7 +409,8 @@ func (v *witness) desired(node string, task cluster.TaskID, c *store.Change, was
 	if d.Stop != nil && !a.stopped {
 		a.stopped = true
 		if n := len(v.leaders); n > 0 && !v.restored && d.Token.Epoch < v.leaders[n-1].leader.Epoch {
-			v.breach("fenced", "a stop of %s/%d by epoch %d was written in epoch %d", task, d.Attempt, d.Token.Epoch, v.leaders[n-1].leader.Epoch)
+			v.breach("fenced", "a stop of %s/%d by epoch %d was written in epoch %d", task, d.Attempt, d.Token.Epoch,
+				v.leaders[n-1].leader.Epoch)
 		}
 	}
 	v.granted(a, d, was)
@@ -430,7 +441,8 @@ func (v *witness) status(node string, task cluster.TaskID, c *store.Change, was 
 		v.breach("usurped", "%s said of %s/%d, which is on %s, that it is %s", node, a.task, a.number, a.node, o.State)
 		return
 	}
-	if o.State == cluster.StateStarting && a.batch && !v.restored && (a.stopped || a.ended) && (a.seen == nil || a.seen.State != cluster.StateStarting) {
+	if o.State == cluster.StateStarting && a.batch && !v.restored && (a.stopped || a.ended) &&
+		(a.seen == nil || a.seen.State != cluster.StateStarting) {
 		v.breach("late-barrier", "%s/%d on %s passed its barrier after its end was written", a.task, a.number, node)
 	}
 	if o.Gone && a.running > 0 && !a.excused && !v.liar(node) {
@@ -464,7 +476,10 @@ func (v *witness) outcome(rest string, c *store.Change) {
 	}
 	a := v.attempts[o.UUID]
 	if a == nil {
-		a = v.attempt(&cluster.Desired{Task: task, Attempt: n, UUID: o.UUID, Node: o.Node, Owner: o.Owner, Definition: o.Definition})
+		a = v.attempt(&cluster.Desired{
+			Task: task, Attempt: n, UUID: o.UUID, Node: o.Node, Owner: o.Owner,
+			Definition: o.Definition,
+		})
 	}
 	if !a.ended {
 		a.endedAt = c.Modified
@@ -474,7 +489,8 @@ func (v *witness) outcome(rest string, c *store.Change) {
 	v.outcomes[rest] = a
 	v.touched[a] = true
 	if o.State == cluster.StateLost && a.acked != "" && a.acked != cluster.StateLost && !v.liar(a.node) && !v.restored {
-		v.breach("report-lost", "%s/%d ended %s, which %s was told is durable, and its outcome is lost", a.task, a.number, a.acked, a.node)
+		v.breach("report-lost", "%s/%d ended %s, which %s was told is durable, and its outcome is lost", a.task,
+			a.number, a.acked, a.node)
 	}
 	v.justly(a, o)
 }
@@ -482,6 +498,7 @@ func (v *witness) outcome(rest string, c *store.Change) {
 // trimmed judges the deletion of an outcome.
 func (v *witness) trimmed(a *attempt) {
 	if a.desired != nil && !v.meddled && !v.restored {
-		v.breach("outcome-fixed", "the outcome of %s/%d was deleted while its record stands on %s", a.task, a.number, a.node)
+		v.breach("outcome-fixed", "the outcome of %s/%d was deleted while its record stands on %s", a.task, a.number,
+			a.node)
 	}
 }

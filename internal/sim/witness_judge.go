@@ -47,7 +47,8 @@ func (v *witness) judgeTask(task cluster.TaskID) {
 			continue
 		}
 		if first != nil && !v.restored {
-			v.breach("one-attempt", "%s has two attempts without an outcome: %d on %s and %d on %s", task, first.number, first.node, a.number, a.node)
+			v.breach("one-attempt", "%s has two attempts without an outcome: %d on %s and %d on %s", task, first.number,
+				first.node, a.number, a.node)
 			return
 		}
 		first = a
@@ -75,7 +76,8 @@ func (v *witness) judgeNode(node string) {
 		used += v.cpu[a.def]
 		for _, p := range a.ports { // order-free: a set
 			if other := ports[p]; other != nil {
-				v.breach("ports", "port %d of %s is held by %s/%d and %s/%d", p, node, other.task, other.number, a.task, a.number)
+				v.breach("ports", "port %d of %s is held by %s/%d and %s/%d", p, node, other.task, other.number, a.task,
+					a.number)
 			}
 			ports[p] = a
 		}
@@ -91,8 +93,8 @@ func (v *witness) liar(node string) bool {
 	return v.meddled || v.story.hits(node, Lie)
 }
 
-// liedAbout reports whether an attempt of the task is on a liar. What such a node called gone is cleared away, numbers and all, and
-// may be told of again.
+// liedAbout reports whether an attempt of the task is on a liar. What such a node called gone is cleared away, numbers
+// and all, and may be told of again.
 func (v *witness) liedAbout(task cluster.TaskID) bool {
 	for a := range v.tasks[task] { // order-free: any will do
 		if v.liar(a.node) {
@@ -113,7 +115,8 @@ func (v *witness) registration(node string, c *store.Change, was store.Record) {
 	if err != nil {
 		return
 	}
-	if old, err := store.Decode[cluster.NodeStatus](was.Value); was.Key != "" && err == nil && !v.restored && n.Session < old.Session {
+	if old, err := store.Decode[cluster.NodeStatus](was.Value); was.Key != "" && err == nil && !v.restored &&
+		n.Session < old.Session {
 		v.breach("session-back", "the session of %s went from %d to %d", node, old.Session, n.Session)
 	}
 	s.status = n
@@ -125,7 +128,8 @@ func (v *witness) registered(node string, previous, session uint64) {
 	defer v.mu.Unlock()
 	s := v.shore(node)
 	if previous < s.session && !v.restored {
-		v.breach("session-back", "a registration of %s that follows session %d was taken after session %d had begun", node, previous, s.session)
+		v.breach("session-back", "a registration of %s that follows session %d was taken after session %d had begun",
+			node, previous, s.session)
 	}
 	s.session = max(s.session, session)
 }
@@ -145,7 +149,8 @@ func (v *witness) verdict(node string, c *store.Change, was store.Record) {
 	if old, err := store.Decode[cluster.Node](was.Value); was.Key != "" && err == nil && old.Domain != n.Domain {
 		for a := range s.attempts { // order-free: at most one breach
 			if a.open() {
-				v.breach("owner-changed", "%s went from domain %s to %s while %s/%d stands on it", node, old.Domain, n.Domain, a.task, a.number)
+				v.breach("owner-changed", "%s went from domain %s to %s while %s/%d stands on it", node, old.Domain,
+					n.Domain, a.task, a.number)
 				break
 			}
 		}
@@ -193,7 +198,8 @@ func (v *witness) event(id string, c *store.Change) {
 
 // untold judges, once a revision is whole, that every outcome it wrote is told of.
 func (v *witness) untold(key string) {
-	if n := v.told[key]; n != 1 && (n != 0 || !v.moving[key]) && !v.restored && !v.liar(v.outcomes[key].node) && !v.liedAbout(v.outcomes[key].task) {
+	if n := v.told[key]; n != 1 && (n != 0 || !v.moving[key]) && !v.restored && !v.liar(v.outcomes[key].node) &&
+		!v.liedAbout(v.outcomes[key].task) {
 		v.breach("events", "%d events tell of the end of %s", n, key)
 	}
 }
@@ -215,13 +221,15 @@ func (v *witness) leader(c *store.Change) {
 	}
 	now := cluster.Token{Incarnation: l.Incarnation, Epoch: l.Epoch}
 	if now.Compare(v.highest) <= 0 && !v.restored {
-		v.breach("epoch-back", "after epoch %d of incarnation %d came %d of %d", v.highest.Epoch, v.highest.Incarnation, l.Epoch, l.Incarnation)
+		v.breach("epoch-back", "after epoch %d of incarnation %d came %d of %d", v.highest.Epoch, v.highest.Incarnation,
+			l.Epoch, l.Incarnation)
 	}
 	if now.Compare(v.highest) > 0 {
 		v.highest = now
 	}
 	v.leaders = append(v.leaders, reign{c.Modified, *l, time.Now()})
-	if n := len(v.leaders) - 1 - ringMost; n >= 0 && time.Since(v.leaders[n].at) < ringSpan && v.story.Servers > 1 && !v.story.Has(ServerCrash, ServerPause, Cut, EngineCrash) {
+	if n := len(v.leaders) - 1 - ringMost; n >= 0 && time.Since(v.leaders[n].at) < ringSpan && v.story.Servers > 1 &&
+		!v.story.Has(ServerCrash, ServerPause, Cut, EngineCrash) {
 		v.breach("ring", "the leadership changed hands %d times within %v", ringMost+1, time.Since(v.leaders[n].at))
 	}
 }
@@ -267,8 +275,10 @@ func (v *witness) justly(a *attempt, o *cluster.Outcome) {
 		return
 	}
 	s := v.shore(a.node)
-	if since := time.Since(s.heard); since < 20*time.Second && !v.quietSince.IsZero() && time.Since(v.quietSince) > 2*time.Minute {
-		v.breach("lost-unjust", "%s/%d was given up for the silence of %s, which was heard %v ago", a.task, a.number, a.node, since)
+	if since := time.Since(s.heard); since < 20*time.Second && !v.quietSince.IsZero() &&
+		time.Since(v.quietSince) > 2*time.Minute {
+		v.breach("lost-unjust", "%s/%d was given up for the silence of %s, which was heard %v ago", a.task, a.number,
+			a.node, since)
 	}
 }
 
@@ -290,7 +300,8 @@ func (v *witness) acknowledged(n *node, r reportOf, refused func(uuid string) bo
 		}
 		if a.acked = o.State; a.seen == nil || !a.seen.State.Terminal() {
 			if !a.ended {
-				v.breach("report-lost", "%s was told that the end of %s/%d (%s) is durable, and the store has neither its status nor its outcome", n.name, a.task, a.number, o.State)
+				v.breach("report-lost", "%s was told that the end of %s/%d (%s) is durable, and the store "+
+					"has neither its status nor its outcome", n.name, a.task, a.number, o.State)
 			}
 		}
 	}
@@ -324,7 +335,8 @@ func (v *witness) deaths() {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if n := len(v.leaders); n == 0 || time.Since(v.leaders[n-1].at) < bound || v.quietSince.IsZero() || time.Since(v.quietSince) < bound {
+	if n := len(v.leaders); n == 0 || time.Since(v.leaders[n-1].at) < bound || v.quietSince.IsZero() ||
+		time.Since(v.quietSince) < bound {
 		return
 	}
 	for name, s := range v.nodes { // order-free: each by itself
@@ -332,7 +344,8 @@ func (v *witness) deaths() {
 			continue
 		}
 		if s.verdict == nil || s.verdict.State != cluster.NodeDown {
-			v.breach("down-late", "%s was last heard %v ago and is %s", name, time.Since(s.heard).Round(time.Second), fmt.Sprint(s.verdict))
+			v.breach("down-late", "%s was last heard %v ago and is %s", name, time.Since(s.heard).Round(time.Second),
+				fmt.Sprint(s.verdict))
 		}
 	}
 }

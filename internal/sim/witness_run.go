@@ -36,7 +36,8 @@ func (v *witness) ran(n *node, r fake.Run) {
 	s.running -= v.cpu[a.def]
 	killed := r.Exit.Signal == int(syscall.SIGTERM) || r.Exit.Signal == int(syscall.SIGKILL)
 	if killed && !a.stopped && !a.ended && !a.excused && !v.restored && !v.story.hits(n.name, Lie) {
-		v.breach("stop-unasked", "%s/%d on %s was stopped, though no stop of it was ever written", a.task, a.number, n.name)
+		v.breach("stop-unasked", "%s/%d on %s was stopped, though no stop of it was ever written", a.task, a.number,
+			n.name)
 	}
 }
 
@@ -66,24 +67,28 @@ func (v *witness) started(n *node, a *attempt) {
 		return
 	}
 	if a.batch && a.starts > 1 {
-		v.breach("started-twice", "%s/%d was started %d times in one attempt, on %s", a.task, a.number, a.starts, n.name)
+		v.breach("started-twice", "%s/%d was started %d times in one attempt, on %s", a.task, a.number, a.starts,
+			n.name)
 	}
 	if o := a.outcome; o != nil && (a.batch || !replaced(a)) && !v.liar(n.name) {
-		v.breach("start-after", "%s/%d was started on %s after its outcome, %s, was written", a.task, a.number, n.name, o.State)
+		v.breach("start-after", "%s/%d was started on %s after its outcome, %s, was written", a.task, a.number, n.name,
+			o.State)
 	}
 	for other := range v.tasks[a.task] { // order-free: any of them
-		if other == a || other.running == 0 || v.story.hits(other.node, Lie) || v.story.hits(n.name, Lie) || other.excused || a.excused ||
+		if other == a || other.running == 0 || v.story.hits(other.node, Lie) || v.story.hits(n.name, Lie) ||
+			other.excused || a.excused ||
 			v.meddled && (!a.wait || !other.reported || v.story.erases()) {
 			continue // what was written over before its agent told of it may be placed again
 		}
 		if a.wait || !replaced(a) && !replaced(other) {
-			v.breach("two-live", "%s/%d starts on %s while attempt %d runs on %s", a.task, a.number, n.name, other.number, other.node)
+			v.breach("two-live", "%s/%d starts on %s while attempt %d runs on %s", a.task, a.number, n.name,
+				other.number, other.node)
 		}
 	}
 }
 
-// replaced reports whether the attempt may go on beside the next one of its task: its node was silent, or it moves off a node
-// that it is to leave, or it was to stop and is wanted again.
+// replaced reports whether the attempt may go on beside the next one of its task: its node was silent, or it moves off
+// a node that it is to leave, or it was to stop and is wanted again.
 func replaced(a *attempt) bool {
 	o := a.outcome
 	if o == nil {
@@ -91,7 +96,8 @@ func replaced(a *attempt) bool {
 	}
 	return o.State == cluster.StateLost || o.State == cluster.StateCancelled &&
 		slices.Contains([]cluster.ReasonCode{
-			cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonTaint, cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonRebalance, cluster.ReasonReplaced,
+			cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonTaint, cluster.ReasonConstraint,
+			cluster.ReasonReserved, cluster.ReasonRebalance, cluster.ReasonReplaced,
 		}, o.Reason)
 }
 

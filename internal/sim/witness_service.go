@@ -15,8 +15,8 @@ const stale = 2 * time.Second
 // changed notes that a service's spec or count changed, or that one of its tasks got worse.
 func (v *witness) changed(service string) { v.moved[service] = time.Now() }
 
-// own reports whether a change of a spec is the control plane's to make: it takes a failed version back, and makes, cancels and
-// removes the jobs of crons.
+// own reports whether a change of a spec is the control plane's to make: it takes a failed version back, and makes,
+// cancels and removes the jobs of crons.
 func (v *witness) own(key string, c *store.Change, was store.Record) bool {
 	if strings.HasPrefix(key, "job/") {
 		value := c.Value
@@ -41,7 +41,8 @@ func (v *witness) own(key string, c *store.Change, was store.Record) bool {
 	}
 	s, err := store.Decode[cluster.Service](c.Value)
 	old, bad := store.Decode[cluster.Service](was.Value)
-	if err != nil || bad != nil || s.Rollout.Reverted == 0 || s.Rollout.Reverted != old.Generation || s.Generation <= old.Generation {
+	if err != nil || bad != nil || s.Rollout.Reverted == 0 || s.Rollout.Reverted != old.Generation ||
+		s.Generation <= old.Generation {
 		return false
 	}
 	v.deeds.Reverts++
@@ -67,17 +68,19 @@ func (v *witness) scaled(rest string, c *store.Change) {
 		return
 	}
 	v.deeds.Scalings++
-	if n, err := store.Decode[cluster.Scale](c.Value); err == nil && (n.Count < s.Scaling.Min || n.Count > s.Scaling.Max) {
-		v.breach("scaled-out", "%s has the count %d, its bounds are %d and %d", rest, n.Count, s.Scaling.Min, s.Scaling.Max)
+	if n, err := store.Decode[cluster.Scale](c.Value); err == nil &&
+		(n.Count < s.Scaling.Min || n.Count > s.Scaling.Max) {
+		v.breach("scaled-out", "%s has the count %d, its bounds are %d and %d", rest, n.Count, s.Scaling.Min,
+			s.Scaling.Max)
 	}
 }
 
-// granted judges the moments at which a stop that can wait is decided: when it is first written, and when its permit is. The service
-// keeps the least healthy tasks of its policy without the task, by what the store holds (P5.4, P5.5).
+// granted judges the moments at which a stop that can wait is decided: when it is first written, and when its permit
+// is. The service keeps the least healthy tasks of its policy without the task, by what the store holds (P5.4, P5.5).
 //
-// What is on a node that is not heard counts as unhealthy (P5.4), so it can be told to stop. Whether it may is judged when its agent is
-// back and asks. And a daemon's task counts where it belongs: on a node that is emptied, or is not the daemon's any more, it ends
-// however the others are.
+// What is on a node that is not heard counts as unhealthy (P5.4), so it can be told to stop. Whether it may is judged
+// when its agent is back and asks. And a daemon's task counts where it belongs: on a node that is emptied, or is not
+// the daemon's any more, it ends however the others are.
 func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 	if d.Stop == nil || d.Stop.Class != cluster.StopVoluntary || d.Owner.Kind != cluster.KindService {
 		return
@@ -107,12 +110,14 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 	switch {
 	case daemon && time.Since(v.verdicts) < stale,
 		d.Stop.Permit == "" && v.silent(a.node),
-		daemon && !v.belongs(a.node) && (d.Stop.Reason == cluster.ReasonDrain || d.Stop.Reason == cluster.ReasonUnmatched):
+		daemon && !v.belongs(a.node) &&
+			(d.Stop.Reason == cluster.ReasonDrain || d.Stop.Reason == cluster.ReasonUnmatched):
 		return
 	}
 	well := map[cluster.TaskID]bool{}
 	for _, o := range v.attempts { // order-free: a set
-		if o != a && (o.healthy || d.Stop.Permit != "" && o.asks()) && o.of(d.Owner) && (!daemon || v.belongs(o.node)) &&
+		if o != a && (o.healthy || d.Stop.Permit != "" && o.asks()) && o.of(d.Owner) &&
+			(!daemon || v.belongs(o.node)) &&
 			(time.Since(v.verdicts) < stale || !v.silent(o.node)) {
 			well[o.task] = true
 		}
@@ -122,10 +127,12 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 	}
 	least := v.least(s)
 	if s.OnDisconnect == cluster.DisconnectWait && d.Stop.Reason != cluster.ReasonRollout {
-		least = min(least, max(0, s.Desired()-1)) // a task of which two must not live is stopped before it can go on elsewhere
+		// a task of which two must not live is stopped before it can go on elsewhere
+		least = min(least, max(0, s.Desired()-1))
 	}
 	if len(well) < least {
-		v.breach("below-minimum", "%s/%d of %s may stop (%s): %d are healthy without it, at least %d are to be", a.task, a.number,
+		v.breach("below-minimum", "%s/%d of %s may stop (%s): %d are healthy without it, at least %d are to be", a.task,
+			a.number,
 			service, d.Stop.Reason, len(well), least)
 	}
 }
@@ -136,29 +143,32 @@ func (a *attempt) of(service cluster.OwnerRef) bool {
 	return ok && p.Step == "" && p.Cluster == service.Cluster && p.Owner == service.Name
 }
 
-// asks reports whether the attempt is well, was told to stop, and goes on until its agent is answered: it asks for a permit that was
-// not given. So long it counts when a permit is weighed for another one.
+// asks reports whether the attempt is well, was told to stop, and goes on until its agent is answered: it asks for a
+// permit that was not given. So long it counts when a permit is weighed for another one.
 func (a *attempt) asks() bool {
-	return a.desired != nil && a.desired.Stop != nil && a.desired.Stop.Class == cluster.StopVoluntary && a.seen.Healthy() && !a.seen.Gone &&
+	return a.desired != nil && a.desired.Stop != nil && a.desired.Stop.Class == cluster.StopVoluntary &&
+		a.seen.Healthy() && !a.seen.Gone &&
 		a.seen.Ask != "" && a.seen.Ask != a.desired.Stop.Permit
 }
 
-// silent reports whether the leader says of a node that nothing was heard of it for so long that what is on it counts for nothing. One
-// that fell silent too often is suspect too, though it is heard.
+// silent reports whether the leader says of a node that nothing was heard of it for so long that what is on it counts
+// for nothing. One that fell silent too often is suspect too, though it is heard.
 func (v *witness) silent(node string) bool {
 	n := v.shore(node).verdict
 	return n != nil && (n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero())
 }
 
-// belongs reports whether a node is one that daemons have tasks on: it is the domain's and nobody empties it, by a drain or by a taint.
-// (The simulator's daemons run everywhere else.)
+// belongs reports whether a node is one that daemons have tasks on: it is the domain's and nobody empties it, by a
+// drain or by a taint. (The simulator's daemons run everywhere else.)
 func (v *witness) belongs(node string) bool {
 	n := v.shore(node)
-	if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || n.verdict.State == cluster.NodeDraining || n.verdict.State == cluster.NodeDrained {
+	if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || n.verdict.State == cluster.NodeDraining ||
+		n.verdict.State == cluster.NodeDrained {
 		return false
 	}
 	h, err := store.Decode[cluster.Host](v.records["host/"+node].Value)
-	return err != nil || h.Drain == nil && len(h.Taints) == 0 && cmp.Or(h.Domain, cluster.DefaultDomain) == cluster.DefaultDomain
+	return err != nil || h.Drain == nil && len(h.Taints) == 0 &&
+		cmp.Or(h.Domain, cluster.DefaultDomain) == cluster.DefaultDomain
 }
 
 // Deeds counts what Berth did for services of its own accord.
@@ -186,16 +196,17 @@ func (v *witness) daemons(node string) {
 			continue
 		}
 		if other := seen[d.Owner]; other != nil {
-			v.breach("daemon-twice", "%s/%d and %s/%d are wanted on %s", other.task, other.number, a.task, a.number, node)
+			v.breach("daemon-twice", "%s/%d and %s/%d are wanted on %s", other.task, other.number, a.task, a.number,
+				node)
 			return
 		}
 		seen[d.Owner] = a
 	}
 }
 
-// least is how many healthy tasks a service is to keep by its policy. A daemon's is of the nodes that it is counted by: those where it
-// belongs and that are heard. One that has registered and was not heard by the leader yet, or that is suspect, counts where a task of
-// it stands already: elsewhere none can be begun.
+// least is how many healthy tasks a service is to keep by its policy. A daemon's is of the nodes that it is counted by:
+// those where it belongs and that are heard. One that has registered and was not heard by the leader yet, or that is
+// suspect, counts where a task of it stands already: elsewhere none can be begun.
 func (v *witness) least(s *cluster.Service) int {
 	if s.Mode != cluster.ModeDaemon {
 		def := v.definitions[s.Definition]

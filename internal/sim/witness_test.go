@@ -39,7 +39,10 @@ func (h *hand) put(pairs ...any) {
 	var changes []store.Change
 	for i := 0; i < len(pairs); i += 2 {
 		key := pairs[i].(string) //nolint:forcetypeassert // of the tests below
-		c := store.Change{Record: store.Record{Key: key, Created: h.revision, Modified: h.revision}, Deleted: pairs[i+1] == nil}
+		c := store.Change{
+			Record:  store.Record{Key: key, Created: h.revision, Modified: h.revision},
+			Deleted: pairs[i+1] == nil,
+		}
 		if !c.Deleted {
 			value, err := store.Encode(pairs[i+1])
 			if err != nil {
@@ -101,8 +104,15 @@ func (h *hand) saw(d *cluster.Desired, state cluster.State, change ...func(*clus
 
 // ended writes an outcome with its event.
 func (h *hand) ended(d *cluster.Desired, state cluster.State) {
-	out := &cluster.Outcome{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, Node: d.Node, Owner: d.Owner, State: state, Reason: cluster.ReasonNodeDown}
-	h.put(prefix.Event(d.UUID+string(state)), &cluster.EventBatch{ID: d.UUID, Events: []cluster.Event{{Type: "task." + string(state), Task: d.Task, Attempt: d.Attempt}}},
+	out := &cluster.Outcome{
+		Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, Node: d.Node, Owner: d.Owner, State: state,
+		Reason: cluster.ReasonNodeDown,
+	}
+	h.put(prefix.Event(d.UUID+string(state)),
+		&cluster.EventBatch{
+			ID:     d.UUID,
+			Events: []cluster.Event{{Type: "task." + string(state), Task: d.Task, Attempt: d.Attempt}},
+		},
 		prefix.Outcome(d.Task, d.Attempt), out)
 }
 
@@ -124,8 +134,11 @@ func healthyNow(o *cluster.Observed) { o.Health = cluster.HealthHealthy }
 // planted are histories by the invariant that they break.
 var planted = map[string]func(h *hand){
 	"capacity": func(h *hand) {
-		h.put(prefix.Plan(1), plan(1, cluster.Placed{Index: 0, Attempt: 1, UUID: "a", Node: "n1"}, cluster.Placed{Index: 1, Attempt: 1, UUID: "b", Node: "n1"},
-			cluster.Placed{Index: 2, Attempt: 1, UUID: "c", Node: "n1"}, cluster.Placed{Index: 3, Attempt: 1, UUID: "d", Node: "n1"}, cluster.Placed{Index: 4, Attempt: 1, UUID: "e", Node: "n1"}))
+		h.put(prefix.Plan(1), plan(1, cluster.Placed{Index: 0, Attempt: 1, UUID: "a", Node: "n1"},
+			cluster.Placed{Index: 1, Attempt: 1, UUID: "b", Node: "n1"},
+			cluster.Placed{Index: 2, Attempt: 1, UUID: "c", Node: "n1"},
+			cluster.Placed{Index: 3, Attempt: 1, UUID: "d", Node: "n1"},
+			cluster.Placed{Index: 4, Attempt: 1, UUID: "e", Node: "n1"}))
 	},
 	"ports": func(h *hand) {
 		port := func(d *cluster.Desired) { d.Ports = map[string]int{"http": 30000} }
@@ -134,7 +147,9 @@ var planted = map[string]func(h *hand){
 	},
 	"one-attempt": func(h *hand) {
 		h.want(desired("a", 0, 1))
-		h.put(prefix.Desired("n2", desired("b", 0, 2).Task), desired("b", 0, 2, func(d *cluster.Desired) { d.Node = "n2" }))
+		h.put(prefix.Desired("n2", desired("b", 0, 2).Task), desired("b", 0, 2, func(d *cluster.Desired) {
+			d.Node = "n2"
+		}))
 	},
 	"placed-twice": func(h *hand) {
 		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
@@ -168,14 +183,17 @@ var planted = map[string]func(h *hand){
 		h.ended(desired("a", 0, 1), cluster.StateSucceeded)
 	},
 	"events": func(h *hand) {
-		h.put(prefix.Outcome("c.web.1.0", 1), &cluster.Outcome{Task: "c.web.1.0", Attempt: 1, UUID: "a", State: cluster.StateFailed})
+		h.put(prefix.Outcome("c.web.1.0", 1),
+			&cluster.Outcome{Task: "c.web.1.0", Attempt: 1, UUID: "a", State: cluster.StateFailed})
 	},
 	"spec-lost": func(h *hand) {
 		h.put(prefix.Service(inCluster, "web"), &cluster.Service{Cluster: inCluster, Name: "web", Count: 3})
 	},
 	"report-lost": func(h *hand) {
 		h.want(desired("a", 0, 1))
-		h.v.acknowledged(h.node, []cluster.Observed{{Task: "c.web.1.0", Attempt: 1, UUID: "a", State: cluster.StateFailed}}, func(string) bool { return false })
+		h.v.acknowledged(h.node, []cluster.Observed{
+			{Task: "c.web.1.0", Attempt: 1, UUID: "a", State: cluster.StateFailed},
+		}, func(string) bool { return false })
 	},
 	"fenced": func(h *hand) {
 		h.leader(2, "s2")
@@ -183,7 +201,8 @@ var planted = map[string]func(h *hand){
 	},
 	"usurped": func(h *hand) {
 		h.want(desired("a", 0, 1))
-		h.put(prefix.Observed("n2", "c.web.1.0"), &cluster.Observed{Task: "c.web.1.0", Attempt: 1, UUID: "a", Node: "n2", State: cluster.StateFailed})
+		h.put(prefix.Observed("n2", "c.web.1.0"),
+			&cluster.Observed{Task: "c.web.1.0", Attempt: 1, UUID: "a", Node: "n2", State: cluster.StateFailed})
 	},
 	"session-back": func(h *hand) {
 		h.v.registered("n1", 0, 1)

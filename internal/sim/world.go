@@ -53,7 +53,8 @@ type Result struct {
 	Leaders      int
 	Deeds        Deeds
 	Took         time.Duration
-	// Digest is a hash of the whole history: every revision of the store, with what was written, and every start and end of a program.
+	// Digest is a hash of the whole history: every revision of the store, with what was written, and every start and
+	// end of a program.
 	Digest string
 	// History holds its lines, where Options.History asks for them.
 	History []string
@@ -85,12 +86,12 @@ type World struct {
 	generations map[string]uint64
 }
 
-// hangs is how long a story may take by the clock on the wall before it counts as one that never ends. Stories take a second or
-// two, those that break and wait for their world to settle ten times that.
+// hangs is how long a story may take by the clock on the wall before it counts as one that never ends. Stories take a
+// second or two, those that break and wait for their world to settle ten times that.
 const hangs = 4 * time.Minute
 
-// Run tells a story in a bubble of its own. One that never ends, as a goroutine waits for ever while the bubble's clock goes on, ends the
-// process: with the story, and with what all goroutines do.
+// Run tells a story in a bubble of its own. One that never ends, as a goroutine waits for ever while the bubble's clock
+// goes on, ends the process: with the story, and with what all goroutines do.
 func Run(t *testing.T, story *Story, options Options) Result {
 	t.Helper()
 	var result Result
@@ -107,7 +108,10 @@ func Run(t *testing.T, story *Story, options Options) Result {
 func run(story *Story, options Options) Result {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := &World{story: story, options: options, ctx: ctx, began: time.Now(), chance: newChance(story.Seed), byName: map[string]*node{}, outside: &outside{}}
+	w := &World{
+		story: story, options: options, ctx: ctx, began: time.Now(), chance: newChance(story.Seed),
+		byName: map[string]*node{}, outside: &outside{},
+	}
 	w.net = newNetwork(w.chance)
 	w.disk = newDisk(w.began)
 	w.witness = newWitness(story)
@@ -145,7 +149,8 @@ func (w *World) furnish() {
 		w.witness.definitions[d.Ref()] = d
 		value, err := store.Encode(d)
 		if err == nil {
-			_, err = w.engine.Commit(w.ctx, []store.Group{{Ops: []store.Op{{Key: prefix.Definition(d.Ref()), Value: value}}}})
+			_, err = w.engine.Commit(w.ctx,
+				[]store.Group{{Ops: []store.Op{{Key: prefix.Definition(d.Ref()), Value: value}}}})
 		}
 		if err != nil {
 			panic(err) // a fault of the simulator
@@ -153,7 +158,8 @@ func (w *World) furnish() {
 	}
 	value, err := store.Encode(cluster.Cluster{Name: inCluster, Domain: cluster.DefaultDomain})
 	if err == nil {
-		_, err = w.engine.Commit(w.ctx, []store.Group{{Ops: []store.Op{{Key: prefix.Cluster(inCluster), Value: value}}}})
+		_, err = w.engine.Commit(w.ctx,
+			[]store.Group{{Ops: []store.Op{{Key: prefix.Cluster(inCluster), Value: value}}}})
 	}
 	if err != nil {
 		panic(err) // a fault of the simulator

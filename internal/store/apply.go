@@ -270,8 +270,9 @@ func (s *state) obscure(rest string, number int, revision uint64) {
 	})
 }
 
-// placedElsewhere reports whether the number of a reported attempt was given to another attempt, on another node. That happens
-// where a store went back behind Berth's back: the leader places a task again before the node reports that has it (P1.7).
+// placedElsewhere reports whether the number of a reported attempt was given to another attempt, on another node. That
+// happens where a store went back behind Berth's back: the leader places a task again before the node reports that has
+// it (P1.7).
 func (s *state) placedElsewhere(o *cluster.Observed) bool {
 	rows, _ := s.attempts.Get(o.Task)
 	at, ok := numbered(rows, o.Attempt)
@@ -287,9 +288,9 @@ func (s *state) placedElsewhere(o *cluster.Observed) bool {
 	return false
 }
 
-// setApart takes the status of an attempt whose number belongs to another one out of that one's row. It counts as a record that no agent
-// wrote: the leader has the node report anew, the dispatcher refuses what it reports of that attempt, the agent ends it, and the
-// leader deletes the record.
+// setApart takes the status of an attempt whose number belongs to another one out of that one's row. It counts as a
+// record that no agent wrote: the leader has the node report anew, the dispatcher refuses what it reports of that
+// attempt, the agent ends it, and the leader deletes the record.
 func (s *state) setApart(rest string, number int, revision uint64) {
 	if n, ok := s.observedAt[rest]; ok && n == number {
 		s.unsetObserved(rest, number)

@@ -17,13 +17,14 @@ import (
 // errBranch is the answer of a branch to what it does not have.
 var errBranch = errors.New("a branch of a store has no watches, no sessions and no copies")
 
-// Branch is a store in memory that begins as a snapshot of another one and then goes its own way: an Engine and its Tables in
-// one. A commit is in the tables, and known to their followers, when Commit returns, so that nothing runs beside it and nobody
-// waits for it; Run of its tables is not called. It is for finding out what would become of a store: nothing that is written to a
-// branch reaches what it began from.
+// Branch is a store in memory that begins as a snapshot of another one and then goes its own way: an Engine and its
+// Tables in one. A commit is in the tables, and known to their followers, when Commit returns, so that nothing runs
+// beside it and nobody waits for it; Run of its tables is not called. It is for finding out what would become of a
+// store: nothing that is written to a branch reaches what it began from.
 //
-// What it began with it shares with the snapshot, so a branch of a large store costs little more than what is written to it. It
-// is an Engine without watches, sessions and copies; List knows only the prefix of leader records. Safe for concurrent use.
+// What it began with it shares with the snapshot, so a branch of a large store costs little more than what is written
+// to it. It is an Engine without watches, sessions and copies; List knows only the prefix of leader records. Safe for
+// concurrent use.
 type Branch struct {
 	tables *Tables
 
@@ -33,16 +34,16 @@ type Branch struct {
 	loose map[string]uint64
 }
 
-// NewBranch returns a branch that begins as a snapshot of tables whose keys begin with the prefix. The snapshot may go on being
-// read by anybody.
+// NewBranch returns a branch that begins as a snapshot of tables whose keys begin with the prefix. The snapshot may go
+// on being read by anybody.
 func NewBranch(from *Snapshot, prefix Prefix, log *slog.Logger) *Branch {
 	s := newState(nil)
 	s.Snapshot = from.fork()
 	return newBranch(s, prefix, log)
 }
 
-// LoadBranch returns a branch that begins with the records that a store held at a revision, whose keys begin with the prefix. A
-// record of a newer build is a NewerError.
+// LoadBranch returns a branch that begins with the records that a store held at a revision, whose keys begin with the
+// prefix. A record of a newer build is a NewerError.
 func LoadBranch(records []Record, revision uint64, prefix Prefix, log *slog.Logger) (*Branch, error) {
 	s := newState(nil)
 	b := newBranch(s, prefix, log)
@@ -149,8 +150,8 @@ func (b *Branch) change(op Op, at uint64) (Change, bool) {
 	return Change{Record: Record{Key: op.Key, Value: op.Value, Created: created, Modified: at}}, true
 }
 
-// recall tells the state which attempt the record of a task is about that is written next: it keeps that of records that it saw
-// itself, and what the branch began with it did not see.
+// recall tells the state which attempt the record of a task is about that is written next: it keeps that of records
+// that it saw itself, and what the branch began with it did not see.
 func (b *Branch) recall(key string) {
 	noun, rest, _ := strings.Cut(key, "/")
 	node, task, isTask := strings.Cut(rest, "/")

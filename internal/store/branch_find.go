@@ -7,22 +7,23 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// tabled reports whether the tables hold the record under a key, which comes without the store's prefix; of the others a
-// branch has to remember that they are there.
+// tabled reports whether the tables hold the record under a key, which comes without the store's prefix; of the others
+// a branch has to remember that they are there.
 func tabled(key string) bool {
 	noun, rest, _ := strings.Cut(key, "/")
 	switch noun {
 	case "state":
 		return strings.Contains(rest, "/")
-	case "cluster", "service", "job", "task", "host", "node", "status", "attempt", "plan", "leader", "server", "token", "domain",
+	case "cluster", "service", "job", "task", "host", "node", "status", "attempt", "plan", "leader", "server", "token",
+		"domain",
 		"recovery", "rollout", "scale", "cron", "fired", "reservation", "secret", "secretkey", "masterkey", "event":
 		return true
 	}
 	return false
 }
 
-// find returns the revisions under which the tables hold the record of a key, which comes without the store's prefix, and what it
-// holds. Where they do not keep when it was created, that is when it was last written.
+// find returns the revisions under which the tables hold the record of a key, which comes without the store's prefix,
+// and what it holds. Where they do not keep when it was created, that is when it was last written.
 func (s *Snapshot) find(key string) (Record, any, bool) {
 	noun, rest, _ := strings.Cut(key, "/")
 	switch noun {

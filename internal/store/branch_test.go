@@ -27,7 +27,8 @@ func contents(s *store.Snapshot) map[string]string {
 		out[e.Key] = fmt.Sprint(e.Created, e.Modified, e.Value.Session)
 	}
 	for row := range s.AllAttempts() {
-		text := fmt.Sprint(row.Node, " ", row.DesiredRev, row.ObservedRev, row.OutcomeRev, " ", row.Desired != nil, row.Observed != nil, row.Outcome != nil)
+		text := fmt.Sprint(row.Node, " ", row.DesiredRev, row.ObservedRev, row.OutcomeRev, " ", row.Desired != nil,
+			row.Observed != nil, row.Outcome != nil)
 		if row.Observed != nil {
 			text += string(row.Observed.State)
 		}
@@ -39,7 +40,8 @@ func contents(s *store.Snapshot) map[string]string {
 	return out
 }
 
-// write draws a group of a commit: records of services, nodes and attempts that come, change and go, with compares that hold or do not.
+// write draws a group of a commit: records of services, nodes and attempts that come, change and go, with compares that
+// hold or do not.
 func write(t *testing.T, random *rand.Rand, revisions map[string]uint64) store.Group {
 	t.Helper()
 	index := random.IntN(3)
@@ -55,8 +57,17 @@ func write(t *testing.T, random *rand.Rand, revisions map[string]uint64) store.G
 		{p.Service("default", "web"), &cluster.Service{Cluster: "default", Name: "web", Count: random.IntN(9)}},
 		{p.NodeStatus(node), &cluster.NodeStatus{Name: node, Session: 1 + uint64(random.IntN(9))}},
 		{p.Desired(node, task), &cluster.Desired{Task: task, Attempt: attempt, UUID: uuid, Node: node, Owner: owner}},
-		{p.Observed(node, task), &cluster.Observed{Task: task, Attempt: attempt, UUID: uuid, Node: node, State: []cluster.State{cluster.StateRunning, cluster.StateFailed}[random.IntN(2)]}},
-		{p.Outcome(task, attempt), &cluster.Outcome{Task: task, Attempt: attempt, UUID: uuid, Node: node, Owner: owner, State: cluster.StateFailed}},
+		{p.Observed(node, task), &cluster.Observed{
+			Task: task, Attempt: attempt, UUID: uuid, Node: node,
+			State: []cluster.State{cluster.StateRunning, cluster.StateFailed}[random.IntN(2)],
+		}},
+		{
+			p.Outcome(task, attempt),
+			&cluster.Outcome{
+				Task: task, Attempt: attempt, UUID: uuid, Node: node, Owner: owner,
+				State: cluster.StateFailed,
+			},
+		},
 		{p.Scheduled(task), nil},
 	}
 	x := all[random.IntN(len(all))]
@@ -81,8 +92,9 @@ func write(t *testing.T, random *rand.Rand, revisions map[string]uint64) store.G
 	return g
 }
 
-// TestABranchIsAsAnEngineWithTables makes the same commits to an engine and to branches of its store at every few of them: what is applied,
-// at which revision, and what the tables hold is the same, and what a branch began from stays as it was.
+// TestABranchIsAsAnEngineWithTables makes the same commits to an engine and to branches of its store at every few of
+// them: what is applied, at which revision, and what the tables hold is the same, and what a branch began from stays as
+// it was.
 func TestABranchIsAsAnEngineWithTables(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -126,7 +138,8 @@ func TestABranchIsAsAnEngineWithTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Applied[0] != want.Applied[0] {
-			t.Fatalf("commit %d of %+v: applied is %v on the branch and %v on the engine", i, g, got.Applied, want.Applied)
+			t.Fatalf("commit %d of %+v: applied is %v on the branch and %v on the engine", i, g, got.Applied,
+				want.Applied)
 		}
 		if got.Applied[0] {
 			applied++
@@ -146,8 +159,10 @@ func TestABranchIsAsAnEngineWithTables(t *testing.T) {
 			branch = store.NewBranch(snap, store.DefaultPrefix, log)
 			continue
 		}
-		if diff := cmp.Diff(contents(snap), contents(branch.Tables().Snapshot())); diff != "" || got.Revision != want.Revision {
-			t.Fatalf("commit %d of %+v: the branch is at %d and the engine at %d:\n%s", i, g, got.Revision, want.Revision, diff)
+		if diff := cmp.Diff(contents(snap), contents(branch.Tables().Snapshot())); diff != "" ||
+			got.Revision != want.Revision {
+			t.Fatalf("commit %d of %+v: the branch is at %d and the engine at %d:\n%s", i, g, got.Revision,
+				want.Revision, diff)
 		}
 	}
 	if applied < 600 || refused < 300 {

@@ -24,8 +24,8 @@ const (
 	// SilenceLimit.
 	ObserveEvery = 100 * time.Millisecond
 	SilenceLimit = 10 * time.Second
-	// AnswerLimit is how long an observer waits for the engine's answer to one look. A slow answer counts for one tick, however
-	// many passed meanwhile: what stalls the observer's looks may stall the leader's beats too.
+	// AnswerLimit is how long an observer waits for the engine's answer to one look. A slow answer counts for one tick,
+	// however many passed meanwhile: what stalls the observer's looks may stall the leader's beats too.
 	AnswerLimit = time.Second
 	RingSpan    = time.Minute
 )
@@ -96,7 +96,10 @@ func (l *Leadership) Err() error { return context.Cause(l.ctx) }
 
 // Fence returns what every write of this leader compares (P1.4).
 func (l *Leadership) Fence() *Fence {
-	return &Fence{Key: l.Record.Key, Modified: l.Record.Modified, Incarnation: l.Leader.Incarnation, Epoch: l.Leader.Epoch}
+	return &Fence{
+		Key: l.Record.Key, Modified: l.Record.Modified, Incarnation: l.Leader.Incarnation,
+		Epoch: l.Leader.Epoch,
+	}
 }
 
 // Resign ends the leadership and returns when its beats have ended. The others still wait
@@ -179,7 +182,8 @@ func (c *Candidate) free(s standing) bool {
 // look reads the leader record and the beat, in one round trip where the engine can.
 func (c *Candidate) look(ctx context.Context) (standing, error) {
 	var s standing
-	both, err := readTogether(ctx, c.config.Engine, c.config.Prefix.Leader(c.config.Domain), c.config.Prefix.Beat(c.config.Domain))
+	both, err := readTogether(ctx, c.config.Engine, c.config.Prefix.Leader(c.config.Domain),
+		c.config.Prefix.Beat(c.config.Domain))
 	if err != nil {
 		return s, fmt.Errorf("read leader record and beat: %w", err)
 	}
@@ -223,9 +227,9 @@ func (c *Candidate) patience() int {
 }
 
 // observe returns true when the leader may be followed, with the standing that was found last: it was silent for long
-// enough, or the engine's leadership left its server for this one. It returns false when the leader changed. A
-// tick counts only if its look was sent on time and the engine answered within AnswerLimit: an observer that was away, or saw
-// nothing, has no evidence (P1.3).
+// enough, or the engine's leadership left its server for this one. It returns false when the leader changed. A tick
+// counts only if its look was sent on time and the engine answered within AnswerLimit: an observer that was away, or
+// saw nothing, has no evidence (P1.3).
 func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
 	ticker := time.NewTicker(ObserveEvery)
 	defer ticker.Stop()

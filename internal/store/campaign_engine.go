@@ -7,21 +7,21 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// An engine whose members run in Berth's servers elects a leader of its own, and finds out sooner than any observer of beats when
-// that one is gone: it has to, before it answers anybody. So the two leaderships are kept on one server, where they are lost together:
-// a domain's leader draws the engine's leadership to its own server, and the server that the engine's
-// leadership moves to takes the domain over at once (P1.3).
+// An engine whose members run in Berth's servers elects a leader of its own, and finds out sooner than any observer of
+// beats when that one is gone: it has to, before it answers anybody. So the two leaderships are kept on one server,
+// where they are lost together: a domain's leader draws the engine's leadership to its own server, and the server that
+// the engine's leadership moves to takes the domain over at once (P1.3).
 
 const (
 	// glanceEvery is how often an observer looks who leads the engine. It is a look in this process's memory.
 	glanceEvery = ObserveEvery / 4
-	// engineTakeovers is how many takeovers of the last RingSpan leave a change of the engine's leader reason enough for the
-	// next. After more, the engine is what goes round in a ring, and only silence counts.
+	// engineTakeovers is how many takeovers of the last RingSpan leave a change of the engine's leader reason enough
+	// for the next. After more, the engine is what goes round in a ring, and only silence counts.
 	engineTakeovers = 3
 	// courtesyTicks is how much longer an observer waits when the engine's leader is another observer.
 	courtesyTicks = 2
-	// drawEvery is how often a leader asks for the engine's leadership that is not its server's, and drawLimit how long one
-	// attempt may take.
+	// drawEvery is how often a leader asks for the engine's leadership that is not its server's, and drawLimit how long
+	// one attempt may take.
 	drawEvery, drawLimit = 5 * time.Second, 2 * time.Second
 )
 

@@ -70,7 +70,9 @@ func led(t *testing.T) (engine *memory.Engine, e *election, a *store.Leadership,
 }
 
 // race lets observers on the servers b and c campaign, and returns who won and when.
-func race(ctx context.Context, t *testing.T, engine *memory.Engine, e *election) (won *store.Leadership, took time.Duration) {
+func race(ctx context.Context, t *testing.T, engine *memory.Engine, e *election) (won *store.Leadership,
+	took time.Duration,
+) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	t.Cleanup(cancel)
@@ -91,8 +93,8 @@ func race(ctx context.Context, t *testing.T, engine *memory.Engine, e *election)
 	}
 }
 
-// TestEngineLeaderTakesOver loses the leader's server: the engine elects another leader 600 ms later, whose server follows
-// at once, long before the silence is over (P1.3).
+// TestEngineLeaderTakesOver loses the leader's server: the engine elects another leader 600 ms later, whose server
+// follows at once, long before the silence is over (P1.3).
 func TestEngineLeaderTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, e, _, kill := led(t)
@@ -108,7 +110,8 @@ func TestEngineLeaderTakesOver(t *testing.T) {
 	})
 }
 
-// TestEngineLeavesLivingLeader moves the engine's leadership away from a leader that lives: the domain follows, by compare-and-set.
+// TestEngineLeavesLivingLeader moves the engine's leadership away from a leader that lives: the domain follows, by
+// compare-and-set.
 func TestEngineLeavesLivingLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, e, a, _ := led(t)
@@ -124,8 +127,8 @@ func TestEngineLeavesLivingLeader(t *testing.T) {
 	})
 }
 
-// TestEngineElsewhereIsNoReason moves the engine's leadership about between servers that do not lead the domain, and has it come to the
-// leader's own: nobody takes over.
+// TestEngineElsewhereIsNoReason moves the engine's leadership about between servers that do not lead the domain, and
+// has it come to the leader's own: nobody takes over.
 func TestEngineElsewhereIsNoReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, e, a, _ := led(t)
@@ -141,7 +144,8 @@ func TestEngineElsewhereIsNoReason(t *testing.T) {
 	})
 }
 
-// TestEngineInARing has the engine elect somebody else every second, as on disks that stall: the domain does not follow for ever (T9).
+// TestEngineInARing has the engine elect somebody else every second, as on disks that stall: the domain does not follow
+// for ever (T9).
 func TestEngineInARing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.New(memory.Options{})
@@ -180,13 +184,15 @@ func TestEngineInARing(t *testing.T) {
 	})
 }
 
-// TestLeaderDrawsEngine wins a domain on a server that is not the engine's leader's: the engine's leadership is asked for until it comes.
+// TestLeaderDrawsEngine wins a domain on a server that is not the engine's leader's: the engine's leadership is asked
+// for until it comes.
 func TestLeaderDrawsEngine(t *testing.T) {
 	for _, fails := range []int{0, 2} {
 		t.Run(fmt.Sprint(fails, " failures"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &election{leader: "B"}
-				l, _ := lead(t.Context(), t, candidate(&mover{member{memory.New(memory.Options{}), e, "A"}, fails}, "a"))
+				l, _ := lead(t.Context(), t,
+					candidate(&mover{member{memory.New(memory.Options{}), e, "A"}, fails}, "a"))
 				defer l.Resign()
 				sleep(11 * time.Second)
 				if leader, _, term := (member{election: e}).EngineLeader(); leader != "A" || term != 1 {
@@ -218,7 +224,8 @@ func TestLearnerDoesNotCampaign(t *testing.T) {
 	})
 }
 
-// TestEngineLeaderGoesFirst lets a leader fall silent whose server never led the engine: of two observers, the engine's leader follows.
+// TestEngineLeaderGoesFirst lets a leader fall silent whose server never led the engine: of two observers, the engine's
+// leader follows.
 func TestEngineLeaderGoesFirst(t *testing.T) {
 	for _, first := range []string{"B", "C"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -71,7 +71,8 @@ func TestCampaignOfOneServerTakesOverAtOnce(t *testing.T) {
 		if took != 0 {
 			t.Errorf("the first leader ever waited %v", took)
 		}
-		if first.Leader.Epoch != 1 || first.Leader.Holder != "a" || first.Leader.Incarnation != uint64(time.Now().UnixMilli()) {
+		if first.Leader.Epoch != 1 || first.Leader.Holder != "a" ||
+			first.Leader.Incarnation != uint64(time.Now().UnixMilli()) {
 			t.Errorf("leader: got %+v, want epoch 1 of a, incarnated now", first.Leader)
 		}
 		record, err := engine.Read(t.Context(), "berth/leader/main")
@@ -93,7 +94,8 @@ func TestCampaignOfOneServerTakesOverAtOnce(t *testing.T) {
 		second, took := lead(t.Context(), t, candidate(engine, "a"))
 		defer second.Resign()
 		if took != 0 || second.Leader.Epoch != 2 || second.Leader.Incarnation != first.Leader.Incarnation {
-			t.Errorf("after a restart: got %+v after %v, want epoch 2 of the same incarnation at once", second.Leader, took)
+			t.Errorf("after a restart: got %+v after %v, want epoch 2 of the same incarnation at once", second.Leader,
+				took)
 		}
 		if fenced(t, engine, first) || !fenced(t, engine, second) {
 			t.Error("the fence lets the old epoch write, or refuses the new one")
@@ -145,7 +147,8 @@ func TestPausedLeaderIsFenced(t *testing.T) {
 		stalled.Store(true)
 		<-first.Context().Done()
 		if took := time.Since(began); took > store.BeatLimit || !errors.Is(first.Err(), store.ErrSilent) {
-			t.Errorf("the stalled leader stopped after %v with %v, want ErrSilent within %v", took, first.Err(), store.BeatLimit)
+			t.Errorf("the stalled leader stopped after %v with %v, want ErrSilent within %v", took, first.Err(),
+				store.BeatLimit)
 		}
 		second, _ := lead(t.Context(), t, candidate(engine, "bb"))
 		defer second.Resign()
@@ -190,14 +193,16 @@ func TestReincarnate(t *testing.T) {
 		first, _ := lead(t.Context(), t, candidate(engine, "a"))
 		first.Resign()
 		for range 2 { // within the same millisecond
-			if err := store.Reincarnate(t.Context(), engine, store.DefaultPrefix, "a snapshot was restored"); err != nil {
+			if err := store.Reincarnate(t.Context(), engine, store.DefaultPrefix,
+				"a snapshot was restored"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		second, took := lead(t.Context(), t, candidate(engine, "bb"))
 		defer second.Resign()
 		if took != 0 || second.Leader.Epoch != 4 || second.Leader.Incarnation < first.Leader.Incarnation+2 {
-			t.Errorf("got %+v after %v, want epoch 4 at once, with an incarnation above %d", second.Leader, took, first.Leader.Incarnation+1)
+			t.Errorf("got %+v after %v, want epoch 4 at once, with an incarnation above %d", second.Leader, took,
+				first.Leader.Incarnation+1)
 		}
 		if fenced(t, engine, first) {
 			t.Error("the leader from before the restore could write")
@@ -231,8 +236,8 @@ func (n napping) EngineLeader() (leader, self string, term uint64) {
 	return n.member.EngineLeader()
 }
 
-// TestObserverBearsSlowAnswers has a leader die behind links that take long: its silence is seen all the same, later the longer
-// they take, and a leader that lives is left in peace.
+// TestObserverBearsSlowAnswers has a leader die behind links that take long: its silence is seen all the same, later
+// the longer they take, and a leader that lives is left in peace.
 func TestObserverBearsSlowAnswers(t *testing.T) {
 	for _, test := range []struct{ each, most time.Duration }{
 		{20 * time.Millisecond, 1500 * time.Millisecond},
@@ -452,7 +457,8 @@ func contend(t *testing.T, seed uint64) {
 	}
 	running.Wait()
 	if len(holders) < 3 || highest < 3 {
-		t.Errorf("%d leaderships, writes up to epoch %d: the faults are too mild to show anything", len(holders), highest)
+		t.Errorf("%d leaderships, writes up to epoch %d: the faults are too mild to show anything", len(holders),
+			highest)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// RecordVersion is the newest version of records that this build reads and writes, and RecordMin the oldest that it reads. Which
-// one a record is written with, cluster.RecordVersion says.
+// RecordVersion is the newest version of records that this build reads and writes, and RecordMin the oldest that it
+// reads. Which one a record is written with, cluster.RecordVersion says.
 const (
 	RecordVersion = cluster.RecordsSealed
 	RecordMin     = cluster.RecordsFirst
@@ -29,7 +29,8 @@ type NewerError struct{ Version int }
 
 // Error is part of error.
 func (e *NewerError) Error() string {
-	return fmt.Sprintf("the record has version %d, and this build reads %d to %d: a newer build wrote it", e.Version, RecordMin, RecordVersion)
+	return fmt.Sprintf("the record has version %d, and this build reads %d to %d: a newer build wrote it", e.Version,
+		RecordMin, RecordVersion)
 }
 
 // Is makes it an ErrVersion.

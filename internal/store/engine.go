@@ -131,8 +131,8 @@ type Engine interface {
 
 // TogetherReader is an Engine that reads several records in one round trip.
 type TogetherReader interface {
-	// ReadTogether returns a record for each key, in their order, as they stood at one revision; one that does not exist has
-	// Modified 0. Like Read it is linearizable.
+	// ReadTogether returns a record for each key, in their order, as they stood at one revision; one that does not
+	// exist has Modified 0. Like Read it is linearizable.
 	ReadTogether(ctx context.Context, keys ...string) ([]Record, error)
 }
 

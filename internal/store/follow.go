@@ -51,7 +51,8 @@ func (d *delta) clear() {
 	*d = delta{owners: cleared(d.owners), nodes: cleared(d.nodes), definitions: cleared(d.definitions), attempts: kept}
 }
 
-// cleared returns the set without its members, or another one where it has grown large: to clear it costs its size each time.
+// cleared returns the set without its members, or another one where it has grown large: to clear it costs its size each
+// time.
 func cleared[K comparable](set map[K]bool) map[K]bool {
 	if len(set) > deltaKept {
 		return map[K]bool{}
@@ -143,8 +144,8 @@ type Follower struct {
 	changes Changes
 }
 
-// Follow begins to collect; the first Take says Resync. A follower that names topics is told of nothing else, and woken by
-// nothing else but a resync: each set that is not asked for is one less to collect.
+// Follow begins to collect; the first Take says Resync. A follower that names topics is told of nothing else, and woken
+// by nothing else but a resync: each set that is not asked for is one less to collect.
 func (t *Tables) Follow(topics ...Topic) *Follower {
 	f := &Follower{tables: t, topics: allTopics, wake: make(chan struct{}, 1), wish: make(chan struct{}, 1)}
 	if len(topics) > 0 {
@@ -165,8 +166,8 @@ func (t *Tables) Follow(topics ...Topic) *Follower {
 // Wake delivers a value when there is something to Take.
 func (f *Follower) Wake() <-chan struct{} { return f.wake }
 
-// Wish delivers a value when somebody's wish is among what there is to Take: a spec, a setting or a verdict changed, and not only
-// tasks.
+// Wish delivers a value when somebody's wish is among what there is to Take: a spec, a setting or a verdict changed,
+// and not only tasks.
 func (f *Follower) Wish() <-chan struct{} { return f.wish }
 
 // Take returns what was collected and begins anew. The snapshot that is read after it holds all of it.
@@ -275,7 +276,8 @@ func (f *NodeFollower) Take() map[AttemptKey]bool {
 	return taken
 }
 
-// TakeInto is Take for those who look at the attempts again and again: it appends them to a list, ordered by task id, then number.
+// TakeInto is Take for those who look at the attempts again and again: it appends them to a list, ordered by task id,
+// then number.
 func (f *NodeFollower) TakeInto(list []AttemptKey) []AttemptKey {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -315,7 +317,8 @@ func (f *NodeFollower) Close() {
 
 func (f *NodeFollower) add(k AttemptKey) {
 	f.mu.Lock()
-	if f.attempts = append(f.attempts, k); len(f.attempts) > 2*f.sorted+64 { // a slow reader's list grows with what there is, no further
+	// a slow reader's list grows with what there is, no further
+	if f.attempts = append(f.attempts, k); len(f.attempts) > 2*f.sorted+64 {
 		f.sort()
 	}
 	f.mu.Unlock()

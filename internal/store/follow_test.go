@@ -44,7 +44,8 @@ func TestFollowerOfTopics(t *testing.T) {
 	if !waking(some.Wake()) {
 		t.Error("a node does not wake who follows nodes")
 	}
-	if diff := cmp.Diff(Changes{Nodes: map[string]bool{"n2": true}, Servers: true}, some.Take(), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(Changes{Nodes: map[string]bool{"n2": true}, Servers: true}, some.Take(),
+		cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("nodes and servers (-want +got):\n%s", diff)
 	}
 	want := Changes{

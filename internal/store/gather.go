@@ -10,8 +10,9 @@ import (
 // gatherMost is how many calls are committed as one.
 const gatherMost = 256
 
-// Gathered is an Engine whose calls of Commit with one group are committed together with others that wait at the same time, so that
-// many requests share one write to disk. Each call's group stands or falls by itself, as before. It is safe for concurrent use.
+// Gathered is an Engine whose calls of Commit with one group are committed together with others that wait at the same
+// time, so that many requests share one write to disk. Each call's group stands or falls by itself, as before. It is
+// safe for concurrent use.
 type Gathered struct {
 	Engine
 
@@ -31,7 +32,8 @@ type gathered struct {
 // NewGathered returns an engine that commits through e.
 func NewGathered(e Engine) *Gathered { return &Gathered{Engine: e} }
 
-// Commit is part of Engine. A call whose context ends while it waits returns an error that wraps ErrUnknown: it may be on its way.
+// Commit is part of Engine. A call whose context ends while it waits returns an error that wraps ErrUnknown: it may be
+// on its way.
 func (g *Gathered) Commit(ctx context.Context, groups []Group) (Result, error) {
 	if len(groups) != 1 || ctx.Err() != nil {
 		return g.Engine.Commit(ctx, groups)
@@ -53,7 +55,8 @@ func (g *Gathered) Commit(ctx context.Context, groups []Group) (Result, error) {
 	}
 }
 
-// assemble lets those go on who are about to call, for as long as calls come of it: requests that were answered together come back together.
+// assemble lets those go on who are about to call, for as long as calls come of it: requests that were answered
+// together come back together.
 func (g *Gathered) assemble() {
 	for before := 0; ; {
 		g.mu.Lock()
@@ -123,7 +126,8 @@ func (g *Gathered) commit(ctx context.Context, calls []*gathered) {
 		groups[i] = c.group
 	}
 	res, err := g.Engine.Commit(ctx, groups)
-	if len(calls) > 1 && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrSessionExpired)) {
+	if len(calls) > 1 && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInvalid) ||
+		errors.Is(err, ErrSessionExpired)) {
 		for _, c := range calls {
 			g.commit(ctx, []*gathered{c})
 		}

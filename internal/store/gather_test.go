@@ -26,7 +26,8 @@ func (e *slowEngine) Commit(ctx context.Context, groups []store.Group) (store.Re
 	return e.Engine.Commit(ctx, groups)
 }
 
-// TestGathered has many writers at once share few commits, each with its own result: of those that create one key, one wins.
+// TestGathered has many writers at once share few commits, each with its own result: of those that create one key, one
+// wins.
 func TestGathered(t *testing.T) {
 	engine := &slowEngine{Engine: memory.New(memory.Options{}), first: make(chan struct{})}
 	g := store.NewGathered(engine)
@@ -78,7 +79,8 @@ func (e *countingEngine) Commit(ctx context.Context, groups []store.Group) (stor
 	return e.Engine.Commit(ctx, groups)
 }
 
-// TestGatheredAtOnce has writers that come at the same moment share one commit, though the first of them could go alone.
+// TestGatheredAtOnce has writers that come at the same moment share one commit, though the first of them could go
+// alone.
 func TestGatheredAtOnce(t *testing.T) {
 	engine := &countingEngine{Engine: memory.New(memory.Options{})}
 	g := store.NewGathered(engine)
@@ -89,7 +91,8 @@ func TestGatheredAtOnce(t *testing.T) {
 	for i := range n {
 		writers.Go(func() {
 			<-start
-			if _, err := g.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k/", i), Value: []byte("{}")}}}}); err != nil {
+			if _, err := g.Commit(t.Context(),
+				[]store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k/", i), Value: []byte("{}")}}}}); err != nil {
 				t.Error(err)
 			}
 		})

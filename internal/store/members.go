@@ -20,14 +20,15 @@ var (
 	ErrRemoved = errors.New("this server was removed from the members of the store")
 	// ErrMember says that there is no member of that id.
 	ErrMember = errors.New("the store has no such member")
-	// ErrLosesQuorum says that a change of the members is refused since the store would, or might, lose its quorum by it.
+	// ErrLosesQuorum says that a change of the members is refused since the store would, or might, lose its quorum by
+	// it.
 	ErrLosesQuorum = errors.New("the store would lose its quorum")
 )
 
 // LeaderTeller is an Engine whose own members run in Berth's servers and elect a leader among themselves.
 type LeaderTeller interface {
-	// EngineLeader returns the engine's present leader, or "" while this process knows none, and this process's own member.
-	// term grows with each election; a change of the leader comes with a new term. It returns at once and may
+	// EngineLeader returns the engine's present leader, or "" while this process knows none, and this process's own
+	// member. term grows with each election; a change of the leader comes with a new term. It returns at once and may
 	// be called concurrently. self is "" where the engine runs elsewhere after all.
 	EngineLeader() (leader, self string, term uint64)
 }
@@ -51,13 +52,14 @@ type Voter interface {
 
 // Member is one member of an engine that runs in Berth's servers.
 type Member struct {
-	// ID is the engine's own, in its own form. Name is the id of the server that it runs in; it is empty until that server has
-	// started.
+	// ID is the engine's own, in its own form. Name is the id of the server that it runs in; it is empty until that
+	// server has started.
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
 	// PeerURL is where the other members reach it, empty for a member that was always alone.
 	PeerURL string `json:"peer_url,omitempty"`
-	// Learner says that it follows without a vote. Leader that it leads the engine. Self that it runs in the server that was asked.
+	// Learner says that it follows without a vote. Leader that it leads the engine. Self that it runs in the server
+	// that was asked.
 	Learner bool `json:"learner,omitempty"`
 	Leader  bool `json:"leader,omitempty"`
 	Self    bool `json:"self,omitempty"`
@@ -76,8 +78,8 @@ type EngineHealth struct {
 	Quota int64 `json:"quota_bytes"`
 	// Alarms are the engine's alarms, such as "NOSPACE" or "CORRUPT", with the member that raised each.
 	Alarms []EngineAlarm `json:"alarms,omitempty"`
-	// DiskFree is what the file system of the data has left, in bytes; below LowWater writes are refused. Both are 0 where the
-	// engine runs elsewhere.
+	// DiskFree is what the file system of the data has left, in bytes; below LowWater writes are refused. Both are 0
+	// where the engine runs elsewhere.
 	DiskFree int64 `json:"disk_free_bytes,omitempty"`
 	LowWater int64 `json:"low_water_bytes,omitempty"`
 	// Quorum says whether a linearizable read was answered, and Revision what it saw.
@@ -89,8 +91,8 @@ type EngineHealth struct {
 	Version string `json:"version,omitempty"`
 }
 
-// AlarmReplaced is the alarm of a member that met one of another store at the address of one of its own: that one was restored from
-// a snapshot, and the store that this member holds is of the past.
+// AlarmReplaced is the alarm of a member that met one of another store at the address of one of its own: that one was
+// restored from a snapshot, and the store that this member holds is of the past.
 const AlarmReplaced = "REPLACED"
 
 // EngineAlarm is one alarm of an engine.
@@ -105,10 +107,12 @@ type SnapshotInfo struct {
 	Revision uint64         `json:"revision"`
 	Keys     int            `json:"keys"`
 	Nouns    map[string]int `json:"nouns"`
-	// Size of the snapshot in bytes. Hash is the SHA-256 of its data, in hex; it was compared with what the snapshot says.
+	// Size of the snapshot in bytes. Hash is the SHA-256 of its data, in hex; it was compared with what the snapshot
+	// says.
 	Size int64  `json:"size_bytes"`
 	Hash string `json:"hash"`
-	// Taken is the time of the newest record in it that carries one: the snapshot is not older. It is zero where nothing tells.
+	// Taken is the time of the newest record in it that carries one: the snapshot is not older. It is zero where
+	// nothing tells.
 	Taken time.Time `json:"taken,omitzero"`
 	// Leaders are the leader records, by domain, with the incarnation of the store.
 	Leaders map[string]cluster.Leader `json:"leaders,omitempty"`

@@ -10,7 +10,10 @@ import (
 // Every unit is in one call, in its order within a round; a call keeps the limits unless it is a unit alone.
 func TestPackKeepsTheLimits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		limits := Limits{Operations: rapid.IntRange(3, 130).Draw(t, "operations"), Bytes: rapid.IntRange(600, 9000).Draw(t, "bytes")}
+		limits := Limits{
+			Operations: rapid.IntRange(3, 130).Draw(t, "operations"),
+			Bytes:      rapid.IntRange(600, 9000).Draw(t, "bytes"),
+		}
 		units := make([]Unit, rapid.IntRange(0, 60).Draw(t, "units"))
 		members := make([]int, len(units))
 		for i := range units {

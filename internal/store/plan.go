@@ -61,8 +61,8 @@ func planRoom(limit Limits) (compares, tasks int) {
 	return compares, max(1, min(maxPlanTasks, limit.Bytes/512))
 }
 
-// GangRoom tells how many tasks of one owner fit into one record of such an engine, whichever attempts they are: what has to be placed
-// as a whole must not be more.
+// GangRoom tells how many tasks of one owner fit into one record of such an engine, whichever attempts they are: what
+// has to be placed as a whole must not be more.
 func GangRoom(limit Limits) int {
 	compares, tasks := planRoom(limit)
 	return max(1, min(tasks, (compares-1)/priorCompares))
@@ -77,9 +77,9 @@ func (l *PlanLog) Compares(attempt int) int {
 }
 
 // Append writes a plan record. Owners whose spec changed since, and tasks whose earlier attempt has no outcome (P3.7)
-// or still stands on the chosen node (P3.6), are left out of it, and with one such task all of an owner that is placed as a whole; the
-// tables will show them as waiting. The
-// returned revision holds the record; 0 says that nothing was left to write.
+// or still stands on the chosen node (P3.6), are left out of it, and with one such task all of an owner that is placed
+// as a whole; the tables will show them as waiting. The returned revision holds the record; 0 says that nothing was
+// left to write.
 //
 // An error that wraps ErrUnknown leaves the placements charged until Settle tells what became of them.
 func (l *PlanLog) Append(ctx context.Context, p Proposal) (revision uint64, err error) {
@@ -230,8 +230,8 @@ func (l *PlanLog) holds(ctx context.Context, compares ...Compare) (bool, error) 
 // Unsettled reports whether the result of the last Append is not known.
 func (l *PlanLog) Unsettled() bool { return l.unknown }
 
-// Settle finds out what became of a plan whose result was lost, by creating an empty record under its number: if that is
-// refused, the plan was written (P3.3, T6). The tables hold the truth once they reach the returned revision.
+// Settle finds out what became of a plan whose result was lost, by creating an empty record under its number: if that
+// is refused, the plan was written (P3.3, T6). The tables hold the truth once they reach the returned revision.
 func (l *PlanLog) Settle(ctx context.Context) (revision uint64, err error) {
 	if !l.unknown {
 		return 0, nil

@@ -137,8 +137,10 @@ func TestPlanLeavesOutWholeGangs(t *testing.T) {
 		other, otherRev := w.job("other")
 		whole := placed(gang, rev, 1, "n1")
 		whole.Whole = true
-		whole.Tasks = append(whole.Tasks, cluster.Placed{Index: 1, Attempt: 2, UUID: "later", Node: "n1"}) // its first attempt has no outcome
-		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{whole, placed(other, otherRev, 1, "n1")}})
+		// its first attempt has no outcome
+		whole.Tasks = append(whole.Tasks, cluster.Placed{Index: 1, Attempt: 2, UUID: "later", Node: "n1"})
+		at, err := l.Append(t.Context(),
+			store.Proposal{Owners: []cluster.PlanOwner{whole, placed(other, otherRev, 1, "n1")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +156,8 @@ func TestPlanLeavesOutWholeGangs(t *testing.T) {
 	})
 }
 
-// T4 (P3.7) and T3 (P3.6): attempt 2 is placed only where attempt 1 has an outcome, and not on a node where it still stands.
+// T4 (P3.7) and T3 (P3.6): attempt 2 is placed only where attempt 1 has an outcome, and not on a node where it still
+// stands.
 func TestLaterAttemptNeedsTheOutcomeAndACleanNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
@@ -203,7 +206,8 @@ func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
 				})
 				lost := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables)
 				plan := placed(j, rev, 1, "n1")
-				if _, err := lost.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{plan}}); !errors.Is(err, store.ErrUnknown) {
+				if _, err := lost.Append(t.Context(),
+					store.Proposal{Owners: []cluster.PlanOwner{plan}}); !errors.Is(err, store.ErrUnknown) {
 					t.Fatalf("append: got %v, want ErrUnknown", err)
 				}
 				if _, err := lost.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{plan}}); err == nil {
@@ -242,7 +246,8 @@ func TestLostPlanThatArrivesLate(t *testing.T) {
 			return store.ErrUnknown
 		}})
 		l := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables)
-		if _, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); !errors.Is(err, store.ErrUnknown) {
+		if _, err := l.Append(t.Context(),
+			store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); !errors.Is(err, store.ErrUnknown) {
 			t.Fatalf("append: got %v, want ErrUnknown", err)
 		}
 		l.Reconnect(w.writer)
@@ -283,7 +288,8 @@ func TestPlanOfAForeignRecordStays(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables)
-		if _, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); err != nil {
+		if _, err := l.Append(t.Context(),
+			store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); err != nil {
 			t.Fatal(err)
 		}
 		task := cluster.JobTask("c", "j", 1, "s", 0)

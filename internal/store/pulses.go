@@ -7,12 +7,13 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// mostDropped is how many nodes whose pulses were dropped are kept for those who ask what changed. Who asks so rarely that more
-// went meanwhile is given all pulses instead.
+// mostDropped is how many nodes whose pulses were dropped are kept for those who ask what changed. Who asks so rarely
+// that more went meanwhile is given all pulses instead.
 const mostDropped = 1024
 
-// soft is what is kept in memory only: the last sign of life of each node. Each change has a number, and nodes stand in the order
-// of their last one, so that what changed since another is found without looking at the rest, by any number of readers.
+// soft is what is kept in memory only: the last sign of life of each node. Each change has a number, and nodes stand in
+// the order of their last one, so that what changed since another is found without looking at the rest, by any number
+// of readers.
 type soft struct {
 	mu sync.Mutex
 	// changes counts them, from 1 on: 0 is before the first.
@@ -122,8 +123,8 @@ func (s *soft) all() map[string]cluster.Pulse {
 	return out
 }
 
-// PulsesSince returns what changed since the mark of an earlier answer, 0 for all. It costs what changed, and each reader has a
-// mark of its own. A pulse that was set again to what it was counts as a change.
+// PulsesSince returns what changed since the mark of an earlier answer, 0 for all. It costs what changed, and each
+// reader has a mark of its own. A pulse that was set again to what it was counts as a change.
 func (t *Tables) PulsesSince(mark uint64) PulseChanges {
 	t.soft.mu.Lock()
 	defer t.soft.mu.Unlock()

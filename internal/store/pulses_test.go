@@ -33,8 +33,8 @@ func (r *reader) read(tables *store.Tables) store.PulseChanges {
 	return c
 }
 
-// Readers that ask for changes, each as often as it likes, know all pulses, whatever is set and dropped meanwhile; one that asks at
-// once again is told nothing.
+// Readers that ask for changes, each as often as it likes, know all pulses, whatever is set and dropped meanwhile; one
+// that asks at once again is told nothing.
 func TestPulseChangesAreLossless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		engine := memory.New(memory.Options{})
@@ -43,11 +43,13 @@ func TestPulseChangesAreLossless(t *testing.T) {
 		readers := []*reader{{}, {}, {}}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			node := fmt.Sprintf("n%d", rapid.IntRange(0, 5).Draw(t, "node"))
-			switch rapid.SampledFrom([]string{"set", "set", "set", "drop", "drop", "churn", "read", "read", "read"}).Draw(t, "act") {
+			switch rapid.SampledFrom(
+				[]string{"set", "set", "set", "drop", "drop", "churn", "read", "read", "read"}).Draw(t, "act") {
 			case "set": // older ones are not taken
 				tables.SetPulse(node, cluster.Pulse{
-					Session: uint64(rapid.IntRange(1, 2).Draw(t, "session")), Seq: uint64(rapid.IntRange(0, 5).Draw(t, "seq")),
-					Next: time.Duration(rapid.IntRange(1, 3).Draw(t, "next")) * time.Second,
+					Session: uint64(rapid.IntRange(1, 2).Draw(t, "session")),
+					Seq:     uint64(rapid.IntRange(0, 5).Draw(t, "seq")),
+					Next:    time.Duration(rapid.IntRange(1, 3).Draw(t, "next")) * time.Second,
 				})
 			case "drop":
 				tables.DropPulse(node)
@@ -95,7 +97,10 @@ func TestPulseChangesAreFew(t *testing.T) {
 	tables.SetPulse("n8", cluster.Pulse{}) // of an older session
 	tables.DropPulse("n9")
 	tables.DropPulse("n9")
-	want := store.PulseChanges{Mark: first.Mark + 3, Pulses: map[string]cluster.Pulse{"n7": {Session: 1, Seq: 2}}, Dropped: []string{"n9"}}
+	want := store.PulseChanges{
+		Mark: first.Mark + 3, Pulses: map[string]cluster.Pulse{"n7": {Session: 1, Seq: 2}},
+		Dropped: []string{"n9"},
+	}
 	got := tables.PulsesSince(first.Mark)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)

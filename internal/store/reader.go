@@ -8,9 +8,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// reader reads a record in the very form that Encode writes: the fields in the order of the type, no white space. A record in any
-// other form it finds odd, and leaves to encoding/json, which reads the same from what both read. It is for the records that a store has
-// most of: reflection takes several times as long.
+// reader reads a record in the very form that Encode writes: the fields in the order of the type, no white space. A
+// record in any other form it finds odd, and leaves to encoding/json, which reads the same from what both read. It is
+// for the records that a store has most of: reflection takes several times as long.
 type reader struct {
 	in  []byte
 	at  int
@@ -19,8 +19,8 @@ type reader struct {
 	names [8]string
 }
 
-// record reads what is left of the input into a record. It returns false for a type that it does not know and for what is odd;
-// the record then holds anything.
+// record reads what is left of the input into a record. It returns false for a type that it does not know and for what
+// is odd; the record then holds anything.
 func (r *reader) record(into any) bool {
 	switch v := into.(type) {
 	case *cluster.Observed:
@@ -72,7 +72,8 @@ func (r *reader) has(name string) bool {
 		}
 		at++
 	}
-	if len(r.in) < at+n+3 || r.in[at] != '"' || r.in[at+n+1] != '"' || r.in[at+n+2] != ':' || string(r.in[at+1:at+1+n]) != name {
+	if len(r.in) < at+n+3 || r.in[at] != '"' || r.in[at+n+1] != '"' || r.in[at+n+2] != ':' ||
+		string(r.in[at+1:at+1+n]) != name {
 		return false
 	}
 	r.at = at + n + 3
@@ -184,7 +185,8 @@ func (r *reader) unsigned() (n uint64) {
 		n = n*10 + uint64(r.in[r.at]-'0')
 	}
 	digits := r.at - from
-	if digits == 0 || digits > 18 || digits > 1 && r.in[from] == '0' || r.at == len(r.in) || r.in[r.at] == '.' || r.in[r.at]|0x20 == 'e' {
+	if digits == 0 || digits > 18 || digits > 1 && r.in[from] == '0' || r.at == len(r.in) || r.in[r.at] == '.' ||
+		r.in[r.at]|0x20 == 'e' {
 		r.odd = true
 	}
 	return n
@@ -240,7 +242,8 @@ func (r *reader) ref() (ref cluster.Ref) {
 	return ref
 }
 
-// element reports whether there is a further element of an array of which so many were read, and passes over what is in front of it.
+// element reports whether there is a further element of an array of which so many were read, and passes over what is in
+// front of it.
 func (r *reader) element(after int) bool {
 	switch {
 	case r.odd:
@@ -257,7 +260,8 @@ func (r *reader) element(after int) bool {
 	return false
 }
 
-// many returns how many elements of an array that comes are likely: as often as what they begin with is found before its end.
+// many returns how many elements of an array that comes are likely: as often as what they begin with is found before
+// its end.
 func (r *reader) many(begin string) int {
 	rest, _, _ := bytes.Cut(r.in[min(r.at, len(r.in)):], []byte("]}"))
 	return bytes.Count(rest, []byte(begin))

@@ -16,11 +16,14 @@ import (
 
 // readable are the records that the reader knows.
 func readable() []any {
-	return []any{new(cluster.Observed), new(cluster.Desired), new(cluster.Outcome), new(cluster.PlanRecord), new(cluster.EventBatch)}
+	return []any{
+		new(cluster.Observed), new(cluster.Desired), new(cluster.Outcome), new(cluster.PlanRecord),
+		new(cluster.EventBatch),
+	}
 }
 
-// What Encode writes the reader reads, each field of it, and finds in it what encoding/json does. It fails where a type has
-// a field, or an order, that the reader does not know.
+// What Encode writes the reader reads, each field of it, and finds in it what encoding/json does. It fails where a type
+// has a field, or an order, that the reader does not know.
 func TestReaderReadsWhatEncodeWrites(t *testing.T) {
 	for _, record := range readable() {
 		kind := reflect.TypeOf(record).Elem()
@@ -47,10 +50,14 @@ func fill(t *rapid.T, v reflect.Value) {
 	}
 	switch into := v.Addr().Interface().(type) {
 	case *time.Time:
-		*into = time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "second"), rapid.Int64Range(0, 1e9-1).Draw(t, "nanosecond")).UTC()
+		*into = time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "second"),
+			rapid.Int64Range(0, 1e9-1).Draw(t, "nanosecond")).UTC()
 		return
 	case *cluster.Ref:
-		*into = cluster.Ref{Name: rapid.StringMatching(`[a-z]{1,3}`).Draw(t, "name"), Version: rapid.IntRange(0, 3).Draw(t, "version")}
+		*into = cluster.Ref{
+			Name:    rapid.StringMatching(`[a-z]{1,3}`).Draw(t, "name"),
+			Version: rapid.IntRange(0, 3).Draw(t, "version"),
+		}
 		return
 	case *cluster.Bytes:
 		*into = cluster.Bytes(rapid.Int64Range(0, 1e15).Draw(t, "bytes"))
@@ -63,7 +70,10 @@ func fill(t *rapid.T, v reflect.Value) {
 		}
 	case reflect.String:
 		v.SetString(rapid.OneOf(
-			rapid.SampledFrom([]string{"running", "Job", "a", "exited", "<&>", "line\nand \"quote\"", "grün", "\xff", "\u2028"}), rapid.String(),
+			rapid.SampledFrom([]string{
+				"running", "Job", "a", "exited", "<&>", "line\nand \"quote\"", "grün", "\xff",
+				"\u2028",
+			}), rapid.String(),
 		).Draw(t, "text"))
 	case reflect.Int, reflect.Int64:
 		v.SetInt(rapid.Int64Range(-1e12, 1e12).Draw(t, "number"))
@@ -83,7 +93,8 @@ func fill(t *rapid.T, v reflect.Value) {
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
 		for range rapid.IntRange(0, 3).Draw(t, "length") {
-			v.SetMapIndex(reflect.ValueOf(rapid.String().Draw(t, "key")), reflect.ValueOf(rapid.IntRange(0, 70000).Draw(t, "value")))
+			v.SetMapIndex(reflect.ValueOf(rapid.String().Draw(t, "key")),
+				reflect.ValueOf(rapid.IntRange(0, 70000).Draw(t, "value")))
 		}
 	default:
 		t.Fatalf("the test knows no %s", v.Type())
@@ -163,13 +174,23 @@ func FuzzReader(f *testing.F) {
 	at := time.Unix(1e9, 5).UTC()
 	for i, record := range []any{
 		&cluster.Observed{
-			Task: "c.s.1.0", Attempt: 1, Ports: map[string]int{"http": 80}, Devices: []cluster.DeviceUse{{ID: "g", Share: 500, Memory: 1 << 30}}, Started: at,
+			Task: "c.s.1.0", Attempt: 1, Ports: map[string]int{"http": 80},
+			Devices: []cluster.DeviceUse{{ID: "g", Share: 500, Memory: 1 << 30}}, Started: at,
 			Containers: []cluster.ContainerStatus{{Name: "c", Exit: &cluster.Exit{Code: -1, At: at}}},
 		},
-		&cluster.Desired{Task: "c.s.1.0", TimeLimit: 5e9, Stop: &cluster.Stop{Reason: "drain"}, Meter: &cluster.Meter{Port: "http"}, Placed: at},
+		&cluster.Desired{
+			Task: "c.s.1.0", TimeLimit: 5e9, Stop: &cluster.Stop{Reason: "drain"},
+			Meter: &cluster.Meter{Port: "http"}, Placed: at,
+		},
 		&cluster.Outcome{Task: "c.s.1.0", Message: "\"\u2028<", Ended: at},
-		&cluster.PlanRecord{Seq: 3, Owners: []cluster.PlanOwner{{TimeLimit: 1e9, Tasks: []cluster.Placed{{Index: 1}, {Index: 2}}}, {}}},
-		&cluster.EventBatch{ID: "e", Events: []cluster.Event{{Type: "a", Owner: &cluster.OwnerRef{Kind: "Job"}}, {Type: "b", Count: 3}}},
+		&cluster.PlanRecord{
+			Seq:    3,
+			Owners: []cluster.PlanOwner{{TimeLimit: 1e9, Tasks: []cluster.Placed{{Index: 1}, {Index: 2}}}, {}},
+		},
+		&cluster.EventBatch{
+			ID:     "e",
+			Events: []cluster.Event{{Type: "a", Owner: &cluster.OwnerRef{Kind: "Job"}}, {Type: "b", Count: 3}},
+		},
 	} {
 		value, err := Encode(record)
 		if err != nil {

@@ -16,23 +16,38 @@ import (
 // newer is a service as the next build may write it.
 var newer = fmt.Sprintf(`{"v":%d,"name":"s"}`, store.RecordVersion+1)
 
-// A record is written with the lowest version that does with it what it asks for: earlier builds go on reading all others.
+// A record is written with the lowest version that does with it what it asks for: earlier builds go on reading all
+// others.
 func TestRecordVersions(t *testing.T) {
 	for name, c := range map[string]struct {
 		record any
 		want   string
 	}{
-		"a cluster":              {cluster.Cluster{Name: "c"}, `{"v":1,`},
-		"a plain service":        {&cluster.Service{Name: "s", Count: 3}, `{"v":1,`},
-		"with an update policy":  {&cluster.Service{Name: "s", Update: cluster.Update{Order: cluster.StopFirst}}, `{"v":1,`},
+		"a cluster":       {cluster.Cluster{Name: "c"}, `{"v":1,`},
+		"a plain service": {&cluster.Service{Name: "s", Count: 3}, `{"v":1,`},
+		"with an update policy": {
+			&cluster.Service{Name: "s", Update: cluster.Update{Order: cluster.StopFirst}},
+			`{"v":1,`,
+		},
 		"with a replicas mode":   {&cluster.Service{Name: "s", Mode: cluster.ModeReplicas}, `{"v":1,`},
 		"a daemon":               {&cluster.Service{Name: "s", Mode: cluster.ModeDaemon}, `{"v":2,`},
 		"a daemon, not as a ref": {cluster.Service{Name: "s", Mode: cluster.ModeDaemon}, `{"v":2,`},
 		"with scaling":           {&cluster.Service{Name: "s", Scaling: &cluster.Scaling{Min: 1, Max: 2}}, `{"v":2,`},
-		"with a wish":            {&cluster.Service{Name: "s", Placement: cluster.Placement{Strategy: cluster.StrategyWhole, Relations: []cluster.Relation{{}}}}, `{"v":1,`},
-		"in a pool":              {&cluster.Service{Name: "s", Placement: cluster.Placement{Pool: "gpu"}}, `{"v":3,`},
-		"a daemon in a pool":     {cluster.Service{Name: "s", Mode: cluster.ModeDaemon, Placement: cluster.Placement{Pool: "gpu"}}, `{"v":3,`},
-		"a gang":                 {&cluster.Job{Name: "j", Steps: []cluster.Step{{}, {Gang: &cluster.Gang{}}}}, `{"v":3,`},
+		"with a wish": {
+			&cluster.Service{
+				Name:      "s",
+				Placement: cluster.Placement{Strategy: cluster.StrategyWhole, Relations: []cluster.Relation{{}}},
+			},
+			`{"v":1,`,
+		},
+		"in a pool": {&cluster.Service{Name: "s", Placement: cluster.Placement{Pool: "gpu"}}, `{"v":3,`},
+		"a daemon in a pool": {
+			cluster.Service{Name: "s", Mode: cluster.ModeDaemon, Placement: cluster.Placement{Pool: "gpu"}}, `{"v":3,`,
+		},
+		"a gang": {
+			&cluster.Job{Name: "j", Steps: []cluster.Step{{}, {Gang: &cluster.Gang{}}}},
+			`{"v":3,`,
+		},
 	} {
 		b, err := store.Encode(c.record)
 		if err != nil || !strings.HasPrefix(string(b), c.want) {
@@ -58,8 +73,8 @@ func TestRecordVersions(t *testing.T) {
 	}
 }
 
-// Nobody ever sees tables that lack what a newer build wrote: neither those who start on such a store, nor those who are there
-// when it is written.
+// Nobody ever sees tables that lack what a newer build wrote: neither those who start on such a store, nor those who
+// are there when it is written.
 func TestTablesEndAtARecordOfANewerBuild(t *testing.T) {
 	for name, early := range map[string]bool{"at the start": true, "while they run": false} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +82,8 @@ func TestTablesEndAtARecordOfANewerBuild(t *testing.T) {
 				e := memory.New(memory.Options{})
 				put := func(key, value string) {
 					t.Helper()
-					if _, err := e.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: []byte(value)}}}}); err != nil {
+					if _, err := e.Commit(t.Context(),
+						[]store.Group{{Ops: []store.Op{{Key: key, Value: []byte(value)}}}}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -85,10 +101,14 @@ func TestTablesEndAtARecordOfANewerBuild(t *testing.T) {
 					begin()
 				}
 				err := <-ended
-				if !errors.As(err, new(*store.NewerError)) || !strings.Contains(err.Error(), fmt.Sprintf("service/c/s: the record has version %d, and this build reads 1 to %d", store.RecordVersion+1, store.RecordVersion)) {
+				if !errors.As(err, new(*store.NewerError)) ||
+					!strings.Contains(err.Error(),
+						fmt.Sprintf("service/c/s: the record has version %d, and this build reads 1 to %d",
+							store.RecordVersion+1, store.RecordVersion)) {
 					t.Errorf("the tables ended with %v", err)
 				}
-				if _, there := tables.Snapshot().Cluster("c"); early && tables.Snapshot().Revision() != before || there {
+				if _, there := tables.Snapshot().Cluster("c"); early && tables.Snapshot().Revision() != before ||
+					there {
 					t.Errorf("the tables show revision %d, and were at %d", tables.Snapshot().Revision(), before)
 				}
 			})
@@ -103,16 +123,21 @@ func TestCheckReaders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return []store.Group{{Ops: []store.Op{{Key: p.Cluster("c"), Delete: true}}}, {Ops: []store.Op{{Key: p.Service("c", "s"), Value: b}}}}
+			return []store.Group{
+				{Ops: []store.Op{{Key: p.Cluster("c"), Delete: true}}},
+				{Ops: []store.Op{{Key: p.Service("c", "s"), Value: b}}},
+			}
 		}
-		plain, daemon := write(&cluster.Service{Name: "s"}), write(&cluster.Service{Name: "s", Mode: cluster.ModeDaemon})
+		plain, daemon := write(&cluster.Service{Name: "s"}),
+			write(&cluster.Service{Name: "s", Mode: cluster.ModeDaemon})
 		w.put(p.Server("new"), &cluster.Server{ID: "new", Name: "one", Records: 2, RecordsMin: 1})
 		s := w.put(p.Server("newest"), &cluster.Server{ID: "newest", Name: "two", Records: 7, RecordsMin: 2})
 		if err := store.CheckReaders(daemon, s.Servers()); err != nil {
 			t.Errorf("with servers that all read it: %v", err)
 		}
 		w.put(p.Server("mid"), &cluster.Server{ID: "mid", Version: "0.2.0", Records: 1})
-		s = w.put(p.Server("old"), &cluster.Server{ID: "old", Name: "three", Version: "0.1.0"}) // of before there were versions
+		// of before there were versions
+		s = w.put(p.Server("old"), &cluster.Server{ID: "old", Name: "three", Version: "0.1.0"})
 		if err := store.CheckReaders(plain, s.Servers()); err != nil {
 			t.Errorf("what every build reads: %v", err)
 		}

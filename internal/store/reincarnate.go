@@ -9,10 +9,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Reincarnate marks a store that may have lost acknowledged writes: one that was made from a snapshot, or that went on with less than
-// a quorum (P1.7). In every domain the incarnation rises above the store's and to the present time, the epoch rises,
-// nobody holds the leadership, and a recovery is needed, with cause, a sentence. It must run before the engine serves
-// anyone else. To run it again does no harm.
+// Reincarnate marks a store that may have lost acknowledged writes: one that was made from a snapshot, or that went on
+// with less than a quorum (P1.7). In every domain the incarnation rises above the store's and to the present time, the
+// epoch rises, nobody holds the leadership, and a recovery is needed, with cause, a sentence. It must run before the
+// engine serves anyone else. To run it again does no harm.
 func Reincarnate(ctx context.Context, engine Engine, prefix Prefix, cause string) error {
 	listing, err := engine.List(ctx, string(prefix)+"leader/")
 	if err != nil {

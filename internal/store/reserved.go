@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Reserved returns what keeps the nodes of a domain, by node: the reservations that are not over, by when they begin. They are the tables' own, to be
-// read only.
+// Reserved returns what keeps the nodes of a domain, by node: the reservations that are not over, by when they begin.
+// They are the tables' own, to be read only.
 func (s *Snapshot) Reserved(domain string, now time.Time) map[string][]*cluster.Reservation {
 	at := map[string][]*cluster.Reservation{}
 	for e := range s.Reservations() {

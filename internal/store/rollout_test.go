@@ -14,11 +14,13 @@ import (
 func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		web := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}
-		w.put(p.Service("c", "web"), &cluster.Service{Cluster: "c", Name: "web", Count: 2, Scaling: &cluster.Scaling{Min: 1, Max: 9}})
+		w.put(p.Service("c", "web"),
+			&cluster.Service{Cluster: "c", Name: "web", Count: 2, Scaling: &cluster.Scaling{Min: 1, Max: 9}})
 		f := w.tables.Follow()
 		defer f.Close()
 		f.Take()
-		w.put(p.Rollout("c", "web"), &cluster.Rollout{Most: 2, Version: cluster.Version{Generation: 4, State: cluster.RolloutRolling}})
+		w.put(p.Rollout("c", "web"),
+			&cluster.Rollout{Most: 2, Version: cluster.Version{Generation: 4, State: cluster.RolloutRolling}})
 		if c := f.Take(); !c.Owners[web] {
 			t.Errorf("a rollout tells of %v, want %v", c.Owners, web)
 		}
@@ -42,7 +44,8 @@ func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 		if diff := cmp.Diff([]string{"berth/rollout/c/web", "berth/scale/c/web"}, keys); diff != "" {
 			t.Errorf("keys (-want +got):\n%s", diff)
 		}
-		s = w.put(p.Service("c", "web"), &cluster.Service{Cluster: "c", Name: "web", Count: 3, Scaling: &cluster.Scaling{Min: 1, Max: 9}})
+		s = w.put(p.Service("c", "web"),
+			&cluster.Service{Cluster: "c", Name: "web", Count: 3, Scaling: &cluster.Scaling{Min: 1, Max: 9}})
 		if e, _ := s.Wanted("c", "web"); e.Value.Count != 3 {
 			t.Errorf("a count that the user changed: got %d, want 3", e.Value.Count)
 		}
@@ -60,7 +63,10 @@ func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 			t.Errorf("how far it has come: got %v", e.Value)
 		}
 		var u store.Unit
-		for _, key := range []string{p.Rollout("c", "web"), p.Scale("c", "web"), p.Cron("c", "tick"), p.Fired("c", "tick")} {
+		for _, key := range []string{
+			p.Rollout("c", "web"), p.Scale("c", "web"), p.Cron("c", "tick"),
+			p.Fired("c", "tick"),
+		} {
 			u.Delete(key)
 		}
 		s = w.commit([]bool{true}, u)
@@ -74,7 +80,8 @@ func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 	})
 }
 
-// A cron's jobs are those that it made, by their moments: neither those of a cron whose name begins alike, nor others named so.
+// A cron's jobs are those that it made, by their moments: neither those of a cron whose name begins alike, nor others
+// named so.
 func TestJobsOfACron(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		at := time.Date(2026, 11, 20, 12, 30, 0, 0, time.UTC)
@@ -91,7 +98,8 @@ func TestJobsOfACron(t *testing.T) {
 		for e := range s.CronJobs("c", "tick") {
 			names = append(names, e.Value.Name)
 		}
-		if diff := cmp.Diff([]string{"tick-202611201230", "tick-202611201330", "tick-202611211230"}, names); diff != "" {
+		if diff := cmp.Diff([]string{"tick-202611201230", "tick-202611201330", "tick-202611211230"},
+			names); diff != "" {
 			t.Errorf("jobs of the cron (-want +got):\n%s", diff)
 		}
 	})
@@ -109,7 +117,8 @@ func TestNextGeneration(t *testing.T) {
 			}
 		}
 		want(web, w.now(), 1, "of what there is nothing of")
-		s := w.put(p.Service("c", "web"), &cluster.Service{Cluster: "c", Name: "web", Lifespan: cluster.Lifespan{Generation: 3}})
+		s := w.put(p.Service("c", "web"),
+			&cluster.Service{Cluster: "c", Name: "web", Lifespan: cluster.Lifespan{Generation: 3}})
 		want(web, s, 4, "after a service's")
 		s = w.put(p.Rollout("c", "web"), &cluster.Rollout{Version: cluster.Version{Generation: 5}})
 		want(web, s, 6, "after its rollout's")
@@ -117,9 +126,11 @@ func TestNextGeneration(t *testing.T) {
 		s = w.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, UUID: "u", Node: "n1", Owner: web})
 		want(web, s, 9, "after an attempt's of a newer one")
 		want(job, s, 1, "of another")
-		s = w.put(p.Job("c", "batch"), &cluster.Job{Cluster: "c", Name: "batch", Lifespan: cluster.Lifespan{Generation: 2}})
+		s = w.put(p.Job("c", "batch"),
+			&cluster.Job{Cluster: "c", Name: "batch", Lifespan: cluster.Lifespan{Generation: 2}})
 		want(job, s, 3, "after a job's")
-		s = w.put(p.Job("c", "web"), &cluster.Job{Cluster: "c", Name: "web", Lifespan: cluster.Lifespan{Generation: 99}})
+		s = w.put(p.Job("c", "web"),
+			&cluster.Job{Cluster: "c", Name: "web", Lifespan: cluster.Lifespan{Generation: 99}})
 		want(web, s, 9, "beside a job under the same name")
 	})
 }

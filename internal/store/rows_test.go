@@ -30,11 +30,15 @@ func TestRowsAreFoundEachWay(t *testing.T) {
 			case 0:
 				key, record = Prefix("").Observed(node, task), &cluster.Observed{Task: task, Attempt: n, Node: node}
 			case 1:
-				key, record = Prefix("").Desired(node, task), &cluster.Desired{Task: task, Attempt: n, UUID: "u", Node: node}
+				key, record = Prefix("").Desired(node, task),
+					&cluster.Desired{Task: task, Attempt: n, UUID: "u", Node: node}
 			case 2:
 				key, record = Prefix("").Outcome(task, n), &cluster.Outcome{Task: task, Attempt: n, Node: node}
 			}
-			c := Change{Record: Record{Key: key, Modified: revision + 1}, Deleted: rapid.IntRange(0, 2).Draw(t, "deleted") == 0}
+			c := Change{
+				Record:  Record{Key: key, Modified: revision + 1},
+				Deleted: rapid.IntRange(0, 2).Draw(t, "deleted") == 0,
+			}
 			if !c.Deleted {
 				var err error
 				if c.Value, err = Encode(record); err != nil {
@@ -56,17 +60,24 @@ func TestRowsAreFoundEachWay(t *testing.T) {
 	})
 }
 
-// A number of an attempt that was given twice, to attempts on two nodes, belongs to the one that is placed. The other one's status stands
-// apart, whichever record came first, so that no record of one is written under the key of the other.
+// A number of an attempt that was given twice, to attempts on two nodes, belongs to the one that is placed. The other
+// one's status stands apart, whichever record came first, so that no record of one is written under the key of the
+// other.
 func TestNumberThatWasGivenTwice(t *testing.T) {
 	task := cluster.ServiceTask("c", "web", 1, 1)
 	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}
 	records := map[string]any{
-		Prefix("").Observed("n3", task): &cluster.Observed{Task: task, Attempt: 2, UUID: "theirs", Node: "n3", State: cluster.StateRunning},
+		Prefix("").Observed("n3", task): &cluster.Observed{
+			Task: task, Attempt: 2, UUID: "theirs", Node: "n3",
+			State: cluster.StateRunning,
+		},
 		Prefix("").Plan(4): &cluster.PlanRecord{Seq: 4, Owners: []cluster.PlanOwner{{
 			Owner: owner, Generation: 1, Tasks: []cluster.Placed{{Index: 1, Attempt: 2, UUID: "ours", Node: "n2"}},
 		}}},
-		Prefix("").Desired("n2", task): &cluster.Desired{Task: task, Attempt: 2, UUID: "ours", Node: "n2", Owner: owner},
+		Prefix("").Desired("n2", task): &cluster.Desired{
+			Task: task, Attempt: 2, UUID: "ours", Node: "n2",
+			Owner: owner,
+		},
 	}
 	keys := slices.Sorted(maps.Keys(records))
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
@@ -80,7 +91,8 @@ func TestNumberThatWasGivenTwice(t *testing.T) {
 			s.apply(Batch{Changes: []Change{c}, Revision: uint64(i + 1)}, "")
 		}
 		placed, ok := s.publish().Attempt(task, 2)
-		if !ok || placed.Node != "n2" || placed.Desired == nil || placed.Desired.UUID != "ours" || placed.Observed != nil {
+		if !ok || placed.Node != "n2" || placed.Desired == nil || placed.Desired.UUID != "ours" ||
+			placed.Observed != nil {
 			t.Errorf("in the order %v the attempt that is placed is %+v", order, placed)
 		}
 		apart, ok := s.publish().Attempt(task, 0)
@@ -93,7 +105,8 @@ func TestNumberThatWasGivenTwice(t *testing.T) {
 func names(rows func(func(*AttemptRow) bool)) []string {
 	out := []string{}
 	for r := range rows {
-		out = append(out, fmt.Sprintf("%s/%d on %s %d %d %d", r.Task, r.Number, r.Node, r.DesiredRev, r.ObservedRev, r.OutcomeRev))
+		out = append(out, fmt.Sprintf("%s/%d on %s %d %d %d", r.Task, r.Number, r.Node, r.DesiredRev, r.ObservedRev,
+			r.OutcomeRev))
 	}
 	return out
 }
@@ -104,7 +117,8 @@ func agree(t *rapid.T, s *Snapshot) {
 	if len(all) != s.AttemptCount() {
 		t.Fatalf("attempts: counted %d, want %d", s.AttemptCount(), len(all))
 	}
-	if diff := cmp.Diff(names(slices.Values(all)), names(s.Attempts(cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "j"}))); diff != "" {
+	if diff := cmp.Diff(names(slices.Values(all)),
+		names(s.Attempts(cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "j"}))); diff != "" {
 		t.Fatalf("of the job (-want +got):\n%s", diff)
 	}
 	for i, r := range all {
@@ -129,7 +143,8 @@ func agree(t *rapid.T, s *Snapshot) {
 	})
 }
 
-// What did not change stands in the next snapshot as it is, and branches of both change nothing of it, at whatever time.
+// What did not change stands in the next snapshot as it is, and branches of both change nothing of it, at whatever
+// time.
 func TestSnapshotsShareWhatDidNotChange(t *testing.T) {
 	s := newState(func(key string, err error) { t.Errorf("%s: %v", key, err) })
 	put := func(key string, record any) *Snapshot {
@@ -137,7 +152,10 @@ func TestSnapshotsShareWhatDidNotChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.apply(Batch{Changes: []Change{{Record: Record{Key: key, Value: value, Modified: s.revision + 1}}}, Revision: s.revision + 1}, "")
+		s.apply(Batch{
+			Changes:  []Change{{Record: Record{Key: key, Value: value, Modified: s.revision + 1}}},
+			Revision: s.revision + 1,
+		}, "")
 		return s.publish()
 	}
 	for i := range 200 {
@@ -145,7 +163,8 @@ func TestSnapshotsShareWhatDidNotChange(t *testing.T) {
 	}
 	before, after := put("cluster/c", &cluster.Cluster{Name: "c"}), put("cluster/d", &cluster.Cluster{Name: "d"})
 	if before.services != after.services || before.clusters == after.clusters {
-		t.Errorf("shared: got services %v, clusters %v, want services alone", before.services == after.services, before.clusters == after.clusters)
+		t.Errorf("shared: got services %v, clusters %v, want services alone", before.services == after.services,
+			before.clusters == after.clusters)
 	}
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -154,7 +173,8 @@ func TestSnapshotsShareWhatDidNotChange(t *testing.T) {
 			var u Unit
 			for n := range 200 {
 				name := fmt.Sprint("s", n)
-				if err := u.Put(Prefix("").Service("c", name), &cluster.Service{Cluster: "c", Name: name, Count: i + 1}); err != nil {
+				if err := u.Put(Prefix("").Service("c", name),
+					&cluster.Service{Cluster: "c", Name: name, Count: i + 1}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -48,8 +48,8 @@ func (s *Snapshot) NewestMasterKey() (newest Entry[cluster.MasterKey], ok bool) 
 	return newest, ok
 }
 
-// MasterInUse returns the id of the master key that new data keys are wrapped with; "" where the store does not say, as before the first
-// secret.
+// MasterInUse returns the id of the master key that new data keys are wrapped with; "" where the store does not say, as
+// before the first secret.
 func (s *Snapshot) MasterInUse() (id string) {
 	number := uint64(0)
 	for e := range s.MasterKeys() {
@@ -73,8 +73,8 @@ func (s *Snapshot) RegistrySecret(inCluster, registry string) (Entry[cluster.Sec
 	return Entry[cluster.Secret]{}, false
 }
 
-// MissingSecret returns the first secret, by name, that a definition's containers are handed or pulled with and that the cluster does
-// not have; "" for none.
+// MissingSecret returns the first secret, by name, that a definition's containers are handed or pulled with and that
+// the cluster does not have; "" for none.
 func (s *Snapshot) MissingSecret(inCluster string, d *cluster.TaskDefinition) string {
 	for _, name := range d.Secrets() {
 		if _, ok := s.Secret(inCluster, name); !ok {

@@ -31,8 +31,8 @@ type AttemptRow struct {
 	// Unreadable says that a record under the desired key cannot be read or is another's; the task is
 	// pinned to the node (P3.5). DesiredRev is then that record's.
 	Unreadable bool
-	// Obscured says that a record stands under the status key that no agent wrote. Observed is then what the tables knew
-	// before, and ObservedRev that record's.
+	// Obscured says that a record stands under the status key that no agent wrote. Observed is then what the tables
+	// knew before, and ObservedRev that record's.
 	Obscured bool
 
 	planned *cluster.Desired
@@ -269,8 +269,8 @@ func (s *Snapshot) Scale(inCluster, name string) (Entry[cluster.Scale], bool) {
 	return s.scales.Get(inCluster + "/" + name)
 }
 
-// Rollouts returns where the newest versions of all services stand; also of services that were deleted since. Its key names
-// the service, see Prefix.Service.
+// Rollouts returns where the newest versions of all services stand; also of services that were deleted since. Its key
+// names the service, see Prefix.Service.
 func (s *Snapshot) Rollouts() iter.Seq[Entry[cluster.Rollout]] { return scan(s.rollouts, "") }
 
 // Scales returns the counts of all services with scaling; also of services that were deleted since.
@@ -291,8 +291,8 @@ func (s *Snapshot) Fired(inCluster, name string) (Entry[cluster.CronStatus], boo
 	return s.fired.Get(inCluster + "/" + name)
 }
 
-// AllFired returns how far all crons have come, of a cluster, or of all where the name is empty; also of crons that were
-// deleted since. Its key names the cron.
+// AllFired returns how far all crons have come, of a cluster, or of all where the name is empty; also of crons that
+// were deleted since. Its key names the cron.
 func (s *Snapshot) AllFired(inCluster string) iter.Seq[Entry[cluster.CronStatus]] {
 	return scan(s.fired, folder(inCluster))
 }
@@ -469,7 +469,8 @@ func (s *Snapshot) Attempt(task cluster.TaskID, number int) (*AttemptRow, bool) 
 	return nil, false
 }
 
-// numbered returns where the attempt of a number stands among those of its task, or where it belongs. As a rule the newest is asked for.
+// numbered returns where the attempt of a number stands among those of its task, or where it belongs. As a rule the
+// newest is asked for.
 func numbered(rows []*AttemptRow, number int) (at int, stands bool) {
 	for at = len(rows); at > 0 && rows[at-1].Number >= number; at-- {
 		if rows[at-1].Number == number {

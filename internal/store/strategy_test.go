@@ -11,9 +11,10 @@ func TestStrategy(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put(p.Cluster("packs"), &cluster.Cluster{Name: "packs", Strategy: cluster.StrategyBinpack})
 		w.put(p.Cluster("plain"), &cluster.Cluster{Name: "plain"})
-		w.put(p.Domain(cluster.DefaultDomain), &cluster.DomainSettings{Name: cluster.DefaultDomain, Pools: []cluster.PoolSettings{
-			{Name: "gpu", Strategy: cluster.StrategyWhole}, {Name: "open"},
-		}})
+		w.put(p.Domain(cluster.DefaultDomain),
+			&cluster.DomainSettings{Name: cluster.DefaultDomain, Pools: []cluster.PoolSettings{
+				{Name: "gpu", Strategy: cluster.StrategyWhole}, {Name: "open"},
+			}})
 		snap := w.now()
 		for _, c := range []struct {
 			cluster string

@@ -70,8 +70,9 @@ func NewTables(c TablesConfig) *Tables {
 	return t
 }
 
-// Run follows the store until the context or the engine ends. It returns the context's error or ErrClosed. A record of a newer build ends
-// it with a NewerError, before anybody sees tables that lack it: whoever decides without it undoes what it asks for.
+// Run follows the store until the context or the engine ends. It returns the context's error or ErrClosed. A record of
+// a newer build ends it with a NewerError, before anybody sees tables that lack it: whoever decides without it undoes
+// what it asks for.
 func (t *Tables) Run(ctx context.Context) error {
 	watch := t.engine.Watch(ctx, string(t.prefix), 0)
 	defer watch.Close()
@@ -136,8 +137,8 @@ func (t *Tables) Snapshot() *Snapshot { return t.snapshot.Load() }
 // Prefix returns what the keys of the store begin with.
 func (t *Tables) Prefix() Prefix { return t.prefix }
 
-// Changed returns a channel that is closed once the tables hold a revision above the given one, which may be now. It is closed with
-// the next snapshot in any case, also where the store went back.
+// Changed returns a channel that is closed once the tables hold a revision above the given one, which may be now. It is
+// closed with the next snapshot in any case, also where the store went back.
 func (t *Tables) Changed(after uint64) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,13 +14,15 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// benchNodes and benchTasks are the size of the store that the benchmarks change: as many tasks as twenty jobs of a thousand have.
+// benchNodes and benchTasks are the size of the store that the benchmarks change: as many tasks as twenty jobs of a
+// thousand have.
 const (
 	benchNodes = 5000
 	benchTasks = 20_000
 )
 
-// tablesBench is tables under load: each node has its follower, as its agent's stream has, and others follow as a server's parts do.
+// tablesBench is tables under load: each node has its follower, as its agent's stream has, and others follow as a
+// server's parts do.
 type tablesBench struct {
 	*testing.B
 	state    *state
@@ -105,17 +107,22 @@ func (w *tablesBench) spent() time.Duration {
 
 // plan places tasks of the job of the number.
 func (w *tablesBench) plan(seq uint64, tasks int) *cluster.PlanRecord {
-	p := &cluster.PlanRecord{Seq: seq, Token: cluster.Token{Incarnation: 7, Epoch: 3}, At: time.Unix(1e9, 123456789).UTC()}
+	p := &cluster.PlanRecord{
+		Seq: seq, Token: cluster.Token{Incarnation: 7, Epoch: 3},
+		At: time.Unix(1e9, 123456789).UTC(),
+	}
 	for left := tasks; left > 0; left -= 1000 {
 		job := (int(seq)*tasks/1000 + left/1000) % (benchTasks / 1000)
 		o := cluster.PlanOwner{
-			Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: fmt.Sprintf("job-%02d", job)}, Rev: 12345, Generation: 1,
+			Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: fmt.Sprintf("job-%02d", job)},
+			Rev:   12345, Generation: 1,
 			Step: "work", Definition: cluster.Ref{Name: "bench", Version: 1}, Count: 1000, Priority: 500,
 			Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		}
 		for i := range min(left, 1000) {
 			o.Tasks = append(o.Tasks, cluster.Placed{
-				Index: i, Attempt: 1, UUID: fmt.Sprintf("01890a5d-ac96-774b-bcce-%04d%08d", job, i), Node: node((job*1000 + i*7) % benchNodes),
+				Index: i, Attempt: 1, UUID: fmt.Sprintf("01890a5d-ac96-774b-bcce-%04d%08d", job, i),
+				Node: node((job*1000 + i*7) % benchNodes),
 			})
 		}
 		p.Owners = append(p.Owners, o)
@@ -126,18 +133,26 @@ func (w *tablesBench) plan(seq uint64, tasks int) *cluster.PlanRecord {
 func (w *tablesBench) observed(i, attempt int, s cluster.State) *cluster.Observed {
 	at := time.Unix(1e9+int64(w.revision), 123456789).UTC()
 	return &cluster.Observed{
-		Task: task(i), Attempt: attempt, UUID: fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", i), Node: node(i * 7 % benchNodes), Session: 4,
-		Seq: w.revision, Definition: cluster.Ref{Name: "bench", Version: 1}, Count: 1000, Plan: 12, State: s, Started: at, Since: at,
-		Containers: []cluster.ContainerStatus{{Name: "main", State: cluster.ContainerRunning, Pid: 4711, PidStart: 998877, Started: at}},
+		Task: task(i), Attempt: attempt, UUID: fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", i),
+		Node: node(i * 7 % benchNodes), Session: 4,
+		Seq: w.revision, Definition: cluster.Ref{Name: "bench", Version: 1}, Count: 1000, Plan: 12, State: s,
+		Started: at, Since: at,
+		Containers: []cluster.ContainerStatus{
+			{Name: "main", State: cluster.ContainerRunning, Pid: 4711, PidStart: 998877, Started: at},
+		},
 	}
 }
 
 func (w *tablesBench) events(n int) (string, *cluster.EventBatch) {
-	e := &cluster.EventBatch{ID: fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", w.revision), Incarnation: 7, At: time.Unix(1e9, 5).UTC()}
+	e := &cluster.EventBatch{
+		ID: fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", w.revision), Incarnation: 7,
+		At: time.Unix(1e9, 5).UTC(),
+	}
 	for i := range n {
 		e.Events = append(e.Events, cluster.Event{
-			Type: "task.running", Cluster: "default", Owner: &cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: "job-01"},
-			Task: task(i), Attempt: 1, Node: node(i), Message: "runs since its container was started",
+			Type: "task.running", Cluster: "default",
+			Owner: &cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: "job-01"},
+			Task:  task(i), Attempt: 1, Node: node(i), Message: "runs since its container was started",
 		})
 	}
 	return "event/" + e.ID, e

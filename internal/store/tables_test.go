@@ -74,7 +74,8 @@ func TestSnapshotsNeverChange(t *testing.T) {
 			units := make([]store.Unit, 200)
 			for i := range units {
 				name := fmt.Sprintf("s%d", i)
-				if err := units[i].Put(p.Service("c", name), &cluster.Service{Cluster: "c", Name: name, Count: round}); err != nil {
+				if err := units[i].Put(p.Service("c", name),
+					&cluster.Service{Cluster: "c", Name: name, Count: round}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -181,7 +182,8 @@ func TestForeignWriteKeepsWhatWasKnown(t *testing.T) {
 		task := cluster.JobTask("c", "j", 1, "s", 0)
 		key := p.Desired("n1", task)
 		w.put(key, &cluster.Desired{Task: task, Attempt: 1, UUID: "u", Node: "n1"})
-		res, err := w.engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: []byte(`{"v":1,"task":"other"}`)}}}})
+		res, err := w.engine.Commit(t.Context(),
+			[]store.Group{{Ops: []store.Op{{Key: key, Value: []byte(`{"v":1,"task":"other"}`)}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +207,8 @@ func TestWriterRefusesOnlyStaleUnits(t *testing.T) {
 				want[i] = true
 			}
 			units[i].Compare(p.Service("c", name), 0)
-			if err := units[i].Put(p.Service("c", fmt.Sprintf("s%d", i)), &cluster.Service{Cluster: "c", Name: name}); err != nil {
+			if err := units[i].Put(p.Service("c", fmt.Sprintf("s%d", i)),
+				&cluster.Service{Cluster: "c", Name: name}); err != nil {
 				t.Fatal(err)
 			}
 			units[i].Event(cluster.Event{Type: "service.created", Cluster: "c", Message: name})
@@ -263,7 +266,8 @@ func TestCodec(t *testing.T) {
 		}
 	}
 	for name, in := range map[string]string{
-		"newer": `{"v":12,"name":"c"}`, "none": `{"name":"c"}`, "junk": `junk`, "true": `true`, "empty": ``, "torn": `{"v":1,"name":`,
+		"newer": `{"v":12,"name":"c"}`, "none": `{"name":"c"}`, "junk": `junk`, "true": `true`, "empty": ``,
+		"torn": `{"v":1,"name":`,
 	} {
 		if c, err := store.Decode[cluster.Cluster]([]byte(in)); err == nil {
 			t.Errorf("%s: got %v, want an error", name, c)

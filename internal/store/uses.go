@@ -6,8 +6,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// UsedDefinitions returns the versions of task definitions that something refers to: services, jobs and crons, the versions that rollouts
-// can go back to, and attempts, also those that have ended. A reference to the newest version counts as one to the version that it is.
+// UsedDefinitions returns the versions of task definitions that something refers to: services, jobs and crons, the
+// versions that rollouts can go back to, and attempts, also those that have ended. A reference to the newest version
+// counts as one to the version that it is.
 func (s *Snapshot) UsedDefinitions() map[cluster.Ref]bool {
 	used := map[cluster.Ref]bool{}
 	use := func(ref cluster.Ref) {
@@ -80,7 +81,10 @@ func (s *Snapshot) RemoveDefinition(prefix Prefix, e Entry[cluster.TaskDefinitio
 	ref := e.Value.Ref()
 	r := Removed{
 		Writes: []RecordWrite{{Key: prefix.Definition(ref), Modified: e.Modified}},
-		Event:  cluster.Event{Type: "definition.removed", Reason: cluster.ReasonDeleted, Message: fmt.Sprintf("%s: nothing refers to it", ref)},
+		Event: cluster.Event{
+			Type: "definition.removed", Reason: cluster.ReasonDeleted,
+			Message: fmt.Sprintf("%s: nothing refers to it", ref),
+		},
 	}
 	newest, modified, ok := s.NewestDefinition(ref.Name)
 	if !ok || newest != ref {

@@ -2,8 +2,8 @@ package store
 
 import "github.com/tidwall/btree"
 
-// waiting is who waits for revisions of the tables, by revision: a snapshot wakes those that it has reached, and nobody else.
-// Its caller holds the tables' lock.
+// waiting is who waits for revisions of the tables, by revision: a snapshot wakes those that it has reached, and nobody
+// else. Its caller holds the tables' lock.
 type waiting struct {
 	revisions btree.Map[uint64, *waiters]
 }

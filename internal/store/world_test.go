@@ -128,7 +128,8 @@ func (w *world) job(name string) (*cluster.Job, uint64) {
 // placed is a plan owner with tasks of the job on the nodes, each in the given attempt.
 func placed(j *cluster.Job, rev uint64, attempt int, nodes ...string) cluster.PlanOwner {
 	o := cluster.PlanOwner{
-		Owner: j.Owner(), Rev: rev, Generation: 1, Step: "s", Definition: j.Steps[0].Definition, Count: 3, Priority: 500,
+		Owner: j.Owner(), Rev: rev, Generation: 1, Step: "s", Definition: j.Steps[0].Definition, Count: 3,
+		Priority: 500,
 	}
 	for i, n := range nodes {
 		o.Tasks = append(o.Tasks, cluster.Placed{Index: i, Attempt: attempt, UUID: uuid.NewString(), Node: n})

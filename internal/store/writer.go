@@ -74,12 +74,13 @@ func NewWriter(e Engine, p Prefix, fence *Fence, incarnation func() uint64) *Wri
 	return &Writer{engine: e, prefix: p, fence: fence, now: time.Now, incarnation: incarnation}
 }
 
-// Clock has the writer date its events and plans by another clock than the machine's. It is called before the first use.
+// Clock has the writer date its events and plans by another clock than the machine's. It is called before the first
+// use.
 func (w *Writer) Clock(now func() time.Time) { w.now = now }
 
-// mergeUnits is how many units one group holds at most. A group carries one key of events for all its units
-// (P8.1), so merging makes the event log cheap; a refused group is tried again in groups of mergeAgain, and what of it is refused then
-// unit by unit.
+// mergeUnits is how many units one group holds at most. A group carries one key of events for all its units (P8.1), so
+// merging makes the event log cheap; a refused group is tried again in groups of mergeAgain, and what of it is refused
+// then unit by unit.
 const (
 	mergeUnits = 128
 	mergeAgain = 16
@@ -112,8 +113,8 @@ type commit struct {
 	hopeless []error // of units that can never be written
 }
 
-// round writes units that have no key in common: merged first, and those of a refused group again, in smaller ones and at last one by
-// one.
+// round writes units that have no key in common: merged first, and those of a refused group again, in smaller ones and
+// at last one by one.
 func (c *commit) round(ctx context.Context, members []int) error {
 	limits := c.writer.engine.Limits()
 	groups := runs(c.units, members, limits)
@@ -260,14 +261,16 @@ func rounds(units []Unit) [][]int {
 	return out
 }
 
-// runs cuts units in runs of at most mergeUnits that keep the limits; a unit that does not keep them is a run by itself.
+// runs cuts units in runs of at most mergeUnits that keep the limits; a unit that does not keep them is a run by
+// itself.
 func runs(units []Unit, members []int, limits Limits) [][]int {
 	var out [][]int
 	ops, size := 0, 0
 	for _, u := range members {
 		o, s := weigh(&units[u])
 		last := len(out) - 1
-		if last < 0 || len(out[last]) == mergeUnits || groupOps+ops+o > limits.Operations || groupRoom+size+s > limits.Bytes {
+		if last < 0 || len(out[last]) == mergeUnits || groupOps+ops+o > limits.Operations ||
+			groupRoom+size+s > limits.Bytes {
 			out = append(out, nil)
 			last++
 			ops, size = 0, 0

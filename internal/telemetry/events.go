@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Events writes the domain's events to the log, each with its task, node and cause. The events themselves are the record;
-// this is for who only has the log.
+// Events writes the domain's events to the log, each with its task, node and cause. The events themselves are the
+// record; this is for who only has the log.
 type Events struct {
 	tables *store.Tables
 	leads  func() bool
@@ -22,8 +22,8 @@ func NewEvents(tables *store.Tables, leads func() bool, log *slog.Logger) *Event
 	return &Events{tables, leads, log}
 }
 
-// Run writes events until the context ends, and returns its error. It begins with those that come after the tables first
-// hold the whole store. Events that were trimmed before they were read are passed over.
+// Run writes events until the context ends, and returns its error. It begins with those that come after the tables
+// first hold the whole store. Events that were trimmed before they were read are passed over.
 func (e *Events) Run(ctx context.Context) error {
 	follower := e.tables.Follow(store.TopicEvents)
 	defer follower.Close()

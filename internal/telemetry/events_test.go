@@ -46,7 +46,10 @@ func TestEventsAreLogged(t *testing.T) {
 		synctest.Wait()
 		web := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}
 		tell(
-			cluster.Event{Type: "task.failed", Owner: &web, Task: "c.web.1.0", Attempt: 2, Node: "n1", Reason: cluster.ReasonOOM, Message: "out of memory"},
+			cluster.Event{
+				Type: "task.failed", Owner: &web, Task: "c.web.1.0", Attempt: 2, Node: "n1",
+				Reason: cluster.ReasonOOM, Message: "out of memory",
+			},
 			cluster.Event{Type: "task.running", Task: "c.web.1.0", Node: "n1"},
 		)
 		tell(cluster.Event{Type: "node.down", Node: "n2"})

@@ -41,13 +41,18 @@ func start(t *testing.T, server, node *telemetry.Tracer) (socket string, tables 
 	began := time.Now()
 	clock := func() time.Duration { return time.Hour + time.Since(began) }
 	plane := controlplane.New(controlplane.Config{
-		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "s1", Random: rand.New(rand.NewPCG(1, 2)),
+		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "s1",
+		Random: rand.New(rand.NewPCG(1, 2)),
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, Clock: clock, Tracer: server,
 	})
 	dispatch := dispatcher.New(dispatcher.Config{
-		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler), Clock: clock, Tracer: server,
+		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+		Clock: clock, Tracer: server,
 	})
-	door := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Agents: transport.Handler(dispatch), Tracer: server, Permissions: cluster.Permissions()})
+	door := apiserver.New(apiserver.Config{
+		Engine: engine, Tables: tables, Agents: transport.Handler(dispatch),
+		Tracer: server, Permissions: cluster.Permissions(),
+	})
 	listener, err := apiserver.Listen("unix://" + socket)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +65,10 @@ func start(t *testing.T, server, node *telemetry.Tracer) (socket string, tables 
 		Name: "n1", DataDir: t.TempDir(), Volatile: true, Source: agent.FromClient(client), Tracer: node,
 		Executors: []executor.Executor{fake.New(fake.NewMachine())},
 		Facts: func(string) (cluster.Facts, error) {
-			return cluster.Facts{Hostname: "n1", BootID: "b", Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB, Disk: 8 * cluster.GiB}, nil
+			return cluster.Facts{
+				Hostname: "n1", BootID: "b", Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB,
+				Disk: 8 * cluster.GiB,
+			}, nil
 		},
 	})
 	if err != nil {
@@ -69,7 +77,9 @@ func start(t *testing.T, server, node *telemetry.Tracer) (socket string, tables 
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for _, run := range []func(context.Context) error{
-		tables.Run, plane.Run, dispatch.Run, a.Run, func(ctx context.Context) error { return door.Serve(ctx, listener) },
+		tables.Run, plane.Run, dispatch.Run, a.Run, func(ctx context.Context) error {
+			return door.Serve(ctx, listener)
+		},
 	} {
 		all.Go(func() { _ = run(ctx) })
 	}
@@ -108,8 +118,10 @@ func put(t *testing.T, socket, path, traceparent, body string) {
 func deploy(t *testing.T, socket, traceparent string) {
 	t.Helper()
 	put(t, socket, "/v1/clusters/c", "", `{"name":"c"}`)
-	put(t, socket, "/v1/definitions/app/1", "", `{"name":"app","version":1,"containers":[{"name":"main","command":["run"]}]}`)
-	put(t, socket, "/v1/clusters/c/services/web", traceparent, `{"cluster":"c","name":"web","definition":"app@1","count":1}`)
+	put(t, socket, "/v1/definitions/app/1", "",
+		`{"name":"app","version":1,"containers":[{"name":"main","command":["run"]}]}`)
+	put(t, socket, "/v1/clusters/c/services/web", traceparent,
+		`{"cluster":"c","name":"web","definition":"app@1","count":1}`)
 }
 
 // running demands that the service's task runs, and returns its desired record.

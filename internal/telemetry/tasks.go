@@ -25,11 +25,12 @@ type ContainerSample struct {
 	Volumes []cluster.VolumeUse
 }
 
-// mostContainers bounds the containers that a node has metrics of, and so the series: fewer than 20 for each. A node that runs more is left out from
-// the end of the list, and says of how many.
+// mostContainers bounds the containers that a node has metrics of, and so the series: fewer than 20 for each. A node
+// that runs more is left out from the end of the list, and says of how many.
 const mostContainers = 1000
 
-// Tasks is the metrics of the tasks of a node. A scrape reads what was measured last and costs no measurement of its own. Safe for concurrent use.
+// Tasks is the metrics of the tasks of a node. A scrape reads what was measured last and costs no measurement of its
+// own. Safe for concurrent use.
 type Tasks struct {
 	counters, network []series
 	memory, leftOut   *prometheus.Desc
@@ -56,19 +57,23 @@ func NewTasks(node string, registry prometheus.Registerer) *Tasks {
 	// Prometheus has a label job of its own: what scraped it.
 	task := []string{"cluster", "service", "job_name", "task"}
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("berth_task_"+name, help, append(slices.Clone(task), labels...), prometheus.Labels{"node": node})
+		return prometheus.NewDesc("berth_task_"+name, help, append(slices.Clone(task), labels...),
+			prometheus.Labels{"node": node})
 	}
 	t := &Tasks{
-		memory: describe("memory_bytes", "Memory in use, without the pages of files that the kernel would drop first.", "container"),
-		leftOut: prometheus.NewDesc("berth_agent_containers_without_metrics", "Containers of the node that have no metrics, as there are too many.",
+		memory: describe("memory_bytes", "Memory in use, without the pages of files that the kernel would drop first.",
+			"container"),
+		leftOut: prometheus.NewDesc("berth_agent_containers_without_metrics",
+			"Containers of the node that have no metrics, as there are too many.",
 			nil, prometheus.Labels{"node": node}),
 	}
 	counter := func(name, help string, of func(s *ContainerSample) (float64, bool)) {
 		t.counters = append(t.counters, series{describe(name, help, "container"), of})
 	}
-	counter("cpu_seconds_total", "How long the programs worked, of all CPUs together.", func(s *ContainerSample) (float64, bool) {
-		return s.CPU.Seconds(), true
-	})
+	counter("cpu_seconds_total", "How long the programs worked, of all CPUs together.",
+		func(s *ContainerSample) (float64, bool) {
+			return s.CPU.Seconds(), true
+		})
 	throttle := func(name, help string, of func(c *cluster.ThrottleCounts) float64) {
 		counter(name, help, func(s *ContainerSample) (float64, bool) {
 			if s.Throttle == nil {
@@ -77,16 +82,21 @@ func NewTasks(node string, registry prometheus.Registerer) *Tasks {
 			return of(s.Throttle), true
 		})
 	}
-	throttle("cpu_periods_total", "Periods of the CPU limit in which the programs wanted to work.", func(c *cluster.ThrottleCounts) float64 { return float64(c.Periods) })
-	throttle("cpu_throttled_periods_total", "Periods of the CPU limit in which it held the programs back.", func(c *cluster.ThrottleCounts) float64 { return float64(c.Throttled) })
-	throttle("cpu_throttled_seconds_total", "How long the CPU limit held the programs back, of all threads together.", func(c *cluster.ThrottleCounts) float64 { return c.Time.Seconds() })
+	throttle("cpu_periods_total", "Periods of the CPU limit in which the programs wanted to work.",
+		func(c *cluster.ThrottleCounts) float64 { return float64(c.Periods) })
+	throttle("cpu_throttled_periods_total", "Periods of the CPU limit in which it held the programs back.",
+		func(c *cluster.ThrottleCounts) float64 { return float64(c.Throttled) })
+	throttle("cpu_throttled_seconds_total", "How long the CPU limit held the programs back, of all threads together.",
+		func(c *cluster.ThrottleCounts) float64 { return c.Time.Seconds() })
 	stall := func(resource string, of func(c *cluster.StallCounts) time.Duration) {
-		counter(resource+"_stalled_seconds_total", "How long some program waited for the resource (the kernel's pressure stall information).", func(s *ContainerSample) (float64, bool) {
-			if s.Stall == nil {
-				return 0, false
-			}
-			return of(s.Stall).Seconds(), true
-		})
+		counter(resource+"_stalled_seconds_total",
+			"How long some program waited for the resource (the kernel's pressure stall information).",
+			func(s *ContainerSample) (float64, bool) {
+				if s.Stall == nil {
+					return 0, false
+				}
+				return of(s.Stall).Seconds(), true
+			})
 	}
 	stall("cpu", func(c *cluster.StallCounts) time.Duration { return c.CPU })
 	stall("memory", func(c *cluster.StallCounts) time.Duration { return c.Memory })
@@ -99,30 +109,60 @@ func NewTasks(node string, registry prometheus.Registerer) *Tasks {
 			return of(s.Disk), true
 		})
 	}
-	disk("read_bytes_total", "Bytes that disks read for the programs.", func(c *cluster.DiskCounts) float64 { return float64(c.Read) })
-	disk("written_bytes_total", "Bytes that disks wrote for the programs.", func(c *cluster.DiskCounts) float64 { return float64(c.Written) })
-	disk("reads_total", "Operations in which disks read for the programs.", func(c *cluster.DiskCounts) float64 { return float64(c.Reads) })
-	disk("writes_total", "Operations in which disks wrote for the programs.", func(c *cluster.DiskCounts) float64 { return float64(c.Writes) })
-	network := func(name, help string, of func(c *cluster.NetworkCounts) float64) {
-		t.network = append(t.network, series{describe("network_"+name, help), func(s *ContainerSample) (float64, bool) { return of(s.Network), true }})
-	}
-	network("received_bytes_total", "Bytes that came over the task's own network.", func(c *cluster.NetworkCounts) float64 { return float64(c.Received) })
-	network("sent_bytes_total", "Bytes that went over the task's own network.", func(c *cluster.NetworkCounts) float64 { return float64(c.Sent) })
-	network("received_packets_total", "Packets that came over the task's own network.", func(c *cluster.NetworkCounts) float64 { return float64(c.PacketsIn) })
-	network("sent_packets_total", "Packets that went over the task's own network.", func(c *cluster.NetworkCounts) float64 { return float64(c.PacketsOut) })
-	network("failed_packets_total", "Packets that were dropped or damaged on the task's own network, both ways.", func(c *cluster.NetworkCounts) float64 {
-		return float64(c.Dropped + c.Failures)
+	disk("read_bytes_total", "Bytes that disks read for the programs.", func(c *cluster.DiskCounts) float64 {
+		return float64(c.Read)
 	})
+	disk("written_bytes_total", "Bytes that disks wrote for the programs.", func(c *cluster.DiskCounts) float64 {
+		return float64(c.Written)
+	})
+	disk("reads_total", "Operations in which disks read for the programs.", func(c *cluster.DiskCounts) float64 {
+		return float64(c.Reads)
+	})
+	disk("writes_total", "Operations in which disks wrote for the programs.", func(c *cluster.DiskCounts) float64 {
+		return float64(c.Writes)
+	})
+	t.addNetwork(describe)
+	t.addVolumes(describe)
+	registry.MustRegister(t)
+	return t
+}
+
+// describer describes a metric of tasks, with labels beside those that all of them have.
+type describer func(name, help string, labels ...string) *prometheus.Desc
+
+func (t *Tasks) addNetwork(describe describer) {
+	network := func(name, help string, of func(c *cluster.NetworkCounts) float64) {
+		t.network = append(t.network, series{describe("network_"+name, help), func(s *ContainerSample) (float64, bool) {
+			return of(s.Network), true
+		}})
+	}
+	network("received_bytes_total", "Bytes that came over the task's own network.",
+		func(c *cluster.NetworkCounts) float64 { return float64(c.Received) })
+	network("sent_bytes_total", "Bytes that went over the task's own network.", func(c *cluster.NetworkCounts) float64 {
+		return float64(c.Sent)
+	})
+	network("received_packets_total", "Packets that came over the task's own network.",
+		func(c *cluster.NetworkCounts) float64 { return float64(c.PacketsIn) })
+	network("sent_packets_total", "Packets that went over the task's own network.",
+		func(c *cluster.NetworkCounts) float64 { return float64(c.PacketsOut) })
+	network("failed_packets_total", "Packets that were dropped or damaged on the task's own network, both ways.",
+		func(c *cluster.NetworkCounts) float64 {
+			return float64(c.Dropped + c.Failures)
+		})
+}
+
+func (t *Tasks) addVolumes(describe describer) {
 	volume := func(name, help string, of func(v *cluster.VolumeUse) (cluster.Bytes, bool)) {
 		t.volumes = append(t.volumes, volumeSeries{describe("volume_"+name, help, "volume"), of})
 	}
-	volume("used_bytes", "What the files of a volume take that the agent keeps for the task, as they were last counted.", func(v *cluster.VolumeUse) (cluster.Bytes, bool) {
+	volume("used_bytes", "What the files of a volume take that the agent keeps for the task, as they were "+
+		"last counted.", func(v *cluster.VolumeUse) (cluster.Bytes, bool) {
 		return v.Used, !v.At.IsZero()
 	})
-	volume("size_bytes", "Size of the file system of the volume, or of its quota.", func(v *cluster.VolumeUse) (cluster.Bytes, bool) { return v.Size, v.Size > 0 })
-	volume("free_bytes", "What is free of the file system of the volume, or of its quota.", func(v *cluster.VolumeUse) (cluster.Bytes, bool) { return v.Free, v.Size > 0 })
-	registry.MustRegister(t)
-	return t
+	volume("size_bytes", "Size of the file system of the volume, or of its quota.",
+		func(v *cluster.VolumeUse) (cluster.Bytes, bool) { return v.Size, v.Size > 0 })
+	volume("free_bytes", "What is free of the file system of the volume, or of its quota.",
+		func(v *cluster.VolumeUse) (cluster.Bytes, bool) { return v.Free, v.Size > 0 })
 }
 
 // Take replaces what was measured last. Of several attempts of one task the last in the list stands. It keeps the list.
@@ -180,11 +220,14 @@ func (t *Tasks) Collect(to chan<- prometheus.Metric) {
 		for j := range s.Volumes {
 			for _, g := range t.volumes {
 				if value, ok := g.of(&s.Volumes[j]); ok {
-					to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(value), append(labels, s.Volumes[j].Name)...)
+					to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(value),
+						append(labels, s.Volumes[j].Name)...)
 				}
 			}
 		}
-		if n := s.Network; n != nil && !slices.ContainsFunc(networks[s.Task], func(j int) bool { return all[j].Network.Namespace == n.Namespace }) {
+		if n := s.Network; n != nil && !slices.ContainsFunc(networks[s.Task], func(j int) bool {
+			return all[j].Network.Namespace == n.Namespace
+		}) {
 			networks[s.Task] = append(networks[s.Task], i)
 		}
 	}
@@ -197,7 +240,8 @@ func (t *Tasks) Collect(to chan<- prometheus.Metric) {
 				value, _ := n.of(&all[i])
 				sum += value
 			}
-			to <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, sum, first.Cluster, first.Service, first.Job, string(task))
+			to <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, sum, first.Cluster, first.Service,
+				first.Job, string(task))
 		}
 	}
 	to <- prometheus.MustNewConstMetric(t.leftOut, prometheus.GaugeValue, float64(max(shown-mostContainers, 0)))

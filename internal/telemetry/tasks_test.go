@@ -19,21 +19,33 @@ func TestTaskMetrics(t *testing.T) {
 	sample := func(container string, namespace uint64, cpu time.Duration) telemetry.ContainerSample {
 		return telemetry.ContainerSample{
 			Cluster: "c", Service: "web", Task: "c.web.1.0", Container: container, CPU: cpu, Memory: cluster.MiB,
-			Counts: cluster.Counts{Network: &cluster.NetworkCounts{Namespace: namespace, Received: 100, Dropped: 1, Failures: 2}},
+			Counts: cluster.Counts{Network: &cluster.NetworkCounts{
+				Namespace: namespace, Received: 100, Dropped: 1,
+				Failures: 2,
+			}},
 		}
 	}
 	job := telemetry.ContainerSample{
 		Cluster: "c", Job: "batch", Task: "c.batch.1.all.0", Container: "main", CPU: time.Second,
 		Counts: cluster.Counts{
-			HostNetwork: true, Throttle: &cluster.ThrottleCounts{Periods: 10, Throttled: 4, Time: 1500 * time.Millisecond},
+			HostNetwork: true, Throttle: &cluster.ThrottleCounts{
+				Periods: 10, Throttled: 4,
+				Time: 1500 * time.Millisecond,
+			},
 			Stall: &cluster.StallCounts{CPU: time.Second, Memory: 2 * time.Second, IO: 3 * time.Second},
 			Disk:  &cluster.DiskCounts{Read: 1, Written: 2, Reads: 3, Writes: 4},
 		},
 	}
 	kept := sample("side", 7, 0)
-	kept.Volumes = []cluster.VolumeUse{{Name: "data", Used: 5, Size: 9, Free: 4, At: time.Unix(1, 0)}, {Name: "new", Size: 9, Free: 4}}
+	kept.Volumes = []cluster.VolumeUse{
+		{Name: "data", Used: 5, Size: 9, Free: 4, At: time.Unix(1, 0)},
+		{Name: "new", Size: 9, Free: 4},
+	}
 	// Two containers of one network, one of another, and of an attempt that another one stands for.
-	tasks.Take([]telemetry.ContainerSample{sample("app", 1, 99*time.Second), sample("app", 7, 2*time.Second), kept, sample("alone", 8, 0), job})
+	tasks.Take([]telemetry.ContainerSample{
+		sample("app", 1, 99*time.Second), sample("app", 7, 2*time.Second), kept,
+		sample("alone", 8, 0), job,
+	})
 	const want = `
 # HELP berth_agent_containers_without_metrics Containers of the node that have no metrics, as there are too many.
 # TYPE berth_agent_containers_without_metrics gauge
@@ -68,8 +80,10 @@ berth_task_volume_free_bytes{cluster="c",job_name="",node="n1",service="web",tas
 berth_task_volume_free_bytes{cluster="c",job_name="",node="n1",service="web",task="c.web.1.0",volume="new"} 4
 `
 	err := testutil.GatherAndCompare(registry, strings.NewReader(want),
-		"berth_agent_containers_without_metrics", "berth_task_cpu_seconds_total", "berth_task_cpu_throttled_seconds_total", "berth_task_io_stalled_seconds_total",
-		"berth_task_disk_writes_total", "berth_task_network_received_bytes_total", "berth_task_network_failed_packets_total",
+		"berth_agent_containers_without_metrics", "berth_task_cpu_seconds_total",
+		"berth_task_cpu_throttled_seconds_total", "berth_task_io_stalled_seconds_total",
+		"berth_task_disk_writes_total", "berth_task_network_received_bytes_total",
+		"berth_task_network_failed_packets_total",
 		"berth_task_volume_used_bytes", "berth_task_volume_free_bytes")
 	if err != nil {
 		t.Error(err)
@@ -85,7 +99,10 @@ func TestTaskMetricsAreBounded(t *testing.T) {
 	tasks := telemetry.NewTasks("n1", registry)
 	var all []telemetry.ContainerSample
 	for i := range 1500 {
-		all = append(all, telemetry.ContainerSample{Cluster: "c", Service: "s", Task: cluster.ServiceTask("c", "s", 1, i), Container: fmt.Sprint(i)})
+		all = append(all, telemetry.ContainerSample{
+			Cluster: "c", Service: "s",
+			Task: cluster.ServiceTask("c", "s", 1, i), Container: fmt.Sprint(i),
+		})
 	}
 	tasks.Take(all)
 	if n, err := testutil.GatherAndCount(registry, "berth_task_cpu_seconds_total"); n != 1000 || err != nil {
@@ -96,7 +113,8 @@ func TestTaskMetricsAreBounded(t *testing.T) {
 # TYPE berth_agent_containers_without_metrics gauge
 berth_agent_containers_without_metrics{node="n1"} 500
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "berth_agent_containers_without_metrics"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
+		"berth_agent_containers_without_metrics"); err != nil {
 		t.Error(err)
 	}
 }

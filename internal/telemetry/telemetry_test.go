@@ -43,20 +43,26 @@ func TestMetricsHaveNames(t *testing.T) {
 
 func TestCommitsAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	m := memory.New(memory.Options{Hooks: memory.Hooks{After: func(_ context.Context, groups []store.Group, _ store.Result) error {
-		if len(groups) == 3 {
-			return store.ErrUnknown
-		}
-		return nil
-	}}})
+	m := memory.New(memory.Options{
+		Hooks: memory.Hooks{After: func(_ context.Context, groups []store.Group, _ store.Result) error {
+			if len(groups) == 3 {
+				return store.ErrUnknown
+			}
+			return nil
+		}},
+	})
 	e := telemetry.NewEngine(m, registry)
 	put := func(key string, modified uint64) store.Group {
-		return store.Group{Compares: []store.Compare{{Key: key, Modified: modified}}, Ops: []store.Op{{Key: key, Value: []byte("v")}}}
+		return store.Group{
+			Compares: []store.Compare{{Key: key, Modified: modified}},
+			Ops:      []store.Op{{Key: key, Value: []byte("v")}},
+		}
 	}
 	if _, err := e.Commit(t.Context(), []store.Group{put("a", 0), put("b", 99)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Commit(t.Context(), []store.Group{put("c", 0), put("d", 0), put("e", 0)}); !errors.Is(err, store.ErrUnknown) {
+	if _, err := e.Commit(t.Context(), []store.Group{put("c", 0), put("d", 0), put("e", 0)}); !errors.Is(err,
+		store.ErrUnknown) {
 		t.Fatalf("got %v, want ErrUnknown", err)
 	}
 	want := `

@@ -24,9 +24,9 @@ import (
 
 // Tracer makes the spans of one process. A nil Tracer makes none and costs nothing. It is safe for concurrent use.
 //
-// What a span belongs to travels as a W3C traceparent: from the request into the spec that it wrote, from there with the
-// plan into the desired record, and with the assignment to the agent. It is told to people only: nothing is
-// ever decided by it.
+// What a span belongs to travels as a W3C traceparent: from the request into the spec that it wrote, from there with
+// the plan into the desired record, and with the assignment to the agent. It is told to people only: nothing is ever
+// decided by it.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
@@ -34,16 +34,16 @@ type Tracer struct {
 
 // TracerConfig is what OpenTracer needs.
 type TracerConfig struct {
-	// Endpoint is where spans are sent by OTLP over HTTP, such as "http://127.0.0.1:4318"; with a path, to that, else to
-	// /v1/traces. Empty means that none are made.
+	// Endpoint is where spans are sent by OTLP over HTTP, such as "http://127.0.0.1:4318"; with a path, to that, else
+	// to /v1/traces. Empty means that none are made.
 	Endpoint string
 	// Instance names the process, and Version its build.
 	Instance, Version string
 	Log               *slog.Logger
 }
 
-// OpenTracer returns a tracer, nil where the endpoint is empty. It connects with the first spans. A collector that cannot
-// be reached costs spans and a line in the log now and then, and delays nothing.
+// OpenTracer returns a tracer, nil where the endpoint is empty. It connects with the first spans. A collector that
+// cannot be reached costs spans and a line in the log now and then, and delays nothing.
 func OpenTracer(ctx context.Context, c TracerConfig) (*Tracer, error) {
 	if c.Endpoint == "" {
 		return nil, nil //nolint:nilnil // a nil Tracer makes no spans

@@ -49,7 +49,8 @@ func TestSpansBelongTogether(t *testing.T) {
 	tracer := telemetry.TracerTo("s1", to)
 	began := time.Now().Add(-time.Minute)
 	first := tracer.Span("first", sent, telemetry.About{
-		Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "build"}, Task: "t", Attempt: 2, Node: "n1", What: "w", Count: 3, Began: began,
+		Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "build"}, Task: "t", Attempt: 2, Node: "n1",
+		What: "w", Count: 3, Began: began,
 	})
 	second := tracer.Span("second", first.Parent("ignored"), telemetry.About{})
 	second.End(errors.New("the disk is full"))
@@ -69,20 +70,25 @@ func TestSpansBelongTogether(t *testing.T) {
 		t.Errorf("got %d spans, want 3: what is not sampled is not sent", len(got))
 	}
 	f, s := got["first"], got["second"]
-	if f.SpanContext.TraceID().String() != sent[3:35] || f.Parent.SpanID().String() != sent[36:52] || s.Parent.SpanID() != f.SpanContext.SpanID() {
+	if f.SpanContext.TraceID().String() != sent[3:35] || f.Parent.SpanID().String() != sent[36:52] ||
+		s.Parent.SpanID() != f.SpanContext.SpanID() {
 		t.Errorf("they do not belong together: %+v %+v", f, s)
 	}
 	if got["alone"].Parent.IsValid() || got["alone"].SpanContext.TraceID() == f.SpanContext.TraceID() {
 		t.Error("a span without a parent does not begin a trace of its own")
 	}
-	if s.Status.Code != codes.Error || s.Status.Description != "the disk is full" || f.Status.Code != codes.Unset || !f.StartTime.Equal(began) {
+	if s.Status.Code != codes.Error || s.Status.Description != "the disk is full" || f.Status.Code != codes.Unset ||
+		!f.StartTime.Equal(began) {
 		t.Errorf("status %+v and %+v, began %v", s.Status, f.Status, f.StartTime)
 	}
 	attributes := map[string]string{}
 	for _, a := range f.Attributes {
 		attributes[string(a.Key)] = a.Value.String()
 	}
-	want := map[string]string{"owner": "c/job/build", "task": "t", "attempt": "2", "node": "n1", "what": "w", "count": "3"}
+	want := map[string]string{
+		"owner": "c/job/build", "task": "t", "attempt": "2", "node": "n1", "what": "w",
+		"count": "3",
+	}
 	if diff := cmp.Diff(want, attributes); diff != "" {
 		t.Error(diff)
 	}
@@ -128,7 +134,8 @@ func TestSpansAreSent(t *testing.T) {
 	}))
 	defer collector.Close()
 	for _, path := range []string{"", "/", "/deep/traces"} {
-		tracer, err := telemetry.OpenTracer(t.Context(), telemetry.TracerConfig{Endpoint: collector.URL + path, Instance: "server-7"})
+		tracer, err := telemetry.OpenTracer(t.Context(),
+			telemetry.TracerConfig{Endpoint: collector.URL + path, Instance: "server-7"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,12 +27,12 @@ const NoSkip = "BERTH_TEST_NO_SKIP"
 const Machine = "BERTH_TEST_MACHINE"
 
 const (
-	// poll is the pause after the first look of Eventually. Later pauses grow to slowPoll: what takes long is not found out sooner by looking
-	// more often, and the processor time of the looks is what others wait for.
+	// poll is the pause after the first look of Eventually. Later pauses grow to slowPoll: what takes long is not found
+	// out sooner by looking more often, and the processor time of the looks is what others wait for.
 	poll     = 10 * time.Millisecond
 	slowPoll = 200 * time.Millisecond
-	// lookShare is how many times as long as a look the pause after it is at least: commands that are run again and again leave the machine
-	// to what they wait for. It counts up to longestPoll.
+	// lookShare is how many times as long as a look the pause after it is at least: commands that are run again and
+	// again leave the machine to what they wait for. It counts up to longestPoll.
 	lookShare   = 3
 	longestPoll = time.Second
 )
@@ -133,8 +133,8 @@ func Skip(t testing.TB, reason string) {
 	t.Skip("left out: " + reason)
 }
 
-// onMachine makes what a test found out hold only for machines with the same parts: go test takes the result that it remembers for a test only
-// where the variables are the same that the test read.
+// onMachine makes what a test found out hold only for machines with the same parts: go test takes the result that it
+// remembers for a test only where the variables are the same that the test read.
 func onMachine() { _ = os.Getenv(Machine) }
 
 // NeedRoot leaves the test out unless it runs as root.

@@ -27,7 +27,9 @@ func TestPoll(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began = time.Now()
-		if err := testkit.Poll(ctx, func() error { return never }); !errors.Is(err, never) || time.Since(began) != time.Second {
+		if err := testkit.Poll(ctx, func() error {
+			return never
+		}); !errors.Is(err, never) || time.Since(began) != time.Second {
 			t.Errorf("after %v: %v, want the last error after 1s", time.Since(began), err)
 		}
 		looks = 0

@@ -27,11 +27,11 @@ const (
 	maxDiskSlowness = 4
 )
 
-// Scaled returns a limit for a machine of usual speed as a limit for this machine, now. A quiet machine of usual speed returns
-// the limit itself. A machine that is slower, or on which four processes want each core, returns a multiple.
+// Scaled returns a limit for a machine of usual speed as a limit for this machine, now. A quiet machine of usual speed
+// returns the limit itself. A machine that is slower, or on which four processes want each core, returns a multiple.
 //
-// Scaled is for limits that a test writes into a manifest or a configuration. A test that waits uses Eventually or Context,
-// which follow the load while they wait. Inside a synctest bubble the limit stays as it is.
+// Scaled is for limits that a test writes into a manifest or a configuration. A test that waits uses Eventually or
+// Context, which follow the load while they wait. Inside a synctest bubble the limit stays as it is.
 func Scaled(limit time.Duration) time.Duration {
 	if inBubble() {
 		return limit
@@ -39,8 +39,8 @@ func Scaled(limit time.Duration) time.Duration {
 	return time.Duration(float64(limit) * yardstick().handOut())
 }
 
-// Stopwatch measures how long something would take on a quiet machine of usual speed. Tests that hold a duration against
-// an upper limit use it in place of time.Since. It is safe for concurrent use.
+// Stopwatch measures how long something would take on a quiet machine of usual speed. Tests that hold a duration
+// against an upper limit use it in place of time.Since. It is safe for concurrent use.
 type Stopwatch struct {
 	began  time.Time
 	usual  time.Duration
@@ -72,7 +72,8 @@ func Context(t testing.TB, limit time.Duration) context.Context {
 	return ctx
 }
 
-// WithLimit is context.WithTimeout with a limit that stretches as by Eventually. It is for what outlives a test's own context.
+// WithLimit is context.WithTimeout with a limit that stretches as by Eventually. It is for what outlives a test's own
+// context.
 func WithLimit(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if inBubble() {
 		return context.WithTimeout(parent, limit)
@@ -91,7 +92,8 @@ func WithLimit(parent context.Context, limit time.Duration) (context.Context, co
 // inBubble reports whether the caller runs inside a synctest bubble. A bubble's time begins with the year 2000.
 func inBubble() bool { return time.Now().Year() < 2020 }
 
-// yard counts time as a quiet machine of usual speed would: while the machine is three times slower, a third of the time passes.
+// yard counts time as a quiet machine of usual speed would: while the machine is three times slower, a third of the
+// time passes.
 type yard struct {
 	mu     sync.Mutex
 	speed  float64 // how many times slower a core is than a usual one
@@ -103,8 +105,8 @@ type yard struct {
 	stat   stat
 }
 
-// yardstick returns the yardstick of this process. Its first call starts the sampling, for good: by a timer, as a goroutine that stays
-// would be a leak to the tests that look for leaks.
+// yardstick returns the yardstick of this process. Its first call starts the sampling, for good: by a timer, as a
+// goroutine that stays would be a leak to the tests that look for leaks.
 var yardstick = sync.OnceValue(func() *yard {
 	y := &yard{speed: coreSlowness() * raceSlowness, last: time.Now(), slower: 1}
 	y.stat, _ = readStat()
@@ -219,8 +221,8 @@ func parseStat(text []byte) stat {
 	return s
 }
 
-// coreSlowness tells how many times slower than usual a core of this machine is: the best of several tries counts, as other
-// processes may be in the way of each.
+// coreSlowness tells how many times slower than usual a core of this machine is: the best of several tries counts, as
+// other processes may be in the way of each.
 func coreSlowness() float64 {
 	best := time.Hour
 	for range 5 {

@@ -10,7 +10,8 @@ import (
 )
 
 func TestParseStat(t *testing.T) {
-	got := parseStat([]byte("cpu  100 0 50 800 10 0 0 40 0 0\ncpu0 1 2 3\nintr 5 6\nprocs_running 7\nprocs_blocked 2\n"))
+	got := parseStat([]byte("cpu  100 0 50 800 10 0 0 40 0 0\ncpu0 1 2 3\nintr 5 6\nprocs_running " +
+		"7\nprocs_blocked 2\n"))
 	if want := (stat{running: 7, blocked: 2, stolen: 40, all: 1000}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -1,9 +1,10 @@
 // Package timetable reads schedules and finds their moments.
 //
-// A schedule is five fields, minute, hour, day of the month, month and day of the week, or one of "@yearly", "@monthly",
-// "@weekly", "@daily" and "@hourly", read by the clock on the wall of a time zone. If both the day of the month and that of
-// the week are restricted, a day that meets one of them is meant. Where that clock leaps forward, the moments that are left out come at the
-// first moment after it, as one; where it is set back, a moment that comes twice comes the first time only.
+// A schedule is five fields, minute, hour, day of the month, month and day of the week, or one of "@yearly",
+// "@monthly", "@weekly", "@daily" and "@hourly", read by the clock on the wall of a time zone. If both the day of the
+// month and that of the week are restricted, a day that meets one of them is meant. Where that clock leaps forward, the
+// moments that are left out come at the first moment after it, as one; where it is set back, a moment that comes twice
+// comes the first time only.
 //
 // The zones are those of the machine or, where it has none, those that are built in.
 package timetable
@@ -43,8 +44,8 @@ type schedule struct {
 // wildcard is the bit by which the parser marks a field that was written "*".
 const wildcard = 1 << 63
 
-// Parse reads one schedule. The zone is a name of the time zone database, such as "Europe/Paris", or empty for UTC. Schedules that have
-// no moment at all, such as for the 31st of February, are refused.
+// Parse reads one schedule. The zone is a name of the time zone database, such as "Europe/Paris", or empty for UTC.
+// Schedules that have no moment at all, such as for the 31st of February, are refused.
 func Parse(expr, zone string) (*Table, error) { return ParseAll([]string{expr}, zone) }
 
 // ParseAll reads several schedules in one zone. A moment of more than one of them is one moment.
@@ -71,7 +72,8 @@ func Zone(name string) (*time.Location, error) {
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, fmt.Errorf("%q is not a time zone: want a name such as \"Europe/Paris\", or none for UTC", clip(name))
+		return nil, fmt.Errorf("%q is not a time zone: want a name such as \"Europe/Paris\", or none for UTC",
+			clip(name))
 	}
 	return loc, nil
 }
@@ -79,7 +81,9 @@ func Zone(name string) (*time.Location, error) {
 // parse reads one expression.
 func parse(expr string) (schedule, error) {
 	refuse := func(why any) (schedule, error) {
-		return schedule{}, fmt.Errorf("%q is not a schedule: %v; want minute, hour, day of the month, month and day of the week, such as \"30 4 * * mon-fri\", or \"@daily\"",
+		return schedule{}, fmt.Errorf(
+			"%q is not a schedule: %v; want minute, hour, day of the month, month and day of the week, such "+
+				"as \"30 4 * * mon-fri\", or \"@daily\"",
 			clip(expr), why)
 	}
 	switch {
@@ -88,7 +92,8 @@ func parse(expr string) (schedule, error) {
 	case strings.Contains(expr, "="):
 		return refuse("a time zone is a field of its own")
 	}
-	parser, err := cron.TryNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom)
+	parser, err := cron.TryNewParser(
+		cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom)
 	if err != nil {
 		return schedule{}, err
 	}
@@ -102,7 +107,8 @@ func parse(expr string) (schedule, error) {
 		return refuse("it names no times of the day")
 	}
 	s := schedule{
-		days: spec.Dom, months: spec.Month, week: spec.Dow, anyDay: spec.Dom&wildcard != 0, anyDayOfWeek: spec.Dow&wildcard != 0,
+		days: spec.Dom, months: spec.Month, week: spec.Dow, anyDay: spec.Dom&wildcard != 0,
+		anyDayOfWeek: spec.Dow&wildcard != 0,
 	}
 	for hour := range 24 {
 		for minute := range 60 {
@@ -153,7 +159,8 @@ func (t *Table) Next(after time.Time) (first time.Time) {
 	return first
 }
 
-// Last returns the newest moment up to and including a time, in UTC; the zero time if there is none in the nine years before.
+// Last returns the newest moment up to and including a time, in UTC; the zero time if there is none in the nine years
+// before.
 func (t *Table) Last(until time.Time) (newest time.Time) {
 	for i := range t.schedules {
 		if m := t.last(&t.schedules[i], until); m.After(newest) {
@@ -163,8 +170,8 @@ func (t *Table) Last(until time.Time) (newest time.Time) {
 	return newest
 }
 
-// Between returns the moments after the first time and up to and including the second, in UTC, oldest first; where there are more
-// than most, the newest of them.
+// Between returns the moments after the first time and up to and including the second, in UTC, oldest first; where
+// there are more than most, the newest of them.
 func (t *Table) Between(after, until time.Time, most int) []time.Time {
 	var moments []time.Time
 	for m := t.Last(until); len(moments) < most && m.After(after); m = t.Last(m.Add(-1)) {
@@ -174,8 +181,8 @@ func (t *Table) Between(after, until time.Time, most int) []time.Time {
 	return moments
 }
 
-// A slot of a later day, or a later one of the same day, never comes before an earlier one: so the first that is late enough
-// is found by halving.
+// A slot of a later day, or a later one of the same day, never comes before an earlier one: so the first that is late
+// enough is found by halving.
 
 func (t *Table) next(s *schedule, after time.Time) time.Time {
 	day := dayOf(after.In(t.zone))
@@ -197,7 +204,8 @@ func (t *Table) next(s *schedule, after time.Time) time.Time {
 }
 
 func (t *Table) last(s *schedule, until time.Time) time.Time {
-	day := dayOf(until.In(t.zone)).AddDate(0, 0, 1) // a clock that was set back over midnight shows the day before again
+	// a clock that was set back over midnight shows the day before again
+	day := dayOf(until.In(t.zone)).AddDate(0, 0, 1)
 	for range maxDays {
 		if s.on(day) {
 			i, _ := slices.BinarySearchFunc(s.slots, until, func(slot int, until time.Time) int {

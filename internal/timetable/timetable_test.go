@@ -37,27 +37,58 @@ func TestMoments(t *testing.T) {
 		name, expr, zone, after, until string
 		want                           []string
 	}{
-		{"minutes", "*/20 * * * *", "", "2026-11-20 10:00", "2026-11-20 11:00", []string{"11-20 10:20", "11-20 10:40", "11-20 11:00"}},
+		{
+			"minutes", "*/20 * * * *", "", "2026-11-20 10:00", "2026-11-20 11:00",
+			[]string{"11-20 10:20", "11-20 10:40", "11-20 11:00"},
+		},
 		{"seconds", "* * * * *", "", "2026-11-20 10:00:30", "2026-11-20 10:01:59", []string{"11-20 10:01"}},
-		{"daily", "@daily", "Europe/Paris", "2026-11-20 00:00", "2026-11-22 00:00", []string{"11-20 23:00", "11-21 23:00"}},
-		{"hourly", "@hourly", "Asia/Kolkata", "2026-11-20 00:00", "2026-11-20 02:00", []string{"11-20 00:30", "11-20 01:30"}},
+		{
+			"daily", "@daily", "Europe/Paris", "2026-11-20 00:00", "2026-11-22 00:00",
+			[]string{"11-20 23:00", "11-21 23:00"},
+		},
+		{
+			"hourly", "@hourly", "Asia/Kolkata", "2026-11-20 00:00", "2026-11-20 02:00",
+			[]string{"11-20 00:30", "11-20 01:30"},
+		},
 		{"monthly", "@monthly", "", "2026-11-20 00:00", "2027-01-31 00:00", []string{"12-01 00:00", "01-01 00:00"}},
-		{"weekly, which is on Sundays", "@weekly", "", "2026-11-20 00:00", "2026-11-30 00:00", []string{"11-22 00:00", "11-29 00:00"}},
-		{"names", "0 9 * nov THU,Fri", "", "2026-11-18 00:00", "2026-11-21 00:00", []string{"11-19 09:00", "11-20 09:00"}},
+		{
+			"weekly, which is on Sundays", "@weekly", "", "2026-11-20 00:00", "2026-11-30 00:00",
+			[]string{"11-22 00:00", "11-29 00:00"},
+		},
+		{
+			"names", "0 9 * nov THU,Fri", "", "2026-11-18 00:00", "2026-11-21 00:00",
+			[]string{"11-19 09:00", "11-20 09:00"},
+		},
 		{"Sunday is 0 and 7", "0 9 * * 7", "", "2026-11-20 00:00", "2026-11-25 00:00", []string{"11-22 09:00"}},
-		{"either of two days", "0 9 21 * mon", "", "2026-11-20 00:00", "2026-11-24 00:00", []string{"11-21 09:00", "11-23 09:00"}},
-		{"in months that are long enough", "0 0 31 * *", "", "2026-09-01 00:00", "2027-01-01 00:00", []string{"10-31 00:00", "12-31 00:00"}},
+		{
+			"either of two days", "0 9 21 * mon", "", "2026-11-20 00:00", "2026-11-24 00:00",
+			[]string{"11-21 09:00", "11-23 09:00"},
+		},
+		{
+			"in months that are long enough", "0 0 31 * *", "", "2026-09-01 00:00", "2027-01-01 00:00",
+			[]string{"10-31 00:00", "12-31 00:00"},
+		},
 		{"in leap years", "0 0 29 2 *", "", "2096-03-01 00:00", "2104-12-01 00:00", []string{"02-29 00:00"}},
 
-		// In Paris the clock leaps from 02:00 to 03:00 at 01:00 UTC on 2026-03-29 and is set back from 03:00 to 02:00 at 01:00 UTC on 2026-10-25.
-		{"left out", "30 2 * * *", "Europe/Paris", "2026-03-28 00:00", "2026-03-31 00:00", []string{"03-28 01:30", "03-29 01:00", "03-30 00:30"}},
+		// In Paris the clock leaps from 02:00 to 03:00 at 01:00 UTC on 2026-03-29 and is set back from 03:00 to 02:00
+		// at 01:00 UTC on 2026-10-25.
+		{
+			"left out", "30 2 * * *", "Europe/Paris", "2026-03-28 00:00", "2026-03-31 00:00",
+			[]string{"03-28 01:30", "03-29 01:00", "03-30 00:30"},
+		},
 		{"left out, as one", "*/20 2,3 * * *", "Europe/Paris", "2026-03-29 00:00", "2026-03-29 02:00", []string{
 			"03-29 01:00", "03-29 01:20", "03-29 01:40",
 		}},
-		{"twice", "30 2 * * *", "Europe/Paris", "2026-10-24 12:00", "2026-10-27 00:00", []string{"10-25 00:30", "10-26 01:30"}},
-		{"all of the day, and none twice", "0,30 * * * *", "Europe/Paris", "2026-10-24 23:30", "2026-10-25 02:00", []string{
-			"10-25 00:00", "10-25 00:30", "10-25 02:00",
-		}},
+		{
+			"twice", "30 2 * * *", "Europe/Paris", "2026-10-24 12:00", "2026-10-27 00:00",
+			[]string{"10-25 00:30", "10-26 01:30"},
+		},
+		{
+			"all of the day, and none twice", "0,30 * * * *", "Europe/Paris", "2026-10-24 23:30", "2026-10-25 02:00",
+			[]string{
+				"10-25 00:00", "10-25 00:30", "10-25 02:00",
+			},
+		},
 		// In Havana the clock leaps over midnight: from 2026-03-08 00:00 to 01:00.
 		{"midnight left out", "0,30 0 * * *", "America/Havana", "2026-03-07 00:00", "2026-03-09 12:00", []string{
 			"03-07 05:00", "03-07 05:30", "03-08 05:00", "03-09 04:00", "03-09 04:30",
@@ -70,7 +101,10 @@ func TestMoments(t *testing.T) {
 			"10-02 17:30", "10-03 17:00", "10-04 17:00",
 		}},
 		// In Newfoundland the clock was set back at one minute past midnight: the day before was shown again.
-		{"over midnight", "0 0 * * *", "America/St_Johns", "2010-11-06 03:00", "2010-11-07 03:00", []string{"11-07 02:30"}},
+		{
+			"over midnight", "0 0 * * *", "America/St_Johns", "2010-11-06 03:00", "2010-11-07 03:00",
+			[]string{"11-07 02:30"},
+		},
 		// Samoa left out 2011-12-30 altogether.
 		{"a day that never was", "0 12 * * *", "Pacific/Apia", "2011-12-29 00:00", "2012-01-01 00:00", []string{
 			"12-29 22:00", "12-30 10:00", "12-30 22:00", "12-31 22:00",
@@ -137,7 +171,10 @@ func TestSeveral(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := table.Between(utc(t, "2026-11-20 00:00"), utc(t, "2026-11-21 00:00"), 10)
-	want := []time.Time{utc(t, "2026-11-20 06:00"), utc(t, "2026-11-20 12:00"), utc(t, "2026-11-20 18:00"), utc(t, "2026-11-21 00:00")}
+	want := []time.Time{
+		utc(t, "2026-11-20 06:00"), utc(t, "2026-11-20 12:00"), utc(t, "2026-11-20 18:00"),
+		utc(t, "2026-11-21 00:00"),
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -146,10 +183,13 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// TestAgainstTheClock holds a table against a clock that is looked at every minute: a moment is the first time that the clock shows a
-// minute of the schedule.
+// TestAgainstTheClock holds a table against a clock that is looked at every minute: a moment is the first time that the
+// clock shows a minute of the schedule.
 func TestAgainstTheClock(t *testing.T) {
-	zones := []string{"", "Europe/Paris", "America/New_York", "America/Havana", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca"}
+	zones := []string{
+		"", "Europe/Paris", "America/New_York", "America/Havana", "Australia/Lord_Howe", "Asia/Kathmandu",
+		"Africa/Casablanca",
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		zone := rapid.SampledFrom(zones).Draw(t, "zone")
 		hour := rapid.SampledFrom([]string{"*", "0", "1", "2", "3", "1-3", "23"}).Draw(t, "hour")
@@ -166,7 +206,8 @@ func TestAgainstTheClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begin := time.Date(2026, time.January, rapid.IntRange(1, 366).Draw(t, "day"), rapid.IntRange(0, 23).Draw(t, "at"), 0, 0, 0, time.UTC)
+		begin := time.Date(2026, time.January, rapid.IntRange(1, 366).Draw(t, "day"),
+			rapid.IntRange(0, 23).Draw(t, "at"), 0, 0, 0, time.UTC)
 		end := begin.Add(12 * time.Hour)
 		moments := map[time.Time]bool{}
 		for _, m := range table.Between(begin, end, 10_000) {
@@ -217,7 +258,10 @@ func shows(field string, n int) bool {
 
 // FuzzParse: no text makes the parser panic, and what is read has moments in order.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"* * * * *", "@daily", "0 0 29 2 *", "*/5 1-3,7 L * MON#2", "@every 1h", "0 0 31 2 *", "H H * * *", "59 23 31 12 7", "0 0 ? * ?"} {
+	for _, s := range []string{
+		"* * * * *", "@daily", "0 0 29 2 *", "*/5 1-3,7 L * MON#2", "@every 1h", "0 0 31 2 *",
+		"H H * * *", "59 23 31 12 7", "0 0 ? * ?",
+	} {
 		f.Add(s, "Europe/Paris")
 	}
 	f.Add("0 0 * * *", "UTC")

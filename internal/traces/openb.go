@@ -22,13 +22,14 @@ const (
 	maxModel = 64 // models of a pod
 )
 
-// ReadOpenB reads a list of pods of the openb traces, and a list of nodes unless its From is nil. Each is a table of comma-separated values
-// with a heading. A pod is a job of one task.
+// ReadOpenB reads a list of pods of the openb traces, and a list of nodes unless its From is nil. Each is a table of
+// comma-separated values with a heading. A pod is a job of one task.
 //
-// Of the pods, cpu_milli, memory_mib, num_gpu and gpu_milli must be there; a pod for one GPU with a gpu_milli below 1000 asks for that
-// share of it. gpu_spec lists the models that will do, separated by "|". A pod arrives at its creation_time and runs from its
-// scheduled_time, or else its creation_time, to its deletion_time; in a list without creation_time pods arrive a second apart, in their
-// order, and do not end. The jobs are in the order of the list. Of the nodes, cpu_milli, memory_mib and gpu must be there.
+// Of the pods, cpu_milli, memory_mib, num_gpu and gpu_milli must be there; a pod for one GPU with a gpu_milli below
+// 1000 asks for that share of it. gpu_spec lists the models that will do, separated by "|". A pod arrives at its
+// creation_time and runs from its scheduled_time, or else its creation_time, to its deletion_time; in a list without
+// creation_time pods arrive a second apart, in their order, and do not end. The jobs are in the order of the list. Of
+// the nodes, cpu_milli, memory_mib and gpu must be there.
 func ReadOpenB(pods, nodes Input) (*Trace, error) {
 	r := newReader()
 	if nodes.From != nil {
@@ -43,8 +44,9 @@ func ReadOpenB(pods, nodes Input) (*Trace, error) {
 
 func (r *reader) node(c *cells) {
 	n := Node{
-		Name: c.text("sn"), CPU: cluster.MilliCPU(c.number("cpu_milli", maxMilli)), Memory: cluster.Bytes(c.number("memory_mib", maxMiB)) << 20,
-		GPUs: int(c.number("gpu", maxGPUs)), Model: c.models("model"),
+		Name: c.text("sn"), CPU: cluster.MilliCPU(c.number("cpu_milli", maxMilli)),
+		Memory: cluster.Bytes(c.number("memory_mib", maxMiB)) << 20,
+		GPUs:   int(c.number("gpu", maxGPUs)), Model: c.models("model"),
 	}
 	if len(r.trace.Nodes) == MaxNodes {
 		r.tooMany("nodes", MaxNodes)
@@ -55,8 +57,9 @@ func (r *reader) node(c *cells) {
 
 func (r *reader) pod(c *cells) {
 	s := Shape{
-		CPU: cluster.MilliCPU(c.number("cpu_milli", maxMilli)), Memory: cluster.Bytes(c.number("memory_mib", maxMiB)) << 20,
-		GPUs: int(c.number("num_gpu", maxGPUs)), Models: c.models("gpu_spec"),
+		CPU:    cluster.MilliCPU(c.number("cpu_milli", maxMilli)),
+		Memory: cluster.Bytes(c.number("memory_mib", maxMiB)) << 20,
+		GPUs:   int(c.number("num_gpu", maxGPUs)), Models: c.models("gpu_spec"),
 	}
 	if share := c.number("gpu_milli", cluster.WholeDevice); s.GPUs == 1 && share < cluster.WholeDevice {
 		s.Share = int(share)
@@ -143,7 +146,8 @@ func (c *cells) number(column string, most int64) int64 {
 	return int64(v)
 }
 
-// table reads a file of comma-separated values and calls each for the lines below its heading, which must name the columns.
+// table reads a file of comma-separated values and calls each for the lines below its heading, which must name the
+// columns.
 func (r *reader) table(in Input, want []string, each func(*cells)) {
 	r.file, r.line = in.Name, 0
 	table := csv.NewReader(&lines{from: in.From})

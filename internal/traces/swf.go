@@ -28,10 +28,10 @@ const (
 // maxProcs bounds the processors of a machine and of a job.
 const maxProcs = 10_000_000
 
-// ReadSWF reads a log in the Standard Workload Format 2.2. Each job is as many tasks as it asked for processors, or else used, of a CPU each and the memory
-// that it asked for. The machine's processors are taken from the header, which must tell them. A job runs for a second at least, and for no longer than its
-// user asked for; where that is not told it is what it ran. The
-// jobs are in the order of their arrival.
+// ReadSWF reads a log in the Standard Workload Format 2.2. Each job is as many tasks as it asked for processors, or
+// else used, of a CPU each and the memory that it asked for. The machine's processors are taken from the header, which
+// must tell them. A job runs for a second at least, and for no longer than its user asked for; where that is not told
+// it is what it ran. The jobs are in the order of their arrival.
 func ReadSWF(in Input) (*Trace, error) {
 	r := newReader()
 	r.file = in.Name
@@ -56,7 +56,9 @@ func ReadSWF(in Input) (*Trace, error) {
 		r.faultAt(0, "no MaxProcs in the header")
 	}
 	read := len(t.Jobs)
-	t.Jobs = slices.DeleteFunc(t.Jobs, func(j Job) bool { return j.Tasks <= 0 || j.Run < 0 || int64(j.Tasks) > t.Procs })
+	t.Jobs = slices.DeleteFunc(t.Jobs, func(j Job) bool {
+		return j.Tasks <= 0 || j.Run < 0 || int64(j.Tasks) > t.Procs
+	})
 	t.Skipped = read - len(t.Jobs)
 	for i := range t.Jobs {
 		j := &t.Jobs[i]
@@ -100,7 +102,8 @@ func (r *reader) logged(fields []string) {
 	}
 	j := Job{
 		ID: fields[colID], User: fields[colUser], Arrived: seconds(number(colArrived, "the submit time", maxSeconds)),
-		Run: seconds(number(colRun, "the run time", maxSeconds)), Limit: seconds(number(colLimit, "the requested time", maxSeconds)),
+		Run:   seconds(number(colRun, "the run time", maxSeconds)),
+		Limit: seconds(number(colLimit, "the requested time", maxSeconds)),
 	}
 	used, procs := number(colUsed, "the processors", maxProcs), number(colProcs, "the requested processors", maxProcs)
 	if procs <= 0 {

@@ -1,8 +1,8 @@
 // Package traces reads records of what was asked of other people's clusters: traces.
 //
-// A Trace is jobs, each a number of equal tasks that run for a time, and, where the record tells, the
-// machines of that cluster. Two formats are known: the tables of pods and nodes of the openb traces of a cluster with GPUs (ReadOpenB), and
-// the Standard Workload Format 2.2 in which logs of batch queues are kept (ReadSWF).
+// A Trace is jobs, each a number of equal tasks that run for a time, and, where the record tells, the machines of that
+// cluster. Two formats are known: the tables of pods and nodes of the openb traces of a cluster with GPUs (ReadOpenB),
+// and the Standard Workload Format 2.2 in which logs of batch queues are kept (ReadSWF).
 //
 // What is wrong with a file is told all at once, as Faults, each with file and line; then nothing of it is returned.
 package traces
@@ -38,7 +38,8 @@ type Trace struct {
 	Jobs []Job
 	// Procs is how many processors the machine had, 0 where the record does not say.
 	Procs int64
-	// Skipped counts the jobs that the record has and that cannot have run: without processors or run time, or larger than the machine.
+	// Skipped counts the jobs that the record has and that cannot have run: without processors or run time, or larger
+	// than the machine.
 	Skipped int
 }
 
@@ -67,7 +68,8 @@ type Job struct {
 	ID string
 	// Arrived counts from the begin of the record.
 	Arrived time.Duration
-	// Run is how long its tasks ran, 0 for one of which no end is known; Limit what its user asked for, 0 for none. Run is not above Limit.
+	// Run is how long its tasks ran, 0 for one of which no end is known; Limit what its user asked for, 0 for none. Run
+	// is not above Limit.
 	Run, Limit time.Duration
 	// Shape is the index of what each of its Tasks asks for.
 	Shape, Tasks int

@@ -12,12 +12,13 @@ import (
 
 // How soon a peer that is gone is noticed. A program that ends has its connections closed at once. The kernel probes a
 // silent connection: a machine that went away, or a cut link, ends it within 4 s and costs the programs nothing. A
-// server that hangs while its machine lives is found by a question beside a report that is not answered (see attend). The
-// pings of HTTP/2 are for what is left, such as a byte stream whose other end hangs; they wake both programs, so they are
-// sent only on connections that were silent for longer than any heartbeat lasts (see dispatcher.LongestHeartbeat).
+// server that hangs while its machine lives is found by a question beside a report that is not answered (see attend).
+// The pings of HTTP/2 are for what is left, such as a byte stream whose other end hangs; they wake both programs, so
+// they are sent only on connections that were silent for longer than any heartbeat lasts (see
+// dispatcher.LongestHeartbeat).
 //
-// A connection without a stream is closed after idleMost: an agent that is well always has its assignments open. One that is
-// left, for another server or at the end, while a stream is still open on it would otherwise stay for ever.
+// A connection without a stream is closed after idleMost: an agent that is well always has its assignments open. One
+// that is left, for another server or at the end, while a stream is still open on it would otherwise stay for ever.
 const (
 	dialWait      = 2 * time.Second
 	probeAfter    = 2 * time.Second
@@ -114,8 +115,8 @@ func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: probeAfter, Interval: probeEvery, Count: probeCount}
 }
 
-// expire bounds how long what was sent may stay unacknowledged: the kernel does not probe meanwhile. It also bounds how long
-// the other program may leave its buffer full, so it is for the connections of reports and assignments alone: a
+// expire bounds how long what was sent may stay unacknowledged: the kernel does not probe meanwhile. It also bounds how
+// long the other program may leave its buffer full, so it is for the connections of reports and assignments alone: a
 // byte stream may rightly wait for its reader.
 func expire(network string, c syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
@@ -143,8 +144,8 @@ func Tune(s *http.Server) {
 		s.HTTP2 = &http.HTTP2Config{}
 	}
 	s.HTTP2.SendPingTimeout, s.HTTP2.PingTimeout, s.HTTP2.WriteByteTimeout = silentMost, pingWait, writeMost
-	// MaxDecoderHeaderTableSize stays as it is: the server would keep to a smaller table before the client has heard of it, and
-	// end connections whose first requests come together with COMPRESSION_ERROR.
+	// MaxDecoderHeaderTableSize stays as it is: the server would keep to a smaller table before the client has heard of
+	// it, and end connections whose first requests come together with COMPRESSION_ERROR.
 	next := s.ConnContext
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if next != nil {

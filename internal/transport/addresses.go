@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// PathAddresses is where an agent asks for the healthy addresses of services. The answer may take AddressesWait. A server of an earlier
-// build answers 404.
+// PathAddresses is where an agent asks for the healthy addresses of services. The answer may take AddressesWait. A
+// server of an earlier build answers 404.
 const PathAddresses = "/agent/v1/addresses"
 
 // AddressesWait is how long a server waits at most until it has something to tell.
@@ -16,9 +16,9 @@ const AddressesWait = 55 * time.Second
 // addressesPatience is how long an agent waits for the answer.
 const addressesPatience = AddressesWait + 20*time.Second
 
-// AddressesRequest names the services that an agent follows, each once, with what it was told of them last. The server answers once it has
-// something else to tell of one of them, or with nothing after AddressesWait. It may be sent again at any time: what is known is told by
-// its stamp, so an answer that was lost, or that comes twice, does no harm.
+// AddressesRequest names the services that an agent follows, each once, with what it was told of them last. The server
+// answers once it has something else to tell of one of them, or with nothing after AddressesWait. It may be sent again
+// at any time: what is known is told by its stamp, so an answer that was lost, or that comes twice, does no harm.
 type AddressesRequest struct {
 	Node     string         `json:"node"`
 	Session  uint64         `json:"session"`
@@ -34,13 +34,13 @@ type ServiceAsked struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
 	Stamp   string `json:"stamp,omitempty"`
-	// Known is, where Stamp is empty, that of what the agent was told in earlier times and does not count on: it is answered at once, also if nothing
-	// has changed. A server of an earlier build then tells the whole list.
+	// Known is, where Stamp is empty, that of what the agent was told in earlier times and does not count on: it is
+	// answered at once, also if nothing has changed. A server of an earlier build then tells the whole list.
 	Known string `json:"known,omitempty"`
 }
 
-// AddressesReply tells of those services that the agent was told something else of, in the order of the request, or of a part of them where it
-// is much: then the next request is answered at once.
+// AddressesReply tells of those services that the agent was told something else of, in the order of the request, or of
+// a part of them where it is much: then the next request is answered at once.
 type AddressesReply struct {
 	Services []ServiceTold `json:"services,omitempty"`
 }
@@ -49,12 +49,13 @@ type AddressesReply struct {
 type ServiceTold struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
-	// Stamp stands for what the agent knows once it has taken this in: the same content has the same stamp, whichever server tells it (StampOf).
+	// Stamp stands for what the agent knows once it has taken this in: the same content has the same stamp, whichever
+	// server tells it (StampOf).
 	Stamp string `json:"stamp"`
 	// Missing says that there is no such service.
 	Missing bool `json:"missing,omitempty"`
-	// Since, unless empty, says that this is a difference from what had that stamp, see Onto: Gone went, and Addresses came or changed. It is
-	// told only to agents that ask for Differences.
+	// Since, unless empty, says that this is a difference from what had that stamp, see Onto: Gone went, and Addresses
+	// came or changed. It is told only to agents that ask for Differences.
 	Since string         `json:"since,omitempty"`
 	Gone  []ServicePlace `json:"gone,omitempty"`
 	// Addresses are those of the healthy tasks that are not about to end, by task, then node.
@@ -63,7 +64,8 @@ type ServiceTold struct {
 	text, packed []byte
 }
 
-// ServiceAddress is where a healthy task of a service is reached: Address is its node's, Ports are the numbers of its ports there, by name.
+// ServiceAddress is where a healthy task of a service is reached: Address is its node's, Ports are the numbers of its
+// ports there, by name.
 type ServiceAddress struct {
 	Task    string         `json:"task"`
 	Node    string         `json:"node"`
@@ -100,8 +102,8 @@ func tellAddresses(d Dispatch) http.HandlerFunc {
 	}
 }
 
-// Addresses asks the server of the session what differs of the services' healthy addresses, and waits until something does, about a minute
-// at most: then the reply is empty. ErrUnknown says that the server cannot tell.
+// Addresses asks the server of the session what differs of the services' healthy addresses, and waits until something
+// does, about a minute at most: then the reply is empty. ErrUnknown says that the server cannot tell.
 func (c *Client) Addresses(ctx context.Context, r AddressesRequest) (AddressesReply, error) {
 	var reply AddressesReply
 	l, err := c.servers.present()

@@ -27,25 +27,33 @@ func (tellingDispatch) Addresses(_ context.Context, r AddressesRequest) (reply A
 	}
 	told, err := ServiceTold{
 		Cluster: r.Services[0].Cluster, Service: r.Services[0].Service, Stamp: "s2",
-		Addresses: []ServiceAddress{{Task: "c.web.1.0", Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 8080}}},
+		Addresses: []ServiceAddress{
+			{Task: "c.web.1.0", Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 8080}},
+		},
 	}.Encoded()
-	return AddressesReply{Services: []ServiceTold{told, {Cluster: "c", Service: "db", Stamp: "none", Missing: true}}}, err
+	return AddressesReply{Services: []ServiceTold{told, {Cluster: "c", Service: "db", Stamp: "none", Missing: true}}},
+		err
 }
 
-// What a server tells of services arrives, whether its text was made before or not; a server that knows nothing of it is told from one that
-// fails, and counts as one that answers.
+// What a server tells of services arrives, whether its text was made before or not; a server that knows nothing of it
+// is told from one that fails, and counts as one that answers.
 func TestAddressesOverTheWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		f.serve(t, "http://new:7071", tellingDispatch{})
 		f.serve(t, "http://old:7071", silentDispatch{})
-		r := AddressesRequest{Node: "n1", Session: 1, Services: []ServiceAsked{{Cluster: "c", Service: "web", Stamp: "s1"}}}
+		r := AddressesRequest{
+			Node: "n1", Session: 1,
+			Services: []ServiceAsked{{Cluster: "c", Service: "web", Stamp: "s1"}},
+		}
 		c := f.client(t, "http://new:7071")
 		got, err := c.Addresses(t.Context(), r)
 		want := AddressesReply{Services: []ServiceTold{
 			{
 				Cluster: "c", Service: "web", Stamp: "s2",
-				Addresses: []ServiceAddress{{Task: "c.web.1.0", Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 8080}}},
+				Addresses: []ServiceAddress{
+					{Task: "c.web.1.0", Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 8080}},
+				},
 			},
 			{Cluster: "c", Service: "db", Stamp: "none", Missing: true},
 		}}
@@ -68,7 +76,10 @@ func TestAddressesOverTheWire(t *testing.T) {
 
 // The text of what is told to many is that of its fields.
 func TestServiceToldEncoded(t *testing.T) {
-	told := ServiceTold{Cluster: "c", Service: "web", Stamp: "s", Addresses: []ServiceAddress{{Task: "t", Node: "n", Address: "a"}}}
+	told := ServiceTold{
+		Cluster: "c", Service: "web", Stamp: "s",
+		Addresses: []ServiceAddress{{Task: "t", Node: "n", Address: "a"}},
+	}
 	plain, err := json.Marshal(told)
 	if err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 // errHangs says that the server took a request and answers nothing.
 var errHangs = fmt.Errorf("%w: it hangs", errUnanswered)
 
-// attend watches over a call that may rightly take long, as a report does while the store's disk is slow. Once it has taken
-// a while the server is asked beside whether it is there; if it does not answer, the call's context ends with errHangs. The
-// caller ends the watch.
+// attend watches over a call that may rightly take long, as a report does while the store's disk is slow. Once it has
+// taken a while the server is asked beside whether it is there; if it does not answer, the call's context ends with
+// errHangs. The caller ends the watch.
 func (c *Client) attend(ctx context.Context, l *link) (attended context.Context, done func()) {
 	attended, cancel := context.WithCancelCause(ctx)
 	var mu sync.Mutex

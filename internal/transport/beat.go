@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A report that says nothing but that its node lives is by far the most frequent message: from version 2 on it travels as a
-// request without a body, and so does its answer where that says nothing new. That halves what it costs a server.
+// A report that says nothing but that its node lives is by far the most frequent message: from version 2 on it travels
+// as a request without a body, and so does its answer where that says nothing new. That halves what it costs a server.
 
 // beatVersion is the first version with bodiless heartbeats.
 const beatVersion = 2
@@ -32,7 +32,8 @@ func (r *Report) plain() bool {
 
 // beat returns the request for a plain report.
 func (r *Report) beat(ctx context.Context, base string) (*http.Request, error) {
-	text := base + PathBeat + url.PathEscape(r.Node) + "/" + strconv.FormatUint(r.Session, 10) + "/" + strconv.FormatUint(r.Seq, 10)
+	text := base + PathBeat + url.PathEscape(r.Node) + "/" + strconv.FormatUint(r.Session, 10) + "/" +
+		strconv.FormatUint(r.Seq, 10)
 	return http.NewRequestWithContext(ctx, http.MethodPost, text, http.NoBody)
 }
 

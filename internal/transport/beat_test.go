@@ -27,9 +27,13 @@ func TestHeartbeats(t *testing.T) {
 		reply  ReportReply
 		path   string
 	}{
-		"nothing new":               {2, Report{Node: "n1", Session: 4, Seq: 9}, full, PathBeat + "n1/4/9"},
-		"the server has news":       {2, Report{Node: "n1", Session: 4, Seq: 9}, news, PathBeat + "n1/4/9"},
-		"the agent has news":        {2, Report{Node: "n1", Session: 4, Seq: 9, Stats: &cluster.NodeStats{Tasks: 1}}, full, PathReport},
+		"nothing new":         {2, Report{Node: "n1", Session: 4, Seq: 9}, full, PathBeat + "n1/4/9"},
+		"the server has news": {2, Report{Node: "n1", Session: 4, Seq: 9}, news, PathBeat + "n1/4/9"},
+		"the agent has news": {
+			2,
+			Report{Node: "n1", Session: 4, Seq: 9, Stats: &cluster.NodeStats{Tasks: 1}},
+			full, PathReport,
+		},
 		"a server before version 2": {1, Report{Node: "n1", Session: 4, Seq: 9}, full, PathReport},
 		"a server before versions":  {0, Report{Node: "n1", Session: 4, Seq: 9}, full, PathReport},
 	} {
@@ -88,12 +92,14 @@ func TestHeartbeatErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		var over *SessionError
-		if _, err := c.Report(t.Context(), Report{Node: "n1", Session: 4, Seq: 1}); !errors.As(err, &over) || over.Newest != 7 {
+		if _, err := c.Report(t.Context(), Report{Node: "n1", Session: 4, Seq: 1}); !errors.As(err, &over) ||
+			over.Newest != 7 {
 			t.Errorf("got %v, want the newest session", err)
 		}
 	})
 	for path, want := range map[string]int{
-		"n2/4/1": http.StatusForbidden, "n1/x/1": http.StatusBadRequest, "n1/4/-1": http.StatusBadRequest, "n1/4": http.StatusNotFound,
+		"n2/4/1": http.StatusForbidden, "n1/x/1": http.StatusBadRequest, "n1/4/-1": http.StatusBadRequest,
+		"n1/4": http.StatusNotFound,
 	} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, PathBeat+path, http.NoBody)
@@ -102,7 +108,12 @@ func TestHeartbeatErrors(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", path, w.Code, want)
 		}
 	}
-	for _, h := range []http.Header{{}, {headerHeartbeat: {"5"}}, {headerHeartbeat: {"5"}, headerToken: {"1.2"}}, {headerHeartbeat: {"5"}, headerToken: {"1.2.x"}}} {
+	for _, h := range []http.Header{
+		{},
+		{headerHeartbeat: {"5"}},
+		{headerHeartbeat: {"5"}, headerToken: {"1.2"}},
+		{headerHeartbeat: {"5"}, headerToken: {"1.2.x"}},
+	} {
 		if err := new(ReportReply).read(h); err == nil {
 			t.Errorf("%v was read as an answer", h)
 		}

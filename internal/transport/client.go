@@ -33,19 +33,21 @@ type ClientConfig struct {
 	TLS *tls.Config
 	// Token is sent as a bearer token, unless empty.
 	Token string
-	// Dial, unless nil, opens the connection to one of the addresses instead of the network; TLS is added to it for https.
+	// Dial, unless nil, opens the connection to one of the addresses instead of the network; TLS is added to it for
+	// https.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// HTTP, unless nil, carries all calls in place of a client with a connection of its own, to any address: many clients can share it.
+	// HTTP, unless nil, carries all calls in place of a client with a connection of its own, to any address: many
+	// clients can share it.
 	HTTP *http.Client
 	// Random, unless nil, returns the numbers from 0 up to 1 by which servers are chosen.
 	Random func() float64
 }
 
-// Client is an agent's end of its connection to the servers. It talks to one of them at a time, and to
-// another where that one goes away: then a call returns ErrElsewhere, and the next Register begins a session there. Its
-// methods may be called concurrently, Register by one goroutine at a time; all share one HTTP/2 connection,
-// but byte streams, each of which has its own: what nobody reads on the other side would in the end hold up everything on
-// its connection, reports and so the node's life with it.
+// Client is an agent's end of its connection to the servers. It talks to one of them at a time, and to another where
+// that one goes away: then a call returns ErrElsewhere, and the next Register begins a session there. Its methods may
+// be called concurrently, Register by one goroutine at a time; all share one HTTP/2 connection, but byte streams, each
+// of which has its own: what nobody reads on the other side would in the end hold up everything on its connection,
+// reports and so the node's life with it.
 type Client struct {
 	servers servers
 	token   string
@@ -261,8 +263,8 @@ type ending struct {
 	Elsewhere *string `json:"elsewhere,omitempty"`
 }
 
-// Next blocks until there is a message. After the stream has ended it returns an error, ErrSession where
-// the server ended it because the session is over, ErrElsewhere where it cannot serve it. The end of ctx ends the stream.
+// Next blocks until there is a message. After the stream has ended it returns an error, ErrSession where the server
+// ended it because the session is over, ErrElsewhere where it cannot serve it. The end of ctx ends the stream.
 func (a *Assignments) Next(ctx context.Context) (Message, error) {
 	release := context.AfterFunc(ctx, a.stop)
 	defer release()

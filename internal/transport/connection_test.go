@@ -84,7 +84,9 @@ func TestRegisterAndReport(t *testing.T) {
 			return Welcome{Session: r.Previous + 1, Heartbeat: cluster.Duration(time.Second)}, nil
 		},
 		report: func(r Report) (ReportReply, error) {
-			return ReportReply{Refused: map[string]Refused{r.Tasks[0].UUID: {Reason: cluster.ReasonBarrier, Message: "no"}}}, nil
+			return ReportReply{Refused: map[string]Refused{
+				r.Tasks[0].UUID: {Reason: cluster.ReasonBarrier, Message: "no"},
+			}}, nil
 		},
 	})
 	w, err := c.Register(t.Context(), Registration{Node: "n1", Previous: 4})
@@ -355,7 +357,8 @@ func TestBadRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, l.base()+PathRegister, strings.NewReader(body))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, l.base()+PathRegister,
+				strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}

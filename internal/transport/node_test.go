@@ -18,7 +18,8 @@ func TestANodeSpeaksForItself(t *testing.T) {
 		assign:   func(context.Context, AssignmentsRequest, func([]Message) error) error { calls++; return nil },
 	})
 	for path, message := range map[string]any{
-		PathRegister: Registration{Node: "n1"}, PathReport: Report{Node: "n1"}, PathAssignments: AssignmentsRequest{Node: "n1"},
+		PathRegister: Registration{Node: "n1"}, PathReport: Report{Node: "n1"},
+		PathAssignments: AssignmentsRequest{Node: "n1"},
 	} {
 		body, err := json.Marshal(message)
 		if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Where a node is near a limit, as shares of what it has, and by how much of it the use of a resource has to change to be
-// worth a report at once. Agent and server judge by the same numbers.
+// Where a node is near a limit, as shares of what it has, and by how much of it the use of a resource has to change to
+// be worth a report at once. Agent and server judge by the same numbers.
 const (
 	NearCPU    = 0.9
 	NearMemory = 0.9
@@ -42,7 +42,8 @@ func (s Share) Change(t Share) float64 {
 // hardly is the change of a share that is not worth telling.
 const hardly = 0.01
 
-// Same reports whether the statistics of the machine, attempts apart, say no more than those that were told: what a report then leaves out.
+// Same reports whether the statistics of the machine, attempts apart, say no more than those that were told: what a
+// report then leaves out.
 func Same(s, told *cluster.NodeStats, total cluster.Facts) bool {
 	return s == told || s != nil && told != nil && s.Tasks == told.Tasks && samePressure(s.Pressure, told.Pressure) &&
 		(s.Sweep == nil || s.Sweep == told.Sweep) && s.DiskFull == told.DiskFull &&

@@ -25,8 +25,8 @@ func (idle) Report(context.Context, Report) (ReportReply, error) {
 func (idle) Assign(context.Context, AssignmentsRequest, func([]Message) error) error { return nil }
 func (idle) Carry(context.Context, string, io.ReadWriter) error                      { return nil }
 
-// BenchmarkReports is the floor under what an agent's report costs both ends together: HTTP/2 and TLS on loopback with nothing behind, 32 at a
-// time of 1,000 agents with a connection each.
+// BenchmarkReports is the floor under what an agent's report costs both ends together: HTTP/2 and TLS on loopback with
+// nothing behind, 32 at a time of 1,000 agents with a connection each.
 func BenchmarkReports(b *testing.B) {
 	server := httptest.NewUnstartedServer(Handler(idle{}))
 	server.EnableHTTP2 = true
@@ -37,7 +37,10 @@ func BenchmarkReports(b *testing.B) {
 	const agents, together = 1000, 32
 	clients := make(chan *Client, agents)
 	for range agents {
-		c, err := NewClient(ClientConfig{Addresses: []string{server.URL}, TLS: &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS13}})
+		c, err := NewClient(ClientConfig{
+			Addresses: []string{server.URL},
+			TLS:       &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS13},
+		})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -47,7 +50,10 @@ func BenchmarkReports(b *testing.B) {
 		}
 		clients <- c
 	}
-	report := Report{Node: "n1", Session: 1, Seq: 1, Tasks: []cluster.Observed{{Task: "c.web.1.0", Attempt: 1, UUID: "u", State: cluster.StateRunning}}}
+	report := Report{
+		Node: "n1", Session: 1, Seq: 1,
+		Tasks: []cluster.Observed{{Task: "c.web.1.0", Attempt: 1, UUID: "u", State: cluster.StateRunning}},
+	}
 	began := used()
 	b.ReportAllocs()
 	b.ResetTimer()

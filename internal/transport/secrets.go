@@ -11,8 +11,8 @@ import (
 // PathSecrets is where an agent asks for the secrets of an attempt. It is answered over TLS and unix sockets only.
 const PathSecrets = "/agent/v1/secrets"
 
-// SecretStamps tells an agent which values the secrets have that an attempt on its node is handed, without the values. It comes when
-// an assignment stream begins and whenever one changed.
+// SecretStamps tells an agent which values the secrets have that an attempt on its node is handed, without the values.
+// It comes when an assignment stream begins and whenever one changed.
 type SecretStamps struct {
 	Task cluster.TaskID `json:"task"`
 	UUID string         `json:"uuid"`
@@ -20,8 +20,8 @@ type SecretStamps struct {
 	Stamps map[string]string `json:"stamps"`
 }
 
-// SecretsRequest asks for the secrets of one attempt on the node: those that its containers are handed, or, with a Registry, what that
-// wants for the image of a Container.
+// SecretsRequest asks for the secrets of one attempt on the node: those that its containers are handed, or, with a
+// Registry, what that wants for the image of a Container.
 type SecretsRequest struct {
 	Node    string         `json:"node"`
 	Session uint64         `json:"session"`
@@ -31,8 +31,8 @@ type SecretsRequest struct {
 	Revision  uint64 `json:"rev"`
 	Registry  string `json:"registry,omitempty"`
 	Container string `json:"container,omitempty"`
-	// Stream, unless empty, is the id of a stream of the kind StreamImageResolve that names a secret: asked for is its login for the Registry, of no
-	// attempt.
+	// Stream, unless empty, is the id of a stream of the kind StreamImageResolve that names a secret: asked for is its
+	// login for the Registry, of no attempt.
 	Stream string `json:"stream,omitempty"`
 }
 
@@ -71,7 +71,8 @@ func (s SecretText) GoString() string { return s.String() }
 
 // secretGiver is a Dispatch that hands out secrets.
 type secretGiver interface {
-	// Secrets returns those of an attempt on the node that asks. ErrRefused says that the attempt is not there, or has ended.
+	// Secrets returns those of an attempt on the node that asks. ErrRefused says that the attempt is not there, or has
+	// ended.
 	Secrets(ctx context.Context, r SecretsRequest) (SecretsReply, error)
 }
 

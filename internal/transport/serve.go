@@ -16,7 +16,8 @@ import (
 type Dispatch interface {
 	// Register begins a session.
 	Register(ctx context.Context, r Registration) (Welcome, error)
-	// Assign sends the messages of a session's assignment stream, several at a time, until the context or the session ends.
+	// Assign sends the messages of a session's assignment stream, several at a time, until the context or the session
+	// ends.
 	Assign(ctx context.Context, r AssignmentsRequest, send func([]Message) error) error
 	// Report takes a report and answers once what had to be durable is durable.
 	Report(ctx context.Context, r Report) (ReportReply, error)
@@ -35,7 +36,9 @@ func Handler(d Dispatch) http.Handler {
 	mux.HandleFunc("POST "+PathAssignments, func(w http.ResponseWriter, r *http.Request) { assign(d, w, r) })
 	mux.HandleFunc("POST "+PathStream+"{id}", func(w http.ResponseWriter, r *http.Request) { carry(d, w, r) })
 	mux.HandleFunc("POST "+PathBeat+"{node}/{session}/{seq}", beat(d))
-	mux.HandleFunc("GET "+PathAlive, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET "+PathAlive, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	})
 	return mux
 }
 
@@ -63,7 +66,10 @@ func reply(w http.ResponseWriter, out any) {
 func read(w http.ResponseWriter, r *http.Request, in any) bool {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReply)).Decode(in)
 	if err != nil {
-		respond(w, failure{Title: "Bad Request", Status: http.StatusBadRequest, Detail: "the request cannot be read: " + err.Error()})
+		respond(w, failure{
+			Title: "Bad Request", Status: http.StatusBadRequest,
+			Detail: "the request cannot be read: " + err.Error(),
+		})
 	}
 	return err == nil
 }

@@ -155,8 +155,8 @@ func TestAgentsLeaveADeadServer(t *testing.T) {
 	})
 }
 
-// TestAbandonedConnectionsEnd closes a client while a stream is still open: its connection must not outlive the stream, or each agent
-// that moves would leave one behind on the server that it came from.
+// TestAbandonedConnectionsEnd closes a client while a stream is still open: its connection must not outlive the stream,
+// or each agent that moves would leave one behind on the server that it came from.
 func TestAbandonedConnectionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()

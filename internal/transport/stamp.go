@@ -15,7 +15,8 @@ import (
 // missingStamp is the stamp of a service that does not exist.
 const missingStamp = "missing"
 
-// ErrDifference says that a difference cannot be taken in: it is one from something else, or does not lead to what its stamp stands for.
+// ErrDifference says that a difference cannot be taken in: it is one from something else, or does not lead to what its
+// stamp stands for.
 var ErrDifference = errors.New("the difference does not fit")
 
 // ServicePlace names an address of a service: a task has at most one on a node.
@@ -37,9 +38,10 @@ func (a *ServiceAddress) Equal(b *ServiceAddress) bool {
 	return a.Task == b.Task && a.Node == b.Node && a.Address == b.Address && maps.Equal(a.Ports, b.Ports)
 }
 
-// Sum is the sum of addresses, 0 for none: addresses come to it and go from it one by one, in any order, so that the stamp of a long list costs only what
-// changed. It is a number of 128 bits, of which the second word is the higher. That two lists have the same sum does not happen by accident; who
-// chooses names so that it does misleads those who follow their own service.
+// Sum is the sum of addresses, 0 for none: addresses come to it and go from it one by one, in any order, so that the
+// stamp of a long list costs only what changed. It is a number of 128 bits, of which the second word is the higher.
+// That two lists have the same sum does not happen by accident; who chooses names so that it does misleads those who
+// follow their own service.
 type Sum [2]uint64
 
 // Sum returns that of one address.
@@ -108,8 +110,9 @@ func StampOf(missing bool, list []ServiceAddress) string {
 	return s.Stamp(missing)
 }
 
-// Onto returns the addresses that are known once what is told was taken in by who knows those of base, by task, then node, under a stamp. Base
-// stays as it is. A whole list is what it says. A difference that does not fit is ErrDifference: then nothing is known but base.
+// Onto returns the addresses that are known once what is told was taken in by who knows those of base, by task, then
+// node, under a stamp. Base stays as it is. A whole list is what it says. A difference that does not fit is
+// ErrDifference: then nothing is known but base.
 func (t *ServiceTold) Onto(stamp string, base []ServiceAddress) ([]ServiceAddress, error) {
 	if t.Since == "" {
 		return t.Addresses, nil

@@ -5,22 +5,25 @@ import (
 	"fmt"
 )
 
-// TerminalVersion is the first version in which an agent knows the kinds of streams below. An earlier one would end them without a
-// word, so it is not asked.
+// TerminalVersion is the first version in which an agent knows the kinds of streams below. An earlier one would end
+// them without a word, so it is not asked.
 const TerminalVersion = 4
 
 // Kinds of streams that people have at their terminals, in frames both ways. Each ends with ChannelExit.
 const (
-	// StreamTerminal is a command on a terminal: what is typed in ChannelStdin, sizes in ChannelResize, what it shows in ChannelStdout.
+	// StreamTerminal is a command on a terminal: what is typed in ChannelStdin, sizes in ChannelResize, what it shows
+	// in ChannelStdout.
 	StreamTerminal StreamKind = "terminal"
-	// StreamForward is one connection to a port of a task. An empty frame of ChannelStdin or ChannelStdout ends its direction.
+	// StreamForward is one connection to a port of a task. An empty frame of ChannelStdin or ChannelStdout ends its
+	// direction.
 	StreamForward StreamKind = "forward"
-	// StreamCopyOut carries an archive of package archive from the node in ChannelStdout, with what was left out, a line each, in
-	// ChannelStderr; StreamCopyIn one to the node in ChannelStdin, the last frame empty, and what came of it, as CopyEnd in JSON, in
-	// ChannelStdout.
+	// StreamCopyOut carries an archive of package archive from the node in ChannelStdout, with what was left out, a
+	// line each, in ChannelStderr; StreamCopyIn one to the node in ChannelStdin, the last frame empty, and what came of
+	// it, as CopyEnd in JSON, in ChannelStdout.
 	StreamCopyOut StreamKind = "copy-out"
 	StreamCopyIn  StreamKind = "copy-in"
-	// StreamAttach is the output of a running container as it comes, until its end. Names in ChannelSignal are sent to its program.
+	// StreamAttach is the output of a running container as it comes, until its end. Names in ChannelSignal are sent to
+	// its program.
 	StreamAttach StreamKind = "attach"
 )
 
@@ -32,7 +35,8 @@ func (k StreamKind) Knows(version int) error {
 	switch k {
 	case StreamTerminal, StreamForward, StreamCopyOut, StreamCopyIn, StreamAttach:
 		if version < TerminalVersion {
-			return fmt.Errorf("%w (it speaks version %d of the protocol, and %q needs %d)", ErrOldAgent, version, k, TerminalVersion)
+			return fmt.Errorf("%w (it speaks version %d of the protocol, and %q needs %d)", ErrOldAgent, version, k,
+				TerminalVersion)
 		}
 	}
 	return nil
@@ -57,8 +61,8 @@ type ForwardRequest struct {
 	Port string `json:"port"`
 }
 
-// CopyRequest names a file or folder as the container's program sees it; what is no absolute path is below the folder that the
-// program stands in.
+// CopyRequest names a file or folder as the container's program sees it; what is no absolute path is below the folder
+// that the program stands in.
 type CopyRequest struct {
 	Path string `json:"path"`
 	// Follow copies what links point to instead of the links.

@@ -12,8 +12,8 @@ import (
 	"net/http"
 )
 
-// What is told of services is told to many: a text is made once, and packed once where it is long, and the answers to all agents are put
-// together from such texts.
+// What is told of services is told to many: a text is made once, and packed once where it is long, and the answers to
+// all agents are put together from such texts.
 
 const (
 	// packing is how answers are packed for agents that can unpack them, as HTTP calls it.
@@ -74,7 +74,8 @@ func (t ServiceTold) MarshalJSON() ([]byte, error) {
 	return t.text, nil
 }
 
-// write writes the answer: the text that json.Marshal would make, or packed, in as many pieces one after the other, which is one packed text.
+// write writes the answer: the text that json.Marshal would make, or packed, in as many pieces one after the other,
+// which is one packed text.
 func (r *AddressesReply) write(w http.ResponseWriter, packed bool) error {
 	w.Header().Set("Content-Type", "application/json")
 	piece := func(text string) []byte { return []byte(text) }
@@ -111,8 +112,8 @@ func (r *AddressesReply) write(w http.ResponseWriter, packed bool) error {
 	return err
 }
 
-// stored returns a text as a member of a gzip file (RFC 1952) that holds it as it is: what is short is not worth the work. It is at most 65,535
-// bytes long.
+// stored returns a text as a member of a gzip file (RFC 1952) that holds it as it is: what is short is not worth the
+// work. It is at most 65,535 bytes long.
 func stored(text []byte) []byte {
 	if len(text) > 1<<16-1 {
 		return nil

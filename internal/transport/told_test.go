@@ -20,12 +20,16 @@ import (
 )
 
 func addressAt(task, node string, port int) ServiceAddress {
-	return ServiceAddress{Task: task, Node: node, Address: "192.0.2.1", Ports: map[string]int{"http": port, "admin": port + 1}}
+	return ServiceAddress{
+		Task: task, Node: node, Address: "192.0.2.1",
+		Ports: map[string]int{"http": port, "admin": port + 1},
+	}
 }
 
 // A difference leads from the list that it is from to the one that its stamp stands for, or to nothing.
 func TestServiceToldOnto(t *testing.T) {
-	a, b, c, moved := addressAt("t.1", "n1", 1), addressAt("t.2", "n1", 2), addressAt("t.2", "n2", 3), addressAt("t.2", "n1", 9)
+	a, b, c, moved := addressAt("t.1", "n1", 1), addressAt("t.2", "n1", 2), addressAt("t.2", "n2", 3),
+		addressAt("t.2", "n1", 9)
 	base := []ServiceAddress{a, b}
 	from := StampOf(false, base)
 	for name, test := range map[string]struct {
@@ -33,13 +37,19 @@ func TestServiceToldOnto(t *testing.T) {
 		since, stamp     string
 		wrong            bool
 	}{
-		"nothing":             {want: base},
-		"one came":            {come: []ServiceAddress{c}, want: []ServiceAddress{a, b, c}},
-		"the first went":      {gone: []ServiceAddress{a}, want: []ServiceAddress{b}},
-		"one changed":         {come: []ServiceAddress{moved}, want: []ServiceAddress{a, moved}},
-		"all at once":         {gone: []ServiceAddress{a}, come: []ServiceAddress{moved, c}, want: []ServiceAddress{moved, c}},
-		"all went":            {gone: base, want: []ServiceAddress{}},
-		"from something else": {since: StampOf(false, base[1:]), come: []ServiceAddress{c}, want: []ServiceAddress{a, b, c}, wrong: true},
+		"nothing":        {want: base},
+		"one came":       {come: []ServiceAddress{c}, want: []ServiceAddress{a, b, c}},
+		"the first went": {gone: []ServiceAddress{a}, want: []ServiceAddress{b}},
+		"one changed":    {come: []ServiceAddress{moved}, want: []ServiceAddress{a, moved}},
+		"all at once": {
+			gone: []ServiceAddress{a}, come: []ServiceAddress{moved, c},
+			want: []ServiceAddress{moved, c},
+		},
+		"all went": {gone: base, want: []ServiceAddress{}},
+		"from something else": {
+			since: StampOf(false, base[1:]), come: []ServiceAddress{c},
+			want: []ServiceAddress{a, b, c}, wrong: true,
+		},
 		"went, was not there": {gone: []ServiceAddress{c}, want: base, wrong: true},
 		"to something else":   {come: []ServiceAddress{c}, want: []ServiceAddress{a, c}, wrong: true},
 		"a stamp of an older build": {
@@ -81,9 +91,10 @@ func TestStamps(t *testing.T) {
 	}
 	seen := map[string]string{one: "two addresses"}
 	for name, other := range map[string]ServiceAddress{
-		"task": {"t.3", "n1", b.Address, b.Ports}, "node": {"t.2", "n2", b.Address, b.Ports}, "address": {"t.2", "n1", "192.0.2.2", b.Ports},
-		"port":  {"t.2", "n1", b.Address, map[string]int{"http": 2, "admin": 4}},
-		"ports": {"t.2", "n1", b.Address, nil}, "bounds": {"t.2n", "1", b.Address, b.Ports},
+		"task": {"t.3", "n1", b.Address, b.Ports}, "node": {"t.2", "n2", b.Address, b.Ports},
+		"address": {"t.2", "n1", "192.0.2.2", b.Ports},
+		"port":    {"t.2", "n1", b.Address, map[string]int{"http": 2, "admin": 4}},
+		"ports":   {"t.2", "n1", b.Address, nil}, "bounds": {"t.2n", "1", b.Address, b.Ports},
 	} {
 		s := StampOf(false, []ServiceAddress{a, other})
 		if was, ok := seen[s]; ok {
@@ -108,9 +119,11 @@ func (c crowded) Addresses(context.Context, AddressesRequest) (AddressesReply, e
 
 // Answers are packed for agents that say they unpack them, and the same as those of old for all others.
 func TestAddressesArePacked(t *testing.T) {
-	long, short := ServiceTold{Cluster: "c", Service: "web", Stamp: "1"}, ServiceTold{Cluster: "c", Service: "db", Stamp: "2", Missing: true}
+	long, short := ServiceTold{Cluster: "c", Service: "web", Stamp: "1"},
+		ServiceTold{Cluster: "c", Service: "db", Stamp: "2", Missing: true}
 	for i := range 1000 {
-		long.Addresses = append(long.Addresses, addressAt(fmt.Sprintf("c.web.1.%d", i), fmt.Sprintf("n%d", i%7), 20000+i))
+		long.Addresses = append(long.Addresses,
+			addressAt(fmt.Sprintf("c.web.1.%d", i), fmt.Sprintf("n%d", i%7), 20000+i))
 	}
 	long, err := long.Encoded()
 	if err != nil {
@@ -125,7 +138,8 @@ func TestAddressesArePacked(t *testing.T) {
 			}
 			h := Handler(crowded{reply: want})
 			answer := func(accept string) *httptest.ResponseRecorder {
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathAddresses, strings.NewReader(`{"node":"n1","session":1}`))
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathAddresses,
+					strings.NewReader(`{"node":"n1","session":1}`))
 				if accept != "" {
 					r.Header.Set("Accept-Encoding", accept)
 				}
@@ -133,7 +147,8 @@ func TestAddressesArePacked(t *testing.T) {
 				h.ServeHTTP(w, r)
 				return w
 			}
-			if w := answer(""); w.Header().Get("Content-Encoding") != "" || strings.TrimSpace(w.Body.String()) != string(plain) {
+			if w := answer(""); w.Header().Get("Content-Encoding") != "" ||
+				strings.TrimSpace(w.Body.String()) != string(plain) {
 				t.Errorf("to an agent of a build before: %q", w.Body)
 			}
 			w := answer("gzip")
@@ -150,8 +165,10 @@ func TestAddressesArePacked(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFabric()
 				f.serve(t, "http://new:7071", crowded{reply: want})
-				got, err := f.client(t, "http://new:7071").Addresses(t.Context(), AddressesRequest{Node: "n1", Session: 1})
-				if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(ServiceTold{}), cmpopts.EquateEmpty()); err != nil || diff != "" {
+				got, err := f.client(t, "http://new:7071").Addresses(t.Context(),
+					AddressesRequest{Node: "n1", Session: 1})
+				if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(ServiceTold{}),
+					cmpopts.EquateEmpty()); err != nil || diff != "" {
 					t.Errorf("%v (-want +got):\n%s", err, diff)
 				}
 			})
@@ -173,7 +190,8 @@ func (s *slow) SetWriteDeadline(until time.Time) error {
 // An agent that does not read its answer is not waited for without end.
 func TestAddressesBoundTheWait(t *testing.T) {
 	w := &slow{ResponseWriter: httptest.NewRecorder()}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathAddresses, strings.NewReader(`{"node":"n1","session":1}`))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathAddresses,
+		strings.NewReader(`{"node":"n1","session":1}`))
 	Handler(crowded{}).ServeHTTP(w, r)
 	if left := time.Until(w.until); left <= 0 || left > writeMost {
 		t.Errorf("the answer has to be read within %v, want %v", left, writeMost)

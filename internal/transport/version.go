@@ -14,7 +14,8 @@ func (r *Registration) Speaks() (int, error) {
 		return 0, fmt.Errorf("%w: it speaks version %d of the protocol and this server %d to %d: upgrade the agent",
 			ErrRefused, newest, WireMin, WireVersion)
 	case oldest > WireVersion:
-		return 0, fmt.Errorf("%w: it speaks versions %d to %d of the protocol and this server at most %d: upgrade the server first",
+		return 0, fmt.Errorf("%w: it speaks versions %d to %d of the protocol and this server at most %d: "+
+			"upgrade the server first",
 			ErrRefused, oldest, newest, WireVersion)
 	}
 	return min(newest, WireVersion), nil
@@ -23,7 +24,8 @@ func (r *Registration) Speaks() (int, error) {
 // speaks judges a server that does not judge by itself.
 func (w *Welcome) speaks() error {
 	if v := cmp.Or(w.Wire, 1); v < WireMin {
-		return fmt.Errorf("%w: the server speaks version %d of the protocol and this agent %d to %d: upgrade the server first",
+		return fmt.Errorf("%w: the server speaks version %d of the protocol and this agent %d to %d: "+
+			"upgrade the server first",
 			ErrRefused, v, WireMin, WireVersion)
 	}
 	return nil

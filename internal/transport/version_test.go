@@ -25,7 +25,8 @@ func TestVersions(t *testing.T) {
 		"an agent before versions": {want: 1},
 		"a newer agent":            {wire: WireVersion + 3, least: WireVersion, want: WireVersion},
 		"an agent that is too new": {wire: WireVersion + 3, least: WireVersion + 1, says: "upgrade the server"},
-		"an agent that is too old": {wire: WireMin - 2, least: WireMin - 2, says: "upgrade the agent"}, // 0 is an agent before versions
+		// 0 is an agent before versions
+		"an agent that is too old": {wire: WireMin - 2, least: WireMin - 2, says: "upgrade the agent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Registration{Wire: c.wire, WireMin: c.least}
@@ -38,7 +39,8 @@ func TestVersions(t *testing.T) {
 			}
 		})
 	}
-	if err := (&Welcome{Wire: WireMin - 2}).speaks(); err == nil || !strings.Contains(err.Error(), "upgrade the server") {
+	if err := (&Welcome{Wire: WireMin - 2}).speaks(); err == nil ||
+		!strings.Contains(err.Error(), "upgrade the server") {
 		t.Errorf("an agent at a server that is too old: got %v", err)
 	}
 }
@@ -52,11 +54,12 @@ func recorded(t *testing.T, version, name string) []byte {
 	return b
 }
 
-// same reads a message of version 1, writes it again, and compares: nothing may be lost or called otherwise. Then it reads
-// the same message of a newer build, which says more, and compares what this build understands of it.
+// same reads a message of version 1, writes it again, and compares: nothing may be lost or called otherwise. Then it
+// reads the same message of a newer build, which says more, and compares what this build understands of it.
 func same[T any](t *testing.T, name string, forget func(*T)) {
 	t.Helper()
-	olds, news := bytes.Split(recorded(t, "1", name), []byte("\n")), bytes.Split(recorded(t, "newer", name), []byte("\n"))
+	olds, news := bytes.Split(recorded(t, "1", name), []byte("\n")),
+		bytes.Split(recorded(t, "newer", name), []byte("\n"))
 	for i, text := range olds {
 		if len(text) == 0 {
 			continue
@@ -121,10 +124,13 @@ func TestOtherAgents(t *testing.T) {
 				},
 			})
 			for _, call := range [][2]string{
-				{PathRegister, "registration.json"}, {PathReport, "report.json"}, {PathAssignments, "assignments-request.json"},
+				{PathRegister, "registration.json"},
+				{PathReport, "report.json"},
+				{PathAssignments, "assignments-request.json"},
 			} {
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, call[0], bytes.NewReader(recorded(t, version, call[1]))))
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, call[0],
+					bytes.NewReader(recorded(t, version, call[1]))))
 				if w.Code != http.StatusOK {
 					t.Errorf("%s: got %d %s", call[1], w.Code, w.Body)
 				}
@@ -144,9 +150,12 @@ func TestOtherServers(t *testing.T) {
 				f := newFabric()
 				mux := http.NewServeMux()
 				for path, name := range map[string]string{
-					PathRegister: "welcome.json", PathReport: "report-reply.json", PathAssignments: "stream.ndjson", PathBeat: "report-reply.json",
+					PathRegister: "welcome.json", PathReport: "report-reply.json", PathAssignments: "stream.ndjson",
+					PathBeat: "report-reply.json",
 				} {
-					mux.HandleFunc("POST "+path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(recorded(t, version, name)) })
+					mux.HandleFunc("POST "+path, func(w http.ResponseWriter, _ *http.Request) {
+						_, _ = w.Write(recorded(t, version, name))
+					})
 				}
 				f.serveHandler(t, "http://s1:1", mux)
 				c := f.client(t, "http://s1:1")
@@ -175,7 +184,8 @@ func TestOtherServers(t *testing.T) {
 				if assigned != "u2" || opened != "x" {
 					t.Errorf("stream: got the assignment %q and the stream %q", assigned, opened)
 				}
-				if reply, err := c.Report(t.Context(), Report{Node: "n1"}); err != nil || reply.Refused["u2"].Message == "" {
+				if reply, err := c.Report(t.Context(), Report{Node: "n1"}); err != nil ||
+					reply.Refused["u2"].Message == "" {
 					t.Errorf("report: got %+v %v", reply, err)
 				}
 			})

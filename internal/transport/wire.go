@@ -21,8 +21,8 @@ const (
 	WireMin     = 1
 )
 
-// PermitVersion is the first version in which an agent asks for a permit before a voluntary stop (P5.2). In a session of an earlier one
-// it stops at once.
+// PermitVersion is the first version in which an agent asks for a permit before a voluntary stop (P5.2). In a session
+// of an earlier one it stops at once.
 const PermitVersion = 3
 
 // Paths of the agents' part of the API.
@@ -53,8 +53,8 @@ type Registration struct {
 	// Wire and WireMin are the agent's WireVersion and WireMin; an agent that sends none speaks version 1.
 	Wire    int `json:"wire,omitempty"`
 	WireMin int `json:"wire_min,omitempty"`
-	// Displaced counts how often another agent took this one's session away in the last while: two agents of one name do
-	// that to each other.
+	// Displaced counts how often another agent took this one's session away in the last while: two agents of one name
+	// do that to each other.
 	Displaced int `json:"displaced,omitempty"`
 }
 
@@ -76,8 +76,8 @@ type Welcome struct {
 type AssignmentsRequest struct {
 	Node    string `json:"node"`
 	Session uint64 `json:"session"`
-	// Have holds, for each attempt the agent has persisted, which desired record it acted on, by UUID; the server leaves out
-	// what has not changed since.
+	// Have holds, for each attempt the agent has persisted, which desired record it acted on, by UUID; the server
+	// leaves out what has not changed since.
 	Have map[string]Known `json:"-"`
 	// Definitions are those that the agent has persisted, as "name@version".
 	Definitions []cluster.Ref `json:"definitions,omitempty"`
@@ -130,8 +130,8 @@ func (r *AssignmentsRequest) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Known names a desired record that an agent acted on. The revision alone does not: a store that went back gives its revisions again,
-// to other records (P1.7), of which none was written by the same leader.
+// Known names a desired record that an agent acted on. The revision alone does not: a store that went back gives its
+// revisions again, to other records (P1.7), of which none was written by the same leader.
 type Known struct {
 	Revision, Incarnation, Epoch uint64
 }
@@ -153,7 +153,8 @@ type Message struct {
 	Synced bool `json:"synced,omitempty"`
 	// Open asks the agent to call back for a byte stream.
 	Open *StreamRequest `json:"open,omitempty"`
-	// Secrets tells of the secrets of an attempt; agents of earlier builds pass over it, and are sent no attempt that has some.
+	// Secrets tells of the secrets of an attempt; agents of earlier builds pass over it, and are sent no attempt that
+	// has some.
 	Secrets *SecretStamps `json:"secrets,omitempty"`
 	// Ping keeps the connection from idling.
 	Ping bool `json:"ping,omitempty"`
@@ -217,17 +218,19 @@ const (
 	StreamImageLoad StreamKind = "image-load"
 	// StreamImageList asks for the node's images: the agent sends them as StreamImageLoad does.
 	StreamImageList StreamKind = "image-list"
-	// StreamWord carries a word to a check of type ttl, which the request holds. The agent answers with ChannelExit once the word is
-	// kept; an error says why it counts for nothing.
+	// StreamWord carries a word to a check of type ttl, which the request holds. The agent answers with ChannelExit
+	// once the word is kept; an error says why it counts for nothing.
 	StreamWord StreamKind = "word"
-	// StreamImagePull and StreamImageResolve ask for what Images of the request names; the agent sends what came of it as StreamImageLoad does. How a
-	// pull comes along it tells before, in frames of ChannelStderr, each of which replaces the last.
+	// StreamImagePull and StreamImageResolve ask for what Images of the request names; the agent sends what came of it
+	// as StreamImageLoad does. How a pull comes along it tells before, in frames of ChannelStderr, each of which
+	// replaces the last.
 	StreamImagePull    StreamKind = "image-pull"
 	StreamImageResolve StreamKind = "image-resolve"
 	// StreamImagePrune removes images; the agent sends a JSON array of PrunedImage.
 	StreamImagePrune StreamKind = "image-prune"
-	// StreamVolumeList asks for the volumes that the agent keeps, and StreamVolumeRemove to remove the one that Volume of the request names; the
-	// agent sends a JSON array of Volume as StreamImageLoad does: all, or what was removed. Agents of the build before refuse both.
+	// StreamVolumeList asks for the volumes that the agent keeps, and StreamVolumeRemove to remove the one that Volume
+	// of the request names; the agent sends a JSON array of Volume as StreamImageLoad does: all, or what was removed.
+	// Agents of the build before refuse both.
 	StreamVolumeList   StreamKind = "volume-list"
 	StreamVolumeRemove StreamKind = "volume-remove"
 )
@@ -237,7 +240,8 @@ type Image struct {
 	Name   string        `json:"name"`
 	Digest string        `json:"digest"`
 	Size   cluster.Bytes `json:"size"`
-	// Frees is what the disk gains without it, Used when it was last used, and Kept what keeps it. Older agents do not tell.
+	// Frees is what the disk gains without it, Used when it was last used, and Kept what keeps it. Older agents do not
+	// tell.
 	Frees cluster.Bytes `json:"frees,omitempty"`
 	Used  time.Time     `json:"used,omitzero"`
 	Kept  string        `json:"kept,omitempty"`
@@ -253,7 +257,8 @@ type PrunedImage struct {
 	Kept    string        `json:"kept,omitempty"`
 }
 
-// Volume is a folder that an agent keeps for tasks, or one that its node declares: then it has a name alone of what names it.
+// Volume is a folder that an agent keeps for tasks, or one that its node declares: then it has a name alone of what
+// names it.
 type Volume struct {
 	// Key names it (cluster.VolumeKey); it is empty for one that the node declares, which HostVolume names.
 	Key        string `json:"key,omitempty"`
@@ -262,7 +267,8 @@ type Volume struct {
 	ReadOnly   bool   `json:"read_only,omitempty"`
 	Pin        bool   `json:"pin,omitempty"`
 	Sticky     bool   `json:"sticky,omitempty"`
-	// Used is what its files take as of At, zero where nobody counted them; Size and Free are of its file system or quota.
+	// Used is what its files take as of At, zero where nobody counted them; Size and Free are of its file system or
+	// quota.
 	Used cluster.Bytes `json:"used,omitempty"`
 	At   time.Time     `json:"at,omitzero"`
 	Size cluster.Bytes `json:"size,omitempty"`
@@ -278,8 +284,8 @@ type ImagesRequest struct {
 	// Name is the image to pull or to look up; with Keep it is pinned once it is there.
 	Name string `json:"name,omitempty"`
 	Keep bool   `json:"keep,omitempty"`
-	// Login, unless nil, names the secret whose login the registry is asked with: the agent asks for it, with the id of the stream. Older agents
-	// ask with the node's own.
+	// Login, unless nil, names the secret whose login the registry is asked with: the agent asks for it, with the id of
+	// the stream. Older agents ask with the node's own.
 	Login *SecretName `json:"login,omitempty"`
 	// All, DryRun and Unused say which images go: see executor.ImagePrune.
 	All    bool             `json:"all,omitempty"`
@@ -341,7 +347,8 @@ const (
 	ChannelStdout = 1
 	ChannelStderr = 2
 	ChannelExit   = 3
-	// ChannelResize carries a TerminalSize as JSON, ChannelSignal the name of a signal, to agents that speak TerminalVersion.
+	// ChannelResize carries a TerminalSize as JSON, ChannelSignal the name of a signal, to agents that speak
+	// TerminalVersion.
 	ChannelResize = 4
 	ChannelSignal = 5
 )

@@ -24,7 +24,8 @@ type agents struct {
 	// lives are the nodes that are heard, with the number of their session.
 	lives map[string]uint64
 	seq   uint64
-	// run says for how long the program of a batch task runs until it has succeeded, 0 for ever; ends are the ends to come.
+	// run says for how long the program of a batch task runs until it has succeeded, 0 for ever; ends are the ends to
+	// come.
 	run  func(cluster.TaskID) time.Duration
 	ends ends
 }
@@ -42,7 +43,8 @@ func (e ends) Len() int { return len(e) }
 
 // Less is part of heap.Interface.
 func (e ends) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].key.Task, e[j].key.Task), cmp.Compare(e[i].key.Number, e[j].key.Number)) < 0
+	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].key.Task, e[j].key.Task),
+		cmp.Compare(e[i].key.Number, e[j].key.Number)) < 0
 }
 
 // Swap is part of heap.Interface.
@@ -58,10 +60,13 @@ func (e *ends) Pop() any {
 	return last
 }
 
-// newAgents returns the agents of a World: of each node that its control plane heard last, and of those that have not fallen silent
-// since.
+// newAgents returns the agents of a World: of each node that its control plane heard last, and of those that have not
+// fallen silent since.
 func newAgents(w *World) *agents {
-	a := &agents{world: w, follow: w.tables.Follow(), lives: map[string]uint64{}, run: func(cluster.TaskID) time.Duration { return 0 }}
+	a := &agents{
+		world: w, follow: w.tables.Follow(), lives: map[string]uint64{},
+		run: func(cluster.TaskID) time.Duration { return 0 },
+	}
 	snap := w.tables.Snapshot()
 	for e := range snap.NodeStatuses() {
 		node, ok := snap.Node(e.Value.Name)
@@ -72,8 +77,8 @@ func newAgents(w *World) *agents {
 	return a
 }
 
-// silent reports whether the control plane had not heard a node when it last judged it. One that is held back for falling silent again
-// and again is heard.
+// silent reports whether the control plane had not heard a node when it last judged it. One that is held back for
+// falling silent again and again is heard.
 func silent(n *cluster.Node) bool {
 	return n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero()
 }
@@ -158,7 +163,8 @@ func (a *agents) next(row *store.AttemptRow) *cluster.Observed {
 	}
 	now := a.world.clock.wall
 	o := cluster.Observed{
-		Task: row.Task, Attempt: row.Number, UUID: d.UUID, Node: row.Node, Definition: d.Definition, Count: d.Count, Ports: d.Ports,
+		Task: row.Task, Attempt: row.Number, UUID: d.UUID, Node: row.Node, Definition: d.Definition, Count: d.Count,
+		Ports:   d.Ports,
 		Devices: d.Devices, Plan: d.Plan, Session: session,
 	}
 	if row.Observed != nil {

@@ -10,8 +10,9 @@ import (
 // courtesy is how far behind all others a simulation stands for the machine's processors.
 const courtesy = 19
 
-// Aside does work on a thread of its own that gets processor time only where nobody else wants it, as far as the machine can do that,
-// and returns when it is done. The work must start no goroutines that do much: those would not be on that thread.
+// Aside does work on a thread of its own that gets processor time only where nobody else wants it, as far as the
+// machine can do that, and returns when it is done. The work must start no goroutines that do much: those would not be
+// on that thread.
 func Aside(work func() (*api.Simulation, error)) (*api.Simulation, error) {
 	var sim *api.Simulation
 	err := thread.Apart(func() (err error) {

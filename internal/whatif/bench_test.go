@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// BenchmarkSimulate simulates the loss of one node in a domain of 2,000 nodes and 40,000 tasks of 40 services, from its branch to the answer.
+// BenchmarkSimulate simulates the loss of one node in a domain of 2,000 nodes and 40,000 tasks of 40 services, from its
+// branch to the answer.
 func BenchmarkSimulate(b *testing.B) {
 	const services, tasks, machines = 40, 1000, 2000
 	branch, err := store.LoadBranch(nil, 1, store.DefaultPrefix, logger())
@@ -33,7 +34,8 @@ func BenchmarkSimulate(b *testing.B) {
 	do(api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: machines, CPU: "64", Memory: "256GiB"}})
 	for i := range services {
 		name := fmt.Sprintf("web%d", i)
-		text := strings.NewReplacer("name: web\n", "name: "+name+"\n", "web@1", name+"@1", "count: 4", fmt.Sprintf("count: %d", tasks)).Replace(web)
+		text := strings.NewReplacer("name: web\n", "name: "+name+"\n", "web@1", name+"@1", "count: 4",
+			fmt.Sprintf("count: %d", tasks)).Replace(web)
 		do(api.SimulateChange{Run: objects(b, text)})
 	}
 	if n := w.Snapshot().AttemptCount(); n != services*tasks {

@@ -17,8 +17,8 @@ import (
 // defaultCluster is the cluster of what names none.
 const defaultCluster = "default"
 
-// Check returns what is wrong with the changes of a request by themselves: all of it, each with its path. What a change would
-// meet in the domain is found out when it is made.
+// Check returns what is wrong with the changes of a request by themselves: all of it, each with its path. What a change
+// would meet in the domain is found out when it is made.
 func Check(ask api.SimulateRequest) cluster.Faults {
 	var faults cluster.Faults
 	add := func(path, format string, args ...any) {
@@ -35,7 +35,8 @@ func Check(ask api.SimulateRequest) cluster.Faults {
 		c := &ask.Changes[i]
 		path := "changes[" + strconv.Itoa(i) + "]"
 		if n := kinds(c); n != 1 {
-			add(path, "holds %d changes, want exactly one of add_nodes, remove_node, drain_node, undrain_node, cordon_node, uncordon_node, taint, untaint, run, scale, restart and delete", n)
+			add(path, "holds %d changes, want exactly one of add_nodes, remove_node, drain_node, "+
+				"undrain_node, cordon_node, uncordon_node, taint, untaint, run, scale, restart and delete", n)
 		}
 		if c.AddNodes != nil {
 			nodes += max(1, c.AddNodes.Count)
@@ -45,7 +46,11 @@ func Check(ask api.SimulateRequest) cluster.Faults {
 			}
 		}
 		for _, n := range []struct{ field, name string }{
-			{"remove_node", c.RemoveNode}, {"drain_node", c.DrainNode}, {"undrain_node", c.UndrainNode}, {"cordon_node", c.CordonNode}, {"uncordon_node", c.UncordonNode},
+			{"remove_node", c.RemoveNode},
+			{"drain_node", c.DrainNode},
+			{"undrain_node", c.UndrainNode},
+			{"cordon_node", c.CordonNode},
+			{"uncordon_node", c.UncordonNode},
 		} {
 			if n.name != "" && !cluster.ValidNodeName(n.name) {
 				add(path+"."+n.field, "%q is not the name of a node", n.name)
@@ -64,7 +69,8 @@ func Check(ask api.SimulateRequest) cluster.Faults {
 func kinds(c *api.SimulateChange) int {
 	n := 0
 	for _, set := range []bool{
-		c.AddNodes != nil, c.RemoveNode != "", c.DrainNode != "", c.UndrainNode != "", c.CordonNode != "", c.UncordonNode != "",
+		c.AddNodes != nil, c.RemoveNode != "", c.DrainNode != "", c.UndrainNode != "", c.CordonNode != "",
+		c.UncordonNode != "",
 		c.Taint != nil, c.Untaint != nil, len(c.Run) > 0, c.Scale != nil, c.Restart != nil, c.Delete != nil,
 	} {
 		if set {
@@ -75,7 +81,8 @@ func kinds(c *api.SimulateChange) int {
 }
 
 func checkTaints(c *api.SimulateChange, path string, add func(path, format string, args ...any)) {
-	for field, t := range map[string]*api.SimulateTaints{"taint": c.Taint, "untaint": c.Untaint} { // order-free: a change has one of them
+	// order-free: a change has one of them
+	for field, t := range map[string]*api.SimulateTaints{"taint": c.Taint, "untaint": c.Untaint} {
 		if t == nil {
 			continue
 		}
@@ -129,8 +136,8 @@ func checkObjects(c *api.SimulateChange, path string, add func(path, format stri
 	object("delete", c.Delete, cluster.KindService, cluster.KindJob, cluster.KindCron)
 }
 
-// Apply makes one change, as its user would. What follows from it follows with Settle. An error that is a *client.Error is the answer of
-// the API server to the change.
+// Apply makes one change, as its user would. What follows from it follows with Settle. An error that is a *client.Error
+// is the answer of the API server to the change.
 func (w *World) Apply(ctx context.Context, c *api.SimulateChange) error {
 	switch {
 	case c.AddNodes != nil:
@@ -273,7 +280,8 @@ func Describe(c *api.SimulateChange) string {
 	case c.Restart != nil:
 		return "restart " + name(c.Restart.Cluster, c.Restart.Name)
 	case c.Delete != nil:
-		return fmt.Sprintf("delete %s %s", strings.ToLower(string(cmp.Or(c.Delete.Kind, cluster.KindService))), name(c.Delete.Cluster, c.Delete.Name))
+		return fmt.Sprintf("delete %s %s", strings.ToLower(string(cmp.Or(c.Delete.Kind, cluster.KindService))),
+			name(c.Delete.Cluster, c.Delete.Name))
 	}
 	if len(c.Run) == 1 {
 		return "run 1 object"

@@ -19,7 +19,10 @@ func TestAllThatIsWrongIsFound(t *testing.T) {
 	faults := whatif.Check(api.SimulateRequest{Changes: []api.SimulateChange{
 		{},
 		{DrainNode: "n1", CordonNode: "n1"},
-		{AddNodes: &api.SimulateNodes{Count: -1, Name: "a b", CPU: "much", Memory: "8 apples", Taints: []string{"=x"}, Devices: []api.SimulateGPUs{{}}}},
+		{AddNodes: &api.SimulateNodes{
+			Count: -1, Name: "a b", CPU: "much", Memory: "8 apples", Taints: []string{"=x"},
+			Devices: []api.SimulateGPUs{{}},
+		}},
 		{RemoveNode: "a/b"},
 		{Taint: &api.SimulateTaints{Node: "n1"}},
 		{Scale: &api.SimulateScale{Service: "", Count: -1}},
@@ -32,9 +35,11 @@ func TestAllThatIsWrongIsFound(t *testing.T) {
 	}
 	want := []string{
 		"changes[0]", "changes[1]",
-		"changes[2].add_nodes.count", "changes[2].add_nodes.name", "changes[2].add_nodes.cpu", "changes[2].add_nodes.memory", "changes[2].add_nodes.taints[0]",
+		"changes[2].add_nodes.count", "changes[2].add_nodes.name", "changes[2].add_nodes.cpu",
+		"changes[2].add_nodes.memory", "changes[2].add_nodes.taints[0]",
 		"changes[2].add_nodes.devices[0].count",
-		"changes[3].remove_node", "changes[4].taint.taints", "changes[5].scale.service", "changes[5].scale.count", "changes[6].restart.kind",
+		"changes[3].remove_node", "changes[4].taint.taints", "changes[5].scale.service", "changes[5].scale.count",
+		"changes[6].restart.kind",
 		"changes[7].delete.cluster", "changes[7].delete.kind",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -60,14 +65,21 @@ func TestWhatTheDomainRefusesIsTold(t *testing.T) {
 	}{
 		"a service that is not there": {scale("wet", 2), "changes[1]: there is no service default/wet"},
 		"a node that is not there":    {api.SimulateChange{DrainNode: "n9"}, "changes[1]: there is no node n9"},
-		"a model that is not there":   {api.SimulateChange{AddNodes: &api.SimulateNodes{Like: "n9"}}, "changes[1].add_nodes.like: there is no node n9"},
-		"a node that is there":        {api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n-1"}}, "changes[1].add_nodes.name: there is a node n-1 already: name another"},
+		"a model that is not there": {
+			api.SimulateChange{AddNodes: &api.SimulateNodes{Like: "n9"}},
+			"changes[1].add_nodes.like: there is no node n9",
+		},
+		"a node that is there": {
+			api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n-1"}},
+			"changes[1].add_nodes.name: there is a node n-1 already: name another",
+		},
 		"a definition that is not there": {
 			run(t, "kind: Service\nname: x\ndefinition: x@1\ncount: 1\n"), "changes[1].run[0]",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := whatif.Run(t.Context(), whatif.Config{Branch: branch(w), Now: w.Now()}, api.SimulateRequest{Changes: []api.SimulateChange{scale("web", 5), c.change}})
+			_, err := whatif.Run(t.Context(), whatif.Config{Branch: branch(w), Now: w.Now()},
+				api.SimulateRequest{Changes: []api.SimulateChange{scale("web", 5), c.change}})
 			faults, ok := errors.AsType[cluster.Faults](err)
 			if !ok || len(faults) != 1 || !strings.HasPrefix(faults[0].String(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
@@ -79,11 +91,13 @@ func TestWhatTheDomainRefusesIsTold(t *testing.T) {
 // TestNodesAreLikeOthers holds that what is not said of a new node is as its model has it, or as most nodes do.
 func TestNodesAreLikeOthers(t *testing.T) {
 	big := api.SimulateChange{AddNodes: &api.SimulateNodes{
-		Name: "big", CPU: "64", Memory: "512GiB", Labels: cluster.Labels{"zone": "b"}, Pool: "gpu", Taints: []string{"dedicated=gpu:no-schedule"},
+		Name: "big", CPU: "64", Memory: "512GiB", Labels: cluster.Labels{"zone": "b"}, Pool: "gpu",
+		Taints:  []string{"dedicated=gpu:no-schedule"},
 		Devices: []api.SimulateGPUs{{Count: 2, Model: "A100", Memory: "80GiB"}},
 	}}
 	w := domain(t, nodes(2), big)
-	sim := simulate(t, w, api.SimulateChange{AddNodes: &api.SimulateNodes{Count: 2}}, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "more", Like: "big", CPU: "32"}})
+	sim := simulate(t, w, api.SimulateChange{AddNodes: &api.SimulateNodes{Count: 2}},
+		api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "more", Like: "big", CPU: "32"}})
 	got := map[string]string{}
 	for _, n := range sim.Nodes {
 		got[n.Name] = strings.Join([]string{n.Total.CPU.String(), n.Total.Memory.String(), n.Change}, " ")
@@ -92,7 +106,8 @@ func TestNodesAreLikeOthers(t *testing.T) {
 		}
 	}
 	want := map[string]string{
-		"n-1": "4 8 GiB ", "n-2": "4 8 GiB ", "new-1": "4 8 GiB added", "new-2": "4 8 GiB added", "big": "64 512 GiB ", "more": "32 512 GiB added",
+		"n-1": "4 8 GiB ", "n-2": "4 8 GiB ", "new-1": "4 8 GiB added", "new-2": "4 8 GiB added", "big": "64 512 GiB ",
+		"more": "32 512 GiB added",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
@@ -102,7 +117,8 @@ func TestNodesAreLikeOthers(t *testing.T) {
 // TestARolloutThatFindsNoRoomFails lets the clock go on until a rollout that cannot go on has failed, and goes back.
 func TestARolloutThatFindsNoRoomFails(t *testing.T) {
 	w := domain(t, nodes(1), run(t, web))
-	next := strings.NewReplacer("version: 1", "version: 2", "image: web:1", "image: web:2", "web@1", "web@2", "cpu: 1", "cpu: 3").Replace(web)
+	next := strings.NewReplacer("version: 1", "version: 2", "image: web:1", "image: web:2", "web@1", "web@2", "cpu: 1",
+		"cpu: 3").Replace(web)
 	sim := simulate(t, w, run(t, next))
 	if sim.Fits || len(sim.Notes) != 1 || !strings.Contains(sim.Notes[0], "the rollout of default/web to web@2 fails") {
 		t.Fatalf("got %+v, want a note of the rollout that fails", sim)
@@ -119,11 +135,13 @@ func TestNothingIsDecidedWhileTheOperatorIsAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := store.Prefix(store.DefaultPrefix).Recovery(cluster.DefaultDomain)
-	b, err := store.LoadBranch([]store.Record{{Key: key, Value: value, Created: 1, Modified: 1}}, 1, store.DefaultPrefix, logger())
+	b, err := store.LoadBranch([]store.Record{{Key: key, Value: value, Created: 1, Modified: 1}}, 1,
+		store.DefaultPrefix, logger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = whatif.Run(t.Context(), whatif.Config{Branch: b, Now: midnight}, api.SimulateRequest{Changes: []api.SimulateChange{nodes(1)}})
+	_, err = whatif.Run(t.Context(), whatif.Config{Branch: b, Now: midnight},
+		api.SimulateRequest{Changes: []api.SimulateChange{nodes(1)}})
 	if !errors.Is(err, whatif.ErrHeld) || !errors.Is(err, apiserver.ErrSimulation) {
 		t.Errorf("got %v, want that it is held", err)
 	}

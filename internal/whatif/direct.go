@@ -13,7 +13,8 @@ type direct struct{ server http.Handler }
 
 // RoundTrip is part of http.RoundTripper.
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx := context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.UnixAddr{Name: "simulation", Net: "unix"}))
+	ctx := context.WithValue(r.Context(), http.LocalAddrContextKey,
+		net.Addr(&net.UnixAddr{Name: "simulation", Net: "unix"}))
 	in := r.Clone(ctx)
 	in.RequestURI = r.URL.RequestURI()
 	if in.Body == nil {

@@ -149,13 +149,20 @@ func (w *World) addNodes(ctx context.Context, n *api.SimulateNodes) error {
 func (w *World) addNode(ctx context.Context, name string, facts cluster.Facts, host cluster.Host) error {
 	snap, prefix := w.tables.Snapshot(), w.tables.Prefix()
 	if _, there := snap.Node(name); there {
-		return cluster.Faults{{Path: "add_nodes.name", Message: fmt.Sprintf("there is a node %s already: name another", name)}}
+		return cluster.Faults{{
+			Path:    "add_nodes.name",
+			Message: fmt.Sprintf("there is a node %s already: name another", name),
+		}}
 	}
 	if _, there := snap.NodeStatus(name); there {
-		return cluster.Faults{{Path: "add_nodes.name", Message: fmt.Sprintf("a node %s has registered already: name another", name)}}
+		return cluster.Faults{{
+			Path:    "add_nodes.name",
+			Message: fmt.Sprintf("a node %s has registered already: name another", name),
+		}}
 	}
 	over := uint64(0)
-	if e, ok := snap.Host(name); ok { // the operator has set something for it already: that stands, where nothing else is said
+	// the operator has set something for it already: that stands, where nothing else is said
+	if e, ok := snap.Host(name); ok {
 		if host.Pool == "" {
 			host.Pool = e.Value.Pool
 		}
@@ -188,8 +195,8 @@ func (w *World) addNode(ctx context.Context, name string, facts cluster.Facts, h
 	return nil
 }
 
-// model returns what a node that is added has where nothing else is said: all that the named one has, or, without a name, the size of
-// most nodes of the domain.
+// model returns what a node that is added has where nothing else is said: all that the named one has, or, without a
+// name, the size of most nodes of the domain.
 func (w *World) model(like string) (facts cluster.Facts, host cluster.Host, err error) {
 	snap := w.tables.Snapshot()
 	if like != "" {
@@ -274,7 +281,8 @@ func describeNodes(n *api.SimulateNodes) string {
 		of = append(of, "taint="+t)
 	}
 	for _, g := range n.Devices {
-		of = append(of, strings.TrimSuffix(fmt.Sprintf("%s=%d:%s", cmp.Or(g.Type, cluster.DefaultDeviceType), g.Count, g.Model), ":"))
+		of = append(of, strings.TrimSuffix(
+			fmt.Sprintf("%s=%d:%s", cmp.Or(g.Type, cluster.DefaultDeviceType), g.Count, g.Model), ":"))
 	}
 	if len(of) == 0 {
 		return text
@@ -291,11 +299,13 @@ func (w *World) joinNodes(ctx context.Context, nodes []traces.Node) error {
 			name = fmt.Sprintf("trace-%05d", i)
 		}
 		facts := cluster.Facts{
-			OS: "linux", Arch: "amd64", CPU: n.CPU, Memory: n.Memory, Disk: cluster.TiB, Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+			OS: "linux", Arch: "amd64", CPU: n.CPU, Memory: n.Memory, Disk: cluster.TiB,
+			Executors: []cluster.ExecutorFact{{Name: "containerd"}},
 		}
 		for k := range n.GPUs {
 			facts.Devices = append(facts.Devices, cluster.Device{
-				ID: fmt.Sprintf("%s-00-%03d", cluster.DefaultDeviceType, k), Type: cluster.DefaultDeviceType, Model: n.Model, Numa: -1,
+				ID: fmt.Sprintf("%s-00-%03d", cluster.DefaultDeviceType, k), Type: cluster.DefaultDeviceType,
+				Model: n.Model, Numa: -1,
 			})
 		}
 		if err := w.addNode(ctx, name, facts, cluster.Host{}); err != nil {

@@ -34,7 +34,10 @@ type story struct {
 var apps = map[string]struct{ resources, ports, rest string }{
 	"api":   {resources: "{cpu: 1, memory: 1GiB}"},
 	"cache": {resources: "{cpu: 500m, memory: 3GiB}", rest: "placement:\n  spread:\n    - attribute: label.zone\n"},
-	"edge":  {resources: "{cpu: 250m, memory: 256MiB}", ports: "ports:\n  - name: http\n    port: 0\n", rest: "update: {parallelism: 2, order: stop-first}\n"},
+	"edge": {
+		resources: "{cpu: 250m, memory: 256MiB}", ports: "ports:\n  - name: http\n    port: 0\n",
+		rest: "update: {parallelism: 2, order: stop-first}\n",
+	},
 	"infer": {resources: "{cpu: 1, memory: 2GiB, devices: [{type: gpu, count: 1}]}"},
 	"agent": {resources: "{cpu: 100m, memory: 128MiB}", rest: "mode: daemon\n"},
 	"bulk":  {resources: "{cpu: 3, memory: 5GiB}"},
@@ -47,17 +50,21 @@ func (s *story) manifest(name string) string {
 	if strings.Contains(a.rest, "daemon") {
 		count = ""
 	}
-	return fmt.Sprintf("kind: TaskDefinition\nname: %s\nversion: %d\ncontainers:\n  - name: main\n    image: %s:%d\n    resources: %s\n%s---\n"+
-		"kind: Service\nname: %s\ndefinition: %s@%d\n%s%s", name, v, name, v, a.resources, a.ports, name, name, v, count, a.rest)
+	return fmt.Sprintf("kind: TaskDefinition\nname: %s\nversion: %d\ncontainers:\n  - name: main\n    "+
+		"image: %s:%d\n    resources: %s\n%s---\n"+
+		"kind: Service\nname: %s\ndefinition: %s@%d\n%s%s", name, v, name, v, a.resources, a.ports, name, name, v,
+		count, a.rest)
 }
 
 // node adds a machine: each third with GPUs, the others with what nobody asks for, and each in one of three zones.
 func (s *story) node() api.SimulateChange {
 	s.made++
 	n := &api.SimulateNodes{
-		Name: fmt.Sprintf("n%03d", s.made), CPU: "8", Memory: "16GiB", Disk: "100GiB", Labels: cluster.Labels{"zone": string(rune('a' + s.made%3))},
+		Name: fmt.Sprintf("n%03d", s.made), CPU: "8", Memory: "16GiB", Disk: "100GiB",
+		Labels: cluster.Labels{"zone": string(rune('a' + s.made%3))},
 	}
-	if n.Devices = []api.SimulateGPUs{{Type: "fpga", Count: 1}}; s.made%3 == 0 { // of what is not said it would have what most nodes have
+	// of what is not said it would have what most nodes have
+	if n.Devices = []api.SimulateGPUs{{Type: "fpga", Count: 1}}; s.made%3 == 0 {
 		n.Devices = []api.SimulateGPUs{{Type: "gpu", Count: 8, Model: "A100"}}
 	}
 	return api.SimulateChange{AddNodes: n}
@@ -126,11 +133,15 @@ func (s *story) next(snap *store.Snapshot) api.SimulateChange {
 		case 6:
 			if len(tainted) < 3 {
 				effect := []string{"no-schedule", "avoid", "evict"}[s.random.IntN(3)]
-				return api.SimulateChange{Taint: &api.SimulateTaints{Node: pick(all), Taints: []string{"dedicated=x:" + effect}}}
+				return api.SimulateChange{
+					Taint: &api.SimulateTaints{Node: pick(all), Taints: []string{"dedicated=x:" + effect}},
+				}
 			}
 		case 7:
 			if len(tainted) > 0 {
-				return api.SimulateChange{Untaint: &api.SimulateTaints{Node: pick(tainted), Taints: []string{"dedicated"}}}
+				return api.SimulateChange{
+					Untaint: &api.SimulateTaints{Node: pick(tainted), Taints: []string{"dedicated"}},
+				}
 			}
 		case 8:
 			return s.run(pick([]string{"agent", "api", "cache", "edge", "infer"}))
@@ -158,7 +169,8 @@ func (s *story) next(snap *store.Snapshot) api.SimulateChange {
 func stand(snap *store.Snapshot) map[string]string {
 	out := map[string]string{}
 	for id, p := range whatif.Places(snap, cluster.DefaultDomain) {
-		out[string(id)] = fmt.Sprint(p.Node, " attempt ", p.Attempt, " of ", p.Definition, " ports ", p.Ports, " devices ", p.Devices)
+		out[string(id)] = fmt.Sprint(p.Node, " attempt ", p.Attempt, " of ", p.Definition, " ports ", p.Ports,
+			" devices ", p.Devices)
 	}
 	return out
 }
@@ -183,8 +195,9 @@ const (
 	further = 200
 )
 
-// TestWhatIsPredictedHappens predicts each of over 200 changes from the state before it, makes it for real, and compares where all tasks
-// stand then, with their ports and devices. Each step of a task takes the same time on all machines of the fleet.
+// TestWhatIsPredictedHappens predicts each of over 200 changes from the state before it, makes it for real, and
+// compares where all tasks stand then, with their ports and devices. Each step of a task takes the same time on all
+// machines of the fleet.
 func TestWhatIsPredictedHappens(t *testing.T) {
 	pace := func(*chance) time.Duration { return 300 * time.Millisecond }
 	if os.Getenv("BERTH_TEST_PACE") != "" { // to find out how much it matters which of several tasks is the faster one
@@ -224,7 +237,8 @@ func foretell(t *testing.T, seed uint64, changes int, pace func(*chance) time.Du
 			c := s.next(before)
 			kinds[strings.Fields(whatif.Describe(&c))[0]]++
 			sim, after, err := whatif.Predict(ctx, whatif.Config{
-				Branch: store.NewBranch(before, store.DefaultPrefix, logger()), Now: time.Now(), Log: logger(), Worth: f.plane.Worth(),
+				Branch: store.NewBranch(before, store.DefaultPrefix, logger()), Now: time.Now(), Log: logger(),
+				Worth: f.plane.Worth(),
 			}, c)
 			if err != nil {
 				t.Fatalf("predict change %d, %s: %v", i, whatif.Describe(&c), err)
@@ -236,12 +250,15 @@ func foretell(t *testing.T, seed uint64, changes int, pace func(*chance) time.Du
 				waits++
 			}
 			if diff := cmp.Diff(stand(after), stand(f.tables.Snapshot())); diff != "" {
-				t.Errorf("change %d, %s: what was predicted (-) is not what happened (+):\n%s", i, whatif.Describe(&c), diff)
+				t.Errorf("change %d, %s: what was predicted (-) is not what happened (+):\n%s", i, whatif.Describe(&c),
+					diff)
 			}
 		}
-		t.Logf("%d changes %v, %d tasks that stand elsewhere by them, tasks wait after %d", changes, kinds, moved, waits)
+		t.Logf("%d changes %v, %d tasks that stand elsewhere by them, tasks wait after %d", changes, kinds, moved,
+			waits)
 		if moved < 2*changes || waits == 0 || waits == changes {
-			t.Errorf("the story is too tame: %d tasks moved, tasks waited after %d of %d changes", moved, waits, changes)
+			t.Errorf("the story is too tame: %d tasks moved, tasks waited after %d of %d changes", moved, waits,
+				changes)
 		}
 	})
 }

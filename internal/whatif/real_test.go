@@ -24,7 +24,8 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// fleet is a domain for real, in the time of a bubble: an engine, a server with all its parts, and nodes whose tasks take their time.
+// fleet is a domain for real, in the time of a bubble: an engine, a server with all its parts, and nodes whose tasks
+// take their time.
 type fleet struct {
 	t        *testing.T
 	ctx      context.Context
@@ -55,11 +56,16 @@ func newFleet(t *testing.T, ctx context.Context, takes func() time.Duration) *fl
 	log := slog.New(slog.DiscardHandler)
 	f.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	f.plane = controlplane.New(controlplane.Config{
-		Engine: engine, Tables: f.tables, Domain: cluster.DefaultDomain, Server: "s1", Random: rand.New(rand.NewPCG(1, 1)), Logger: log,
+		Engine: engine, Tables: f.tables, Domain: cluster.DefaultDomain, Server: "s1",
+		Random: rand.New(rand.NewPCG(1, 1)), Logger: log,
 		Now: time.Now, Clock: clock,
 	})
-	f.dispatch = dispatcher.New(dispatcher.Config{Engine: engine, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock})
-	server := apiserver.New(apiserver.Config{Engine: engine, Tables: f.tables, Reasons: f.plane, Log: log, Clock: clock, Permissions: cluster.Permissions()})
+	f.dispatch = dispatcher.New(
+		dispatcher.Config{Engine: engine, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock})
+	server := apiserver.New(apiserver.Config{
+		Engine: engine, Tables: f.tables, Reasons: f.plane, Log: log, Clock: clock,
+		Permissions: cluster.Permissions(),
+	})
 	var err error
 	if f.client, err = client.New(client.Config{Addr: "unix:///real", Transport: whatif.Direct(server)}); err != nil {
 		t.Fatal(err)
@@ -84,7 +90,8 @@ func (f *fleet) make1(c api.SimulateChange) {
 		facts.Labels = n.Labels // of its own, where the prediction has them from the operator
 		for _, g := range n.Devices {
 			for i := range g.Count {
-				facts.Devices = append(facts.Devices, cluster.Device{ID: fmt.Sprintf("%s-00-%03d", g.Type, i), Type: g.Type, Model: g.Model, Numa: -1})
+				facts.Devices = append(facts.Devices,
+					cluster.Device{ID: fmt.Sprintf("%s-00-%03d", g.Type, i), Type: g.Type, Model: g.Model, Numa: -1})
 			}
 		}
 		f.machines[n.Name] = f.start(n.Name, facts)
@@ -152,14 +159,15 @@ func (m *machine) live(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() {
-		_ = m.f.dispatch.Assign(ctx, transport.AssignmentsRequest{Node: m.name, Session: m.session}, func(ms []transport.Message) error {
-			for _, message := range ms {
-				if a := message.Assignment; a != nil {
-					running.Go(func() { m.act(ctx, a) })
+		_ = m.f.dispatch.Assign(ctx, transport.AssignmentsRequest{Node: m.name, Session: m.session},
+			func(ms []transport.Message) error {
+				for _, message := range ms {
+					if a := message.Assignment; a != nil {
+						running.Go(func() { m.act(ctx, a) })
+					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
 	})
 	beat := time.NewTicker(time.Duration(welcome.Heartbeat))
 	defer beat.Stop()
@@ -205,7 +213,8 @@ func (m *machine) report(ctx context.Context, o *cluster.Observed) bool {
 func (m *machine) act(ctx context.Context, a *transport.Assignment) {
 	m.mu.Lock()
 	o := cluster.Observed{
-		Task: a.Task, Attempt: a.Attempt, UUID: a.UUID, Definition: a.Definition, Count: a.Count, Ports: a.Ports, Devices: a.Devices, Plan: a.Plan,
+		Task: a.Task, Attempt: a.Attempt, UUID: a.UUID, Definition: a.Definition, Count: a.Count, Ports: a.Ports,
+		Devices: a.Devices, Plan: a.Plan,
 	}
 	known := m.tasks[a.UUID]
 	if known != nil {

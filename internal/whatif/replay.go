@@ -18,20 +18,24 @@ import (
 
 // Bounds of a replay.
 const (
-	// DefaultTraceTasks is how many tasks of a trace are replayed unless more are asked for, and MaxTraceTasks how many can be.
+	// DefaultTraceTasks is how many tasks of a trace are replayed unless more are asked for, and MaxTraceTasks how many
+	// can be.
 	DefaultTraceTasks = 50_000
 	MaxTraceTasks     = 1_000_000
-	// DefaultTraceTime is for how long a trace is replayed unless more is asked for, and MaxTraceTime for how long it can be.
+	// DefaultTraceTime is for how long a trace is replayed unless more is asked for, and MaxTraceTime for how long it
+	// can be.
 	DefaultTraceTime = 366 * 24 * time.Hour
 	MaxTraceTime     = 10 * DefaultTraceTime
 
-	// applyMost is how many objects are written at once, and restMost after how many cycles at one moment it will never come to rest.
+	// applyMost is how many objects are written at once, and restMost after how many cycles at one moment it will never
+	// come to rest.
 	applyMost = 500
 	restMost  = 10_000
 	// progressEvery is after how many moments the caller is told how far it is.
 	progressEvery = 64
-	// strideMost is by how much the clock goes on at most while nothing happens: so much later than in its time something may be done that goes by
-	// the clock. It begins with a short stride, for what is tried again soon, and each further one is strideGrows times as long.
+	// strideMost is by how much the clock goes on at most while nothing happens: so much later than in its time
+	// something may be done that goes by the clock. It begins with a short stride, for what is tried again soon, and
+	// each further one is strideGrows times as long.
 	strideMost, strideGrows = time.Hour, 60
 )
 
@@ -46,8 +50,8 @@ type Replay struct {
 	Fill bool
 	// Strategy is that of the tasks; empty where the domain is to say.
 	Strategy cluster.Strategy
-	// Tasks is how many tasks may come, default DefaultTraceTasks: the first job that is too much, and all behind it, is left out. Time is after how
-	// long it ends, however far it is, default DefaultTraceTime.
+	// Tasks is how many tasks may come, default DefaultTraceTasks: the first job that is too much, and all behind it,
+	// is left out. Time is after how long it ends, however far it is, default DefaultTraceTime.
 	Tasks int
 	Time  time.Duration
 	// Progress, unless nil, is told now and then how far it is.
@@ -109,7 +113,8 @@ func (w *World) replay(ctx context.Context, ask *Replay) (*Replayed, error) {
 	p.began = w.clock.boot
 	p.tally.begin(p)
 	for moments := 0; ; moments++ {
-		if err := p.forget(ctx); err != nil { // 0. What has ended leaves no history, which would make the way longer and longer
+		// 0. What has ended leaves no history, which would make the way longer and longer
+		if err := p.forget(ctx); err != nil {
 			return nil, err
 		}
 		if p.Progress != nil && moments%progressEvery == 0 {
@@ -152,7 +157,10 @@ func (p *replaying) line() {
 	}
 	tasks := 0
 	for i, j := range jobs {
-		r := replayed{Job: j, name: p.jobName(i, j), run: j.Run, tasks: j.Tasks, times: 1, arrives: j.Arrived - jobs[0].Arrived}
+		r := replayed{
+			Job: j, name: p.jobName(i, j), run: j.Run, tasks: j.Tasks, times: 1,
+			arrives: j.Arrived - jobs[0].Arrived,
+		}
 		if p.Fill {
 			r.arrives, r.run = time.Duration(i)*time.Second, 0
 		}
@@ -240,7 +248,10 @@ func (p *replaying) definition(j *replayed) cluster.Ref {
 
 func (p *replaying) define(ref cluster.Ref, j *replayed) *cluster.TaskDefinition {
 	s, times := p.Trace.Shapes[j.Shape], int64(j.times)
-	r := cluster.Resources{CPU: min(s.CPU*cluster.MilliCPU(times), cluster.MaxCPU), Memory: min(s.Memory*cluster.Bytes(times), cluster.MaxMemory)}
+	r := cluster.Resources{
+		CPU:    min(s.CPU*cluster.MilliCPU(times), cluster.MaxCPU),
+		Memory: min(s.Memory*cluster.Bytes(times), cluster.MaxMemory),
+	}
 	if r.Memory > 0 {
 		r.Memory = max(r.Memory, cluster.MinMemory)
 	}
@@ -252,7 +263,8 @@ func (p *replaying) define(ref cluster.Ref, j *replayed) *cluster.TaskDefinition
 		r.Devices = []cluster.DeviceRequest{d}
 	}
 	return &cluster.TaskDefinition{
-		Name: ref.Name, Version: ref.Version, Containers: []cluster.Container{{Name: "main", Image: "trace", Resources: r}},
+		Name: ref.Name, Version: ref.Version,
+		Containers: []cluster.Container{{Name: "main", Image: "trace", Resources: r}},
 	}
 }
 
@@ -280,14 +292,18 @@ func (p *replaying) arrive(ctx context.Context) error {
 	var objects []api.Object
 	for ; p.next < len(p.jobs) && p.jobs[p.next].arrives <= p.after(); p.next++ {
 		j := &p.jobs[p.next]
-		s := cluster.Step{Name: "run", Definition: p.definition(j), Count: j.tasks, Placement: cluster.Placement{Strategy: p.Strategy}}
+		s := cluster.Step{
+			Name: "run", Definition: p.definition(j), Count: j.tasks,
+			Placement: cluster.Placement{Strategy: p.Strategy},
+		}
 		if j.tasks > 1 {
 			s.Gang = &cluster.Gang{}
 		}
 		if j.Limit > 0 {
 			s.TimeLimit = min(max(cluster.Duration(j.Limit), cluster.MinTimeLimit), cluster.MaxTimeLimit)
 		}
-		objects = append(objects, object(cluster.KindJob, &cluster.Job{Cluster: p.in, Name: j.name, Steps: []cluster.Step{s}}))
+		objects = append(objects,
+			object(cluster.KindJob, &cluster.Job{Cluster: p.in, Name: j.name, Steps: []cluster.Step{s}}))
 		p.tally.arrived(j)
 	}
 	return p.apply(ctx, objects)
@@ -307,7 +323,8 @@ func (p *replaying) forget(ctx context.Context) error {
 	return nil
 }
 
-// rest lets the control plane and the agents do all that is to be done now, and returns how long the control plane then has nothing to look at.
+// rest lets the control plane and the agents do all that is to be done now, and returns how long the control plane then
+// has nothing to look at.
 func (p *replaying) rest(ctx context.Context) (time.Duration, error) {
 	w := p.world
 	for range restMost {

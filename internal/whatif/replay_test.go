@@ -25,7 +25,8 @@ func batch(jobs ...string) *traces.Trace {
 			panic(err)
 		}
 		t.Jobs = append(t.Jobs, traces.Job{
-			ID: fmt.Sprint(i + 1), Arrived: time.Duration(arrives) * time.Second, Run: time.Duration(runs) * time.Second, Tasks: tasks,
+			ID: fmt.Sprint(i + 1), Arrived: time.Duration(arrives) * time.Second,
+			Run: time.Duration(runs) * time.Second, Tasks: tasks,
 		})
 	}
 	return t
@@ -34,7 +35,8 @@ func batch(jobs ...string) *traces.Trace {
 // replay replays a trace on a branch of a World's store after changes.
 func replay(t *testing.T, w *whatif.World, r whatif.Replay, changes ...api.SimulateChange) *whatif.Traced {
 	t.Helper()
-	got, err := whatif.RunTrace(t.Context(), whatif.Config{Branch: branch(w), Now: w.Now(), Log: logger()}, api.SimulateRequest{Changes: changes}, r)
+	got, err := whatif.RunTrace(t.Context(), whatif.Config{Branch: branch(w), Now: w.Now(), Log: logger()},
+		api.SimulateRequest{Changes: changes}, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +45,9 @@ func replay(t *testing.T, w *whatif.World, r whatif.Replay, changes ...api.Simul
 
 func seconds(n int) cluster.Duration { return cluster.Duration(time.Duration(n) * time.Second) }
 
-// TestATraceIsReplayedInItsTime replays a story on ten CPUs. The first job holds six of them for 100 s; the second wants all ten and has to wait for the
-// third, which came later and fits beside the first, and for the fourth, which begins when the third has ended.
+// TestATraceIsReplayedInItsTime replays a story on ten CPUs. The first job holds six of them for 100 s; the second
+// wants all ten and has to wait for the third, which came later and fits beside the first, and for the fourth, which
+// begins when the third has ended.
 func TestATraceIsReplayedInItsTime(t *testing.T) {
 	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 10, CPU: "1", Memory: "4GiB"}})
 	var told []whatif.Progress
@@ -55,7 +58,10 @@ func TestATraceIsReplayedInItsTime(t *testing.T) {
 	want := &whatif.Replayed{
 		Trace: "story", Jobs: 5, Tasks: 34, Begun: 5, Ended: 5, Lasted: seconds(147),
 		// at 0, 132, 2, 92 and 142
-		Waits: whatif.Waits{Waited: 3, Mean: seconds((131 + 90 + 139) / 5), Median: seconds(90), P99: seconds(139), Longest: seconds(139)},
+		Waits: whatif.Waits{
+			Waited: 3, Mean: seconds((131 + 90 + 139) / 5), Median: seconds(90), P99: seconds(139),
+			Longest: seconds(139),
+		},
 		Full: []whatif.Fullness{
 			// 6 for 100 s, 4 for 90 and 40, 10 for 10 and 5
 			{What: "cpu", Mean: float64((600+360+160+100+50)*10000/1470) / 100, Peak: 100},
@@ -64,17 +70,23 @@ func TestATraceIsReplayedInItsTime(t *testing.T) {
 		Busiest: &whatif.Busiest{After: seconds(3), Tasks: 24},
 	}
 	same := cmp.Options{
-		cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Mean" && p.Index(-2).Type().Name() == "Fullness" }, cmp.Comparer(func(a, b float64) bool { return a-b < 0.05 && b-a < 0.05 })),
+		cmp.FilterPath(func(p cmp.Path) bool {
+			return p.Last().String() == ".Mean" && p.Index(-2).Type().Name() == "Fullness"
+		}, cmp.Comparer(func(a, b float64) bool { return a-b < 0.05 && b-a < 0.05 })),
 		cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Why" }, cmp.Ignore()),
-		cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".placed" || p.Last().String() == ".ended" }, cmp.Ignore()),
+		cmp.FilterPath(func(p cmp.Path) bool {
+			return p.Last().String() == ".placed" || p.Last().String() == ".ended"
+		}, cmp.Ignore()),
 	}
 	if diff := cmp.Diff(want, got.Replayed, same); diff != "" {
 		t.Errorf("replayed (-want +got):\n%s", diff)
 	}
-	if why := got.Replayed.Busiest.Why; len(why) != 2 || why[0].Tasks != 20 || !strings.Contains(why[0].Sentence, "CPU short") {
+	if why := got.Replayed.Busiest.Why; len(why) != 2 || why[0].Tasks != 20 ||
+		!strings.Contains(why[0].Sentence, "CPU short") {
 		t.Errorf("got %v, want why they wait", why)
 	}
-	if !got.Fits || !got.Settled || len(got.Tasks) != 0 || len(got.Steps) != 1 || got.Steps[0].Placed != 34 || got.Steps[0].Ended != 34 || got.Steps[0].Change != "replay story" {
+	if !got.Fits || !got.Settled || len(got.Tasks) != 0 || len(got.Steps) != 1 || got.Steps[0].Placed != 34 ||
+		got.Steps[0].Ended != 34 || got.Steps[0].Change != "replay story" {
 		t.Errorf("got %+v, want all come and gone", got.Simulation)
 	}
 	if len(told) == 0 || told[0].Of != 5 {
@@ -127,8 +139,10 @@ func TestATraceIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.replay.Trace = trace
 			r := replay(t, w, c.replay).Replayed
-			if r.Jobs != c.jobs || r.LeftOut != c.leftOut || r.Ended != c.ended || r.Running != c.runs || r.Cut != c.cut {
-				t.Errorf("got %+v, want %d jobs, %d left out, %d ended, %d that run, cut %v", r, c.jobs, c.leftOut, c.ended, c.runs, c.cut)
+			if r.Jobs != c.jobs || r.LeftOut != c.leftOut || r.Ended != c.ended || r.Running != c.runs ||
+				r.Cut != c.cut {
+				t.Errorf("got %+v, want %d jobs, %d left out, %d ended, %d that run, cut %v", r, c.jobs, c.leftOut,
+					c.ended, c.runs, c.cut)
 			}
 		})
 	}
@@ -144,14 +158,20 @@ func TestATraceIsBounded(t *testing.T) {
 // TestTheMachinesOfATraceJoin replays pods with parts of GPUs on the machines of the trace.
 func TestTheMachinesOfATraceJoin(t *testing.T) {
 	trace := &traces.Trace{
-		Nodes:  []traces.Node{{Name: "A/0", CPU: 8000, Memory: 16 * cluster.GiB, GPUs: 2, Model: "T4"}, {Name: "b-1", CPU: 8000, Memory: 16 * cluster.GiB, GPUs: 2, Model: "G2"}},
+		Nodes: []traces.Node{
+			{Name: "A/0", CPU: 8000, Memory: 16 * cluster.GiB, GPUs: 2, Model: "T4"},
+			{Name: "b-1", CPU: 8000, Memory: 16 * cluster.GiB, GPUs: 2, Model: "G2"},
+		},
 		Shapes: []traces.Shape{{CPU: 1000, GPUs: 1, Share: 500, Models: "T4|G3"}, {CPU: 500, Memory: 1, GPUs: 2}, {}},
 	}
 	for i, shape := range []int{0, 1, 0, 0, 2, 1, 0, 0} {
 		trace.Jobs = append(trace.Jobs, traces.Job{ID: fmt.Sprint("Pod ", i), Shape: shape, Tasks: 1})
 	}
 	w := domain(t)
-	got := replay(t, w, whatif.Replay{Name: "pods", Trace: trace, Join: true, Fill: true, Strategy: cluster.StrategyBinpack})
+	got := replay(t, w, whatif.Replay{
+		Name: "pods", Trace: trace, Join: true, Fill: true,
+		Strategy: cluster.StrategyBinpack,
+	})
 	where := map[string][]string{}
 	for _, x := range got.Tasks {
 		for _, d := range x.Devices {
@@ -166,7 +186,8 @@ func TestTheMachinesOfATraceJoin(t *testing.T) {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
 	r := got.Replayed
-	if r.Begun != 6 || r.Waiting != 2 || r.Full[2] != (whatif.Fullness{What: "devices", Mean: r.Full[2].Mean, Peak: 100, End: 100}) {
+	if r.Begun != 6 || r.Waiting != 2 ||
+		r.Full[2] != (whatif.Fullness{What: "devices", Mean: r.Full[2].Mean, Peak: 100, End: 100}) {
 		t.Errorf("got %+v, want all GPUs used and two pods that wait", r)
 	}
 	if got.Steps[0].Change != "add the 2 nodes of the trace" {
@@ -180,7 +201,8 @@ func TestTheMachinesOfATraceJoin(t *testing.T) {
 	}
 }
 
-// TestAJobLargerThanAGang holds that a job of more tasks than can be placed together asks for the same in fewer, larger ones.
+// TestAJobLargerThanAGang holds that a job of more tasks than can be placed together asks for the same in fewer, larger
+// ones.
 func TestAJobLargerThanAGang(t *testing.T) {
 	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 3, CPU: "1000", Memory: "4TiB"}})
 	got := replay(t, w, whatif.Replay{Trace: batch("0 60 2500")})

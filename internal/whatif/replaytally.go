@@ -13,18 +13,20 @@ import (
 // Replayed is what became of a trace.
 type Replayed struct {
 	Trace string `json:"trace"`
-	// Jobs and Tasks came. Begun are the jobs of which all tasks had a place, Ended those that ran to their end, Running and Waiting those that run,
-	// or of which a task waits for a place, at the end.
+	// Jobs and Tasks came. Begun are the jobs of which all tasks had a place, Ended those that ran to their end,
+	// Running and Waiting those that run, or of which a task waits for a place, at the end.
 	Jobs    int `json:"jobs"`
 	Tasks   int `json:"tasks"`
 	Begun   int `json:"begun"`
 	Ended   int `json:"ended"`
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
-	// LeftOut are the jobs that were too many, or too late, to be replayed; Skipped those that the trace has and that could not be run.
+	// LeftOut are the jobs that were too many, or too late, to be replayed; Skipped those that the trace has and that
+	// could not be run.
 	LeftOut int `json:"left_out,omitempty"`
 	Skipped int `json:"skipped,omitempty"`
-	// Lasted is how much time passed from the first arrival to the end, and Cut says that it was ended for the bound of that.
+	// Lasted is how much time passed from the first arrival to the end, and Cut says that it was ended for the bound of
+	// that.
 	Lasted cluster.Duration `json:"lasted"`
 	Cut    bool             `json:"cut,omitempty"`
 	// Waits says how long the jobs waited that begun.
@@ -146,7 +148,8 @@ func (t *tally) pass(d time.Duration) {
 func (t *tally) note(p *replaying, snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
 	was := t.held[key]
 	is := holding{placed: was.placed, ended: was.ended}
-	if row != nil && row.Desired != nil && row.Standing() && (row.Observed == nil || !row.Observed.Gone) && domainOf(snap, row.Desired.Owner.Cluster) == p.world.config.Domain {
+	if row != nil && row.Desired != nil && row.Standing() && (row.Observed == nil || !row.Observed.Gone) &&
+		domainOf(snap, row.Desired.Owner.Cluster) == p.world.config.Domain {
 		is.of = t.of(snap, row.Desired)
 	}
 	for k := range is.of {
@@ -202,7 +205,8 @@ func (t *tally) of(snap *store.Snapshot, d *cluster.Desired) (of [kindsAll]int64
 	return of
 }
 
-// look keeps when most tasks waited, and why. To ask why costs as much as all that wait, so it is asked where their number grew by a tenth.
+// look keeps when most tasks waited, and why. To ask why costs as much as all that wait, so it is asked where their
+// number grew by a tenth.
 func (t *tally) look(p *replaying) {
 	if t.unplaced <= t.busiest.Tasks {
 		return
@@ -238,8 +242,10 @@ func (t *tally) look(p *replaying) {
 func (p *replaying) result() *Replayed {
 	t := &p.tally
 	r := &Replayed{
-		Trace: p.Name, Jobs: p.next, Tasks: t.tasks, Begun: len(t.waits), Ended: t.ended, Waiting: t.waiting, Running: len(t.waits) - t.ended,
-		LeftOut: len(p.Trace.Jobs) - p.next, Skipped: p.Trace.Skipped, Lasted: rounded(t.passed), Cut: p.ended, Full: []Fullness{},
+		Trace: p.Name, Jobs: p.next, Tasks: t.tasks, Begun: len(t.waits), Ended: t.ended, Waiting: t.waiting,
+		Running: len(t.waits) - t.ended,
+		LeftOut: len(p.Trace.Jobs) - p.next, Skipped: p.Trace.Skipped, Lasted: rounded(t.passed), Cut: p.ended,
+		Full:   []Fullness{},
 		placed: t.tasks - t.unplaced, ended: t.gone,
 	}
 	r.Waits = t.waited()
@@ -249,7 +255,8 @@ func (p *replaying) result() *Replayed {
 		}
 		percent := func(n float64) float64 { return float64(int64(n*10000/float64(t.total[k])+0.5)) / 100 }
 		r.Full = append(r.Full, Fullness{
-			What: kindName(k), Mean: percent(t.area[k] / max(t.passed.Seconds(), 1e-9)), Peak: percent(float64(t.peak[k])), End: percent(float64(t.now[k])),
+			What: kindName(k), Mean: percent(t.area[k] / max(t.passed.Seconds(), 1e-9)),
+			Peak: percent(float64(t.peak[k])), End: percent(float64(t.now[k])),
 		})
 	}
 	if len(t.busiest.Why) > 0 {

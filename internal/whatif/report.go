@@ -24,8 +24,8 @@ type Place struct {
 	Devices    []cluster.DeviceUse
 }
 
-// Places returns where the tasks of a domain stand that are to go on: the newest attempt of each that has not ended and is not to
-// stop.
+// Places returns where the tasks of a domain stand that are to go on: the newest attempt of each that has not ended and
+// is not to stop.
 func Places(snap *store.Snapshot, domain string) map[cluster.TaskID]Place {
 	out := map[cluster.TaskID]Place{}
 	ours := map[string]bool{}
@@ -40,7 +40,10 @@ func Places(snap *store.Snapshot, domain string) map[cluster.TaskID]Place {
 			ours[d.Owner.Cluster] = own
 		}
 		if own {
-			out[row.Task] = Place{Node: row.Node, Attempt: row.Number, Owner: d.Owner, Definition: d.Definition, Ports: d.Ports, Devices: d.Devices}
+			out[row.Task] = Place{
+				Node: row.Node, Attempt: row.Number, Owner: d.Owner, Definition: d.Definition,
+				Ports: d.Ports, Devices: d.Devices,
+			}
 		}
 	}
 	return out
@@ -163,7 +166,8 @@ func differences(before, after map[cluster.TaskID]Place) []api.SimulateTask {
 			continue
 		}
 		t := api.SimulateTask{
-			Task: id, Owner: p.Owner, Definition: p.Definition, What: api.SimulatePlaced, From: was.Node, To: p.Node, Ports: p.Ports, Devices: p.Devices,
+			Task: id, Owner: p.Owner, Definition: p.Definition, What: api.SimulatePlaced, From: was.Node, To: p.Node,
+			Ports: p.Ports, Devices: p.Devices,
 		}
 		if had {
 			t.What = api.SimulateMoved
@@ -172,7 +176,10 @@ func differences(before, after map[cluster.TaskID]Place) []api.SimulateTask {
 	}
 	for id, p := range before { // order-free: sorted below
 		if _, has := after[id]; !has {
-			out = append(out, api.SimulateTask{Task: id, Owner: p.Owner, Definition: p.Definition, What: api.SimulateEnded, From: p.Node})
+			out = append(out, api.SimulateTask{
+				Task: id, Owner: p.Owner, Definition: p.Definition,
+				What: api.SimulateEnded, From: p.Node,
+			})
 		}
 	}
 	slices.SortFunc(out, func(a, b api.SimulateTask) int { return cmp.Compare(a.Task, b.Task) })
@@ -243,14 +250,17 @@ func (r *report) rollouts(snap *store.Snapshot) int {
 	for e := range snap.Rollouts() {
 		in, name, ok := cutOwner(e.Key)
 		for _, v := range append([]cluster.Version{e.Value.Version}, e.Value.History...) {
-			if !ok || !fell(v.State) || v.Ended.Before(r.sim.At) || r.failed[e.Key] >= v.Generation && r.failed[e.Key] != 0 {
+			if !ok || !fell(v.State) || v.Ended.Before(r.sim.At) || r.failed[e.Key] >= v.Generation &&
+				r.failed[e.Key] != 0 {
 				continue
 			}
 			n++
-			r.sim.Notes = append(r.sim.Notes, fmt.Sprintf("the rollout of %s/%s to %s fails: %s", in, name, v.Definition, v.Message))
+			r.sim.Notes = append(r.sim.Notes,
+				fmt.Sprintf("the rollout of %s/%s to %s fails: %s", in, name, v.Definition, v.Message))
 		}
 		if ok && e.Value.State == cluster.RolloutCanary {
-			r.sim.Notes = append(r.sim.Notes, fmt.Sprintf("the rollout of %s/%s waits until its canaries are promoted", in, name))
+			r.sim.Notes = append(r.sim.Notes,
+				fmt.Sprintf("the rollout of %s/%s waits until its canaries are promoted", in, name))
 		}
 	}
 	return n

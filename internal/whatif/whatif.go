@@ -1,13 +1,13 @@
-// Package whatif works out what would become of a domain: it makes changes to a branch of its store and lets the domain's own
-// code deal with them.
+// Package whatif works out what would become of a domain: it makes changes to a branch of its store and lets the
+// domain's own code deal with them.
 //
-// A World is a branch (store.Branch), the API server that writes what users ask for, and the control plane that decides for it, each
-// the very same that serve the domain; so there is nothing here that places a task, and nothing that could place it otherwise than it
-// will be placed. What is pretended is the rest: the clock, which goes on as soon as nothing is left to be done at its time, and the
-// agents, whose tasks are well and whose stopped ones are gone at once.
+// A World is a branch (store.Branch), the API server that writes what users ask for, and the control plane that decides
+// for it, each the very same that serve the domain; so there is nothing here that places a task, and nothing that could
+// place it otherwise than it will be placed. What is pretended is the rest: the clock, which goes on as soon as nothing
+// is left to be done at its time, and the agents, whose tasks are well and whose stopped ones are gone at once.
 //
-// Nothing that happens in a World is written anywhere, and nothing outside is asked: gates of rollouts are taken as passed, counts
-// that follow metrics stay as they are, crons make no jobs, and the tasks of jobs run for ever.
+// Nothing that happens in a World is written anywhere, and nothing outside is asked: gates of rollouts are taken as
+// passed, counts that follow metrics stay as they are, crons make no jobs, and the tasks of jobs run for ever.
 package whatif
 
 import (
@@ -27,8 +27,11 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// ErrHeld says that the domain places and stops nothing, as its store went back and the operator has not said how to go on.
-var ErrHeld = fmt.Errorf("%w: the store went back to an earlier state, and nothing is placed before the operator has said how to go on (berth operator recover)",
+// ErrHeld says that the domain places and stops nothing, as its store went back and the operator has not said how to go
+// on.
+var ErrHeld = fmt.Errorf(
+	"%w: the store went back to an earlier state, and nothing is placed before the operator has said how to "+
+		"go on (berth operator recover)",
 	apiserver.ErrSimulation)
 
 // ErrTooLong says that a simulation took more work than it may.
@@ -36,13 +39,13 @@ var ErrTooLong = fmt.Errorf("the simulation takes too long: %w", context.Deadlin
 
 // Times of a World.
 const (
-	// quiet is for how long nothing must happen until all counts as at rest. It is above the silence after which the tasks of a
-	// service are replaced.
+	// quiet is for how long nothing must happen until all counts as at rest. It is above the silence after which the
+	// tasks of a service are replaced.
 	quiet = 90 * time.Second
 	// horizon is how long a World waits at most for what a change set off.
 	horizon = 40 * time.Minute
-	// step is by how much the clock goes on where something has just happened, and pace the most by which it does otherwise: above
-	// it, the control plane would think that it was away.
+	// step is by how much the clock goes on where something has just happened, and pace the most by which it does
+	// otherwise: above it, the control plane would think that it was away.
 	step = time.Millisecond
 	pace = time.Second
 	// maxSteps bounds the cycles of a World.
@@ -57,7 +60,8 @@ type Config struct {
 	Domain string
 	// Scheduler has the options of the domain's servers.
 	Scheduler scheduler.Options
-	// Worth is what devices are worth to the domain's leader, nil where that is not known: then it is learnt from what stands.
+	// Worth is what devices are worth to the domain's leader, nil where that is not known: then it is learnt from what
+	// stands.
 	Worth *scheduler.Worth
 	// Now is the time at which the World begins.
 	Now time.Time
@@ -97,7 +101,10 @@ func New(ctx context.Context, c Config) (*World, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	tables := c.Branch.Tables()
-	w := &World{config: c, tables: tables, clock: clock{wall: c.Now.UTC(), boot: time.Hour}, began: tables.Snapshot().Revision()}
+	w := &World{
+		config: c, tables: tables, clock: clock{wall: c.Now.UTC(), boot: time.Hour},
+		began: tables.Snapshot().Revision(),
+	}
 	if r, ok := tables.Snapshot().Recovery(c.Domain); ok && r.Value.State == cluster.RecoveryNeeded {
 		return nil, ErrHeld
 	}
@@ -167,8 +174,8 @@ func (w *World) put(ctx context.Context, key string, over uint64, record any) er
 	return err
 }
 
-// Settle lets time pass until all is at rest, and returns how much did. It is false where something still goes on after the longest
-// time that is waited. An error that wraps ErrTooLong says that it took more work than a World may.
+// Settle lets time pass until all is at rest, and returns how much did. It is false where something still goes on after
+// the longest time that is waited. An error that wraps ErrTooLong says that it took more work than a World may.
 func (w *World) Settle(ctx context.Context) (lasted time.Duration, settled bool, err error) {
 	from := w.clock.boot
 	last := from
@@ -209,7 +216,8 @@ func rolling(snap *store.Snapshot, domain string) bool {
 			continue
 		}
 		in, name, _ := cutOwner(e.Key)
-		if s, ok := snap.Service(in, name); ok && !s.Value.Rollout.Paused && !s.Value.Deleted && !s.Value.Stopped && domainOf(snap, in) == domain {
+		if s, ok := snap.Service(in, name); ok && !s.Value.Rollout.Paused && !s.Value.Deleted && !s.Value.Stopped &&
+			domainOf(snap, in) == domain {
 			return true
 		}
 	}
@@ -235,8 +243,8 @@ func (calm) Gate(context.Context, cluster.Gate) (passed bool, message string, er
 	return true, "taken as passed", nil
 }
 
-// Run makes the changes of a request, one after the other, and returns what becomes of the domain. An error that is cluster.Faults, or
-// wraps them, says what is wrong with the changes, with the path of each.
+// Run makes the changes of a request, one after the other, and returns what becomes of the domain. An error that is
+// cluster.Faults, or wraps them, says what is wrong with the changes, with the path of each.
 func Run(ctx context.Context, c Config, ask api.SimulateRequest) (*api.Simulation, error) {
 	if faults := Check(ask); len(faults) > 0 {
 		return nil, faults
@@ -251,8 +259,8 @@ type Traced struct {
 	Replayed *Replayed `json:"replayed"`
 }
 
-// RunTrace makes the changes of a request, of which there may be none, then replays a trace, and returns what becomes of the domain. Errors are as with Run. It
-// takes as long as the trace is large: the caller ends it by the context.
+// RunTrace makes the changes of a request, of which there may be none, then replays a trace, and returns what becomes
+// of the domain. Errors are as with Run. It takes as long as the trace is large: the caller ends it by the context.
 func RunTrace(ctx context.Context, c Config, ask api.SimulateRequest, trace Replay) (*Traced, error) {
 	if len(ask.Changes) > 0 {
 		if faults := Check(ask); len(faults) > 0 {
@@ -267,7 +275,9 @@ func RunTrace(ctx context.Context, c Config, ask api.SimulateRequest, trace Repl
 }
 
 // simulate makes changes and replays a trace, unless that is nil.
-func simulate(ctx context.Context, c Config, ask api.SimulateRequest, trace *Replay) (*api.Simulation, *Replayed, error) {
+func simulate(ctx context.Context, c Config, ask api.SimulateRequest, trace *Replay) (*api.Simulation, *Replayed,
+	error,
+) {
 	w, err := New(ctx, c)
 	if err != nil {
 		return nil, nil, err

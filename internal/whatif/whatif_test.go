@@ -27,7 +27,8 @@ func TestASimulationPlacesWhatIsRun(t *testing.T) {
 		t.Fatalf("got %+v, want four tasks placed and none that waits", sim)
 	}
 	for _, x := range sim.Tasks {
-		if x.What != api.SimulatePlaced || x.To == "" || x.From != "" || x.Owner.Name != "web" || x.Definition != (cluster.Ref{Name: "web", Version: 1}) {
+		if x.What != api.SimulatePlaced || x.To == "" || x.From != "" || x.Owner.Name != "web" ||
+			x.Definition != (cluster.Ref{Name: "web", Version: 1}) {
 			t.Errorf("got %+v, want a task of web that is placed", x)
 		}
 	}
@@ -49,7 +50,8 @@ func TestASimulationPlacesWhatIsRun(t *testing.T) {
 func TestASimulationTellsWhatWaitsAndWhy(t *testing.T) {
 	w := domain(t, nodes(1), run(t, web))
 	sim := simulate(t, w, scale("web", 6))
-	if sim.Fits || len(sim.Waiting) != 1 || len(sim.Waiting[0].Tasks) != 2 || sim.Waiting[0].New != 2 || sim.Waited != 0 {
+	if sim.Fits || len(sim.Waiting) != 1 || len(sim.Waiting[0].Tasks) != 2 || sim.Waiting[0].New != 2 ||
+		sim.Waited != 0 {
 		t.Fatalf("got %+v, want two tasks that wait", sim)
 	}
 	if !strings.Contains(sim.Waiting[0].Sentence, "CPU") {

@@ -88,7 +88,8 @@ func branch(w *whatif.World) *store.Branch {
 // simulate asks what becomes of a World's domain.
 func simulate(t *testing.T, w *whatif.World, changes ...api.SimulateChange) *api.Simulation {
 	t.Helper()
-	sim, err := whatif.Run(t.Context(), whatif.Config{Branch: branch(w), Now: w.Now(), Log: logger()}, api.SimulateRequest{Changes: changes})
+	sim, err := whatif.Run(t.Context(), whatif.Config{Branch: branch(w), Now: w.Now(), Log: logger()},
+		api.SimulateRequest{Changes: changes})
 	if err != nil {
 		t.Fatal(err)
 	}

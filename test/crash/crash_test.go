@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Settings of the test. There are 20 kills unless the environment says more; a seed that failed comes from there too, and
-// so is the load: `make prove` has more of both.
+// Settings of the test. There are 20 kills unless the environment says more; a seed that failed comes from there too,
+// and so is the load: `make prove` has more of both.
 const (
 	killsVariable    = "BERTH_CRASH_KILLS"
 	seedVariable     = "BERTH_CRASH_SEED"
@@ -39,7 +39,8 @@ const (
 // load is what runs while the killing goes on: tasks of a service, tasks of a job at a time, and of the job in all.
 type load struct{ services, atOnce, batch int }
 
-// loadOf is the load that a kill must bear: at least 50 containers of services and 200 batch tasks, with barriers in flight.
+// loadOf is the load that a kill must bear: at least 50 containers of services and 200 batch tasks, with barriers in
+// flight.
 func loadOf(t *testing.T, kills int64) load {
 	t.Helper()
 	services, atOnce := testkit.Setting(t, servicesVariable, 50), testkit.Setting(t, batchVariable, 200)
@@ -92,7 +93,10 @@ func TestKillNine(t *testing.T) {
 		kills := testkit.Setting(t, killsVariable, 20)
 		t.Logf("%s=%d %s=%d", seedVariable, seed, killsVariable, kills)
 		s := harness.New(t, executor)
-		w := &world{T: t, site: s, random: rand.New(rand.NewPCG(uint64(seed), 0)), effects: t.TempDir(), load: loadOf(t, kills)}
+		w := &world{
+			T: t, site: s, random: rand.New(rand.NewPCG(uint64(seed), 0)), effects: t.TempDir(),
+			load: loadOf(t, kills),
+		}
 		w.server, w.agent = s.Server(), s.Agent()
 		before := w.begin()
 		stop := w.watch()
@@ -100,12 +104,14 @@ func TestKillNine(t *testing.T) {
 			w.killSomething()
 		}
 		if w.inFlight < int(kills)/2 {
-			t.Errorf("the job was done before %d of %d kills: they proved nothing about it", int(kills)-w.inFlight, kills)
+			t.Errorf("the job was done before %d of %d kills: they proved nothing about it", int(kills)-w.inFlight,
+				kills)
 		}
 		if w.atBarrier == 0 {
 			t.Errorf("none of %d kills came while an attempt was between preparing and running", kills)
 		}
-		t.Logf("of %d kills %d came while the job ran, %d of them while attempts were between preparing and running", kills, w.inFlight, w.atBarrier)
+		t.Logf("of %d kills %d came while the job ran, %d of them while attempts were between preparing and running",
+			kills, w.inFlight, w.atBarrier)
 		w.settle()
 		stop()
 		w.checkServices(before)
@@ -146,8 +152,8 @@ func (w *world) begin() []api.TaskView {
 	return w.site.Tasks(client.TaskFilter{Service: "standing"})
 }
 
-// share is the CPU that lets as many batch tasks run at a time as are wanted, so that some are at each stage of their life
-// at every moment of the test.
+// share is the CPU that lets as many batch tasks run at a time as are wanted, so that some are at each stage of their
+// life at every moment of the test.
 func (w *world) share() int {
 	w.Helper()
 	n, err := w.site.Client().Node(w.Context(), harness.NodeName)
@@ -291,7 +297,8 @@ func (w *world) checkServices(before []api.TaskView) {
 		now[task.UUID] = task
 	}
 	if len(before) != w.load.services || len(now) != w.load.services {
-		w.Errorf("%d services ran before and %d attempts are there now, want %d", len(before), len(now), w.load.services)
+		w.Errorf("%d services ran before and %d attempts are there now, want %d", len(before), len(now),
+			w.load.services)
 	}
 	for _, was := range before {
 		is, ok := now[was.UUID]
@@ -308,8 +315,8 @@ func (w *world) checkServices(before []api.TaskView) {
 	}
 }
 
-// checkEffects demands that no attempt wrote twice, that every attempt that is said to have succeeded did write, that none
-// came after it, and that in the end every task has succeeded.
+// checkEffects demands that no attempt wrote twice, that every attempt that is said to have succeeded did write, that
+// none came after it, and that in the end every task has succeeded.
 func (w *world) checkEffects() {
 	w.Helper()
 	text, err := os.ReadFile(filepath.Join(w.effects, "effects"))
@@ -343,7 +350,8 @@ func (w *world) checkEffects() {
 		case task.State == cluster.StateSucceeded:
 			concluded[string(task.ID)] = true
 		default:
-			w.Logf("%s attempt %d (%s): %s, %s: %s; effects: %d", task.ID, task.Attempt, task.UUID, task.State, task.Reason, task.Message, n)
+			w.Logf("%s attempt %d (%s): %s, %s: %s; effects: %d", task.ID, task.Attempt, task.UUID, task.State,
+				task.Reason, task.Message, n)
 		}
 	}
 	if len(concluded) != w.load.batch {

@@ -43,8 +43,8 @@ name: fails
 steps: [{name: all, definition: fails@1}]
 `
 
-// Everything that is asked of a cluster is answered by real servers and agents: what happened to one object, when it is as it should be or
-// why it never will be, what it is with all that belongs to it, and what differs from a file.
+// Everything that is asked of a cluster is answered by real servers and agents: what happened to one object, when it is
+// as it should be or why it never will be, what it is with all that belongs to it, and what differs from a file.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)
@@ -54,7 +54,8 @@ func TestAnswers(t *testing.T) {
 	s.Berth("run", "--detach", v1, s.Write("fails.yaml", fails)).Want(t, 0)
 	s.Berth("wait", "service/asked", "--timeout", "60s").Want(t, 0, "service/asked is healthy")
 	s.Berth("wait", "--for", "running", "task/asked.1.0", "service/asked", "--timeout", "60s").Want(t, 0)
-	s.Berth("wait", "job/fails", "--timeout", "60s").Want(t, 1, "job/fails: it is failed", "exit code 3", "no such table", "→ berth logs fails.1.all.0")
+	s.Berth("wait", "job/fails", "--timeout", "60s").Want(t, 1, "job/fails: it is failed", "exit code 3",
+		"no such table", "→ berth logs fails.1.all.0")
 
 	// What happened, of one at a time.
 	events := s.Berth("events", "--service", "asked", "--since", "1h")
@@ -96,8 +97,10 @@ func TestAnswers(t *testing.T) {
 	s.Berth("diff", again).Want(t, 0, "service/asked is as the file says")
 
 	// What differs, also from a version that nobody has written yet.
-	v2 := s.Write("v2.yaml", strings.NewReplacer("version: 1", "version: 2", "asked@1", "asked@2", "100000", "100001").Replace(asked))
-	s.Berth("diff", v2).Want(t, 1, "service/asked differs", "count: 1 → 2", "asked@1 (1 task runs it) → asked@2", "containers[0].command[2]")
+	v2 := s.Write("v2.yaml", strings.NewReplacer("version: 1", "version: 2", "asked@1", "asked@2", "100000",
+		"100001").Replace(asked))
+	s.Berth("diff", v2).Want(t, 1, "service/asked differs", "count: 1 → 2", "asked@1 (1 task runs it) → asked@2",
+		"containers[0].command[2]")
 	s.Berth("run", v2).Want(t, 0)
 	s.Berth("diff", "asked").Want(t, 1, "asked@1 → asked@2", "containers[0].command[2]")
 	s.Berth("diff", "asked", "2", "2").Want(t, 0)

@@ -91,8 +91,9 @@ func packed(t *testing.T, program string, evil bool) []byte {
 	return b.Bytes()
 }
 
-// Artifacts come to programs and to images: half a body is gone on from, an archive is unpacked, what one node has is fetched once, and stays
-// right when the agent was killed and the address is gone. What is not what the checksum says is refused with both sums.
+// Artifacts come to programs and to images: half a body is gone on from, an archive is unpacked, what one node has is
+// fetched once, and stays right when the agent was killed and the address is gone. What is not what the checksum says
+// is refused with both sums.
 func TestArtifacts(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -134,21 +135,26 @@ steps: [{name: all, definition: %[1]s}]
 		}
 		// 2. A wrong checksum is said with both, and the address without its key.
 		wrong := "sha256:" + strings.Repeat("ab", 32)
-		bad := fmt.Sprintf(`      - {source: "%s/tool?key=Hush7", checksum: %q, path: /opt/berth-test/tool}`, srv.URL, wrong)
+		bad := fmt.Sprintf(`      - {source: "%s/tool?key=Hush7", checksum: %q, path: /opt/berth-test/tool}`, srv.URL,
+			wrong)
 		s.Berth("run", "--detach", run("wrong", bad, "echo it runs")).Want(t, 0)
-		s.Prints("artifact "+srv.URL+"/tool?…: its checksum is "+checksum(tool)+", and the manifest wants "+wrong, "events", "--tail", "-1")
+		s.Prints("artifact "+srv.URL+"/tool?…: its checksum is "+checksum(tool)+", and the manifest wants "+wrong,
+			"events", "--tail", "-1")
 		s.Prints(wrong, "status", "job/wrong")
 		for _, args := range [][]string{{"events", "--tail", "-1"}, {"explain", "wrong.1.all.0"}, {"status"}} {
-			if r := s.Berth(args...); r.Code != 0 || strings.Contains(r.Stdout+r.Stderr, "Hush7") || strings.Contains(r.Stdout, "task.running wrong") {
+			if r := s.Berth(args...); r.Code != 0 || strings.Contains(r.Stdout+r.Stderr, "Hush7") ||
+				strings.Contains(r.Stdout, "task.running wrong") {
 				t.Errorf("berth %v: %v", args, r)
 			}
 		}
 		// 3. An archive that attacks is refused, and leaves nothing.
-		bad = fmt.Sprintf(`      - {source: "%s/evil.tar.gz", checksum: %q, path: /opt/berth-test/kit, unpack: true}`, srv.URL, checksum(evil))
+		bad = fmt.Sprintf(`      - {source: "%s/evil.tar.gz", checksum: %q, path: /opt/berth-test/kit, unpack: true}`,
+			srv.URL, checksum(evil))
 		s.Berth("run", "--detach", run("evil", bad, "echo it runs")).Want(t, 0)
 		s.Prints("../../evil", "status", "job/evil")
 		// … and nothing is asked for where a cloud serves the machine's credentials.
-		bad = fmt.Sprintf(`      - {source: "http://169.254.169.254/latest", checksum: %q, path: /opt/berth-test/tool}`, wrong)
+		bad = fmt.Sprintf(`      - {source: "http://169.254.169.254/latest", checksum: %q, path: /opt/berth-test/tool}`,
+			wrong)
 		s.Berth("run", "--detach", run("cloud", bad, "echo it runs")).Want(t, 0)
 		s.Prints("169.254.169.254 (link-local", "status", "job/cloud")
 		for _, name := range []string{"job/evil", "job/wrong", "job/cloud"} {
@@ -169,7 +175,8 @@ steps: [{name: all, definition: %[1]s}]
 	})
 }
 
-// Without an image a program finds copies of its own in the folder that it starts in, under its own user, and is one of them itself.
+// Without an image a program finds copies of its own in the folder that it starts in, under its own user, and is one of
+// them itself.
 func TestArtifactsOfAProgram(t *testing.T) {
 	t.Parallel()
 	tool := []byte("#!/bin/sh\necho more >>kit/kit/bin/hello && kit/kit/bin/hello && stat -c '%u %a' tools/tool\n")

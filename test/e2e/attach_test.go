@@ -18,7 +18,8 @@ func TestAttach(t *testing.T) {
 		ticks := func() int { return strings.Count(d.Output(), "tick ") }
 		s.Eventually(soon, more(ticks, 3))
 		s.Eventually(soon, more(func() int { return strings.Count(d.Output(), "tock ") }, 3))
-		if strings.Contains(d.Output(), "tick 1\n") && strings.Contains(s.Berth("logs", "box.1.0").Stdout, "tick 20\n") {
+		if strings.Contains(d.Output(), "tick 1\n") &&
+			strings.Contains(s.Berth("logs", "box.1.0").Stdout, "tick 20\n") {
 			t.Errorf("it begins with what was written long before:\n%s", d.Output())
 		}
 		if code := d.Stop(); code != 130 {

@@ -25,8 +25,8 @@ const checkedImage = "berth.local/checked:1"
 // wordTTL is the ttl of the check of service worker.
 const wordTTL = 6 * time.Second
 
-// checkedServices are services of one task each, whose checks a test plays. %s is how their container is run. Without its startup check the
-// task of slow would be restarted by its liveness check before it listens.
+// checkedServices are services of one task each, whose checks a test plays. %s is how their container is run. Without
+// its startup check the task of slow would be restarted by its liveness check before it listens.
 const checkedServices = `
 kind: TaskDefinition
 name: cart
@@ -145,7 +145,8 @@ func (s *checkedSite) tell(v api.TaskView, path string) {
 	}
 }
 
-// beats says pass to the check of service worker until it is told to end, and notes when the task was not healthy meanwhile.
+// beats says pass to the check of service worker until it is told to end, and notes when the task was not healthy
+// meanwhile.
 func (s *checkedSite) beats(id cluster.TaskID) (end func() error) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var all sync.WaitGroup
@@ -218,17 +219,20 @@ func TestChecks(t *testing.T) {
 		}
 
 		if v := s.becomes("slow", cluster.HealthHealthy, ""); v.Restarts != 0 || v.UUID != slow.UUID {
-			t.Errorf("%s was restarted %d times in its slow start, and is at attempt %d, before at %d:\n%v", v.ID, v.Restarts, v.Attempt, slow.Attempt,
+			t.Errorf("%s was restarted %d times in its slow start, and is at attempt %d, before at %d:\n%v", v.ID,
+				v.Restarts, v.Attempt, slow.Attempt,
 				s.Berth("events", "--tail", "-1", "--task", string(v.ID)))
 		}
 		s.Eventually(soon, func() error {
 			v, err := s.task("hung")
 			if err == nil && (v.Restarts < 1 || v.Health != cluster.HealthHealthy || v.UUID != hung.UUID) {
-				err = fmt.Errorf("%s was restarted %d times, is at attempt %d and %s: %s", v.ID, v.Restarts, v.Attempt, v.Health, v.Message)
+				err = fmt.Errorf("%s was restarted %d times, is at attempt %d and %s: %s", v.ID, v.Restarts, v.Attempt,
+					v.Health, v.Message)
 			}
 			return err
 		})
-		s.Berth("events", "--tail", "-1", "--type", "task.restarted").Want(t, 0, "liveness check alive failed 2 times in a row: no answer within ")
+		s.Berth("events", "--tail", "-1", "--type", "task.restarted").Want(t, 0,
+			"liveness check alive failed 2 times in a row: no answer within ")
 
 		if err := end(); err != nil {
 			t.Error(err)

@@ -56,7 +56,8 @@ func sumOf(t *testing.T, path string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Files and folders go into containers and come back as they were; nothing goes beside the target, and what cannot be done is said.
+// Files and folders go into containers and come back as they were; nothing goes beside the target, and what cannot be
+// done is said.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	const size = 50 << 20
@@ -87,7 +88,11 @@ func TestCopy(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for name, mode := range map[string]os.FileMode{"tree/run": 0o755, "tree/deep/secret": 0o600, "tree/closed/seen": 0o444} { // order-free: each by itself
+		// order-free: each by itself
+		for name, mode := range map[string]os.FileMode{
+			"tree/run": 0o755, "tree/deep/secret": 0o600,
+			"tree/closed/seen": 0o444,
+		} {
 			if err := os.WriteFile(at(name), []byte(name), mode); err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +115,8 @@ func TestCopy(t *testing.T) {
 		if diff := cmp.Diff(list(t, at("tree")), list(t, at("tree2/there"))); diff != "" {
 			t.Errorf("the folder came back otherwise (-want +got):\n%s", diff)
 		}
-		s.Berth("cp", "tree/deep/.", "box.1.0:there").Want(t, 2, "the link link points to ../run, which leaves what is copied", "-L")
+		s.Berth("cp", "tree/deep/.", "box.1.0:there").Want(t, 2,
+			"the link link points to ../run, which leaves what is copied", "-L")
 		s.Berth("cp", "-L", "tree/deep/.", "box.1.0:there").Want(t, 0, "2 files copied")
 		s.Berth("exec", "box.1.0", "cat", "there/link", "there/secret").Want(t, 0, "tree/runtree/deep/secret")
 

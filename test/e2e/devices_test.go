@@ -49,8 +49,8 @@ func device(t *testing.T, path, of string) {
 	}
 }
 
-// Two tasks each get a device of their own, and can open it and not the other's; a third waits and says for what, until one is free. A device
-// that goes away is shown with who holds it.
+// Two tasks each get a device of their own, and can open it and not the other's; a third waits and says for what, until
+// one is free. A device that goes away is shown with who holds it.
 func TestDevicesAreTheirTasks(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
@@ -59,7 +59,10 @@ func TestDevicesAreTheirTasks(t *testing.T) {
 	device(t, zero, "/dev/loop-control")
 	device(t, one, "/dev/btrfs-control")
 	s.Server()
-	flags := []string{"--device", "type=fpga,model=X1,path=" + zero + ":/dev/fpga-0", "--device", "type=fpga,model=X1,path=" + one + ":/dev/fpga-1"}
+	flags := []string{
+		"--device", "type=fpga,model=X1,path=" + zero + ":/dev/fpga-0", "--device",
+		"type=fpga,model=X1,path=" + one + ":/dev/fpga-1",
+	}
 	agent := s.Agent(flags...)
 	s.Berth("status", "node/"+harness.NodeName).Want(t, 0, "2 × fpga X1")
 	s.Berth("run", "--detach", s.Write("holders.yaml", holders)).Want(t, 0)
@@ -152,8 +155,8 @@ definition: %[1]s
 count: 1
 `
 
-// Two tasks with a core each run on different ones, and one without keeps off those as long as there are others, over a restart of the agent. It
-// gets a core back when its owner ends.
+// Two tasks with a core each run on different ones, and one without keeps off those as long as there are others, over a
+// restart of the agent. It gets a core back when its owner ends.
 func TestCoresAreTheirTasks(t *testing.T) {
 	every, err := devices.Usable()
 	if err != nil {
@@ -164,7 +167,9 @@ func TestCoresAreTheirTasks(t *testing.T) {
 	}
 	one, two := every[0], every[1]
 	rest := func(held ...int) string {
-		return devices.FormatCPUs(slices.DeleteFunc(slices.Clone(every), func(cpu int) bool { return slices.Contains(held, cpu) }))
+		return devices.FormatCPUs(slices.DeleteFunc(slices.Clone(every), func(cpu int) bool {
+			return slices.Contains(held, cpu)
+		}))
 	}
 	offer := []string{"--cores", devices.FormatCPUs(every[:2])}
 	t.Parallel()
@@ -221,8 +226,8 @@ func allowed(pid int) (string, error) {
 	return "", errors.New("the kernel does not tell on which CPUs a process may run")
 }
 
-// specified is what a vendor's program writes for a machine with two GPUs: a file of the device each, and for containers a variable and a folder
-// with the driver's programs.
+// specified is what a vendor's program writes for a machine with two GPUs: a file of the device each, and for
+// containers a variable and a folder with the driver's programs.
 const specified = `{"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": [
 	{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/gpu0", "hostPath": %[1]q}], "env": ["DRIVER_GPU=0"]}},
 	{"name": "1", "containerEdits": {"deviceNodes": [{"path": "/dev/gpu1", "hostPath": %[2]q}], "env": ["DRIVER_GPU=1"]}}],
@@ -248,8 +253,9 @@ steps:
     placement: {constraints: [{attribute: label.purpose, value: training}]}
 `
 
-// A machine's GPUs are found by the specifications of its vendor, and each task is given one by what they say, with containerd. A task for which none
-// is left waits and says for what; one that ends lets the next in. A node that is not for it is told of as the cause.
+// A machine's GPUs are found by the specifications of its vendor, and each task is given one by what they say, with
+// containerd. A task for which none is left waits and says for what; one that ends lets the next in. A node that is not
+// for it is told of as the cause.
 func TestDevicesBySpecification(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
@@ -272,7 +278,8 @@ func TestDevicesBySpecification(t *testing.T) {
 		}
 	}
 	s.Server()
-	s.Berth("agent", "--cdi-spec-dir", filepath.Join(s.Dir, "none"), "--cores", "none").Want(t, 2, "--cdi-spec-dir", "--cores")
+	s.Berth("agent", "--cdi-spec-dir", filepath.Join(s.Dir, "none"), "--cores", "none").Want(t, 2, "--cdi-spec-dir",
+		"--cores")
 	agent := s.Agent("--cdi-spec-dir", specs)
 	s.Berth("status", "node/"+harness.NodeName).Want(t, 0, "2 × gpu")
 	s.Berth("run", "--detach", s.Write("train.yaml", trainers)).Want(t, 0)

@@ -125,7 +125,8 @@ func TestFullDiskOfEverything(t *testing.T) {
 	disk.Fill()
 	s.Eventually(soon, func() error {
 		name := fmt.Sprintf("refused-%d", time.Now().UnixNano())
-		if _, err := s.Client().PutCluster(t.Context(), api.Cluster{Name: name}, client.Condition{}); client.StatusOf(err) != http.StatusInsufficientStorage {
+		if _, err := s.Client().PutCluster(t.Context(), api.Cluster{Name: name},
+			client.Condition{}); client.StatusOf(err) != http.StatusInsufficientStorage {
 			return fmt.Errorf("a write to a full disk gives %w", orNothing(err))
 		}
 		return nil
@@ -170,7 +171,8 @@ func TestReadOnlyDataDirectory(t *testing.T) {
 	writable := harness.ReadOnly(t, filepath.Join(s.ServerDir, "etcd"))
 	again := s.StartDev()
 	code := again.Exit(soon)
-	if out := again.Output(); code != 2 || !strings.Contains(out, "read-only file system") || !strings.Contains(out, s.ServerDir) || strings.Count(out, "\n") > 4 {
+	if out := again.Output(); code != 2 || !strings.Contains(out, "read-only file system") ||
+		!strings.Contains(out, s.ServerDir) || strings.Count(out, "\n") > 4 {
 		t.Errorf("on a read-only store dev ends with exit code %d and says:\n%s", code, out)
 	}
 	writable()

@@ -65,9 +65,9 @@ func storeFlags(t *testing.T, s *etcdtest.Server, password string) []string {
 	}
 }
 
-// TestExternalStore runs two servers on an etcd that runs elsewhere, with TLS, client certificates and users, as a user with the role that the
-// guide gives. One of them that is started without --store goes on
-// with that etcd, and one that was never told where it is refuses to start: neither ever begins a store of its own.
+// TestExternalStore runs two servers on an etcd that runs elsewhere, with TLS, client certificates and users, as a user
+// with the role that the guide gives. One of them that is started without --store goes on with that etcd, and one that
+// was never told where it is refuses to start: neither ever begins a store of its own.
 func TestExternalStore(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
@@ -78,7 +78,8 @@ func TestExternalStore(t *testing.T) {
 
 	// With a wrong password it says so and ends, and tells no password.
 	wrong := s1.Begin(store...)
-	if code := wrong.Exit(soon); code == 0 || !strings.Contains(wrong.Output(), "--store-password-file") || strings.Contains(wrong.Output(), "wrong\n") {
+	if code := wrong.Exit(soon); code == 0 || !strings.Contains(wrong.Output(), "--store-password-file") ||
+		strings.Contains(wrong.Output(), "wrong\n") {
 		t.Errorf("with a wrong password it ended with exit code %d:\n%s", code, wrong.Output())
 	}
 	store = append(storeFlags(t, etcd, etcdtest.Password), "--snapshot-every", "0")
@@ -134,7 +135,8 @@ func TestExternalStore(t *testing.T) {
 	first.Start()
 	for _, s := range f.Servers {
 		f.Eventually(soon, func() error {
-			if r := s.Berth("status"); !strings.Contains(r.Stdout, "4/4") || !strings.Contains(r.Stdout, "2 servers: 2 up") {
+			if r := s.Berth("status"); !strings.Contains(r.Stdout, "4/4") ||
+				!strings.Contains(r.Stdout, "2 servers: 2 up") {
 				return fmt.Errorf("want 4/4 and two servers up:\n%v", r)
 			}
 			return nil
@@ -167,7 +169,8 @@ func TestExternalStore(t *testing.T) {
 	}
 }
 
-// TestDevOnExternalStore runs `berth dev`, as the demo does, on an etcd that runs elsewhere, which the next start remembers.
+// TestDevOnExternalStore runs `berth dev`, as the demo does, on an etcd that runs elsewhere, which the next start
+// remembers.
 func TestDevOnExternalStore(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
@@ -178,7 +181,8 @@ func TestDevOnExternalStore(t *testing.T) {
 	d.Kill()
 	etcd.Restart(nil)
 	again := b.Dev() // without --store: it goes on with the one of the last start
-	if want := "the store is etcd://" + etcd.Address + ", as at the last start"; !strings.Contains(again.Output(), want) {
+	if want := "the store is etcd://" + etcd.Address +
+		", as at the last start"; !strings.Contains(again.Output(), want) {
 		t.Errorf("it did not say %q:\n%s", want, again.Output())
 	}
 	samePids(t, before, running(t, b, "hello", 2))

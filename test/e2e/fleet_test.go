@@ -222,7 +222,8 @@ func TestFleetRemovedServer(t *testing.T) {
 		t.Errorf("the removed server ends with exit code %d and says:\n%s", code, gone.Output())
 	}
 	f.Voters(2)
-	again := f.Berth("server", "--data-dir", gone.Dir, "--listen", "unix://"+gone.Socket, "--listen", gone.URL(), "--listen-peers", gone.Host.Address+":7072")
+	again := f.Berth("server", "--data-dir", gone.Dir, "--listen", "unix://"+gone.Socket, "--listen", gone.URL(),
+		"--listen-peers", gone.Host.Address+":7072")
 	again.Want(t, 2, "removed")
 
 	// It joins again from an empty directory, and gets its vote.
@@ -248,10 +249,12 @@ func TestFleetJoinCanBeRepeated(t *testing.T) {
 	// A token is for one machine, and that machine may ask again.
 	joined := f.Join(hosts[1])
 	joined.Rejoin(joined.Token).Want(t, 0, "had joined already")
-	if err := os.Remove(filepath.Join(joined.Dir, "server.json")); err != nil { // as after a crash before it was written
+	// as after a crash before it was written
+	if err := os.Remove(filepath.Join(joined.Dir, "server.json")); err != nil {
 		t.Fatal(err)
 	}
-	f.Berth("server", "--data-dir", joined.Dir).Want(t, 2, "did not end", "Do `berth server init` or `berth server join` again")
+	f.Berth("server", "--data-dir", joined.Dir).Want(t, 2, "did not end",
+		"Do `berth server init` or `berth server join` again")
 	joined.Rejoin(f.JoinToken("server")).Want(t, 0, "has joined")
 	joined.Start()
 	f.Voters(2)
@@ -336,17 +339,19 @@ func TestPeopleFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestServerGrowsIntoFleet begins with a server that serves its own machine alone, and makes it the first of three without
-// touching what runs.
+// TestServerGrowsIntoFleet begins with a server that serves its own machine alone, and makes it the first of three
+// without touching what runs.
 func TestServerGrowsIntoFleet(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)
 	hosts := harness.Loopback(3)
 	dir := filepath.Join(f.Dir, "s1")
-	alone := f.Site.Start(append([]string{"server", "--data-dir", dir, "--listen", "unix://" + f.Site.Socket}, f.ServerDefaults()...)...)
+	alone := f.Site.Start(append([]string{"server", "--data-dir", dir, "--listen", "unix://" + f.Site.Socket},
+		f.ServerDefaults()...)...)
 	f.Eventually(soon, func() error { return ready(alone) })
 	f.Site.AgentDir = filepath.Join(f.Dir, "local")
-	local := append([]string{"agent", "--data-dir", f.Site.AgentDir, "--name", "local", "--executor", "process"}, append(f.AgentDefaults(), "--server")...)
+	local := append([]string{"agent", "--data-dir", f.Site.AgentDir, "--name", "local", "--executor", "process"},
+		append(f.AgentDefaults(), "--server")...)
 	agent := f.Site.Start(append(local, "unix://"+f.Site.Socket)...)
 	f.NodeIs("local", cluster.NodeReady)
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")
@@ -364,7 +369,8 @@ func TestServerGrowsIntoFleet(t *testing.T) {
 
 	// The agent of the first machine goes over to https with a token, and so to any server.
 	agent.Terminate()
-	agent = newSession(t, f, "local", append(local, first.URL(), "--join-token-file", f.JoinToken("node", "--for", "local")))
+	agent = newSession(t, f, "local",
+		append(local, first.URL(), "--join-token-file", f.JoinToken("node", "--for", "local")))
 	first.Kill()
 	f.Leader()
 	f.Berth("scale", "service/hello", "3").Want(t, 0)
@@ -381,7 +387,8 @@ func newSession(t *testing.T, f *harness.Fleet, node string, args []string) *har
 	before := sessionOf(t, f, node)
 	agent := f.Site.Start(args...)
 	f.Eventually(soon, func() error {
-		if !strings.Contains(agent.Output(), "msg=registered") { // the one before may have begun another session at its end
+		// the one before may have begun another session at its end
+		if !strings.Contains(agent.Output(), "msg=registered") {
 			return fmt.Errorf("it has not registered:\n%s", agent.Output())
 		}
 		n, err := f.Client().Node(t.Context(), node)

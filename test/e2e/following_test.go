@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// followers are three services that use db, each in another way: a file and a signal, a variable and a restart, a file that the program looks at
-// by itself.
+// followers are three services that use db, each in another way: a file and a signal, a variable and a restart, a file
+// that the program looks at by itself.
 const followers = `
 kind: TaskDefinition
 name: signalled
@@ -99,8 +99,8 @@ definition: db
 count: 1
 `
 
-// Tasks wait for the service that they use and say so; then they are told where it is, and of each change, as each definition says. Another
-// life of the agent tells them nothing that they know.
+// Tasks wait for the service that they use and say so; then they are told where it is, and of each change, as each
+// definition says. Another life of the agent tells them nothing that they know.
 func TestFollowingServices(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -144,7 +144,8 @@ func TestFollowingServices(t *testing.T) {
 			}
 		}
 		s.Prints("the addresses of service db changed", "events", "--tail", "200")
-		if out := s.Berth("logs", "service/left").Stdout; strings.Contains(out, "signalled") || strings.Count(out, "begun") != 1 {
+		if out := s.Berth("logs", "service/left").Stdout; strings.Contains(out, "signalled") ||
+			strings.Count(out, "begun") != 1 {
 			t.Errorf("the one that looks for itself was told, or begun again:\n%s", out)
 		}
 
@@ -157,13 +158,15 @@ func TestFollowingServices(t *testing.T) {
 		s.Agent()
 		s.Prints("signal 2: 1 of db for signalled:", "logs", "service/signalled")
 		exec("left", "1 tasks")
-		if out := s.Berth("logs", "service/signalled").Stdout; strings.Contains(out, "signal 3") || strings.Count(out, "begun") != 1 {
+		if out := s.Berth("logs", "service/signalled").Stdout; strings.Contains(out, "signal 3") ||
+			strings.Count(out, "begun") != 1 {
 			t.Errorf("it was told more than what changed:\n%s", out)
 		}
 
 		// 3. What is gone is not taken from those who need it, who say so.
 		s.Berth("scale", "service/db", "0").Want(t, 0)
-		s.Prints("service db has no healthy task: container main goes on with the last addresses", "status", "service/signalled")
+		s.Prints("service db has no healthy task: container main goes on with the last addresses", "status",
+			"service/signalled")
 		exec("left", "1 tasks")
 		s.Berth("delete", "service/signalled").Want(t, 0)
 		s.Eventually(soon, func() error {
@@ -190,6 +193,7 @@ func TestBrokenTemplatesAreRefused(t *testing.T) {
 		"there is no field Host: want Address, Port, Node or Task",
 		"containers[0].services[0].on_change", "the variables of a program that runs do not change",
 	)
-	unknown := strings.Replace(followers, `{{len (service "db" "sql")}} of`, "\n          {{$n := 1}}{{file \"/etc/shadow\"}} {{env \"NOTHING\"}} of", 1)
+	unknown := strings.Replace(followers, `{{len (service "db" "sql")}} of`,
+		"\n          {{$n := 1}}{{file \"/etc/shadow\"}} {{env \"NOTHING\"}} of", 1)
 	s.Berth("run", s.Write("unknown.yaml", unknown)).Want(t, 2, `line 2: there is no function "file": want one of and`)
 }

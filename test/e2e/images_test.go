@@ -73,7 +73,8 @@ func (d *depot) hold(t *testing.T, digest string) (release func()) {
 	return release
 }
 
-// push stores the shell's image with another layer of chance of a size, and returns the image's digest and that layer's.
+// push stores the shell's image with another layer of chance of a size, and returns the image's digest and that
+// layer's.
 func (d *depot) push(t *testing.T, s *harness.Site, as string, size int) (digest, layer string) {
 	t.Helper()
 	var buf bytes.Buffer
@@ -140,8 +141,8 @@ func digests(t *testing.T, s *harness.Site) map[string]string {
 	return by
 }
 
-// An image comes from a registry, and how far it is is told; its version runs the same one wherever the tag goes; what nobody uses goes when the disk
-// is full, and what a task uses stays.
+// An image comes from a registry, and how far it is is told; its version runs the same one wherever the tag goes; what
+// nobody uses goes when the disk is full, and what a task uses stays.
 func TestImagesOfARegistry(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
@@ -158,7 +159,8 @@ func TestImagesOfARegistry(t *testing.T) {
 	s.Berth("run", "--detach", s.Write("app.yaml", imaged("app", app))).Want(t, 0)
 	s.Eventually(soon, func() error {
 		for _, v := range s.Tasks(client.TaskFilter{Service: "app"}) {
-			if v.State == cluster.StatePreparing && strings.Contains(v.Message, "pulling "+app+"@"+was[:19]+": 0 of 1 layers, 0.0 of 20.0 MiB") {
+			if v.State == cluster.StatePreparing &&
+				strings.Contains(v.Message, "pulling "+app+"@"+was[:19]+": 0 of 1 layers, 0.0 of 20.0 MiB") {
 				return nil
 			}
 		}
@@ -191,7 +193,8 @@ func TestImagesOfARegistry(t *testing.T) {
 	}
 
 	// What cannot be had is said, with its cause.
-	s.Berth("run", "--detach", s.Write("none.yaml", imaged("none", d.host+"/none:1"))).Want(t, 0, "is not pinned", "does not have it")
+	s.Berth("run", "--detach", s.Write("none.yaml", imaged("none", d.host+"/none:1"))).Want(t, 0, "is not pinned",
+		"does not have it")
 	s.Prints("registry "+d.host+" does not have it", "status", "service/none")
 	s.Berth("delete", "service/none").Want(t, 0)
 
@@ -199,13 +202,15 @@ func TestImagesOfARegistry(t *testing.T) {
 	for i := range 3 {
 		d.push(t, s, fmt.Sprintf("other:%d", i), 40<<20)
 	}
-	s.Berth("image", "pull", d.host+"/other:0", d.host+"/other:1", d.host+"/other:2").Want(t, 0, "other:2", "node/node  pulling "+d.host+"/other:0", "node/node  done")
+	s.Berth("image", "pull", d.host+"/other:0", d.host+"/other:1", d.host+"/other:2").Want(t, 0, "other:2",
+		"node/node  pulling "+d.host+"/other:0", "node/node  done")
 	s.Eventually(soon, func() error {
 		there := digests(t, s)
 		if there[app] == "" {
 			t.Fatalf("the image of a task is gone: %v", there)
 		}
-		if there[d.host+"/other:0"] != "" || !strings.Contains(agent.Output(), "an image was removed: the disk is full") {
+		if there[d.host+"/other:0"] != "" ||
+			!strings.Contains(agent.Output(), "an image was removed: the disk is full") {
 			return fmt.Errorf("left are %v", there)
 		}
 		return nil
@@ -232,7 +237,8 @@ func TestImagesOfARegistry(t *testing.T) {
 	})
 }
 
-// nearlyFill takes all of a file system's room but 4 MiB, so that agents can go on writing down what they do, and returns the file that took it.
+// nearlyFill takes all of a file system's room but 4 MiB, so that agents can go on writing down what they do, and
+// returns the file that took it.
 func nearlyFill(t *testing.T, dir string) string {
 	t.Helper()
 	name := filepath.Join(dir, "bulk")

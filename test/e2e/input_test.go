@@ -34,24 +34,54 @@ func badManifests() []badManifest {
 	definition := "kind: TaskDefinition\nname: bad\nversion: 1\ncontainers:\n"
 	return []badManifest{
 		{"empty", "", []string{"bad.yaml"}},
-		{"truncated", "kind: TaskDefinition\nname: bad\ncontainers: [{name: main, command: [sh", []string{"bad.yaml:3"}},
+		{
+			"truncated", "kind: TaskDefinition\nname: bad\ncontainers: [{name: main, command: [sh",
+			[]string{"bad.yaml:3"},
+		},
 		{"not UTF-8", "kind: Service\nname: \xff\xfe\n", []string{"bad.yaml", "UTF-8"}},
 		{"zero bytes", "kind: Service\x00\n", []string{"bad.yaml"}},
 		{"self-referring", "kind: Service\nname: &a [*a]\n", []string{"bad.yaml:2"}},
 		{"laughs", laughs(), []string{"bad.yaml"}},
 		{"deep list", strings.Repeat("[", 20_000), []string{"bad.yaml", "deep"}},
 		{"deep map", "a: " + strings.Repeat("{a: ", 5_000), []string{"bad.yaml", "deep"}},
-		{"huge", definition + "  - {name: main, command: [echo, \"" + strings.Repeat("x", 12<<20) + "\"]}\n", []string{"bad.yaml", "more than 4 MiB"}},
-		{"wrong types", "kind: Service\nname: bad\ndefinition: bad@1\ncount: many\nlabels: [a]\n", []string{"bad.yaml:4", "bad.yaml:5", "count", "labels"}},
+		{
+			"huge", definition + "  - {name: main, command: [echo, \"" + strings.Repeat("x", 12<<20) + "\"]}\n",
+			[]string{"bad.yaml", "more than 4 MiB"},
+		},
+		{
+			"wrong types", "kind: Service\nname: bad\ndefinition: bad@1\ncount: many\nlabels: [a]\n",
+			[]string{"bad.yaml:4", "bad.yaml:5", "count", "labels"},
+		},
 		{"unknown kind", "kind: Servise\nname: bad\n", []string{"bad.yaml:1", `"Service"`}},
-		{"unknown field", "kind: Service\nname: bad\ndefinition: bad@1\ncuont: 1\n", []string{"bad.yaml:4", "cuont", `"count"`}},
-		{"name with a slash", "kind: Service\nname: ../../bad\ndefinition: bad@1\ncount: 1\n", []string{"bad.yaml:2", "name"}},
-		{"name with a dot", "kind: Service\nname: bad.0\ndefinition: bad@1\ncount: 1\n", []string{"bad.yaml:2", "name"}},
-		{"negative resources", definition + "  - {name: main, command: [x], resources: {cpu: -1, memory: -5MiB}}\n", []string{"bad.yaml:5", "cpu", "memory"}},
+		{
+			"unknown field", "kind: Service\nname: bad\ndefinition: bad@1\ncuont: 1\n",
+			[]string{"bad.yaml:4", "cuont", `"count"`},
+		},
+		{
+			"name with a slash", "kind: Service\nname: ../../bad\ndefinition: bad@1\ncount: 1\n",
+			[]string{"bad.yaml:2", "name"},
+		},
+		{
+			"name with a dot", "kind: Service\nname: bad.0\ndefinition: bad@1\ncount: 1\n",
+			[]string{"bad.yaml:2", "name"},
+		},
+		{
+			"negative resources", definition + "  - {name: main, command: [x], resources: {cpu: -1, memory: -5MiB}}\n",
+			[]string{"bad.yaml:5", "cpu", "memory"},
+		},
 		{"negative count", "kind: Service\nname: bad\ndefinition: bad@1\ncount: -1\n", []string{"bad.yaml:4", "count"}},
-		{"number out of range", "kind: Service\nname: bad\ndefinition: bad@1\ncount: 99999999999999999999\n", []string{"bad.yaml:4", "count"}},
-		{"twice the same key", "kind: Service\nname: bad\nname: worse\ndefinition: bad@1\n", []string{"bad.yaml:3", "name"}},
-		{"many faults at once", "kind: Service\nname: b/d\ndefinition: '@'\ncount: -1\npriority: -1\n", []string{"bad.yaml:2", "bad.yaml:3", "bad.yaml:4", "bad.yaml:5"}},
+		{
+			"number out of range", "kind: Service\nname: bad\ndefinition: bad@1\ncount: 99999999999999999999\n",
+			[]string{"bad.yaml:4", "count"},
+		},
+		{
+			"twice the same key", "kind: Service\nname: bad\nname: worse\ndefinition: bad@1\n",
+			[]string{"bad.yaml:3", "name"},
+		},
+		{
+			"many faults at once", "kind: Service\nname: b/d\ndefinition: '@'\ncount: -1\npriority: -1\n",
+			[]string{"bad.yaml:2", "bad.yaml:3", "bad.yaml:4", "bad.yaml:5"},
+		},
 	}
 }
 
@@ -88,14 +118,35 @@ func badBodies() []badBody {
 		apply("unknown field", `{"objectz":[]}`, 422, "objects"),
 		apply("wrong type", `{"objects":"all"}`, 422, "list"),
 		apply("unknown kind", `{"objects":[{"kind":"Servise","spec":{}}]}`, 422, "Servise"),
-		apply("no such definition", `{"objects":[{"kind":"Service","spec":{"name":"bad","definition":"nowhere@1","count":1}}]}`, 0, "nowhere"),
-		{"10 MB", "POST", "/v1/apply", io.MultiReader(strings.NewReader(`{"objects":["`), bytes.NewReader(bytes.Repeat([]byte("x"), 10<<20)), strings.NewReader(`"]}`)), 413, "larger than"},
-		{"negative resources", "PUT", "/v1/definitions/bad/1", strings.NewReader(`{"name":"bad","version":1,"containers":[{"name":"main","command":["x"],"resources":{"cpu":"-1","memory":-5}}]}`), 422, "resources"},
-		{"name with a separator", "PUT", "/v1/clusters/default/services/..%2Fbad", strings.NewReader(`{"name":"../bad","definition":"hello@1","count":1}`), 0, ""},
+		apply("no such definition",
+			`{"objects":[{"kind":"Service","spec":{"name":"bad","definition":"nowhere@1","count":1}}]}`, 0, "nowhere"),
+		{
+			"10 MB", "POST", "/v1/apply",
+			io.MultiReader(strings.NewReader(`{"objects":["`), bytes.NewReader(bytes.Repeat([]byte("x"), 10<<20)),
+				strings.NewReader(`"]}`)), 413, "larger than",
+		},
+		{
+			"negative resources", "PUT", "/v1/definitions/bad/1",
+			strings.NewReader(`{"name":"bad","version":1,"containers":[{"name":"main","command":["x"],"resources":{"cpu":"-1","memory":-5}}]}`), 422, "resources",
+		},
+		{
+			"name with a separator", "PUT", "/v1/clusters/default/services/..%2Fbad",
+			strings.NewReader(`{"name":"../bad","definition":"hello@1","count":1}`), 0, "",
+		},
 		{"name with zero", "PUT", "/v1/clusters/%00", strings.NewReader(`{"name":"\u0000"}`), 400, "not a valid"},
-		{"another name", "PUT", service, strings.NewReader(`{"name":"other","definition":"hello@1","count":1}`), 0, "other"},
-		{"negative count", "PUT", service, strings.NewReader(`{"name":"bad","definition":"hello@1","count":-1}`), 422, "count"},
-		{"count out of range", "POST", "/v1/clusters/default/services/hello/scale", strings.NewReader(`{"count":1e300}`), 422, "count"},
+		{
+			"another name", "PUT", service, strings.NewReader(`{"name":"other","definition":"hello@1","count":1}`), 0,
+			"other",
+		},
+		{
+			"negative count", "PUT", service, strings.NewReader(`{"name":"bad","definition":"hello@1","count":-1}`),
+			422,
+			"count",
+		},
+		{
+			"count out of range", "POST", "/v1/clusters/default/services/hello/scale",
+			strings.NewReader(`{"count":1e300}`), 422, "count",
+		},
 		{"wrong method", "PATCH", service, strings.NewReader(`{}`), 405, ""},
 		{"no such path", "GET", "/v1/../../etc/passwd", nil, 0, ""},
 	}
@@ -188,12 +239,16 @@ func tryBody(t *testing.T, s *harness.Site, bad badBody) {
 	if err != nil {
 		t.Errorf("%s: %v", bad.name, err)
 	}
-	if bad.status != 0 && res.StatusCode != bad.status || res.StatusCode/100 != 4 || !bytes.Contains(text, []byte(bad.word)) {
-		t.Errorf("%s: want status %d and %q, got %d and %s", bad.name, bad.status, bad.word, res.StatusCode, clip(string(text)))
+	if bad.status != 0 && res.StatusCode != bad.status || res.StatusCode/100 != 4 ||
+		!bytes.Contains(text, []byte(bad.word)) {
+		t.Errorf("%s: want status %d and %q, got %d and %s", bad.name, bad.status, bad.word, res.StatusCode,
+			clip(string(text)))
 	}
 	var p api.Problem
-	if err := json.Unmarshal(text, &p); err != nil || res.Header.Get("Content-Type") != "application/problem+json" || p.Status != res.StatusCode {
-		t.Errorf("%s: the answer is no problem document: %s %s", bad.name, res.Header.Get("Content-Type"), clip(string(text)))
+	if err := json.Unmarshal(text, &p); err != nil || res.Header.Get("Content-Type") != "application/problem+json" ||
+		p.Status != res.StatusCode {
+		t.Errorf("%s: the answer is no problem document: %s %s", bad.name, res.Header.Get("Content-Type"),
+			clip(string(text)))
 	}
 }
 
@@ -263,8 +318,10 @@ func slowClients(t *testing.T, s *harness.Site, dev *harness.Daemon) (release fu
 		slow = append(slow, dial("GET /v1/services HTTP/1.1\r\nHost: "+address+"\r\nX-Slow: "))
 	}
 	for range 20 { // a body that never comes, and answers that nobody reads
-		dial("POST /v1/apply HTTP/1.1\r\nHost: " + address + "\r\nAuthorization: Bearer " + token + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
-		dial("GET /v1/events HTTP/1.1\r\nHost: " + address + "\r\nAuthorization: Bearer " + token + "\r\nAccept: text/event-stream\r\n\r\n")
+		dial("POST /v1/apply HTTP/1.1\r\nHost: " + address + "\r\nAuthorization: Bearer " + token +
+			"\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+		dial("GET /v1/events HTTP/1.1\r\nHost: " + address + "\r\nAuthorization: Bearer " + token +
+			"\r\nAccept: text/event-stream\r\n\r\n")
 	}
 	return func() {
 		t.Helper()

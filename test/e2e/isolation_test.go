@@ -48,8 +48,8 @@ definition: apart
 count: 1
 `
 
-// A program that demands isolation sees its own processes, writes to its own places alone, is not root, and outlives its agent as others do. A command beside
-// it stands in the same place.
+// A program that demands isolation sees its own processes, writes to its own places alone, is not root, and outlives
+// its agent as others do. A command beside it stands in the same place.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
@@ -70,11 +70,13 @@ func TestIsolation(t *testing.T) {
 	s.Server()
 	agent := s.Agent()
 	s.Berth("node", "status", harness.NodeName).Want(t, 0, "isolation", "by namespaces")
-	s.Berth("run", s.Write("apart.yaml", strings.NewReplacer("SRVFILE", secret, "SITEDIR", s.Dir).Replace(apart))).Want(t, 0)
+	s.Berth("run", s.Write("apart.yaml", strings.NewReplacer("SRVFILE", secret, "SITEDIR", s.Dir).Replace(apart))).Want(
+		t, 0)
 	task := running(t, s, "apart", 1)[0]
 	want := "process 1 of user 65534\nkept\nmine\nready\n"
 	if out := s.Berth("node", "status", harness.NodeName).Stdout; !strings.Contains(out, "landlock") {
-		want = strings.Replace(want, "kept\n", "of the node\nread what is the node's\nkept\n", 1) // mounts alone keep nothing from being read
+		// mounts alone keep nothing from being read
+		want = strings.Replace(want, "kept\n", "of the node\nread what is the node's\nkept\n", 1)
 	}
 	s.Prints("ready", "logs", "apart.1.0")
 	if r := s.Berth("logs", "apart.1.0"); r.Stdout != want {
@@ -83,17 +85,21 @@ func TestIsolation(t *testing.T) {
 	if _, err := os.Stat("/tmp/berth-test-apart"); err == nil {
 		t.Error("it wrote to the node's /tmp")
 	}
-	s.Berth("exec", string(task.ID), "--", "sh", "-c", `cat /tmp/berth-test-apart; ls -d /proc/1 && touch /usr/berth-test-x`).Want(t, 1, "hidden", "/proc/1")
+	s.Berth("exec", string(task.ID), "--", "sh", "-c",
+		`cat /tmp/berth-test-apart; ls -d /proc/1 && touch /usr/berth-test-x`).Want(t, 1, "hidden", "/proc/1")
 	// The agent is killed; the next one has the same program, and enters it as well.
 	agent.Kill()
 	s.Agent()
-	if again := running(t, s, "apart", 1)[0]; again.UUID != task.UUID || again.Containers[0].Pid != task.Containers[0].Pid {
-		t.Errorf("the task is %s, process %d; was %s, %d", again.UUID, again.Containers[0].Pid, task.UUID, task.Containers[0].Pid)
+	if again := running(t, s, "apart", 1)[0]; again.UUID != task.UUID ||
+		again.Containers[0].Pid != task.Containers[0].Pid {
+		t.Errorf("the task is %s, process %d; was %s, %d", again.UUID, again.Containers[0].Pid, task.UUID,
+			task.Containers[0].Pid)
 	}
 	s.Prints("kept", "exec", string(task.ID), "--", "cat", "/data/x")
 }
 
-// An agent without root says what it lacks and how to get it: tasks that demand isolation, or another user, are not run without.
+// An agent without root says what it lacks and how to get it: tasks that demand isolation, or another user, are not run
+// without.
 func TestIsolationWithoutRoot(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t) // to be somebody else

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// TestTasksLeaveNodes has a taint evict what runs on a machine while requests go on, and a job of high priority find room on machines that
-// are full.
+// TestTasksLeaveNodes has a taint evict what runs on a machine while requests go on, and a job of high priority find
+// room on machines that are full.
 func TestTasksLeaveNodes(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -70,7 +70,8 @@ func (w *town) job(name string, priority, count int, cpu cluster.MilliCPU) {
 	d := api.TaskDefinition{
 		Name: name, Version: 1, Grace: cluster.Duration(5 * time.Second), Ports: []cluster.Port{{Name: "http"}},
 		Containers: []cluster.Container{{
-			Name: "main", Command: []string{w.program}, Env: map[string]string{"VERSION": "1", "DRAIN": "0s", "GOMAXPROCS": "1"},
+			Name: "main", Command: []string{w.program},
+			Env:       map[string]string{"VERSION": "1", "DRAIN": "0s", "GOMAXPROCS": "1"},
 			Resources: cluster.Resources{CPU: cpu, Memory: 16 << 20},
 		}},
 	}

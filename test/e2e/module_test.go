@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// TestClientOfAnotherModule builds a module of its own over the public packages, and runs its tests with a real server and agent.
+// TestClientOfAnotherModule builds a module of its own over the public packages, and runs its tests with a real server
+// and agent.
 func TestClientOfAnotherModule(t *testing.T) {
 	t.Parallel()
 	root, err := harness.Root()

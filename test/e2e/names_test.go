@@ -24,7 +24,8 @@ const fetchImage = "berth.local/fetch:1"
 // beyond is an address that only the resolver of another machine knows, by the name beyondName.
 const beyond, beyondName = "192.0.2.98", "host.beyond.example"
 
-// namedDB is a service at a fixed number of its node, so that a short name and a number reach it, and one that can fall ill.
+// namedDB is a service at a fixed number of its node, so that a short name and a number reach it, and one that can fall
+// ill.
 const namedDB = `
 kind: TaskDefinition
 name: db
@@ -110,7 +111,8 @@ func (n *networkSite) resolve() {
 				m.RCode = dnsmessage.RCodeSuccess
 				if q.Type == dnsmessage.TypeA {
 					m.Answers = []dnsmessage.Resource{{
-						Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1}, Body: &dnsmessage.AResource{A: netip.MustParseAddr(beyond).As4()},
+						Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1},
+						Body:   &dnsmessage.AResource{A: netip.MustParseAddr(beyond).As4()},
 					}}
 				}
 			}
@@ -121,7 +123,8 @@ func (n *networkSite) resolve() {
 	}()
 }
 
-// dig asks the agent as a program of the machine does, and returns the answer in short: its code, then addresses or ports in order.
+// dig asks the agent as a program of the machine does, and returns the answer in short: its code, then addresses or
+// ports in order.
 func (n *networkSite) dig(network, name string, t dnsmessage.Type) (string, error) {
 	ctx, cancel := testkit.WithLimit(n.t.Context(), 5*time.Second)
 	defer cancel()
@@ -132,8 +135,10 @@ func (n *networkSite) dig(network, name string, t dnsmessage.Type) (string, erro
 	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 	q := dnsmessage.Message{
-		Header:    dnsmessage.Header{ID: 7, RecursionDesired: true},
-		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name + "."), Type: t, Class: dnsmessage.ClassINET}},
+		Header: dnsmessage.Header{ID: 7, RecursionDesired: true},
+		Questions: []dnsmessage.Question{
+			{Name: dnsmessage.MustNewName(name + "."), Type: t, Class: dnsmessage.ClassINET},
+		},
 	}
 	text, err := q.Pack()
 	if err != nil {
@@ -192,8 +197,9 @@ func (n *networkSite) inSpace(uuid string, command ...string) (string, error) {
 	return string(out), err
 }
 
-// Tasks find services by their short names and by their full ones, and all other names too; what is not healthy is not found. Neither the death of
-// the server nor that of the agent ends that: without the agent the kernel sends the questions on.
+// Tasks find services by their short names and by their full ones, and all other names too; what is not healthy is not
+// found. Neither the death of the server nor that of the agent ends that: without the agent the kernel sends the
+// questions on.
 func TestNamesOfServices(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -239,7 +245,8 @@ func TestNamesOfServices(t *testing.T) {
 		n.wantDig(beyondName, dnsmessage.TypeA, "Success "+beyond)
 		n.wantDig("_http._tcp.db.default.berth", dnsmessage.TypeSRV, "Success 8080")
 		n.wantDig("pair.default.berth", dnsmessage.TypeSRV, "Success "+strings.Join(ports, " "))
-		if got, err := n.dig("tcp", "db.default.berth", dnsmessage.TypeA); err != nil || got != "Success "+n.machine.Address {
+		if got, err := n.dig("tcp", "db.default.berth", dnsmessage.TypeA); err != nil ||
+			got != "Success "+n.machine.Address {
 			t.Errorf("over TCP: %q, %v", got, err)
 		}
 
@@ -293,7 +300,8 @@ func TestNamesOfServices(t *testing.T) {
 
 func newNamedSite(t *testing.T, executor string) *networkSite {
 	t.Helper()
-	if out, _ := exec.CommandContext(t.Context(), "busybox", "--list").Output(); !slices.Contains(strings.Fields(string(out)), "nslookup") {
+	if out, _ := exec.CommandContext(t.Context(), "busybox",
+		"--list").Output(); !slices.Contains(strings.Fields(string(out)), "nslookup") {
 		testkit.Skip(t, "needs a busybox with nslookup")
 	}
 	n := newNetworkSite(t, executor, "--dns-upstream", "10.77.0.2")

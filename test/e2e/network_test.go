@@ -22,7 +22,8 @@ import (
 // boxImage is the image of busybox, which processes find on their node.
 const boxImage = "berth.local/busybox:1"
 
-// bridged is a service whose tasks all listen on the number 80 of a network of their own, with a second container that asks the first.
+// bridged is a service whose tasks all listen on the number 80 of a network of their own, with a second container that
+// asks the first.
 const bridged = `
 kind: TaskDefinition
 name: %[1]s
@@ -95,7 +96,8 @@ func newNetworkSite(t *testing.T, executor string, flags ...string) *networkSite
 	n.before = n.looks()
 	n.Site = harness.New(t, executor)
 	n.Program = filepath.Join(n.Dir, "berth-there") // all of the site is on the machine
-	script := fmt.Sprintf("#!/bin/sh\nexec nsenter --net=/var/run/netns/%s %s \"$@\"\n", n.machine.Space, harness.Binary())
+	script := fmt.Sprintf("#!/bin/sh\nexec nsenter --net=/var/run/netns/%s %s \"$@\"\n", n.machine.Space,
+		harness.Binary())
 	if err := os.WriteFile(n.Program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +164,8 @@ func (n *networkSite) fetch(port int) (string, error) {
 	}
 	ctx, cancel := testkit.WithLimit(n.t.Context(), 3*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(n.machine.Address, fmt.Sprint(port))+"/index.html", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"http://"+net.JoinHostPort(n.machine.Address, fmt.Sprint(port))+"/index.html", nil)
 	if err != nil {
 		return "", err
 	}
@@ -197,8 +200,9 @@ func (n *networkSite) gone(services ...string) {
 	n.asBefore()
 }
 
-// Two tasks on a node listen on the same number and are reached by others at their own; the containers of a task share its network; both go on
-// over the death of the agent and of a container. One without a network has none. Afterwards the machine is as it was.
+// Two tasks on a node listen on the same number and are reached by others at their own; the containers of a task share
+// its network; both go on over the death of the agent and of a container. One without a network has none. Afterwards
+// the machine is as it was.
 func TestBridgeNetworks(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -208,10 +212,13 @@ func TestBridgeNetworks(t *testing.T) {
 		n.put("alone", isolated)
 		n.answers("one")
 		n.answers("two")
-		n.Berth("exec", "-c", "side", "one.1.0", "--", "/bin/busybox", "wget", "-qO-", "http://127.0.0.1:80/index.html").Want(t, 0, "here is one")
-		n.Berth("exec", "-c", "side", "one.1.0", "--", "/bin/busybox", "sh", "-c", "echo $PORT_HTTP $BERTH_NETWORK").Want(t, 0, "80 bridge")
+		n.Berth("exec", "-c", "side", "one.1.0", "--", "/bin/busybox", "wget", "-qO-",
+			"http://127.0.0.1:80/index.html").Want(t, 0, "here is one")
+		n.Berth("exec", "-c", "side", "one.1.0", "--", "/bin/busybox", "sh", "-c",
+			"echo $PORT_HTTP $BERTH_NETWORK").Want(t, 0, "80 bridge")
 		running(t, n.Site, "alone", 1)
-		if r := n.Berth("exec", "alone.1.0", "--", "/bin/busybox", "ip", "-o", "link"); r.Code != 0 || strings.Contains(r.Stdout, "eth0") || !strings.Contains(r.Stdout, "lo:") {
+		if r := n.Berth("exec", "alone.1.0", "--", "/bin/busybox", "ip", "-o", "link"); r.Code != 0 ||
+			strings.Contains(r.Stdout, "eth0") || !strings.Contains(r.Stdout, "lo:") {
 			t.Errorf("without a network: %v", r)
 		}
 
@@ -223,7 +230,8 @@ func TestBridgeNetworks(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.Eventually(soon, func() error {
-			if now := alive(n.Site, "two"); len(now) != 1 || now[0].Containers[0].Pid == pid || now[0].Containers[0].Pid == 0 {
+			if now := alive(n.Site, "two"); len(now) != 1 || now[0].Containers[0].Pid == pid ||
+				now[0].Containers[0].Pid == 0 {
 				return fmt.Errorf("it has not begun again: %+v", now)
 			}
 			return nil
@@ -261,7 +269,8 @@ func TestNetworksSurviveKillNine(t *testing.T) {
 func TestNodeWithoutBridge(t *testing.T) {
 	t.Parallel()
 	n := newNetworkSite(t, harness.Process, "--bridge-subnet", "10.77.0.0/16")
-	const why = "the subnet 10.77.0.0/16 for tasks overlaps the node's route to 10.77.0.0/24 of eth0; give the agent another with --bridge-subnet"
+	const why = "the subnet 10.77.0.0/16 for tasks overlaps the node's route to 10.77.0.0/24 of eth0; give " +
+		"the agent another with --bridge-subnet"
 	n.Berth("status", "node/"+harness.NodeName).Want(t, 0, "bridge, not here: "+why)
 	n.put("one", fmt.Sprintf(bridged, "one", 1))
 	n.Eventually(soon, func() error {

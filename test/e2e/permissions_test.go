@@ -87,8 +87,9 @@ name: lending
 steps: [{name: all, definition: lending}]
 `
 
-// A submitter of one cluster, on servers and agents without further flags, is neither root on a node nor sees its files: what asks for more is refused
-// whole, with each permission that it would need, and what runs is kept apart. A permission of the cluster does not make an agent lend a path.
+// A submitter of one cluster, on servers and agents without further flags, is neither root on a node nor sees its
+// files: what asks for more is refused whole, with each permission that it would need, and what runs is kept apart. A
+// permission of the cluster does not make an agent lend a path.
 func TestSubmitterIsNotRoot(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -106,7 +107,9 @@ func TestSubmitterIsNotRoot(t *testing.T) {
 		if err := os.WriteFile(file, []byte("of the node\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cluster := func(more string) { s.Berth("run", s.Write("shop.yaml", "kind: Cluster\nname: shop\n"+more)).Want(t, 0) }
+		cluster := func(more string) {
+			s.Berth("run", s.Write("shop.yaml", "kind: Cluster\nname: shop\n"+more)).Want(t, 0)
+		}
 		cluster("")
 		token := s.Berth("token", "create", "--role", "submitter", "--cluster", "shop")
 		token.Want(t, 0)
@@ -118,16 +121,19 @@ func TestSubmitterIsNotRoot(t *testing.T) {
 		if n := strings.Count(r.Stderr, "needs the permission"); n != 6 {
 			t.Errorf("%d permissions are named, want 6:\n%v", n, r)
 		}
-		submit("run", s.Write("own.yaml", "kind: Cluster\nname: shop\npermissions: [root]\n")).Want(t, 2, "needs the role admin")
+		submit("run", s.Write("own.yaml", "kind: Cluster\nname: shop\npermissions: [root]\n")).Want(t, 2,
+			"needs the role admin")
 
 		text := strings.NewReplacer("NODEFILE", file, "NODEDIR", node).Replace(modest)
 		submit("run", s.Write("modest.yaml", text)).Want(t, 0, "succeeded")
 		s.Tasks(client.TaskFilter{Cluster: "shop", Job: "modest"}) // for the leak check
 		user, seccomp := "65534", "0"
-		if executor == harness.Containerd { // the image's user, whose root is nobody's on the node: it has no capability
+		// the image's user, whose root is nobody's on the node: it has no capability
+		if executor == harness.Containerd {
 			user, seccomp = "0", "2"
 		}
-		want := fmt.Sprintf("Uid: %s\nCapEff: 0000000000000000\nCapBnd: 0000000000000000\nNoNewPrivs: 1\nSeccomp: %s\ndone\n", user, seccomp)
+		want := fmt.Sprintf("Uid: %s\nCapEff: 0000000000000000\nCapBnd: 0000000000000000\nNoNewPrivs: "+
+			"1\nSeccomp: %s\ndone\n", user, seccomp)
 		got := submit("logs", "shop.modest.1.all.0")
 		got.Want(t, 0)
 		if diff := cmp.Diff(want, got.Stdout); diff != "" {

@@ -39,7 +39,8 @@ count: 2
 
 var listening = regexp.MustCompile(`(127\.0\.0\.1:\d+) -> `)
 
-// Connections on this machine reach the ports of tasks, many at a time; a service's go to the tasks that there are, a task's end with it.
+// Connections on this machine reach the ports of tasks, many at a time; a service's go to the tasks that there are, a
+// task's end with it.
 func TestPortForward(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -91,7 +92,8 @@ func TestPortForward(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if answers["1 website.1.1"] != 16 || answers["0 website.1.0"]+answers["0 website.1.1"] != 8 || answers["0 website.1.0"] == 0 || answers["0 website.1.1"] == 0 {
+		if answers["1 website.1.1"] != 16 || answers["0 website.1.0"]+answers["0 website.1.1"] != 8 ||
+			answers["0 website.1.0"] == 0 || answers["0 website.1.1"] == 0 {
 			t.Errorf("who answered: %v", answers)
 		}
 
@@ -108,7 +110,8 @@ func TestPortForward(t *testing.T) {
 		})
 		_, port, _ := strings.Cut(ofService, ":")
 		s.Berth("port-forward", "website", port+":http").Want(t, 2, "address already in use", "0:http")
-		s.Berth("port-forward", "website", "8080:htp").Want(t, 2, `"htp" is neither a number nor a port of service/website, which has http`)
+		s.Berth("port-forward", "website", "8080:htp").Want(t, 2,
+			`"htp" is neither a number nor a port of service/website, which has http`)
 
 		// The task ends: so does its command. The service's goes on, to those that run.
 		s.Berth("scale", "service/website", "1").Want(t, 0)

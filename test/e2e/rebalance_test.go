@@ -14,7 +14,8 @@ import (
 	"github.com/berthd/berth/test/load"
 )
 
-// TestRebalance has a fleet of which one machine has everything made even, while requests go on, and taken back, while the server is killed.
+// TestRebalance has a fleet of which one machine has everything made even, while requests go on, and taken back, while
+// the server is killed.
 func TestRebalance(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -24,9 +25,12 @@ func TestRebalance(t *testing.T) {
 			w.Berth("node", "cordon", a.Name).Want(t, 0)
 		}
 		w.put(served{name: "keep", version: 1, count: 5})
-		w.put(served{name: "wait", version: 1, count: 3, update: cluster.Update{MinHealthy: portion(2)}, more: func(_ *api.TaskDefinition, s *api.Service) {
-			s.OnDisconnect = cluster.DisconnectWait
-		}})
+		w.put(served{
+			name: "wait", version: 1, count: 3, update: cluster.Update{MinHealthy: portion(2)},
+			more: func(_ *api.TaskDefinition, s *api.Service) {
+				s.OnDisconnect = cluster.DisconnectWait
+			},
+		})
 		w.completes("keep", 1)
 		w.completes("wait", 1)
 		for _, a := range w.Agents[1:] {
@@ -51,7 +55,8 @@ func TestRebalance(t *testing.T) {
 		}
 
 		stopKeep, stopWait := w.ask("keep", 5, nil), w.ask("wait", 2, nil)
-		w.Berth("rebalance", "--settle", "0s", "--apply").Want(t, 0, "is done", fmt.Sprintf("%d of %d moves done", len(plan.Moves), len(plan.Moves)))
+		w.Berth("rebalance", "--settle", "0s", "--apply").Want(t, 0, "is done",
+			fmt.Sprintf("%d of %d moves done", len(plan.Moves), len(plan.Moves)))
 		stopKeep()
 		stopWait()
 		w.isStanding(want)

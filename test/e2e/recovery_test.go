@@ -77,8 +77,8 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	running(t, f.Site, "hello", 4)
 }
 
-// TestRecoverStop goes back to a snapshot and has what the snapshot does not know stopped, although the service wants as many tasks again:
-// those are begun anew, and those that the snapshot knows go on.
+// TestRecoverStop goes back to a snapshot and has what the snapshot does not know stopped, although the service wants
+// as many tasks again: those are begun anew, and those that the snapshot knows go on.
 func TestRecoverStop(t *testing.T) {
 	t.Parallel()
 	f, _ := threeServers(t, 2)
@@ -100,7 +100,8 @@ func TestRecoverStop(t *testing.T) {
 	first.Start()
 	f.Eventually(soon, wantStatus(f, "Alarms:", "berth operator recover"))
 	f.Berth("scale", "service/hello", "5").Want(t, 0)
-	samePids(t, five, running(t, f.Site, "hello", 5)) // both nodes have told what they run, and nothing is stopped before the decision
+	// both nodes have told what they run, and nothing is stopped before the decision
+	samePids(t, five, running(t, f.Site, "hello", 5))
 	f.Berth("operator", "recover", "--stop").Want(t, 0)
 	f.Eventually(soon, func() error {
 		for _, task := range five {
@@ -155,8 +156,8 @@ func TestLostQuorum(t *testing.T) {
 	running(t, f.Site, "hello", 3)
 }
 
-// TestCertificatesRotate gives the certificates a life of seconds and looks on while all of them are renewed, more than once, with tasks
-// and connections as they were.
+// TestCertificatesRotate gives the certificates a life of seconds and looks on while all of them are renewed, more than
+// once, with tasks and connections as they were.
 func TestCertificatesRotate(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)
@@ -169,7 +170,10 @@ func TestCertificatesRotate(t *testing.T) {
 	session := sessionOf(t, f, agent.Name)
 
 	node := filepath.Join(agent.Dir, "agent", "pki", "self.crt")
-	files := []string{node, filepath.Join(f.Servers[1].Dir, "pki", "self.crt"), filepath.Join(f.Servers[2].Dir, "pki", "self.crt")}
+	files := []string{
+		node, filepath.Join(f.Servers[1].Dir, "pki", "self.crt"),
+		filepath.Join(f.Servers[2].Dir, "pki", "self.crt"),
+	}
 	for range 2 {
 		was := make([]*x509.Certificate, len(files)) // they end at about the same time
 		for i, file := range files {
@@ -204,10 +208,14 @@ func TestCertificatesRotate(t *testing.T) {
 	if err := os.Remove(agent.Token); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"agent", "--data-dir", agent.Dir, "--name", agent.Name, "--executor", "process", "--server", f.Servers[0].URL()}
+	args := []string{
+		"agent", "--data-dir", agent.Dir, "--name", agent.Name, "--executor", "process", "--server",
+		f.Servers[0].URL(),
+	}
 	stranded := f.Site.Start(append(args, f.AgentDefaults()...)...)
 	f.Eventually(soon, func() error {
-		if out := stranded.Output(); !strings.Contains(out, "has expired") || !strings.Contains(out, "--join-token-file") {
+		if out := stranded.Output(); !strings.Contains(out, "has expired") ||
+			!strings.Contains(out, "--join-token-file") {
 			return fmt.Errorf("the agent says:\n%s", out)
 		}
 		return nil
@@ -258,37 +266,87 @@ func TestFleetFaults(t *testing.T) {
 		{"init without an address", []string{"server", "init", "--data-dir", dir}, []string{"--advertise is missing"}},
 		{
 			"init with wrong ones",
-			[]string{"server", "init", "--data-dir", dir, "--advertise", "https://x/", "--name", "A_B", "--advertise-peers", "0.0.0.0"},
+			[]string{
+				"server", "init", "--data-dir", dir, "--advertise", "https://x/", "--name", "A_B",
+				"--advertise-peers", "0.0.0.0",
+			},
 			[]string{"3 faults", "want HOST or HOST:PORT", `--name "A_B"`, "not that of all interfaces"},
 		},
-		{"join without anything", []string{"server", "join", "--data-dir", dir}, []string{"3 faults", "--advertise is missing", "--server is missing", "--token-file is missing"}},
+		{
+			"join without anything",
+			[]string{"server", "join", "--data-dir", dir},
+			[]string{"3 faults", "--advertise is missing", "--server is missing", "--token-file is missing"},
+		},
 		{
 			"join with wrong ones",
-			[]string{"server", "join", "--data-dir", dir, "--advertise", "10.0.0.1:0", "--server", "http://10.0.0.1", "--token-file", dir + "/no"},
+			[]string{
+				"server", "join", "--data-dir", dir, "--advertise", "10.0.0.1:0", "--server", "http://10.0.0.1",
+				"--token-file", dir + "/no",
+			},
 			[]string{"3 faults", "port between 1 and 65535", "want https://HOST", "no such file"},
 		},
-		{"join with no token", []string{"server", "join", "--data-dir", dir, "--advertise", "10.0.0.2", "--server", "https://127.0.0.1:1", "--token-file", file}, []string{"not a join token"}},
+		{"join with no token", []string{
+			"server", "join", "--data-dir", dir, "--advertise", "10.0.0.2", "--server",
+			"https://127.0.0.1:1", "--token-file", file,
+		}, []string{"not a join token"}},
 		{
 			"server flags",
-			[]string{"server", "--data-dir", dir, "--store", "consul://x", "--snapshot-every", "5ms", "--snapshot-keep", "0", "--trace-endpoint", "here", "--listen-peers", "x", "--log-level", "loud"},
-			[]string{"6 faults", "want etcd://host:port", "--snapshot-every", "--snapshot-keep", "--trace-endpoint", "--listen-peers", "log-level"},
+			[]string{
+				"server", "--data-dir", dir, "--store", "consul://x", "--snapshot-every", "5ms", "--snapshot-keep",
+				"0", "--trace-endpoint", "here", "--listen-peers", "x", "--log-level", "loud",
+			},
+			[]string{
+				"6 faults", "want etcd://host:port", "--snapshot-every", "--snapshot-keep", "--trace-endpoint",
+				"--listen-peers", "log-level",
+			},
 		},
-		{"store files without a store", []string{"server", "--data-dir", dir, "--store-key", file}, []string{"--store is missing"}},
-		{"store files that are not there", []string{"server", "--data-dir", dir, "--store", "etcd://127.0.0.1", "--store-cert", "/nowhere"}, []string{"2 faults", "one is missing", "/nowhere: no such file"}},
-		{"https without a certificate", []string{"server", "--data-dir", dir, "--listen", "https://127.0.0.1:0"}, []string{"this server has no certificate", "berth server init"}},
+		{
+			"store files without a store",
+			[]string{"server", "--data-dir", dir, "--store-key", file},
+			[]string{"--store is missing"},
+		},
+		{
+			"store files that are not there",
+			[]string{"server", "--data-dir", dir, "--store", "etcd://127.0.0.1", "--store-cert", "/nowhere"},
+			[]string{"2 faults", "one is missing", "/nowhere: no such file"},
+		},
+		{
+			"https without a certificate",
+			[]string{"server", "--data-dir", dir, "--listen", "https://127.0.0.1:0"},
+			[]string{"this server has no certificate", "berth server init"},
+		},
 		{
 			"agent flags",
-			[]string{"agent", "--data-dir", dir, "--server", "https://x y", "--name", "A", "--address", "here", "--label", "x", "--executor", "none"},
+			[]string{
+				"agent", "--data-dir", dir, "--server", "https://x y", "--name", "A", "--address", "here",
+				"--label", "x", "--executor", "none",
+			},
 			[]string{"5 faults", "--server", "--name", "--address", "--label", "--executor"},
 		},
-		{"agent without a certificate", []string{"agent", "--data-dir", dir, "--server", "https://127.0.0.1:1"}, []string{"wants this node's certificate", "--join-token-file"}},
-		{"token flags", []string{"token", "create", "--role", "king", "--uses", "3", "--for", "n1", "--ttl", "-1h"}, []string{"4 faults", `--role "king"`, "--uses", "--for", "--ttl"}},
+		{
+			"agent without a certificate",
+			[]string{"agent", "--data-dir", dir, "--server", "https://127.0.0.1:1"},
+			[]string{"wants this node's certificate", "--join-token-file"},
+		},
+		{
+			"token flags",
+			[]string{"token", "create", "--role", "king", "--uses", "3", "--for", "n1", "--ttl", "-1h"},
+			[]string{"4 faults", `--role "king"`, "--uses", "--for", "--ttl"},
+		},
 		{"token role", []string{"token", "create", "--role", "node"}, []string{"add --join"}},
 		{"drain of nothing", []string{"node", "drain"}, []string{"needs the name of a node"}},
-		{"restore both", []string{"operator", "snapshot", "restore", file, "--data-dir", dir, "--adopt", "--stop"}, []string{"only one of"}},
+		{
+			"restore both",
+			[]string{"operator", "snapshot", "restore", file, "--data-dir", dir, "--adopt", "--stop"},
+			[]string{"only one of"},
+		},
 		{"restore nothing", []string{"operator", "snapshot", "restore", file, "--data-dir", dir}, []string{file}},
 		{"inspect nothing", []string{"operator", "snapshot", "inspect", "/nowhere"}, []string{"/nowhere"}},
-		{"quorum of nothing", []string{"server", "recover-quorum", "--data-dir", dir, "--yes"}, []string{"holds no store"}},
+		{
+			"quorum of nothing",
+			[]string{"server", "recover-quorum", "--data-dir", dir, "--yes"},
+			[]string{"holds no store"},
+		},
 		{"silence without a time", []string{"operator", "silence", "override"}, []string{"--for"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) { s.Berth(tc.args...).Want(t, 2, tc.words...) })
@@ -303,7 +361,10 @@ func TestBrokenServerFiles(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)
 	s := f.Init(harness.Loopback(1)[0])
-	start := []string{"server", "--data-dir", s.Dir, "--listen", "unix://" + s.Socket, "--listen", s.URL(), "--listen-peers", s.Host.Address + ":7072"}
+	start := []string{
+		"server", "--data-dir", s.Dir, "--listen", "unix://" + s.Socket, "--listen", s.URL(),
+		"--listen-peers", s.Host.Address + ":7072",
+	}
 	for _, tc := range []struct {
 		name, file string
 		content    string // empty removes the file
@@ -317,7 +378,10 @@ func TestBrokenServerFiles(t *testing.T) {
 		{"a key that others read", "pki/self.key", "same", 0o644, []string{"self.key", "0600"}},
 		{"no certificate", "pki/self.crt", "", 0, []string{"self.crt"}},
 		{"a certificate of nothing", "pki/self.crt", "x", 0o600, []string{"self.crt"}},
-		{"another server's id", "server-id", "0b9dd1e0-0000-4000-8000-000000000001\n", 0o600, []string{"mixed from two servers"}},
+		{
+			"another server's id", "server-id", "0b9dd1e0-0000-4000-8000-000000000001\n", 0o600,
+			[]string{"mixed from two servers"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(s.Dir, tc.file)

@@ -39,7 +39,8 @@ func guard(t *testing.T, registry string) (host string, password *atomic.Pointer
 	password = new(atomic.Pointer[string])
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, given, _ := r.BasicAuth()
-		if want := password.Load(); user != "ci" || want == nil || subtle.ConstantTimeCompare([]byte(given), []byte(*want)) != 1 {
+		if want := password.Load(); user != "ci" || want == nil ||
+			subtle.ConstantTimeCompare([]byte(given), []byte(*want)) != 1 {
 			w.Header().Set("WWW-Authenticate", `Basic realm="guarded"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -51,8 +52,9 @@ func guard(t *testing.T, registry string) (host string, password *atomic.Pointer
 	return strings.TrimPrefix(srv.URL, "http://"), password
 }
 
-// An image comes from a registry that wants a login, by a secret of the cluster: without one, and with a wrong one, that is said with the names of
-// the secret and the registry; once the secret is right the same task gets its image. Other clusters are none the wiser.
+// An image comes from a registry that wants a login, by a secret of the cluster: without one, and with a wrong one,
+// that is said with the names of the secret and the registry; once the secret is right the same task gets its image.
+// Other clusters are none the wiser.
 func TestRegistryThatWantsASecret(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
@@ -69,7 +71,8 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 	allow(right)
 	set := func(value string) {
 		t.Helper()
-		s.BerthWith(strings.NewReader(value+"\n"), "secret", "set", "pull", "--type", "registry", "--registry", host, "--username", "ci").Want(t, 0)
+		s.BerthWith(strings.NewReader(value+"\n"), "secret", "set", "pull", "--type", "registry", "--registry", host,
+			"--username", "ci").Want(t, 0)
 	}
 	tells := func(service string, texts ...string) {
 		t.Helper()
@@ -89,7 +92,8 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 	tells("app", "registry "+host+" wants a login", "berth secret set NAME --type registry")
 	set(wrong)
 	s.Berth("restart", "--detach", "service/app").Want(t, 0)
-	tells("app", "registry "+host+" does not accept the login of user ci", "the secret pull of the cluster default", "berth secret set pull --type registry")
+	tells("app", "registry "+host+" does not accept the login of user ci", "the secret pull of the cluster default",
+		"berth secret set pull --type registry")
 	// 2. The right one: what failed is tried again, and comes up.
 	set(right)
 	s.Berth("restart", "--detach", "service/app").Want(t, 0)
@@ -103,7 +107,8 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 	running(t, s, "next", 1)
 	// The version is pinned with that login: no node has one of its own.
 	rolling := d.digestOf(t, "app:2")
-	if r := s.Berth("run", "--detach", s.Write("pinned.yaml", imaged("pinned", host+"/app:2"))); r.Code != 0 || strings.Contains(r.Stdout+r.Stderr, "not pinned") {
+	if r := s.Berth("run", "--detach", s.Write("pinned.yaml", imaged("pinned", host+"/app:2"))); r.Code != 0 ||
+		strings.Contains(r.Stdout+r.Stderr, "not pinned") {
 		t.Errorf("it is not pinned: %v", r)
 	}
 	def, err := s.Client().Definition(t.Context(), cluster.Ref{Name: "pinned", Version: 1})
@@ -117,7 +122,8 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 	s.Berth("run", "--detach", s.Write("named.yaml", named)).Want(t, 0)
 	tells("named", "the secret plain is not for the registry "+host)
 	// Nobody is told a password.
-	said := s.Berth("events", "--tail", "-1").Stdout + agent.Output() + s.Berth("status", "service/app").Stdout + s.Berth("secret", "ls", "-o", "json").Stdout
+	said := s.Berth("events", "--tail", "-1").Stdout + agent.Output() + s.Berth("status", "service/app").Stdout +
+		s.Berth("secret", "ls", "-o", "json").Stdout
 	if strings.Contains(said, "Hush9") {
 		t.Errorf("a password is told:\n%s", said)
 	}

@@ -26,8 +26,9 @@ func masterIDs(t *testing.T, r harness.Result) map[string]string {
 	return ids
 }
 
-// The master key is replaced while a task runs with a secret; a task after that, and after a restart of the server, is handed the same value. A server with
-// only the file of before says which key it lacks and what to do, and goes on once it has it. Snapshots say which key they need.
+// The master key is replaced while a task runs with a secret; a task after that, and after a restart of the server, is
+// handed the same value. A server with only the file of before says which key it lacks and what to do, and goes on once
+// it has it. Snapshots say which key they need.
 func TestRekey(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)
@@ -43,7 +44,8 @@ func TestRekey(t *testing.T) {
 	snapshot := filepath.Join(s.Dir, "snapshot")
 	s.Berth("operator", "snapshot", "save", snapshot).Want(t, 0, "secrets.key", "with the key "+old)
 
-	s.Berth("operator", "secrets", "rekey").Want(t, 0, "1 secret sealed under the master key", "The older key "+old+" is kept", "drop-key "+old)
+	s.Berth("operator", "secrets", "rekey").Want(t, 0, "1 secret sealed under the master key",
+		"The older key "+old+" is kept", "drop-key "+old)
 	keys := masterIDs(t, s.Berth("operator", "secrets", "keys"))
 	if keys["kept"] != old || keys["in-use"] == old || keys["in-use"] == "" {
 		t.Fatalf("the keys after it: %v, before it was %s", keys, old)
@@ -51,7 +53,8 @@ func TestRekey(t *testing.T) {
 	if same := running(t, s, "asks", 1)[0]; same.UUID != first.UUID {
 		t.Error("the task was replaced")
 	}
-	if text := string(readBytes(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text, `"operation":"rekeySecrets","object":"master key `+keys["in-use"]+`"`) {
+	if text := string(readBytes(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text,
+		`"operation":"rekeySecrets","object":"master key `+keys["in-use"]+`"`) {
 		t.Error("the audit log does not tell of it")
 	}
 	s.Berth("events", "--tail", "-1").Want(t, 0, "all secrets are sealed under the master key "+keys["in-use"])
@@ -73,14 +76,17 @@ func TestRekey(t *testing.T) {
 		t.Fatal(err)
 	}
 	server = s.Server()
-	s.BerthWith(strings.NewReader("other\n"), "secret", "set", "word").Want(t, 2, keys["in-use"]+" is needed, and "+file+" holds "+old, "the copy of it that was kept")
+	s.BerthWith(strings.NewReader("other\n"), "secret", "set", "word").Want(t, 2,
+		keys["in-use"]+" is needed, and "+file+" holds "+old, "the copy of it that was kept")
 	s.Eventually(soon, func() error {
-		if out := server.Output(); !strings.Contains(out, "this server lacks a secrets key") || !strings.Contains(out, keys["in-use"]) {
+		if out := server.Output(); !strings.Contains(out, "this server lacks a secrets key") ||
+			!strings.Contains(out, keys["in-use"]) {
 			return fmt.Errorf("the log does not say it:\n%s", out)
 		}
 		return nil
 	})
-	if text := s.Berth("operator", "secrets", "keys").Stdout; !regexp.MustCompile(keys["in-use"] + ` +in-use +1 .* \S+\n`).MatchString(text) {
+	if text := s.Berth("operator", "secrets",
+		"keys").Stdout; !regexp.MustCompile(keys["in-use"] + ` +in-use +1 .* \S+\n`).MatchString(text) {
 		t.Errorf("the list of keys does not show what is lacking:\n%s", text)
 	}
 	// The line is added while it runs.
@@ -104,13 +110,16 @@ func TestRekey(t *testing.T) {
 		return nil
 	})
 	elsewhere := filepath.Join(s.Dir, "elsewhere")
-	if err := errors.Join(os.Mkdir(elsewhere, 0o700), os.WriteFile(filepath.Join(elsewhere, "secrets.key"), readBytes(t, file), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(elsewhere, 0o700),
+		os.WriteFile(filepath.Join(elsewhere, "secrets.key"), readBytes(t, file), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	s.Berth("operator", "snapshot", "restore", snapshot, "--data-dir", elsewhere).Want(t, 0, "need the key "+old, "the copy that was kept")
+	s.Berth("operator", "snapshot", "restore", snapshot, "--data-dir", elsewhere).Want(t, 0, "need the key "+old,
+		"the copy that was kept")
 }
 
-// Three servers come to the same new key, one of them after it was down; nothing is sealed with it before. The leader dies on the way.
+// Three servers come to the same new key, one of them after it was down; nothing is sealed with it before. The leader
+// dies on the way.
 func TestRekeyOfAFleet(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
@@ -144,7 +153,8 @@ func TestRekeyOfAFleet(t *testing.T) {
 	down.Start()
 	leader.Kill() // perhaps in the midst of it
 	f.Eventually(soon, func() error {
-		if r := asked.Berth("operator", "secrets", "keys"); r.Code != 0 || masterIDs(t, r)["in-use"] != made["handed-out"] || masterIDs(t, r)["kept"] != old {
+		if r := asked.Berth("operator", "secrets", "keys"); r.Code != 0 ||
+			masterIDs(t, r)["in-use"] != made["handed-out"] || masterIDs(t, r)["kept"] != old {
 			return fmt.Errorf("want that %s is used, in the place of %s:\n%v", made["handed-out"], old, r)
 		}
 		return nil
@@ -153,7 +163,8 @@ func TestRekeyOfAFleet(t *testing.T) {
 	f.Eventually(soon, func() error {
 		want := readBytes(t, filepath.Join(asked.Dir, "secrets.key"))
 		for _, s := range f.Servers {
-			if got := readBytes(t, filepath.Join(s.Dir, "secrets.key")); !bytes.Equal(got, want) || bytes.Count(got, []byte("\n")) != 2 {
+			if got := readBytes(t, filepath.Join(s.Dir, "secrets.key")); !bytes.Equal(got, want) ||
+				bytes.Count(got, []byte("\n")) != 2 {
 				return fmt.Errorf("%s has another file of keys", s.Dir)
 			}
 		}
@@ -196,7 +207,8 @@ definition: remembers
 count: 1
 `
 
-// What a program had before a secret was set anew stays masked in its log when the agent is killed, and the process that writes the log.
+// What a program had before a secret was set anew stays masked in its log when the agent is killed, and the process
+// that writes the log.
 func TestFormerValuesAreMaskedByTheNextCollector(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
@@ -209,7 +221,8 @@ func TestFormerValuesAreMaskedByTheNextCollector(t *testing.T) {
 	s.Prints("it was [secret]", "logs", "service/remembers")
 	s.BerthWith(strings.NewReader("Hush7-the-next"), "secret", "set", "word").Want(t, 0)
 	s.Eventually(soon, func() error {
-		if r := s.Berth("exec", string(task.ID), "--", "sh", "-c", `[ "$(cat /run/keeper/word)" = Hush7-the-next ]`); r.Code != 0 {
+		if r := s.Berth("exec", string(task.ID), "--", "sh", "-c",
+			`[ "$(cat /run/keeper/word)" = Hush7-the-next ]`); r.Code != 0 {
 			return fmt.Errorf("the file is not replaced: %v", r)
 		}
 		return nil
@@ -217,7 +230,8 @@ func TestFormerValuesAreMaskedByTheNextCollector(t *testing.T) {
 	killed := 0
 	agent.Kill()
 	for _, pid := range harness.ProcessesOf(s.AgentDir) {
-		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && bytes.Contains(text, []byte("collect-logs")) {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil &&
+			bytes.Contains(text, []byte("collect-logs")) {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}

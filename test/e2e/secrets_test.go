@@ -46,15 +46,16 @@ definition: keeper
 count: 1
 `
 
-// A task waits for its secrets and says so, gets them in files and variables, and takes in other values as each use says. Nothing of them is
-// on any disk, in a log, in an event or in an answer.
+// A task waits for its secrets and says so, gets them in files and variables, and takes in other values as each use
+// says. Nothing of them is on any disk, in a log, in an event or in an answer.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
 		s := harness.New(t, executor)
 		s.Server()
 		agent := s.Agent()
-		const password, other, cert, next = "Hush7first-value", "Hush7another-and-longer", "Hush7cert\nHush7second-line\n", "Rolled-Hush7cert"
+		const password, other, cert, next = "Hush7first-value", "Hush7another-and-longer",
+			"Hush7cert\nHush7second-line\n", "Rolled-Hush7cert"
 		set := func(name, value string, words ...string) {
 			t.Helper()
 			s.BerthWith(strings.NewReader(value), "secret", "set", name, "--keep-newline").Want(t, 0, words...)
@@ -62,7 +63,8 @@ func TestSecrets(t *testing.T) {
 		// 1. It waits for what is missing, and says what to do.
 		set("cert", cert, "version 1")
 		s.Berth("run", "--detach", s.Write("keeper.yaml", keeper)).Want(t, 0)
-		s.Prints("the secret db-password does not exist in cluster default: `berth secret set db-password` makes it", "status", "service/keeper")
+		s.Prints("the secret db-password does not exist in cluster default: `berth secret set db-password` makes it",
+			"status", "service/keeper")
 		s.Prints("the secret db-password does not exist", "explain", "service/keeper")
 		set("db-password", password, "version 1")
 		first := running(t, s, "keeper", 1)[0]
@@ -70,7 +72,8 @@ func TestSecrets(t *testing.T) {
 		s.Prints(fmt.Sprintf("it has %d bytes", len(password)), "logs", "service/keeper")
 		s.Prints("the password is [secret], the certificate Hush", "logs", "service/keeper")
 		// 2. A signal, and the file is another in place; a new agent does not know of the old value and does as much.
-		s.Berth("exec", string(first.ID), "--", "sh", "-c", `[ "$(cat /run/keeper/cert | head -c 9)" = Hush7cert ] && [ -n "$PASSWORD" ]`).Want(t, 0)
+		s.Berth("exec", string(first.ID), "--", "sh", "-c",
+			`[ "$(cat /run/keeper/cert | head -c 9)" = Hush7cert ] && [ -n "$PASSWORD" ]`).Want(t, 0)
 		agent.Kill()
 		set("cert", next, "version 2")
 		s.Agent()
@@ -111,13 +114,17 @@ func TestSecrets(t *testing.T) {
 		}
 		s.Berth("secret", "rm", "cert", "--force").Want(t, 0)
 		unseen(t, s.Dir, "Hush7")
-		if text := string(readBytes(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text, `"operation":"writeSecret"`) || !strings.Contains(text, "default/db-password") {
+		if text := string(readBytes(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text,
+			`"operation":"writeSecret"`) || !strings.Contains(text, "default/db-password") {
 			t.Error("the audit log does not tell who set a secret")
 		}
 		// 5. What is left in memory goes with the task.
 		s.Berth("delete", "service/keeper").Want(t, 0)
 		s.Eventually(soon, func() error {
-			for _, place := range []string{"/run/berth-secrets", fmt.Sprintf("/dev/shm/berth-secrets-%d", os.Geteuid())} {
+			for _, place := range []string{
+				"/run/berth-secrets",
+				fmt.Sprintf("/dev/shm/berth-secrets-%d", os.Geteuid()),
+			} {
 				for _, uuid := range []string{first.UUID} {
 					if _, err := os.Stat(filepath.Join(place, uuid)); err == nil {
 						return errors.New(filepath.Join(place, uuid) + " is left")
@@ -138,7 +145,8 @@ func readBytes(t *testing.T, name string) []byte {
 	return b
 }
 
-// unseen demands that no file below a folder holds a word, as it is or in base64 at any of its three places, and no process's output.
+// unseen demands that no file below a folder holds a word, as it is or in base64 at any of its three places, and no
+// process's output.
 func unseen(t *testing.T, dir, word string) {
 	t.Helper()
 	looked := 0
@@ -163,8 +171,8 @@ func unseen(t *testing.T, dir, word string) {
 	}
 }
 
-// The servers of a fleet open each other's secrets: the key came with the join. Agents of other nodes are not given them, and an agent that
-// is connected in the clear gets none.
+// The servers of a fleet open each other's secrets: the key came with the join. Agents of other nodes are not given
+// them, and an agent that is connected in the clear gets none.
 func TestSecretsOfAFleet(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
@@ -174,7 +182,8 @@ func TestSecretsOfAFleet(t *testing.T) {
 	f.Agent(hosts[3])
 	f.Servers[0].Berth("secret", "ls").Want(t, 0)
 	for i, s := range f.Servers {
-		if key := readBytes(t, filepath.Join(s.Dir, "secrets.key")); !bytes.Equal(key, readBytes(t, filepath.Join(f.Servers[0].Dir, "secrets.key"))) {
+		if key := readBytes(t, filepath.Join(s.Dir, "secrets.key")); !bytes.Equal(key,
+			readBytes(t, filepath.Join(f.Servers[0].Dir, "secrets.key"))) {
 			t.Errorf("server %d has another key", i)
 		}
 	}

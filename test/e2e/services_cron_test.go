@@ -46,10 +46,12 @@ func TestCronFires(t *testing.T) {
 	}
 	policies := []string{"forbid", "allow", "replace"}
 	for _, policy := range policies {
-		s.Berth("run", s.Write(policy+".yaml", fmt.Sprintf(each, policy, "* * * * *", "concurrency: "+policy, "sleep 1000"))).Want(t, 0)
+		s.Berth("run", s.Write(policy+".yaml",
+			fmt.Sprintf(each, policy, "* * * * *", "concurrency: "+policy, "sleep 1000"))).Want(t, 0)
 		s.Berth("cron", "run", policy, "--detach").Want(t, 0)
 	}
-	s.Berth("run", s.Write("plain.yaml", fmt.Sprintf(each, "plain", "* * * * *", `zone: Europe/Paris`, "true"))).Want(t, 0)
+	s.Berth("run", s.Write("plain.yaml", fmt.Sprintf(each, "plain", "* * * * *", `zone: Europe/Paris`, "true"))).Want(t,
+		0)
 	before := map[string][]string{}
 	for _, policy := range policies {
 		before[policy] = jobsOf(t, s, policy)
@@ -70,7 +72,8 @@ func TestCronFires(t *testing.T) {
 		}
 		return err
 	})
-	t.Logf("the job of %v had succeeded %v later", moment.Format(time.TimeOnly), time.Since(moment).Round(time.Millisecond))
+	t.Logf("the job of %v had succeeded %v later", moment.Format(time.TimeOnly),
+		time.Since(moment).Round(time.Millisecond))
 
 	// The others do as their policies say.
 	s.Eventually(soon, func() error {
@@ -120,7 +123,8 @@ func runningJobs(t *testing.T, s *harness.Site, cron string) (names []string) {
 	return names
 }
 
-// TestCronMissedItsMoments has every server be away for three hours: the store is told that the last moment was so long ago.
+// TestCronMissedItsMoments has every server be away for three hours: the store is told that the last moment was so long
+// ago.
 func TestCronMissedItsMoments(t *testing.T) {
 	t.Parallel()
 	store := startEtcd(t)
@@ -131,7 +135,9 @@ func TestCronMissedItsMoments(t *testing.T) {
 	policies := map[string]int{"once": 1, "all": 3, "skip": 0}
 	minute := time.Now().Add(30 * time.Minute).Minute() // no moment comes while the test runs
 	for policy := range policies {
-		s.Berth("run", s.Write(policy+".yaml", fmt.Sprintf(each, policy, fmt.Sprintf("%d * * * *", minute), "missed: "+policy+"\nwithin: 4h\nconcurrency: allow\nkeep_succeeded: 9", "true"))).Want(t, 0)
+		s.Berth("run", s.Write(policy+".yaml",
+			fmt.Sprintf(each, policy, fmt.Sprintf("%d * * * *", minute),
+				"missed: "+policy+"\nwithin: 4h\nconcurrency: allow\nkeep_succeeded: 9", "true"))).Want(t, 0)
 	}
 	for policy := range policies { // from which write on its moments count
 		s.Eventually(soon, func() error { return written(t, store, "fired/default/"+policy) })
@@ -180,7 +186,10 @@ func TestCronMissedItsMoments(t *testing.T) {
 // etcdClient is one of the store that a server was given.
 func etcdClient(t *testing.T, store string) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.Replace(store, "etcd://", "http://", 1)}, DialTimeout: soon})
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints:   []string{strings.Replace(store, "etcd://", "http://", 1)},
+		DialTimeout: soon,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

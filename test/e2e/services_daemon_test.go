@@ -50,7 +50,8 @@ func TestDaemon(t *testing.T) {
 					continue // of a node that is drained
 				}
 				if task.Health != cluster.HealthHealthy || task.Definition.Version != version {
-					return fmt.Errorf("%s of %s on %s is %s %s", task.ID, task.Definition, task.Node, task.State, task.Health)
+					return fmt.Errorf("%s of %s on %s is %s %s", task.ID, task.Definition, task.Node, task.State,
+						task.Health)
 				}
 				on = append(on, task.Node)
 			}

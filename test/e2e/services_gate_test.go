@@ -23,16 +23,22 @@ func complaints(errors *atomic.Int64) http.Handler {
 	return mux
 }
 
-// TestGates has a rollout judged by what is seen of it: a version of which nobody complains is rolled out, one that is healthy by its
-// checks and makes errors goes back after its first tasks, by either kind of gate, with nothing lost.
+// TestGates has a rollout judged by what is seen of it: a version of which nobody complains is rolled out, one that is
+// healthy by its checks and makes errors goes back after its first tasks, by either kind of gate, with nothing lost.
 func TestGates(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, harness.Process, 1, 2)
 	var errors atomic.Int64
 	url := pages(t, w, complaints(&errors))
 	second := cluster.Duration(time.Second)
-	byPage := cluster.Gate{Name: "page", HTTP: url + "/errors", Pass: "status == 200 && json.web.errors < 5", Interval: second, Passes: 2}
-	byQuery := cluster.Gate{Name: "query", Prometheus: url, Query: "sum(errors)", Pass: "value < 5", Interval: second, Failures: 2}
+	byPage := cluster.Gate{
+		Name: "page", HTTP: url + "/errors", Pass: "status == 200 && json.web.errors < 5",
+		Interval: second, Passes: 2,
+	}
+	byQuery := cluster.Gate{
+		Name: "query", Prometheus: url, Query: "sum(errors)", Pass: "value < 5", Interval: second,
+		Failures: 2,
+	}
 	version := func(n int, gates ...cluster.Gate) served {
 		return served{name: "web", version: n, count: 3, more: func(_ *api.TaskDefinition, s *api.Service) {
 			s.Update = cluster.Update{MaxSurge: portion(1), Parallelism: portion(1), Gates: gates}
@@ -65,8 +71,9 @@ func TestGates(t *testing.T) {
 	stop()
 }
 
-// kept is a service of one task with a volume. Its version 2 and later need what version 1 wrote there. Its check has two seconds for its
-// answer: on a busy machine a task that is well would seem to fail, and one that fails need not be kept.
+// kept is a service of one task with a volume. Its version 2 and later need what version 1 wrote there. Its check has
+// two seconds for its answer: on a busy machine a task that is well would seem to fail, and one that fails need not be
+// kept.
 const kept = `
 kind: TaskDefinition
 name: kept
@@ -95,8 +102,8 @@ count: 1
 update: {order: start-first, healthy_deadline: scaled(8s)}
 `
 
-// TestVolumeNewFirst replaces a task with a volume: the new one begins beside the old one on its data. If it becomes healthy the old one
-// ends; if not, the old one was never touched.
+// TestVolumeNewFirst replaces a task with a volume: the new one begins beside the old one on its data. If it becomes
+// healthy the old one ends; if not, the old one was never touched.
 func TestVolumeNewFirst(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Containerd)
@@ -125,5 +132,6 @@ func TestVolumeNewFirst(t *testing.T) {
 		return nil
 	})
 	samePids(t, second, running(t, s, "kept", 1))
-	s.Berth("exec", "kept.2.0", "--", "sh", "-c", "while read line; do echo $line; done < /data/log").Want(t, 0, "v1\nv2\nv3\n")
+	s.Berth("exec", "kept.2.0", "--", "sh", "-c", "while read line; do echo $line; done < /data/log").Want(t, 0,
+		"v1\nv2\nv3\n")
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/berthd/berth/test/load"
 )
 
-// Limits of the way from the moment when a node is given up to the running of what stood there, beside what the start of a task takes
-// anyway, and of how far apart the tasks begin. The first holds on a machine that does nothing else; beside other tests
-// it is the lax one.
+// Limits of the way from the moment when a node is given up to the running of what stood there, beside what the start
+// of a task takes anyway, and of how far apart the tasks begin. The first holds on a machine that does nothing else;
+// beside other tests it is the lax one.
 const (
 	replaceLimit    = time.Second
 	laxReplaceLimit = 10 * time.Second
 	spreadLimit     = time.Second
 )
 
-// silenceVariable has the test wait until a node is given up for its silence, which takes more than a minute. Else somebody says that
-// the node is gone, which leads the same way, but for the tasks that wait for their node.
+// silenceVariable has the test wait until a node is given up for its silence, which takes more than a minute. Else
+// somebody says that the node is gone, which leads the same way, but for the tasks that wait for their node.
 const silenceVariable = "BERTH_SERVICES_SILENCE"
 
 // TestHostFails ends a machine with ten tasks on it, and another one of which only the agent dies.
@@ -35,7 +35,9 @@ func TestHostFails(t *testing.T) {
 	silence := testkit.Setting(t, silenceVariable, 0) != 0
 	w := newTown(t, harness.Process, 1, 3)
 	putWait := func() {
-		w.put(served{name: "wait", version: 1, count: 6, more: func(_ *api.TaskDefinition, s *api.Service) { s.OnDisconnect = cluster.DisconnectWait }})
+		w.put(served{name: "wait", version: 1, count: 6, more: func(_ *api.TaskDefinition, s *api.Service) {
+			s.OnDisconnect = cluster.DisconnectWait
+		}})
 		w.completes("wait", 1)
 	}
 	if silence {
@@ -94,7 +96,9 @@ func TestHostFails(t *testing.T) {
 	w.killTasks(b)
 	given = time.Now()
 	w.Berth("node", "forget", b.Name, "--force").Want(t, 0)
-	w.Eventually(soon, func() error { return errors.Join(w.elsewhere("keep", 24, b.Name), w.elsewhere("wait", 6, b.Name)) })
+	w.Eventually(soon, func() error {
+		return errors.Join(w.elsewhere("keep", 24, b.Name), w.elsewhere("wait", 6, b.Name))
+	})
 	w.checkReplaced("keep", given, own)
 	w.checkSingle("wait")
 	b.Begin() // with nothing, as a new machine of that name
@@ -192,13 +196,15 @@ func (w *town) checkReplaced(service string, given time.Time, own time.Duration)
 	}
 	over := run.Sub(given) - own
 	w.t.Logf("%d tasks of %s run %v after the node was given up, %v above what a start takes; placed within %v",
-		n, service, run.Sub(given).Round(time.Millisecond), over.Round(time.Millisecond), last.Sub(first).Round(time.Millisecond))
+		n, service, run.Sub(given).Round(time.Millisecond), over.Round(time.Millisecond),
+		last.Sub(first).Round(time.Millisecond))
 	limit := laxReplaceLimit
 	if testkit.Setting(w.t, silenceVariable, 0) != 0 {
 		limit = replaceLimit
 	}
 	if over > limit {
-		w.t.Errorf("the tasks run %v after the node was given up and a start takes %v, want at most %v more", run.Sub(given), own, limit)
+		w.t.Errorf("the tasks run %v after the node was given up and a start takes %v, want at most %v more",
+			run.Sub(given), own, limit)
 	}
 	if last.Sub(first) > spreadLimit {
 		w.t.Errorf("the tasks were placed within %v, not at the same time", last.Sub(first))

@@ -15,8 +15,9 @@ import (
 // mebibytes is so much memory as the program task is told in its environment.
 func mebibytes(n int) string { return fmt.Sprint(n << 20) }
 
-// TestShortMemoryMovesTheVictim has a node be short of memory, by its own thresholds, that holds a task which uses much and one which does
-// not: the first one moves to another node as soon as there is one, before the kernel does anything, and answers all the time.
+// TestShortMemoryMovesTheVictim has a node be short of memory, by its own thresholds, that holds a task which uses much
+// and one which does not: the first one moves to another node as soon as there is one, before the kernel does anything,
+// and answers all the time.
 func TestShortMemoryMovesTheVictim(t *testing.T) {
 	t.Parallel()
 	needLimits(t)
@@ -26,7 +27,10 @@ func TestShortMemoryMovesTheVictim(t *testing.T) {
 	reserve := func(memory cluster.Bytes) func(*api.TaskDefinition, *api.Service) {
 		return func(d *api.TaskDefinition, _ *api.Service) { d.Containers[0].Resources.Memory = memory }
 	}
-	w.put(served{name: "greedy", version: 1, count: 1, env: map[string]string{"GREED": mebibytes(96)}, more: reserve(160 << 20)})
+	w.put(served{
+		name: "greedy", version: 1, count: 1, env: map[string]string{"GREED": mebibytes(96)},
+		more: reserve(160 << 20),
+	})
 	w.put(served{name: "modest", version: 1, count: 1, more: reserve(160 << 20)})
 	w.completes("greedy", 1)
 	w.completes("modest", 1)
@@ -48,7 +52,8 @@ func TestShortMemoryMovesTheVictim(t *testing.T) {
 	if event.Reason != cluster.ReasonPressure || !strings.Contains(event.Message, "memory") {
 		t.Errorf("its move is told as %+v", event)
 	}
-	page, err := w.client.Events(t.Context(), client.EventOptions{Types: []string{"task.moving"}}, client.ListOptions{Limit: 1000})
+	page, err := w.client.Events(t.Context(), client.EventOptions{Types: []string{"task.moving"}},
+		client.ListOptions{Limit: 1000})
 	if err != nil || len(page.Items) == 0 || page.Items[0].Task != first.ID {
 		t.Errorf("what moved first is not the one that uses the most: %+v, %v", page.Items, err)
 	}
@@ -67,16 +72,21 @@ func nodesOf(tasks []api.TaskView) (where []string) {
 	return where
 }
 
-// short is what a service is told of that wants more memory than it may have. Who lived for ten minutes each time leaks, it is said then.
+// short is what a service is told of that wants more memory than it may have. Who lived for ten minutes each time
+// leaks, it is said then.
 const short = "its tasks were killed for their memory limit"
 
-// TestKernelKillIsNoCrash has one service that leaks until the kernel kills it, and one that crashes: the two are told apart.
+// TestKernelKillIsNoCrash has one service that leaks until the kernel kills it, and one that crashes: the two are told
+// apart.
 func TestKernelKillIsNoCrash(t *testing.T) {
 	t.Parallel()
 	needLimits(t)
 	w := newTown(t, harness.Process, 1, 1)
 	again := func(d *api.TaskDefinition, _ *api.Service) {
-		d.Restart = cluster.Restart{Mode: cluster.RestartAlways, Limit: 50, Delay: cluster.Duration(100 * time.Millisecond), MaxDelay: cluster.Duration(time.Second)}
+		d.Restart = cluster.Restart{
+			Mode: cluster.RestartAlways, Limit: 50,
+			Delay: cluster.Duration(100 * time.Millisecond), MaxDelay: cluster.Duration(time.Second),
+		}
 		d.Checks = nil
 		d.MinHealthyTime = cluster.Duration(100 * time.Millisecond)
 		d.Containers[0].Resources.Memory = 64 << 20

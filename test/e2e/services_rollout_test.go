@@ -45,7 +45,8 @@ func TestBadBuild(t *testing.T) {
 			case err != nil:
 				return err
 			case v.Reverted == 0 || v.Definition.Version != good || v.State != cluster.RolloutComplete:
-				return fmt.Errorf("version %d is not taken back: %s is %s: %s %v", bad, v.Definition, v.State, v.Message, v.Waits)
+				return fmt.Errorf("version %d is not taken back: %s is %s: %s %v", bad, v.Definition, v.State,
+					v.Message, v.Waits)
 			}
 			return w.remembered(bad)
 		}
@@ -203,6 +204,7 @@ func TestRolloutsThatPeopleSteer(t *testing.T) {
 	s.Berth("promote", "hello").Want(t, 0)
 	versions(map[int]int{4: 3})
 	s.Berth("rollout", "history", "hello", "--diff").Want(t, 0, "hello@4", "hello@3", "hello@2", "hello@1", "complete")
-	s.Berth("events", "--tail", "-1").Want(t, 0, "service.rollout-started", "service.canary-healthy", "service.promoted",
+	s.Berth("events", "--tail", "-1").Want(t, 0, "service.rollout-started", "service.canary-healthy",
+		"service.promoted",
 		"service.rollout-complete", "service.rollout-paused", "service.rollout-resumed")
 }

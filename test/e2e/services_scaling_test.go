@@ -60,11 +60,14 @@ func TestScalesByItself(t *testing.T) {
 	w.put(served{name: "queue", version: 1, more: scaled(cluster.ScaleTarget{
 		Metric: cluster.ScalePrometheus, Target: 10, URL: url, Query: "sum(queue_length)", Whole: true,
 	})})
-	w.put(served{name: "asked", version: 1, more: scaled(cluster.ScaleTarget{Metric: cluster.ScaleRequests, Target: 5, Port: "http"})})
+	w.put(served{
+		name: "asked", version: 1,
+		more: scaled(cluster.ScaleTarget{Metric: cluster.ScaleRequests, Target: 5, Port: "http"}),
+	})
 	running(t, w.Site, "asked", 1)
 
-	// The requests are 60 a second at most, and a third of that on a slow machine still asks for four tasks. The queue is twice the
-	// target, which doubles the count each time, then far more than the bounds allow.
+	// The requests are 60 a second at most, and a third of that on a slow machine still asks for four tasks. The queue
+	// is twice the target, which doubles the count each time, then far more than the bounds allow.
 	traffic := load.New(load.Config{
 		Client: w.client, Service: "asked", Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6,
 		Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)),
@@ -97,7 +100,8 @@ func (w *town) count(service string, want int) {
 	w.Eventually(2*soon, func() error {
 		v, err := w.client.Scale(w.t.Context(), cluster.DefaultCluster, service)
 		if err == nil && (v.Count != want || v.Healthy != want) {
-			err = fmt.Errorf("%s wants %d tasks and has %d healthy, want %d: %s %+v", service, v.Count, v.Healthy, want, v.Message, v.Targets)
+			err = fmt.Errorf("%s wants %d tasks and has %d healthy, want %d: %s %+v", service, v.Count, v.Healthy, want,
+				v.Message, v.Targets)
 		}
 		return err
 	})

@@ -25,7 +25,8 @@ import (
 // servedImage is the image of test/load/task.
 const servedImage = "berth.local/task:1"
 
-// town is a fleet whose machines have networks of their own, with a place to ask from that takes what tasks tell of themselves.
+// town is a fleet whose machines have networks of their own, with a place to ask from that takes what tasks tell of
+// themselves.
 type town struct {
 	*harness.Fleet
 	t        *testing.T
@@ -73,13 +74,16 @@ func newTown(t *testing.T, executor string, servers, agents int, agentFlags ...s
 	return w
 }
 
-// spare are so many machines more, on which nothing runs yet. They are not entered as "ip netns exec" does, which hides the control
-// groups that containers need.
+// spare are so many machines more, on which nothing runs yet. They are not entered as "ip netns exec" does, which hides
+// the control groups that containers need.
 func (w *town) spare(n int) (hosts []harness.Host) {
 	for range n {
 		w.machines++
 		h := w.lab.Add(fmt.Sprintf("h%d", w.machines))
-		hosts = append(hosts, harness.Host{Name: h.Name, Address: h.Address, Prefix: []string{"nsenter", "--net=/var/run/netns/" + h.Space}})
+		hosts = append(hosts, harness.Host{
+			Name: h.Name, Address: h.Address,
+			Prefix: []string{"nsenter", "--net=/var/run/netns/" + h.Space},
+		})
 	}
 	return hosts
 }
@@ -102,24 +106,32 @@ func scaled(d time.Duration) cluster.Duration {
 // put writes a version of a service.
 func (w *town) put(v served) {
 	w.t.Helper()
-	env := map[string]string{"VERSION": fmt.Sprint(v.version), "DRAIN": "1s", "RECORD": w.recorder.Address(), "GOMAXPROCS": "1"}
+	env := map[string]string{
+		"VERSION": fmt.Sprint(v.version), "DRAIN": "1s", "RECORD": w.recorder.Address(),
+		"GOMAXPROCS": "1",
+	}
 	maps.Copy(env, v.env)
 	d := api.TaskDefinition{
 		Name: v.name, Version: v.version,
 		Containers: []cluster.Container{{
-			Name: "main", Command: []string{w.program}, Env: env, Resources: cluster.Resources{CPU: 1, Memory: 64 << 20},
+			Name: "main", Command: []string{w.program}, Env: env,
+			Resources: cluster.Resources{CPU: 1, Memory: 64 << 20},
 		}},
 		Ports: []cluster.Port{{Name: "http"}},
 		Checks: []cluster.Check{{
 			Name: "answers", Type: cluster.CheckHTTP, Port: "http", Path: "/healthz",
-			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: scaled(time.Second), Timeout: scaled(time.Second),
+			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: scaled(time.Second),
+			Timeout: scaled(time.Second),
 		}},
 		Grace: cluster.Duration(10 * time.Second),
 	}
 	if w.Executor == harness.Containerd {
 		d.Containers[0].Image = servedImage
 	}
-	s := api.Service{Cluster: cluster.DefaultCluster, Name: v.name, Definition: cluster.Ref{Name: v.name, Version: v.version}, Count: v.count, Update: v.update}
+	s := api.Service{
+		Cluster: cluster.DefaultCluster, Name: v.name,
+		Definition: cluster.Ref{Name: v.name, Version: v.version}, Count: v.count, Update: v.update,
+	}
 	if v.more != nil {
 		v.more(&d, &s)
 	}
@@ -165,7 +177,8 @@ func (w *town) rollout(name string) (api.RolloutView, error) {
 func (w *town) told(kind string, words ...string) (found api.EventView) {
 	w.t.Helper()
 	w.Eventually(soon, func() error {
-		page, err := w.client.Events(w.t.Context(), client.EventOptions{Types: []string{kind}}, client.ListOptions{Limit: 1000})
+		page, err := w.client.Events(w.t.Context(), client.EventOptions{Types: []string{kind}},
+			client.ListOptions{Limit: 1000})
 		if err != nil {
 			return err
 		}
@@ -181,12 +194,13 @@ func (w *town) told(kind string, words ...string) (found api.EventView) {
 	return found
 }
 
-// ask sends requests to a service's healthy addresses until what it returns is called, which demands that all were answered, and that at
-// no time a healthy task was given up below the minimum.
+// ask sends requests to a service's healthy addresses until what it returns is called, which demands that all were
+// answered, and that at no time a healthy task was given up below the minimum.
 func (w *town) ask(name string, least int, kills *[]load.Kill) (stop func()) {
 	w.t.Helper()
 	traffic := load.New(load.Config{
-		Client: w.Client(), Service: name, Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6, Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)),
+		Client: w.Client(), Service: name, Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6,
+		Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)),
 	})
 	ctx, cancel := context.WithCancel(w.t.Context())
 	began := time.Now()
@@ -218,11 +232,15 @@ func (w *town) ask(name string, least int, kills *[]load.Kill) (stop func()) {
 		if n := traffic.Empty(); n > 0 {
 			w.t.Errorf("%d times there was no address", n)
 		}
-		records := slices.DeleteFunc(w.recorder.All(), func(r load.Record) bool { return r.At.After(until) || w.owner(r) != name })
-		for _, fault := range load.BelowMinimum(records, killed, []load.Least{{At: began, N: least}}, time.Duration(cluster.DefaultShutdownDelay)) {
+		records := slices.DeleteFunc(w.recorder.All(), func(r load.Record) bool {
+			return r.At.After(until) || w.owner(r) != name
+		})
+		for _, fault := range load.BelowMinimum(records, killed, []load.Least{{At: began, N: least}},
+			time.Duration(cluster.DefaultShutdownDelay)) {
 			w.t.Error(fault)
 		}
-		w.t.Logf("%d requests in %v, at least %d addresses", traffic.Sent(), until.Sub(began).Round(time.Millisecond), traffic.Fewest())
+		w.t.Logf("%d requests in %v, at least %d addresses", traffic.Sent(), until.Sub(began).Round(time.Millisecond),
+			traffic.Fewest())
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// burn is a service one container of which works without end, against a limit of a fifth of a CPU, and the other one rests.
+// burn is a service one container of which works without end, against a limit of a fifth of a CPU, and the other one
+// rests.
 const burn = `
 kind: TaskDefinition
 name: burn
@@ -61,7 +62,9 @@ scrape_configs:
     authorization: {credentials_file: %s}
     static_configs: [{targets: [%q]}]
 `, tokenFile, target))
-	cmd := exec.Command("prometheus", "--config.file="+config, "--storage.tsdb.path="+filepath.Join(t.TempDir(), "data"), // ended below
+	// ended below
+	cmd := exec.Command("prometheus", "--config.file="+config,
+		"--storage.tsdb.path="+filepath.Join(t.TempDir(), "data"),
 		"--web.listen-address=127.0.0.1:0")
 	out := new(harness.Output)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -102,7 +105,8 @@ func (p prometheus) ask(query, label string) (map[string]float64, error) {
 	}
 	ctx, cancel := testkit.WithLimit(p.t.Context(), soon)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/query?query="+url.QueryEscape(query), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/query?query="+url.QueryEscape(query),
+		nil)
 	if err != nil {
 		return nil, err
 	}
@@ -136,8 +140,8 @@ func (p prometheus) ask(query, label string) (map[string]float64, error) {
 	return values, nil
 }
 
-// TestPrometheusScrapesTasks has a real Prometheus scrape a node's tasks, one container of which burns CPU, and ask about it; `berth top`
-// tells the same.
+// TestPrometheusScrapesTasks has a real Prometheus scrape a node's tasks, one container of which burns CPU, and ask
+// about it; `berth top` tells the same.
 func TestPrometheusScrapesTasks(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -181,14 +185,20 @@ func TestPrometheusScrapesTasks(t *testing.T) {
 		want(`rate(berth_task_cpu_seconds_total{}[20s])`, "container", func(v map[string]float64) bool {
 			return v["main"] > 0.005 && v["main"] < 0.4
 		})
-		want(`topk(1, sum by (service) (rate(berth_task_cpu_seconds_total[20s])))`, "service", func(v map[string]float64) bool {
-			return v["burn"] > 0.005
+		want(`topk(1, sum by (service) (rate(berth_task_cpu_seconds_total[20s])))`, "service",
+			func(v map[string]float64) bool {
+				return v["burn"] > 0.005
+			})
+		want(`berth_task_memory_bytes{}`, "container", func(v map[string]float64) bool {
+			return v["main"] > 0 && v["rests"] > 0
 		})
-		want(`berth_task_memory_bytes{}`, "container", func(v map[string]float64) bool { return v["main"] > 0 && v["rests"] > 0 })
-		want(`berth_task_cpu_throttled_periods_total{} / berth_task_cpu_periods_total{}`, "container", func(v map[string]float64) bool {
-			return v["main"] > 0 && v["main"] <= 1
+		want(`berth_task_cpu_throttled_periods_total{} / berth_task_cpu_periods_total{}`, "container",
+			func(v map[string]float64) bool {
+				return v["main"] > 0 && v["main"] <= 1
+			})
+		want(`rate(process_cpu_seconds_total[20s])`, "job", func(v map[string]float64) bool {
+			return v["berth-tasks"] > 0
 		})
-		want(`rate(process_cpu_seconds_total[20s])`, "job", func(v map[string]float64) bool { return v["berth-tasks"] > 0 })
 		if v, err := p.ask(`count({__name__=~"berth_task_network_.*"})`, ""); err != nil || len(v) != 0 {
 			t.Errorf("on the network of the node tasks have none of their own, but there are %v, %v", v, err)
 		}
@@ -229,6 +239,8 @@ func metricsAddress(t *testing.T, agent *harness.Daemon) (target string) {
 func TestMetricsAreNotForEverybody(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)
-	s.Berth("agent", "--metrics-listen", ":0", "--data-dir", filepath.Join(s.Dir, "a")).Want(t, 2, "--metrics-token-file", "127.0.0.1")
-	s.Berth("agent", "--metrics-listen", "here", "--data-dir", filepath.Join(s.Dir, "a")).Want(t, 2, `--metrics-listen "here"`)
+	s.Berth("agent", "--metrics-listen", ":0", "--data-dir", filepath.Join(s.Dir, "a")).Want(t, 2,
+		"--metrics-token-file", "127.0.0.1")
+	s.Berth("agent", "--metrics-listen", "here", "--data-dir", filepath.Join(s.Dir, "a")).Want(t, 2,
+		`--metrics-listen "here"`)
 }

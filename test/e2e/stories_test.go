@@ -78,10 +78,12 @@ func TestServiceStory(t *testing.T) {
 		samePids(t, three, running(t, s, "hello", 3))
 
 		// Exec passes the exit code on.
-		if r := s.Berth("exec", "hello.1.0", "--", "sh", "-c", "echo out; echo err >&2; exit 7"); r.Code != 7 || r.Stdout != "out\n" || r.Stderr != "err\n" {
+		if r := s.Berth("exec", "hello.1.0", "--", "sh", "-c", "echo out; echo err >&2; exit 7"); r.Code != 7 ||
+			r.Stdout != "out\n" || r.Stderr != "err\n" {
 			t.Errorf("exec: %v", r)
 		}
-		if r := s.BerthWith(strings.NewReader("from here"), "exec", "-i", "hello.1.0", "--", "cat"); r.Code != 0 || r.Stdout != "from here" {
+		if r := s.BerthWith(strings.NewReader("from here"), "exec", "-i", "hello.1.0", "--", "cat"); r.Code != 0 ||
+			r.Stdout != "from here" {
 			t.Errorf("exec -i: %v", r)
 		}
 		s.Berth("exec", "hello.1.0", "--", "no-such-program").Want(t, 125, "no-such-program")
@@ -197,7 +199,8 @@ func samePids(t *testing.T, before, now []api.TaskView) {
 		m := map[string]string{}
 		for _, task := range tasks {
 			for _, c := range task.Containers {
-				m[task.UUID+"/"+c.Name] = fmt.Sprintf("pid %d started at %d, lives: %v", c.Pid, c.PidStart, harness.StartOf(c.Pid) == c.PidStart)
+				m[task.UUID+"/"+c.Name] = fmt.Sprintf("pid %d started at %d, lives: %v", c.Pid, c.PidStart,
+					harness.StartOf(c.Pid) == c.PidStart)
 			}
 		}
 		return m
@@ -230,7 +233,8 @@ name: work
 steps:
   - {name: all, definition: work@1, count: 3}
 `)
-		s.Berth("run", job).Want(t, 1, "work.1.all.1", "exit code 3", "cannot find the input", "2/3", "berth logs work.1.all.1")
+		s.Berth("run", job).Want(t, 1, "work.1.all.1", "exit code 3", "cannot find the input", "2/3",
+			"berth logs work.1.all.1")
 		s.Berth("status", "job/work").Want(t, 0, "failed", "exit code 3", "cannot find the input")
 		s.Berth("logs", "work.1.all.2").Want(t, 0, "working on 2")
 
@@ -290,7 +294,8 @@ name: nothing
 steps:
   - {name: all, definition: nothing@1}
 `)
-	s.Berth("run", file, "--timeout", "6s").Want(t, 1, "not well after 6s", "pulling 127.0.0.1:1/no/such:1", "connection refused")
+	s.Berth("run", file, "--timeout", "6s").Want(t, 1, "not well after 6s", "pulling 127.0.0.1:1/no/such:1",
+		"connection refused")
 	s.Berth("status").Want(t, 0, "Trouble:", "job/nothing", "127.0.0.1:1/no/such:1")
 }
 
@@ -310,8 +315,15 @@ func TestWrongCommandLines(t *testing.T) {
 		{"no argument", []string{"run"}, []string{"berth run needs a manifest"}},
 		{"count that is no number", []string{"scale", "service/x", "many"}, []string{"many"}},
 		{"open address", []string{"dev", "--data-dir", s.ServerDir, "--http", "0.0.0.0:7373"}, []string{"loopback"}},
-		{"unknown executor", []string{"dev", "--data-dir", s.ServerDir, "--http", "127.0.0.1:0", "--executor", "docker"}, []string{"docker", "containerd or process"}},
-		{"unknown log level", []string{"server", "--data-dir", s.ServerDir, "--log-level", "loud"}, []string{"loud", "debug, info, warn or error"}},
+		{"unknown executor", []string{
+			"dev", "--data-dir", s.ServerDir, "--http", "127.0.0.1:0", "--executor",
+			"docker",
+		}, []string{"docker", "containerd or process"}},
+		{
+			"unknown log level",
+			[]string{"server", "--data-dir", s.ServerDir, "--log-level", "loud"},
+			[]string{"loud", "debug, info, warn or error"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) { s.Berth(tc.args...).Want(t, 2, tc.words...) })
 	}
@@ -322,21 +334,26 @@ func TestTwoOnOneDataDirectory(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)
 	first := s.Dev()
-	second := s.Start("dev", "--data-dir", s.ServerDir, "--socket", s.Dir+"/second.sock", "--http", "127.0.0.1:0", "--executor", "process")
+	second := s.Start("dev", "--data-dir", s.ServerDir, "--socket", s.Dir+"/second.sock", "--http", "127.0.0.1:0",
+		"--executor", "process")
 	if code := second.Exit(soon); code != 2 {
 		t.Errorf("the second ends with exit code %d, want 2", code)
 	}
-	if out := second.Output(); !strings.Contains(out, s.ServerDir) || !strings.Contains(out, "in use by another process") {
+	if out := second.Output(); !strings.Contains(out, s.ServerDir) ||
+		!strings.Contains(out, "in use by another process") {
 		t.Errorf("the second says:\n%s", out)
 	}
-	third := s.Start("dev", "--data-dir", s.Dir+"/other", "--socket", s.Dir+"/third.sock", "--http", strings.TrimPrefix(first.URL(), "http://"), "--executor", "process")
+	third := s.Start("dev", "--data-dir", s.Dir+"/other", "--socket", s.Dir+"/third.sock", "--http",
+		strings.TrimPrefix(first.URL(), "http://"), "--executor", "process")
 	if code := third.Exit(soon); code != 2 {
 		t.Errorf("one with a port that is taken ends with exit code %d, want 2", code)
 	}
-	if out := third.Output(); !strings.Contains(out, "address already in use") || !strings.Contains(out, first.URL()[len("http://"):]) {
+	if out := third.Output(); !strings.Contains(out, "address already in use") ||
+		!strings.Contains(out, first.URL()[len("http://"):]) {
 		t.Errorf("one with a port that is taken says:\n%s", out)
 	}
-	fourth := s.Start("dev", "--data-dir", s.Dir+"/other", "--socket", s.Socket, "--http", "127.0.0.1:0", "--executor", "process")
+	fourth := s.Start("dev", "--data-dir", s.Dir+"/other", "--socket", s.Socket, "--http", "127.0.0.1:0", "--executor",
+		"process")
 	if code := fourth.Exit(soon); code != 2 || !strings.Contains(fourth.Output(), "address already in use") {
 		t.Errorf("one with a socket that is taken ends with %d and says:\n%s", code, fourth.Output())
 	}

@@ -70,7 +70,10 @@ func sit(t *testing.T, site *harness.Site, size pty.Size, args ...string) *desk 
 	d.before = d.modes()
 	d.cmd = exec.CommandContext(t.Context(), harness.Binary(), args...)
 	d.cmd.Dir = site.Dir
-	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + site.Dir, "TERM=vt220", "BERTH_ADDR=unix://" + site.Socket}
+	d.cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + site.Dir, "TERM=vt220",
+		"BERTH_ADDR=unix://" + site.Socket,
+	}
 	d.cmd.Stdin, d.cmd.Stdout, d.cmd.Stderr = terminal, terminal, terminal
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := d.cmd.Start(); err != nil {
@@ -208,8 +211,8 @@ func processesWith(word string) (n int) {
 	return n
 }
 
-// A shell in a container has a terminal: its size and later ones, interrupts and its exit code; the person's own is given back as it was,
-// also when the connection breaks, which ends the command.
+// A shell in a container has a terminal: its size and later ones, interrupts and its exit code; the person's own is
+// given back as it was, also when the connection breaks, which ends the command.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -250,7 +253,8 @@ func TestTerminal(t *testing.T) {
 		// The connection breaks.
 		c := newCut(t, s)
 		word = fmt.Sprintf("8%d", time.Now().UnixNano()%1e9)
-		d = sit(t, s, pty.Size{Rows: 24, Columns: 80}, "--addr", "unix://"+c.path, "exec", "-it", "box.1.0", "sh", "-c", "echo begun; sleep "+word+"; true")
+		d = sit(t, s, pty.Size{Rows: 24, Columns: 80}, "--addr", "unix://"+c.path, "exec", "-it", "box.1.0", "sh", "-c",
+			"echo begun; sleep "+word+"; true")
 		d.sees("begun\r\n")
 		c.cut()
 		d.ends(125)
@@ -263,7 +267,8 @@ func TestTerminal(t *testing.T) {
 		})
 
 		// Without a terminal there is none to give.
-		s.BerthWith(strings.NewReader(""), "exec", "-it", "box.1.0", "sh").Want(t, 125, "-t needs a terminal on standard input", "Leave out -t")
+		s.BerthWith(strings.NewReader(""), "exec", "-it", "box.1.0", "sh").Want(t, 125,
+			"-t needs a terminal on standard input", "Leave out -t")
 		d = sit(t, s, pty.Size{}, "exec", "-it", "box.1.0", "no-such-program")
 		d.ends(125)
 		d.sees("no-such-program")

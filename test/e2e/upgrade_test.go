@@ -51,9 +51,10 @@ type upgrade struct {
 	quiet    func() // ends the history
 }
 
-// TestUpgrade replaces the servers of a fleet of the previous build one by one by this build's, then its agents, and goes
-// back. All the while clients write and read through all servers, and tasks run: no acknowledged write is lost, the API's
-// history is linearizable, and no task notices. What only this build knows is refused while a server is older.
+// TestUpgrade replaces the servers of a fleet of the previous build one by one by this build's, then its agents, and
+// goes back. All the while clients write and read through all servers, and tasks run: no acknowledged write is lost,
+// the API's history is linearizable, and no task notices. What only this build knows is refused while a server is
+// older.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	u := beginUpgrade(t)
@@ -77,8 +78,8 @@ func TestUpgrade(t *testing.T) {
 	}
 	u.exercise()
 
-	// Down: what this build wrote, the previous one reads. One agent goes first, as it should; the other one is, for a while, newer than
-	// the servers.
+	// Down: what this build wrote, the previous one reads. One agent goes first, as it should; the other one is, for a
+	// while, newer than the servers.
 	u.restart(u.Agents[0], u.previous)
 	for _, s := range u.Servers {
 		u.replace(s, u.previous)
@@ -89,10 +90,14 @@ func TestUpgrade(t *testing.T) {
 	u.check()
 }
 
-// newKind writes, by a server, a service of a mode that the previous build does not know: it would see one without tasks.
+// newKind writes, by a server, a service of a mode that the previous build does not know: it would see one without
+// tasks.
 func (u *upgrade) newKind(s *harness.Server, allowed bool) {
 	u.Helper()
-	every := api.Service{Name: "everywhere", Definition: cluster.Ref{Name: "ticking", Version: 1}, Mode: cluster.ModeDaemon}
+	every := api.Service{
+		Name: "everywhere", Definition: cluster.Ref{Name: "ticking", Version: 1},
+		Mode: cluster.ModeDaemon,
+	}
 	put := func() error {
 		_, err := s.Client().PutService(u.Context(), every, client.Condition{})
 		return err
@@ -119,7 +124,10 @@ func (u *upgrade) newKind(s *harness.Server, allowed bool) {
 // beginUpgrade starts three servers and two agents of the previous build, tasks, and clients.
 func beginUpgrade(t *testing.T) *upgrade {
 	t.Helper()
-	u := &upgrade{Fleet: harness.NewFleet(t), T: t, previous: harness.Previous(t, "testdata"), begun: filepath.Join(t.TempDir(), "begun")}
+	u := &upgrade{
+		Fleet: harness.NewFleet(t), T: t, previous: harness.Previous(t, "testdata"),
+		begun: filepath.Join(t.TempDir(), "begun"),
+	}
 	u.Program, u.Strict = u.previous, true
 	hosts := harness.Loopback(5)
 	u.Start(hosts[:3]...)
@@ -134,7 +142,8 @@ func beginUpgrade(t *testing.T) *upgrade {
 		clients = append(clients, s.Client())
 	}
 	u.history = history.New(history.Config{
-		Servers: clients, Workers: 4, Pause: 100 * time.Millisecond, Patience: 4 * time.Second, Random: rand.New(rand.NewPCG(rand.Uint64(), 0)),
+		Servers: clients, Workers: 4, Pause: 100 * time.Millisecond, Patience: 4 * time.Second,
+		Random: rand.New(rand.NewPCG(rand.Uint64(), 0)),
 	})
 	if err := u.history.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
@@ -246,8 +255,8 @@ func (u *upgrade) check() {
 	}
 }
 
-// TestOlderThanTheStore starts a server on a store that holds what a newer build wrote, and has one written under a server that
-// runs: it ends with a sentence, and decides nothing.
+// TestOlderThanTheStore starts a server on a store that holds what a newer build wrote, and has one written under a
+// server that runs: it ends with a sentence, and decides nothing.
 func TestOlderThanTheStore(t *testing.T) {
 	t.Parallel()
 	at := startEtcd(t)
@@ -258,7 +267,8 @@ func TestOlderThanTheStore(t *testing.T) {
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")
 	before := running(t, f.Site, "hello", 2)
 
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.Replace(at, "etcd://", "http://", 1)}, DialTimeout: soon})
+	etcd, err := clientv3.New(
+		clientv3.Config{Endpoints: []string{strings.Replace(at, "etcd://", "http://", 1)}, DialTimeout: soon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +279,8 @@ func TestOlderThanTheStore(t *testing.T) {
 		t.Fatalf("read the service: %v %v", was, err)
 	}
 	value := string(was.Kvs[0].Value)
-	newer := strings.Replace(strings.Replace(value, `"v":1`, fmt.Sprintf(`"v":%d`, store.RecordVersion+1), 1), `"count":2`, `"count":0`, 1)
+	newer := strings.Replace(strings.Replace(value, `"v":1`, fmt.Sprintf(`"v":%d`, store.RecordVersion+1), 1),
+		`"count":2`, `"count":0`, 1)
 	put := func(value string) {
 		t.Helper()
 		if _, err := etcd.Put(t.Context(), key, value); err != nil {
@@ -281,7 +292,10 @@ func TestOlderThanTheStore(t *testing.T) {
 		if code := server.Exit(soon); code != 2 {
 			t.Errorf("%s: the server ended with exit code %d", when, code)
 		}
-		for _, want := range []string{"service/default/hello: the record has version", "a newer build wrote it", "Start the newer build"} {
+		for _, want := range []string{
+			"service/default/hello: the record has version", "a newer build wrote it",
+			"Start the newer build",
+		} {
 			if !strings.Contains(server.Output(), want) {
 				t.Errorf("%s: want %q:\n%s", when, want, server.Output())
 			}

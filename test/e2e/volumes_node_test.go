@@ -35,8 +35,9 @@ definition: %[1]s
 count: %[4]d
 `
 
-// Tasks that name a folder that nodes declare go to such nodes only, read there what the operator put into it, and cannot write where it is lent for
-// reading; who wants what no node lends waits and is told. A path below one that a node lends does not lead out of it by a link.
+// Tasks that name a folder that nodes declare go to such nodes only, read there what the operator put into it, and
+// cannot write where it is lent for reading; who wants what no node lends waits and is told. A path below one that a
+// node lends does not lead out of it by a link.
 func TestHostVolumes(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)
@@ -69,8 +70,10 @@ func TestHostVolumes(t *testing.T) {
 		}
 	}
 	f.Prints("read: llama", "logs", "service/reads")
-	f.Prints(`1 node: its host volume "models" is read-only and the task mounts it to write: mount it with read_only`, "status", "service/writes")
-	f.Prints(`2 nodes: it declares no host volume "weights": start its agent with --host-volume weights=PATH`, "status", "service/lacks")
+	f.Prints(`1 node: its host volume "models" is read-only and the task mounts it to write: mount it with read_only`,
+		"status", "service/writes")
+	f.Prints(`2 nodes: it declares no host volume "weights": start its agent with --host-volume weights=PATH`, "status",
+		"service/lacks")
 	f.Prints("2 nodes: its agent does not lend the path /etc to tasks", "status", "service/paths")
 	f.Prints("leads to /etc by a link, which the node does not lend to tasks", "events", "--service", "links")
 	f.Prints("its host volume", "explain", "service/writes")
@@ -103,8 +106,8 @@ definition: notebook
 count: 2
 `
 
-// Each task has a volume of its own, which the task of the next version finds on the same node, although another one is empty. What it takes is
-// told; it is not removed while a task uses it, nor its service is there, and then it is.
+// Each task has a volume of its own, which the task of the next version finds on the same node, although another one is
+// empty. What it takes is told; it is not removed while a task uses it, nor its service is there, and then it is.
 func TestVolumesThatStick(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)
@@ -123,13 +126,16 @@ func TestVolumesThatStick(t *testing.T) {
 	var there []api.VolumeView
 	f.Eventually(soon, func() error {
 		there = volumes(t, f.Site, own)
-		if len(there) != 2 || slices.ContainsFunc(there, func(v api.VolumeView) bool { return v.Used < 2_900_000 || v.Size <= v.Used }) {
+		if len(there) != 2 || slices.ContainsFunc(there, func(v api.VolumeView) bool {
+			return v.Used < 2_900_000 || v.Size <= v.Used
+		}) {
 			return fmt.Errorf("the volumes are %+v", there)
 		}
 		return nil
 	})
 	for i, v := range there {
-		if v.Name != fmt.Sprint("default/notebook/notes.", i) || v.Node != homes[i] || !v.Sticky || len(v.By) != 1 || v.Owner != "service/notebook" {
+		if v.Name != fmt.Sprint("default/notebook/notes.", i) || v.Node != homes[i] || !v.Sticky || len(v.By) != 1 ||
+			v.Owner != "service/notebook" {
 			t.Errorf("task %d is on %s, and its volume is %+v", i, homes[i], v)
 		}
 	}
@@ -137,7 +143,9 @@ func TestVolumesThatStick(t *testing.T) {
 	f.Berth("run", f.Write("notebook.yaml", fmt.Sprintf(notebook, 2))).Want(t, 0)
 	var again []api.TaskView
 	f.Eventually(soon, func() error {
-		again = slices.DeleteFunc(alive(f.Site, "notebook"), func(v api.TaskView) bool { return v.Definition.Version != 2 || v.State != cluster.StateRunning })
+		again = slices.DeleteFunc(alive(f.Site, "notebook"), func(v api.TaskView) bool {
+			return v.Definition.Version != 2 || v.State != cluster.StateRunning
+		})
 		if len(again) != 2 {
 			return fmt.Errorf("%d tasks of the second version run", len(again))
 		}

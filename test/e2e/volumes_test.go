@@ -26,8 +26,8 @@ definition: diary
 count: 1
 `
 
-// A task comes back to the node that has its volume, waits while that takes none, and says so; once the node is forgotten it begins
-// elsewhere with an empty one.
+// A task comes back to the node that has its volume, waits while that takes none, and says so; once the node is
+// forgotten it begins elsewhere with an empty one.
 func TestVolumesThatPin(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)

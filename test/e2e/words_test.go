@@ -11,9 +11,11 @@ import (
 )
 
 // insides are words of the parts below Berth that tell its users nothing.
-var insides = regexp.MustCompile(`OCI runtime|runc create|shim task|rpc error|dial tcp|listen tcp|: unknown\b|ended 0 times`)
+var insides = regexp.MustCompile(
+	`OCI runtime|runc create|shim task|rpc error|dial tcp|listen tcp|: unknown\b|ended 0 times`)
 
-// TestFaultsOfTasksAreToldPlainly runs services that cannot begin, each for another reason of the real parts, and reads what people are told of them.
+// TestFaultsOfTasksAreToldPlainly runs services that cannot begin, each for another reason of the real parts, and reads
+// what people are told of them.
 func TestFaultsOfTasksAreToldPlainly(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
@@ -27,16 +29,34 @@ func TestFaultsOfTasksAreToldPlainly(t *testing.T) {
 	port := taken.Addr().(*net.TCPAddr).Port
 	container := func(more string) string { return "image: " + harness.Image + ", " + more }
 	faults := []struct{ name, container, task, words string }{
-		{"path", container(`command: [nosuch]`), "", `the image has no program "nosuch" in its PATH: correct the command`},
-		{"file", container(`command: [/bin/nosuch]`), "", "the image has no file /bin/nosuch to run: correct the command"},
+		{
+			"path", container(`command: [nosuch]`), "",
+			`the image has no program "nosuch" in its PATH: correct the command`,
+		},
+		{
+			"file", container(`command: [/bin/nosuch]`), "",
+			"the image has no file /bin/nosuch to run: correct the command",
+		},
 		{"folder", container(`command: [/tmp]`), "", "/tmp of the image cannot be run"},
 		{"user", container(`command: [sleep, "1000"], user: nosuch`), "", `the image has no user "nosuch"`},
-		{"port", container(`command: [sleep, "1000"]`), fmt.Sprintf("ports: [{name: http, port: %d}]", port), "is taken on the node: another program listens at"},
-		{"check", container(`command: [sleep, "1000"]`), "ports: [{name: http}]\nchecks: [{name: up, type: tcp, port: http, interval: 1s}]", "readiness check up: nothing listens at"},
-		{"folderless", container(`command: [sleep, "1000"], mounts: [{volume: data, path: /data}]`), "volumes: [{name: data, host: /nowhere/at/all}]", "volume data: the node has no directory /nowhere/at/all"},
+		{
+			"port", container(`command: [sleep, "1000"]`), fmt.Sprintf("ports: [{name: http, port: %d}]", port),
+			"is taken on the node: another program listens at",
+		},
+		{
+			"check", container(`command: [sleep, "1000"]`),
+			"ports: [{name: http}]\nchecks: [{name: up, type: tcp, port: http, interval: 1s}]",
+			"readiness check up: nothing listens at",
+		},
+		{
+			"folderless", container(`command: [sleep, "1000"], mounts: [{volume: data, path: /data}]`),
+			"volumes: [{name: data, host: /nowhere/at/all}]", "volume data: the node has no directory /nowhere/at/all",
+		},
 	}
 	for _, f := range faults {
-		manifest := fmt.Sprintf("kind: TaskDefinition\nname: %[1]s\nversion: 1\ncontainers: [{name: main, resources: {cpu: 10m, memory: 16MiB}, %[2]s}]\n%[3]s\n---\nkind: Service\nname: %[1]s\ndefinition: %[1]s@1\ncount: 1\n",
+		manifest := fmt.Sprintf("kind: TaskDefinition\nname: %[1]s\nversion: 1\ncontainers: [{name: main, "+
+			"resources: {cpu: 10m, memory: 16MiB}, %[2]s}]\n%[3]s\n---\nkind: Service\nname: "+
+			"%[1]s\ndefinition: %[1]s@1\ncount: 1\n",
 			f.name, f.container, f.task)
 		s.Berth("run", "-d", s.Write(f.name+".yaml", manifest)).Want(t, 0)
 	}
@@ -48,7 +68,13 @@ func TestFaultsOfTasksAreToldPlainly(t *testing.T) {
 			return nil
 		})
 	}
-	for _, words := range [][]string{{"status"}, {"ps", "--all"}, {"events", "--tail", "-1"}, {"explain", "path"}, {"logs", "file.1.0"}} {
+	for _, words := range [][]string{
+		{"status"},
+		{"ps", "--all"},
+		{"events", "--tail", "-1"},
+		{"explain", "path"},
+		{"logs", "file.1.0"},
+	} {
 		if r := s.Berth(words...); insides.MatchString(r.Stdout + r.Stderr) {
 			t.Errorf("berth %s says %q:\n%v", strings.Join(words, " "), insides.FindString(r.Stdout+r.Stderr), r)
 		}

@@ -45,8 +45,8 @@ func Loopback(n int) []Host {
 	return hosts
 }
 
-// Fleet is servers that hold one store together and agents that are connected to them, over mutual TLS, each with a data directory
-// and a host of its own. Like a Site it ends what runs and looks for what is left when the test ends.
+// Fleet is servers that hold one store together and agents that are connected to them, over mutual TLS, each with a
+// data directory and a host of its own. Like a Site it ends what runs and looks for what is left when the test ends.
 type Fleet struct {
 	*Site
 	Servers []*Server
@@ -115,7 +115,8 @@ func (s *Server) URL() string { return "https://" + s.Host.Address + ":7071" }
 func (f *Fleet) Init(h Host) *Server {
 	f.tb.Helper()
 	s := f.add(h)
-	f.berthOn(h.Prefix, nil, "server", "init", "--data-dir", s.Dir, "--name", s.name(), "--advertise", h.Address).Want(f.tb, 0)
+	f.berthOn(h.Prefix, nil, "server", "init", "--data-dir", s.Dir, "--name", s.name(), "--advertise",
+		h.Address).Want(f.tb, 0)
 	return s
 }
 
@@ -132,7 +133,10 @@ func (f *Fleet) Join(h Host) *Server {
 // Rejoin runs `berth server join` for the server with a token in a file.
 func (s *Server) Rejoin(tokenFile string) Result {
 	s.fleet.tb.Helper()
-	args := []string{"server", "join", "--data-dir", s.Dir, "--name", s.name(), "--advertise", s.Host.Address, "--token-file", tokenFile}
+	args := []string{
+		"server", "join", "--data-dir", s.Dir, "--name", s.name(), "--advertise", s.Host.Address,
+		"--token-file", tokenFile,
+	}
 	for _, other := range s.fleet.Servers {
 		if other != s && !other.removed {
 			args = append(args, "--server", other.URL())
@@ -283,7 +287,10 @@ func (f *Fleet) Leader() *Server {
 func (f *Fleet) Agent(h Host, flags ...string) *Agent {
 	f.tb.Helper()
 	name := fmt.Sprintf("n%d", len(f.Agents)+1)
-	a := &Agent{Host: h, Name: name, Dir: filepath.Join(f.Dir, name), fleet: f, Token: f.JoinToken("node", "--for", name)}
+	a := &Agent{
+		Host: h, Name: name, Dir: filepath.Join(f.Dir, name), fleet: f,
+		Token: f.JoinToken("node", "--for", name),
+	}
 	f.Agents = append(f.Agents, a)
 	a.Begin(flags...)
 	f.NodeIs(name, cluster.NodeReady)

@@ -11,8 +11,8 @@
 //	site.Dev()
 //	site.Berth("run", site.Write("web.yaml", manifest)).Want(t, 0)
 //
-// A Fleet is several servers that hold one store, and agents that reach them over mutual TLS, each with a data directory and a
-// host of its own: an address of this machine's loopback, or a network namespace.
+// A Fleet is several servers that hold one store, and agents that reach them over mutual TLS, each with a data
+// directory and a host of its own: an address of this machine's loopback, or a network namespace.
 //
 //	fleet := harness.NewFleet(t)
 //	hosts := harness.Loopback(4)
@@ -64,7 +64,8 @@ func withBinary(run func() int) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "berth")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/berth") // the go command ends the tests that take too long
+	// the go command ends the tests that take too long
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/berth")
 	if cmd.Dir, err = Root(); err != nil {
 		return 0, err
 	}

@@ -20,7 +20,10 @@ const Image = "berth.local/shell:1"
 
 // shellPrograms are the machine's programs that Image holds.
 func shellPrograms() []string {
-	return []string{"sh", "sleep", "cat", "env", "true", "false", "dd", "date", "head", "tail", "stty", "sha256sum", "ls", "mkdir", "chmod"}
+	return []string{
+		"sh", "sleep", "cat", "env", "true", "false", "dd", "date", "head", "tail", "stty", "sha256sum",
+		"ls", "mkdir", "chmod",
+	}
 }
 
 var library = regexp.MustCompile(`(/\S+) \(0x`)
@@ -63,7 +66,9 @@ func shellImage(tb testing.TB, dir string) string {
 		"config": map[string]any{"Env": []string{"PATH=/bin"}, "Cmd": []string{"/bin/sh"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum[:])}},
 	})
-	manifest := encode(tb, []map[string]any{{"Config": "config.json", "RepoTags": []string{Image}, "Layers": []string{"layer.tar"}}})
+	manifest := encode(tb, []map[string]any{
+		{"Config": "config.json", "RepoTags": []string{Image}, "Layers": []string{"layer.tar"}},
+	})
 	whole := archive(tb, func(w *tar.Writer) {
 		add(tb, w, &tar.Header{Name: "config.json", Mode: 0o644}, config)
 		add(tb, w, &tar.Header{Name: "layer.tar", Mode: 0o644}, layer)

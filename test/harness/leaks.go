@@ -77,7 +77,8 @@ func (s *Site) tellEvents(ctx context.Context, c *client.Client, shown map[clust
 		}
 		for _, e := range page.Items {
 			if e.Task == "" || shown[e.Task] {
-				lines = append(lines, fmt.Sprintf("%s %s %s %d %s %s", e.At.Format(time.TimeOnly), e.Type, e.Task, e.Attempt, e.Node, e.Message))
+				lines = append(lines, fmt.Sprintf("%s %s %s %d %s %s", e.At.Format(time.TimeOnly), e.Type, e.Task,
+					e.Attempt, e.Node, e.Message))
 			}
 		}
 		after = page.Items[len(page.Items)-1].ID

@@ -6,20 +6,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// portsPerSite is how many ports the tasks of a site may get. Sites run side by side on one machine, and each has its own leader, which knows
-// nothing of the ports that the others' tasks listen on.
+// portsPerSite is how many ports the tasks of a site may get. Sites run side by side on one machine, and each has its
+// own leader, which knows nothing of the ports that the others' tasks listen on.
 const portsPerSite = 150
 
-// reservedPorts returns the flag that keeps the site's tasks off all assigned ports but its own. The flags are those that the test gives: one that
-// reserves ports itself gets none.
+// reservedPorts returns the flag that keeps the site's tasks off all assigned ports but its own. The flags are those
+// that the test gives: one that reserves ports itself gets none.
 func (s *Site) reservedPorts(flags []string) []string {
 	if s.Strict || slices.Contains(flags, "--reserved-ports") {
 		return nil
@@ -37,8 +36,8 @@ func (s *Site) reservedPorts(flags []string) []string {
 	return []string{"--reserved-ports", strings.Join(ranges, ",")}
 }
 
-// takePorts returns the first of portsPerSite ports that no other site has until the test has ended, in whatever process it runs: each range has a file
-// that is locked by the site that has it.
+// takePorts returns the first of portsPerSite ports that no other site has until the test has ended, in whatever
+// process it runs: each range has a file that is locked by the site that has it.
 func takePorts(tb testing.TB) (first int) {
 	tb.Helper()
 	dir := filepath.Join(os.TempDir(), "berth-test-ports")
@@ -51,7 +50,7 @@ func takePorts(tb testing.TB) (first int) {
 			if err != nil {
 				return err
 			}
-			if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
 				tb.Cleanup(func() { _ = file.Close() }) // and so unlocks it
 				return nil
 			}

@@ -62,7 +62,8 @@ func (s *Site) start(args ...string) *Daemon {
 func (s *Site) startOn(prefix []string, args ...string) *Daemon {
 	s.tb.Helper()
 	words := slices.Concat(prefix, []string{cmp.Or(s.Program, Binary())}, args)
-	d := &Daemon{tb: s.tb, args: args, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})} // the site ends it
+	// the site ends it
+	d := &Daemon{tb: s.tb, args: args, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
 	d.cmd.Env, d.cmd.Dir = s.environment(), s.Dir
 	d.cmd.Stdout, d.cmd.Stderr = &d.out, &d.out
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the tests
@@ -182,7 +183,8 @@ func (s *Site) Berth(args ...string) Result {
 	return s.BerthWith(nil, args...)
 }
 
-// Prints runs a command again and again until it prints the text: a program on a busy machine may be healthy before its first line.
+// Prints runs a command again and again until it prints the text: a program on a busy machine may be healthy before its
+// first line.
 func (s *Site) Prints(text string, args ...string) {
 	s.tb.Helper()
 	testkit.Eventually(s.tb, commandLimit, func() error {
@@ -218,7 +220,8 @@ func (s *Site) berthOn(prefix []string, stdin io.Reader, args ...string) Result 
 
 // String shows the command and all that came of it.
 func (r Result) String() string {
-	return fmt.Sprintf("$ berth %s\n%s%s(exit code %d after %v)", strings.Join(r.Args, " "), r.Stdout, r.Stderr, r.Code, r.Took.Round(time.Millisecond))
+	return fmt.Sprintf("$ berth %s\n%s%s(exit code %d after %v)", strings.Join(r.Args, " "), r.Stdout, r.Stderr, r.Code,
+		r.Took.Round(time.Millisecond))
 }
 
 // Want fails the test unless the command ended with a code and its two streams hold all of the words.

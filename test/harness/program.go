@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Program builds a command of this module, such as "./test/load/task", as a static program in a folder and returns its path.
+// Program builds a command of this module, such as "./test/load/task", as a static program in a folder and returns its
+// path.
 func Program(tb testing.TB, dir, pkg string) string {
 	tb.Helper()
 	root, err := Root()
@@ -27,8 +28,8 @@ func Program(tb testing.TB, dir, pkg string) string {
 	return path
 }
 
-// ProgramImage writes an image that holds a static program alone as an archive for `berth image load`, and returns the archive's path. The
-// program is the image's command.
+// ProgramImage writes an image that holds a static program alone as an archive for `berth image load`, and returns the
+// archive's path. The program is the image's command.
 func ProgramImage(tb testing.TB, dir, name, program string) string {
 	tb.Helper()
 	body, err := os.ReadFile(program)
@@ -58,7 +59,9 @@ func ProgramImage(tb testing.TB, dir, name, program string) string {
 // imageArchive is the archive of an image of one layer.
 func imageArchive(tb testing.TB, name string, config, layer []byte) []byte {
 	tb.Helper()
-	manifest := encode(tb, []map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})
+	manifest := encode(tb, []map[string]any{
+		{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}},
+	})
 	return archive(tb, func(w *tar.Writer) {
 		add(tb, w, &tar.Header{Name: "config.json", Mode: 0o644}, config)
 		add(tb, w, &tar.Header{Name: "layer.tar", Mode: 0o644}, layer)

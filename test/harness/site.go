@@ -30,8 +30,9 @@ type Site struct {
 	Executor string
 	// Program is the berth that is started from now on, commands included; empty is the one that is tested.
 	Program string
-	// Strict starts servers and agents as they are without further flags. Otherwise clusters have all permissions, plain programs are not kept apart and
-	// nodes lend any path, which is what most tests look at tasks with. Builds before this one know no such flags, and are started with Strict.
+	// Strict starts servers and agents as they are without further flags. Otherwise clusters have all permissions,
+	// plain programs are not kept apart and nodes lend any path, which is what most tests look at tasks with. Builds
+	// before this one know no such flags, and are started with Strict.
 	Strict bool
 
 	tb      testing.TB
@@ -70,7 +71,8 @@ func (s *Site) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "BERTH_") || strings.HasPrefix(v, "XDG_") || strings.HasPrefix(v, "HOME=")
 	})
-	return append(env, "NO_COLOR=1", "HOME="+filepath.Join(s.Dir, "home"), "XDG_RUNTIME_DIR="+filepath.Join(s.Dir, "run"),
+	return append(env, "NO_COLOR=1", "HOME="+filepath.Join(s.Dir, "home"),
+		"XDG_RUNTIME_DIR="+filepath.Join(s.Dir, "run"),
 		"BERTH_ADDR="+s.address())
 }
 

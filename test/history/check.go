@@ -33,7 +33,8 @@ func (v Verdict) String() string {
 	case !v.Linearizable:
 		text = "NOT linearizable"
 	}
-	return fmt.Sprintf("%s: %d calls, %d of them writes that may have happened or not; %d more had no effect", text, v.Calls, v.Lost, v.Refused)
+	return fmt.Sprintf("%s: %d calls, %d of them writes that may have happened or not; %d more had no effect", text,
+		v.Calls, v.Lost, v.Refused)
 }
 
 // Draw writes a page with a picture of the history, for a browser.

@@ -31,8 +31,8 @@ import (
 
 // Config is what New needs.
 type Config struct {
-	// Servers are clients of one server each: a client that goes on to another server by itself would hide which one said
-	// what. One is enough; there may be several of a server.
+	// Servers are clients of one server each: a client that goes on to another server by itself would hide which one
+	// said what. One is enough; there may be several of a server.
 	Servers []*client.Client
 	// Cluster that the services are made in; default cluster.DefaultCluster.
 	Cluster string
@@ -48,7 +48,8 @@ type Config struct {
 	Random *rand.Rand
 }
 
-// Recorder makes calls and notes them. Prepare and Run are called one after the other; all else is safe for concurrent use.
+// Recorder makes calls and notes them. Prepare and Run are called one after the other; all else is safe for concurrent
+// use.
 type Recorder struct {
 	cfg   Config
 	began time.Time
@@ -139,7 +140,8 @@ func (r *Recorder) Prepare(ctx context.Context) error {
 
 func (r *Recorder) spec(name string, count int) api.Service {
 	return api.Service{
-		Cluster: r.cfg.Cluster, Name: name, Definition: cluster.Ref{Name: definition, Version: 1}, Count: count, Stopped: true,
+		Cluster: r.cfg.Cluster, Name: name, Definition: cluster.Ref{Name: definition, Version: 1}, Count: count,
+		Stopped: true,
 	}
 }
 

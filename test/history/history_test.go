@@ -72,7 +72,10 @@ func serve(t *testing.T, engine store.Engine) *client.Client {
 	t.Helper()
 	const token = "a-token-of-tests-0123456789"
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
-	server := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Token: token, Permissions: cluster.Permissions()})
+	server := apiserver.New(apiserver.Config{
+		Engine: engine, Tables: tables, Token: token,
+		Permissions: cluster.Permissions(),
+	})
 	l, err := apiserver.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +116,8 @@ func record(t *testing.T, during time.Duration, cfg history.Config) history.Verd
 	return r.Check(time.Minute)
 }
 
-// TestServersTellOneHistory writes and reads through three servers whose tables lag by up to 30 ms, over an engine that now and
-// then loses an answer, before or after the write happened.
+// TestServersTellOneHistory writes and reads through three servers whose tables lag by up to 30 ms, over an engine that
+// now and then loses an answer, before or after the write happened.
 func TestServersTellOneHistory(t *testing.T) {
 	const seed = 7
 	luck := newChance(seed)
@@ -170,7 +173,8 @@ func (l *liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPut {
 		old := v
 		if match := r.Header.Get("If-Match"); match != "" && l.bug != "blind" {
-			if want, _ := strconv.Unquote(match); want != strconv.FormatUint(v.Revision, 10) || rare && l.bug == "refuses" {
+			if want, _ := strconv.Unquote(match); want != strconv.FormatUint(v.Revision, 10) || rare &&
+				l.bug == "refuses" {
 				w.WriteHeader(http.StatusPreconditionFailed)
 				return
 			}

@@ -13,8 +13,8 @@ import (
 type Kill struct {
 	Node string
 	At   time.Time
-	// Known is when Berth knew that the node was gone, or heard that its processes were; zero while it does not. Until then it
-	// counts them as it saw them last: what it gives up meanwhile it gives up by the evidence that it has.
+	// Known is when Berth knew that the node was gone, or heard that its processes were; zero while it does not. Until
+	// then it counts them as it saw them last: what it gives up meanwhile it gives up by the evidence that it has.
 	Known time.Time
 }
 
@@ -36,10 +36,10 @@ type process struct {
 	pid  int
 }
 
-// BelowMinimum returns a sentence for each time that a healthy task was told to stop and fewer than the minimum were healthy after
-// it. Tasks are healthy by any process of theirs that was found well, lives, and was not given up. Only Berth tells tasks to
-// stop: the test kills. It gives a task up first, lets it serve on for lingers, the service's shutdown delay, and tells it then: what
-// was healthy, and how many had to be, is what was so when it was given up.
+// BelowMinimum returns a sentence for each time that a healthy task was told to stop and fewer than the minimum were
+// healthy after it. Tasks are healthy by any process of theirs that was found well, lives, and was not given up. Only
+// Berth tells tasks to stop: the test kills. It gives a task up first, lets it serve on for lingers, the service's
+// shutdown delay, and tells it then: what was healthy, and how many had to be, is what was so when it was given up.
 func BelowMinimum(records []Record, kills []Kill, leasts []Least, lingers time.Duration) []string {
 	healthy := map[cluster.TaskID]map[process]Record{}
 	count := func(at time.Time) (n int) {
@@ -59,7 +59,9 @@ func BelowMinimum(records []Record, kills []Kill, leasts []Least, lingers time.D
 			ordered[i].At = ordered[i].At.Add(-lingers)
 		}
 	}
-	slices.SortStableFunc(ordered, func(a, b Record) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.UUID, b.UUID)) })
+	slices.SortStableFunc(ordered, func(a, b Record) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.UUID, b.UUID))
+	})
 	var faults []string
 	given := map[process]bool{}
 	for _, r := range ordered {
@@ -79,7 +81,8 @@ func BelowMinimum(records []Record, kills []Kill, leasts []Least, lingers time.D
 			delete(healthy[r.Task], key)
 			after := count(r.At)
 			if least := leastAt(leasts, r.At); r.What == Term && after < before && after < least {
-				faults = append(faults, fmt.Sprintf("%s: %s of version %s on %s was given up, which left %d healthy tasks; %d are the least",
+				faults = append(faults, fmt.Sprintf(
+					"%s: %s of version %s on %s was given up, which left %d healthy tasks; %d are the least",
 					r.At.Format(time.StampMilli), r.Task, r.Version, r.Node, after, least))
 			}
 		}

@@ -22,7 +22,10 @@ func told(s int, what, task, uuid, node string) load.Record {
 
 func TestBelowMinimum(t *testing.T) {
 	const lingers = 3 * time.Second
-	three := []load.Record{told(1, load.Well, "a", "a1", "n1"), told(1, load.Well, "b", "b1", "n2"), told(1, load.Well, "c", "c1", "n2")}
+	three := []load.Record{
+		told(1, load.Well, "a", "a1", "n1"), told(1, load.Well, "b", "b1", "n2"),
+		told(1, load.Well, "c", "c1", "n2"),
+	}
 	for _, tc := range []struct {
 		name   string
 		then   []load.Record
@@ -33,9 +36,18 @@ func TestBelowMinimum(t *testing.T) {
 		{name: "nothing is given up"},
 		{name: "one is given up", then: []load.Record{told(10, load.Term, "a", "a1", "n1")}, want: 1},
 		{name: "it ends by itself", then: []load.Record{told(10, load.End, "a", "a1", "n1")}},
-		{name: "its next attempt is well first", then: []load.Record{told(9, load.Well, "a", "a2", "n3"), told(13, load.Term, "a", "a1", "n1")}},
-		{name: "its next attempt is ill", then: []load.Record{told(9, load.Ill, "a", "a2", "n3"), told(10, load.Term, "a", "a1", "n1")}, want: 1},
-		{name: "one that never was well is given up", then: []load.Record{told(9, load.Up, "d", "d1", "n3"), told(10, load.Term, "d", "d1", "n3")}},
+		{
+			name: "its next attempt is well first",
+			then: []load.Record{told(9, load.Well, "a", "a2", "n3"), told(13, load.Term, "a", "a1", "n1")},
+		},
+		{
+			name: "its next attempt is ill",
+			then: []load.Record{told(9, load.Ill, "a", "a2", "n3"), told(10, load.Term, "a", "a1", "n1")}, want: 1,
+		},
+		{
+			name: "one that never was well is given up",
+			then: []load.Record{told(9, load.Up, "d", "d1", "n3"), told(10, load.Term, "d", "d1", "n3")},
+		},
 		{
 			name:  "the test killed one, which Berth does not know yet",
 			then:  []load.Record{told(9, load.Well, "d", "d1", "n3"), told(13, load.Term, "c", "c1", "n2")},
@@ -62,15 +74,22 @@ func TestBelowMinimum(t *testing.T) {
 		},
 		{
 			name: "it was well for a moment only",
-			then: []load.Record{told(9, load.Well, "d", "d1", "n3"), told(10, load.Term, "d", "d1", "n3"), told(13, load.Term, "c", "c1", "n2")}, want: 1,
+			then: []load.Record{
+				told(9, load.Well, "d", "d1", "n3"), told(10, load.Term, "d", "d1", "n3"),
+				told(13, load.Term, "c", "c1", "n2"),
+			}, want: 1,
 		},
 		{
 			name: "another died while it served on",
-			then: []load.Record{told(7, load.Well, "d", "d1", "n3"), told(11, load.Term, "c", "c1", "n2"), told(10, load.End, "a", "a1", "n1")},
+			then: []load.Record{
+				told(7, load.Well, "d", "d1", "n3"), told(11, load.Term, "c", "c1", "n2"),
+				told(10, load.End, "a", "a1", "n1"),
+			},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := load.BelowMinimum(append(tc.then, three...), tc.kills, append([]load.Least{{At: at(0), N: 3}}, tc.leasts...), lingers)
+			got := load.BelowMinimum(append(tc.then, three...), tc.kills,
+				append([]load.Least{{At: at(0), N: 3}}, tc.leasts...), lingers)
 			if len(got) != tc.want {
 				t.Errorf("%d faults, want %d: %q", len(got), tc.want, got)
 			}
@@ -92,7 +111,10 @@ func TestExcused(t *testing.T) {
 		"on the process that came next": {"n1", 20, 21, 22, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := load.Failure{Node: tc.node, Started: at(tc.started), Began: at(tc.from), Ended: at(tc.end), Err: errors.New("refused")}
+			f := load.Failure{
+				Node: tc.node, Started: at(tc.started), Began: at(tc.from), Ended: at(tc.end),
+				Err: errors.New("refused"),
+			}
 			if diff := cmp.Diff(tc.want, load.Excused(f, kills)); diff != "" {
 				t.Error(diff)
 			}

@@ -66,7 +66,8 @@ func newest(v api.RolloutView) api.VersionCount {
 	return v.Versions[0]
 }
 
-// disturb does one thing after the other to the fleet until ctx ends, each of them as often as the others, in an order by the seed.
+// disturb does one thing after the other to the fleet until ctx ends, each of them as often as the others, in an order
+// by the seed.
 func (w *world) disturb(ctx context.Context) {
 	nodes := w.random.Perm(len(w.Agents))
 	next := func() *harness.Agent {
@@ -176,13 +177,15 @@ func (w *world) scaleTo(ctx context.Context, count int) {
 	w.eventually(fmt.Sprintf("scale to %d", count), func(ctx context.Context) error {
 		v, err := w.client.Service(ctx, cluster.DefaultCluster, service)
 		if s := v.Status; err == nil && (s.Desired != count || s.Healthy != count || s.Running != count) {
-			err = fmt.Errorf("%d wanted, %d run, %d are healthy, %s: %s", s.Desired, s.Running, s.Healthy, s.State, s.Message)
+			err = fmt.Errorf("%d wanted, %d run, %d are healthy, %s: %s", s.Desired, s.Running, s.Healthy, s.State,
+				s.Message)
 		}
 		return err
 	})
 }
 
-// askFor writes the count. No version is written meanwhile. A lower minimum holds from before the write on, a higher one from after it.
+// askFor writes the count. No version is written meanwhile. A lower minimum holds from before the write on, a higher
+// one from after it.
 func (w *world) askFor(ctx context.Context, count int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,8 +203,8 @@ func (w *world) askFor(ctx context.Context, count int) {
 	}
 }
 
-// killNode kills an agent and all processes of its tasks, as the death of a machine does, and starts the agent again later: before Berth
-// gave the node up, or after all its tasks run elsewhere.
+// killNode kills an agent and all processes of its tasks, as the death of a machine does, and starts the agent again
+// later: before Berth gave the node up, or after all its tasks run elsewhere.
 func (w *world) killNode(ctx context.Context, a *harness.Agent) {
 	began := time.Now()
 	soon := w.random.IntN(2) == 0

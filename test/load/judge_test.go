@@ -15,9 +15,10 @@ import (
 	"github.com/berthd/berth/test/load"
 )
 
-// What memory may grow by: a share, and a slack for what is small. From the first third of the time to the last one what is bounded may
-// fill: the 20,000 batches of events that servers keep take 45 MiB, the history of the store, which is trimmed every five minutes, half of
-// that. In a long run they are full by the middle, and from the middle third to the last one nothing grows.
+// What memory may grow by: a share, and a slack for what is small. From the first third of the time to the last one
+// what is bounded may fill: the 20,000 batches of events that servers keep take 45 MiB, the history of the store, which
+// is trimmed every five minutes, half of that. In a long run they are full by the middle, and from the middle third to
+// the last one nothing grows.
 const (
 	growShare = 0.15
 	growSlack = 16 << 20
@@ -69,8 +70,8 @@ func mean(all []int64) int64 {
 	return sum / max(n, 1)
 }
 
-// resident returns the memory of a process in bytes, 0 where it is gone. The pages of files that it looks at, such as those of its store,
-// are not counted: the kernel takes them back when it needs them.
+// resident returns the memory of a process in bytes, 0 where it is gone. The pages of files that it looks at, such as
+// those of its store, are not counted: the kernel takes them back when it needs them.
 func resident(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -98,7 +99,8 @@ func median(all []int64) int64 {
 	return sorted[len(sorted)/2]
 }
 
-// judge prints what happened and demands what was promised. What was told after the end of the audit is the clearing up.
+// judge prints what happened and demands what was promised. What was told after the end of the audit is the clearing
+// up.
 func (w *world) judge(length time.Duration, until time.Time) {
 	t := w.t
 	t.Helper()

@@ -38,14 +38,14 @@ const (
 	settleLimit = 6 * time.Minute
 	// How long a task serves on after TERM, and how often it is looked at.
 	drainTime, checkEvery = 3 * time.Second, 5 * time.Second
-	// lingers is for how long one serves on before TERM, once it has left the addresses: on a machine that runs a whole fleet
-	// whoever follows them may hear of it late.
+	// lingers is for how long one serves on before TERM, once it has left the addresses: on a machine that runs a whole
+	// fleet whoever follows them may hear of it late.
 	lingers = 3 * time.Second
 )
 
-// TestConstantLoad has a service of a hundred tasks on ten nodes answer requests while it is rolled out, drained, scaled,
-// and while servers and whole nodes die. No request may fail but on a process that the test killed; no healthy task is given up
-// below the minimum; every rollout ends complete; nothing grows.
+// TestConstantLoad has a service of a hundred tasks on ten nodes answer requests while it is rolled out, drained,
+// scaled, and while servers and whole nodes die. No request may fail but on a process that the test killed; no healthy
+// task is given up below the minimum; every rollout ends complete; nothing grows.
 func TestConstantLoad(t *testing.T) {
 	length := lengthOf(t)
 	seed := testkit.Setting(t, seedVariable, time.Now().UnixNano())
@@ -115,7 +115,10 @@ type world struct {
 func build(t *testing.T, random *rand.Rand) *world {
 	t.Helper()
 	testkit.NeedCommand(t, "nsenter")
-	w := &world{t: t, random: random, lab: netlab.New(t), did: map[string]int{}, took: map[string]time.Duration{}, memory: newMemory()}
+	w := &world{
+		t: t, random: random, lab: netlab.New(t), did: map[string]int{}, took: map[string]time.Duration{},
+		memory: newMemory(),
+	}
 	for i := range servers {
 		w.servers = append(w.servers, w.lab.Add(fmt.Sprintf("s%d", i+1)))
 	}
@@ -138,7 +141,8 @@ func build(t *testing.T, random *rand.Rand) *world {
 	w.client = w.Client()
 	w.traffic = load.New(load.Config{
 		Client: w.Client(), Service: service, Port: "http", Dial: asker.Dial,
-		Rate: int(testkit.Setting(t, rateVariable, 300)), Workers: 30, Random: rand.New(rand.NewPCG(random.Uint64(), 0)),
+		Rate: int(testkit.Setting(t, rateVariable, 300)), Workers: 30,
+		Random: rand.New(rand.NewPCG(random.Uint64(), 0)),
 	})
 	return w
 }
@@ -146,7 +150,10 @@ func build(t *testing.T, random *rand.Rand) *world {
 // hosts are machines of the lab as the fleet takes them. "ip netns exec" would hide the control groups from them.
 func hosts(all []*netlab.Host) (hosts []harness.Host) {
 	for _, h := range all {
-		hosts = append(hosts, harness.Host{Name: h.Name, Address: h.Address, Prefix: []string{"nsenter", "--net=/var/run/netns/" + h.Space}})
+		hosts = append(hosts, harness.Host{
+			Name: h.Name, Address: h.Address,
+			Prefix: []string{"nsenter", "--net=/var/run/netns/" + h.Space},
+		})
 	}
 	return hosts
 }
@@ -177,7 +184,8 @@ func (w *world) definition(version int) api.TaskDefinition {
 		Ports: []cluster.Port{{Name: "http"}},
 		Checks: []cluster.Check{{
 			Name: "answers", Type: cluster.CheckHTTP, Port: "http", Path: "/healthz",
-			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: cluster.Duration(checkEvery), Timeout: cluster.Duration(4 * time.Second),
+			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: cluster.Duration(checkEvery),
+			Timeout: cluster.Duration(4 * time.Second),
 		}},
 		Grace: cluster.Duration(15 * time.Second), ShutdownDelay: &delay,
 	}
@@ -188,7 +196,8 @@ func (w *world) spec() api.Service {
 	tenth := cluster.Portion{N: 10, Percent: true}
 	least := cluster.Portion{N: 90, Percent: true}
 	return api.Service{
-		Cluster: cluster.DefaultCluster, Name: service, Definition: cluster.Ref{Name: service, Version: w.version}, Count: w.count,
+		Cluster: cluster.DefaultCluster, Name: service, Definition: cluster.Ref{Name: service, Version: w.version},
+		Count:  w.count,
 		Update: cluster.Update{MaxSurge: &tenth, MinHealthy: &least, Parallelism: &tenth},
 	}
 }
@@ -260,7 +269,8 @@ func (w *world) settle() {
 	}
 }
 
-// settled returns nil once the service is as it is asked for, and the rollout of a generation (0: whatever the newest is) is complete.
+// settled returns nil once the service is as it is asked for, and the rollout of a generation (0: whatever the newest
+// is) is complete.
 func (w *world) settled(ctx context.Context, generation uint64) error {
 	each, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -278,5 +288,6 @@ func (w *world) settled(ctx context.Context, generation uint64) error {
 		w.t.Errorf("the rollout of generation %d is %s: %s", v.Generation, s.Rollout, s.Message)
 		return nil
 	}
-	return fmt.Errorf("the service is not settled: %d of %d healthy, %d updated, %s, rollout %q: %s", s.Healthy, s.Desired, s.Updated, s.State, s.Rollout, s.Message)
+	return fmt.Errorf("the service is not settled: %d of %d healthy, %d updated, %s, rollout %q: %s", s.Healthy,
+		s.Desired, s.Updated, s.State, s.Rollout, s.Message)
 }

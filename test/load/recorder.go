@@ -1,9 +1,9 @@
 // Package load puts services under constant requests and finds out, without asking Berth, how they did.
 //
 // The program in task, which such services run, tells a Recorder when it is up, well, told to stop, and at its end: so
-// what was given up, and how many tasks were well at that moment, is known from the processes themselves. BelowMinimum looks through
-// that for the moments at which Berth took a service below its minimum. Traffic sends requests to the addresses that Berth calls
-// healthy, and to no others, and tries none of them twice.
+// what was given up, and how many tasks were well at that moment, is known from the processes themselves. BelowMinimum
+// looks through that for the moments at which Berth took a service below its minimum. Traffic sends requests to the
+// addresses that Berth calls healthy, and to no others, and tries none of them twice.
 package load
 
 import (

@@ -143,7 +143,9 @@ func (t *Traffic) follow(ctx context.Context) {
 	told := time.Now()
 	for ctx.Err() == nil {
 		each, cancel := context.WithTimeout(ctx, followLimit)
-		page, err := t.cfg.Client.Tasks(each, client.TaskFilter{Cluster: cluster.DefaultCluster, Service: t.cfg.Service}, client.ListOptions{Index: index, Wait: followWait})
+		page, err := t.cfg.Client.Tasks(each,
+			client.TaskFilter{Cluster: cluster.DefaultCluster, Service: t.cfg.Service},
+			client.ListOptions{Index: index, Wait: followWait})
 		cancel()
 		if err != nil {
 			index = 0 // what is there now, from whoever answers
@@ -182,8 +184,11 @@ func (t *Traffic) replace(tasks []api.TaskView) {
 		}
 		t.targets = append(t.targets, &target{
 			uuid: v.UUID, node: v.Node, task: v.ID, started: started,
-			url:  "http://" + net.JoinHostPort(v.Address, strconv.Itoa(port)) + "/",
-			http: &http.Transport{DialContext: t.cfg.Dial, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, DisableCompression: true},
+			url: "http://" + net.JoinHostPort(v.Address, strconv.Itoa(port)) + "/",
+			http: &http.Transport{
+				DialContext: t.cfg.Dial, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute,
+				DisableCompression: true,
+			},
 		})
 	}
 	for _, old := range had {
@@ -233,7 +238,8 @@ func (t *Traffic) request(ctx context.Context, to *target) {
 	limited, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	err := func() error {
-		req, err := http.NewRequestWithContext(limited, http.MethodPost, to.url, io.NopCloser(strings.NewReader("hello")))
+		req, err := http.NewRequestWithContext(limited, http.MethodPost, to.url,
+			io.NopCloser(strings.NewReader("hello")))
 		if err != nil {
 			return err
 		}
@@ -262,5 +268,9 @@ func (t *Traffic) request(ctx context.Context, to *target) {
 		t.lost++
 		return
 	}
-	t.failures = append(t.failures, Failure{Began: began, Ended: time.Now(), Task: to.task, UUID: to.uuid, Node: to.node, Started: to.started, Err: err})
+	t.failures = append(t.failures,
+		Failure{
+			Began: began, Ended: time.Now(), Task: to.task, UUID: to.uuid, Node: to.node, Started: to.started,
+			Err: err,
+		})
 }

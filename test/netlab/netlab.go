@@ -177,6 +177,6 @@ func (h *Host) enter(do func() error) error {
 	return <-done
 }
 
-// Do calls do on a thread that is in the host's namespace, which ends with it: what do starts, and the sockets that it opens, are there. Safe
-// for concurrent use.
+// Do calls do on a thread that is in the host's namespace, which ends with it: what do starts, and the sockets that it
+// opens, are there. Safe for concurrent use.
 func (h *Host) Do(do func() error) error { return h.enter(do) }

@@ -31,7 +31,8 @@ func (h *Host) Slow(port int, delay time.Duration) {
 		h.lab.in(h.Space, "nft", "flush chain ip lab slow")
 		p.close()
 	})
-	h.lab.in(h.Space, "nft", fmt.Sprintf("add rule ip lab slow iifname eth0 tcp dport %d redirect to :%s", port, p.port()))
+	h.lab.in(h.Space, "nft", fmt.Sprintf("add rule ip lab slow iifname eth0 tcp dport %d redirect to :%s", port,
+		p.port()))
 }
 
 // proxy carries the connections to one port of a host.

@@ -17,9 +17,9 @@ import (
 	"github.com/berthd/berth/internal/store/etcd/etcdtest"
 )
 
-// TestDemoOnExternalStore runs the demo and its checks on an etcd that runs elsewhere, with TLS, client certificates and users, as
-// `make demo-check DEV="--store …"` does. It installs what the demo needs, and takes the demo's ports: scripts/prove runs it, alone. CI runs `berth dev` on
-// such an etcd (TestDevOnExternalStore).
+// TestDemoOnExternalStore runs the demo and its checks on an etcd that runs elsewhere, with TLS, client certificates
+// and users, as `make demo-check DEV="--store …"` does. It installs what the demo needs, and takes the demo's ports:
+// scripts/prove runs it, alone. CI runs `berth dev` on such an etcd (TestDevOnExternalStore).
 func TestDemoOnExternalStore(t *testing.T) {
 	etcd := etcdtest.Start(t, nil)
 	etcd.Permit("demo/")
@@ -29,7 +29,8 @@ func TestDemoOnExternalStore(t *testing.T) {
 	}
 	var said strings.Builder
 	cmd := exec.CommandContext(t.Context(), "go", "run", "./examples/demo", "-check", "--",
-		"--store", "etcd://"+etcd.Address, "--store-ca", etcd.Authority.CA(), "--store-cert", etcd.Cert, "--store-key", etcd.Key,
+		"--store", "etcd://"+etcd.Address, "--store-ca", etcd.Authority.CA(), "--store-cert", etcd.Cert, "--store-key",
+		etcd.Key,
 		"--store-user", etcdtest.Berth, "--store-password-file", password, "--store-prefix", "demo/")
 	cmd.Dir = filepath.Join("..", "..")
 	cmd.Stdout, cmd.Stderr = &said, &said

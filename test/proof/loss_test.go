@@ -22,14 +22,14 @@ const (
 	medianLoss = 1500 * time.Millisecond
 	mostLoss   = 3 * time.Second
 	laxLoss    = 20 * time.Second
-	// strictLosses is how many make the strict limits count. Before each of them the servers get betweenLosses, as leaders
-	// that die one after the other make those that stand by wait longer each time (P1.3).
+	// strictLosses is how many make the strict limits count. Before each of them the servers get betweenLosses, as
+	// leaders that die one after the other make those that stand by wait longer each time (P1.3).
 	strictLosses  = 20
 	betweenLosses = 35 * time.Second
 )
 
-// TestLeaderLossToTheNextPlacement kills leaders and measures how long it takes until a task is placed that is asked for
-// at that moment.
+// TestLeaderLossToTheNextPlacement kills leaders and measures how long it takes until a task is placed that is asked
+// for at that moment.
 func TestLeaderLossToTheNextPlacement(t *testing.T) {
 	losses := int(testkit.Setting(t, lossesVariable, 3))
 	f := harness.NewFleet(t)

@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Settings by the environment: how many runs, the seed of all of them, and the faults to choose from, by their names with commas
-// between them.
+// Settings by the environment: how many runs, the seed of all of them, and the faults to choose from, by their names
+// with commas between them.
 const (
 	runsVariable   = "BERTH_PROOF_RUNS"
 	seedVariable   = "BERTH_PROOF_SEED"

@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// guidePages are the pages of the guide of which every command is run, in the order of the page, each page on a `berth dev` of its
-// own that runs tasks as plain processes. A block of "sh exit=N" holds commands that have to exit so.
+// guidePages are the pages of the guide of which every command is run, in the order of the page, each page on a `berth
+// dev` of its own that runs tasks as plain processes. A block of "sh exit=N" holds commands that have to exit so.
 var guidePages = []string{"rollouts.md", "autoscaling.md", "cron.md", "terminal.md"}
 
 func TestGuide(t *testing.T) {
@@ -31,7 +31,8 @@ func TestGuide(t *testing.T) {
 		_ = l.Close() // it was only tried
 	}
 	tree := copyTree(t, root)
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join("bin", "berth"), "./cmd/berth")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join("bin", "berth"),
+		"./cmd/berth")
 	build.Dir = tree
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -84,7 +85,8 @@ func guideScript(page string, all []block, data string) (script string, commands
 }
 
 func TestGuideScript(t *testing.T) {
-	script, commands := guideScript("p.md", blocks("```\npicture\n```\n```yaml\na: b\n```\n```sh\none\ntwo\n```\n```sh exit=1\nthree\n```\n"), "/d")
+	script, commands := guideScript("p.md",
+		blocks("```\npicture\n```\n```yaml\na: b\n```\n```sh\none\ntwo\n```\n```sh exit=1\nthree\n```\n"), "/d")
 	want := "echo '=== p.md:7'\none\ntwo\necho '=== p.md:11'\ncode=0; three || code=$?; test $code = 1\n"
 	if commands != 3 || !strings.Contains(script, want) {
 		t.Errorf("got %d commands in %q, want 3 in %q", commands, script, want)

@@ -13,7 +13,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// pages returns the text of every page that people read, by its path in the tree: those in docs and the ones at the root.
+// pages returns the text of every page that people read, by its path in the tree: those in docs and the ones at the
+// root.
 func pages(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -165,8 +166,8 @@ var (
 	redirect  = regexp.MustCompile(`( [<>&|].*| \|\| .*)$`)
 )
 
-// TestPagesShowRealCommands compares each line in a block of the README or the guide that calls berth with the generated
-// reference: the command has to be there, and its flags.
+// TestPagesShowRealCommands compares each line in a block of the README or the guide that calls berth with the
+// generated reference: the command has to be there, and its flags.
 func TestPagesShowRealCommands(t *testing.T) {
 	root := treeOf(t)
 	all := pages(t, root)

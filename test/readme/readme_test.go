@@ -88,7 +88,8 @@ func TestReadme(t *testing.T) {
 func copyTree(t *testing.T, root string) string {
 	t.Helper()
 	tree := filepath.Join(t.TempDir(), "berth")
-	cmd := exec.CommandContext(t.Context(), "git", "-c", "safe.directory="+root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd := exec.CommandContext(t.Context(), "git", "-c", "safe.directory="+root, "ls-files", "-z", "--cached",
+		"--others", "--exclude-standard")
 	cmd.Dir = root
 	list, err := cmd.Output()
 	if err != nil {

@@ -25,26 +25,39 @@ func TestRun(t *testing.T) {
 	}{
 		{name: "alone", wantOut: "task 0 of 1, attempt 1\nresult index=0 attempt=1 sum=332833500\n"},
 		{
-			name:    "the first attempt fails",
-			env:     map[string]string{"BERTH_TASK": "t3", "BERTH_INDEX": "3", "BERTH_COUNT": "8", "BERTH_ATTEMPT": "1", "FAIL_FIRST_INDEX": "3", "EFFECTS": effects},
+			name: "the first attempt fails",
+			env: map[string]string{
+				"BERTH_TASK": "t3", "BERTH_INDEX": "3", "BERTH_COUNT": "8", "BERTH_ATTEMPT": "1",
+				"FAIL_FIRST_INDEX": "3", "EFFECTS": effects,
+			},
 			wantOut: "task 3 of 8, attempt 1\n",
 			wantErr: errPlanned,
 		},
 		{
-			name:    "the second does not",
-			env:     map[string]string{"BERTH_TASK": "t3", "BERTH_INDEX": "3", "BERTH_COUNT": "8", "BERTH_ATTEMPT": "2", "FAIL_FIRST_INDEX": "3", "EFFECTS": effects, "RESULTS": results, "WORK_TIME": "1ms"},
+			name: "the second does not",
+			env: map[string]string{
+				"BERTH_TASK": "t3", "BERTH_INDEX": "3", "BERTH_COUNT": "8", "BERTH_ATTEMPT": "2",
+				"FAIL_FIRST_INDEX": "3", "EFFECTS": effects, "RESULTS": results, "WORK_TIME": "1ms",
+			},
 			wantOut: "task 3 of 8, attempt 2\nresult index=3 attempt=2 sum=12329833500\n",
 		},
 		{name: "bad index", env: map[string]string{"BERTH_INDEX": "-1"}, wantErr: errAny},
 		{name: "bad count", env: map[string]string{"BERTH_COUNT": "many"}, wantErr: errAny},
-		{name: "bad time", env: map[string]string{"WORK_TIME": "soon"}, wantOut: "task 0 of 1, attempt 1\n", wantErr: errAny},
-		{name: "no place for effects", env: map[string]string{"EFFECTS": t.TempDir()}, wantOut: "task 0 of 1, attempt 1\n", wantErr: errAny},
+		{
+			name: "bad time", env: map[string]string{"WORK_TIME": "soon"}, wantOut: "task 0 of 1, attempt 1\n",
+			wantErr: errAny,
+		},
+		{
+			name: "no place for effects", env: map[string]string{"EFFECTS": t.TempDir()},
+			wantOut: "task 0 of 1, attempt 1\n", wantErr: errAny,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
 			err := run(t.Context(), lookup(tt.env), &out)
-			if errors.Is(tt.wantErr, errAny) && err == nil || !errors.Is(tt.wantErr, errAny) && !errors.Is(err, tt.wantErr) {
+			if errors.Is(tt.wantErr, errAny) && err == nil || !errors.Is(tt.wantErr, errAny) &&
+				!errors.Is(err, tt.wantErr) {
 				t.Errorf("run: %v, want %v", err, tt.wantErr)
 			}
 			if out.String() != tt.wantOut {

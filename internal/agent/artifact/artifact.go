@@ -1,7 +1,9 @@
-// Package artifact fetches files and archives for tasks and keeps them on the node, by their checksum, for all that ask for the same.
+// Package artifact fetches files and archives for tasks and keeps them on the node, by their checksum, for all that ask
+// for the same.
 //
-// What is kept stands below the store's folder under a name made of the checksum and of what was made of it: a file with a mode, or the
-// folder of an unpacked archive. It gets that name once it is whole, compared and on disk, so whatever stands there is right, whoever died when:
+// What is kept stands below the store's folder under a name made of the checksum and of what was made of it: a file
+// with a mode, or the folder of an unpacked archive. It gets that name once it is whole, compared and on disk, so
+// whatever stands there is right, whoever died when:
 //
 //	kept/sha256-<digits>-0755   a file
 //	kept/sha256-<digits>-tree   a folder
@@ -39,14 +41,15 @@ type Config struct {
 	Most int
 	// Tries is how often one is tried, default 6. A try that brought something more starts the count anew.
 	Tries int
-	// First is the wait after the first try; it doubles with each up to Longest, and half of it is chance. Default 1 s and 1 minute.
+	// First is the wait after the first try; it doubles with each up to Longest, and half of it is chance. Default 1 s
+	// and 1 minute.
 	First, Longest time.Duration
 	// Stall is for how long a server may send nothing in the middle of an answer, default 1 minute.
 	Stall time.Duration
 	// Tell is how often the progress is told at most, default 3 s.
 	Tell time.Duration
-	// MaxFetched and MaxUnpacked bound one artifact on the way and on disk, default 8 and 32 GiB, and MaxEntries what an archive holds of files,
-	// folders and links, default 500,000.
+	// MaxFetched and MaxUnpacked bound one artifact on the way and on disk, default 8 and 32 GiB, and MaxEntries what
+	// an archive holds of files, folders and links, default 500,000.
 	MaxFetched, MaxUnpacked cluster.Bytes
 	MaxEntries              int
 	// Egress says which addresses artifacts are fetched from.
@@ -109,7 +112,10 @@ func (m *making) told() string {
 // New returns a Store; it starts nothing and touches no file.
 func New(c Config) *Store {
 	c.defaults()
-	return &Store{Config: c, fetch: newFetcher(c.Stall, c.Egress), slots: make(chan struct{}, c.Most), busy: map[string]*making{}}
+	return &Store{
+		Config: c, fetch: newFetcher(c.Stall, c.Egress), slots: make(chan struct{}, c.Most),
+		busy: map[string]*making{},
+	}
 }
 
 // Key returns the name under which an artifact is kept.
@@ -127,8 +133,9 @@ func Key(a *cluster.Artifact) string {
 func (s *Store) kept(key string) string   { return filepath.Join(s.Dir, "kept", key) }
 func (s *Store) coming(key string) string { return filepath.Join(s.Dir, "coming", key) }
 
-// Get returns the file or folder of an artifact, which it fetches unless the node has it. Who has what in use says so to Prune. Progress, unless
-// nil, is told in a few words what goes on, from this goroutine. Errors name the address without what may be secret in it, and what to do.
+// Get returns the file or folder of an artifact, which it fetches unless the node has it. Who has what in use says so
+// to Prune. Progress, unless nil, is told in a few words what goes on, from this goroutine. Errors name the address
+// without what may be secret in it, and what to do.
 func (s *Store) Get(ctx context.Context, a *cluster.Artifact, progress func(string)) (string, error) {
 	if progress == nil {
 		progress = func(string) {}
@@ -294,7 +301,8 @@ func (s *Store) Tidy() {
 	s.sweep()
 }
 
-// Idle returns the artifacts that nobody uses, those first that were not asked for for the longest. Wanted is as in Prune.
+// Idle returns the artifacts that nobody uses, those first that were not asked for for the longest. Wanted is as in
+// Prune.
 func (s *Store) Idle(wanted func() map[string]bool) ([]Idle, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,9 +332,9 @@ func (s *Store) idle(wanted func() map[string]bool) (idle []Idle, err error) {
 	return idle, nil
 }
 
-// Prune removes artifacts that nobody uses, those first that were not asked for for the longest, until need bytes are free more than before, and
-// what is left of some that nobody asks for any more. Wanted returns the keys of those in use; it is called while nobody can get one, must not
-// wait, and must not call the store.
+// Prune removes artifacts that nobody uses, those first that were not asked for for the longest, until need bytes are
+// free more than before, and what is left of some that nobody asks for any more. Wanted returns the keys of those in
+// use; it is called while nobody can get one, must not wait, and must not call the store.
 func (s *Store) Prune(wanted func() map[string]bool, need cluster.Bytes) (all []Removed, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

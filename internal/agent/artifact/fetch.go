@@ -89,7 +89,8 @@ func (s *Store) bring(ctx context.Context, a *cluster.Artifact, part string, m *
 			return fmt.Errorf("%w; tried %d times, and given up", err, failures)
 		}
 		wait := max(s.pause(failures-1), min(soon.after, longestAfter))
-		m.tell(fmt.Sprintf("fetching %s: %v; tried again in %s", shown, err, cluster.Duration(wait.Round(time.Millisecond))))
+		m.tell(fmt.Sprintf("fetching %s: %v; tried again in %s", shown, err,
+			cluster.Duration(wait.Round(time.Millisecond))))
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -157,7 +158,8 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 		return fmt.Errorf("%w: it has %s, more than %s", errHopeless, cluster.Bytes(total), s.MaxFetched)
 	}
 	if free := s.free(); resp.ContentLength > int64(free) {
-		return later{err: fmt.Errorf("it has %s more, and the disk of %s has %s free", cluster.Bytes(resp.ContentLength), s.Dir, free)}
+		return later{err: fmt.Errorf("it has %s more, and the disk of %s has %s free",
+			cluster.Bytes(resp.ContentLength), s.Dir, free)}
 	}
 	got, err := s.read(cancel, resp.Body, io.MultiWriter(f, sum), func(n int64) {
 		text := cluster.Bytes(have + n).String()
@@ -175,7 +177,8 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 		return nil
 	}
 	algorithm, _, _ := strings.Cut(a.Checksum, ":")
-	wrong := fmt.Errorf("its checksum is %s:%s, and the manifest wants %s: what stands at the address is something else; put the right checksum or another source into the manifest",
+	wrong := fmt.Errorf("its checksum is %s:%s, and the manifest wants %s: what stands at the address is "+
+		"something else; put the right checksum or another source into the manifest",
 		algorithm, hex.EncodeToString(sum.Sum(nil)), a.Checksum)
 	if err := f.Truncate(0); err != nil {
 		return fmt.Errorf("write it: %w", err)
@@ -212,11 +215,13 @@ func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Respo
 	}
 	code := resp.StatusCode
 	switch {
-	case code == http.StatusOK && resp.Header.Get("Content-Encoding") != "" && resp.Header.Get("Content-Encoding") != "identity":
+	case code == http.StatusOK && resp.Header.Get("Content-Encoding") != "" &&
+		resp.Header.Get("Content-Encoding") != "identity":
 		err = fmt.Errorf("%w: the server packs it as %q", errHopeless, resp.Header.Get("Content-Encoding"))
 	case code == http.StatusOK:
 		return resp, nil
-	case code == http.StatusPartialContent && have > 0 && strings.HasPrefix(resp.Header.Get("Content-Range"), "bytes "+strconv.FormatInt(have, 10)+"-"):
+	case code == http.StatusPartialContent && have > 0 &&
+		strings.HasPrefix(resp.Header.Get("Content-Range"), "bytes "+strconv.FormatInt(have, 10)+"-"):
 		return resp, nil
 	case have > 0 && (code == http.StatusPartialContent || code == http.StatusRequestedRangeNotSatisfiable):
 		_ = resp.Body.Close() // it is not read
@@ -224,7 +229,8 @@ func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Respo
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
 		err = later{fmt.Errorf("the server answers %s", resp.Status), retryAfter(resp.Header.Get("Retry-After"))}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		err = fmt.Errorf("%w: the server answers %s: artifacts are fetched without a login, so it must be readable without one, or by an address that holds its own key", errHopeless, resp.Status)
+		err = fmt.Errorf("%w: the server answers %s: artifacts are fetched without a login, so it must be "+
+			"readable without one, or by an address that holds its own key", errHopeless, resp.Status)
 	default:
 		err = fmt.Errorf("%w: the server answers %s", errHopeless, resp.Status)
 	}

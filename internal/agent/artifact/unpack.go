@@ -25,8 +25,8 @@ import (
 // maxWindow bounds the memory that a zstd archive makes its reader take.
 const maxWindow = 128 << 20
 
-// unpack unpacks an archive into a new folder. The archive is not trusted: it is written anew as one of the kind that package archive reads,
-// which lets nothing out of the folder, and what it may become is bounded.
+// unpack unpacks an archive into a new folder. The archive is not trusted: it is written anew as one of the kind that
+// package archive reads, which lets nothing out of the folder, and what it may become is bounded.
 func (s *Store) unpack(ctx context.Context, file, dir string) error {
 	if err := removeTree(dir); err != nil {
 		return err
@@ -50,7 +50,10 @@ func (s *Store) unpack(ctx context.Context, file, dir string) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		t := &translator{to: tar.NewWriter(w), folders: map[string]bool{}, bytes: s.MaxUnpacked, entries: s.MaxEntries, maxBytes: s.MaxUnpacked, maxEntries: s.MaxEntries}
+		t := &translator{
+			to: tar.NewWriter(w), folders: map[string]bool{}, bytes: s.MaxUnpacked, entries: s.MaxEntries,
+			maxBytes: s.MaxUnpacked, maxEntries: s.MaxEntries,
+		}
 		_ = w.CloseWithError(t.translate(f)) // nil is its end
 	}()
 	_, err = archive.Unpack(r, root, ".")
@@ -59,7 +62,8 @@ func (s *Store) unpack(ctx context.Context, file, dir string) error {
 	return err
 }
 
-// translator writes an archive anew: below one top, with each folder before what is in it, and readable by whoever runs.
+// translator writes an archive anew: below one top, with each folder before what is in it, and readable by whoever
+// runs.
 type translator struct {
 	to                  *tar.Writer
 	folders             map[string]bool
@@ -86,7 +90,8 @@ func (t *translator) translate(f *os.File) error {
 		}
 		err = t.tar(z)
 	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, failed := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+		z, failed := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow),
+			zstd.WithDecoderLowmem(true))
 		if failed != nil {
 			return failed
 		}
@@ -121,7 +126,10 @@ func (t *translator) tar(from io.Reader) error {
 		case tar.TypeGNUSparse, tar.TypeCont:
 			kind = tar.TypeReg
 		}
-		if err := t.entry(entry{name: h.Name, kind: kind, mode: h.Mode, link: h.Linkname, size: h.Size, changed: h.ModTime, content: in}); err != nil {
+		if err := t.entry(entry{
+			name: h.Name, kind: kind, mode: h.Mode, link: h.Linkname, size: h.Size,
+			changed: h.ModTime, content: in,
+		}); err != nil {
 			return err
 		}
 	}
@@ -223,7 +231,8 @@ func (t *translator) entry(e entry) error {
 	case tar.TypeLink: // package archive makes none; a link by name leads to the same file
 		to := path.Clean(e.link)
 		if strings.HasPrefix(e.link, "/") || !filepath.IsLocal(to) {
-			return fmt.Errorf("the archive holds the link %q to %q, which leads out of its folder", clip(e.name), clip(e.link))
+			return fmt.Errorf("the archive holds the link %q to %q, which leads out of its folder", clip(e.name),
+				clip(e.link))
 		}
 		up, err := filepath.Rel(path.Dir(name), to)
 		if err != nil {
@@ -232,7 +241,8 @@ func (t *translator) entry(e entry) error {
 		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, up, 0o777
 	case tar.TypeSymlink:
 		if strings.HasPrefix(e.link, "/") || !filepath.IsLocal(path.Join(path.Dir(name), e.link)) {
-			return fmt.Errorf("the archive holds the link %q to %q, which leads out of its folder", clip(e.name), clip(e.link))
+			return fmt.Errorf("the archive holds the link %q to %q, which leads out of its folder", clip(e.name),
+				clip(e.link))
 		}
 		h.Linkname, h.Mode = e.link, 0o777
 	default:
@@ -246,7 +256,8 @@ func (t *translator) entry(e entry) error {
 	}
 	_, err := io.CopyN(t.to, e.content, e.size)
 	if err == nil {
-		if _, more := io.ReadFull(e.content, make([]byte, 1)); !errors.Is(more, io.EOF) { // only here a zip compares its own sums
+		// only here a zip compares its own sums
+		if _, more := io.ReadFull(e.content, make([]byte, 1)); !errors.Is(more, io.EOF) {
 			err = errors.Join(errors.New("it is not as long as it says, or not what it says"), more)
 		}
 	}
@@ -256,7 +267,8 @@ func (t *translator) entry(e entry) error {
 	return nil
 }
 
-// folder writes a folder and those that it stands in, each once. All can read it, and its owner can write to it: its copy is removed some day.
+// folder writes a folder and those that it stands in, each once. All can read it, and its owner can write to it: its
+// copy is removed some day.
 func (t *translator) folder(name string) error {
 	if t.folders[name] {
 		return nil
@@ -274,7 +286,10 @@ func (t *translator) folder(name string) error {
 	if name == "." {
 		shown = "./"
 	}
-	return t.to.WriteHeader(&tar.Header{Name: shown, Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0), Format: tar.FormatPAX})
+	return t.to.WriteHeader(&tar.Header{
+		Name: shown, Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0),
+		Format: tar.FormatPAX,
+	})
 }
 
 func (t *translator) count() error {

@@ -22,12 +22,16 @@ func TestUpdate(t *testing.T) {
 		taken  bool
 		want   cluster.Stop
 	}{
-		"the same again":            {func(*cluster.Desired) {}, 5, false, *stop},
-		"an older revision":         {func(*cluster.Desired) {}, 4, false, *stop},
-		"a newer revision":          {func(*cluster.Desired) {}, 6, true, *stop},
-		"an older epoch":            {func(d *cluster.Desired) { d.Token.Epoch = 1 }, 9, false, *stop},
-		"an older incarnation":      {func(d *cluster.Desired) { d.Token.Incarnation, d.Token.Epoch = 1, 9 }, 9, false, *stop},
-		"an older generation":       {func(d *cluster.Desired) { d.Token = cluster.Token{Generation: 1, Incarnation: 9} }, 9, false, *stop},
+		"the same again":    {func(*cluster.Desired) {}, 5, false, *stop},
+		"an older revision": {func(*cluster.Desired) {}, 4, false, *stop},
+		"a newer revision":  {func(*cluster.Desired) {}, 6, true, *stop},
+		"an older epoch":    {func(d *cluster.Desired) { d.Token.Epoch = 1 }, 9, false, *stop},
+		"an older incarnation": {func(d *cluster.Desired) {
+			d.Token.Incarnation, d.Token.Epoch = 1, 9
+		}, 9, false, *stop},
+		"an older generation": {func(d *cluster.Desired) {
+			d.Token = cluster.Token{Generation: 1, Incarnation: 9}
+		}, 9, false, *stop},
 		"a newer epoch, rev begins": {func(d *cluster.Desired) { d.Token.Epoch = 3 }, 1, true, *stop},
 		"another attempt":           {func(d *cluster.Desired) { d.UUID = "v" }, 9, false, *stop},
 		"a stop is never taken back": {
@@ -100,7 +104,10 @@ func TestRunIDFits(t *testing.T) {
 // Long back-offs, and limits that slide out of their window, on the boot-time clock.
 func TestRestartsSlideOutOfTheWindow(t *testing.T) {
 	def := &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}}
-	def.Restart = cluster.Restart{Limit: 2, Window: cluster.Duration(10 * time.Minute), Delay: cluster.Duration(time.Second)}
+	def.Restart = cluster.Restart{
+		Limit: 2, Window: cluster.Duration(10 * time.Minute),
+		Delay: cluster.Duration(time.Second),
+	}
 	r := New(cluster.Desired{UUID: "u", Owner: cluster.OwnerRef{Kind: cluster.KindService}}, 1, "boot")
 	now := noon
 	for round := 1; round <= 20; round++ {

@@ -218,8 +218,8 @@ func (r *Record) Recover(held map[executor.ID]executor.Status, boot string, now 
 	}
 }
 
-// ForgetIntent takes a container that was to be launched for one that never was, and makes it anew: what an agent without
-// P4.4 does. It is for proofs.
+// ForgetIntent takes a container that was to be launched for one that never was, and makes it anew: what an agent
+// without P4.4 does. It is for proofs.
 func (r *Record) ForgetIntent() {
 	for i := range r.Containers {
 		if r.Containers[i].Progress != Launched {

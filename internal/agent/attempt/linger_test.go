@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// TestLingers: a task of a service that listens goes on for its shutdown delay after its permit, and gets TERM then; one that must
-// stop, or ends meanwhile, does not wait.
+// TestLingers: a task of a service that listens goes on for its shutdown delay after its permit, and gets TERM then;
+// one that must stop, or ends meanwhile, does not wait.
 func TestLingers(t *testing.T) {
 	delay := cluster.Duration(3 * time.Second)
 	serving := func(t *testing.T) (*Record, *cluster.TaskDefinition, Now) {

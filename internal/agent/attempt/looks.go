@@ -31,13 +31,18 @@ func (r *Record) Looked(def *cluster.TaskDefinition, look Look) {
 	r.Looks[look.Check] = lifecycle.Looked(r.Looks[look.Check], look.State, look.Complaint)
 }
 
-// Said says what was said to a check of type ttl. Changed reports whether it has to be durable before it is acknowledged: a word that says the
-// same again only lets the TTL begin anew, which another life of the agent does as well. The error tells why the word counts for nothing.
-func (r *Record) Said(def *cluster.TaskDefinition, check string, word cluster.Word, message string, now Now) (changed bool, err error) {
+// Said says what was said to a check of type ttl. Changed reports whether it has to be durable before it is
+// acknowledged: a word that says the same again only lets the TTL begin anew, which another life of the agent does as
+// well. The error tells why the word counts for nothing.
+func (r *Record) Said(def *cluster.TaskDefinition, check string, word cluster.Word, message string,
+	now Now,
+) (changed bool, err error) {
 	if def == nil {
 		return false, errors.New("the task's definition is not known here yet: say it again")
 	}
-	i := slices.IndexFunc(def.Checks, func(c cluster.Check) bool { return c.Name == check && c.Type == cluster.CheckTTL })
+	i := slices.IndexFunc(def.Checks, func(c cluster.Check) bool {
+		return c.Name == check && c.Type == cluster.CheckTTL
+	})
 	if i < 0 {
 		return false, fmt.Errorf("the task has no check %q of type ttl", check)
 	}
@@ -60,8 +65,8 @@ func (r *Record) makeLooks(def *cluster.TaskDefinition) {
 	r.Looks = looks
 }
 
-// Watched returns the checks that the agent has to look at now, by their indices: none before the round is up, those of the
-// meaning startup until all have succeeded, then the others. Nobody looks for those of type ttl.
+// Watched returns the checks that the agent has to look at now, by their indices: none before the round is up, those of
+// the meaning startup until all have succeeded, then the others. Nobody looks for those of type ttl.
 func (r *Record) Watched(def *cluster.TaskDefinition) (checks []int) {
 	if !r.IsUp() || def == nil {
 		return nil
@@ -75,7 +80,8 @@ func (r *Record) Watched(def *cluster.TaskDefinition) (checks []int) {
 	return checks
 }
 
-// Doubts reports whether a check heard nothing for its TTL and only a server's answer can tell whether something could have been heard.
+// Doubts reports whether a check heard nothing for its TTL and only a server's answer can tell whether something could
+// have been heard.
 func (r *Record) Doubts(def *cluster.TaskDefinition, now Now) bool {
 	if !r.IsUp() || def == nil {
 		return false
@@ -90,7 +96,10 @@ func (r *Record) Doubts(def *cluster.TaskDefinition, now Now) bool {
 }
 
 func (r *Record) round(def *cluster.TaskDefinition, now Now) lifecycle.Round {
-	return lifecycle.Round{Checks: def.Checks, Looks: r.Looks, Up: r.Up, Through: r.Through, Hearing: r.Hearing, Now: now.Boot}
+	return lifecycle.Round{
+		Checks: def.Checks, Looks: r.Looks, Up: r.Up, Through: r.Through, Hearing: r.Hearing,
+		Now: now.Boot,
+	}
 }
 
 // judge takes in what the checks of the round say, and returns when to look again, 0 for when something happens.
@@ -130,10 +139,11 @@ func (r *Record) judge(def *cluster.TaskDefinition, now Now) (out lifecycle.Chec
 	return out, at
 }
 
-// told reports whether the note of the checks replaces the record's: until the first of them has shown something the record keeps what it
-// was left with, as it keeps its health.
+// told reports whether the note of the checks replaces the record's: until the first of them has shown something the
+// record keeps what it was left with, as it keeps its health.
 func (r *Record) told(out lifecycle.Checked) bool {
-	return out.Note != "" || out.Health != cluster.HealthUnknown || slices.ContainsFunc(r.Looks, func(l lifecycle.Look) bool { return l.Health != "" })
+	return out.Note != "" || out.Health != cluster.HealthUnknown ||
+		slices.ContainsFunc(r.Looks, func(l lifecycle.Look) bool { return l.Health != "" })
 }
 
 // essential returns the container whose log tells most where a check ends the round, or -1: the first essential one.

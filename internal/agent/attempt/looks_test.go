@@ -18,7 +18,10 @@ import (
 func drawChecks(t *rapid.T) (all []cluster.Check) {
 	meanings := []cluster.CheckMeaning{"", cluster.MeaningReadiness, cluster.MeaningLiveness, cluster.MeaningStartup}
 	for i := range rapid.IntRange(0, 3).Draw(t, "checks") {
-		c := cluster.Check{Name: fmt.Sprint("k", i), Type: cluster.CheckTCP, Meaning: rapid.SampledFrom(meanings).Draw(t, "meaning")}
+		c := cluster.Check{
+			Name: fmt.Sprint("k", i), Type: cluster.CheckTCP,
+			Meaning: rapid.SampledFrom(meanings).Draw(t, "meaning"),
+		}
 		if rapid.IntRange(0, 2).Draw(t, "ttl") == 0 {
 			c.Type, c.TTL = cluster.CheckTTL, cluster.Duration(20*time.Second)
 		}
@@ -29,7 +32,8 @@ func drawChecks(t *rapid.T) (all []cluster.Check) {
 
 // checks is what is seen of the checks, or said to them, and what the agent knows of its session.
 func (m *model) checks() {
-	switch happened := rapid.SampledFrom([]string{"look", "look", "look", "word", "hears", "answer", "deaf"}).Draw(m.T, "happened"); happened {
+	switch happened := rapid.SampledFrom([]string{"look", "look", "look", "word", "hears", "answer", "deaf"}).Draw(m.T,
+		"happened"); happened {
 	case "hears":
 		m.rec.Hearing = lifecycle.Hearing{Since: m.clock}
 	case "answer":
@@ -49,7 +53,10 @@ func (m *model) checks() {
 		i := rapid.IntRange(0, len(m.def.Checks)-1).Draw(m.T, "check")
 		c := &m.def.Checks[i]
 		if happened == "word" {
-			word := rapid.SampledFrom([]cluster.Word{cluster.WordPass, cluster.WordPass, cluster.WordWarn, cluster.WordFail}).Draw(m.T, "word")
+			word := rapid.SampledFrom([]cluster.Word{
+				cluster.WordPass, cluster.WordPass, cluster.WordWarn,
+				cluster.WordFail,
+			}).Draw(m.T, "word")
 			if _, err := m.rec.Said(m.def, c.Name, word, "so", m.now()); err == nil && word == cluster.WordFail {
 				m.found(i)
 			}
@@ -62,7 +69,8 @@ func (m *model) checks() {
 		state := lifecycle.CheckState{Health: rapid.SampledFrom([]cluster.Health{
 			cluster.HealthHealthy, cluster.HealthHealthy, cluster.HealthWarning, cluster.HealthFailing,
 		}).Draw(m.T, "health")}
-		if m.rec.Looked(m.def, Look{Round: round, Check: i, State: state, Complaint: "so"}); round == m.rec.Round && state.Health == cluster.HealthFailing {
+		if m.rec.Looked(m.def, Look{Round: round, Check: i, State: state, Complaint: "so"}); round == m.rec.Round &&
+			state.Health == cluster.HealthFailing {
 			m.found(i)
 		}
 	}
@@ -99,7 +107,10 @@ func up(t *testing.T, checks ...cluster.Check) *watched {
 	for i := range checks {
 		checks[i].Name = fmt.Sprint("k", i)
 	}
-	w := &watched{t: t, now: noon, def: &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}, Checks: checks}}
+	w := &watched{
+		t: t, now: noon,
+		def: &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}, Checks: checks},
+	}
 	w.rec = New(cluster.Desired{UUID: "u", Owner: cluster.OwnerRef{Kind: cluster.KindService}}, 1, "boot")
 	w.rec.Hearing = lifecycle.Hearing{Since: noon.Boot, Until: noon.Boot}
 	w.next()
@@ -191,7 +202,8 @@ func TestLivenessFollowsThePolicy(t *testing.T) {
 	w.rec.HasExited("u-0-1", cluster.Exit{Code: 0}, w.now) // it ends well at TERM, and was not well all the same
 	w.next()
 	w.rec.Closed("")
-	if o := w.rec.Observed(w.def); o.State != cluster.StateFailed || o.Reason != cluster.ReasonUnhealthy || o.Message != "liveness check k0 failed: 500" {
+	if o := w.rec.Observed(w.def); o.State != cluster.StateFailed || o.Reason != cluster.ReasonUnhealthy ||
+		o.Message != "liveness check k0 failed: 500" {
 		t.Errorf("ended as %s (%s), %q", o.State, o.Reason, o.Message)
 	}
 }
@@ -205,7 +217,8 @@ func TestReadinessRestartsNothing(t *testing.T) {
 }
 
 func TestOthersWaitForTheStart(t *testing.T) {
-	w := up(t, cluster.Check{Meaning: cluster.MeaningLiveness}, cluster.Check{Meaning: cluster.MeaningStartup, FailAfter: 5}, cluster.Check{})
+	w := up(t, cluster.Check{Meaning: cluster.MeaningLiveness},
+		cluster.Check{Meaning: cluster.MeaningStartup, FailAfter: 5}, cluster.Check{})
 	watches := func(want ...int) {
 		t.Helper()
 		if diff := cmp.Diff(want, w.rec.Watched(w.def)); diff != "" {
@@ -313,7 +326,8 @@ func TestWordsOfARoundThatIsOver(t *testing.T) {
 	}
 }
 
-// A record that an agent of the build before wrote knows no looks: what it knew of the task's health stands until a check says otherwise.
+// A record that an agent of the build before wrote knows no looks: what it knew of the task's health stands until a
+// check says otherwise.
 func TestLooksOfAnEarlierBuild(t *testing.T) {
 	w := up(t, cluster.Check{})
 	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.Looks = cluster.HealthFailing, "check k0: 500", 0, nil

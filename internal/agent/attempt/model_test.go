@@ -256,7 +256,8 @@ func (m *model) exit(id executor.ID, e cluster.Exit) {
 // tell brings all ends that were not told.
 func (m *model) tell() {
 	for i := range m.rec.Containers {
-		if p := m.programs[m.rec.Containers[i].ID]; p != nil && p.Exit != nil && m.rec.Containers[i].Progress == Running {
+		if p := m.programs[m.rec.Containers[i].ID]; p != nil && p.Exit != nil &&
+			m.rec.Containers[i].Progress == Running {
 			m.rec.HasExited(p.ID, *p.Exit, m.now())
 		}
 	}
@@ -291,7 +292,10 @@ func (m *model) report() {
 
 // talk is what the server may say of a stop that can wait, and when the agent hears it.
 func (m *model) talk() {
-	switch said := rapid.SampledFrom([]string{"session", "old server", "report", "wish", "grant", "grant", "nothing", "nothing"}).Draw(m.T, "said"); {
+	switch said := rapid.SampledFrom([]string{
+		"session", "old server", "report", "wish", "grant", "grant", "nothing",
+		"nothing",
+	}).Draw(m.T, "said"); {
 	case said == "session" || said == "old server":
 		m.session(said == "session")
 	case said == "report":
@@ -393,7 +397,9 @@ func whatever(t *rapid.T, ends map[cluster.State]int) {
 			"on":     func(t *rapid.T) { m.T = t; m.steps() },
 			"and on": func(t *rapid.T) { m.T = t; m.steps() },
 			"save":   func(*rapid.T) { m.save() },
-			"time":   func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(1, 40).Draw(t, "seconds")) * time.Second) },
+			"time": func(t *rapid.T) {
+				m.pass(time.Duration(rapid.IntRange(1, 40).Draw(t, "seconds")) * time.Second)
+			},
 			"barrier": func(t *rapid.T) {
 				if !m.rec.AtBarrier() {
 					t.Skip("not at its barrier")

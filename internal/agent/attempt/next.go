@@ -22,8 +22,8 @@ const (
 	Prepare Do = "prepare"
 	// ProbePorts looks whether the attempt's ports are free: PortsProbed or Reject.
 	ProbePorts Do = "probe-ports"
-	// Launch makes the record durable and then starts Container: WasStarted, or once it is certain that nothing runs StartFailed, or
-	// StartInDoubt if something may have run. The same step comes again until one of them was told.
+	// Launch makes the record durable and then starts Container: WasStarted, or once it is certain that nothing runs
+	// StartFailed, or StartInDoubt if something may have run. The same step comes again until one of them was told.
 	Launch Do = "launch"
 	// Discard removes Container, of which a start went unanswered: WasDiscarded.
 	Discard Do = "discard"

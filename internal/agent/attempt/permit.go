@@ -11,9 +11,9 @@ import (
 // PermitAge is how long a permit may be used, from when its ask was first sent, on the boot-time clock (P5.2).
 const PermitAge = 30 * time.Second
 
-// Permit is how far an attempt's leave to be stopped has got (P5.2). A voluntary stop of an attempt that has begun is a wish:
-// the attempt goes on, asks, and stops once it is shown its own newest ask in time. That use is durable before the
-// attempt acts on it, and is then completed however late.
+// Permit is how far an attempt's leave to be stopped has got (P5.2). A voluntary stop of an attempt that has begun is a
+// wish: the attempt goes on, asks, and stops once it is shown its own newest ask in time. That use is durable before
+// the attempt acts on it, and is then completed however late.
 type Permit struct {
 	// Ask is the newest request, "<session>.<number>", Number counts them, and Of is the session.
 	Ask    string `json:"ask,omitempty"`
@@ -72,17 +72,18 @@ func (r *Record) stop() *cluster.Stop {
 	return nil
 }
 
-// lingers returns until when the attempt goes on although it may stop (Boot), 0 for not at all: it has left the lists of healthy
-// addresses, and who used it should notice first.
+// lingers returns until when the attempt goes on although it may stop (Boot), 0 for not at all: it has left the lists
+// of healthy addresses, and who used it should notice first.
 func (r *Record) lingers(def *cluster.TaskDefinition) time.Duration {
-	if s := r.Desired.Stop; s == nil || s.Class != cluster.StopVoluntary || r.Permit.At == 0 || r.Health == cluster.HealthFailing {
+	if s := r.Desired.Stop; s == nil || s.Class != cluster.StopVoluntary || r.Permit.At == 0 ||
+		r.Health == cluster.HealthFailing {
 		return 0
 	}
 	return r.Permit.At + def.Lingers()
 }
 
-// permit makes an ask where one is due: in a new session, and where a permit came too late. It never asks again by itself. The
-// step is to make the use of a permit durable.
+// permit makes an ask where one is due: in a new session, and where a permit came too late. It never asks again by
+// itself. The step is to make the use of a permit durable.
 func (r *Record) permit(now Now) (step Step, granted bool) {
 	p, s := &r.Permit, r.Desired.Stop
 	if s == nil || r.stop() != nil || r.Terminal() || r.Phase == PhaseClosing {

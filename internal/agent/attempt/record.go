@@ -151,9 +151,11 @@ type Record struct {
 	Begun      time.Duration `json:"begun,omitempty"`
 	RoundBegun time.Duration `json:"round_begun,omitempty"`
 	Up         time.Duration `json:"up,omitempty"`
-	// Through is when all checks of the meaning startup had succeeded in the round (Boot); without such checks it is Up.
+	// Through is when all checks of the meaning startup had succeeded in the round (Boot); without such checks it is
+	// Up.
 	Through time.Duration `json:"through,omitempty"`
-	// Looks are what the checks of the round have shown, in the order of the definition; nil before the first of them did.
+	// Looks are what the checks of the round have shown, in the order of the definition; nil before the first of them
+	// did.
 	Looks []lifecycle.Look `json:"looks,omitempty"`
 	// Hearing is when words to checks could have come.
 	Hearing lifecycle.Hearing `json:"-"`

@@ -34,9 +34,13 @@ func runs(t *testing.T, r *Record, def *cluster.TaskDefinition, now *Now) {
 	t.Fatalf("it does not run: %+v", r)
 }
 
-// An attempt whose containers were told something that changed begins another round at once, however often: it did not fail.
+// An attempt whose containers were told something that changed begins another round at once, however often: it did not
+// fail.
 func TestRenew(t *testing.T) {
-	def := &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}, Restart: cluster.Restart{Mode: cluster.RestartNever, Limit: 1}}
+	def := &cluster.TaskDefinition{
+		Containers: []cluster.Container{{Name: "a"}},
+		Restart:    cluster.Restart{Mode: cluster.RestartNever, Limit: 1},
+	}
 	r := New(cluster.Desired{UUID: "u", Owner: cluster.OwnerRef{Kind: cluster.KindService}}, 1, "boot")
 	now := noon
 	runs(t, r, def, &now)
@@ -61,7 +65,8 @@ func TestRenew(t *testing.T) {
 		if r.Round != round+1 || now.Boot != before {
 			t.Errorf("round %d after %v, want %d at once", r.Round, now.Boot-before, round+1)
 		}
-		if o := r.Observed(def); o.Restarts != 0 || o.Containers[0].Restarts != 0 || o.Message != "was restarted in place: the addresses of service db changed" {
+		if o := r.Observed(def); o.Restarts != 0 || o.Containers[0].Restarts != 0 ||
+			o.Message != "was restarted in place: the addresses of service db changed" {
 			t.Errorf("after %d: %d and %d restarts, %q", n+1, o.Restarts, o.Containers[0].Restarts, o.Message)
 		}
 		now.Boot += time.Minute
@@ -75,7 +80,8 @@ func TestRenew(t *testing.T) {
 	r.Renew(r.Round, "again")
 	r.Update(&stop, 2)
 	r.HasExited(RunID("u", 0, r.Round), cluster.Exit{Code: 143, Signal: 15}, now)
-	if r.Next(def, now); r.Result == nil || r.Result.State != cluster.StateCancelled || r.Result.Reason != cluster.ReasonDeleted {
+	if r.Next(def, now); r.Result == nil || r.Result.State != cluster.StateCancelled ||
+		r.Result.Reason != cluster.ReasonDeleted {
 		t.Errorf("told to stop meanwhile it ended as %+v", r.Result)
 	}
 	if r.Renew(r.Round, "over") {

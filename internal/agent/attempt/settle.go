@@ -106,7 +106,8 @@ func (r *Record) restart(def *cluster.TaskDefinition, result Result, now Now) {
 	}
 	switch {
 	case d.Limit:
-		text := fmt.Sprintf("was restarted %s within %v; the last time: %s", times(len(r.Restarts.At)), policy.Window, message)
+		text := fmt.Sprintf("was restarted %s within %v; the last time: %s", times(len(r.Restarts.At)), policy.Window,
+			message)
 		if n := r.ooms(); n > 1 {
 			text += fmt.Sprintf("; it was killed for its memory limit %s in all", times(n))
 		}

@@ -1,7 +1,7 @@
 // Package checks looks again and again whether a task is well.
 //
-// Each check of a task has a goroutine of its own that waits, looks, and waits again; so a slow check
-// delays nobody else and never overlaps itself. Only changes are reported; package lifecycle says what they mean together.
+// Each check of a task has a goroutine of its own that waits, looks, and waits again; so a slow check delays nobody
+// else and never overlaps itself. Only changes are reported; package lifecycle says what they mean together.
 package checks
 
 import (
@@ -21,8 +21,9 @@ const (
 	defaultTimeout  = 2 * time.Second
 )
 
-// A complaint that differs from the last one of the same state is reported minComplaintInterval after the last report. The
-// interval doubles with each such report, up to maxComplaintInterval, so that a complaint that never repeats costs little.
+// A complaint that differs from the last one of the same state is reported minComplaintInterval after the last report.
+// The interval doubles with each such report, up to maxComplaintInterval, so that a complaint that never repeats costs
+// little.
 const (
 	minComplaintInterval = 5 * time.Second
 	maxComplaintInterval = time.Minute

@@ -35,8 +35,12 @@ func TestChangesOfHealth(t *testing.T) {
 		results string // one letter a look: . is well, x is not, z is silent
 		want    []told
 	}{
-		"well at once":  {cluster.Check{Interval: second}, 0, "...", []told{{0, "healthy", 0}}},
-		"initial delay": {cluster.Check{Interval: second, InitialDelay: 3 * second}, 0, "..", []told{{3 * time.Second, "healthy", 0}}},
+		"well at once": {cluster.Check{Interval: second}, 0, "...", []told{{0, "healthy", 0}}},
+		"initial delay": {
+			cluster.Check{Interval: second, InitialDelay: 3 * second},
+			0, "..",
+			[]told{{3 * time.Second, "healthy", 0}},
+		},
 		"most of the initial delay has passed": {
 			cluster.Check{Interval: second, InitialDelay: 3 * second},
 			2 * time.Second,
@@ -106,8 +110,8 @@ func TestChangesOfHealth(t *testing.T) {
 	}
 }
 
-// A program that is slow to listen and then answers with an error is reported with that error, not with its first one for ever. A complaint that is
-// another one at each look is reported ever less often.
+// A program that is slow to listen and then answers with an error is reported with that error, not with its first one
+// for ever. A complaint that is another one at each look is reported ever less often.
 func TestChangedComplaintIsReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		state  lifecycle.CheckState
@@ -122,14 +126,19 @@ func TestChangedComplaintIsReported(t *testing.T) {
 				}
 				return "answered 404"
 			},
-			[]string{"0s warning connection refused", "1s warning connection refused", "2s failing connection refused",
-				"3s failing connection refused", "8s failing answered 404"},
+			[]string{
+				"0s warning connection refused", "1s warning connection refused", "2s failing connection refused",
+				"3s failing connection refused", "8s failing answered 404",
+			},
 		},
 		"another one at each look": {
 			lifecycle.CheckState{},
 			func(look int) string { return fmt.Sprint("look ", look) },
-			[]string{"0s warning look 0", "1s warning look 1", "2s failing look 2", "3s failing look 3", "8s failing look 8",
-				"18s failing look 18", "38s failing look 38", "1m18s failing look 78", "2m18s failing look 138"},
+			[]string{
+				"0s warning look 0", "1s warning look 1", "2s failing look 2", "3s failing look 3",
+				"8s failing look 8",
+				"18s failing look 18", "38s failing look 38", "1m18s failing look 78", "2m18s failing look 138",
+			},
 		},
 		"failing since an earlier life of the agent": {
 			lifecycle.CheckState{Health: cluster.HealthFailing, Failures: 4},

@@ -44,7 +44,8 @@ func (p *Prober) grpc(ctx context.Context, c *cluster.Check) error {
 		return conn, err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithContextDialer(dial),
-		grpc.WithTransportCredentials(trust), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+		grpc.WithTransportCredentials(trust), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
 		grpc.WithUserAgent("berth-check"), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHealthReply)))
 	if err != nil {
 		return err

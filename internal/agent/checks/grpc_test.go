@@ -69,18 +69,24 @@ func TestGRPC(t *testing.T) {
 		check cluster.Check
 		want  string // part of the complaint; empty: well
 	}{
-		"the server as a whole":      {cluster.Check{Port: "plain"}, ""},
-		"a service":                  {cluster.Check{Port: "plain", Service: "shop.Cart"}, ""},
-		"a service that is not well": {cluster.Check{Port: "plain", Service: "shop.Stock"}, `service "shop.Stock" answered NOT_SERVING`},
-		"an unknown service":         {cluster.Check{Port: "plain", Service: "shop.Till"}, `the gRPC server does not know service "shop.Till"`},
-		"over TLS":                   {cluster.Check{Port: "tls", TLS: true, Service: "shop.Cart"}, ""},
-		"over TLS, not well":         {cluster.Check{Port: "tls", TLS: true, Service: "shop.Stock"}, "NOT_SERVING"},
-		"TLS is not spoken":          {cluster.Check{Port: "plain", TLS: true}, "Unavailable"},
-		"nothing but TLS is spoken":  {cluster.Check{Port: "tls"}, "Unavailable"},
-		"no health service":          {cluster.Check{Port: "mute"}, "does not serve grpc.health.v1.Health"},
-		"no gRPC":                    {cluster.Check{Port: "http"}, "Unavailable"},
-		"nobody listens":             {cluster.Check{Port: "closed"}, "refused"},
-		"no such port":               {cluster.Check{Port: "other"}, "no port"},
+		"the server as a whole": {cluster.Check{Port: "plain"}, ""},
+		"a service":             {cluster.Check{Port: "plain", Service: "shop.Cart"}, ""},
+		"a service that is not well": {
+			cluster.Check{Port: "plain", Service: "shop.Stock"},
+			`service "shop.Stock" answered NOT_SERVING`,
+		},
+		"an unknown service": {
+			cluster.Check{Port: "plain", Service: "shop.Till"},
+			`the gRPC server does not know service "shop.Till"`,
+		},
+		"over TLS":                  {cluster.Check{Port: "tls", TLS: true, Service: "shop.Cart"}, ""},
+		"over TLS, not well":        {cluster.Check{Port: "tls", TLS: true, Service: "shop.Stock"}, "NOT_SERVING"},
+		"TLS is not spoken":         {cluster.Check{Port: "plain", TLS: true}, "Unavailable"},
+		"nothing but TLS is spoken": {cluster.Check{Port: "tls"}, "Unavailable"},
+		"no health service":         {cluster.Check{Port: "mute"}, "does not serve grpc.health.v1.Health"},
+		"no gRPC":                   {cluster.Check{Port: "http"}, "Unavailable"},
+		"nobody listens":            {cluster.Check{Port: "closed"}, "refused"},
+		"no such port":              {cluster.Check{Port: "other"}, "no port"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

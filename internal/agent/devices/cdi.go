@@ -12,7 +12,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// DefaultCDIDirs are the folders that the Container Device Interface names; what a later one holds goes before what an earlier one does.
+// DefaultCDIDirs are the folders that the Container Device Interface names; what a later one holds goes before what an
+// earlier one does.
 func DefaultCDIDirs() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
 
 // specs is what the machine's CDI specifications hold.
@@ -71,9 +72,9 @@ func (s *specs) of(file string) string {
 	return ""
 }
 
-// rest returns the devices of the specifications that are not among those that were found otherwise: the type is the class of their kind. Several
-// names for the same files are one device, and the one that stands for all of a kind is none. Of NVIDIA's, parts of a
-// GPU would be beside the whole; where GPUs were found, only they count.
+// rest returns the devices of the specifications that are not among those that were found otherwise: the type is the
+// class of their kind. Several names for the same files are one device, and the one that stands for all of a kind is
+// none. Of NVIDIA's, parts of a GPU would be beside the whole; where GPUs were found, only they count.
 func (s *specs) rest(found []Device) (all []Device) {
 	taken := map[string]bool{}
 	nvidia := false
@@ -86,7 +87,8 @@ func (s *specs) rest(found []Device) (all []Device) {
 		_, class, _ := strings.Cut(kind, "/")
 		files := strings.Join(s.files[name], "\n")
 		ours := strings.HasPrefix(name, nvidiaCDI)
-		if device == "all" || files != "" && taken[files] || ours && nvidia || !cluster.ValidName(class) || class == cluster.CoreType || len(name) > cluster.MaxLabel {
+		if device == "all" || files != "" && taken[files] || ours && nvidia || !cluster.ValidName(class) ||
+			class == cluster.CoreType || len(name) > cluster.MaxLabel {
 			continue
 		}
 		taken[files] = true

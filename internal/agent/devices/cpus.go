@@ -82,8 +82,8 @@ func CPU(id string) (number int, ok bool) {
 	return n, true
 }
 
-// cores returns the CPUs that tasks may have to themselves, as devices with the NUMA nodes that they belong to. On a machine that tells of
-// no NUMA nodes all are of node 0.
+// cores returns the CPUs that tasks may have to themselves, as devices with the NUMA nodes that they belong to. On a
+// machine that tells of no NUMA nodes all are of node 0.
 func (f *Finder) cores() (all []Device) {
 	if len(f.Cores) == 0 {
 		return nil
@@ -100,7 +100,9 @@ func (f *Finder) cores() (all []Device) {
 		}
 	}
 	for _, cpu := range f.Cores {
-		all = append(all, Device{Device: cluster.Device{ID: corePrefix + strconv.Itoa(cpu), Type: cluster.CoreType, Numa: of[cpu]}})
+		all = append(all, Device{
+			Device: cluster.Device{ID: corePrefix + strconv.Itoa(cpu), Type: cluster.CoreType, Numa: of[cpu]},
+		})
 	}
 	return all
 }

@@ -1,8 +1,9 @@
-// Package devices finds what a machine has that tasks can hold beside CPU time and memory: GPUs, what the operator states, and whole cores.
+// Package devices finds what a machine has that tasks can hold beside CPU time and memory: GPUs, what the operator
+// states, and whole cores.
 //
-// A device is found in the kernel's own files, in specifications of the Container Device Interface (CDI), or is stated by the operator.
-// However it was found, it comes with what a container needs to get at it. What is gone is not reported any more; the next look
-// may find it again, under the same ID.
+// A device is found in the kernel's own files, in specifications of the Container Device Interface (CDI), or is stated
+// by the operator. However it was found, it comes with what a container needs to get at it. What is gone is not
+// reported any more; the next look may find it again, under the same ID.
 package devices
 
 import (
@@ -27,7 +28,8 @@ type Device struct {
 	cluster.Device
 	// Nodes are the files of the device that its container is shown; none where CDI says what to do.
 	Nodes []Node
-	// CDI, unless empty, is the qualified name, such as "nvidia.com/gpu=0", by which an executor gives it to a container.
+	// CDI, unless empty, is the qualified name, such as "nvidia.com/gpu=0", by which an executor gives it to a
+	// container.
 	CDI string
 	// NVIDIA says that programs find it by NVIDIA's variables, under NVIDIAName.
 	NVIDIA     bool
@@ -44,7 +46,8 @@ type Node struct {
 type Finder struct {
 	// Root is the machine's root, "/" if empty; tests give a tree of files.
 	Root string
-	// Stated are the devices of the operator's list, ParseStated reads them. One with the path of a found device speaks of that.
+	// Stated are the devices of the operator's list, ParseStated reads them. One with the path of a found device speaks
+	// of that.
 	Stated []Stated
 	// Cores are the CPUs that tasks may have to themselves, ordered.
 	Cores []int
@@ -54,8 +57,8 @@ type Finder struct {
 	SMI func(ctx context.Context) ([]byte, error)
 }
 
-// Find returns the devices that are there now, ordered by ID, no two with the same. What could not be found out is said in the error;
-// the devices are good nevertheless.
+// Find returns the devices that are there now, ordered by ID, no two with the same. What could not be found out is said
+// in the error; the devices are good nevertheless.
 func (f *Finder) Find(ctx context.Context) ([]Device, error) {
 	var errs []error
 	note := func(what string, err error) {
@@ -152,7 +155,8 @@ func (f *Finder) numaOfNode(path string) int {
 // state adds a stated device, or changes the found one that it speaks of. One whose files are not there is left out.
 func (f *Finder) state(s *Stated, all []Device, specs *specs) ([]Device, error) {
 	for i := range all {
-		if s.Count <= 1 && s.CDI == "" && len(s.Nodes) > 0 && len(all[i].Nodes) > 0 && all[i].Nodes[0].Host == s.Nodes[0].Host || s.CDI != "" && all[i].CDI == s.CDI {
+		if s.Count <= 1 && s.CDI == "" && len(s.Nodes) > 0 && len(all[i].Nodes) > 0 &&
+			all[i].Nodes[0].Host == s.Nodes[0].Host || s.CDI != "" && all[i].CDI == s.CDI {
 			s.override(&all[i])
 			return all, nil
 		}
@@ -180,7 +184,8 @@ func (f *Finder) state(s *Stated, all []Device, specs *specs) ([]Device, error) 
 	}
 	for i := range max(s.Count, 1) {
 		d := Device{
-			Device: cluster.Device{ID: s.id(i), Type: s.Type, Numa: numa}, Nodes: s.Nodes, CDI: s.CDI, NVIDIA: strings.HasPrefix(s.CDI, nvidiaCDI),
+			Device: cluster.Device{ID: s.id(i), Type: s.Type, Numa: numa}, Nodes: s.Nodes, CDI: s.CDI,
+			NVIDIA: strings.HasPrefix(s.CDI, nvidiaCDI),
 		}
 		if _, name, _ := strings.Cut(s.CDI, "="); d.NVIDIA {
 			d.NVIDIAName = name

@@ -42,8 +42,10 @@ const (
 
 // nvidia has two GPUs of NVIDIA, one of which the driver has not looked at.
 var nvidia = tree{
-	"proc/driver/nvidia/gpus/0000:3B:00.0/information": "Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   250\nGPU UUID: \t " + uuid0 + "\nDevice Minor: \t 0\n",
-	"proc/driver/nvidia/gpus/0000:86:00.0/information": "Model: \t\t NVIDIA A100-SXM4-40GB\nGPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: \t 1\n",
+	"proc/driver/nvidia/gpus/0000:3B:00.0/information": "Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   250\nGPU UUID: \t " +
+		uuid0 + "\nDevice Minor: \t 0\n",
+	"proc/driver/nvidia/gpus/0000:86:00.0/information": "Model: \t\t NVIDIA A100-SXM4-40GB\nGPU UUID: \t " +
+		"GPU-????????-????-????-????-????????????\nDevice Minor: \t 1\n",
 	"dev/nvidia0": "", "dev/nvidia1": "", "dev/nvidiactl": "", "dev/nvidia-uvm": "",
 	"sys/bus/pci/devices/0000:3b:00.0/numa_node": "0\n", "sys/bus/pci/devices/0000:86:00.0/numa_node": "-1\n",
 }
@@ -86,9 +88,10 @@ func TestFind(t *testing.T) {
 			want:  []Device{a100(uuid0, uuid0, 0, 0, "0"), a100("pci-0000:86:00.0", "1", 0, -1, "1")},
 		},
 		"GPUs of NVIDIA by its program": {
-			files:  nvidia,
-			finder: Finder{SMI: smi(uuid0+", NVIDIA A100-SXM4-40GB, 40960, 00000000:3B:00.0\n"+uuid1+", NVIDIA A100-SXM4-40GB, 40960, 00000000:86:00.0\n", nil)},
-			want:   []Device{a100(uuid0, uuid0, 40*cluster.GiB, 0, "0"), a100(uuid1, uuid1, 40*cluster.GiB, -1, "1")},
+			files: nvidia,
+			finder: Finder{SMI: smi(uuid0+", NVIDIA A100-SXM4-40GB, 40960, 00000000:3B:00.0\n"+uuid1+", "+
+				"NVIDIA A100-SXM4-40GB, 40960, 00000000:86:00.0\n", nil)},
+			want: []Device{a100(uuid0, uuid0, 40*cluster.GiB, 0, "0"), a100(uuid1, uuid1, 40*cluster.GiB, -1, "1")},
 		},
 		"the program fails": {
 			files:  nvidia,
@@ -107,26 +110,33 @@ func TestFind(t *testing.T) {
 				{"name": "` + uuid0 + `", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}},
 				{"name": "all", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}, {"path": "/dev/nvidia1"}]}}]}`}),
 			want: []Device{
-				byCDI(a100(uuid0, uuid0, 0, 0, "0"), "nvidia.com/gpu="+uuid0), byCDI(a100("pci-0000:86:00.0", "1", 0, -1, "1"), "nvidia.com/gpu=1"),
+				byCDI(a100(uuid0, uuid0, 0, 0, "0"), "nvidia.com/gpu="+uuid0),
+				byCDI(a100("pci-0000:86:00.0", "1", 0, -1, "1"), "nvidia.com/gpu=1"),
 			},
 		},
 		"a GPU of AMD beside graphics": {
 			files: tree{
 				"dev/kfd": "", "dev/dri/renderD128": "", "dev/dri/renderD129": "",
-				"sys/class/drm/renderD128/device/vendor": "0x8086\n",
-				"sys/class/drm/renderD129/device/vendor": "0x1002\n", "sys/class/drm/renderD129/device/unique_id": "72f1a40c3a3e6b1c\n",
-				"sys/class/drm/renderD129/device/product_name": "AMD Instinct MI210\n", "sys/class/drm/renderD129/device/numa_node": "1\n",
+				"sys/class/drm/renderD128/device/vendor":              "0x8086\n",
+				"sys/class/drm/renderD129/device/vendor":              "0x1002\n",
+				"sys/class/drm/renderD129/device/unique_id":           "72f1a40c3a3e6b1c\n",
+				"sys/class/drm/renderD129/device/product_name":        "AMD Instinct MI210\n",
+				"sys/class/drm/renderD129/device/numa_node":           "1\n",
 				"sys/class/drm/renderD129/device/mem_info_vram_total": "68702699520\n",
 			},
 			want: []Device{{
-				Device: cluster.Device{ID: "amd-72f1a40c3a3e6b1c", Type: "gpu", Model: "AMD Instinct MI210", Memory: 68702699520, Numa: 1},
-				Nodes:  nodes("/dev/dri/renderD129", "/dev/kfd"),
+				Device: cluster.Device{
+					ID: "amd-72f1a40c3a3e6b1c", Type: "gpu", Model: "AMD Instinct MI210",
+					Memory: 68702699520, Numa: 1,
+				},
+				Nodes: nodes("/dev/dri/renderD129", "/dev/kfd"),
 			}},
 		},
 		"what only specifications tell": {
 			files: tree{
-				"var/run/cdi/fpga.yaml": "cdiVersion: 0.6.0\nkind: example.com/fpga\ndevices:\n- name: a\n  containerEdits:\n    env: [A=1]\n- name: b\n  containerEdits:\n    env: [B=1]\n",
-				"etc/cdi/broken.json":   "{",
+				"var/run/cdi/fpga.yaml": "cdiVersion: 0.6.0\nkind: example.com/fpga\ndevices:\n- name: a\n  " +
+					"containerEdits:\n    env: [A=1]\n- name: b\n  containerEdits:\n    env: [B=1]\n",
+				"etc/cdi/broken.json": "{",
 			},
 			want: []Device{
 				{Device: cluster.Device{ID: "example.com/fpga=a", Type: "fpga", Numa: -1}, CDI: "example.com/fpga=a"},
@@ -137,9 +147,13 @@ func TestFind(t *testing.T) {
 		"stated": {
 			files: tree{"dev/fpga0": "-> /dev/null", "sys/dev/char/1:3/device/numa_node": "1\n"},
 			finder: Finder{Stated: stated(t,
-				"type=fpga,path=/dev/fpga0:/dev/fpga,model=X1,memory=8GiB", "type=licence,count=2", "type=fpga,path=/dev/fpga1", "path=/dev/fpga2,model=X2", "type=tpu,cdi=example.com/tpu=0")},
+				"type=fpga,path=/dev/fpga0:/dev/fpga,model=X1,memory=8GiB", "type=licence,count=2",
+				"type=fpga,path=/dev/fpga1", "path=/dev/fpga2,model=X2", "type=tpu,cdi=example.com/tpu=0")},
 			want: []Device{
-				{Device: cluster.Device{ID: "fpga0", Type: "fpga", Model: "X1", Memory: 8 * cluster.GiB, Numa: 1}, Nodes: []Node{{"/dev/fpga0", "/dev/fpga"}}},
+				{
+					Device: cluster.Device{ID: "fpga0", Type: "fpga", Model: "X1", Memory: 8 * cluster.GiB, Numa: 1},
+					Nodes:  []Node{{"/dev/fpga0", "/dev/fpga"}},
+				},
 				{Device: cluster.Device{ID: "licence-0", Type: "licence", Numa: -1}},
 				{Device: cluster.Device{ID: "licence-1", Type: "licence", Numa: -1}},
 			},
@@ -148,8 +162,9 @@ func TestFind(t *testing.T) {
 				"--device type=tpu,cdi=example.com/tpu=0: no CDI specification has example.com/tpu=0",
 		},
 		"more about what is found": {
-			files:  nvidia,
-			finder: Finder{Stated: stated(t, "path=/dev/nvidia1,model=A100,memory=40GiB,numa=1,id=gpu1", "type=x,id="+uuid0)},
+			files: nvidia,
+			finder: Finder{Stated: stated(t, "path=/dev/nvidia1,model=A100,memory=40GiB,numa=1,id=gpu1",
+				"type=x,id="+uuid0)},
 			want: []Device{a100(uuid0, uuid0, 0, 0, "0"), func() Device {
 				d := a100("gpu1", "1", 40*cluster.GiB, 1, "1")
 				d.Model = "A100"
@@ -158,10 +173,14 @@ func TestFind(t *testing.T) {
 			fault: uuid0 + ": two devices have this id; the first is taken",
 		},
 		"cores": {
-			files:  tree{"sys/devices/system/node/node0/cpulist": "0-1,4\n", "sys/devices/system/node/node1/cpulist": "2-3\n", "sys/devices/system/node/node2/cpulist": "\n"},
+			files: tree{
+				"sys/devices/system/node/node0/cpulist": "0-1,4\n",
+				"sys/devices/system/node/node1/cpulist": "2-3\n", "sys/devices/system/node/node2/cpulist": "\n",
+			},
 			finder: Finder{Cores: []int{1, 2}},
 			want: []Device{
-				{Device: cluster.Device{ID: "cpu1", Type: "core", Numa: 0}}, {Device: cluster.Device{ID: "cpu2", Type: "core", Numa: 1}},
+				{Device: cluster.Device{ID: "cpu1", Type: "core", Numa: 0}},
+				{Device: cluster.Device{ID: "cpu2", Type: "core", Numa: 1}},
 			},
 		},
 	} {
@@ -209,8 +228,11 @@ func TestParseStatedFaults(t *testing.T) {
 		"model=A100":                  {"type is missing"},
 		"type=core":                   {`stands for the node's cores`},
 		"type=GPU,memory=much,numa=x": {`type "GPU"`, `memory "much"`, `numa "x"`},
-		"type=gpu,type=gpu,count=0,colour=red,path=dev/x": {"type stands there twice", `count "0"`, `"colour" is not known`, `path "dev/x"`},
-		"type=gpu,path=/dev/x,cdi=example.com/gpu=0":      {"path and cdi exclude each other"},
+		"type=gpu,type=gpu,count=0,colour=red,path=dev/x": {
+			"type stands there twice", `count "0"`,
+			`"colour" is not known`, `path "dev/x"`,
+		},
+		"type=gpu,path=/dev/x,cdi=example.com/gpu=0": {"path and cdi exclude each other"},
 		"cdi=gpu": {"vendor/class=name", "type is missing"},
 		"type=gpu,id=" + strings.Repeat("x", 300): {"id "},
 	} {
@@ -227,13 +249,19 @@ func TestParseStatedFaults(t *testing.T) {
 }
 
 func TestCPUs(t *testing.T) {
-	for text, want := range map[string]string{"0": "0", "3,1,2": "1-3", "0-3,8,2-4": "0-4,8", "1023\n": "1023", "": "", "1-": "", "4-2": "", "1024": "", "-1": "", "a": ""} {
+	for text, want := range map[string]string{
+		"0": "0", "3,1,2": "1-3", "0-3,8,2-4": "0-4,8", "1023\n": "1023", "": "",
+		"1-": "", "4-2": "", "1024": "", "-1": "", "a": "",
+	} {
 		cpus, err := ParseCPUs(text)
 		if got := FormatCPUs(cpus); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: got %q, %v; want %q", text, got, err, want)
 		}
 	}
-	for id, want := range map[string]int{"cpu0": 0, "cpu12": 12, "cpu01": -1, "cpu": -1, "cpu-1": -1, "gpu0": -1, "cpu2000": -1} {
+	for id, want := range map[string]int{
+		"cpu0": 0, "cpu12": 12, "cpu01": -1, "cpu": -1, "cpu-1": -1, "gpu0": -1,
+		"cpu2000": -1,
+	} {
 		got, ok := CPU(id)
 		if !ok {
 			got = -1

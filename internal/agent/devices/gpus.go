@@ -16,8 +16,8 @@ const gpu = cluster.DefaultDeviceType
 // nvidiaCDI is the kind under which NVIDIA's specifications name GPUs.
 const nvidiaCDI = "nvidia.com/gpu="
 
-// nvidia finds GPUs by the files of NVIDIA's driver, and asks its program for what these do not tell. With a specification of CDI a container
-// gets the libraries of the driver, too; without one the files of the device alone.
+// nvidia finds GPUs by the files of NVIDIA's driver, and asks its program for what these do not tell. With a
+// specification of CDI a container gets the libraries of the driver, too; without one the files of the device alone.
 func (f *Finder) nvidia(ctx context.Context, specs *specs) (all []Device, err error) {
 	folders := f.glob("/proc/driver/nvidia/gpus/*")
 	if len(folders) == 0 {
@@ -46,7 +46,8 @@ func (f *Finder) nvidia(ctx context.Context, specs *specs) (all []Device, err er
 		}
 		d := Device{
 			Device: cluster.Device{
-				ID: cmp.Or(uuid, "pci-"+bus), Type: gpu, Memory: smi.memory, Numa: f.numaOf("/sys/bus/pci/devices/" + strings.ToLower(bus)),
+				ID: cmp.Or(uuid, "pci-"+bus), Type: gpu, Memory: smi.memory,
+				Numa:  f.numaOf("/sys/bus/pci/devices/" + strings.ToLower(bus)),
 				Model: label(strings.TrimPrefix(cmp.Or(smi.name, info["Model"]), "NVIDIA ")),
 			},
 			Nodes: append(own, shared...), NVIDIA: true, NVIDIAName: cmp.Or(uuid, minor),
@@ -88,7 +89,8 @@ func parseSMI(text string) map[string]smiGPU {
 	return all
 }
 
-// busKey is an address on the PCI bus as both the driver and its program write it: they differ in case and in the zeros of the domain.
+// busKey is an address on the PCI bus as both the driver and its program write it: they differ in case and in the zeros
+// of the domain.
 func busKey(bus string) string {
 	domain, rest, found := strings.Cut(strings.ToLower(bus), ":")
 	if !found {
@@ -130,11 +132,13 @@ func (f *Finder) amd(specs *specs) (all []Device) {
 		d := Device{
 			Device: cluster.Device{
 				ID: "amd-" + label(id), Type: gpu, Numa: f.numaOf(folder),
-				Model: label(cmp.Or(f.read(filepath.Join(folder, "product_name")), "AMD "+f.read(filepath.Join(folder, "device")))),
+				Model: label(cmp.Or(f.read(filepath.Join(folder, "product_name")),
+					"AMD "+f.read(filepath.Join(folder, "device")))),
 			},
 			Nodes: append(own, kfd...),
 		}
-		if vram, err := strconv.ParseInt(f.read(filepath.Join(folder, "mem_info_vram_total")), 10, 64); err == nil && vram > 0 {
+		if vram, err := strconv.ParseInt(f.read(filepath.Join(folder, "mem_info_vram_total")), 10, 64); err == nil &&
+			vram > 0 {
 			d.Memory = min(cluster.Bytes(vram), cluster.MaxMemory)
 		}
 		d.CDI = specs.of(d.Nodes[0].Host)

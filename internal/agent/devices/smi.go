@@ -18,7 +18,8 @@ func SMI(ctx context.Context) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, smiTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "--query-gpu=uuid,name,memory.total,pci.bus_id", "--format=csv,noheader,nounits")
+	cmd := exec.CommandContext(ctx, path, "--query-gpu=uuid,name,memory.total,pci.bus_id",
+		"--format=csv,noheader,nounits")
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	if err != nil {

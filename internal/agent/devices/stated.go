@@ -29,9 +29,10 @@ type Stated struct {
 // MaxStated bounds how many devices one statement stands for.
 const MaxStated = 256
 
-// ParseStated reads "type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0,id=a,count=1,cdi=vendor/class=name". Type is
-// needed unless the path or the CDI name is that of a device that is found by itself; all else may be left out. A path may stand there
-// several times, and say as HOST:CONTAINER that the container sees it elsewhere. The error tells everything that is wrong.
+// ParseStated reads "type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0,id=a,count=1,cdi=vendor/class=name".
+// Type is needed unless the path or the CDI name is that of a device that is found by itself; all else may be left out.
+// A path may stand there several times, and say as HOST:CONTAINER that the container sees it elsewhere. The error tells
+// everything that is wrong.
 func ParseStated(text string) (Stated, error) {
 	s := Stated{Text: text, Numa: -1}
 	var errs []error
@@ -70,7 +71,8 @@ func (s *Stated) set(key, value string) error {
 	case "type":
 		s.Type = value
 		if !cluster.ValidName(value) || value == cluster.CoreType {
-			return fmt.Errorf("type %q: want lower-case letters, digits and \"-\", and not %q, which stands for the node's cores", value, cluster.CoreType)
+			return fmt.Errorf("type %q: want lower-case letters, digits and \"-\", and not %q, which stands "+
+				"for the node's cores", value, cluster.CoreType)
 		}
 	case "model", "id":
 		if label(value) != value {
@@ -104,7 +106,8 @@ func (s *Stated) set(key, value string) error {
 		if !two {
 			path = host
 		}
-		if !filepath.IsAbs(host) || !filepath.IsAbs(path) || filepath.Clean(host) != host || filepath.Clean(path) != path || path == "/" {
+		if !filepath.IsAbs(host) || !filepath.IsAbs(path) || filepath.Clean(host) != host ||
+			filepath.Clean(path) != path || path == "/" {
 			return fmt.Errorf("path %q: want an absolute path, or HOST:CONTAINER of such", value)
 		}
 		s.Nodes = append(s.Nodes, Node{host, path})

@@ -18,8 +18,8 @@ import (
 	"github.com/berthd/berth/internal/thread"
 )
 
-// What a count may cost: after each workSpan of work it rests for restSpans times as long, so that it takes a twentieth of one CPU and of a disk's
-// time at the most, and it works at the lowest priorities that the kernel has.
+// What a count may cost: after each workSpan of work it rests for restSpans times as long, so that it takes a twentieth
+// of one CPU and of a disk's time at the most, and it works at the lowest priorities that the kernel has.
 const (
 	workSpan  = 5 * time.Millisecond
 	restSpans = 19
@@ -34,8 +34,9 @@ type Use struct {
 	Files int           // folders included, the first one not
 }
 
-// Count counts the files below a folder, which may be a link itself; it follows no other link and enters no other file system. What goes away
-// meanwhile, or may not be read, counts for nothing. It takes a thread of its own while it works.
+// Count counts the files below a folder, which may be a link itself; it follows no other link and enters no other file
+// system. What goes away meanwhile, or may not be read, counts for nothing. It takes a thread of its own while it
+// works.
 func Count(ctx context.Context, dir string) (use Use, err error) {
 	err = thread.Apart(func() error {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)                     // of this thread alone; it may be so already
@@ -154,8 +155,8 @@ func gone(err error) error {
 	return err
 }
 
-// Room returns the size of the file system of a folder and what is free of it for programs. Where a quota is set for the folder (a project quota of
-// ext4 or XFS), the kernel answers with that.
+// Room returns the size of the file system of a folder and what is free of it for programs. Where a quota is set for
+// the folder (a project quota of ext4 or XFS), the kernel answers with that.
 func Room(dir string) (size, free cluster.Bytes, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

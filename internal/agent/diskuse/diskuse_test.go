@@ -22,7 +22,8 @@ func TestCount(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, size int) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700), os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700),
+			os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,7 +18,8 @@ func TestGatherThisMachine(t *testing.T) {
 	if err != nil {
 		t.Errorf("not found out: %v", err)
 	}
-	if f.Hostname == "" || f.Kernel == "" || f.BootID == "" || f.CPU < 1000 || f.Memory < cluster.MiB || f.Disk < cluster.MiB || f.Address == "" {
+	if f.Hostname == "" || f.Kernel == "" || f.BootID == "" || f.CPU < 1000 || f.Memory < cluster.MiB ||
+		f.Disk < cluster.MiB || f.Address == "" {
 		t.Errorf("facts are incomplete: %+v", f)
 	}
 }
@@ -72,7 +73,8 @@ func FuzzMounts(f *testing.F) {
 			t.Errorf("%d mounts in %d lines", len(found), lines)
 		}
 		for _, m := range found {
-			if m.point == "" || m.kind == "" || m.source == "" || strings.ContainsAny(m.kind, " \n") || len(m.point)+len(m.kind)+len(m.source) > len(b) {
+			if m.point == "" || m.kind == "" || m.source == "" || strings.ContainsAny(m.kind, " \n") ||
+				len(m.point)+len(m.kind)+len(m.source) > len(b) {
 				t.Errorf("%q holds %+v", b, m)
 			}
 		}

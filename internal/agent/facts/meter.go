@@ -22,8 +22,8 @@ import (
 const cpuWindow = 5 * time.Second
 
 // Meter measures what a machine uses. A machine that is a container with limits of its own is measured by its control
-// group, of version 1 or 2; the limits are then what Gather tells as its total. The zero value measures this machine. It is
-// not for concurrent use.
+// group, of version 1 or 2; the limits are then what Gather tells as its total. The zero value measures this machine.
+// It is not for concurrent use.
 type Meter struct {
 	// root is "/" but in tests, cores the machine's unless 0.
 	root  string
@@ -38,9 +38,9 @@ type reading struct {
 	worked, last time.Duration
 }
 
-// Measure returns what the machine uses now: of the CPU the mean of the last seconds (the first time since its boot), of
-// memory what is not available to programs, of the disk what is not available on the file system that
-// holds dir. Tasks is for the caller. The error joins what could not be found out; the rest is good nevertheless.
+// Measure returns what the machine uses now: of the CPU the mean of the last seconds (the first time since its boot),
+// of memory what is not available to programs, of the disk what is not available on the file system that holds dir.
+// Tasks is for the caller. The error joins what could not be found out; the rest is good nevertheless.
 func (m *Meter) Measure(dir string) (cluster.NodeStats, error) {
 	now := time.Now()
 	s := cluster.NodeStats{At: now.UTC()}

@@ -58,21 +58,24 @@ func TestMeter(t *testing.T) {
 			more: machine{
 				"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
 				"sys/fs/cgroup/cpuacct/cpuacct.usage":        "5000000000\n",
-				"sys/fs/cgroup/memory/memory.limit_in_bytes": "2147483648\n", "sys/fs/cgroup/memory/memory.usage_in_bytes": "1073741824\n",
-				"sys/fs/cgroup/memory/memory.stat": "total_inactive_file 268435456\n",
+				"sys/fs/cgroup/memory/memory.limit_in_bytes": "2147483648\n",
+				"sys/fs/cgroup/memory/memory.usage_in_bytes": "1073741824\n",
+				"sys/fs/cgroup/memory/memory.stat":           "total_inactive_file 268435456\n",
 			},
 			later: machine{"sys/fs/cgroup/cpuacct/cpuacct.usage": "15000000000\n"},
 			cpu:   1000, memory: 768 * cluster.MiB,
 		},
 		"a container without limits": {
 			more: machine{
-				"sys/fs/cgroup/cgroup.controllers": "", "sys/fs/cgroup/cpu.max": "max 100000\n", "sys/fs/cgroup/memory.max": "max\n",
+				"sys/fs/cgroup/cgroup.controllers": "", "sys/fs/cgroup/cpu.max": "max 100000\n",
+				"sys/fs/cgroup/memory.max": "max\n",
 			},
 			cpu: 2490, memory: 4 * cluster.GiB,
 		},
 		"a root group of version 1": {
 			more: machine{
-				"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+				"sys/fs/cgroup/cpu/cpu.cfs_quota_us":         "-1\n",
+				"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
 			},
 			cpu: 2490, memory: 4 * cluster.GiB,
 		},

@@ -13,7 +13,8 @@ import (
 
 // Scarcity is how short of memory a machine is.
 type Scarcity struct {
-	// Stall is in how many percent of the last ten seconds all programs waited for memory, -1 where the kernel does not tell.
+	// Stall is in how many percent of the last ten seconds all programs waited for memory, -1 where the kernel does not
+	// tell.
 	Stall float64
 	// Free is what programs can still have of Total.
 	Free, Total cluster.Bytes
@@ -21,8 +22,8 @@ type Scarcity struct {
 	Used, Limit cluster.Bytes
 }
 
-// Scarcity measures how short of memory the machine is; tasks is the control group of all tasks, such as "/berth", or empty. The
-// error joins what could not be found out; of the rest the machine's own part is good nevertheless.
+// Scarcity measures how short of memory the machine is; tasks is the control group of all tasks, such as "/berth", or
+// empty. The error joins what could not be found out; of the rest the machine's own part is good nevertheless.
 func (m *Meter) Scarcity(tasks string) (Scarcity, error) {
 	s := Scarcity{Stall: -1}
 	var errs []error

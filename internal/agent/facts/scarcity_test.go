@@ -15,7 +15,9 @@ func TestScarcity(t *testing.T) {
 		tasks string
 		want  Scarcity
 	}{
-		"a machine whose kernel tells nothing": {want: Scarcity{Stall: -1, Free: 12 * cluster.GiB, Total: 16 * cluster.GiB}},
+		"a machine whose kernel tells nothing": {
+			want: Scarcity{Stall: -1, Free: 12 * cluster.GiB, Total: 16 * cluster.GiB},
+		},
 		"a machine with pressures": {
 			files: machine{"proc/pressure/memory": some + "full avg10=12.50 avg60=0.00 avg300=0.00 total=1\n"},
 			want:  Scarcity{Stall: 12.5, Free: 12 * cluster.GiB, Total: 16 * cluster.GiB},
@@ -24,7 +26,8 @@ func TestScarcity(t *testing.T) {
 			files: machine{
 				"proc/pressure/memory":             some + "full avg10=12.50 avg60=0.00 avg300=0.00 total=1\n",
 				"sys/fs/cgroup/cgroup.controllers": "memory\n", "sys/fs/cgroup/memory.max": "2147483648\n",
-				"sys/fs/cgroup/memory.current": "2147483648\n", "sys/fs/cgroup/memory.stat": "inactive_file 1073741824\n",
+				"sys/fs/cgroup/memory.current":  "2147483648\n",
+				"sys/fs/cgroup/memory.stat":     "inactive_file 1073741824\n",
 				"sys/fs/cgroup/memory.pressure": some + "full avg10=3.00\n",
 			},
 			want: Scarcity{Stall: 3, Free: cluster.GiB, Total: 2 * cluster.GiB},
@@ -32,7 +35,8 @@ func TestScarcity(t *testing.T) {
 		"tasks with a limit, version 2": {
 			files: machine{
 				"sys/fs/cgroup/cgroup.controllers": "memory\n", "sys/fs/cgroup/berth/memory.max": "1073741824\n",
-				"sys/fs/cgroup/berth/memory.current": "1000\n", "sys/fs/cgroup/berth/memory.stat": "inactive_file 400\n",
+				"sys/fs/cgroup/berth/memory.current":  "1000\n",
+				"sys/fs/cgroup/berth/memory.stat":     "inactive_file 400\n",
 				"sys/fs/cgroup/berth/memory.pressure": some + "full avg10=40.00\n",
 			},
 			tasks: "/berth",
@@ -41,7 +45,8 @@ func TestScarcity(t *testing.T) {
 		"tasks with a limit, version 1": {
 			files: machine{
 				"sys/fs/cgroup/memory/berth/memory.limit_in_bytes": "1073741824\n",
-				"sys/fs/cgroup/memory/berth/memory.usage_in_bytes": "1000\n", "sys/fs/cgroup/memory/berth/memory.stat": "total_inactive_file 400\n",
+				"sys/fs/cgroup/memory/berth/memory.usage_in_bytes": "1000\n",
+				"sys/fs/cgroup/memory/berth/memory.stat":           "total_inactive_file 400\n",
 			},
 			tasks: "/berth",
 			want:  Scarcity{Stall: -1, Free: 12 * cluster.GiB, Total: 16 * cluster.GiB, Used: 600, Limit: cluster.GiB},

@@ -1,5 +1,5 @@
-// Package inside enters the surroundings of a running program: its files, with its rights, and its network. No file of the container
-// is needed for that, so it also works where an image holds nothing but its program.
+// Package inside enters the surroundings of a running program: its files, with its rights, and its network. No file of
+// the container is needed for that, so it also works where an image holds nothing but its program.
 package inside
 
 import (
@@ -37,9 +37,10 @@ func of(p executor.Process) error {
 	return nil
 }
 
-// Files calls do with the root that a path begins at for a program: that of its files, or for a path that does not begin with / the
-// folder that it stands in, out of which nothing leads then. do runs on a thread of its own, to which the program's user, groups and
-// capabilities apply, none of them beyond the agent's own; it must do itself all that it does with files.
+// Files calls do with the root that a path begins at for a program: that of its files, or for a path that does not
+// begin with / the folder that it stands in, out of which nothing leads then. do runs on a thread of its own, to which
+// the program's user, groups and capabilities apply, none of them beyond the agent's own; it must do itself all that it
+// does with files.
 func Files(p executor.Process, name string, do func(*os.Root) error) error {
 	at := proc(p.Pid, "cwd")
 	if strings.HasPrefix(name, "/") {
@@ -81,7 +82,8 @@ func rightsOf(pid int) (r rights, err error) {
 	return parseRights(string(b))
 }
 
-// parseRights reads the lines of /proc/<pid>/status that tell of rights: of four users and groups the last is the one for files.
+// parseRights reads the lines of /proc/<pid>/status that tell of rights: of four users and groups the last is the one
+// for files.
 func parseRights(status string) (r rights, err error) {
 	found := 0
 	for line := range strings.Lines(status) {
@@ -125,7 +127,8 @@ func (r rights) take() error {
 		if err := unix.Setgroups(r.groups); err != nil { // of this thread alone, unlike syscall.Setgroups
 			return err
 		}
-		for call, id := range map[uintptr]int{unix.SYS_SETFSGID: r.gid, unix.SYS_SETFSUID: r.uid} { // order-free: neither takes the right to the other
+		// order-free: neither takes the right to the other
+		for call, id := range map[uintptr]int{unix.SYS_SETFSGID: r.gid, unix.SYS_SETFSUID: r.uid} {
 			_, _, _ = unix.RawSyscall(call, uintptr(id), 0, 0)
 			if now, _, _ := unix.RawSyscall(call, ^uintptr(0), 0, 0); int(now) != id { // it tells, and changes nothing
 				return fmt.Errorf("user or group %d: %w", id, unix.EPERM)
@@ -143,8 +146,8 @@ func (r rights) take() error {
 	return unix.Capset(&head, &data[0])
 }
 
-// Dial connects to a port on which a program listens, in the program's own network: at its loopback addresses, or the others that
-// are there. Own is the machine's address, for programs in the machine's network.
+// Dial connects to a port on which a program listens, in the program's own network: at its loopback addresses, or the
+// others that are there. Own is the machine's address, for programs in the machine's network.
 func Dial(ctx context.Context, p executor.Process, port int, own string) (net.Conn, error) {
 	ours, err := os.Readlink("/proc/self/ns/net")
 	theirs, err2 := os.Readlink(proc(p.Pid, "ns/net"))
@@ -177,14 +180,16 @@ func Dial(ctx context.Context, p executor.Process, port int, own string) (net.Co
 func addresses() (all []string) {
 	found, _ := net.InterfaceAddrs()
 	for _, a := range found {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() && !p.Addr().IsLoopback() {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() &&
+			!p.Addr().IsLoopback() {
 			all = append(all, p.Addr().String())
 		}
 	}
 	return all
 }
 
-// dial tries the loopback addresses, then others, one after the other. A single address is dialled on the caller's own thread.
+// dial tries the loopback addresses, then others, one after the other. A single address is dialled on the caller's own
+// thread.
 func dial(ctx context.Context, port int, others []string) (net.Conn, error) {
 	var refused error
 	for _, host := range append([]string{"127.0.0.1", "::1"}, others...) {

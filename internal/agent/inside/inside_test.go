@@ -37,19 +37,24 @@ func program(t *testing.T, change func(*exec.Cmd)) executor.Process {
 
 func TestRights(t *testing.T) {
 	t.Parallel()
-	got, err := parseRights("Name:\tx: y\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapEff:\t0000000000000401\n")
+	got, err := parseRights("Name:\tx: y\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 " +
+		"\nCapEff:\t0000000000000401\n")
 	want := rights{uid: 4, gid: 8, groups: []int{9, 10}, capabilities: 0x401}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(rights{})); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	for _, bad := range []string{"", "Uid:\t1\t2\t3\t4\n", "Uid:\t1\t2\t3\tx\nGid:\t5\t6\t7\t8\nGroups:\t\nCapEff:\t0\n"} {
+	for _, bad := range []string{
+		"", "Uid:\t1\t2\t3\t4\n",
+		"Uid:\t1\t2\t3\tx\nGid:\t5\t6\t7\t8\nGroups:\t\nCapEff:\t0\n",
+	} {
 		if got, err := parseRights(bad); err == nil {
 			t.Errorf("%q gives %+v", bad, got)
 		}
 	}
 }
 
-// TestFilesWithTheProgramsRights holds that what is done to files is done as the program could, and leaves this process as it was.
+// TestFilesWithTheProgramsRights holds that what is done to files is done as the program could, and leaves this process
+// as it was.
 func TestFilesWithTheProgramsRights(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
@@ -61,12 +66,15 @@ func TestFilesWithTheProgramsRights(t *testing.T) {
 			}
 		}
 	}
-	if err := errors.Join(os.Mkdir(dir+"/open", 0o777), os.Chmod(dir+"/open", 0o777), os.WriteFile(dir+"/secret", []byte("root's"), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(dir+"/open", 0o777), os.Chmod(dir+"/open", 0o777),
+		os.WriteFile(dir+"/secret", []byte("root's"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	p := program(t, func(c *exec.Cmd) {
 		c.Dir = dir
-		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65533, Groups: []uint32{77}}}
+		c.SysProcAttr = &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: 65534, Gid: 65533, Groups: []uint32{77}},
+		}
 	})
 	err := Files(p, "/", func(root *os.Root) error {
 		_, secret := root.ReadFile(strings.TrimPrefix(dir, "/") + "/secret")
@@ -102,7 +110,8 @@ func TestFilesWithTheProgramsRights(t *testing.T) {
 
 	// Root without capabilities is bound by modes too.
 	bare := program(t, func(c *exec.Cmd) {
-		c.Path, c.Args = "/bin/sh", []string{"sh", "-c", "exec setpriv --bounding-set=-all --inh-caps=-all sleep 100000"}
+		c.Path, c.Args = "/bin/sh",
+			[]string{"sh", "-c", "exec setpriv --bounding-set=-all --inh-caps=-all sleep 100000"}
 	})
 	var r rights
 	testkit.Eventually(t, 20*time.Second, func() error {

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// plainSize is how long an answer over UDP may be without EDNS, mostSize the longest one of ours with it: what passes everywhere in one piece.
+	// plainSize is how long an answer over UDP may be without EDNS, mostSize the longest one of ours with it: what
+	// passes everywhere in one piece.
 	plainSize = 512
 	mostSize  = 1232
 	// mostRecords is of how many addresses an answer tells at most, over a connection too.
@@ -117,7 +118,8 @@ type reply struct {
 // pack encodes a reply in what room there is: as much as fits, and whether that is all.
 func (q *query) pack(r reply) []byte {
 	m := dnsmessage.Message{Header: dnsmessage.Header{
-		ID: q.header.ID, Response: true, OpCode: q.header.OpCode, Authoritative: !r.foreign, RecursionDesired: q.header.RecursionDesired,
+		ID: q.header.ID, Response: true, OpCode: q.header.OpCode, Authoritative: !r.foreign,
+		RecursionDesired:   q.header.RecursionDesired,
 		RecursionAvailable: true, CheckingDisabled: q.header.CheckingDisabled, RCode: r.code & 0xf,
 	}}
 	if q.Type != 0 {
@@ -170,7 +172,8 @@ func header(of dnsmessage.Name, t dnsmessage.Type) dnsmessage.ResourceHeader {
 // authority is the record that says for how long it may be kept that there is nothing.
 func authority() dnsmessage.Resource {
 	return dnsmessage.Resource{Header: header(name(), dnsmessage.TypeSOA), Body: &dnsmessage.SOAResource{
-		NS: name("agent"), MBox: name("agent"), Serial: 1, Refresh: 60, Retry: 60, Expire: 60, MinTTL: uint32(TTL / time.Second),
+		NS: name("agent"), MBox: name("agent"), Serial: 1, Refresh: 60, Retry: 60, Expire: 60,
+		MinTTL: uint32(TTL / time.Second),
 	}}
 }
 
@@ -263,9 +266,14 @@ func addressRecords(of dnsmessage.Name, t dnsmessage.Type, list []Address) (reco
 		seen[a.Addr] = true
 		switch {
 		case a.Addr.Is4() && (t == dnsmessage.TypeA || t == dnsmessage.TypeALL):
-			records = append(records, dnsmessage.Resource{Header: header(of, dnsmessage.TypeA), Body: &dnsmessage.AResource{A: a.Addr.As4()}})
+			records = append(records,
+				dnsmessage.Resource{Header: header(of, dnsmessage.TypeA), Body: &dnsmessage.AResource{A: a.Addr.As4()}})
 		case a.Addr.Is6() && (t == dnsmessage.TypeAAAA || t == dnsmessage.TypeALL):
-			records = append(records, dnsmessage.Resource{Header: header(of, dnsmessage.TypeAAAA), Body: &dnsmessage.AAAAResource{AAAA: a.Addr.As16()}})
+			records = append(records,
+				dnsmessage.Resource{
+					Header: header(of, dnsmessage.TypeAAAA),
+					Body:   &dnsmessage.AAAAResource{AAAA: a.Addr.As16()},
+				})
 		}
 	}
 	return records

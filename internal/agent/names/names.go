@@ -1,14 +1,17 @@
-// Package names answers the questions of a node's tasks for names (DNS). Those of services, which end in ".berth", it answers from what the
-// agent knows of their healthy tasks; all others it passes on to the resolvers that the node asks itself.
+// Package names answers the questions of a node's tasks for names (DNS). Those of services, which end in ".berth", it
+// answers from what the agent knows of their healthy tasks; all others it passes on to the resolvers that the node asks
+// itself.
 //
-//	<service>.<cluster>.berth               A and AAAA: the addresses of the nodes that healthy tasks are on; SRV: with all their ports
+//	<service>.<cluster>.berth               A and AAAA: the addresses of the nodes that healthy tasks are on;
+//	                                        SRV: with all their ports
 //	_<port>._tcp.<service>.<cluster>.berth  SRV: with one of their ports, by its name; _udp is the same
 //	<address>.<service>.<cluster>.berth     what an SRV points to: an address of the service, with "-" for "." and ":"
 //
-// A service that nobody knows does not exist (NXDOMAIN); one without a healthy task has no addresses (NOERROR). Where no server has told of a
-// service yet the answer is SERVFAIL, which nobody keeps.
+// A service that nobody knows does not exist (NXDOMAIN); one without a healthy task has no addresses (NOERROR). Where
+// no server has told of a service yet the answer is SERVFAIL, which nobody keeps.
 //
-// Who asks is a task, and may be hostile: questions, connections and what is passed on are bounded, in all and for each address that asks.
+// Who asks is a task, and may be hostile: questions, connections and what is passed on are bounded, in all and for each
+// address that asks.
 package names
 
 import (
@@ -55,15 +58,16 @@ var ErrNotTold = errors.New("no server has told of the service")
 
 // Directory knows the services.
 type Directory interface {
-	// Service returns what is known of a service that an address asks for; it may wait a moment until something is. Any error means that nothing
-	// can be said. It may be called concurrently.
+	// Service returns what is known of a service that an address asks for; it may wait a moment until something is. Any
+	// error means that nothing can be said. It may be called concurrently.
 	Service(ctx context.Context, from netip.Addr, cluster, service string) (Service, error)
 }
 
 // Config is what New needs.
 type Config struct {
 	Directory Directory
-	// Upstreams returns the resolvers that other names are passed on to, the first first. It is called for each question.
+	// Upstreams returns the resolvers that other names are passed on to, the first first. It is called for each
+	// question.
 	Upstreams func() []netip.AddrPort
 	Logger    *slog.Logger // default: discard
 }

@@ -183,8 +183,16 @@ func TestAnswers(t *testing.T) {
 		{"nobody.default.berth.", srv, "NameError no more for 5"},
 		{"web.other.berth.", a, "NameError no more for 5"},
 		{"untold.default.berth.", a, "ServerFailure"},
-		{"web.default.berth.", srv, "Success 192-0-2-1.web.default.berth:8080 192-0-2-1.web.default.berth:8081 192-0-2-1.web.default.berth:9000 192-0-2-2.web.default.berth:20001"},
-		{"_http._tcp.web.default.berth.", srv, "Success 192-0-2-1.web.default.berth:8080 192-0-2-1.web.default.berth:8081 192-0-2-2.web.default.berth:20001"},
+		{
+			"web.default.berth.", srv,
+			"Success 192-0-2-1.web.default.berth:8080 192-0-2-1.web.default.berth:8081 " +
+				"192-0-2-1.web.default.berth:9000 192-0-2-2.web.default.berth:20001",
+		},
+		{
+			"_http._tcp.web.default.berth.", srv,
+			"Success 192-0-2-1.web.default.berth:8080 192-0-2-1.web.default.berth:8081 " +
+				"192-0-2-2.web.default.berth:20001",
+		},
 		{"_admin._udp.web.default.berth.", srv, "Success 192-0-2-1.web.default.berth:9000"},
 		{"_none._tcp.web.default.berth.", srv, "Success no more for 5"},
 		{"_http._tcp.web.default.berth.", a, "Success no more for 5"},
@@ -210,7 +218,8 @@ func TestAnswers(t *testing.T) {
 			if got := says(m); got != c.want {
 				t.Errorf("%s %v over %s:\n got %q\nwant %q", c.name, c.typ, network, got, c.want)
 			}
-			if m.ID != 4711 || !m.Response || len(m.Questions) != 1 || m.Questions[0].Name.String() != c.name || m.Truncated {
+			if m.ID != 4711 || !m.Response || len(m.Questions) != 1 || m.Questions[0].Name.String() != c.name ||
+				m.Truncated {
 				t.Errorf("%s: the answer is %+v", c.name, m.Header)
 			}
 		}
@@ -231,12 +240,14 @@ func TestPlacesComeWithAddresses(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	if diff := cmp.Diff([]string{"192-0-2-1.web.default.berth. 192.0.2.1", "192-0-2-2.web.default.berth. 192.0.2.2"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"192-0-2-1.web.default.berth. 192.0.2.1", "192-0-2-2.web.default.berth. 192.0.2.2"},
+		got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// An answer is as long as the asker, or what passes everywhere, allows, says whether it is all, and is in another order each time.
+// An answer is as long as the asker, or what passes everywhere, allows, says whether it is all, and is in another order
+// each time.
 func TestLongAnswers(t *testing.T) {
 	t.Parallel()
 	where := serveTown(t)
@@ -256,7 +267,8 @@ func TestLongAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n > c.atMost || len(m.Answers) < c.least || m.Truncated != c.truncated {
-			t.Errorf("%s with %d: %d bytes, %d addresses, truncated: %v; want %+v", c.network, c.size, n, len(m.Answers), m.Truncated, c)
+			t.Errorf("%s with %d: %d bytes, %d addresses, truncated: %v; want %+v", c.network, c.size, n,
+				len(m.Answers), m.Truncated, c)
 		}
 	}
 	first := map[string]bool{}
@@ -297,11 +309,15 @@ func TestBadQuestions(t *testing.T) {
 		"an answer":     {with(func(m *dnsmessage.Message) { m.Response = true }), ""},
 		"an update":     {with(func(m *dnsmessage.Message) { m.OpCode = 5 }), "NotImplemented"},
 		"no question":   {with(func(m *dnsmessage.Message) { m.Questions = nil }), "FormatError"},
-		"two questions": {with(func(m *dnsmessage.Message) { m.Questions = append(m.Questions, m.Questions[0]) }), "FormatError"},
-		"half of one":   {with(func(*dnsmessage.Message) {})[:20], "FormatError"},
-		"another class": {with(func(m *dnsmessage.Message) { m.Questions[0].Class = dnsmessage.ClassCHAOS }), "Refused"},
-		"a whole zone":  {with(func(m *dnsmessage.Message) { m.Questions[0].Type = dnsmessage.TypeAXFR }), "Refused"},
-		"another EDNS":  {with(func(m *dnsmessage.Message) { m.Additionals[0].Header.TTL |= 1 << 16 }), "bad version"},
+		"two questions": {with(func(m *dnsmessage.Message) {
+			m.Questions = append(m.Questions, m.Questions[0])
+		}), "FormatError"},
+		"half of one": {with(func(*dnsmessage.Message) {})[:20], "FormatError"},
+		"another class": {with(func(m *dnsmessage.Message) {
+			m.Questions[0].Class = dnsmessage.ClassCHAOS
+		}), "Refused"},
+		"a whole zone": {with(func(m *dnsmessage.Message) { m.Questions[0].Type = dnsmessage.TypeAXFR }), "Refused"},
+		"another EDNS": {with(func(m *dnsmessage.Message) { m.Additionals[0].Header.TTL |= 1 << 16 }), "bad version"},
 	} {
 		got := s.answer(t.Context(), c.text, netip.MustParseAddr("127.0.0.1"), false)
 		if (got == nil) != (c.want == "") {
@@ -389,14 +405,15 @@ func answered(q dnsmessage.Message, addrs ...string) *dnsmessage.Message {
 	m.Response = true
 	for _, a := range addrs {
 		m.Answers = append(m.Answers, dnsmessage.Resource{
-			Header: header(q.Questions[0].Name, dnsmessage.TypeA), Body: &dnsmessage.AResource{A: netip.MustParseAddr(a).As4()},
+			Header: header(q.Questions[0].Name, dnsmessage.TypeA),
+			Body:   &dnsmessage.AResource{A: netip.MustParseAddr(a).As4()},
 		})
 	}
 	return m
 }
 
-// Other names are passed on: to the next resolver where one does not answer, over TCP where they come so; what comes back is an answer to
-// the question, and no longer than the asker can take.
+// Other names are passed on: to the next resolver where one does not answer, over TCP where they come so; what comes
+// back is an answer to the question, and no longer than the asker can take.
 func TestOtherNamesArePassedOn(t *testing.T) {
 	t.Parallel()
 	dead := newUpstream(t, func(string, dnsmessage.Message) *dnsmessage.Message { return nil })
@@ -415,7 +432,9 @@ func TestOtherNamesArePassedOn(t *testing.T) {
 			return m
 		case of == "liar.example.":
 			m := answered(q, "192.0.2.66")
-			m.Questions = []dnsmessage.Question{{Name: dnsmessage.MustNewName("other.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}
+			m.Questions = []dnsmessage.Question{
+				{Name: dnsmessage.MustNewName("other.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
+			}
 			return m
 		case network == "tcp":
 			return answered(q, "192.0.2.99")
@@ -445,11 +464,13 @@ func TestOtherNamesArePassedOn(t *testing.T) {
 	if err != nil || n > 512 || !m.Truncated {
 		t.Errorf("a long answer: %d bytes, truncated: %v, %v", n, m.Truncated, err)
 	}
-	if m, _, err = ask(t, "tcp", where, question(t, "long.example.", dnsmessage.TypeA, 0)); err != nil || len(m.Answers) != 100 {
+	if m, _, err = ask(t, "tcp", where, question(t, "long.example.", dnsmessage.TypeA, 0)); err != nil ||
+		len(m.Answers) != 100 {
 		t.Errorf("a long answer over TCP: %d addresses, %v", len(m.Answers), err)
 	}
 	before := live.asked.Load()
-	if _, _, err := ask(t, "udp", where, question(t, "nobody.default.berth.", dnsmessage.TypeA, 0)); err != nil || live.asked.Load() != before {
+	if _, _, err := ask(t, "udp", where, question(t, "nobody.default.berth.", dnsmessage.TypeA, 0)); err != nil ||
+		live.asked.Load() != before {
 		t.Errorf("a name of the zone was passed on, or %v", err)
 	}
 }
@@ -574,12 +595,15 @@ func TestSharesAreBounded(t *testing.T) {
 // The resolver file of tasks names the agent alone, with what the node's own file says of names and of how to ask.
 func TestResolverFile(t *testing.T) {
 	t.Parallel()
-	r := ParseResolver([]byte("# by hand\nnameserver 127.0.0.53 ; stub\nnameserver 192.0.2.53\nnameserver fe80::1%eth0\nnameserver what\n" +
-		"search example.com default.berth corp.example\noptions edns0 trust-ad\noptions ndots:2\nnameserver\n"))
-	if got := fmt.Sprint(r.Servers, r.Outward()); got != "[127.0.0.53 192.0.2.53 fe80::1%eth0] [192.0.2.53 fe80::1%eth0]" {
+	r := ParseResolver([]byte(
+		"# by hand\nnameserver 127.0.0.53 ; stub\nnameserver 192.0.2.53\nnameserver fe80::1%eth0\nnameserver what\n" +
+			"search example.com default.berth corp.example\noptions edns0 trust-ad\noptions ndots:2\nnameserver\n"))
+	if got := fmt.Sprint(r.Servers,
+		r.Outward()); got != "[127.0.0.53 192.0.2.53 fe80::1%eth0] [192.0.2.53 fe80::1%eth0]" {
 		t.Errorf("servers: %s", got)
 	}
-	want := "# Written by Berth: the node's agent answers for *.berth and passes other names on.\nnameserver 10.213.0.1\n" +
+	want := "# Written by Berth: the node's agent answers for *.berth and passes other names " +
+		"on.\nnameserver 10.213.0.1\n" +
 		"search default.berth example.com corp.example\noptions edns0 ndots:2\n"
 	if diff := cmp.Diff(want, r.File(netip.MustParseAddr("10.213.0.1"), "default")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -587,7 +611,10 @@ func TestResolverFile(t *testing.T) {
 }
 
 func FuzzAnswer(f *testing.F) {
-	for _, n := range []string{"web.default.berth.", "_http._tcp.web.default.berth.", "192-0-2-1.web.default.berth.", "host.example.", "."} {
+	for _, n := range []string{
+		"web.default.berth.", "_http._tcp.web.default.berth.", "192-0-2-1.web.default.berth.",
+		"host.example.", ".",
+	} {
 		f.Add(question(f, n, dnsmessage.TypeSRV, 1232), true)
 		f.Add(question(f, n, dnsmessage.TypeA, 0), false)
 	}
@@ -600,7 +627,8 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		var m dnsmessage.Message
-		if err := m.Unpack(answer); err != nil || !m.Response || len(answer) > 1<<16-1 || !stream && len(answer) > mostSize {
+		if err := m.Unpack(answer); err != nil || !m.Response || len(answer) > 1<<16-1 || !stream &&
+			len(answer) > mostSize {
 			t.Errorf("%x is answered with %x: %v", text, answer, err)
 		}
 	})

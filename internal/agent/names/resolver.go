@@ -41,23 +41,30 @@ func ParseResolver(text []byte) (r Resolver) {
 	return r
 }
 
-// Outward returns the servers that are not on the machine's loopback: those that others reach too, and that pass nothing back.
+// Outward returns the servers that are not on the machine's loopback: those that others reach too, and that pass
+// nothing back.
 func (r Resolver) Outward() []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(r.Servers), func(a netip.Addr) bool { return a.IsLoopback() || a.IsUnspecified() })
+	return slices.DeleteFunc(slices.Clone(r.Servers), func(a netip.Addr) bool {
+		return a.IsLoopback() || a.IsUnspecified()
+	})
 }
 
-// File returns the resolver file of tasks of a cluster: they ask the agent at an address, for names of their own cluster first.
+// File returns the resolver file of tasks of a cluster: they ask the agent at an address, for names of their own
+// cluster first.
 func (r Resolver) File(agent netip.Addr, cluster string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Written by Berth: the node's agent answers for *.%s and passes other names on.\nnameserver %s\n", Zone, agent)
+	fmt.Fprintf(&b, "# Written by Berth: the node's agent answers for *.%s and passes other names on.\nnameserver %s\n",
+		Zone, agent)
 	search := []string{cluster + "." + Zone}
 	for _, s := range r.Search {
 		if s != "." && !slices.Contains(search, s) {
 			search = append(search, s)
 		}
 	}
-	fmt.Fprintf(&b, "search %s\n", strings.Join(search[:min(len(search), 6)], " "))                       // older libraries know six
-	options := slices.DeleteFunc(slices.Clone(r.Options), func(o string) bool { return o == "trust-ad" }) // not of another server
+	// older libraries know six
+	fmt.Fprintf(&b, "search %s\n", strings.Join(search[:min(len(search), 6)], " "))
+	// not of another server
+	options := slices.DeleteFunc(slices.Clone(r.Options), func(o string) bool { return o == "trust-ad" })
 	if len(options) > 0 {
 		fmt.Fprintf(&b, "options %s\n", strings.Join(options, " "))
 	}

@@ -62,8 +62,8 @@ func (d *Door) Address() netip.AddrPort { return d.at }
 // Close closes a door that is not served.
 func (d *Door) Close() error { return errors.Join(d.udp.Close(), d.tcp.Close()) }
 
-// Serve answers what comes in at a door from addresses that may ask, until the context ends; then the door is closed and all that was begun
-// has ended.
+// Serve answers what comes in at a door from addresses that may ask, until the context ends; then the door is closed
+// and all that was begun has ended.
 func (s *Server) Serve(ctx context.Context, d *Door, may func(from netip.Addr) bool) {
 	s.mu.Lock()
 	s.doors[d.at] = true
@@ -89,7 +89,8 @@ func (s *Server) Serve(ctx context.Context, d *Door, may func(from netip.Addr) b
 	both.Wait()
 }
 
-// packets reads questions that come over UDP. What there is no room for is left without an answer: who asked asks again.
+// packets reads questions that come over UDP. What there is no room for is left without an answer: who asked asks
+// again.
 func (s *Server) packets(ctx context.Context, d *Door, may func(netip.Addr) bool, begun *sync.WaitGroup) {
 	buf := make([]byte, mostQuestion)
 	for {

@@ -29,7 +29,8 @@ const (
 // plugins are those that the list names.
 func plugins() []string { return []string{"bridge", "host-local"} }
 
-// list returns the network as CNI has it. The plugins keep addresses and links; what is published, and who may reach what, is ours (rules.go).
+// list returns the network as CNI has it. The plugins keep addresses and links; what is published, and who may reach
+// what, is ours (rules.go).
 func (s *Spaces) list() ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
 		"cniVersion": "0.4.0", // of which all plugins know that are still in use
@@ -39,7 +40,10 @@ func (s *Spaces) list() ([]byte, error) {
 			"hairpinMode": true, // with br_netfilter a task reaches itself at the node by the port that it came from
 			"ipam": map[string]any{
 				"type": "host-local", "dataDir": filepath.Join(s.Dir, "ipam"),
-				"ranges": []any{[]any{map[string]any{"subnet": s.Subnet.String(), "gateway": firstAddress(s.Subnet).String()}}},
+				"ranges": []any{[]any{map[string]any{
+					"subnet":  s.Subnet.String(),
+					"gateway": firstAddress(s.Subnet).String(),
+				}}},
 				"routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
 			},
 		}},

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Facts returns which networks tasks can have on this machine, and what it lacks for the others. It opens the spaces where they are not open yet: until
-// then Join and Leave fail. It is called by one goroutine.
+// Facts returns which networks tasks can have on this machine, and what it lacks for the others. It opens the spaces
+// where they are not open yet: until then Join and Leave fail. It is called by one goroutine.
 func (s *Spaces) Facts(ctx context.Context) []cluster.NetworkFact {
 	none, bridge := s.lacks(ctx)
 	clip := func(text string) string {
@@ -38,8 +38,9 @@ func (s *Spaces) lacks(ctx context.Context) (none, bridge string) {
 	}
 	var lacking []string
 	if names := s.lackingPlugins(); len(names) > 0 {
-		lacking = append(lacking, fmt.Sprintf("CNI's plugins %s are not in %s; install them (apt-get install containernetworking-plugins)",
-			strings.Join(names, " and "), strings.Join(s.Plugins, ", ")))
+		lacking = append(lacking,
+			fmt.Sprintf("CNI's plugins %s are not in %s; install them (apt-get install containernetworking-plugins)",
+				strings.Join(names, " and "), strings.Join(s.Plugins, ", ")))
 	}
 	if _, err := findTool("nft"); err != nil {
 		lacking = append(lacking, "the command nft is missing; install it (apt-get install nftables)")
@@ -64,18 +65,21 @@ func (s *Spaces) proven() string {
 			err = again
 		}
 		if err != nil {
-			why = fmt.Sprintf("the kernel does not let the agent have network namespaces (%v); give it CAP_SYS_ADMIN and CAP_NET_ADMIN", err)
+			why = fmt.Sprintf("the kernel does not let the agent have network namespaces (%v); give it "+
+				"CAP_SYS_ADMIN and CAP_NET_ADMIN", err)
 		}
 		s.proof = &why
 		if why == "" && ownMounts() {
-			s.Logger.Warn("the agent has mounts of its own, where an agent that follows it does not find the networks of tasks; start it with those of the machine",
+			s.Logger.Warn("the agent has mounts of its own, where an agent that follows it does not find "+
+				"the networks of tasks; start it with those of the machine",
 				"remedy", "no PrivateTmp, ProtectSystem or ip netns exec around it")
 		}
 	}
 	return *s.proof
 }
 
-// provenRules says why the kernel has no bridge or does not take the table, tried in a namespace of its own; once it did, it does.
+// provenRules says why the kernel has no bridge or does not take the table, tried in a namespace of its own; once it
+// did, it does.
 func (s *Spaces) provenRules(ctx context.Context) string {
 	if s.capable {
 		return ""
@@ -85,11 +89,13 @@ func (s *Spaces) provenRules(ctx context.Context) string {
 			return err
 		}
 		return s.nft(ctx, table(s.bridge, []record{{
-			Mode: cluster.NetworkBridge, Made: true, Subnet: s.Subnet.String(), Address: firstAddress(s.Subnet).String(), Ports: []Port{{Node: 1, Inside: 1}},
+			Mode: cluster.NetworkBridge, Made: true, Subnet: s.Subnet.String(),
+			Address: firstAddress(s.Subnet).String(), Ports: []Port{{Node: 1, Inside: 1}},
 		}}), "-f", "-")
 	})
 	if err != nil {
-		return fmt.Sprintf("the kernel lacks what a bridge with published ports needs (%v); load the modules bridge, nf_tables, nft_chain_nat, nft_masq and nft_fib_ipv4", err)
+		return fmt.Sprintf("the kernel lacks what a bridge with published ports needs (%v); load the "+
+			"modules bridge, nf_tables, nft_chain_nat, nft_masq and nft_fib_ipv4", err)
 	}
 	s.capable = true
 	return ""

@@ -17,9 +17,15 @@ func TestTable(t *testing.T) {
 	}
 	got := table("b", []record{
 		half, none,
-		{UUID: "x", Mode: cluster.NetworkBridge, Subnet: "10.213.0.0/20", Address: "10.213.0.2", Made: true, Ports: []Port{{30001, 80}, {30002, 443}}},
+		{
+			UUID: "x", Mode: cluster.NetworkBridge, Subnet: "10.213.0.0/20", Address: "10.213.0.2", Made: true,
+			Ports: []Port{{30001, 80}, {30002, 443}},
+		},
 		{UUID: "y", Mode: cluster.NetworkBridge, Subnet: "10.213.0.0/20", Address: "10.213.0.3", Made: true},
-		{UUID: "z", Mode: cluster.NetworkBridge, Subnet: "10.9.0.0/24", Address: "10.9.0.2", Made: true, Ports: []Port{{30003, 80}}},
+		{
+			UUID: "z", Mode: cluster.NetworkBridge, Subnet: "10.9.0.0/24", Address: "10.9.0.2", Made: true,
+			Ports: []Port{{30003, 80}},
+		},
 	})
 	want := gone + `table ip b {
 	chain guard {

@@ -63,7 +63,8 @@ func overlap(subnet netip.Prefix, all []route) string {
 		if r.device != "" {
 			by = " of " + r.device
 		}
-		return fmt.Sprintf("the subnet %s for tasks overlaps the node's route to %s%s; give the agent another with --bridge-subnet", subnet, r.to, by)
+		return fmt.Sprintf("the subnet %s for tasks overlaps the node's route to %s%s; give the agent "+
+			"another with --bridge-subnet", subnet, r.to, by)
 	}
 	return ""
 }
@@ -72,7 +73,8 @@ func overlap(subnet netip.Prefix, all []route) string {
 func (s *Spaces) clash() string {
 	for _, r := range s.all() {
 		if r.Subnet != "" && r.Subnet != s.Subnet.String() {
-			return fmt.Sprintf("tasks still have addresses of the subnet %s; %s can be used once they have ended", r.Subnet, s.Subnet)
+			return fmt.Sprintf("tasks still have addresses of the subnet %s; %s can be used once they have ended",
+				r.Subnet, s.Subnet)
 		}
 	}
 	all, err := routes(s.bridge)
@@ -82,7 +84,8 @@ func (s *Spaces) clash() string {
 	return overlap(s.Subnet, all)
 }
 
-// localRoutes lets what the node sends to its own loopback reach published ports behind the bridge. The table keeps everybody else away.
+// localRoutes lets what the node sends to its own loopback reach published ports behind the bridge. The table keeps
+// everybody else away.
 func localRoutes(bridge string) error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+bridge+"/route_localnet", []byte("1"), 0o600); err != nil {
 		return fmt.Errorf("open the bridge to the loopback: %w", err)
@@ -102,8 +105,8 @@ func removeLink(name string) error {
 	return nil
 }
 
-// makeBridge makes the bridge with its address, unless it is there. The plugin would do so as well, but the bridge would lose its hardware address with
-// its last port, and the plugin of some versions fails then.
+// makeBridge makes the bridge with its address, unless it is there. The plugin would do so as well, but the bridge
+// would lose its hardware address with its last port, and the plugin of some versions fails then.
 func makeBridge(name string, subnet netip.Prefix) error {
 	link, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {

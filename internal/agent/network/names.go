@@ -10,8 +10,8 @@ import (
 // namesPort is where tasks ask for names, at the bridge's own address.
 const namesPort = 53
 
-// Gateway returns the bridge's own address, at which the tasks behind it reach the node, and the subnet of theirs. The address is the machine's
-// while there is a bridge.
+// Gateway returns the bridge's own address, at which the tasks behind it reach the node, and the subnet of theirs. The
+// address is the machine's while there is a bridge.
 func (s *Spaces) Gateway() (gateway netip.Addr, tasks netip.Prefix) {
 	return s.Subnet.Addr().Next(), s.Subnet
 }
@@ -19,9 +19,9 @@ func (s *Spaces) Gateway() (gateway netip.Addr, tasks netip.Prefix) {
 // Bridged reports whether there is, or may be, a task behind the bridge.
 func (s *Spaces) Bridged() bool { return s.bridged() }
 
-// AnswerNames says that the agent answers at the gateway what tasks ask for names, and who is asked in its place while it does not, by the
-// kernel alone: nobody where it is invalid. It may be called again with another one. A second resolver in the tasks' files would not do: some
-// libraries ask all of them at once and take whichever answer is first.
+// AnswerNames says that the agent answers at the gateway what tasks ask for names, and who is asked in its place while
+// it does not, by the kernel alone: nobody where it is invalid. It may be called again with another one. A second
+// resolver in the tasks' files would not do: some libraries ask all of them at once and take whichever answer is first.
 func (s *Spaces) AnswerNames(ctx context.Context, instead netip.AddrPort) error {
 	if !instead.Addr().Is4() || instead.Addr().IsLoopback() {
 		instead = netip.AddrPort{}
@@ -37,9 +37,9 @@ func (s *Spaces) AnswerNames(ctx context.Context, instead netip.AddrPort) error 
 
 func namesTable(bridge string) string { return bridge + "-names" }
 
-// namesRules returns the text for nft that puts what becomes of questions for names in the place of what was; unless there are tasks on the bridge
-// it only removes that. The rules come before those of published ports: no task takes the questions of others by publishing
-// the number.
+// namesRules returns the text for nft that puts what becomes of questions for names in the place of what was; unless
+// there are tasks on the bridge it only removes that. The rules come before those of published ports: no task takes the
+// questions of others by publishing the number.
 func namesRules(bridge string, gateway netip.Addr, instead netip.AddrPort, wanted bool) string {
 	name := namesTable(bridge)
 	var b strings.Builder
@@ -48,7 +48,8 @@ func namesRules(bridge string, gateway netip.Addr, instead netip.AddrPort, wante
 		return b.String()
 	}
 	question := fmt.Sprintf("iifname %q ip daddr %s meta l4proto { tcp, udp } th dport %d", bridge, gateway, namesPort)
-	fmt.Fprintf(&b, "table ip %s {\n\tchain asking {\n\t\ttype nat hook prerouting priority -110; policy accept;\n", name)
+	fmt.Fprintf(&b, "table ip %s {\n\tchain asking {\n\t\ttype nat hook prerouting priority -110; policy accept;\n",
+		name)
 	own := netip.AddrPortFrom(gateway, namesPort)
 	if instead.IsValid() {
 		fmt.Fprintf(&b, "\t\t%s socket wildcard 0 dnat to %s\n", question, own) // somebody listens there
@@ -59,8 +60,8 @@ func namesRules(bridge string, gateway netip.Addr, instead netip.AddrPort, wante
 	return b.String()
 }
 
-// publishNames brings the rules for names to what the records say. Where the kernel does not take them tasks find names only while the agent
-// lives, which is said once. s.rules is held.
+// publishNames brings the rules for names to what the records say. Where the kernel does not take them tasks find names
+// only while the agent lives, which is said once. s.rules is held.
 func (s *Spaces) publishNames(ctx context.Context, wanted bool) error {
 	gateway, _ := s.Gateway()
 	wanted = wanted && s.named
@@ -73,7 +74,8 @@ func (s *Spaces) publishNames(ctx context.Context, wanted bool) error {
 		return fmt.Errorf("remove the rules for names: %w", err)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.Logger.Warn("while the agent is not running tasks behind the bridge find no names: the kernel does not take the rules for it; load the module nft_socket", "error", err)
+		s.Logger.Warn("while the agent is not running tasks behind the bridge find no names: the kernel "+
+			"does not take the rules for it; load the module nft_socket", "error", err)
 	}
 	if ctx.Err() == nil {
 		s.appliedNames = text

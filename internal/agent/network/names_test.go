@@ -14,8 +14,9 @@ import (
 	"github.com/berthd/berth/test/netlab"
 )
 
-// What tasks ask at the gateway goes to whoever listens there, the agent, and while nobody does to the other machine, at once and without a word from
-// anybody; never to a task that published the number. All of it goes with the last task.
+// What tasks ask at the gateway goes to whoever listens there, the agent, and while nobody does to the other machine,
+// at once and without a word from anybody; never to a task that published the number. All of it goes with the last
+// task.
 func TestQuestionsForNames(t *testing.T) {
 	needCNI(t)
 	t.Parallel()

@@ -1,12 +1,13 @@
-// Package network makes the networks of those tasks that do not see their node's: a network namespace for each attempt, which all of its
-// containers share. In the mode none there is nothing in it but a loopback; in the mode bridge it hangs on a bridge of the node by CNI's
-// plugins, leads out by the node's address, and the ports of the task are published: a number on the node leads to the number that the
-// program listens on.
+// Package network makes the networks of those tasks that do not see their node's: a network namespace for each attempt,
+// which all of its containers share. In the mode none there is nothing in it but a loopback; in the mode bridge it
+// hangs on a bridge of the node by CNI's plugins, leads out by the node's address, and the ports of the task are
+// published: a number on the node leads to the number that the program listens on.
 //
-// A namespace lives from the first container of its attempt until the attempt is cleared, over restarts of containers and of the agent. It is
-// kept by a mount, of which a record beside it tells; what is published is one table of the packet filter, which is written
-// anew as a whole from the records. So whatever moment the agent dies at, the next one finds the records, goes on from there, and removes what is
-// half made or belongs to nobody. The programs that it calls hold a lock, which the next agent waits for: none of them works on unseen.
+// A namespace lives from the first container of its attempt until the attempt is cleared, over restarts of containers
+// and of the agent. It is kept by a mount, of which a record beside it tells; what is published is one table of the
+// packet filter, which is written anew as a whole from the records. So whatever moment the agent dies at, the next one
+// finds the records, goes on from there, and removes what is half made or belongs to nobody. The programs that it calls
+// hold a lock, which the next agent waits for: none of them works on unseen.
 package network
 
 import (
@@ -28,7 +29,8 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// DefaultSubnet is what the addresses of tasks are of, unless a node is told otherwise. Nodes may share it: it leads nowhere beyond a node.
+// DefaultSubnet is what the addresses of tasks are of, unless a node is told otherwise. Nodes may share it: it leads
+// nowhere beyond a node.
 const DefaultSubnet = "10.213.0.0/20"
 
 // Bounds of a subnet's length: from 5 tasks up to more than a node can hold.
@@ -46,7 +48,8 @@ type Config struct {
 	Dir string
 	// Subnet is what the addresses of tasks are of; default DefaultSubnet.
 	Subnet netip.Prefix
-	// Plugins are the folders where CNI's plugins are looked for; default those where distributions and others put them.
+	// Plugins are the folders where CNI's plugins are looked for; default those where distributions and others put
+	// them.
 	Plugins []string
 	Logger  *slog.Logger // default: discard
 }
@@ -60,9 +63,11 @@ func ParseSubnet(text string) (netip.Prefix, error) {
 	case p.Masked() != p:
 		return netip.Prefix{}, fmt.Errorf("%q is an address within a subnet: want %s", text, p.Masked())
 	case p.Bits() < minBits || p.Bits() > maxBits:
-		return netip.Prefix{}, fmt.Errorf("%q has a length of %d: want one from %d to %d", text, p.Bits(), minBits, maxBits)
+		return netip.Prefix{}, fmt.Errorf("%q has a length of %d: want one from %d to %d", text, p.Bits(), minBits,
+			maxBits)
 	case !p.Addr().IsPrivate():
-		return netip.Prefix{}, fmt.Errorf("%q is not private: want a part of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16", text)
+		return netip.Prefix{}, fmt.Errorf(
+			"%q is not private: want a part of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16", text)
 	}
 	return p, nil
 }
@@ -81,7 +86,8 @@ type Port struct {
 	Inside int `json:"inside"`
 }
 
-// Spaces are the namespaces of a node's tasks. All methods may be called concurrently; Join and Leave of one attempt wait for each other.
+// Spaces are the namespaces of a node's tasks. All methods may be called concurrently; Join and Leave of one attempt
+// wait for each other.
 type Spaces struct {
 	Config
 	bridge string // the name of the bridge and of the table
@@ -96,7 +102,8 @@ type Spaces struct {
 
 	rules   sync.Mutex // held while the table is written
 	applied string     // what was last written
-	// named says that the agent answers for names, instead who does where it does not; appliedNames is what was last written of it. Of rules.
+	// named says that the agent answers for names, instead who does where it does not; appliedNames is what was last
+	// written of it. Of rules.
 	named        bool
 	instead      netip.AddrPort
 	appliedNames string
@@ -120,8 +127,8 @@ func New(c Config) *Spaces {
 	return &Spaces{Config: c, bridge: "berth-" + hex.EncodeToString(sum[:4])}
 }
 
-// Join returns the path of the attempt's namespace, which it makes unless it stands. It may be called again for each container of the attempt.
-// What a failed Join left behind, Join and Leave deal with.
+// Join returns the path of the attempt's namespace, which it makes unless it stands. It may be called again for each
+// container of the attempt. What a failed Join left behind, Join and Leave deal with.
 func (s *Spaces) Join(ctx context.Context, t Task) (string, error) {
 	if err := s.opened(); err != nil {
 		return "", err
@@ -186,7 +193,8 @@ func (s *Spaces) make(ctx context.Context, t Task) error {
 	return s.publish(ctx)
 }
 
-// Leave removes the attempt's namespace and all that leads there. Where there is none it does nothing. Nothing may run in it any more.
+// Leave removes the attempt's namespace and all that leads there. Where there is none it does nothing. Nothing may run
+// in it any more.
 func (s *Spaces) Leave(ctx context.Context, uuid string) error {
 	if err := s.opened(); err != nil {
 		if _, gone := os.Stat(s.folder(uuid)); errors.Is(gone, os.ErrNotExist) {
@@ -237,8 +245,8 @@ func (s *Spaces) unmake(ctx context.Context, r record) error {
 	return s.drop(r.UUID)
 }
 
-// Sweep removes what belongs to no attempt that is known, unless a program still runs in it, and mends what others took away. It is to be called
-// after all attempts are known that an earlier life of the agent wrote, and now and then.
+// Sweep removes what belongs to no attempt that is known, unless a program still runs in it, and mends what others took
+// away. It is to be called after all attempts are known that an earlier life of the agent wrote, and now and then.
 func (s *Spaces) Sweep(ctx context.Context, known func(uuid string) bool) error {
 	if err := s.opened(); err != nil {
 		return nil //nolint:nilerr // Facts says so
@@ -253,7 +261,8 @@ func (s *Spaces) Sweep(ctx context.Context, known func(uuid string) bool) error 
 	}
 	for _, uuid := range s.leases() {
 		if _, ok := s.record(uuid); !ok && !known(uuid) {
-			errs = append(errs, s.detach(ctx, record{UUID: uuid, Mode: cluster.NetworkBridge, Subnet: s.Subnet.String()}))
+			errs = append(errs, s.detach(ctx,
+				record{UUID: uuid, Mode: cluster.NetworkBridge, Subnet: s.Subnet.String()}))
 		}
 	}
 	if s.bridged() && !s.published(ctx) {

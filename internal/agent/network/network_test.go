@@ -220,16 +220,29 @@ func TestPublishedPorts(t *testing.T) {
 	n := newNode(t, machine)
 	before := n.looks()
 	first := n.join(one, cluster.NetworkBridge, network.Port{Node: 30001, Inside: 80})
-	second := n.join(two, cluster.NetworkBridge, network.Port{Node: 30002, Inside: 80}, network.Port{Node: 9000, Inside: 9000})
+	second := n.join(two, cluster.NetworkBridge, network.Port{Node: 30002, Inside: 80},
+		network.Port{Node: 9000, Inside: 9000})
 	serve(t, first, ":80", "one")
 	serve(t, second, ":80", "two")
 	serve(t, second, ":9000", "admin")
 	serve(t, spaceOf(other), ":700", "other")
 	for name, c := range map[string]struct{ from, to, want string }{
-		"another machine reaches the first":           {spaceOf(other), machine.Address + ":30001", "one " + other.Address},
-		"another machine reaches the second":          {spaceOf(other), machine.Address + ":30002", "two " + other.Address},
-		"another machine reaches its other port":      {spaceOf(other), machine.Address + ":9000", "admin " + other.Address},
-		"the node reaches it at its address":          {spaceOf(machine), machine.Address + ":30001", "one " + machine.Address},
+		"another machine reaches the first": {
+			spaceOf(other), machine.Address + ":30001",
+			"one " + other.Address,
+		},
+		"another machine reaches the second": {
+			spaceOf(other), machine.Address + ":30002",
+			"two " + other.Address,
+		},
+		"another machine reaches its other port": {
+			spaceOf(other), machine.Address + ":9000",
+			"admin " + other.Address,
+		},
+		"the node reaches it at its address": {
+			spaceOf(machine), machine.Address + ":30001",
+			"one " + machine.Address,
+		},
 		"the node reaches it at its loopback":         {spaceOf(machine), "127.0.0.1:30002", "two 10.213.0.1"},
 		"a task reaches another at the node":          {first, machine.Address + ":30002", "two 10.213.0.1"},
 		"a task reaches itself at the node":           {first, machine.Address + ":30001", "one 10.213.0.1"},
@@ -299,7 +312,8 @@ func TestNone(t *testing.T) {
 	n.wantAsBefore(before)
 }
 
-// TestDeathAtAnyMoment: whatever an agent left half done, the next one makes whole for an attempt that goes on, and removes for one that is gone.
+// TestDeathAtAnyMoment: whatever an agent left half done, the next one makes whole for an attempt that goes on, and
+// removes for one that is gone.
 func TestDeathAtAnyMoment(t *testing.T) {
 	needCNI(t)
 	t.Parallel()
@@ -324,7 +338,8 @@ func TestDeathAtAnyMoment(t *testing.T) {
 		},
 		"half a record": func(n *node) {
 			n.join(one, cluster.NetworkBridge, port)
-			if err := os.WriteFile(filepath.Join(n.dir, "tasks", one, "record.json"), []byte(`{"uu`), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(n.dir, "tasks", one, "record.json"), []byte(`{"uu`),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -365,7 +380,8 @@ func TestDeathAtAnyMoment(t *testing.T) {
 			n.sweep(one)
 			space := n.join(one, cluster.NetworkBridge, port)
 			serve(t, space, ":80", "one")
-			if got, err := ask(spaceOf(machine), machine.Address+":30001"); err != nil || got != "one "+machine.Address {
+			if got, err := ask(spaceOf(machine), machine.Address+":30001"); err != nil ||
+				got != "one "+machine.Address {
 				t.Errorf("joined again: got %q, %v", got, err)
 			}
 			n.leave(one)
@@ -416,7 +432,10 @@ func TestManyAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 12 {
 		all.Go(func() {
-			task := network.Task{UUID: fmt.Sprintf("many-%d", i), Mode: cluster.NetworkBridge, Ports: []network.Port{{Node: 31000 + i, Inside: 80}}}
+			task := network.Task{
+				UUID: fmt.Sprintf("many-%d", i), Mode: cluster.NetworkBridge,
+				Ports: []network.Port{{Node: 31000 + i, Inside: 80}},
+			}
 			err := machine.Do(func() error {
 				if _, err := n.Join(t.Context(), task); err != nil {
 					return err
@@ -438,7 +457,8 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		file := filepath.Join(n.dir, "tasks", fmt.Sprintf("many-%d", i), "ns")
 		serve(t, file, ":80", fmt.Sprint(i))
-		if got, err := ask(spaceOf(machine), fmt.Sprintf("127.0.0.1:%d", 31000+i)); err != nil || got != fmt.Sprint(i)+" 10.213.0.1" {
+		if got, err := ask(spaceOf(machine), fmt.Sprintf("127.0.0.1:%d", 31000+i)); err != nil ||
+			got != fmt.Sprint(i)+" 10.213.0.1" {
 			t.Errorf("task %d: got %q, %v", i, got, err)
 		}
 	}
@@ -464,7 +484,10 @@ func joinAndLeave(dir, plugins string) int {
 	s := network.New(network.Config{Dir: dir, Plugins: filepath.SplitList(plugins)})
 	ctx := context.Background()
 	s.Facts(ctx)
-	_, err := s.Join(ctx, network.Task{UUID: one, Mode: cluster.NetworkBridge, Ports: []network.Port{{Node: 30001, Inside: 80}}})
+	_, err := s.Join(ctx, network.Task{
+		UUID: one, Mode: cluster.NetworkBridge,
+		Ports: []network.Port{{Node: 30001, Inside: 80}},
+	})
 	if err == nil {
 		err = s.Leave(ctx, one)
 	}
@@ -488,7 +511,8 @@ func (n *node) other(plugins string) *exec.Cmd {
 	return cmd
 }
 
-// TestKillNine: killed at any moment of making or removing a network, an agent leaves nothing that the next one does not find.
+// TestKillNine: killed at any moment of making or removing a network, an agent leaves nothing that the next one does
+// not find.
 func TestKillNine(t *testing.T) {
 	needCNI(t)
 	testkit.NeedCommand(t, "nsenter")
@@ -552,8 +576,16 @@ func TestFactsSayWhatLacks(t *testing.T) {
 		config network.Config
 		want   string
 	}{
-		"no plugins":       {network.Config{Plugins: []string{"/nowhere"}}, "CNI's plugins bridge and host-local are not in /nowhere; install them (apt-get install containernetworking-plugins)"},
-		"a route overlaps": {network.Config{Subnet: netip.MustParsePrefix("10.77.0.0/16")}, "the subnet 10.77.0.0/16 for tasks overlaps the node's route to 10.77.0.0/24 of eth0; give the agent another with --bridge-subnet"},
+		"no plugins": {
+			network.Config{Plugins: []string{"/nowhere"}},
+			"CNI's plugins bridge and host-local are not in /nowhere; install them (apt-get install " +
+				"containernetworking-plugins)",
+		},
+		"a route overlaps": {
+			network.Config{Subnet: netip.MustParsePrefix("10.77.0.0/16")},
+			"the subnet 10.77.0.0/16 for tasks overlaps the node's route to 10.77.0.0/24 of eth0; give the " +
+				"agent another with --bridge-subnet",
+		},
 	} {
 		c.config.Dir = t.TempDir()
 		s := network.New(c.config)

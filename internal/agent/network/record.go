@@ -19,7 +19,8 @@ var errShut = errors.New("the networks of tasks are not open yet")
 // openTimeout is how long one look waits for programs that an earlier life of the agent called.
 const openTimeout = 5 * time.Second
 
-// record is what is known of an attempt's namespace. It stands in the attempt's folder as long as anything of it may be left.
+// record is what is known of an attempt's namespace. It stands in the attempt's folder as long as anything of it may be
+// left.
 type record struct {
 	UUID string `json:"uuid"`
 	// Mode is empty where the agent died before the record was written: nothing was made then.
@@ -43,7 +44,8 @@ func (s *Spaces) opened() error {
 	return nil
 }
 
-// open takes the lock, which programs hold that an earlier life of the agent called, and reads the records. Of Facts alone.
+// open takes the lock, which programs hold that an earlier life of the agent called, and reads the records. Of Facts
+// alone.
 func (s *Spaces) open() error {
 	if s.opened() == nil {
 		return nil
@@ -85,7 +87,8 @@ func (s *Spaces) load() (map[string]record, error) {
 		var r record
 		err := outlive.Read(filepath.Join(s.folder(uuid), recordFile), &r)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.Logger.Warn("the record of a task's network cannot be read, and is made anew", "attempt", uuid, "error", err)
+			s.Logger.Warn("the record of a task's network cannot be read, and is made anew", "attempt", uuid, "error",
+				err)
 			r = record{Mode: cluster.NetworkBridge}
 		}
 		r.UUID = uuid
@@ -113,7 +116,8 @@ func (s *Spaces) write(r record) error {
 	if err != nil {
 		return fmt.Errorf("write the record of a namespace: %w", err)
 	}
-	// Whole after the death of the agent; that of the machine takes the namespace with it, and leaves at most an address that Sweep finds.
+	// Whole after the death of the agent; that of the machine takes the namespace with it, and leaves at most an
+	// address that Sweep finds.
 	name := filepath.Join(s.folder(r.UUID), recordFile)
 	if err = os.WriteFile(name+".new", b, 0o600); err == nil {
 		err = os.Rename(name+".new", name)

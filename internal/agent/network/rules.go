@@ -12,12 +12,12 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// table returns the text for nft that puts what is published in the place of what was, all at once; with no record on the bridge it only
-// removes that.
+// table returns the text for nft that puts what is published in the place of what was, all at once; with no record on
+// the bridge it only removes that.
 //
-// What comes for a number on any address of the node goes to the task, whoever sends it: others, the node itself, also over its
-// loopback, and tasks. The last two would be answered past the node, so they come in the bridge's name. Tasks reach others by the
-// node's address. Nobody behind the bridge reaches what listens on the node's loopback only.
+// What comes for a number on any address of the node goes to the task, whoever sends it: others, the node itself, also
+// over its loopback, and tasks. The last two would be answered past the node, so they come in the bridge's name. Tasks
+// reach others by the node's address. Nobody behind the bridge reaches what listens on the node's loopback only.
 func table(name string, records []record) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "add table ip %[1]s\ndelete table ip %[1]s\n", name)
@@ -30,7 +30,8 @@ func table(name string, records []record) string {
 			subnets = append(subnets, r.Subnet)
 		}
 		for _, p := range r.Ports {
-			published = append(published, fmt.Sprintf("meta l4proto { tcp, udp } th dport %d dnat to %s:%d", p.Node, r.Address, p.Inside))
+			published = append(published,
+				fmt.Sprintf("meta l4proto { tcp, udp } th dport %d dnat to %s:%d", p.Node, r.Address, p.Inside))
 		}
 	}
 	if len(subnets) == 0 {

@@ -13,7 +13,8 @@ import (
 	"github.com/berthd/berth/internal/thread"
 )
 
-// inNewSpace calls do on a thread that is in a new network namespace. The namespace goes with the thread, unless do keeps it.
+// inNewSpace calls do on a thread that is in a new network namespace. The namespace goes with the thread, unless do
+// keeps it.
 func inNewSpace(do func() error) error {
 	return thread.Apart(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -34,14 +35,16 @@ func makeSpace(file string) error {
 		if err := ready(); err != nil {
 			return err
 		}
-		if err := unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), file, "", unix.MS_BIND, ""); err != nil {
+		if err := unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), file, "", unix.MS_BIND,
+			""); err != nil {
 			return fmt.Errorf("keep a network namespace: %w", err)
 		}
 		return nil
 	})
 }
 
-// ready brings up the loopback, and lets programs without privileges listen on any port: all of them are the task's own.
+// ready brings up the loopback, and lets programs without privileges listen on any port: all of them are the task's
+// own.
 func ready() error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {

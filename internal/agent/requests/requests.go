@@ -37,9 +37,9 @@ func New() *Reader {
 	}}
 }
 
-// Count returns the sum of the counters of a series, or of the counts of a histogram or a summary of the name without "_count", on the
-// page of a program at host. What the meter leaves empty has its default; the port is given. A page without
-// the series is an error.
+// Count returns the sum of the counters of a series, or of the counts of a histogram or a summary of the name without
+// "_count", on the page of a program at host. What the meter leaves empty has its default; the port is given. A page
+// without the series is an error.
 func (r *Reader) Count(ctx context.Context, host string, port int, m cluster.Meter) (float64, error) {
 	path, series := m.Path, m.Series
 	if path == "" {
@@ -48,7 +48,8 @@ func (r *Reader) Count(ctx context.Context, host string, port int, m cluster.Met
 	if series == "" {
 		series = cluster.DefaultRequestsSeries
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, strconv.Itoa(port))+"/"+strings.TrimPrefix(path, "/"), http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"http://"+net.JoinHostPort(host, strconv.Itoa(port))+"/"+strings.TrimPrefix(path, "/"), http.NoBody)
 	if err != nil {
 		return 0, fmt.Errorf("ask for its requests: %w", err)
 	}

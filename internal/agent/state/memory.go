@@ -13,7 +13,8 @@ import (
 // Memory is a disk for simulations: what was written to it outlives the agent that wrote it. Its methods may be called
 // concurrently; the zero value is an empty disk.
 type Memory struct {
-	// Fault, unless nil, is asked before each write: an error refuses it. It may take its time. It is set before the first Open.
+	// Fault, unless nil, is asked before each write: an error refuses it. It may take its time. It is set before the
+	// first Open.
 	Fault func() error
 
 	mu   sync.Mutex

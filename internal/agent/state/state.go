@@ -140,7 +140,8 @@ func explain(err error) error {
 		return err
 	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("%w: %w", ErrLocked, err)
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum),
+		errors.Is(err, berrors.ErrVersionMismatch):
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("%w: %w", ErrNoWrite, err)

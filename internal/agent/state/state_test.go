@@ -261,8 +261,10 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(r)
 	for _, s := range []string{
-		"", "null", "{}", "[]", `{"desired": {"ports": {"http": 99999999999}}}`, `{"containers": [{}, null]}`, `{"ending": {"cause": "?", "container": -7}}`,
-		`{"phase": "none", "restarts": {"at": ["2026-13-01T00:00:00Z"]}}`, `{"desired": {"time_limit": "-1s"}}`, `{"finished": "0000-01-01T00:00:00Z"}`,
+		"", "null", "{}", "[]", `{"desired": {"ports": {"http": 99999999999}}}`, `{"containers": [{}, null]}`,
+		`{"ending": {"cause": "?", "container": -7}}`,
+		`{"phase": "none", "restarts": {"at": ["2026-13-01T00:00:00Z"]}}`, `{"desired": {"time_limit": "-1s"}}`,
+		`{"finished": "0000-01-01T00:00:00Z"}`,
 	} {
 		f.Add([]byte(s))
 	}

@@ -9,7 +9,8 @@ import (
 const (
 	// changeShare is the part of a core that all views together take at most, to compute what changed and to send it.
 	changeShare = 0.012
-	// wholeShare is the part of a core that they take besides to compute lists anew, for what changes without a revision.
+	// wholeShare is the part of a core that they take besides to compute lists anew, for what changes without a
+	// revision.
 	wholeShare = 0.005
 	// leastPause and mostPause bound the pause of a view after a change: the shares hold within them.
 	leastPause = 250 * time.Millisecond
@@ -21,8 +22,9 @@ const (
 	sendCost = 25 * time.Microsecond
 )
 
-// Pace is the pause that all views keep between two computations, so that together they stay within a share of a core. Each
-// tells what one of its computations costs; the pause is the sum of these costs by the share. It is safe for concurrent use.
+// Pace is the pause that all views keep between two computations, so that together they stay within a share of a core.
+// Each tells what one of its computations costs; the pause is the sum of these costs by the share. It is safe for
+// concurrent use.
 type Pace struct {
 	// Share is the part of a core. Least and Most bound the pause.
 	Share       float64

@@ -1,11 +1,12 @@
-// Package rendition keeps lists up to date for those who wait for their changes, and computes each of them once for all.
+// Package rendition keeps lists up to date for those who wait for their changes, and computes each of them once for
+// all.
 //
-// A view is a list by what it shows and to whom: the same address, the same filter, the same scope of the caller. A rendition is
-// a view as it is at a revision of the tables: its elements in the order of their keys, each encoded once. A view lives while
-// somebody waits for it, and a pause longer, so that a client that comes back finds it. One follower of the tables wakes views by
-// the topics that their lists read, and only by changes that may be theirs; a view computes only the parts of its list that
-// changed, where its source can tell these. The pace of all views together is bounded (Pace): after a quiet time a change is computed and sent at
-// once, and what follows is gathered.
+// A view is a list by what it shows and to whom: the same address, the same filter, the same scope of the caller. A
+// rendition is a view as it is at a revision of the tables: its elements in the order of their keys, each encoded once.
+// A view lives while somebody waits for it, and a pause longer, so that a client that comes back finds it. One follower
+// of the tables wakes views by the topics that their lists read, and only by changes that may be theirs; a view
+// computes only the parts of its list that changed, where its source can tell these. The pace of all views together is
+// bounded (Pace): after a quiet time a change is computed and sent at once, and what follows is gathered.
 //
 // A rendition never changes: a slow reader holds the one that it has been sent, and blocks nobody.
 package rendition
@@ -33,17 +34,17 @@ type Item[T any] struct {
 type Source[T any] struct {
 	// List is what the list is called in metrics.
 	List string
-	// Topics are the changes of the tables that the list depends on. Without topics the list is computed again when somebody's
-	// wish changed: that is for lists of records that have no topic.
+	// Topics are the changes of the tables that the list depends on. Without topics the list is computed again when
+	// somebody's wish changed: that is for lists of records that have no topic.
 	Topics store.Topic
-	// Touches reports whether changes of these topics may be of the list: those of another cluster may not. Nil stands for a function
-	// that always says so. It is called at each change, by several goroutines, and is quick.
+	// Touches reports whether changes of these topics may be of the list: those of another cluster may not. Nil stands
+	// for a function that always says so. It is called at each change, by several goroutines, and is quick.
 	Touches func(*store.Changes) bool
 	// All computes the whole list.
 	All func(*store.Snapshot) []Item[T]
-	// Some computes what changes of the tables, between two snapshots, did to the list: all elements of each part that may be
-	// different, by the name of the part. A part without elements is gone. Whole says that the list is to be computed anew. Nil
-	// stands for a function that always says so.
+	// Some computes what changes of the tables, between two snapshots, did to the list: all elements of each part that
+	// may be different, by the name of the part. A part without elements is gone. Whole says that the list is to be
+	// computed anew. Nil stands for a function that always says so.
 	Some func(before, now *store.Snapshot, c *store.Changes) (parts map[string][]Item[T], whole bool)
 	// Part returns which part of the list an element is in; nil where Some is nil, or says nothing but whole.
 	Part func(*Item[T]) string
@@ -141,8 +142,8 @@ type Events struct {
 	Synced func(to []byte, revision uint64) []byte
 }
 
-// Update returns the events that lead from an earlier rendition of the view to this one. Whoever has the one just before shares
-// the bytes, which nobody may change; for the others they are made.
+// Update returns the events that lead from an earlier rendition of the view to this one. Whoever has the one just
+// before shares the bytes, which nobody may change; for the others they are made.
 func (r *Rendition[T]) Update(from *Rendition[T], e Events) ([]byte, error) {
 	if r.link == from.link {
 		return nil, nil
@@ -199,7 +200,8 @@ type Window struct {
 	After string // the key of the last element of the page before
 }
 
-// Cut returns the part of a list of so many elements, whose keys ascend, that the window shows. More says that others follow.
+// Cut returns the part of a list of so many elements, whose keys ascend, that the window shows. More says that others
+// follow.
 func (w Window) Cut(many int, key func(int) string) (from, to int, more bool) {
 	if w.After != "" {
 		from = sort.Search(many, func(i int) bool { return key(i) > w.After })
@@ -221,9 +223,11 @@ type page struct {
 // maxPages bounds how many windows a rendition keeps encoded.
 const maxPages = 8
 
-// Page returns the window of the rendition as a JSON object without its end, `{"items":[…]`, the mark of what it shows, and the
-// key of its last element where others follow. The bytes are shared: nobody may change them.
-func (r *Rendition[T]) Page(m Marker, w Window, cursor func(key string) string) (body []byte, mark uint64, next string, err error) {
+// Page returns the window of the rendition as a JSON object without its end, `{"items":[…]`, the mark of what it shows,
+// and the key of its last element where others follow. The bytes are shared: nobody may change them.
+func (r *Rendition[T]) Page(m Marker, w Window, cursor func(key string) string) (body []byte, mark uint64, next string,
+	err error,
+) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p, ok := r.pages[w]; ok {
@@ -262,7 +266,8 @@ func (r *Rendition[T]) page(m Marker, w Window, cursor func(key string) string) 
 	return p, nil
 }
 
-// End returns how the JSON object of a page ends: with the revision that it was read at, and the cursor of the next one.
+// End returns how the JSON object of a page ends: with the revision that it was read at, and the cursor of the next
+// one.
 func End(revision uint64, next string) []byte {
 	end := strconv.AppendUint([]byte(`,"index":`), revision, 10)
 	if next != "" {

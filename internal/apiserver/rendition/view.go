@@ -25,8 +25,8 @@ type Tables interface {
 type Config struct {
 	Tables Tables
 	Marker Marker
-	// Seen is told that a view had this sum at a revision. Computed is told of each computation of a list, whole or of parts.
-	// Both may be nil, and are called by several goroutines.
+	// Seen is told that a view had this sum at a revision. Computed is told of each computation of a list, whole or of
+	// parts. Both may be nil, and are called by several goroutines.
 	Seen     func(view string, sum, revision uint64)
 	Computed func(list string, whole bool)
 }
@@ -34,8 +34,8 @@ type Config struct {
 // Pool holds the views that somebody waits for. It is safe for concurrent use.
 type Pool struct {
 	cfg Config
-	// Changes and Whole are the paces of the views: of computing what changed, and of computing lists anew. They may be changed
-	// before the first Join.
+	// Changes and Whole are the paces of the views: of computing what changed, and of computing lists anew. They may be
+	// changed before the first Join.
 	Changes, Whole Pace
 
 	mu       sync.Mutex
@@ -68,8 +68,8 @@ func (p *Pool) Views() int {
 	return len(p.views)
 }
 
-// Close ends the views that nobody waits for at once, without their pause, and waits for them. Those that somebody waits for end
-// with the last one who leaves.
+// Close ends the views that nobody waits for at once, without their pause, and waits for them. Those that somebody
+// waits for end with the last one who leaves.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	if !p.shut {
@@ -106,9 +106,9 @@ type View[T any] struct {
 	carry  *store.Changes      // taken, but perhaps newer than the snapshot
 }
 
-// Join returns the view of a name, for one more who waits. Who joins under one name gets one view: the name must hold all that
-// the list depends on, what the caller may see before all. The source is asked for where the view is a new one. The caller calls
-// Leave once.
+// Join returns the view of a name, for one more who waits. Who joins under one name gets one view: the name must hold
+// all that the list depends on, what the caller may see before all. The source is asked for where the view is a new
+// one. The caller calls Leave once.
 func Join[T any](p *Pool, name string, source Source[T]) *View[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +118,8 @@ func Join[T any](p *Pool, name string, source Source[T]) *View[T] {
 	}
 	v := &View[T]{
 		pool: p, name: name, source: source, waiters: 1,
-		woken: make(chan struct{}, 1), demand: make(chan struct{}, 1), idle: make(chan struct{}, 1), come: make(chan struct{}),
+		woken: make(chan struct{}, 1), demand: make(chan struct{}, 1), idle: make(chan struct{}, 1),
+		come: make(chan struct{}),
 	}
 	if source.Topics == 0 {
 		v.wishes = p.cfg.Tables.Follow()
@@ -190,7 +191,8 @@ func (v *View[T]) take() store.Changes {
 		return *told[0]
 	}
 	c := store.Changes{
-		Owners: map[cluster.OwnerRef]bool{}, Nodes: map[string]bool{}, Attempts: map[store.AttemptKey]bool{}, Definitions: map[cluster.Ref]bool{},
+		Owners: map[cluster.OwnerRef]bool{}, Nodes: map[string]bool{}, Attempts: map[store.AttemptKey]bool{},
+		Definitions: map[cluster.Ref]bool{},
 	}
 	for _, before := range told {
 		merge(&c, before)
@@ -215,7 +217,8 @@ func (v *View[T]) Current() (*Rendition[T], uint64, error) {
 	return v.current, v.revision, v.err
 }
 
-// At returns a rendition that is not older than a revision that the tables have reached. It is computed at once where there is none.
+// At returns a rendition that is not older than a revision that the tables have reached. It is computed at once where
+// there is none.
 func (v *View[T]) At(ctx context.Context, revision uint64) (*Rendition[T], uint64, error) {
 	v.mu.Lock()
 	begun := v.begun
@@ -332,8 +335,8 @@ func (v *View[T]) drop() bool {
 	return true
 }
 
-// look brings the view to the present snapshot. Computed says that there was something to compute, and again that more may have
-// changed meanwhile.
+// look brings the view to the present snapshot. Computed says that there was something to compute, and again that more
+// may have changed meanwhile.
 func (v *View[T]) look(all bool) (computed, again bool) {
 	v.mu.Lock()
 	v.begun++
@@ -390,7 +393,9 @@ func (v *View[T]) settled() *store.Snapshot {
 }
 
 // compute returns the rendition that follows the current one.
-func (v *View[T]) compute(current *Rendition[T], now *store.Snapshot, c *store.Changes, all bool) (next *Rendition[T], computed bool, err error) {
+func (v *View[T]) compute(current *Rendition[T], now *store.Snapshot, c *store.Changes, all bool) (next *Rendition[T],
+	computed bool, err error,
+) {
 	var parts map[string][]Item[T]
 	switch {
 	case all || c.Resync || v.wishes != nil:

@@ -1,5 +1,6 @@
-// Command agent measures what an agent costs its node: a real `berth server` and a real `berth agent` with many tasks, which rest, or which all write
-// to their logs. What it prints is the agent's own process; those that hold the containers' outputs are told apart.
+// Command agent measures what an agent costs its node: a real `berth server` and a real `berth agent` with many tasks,
+// which rest, or which all write to their logs. What it prints is the agent's own process; those that hold the
+// containers' outputs are told apart.
 //
 //	agent -berth bin/berth -tasks 200 -for 1m
 //
@@ -63,12 +64,16 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	n := &node{berth: binary, dir: dir, out: messages, env: append(os.Environ(), "XDG_CONFIG_HOME="+dir, "HOME="+dir, "BERTH_ADDR=unix://"+dir+"/api.sock")}
+	n := &node{
+		berth: binary, dir: dir, out: messages,
+		env: append(os.Environ(), "XDG_CONFIG_HOME="+dir, "HOME="+dir, "BERTH_ADDR=unix://"+dir+"/api.sock"),
+	}
 	defer func() { err = errors.Join(err, n.stop()) }()
 	if err := n.start(ctx, *metrics); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "| %d tasks, %v each | agent, %% of a core | agent, resident | without pages of files | supervisors, %% of a core |\n|---|---|---|---|---|\n", *tasks, *length)
+	fmt.Fprintf(out, "| %d tasks, %v each | agent, %% of a core | agent, resident | without pages of files "+
+		"| supervisors, %% of a core |\n|---|---|---|---|---|\n", *tasks, *length)
 	for version, load := range []struct{ name, command string }{
 		{"none", ""},
 		{"idle", "exec sleep 100000"},
@@ -92,12 +97,14 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 		for pid, cpu := range then { // order-free: a sum
 			sum += cpu - others[pid]
 		}
-		fmt.Fprintf(out, "| %s | %.2f | %d MB | %d MB | %.1f |\n", load.name, (after-before)/past*100, status(pid, "VmRSS:")>>20, status(pid, "RssAnon:")>>20, sum/past*100)
+		fmt.Fprintf(out, "| %s | %.2f | %d MB | %d MB | %.1f |\n", load.name, (after-before)/past*100,
+			status(pid, "VmRSS:")>>20, status(pid, "RssAnon:")>>20, sum/past*100)
 	}
 	return nil
 }
 
-// chatter is a program that writes so many bytes a second in lines of 100, four seconds' worth at a time: to sleep is a process of its own.
+// chatter is a program that writes so many bytes a second in lines of 100, four seconds' worth at a time: to sleep is a
+// process of its own.
 func chatter(bytes int) string {
 	const seconds = 4
 	text := strings.Repeat(strings.Repeat("x", 99)+"\n", max(bytes*seconds/100, 1))
@@ -124,7 +131,8 @@ func (n *node) command(ctx context.Context, args ...string) *exec.Cmd {
 // start starts the server and the agent.
 func (n *node) start(ctx context.Context, metrics bool) error {
 	background := context.WithoutCancel(ctx) // stop ends them
-	n.server = n.command(background, "server", "--data-dir", n.dir+"/server", "--listen", "unix://"+n.dir+"/api.sock", "--log-level", "warn", "--default-permissions", "all")
+	n.server = n.command(background, "server", "--data-dir", n.dir+"/server", "--listen", "unix://"+n.dir+"/api.sock",
+		"--log-level", "warn", "--default-permissions", "all")
 	stdout, err := n.server.StdoutPipe()
 	if err != nil {
 		return err
@@ -136,7 +144,8 @@ func (n *node) start(ctx context.Context, metrics bool) error {
 		return errors.Join(fmt.Errorf("berth server did not become ready: %q", line), err)
 	}
 	args := []string{
-		"agent", "--data-dir", n.dir + "/node", "--server", "unix://" + n.dir + "/api.sock", "--name", "bench", "--executor", "process", "--process-isolation", "none", "--log-level", "warn",
+		"agent", "--data-dir", n.dir + "/node", "--server", "unix://" + n.dir + "/api.sock", "--name", "bench",
+		"--executor", "process", "--process-isolation", "none", "--log-level", "warn",
 	}
 	if metrics {
 		args = append(args, "--metrics-listen", "127.0.0.1:0")

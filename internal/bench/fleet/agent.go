@@ -34,9 +34,13 @@ const (
 	entries  = 5
 )
 
-// startAgent runs an agent with a certificate of its own, until the context ends. It waits for its turn to connect at the door.
+// startAgent runs an agent with a certificate of its own, until the context ends. It waits for its turn to connect at
+// the door.
 func startAgent(ctx context.Context, s *server, i int, c *counts, door chan struct{}) error {
-	a := &fakeAgent{number: i, name: fmt.Sprintf("n%d", i), rack: fmt.Sprintf("r%d", i%racks), count: c, events: make(chan cluster.Observed, 64)}
+	a := &fakeAgent{
+		number: i, name: fmt.Sprintf("n%d", i), rack: fmt.Sprintf("r%d", i%racks), count: c,
+		events: make(chan cluster.Observed, 64),
+	}
 	a.audience = s.audience
 	door <- struct{}{}
 	welcome, err := a.enter(ctx, s)

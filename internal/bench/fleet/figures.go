@@ -85,25 +85,37 @@ func (s *server) collect(ctx context.Context, profile string) error {
 // print writes the tables.
 func (r *row) print(out io.Writer, o options, l *load) {
 	n := float64(l.tasks)
-	fmt.Fprintf(out, "| load | agents | submitted, s | placed/s | at agents/s | running/s | server CPU, s | µs a task | agents' CPU, s |\n")
+	fmt.Fprintf(out, "| load | agents | submitted, s | placed/s | at agents/s | running/s | server CPU, s | "+
+		"µs a task | agents' CPU, s |\n")
 	fmt.Fprintf(out, "|---|---|---|---|---|---|---|---|---|\n")
-	fmt.Fprintf(out, "| %s %d × %d | %d | %.2f | %.0f | %.0f | %.0f | %.2f | %.0f | %.2f |\n\n", l.name, o.jobs, o.tasks, o.agents,
+	fmt.Fprintf(out, "| %s %d × %d | %d | %.2f | %.0f | %.0f | %.0f | %.2f | %.0f | %.2f |\n\n", l.name, o.jobs,
+		o.tasks, o.agents,
 		r.submitted.Seconds(), r.rate(l.tasks, r.placed), r.rate(l.tasks, r.assigned), r.rate(l.tasks, r.running),
 		r.after.cpu-r.before.cpu, (r.after.cpu-r.before.cpu)/n*1e6, r.agents)
-	fmt.Fprintf(out, "| until all run, a task: allocations | bytes allocated | transactions | groups | records written | bytes written |\n|---|---|---|---|---|---|\n")
-	fmt.Fprintf(out, "| %.0f | %.0f | %.4f | %.3f | %.2f | %.0f |\n", (r.after.mallocs-r.before.mallocs)/n, (r.after.bytes-r.before.bytes)/n,
-		(r.after.commits-r.before.commits)/n, (r.after.groups-r.before.groups)/n, (r.after.writes-r.before.writes)/n, (r.after.written-r.before.written)/n)
+	fmt.Fprintf(out, "| until all run, a task: allocations | bytes allocated | transactions | groups | "+
+		"records written | bytes written |\n|---|---|---|---|---|---|\n")
+	fmt.Fprintf(out, "| %.0f | %.0f | %.4f | %.3f | %.2f | %.0f |\n", (r.after.mallocs-r.before.mallocs)/n,
+		(r.after.bytes-r.before.bytes)/n,
+		(r.after.commits-r.before.commits)/n, (r.after.groups-r.before.groups)/n, (r.after.writes-r.before.writes)/n,
+		(r.after.written-r.before.written)/n)
 	if o.rest == 0 {
 		return
 	}
-	fmt.Fprintf(out, "\n| memory, MB | resident | of which not files | heap in use | goroutines |\n|---|---|---|---|---|\n")
+	fmt.Fprintf(out, "\n| memory, MB | resident | of which not files | heap in use | goroutines "+
+		"|\n|---|---|---|---|---|\n")
 	for _, f := range []struct {
 		when string
 		figures
-	}{{fmt.Sprintf("%d agents, no task", o.agents), r.idle}, {"all tasks run", r.after}, {fmt.Sprintf("%s later", o.rest), r.settled}} {
-		fmt.Fprintf(out, "| %s | %d | %d | %.0f | %.0f |\n", f.when, f.rss>>20, f.anonymous>>20, f.heap/(1<<20), f.goroutines)
+	}{
+		{fmt.Sprintf("%d agents, no task", o.agents), r.idle},
+		{"all tasks run", r.after},
+		{fmt.Sprintf("%s later", o.rest), r.settled},
+	} {
+		fmt.Fprintf(out, "| %s | %d | %d | %.0f | %.0f |\n", f.when, f.rss>>20, f.anonymous>>20, f.heap/(1<<20),
+			f.goroutines)
 	}
-	fmt.Fprintf(out, "| what the tasks cost | %d | %d | %.0f | |\n", (r.settled.rss-r.idle.rss)>>20, (r.settled.anonymous-r.idle.anonymous)>>20,
+	fmt.Fprintf(out, "| what the tasks cost | %d | %d | %.0f | |\n", (r.settled.rss-r.idle.rss)>>20,
+		(r.settled.anonymous-r.idle.anonymous)>>20,
 		(r.settled.heap-r.idle.heap)/(1<<20))
 }
 

@@ -23,9 +23,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// filled measures a server whose store holds a fleet that runs tasks already, without agents: nodes say that they live, and nothing else. The
-// server is in this process: its API on a socket, its control plane, and its store with fsync. It prints how fast the load is placed on
-// that fleet, and how long single services take then.
+// filled measures a server whose store holds a fleet that runs tasks already, without agents: nodes say that they live,
+// and nothing else. The server is in this process: its API on a socket, its control plane, and its store with fsync. It
+// prints how fast the load is placed on that fleet, and how long single services take then.
 func filled(ctx context.Context, o options, stdout io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
@@ -51,10 +51,14 @@ func filled(ctx context.Context, o options, stdout io.Writer) (err error) {
 	}
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	plane := controlplane.New(controlplane.Config{
-		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "fleet", Random: rand.New(rand.NewPCG(1, 1)),
+		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "fleet",
+		Random: rand.New(rand.NewPCG(1, 1)),
 		Logger: log, Now: time.Now, Clock: boottime.Now,
 	})
-	front := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Reasons: plane, Log: log, Permissions: cluster.Permissions()})
+	front := apiserver.New(apiserver.Config{
+		Engine: engine, Tables: tables, Reasons: plane, Log: log,
+		Permissions: cluster.Permissions(),
+	})
 	running, stop := context.WithCancel(ctx)
 	parts, running := errgroup.WithContext(running)
 	parts.Go(func() error { return tables.Run(running) })
@@ -105,7 +109,8 @@ func measureFilled(ctx context.Context, s *server, o options, tables *store.Tabl
 	if err := one.submit(ctx, s); err != nil {
 		return err
 	}
-	if err := until(ctx, func() bool { return c.placed.Load() > 0 }); err != nil { // it has taken over, and looked at all that there is
+	// it has taken over, and looked at all that there is
+	if err := until(ctx, func() bool { return c.placed.Load() > 0 }); err != nil {
 		return fmt.Errorf("the first task is placed: %w", err)
 	}
 	if err := restful(ctx, tables); err != nil {
@@ -161,9 +166,11 @@ func fill(ctx context.Context, engine store.Engine, nodes, tasks int) error {
 		name, own := filledNode(i), facts
 		own.Hostname, own.Labels = name, cluster.Labels{"rack": fmt.Sprintf("r%d", i%racks)}
 		f.put(prefix.Node(name), &cluster.Node{
-			Name: name, State: cluster.NodeReady, Since: began, Domain: cluster.DefaultDomain, Generation: 1, Session: 1,
+			Name: name, State: cluster.NodeReady, Since: began, Domain: cluster.DefaultDomain, Generation: 1,
+			Session: 1,
 		})
-		f.put(prefix.NodeStatus(name), &cluster.NodeStatus{Name: name, Session: 1, Registered: began, Synced: true, Facts: own})
+		f.put(prefix.NodeStatus(name),
+			&cluster.NodeStatus{Name: name, Session: 1, Registered: began, Synced: true, Facts: own})
 	}
 	for done := 0; done < tasks; done += tasksOfEach {
 		name, count := fmt.Sprintf("filled-%d", done/tasksOfEach), min(tasksOfEach, tasks-done)
@@ -180,8 +187,11 @@ func fill(ctx context.Context, engine store.Engine, nodes, tasks int) error {
 				OnDisconnect: cluster.DisconnectKeep, Placed: began, Plan: 1,
 			})
 			f.put(prefix.Observed(on, task), &cluster.Observed{
-				Task: task, Attempt: 1, UUID: id, Node: on, Session: 1, State: cluster.StateRunning, Health: cluster.HealthHealthy,
-				Started: began, Containers: []cluster.ContainerStatus{{Name: "main", State: cluster.ContainerRunning, Started: began}},
+				Task: task, Attempt: 1, UUID: id, Node: on, Session: 1, State: cluster.StateRunning,
+				Health:  cluster.HealthHealthy,
+				Started: began, Containers: []cluster.ContainerStatus{
+					{Name: "main", State: cluster.ContainerRunning, Started: began},
+				},
 			})
 		}
 	}
@@ -204,7 +214,8 @@ func (f *filler) put(key string, record any) {
 		return
 	}
 	value, err := store.Encode(record)
-	if f.groups = append(f.groups, store.Group{Ops: []store.Op{{Key: key, Value: value}}}); err != nil || len(f.groups) < filledAtOnce {
+	if f.groups = append(f.groups, store.Group{Ops: []store.Op{{Key: key, Value: value}}}); err != nil ||
+		len(f.groups) < filledAtOnce {
 		f.err = err
 		return
 	}

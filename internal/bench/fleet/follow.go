@@ -41,8 +41,8 @@ type audience struct {
 	delays []time.Duration
 }
 
-// follow measures what it costs to tell agents where a service is reached: all follow one service; its tasks, on some of them, become healthy and fail, as their
-// agents report.
+// follow measures what it costs to tell agents where a service is reached: all follow one service; its tasks, on some
+// of them, become healthy and fail, as their agents report.
 func follow(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
@@ -87,11 +87,13 @@ func (a *audience) measure(ctx context.Context, s *server, o options, c *counts,
 	if err := new(load).prepare(ctx, web); err != nil {
 		return err
 	}
-	raw, err := json.Marshal(&cluster.Service{Name: followed, Definition: cluster.Ref{Name: "noop", Version: 1}, Count: o.tasks})
+	raw, err := json.Marshal(
+		&cluster.Service{Name: followed, Definition: cluster.Ref{Name: "noop", Version: 1}, Count: o.tasks})
 	if err != nil {
 		return err
 	}
-	if _, err := web.Apply(ctx, api.ApplyRequest{Objects: []api.Object{{Kind: cluster.KindService, Spec: raw}}}); err != nil {
+	if _, err := web.Apply(ctx,
+		api.ApplyRequest{Objects: []api.Object{{Kind: cluster.KindService, Spec: raw}}}); err != nil {
 		return err
 	}
 	if err := until(ctx, func() bool { return c.running.Load() >= int64(o.tasks) }); err != nil {
@@ -127,9 +129,12 @@ func (a *audience) measure(ctx context.Context, s *server, o options, c *counts,
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d agents follow a service of %d tasks: %.1f KiB of the server's heap and %.1f KiB of its memory that is not files for each\n\n",
-		o.agents, o.tasks, (after.heap-before.heap)/1024/float64(o.agents), float64(after.anonymous-before.anonymous)/1024/float64(o.agents))
-	fmt.Fprintf(out, "| agents | tasks | changes/s | server CPU, ms a change | bytes a change and agent | answers a change and agent | known after, ms: median | 99 of 100 |\n")
+	fmt.Fprintf(out, "%d agents follow a service of %d tasks: %.1f KiB of the server's heap and %.1f KiB of "+
+		"its memory that is not files for each\n\n",
+		o.agents, o.tasks, (after.heap-before.heap)/1024/float64(o.agents),
+		float64(after.anonymous-before.anonymous)/1024/float64(o.agents))
+	fmt.Fprintf(out, "| agents | tasks | changes/s | server CPU, ms a change | bytes a change and agent | "+
+		"answers a change and agent | known after, ms: median | 99 of 100 |\n")
 	fmt.Fprintf(out, "|---|---|---|---|---|---|---|---|\n%s%s%s", alone, single, many)
 	return s.profiled()
 }
@@ -152,12 +157,15 @@ func (a *audience) row(ctx context.Context, s *server, o options, each time.Dura
 		return "", ctx.Err()
 	}
 	if len(a.delays) == 0 {
-		return fmt.Sprintf("| none of %d | %d | %.1f | %.0f | | | | |\n", o.agents, o.tasks, 1/each.Seconds(), used*1000/n), nil
+		return fmt.Sprintf("| none of %d | %d | %.1f | %.0f | | | | |\n", o.agents, o.tasks, 1/each.Seconds(),
+			used*1000/n), nil
 	}
 	slices.Sort(a.delays)
 	ms := func(share int) float64 { return float64(a.delays[len(a.delays)*share/100].Microseconds()) / 1000 }
-	return fmt.Sprintf("| %d | %d | %.1f | %.0f | %.0f | %.2f | %.0f | %.0f |\n", o.agents, o.tasks, 1/each.Seconds(), used*1000/n,
-		(float64(a.bytes.Load())-bytes*took)/n/float64(o.agents), float64(a.answers.Load())/n/float64(o.agents), ms(50), ms(99)), nil
+	return fmt.Sprintf("| %d | %d | %.1f | %.0f | %.0f | %.2f | %.0f | %.0f |\n", o.agents, o.tasks, 1/each.Seconds(),
+		used*1000/n,
+		(float64(a.bytes.Load())-bytes*took)/n/float64(o.agents), float64(a.answers.Load())/n/float64(o.agents), ms(50),
+		ms(99)), nil
 }
 
 // atRest returns what the server uses and agents read each second while nothing changes: CPU seconds, bytes.
@@ -237,7 +245,8 @@ func (a *audience) listen(ctx context.Context, agent *fakeAgent, session uint64,
 	case <-curtain:
 	}
 	r := transport.AddressesRequest{
-		Node: agent.name, Session: session, Services: []transport.ServiceAsked{{Cluster: "default", Service: followed}}, Differences: true,
+		Node: agent.name, Session: session, Services: []transport.ServiceAsked{{Cluster: "default", Service: followed}},
+		Differences: true,
 	}
 	var known []transport.ServiceAddress
 	for ctx.Err() == nil {

@@ -82,7 +82,8 @@ func (c *child) stop() error {
 
 // startOwn starts this program as the server.
 func startOwn(ctx context.Context, o options, stderr io.Writer) (*child, error) {
-	c, err := o.child(ctx, stderr, "-serve", "-cpu-profile", o.profile, "-profile-after", o.after.String(), "-whole="+strconv.FormatBool(o.whole), "-heap", o.heap.String())
+	c, err := o.child(ctx, stderr, "-serve", "-cpu-profile", o.profile, "-profile-after", o.after.String(),
+		"-whole="+strconv.FormatBool(o.whole), "-heap", o.heap.String())
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +149,8 @@ func (f *workers) total() (sum tally) {
 
 // watch prints a row now and then, from the first second to the end.
 func (f *workers) watch(ctx context.Context, o options, servers []process, out io.Writer) error {
-	fmt.Fprintln(out, "| s | connected | registered | reports/s | refused | moved | failed | servers' CPU, % of a core | RSS, MB |")
+	fmt.Fprintln(out, "| s | connected | registered | reports/s | refused | moved | failed | servers' CPU, "+
+		"% of a core | RSS, MB |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|")
 	began := time.Now()
 	tick := time.NewTicker(o.every)
@@ -175,8 +177,10 @@ func (f *workers) watch(ctx context.Context, o options, servers []process, out i
 			memory = append(memory, strconv.Itoa(s.rss()>>20))
 			cpu[i] = c
 		}
-		fmt.Fprintf(out, "| %.0f | %d | %d | %.1f | %d | %d | %d | %s | %s |\n", now.Sub(began).Seconds(), t.Connected, t.Registered,
-			float64(t.Reports-last.Reports)/passed, t.Refused, t.Moved, t.Failed, strings.Join(load, " "), strings.Join(memory, " "))
+		fmt.Fprintf(out, "| %.0f | %d | %d | %.1f | %d | %d | %d | %s | %s |\n", now.Sub(began).Seconds(), t.Connected,
+			t.Registered,
+			float64(t.Reports-last.Reports)/passed, t.Refused, t.Moved, t.Failed, strings.Join(load, " "),
+			strings.Join(memory, " "))
 		last, at = t, now
 	}
 }

@@ -96,7 +96,8 @@ func (l *load) submit(ctx context.Context, s *server) error {
 	return group.Wait()
 }
 
-// followPlacements counts the placements that the event log tells of, until the context ends: what an event says is durable.
+// followPlacements counts the placements that the event log tells of, until the context ends: what an event says is
+// durable.
 func (c *counts) followPlacements(ctx context.Context, api *client.Client) {
 	for e, err := range api.FollowEvents(ctx, client.EventOptions{Types: []string{"task.assigned"}}) {
 		if err != nil {
@@ -106,7 +107,8 @@ func (c *counts) followPlacements(ctx context.Context, api *client.Client) {
 	}
 }
 
-// latency submits services of one task, one after the other, on a fleet that runs so many, and prints what it took until each was placed, as CSV.
+// latency submits services of one task, one after the other, on a fleet that runs so many, and prints what it took
+// until each was placed, as CSV.
 func latency(ctx context.Context, s *server, o options, tasks int, rate float64, out io.Writer) error {
 	api1, err := client.New(client.Config{Addr: s.address, Token: s.token})
 	if err != nil {
@@ -115,7 +117,8 @@ func latency(ctx context.Context, s *server, o options, tasks int, rate float64,
 	defer api1.Close()
 	placed := make(chan string, 16)
 	go func() {
-		for e, err := range api1.FollowEvents(ctx, client.EventOptions{After: client.Now, Types: []string{"task.assigned"}}) {
+		for e, err := range api1.FollowEvents(ctx,
+			client.EventOptions{After: client.Now, Types: []string{"task.assigned"}}) {
 			if err != nil {
 				return
 			}
@@ -128,12 +131,14 @@ func latency(ctx context.Context, s *server, o options, tasks int, rate float64,
 	var took []time.Duration
 	for i := range o.latency {
 		name := fmt.Sprintf("one-%d", i)
-		raw, err := json.Marshal(&cluster.Service{Name: name, Definition: cluster.Ref{Name: "noop", Version: 1}, Count: 1})
+		raw, err := json.Marshal(
+			&cluster.Service{Name: name, Definition: cluster.Ref{Name: "noop", Version: 1}, Count: 1})
 		if err != nil {
 			return err
 		}
 		began := time.Now()
-		if _, err := api1.Apply(ctx, api.ApplyRequest{Objects: []api.Object{{Kind: cluster.KindService, Spec: raw}}}); err != nil {
+		if _, err := api1.Apply(ctx,
+			api.ApplyRequest{Objects: []api.Object{{Kind: cluster.KindService, Spec: raw}}}); err != nil {
 			return err
 		}
 		for got := ""; got != name; {

@@ -1,17 +1,18 @@
-// Command fleet measures a server under many agents: real HTTP/2 connections of fake agents that live in processes of their
-// own. It knows four measurements.
+// Command fleet measures a server under many agents: real HTTP/2 connections of fake agents that live in processes of
+// their own. It knows four measurements.
 //
-// Placements, end to end: a real `berth server` with its embedded etcd and fsync, and agents that pass the start barrier of
-// every task they are given and report it running.
+// Placements, end to end: a real `berth server` with its embedded etcd and fsync, and agents that pass the start
+// barrier of every task they are given and report it running.
 //
 //	fleet -berth bin/berth -agents 5000 -jobs 20 -tasks 1000
 //	fleet -berth bin/berth -agents 5000 -load services -jobs 5000 -tasks 1 -clients 32
 //	fleet -berth bin/berth -agents 5000 -load racks
 //
-// It prints one row: how many tasks a second were placed (the event log tells of them, so they are durable), how many the agents had
-// received, and how many were acknowledged as running, all counted from the first submission; and what each task cost the server.
-// With -rest it prints what memory the server holds before and after. All connections of agents are HTTP/2 with mutual TLS, one for each; with
-// -shared so many agents share one to the server's socket, which measures fleets of more agents than a process may open files.
+// It prints one row: how many tasks a second were placed (the event log tells of them, so they are durable), how many
+// the agents had received, and how many were acknowledged as running, all counted from the first submission; and what
+// each task cost the server. With -rest it prints what memory the server holds before and after. All connections of
+// agents are HTTP/2 with mutual TLS, one for each; with -shared so many agents share one to the server's socket, which
+// measures fleets of more agents than a process may open files.
 //
 // Placements on a large fleet that is full of tasks, which are there as records alone, without agents:
 //
@@ -21,18 +22,20 @@
 //
 //	fleet -follow -agents 5000 -tasks 1000 -rate 20
 //
-// It prints a row for single changes and one for many a second: what each costs the server beyond what it does at rest, how many bytes come to each agent,
-// and after how long the agents know it. The agents' own work is in none of these, but delays them where all is on one machine.
+// It prints a row for single changes and one for many a second: what each costs the server beyond what it does at rest,
+// how many bytes come to each agent, and after how long the agents know it. The agents' own work is in none of these,
+// but delays them where all is on one machine.
 //
-// Agents that are there, for a while: idle ones, over TLS, with their heartbeats and open streams, some of which come and go.
+// Agents that are there, for a while: idle ones, over TLS, with their heartbeats and open streams, some of which come
+// and go.
 //
 //	fleet -hold 10m -agents 10000 -processes 4 -churn 60
 //
 // It prints a row now and then: what the agents did, and what CPU and memory the servers took meanwhile. Without
-// -addresses the server is one of its own, a dispatcher over a store in memory: what is measured is the agents' part alone;
-// with -whole it is a leader with its embedded etcd, without the rest of the API.
-// With -addresses the agents spread over real servers, -pids names their processes, and -authority the directory of their
-// certificate authority, which has to be at hand to make so many nodes.
+// -addresses the server is one of its own, a dispatcher over a store in memory: what is measured is the agents' part
+// alone; with -whole it is a leader with its embedded etcd, without the rest of the API. With -addresses the agents
+// spread over real servers, -pids names their processes, and -authority the directory of their certificate authority,
+// which has to be at hand to make so many nodes.
 package main
 
 import (
@@ -94,21 +97,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.berth, "berth", "bin/berth", "the berth binary")
 	flags.IntVar(&o.agents, "agents", 1000, "how many fake agents")
-	flags.StringVar(&o.load, "load", "jobs", "what is submitted: jobs, racks (jobs spread over 25 values of a label) or services")
+	flags.StringVar(&o.load, "load", "jobs",
+		"what is submitted: jobs, racks (jobs spread over 25 values of a label) or services")
 	flags.IntVar(&o.jobs, "jobs", 20, "how many jobs, or services")
 	flags.IntVar(&o.tasks, "tasks", 1000, "tasks of each")
 	flags.IntVar(&o.clients, "clients", 1, "how many clients submit them")
-	flags.IntVar(&o.latency, "latency", 0, "submit so many services of one task afterwards, one after the other, and print how long each took to be placed")
-	flags.IntVar(&o.shared, "shared", 0, "have so many agents, at most 100, share a connection to the server's socket; 0 gives each its own over TLS")
-	flags.IntVar(&o.filled, "filled", 0, "have so many tasks run already, on nodes without agents, in a server of this process")
-	flags.BoolVar(&o.follow, "follow", false, "measure what it costs to tell all agents of changes of a service of so many tasks")
+	flags.IntVar(&o.latency, "latency", 0,
+		"submit so many services of one task afterwards, one after the other, and print how long each took "+
+			"to be placed")
+	flags.IntVar(&o.shared, "shared", 0,
+		"have so many agents, at most 100, share a connection to the server's socket; 0 gives each its own over TLS")
+	flags.IntVar(&o.filled, "filled", 0,
+		"have so many tasks run already, on nodes without agents, in a server of this process")
+	flags.BoolVar(&o.follow, "follow", false,
+		"measure what it costs to tell all agents of changes of a service of so many tasks")
 	flags.IntVar(&o.rate, "rate", 20, "how many tasks of it change a second")
-	flags.DurationVar(&o.rest, "rest", 0, "wait before the load and after it, and print what memory the server holds then")
-	flags.StringVar(&o.profile, "cpu-profile", "", "file for a CPU profile of the server under the load; beside it, named .heap, one of the memory")
+	flags.DurationVar(&o.rest, "rest", 0,
+		"wait before the load and after it, and print what memory the server holds then")
+	flags.StringVar(&o.profile, "cpu-profile", "",
+		"file for a CPU profile of the server under the load; beside it, named .heap, one of the memory")
 	flags.DurationVar(&o.profileFor, "profile-for", 5*time.Second, "how long the CPU is measured under the load")
 	flags.DurationVar(&o.after, "profile-after", 0, "when it begins, while agents are held")
 	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "give up placements after")
-	flags.DurationVar(&o.heap, "heap", 0, "how often an own server collects its garbage and tells what is in use, while agents are held")
+	flags.DurationVar(&o.heap, "heap", 0,
+		"how often an own server collects its garbage and tells what is in use, while agents are held")
 	flags.DurationVar(&o.hold, "hold", 0, "keep agents connected for this long, instead of measuring placements")
 	flags.DurationVar(&o.every, "every", 10*time.Second, "how often to print a row")
 	flags.IntVar(&o.processes, "processes", 2, "how many processes the agents live in")

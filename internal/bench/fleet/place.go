@@ -103,7 +103,11 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 		what  string
 		count *atomic.Int64
 		took  *time.Duration
-	}{{"placed", &c.placed, &r.placed}, {"at agents", &c.assigned, &r.assigned}, {"reported running", &c.running, &r.running}} {
+	}{
+		{"placed", &c.placed, &r.placed},
+		{"at agents", &c.assigned, &r.assigned},
+		{"reported running", &c.running, &r.running},
+	} {
 		if err := until(ctx, func() bool { return stage.count.Load() >= total }); err != nil {
 			return fmt.Errorf("%d of %d tasks are %s: %w", stage.count.Load(), total, stage.what, err)
 		}

@@ -29,8 +29,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// serve is a server with nothing but the agents' part: a dispatcher over a store in memory, behind mutual TLS; with -whole
-// the store is etcd, and a control plane decides. It prints its address and serves until the context ends.
+// serve is a server with nothing but the agents' part: a dispatcher over a store in memory, behind mutual TLS; with
+// -whole the store is etcd, and a control plane decides. It prints its address and serves until the context ends.
 func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	profiled, err := startProfiles(o)
 	if err != nil {
@@ -66,7 +66,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 			}
 			http.Error(w, "a node's certificate is wanted", http.StatusForbidden)
 		}),
-		Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Protocols: protocols, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	transport.Tune(server)
 	fmt.Fprintf(stdout, "https://%s\n", listener.Addr())
@@ -76,7 +77,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	group.Go(func() error { return d.Run(ctx) })
 	if o.whole {
 		plane := controlplane.New(controlplane.Config{
-			Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "fleet", Random: rand.New(rand.NewPCG(1, 1)),
+			Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "fleet",
+			Random: rand.New(rand.NewPCG(1, 1)),
 			Logger: log, Now: time.Now, Clock: boottime.Now,
 		})
 		group.Go(func() error { return plane.Run(ctx) })
@@ -162,7 +164,8 @@ func tellHeap(ctx context.Context, every time.Duration, to io.Writer) error {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		fmt.Fprintf(to, "after %.0f s: heap %.1f MB in use after a collection, stacks %.1f MB, %d goroutines\n",
-			time.Since(began).Seconds(), float64(m.HeapAlloc)/(1<<20), float64(m.StackInuse)/(1<<20), runtime.NumGoroutine())
+			time.Since(began).Seconds(), float64(m.HeapAlloc)/(1<<20), float64(m.StackInuse)/(1<<20),
+			runtime.NumGoroutine())
 	}
 }
 

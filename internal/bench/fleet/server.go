@@ -55,13 +55,17 @@ func (s *server) begin(ctx context.Context, o options, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	made := exec.CommandContext(ctx, o.berth, "server", "init", "--name", "fleet", "--data-dir", s.dir, "--advertise", reach, "--advertise-peers", peer)
+	made := exec.CommandContext(ctx, o.berth, "server", "init", "--name", "fleet", "--data-dir", s.dir, "--advertise",
+		reach, "--advertise-peers", peer)
 	made.Stderr = stderr
 	if err := made.Run(); err != nil {
 		return fmt.Errorf("make the server: %w", err)
 	}
 	s.agents = "https://" + reach
-	listen := []string{"server", "--data-dir", s.dir, "--listen", "127.0.0.1:0", "--listen", s.agents, "--log-level", "error", "--default-permissions", "all"}
+	listen := []string{
+		"server", "--data-dir", s.dir, "--listen", "127.0.0.1:0", "--listen", s.agents, "--log-level",
+		"error", "--default-permissions", "all",
+	}
 	if o.shared > 0 {
 		path := filepath.Join(s.dir, "api.sock")
 		s.agents, s.carriers = "unix://"+path, carriers(path, (o.agents+o.shared-1)/o.shared)
@@ -89,8 +93,8 @@ func (s *server) begin(ctx context.Context, o options, stderr io.Writer) error {
 	return err
 }
 
-// mostShared is how many agents may share a connection: each has a stream open all the time and another for a report, of the 250 that a
-// server allows.
+// mostShared is how many agents may share a connection: each has a stream open all the time and another for a report,
+// of the 250 that a server allows.
 const mostShared = 100
 
 // carriers are clients with one connection each to a socket.

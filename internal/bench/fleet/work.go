@@ -56,7 +56,10 @@ func work(ctx context.Context, o options, stdout io.Writer) error {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
-		t := tally{w.connected.Load(), w.registered.Load(), w.reports.Load(), w.refused.Load(), w.moved.Load(), w.failed.Load()}
+		t := tally{
+			w.connected.Load(), w.registered.Load(), w.reports.Load(), w.refused.Load(), w.moved.Load(),
+			w.failed.Load(),
+		}
 		if err := out.Encode(t); err != nil {
 			return err
 		}
@@ -121,7 +124,8 @@ func (n *node) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		n.told = n.stats()
-		welcome, err := n.client.Register(ctx, transport.Registration{Node: n.name, Previous: *n.session, Stats: n.told, Facts: facts})
+		welcome, err := n.client.Register(ctx,
+			transport.Registration{Node: n.name, Previous: *n.session, Stats: n.told, Facts: facts})
 		if over, ok := errors.AsType[*transport.SessionError](err); ok {
 			*n.session = over.Newest
 			n.w.refused.Add(1)
@@ -132,7 +136,8 @@ func (n *node) run(ctx context.Context) {
 				n.w.note(err)
 			}
 			failures++
-			nap(ctx, time.Duration((0.5+rand.Float64()/2)*float64(min(10*time.Second, 200*time.Millisecond<<min(failures, 6)))))
+			nap(ctx, time.Duration((0.5+rand.Float64()/2)*float64(
+				min(10*time.Second, 200*time.Millisecond<<min(failures, 6)))))
 			continue
 		}
 		failures = 0
@@ -184,7 +189,8 @@ func (n *node) report(ctx context.Context, welcome transport.Welcome) {
 			stats = nil
 		}
 		for {
-			reply, err := n.client.Report(ctx, transport.Report{Node: n.name, Session: welcome.Session, Seq: seq, Stats: stats})
+			reply, err := n.client.Report(ctx,
+				transport.Report{Node: n.name, Session: welcome.Session, Seq: seq, Stats: stats})
 			if err == nil {
 				n.w.reports.Add(1)
 				if stats != nil {
@@ -220,7 +226,8 @@ func (n *node) over(ctx context.Context, err error) bool {
 // stats is what an idle node reports, or a busy one.
 func (n *node) stats() *cluster.NodeStats {
 	s := &cluster.NodeStats{
-		At: time.Now().UTC(), CPU: cluster.MilliCPU(rand.IntN(60)), Memory: cluster.GiB + cluster.Bytes(rand.IntN(1<<24)),
+		At: time.Now().UTC(), CPU: cluster.MilliCPU(rand.IntN(60)), Memory: cluster.GiB +
+			cluster.Bytes(rand.IntN(1<<24)),
 		Disk: 40 * cluster.GiB, Load: rand.Float64() / 4,
 	}
 	if n.w.options.busy {

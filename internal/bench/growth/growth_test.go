@@ -57,7 +57,12 @@ func TestRunRefuses(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "growth.csv"), []byte("nodes,tasks\n1,2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"-nodes", "0"}, {"-nodes", "many"}, {"-dir", dir, "-draw"}, {"-dir", filepath.Join(dir, "none"), "-draw"}} {
+	for _, args := range [][]string{
+		{"-nodes", "0"},
+		{"-nodes", "many"},
+		{"-dir", dir, "-draw"},
+		{"-dir", filepath.Join(dir, "none"), "-draw"},
+	} {
 		if err := run(args, io.Discard); err == nil {
 			t.Errorf("%q: got no error", args)
 		}

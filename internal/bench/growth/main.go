@@ -1,10 +1,11 @@
-// Command growth measures how the cost of decisions grows with the fleet, and draws it: from 1,000 nodes and 10,000 tasks to 100,000 nodes
-// and 1,000,000 tasks.
+// Command growth measures how the cost of decisions grows with the fleet, and draws it: from 1,000 nodes and 10,000
+// tasks to 100,000 nodes and 1,000,000 tasks.
 //
 //	growth -dir docs/reference            measure, write growth.csv, draw growth.svg
 //	growth -dir docs/reference -draw      draw only
 //
-// What comes end to end is measured by bench/fleet, which writes growth-latency.csv; without it those lines are left out of the picture.
+// What comes end to end is measured by bench/fleet, which writes growth-latency.csv; without it those lines are left
+// out of the picture.
 package main
 
 import (
@@ -28,7 +29,10 @@ func main() {
 
 // decided are the columns of growth.csv, and endToEnd those of growth-latency.csv.
 var (
-	decided  = []string{"nodes", "tasks", "replicas_per_second", "racks_per_second", "different_per_second", "one_p50_us", "one_p99_us"}
+	decided = []string{
+		"nodes", "tasks", "replicas_per_second", "racks_per_second", "different_per_second",
+		"one_p50_us", "one_p99_us",
+	}
 	endToEnd = []string{"nodes", "tasks", "placed_per_second", "latency_p50_ms", "latency_p99_ms"}
 )
 
@@ -49,7 +53,8 @@ func run(args []string, out io.Writer) error {
 			}
 			row := measure(nodes)
 			rows = append(rows, row)
-			fmt.Fprintf(out, "%7.0f nodes, %9.0f tasks: replicas %7.0f/s, over racks %7.0f/s, all different %7.0f/s; one alone %.0f µs, p99 %.0f µs\n",
+			fmt.Fprintf(out, "%7.0f nodes, %9.0f tasks: replicas %7.0f/s, over racks %7.0f/s, all different "+
+				"%7.0f/s; one alone %.0f µs, p99 %.0f µs\n",
 				row[0], row[1], row[2], row[3], row[4], row[5], row[6])
 		}
 		if err := writeTable(filepath.Join(*dir, "growth.csv"), decided, rows); err != nil {

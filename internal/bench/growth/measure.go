@@ -16,7 +16,8 @@ import (
 
 const (
 	tasksPerNode = 10
-	// perCycle is how many tasks are decided on at once, at most: of owners with many, and of such that are all different.
+	// perCycle is how many tasks are decided on at once, at most: of owners with many, and of such that are all
+	// different.
 	perCycle, oddPerCycle = 100_000, 10_000
 	singles               = 4096 // tasks that are decided on alone
 )
@@ -49,10 +50,12 @@ func newFleet(nodes int) *scheduler.Fleet {
 	for i := range nodes {
 		size := 1 << (i % 3)
 		f.SetNode(scheduler.Node{
-			Name: fmt.Sprintf("node-%06d", i), State: cluster.NodeReady, Arch: "amd64", Executors: []string{"containerd"},
-			Labels: cluster.Labels{"zone": string("abcd"[i%4]), "rack": strconv.Itoa(i % 25)},
+			Name: fmt.Sprintf("node-%06d", i), State: cluster.NodeReady, Arch: "amd64",
+			Executors: []string{"containerd"},
+			Labels:    cluster.Labels{"zone": string("abcd"[i%4]), "rack": strconv.Itoa(i % 25)},
 			Capacity: cluster.Demand{
-				CPU: cluster.MilliCPU(8000 * size), Memory: 32 * cluster.GiB * cluster.Bytes(size), Disk: 500 * cluster.GiB,
+				CPU: cluster.MilliCPU(8000 * size), Memory: 32 * cluster.GiB * cluster.Bytes(size),
+				Disk: 500 * cluster.GiB,
 			},
 		})
 	}
@@ -65,7 +68,10 @@ func task(owner, i int) cluster.Pending {
 		Task: cluster.ServiceTask("c", name, 1, i), Attempt: 1, Priority: 500, NeedsImage: true,
 		Owner:     cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: name},
 		Placement: cluster.Placement{Strategy: cluster.StrategyBinpack},
-		Demand:    cluster.Demand{CPU: cluster.MilliCPU(100 + owner%5*50), Memory: cluster.Bytes(128+owner%3*64) * cluster.MiB},
+		Demand: cluster.Demand{
+			CPU:    cluster.MilliCPU(100 + owner%5*50),
+			Memory: cluster.Bytes(128+owner%3*64) * cluster.MiB,
+		},
 	}
 }
 
@@ -73,12 +79,15 @@ func task(owner, i int) cluster.Pending {
 func odd(i int) cluster.Pending {
 	p := task(i, i)
 	p.Placement.Strategy = cluster.StrategySpread
-	p.Demand = cluster.Demand{CPU: cluster.MilliCPU(50 + i*7919%997), Memory: cluster.Bytes(64+i*104729%1009) * cluster.MiB}
+	p.Demand = cluster.Demand{
+		CPU:    cluster.MilliCPU(50 + i*7919%997),
+		Memory: cluster.Bytes(64+i*104729%1009) * cluster.MiB,
+	}
 	return p
 }
 
-// fill has tasks placed, so many in a cycle, and returns how many were decided on in a second of processor time, the collection of garbage
-// included: what else runs on the machine matters little so.
+// fill has tasks placed, so many in a cycle, and returns how many were decided on in a second of processor time, the
+// collection of garbage included: what else runs on the machine matters little so.
 func fill(f *scheduler.Fleet, tasks, most int, task func(i int) cluster.Pending) float64 {
 	var took time.Duration
 	for begin := 0; begin < tasks; begin += most {
@@ -110,8 +119,8 @@ func spent(whose int32) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// alone has different tasks placed in cycles of their own, on a fleet that keeps them, and returns what one of two and one of a hundred
-// takes longer than.
+// alone has different tasks placed in cycles of their own, on a fleet that keeps them, and returns what one of two and
+// one of a hundred takes longer than.
 func alone(f *scheduler.Fleet) (p50, p99 time.Duration) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

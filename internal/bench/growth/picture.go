@@ -35,18 +35,25 @@ const (
 
 // picture draws what was measured, as SVG.
 func picture(own, whole [][]float64) string {
-	rates := panel{left: 82, title: "Placements a second", unit: "decisions: of processor time; end to end: of the clock", bottom: 3, top: 7, first: 3, latest: 5, say: amount, lines: []line{
-		{"decisions: replicas, 20 owners", blue, "", column(own, 2, 1)},
-		{"decisions: replicas spread over 25 racks", green, "", column(own, 3, 1)},
-		{"decisions: all different", teal, "", column(own, 4, 1)},
-		{"durable, end to end through the API", red, "6 4", column(whole, 2, 1)},
-	}}
-	times := panel{left: 590, title: "Time of one placement", unit: "milliseconds, as on the left", bottom: -2, top: 4, first: 3, latest: 5, say: amount, lines: []line{
-		{"decision alone, median", teal, "2 3", column(own, 5, 0.001)},
-		{"decision alone, 99 of 100", blue, "", column(own, 6, 0.001)},
-		{"end to end through the API, median", orange, "2 3", column(whole, 3, 1)},
-		{"end to end through the API, 99 of 100", red, "6 4", column(whole, 4, 1)},
-	}}
+	rates := panel{
+		left: 82, title: "Placements a second",
+		unit: "decisions: of processor time; end to end: of the clock", bottom: 3, top: 7, first: 3, latest: 5,
+		say: amount, lines: []line{
+			{"decisions: replicas, 20 owners", blue, "", column(own, 2, 1)},
+			{"decisions: replicas spread over 25 racks", green, "", column(own, 3, 1)},
+			{"decisions: all different", teal, "", column(own, 4, 1)},
+			{"durable, end to end through the API", red, "6 4", column(whole, 2, 1)},
+		},
+	}
+	times := panel{
+		left: 590, title: "Time of one placement", unit: "milliseconds, as on the left", bottom: -2, top: 4,
+		first: 3, latest: 5, say: amount, lines: []line{
+			{"decision alone, median", teal, "2 3", column(own, 5, 0.001)},
+			{"decision alone, 99 of 100", blue, "", column(own, 6, 0.001)},
+			{"end to end through the API, median", orange, "2 3", column(whole, 3, 1)},
+			{"end to end through the API, 99 of 100", red, "6 4", column(whole, 4, 1)},
+		},
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="Helvetica, Arial, sans-serif" font-size="13">`+"\n", width, height, width, height)
 	fmt.Fprintf(&b, `<title>What placing costs as the fleet grows</title><rect width="%d" height="%d" fill="#fff"/>`+"\n", width, height)
@@ -83,7 +90,8 @@ func (p *panel) draw(b *strings.Builder) {
 		fmt.Fprintf(b, `<path d="M%.1f %.1fh%.1f" stroke="#ccc"/>`+"\n", p.left, y, panelWidth)
 		text(b, p.left-8, y+4, `text-anchor="end"`, p.say(math.Pow(10, e)))
 		for m := 2.0; m < 10 && e < p.top; m++ {
-			fmt.Fprintf(b, `<path d="M%.1f %.1fh%.1f" stroke="#f0f0f0"/>`+"\n", p.left, p.y(m*math.Pow(10, e)), panelWidth)
+			fmt.Fprintf(b, `<path d="M%.1f %.1fh%.1f" stroke="#f0f0f0"/>`+"\n", p.left, p.y(m*math.Pow(10, e)),
+				panelWidth)
 		}
 	}
 	for _, nodes := range []float64{1e3, 3e3, 1e4, 3e4, 1e5} {
@@ -101,7 +109,8 @@ func (p *panel) draw(b *strings.Builder) {
 			continue
 		}
 		l.draw(b, p)
-		fmt.Fprintf(b, `<path d="M%.1f %.1fh28" stroke="%s" stroke-width="2.2" stroke-dasharray="%s"/>`+"\n", p.left, at-4, l.color, l.dash)
+		fmt.Fprintf(b, `<path d="M%.1f %.1fh28" stroke="%s" stroke-width="2.2" stroke-dasharray="%s"/>`+"\n", p.left,
+			at-4, l.color, l.dash)
 		text(b, p.left+36, at, "", l.name)
 		at += 19
 	}

@@ -23,14 +23,17 @@ import (
 // crowdLimit bounds the start of a crowd.
 const crowdLimit = 3 * time.Minute
 
-// startCrowd assigns so many tasks at once, waits for the first instruction of each, calls running, and then waits until nothing of them is left.
+// startCrowd assigns so many tasks at once, waits for the first instruction of each, calls running, and then waits
+// until nothing of them is left.
 func (n *node) startCrowd(ctx context.Context, generation uint64, count int, running func()) (time.Duration, error) {
 	all, gone := make([]cluster.Desired, count), make([]chan struct{}, count)
 	n.mu.Lock()
 	for i := range all {
 		all[i] = cluster.Desired{
-			Task: cluster.ServiceTask("default", "crowd", generation, i), Attempt: 1, UUID: uuid.NewString(), Node: "latency", Count: count,
-			Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "crowd"}, Definition: cluster.Ref{Name: "latency", Version: 1},
+			Task: cluster.ServiceTask("default", "crowd", generation, i), Attempt: 1, UUID: uuid.NewString(),
+			Node: "latency", Count: count,
+			Owner:      cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "crowd"},
+			Definition: cluster.Ref{Name: "latency", Version: 1},
 		}
 		gone[i] = make(chan struct{})
 		n.gone[all[i].UUID] = gone[i]
@@ -64,7 +67,8 @@ func (n *node) startCrowd(ctx context.Context, generation uint64, count int, run
 	return took, nil
 }
 
-// startCrowd starts so many containers, atOnce of them at a time, waits for the first instruction of each, calls running, and removes them.
+// startCrowd starts so many containers, atOnce of them at a time, waits for the first instruction of each, calls
+// running, and removes them.
 func (d *direct) startCrowd(ctx context.Context, round, count, atOnce int, running func()) (time.Duration, error) {
 	ends := make([]func() error, count)
 	began := time.Now()
@@ -105,7 +109,9 @@ func (f *programFlag) waitAll(count int, limit time.Duration) error {
 }
 
 // compareCrowds lets the agent and containerd's client take turns at starting a crowd.
-func compareCrowds(ctx context.Context, out io.Writer, dir string, node *node, direct *direct, count, atOnce, runs int) error {
+func compareCrowds(ctx context.Context, out io.Writer, dir string, node *node, direct *direct, count, atOnce,
+	runs int,
+) error {
 	var took, plain, ratios []time.Duration
 	var spent, plainSpent []time.Duration
 	for i := range runs + 1 {
@@ -135,30 +141,36 @@ func compareCrowds(ctx context.Context, out io.Writer, dir string, node *node, d
 				return err
 			}
 		}
-		fmt.Fprintf(os.Stderr, "round %d: agent %v (%v of processor), containerd %v (%v)\n", i, one, cpu[0], two, cpu[1])
+		fmt.Fprintf(os.Stderr, "round %d: agent %v (%v of processor), containerd %v (%v)\n", i, one, cpu[0], two,
+			cpu[1])
 		if i > 0 { // the first warms the caches
 			took, plain = append(took, one), append(plain, two)
 			spent, plainSpent = append(spent, cpu[0]), append(plainSpent, cpu[1])
 			ratios = append(ratios, time.Duration(float64(one)/float64(two)*1e6))
 		}
 	}
-	fmt.Fprintf(out, "| %d containers of one image, %d at once, %d runs in turn | median | fastest | slowest | processor time |\n|---|---|---|---|---|\n", count, atOnce, runs)
+	fmt.Fprintf(out, "| %d containers of one image, %d at once, %d runs in turn | median | fastest | "+
+		"slowest | processor time |\n|---|---|---|---|---|\n", count, atOnce, runs)
 	row := func(name string, all, cpu []time.Duration) time.Duration {
 		m := median(all)
-		fmt.Fprintf(out, "| %s | %.2f s | %.2f s | %.2f s | %.1f s |\n", name, m.Seconds(), slices.Min(all).Seconds(), slices.Max(all).Seconds(), median(cpu).Seconds())
+		fmt.Fprintf(out, "| %s | %.2f s | %.2f s | %.2f s | %.1f s |\n", name, m.Seconds(), slices.Min(all).Seconds(),
+			slices.Max(all).Seconds(), median(cpu).Seconds())
 		return m
 	}
-	a, b := row("through the agent, from their assignment to the last first instruction", took, spent), row("containerd's client, same isolation, output to a file", plain, plainSpent)
-	fmt.Fprintf(out, "| ratio of the medians; of the pairs, median, least and most | %.2f; %.2f | %.2f | %.2f | %.2f |\n", a.Seconds()/b.Seconds(),
-		float64(median(ratios))/1e6, float64(slices.Min(ratios))/1e6, float64(slices.Max(ratios))/1e6, median(spent).Seconds()/median(plainSpent).Seconds())
+	a, b := row("through the agent, from their assignment to the last first instruction", took, spent),
+		row("containerd's client, same isolation, output to a file", plain, plainSpent)
+	fmt.Fprintf(out, "| ratio of the medians; of the pairs, median, least and most | %.2f; %.2f | %.2f | "+
+		"%.2f | %.2f |\n", a.Seconds()/b.Seconds(),
+		float64(median(ratios))/1e6, float64(slices.Min(ratios))/1e6, float64(slices.Max(ratios))/1e6,
+		median(spent).Seconds()/median(plainSpent).Seconds())
 	return nil
 }
 
 // tick is how the kernel counts processor time in /proc.
 const tick = 10 * time.Millisecond
 
-// processorTime returns what this process and those that name dir on their command line, which are containerd, its shims and the collector,
-// have used, with those that they waited for.
+// processorTime returns what this process and those that name dir on their command line, which are containerd, its
+// shims and the collector, have used, with those that they waited for.
 func processorTime(dir string) (time.Duration, error) {
 	var own syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {

@@ -60,7 +60,9 @@ func (d *direct) launch(ctx context.Context, id string) (end func() error, err e
 	c, err := d.client.NewContainer(ctx, id, client.WithImage(img), client.WithNewSnapshot(id, img), client.WithNewSpec(
 		oci.WithImageConfig(img), oci.WithProcessArgs(command()...),
 		oci.WithHostNamespace(specs.NetworkNamespace), oci.WithHostHostsFile, oci.WithHostResolvconf,
-		oci.WithMounts([]specs.Mount{{Type: "bind", Source: d.flag.dir, Destination: inside, Options: []string{"rbind", "rw"}}}),
+		oci.WithMounts([]specs.Mount{
+			{Type: "bind", Source: d.flag.dir, Destination: inside, Options: []string{"rbind", "rw"}},
+		}),
 		oci.WithCapabilities(nil), seccomp.WithDefaultProfile(),
 	))
 	if err != nil {

@@ -5,8 +5,8 @@
 //	latency -berth bin/berth -runs 30
 //	latency -berth bin/berth -runs 9 -crowd 100 -at-once 8
 //
-// With -crowd it measures how long it takes until so many run that were assigned at once, with a bound on how many are being started at
-// any time that is the same for both.
+// With -crowd it measures how long it takes until so many run that were assigned at once, with a bound on how many are
+// being started at any time that is the same for both.
 //
 // It needs root, containerd, runc and a static busybox.
 package main
@@ -62,7 +62,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	x, err := containerd.New(containerd.Config{Address: daemon.Address, Dir: filepath.Join(dir, "collector"), Executable: binary, AtOnce: *atOnce})
+	x, err := containerd.New(containerd.Config{
+		Address: daemon.Address, Dir: filepath.Join(dir, "collector"),
+		Executable: binary, AtOnce: *atOnce,
+	})
 	if err != nil {
 		return errors.Join(err, daemon.Stop(ctx))
 	}
@@ -77,7 +80,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return errors.Join(err, x.StopCollector(ending), x.Close(), daemon.Stop(ending))
 }
 
-func measure(ctx context.Context, dir string, x *containerd.Executor, address string, compare func(*node, *direct) error) error {
+func measure(ctx context.Context, dir string, x *containerd.Executor, address string,
+	compare func(*node, *direct) error,
+) error {
 	archive, err := busyboxImage(dir)
 	if err != nil {
 		return err
@@ -118,10 +123,13 @@ func compare(ctx context.Context, out io.Writer, node *node, direct *direct, run
 		}
 	}
 	base := median(plain)
-	fmt.Fprintf(out, "| to the first instruction, %d runs in turn | median | more than containerd |\n|---|---|---|\n", runs)
+	fmt.Fprintf(out, "| to the first instruction, %d runs in turn | median | more than containerd |\n|---|---|---|\n",
+		runs)
 	fmt.Fprintf(out, "| containerd's client, same isolation | %.1f ms | |\n", ms(base))
-	fmt.Fprintf(out, "| a service's task, from its assignment | %.1f ms | %.1f ms |\n", ms(median(service)), ms(median(service)-base))
-	fmt.Fprintf(out, "| a job's task, from its assignment, barrier included | %.1f ms | %.1f ms |\n", ms(median(job)), ms(median(job)-base))
+	fmt.Fprintf(out, "| a service's task, from its assignment | %.1f ms | %.1f ms |\n", ms(median(service)),
+		ms(median(service)-base))
+	fmt.Fprintf(out, "| a job's task, from its assignment, barrier included | %.1f ms | %.1f ms |\n", ms(median(job)),
+		ms(median(job)-base))
 	return nil
 }
 

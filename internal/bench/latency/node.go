@@ -41,7 +41,8 @@ func startNode(ctx context.Context, dir string, x *containerd.Executor, flag *pr
 		return <-ended
 	}
 	n.messages <- transport.Message{Definition: &cluster.TaskDefinition{
-		Name: "latency", Version: 1, Grace: cluster.Duration(10 * time.Millisecond), // sleep, as process 1, does not hear TERM
+		// sleep, as process 1, does not hear TERM
+		Name: "latency", Version: 1, Grace: cluster.Duration(10 * time.Millisecond),
 		Volumes: []cluster.Volume{{Name: "flag", Host: flag.dir}},
 		Containers: []cluster.Container{{
 			Name: "main", Image: image, Pull: cluster.PullNever, Command: command(),
@@ -54,8 +55,10 @@ func startNode(ctx context.Context, dir string, x *containerd.Executor, flag *pr
 // start assigns a task, waits for its first instruction, and then until nothing of it is left.
 func (n *node) start(ctx context.Context, i int, batch bool) (time.Duration, error) {
 	d := cluster.Desired{
-		Task: cluster.ServiceTask("default", "latency", 1, i), Attempt: 1, UUID: uuid.NewString(), Node: "latency", Count: 1,
-		Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "latency"}, Definition: cluster.Ref{Name: "latency", Version: 1},
+		Task: cluster.ServiceTask("default", "latency", 1, i), Attempt: 1, UUID: uuid.NewString(), Node: "latency",
+		Count:      1,
+		Owner:      cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "latency"},
+		Definition: cluster.Ref{Name: "latency", Version: 1},
 	}
 	if batch {
 		d.Task = cluster.JobTask("default", "batch", 1, "main", i)

@@ -12,7 +12,8 @@ import (
 // deviceType is what the traces' devices are called.
 const deviceType = "gpu"
 
-// berth is a fleet on which Berth's scheduler decides, one pod at a time. It knows what has arrived, and nothing else of the trace.
+// berth is a fleet on which Berth's scheduler decides, one pod at a time. It knows what has arrived, and nothing else
+// of the trace.
 type berth struct {
 	fleet  *scheduler.Fleet
 	mix    scheduler.Mix
@@ -35,15 +36,18 @@ func newBerth(t *trace, strategy cluster.Strategy) *berth {
 			Capacity: cluster.Demand{CPU: n.CPU, Memory: n.Memory},
 		}
 		for j, v := range n.Devices {
-			node.Devices = append(node.Devices, cluster.Device{ID: fmt.Sprintf("g%02d", j), Type: deviceType, Model: models[v.Model], Numa: -1})
+			node.Devices = append(node.Devices,
+				cluster.Device{ID: fmt.Sprintf("g%02d", j), Type: deviceType, Model: models[v.Model], Numa: -1})
 		}
 		b.fleet.SetNode(node)
 		b.names = append(b.names, node.Name)
 	}
 	for i := range t.demands {
 		p := cluster.Pending{
-			Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "j"}, Priority: 1, NeedsImage: true,
-			Demand: cluster.Demand{CPU: t.demands[i].CPU, Memory: t.demands[i].Memory}, Placement: cluster.Placement{Strategy: strategy},
+			Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "j"}, Priority: 1,
+			NeedsImage: true,
+			Demand:     cluster.Demand{CPU: t.demands[i].CPU, Memory: t.demands[i].Memory},
+			Placement:  cluster.Placement{Strategy: strategy},
 		}
 		if d := &t.demands[i]; d.Devices > 0 {
 			r := cluster.DeviceRequest{Type: deviceType, Count: d.Devices, Share: d.Share}

@@ -1,11 +1,13 @@
-// Command openb measures how much of a fleet's devices is used by each strategy, on public traces of a cluster of 1,213 nodes with GPUs
-// (the openb traces of the authors of Fragmentation Gradient Descent). The traces are not part of the repository.
+// Command openb measures how much of a fleet's devices is used by each strategy, on public traces of a cluster of 1,213
+// nodes with GPUs (the openb traces of the authors of Fragmentation Gradient Descent). The traces are not part of the
+// repository.
 //
 //	openb -data DIR -seeds 10
 //	openb -data DIR -trace default -order shuffled -cpu 130
 //
-// The rules are those of that work: pods arrive in random order, then random ones, until the demand that has arrived is 130 % of the
-// fleet's GPUs. None leaves, one that does not fit is dropped. The figure is the share of GPUs that is used then.
+// The rules are those of that work: pods arrive in random order, then random ones, until the demand that has arrived is
+// 130 % of the fleet's GPUs. None leaves, one that does not fit is dropped. The figure is the share of GPUs that is
+// used then.
 package main
 
 import (
@@ -45,7 +47,8 @@ type options struct {
 func run(args []string, out io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("openb", flag.ContinueOnError)
-	flags.StringVar(&o.data, "data", os.Getenv("BERTH_DATA"), "the folder that has openb/, or is it; default $BERTH_DATA")
+	flags.StringVar(&o.data, "data", os.Getenv("BERTH_DATA"),
+		"the folder that has openb/, or is it; default $BERTH_DATA")
 	flags.StringVar(&o.traces, "trace", "default,cpu100,multigpu20,gpuspec10", "the lists of pods")
 	flags.StringVar(&o.only, "strategy", "", "only strategies whose name contains this")
 	flags.StringVar(&o.order, "order", "file", "of the nodes: file, reversed, shuffled (anew for each seed)")
@@ -76,14 +79,16 @@ func run(args []string, out io.Writer) error {
 		}
 		vary(t, o)
 		traces = append(traces, t)
-		fmt.Fprintf(out, "%s: %d nodes, %d GPUs, %d pods, %d different\n", name, len(t.nodes), t.capacity()/cluster.WholeDevice, len(t.pods), len(t.demands))
+		fmt.Fprintf(out, "%s: %d nodes, %d GPUs, %d pods, %d different\n", name, len(t.nodes),
+			t.capacity()/cluster.WholeDevice, len(t.pods), len(t.demands))
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(missing, name) })
 	if len(traces) > 0 {
 		table(out, names, traces, o)
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(out, "\nnot run, for there are no data in %q: %s. Say where they are with -data or BERTH_DATA.\n", dir, strings.Join(missing, ", "))
+		fmt.Fprintf(out, "\nnot run, for there are no data in %q: %s. Say where they are with -data or BERTH_DATA.\n",
+			dir, strings.Join(missing, ", "))
 		return nil
 	}
 	fmt.Fprintln(out, "\nnothing was left out for want of data")
@@ -106,7 +111,9 @@ func vary(t *trace, o options) {
 
 // table prints a line for each strategy.
 func table(out io.Writer, names []string, traces []*trace, o options) {
-	fmt.Fprintf(out, "\n| GPUs used, %%, mean of %d (standard deviation; idle where CPU is gone; pods for several GPUs placed, %%) | %s |\n|---|%s\n", o.seeds, strings.Join(names, " | "), strings.Repeat("---|", len(names)))
+	fmt.Fprintf(out, "\n| GPUs used, %%, mean of %d (standard deviation; idle where CPU is gone; pods for "+
+		"several GPUs placed, %%) | %s |\n|---|%s\n", o.seeds, strings.Join(names, " | "),
+		strings.Repeat("---|", len(names)))
 	for _, s := range strategies {
 		if !strings.Contains(s.name, o.only) {
 			continue

@@ -83,15 +83,27 @@ func TestReplay(t *testing.T) {
 		allocated, dry float64
 		placed, turns  int
 	}{
-		{"whole devices fill the fleet", []packing.Node{fleetNode(100, 2)}, []packing.Demand{{CPU: 1, Devices: 1}}, 100, 0, 2, 3},
+		{
+			"whole devices fill the fleet",
+			[]packing.Node{fleetNode(100, 2)},
+			[]packing.Demand{{CPU: 1, Devices: 1}},
+			100,
+			0, 2, 3,
+		},
 		{"CPU is gone first", []packing.Node{fleetNode(10, 2)}, []packing.Demand{{CPU: 10, Devices: 1}}, 50, 50, 1, 3},
-		{"what nothing fits beside", []packing.Node{fleetNode(100, 2)}, []packing.Demand{{CPU: 1, Devices: 1, Share: 600}}, 60, 0, 2, 5},
+		{
+			"what nothing fits beside",
+			[]packing.Node{fleetNode(100, 2)},
+			[]packing.Demand{{CPU: 1, Devices: 1, Share: 600}},
+			60, 0, 2, 5,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tr := &trace{nodes: c.nodes, demands: c.demands, pods: []int{0}}
 			got := replay(tr, newFleet(tr, inOrder{tr}), rand.New(rand.NewPCG(1, 1)))
 			if got.allocated != c.allocated || got.dry != c.dry || got.placed != c.placed || got.arrived != c.turns {
-				t.Errorf("got %+v, want %v %% allocated, %v %% dry, %d placed of %d", got, c.allocated, c.dry, c.placed, c.turns)
+				t.Errorf("got %+v, want %v %% allocated, %v %% dry, %d placed of %d", got, c.allocated, c.dry, c.placed,
+					c.turns)
 			}
 			if free := c.nodes[0].Devices[0].Free; free != 1000 {
 				t.Errorf("the trace's own node was changed: %d of a device free", free)
@@ -105,9 +117,13 @@ func TestBerth(t *testing.T) {
 	poor, rich := fleetNode(8000, 4), fleetNode(64000, 4)
 	poor.Memory, rich.Memory = 64<<30, 64<<30
 	tr := &trace{
-		nodes:   []packing.Node{rich, poor},
-		demands: []packing.Demand{{CPU: 1000, Devices: 1}, {CPU: 12000, Devices: 1}, {CPU: 1000, Devices: 1, Share: 300}},
-		models:  map[string]uint8{"": 0},
+		nodes: []packing.Node{rich, poor},
+		demands: []packing.Demand{
+			{CPU: 1000, Devices: 1},
+			{CPU: 12000, Devices: 1},
+			{CPU: 1000, Devices: 1, Share: 300},
+		},
+		models: map[string]uint8{"": 0},
 	}
 	for _, strategy := range []cluster.Strategy{"", cluster.StrategyWhole} {
 		b := newBerth(tr, strategy)
@@ -142,9 +158,13 @@ func fleetNode(cpu cluster.MilliCPU, devices int) packing.Node {
 	return n
 }
 
-// TestGradient: of two devices of a node the one that is broken already is used; of two nodes that whose devices no typical pod loses.
+// TestGradient: of two devices of a node the one that is broken already is used; of two nodes that whose devices no
+// typical pod loses.
 func TestGradient(t *testing.T) {
-	tr := &trace{demands: []packing.Demand{{CPU: 1, Devices: 1}, {CPU: 1, Devices: 1, Share: 500}}, pods: []int{0, 0, 1}}
+	tr := &trace{
+		demands: []packing.Demand{{CPU: 1, Devices: 1}, {CPU: 1, Devices: 1, Share: 500}},
+		pods:    []int{0, 0, 1},
+	}
 	g := newGradient(tr)
 	n := fleetNode(100, 2)
 	n.Devices[1].Free = 500
@@ -171,7 +191,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("no line for %s in:\n%s", s.name, text)
 		}
 	}
-	if !strings.Contains(text, "| default | multigpu20 |") || !strings.Contains(text, "no data") || !strings.HasSuffix(strings.TrimSpace(text), "BERTH_DATA.") {
+	if !strings.Contains(text, "| default | multigpu20 |") || !strings.Contains(text, "no data") ||
+		!strings.HasSuffix(strings.TrimSpace(text), "BERTH_DATA.") {
 		t.Errorf("got:\n%s", text)
 	}
 	lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -183,14 +204,21 @@ func TestRun(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	dir := tiny(t)
 	bad := filepath.Join(dir, "openb_pod_list_cpu100.csv")
-	if err := os.WriteFile(bad, []byte("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np0,many,1,0,0\n"), 0o600); err != nil {
+	if err := os.WriteFile(bad, []byte("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np0,many,1,0,0\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	idle := filepath.Join(dir, "openb_pod_list_gpuspec10.csv")
-	if err := os.WriteFile(idle, []byte("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np0,1,1,0,0\n"), 0o600); err != nil {
+	if err := os.WriteFile(idle, []byte("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np0,1,1,0,0\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"-data", dir, "-trace", "gpuspec10"}, {"-order", "by-name"}, {"-seeds", "0"}, {"-data", dir, "-trace", "cpu100"}} {
+	for _, args := range [][]string{
+		{"-data", dir, "-trace", "gpuspec10"},
+		{"-order", "by-name"},
+		{"-seeds", "0"},
+		{"-data", dir, "-trace", "cpu100"},
+	} {
 		if err := run(args, &bytes.Buffer{}); err == nil {
 			t.Errorf("%q: got no error", args)
 		}

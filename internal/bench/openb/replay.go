@@ -11,9 +11,11 @@ import (
 
 // rule is a strategy under test.
 type rule interface {
-	// arrive tells it of a pod, by its demand, before the pod is placed. It reports whether scores from before no longer hold.
+	// arrive tells it of a pod, by its demand, before the pod is placed. It reports whether scores from before no
+	// longer hold.
 	arrive(demand int) bool
-	// score returns the cost of a placement, the lowest is the best, and the devices, as a bit each; false if it does not fit.
+	// score returns the cost of a placement, the lowest is the best, and the devices, as a bit each; false if it does
+	// not fit.
 	score(n *packing.Node, demand int) (uint64, uint64, bool)
 }
 
@@ -39,8 +41,8 @@ type outcome struct {
 // Until the demand that has arrived is so many % of the fleet's devices, pods arrive.
 const untilPercent = 130
 
-// replay lets pods arrive in a random order, and then random ones, and places each on the stage; one that does not fit is dropped.
-// Some pod of the trace asks for devices, or it would not end.
+// replay lets pods arrive in a random order, and then random ones, and places each on the stage; one that does not fit
+// is dropped. Some pod of the trace asks for devices, or it would not end.
 func replay(t *trace, f stage, random *rand.Rand) outcome {
 	order := slices.Clone(t.pods)
 	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
@@ -91,7 +93,8 @@ func sizeOf(d *packing.Demand) int64 {
 	return int64(d.Devices) * cluster.WholeDevice
 }
 
-// fleet is a stage for the rule: nodes, and for each demand what is known of them, so that only nodes that changed are scored anew.
+// fleet is a stage for the rule: nodes, and for each demand what is known of them, so that only nodes that changed are
+// scored anew.
 type fleet struct {
 	trace *trace
 	rule  rule
@@ -108,7 +111,10 @@ type known struct {
 }
 
 func newFleet(t *trace, r rule) *fleet {
-	f := &fleet{trace: t, rule: r, free: slices.Clone(t.nodes), turns: make([]int32, len(t.nodes)), known: make([][]known, len(t.demands))}
+	f := &fleet{
+		trace: t, rule: r, free: slices.Clone(t.nodes), turns: make([]int32, len(t.nodes)),
+		known: make([][]known, len(t.demands)),
+	}
 	for i := range f.free {
 		f.free[i].Devices = slices.Clone(f.free[i].Devices)
 		f.turns[i] = 1

@@ -64,8 +64,9 @@ func (b *bestFit) score(n *packing.Node, demand int) (uint64, uint64, bool) {
 	return uint64(left * 1e9), devices, true
 }
 
-// gradient is Fragmentation Gradient Descent as its authors run it (USENIX ATC 2023): the node where the
-// expected share of devices that a typical pod cannot use grows least. The score is squashed to a whole number from 0 to 100, and the first of equals wins.
+// gradient is Fragmentation Gradient Descent as its authors run it (USENIX ATC 2023): the node where the expected share
+// of devices that a typical pod cannot use grows least. The score is squashed to a whole number from 0 to 100, and the
+// first of equals wins.
 type gradient struct {
 	*trace
 	typical []typicalPod
@@ -172,7 +173,8 @@ func tightest(n *packing.Node, d *packing.Demand) (uint64, bool) {
 	for bits.OnesCount64(use) < d.Devices {
 		best := -1
 		for i, v := range n.Devices {
-			if use>>i&1 == 0 && v.Free >= share && d.Models.Has(v.Model) && (best < 0 || v.Free < n.Devices[best].Free) {
+			if use>>i&1 == 0 && v.Free >= share && d.Models.Has(v.Model) &&
+				(best < 0 || v.Free < n.Devices[best].Free) {
 				best = i
 			}
 		}

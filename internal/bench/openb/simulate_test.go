@@ -24,7 +24,8 @@ func sample(random *rand.Rand, nodes, pods int) (fleet, list string) {
 	f.WriteString("sn,cpu_milli,memory_mib,gpu,model\n")
 	for i := range nodes {
 		gpus := []int{0, 2, 4, 8}[random.IntN(4)]
-		fmt.Fprintf(&f, "n%05d,%d,%d,%d,%s\n", i, 16000+8000*random.IntN(8), 65536<<random.IntN(3), gpus, []string{"T4", "G2"}[random.IntN(2)])
+		fmt.Fprintf(&f, "n%05d,%d,%d,%d,%s\n", i, 16000+8000*random.IntN(8), 65536<<random.IntN(3), gpus,
+			[]string{"T4", "G2"}[random.IntN(2)])
 	}
 	l.WriteString("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n")
 	for i := range pods {
@@ -45,15 +46,17 @@ func sample(random *rand.Rand, nodes, pods int) (fleet, list string) {
 	return f.String(), l.String()
 }
 
-// TestSimulationPlacesTheSame has berth simulate replay a trace as it is replayed here, pod by pod in the order of the list, none of which ends: the control plane
-// puts each onto the node, and gives it the devices, that the scheduler alone chooses. Strategy spread also looks at what of an owner is where, and
-// here all pods have one owner: there the rules are not the same.
+// TestSimulationPlacesTheSame has berth simulate replay a trace as it is replayed here, pod by pod in the order of the
+// list, none of which ends: the control plane puts each onto the node, and gives it the devices, that the scheduler
+// alone chooses. Strategy spread also looks at what of an owner is where, and here all pods have one owner: there the
+// rules are not the same.
 func TestSimulationPlacesTheSame(t *testing.T) {
 	for seed := range uint64(2) {
 		for _, strategy := range []cluster.Strategy{"", cluster.StrategyWhole, cluster.StrategyBinpack} {
 			t.Run(fmt.Sprint(strategy, seed), func(t *testing.T) {
 				nodes, pods := sample(rand.New(rand.NewPCG(seed, 1)), 12, 150)
-				read, err := traces.ReadOpenB(traces.Input{Name: "pods", From: strings.NewReader(pods)}, traces.Input{Name: "nodes", From: strings.NewReader(nodes)})
+				read, err := traces.ReadOpenB(traces.Input{Name: "pods", From: strings.NewReader(pods)},
+					traces.Input{Name: "nodes", From: strings.NewReader(nodes)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -76,7 +79,8 @@ func TestSimulationPlacesTheSame(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				sim, err := whatif.RunTrace(t.Context(), whatif.Config{Branch: branch, Now: time.Unix(1e9, 0)}, api.SimulateRequest{},
+				sim, err := whatif.RunTrace(t.Context(), whatif.Config{Branch: branch, Now: time.Unix(1e9, 0)},
+					api.SimulateRequest{},
 					whatif.Replay{Name: "sample", Trace: read, Join: true, Fill: true, Strategy: strategy})
 				if err != nil {
 					t.Fatal(err)

@@ -67,9 +67,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		took []time.Duration
 	}{{"berth dev, new data folder, until it serves", ready}, {"berth dev, again", again}, {"berth version", version}} {
 		slices.Sort(row.took)
-		fmt.Fprintf(out, "| %s | %d ms | %d ms |\n", row.what, row.took[len(row.took)/2].Milliseconds(), row.took[len(row.took)-1].Milliseconds())
+		fmt.Fprintf(out, "| %s | %d ms | %d ms |\n", row.what, row.took[len(row.took)/2].Milliseconds(),
+			row.took[len(row.took)-1].Milliseconds())
 	}
-	fmt.Fprintf(out, "| resident memory of an idle berth dev | %d MB | %d MB |\n", rss[len(rss)/2]>>20, rss[len(rss)-1]>>20)
+	fmt.Fprintf(out, "| resident memory of an idle berth dev | %d MB | %d MB |\n", rss[len(rss)/2]>>20,
+		rss[len(rss)-1]>>20)
 	return nil
 }
 
@@ -90,7 +92,8 @@ func dev(ctx context.Context, berth, dir string, idle time.Duration) (took time.
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	took = time.Since(began)
 	if err != nil || !strings.HasPrefix(line, "berth: ready") {
-		return 0, 0, errors.Join(fmt.Errorf("berth dev did not become ready: %q", line), err, cmd.Process.Kill(), cmd.Wait())
+		return 0, 0, errors.Join(fmt.Errorf("berth dev did not become ready: %q", line), err, cmd.Process.Kill(),
+			cmd.Wait())
 	}
 	select {
 	case <-ctx.Done():

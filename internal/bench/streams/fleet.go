@@ -48,7 +48,10 @@ type running struct {
 }
 
 func newFleet(engine store.Engine, o options) *fleet {
-	return &fleet{engine: engine, prefix: store.DefaultPrefix, o: o, began: time.Now().UTC(), random: rand.New(rand.NewPCG(1, 1))}
+	return &fleet{
+		engine: engine, prefix: store.DefaultPrefix, o: o, began: time.Now().UTC(),
+		random: rand.New(rand.NewPCG(1, 1)),
+	}
 }
 
 var definition = cluster.Ref{Name: "web", Version: 1}
@@ -66,9 +69,11 @@ func (f *fleet) fill(ctx context.Context) error {
 		}
 		return f.flush(ctx, &ops)
 	}
-	err := put(f.prefix.Definition(definition), &cluster.TaskDefinition{Name: definition.Name, Version: definition.Version, Containers: []cluster.Container{{
-		Name: "main", Image: "registry.example/web:1", Resources: cluster.Resources{CPU: 100, Memory: 64 * cluster.MiB},
-	}}})
+	err := put(f.prefix.Definition(definition),
+		&cluster.TaskDefinition{Name: definition.Name, Version: definition.Version, Containers: []cluster.Container{{
+			Name: "main", Image: "registry.example/web:1",
+			Resources: cluster.Resources{CPU: 100, Memory: 64 * cluster.MiB},
+		}}})
 	for i := 0; i < clusters && err == nil; i++ {
 		err = put(f.prefix.Cluster(inCluster(i)), &cluster.Cluster{Name: inCluster(i), Domain: cluster.DefaultDomain})
 	}
@@ -103,11 +108,15 @@ func (f *fleet) fillNode(i int, put func(string, any) error) error {
 	}); err != nil {
 		return err
 	}
-	return put(f.prefix.NodeStatus(name), &cluster.NodeStatus{Name: name, Session: 1, Registered: f.began, Synced: true, Facts: cluster.Facts{
-		Hostname: name, OS: "Debian GNU/Linux 12", Arch: "amd64", Kernel: "6.1.0-28-amd64", CPU: 16_000, Memory: 64 * cluster.GiB, Disk: 500 * cluster.GiB,
-		Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250+1), Executors: []cluster.ExecutorFact{{Name: "containerd", Version: "1.6.20"}},
-		Labels: cluster.Labels{"rack": fmt.Sprintf("r%d", i%25), "zone": fmt.Sprintf("z%d", i%4)}, Version: "0.1.0",
-	}})
+	return put(f.prefix.NodeStatus(name),
+		&cluster.NodeStatus{Name: name, Session: 1, Registered: f.began, Synced: true, Facts: cluster.Facts{
+			Hostname: name, OS: "Debian GNU/Linux 12", Arch: "amd64", Kernel: "6.1.0-28-amd64", CPU: 16_000,
+			Memory: 64 * cluster.GiB, Disk: 500 * cluster.GiB,
+			Address:   fmt.Sprintf("10.0.%d.%d", i/250, i%250+1),
+			Executors: []cluster.ExecutorFact{{Name: "containerd", Version: "1.6.20"}},
+			Labels:    cluster.Labels{"rack": fmt.Sprintf("r%d", i%25), "zone": fmt.Sprintf("z%d", i%4)},
+			Version:   "0.1.0",
+		}})
 }
 
 // place makes the records of an attempt that runs.
@@ -115,12 +124,16 @@ func (f *fleet) place(id cluster.TaskID, attempt, node int) (t running) {
 	now := time.Now().UTC()
 	uuid := fmt.Sprintf("0198f000-0000-7000-8000-%s-%d", id, attempt)
 	t.desired = cluster.Desired{
-		Task: id, Attempt: attempt, UUID: uuid, Node: nodeName(node), Definition: definition, Count: f.o.tasks / f.o.services, Priority: 500,
+		Task: id, Attempt: attempt, UUID: uuid, Node: nodeName(node), Definition: definition,
+		Count: f.o.tasks / f.o.services, Priority: 500,
 		OnDisconnect: cluster.DisconnectKeep, Placed: now, Plan: 1, Ports: map[string]int{"http": 30_000 + node%1000},
 	}
 	t.observed = cluster.Observed{
-		Task: id, Attempt: attempt, UUID: uuid, Node: nodeName(node), Session: 1, State: cluster.StateRunning, Health: cluster.HealthHealthy,
-		Started: now, Containers: []cluster.ContainerStatus{{Name: "main", State: cluster.ContainerRunning, Started: now}},
+		Task: id, Attempt: attempt, UUID: uuid, Node: nodeName(node), Session: 1, State: cluster.StateRunning,
+		Health:  cluster.HealthHealthy,
+		Started: now, Containers: []cluster.ContainerStatus{
+			{Name: "main", State: cluster.ContainerRunning, Started: now},
+		},
 	}
 	return t
 }
@@ -161,7 +174,10 @@ func (f *fleet) change(ctx context.Context) error {
 // commit writes so many updates of tasks.
 func (f *fleet) commit(ctx context.Context, many int) error {
 	f.batches++
-	b := cluster.EventBatch{ID: fmt.Sprintf("0198f001-0000-7000-8000-%012d", f.batches), At: time.Now().UTC(), Incarnation: 1}
+	b := cluster.EventBatch{
+		ID: fmt.Sprintf("0198f001-0000-7000-8000-%012d", f.batches), At: time.Now().UTC(),
+		Incarnation: 1,
+	}
 	var ops []store.Op
 	for range many {
 		t := &f.tasks[f.random.IntN(len(f.tasks))]
@@ -190,7 +206,10 @@ func (f *fleet) commit(ctx context.Context, many int) error {
 
 // ail makes a healthy task ill, and an ill one healthy.
 func (f *fleet) ail(t *running, ops *[]store.Op) (cluster.Event, error) {
-	e := cluster.Event{Type: "task.unhealthy", Cluster: t.desired.Owner.Cluster, Task: t.desired.Task, Node: t.desired.Node, Message: "check http: 3 of 3 failed: status 503"}
+	e := cluster.Event{
+		Type: "task.unhealthy", Cluster: t.desired.Owner.Cluster, Task: t.desired.Task,
+		Node: t.desired.Node, Message: "check http: 3 of 3 failed: status 503",
+	}
 	t.observed.Health, t.observed.Message = cluster.HealthFailing, e.Message
 	if f.random.IntN(2) == 0 {
 		t.observed.Health, t.observed.Message = cluster.HealthHealthy, ""
@@ -207,7 +226,10 @@ func (f *fleet) move(t *running, ops *[]store.Op) (cluster.Event, error) {
 	set(ops, store.Op{Key: f.prefix.Observed(old.Node, old.Task), Delete: true})
 	*t = f.place(old.Task, old.Attempt+1, f.random.IntN(f.o.nodes))
 	t.desired.Owner = old.Owner
-	e := cluster.Event{Type: "task.placed", Cluster: old.Owner.Cluster, Task: old.Task, Node: t.desired.Node, Message: "attempt " + fmt.Sprint(t.desired.Attempt)}
+	e := cluster.Event{
+		Type: "task.placed", Cluster: old.Owner.Cluster, Task: old.Task, Node: t.desired.Node,
+		Message: "attempt " + fmt.Sprint(t.desired.Attempt),
+	}
 	if err := put(ops, f.prefix.Desired(t.desired.Node, old.Task), &t.desired); err != nil {
 		return e, err
 	}

@@ -1,13 +1,13 @@
-// Command streams measures what people who watch lists cost a server: streams of server-sent events over loopback, on a fleet
-// of node and task records that change all the time.
+// Command streams measures what people who watch lists cost a server: streams of server-sent events over loopback, on a
+// fleet of node and task records that change all the time.
 //
 //	streams -nodes 5000 -tasks 20000 -viewers 200 -rate 50
 //
-// The server is a process of its own: the API's real handlers over tables that follow a store in memory, and a writer in it that
-// changes tasks at the stated rate. Its CPU seconds are measured without viewers, then with all viewers on one kind of list, and
-// at last on a mixture of lists. The viewers live in this process, and each holds a token of the role viewer. A row shows what the
-// server took in a time span after the viewers had their first answer, and how that differs from the server without viewers.
-// The streams' own start is in a column of its own.
+// The server is a process of its own: the API's real handlers over tables that follow a store in memory, and a writer
+// in it that changes tasks at the stated rate. Its CPU seconds are measured without viewers, then with all viewers on
+// one kind of list, and at last on a mixture of lists. The viewers live in this process, and each holds a token of the
+// role viewer. A row shows what the server took in a time span after the viewers had their first answer, and how that
+// differs from the server without viewers. The streams' own start is in a column of its own.
 package main
 
 import (
@@ -129,7 +129,9 @@ func measure(ctx context.Context, o options, args []string, out, stderr io.Write
 	}
 	fmt.Fprintf(out, "%d nodes, %d tasks of %d services, %d updates of tasks a second, %d viewers, %s a row\n\n",
 		o.nodes, o.tasks, o.services, o.rate, o.viewers, o.span)
-	fmt.Fprintln(out, "| viewers of | CPU of the server, s | % of a core | more than without viewers | CPU s until all had their first answer | bytes a second and viewer | events a second and viewer | updates a second | resident, MB |\n|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintln(out, "| viewers of | CPU of the server, s | % of a core | more than without viewers | CPU "+
+		"s until all had their first answer | bytes a second and viewer | events a second and viewer | "+
+		"updates a second | resident, MB |\n|---|---|---|---|---|---|---|---|---|")
 	rest, err := s.row(ctx, o, kind{name: "nobody"}, 0, out)
 	for _, k := range kinds() {
 		if err == nil && (o.only == "" || o.only == k.name) {
@@ -139,8 +141,8 @@ func measure(ctx context.Context, o options, args []string, out, stderr io.Write
 	return errors.Join(err, s.stop())
 }
 
-// row measures one kind of viewers, prints what they cost, and returns what part of a core the server took. Rest is what it takes
-// without them.
+// row measures one kind of viewers, prints what they cost, and returns what part of a core the server took. Rest is
+// what it takes without them.
 func (s *server) row(ctx context.Context, o options, k kind, rest float64, out io.Writer) (share float64, err error) {
 	before, err := s.figures()
 	if err != nil {
@@ -168,7 +170,8 @@ func (s *server) row(ctx context.Context, o options, k kind, rest float64, out i
 	}
 	share = (end.CPU - begin.CPU) / took
 	each := max(1, float64(len(k.paths(o))))
-	fmt.Fprintf(out, "| %s | %.2f | %.1f | %+.1f | %.2f | %.0f | %.1f | %.0f | %d |\n", k.name, end.CPU-begin.CPU, 100*share, 100*(share-rest),
+	fmt.Fprintf(out, "| %s | %.2f | %.1f | %+.1f | %.2f | %.0f | %.1f | %.0f | %d |\n", k.name, end.CPU-begin.CPU,
+		100*share, 100*(share-rest),
 		begin.CPU-before.CPU, float64(c.bytes.Load()-bytes)/took/each, float64(c.events.Load()-events)/took/each,
 		float64(end.Updates-begin.Updates)/took, end.Resident>>20)
 	return share, nil

@@ -3,8 +3,8 @@
 //
 //	swf -data DIR
 //
-// DIR, by default what BERTH_DATA says, has the logs: DIR/swf/*.swf. Each job arrives when it did, is stopped at what its user asked for,
-// and holds processors alone.
+// DIR, by default what BERTH_DATA says, has the logs: DIR/swf/*.swf. Each job arrives when it did, is stopped at what
+// its user asked for, and holds processors alone.
 package main
 
 import (
@@ -58,7 +58,8 @@ func run(ctx context.Context, args []string, folder string, out io.Writer) error
 		return err
 	}
 	if len(traces) == 0 {
-		fmt.Fprintln(out, "\nNot run for want of data (-data or BERTH_DATA): the table of policies, and all variants and draws of recorded traces.")
+		fmt.Fprintln(out, "\nNot run for want of data (-data or BERTH_DATA): the table of policies, and all "+
+			"variants and draws of recorded traces.")
 	}
 	return nil
 }
@@ -97,7 +98,8 @@ func readFile(name string) (t *trace, err error) {
 
 // compare prints the table of policies for a trace.
 func compare(ctx context.Context, t *trace, out io.Writer) error {
-	fmt.Fprintf(out, "| policy | mean wait, s | average bounded slowdown | p99 wait, s | longest wait, s |\n|---|---|---|---|---|\n")
+	fmt.Fprintf(out, "| policy | mean wait, s | average bounded slowdown | p99 wait, s | longest wait, s "+
+		"|\n|---|---|---|---|---|\n")
 	ours := newBerth(backfill.Patience, false)
 	half := func(length time.Duration) time.Duration { return backfill.Patience(length) / 2 }
 	twice := func(length time.Duration) time.Duration { return backfill.Patience(length) * 2 }
@@ -123,17 +125,20 @@ func compare(ctx context.Context, t *trace, out io.Writer) error {
 	}
 	c := ours.stats
 	fmt.Fprintf(out, "\n%d decisions of Berth, up to %d jobs waiting: %s each on average, %s at most.\n\n",
-		c.decisions, c.waited, (c.took / time.Duration(max(c.decisions, 1))).Round(100*time.Nanosecond), c.longest.Round(time.Microsecond))
+		c.decisions, c.waited, (c.took / time.Duration(max(c.decisions, 1))).Round(100*time.Nanosecond),
+		c.longest.Round(time.Microsecond))
 	return nil
 }
 
 // shaken is how often a trace is replayed with slightly different arrivals.
 const shaken = 20
 
-// shake prints how far the figures are an accident: a queue under load is chaotic, and one job that comes a minute later changes the weeks after it.
+// shake prints how far the figures are an accident: a queue under load is chaotic, and one job that comes a minute
+// later changes the weeks after it.
 func shake(ctx context.Context, traces []*trace, out io.Writer) error {
 	for _, t := range traces {
-		fmt.Fprintf(out, "| each arrival up to a minute later, %d draws: median (least to most) | average bounded slowdown | p99 wait, s |\n|---|---|---|\n", shaken)
+		fmt.Fprintf(out, "| each arrival up to a minute later, %d draws: median (least to most) | average "+
+			"bounded slowdown | p99 wait, s |\n|---|---|---|\n", shaken)
 		var slowdowns, p99s [2][]float64
 		below := 0
 		for seed := range uint64(shaken) {
@@ -160,13 +165,15 @@ func shake(ctx context.Context, traces []*trace, out io.Writer) error {
 // spread tells the median and the ends of some figures.
 func spread(figures []float64, digits int) string {
 	slices.Sort(figures)
-	return fmt.Sprintf("%.*f (%.*f to %.*f)", digits, figures[len(figures)/2], digits, figures[0], digits, figures[len(figures)-1])
+	return fmt.Sprintf("%.*f (%.*f to %.*f)", digits, figures[len(figures)/2], digits, figures[0], digits,
+		figures[len(figures)-1])
 }
 
-// vary prints how Berth does against EASY on variants of the recorded traces and on made up ones. The numbers of its policy were chosen with an eye on
-// the variants, and on made up traces of other seeds than these (1 to 5).
+// vary prints how Berth does against EASY on variants of the recorded traces and on made up ones. The numbers of its
+// policy were chosen with an eye on the variants, and on made up traces of other seeds than these (1 to 5).
 func vary(ctx context.Context, traces []*trace, count int, out io.Writer) error {
-	fmt.Fprintf(out, "| trace | EASY: slowdown | p99 wait, s | longest | Berth: slowdown | p99 wait, s | longest | Berth to EASY: slowdown | p99 | longest |\n")
+	fmt.Fprintf(out, "| trace | EASY: slowdown | p99 wait, s | longest | Berth: slowdown | p99 wait, s | "+
+		"longest | Berth to EASY: slowdown | p99 | longest |\n")
 	fmt.Fprintf(out, "|---|---|---|---|---|---|---|---|---|---|\n")
 	var all []*trace
 	for _, t := range traces {
@@ -185,7 +192,8 @@ func vary(ctx context.Context, traces []*trace, count int, out io.Writer) error 
 			return fmt.Errorf("%s: Berth: %w", t.name, err)
 		}
 		fmt.Fprintf(out, "| %s | %.1f | %d | %d | %.1f | %d | %d | %s | %s | %s |\n", t.name,
-			easy.slowdown, easy.p99, easy.longest, ours.slowdown, ours.p99, ours.longest, part(ours.slowdown, easy.slowdown),
+			easy.slowdown, easy.p99, easy.longest, ours.slowdown, ours.p99, ours.longest,
+			part(ours.slowdown, easy.slowdown),
 			part(float64(ours.p99), float64(easy.p99)), part(float64(ours.longest), float64(easy.longest)))
 	}
 	return nil

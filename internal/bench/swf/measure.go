@@ -11,8 +11,8 @@ type figures struct {
 // tau is the run time below which a job counts as that long, so that the slowdown of a job of a second says something.
 const tau = 10
 
-// measure returns the figures for the time that each job of a trace waited. The bounded slowdown of a job is the time it was there, in units of its
-// run time, at least 1 (Feitelson and Rudolph, 1998).
+// measure returns the figures for the time that each job of a trace waited. The bounded slowdown of a job is the time
+// it was there, in units of its run time, at least 1 (Feitelson and Rudolph, 1998).
 func measure(t *trace, waits []int64) (f figures) {
 	if len(t.jobs) == 0 {
 		return f

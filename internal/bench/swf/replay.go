@@ -96,7 +96,10 @@ func replay(t *trace, p policy) ([]int64, error) {
 		}
 		if len(started) > 0 {
 			slices.Sort(started)
-			s.waiting = slices.DeleteFunc(s.waiting, func(i int) bool { _, ok := slices.BinarySearch(started, i); return ok })
+			s.waiting = slices.DeleteFunc(s.waiting, func(i int) bool {
+				_, ok := slices.BinarySearch(started, i)
+				return ok
+			})
 		}
 	}
 	return waits, nil
@@ -127,7 +130,8 @@ type patience func(length time.Duration) time.Duration
 // berth is the policy of internal/logic/backfill.
 type berth struct {
 	history *backfill.History
-	// patience follows from how long a job may run. blind hides the limits: all that is known of a job is then what its user's jobs ran before.
+	// patience follows from how long a job may run. blind hides the limits: all that is known of a job is then what its
+	// user's jobs ran before.
 	patience patience
 	blind    bool
 
@@ -140,7 +144,10 @@ type berth struct {
 }
 
 func newBerth(patience patience, blind bool) *berth {
-	return &berth{history: backfill.NewHistory(1 << 14), patience: patience, blind: blind, expected: map[int]time.Duration{}}
+	return &berth{
+		history: backfill.NewHistory(1 << 14), patience: patience, blind: blind,
+		expected: map[int]time.Duration{},
+	}
 }
 
 func (b *berth) look() int64 { return b.next }
@@ -185,7 +192,8 @@ func (b *berth) input(s *state) backfill.Input {
 				ends = time.Unix(r.started, 0).Add(e)
 			}
 		}
-		in.Running = append(in.Running, backfill.Running{ID: strconv.Itoa(r.job), Demand: backfill.Amounts{s.jobs[r.job].procs}, Ends: ends})
+		in.Running = append(in.Running,
+			backfill.Running{ID: strconv.Itoa(r.job), Demand: backfill.Amounts{s.jobs[r.job].procs}, Ends: ends})
 	}
 	for _, i := range s.waiting {
 		j := s.jobs[i]

@@ -39,13 +39,15 @@ func TestReadTrace(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(trace{}, job{})); diff != "" {
 		t.Errorf("trace (-want +got):\n%s", diff)
 	}
-	if _, err := readTrace("", "short.swf", strings.NewReader("; MaxProcs: 1\n1 0 0\n")); err == nil || !strings.HasPrefix(err.Error(), "short.swf:2: 3 columns") {
+	if _, err := readTrace("", "short.swf", strings.NewReader("; MaxProcs: 1\n1 0 0\n")); err == nil ||
+		!strings.HasPrefix(err.Error(), "short.swf:2: 3 columns") {
 		t.Errorf("got %v, want file and line", err)
 	}
 }
 
-// TestPolicies replays a story in which the policies differ. On 10 processors: "base" holds 6 for 100 s; "wide" wants all 10; behind it come a
-// job of 100 s and one of 40 s, each for 4 processors, of which only one can run beside base: which one is the policy's choice. A second wide job follows.
+// TestPolicies replays a story in which the policies differ. On 10 processors: "base" holds 6 for 100 s; "wide" wants
+// all 10; behind it come a job of 100 s and one of 40 s, each for 4 processors, of which only one can run beside base:
+// which one is the policy's choice. A second wide job follows.
 func TestPolicies(t *testing.T) {
 	story := &trace{procs: 10, jobs: []job{
 		{arrived: 0, run: 100, limit: 100, procs: 6, user: "a"}, // base
@@ -89,8 +91,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestMadeUp holds the policy's worth on traces of seeds that played no part in its choice. Of a single trace the p99 wait is partly an accident, and here it is
-// more than EASY's on two of four: so it is the sum that must not be.
+// TestMadeUp holds the policy's worth on traces of seeds that played no part in its choice. Of a single trace the p99
+// wait is partly an accident, and here it is more than EASY's on two of four: so it is the sum that must not be.
 func TestMadeUp(t *testing.T) {
 	var all [2]int64
 	for seed := range uint64(4) {
@@ -105,7 +107,8 @@ func TestMadeUp(t *testing.T) {
 		}
 		t.Logf("%s: EASY %+v, Berth %+v", tr.name, easy, ours)
 		if ours.slowdown > 0.75*easy.slowdown {
-			t.Errorf("%s: average bounded slowdown %.1f, EASY's is %.1f: want less than three quarters", tr.name, ours.slowdown, easy.slowdown)
+			t.Errorf("%s: average bounded slowdown %.1f, EASY's is %.1f: want less than three quarters", tr.name,
+				ours.slowdown, easy.slowdown)
 		}
 		all[0], all[1] = all[0]+easy.p99, all[1]+ours.p99
 	}
@@ -152,7 +155,10 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), []string{"-jobs", "300"}, folder, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"tiny: 4 jobs on 10 processors, 2 skipped", "| EASY |", "| Berth |", "tiny, first half", "made up (11)"} {
+	for _, want := range []string{
+		"tiny: 4 jobs on 10 processors, 2 skipped", "| EASY |", "| Berth |",
+		"tiny, first half", "made up (11)",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
 		}

@@ -34,7 +34,8 @@ func readTrace(name, file string, r io.Reader) (*trace, error) {
 	t := &trace{name: name, procs: log.Procs, skipped: log.Skipped}
 	for _, j := range log.Jobs {
 		t.jobs = append(t.jobs, job{
-			arrived: int64(j.Arrived / time.Second), run: int64(j.Run / time.Second), limit: int64(j.Limit / time.Second),
+			arrived: int64(j.Arrived / time.Second), run: int64(j.Run / time.Second),
+			limit: int64(j.Limit / time.Second),
 			procs: int64(j.Tasks), user: j.User,
 		})
 	}

@@ -15,7 +15,8 @@ const (
 	week = 7 * day
 )
 
-// variants returns traces that are like a recorded one and not it: a policy that does well on the one by accident hardly does so on all.
+// variants returns traces that are like a recorded one and not it: a policy that does well on the one by accident
+// hardly does so on all.
 func variants(t *trace) []*trace {
 	like := func(name string, jobs []job) *trace {
 		return &trace{name: t.name + ", " + name, procs: t.procs, jobs: jobs}
@@ -23,7 +24,8 @@ func variants(t *trace) []*trace {
 	middle := len(t.jobs) / 2
 	return []*trace{
 		like("first half", t.jobs[:middle]), like("second half", t.jobs[middle:]),
-		like("every other job, twice as dense", everyOther(t.jobs, 0)), like("the other jobs, twice as dense", everyOther(t.jobs, 1)),
+		like("every other job, twice as dense", everyOther(t.jobs, 0)),
+		like("the other jobs, twice as dense", everyOther(t.jobs, 1)),
 		like("weeks shuffled (1)", shuffleWeeks(t.jobs, 1)), like("weeks shuffled (2)", shuffleWeeks(t.jobs, 2)),
 		like("weeks shuffled (3)", shuffleWeeks(t.jobs, 3)), like("jobs shuffled", shuffleJobs(t.jobs, 1)),
 		like("users ask for five times as long", stretchLimits(t.jobs, 5)),
@@ -95,9 +97,9 @@ func stretchLimits(jobs []job, by int64) []job {
 	return stretched
 }
 
-// madeUp returns a trace of the shape that recorded ones have, at a load (demand to capacity): sizes and run times by the distributions that
-// Lublin and Feitelson fitted to several machines (2003), arrivals by the hour and the day of the week, users that send several similar jobs
-// in a row and ask for round times.
+// madeUp returns a trace of the shape that recorded ones have, at a load (demand to capacity): sizes and run times by
+// the distributions that Lublin and Feitelson fitted to several machines (2003), arrivals by the hour and the day of
+// the week, users that send several similar jobs in a row and ask for round times.
 func madeUp(seed uint64, count int, procs int64, load float64) *trace {
 	r := rand.New(rand.NewPCG(seed, 1))
 	t := &trace{name: fmt.Sprintf("made up (%d), load %.2f", seed, load), procs: procs}
@@ -146,7 +148,8 @@ func drawSize(r *rand.Rand, procs int64) int64 {
 	return max(1, min(int64(math.Round(math.Exp2(log))), procs))
 }
 
-// drawRun draws the run time in seconds: the logarithm is from one of two gamma distributions, for large jobs more often from that of the long.
+// drawRun draws the run time in seconds: the logarithm is from one of two gamma distributions, for large jobs more
+// often from that of the long.
 func drawRun(r *rand.Rand, size int64) float64 {
 	log := gamma(r, 312, 0.03)
 	if r.Float64() < 0.78-0.0054*float64(size) {

@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// yardstick is a policy as the literature has it: the line in order of arrival, and what fits behind the head in the same order or the shortest
-// first. It is written apart from Berth's, and down to what it does with ties the same as the program that made the published
-// figures: of several jobs that end at the moment of the head's reservation, only those are counted that it needs.
+// yardstick is a policy as the literature has it: the line in order of arrival, and what fits behind the head in the
+// same order or the shortest first. It is written apart from Berth's, and down to what it does with ties the same as
+// the program that made the published figures: of several jobs that end at the moment of the head's reservation, only
+// those are counted that it needs.
 type yardstick struct {
 	backfill, shortest bool
 }
@@ -47,7 +48,9 @@ func (y yardstick) start(s *state) []int {
 	spare -= s.jobs[line[0]].procs
 	rest := line[1:]
 	if y.shortest {
-		slices.SortFunc(rest, func(a, b int) int { return cmp.Or(cmp.Compare(s.jobs[a].limit, s.jobs[b].limit), cmp.Compare(a, b)) })
+		slices.SortFunc(rest, func(a, b int) int {
+			return cmp.Or(cmp.Compare(s.jobs[a].limit, s.jobs[b].limit), cmp.Compare(a, b))
+		})
 	}
 	for _, i := range rest {
 		late := s.now+s.jobs[i].limit > reserved

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// execFolder, in a container's folder, holds the pipes of commands that run beside its program: of each process that runs commands in a folder of its
-// own.
+// execFolder, in a container's folder, holds the pipes of commands that run beside its program: of each process that
+// runs commands in a folder of its own.
 const execFolder = "exec"
 
 // abandonedFor is for how long the pipes of an abandoned command are held open.
@@ -26,15 +26,17 @@ func (r record) pipesOf() string {
 // ownPipes names this process among those that have their pid one after the other.
 func ownPipes() string { return fmt.Sprintf("%d-%d", os.Getpid(), outlive.StartOf(os.Getpid())) }
 
-// letGo frees the container from commands that a process began and did not live to attend. The shim opens the pipes of a command one after
-// the other and waits for the other end of each; until then it neither signals the container nor tells of its end. So they are opened here for a while,
-// in which a command that is about to begin does, and then nobody reads what it says.
+// letGo frees the container from commands that a process began and did not live to attend. The shim opens the pipes of
+// a command one after the other and waits for the other end of each; until then it neither signals the container nor
+// tells of its end. So they are opened here for a while, in which a command that is about to begin does, and then
+// nobody reads what it says.
 func (e *Executor) letGo(r record) {
 	entries, _ := os.ReadDir(r.path(execFolder)) // in general there are none
 	for _, entry := range entries {
 		var pid int
 		var began uint64
-		if _, err := fmt.Sscanf(entry.Name(), "%d-%d", &pid, &began); err == nil && began != 0 && outlive.StartOf(pid) == began {
+		if _, err := fmt.Sscanf(entry.Name(), "%d-%d", &pid, &began); err == nil && began != 0 &&
+			outlive.StartOf(pid) == began {
 			continue // its process lives
 		}
 		dir := filepath.Join(r.path(execFolder), entry.Name())
@@ -57,7 +59,8 @@ func (e *Executor) letGo(r record) {
 			}
 		}
 		if len(pipes) > 0 {
-			e.cfg.Logger.Info("commands beside a container's program were abandoned", "container", r.id, "pipes", len(pipes))
+			e.cfg.Logger.Info("commands beside a container's program were abandoned", "container", r.id, "pipes",
+				len(pipes))
 		}
 		time.AfterFunc(abandonedFor, func() {
 			for _, f := range pipes {

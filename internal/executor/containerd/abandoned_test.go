@@ -8,8 +8,9 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestAbandonedCommand: a process that is killed while it begins a command leaves a shim that waits for the pipes of it, and answers nothing else. The next
-// life finds that out and frees the container: its program can be ended, and its end is known.
+// TestAbandonedCommand: a process that is killed while it begins a command leaves a shim that waits for the pipes of
+// it, and answers nothing else. The next life finds that out and frees the container: its program can be ended, and its
+// end is known.
 func TestAbandonedCommand(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t)

@@ -60,9 +60,12 @@ func plain(b *testing.B, cl *client.Client, isolation ...oci.SpecOpts) {
 		opts := slices.Concat([]oci.SpecOpts{
 			oci.WithImageConfig(img), oci.WithProcessArgs("/bin/busybox", "sh", "-c", script),
 			oci.WithHostNamespace(specs.NetworkNamespace), oci.WithHostHostsFile, oci.WithHostResolvconf,
-			oci.WithMounts([]specs.Mount{{Type: "bind", Source: volume, Destination: "/berth-test", Options: []string{"rbind", "rw"}}}),
+			oci.WithMounts([]specs.Mount{
+				{Type: "bind", Source: volume, Destination: "/berth-test", Options: []string{"rbind", "rw"}},
+			}),
 		}, isolation)
-		c, err := cl.NewContainer(ctx, id, client.WithImage(img), client.WithNewSnapshot(id, img), client.WithNewSpec(opts...))
+		c, err := cl.NewContainer(ctx, id, client.WithImage(img), client.WithNewSnapshot(id, img),
+			client.WithNewSpec(opts...))
 		must(err)
 		task, err := c.NewTask(ctx, cio.NullIO)
 		must(err)

@@ -90,14 +90,16 @@ func (c *cache) due(name string, now time.Time) bool {
 	return true
 }
 
-// wasUsed notes that an image was used now. That it could not be noted is no reason to fail: the image only looks older.
+// wasUsed notes that an image was used now. That it could not be noted is no reason to fail: the image only looks
+// older.
 func (e *Executor) wasUsed(ctx context.Context, name string) {
 	now := time.Now()
 	if name == "" || !e.cache.due(name, now) {
 		return
 	}
 	img := metadata.Image{Name: name, Labels: map[string]string{labelUsed: strconv.FormatInt(now.Unix(), 10)}}
-	if _, err := e.client.ImageService().Update(ctx, img, "labels."+labelUsed); err != nil && !isA(err, errdefs.IsNotFound) {
+	if _, err := e.client.ImageService().Update(ctx, img, "labels."+labelUsed); err != nil &&
+		!isA(err, errdefs.IsNotFound) {
 		e.cfg.Logger.Debug("the use of an image was not noted", "image", name, "error", err)
 	}
 }
@@ -274,7 +276,8 @@ func (e *Executor) listed(ctx context.Context, wanted func() map[string]string) 
 		why, _ := e.keptBy(h, users, asked)
 		for _, name := range h.names {
 			images = append(images, executor.Image{
-				Name: name, Digest: h.digest, Size: cluster.Bytes(h.content), Frees: h.frees(count), Used: h.used, Kept: why,
+				Name: name, Digest: h.digest, Size: cluster.Bytes(h.content), Frees: h.frees(count), Used: h.used,
+				Kept: why,
 			})
 		}
 	}
@@ -351,7 +354,8 @@ func (e *Executor) PruneImages(ctx context.Context, p executor.ImagePrune) ([]ex
 	return list, nil
 }
 
-// drop removes an image unless something keeps it, which it returns. While it looks nothing else can begin to use the image.
+// drop removes an image unless something keeps it, which it returns. While it looks nothing else can begin to use the
+// image.
 func (e *Executor) drop(ctx context.Context, h *holding, p executor.ImagePrune) (kept string, err error) {
 	e.cache.mu.Lock()
 	defer e.cache.mu.Unlock()
@@ -381,7 +385,8 @@ func (e *Executor) drop(ctx context.Context, h *holding, p executor.ImagePrune) 
 	return "", nil
 }
 
-// collect has containerd free what nothing refers to any more, and returns once it has: what is removed with a word to wait is removed after a collection.
+// collect has containerd free what nothing refers to any more, and returns once it has: what is removed with a word to
+// wait is removed after a collection.
 func (e *Executor) collect(ctx context.Context) {
 	all := e.client.LeasesService()
 	lease, err := all.Create(ctx, leases.WithRandomID(), leases.WithExpiration(time.Minute))
@@ -418,7 +423,9 @@ func (e *Executor) PullImage(ctx context.Context, p executor.ImagePull, progress
 }
 
 // ResolveImage implements executor.ImageKeeper.
-func (e *Executor) ResolveImage(ctx context.Context, image string, credentials func(string) (string, string)) (string, error) {
+func (e *Executor) ResolveImage(ctx context.Context, image string, credentials func(string) (string, string)) (string,
+	error,
+) {
 	ctx = e.in(ctx)
 	name, err := normalName(image)
 	if err != nil {

@@ -81,21 +81,26 @@ func TestPruneImages(t *testing.T) {
 	users := []string{"app:1 task default.web.1.0", "app:2 is pinned", "app:3 task default.db.1.0"}
 	list := func(first string, rest ...string) []string { return slices.Concat([]string{first}, users, rest) }
 	// A dry run says what would go, and takes nothing.
-	dry := prune(executor.ImagePrune{DryRun: true}, list("app:0 removed", "app:4 removed", "app:5 removed", "busybox:1 was loaded by hand")...)
+	dry := prune(executor.ImagePrune{DryRun: true},
+		list("app:0 removed", "app:4 removed", "app:5 removed", "busybox:1 was loaded by hand")...)
 	// Layers count once and unpacked: the filler that only this image has, twice 3 MiB.
 	if size := dry[0].Size; size < 6<<20 || size > 8<<20 {
 		t.Errorf("without app:0 the disk gains %v", size)
 	}
 	const room = " there is room again"
-	prune(executor.ImagePrune{Need: 1 << 20}, "app:0 removed", "app:1"+room, "app:2"+room, "app:3"+room, "app:4"+room, "app:5"+room, "busybox:1"+room)
-	prune(executor.ImagePrune{Unused: 95*time.Hour + time.Minute}, slices.Concat(users, []string{"app:4 removed", "app:5 was used lately", "busybox:1 was used lately"})...)
-	prune(executor.ImagePrune{All: true}, "app:1 task default.web.1.0", "app:2 removed", "app:3 task default.db.1.0", "app:5 removed", "busybox:1 removed")
+	prune(executor.ImagePrune{Need: 1 << 20}, "app:0 removed", "app:1"+room, "app:2"+room, "app:3"+room, "app:4"+room,
+		"app:5"+room, "busybox:1"+room)
+	prune(executor.ImagePrune{Unused: 95*time.Hour + time.Minute},
+		slices.Concat(users, []string{"app:4 removed", "app:5 was used lately", "busybox:1 was used lately"})...)
+	prune(executor.ImagePrune{All: true}, "app:1 task default.web.1.0", "app:2 removed", "app:3 task default.db.1.0",
+		"app:5 removed", "busybox:1 removed")
 	images, err := ex.ListImages(ctx, wanted)
 	var names []string
 	for _, i := range images {
 		names = append(names, i.Name[strings.LastIndexByte(i.Name, '/')+1:]+" "+i.Kept)
 	}
-	if diff := cmp.Diff([]string{"app:1 task default.web.1.0", "app:3 task default.db.1.0"}, names); err != nil || diff != "" {
+	if diff := cmp.Diff([]string{"app:1 task default.web.1.0", "app:3 task default.db.1.0"}, names); err != nil ||
+		diff != "" {
 		t.Errorf("left %v (-want +got):\n%s", err, diff)
 	}
 	// The container still runs, and what is gone can be had again, whole.
@@ -127,12 +132,14 @@ func TestResolveImage(t *testing.T) {
 	if got, err := ex.ResolveImage(t.Context(), busyboxImage, nil); err != nil || got != "" {
 		t.Errorf("of a loaded image: %q %v", got, err)
 	}
-	if _, err := ex.ResolveImage(t.Context(), m.host+"/other:1", nil); err == nil || !strings.Contains(err.Error(), "does not have it") {
+	if _, err := ex.ResolveImage(t.Context(), m.host+"/other:1", nil); err == nil ||
+		!strings.Contains(err.Error(), "does not have it") {
 		t.Errorf("of no image: %v", err)
 	}
 	m.will("/v2/", 1, status(429))
 	for range 2 { // the second time nobody is asked: the registry wants a rest
-		if _, err := ex.ResolveImage(t.Context(), m.host+"/app:1", nil); err == nil || !strings.Contains(err.Error(), "429") {
+		if _, err := ex.ResolveImage(t.Context(), m.host+"/app:1", nil); err == nil ||
+			!strings.Contains(err.Error(), "429") {
 			t.Errorf("of a busy registry: %v", err)
 		}
 	}

@@ -70,7 +70,10 @@ func CollectLogs(args []string) int {
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)
 	outlive.LeaveCgroup(filepath.Join(args[1], "collector"))
-	c := &logCollector{dir: args[0], open: map[executor.ID]*reading{}, stopped: make(chan struct{}), buffers: make(bufferList, 4)}
+	c := &logCollector{
+		dir: args[0], open: map[executor.ID]*reading{}, stopped: make(chan struct{}),
+		buffers: make(bufferList, 4),
+	}
 	starter := os.NewFile(3, "starter")
 	lock := os.NewFile(4, "lock")
 	unix.CloseOnExec(3)
@@ -280,7 +283,8 @@ type reading struct {
 }
 
 func newReading(a attachment, buffers bufferList) (*reading, error) {
-	r := &reading{log: logs.NewWriter(logs.Config{Dir: a.LogDir, Mask: executor.NewMasker(a.Secrets, a.SecretEnv).Func()})}
+	r := &reading{log: logs.NewWriter(
+		logs.Config{Dir: a.LogDir, Mask: executor.NewMasker(a.Secrets, a.SecretEnv).Func()})}
 	for name, stream := range map[string]logs.Stream{stdoutFile: logs.Stdout, stderrFile: logs.Stderr} {
 		pipe, err := os.OpenFile(filepath.Join(a.Dir, name), os.O_RDWR|syscall.O_NONBLOCK, 0)
 		if err != nil {

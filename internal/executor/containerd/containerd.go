@@ -1,10 +1,10 @@
 // Package containerd runs containers of images through containerd, from version 1.6 on.
 //
 // A container is one of containerd's, in a namespace of its own, with one task: Prepare pulls what is missing, makes
-// the snapshot and the container and creates the task, so that the program stands before its first instruction;
-// Start starts the task and is refused ever after, since the intent is durable before; the exit is written into the
-// container's folder before the task is deleted. So neither a restart of the agent nor of containerd loses an exit; only
-// the death of a task's shim does.
+// the snapshot and the container and creates the task, so that the program stands before its first instruction; Start
+// starts the task and is refused ever after, since the intent is durable before; the exit is written into the
+// container's folder before the task is deleted. So neither a restart of the agent nor of containerd loses an exit;
+// only the death of a task's shim does.
 //
 // The program's output goes through named pipes in the container's folder to the collector, one process per
 // node that outlives the agent and writes the logs: see CollectLogs. (containerd could start a log process itself, but
@@ -78,14 +78,14 @@ type Config struct {
 	// argument, by default Subcommand.
 	Executable string
 	Subcommand string
-	// Launcher is a program without libraries whose main calls outlive.Become, by default the running one. It begins the programs of
-	// containers that get variables from secrets, inside of them.
+	// Launcher is a program without libraries whose main calls outlive.Become, by default the running one. It begins
+	// the programs of containers that get variables from secrets, inside of them.
 	Launcher string
 	Logger   *slog.Logger // nil for none
 	// Pull bounds how images are pulled.
 	Pull PullConfig
-	// AtOnce is how many containers are being created at any time, and how many started; the others wait for their turn, and do not count
-	// while their image comes. Default: DefaultAtOnce.
+	// AtOnce is how many containers are being created at any time, and how many started; the others wait for their
+	// turn, and do not count while their image comes. Default: DefaultAtOnce.
 	AtOnce int
 	// DiskUse measures the disk of a folder. Default: what the kernel says.
 	DiskUse func(folder string) (executor.DiskUse, error)
@@ -99,7 +99,8 @@ type Executor struct {
 	locks     outlive.KeyedLock[executor.ID]
 	configs   configCache
 	puller    *puller
-	// creating and starting hold a value for each container that is: one that is ready need not wait until others are made.
+	// creating and starting hold a value for each container that is: one that is ready need not wait until others are
+	// made.
 	creating, starting chan struct{}
 	cache              cache
 	pruning            sync.Mutex
@@ -151,9 +152,14 @@ func New(cfg Config) (*Executor, error) {
 		return nil, fmt.Errorf("connect to containerd: %w", err)
 	}
 	return &Executor{
-		puller: newPuller(cfg.Pull), creating: make(chan struct{}, cfg.AtOnce), starting: make(chan struct{}, cfg.AtOnce),
-		cfg: cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{}, abandoned: map[string]bool{},
-		collector: &collector{dir: cfg.Dir, executable: cfg.Executable, subcommand: cfg.Subcommand, cgroup: cfg.CgroupParent},
+		puller: newPuller(cfg.Pull), creating: make(chan struct{}, cfg.AtOnce),
+		starting: make(chan struct{}, cfg.AtOnce),
+		cfg:      cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
+		abandoned: map[string]bool{},
+		collector: &collector{
+			dir: cfg.Dir, executable: cfg.Executable, subcommand: cfg.Subcommand,
+			cgroup: cfg.CgroupParent,
+		},
 	}, nil
 }
 
@@ -352,8 +358,8 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 	return p.process, nil
 }
 
-// take waits for a turn, of which there are as many as the channel has room for. waiting, unless nil, is called once if that is not at once. done
-// gives the turn back.
+// take waits for a turn, of which there are as many as the channel has room for. waiting, unless nil, is called once if
+// that is not at once. done gives the turn back.
 func take(ctx context.Context, turns chan struct{}, waiting func()) (done func(), err error) {
 	done = func() { <-turns }
 	select {
@@ -517,7 +523,8 @@ func (e *Executor) kill(ctx context.Context, id executor.ID) error {
 			return nil
 		}
 		// A task that just ended or whose shim just died is refused for a moment, for reasons without a type.
-		if err != nil && (ctx.Err() != nil || errors.Is(err, executor.ErrUnavailable) || time.Since(begin) > killLimit) {
+		if err != nil && (ctx.Err() != nil || errors.Is(err, executor.ErrUnavailable) ||
+			time.Since(begin) > killLimit) {
 			return err
 		}
 		if err := outlive.Pause(ctx, 5*time.Millisecond); err != nil {

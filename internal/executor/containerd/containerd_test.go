@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) == 4 && os.Args[1] == "agent" {
 		ex, err := containerd.New(containerd.Config{
-			Address: os.Args[2], Dir: filepath.Join(filepath.Dir(filepath.Dir(os.Args[2])), "collector"), CgroupParent: "/berth-test-containerd",
+			Address: os.Args[2], Dir: filepath.Join(filepath.Dir(filepath.Dir(os.Args[2])), "collector"),
+			CgroupParent: "/berth-test-containerd",
 		})
 		if err == nil {
 			err = executortest.Agent(context.Background(), ex, os.Args[3], shell)
@@ -95,7 +96,8 @@ func newNode(t testing.TB) *node {
 		t.Fatal(err)
 	}
 	n := &node{dir: dir}
-	if n.daemon, err = containerd.Launch(t.Context(), containerd.LaunchConfig{Dir: filepath.Join(dir, "daemon")}); err != nil {
+	if n.daemon, err = containerd.Launch(t.Context(),
+		containerd.LaunchConfig{Dir: filepath.Join(dir, "daemon")}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -154,7 +156,10 @@ func newNode(t testing.TB) *node {
 // life begins a life of an agent.
 func (n *node) life(t testing.TB, change ...func(*containerd.Config)) *containerd.Executor {
 	t.Helper()
-	cfg := containerd.Config{Address: n.daemon.Address, Dir: filepath.Join(n.dir, "collector"), CgroupParent: "/berth-test-containerd"}
+	cfg := containerd.Config{
+		Address: n.daemon.Address, Dir: filepath.Join(n.dir, "collector"),
+		CgroupParent: "/berth-test-containerd",
+	}
 	cfg.Launcher = launcher(t)
 	for _, c := range change {
 		c(&cfg)
@@ -214,22 +219,27 @@ func busybox(t testing.TB) v1.Image {
 	}
 	add(tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777}, nil)
 	add(tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755}, program)
-	for applet := range strings.FieldsSeq("sh cat echo sleep id stat dd touch grep tr yes head tail test pwd setsid printf true kill") {
+	for applet := range strings.FieldsSeq(
+		"sh cat echo sleep id stat dd touch grep tr yes head tail test pwd setsid printf true kill") {
 		add(tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox", Mode: 0o777}, nil)
 	}
-	add(tar.Header{Name: "etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644}, []byte("root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
+	add(tar.Header{Name: "etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644},
+		[]byte("root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
 	add(tar.Header{Name: "etc/hostname", Typeflag: tar.TypeReg, Mode: 0o644}, []byte("image\n"))
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(buf.Bytes())), nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{
-		Entrypoint: []string{"/bin/sh", "-c"}, Cmd: []string{"echo from the image"},
-		Env: []string{"PATH=/bin", "FROM=image"}, WorkingDir: "/tmp",
-	}})
+	img, err := mutate.ConfigFile(empty.Image,
+		&v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{
+			Entrypoint: []string{"/bin/sh", "-c"}, Cmd: []string{"echo from the image"},
+			Env: []string{"PATH=/bin", "FROM=image"}, WorkingDir: "/tmp",
+		}})
 	if err == nil {
 		img, err = mutate.AppendLayers(img, layer)
 	}
@@ -254,7 +264,10 @@ func archive(t testing.TB, as string, img v1.Image) []byte {
 }
 
 func shell(script string) cluster.Container {
-	return cluster.Container{Name: "main", Image: busyboxImage, Pull: cluster.PullNever, Command: []string{"/bin/busybox", "sh", "-c", script}}
+	return cluster.Container{
+		Name: "main", Image: busyboxImage, Pull: cluster.PullNever,
+		Command: []string{"/bin/busybox", "sh", "-c", script},
+	}
 }
 
 // named is how containerd calls a container of the suite, whose ids are no names for it.

@@ -15,7 +15,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestCrowd makes more containers at once than may be created at a time: no more are, the others say that they wait, and all come up.
+// TestCrowd makes more containers at once than may be created at a time: no more are, the others say that they wait,
+// and all come up.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	const count, most = 12, 3
@@ -30,7 +31,10 @@ func TestCrowd(t *testing.T) {
 		ids[i] = executor.ID(fmt.Sprintf("crowd-%d", i))
 		spec := executor.Spec{
 			ID: ids[i], Dir: filepath.Join(dir, string(ids[i])), LogDir: filepath.Join(dir, string(ids[i]), "logs"),
-			Container: cluster.Container{Name: "main", Image: busyboxImage, Pull: cluster.PullNever, Command: []string{"sleep", "1000"}},
+			Container: cluster.Container{
+				Name: "main", Image: busyboxImage, Pull: cluster.PullNever,
+				Command: []string{"sleep", "1000"},
+			},
 		}
 		if err := os.MkdirAll(spec.LogDir, 0o700); err != nil {
 			t.Fatal(err)
@@ -69,7 +73,8 @@ func TestCrowd(t *testing.T) {
 	})
 	all.Wait()
 	if begun != count || highest > most || highest < 2 || waited < count-most-2 {
-		t.Errorf("of %d containers %d were created at once and %d waited, want %d at most and the others waiting", begun, highest, waited, most)
+		t.Errorf("of %d containers %d were created at once and %d waited, want %d at most and the others waiting",
+			begun, highest, waited, most)
 	}
 	testkit.Eventually(t, 20*time.Second, func() error {
 		list, err := ex.List(t.Context())

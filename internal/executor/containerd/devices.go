@@ -21,8 +21,8 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// devices gives the container its devices: the files with the leave to use them, and what CDI specifications say. All others it may not open,
-// even if it made files for them.
+// devices gives the container its devices: the files with the leave to use them, and what CDI specifications say. All
+// others it may not open, even if it made files for them.
 func (e *Executor) devices(spec *executor.Spec) oci.SpecOpts {
 	return func(ctx context.Context, cl oci.Client, c *containers.Container, s *oci.Spec) error {
 		for _, d := range spec.Devices {
@@ -53,8 +53,8 @@ func (e *Executor) devices(spec *executor.Spec) oci.SpecOpts {
 	}
 }
 
-// joinGroup puts the container's user into the group that may use a device, where that is not everybody: it was given to
-// the container whatever user that runs as.
+// joinGroup puts the container's user into the group that may use a device, where that is not everybody: it was given
+// to the container whatever user that runs as.
 func joinGroup(s *oci.Spec, path string) {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode()&fs.ModeDevice == 0 {

@@ -17,7 +17,8 @@ import (
 	"github.com/berthd/berth/internal/logs"
 )
 
-// charDevice makes a file for a device of the kernel, as a driver would; what it is of must be there and be no device that every container has.
+// charDevice makes a file for a device of the kernel, as a driver would; what it is of must be there and be no device
+// that every container has.
 func charDevice(t *testing.T, path, of string) {
 	t.Helper()
 	var st unix.Stat_t
@@ -32,8 +33,8 @@ func charDevice(t *testing.T, path, of string) {
 	}
 }
 
-// A container can open the device that it was given and no other, not even by a file that it makes for it; whoever its user is. What a specification
-// of CDI says is done.
+// A container can open the device that it was given and no other, not even by a file that it makes for it; whoever its
+// user is. What a specification of CDI says is done.
 func TestDevices(t *testing.T) {
 	n := newNode(t)
 	dir := t.TempDir()
@@ -56,15 +57,27 @@ func TestDevices(t *testing.T) {
 		change func(*executor.Spec)
 		want   string
 	}{
-		"none":             {func(*executor.Spec) {}, "file\ncdi \n"},
-		"one":              {func(s *executor.Spec) { s.Devices = given }, "/dev/mine\nfile\ncdi \n"},
-		"of another group": {func(s *executor.Spec) { s.Devices, s.Container.User = given, "65534:65534" }, "/dev/mine\nfile\ncdi \n"},
-		"by CDI":           {func(s *executor.Spec) { s.CDI = []string{"example.com/gpu=0"} }, "/dev/of-cdi\nfile\ncdi yes\n"},
+		"none": {func(*executor.Spec) {}, "file\ncdi \n"},
+		"one":  {func(s *executor.Spec) { s.Devices = given }, "/dev/mine\nfile\ncdi \n"},
+		"of another group": {func(s *executor.Spec) {
+			s.Devices, s.Container.User = given, "65534:65534"
+		}, "/dev/mine\nfile\ncdi \n"},
+		"by CDI": {func(s *executor.Spec) {
+			s.CDI = []string{"example.com/gpu=0"}
+		}, "/dev/of-cdi\nfile\ncdi yes\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := executor.Spec{
-				ID: executor.ID("devices-" + strings.ReplaceAll(strings.ToLower(name), " ", "-")), Dir: t.TempDir(), LogDir: t.TempDir(),
-				Container: cluster.Container{Image: busyboxImage, Command: []string{"/bin/busybox", "sh", "-c", strings.ReplaceAll(look, "mknod", "busybox mknod")}, Capabilities: []string{"MKNOD"}},
+				ID: executor.ID("devices-" + strings.ReplaceAll(strings.ToLower(name), " ", "-")), Dir: t.TempDir(),
+				LogDir: t.TempDir(),
+				Container: cluster.Container{
+					Image: busyboxImage,
+					Command: []string{
+						"/bin/busybox", "sh", "-c",
+						strings.ReplaceAll(look, "mknod", "busybox mknod"),
+					},
+					Capabilities: []string{"MKNOD"},
+				},
 			}
 			c.change(&s)
 			defer func() {
@@ -87,7 +100,10 @@ func TestDevices(t *testing.T) {
 			}
 		})
 	}
-	s := executor.Spec{ID: "devices-gone", Dir: t.TempDir(), LogDir: t.TempDir(), Container: cluster.Container{Image: busyboxImage, Command: []string{"/bin/true"}}}
+	s := executor.Spec{
+		ID: "devices-gone", Dir: t.TempDir(), LogDir: t.TempDir(),
+		Container: cluster.Container{Image: busyboxImage, Command: []string{"/bin/true"}},
+	}
 	for field, change := range map[string]func(*executor.Spec){
 		"/dev/berth-no-such": func(s *executor.Spec) {
 			s.Devices = []executor.DeviceNode{{Host: "/dev/berth-no-such", Path: "/dev/x"}}

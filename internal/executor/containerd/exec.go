@@ -64,7 +64,10 @@ func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Comman
 		process.Cwd = cmd.Dir
 	}
 	in := &endReader{r: cmd.Stdin, ended: make(chan struct{})}
-	streams := []cio.Opt{cio.WithStreams(in, orDiscard(cmd.Stdout), orDiscard(cmd.Stderr)), cio.WithFIFODir(r.pipesOf())}
+	streams := []cio.Opt{
+		cio.WithStreams(in, orDiscard(cmd.Stdout), orDiscard(cmd.Stderr)),
+		cio.WithFIFODir(r.pipesOf()),
+	}
 	if cmd.Terminal != nil {
 		over := make(chan struct{})
 		defer close(over)
@@ -93,7 +96,9 @@ func resize(life context.Context, p client.Process, t *executor.Terminal) {
 }
 
 // attend starts a command, on a terminal unless that is nil, and sees to its end. The end of the context kills it.
-func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}, terminal *executor.Terminal) (int, error) {
+func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}, terminal *executor.Terminal) (int,
+	error,
+) {
 	// What goes on after the context ended is bounded from then on.
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
@@ -169,7 +174,8 @@ type endReader struct {
 	r     io.Reader
 	once  sync.Once
 	ended chan struct{}
-	// held, unless nil, keeps the end back until it is closed: for the shim the end of what is typed is the end of the terminal.
+	// held, unless nil, keeps the end back until it is closed: for the shim the end of what is typed is the end of the
+	// terminal.
 	held <-chan struct{}
 }
 

@@ -26,8 +26,8 @@ func (e *Executor) UsedAt(ctx context.Context, name string, at time.Time) error 
 // Creating returns how many containers are being created now.
 func (e *Executor) Creating() int { return len(e.creating) }
 
-// Abandon begins a command beside the container's program as a process would that is killed before it opened its pipes, and returns once the shim
-// waits for them.
+// Abandon begins a command beside the container's program as a process would that is killed before it opened its pipes,
+// and returns once the shim waits for them.
 func (e *Executor) Abandon(ctx context.Context, id executor.ID, args ...string) error {
 	ctx = e.in(ctx)
 	r, err := e.load(ctx, id)

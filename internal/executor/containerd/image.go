@@ -35,7 +35,9 @@ func normalName(name string) (string, error) {
 }
 
 // image returns an unpacked image, pulled where the policy says so. Until release is called nobody removes it.
-func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func(string)) (_ client.Image, release func(), err error) {
+func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func(string)) (_ client.Image,
+	release func(), err error,
+) {
 	name, err := normalName(spec.Container.Image)
 	if err != nil {
 		return nil, nil, err
@@ -59,14 +61,16 @@ func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func
 		img, err = e.pulled(ctx, name, name, spec.Credentials, progress)
 		return img, release, err
 	}
-	img, err = e.pulled(ctx, pinnedName(name, pinned), name+"@"+pinned[:min(len(pinned), len("sha256:")+12)], spec.Credentials, progress)
+	img, err = e.pulled(ctx, pinnedName(name, pinned), name+"@"+pinned[:min(len(pinned), len("sha256:")+12)],
+		spec.Credentials, progress)
 	if err == nil {
 		e.nameAsPinned(ctx, name, img)
 	}
 	return img, release, err
 }
 
-// held returns an image that is here and may be used, nil if it is to be pulled. One that is pinned to a digest has that.
+// held returns an image that is here and may be used, nil if it is to be pulled. One that is pinned to a digest has
+// that.
 func (e *Executor) held(ctx context.Context, name, pinned string, policy cluster.PullPolicy) (client.Image, error) {
 	if policy == cluster.PullAlways {
 		return nil, nil //nolint:nilnil // see above
@@ -99,14 +103,15 @@ func pinnedName(name, pinned string) string {
 	return reference.TrimNamed(ref).Name() + "@" + pinned
 }
 
-// nameAsPinned has the name that users wrote stand for an image that was pulled by its digest, unless somebody else gave it to one. It is for those
-// who look at the list, and for the placing of tasks: nothing is wrong without it.
+// nameAsPinned has the name that users wrote stand for an image that was pulled by its digest, unless somebody else
+// gave it to one. It is for those who look at the list, and for the placing of tasks: nothing is wrong without it.
 func (e *Executor) nameAsPinned(ctx context.Context, name string, img client.Image) {
 	named := metadata.Image{Name: name, Target: img.Target(), Labels: e.labelsOfPulled(ctx, name)}
 	_, err := e.client.ImageService().Create(ctx, named)
 	if isA(err, errdefs.IsAlreadyExists) {
 		var old metadata.Image
-		if old, err = e.client.ImageService().Get(ctx, name); err == nil && old.Labels[labelKeep] == "" && old.Labels[labelUsed] != "" {
+		if old, err = e.client.ImageService().Get(ctx, name); err == nil && old.Labels[labelKeep] == "" &&
+			old.Labels[labelUsed] != "" {
 			_, err = e.client.ImageService().Update(ctx, named, "target", "labels."+labelUsed)
 		}
 	}
@@ -194,7 +199,10 @@ func (e *Executor) LoadImages(ctx context.Context, archive io.Reader) ([]executo
 		return name
 	}
 	loaded, err := e.client.Import(ctx, archive, client.WithImageRefTranslator(normal), client.WithAllPlatforms(false),
-		client.WithImageLabels(map[string]string{labelKeep: keepLoaded, labelUsed: strconv.FormatInt(time.Now().Unix(), 10)}))
+		client.WithImageLabels(map[string]string{
+			labelKeep: keepLoaded,
+			labelUsed: strconv.FormatInt(time.Now().Unix(), 10),
+		}))
 	if err != nil {
 		return nil, unreadable(ctx, err)
 	}

@@ -54,7 +54,8 @@ func push(t *testing.T, host string, over http.RoundTripper) {
 		img, err = mutate.ConfigFile(img, config)
 	}
 	if err == nil {
-		err = remote.Write(ref, img, remote.WithTransport(over), remote.WithAuth(&authn.Basic{Username: "ann", Password: "s3cret"}))
+		err = remote.Write(ref, img, remote.WithTransport(over),
+			remote.WithAuth(&authn.Basic{Username: "ann", Password: "s3cret"}))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +143,8 @@ func TestImages(t *testing.T) {
 		"registry.example/team/a:b": "registry.example/team/a:b",
 	} {
 		got, err := ex.LoadImages(t.Context(), bytes.NewReader(archive(t, as, img)))
-		if err != nil || len(got) != 1 || got[0].Name != want || !strings.HasPrefix(got[0].Digest, "sha256:") || got[0].Size < 1000 {
+		if err != nil || len(got) != 1 || got[0].Name != want || !strings.HasPrefix(got[0].Digest, "sha256:") ||
+			got[0].Size < 1000 {
 			t.Errorf("load %s: %+v %v", as, got, err)
 		}
 	}
@@ -189,8 +191,10 @@ func TestImages(t *testing.T) {
 // What the control plane takes for the normal name of an image is what images are called here.
 func TestNormalNames(t *testing.T) {
 	for _, name := range []string{
-		"redis", "redis:7", "docker.io/redis", "index.docker.io/library/redis:7", "group/app:1", "localhost/app", "localhost:5000/app", "registry.example/a/b/c:v1",
-		"app@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "registry.example:443/app:1@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+		"redis", "redis:7", "docker.io/redis", "index.docker.io/library/redis:7", "group/app:1", "localhost/app",
+		"localhost:5000/app", "registry.example/a/b/c:v1",
+		"app@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+		"registry.example:443/app:1@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
 	} {
 		want, err := reference.ParseDockerRef(name)
 		if got := cluster.NormalImage(name); err != nil || got != want.String() {

@@ -25,7 +25,8 @@ const shimLimit = time.Second
 func (e *Executor) killOrphans(ctx context.Context, id executor.ID, deleted bool) {
 	name := nameOf(id)
 	pids, coming := e.shims(name)
-	for begin := time.Now(); (coming || deleted && len(pids) > 0) && time.Since(begin) < shimLimit; pids, coming = e.shims(name) {
+	for begin := time.Now(); (coming || deleted && len(pids) > 0) &&
+		time.Since(begin) < shimLimit; pids, coming = e.shims(name) {
 		if outlive.Pause(ctx, 10*time.Millisecond) != nil {
 			return
 		}

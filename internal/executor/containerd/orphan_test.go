@@ -15,18 +15,38 @@ func TestIsShim(t *testing.T) {
 		args         string
 		want, starts bool
 	}{
-		"shim":            {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/c.sock", true, false},
-		"other container": {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id ab -address /run/c.sock", false, false},
-		"other namespace": {"/usr/bin/containerd-shim-runc-v2 -namespace moby -id a -address /run/c.sock", false, false},
-		"other daemon":    {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/d.sock", false, false},
-		"other program":   {"/usr/bin/vi -namespace berth -id a -address /run/c.sock", false, false},
-		"clean-up":        {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/c.sock -bundle /b delete", false, false},
-		"cut":             {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id", false, false},
-		"start":           {"/usr/bin/containerd-shim-runc-v2 -namespace berth -address /run/c.sock -id a start", false, true},
-		"other start":     {"/usr/bin/containerd-shim-runc-v2 -namespace berth -address /run/c.sock -id b start", false, false},
-		"nothing":         {"", false, false},
+		"shim": {
+			"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/c.sock", true,
+			false,
+		},
+		"other container": {
+			"/usr/bin/containerd-shim-runc-v2 -namespace berth -id ab -address /run/c.sock", false,
+			false,
+		},
+		"other namespace": {
+			"/usr/bin/containerd-shim-runc-v2 -namespace moby -id a -address /run/c.sock", false,
+			false,
+		},
+		"other daemon": {
+			"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/d.sock", false,
+			false,
+		},
+		"other program": {"/usr/bin/vi -namespace berth -id a -address /run/c.sock", false, false},
+		"clean-up": {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id a -address /run/c.sock " +
+			"-bundle /b delete", false, false},
+		"cut": {"/usr/bin/containerd-shim-runc-v2 -namespace berth -id", false, false},
+		"start": {
+			"/usr/bin/containerd-shim-runc-v2 -namespace berth -address /run/c.sock -id a start", false,
+			true,
+		},
+		"other start": {
+			"/usr/bin/containerd-shim-runc-v2 -namespace berth -address /run/c.sock -id b start", false,
+			false,
+		},
+		"nothing": {"", false, false},
 	} {
-		if is, starts := isShim(strings.ReplaceAll(tc.args, " ", "\x00"), "berth", "a", "/run/c.sock"); is != tc.want || starts != tc.starts {
+		if is, starts := isShim(strings.ReplaceAll(tc.args, " ", "\x00"), "berth", "a", "/run/c.sock"); is != tc.want ||
+			starts != tc.starts {
 			t.Errorf("%s: a shim: %v, starts one: %v", name, is, starts)
 		}
 	}
@@ -69,7 +89,8 @@ func FuzzImageConfig(f *testing.F) {
 			t.Fatal(err)
 		}
 		back, err := decodeConfig("x", again)
-		if err != nil || len(back.Entrypoint) != len(cfg.Entrypoint) || len(back.Cmd) != len(cfg.Cmd) || back.WorkingDir != cfg.WorkingDir || back.User != cfg.User {
+		if err != nil || len(back.Entrypoint) != len(cfg.Entrypoint) || len(back.Cmd) != len(cfg.Cmd) ||
+			back.WorkingDir != cfg.WorkingDir || back.User != cfg.User {
 			t.Errorf("%+v became %+v: %v", cfg, back, err)
 		}
 		args := map[string]bool{}
@@ -83,8 +104,8 @@ func FuzzImageConfig(f *testing.F) {
 	})
 }
 
-// Whatever comes over the collector's socket, it answers nothing or one of the requests that it knows, and opens nothing
-// outside the folder that the request names.
+// Whatever comes over the collector's socket, it answers nothing or one of the requests that it knows, and opens
+// nothing outside the folder that the request names.
 func FuzzCollectRequest(f *testing.F) {
 	f.Add([]byte(`{"op":"attach","attachment":{"id":"a","dir":"/x","log_dir":"/y"}}`))
 	f.Add([]byte(`{"op":"finish","attachment":{"id":"../../etc/passwd"}}`))
@@ -95,7 +116,8 @@ func FuzzCollectRequest(f *testing.F) {
 			return
 		}
 		id := req.Attachment.ID
-		if file := attachedFile("/folder", id); (req.Op == opAttach || req.Op == opFinish) && filepath.Dir(file) != "/folder" {
+		if file := attachedFile("/folder", id); (req.Op == opAttach || req.Op == opFinish) &&
+			filepath.Dir(file) != "/folder" {
 			t.Errorf("%q leads to %s", id, file)
 		}
 		again, err := json.Marshal(req)

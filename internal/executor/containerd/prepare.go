@@ -160,7 +160,11 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	if err := makePipes(spec); err != nil {
 		return err
 	}
-	if err := e.collector.attach(ctx, attachment{ID: spec.ID, Dir: spec.Dir, LogDir: spec.LogDir, Secrets: spec.Secrets, SecretEnv: spec.SecretEnv}); err != nil {
+	if err := e.collector.attach(ctx,
+		attachment{
+			ID: spec.ID, Dir: spec.Dir, LogDir: spec.LogDir, Secrets: spec.Secrets,
+			SecretEnv: spec.SecretEnv,
+		}); err != nil {
 		return err
 	}
 	cfg, err := e.config(ctx, img)
@@ -197,7 +201,8 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 // specOf returns what makes containerd's own specification that of a container.
 func (e *Executor) specOf(spec *executor.Spec, cfg ocispec.ImageConfig, caps []string) []oci.SpecOpts {
 	return []oci.SpecOpts{
-		process(spec, cfg), user(spec, cfg), e.files(spec), e.secrets(spec), mounts(spec), e.isolate(spec, caps), e.seccomp(), e.devices(spec),
+		process(spec, cfg), user(spec, cfg), e.files(spec), e.secrets(spec), mounts(spec), e.isolate(spec, caps),
+		e.seccomp(), e.devices(spec),
 	}
 }
 
@@ -320,8 +325,9 @@ func bind(source, path string, readOnly bool) specs.Mount {
 	return m
 }
 
-// kernelSetsMounts reports whether the kernel can make a mount read-only with all below it, from Linux 5.12 on: runc fails where it is asked to and
-// cannot. A runc before 1.1 does not know the option, and then only the topmost mount is read-only.
+// kernelSetsMounts reports whether the kernel can make a mount read-only with all below it, from Linux 5.12 on: runc
+// fails where it is asked to and cannot. A runc before 1.1 does not know the option, and then only the topmost mount is
+// read-only.
 func kernelSetsMounts() bool {
 	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
 }
@@ -346,7 +352,9 @@ func mounts(spec *executor.Spec) oci.SpecOpts {
 			})
 		}
 		for _, file := range []string{"/etc/hosts", "/etc/resolv.conf"} {
-			taken := slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool { return filepath.Clean(m.Destination) == file })
+			taken := slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool {
+				return filepath.Clean(m.Destination) == file
+			})
 			if _, err := os.Stat(file); err == nil && !taken {
 				s.Mounts = append(s.Mounts, bind(file, file, true))
 			}
@@ -367,7 +375,8 @@ func (e *Executor) isolate(spec *executor.Spec, caps []string) oci.SpecOpts {
 			return n.Type == specs.NetworkNamespace || n.Type == specs.UTSNamespace
 		})
 		if spec.Network != "" {
-			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: spec.Network})
+			s.Linux.Namespaces = append(s.Linux.Namespaces,
+				specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: spec.Network})
 		}
 		s.Linux.CgroupsPath = filepath.Join(e.cfg.CgroupParent, nameOf(spec.ID))
 		s.Root.Readonly = spec.Container.ReadOnlyRoot

@@ -32,19 +32,22 @@ import (
 
 // PullConfig bounds how a node pulls images. What is 0 has its default.
 type PullConfig struct {
-	// Most is how many images are pulled at a time, default DefaultPulls. From one registry it is one less where it is not 1.
+	// Most is how many images are pulled at a time, default DefaultPulls. From one registry it is one less where it is
+	// not 1.
 	Most int
-	// Tries is how often a pull is tried, default 6, and Patience for how long it waits between tries in all, default 5 minutes.
+	// Tries is how often a pull is tried, default 6, and Patience for how long it waits between tries in all, default 5
+	// minutes.
 	Tries    int
 	Patience time.Duration
-	// First is the wait after the first try; it doubles with each up to Longest, and half of it is chance. Default 1 s and 1 minute.
+	// First is the wait after the first try; it doubles with each up to Longest, and half of it is chance. Default 1 s
+	// and 1 minute.
 	First, Longest time.Duration
 	// Stall is for how long a registry may send nothing in the middle of an answer, default 1 minute.
 	Stall time.Duration
 	// Tell is how often the progress is told at most, default 3 s.
 	Tell time.Duration
-	// Egress says which addresses are asked. A registry may be on the machine itself, and may be reached through the proxy of the environment,
-	// which the operator chose.
+	// Egress says which addresses are asked. A registry may be on the machine itself, and may be reached through the
+	// proxy of the environment, which the operator chose.
 	Egress egress.Policy
 }
 
@@ -79,7 +82,8 @@ func (c *PullConfig) pause(failures int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// keepPartial is for how long containerd keeps what came of an image whose pull failed, so that the next one goes on there.
+// keepPartial is for how long containerd keeps what came of an image whose pull failed, so that the next one goes on
+// there.
 const keepPartial = time.Hour
 
 // puller pulls images, each once at a time however many ask for it.
@@ -97,7 +101,10 @@ type pullKey struct{ ref, user, secret string }
 
 func newPuller(c PullConfig) *puller {
 	c.defaults()
-	return &puller{PullConfig: c, registries: newRegistries(c.Stall, c.Egress.WithLoopback()), slots: newSlots(c.Most), running: map[pullKey]*pull{}}
+	return &puller{
+		PullConfig: c, registries: newRegistries(c.Stall, c.Egress.WithLoopback()), slots: newSlots(c.Most),
+		running: map[pullKey]*pull{},
+	}
 }
 
 // pull is the pull of one image, for all that wait for it.
@@ -129,8 +136,11 @@ type part struct {
 	have  int64
 }
 
-// pulled pulls an image, or joins who does; shown is how people know it. It returns soon after ctx ends; the pull ends with the last who waits for it.
-func (e *Executor) pulled(ctx context.Context, ref, shown string, credentials func(string) (string, string), progress func(string)) (client.Image, error) {
+// pulled pulls an image, or joins who does; shown is how people know it. It returns soon after ctx ends; the pull ends
+// with the last who waits for it.
+func (e *Executor) pulled(ctx context.Context, ref, shown string, credentials func(string) (string, string),
+	progress func(string),
+) (client.Image, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return nil, fmt.Errorf("image: %q is not the name of an image: %w", ref, err)
@@ -160,7 +170,9 @@ func (e *Executor) pulled(ctx context.Context, ref, shown string, credentials fu
 }
 
 // join returns the pull of an image, a new one where there is none. Who joined calls leave.
-func (u *puller) join(ctx context.Context, e *Executor, names [2]string, host string, credentials func(string) (string, string)) (p *pull, leave func()) {
+func (u *puller) join(ctx context.Context, e *Executor, names [2]string, host string,
+	credentials func(string) (string, string),
+) (p *pull, leave func()) {
 	key := pullKey{ref: names[0]}
 	if credentials != nil {
 		key.user, key.secret = credentials(host)
@@ -170,7 +182,8 @@ func (u *puller) join(ctx context.Context, e *Executor, names [2]string, host st
 	p = u.running[key]
 	if p == nil {
 		p = &pull{
-			executor: e, ref: names[0], shown: names[1], host: host, user: key.user, credentials: credentials, done: make(chan struct{}),
+			executor: e, ref: names[0], shown: names[1], host: host, user: key.user, credentials: credentials,
+			done:  make(chan struct{}),
 			parts: map[digest.Digest]*part{}, blobs: map[digest.Digest]ocispec.Descriptor{},
 		}
 		var life context.Context
@@ -223,7 +236,8 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 		if err == nil {
 			u.registries.answered(p.host)
 			if id, ok := leases.FromContext(leased); ok {
-				_ = e.client.LeasesService().Delete(context.WithoutCancel(leased), leases.Lease{ID: id}) // it ends by itself, too
+				// it ends by itself, too
+				_ = e.client.LeasesService().Delete(context.WithoutCancel(leased), leases.Lease{ID: id})
 			}
 			return img, nil
 		}
@@ -234,7 +248,8 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 		if trouble.daemon != nil {
 			return nil, failed(ctx, "pull "+p.shown, trouble.daemon)
 		}
-		e.cfg.Logger.Info("an image could not be pulled", "image", p.ref, "registry", p.host, "try", try, "cause", trouble.cause)
+		e.cfg.Logger.Info("an image could not be pulled", "image", p.ref, "registry", p.host, "try", try, "cause",
+			trouble.cause)
 		if trouble.broken {
 			p.dropPartial(leased)
 		}
@@ -250,9 +265,11 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 		case try >= u.Tries, trouble.broken && try >= brokenTries:
 			return nil, fmt.Errorf("pull %s: %s (tried %d times)", p.shown, trouble.cause, try)
 		case waited+wait > u.Patience:
-			return nil, fmt.Errorf("pull %s: %s, and to ask again in %v is later than a pull waits", p.shown, trouble.cause, wait.Round(time.Second))
+			return nil, fmt.Errorf("pull %s: %s, and to ask again in %v is later than a pull waits", p.shown,
+				trouble.cause, wait.Round(time.Second))
 		}
-		p.say(fmt.Sprintf("pulling %s: %s; trying again after %v (try %d of %d)", p.shown, trouble.cause, roundWait(wait), try+1, u.Tries))
+		p.say(fmt.Sprintf("pulling %s: %s; trying again after %v (try %d of %d)", p.shown, trouble.cause,
+			roundWait(wait), try+1, u.Tries))
 		if trouble.rest {
 			continue // awaitRegistry counts it
 		}
@@ -282,7 +299,8 @@ func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Du
 			return waited, nil
 		}
 		if waited += wait; waited > u.Patience {
-			return waited, fmt.Errorf("pull %s: %s; it is asked again in %v, which is later than a pull waits", p.shown, why, wait.Round(time.Second))
+			return waited, fmt.Errorf("pull %s: %s; it is asked again in %v, which is later than a pull waits", p.shown,
+				why, wait.Round(time.Second))
 		}
 		p.mu.Lock()
 		if p.state == "" { // this pull has not been told so itself
@@ -452,8 +470,8 @@ func (e loginError) Error() string { return string(e) }
 // Is is for errors.Is.
 func (loginError) Is(target error) bool { return target == executor.ErrLogin }
 
-// judge finds out what an error means. Errors carry the addresses of requests, which may hold secrets, so their own words are used
-// only where they are known to be plain.
+// judge finds out what an error means. Errors carry the addresses of requests, which may hold secrets, so their own
+// words are used only where they are known to be plain.
 func (p *pull) judge(err error) trouble {
 	var busy *busyError
 	var stall *stallError
@@ -470,17 +488,26 @@ func (p *pull) judge(err error) trouble {
 		return trouble{cause: cause, again: true, rest: true, after: busy.after}
 	case errors.As(err, &stall):
 		return trouble{cause: fmt.Sprintf("%s sent nothing for %v", from, stall.after), again: true}
-	case errors.Is(err, docker.ErrInvalidAuthorization), errors.As(err, &status) && status.StatusCode == http.StatusUnauthorized:
+	case errors.Is(err, docker.ErrInvalidAuthorization),
+		errors.As(err, &status) && status.StatusCode == http.StatusUnauthorized:
 		return trouble{cause: p.refused(from), login: true}
 	case errors.As(err, &status) && status.StatusCode == http.StatusForbidden:
 		return trouble{cause: from + " does not give this node the image: it answered 403 Forbidden" + p.asUser()}
 	case errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		return trouble{cause: from + " does not go on in the middle of a layer (it answered 416)", again: true, broken: true}
+		return trouble{
+			cause: from + " does not go on in the middle of a layer (it answered 416)", again: true,
+			broken: true,
+		}
 	case errors.As(err, &status):
-		return trouble{cause: from + " answered " + status.Status, again: status.StatusCode >= http.StatusInternalServerError || status.StatusCode == http.StatusRequestTimeout}
+		return trouble{
+			cause: from + " answered " + status.Status,
+			again: status.StatusCode >= http.StatusInternalServerError ||
+				status.StatusCode == http.StatusRequestTimeout,
+		}
 	case strings.Contains(text, "no match for platform"):
 		return trouble{cause: from + " has the image for other kinds of machines only"}
-	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "unexpected commit size"), strings.Contains(text, "expected size"):
+	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "unexpected commit size"),
+		strings.Contains(text, "expected size"):
 		return trouble{cause: from + " sent other bytes than their digest says", again: true, broken: true}
 	case strings.Contains(text, "no space left on device"):
 		return trouble{cause: "the disk of the node is full"}
@@ -520,7 +547,9 @@ var queries = regexp.MustCompile(`\?[^\s"']+`)
 func withoutQueries(text string) string { return queries.ReplaceAllString(text, "?…") }
 
 // resolved asks a registry which digest a name stands for, once.
-func (e *Executor) resolved(ctx context.Context, name string, credentials func(string) (string, string)) (string, error) {
+func (e *Executor) resolved(ctx context.Context, name string, credentials func(string) (string, string)) (string,
+	error,
+) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
 		return "", fmt.Errorf("image: %q is not the name of an image: %w", name, err)

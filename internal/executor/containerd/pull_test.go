@@ -218,7 +218,8 @@ func (l *lines) of(text string) string {
 
 func quick(c *containerd.Config) {
 	c.Pull = containerd.PullConfig{
-		First: 20 * time.Millisecond, Longest: 200 * time.Millisecond, Stall: 2 * time.Second, Tell: 20 * time.Millisecond, Tries: 5,
+		First: 20 * time.Millisecond, Longest: 200 * time.Millisecond, Stall: 2 * time.Second,
+		Tell: 20 * time.Millisecond, Tries: 5,
 	}
 }
 
@@ -226,7 +227,8 @@ func quick(c *containerd.Config) {
 func fetch(t *testing.T, ex *containerd.Executor, c cluster.Container, login [2]string) (told []string, err error) {
 	t.Helper()
 	spec := executor.Spec{
-		ID: executor.ID("pull-" + strconv.FormatUint(rand.Uint64(), 36)), Dir: t.TempDir(), LogDir: t.TempDir(), Container: c,
+		ID: executor.ID("pull-" + strconv.FormatUint(rand.Uint64(), 36)), Dir: t.TempDir(), LogDir: t.TempDir(),
+		Container:   c,
 		Credentials: func(string) (string, string) { return login[0], login[1] },
 	}
 	ctx, cancel := testkit.WithLimit(t.Context(), 90*time.Second)
@@ -250,29 +252,44 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 		times    int
 		do       func(http.ResponseWriter, *http.Request, http.Handler)
 	}{
-		"too many requests":      {"/manifests/", "429 Too Many Requests and wants to be asked again after 1s", 1, status(429, "Retry-After", "1")},
+		"too many requests": {
+			"/manifests/", "429 Too Many Requests and wants to be asked again after 1s", 1,
+			status(429, "Retry-After", "1"),
+		},
 		"too many without a say": {"/blobs/", "429 Too Many Requests", 2, status(429)},
 		"internal error":         {"/blobs/", "500 Internal Server Error", 4, status(500)},
 		"half a layer":           {"LAYER", "", 2, altered(half)},
-		"a layer that stops": {"LAYER", "sent nothing for 2s", 1, func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
-			altered(func(body []byte) []byte {
-				_, _ = w.Write(half(body))
-				w.(http.Flusher).Flush()
-				<-r.Context().Done()
-				return nil
-			})(w, r, inner)
-		}},
-		"no parts of layers": {"LAYER", "does not go on in the middle", 3, func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
-			if r.Header.Get("Range") != "" {
-				w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
-				return
-			}
-			altered(half)(w, r, inner)
-		}},
-		"wrong bytes": {"LAYER", "sent other bytes than their digest says", 1, altered(func(body []byte) []byte { body[len(body)/2] ^= 1; return body })},
-		"a manifest of something else": {"GET /v2/", "sent other bytes than their digest says", 1, altered(func(body []byte) []byte {
-			return bytes.Replace(body, []byte(`"schemaVersion"`), []byte(`"SchemaVersion"`), 1)
+		"a layer that stops": {
+			"LAYER", "sent nothing for 2s", 1,
+			func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+				altered(func(body []byte) []byte {
+					_, _ = w.Write(half(body))
+					w.(http.Flusher).Flush()
+					<-r.Context().Done()
+					return nil
+				})(w, r, inner)
+			},
+		},
+		"no parts of layers": {
+			"LAYER", "does not go on in the middle", 3,
+			func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+				if r.Header.Get("Range") != "" {
+					w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+					return
+				}
+				altered(half)(w, r, inner)
+			},
+		},
+		"wrong bytes": {"LAYER", "sent other bytes than their digest says", 1, altered(func(body []byte) []byte {
+			body[len(body)/2] ^= 1
+			return body
 		})},
+		"a manifest of something else": {
+			"GET /v2/", "sent other bytes than their digest says", 1,
+			altered(func(body []byte) []byte {
+				return bytes.Replace(body, []byte(`"schemaVersion"`), []byte(`"SchemaVersion"`), 1)
+			}),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -293,7 +310,8 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 	}
 }
 
-// What cannot be had is said in words that name the registry and the way out, soon, and leaves nothing that is wrong behind.
+// What cannot be had is said in words that name the registry and the way out, soon, and leaves nothing that is wrong
+// behind.
 func TestPullThatFails(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t, quick)
@@ -304,13 +322,32 @@ func TestPullThatFails(t *testing.T) {
 		login           [2]string
 		most            int // requests
 	}{
-		"no such image":    {"none", "nothing:1", "does not have it", nil, [2]string{}, 4},
-		"no login":         {"/v2/", "app:1", "wants a login (401 Unauthorized), and there is none", status(401, "WWW-Authenticate", `Basic realm="x"`), [2]string{}, 3},
-		"an expired login": {"/v2/", "app:1", "does not accept the login of user ann (401 Unauthorized)", status(401, "WWW-Authenticate", `Basic realm="x"`), [2]string{"ann", "s3cret"}, 6},
-		"forbidden":        {"/v2/", "app:1", "403 Forbidden to user ann", status(403), [2]string{"ann", "s3cret"}, 4},
-		"always an error":  {"/v2/", "app:1", "502 Bad Gateway (tried 5 times)", status(502), [2]string{}, 20},
-		"always wrong":     {"GET /v2/app/blobs/LAYER", "app:1", "sent other bytes than their digest says (tried 3 times)", wrong, [2]string{}, 40},
-		"busy for long":    {"/v2/", "app:1", "later than a pull waits", status(429, "Retry-After", "3600"), [2]string{}, 1},
+		"no such image": {"none", "nothing:1", "does not have it", nil, [2]string{}, 4},
+		"no login": {
+			"/v2/", "app:1", "wants a login (401 Unauthorized), and there is none",
+			status(401, "WWW-Authenticate", `Basic realm="x"`),
+			[2]string{},
+			3,
+		},
+		"an expired login": {
+			"/v2/", "app:1", "does not accept the login of user ann (401 Unauthorized)",
+			status(401, "WWW-Authenticate", `Basic realm="x"`),
+			[2]string{"ann", "s3cret"},
+			6,
+		},
+		"forbidden":       {"/v2/", "app:1", "403 Forbidden to user ann", status(403), [2]string{"ann", "s3cret"}, 4},
+		"always an error": {"/v2/", "app:1", "502 Bad Gateway (tried 5 times)", status(502), [2]string{}, 20},
+		"always wrong": {
+			"GET /v2/app/blobs/LAYER", "app:1",
+			"sent other bytes than their digest says (tried 3 times)", wrong,
+			[2]string{},
+			40,
+		},
+		"busy for long": {
+			"/v2/", "app:1", "later than a pull waits", status(429, "Retry-After", "3600"),
+			[2]string{},
+			1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -321,7 +358,8 @@ func TestPullThatFails(t *testing.T) {
 				m.will(strings.ReplaceAll(tc.on, "LAYER", layer), 1000, tc.do)
 			}
 			_, err := fetch(t, ex, cluster.Container{Image: m.host + "/" + tc.image}, tc.login)
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "registry "+m.host) {
+			if err == nil || !strings.Contains(err.Error(), tc.want) ||
+				!strings.Contains(err.Error(), "registry "+m.host) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "s3cret") {
@@ -369,7 +407,10 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	spec := executor.Spec{ID: "cut-short", Dir: t.TempDir(), LogDir: t.TempDir(), Container: cluster.Container{Image: m.host + "/app:1"}}
+	spec := executor.Spec{
+		ID: "cut-short", Dir: t.TempDir(), LogDir: t.TempDir(),
+		Container: cluster.Container{Image: m.host + "/app:1"},
+	}
 	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.Stall = time.Minute })
 	cut := make(chan error, 1)
 	half := make(chan struct{})
@@ -406,7 +447,8 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// A registry that is slow or wants a rest holds up its own images, not those of others; an image that many want is pulled once.
+// A registry that is slow or wants a rest holds up its own images, not those of others; an image that many want is
+// pulled once.
 func TestPullsDoNotHoldUpOthers(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.Most, c.Pull.Stall = 3, time.Minute })
@@ -417,7 +459,9 @@ func TestPullsDoNotHoldUpOthers(t *testing.T) {
 	defer cancel()
 	for i := range 5 {
 		_, layer := slow.push(t, fmt.Sprintf("app:%d", i), 100_000+i)
-		slow.will("GET /v2/app/blobs/"+layer, 1000, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { <-r.Context().Done() })
+		slow.will("GET /v2/app/blobs/"+layer, 1000, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+			<-r.Context().Done()
+		})
 	}
 	for i := range 5 {
 		spec := executor.Spec{
@@ -499,13 +543,17 @@ func TestPullOfAPinnedImage(t *testing.T) {
 	if _, err := fetch(t, ex, pinned, [2]string{}); err != nil || m.count("") != before {
 		t.Errorf("again: %v, %d requests", err, m.count("")-before)
 	}
-	if _, err := fetch(t, ex, cluster.Container{Image: m.host + "/app:1", Pull: cluster.PullAlways, Digest: got}, [2]string{}); err != nil {
+	if _, err := fetch(t, ex, cluster.Container{Image: m.host + "/app:1", Pull: cluster.PullAlways, Digest: got},
+		[2]string{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := fetch(t, ex, pinned, [2]string{}); err != nil {
 		t.Errorf("pinned after the name moved on: %v", err)
 	}
-	gone := cluster.Container{Image: m.host + "/app:1", Digest: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(runtime.GOARCH)))}
+	gone := cluster.Container{
+		Image:  m.host + "/app:1",
+		Digest: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(runtime.GOARCH))),
+	}
 	if _, err := fetch(t, ex, gone, [2]string{}); err == nil || !strings.Contains(err.Error(), "does not have it") {
 		t.Errorf("a pin that the registry does not have: %v", err)
 	}

@@ -25,8 +25,8 @@ const (
 	headerLimit = 30 * time.Second
 )
 
-// registries is what the node knows of the registries that it pulls from: when those that asked for a rest, or could not be reached, may be
-// asked again. Safe for concurrent use.
+// registries is what the node knows of the registries that it pulls from: when those that asked for a rest, or could
+// not be reached, may be asked again. Safe for concurrent use.
 type registries struct {
 	client *http.Client
 	stall  time.Duration
@@ -53,13 +53,14 @@ func newRegistries(stall time.Duration, policy egress.Policy) *registries {
 
 // resolver speaks https, or plain http to this machine.
 func (r *registries) resolver(credentials func(string) (string, string)) remotes.Resolver {
-	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(r.client), docker.WithAuthCreds(func(registry string) (string, string, error) {
-		if credentials == nil {
-			return "", "", nil
-		}
-		user, secret := credentials(familiar(registry))
-		return user, secret, nil
-	}))
+	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(r.client),
+		docker.WithAuthCreds(func(registry string) (string, string, error) {
+			if credentials == nil {
+				return "", "", nil
+			}
+			user, secret := credentials(familiar(registry))
+			return user, secret, nil
+		}))
 	return docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
 		docker.WithPlainHTTP(docker.MatchLocalhost), docker.WithAuthorizer(authorizer), docker.WithClient(r.client),
 	)})
@@ -81,8 +82,11 @@ func (r *registries) resting(host string) (time.Duration, string) {
 	return time.Until(s.until), s.why
 }
 
-// rest has nobody ask a registry for a time: at least for as long as it wants, and longer with each failure in a row. It returns for how long.
-func (r *registries) rest(host, why string, wanted time.Duration, pause func(failures int) time.Duration) time.Duration {
+// rest has nobody ask a registry for a time: at least for as long as it wants, and longer with each failure in a row.
+// It returns for how long.
+func (r *registries) rest(host, why string, wanted time.Duration,
+	pause func(failures int) time.Duration,
+) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.rests[host]
@@ -116,7 +120,8 @@ type stallError struct{ after time.Duration }
 
 func (e *stallError) Error() string { return fmt.Sprintf("it sent nothing for %v", e.after) }
 
-// patientTransport turns answers that ask for a rest into errors, so that nobody asks again at once, and ends bodies in which nothing comes.
+// patientTransport turns answers that ask for a rest into errors, so that nobody asks again at once, and ends bodies in
+// which nothing comes.
 type patientTransport struct {
 	over  http.RoundTripper
 	stall time.Duration
@@ -188,8 +193,8 @@ func (b *patientBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// slots bounds how many pulls go on. One slot is kept from whoever pulls from the registry that most do, so that a slow one
-// does not hold up all others.
+// slots bounds how many pulls go on. One slot is kept from whoever pulls from the registry that most do, so that a slow
+// one does not hold up all others.
 type slots struct {
 	most int
 
@@ -277,7 +282,8 @@ func isNetwork(err error) bool {
 	if errors.Is(err, egress.ErrRefused) {
 		return false // it does not pass
 	}
-	return errors.As(err, &op) || errors.As(err, &dns) || errors.As(err, &late) && late.Timeout() || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+	return errors.As(err, &op) || errors.As(err, &dns) || errors.As(err, &late) && late.Timeout() ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
 
 // unreachable reports whether no connection came about at all.
@@ -287,7 +293,8 @@ func unreachable(err error) bool {
 	return errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial" && !errors.Is(err, egress.ErrRefused)
 }
 
-// plainNetwork returns the plain words of an error of the network, without addresses of requests in it: they may carry secrets.
+// plainNetwork returns the plain words of an error of the network, without addresses of requests in it: they may carry
+// secrets.
 func plainNetwork(err error) string {
 	var dns *net.DNSError
 	var op *net.OpError

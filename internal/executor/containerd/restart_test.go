@@ -73,7 +73,8 @@ func (n *node) crash(t *testing.T) {
 func (n *node) launch(t *testing.T) {
 	t.Helper()
 	var err error
-	if n.daemon, err = containerd.Launch(t.Context(), containerd.LaunchConfig{Dir: filepath.Join(n.dir, "daemon")}); err != nil {
+	if n.daemon, err = containerd.Launch(t.Context(),
+		containerd.LaunchConfig{Dir: filepath.Join(n.dir, "daemon")}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -112,7 +113,8 @@ func TestDaemonRestart(t *testing.T) {
 		t.Errorf("the exit during the crash: %s", got)
 	}
 	all, err := ex.List(t.Context())
-	if err != nil || len(all) != 3 || all[2].ID != long.ID || all[2].State != executor.StateRunning || all[2].Process.Pid != p.Pid || all[2].Process.PidStart != p.PidStart {
+	if err != nil || len(all) != 3 || all[2].ID != long.ID || all[2].State != executor.StateRunning ||
+		all[2].Process.Pid != p.Pid || all[2].Process.PidStart != p.PidStart {
 		t.Errorf("after the crash: %+v %v, want pid %d", all, err, p.Pid)
 	}
 	start(t, ex, early.ID)
@@ -141,7 +143,9 @@ func TestDaemonRestart(t *testing.T) {
 func TestCollectorRestart(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t)
-	s := n.make(t, ex, "chatty", shell("i=0; while [ $i -lt 30 ]; do echo line $i; i=$((i+1)); sleep 0.05; done; yes | head -n 200000; echo last"))
+	s := n.make(t, ex, "chatty",
+		shell("i=0; while [ $i -lt 30 ]; do echo line $i; i=$((i+1)); sleep 0.05; done; yes | head -n "+
+			"200000; echo last"))
 	start(t, ex, s.ID)
 	ended := make(chan error, 1)
 	go func() {
@@ -178,7 +182,8 @@ func TestCollectorRestart(t *testing.T) {
 func TestStoppedReader(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t)
-	s := n.make(t, ex, "chatty", shell("echo first; sleep 0.2; yes 0123456789012345678901234567890123456789 | head -n 700000; echo last"))
+	s := n.make(t, ex, "chatty",
+		shell("echo first; sleep 0.2; yes 0123456789012345678901234567890123456789 | head -n 700000; echo last"))
 	start(t, ex, s.ID)
 	first, release := make(chan struct{}), make(chan struct{})
 	type result struct {
@@ -222,7 +227,8 @@ func TestStoppedReader(t *testing.T) {
 func TestIsolation(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t)
-	s := n.make(t, ex, "isolated", shell(`grep Seccomp: /proc/self/status | tr -d '\t'; cat /proc/sys/kernel/hostname; stat -L -c %i /proc/self/ns/net; stat -L -c %i /proc/self/ns/uts; echo $$; test -s /etc/resolv.conf && echo resolv; cat /proc/kcore 2>/dev/null | head -c 1 | grep -q . && echo kcore; echo 1 >/proc/sys/kernel/domainname && echo written`))
+	s := n.make(t, ex, "isolated",
+		shell(`grep Seccomp: /proc/self/status | tr -d '\t'; cat /proc/sys/kernel/hostname; stat -L -c %i /proc/self/ns/net; stat -L -c %i /proc/self/ns/uts; echo $$; test -s /etc/resolv.conf && echo resolv; cat /proc/kcore 2>/dev/null | head -c 1 | grep -q . && echo kcore; echo 1 >/proc/sys/kernel/domainname && echo written`))
 	start(t, ex, s.ID)
 	if exit, err := ex.Wait(t.Context(), s.ID); err != nil || exit.Unknown {
 		t.Fatalf("%+v %v", exit, err)

@@ -20,16 +20,17 @@ const (
 	variablesPath = "/dev/.berth/env"
 )
 
-// secrets shows the folders of secrets, and those of files made from templates, and has the program begun by berth itself where it gets variables from them: containerd keeps
-// the description of a container, and with it all variables, on its disk, so these come from a file in memory. It comes after what
-// sets the user and what runs.
+// secrets shows the folders of secrets, and those of files made from templates, and has the program begun by berth
+// itself where it gets variables from them: containerd keeps the description of a container, and with it all variables,
+// on its disk, so these come from a file in memory. It comes after what sets the user and what runs.
 func (e *Executor) secrets(spec *executor.Spec) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
 		if len(spec.Secrets) == 0 && spec.SecretEnv == "" && len(spec.Rendered) == 0 {
 			return nil
 		}
 		owned := slices.Concat(spec.Secrets, spec.Rendered)
-		if err := executor.OwnSecrets(owned, spec.SecretEnv, int(s.Process.User.UID), int(s.Process.User.GID)); err != nil {
+		if err := executor.OwnSecrets(owned, spec.SecretEnv, int(s.Process.User.UID),
+			int(s.Process.User.GID)); err != nil {
 			return err
 		}
 		for _, m := range spec.Secrets {
@@ -44,7 +45,8 @@ func (e *Executor) secrets(spec *executor.Spec) oci.SpecOpts {
 		if err := static(e.cfg.Launcher); err != nil {
 			return unsupported("secrets: env", err.Error())
 		}
-		s.Mounts = append(s.Mounts, hidden(e.cfg.Launcher, launcherPath), hidden(spec.SecretEnv, variablesPath, "noexec"))
+		s.Mounts = append(s.Mounts, hidden(e.cfg.Launcher, launcherPath),
+			hidden(spec.SecretEnv, variablesPath, "noexec"))
 		s.Process.Args = launched(s.Process.Args)
 		return nil
 	}
@@ -75,7 +77,8 @@ func static(name string) error {
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return fmt.Errorf("%s is linked to libraries that containers do not have: it has to be built with CGO_ENABLED=0", name)
+			return fmt.Errorf("%s is linked to libraries that containers do not have: it has to be built "+
+				"with CGO_ENABLED=0", name)
 		}
 	}
 	return nil

@@ -24,15 +24,16 @@ func generate(t *testing.T, c cluster.Container) *oci.Spec {
 	e := &Executor{cfg: Config{CgroupParent: "/berth"}}
 	spec := &executor.Spec{ID: "a", Dir: t.TempDir(), Container: c}
 	ctx := namespaces.WithNamespace(t.Context(), "test")
-	s, err := oci.GenerateSpec(ctx, nil, &containers.Container{ID: "a"}, e.specOf(spec, ocispec.ImageConfig{Cmd: []string{"run"}}, caps)...)
+	s, err := oci.GenerateSpec(ctx, nil, &containers.Container{ID: "a"},
+		e.specOf(spec, ocispec.ImageConfig{Cmd: []string{"run"}}, caps)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// A container that asks for nothing has no capability and can gain none, has the profile of system calls, namespaces of its own, no devices, and what the
-// kernel shows of itself is hidden or read-only.
+// A container that asks for nothing has no capability and can gain none, has the profile of system calls, namespaces of
+// its own, no devices, and what the kernel shows of itself is hidden or read-only.
 func TestContainersAreStrictByDefault(t *testing.T) {
 	t.Parallel()
 	s := generate(t, cluster.Container{Name: "main", Image: "web:1"})
@@ -41,7 +42,8 @@ func TestContainersAreStrictByDefault(t *testing.T) {
 	}
 	sets := s.Process.Capabilities
 	for name, set := range map[string][]string{
-		"bounding": sets.Bounding, "effective": sets.Effective, "permitted": sets.Permitted, "inheritable": sets.Inheritable, "ambient": sets.Ambient,
+		"bounding": sets.Bounding, "effective": sets.Effective, "permitted": sets.Permitted,
+		"inheritable": sets.Inheritable, "ambient": sets.Ambient,
 	} {
 		if len(set) > 0 {
 			t.Errorf("%s capabilities %q, want none", name, set)
@@ -55,7 +57,9 @@ func TestContainersAreStrictByDefault(t *testing.T) {
 		t.Error("it may mount")
 	}
 	for _, want := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.IPCNamespace, specs.MountNamespace} {
-		if !slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == want && n.Path == "" }) {
+		if !slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
+			return n.Type == want && n.Path == ""
+		}) {
 			t.Errorf("it has no %s namespace of its own: %+v", want, s.Linux.Namespaces)
 		}
 	}
@@ -72,11 +76,14 @@ func TestContainersAreStrictByDefault(t *testing.T) {
 	if d := s.Linux.Resources.Devices; len(d) == 0 || d[0].Allow || d[0].Access != "rwm" || d[0].Type != "" {
 		t.Errorf("the rules of devices begin with %+v, want that all are denied", d)
 	}
-	if i := slices.IndexFunc(s.Mounts, func(m specs.Mount) bool { return m.Destination == "/sys" && slices.Contains(m.Options, "ro") }); i < 0 {
+	if i := slices.IndexFunc(s.Mounts, func(m specs.Mount) bool {
+		return m.Destination == "/sys" && slices.Contains(m.Options, "ro")
+	}); i < 0 {
 		t.Error("/sys can be written to")
 	}
 	for _, m := range s.Mounts {
-		if m.Type == "bind" && (m.Destination != "/etc/hosts" && m.Destination != "/etc/resolv.conf" || !slices.Contains(m.Options, "ro")) {
+		if m.Type == "bind" && (m.Destination != "/etc/hosts" && m.Destination != "/etc/resolv.conf" ||
+			!slices.Contains(m.Options, "ro")) {
 			t.Errorf("it sees %+v of the node", m)
 		}
 	}
@@ -85,11 +92,15 @@ func TestContainersAreStrictByDefault(t *testing.T) {
 // What is asked for is had, and no more.
 func TestContainersGetWhatTheyAsk(t *testing.T) {
 	t.Parallel()
-	s := generate(t, cluster.Container{Name: "main", Image: "web:1", ReadOnlyRoot: true, User: "1000:1000", Capabilities: []string{"NET_BIND_SERVICE"}})
+	s := generate(t, cluster.Container{
+		Name: "main", Image: "web:1", ReadOnlyRoot: true, User: "1000:1000",
+		Capabilities: []string{"NET_BIND_SERVICE"},
+	})
 	if got := s.Process.Capabilities.Bounding; !slices.Equal(got, []string{"CAP_NET_BIND_SERVICE"}) {
 		t.Errorf("capabilities %q", got)
 	}
 	if !s.Root.Readonly || s.Process.User.UID != 1000 || s.Process.User.GID != 1000 || !s.Process.NoNewPrivileges {
-		t.Errorf("read-only %v, user %+v, no new privileges %v", s.Root.Readonly, s.Process.User, s.Process.NoNewPrivileges)
+		t.Errorf("read-only %v, user %+v, no new privileges %v", s.Root.Readonly, s.Process.User,
+			s.Process.NoNewPrivileges)
 	}
 }

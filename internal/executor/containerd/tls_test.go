@@ -31,13 +31,18 @@ import (
 // puller is the process of an agent that pulls an image, runs it and removes what it made. What the machine trusts is
 // read once in the life of a process, so that each trust needs a process of its own.
 func puller(ctx context.Context, address, dir, image, secret string) error {
-	ex, err := containerd.New(containerd.Config{Address: address, Dir: filepath.Join(filepath.Dir(filepath.Dir(address)), "collector"), CgroupParent: "/berth-test-containerd"})
+	ex, err := containerd.New(containerd.Config{
+		Address:      address,
+		Dir:          filepath.Join(filepath.Dir(filepath.Dir(address)), "collector"),
+		CgroupParent: "/berth-test-containerd",
+	})
 	if err != nil {
 		return err
 	}
 	defer ex.Close()
 	s := executor.Spec{
-		ID: "puller", Dir: filepath.Join(dir, "own"), LogDir: filepath.Join(dir, "log"), Container: cluster.Container{Image: image, Pull: cluster.PullAlways},
+		ID: "puller", Dir: filepath.Join(dir, "own"), LogDir: filepath.Join(dir, "log"),
+		Container:   cluster.Container{Image: image, Pull: cluster.PullAlways},
 		Credentials: func(string) (string, string) { return "ann", secret },
 	}
 	defer func() { _ = ex.Remove(ctx, s.ID) }() // the node tells what is left
@@ -64,13 +69,15 @@ func certificate(t *testing.T, ip net.IP) (tls.Certificate, []byte) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{ip}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // A registry that is not this machine's own is spoken to by https, is trusted as the machine trusts, and gets its

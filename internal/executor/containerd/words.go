@@ -22,34 +22,72 @@ func (e *runtimeError) Error() string { return e.text }
 // Unwrap returns what containerd said.
 func (e *runtimeError) Unwrap() error { return e.cause }
 
-// runtimeWords are what the runtime says of a container's description that does not fit its image, and what that means; $1 is what it is
-// about.
+// runtimeWords are what the runtime says of a container's description that does not fit its image, and what that means;
+// $1 is what it is about.
 var runtimeWords = []struct {
 	said  *regexp.Regexp
 	means string
 }{
-	{regexp.MustCompile(`exec: "([^"]*)": executable file not found in \$PATH`), `the image has no program "$1" in its PATH: correct the command, or name the program by its whole path`},
-	{regexp.MustCompile(`exec: "([^"]*)": (?:stat .*: )?no such file or directory`), `the image has no file $1 to run: correct the command, or take an image that holds it`},
-	{regexp.MustCompile(`exec: "([^"]*)": (?:stat .*: )?(?:permission denied|is a directory)`), `$1 of the image cannot be run: it is a folder, or its mode does not make it a program`},
-	{regexp.MustCompile(`(?:exec (\S*): )?exec format error`), `the program is for another kind of machine (exec format error): take an image for this node's architecture`},
-	{regexp.MustCompile(`user: "([^"]*)": no users found`), `the image has no user "$1": name one of its /etc/passwd, or a number`},
-	{regexp.MustCompile(`user: "([^"]*)": .*etc/passwd: (?:file does not exist|no such file or directory)`), `the image has no user "$1", as it has no /etc/passwd: name a number`},
-	{regexp.MustCompile(`group: "([^"]*)": no groups found`), `the image has no group "$1": name one of its /etc/group, or a number`},
-	{regexp.MustCompile(`chdir to cwd \("([^"]*)"\).*: (?:no such file or directory|not a directory)`), `the image has no folder $1 to start in: correct dir`},
-	{regexp.MustCompile(`chdir to cwd \("([^"]*)"\).*: permission denied`), `the container's user may not enter the folder $1 to start in: correct dir or user`},
-	{regexp.MustCompile(`unable to set memory limit to (\d+) \(current usage: (\d+)`), `the memory limit of $1 bytes is too small for the program to start, which takes $2: raise resources.memory`},
-	{regexp.MustCompile(`container init was OOM-killed|memory limit too low`), `the memory limit is too small for the program to start: raise resources.memory`},
-	{regexp.MustCompile(`unrecognized image format|invalid tar header`), `it is no archive of images: want a tar file, as docker save or an OCI tool writes it`},
+	{
+		regexp.MustCompile(`exec: "([^"]*)": executable file not found in \$PATH`),
+		`the image has no program "$1" in its PATH: correct the command, or name the program by its whole path`,
+	},
+	{
+		regexp.MustCompile(`exec: "([^"]*)": (?:stat .*: )?no such file or directory`),
+		`the image has no file $1 to run: correct the command, or take an image that holds it`,
+	},
+	{
+		regexp.MustCompile(`exec: "([^"]*)": (?:stat .*: )?(?:permission denied|is a directory)`),
+		`$1 of the image cannot be run: it is a folder, or its mode does not make it a program`,
+	},
+	{
+		regexp.MustCompile(`(?:exec (\S*): )?exec format error`),
+		`the program is for another kind of machine (exec format error): take an image for this node's architecture`,
+	},
+	{
+		regexp.MustCompile(`user: "([^"]*)": no users found`),
+		`the image has no user "$1": name one of its /etc/passwd, or a number`,
+	},
+	{
+		regexp.MustCompile(`user: "([^"]*)": .*etc/passwd: (?:file does not exist|no such file or directory)`),
+		`the image has no user "$1", as it has no /etc/passwd: name a number`,
+	},
+	{
+		regexp.MustCompile(`group: "([^"]*)": no groups found`),
+		`the image has no group "$1": name one of its /etc/group, or a number`,
+	},
+	{
+		regexp.MustCompile(`chdir to cwd \("([^"]*)"\).*: (?:no such file or directory|not a directory)`),
+		`the image has no folder $1 to start in: correct dir`,
+	},
+	{
+		regexp.MustCompile(`chdir to cwd \("([^"]*)"\).*: permission denied`),
+		`the container's user may not enter the folder $1 to start in: correct dir or user`,
+	},
+	{
+		regexp.MustCompile(`unable to set memory limit to (\d+) \(current usage: (\d+)`),
+		`the memory limit of $1 bytes is too small for the program to start, which takes $2: raise resources.memory`,
+	},
+	{
+		regexp.MustCompile(`container init was OOM-killed|memory limit too low`),
+		`the memory limit is too small for the program to start: raise resources.memory`,
+	},
+	{
+		regexp.MustCompile(`unrecognized image format|invalid tar header`),
+		`it is no archive of images: want a tar file, as docker save or an OCI tool writes it`,
+	},
 }
 
 // runtimeNoise is what containerd and its runtime put around their reasons.
-var runtimeNoise = regexp.MustCompile(`failed to create shim task: |failed to start shim: |OCI runtime (?:create|start|exec) failed: |runc (?:create|start|run) failed: |` +
-	`exec failed: |unable to start container process: |error during container init: |: unknown$`)
+var runtimeNoise = regexp.MustCompile(
+	`failed to create shim task: |failed to start shim: |OCI runtime (?:create|start|exec) failed: |runc (?:create|start|run) failed: |` +
+		`exec failed: |unable to start container process: |error during container init: |: unknown$`)
 
 // unreadable is the error of an archive of images that was not taken.
 func unreadable(ctx context.Context, err error) error {
 	if ctx.Err() == nil && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) {
-		return &runtimeError{"the archive of images is cut short, or is none: want a tar file, as docker save or an OCI tool writes it", err}
+		return &runtimeError{"the archive of images is cut short, or is none: want a tar file, as docker " +
+			"save or an OCI tool writes it", err}
 	}
 	return failed(ctx, "load images", err)
 }

@@ -55,7 +55,8 @@ func life(b *bench) {
 	}
 	p, err := b.ex.Start(b.Context(), s.ID)
 	b.must(err)
-	if got := b.state(s.ID, executor.StateRunning).Process; got.Pid != p.Pid || got.PidStart != p.PidStart || !got.Started.Equal(p.Started) {
+	if got := b.state(s.ID, executor.StateRunning).Process; got.Pid != p.Pid || got.PidStart != p.PidStart ||
+		!got.Started.Equal(p.Started) {
 		b.Errorf("the running process is listed as %+v, started as %+v", got, p)
 	}
 	exit := b.wait(s.ID)
@@ -187,7 +188,8 @@ func notFound(b *bench) {
 	b.wantErr("exec", err, executor.ErrNotFound)
 }
 
-// startBesideRemove starts programs while they are removed. A program that certainly was not started has printed nothing.
+// startBesideRemove starts programs while they are removed. A program that certainly was not started has printed
+// nothing.
 func startBesideRemove(b *bench) {
 	for range 10 {
 		s := b.spec(b.m.Container(Program{Stdout: "ran", Forever: true}))

@@ -45,7 +45,9 @@ func Agent(ctx context.Context, ex executor.Executor, dir string, shell func(scr
 	return <-errs
 }
 
-func crashSpec(dir string, id executor.ID, forever bool, shell func(script string) cluster.Container) (executor.Spec, error) {
+func crashSpec(dir string, id executor.ID, forever bool, shell func(script string) cluster.Container) (executor.Spec,
+	error,
+) {
 	base := filepath.Join(dir, string(id))
 	s := executor.Spec{ID: id, Dir: filepath.Join(base, "own"), LogDir: filepath.Join(base, "log")}
 	script := "echo ran >>/berth-test/ran"
@@ -79,8 +81,8 @@ func ranAtLeast(dir string, want int) error {
 }
 
 // Crash kills agents at random moments, several times, and looks at what they leave: no program ran twice, none was
-// lost sight of, those that run go on as the same processes, and what was cut short can be prepared again. Command makes
-// a process that calls Agent with dir; of m only New and Shell are used.
+// lost sight of, those that run go on as the same processes, and what was cut short can be prepared again. Command
+// makes a process that calls Agent with dir; of m only New and Shell are used.
 func Crash(t *testing.T, m Machine, dir string, command func(ctx context.Context) *exec.Cmd) {
 	ex := m.New(t)
 	b := &bench{T: t, m: m, ex: ex}
@@ -133,8 +135,8 @@ func Crash(t *testing.T, m Machine, dir string, command func(ctx context.Context
 	b.reckon(dir, running)
 }
 
-// prepareUnfinished prepares again all that a dying agent had begun to prepare, and some of what it had prepared, as its
-// next life does. What was never started is listed as prepared, if at all.
+// prepareUnfinished prepares again all that a dying agent had begun to prepare, and some of what it had prepared, as
+// its next life does. What was never started is listed as prepared, if at all.
 func (b *bench) prepareUnfinished(dir string) {
 	all, err := b.ex.List(b.Context())
 	b.must(err)

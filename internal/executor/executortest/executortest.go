@@ -86,7 +86,8 @@ type Machine struct {
 
 // Run runs the suite; machine is called once for each test.
 func Run(t *testing.T, machine func(t *testing.T) Machine) {
-	for _, test := range slices.Concat(basicTests(), signalTests(), realTests(), terminalTests(), limitTests(), isolationTests()) {
+	for _, test := range slices.Concat(basicTests(), signalTests(), realTests(), terminalTests(), limitTests(),
+		isolationTests()) {
 		t.Run(test.name, func(t *testing.T) {
 			m := machine(t)
 			if test.need != nil {
@@ -243,7 +244,9 @@ func (b *bench) status(id executor.ID) (executor.Status, bool) {
 	b.Helper()
 	all, err := b.ex.List(b.Context())
 	b.must(err)
-	if !slices.IsSortedFunc(all, func(x, y executor.Status) int { return strings.Compare(string(x.ID), string(y.ID)) }) {
+	if !slices.IsSortedFunc(all, func(x, y executor.Status) int {
+		return strings.Compare(string(x.ID), string(y.ID))
+	}) {
 		b.Error("the list is not ordered")
 	}
 	i := slices.IndexFunc(all, func(s executor.Status) bool { return s.ID == id })

@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// isolationTests are about programs whose container demands to be kept apart, and about what is copied for a container. A driver that keeps all that it
-// runs apart meets the first with nothing more to do.
+// isolationTests are about programs whose container demands to be kept apart, and about what is copied for a container.
+// A driver that keeps all that it runs apart meets the first with nothing more to do.
 func isolationTests() []test {
 	return []test{
 		{"isolation", needUsers, isolation},
@@ -88,7 +88,8 @@ func execIsolated(b *bench) {
 	if b.keptApart() {
 		return
 	}
-	s := b.spec(b.m.Shell("echo up; echo of the program >/tmp/berth-test-x; trap 'exit 3' TERM; while :; do sleep 0.05; done"))
+	s := b.spec(b.m.Shell("echo up; echo of the program >/tmp/berth-test-x; trap 'exit 3' TERM; while :; do " +
+		"sleep 0.05; done"))
 	isolated(&s)
 	id := b.start(s)
 	b.appears(s, "up")
@@ -105,7 +106,8 @@ func execIsolated(b *bench) {
 		}
 		return nil
 	})
-	out, code := run("(echo x >/usr/berth-test-x) 2>/dev/null && echo wrote; [ -d /proc/1 ] && [ $$ -gt 1 -a $$ -lt 1000 ] && echo among; exit 7")
+	out, code := run("(echo x >/usr/berth-test-x) 2>/dev/null && echo wrote; [ -d /proc/1 ] && [ $$ -gt 1 " +
+		"-a $$ -lt 1000 ] && echo among; exit 7")
 	b.wantOutput(out, "among\n")
 	if code != 7 {
 		b.Errorf("exit code %d, want 7", code)
@@ -130,12 +132,14 @@ func isolationRefused(b *bench) {
 	s := b.spec(b.m.Shell("echo it runs"))
 	isolated(&s)
 	err = b.ex.Prepare(b.Context(), s, nil)
-	if !errors.Is(err, executor.ErrUnsupported) || !strings.Contains(err.Error(), "isolation: ") || !strings.Contains(err.Error(), "run it as root") {
+	if !errors.Is(err, executor.ErrUnsupported) || !strings.Contains(err.Error(), "isolation: ") ||
+		!strings.Contains(err.Error(), "run it as root") {
 		b.Errorf("got %v", err)
 	}
 	s = b.spec(b.m.Shell("echo it runs"))
 	s.Container.User = "0:0"
-	if err = b.ex.Prepare(b.Context(), s, nil); !errors.Is(err, executor.ErrUnsupported) || !strings.Contains(err.Error(), "only an agent that is root can run programs as another user") {
+	if err = b.ex.Prepare(b.Context(), s, nil); !errors.Is(err, executor.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "only an agent that is root can run programs as another user") {
 		b.Errorf("another user: %v", err)
 	}
 }

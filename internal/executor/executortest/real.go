@@ -116,7 +116,8 @@ func usage(b *bench) {
 		b.Fatal("the executor cannot tell more of what its containers use")
 	}
 	if c := d.Details(running)[s.ID]; c.HostNetwork == (c.Network != nil) {
-		b.Errorf("its network is the node's: %v, and of its own it has %+v; want one of the two", c.HostNetwork, c.Network)
+		b.Errorf("its network is the node's: %v, and of its own it has %+v; want one of the two", c.HostNetwork,
+			c.Network)
 	}
 	b.must(b.ex.Remove(b.Context(), s.ID))
 	if left := m.Usage(running); len(left) != 0 {
@@ -141,7 +142,10 @@ func surroundings(b *bench) {
 }
 
 func userTest(b *bench) {
-	for user, want := range map[string]string{"": "0 0", "65534": "65534 ", "65534:12": "65534 12", "nobody": "65534 ", "1234:1235": "1234 1235"} {
+	for user, want := range map[string]string{
+		"": "0 0", "65534": "65534 ", "65534:12": "65534 12", "nobody": "65534 ",
+		"1234:1235": "1234 1235",
+	} {
 		out, _ := b.run("echo $(id -u) $(id -g)", func(s *executor.Spec) { s.Container.User = user })
 		if !strings.HasPrefix(out, want) {
 			b.Errorf("user %q is %q, want %q", user, out, want)
@@ -190,7 +194,8 @@ func volumesTest(b *bench) {
 	b.Cleanup(func() { _ = syscall.Unmount(below, syscall.MNT_DETACH) })
 	out, _ = b.run("touch /berth-test/data/below/x && echo written", mount(false))
 	b.wantOutput(out, "written\n")
-	out, _ = b.run("ls /berth-test/data/below; touch /berth-test/data/below/more 2>/dev/null || echo refused", mount(true))
+	out, _ = b.run("ls /berth-test/data/below; touch /berth-test/data/below/more 2>/dev/null || echo refused",
+		mount(true))
 	b.wantOutput(out, "x\nrefused\n")
 }
 
@@ -214,7 +219,8 @@ func readOnlyRoot(b *bench) {
 			s.Mounts = []executor.Mount{{Source: volume, Path: "/v"}}
 		})
 	b.wantOutput(out, "y\nz\nnull\nf\n")
-	out, _ = b.run(`touch /berth-test-x 2>/dev/null || echo refused`, func(s *executor.Spec) { // and with nothing else to mount
+	// and with nothing else to mount
+	out, _ = b.run(`touch /berth-test-x 2>/dev/null || echo refused`, func(s *executor.Spec) {
 		s.Container.ReadOnlyRoot = true
 		s.Container.Resources = cluster.Resources{CPU: 100, Memory: 64 * cluster.MiB}
 	})
@@ -266,8 +272,11 @@ func execTest(b *bench) {
 	id := b.start(s)
 	var stdout, stderr bytes.Buffer
 	code, err := b.ex.Exec(b.Context(), id, executor.Command{
-		Args: []string{"sh", "-c", `read line; echo "got $line $A $B $(pwd) $(id -u)"; echo oops >&2; cat; test -d /berth-test-v && exit 42`},
-		Env:  []string{"B=2"}, Dir: "/usr", Stdin: strings.NewReader("one\ntwo\n"), Stdout: &stdout, Stderr: &stderr,
+		Args: []string{
+			"sh", "-c",
+			`read line; echo "got $line $A $B $(pwd) $(id -u)"; echo oops >&2; cat; test -d /berth-test-v && exit 42`,
+		},
+		Env: []string{"B=2"}, Dir: "/usr", Stdin: strings.NewReader("one\ntwo\n"), Stdout: &stdout, Stderr: &stderr,
 	})
 	if err != nil || code != 42 {
 		b.Errorf("exec: code %d, %v", code, err)
@@ -278,11 +287,13 @@ func execTest(b *bench) {
 	if err != nil || code != 137 {
 		b.Errorf("exec of a killed command: code %d, %v", code, err)
 	}
-	if _, err = b.ex.Exec(b.Context(), id, executor.Command{Args: []string{"no-such-program"}}); err == nil || !strings.Contains(err.Error(), "no-such-program") {
+	if _, err = b.ex.Exec(b.Context(), id, executor.Command{Args: []string{"no-such-program"}}); err == nil ||
+		!strings.Contains(err.Error(), "no-such-program") {
 		b.Errorf("exec of a missing command gives %v", err)
 	}
 	stdout.Reset()
-	_, err = b.ex.Exec(b.Context(), id, executor.Command{Args: []string{"sh", "-c", "head -c 3000000 /dev/zero"}, Stdout: &stdout})
+	_, err = b.ex.Exec(b.Context(), id,
+		executor.Command{Args: []string{"sh", "-c", "head -c 3000000 /dev/zero"}, Stdout: &stdout})
 	if err != nil || stdout.Len() != 3000000 {
 		b.Errorf("exec with much output: %d bytes, %v", stdout.Len(), err)
 	}
@@ -331,7 +342,8 @@ func execGivenUp(b *bench) {
 func chatty(b *bench) {
 	// More than pipes, buffers and the log hold, while nobody reads.
 	lines := testkit.Setting(b, "BERTH_TEST_LINES", 1_000_000) // fewer on a processor that is emulated
-	s := b.spec(b.m.Shell(fmt.Sprintf(`yes 'a line of some length, as programs print them' | head -n %d; echo last`, lines)))
+	s := b.spec(b.m.Shell(fmt.Sprintf(`yes 'a line of some length, as programs print them' | head -n %d; echo last`,
+		lines)))
 	begin := time.Now()
 	exit := b.wait(b.start(s))
 	b.wantExit(exit, cluster.Exit{})
@@ -343,7 +355,9 @@ func chatty(b *bench) {
 }
 
 func stdio(b *bench) {
-	out, _ := b.run(`cat; echo a >/dev/stdout; echo b >/dev/stderr; printf unfinished`, func(s *executor.Spec) { s.Container.User = "65534" })
+	out, _ := b.run(`cat; echo a >/dev/stdout; echo b >/dev/stderr; printf unfinished`, func(s *executor.Spec) {
+		s.Container.User = "65534"
+	})
 	for _, want := range []string{"a\n", "b\n", "unfinished"} {
 		if !strings.Contains(out, want) {
 			b.Errorf("the output %q has no %q", out, want)
@@ -355,12 +369,16 @@ func stdio(b *bench) {
 func limitTests() []test {
 	return []test{
 		{"out of memory", needCgroup, func(b *bench) {
-			out, exit := b.run("echo begin; exec tail /dev/zero", func(s *executor.Spec) { s.Container.Resources.Memory = 32 * cluster.MiB })
+			out, exit := b.run("echo begin; exec tail /dev/zero", func(s *executor.Spec) {
+				s.Container.Resources.Memory = 32 * cluster.MiB
+			})
 			b.wantExit(exit, cluster.Exit{Code: 137, Signal: 9, OOM: true})
 			b.wantOutput(out, "begin\n")
 		}},
 		{"child out of memory", needCgroup, func(b *bench) {
-			_, exit := b.run("tail /dev/zero; exit 12", func(s *executor.Spec) { s.Container.Resources.Memory = 32 * cluster.MiB })
+			_, exit := b.run("tail /dev/zero; exit 12", func(s *executor.Spec) {
+				s.Container.Resources.Memory = 32 * cluster.MiB
+			})
 			b.wantExit(exit, cluster.Exit{Code: 12, OOM: true})
 		}},
 		{"killed, but not for memory", needCgroup, func(b *bench) {

@@ -9,9 +9,9 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// secretsTest is about secrets: files that are the user's and nobody else's, replaced while the program runs; variables that the program and
-// what runs beside it get, and that stand in no file of the container. What the program writes of them is masked in its log, the value that was and
-// the one that is.
+// secretsTest is about secrets: files that are the user's and nobody else's, replaced while the program runs; variables
+// that the program and what runs beside it get, and that stand in no file of the container. What the program writes of
+// them is masked in its log, the value that was and the one that is.
 func secretsTest(b *bench) {
 	memory := b.TempDir()
 	folder, env := filepath.Join(memory, "files"), filepath.Join(memory, "env")
@@ -40,7 +40,8 @@ func secretsTest(b *bench) {
 	b.must(os.Rename(filepath.Join(memory, "next"), filepath.Join(folder, "db")))
 	b.appears(s, "[secret], then tfdpoe\nit is [secret]\nover\nlines\n")
 	var out bytes.Buffer
-	_, err := b.ex.Exec(b.Context(), s.ID, executor.Command{Args: []string{"/bin/busybox", "sh", "-c", `echo "$PASSWORD"`}, Stdout: &out})
+	_, err := b.ex.Exec(b.Context(), s.ID,
+		executor.Command{Args: []string{"/bin/busybox", "sh", "-c", `echo "$PASSWORD"`}, Stdout: &out})
 	if err != nil || out.String() != "hidden-in-memory\n" {
 		b.Errorf("a command beside the program: got %q, %v", out.String(), err)
 	}

@@ -71,12 +71,15 @@ func (b *bench) wantEnding(ended <-chan ending, code int) {
 }
 
 // onTerminal runs a command on a terminal; what is written to keys is typed.
-func (b *bench) onTerminal(ctx context.Context, id executor.ID, t *executor.Terminal, args ...string) (keys io.Writer, s *screen, ended <-chan ending) {
+func (b *bench) onTerminal(ctx context.Context, id executor.ID, t *executor.Terminal, args ...string) (keys io.Writer,
+	s *screen, ended <-chan ending,
+) {
 	in, keysTo := io.Pipe()
 	s = &screen{}
 	done := make(chan ending, 1)
 	go func() {
-		code, err := b.ex.Exec(ctx, id, executor.Command{Args: args, Env: []string{"TERM=vt100"}, Stdin: in, Stdout: s, Terminal: t})
+		code, err := b.ex.Exec(ctx, id,
+			executor.Command{Args: args, Env: []string{"TERM=vt100"}, Stdin: in, Stdout: s, Terminal: t})
 		_ = in.Close()
 		done <- ending{code, err}
 	}()
@@ -91,7 +94,8 @@ func terminalTest(b *bench) {
 	}
 	id := b.start(s)
 	sizes := make(chan executor.TerminalSize, 1)
-	keys, shown, ended := b.onTerminal(b.Context(), id, &executor.Terminal{Size: executor.TerminalSize{Rows: 33, Columns: 101}, Resized: sizes},
+	keys, shown, ended := b.onTerminal(b.Context(), id,
+		&executor.Terminal{Size: executor.TerminalSize{Rows: 33, Columns: 101}, Resized: sizes},
 		"sh", "-c", `test -t 0 && test -t 1 && test -t 2 && echo "on a $TERM of $(stty size)"; trap 'echo now $(stty size)' WINCH; echo ready >/dev/tty
 			while :; do sleep 0.05; done`)
 	b.shows(shown, "on a vt100 of 33 101\r\n")
@@ -133,7 +137,8 @@ func (g *gate) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// terminalSlowReader holds that a reader that takes nothing holds up the command that writes to it, and that nothing is lost.
+// terminalSlowReader holds that a reader that takes nothing holds up the command that writes to it, and that nothing is
+// lost.
 func terminalSlowReader(b *bench) {
 	id := b.start(b.spec(b.m.Shell("exec sleep 100000")))
 	out := &gate{reached: make(chan struct{}), opened: make(chan struct{})}

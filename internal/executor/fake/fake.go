@@ -82,8 +82,8 @@ func (m *Machine) SetObserver(f func(Run)) {
 	m.observe = f
 }
 
-// SetUse sets who says what the program of a run uses; nil is that nothing can be told. It runs under the machine's lock
-// and must not call it.
+// SetUse sets who says what the program of a run uses; nil is that nothing can be told. It runs under the machine's
+// lock and must not call it.
 func (m *Machine) SetUse(f func(Run) executor.Usage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,7 +236,8 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 		}
 		spec.Labels = maps.Clone(spec.Labels)
 		m.containers[spec.ID] = &container{
-			spec: spec, play: p, state: executor.StatePrepared, ended: make(chan struct{}), removed: make(chan struct{}),
+			spec: spec, play: p, state: executor.StatePrepared, ended: make(chan struct{}),
+			removed: make(chan struct{}),
 		}
 		return nil
 	})

@@ -64,29 +64,41 @@ func TestTroubleByLabels(t *testing.T) {
 		command []string
 		want    func(t *testing.T, m *fake.Machine, ex *fake.Executor)
 	}{
-		"lost reply of a start": {map[string]string{"fake.start": "lose once"}, nil, func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
-			if _, err := ex.Start(t.Context(), "a"); !errors.Is(err, executor.ErrUnavailable) {
-				t.Errorf("the reply was not lost: %v", err)
-			}
-			if _, err := ex.Start(t.Context(), "a"); !errors.Is(err, executor.ErrStarted) {
-				t.Errorf("started again: %v", err)
-			}
-			if n := len(m.History()); n != 1 {
-				t.Errorf("ran %d times", n)
-			}
-		}},
-		"repeated start": {map[string]string{"fake.start": "twice"}, nil, func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
-			if _, err := ex.Start(t.Context(), "a"); !errors.Is(err, executor.ErrStarted) {
-				t.Errorf("started twice: %v", err)
-			}
-		}},
-		"dies after success": {map[string]string{"fake.start": "dies"}, nil, func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
-			_, err := ex.Start(t.Context(), "a")
-			exit, err2 := ex.Wait(t.Context(), "a")
-			if err != nil || err2 != nil || exit.Signal != 11 {
-				t.Errorf("%v %v %+v", err, err2, exit)
-			}
-		}},
+		"lost reply of a start": {
+			map[string]string{"fake.start": "lose once"},
+			nil,
+			func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
+				if _, err := ex.Start(t.Context(), "a"); !errors.Is(err, executor.ErrUnavailable) {
+					t.Errorf("the reply was not lost: %v", err)
+				}
+				if _, err := ex.Start(t.Context(), "a"); !errors.Is(err, executor.ErrStarted) {
+					t.Errorf("started again: %v", err)
+				}
+				if n := len(m.History()); n != 1 {
+					t.Errorf("ran %d times", n)
+				}
+			},
+		},
+		"repeated start": {
+			map[string]string{"fake.start": "twice"},
+			nil,
+			func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
+				if _, err := ex.Start(t.Context(), "a"); !errors.Is(err, executor.ErrStarted) {
+					t.Errorf("started twice: %v", err)
+				}
+			},
+		},
+		"dies after success": {
+			map[string]string{"fake.start": "dies"},
+			nil,
+			func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
+				_, err := ex.Start(t.Context(), "a")
+				exit, err2 := ex.Wait(t.Context(), "a")
+				if err != nil || err2 != nil || exit.Signal != 11 {
+					t.Errorf("%v %v %+v", err, err2, exit)
+				}
+			},
+		},
 		"hangs": {map[string]string{"fake.start": "hang"}, nil, func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
@@ -97,21 +109,30 @@ func TestTroubleByLabels(t *testing.T) {
 				t.Errorf("ran %d times", n)
 			}
 		}},
-		"wrong exit": {map[string]string{"fake.wait": "unknown"}, []string{"exit", "0"}, func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
-			_, err := ex.Start(t.Context(), "a")
-			exit, err2 := ex.Wait(t.Context(), "a")
-			if err != nil || err2 != nil || !exit.Unknown {
-				t.Errorf("%v %v %+v", err, err2, exit)
-			}
-		}},
-		"late end of a long program": {map[string]string{"fake.wait": "late 5s"}, []string{"exit", "2", "after", "1h"}, func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
-			begin := time.Now()
-			_, err := ex.Start(t.Context(), "a")
-			exit, err2 := ex.Wait(t.Context(), "a")
-			if took := time.Since(begin); err != nil || err2 != nil || exit.Code != 2 || took != time.Hour+5*time.Second {
-				t.Errorf("%v %v %+v after %v", err, err2, exit, took)
-			}
-		}},
+		"wrong exit": {
+			map[string]string{"fake.wait": "unknown"},
+			[]string{"exit", "0"},
+			func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
+				_, err := ex.Start(t.Context(), "a")
+				exit, err2 := ex.Wait(t.Context(), "a")
+				if err != nil || err2 != nil || !exit.Unknown {
+					t.Errorf("%v %v %+v", err, err2, exit)
+				}
+			},
+		},
+		"late end of a long program": {
+			map[string]string{"fake.wait": "late 5s"},
+			[]string{"exit", "2", "after", "1h"},
+			func(t *testing.T, m *fake.Machine, ex *fake.Executor) {
+				begin := time.Now()
+				_, err := ex.Start(t.Context(), "a")
+				exit, err2 := ex.Wait(t.Context(), "a")
+				if took := time.Since(begin); err != nil || err2 != nil || exit.Code != 2 ||
+					took != time.Hour+5*time.Second {
+					t.Errorf("%v %v %+v after %v", err, err2, exit, took)
+				}
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -141,13 +162,15 @@ func TestTroubleByCall(t *testing.T) {
 		})
 		ex := fake.New(m)
 		begin := time.Now()
-		if err := ex.Prepare(t.Context(), spec("a", nil), nil); !errors.Is(err, broken) || time.Since(begin) != time.Minute {
+		if err := ex.Prepare(t.Context(), spec("a", nil), nil); !errors.Is(err, broken) ||
+			time.Since(begin) != time.Minute {
 			t.Errorf("first prepare: %v after %v", err, time.Since(begin))
 		}
 		if err := ex.Prepare(t.Context(), spec("a", nil), nil); err != nil {
 			t.Errorf("second prepare: %v", err)
 		}
-		if err := ex.Prepare(t.Context(), spec("b", nil, "prepare-fail", "no image"), nil); err == nil || err.Error() != "no image" {
+		if err := ex.Prepare(t.Context(), spec("b", nil, "prepare-fail", "no image"), nil); err == nil ||
+			err.Error() != "no image" {
 			t.Errorf("a program that cannot be prepared: %v", err)
 		}
 		if err := ex.Prepare(t.Context(), spec("c", nil, "fly"), nil); !errors.Is(err, executor.ErrUnsupported) {

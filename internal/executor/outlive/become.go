@@ -11,13 +11,14 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// BecomeSubcommand is the hidden subcommand with which a program is begun that gets variables from a file: main must return
-// Become(os.Args[2:]) for it before it does anything else.
+// BecomeSubcommand is the hidden subcommand with which a program is begun that gets variables from a file: main must
+// return Become(os.Args[2:]) for it before it does anything else.
 const BecomeSubcommand = "run-with-secrets"
 
-// Become reads variables from a file, as executor.ReadEnv does, adds them to its own and becomes the program that follows in args, found as
-// a shell finds it: so the variables stand in no description of a container, which daemons keep on disk. It returns the exit code of
-// what went wrong, 127 where there is no such program, else 126. It runs inside containers: it asks for nothing but the file.
+// Become reads variables from a file, as executor.ReadEnv does, adds them to its own and becomes the program that
+// follows in args, found as a shell finds it: so the variables stand in no description of a container, which daemons
+// keep on disk. It returns the exit code of what went wrong, 127 where there is no such program, else 126. It runs
+// inside containers: it asks for nothing but the file.
 func Become(args []string) int {
 	fail := func(code int, err error) int {
 		fmt.Fprintln(os.Stderr, "berth:", err)

@@ -146,7 +146,8 @@ func FuzzRead(f *testing.F) {
 			t.Fatal(err)
 		}
 		var back cluster.Exit
-		if err := outlive.Read(name, &back); err != nil || !back.At.Equal(exit.At) || back.Code != exit.Code || back.Unknown != exit.Unknown {
+		if err := outlive.Read(name, &back); err != nil || !back.At.Equal(exit.At) || back.Code != exit.Code ||
+			back.Unknown != exit.Unknown {
 			t.Errorf("%+v became %+v: %v", exit, back, err)
 		}
 	})

@@ -32,8 +32,8 @@ type cgroup struct {
 // controllers are those that Berth uses. Those of version 1 that may be missing have no limits here.
 func controllers() []string { return []string{"memory", "cpu", "pids"} }
 
-// counters are the hierarchies of version 1 that a container is put into besides, where they are mounted, only to be counted there: how long it
-// works, what it reads and writes, and in version 2 beside version 1 for how long it waits.
+// counters are the hierarchies of version 1 that a container is put into besides, where they are mounted, only to be
+// counted there: how long it works, what it reads and writes, and in version 2 beside version 1 for how long it waits.
 func counters() []string { return []string{"cpuacct", "blkio", "unified"} }
 
 // unified reports whether the machine has version 2 alone.
@@ -97,7 +97,8 @@ func makeCgroup(parent string, id executor.ID, limits cluster.Resources) (*cgrou
 			return nil, fmt.Errorf("make cgroup: %w", err)
 		}
 		for _, dir := range []string{cgroupRoot, up} {
-			if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory +cpu +pids"), 0); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory +cpu +pids"),
+				0); err != nil {
 				return nil, fmt.Errorf("enable cgroup controllers: %w", err)
 			}
 			// It only counts: without it nobody is told what containers read and write.

@@ -9,12 +9,14 @@ import (
 	"path/filepath"
 )
 
-// makeCopies makes the container's own copies in its working folder. The program has not run: nothing in the folder leads elsewhere.
+// makeCopies makes the container's own copies in its working folder. The program has not run: nothing in the folder
+// leads elsewhere.
 func (p *plan) makeCopies() error {
 	work := filepath.Join(p.specDir, "work")
 	for _, c := range p.copies {
 		if !p.ownDir || !filepath.IsLocal(c.Path) {
-			return unsupported("artifacts", fmt.Sprintf("%q is not a path below the folder that the program starts in", c.Path))
+			return unsupported("artifacts",
+				fmt.Sprintf("%q is not a path below the folder that the program starts in", c.Path))
 		}
 		to := filepath.Join(work, c.Path)
 		if to != work { // what an earlier Prepare made of it

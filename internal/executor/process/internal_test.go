@@ -64,17 +64,20 @@ func TestPlanRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := new(Executor).newPlan(executor.Spec{ID: "a", Container: tc.c, Dir: t.TempDir()})
-			if !errors.Is(err, executor.ErrUnsupported) || len(err.Error()) < len(tc.field) || err.Error()[:len(tc.field)] != tc.field {
+			if !errors.Is(err, executor.ErrUnsupported) || len(err.Error()) < len(tc.field) ||
+				err.Error()[:len(tc.field)] != tc.field {
 				t.Errorf("got %v, want one about %s", err, tc.field)
 			}
 		})
 	}
 	for _, id := range []executor.ID{"", ".", "..", "a/b", "/", "a\x00", ".hidden", executor.ID(make([]byte, 77))} {
-		if _, err := new(Executor).newPlan(executor.Spec{ID: id, Container: cluster.Container{Command: command}}); err == nil {
+		if _, err := new(Executor).newPlan(
+			executor.Spec{ID: id, Container: cluster.Container{Command: command}}); err == nil {
 			t.Errorf("took the id %q", id)
 		}
 	}
-	if _, err := new(Executor).newPlan(executor.Spec{ID: "a", Container: cluster.Container{Image: "redis:7", Command: command}}); err != nil {
+	if _, err := new(Executor).newPlan(
+		executor.Spec{ID: "a", Container: cluster.Container{Image: "redis:7", Command: command}}); err != nil {
 		t.Errorf("refused an image with a command: %v", err)
 	}
 }
@@ -129,7 +132,8 @@ func FuzzRequest(f *testing.F) {
 			t.Fatal(err)
 		}
 		back, err := decodeRequest(again)
-		if err != nil || !slices.Equal(back.Args, req.Args) || !slices.Equal(back.Env, req.Env) || back.Signal != req.Signal || back.Dir != req.Dir {
+		if err != nil || !slices.Equal(back.Args, req.Args) || !slices.Equal(back.Env, req.Env) ||
+			back.Signal != req.Signal || back.Dir != req.Dir {
 			t.Errorf("%+v became %+v: %v", req, back, err)
 		}
 	})
@@ -143,7 +147,10 @@ func FuzzOrder(f *testing.F) {
 		if !utf8.ValidString(arg) || !utf8.ValidString(env) || !utf8.ValidString(dir) {
 			return // manifests are JSON, and hold nothing else
 		}
-		order := launchOrder{Args: []string{arg}, Env: []string{env}, Dir: dir, User: identity{UID: uid}, Capabilities: []int{capability}}
+		order := launchOrder{
+			Args: []string{arg}, Env: []string{env}, Dir: dir, User: identity{UID: uid},
+			Capabilities: []int{capability},
+		}
 		b, err := json.Marshal(order)
 		if err != nil {
 			t.Fatal(err)

@@ -20,8 +20,9 @@ import (
 // nobody is who programs are whose container names no user, where the agent is root.
 const nobody = "65534:65534"
 
-// isolation is what a program is kept apart by: namespaces for its processes, mounts, memory between processes and names, a file tree in which
-// little can be written to, and where the kernel has it, Landlock, which also holds what a fault in the others would let through.
+// isolation is what a program is kept apart by: namespaces for its processes, mounts, memory between processes and
+// names, a file tree in which little can be written to, and where the kernel has it, Landlock, which also holds what a
+// fault in the others would let through.
 type isolation struct {
 	// Temp is the folder that the program sees as /tmp and, below it, as /var/tmp.
 	Temp string
@@ -33,9 +34,13 @@ type isolation struct {
 	Read, Write []string
 }
 
-// readable is what Landlock lets every program read and run, as far as it is there; the file tree lets it write to none of it but devices and processes.
+// readable is what Landlock lets every program read and run, as far as it is there; the file tree lets it write to none
+// of it but devices and processes.
 func readable() []string {
-	return []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/run", "/var/run", "/nix/store", "/sys"}
+	return []string{
+		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/run", "/var/run",
+		"/nix/store", "/sys",
+	}
 }
 
 // writable is what it lets every program write to, as far as the file tree does.
@@ -86,13 +91,19 @@ func isolates() (by, lacks string) {
 	if os.Geteuid() != 0 {
 		return "", noRoot
 	}
-	for _, ns := range []struct{ name, option string }{{"mnt", ""}, {"pid", "CONFIG_PID_NS"}, {"ipc", "CONFIG_IPC_NS"}, {"uts", "CONFIG_UTS_NS"}} {
+	for _, ns := range []struct{ name, option string }{
+		{"mnt", ""},
+		{"pid", "CONFIG_PID_NS"},
+		{"ipc", "CONFIG_IPC_NS"},
+		{"uts", "CONFIG_UTS_NS"},
+	} {
 		if _, err := os.Stat("/proc/self/ns/" + ns.name); err != nil {
 			return "", fmt.Sprintf("the kernel has no namespaces of the kind %s: run one with %s", ns.name, ns.option)
 		}
 	}
 	if err := tryNamespaces(); err != nil {
-		return "", fmt.Sprintf("the agent may not make namespaces (%v): where it runs in a container, give that the capability SYS_ADMIN", err)
+		return "", fmt.Sprintf("the agent may not make namespaces (%v): where it runs in a container, give "+
+			"that the capability SYS_ADMIN", err)
 	}
 	by = "namespaces"
 	if abi := landlockABI(); abi > 0 {
@@ -103,7 +114,8 @@ func isolates() (by, lacks string) {
 
 // tryNamespaces reports why a child cannot have namespaces of its own. The child is made, finds no program, and ends.
 func tryNamespaces() error {
-	_, err := syscall.ForkExec("/proc/self/no-such-program", []string{""}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: isolatedFlags}})
+	_, err := syscall.ForkExec("/proc/self/no-such-program", []string{""},
+		&syscall.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: isolatedFlags}})
 	if errors.Is(err, syscall.ENOENT) {
 		return nil
 	}
@@ -112,8 +124,8 @@ func tryNamespaces() error {
 
 const isolatedFlags = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
 
-// cover gives the program a file tree of which it sees no other's temporary files, processes and devices, before anything is attached. What is
-// attached was cloned: it may be in what is covered.
+// cover gives the program a file tree of which it sees no other's temporary files, processes and devices, before
+// anything is attached. What is attached was cloned: it may be in what is covered.
 func (a *arranger) cover(i *isolation) error {
 	if err := a.ownTemp(i.Temp); err != nil {
 		return err
@@ -129,7 +141,8 @@ func (a *arranger) cover(i *isolation) error {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() || dir == "/" {
 			continue
 		}
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, "mode=0755,size=1m"); err != nil {
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV,
+			"mode=0755,size=1m"); err != nil {
 			return fmt.Errorf("hide %s: %w", dir, err)
 		}
 		a.own = append(a.own, dir)
@@ -156,7 +169,8 @@ func (a *arranger) ownTemp(temp string) error {
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 			continue // of those that are links, one leads to the other
 		}
-		if err := unix.MoveMount(int(sources[i].Fd()), "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		if err := unix.MoveMount(int(sources[i].Fd()), "", unix.AT_FDCWD, dir,
+			unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return fmt.Errorf("give it a %s of its own: %w", dir, err)
 		}
 		a.own = append(a.own, dir)
@@ -164,9 +178,11 @@ func (a *arranger) ownTemp(temp string) error {
 	return nil
 }
 
-// ownProcesses shows the processes of this namespace alone, and of the kernel's settings nothing that can be written to.
+// ownProcesses shows the processes of this namespace alone, and of the kernel's settings nothing that can be written
+// to.
 func ownProcesses() error {
-	if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
+	if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC,
+		""); err != nil {
 		return fmt.Errorf("show it its own processes: %w", err)
 	}
 	for _, name := range []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"} {
@@ -203,7 +219,8 @@ func (a *arranger) ownDevices(own []executor.DeviceNode) error {
 		sources[i] = os.NewFile(uintptr(fd), n.Host)
 		defer sources[i].Close()
 	}
-	if err := syscall.Mount("tmpfs", "/dev", "tmpfs", syscall.MS_NOSUID|syscall.MS_NOEXEC, "mode=0755,size=1m"); err != nil {
+	if err := syscall.Mount("tmpfs", "/dev", "tmpfs", syscall.MS_NOSUID|syscall.MS_NOEXEC,
+		"mode=0755,size=1m"); err != nil {
 		return err
 	}
 	for i, source := range sources {
@@ -215,17 +232,23 @@ func (a *arranger) ownDevices(own []executor.DeviceNode) error {
 		}
 	}
 	for link, to := range map[string]string{ // order-free: each by itself
-		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2", "/dev/ptmx": "pts/ptmx",
+		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1",
+		"/dev/stderr": "/proc/self/fd/2", "/dev/ptmx": "pts/ptmx",
 	} {
 		if err := os.Symlink(to, link); err != nil {
 			return err
 		}
 	}
-	for dir, mount := range map[string][2]string{"/dev/pts": {"devpts", "newinstance,ptmxmode=0666,mode=0620"}, "/dev/shm": {"tmpfs", "mode=1777,size=64m"}} { // order-free: the same
+	// order-free: the same
+	for dir, mount := range map[string][2]string{
+		"/dev/pts": {"devpts", "newinstance,ptmxmode=0666,mode=0620"},
+		"/dev/shm": {"tmpfs", "mode=1777,size=64m"},
+	} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
-		if err := syscall.Mount(mount[0], dir, mount[0], syscall.MS_NOSUID|syscall.MS_NOEXEC, mount[1]); err != nil && mount[0] != "devpts" {
+		if err := syscall.Mount(mount[0], dir, mount[0], syscall.MS_NOSUID|syscall.MS_NOEXEC, mount[1]); err != nil &&
+			mount[0] != "devpts" {
 			return err // without terminals of its own it does
 		}
 	}
@@ -289,14 +312,16 @@ func (e *Executor) userOf(c *cluster.Container) (identity, error) {
 	return notRoot(c.User, id)
 }
 
-// notRoot refuses a user that a container names and that is root, or in root's group, by another name: the servers know root and 0 alone for root,
-// and let them in with a permission only.
+// notRoot refuses a user that a container names and that is root, or in root's group, by another name: the servers know
+// root and 0 alone for root, and let them in with a permission only.
 func notRoot(user string, id identity) (identity, error) {
 	if cluster.NamesRoot(user) {
 		return id, nil
 	}
 	if id.UID == 0 || id.GID == 0 || slices.Contains(id.Groups, 0) {
-		return identity{}, unsupported("user", fmt.Sprintf("%q has the rights of root on this node by another name: name root itself, which needs the permission root", user))
+		return identity{}, unsupported("user",
+			fmt.Sprintf("%q has the rights of root on this node by another name: name root itself, which "+
+				"needs the permission root", user))
 	}
 	return id, nil
 }
@@ -314,8 +339,8 @@ func (e *Executor) userText(c *cluster.Container) string {
 	return ""
 }
 
-// settle does what is done to every program: it leaves no image of its memory, unless it asks for that, and when memory is short the kernel takes it
-// rather than the agent. Both are wishes.
+// settle does what is done to every program: it leaves no image of its memory, unless it asks for that, and when memory
+// is short the kernel takes it rather than the agent. Both are wishes.
 func settle() {
 	var core syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_CORE, &core) == nil {
@@ -325,5 +350,6 @@ func settle() {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(killFirst)), 0)
 }
 
-// killFirst is how much sooner than others, in thousandths of the memory, the kernel ends a program when memory is short.
+// killFirst is how much sooner than others, in thousandths of the memory, the kernel ends a program when memory is
+// short.
 const killFirst = 200

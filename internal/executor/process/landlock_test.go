@@ -17,7 +17,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// Each version of the kernel's interface is asked for the rights that it knows and for no others, which it would refuse.
+// Each version of the kernel's interface is asked for the rights that it knows and for no others, which it would
+// refuse.
 func TestLandRights(t *testing.T) {
 	t.Parallel()
 	got := map[int]uint64{}
@@ -28,23 +29,31 @@ func TestLandRights(t *testing.T) {
 		}
 		got[abi] = all
 	}
-	want := map[int]uint64{1: 1<<13 - 1, 2: 1<<14 - 1, 3: 1<<15 - 1, 4: 1<<15 - 1, 5: 1<<16 - 1, 6: 1<<16 - 1, 7: 1<<16 - 1}
+	want := map[int]uint64{
+		1: 1<<13 - 1, 2: 1<<14 - 1, 3: 1<<15 - 1, 4: 1<<15 - 1, 5: 1<<16 - 1, 6: 1<<16 - 1,
+		7: 1<<16 - 1,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rights (-want +got):\n%s", diff)
 	}
 }
 
-// What a program may do where follows from its container: it reads the system and what it is given, and writes to its own places.
+// What a program may do where follows from its container: it reads the system and what it is given, and writes to its
+// own places.
 func TestIsolationRules(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
 	e := &Executor{cfg: Config{Hidden: []string{"/var/lib/berth"}}}
 	p, err := e.newPlan(executor.Spec{
 		ID: "a", Dir: "/var/lib/berth/a", Container: cluster.Container{
-			Command: []string{"/srv/app/run"}, Isolation: cluster.IsolationRequired, Tmpfs: []cluster.Tmpfs{{Path: "/scratch"}},
+			Command: []string{"/srv/app/run"}, Isolation: cluster.IsolationRequired,
+			Tmpfs: []cluster.Tmpfs{{Path: "/scratch"}},
 			Files: []cluster.File{{Path: "/etc/app.conf"}},
 		},
-		Mounts: []executor.Mount{{Source: "/data/a", Path: "/data"}, {Source: "/data/b", Path: "/more", ReadOnly: true}},
+		Mounts: []executor.Mount{
+			{Source: "/data/a", Path: "/data"},
+			{Source: "/data/b", Path: "/more", ReadOnly: true},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +64,8 @@ func TestIsolationRules(t *testing.T) {
 		rights[r.path] |= r.rights
 	}
 	for path, want := range map[string]uint64{
-		"/usr": landRead, "/etc": landRead, "/srv/app": landRead, "/more": landRead, "/etc/app.conf": landRead, "/data": all, "/scratch": all, "/tmp": all,
+		"/usr": landRead, "/etc": landRead, "/srv/app": landRead, "/more": landRead, "/etc/app.conf": landRead,
+		"/data": all, "/scratch": all, "/tmp": all,
 		"/var/lib/berth/a/work": all, "/": 0, "/srv": 0, "/home": 0, "/var": 0, "/var/lib/berth": 0, "/root": 0,
 	} {
 		if rights[path] != want {
@@ -65,17 +75,20 @@ func TestIsolationRules(t *testing.T) {
 	if p.User.UID != 65534 || !p.ReadOnlyRoot || !slices.Contains(p.Isolation.Hidden, "/var/lib/berth") {
 		t.Errorf("the plan is %+v", p)
 	}
-	if e.cfg.User = "12:13"; e.userText(&cluster.Container{Isolation: cluster.IsolationRequired}) != "12:13" || e.userText(&cluster.Container{User: "7"}) != "7" {
+	if e.cfg.User = "12:13"; e.userText(&cluster.Container{Isolation: cluster.IsolationRequired}) != "12:13" ||
+		e.userText(&cluster.Container{User: "7"}) != "7" {
 		t.Error("who names no user is not the agent's for such")
 	}
 }
 
-// Programs are kept apart and nobody unless the operator, or their container, says otherwise; and nobody is root by another name.
+// Programs are kept apart and nobody unless the operator, or their container, says otherwise; and nobody is root by
+// another name.
 func TestStrictByDefault(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
 	strict, open := &Executor{}, &Executor{cfg: Config{Isolation: cluster.IsolationNone}}
-	bare, none, required := &cluster.Container{}, &cluster.Container{Isolation: cluster.IsolationNone}, &cluster.Container{Isolation: cluster.IsolationRequired}
+	bare, none, required := &cluster.Container{}, &cluster.Container{Isolation: cluster.IsolationNone},
+		&cluster.Container{Isolation: cluster.IsolationRequired}
 	for _, c := range []struct {
 		name      string
 		executor  *Executor
@@ -91,7 +104,8 @@ func TestStrictByDefault(t *testing.T) {
 		{"open, required", open, required, true, nobody},
 		{"root by name", strict, &cluster.Container{User: "root"}, true, "root"},
 	} {
-		if apart, user := c.executor.isApart(c.container), c.executor.userText(c.container); apart != c.apart || user != c.user {
+		if apart, user := c.executor.isApart(c.container), c.executor.userText(c.container); apart != c.apart ||
+			user != c.user {
 			t.Errorf("%s: apart %v as %q, want %v as %q", c.name, apart, user, c.apart, c.user)
 		}
 		p, err := c.executor.newPlan(executor.Spec{ID: "a", Dir: "/var/lib/berth/a", Container: cluster.Container{
@@ -107,7 +121,8 @@ func TestStrictByDefault(t *testing.T) {
 		}
 	}
 	for _, id := range []identity{{UID: 0, GID: 7}, {UID: 7, GID: 0}, {UID: 7, GID: 7, Groups: []int{7, 0}}} {
-		if _, err := notRoot("toor", id); !errors.Is(err, executor.ErrUnsupported) || !strings.Contains(err.Error(), "by another name") {
+		if _, err := notRoot("toor", id); !errors.Is(err, executor.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "by another name") {
 			t.Errorf("toor, who is %+v: %v", id, err)
 		}
 		if _, err := notRoot("root", id); err != nil {

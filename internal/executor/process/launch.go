@@ -64,7 +64,8 @@ func (o *launchOrder) attributes() *syscall.SysProcAttr {
 
 // refused names the field because of which the kernel refused the fork.
 func (o *launchOrder) refused(err error) error {
-	if !o.mounts() || !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EACCES) {
+	if !o.mounts() || !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EINVAL) &&
+		!errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EACCES) {
 		return err
 	}
 	field := "read_only_root"
@@ -80,7 +81,8 @@ func (o *launchOrder) refused(err error) error {
 // launch is the launcher: it reads its order from file 3, makes everything ready, says so on file 4, waits for a
 // byte, and becomes the program.
 func launch() int {
-	// Credentials, capabilities and mounts are the thread's: everything happens on this one, until exec makes it the process.
+	// Credentials, capabilities and mounts are the thread's: everything happens on this one, until exec makes it the
+	// process.
 	runtime.LockOSThread()
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
@@ -119,7 +121,8 @@ func (o *launchOrder) ready() (string, error) {
 	procs := make([]*os.File, len(o.Cgroups))
 	for i, name := range o.Cgroups { // before read_only_root covers them
 		if o.mounts() {
-			// Through the supervisor's mounts: a file that is open for writing keeps a mount of ours from becoming read-only.
+			// Through the supervisor's mounts: a file that is open for writing keeps a mount of ours from becoming
+			// read-only.
 			name = fmt.Sprintf("/proc/%d/root%s", o.Parent, name)
 		}
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
@@ -214,7 +217,8 @@ func (o *launchOrder) joinByCommand() error {
 	}
 	o.Args[0] = program
 	o.Args = slices.Concat([]string{
-		nsenter, "--target", strconv.Itoa(o.Join), "--user", "--mount", "--preserve-credentials", "--wdns=" + o.Dir, "--",
+		nsenter, "--target", strconv.Itoa(o.Join), "--user", "--mount", "--preserve-credentials", "--wdns=" +
+			o.Dir, "--",
 	}, o.Args)
 	o.Join, o.Dir = 0, "/"
 	return nil

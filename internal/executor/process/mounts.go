@@ -20,7 +20,8 @@ const mirrorLimit = 2000
 type arranger struct {
 	scratch string          // an empty folder to build in
 	mirrors map[string]bool // folders that are memory already
-	own     []string        // folders that are the container's own with all below them: there is nothing of the node in them
+	// folders that are the container's own with all below them: there is nothing of the node in them
+	own []string
 }
 
 // arrange shows the attachments at their paths. The node's own folders stay as they are: where a path does not
@@ -36,7 +37,8 @@ func (o *launchOrder) arrange() error {
 		if at.Source == "" {
 			continue
 		}
-		fd, err := unix.OpenTree(unix.AT_FDCWD, at.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		fd, err := unix.OpenTree(unix.AT_FDCWD, at.Source,
+			unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 		if err != nil {
 			return fmt.Errorf("%s: open %s: %w", at.Field, at.Source, err)
 		}
@@ -66,14 +68,17 @@ func (o *launchOrder) arrange() error {
 	return nil
 }
 
-// readOnlyRoot takes write access from every mount but those of devices and processes, and of an isolated program's temporary files.
+// readOnlyRoot takes write access from every mount but those of devices and processes, and of an isolated program's
+// temporary files.
 func readOnlyRoot(apart *isolation) error {
 	if err := setReadOnly("/", true, unix.AT_RECURSIVE); err != nil {
 		return fmt.Errorf("read_only_root: %w", err)
 	}
 	if apart != nil {
 		for _, keep := range []string{"/dev/shm", "/dev/pts", "/proc", "/tmp", "/var/tmp"} {
-			if err := setReadOnly(keep, false, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // not a mount of its own
+			// not a mount of its own
+			if err := setReadOnly(keep, false, 0); err != nil && !errors.Is(err, unix.EINVAL) &&
+				!errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("isolation: %s: %w", keep, err)
 			}
 		}
@@ -147,7 +152,9 @@ func (a *arranger) point(at attachment, source *os.File) error {
 	if above, err = filepath.EvalSymlinks(above); err != nil {
 		return err
 	}
-	mine := slices.ContainsFunc(a.own, func(dir string) bool { return above == dir || strings.HasPrefix(above, dir+"/") })
+	mine := slices.ContainsFunc(a.own, func(dir string) bool {
+		return above == dir || strings.HasPrefix(above, dir+"/")
+	})
 	if !mine && !a.mirrors[above] {
 		if err := a.mirror(above); err != nil {
 			return fmt.Errorf("cover %s: %w", above, err)

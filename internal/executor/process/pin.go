@@ -16,8 +16,8 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Pin implements executor.Pinner, for the threads that there are; what they begin later inherits it. Programs may move away again:
-// nothing but their good will holds them. Without a cgroup it finds what is of the program's own session.
+// Pin implements executor.Pinner, for the threads that there are; what they begin later inherits it. Programs may move
+// away again: nothing but their good will holds them. Without a cgroup it finds what is of the program's own session.
 func (e *Executor) Pin(ctx context.Context, id executor.ID, cpus string) error {
 	list, err := parseCPUs(cpus)
 	if err != nil {
@@ -32,7 +32,8 @@ func (e *Executor) Pin(ctx context.Context, id executor.ID, cpus string) error {
 	}
 	leader := st.process.Pid
 	if leader == 0 {
-		if known, err := e.dir(id).call(ctx, request{Op: opWhich}); err == nil { // prepared; a supervisor of an older build does not tell
+		// prepared; a supervisor of an older build does not tell
+		if known, err := e.dir(id).call(ctx, request{Op: opWhich}); err == nil {
 			leader = known.Process.Pid
 		}
 	}

@@ -230,7 +230,8 @@ func (p *plan) makeFiles() error {
 		return err
 	}
 	if os.Geteuid() == 0 {
-		if err := executor.OwnSecrets(slices.Concat(p.SecretFolders, p.rendered), "", p.User.UID, p.User.GID); err != nil {
+		if err := executor.OwnSecrets(slices.Concat(p.SecretFolders, p.rendered), "", p.User.UID,
+			p.User.GID); err != nil {
 			return err
 		}
 	}

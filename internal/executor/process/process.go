@@ -9,23 +9,24 @@
 //
 // # What a manifest's fields mean here
 //
-// There is no image: the program sees the node's file system. "image" is ignored where "command" is
-// given, and is an error without it. Files, mounts and tmpfs appear at their absolute paths in a mount namespace
-// that is the container's own, also where the path does not exist on the node, and leave no trace
-// there. Without "dir" the program starts in an empty folder of its own, which BERTH_DIR names. Without
-// "user" it runs as nobody, unless the operator said otherwise; who is not the agent's user finds the folder only as its working folder where the
-// agent's data are closed to it. Nobody becomes root by another name than root or 0. read_only_root makes everything read-only for it but its mounts, its tmpfs,
-// /dev and /proc. As root, all capabilities are dropped that are not listed. Limits need a cgroup (version 1 or 2) that
-// may be written: root's. An agent that is not root needs user namespaces for files, mounts, tmpfs and
+// There is no image: the program sees the node's file system. "image" is ignored where "command" is given, and is an
+// error without it. Files, mounts and tmpfs appear at their absolute paths in a mount namespace that is the container's
+// own, also where the path does not exist on the node, and leave no trace there. Without "dir" the program starts in an
+// empty folder of its own, which BERTH_DIR names. Without "user" it runs as nobody, unless the operator said otherwise;
+// who is not the agent's user finds the folder only as its working folder where the agent's data are closed to it.
+// Nobody becomes root by another name than root or 0. read_only_root makes everything read-only for it but its mounts,
+// its tmpfs, /dev and /proc. As root, all capabilities are dropped that are not listed. Limits need a cgroup (version 1
+// or 2) that may be written: root's. An agent that is not root needs user namespaces for files, mounts, tmpfs and
 // read_only_root, and can give neither another user nor capabilities.
 //
 // What cannot be honoured is refused with executor.ErrUnsupported and the field's name. Only limits
 // without a cgroup are let pass: Probe and Prepare's progress say so.
 //
-// It is kept apart unless its container, or the operator for those that say nothing, has isolation none: then the program shares the node's network,
-// processes and users. With isolation it has processes, devices, temporary files and memory between processes of its own, may write to nothing else but its folder, mounts
-// and tmpfs, sees no homes and nothing of the agent's, and is nobody where no user is named. Only root can give that. As in a
-// container of an image the program is process 1 then, which no signal ends that it does not handle, but KILL.
+// It is kept apart unless its container, or the operator for those that say nothing, has isolation none: then the
+// program shares the node's network, processes and users. With isolation it has processes, devices, temporary files and
+// memory between processes of its own, may write to nothing else but its folder, mounts and tmpfs, sees no homes and
+// nothing of the agent's, and is nobody where no user is named. Only root can give that. As in a container of an image
+// the program is process 1 then, which no signal ends that it does not handle, but KILL.
 package process
 
 import (
@@ -66,8 +67,8 @@ type Config struct {
 	CgroupParent string
 	// Isolation holds for containers that name none. Default cluster.IsolationRequired.
 	Isolation cluster.Isolation
-	// User is who programs are whose container names no user, in the same form. Without it they are nobody where the agent is root, unless Isolation is
-	// none and they name none either: then they are the agent's own user.
+	// User is who programs are whose container names no user, in the same form. Without it they are nobody where the
+	// agent is root, unless Isolation is none and they name none either: then they are the agent's own user.
 	User string
 	// Hidden are folders that isolated programs see empty, the agent's own.
 	Hidden []string
@@ -132,8 +133,8 @@ func (e *Executor) unlimited() string {
 	return ""
 }
 
-// Usage implements executor.Meter: by the container's cgroup where it has one, else by its processes. Of those it finds what
-// descends from the supervisor.
+// Usage implements executor.Meter: by the container's cgroup where it has one, else by its processes. Of those it finds
+// what descends from the supervisor.
 func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
 	e.measuring.Lock()
 	defer e.measuring.Unlock()
@@ -372,7 +373,8 @@ func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
 		}
 		id := executor.ID(entry.Name())
 		if strings.HasPrefix(entry.Name(), removedPrefix) {
-			_ = os.RemoveAll(filepath.Join(e.cfg.Dir, entry.Name())) // of a life that ended meanwhile; the next call tries again
+			// of a life that ended meanwhile; the next call tries again
+			_ = os.RemoveAll(filepath.Join(e.cfg.Dir, entry.Name()))
 		}
 		if !validID(id) {
 			continue

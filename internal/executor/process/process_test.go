@@ -29,7 +29,10 @@ func TestMain(m *testing.M) {
 		os.Exit(process.Supervise(os.Args[2:]))
 	}
 	if len(os.Args) == 3 && os.Args[1] == "agent" {
-		ex, err := process.New(process.Config{Dir: filepath.Join(os.Args[2], "state"), CgroupParent: "/berth-test", Isolation: cluster.IsolationNone})
+		ex, err := process.New(process.Config{
+			Dir: filepath.Join(os.Args[2], "state"), CgroupParent: "/berth-test",
+			Isolation: cluster.IsolationNone,
+		})
 		if err == nil {
 			err = executortest.Agent(context.Background(), ex, os.Args[2], shell)
 		}
@@ -86,7 +89,8 @@ func supervisors(dir string, id executor.ID) (pids []int) {
 }
 
 func machine(t *testing.T, change ...func(*process.Config)) executortest.Machine {
-	dir := filepath.Join(t.TempDir(), "a-long-name-that-makes-the-path-of-a-socket-longer-than-a-socket-address-can-be-which-is-107-bytes")
+	dir := filepath.Join(t.TempDir(),
+		"a-long-name-that-makes-the-path-of-a-socket-longer-than-a-socket-address-can-be-which-is-107-bytes")
 	return executortest.Machine{
 		New:       func(t *testing.T) executor.Executor { return newExecutor(t, dir, change...) },
 		Container: func(p executortest.Program) cluster.Container { return shell(p.Script()) },
@@ -397,7 +401,8 @@ func TestFullDisk(t *testing.T) {
 	})
 	ex := newExecutor(t, filepath.Join(disk, "state"))
 	s := executor.Spec{
-		ID: "full", Container: shell("while ! test -e /berth-test/go; do sleep 0.01; done; exit 7"), Dir: t.TempDir(), LogDir: t.TempDir(),
+		ID: "full", Container: shell("while ! test -e /berth-test/go; do sleep 0.01; done; exit 7"), Dir: t.TempDir(),
+		LogDir: t.TempDir(),
 		Mounts: []executor.Mount{{Source: t.TempDir(), Path: "/berth-test"}},
 	}
 	if err := ex.Prepare(t.Context(), s, nil); err != nil {

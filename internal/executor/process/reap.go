@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// await waits until a command that was started has ended, and no descriptor keeps it from being forgotten. pidfd is what SysProcAttr.PidFD was set to, below
-// 0 where the kernel gave none. An agent waits for hundreds of supervisors for days: Wait alone would hold a thread for each.
+// await waits until a command that was started has ended, and no descriptor keeps it from being forgotten. pidfd is
+// what SysProcAttr.PidFD was set to, below 0 where the kernel gave none. An agent waits for hundreds of supervisors for
+// days: Wait alone would hold a thread for each.
 func await(cmd *exec.Cmd, pidfd int) {
 	if pidfd >= 0 {
 		_ = unix.SetNonblock(pidfd, true) // so that it is polled; else Wait does it all
@@ -28,8 +29,8 @@ func await(cmd *exec.Cmd, pidfd int) {
 	_ = cmd.Wait() // its files tell how it ended
 }
 
-// receive waits for a message, and only then takes the memory for it: most that wait here do so for as long as a container runs. It returns an
-// empty message where the other end is gone.
+// receive waits for a message, and only then takes the memory for it: most that wait here do so for as long as a
+// container runs. It returns an empty message where the other end is gone.
 func receive(conn *net.UnixConn) ([]byte, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

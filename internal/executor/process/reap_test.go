@@ -61,7 +61,10 @@ func TestAwaitTakesNoThreads(t *testing.T) {
 
 // A reply comes whole, however large; one that never comes is nothing.
 func TestReceive(t *testing.T) {
-	for name, message := range map[string][]byte{"small": []byte("{}"), "the largest": bytes.Repeat([]byte("x"), maxPacket), "none": nil} {
+	for name, message := range map[string][]byte{
+		"small":       []byte("{}"),
+		"the largest": bytes.Repeat([]byte("x"), maxPacket), "none": nil,
+	} {
 		t.Run(name, func(t *testing.T) {
 			addr := &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(t.TempDir(), "s")}
 			l, err := net.ListenUnix("unixpacket", addr)

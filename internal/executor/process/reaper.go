@@ -25,7 +25,8 @@ type reaper struct {
 	children map[int]*child
 
 	entering sync.Mutex
-	among    chan<- func() // to the thread whose children are born in the program's own namespace of processes; nil until one is
+	// to the thread whose children are born in the program's own namespace of processes; nil until one is
+	among chan<- func()
 }
 
 // child is a process that the supervisor started by a launcher.
@@ -144,8 +145,8 @@ func (r *reaper) launch(order launchOrder, subcommand string, stdio [3]*os.File)
 	return c, nil
 }
 
-// forkAmong forks a child that is born among the processes of another's namespace, the same one at each call. The thread that does it is the
-// child's parent: it stays for ever, as by its end its children would be killed.
+// forkAmong forks a child that is born among the processes of another's namespace, the same one at each call. The
+// thread that does it is the child's parent: it stays for ever, as by its end its children would be killed.
 func (r *reaper) forkAmong(pid int, fork func() error) error {
 	r.entering.Lock()
 	defer r.entering.Unlock()

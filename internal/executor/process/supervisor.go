@@ -79,7 +79,8 @@ type supervisor struct {
 func supervise(dir stateDir) int {
 	debug.SetGCPercent(20) // small rather than quick
 	// Nothing of a terminal or an agent ends it; a handler, unlike ignoring, is not passed on to the program.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT,
+		syscall.SIGPIPE)
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	starter := os.NewFile(3, "starter")
 	unix.CloseOnExec(3)
@@ -137,7 +138,8 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 	s.main, err = s.reaper.launch(launchOrder{
 		Args: s.plan.Args, Env: s.env, Dir: s.plan.Dir, User: s.plan.User,
 		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Attach: s.plan.Attach,
-		ReadOnlyRoot: s.plan.ReadOnlyRoot, Scratch: s.plan.Scratch, Network: s.plan.Network, Isolation: s.plan.Isolation,
+		ReadOnlyRoot: s.plan.ReadOnlyRoot, Scratch: s.plan.Scratch, Network: s.plan.Network,
+		Isolation: s.plan.Isolation,
 	}, s.plan.Subcommand, [3]*os.File{nil, stdout, stderr})
 	_, _ = stdout.Close(), stderr.Close()
 	if err != nil {
@@ -159,7 +161,10 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 
 // openLog returns the ends of two pipes that the program writes to.
 func (s *supervisor) openLog() (stdout, stderr *os.File, err error) {
-	s.log = logs.NewWriter(logs.Config{Dir: s.plan.LogDir, Mask: executor.NewMasker(s.plan.SecretFolders, s.plan.SecretEnv).Func()})
+	s.log = logs.NewWriter(logs.Config{
+		Dir:  s.plan.LogDir,
+		Mask: executor.NewMasker(s.plan.SecretFolders, s.plan.SecretEnv).Func(),
+	})
 	open := func(name logs.Stream) (*os.File, error) {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -411,7 +416,8 @@ func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (
 	}
 	order := launchOrder{
 		Args: req.Args, Env: environment(req.Env, s.env...), Dir: req.Dir, User: s.plan.User,
-		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Scratch: s.plan.Scratch, Network: s.plan.Network,
+		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Scratch: s.plan.Scratch,
+		Network:  s.plan.Network,
 		Terminal: req.Op == opTerminal, Isolation: s.plan.Isolation,
 	}
 	if order.Dir == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/pty"
 )
 
-// execOnTerminal is Exec for a command with a terminal, of which this end is the agent's: it goes with the agent, and the kernel then
-// hangs up on the command.
+// execOnTerminal is Exec for a command with a terminal, of which this end is the agent's: it goes with the agent, and
+// the kernel then hangs up on the command.
 func (e *Executor) execOnTerminal(ctx context.Context, id executor.ID, cmd executor.Command) (int, error) {
 	keyboard, terminal, err := pty.Open(pty.Size(cmd.Terminal.Size))
 	if err != nil {
@@ -24,7 +24,8 @@ func (e *Executor) execOnTerminal(ctx context.Context, id executor.ID, cmd execu
 	}
 	var output, others sync.WaitGroup
 	output.Go(func() {
-		// A writer that fails must not stop the command: the rest is thrown away. That no program has the terminal open is its end.
+		// A writer that fails must not stop the command: the rest is thrown away. That no program has the terminal open
+		// is its end.
 		if _, err := io.Copy(dst, keyboard); err != nil {
 			_, _ = io.Copy(io.Discard, keyboard)
 		}
@@ -52,7 +53,8 @@ func (e *Executor) execOnTerminal(ctx context.Context, id executor.ID, cmd execu
 	_ = keyboard.Close()
 	output.Wait()
 	if err != nil && strings.Contains(err.Error(), "is not a request") {
-		return 0, fmt.Errorf("%w: a terminal in a container that an older build of berth has started; restart the task, or leave out -t", executor.ErrUnsupported)
+		return 0, fmt.Errorf("%w: a terminal in a container that an older build of berth has started; "+
+			"restart the task, or leave out -t", executor.ErrUnsupported)
 	}
 	return rep.Code, dir.notRunning(err)
 }

@@ -94,7 +94,8 @@ func failed(err error) reply {
 // err turns a reply back into an error.
 func (r reply) err() error {
 	kind := map[fault]error{
-		faultStarted: executor.ErrStarted, faultNotStarted: executor.ErrNotStarted, faultNotRunning: executor.ErrNotRunning, faultUnsupported: executor.ErrUnsupported,
+		faultStarted: executor.ErrStarted, faultNotStarted: executor.ErrNotStarted,
+		faultNotRunning: executor.ErrNotRunning, faultUnsupported: executor.ErrUnsupported,
 	}[r.Fault]
 	switch {
 	case r.Fault == "":

@@ -12,8 +12,9 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Detail returns what the kernel has counted of a container beside its CPU and its memory, by its control group at path and by its program.
-// An empty path is that of a container without a control group. What the machine does not count is left out.
+// Detail returns what the kernel has counted of a container beside its CPU and its memory, by its control group at path
+// and by its program. An empty path is that of a container without a control group. What the machine does not count is
+// left out.
 func (m *Meter) Detail(path string, p executor.Process) cluster.Counts {
 	var c cluster.Counts
 	c.Network, c.HostNetwork = m.network(p)
@@ -82,7 +83,8 @@ func (m *Meter) stall(group string) *cluster.StallCounts {
 	return &s
 }
 
-// disk reads an io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0" for each device. Without the controller there is no file.
+// disk reads an io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0" for each device. Without the controller
+// there is no file.
 func (m *Meter) disk(file string) *cluster.DiskCounts {
 	var d cluster.DiskCounts
 	b := m.read(file)
@@ -105,7 +107,8 @@ func (m *Meter) disk(file string) *cluster.DiskCounts {
 	return &d
 }
 
-// blocks reads the same of a group of version 1, whose groups within may have done the work: "8:0 Read 123" for each device and operation.
+// blocks reads the same of a group of version 1, whose groups within may have done the work: "8:0 Read 123" for each
+// device and operation.
 func (m *Meter) blocks(group string) *cluster.DiskCounts {
 	var read, written, reads, writes int64
 	for _, f := range []struct {

@@ -27,7 +27,8 @@ const devices = `Inter-|   Receive                                              
 
 func TestDetail(t *testing.T) {
 	pressure := func(us string) string {
-		return "some avg10=1.00 avg60=0.00 avg300=0.00 total=" + us + "\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
+		return "some avg10=1.00 avg60=0.00 avg300=0.00 total=" + us +
+			"\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
 	}
 	for name, test := range map[string]struct {
 		files map[string]string
@@ -35,14 +36,21 @@ func TestDetail(t *testing.T) {
 	}{
 		"version 2": {
 			files: map[string]string{
-				"cgroup.controllers": "", "g/cpu.stat": "usage_usec 9\nnr_periods 30\nnr_throttled 20\nthrottled_usec 4000\nnr_bursts 0\n",
-				"g/cpu.pressure": pressure("1000"), "g/memory.pressure": pressure("2000"), "g/io.pressure": pressure("3000"),
-				"g/io.stat": "8:0 rbytes=100 wbytes=200 rios=1 wios=2 dbytes=5 dios=5\n8:16 rbytes=10 wbytes=20 rios=3 wios=4 dbytes=0 dios=0\n",
+				"cgroup.controllers": "",
+				"g/cpu.stat": "usage_usec 9\nnr_periods 30\nnr_throttled 20\nthrottled_usec " +
+					"4000\nnr_bursts 0\n",
+				"g/cpu.pressure": pressure("1000"), "g/memory.pressure": pressure("2000"),
+				"g/io.pressure": pressure("3000"),
+				"g/io.stat": "8:0 rbytes=100 wbytes=200 rios=1 wios=2 dbytes=5 dios=5\n8:16 rbytes=10 " +
+					"wbytes=20 rios=3 wios=4 dbytes=0 dios=0\n",
 			},
 			want: cluster.Counts{
 				Throttle: &cluster.ThrottleCounts{Periods: 30, Throttled: 20, Time: 4 * time.Millisecond},
-				Stall:    &cluster.StallCounts{CPU: time.Millisecond, Memory: 2 * time.Millisecond, IO: 3 * time.Millisecond},
-				Disk:     &cluster.DiskCounts{Read: 110, Written: 220, Reads: 4, Writes: 6},
+				Stall: &cluster.StallCounts{
+					CPU: time.Millisecond, Memory: 2 * time.Millisecond,
+					IO: 3 * time.Millisecond,
+				},
+				Disk: &cluster.DiskCounts{Read: 110, Written: 220, Reads: 4, Writes: 6},
 			},
 		},
 		"version 2 without the controllers and pressures": {
@@ -62,15 +70,19 @@ func TestDetail(t *testing.T) {
 			},
 			want: cluster.Counts{
 				Throttle: &cluster.ThrottleCounts{Periods: 30, Throttled: 20, Time: 4 * time.Millisecond},
-				Stall:    &cluster.StallCounts{CPU: time.Microsecond, Memory: 2 * time.Microsecond, IO: 3 * time.Microsecond},
-				Disk:     &cluster.DiskCounts{Read: 7, Reads: 1},
+				Stall: &cluster.StallCounts{
+					CPU: time.Microsecond, Memory: 2 * time.Microsecond,
+					IO: 3 * time.Microsecond,
+				},
+				Disk: &cluster.DiskCounts{Read: 7, Reads: 1},
 			},
 		},
 		"version 1, with groups within": {
 			files: map[string]string{
-				"blkio/g/blkio.throttle.io_service_bytes":           "8:0 Read 7\nTotal 7\n",
-				"blkio/g/blkio.throttle.io_service_bytes_recursive": "8:0 Read 70\n8:0 Write 30\n8:0 Sync 100\n8:16 Write 5\nTotal 105\n",
-				"blkio/g/blkio.throttle.io_serviced_recursive":      "8:0 Read 2\n8:0 Write 1\n8:16 Write 1\nTotal 4\n",
+				"blkio/g/blkio.throttle.io_service_bytes": "8:0 Read 7\nTotal 7\n",
+				"blkio/g/blkio.throttle.io_service_bytes_recursive": "8:0 Read 70\n8:0 Write 30\n8:0 Sync " +
+					"100\n8:16 Write 5\nTotal 105\n",
+				"blkio/g/blkio.throttle.io_serviced_recursive": "8:0 Read 2\n8:0 Write 1\n8:16 Write 1\nTotal 4\n",
 			},
 			want: cluster.Counts{Disk: &cluster.DiskCounts{Read: 70, Written: 35, Reads: 2, Writes: 2}},
 		},
@@ -86,7 +98,10 @@ func TestDetail(t *testing.T) {
 }
 
 func TestNetworkIsOfTheNamespace(t *testing.T) {
-	proc := tree(t, map[string]string{"7/stat": stat(7, 1, 5), "7/net/dev": devices, "8/stat": stat(8, 1, 5), "8/net/dev": devices})
+	proc := tree(t, map[string]string{
+		"7/stat": stat(7, 1, 5), "7/net/dev": devices, "8/stat": stat(8, 1, 5),
+		"8/net/dev": devices,
+	})
 	for name, number := range map[string]string{"self": "4026531840", "7": "4026532000", "8": "4026531840"} {
 		if err := os.MkdirAll(filepath.Join(proc, name, "ns"), 0o755); err != nil {
 			t.Fatal(err)
@@ -96,7 +111,10 @@ func TestNetworkIsOfTheNamespace(t *testing.T) {
 		}
 	}
 	m := Meter{Root: t.TempDir(), Proc: proc}
-	own := &cluster.NetworkCounts{Namespace: 4026532000, Received: 1500, Sent: 500, PacketsIn: 15, PacketsOut: 5, Dropped: 7, Failures: 5}
+	own := &cluster.NetworkCounts{
+		Namespace: 4026532000, Received: 1500, Sent: 500, PacketsIn: 15, PacketsOut: 5,
+		Dropped: 7, Failures: 5,
+	}
 	for name, test := range map[string]struct {
 		of   executor.Process
 		want cluster.Counts
@@ -147,7 +165,8 @@ func TestNetworkOfThisMachine(t *testing.T) {
 	}
 }
 
-// The kernel's own files are read as they are: those of the root group of this machine, or of its version 2 beside version 1.
+// The kernel's own files are read as they are: those of the root group of this machine, or of its version 2 beside
+// version 1.
 func TestPressureOfThisMachine(t *testing.T) {
 	t.Parallel()
 	for _, group := range []string{Root, Root + "/unified"} {

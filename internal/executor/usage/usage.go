@@ -1,8 +1,9 @@
 // Package usage measures what the programs of containers use: by their control group where they have one, else by the
 // kernel's list of processes.
 //
-// It reads three small files for a container's CPU and memory, and no more: a node measures all of its tasks every few seconds. (The
-// libraries for control groups read a dozen.) What else there is to know, Detail reads, which is asked less often.
+// It reads three small files for a container's CPU and memory, and no more: a node measures all of its tasks every few
+// seconds. (The libraries for control groups read a dozen.) What else there is to know, Detail reads, which is asked
+// less often.
 package usage
 
 import (
@@ -27,7 +28,8 @@ const (
 // tick is one of the kernel's clock ticks in /proc, the same on all machines that Linux runs on today.
 const tick = 10 * time.Millisecond
 
-// Meter reads what containers use. The zero value reads this machine's. It is not for concurrent use: it keeps one buffer.
+// Meter reads what containers use. The zero value reads this machine's. It is not for concurrent use: it keeps one
+// buffer.
 type Meter struct {
 	// Root and Proc stand in for those of the machine, in tests.
 	Root, Proc string
@@ -50,10 +52,12 @@ func (m *Meter) proc() string {
 	return m.Proc
 }
 
-// Group returns what the control group at path uses, such as "/berth/u1-0-1", on a machine of version 1 or 2. It is false
-// where there is no such group or its memory is not counted. Where its CPU is not counted, that of its processes is.
+// Group returns what the control group at path uses, such as "/berth/u1-0-1", on a machine of version 1 or 2. It is
+// false where there is no such group or its memory is not counted. Where its CPU is not counted, that of its processes
+// is.
 func (m *Meter) Group(path string) (executor.Usage, bool) {
-	memory, stat, current, dropped := filepath.Join(m.root(), "memory", path), "memory.stat", "memory.usage_in_bytes", "total_inactive_file"
+	memory, stat, current, dropped := filepath.Join(m.root(), "memory", path), "memory.stat", "memory.usage_in_bytes",
+		"total_inactive_file"
 	if m.isUnified() {
 		memory, current, dropped = filepath.Join(m.root(), path), "memory.current", "inactive_file"
 	}

@@ -59,8 +59,11 @@ func TestGroup(t *testing.T) {
 			want: executor.Usage{CPU: 2 * time.Second}, found: true,
 		},
 		"version 1, CPU is not counted": {
-			files: map[string]string{"memory/berth/u/memory.usage_in_bytes": "5000\n", "memory/berth/u/cgroup.procs": "7\n8\n"},
-			want:  executor.Usage{CPU: 70 * time.Millisecond, Memory: 5000}, found: true,
+			files: map[string]string{
+				"memory/berth/u/memory.usage_in_bytes": "5000\n",
+				"memory/berth/u/cgroup.procs":          "7\n8\n",
+			},
+			want: executor.Usage{CPU: 70 * time.Millisecond, Memory: 5000}, found: true,
 		},
 		"no group":         {files: map[string]string{"cgroup.controllers": ""}},
 		"memory uncounted": {files: map[string]string{"cgroup.controllers": "", "berth/u/cpu.stat": "usage_usec 1"}},
@@ -109,7 +112,8 @@ func BenchmarkGroups(b *testing.B) {
 	files := map[string]string{"cgroup.controllers": ""}
 	for i := range 200 {
 		dir := fmt.Sprintf("berth/u%d/", i)
-		files[dir+"memory.current"], files[dir+"memory.stat"], files[dir+"cpu.stat"] = "5000\n", pageful, "usage_usec 1500000\n"
+		files[dir+"memory.current"], files[dir+"memory.stat"], files[dir+"cpu.stat"] = "5000\n", pageful,
+			"usage_usec 1500000\n"
 	}
 	m := Meter{Root: tree(b, files)}
 	b.ReportAllocs()

@@ -2,16 +2,21 @@
 //
 //	Find(fleet, task, options) → the smallest changes after which Schedule places the task
 //
-// A suggestion is data: Apply makes its changes to a fleet and a task, and the task is placed then. So nothing is suggested that would not do.
+// A suggestion is data: Apply makes its changes to a fleet and a task, and the task is placed then. So nothing is
+// suggested that would not do.
 //
-// How small a suggestion is, from the most to the least important: how many changes it needs; the kind of the weightiest of them, in the order in which
-// cluster.ChangeKind lists them, where to ask for less than half of what it asks for, and to free what more than three tasks hold, count as to end tasks; for the same kinds by how much, in thousandths of what the task asks for, the number of tasks that end, or the new bound. Find
-// returns suggestions of the fewest changes that do, of each combination of kinds the smallest one, the smallest first; to add a node comes last and does not keep
-// others from being looked for. The changes of a suggestion are about one node, as a task runs on one: how many nodes a like change would open is told beside it.
+// How small a suggestion is, from the most to the least important: how many changes it needs; the kind of the
+// weightiest of them, in the order in which cluster.ChangeKind lists them, where to ask for less than half of what it
+// asks for, and to free what more than three tasks hold, count as to end tasks; for the same kinds by how much, in
+// thousandths of what the task asks for, the number of tasks that end, or the new bound. Find returns suggestions of
+// the fewest changes that do, of each combination of kinds the smallest one, the smallest first; to add a node comes
+// last and does not keep others from being looked for. The changes of a suggestion are about one node, as a task runs
+// on one: how many nodes a like change would open is told beside it.
 //
-// The search asks every node for all that stands against the task (scheduler.Hurdles). Nodes against which the same stands are a bucket, and of each bucket only the
-// cheapest are tried: the changes are made, one hurdle after the other, and the node is asked again, as a change may bring another hurdle up. The work is
-// bounded; a result says so where the bound was met.
+// The search asks every node for all that stands against the task (scheduler.Hurdles). Nodes against which the same
+// stands are a bucket, and of each bucket only the cheapest are tried: the changes are made, one hurdle after the
+// other, and the node is asked again, as a change may bring another hurdle up. The work is bounded; a result says so
+// where the bound was met.
 package advice
 
 import (
@@ -50,17 +55,19 @@ type Input struct {
 
 // Result is what Find found.
 type Result struct {
-	// Suggestions are the smallest first. There are none for a task that is placed as things are, and where no change of the known kinds would do.
+	// Suggestions are the smallest first. There are none for a task that is placed as things are, and where no change
+	// of the known kinds would do.
 	Suggestions []cluster.Suggestion
 	// Placed says that the task is placed as things are.
 	Placed bool
-	// Bounded says that the search ended before it had tried all: there may be more, and smaller ones of more than one change.
+	// Bounded says that the search ended before it had tried all: there may be more, and smaller ones of more than one
+	// change.
 	Bounded bool
 }
 
-// Find looks for the smallest changes that would place the task. Where none of one kind alone is enough it looks for pairs, and so on up to four. A
-// member of a gang is advised on what would place the whole gang; where that is not found, on what the first of those that find no place lacks, which the
-// suggestion tells by Placed and Size.
+// Find looks for the smallest changes that would place the task. Where none of one kind alone is enough it looks for
+// pairs, and so on up to four. A member of a gang is advised on what would place the whole gang; where that is not
+// found, on what the first of those that find no place lacks, which the suggestion tells by Placed and Size.
 func Find(in Input) Result {
 	if in.Most <= 0 {
 		in.Most = DefaultMost
@@ -133,14 +140,16 @@ func (s *search) places(p cluster.Pending) bool {
 func (s *search) suggestions(base []cluster.Remedy) []cluster.Suggestion {
 	list := make([]*found, 0, len(s.best))
 	for key, f := range s.best { // order-free: sorted next
-		if looser := s.best[strings.Replace(key, string(cluster.ChangeDrop), string(cluster.ChangeLoosen), 1)]; looser != nil && looser != f && looser.nodes >= f.nodes {
+		looser := s.best[strings.Replace(key, string(cluster.ChangeDrop), string(cluster.ChangeLoosen), 1)]
+		if looser != nil && looser != f && looser.nodes >= f.nodes {
 			continue // to let one more value in opens as many nodes
 		}
 		f.changes = slices.Concat(base, f.changes)
 		list = append(list, f)
 	}
 	slices.SortFunc(list, func(a, b *found) int {
-		return cmp.Or(cmp.Compare(len(a.changes), len(b.changes)), compareSize(a, b), strings.Compare(a.changes[0].Text, b.changes[0].Text))
+		return cmp.Or(cmp.Compare(len(a.changes), len(b.changes)), compareSize(a, b),
+			strings.Compare(a.changes[0].Text, b.changes[0].Text))
 	})
 	var out []cluster.Suggestion
 	for _, f := range list[:min(len(list), s.most)] {
@@ -217,8 +226,8 @@ func shortOf(hurdles []scheduler.Hurdle) (d cluster.Demand) {
 	return d
 }
 
-// signature says what stands against the task on a node, but for the amounts, and how many changes are needed at least. It is not open where a hurdle is
-// there that nothing moves.
+// signature says what stands against the task on a node, but for the amounts, and how many changes are needed at least.
+// It is not open where a hurdle is there that nothing moves.
 func signature(p *cluster.Pending, hurdles []scheduler.Hurdle) (key string, least int, open bool) {
 	var parts []string
 	occupied, room, cordoned := false, false, false

@@ -27,8 +27,8 @@ func state(f *scheduler.Fleet) (nodes []scheduler.Node, held []scheduler.Reserva
 	return nodes, held
 }
 
-// TestSuggestionsPlace applies more than a thousand suggestions of random fleets: all of them place the task. Find leaves the fleet as it was, and
-// there is hardly a task for which it finds nothing.
+// TestSuggestionsPlace applies more than a thousand suggestions of random fleets: all of them place the task. Find
+// leaves the fleet as it was, and there is hardly a task for which it finds nothing.
 func TestSuggestionsPlace(t *testing.T) {
 	applied, kinds, without, waiting, several := 0, map[cluster.ChangeKind]int{}, 0, 0, 0
 	for seed := 0; applied < 3000; seed++ {
@@ -41,7 +41,8 @@ func TestSuggestionsPlace(t *testing.T) {
 		nodes, held := state(f)
 		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, Most: 20})
 		nodesAfter, heldAfter := state(f)
-		if diff := cmp.Diff(nodes, nodesAfter, cmpopts.EquateEmpty()) + cmp.Diff(held, heldAfter, cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(nodes, nodesAfter, cmpopts.EquateEmpty()) +
+			cmp.Diff(held, heldAfter, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("seed %d: the fleet was changed:\n%s", seed, diff)
 		}
 		if r.Placed != places(f, p) || r.Placed && len(r.Suggestions) > 0 {
@@ -61,7 +62,8 @@ func TestSuggestionsPlace(t *testing.T) {
 			g, q := f.Clone(), p
 			advice.Apply(sg, g, &q)
 			if !places(g, q) {
-				t.Fatalf("seed %d: %q does not place it: %s", seed, sg.Text, scheduler.Schedule(g, []cluster.Pending{q}, options()).Waiting[0].Sentence)
+				t.Fatalf("seed %d: %q does not place it: %s", seed, sg.Text,
+					scheduler.Schedule(g, []cluster.Pending{q}, options()).Waiting[0].Sentence)
 			}
 			applied++
 			if len(sg.Changes) > 1 {
@@ -72,14 +74,19 @@ func TestSuggestionsPlace(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d tasks wait, %d of them without a suggestion; %d suggestions, %d of several changes: %v", waiting, without, applied, several, kinds)
+	t.Logf("%d tasks wait, %d of them without a suggestion; %d suggestions, %d of several changes: %v", waiting,
+		without, applied, several, kinds)
 	if 10*without > waiting { // some ask for what cannot be, or for one node against which five things stand
 		t.Errorf("there is no suggestion for %d of %d waiting tasks", without, waiting)
 	}
 	for _, k := range []cluster.ChangeKind{
-		cluster.ChangeRelease, cluster.ChangeWait, cluster.ChangeUncordon, cluster.ChangeRevive, cluster.ChangePort, cluster.ChangeFree, cluster.ChangeLower,
-		cluster.ChangeModel, cluster.ChangeDevices, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeApart, cluster.ChangeDistinct, cluster.ChangeSkew,
-		cluster.ChangeTolerate, cluster.ChangeUntaint, cluster.ChangeDrop, cluster.ChangeEnd, cluster.ChangePool, cluster.ChangeUnasked, cluster.ChangeJoin, cluster.ChangeUnreserve, cluster.ChangeExecutor, cluster.ChangeAdd,
+		cluster.ChangeRelease, cluster.ChangeWait, cluster.ChangeUncordon, cluster.ChangeRevive, cluster.ChangePort,
+		cluster.ChangeFree, cluster.ChangeLower,
+		cluster.ChangeModel, cluster.ChangeDevices, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeApart,
+		cluster.ChangeDistinct, cluster.ChangeSkew,
+		cluster.ChangeTolerate, cluster.ChangeUntaint, cluster.ChangeDrop, cluster.ChangeEnd, cluster.ChangePool,
+		cluster.ChangeUnasked, cluster.ChangeJoin, cluster.ChangeUnreserve, cluster.ChangeExecutor,
+		cluster.ChangeAdd,
 	} {
 		if kinds[k] == 0 {
 			t.Errorf("nothing of the kind %q was suggested", k)
@@ -127,12 +134,16 @@ func bruteForce(f *scheduler.Fleet, p cluster.Pending) brute {
 		}
 		if len(p.Placement.Spread) > 0 {
 			with("skew", most, func(_ *scheduler.Fleet, q *cluster.Pending) {
-				q.Placement.Spread = []cluster.Spread{{Attribute: q.Placement.Spread[0].Attribute, MaxSkew: max(most, 1)}}
+				q.Placement.Spread = []cluster.Spread{
+					{Attribute: q.Placement.Spread[0].Attribute, MaxSkew: max(most, 1)},
+				}
 			})
 		}
 	}
 	with("pool", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.Placement.Pool = "" })
-	with("apart", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.Placement.AntiAffinity = cluster.AntiAffinityPrefer })
+	with("apart", 0, func(_ *scheduler.Fleet, q *cluster.Pending) {
+		q.Placement.AntiAffinity = cluster.AntiAffinityPrefer
+	})
 	with("unasked", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.Placement.Reservation = "" })
 	with("unreserve", 0, func(g *scheduler.Fleet, _ *cluster.Pending) {
 		for _, name := range g.Nodes() {
@@ -150,7 +161,9 @@ func bruteForce(f *scheduler.Fleet, p cluster.Pending) brute {
 }
 
 // node tries what can be changed of a node.
-func (b brute) node(f *scheduler.Fleet, p cluster.Pending, name string, with func(string, int, func(*scheduler.Fleet, *cluster.Pending)) bool) {
+func (b brute) node(f *scheduler.Fleet, p cluster.Pending, name string,
+	with func(string, int, func(*scheduler.Fleet, *cluster.Pending)) bool,
+) {
 	set := func(kind string, change func(n *scheduler.Node)) {
 		with(kind, 0, func(g *scheduler.Fleet, _ *cluster.Pending) {
 			n, _, _ := g.Node(name)
@@ -203,15 +216,18 @@ func (b brute) node(f *scheduler.Fleet, p cluster.Pending, name string, with fun
 		}
 	}
 	lowest := func(_ *scheduler.Fleet, q *cluster.Pending) { q.Demand.Memory = 100 * cluster.MiB }
-	for amount := cluster.Bytes(1); amount*100*cluster.MiB < p.Demand.Memory && with("lower memory", most, lowest); amount++ {
-		if with("lower memory", int(amount), func(_ *scheduler.Fleet, q *cluster.Pending) { q.Demand.Memory -= amount * 100 * cluster.MiB }) {
+	for amount := cluster.Bytes(1); amount*100*cluster.MiB < p.Demand.Memory &&
+		with("lower memory", most, lowest); amount++ {
+		if with("lower memory", int(amount), func(_ *scheduler.Fleet, q *cluster.Pending) {
+			q.Demand.Memory -= amount * 100 * cluster.MiB
+		}) {
 			break
 		}
 	}
 }
 
-// TestNothingSmaller holds what is found against trying everything on small fleets: where one change is enough, nothing of several is suggested, no
-// change of a kind that would do is left out, and none would do with less.
+// TestNothingSmaller holds what is found against trying everything on small fleets: where one change is enough, nothing
+// of several is suggested, no change of a kind that would do is left out, and none would do with less.
 func TestNothingSmaller(t *testing.T) {
 	singles, pairs, bound := 0, 0, 0
 	for seed := range 2500 {
@@ -257,9 +273,11 @@ func TestNothingSmaller(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d single changes, %d suggestions of several, %d tasks wait for a node with their volumes", singles, pairs, bound)
+	t.Logf("%d single changes, %d suggestions of several, %d tasks wait for a node with their volumes", singles, pairs,
+		bound)
 	if singles < 300 || pairs < 100 || bound < 15 {
-		t.Errorf("the worlds show %d single changes, %d suggestions of several, %d tasks that wait for a node with their volumes", singles, pairs, bound)
+		t.Errorf("the worlds show %d single changes, %d suggestions of several, %d tasks that wait for a "+
+			"node with their volumes", singles, pairs, bound)
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// Apply makes the changes of a suggestion to a fleet and to the task that it was found for; of a gang, ApplyToTask is for the other members. Lists of the
-// task are copied before they are changed. What a change speaks of and is not there any more is passed over.
+// Apply makes the changes of a suggestion to a fleet and to the task that it was found for; of a gang, ApplyToTask is
+// for the other members. Lists of the task are copied before they are changed. What a change speaks of and is not there
+// any more is passed over.
 func Apply(sg *cluster.Suggestion, f *scheduler.Fleet, p *cluster.Pending) {
 	for i := range sg.Changes {
 		toFleet(&sg.Changes[i], f)
@@ -74,7 +75,10 @@ func free(f *scheduler.Fleet, attempts []string, left cluster.Demand) (undo func
 		if !found {
 			continue
 		}
-		take := cluster.Demand{CPU: min(left.CPU, r.Demand.CPU), Memory: min(left.Memory, r.Demand.Memory), Disk: min(left.Disk, r.Demand.Disk)}
+		take := cluster.Demand{
+			CPU: min(left.CPU, r.Demand.CPU), Memory: min(left.Memory, r.Demand.Memory),
+			Disk: min(left.Disk, r.Demand.Disk),
+		}
 		were = append(were, r)
 		left, r.Demand = left.Sub(take), r.Demand.Sub(take)
 		f.Reserve(r)
@@ -141,7 +145,8 @@ func add(f *scheduler.Fleet, m *cluster.Machine, count int) (undo func()) {
 
 func nodeOf(m *cluster.Machine, name string) scheduler.Node {
 	return scheduler.Node{
-		Name: name, State: cluster.NodeReady, Arch: m.Arch, OS: m.OS, Kernel: m.Kernel, Executors: m.Executors, Labels: m.Labels, Pool: m.Pool,
+		Name: name, State: cluster.NodeReady, Arch: m.Arch, OS: m.OS, Kernel: m.Kernel, Executors: m.Executors,
+		Labels: m.Labels, Pool: m.Pool,
 		Capacity: m.Capacity, Devices: m.Devices,
 		// What a machine needs for networks is a package away, and is said where a node lacks it.
 		Networks: []cluster.NetworkFact{{Mode: cluster.NetworkBridge}, {Mode: cluster.NetworkNone}},
@@ -175,12 +180,16 @@ func toTask(c *cluster.Remedy, p *cluster.Pending) {
 		}
 	case cluster.ChangeLoosen:
 		pl.Constraints = slices.Clone(pl.Constraints)
-		if i := slices.IndexFunc(pl.Constraints, func(k cluster.Constraint) bool { return sameConstraint(k, *c.Was) }); i >= 0 {
+		if i := slices.IndexFunc(pl.Constraints, func(k cluster.Constraint) bool {
+			return sameConstraint(k, *c.Was)
+		}); i >= 0 {
 			pl.Constraints[i] = *c.Constraint
 		}
 	case cluster.ChangeDrop:
 		pl.Constraints = slices.Clone(pl.Constraints)
-		if i := slices.IndexFunc(pl.Constraints, func(k cluster.Constraint) bool { return sameConstraint(k, *c.Constraint) }); i >= 0 {
+		if i := slices.IndexFunc(pl.Constraints, func(k cluster.Constraint) bool {
+			return sameConstraint(k, *c.Constraint)
+		}); i >= 0 {
 			pl.Constraints = slices.Delete(pl.Constraints, i, i+1)
 		}
 	case cluster.ChangeWish:
@@ -201,7 +210,8 @@ func toTask(c *cluster.Remedy, p *cluster.Pending) {
 			pl.Spread[c.Number].MaxSkew = c.Limit
 		}
 	case cluster.ChangeTolerate:
-		pl.Tolerations = append(slices.Clone(pl.Tolerations), cluster.Toleration{Key: c.Taint.Key, Value: c.Taint.Value, Effect: c.Taint.Effect})
+		pl.Tolerations = append(slices.Clone(pl.Tolerations),
+			cluster.Toleration{Key: c.Taint.Key, Value: c.Taint.Value, Effect: c.Taint.Effect})
 	case cluster.ChangePool:
 		pl.Pool = ""
 	case cluster.ChangeUnasked:

@@ -18,7 +18,8 @@ type standing struct {
 	others cluster.Demand // that tasks of other owners hold
 }
 
-// byTask orders reservations by their tasks, so that the same is suggested wherever and whenever it is asked for: attempts have their UUIDs by chance.
+// byTask orders reservations by their tasks, so that the same is suggested wherever and whenever it is asked for:
+// attempts have their UUIDs by chance.
 func byTask(a, b scheduler.Reservation) int {
 	return cmp.Or(cmp.Compare(a.Task, b.Task), strings.Compare(a.UUID, b.UUID))
 }
@@ -71,8 +72,9 @@ func holds(d, short cluster.Demand) bool {
 	return d.CPU >= short.CPU && d.Memory >= short.Memory && d.Disk >= short.Disk
 }
 
-// others returns those of a node's tasks that are of other owners, in the order in which they would rather end: the lowest priority first, and of such the
-// smallest. To end tasks of the same owner helps nobody, as they would wait instead.
+// others returns those of a node's tasks that are of other owners, in the order in which they would rather end: the
+// lowest priority first, and of such the smallest. To end tasks of the same owner helps nobody, as they would wait
+// instead.
 func (s *search) others(p *cluster.Pending, node string) (all []scheduler.Reservation) {
 	for _, r := range s.on(node) {
 		if ownerOf(r.Task) != s.own {
@@ -80,7 +82,8 @@ func (s *search) others(p *cluster.Pending, node string) (all []scheduler.Reserv
 		}
 	}
 	slices.SortFunc(all, func(a, b scheduler.Reservation) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), amountOf(a.Demand, p.Demand).compare(amountOf(b.Demand, p.Demand)), byTask(a, b))
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority),
+			amountOf(a.Demand, p.Demand).compare(amountOf(b.Demand, p.Demand)), byTask(a, b))
 	})
 	return all
 }
@@ -141,7 +144,9 @@ func (s *search) ending(p *cluster.Pending, n *scheduler.Node, hurdles []schedul
 		if len(ends) >= mostPairs || !blocks(left, hurdles) {
 			break
 		}
-		if slices.ContainsFunc(ends, func(e scheduler.Reservation) bool { return e.UUID == r.UUID }) || !helps(&r, left) {
+		if slices.ContainsFunc(ends, func(e scheduler.Reservation) bool {
+			return e.UUID == r.UUID
+		}) || !helps(&r, left) {
 			continue
 		}
 		undos = append(undos, end(s.fleet, []string{r.UUID}))
@@ -193,9 +198,11 @@ func helps(r *scheduler.Reservation, left []scheduler.Hurdle) bool {
 	})
 }
 
-// holders returns the tasks that have to end in any case: those with a port, and those that are not to be near. It is not ok where a hurdle is of a kind that
-// nobody's end overcomes.
-func (s *search) holders(p *cluster.Pending, n *scheduler.Node, hurdles []scheduler.Hurdle) (all []scheduler.Reservation, ok bool) {
+// holders returns the tasks that have to end in any case: those with a port, and those that are not to be near. It is
+// not ok where a hurdle is of a kind that nobody's end overcomes.
+func (s *search) holders(p *cluster.Pending, n *scheduler.Node,
+	hurdles []scheduler.Hurdle,
+) (all []scheduler.Reservation, ok bool) {
 	for _, h := range hurdles {
 		switch h.Code {
 		case cluster.ReasonPort:
@@ -220,7 +227,8 @@ func (s *search) holders(p *cluster.Pending, n *scheduler.Node, hurdles []schedu
 	return slices.CompactFunc(all, func(a, b scheduler.Reservation) bool { return a.UUID == b.UUID }), true
 }
 
-// nearby returns the tasks near a node that a relation of the task keeps away from, or, below 0, that keep the task away.
+// nearby returns the tasks near a node that a relation of the task keeps away from, or, below 0, that keep the task
+// away.
 func (s *search) nearby(p *cluster.Pending, n *scheduler.Node, number int) (all []scheduler.Reservation) {
 	s.gather()
 	for name := range s.byNode { // order-free: sorted by the caller
@@ -232,7 +240,8 @@ func (s *search) nearby(p *cluster.Pending, n *scheduler.Node, number int) (all 
 		for i := range list {
 			r := &list[i]
 			if number >= 0 {
-				if rel := p.Placement.Relations[number]; scheduler.Concerns(rel, p.Task, r.Task, r.Labels) && alike(rel.Attribute, n, &other) {
+				if rel := p.Placement.Relations[number]; scheduler.Concerns(rel, p.Task, r.Task, r.Labels) &&
+					alike(rel.Attribute, n, &other) {
 					all = append(all, *r)
 				}
 				continue

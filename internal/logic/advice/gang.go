@@ -8,8 +8,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// gang looks for what would place a whole gang. The members that find places alone are given them, and what the first of the others lacks is tried on
-// the gang; then more nodes of one size; then the changes for one member after the other, added up.
+// gang looks for what would place a whole gang. The members that find places alone are given them, and what the first
+// of the others lacks is tried on the gang; then more nodes of one size; then the changes for one member after the
+// other, added up.
 func (s *search) gang(members []cluster.Pending) Result {
 	size := 0
 	for i := range members {
@@ -48,8 +49,13 @@ func (s *search) gang(members []cluster.Pending) Result {
 			whole = append(whole, *sg)
 		}
 	}
-	whole = slices.DeleteFunc(whole, func(sg cluster.Suggestion) bool { return sg.Changes[0].Kind == cluster.ChangeAdd })
-	if sum := s.addUp(members, size); sum != nil && len(whole) < s.most && !slices.ContainsFunc(whole, func(sg cluster.Suggestion) bool { return keyOf(sg.Changes) == keyOf(sum.Changes) }) {
+	whole = slices.DeleteFunc(whole, func(sg cluster.Suggestion) bool {
+		return sg.Changes[0].Kind == cluster.ChangeAdd
+	})
+	if sum := s.addUp(members, size); sum != nil && len(whole) < s.most &&
+		!slices.ContainsFunc(whole, func(sg cluster.Suggestion) bool {
+			return keyOf(sg.Changes) == keyOf(sum.Changes)
+		}) {
 		whole = append(whole, *sum)
 	}
 	if more := s.machines(members, size); more != nil {
@@ -93,13 +99,15 @@ func (s *search) wouldPlace(sg *cluster.Suggestion, members []cluster.Pending) i
 	return placed
 }
 
-// lowerLess looks for the least by which all members would have to ask for less: what one of them alone lacks is more than that.
+// lowerLess looks for the least by which all members would have to ask for less: what one of them alone lacks is more
+// than that.
 func (s *search) lowerLess(c cluster.Remedy, members []cluster.Pending, size int) cluster.Suggestion {
 	const steps = 64
 	asked := members[0].Demand
 	scaled := func(step int64) cluster.Suggestion {
 		d := c.Demand
-		d.CPU, d.Memory, d.Disk = d.CPU*cluster.MilliCPU(step)/steps, d.Memory*cluster.Bytes(step)/steps, d.Disk*cluster.Bytes(step)/steps
+		d.CPU, d.Memory, d.Disk = d.CPU*cluster.MilliCPU(step)/steps, d.Memory*cluster.Bytes(step)/steps,
+			d.Disk*cluster.Bytes(step)/steps
 		return told(&found{changes: []cluster.Remedy{lowered(d, asked.Sub(d))}})
 	}
 	low, high := int64(0), int64(steps) // too little, and enough

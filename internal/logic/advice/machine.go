@@ -15,9 +15,13 @@ import (
 // mostValues is how many values of an attribute are tried for a node that is not there.
 const mostValues = 32
 
-// machine returns the smallest node that would take the task, nil where none is found: it has exactly what the task asks for, and meets what it demands.
+// machine returns the smallest node that would take the task, nil where none is found: it has exactly what the task
+// asks for, and meets what it demands.
 func (s *search) machine(p *cluster.Pending) *cluster.Machine {
-	m := &cluster.Machine{Capacity: p.Demand, Pool: p.Placement.Pool, Labels: cluster.Labels{}, Executors: []string{imageExecutor}}
+	m := &cluster.Machine{
+		Capacity: p.Demand, Pool: p.Placement.Pool, Labels: cluster.Labels{},
+		Executors: []string{imageExecutor},
+	}
 	if p.Plain {
 		m.Executors = []string{imageExecutor, plainExecutor}
 	}
@@ -26,7 +30,10 @@ func (s *search) machine(p *cluster.Pending) *cluster.Machine {
 	}
 	for i, r := range p.Devices {
 		for range max(r.Count, 1) {
-			d := cluster.Device{ID: fmt.Sprint("new-", i, "-", len(m.Devices)), Type: deviceType(r), Memory: r.Memory, Numa: -1}
+			d := cluster.Device{
+				ID: fmt.Sprint("new-", i, "-", len(m.Devices)), Type: deviceType(r), Memory: r.Memory,
+				Numa: -1,
+			}
 			if len(r.Models) > 0 {
 				d.Model = r.Models[0]
 			}
@@ -53,7 +60,8 @@ func (s *search) machine(p *cluster.Pending) *cluster.Machine {
 	return m
 }
 
-// suits reports whether the machine would take the task. Where what stands near would keep it away, other values of the attribute are tried, of so many attributes.
+// suits reports whether the machine would take the task. Where what stands near would keep it away, other values of the
+// attribute are tried, of so many attributes.
 func (s *search) suits(m *cluster.Machine, p *cluster.Pending, depth int) bool {
 	undo := add(s.fleet, m, 1)
 	takes := s.places(*p)
@@ -71,7 +79,9 @@ func (s *search) suits(m *cluster.Machine, p *cluster.Pending, depth int) bool {
 		m.Labels = maps.Clone(before.Labels)
 		set(m, attribute, v)
 		n := nodeOf(m, m.Name)
-		if slices.ContainsFunc(p.Placement.Constraints, func(c cluster.Constraint) bool { return !scheduler.Matches(c, &n) }) {
+		if slices.ContainsFunc(p.Placement.Constraints, func(c cluster.Constraint) bool {
+			return !scheduler.Matches(c, &n)
+		}) {
 			continue
 		}
 		if s.suits(m, p, depth-1) {
@@ -82,7 +92,8 @@ func (s *search) suits(m *cluster.Machine, p *cluster.Pending, depth int) bool {
 	return false
 }
 
-// nearAttribute returns the attribute by which the tasks that stand somewhere keep the task off the machine, which was added, or "".
+// nearAttribute returns the attribute by which the tasks that stand somewhere keep the task off the machine, which was
+// added, or "".
 func (s *search) nearAttribute(m *cluster.Machine, p *cluster.Pending) string {
 	name := m.Name
 	for i := 0; name == ""; i++ { // the name that add gave it: the last that is taken
@@ -121,7 +132,9 @@ func (s *search) values(attribute string) []string {
 
 // meet gives the machine a value that meets all constraints on an attribute, if it finds one.
 func (s *search) meet(m *cluster.Machine, constraints []cluster.Constraint, attribute string) {
-	own := slices.DeleteFunc(slices.Clone(constraints), func(c cluster.Constraint) bool { return c.Attribute != attribute })
+	own := slices.DeleteFunc(slices.Clone(constraints), func(c cluster.Constraint) bool {
+		return c.Attribute != attribute
+	})
 	for _, v := range slices.Concat(wanted(own, attribute), []string{"any", ""}, s.values(attribute)) {
 		if _, _, taken := s.fleet.Node(v); attribute == "node.name" && taken {
 			continue

@@ -15,7 +15,8 @@ func (s *search) ask(p cluster.Pending, node string) []scheduler.Hurdle {
 	return scheduler.Hurdles(s.fleet, p, []string{node}, s.opts)[0]
 }
 
-// tryBucket tries the cheapest nodes of a bucket: those where the least is missing, and those of them where others hold as much.
+// tryBucket tries the cheapest nodes of a bucket: those where the least is missing, and those of them where others hold
+// as much.
 func (s *search) tryBucket(p cluster.Pending, b *bucket, most int) {
 	roomy, tried := 0, 0
 	for i := range b.nodes {
@@ -80,7 +81,9 @@ func (t *trial) note(made []cluster.Remedy, node string) {
 			if c.Was != nil {
 				was = c.Was
 			}
-			c.Number = slices.IndexFunc(t.task.Placement.Constraints, func(k cluster.Constraint) bool { return sameConstraint(k, *was) })
+			c.Number = slices.IndexFunc(t.task.Placement.Constraints, func(k cluster.Constraint) bool {
+				return sameConstraint(k, *was)
+			})
 		}
 	}
 	slices.SortStableFunc(changes, func(a, b cluster.Remedy) int { return rankOf(a.Kind) - rankOf(b.Kind) })
@@ -130,7 +133,8 @@ func keyOf(changes []cluster.Remedy) string {
 		c := &changes[i]
 		b.WriteString(string(c.Kind))
 		switch c.Kind {
-		case cluster.ChangeDrop, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeDistinct, cluster.ChangeSkew, cluster.ChangeModel, cluster.ChangeDevices:
+		case cluster.ChangeDrop, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeDistinct, cluster.ChangeSkew,
+			cluster.ChangeModel, cluster.ChangeDevices:
 			fmt.Fprintf(&b, " %d", c.Number)
 		case cluster.ChangeTolerate, cluster.ChangeUntaint:
 			b.WriteString(" " + c.Taint.String())

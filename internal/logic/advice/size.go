@@ -10,9 +10,12 @@ import (
 // kinds lists the kinds of changes, the smallest first.
 func kinds() []cluster.ChangeKind {
 	return []cluster.ChangeKind{
-		cluster.ChangeRelease, cluster.ChangeWait, cluster.ChangeUncordon, cluster.ChangeRevive, cluster.ChangePort, cluster.ChangeFree, cluster.ChangeLower,
-		cluster.ChangeModel, cluster.ChangeDevices, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeApart, cluster.ChangeDistinct, cluster.ChangeSkew,
-		cluster.ChangeTolerate, cluster.ChangeUntaint, cluster.ChangeDrop, cluster.ChangeEnd, cluster.ChangePool, cluster.ChangeUnasked, cluster.ChangeJoin, cluster.ChangeUnreserve,
+		cluster.ChangeRelease, cluster.ChangeWait, cluster.ChangeUncordon, cluster.ChangeRevive, cluster.ChangePort,
+		cluster.ChangeFree, cluster.ChangeLower,
+		cluster.ChangeModel, cluster.ChangeDevices, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeApart,
+		cluster.ChangeDistinct, cluster.ChangeSkew,
+		cluster.ChangeTolerate, cluster.ChangeUntaint, cluster.ChangeDrop, cluster.ChangeEnd, cluster.ChangePool,
+		cluster.ChangeUnasked, cluster.ChangeJoin, cluster.ChangeUnreserve,
 		cluster.ChangeExecutor, cluster.ChangeNetwork, cluster.ChangeAdd,
 	}
 }
@@ -29,7 +32,8 @@ type amount struct {
 
 func (a amount) compare(b amount) int {
 	return cmp.Or(cmp.Compare(a.share, b.share), cmp.Compare(a.tasks, b.tasks), cmp.Compare(a.bound, b.bound),
-		cmp.Compare(a.short.CPU, b.short.CPU), cmp.Compare(a.short.Memory, b.short.Memory), cmp.Compare(a.short.Disk, b.short.Disk))
+		cmp.Compare(a.short.CPU, b.short.CPU), cmp.Compare(a.short.Memory, b.short.Memory),
+		cmp.Compare(a.short.Disk, b.short.Disk))
 }
 
 // amountOf returns the amount of some room, of a task that asks for so much.
@@ -46,7 +50,8 @@ func amountOf(short, asked cluster.Demand) amount {
 	}
 	return amount{
 		short: short,
-		share: share(int64(short.CPU), int64(asked.CPU)) + share(int64(short.Memory), int64(asked.Memory)) + share(int64(short.Disk), int64(asked.Disk)),
+		share: share(int64(short.CPU), int64(asked.CPU)) + share(int64(short.Memory), int64(asked.Memory)) +
+			share(int64(short.Disk), int64(asked.Disk)),
 	}
 }
 
@@ -67,7 +72,8 @@ func sizeOf(changes []cluster.Remedy, p *cluster.Pending) (a amount) {
 	return a
 }
 
-// weightOf returns the rank of a change: to ask for less than half, or to free what takes the end of several tasks, weighs as much as to end tasks.
+// weightOf returns the rank of a change: to ask for less than half, or to free what takes the end of several tasks,
+// weighs as much as to end tasks.
 func weightOf(c *cluster.Remedy, share int64) int {
 	const half, several = 500, 3
 	if c.Kind == cluster.ChangeLower && share > half || c.Kind == cluster.ChangeFree && len(c.Attempts) > several {

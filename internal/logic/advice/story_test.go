@@ -23,7 +23,8 @@ func TestStories(t *testing.T) {
 			f.SetNode(n)
 			f.Reserve(scheduler.Reservation{
 				UUID: fmt.Sprint("u", i), Task: cluster.TaskID(fmt.Sprint("default.db.1.", i)), Node: n.Name,
-				Demand: cluster.Demand{CPU: 1000, Memory: 3*cluster.GiB + cluster.Bytes(i)*100*cluster.MiB}, Ports: []int{5432},
+				Demand: cluster.Demand{CPU: 1000, Memory: 3*cluster.GiB + cluster.Bytes(i)*100*cluster.MiB},
+				Ports:  []int{5432},
 			})
 		}
 		return f
@@ -34,37 +35,55 @@ func TestStories(t *testing.T) {
 		task  cluster.Pending
 		want  []string
 	}{
-		"memory is short": {fleet(same), cluster.Pending{Priority: 1, Demand: cluster.Demand{CPU: 500, Memory: 1200 * cluster.MiB}}, []string{
-			"free 176 MiB of memory on n0, as the end of default.db.1.0 would (or the like on one of 2 other nodes)",
-			"have it ask for 176 MiB of memory less (then 1 GiB)",
-			"add a node with 500m CPU and 1.2 GiB of memory free",
-		}},
+		"memory is short": {
+			fleet(same),
+			cluster.Pending{Priority: 1, Demand: cluster.Demand{CPU: 500, Memory: 1200 * cluster.MiB}},
+			[]string{
+				"free 176 MiB of memory on n0, as the end of default.db.1.0 would (or the like on one of 2 " +
+					"other nodes)",
+				"have it ask for 176 MiB of memory less (then 1 GiB)",
+				"add a node with 500m CPU and 1.2 GiB of memory free",
+			},
+		},
 		"a constraint, or memory": {fleet(same), cluster.Pending{
-			Priority: 1, Demand: cluster.Demand{Memory: cluster.GiB}, Placement: cluster.Placement{Constraints: []cluster.Constraint{b}},
+			Priority: 1, Demand: cluster.Demand{Memory: cluster.GiB},
+			Placement: cluster.Placement{Constraints: []cluster.Constraint{b}},
 		}, []string{
 			"free 100 MiB of memory on n1, as the end of default.db.1.1 would (or the like on 1 other node)",
 			"have it ask for 100 MiB of memory less (then 924 MiB)",
 			"loosen the constraint label.zone = b to label.zone in (b, a)",
 			"add a node with 1 GiB of memory free and label.zone = b",
 		}},
-		"a port": {fleet(same), cluster.Pending{Priority: 1, Ports: []cluster.Port{{Name: "sql", Port: 5432}}}, []string{
-			"let Berth assign a port instead of 5432",
-			"move or end default.db.1.0 for a place on n0 (or the like on one of 2 other nodes)",
-			"add a node",
-		}},
+		"a port": {
+			fleet(same),
+			cluster.Pending{Priority: 1, Ports: []cluster.Port{{Name: "sql", Port: 5432}}},
+			[]string{
+				"let Berth assign a port instead of 5432",
+				"move or end default.db.1.0 for a place on n0 (or the like on one of 2 other nodes)",
+				"add a node",
+			},
+		},
 		"two things": {
 			fleet(func(_ int, n *scheduler.Node) { n.Taints = []cluster.Taint{{Key: "dedicated", Value: "gpu"}} }),
 			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: 5 * cluster.GiB}},
 			[]string{
 				"have it ask for 4 GiB of memory less (then 1 GiB), and tolerate the taint dedicated=gpu:no-schedule",
-				"have it ask for 4 GiB of memory less (then 1 GiB), and take the taint dedicated=gpu:no-schedule off n0 (or the like on one of 2 other nodes)",
+				"have it ask for 4 GiB of memory less (then 1 GiB), and take the taint " +
+					"dedicated=gpu:no-schedule off n0 (or the like on one of 2 other nodes)",
 				"add a node with 5 GiB of memory free",
 			},
 		},
 		"on hold": {fleet(same), cluster.Pending{}, []string{"raise its priority from 0"}},
-		"no nodes": {scheduler.NewFleet(), cluster.Pending{Priority: 1, Demand: cluster.Demand{CPU: 2000}, Devices: []cluster.DeviceRequest{{Count: 2, Models: []string{"A100"}}}}, []string{
-			"add a node with 2 CPUs free and 2 gpu A100",
-		}},
+		"no nodes": {
+			scheduler.NewFleet(),
+			cluster.Pending{
+				Priority: 1, Demand: cluster.Demand{CPU: 2000},
+				Devices: []cluster.DeviceRequest{{Count: 2, Models: []string{"A100"}}},
+			},
+			[]string{
+				"add a node with 2 CPUs free and 2 gpu A100",
+			},
+		},
 		"nodes that do not take part": {
 			fleet(func(i int, n *scheduler.Node) {
 				switch i {
@@ -88,7 +107,10 @@ func TestStories(t *testing.T) {
 					n.Capacity.Memory, n.Volumes = 4*cluster.GiB, []string{"default/web/data"}
 				}
 			}),
-			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: cluster.GiB}, Volumes: []string{"default/web/data"}},
+			cluster.Pending{
+				Priority: 1, Demand: cluster.Demand{Memory: cluster.GiB},
+				Volumes: []string{"default/web/data"},
+			},
 			[]string{
 				"free 100 MiB of memory on n1, as the end of default.db.1.1 would",
 				"have it ask for 100 MiB of memory less (then 924 MiB)",
@@ -100,7 +122,10 @@ func TestStories(t *testing.T) {
 					n.Cordon, n.Volumes = true, []string{"default/web/data"}
 				}
 			}),
-			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: 100 * cluster.MiB}, Volumes: []string{"default/web/data"}},
+			cluster.Pending{
+				Priority: 1, Demand: cluster.Demand{Memory: 100 * cluster.MiB},
+				Volumes: []string{"default/web/data"},
+			},
 			[]string{"uncordon n1"},
 		},
 		"its volume is on nodes that are down and full": {
@@ -112,7 +137,10 @@ func TestStories(t *testing.T) {
 					n.State = cluster.NodeDown
 				}
 			}),
-			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: cluster.GiB}, Volumes: []string{"default/web/data"}},
+			cluster.Pending{
+				Priority: 1, Demand: cluster.Demand{Memory: cluster.GiB},
+				Volumes: []string{"default/web/data"},
+			},
 			[]string{
 				"bring back n0, which is down",
 				"free 100 MiB of memory on n1, as the end of default.db.1.1 would",
@@ -123,7 +151,10 @@ func TestStories(t *testing.T) {
 			fleet(func(i int, n *scheduler.Node) {
 				n.Volumes = []string{[]string{"default/web/data", "default/web/logs", ""}[i]}
 			}),
-			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: 100 * cluster.MiB}, Volumes: []string{"default/web/data", "default/web/logs"}},
+			cluster.Pending{
+				Priority: 1, Demand: cluster.Demand{Memory: 100 * cluster.MiB},
+				Volumes: []string{"default/web/data", "default/web/logs"},
+			},
 			nil,
 		},
 	} {
@@ -145,16 +176,22 @@ func BenchmarkFind(b *testing.B) {
 			f.SetNode(n)
 			for j := range 10 {
 				f.Reserve(scheduler.Reservation{
-					UUID: fmt.Sprint(i, "-", j), Task: cluster.TaskID(fmt.Sprintf("c.s%d.1.%d", i%100, j)), Node: n.Name,
-					Demand: cluster.Demand{CPU: 700, Memory: 3*cluster.GiB + cluster.Bytes(i%77)*cluster.MiB}, Definition: cluster.Ref{Name: "w", Version: 1},
+					UUID: fmt.Sprint(i, "-", j), Task: cluster.TaskID(fmt.Sprintf("c.s%d.1.%d", i%100, j)),
+					Node:       n.Name,
+					Demand:     cluster.Demand{CPU: 700, Memory: 3*cluster.GiB + cluster.Bytes(i%77)*cluster.MiB},
+					Definition: cluster.Ref{Name: "w", Version: 1},
 				})
 			}
 		}
 		for name, p := range map[string]cluster.Pending{
 			"memory": {Priority: 1, Task: "c.x.1.0", Demand: cluster.Demand{CPU: 1000, Memory: 4 * cluster.GiB}},
-			"pair": {Priority: 1, Task: "c.x.1.0", Demand: cluster.Demand{CPU: 1000, Memory: 4 * cluster.GiB}, Placement: cluster.Placement{
-				Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "e"}}, Spread: []cluster.Spread{{Attribute: "label.rack", MaxSkew: 1}},
-			}},
+			"pair": {
+				Priority: 1, Task: "c.x.1.0", Demand: cluster.Demand{CPU: 1000, Memory: 4 * cluster.GiB},
+				Placement: cluster.Placement{
+					Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "e"}},
+					Spread:      []cluster.Spread{{Attribute: "label.rack", MaxSkew: 1}},
+				},
+			},
 		} {
 			b.Run(fmt.Sprintf("nodes=%d/%s", nodes, name), func(b *testing.B) {
 				for range b.N {

@@ -19,7 +19,10 @@ func released() cluster.Remedy {
 }
 
 func waited(n *scheduler.Node) cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangeWait, Node: n.Name, Text: "wait until its earlier attempt has left " + n.Name}
+	return cluster.Remedy{
+		Kind: cluster.ChangeWait, Node: n.Name,
+		Text: "wait until its earlier attempt has left " + n.Name,
+	}
 }
 
 func uncordoned(n *scheduler.Node) cluster.Remedy {
@@ -39,11 +42,17 @@ func revived(n *scheduler.Node) cluster.Remedy {
 }
 
 func portOpened(port int) cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangePort, Port: port, Text: fmt.Sprintf("let Berth assign a port instead of %d", port)}
+	return cluster.Remedy{
+		Kind: cluster.ChangePort, Port: port,
+		Text: fmt.Sprintf("let Berth assign a port instead of %d", port),
+	}
 }
 
 func freeing(node string, short cluster.Demand, ends []scheduler.Reservation) cluster.Remedy {
-	c := cluster.Remedy{Kind: cluster.ChangeFree, Node: node, Demand: short, Attempts: uuids(ends), Text: "free " + roomText(short) + " on " + node}
+	c := cluster.Remedy{
+		Kind: cluster.ChangeFree, Node: node, Demand: short, Attempts: uuids(ends),
+		Text: "free " + roomText(short) + " on " + node,
+	}
 	for i := range ends {
 		c.Tasks = append(c.Tasks, ends[i].Task)
 	}
@@ -66,15 +75,24 @@ func lowered(by, to cluster.Demand) cluster.Remedy {
 	add("", cpus(by.CPU), cpus(to.CPU), by.CPU > 0)
 	add(" of memory", by.Memory.String(), to.Memory.String(), by.Memory > 0)
 	add(" of disk", by.Disk.String(), to.Disk.String(), by.Disk > 0)
-	return cluster.Remedy{Kind: cluster.ChangeLower, Demand: by, Text: fmt.Sprintf("have it ask for %s less (then %s)", andText(less), andText(left))}
+	return cluster.Remedy{
+		Kind: cluster.ChangeLower, Demand: by,
+		Text: fmt.Sprintf("have it ask for %s less (then %s)", andText(less), andText(left)),
+	}
 }
 
 func anyModel(r cluster.DeviceRequest, number int) cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangeModel, Number: number, Text: fmt.Sprintf("take a %s of any model instead of %s", deviceType(r), strings.Join(r.Models, " or "))}
+	return cluster.Remedy{
+		Kind: cluster.ChangeModel, Number: number,
+		Text: fmt.Sprintf("take a %s of any model instead of %s", deviceType(r), strings.Join(r.Models, " or ")),
+	}
 }
 
 func fewerDevices(r cluster.DeviceRequest, number, count int) cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangeDevices, Number: number, Limit: count, Text: fmt.Sprintf("ask for %d %s instead of %d", count, deviceType(r), max(r.Count, 1))}
+	return cluster.Remedy{
+		Kind: cluster.ChangeDevices, Number: number, Limit: count,
+		Text: fmt.Sprintf("ask for %d %s instead of %d", count, deviceType(r), max(r.Count, 1)),
+	}
 }
 
 func deviceType(r cluster.DeviceRequest) string { return cmp.Or(r.Type, cluster.DefaultDeviceType) }
@@ -87,15 +105,24 @@ func loosened(was, now cluster.Constraint, number int) cluster.Remedy {
 }
 
 func dropped(c cluster.Constraint, number int) cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangeDrop, Number: number, Constraint: &c, Text: "drop the constraint " + scheduler.Text(c)}
+	return cluster.Remedy{
+		Kind: cluster.ChangeDrop, Number: number, Constraint: &c,
+		Text: "drop the constraint " + scheduler.Text(c),
+	}
 }
 
 func wished(r cluster.Relation, h scheduler.Hurdle) cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangeWish, Number: h.Number, Relation: &r, Text: fmt.Sprintf("make %q a wish instead of a demand", h.Detail)}
+	return cluster.Remedy{
+		Kind: cluster.ChangeWish, Number: h.Number, Relation: &r,
+		Text: fmt.Sprintf("make %q a wish instead of a demand", h.Detail),
+	}
 }
 
 func together() cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangeApart, Text: "let its owner's tasks share a node where they have to (anti_affinity: prefer)"}
+	return cluster.Remedy{
+		Kind: cluster.ChangeApart,
+		Text: "let its owner's tasks share a node where they have to (anti_affinity: prefer)",
+	}
 }
 
 func distinctRaised(attribute string, h scheduler.Hurdle) cluster.Remedy {
@@ -117,7 +144,10 @@ func tolerated(t cluster.Taint) cluster.Remedy {
 }
 
 func untainted(n *scheduler.Node, t cluster.Taint) cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangeUntaint, Node: n.Name, Taint: &t, Text: fmt.Sprintf("take the taint %s off %s", t, n.Name)}
+	return cluster.Remedy{
+		Kind: cluster.ChangeUntaint, Node: n.Name, Taint: &t,
+		Text: fmt.Sprintf("take the taint %s off %s", t, n.Name),
+	}
 }
 
 func ended(node string, ends []scheduler.Reservation) cluster.Remedy {
@@ -130,11 +160,17 @@ func ended(node string, ends []scheduler.Reservation) cluster.Remedy {
 }
 
 func poolDropped(p *cluster.Pending) cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangePool, Pool: p.Placement.Pool, Text: "do without the pool " + p.Placement.Pool}
+	return cluster.Remedy{
+		Kind: cluster.ChangePool, Pool: p.Placement.Pool,
+		Text: "do without the pool " + p.Placement.Pool,
+	}
 }
 
 func joined(n *scheduler.Node, pool string) cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangeJoin, Node: n.Name, Pool: pool, Text: fmt.Sprintf("put %s into the pool %s", n.Name, pool)}
+	return cluster.Remedy{
+		Kind: cluster.ChangeJoin, Node: n.Name, Pool: pool,
+		Text: fmt.Sprintf("put %s into the pool %s", n.Name, pool),
+	}
 }
 
 // unreserved gives a reservation back, on all of its nodes.
@@ -144,7 +180,8 @@ func unreserved(name string) cluster.Remedy {
 
 func reservationDropped(p *cluster.Pending) cluster.Remedy {
 	return cluster.Remedy{
-		Kind: cluster.ChangeUnasked, Reservation: p.Placement.Reservation, Text: "do without the reservation " + p.Placement.Reservation,
+		Kind: cluster.ChangeUnasked, Reservation: p.Placement.Reservation, Text: "do without the reservation " +
+			p.Placement.Reservation,
 	}
 }
 
@@ -152,10 +189,14 @@ func withExecutor(p *cluster.Pending, n *scheduler.Node) cluster.Remedy {
 	if p.Plain {
 		return cluster.Remedy{
 			Kind: cluster.ChangeExecutor, Node: n.Name, Executor: plainExecutor,
-			Text: fmt.Sprintf("enable plain programs on %s, with --executor auto for its agent, or give the containers an image", n.Name),
+			Text: fmt.Sprintf("enable plain programs on %s, with --executor auto for its agent, or give the "+
+				"containers an image", n.Name),
 		}
 	}
-	return cluster.Remedy{Kind: cluster.ChangeExecutor, Node: n.Name, Executor: imageExecutor, Text: fmt.Sprintf("give %s the executor %s", n.Name, imageExecutor)}
+	return cluster.Remedy{
+		Kind: cluster.ChangeExecutor, Node: n.Name, Executor: imageExecutor,
+		Text: fmt.Sprintf("give %s the executor %s", n.Name, imageExecutor),
+	}
 }
 
 // withNetwork has a node offer a network; what the node told that it lacks names the way.
@@ -193,7 +234,12 @@ func machineText(m *cluster.Machine) string {
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		parts = append(parts, fmt.Sprintf("%d %s", kinds[kind], kind))
 	}
-	for _, pair := range [][2]string{{"node.arch", m.Arch}, {"node.os", m.OS}, {"node.kernel", m.Kernel}, {"node.pool", m.Pool}} {
+	for _, pair := range [][2]string{
+		{"node.arch", m.Arch},
+		{"node.os", m.OS},
+		{"node.kernel", m.Kernel},
+		{"node.pool", m.Pool},
+	} {
 		if pair[1] != "" {
 			parts = append(parts, pair[0]+" = "+pair[1])
 		}
@@ -201,7 +247,9 @@ func machineText(m *cluster.Machine) string {
 	for _, key := range slices.Sorted(maps.Keys(m.Labels)) {
 		parts = append(parts, "label."+key+" = "+m.Labels[key])
 	}
-	if own := slices.DeleteFunc(slices.Clone(m.Executors), func(e string) bool { return e == imageExecutor }); len(own) > 0 {
+	if own := slices.DeleteFunc(slices.Clone(m.Executors), func(e string) bool {
+		return e == imageExecutor
+	}); len(own) > 0 {
 		parts = append(parts, "executor "+andText(own))
 	}
 	return andText(parts)

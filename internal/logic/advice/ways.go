@@ -48,7 +48,8 @@ func (s *search) ways(p *cluster.Pending, node string, hurdles []scheduler.Hurdl
 	return all
 }
 
-// reservedWays returns what lets a task onto a node that is reserved for others, or where the reservation does not hold that it names.
+// reservedWays returns what lets a task onto a node that is reserved for others, or where the reservation does not hold
+// that it names.
 func (s *search) reservedWays(p *cluster.Pending, n *scheduler.Node) []cluster.Remedy {
 	in, _, _ := strings.Cut(string(p.Task), ".")
 	for _, r := range n.Reserved {
@@ -143,7 +144,8 @@ func (s *search) roomWays(p *cluster.Pending, node string, short cluster.Demand)
 		all = append(all, freeing(node, short, ends))
 	}
 	left := p.Demand.Sub(short)
-	if (short.CPU == 0 || left.CPU > 0) && (short.Memory == 0 || left.Memory > 0) && (short.Disk == 0 || left.Disk > 0) {
+	if (short.CPU == 0 || left.CPU > 0) && (short.Memory == 0 || left.Memory > 0) &&
+		(short.Disk == 0 || left.Disk > 0) {
 		all = append(all, lowered(short, left))
 	}
 	return all

@@ -31,7 +31,8 @@ func pick[T any](d draw, from ...T) T { return from[d.IntN(len(from))] }
 
 func ready(name string, cpu cluster.MilliCPU, memory cluster.Bytes) scheduler.Node {
 	return scheduler.Node{
-		Name: name, State: cluster.NodeReady, Arch: "amd64", Kernel: "6.1", Executors: []string{"containerd"}, Labels: cluster.Labels{},
+		Name: name, State: cluster.NodeReady, Arch: "amd64", Kernel: "6.1", Executors: []string{"containerd"},
+		Labels:   cluster.Labels{},
 		Capacity: cluster.Demand{CPU: cpu, Memory: memory, Disk: 100 * cluster.GiB},
 	}
 }
@@ -51,7 +52,11 @@ func (d draw) node(name string) scheduler.Node {
 		n.Executors = pick(d, nil, []string{"process"})
 	}
 	if d.rare(4) {
-		n.Taints = append(n.Taints, cluster.Taint{Key: pick(d, "x", "y"), Value: pick(d, "", "1"), Effect: pick(d, "", cluster.TaintEvict, cluster.TaintAvoid)})
+		n.Taints = append(n.Taints,
+			cluster.Taint{
+				Key: pick(d, "x", "y"), Value: pick(d, "", "1"),
+				Effect: pick(d, "", cluster.TaintEvict, cluster.TaintAvoid),
+			})
 	}
 	if d.rare(5) {
 		n.Taints = append(n.Taints, cluster.Taint{Key: "z"})
@@ -61,11 +66,18 @@ func (d draw) node(name string) scheduler.Node {
 	}
 	if d.rare(3) {
 		for i := range 1 + d.IntN(4) {
-			n.Devices = append(n.Devices, cluster.Device{ID: fmt.Sprint("d", i), Type: "gpu", Model: pick(d, "A", "B"), Memory: 8 * cluster.GiB, Numa: -1})
+			n.Devices = append(n.Devices,
+				cluster.Device{
+					ID: fmt.Sprint("d", i), Type: "gpu", Model: pick(d, "A", "B"), Memory: 8 * cluster.GiB,
+					Numa: -1,
+				})
 		}
 	}
 	if d.rare(8) {
-		n.Reserved = []*cluster.Reservation{{Name: "r", From: noon().Add(-time.Hour), Until: noon().Add(time.Hour), Labels: cluster.Labels{"app": pick(d, "web", "db")}}}
+		n.Reserved = []*cluster.Reservation{{
+			Name: "r", From: noon().Add(-time.Hour), Until: noon().Add(time.Hour),
+			Labels: cluster.Labels{"app": pick(d, "web", "db")},
+		}}
 	}
 	if d.rare(8) {
 		n.ReservedPorts = []int{8080}
@@ -82,8 +94,13 @@ func (d draw) fleet(most int) (f *scheduler.Fleet, names []string) {
 	}
 	for i := range 3 * len(names) {
 		r := scheduler.Reservation{
-			UUID: fmt.Sprintf("u%02d", i), Task: cluster.TaskID(fmt.Sprintf("c.%s.1.%d", pick(d, "other", "more", "web"), i)), Node: pick(d, names...),
-			Demand: cluster.Demand{CPU: cluster.MilliCPU(100 * d.IntN(12)), Memory: 100 * cluster.MiB * cluster.Bytes(d.IntN(12))}, Priority: 1 + d.IntN(3),
+			UUID: fmt.Sprintf("u%02d", i),
+			Task: cluster.TaskID(fmt.Sprintf("c.%s.1.%d", pick(d, "other", "more", "web"), i)),
+			Node: pick(d, names...),
+			Demand: cluster.Demand{
+				CPU:    cluster.MilliCPU(100 * d.IntN(12)),
+				Memory: 100 * cluster.MiB * cluster.Bytes(d.IntN(12)),
+			}, Priority: 1 + d.IntN(3),
 			Definition: cluster.Ref{Name: "w", Version: 1},
 		}
 		if d.oneIn(3) {
@@ -93,7 +110,10 @@ func (d draw) fleet(most int) (f *scheduler.Fleet, names []string) {
 			r.Ports = []int{8080}
 		}
 		if d.rare(6) {
-			r.Away = []cluster.Relation{{Labels: cluster.Labels{"app": "web"}, Away: true, Required: true, Attribute: pick(d, "", "label.rack")}}
+			r.Away = []cluster.Relation{{
+				Labels: cluster.Labels{"app": "web"}, Away: true, Required: true,
+				Attribute: pick(d, "", "label.rack"),
+			}}
 		}
 		if d.oneIn(5) {
 			r.Devices = []cluster.DeviceUse{{ID: fmt.Sprint("d", d.IntN(3)), Share: cluster.WholeDevice}}
@@ -135,9 +155,14 @@ func constraints() []cluster.Constraint {
 // task draws a task that asks for much.
 func (d draw) task(names []string) cluster.Pending {
 	p := cluster.Pending{
-		Task: "c.web.1.90", Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}, Priority: pick(d, 5, 5, 5, 5, 0),
-		Definition: cluster.Ref{Name: "w", Version: 1}, Count: 4, NeedsImage: d.oneIn(2), Labels: cluster.Labels{"app": "web"},
-		Demand: cluster.Demand{CPU: cluster.MilliCPU(100 * (1 + d.IntN(30))), Memory: 100 * cluster.MiB * cluster.Bytes(1+d.IntN(30))},
+		Task: "c.web.1.90", Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"},
+		Priority:   pick(d, 5, 5, 5, 5, 0),
+		Definition: cluster.Ref{Name: "w", Version: 1}, Count: 4, NeedsImage: d.oneIn(2),
+		Labels: cluster.Labels{"app": "web"},
+		Demand: cluster.Demand{
+			CPU:    cluster.MilliCPU(100 * (1 + d.IntN(30))),
+			Memory: 100 * cluster.MiB * cluster.Bytes(1+d.IntN(30)),
+		},
 	}
 	p.Plain = !p.NeedsImage && p.Demand.CPU%500 == 0 // without a draw: the worlds stay as they are
 	for range d.IntN(3) / d.mild {
@@ -156,14 +181,17 @@ func (d draw) task(names []string) cluster.Pending {
 		p.Placement.AntiAffinity = cluster.AntiAffinityDemand
 	}
 	if d.rare(5) {
-		p.Placement.Distinct = []cluster.Distinct{{Attribute: pick(d, "label.zone", "label.rack", "node.name"), Most: 1 + d.IntN(2)}}
+		p.Placement.Distinct = []cluster.Distinct{
+			{Attribute: pick(d, "label.zone", "label.rack", "node.name"), Most: 1 + d.IntN(2)},
+		}
 	}
 	if d.rare(5) {
 		p.Placement.Spread = []cluster.Spread{{Attribute: pick(d, "label.zone", "label.rack", "node.name"), MaxSkew: 1}}
 	}
 	if d.rare(4) {
 		p.Placement.Relations = []cluster.Relation{{
-			Labels: cluster.Labels{"app": pick(d, "db", "cache", "none")}, Required: true, Away: d.oneIn(2), Attribute: pick(d, "", "label.zone"),
+			Labels: cluster.Labels{"app": pick(d, "db", "cache", "none")}, Required: true, Away: d.oneIn(2),
+			Attribute: pick(d, "", "label.zone"),
 		}}
 	}
 	if d.rare(5) {

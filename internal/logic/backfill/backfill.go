@@ -1,28 +1,30 @@
 // Package backfill decides which jobs of a batch queue start now.
 //
-// Jobs wait in a line. From its front all start that fit into what is free. The first that does not fit is the head: it gets a promise,
-// the moment at which enough will have ended for it, by the limits of what runs. The jobs behind it fill what it leaves free, in the order of the
-// line, as long as none of them would make the promise later. This is EASY backfilling (Lifka, "The ANL/IBM SP
-// scheduling system", 1995); Berth's line is not the order of arrival but of the response ratio (Brinch Hansen, 1971):
+// Jobs wait in a line. From its front all start that fit into what is free. The first that does not fit is the head: it
+// gets a promise, the moment at which enough will have ended for it, by the limits of what runs. The jobs behind it
+// fill what it leaves free, in the order of the line, as long as none of them would make the promise later. This is
+// EASY backfilling (Lifka, "The ANL/IBM SP scheduling system", 1995); Berth's line is not the order of arrival but of
+// the response ratio (Brinch Hansen, 1971):
 //
 //	(time waited + time it will run) / time it will run
 //
-// A short job rises fast and a long one slowly, and both the more the longer they wait. How long a job will run is its limit, corrected by what its
-// owner made of earlier limits, or what it was seen to run where it has none: see [History]. Promises rest on limits alone, so that a wrong
-// guess may cost a job its place in the line, and never breaks a promise.
+// A short job rises fast and a long one slowly, and both the more the longer they wait. How long a job will run is its
+// limit, corrected by what its owner made of earlier limits, or what it was seen to run where it has none: see
+// [History]. Promises rest on limits alone, so that a wrong guess may cost a job its place in the line, and never
+// breaks a promise.
 //
 // # Nobody starves
 //
-// A job whose patience has passed is ripe. Ripe jobs stand before all others, those first whose patience passed first. From this follows,
-// as long as all jobs have limits and end by them, the capacity does not shrink, no job joins the line that would have been ripe before those in it, and Decide is asked
-// whenever a job ends and at [Decision.Look]:
+// A job whose patience has passed is ripe. Ripe jobs stand before all others, those first whose patience passed first.
+// From this follows, as long as all jobs have limits and end by them, the capacity does not shrink, no job joins the
+// line that would have been ripe before those in it, and Decide is asked whenever a job ends and at [Decision.Look]:
 //
 //   - the promise of a ripe head never becomes later;
-//   - a job that becomes ripe while k ripe jobs wait before it starts within (k+1)·L from then, L being the longest limit: the
-//     head waits at most until all that runs has ended, and then the next one is the head.
+//   - a job that becomes ripe while k ripe jobs wait before it starts within (k+1)·L from then, L being the longest
+//     limit: the head waits at most until all that runs has ended, and then the next one is the head.
 //
-// Where all jobs have the same patience, k is at most the number of jobs that waited when it arrived: nothing that comes later counts.
-// With patiences that differ, jobs that came later and became ripe earlier count too.
+// Where all jobs have the same patience, k is at most the number of jobs that waited when it arrived: nothing that
+// comes later counts. With patiences that differ, jobs that came later and became ripe earlier count too.
 //
 // What is free is counted as one heap. Whether a node has room for a task is for the scheduler to say.
 package backfill
@@ -33,8 +35,9 @@ import (
 	"time"
 )
 
-// Amounts tells how much of each resource. The caller chooses which: processors alone, or CPU, memory and each kind of device; the n-th
-// number of every list is of the same resource, and what is missing at a list's end is 0. No amount that is asked for is negative.
+// Amounts tells how much of each resource. The caller chooses which: processors alone, or CPU, memory and each kind of
+// device; the n-th number of every list is of the same resource, and what is missing at a list's end is 0. No amount
+// that is asked for is negative.
 type Amounts []int64
 
 // Input is what is known at one moment. Decide changes nothing in it.
@@ -49,8 +52,8 @@ type Input struct {
 type Running struct {
 	ID     string
 	Demand Amounts
-	// Ends is when it ends at the latest, by its limit, or else when it is expected to; zero where nothing is known. A moment that has
-	// passed counts as now.
+	// Ends is when it ends at the latest, by its limit, or else when it is expected to; zero where nothing is known. A
+	// moment that has passed counts as now.
 	Ends time.Time
 }
 
@@ -61,14 +64,14 @@ type Waiting struct {
 	Demand  Amounts
 	// Limit is how long it may run: it is stopped then. 0 is no limit.
 	Limit time.Duration
-	// Expected is how long it will likely run, 0 where nothing is known. It decides the place in the line; of a job without a limit it
-	// also stands for the limit, and promises are then as good as it.
+	// Expected is how long it will likely run, 0 where nothing is known. It decides the place in the line; of a job
+	// without a limit it also stands for the limit, and promises are then as good as it.
 	Expected time.Duration
-	// Priority goes before the response ratio: jobs with a higher one stand before those with a lower one, ripe jobs before both. 0 holds the
-	// job back.
+	// Priority goes before the response ratio: jobs with a higher one stand before those with a lower one, ripe jobs
+	// before both. 0 holds the job back.
 	Priority int
-	// Patience is for how long others may be preferred to it, from its arrival on. With 0 it never becomes ripe, and others may
-	// be preferred to it without end.
+	// Patience is for how long others may be preferred to it, from its arrival on. With 0 it never becomes ripe, and
+	// others may be preferred to it without end.
 	Patience time.Duration
 }
 
@@ -93,7 +96,8 @@ type Promise struct {
 	At time.Time
 	// After names the job whose end, the last that is needed, makes room: At is its end.
 	After string
-	// Resource is the index of the first resource of which too little is free; Needs is what the head asks of it and Free what is left.
+	// Resource is the index of the first resource of which too little is free; Needs is what the head asks of it and
+	// Free what is left.
 	Resource    int
 	Needs, Free int64
 	// Ripe says that its patience has passed: nobody is preferred to it any more, and At will not become later.
@@ -106,8 +110,8 @@ const forever = math.MaxInt64
 // shortest is the least time by which the response ratio divides.
 const shortest = time.Second
 
-// Decide returns which jobs start now. The same jobs in another order give the same decision. It costs about w + s·log w + r·log r
-// for w jobs that wait, s that start and r that run: only those that could start are put in order.
+// Decide returns which jobs start now. The same jobs in another order give the same decision. It costs about w + s·log
+// w + r·log r for w jobs that wait, s that start and r that run: only those that could start are put in order.
 func Decide(in Input) Decision {
 	d := Decision{in: in}
 	d.form() // 1. the line
@@ -148,7 +152,8 @@ func (d *Decision) promise(h *horizon) {
 	d.Head = p
 }
 
-// mayFill returns which jobs of the line could start behind the head if each were the only one, in the order of the line.
+// mayFill returns which jobs of the line could start behind the head if each were the only one, in the order of the
+// line.
 func (d *Decision) mayFill(h *horizon) (may []int) {
 	for i := 1; i < len(d.line); i++ {
 		if need := d.demand(i); h.roomFor(need) && h.harmless(need, d.line[i].length) {

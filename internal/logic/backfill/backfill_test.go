@@ -23,7 +23,8 @@ func runs(id string, procs int64, ends int) backfill.Running {
 // waits is a job that arrived so many minutes before noon and may run for so many.
 func waits(id string, procs int64, since, limit int) backfill.Waiting {
 	return backfill.Waiting{
-		ID: id, Arrived: after(-since), Demand: backfill.Amounts{procs}, Limit: time.Duration(limit) * time.Minute, Priority: 1,
+		ID: id, Arrived: after(-since), Demand: backfill.Amounts{procs}, Limit: time.Duration(limit) * time.Minute,
+		Priority: 1,
 	}
 }
 
@@ -73,20 +74,27 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			"all fit",
-			backfill.Input{Capacity: backfill.Amounts{8}, Waiting: []backfill.Waiting{waits("a", 4, 0, 60), waits("b", 4, 0, 30)}},
+			backfill.Input{
+				Capacity: backfill.Amounts{8},
+				Waiting:  []backfill.Waiting{waits("a", 4, 0, 60), waits("b", 4, 0, 30)},
+			},
 			told{Start: []string{"b", "a"}},
 		},
 		{
 			"a short job ends before the promise, a long one would not",
 			backfill.Input{
 				Capacity: backfill.Amounts{8}, Running: []backfill.Running{runs("r", 6, 60)},
-				Waiting: []backfill.Waiting{waits("wide", 8, 600, 60), waits("short", 2, 10, 60), waits("long", 2, 10, 90)},
+				Waiting: []backfill.Waiting{
+					waits("wide", 8, 600, 60), waits("short", 2, 10, 60),
+					waits("long", 2, 10, 90),
+				},
 			},
 			told{
 				Start: []string{"short"},
 				Head:  &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 8, Free: 2},
 				Why: []string{
-					"wide: first in line: needs 8 processors, 2 free; starts at the latest at 2026-11-20T13:00:00Z, when r has ended",
+					"wide: first in line: needs 8 processors, 2 free; starts at the latest at " +
+						"2026-11-20T13:00:00Z, when r has ended",
 					"long: number 2 in line: needs 2 processors, 0 free",
 				},
 			},
@@ -95,12 +103,16 @@ func TestDecide(t *testing.T) {
 			"what would delay the head says by how much",
 			backfill.Input{
 				Capacity: backfill.Amounts{8}, Running: []backfill.Running{runs("r", 4, 60), runs("s", 2, 80)},
-				Waiting: []backfill.Waiting{waits("wide", 6, 600, 60), waits("less", 1, 10, 70), waits("long", 2, 10, 90), waits("longer", 1, 10, 600)},
+				Waiting: []backfill.Waiting{
+					waits("wide", 6, 600, 60), waits("less", 1, 10, 70),
+					waits("long", 2, 10, 90), waits("longer", 1, 10, 600),
+				},
 			},
 			told{
 				Head: &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 6, Free: 2},
 				Why: []string{
-					"wide: first in line: needs 6 processors, 2 free; starts at the latest at 2026-11-20T13:00:00Z, when r has ended",
+					"wide: first in line: needs 6 processors, 2 free; starts at the latest at " +
+						"2026-11-20T13:00:00Z, when r has ended",
 					"less: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 10m0s",
 					"long: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 20m0s",
 					"longer: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 20m0s",
@@ -111,13 +123,17 @@ func TestDecide(t *testing.T) {
 			"a long job takes what the head leaves, once",
 			backfill.Input{
 				Capacity: backfill.Amounts{8}, Running: []backfill.Running{runs("r", 6, 60)},
-				Waiting: []backfill.Waiting{waits("wide", 7, 600, 60), waits("one", 1, 20, 90), waits("two", 1, 10, 90)},
+				Waiting: []backfill.Waiting{
+					waits("wide", 7, 600, 60), waits("one", 1, 20, 90),
+					waits("two", 1, 10, 90),
+				},
 			},
 			told{
 				Start: []string{"one"},
 				Head:  &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 7, Free: 2},
 				Why: []string{
-					"wide: first in line: needs 7 processors, 2 free; starts at the latest at 2026-11-20T13:00:00Z, when r has ended",
+					"wide: first in line: needs 7 processors, 2 free; starts at the latest at " +
+						"2026-11-20T13:00:00Z, when r has ended",
 					"two: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 30m0s",
 				},
 			},
@@ -126,13 +142,17 @@ func TestDecide(t *testing.T) {
 			"a short job rises faster than a long one, by what is expected of it",
 			backfill.Input{
 				Capacity: backfill.Amounts{1},
-				Waiting:  []backfill.Waiting{waits("old", 1, 100, 600), waits("young", 1, 10, 50), likely(waits("guess", 1, 10, 600), 10)},
+				Waiting: []backfill.Waiting{
+					waits("old", 1, 100, 600), waits("young", 1, 10, 50),
+					likely(waits("guess", 1, 10, 600), 10),
+				},
 			},
 			told{
 				Start: []string{"guess"},
 				Head:  &backfill.Promise{ID: "young", At: after(600), After: "guess", Needs: 1},
 				Why: []string{
-					"young: first in line: needs 1 processors, 0 free; starts at the latest at 2026-11-20T22:00:00Z, when guess has ended",
+					"young: first in line: needs 1 processors, 0 free; starts at the latest at " +
+						"2026-11-20T22:00:00Z, when guess has ended",
 					"old: number 2 in line: needs 1 processors, 0 free",
 				},
 			},
@@ -142,13 +162,15 @@ func TestDecide(t *testing.T) {
 			backfill.Input{
 				Capacity: backfill.Amounts{1}, Running: []backfill.Running{runs("r", 1, 5)},
 				Waiting: []backfill.Waiting{
-					waits("fast", 1, 10, 1), prior(waits("dear", 1, 0, 60), 7), patient(waits("ripe", 1, 100, 600), 100), patient(waits("riper", 1, 99, 600), 98),
+					waits("fast", 1, 10, 1), prior(waits("dear", 1, 0, 60), 7),
+					patient(waits("ripe", 1, 100, 600), 100), patient(waits("riper", 1, 99, 600), 98),
 				},
 			},
 			told{
 				Head: &backfill.Promise{ID: "riper", At: after(5), After: "r", Needs: 1, Ripe: true},
 				Why: []string{
-					"riper: first in line: needs 1 processors, 0 free; starts at the latest at 2026-11-20T12:05:00Z, when r has ended",
+					"riper: first in line: needs 1 processors, 0 free; starts at the latest at " +
+						"2026-11-20T12:05:00Z, when r has ended",
 					"ripe: number 2 in line: needs 1 processors, 0 free",
 					"dear: number 3 in line: needs 1 processors, 0 free",
 					"fast: number 4 in line: needs 1 processors, 0 free",
@@ -159,12 +181,16 @@ func TestDecide(t *testing.T) {
 			"what can never start, or is held, stands in no line",
 			backfill.Input{
 				Capacity: backfill.Amounts{8}, Running: []backfill.Running{runs("r", 8, 5)},
-				Waiting: []backfill.Waiting{waits("huge", 9, 9000, 1), prior(waits("held", 1, 9000, 1), 0), waits("small", 1, 1, 1)},
+				Waiting: []backfill.Waiting{
+					waits("huge", 9, 9000, 1), prior(waits("held", 1, 9000, 1), 0),
+					waits("small", 1, 1, 1),
+				},
 			},
 			told{
 				Head: &backfill.Promise{ID: "small", At: after(5), After: "r", Needs: 1},
 				Why: []string{
-					"small: first in line: needs 1 processors, 0 free; starts at the latest at 2026-11-20T12:05:00Z, when r has ended",
+					"small: first in line: needs 1 processors, 0 free; starts at the latest at " +
+						"2026-11-20T12:05:00Z, when r has ended",
 					"held: held: its priority is 0",
 					"huge: asks for 9 processors, and there are 8 in all",
 				},
@@ -190,7 +216,10 @@ func TestManyResources(t *testing.T) {
 	busy.Demand = backfill.Amounts{2, 3}
 	got := decide(backfill.Input{
 		Capacity: backfill.Amounts{16, 4}, Running: []backfill.Running{busy},
-		Waiting: []backfill.Waiting{job("gpus", 4, 4, 10), job("cpu", 4, 0, 6000), job("cpus", 12, 0, 7000), job("one", 1, 1, 600)},
+		Waiting: []backfill.Waiting{
+			job("gpus", 4, 4, 10), job("cpu", 4, 0, 6000), job("cpus", 12, 0, 7000),
+			job("one", 1, 1, 600),
+		},
 	})
 	want := told{
 		Start: []string{"cpu"},
@@ -206,14 +235,17 @@ func TestManyResources(t *testing.T) {
 	}
 }
 
-// TestUnknownEnds has the head wait for a job of which nobody knows when it ends. What has a limit may run meanwhile; what has none takes nothing
-// that the head lacks.
+// TestUnknownEnds has the head wait for a job of which nobody knows when it ends. What has a limit may run meanwhile;
+// what has none takes nothing that the head lacks.
 func TestUnknownEnds(t *testing.T) {
 	endless := runs("r", 6, 0)
 	endless.Ends = time.Time{}
 	in := backfill.Input{
 		Capacity: backfill.Amounts{8}, Running: []backfill.Running{endless},
-		Waiting: []backfill.Waiting{waits("wide", 7, 600, 60), waits("limited", 1, 10, 6000), waits("unlimited", 1, 10, 0)},
+		Waiting: []backfill.Waiting{
+			waits("wide", 7, 600, 60), waits("limited", 1, 10, 6000),
+			waits("unlimited", 1, 10, 0),
+		},
 	}
 	got := decide(in)
 	want := told{

@@ -50,7 +50,8 @@ func BenchmarkHistory(b *testing.B) {
 	}
 }
 
-// benchInput is a machine that is nearly full, with jobs of sizes and limits between which lie three orders of magnitude.
+// benchInput is a machine that is nearly full, with jobs of sizes and limits between which lie three orders of
+// magnitude.
 func benchInput(running, waiting int) backfill.Input {
 	r := rand.New(rand.NewPCG(1, 2))
 	between := func(least, most int64) int64 { return least + r.Int64N(most-least+1) }

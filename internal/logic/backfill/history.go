@@ -5,21 +5,23 @@ import (
 	"time"
 )
 
-// Kind says which jobs are alike: whose they are, what they are called, and what they ask for, in words of the caller's choice. An empty field
-// is a value like others.
+// Kind says which jobs are alike: whose they are, what they are called, and what they ask for, in words of the caller's
+// choice. An empty field is a value like others.
 type Kind struct {
 	Owner, Name, Shape string
 }
 
-// Ended is a job that ended by itself or at its limit. One that was cancelled tells nothing of how long its like will run.
+// Ended is a job that ended by itself or at its limit. One that was cancelled tells nothing of how long its like will
+// run.
 type Ended struct {
 	Kind  Kind
 	Ran   time.Duration
 	Limit time.Duration // 0 is no limit
 }
 
-// History learns from the jobs that ended how long those to come will run. What it knows is a function of the jobs in the order in which it was told of
-// them. It forgets those that it was not told of for longest. It must not be used by several goroutines at once.
+// History learns from the jobs that ended how long those to come will run. What it knows is a function of the jobs in
+// the order in which it was told of them. It forgets those that it was not told of for longest. It must not be used by
+// several goroutines at once.
 type History struct {
 	most   int
 	told   int64 // how many jobs it was told of
@@ -33,15 +35,16 @@ type group struct {
 	shares []float64 // of the limit, of those that had one
 }
 
-// How many jobs of a group are remembered. Run times: the last two of the same user predict as well as longer memories (Tsafrir, Etsion, Feitelson, 2007).
-// Shares: more, because it is the largest that counts, so as not to take a long job for a short one.
+// How many jobs of a group are remembered. Run times: the last two of the same user predict as well as longer memories
+// (Tsafrir, Etsion, Feitelson, 2007). Shares: more, because it is the largest that counts, so as not to take a long job
+// for a short one.
 const (
 	lastRuns   = 2
 	lastShares = 10
 )
 
-// NewHistory returns a History without memories that keeps at most as many groups as is said: one for each Kind, and two more for
-// each owner and each name of an owner's.
+// NewHistory returns a History without memories that keeps at most as many groups as is said: one for each Kind, and
+// two more for each owner and each name of an owner's.
 func NewHistory(most int) *History {
 	return &History{most: max(most, 3), groups: map[Kind]*group{}}
 }
@@ -67,8 +70,9 @@ func (h *History) Learn(e Ended) {
 	}
 }
 
-// Expect returns how long a job will likely run: with a limit, as much of it as the owner's last jobs used at most; without, the mean of the last
-// two of its kind, or else of its owner's of that name, or else of its owner's. 0 where nothing is known; never more than the limit.
+// Expect returns how long a job will likely run: with a limit, as much of it as the owner's last jobs used at most;
+// without, the mean of the last two of its kind, or else of its owner's of that name, or else of its owner's. 0 where
+// nothing is known; never more than the limit.
 func (h *History) Expect(kind Kind, limit time.Duration) time.Duration {
 	kinds := kind.wider()
 	if limit > 0 {
@@ -90,8 +94,8 @@ func (h *History) Expect(kind Kind, limit time.Duration) time.Duration {
 	return 0
 }
 
-// Longer corrects what was expected of a job that has already run for a time: doubled until it is longer than that. 0, nothing
-// known, stays.
+// Longer corrects what was expected of a job that has already run for a time: doubled until it is longer than that. 0,
+// nothing known, stays.
 func Longer(expected, ran time.Duration) time.Duration {
 	for expected > 0 && expected <= ran {
 		expected *= 2
@@ -99,8 +103,8 @@ func Longer(expected, ran time.Duration) time.Duration {
 	return max(expected, 0) // beyond what a Duration holds nothing is known
 }
 
-// wider returns the groups that a job of the kind belongs to, the narrowest first. The wider are marked by fields that no
-// kind of a caller has, so that an owner's jobs without a name are not all its jobs.
+// wider returns the groups that a job of the kind belongs to, the narrowest first. The wider are marked by fields that
+// no kind of a caller has, so that an owner's jobs without a name are not all its jobs.
 func (k Kind) wider() [3]Kind {
 	return [3]Kind{
 		{Owner: "=" + k.Owner, Name: "=" + k.Name, Shape: "=" + k.Shape},

@@ -15,15 +15,16 @@ type end struct {
 	demand Amounts
 }
 
-// horizon is what is free now and what becomes free when. Its use is in steps: hold what starts at once, look, promise, fill.
+// horizon is what is free now and what becomes free when. Its use is in steps: hold what starts at once, look, promise,
+// fill.
 type horizon struct {
 	free Amounts
 	ends []end // in order of time once looked
 	// later holds, for each number k of ends, what is free after the first k of them if nothing else starts.
 	later []int64
 	need  Amounts // the head's
-	// promised is the moment of the promise, and spare what the head leaves free from then on. Where the moment is not known, spare is what
-	// it leaves of what is known to become free, less than 0 where that is too little.
+	// promised is the moment of the promise, and spare what the head leaves free from then on. Where the moment is not
+	// known, spare is what it leaves of what is known to become free, less than 0 where that is too little.
 	promised int64
 	spare    Amounts
 }
@@ -70,8 +71,8 @@ func (h *horizon) after(k int) Amounts {
 	return h.later[k*n : (k+1)*n]
 }
 
-// promise gives the head, for which there is no room now, its moment, and returns the index of the end that makes room. The head
-// fits into the capacity, so there is one.
+// promise gives the head, for which there is no room now, its moment, and returns the index of the end that makes room.
+// The head fits into the capacity, so there is one.
 func (h *horizon) promise(need Amounts) (last int) {
 	h.need = need
 	k := sort.Search(len(h.ends), func(k int) bool { return fits(need, h.after(k)) })
@@ -87,8 +88,8 @@ func (h *horizon) promise(need Amounts) (last int) {
 	return last
 }
 
-// harmless reports whether a job that starts now and holds resources for a time leaves the promise as it is: it has ended by then, or
-// takes only what the head leaves.
+// harmless reports whether a job that starts now and holds resources for a time leaves the promise as it is: it has
+// ended by then, or takes only what the head leaves.
 func (h *horizon) harmless(demand Amounts, length int64) bool {
 	return length != forever && length <= h.promised || fits(demand, h.spare)
 }
@@ -105,8 +106,8 @@ func (h *horizon) fill(demand Amounts, length int64) bool {
 	return true
 }
 
-// delay returns by how much the promise would be later if a job started now that is not harmless; 0 where nobody knows. It counts only what looked
-// knows of.
+// delay returns by how much the promise would be later if a job started now that is not harmless; 0 where nobody knows.
+// It counts only what looked knows of.
 func (h *horizon) delay(demand Amounts, length int64) time.Duration {
 	if h.promised == forever {
 		return 0
@@ -148,7 +149,8 @@ func give(to, demand Amounts) {
 	}
 }
 
-// lacks returns the first resource of which a demand asks more than there is, and how much of it is asked for and there.
+// lacks returns the first resource of which a demand asks more than there is, and how much of it is asked for and
+// there.
 func lacks(demand, of Amounts) (resource int, needs, there int64) {
 	for i, d := range demand {
 		if d > 0 && (i >= len(of) || d > of[i]) {

@@ -69,8 +69,8 @@ func (l line) sink(i int) {
 	}
 }
 
-// before orders the line: ripe jobs by the end of their patience, then the others by priority and response ratio. Of two that are equal in that, as
-// all that just arrived are, the one that may hold resources for less time is first.
+// before orders the line: ripe jobs by the end of their patience, then the others by priority and response ratio. Of
+// two that are equal in that, as all that just arrived are, the one that may hold resources for less time is first.
 func before(a, b *turn) int {
 	if a.ripe != b.ripe {
 		return cmp.Compare(a.ripe, b.ripe)
@@ -110,9 +110,10 @@ func length(w *Waiting) int64 {
 	return forever
 }
 
-// Patience is the rule that the benchmarks are made with: a job bears that others are preferred to it for eight times as long as it may run itself, and
-// for a day at least. A patience that is the same for all makes a crowded queue one in order of arrival, in which
-// short jobs wait for days too; one that grows with the limit asks most patience of those that hold most for longest.
+// Patience is the rule that the benchmarks are made with: a job bears that others are preferred to it for eight times
+// as long as it may run itself, and for a day at least. A patience that is the same for all makes a crowded queue one
+// in order of arrival, in which short jobs wait for days too; one that grows with the limit asks most patience of those
+// that hold most for longest.
 func Patience(length time.Duration) time.Duration {
 	return max(LeastPatience, PatienceFactor*min(max(length, 0), longest))
 }

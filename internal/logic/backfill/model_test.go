@@ -13,15 +13,19 @@ import (
 	"github.com/berthd/berth/internal/logic/backfill"
 )
 
-// model decides as the package comment says, without any cleverness: the whole line is sorted, and a job starts behind the head if the head, looked
-// for anew at every moment with that job running, would start as early as without it. All ends are known to it.
+// model decides as the package comment says, without any cleverness: the whole line is sorted, and a job starts behind
+// the head if the head, looked for anew at every moment with that job running, would start as early as without it. All
+// ends are known to it.
 func model(in backfill.Input) (start []string, head string, at time.Time) {
 	line := slices.DeleteFunc(slices.Clone(in.Waiting), func(w backfill.Waiting) bool {
 		return w.Priority == 0 || !room(backfill.Input{Capacity: in.Capacity}, w.Demand, in.Now)
 	})
 	slices.SortFunc(line, func(a, b backfill.Waiting) int { return modelOrder(in.Now, a, b) })
 	for _, w := range line {
-		now := started(backfill.Input{Now: in.Now, Capacity: in.Capacity, Running: in.Running, Waiting: []backfill.Waiting{w}}, 0)
+		now := started(backfill.Input{
+			Now: in.Now, Capacity: in.Capacity, Running: in.Running,
+			Waiting: []backfill.Waiting{w},
+		}, 0)
 		switch {
 		case !room(in, w.Demand, in.Now):
 			if head == "" {
@@ -55,7 +59,8 @@ func modelOrder(now time.Time, a, b backfill.Waiting) int {
 	if !ripe(a).After(now) {
 		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.ID, b.ID))
 	}
-	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(ratio(b), ratio(a)), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(ratio(b), ratio(a)), cmp.Compare(a.Limit, b.Limit),
+		cmp.Compare(a.ID, b.ID))
 }
 
 func demand(line []backfill.Waiting, id string) backfill.Amounts {

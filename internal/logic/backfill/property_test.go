@@ -22,7 +22,8 @@ func drawDemand(t *rapid.T, most backfill.Amounts) backfill.Amounts {
 	return d
 }
 
-// drawInput draws a machine of one to three resources with jobs that fit on it, running and waiting ones, some without limits.
+// drawInput draws a machine of one to three resources with jobs that fit on it, running and waiting ones, some without
+// limits.
 func drawInput(t *rapid.T) backfill.Input {
 	in := backfill.Input{Now: noon()}
 	for range 1 + upTo(t, "resources", 2) {
@@ -173,7 +174,8 @@ func (w *world) step(t *rapid.T, until time.Time) time.Time {
 	w.in = started(w.in, d.Start...)
 	if h := d.Head; h != nil && h.Ripe {
 		if w.head.ID == h.ID && h.At.After(w.head.At) {
-			t.Fatalf("at %s the promise to the ripe head %s became later: %s, and was %s", w.in.Now, h.ID, h.At, w.head.At)
+			t.Fatalf("at %s the promise to the ripe head %s became later: %s, and was %s", w.in.Now, h.ID, h.At,
+				w.head.At)
 		}
 		w.head = *h
 	}
@@ -229,15 +231,22 @@ func (w *world) pass(t *rapid.T, until time.Time) {
 	}
 }
 
-// TestNobodyStarves floods a machine with jobs of all sizes, most of them short and of high priority, and holds each job against its bound: once its patience has
-// passed it waits at most for those that were ripe before it, each for the longest limit there is.
+// TestNobodyStarves floods a machine with jobs of all sizes, most of them short and of high priority, and holds each
+// job against its bound: once its patience has passed it waits at most for those that were ripe before it, each for the
+// longest limit there is.
 func TestNobodyStarves(t *testing.T) {
 	ripe := 0
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{ends: map[string]time.Time{}, run: map[string]time.Duration{}, bounds: map[string]time.Time{}, longest: time.Hour}
+		w := &world{
+			ends: map[string]time.Time{}, run: map[string]time.Duration{}, bounds: map[string]time.Time{},
+			longest: time.Hour,
+		}
 		w.in = backfill.Input{Now: noon(), Capacity: backfill.Amounts{8, 4}[:1+upTo(t, "resources", 1)]}
 		for i := range 20 + upTo(t, "jobs", 60) {
-			j := backfill.Waiting{ID: fmt.Sprint("j", i), Arrived: w.in.Now, Priority: 1, Demand: drawDemand(t, w.in.Capacity)}
+			j := backfill.Waiting{
+				ID: fmt.Sprint("j", i), Arrived: w.in.Now, Priority: 1,
+				Demand: drawDemand(t, w.in.Capacity),
+			}
 			j.Limit = time.Duration(1+upTo(t, "limit", 9)) * time.Minute
 			if upTo(t, "kind", 3) == 0 { // a long one, that all others would be preferred to
 				j.Limit = time.Duration(1+upTo(t, "long", 59)) * time.Minute
@@ -261,13 +270,16 @@ func TestNobodyStarves(t *testing.T) {
 	}
 }
 
-// TestPatienceIsWhatBounds shows that it is the patience that keeps a wide job from waiting for ever: short jobs come all the time, and each has a
-// higher ratio.
+// TestPatienceIsWhatBounds shows that it is the patience that keeps a wide job from waiting for ever: short jobs come
+// all the time, and each has a higher ratio.
 func TestPatienceIsWhatBounds(t *testing.T) {
 	waited := func(patience time.Duration) time.Duration {
 		wide := waits("wide", 2, 0, 600)
 		wide.Patience = patience
-		in := backfill.Input{Now: noon(), Capacity: backfill.Amounts{2}, Running: []backfill.Running{runs("first", 1, 2)}, Waiting: []backfill.Waiting{wide}}
+		in := backfill.Input{
+			Now: noon(), Capacity: backfill.Amounts{2},
+			Running: []backfill.Running{runs("first", 1, 2)}, Waiting: []backfill.Waiting{wide},
+		}
 		for minute := range 24 * 60 {
 			in.Now = after(minute)
 			in.Running = slices.DeleteFunc(in.Running, func(r backfill.Running) bool { return !r.Ends.After(in.Now) })

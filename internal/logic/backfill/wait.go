@@ -25,8 +25,8 @@ type Wait struct {
 	Cause Cause
 	// Place is where it stands in the line, from 1 on; 0 where it stands in none, as TooLarge and Held do.
 	Place int
-	// Resource is the index of the first resource of which there is too little, Needs what the job asks of it and Free what is left now (of
-	// TooLarge: what there is at all). For Head, Full and TooLarge.
+	// Resource is the index of the first resource of which there is too little, Needs what the job asks of it and Free
+	// what is left now (of TooLarge: what there is at all). For Head, Full and TooLarge.
 	Resource    int
 	Needs, Free int64
 	// Behind is the promise to the head: for Head its own. Nil where there is none.
@@ -35,8 +35,8 @@ type Wait struct {
 	By time.Duration
 }
 
-// Waits returns why each job that waits on does so: first the line in its order, then what stands in none. It puts the whole line in order, so it
-// is for those who ask.
+// Waits returns why each job that waits on does so: first the line in its order, then what stands in none. It puts the
+// whole line in order, so it is for those who ask.
 func (d *Decision) Waits() []Wait {
 	waits := make([]Wait, 0, len(d.line)+len(d.out))
 	h := d.settled()
@@ -56,7 +56,9 @@ func (d *Decision) Waits() []Wait {
 		}
 		waits = append(waits, why)
 	}
-	for _, t := range slices.SortedFunc(slices.Values(d.out), func(a, b turn) int { return strings.Compare(a.id, b.id) }) {
+	for _, t := range slices.SortedFunc(slices.Values(d.out), func(a, b turn) int {
+		return strings.Compare(a.id, b.id)
+	}) {
 		w := &d.in.Waiting[t.job]
 		why := Wait{ID: w.ID, Cause: Held}
 		if w.Priority > 0 {
@@ -91,7 +93,8 @@ func (w Wait) Sentence(resources ...string) string {
 	switch w.Cause {
 	case Head:
 		if w.Behind.At.IsZero() {
-			return fmt.Sprintf("first in line: needs %d %s, %d free; waits for %s, of which nobody knows when it ends", w.Needs, name, w.Free, w.Behind.After)
+			return fmt.Sprintf("first in line: needs %d %s, %d free; waits for %s, of which nobody knows when it ends",
+				w.Needs, name, w.Free, w.Behind.After)
 		}
 		return fmt.Sprintf("first in line: needs %d %s, %d free; starts at the latest at %s, when %s has ended",
 			w.Needs, name, w.Free, moment(w.Behind.At), w.Behind.After)

@@ -1,9 +1,9 @@
 // Package cron decides which jobs a cron makes, cancels and removes.
 //
-// A decision is a function of values: the caller finds the moments, writes jobs and status in one transaction, and looks again at
-// the next moment and whenever a job of the cron ends. A moment is dealt with once: either a job is made for it or it is
-// skipped, and the status moves past it. Until then it is due. A moment is missed if it could not be started on time, see OnTime, or if a
-// newer one has come meanwhile; what happens then is the cron's policy.
+// A decision is a function of values: the caller finds the moments, writes jobs and status in one transaction, and
+// looks again at the next moment and whenever a job of the cron ends. A moment is dealt with once: either a job is made
+// for it or it is skipped, and the status moves past it. Until then it is due. A moment is missed if it could not be
+// started on time, see OnTime, or if a newer one has come meanwhile; what happens then is the cron's policy.
 package cron
 
 import (
@@ -32,11 +32,11 @@ type Input struct {
 	Spec *cluster.Cron // with the defaults filled in
 	// Status is how far the cron has come, nil where it was never looked at.
 	Status *cluster.CronStatus
-	// Due are the moments of the schedules after Status.Last, or after the cron's creation, up to Now: oldest first, and where there are
-	// more than MaxMissed the newest of them.
+	// Due are the moments of the schedules after Status.Last, or after the cron's creation, up to Now: oldest first,
+	// and where there are more than MaxMissed the newest of them.
 	Due []time.Time
-	// Jobs are the cluster's jobs, at least those that the cron made and those that have the name of a due moment's job. Of the others
-	// nothing is taken.
+	// Jobs are the cluster's jobs, at least those that the cron made and those that have the name of a due moment's
+	// job. Of the others nothing is taken.
 	Jobs []Job
 	Now  time.Time
 }
@@ -44,7 +44,8 @@ type Input struct {
 // Job is a job and how it stands.
 type Job struct {
 	Spec *cluster.Job
-	// Done says that the job has ended, and Failed that it ended in any way but success: a job that was cancelled has failed.
+	// Done says that the job has ended, and Failed that it ended in any way but success: a job that was cancelled has
+	// failed.
 	Done, Failed bool
 	// Finished is when it ended.
 	Finished time.Time
@@ -94,7 +95,8 @@ type look struct {
 	d       Decision
 }
 
-// begin joins status and jobs. A cron that is looked at for the first time, or whose schedules changed, begins at its last write.
+// begin joins status and jobs. A cron that is looked at for the first time, or whose schedules changed, begins at its
+// last write.
 func begin(in *Input) *look {
 	l := &look{in: in, spec: in.Spec, byName: make(map[string]Job, len(in.Jobs))}
 	for _, j := range in.Jobs {
@@ -161,8 +163,8 @@ func (l *look) suspend(due []time.Time) {
 	l.d.Message = "suspended; due: " + l.moments(due)
 }
 
-// fresh takes out the moments that are older than the cron allows. Where one job stands for all that were missed, only the newest
-// counts.
+// fresh takes out the moments that are older than the cron allows. Where one job stands for all that were missed, only
+// the newest counts.
 func (l *look) fresh(due []time.Time) []time.Time {
 	old := func(at time.Time) bool { return l.in.Now.Sub(at) > time.Duration(l.spec.Within) }
 	n := 0
@@ -274,7 +276,8 @@ func (l *look) superseded(at time.Time, job string) {
 		}
 	}
 	if len(before) > 0 {
-		l.event(EventMissed, cluster.ReasonMissed, len(before), fmt.Sprintf("%s missed: job %s stands for all", l.moments(before), job))
+		l.event(EventMissed, cluster.ReasonMissed, len(before),
+			fmt.Sprintf("%s missed: job %s stands for all", l.moments(before), job))
 	}
 }
 
@@ -296,7 +299,8 @@ func (l *look) event(kind string, reason cluster.ReasonCode, count int, message 
 func (l *look) history() {
 	ended := slices.DeleteFunc(slices.Clone(l.own), func(j Job) bool { return !j.Done || j.Spec.Deleted })
 	slices.SortStableFunc(ended, func(a, b Job) int {
-		return cmp.Or(b.Finished.Compare(a.Finished), b.Spec.At.Compare(a.Spec.At), cmp.Compare(b.Spec.Name, a.Spec.Name))
+		return cmp.Or(b.Finished.Compare(a.Finished), b.Spec.At.Compare(a.Spec.At),
+			cmp.Compare(b.Spec.Name, a.Spec.Name))
 	})
 	keep := map[bool]int{false: kept(l.spec.KeepSucceeded), true: kept(l.spec.KeepFailed)}
 	for _, j := range ended {
@@ -327,7 +331,8 @@ func (l *look) end(waiting []time.Time) Decision {
 	case len(waiting) > 0:
 		l.d.Message = "due, one after the other: " + l.moments(waiting)
 	case l.status.Last.Sub(l.in.Now) > OnTime:
-		l.d.Message = fmt.Sprintf("nothing before %s: the clock went back, and moments up to then were dealt with", stamp(l.status.Last))
+		l.d.Message = fmt.Sprintf("nothing before %s: the clock went back, and moments up to then were dealt with",
+			stamp(l.status.Last))
 	case l.status.Message != "":
 		l.d.Message = l.status.Message
 	case l.status.Job != "":
@@ -336,7 +341,8 @@ func (l *look) end(waiting []time.Time) Decision {
 	return l.d
 }
 
-// moments tells how many moments there are and when they were. Where there were more than a look is given, that is the least.
+// moments tells how many moments there are and when they were. Where there were more than a look is given, that is the
+// least.
 func (l *look) moments(list []time.Time) string {
 	n := len(list)
 	switch {

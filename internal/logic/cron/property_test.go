@@ -134,7 +134,8 @@ func (w *world) everyMomentHasItsJob(t *rapid.T, jobs map[time.Time]int) {
 	if w.spec.Missed != cluster.CronAll || w.spec.Concurrency != cluster.CronAllow || w.spec.Suspended {
 		return
 	}
-	for at := w.now.Truncate(w.every); w.now.Sub(at) <= time.Duration(w.spec.Within) && at.After(w.spec.Created); at = at.Add(-w.every) {
+	for at := w.now.Truncate(w.every); w.now.Sub(at) <= time.Duration(w.spec.Within) &&
+		at.After(w.spec.Created); at = at.Add(-w.every) {
 		if jobs[at] != 1 {
 			t.Fatalf("%d jobs for %s", jobs[at], at)
 		}
@@ -155,7 +156,8 @@ func TestJobsAreWhole(t *testing.T) {
 	in := cron.Input{Spec: spec, Due: []time.Time{at, at}, Now: at}
 	d := cron.Decide(in)
 	want := []*cluster.Job{{
-		Cluster: "c", Name: "backup-202611200100", Labels: cluster.Labels{"a": "b"}, Priority: 700, Cron: "backup", At: at,
+		Cluster: "c", Name: "backup-202611200100", Labels: cluster.Labels{"a": "b"}, Priority: 700, Cron: "backup",
+		At:    at,
 		Steps: []cluster.Step{{Name: "dump", Definition: cluster.Ref{Name: "dump", Version: 3}, Count: 2}},
 	}}
 	if diff := cmp.Diff(want, d.Make); diff != "" {
@@ -178,7 +180,10 @@ func TestJobsAreWhole(t *testing.T) {
 // TestCancelsOnce: a job that is cancelled or deleted already is left alone, and the new one does not wait for it.
 func TestCancelsOnce(t *testing.T) {
 	at := midnight().Add(time.Hour)
-	spec := &cluster.Cron{Cluster: "c", Name: "backup", Schedules: []string{"@hourly"}, Within: cluster.DefaultCronWithin, Concurrency: cluster.CronReplace}
+	spec := &cluster.Cron{
+		Cluster: "c", Name: "backup", Schedules: []string{"@hourly"},
+		Within: cluster.DefaultCronWithin, Concurrency: cluster.CronReplace,
+	}
 	spec.Created, spec.Updated = midnight(), midnight()
 	jobs := []cron.Job{
 		{Spec: &cluster.Job{Name: "a", Cron: "backup", Cancelled: true}},

@@ -15,8 +15,9 @@ import (
 
 // TestScripts plays the stories in testdata, as package script says. Commands:
 //
-//	cron every=D [concurrency=W] [missed=W] [within=D] [keep=N/N]   the user writes the cron: a moment each D of the day
-//	suspend | resume | delete | relabel                             the user changes it
+//	cron every=D [concurrency=W] [missed=W] [within=D] [keep=N/N]
+//	                                     the user writes the cron: a moment each D of the day
+//	suspend | resume | delete | relabel  the user changes it
 //	forget                       the record of how far it has come is lost
 //	end HHMM [failed]            the job of that moment ends
 //	job HHMM                     somebody else makes a job of that name
@@ -88,7 +89,10 @@ func (s *stage) do(command string, words []string) {
 
 // write writes the cron as the API server would.
 func (s *stage) write(words []string) {
-	c := &cluster.Cron{Cluster: "c", Name: "backup", Concurrency: cluster.CronForbid, Missed: cluster.CronOnce, Within: cluster.DefaultCronWithin}
+	c := &cluster.Cron{
+		Cluster: "c", Name: "backup", Concurrency: cluster.CronForbid, Missed: cluster.CronOnce,
+		Within: cluster.DefaultCronWithin,
+	}
 	c.Created, c.Updated = s.now, s.now
 	if s.spec != nil {
 		c.Created = s.spec.Created
@@ -132,7 +136,9 @@ func (s *stage) look(always bool) {
 	}
 	if always || len(parts) > 0 {
 		parts = append(parts, d.Message)
-		fmt.Fprintln(&s.out, s.now.Format("15:04:05"), strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "; "))
+		fmt.Fprintln(&s.out, s.now.Format("15:04:05"), strings.Join(slices.DeleteFunc(parts, func(p string) bool {
+			return p == ""
+		}), "; "))
 	}
 }
 
@@ -146,7 +152,8 @@ func (s *stage) clock(text string) time.Time {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return midnight().Add(time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second)
+	return midnight().Add(time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +
+		time.Duration(t.Second())*time.Second)
 }
 
 func (s *stage) span(text string) time.Duration {

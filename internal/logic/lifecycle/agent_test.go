@@ -72,7 +72,8 @@ func TestOverallIsTheWorst(t *testing.T) {
 }
 
 func TestHealthWithoutChecks(t *testing.T) {
-	if h, rest := lifecycle.HealthWithoutChecks(time.Second, 300*time.Millisecond); h != cluster.HealthUnknown || rest != 700*time.Millisecond {
+	if h, rest := lifecycle.HealthWithoutChecks(time.Second, 300*time.Millisecond); h != cluster.HealthUnknown ||
+		rest != 700*time.Millisecond {
 		t.Errorf("after 300 ms: %s, %s to go", h, rest)
 	}
 	if h, rest := lifecycle.HealthWithoutChecks(time.Second, time.Second); h != cluster.HealthHealthy || rest != 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Look is what one check of a round has shown so far. Agents persist it: so neither an agent's new life nor another server loses or
-// makes up what was seen or said. The zero value is a check without a result.
+// Look is what one check of a round has shown so far. Agents persist it: so neither an agent's new life nor another
+// server loses or makes up what was seen or said. The zero value is a check without a result.
 type Look struct {
 	CheckState
 	// Complaint is what the check answered when its health came to be what it is, empty where that was well.
@@ -31,7 +31,8 @@ type Hearing struct {
 type Round struct {
 	Checks []cluster.Check
 	Looks  []Look // one for each check, or none at all
-	// Up is when all containers ran, Through when all checks of the meaning startup had succeeded, 0 for not yet (boot-time clock).
+	// Up is when all containers ran, Through when all checks of the meaning startup had succeeded, 0 for not yet
+	// (boot-time clock).
 	Up, Through time.Duration
 	Hearing     Hearing
 	Now         time.Duration // boot-time clock
@@ -45,8 +46,8 @@ func (r *Round) look(i int) Look {
 	return Look{}
 }
 
-// Looked returns the look after a further state of the check. The complaint is kept for as long as the health is the same: some
-// differ each time, and each difference would be told and stored.
+// Looked returns the look after a further state of the check. The complaint is kept for as long as the health is the
+// same: some differ each time, and each difference would be told and stored.
 func Looked(prev Look, state CheckState, complaint string) Look {
 	next := Look{CheckState: state, Complaint: complaint, Said: prev.Said}
 	if state.Health == prev.Health {
@@ -77,15 +78,16 @@ type Expiry string
 
 // Expiries.
 const (
-	Stands  Expiry = ""        // the word stands, or the check waits for one
-	Doubted Expiry = "doubted" // nothing was heard for the TTL; whether something could have been heard is not known yet
+	Stands Expiry = "" // the word stands, or the check waits for one
+	// nothing was heard for the TTL; whether something could have been heard is not known yet
+	Doubted Expiry = "doubted"
 	Expired Expiry = "expired" // nothing was heard for the TTL, and something could have been
 )
 
 // Expires judges the TTL of a check that others than its agent look after. It runs from the newest word, from when a
-// server was there to pass words on, or from when the check began to count, whichever is the latest: silence of servers, or of an agent that
-// was not there, is not the task's. It has passed once a server answered a request that was sent after its end. At is when to look again, 0 for when something
-// happens.
+// server was there to pass words on, or from when the check began to count, whichever is the latest: silence of
+// servers, or of an agent that was not there, is not the task's. It has passed once a server answered a request that
+// was sent after its end. At is when to look again, 0 for when something happens.
 func Expires(r *Round, i int) (e Expiry, at time.Duration) {
 	c := &r.Checks[i]
 	began := r.Through
@@ -127,7 +129,8 @@ func orTTL(d cluster.Duration) time.Duration {
 
 // Checked is what the checks of a round say together.
 type Checked struct {
-	// Health is that of the checks of the meaning readiness, by Overall; unknown where there are none, or none counts yet.
+	// Health is that of the checks of the meaning readiness, by Overall; unknown where there are none, or none counts
+	// yet.
 	Health cluster.Health
 	// Started says that every check of the meaning startup has succeeded.
 	Started bool

@@ -17,7 +17,10 @@ import (
 func checksOf(texts ...string) (all []cluster.Check) {
 	for _, text := range texts {
 		name, ttl := strings.CutPrefix(text, "ttl ")
-		c := cluster.Check{Name: "c" + fmt.Sprint(len(all)), Type: cluster.CheckHTTP, Meaning: cluster.CheckMeaning(name)}
+		c := cluster.Check{
+			Name: "c" + fmt.Sprint(len(all)), Type: cluster.CheckHTTP,
+			Meaning: cluster.CheckMeaning(name),
+		}
 		if ttl {
 			c.Type, c.TTL = cluster.CheckTTL, cluster.Duration(10*time.Second)
 		}
@@ -53,25 +56,45 @@ func TestWhatChecksSayTogether(t *testing.T) {
 	}{
 		{"no checks", nil, "", true, lifecycle.Checked{Health: "unknown", Started: true}},
 		{"no looks yet", checksOf(""), "", true, lifecycle.Checked{Health: "unknown", Started: true}},
-		{"an empty meaning is readiness", checksOf(""), "-", true, lifecycle.Checked{Health: "failing", Started: true, Note: "readiness check c0: 500"}},
 		{
-			"the worst readiness check counts, and all that are not well are named", checksOf("readiness", "readiness", "readiness"),
-			"+!-", true,
-			lifecycle.Checked{Health: "failing", Started: true, Note: "readiness check c1: 500; readiness check c2: 500"},
+			"an empty meaning is readiness", checksOf(""), "-", true,
+			lifecycle.Checked{Health: "failing", Started: true, Note: "readiness check c0: 500"},
 		},
-		{"liveness is no part of health", checksOf("liveness", "readiness"), "!+", true, lifecycle.Checked{Health: "healthy", Started: true}},
-		{"liveness alone leaves health open", checksOf("liveness"), "+", true, lifecycle.Checked{Health: "unknown", Started: true}},
+		{
+			"the worst readiness check counts, and all that are not well are named",
+			checksOf("readiness", "readiness", "readiness"),
+			"+!-", true,
+			lifecycle.Checked{
+				Health: "failing", Started: true,
+				Note: "readiness check c1: 500; readiness check c2: 500",
+			},
+		},
+		{
+			"liveness is no part of health", checksOf("liveness", "readiness"), "!+", true,
+			lifecycle.Checked{Health: "healthy", Started: true},
+		},
+		{
+			"liveness alone leaves health open", checksOf("liveness"), "+", true,
+			lifecycle.Checked{Health: "unknown", Started: true},
+		},
 		{
 			"failing liveness ends the round", checksOf("liveness", "readiness"), "-+", true,
-			lifecycle.Checked{Health: "healthy", Started: true, Fatal: "liveness check c0 failed 3 times in a row: 500"},
+			lifecycle.Checked{
+				Health: "healthy", Started: true,
+				Fatal: "liveness check c0 failed 3 times in a row: 500",
+			},
 		},
 		{
-			"before the start is through nothing else counts", checksOf("startup", "liveness", "readiness"), "!-+", false,
+			"before the start is through nothing else counts", checksOf("startup", "liveness", "readiness"), "!-+",
+			false,
 			lifecycle.Checked{Health: "unknown", Note: "waits for startup check c0: 500"},
 		},
 		{
 			"a start beyond its limit ends the round", checksOf("startup", "readiness"), "-+", false,
-			lifecycle.Checked{Health: "unknown", Note: "waits for startup check c0: 500", Fatal: "startup check c0 failed 3 times in a row: 500"},
+			lifecycle.Checked{
+				Health: "unknown", Note: "waits for startup check c0: 500",
+				Fatal: "startup check c0 failed 3 times in a row: 500",
+			},
 		},
 		{
 			"each startup check has to succeed", checksOf("startup", "startup", "readiness"), "+??", false,
@@ -81,7 +104,10 @@ func TestWhatChecksSayTogether(t *testing.T) {
 			"a start that is waited for by words", checksOf("ttl startup"), "?", false,
 			lifecycle.Checked{Health: "unknown", Note: "waits for startup check c0: nothing was said yet"},
 		},
-		{"the start is through with its last check", checksOf("startup", "readiness"), "++", false, lifecycle.Checked{Health: "healthy", Started: true}},
+		{
+			"the start is through with its last check", checksOf("startup", "readiness"), "++", false,
+			lifecycle.Checked{Health: "healthy", Started: true},
+		},
 		{
 			"a start that was through stays so", checksOf("startup", "readiness"), "-+", true,
 			lifecycle.Checked{Health: "healthy", Started: true},
@@ -112,13 +138,25 @@ func TestWordsExpire(t *testing.T) {
 		{"nothing was said yet, and there is time", func(*lifecycle.Round) {}, s(9), lifecycle.Stands, s(10)},
 		{"nothing was said in time", func(r *lifecycle.Round) { r.Hearing.Until = s(11) }, s(12), lifecycle.Expired, 0},
 		{"a word stands", func(r *lifecycle.Round) { r.Looks[0].Said = s(5) }, s(12), lifecycle.Stands, s(15)},
-		{"no server has answered since", func(r *lifecycle.Round) { r.Hearing.Until = s(9) }, s(60), lifecycle.Doubted, 0},
-		{"without a session nothing expires", func(r *lifecycle.Round) { r.Hearing.Since = 0 }, s(600), lifecycle.Stands, 0},
-		{"a new session begins the time anew", func(r *lifecycle.Round) { r.Hearing = lifecycle.Hearing{Since: s(100)} }, s(105), lifecycle.Stands, s(110)},
-		{"the initial delay comes before", func(r *lifecycle.Round) { r.Checks[0].InitialDelay = cluster.Duration(time.Minute) }, s(30), lifecycle.Stands, s(70)},
-		{"before the start is through nothing counts", func(r *lifecycle.Round) { r.Through = 0 }, s(60), lifecycle.Stands, 0},
+		{"no server has answered since", func(r *lifecycle.Round) {
+			r.Hearing.Until = s(9)
+		}, s(60), lifecycle.Doubted, 0},
+		{"without a session nothing expires", func(r *lifecycle.Round) {
+			r.Hearing.Since = 0
+		}, s(600), lifecycle.Stands, 0},
+		{"a new session begins the time anew", func(r *lifecycle.Round) {
+			r.Hearing = lifecycle.Hearing{Since: s(100)}
+		}, s(105), lifecycle.Stands, s(110)},
+		{"the initial delay comes before", func(r *lifecycle.Round) {
+			r.Checks[0].InitialDelay = cluster.Duration(time.Minute)
+		}, s(30), lifecycle.Stands, s(70)},
+		{"before the start is through nothing counts", func(r *lifecycle.Round) {
+			r.Through = 0
+		}, s(60), lifecycle.Stands, 0},
 		{"what fails already fails", func(r *lifecycle.Round) { r.Looks = looksOf("-") }, s(60), lifecycle.Stands, 0},
-		{"others are looked at", func(r *lifecycle.Round) { r.Checks[0].Type = cluster.CheckTCP }, s(60), lifecycle.Stands, 0},
+		{"others are looked at", func(r *lifecycle.Round) {
+			r.Checks[0].Type = cluster.CheckTCP
+		}, s(60), lifecycle.Stands, 0},
 		{
 			"a start counts from the round's beginning", func(r *lifecycle.Round) {
 				r.Through, r.Checks[0].Meaning, r.Hearing.Until = 0, cluster.MeaningStartup, s(11)
@@ -143,14 +181,19 @@ func TestWordsExpire(t *testing.T) {
 	}
 }
 
-// Whatever agents and servers do, a check expires only where something could have been said to it for its whole TTL, and was not.
+// Whatever agents and servers do, a check expires only where something could have been said to it for its whole TTL,
+// and was not.
 func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := lifecycle.Round{Checks: checksOf("ttl readiness"), Looks: looksOf("?"), Up: time.Hour, Through: time.Hour, Now: time.Hour}
+		r := lifecycle.Round{
+			Checks: checksOf("ttl readiness"), Looks: looksOf("?"), Up: time.Hour, Through: time.Hour,
+			Now: time.Hour,
+		}
 		ttl := time.Duration(r.Checks[0].TTL)
 		deaf := r.Now // when a word last was said, or could not have come
 		for range rapid.IntRange(1, 100).Draw(t, "events") {
-			switch rapid.SampledFrom([]string{"time", "time", "time", "session", "lost", "answer", "word", "agent"}).Draw(t, "event") {
+			switch rapid.SampledFrom(
+				[]string{"time", "time", "time", "session", "lost", "answer", "word", "agent"}).Draw(t, "event") {
 			case "time":
 				r.Now += time.Duration(rapid.IntRange(1, 8).Draw(t, "seconds")) * time.Second
 				if r.Hearing.Since == 0 {
@@ -207,7 +250,11 @@ func TestEndByACheck(t *testing.T) {
 		want   lifecycle.View
 		final  bool
 	}{
-		{"the policy has its say", func(*lifecycle.End) {}, lifecycle.View{State: "failed", Reason: "unhealthy", Message: end.Problem}, false},
+		{
+			"the policy has its say", func(*lifecycle.End) {},
+			lifecycle.View{State: "failed", Reason: "unhealthy", Message: end.Problem},
+			false,
+		},
 		{
 			"whatever its program says at TERM", func(e *lifecycle.End) {
 				e.Bad = &lifecycle.BadEnd{Container: "a", Exit: cluster.Exit{Code: 143, Signal: 15}}
@@ -219,7 +266,9 @@ func TestEndByACheck(t *testing.T) {
 			true,
 		},
 		{
-			"a batch program whose end nobody saw is not run again (P4.4)", func(e *lifecycle.End) { e.Batch, e.Unseen = true, true },
+			"a batch program whose end nobody saw is not run again (P4.4)", func(e *lifecycle.End) {
+				e.Batch, e.Unseen = true, true
+			},
 			lifecycle.View{State: "failed", Reason: "unhealthy", Message: end.Problem},
 			true,
 		},

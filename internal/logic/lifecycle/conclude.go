@@ -139,7 +139,8 @@ type End struct {
 // BadEnd is how a container ended that did not end well.
 type BadEnd struct {
 	Container string
-	// Refused, unless empty, is why the executor could not start it. Exit is unknown where its program may have run, and empty where not.
+	// Refused, unless empty, is why the executor could not start it. Exit is unknown where its program may have run,
+	// and empty where not.
 	Refused string
 	Exit    cluster.Exit
 	// After, unless empty, is the container that ended before and so ended the round.
@@ -166,7 +167,8 @@ func Classify(e End) (v View, final bool) {
 	case e.Cause == CausePrepare:
 		return View{State: cluster.StateFailed, Reason: cluster.ReasonPrepare, Message: e.Problem}, false
 	case e.Cause == CauseCheck:
-		return View{State: cluster.StateFailed, Reason: cluster.ReasonUnhealthy, Message: e.Problem}, e.Batch && e.Unseen
+		return View{State: cluster.StateFailed, Reason: cluster.ReasonUnhealthy, Message: e.Problem},
+			e.Batch && e.Unseen
 	case e.Rebooted:
 		return View{
 			State: cluster.StateFailed, Reason: cluster.ReasonBootChanged,
@@ -188,7 +190,8 @@ func Classify(e End) (v View, final bool) {
 func (b *BadEnd) why() (cluster.ReasonCode, string) {
 	switch {
 	case b.Refused != "" && b.Exit.Unknown:
-		return cluster.ReasonStartFailed, fmt.Sprintf("the start of container %s failed, and its program may have run: %s", b.Container, b.Refused)
+		return cluster.ReasonStartFailed,
+			fmt.Sprintf("the start of container %s failed, and its program may have run: %s", b.Container, b.Refused)
 	case b.Refused != "":
 		return cluster.ReasonStartFailed, fmt.Sprintf("container %s could not be started: %s", b.Container, b.Refused)
 	case b.Exit.Unknown:

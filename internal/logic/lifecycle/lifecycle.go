@@ -127,7 +127,8 @@ func Shown(a cluster.Attempt) View {
 // wished reports whether the stop is a wish that no permit was given for yet: the attempt goes on (P5.2).
 func wished(d *cluster.Desired, o *cluster.Observed) bool {
 	s := d.Stop
-	return s.Class == cluster.StopVoluntary && s.Permit == "" && o != nil && o.State == cluster.StateRunning && o.Ask != ""
+	return s.Class == cluster.StopVoluntary && s.Permit == "" && o != nil && o.State == cluster.StateRunning &&
+		o.Ask != ""
 }
 
 // reported returns the end that the agent reported, with the cause of the stop where one

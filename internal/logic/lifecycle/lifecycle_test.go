@@ -16,7 +16,8 @@ import (
 
 func states() []cluster.State {
 	return []cluster.State{
-		cluster.StatePending, cluster.StateAssigned, cluster.StatePreparing, cluster.StateStarting, cluster.StateRunning,
+		cluster.StatePending, cluster.StateAssigned, cluster.StatePreparing, cluster.StateStarting,
+		cluster.StateRunning,
 		cluster.StateStopping, cluster.StateSucceeded, cluster.StateFailed, cluster.StateRejected, cluster.StateLost,
 		cluster.StateCancelled,
 	}
@@ -63,7 +64,9 @@ func TestMovesAreSound(t *testing.T) {
 		seen[pair] = true
 	}
 	for _, s := range states() {
-		ends := slices.ContainsFunc(states(), func(to cluster.State) bool { return to.Terminal() && lifecycle.Follows(s, to) })
+		ends := slices.ContainsFunc(states(), func(to cluster.State) bool {
+			return to.Terminal() && lifecycle.Follows(s, to)
+		})
 		if !ends {
 			t.Errorf("no end follows %s", s)
 		}
@@ -142,13 +145,21 @@ func TestShown(t *testing.T) {
 	}{
 		{"no records", cluster.Attempt{}, lifecycle.View{State: cluster.StatePending}},
 		{"placed", cluster.Attempt{Desired: desired(nil)}, lifecycle.View{State: cluster.StateAssigned}},
-		{"seen by an earlier attempt only", cluster.Attempt{Desired: desired(nil), Observed: foreign}, lifecycle.View{State: cluster.StateAssigned}},
+		{
+			"seen by an earlier attempt only",
+			cluster.Attempt{Desired: desired(nil), Observed: foreign},
+			lifecycle.View{State: cluster.StateAssigned},
+		},
 		{
 			"stopped before it was seen",
 			cluster.Attempt{Desired: desired(rollout)},
 			lifecycle.View{State: cluster.StateStopping, Reason: cluster.ReasonRollout, Message: "replaced"},
 		},
-		{"preparing", cluster.Attempt{Desired: desired(nil), Observed: observed(cluster.StatePreparing)}, lifecycle.View{State: cluster.StatePreparing}},
+		{
+			"preparing",
+			cluster.Attempt{Desired: desired(nil), Observed: observed(cluster.StatePreparing)},
+			lifecycle.View{State: cluster.StatePreparing},
+		},
 		{
 			"running",
 			cluster.Attempt{Desired: desired(nil), Observed: running},
@@ -215,7 +226,8 @@ func TestShownStatesFollow(t *testing.T) {
 				}
 			case 1: // the reconciler stops it
 				if a.Desired != nil && a.Desired.Stop == nil {
-					reason := rapid.SampledFrom([]cluster.ReasonCode{cluster.ReasonRollout, cluster.ReasonTimeLimit}).Draw(t, "reason")
+					reason := rapid.SampledFrom(
+						[]cluster.ReasonCode{cluster.ReasonRollout, cluster.ReasonTimeLimit}).Draw(t, "reason")
 					a.Desired = desired(&cluster.Stop{Reason: reason})
 				}
 			case 2, 3: // the agent takes a step
@@ -282,7 +294,10 @@ func TestConclude(t *testing.T) {
 			attempt: cluster.Attempt{Desired: desired(nil), Outcome: &cluster.Outcome{State: cluster.StateFailed}},
 		},
 		{
-			name: "succeeded", attempt: cluster.Attempt{Desired: desired(nil), Observed: with(cluster.StateSucceeded, ran)},
+			name: "succeeded", attempt: cluster.Attempt{
+				Desired:  desired(nil),
+				Observed: with(cluster.StateSucceeded, ran),
+			},
 			ok: true, state: cluster.StateSucceeded, started: true,
 		},
 		{
@@ -295,17 +310,26 @@ func TestConclude(t *testing.T) {
 			ok: true, state: cluster.StateFailed, started: true,
 		},
 		{
-			name: "image missing", attempt: cluster.Attempt{Desired: desired(nil), Observed: with(cluster.StateFailed, func(o *cluster.Observed) {
-				o.Reason = cluster.ReasonPrepare
-			})}, ok: true, state: cluster.StateFailed, endedNow: true,
+			name: "image missing", attempt: cluster.Attempt{
+				Desired: desired(nil),
+				Observed: with(cluster.StateFailed, func(o *cluster.Observed) {
+					o.Reason = cluster.ReasonPrepare
+				}),
+			}, ok: true, state: cluster.StateFailed, endedNow: true,
 		},
 		{
-			name: "unknown exit", attempt: cluster.Attempt{Desired: desired(nil), Observed: with(cluster.StateFailed, func(o *cluster.Observed) {
-				o.Reason = cluster.ReasonUnknownExit
-			})}, ok: true, state: cluster.StateFailed, started: true, endedNow: true,
+			name: "unknown exit", attempt: cluster.Attempt{
+				Desired: desired(nil),
+				Observed: with(cluster.StateFailed, func(o *cluster.Observed) {
+					o.Reason = cluster.ReasonUnknownExit
+				}),
+			}, ok: true, state: cluster.StateFailed, started: true, endedNow: true,
 		},
 		{
-			name: "rejected", attempt: cluster.Attempt{Desired: desired(nil), Observed: observed(cluster.StateRejected)},
+			name: "rejected", attempt: cluster.Attempt{
+				Desired:  desired(nil),
+				Observed: observed(cluster.StateRejected),
+			},
 			ok: true, state: cluster.StateRejected, free: true, endedNow: true,
 		},
 		{
@@ -328,9 +352,12 @@ func TestConclude(t *testing.T) {
 			ok:      true, state: cluster.StateLost, started: true, endedNow: true,
 		},
 		{
-			name:    "cancelled",
-			attempt: cluster.Attempt{Desired: desired(&cluster.Stop{Reason: cluster.ReasonDeleted}), Observed: with(cluster.StateCancelled, ran)},
-			ok:      true, state: cluster.StateCancelled, started: true, free: true,
+			name: "cancelled",
+			attempt: cluster.Attempt{
+				Desired:  desired(&cluster.Stop{Reason: cluster.ReasonDeleted}),
+				Observed: with(cluster.StateCancelled, ran),
+			},
+			ok: true, state: cluster.StateCancelled, started: true, free: true,
 		},
 		{
 			name:    "without a desired record",
@@ -339,7 +366,8 @@ func TestConclude(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			out, ok := lifecycle.Conclude(lifecycle.Ending{Attempt: tt.attempt, Loss: tt.loss, Freed: tt.freed, Now: now})
+			out, ok := lifecycle.Conclude(
+				lifecycle.Ending{Attempt: tt.attempt, Loss: tt.loss, Freed: tt.freed, Now: now})
 			if ok != tt.ok {
 				t.Fatalf("ended: %v, want %v", ok, tt.ok)
 			}
@@ -386,17 +414,37 @@ func TestClassify(t *testing.T) {
 		final bool
 	}{
 		{"job ends well", lifecycle.End{Cause: lifecycle.CauseExit, Batch: true}, "succeeded", false},
-		{"job ends well though told to stop", lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Stop: stop}, "succeeded", true},
+		{
+			"job ends well though told to stop",
+			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Stop: stop},
+			"succeeded", true,
+		},
 		{
 			"job ends badly though told to stop",
 			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Stop: stop, Bad: exit(cluster.Exit{Code: 3})},
 			"failed exit: container app ended with exit code 3", true,
 		},
-		{"job stopped", lifecycle.End{Cause: lifecycle.CauseStop, Batch: true, Stop: stop, Bad: term}, "cancelled rollout: the new one is healthy", true},
-		{"service stopped", lifecycle.End{Cause: lifecycle.CauseStop, Stop: stop, Bad: term}, "cancelled rollout: the new one is healthy", true},
-		{"service stopped as it ended", lifecycle.End{Cause: lifecycle.CauseExit, Stop: stop}, "cancelled rollout: the new one is healthy", true},
+		{
+			"job stopped",
+			lifecycle.End{Cause: lifecycle.CauseStop, Batch: true, Stop: stop, Bad: term},
+			"cancelled rollout: the new one is healthy", true,
+		},
+		{
+			"service stopped",
+			lifecycle.End{Cause: lifecycle.CauseStop, Stop: stop, Bad: term},
+			"cancelled rollout: the new one is healthy", true,
+		},
+		{
+			"service stopped as it ended",
+			lifecycle.End{Cause: lifecycle.CauseExit, Stop: stop},
+			"cancelled rollout: the new one is healthy", true,
+		},
 		{"service ends well", lifecycle.End{Cause: lifecycle.CauseExit}, "succeeded", false},
-		{"code", lifecycle.End{Cause: lifecycle.CauseExit, Bad: exit(cluster.Exit{Code: 3})}, "failed exit: container app ended with exit code 3", false},
+		{
+			"code",
+			lifecycle.End{Cause: lifecycle.CauseExit, Bad: exit(cluster.Exit{Code: 3})},
+			"failed exit: container app ended with exit code 3", false,
+		},
 		{
 			"signal",
 			lifecycle.End{Cause: lifecycle.CauseExit, Bad: exit(cluster.Exit{Code: 139, Signal: 11})},
@@ -419,17 +467,26 @@ func TestClassify(t *testing.T) {
 		},
 		{
 			"refused after another",
-			lifecycle.End{Cause: lifecycle.CauseExit, Bad: &lifecycle.BadEnd{Container: "b", Refused: "no file", After: "a"}},
+			lifecycle.End{
+				Cause: lifecycle.CauseExit,
+				Bad:   &lifecycle.BadEnd{Container: "b", Refused: "no file", After: "a"},
+			},
 			"failed start-failed: container b could not be started: no file, after container a ended", false,
 		},
 		{
 			"start in doubt of a service",
-			lifecycle.End{Cause: lifecycle.CauseExit, Unseen: true, Bad: &lifecycle.BadEnd{Container: "b", Refused: "an odd answer", Exit: unseen.Exit}},
+			lifecycle.End{
+				Cause: lifecycle.CauseExit, Unseen: true,
+				Bad: &lifecycle.BadEnd{Container: "b", Refused: "an odd answer", Exit: unseen.Exit},
+			},
 			"failed start-failed: the start of container b failed, and its program may have run: an odd answer", false,
 		},
 		{
 			"start in doubt of a job",
-			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Unseen: true, Bad: &lifecycle.BadEnd{Container: "b", Refused: "an odd answer", Exit: unseen.Exit}},
+			lifecycle.End{
+				Cause: lifecycle.CauseExit, Batch: true, Unseen: true,
+				Bad: &lifecycle.BadEnd{Container: "b", Refused: "an odd answer", Exit: unseen.Exit},
+			},
 			"failed start-failed: the start of container b failed, and its program may have run: an odd answer", true,
 		},
 		{
@@ -437,15 +494,32 @@ func TestClassify(t *testing.T) {
 			lifecycle.End{Cause: lifecycle.CauseTimeLimit, Batch: true, TimeLimit: time.Minute, Bad: term},
 			"failed time-limit: ran longer than its time limit of 1m0s", true,
 		},
-		{"barrier", lifecycle.End{Cause: lifecycle.CauseBarrier, Batch: true, Problem: "it was replaced"}, "rejected barrier: it was replaced", true},
-		{"prepare", lifecycle.End{Cause: lifecycle.CausePrepare, Problem: "no image"}, "failed prepare: no image", false},
-		{"reboot of a service", lifecycle.End{Cause: lifecycle.CauseExit, Rebooted: true}, "failed reboot: the machine was started anew while the task ran", false},
+		{
+			"barrier",
+			lifecycle.End{Cause: lifecycle.CauseBarrier, Batch: true, Problem: "it was replaced"},
+			"rejected barrier: it was replaced", true,
+		},
+		{
+			"prepare",
+			lifecycle.End{Cause: lifecycle.CausePrepare, Problem: "no image"},
+			"failed prepare: no image",
+			false,
+		},
+		{
+			"reboot of a service",
+			lifecycle.End{Cause: lifecycle.CauseExit, Rebooted: true},
+			"failed reboot: the machine was started anew while the task ran", false,
+		},
 		{
 			"reboot of a job",
 			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Rebooted: true, Unseen: true},
 			"failed reboot: the machine was started anew while the task ran", true,
 		},
-		{"reboot of a stopped job", lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Rebooted: true, Stop: stop}, "cancelled rollout: the new one is healthy", true},
+		{
+			"reboot of a stopped job",
+			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Rebooted: true, Stop: stop},
+			"cancelled rollout: the new one is healthy", true,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v, final := lifecycle.Classify(tt.end)

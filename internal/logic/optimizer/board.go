@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// Gains are counted in units: a share of a node has shareBits behind the point, its square twice as many. Integers, so that
-// every server finds the same.
+// Gains are counted in units: a share of a node has shareBits behind the point, its square twice as many. Integers, so
+// that every server finds the same.
 const (
 	shareBits = 15
 	one       = 1 << shareBits
@@ -78,9 +78,10 @@ type class struct {
 	demand           amounts
 	shares           []amounts // of each shape
 	liked            []int64   // by node, what it is worth to be there; nil without such wishes
-	tied             bool      // it has wishes about other workloads, which no gain tells of: it is moved because of violations alone
-	closed           []uint64  // nodes that refused it in this sweep; nil for none
-	closedIn         int       // the sweep
+	// it has wishes about other workloads, which no gain tells of: it is moved because of violations alone
+	tied     bool
+	closed   []uint64 // nodes that refused it in this sweep; nil for none
+	closedIn int      // the sweep
 }
 
 // group is the tasks of one version of an owner, which keep away from each other.
@@ -108,7 +109,9 @@ func newBoard(in Input, opts Options) *board {
 		opts: opts, trial: in.Fleet.Clone(), spare: in.Spare, stays: map[string]int{}, tasks: slices.Clone(in.Tasks),
 		seats: map[seatKey]*seat{}, values: map[string]*valuesOf{}, left: opts.Work,
 	}
-	slices.SortFunc(b.tasks, func(x, y Task) int { return cmp.Or(cmp.Compare(x.Task, y.Task), cmp.Compare(x.UUID, y.UUID)) })
+	slices.SortFunc(b.tasks, func(x, y Task) int {
+		return cmp.Or(cmp.Compare(x.Task, y.Task), cmp.Compare(x.UUID, y.UUID))
+	})
 	b.setNodes()
 	b.siblings = make([]int32, len(b.nodes))
 	b.setTasks()
@@ -120,7 +123,10 @@ func (b *board) setNodes() {
 	shapes := map[amounts]int32{}
 	for _, name := range b.trial.Nodes() {
 		n, used, _ := b.trial.Node(name)
-		o := node{Node: n, used: amountsOf(used), capacity: amountsOf(n.Capacity), open: n.State == cluster.NodeReady && !n.Cordon}
+		o := node{
+			Node: n, used: amountsOf(used), capacity: amountsOf(n.Capacity),
+			open: n.State == cluster.NodeReady && !n.Cordon,
+		}
 		shape, known := shapes[o.capacity]
 		if !known {
 			shape = int32(len(b.shapes))
@@ -138,7 +144,9 @@ func (b *board) setNodes() {
 
 // find returns the number of a node.
 func (b *board) find(name string) (int32, bool) {
-	n, found := slices.BinarySearchFunc(b.nodes, name, func(n node, name string) int { return strings.Compare(n.Name, name) })
+	n, found := slices.BinarySearchFunc(b.nodes, name, func(n node, name string) int {
+		return strings.Compare(n.Name, name)
+	})
 	return int32(n), found
 }
 
@@ -218,7 +226,8 @@ func (b *board) needed() func(*Task) bool {
 	}
 	return func(t *Task) bool {
 		return slices.ContainsFunc(wishes, func(w wish) bool {
-			if w.Clusters == nil && w.own != t.Owner.Cluster || w.Clusters != nil && !slices.Contains(w.Clusters, t.Owner.Cluster) {
+			if w.Clusters == nil && w.own != t.Owner.Cluster || w.Clusters != nil &&
+				!slices.Contains(w.Clusters, t.Owner.Cluster) {
 				return false
 			}
 			for k, v := range w.Labels { // order-free: all have to be met
@@ -234,14 +243,19 @@ func (b *board) needed() func(*Task) bool {
 // class returns the class of the task, a new one if there is none.
 func (b *board) class(t *Task, classes map[string][]*class, groups map[string]*group) *class {
 	parts, _ := t.Task.Parts()
-	key := fmt.Sprint(t.Owner.Kind, "/", t.Owner.Cluster, "/", t.Owner.Name, "/", parts.Step, "/", t.Definition, "/", parts.Generation >= t.Restarted)
+	key := fmt.Sprint(t.Owner.Kind, "/", t.Owner.Cluster, "/", t.Owner.Name, "/", parts.Step, "/", t.Definition, "/",
+		parts.Generation >= t.Restarted)
 	for _, c := range classes[key] {
-		if c.Demand == t.Demand && c.NeedsImage == t.NeedsImage && c.Plain == t.Plain && c.Placement.Strategy == t.Placement.Strategy &&
+		if c.Demand == t.Demand && c.NeedsImage == t.NeedsImage && c.Plain == t.Plain &&
+			c.Placement.Strategy == t.Placement.Strategy &&
 			c.Placement.AntiAffinity == t.Placement.AntiAffinity && c.OwnerRev == t.OwnerRev {
 			return c
 		}
 	}
-	c := &class{Pending: &t.Pending, strategy: b.opts.Scheduler.Strategy(&t.Pending), affinity: t.Placement.AntiAffinity, demand: amountsOf(t.Demand)}
+	c := &class{
+		Pending: &t.Pending, strategy: b.opts.Scheduler.Strategy(&t.Pending),
+		affinity: t.Placement.AntiAffinity, demand: amountsOf(t.Demand),
+	}
 	if c.affinity == "" {
 		c.affinity = cluster.AntiAffinityPrefer
 		if c.strategy == cluster.StrategyBinpack {
@@ -296,7 +310,8 @@ func (b *board) over() bool { return b.left < 0 || b.room() <= 0 }
 // inUse reports whether there is anything on a node but tasks of daemons.
 func (n *node) inUse() bool { return n.busy > 0 || n.strange }
 
-// opens reports whether a single move may go to the node. One that is empty stays so while there are tasks of strategy binpack.
+// opens reports whether a single move may go to the node. One that is empty stays so while there are tasks of strategy
+// binpack.
 func (b *board) opens(n *node) bool { return n.open && (!b.packs || n.inUse()) }
 
 // fits reports whether a node has room for the class, as far as the columns tell.

@@ -24,8 +24,8 @@ func (b *board) close(c *class, sweep int, n int32) {
 	c.closed[n/64] |= 1 << (n % 64)
 }
 
-// ask asks the scheduler whether the task may go to the node now. The old attempt holds its place meanwhile, unless the task is to
-// be stopped first.
+// ask asks the scheduler whether the task may go to the node now. The old attempt holds its place meanwhile, unless the
+// task is to be stopped first.
 func (b *board) ask(i, to int32) (scheduler.Reservation, bool) {
 	t := &b.tasks[i]
 	p := t.Pending
@@ -109,8 +109,8 @@ func (n *node) measure() {
 	n.stranded = stranded(n.share, n.capacity)
 }
 
-// scatter writes down for each node how many of the class' version are there, if those keep apart, and reports whether they do.
-// Each call is followed by one of wipe.
+// scatter writes down for each node how many of the class' version are there, if those keep apart, and reports whether
+// they do. Each call is followed by one of wipe.
 func (b *board) scatter(c *class) bool {
 	if c.affinity == cluster.AntiAffinityNone || c.group.count < 2 {
 		return false

@@ -16,8 +16,8 @@ func (even) cause() Cause { return CauseEven }
 
 func (even) of() cluster.Strategy { return cluster.StrategySpread }
 
-// best looks at every node. What is gained is the sum of four parts: nodes that are used more evenly, fewer tasks of the same version on
-// one node, values of attributes that are nearer to their targets, and wishes that are met.
+// best looks at every node. What is gained is the sum of four parts: nodes that are used more evenly, fewer tasks of
+// the same version on one node, values of attributes that are nearer to their targets, and wishes that are met.
 func (even) best(b *board, s *seat) (int32, int64) {
 	c, from := s.class, s.node
 	left := b.leave(c, from)
@@ -80,8 +80,9 @@ func (b *board) arrive(c *class, n int32) int64 {
 
 func square(a amounts) int64 { return a[0]*a[0] + a[1]*a[1] + a[2]*a[2] }
 
-// apart returns what it is worth that two tasks of the class' version do not share a node: as much as emptying one where each could have a node of
-// its own, the less the more of them have to share one anyway. It is 0 where they do not mind.
+// apart returns what it is worth that two tasks of the class' version do not share a node: as much as emptying one
+// where each could have a node of its own, the less the more of them have to share one anyway. It is 0 where they do
+// not mind.
 func (b *board) apart(c *class) int64 {
 	if c.affinity == cluster.AntiAffinityNone || c.group.count < 2 || b.open == 0 {
 		return 0
@@ -102,7 +103,8 @@ func (even) why(b *board, c *class, from, to int32) string {
 		s := &c.group.spreads[i]
 		if gain := s.gain(from, to); gain > most {
 			most = gain
-			message = fmt.Sprintf("%s %q has %d of its tasks, %q %s", s.attribute, s.text(from), s.counts[s.at[from]], s.text(to), number(s.counts[s.at[to]]))
+			message = fmt.Sprintf("%s %q has %d of its tasks, %q %s", s.attribute, s.text(from), s.counts[s.at[from]],
+				s.text(to), number(s.counts[s.at[to]]))
 		}
 	}
 	if c.liked != nil && c.liked[to]-c.liked[from] > most {
@@ -191,7 +193,8 @@ func (b *board) newGroup(p *cluster.Placement) *group {
 		if s.weight == 0 {
 			s.weight = cluster.DefaultWeight
 		}
-		s.usable, s.counts, s.targets = make([]bool, len(s.names)), make([]int, len(s.names)), make([]int64, len(s.names))
+		s.usable, s.counts, s.targets = make([]bool, len(s.names)), make([]int, len(s.names)),
+			make([]int64, len(s.names))
 		for n := range b.nodes {
 			if _, refused := b.refuses(p, int32(n), true); !refused && b.nodes[n].open {
 				s.usable[s.at[n]] = true

@@ -14,8 +14,8 @@ type aspect interface {
 	cause() Cause
 	// of says whose tasks are moved.
 	of() cluster.Strategy
-	// best returns the node that is best for a task of the seat, as far as the columns tell, and what is gained by moving it there, in
-	// units; or a gain of 0.
+	// best returns the node that is best for a task of the seat, as far as the columns tell, and what is gained by
+	// moving it there, in units; or a gain of 0.
 	best(b *board, s *seat) (to int32, gain int64)
 	// why says it to people.
 	why(b *board, c *class, from, to int32) string
@@ -29,8 +29,8 @@ func (b *board) improve(a aspect) {
 	}
 }
 
-// sweep looks at every seat, and carries out what is worth it. What a seat gains is looked at again when its turn comes, as others
-// have moved meanwhile. It reports whether there was a move.
+// sweep looks at every seat, and carries out what is worth it. What a seat gains is looked at again when its turn
+// comes, as others have moved meanwhile. It reports whether there was a move.
 func (b *board) sweep(a aspect) bool {
 	least := int64(b.opts.MinGain) * (unit / Points)
 	var q queue
@@ -94,7 +94,8 @@ func (b *board) ordered(of cluster.Strategy) []*seat {
 	return out
 }
 
-// shut asks all nodes about a task that one has refused, and notes which do not take its class: for the rest of the sweep.
+// shut asks all nodes about a task that one has refused, and notes which do not take its class: for the rest of the
+// sweep.
 func (b *board) shut(i int32, c *class, to int32) {
 	b.close(c, b.sweeps, to)
 	if b.tasks[i].StopFirst { // what it holds itself is in the way where it is asked about

@@ -2,27 +2,30 @@
 //
 //	Rebalance(input, options) → an ordered list of moves, each with its gain
 //
-// The list is to be carried out in its order. Each move is found on the fleet as the moves before it leave it, and is one that the
-// scheduler itself allows there: it is asked for every one. Where two of a task may live at once, the next attempt has room while the
-// last still holds its own; a task of which they may not (StopFirst) gives its place up first, and is only moved while its owner
-// can spare one.
+// The list is to be carried out in its order. Each move is found on the fleet as the moves before it leave it, and is
+// one that the scheduler itself allows there: it is asked for every one. Where two of a task may live at once, the next
+// attempt has room while the last still holds its own; a task of which they may not (StopFirst) gives its place up
+// first, and is only moved while its owner can spare one.
 //
-// What is better is told by four numbers, see Score. They are compared in their order, and no move makes them worse, the moves that empty
-// nodes taken together:
+// What is better is told by four numbers, see Score. They are compared in their order, and no move makes them worse,
+// the moves that empty nodes taken together:
 //
 //  1. violations: tasks on nodes that do not meet their constraints any more. These go first, wherever they may.
-//  2. nodes in use, while there are tasks of strategy binpack. A node is emptied as a whole or not at all, if nothing but such tasks
-//     is there. An empty one stays so.
-//  3. stranded: what is left of CPU beside used up memory, or the other way around; while there are tasks of strategy whole.
-//  4. uneven: how far tasks of strategy spread are from the spread that they ask for, over nodes and over the values of attributes.
+//  2. nodes in use, while there are tasks of strategy binpack. A node is emptied as a whole or not at all, if nothing
+//     but such tasks is there. An empty one stays so.
+//  3. stranded: what is left of CPU beside used up memory, or the other way around; while there are tasks of strategy
+//     whole.
+//  4. uneven: how far tasks of strategy spread are from the spread that they ask for, over nodes and over the values of
+//     attributes.
 //
 // A task is moved for the sake of its own strategy alone, or because of a violation. As each move brings the numbers
 // down, a second run on what a first one left finds nothing, and no task goes back and forth.
 //
-// The reverse list is carried out as safely: where both places of a task were had at once on the way there, they are on the way back.
+// The reverse list is carried out as safely: where both places of a task were had at once on the way there, they are on
+// the way back.
 //
-// The work is bounded: a look at one node for one kind of task is about 10 ns, and Options.Work says how many of them there may be. Tasks of one owner
-// and definition on one node are looked at together.
+// The work is bounded: a look at one node for one kind of task is about 10 ns, and Options.Work says how many of them
+// there may be. Tasks of one owner and definition on one node are looked at together.
 package optimizer
 
 import (
@@ -48,10 +51,12 @@ type Task struct {
 // Input is all that a decision looks at. Nothing of it is changed.
 type Input struct {
 	Fleet *scheduler.Fleet
-	// Tasks are those that stand on the fleet, in any order. Of one that is missing nothing is known but what it takes up.
+	// Tasks are those that stand on the fleet, in any order. Of one that is missing nothing is known but what it takes
+	// up.
 	Tasks []Task
-	// Spare is how many healthy tasks an owner has beyond the least that it is to have. Of one with less than none nothing is moved;
-	// tasks with StopFirst are moved of those with at least one. An owner that is missing has none to spare.
+	// Spare is how many healthy tasks an owner has beyond the least that it is to have. Of one with less than none
+	// nothing is moved; tasks with StopFirst are moved of those with at least one. An owner that is missing has none to
+	// spare.
 	Spare map[cluster.OwnerRef]int
 }
 
@@ -71,7 +76,8 @@ type Options struct {
 
 // Defaults of Options.
 const (
-	// DefaultMinGain is what there is to gain by moving a task of a tenth of a node from one that is 60 % full to one that is 40 % full.
+	// DefaultMinGain is what there is to gain by moving a task of a tenth of a node from one that is 60 % full to one
+	// that is 40 % full.
 	DefaultMinGain = 20
 	// DefaultWork is about half a second.
 	DefaultWork = 50_000_000
@@ -115,19 +121,19 @@ type Violation struct {
 	To, Message string
 }
 
-// Score says how well tasks stand. Less is better; the earlier fields weigh more. What is 0 without tasks of a strategy is so where none of them may
-// be moved.
+// Score says how well tasks stand. Less is better; the earlier fields weigh more. What is 0 without tasks of a strategy
+// is so where none of them may be moved.
 type Score struct {
 	// Violations is how many tasks stand where their constraints do not allow it.
 	Violations int
 	// Used is how many nodes have tasks, those of daemons apart. Without tasks of strategy binpack it is 0.
 	Used int
-	// Stranded is, in points, the sum over all nodes of the CPU that is free beyond the free memory, or the other way around, each as a
-	// share of what the node has. Without tasks of strategy whole it is 0.
+	// Stranded is, in points, the sum over all nodes of the CPU that is free beyond the free memory, or the other way
+	// around, each as a share of what the node has. Without tasks of strategy whole it is 0.
 	Stranded int
-	// Uneven is in points, summed: the square of how full each node is, by resource; pairs of tasks of one version that share a
-	// node and would rather not; what versions are away from the spread that they ask for; wishes of tasks that their nodes do not meet. Without tasks
-	// of strategy spread it is 0.
+	// Uneven is in points, summed: the square of how full each node is, by resource; pairs of tasks of one version that
+	// share a node and would rather not; what versions are away from the spread that they ask for; wishes of tasks that
+	// their nodes do not meet. Without tasks of strategy spread it is 0.
 	Uneven int
 }
 
@@ -149,8 +155,8 @@ type Result struct {
 	Bounded bool
 }
 
-// Rebalance returns the moves that are worth it. It does not depend on the order of the tasks, and may run concurrently with other
-// readers of the fleet.
+// Rebalance returns the moves that are worth it. It does not depend on the order of the tasks, and may run concurrently
+// with other readers of the fleet.
 func Rebalance(in Input, opts Options) Result {
 	opts.MinGain = cmp.Or(max(opts.MinGain, 0), DefaultMinGain)
 	opts.Work = cmp.Or(max(opts.Work, 0), DefaultWork)

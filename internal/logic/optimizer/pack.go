@@ -8,8 +8,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// pack empties nodes that nothing keeps in use but tasks of strategy binpack, the emptiest first. All of a node's tasks find places on
-// other nodes that are in use, or none of them moves. It goes over the nodes until no more can be emptied.
+// pack empties nodes that nothing keeps in use but tasks of strategy binpack, the emptiest first. All of a node's tasks
+// find places on other nodes that are in use, or none of them moves. It goes over the nodes until no more can be
+// emptied.
 func (b *board) pack() {
 	if !b.packs {
 		return
@@ -36,12 +37,14 @@ func (b *board) sources() []int32 {
 		}
 	}
 	slices.SortStableFunc(out, func(x, y int32) int {
-		return cmp.Or(cmp.Compare(b.nodes[x].fill(), b.nodes[y].fill()), cmp.Compare(len(b.nodes[x].tasks), len(b.nodes[y].tasks)))
+		return cmp.Or(cmp.Compare(b.nodes[x].fill(), b.nodes[y].fill()),
+			cmp.Compare(len(b.nodes[x].tasks), len(b.nodes[y].tasks)))
 	})
 	return out
 }
 
-// leaving returns how many tasks the node has beside those of daemons, or -1 if one of them must stay or is of another strategy.
+// leaving returns how many tasks the node has beside those of daemons, or -1 if one of them must stay or is of another
+// strategy.
 func (b *board) leaving(n int32) int {
 	count := 0
 	for _, i := range b.nodes[n].tasks {
@@ -77,7 +80,8 @@ func (b *board) empty(n int32) bool {
 		return false
 	}
 	slices.SortFunc(tasks, func(x, y int32) int { // the largest first: it is the hardest to find a place for
-		a, c := sharesOf(amountsOf(b.tasks[x].Demand), b.nodes[n].capacity), sharesOf(amountsOf(b.tasks[y].Demand), b.nodes[n].capacity)
+		a, c := sharesOf(amountsOf(b.tasks[x].Demand), b.nodes[n].capacity),
+			sharesOf(amountsOf(b.tasks[y].Demand), b.nodes[n].capacity)
 		return cmp.Or(cmp.Compare(c[0]+c[1]+c[2], a[0]+a[1]+a[2]), cmp.Compare(x, y))
 	})
 	var done []moved
@@ -124,7 +128,8 @@ func (b *board) stow(i, from int32) (moved, bool) {
 	}
 }
 
-// takes reports whether, as far as the columns tell, the class may go to a node, and likes to be there as much as where it is.
+// takes reports whether, as far as the columns tell, the class may go to a node, and likes to be there as much as where
+// it is.
 func (b *board) takes(c *class, from, to int32) bool {
 	o := &b.nodes[to]
 	if !b.opens(o) || to == from || c.closes(b.sweeps, to) || !o.fits(&c.demand) {

@@ -20,7 +20,8 @@ func upTo(t *rapid.T, name string, most int) int { return rapid.IntRange(0, most
 func drawWorld(t *rapid.T) *world {
 	w := &world{}
 	for i := range 2 + upTo(t, "nodes", 6) {
-		n := w.node(fmt.Sprintf("n%d", i), pick(t, "cpus", 4, 8, 8), pick(t, "gib", 8, 16), "zone", pick(t, "zone", "a", "b"))
+		n := w.node(fmt.Sprintf("n%d", i), pick(t, "cpus", 4, 8, 8), pick(t, "gib", 8, 16), "zone",
+			pick(t, "zone", "a", "b"))
 		switch pick(t, "node", "", "", "", "", "", "cordon", "silent", "taint", "pool") {
 		case "cordon":
 			n.Cordon = true
@@ -41,11 +42,14 @@ func drawWorld(t *rapid.T) *world {
 
 func drawService(t *rapid.T, w *world, name string) {
 	demand := cluster.Demand{
-		CPU: cluster.MilliCPU(pick(t, "cpu", 0, 250, 500, 1000, 2000)), Memory: pick(t, "memory", 0, cluster.GiB/2, cluster.GiB, 3*cluster.GiB),
+		CPU:    cluster.MilliCPU(pick(t, "cpu", 0, 250, 500, 1000, 2000)),
+		Memory: pick(t, "memory", 0, cluster.GiB/2, cluster.GiB, 3*cluster.GiB),
 	}
 	p := cluster.Placement{
-		Strategy:     pick(t, "strategy", "", cluster.StrategySpread, cluster.StrategyBinpack, cluster.StrategyBinpack, cluster.StrategyWhole),
-		AntiAffinity: pick(t, "apart", "", "", cluster.AntiAffinityNone, cluster.AntiAffinityPrefer, cluster.AntiAffinityDemand),
+		Strategy: pick(t, "strategy", "", cluster.StrategySpread, cluster.StrategyBinpack, cluster.StrategyBinpack,
+			cluster.StrategyWhole),
+		AntiAffinity: pick(t, "apart", "", "", cluster.AntiAffinityNone, cluster.AntiAffinityPrefer,
+			cluster.AntiAffinityDemand),
 	}
 	switch pick(t, "demand", "", "", "", "", "constraint", "pool", "toleration") {
 	case "constraint":
@@ -62,7 +66,9 @@ func drawService(t *rapid.T, w *world, name string) {
 		}
 	}
 	if upTo(t, "wish", 3) == 0 {
-		p.Affinities = []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "b"}, Weight: pick(t, "weight", -50, 50)}}
+		p.Affinities = []cluster.Affinity{
+			{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "b"}, Weight: pick(t, "weight", -50, 50)},
+		}
 	}
 	switch pick(t, "others", "", "", "", "", "distinct", "skew", "near", "away") {
 	case "distinct":
@@ -70,9 +76,13 @@ func drawService(t *rapid.T, w *world, name string) {
 	case "skew":
 		p.Spread = []cluster.Spread{{Attribute: "label.zone", MaxSkew: 1}}
 	case "near":
-		p.Relations = []cluster.Relation{{Labels: cluster.Labels{"app": "s0"}, Required: rapid.Bool().Draw(t, "required")}}
+		p.Relations = []cluster.Relation{
+			{Labels: cluster.Labels{"app": "s0"}, Required: rapid.Bool().Draw(t, "required")},
+		}
 	case "away":
-		p.Relations = []cluster.Relation{{Labels: cluster.Labels{"app": "s0"}, Away: true, Required: rapid.Bool().Draw(t, "required")}}
+		p.Relations = []cluster.Relation{
+			{Labels: cluster.Labels{"app": "s0"}, Away: true, Required: rapid.Bool().Draw(t, "required")},
+		}
 	}
 	ports := pick(t, "ports", nil, nil, nil, []cluster.Port{{Name: "http", Port: 8080}})
 	first := pick(t, "stop first", false, false, true)
@@ -110,8 +120,8 @@ func (w *world) stand(i, node int) bool {
 	return false
 }
 
-// TestMovesOfAnyFleet: each move can be carried out where the ones before it were, takes no service below its least, and makes nothing worse;
-// when all are done there is nothing more to do; and all can be undone.
+// TestMovesOfAnyFleet: each move can be carried out where the ones before it were, takes no service below its least,
+// and makes nothing worse; when all are done there is nothing more to do; and all can be undone.
 func TestMovesOfAnyFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -184,7 +194,9 @@ func TestViolationsOfAnyFleet(t *testing.T) {
 			if n := w.at(task.Node); len(n.Taints) > 0 && n.Taints[0].Effect == cluster.TaintNoSchedule {
 				evicted = false // a taint that keeps new tasks away leaves those that run
 			}
-			if !w.allowed(task, task.Node) && (evicted || len(task.Placement.Constraints) > 0 && w.at(task.Node).Labels["zone"] != "a" || task.Placement.Pool != "") {
+			if !w.allowed(task, task.Node) &&
+				(evicted || len(task.Placement.Constraints) > 0 && w.at(task.Node).Labels["zone"] != "a" ||
+					task.Placement.Pool != "") {
 				want = append(want, task.Task)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// refuses says whether a node is none for a placement, whatever runs there: its constraints, pool or taints. Of a task that runs
-// there already only taints with the effect evict count.
+// refuses says whether a node is none for a placement, whatever runs there: its constraints, pool or taints. Of a task
+// that runs there already only taints with the effect evict count.
 func (b *board) refuses(p *cluster.Placement, n int32, fresh bool) (cluster.Refusal, bool) {
 	o := &b.nodes[n]
 	for i := range p.Constraints {
@@ -44,13 +44,16 @@ func phrase(node string, r cluster.Refusal) string {
 	return fmt.Sprintf("node %s does not meet %s", node, r.Detail)
 }
 
-// violations finds the tasks that stand where they may not, and moves those that may be moved, each to the place that the scheduler
-// would give it. It is given what it returned before: what does not violate anything any more is told still, with where it went.
+// violations finds the tasks that stand where they may not, and moves those that may be moved, each to the place that
+// the scheduler would give it. It is given what it returned before: what does not violate anything any more is told
+// still, with where it went.
 func (b *board) violations(before []Violation) []Violation {
 	violating := b.violating()
 	var out []Violation
 	for _, v := range before {
-		i, _ := slices.BinarySearchFunc(b.tasks, v.Task, func(t Task, id cluster.TaskID) int { return cmp.Compare(t.Task, id) })
+		i, _ := slices.BinarySearchFunc(b.tasks, v.Task, func(t Task, id cluster.TaskID) int {
+			return cmp.Compare(t.Task, id)
+		})
 		if slices.Contains(violating, int32(i)) {
 			continue
 		}
@@ -80,7 +83,8 @@ func (b *board) violations(before []Violation) []Violation {
 	return out
 }
 
-// violating returns the tasks that stand where they may not, in order. What is found out about a node holds for all tasks of a class.
+// violating returns the tasks that stand where they may not, in order. What is found out about a node holds for all
+// tasks of a class.
 func (b *board) violating() []int32 {
 	type place struct {
 		owner cluster.OwnerRef
@@ -123,8 +127,8 @@ func (b *board) evade(i, from int32, why cluster.Refusal) (to, message string) {
 	return r.Node, message
 }
 
-// likes returns what it is worth to be on each node, in units and never above 0: the wishes that it does not meet, and taints that
-// are to be avoided. It is nil where there is nothing of that.
+// likes returns what it is worth to be on each node, in units and never above 0: the wishes that it does not meet, and
+// taints that are to be avoided. It is nil where there is nothing of that.
 func (b *board) likes(p *cluster.Placement) []int64 {
 	avoided := func(n *node) (count int) {
 		for _, t := range n.Taints {

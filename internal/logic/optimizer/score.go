@@ -90,8 +90,8 @@ func shorten(in Input, opts Options, moves []Move) []Move {
 	return short
 }
 
-// replay reports whether the moves can be carried out in their order, each leaving things no worse; those that empty nodes
-// are taken together.
+// replay reports whether the moves can be carried out in their order, each leaving things no worse; those that empty
+// nodes are taken together.
 func replay(in Input, opts Options, moves []Move) bool {
 	b := newBoard(in, opts)
 	byUUID := map[string]int32{}

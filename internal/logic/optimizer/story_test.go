@@ -51,14 +51,16 @@ func three(w *world) *world {
 	return w
 }
 
-// TestNewNodeTakesItsShare: a node that joined takes tasks of those that are full, and no more of them move than have to.
+// TestNewNodeTakesItsShare: a node that joined takes tasks of those that are full, and no more of them move than have
+// to.
 func TestNewNodeTakesItsShare(t *testing.T) {
 	w := three(&world{})
 	w.service("web", cluster.Placement{}, one(500, 1), times("n1*4 n2*4 n3*4")...)
 	w.node("n4", 8, 16)
 	res := optimizer.Rebalance(w.input(), optimizer.Options{})
 	w.all(t, res.Moves)
-	if diff := cmp.Diff(map[string]int{"n1": 3, "n2": 3, "n3": 3, "n4": 3}, w.counts("web")); diff != "" || len(res.Moves) != 3 {
+	if diff := cmp.Diff(map[string]int{"n1": 3, "n2": 3, "n3": 3, "n4": 3}, w.counts("web")); diff != "" ||
+		len(res.Moves) != 3 {
 		t.Fatalf("%v\n(-want +got):\n%s", shown(res.Moves), diff)
 	}
 	want := "even c.web.1.3: n1 → n4 (node n1 has 4 of its tasks, n4 none)"
@@ -93,12 +95,15 @@ func TestSpreadOverZones(t *testing.T) {
 		spread []cluster.Spread
 		zoneA  int
 	}{
-		"no spread":    {nil, 3},
-		"evenly":       {[]cluster.Spread{{Attribute: "label.zone"}}, 4},
-		"with targets": {[]cluster.Spread{{Attribute: "label.zone", Weight: 100, Targets: []cluster.SpreadTarget{{Value: "a", Percent: 75}}}}, 6},
+		"no spread": {nil, 3},
+		"evenly":    {[]cluster.Spread{{Attribute: "label.zone"}}, 4},
+		"with targets": {[]cluster.Spread{
+			{Attribute: "label.zone", Weight: 100, Targets: []cluster.SpreadTarget{{Value: "a", Percent: 75}}},
+		}, 6},
 	} {
 		w := three(&world{})
-		w.service("web", cluster.Placement{AntiAffinity: cluster.AntiAffinityNone, Spread: c.spread}, one(100, 0), times("n1*3 n2*3 n3*2")...)
+		w.service("web", cluster.Placement{AntiAffinity: cluster.AntiAffinityNone, Spread: c.spread}, one(100, 0),
+			times("n1*3 n2*3 n3*2")...)
 		res := optimizer.Rebalance(w.input(), optimizer.Options{})
 		w.all(t, res.Moves)
 		if got := w.counts("web")["n1"]; got != c.zoneA {
@@ -159,13 +164,15 @@ func TestViolationsGoFirst(t *testing.T) {
 	w := three(&world{})
 	zone := cluster.Placement{Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "b"}}}
 	w.service("db", zone, one(1000, 1), "n1")
-	w.service("stuck", cluster.Placement{Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "c"}}}, one(1000, 1), "n2")
+	w.service("stuck", cluster.Placement{Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "c"}}},
+		one(1000, 1), "n2")
 	w.service("pinned", zone, one(1000, 1), "n1")[0].Stay = "with volumes"
 	w.service("web", cluster.Placement{}, one(1000, 1), times("n1*6")...)
 	w.service("guest", cluster.Placement{Tolerations: []cluster.Toleration{{Key: "old"}}}, one(100, 0), "n3")
 	w.at("n3").Taints = []cluster.Taint{{Key: "old", Effect: cluster.TaintNoSchedule}}
 	res := optimizer.Rebalance(w.input(), optimizer.Options{})
-	if want := "violation c.db.1.0: n1 → n2 (node n1 does not meet label.zone = b)"; len(res.Moves) == 0 || shown(res.Moves)[0] != want {
+	if want := "violation c.db.1.0: n1 → n2 (node n1 does not meet label.zone = b)"; len(res.Moves) == 0 ||
+		shown(res.Moves)[0] != want {
 		t.Errorf("got %q, want %q first", shown(res.Moves), want)
 	}
 	var got []string
@@ -197,7 +204,8 @@ func TestEvictedByTaint(t *testing.T) {
 	w.service("agent", cluster.Placement{Tolerations: []cluster.Toleration{{}}}, one(100, 0), "n1")
 	w.at("n1").Taints = []cluster.Taint{{Key: "bad", Value: "disk", Effect: cluster.TaintEvict}}
 	res := optimizer.Rebalance(w.input(), optimizer.Options{})
-	if got := shown(res.Moves); len(got) != 1 || got[0] != "violation c.web.1.0: n1 → n2 (node n1 has the taint bad=disk:evict)" {
+	if got := shown(res.Moves); len(got) != 1 ||
+		got[0] != "violation c.web.1.0: n1 → n2 (node n1 has the taint bad=disk:evict)" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -228,8 +236,12 @@ func TestWhoMayNotBeSparedStays(t *testing.T) {
 func TestNeededNearbyStays(t *testing.T) {
 	w := three(&world{})
 	w.service("cache", cluster.Placement{}, one(1000, 1), times("n1*3")...)
-	w.service("web", cluster.Placement{Relations: []cluster.Relation{{Labels: cluster.Labels{"app": "cache"}, Required: true}}}, one(100, 0), "n1")[0].Stay = "young"
-	if res := optimizer.Rebalance(w.input(), optimizer.Options{}); len(res.Moves) > 0 || res.Stays["needed nearby by others"] != 3 {
+	w.service("web", cluster.Placement{
+		Relations: []cluster.Relation{{Labels: cluster.Labels{"app": "cache"}, Required: true}},
+	}, one(100, 0),
+		"n1")[0].Stay = "young"
+	if res := optimizer.Rebalance(w.input(), optimizer.Options{}); len(res.Moves) > 0 ||
+		res.Stays["needed nearby by others"] != 3 {
 		t.Errorf("got %v, %v stay", shown(res.Moves), res.Stays)
 	}
 }
@@ -278,7 +290,8 @@ func TestDevicesAreMinded(t *testing.T) {
 	}
 	w.service("web", cluster.Placement{}, one(1000, 2), "n3")[0].Stay = "young"
 	for i := range 2 {
-		w.service(fmt.Sprintf("learn%d", i), cluster.Placement{Strategy: cluster.StrategySpread}, one(3000, 6), "n1")[0].Devices = []cluster.DeviceRequest{{Type: "gpu", Count: 1}}
+		w.service(fmt.Sprintf("learn%d", i), cluster.Placement{Strategy: cluster.StrategySpread}, one(3000, 6),
+			"n1")[0].Devices = []cluster.DeviceRequest{{Type: "gpu", Count: 1}}
 	}
 	res := optimizer.Rebalance(w.input(), optimizer.Options{})
 	if len(res.Moves) != 1 || res.Moves[0].To != "n3" {
@@ -286,8 +299,8 @@ func TestDevicesAreMinded(t *testing.T) {
 	}
 }
 
-// TestNodeIsEmptiedAsAWholeOrNotAtAll: where the last task finds no place the others stay, too, and what they would have taken is free for
-// others.
+// TestNodeIsEmptiedAsAWholeOrNotAtAll: where the last task finds no place the others stay, too, and what they would
+// have taken is free for others.
 func TestNodeIsEmptiedAsAWholeOrNotAtAll(t *testing.T) {
 	pack := cluster.Placement{Strategy: cluster.StrategyBinpack}
 	w := three(&world{})
@@ -304,7 +317,8 @@ func TestNodeIsEmptiedAsAWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// TestEmptyNodesStayEmpty: while tasks of strategy binpack may be moved, no other strategy uses a node that they leave, or that is new.
+// TestEmptyNodesStayEmpty: while tasks of strategy binpack may be moved, no other strategy uses a node that they leave,
+// or that is new.
 func TestEmptyNodesStayEmpty(t *testing.T) {
 	w := three(&world{})
 	w.service("pack", cluster.Placement{Strategy: cluster.StrategyBinpack}, one(1000, 1), "n1", "n2")

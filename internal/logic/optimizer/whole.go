@@ -41,7 +41,8 @@ func (wholesome) best(b *board, s *seat) (int32, int64) {
 // strands returns by how much more is stranded, in units, as a task of the class goes from one node to another.
 func (b *board) strands(c *class, from, to int32) int64 {
 	x, y := &b.nodes[from], &b.nodes[to]
-	after := stranded(sharesOf(x.used.sub(c.demand), x.capacity), x.capacity) + stranded(sharesOf(y.used.add(c.demand), y.capacity), y.capacity)
+	after := stranded(sharesOf(x.used.sub(c.demand), x.capacity), x.capacity) +
+		stranded(sharesOf(y.used.add(c.demand), y.capacity), y.capacity)
 	return (after - x.stranded - y.stranded) << shareBits
 }
 

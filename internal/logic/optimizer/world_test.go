@@ -20,8 +20,12 @@ type world struct {
 // node adds a node of so many CPUs and GiB.
 func (w *world) node(name string, cpus, gib int, labels ...string) *scheduler.Node {
 	n := scheduler.Node{
-		Name: name, State: cluster.NodeReady, Arch: "amd64", Executors: []string{"containerd", "process"}, Labels: cluster.Labels{},
-		Capacity: cluster.Demand{CPU: cluster.MilliCPU(1000 * cpus), Memory: cluster.Bytes(gib) * cluster.GiB, Disk: 100 * cluster.GiB},
+		Name: name, State: cluster.NodeReady, Arch: "amd64", Executors: []string{"containerd", "process"},
+		Labels: cluster.Labels{},
+		Capacity: cluster.Demand{
+			CPU: cluster.MilliCPU(1000 * cpus), Memory: cluster.Bytes(gib) * cluster.GiB,
+			Disk: 100 * cluster.GiB,
+		},
 	}
 	for i := 0; i+1 < len(labels); i += 2 {
 		n.Labels[labels[i]] = labels[i+1]
@@ -42,7 +46,8 @@ func (w *world) service(name string, p cluster.Placement, demand cluster.Demand,
 		id := cluster.ServiceTask("c", name, 1, i)
 		w.tasks = append(w.tasks, optimizer.Task{
 			Pending: cluster.Pending{
-				Task: id, Attempt: 2, Owner: owner, Definition: cluster.Ref{Name: name, Version: 1}, Count: len(nodes), Priority: 500,
+				Task: id, Attempt: 2, Owner: owner, Definition: cluster.Ref{Name: name, Version: 1}, Count: len(nodes),
+				Priority:  500,
 				Placement: p, Demand: demand, Labels: cluster.Labels{"app": name},
 			},
 			UUID: string(id) + "/1", Node: n,
@@ -68,7 +73,8 @@ func (w *world) input() optimizer.Input {
 
 func (w *world) reservation(t optimizer.Task) scheduler.Reservation {
 	r := scheduler.Reservation{
-		UUID: t.UUID, Task: t.Task, Definition: t.Definition, Node: t.Node, Demand: t.Demand, Labels: t.Labels, Priority: t.Priority,
+		UUID: t.UUID, Task: t.Task, Definition: t.Definition, Node: t.Node, Demand: t.Demand, Labels: t.Labels,
+		Priority: t.Priority,
 	}
 	for _, o := range t.Placement.Relations {
 		if o.Away && o.Required {
@@ -99,8 +105,8 @@ func (w *world) at(name string) *scheduler.Node {
 	return nil
 }
 
-// carry carries a move out as the control plane would, and says what is wrong with it: the new attempt has to have room beside all that
-// is there, the old one too unless it is stopped first. Rules are those that hold for new tasks.
+// carry carries a move out as the control plane would, and says what is wrong with it: the new attempt has to have room
+// beside all that is there, the old one too unless it is stopped first. Rules are those that hold for new tasks.
 func (w *world) carry(m optimizer.Move, rules bool) error {
 	at := slices.IndexFunc(w.tasks, func(t optimizer.Task) bool { return t.UUID == m.UUID })
 	if at < 0 {
@@ -160,7 +166,10 @@ func (w *world) allowed(t *optimizer.Task, node string) bool {
 	}
 	n := w.at(node)
 	for _, taint := range n.Taints {
-		if taint.Effect != cluster.TaintAvoid && !slices.ContainsFunc(t.Placement.Tolerations, func(x cluster.Toleration) bool { return x.Tolerates(taint) }) {
+		if taint.Effect != cluster.TaintAvoid &&
+			!slices.ContainsFunc(t.Placement.Tolerations, func(x cluster.Toleration) bool {
+				return x.Tolerates(taint)
+			}) {
 			return false
 		}
 	}

@@ -14,7 +14,12 @@ func BenchmarkScore(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		d    packing.Demand
-	}{{"share", share(8, 30, 470)}, {"whole", devices(8, 30, 1)}, {"several", devices(8, 30, 4)}, {"cpu", devices(8, 30, 0)}} {
+	}{
+		{"share", share(8, 30, 470)},
+		{"whole", devices(8, 30, 1)},
+		{"several", devices(8, 30, 4)},
+		{"cpu", devices(8, 30, 0)},
+	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -22,8 +22,8 @@ func anyMix(t *rapid.T) *Mix {
 	return &m
 }
 
-// TestMoreIsNeverWorthLess: more of a device, of whole devices, of CPU or memory is worth as much at least; and nothing is
-// worth more than it is.
+// TestMoreIsNeverWorthLess: more of a device, of whole devices, of CPU or memory is worth as much at least; and nothing
+// is worth more than it is.
 func TestMoreIsNeverWorthLess(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		for _, table := range anyMix(t).Worth().tables {
@@ -43,15 +43,16 @@ func TestMoreIsNeverWorthLess(t *testing.T) {
 				more := limit + rapid.Int64Range(0, 1<<50).Draw(t, "more")
 				less, same := s.short(more, room), s.short(limit, room)
 				if less > same || less < 0 || same > room*thousandth {
-					t.Fatalf("of %d thousandths %d stay free with a limit of %d, %d with %d", room, same, limit, less, more)
+					t.Fatalf("of %d thousandths %d stay free with a limit of %d, %d with %d", room, same, limit, less,
+						more)
 				}
 			}
 		}
 	})
 }
 
-// TestHole: with one kind of task the worth of a share is what a stream of them fills: the first for sure, each further one
-// with a chance of nine in ten.
+// TestHole: with one kind of task the worth of a share is what a stream of them fills: the first for sure, each further
+// one with a chance of nine in ten.
 func TestHole(t *testing.T) {
 	var m Mix
 	m.Learn(Demand{CPU: 1, Memory: 1, Devices: 1, Share: 400}, 7)
@@ -116,8 +117,9 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestStock: what is found out of devices by themselves, with CPU and memory told afterwards, is what a node with all of it is worth; and a bound of what is
-// lost between the least and the most that is free is one, and exact where these are the same.
+// TestStock: what is found out of devices by themselves, with CPU and memory told afterwards, is what a node with all
+// of it is worth; and a bound of what is lost between the least and the most that is free is one, and exact where these
+// are the same.
 func TestStock(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := anyMix(t).Worth()

@@ -18,8 +18,8 @@ const (
 	meanBits = 10
 )
 
-// Mix is what tasks ask for, learned from those that arrive. Demands that are nearly the same count as one. The zero value
-// is an empty mix. It is a plain value: a copy is independent but for what Clone says. Not for concurrent use.
+// Mix is what tasks ask for, learned from those that arrive. Demands that are nearly the same count as one. The zero
+// value is an empty mix. It is a plain value: a copy is independent but for what Clone says. Not for concurrent use.
 type Mix struct {
 	typical []typical
 	weight  int64 // of all
@@ -40,8 +40,8 @@ func (m *Mix) Clone() Mix {
 	return c
 }
 
-// Learn adds so many tasks of a demand. Call it once when they arrive, and when a server begins, for those that are there. If the mix is
-// full, the rarest demand makes place.
+// Learn adds so many tasks of a demand. Call it once when they arrive, and when a server begins, for those that are
+// there. If the mix is full, the rarest demand makes place.
 func (m *Mix) Learn(d Demand, tasks int) {
 	if tasks <= 0 {
 		return
@@ -92,14 +92,14 @@ func (m *Mix) fade() {
 	m.typical = kept
 }
 
-// Stale reports whether so much was learned since the worth was made that another should be: at first after a few tasks, then more
-// and more seldom.
+// Stale reports whether so much was learned since the worth was made that another should be: at first after a few
+// tasks, then more and more seldom.
 func (m *Mix) Stale(w *Worth) bool {
 	return w == nil || (m.learned-w.learned)*grain*2 > w.weight+32*grain
 }
 
-// Worth makes the tables for the mix as it is now. That takes some milliseconds for each set of models that demands tell
-// apart.
+// Worth makes the tables for the mix as it is now. That takes some milliseconds for each set of models that demands
+// tell apart.
 func (m *Mix) Worth() *Worth {
 	w := &Worth{learned: m.learned, weight: m.weight}
 	if m.weight > 0 {
@@ -162,8 +162,8 @@ func (m *Mix) wants(accepts *[MostTypical]bool) []want {
 	return wants
 }
 
-// rounded returns the demand by which similar ones are counted together: CPU and memory to an eighth of their size, a share as
-// it is. Devices beyond MostDevices no node has.
+// rounded returns the demand by which similar ones are counted together: CPU and memory to an eighth of their size, a
+// share as it is. Devices beyond MostDevices no node has.
 func rounded(d Demand) Demand {
 	r := Demand{CPU: cluster.MilliCPU(eighth(int64(d.CPU))), Memory: cluster.Bytes(eighth(int64(d.Memory)))}
 	if d.Devices > 0 {

@@ -1,25 +1,29 @@
-// Package packing says how much a node is worth before and after a placement, for the strategy "whole": what is left of a
-// node should stay usable together, its CPU beside its memory, its devices with the CPU and the memory that they need.
+// Package packing says how much a node is worth before and after a placement, for the strategy "whole": what is left of
+// a node should stay usable together, its CPU beside its memory, its devices with the CPU and the memory that they
+// need.
 //
-// A Mix is learned from the tasks that arrive: which demands are typical, with their weights. A Worth is made of it now and
-// then: tables of what a stream of such tasks would come to fill. Score looks a node up before and after a task and
-// returns what is lost, as one number; the lowest is the best node. All is integers, so every server finds the same order.
+// A Mix is learned from the tasks that arrive: which demands are typical, with their weights. A Worth is made of it now
+// and then: tables of what a stream of such tasks would come to fill. Score looks a node up before and after a task and
+// returns what is lost, as one number; the lowest is the best node. All is integers, so every server finds the same
+// order.
 //
 // The worth of a node, in devices, is
 //
-//	Σ over its devices H(free share)  +  M(devices that are whole)  -  C(free CPU, free devices)  -  C'(free memory, free devices)
+//	Σ over its devices H(free share) + M(devices that are whole)
+//	  - C(free CPU, free devices) - C'(free memory, free devices)
 //
-// H is how much of one device tasks of the mix fill when they come one after the other at random and each that fits is taken.
-// M is the part of the whole devices that demands for several at once could use, by their weight; it keeps such nodes together. C is how
-// much less of the devices is filled because the CPU is not endless: with what the mix asks beside a device, light tasks are welcome
-// where there is little CPU, heavy ones and those without a device where there is more than the devices need. C' is the same for memory.
+// H is how much of one device tasks of the mix fill when they come one after the other at random and each that fits is
+// taken. M is the part of the whole devices that demands for several at once could use, by their weight; it keeps such
+// nodes together. C is how much less of the devices is filled because the CPU is not endless: with what the mix asks
+// beside a device, light tasks are welcome where there is little CPU, heavy ones and those without a device where there
+// is more than the devices need. C' is the same for memory.
 //
-// The idea to judge a placement by what it does to the expected usable share is that of Fragmentation Gradient Descent (Weng et al.,
-// "Beware of Fragmentation", USENIX ATC 2023). What differs: not whether the next task fits but what a whole stream of them fills,
-// so that the CPU beside a device has a price long before it is gone.
+// The idea to judge a placement by what it does to the expected usable share is that of Fragmentation Gradient Descent
+// (Weng et al., "Beware of Fragmentation", USENIX ATC 2023). What differs: not whether the next task fits but what a
+// whole stream of them fills, so that the CPU beside a device has a price long before it is gone.
 //
-// What a node has no devices for costs nothing in devices. Nodes of equal loss are told apart by the CPU or memory that the
-// task would strand, and then by how full they are, the fullest first.
+// What a node has no devices for costs nothing in devices. Nodes of equal loss are told apart by the CPU or memory that
+// the task would strand, and then by how full they are, the fullest first.
 package packing
 
 import (
@@ -93,8 +97,8 @@ type Choice struct {
 	Devices uint64
 }
 
-// Parts of a cost, from the most to the least important: what is lost in devices, the CPU or memory that is stranded, how empty the
-// node is.
+// Parts of a cost, from the most to the least important: what is lost in devices, the CPU or memory that is stranded,
+// how empty the node is.
 const (
 	strandBits = 12
 	fillBits   = 11
@@ -105,8 +109,9 @@ const (
 	parts    = 1000 // all of a node's CPU or memory
 )
 
-// Score returns the devices that the task should use on the node and what the placement costs; false if it does not fit. It allocates
-// nothing, takes about a tenth of a microsecond for eight devices, and may be called concurrently. The node and the demand stay as they are.
+// Score returns the devices that the task should use on the node and what the placement costs; false if it does not
+// fit. It allocates nothing, takes about a tenth of a microsecond for eight devices, and may be called concurrently.
+// The node and the demand stay as they are.
 func (w *Worth) Score(n *Node, d *Demand) (Choice, bool) {
 	if d.CPU > max(n.FreeCPU, 0) || d.Memory > max(n.FreeMemory, 0) {
 		return Choice{}, false
@@ -123,8 +128,8 @@ func (w *Worth) Score(n *Node, d *Demand) (Choice, bool) {
 	return Choice{Cost: Loss(loss)<<(strandBits+fillBits) | strand<<fillBits | empty, Devices: use}, true
 }
 
-// choose picks the devices: for a share the one whose worth falls least, of equals the one with the least left; whole ones
-// with as little memory as will do. Of equals the first.
+// choose picks the devices: for a share the one whose worth falls least, of equals the one with the least left; whole
+// ones with as little memory as will do. Of equals the first.
 func (w *Worth) choose(n *Node, d *Demand) (uint64, bool) {
 	if d.Devices <= 0 {
 		return 0, true
@@ -150,8 +155,9 @@ func (w *Worth) choose(n *Node, d *Demand) (uint64, bool) {
 	return use, true
 }
 
-// Pick returns the device of which the demand's share should be taken, by its index: the one whose worth falls least, of equals the one with
-// the least left, of those the first; false if none has room. It looks at nothing else of the demand, and allocates nothing.
+// Pick returns the device of which the demand's share should be taken, by its index: the one whose worth falls least,
+// of equals the one with the least left, of those the first; false if none has room. It looks at nothing else of the
+// demand, and allocates nothing.
 func (w *Worth) Pick(n *Node, d *Demand) (device int, ok bool) {
 	best, lost, left := -1, int64(0), 0
 	wholes := 0
@@ -171,11 +177,12 @@ func (w *Worth) Pick(n *Node, d *Demand) (device int, ok bool) {
 	return best, best >= 0
 }
 
-// Value returns what the node is worth as it is, in millionths of a device. Of the node it looks at what is free. It allocates nothing.
+// Value returns what the node is worth as it is, in millionths of a device. Of the node it looks at what is free. It
+// allocates nothing.
 func (w *Worth) Value(n *Node) int64 { return w.of(n, n.FreeCPU, n.FreeMemory, 0, 0) }
 
-// Loss brings a loss of worth, in millionths of a device, into steps that fit into LossBits: NoLoss is none, less is a gain, and what is
-// too much counts as the most. Two losses that differ by less than a step are equal.
+// Loss brings a loss of worth, in millionths of a device, into steps that fit into LossBits: NoLoss is none, less is a
+// gain, and what is too much counts as the most. Two losses that differ by less than a step are equal.
 func Loss(lost int64) uint64 {
 	return uint64(min(max(lost/coarse+NoLoss, 0), mostLoss))
 }
@@ -198,8 +205,8 @@ func takes(v *Device, d *Demand) bool {
 	return v.Free >= d.share() && v.Memory >= d.DeviceMemory && d.Models.Has(v.Model)
 }
 
-// Stock is what the devices of a node are worth by themselves: what CPU and memory go with them is told to Value. So what was found out of some
-// devices holds for all nodes with the same.
+// Stock is what the devices of a node are worth by themselves: what CPU and memory go with them is told to Value. So
+// what was found out of some devices holds for all nodes with the same.
 type Stock struct {
 	table *table // nil where there are no devices
 	worth int64
@@ -209,8 +216,8 @@ type Stock struct {
 // Stock returns that of some devices, of one type. It allocates nothing.
 func (w *Worth) Stock(devices []Device) Stock { return w.stock(&Node{Devices: devices}, 0, 0) }
 
-// Value returns what a node with these devices is worth, in millionths of a device, with so much of its CPU and memory free. More of either is never worth
-// less.
+// Value returns what a node with these devices is worth, in millionths of a device, with so much of its CPU and memory
+// free. More of either is never worth less.
 func (s *Stock) Value(cpu cluster.MilliCPU, memory cluster.Bytes) int64 {
 	if s.table == nil {
 		return 0
@@ -241,8 +248,8 @@ func (w *Worth) stock(n *Node, use uint64, share int) (s Stock) {
 	return s
 }
 
-// of returns the worth of the node in millionths of a device, with that CPU and memory free and the share of each of the devices
-// of use taken.
+// of returns the worth of the node in millionths of a device, with that CPU and memory free and the share of each of
+// the devices of use taken.
 func (w *Worth) of(n *Node, cpu cluster.MilliCPU, memory cluster.Bytes, use uint64, share int) int64 {
 	s := w.stock(n, use, share)
 	return s.Value(cpu, memory)
@@ -257,7 +264,8 @@ func (w *Worth) rest(n *Node, d *Demand) (strand, empty uint64) {
 	return uint64(parts + after - w.stranded(n, int64(cpu), int64(memory))), uint64(left + room)
 }
 
-// stranded returns the thousandths of the node's CPU or memory that tasks of the mix's mean would leave unused, as the other is gone.
+// stranded returns the thousandths of the node's CPU or memory that tasks of the mix's mean would leave unused, as the
+// other is gone.
 func (w *Worth) stranded(n *Node, cpu, memory int64) int64 {
 	c, m := part(cpu, int64(n.CPU)), part(memory, int64(n.Memory))
 	if w.meanCPU == 0 || w.meanMemory == 0 || n.CPU <= 0 || n.Memory <= 0 {

@@ -65,7 +65,10 @@ func TestPreferences(t *testing.T) {
 		{"much CPU beside a device: where there is much of it", devices(14, 40, 1), rich, lean},
 		{"little CPU beside a device: where there is little of it", devices(4, 8, 1), lean, rich},
 		{"a share: where one is left that fits exactly", share(4, 8, 500), node(96, 400, 500), node(96, 400, 1000)},
-		{"one device: not from a set that could stay together", devices(4, 8, 1), node(96, 400, 1000, 0, 0, 0, 0, 0, 0, 0), node(96, 400, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000)},
+		{
+			"one device: not from a set that could stay together", devices(4, 8, 1),
+			node(96, 400, 1000, 0, 0, 0, 0, 0, 0, 0), node(96, 400, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000),
+		},
 		{"of equals the fullest", devices(2, 8, 0), used(node(32, 128), 16, 64), node(32, 128)},
 		{"memory where CPU is gone anyway", devices(1, 32, 0), used(node(32, 128), 28, 32), node(32, 128)},
 	} {
@@ -173,8 +176,8 @@ func anyMix(t *rapid.T) *packing.Mix {
 	return &m
 }
 
-// TestChoice: what is chosen has room and meets the demand, a node that has it is not refused, the cost keeps its bounds, and a
-// second look says the same.
+// TestChoice: what is chosen has room and meets the demand, a node that has it is not refused, the cost keeps its
+// bounds, and a second look says the same.
 func TestChoice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, n, d := anyMix(t).Worth(), anyNode(t), anyDemand(t)

@@ -8,8 +8,9 @@ import (
 	"github.com/berthd/berth/internal/logic/packing"
 )
 
-// stream places tasks until more than the fleet can hold has arrived, and returns the mean of the parts of CPU, memory and devices
-// (where there are some) that are used then, in thousandths. With whole, nodes are ranked by their cost, else by how full they are.
+// stream places tasks until more than the fleet can hold has arrived, and returns the mean of the parts of CPU, memory
+// and devices (where there are some) that are used then, in thousandths. With whole, nodes are ranked by their cost,
+// else by how full they are.
 func stream(fleet []packing.Node, demands []packing.Demand, whole bool, seed uint64) int64 {
 	random := rand.New(rand.NewPCG(seed, 0))
 	nodes := make([]packing.Node, len(fleet))
@@ -75,15 +76,25 @@ func TestFillsMore(t *testing.T) {
 	}{
 		{
 			"CPU and memory, nodes of two kinds", shapes(node(32, 64), node(16, 128)),
-			[]packing.Demand{devices(4, 4, 0), devices(2, 16, 0), devices(1, 8, 0), devices(8, 16, 0), devices(1, 1, 0)},
+			[]packing.Demand{
+				devices(4, 4, 0), devices(2, 16, 0), devices(1, 8, 0), devices(8, 16, 0),
+				devices(1, 1, 0),
+			},
 		},
 		{
 			"CPU and memory, nodes of one kind", shapes(node(32, 128)),
-			[]packing.Demand{devices(4, 4, 0), devices(2, 16, 0), devices(3, 24, 0), devices(8, 16, 0), devices(1, 1, 0)},
+			[]packing.Demand{
+				devices(4, 4, 0), devices(2, 16, 0), devices(3, 24, 0), devices(8, 16, 0),
+				devices(1, 1, 0),
+			},
 		},
 		{
-			"devices, nodes of two kinds", shapes(node(96, 512, 1000, 1000), node(64, 256, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000)),
-			[]packing.Demand{devices(12, 32, 1), devices(4, 16, 1), devices(24, 64, 0), share(4, 16, 500), share(2, 8, 250), devices(4, 8, 1)},
+			"devices, nodes of two kinds",
+			shapes(node(96, 512, 1000, 1000), node(64, 256, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000)),
+			[]packing.Demand{
+				devices(12, 32, 1), devices(4, 16, 1), devices(24, 64, 0), share(4, 16, 500),
+				share(2, 8, 250), devices(4, 8, 1),
+			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -6,8 +6,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Toll is what a task costs nodes with the same devices, which it leaves the same: a function of the CPU and the memory that such a node has free. It can be asked for
-// one node, and for the least over all that have amounts between two others.
+// Toll is what a task costs nodes with the same devices, which it leaves the same: a function of the CPU and the memory
+// that such a node has free. It can be asked for one node, and for the least over all that have amounts between two
+// others.
 type Toll struct {
 	devices     int64 // lost by the devices themselves
 	cpu, memory charge
@@ -17,14 +18,15 @@ type Toll struct {
 type charge struct {
 	before, after scarcity
 	takes         int64
-	// steps are lower bounds, of amounts from first times the width of a step on, and so for each further step; what lies beyond the last of them costs nothing if
-	// there are any at all, but then the amounts asked for must not begin below the first.
+	// steps are lower bounds, of amounts from first times the width of a step on, and so for each further step; what
+	// lies beyond the last of them costs nothing if there are any at all, but then the amounts asked for must not begin
+	// below the first.
 	steps []int32
 	first int64
 }
 
-// scarcity is how much is not filled of some free devices because of a limit: a shortage with the one coordinate given, which spares what is asked of it again and again
-// half of the work. The zero value is none.
+// scarcity is how much is not filled of some free devices because of a limit: a shortage with the one coordinate given,
+// which spares what is asked of it again and again half of the work. The zero value is none.
 type scarcity struct {
 	less    *[limitSteps + 1][roomSteps + 1]int32
 	width   int64 // of a step of the limit
@@ -64,8 +66,8 @@ func (s *scarcity) blend(low, high, part int64) int64 {
 	return (low*(sub-part) + high*part) >> (2 * subBits) * int64(s.pieces)
 }
 
-// MakeToll returns that of a task that takes some CPU and memory, and of devices as in before leaves them as in after. Nothing has to be at hand to ask for one node, or
-// for a bound that may be far too low.
+// MakeToll returns that of a task that takes some CPU and memory, and of devices as in before leaves them as in after.
+// Nothing has to be at hand to ask for one node, or for a bound that may be far too low.
 func MakeToll(before, after *Stock, takes cluster.Demand) Toll {
 	if before.table == nil || after.table == nil {
 		return Toll{}
@@ -73,11 +75,14 @@ func MakeToll(before, after *Stock, takes cluster.Demand) Toll {
 	chargeOf := func(s *shortage, takes int64) charge {
 		return charge{before: s.of(before.free), after: s.of(after.free), takes: takes}
 	}
-	return Toll{before.worth - after.worth, chargeOf(&before.table.cpu, int64(takes.CPU)), chargeOf(&before.table.memory, int64(takes.Memory))}
+	return Toll{
+		before.worth - after.worth, chargeOf(&before.table.cpu, int64(takes.CPU)),
+		chargeOf(&before.table.memory, int64(takes.Memory)),
+	}
 }
 
-// Sharpen makes close bounds of what Least returns, but from now on only for amounts from least to most. They are kept in room, which is returned with
-// them appended.
+// Sharpen makes close bounds of what Least returns, but from now on only for amounts from least to most. They are kept
+// in room, which is returned with them appended.
 func (t *Toll) Sharpen(least, most cluster.Demand, room []int32) []int32 {
 	room = t.cpu.sharpen(int64(least.CPU), int64(most.CPU), room)
 	return t.memory.sharpen(int64(least.Memory), int64(most.Memory), room)
@@ -90,7 +95,8 @@ func (t *Toll) At(free cluster.Demand) int64 {
 
 // Least returns what the task costs at least on any node that has from least to most free.
 func (t *Toll) Least(least, most cluster.Demand) int64 {
-	return t.devices + t.cpu.least(int64(least.CPU), int64(most.CPU)) + t.memory.least(int64(least.Memory), int64(most.Memory))
+	return t.devices + t.cpu.least(int64(least.CPU), int64(most.CPU)) +
+		t.memory.least(int64(least.Memory), int64(most.Memory))
 }
 
 func (c *charge) of(free int64) int64 {
@@ -100,7 +106,8 @@ func (c *charge) of(free int64) int64 {
 // least is of for an interval.
 func (c *charge) least(low, high int64) int64 {
 	low, high = max(low, 0), max(high, 0)
-	// What is short grows as less is free: that of the upper end, when the task is there, less that of the lower end is a bound, and exact where they are one.
+	// What is short grows as less is free: that of the upper end, when the task is there, less that of the lower end is
+	// a bound, and exact where they are one.
 	bound := c.after.short(max(high-c.takes, 0)) - c.before.short(low)
 	if low == high || len(c.steps) == 0 {
 		return bound
@@ -150,13 +157,15 @@ func (c *charge) leastOfParts(from, width int64) int64 {
 	const parts = 4
 	found := int64(math.MaxInt64)
 	for i := range int64(parts) {
-		found = min(found, c.after.short(max(from+(width*(i+1)+parts-1)/parts-c.takes, 0))-c.before.short(from+width*i/parts))
+		found = min(found, c.after.short(max(from+(width*(i+1)+parts-1)/parts-c.takes, 0))-c.before.short(
+			from+width*i/parts))
 	}
 	return found
 }
 
-// appendSteps appends bounds of steps, where tables before and after have steps of one width. Both are linear but for rounding between their steps, which for
-// what is there after the task begin somewhere within those before: so each step is two intervals, and of an interval one of the ends is the least.
+// appendSteps appends bounds of steps, where tables before and after have steps of one width. Both are linear but for
+// rounding between their steps, which for what is there after the task begin somewhere within those before: so each
+// step is two intervals, and of an interval one of the ends is the least.
 func (c *charge) appendSteps(first, end int64, steps []int32) []int32 {
 	width, before, after := c.before.width, &c.before, &c.after
 	shift, part := c.takes/width, c.takes%width
@@ -170,7 +179,8 @@ func (c *charge) appendSteps(first, end int64, steps []int32) []int32 {
 	for k := first; k < end; k++ {
 		b1, a2 := before.row(k+1), after.row(k-shift+1)
 		afterMiddle, afterEnd := after.blend(a1, a1, 0), after.blend(a1, a2, behind)
-		shortStart, shortMiddle, shortEnd := before.blend(b0, b0, 0), before.blend(b0, b1, inside), before.blend(b1, b1, 0)
+		shortStart, shortMiddle, shortEnd := before.blend(b0, b0, 0), before.blend(b0, b1, inside),
+			before.blend(b1, b1, 0)
 		middle, last := afterMiddle-shortMiddle, afterEnd-shortEnd
 		lower := max(afterMiddle-shortStart, min(start, middle)-round(a0-a1, b0-b1))
 		upper := max(afterEnd-shortMiddle, min(middle, last)-round(a1-a2, b0-b1))

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestSharpen looks at every amount of a small world: a bound of an interval is never above the least of it and, where steps were made, hardly below: by what tables are
-// rounded by, where the interval covers whole steps.
+// TestSharpen looks at every amount of a small world: a bound of an interval is never above the least of it and, where
+// steps were made, hardly below: by what tables are rounded by, where the interval covers whole steps.
 func TestSharpen(t *testing.T) {
 	whole := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -33,7 +33,8 @@ func TestSharpen(t *testing.T) {
 		for range 20 {
 			low := rapid.Int64Range(from, to).Draw(t, "low")
 			high := rapid.Int64Range(low, min(low+5*step, to)).Draw(t, "high")
-			if width := toll.cpu.before.width; width > 0 && high/width > low/width && low/width*width >= from { // whole steps
+			// whole steps
+			if width := toll.cpu.before.width; width > 0 && high/width > low/width && low/width*width >= from {
 				low, high = low/width*width, high/width*width-1
 			}
 			least := int64(math.MaxInt64)
@@ -44,7 +45,8 @@ func TestSharpen(t *testing.T) {
 			if got > least {
 				t.Fatalf("from %d to %d: got %d, want at most %d", low, high, got, least)
 			}
-			if c := &toll.cpu; len(c.steps) > 0 && c.before.pieces == c.after.pieces && low%c.before.width == 0 && (high+1)%c.before.width == 0 {
+			if c := &toll.cpu; len(c.steps) > 0 && c.before.pieces == c.after.pieces && low%c.before.width == 0 &&
+				(high+1)%c.before.width == 0 {
 				whole++
 				for i := range int64(limitSteps) {
 					rounded = max(rounded, c.before.row(i)-c.before.row(i+1)+c.after.row(i)-c.after.row(i+1))

@@ -17,11 +17,12 @@ const (
 	thousandth  = fine / cluster.WholeDevice // of a device
 )
 
-// Worth is what rooms are worth to a mix. It does not change, and may be used concurrently. The zero value is not usable: Mix.Worth
-// makes one, also of an empty mix.
+// Worth is what rooms are worth to a mix. It does not change, and may be used concurrently. The zero value is not
+// usable: Mix.Worth makes one, also of an empty mix.
 //
-// The streams that fill its tables do not last for ever: between two tasks it ends with a chance of one in ten. So a hole that only
-// one in a hundred tasks would fill is worth little, and one that every second task fills is worth nearly all of it.
+// The streams that fill its tables do not last for ever: between two tasks it ends with a chance of one in ten. So a
+// hole that only one in a hundred tasks would fill is worth little, and one that every second task fills is worth
+// nearly all of it.
 type Worth struct {
 	tables  []*table
 	table   [64]uint8 // by model
@@ -77,12 +78,14 @@ func newTable(wants []want) *table {
 		}
 	}
 	t.cpu = newShortage(wants, scale(cpu, mostRoom*ample, room), func(k *want) int64 { return k.cpu })
-	t.memory = newShortage(wants, scale(memory, mostRoom*ample, max(room/unit, 1)), func(k *want) int64 { return k.memory })
+	t.memory = newShortage(wants, scale(memory, mostRoom*ample, max(room/unit, 1)), func(k *want) int64 {
+		return k.memory
+	})
 	return t
 }
 
-// fillHoles computes what tasks fill of a free share: each that fits is taken, the stream goes on with the chance keep/keeps.
-// The expectation solves H(x) = Σ fit·(share + γ·H(x-share)) + (1-Σ fit)·γ·H(x).
+// fillHoles computes what tasks fill of a free share: each that fits is taken, the stream goes on with the chance
+// keep/keeps. The expectation solves H(x) = Σ fit·(share + γ·H(x-share)) + (1-Σ fit)·γ·H(x).
 func (t *table) fillHoles(wants []want) {
 	for x := 1; x <= cluster.WholeDevice; x++ {
 		var sum, fit int64
@@ -106,9 +109,9 @@ type shortage struct {
 	less [limitSteps + 1][roomSteps + 1]int32
 }
 
-// newShortage computes how much of free devices, taken as one piece, a stream of tasks fills with a limit, as fillHoles does with
-// a share, and keeps the difference to what it fills with the most of it. More of either is never worth less, though a stream that
-// takes whatever comes may fill less of more.
+// newShortage computes how much of free devices, taken as one piece, a stream of tasks fills with a limit, as fillHoles
+// does with a share, and keeps the difference to what it fills with the most of it. More of either is never worth less,
+// though a stream that takes whatever comes may fill less of more.
 func newShortage(wants []want, most int64, of func(*want) int64) shortage {
 	if most <= 0 {
 		return shortage{}
@@ -118,7 +121,10 @@ func newShortage(wants []want, most int64, of func(*want) int64) shortage {
 	steps := make([]step, len(wants))
 	for i := range wants {
 		k := &wants[i]
-		steps[i] = step{k.weight, min(scale(of(k), sub, s.step), (limitSteps+1)*sub), k.room * sub / roomStep, k.room * thousandth}
+		steps[i] = step{
+			k.weight, min(scale(of(k), sub, s.step), (limitSteps+1)*sub), k.room * sub / roomStep,
+			k.room * thousandth,
+		}
 	}
 	fill := &s.less
 	for c := range fill {

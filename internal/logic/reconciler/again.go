@@ -2,8 +2,9 @@ package reconciler
 
 import "github.com/berthd/berth/internal/cluster"
 
-// Again returns what the next attempt of each of a service's tasks asks for, by task, were it to be placed now, beside the attempts that
-// stand: what a move of the task asks for. It is made as Service makes it; a task whose definition does not exist is missing.
+// Again returns what the next attempt of each of a service's tasks asks for, by task, were it to be placed now, beside
+// the attempts that stand: what a move of the task asks for. It is made as Service makes it; a task whose definition
+// does not exist is missing.
 func Again(in ServiceInput) map[cluster.TaskID]cluster.Pending {
 	p := newPlan(in.Spec.Owner(), in.Definitions, in.Now)
 	policy := newReschedule(in.Spec)

@@ -10,22 +10,30 @@ import (
 	"github.com/berthd/berth/internal/logic/reconciler"
 )
 
-// TestAgainIsWhatIsAskedFor: what a task that runs would ask for is what it does ask for once its attempt is lost, but for the place that the
-// attempt stands on and since when it waits.
+// TestAgainIsWhatIsAskedFor: what a task that runs would ask for is what it does ask for once its attempt is lost, but
+// for the place that the attempt stands on and since when it waits.
 func TestAgainIsWhatIsAskedFor(t *testing.T) {
 	def := &cluster.TaskDefinition{
 		Name: "web", Version: 1, Ports: []cluster.Port{{Name: "http", Port: 80}},
-		Containers: []cluster.Container{{Name: "main", Image: "a/web:1", Resources: cluster.Resources{CPU: 500, Memory: cluster.GiB}}},
+		Containers: []cluster.Container{
+			{Name: "main", Image: "a/web:1", Resources: cluster.Resources{CPU: 500, Memory: cluster.GiB}},
+		},
 	}
 	definitions := func(cluster.Ref) *cluster.TaskDefinition { return def }
 	now := time.Unix(1e9, 0).UTC()
 	constraints := []cluster.Constraint{{Attribute: "node.arch", Op: cluster.OpEqual, Value: "amd64"}}
 	spec := &cluster.Service{
-		Cluster: "c", Name: "web", Count: 1, Definition: def.Ref(), Priority: 700, OnDisconnect: cluster.DisconnectWait, Labels: cluster.Labels{"a": "b"},
-		Placement: cluster.Placement{Strategy: cluster.StrategySpread}, Lifespan: cluster.Lifespan{Generation: 1, Created: now},
+		Cluster: "c", Name: "web", Count: 1, Definition: def.Ref(), Priority: 700, OnDisconnect: cluster.DisconnectWait,
+		Labels:    cluster.Labels{"a": "b"},
+		Placement: cluster.Placement{Strategy: cluster.StrategySpread},
+		Lifespan:  cluster.Lifespan{Generation: 1, Created: now},
 	}
 	job := &cluster.Job{
-		Cluster: "c", Name: "sum", Priority: 300, Steps: []cluster.Step{{Name: "work", Definition: def.Ref(), Count: 1, Retries: 3, TimeLimit: cluster.Duration(time.Hour)}},
+		Cluster: "c", Name: "sum", Priority: 300,
+		Steps: []cluster.Step{{
+			Name: "work", Definition: def.Ref(), Count: 1, Retries: 3,
+			TimeLimit: cluster.Duration(time.Hour),
+		}},
 		Lifespan: cluster.Lifespan{Generation: 1, Created: now},
 	}
 	stands := func(id cluster.TaskID, o cluster.OwnerRef) reconciler.Task {
@@ -35,12 +43,19 @@ func TestAgainIsWhatIsAskedFor(t *testing.T) {
 	}
 	ended := func(id cluster.TaskID, o cluster.OwnerRef) reconciler.Task {
 		return reconciler.Task{Attempt: cluster.Attempt{Outcome: &cluster.Outcome{
-			Task: id, Attempt: 1, UUID: "u", Node: "n1", Owner: o, Definition: def.Ref(), State: cluster.StateLost, Reason: cluster.ReasonNodeDown, Free: true, Ended: now,
+			Task: id, Attempt: 1, UUID: "u", Node: "n1", Owner: o, Definition: def.Ref(), State: cluster.StateLost,
+			Reason: cluster.ReasonNodeDown, Free: true, Ended: now,
 		}}}
 	}
 	web, sum := cluster.ServiceTask("c", "web", 1, 0), cluster.JobTask("c", "sum", 1, "work", 0)
-	service := reconciler.ServiceInput{Owner: spec.Owner(), Spec: spec, SpecRev: 4, Definitions: definitions, ClusterConstraints: constraints, Now: now}
-	batch := reconciler.JobInput{Owner: job.Owner(), Spec: job, SpecRev: 5, Definitions: definitions, ClusterConstraints: constraints, Now: now}
+	service := reconciler.ServiceInput{
+		Owner: spec.Owner(), Spec: spec, SpecRev: 4, Definitions: definitions,
+		ClusterConstraints: constraints, Now: now,
+	}
+	batch := reconciler.JobInput{
+		Owner: job.Owner(), Spec: job, SpecRev: 5, Definitions: definitions,
+		ClusterConstraints: constraints, Now: now,
+	}
 	same := func(name string, again cluster.Pending, asked []cluster.Pending) {
 		t.Helper()
 		if len(asked) != 1 {

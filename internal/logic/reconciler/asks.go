@@ -4,8 +4,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// asks is what every task of a definition asks of a node. It is found out once in a decision, and its lists are shared by all tasks that are
-// asked for: nobody changes them.
+// asks is what every task of a definition asks of a node. It is found out once in a decision, and its lists are shared
+// by all tasks that are asked for: nobody changes them.
 type asks struct {
 	demand     cluster.Demand
 	devices    []cluster.DeviceRequest
@@ -24,7 +24,8 @@ func (p *plan) asksOf(d *cluster.TaskDefinition) *asks {
 		return a
 	}
 	a := &asks{
-		demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner, ""), keyed: d.Sticks(),
+		demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner, ""),
+		keyed:      d.Sticks(),
 		needsImage: d.NeedsImage(), plain: len(d.Images()) == 0, network: d.OwnNetwork(), needs: d.Needs(),
 	}
 	if p.asked == nil {

@@ -37,7 +37,10 @@ func TestPendingTellsWhatIsAskedFor(t *testing.T) {
 	w, _ := job(t, "", func(s *cluster.Step) { s.Count = 2 })
 	w.job.Labels = cluster.Labels{"app": "train"}
 	w.define("w@1", trained)
-	want := asked{Labels: w.job.Labels, Devices: devices, Images: []string{"docker.io/library/a:1", "docker.io/library/b:1", "docker.io/library/z:1"}}
+	want := asked{
+		Labels: w.job.Labels, Devices: devices,
+		Images: []string{"docker.io/library/a:1", "docker.io/library/b:1", "docker.io/library/z:1"},
+	}
 	pending := w.decide(nil).Pending
 	for _, p := range pending {
 		if diff := cmp.Diff(want, askedOf(p)); diff != "" {
@@ -50,16 +53,20 @@ func TestPendingTellsWhatIsAskedFor(t *testing.T) {
 
 	s := newWorld()
 	s.define("w@1", trained)
-	s.service = &cluster.Service{Name: "web", Definition: cluster.Ref{Name: "w", Version: 1}, Count: 1, Labels: cluster.Labels{"app": "web"}, Lifespan: cluster.Lifespan{Generation: 1}}
+	s.service = &cluster.Service{
+		Name: "web", Definition: cluster.Ref{Name: "w", Version: 1}, Count: 1,
+		Labels: cluster.Labels{"app": "web"}, Lifespan: cluster.Lifespan{Generation: 1},
+	}
 	s.service.SetDefaults()
 	s.owner = s.service.Owner()
-	if diff := cmp.Diff(asked{Labels: cluster.Labels{"app": "web"}, Devices: devices, Images: want.Images}, askedOf(s.decide(nil).Pending[0])); diff != "" {
+	if diff := cmp.Diff(asked{Labels: cluster.Labels{"app": "web"}, Devices: devices, Images: want.Images},
+		askedOf(s.decide(nil).Pending[0])); diff != "" {
 		t.Errorf("a service (-want +got):\n%s", diff)
 	}
 }
 
-// TestGangsAskTogether: the tasks of a gang that are to be placed know how many they are, also while one of them has to wait before it is
-// tried again; those that run or have ended well are not counted.
+// TestGangsAskTogether: the tasks of a gang that are to be placed know how many they are, also while one of them has to
+// wait before it is tried again; those that run or have ended well are not counted.
 func TestGangsAskTogether(t *testing.T) {
 	w, _ := job(t, "", func(s *cluster.Step) { s.Count, s.Gang = 4, &cluster.Gang{} })
 	const gang = "default/job/work.a.1"
@@ -80,7 +87,10 @@ func TestGangsAskTogether(t *testing.T) {
 	// One has ended well, one runs, and two failed one after the other.
 	end := func(i int, state cluster.State, at time.Time) {
 		r := w.records[i]
-		r.Outcome = &cluster.Outcome{Task: r.id, Attempt: 1, UUID: r.Desired.UUID, Node: "n1", State: state, Started: true, Ended: at}
+		r.Outcome = &cluster.Outcome{
+			Task: r.id, Attempt: 1, UUID: r.Desired.UUID, Node: "n1", State: state,
+			Started: true, Ended: at,
+		}
 	}
 	end(0, cluster.StateSucceeded, w.now)
 	end(1, cluster.StateFailed, w.now)
@@ -96,7 +106,8 @@ func TestGangsAskTogether(t *testing.T) {
 	}
 }
 
-// TestAdoptedAttemptsKeepTheirDevices: what the agent says that the attempt holds stands in the record that is made again.
+// TestAdoptedAttemptsKeepTheirDevices: what the agent says that the attempt holds stands in the record that is made
+// again.
 func TestAdoptedAttemptsKeepTheirDevices(t *testing.T) {
 	w, r := job(t, cluster.StateRunning, nil)
 	use := []cluster.DeviceUse{{ID: "GPU-1", Share: cluster.WholeDevice}}
@@ -117,7 +128,9 @@ func TestAdoptedAttemptsKeepTheirDevices(t *testing.T) {
 func TestPendingThatFollowsServices(t *testing.T) {
 	w, _ := job(t, "", func(s *cluster.Step) { s.Count = 1 })
 	w.define("w@1", func(d *cluster.TaskDefinition) {
-		d.Containers = []cluster.Container{{Name: "a", Command: []string{"run"}, Services: []cluster.ServiceUse{{Service: "db"}}}}
+		d.Containers = []cluster.Container{
+			{Name: "a", Command: []string{"run"}, Services: []cluster.ServiceUse{{Service: "db"}}},
+		}
 	})
 	want := []cluster.Constraint{{Attribute: "label.berth.services", Op: cluster.OpEqual, Value: "true"}}
 	if diff := cmp.Diff(want, w.decide(nil).Pending[0].Placement.Constraints); diff != "" {

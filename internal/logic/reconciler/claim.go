@@ -7,14 +7,15 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// claim deals with attempts of a wanted task that run and have no desired record: the store went back to before they were
-// placed, or somebody deleted their records (P1.7, P3.9). The newest is adopted, with what its agent was told, unless
-// the store knows a live attempt of the task. What cannot be adopted is stopped, by a record (P6.6). As long as a node
-// that may run the task is not heard nothing is done.
+// claim deals with attempts of a wanted task that run and have no desired record: the store went back to before they
+// were placed, or somebody deleted their records (P1.7, P3.9). The newest is adopted, with what its agent was told,
+// unless the store knows a live attempt of the task. What cannot be adopted is stopped, by a record (P6.6). As long as
+// a node that may run the task is not heard nothing is done.
 func (p *plan) claim(s *slot, want cluster.Desired) {
 	for _, t := range s.attempts {
 		o := t.Observed
-		if t.Desired != nil || !t.live() || p.ended[t] != nil || o == nil || o.State.Terminal() || !t.asked() || s.crowded(t) {
+		if t.Desired != nil || !t.live() || p.ended[t] != nil || o == nil || o.State.Terminal() || !t.asked() ||
+			s.crowded(t) {
 			continue
 		}
 		if o.Definition != (cluster.Ref{}) {
@@ -64,7 +65,8 @@ func (p *plan) adopt(t *Task, d cluster.Desired) {
 	}
 	p.Adoptions = append(p.Adoptions, Adoption{
 		Desired: d, ObservedRev: t.ObservedRev,
-		Event: p.event("task.adopted", t, cluster.ReasonRecovery, "it runs and the store had no record of it; its owner wants it"),
+		Event: p.event("task.adopted", t, cluster.ReasonRecovery,
+			"it runs and the store had no record of it; its owner wants it"),
 	})
 }
 
@@ -72,5 +74,6 @@ func (p *plan) adopt(t *Task, d cluster.Desired) {
 // not know it: it ended in what was lost, or was never told. It is not begun again in place (P4.4).
 func (p *plan) forsaken(t *Task) bool {
 	d := t.Desired
-	return d != nil && t.Observed == nil && t.asked() && d.Token.Incarnation != 0 && d.Token.Incarnation < p.recovery.Incarnation
+	return d != nil && t.Observed == nil && t.asked() && d.Token.Incarnation != 0 &&
+		d.Token.Incarnation < p.recovery.Incarnation
 }

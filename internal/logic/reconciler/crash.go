@@ -12,8 +12,8 @@ import (
 
 // Numbers of what is named trouble.
 const (
-	// LoopAfter is how often a task was restarted, or how many of its last attempts failed within SteadyTime, when it is called
-	// crash-looping.
+	// LoopAfter is how often a task was restarted, or how many of its last attempts failed within SteadyTime, when it
+	// is called crash-looping.
 	LoopAfter = 3
 	// MemoryWindow is within what time two ends for want of memory make a service one that leaks or is too small.
 	MemoryWindow = time.Hour
@@ -22,15 +22,16 @@ const (
 	loggedBytes = 300
 )
 
-// looping says that a task ends again and again, with the last that it wrote; empty if it does not. One that is healthy now
-// is not called so.
+// looping says that a task ends again and again, with the last that it wrote; empty if it does not. One that is healthy
+// now is not called so.
 func (s *slot) looping() string {
 	t := s.newest()
 	if t == nil || s.healthy() || t.stopped() || t.Outcome != nil && t.Outcome.State == cluster.StateCancelled {
 		return ""
 	}
 	if o := t.Observed; t.live() && o != nil && o.Restarts >= LoopAfter && t.Absence == watcher.Present {
-		return fmt.Sprintf("%s ends again and again, it was restarted %s on node %s%s%s", s.id, times(o.Restarts), t.node(), because(o.Message), s.lastWords())
+		return fmt.Sprintf("%s ends again and again, it was restarted %s on node %s%s%s", s.id, times(o.Restarts),
+			t.node(), because(o.Message), s.lastWords())
 	}
 	failed, last := 0, ""
 	for _, t := range slices.Backward(s.attempts) {
@@ -51,7 +52,8 @@ func (s *slot) looping() string {
 	if failed < LoopAfter {
 		return ""
 	}
-	return fmt.Sprintf("%s ends again and again, its last %d attempts failed%s%s", s.id, failed, because(last), s.lastWords())
+	return fmt.Sprintf("%s ends again and again, its last %d attempts failed%s%s", s.id, failed, because(last),
+		s.lastWords())
 }
 
 // lastWords quotes the end of the newest log of the task that is known, as the end of a sentence.
@@ -95,8 +97,9 @@ func tail(log string) string {
 	return text
 }
 
-// hungry says that tasks of a service were killed for memory, or moved for want of it, again and again: it leaks, or its limit is
-// too small. Empty if they were not. What ends soon after its start never had enough; what takes long grew.
+// hungry says that tasks of a service were killed for memory, or moved for want of it, again and again: it leaks, or
+// its limit is too small. Empty if they were not. What ends soon after its start never had enough; what takes long
+// grew.
 func hungry(all []*slot, now time.Time) string {
 	kills, moves := 0, 0
 	var lived time.Duration
@@ -129,11 +132,14 @@ func hungry(all []*slot, now time.Time) string {
 	case kills+moves < 2:
 		return ""
 	case kills == 0:
-		return fmt.Sprintf("its tasks were moved %s within an hour because their nodes were short of memory: it leaks, or reserves less than it uses", times(moves))
+		return fmt.Sprintf("its tasks were moved %s within an hour because their nodes were short of "+
+			"memory: it leaks, or reserves less than it uses", times(moves))
 	case lived >= SteadyTime:
-		return fmt.Sprintf("its tasks were killed for their memory limit %s%s within an hour, after up to %s: it leaks", times(kills), andMoved(moves), cluster.Duration(lived.Round(time.Second)))
+		return fmt.Sprintf("its tasks were killed for their memory limit %s%s within an hour, after up to %s: it leaks",
+			times(kills), andMoved(moves), cluster.Duration(lived.Round(time.Second)))
 	}
-	return fmt.Sprintf("its tasks were killed for their memory limit %s%s within an hour, soon after they began: the limit is too small", times(kills), andMoved(moves))
+	return fmt.Sprintf("its tasks were killed for their memory limit %s%s within an hour, soon after they "+
+		"began: the limit is too small", times(kills), andMoved(moves))
 }
 
 func andMoved(n int) string {

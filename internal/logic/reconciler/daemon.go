@@ -8,9 +8,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A daemon has one task on each node that it belongs on. Which index is whose follows from the nodes of the newest attempts; a node
-// that is new takes the lowest free index. Its tasks do not move: on a node that falls silent there is nothing to replace, and
-// on one where the old version runs that has to end before the new one can begin.
+// A daemon has one task on each node that it belongs on. Which index is whose follows from the nodes of the newest
+// attempts; a node that is new takes the lowest free index. Its tasks do not move: on a node that falls silent there is
+// nothing to replace, and on one where the old version runs that has to end before the new one can begin.
 
 // daemon reports whether the service has one task on each of its nodes.
 func (in *ServiceInput) daemon() bool { return in.Spec != nil && in.Spec.Mode == cluster.ModeDaemon }
@@ -28,10 +28,11 @@ func (in *ServiceInput) wants() bool {
 	return in.Spec != nil && !in.Spec.Deleted && !in.Spec.Stopped && (in.daemon() || in.Spec.Count > 0)
 }
 
-// cells returns the nodes that a daemon's tasks are counted by, ordered: those where one belongs and that are heard. Its minimum is that
-// of so many, and only what stands there counts towards it (P5.4). So on a node that is emptied, or does not meet the constraints any
-// more, its task ends however the others are. A node that is suspect counts while a task stands there, though that task does not;
-// one that is silent, or that has none yet and was not heard, does not count.
+// cells returns the nodes that a daemon's tasks are counted by, ordered: those where one belongs and that are heard.
+// Its minimum is that of so many, and only what stands there counts towards it (P5.4). So on a node that is emptied, or
+// does not meet the constraints any more, its task ends however the others are. A node that is suspect counts while a
+// task stands there, though that task does not; one that is silent, or that has none yet and was not heard, does not
+// count.
 func (in *ServiceInput) cells(all []*slot) []string {
 	away := map[string]bool{}
 	for _, s := range all {
@@ -91,7 +92,8 @@ func (r *rollout) belongs(s *slot) bool {
 	return ok
 }
 
-// behind reports whether the task has ended and another one lives on its node, which has to end before anything begins there.
+// behind reports whether the task has ended and another one lives on its node, which has to end before anything begins
+// there.
 func (r *rollout) behind(s *slot) bool {
 	return !s.live() && slices.ContainsFunc(r.on[s.node()], (*slot).live)
 }
@@ -164,7 +166,8 @@ func (r *rollout) spread() []*slot {
 	return wanted
 }
 
-// oldOn returns the best task of an older version on a node, and whether another one than the given is on its way out there.
+// oldOn returns the best task of an older version on a node, and whether another one than the given is on its way out
+// there.
 func (r *rollout) oldOn(node string, fresh *slot) (best *slot, leaving bool) {
 	for _, s := range r.on[node] {
 		if s != fresh && s.told() {
@@ -191,7 +194,8 @@ func (r *rollout) proven() *cluster.Version {
 	return h
 }
 
-// again is a task to come, on a node of a daemon, of the last version that was healthy: it takes the lowest index that is free.
+// again is a task to come, on a node of a daemon, of the last version that was healthy: it takes the lowest index that
+// is free.
 func (r *rollout) again(node string) *slot {
 	h := r.proven()
 	used := map[int]bool{}

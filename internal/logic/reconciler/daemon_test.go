@@ -11,16 +11,23 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// TestDaemonsOnNodesThatComeAndGo lets nodes fall silent, be emptied, and lose and regain what a daemon asks of them, while its tasks
-// crash and users change their minds. Never are two tasks wanted on a node, never does a rollout take it below the least of the
-// nodes that it is counted by, and once all nodes are back each has a healthy task of the newest version.
+// TestDaemonsOnNodesThatComeAndGo lets nodes fall silent, be emptied, and lose and regain what a daemon asks of them,
+// while its tasks crash and users change their minds. Never are two tasks wanted on a node, never does a rollout take
+// it below the least of the nodes that it is counted by, and once all nodes are back each has a healthy task of the
+// newest version.
 func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{"permit", "drain", "unmatched", "rollout", "silent with a task", "back to a version that ended there"}, func(t *rapid.T) {
+	often(t, seen, []string{
+		"permit", "drain", "unmatched", "rollout", "silent with a task",
+		"back to a version that ended there",
+	}, func(t *rapid.T) {
 		c := chaos{T: t, world: newWorld(), seen: seen}
 		refs := []cluster.Ref{c.define("log@1", nil), c.define("log@2", nil)}
 		c.nodes = []string{"n1", "n2", "n3", "n4"}[:2+c.choose("nodes", 3)]
-		c.service = &cluster.Service{Name: "log", Definition: refs[0], Mode: cluster.ModeDaemon, Lifespan: cluster.Lifespan{Generation: 1}}
+		c.service = &cluster.Service{
+			Name: "log", Definition: refs[0], Mode: cluster.ModeDaemon,
+			Lifespan: cluster.Lifespan{Generation: 1},
+		}
 		if c.some("policy") {
 			c.service.Update = c.policy()
 			c.service.Update.Gates, c.service.Update.Canaries = nil, nil
@@ -43,7 +50,8 @@ func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 			c.turnOfDaemon(unfit)
 		}
 		if c.service.Rollout.Paused = false; c.healthy() != len(c.nodes) || c.rollout.State != cluster.RolloutComplete {
-			t.Fatalf("%s, %d healthy on %d nodes:\n%s%s", c.rollout.State, c.healthy(), len(c.nodes), describe(c.decide(c.tasks())), c.picture())
+			t.Fatalf("%s, %d healthy on %d nodes:\n%s%s", c.rollout.State, c.healthy(), len(c.nodes),
+				describe(c.decide(c.tasks())), c.picture())
 		}
 	})
 }
@@ -81,7 +89,9 @@ func (c *chaos) unsettle(refs []cluster.Ref, unfit map[string]bool) {
 
 // standing are the records of the node's attempts without an outcome.
 func (c *chaos) standing(node string) []*record {
-	return slices.DeleteFunc(slices.Clone(c.records), func(r *record) bool { return r.node() != node || r.Outcome != nil })
+	return slices.DeleteFunc(slices.Clone(c.records), func(r *record) bool {
+		return r.node() != node || r.Outcome != nil
+	})
 }
 
 // turnOfDaemon lets a daemon go on for five seconds.
@@ -123,7 +133,8 @@ func (c *chaos) turnOfDaemon(unfit map[string]bool) {
 			continue
 		}
 		if c.seen["permit"]++; r.Observed.Healthy() && healthy()+c.asking(d.Stops[:i], r) < least {
-			c.Fatalf("attempt %d of %s may stop with %d healthy, want %d:\n%s%s", r.attempt, r.id, healthy(), least, describe(d), c.picture())
+			c.Fatalf("attempt %d of %s may stop with %d healthy, want %d:\n%s%s", r.attempt, r.id, healthy(), least,
+				describe(d), c.picture())
 		}
 	}
 	before := healthy()

@@ -16,9 +16,9 @@ type DaemonNode struct {
 	Alone bool
 }
 
-// SetNodes sets Nodes and Alone of a daemon's input from the nodes of its domain, which come ordered by name. Tasks, Spec and ClusterConstraints
-// are set before. A daemon belongs on each node that its constraints and its cluster's allow. On a node that is gone, silent or emptied it begins
-// nothing; on the latter two it keeps what stands there.
+// SetNodes sets Nodes and Alone of a daemon's input from the nodes of its domain, which come ordered by name. Tasks,
+// Spec and ClusterConstraints are set before. A daemon belongs on each node that its constraints and its cluster's
+// allow. On a node that is gone, silent or emptied it begins nothing; on the latter two it keeps what stands there.
 func (in *ServiceInput) SetNodes(nodes iter.Seq[DaemonNode]) {
 	held := map[string]bool{}
 	for i := range in.Tasks {
@@ -43,7 +43,8 @@ func (in *ServiceInput) SetNodes(nodes iter.Seq[DaemonNode]) {
 	}
 }
 
-// RecoveryOf returns what decisions have to know of an earlier recovery: the incarnation of the store, and what was decided, nil where nothing was.
+// RecoveryOf returns what decisions have to know of an earlier recovery: the incarnation of the store, and what was
+// decided, nil where nothing was.
 func RecoveryOf(incarnation uint64, decided *cluster.Recovery) Recovery {
 	r := Recovery{Incarnation: incarnation}
 	if decided != nil && decided.State == cluster.RecoveryStop {

@@ -9,11 +9,11 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// move takes a service's attempts off nodes that are drained, and off nodes that they are to leave for another reason. One of
-// class keep moves: it gets its outcome, goes on, and is stopped once its next attempt is healthy, so that Berth never takes the
-// service below its count by its own act. One of class wait must not live twice: it is stopped first, where that leaves the
-// service at most one task below its count. Both only once the next attempt has a place. What is left on a drained node
-// at the deadline is stopped.
+// move takes a service's attempts off nodes that are drained, and off nodes that they are to leave for another reason.
+// One of class keep moves: it gets its outcome, goes on, and is stopped once its next attempt is healthy, so that Berth
+// never takes the service below its count by its own act. One of class wait must not live twice: it is stopped first,
+// where that leaves the service at most one task below its count. Both only once the next attempt has a place. What is
+// left on a drained node at the deadline is stopped.
 func (p *plan) move(s *slot, template cluster.Pending) {
 	for _, t := range s.attempts {
 		if !t.live() || t.Desired == nil || p.ended[t] != nil {
@@ -43,14 +43,15 @@ func (p *plan) move(s *slot, template cluster.Pending) {
 			if t.Drain == nil && t.Leave.To != "" {
 				next.Only = t.Leave.To
 			}
-			p.send(s, t, Move{Next: next, From: t.node()}, cluster.Stop{Class: cluster.StopVoluntary, Reason: code, Message: why})
+			p.send(s, t, Move{Next: next, From: t.node()},
+				cluster.Stop{Class: cluster.StopVoluntary, Reason: code, Message: why})
 		}
 	}
 }
 
-// supersede replaces an attempt that runs another definition than its task asks for. It was adopted after the store went back (P1.7):
-// in what was lost, another spec had the same generation. It goes on until the next one is healthy, or, where the two cannot be at
-// once, until the budget grants its end.
+// supersede replaces an attempt that runs another definition than its task asks for. It was adopted after the store
+// went back (P1.7): in what was lost, another spec had the same generation. It goes on until the next one is healthy,
+// or, where the two cannot be at once, until the budget grants its end.
 func (p *plan) supersede(s *slot, t *Task, template cluster.Pending) {
 	if t.Absence != watcher.Present || !t.Reported {
 		return
@@ -59,15 +60,18 @@ func (p *plan) supersede(s *slot, t *Task, template cluster.Pending) {
 	if !ok {
 		return
 	}
-	message := fmt.Sprintf("it was adopted and runs %s, and generation %d asks for %s", t.Desired.Definition, s.parts.Generation, template.Definition)
-	if template.Daemon || p.pinned(t) || p.definitions(template.Definition).Pinned() || p.class(t) == cluster.DisconnectWait || next.OnDisconnect == cluster.DisconnectWait {
+	message := fmt.Sprintf("it was adopted and runs %s, and generation %d asks for %s", t.Desired.Definition,
+		s.parts.Generation, template.Definition)
+	if template.Daemon || p.pinned(t) || p.definitions(template.Definition).Pinned() ||
+		p.class(t) == cluster.DisconnectWait || next.OnDisconnect == cluster.DisconnectWait {
 		if p.budget.grant(s) {
 			p.write(t, cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced, Message: message})
 		}
 		return
 	}
 	next.Since = p.now
-	c := p.conclusion(t, p.departure(t, cluster.ReasonReplaced, message+": it runs until its next attempt is healthy"), true)
+	c := p.conclusion(t, p.departure(t, cluster.ReasonReplaced, message+": it runs until its next attempt is healthy"),
+		true)
 	p.Moves = append(p.Moves, Move{Next: next, From: t.node(), Conclusion: &c})
 }
 
@@ -82,8 +86,8 @@ func (p *plan) cause(t *Task) (code cluster.ReasonCode, why string, since time.T
 	return "", "", time.Time{}, false
 }
 
-// send lets an attempt go elsewhere, if the budget has room for that. For want of memory, or for a better place, nothing is moved from a
-// service that has less than it is to have: what it lacks comes first.
+// send lets an attempt go elsewhere, if the budget has room for that. For want of memory, or for a better place,
+// nothing is moved from a service that has less than it is to have: what it lacks comes first.
 func (p *plan) send(s *slot, t *Task, m Move, stop cluster.Stop) {
 	counted := p.budget.counts(s)
 	if patient(stop.Reason) && counted && !p.budget.open && p.budget.healthy < p.budget.least {
@@ -101,7 +105,8 @@ func (p *plan) send(s *slot, t *Task, m Move, stop cluster.Stop) {
 		p.Moves = append(p.Moves, m)
 		return
 	}
-	if t.Absence != watcher.Present || t.healthy() && !t.Reported { // nobody would say that it has stopped, or it may count
+	// nobody would say that it has stopped, or it may count
+	if t.Absence != watcher.Present || t.healthy() && !t.Reported {
 		return
 	}
 	stop.Message += "; the task runs elsewhere next"
@@ -124,8 +129,8 @@ func (p *plan) send(s *slot, t *Task, m Move, stop cluster.Stop) {
 	p.Moves = append(p.Moves, m)
 }
 
-// regret finds another place for a task that was told to stop, voluntarily, and that is wanted again before its agent was allowed
-// to stop it: a stop is never taken back. The attempt goes on until the next one is healthy.
+// regret finds another place for a task that was told to stop, voluntarily, and that is wanted again before its agent
+// was allowed to stop it: a stop is never taken back. The attempt goes on until the next one is healthy.
 func (p *plan) regret(s *slot, t *Task, template cluster.Pending) {
 	if t.Desired.Stop.Permit != "" || !t.wished() || t.asks() == "" || leavesNode(t.Desired.Stop.Reason) ||
 		p.class(t) == cluster.DisconnectWait || t.Absence != watcher.Present {
@@ -135,7 +140,8 @@ func (p *plan) regret(s *slot, t *Task, template cluster.Pending) {
 	if !ok {
 		return
 	}
-	out := p.departure(t, cluster.ReasonReplaced, "it was told to stop and is wanted again: it runs until its next attempt is healthy")
+	out := p.departure(t, cluster.ReasonReplaced,
+		"it was told to stop and is wanted again: it runs until its next attempt is healthy")
 	next.Since = p.now
 	c := p.conclusion(t, out, true)
 	p.Moves = append(p.Moves, Move{Next: next, From: t.node(), Conclusion: &c})
@@ -225,7 +231,8 @@ func (p *plan) departure(t *Task, code cluster.ReasonCode, message string) clust
 		Started: lifecycle.Started(t.Attempt),
 	}
 	if message == "" {
-		out.Message = fmt.Sprintf("it moves off node %s, which is drained, and runs there until its next attempt is healthy", d.Node)
+		out.Message = fmt.Sprintf(
+			"it moves off node %s, which is drained, and runs there until its next attempt is healthy", d.Node)
 	}
 	if t.Observed != nil {
 		out.Begun = t.Observed.Started

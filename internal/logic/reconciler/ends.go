@@ -55,7 +55,8 @@ func (p *plan) conclusion(t *Task, out cluster.Outcome, goesOn bool) Conclusion 
 // spared reports whether a lost attempt may go on if its node returns: that of a service whose class is keep
 // and that nobody told to stop.
 func (p *plan) spared(t *Task, out cluster.Outcome) bool {
-	return out.State == cluster.StateLost && out.Reason != cluster.ReasonRecovery && p.owner.Kind == cluster.KindService && t.Absence != watcher.Gone &&
+	return out.State == cluster.StateLost && out.Reason != cluster.ReasonRecovery &&
+		p.owner.Kind == cluster.KindService && t.Absence != watcher.Gone &&
 		!t.stopped() && p.class(t) == cluster.DisconnectKeep
 }
 
@@ -139,8 +140,8 @@ func (p *plan) trim(s *slot, keep int) {
 }
 
 // settle stops attempts that have an outcome and still stand without a final stop: lost attempts of a keep service
-// whose node returned, those that moved, and what an agent holds without a desired record. Where nothing of them runs any
-// more it does so at once; where the owner does not want the task, too, with the stop for its other attempts; else
+// whose node returned, those that moved, and what an agent holds without a desired record. Where nothing of them runs
+// any more it does so at once; where the owner does not want the task, too, with the stop for its other attempts; else
 // once a newer attempt is healthy (P5.1, P6.4), or where it is of no use.
 func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 	for _, t := range s.attempts {
@@ -167,9 +168,10 @@ func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: fmt.Sprintf("attempt %d took its place", newest.number()), Ended: true,
 			})
-		case t.Absence == watcher.Present && s.last(t) && p.pinned(t) && p.placeless(t) && (!t.healthy() || p.budget.grant(s)):
-			// Its next attempt may have no other place than the one that it holds itself. Where it is an earlier one that is well, which
-			// moved away and goes on, nothing is given up with this one.
+		case t.Absence == watcher.Present && s.last(t) && p.pinned(t) && p.placeless(t) &&
+			(!t.healthy() || p.budget.grant(s)):
+			// Its next attempt may have no other place than the one that it holds itself. Where it is an earlier one
+			// that is well, which moved away and goes on, nothing is given up with this one.
 			p.write(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: "it was given up, and the next attempt takes its place", Ended: true,
@@ -185,8 +187,8 @@ func (s *slot) last(t *Task) bool {
 	return !slices.ContainsFunc(s.attempts, func(o *Task) bool { return o.stands() && o.number() > t.number() })
 }
 
-// placeless reports whether the attempt has an outcome and may hold the only place that its next attempt could have. One that
-// moves off a node that is not emptied had another place when it was sent away, which is given a while.
+// placeless reports whether the attempt has an outcome and may hold the only place that its next attempt could have.
+// One that moves off a node that is not emptied had another place when it was sent away, which is given a while.
 func (p *plan) placeless(t *Task) bool {
 	switch {
 	case t.Outcome.State == cluster.StateLost:
@@ -218,7 +220,8 @@ func over(t *Task) bool {
 	return t.Observed != nil && t.Observed.UUID == t.uuid() && t.Observed.State.Terminal()
 }
 
-// halt tells the live attempts of a slot to stop, unless they were told. What was only wished for is insisted on, if it must be.
+// halt tells the live attempts of a slot to stop, unless they were told. What was only wished for is insisted on, if it
+// must be.
 func (p *plan) halt(s *slot, stop cluster.Stop) {
 	for _, t := range s.attempts {
 		switch {

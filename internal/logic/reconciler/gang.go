@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// gang makes the tasks of a step that are asked for one: all that neither live nor have succeeded, those among them that have to wait before
-// they are tried again. So they are placed together once the last of them may be.
+// gang makes the tasks of a step that are asked for one: all that neither live nor have succeeded, those among them
+// that have to wait before they are tried again. So they are placed together once the last of them may be.
 func gang(template *cluster.Pending, job *cluster.Job, step *cluster.Step, tasks []*slot) {
 	if step.Gang == nil {
 		return
@@ -28,9 +28,9 @@ func absent(tasks []*slot) (waiting []*slot) {
 	return waiting
 }
 
-// expire ends the job where tasks of a gang waited for places together longer than its deadline: the first of them fails for good. The
-// clock is the records': it began when the last of them began to wait, whoever led then. It is given the job's tasks as they will be when
-// what is decided so far is written, and returns them with that.
+// expire ends the job where tasks of a gang waited for places together longer than its deadline: the first of them
+// fails for good. The clock is the records': it began when the last of them began to wait, whoever led then. It is
+// given the job's tasks as they will be when what is decided so far is written, and returns them with that.
 func (p *plan) expire(in *JobInput, own []*slot) []*slot {
 	k := 0
 	for i := range in.Spec.Steps {
@@ -53,26 +53,31 @@ func (p *plan) expire(in *JobInput, own []*slot) []*slot {
 			continue
 		}
 		first := waiting[0]
-		out := p.forgone(first, step, fmt.Sprintf("step %s is a gang, of which %s not find places together within %s", step.Name,
-			tasksAre(len(waiting), "did", "did"), step.Gang.Deadline))
+		out := p.forgone(first, step,
+			fmt.Sprintf("step %s is a gang, of which %s not find places together within %s", step.Name,
+				tasksAre(len(waiting), "did", "did"), step.Gang.Deadline))
 		own = slices.Clone(own)
 		own[slices.Index(own, first)] = &slot{
-			id: first.id, parts: first.parts, attempts: append(slices.Clone(first.attempts), &Task{Attempt: cluster.Attempt{Outcome: out}}),
+			id: first.id, parts: first.parts,
+			attempts: append(slices.Clone(first.attempts), &Task{Attempt: cluster.Attempt{Outcome: out}}),
 		}
 	}
 	return own
 }
 
-// forgone writes the outcome of an attempt that was never placed, as nothing of it stands anywhere: its task has failed for good.
+// forgone writes the outcome of an attempt that was never placed, as nothing of it stands anywhere: its task has failed
+// for good.
 func (p *plan) forgone(s *slot, step *cluster.Step, message string) *cluster.Outcome {
 	owner := p.owner
 	c := Conclusion{
 		Outcome: cluster.Outcome{
-			Task: s.id, Attempt: s.next(), Owner: owner, Definition: step.Definition, State: cluster.StateFailed, Reason: cluster.ReasonGang,
+			Task: s.id, Attempt: s.next(), Owner: owner, Definition: step.Definition, State: cluster.StateFailed,
+			Reason:  cluster.ReasonGang,
 			Message: message, Ended: p.now,
 		},
 		Event: cluster.Event{
-			Type: "task.failed", Cluster: owner.Cluster, Owner: &owner, Task: s.id, Attempt: s.next(), Reason: cluster.ReasonGang, Message: message,
+			Type: "task.failed", Cluster: owner.Cluster, Owner: &owner, Task: s.id, Attempt: s.next(),
+			Reason: cluster.ReasonGang, Message: message,
 		},
 	}
 	p.Conclusions = append(p.Conclusions, c)
@@ -82,7 +87,8 @@ func (p *plan) forgone(s *slot, step *cluster.Step, message string) *cluster.Out
 // forgoes returns the outcome by which the task failed for good without being placed, or nil.
 func (s *slot) forgoes() *cluster.Outcome {
 	t := s.newest()
-	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateFailed || t.Outcome.Reason != cluster.ReasonGang {
+	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateFailed ||
+		t.Outcome.Reason != cluster.ReasonGang {
 		return nil
 	}
 	return t.Outcome

@@ -9,14 +9,15 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// gates returns the results of the gates that the rollout has to pass: none before anything of it is healthy, none on the
-// way to a version that was healthy before, and none of a service's first version.
+// gates returns the results of the gates that the rollout has to pass: none before anything of it is healthy, none on
+// the way to a version that was healthy before, and none of a service's first version.
 func (r *rollout) gates() []cluster.GateResult {
 	if r.rec.Most == 0 || r.known() || r.firstEver() {
 		return nil
 	}
 	all := make([]cluster.GateResult, len(r.spec.Update.Gates))
-	seen := r.in.Rollout != nil && r.in.Rollout.Generation == r.rec.Generation && r.in.Rollout.Most == r.rec.Most // what was seen is of the tasks that are healthy now
+	// what was seen is of the tasks that are healthy now
+	seen := r.in.Rollout != nil && r.in.Rollout.Generation == r.rec.Generation && r.in.Rollout.Most == r.rec.Most
 	for i, g := range r.spec.Update.Gates {
 		all[i].Name = cmp.Or(g.Name, fmt.Sprintf("%d", i+1))
 		if i < len(r.in.Gates) && seen {
@@ -27,8 +28,8 @@ func (r *rollout) gates() []cluster.GateResult {
 	return all
 }
 
-// firstEver reports whether the version is the service's first: there is nothing that gates could protect, and often nothing yet for
-// them to look at.
+// firstEver reports whether the version is the service's first: there is nothing that gates could protect, and often
+// nothing yet for them to look at.
 func (r *rollout) firstEver() bool {
 	return r.rec.Healthy == nil && len(r.rec.History) == 0 && len(r.old) == 0
 }
@@ -56,8 +57,9 @@ func (r *rollout) closed() string {
 
 func (r *rollout) passes() bool { return r.closed() == "" }
 
-// judged reports whether the gates passed with all tasks of the version healthy, or have nothing to say: they do not look at a version
-// that was healthy before, and have judged one that was promoted with as many canaries as there are tasks.
+// judged reports whether the gates passed with all tasks of the version healthy, or have nothing to say: they do not
+// look at a version that was healthy before, and have judged one that was promoted with as many canaries as there are
+// tasks.
 func (r *rollout) judged() bool {
 	if len(r.spec.Update.Gates) == 0 || r.known() || r.firstEver() || r.rec.Promoted && r.limits.Canaries >= r.n {
 		return true
@@ -65,8 +67,8 @@ func (r *rollout) judged() bool {
 	return r.healthy >= r.n && r.rec.Most > 0 && r.passes()
 }
 
-// witnesses is how many old tasks stay until the gates have judged the last batch, as far as there is room for tasks beyond
-// the count: so that there is something to go back to.
+// witnesses is how many old tasks stay until the gates have judged the last batch, as far as there is room for tasks
+// beyond the count: so that there is something to go back to.
 func (r *rollout) witnesses() int {
 	if r.judged() || r.lost() {
 		return 0
@@ -98,7 +100,8 @@ func (r *rollout) goesOn() bool {
 	return true
 }
 
-// filling reports whether the present batch may still grow: none of those on their way was begun before the last progress.
+// filling reports whether the present batch may still grow: none of those on their way was begun before the last
+// progress.
 func (r *rollout) filling() bool {
 	if r.waiting() == 0 {
 		return false

@@ -233,7 +233,8 @@ func (p *plan) tellEnd(spec *cluster.Job, then []*slot, now JobStatus) {
 	}
 	owner := p.owner
 	p.Events = append(p.Events, cluster.Event{
-		Type: "job." + status.State, Cluster: owner.Cluster, Owner: &owner, Message: status.Message, Count: status.Total,
+		Type: "job." + status.State, Cluster: owner.Cluster, Owner: &owner, Message: status.Message,
+		Count: status.Total,
 	})
 }
 

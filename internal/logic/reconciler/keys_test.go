@@ -1,7 +1,7 @@
 package reconciler_test
 
-// The records of a task on one node stand under two keys, one for what is wanted and one for what was seen: of all its attempts
-// there each holds that of one.
+// The records of a task on one node stand under two keys, one for what is wanted and one for what was seen: of all its
+// attempts there each holds that of one.
 
 // wanted returns the revision of what stands where the attempt's desired record does or would, 0 for nothing.
 func (w *world) wanted(r *record) uint64 {

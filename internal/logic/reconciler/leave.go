@@ -8,8 +8,9 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// Leave says why an attempt is to leave a node that is itself well: the node is short of memory, it has a taint that evicts, it does
-// not meet what the attempt's owner demands, the attempt's place is given to another task, or it is better placed elsewhere.
+// Leave says why an attempt is to leave a node that is itself well: the node is short of memory, it has a taint that
+// evicts, it does not meet what the attempt's owner demands, the attempt's place is given to another task, or it is
+// better placed elsewhere.
 type Leave struct {
 	// Reason is ReasonPressure, ReasonPreempted, ReasonTaint, ReasonConstraint, ReasonReserved or ReasonRebalance.
 	Reason cluster.ReasonCode
@@ -21,8 +22,8 @@ type Leave struct {
 	From time.Time
 	// To, unless empty, is the only node that the next attempt is for.
 	To string
-	// Now says that the attempt ends without a place elsewhere being known: that of a service as its budget allows, a job's at once. A
-	// job's attempt leaves for no other reason.
+	// Now says that the attempt ends without a place elsewhere being known: that of a service as its budget allows, a
+	// job's at once. A job's attempt leaves for no other reason.
 	Now bool
 	// For and ForAttempt, unless empty, name the attempt that takes the place.
 	For        cluster.TaskID
@@ -45,21 +46,24 @@ func PressedLeave(node string, p *cluster.Pressure) *Leave {
 // leavesNode reports whether a stop or an outcome is of a task that runs elsewhere next.
 func leavesNode(r cluster.ReasonCode) bool {
 	switch r {
-	case cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonPreempted, cluster.ReasonTaint, cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonRebalance:
+	case cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonPreempted, cluster.ReasonTaint,
+		cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonRebalance:
 		return true
 	default:
 		return false
 	}
 }
 
-// patient reports whether a reason for leaving is none for a service to have less than it is to have: what it lacks comes first.
+// patient reports whether a reason for leaving is none for a service to have less than it is to have: what it lacks
+// comes first.
 func patient(r cluster.ReasonCode) bool {
 	return r == cluster.ReasonPressure || r == cluster.ReasonRebalance
 }
 
 // barred reports whether the node takes no attempt of the task as long as the reason stands.
 func (l *Leave) barred() bool {
-	return l != nil && (l.Reason == cluster.ReasonTaint || l.Reason == cluster.ReasonConstraint || l.Reason == cluster.ReasonReserved)
+	return l != nil && (l.Reason == cluster.ReasonTaint || l.Reason == cluster.ReasonConstraint ||
+		l.Reason == cluster.ReasonReserved)
 }
 
 // begins reports whether the attempt has no more time to stay, and asks for a look when that is over.
@@ -71,8 +75,8 @@ func (p *plan) begins(l *Leave) bool {
 	return true
 }
 
-// target is the only node that the slot's next attempt is for, as the last one left for that; empty for any. Where that finds no place
-// there for a while, any other will do.
+// target is the only node that the slot's next attempt is for, as the last one left for that; empty for any. Where that
+// finds no place there for a while, any other will do.
 func (p *plan) target(s *slot) string {
 	t := s.newest()
 	if t == nil || t.Leave == nil || t.Leave.To == "" || t.Outcome == nil || !leavesNode(t.Outcome.Reason) {
@@ -86,16 +90,18 @@ func (p *plan) target(s *slot) string {
 	return t.Leave.To
 }
 
-// yield ends the service's attempts of the slot that leave without a place elsewhere being known, as far as the budget grants it. This
-// is asked before anything moves: what is given up here is not given up twice.
+// yield ends the service's attempts of the slot that leave without a place elsewhere being known, as far as the budget
+// grants it. This is asked before anything moves: what is given up here is not given up twice.
 func (p *plan) yield(s *slot) {
 	for _, t := range s.attempts {
-		if t.Leave == nil || !t.Leave.Now || t.Drain != nil || !t.live() || t.stopped() || t.Desired == nil || p.ended[t] != nil ||
+		if t.Leave == nil || !t.Leave.Now || t.Drain != nil || !t.live() || t.stopped() || t.Desired == nil ||
+			p.ended[t] != nil ||
 			t.Absence != watcher.Present || !p.begins(t.Leave) {
 			continue
 		}
 		if !p.budget.grant(s) {
-			p.wait(t, fmt.Sprintf("%s goes on: %s, but %d of %d are healthy, at least %d are to be once it has stopped", s.id,
+			p.wait(t, fmt.Sprintf("%s goes on: %s, but %d of %d are healthy, at least %d are to be once it has stopped",
+				s.id,
 				t.Leave.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
 			continue
 		}
@@ -124,8 +130,8 @@ func leavingEvent(r cluster.ReasonCode) string {
 	return "task.moving"
 }
 
-// Spare is how many healthy tasks a service can give up now to those that need their places more: what it has beyond the least that its
-// update policy allows (P5.4). Of one that is to have none it is all.
+// Spare is how many healthy tasks a service can give up now to those that need their places more: what it has beyond
+// the least that its update policy allows (P5.4). Of one that is to have none it is all.
 func Spare(in ServiceInput) int {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
 	p.without = in.Without

@@ -15,7 +15,8 @@ func (c *chaos) sendOff() {
 	r := c.records[c.choose("leaves", len(c.records))]
 	l := &reconciler.Leave{Since: c.now, Message: "it is to leave"}
 	l.Reason = []cluster.ReasonCode{
-		cluster.ReasonTaint, cluster.ReasonConstraint, cluster.ReasonRebalance, cluster.ReasonPressure, cluster.ReasonPreempted, cluster.ReasonPreempted,
+		cluster.ReasonTaint, cluster.ReasonConstraint, cluster.ReasonRebalance, cluster.ReasonPressure,
+		cluster.ReasonPreempted, cluster.ReasonPreempted,
 	}[c.choose("why", 6)]
 	switch {
 	case l.Reason == cluster.ReasonPreempted || c.job != nil && l.Reason == cluster.ReasonTaint:

@@ -17,8 +17,8 @@ type Standing struct {
 	OnViolation cluster.OnViolation
 }
 
-// Misfit says why a task should not stand on a node any more, as that is now: a taint that evicts it, or a demand that is not met; nil where it
-// fits. Leaves reports whether it is to leave for that: else it is only shown.
+// Misfit says why a task should not stand on a node any more, as that is now: a taint that evicts it, or a demand that
+// is not met; nil where it fits. Leaves reports whether it is to leave for that: else it is only shown.
 func Misfit(t Standing, n *scheduler.Node) (why *Leave, leaves bool) {
 	if taint, until, ok := t.Placement.Evicts(n.Taints); ok {
 		return &Leave{
@@ -33,7 +33,10 @@ func Misfit(t Standing, n *scheduler.Node) (why *Leave, leaves bool) {
 	if !ok {
 		return nil, false
 	}
-	why = &Leave{Reason: cluster.ReasonConstraint, Message: fmt.Sprintf("node %s does not meet %s any more", n.Name, lacks.Detail)}
+	why = &Leave{
+		Reason:  cluster.ReasonConstraint,
+		Message: fmt.Sprintf("node %s does not meet %s any more", n.Name, lacks.Detail),
+	}
 	if lacks.Code == cluster.ReasonPool {
 		why.Message = fmt.Sprintf("node %s is not in pool %s any more", n.Name, lacks.Detail)
 	}

@@ -7,13 +7,14 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// permit answers the agents that ask whether they may carry out a voluntary stop of the slot's attempts (P5.2). The stop
-// was charged when it was wished for; now that its agent is there to carry it out the budget is looked at again, so that what
-// failed by itself meanwhile is weighed too. Whatever asks and is refused is answered later, when enough are healthy: an ask
-// needs no answer, for the agent goes on and asks anew.
+// permit answers the agents that ask whether they may carry out a voluntary stop of the slot's attempts (P5.2). The
+// stop was charged when it was wished for; now that its agent is there to carry it out the budget is looked at again,
+// so that what failed by itself meanwhile is weighed too. Whatever asks and is refused is answered later, when enough
+// are healthy: an ask needs no answer, for the agent goes on and asks anew.
 func (p *plan) permit(s *slot, wanted bool) {
 	for _, t := range s.attempts {
-		if !t.wished() || t.Absence != watcher.Present || p.ended[t] != nil || p.mustEnd(t) || !t.live() && !t.Desired.Ended() {
+		if !t.wished() || t.Absence != watcher.Present || p.ended[t] != nil || p.mustEnd(t) || !t.live() &&
+			!t.Desired.Ended() {
 			continue
 		}
 		least, ok := p.permitted(s, t, wanted)
@@ -27,20 +28,22 @@ func (p *plan) permit(s *slot, wanted bool) {
 			stop.Permit = ask
 			next := p.stop(t, stop)
 			next.Event = p.event("task.permitted", t, stop.Reason, fmt.Sprintf(
-				"it may stop: %d of %d are healthy without it, at least %d are to be", p.budget.without(s), p.budget.wanted, least))
+				"it may stop: %d of %d are healthy without it, at least %d are to be", p.budget.without(s),
+				p.budget.wanted, least))
 			delete(p.budget.asking, s)
 			p.Stops = append(p.Stops, next)
 		}
 	}
 }
 
-// permitted reports whether the attempt may be given up as things stand: what is not healthy has nothing to lose, and nothing is
-// lost where another attempt of the task is healthy. A task that is wanted, and of which two must not live at once, has to end
-// before it can run again. It also returns how many are to be healthy.
+// permitted reports whether the attempt may be given up as things stand: what is not healthy has nothing to lose, and
+// nothing is lost where another attempt of the task is healthy. A task that is wanted, and of which two must not live
+// at once, has to end before it can run again. It also returns how many are to be healthy.
 func (p *plan) permitted(s *slot, t *Task, wanted bool) (least int, ok bool) {
 	b := &p.budget
 	least = b.least
-	if r := t.Desired.Stop.Reason; p.class(t) == cluster.DisconnectWait && t.live() && wanted && !patient(r) && r != cluster.ReasonPreempted {
+	if r := t.Desired.Stop.Reason; p.class(t) == cluster.DisconnectWait && t.live() && wanted && !patient(r) &&
+		r != cluster.ReasonPreempted {
 		least = b.apart()
 	}
 	return least, b.open || !t.Observed.Healthy() || t.Observed.Gone || b.counts(s) || b.without(s) >= least
@@ -48,7 +51,8 @@ func (p *plan) permitted(s *slot, t *Task, wanted bool) (least int, ok bool) {
 
 // wished reports whether the attempt was told to stop, voluntarily, and still runs without a permit that it can use.
 func (t *Task) wished() bool {
-	if !t.stopped() || t.Desired.Stop.Class != cluster.StopVoluntary || over(t) || t.Observed != nil && t.Observed.Gone {
+	if !t.stopped() || t.Desired.Stop.Class != cluster.StopVoluntary || over(t) || t.Observed != nil &&
+		t.Observed.Gone {
 		return false
 	}
 	return t.Desired.Stop.Permit == "" || t.asks() != ""

@@ -48,7 +48,8 @@ func (p *plan) pend(s *slot, template cluster.Pending, life cluster.Lifespan, de
 	if at := s.ready(delay); at.After(p.now) {
 		p.look(at)
 		p.hold(s.id, cluster.ReasonRescheduled, fmt.Sprintf("%s is tried again in %s: attempt %d %s%s", s.id,
-			cluster.Duration(max(at.Sub(p.now).Round(time.Second), time.Second)), s.newest().number(), ended(s.newest().Outcome.State), because(s.newest().Outcome.Message)))
+			cluster.Duration(max(at.Sub(p.now).Round(time.Second), time.Second)), s.newest().number(),
+			ended(s.newest().Outcome.State), because(s.newest().Outcome.Message)))
 		return
 	}
 	if next, ok := p.next(s, template); ok {

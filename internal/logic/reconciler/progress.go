@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// track brings the record of the rollout up to date: where it stands, whether it is complete or has failed, and what follows.
-// It writes only where something changed.
+// track brings the record of the rollout up to date: where it stands, whether it is complete or has failed, and what
+// follows. It writes only where something changed.
 func (r *rollout) track() {
 	started := r.start()
 	state, most := r.rec.State, r.rec.Most
@@ -19,13 +19,15 @@ func (r *rollout) track() {
 		r.rec.Most, r.rec.Changed, r.rec.Message = r.healthy, r.now, ""
 	}
 	proven := false
-	if r.healthy >= r.n && !r.rec.State.Ended() && r.canaries() == 0 && r.judged() && (r.rec.Healthy == nil || r.rec.Healthy.Generation != r.rec.Generation) {
+	if r.healthy >= r.n && !r.rec.State.Ended() && r.canaries() == 0 && r.judged() &&
+		(r.rec.Healthy == nil || r.rec.Healthy.Generation != r.rec.Generation) {
 		v := r.rec.Version
 		r.rec.Healthy, proven = &v, true // also if another version is asked for before the last old task has ended
 	}
 	switch {
 	case state == cluster.RolloutComplete || state == cluster.RolloutRolledBack || state == cluster.RolloutSuperseded:
-	case r.healthy >= r.n && r.oldLive == 0 && r.canaries() == 0 && r.judged() && (state != cluster.RolloutFailed || len(r.old) == 0):
+	case r.healthy >= r.n && r.oldLive == 0 && r.canaries() == 0 && r.judged() &&
+		(state != cluster.RolloutFailed || len(r.old) == 0):
 		r.complete(started)
 	case state == cluster.RolloutFailed || r.spec.Rollout.Paused:
 	default:
@@ -55,7 +57,8 @@ func (r *rollout) record() *RolloutWrite {
 func (r *rollout) tell(kind string, code cluster.ReasonCode, message string) {
 	owner := r.owner
 	w := r.record()
-	w.Events = append(w.Events, cluster.Event{Type: kind, Cluster: owner.Cluster, Owner: &owner, Reason: code, Message: message, Count: r.n})
+	w.Events = append(w.Events,
+		cluster.Event{Type: kind, Cluster: owner.Cluster, Owner: &owner, Reason: code, Message: message, Count: r.n})
 }
 
 // start takes the record over, or makes that of a new generation, and reports whether it did.
@@ -97,25 +100,29 @@ func (r *rollout) complete(started bool) {
 	v := r.rec.Version
 	r.rec.Healthy = &v
 	if !started || !r.first {
-		r.tell("service.rollout-complete", "", fmt.Sprintf("generation %d runs %s: %s", v.Generation, v.Definition, v.Message))
+		r.tell("service.rollout-complete", "",
+			fmt.Sprintf("generation %d runs %s: %s", v.Generation, v.Definition, v.Message))
 	}
 }
 
-// fail ends the rollout badly, and goes back to the last version that was healthy where there is one and it is wanted. A
-// rollout that goes back does not go back any further.
+// fail ends the rollout badly, and goes back to the last version that was healthy where there is one and it is wanted.
+// A rollout that goes back does not go back any further.
 func (r *rollout) fail(code cluster.ReasonCode, message string) {
 	back := r.rec.Healthy
 	r.rec.Reason = code
 	r.end(cluster.RolloutFailed, message)
-	r.tell("service.rollout-failed", code, fmt.Sprintf("generation %d with %s: %s", r.rec.Generation, r.rec.Definition, message))
-	if !r.spec.Update.RollsBack() || back == nil || back.Definition == r.rec.Definition || r.spec.Rollout.Reverted != 0 ||
+	r.tell("service.rollout-failed", code,
+		fmt.Sprintf("generation %d with %s: %s", r.rec.Generation, r.rec.Definition, message))
+	if !r.spec.Update.RollsBack() || back == nil || back.Definition == r.rec.Definition ||
+		r.spec.Rollout.Reverted != 0 ||
 		r.definitions(back.Definition) == nil {
 		return
 	}
 	r.end(cluster.RolloutRolledBack, fmt.Sprintf("%s; back to %s", message, back.Definition))
 	r.Revert = &Revert{Definition: back.Definition, Failed: r.rec.Generation, SpecRev: r.in.SpecRev}
-	r.tell("service.rolled-back", code, fmt.Sprintf("generation %d with %s failed and %s is asked for again: %s", r.rec.Generation, r.rec.Definition,
-		back.Definition, message))
+	r.tell("service.rolled-back", code,
+		fmt.Sprintf("generation %d with %s failed and %s is asked for again: %s", r.rec.Generation, r.rec.Definition,
+			back.Definition, message))
 }
 
 // promote goes on from the canaries.
@@ -162,12 +169,15 @@ func (r *rollout) fault() (cluster.ReasonCode, string) {
 		}
 		for _, t := range s.attempts {
 			if o := t.Outcome; o != nil && r.mine(t) && ownFault(o) {
-				return cmp.Or(o.Reason, cluster.ReasonExit), fmt.Sprintf("attempt %d of %s %s on node %s%s", t.number(), s.id, ended(o.State), t.node(), because(o.Message))
+				return cmp.Or(o.Reason, cluster.ReasonExit),
+					fmt.Sprintf("attempt %d of %s %s on node %s%s", t.number(), s.id, ended(o.State), t.node(),
+						because(o.Message))
 			}
 		}
 	}
 	if g := r.failedGate(); g != nil {
-		return cluster.ReasonGate, fmt.Sprintf("gate %s did not pass %s in a row%s", g.Name, times(g.Failures), because(g.Message))
+		return cluster.ReasonGate,
+			fmt.Sprintf("gate %s did not pass %s in a row%s", g.Name, times(g.Failures), because(g.Message))
 	}
 	if message := r.overdue(); message != "" {
 		return cluster.ReasonDeadline, message
@@ -198,8 +208,9 @@ func ownFault(o *cluster.Outcome) bool {
 	}
 }
 
-// overdue names a task that did not become healthy in time. A task that was healthy before and is not now is none: since of
-// those begun Most were healthy at the same time, only so many as are more than that never were, the last ones begun.
+// overdue names a task that did not become healthy in time. A task that was healthy before and is not now is none:
+// since of those begun Most were healthy at the same time, only so many as are more than that never were, the last ones
+// begun.
 func (r *rollout) overdue() string {
 	var late []*slot
 	for _, s := range r.fresh {
@@ -223,7 +234,8 @@ func (r *rollout) overdue() string {
 			r.look(end)
 			continue
 		}
-		return fmt.Sprintf("%s was not healthy within %s of its placing%s", s.id, cluster.Duration(limit), because(s.trouble()))
+		return fmt.Sprintf("%s was not healthy within %s of its placing%s", s.id, cluster.Duration(limit),
+			because(s.trouble()))
 	}
 	return ""
 }
@@ -265,13 +277,17 @@ func (r *rollout) stuck() (cluster.ReasonCode, string) {
 		r.look(end)
 		return "", ""
 	}
-	return cluster.ReasonDeadline, fmt.Sprintf("no further task became healthy for %s: %d of %s", cluster.Duration(limit), r.healthy, tasksAre(r.n, "is", "are"))
+	return cluster.ReasonDeadline,
+		fmt.Sprintf("no further task became healthy for %s: %d of %s", cluster.Duration(limit), r.healthy,
+			tasksAre(r.n, "is", "are"))
 }
 
-// awayMessage is the message of a rollout that cannot go on for the silence of nodes: its deadlines count from Rollout.Changed.
+// awayMessage is the message of a rollout that cannot go on for the silence of nodes: its deadlines count from
+// Rollout.Changed.
 const awayMessage = "its tasks are on nodes that are silent"
 
-// stalled reports whether nothing but tasks on nodes that are away keeps the rollout from going on: that is no fault of its version.
+// stalled reports whether nothing but tasks on nodes that are away keeps the rollout from going on: that is no fault of
+// its version.
 func (r *rollout) stalled() bool {
 	away := 0
 	for _, s := range r.fresh {

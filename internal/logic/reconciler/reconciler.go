@@ -13,15 +13,15 @@
 //
 // These decisions are made here, and nowhere else:
 //
-//   - A service keeps Count tasks running, a daemon one on each of its nodes. A task that ended, well or badly, is followed by a
-//     new attempt, until it failed too often; work that ends is a job's.
-//   - A rollout replaces a few tasks at a time: of the old versions it keeps as many of the best tasks as the new one has not yet
-//     replaced by healthy ones. It is complete, or it fails and goes back (see rollout).
-//   - A healthy task is given up only while the service keeps as many as its update policy demands: when the stop is wished for,
-//     and again when its agent asks to carry it out (see budget, permit).
+//   - A service keeps Count tasks running, a daemon one on each of its nodes. A task that ended, well or badly, is
+//     followed by a new attempt, until it failed too often; work that ends is a job's.
+//   - A rollout replaces a few tasks at a time: of the old versions it keeps as many of the best tasks as the new one
+//     has not yet replaced by healthy ones. It is complete, or it fails and goes back (see rollout).
+//   - A healthy task is given up only while the service keeps as many as its update policy demands: when the stop is
+//     wished for, and again when its agent asks to carry it out (see budget, permit).
 //   - A job with a task that has no retries left starts nothing any more; what runs is let finish.
-//   - A service's task leaves a node that is emptied, or that it is to leave for another reason, once its next attempt is healthy
-//     elsewhere; a job's ends there, or at once. What is preempted ends first.
+//   - A service's task leaves a node that is emptied, or that it is to leave for another reason, once its next attempt
+//     is healthy elsewhere; a job's ends there, or at once. What is preempted ends first.
 //   - An attempt that runs and that the store does not know is adopted where its owner wants it, else stopped.
 package reconciler
 
@@ -41,14 +41,15 @@ type Task struct {
 	Drain *cluster.Drain
 	// Leave, unless nil, says that the attempt is to leave its node, though that is itself well and is not emptied.
 	Leave *Leave
-	// Reported says that the node was heard by this leader and that its full report is in: what has no status does not run there, and
-	// what is healthy counts when others are given up.
+	// Reported says that the node was heard by this leader and that its full report is in: what has no status does not
+	// run there, and what is healthy counts when others are given up.
 	Reported bool
 }
 
 // Recovery is what a decision has to know of a store that went back (P1.7). The zero value is for one that never did.
 type Recovery struct {
-	// Incarnation is the store's. An attempt that was placed under an earlier one and is unknown on its node has ended there.
+	// Incarnation is the store's. An attempt that was placed under an earlier one and is unknown on its node has ended
+	// there.
 	Incarnation uint64
 	// StopBefore, unless zero, is before when an attempt that the store does not know must have begun to be stopped
 	// rather than adopted: the operator said so then.
@@ -68,14 +69,15 @@ type ServiceInput struct {
 	// Rollout is where the newest version stands, nil before anything is known of it; RolloutRev is its revision.
 	Rollout    *cluster.Rollout
 	RolloutRev uint64
-	// Gates are the results of the spec's gates, in its order; a gate that was not looked at has neither passes nor failures.
+	// Gates are the results of the spec's gates, in its order; a gate that was not looked at has neither passes nor
+	// failures.
 	Gates []cluster.GateResult
-	// Nodes are, for a daemon, the names of the nodes that should have a task of it, ordered: they are known, not gone, and meet its
-	// constraints and its cluster's. One that is silent is among them only while a record of the service's tasks stands there.
-	// For services with replicas it is nil.
+	// Nodes are, for a daemon, the names of the nodes that should have a task of it, ordered: they are known, not gone,
+	// and meet its constraints and its cluster's. One that is silent is among them only while a record of the service's
+	// tasks stands there. For services with replicas it is nil.
 	Nodes []string
-	// Alone holds, for a daemon, the nodes that are to be emptied and where nothing but daemons' tasks stands: its own ends there
-	// too, and none is begun.
+	// Alone holds, for a daemon, the nodes that are to be emptied and where nothing but daemons' tasks stands: its own
+	// ends there too, and none is begun.
 	Alone map[string]bool
 	// Definitions finds those of all generations that still have tasks.
 	Definitions Definitions
@@ -85,7 +87,8 @@ type ServiceInput struct {
 	// ClusterConstraints hold for every task of the owner's cluster.
 	ClusterConstraints []cluster.Constraint
 	Recovery           Recovery
-	// Since, unless zero, is before when deadlines did not run: the wall clock was set then, or another began to lead (P9.1).
+	// Since, unless zero, is before when deadlines did not run: the wall clock was set then, or another began to lead
+	// (P9.1).
 	Since time.Time
 	Now   time.Time
 	// Without switches clauses off, in tests only.
@@ -126,7 +129,8 @@ type Decision struct {
 	Rollout *RolloutWrite
 	// Revert, unless nil, asks for an earlier version again.
 	Revert *Revert
-	// Expire asks for the deletion of a job that has been kept for long enough since its end. It compares the spec's revision.
+	// Expire asks for the deletion of a job that has been kept for long enough since its end. It compares the spec's
+	// revision.
 	Expire bool
 	// Remove asks for the deletion of the owner's spec: it is deleted and nothing of it runs.
 	Remove bool
@@ -143,7 +147,8 @@ type Decision struct {
 
 // Empty reports whether there is nothing to write and nothing to place.
 func (d *Decision) Empty() bool {
-	return len(d.Pending) == 0 && len(d.Moves) == 0 && len(d.Stops) == 0 && len(d.Adoptions) == 0 && len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
+	return len(d.Pending) == 0 && len(d.Moves) == 0 && len(d.Stops) == 0 && len(d.Adoptions) == 0 &&
+		len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
 		len(d.Trims) == 0 && d.Rollout == nil && d.Revert == nil && !d.Expire && !d.Remove
 }
 
@@ -162,8 +167,9 @@ type RolloutWrite struct {
 	Events  []cluster.Event
 }
 
-// Revert takes a failed rollout back: the service's spec is written again with the next generation and an earlier definition, as if
-// the user had asked for it. It compares the spec's revision, and stands in one transaction with the rollout record.
+// Revert takes a failed rollout back: the service's spec is written again with the next generation and an earlier
+// definition, as if the user had asked for it. It compares the spec's revision, and stands in one transaction with the
+// rollout record.
 type Revert struct {
 	Definition cluster.Ref
 	Failed     uint64 // the generation that failed
@@ -182,17 +188,17 @@ type Stop struct {
 	Event   cluster.Event
 }
 
-// Move is a task that runs on a node that it is to leave. Nothing of it is written before Next has been found a
-// place: what has nowhere to go stays. Then either the attempt gets its outcome and goes on until the next one is healthy
-// (Conclusion), or, where two must not live at once, it is stopped first (Stop). One of the two is nil. The place itself is
-// found again, by the next decision.
+// Move is a task that runs on a node that it is to leave. Nothing of it is written before Next has been found a place:
+// what has nowhere to go stays. Then either the attempt gets its outcome and goes on until the next one is healthy
+// (Conclusion), or, where two must not live at once, it is stopped first (Stop). One of the two is nil. The place
+// itself is found again, by the next decision.
 type Move struct {
 	Next       cluster.Pending
 	From       string
 	Conclusion *Conclusion
 	Stop       *Stop
-	// Limit, unless it is 0, says that the move takes a healthy task from the service until the next attempt is healthy,
-	// and how many such moves of one decision may be written: any of them, as places are found (P5.4).
+	// Limit, unless it is 0, says that the move takes a healthy task from the service until the next attempt is
+	// healthy, and how many such moves of one decision may be written: any of them, as places are found (P5.4).
 	Limit int
 }
 
@@ -246,8 +252,8 @@ const (
 	MaxDelay    = 5 * time.Minute
 	MaxJobDelay = 30 * time.Second
 	SteadyTime  = 10 * time.Minute
-	// LeavePatience is how long a task that moves off a node that is well, and shares no node with its like, is left alone where it
-	// is if its next attempt finds no place, and how long that is for one node alone, if it is.
+	// LeavePatience is how long a task that moves off a node that is well, and shares no node with its like, is left
+	// alone where it is if its next attempt finds no place, and how long that is for one node alone, if it is.
 	LeavePatience = time.Minute
 	// TimeLimitMargin is how long, beyond time limit and grace, the agent is given to end a task itself.
 	TimeLimitMargin = time.Minute

@@ -18,7 +18,10 @@ import (
 func job(t *testing.T, state cluster.State, change func(*cluster.Step)) (*world, *record) {
 	t.Helper()
 	w := newWorld()
-	step := cluster.Step{Name: "a", Definition: w.define("w@1", nil), Count: 1, Retries: 2, OnDisconnect: cluster.DisconnectKeep}
+	step := cluster.Step{
+		Name: "a", Definition: w.define("w@1", nil), Count: 1, Retries: 2,
+		OnDisconnect: cluster.DisconnectKeep,
+	}
 	if change != nil {
 		change(&step)
 	}
@@ -62,7 +65,10 @@ func TestALostBatchTaskIsStoppedWithItsOutcome(t *testing.T) {
 func TestAPlannedAttemptKeepsItsOutcome(t *testing.T) {
 	w, r := job(t, cluster.StateAssigned, nil)
 	r.DesiredRev, r.Desired.Plan = 0, 9
-	r.Outcome = &cluster.Outcome{Task: r.id, Attempt: 1, UUID: r.Desired.UUID, Node: "n1", State: cluster.StateCancelled}
+	r.Outcome = &cluster.Outcome{
+		Task: r.id, Attempt: 1, UUID: r.Desired.UUID, Node: "n1",
+		State: cluster.StateCancelled,
+	}
 	w.job.Deleted = true
 	d := w.decide(w.tasks())
 	if len(d.Trims) != 0 || len(d.Cleanups) != 0 || d.Remove {
@@ -71,7 +77,10 @@ func TestAPlannedAttemptKeepsItsOutcome(t *testing.T) {
 	if len(d.Stops) != 1 || d.Stops[0].Rev != 0 || !d.Stops[0].Desired.Stop.Ended {
 		t.Errorf("it is not projected as ended: %s", describe(d))
 	}
-	r.real = &cluster.Observed{Task: r.id, Attempt: 1, UUID: r.Desired.UUID, Node: "n1", State: cluster.StateCancelled, Gone: true}
+	r.real = &cluster.Observed{
+		Task: r.id, Attempt: 1, UUID: r.Desired.UUID, Node: "n1", State: cluster.StateCancelled,
+		Gone: true,
+	}
 	w.report(r)
 	d = w.decide(w.tasks())
 	if len(d.Cleanups) != 1 || d.Cleanups[0].Plan != 9 {
@@ -105,7 +114,8 @@ func TestAStatusAlonePinsItsTask(t *testing.T) {
 	}
 	w.job.Cancelled = true
 	d := w.decide(w.tasks())
-	if len(d.Stops) != 1 || d.Stops[0].Rev != 0 || d.Stops[0].Desired.UUID != r.Observed.UUID || d.Stops[0].Desired.Node != "n1" {
+	if len(d.Stops) != 1 || d.Stops[0].Rev != 0 || d.Stops[0].Desired.UUID != r.Observed.UUID ||
+		d.Stops[0].Desired.Node != "n1" {
 		t.Errorf("%s", describe(d))
 	}
 }
@@ -135,7 +145,10 @@ func TestLossesAreFreeOnlySoOften(t *testing.T) {
 
 func TestDelaysGrowWithEachFailure(t *testing.T) {
 	w := newWorld()
-	w.service = &cluster.Service{Name: "web", Definition: w.define("web@1", nil), Count: 1, Lifespan: cluster.Lifespan{Generation: 1}}
+	w.service = &cluster.Service{
+		Name: "web", Definition: w.define("web@1", nil), Count: 1,
+		Lifespan: cluster.Lifespan{Generation: 1},
+	}
 	w.service.SetDefaults()
 	w.owner = w.service.Owner()
 	var delays []time.Duration
@@ -163,7 +176,8 @@ func TestDelaysGrowWithEachFailure(t *testing.T) {
 		}
 	}
 	want := []time.Duration{
-		1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second,
+		1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second,
+		64 * time.Second,
 		128 * time.Second, 256 * time.Second, reconciler.MaxDelay, reconciler.MaxDelay,
 	}
 	if diff := cmp.Diff(want, delays); diff != "" {
@@ -176,7 +190,10 @@ func TestDelaysGrowWithEachFailure(t *testing.T) {
 
 func TestALongRunIsForgiven(t *testing.T) {
 	w := newWorld()
-	w.service = &cluster.Service{Name: "web", Definition: w.define("web@1", nil), Count: 1, Lifespan: cluster.Lifespan{Generation: 1}}
+	w.service = &cluster.Service{
+		Name: "web", Definition: w.define("web@1", nil), Count: 1,
+		Lifespan: cluster.Lifespan{Generation: 1},
+	}
 	w.service.SetDefaults()
 	w.owner = w.service.Owner()
 	outcome := func(n int, begun, ended time.Time) reconciler.Task {
@@ -205,8 +222,9 @@ func TestPendingCarriesWhatTheSchedulerNeeds(t *testing.T) {
 	common := cluster.Constraint{Attribute: "node.arch", Op: cluster.OpEqual, Value: "amd64"}
 	updated := time.Unix(50, 0)
 	s := &cluster.Service{
-		Name: "web", Definition: ref, Count: 1, Priority: 700, Placement: cluster.Placement{Constraints: []cluster.Constraint{own}},
-		Lifespan: cluster.Lifespan{Generation: 3, Updated: updated},
+		Name: "web", Definition: ref, Count: 1, Priority: 700,
+		Placement: cluster.Placement{Constraints: []cluster.Constraint{own}},
+		Lifespan:  cluster.Lifespan{Generation: 3, Updated: updated},
 	}
 	s.SetDefaults()
 	d := reconciler.Service(reconciler.ServiceInput{
@@ -219,7 +237,8 @@ func TestPendingCarriesWhatTheSchedulerNeeds(t *testing.T) {
 		Placement: cluster.Placement{
 			AntiAffinity: cluster.AntiAffinityPrefer, Constraints: []cluster.Constraint{common, own},
 		},
-		Ports: []cluster.Port{{Name: "http"}}, Images: []string{"docker.io/library/main:1"}, NeedsImage: true, Since: updated,
+		Ports: []cluster.Port{{Name: "http"}}, Images: []string{"docker.io/library/main:1"}, NeedsImage: true,
+		Since: updated,
 	}}
 	if diff := cmp.Diff(want, d.Pending); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -227,7 +246,10 @@ func TestPendingCarriesWhatTheSchedulerNeeds(t *testing.T) {
 }
 
 func TestAMissingDefinitionIsSaid(t *testing.T) {
-	s := &cluster.Service{Name: "web", Definition: cluster.Ref{Name: "web", Version: 1}, Count: 1, Lifespan: cluster.Lifespan{Generation: 1}}
+	s := &cluster.Service{
+		Name: "web", Definition: cluster.Ref{Name: "web", Version: 1}, Count: 1,
+		Lifespan: cluster.Lifespan{Generation: 1},
+	}
 	s.SetDefaults()
 	d := reconciler.Service(reconciler.ServiceInput{Spec: s})
 	if len(d.Pending) != 0 || d.Message != "task definition web@1 does not exist" {
@@ -267,24 +289,37 @@ func TestServiceStates(t *testing.T) {
 		{name: "healthy", tasks: []string{"running healthy", "running healthy"}, want: reconciler.Healthy},
 		{name: "one fails", tasks: []string{"running failing", "running healthy"}, want: reconciler.Degraded},
 		{name: "all fail", tasks: []string{"running failing", "running failing"}, want: reconciler.Failing},
-		{name: "silent nodes", tasks: []string{"running healthy", "running healthy"}, absent: watcher.Suspected, want: reconciler.Failing},
-		{name: "stopping", spec: func(s *cluster.Service) { s.Stopped = true }, tasks: []string{"running healthy"}, want: reconciler.Stopping},
+		{
+			name: "silent nodes", tasks: []string{"running healthy", "running healthy"}, absent: watcher.Suspected,
+			want: reconciler.Failing,
+		},
+		{name: "stopping", spec: func(s *cluster.Service) {
+			s.Stopped = true
+		}, tasks: []string{"running healthy"}, want: reconciler.Stopping},
 		{name: "stopped", spec: func(s *cluster.Service) { s.Stopped = true }, want: reconciler.Stopped},
 		{name: "count of none", spec: func(s *cluster.Service) { s.Count = 0 }, want: reconciler.Stopped},
-		{name: "deleting", spec: func(s *cluster.Service) { s.Deleted = true }, tasks: []string{"running healthy"}, want: reconciler.Deleting},
+		{name: "deleting", spec: func(s *cluster.Service) {
+			s.Deleted = true
+		}, tasks: []string{"running healthy"}, want: reconciler.Deleting},
 		{
-			name: "rolling out", spec: func(s *cluster.Service) { s.Generation, s.Restarted = 2, 2 }, tasks: []string{"running healthy", "running healthy"},
+			name: "rolling out", spec: func(s *cluster.Service) {
+				s.Generation, s.Restarted = 2, 2
+			}, tasks: []string{"running healthy", "running healthy"},
 			want: reconciler.RollingOut,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld()
-			s := &cluster.Service{Name: "web", Definition: w.define("web@1", nil), Count: 2, Lifespan: cluster.Lifespan{Generation: 1}}
+			s := &cluster.Service{
+				Name: "web", Definition: w.define("web@1", nil), Count: 2,
+				Lifespan: cluster.Lifespan{Generation: 1},
+			}
 			s.SetDefaults()
 			w.service, w.owner = s, s.Owner()
 			play := stage{T: t, world: w}
 			for i, state := range tt.tasks {
-				play.do(append([]string{"task", fmt.Sprintf("web.1.%d", i), "a1", "on", "n1", "def=web@1"}, strings.Fields(state)...))
+				play.do(append([]string{"task", fmt.Sprintf("web.1.%d", i), "a1", "on", "n1", "def=web@1"},
+					strings.Fields(state)...))
 			}
 			w.absent["n1"] = tt.absent
 			if tt.spec != nil {
@@ -306,12 +341,18 @@ func TestServiceStates(t *testing.T) {
 func TestMessagesNameTheCause(t *testing.T) {
 	seen := func(task cluster.TaskID, state cluster.State, restarts int, message string) reconciler.Task {
 		return reconciler.Task{Attempt: cluster.Attempt{
-			Desired:  &cluster.Desired{Task: task, Attempt: 1, UUID: "u", Node: "n1"},
-			Observed: &cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "n1", State: state, Restarts: restarts, Message: message},
+			Desired: &cluster.Desired{Task: task, Attempt: 1, UUID: "u", Node: "n1"},
+			Observed: &cluster.Observed{
+				Task: task, Attempt: 1, UUID: "u", Node: "n1", State: state, Restarts: restarts,
+				Message: message,
+			},
 		}}
 	}
 	web := &cluster.Service{Cluster: "c", Name: "web", Count: 1, Lifespan: cluster.Lifespan{Generation: 1}}
-	sum := &cluster.Job{Cluster: "c", Name: "sum", Steps: []cluster.Step{{Name: "a", Count: 1}}, Lifespan: cluster.Lifespan{Generation: 1}}
+	sum := &cluster.Job{
+		Cluster: "c", Name: "sum", Steps: []cluster.Step{{Name: "a", Count: 1}},
+		Lifespan: cluster.Lifespan{Generation: 1},
+	}
 	for _, tt := range []struct{ name, got, want string }{
 		{
 			"once", reconciler.StatusOfService(reconciler.ServiceInput{Spec: web, Tasks: []reconciler.Task{
@@ -349,7 +390,10 @@ func TestMessagesNameTheCause(t *testing.T) {
 func BenchmarkServiceAtRest(b *testing.B) {
 	w := newWorld()
 	const n = 1000
-	s := &cluster.Service{Name: "web", Definition: w.define("web@1", nil), Count: n, Lifespan: cluster.Lifespan{Generation: 1}}
+	s := &cluster.Service{
+		Name: "web", Definition: w.define("web@1", nil), Count: n,
+		Lifespan: cluster.Lifespan{Generation: 1},
+	}
 	s.SetDefaults()
 	w.service, w.owner = s, s.Owner()
 	if err := w.placeAll(w.decide(nil)); err != nil {

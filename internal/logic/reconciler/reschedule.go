@@ -27,7 +27,8 @@ func newReschedule(spec *cluster.Service) reschedule {
 	r := spec.Reschedule
 	return reschedule{
 		backoff: backoff{
-			time.Duration(cmp.Or(r.Delay, cluster.DefaultRescheduleDelay)), time.Duration(cmp.Or(r.MaxDelay, cluster.DefaultRescheduleMax)),
+			time.Duration(cmp.Or(r.Delay, cluster.DefaultRescheduleDelay)),
+			time.Duration(cmp.Or(r.MaxDelay, cluster.DefaultRescheduleMax)),
 		},
 		most: r.Limit, window: time.Duration(cmp.Or(r.Window, cluster.DefaultRescheduleWindow)), since: spec.Updated,
 	}
@@ -57,7 +58,8 @@ func (r *reschedule) spent(s *slot) string {
 	if len(ends) < r.most || ends[len(ends)-1].Sub(ends[len(ends)-r.most]) >= r.window {
 		return ""
 	}
-	return fmt.Sprintf("%s is given up: it failed %s within %s%s; restart or change the service to try again", s.id, times(r.most),
+	return fmt.Sprintf("%s is given up: it failed %s within %s%s; restart or change the service to try again", s.id,
+		times(r.most),
 		cluster.Duration(r.window), because(t.Outcome.Message))
 }
 

@@ -32,12 +32,20 @@ func TestEndedJobsExpire(t *testing.T) {
 		{"just ended", nil, []reconciler.Task{outcome}, keep, time.Minute, false, keep},
 		{"kept for long enough", nil, []reconciler.Task{outcome}, keep, keep, true, 0},
 		{"kept for ever", nil, []reconciler.Task{outcome}, 0, 100 * keep, false, 0},
-		{"of a cron", func(j *cluster.Job) { j.Cron = "nightly" }, []reconciler.Task{outcome}, keep, 2 * keep, false, 0},
+		{"of a cron", func(j *cluster.Job) {
+			j.Cron = "nightly"
+		}, []reconciler.Task{outcome}, keep, 2 * keep, false, 0},
 		{"runs", nil, []reconciler.Task{runs}, keep, 2 * keep, false, 0},
 		{"never ran", nil, nil, keep, 2 * keep, false, 0},
-		{"cancelled before it ran", func(j *cluster.Job) { j.Cancelled, j.Updated = true, ended }, nil, keep, keep, true, 0},
-		{"written again since", func(j *cluster.Job) { j.Updated = ended.Add(keep) }, []reconciler.Task{outcome}, keep, keep, false, 2 * keep},
-		{"deleted already", func(j *cluster.Job) { j.Deleted = true }, []reconciler.Task{outcome}, keep, 2 * keep, false, 0},
+		{"cancelled before it ran", func(j *cluster.Job) {
+			j.Cancelled, j.Updated = true, ended
+		}, nil, keep, keep, true, 0},
+		{"written again since", func(j *cluster.Job) {
+			j.Updated = ended.Add(keep)
+		}, []reconciler.Task{outcome}, keep, keep, false, 2 * keep},
+		{"deleted already", func(j *cluster.Job) {
+			j.Deleted = true
+		}, []reconciler.Task{outcome}, keep, 2 * keep, false, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			job := &cluster.Job{
@@ -48,7 +56,9 @@ func TestEndedJobsExpire(t *testing.T) {
 				tt.change(job)
 			}
 			d := reconciler.Job(reconciler.JobInput{
-				Owner: job.Owner(), Spec: job, SpecRev: 5, Definitions: func(cluster.Ref) *cluster.TaskDefinition { return nil },
+				Owner: job.Owner(), Spec: job, SpecRev: 5, Definitions: func(cluster.Ref) *cluster.TaskDefinition {
+					return nil
+				},
 				Tasks: tt.tasks, Keep: tt.keep, Now: ended.Add(tt.after),
 			})
 			if d.Expire != tt.expire {

@@ -9,12 +9,12 @@ import (
 
 // rollout is what a decision makes of the way of a service from older versions to its newest one.
 //
-// A task is of the newest version if its id says so, or if it was begun since the last restart and runs what is asked for
-// now: so to go back to an earlier version is to keep what is left of that. All other tasks are old.
+// A task is of the newest version if its id says so, or if it was begun since the last restart and runs what is asked
+// for now: so to go back to an earlier version is to keep what is left of that. All other tasks are old.
 //
-// Of the old ones so many of the best stay as the new ones have not replaced by healthy ones; where there is no room for a
-// task more they make room first, as far as the budget allows. What fails for good meanwhile, on either side, is begun
-// again in the version that it had: a rollout that is held never leaves a service with less than is wanted of it.
+// Of the old ones so many of the best stay as the new ones have not replaced by healthy ones; where there is no room
+// for a task more they make room first, as far as the budget allows. What fails for good meanwhile, on either side, is
+// begun again in the version that it had: a rollout that is held never leaves a service with less than is wanted of it.
 type rollout struct {
 	*plan
 	in     *ServiceInput
@@ -27,13 +27,16 @@ type rollout struct {
 	on    map[string][]*slot
 	// made are tasks to come of the last version that was healthy, on nodes of a daemon.
 	made []*slot
-	// fresh are the n tasks of the newest version, existing or to come; begun of them were placed, and healthy of those are.
+	// fresh are the n tasks of the newest version, existing or to come; begun of them were placed, and healthy of those
+	// are.
 	fresh          []*slot
 	begun, healthy int
-	// old are the tasks of other versions that may stay, best first, and live counts all that live and are not lost from sight.
+	// old are the tasks of other versions that may stay, best first, and live counts all that live and are not lost
+	// from sight.
 	old  []*slot
 	live int
-	// well counts the healthy tasks of all versions that are to stay, and going those that are well and were told to stop.
+	// well counts the healthy tasks of all versions that are to stay, and going those that are well and were told to
+	// stop.
 	well, going int
 	// oldLive counts the old ones that live on nodes that are heard, also those on their way out.
 	oldLive int
@@ -84,14 +87,16 @@ func (p *plan) newRollout(in *ServiceInput, all []*slot) *rollout {
 // newest reports whether a task is of the version that the service asks for now.
 func (in *ServiceInput) newest(s *slot) bool {
 	g := s.parts.Generation
-	return g == in.Spec.Generation || g >= in.Spec.Restarted && len(s.attempts) > 0 && s.definition() == in.Spec.Definition
+	return g == in.Spec.Generation || g >= in.Spec.Restarted && len(s.attempts) > 0 &&
+		s.definition() == in.Spec.Definition
 }
 
 // sort picks for each index the best task of the newest version, or one to come.
 func (r *rollout) sort(all []*slot) map[*slot]bool {
 	r.fresh = make([]*slot, r.n)
 	for _, s := range all {
-		if i := s.parts.Index; s.parts.Step == "" && i < r.n && r.in.newest(s) && r.usable(s) && (r.fresh[i] == nil || fresher(s, r.fresh[i]) < 0) {
+		if i := s.parts.Index; s.parts.Step == "" && i < r.n && r.in.newest(s) && r.usable(s) &&
+			(r.fresh[i] == nil || fresher(s, r.fresh[i]) < 0) {
 			r.fresh[i] = s
 		}
 	}
@@ -119,8 +124,8 @@ func fresher(a, b *slot) int {
 // waiting is how many tasks of the newest version were begun and are not healthy.
 func (r *rollout) waiting() int { return r.begun - r.healthy }
 
-// known reports whether the version was healthy before: then there is nothing to try out with canaries and gates, least of
-// all on the way back from one that failed.
+// known reports whether the version was healthy before: then there is nothing to try out with canaries and gates, least
+// of all on the way back from one that failed.
 func (r *rollout) known() bool {
 	return r.spec.Rollout.Reverted != 0 || r.rec.Healthy != nil && r.rec.Healthy.Definition == r.spec.Definition
 }
@@ -133,16 +138,17 @@ func (r *rollout) canaries() int {
 	return r.limits.Canaries
 }
 
-// lost reports whether no old task is of any use, nor any to come, so that nothing is gained by going slowly: as at a first
-// deployment.
+// lost reports whether no old task is of any use, nor any to come, so that nothing is gained by going slowly: as at a
+// first deployment.
 func (r *rollout) lost() bool { return r.useless() && r.former() == nil }
 
 func (r *rollout) useless() bool {
 	return !slices.ContainsFunc(r.old, func(s *slot) bool { return !s.hopeless() })
 }
 
-// former returns the version that was healthy before, where tasks of it are to be begun because none is left that is of use, and the
-// newest one is not proven: it failed, or its canaries were not promoted, and meanwhile the service was stopped or scaled to nothing. Else nil.
+// former returns the version that was healthy before, where tasks of it are to be begun because none is left that is of
+// use, and the newest one is not proven: it failed, or its canaries were not promoted, and meanwhile the service was
+// stopped or scaled to nothing. Else nil.
 func (r *rollout) former() *cluster.Version {
 	failed := r.rec.State == cluster.RolloutFailed
 	canaries := r.limits.Canaries > 0 && !r.rec.Promoted && !r.rec.State.Ended()
@@ -168,7 +174,9 @@ func (r *rollout) choose() []*slot {
 		return r.fill(nil, r.keep(r.n, r.n))
 	case r.rec.State.Ended():
 		// What is well stays, of either version, and the old one takes back the place of what is not.
-		fresh = slices.DeleteFunc(slices.Clone(fresh), func(s *slot) bool { return !s.healthy() && (!s.live() || s.hopeless()) })
+		fresh = slices.DeleteFunc(slices.Clone(fresh), func(s *slot) bool {
+			return !s.healthy() && (!s.live() || s.hopeless())
+		})
 		return r.fill(fresh, r.keep(left, r.n-len(fresh)))
 	case r.spec.Rollout.Paused && c > 0:
 		return gather(fresh, r.keep(r.n, r.n))
@@ -178,7 +186,8 @@ func (r *rollout) choose() []*slot {
 		return gather(ordered[:max(r.begun, c)], r.keep(r.n, r.n))
 	}
 	flight := r.flight()
-	covered := left - flight // places that the old ones must stand for; beyond that they stay while nothing is gained by their end
+	// places that the old ones must stand for; beyond that they stay while nothing is gained by their end
+	covered := left - flight
 	old := r.keep(max(left-max(0, flight-r.limits.Surge), r.witnesses()), 0)
 	for k := len(old); k > max(0, covered) && flight > 0 && old[k-1].hopeless(); k-- {
 		old = old[:k-1]
@@ -190,8 +199,8 @@ func (r *rollout) choose() []*slot {
 	return gather(ordered[:r.begun+max(0, more)], old)
 }
 
-// room is how many tasks may be begun as far as their number goes. What was told to stop takes room until it has ended; but
-// while less is healthy than is to be it may not end, and then that is what has to be made good first.
+// room is how many tasks may be begun as far as their number goes. What was told to stop takes room until it has ended;
+// but while less is healthy than is to be it may not end, and then that is what has to be made good first.
 func (r *rollout) room(fresh, old []*slot) int {
 	taken := r.taken(fresh, old)
 	room := r.n + r.limits.Surge - taken
@@ -201,8 +210,8 @@ func (r *rollout) room(fresh, old []*slot) int {
 	return room
 }
 
-// flight returns how many tasks of the newest version may be on their way to be healthy. A place that is open, because an
-// old task made room or is no more, is filled without waiting for the next batch.
+// flight returns how many tasks of the newest version may be on their way to be healthy. A place that is open, because
+// an old task made room or is no more, is filled without waiting for the next batch.
 func (r *rollout) flight() int {
 	left, now := r.n-r.healthy, r.waiting()
 	switch {
@@ -226,9 +235,9 @@ func (r *rollout) taken(fresh, old []*slot) int {
 	return n
 }
 
-// keep returns the best old tasks, so many at most, and further ones of their version until there are at least so many: for a
-// service that grows while its rollout stands still. An index that was given up is begun again with the attempt that follows, so
-// long as its outcome stands.
+// keep returns the best old tasks, so many at most, and further ones of their version until there are at least so many:
+// for a service that grows while its rollout stands still. An index that was given up is begun again with the attempt
+// that follows, so long as its outcome stands.
 func (r *rollout) keep(most, least int) []*slot {
 	old := slices.Clone(r.old[:max(0, min(most, len(r.old)))])
 	if len(old) >= least || r.lost() {
@@ -262,8 +271,8 @@ func (r *rollout) keep(most, least int) []*slot {
 	return old
 }
 
-// fill gathers what is wanted of a rollout that failed: where the old version cannot stand in for what is missing the newest one
-// goes on trying, so that there are never fewer tasks than the service is to have.
+// fill gathers what is wanted of a rollout that failed: where the old version cannot stand in for what is missing the
+// newest one goes on trying, so that there are never fewer tasks than the service is to have.
 func (r *rollout) fill(fresh, old []*slot) []*slot {
 	for _, s := range r.fresh {
 		if len(fresh)+len(old) >= r.n {
@@ -282,8 +291,8 @@ func gather(fresh, old []*slot) []*slot {
 	return wanted
 }
 
-// beside reports whether a new task of a definition of which two should not share a node is begun beside the old one all the
-// same, on its node, for that is where its volume is: the old one ends once the new one is well.
+// beside reports whether a new task of a definition of which two should not share a node is begun beside the old one
+// all the same, on its node, for that is where its volume is: the old one ends once the new one is well.
 func (r *rollout) beside() bool {
 	d := r.definitions(r.spec.Definition)
 	return d != nil && len(d.Volumes) > 0 && !r.limits.StopFirst

@@ -24,7 +24,8 @@ func (c *chaos) policy() cluster.Update {
 		return &cluster.Portion{N: c.choose(label, most+1)}
 	}
 	u := cluster.Update{
-		MaxSurge: portion("surge", 2), MinHealthy: portion("least", 4), Parallelism: portion("parallelism", 3), AutoPromote: true,
+		MaxSurge: portion("surge", 2), MinHealthy: portion("least", 4), Parallelism: portion("parallelism", 3),
+		AutoPromote:     true,
 		HealthyDeadline: cluster.Duration(90 * time.Second),
 	}
 	if c.choose("canaries?", 3) == 0 {
@@ -42,8 +43,8 @@ func (c *chaos) policy() cluster.Update {
 	return u
 }
 
-// deployed is a world with a healthy service of n tasks, in which a random policy and, for a rollout to come, a second version
-// stand.
+// deployed is a world with a healthy service of n tasks, in which a random policy and, for a rollout to come, a second
+// version stand.
 func deployed(t *rapid.T, seen map[string]int) (c chaos, next cluster.Ref) {
 	c = chaos{T: t, world: newWorld(), seen: seen}
 	c.nodes = []string{"n1", "n2", "n3", "n4", "n5", "n6"}
@@ -56,7 +57,8 @@ func deployed(t *rapid.T, seen map[string]int) (c chaos, next cluster.Ref) {
 	first := c.define("web@1", ports)
 	next = c.define("web@2", ports)
 	c.service = &cluster.Service{
-		Name: "web", Definition: first, Count: 1 + c.choose("count", 5), Update: c.policy(), Lifespan: cluster.Lifespan{Generation: 1},
+		Name: "web", Definition: first, Count: 1 +
+			c.choose("count", 5), Update: c.policy(), Lifespan: cluster.Lifespan{Generation: 1},
 	}
 	c.service.SetDefaults()
 	c.owner = c.service.Owner()
@@ -73,8 +75,9 @@ func (c *chaos) limits() cluster.Limits {
 	return c.service.Update.Limits(c.service.Desired(), def != nil && def.Pinned())
 }
 
-// checkPermits demands that a permit is given to what has something to lose only while enough are healthy without it and without all
-// that was told to stop (P5.4), but for what asks and was not answered; and to the newest ask of an agent that is heard.
+// checkPermits demands that a permit is given to what has something to lose only while enough are healthy without it
+// and without all that was told to stop (P5.4), but for what asks and was not answered; and to the newest ask of an
+// agent that is heard.
 func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 	c.Helper()
 	for i := range d.Stops {
@@ -85,24 +88,27 @@ func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 		}
 		c.seen["permit"]++
 		r := c.find(s.Desired.Task, s.Desired.Attempt)
-		if stop.Class != cluster.StopVoluntary || stop.Permit != r.Observed.Ask || r.Desired.Stop == nil || c.absent[r.node()] != watcher.Present {
+		if stop.Class != cluster.StopVoluntary || stop.Permit != r.Observed.Ask || r.Desired.Stop == nil ||
+			c.absent[r.node()] != watcher.Present {
 			c.Fatalf("permit %s for attempt %d of %s, which asks %q", stop.Permit, r.attempt, r.id, r.Observed.Ask)
 		}
 		if r.Desired.OnDisconnect == cluster.DisconnectWait {
 			least = min(least, c.service.Desired()-1)
 		}
 		if r.Observed.Healthy() && !c.healthyTasks()[r.id] && c.healthy()+c.asking(d.Stops[:i], r) < least {
-			c.Fatalf("attempt %d of %s may stop with %d healthy, want %d:\n%s%s", r.attempt, r.id, c.healthy(), least, describe(d), c.picture())
+			c.Fatalf("attempt %d of %s may stop with %d healthy, want %d:\n%s%s", r.attempt, r.id, c.healthy(), least,
+				describe(d), c.picture())
 		}
 	}
 }
 
-// asking counts the tasks besides that of r that were told to stop and go on until their agent has the permit that it asks for, which
-// none of those stops is.
+// asking counts the tasks besides that of r that were told to stop and go on until their agent has the permit that it
+// asks for, which none of those stops is.
 func (c *chaos) asking(given []reconciler.Stop, r *record) int {
 	tasks := map[cluster.TaskID]bool{}
 	for _, o := range c.records {
-		if o.id == r.id || !o.Observed.Healthy() || o.Desired == nil || o.Desired.Stop == nil || c.absent[o.node()] != watcher.Present ||
+		if o.id == r.id || !o.Observed.Healthy() || o.Desired == nil || o.Desired.Stop == nil ||
+			c.absent[o.node()] != watcher.Present ||
 			c.healthyTasks()[o.id] {
 			continue
 		}
@@ -147,7 +153,8 @@ func (c *chaos) turns(n int, look func()) {
 // measure looks at the gates, some time after the rollout changed last.
 func (c *chaos) measure() {
 	c.gates = nil
-	if c.rollout == nil || c.rollout.State.Ended() || c.rollout.Most == 0 || c.now.Sub(c.rollout.Changed) < 10*time.Second {
+	if c.rollout == nil || c.rollout.State.Ended() || c.rollout.Most == 0 ||
+		c.now.Sub(c.rollout.Changed) < 10*time.Second {
 		return
 	}
 	for _, g := range c.service.Update.Gates {
@@ -175,7 +182,8 @@ func (c *chaos) within() {
 		}
 		live[r.id] = true
 		parts, _ := r.id.Parts()
-		newest := parts.Generation == c.service.Generation || r.Desired != nil && r.Desired.Definition == c.service.Definition
+		newest := parts.Generation == c.service.Generation || r.Desired != nil &&
+			r.Desired.Definition == c.service.Definition
 		if newest && !r.Observed.Healthy() && !r.ending() {
 			coming++
 		}
@@ -190,11 +198,14 @@ func (c *chaos) within() {
 }
 
 // TestRolloutsOfAnyPolicy rolls a good or a bad build out in a world without faults of its own, under any policy: never
-// below the least that the policy names, never more tasks than it allows; the good one completes, and after the bad one all
-// tasks are of the version before, and healthy.
+// below the least that the policy names, never more tasks than it allows; the good one completes, and after the bad one
+// all tasks are of the version before, and healthy.
 func TestRolloutsOfAnyPolicy(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{"rollout rolling", "rollout complete", "rollout canary", "rolled back", "completed", "permit", "gate closed"}, func(t *rapid.T) {
+	often(t, seen, []string{
+		"rollout rolling", "rollout complete", "rollout canary", "rolled back", "completed",
+		"permit", "gate closed",
+	}, func(t *rapid.T) {
 		c, next := deployed(t, seen)
 		c.asks = c.some("asks now")
 		bad := c.choose("bad", 4)
@@ -239,46 +250,50 @@ func TestRolloutsOfAnyPolicy(t *testing.T) {
 func (c *chaos) ended(want cluster.Ref) {
 	c.Helper()
 	st := reconciler.StatusOfService(c.input(c.tasks()))
-	if c.rollout.State != cluster.RolloutComplete || c.service.Definition != want || st.State != reconciler.Healthy || len(st.Versions) != 1 ||
+	if c.rollout.State != cluster.RolloutComplete || c.service.Definition != want || st.State != reconciler.Healthy ||
+		len(st.Versions) != 1 ||
 		st.Versions[0].Definition != want || c.rollout.Healthy.Definition != want {
-		c.Fatalf("%s, %s, %+v; want %s:\n%s%s", c.rollout.State, c.service.Definition, st, want, c.picture(), describe(c.decide(c.tasks())))
+		c.Fatalf("%s, %s, %+v; want %s:\n%s%s", c.rollout.State, c.service.Definition, st, want, c.picture(),
+			describe(c.decide(c.tasks())))
 	}
 }
 
-// TestRolloutsUnderFaults rolls builds out while nodes fall silent, tasks crash and users scale, pause and undo: what must hold of
-// each decision holds, and once the faults end every rollout ends, with all tasks healthy.
+// TestRolloutsUnderFaults rolls builds out while nodes fall silent, tasks crash and users scale, pause and undo: what
+// must hold of each decision holds, and once the faults end every rollout ends, with all tasks healthy.
 func TestRolloutsUnderFaults(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{"paused", "undone", "scaled", "permit", "rollout canary", "rolled back", "outcome lost"}, func(t *rapid.T) {
-		c, next := deployed(t, seen)
-		c.service.Update.ProgressDeadline = cluster.Duration(4 * time.Minute)
-		other := c.define("web@3", nil)
-		c.sick[other] = true
-		refs := []cluster.Ref{next, other, {Name: "web", Version: 1}}
-		for range rapid.IntRange(5, 15).Draw(t, "faults") {
-			c.turns(1+c.choose("turns", 20), nil)
-			c.stir(refs)
-		}
-		for _, n := range c.nodes {
-			c.absent[n] = watcher.Present
-		}
-		good := cluster.Ref{Name: "web", Version: 1}
-		c.ask(func(s *cluster.Service) { s.Definition, s.Count = good, max(1, s.Count) })
-		if c.service.Rollout.Reverted != 0 && c.rollout.State == cluster.RolloutFailed {
-			c.service.Generation++ // the same again: a restart
-		}
-		c.turns(200, nil)
-		if c.rollout.State == cluster.RolloutRolledBack || c.rollout.State == cluster.RolloutFailed {
-			seen["failed at rest"]++
-		}
-		if !c.rollout.State.Ended() || c.healthy() < c.service.Count {
-			t.Fatalf("%+v (%+v): %d healthy of %d:\n%s%s", c.rollout, c.service, c.healthy(), c.service.Count, c.picture(), describe(c.decide(c.tasks())))
-		}
-	})
+	often(t, seen, []string{"paused", "undone", "scaled", "permit", "rollout canary", "rolled back", "outcome lost"},
+		func(t *rapid.T) {
+			c, next := deployed(t, seen)
+			c.service.Update.ProgressDeadline = cluster.Duration(4 * time.Minute)
+			other := c.define("web@3", nil)
+			c.sick[other] = true
+			refs := []cluster.Ref{next, other, {Name: "web", Version: 1}}
+			for range rapid.IntRange(5, 15).Draw(t, "faults") {
+				c.turns(1+c.choose("turns", 20), nil)
+				c.stir(refs)
+			}
+			for _, n := range c.nodes {
+				c.absent[n] = watcher.Present
+			}
+			good := cluster.Ref{Name: "web", Version: 1}
+			c.ask(func(s *cluster.Service) { s.Definition, s.Count = good, max(1, s.Count) })
+			if c.service.Rollout.Reverted != 0 && c.rollout.State == cluster.RolloutFailed {
+				c.service.Generation++ // the same again: a restart
+			}
+			c.turns(200, nil)
+			if c.rollout.State == cluster.RolloutRolledBack || c.rollout.State == cluster.RolloutFailed {
+				seen["failed at rest"]++
+			}
+			if !c.rollout.State.Ended() || c.healthy() < c.service.Count {
+				t.Fatalf("%+v (%+v): %d healthy of %d:\n%s%s", c.rollout, c.service, c.healthy(), c.service.Count,
+					c.picture(), describe(c.decide(c.tasks())))
+			}
+		})
 }
 
-// TestFailedRolloutsGoOnTrying lets rollouts fail that are not taken back, tasks of all versions crash for good, nodes come and go,
-// and the user scale, to nothing too: never are fewer tasks wanted than the service is to have.
+// TestFailedRolloutsGoOnTrying lets rollouts fail that are not taken back, tasks of all versions crash for good, nodes
+// come and go, and the user scale, to nothing too: never are fewer tasks wanted than the service is to have.
 func TestFailedRolloutsGoOnTrying(t *testing.T) {
 	seen := map[string]int{}
 	often(t, seen, []string{"rollout failed", "scaled", "nothing", "never healthy"}, func(t *rapid.T) {
@@ -308,7 +323,10 @@ func TestFailedRolloutsGoOnTrying(t *testing.T) {
 					}
 				}
 			default:
-				c.absent[c.nodes[c.choose("node", len(c.nodes))]] = []watcher.Absence{watcher.Silent, watcher.Present}[c.choose("how", 2)]
+				c.absent[c.nodes[c.choose("node", len(c.nodes))]] = []watcher.Absence{
+					watcher.Silent,
+					watcher.Present,
+				}[c.choose("how", 2)]
 			}
 		}
 		for _, n := range c.nodes {
@@ -318,8 +336,8 @@ func TestFailedRolloutsGoOnTrying(t *testing.T) {
 	})
 }
 
-// wanted demands that a decision about a rollout that failed wants as many tasks as the service is to have: those that live and were
-// not told to stop, and those that are to be placed, now or after a while.
+// wanted demands that a decision about a rollout that failed wants as many tasks as the service is to have: those that
+// live and were not told to stop, and those that are to be placed, now or after a while.
 func (c *chaos) wanted() {
 	c.Helper()
 	if c.rollout == nil || c.rollout.State != cluster.RolloutFailed {
@@ -333,7 +351,8 @@ func (c *chaos) wanted() {
 		}
 	}
 	for i := range d.Stops {
-		// One that has ended is that of an attempt that another one has replaced, and one with a permit takes up its place until it ends.
+		// One that has ended is that of an attempt that another one has replaced, and one with a permit takes up its
+		// place until it ends.
 		if s := &d.Stops[i].Desired; !s.Stop.Ended && s.Stop.Permit == "" {
 			delete(tasks, s.Task)
 		}
@@ -377,15 +396,18 @@ func (c *chaos) stir(refs []cluster.Ref) {
 		}
 	default:
 		node := c.nodes[c.choose("disturbed", len(c.nodes))]
-		c.absent[node] = []watcher.Absence{watcher.Suspected, watcher.Silent, watcher.Present, watcher.Present}[c.choose("how", 4)]
+		c.absent[node] = []watcher.Absence{
+			watcher.Suspected, watcher.Silent, watcher.Present,
+			watcher.Present,
+		}[c.choose("how", 4)]
 	}
 	if len(c.rollout.History) > 0 && c.rollout.History[0].State == cluster.RolloutRolledBack {
 		c.seen["rolled back"]++
 	}
 }
 
-// TestDaemonsOfAnyPolicy rolls a good or a bad build out over the nodes of a daemon, under any policy: never two tasks on a node at
-// once, never below the least, and it ends as other rollouts do, with one healthy task on each node.
+// TestDaemonsOfAnyPolicy rolls a good or a bad build out over the nodes of a daemon, under any policy: never two tasks
+// on a node at once, never below the least, and it ends as other rollouts do, with one healthy task on each node.
 func TestDaemonsOfAnyPolicy(t *testing.T) {
 	seen := map[string]int{}
 	often(t, seen, []string{"rollout canary", "rolled back", "completed", "permit"}, func(t *rapid.T) {
@@ -394,7 +416,8 @@ func TestDaemonsOfAnyPolicy(t *testing.T) {
 		c.nodes = []string{"n1", "n2", "n3", "n4", "n5"}[:1+c.choose("nodes", 5)]
 		c.matching = slices.Clone(c.nodes)
 		c.service = &cluster.Service{
-			Name: "log", Definition: first, Mode: cluster.ModeDaemon, Update: c.policy(), Lifespan: cluster.Lifespan{Generation: 1},
+			Name: "log", Definition: first, Mode: cluster.ModeDaemon, Update: c.policy(),
+			Lifespan: cluster.Lifespan{Generation: 1},
 		}
 		c.service.SetDefaults()
 		c.owner = c.service.Owner()
@@ -413,7 +436,8 @@ func TestDaemonsOfAnyPolicy(t *testing.T) {
 			seen["completed"]++
 		}
 		if c.service.Definition != want || c.rollout.State != cluster.RolloutComplete || c.healthy() != len(c.nodes) {
-			t.Fatalf("%+v: %s, %d healthy on %d nodes:\n%s", c.rollout, c.service.Definition, c.healthy(), len(c.nodes), c.picture())
+			t.Fatalf("%+v: %s, %d healthy on %d nodes:\n%s", c.rollout, c.service.Definition, c.healthy(), len(c.nodes),
+				c.picture())
 		}
 	})
 }

@@ -21,13 +21,14 @@ import (
 
 // TestScripts plays the stories in testdata against the model in world_test.go, as package script says. Commands:
 //
-//	definition web@1 [port] [volume] [sick]      exists; with a fixed port it is pinned; sick tasks never become healthy
+//	definition web@1 [port] [volume] [sick]   exists; with a fixed port it is pinned; sick tasks never get healthy
 //	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait] [daemon], and what policy reads
 //	job work gen=N [cancelled] [deleted]
 //	step a count=N def=R [retries=N] [limit=D] [disconnect=keep] [gang=D]   with gang it waits since now
 //	unspec                              the owner's record is gone
 //	nodes n1 n2 …                       there are
-//	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt stands like this; the first one says that its version was rolled out
+//	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt stands like this;
+//	                                    the first one says that its version was rolled out
 //	lost web.1.0 a1                     it has that outcome, and goes on in truth
 //	node n1 present|suspected|silent|gone
 //	node n1 unreported                  its full report is not in
@@ -39,14 +40,16 @@ import (
 //	history                             prints the versions of the rollout's record
 //	fails work.1.a.0 a1                 that attempt will end badly
 //	asks                                from now on agents ask for permits before they carry out voluntary stops
-//	on n1 n2 …                          of a daemon: the nodes that it belongs on; alone n1: nothing else is left on that drained node
+//	on n1 n2 …                          of a daemon: the nodes that it belongs on;
+//	                                    alone n1: nothing else is left on that drained node
 //	ask [def=R] [count=N] [paused] [promote]   the user changes the service, as the API server writes it
 //	gate NAME [passes=N] [failures=N]   what the gate shows
 //	press web.1.0                       its node is short of memory and suggests that one
 //	leave web.1.0 reason=R [now] [to=n3] [for=D]   it is to leave its node; unleave web.1.0
 //	cordon n1                           it takes no new tasks; uncordon n1
 //	log web.1.0 WORD…                   the last lines that the newest attempt wrote
-//	restarts web.1.0 n=N                it was restarted so often in place; oom web.1.0: it was killed for its memory limit
+//	restarts web.1.0 n=N                it was restarted so often in place;
+//	                                    oom web.1.0: it was killed for its memory limit
 //	wait D                              time passes
 //	decide                              prints the decision
 //	commit [WHAT…]                      the last decision is written; only those kinds of its parts, if named:
@@ -59,8 +62,8 @@ func TestScripts(t *testing.T) {
 	script.Files(t, func(t *testing.T, text string) string { return play(t, text, 0) })
 }
 
-// TestTracesWithoutTheirClauses plays the traces of the budget with the clause off that closes each: then more tasks are given
-// up.
+// TestTracesWithoutTheirClauses plays the traces of the budget with the clause off that closes each: then more tasks
+// are given up.
 func TestTracesWithoutTheirClauses(t *testing.T) {
 	for name, off := range map[string]clause.Set{"trace-t7": clause.ChargeHeld, "trace-t8": clause.Permit} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +75,8 @@ func TestTracesWithoutTheirClauses(t *testing.T) {
 				return strings.Count(play(t, string(b), off), what) > strings.Count(string(b), what)
 			}
 			if !more(": voluntary ") {
-				t.Errorf("without its clause nothing more is stopped:\n%s", diff.Diff(string(b), play(t, string(b), off)))
+				t.Errorf("without its clause nothing more is stopped:\n%s",
+					diff.Diff(string(b), play(t, string(b), off)))
 			}
 			if off == clause.ChargeHeld && !more("stopped first") {
 				t.Error("without its clause no second task is stopped so that it can move")
@@ -139,7 +143,9 @@ func (s *stage) do(words []string) {
 	case "leave", "unleave":
 		s.sendOff(words, a)
 	case "gate":
-		s.gates = []cluster.GateResult{{Name: words[1], Passes: a.number("passes"), Failures: a.number("failures"), Message: a["says"]}}
+		s.gates = []cluster.GateResult{
+			{Name: words[1], Passes: a.number("passes"), Failures: a.number("failures"), Message: a["says"]},
+		}
 	case "ask": // the user's word, as the API server writes it
 		ref, _ := cluster.ParseRef(a["def"])
 		s.ask(func(spec *cluster.Service) {
@@ -159,7 +165,8 @@ func (s *stage) do(words []string) {
 		r.real.LogTail = strings.Join(words[2:], "\n")
 	case "restarts":
 		r := s.newestOf(words[1])
-		r.real.Restarts, r.real.State, r.real.Health, r.real.Message = a.number("n"), cluster.StateStarting, "", "exit code 1"
+		r.real.Restarts, r.real.State, r.real.Health, r.real.Message = a.number("n"), cluster.StateStarting, "",
+			"exit code 1"
 		s.report(r)
 	case "oom":
 		s.crash(s.newestOf(words[1]), cluster.ReasonOOM)
@@ -298,7 +305,8 @@ func (s *stage) print(words []string, a args) {
 		}
 	case "history":
 		for _, v := range append([]cluster.Version{s.rollout.Version}, s.rollout.History...) {
-			fmt.Fprintf(&s.out, "  %d %s %s%s\n", v.Generation, v.Definition, v.State, strings.ReplaceAll(colon(v.Message), "default.", ""))
+			fmt.Fprintf(&s.out, "  %d %s %s%s\n", v.Generation, v.Definition, v.State,
+				strings.ReplaceAll(colon(v.Message), "default.", ""))
 		}
 	case "waits":
 		for _, x := range reconciler.Waits(s.input(s.tasks())) {
@@ -330,7 +338,8 @@ func (s *stage) status() {
 		return
 	}
 	st := reconciler.StatusOfService(s.input(s.tasks()))
-	fmt.Fprintf(&s.out, "  %s: %d wanted, %d running, %d healthy, %d updated, %d waiting\n", st.State, st.Desired, st.Running,
+	fmt.Fprintf(&s.out, "  %s: %d wanted, %d running, %d healthy, %d updated, %d waiting\n", st.State, st.Desired,
+		st.Running,
 		st.Healthy, st.Updated, st.Waiting)
 	if st.Message != "" {
 		fmt.Fprintf(&s.out, "  %s\n", st.Message)
@@ -366,7 +375,8 @@ func (s *stage) spec(words []string, a args) {
 		})
 		if a.has("gang") {
 			deadline, _ := time.ParseDuration(a["gang"])
-			s.job.Steps[len(s.job.Steps)-1].Gang, s.job.Updated = &cluster.Gang{Deadline: cluster.Duration(deadline)}, s.now
+			s.job.Steps[len(s.job.Steps)-1].Gang, s.job.Updated = &cluster.Gang{Deadline: cluster.Duration(deadline)},
+				s.now
 		}
 		s.job.SetDefaults()
 	}
@@ -393,7 +403,8 @@ func (s *stage) policy(a args) {
 		}
 		return cluster.Duration(d)
 	}
-	u.MaxSurge, u.MinHealthy, u.Parallelism, u.Canaries = portion("surge"), portion("min"), portion("parallel"), portion("canaries")
+	u.MaxSurge, u.MinHealthy, u.Parallelism, u.Canaries = portion("surge"), portion("min"), portion("parallel"),
+		portion("canaries")
 	u.Stagger, u.HealthyDeadline, u.ProgressDeadline = duration("stagger"), duration("healthy"), duration("progress")
 	u.Order, u.AutoPromote = cluster.UpdateOrder(a["order"]), a.has("auto")
 	if a.has("norollback") {
@@ -406,9 +417,13 @@ func (s *stage) policy(a args) {
 		s.service.Mode = cluster.ModeDaemon
 	}
 	r := &s.service.Reschedule
-	r.Limit, r.Delay, r.MaxDelay, r.Window = a.number("limit"), duration("delay"), duration("maxdelay"), duration("window")
+	r.Limit, r.Delay, r.MaxDelay, r.Window = a.number("limit"), duration("delay"), duration("maxdelay"),
+		duration("window")
 	s.service.Restarted = uint64(a.number("restarted"))
-	s.service.Rollout = cluster.RolloutWish{Paused: a.has("paused"), Promoted: uint64(a.number("promoted")), Reverted: uint64(a.number("reverted"))}
+	s.service.Rollout = cluster.RolloutWish{
+		Paused: a.has("paused"), Promoted: uint64(a.number("promoted")),
+		Reverted: uint64(a.number("reverted")),
+	}
 }
 
 // press makes the node of a task suggest its newest attempt for want of memory; "press n1" ends that.
@@ -419,7 +434,10 @@ func (s *stage) press(words []string) {
 		return
 	}
 	r := s.newestOf(words[1])
-	s.pressed[r.node()] = &cluster.Pressure{Since: s.now, Message: "96% is used", Victim: r.Desired.UUID, Task: r.id, Why: "it uses 200 MiB beyond what it reserved"}
+	s.pressed[r.node()] = &cluster.Pressure{
+		Since: s.now, Message: "96% is used", Victim: r.Desired.UUID, Task: r.id,
+		Why: "it uses 200 MiB beyond what it reserved",
+	}
 }
 
 // sendOff has the newest attempt of a task leave its node for a reason, or no more.
@@ -454,7 +472,8 @@ func (s *stage) task(words []string, a args) {
 	s.uuid++
 	r := &record{id: cluster.TaskID("default." + words[1]), attempt: attemptNumber(words[2])}
 	r.Desired = &cluster.Desired{
-		Task: r.id, Attempt: r.attempt, UUID: fmt.Sprintf("u%d", s.uuid), Node: words[4], Owner: s.owner, Definition: ref,
+		Task: r.id, Attempt: r.attempt, UUID: fmt.Sprintf("u%d", s.uuid), Node: words[4], Owner: s.owner,
+		Definition: ref,
 	}
 	switch {
 	case s.service != nil:
@@ -471,7 +490,10 @@ func (s *stage) task(words []string, a args) {
 		}
 	}
 	if states[0] != "assigned" {
-		r.real = &cluster.Observed{Task: r.id, Attempt: r.attempt, UUID: r.Desired.UUID, Node: words[4], State: cluster.State(states[0]), Definition: ref}
+		r.real = &cluster.Observed{
+			Task: r.id, Attempt: r.attempt, UUID: r.Desired.UUID, Node: words[4],
+			State: cluster.State(states[0]), Definition: ref,
+		}
 		if len(states) > 1 {
 			r.real.Health = cluster.Health(states[1])
 		}
@@ -488,7 +510,10 @@ func (s *stage) task(words []string, a args) {
 
 // done says that the service's newest version was rolled out long ago.
 func (s *stage) done() {
-	v := cluster.Version{Generation: s.service.Generation, Definition: s.service.Definition, State: cluster.RolloutComplete}
+	v := cluster.Version{
+		Generation: s.service.Generation, Definition: s.service.Definition,
+		State: cluster.RolloutComplete,
+	}
 	s.rollout, s.rolloutRev = &cluster.Rollout{Version: v, Healthy: &v, Most: s.service.Count}, s.next()
 }
 

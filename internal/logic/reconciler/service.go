@@ -98,8 +98,9 @@ func Service(in ServiceInput) Decision {
 func (in *ServiceInput) template(s *slot) cluster.Pending {
 	t := cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: in.Spec.Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
-		OnDisconnect: in.disconnect(), Placement: joined(in.Spec.Placement, in.ClusterConstraints), Restarted: in.Spec.Restarted,
-		Labels: in.Spec.Labels,
+		OnDisconnect: in.disconnect(), Placement: joined(in.Spec.Placement, in.ClusterConstraints),
+		Restarted: in.Spec.Restarted,
+		Labels:    in.Spec.Labels,
 	}
 	if s.parts.Generation != in.Spec.Generation {
 		t.Definition = s.definition()
@@ -155,7 +156,8 @@ func (s *slot) candidate(definitions Definitions) bool {
 	return t.Outcome.Started
 }
 
-// hopeless reports whether the task is of no use as it is: it fails its checks, ends again and again, or ended badly for good.
+// hopeless reports whether the task is of no use as it is: it fails its checks, ends again and again, or ended badly
+// for good.
 func (s *slot) hopeless() bool {
 	t := s.newest()
 	switch {
@@ -207,7 +209,8 @@ func (s *slot) worth() int {
 // dismissal says whether the budget grants the end of a task, and whether the rollout that began it has failed.
 type dismissal struct{ granted, failed bool }
 
-// dismiss ends a task that the service does not want, if the budget grants it or it must end, and returns 1 if it waits.
+// dismiss ends a task that the service does not want, if the budget grants it or it must end, and returns 1 if it
+// waits.
 func (p *plan) dismiss(s *slot, in *ServiceInput, how dismissal) (waits int) {
 	spec := in.Spec
 	stop := cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonScaleDown}
@@ -226,7 +229,8 @@ func (p *plan) dismiss(s *slot, in *ServiceInput, how dismissal) (waits int) {
 		stop = out
 	}
 	if how.failed && in.newest(s) && s.parts.Index < spec.Count {
-		stop.Reason, stop.Message = cluster.ReasonRollout, fmt.Sprintf("the rollout of generation %d failed", spec.Generation)
+		stop.Reason, stop.Message = cluster.ReasonRollout,
+			fmt.Sprintf("the rollout of generation %d failed", spec.Generation)
 	}
 	if stop.Class == cluster.StopVoluntary && !how.granted {
 		if t := s.newest(); t != nil && t.live() && !t.stopped() {
@@ -242,7 +246,8 @@ func (p *plan) dismiss(s *slot, in *ServiceInput, how dismissal) (waits int) {
 	case spec == nil || spec.Deleted:
 	case in.newest(s):
 		keep = p.policy.kept()
-	case s.parts.Generation == spec.Rollout.Reverted, p.lives[s.parts.Generation], in.proven(s): // one that failed is looked into;
+	case s.parts.Generation == spec.Rollout.Reverted, p.lives[s.parts.Generation], in.proven(s):
+		// one that failed is looked into;
 		// others of its version may be begun again, and the numbers of its attempts are not
 		keep = 1
 	}

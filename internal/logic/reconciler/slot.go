@@ -185,7 +185,8 @@ func (s *slot) retired() bool {
 		return false
 	}
 	switch t.Outcome.Reason {
-	case cluster.ReasonRollout, cluster.ReasonScaleDown, cluster.ReasonUnmatched, cluster.ReasonDeleted, cluster.ReasonCancelled:
+	case cluster.ReasonRollout, cluster.ReasonScaleDown, cluster.ReasonUnmatched, cluster.ReasonDeleted,
+		cluster.ReasonCancelled:
 		return true
 	default:
 		return false
@@ -246,8 +247,9 @@ func failure(o *cluster.Outcome) bool {
 	}
 }
 
-// since returns when the task began to wait. One whose last attempt left its node keeps the turn that it had when there was a place for it:
-// else those that are still to leave would be asked for before it, and be let go for the same place.
+// since returns when the task began to wait. One whose last attempt left its node keeps the turn that it had when there
+// was a place for it: else those that are still to leave would be asked for before it, and be let go for the same
+// place.
 func (s *slot) since(life cluster.Lifespan) time.Time {
 	if t := s.newest(); t != nil && t.Outcome != nil {
 		began := t.Outcome.Ended

@@ -44,17 +44,19 @@ type ServiceStatus struct {
 	// Message says in a sentence why the service is not as desired; empty when it is.
 	Message string
 
-	// Rollout is where the newest version stands, empty before anything is known of it, and RolloutMessage says it in a sentence.
-	// Paused, and Canaries that wait to be promoted, are told in it too.
+	// Rollout is where the newest version stands, empty before anything is known of it, and RolloutMessage says it in a
+	// sentence. Paused, and Canaries that wait to be promoted, are told in it too.
 	Rollout        cluster.RolloutState
 	RolloutMessage string
 	Paused         bool
 	Canaries       int
 	// Versions counts the tasks of each version that has some, the newest first.
 	Versions []VersionCount
-	// CrashLooping are tasks that end again and again, GivenUp those that are not tried again until the service changes.
+	// CrashLooping are tasks that end again and again, GivenUp those that are not tried again until the service
+	// changes.
 	CrashLooping, GivenUp []cluster.TaskID
-	// Hungry says that tasks were killed for memory, or moved for want of it, again and again, and what that looks like; else empty.
+	// Hungry says that tasks were killed for memory, or moved for want of it, again and again, and what that looks
+	// like; else empty.
 	Hungry string
 }
 
@@ -66,7 +68,8 @@ type VersionCount struct {
 	Newest        bool // it is the one that is asked for
 }
 
-// StatusOfService returns where a service stands. It reads all of the input but ClusterConstraints, Recovery and Without.
+// StatusOfService returns where a service stands. It reads all of the input but ClusterConstraints, Recovery and
+// Without.
 func StatusOfService(in ServiceInput) ServiceStatus {
 	return statusOf(&in, slots(in.Tasks))
 }
@@ -119,7 +122,9 @@ func statusOf(in *ServiceInput, all []*slot) ServiceStatus {
 		st.Waiting = missing
 	}
 	if spec != nil {
-		slices.SortStableFunc(st.Versions, func(a, b VersionCount) int { return cmp.Compare(b.Generation, a.Generation) })
+		slices.SortStableFunc(st.Versions, func(a, b VersionCount) int {
+			return cmp.Compare(b.Generation, a.Generation)
+		})
 		st.Hungry = hungry(all, in.Now)
 		st.tellRollout(in, c.healthyFresh)
 	}
@@ -188,7 +193,8 @@ func (st *ServiceStatus) tellRollout(in *ServiceInput, healthy int) {
 		st.RolloutMessage = what + " is paused: " + count
 	case rec.State == cluster.RolloutCanary:
 		st.Canaries = healthy
-		st.RolloutMessage = fmt.Sprintf("%s: %s healthy and %s to be promoted", what, canariesAre(healthy), waits(healthy))
+		st.RolloutMessage = fmt.Sprintf("%s: %s healthy and %s to be promoted", what, canariesAre(healthy),
+			waits(healthy))
 	default:
 		st.RolloutMessage = what + ": " + count
 	}
@@ -246,7 +252,8 @@ func (c *tally) message(st *ServiceStatus) string {
 	case Canary, Paused, RolloutFailed:
 		text = st.RolloutMessage
 	case RollingOut:
-		text = fmt.Sprintf("%d of %s of the newest generation and healthy", c.healthyFresh, tasksAre(st.Desired, "is", "are"))
+		text = fmt.Sprintf("%d of %s of the newest generation and healthy", c.healthyFresh,
+			tasksAre(st.Desired, "is", "are"))
 	}
 	if st.Waiting > 0 {
 		text += fmt.Sprintf("; %d to be placed", st.Waiting)

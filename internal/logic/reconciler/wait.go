@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Wait is what a task, a stop or the next batch of a rollout waits for. Task is empty for what concerns the service as a whole;
-// Attempt is 0 for a task that is not placed.
+// Wait is what a task, a stop or the next batch of a rollout waits for. Task is empty for what concerns the service as
+// a whole; Attempt is 0 for a task that is not placed.
 type Wait struct {
 	Task    cluster.TaskID
 	Attempt int
@@ -20,7 +20,8 @@ type Wait struct {
 // Waits returns what each wished or dismissed stop of a service, the next batch of its rollout and each of its tasks
 // wait for. Why a task finds no node is the scheduler's to say. It looks at all of the input.
 func Waits(in ServiceInput) []Wait {
-	if !slices.ContainsFunc(in.Tasks, func(t Task) bool { return t.Reported }) { // the caller does not know who was heard
+	// the caller does not know who was heard
+	if !slices.ContainsFunc(in.Tasks, func(t Task) bool { return t.Reported }) {
 		in.Tasks = slices.Clone(in.Tasks)
 		for i := range in.Tasks {
 			in.Tasks[i].Reported = in.Tasks[i].Desired != nil
@@ -50,21 +51,26 @@ func (r *rollout) explain() {
 	switch {
 	case r.rec.State == cluster.RolloutComplete || r.rec.Generation == 0 || r.healthy >= r.n && c == 0 && r.judged():
 	case r.rec.State.Ended():
-		r.hold("", cluster.ReasonRollout, fmt.Sprintf("%s goes no further: %s; undo it or ask for another version", what, r.rec.Message))
+		r.hold("", cluster.ReasonRollout,
+			fmt.Sprintf("%s goes no further: %s; undo it or ask for another version", what, r.rec.Message))
 	case r.spec.Rollout.Paused:
 		r.hold("", cluster.ReasonPaused, fmt.Sprintf("%s is paused: %s", what, count))
 	case c > 0 && r.healthy < c:
-		r.hold("", cluster.ReasonWaitForHealth, fmt.Sprintf("%s waits until its canaries are healthy: %d of %d are", what, r.healthy, c))
+		r.hold("", cluster.ReasonWaitForHealth,
+			fmt.Sprintf("%s waits until its canaries are healthy: %d of %d are", what, r.healthy, c))
 	case c > 0 && r.spec.Update.AutoPromote:
 		r.hold("", cluster.ReasonGate, fmt.Sprintf("%s waits for its gates: %s", what, r.closed()))
 	case c > 0:
-		r.hold("", cluster.ReasonPromotion, fmt.Sprintf("%s: %s healthy and %s to be promoted", what, canariesAre(r.healthy), waits(r.healthy)))
+		r.hold("", cluster.ReasonPromotion,
+			fmt.Sprintf("%s: %s healthy and %s to be promoted", what, canariesAre(r.healthy), waits(r.healthy)))
 	case r.waiting() > 0:
-		r.hold("", cluster.ReasonWaitForHealth, fmt.Sprintf("%s waits for the health of %d of its tasks, of which at most %d may be on their way: %s", what,
-			r.waiting(), r.limits.Parallelism, count))
+		r.hold("", cluster.ReasonWaitForHealth,
+			fmt.Sprintf("%s waits for the health of %d of its tasks, of which at most %d may be on their way: %s", what,
+				r.waiting(), r.limits.Parallelism, count))
 	case !r.passes():
 		r.hold("", cluster.ReasonGate, fmt.Sprintf("%s waits for its gates: %s; %s", what, r.closed(), count))
 	case r.rested().After(r.now):
-		r.hold("", cluster.ReasonRollout, fmt.Sprintf("%s goes on in %s: %s", what, cluster.Duration(r.rested().Sub(r.now)), count))
+		r.hold("", cluster.ReasonRollout,
+			fmt.Sprintf("%s goes on in %s: %s", what, cluster.Duration(r.rested().Sub(r.now)), count))
 	}
 }

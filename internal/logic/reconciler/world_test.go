@@ -40,7 +40,8 @@ type world struct {
 	uuid    int
 	now     time.Time
 	last    reconciler.Decision
-	// Of a service: its rollout's record, what its gates show, and for a daemon its nodes and those where nothing else is left.
+	// Of a service: its rollout's record, what its gates show, and for a daemon its nodes and those where nothing else
+	// is left.
 	rollout    *cluster.Rollout
 	rolloutRev uint64
 	gates      []cluster.GateResult
@@ -72,7 +73,9 @@ func newWorld() *world {
 		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, sick: map[cluster.Ref]bool{},
 		fails:  func(cluster.TaskID, int) bool { return false },
 		drains: map[string]*cluster.Drain{}, unheard: map[string]bool{},
-		absent: map[string]watcher.Absence{}, alone: map[string]bool{}, pressed: map[string]*cluster.Pressure{}, leaves: map[string]*reconciler.Leave{}, cordoned: map[string]bool{}, nodes: []string{"n1", "n2", "n3"}, now: time.Unix(0, 0).UTC(),
+		absent: map[string]watcher.Absence{}, alone: map[string]bool{}, pressed: map[string]*cluster.Pressure{},
+		leaves: map[string]*reconciler.Leave{}, cordoned: map[string]bool{}, nodes: []string{"n1", "n2", "n3"},
+		now: time.Unix(0, 0).UTC(),
 	}
 }
 
@@ -213,7 +216,8 @@ func (w *world) takes(node string, p *cluster.Pending) bool {
 	if p.Only != "" && (p.Only != node || p.Daemon) {
 		return p.Only == node && w.absent[node] == watcher.Present && !slices.Contains(p.Avoid, node)
 	}
-	return w.absent[node] == watcher.Present && w.drains[node] == nil && !w.cordoned[node] && !slices.Contains(p.Avoid, node)
+	return w.absent[node] == watcher.Present && w.drains[node] == nil && !w.cordoned[node] &&
+		!slices.Contains(p.Avoid, node)
 }
 
 // leave writes what lets a task move, if there is a place for it.
@@ -308,7 +312,8 @@ func (w *world) place(p cluster.Pending, node string) error {
 	w.records = append(w.records, &record{id: p.Task, attempt: p.Attempt, Attempt: cluster.Attempt{
 		Desired: &cluster.Desired{
 			Task: p.Task, Attempt: p.Attempt, UUID: fmt.Sprintf("u%d", w.uuid), Node: node, Owner: p.Owner,
-			Definition: p.Definition, Count: p.Count, TimeLimit: p.TimeLimit, OnDisconnect: p.OnDisconnect, Placed: w.now,
+			Definition: p.Definition, Count: p.Count, TimeLimit: p.TimeLimit, OnDisconnect: p.OnDisconnect,
+			Placed: w.now,
 		},
 		DesiredRev: w.next(),
 	}})
@@ -345,7 +350,8 @@ func (w *world) step(r *record) {
 			return
 		}
 		r.real = &cluster.Observed{
-			Task: r.id, Attempt: r.attempt, UUID: r.Desired.UUID, Node: r.Desired.Node, Definition: r.Desired.Definition,
+			Task: r.id, Attempt: r.attempt, UUID: r.Desired.UUID, Node: r.Desired.Node,
+			Definition: r.Desired.Definition,
 		}
 	}
 	var stop *cluster.Stop
@@ -369,7 +375,8 @@ const permitLife = 30 * time.Second
 // allowed reports whether an agent carries out a stop now; if not it has asked for a permit (P5.2).
 func (w *world) allowed(r *record, stop *cluster.Stop) bool {
 	o := r.real
-	if !w.asks || stop.Class != cluster.StopVoluntary || o.State != cluster.StateRunning && o.State != cluster.StateStarting {
+	if !w.asks || stop.Class != cluster.StopVoluntary || o.State != cluster.StateRunning &&
+		o.State != cluster.StateStarting {
 		return true
 	}
 	late := w.now.Sub(r.askedAt) > permitLife
@@ -529,7 +536,8 @@ func describe(d reconciler.Decision) string {
 	}
 	for i := range d.Conclusions {
 		c := &d.Conclusions[i]
-		fmt.Fprintf(&b, "  end %s attempt %d: %s %s", short(c.Outcome.Task), c.Outcome.Attempt, c.Outcome.State, c.Outcome.Reason)
+		fmt.Fprintf(&b, "  end %s attempt %d: %s %s", short(c.Outcome.Task), c.Outcome.Attempt, c.Outcome.State,
+			c.Outcome.Reason)
 		if c.Outcome.Free {
 			b.WriteString(", free")
 		}
@@ -548,7 +556,8 @@ func describe(d reconciler.Decision) string {
 		b.WriteString("  remove\n")
 	}
 	if w := d.Rollout; w != nil {
-		fmt.Fprintf(&b, "  rollout of generation %d: %s, %d healthy at most%s\n", w.Record.Generation, w.Record.State, w.Record.Most,
+		fmt.Fprintf(&b, "  rollout of generation %d: %s, %d healthy at most%s\n", w.Record.Generation, w.Record.State,
+			w.Record.Most,
 			strings.ReplaceAll(colon(w.Record.Message), "default.", ""))
 		for _, e := range w.Events {
 			fmt.Fprintf(&b, "  event %s\n", strings.TrimSpace(e.Type+" "+string(e.Reason)))

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// metrics returns the count that the targets ask for, at most MaxCount and whatever the bounds are, and what was seen of the
-// target that asks for the most. In a look in which a schedule sets the count they are not asked.
+// metrics returns the count that the targets ask for, at most MaxCount and whatever the bounds are, and what was seen
+// of the target that asks for the most. In a look in which a schedule sets the count they are not asked.
 func (l *look) metrics() (want int, seen string) {
 	if l.set != "" {
 		return l.count, ""

@@ -21,7 +21,8 @@ func drawPace(t *rapid.T) (p cluster.ScalePace) {
 		d := cluster.Duration(w) * cluster.Duration(time.Second)
 		p.Window = &d
 	}
-	p.Step = pick(t, "step", nil, nil, &cluster.Portion{N: 1}, &cluster.Portion{N: 3}, &cluster.Portion{N: 50, Percent: true})
+	p.Step = pick(t, "step", nil, nil, &cluster.Portion{N: 1}, &cluster.Portion{N: 3},
+		&cluster.Portion{N: 50, Percent: true})
 	p.Every = cluster.Duration(upTo(t, "every", 300)) * cluster.Duration(time.Second)
 	return p
 }
@@ -54,8 +55,9 @@ func drawService(t *rapid.T) *cluster.Service {
 
 func drawMeasured(t *rapid.T) scaler.Measured {
 	return scaler.Measured{
-		Value: pick(t, "value", 0, 0.5, 10, 50, 69, 100, 1e9, -1, math.NaN(), math.Inf(1)), Known: upTo(t, "unknown", 3) > 0,
-		At: epoch().Add(-time.Duration(upTo(t, "age", 300)) * time.Second), Tasks: upTo(t, "tasks", 45),
+		Value: pick(t, "value", 0, 0.5, 10, 50, 69, 100, 1e9, -1, math.NaN(), math.Inf(1)),
+		Known: upTo(t, "unknown", 3) > 0,
+		At:    epoch().Add(-time.Duration(upTo(t, "age", 300)) * time.Second), Tasks: upTo(t, "tasks", 45),
 	}
 }
 
@@ -75,11 +77,15 @@ func drawInput(t *rapid.T) scaler.Input {
 	}
 	if rapid.Bool().Draw(t, "has a scale") {
 		in.Scale = &cluster.Scale{
-			Count: upTo(t, "scale", 40), From: pick(t, "from", in.Spec.Count, in.Spec.Count, in.Spec.Count+1), At: epoch().Add(-time.Hour),
+			Count: upTo(t, "scale", 40), From: pick(t, "from", in.Spec.Count, in.Spec.Count, in.Spec.Count+1),
+			At: epoch().Add(-time.Hour),
 		}
 		to := in.Scale.Count
 		for i := range upTo(t, "recent", cluster.MaxScaleChanges) {
-			c := cluster.ScaleChange{At: epoch().Add(-time.Duration(20*i+1) * time.Second), From: upTo(t, "was", 40), To: to}
+			c := cluster.ScaleChange{
+				At: epoch().Add(-time.Duration(20*i+1) * time.Second), From: upTo(t, "was", 40),
+				To: to,
+			}
 			in.Scale.Recent, to = append(in.Scale.Recent, c), c.From
 		}
 	}
@@ -154,7 +160,8 @@ func TestPromises(t *testing.T) {
 		}
 	})
 	if grown < 5 || shrunk < 5 || kept < 5 {
-		t.Errorf("%d decisions grew, %d shrank and %d kept the count: too few of one kind to show anything", grown, shrunk, kept)
+		t.Errorf("%d decisions grew, %d shrank and %d kept the count: too few of one kind to show anything", grown,
+			shrunk, kept)
 	}
 }
 
@@ -164,7 +171,10 @@ func TestMonotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t)
 		i := upTo(t, "which", len(in.Measured)-1)
-		low := scaler.Measured{Value: rapid.Float64Range(0, 300).Draw(t, "low"), Known: true, Tasks: 1 + upTo(t, "measured", 40)}
+		low := scaler.Measured{
+			Value: rapid.Float64Range(0, 300).Draw(t, "low"), Known: true,
+			Tasks: 1 + upTo(t, "measured", 40),
+		}
 		high := low
 		high.Value += rapid.Float64Range(0, 300).Draw(t, "more")
 		in.Measured[i] = low
@@ -189,7 +199,8 @@ func TestConverges(t *testing.T) {
 		s := drawService(t)
 		s.Scaling.Schedules, s.Scaling.Targets = nil, s.Scaling.Targets[:1]
 		s.Scaling.Max = 60
-		s.Scaling.Up.Every, s.Scaling.Down.Every = min(s.Scaling.Up.Every, cluster.DefaultScaleEvery), min(s.Scaling.Down.Every, cluster.DefaultScaleEvery)
+		s.Scaling.Up.Every, s.Scaling.Down.Every = min(s.Scaling.Up.Every, cluster.DefaultScaleEvery),
+			min(s.Scaling.Down.Every, cluster.DefaultScaleEvery)
 		target := &s.Scaling.Targets[0]
 		target.Whole = false
 		load := rapid.Float64Range(0, 50).Draw(t, "load") // in tasks that have just the target
@@ -203,7 +214,10 @@ func TestConverges(t *testing.T) {
 			if target.Metric != cluster.ScalePrometheus {
 				m.Value /= float64(max(1, count))
 			}
-			d := scaler.Decide(scaler.Input{Spec: s, Scale: scale, Measured: []scaler.Measured{m}, Wishes: wishes, Now: now})
+			d := scaler.Decide(scaler.Input{
+				Spec: s, Scale: scale, Measured: []scaler.Measured{m}, Wishes: wishes,
+				Now: now,
+			})
 			if d.Scale != nil {
 				scale = d.Scale
 			}
@@ -227,16 +241,23 @@ func TestConverges(t *testing.T) {
 	})
 }
 
-// TestPaceHolds: within Every the count never is further than a step from where it was, as long as all changes within it are
-// remembered.
+// TestPaceHolds: within Every the count never is further than a step from where it was, as long as all changes within
+// it are remembered.
 func TestPaceHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)
-		s.Scaling.Schedules, s.Scaling.Targets = nil, []cluster.ScaleTarget{{Metric: cluster.ScalePrometheus, Target: 1}}
+		s.Scaling.Schedules, s.Scaling.Targets = nil,
+			[]cluster.ScaleTarget{{Metric: cluster.ScalePrometheus, Target: 1}}
 		s.Scaling.Min, s.Scaling.Max, s.Count = 1, 1000, 1+upTo(t, "begin", 39)
 		zero := cluster.Duration(0)
-		s.Scaling.Up = cluster.ScalePace{Window: &zero, Step: &cluster.Portion{N: 1 + upTo(t, "up", 4)}, Every: cluster.Duration(5 * time.Minute)}
-		s.Scaling.Down = cluster.ScalePace{Window: &zero, Step: &cluster.Portion{N: 1 + upTo(t, "down", 4)}, Every: cluster.Duration(5 * time.Minute)}
+		s.Scaling.Up = cluster.ScalePace{
+			Window: &zero, Step: &cluster.Portion{N: 1 + upTo(t, "up", 4)},
+			Every: cluster.Duration(5 * time.Minute),
+		}
+		s.Scaling.Down = cluster.ScalePace{
+			Window: &zero, Step: &cluster.Portion{N: 1 + upTo(t, "down", 4)},
+			Every: cluster.Duration(5 * time.Minute),
+		}
 		var scale *cluster.Scale
 		counts := []int{s.Count}
 		for i := range 120 { // one look every ten seconds: thirty in each span
@@ -251,14 +272,16 @@ func TestPaceHolds(t *testing.T) {
 			}
 			first := counts[max(0, len(counts)-31)]
 			now := counts[len(counts)-1]
-			if now > first+s.Scaling.Up.Step.N && now > counts[len(counts)-2] || now < first-s.Scaling.Down.Step.N && now < counts[len(counts)-2] {
+			if now > first+s.Scaling.Up.Step.N && now > counts[len(counts)-2] || now < first-s.Scaling.Down.Step.N &&
+				now < counts[len(counts)-2] {
 				t.Fatalf("from %d to %d within five minutes: %v", first, now, counts)
 			}
 		}
 	})
 }
 
-// TestManySmallChangesKeepToThePace: what the count was before the changes within Every is known however many there were.
+// TestManySmallChangesKeepToThePace: what the count was before the changes within Every is known however many there
+// were.
 func TestManySmallChangesKeepToThePace(t *testing.T) {
 	s := &cluster.Service{Cluster: "c", Name: "web", Count: 2, Scaling: &cluster.Scaling{
 		Min: 1, Max: 50, Targets: []cluster.ScaleTarget{{Metric: cluster.ScalePrometheus, Target: 1}},
@@ -271,7 +294,10 @@ func TestManySmallChangesKeepToThePace(t *testing.T) {
 	}
 	now := epoch()
 	for _, want := range []int{14, 14, 14} {
-		d := scaler.Decide(scaler.Input{Spec: s, Scale: scale, Measured: []scaler.Measured{{Known: true, Value: 40}}, Now: now})
+		d := scaler.Decide(scaler.Input{
+			Spec: s, Scale: scale, Measured: []scaler.Measured{{Known: true, Value: 40}},
+			Now: now,
+		})
 		if d.Scale != nil {
 			scale = d.Scale
 		}

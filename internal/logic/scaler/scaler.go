@@ -6,12 +6,13 @@
 //  1. The bounds in force, Min and Max of the scaling or of a schedule.
 //  2. A schedule's own count, once for each of its moments.
 //  3. The targets: each says how many tasks' worth of load there is, and the highest counts. A load within Tolerance of
-//     what the count should carry changes nothing. A metric that is not known never lets the count shrink, and none that is
-//     not known lets it grow. Tasks that were not measured count as idle for growth and as busy for shrinking.
+//     what the count should carry changes nothing. A metric that is not known never lets the count shrink, and none
+//     that is not known lets it grow. Tasks that were not measured count as idle for growth and as busy for shrinking.
 //  4. The windows: of the counts that were wished for within a window, the lowest to grow, the highest to shrink.
 //  5. The pace: no more than Step within Every.
 //
-// A count that the user changes, and one that a schedule set, begins anew: earlier wishes and changes say nothing about it.
+// A count that the user changes, and one that a schedule set, begins anew: earlier wishes and changes say nothing about
+// it.
 package scaler
 
 import (
@@ -21,7 +22,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Tolerance is how far the load may be from what the count of tasks should carry, as a share of it, before the count changes.
+// Tolerance is how far the load may be from what the count of tasks should carry, as a share of it, before the count
+// changes.
 const Tolerance = 0.1
 
 // MaxAge is how old a measurement may be; an older one counts as not known.
@@ -38,8 +40,8 @@ type Input struct {
 	Scale *cluster.Scale
 	// Measured holds a value for each of Spec.Scaling.Targets, in their order. One that is missing is not known.
 	Measured []Measured
-	// Wishes are those that earlier decisions on the service handed out, in any order. A caller that begins, such as a new leader,
-	// has none: then the count stays for a window's length, as if it had been wished for now.
+	// Wishes are those that earlier decisions on the service handed out, in any order. A caller that begins, such as a
+	// new leader, has none: then the count stays for a window's length, as if it had been wished for now.
 	Wishes []Wish
 	// Fired is for each of Spec.Scaling.Schedules its newest moment up to Now, zero for none.
 	Fired []time.Time
@@ -48,14 +50,15 @@ type Input struct {
 
 // Measured is the value of one target's metric.
 type Measured struct {
-	// Value is, for cpu and memory, what a task uses in percent of what it reserves, and for requests how many it answers in a second:
-	// both the mean of Tasks tasks. For prometheus it is the answer, undivided.
+	// Value is, for cpu and memory, what a task uses in percent of what it reserves, and for requests how many it
+	// answers in a second: both the mean of Tasks tasks. For prometheus it is the answer, undivided.
 	Value float64
 	// Known is false where nothing was measured.
 	Known bool
 	// At is when; the zero time stands for now.
 	At time.Time
-	// Tasks is how many tasks the mean is of: those of the service that run and were measured. It means nothing for prometheus.
+	// Tasks is how many tasks the mean is of: those of the service that run and were measured. It means nothing for
+	// prometheus.
 	Tasks int
 }
 
@@ -71,8 +74,8 @@ type Decision struct {
 	Scale *cluster.Scale
 	// Wish is to be remembered by the caller for as long as Keep says. Without a time there is none.
 	Wish Wish
-	// NextLook is when a change that a window or the pace holds back may come, zero for none. The caller looks again then, at each next
-	// moment of a schedule, and whenever it has measured.
+	// NextLook is when a change that a window or the pace holds back may come, zero for none. The caller looks again
+	// then, at each next moment of a schedule, and whenever it has measured.
 	NextLook time.Time
 	// Message says what was seen and what follows from it, empty where the service is not scaled.
 	Message string
@@ -140,8 +143,9 @@ func begin(in Input) *look {
 	return l
 }
 
-// clock applies the schedules: those whose moment is the newest of all are in force, and of them the last that names a bound, or a
-// count, counts. A moment from before the service was last written sets no count: what the user wrote is newer.
+// clock applies the schedules: those whose moment is the newest of all are in force, and of them the last that names a
+// bound, or a count, counts. A moment from before the service was last written sets no count: what the user wrote is
+// newer.
 func (l *look) clock() {
 	l.low, l.high = l.scaling.Min, l.scaling.Max
 	var newest time.Time
@@ -179,8 +183,8 @@ func (l *look) clock() {
 	}
 }
 
-// windows returns the count that was wished for long enough: of the wishes within the window the lowest to grow, the highest
-// to shrink. Where there are no earlier wishes the count that stands takes their place.
+// windows returns the count that was wished for long enough: of the wishes within the window the lowest to grow, the
+// highest to shrink. Where there are no earlier wishes the count that stands takes their place.
 func (l *look) windows(want int) int {
 	now := l.in.Now
 	l.wish = Wish{now, want}
@@ -293,8 +297,9 @@ func (l *look) end(want, next int, seen string) Decision {
 	return d
 }
 
-// remember puts a change in front. Of more than MaxScaleChanges the two oldest become one, so that what the count was before
-// them is not forgotten: a count that only grows, or only shrinks, keeps to its pace however many steps that takes.
+// remember puts a change in front. Of more than MaxScaleChanges the two oldest become one, so that what the count was
+// before them is not forgotten: a count that only grows, or only shrinks, keeps to its pace however many steps that
+// takes.
 func remember(recent []cluster.ScaleChange, c cluster.ScaleChange) []cluster.ScaleChange {
 	recent = append([]cluster.ScaleChange{c}, recent...)
 	if n := len(recent); n > cluster.MaxScaleChanges {

@@ -22,8 +22,8 @@ import (
 //	schedule [min=N] [max=N] [count=N]   one more schedule
 //	fire I…                      a moment of those schedules is now
 //	leader                       another server takes over and remembers no wish
-//	at D [V[/TASKS[/AGE]]…]      a look that long after the beginning: for each target the value, by default of all tasks and
-//	                             measured now, or "-" for one that is not known. It prints the count
+//	at D [V[/TASKS[/AGE]]…]      a look that long after the beginning: for each target the value, by default of all
+//	                             tasks and measured now, or "-" for one that is not known. It prints the count
 //	every D until D V…           looks in between, all the same; prints where the count or the message changes
 func TestScripts(t *testing.T) {
 	script.Files(t, play)
@@ -56,7 +56,10 @@ func (s *stage) do(command string, words []string) {
 	case "service":
 		s.spec = cluster.Service{
 			Cluster: "c", Name: "web", Count: s.number(words, "count"), Stopped: has(words, "stopped"),
-			Scaling: &cluster.Scaling{Min: s.number(words, "min"), Max: s.number(words, "max"), Suspended: has(words, "suspended")},
+			Scaling: &cluster.Scaling{
+				Min: s.number(words, "min"), Max: s.number(words, "max"),
+				Suspended: has(words, "suspended"),
+			},
 		}
 		s.spec.Updated, s.fired = s.now, nil
 	case "count":
@@ -72,7 +75,8 @@ func (s *stage) do(command string, words []string) {
 		s.spec.Scaling.Down = s.ownPace(words)
 	case "schedule":
 		s.spec.Scaling.Schedules = append(s.spec.Scaling.Schedules, cluster.ScaleSchedule{
-			Cron: fmt.Sprintf("schedule %d", len(s.fired)), Min: s.optional(words, "min"), Max: s.optional(words, "max"),
+			Cron: fmt.Sprintf("schedule %d", len(s.fired)), Min: s.optional(words, "min"),
+			Max:   s.optional(words, "max"),
 			Count: s.optional(words, "count"),
 		})
 		s.fired = append(s.fired, time.Time{})

@@ -6,9 +6,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Allows reports whether what a placement demands of a node by itself is met: its pool, its constraints, and that each taint of the node
-// is tolerated but those to avoid it; for a task that stands there already, each taint that evicts. What else stands on the node is not
-// looked at, nor whether it is ready.
+// Allows reports whether what a placement demands of a node by itself is met: its pool, its constraints, and that each
+// taint of the node is tolerated but those to avoid it; for a task that stands there already, each taint that evicts.
+// What else stands on the node is not looked at, nor whether it is ready.
 func Allows(p *cluster.Placement, n *Node, stands bool) bool {
 	if p.Pool != "" && p.Pool != n.Pool {
 		return false
@@ -22,8 +22,8 @@ func Allows(p *cluster.Placement, n *Node, stands bool) bool {
 	return !slices.ContainsFunc(p.Constraints, func(c cluster.Constraint) bool { return !Matches(c, n) })
 }
 
-// Unmet returns what a placement demands of a node by itself and the node lacks, taints aside: its pool, or the first constraint. ok is
-// false where it lacks nothing.
+// Unmet returns what a placement demands of a node by itself and the node lacks, taints aside: its pool, or the first
+// constraint. ok is false where it lacks nothing.
 func Unmet(p *cluster.Placement, n *Node) (r cluster.Refusal, ok bool) {
 	if p.Pool != "" && p.Pool != n.Pool {
 		return cluster.Refusal{Code: cluster.ReasonPool, Detail: p.Pool}, true

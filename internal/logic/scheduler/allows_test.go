@@ -12,20 +12,31 @@ func TestAllows(t *testing.T) {
 		Name: "n1", Pool: "gpu", Labels: cluster.Labels{"zone": "a"},
 		Taints: []cluster.Taint{{Key: "team", Value: "ml"}, {Key: "old", Effect: cluster.TaintAvoid}},
 	}
-	evicting := &scheduler.Node{Name: "n2", Pool: "evicting", Taints: []cluster.Taint{{Key: "gone", Effect: cluster.TaintEvict}}}
+	evicting := &scheduler.Node{
+		Name: "n2", Pool: "evicting",
+		Taints: []cluster.Taint{{Key: "gone", Effect: cluster.TaintEvict}},
+	}
 	ml := []cluster.Toleration{{Key: "team", Value: "ml"}}
 	for name, tc := range map[string]struct {
 		p            cluster.Placement
 		want, stands bool // for one that is to come, and for one that is there
 	}{
-		"a taint that is not tolerated":  {cluster.Placement{}, false, true},
-		"a taint of another value":       {cluster.Placement{Tolerations: []cluster.Toleration{{Key: "team", Value: "web"}}}, false, true},
+		"a taint that is not tolerated": {cluster.Placement{}, false, true},
+		"a taint of another value": {
+			cluster.Placement{Tolerations: []cluster.Toleration{{Key: "team", Value: "web"}}}, false, true,
+		},
 		"tolerated; the other is advice": {cluster.Placement{Tolerations: ml}, true, true},
 		"its pool":                       {cluster.Placement{Tolerations: ml, Pool: "gpu"}, true, true},
 		"another pool":                   {cluster.Placement{Tolerations: ml, Pool: "web"}, false, false},
-		"a constraint that is met":       {cluster.Placement{Tolerations: ml, Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "a"}}}, true, true},
-		"a constraint that is not":       {cluster.Placement{Tolerations: ml, Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "b"}}}, false, false},
-		"evict sends away, too":          {cluster.Placement{Pool: "evicting"}, false, false},
+		"a constraint that is met": {cluster.Placement{
+			Tolerations: ml,
+			Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "a"}},
+		}, true, true},
+		"a constraint that is not": {cluster.Placement{
+			Tolerations: ml,
+			Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "b"}},
+		}, false, false},
+		"evict sends away, too": {cluster.Placement{Pool: "evicting"}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := n

@@ -113,7 +113,9 @@ func (y *cycle) prices(c *class, class int32) bool {
 		classes := y.fleet.catalog.classes
 		y.pricey = make([]bool, len(classes))
 		for i := range classes {
-			y.pricey[i] = slices.ContainsFunc(classes[i].like.Devices, func(d cluster.Device) bool { return y.fleet.worth.find(d.Type) >= 0 })
+			y.pricey[i] = slices.ContainsFunc(classes[i].like.Devices, func(d cluster.Device) bool {
+				return y.fleet.worth.find(d.Type) >= 0
+			})
 		}
 	}
 	return y.pricey[class]
@@ -139,7 +141,10 @@ func (y *cycle) lossOf(c *class, slot int32) uint64 {
 		w := y.fleet.worth.kinds[bays[i].worth].worth
 		n := packing.Node{FreeCPU: free.CPU, FreeMemory: free.Memory, Devices: bays[i].devices}
 		lost += w.Value(&n)
-		n = packing.Node{FreeCPU: free.CPU - c.demand.CPU, FreeMemory: free.Memory - c.demand.Memory, Devices: after[i].devices}
+		n = packing.Node{
+			FreeCPU: free.CPU - c.demand.CPU, FreeMemory: free.Memory - c.demand.Memory,
+			Devices: after[i].devices,
+		}
 		lost -= w.Value(&n)
 	}
 	return packing.Loss(lost)
@@ -152,8 +157,9 @@ func (y *cycle) pickFor(c *class, slot int32) {
 	}
 }
 
-// pick finds the devices for a task by what they are worth, one request after the other: of a share the one that loses least, whole ones with as
-// little memory as will do, then as assign has it. It reports whether it found all; y.picks has them, y.desk what is free then.
+// pick finds the devices for a task by what they are worth, one request after the other: of a share the one that loses
+// least, whole ones with as little memory as will do, then as assign has it. It reports whether it found all; y.picks
+// has them, y.desk what is free then.
 func (y *cycle) pick(c *class, slot int32) bool {
 	y.desk, y.picks = copyBays(y.desk, y.baysOf(slot)), y.picks[:0]
 	n := y.node(slot)
@@ -218,7 +224,8 @@ func (y *cycle) pickWhole(at int, n *Node, r *cluster.DeviceRequest) bool {
 		}
 		order := func(i, j int) int {
 			a, b := device(i), device(j)
-			if c := cmp.Or(cmp.Compare(a.Memory, b.Memory), cmp.Compare(ranks[i], ranks[j]), cmp.Compare(a.Numa, b.Numa)); c != 0 {
+			if c := cmp.Or(cmp.Compare(a.Memory, b.Memory), cmp.Compare(ranks[i], ranks[j]),
+				cmp.Compare(a.Numa, b.Numa)); c != 0 {
 				return c
 			}
 			return strings.Compare(a.ID, b.ID)

@@ -30,7 +30,8 @@ func benchFleet(nodes int) *scheduler.Fleet {
 			},
 		})
 		f.Reserve(scheduler.Reservation{
-			UUID: fmt.Sprint("load-", i), Task: cluster.ServiceTask("c", "load", 1, i), Node: fmt.Sprintf("node-%05d", i),
+			UUID: fmt.Sprint("load-", i), Task: cluster.ServiceTask("c", "load", 1, i),
+			Node:   fmt.Sprintf("node-%05d", i),
 			Demand: cluster.Demand{CPU: cluster.MilliCPU(i % 7 * 100), Memory: cluster.GiB * cluster.Bytes(i%5)},
 		})
 	}
@@ -63,7 +64,10 @@ func benchTasks(tasks, owners int, strategy cluster.Strategy) []cluster.Pending 
 func oddTasks(tasks int, strategy cluster.Strategy) []cluster.Pending {
 	pending := benchTasks(tasks, tasks, strategy)
 	for i := range pending {
-		pending[i].Demand = cluster.Demand{CPU: cluster.MilliCPU(50 + i*7919%997), Memory: cluster.Bytes(64+i*104729%1009) * cluster.MiB}
+		pending[i].Demand = cluster.Demand{
+			CPU:    cluster.MilliCPU(50 + i*7919%997),
+			Memory: cluster.Bytes(64+i*104729%1009) * cluster.MiB,
+		}
 	}
 	return pending
 }
@@ -108,13 +112,19 @@ func BenchmarkSchedule(b *testing.B) {
 		tasks int
 		make  func(tasks int) []cluster.Pending
 	}{
-		{"binpack", 100_000, func(tasks int) []cluster.Pending { return benchTasks(tasks, 20, cluster.StrategyBinpack) }},
+		{"binpack", 100_000, func(tasks int) []cluster.Pending {
+			return benchTasks(tasks, 20, cluster.StrategyBinpack)
+		}},
 		{"spread", 100_000, func(tasks int) []cluster.Pending { return benchTasks(tasks, 20, cluster.StrategySpread) }},
 		{"racks", 100_000, rackTasks},
 		{"mixed", 10_000, mixedTasks},
-		{"small", 10_000, func(tasks int) []cluster.Pending { return benchTasks(tasks, tasks/10, cluster.StrategySpread) }},
+		{"small", 10_000, func(tasks int) []cluster.Pending {
+			return benchTasks(tasks, tasks/10, cluster.StrategySpread)
+		}},
 		{"singles", 10_000, func(tasks int) []cluster.Pending { return oddTasks(tasks, cluster.StrategySpread) }},
-		{"singles-binpack", 10_000, func(tasks int) []cluster.Pending { return oddTasks(tasks, cluster.StrategyBinpack) }},
+		{"singles-binpack", 10_000, func(tasks int) []cluster.Pending {
+			return oddTasks(tasks, cluster.StrategyBinpack)
+		}},
 		{"singles-whole", 10_000, func(tasks int) []cluster.Pending { return oddTasks(tasks, cluster.StrategyWhole) }},
 	} {
 		for _, nodes := range []int{1000, 10_000, 100_000} {
@@ -169,7 +179,10 @@ func deviceTasks(tasks, owners int) []cluster.Pending {
 	for i := range pending {
 		owner := i * owners / tasks
 		r := cluster.DeviceRequest{Share: []int{0, 100, 250, 500, 0, 800}[owner%6]}
-		pending[i].Demand = cluster.Demand{CPU: cluster.MilliCPU(300 + owner%97*10), Memory: cluster.Bytes(512+owner%89*16) * cluster.MiB}
+		pending[i].Demand = cluster.Demand{
+			CPU:    cluster.MilliCPU(300 + owner%97*10),
+			Memory: cluster.Bytes(512+owner%89*16) * cluster.MiB,
+		}
 		pending[i].Devices = []cluster.DeviceRequest{r}
 	}
 	return pending
@@ -185,8 +198,9 @@ func changed(tasks int, change func(p *cluster.Pending, i int)) []cluster.Pendin
 	return pending
 }
 
-// BenchmarkFineSchedule measures whole cycles where the index has least to hold on to: each of 10,000 nodes has a label that no other has, tasks ask for
-// that or for the nodes' names, or they ask for devices. The first three are BenchmarkSchedule's, on such a fleet.
+// BenchmarkFineSchedule measures whole cycles where the index has least to hold on to: each of 10,000 nodes has a label
+// that no other has, tasks ask for that or for the nodes' names, or they ask for devices. The first three are
+// BenchmarkSchedule's, on such a fleet.
 func BenchmarkFineSchedule(b *testing.B) {
 	const nodes = 10_000
 	spread := func(attribute string, skew int) func(tasks int) []cluster.Pending {
@@ -202,18 +216,26 @@ func BenchmarkFineSchedule(b *testing.B) {
 		fleet func(nodes int) *scheduler.Fleet
 		make  func(tasks int) []cluster.Pending
 	}{
-		{"binpack", 100_000, hostFleet, func(tasks int) []cluster.Pending { return benchTasks(tasks, 20, cluster.StrategyBinpack) }},
+		{"binpack", 100_000, hostFleet, func(tasks int) []cluster.Pending {
+			return benchTasks(tasks, 20, cluster.StrategyBinpack)
+		}},
 		{"racks", 100_000, hostFleet, rackTasks},
-		{"singles", 10_000, hostFleet, func(tasks int) []cluster.Pending { return oddTasks(tasks, cluster.StrategySpread) }},
+		{"singles", 10_000, hostFleet, func(tasks int) []cluster.Pending {
+			return oddTasks(tasks, cluster.StrategySpread)
+		}},
 		{"host-equal", 10_000, hostFleet, func(tasks int) []cluster.Pending {
 			pending := oddTasks(tasks, cluster.StrategySpread)
 			for i := range pending {
-				pending[i].Placement.Constraints = []cluster.Constraint{{Attribute: "label.host", Value: fmt.Sprintf("node-%05d", i%nodes)}}
+				pending[i].Placement.Constraints = []cluster.Constraint{
+					{Attribute: "label.host", Value: fmt.Sprintf("node-%05d", i%nodes)},
+				}
 			}
 			return pending
 		}},
 		{"host-distinct", 10_000, hostFleet, func(tasks int) []cluster.Pending {
-			return changed(tasks, func(p *cluster.Pending, _ int) { p.Placement.Distinct = []cluster.Distinct{{Attribute: "label.host"}} })
+			return changed(tasks, func(p *cluster.Pending, _ int) {
+				p.Placement.Distinct = []cluster.Distinct{{Attribute: "label.host"}}
+			})
 		}},
 		{"host-spread", 10_000, hostFleet, spread("label.host", 0)},
 		{"host-skew", 10_000, hostFleet, spread("label.host", 1)},
@@ -221,7 +243,8 @@ func BenchmarkFineSchedule(b *testing.B) {
 		{"name-skew-singles", 1000, hostFleet, func(tasks int) []cluster.Pending {
 			pending := oddTasks(tasks, cluster.StrategySpread)
 			for i := range pending {
-				pending[i].Count, pending[i].Placement.Spread = 1, []cluster.Spread{{Attribute: "node.name", MaxSkew: 1}}
+				pending[i].Count, pending[i].Placement.Spread = 1,
+					[]cluster.Spread{{Attribute: "node.name", MaxSkew: 1}}
 			}
 			return pending
 		}},
@@ -258,8 +281,9 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// BenchmarkScheduleOne measures the cycle for a single task, each of them another one, on a fleet that keeps what was placed: p99-ns is
-// what one in a hundred takes longer than, and p99-cpu-ns the same of the thread's processor time, to which what else runs on the machine does little.
+// BenchmarkScheduleOne measures the cycle for a single task, each of them another one, on a fleet that keeps what was
+// placed: p99-ns is what one in a hundred takes longer than, and p99-cpu-ns the same of the thread's processor time, to
+// which what else runs on the machine does little.
 func BenchmarkScheduleOne(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000, 100_000} {
 		for _, strategy := range []cluster.Strategy{cluster.StrategySpread, cluster.StrategyBinpack} {
@@ -297,22 +321,29 @@ func scheduleOne(b *testing.B, f *scheduler.Fleet, pending []cluster.Pending) {
 func processorTime(b testing.TB) time.Duration {
 	const threadClock = 3 // CLOCK_THREAD_CPUTIME_ID
 	var t syscall.Timespec
-	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, threadClock, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
+	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, threadClock, uintptr(unsafe.Pointer(&t)),
+		0); errno != 0 {
 		b.Fatal(errno)
 	}
 	return time.Duration(t.Nano())
 }
 
-// busyDevices is deviceFleet with some of each node's devices in use, whole and in part, and CPU and memory beside them.
+// busyDevices is deviceFleet with some of each node's devices in use, whole and in part, and CPU and memory beside
+// them.
 func busyDevices(nodes int) *scheduler.Fleet {
 	f := deviceFleet(nodes)
 	for i := range nodes {
 		r := scheduler.Reservation{
-			UUID: fmt.Sprint("busy-", i), Task: cluster.ServiceTask("c", "busy", 1, i), Node: fmt.Sprintf("node-%05d", i),
-			Demand: cluster.Demand{CPU: cluster.MilliCPU(i * 7919 % 7000), Memory: cluster.Bytes(i*104729%20_000) * cluster.MiB},
+			UUID: fmt.Sprint("busy-", i), Task: cluster.ServiceTask("c", "busy", 1, i),
+			Node: fmt.Sprintf("node-%05d", i),
+			Demand: cluster.Demand{
+				CPU:    cluster.MilliCPU(i * 7919 % 7000),
+				Memory: cluster.Bytes(i*104729%20_000) * cluster.MiB,
+			},
 		}
 		for d := range i * 31 % 7 {
-			r.Devices = append(r.Devices, cluster.DeviceUse{ID: fmt.Sprint("g", d), Share: []int{1000, 250, 500}[(i+d*d)%3]})
+			r.Devices = append(r.Devices,
+				cluster.DeviceUse{ID: fmt.Sprint("g", d), Share: []int{1000, 250, 500}[(i+d*d)%3]})
 		}
 		f.Reserve(r)
 	}

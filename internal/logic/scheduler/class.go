@@ -36,8 +36,9 @@ type class struct {
 	visited bool // best was asked for it
 	full    bool // no node was left when fullAt nodes were touched; as a cycle only takes, that mostly stays so
 	fullAt  int
-	epoch   int     // of the cycle, when the latter and floors were found
-	floors  []int32 // by node class, how many of the group are at least on a node that takes the class; none if there is no such node
+	epoch   int // of the cycle, when the latter and floors were found
+	// by node class, how many of the group are at least on a node that takes the class; none if there is no such node
+	floors  []int32
 	ranking *ranking
 	rosters map[int32]*roster // by class of nodes whose devices have a price; nil while none is made
 	seen    int               // how much of cycle.touched is in the ranking
@@ -71,7 +72,8 @@ func (y *cycle) classify(order []int32) {
 	for i, p := range order {
 		task := &y.pending[p]
 		own := withoutIndex(task.Task)
-		if last == nil || task.Promised != "" || own != prefix || task.Restarted != last.Restarted || task.Definition != last.Definition || !alike(task, last.Pending) {
+		if last == nil || task.Promised != "" || own != prefix || task.Restarted != last.Restarted ||
+			task.Definition != last.Definition || !alike(task, last.Pending) {
 			last, prefix = y.class(task), own
 		}
 		last.left++
@@ -80,8 +82,8 @@ func (y *cycle) classify(order []int32) {
 	}
 }
 
-// class returns the class of the task in its group, a new one if there is none. A task for one node, or with the promise of one, has its own:
-// there is nothing to share.
+// class returns the class of the task in its group, a new one if there is none. A task for one node, or with the
+// promise of one, has its own: there is nothing to share.
 func (y *cycle) class(p *cluster.Pending) *class {
 	tasks, _, _ := tasksOf(p.Task, p.Definition)
 	g := y.groups[tasks]
@@ -163,7 +165,8 @@ func (y *cycle) slots(names []string) (slots []int32) {
 	return slots
 }
 
-// Strategy returns the strategy of a task: that of its owner or, where that names none, the one that Services and Jobs say.
+// Strategy returns the strategy of a task: that of its owner or, where that names none, the one that Services and Jobs
+// say.
 func (o Options) Strategy(p *cluster.Pending) cluster.Strategy {
 	own := o.Services
 	if p.Owner.Kind == cluster.KindJob {
@@ -182,8 +185,8 @@ func (o Options) Strategy(p *cluster.Pending) cluster.Strategy {
 	return cluster.StrategySpread
 }
 
-// sameVersion reports whether anti-affinity keeps two tasks apart: they are of one step, or of one service and definition and on the
-// same side of the last restart.
+// sameVersion reports whether anti-affinity keeps two tasks apart: they are of one step, or of one service and
+// definition and on the same side of the last restart.
 func sameVersion(a, b *cluster.Pending) bool {
 	if a.Definition != b.Definition || a.Restarted != b.Restarted {
 		return false
@@ -203,11 +206,16 @@ func alike(a, b *cluster.Pending) bool {
 		a.Owner.Kind == b.Owner.Kind &&
 		a.Placement.Strategy == b.Placement.Strategy &&
 		a.Placement.AntiAffinity == b.Placement.AntiAffinity &&
-		a.Daemon == b.Daemon && a.Only == b.Only && a.TimeLimit == b.TimeLimit && a.Placement.Reservation == b.Placement.Reservation && a.Promised == b.Promised && a.Count == b.Count && a.Gang == b.Gang &&
-		a.Placement.Pool == b.Placement.Pool && maps.Equal(a.Labels, b.Labels) && samePlacement(&a.Placement, &b.Placement) &&
-		len(a.Ports) == len(b.Ports) && len(a.Avoid) == len(b.Avoid) && len(a.Shun) == len(b.Shun) && slices.Equal(a.Images, b.Images) && len(a.Devices) == len(b.Devices) &&
+		a.Daemon == b.Daemon && a.Only == b.Only && a.TimeLimit == b.TimeLimit &&
+		a.Placement.Reservation == b.Placement.Reservation && a.Promised == b.Promised && a.Count == b.Count &&
+		a.Gang == b.Gang &&
+		a.Placement.Pool == b.Placement.Pool && maps.Equal(a.Labels, b.Labels) &&
+		samePlacement(&a.Placement, &b.Placement) &&
+		len(a.Ports) == len(b.Ports) && len(a.Avoid) == len(b.Avoid) && len(a.Shun) == len(b.Shun) &&
+		slices.Equal(a.Images, b.Images) && len(a.Devices) == len(b.Devices) &&
 		len(a.Placement.Constraints) == len(b.Placement.Constraints) &&
-		(len(a.Devices)+len(a.Ports)+len(a.Avoid)+len(a.Shun)+len(a.Placement.Constraints) == 0 || alikeInLists(a, b)) // mostly none
+		// mostly none
+		(len(a.Devices)+len(a.Ports)+len(a.Avoid)+len(a.Shun)+len(a.Placement.Constraints) == 0 || alikeInLists(a, b))
 }
 
 func alikeInLists(a, b *cluster.Pending) bool {
@@ -225,12 +233,15 @@ func samePlacement(a, b *cluster.Placement) bool {
 	return slices.EqualFunc(a.Affinities, b.Affinities, func(a, b cluster.Affinity) bool {
 		return a.Weight == b.Weight && sameConstraint(a.Constraint, b.Constraint)
 	}) && slices.EqualFunc(a.Spread, b.Spread, func(a, b cluster.Spread) bool {
-		return a.Attribute == b.Attribute && a.Weight == b.Weight && a.MaxSkew == b.MaxSkew && slices.Equal(a.Targets, b.Targets)
-	}) && slices.EqualFunc(a.Relations, b.Relations, cluster.Relation.Equal) && slices.Equal(a.Distinct, b.Distinct) && slices.Equal(a.Tolerations, b.Tolerations)
+		return a.Attribute == b.Attribute && a.Weight == b.Weight && a.MaxSkew == b.MaxSkew &&
+			slices.Equal(a.Targets, b.Targets)
+	}) && slices.EqualFunc(a.Relations, b.Relations, cluster.Relation.Equal) && slices.Equal(a.Distinct, b.Distinct) &&
+		slices.Equal(a.Tolerations, b.Tolerations)
 }
 
 func sameRequest(a, b cluster.DeviceRequest) bool {
-	return a.Type == b.Type && a.Count == b.Count && a.Share == b.Share && a.Memory == b.Memory && a.OneNuma == b.OneNuma && slices.Equal(a.Models, b.Models)
+	return a.Type == b.Type && a.Count == b.Count && a.Share == b.Share && a.Memory == b.Memory &&
+		a.OneNuma == b.OneNuma && slices.Equal(a.Models, b.Models)
 }
 
 func sameConstraint(a, b cluster.Constraint) bool {

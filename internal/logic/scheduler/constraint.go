@@ -12,10 +12,10 @@ import (
 
 // Matches reports whether the node meets the constraint. An attribute that the node lacks is "".
 //
-// node.executor has a value for each executor, and device.<type>.model for each model of a device: it is equal to, or in, what one of them is; it is
-// not equal, or not in, if none is. node.class is the label "class". A comparison of numbers (<, >) or
-// versions (<=, >=) does not hold unless both sides are such. An unknown operator or
-// attribute matches nothing, as what was meant cannot be known.
+// node.executor has a value for each executor, and device.<type>.model for each model of a device: it is equal to, or
+// in, what one of them is; it is not equal, or not in, if none is. node.class is the label "class". A comparison of
+// numbers (<, >) or versions (<=, >=) does not hold unless both sides are such. An unknown operator or attribute
+// matches nothing, as what was meant cannot be known.
 func Matches(c cluster.Constraint, n *Node) bool {
 	if c.Attribute == attributeVolume {
 		return slices.Contains(n.Volumes, c.Value)

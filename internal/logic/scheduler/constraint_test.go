@@ -11,7 +11,10 @@ func TestMatches(t *testing.T) {
 	node := &scheduler.Node{
 		Name: "n1.example", Arch: "amd64", OS: "linux", Kernel: "6.1.0-18-amd64",
 		Executors: []string{"containerd", "process"},
-		Labels:    cluster.Labels{"zone": "b", "class": "big", "gpus": "4", "load": "0.5", "release": "v1.10", "word": "many"},
+		Labels: cluster.Labels{
+			"zone": "b", "class": "big", "gpus": "4", "load": "0.5", "release": "v1.10",
+			"word": "many",
+		},
 	}
 	bare := &scheduler.Node{Name: "bare"}
 	for _, test := range []struct {
@@ -118,7 +121,8 @@ func FuzzMatches(f *testing.F) {
 	f.Fuzz(func(t *testing.T, have, want string) {
 		node := &scheduler.Node{Labels: cluster.Labels{"x": have}}
 		holds := func(op cluster.ConstraintOp) bool {
-			return scheduler.Matches(cluster.Constraint{Attribute: "label.x", Op: op, Value: want, Values: []string{want}}, node)
+			return scheduler.Matches(
+				cluster.Constraint{Attribute: "label.x", Op: op, Value: want, Values: []string{want}}, node)
 		}
 		if holds(cluster.OpEqual) == holds(cluster.OpNotEqual) {
 			t.Error("= and != agree")

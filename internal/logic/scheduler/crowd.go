@@ -8,9 +8,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// crowd is the reservations that are counted together: those of which anti-affinity keeps apart. Of a service these are the
-// tasks of one definition, so that a new version can be rolled out onto the nodes of the old one, and holds its distance when that is
-// gone; of a job those of one step.
+// crowd is the reservations that are counted together: those of which anti-affinity keeps apart. Of a service these are
+// the tasks of one definition, so that a new version can be rolled out onto the nodes of the old one, and holds its
+// distance when that is gone; of a job those of one step.
 type crowd struct {
 	definition cluster.Ref // zero for steps, and where it is not known
 	at         map[spot]int32
@@ -57,7 +57,9 @@ func (c *crowd) remove(at spot) {
 }
 
 func (c *crowd) version(generation uint64) (i int, found bool) {
-	return slices.BinarySearchFunc(c.versions, generation, func(v version, g uint64) int { return cmp.Compare(v.generation, g) })
+	return slices.BinarySearchFunc(c.versions, generation, func(v version, g uint64) int {
+		return cmp.Compare(v.generation, g)
+	})
 }
 
 // of returns the crowd of a definition in the chain, or nil.
@@ -102,8 +104,8 @@ func (f *Fleet) disperse(tasks string, c *crowd) {
 	}
 }
 
-// tasksOf says which tasks are counted together with one: <cluster>.<service> and a definition, with the generation apart; or all of the
-// task's id but its index, for one of a job's step and for one whose definition is not known.
+// tasksOf says which tasks are counted together with one: <cluster>.<service> and a definition, with the generation
+// apart; or all of the task's id but its index, for one of a job's step and for one whose definition is not known.
 func tasksOf(id cluster.TaskID, definition cluster.Ref) (tasks string, generation uint64, known cluster.Ref) {
 	tasks = withoutIndex(id)
 	if definition.Name == "" {

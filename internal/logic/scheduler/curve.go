@@ -1,7 +1,8 @@
 package scheduler
 
-// A shelf holds its nodes along a curve through the plane of CPU and memory, on which neighbours are near each other in both. So a page, of whatever height,
-// is nodes with nearly the same of both, and what is said of the most and the least that is free below it says much.
+// A shelf holds its nodes along a curve through the plane of CPU and memory, on which neighbours are near each other in
+// both. So a page, of whatever height, is nodes with nearly the same of both, and what is said of the most and the
+// least that is free below it says much.
 const (
 	curveBits = (64 - levelShift) / 2 // of each of the two
 	curveSide = 1 << curveBits

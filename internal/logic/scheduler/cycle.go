@@ -27,11 +27,13 @@ type cycle struct {
 	picks   []pick
 	pricey  []bool  // by node class, whether it has devices that the fleet's worth knows; nil until somebody asks
 	touched []int32 // the nodes in the order in which tasks were placed on them
-	// trees are those of the fleet, by class, until the cycle has its own; moved is how much of touched has gone into them.
+	// trees are those of the fleet, by class, until the cycle has its own; moved is how much of touched has gone into
+	// them.
 	trees  [orders][]top
 	moved  [orders]int
 	editor editor
-	// shelves are the fleet's until the cycle has its own, and pricings what requests come to there; shelved is as moved.
+	// shelves are the fleet's until the cycle has its own, and pricings what requests come to there; shelved is as
+	// moved.
 	shelves   *shelves
 	pricings  map[string]*pricings
 	librarian editor
@@ -67,8 +69,9 @@ const (
 func newCycle(f *Fleet, pending []cluster.Pending, opts Options) *cycle {
 	return &cycle{
 		fleet: f, pending: f.bound(pending), opts: opts,
-		editor: editor{owner: &owner{}, names: &f.names}, librarian: editor{owner: &owner{}, names: &f.names, wide: true},
-		groups: map[string]*group{},
+		editor:    editor{owner: &owner{}, names: &f.names},
+		librarian: editor{owner: &owner{}, names: &f.names, wide: true},
+		groups:    map[string]*group{},
 	}
 }
 

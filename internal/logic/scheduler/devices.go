@@ -8,7 +8,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// deviceUses is what is used of a node's devices, by their IDs in order; devices of which nothing is used are not in it.
+// deviceUses is what is used of a node's devices, by their IDs in order; devices of which nothing is used are not in
+// it.
 type deviceUses []cluster.DeviceUse
 
 func (u deviceUses) find(id string) (int, bool) {
@@ -69,8 +70,9 @@ func does(r *cluster.DeviceRequest, d *cluster.Device) bool {
 	return d.Type == r.Type && (len(r.Models) == 0 || slices.Contains(r.Models, d.Model)) && d.Memory >= r.Memory
 }
 
-// has reports whether devices of which nothing is used would do for each request by itself. For all of them together it is asked with what is used: where some
-// is, a request that comes first may leave to the next what it would have taken of an empty node.
+// has reports whether devices of which nothing is used would do for each request by itself. For all of them together it
+// is asked with what is used: where some is, a request that comes first may leave to the next what it would have taken
+// of an empty node.
 func has(list []cluster.Device, requests []cluster.DeviceRequest) bool {
 	if len(requests) == 1 && !requests[0].OneNuma { // mostly
 		r, left := &requests[0], requests[0].Count
@@ -92,10 +94,12 @@ func has(list []cluster.Device, requests []cluster.DeviceRequest) bool {
 	return true
 }
 
-// assign finds devices for requests, or says which of them finds none, and what is used by then. Whole devices are of one NUMA node where one has enough free; of several
-// such that with the fewest. A share is of that device of which the least is left, so that others stay whole. Of equals the ID that sorts first is
-// taken.
-func assign(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses, lacking int, now deviceUses) {
+// assign finds devices for requests, or says which of them finds none, and what is used by then. Whole devices are of
+// one NUMA node where one has enough free; of several such that with the fewest. A share is of that device of which the
+// least is left, so that others stay whole. Of equals the ID that sorts first is taken.
+func assign(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses, lacking int,
+	now deviceUses,
+) {
 	if slices.ContainsFunc(requests, oneNuma) {
 		return assignOnOne(list, used, requests)
 	}
@@ -103,7 +107,9 @@ func assign(list []cluster.Device, used deviceUses, requests []cluster.DeviceReq
 }
 
 // assignAny is assign where it does not matter that devices are of one NUMA node.
-func assignAny(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses, lacking int, now deviceUses) {
+func assignAny(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses, lacking int,
+	now deviceUses,
+) {
 	now = used
 	take := func(u cluster.DeviceUse) {
 		if len(uses) == 0 {
@@ -142,7 +148,8 @@ func partOf(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest) (b
 		if !does(r, d) || left.Share < r.Share || left.Memory < r.Memory {
 			continue
 		}
-		if best == nil || cmp.Or(cmp.Compare(left.Share, least.Share), cmp.Compare(left.Memory, least.Memory), strings.Compare(left.ID, least.ID)) < 0 {
+		if best == nil || cmp.Or(cmp.Compare(left.Share, least.Share), cmp.Compare(left.Memory, least.Memory),
+			strings.Compare(left.ID, least.ID)) < 0 {
 			best, least = d, left
 		}
 	}
@@ -158,7 +165,8 @@ func wholeOf(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest) (
 			numa[list[i].Numa]++
 		}
 	}
-	rank := func(d *cluster.Device) int { // of NUMA nodes that have enough the one with the fewest first, then those that have not
+	// of NUMA nodes that have enough the one with the fewest first, then those that have not
+	rank := func(d *cluster.Device) int {
 		if n := numa[d.Numa]; n >= r.Count {
 			return n
 		}

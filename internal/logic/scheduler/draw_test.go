@@ -45,7 +45,8 @@ func drawNode(t *rapid.T, name string) scheduler.Node {
 	}
 	for i := range pick(t, "devices", 0, 0, 2, 4, 5) {
 		n.Devices = append(n.Devices, cluster.Device{
-			ID: fmt.Sprint("d", i*3%5), Type: pick(t, "type", "gpu", "gpu", "gpu", "fpga"), Model: pick(t, "model", "A", "A", "B"),
+			ID: fmt.Sprint("d", i*3%5), Type: pick(t, "type", "gpu", "gpu", "gpu", "fpga"),
+			Model:  pick(t, "model", "A", "A", "B"),
 			Memory: pick(t, "device memory", 16*cluster.GiB, 8*cluster.GiB, 0), Numa: upTo(t, "numa", 2) - 1,
 		})
 	}
@@ -83,7 +84,8 @@ func drawNode(t *rapid.T, name string) scheduler.Node {
 func drawDevices(t *rapid.T) (list []cluster.DeviceRequest) {
 	for range pick(t, "requests", 1, 1, 2) {
 		r := cluster.DeviceRequest{
-			Type: pick(t, "type", "", "gpu", "gpu", "fpga"), Models: pick(t, "models", nil, nil, []string{"A"}, []string{"B", "C"}),
+			Type:   pick(t, "type", "", "gpu", "gpu", "fpga"),
+			Models: pick(t, "models", nil, nil, []string{"A"}, []string{"B", "C"}),
 			Memory: pick(t, "needs memory", 0, 0, 4*cluster.GiB, 8*cluster.GiB),
 		}
 		if rapid.Bool().Draw(t, "in part") {
@@ -110,7 +112,8 @@ func drawUses(t *rapid.T) (uses []cluster.DeviceUse) {
 func drawTaint(t *rapid.T) cluster.Taint {
 	return cluster.Taint{
 		Key: pick(t, "taint", "x", "y"), Value: pick(t, "taint value", "", "1"),
-		Effect: pick(t, "effect", cluster.TaintAvoid, cluster.TaintAvoid, cluster.TaintNoSchedule, cluster.TaintEvict, ""),
+		Effect: pick(t, "effect", cluster.TaintAvoid, cluster.TaintAvoid, cluster.TaintNoSchedule, cluster.TaintEvict,
+			""),
 	}
 }
 
@@ -121,12 +124,17 @@ func drawPlacement(t *rapid.T, p *cluster.Placement) {
 		p.Pool = pick(t, "which pool", "p", "q")
 	}
 	if oneIn(t, "tolerant", 4) {
-		p.Tolerations = []cluster.Toleration{{Key: pick(t, "tolerated", "x", "y", ""), Effect: pick(t, "tolerated effect", "", cluster.TaintAvoid)}}
+		p.Tolerations = []cluster.Toleration{
+			{Key: pick(t, "tolerated", "x", "y", ""), Effect: pick(t, "tolerated effect", "", cluster.TaintAvoid)},
+		}
 	}
 	for range pick(t, "affinities", 0, 0, 0, 1, 2) {
 		c := drawConstraint(t)
 		if oneIn(t, "by name", 4) {
-			c = cluster.Constraint{Attribute: "node.name", Op: pick(t, "op", cluster.OpIn, cluster.OpNotIn), Values: []string{"n0", "n2"}}
+			c = cluster.Constraint{
+				Attribute: "node.name", Op: pick(t, "op", cluster.OpIn, cluster.OpNotIn),
+				Values: []string{"n0", "n2"},
+			}
 		}
 		p.Affinities = append(p.Affinities, cluster.Affinity{Constraint: c, Weight: pick(t, "weight", 0, 10, -20, 100)})
 	}
@@ -136,7 +144,10 @@ func drawPlacement(t *rapid.T, p *cluster.Placement) {
 		case "skew":
 			s.MaxSkew = 1 + upTo(t, "skew", 1)
 		case "targets":
-			s.Targets = []cluster.SpreadTarget{{Value: "a", Percent: 60}, {Value: pick(t, "value", "b", "n1", ""), Percent: pick(t, "percent", 40, 0, 20)}}
+			s.Targets = []cluster.SpreadTarget{
+				{Value: "a", Percent: 60},
+				{Value: pick(t, "value", "b", "n1", ""), Percent: pick(t, "percent", 40, 0, 20)},
+			}
 		}
 		p.Spread = append(p.Spread, s)
 	}
@@ -145,7 +156,8 @@ func drawPlacement(t *rapid.T, p *cluster.Placement) {
 	}
 	for range pick(t, "relations", 0, 0, 0, 1, 2) {
 		r := cluster.Relation{
-			Labels: drawLabels(t), Attribute: pick(t, "near", "", "label.zone", "node.arch"), Away: rapid.Bool().Draw(t, "away"),
+			Labels: drawLabels(t), Attribute: pick(t, "near", "", "label.zone", "node.arch"),
+			Away:     rapid.Bool().Draw(t, "away"),
 			Required: oneIn(t, "required", 3), Weight: pick(t, "weight", 0, 10, 100),
 		}
 		if oneIn(t, "another cluster", 4) {
@@ -209,23 +221,31 @@ func drawAway(t *rapid.T) []cluster.Relation {
 	if !oneIn(t, "guard", 5) {
 		return nil
 	}
-	return []cluster.Relation{{Labels: drawLabels(t), Away: true, Required: true, Attribute: pick(t, "guard by", "", "label.zone")}}
+	return []cluster.Relation{
+		{Labels: drawLabels(t), Away: true, Required: true, Attribute: pick(t, "guard by", "", "label.zone")},
+	}
 }
 
 // drawOwner draws some tasks of one owner that ask for the same.
 func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 	p := cluster.Pending{
-		Attempt:    1 + upTo(t, "attempt", 1),
-		Owner:      cluster.OwnerRef{Kind: pick(t, "kind", cluster.KindService, cluster.KindJob), Cluster: "c", Name: owner},
+		Attempt: 1 + upTo(t, "attempt", 1),
+		Owner: cluster.OwnerRef{
+			Kind: pick(t, "kind", cluster.KindService, cluster.KindJob), Cluster: "c",
+			Name: owner,
+		},
 		Priority:   pick(t, "priority", 500, 500, 500, 900, 900, 500, 500, 1, 2, 500, 0),
 		Demand:     drawDemand(t),
 		NeedsImage: rapid.Bool().Draw(t, "image"),
 		Since:      epoch().Add(time.Duration(upTo(t, "since", 2)) * time.Second),
 		Placement: cluster.Placement{
-			Strategy:     pick(t, "strategy", "", cluster.StrategyBinpack, cluster.StrategySpread, cluster.StrategyWhole),
-			AntiAffinity: pick(t, "apart", "", "", cluster.AntiAffinityNone, cluster.AntiAffinityPrefer, cluster.AntiAffinityDemand),
+			Strategy: pick(t, "strategy", "", cluster.StrategyBinpack, cluster.StrategySpread,
+				cluster.StrategyWhole),
+			AntiAffinity: pick(t, "apart", "", "", cluster.AntiAffinityNone, cluster.AntiAffinityPrefer,
+				cluster.AntiAffinityDemand),
 		},
-		Ports: pick(t, "ports", nil, nil, nil, []cluster.Port{{Name: "http"}}, []cluster.Port{{Name: "http", Port: 8080}},
+		Ports: pick(t, "ports", nil, nil, nil, []cluster.Port{{Name: "http"}},
+			[]cluster.Port{{Name: "http", Port: 8080}},
 			[]cluster.Port{{Name: "a"}, {Name: "b", Port: 30001}, {Name: "c"}},
 			[]cluster.Port{{Name: "x", Port: 443}, {Name: "y", Port: 8080}, {Name: "z"}}),
 	}
@@ -342,8 +362,8 @@ func drawWorth(t *rapid.T) *scheduler.Worth {
 	return m.Worth()
 }
 
-// largeWorld returns a fleet that is large enough for trees of several pages, of few kinds of nodes with many that are equal, and tasks
-// that fill it. All comes from a few numbers, so that a case is drawn quickly.
+// largeWorld returns a fleet that is large enough for trees of several pages, of few kinds of nodes with many that are
+// equal, and tasks that fill it. All comes from a few numbers, so that a case is drawn quickly.
 func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 	seed := rapid.Uint64().Draw(t, "seed")
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -355,12 +375,14 @@ func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 			Name: fmt.Sprintf("n%03d", i), State: cluster.NodeReady, Executors: []string{"containerd"},
 			Labels: cluster.Labels{"zone": string(rune('a' + i%kinds)), "host": fmt.Sprint("h", i/hosts)},
 			Capacity: cluster.Demand{
-				CPU: cluster.MilliCPU(2000 << (i % kinds % 3)), Memory: 4*cluster.GiB + cluster.Bytes(one(1<<20)), Disk: 100 * cluster.GiB,
+				CPU: cluster.MilliCPU(2000 << (i % kinds % 3)), Memory: 4*cluster.GiB +
+					cluster.Bytes(one(1<<20)), Disk: 100 * cluster.GiB,
 			},
 		}
 		for d := range gpus * (i % 5) { // half of the worlds have none
 			n.Devices = append(n.Devices, cluster.Device{
-				ID: fmt.Sprint("g", d), Type: "gpu", Model: string(rune('A' + i%kinds%2)), Memory: 16 * cluster.GiB, Numa: d % 2,
+				ID: fmt.Sprint("g", d), Type: "gpu", Model: string(rune('A' + i%kinds%2)), Memory: 16 * cluster.GiB,
+				Numa: d % 2,
 			})
 		}
 		for range one(3) {
@@ -376,16 +398,28 @@ func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 				owner = fmt.Sprintf("c%d-%d", cycle, o)
 			}
 			p := cluster.Pending{
-				Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: owner}, Priority: 1 + one(2), Attempt: 1,
+				Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: owner}, Priority: 1 +
+					one(2), Attempt: 1,
 				Definition: cluster.Ref{Name: "w", Version: 1},
-				Demand:     cluster.Demand{CPU: cluster.MilliCPU(one(10) * 100), Memory: cluster.Bytes(one(5)) * 300 * cluster.MiB},
+				Demand: cluster.Demand{
+					CPU:    cluster.MilliCPU(one(10) * 100),
+					Memory: cluster.Bytes(one(5)) * 300 * cluster.MiB,
+				},
 				Placement: cluster.Placement{
-					Strategy:     []cluster.Strategy{"", cluster.StrategyBinpack, cluster.StrategySpread, cluster.StrategyWhole}[one(4)],
-					AntiAffinity: []cluster.AntiAffinity{"", cluster.AntiAffinityNone, cluster.AntiAffinityPrefer, cluster.AntiAffinityDemand}[one(4)],
+					Strategy: []cluster.Strategy{
+						"", cluster.StrategyBinpack, cluster.StrategySpread,
+						cluster.StrategyWhole,
+					}[one(4)],
+					AntiAffinity: []cluster.AntiAffinity{
+						"", cluster.AntiAffinityNone, cluster.AntiAffinityPrefer,
+						cluster.AntiAffinityDemand,
+					}[one(4)],
 				},
 			}
 			if one(3) == 0 {
-				p.Placement.Constraints = []cluster.Constraint{{Attribute: "label.zone", Op: cluster.OpNotEqual, Value: "b"}}
+				p.Placement.Constraints = []cluster.Constraint{
+					{Attribute: "label.zone", Op: cluster.OpNotEqual, Value: "b"},
+				}
 			}
 			if gpus > 0 && one(2) == 0 {
 				p.Devices = largeRequests(one)
@@ -396,17 +430,22 @@ func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 			}
 			if one(4) == 0 {
 				p.Count = 20
-				p.Placement.Spread = []cluster.Spread{{Attribute: []string{"label.zone", "label.host", "node.name"}[one(3)], MaxSkew: one(3)}}
+				p.Placement.Spread = []cluster.Spread{
+					{Attribute: []string{"label.zone", "label.host", "node.name"}[one(3)], MaxSkew: one(3)},
+				}
 			}
 			if one(4) == 0 {
-				p.Placement.Affinities = []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 10}}
+				p.Placement.Affinities = []cluster.Affinity{
+					{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 10},
+				}
 			}
 			if one(6) == 0 {
 				p.Placement.Distinct = []cluster.Distinct{{Attribute: "label.host", Most: 1 + one(2)}}
 			}
 			if one(6) == 0 {
 				p.Placement.Constraints = append(p.Placement.Constraints, cluster.Constraint{
-					Attribute: "label.host", Op: []cluster.ConstraintOp{cluster.OpNotEqual, cluster.OpExists}[one(2)], Value: "h3",
+					Attribute: "label.host", Op: []cluster.ConstraintOp{cluster.OpNotEqual, cluster.OpExists}[one(2)],
+					Value: "h3",
 				})
 			}
 			if one(3) == 0 {

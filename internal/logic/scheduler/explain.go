@@ -11,8 +11,8 @@ import (
 type Verdict struct {
 	Node    string
 	Refusal *cluster.Refusal
-	// Parts are those of its rank, the most important first, but for such of 0 points; nil with a Refusal. Of two nodes that one is better that has more
-	// points in the first part in which they differ, where all wishes are one part.
+	// Parts are those of its rank, the most important first, but for such of 0 points; nil with a Refusal. Of two nodes
+	// that one is better that has more points in the first part in which they differ, where all wishes are one part.
 	Parts []Part
 	// Wins says that the task would run there.
 	Wins bool
@@ -20,10 +20,12 @@ type Verdict struct {
 
 // Part is a part of the rank of a node. More points are better.
 type Part struct {
-	// Name is "failed" and "avoid" (-1 for a node that comes last for that), "affinity …", "spread …" and "relation …" (wishes, in thousandths of
-	// their weights), "data" (a copy of a volume of its own, weighed as a wish is), "siblings" (less the tasks of the group there), "worth" (less what
-	// its devices lose, in ten-thousandths of one), "balance" (less the steps that free CPU and memory would be apart), "images" and "fill" (in
-	// millionths of a resource: what is free for who spreads, what is used for others; they are one part), "tasks" (less, or more for who fills nodes).
+	// Name is "failed" and "avoid" (-1 for a node that comes last for that), "affinity …", "spread …" and "relation …"
+	// (wishes, in thousandths of their weights), "data" (a copy of a volume of its own, weighed as a wish is),
+	// "siblings" (less the tasks of the group there), "worth" (less what its devices lose, in ten-thousandths of one),
+	// "balance" (less the steps that free CPU and memory would be apart), "images" and "fill" (in millionths of a
+	// resource: what is free for who spreads, what is used for others; they are one part), "tasks" (less, or more for
+	// who fills nodes).
 	Name   string
 	Points int64
 }
@@ -123,16 +125,16 @@ func (y *cycle) spreadPart(c *class, t *spreadTerm, slot int32) int64 {
 // Hurdle is one thing for which a node refuses a task.
 type Hurdle struct {
 	cluster.Refusal
-	// Number is the index of what is not met: among the Constraints, Distinct, Spread or Relations of the task's placement, its Devices, or the
-	// node's Taints; -1 where there is no list, and where others keep the task away.
+	// Number is the index of what is not met: among the Constraints, Distinct, Spread or Relations of the task's
+	// placement, its Devices, or the node's Taints; -1 where there is no list, and where others keep the task away.
 	Number int
 	// Least is the smallest bound of a distinct or a skew that the node would meet.
 	Least int
 }
 
-// Hurdles asks some nodes about one task. Unlike a refusal, which is the first, the answer is all that stands against it on each node, none on
-// those that would take it; of ports and of devices that are not free only what is met first. As Explain it looks at the task alone. Nodes that the fleet
-// does not have are answered for with the code no-nodes.
+// Hurdles asks some nodes about one task. Unlike a refusal, which is the first, the answer is all that stands against
+// it on each node, none on those that would take it; of ports and of devices that are not free only what is met first.
+// As Explain it looks at the task alone. Nodes that the fleet does not have are answered for with the code no-nodes.
 func Hurdles(f *Fleet, p cluster.Pending, nodes []string, opts Options) [][]Hurdle {
 	pending := []cluster.Pending{p}
 	pending[0].Gang = ""
@@ -151,7 +153,8 @@ func Hurdles(f *Fleet, p cluster.Pending, nodes []string, opts Options) [][]Hurd
 		}
 		all[i] = slices.Concat(barHurdles(c, y.node(slot)), y.nearHurdles(c, slot), y.roomHurdles(c, slot))
 		r := y.refusal(c, slot)
-		if r.Code != "" && !slices.ContainsFunc(all[i], func(h Hurdle) bool { return h.Refusal == r }) { // of a kind that is not known here
+		// of a kind that is not known here
+		if r.Code != "" && !slices.ContainsFunc(all[i], func(h Hurdle) bool { return h.Refusal == r }) {
 			all[i] = append(all[i], Hurdle{Refusal: r, Number: -1})
 		}
 	}
@@ -197,7 +200,8 @@ func barHurdles(c *class, node *Node) (all []Hurdle) {
 	return all
 }
 
-// nearHurdles are those of the tasks on the node, or near it: what lacks calls breaks, and what is before and beside that.
+// nearHurdles are those of the tasks on the node, or near it: what lacks calls breaks, and what is before and beside
+// that.
 func (y *cycle) nearHurdles(c *class, slot int32) (all []Hurdle) {
 	add := func(code cluster.ReasonCode, detail string, number, least int) {
 		all = append(all, Hurdle{Refusal: cluster.Refusal{Code: code, Detail: detail}, Number: number, Least: least})
@@ -247,7 +251,8 @@ func (y *cycle) roomHurdles(c *class, slot int32) (all []Hurdle) {
 	free := y.load(slot).free()
 	codes := [...]cluster.ReasonCode{cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk}
 	for i, short := range [...]int64{
-		lacking(int64(c.demand.CPU), int64(free.CPU)), lacking(int64(c.demand.Memory), int64(free.Memory)), lacking(int64(c.demand.Disk), int64(free.Disk)),
+		lacking(int64(c.demand.CPU), int64(free.CPU)), lacking(int64(c.demand.Memory), int64(free.Memory)),
+		lacking(int64(c.demand.Disk), int64(free.Disk)),
 	} {
 		if short > 0 {
 			add(cluster.Refusal{Code: codes[i], Short: short}, -1)
@@ -257,7 +262,9 @@ func (y *cycle) roomHurdles(c *class, slot int32) (all []Hurdle) {
 		devices := y.node(slot).Devices
 		if _, i, used := assign(devices, y.devicesOf(slot), c.requests); i >= 0 {
 			text, short := deviceText(devices, used, &c.requests[i])
-			number := slices.IndexFunc(c.Devices, func(r cluster.DeviceRequest) bool { return sameRequest(wholeRequest(r), c.requests[i]) })
+			number := slices.IndexFunc(c.Devices, func(r cluster.DeviceRequest) bool {
+				return sameRequest(wholeRequest(r), c.requests[i])
+			})
 			add(cluster.Refusal{Code: cluster.ReasonDevice, Detail: text, Short: int64(short)}, number)
 		}
 	}

@@ -14,14 +14,16 @@ func (w *Worth) Of(kind string) (*packing.Worth, []string) {
 	return w.kinds[i].worth, w.kinds[i].models
 }
 
-// TurnOver makes a label of the nodes fine, or coarse if it is fine, until one of its nodes is set again. A label that no node has stays as it is.
+// TurnOver makes a label of the nodes fine, or coarse if it is fine, until one of its nodes is set again. A label that
+// no node has stays as it is.
 func (f *Fleet) TurnOver(key string) {
 	if f.catalog.labels[key] != nil {
 		f.turnOver([]string{key})
 	}
 }
 
-// WithRanking returns options with which every class of tasks finds its nodes through a ranking, or every one through the trees.
+// WithRanking returns options with which every class of tasks finds its nodes through a ranking, or every one through
+// the trees.
 func WithRanking(always bool) Options {
 	if always {
 		return Options{ranking: 1}

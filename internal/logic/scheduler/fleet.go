@@ -14,7 +14,8 @@ const classLabel = "class"
 type Node struct {
 	Name  string
 	State cluster.NodeState
-	// Cordon keeps new tasks away, but for those of daemons. Drain says of a node with Cordon that it keeps those away, too.
+	// Cordon keeps new tasks away, but for those of daemons. Drain says of a node with Cordon that it keeps those away,
+	// too.
 	Cordon, Drain    bool
 	Arch, OS, Kernel string
 	// Executors by name, such as "containerd".
@@ -49,7 +50,8 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		f := &status.Facts
 		n.Arch, n.OS, n.Kernel = f.Arch, f.OS, f.Kernel
 		n.Capacity = cluster.Demand{CPU: f.CPU, Memory: f.Memory, Disk: f.Disk}
-		n.ReservedPorts, n.Devices, n.Images, n.Volumes, n.Networks = f.ReservedPorts, f.Devices, f.Images, f.Volumes, f.Networks
+		n.ReservedPorts, n.Devices, n.Images, n.Volumes, n.Networks = f.ReservedPorts, f.Devices, f.Images, f.Volumes,
+			f.Networks
 		n.Folders = f.Folders
 		for _, e := range f.Executors {
 			n.Executors = append(n.Executors, e.Name)
@@ -81,8 +83,8 @@ type Reservation struct {
 	// that take up room (P6.3).
 	UUID string
 	Task cluster.TaskID
-	// Definition is what it runs. Where that is not known the attempt counts with the tasks of its own generation, as long as all
-	// of its version that wait are of that.
+	// Definition is what it runs. Where that is not known the attempt counts with the tasks of its own generation, as
+	// long as all of its version that wait are of that.
 	Definition cluster.Ref
 	Node       string
 	Demand     cluster.Demand
@@ -129,7 +131,8 @@ type slot struct {
 	bays    []bay // the devices of a node that is set
 }
 
-// load is what a node has and what of it is used. It stands apart from the slot, as cycles copy those of the nodes that they use.
+// load is what a node has and what of it is used. It stands apart from the slot, as cycles copy those of the nodes that
+// they use.
 type load struct {
 	capacity, used cluster.Demand
 	key            [orders]uint64 // its place in the orders of its class

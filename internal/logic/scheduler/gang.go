@@ -108,9 +108,11 @@ func (y *cycle) runGang(members []int32) (waiting []int32) {
 	return waiting
 }
 
-// tell keeps why the members of a gang wait: for the gang, and for what the first of those that found no place was told.
+// tell keeps why the members of a gang wait: for the gang, and for what the first of those that found no place was
+// told.
 func (y *cycle) tell(members []int32, gang string, others []cluster.RefusalCount) {
-	refusals := append([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonGang, Detail: gang}}}, others...)
+	refusals := append([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonGang, Detail: gang}}},
+		others...)
 	sentence := Sentence(refusals)
 	if y.told == nil {
 		y.told = map[int32]cluster.Waiting{}
@@ -148,9 +150,9 @@ func (y *cycle) renew(c *class) {
 	}
 }
 
-// revived returns those of the waiting tasks whose demands others may have met since, with all of their gangs. Where room is kept for some that
-// wait, it returns all and gives that room back: a task that is revived must not wait for what is kept for a less urgent one, and what was kept
-// for one that now finds another place is free for the rest.
+// revived returns those of the waiting tasks whose demands others may have met since, with all of their gangs. Where
+// room is kept for some that wait, it returns all and gives that room back: a task that is revived must not wait for
+// what is kept for a less urgent one, and what was kept for one that now finds another place is free for the rest.
 func (y *cycle) revived(waiting []int32) (again []int32) {
 	gangs := map[string]bool{}
 	for _, i := range waiting {

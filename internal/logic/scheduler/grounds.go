@@ -9,9 +9,10 @@ import (
 // mostBest is how many nodes grounds name, beside the one that was taken.
 const mostBest = 3
 
-// Grounds says why tasks were placed on nodes: the best of the others, and why kinds of nodes refuse. The fleet is the one that Schedule looked at. A
-// kind of nodes, a class of the index, is looked at once, or each node where a task's wishes are about names: looks bounds how often that is done for all tasks
-// together. Tasks for which it does not suffice have no grounds: those returned are of the first tasks. At, Like and Before are the caller's to fill in.
+// Grounds says why tasks were placed on nodes: the best of the others, and why kinds of nodes refuse. The fleet is the
+// one that Schedule looked at. A kind of nodes, a class of the index, is looked at once, or each node where a task's
+// wishes are about names: looks bounds how often that is done for all tasks together. Tasks for which it does not
+// suffice have no grounds: those returned are of the first tasks. At, Like and Before are the caller's to fill in.
 func Grounds(f *Fleet, tasks []cluster.Pending, nodes []string, looks int, opts Options) []cluster.Grounds {
 	kinds := len(f.catalog.classes) - len(f.catalog.vacant)
 	tasks = slices.Clone(tasks[:min(len(tasks), looks/max(kinds, 1))])
@@ -79,7 +80,8 @@ func (y *cycle) grounds(c *class, node string) cluster.Grounds {
 	return g
 }
 
-// kindRefuses reports whether all nodes of a kind refuse the class for one reason: for what they are, for what stands near, or because there is no room on any.
+// kindRefuses reports whether all nodes of a kind refuse the class for one reason: for what they are, for what stands
+// near, or because there is no room on any.
 func (y *cycle) kindRefuses(c *class, kind, taken int32) (r cluster.Refusal, refused bool) {
 	k := &y.fleet.catalog.classes[kind]
 	if k.count == 0 {
@@ -90,7 +92,8 @@ func (y *cycle) kindRefuses(c *class, kind, taken int32) (r cluster.Refusal, ref
 		return cluster.Refusal{Code: code, Detail: about}, true
 	}
 	q := query{need: c.need}
-	if !q.fits(y.fleet.catalog.trees[byFill][kind].most) || c.dynamic && c.closed(kind) || c.deviceless != nil && c.deviceless[kind] {
+	if !q.fits(y.fleet.catalog.trees[byFill][kind].most) || c.dynamic && c.closed(kind) || c.deviceless != nil &&
+		c.deviceless[kind] {
 		return y.refusalOf(c, kind, taken), true
 	}
 	return r, false
@@ -100,7 +103,10 @@ func (y *cycle) kindRefuses(c *class, kind, taken int32) (r cluster.Refusal, ref
 func (y *cycle) nextBest(c *class, g *cluster.Grounds, taken int32, open []int32) {
 	whole, avoided := c.sieve, c.avoided
 	c.avoided = append(slices.Clip(avoided), taken)
-	left := &sieve{takes: open, passes: slices.Clone(whole.passes), mask: whole.mask, avoid: whole.avoid, named: whole.named, fine: whole.fine, nodes: whole.nodes}
+	left := &sieve{
+		takes: open, passes: slices.Clone(whole.passes), mask: whole.mask, avoid: whole.avoid,
+		named: whole.named, fine: whole.fine, nodes: whole.nodes,
+	}
 	for range mostBest {
 		c.sieve, c.rosters = left, nil // of what was avoided before
 		slot := y.search(c)

@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// TestGroundsAgree holds grounds, which look at kinds of nodes, against Explain, which looks at each node: the first of a decision is the best of those named, no
-// node that is not named is better, and all nodes are told of.
+// TestGroundsAgree holds grounds, which look at kinds of nodes, against Explain, which looks at each node: the first of
+// a decision is the best of those named, no node that is not named is better, and all nodes are told of.
 func TestGroundsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)
@@ -119,8 +119,8 @@ func BenchmarkGrounds(b *testing.B) {
 	}
 }
 
-// TestHurdlesAgree holds all that stands against a task on a node against the one refusal that Explain tells: there is none exactly where the node takes the
-// task, the refusal is among them, and none is told twice.
+// TestHurdlesAgree holds all that stands against a task on a node against the one refusal that Explain tells: there is
+// none exactly where the node takes the task, the refusal is among them, and none is told twice.
 func TestHurdlesAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)

@@ -1,7 +1,7 @@
 package scheduler
 
-// imageParts is what it is worth that all images of a task are on a node, in parts of a resource: as if that much less, or more to who fills nodes,
-// were used there. So little only decides among nodes that are about as full.
+// imageParts is what it is worth that all images of a task are on a node, in parts of a resource: as if that much less,
+// or more to who fills nodes, were used there. So little only decides among nodes that are about as full.
 const imageParts = 50_000
 
 // images says which nodes have an image.
@@ -25,7 +25,8 @@ func (m images) remove(slot int32, list []string) {
 	}
 }
 
-// fewImages is up to how many nodes with an image are looked at one by one; of more there is soon one in the order of a tree.
+// fewImages is up to how many nodes with an image are looked at one by one; of more there is soon one in the order of a
+// tree.
 const fewImages = 64
 
 // settleImages finds the nodes that have images of the class.

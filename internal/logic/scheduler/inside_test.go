@@ -115,7 +115,8 @@ func TestRanking(t *testing.T) {
 			}
 			want := int32(-1)
 			for n, k := range r.ranks {
-				if k != refused() && (want < 0 || k.less(r.ranks[want]) || k == r.ranks[want] && label[n] < label[want]) {
+				if k != refused() && (want < 0 || k.less(r.ranks[want]) || k == r.ranks[want] &&
+					label[n] < label[want]) {
 					want = int32(n)
 				}
 			}
@@ -183,7 +184,10 @@ func TestTree(t *testing.T) {
 			}
 			plain[slot] = entry{
 				key: rapid.Uint64Range(0, 9).Draw(t, "key"), slot: slot,
-				free: cluster.Demand{CPU: cluster.MilliCPU(rapid.Int64Range(-2, 9).Draw(t, "cpu")), Memory: cluster.Bytes(slot % 5)},
+				free: cluster.Demand{
+					CPU:    cluster.MilliCPU(rapid.Int64Range(-2, 9).Draw(t, "cpu")),
+					Memory: cluster.Bytes(slot % 5),
+				},
 			}
 			return e.insert(root, plain[slot])
 		}
@@ -204,7 +208,10 @@ func TestTree(t *testing.T) {
 func searchTree(t *rapid.T, e editor, root *page, plain map[int32]entry) {
 	low := rapid.Uint64Range(0, 10).Draw(t, "low")
 	high := rapid.Uint64Range(low, 10).Draw(t, "high")
-	q := query{need: cluster.Demand{CPU: cluster.MilliCPU(rapid.Int64Range(-2, 10).Draw(t, "cpu")), Memory: cluster.Bytes(rapid.IntRange(0, 5).Draw(t, "memory"))}}
+	q := query{need: cluster.Demand{
+		CPU:    cluster.MilliCPU(rapid.Int64Range(-2, 10).Draw(t, "cpu")),
+		Memory: cluster.Bytes(rapid.IntRange(0, 5).Draw(t, "memory")),
+	}}
 	if odd := rapid.Bool().Draw(t, "odd"); odd {
 		q.suit = func(slot int32) bool { return slot%2 == 1 }
 	}
@@ -216,7 +223,8 @@ func searchTree(t *rapid.T, e editor, root *page, plain map[int32]entry) {
 		if lowest < 0 || e.before(en.key, slot, plain[lowest].key, lowest) {
 			lowest = slot
 		}
-		if highest < 0 || en.key > plain[highest].key || en.key == plain[highest].key && e.names.label[slot] < e.names.label[highest] {
+		if highest < 0 || en.key > plain[highest].key || en.key == plain[highest].key &&
+			e.names.label[slot] < e.names.label[highest] {
 			highest = slot
 		}
 	}

@@ -8,17 +8,17 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// label is what the nodes of a fleet have for one of their labels. A label of so many values that it would make nearly as many node classes as there
-// are nodes, such as the name of a machine, is fine: nodes of one class differ in it, as they do in their names, and it is known for each
-// value which nodes have it.
+// label is what the nodes of a fleet have for one of their labels. A label of so many values that it would make nearly
+// as many node classes as there are nodes, such as the name of a machine, is fine: nodes of one class differ in it, as
+// they do in their names, and it is known for each value which nodes have it.
 type label struct {
 	nodes map[string]int32 // by value, how many have it
 	fine  bool
 	at    map[string][]int32 // while it is fine, by value the slots, of "" those without the label; unordered
 }
 
-// When labels become fine, and when they are no longer: the two lie apart so that a fleet that grows and shrinks does not
-// change its mind all the time, which takes as long as to make it anew.
+// When labels become fine, and when they are no longer: the two lie apart so that a fleet that grows and shrinks does
+// not change its mind all the time, which takes as long as to make it anew.
 const (
 	fineFrom, fineMostly = 64, 8   // beyond so many values if a value has fewer nodes than that,
 	fineAlways           = 256     // and beyond so many in any case
@@ -179,7 +179,8 @@ func (y *cycle) peers(attribute string, slot int32) []int32 {
 	return y.fleet.fine(attribute).at[valueOf(y.node(slot), attribute)]
 }
 
-// question yields the nodes that come into question for a class: those that would take its tasks if they were empty, whatever their names.
+// question yields the nodes that come into question for a class: those that would take its tasks if they were empty,
+// whatever their names.
 func (y *cycle) question(c *class, yield func(slot int32)) {
 	s := y.sieveOf(c)
 	for _, class := range s.takes {
@@ -240,7 +241,8 @@ func valuesOf(c cluster.Constraint) (values []string, few bool) {
 		return []string{c.Value}, true
 	case cluster.OpIn:
 		return c.Values, true
-	case cluster.OpNotEqual, cluster.OpNotIn, cluster.OpExists, cluster.OpLess, cluster.OpMore, cluster.OpAtLeast, cluster.OpAtMost:
+	case cluster.OpNotEqual, cluster.OpNotIn, cluster.OpExists, cluster.OpLess, cluster.OpMore, cluster.OpAtLeast,
+		cluster.OpAtMost:
 	}
 	return nil, false
 }

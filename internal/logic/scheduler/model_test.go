@@ -68,7 +68,9 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 				return revives(pending[j]) && (i == j || pending[i].Gang != "" && pending[i].Gang == pending[j].Gang)
 			})
 		})
-		if keeps := func(i int) bool { return m.keeps(m.pending[i]) >= 0 }; len(again) > 0 && slices.ContainsFunc(waiting, keeps) {
+		if keeps := func(i int) bool {
+			return m.keeps(m.pending[i]) >= 0
+		}; len(again) > 0 && slices.ContainsFunc(waiting, keeps) {
 			again = slices.Clone(waiting)
 			for _, i := range again {
 				m.unkeep(i)
@@ -79,7 +81,9 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 		if len(m.res.Placements) == before {
 			break
 		}
-		waiting = slices.DeleteFunc(waiting, func(i int) bool { return slices.Contains(again, i) && !slices.Contains(left, i) })
+		waiting = slices.DeleteFunc(waiting, func(i int) bool {
+			return slices.Contains(again, i) && !slices.Contains(left, i)
+		})
 	}
 	for _, i := range append(waiting, held...) {
 		if told, found := m.told[i]; found {
@@ -153,7 +157,8 @@ func (m *model) unit(tasks []int) (waiting []int) {
 	}
 	m.held, m.res.Placements = m.held[:held], m.res.Placements[:placed]
 	clear(m.known)
-	others = append([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonGang, Detail: detail}}}, others...)
+	others = append([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonGang, Detail: detail}}},
+		others...)
 	for _, i := range tasks {
 		m.told[i] = cluster.Waiting{Task: m.pending[i].Task, Refusals: others, Sentence: scheduler.Sentence(others)}
 	}
@@ -164,7 +169,8 @@ func (m *model) unit(tasks []int) (waiting []int) {
 func (m *model) place(i int) bool {
 	p, best := m.pending[i], -1
 	for n := range m.nodes {
-		if m.refusal(n, p).Code == "" && (best < 0 || m.nodes[best].Name != p.Promised && (m.nodes[n].Name == p.Promised || m.better(n, best, p))) {
+		if m.refusal(n, p).Code == "" &&
+			(best < 0 || m.nodes[best].Name != p.Promised && (m.nodes[n].Name == p.Promised || m.better(n, best, p))) {
 			best = n
 		}
 	}
@@ -315,7 +321,8 @@ func (w world) better(a, b int, p cluster.Pending) bool {
 	default:
 		strategy = cluster.StrategySpread
 	}
-	if shunA, shunB := slices.Contains(p.Shun, w.nodes[a].Name), slices.Contains(p.Shun, w.nodes[b].Name); shunA != shunB {
+	if shunA, shunB := slices.Contains(p.Shun, w.nodes[a].Name), slices.Contains(p.Shun,
+		w.nodes[b].Name); shunA != shunB {
 		return shunB
 	}
 	if avoidA, avoidB := w.tainted(a, p), w.tainted(b, p); avoidA != avoidB {
@@ -357,7 +364,8 @@ func (w world) fill(n int, p cluster.Pending) int64 {
 	has, used := w.nodes[n].Capacity, w.used(n)
 	full := int64(0)
 	for _, d := range []cluster.Demand{used, p.Demand} {
-		full += inParts(int64(d.CPU), int64(has.CPU)) + inParts(int64(d.Memory), int64(has.Memory)) + inParts(int64(d.Disk), int64(has.Disk))
+		full += inParts(int64(d.CPU), int64(has.CPU)) + inParts(int64(d.Memory), int64(has.Memory)) +
+			inParts(int64(d.Disk), int64(has.Disk))
 	}
 	return full
 }
@@ -412,9 +420,9 @@ func (w world) siblings(n int, p cluster.Pending) (tasks int) {
 	return tasks
 }
 
-// sibling reports whether what is reserved is a task that the pending one keeps away from: of a job one of the same step, of a
-// service one of the same definition, and on the same side of the last restart. Where a definition is not known, it is one of
-// the same generation.
+// sibling reports whether what is reserved is a task that the pending one keeps away from: of a job one of the same
+// step, of a service one of the same definition, and on the same side of the last restart. Where a definition is not
+// known, it is one of the same generation.
 func sibling(r scheduler.Reservation, p cluster.Pending) bool {
 	a, okA := r.Task.Parts()
 	b, okB := p.Task.Parts()

@@ -21,7 +21,9 @@ func tolerates(p cluster.Pending, t cluster.Taint) bool {
 
 // tainted reports whether the node is to be avoided.
 func (w world) tainted(n int, p cluster.Pending) bool {
-	return slices.ContainsFunc(w.nodes[n].Taints, func(t cluster.Taint) bool { return t.Effect == cluster.TaintAvoid && !tolerates(p, t) })
+	return slices.ContainsFunc(w.nodes[n].Taints, func(t cluster.Taint) bool {
+		return t.Effect == cluster.TaintAvoid && !tolerates(p, t)
+	})
 }
 
 // value is a node's value of an attribute.
@@ -50,12 +52,15 @@ func runs(executors []string, p cluster.Pending) bool {
 	return false
 }
 
-// question says which nodes come into question for a task: those that would take it if they were empty, whatever their names.
+// question says which nodes come into question for a task: those that would take it if they were empty, whatever their
+// names.
 func (w world) question(n int, p cluster.Pending) bool {
 	node := w.nodes[n]
 	if node.State != cluster.NodeReady || node.Drain || node.Cordon && !p.Daemon ||
 		p.Placement.Pool != "" && p.Placement.Pool != node.Pool ||
-		slices.ContainsFunc(node.Taints, func(t cluster.Taint) bool { return t.Effect != cluster.TaintAvoid && !tolerates(p, t) }) ||
+		slices.ContainsFunc(node.Taints, func(t cluster.Taint) bool {
+			return t.Effect != cluster.TaintAvoid && !tolerates(p, t)
+		}) ||
 		reservedFrom(node, p).Code != "" || !runs(node.Executors, p) {
 		return false
 	}
@@ -70,7 +75,8 @@ type asked struct {
 	attribute string
 }
 
-// spreadOf is how the tasks of a group are spread: by value those that there are, whether it comes into question, and the fewest of those.
+// spreadOf is how the tasks of a group are spread: by value those that there are, whether it comes into question, and
+// the fewest of those.
 type spreadOf struct {
 	tasks    map[string]int
 	question map[string]bool
@@ -179,7 +185,8 @@ func (w world) demandRefusal(n int, p cluster.Pending) cluster.Refusal {
 		m := slices.IndexFunc(w.nodes, func(n scheduler.Node) bool { return n.Name == held.Node })
 		holder, _ := held.Task.Parts()
 		for _, r := range held.Away {
-			if m >= 0 && about(r, holder.Cluster, p.Task, p.Labels) && w.value(m, orName(r.Attribute)) == w.value(n, orName(r.Attribute)) {
+			if m >= 0 && about(r, holder.Cluster, p.Task, p.Labels) &&
+				w.value(m, orName(r.Attribute)) == w.value(n, orName(r.Attribute)) {
 				guards = append(guards, "tasks there keep "+relation(r))
 			}
 		}
@@ -337,9 +344,14 @@ func (w world) devicesOrSome(n int, p cluster.Pending, some bool) (uses []cluste
 	return uses, r
 }
 
-// chooseWhole takes devices of which nothing is used: on one NUMA node if one has enough, and then on that with the fewest.
-func chooseWhole(suit []cluster.Device, share map[string]int, memory map[string]cluster.Bytes, count int) []cluster.Device {
-	free := slices.DeleteFunc(slices.Clone(suit), func(d cluster.Device) bool { return share[d.ID] != 0 || memory[d.ID] != 0 })
+// chooseWhole takes devices of which nothing is used: on one NUMA node if one has enough, and then on that with the
+// fewest.
+func chooseWhole(suit []cluster.Device, share map[string]int, memory map[string]cluster.Bytes,
+	count int,
+) []cluster.Device {
+	free := slices.DeleteFunc(slices.Clone(suit), func(d cluster.Device) bool {
+		return share[d.ID] != 0 || memory[d.ID] != 0
+	})
 	if len(free) < count {
 		return nil
 	}
@@ -347,14 +359,17 @@ func chooseWhole(suit []cluster.Device, share map[string]int, memory map[string]
 	best := free
 	for numa := -1; numa < 4; numa++ {
 		there := slices.DeleteFunc(slices.Clone(free), func(d cluster.Device) bool { return d.Numa != numa })
-		if len(there) >= count && (len(best) == len(free) && best[0].Numa != best[len(best)-1].Numa || len(there) < len(best)) {
+		if len(there) >= count &&
+			(len(best) == len(free) && best[0].Numa != best[len(best)-1].Numa || len(there) < len(best)) {
 			best = there
 		}
 	}
 	return best[:count]
 }
 
-func deviceRefusal(suit []cluster.Device, share map[string]int, memory map[string]cluster.Bytes, q cluster.DeviceRequest) cluster.Refusal {
+func deviceRefusal(suit []cluster.Device, share map[string]int, memory map[string]cluster.Bytes,
+	q cluster.DeviceRequest,
+) cluster.Refusal {
 	kind, free, part := q.Type, 0, 0
 	if len(q.Models) > 0 {
 		kind += " of model " + strings.Join(q.Models, " or ")
@@ -394,7 +409,8 @@ func (w world) imageWorth(n int, p cluster.Pending) int64 {
 	return int64(50_000 * present / max(len(p.Images), 1))
 }
 
-// reservedFrom says which reservation keeps the node from the task. It is the zero time, which is time 0 of the reservations that are drawn.
+// reservedFrom says which reservation keeps the node from the task. It is the zero time, which is time 0 of the
+// reservations that are drawn.
 func reservedFrom(node scheduler.Node, p cluster.Pending) cluster.Refusal {
 	parts, _ := p.Task.Parts()
 	kept, ours := "", false
@@ -413,7 +429,8 @@ func reservedFrom(node scheduler.Node, p cluster.Pending) cluster.Refusal {
 			ours = ours || begun && r.Name == p.Placement.Reservation
 		case p.Daemon || kept != "":
 		case begun, p.TimeLimit > 0 && !ends, p.TimeLimit == 0 && near:
-			kept = fmt.Sprintf("kept by the reservation %s from %s until %s", r.Name, r.From.Format(time.RFC3339), r.Until.Format(time.RFC3339))
+			kept = fmt.Sprintf("kept by the reservation %s from %s until %s", r.Name, r.From.Format(time.RFC3339),
+				r.Until.Format(time.RFC3339))
 		}
 	}
 	if kept == "" && p.Placement.Reservation != "" && !ours {
@@ -431,12 +448,18 @@ func drawReserved(t *rapid.T) (all []*cluster.Reservation) {
 	if rapid.Bool().Draw(t, "reserved now") {
 		all = append(all, pick(t, "reservation",
 			&cluster.Reservation{Name: "r", From: at(0), Until: at(1)},
-			&cluster.Reservation{Name: "s", From: at(0), Until: at(2), Clusters: []string{"c"}, Labels: cluster.Labels{"app": "a"}}))
+			&cluster.Reservation{
+				Name: "s", From: at(0), Until: at(2), Clusters: []string{"c"},
+				Labels: cluster.Labels{"app": "a"},
+			}))
 	}
 	if rapid.Bool().Draw(t, "reserved later") {
 		all = append(all, pick(t, "later reservation",
 			&cluster.Reservation{Name: "s", From: at(2), Until: at(3), Labels: cluster.Labels{"tier": "1"}},
-			&cluster.Reservation{Name: "later", From: at(4), Until: at(9), Lead: cluster.Duration(5 * time.Hour), Clusters: []string{"d"}}))
+			&cluster.Reservation{
+				Name: "later", From: at(4), Until: at(9), Lead: cluster.Duration(5 * time.Hour),
+				Clusters: []string{"d"},
+			}))
 	}
 	return all
 }

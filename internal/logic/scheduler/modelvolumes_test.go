@@ -19,12 +19,14 @@ func drawVolumes(t *rapid.T, n *scheduler.Node) {
 		return
 	}
 	n.Folders = &cluster.FolderFacts{
-		HostVolumes: pick(t, "host volumes", nil, []cluster.HostVolume{{Name: "m"}}, []cluster.HostVolume{{Name: "a"}, {Name: "m", ReadOnly: true}}),
-		Paths:       pick(t, "paths", []string{"/"}, []string{"/srv", "/var/x"}, nil),
+		HostVolumes: pick(t, "host volumes", nil, []cluster.HostVolume{{Name: "m"}},
+			[]cluster.HostVolume{{Name: "a"}, {Name: "m", ReadOnly: true}}),
+		Paths: pick(t, "paths", []string{"/"}, []string{"/srv", "/var/x"}, nil),
 	}
 	for _, key := range pick(t, "copies", nil, nil, []string{"c/o0/s.0"}, []string{"c/o0/s.0", "c/o0/s.1"}) {
 		n.Folders.Sticky = append(n.Folders.Sticky, cluster.StickyCopy{
-			Key: key, Placed: epoch().Add(time.Duration(upTo(t, "placed", 2)) * time.Hour), Incarnation: uint64(upTo(t, "incarnation", 1)), Plan: uint64(upTo(t, "plan", 3)),
+			Key: key, Placed: epoch().Add(time.Duration(upTo(t, "placed", 2)) * time.Hour),
+			Incarnation: uint64(upTo(t, "incarnation", 1)), Plan: uint64(upTo(t, "plan", 3)),
 		})
 	}
 }
@@ -104,7 +106,10 @@ func (w world) volumeRefusal(n int, p cluster.Pending) cluster.Refusal {
 			more = " and " + string(rune('0'+len(holders)-3)) + " more"
 			holders = holders[:3]
 		}
-		return cluster.Refusal{Code: cluster.ReasonVolume, Detail: "the data of its volume " + key[2:] + " is on " + strings.Join(holders, ", ") + more}
+		return cluster.Refusal{
+			Code:   cluster.ReasonVolume,
+			Detail: "the data of its volume " + key[2:] + " is on " + strings.Join(holders, ", ") + more,
+		}
 	}
 	return cluster.Refusal{}
 }
@@ -139,7 +144,8 @@ func (w world) copyPoints(n int, p cluster.Pending) (sum int64) {
 					}
 					switch {
 					case (h.c.Plan != 0) != numbered:
-					case of < 0, numbered && (h.c.Incarnation > b.c.Incarnation || h.c.Incarnation == b.c.Incarnation && h.c.Plan > b.c.Plan),
+					case of < 0, numbered && (h.c.Incarnation > b.c.Incarnation || h.c.Incarnation == b.c.Incarnation &&
+						h.c.Plan > b.c.Plan),
 						!numbered && h.c.Placed.After(b.c.Placed):
 						of = i
 					}

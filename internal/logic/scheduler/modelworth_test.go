@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/internal/logic/packing"
 )
 
-// This is the model's side of what devices are worth. Package packing has tests of its own: here it only counts who is asked what.
+// This is the model's side of what devices are worth. Package packing has tests of its own: here it only counts who is
+// asked what.
 
 // counts reports whether the worth of devices decides about a task.
 func (w world) counts(p cluster.Pending) bool {
@@ -18,7 +19,9 @@ func (w world) counts(p cluster.Pending) bool {
 }
 
 // freeOf is what is free of a node's devices of a type, in the order of the node's list.
-func (w world) freeOf(n int, kind string, models []string, uses []cluster.DeviceUse) (list []packing.Device, known []cluster.Device) {
+func (w world) freeOf(n int, kind string, models []string, uses []cluster.DeviceUse) (list []packing.Device,
+	known []cluster.Device,
+) {
 	number := func(model string) uint8 {
 		if i := slices.Index(models, model); i >= 0 {
 			return uint8(i)
@@ -71,7 +74,10 @@ func (w world) priced(n int, p cluster.Pending) []cluster.DeviceUse {
 			return nil
 		}
 		for _, i := range chosen {
-			u := cluster.DeviceUse{ID: known[i].ID, Share: own[known[i].ID].Share + cmp.Or(q.Share, 1000), Memory: own[known[i].ID].Memory}
+			u := cluster.DeviceUse{
+				ID: known[i].ID, Share: own[known[i].ID].Share + cmp.Or(q.Share, 1000),
+				Memory: own[known[i].ID].Memory,
+			}
 			if q.Share > 0 {
 				u.Memory += q.Memory
 			}
@@ -121,7 +127,8 @@ func pickWhole(list []packing.Device, known []cluster.Device, q cluster.DeviceRe
 	var free []int
 	numa := map[int]int{}
 	for i, v := range list {
-		if v.Free == 1000 && known[i].Memory >= q.Memory && (len(q.Models) == 0 || slices.Contains(q.Models, known[i].Model)) {
+		if v.Free == 1000 && known[i].Memory >= q.Memory &&
+			(len(q.Models) == 0 || slices.Contains(q.Models, known[i].Model)) {
 			free = append(free, i)
 			numa[known[i].Numa]++
 		}

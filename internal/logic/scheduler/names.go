@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// names keeps slots in the order of the names of their nodes. Each has a label, and labels have the same order as names: of two nodes
-// that are equal in all else, the one with the lower label is taken.
+// names keeps slots in the order of the names of their nodes. Each has a label, and labels have the same order as
+// names: of two nodes that are equal in all else, the one with the lower label is taken.
 type names struct {
 	of     func(slot int32) string
 	blocks [][]int32 // none is empty; their slots one after the other are ordered

@@ -7,7 +7,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// A task with a network of its own goes only to nodes that offer it, and says of the others what they lack; others go anywhere.
+// A task with a network of its own goes only to nodes that offer it, and says of the others what they lack; others go
+// anywhere.
 func TestNetworks(t *testing.T) {
 	f := scheduler.NewFleet()
 	node := func(name string, networks ...cluster.NetworkFact) scheduler.Node {
@@ -33,7 +34,8 @@ func TestNetworks(t *testing.T) {
 		return res.Waiting[0].Sentence
 	}
 	f.SetNode(node("a"))
-	f.SetNode(node("b", cluster.NetworkFact{Mode: cluster.NetworkBridge, Lacks: "it has no plugins"}, cluster.NetworkFact{Mode: cluster.NetworkNone}))
+	f.SetNode(node("b", cluster.NetworkFact{Mode: cluster.NetworkBridge, Lacks: "it has no plugins"},
+		cluster.NetworkFact{Mode: cluster.NetworkNone}))
 	for _, c := range []struct {
 		mode cluster.NetworkMode
 		want string
@@ -42,7 +44,8 @@ func TestNetworks(t *testing.T) {
 		{cluster.NetworkNone, "b"},
 		{
 			cluster.NetworkBridge,
-			"1 node: network bridge: it has no plugins; 1 node: network bridge: its agent is of a build that does not offer it; upgrade the agent",
+			"1 node: network bridge: it has no plugins; 1 node: network bridge: its agent is of a build " +
+				"that does not offer it; upgrade the agent",
 		},
 	} {
 		if got := decide(c.mode); got != c.want {
@@ -58,7 +61,8 @@ func TestNetworks(t *testing.T) {
 	p.Network = ""
 	q.Network = cluster.NetworkBridge
 	f.SetNode(node("b"))
-	if res := scheduler.Schedule(f, []cluster.Pending{p, q}, scheduler.Options{}); len(res.Placements) != 1 || len(res.Waiting) != 1 {
+	if res := scheduler.Schedule(f, []cluster.Pending{p, q}, scheduler.Options{}); len(res.Placements) != 1 ||
+		len(res.Waiting) != 1 {
 		t.Errorf("got %+v, want one placed and the one with a network waiting", res)
 	}
 }

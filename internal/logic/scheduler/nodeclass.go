@@ -8,8 +8,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// nodeClass is nodes that are alike in all that a task may ask about but for their names and fine labels, and of nearly the same capacity. What is
-// found out about one holds for all, and the order in which they are filled is the same for every task.
+// nodeClass is nodes that are alike in all that a task may ask about but for their names and fine labels, and of nearly
+// the same capacity. What is found out about one holds for all, and the order in which they are filled is the same for
+// every task.
 type nodeClass struct {
 	key   string
 	like  Node // one of them, without its name
@@ -39,7 +40,10 @@ type catalog struct {
 }
 
 func newCatalog() catalog {
-	return catalog{byKey: map[string]int32{}, byShape: map[cluster.Demand]int32{}, labels: map[string]*label{}, shelves: newShelves()}
+	return catalog{
+		byKey: map[string]int32{}, byShape: map[cluster.Demand]int32{}, labels: map[string]*label{},
+		shelves: newShelves(),
+	}
 }
 
 // enter returns the class of the node, and counts the node with it.
@@ -179,8 +183,8 @@ func devicesKey(b []byte, devices []cluster.Device) []byte {
 // shapeBits is how many binary digits of a capacity count for how full a node is.
 const shapeBits = 6
 
-// shapeOf rounds a capacity down, by 3 % at most. No two machines of one model have quite the same memory left by their kernels; they are filled
-// as if they had.
+// shapeOf rounds a capacity down, by 3 % at most. No two machines of one model have quite the same memory left by their
+// kernels; they are filled as if they had.
 func shapeOf(capacity cluster.Demand) cluster.Demand {
 	round := func(v int64) int64 {
 		drop := max(bits.Len64(uint64(v))-shapeBits, 0)

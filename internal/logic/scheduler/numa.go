@@ -9,9 +9,12 @@ import (
 
 func oneNuma(r cluster.DeviceRequest) bool { return r.OneNuma }
 
-// assignOnOne is assign where some requests must be served from one NUMA node: of those that can, the one with the fewest devices free is taken, so
-// that the others stay whole. Devices of which it is not known where they are attached will do with any.
-func assignOnOne(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses, lacking int, now deviceUses) {
+// assignOnOne is assign where some requests must be served from one NUMA node: of those that can, the one with the
+// fewest devices free is taken, so that the others stay whole. Devices of which it is not known where they are attached
+// will do with any.
+func assignOnOne(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses,
+	lacking int, now deviceUses,
+) {
 	var together, rest []cluster.DeviceRequest
 	var togetherAt, restAt []int
 	for i, r := range requests {
@@ -40,8 +43,8 @@ func assignOnOne(list []cluster.Device, used deviceUses, requests []cluster.Devi
 	return nil, lacking, now
 }
 
-// numaNodes returns the devices that can be had together on each NUMA node, the one with the fewest free first. Where none is known of any
-// device all are together.
+// numaNodes returns the devices that can be had together on each NUMA node, the one with the fewest free first. Where
+// none is known of any device all are together.
 func numaNodes(list []cluster.Device, used deviceUses) [][]cluster.Device {
 	var numbers []int
 	free := map[int]int{}
@@ -71,7 +74,9 @@ func numaNodes(list []cluster.Device, used deviceUses) [][]cluster.Device {
 }
 
 // oneNumaText is deviceText for a request that one NUMA node must serve.
-func oneNumaText(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest, kind string) (text string, short int) {
+func oneNumaText(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest, kind string) (text string,
+	short int,
+) {
 	most := 0
 	for _, near := range numaNodes(list, used) {
 		if r.Share > 0 && partOf(near, used, r) != nil {

@@ -18,7 +18,8 @@ func pinnedPending(name string, cores int, pinning cluster.Pinning, devices ...c
 		Resources: cluster.Resources{CPU: cluster.MilliCPU(cores) * 1000, CPUPinning: pinning, Devices: devices},
 	}}}
 	return cluster.Pending{
-		Task: cluster.ServiceTask("c", name, 1, 0), Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: name},
+		Task: cluster.ServiceTask("c", name, 1, 0), Attempt: 1,
+		Owner:      cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: name},
 		Definition: d.Ref(), Count: 1, Priority: 50, Demand: d.Demand(), Devices: d.Devices(),
 	}
 }
@@ -34,11 +35,12 @@ func coreAt(cpu, numa int) cluster.Device {
 	return cluster.Device{ID: fmt.Sprintf("cpu%d", cpu), Type: cluster.CoreType, Numa: numa}
 }
 
-// Tasks that want one NUMA node get their cores and devices of one, the one that is fuller where both would do; one that no single NUMA node can serve
-// waits and says so, though there are cores enough.
+// Tasks that want one NUMA node get their cores and devices of one, the one that is fuller where both would do; one
+// that no single NUMA node can serve waits and says so, though there are cores enough.
 func TestOneNumaNode(t *testing.T) {
 	f := scheduler.NewFleet()
-	f.SetNode(numaNode("n1", coreAt(0, 0), coreAt(1, 0), coreAt(2, 0), coreAt(3, 1), coreAt(4, 1), cluster.Device{ID: "g", Type: "gpu", Numa: 0}, cluster.Device{ID: "x", Type: "fpga", Numa: -1}))
+	f.SetNode(numaNode("n1", coreAt(0, 0), coreAt(1, 0), coreAt(2, 0), coreAt(3, 1), coreAt(4, 1),
+		cluster.Device{ID: "g", Type: "gpu", Numa: 0}, cluster.Device{ID: "x", Type: "fpga", Numa: -1}))
 	place := func(p cluster.Pending) string {
 		t.Helper()
 		res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{})
@@ -57,7 +59,8 @@ func TestOneNumaNode(t *testing.T) {
 		want    string
 	}{
 		{pinnedPending("a", 1, cluster.PinNuma), "cpu3"},
-		{pinnedPending("b", 1, cluster.PinNuma, cluster.DeviceRequest{Type: "gpu"}, cluster.DeviceRequest{Type: "fpga"}), "cpu0 g x"},
+		{pinnedPending("b", 1, cluster.PinNuma, cluster.DeviceRequest{Type: "gpu"},
+			cluster.DeviceRequest{Type: "fpga"}), "cpu0 g x"},
 		{pinnedPending("c", 3, cluster.PinNuma), "waits: 1 node: too few core free on one NUMA node: short by 1"},
 		{pinnedPending("d", 3, cluster.PinCores), "cpu1 cpu2 cpu4"},
 		{pinnedPending("e", 1, cluster.PinCores), "waits: 1 node: too few core free: short by 1"},
@@ -85,7 +88,8 @@ func TestOneNumaNodeByAllOfThem(t *testing.T) {
 			}
 			devices = append(devices, d)
 		}
-		p := pinnedPending("a", rapid.IntRange(1, 3).Draw(t, "cores"), cluster.PinNuma, cluster.DeviceRequest{Type: "gpu", Count: rapid.IntRange(1, 2).Draw(t, "gpus")})
+		p := pinnedPending("a", rapid.IntRange(1, 3).Draw(t, "cores"), cluster.PinNuma,
+			cluster.DeviceRequest{Type: "gpu", Count: rapid.IntRange(1, 2).Draw(t, "gpus")})
 		fits := func(numa int) bool {
 			have := map[string]int{}
 			for _, d := range devices {

@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Victim is an attempt that holds room and may be ended for a task of higher priority. What holds no reservation in the fleet
-// is ignored, as are all reservations that no Victim names: they stay.
+// Victim is an attempt that holds room and may be ended for a task of higher priority. What holds no reservation in the
+// fleet is ignored, as are all reservations that no Victim names: they stay.
 type Victim struct {
 	// UUID is that of its reservation.
 	UUID     string
@@ -16,7 +16,8 @@ type Victim struct {
 	Owner    cluster.OwnerRef
 	// Gang, unless empty, names those that fall together: if one is ended all are, wherever they are.
 	Gang string
-	// Leaving says that it is on its way out already. What it holds counts as free, whatever its priority, and costs nothing.
+	// Leaving says that it is on its way out already. What it holds counts as free, whatever its priority, and costs
+	// nothing.
 	Leaving bool
 	// Unhealthy says that its end costs its owner no healthy task.
 	Unhealthy bool
@@ -25,12 +26,13 @@ type Victim struct {
 // PreemptInput is what Preempt decides on. Nothing of it is changed.
 type PreemptInput struct {
 	Fleet *Fleet
-	// Waiting are the tasks that Schedule could not place, as it was given them: with those that have a promise from an earlier
-	// call in Pending.Promised. Held tasks are skipped.
+	// Waiting are the tasks that Schedule could not place, as it was given them: with those that have a promise from an
+	// earlier call in Pending.Promised. Held tasks are skipped.
 	Waiting []cluster.Pending
 	// Victims may be in any order; each UUID once.
 	Victims []Victim
-	// Spare is how many healthy tasks an owner may lose, those that leave not counted; of an owner that is not in it all may end.
+	// Spare is how many healthy tasks an owner may lose, those that leave not counted; of an owner that is not in it
+	// all may end.
 	Spare map[cluster.OwnerRef]int
 	// Least is by how much a task's priority must at least be above a victim's; less than 1 counts as 1.
 	Least int
@@ -49,22 +51,24 @@ type Preemption struct {
 	Message string
 }
 
-// Preempt says which tasks of lower priority should end so that tasks that wait find places. It is a function of values, and does not
-// depend on the order of its lists. The caller ends the victims, and gives each task its node in Pending.Promised
-// in the next cycles: Schedule places it there as soon as it fits, and keeps the room for it meanwhile from what comes after it in
-// the queue; else the first room that a victim leaves would go to the victim's own successor. A promise lasts until the task is
-// placed, or until a call of Preempt that was given the task does not name it, or names another node. Where nothing has to end for a task
-// that had no promise, the caller may leave it at that: the room comes anyway.
+// Preempt says which tasks of lower priority should end so that tasks that wait find places. It is a function of
+// values, and does not depend on the order of its lists. The caller ends the victims, and gives each task its node in
+// Pending.Promised in the next cycles: Schedule places it there as soon as it fits, and keeps the room for it meanwhile
+// from what comes after it in the queue; else the first room that a victim leaves would go to the victim's own
+// successor. A promise lasts until the task is placed, or until a call of Preempt that was given the task does not name
+// it, or names another node. Where nothing has to end for a task that had no promise, the caller may leave it at that:
+// the room comes anyway.
 //
-// The tasks are served in the order in which Schedule places them, and each finds what ends for those before it gone. It is given
-// that node where the highest priority of a victim is the lowest; of those that where the priorities lost add up to the least; then the fewest
-// victims; then the best rank that Schedule finds. If nothing has to end on the node that it has a promise of, it stays with that. The victims are of
-// that node, and with them their gangs; of no set of them that would do, one without a superfluous one is taken. Every refusal counts that goes away
-// with them: for want of room, devices or ports, and for what stands there. A task that belongs to a gang is served with
-// all of it, or none of it is.
+// The tasks are served in the order in which Schedule places them, and each finds what ends for those before it gone.
+// It is given that node where the highest priority of a victim is the lowest; of those that where the priorities lost
+// add up to the least; then the fewest victims; then the best rank that Schedule finds. If nothing has to end on the
+// node that it has a promise of, it stays with that. The victims are of that node, and with them their gangs; of no set
+// of them that would do, one without a superfluous one is taken. Every refusal counts that goes away with them: for
+// want of room, devices or ports, and for what stands there. A task that belongs to a gang is served with all of it, or
+// none of it is.
 //
-// The choice is exact on nodes with few tasks. Where that would take too long, see mostSteps, a set may be taken that costs more than the
-// least, still without a superfluous victim.
+// The choice is exact on nodes with few tasks. Where that would take too long, see mostSteps, a set may be taken that
+// costs more than the least, still without a superfluous victim.
 func Preempt(in PreemptInput, opts Options) []Preemption {
 	p := newPreempt(in, opts)
 	for at := 0; at < len(p.order); { // as in run: one by one, and gangs as one
@@ -138,7 +142,8 @@ func newPreempt(in PreemptInput, opts Options) *preempt {
 	return p
 }
 
-// serve finds room for the tasks at some positions: one, or a gang, of which at least as many as it has to have find room or none does.
+// serve finds room for the tasks at some positions: one, or a gang, of which at least as many as it has to have find
+// room or none does.
 func (p *preempt) serve(from, to int32) {
 	size := 1
 	for i := from; i < to; i++ {
@@ -188,8 +193,8 @@ func (p *preempt) undo(d *served) {
 	}
 }
 
-// spareSome lets those victims live that turn out not to be needed, as others had to end for tasks behind: the dearest first. That is
-// found out only where the tasks ask for nothing but room.
+// spareSome lets those victims live that turn out not to be needed, as others had to end for tasks behind: the dearest
+// first. That is found out only where the tasks ask for nothing but room.
 func (p *preempt) spareSome(mark int) {
 	if len(p.done)-mark < 2 {
 		return

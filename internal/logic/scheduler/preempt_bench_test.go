@@ -27,8 +27,12 @@ func crowded(b *testing.B) scheduler.PreemptInput {
 			priority := 100 + 10*(k*7919%5)
 			uuid := fmt.Sprintf("%08x-0000-4000-8000-000000000000", k*2654435761%4294967291)
 			in.Fleet.Reserve(scheduler.Reservation{
-				UUID: uuid, Task: cluster.ServiceTask("c", owner.Name, 1, k), Definition: cluster.Ref{Name: "w", Version: 1}, Node: node.Name,
-				Priority: priority, Demand: cluster.Demand{CPU: []cluster.MilliCPU{500, 1000, 1500}[(k+n)%3], Memory: cluster.Bytes(1+k%4) * cluster.GiB},
+				UUID: uuid, Task: cluster.ServiceTask("c", owner.Name, 1, k),
+				Definition: cluster.Ref{Name: "w", Version: 1}, Node: node.Name,
+				Priority: priority, Demand: cluster.Demand{
+					CPU:    []cluster.MilliCPU{500, 1000, 1500}[(k+n)%3],
+					Memory: cluster.Bytes(1+k%4) * cluster.GiB,
+				},
 			})
 			in.Victims = append(in.Victims, scheduler.Victim{UUID: uuid, Priority: priority, Owner: owner})
 		}
@@ -47,7 +51,10 @@ func BenchmarkPreempt(b *testing.B) {
 	}{
 		{name: "identical", kinds: 1, demand: cluster.Demand{CPU: 1000, Memory: 4 * cluster.GiB}},
 		{name: "identical, of half a node", kinds: 1, demand: cluster.Demand{CPU: 5000, Memory: 20 * cluster.GiB}},
-		{name: "identical, spread over racks", kinds: 1, demand: cluster.Demand{CPU: 1000, Memory: 4 * cluster.GiB}, spread: true},
+		{
+			name: "identical, spread over racks", kinds: 1, demand: cluster.Demand{CPU: 1000, Memory: 4 * cluster.GiB},
+			spread: true,
+		},
 		{name: "all different", kinds: 100, demand: cluster.Demand{CPU: 1000, Memory: 4 * cluster.GiB}},
 		{name: "too large for any node", kinds: 1, demand: cluster.Demand{CPU: 20_000}, nowhere: true},
 	} {
@@ -55,8 +62,10 @@ func BenchmarkPreempt(b *testing.B) {
 			in := crowded(b)
 			for i := range 100 {
 				p := cluster.Pending{
-					Task: cluster.ServiceTask("c", fmt.Sprint("urgent", i%bench.kinds), 1, i), Priority: 500, Attempt: 1, Count: 100,
-					Definition: cluster.Ref{Name: "u", Version: 1}, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c"}, Demand: bench.demand,
+					Task: cluster.ServiceTask("c", fmt.Sprint("urgent", i%bench.kinds), 1, i), Priority: 500,
+					Attempt: 1, Count: 100,
+					Definition: cluster.Ref{Name: "u", Version: 1},
+					Owner:      cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c"}, Demand: bench.demand,
 				}
 				p.Demand.CPU += cluster.MilliCPU(i % bench.kinds)
 				if bench.spread {

@@ -21,7 +21,9 @@ func (c cost) compare(o cost) int { return slices.Compare(c[:], o[:]) }
 
 // without returns the world without some reservations.
 func (w world) without(uuids ...string) world {
-	w.held = slices.DeleteFunc(slices.Clone(w.held), func(r scheduler.Reservation) bool { return slices.Contains(uuids, r.UUID) })
+	w.held = slices.DeleteFunc(slices.Clone(w.held), func(r scheduler.Reservation) bool {
+		return slices.Contains(uuids, r.UUID)
+	})
 	w.known = map[asked]spreadOf{}
 	return w
 }
@@ -66,9 +68,13 @@ func (o offer) units(node string, p cluster.Pending) (units [][]scheduler.Victim
 			}
 			first = first && j >= i
 			unit = append(unit, other)
-			ours = ours || slices.ContainsFunc(o.held, func(r scheduler.Reservation) bool { return r.UUID == other.UUID && r.Node == node })
+			ours = ours || slices.ContainsFunc(o.held, func(r scheduler.Reservation) bool {
+				return r.UUID == other.UUID && r.Node == node
+			})
 		}
-		if ours && first && !v.Leaving && !slices.ContainsFunc(unit, func(v scheduler.Victim) bool { return v.Priority > p.Priority-max(o.least, 1) }) {
+		if ours && first && !v.Leaving && !slices.ContainsFunc(unit, func(v scheduler.Victim) bool {
+			return v.Priority > p.Priority-max(o.least, 1)
+		}) {
 			units = append(units, unit)
 		}
 	}
@@ -137,7 +143,8 @@ func drawOffer(t *rapid.T) (o offer, pending []cluster.Pending) {
 		names = append(names, fmt.Sprintf("n%d", i))
 		n := drawNode(t, names[i])
 		if !oneIn(t, "as drawn", 8) {
-			n.State, n.Cordon, n.Drain, n.Taints, n.Pool, n.ReservedPorts = cluster.NodeReady, false, false, nil, "", nil
+			n.State, n.Cordon, n.Drain, n.Taints, n.Pool, n.ReservedPorts = cluster.NodeReady, false, false, nil, "",
+				nil
 			n.Reserved = nil
 			n.Executors = []string{"containerd", "process"}
 		}
@@ -158,7 +165,8 @@ func drawOffer(t *rapid.T) (o offer, pending []cluster.Pending) {
 	}
 	for i := range pending {
 		if rapid.Bool().Draw(t, "plain") {
-			pending[i].Only, pending[i].Avoid, pending[i].Placement.Constraints, pending[i].Placement.Pool = "", nil, nil, ""
+			pending[i].Only, pending[i].Avoid, pending[i].Placement.Constraints, pending[i].Placement.Pool = "", nil,
+				nil, ""
 			pending[i].Placement.Reservation = ""
 		}
 		if pending[i].Demand.CPU > 0 {
@@ -171,7 +179,10 @@ func drawOffer(t *rapid.T) (o offer, pending []cluster.Pending) {
 		}
 		v := scheduler.Victim{
 			UUID: r.UUID, Priority: pick(t, "victim's priority", 1, 100, 100, 200, 400, 500),
-			Owner:   cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: pick(t, "victim's owner", "x", "y")},
+			Owner: cluster.OwnerRef{
+				Kind: cluster.KindService, Cluster: "c",
+				Name: pick(t, "victim's owner", "x", "y"),
+			},
 			Leaving: oneIn(t, "leaving", 8), Unhealthy: oneIn(t, "unhealthy", 6),
 		}
 		if oneIn(t, "in a gang", 5) {
@@ -191,7 +202,10 @@ func drawOffer(t *rapid.T) (o offer, pending []cluster.Pending) {
 }
 
 func (o offer) input(pending []cluster.Pending) scheduler.PreemptInput {
-	return scheduler.PreemptInput{Fleet: o.fleet(), Waiting: pending, Victims: o.victims, Spare: o.spare, Least: o.least}
+	return scheduler.PreemptInput{
+		Fleet: o.fleet(), Waiting: pending, Victims: o.victims, Spare: o.spare,
+		Least: o.least,
+	}
 }
 
 // leaving returns the offer without what leaves.
@@ -206,8 +220,8 @@ func (o offer) gone() offer {
 	return o
 }
 
-// TestPreemptSameAsModel holds Preempt against all sets of victims of all nodes: each task gets a node, exactly if one can be had, at the lowest price
-// that there is when those before it have theirs; and no victim is superfluous.
+// TestPreemptSameAsModel holds Preempt against all sets of victims of all nodes: each task gets a node, exactly if one
+// can be had, at the lowest price that there is when those before it have theirs; and no victim is superfluous.
 func TestPreemptSameAsModel(t *testing.T) {
 	cases := map[string]int{}
 	property := func(t *rapid.T) {
@@ -271,7 +285,9 @@ func checkOne(t *rapid.T, model offer, p cluster.Pending, got scheduler.Preempti
 		if !slices.Contains(got.Victims, unit[0].UUID) {
 			continue
 		}
-		others := slices.DeleteFunc(slices.Clone(got.Victims), func(uuid string) bool { return slices.Contains(uuidsOf(unit), uuid) })
+		others := slices.DeleteFunc(slices.Clone(got.Victims), func(uuid string) bool {
+			return slices.Contains(uuidsOf(unit), uuid)
+		})
 		if model.without(others...).refusal(n, p).Code == "" {
 			t.Fatalf("%s: %+v: %v need not end", p.Task, got, uuidsOf(unit))
 		}
@@ -280,15 +296,16 @@ func checkOne(t *rapid.T, model offer, p cluster.Pending, got scheduler.Preempti
 	return left
 }
 
-// TestPreemptIsCarriedOut: when the victims have ended, Schedule places each task where it was promised; gangs get room as a whole or not at all, and
-// the order of what comes in does not matter.
+// TestPreemptIsCarriedOut: when the victims have ended, Schedule places each task where it was promised; gangs get room
+// as a whole or not at all, and the order of what comes in does not matter.
 func TestPreemptIsCarriedOut(t *testing.T) {
 	gangs, cases, others := 0, 0, 0
 	property := func(t *rapid.T) {
 		cases++
 		o, pending := drawOffer(t)
 		for i := range pending { // whom a task has to be near may have to end for a later one
-			pending[i].Placement.Relations = slices.DeleteFunc(slices.Clone(pending[i].Placement.Relations), func(r cluster.Relation) bool { return !r.Away })
+			pending[i].Placement.Relations = slices.DeleteFunc(slices.Clone(pending[i].Placement.Relations),
+				func(r cluster.Relation) bool { return !r.Away })
 		}
 		in := o.input(pending)
 		got := scheduler.Preempt(in, scheduler.Options{})
@@ -324,7 +341,8 @@ func TestPreemptIsCarriedOut(t *testing.T) {
 		for _, pl := range scheduler.Schedule(in.Fleet, waiting, scheduler.Options{}).Placements {
 			placed[pl.Task] = pl.Node
 		}
-		more := false // what ends on one node may let another task into another one, which may take what a later one was promised
+		// what ends on one node may let another task into another one, which may take what a later one was promised
+		more := false
 		for task := range placed {
 			more = more || want[task] == ""
 		}
@@ -375,7 +393,9 @@ func (m *model) keeps(p cluster.Pending) int {
 }
 
 func (m *model) unkeep(i int) {
-	m.held = slices.DeleteFunc(slices.Clone(m.held), func(r scheduler.Reservation) bool { return r.UUID == keptFor(m.pending[i]) })
+	m.held = slices.DeleteFunc(slices.Clone(m.held), func(r scheduler.Reservation) bool {
+		return r.UUID == keptFor(m.pending[i])
+	})
 	clear(m.known)
 }
 

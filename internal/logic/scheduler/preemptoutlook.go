@@ -2,7 +2,8 @@ package scheduler
 
 import "github.com/berthd/berth/internal/cluster"
 
-// outlook is what the victims of a node free, for any class of tasks: level by level of their priorities, from the lowest. It holds until the node changes.
+// outlook is what the victims of a node free, for any class of tasks: level by level of their priorities, from the
+// lowest. It holds until the node changes.
 type outlook struct {
 	known  bool
 	stamp  int32
@@ -43,8 +44,8 @@ func (p *preempt) outlookOf(slot int32) []outlookLevel {
 	return o.levels
 }
 
-// settled reports whether nothing that ends changes what the demands and wishes of a class on the nearness of others say of a node: no task of the waiting groups stands
-// on any, nor one that relations look at.
+// settled reports whether nothing that ends changes what the demands and wishes of a class on the nearness of others
+// say of a node: no task of the waiting groups stands on any, nor one that relations look at.
 func (p *preempt) settled() bool { return len(p.counted)+len(p.watches)+len(p.guards) == 0 }
 
 // stays reports whether others keep the class from a node, whoever ends there.
@@ -56,7 +57,8 @@ func (p *preempt) stays(c *class, slot int32) bool {
 	return code != "" || c.affinity == cluster.AntiAffinityDemand && c.group.near(slot) > 0
 }
 
-// bestRank returns a rank that the node is not better than when so many victims of a level have ended, which is short of so much now.
+// bestRank returns a rank that the node is not better than when so many victims of a level have ended, which is short
+// of so much now.
 func (s *search) bestRank(slot int32, short amounts, level *outlookLevel, count int) (r rank) {
 	p, c, l := s.p, s.c, s.p.load(slot)
 	switch {
@@ -77,8 +79,12 @@ func (s *search) bestRank(slot int32, short amounts, level *outlookLevel, count 
 			after[i] *= int64(count)
 		}
 	}
-	used := l.used.Sub(cluster.Demand{CPU: cluster.MilliCPU(after[0]), Memory: cluster.Bytes(after[1]), Disk: cluster.Bytes(after[2])})
-	fill := (sharesOf(used, p.fleet.catalog.shapes[shape]).fill()+p.shapeShares(c.demand)[shape].fill())<<taskBits | uint64(min(tasks, mostTasks))
+	used := l.used.Sub(cluster.Demand{
+		CPU: cluster.MilliCPU(after[0]), Memory: cluster.Bytes(after[1]),
+		Disk: cluster.Bytes(after[2]),
+	})
+	fill := (sharesOf(used, p.fleet.catalog.shapes[shape]).fill()+p.shapeShares(
+		c.demand)[shape].fill())<<taskBits | uint64(min(tasks, mostTasks))
 	if r.fill = fill; c.strategy != cluster.StrategySpread {
 		r.fill = 1<<levelShift - 1 - fill
 	}

@@ -22,8 +22,9 @@ type unit struct {
 	members []int32
 }
 
-// search finds the cheapest victims of a node for a class of tasks: of all sets of them that would do, by branch and bound. For each highest
-// priority, from the lowest, the dearest unit is first let live and then not, and so on with the next.
+// search finds the cheapest victims of a node for a class of tasks: of all sets of them that would do, by branch and
+// bound. For each highest priority, from the lowest, the dearest unit is first let live and then not, and so on with
+// the next.
 type search struct {
 	p       *preempt
 	c       *class
@@ -101,7 +102,8 @@ func (s *search) freed(v *victim) amounts {
 	return amountsOf(v.frees, v.devices)
 }
 
-// least returns what victims cost at least, and of which level of the node's outlook the dearest is; nil where there are not enough.
+// least returns what victims cost at least, and of which level of the node's outlook the dearest is; nil where there
+// are not enough.
 func (s *search) least(slot int32, short amounts) (least price, level *outlookLevel) {
 	levels := s.p.outlookOf(slot)
 	for i := range levels {
@@ -179,7 +181,8 @@ func (s *search) gather(short amounts) {
 		case v.gone, v.Priority > s.most, v.owner >= 0 && p.spare[v.owner] < 1:
 			continue
 		case v.gang < 0:
-			s.units = append(s.units, unit{price: price{v.Priority, v.Priority, 1}, frees: s.freed(v), members: list[i : i+1]})
+			s.units = append(s.units,
+				unit{price: price{v.Priority, v.Priority, 1}, frees: s.freed(v), members: list[i : i+1]})
 		case !slices.ContainsFunc(list[:i], func(o int32) bool { return p.victims[o].gang == v.gang }):
 			if u, ok := s.gang(p.gangs[v.gang]); ok {
 				s.units = append(s.units, u)
@@ -256,8 +259,8 @@ func (s *search) level(end int, short amounts) bool {
 	return s.found
 }
 
-// reprieve begins with all of the units and lets one after the other live that is not needed, the dearest first. That finds a set without a
-// superfluous one, if it finds any. It reports whether there may be one.
+// reprieve begins with all of the units and lets one after the other live that is not needed, the dearest first. That
+// finds a set without a superfluous one, if it finds any. It reports whether there may be one.
 func (s *search) reprieve(end int, short amounts) (possible bool) {
 	set, freed := make([]int32, end), s.rest[end].frees
 	for i := range set {
@@ -402,5 +405,8 @@ func (s *search) charge(members []int32, sign int) {
 
 // within reports whether the owners of victims lose no more than they can spare, by what is charged to them.
 func (s *search) within(members []int32) bool {
-	return !slices.ContainsFunc(members, func(n int32) bool { o := s.p.victims[n].owner; return o >= 0 && s.p.spare[o] < 0 })
+	return !slices.ContainsFunc(members, func(n int32) bool {
+		o := s.p.victims[n].owner
+		return o >= 0 && s.p.spare[o] < 0
+	})
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// TestPreemptTakesTheBestNode holds the choice between dozens of nodes against trying every set of victims of each: the node with the lowest price is taken, and of
-// those the one that Schedule finds the best. The priorities are such that on no node two sets cost the same.
+// TestPreemptTakesTheBestNode holds the choice between dozens of nodes against trying every set of victims of each: the
+// node with the lowest price is taken, and of those the one that Schedule finds the best. The priorities are such that
+// on no node two sets cost the same.
 func TestPreemptTakesTheBestNode(t *testing.T) {
 	served, equal := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -25,29 +26,44 @@ func TestPreemptTakesTheBestNode(t *testing.T) {
 		for n := range nodes {
 			name := fmt.Sprintf("n%02d", n)
 			in.Fleet.SetNode(scheduler.Node{
-				Name: name, State: cluster.NodeReady, Executors: []string{"process"}, Labels: cluster.Labels{"rack": string(rune('a' + n%3))},
+				Name: name, State: cluster.NodeReady, Executors: []string{"process"},
+				Labels:   cluster.Labels{"rack": string(rune('a' + n%3))},
 				Capacity: cluster.Demand{CPU: 8000, Memory: 32 * cluster.GiB},
 			})
 			for i := range each {
 				r := scheduler.Reservation{
-					UUID: fmt.Sprintf("%02d-%d", n, i), Task: cluster.ServiceTask("c", "old", 1, n*each+i), Node: name, Priority: 1 << (i + rnd.IntN(2)*each),
-					Demand: cluster.Demand{CPU: cluster.MilliCPU(500 * (1 + rnd.IntN(4))), Memory: cluster.Bytes(2*(1+rnd.IntN(4))) * cluster.GiB},
+					UUID: fmt.Sprintf("%02d-%d", n, i), Task: cluster.ServiceTask("c", "old", 1, n*each+i), Node: name,
+					Priority: 1 << (i + rnd.IntN(2)*each),
+					Demand: cluster.Demand{
+						CPU:    cluster.MilliCPU(500 * (1 + rnd.IntN(4))),
+						Memory: cluster.Bytes(2*(1+rnd.IntN(4))) * cluster.GiB,
+					},
 				}
 				in.Fleet.Reserve(r)
 				held[name] = append(held[name], r)
-				in.Victims = append(in.Victims, scheduler.Victim{UUID: r.UUID, Priority: r.Priority, Owner: cluster.OwnerRef{Name: "old"}})
+				in.Victims = append(in.Victims,
+					scheduler.Victim{UUID: r.UUID, Priority: r.Priority, Owner: cluster.OwnerRef{Name: "old"}})
 			}
 		}
 		p := cluster.Pending{
-			Task: "c.new.1.0", Priority: 1000, Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "new"}, Count: 3,
-			Demand: cluster.Demand{CPU: cluster.MilliCPU(3000 + 500*rnd.IntN(9)), Memory: cluster.Bytes(10+rnd.IntN(20)) * cluster.GiB},
+			Task: "c.new.1.0", Priority: 1000, Attempt: 1,
+			Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "new"}, Count: 3,
+			Demand: cluster.Demand{
+				CPU:    cluster.MilliCPU(3000 + 500*rnd.IntN(9)),
+				Memory: cluster.Bytes(10+rnd.IntN(20)) * cluster.GiB,
+			},
 		}
-		p.Placement.Strategy = []cluster.Strategy{"", cluster.StrategyBinpack, cluster.StrategySpread, cluster.StrategyWhole}[rnd.IntN(4)]
+		p.Placement.Strategy = []cluster.Strategy{
+			"", cluster.StrategyBinpack, cluster.StrategySpread,
+			cluster.StrategyWhole,
+		}[rnd.IntN(4)]
 		switch rnd.IntN(4) {
 		case 0:
 			p.Placement.Spread = []cluster.Spread{{Attribute: "label.rack", MaxSkew: 1}}
 		case 1:
-			p.Placement.Affinities = []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "label.rack", Value: "b"}}}
+			p.Placement.Affinities = []cluster.Affinity{
+				{Constraint: cluster.Constraint{Attribute: "label.rack", Value: "b"}},
+			}
 		case 2:
 			p.Placement.Spread = []cluster.Spread{{Attribute: "node.name"}}
 		}
@@ -88,7 +104,8 @@ func TestPreemptTakesTheBestNode(t *testing.T) {
 		slices.Sort(names)
 		q.Placement.Constraints = []cluster.Constraint{{Attribute: "node.name", Op: cluster.OpIn, Values: names}}
 		want := scheduler.Schedule(after, []cluster.Pending{q}, scheduler.Options{}).Placements[0].Node
-		if len(got) != 1 || got[0].Node != want || strings.Join(got[0].Victims, " ") != strings.Join(victims[want], " ") {
+		if len(got) != 1 || got[0].Node != want ||
+			strings.Join(got[0].Victims, " ") != strings.Join(victims[want], " ") {
 			t.Fatalf("got %+v, want %s with %v: one of %v at %v", got, want, victims[want], names, best[0])
 		}
 	})
@@ -98,7 +115,9 @@ func TestPreemptTakesTheBestNode(t *testing.T) {
 }
 
 // cheapestSet tries every set of what stands on a node.
-func cheapestSet(f *scheduler.Fleet, node string, held []scheduler.Reservation, need cluster.Demand) (least cost, uuids []string, ok bool) {
+func cheapestSet(f *scheduler.Fleet, node string, held []scheduler.Reservation, need cluster.Demand) (least cost,
+	uuids []string, ok bool,
+) {
 	n, used, _ := f.Node(node)
 	for set := range 1 << len(held) {
 		c, left, ends := cost{}, used.Add(need), []string(nil)

@@ -35,8 +35,8 @@ type prospect struct {
 	victims []int32
 }
 
-// survey is what is known of all nodes for a class of tasks of one priority: a heap with the cheapest node on top. Most prices are found
-// exactly only when they come to the top. Of a node that changed an older prospect is void.
+// survey is what is known of all nodes for a class of tasks of one priority: a heap with the cheapest node on top. Most
+// prices are found exactly only when they come to the top. Of a node that changed an older prospect is void.
 type survey struct {
 	p        *preempt
 	c        *class
@@ -106,7 +106,8 @@ func (p *preempt) discard(classes ...*class) {
 	}
 }
 
-// newSurvey looks at all nodes. What holds of a node changes with others where the terms of the class say so: then nothing is kept.
+// newSurvey looks at all nodes. What holds of a node changes with others where the terms of the class say so: then
+// nothing is kept.
 func (p *preempt) newSurvey(c *class, priority int) *survey {
 	s := &survey{p: p, c: c, priority: priority, seen: len(p.changed), volatile: c.dynamic || c.each || c.revives}
 	s.volatile = s.volatile || slices.ContainsFunc(c.spreads, func(t spreadTerm) bool { return t.view.table == nil })
@@ -189,7 +190,8 @@ func (s *survey) look(slot int32) (r prospect, ok bool) {
 // admits reports whether nothing keeps the class from the node but what victims could cure.
 func (p *preempt) admits(c *class, slot int32) bool {
 	l := p.load(slot)
-	if l.class < 0 || !c.sieve.passes[l.class] || !p.meets(c.sieve, slot) || c.Only != "" && c.Only != p.node(slot).Name {
+	if l.class < 0 || !c.sieve.passes[l.class] || !p.meets(c.sieve, slot) || c.Only != "" &&
+		c.Only != p.node(slot).Name {
 		return false
 	}
 	return !slices.Contains(c.avoided, slot) && (c.deviceless == nil || !c.deviceless[l.class])

@@ -121,7 +121,8 @@ func (p *preempt) change(slot int32) {
 	p.changed = append(p.changed, slot)
 }
 
-// lift takes what a victim holds off its node, with -1, or with 1 puts it back. With a class only that is done that it looks at.
+// lift takes what a victim holds off its node, with -1, or with 1 puts it back. With a class only that is done that it
+// looks at.
 func (p *preempt) lift(n int32, sign int, c *class) {
 	v := &p.victims[n]
 	l := p.ownLoad(v.slot)

@@ -34,12 +34,17 @@ func TestSameAsModel(t *testing.T) {
 		got := scheduler.Schedule(f, pending, scheduler.Options{})
 		want := w.decide(pending)
 		sameResult(t, "differs from the model", got, want)
-		sameResult(t, "differs from the model through rankings", scheduler.Schedule(f, pending, scheduler.WithRanking(true)), want)
-		sameResult(t, "differs from the model through trees", scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
+		sameResult(t, "differs from the model through rankings",
+			scheduler.Schedule(f, pending, scheduler.WithRanking(true)), want)
+		sameResult(t, "differs from the model through trees",
+			scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
 		f.TurnOver("zone")
-		sameResult(t, "differs from the model with a fine label", scheduler.Schedule(f, pending, scheduler.Options{}), want)
-		sameResult(t, "differs with a fine label through rankings", scheduler.Schedule(f, pending, scheduler.WithRanking(true)), want)
-		sameResult(t, "differs with a fine label through trees", scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
+		sameResult(t, "differs from the model with a fine label", scheduler.Schedule(f, pending, scheduler.Options{}),
+			want)
+		sameResult(t, "differs with a fine label through rankings",
+			scheduler.Schedule(f, pending, scheduler.WithRanking(true)), want)
+		sameResult(t, "differs with a fine label through trees",
+			scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
 		placed += len(got.Placements)
 		refused += len(got.Waiting)
 		for _, waiting := range got.Waiting {
@@ -131,22 +136,29 @@ func TestPromises(t *testing.T) {
 			withinCapacity(t, name, n.Capacity, was, used)
 		}
 		again := scheduler.Schedule(f, left, scheduler.Options{})
-		if len(again.Placements) > 0 && !slices.ContainsFunc(left, func(p cluster.Pending) bool { return chooses(p, left) }) {
+		if len(again.Placements) > 0 && !slices.ContainsFunc(left, func(p cluster.Pending) bool {
+			return chooses(p, left)
+		}) {
 			t.Fatalf("after the plan was applied more was placed: %+v", again.Placements)
 		}
-		if !slices.ContainsFunc(left, func(p cluster.Pending) bool { return revives(p) || p.Gang != "" || p.Promised != "" }) {
+		if !slices.ContainsFunc(left, func(p cluster.Pending) bool {
+			return revives(p) || p.Gang != "" || p.Promised != ""
+		}) {
 			addedNodeTakesNothingAway(t, f, left)
 		}
 	})
 }
 
-// chooses reports whether the task is of a gang whose members may take each other's places, as they do not all ask for the same or must be
-// apart: each takes the place that is best for it, and after others were placed the best may be another, with which all of them fit.
+// chooses reports whether the task is of a gang whose members may take each other's places, as they do not all ask for
+// the same or must be apart: each takes the place that is best for it, and after others were placed the best may be
+// another, with which all of them fit.
 func chooses(p cluster.Pending, pending []cluster.Pending) bool {
 	return p.Gang != "" && slices.ContainsFunc(pending, func(q cluster.Pending) bool {
 		asks := q
 		asks.Task, asks.Since = p.Task, p.Since
-		return q.Gang == p.Gang && (!reflect.DeepEqual(asks, p) || len(q.Placement.Distinct)+len(q.Placement.Spread)+len(q.Placement.Relations) > 0)
+		return q.Gang == p.Gang &&
+			(!reflect.DeepEqual(asks, p) ||
+				len(q.Placement.Distinct)+len(q.Placement.Spread)+len(q.Placement.Relations) > 0)
 	})
 }
 
@@ -245,23 +257,26 @@ func addedNodeTakesNothingAway(t *rapid.T, f *scheduler.Fleet, left []cluster.Pe
 	}
 }
 
-// TestAddedNodeUnplacesNoReplica: of the tasks of one owner, which ask for the same, those that
-// are placed on some nodes are placed on those and one more. The added node does not bring the only data of a volume: tasks of
-// that volume may run nowhere else.
+// TestAddedNodeUnplacesNoReplica: of the tasks of one owner, which ask for the same, those that are placed on some
+// nodes are placed on those and one more. The added node does not bring the only data of a volume: tasks of that volume
+// may run nowhere else.
 func TestAddedNodeUnplacesNoReplica(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)
 		pending = slices.DeleteFunc(pending, func(p cluster.Pending) bool { return p.Owner.Name != "o0" })
 		for i := range pending {
 			p := pending[0]
-			p.Placement.Spread, p.Gang = nil, "" // a further value, or a place that the gang's size forbids, may take one away
+			// a further value, or a place that the gang's size forbids, may take one away
+			p.Placement.Spread, p.Gang = nil, ""
 			p.Task, p.Avoid = pending[i].Task, nil
 			pending[i] = p
 		}
 		before := scheduler.Schedule(w.fleet(), pending, scheduler.Options{})
 		added := drawNode(t, pick(t, "name", "added", "zadded"))
 		added.Volumes = slices.DeleteFunc(added.Volumes, func(volume string) bool {
-			return !slices.ContainsFunc(w.nodes, func(n scheduler.Node) bool { return slices.Contains(n.Volumes, volume) })
+			return !slices.ContainsFunc(w.nodes, func(n scheduler.Node) bool {
+				return slices.Contains(n.Volumes, volume)
+			})
 		})
 		w.nodes = append(w.nodes, added)
 		after := scheduler.Schedule(w.fleet(), pending, scheduler.Options{})
@@ -315,7 +330,8 @@ func TestFleetByDifferences(t *testing.T) {
 			pending = append(pending, drawOwner(t, fmt.Sprintf("o%d", i), nil)...)
 		}
 		want := w.decide(pending)
-		sameResult(t, "kept by differences, through trees", scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
+		sameResult(t, "kept by differences, through trees",
+			scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
 		sameResult(t, "kept by differences", scheduler.Schedule(f, pending, scheduler.Options{}), want)
 		clone := f.Clone()
 		sameResult(t, "cloned", scheduler.Schedule(clone, pending, scheduler.Options{}), want)
@@ -328,8 +344,8 @@ func TestFleetByDifferences(t *testing.T) {
 	})
 }
 
-// TestSameAsModelAtSize holds Schedule against the model over several cycles on fleets of hundreds of nodes, between which what was placed
-// is reserved, something is released and nodes change.
+// TestSameAsModelAtSize holds Schedule against the model over several cycles on fleets of hundreds of nodes, between
+// which what was placed is reserved, something is released and nodes change.
 func TestSameAsModelAtSize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, cycles := largeWorld(t)
@@ -362,8 +378,9 @@ func TestSameAsModelAtSize(t *testing.T) {
 	})
 }
 
-// TestExplainAgrees holds what Explain says of a task against what Schedule does with it alone: the node that wins is the one that it is placed on,
-// refuses nothing, and no other node has more points in the first part in which the two differ.
+// TestExplainAgrees holds what Explain says of a task against what Schedule does with it alone: the node that wins is
+// the one that it is placed on, refuses nothing, and no other node has more points in the first part in which the two
+// differ.
 func TestExplainAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)
@@ -398,7 +415,8 @@ func TestExplainAgrees(t *testing.T) {
 // score lists the points of a verdict by importance.
 func score(v scheduler.Verdict) []int64 {
 	importance := map[string]int{
-		"failed": 0, "avoid": 1, "affinity": 2, "data": 2, "spread": 2, "relation": 2, "siblings": 3, "worth": 4, "balance": 5, "images": 6, "fill": 6, "tasks": 7,
+		"failed": 0, "avoid": 1, "affinity": 2, "data": 2, "spread": 2, "relation": 2, "siblings": 3, "worth": 4,
+		"balance": 5, "images": 6, "fill": 6, "tasks": 7,
 	}
 	s := make([]int64, 8)
 	for _, p := range v.Parts {

@@ -13,21 +13,21 @@ import (
 //
 //   - whether attempts of the task failed on the node: those last;
 //   - whether it has a taint that keeps tasks away where there is another node: those last;
-//   - the wishes: the sum of the weights of the affinities and relations that the node meets, and of each spread that part of its weight by which
-//     the node's value has fewer of the tasks than it should: the highest sum first;
+//   - the wishes: the sum of the weights of the affinities and relations that the node meets, and of each spread that
+//     part of its weight by which the node's value has fewer of the tasks than it should: the highest sum first;
 //   - with anti-affinity "prefer", the number of tasks of the same group on the node;
-//   - with strategy "whole", and where the owner names none, what its devices lose of their worth, in ten-thousandths of a device: how much less of
-//     them the tasks that are likely to come would fill. Tasks without devices cost something, too, where they take the CPU that devices need. See
-//     package packing;
-//   - with strategy "whole", how far apart the node's free CPU and free memory would be, in steps of 1/32 of a node: what is left
-//     of one without the other is of little use;
+//   - with strategy "whole", and where the owner names none, what its devices lose of their worth, in ten-thousandths
+//     of a device: how much less of them the tasks that are likely to come would fill. Tasks without devices cost
+//     something, too, where they take the CPU that devices need. See package packing;
+//   - with strategy "whole", how far apart the node's free CPU and free memory would be, in steps of 1/32 of a node:
+//     what is left of one without the other is of little use;
 //   - how full the node would be, in millionths of its CPU, its memory and its disk, added up: emptiest first to
 //     spread, fullest first to binpack and whole. Images that are there count for up to 50,000 of them, see imageParts;
 //   - the number of tasks on the node: fewest first to spread, most first else. It decides
 //     among tasks that ask for nothing.
 //
-// How full a node would be is what is used now and what the task asks for, each rounded down in parts of the node's shape,
-// see shapeOf: so the nodes of a class have the same order for every task.
+// How full a node would be is what is used now and what the task asks for, each rounded down in parts of the node's
+// shape, see shapeOf: so the nodes of a class have the same order for every task.
 //
 // An owner that says nothing of anti-affinity prefers to be apart if it spreads, and does not mind
 // else: otherwise every job would be spread. All is integers, so that every server finds the
@@ -44,8 +44,8 @@ const (
 	levelShift = fillBits + taskBits
 	shunned    = 1 << 63
 
-	// What a tier is made of, from the lowest bits: what the node's devices lose, tasks of the group, the wishes from highest to lowest, and whether
-	// the node is to be avoided.
+	// What a tier is made of, from the lowest bits: what the node's devices lose, tasks of the group, the wishes from
+	// highest to lowest, and whether the node is to be avoided.
 	nearShift  = packing.LossBits
 	wishShift  = nearShift + 17
 	mostNear   = 1<<(wishShift-nearShift) - 1
@@ -112,8 +112,8 @@ func (y *cycle) fillOf(c *class, class int32, key, balance uint64) uint64 {
 	return full
 }
 
-// ranking keeps the nodes of one class of tasks so that the best is known: a tournament, in which eight at a time meet. A change is
-// played again from its node upwards, as far as it changes who wins.
+// ranking keeps the nodes of one class of tasks so that the best is known: a tournament, in which eight at a time meet.
+// A change is played again from its node upwards, as far as it changes who wins.
 type ranking struct {
 	label  []uint64 // by slot, the order of names
 	ranks  []rank   // by slot

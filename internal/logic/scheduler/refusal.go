@@ -135,18 +135,22 @@ func (y *cycle) findRefusals(c *class) (counts []cluster.RefusalCount) {
 			short.ask(y.tree(byFill, int32(i)).page)
 			continue
 		}
-		y.visit(y.fleet.catalog.trees[byFill][i].page, func(slot int32) { counts = tally(counts, y.refusal(c, slot), 1) })
+		y.visit(y.fleet.catalog.trees[byFill][i].page, func(slot int32) {
+			counts = tally(counts, y.refusal(c, slot), 1)
+		})
 	}
 	return short.tell(counts)
 }
 
 // simple reports whether the class asks for nothing but room of nodes whose class takes it.
 func (y *cycle) simple(c *class) bool {
-	return c.affinity != cluster.AntiAffinityDemand && len(c.sieve.named)+len(c.fixed)+c.auto+len(c.avoided)+len(c.requests)+
-		len(c.distincts)+len(c.spreads)+len(c.relations)+len(c.guards) == 0
+	return c.affinity != cluster.AntiAffinityDemand &&
+		len(c.sieve.named)+len(c.fixed)+c.auto+len(c.avoided)+len(c.requests)+
+			len(c.distincts)+len(c.spreads)+len(c.relations)+len(c.guards) == 0
 }
 
-// shortage counts the nodes that have not enough free, by what of it they are short of first, with the least that is missing.
+// shortage counts the nodes that have not enough free, by what of it they are short of first, with the least that is
+// missing.
 type shortage struct {
 	need  cluster.Demand
 	nodes [3]int // of CPU, memory and disk
@@ -185,7 +189,10 @@ func (s *shortage) ask(p *page) {
 }
 
 func (s *shortage) tell(counts []cluster.RefusalCount) []cluster.RefusalCount {
-	for resource, code := range []cluster.ReasonCode{cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk} {
+	for resource, code := range []cluster.ReasonCode{
+		cluster.ReasonShortCPU, cluster.ReasonShortMemory,
+		cluster.ReasonShortDisk,
+	} {
 		if s.nodes[resource] > 0 {
 			counts = tally(counts, cluster.Refusal{Code: code, Short: s.least[resource]}, s.nodes[resource])
 		}
@@ -258,16 +265,19 @@ func phrase(r cluster.Refusal) string {
 		return "no executor that can run it"
 	case cluster.ReasonConstraint:
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelSecrets) {
-			return "its agent hands out no secrets: it is of an older build, or the machine has no folder in memory for them"
+			return "its agent hands out no secrets: it is of an older build, or the machine has no folder " +
+				"in memory for them"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelServices) {
-			return "its agent does not know how to follow the addresses of services: it is of an older build, upgrade it"
+			return "its agent does not know how to follow the addresses of services: it is of an older " +
+				"build, upgrade it"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelArtifacts) {
 			return "its agent fetches no artifacts: it is of an older build; upgrade the agent"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelIsolation) {
-			return "it cannot keep programs apart, which isolation required demands; `berth node status NODE` tells what it lacks"
+			return "it cannot keep programs apart, which isolation required demands; `berth node status " +
+				"NODE` tells what it lacks"
 		}
 		return r.Detail + " not met"
 	case cluster.ReasonSecret:

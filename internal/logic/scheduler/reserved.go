@@ -7,7 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// keptFrom says which reservation keeps the node from the class now, or "". A daemon is kept from none: what runs on every node runs on those, too.
+// keptFrom says which reservation keeps the node from the class now, or "". A daemon is kept from none: what runs on
+// every node runs on those, too.
 func keptFrom(c *class, node *Node) string {
 	named, in := c.Placement.Reservation, ""
 	if len(node.Reserved) > 0 {
@@ -20,7 +21,8 @@ func keptFrom(c *class, node *Node) string {
 			continue
 		}
 		if !c.Daemon && r.Refuses(c.now, c.TimeLimit) {
-			return fmt.Sprintf("kept by the reservation %s from %s until %s", r.Name, r.From.UTC().Format(time.RFC3339), r.Until.UTC().Format(time.RFC3339))
+			return fmt.Sprintf("kept by the reservation %s from %s until %s", r.Name, r.From.UTC().Format(time.RFC3339),
+				r.Until.UTC().Format(time.RFC3339))
 		}
 	}
 	if named != "" && !holds {

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// A task that was promised room waits for one that it must be near, and what is kept for it holds others off. Once it finds its place
-// elsewhere, in the same cycle, the room is theirs.
+// A task that was promised room waits for one that it must be near, and what is kept for it holds others off. Once it
+// finds its place elsewhere, in the same cycle, the room is theirs.
 func TestKeptRoomIsGivenBack(t *testing.T) {
 	f := scheduler.NewFleet()
 	for _, name := range []string{"n0", "n1"} {
@@ -23,13 +23,16 @@ func TestKeptRoomIsGivenBack(t *testing.T) {
 	}
 	task := func(owner string, priority int, cpu cluster.MilliCPU) cluster.Pending {
 		return cluster.Pending{
-			Task: cluster.TaskID("c." + owner + ".1.0"), Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: owner},
+			Task: cluster.TaskID("c." + owner + ".1.0"), Attempt: 1,
+			Owner:    cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: owner},
 			Priority: priority, Demand: cluster.Demand{CPU: cpu}, Since: epoch().Add(time.Second),
 		}
 	}
 	near, beside, first := task("near", 900, 1500), task("beside", 500, 500), task("first", 700, 1500)
 	near.Promised = "n0"
-	near.Placement.Relations = []cluster.Relation{{Labels: cluster.Labels{"app": "a"}, Required: true, Attribute: "label.zone"}}
+	near.Placement.Relations = []cluster.Relation{
+		{Labels: cluster.Labels{"app": "a"}, Required: true, Attribute: "label.zone"},
+	}
 	first.Only = "n0"
 	beside.Only, beside.Labels = "n1", cluster.Labels{"app": "a"}
 	res := scheduler.Schedule(f, []cluster.Pending{near, beside, first}, scheduler.Options{})
@@ -42,19 +45,22 @@ func TestKeptRoomIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestEachPromiseIsToldForItself: of two tasks that ask for the same and were promised the same node, each is told what stands against it, which is not the
-// same: room is kept for the first on the way of the second.
+// TestEachPromiseIsToldForItself: of two tasks that ask for the same and were promised the same node, each is told what
+// stands against it, which is not the same: room is kept for the first on the way of the second.
 func TestEachPromiseIsToldForItself(t *testing.T) {
 	f := scheduler.NewFleet()
 	f.SetNode(scheduler.Node{
-		Name: "n0", State: cluster.NodeReady, Executors: []string{"process"}, Capacity: cluster.Demand{CPU: 2000, Memory: cluster.GiB, Disk: cluster.GiB},
+		Name: "n0", State: cluster.NodeReady, Executors: []string{"process"},
+		Capacity:      cluster.Demand{CPU: 2000, Memory: cluster.GiB, Disk: cluster.GiB},
 		ReservedPorts: []int{8080},
 	})
 	var pending []cluster.Pending
 	for i := range 2 {
 		pending = append(pending, cluster.Pending{
-			Task: cluster.TaskID(fmt.Sprintf("c.web.1.%d", i)), Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"},
-			Priority: 500, Since: epoch(), Promised: "n0", Ports: []cluster.Port{{Name: "a", Port: 443}, {Name: "b", Port: 8080}},
+			Task: cluster.TaskID(fmt.Sprintf("c.web.1.%d", i)), Attempt: 1,
+			Owner:    cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"},
+			Priority: 500, Since: epoch(), Promised: "n0",
+			Ports: []cluster.Port{{Name: "a", Port: 443}, {Name: "b", Port: 8080}},
 		})
 	}
 	res := scheduler.Schedule(f, pending, scheduler.Options{})
@@ -68,7 +74,8 @@ func TestEachPromiseIsToldForItself(t *testing.T) {
 	}
 }
 
-// crowdedTasks returns tasks that must be near one that is placed after them, and a fleet with room for it and one of them.
+// crowdedTasks returns tasks that must be near one that is placed after them, and a fleet with room for it and one of
+// them.
 func crowdedTasks(n int) (*scheduler.Fleet, []cluster.Pending) {
 	f := scheduler.NewFleet()
 	f.SetNode(scheduler.Node{
@@ -78,13 +85,17 @@ func crowdedTasks(n int) (*scheduler.Fleet, []cluster.Pending) {
 	pending := make([]cluster.Pending, n)
 	for i := range pending {
 		pending[i] = cluster.Pending{
-			Task: cluster.TaskID(fmt.Sprintf("c.near.1.%d", i)), Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "near"},
+			Task: cluster.TaskID(fmt.Sprintf("c.near.1.%d", i)), Attempt: 1,
+			Owner:    cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "near"},
 			Priority: 900, Demand: cluster.Demand{CPU: 1000}, Since: epoch(), Count: n,
 		}
-		pending[i].Placement.Relations = []cluster.Relation{{Labels: cluster.Labels{"app": "a"}, Required: true, Attribute: "label.zone"}}
+		pending[i].Placement.Relations = []cluster.Relation{
+			{Labels: cluster.Labels{"app": "a"}, Required: true, Attribute: "label.zone"},
+		}
 	}
 	pending[n-1] = cluster.Pending{
-		Task: "c.anchor.1.0", Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "anchor"},
+		Task: "c.anchor.1.0", Attempt: 1,
+		Owner:    cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "anchor"},
 		Priority: 500, Demand: cluster.Demand{CPU: 1000}, Since: epoch(), Count: 1, Labels: cluster.Labels{"app": "a"},
 	}
 	return f, pending

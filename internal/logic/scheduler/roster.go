@@ -7,9 +7,9 @@ import (
 	"github.com/berthd/berth/internal/logic/packing"
 )
 
-// roster is nodes with devices, for one class of tasks, so that the best is known: a heap, the best on top. At first it holds
-// whole shelves with ranks that none of their nodes is better than, which are opened, page by page, as they come to the top. A node that was touched
-// is entered anew; what was noted of it before is dropped once it comes to the top.
+// roster is nodes with devices, for one class of tasks, so that the best is known: a heap, the best on top. At first it
+// holds whole shelves with ranks that none of their nodes is better than, which are opened, page by page, as they come
+// to the top. A node that was touched is entered anew; what was noted of it before is dropped once it comes to the top.
 type roster struct {
 	heap []candidate
 	bins []bin
@@ -18,8 +18,8 @@ type roster struct {
 	room  []int32
 	mark  int32 // how much of cycle.touched was known when it was filled
 	seen  int   // how much of it is in the roster
-	// class is the only node class that it is of, for tasks of which what holds for all nodes of a class changes all the time: that counts for nothing in it.
-	// It is -1 where the roster is of all classes.
+	// class is the only node class that it is of, for tasks of which what holds for all nodes of a class changes all
+	// the time: that counts for nothing in it. It is -1 where the roster is of all classes.
 	class int32
 	tier  uint64 // none is better
 }
@@ -34,13 +34,15 @@ type candidate struct {
 	certain bool
 }
 
-// bin is a shelf as a class of tasks sees it: what the task costs the devices of each type, and what it adds to how full a node is.
+// bin is a shelf as a class of tasks sees it: what the task costs the devices of each type, and what it adds to how
+// full a node is.
 type bin struct {
 	tolls []packing.Toll // none where worth decides nothing
 	more  shares
 }
 
-// loss returns what nodes of the shelf lose at least that have from least to most of CPU and memory free, as lossOf has it if these are the same.
+// loss returns what nodes of the shelf lose at least that have from least to most of CPU and memory free, as lossOf has
+// it if these are the same.
 func (b *bin) loss(least, most cluster.Demand) uint64 {
 	lost := int64(0)
 	for i := range b.tolls {
@@ -49,8 +51,8 @@ func (b *bin) loss(least, most cluster.Demand) uint64 {
 	return packing.Loss(lost)
 }
 
-// devised reports whether nodes of a class of nodes are searched by their shelves: where devices are asked for, or what they are worth counts, there is no order of
-// nodes that holds for all tasks.
+// devised reports whether nodes of a class of nodes are searched by their shelves: where devices are asked for, or what
+// they are worth counts, there is no order of nodes that holds for all tasks.
 func (y *cycle) devised(c *class, class int32) bool {
 	return (len(c.requests) > 0 || y.prices(c, class)) && (c.deviceless == nil || !c.deviceless[class])
 }
@@ -58,8 +60,8 @@ func (y *cycle) devised(c *class, class int32) bool {
 // mostFilled is for how many tasks, of those for which rosters are of one node class each, that is too much work.
 const mostFilled = 16
 
-// searchShelves returns the better of the best node with devices, of some node classes, and the best of others. It does not find the best of those nodes that
-// wishes make better than others of their class.
+// searchShelves returns the better of the best node with devices, of some node classes, and the best of others. It does
+// not find the best of those nodes that wishes make better than others of their class.
 func (y *cycle) searchShelves(c *class, classes []int32, best block) block {
 	switch {
 	case len(classes) == 0:
@@ -137,7 +139,10 @@ func (y *cycle) topOf(r *roster, c *class, best block) block {
 
 // fillRoster begins a roster with the shelves, or with the nodes of some classes where shelves do not know enough.
 func (y *cycle) fillRoster(r *roster, c *class, classes []int32) {
-	*r = roster{heap: r.heap[:0], bins: r.bins[:0], tolls: r.tolls[:0], room: r.room[:0], mark: int32(len(y.touched)), seen: len(y.touched), class: -1, tier: refused().tier}
+	*r = roster{
+		heap: r.heap[:0], bins: r.bins[:0], tolls: r.tolls[:0], room: r.room[:0], mark: int32(len(y.touched)),
+		seen: len(y.touched), class: -1, tier: refused().tier,
+	}
 	mask := uint64(0)
 	for _, class := range classes {
 		if c.dynamic && c.closed(class) {
@@ -189,7 +194,8 @@ func (y *cycle) enterShelves(r *roster, c *class, mask uint64) {
 	}
 }
 
-// open enters what is below a page. Of a roster to which nobody comes back the nodes are looked at instead, if they may be the best.
+// open enters what is below a page. Of a roster to which nobody comes back the nodes are looked at instead, if they may
+// be the best.
 func (y *cycle) open(r *roster, c *class, opened *candidate, best block) block {
 	p, q := opened.page, query{need: c.need}
 	for i := range p.kids {
@@ -277,7 +283,10 @@ func (r *roster) order() {
 
 // candidate ranks a node for a roster.
 func (y *cycle) candidate(r *roster, c *class, slot int32) candidate {
-	x := candidate{block: block{y.rankOf(c, slot), slot}, label: y.fleet.names.label[slot], turn: y.load(slot).turn, certain: true}
+	x := candidate{
+		block: block{y.rankOf(c, slot), slot}, label: y.fleet.names.label[slot], turn: y.load(slot).turn,
+		certain: true,
+	}
 	if r.class >= 0 && c.wishes {
 		x.rank.tier -= tierOf(c.classPoints(r.class)+y.nodePoints(c, slot), false)
 		x.rank.tier += tierOf(y.nodePoints(c, slot), false)
@@ -327,7 +336,8 @@ func (x *candidate) precedes(o *candidate) bool {
 	return x.rank.less(o.rank) || x.rank == o.rank && x.label < o.label
 }
 
-// visitFitting calls back for every node below a page of the fleet but for some that had no room for the class before the cycle: it only takes.
+// visitFitting calls back for every node below a page of the fleet but for some that had no room for the class before
+// the cycle: it only takes.
 func (y *cycle) visitFitting(c *class, p *page, each func(slot int32)) {
 	if p == nil {
 		return

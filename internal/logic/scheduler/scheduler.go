@@ -8,14 +8,14 @@
 // nothing of the attempt is left on its node. Schedule only reads it: what a cycle places is
 // charged to a copy of the figures that ends with the cycle.
 //
-// Every task is offered every node; none is sampled. A node refuses a task for the first
-// of these that holds, in this order: the task is for another one, it is not ready, it is cordoned (which keeps no daemon away) or
-// drained, it is of another pool, a reservation keeps it for others (not from daemons), it has a taint that the task does not tolerate, it has no executor for the
-// task, a constraint is not met, an earlier attempt of the task still stands there (P3.6), a task
-// of the same group runs there that must be kept apart, enough of the group share a value of the node, the spread would be too uneven,
-// a demand on the nearness of other workloads is not met, CPU, memory or disk are short, devices are not free,
-// a port is taken, or no port is left to assign. Of the nodes that do not refuse, the best is
-// taken: see rank.go for what is best.
+// Every task is offered every node; none is sampled. A node refuses a task for the first of these that holds, in this
+// order: the task is for another one, it is not ready, it is cordoned (which keeps no daemon away) or drained, it is of
+// another pool, a reservation keeps it for others (not from daemons), it has a taint that the task does not tolerate,
+// it has no executor for the task, a constraint is not met, an earlier attempt of the task still stands there (P3.6), a
+// task of the same group runs there that must be kept apart, enough of the group share a value of the node, the spread
+// would be too uneven, a demand on the nearness of other workloads is not met, CPU, memory or disk are short, devices
+// are not free, a port is taken, or no port is left to assign. Of the nodes that do not refuse, the best is taken: see
+// rank.go for what is best.
 //
 // The answer depends on the set of pending tasks and on the fleet, never on the order in
 // which either was put together.
@@ -31,14 +31,15 @@ import (
 
 // Options tune a cycle. The zero value is ready to use.
 type Options struct {
-	// Services and Jobs are the strategies of tasks whose owner names none. Default whole for tasks that ask for devices, and of the
-	// others spread for services and binpack for jobs.
+	// Services and Jobs are the strategies of tasks whose owner names none. Default whole for tasks that ask for
+	// devices, and of the others spread for services and binpack for jobs.
 	Services, Jobs cluster.Strategy
 
 	// Now is the time by which reservations begin and end. With the zero time none has begun.
 	Now time.Time
 
-	// ranking, unless 0, says for tests which way to the best node every class goes: through a ranking above 0, through the trees below.
+	// ranking, unless 0, says for tests which way to the best node every class goes: through a ranking above 0, through
+	// the trees below.
 	ranking int
 }
 
@@ -67,9 +68,10 @@ func (pl *Placement) Reservation(p *cluster.Pending, uuid string) Reservation {
 	return r
 }
 
-// Result is what a cycle decided. Each pending task is in one of the two lists, which are both in
-// the order of the decisions: by priority, then the longer wait, then the task id, and the members of a gang behind its first. Tasks that
-// only fit since others were placed, because of a spread's greatest skew or as they want to be near them, come last.
+// Result is what a cycle decided. Each pending task is in one of the two lists, which are both in the order of the
+// decisions: by priority, then the longer wait, then the task id, and the members of a gang behind its first. Tasks
+// that only fit since others were placed, because of a spread's greatest skew or as they want to be near them, come
+// last.
 type Result struct {
 	Placements []Placement
 	// Waiting tasks may share one slice of refusals: it is to be read only.
@@ -92,7 +94,8 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 		turns[i] = int32(i)
 	}
 	waiting := y.run(turns)
-	for again := y.revived(waiting); len(again) > 0; again = y.revived(waiting) { // … and again, as long as others make it possible
+	// … and again, as long as others make it possible
+	for again := y.revived(waiting); len(again) > 0; again = y.revived(waiting) {
 		before := len(y.placed)
 		left := y.run(again)
 		if len(y.placed) == before {
@@ -121,8 +124,8 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 	return res
 }
 
-// without removes from waiting the positions that are in again and not in left. All three are in ascending order, and again is a part of
-// waiting, left one of again.
+// without removes from waiting the positions that are in again and not in left. All three are in ascending order, and
+// again is a part of waiting, left one of again.
 func without(waiting, again, left []int32) []int32 {
 	return slices.DeleteFunc(waiting, func(i int32) bool {
 		if len(again) == 0 || again[0] != i {

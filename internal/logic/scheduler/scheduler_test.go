@@ -26,7 +26,10 @@ func TestNodeOf(t *testing.T) {
 		ReservedPorts: []int{22},
 	}
 	overridden := full
-	overridden.Labels, overridden.Cordon = cluster.Labels{"zone": "b", "rack": "7", "gpu": "1", cluster.LabelIsolation: cluster.IsolatesImages}, true
+	overridden.Labels, overridden.Cordon = cluster.Labels{
+		"zone": "b", "rack": "7", "gpu": "1",
+		cluster.LabelIsolation: cluster.IsolatesImages,
+	}, true
 	for _, test := range []struct {
 		name   string
 		host   *cluster.Host
@@ -36,7 +39,8 @@ func TestNodeOf(t *testing.T) {
 		{"agent only", nil, status, full},
 		{
 			"operator's labels override",
-			&cluster.Host{Name: "n1", Cordon: true, Labels: cluster.Labels{"zone": "b", "gpu": "1"}}, status, overridden,
+			&cluster.Host{Name: "n1", Cordon: true, Labels: cluster.Labels{"zone": "b", "gpu": "1"}}, status,
+			overridden,
 		},
 		{"no status", nil, nil, scheduler.Node{Name: "n1", State: cluster.NodeReady, Labels: cluster.Labels{}}},
 	} {
@@ -91,8 +95,19 @@ func TestOutsideAmounts(t *testing.T) {
 		placed   bool
 	}{
 		{"a huge demand", nil, cluster.Demand{Memory: huge}, cluster.GiB, false},
-		{"huge reservations", []cluster.Demand{{Memory: huge}, {Memory: huge}}, cluster.Demand{Memory: 1}, cluster.GiB, false},
-		{"a negative reservation", []cluster.Demand{{Memory: -cluster.GiB}}, cluster.Demand{Memory: 2 * cluster.GiB}, cluster.GiB, false},
+		{
+			"huge reservations",
+			[]cluster.Demand{{Memory: huge}, {Memory: huge}},
+			cluster.Demand{Memory: 1},
+			cluster.GiB,
+			false,
+		},
+		{
+			"a negative reservation",
+			[]cluster.Demand{{Memory: -cluster.GiB}},
+			cluster.Demand{Memory: 2 * cluster.GiB},
+			cluster.GiB, false,
+		},
 		{"a negative demand", nil, cluster.Demand{Memory: -cluster.GiB}, cluster.GiB, true},
 		{"a negative capacity", nil, cluster.Demand{Memory: 1}, -cluster.GiB, false},
 		{"a huge capacity", nil, cluster.Demand{Memory: cluster.TiB}, huge, true},
@@ -146,7 +161,10 @@ func TestDefaultStrategies(t *testing.T) {
 		{"jobs are spread", cluster.KindJob, scheduler.Options{Jobs: cluster.StrategySpread}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := cluster.Pending{Task: "c.x.1.0", Priority: 1, Owner: cluster.OwnerRef{Kind: test.kind}, Demand: cluster.Demand{CPU: 100}}
+			p := cluster.Pending{
+				Task: "c.x.1.0", Priority: 1, Owner: cluster.OwnerRef{Kind: test.kind},
+				Demand: cluster.Demand{CPU: 100},
+			}
 			q := p
 			q.Task = "c.x.1.1"
 			res := scheduler.Schedule(f, []cluster.Pending{p, q}, test.opts)
@@ -161,20 +179,29 @@ func TestDefaultStrategies(t *testing.T) {
 func TestNodesThatFollowServices(t *testing.T) {
 	node := &cluster.Node{Name: "n1", State: cluster.NodeReady}
 	for _, follows := range []bool{false, true} {
-		status := &cluster.NodeStatus{Name: "n1", Facts: cluster.Facts{Services: follows, Labels: cluster.Labels{cluster.LabelServices: "true"}}}
-		n := scheduler.NodeOf(&cluster.Host{Name: "n1", Labels: cluster.Labels{cluster.LabelServices: "true"}}, node, status)
+		status := &cluster.NodeStatus{
+			Name:  "n1",
+			Facts: cluster.Facts{Services: follows, Labels: cluster.Labels{cluster.LabelServices: "true"}},
+		}
+		n := scheduler.NodeOf(&cluster.Host{Name: "n1", Labels: cluster.Labels{cluster.LabelServices: "true"}}, node,
+			status)
 		if got := n.Labels[cluster.LabelServices] == "true"; got != follows {
 			t.Errorf("an agent that says %v counts as %v", follows, got)
 		}
 	}
-	got := scheduler.Sentence([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonConstraint, Detail: `label.berth.services = "true"`}, Nodes: 1}})
-	if want := "1 node: its agent does not know how to follow the addresses of services: it is of an older build, upgrade it"; got != want {
+	got := scheduler.Sentence(
+		[]cluster.RefusalCount{{Refusal: cluster.Refusal{
+			Code:   cluster.ReasonConstraint,
+			Detail: `label.berth.services = "true"`,
+		}, Nodes: 1}})
+	if want := "1 node: its agent does not know how to follow the addresses of services: it is of an older " +
+		"build, upgrade it"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// TestPlainProgramsWantTheirExecutor: a task without an image goes to no node that runs images alone, and is told why; one with an image and a command runs
-// on both kinds of nodes.
+// TestPlainProgramsWantTheirExecutor: a task without an image goes to no node that runs images alone, and is told why;
+// one with an image and a command runs on both kinds of nodes.
 func TestPlainProgramsWantTheirExecutor(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -191,7 +218,10 @@ func TestPlainProgramsWantTheirExecutor(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := scheduler.NewFleet()
-			f.SetNode(scheduler.Node{Name: "n1", State: cluster.NodeReady, Executors: test.executors, Capacity: cluster.Demand{CPU: 1000, Memory: cluster.GiB}})
+			f.SetNode(scheduler.Node{
+				Name: "n1", State: cluster.NodeReady, Executors: test.executors,
+				Capacity: cluster.Demand{CPU: 1000, Memory: cluster.GiB},
+			})
 			p := test.task
 			p.Task, p.Priority = "c.web.1.0", 1
 			res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{})

@@ -9,9 +9,9 @@ import (
 
 // best returns the best node for a task of the class, or -1 if all refuse it.
 //
-// There are two ways to it, which find the same. A class of few tasks searches the trees: most nodes stand out in nothing and have the order that
-// their tree has; the few that stand out are looked at one by one. A class of many tasks looks at every node once and keeps a ranking, as then
-// most nodes come to stand out.
+// There are two ways to it, which find the same. A class of few tasks searches the trees: most nodes stand out in
+// nothing and have the order that their tree has; the few that stand out are looked at one by one. A class of many
+// tasks looks at every node once and keeps a ranking, as then most nodes come to stand out.
 func (y *cycle) best(c *class) int32 {
 	y.renew(c)
 	if c.full && (!c.revives || c.fullAt == len(y.touched)) {
@@ -56,8 +56,9 @@ func (y *cycle) ready(c *class) {
 	y.settle(c)
 }
 
-// many reports whether a ranking is less work than to search the trees for each task of the class. A search may come by all nodes where tasks
-// of the group are, before it finds one without, and looks at each node class; a ranking looks at each node once.
+// many reports whether a ranking is less work than to search the trees for each task of the class. A search may come by
+// all nodes where tasks of the group are, before it finds one without, and looks at each node class; a ranking looks at
+// each node once.
 func (y *cycle) many(c *class) bool {
 	if y.opts.ranking != 0 {
 		return y.opts.ranking > 0
@@ -187,8 +188,8 @@ func (y *cycle) searchClasses(c *class, s *seek) block {
 	return y.searchShelves(c, shelved, best)
 }
 
-// searchClass returns the better of the best node of a class that does not stand out, and the best of others. Where tasks of the group count it
-// looks at the nodes with the fewest of them first.
+// searchClass returns the better of the best node of a class that does not stand out, and the best of others. Where
+// tasks of the group count it looks at the nodes with the fewest of them first.
 func (y *cycle) searchClass(s *seek, class int32, tier uint64, best block) block {
 	c := s.c
 	if c.dynamic && c.closed(class) || c.deviceless != nil && c.deviceless[class] {
@@ -222,14 +223,15 @@ func (y *cycle) picky(c *class) bool {
 			len(c.images)+len(c.requests)+len(c.distincts)+len(c.spreads)+len(c.relations)+len(c.guards) > 0
 }
 
-// plain reports whether the node, of which enough is free, takes the class and stands out in nothing but in how many of the group it has, and
-// has as many of them as are looked for.
+// plain reports whether the node, of which enough is free, takes the class and stands out in nothing but in how many of
+// the group it has, and has as many of them as are looked for.
 func (s *seek) plain(slot int32) bool {
 	y, c := s.y, s.c
 	if s.image > 0 && c.present(slot) < s.image {
 		return false
 	}
-	if slices.Contains(c.avoided, slot) || slices.Contains(c.shunned, slot) || slices.Contains(c.odd, slot) || c.standsOut(slot) || !y.meets(c.sieve, slot) {
+	if slices.Contains(c.avoided, slot) || slices.Contains(c.shunned, slot) || slices.Contains(c.odd, slot) ||
+		c.standsOut(slot) || !y.meets(c.sieve, slot) {
 		return false
 	}
 	for i := range c.relations {
@@ -330,7 +332,10 @@ func (y *cycle) findBalanced(s *seek, class int32, tier uint64, best block) bloc
 			}
 			if en := s.highest(t.page, uint64(level)<<levelShift, uint64(level+1)<<levelShift-1); en != nil {
 				found = true
-				best = y.better(best, block{rank{tier, y.fillOf(s.c, class, en.key&(1<<levelShift-1), en.key) - s.c.imageWorth(s.image)}, en.slot})
+				best = y.better(best, block{rank{
+					tier,
+					y.fillOf(s.c, class, en.key&(1<<levelShift-1), en.key) - s.c.imageWorth(s.image),
+				}, en.slot})
 			}
 		}
 		if found {
@@ -340,8 +345,8 @@ func (y *cycle) findBalanced(s *seek, class int32, tier uint64, best block) bloc
 	return best
 }
 
-// rank looks at every node and keeps the order: at most of them as the fleet has them, and again at those that the cycle
-// changed or that stand out.
+// rank looks at every node and keeps the order: at most of them as the fleet has them, and again at those that the
+// cycle changed or that stand out.
 func (y *cycle) rank(c *class) *ranking {
 	r := y.spareRanking()
 	s := y.sieveOf(c)
@@ -367,7 +372,8 @@ func (y *cycle) rank(c *class) *ranking {
 	return r
 }
 
-// leasts adds up how far the spreads over what nodes of one class differ in have come. When one gets further, nodes that refused may take the class again.
+// leasts adds up how far the spreads over what nodes of one class differ in have come. When one gets further, nodes
+// that refused may take the class again.
 func (y *cycle) leasts(c *class) (sum int64) {
 	for i := range c.spreads {
 		if t := &c.spreads[i]; t.MaxSkew > 0 && t.view.table == nil {

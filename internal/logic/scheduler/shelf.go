@@ -10,8 +10,9 @@ import (
 	"github.com/berthd/berth/internal/logic/packing"
 )
 
-// shelf is nodes of one shape that have the same devices, of which the same is free. What requests for devices come to on one of them they come to on all: beside
-// what tells node classes apart only the CPU and the memory that go with the devices differ, by which a tree holds them: see placeOn.
+// shelf is nodes of one shape that have the same devices, of which the same is free. What requests for devices come to
+// on one of them they come to on all: beside what tells node classes apart only the CPU and the memory that go with the
+// devices differ, by which a tree holds them: see placeOn.
 type shelf struct {
 	name  string
 	shape int32
@@ -83,7 +84,8 @@ func (s *shelves) clone() shelves {
 	return c
 }
 
-// shelve puts a node with devices on the shelf where it belongs: the one where it is, if nothing has changed about its devices.
+// shelve puts a node with devices on the shelf where it belongs: the one where it is, if nothing has changed about its
+// devices.
 func (f *Fleet) shelve(i int32, anew bool) {
 	s, l, all := &f.slots[i], &f.loads[i], &f.catalog.shelves
 	if l.class < 0 || len(s.node.Devices) == 0 {
@@ -119,8 +121,9 @@ func (f *Fleet) unshelve(i int32) {
 
 func (f *Fleet) librarian() editor { return editor{names: &f.names, wide: true} }
 
-// shelfName appends all that the shelf of a node depends on: its shape, its devices, and of each what is free. Where the devices of one type are all alike it does not
-// matter which of them; else it does, as the order of the list and of their IDs decides between those that will both do.
+// shelfName appends all that the shelf of a node depends on: its shape, its devices, and of each what is free. Where
+// the devices of one type are all alike it does not matter which of them; else it does, as the order of the list and of
+// their IDs decides between those that will both do.
 func shelfName(b []byte, shape int32, n *Node, bays []bay, used deviceUses) []byte {
 	b = appendNumber(b, uint64(shape))
 	order := make([]int, 0, 8)
@@ -134,7 +137,8 @@ func shelfName(b []byte, shape int32, n *Node, bays []bay, used deviceUses) []by
 	return b
 }
 
-// alikeDevices reports whether devices of one type differ only in what is used of them and where they are attached, and none is left out by package packing.
+// alikeDevices reports whether devices of one type differ only in what is used of them and where they are attached, and
+// none is left out by package packing.
 func alikeDevices(n *Node, v *bay) bool {
 	first := &n.Devices[v.at[0]]
 	return len(v.at) <= packing.MostDevices && !slices.ContainsFunc(v.at, func(at uint16) bool {
@@ -229,8 +233,8 @@ type pricings struct {
 	deviceless []bool       // by node class, those without the devices
 }
 
-// shelvable reports whether what devices a class gets is the same all over a shelf: it is not where two of its requests share devices of a type, which may be
-// alike but for the memory that is left of them.
+// shelvable reports whether what devices a class gets is the same all over a shelf: it is not where two of its requests
+// share devices of a type, which may be alike but for the memory that is left of them.
 func (c *class) shelvable() bool {
 	for i := range c.requests {
 		if c.requests[i].Share > 0 && slices.ContainsFunc(c.requests[:i], func(r cluster.DeviceRequest) bool {

@@ -18,7 +18,8 @@ type deviceWorld struct {
 
 func (w *deviceWorld) node(name string) Node {
 	n := Node{
-		Name: name, State: cluster.NodeReady, Executors: []string{"process"}, Labels: cluster.Labels{"zone": string(rune('a' + w.IntN(3)))},
+		Name: name, State: cluster.NodeReady, Executors: []string{"process"},
+		Labels:   cluster.Labels{"zone": string(rune('a' + w.IntN(3)))},
 		Capacity: cluster.Demand{CPU: cluster.MilliCPU(8000 << w.IntN(2)), Memory: 64 * cluster.GiB},
 	}
 	mixed := w.IntN(3) > 0
@@ -26,7 +27,8 @@ func (w *deviceWorld) node(name string) Node {
 	for i := range w.IntN(6) {
 		d := cluster.Device{ID: fmt.Sprint("d", ids[i]), Type: "gpu", Model: "A", Memory: 8 * cluster.GiB, Numa: i % 2}
 		if mixed {
-			d.Type, d.Model, d.Memory = []string{"gpu", "gpu", "fpga"}[w.IntN(3)], string(rune('A'+w.IntN(2))), cluster.Bytes(4+4*w.IntN(2))*cluster.GiB
+			d.Type, d.Model, d.Memory = []string{"gpu", "gpu", "fpga"}[w.IntN(3)], string(rune('A'+w.IntN(2))),
+				cluster.Bytes(4+4*w.IntN(2))*cluster.GiB
 		}
 		n.Devices = append(n.Devices, d)
 	}
@@ -37,7 +39,10 @@ func (w *deviceWorld) requests() (list []cluster.DeviceRequest) {
 	for range 1 + w.IntN(2) {
 		r := cluster.DeviceRequest{Count: 1 + w.IntN(2), OneNuma: w.IntN(4) == 0}
 		if w.IntN(2) == 0 {
-			r = cluster.DeviceRequest{Share: []int{100, 500, 1000}[w.IntN(3)], Memory: cluster.Bytes(w.IntN(3)) * cluster.GiB}
+			r = cluster.DeviceRequest{
+				Share:  []int{100, 500, 1000}[w.IntN(3)],
+				Memory: cluster.Bytes(w.IntN(3)) * cluster.GiB,
+			}
 		}
 		if w.IntN(4) == 0 {
 			r.Models = []string{"A"}
@@ -65,15 +70,22 @@ func (w *deviceWorld) change(i int) {
 	case w.IntN(3) == 0:
 		w.fleet.Release(uuid)
 	default:
-		u := cluster.DeviceUse{ID: fmt.Sprint("d", w.IntN(6)), Share: []int{100, 250, 1000}[w.IntN(3)], Memory: cluster.Bytes(w.IntN(2)) * cluster.GiB}
+		u := cluster.DeviceUse{
+			ID: fmt.Sprint("d", w.IntN(6)), Share: []int{100, 250, 1000}[w.IntN(3)],
+			Memory: cluster.Bytes(w.IntN(2)) * cluster.GiB,
+		}
 		w.fleet.Reserve(Reservation{
 			UUID: uuid, Task: "c.x.1.0", Node: name, Devices: []cluster.DeviceUse{u}[:w.IntN(2)],
-			Demand: cluster.Demand{CPU: cluster.MilliCPU(w.IntN(3000)), Memory: cluster.Bytes(w.IntN(16)) * cluster.GiB},
+			Demand: cluster.Demand{
+				CPU:    cluster.MilliCPU(w.IntN(3000)),
+				Memory: cluster.Bytes(w.IntN(16)) * cluster.GiB,
+			},
 		})
 	}
 }
 
-// TestShelves changes a fleet step by step: each node with devices is on one shelf, and what is said of a shelf holds for all nodes on it.
+// TestShelves changes a fleet step by step: each node with devices is on one shelf, and what is said of a shelf holds
+// for all nodes on it.
 func TestShelves(t *testing.T) {
 	shared := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -81,7 +93,10 @@ func TestShelves(t *testing.T) {
 		w := &deviceWorld{rand.New(rand.NewPCG(seed, 3)), NewFleet()}
 		var mix Mix
 		for range w.IntN(4) {
-			mix.Learn(cluster.Demand{CPU: cluster.MilliCPU(w.IntN(4000)), Memory: cluster.Bytes(w.IntN(16)) * cluster.GiB}, w.requests(), 1)
+			mix.Learn(cluster.Demand{
+				CPU:    cluster.MilliCPU(w.IntN(4000)),
+				Memory: cluster.Bytes(w.IntN(16)) * cluster.GiB,
+			}, w.requests(), 1)
 		}
 		if mix.Stale(nil) {
 			w.fleet.SetWorth(mix.Worth())
@@ -93,7 +108,10 @@ func TestShelves(t *testing.T) {
 		if w.IntN(2) == 0 {
 			f = f.Clone()
 		}
-		p := cluster.Pending{Task: "c.t.1.0", Priority: 1, Demand: cluster.Demand{CPU: 500, Memory: cluster.GiB}, Devices: w.requests()}
+		p := cluster.Pending{
+			Task: "c.t.1.0", Priority: 1, Demand: cluster.Demand{CPU: 500, Memory: cluster.GiB},
+			Devices: w.requests(),
+		}
 		y := newCycle(f, []cluster.Pending{p}, Options{})
 		y.classify([]int32{0})
 		c := y.classOf[0]
@@ -141,8 +159,9 @@ func samePrice(t *rapid.T, y *cycle, c *class, shelf, slot int32) {
 	}
 }
 
-// TestFullShelves: on a fleet where many nodes stand on few shelves, and differ in CPU, memory and what runs there, each task gets the node that a look at all of them
-// finds, whether it is alone of its kind or not, and again after others were placed.
+// TestFullShelves: on a fleet where many nodes stand on few shelves, and differ in CPU, memory and what runs there,
+// each task gets the node that a look at all of them finds, whether it is alone of its kind or not, and again after
+// others were placed.
 func TestFullShelves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
@@ -151,15 +170,21 @@ func TestFullShelves(t *testing.T) {
 		for i := range 100 + w.IntN(300) {
 			n := Node{
 				Name: fmt.Sprint("n", w.IntN(10), i), State: cluster.NodeReady, Executors: []string{"process"},
-				Labels:   cluster.Labels{"zone": string(rune('a' + w.IntN(2)))},
-				Capacity: cluster.Demand{CPU: cluster.MilliCPU(16_000<<(3*ample) + w.IntN(3)), Memory: 64 << (3 * ample) * cluster.GiB},
+				Labels: cluster.Labels{"zone": string(rune('a' + w.IntN(2)))},
+				Capacity: cluster.Demand{
+					CPU:    cluster.MilliCPU(16_000<<(3*ample) + w.IntN(3)),
+					Memory: 64 << (3 * ample) * cluster.GiB,
+				},
 			}
 			for d := range 2 + 2*w.IntN(2) {
 				n.Devices = append(n.Devices, cluster.Device{ID: fmt.Sprint("d", d), Type: "gpu", Numa: d % 2})
 			}
 			w.fleet.SetNode(n)
 			r := Reservation{UUID: n.Name, Task: "c.x.1.0", Node: n.Name}
-			r.Demand = cluster.Demand{CPU: cluster.MilliCPU(w.IntN(9) * 800), Memory: cluster.Bytes(w.IntN(20)) * cluster.GiB}
+			r.Demand = cluster.Demand{
+				CPU:    cluster.MilliCPU(w.IntN(9) * 800),
+				Memory: cluster.Bytes(w.IntN(20)) * cluster.GiB,
+			}
 			if w.IntN(4) > 0 {
 				r.Devices = []cluster.DeviceUse{{ID: "d0", Share: []int{250, 500, 1000}[w.IntN(3)]}}
 			}
@@ -174,10 +199,18 @@ func TestFullShelves(t *testing.T) {
 		}
 		var pending []cluster.Pending
 		for i := range 12 {
-			p := cluster.Pending{Task: cluster.TaskID(fmt.Sprintf("c.t%d.1.0", i)), Priority: 1, Demand: w.demand(), Devices: w.request()}
-			p.Placement.Strategy = []cluster.Strategy{"", cluster.StrategyWhole, cluster.StrategyWhole, cluster.StrategySpread, cluster.StrategyBinpack}[w.IntN(5)]
+			p := cluster.Pending{
+				Task: cluster.TaskID(fmt.Sprintf("c.t%d.1.0", i)), Priority: 1, Demand: w.demand(),
+				Devices: w.request(),
+			}
+			p.Placement.Strategy = []cluster.Strategy{
+				"", cluster.StrategyWhole, cluster.StrategyWhole,
+				cluster.StrategySpread, cluster.StrategyBinpack,
+			}[w.IntN(5)]
 			if w.IntN(4) == 0 {
-				p.Placement.Affinities = []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 10}}
+				p.Placement.Affinities = []cluster.Affinity{
+					{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 10},
+				}
 			}
 			for j := range 1 + i%3 {
 				p.Task = cluster.TaskID(fmt.Sprintf("c.t%d.1.%d", i, j))
@@ -195,7 +228,8 @@ func TestFullShelves(t *testing.T) {
 				want = y.judge(c, slot, want)
 			}
 			if got != want.slot {
-				t.Fatalf("%s with %v and %v: got node %d, want %d of rank %v", pending[at].Task, c.demand, c.requests, got, want.slot, want.rank)
+				t.Fatalf("%s with %v and %v: got node %d, want %d of rank %v", pending[at].Task, c.demand, c.requests,
+					got, want.slot, want.rank)
 			}
 			if got >= 0 {
 				y.place(c, got, int(at))
@@ -216,7 +250,8 @@ func (w *deviceWorld) request() []cluster.DeviceRequest {
 	return []cluster.DeviceRequest{{Share: []int{0, 100, 250, 500, 800}[w.IntN(5)]}}
 }
 
-// TestHilbert: cells that follow each other along the curve are neighbours in the plane, and it comes by each cell once.
+// TestHilbert: cells that follow each other along the curve are neighbours in the plane, and it comes by each cell
+// once.
 func TestHilbert(t *testing.T) {
 	type cell struct{ x, y int }
 	cells := make([]*cell, curveSide*curveSide)

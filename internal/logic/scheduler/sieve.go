@@ -115,8 +115,8 @@ func sieveKey(b []byte, p *cluster.Pending) []byte {
 	return b
 }
 
-// bars returns why the node refuses the class whatever runs on it, or no code, and what that is about: a constraint or a taint. It does not look
-// at demands on attributes to be skipped; nil skips none.
+// bars returns why the node refuses the class whatever runs on it, or no code, and what that is about: a constraint or
+// a taint. It does not look at demands on attributes to be skipped; nil skips none.
 func bars(c *class, node *Node, skip func(attribute string) bool) (code cluster.ReasonCode, about string) {
 	switch {
 	case node.State != cluster.NodeReady:

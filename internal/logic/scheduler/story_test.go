@@ -24,14 +24,15 @@ import (
 // answers are written anew.
 //
 //	node NAME key=value…         a node joins or changes; keys: state cordon drain arch kernel executors cpu memory
-//	                             disk reserved pool taints gpus images label.<key>; without them it is ready, with 4 CPUs, 8 GiB, 100 GiB
+//	                             disk reserved pool taints gpus images label.<key>; without them it is ready, with 4
+//	                             CPUs, 8 GiB, 100 GiB
 //	gone NAME                    a node is removed
 //	held UUID TASK NODE key=…    an attempt is reserved; keys: definition cpu memory disk ports
 //	release UUID                 … and released
 //	tasks OWNER key=value…       tasks of cluster c begin to wait; OWNER is SERVICE, or JOB/STEP; keys: count
-//	                             first generation definition restarted attempt priority cpu memory disk ports strategy apart where
-//	                             avoid shun only daemon since image images gpu gang all labels pool tolerates wants evenly distinct near
-//	                             must-near away must-away
+//	                             first generation definition restarted attempt priority cpu memory disk ports
+//	                             strategy apart where avoid shun only daemon since image images gpu gang all labels
+//	                             pool tolerates wants evenly distinct near must-near away must-away
 //	withdraw OWNER               … and are wanted no more
 //	schedule                     decides, and answers
 //	apply                        reserves what the last schedule placed; the rest goes on waiting
@@ -266,9 +267,10 @@ func readDemand(d *cluster.Demand, key, value string) (err error) {
 
 func readNode(args []string) (n scheduler.Node, err error) {
 	n = scheduler.Node{
-		Name: args[0], State: cluster.NodeReady, Arch: "amd64", OS: "linux", Executors: []string{"containerd", "process"},
-		Labels:   cluster.Labels{},
-		Capacity: cluster.Demand{CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB},
+		Name: args[0], State: cluster.NodeReady, Arch: "amd64", OS: "linux",
+		Executors: []string{"containerd", "process"},
+		Labels:    cluster.Labels{},
+		Capacity:  cluster.Demand{CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB},
 	}
 	for key, value := range pairs(args[1:]) {
 		label, isLabel := strings.CutPrefix(key, "label.")
@@ -422,7 +424,8 @@ func readWish(p *cluster.Pending, key, value string) (err error) {
 		p.Placement.Pool = value
 	case "tolerates":
 		for _, t := range readTaints(value) {
-			p.Placement.Tolerations = append(p.Placement.Tolerations, cluster.Toleration{Key: t.Key, Value: t.Value, Effect: t.Effect})
+			p.Placement.Tolerations = append(p.Placement.Tolerations,
+				cluster.Toleration{Key: t.Key, Value: t.Value, Effect: t.Effect})
 		}
 	case "wants":
 		p.Placement.Affinities = append(p.Placement.Affinities, cluster.Affinity{Constraint: readConstraint(value)})
@@ -438,7 +441,8 @@ func readWish(p *cluster.Pending, key, value string) (err error) {
 	case "near", "must-near", "away", "must-away": // LABEL:VALUE, or with "@" an attribute behind it
 		labels, attribute, _ := strings.Cut(value, "@")
 		p.Placement.Relations = append(p.Placement.Relations, cluster.Relation{
-			Labels: readLabels(labels), Attribute: attribute, Away: strings.HasSuffix(key, "away"), Required: strings.HasPrefix(key, "must"),
+			Labels: readLabels(labels), Attribute: attribute, Away: strings.HasSuffix(key, "away"),
+			Required: strings.HasPrefix(key, "must"),
 		})
 	case "priority":
 		p.Priority, err = strconv.Atoi(value)

@@ -17,9 +17,9 @@ type terms struct {
 	guards     []guardTerm
 	counts     []*view // in which its tasks are counted
 
-	// each says that every node is looked at: the terms know no order. Of dynamic terms what holds for a whole node class
-	// changes with each placement; of reviving ones a node that refuses may take the task later.
-	// Of joining ones, which revive, it may take it since another one is there.
+	// each says that every node is looked at: the terms know no order. Of dynamic terms what holds for a whole node
+	// class changes with each placement; of reviving ones a node that refuses may take the task later. Of joining ones,
+	// which revive, it may take it since another one is there.
 	wishes, each, dynamic, revives, joins bool
 	odd                                   []int32 // nodes that named affinities stand out
 }
@@ -31,10 +31,11 @@ type spreadTerm struct {
 	parts  []int32
 	wholes int32
 	said   []saidPoints // by number of the value
-	// Where nodes of one class differ in the attribute: how many values come into question that no target names, and what the targets name
-	// together, in percent.
+	// Where nodes of one class differ in the attribute: how many values come into question that no target names, and
+	// what the targets name together, in percent.
 	open, named int64
-	// There: the nodes with a value that is a target, and what is said to those that have no task and are not among them.
+	// There: the nodes with a value that is a target, and what is said to those that have no task and are not among
+	// them.
 	targeted []int32
 	empty    int64
 	fewest   int32 // as of change
@@ -54,7 +55,10 @@ func (t *spreadTerm) points(c *class, class int32) int64 {
 	v := t.view.table.of[class]
 	said, tasks := &t.said[v], t.view.values[v]
 	if said.tasks != tasks+1 {
-		*said = saidPoints{tasks + 1, spreadPoints(int64(t.Weight), int64(tasks), int64(c.Count), int64(t.parts[v]), int64(t.wholes))}
+		*said = saidPoints{
+			tasks + 1,
+			spreadPoints(int64(t.Weight), int64(tasks), int64(c.Count), int64(t.parts[v]), int64(t.wholes)),
+		}
 	}
 	return said.points
 }
@@ -110,7 +114,8 @@ func (y *cycle) settle(c *class) {
 	}
 }
 
-// settleDevices finds the node classes that have not the devices, even if nothing of them is used. Tasks with the same requests share what was found.
+// settleDevices finds the node classes that have not the devices, even if nothing of them is used. Tasks with the same
+// requests share what was found.
 func (y *cycle) settleDevices(c *class) {
 	if len(c.requests) == 0 {
 		return
@@ -196,7 +201,8 @@ func (y *cycle) settleSpread(c *class, spread cluster.Spread) {
 	c.spreads = append(c.spreads, t)
 }
 
-// settleFine is settleSpread where nodes of one class differ in the attribute. Nodes stand out that have tasks of the group, or a value that is a target.
+// settleFine is settleSpread where nodes of one class differ in the attribute. Nodes stand out that have tasks of the
+// group, or a value that is a target.
 func (y *cycle) settleFine(c *class, t *spreadTerm) {
 	var named []string
 	for _, target := range t.Targets {
@@ -240,7 +246,8 @@ func (y *cycle) openValues(c *class, t *spreadTerm, targets []string) (values in
 	return len(all)
 }
 
-// outstanding yields the nodes to which spreads say something else than to the others of their class, some more than once.
+// outstanding yields the nodes to which spreads say something else than to the others of their class, some more than
+// once.
 func (c *class) outstanding(yield func(slot int32) bool) {
 	for i := range c.spreads {
 		t := &c.spreads[i]
@@ -274,8 +281,8 @@ func targetOf(targets []cluster.SpreadTarget, value string) int {
 	return slices.IndexFunc(targets, func(t cluster.SpreadTarget) bool { return t.Value == value })
 }
 
-// spreadPoints is what a spread says to a value that has so many tasks and should have so large a part of count: all of its weight where there
-// are none, none where there are as many as there should be, and less than none beyond.
+// spreadPoints is what a spread says to a value that has so many tasks and should have so large a part of count: all of
+// its weight where there are none, none where there are as many as there should be, and less than none beyond.
 func spreadPoints(weight, tasks, count, part, wholes int64) int64 {
 	if part <= 0 || count <= 0 {
 		return -weight * point
@@ -400,8 +407,8 @@ func (t *relationTerm) pointsFor(tasks int32) int64 {
 	return int64(t.Weight) * point
 }
 
-// met reports whether a demand on the nearness of others is met where there are so many of them. Where there is none anywhere, the first of
-// those that want to be together is the one that the others join.
+// met reports whether a demand on the nearness of others is met where there are so many of them. Where there is none
+// anywhere, the first of those that want to be together is the one that the others join.
 func (t *relationTerm) met(tasks int32) bool {
 	switch {
 	case !t.Required:
@@ -464,7 +471,8 @@ func (c *class) closed(class int32) bool {
 		}
 	}
 	for i := range c.spreads {
-		if t := &c.spreads[i]; t.MaxSkew > 0 && t.view.table != nil && int(t.view.values[t.view.table.of[class]]+1-t.least()) > t.MaxSkew {
+		if t := &c.spreads[i]; t.MaxSkew > 0 && t.view.table != nil &&
+			int(t.view.values[t.view.table.of[class]]+1-t.least()) > t.MaxSkew {
 			return true
 		}
 	}

@@ -9,12 +9,12 @@ import (
 // fan is how many entries or kids a page of a tree holds at most.
 const fan = 32
 
-// A tree holds the nodes of one node class in the order of a key, of equals in the order of their names: a B+ tree whose
-// pages know the most that is free, of each resource, on any node below them. So the first node in the order that has room
-// for a task is found in about log n steps, whatever the task asks for.
+// A tree holds the nodes of one node class in the order of a key, of equals in the order of their names: a B+ tree
+// whose pages know the most that is free, of each resource, on any node below them. So the first node in the order that
+// has room for a task is found in about log n steps, whatever the task asks for.
 //
-// Pages are shared: the fleet changes its own in place, and a cycle, which only reads the fleet, copies a page before it changes it and goes
-// on with its own. A tree is known by its root page; nil is the empty one.
+// Pages are shared: the fleet changes its own in place, and a cycle, which only reads the fleet, copies a page before
+// it changes it and goes on with its own. A tree is known by its root page; nil is the empty one.
 type page struct {
 	owner   *owner
 	entries []entry // of a leaf
@@ -55,7 +55,10 @@ type span struct {
 // spanOf returns that of a single node.
 func spanOf(en *entry) span {
 	fill := en.key & (1<<levelShift - 1)
-	return span{least: en.free, last: en.key, low: fill, high: fill, from: en.level, to: en.level, classes: 1 << en.mark}
+	return span{
+		least: en.free, last: en.key, low: fill, high: fill, from: en.level, to: en.level,
+		classes: 1 << en.mark,
+	}
 }
 
 func (s *span) join(o *span) {
@@ -141,7 +144,8 @@ func (e editor) insert(root *page, en entry) *page {
 	return p
 }
 
-// put adds an entry below p, and returns p, or the copy that stands for it, and the page that follows it if it became too large.
+// put adds an entry below p, and returns p, or the copy that stands for it, and the page that follows it if it became
+// too large.
 func (e editor) put(p *page, en entry) (own, split *page) {
 	p = e.own(p)
 	if p.kids == nil {

@@ -47,7 +47,8 @@ func valueOf(n *Node, name string) string {
 	return v
 }
 
-// view counts some tasks, by the value that their nodes have for an attribute; by node, where nodes of one class differ in it.
+// view counts some tasks, by the value that their nodes have for an attribute; by node, where nodes of one class differ
+// in it.
 type view struct {
 	table  *table          // nil: by node
 	values []int32         // by number of the value
@@ -247,7 +248,8 @@ type watch struct {
 	*view
 }
 
-// relate makes the views that relations of the pending tasks and of those that are reserved need, before anything is placed.
+// relate makes the views that relations of the pending tasks and of those that are reserved need, before anything is
+// placed.
 func (y *cycle) relate() {
 	guards := map[string]*watch{}
 	for key, g := range y.fleet.neighbours.guards { // order-free: a copy

@@ -10,20 +10,22 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// attributeVolume is the attribute of the constraints that bound adds: Value is the volume's key, Values the nodes that have it. No user can name it.
+// attributeVolume is the attribute of the constraints that bound adds: Value is the volume's key, Values the nodes that
+// have it. No user can name it.
 const attributeVolume = "volume"
 
-// What it is worth to a task that the newest copy of a volume of its own is on a node, and what an older one is worth: more than its owner's
-// wishes can weigh. The most copies that are looked at.
+// What it is worth to a task that the newest copy of a volume of its own is on a node, and what an older one is worth:
+// more than its owner's wishes can weigh. The most copies that are looked at.
 const (
 	newestCopy = 20 * cluster.MaxWeight
 	olderCopy  = newestCopy / 2
 	mostCopies = 4
 )
 
-// bound returns the pending tasks with a constraint for each volume that keeps them with it and that nodes have, and with an affinity for
-// each node that has a copy of a volume of the task's own: whoever finds out about constraints and affinities then knows of volumes. A node of the
-// fleet that is down has its volumes all the same. What nobody has yet binds nobody, and a daemon is on all its nodes, with a volume on each.
+// bound returns the pending tasks with a constraint for each volume that keeps them with it and that nodes have, and
+// with an affinity for each node that has a copy of a volume of the task's own: whoever finds out about constraints and
+// affinities then knows of volumes. A node of the fleet that is down has its volumes all the same. What nobody has yet
+// binds nobody, and a daemon is on all its nodes, with a volume on each.
 func (f *Fleet) bound(pending []cluster.Pending) []cluster.Pending {
 	own := false
 	for i := range pending {
@@ -33,7 +35,10 @@ func (f *Fleet) bound(pending []cluster.Pending) []cluster.Pending {
 		var add []cluster.Constraint
 		for _, key := range pending[i].Volumes {
 			if nodes := f.volumes[key]; len(nodes) > 0 {
-				add = append(add, cluster.Constraint{Attribute: attributeVolume, Op: cluster.OpExists, Value: key, Values: f.namesOf(nodes)})
+				add = append(add, cluster.Constraint{
+					Attribute: attributeVolume, Op: cluster.OpExists, Value: key,
+					Values: f.namesOf(nodes),
+				})
 			}
 		}
 		liked := f.liked(pending[i].Sticky)
@@ -64,7 +69,10 @@ func (f *Fleet) liked(sticky []string) (all []cluster.Affinity) {
 			if i == 0 {
 				weight = newestCopy
 			}
-			all = append(all, cluster.Affinity{Constraint: cluster.Constraint{Attribute: nodeName, Op: cluster.OpEqual, Value: f.slots[slot].node.Name}, Weight: weight})
+			all = append(all, cluster.Affinity{Constraint: cluster.Constraint{
+				Attribute: nodeName, Op: cluster.OpEqual,
+				Value: f.slots[slot].node.Name,
+			}, Weight: weight})
 		}
 	}
 	return all

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// A task goes where its volume is, waits while that node is down and says why, and goes anywhere once the node is forgotten. What nobody has yet
-// binds nobody.
+// A task goes where its volume is, waits while that node is down and says why, and goes anywhere once the node is
+// forgotten. What nobody has yet binds nobody.
 func TestVolumesThatPin(t *testing.T) {
 	f := scheduler.NewFleet()
 	node := func(name string, volumes ...string) scheduler.Node {
@@ -74,8 +74,8 @@ func TestVolumesThatPin(t *testing.T) {
 	}
 }
 
-// A task goes where the newest copy of its own volume is, whatever its owner likes; to an older one where that node does not take it; anywhere
-// where nobody has one. It never waits for it.
+// A task goes where the newest copy of its own volume is, whatever its owner likes; to an older one where that node
+// does not take it; anywhere where nobody has one. It never waits for it.
 func TestVolumesThatStick(t *testing.T) {
 	t.Parallel()
 	f := scheduler.NewFleet()
@@ -94,7 +94,9 @@ func TestVolumesThatStick(t *testing.T) {
 	}
 	p := pinnedPending("db", 0, "")
 	p.Sticky, p.Placement.Strategy = []string{"c/db/data.0"}, cluster.StrategyBinpack
-	p.Placement.Affinities = []cluster.Affinity{{Constraint: cluster.Constraint{Attribute: "node.name", Value: "e"}, Weight: cluster.MaxWeight}}
+	p.Placement.Affinities = []cluster.Affinity{
+		{Constraint: cluster.Constraint{Attribute: "node.name", Value: "e"}, Weight: cluster.MaxWeight},
+	}
 	for _, c := range []struct {
 		story  string
 		change func()
@@ -128,8 +130,8 @@ func TestVolumesThatStick(t *testing.T) {
 	}
 }
 
-// The newest copy is the one of the newest plan, also where the clock of the leader that made it stood further back; a restored store begins a new
-// incarnation. What agents of the build before noted has its place among them by the clock.
+// The newest copy is the one of the newest plan, also where the clock of the leader that made it stood further back; a
+// restored store begins a new incarnation. What agents of the build before noted has its place among them by the clock.
 func TestNewestCopyWithAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
@@ -139,16 +141,26 @@ func TestNewestCopyWithAClockThatGoesBack(t *testing.T) {
 		want   string
 	}{
 		{"the next leader's clock is an hour behind", map[string]cluster.StickyCopy{
-			"a": {Placed: at(7200), Incarnation: 1, Plan: 8}, "b": {Placed: at(3600), Incarnation: 1, Plan: 9}, "d": {Placed: at(7100), Incarnation: 1, Plan: 7},
+			"a": {Placed: at(7200), Incarnation: 1, Plan: 8}, "b": {Placed: at(3600), Incarnation: 1, Plan: 9},
+			"d": {Placed: at(7100), Incarnation: 1, Plan: 7},
 		}, "b"},
 		{"a store of an older backup", map[string]cluster.StickyCopy{
 			"a": {Placed: at(7200), Incarnation: 1, Plan: 80}, "b": {Placed: at(7000), Incarnation: 2, Plan: 9},
 		}, "b"},
-		{"notes of a build before", map[string]cluster.StickyCopy{"a": {Placed: at(7200)}, "b": {Placed: at(7300)}}, "b"},
+		{
+			"notes of a build before",
+			map[string]cluster.StickyCopy{"a": {Placed: at(7200)}, "b": {Placed: at(7300)}},
+			"b",
+		},
 		{"an old note, and newer ones since", map[string]cluster.StickyCopy{
-			"a": {Placed: at(7000)}, "b": {Placed: at(7200), Incarnation: 1, Plan: 8}, "d": {Placed: at(7100), Incarnation: 1, Plan: 9},
+			"a": {Placed: at(7000)}, "b": {Placed: at(7200), Incarnation: 1, Plan: 8},
+			"d": {Placed: at(7100), Incarnation: 1, Plan: 9},
 		}, "d"},
-		{"an agent that is not upgraded yet", map[string]cluster.StickyCopy{"a": {Placed: at(7300)}, "b": {Placed: at(7200), Incarnation: 1, Plan: 8}}, "a"},
+		{
+			"an agent that is not upgraded yet",
+			map[string]cluster.StickyCopy{"a": {Placed: at(7300)}, "b": {Placed: at(7200), Incarnation: 1, Plan: 8}},
+			"a",
+		},
 	} {
 		f := scheduler.NewFleet()
 		for _, name := range []string{"a", "b", "d"} {
@@ -162,7 +174,8 @@ func TestNewestCopyWithAClockThatGoesBack(t *testing.T) {
 		}
 		p := pinnedPending("db", 0, "")
 		p.Sticky = []string{"c/db/data.0"}
-		if res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{}); len(res.Placements) != 1 || res.Placements[0].Node != c.want {
+		if res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{}); len(res.Placements) != 1 ||
+			res.Placements[0].Node != c.want {
 			t.Errorf("%s: got %+v, want %s", c.story, res, c.want)
 		}
 	}
@@ -178,7 +191,10 @@ func TestFolders(t *testing.T) {
 		f.SetNode(n)
 	}
 	set("old", nil)
-	set("some", &cluster.FolderFacts{HostVolumes: []cluster.HostVolume{{Name: "m", ReadOnly: true}}, Paths: []string{"/srv"}})
+	set("some", &cluster.FolderFacts{
+		HostVolumes: []cluster.HostVolume{{Name: "m", ReadOnly: true}},
+		Paths:       []string{"/srv"},
+	})
 	for _, c := range []struct {
 		volume   cluster.Volume
 		readOnly bool
@@ -190,7 +206,11 @@ func TestFolders(t *testing.T) {
 			false,
 			`1 node: it declares no host volume "m": start its agent with --host-volume m=PATH; 1 node: its host volume "m" is read-only and the task mounts it to write: mount it with read_only`,
 		},
-		{cluster.Volume{Name: "v", HostVolume: "x"}, true, `2 nodes: it declares no host volume "x": start its agent with --host-volume x=PATH`},
+		{
+			cluster.Volume{Name: "v", HostVolume: "x"},
+			true,
+			`2 nodes: it declares no host volume "x": start its agent with --host-volume x=PATH`,
+		},
 		{cluster.Volume{Name: "v", Host: "/srv/x"}, true, "old some"},
 		{cluster.Volume{Name: "v", Host: "/srvx"}, true, "old"},
 		{cluster.Volume{Name: "v", Sticky: true}, false, "some"},

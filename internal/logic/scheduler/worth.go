@@ -7,8 +7,9 @@ import (
 	"github.com/berthd/berth/internal/logic/packing"
 )
 
-// Mix is what tasks ask of devices, by their type, learned from those that arrive: see package packing. The zero value is an empty mix.
-// It belongs to the owner of a fleet, who learns and makes a Worth of it anew when the one that the fleet has is stale. Not for concurrent use.
+// Mix is what tasks ask of devices, by their type, learned from those that arrive: see package packing. The zero value
+// is an empty mix. It belongs to the owner of a fleet, who learns and makes a Worth of it anew when the one that the
+// fleet has is stale. Not for concurrent use.
 type Mix struct{ kinds []mixKind }
 
 // mixKind is the mix of one type of devices.
@@ -21,8 +22,8 @@ type mixKind struct {
 // otherModel is the number of the models that no demand names, and of those that are too many to be told apart.
 const otherModel = 63
 
-// Learn adds so many tasks that ask for the same. Tasks that ask for no devices say nothing. Call it once when tasks arrive, and
-// for those that stand when an owner begins.
+// Learn adds so many tasks that ask for the same. Tasks that ask for no devices say nothing. Call it once when tasks
+// arrive, and for those that stand when an owner begins.
 func (m *Mix) Learn(demand cluster.Demand, devices []cluster.DeviceRequest, tasks int) {
 	demand = clamp(demand)
 	for i := range devices {
@@ -33,7 +34,8 @@ func (m *Mix) Learn(demand cluster.Demand, devices []cluster.DeviceRequest, task
 				all += sizeOf(&o)
 			}
 		}
-		own := func(amount int64) int64 { // a task with several requests counts as so many, each with its part of the rest
+		// a task with several requests counts as so many, each with its part of the rest
+		own := func(amount int64) int64 {
 			return amount / max(all/max(sizeOf(&r), 1), 1)
 		}
 		k := m.of(r.Type)
@@ -110,8 +112,8 @@ func (m *Mix) Worth() *Worth {
 	return w
 }
 
-// Worth is what the devices of a node are worth to the tasks that are likely to come, for Fleet.SetWorth. It never changes and may be
-// shared. Fleets that are equal and have the same worth are decided on alike, whoever decides.
+// Worth is what the devices of a node are worth to the tasks that are likely to come, for Fleet.SetWorth. It never
+// changes and may be shared. Fleets that are equal and have the same worth are decided on alike, whoever decides.
 type Worth struct{ kinds []worthKind }
 
 type worthKind struct {
@@ -138,8 +140,8 @@ func (w *Worth) numbersAlike(o *Worth) bool {
 	})
 }
 
-// SetWorth says what devices are worth from now on; nil, as at first: nothing. It decides between nodes for tasks of the strategy whole and for
-// those whose owner names no strategy, and which devices they get.
+// SetWorth says what devices are worth from now on; nil, as at first: nothing. It decides between nodes for tasks of
+// the strategy whole and for those whose owner names no strategy, and which devices they get.
 func (f *Fleet) SetWorth(w *Worth) {
 	alike := f.worth.numbersAlike(w)
 	f.worth = w

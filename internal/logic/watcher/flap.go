@@ -8,8 +8,8 @@ import (
 )
 
 // welcome counts the return of a node that was silent, and how long it is held. A node that keeps going silent and
-// coming back is damped: it takes no new tasks for a time that grows with each return in a row, while those that it has go
-// on. The first return costs nothing.
+// coming back is damped: it takes no new tasks for a time that grows with each return in a row, while those that it has
+// go on. The first return costs nothing.
 func (v *Verdict) welcome(in Input) {
 	n := &v.Node
 	silent := n.State == cluster.NodeSuspect || n.State == cluster.NodeDown

@@ -9,11 +9,12 @@ import (
 // owned returns the node's record, completed from what is known and claimed if nobody owns the node; or that it is
 // another domain's.
 //
-// Each change of the owner is a compare-and-set of the record, and only the owner lets go (P7.1): a domain claims a node
-// that the operator gave to it (Host.Domain) when no other owns it, or when the operator raised Host.Generation above
-// the record's, which is force. A claim after another owner, in this store or in one that agents knew before, raises the
-// generation, so that agents refuse what the former owner may still send (P1.6). While it is awaited how to go on with a
-// store that went back, only a node without any record is claimed: it may be judged, and its tasks are told nothing.
+// Each change of the owner is a compare-and-set of the record, and only the owner lets go (P7.1): a domain claims a
+// node that the operator gave to it (Host.Domain) when no other owns it, or when the operator raised Host.Generation
+// above the record's, which is force. A claim after another owner, in this store or in one that agents knew before,
+// raises the generation, so that agents refuse what the former owner may still send (P1.6). While it is awaited how to
+// go on with a store that went back, only a node without any record is claimed: it may be judged, and its tasks are
+// told nothing.
 func owned(in Input) (n cluster.Node, foreign bool) {
 	if in.Node != nil {
 		n = *in.Node

@@ -1,12 +1,12 @@
 // Package watcher turns the reports of nodes, and their silence, into verdicts.
 //
-// A node that registers is joining until its first full report is in, then ready. Silence counts from
-// the heartbeat that the node promised next (P6.2): after Options.Suspect it takes no new tasks, after Options.Down it
-// is down. Its tasks are lost by their class, which can be later. A node that is heard again is
-// what it was, unless it keeps coming back: then it takes no new tasks for a time that grows. Only the leader watches, and only what it saw itself counts: silence
-// starts again for all nodes with a new leader and after a gap of the watcher's own (Rearm), so a stopped or
-// lagging leader condemns nobody. That is also the recovery barrier (P6.5): before its class's silence
-// has passed again under this leader, no task of a node that did not report is lost.
+// A node that registers is joining until its first full report is in, then ready. Silence counts from the heartbeat
+// that the node promised next (P6.2): after Options.Suspect it takes no new tasks, after Options.Down it is down. Its
+// tasks are lost by their class, which can be later. A node that is heard again is what it was, unless it keeps coming
+// back: then it takes no new tasks for a time that grows. Only the leader watches, and only what it saw itself counts:
+// silence starts again for all nodes with a new leader and after a gap of the watcher's own (Rearm), so a stopped or
+// lagging leader condemns nobody. That is also the recovery barrier (P6.5): before its class's silence has passed again
+// under this leader, no task of a node that did not report is lost.
 //
 // A domain owns the nodes that its leader has claimed (P7.1): owner.go says who may claim and who lets go. A node
 // that the operator drains, or sends to another domain, is draining until nothing stands on it, then drained.
@@ -87,8 +87,8 @@ type Input struct {
 	// Recovered says that the operator decided how to go on after the store went back (P1.7): what agents have seen is
 	// then the least that holds.
 	Recovered bool
-	// Held says that this decision is awaited: what the store lost may have said otherwise, so that no node changes hands and
-	// none is forgotten.
+	// Held says that this decision is awaited: what the store lost may have said otherwise, so that no node changes
+	// hands and none is forgotten.
 	Held bool
 	// Armed is since when silence counts; see Rearm.
 	Armed time.Duration

@@ -28,9 +28,11 @@ func input(t *rapid.T) watcher.Input {
 	}
 	if in.Status == nil || rapid.Bool().Draw(t, "node") {
 		in.Node = &cluster.Node{
-			Name: "n1", Domain: rapid.SampledFrom([]string{"default", "default", "default", "", "other"}).Draw(t, "domain"), Generation: 1, Session: session,
+			Name: "n1", Domain: rapid.SampledFrom([]string{"default", "default", "default", "", "other"}).Draw(t,
+				"domain"), Generation: 1, Session: session,
 			State: rapid.SampledFrom([]cluster.NodeState{
-				cluster.NodeJoining, cluster.NodeReady, cluster.NodeSuspect, cluster.NodeDown, cluster.NodeDraining, cluster.NodeDrained,
+				cluster.NodeJoining, cluster.NodeReady, cluster.NodeSuspect, cluster.NodeDown, cluster.NodeDraining,
+				cluster.NodeDrained,
 			}).Draw(t, "state"),
 		}
 	}
@@ -185,8 +187,14 @@ func TestStorm(t *testing.T) {
 		{"all well", nodes(20), false},
 		{"three of ten", nodes(7, 30*time.Second, 40*time.Second, 50*time.Second), false},
 		{"four of ten", nodes(6, 30*time.Second, 40*time.Second, 50*time.Second, 90*time.Second), true},
-		{"four of nine are too few nodes", nodes(5, 30*time.Second, 40*time.Second, 50*time.Second, 60*time.Second), false},
-		{"four of ten, one after the other", nodes(6, 30*time.Second, 100*time.Second, 170*time.Second, 240*time.Second), false},
+		{
+			"four of nine are too few nodes", nodes(5, 30*time.Second, 40*time.Second, 50*time.Second, 60*time.Second),
+			false,
+		},
+		{
+			"four of ten, one after the other",
+			nodes(6, 30*time.Second, 100*time.Second, 170*time.Second, 240*time.Second), false,
+		},
 		{"four of ten, long ago", nodes(6, 30*time.Minute, 30*time.Minute, 30*time.Minute, 30*time.Minute), true},
 		{"late is not silent", nodes(6, time.Second, time.Second, time.Second, time.Second), false},
 		{"destroyed nodes do not count", append(nodes(9, 30*time.Second), gone, gone, gone, gone), false},
@@ -225,7 +233,8 @@ func TestOnlyTheOwnerLetsGo(t *testing.T) {
 			in.Node.Until = time.Time{}
 			in.Status = &cluster.NodeStatus{Name: "n1", Session: 1, Synced: true}
 			in.Pulse = &cluster.Pulse{Session: 1, At: in.Now, Next: time.Second}
-			in.Node.State = rapid.SampledFrom([]cluster.NodeState{cluster.NodeDraining, cluster.NodeDrained, cluster.NodeDrained}).Draw(t, "drain")
+			in.Node.State = rapid.SampledFrom(
+				[]cluster.NodeState{cluster.NodeDraining, cluster.NodeDrained, cluster.NodeDrained}).Draw(t, "drain")
 			in.Host = &cluster.Host{
 				Name: "n1", Generation: rapid.Uint64Range(0, 3).Draw(t, "raised"),
 				Domain: rapid.SampledFrom([]string{"other", "default"}).Draw(t, "to"),

@@ -165,7 +165,10 @@ func (g *generator) named(t reflect.Type) *schema {
 	s := &schema{Description: g.types[t.Name()]}
 	switch reflect.New(t).Interface().(type) {
 	case *cluster.MilliCPU:
-		s.AnyOf = []*schema{{Type: "number", Minimum: &zero}, {Type: "string", Pattern: `^([0-9]+m|[0-9]+(\.[0-9]+)?)$`}}
+		s.AnyOf = []*schema{
+			{Type: "number", Minimum: &zero},
+			{Type: "string", Pattern: `^([0-9]+m|[0-9]+(\.[0-9]+)?)$`},
+		}
 	case *cluster.Bytes:
 		s.AnyOf = []*schema{
 			{Type: "number", Minimum: &zero},
@@ -240,7 +243,8 @@ func (g *generator) object(s *schema, t reflect.Type) {
 		}
 		field := g.of(f.Type)
 		field.Description = g.docs[owner.Name()][f.Name]
-		field.ReadOnly = owner == reflect.TypeFor[cluster.Lifespan]() || strings.Contains(field.Description, "what a client sends here is ignored") ||
+		field.ReadOnly = owner == reflect.TypeFor[cluster.Lifespan]() ||
+			strings.Contains(field.Description, "what a client sends here is ignored") ||
 			strings.Contains(field.Description, "what a manifest holds here is ignored")
 		if name == "name" && field.Type == "string" {
 			field.Pattern, field.MaxLength = `^[a-z]([a-z0-9-]*[a-z0-9])?$`, cluster.MaxName
@@ -260,12 +264,15 @@ func (g *generator) object(s *schema, t reflect.Type) {
 	}
 }
 
-// countOrElse demands the count of a service only where neither scaling nor the mode daemon says how many tasks there are.
+// countOrElse demands the count of a service only where neither scaling nor the mode daemon says how many tasks there
+// are.
 func (s *schema) countOrElse() {
 	s.Required = slices.DeleteFunc(s.Required, func(name string) bool { return name == "count" })
 	daemon := &properties{}
 	daemon.set("mode", &schema{Const: cluster.ModeDaemon})
 	s.AnyOf = []*schema{
-		{Required: []string{"count"}}, {Required: []string{"scaling"}}, {Required: []string{"mode"}, Properties: daemon},
+		{Required: []string{"count"}},
+		{Required: []string{"scaling"}},
+		{Required: []string{"mode"}, Properties: daemon},
 	}
 }

@@ -92,26 +92,48 @@ func TestSchemaAgreesWithReader(t *testing.T) {
 	}{
 		{"cluster", "kind: Cluster\nname: prod\nlabels: {a: b}\n", true},
 		{"definition", definition, true},
-		{"definition with all quantities", definition + "  resources: {cpu: 0.5, memory: 256MiB, cpu_limit: 500m}\ngrace: 1m30s\ndisk: 1.5GiB\n", true},
+		{"definition with all quantities", definition +
+			"  resources: {cpu: 0.5, memory: 256MiB, cpu_limit: 500m}\ngrace: 1m30s\ndisk: 1.5GiB\n", true},
 		{"service", service, true},
 		{"job", "kind: Job\nname: j\nsteps: [{name: a, definition: web, count: 8, time_limit: 0}]\n", true},
-		{"constraint", service + "placement: {constraints: [{attribute: node.arch, op: \"!=\", value: arm64}]}\n", true},
-		{"placement", service + "placement:\n  strategy: whole\n  pool: gpu\n  affinities: [{attribute: label.disk, value: hdd, weight: -20}]\n" +
-			"  spread: [{attribute: label.zone, targets: [{value: a, percent: 60}]}, {attribute: label.rack, max_skew: 1}]\n" +
-			"  relations: [{labels: {app: cache}, away: true, required: true}]\n  distinct: [{attribute: node.name, most: 2}]\n" +
+		{
+			"constraint", service + "placement: {constraints: [{attribute: node.arch, op: \"!=\", value: arm64}]}\n",
+			true,
+		},
+		{"placement", service + "placement:\n  strategy: whole\n  pool: gpu\n  affinities: [{attribute: " +
+			"label.disk, value: hdd, weight: -20}]\n" +
+			"  spread: [{attribute: label.zone, targets: [{value: a, percent: 60}]}, {attribute: " +
+			"label.rack, max_skew: 1}]\n" +
+			"  relations: [{labels: {app: cache}, away: true, required: true}]\n  distinct: [{attribute: " +
+			"node.name, most: 2}]\n" +
 			"  tolerations: [{key: dedicated, effect: avoid}, {}]\n", true},
-		{"devices", definition + "  resources: {devices: [{}, {type: gpu, models: [A100], count: 2, memory: 40GiB}, {share: 250}]}\n", true},
-		{"gang", "kind: Job\nname: j\nsteps: [{name: a, definition: web, count: 8, gang: {deadline: 10m}}, {name: b, definition: web, gang: {}}]\n", true},
-		{"service with every policy", service + "update: {max_surge: 25%, min_healthy: 0, canaries: 1, auto_rollback: false, order: stop-first,\n  gates: [{name: g, http: \"http://127.0.0.1:1/\", pass: status == 200}]}\n" +
-			"reschedule: {limit: 3, delay: 1s}\n", true},
-		{"autoscaled", "kind: Service\nname: web\ndefinition: web@1\nscaling: {min: 1, max: 8, targets: [{metric: cpu, target: 62.5}], down: {window: 0s, step: 25%}}\n", true},
+		{"devices", definition + "  resources: {devices: [{}, {type: gpu, models: [A100], count: 2, memory: " +
+			"40GiB}, {share: 250}]}\n", true},
+		{"gang", "kind: Job\nname: j\nsteps: [{name: a, definition: web, count: 8, gang: {deadline: 10m}}, " +
+			"{name: b, definition: web, gang: {}}]\n", true},
+		{
+			"service with every policy",
+			service + "update: {max_surge: 25%, min_healthy: 0, canaries: 1, auto_rollback: false, order: " +
+				"stop-first,\n  gates: [{name: g, http: \"http://127.0.0.1:1/\", pass: status == 200}]}\n" +
+				"reschedule: {limit: 3, delay: 1s}\n", true,
+		},
+		{"autoscaled", "kind: Service\nname: web\ndefinition: web@1\nscaling: {min: 1, max: 8, targets: " +
+			"[{metric: cpu, target: 62.5}], down: {window: 0s, step: 25%}}\n", true},
 		{"daemon", "kind: Service\nname: web\ndefinition: web@1\nmode: daemon\n", true},
-		{"cron", "kind: Cron\nname: c\nschedules: [\"5 3 * * *\"]\nzone: Europe/Paris\nkeep_failed: 0\njob: {steps: [{name: a, definition: web@1}]}\n", true},
+		{"cron", "kind: Cron\nname: c\nschedules: [\"5 3 * * *\"]\nzone: Europe/Paris\nkeep_failed: 0\njob: " +
+			"{steps: [{name: a, definition: web@1}]}\n", true},
 		{"filled in by the server", service + "generation: 3\ncreated: 2026-11-20T10:00:00Z\n", true},
 		{"spread without an attribute", service + "placement: {spread: [{max_skew: 1}]}\n", false},
 		{"spread below nothing", service + "placement: {spread: [{attribute: label.a, weight: -1}]}\n", false},
-		{"dislike without end", service + "placement: {affinities: [{attribute: label.a, value: b, weight: -101}]}\n", false},
-		{"target without a share", service + "placement: {spread: [{attribute: label.a, targets: [{value: a}]}]}\n", false},
+		{
+			"dislike without end", service +
+				"placement: {affinities: [{attribute: label.a, value: b, weight: -101}]}\n",
+			false,
+		},
+		{
+			"target without a share", service + "placement: {spread: [{attribute: label.a, targets: [{value: a}]}]}\n",
+			false,
+		},
 		{"relation without labels", service + "placement: {relations: [{away: true}]}\n", false},
 		{"unknown effect", service + "placement: {tolerations: [{effect: NoSchedule}]}\n", false},
 		{"unknown strategy", service + "placement: {strategy: best}\n", false},
@@ -121,17 +143,25 @@ func TestSchemaAgreesWithReader(t *testing.T) {
 		{"unknown kind", "kind: Pod\nname: prod\n", false},
 		{"unknown field", service + "x: 1\n", false},
 		{"missing count", "kind: Service\nname: web\ndefinition: web@1\n", false},
-		{"missing count of a service with replicas", "kind: Service\nname: web\ndefinition: web@1\nmode: replicas\n", false},
+		{
+			"missing count of a service with replicas", "kind: Service\nname: web\ndefinition: web@1\nmode: replicas\n",
+			false,
+		},
 		{"bad portion", service + "update: {max_surge: many}\n", false},
 		{"portion below nothing", service + "update: {max_surge: -1}\n", false},
 		{"portion that is no whole number", service + "update: {max_surge: 1.5}\n", false},
 		{"text for a target", service + "scaling: {min: 1, max: 2, targets: [{metric: cpu, target: high}]}\n", false},
 		{"scaling without bounds", service + "scaling: {targets: [{metric: cpu, target: 70}]}\n", false},
 		{"cron without a schedule", "kind: Cron\nname: c\njob: {steps: [{name: a, definition: web@1}]}\n", false},
-		{"unknown concurrency", "kind: Cron\nname: c\nschedules: [\"@daily\"]\nconcurrency: never\njob: {steps: [{name: a, definition: web@1}]}\n", false},
+		{"unknown concurrency", "kind: Cron\nname: c\nschedules: [\"@daily\"]\nconcurrency: never\njob: " +
+			"{steps: [{name: a, definition: web@1}]}\n", false},
 		{"text for a number", "kind: Service\nname: web\ndefinition: web@1\ncount: one\n", false},
 		{"priority of 0", service + "priority: 0\n", false},
-		{"priority of a cron's jobs of 0", "kind: Cron\nname: c\nschedules: [\"@daily\"]\njob: {priority: 0, steps: [{name: a, definition: web@1}]}\n", false},
+		{
+			"priority of a cron's jobs of 0",
+			"kind: Cron\nname: c\nschedules: [\"@daily\"]\njob: {priority: 0, steps: [{name: a, definition: web@1}]}\n",
+			false,
+		},
 		{"lowest priority", service + "priority: 1\n", true},
 		{"number for text", "kind: Cluster\nname: prod\nlabels: {a: 1}\n", false},
 		{"bad duration", definition + "grace: 10\n", false},
@@ -203,7 +233,13 @@ func TestSchemaDescribes(t *testing.T) {
 	}
 	enums := 0
 	types := map[string]reflect.Type{}
-	for _, noun := range []any{cluster.Cluster{}, cluster.TaskDefinition{}, cluster.Service{}, cluster.Job{}, cluster.Cron{}} {
+	for _, noun := range []any{
+		cluster.Cluster{},
+		cluster.TaskDefinition{},
+		cluster.Service{},
+		cluster.Job{},
+		cluster.Cron{},
+	} {
 		textTypes(reflect.TypeOf(noun), types)
 	}
 	for name, typ := range types {

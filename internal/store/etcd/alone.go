@@ -12,11 +12,12 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// ForceAlone makes, of a data directory whose other members are lost for good, a store of one in another directory, to, which must
-// hold none; it has all the data that this member has. config is that of the later Open, with the old directory, which is left as it is, also
-// when this is interrupted; nobody may have it open, and the new one needs twice as much room for a while. What only the lost members had
-// acknowledged is gone, so that store.Reincarnate must follow, before the new directory takes the old one's place. The
-// directories of the others must be emptied before they join again: the store has a new identity, which the old members are not let in to.
+// ForceAlone makes, of a data directory whose other members are lost for good, a store of one in another directory, to,
+// which must hold none; it has all the data that this member has. config is that of the later Open, with the old
+// directory, which is left as it is, also when this is interrupted; nobody may have it open, and the new one needs
+// twice as much room for a while. What only the lost members had acknowledged is gone, so that store.Reincarnate must
+// follow, before the new directory takes the old one's place. The directories of the others must be emptied before they
+// join again: the store has a new identity, which the old members are not let in to.
 func ForceAlone(ctx context.Context, config Config, to string) (err error) {
 	config = config.withDefaults()
 	config.Ballast = -1
@@ -38,7 +39,8 @@ func ForceAlone(ctx context.Context, config Config, to string) (err error) {
 		return fmt.Errorf("force a store of one: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	// 1. Have etcd take in what its log holds beyond its database, as the only member: of a copy, for that changes it for good.
+	// 1. Have etcd take in what its log holds beyond its database, as the only member: of a copy, for that changes it
+	//    for good.
 	snapshot := filepath.Join(scratch, "snapshot")
 	config.Dir = filepath.Join(scratch, "copy")
 	if err = os.CopyFS(filepath.Join(config.Dir, "member"), os.DirFS(member)); err == nil {

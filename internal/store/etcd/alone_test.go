@@ -43,7 +43,8 @@ func sample(t *testing.T, e store.Engine) cluster.Leader {
 	leader := cluster.Leader{Epoch: 7, Holder: "server-0", Incarnation: 1_000, Since: at, Member: "1"}
 	records(t, e, map[string]any{
 		"leader/main": leader, "service/c/web": struct{}{}, "service/c/db": struct{}{}, "job/c/j": struct{}{},
-		"event/1": cluster.EventBatch{ID: "1", At: at.Add(time.Minute)}, "plan/1": cluster.PlanRecord{Seq: 1, At: at.Add(time.Second)},
+		"event/1": cluster.EventBatch{ID: "1", At: at.Add(time.Minute)},
+		"plan/1":  cluster.PlanRecord{Seq: 1, At: at.Add(time.Second)},
 	})
 	for i := range 3 { // history, which does not count
 		if err := write(t.Context(), e, "berth-beat/main"); err != nil {
@@ -83,7 +84,8 @@ func TestInspect(t *testing.T) {
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)/2] ^= 1
 	for name, data := range map[string][]byte{
-		"nothing": nil, "cut short": whole[:len(whole)/2], "without its hash": whole[:len(whole)-32], "flipped": flipped, "rubbish": bytes.Repeat([]byte{7}, 1000*512+32),
+		"nothing": nil, "cut short": whole[:len(whole)/2], "without its hash": whole[:len(whole)-32],
+		"flipped": flipped, "rubbish": bytes.Repeat([]byte{7}, 1000*512+32),
 	} {
 		if _, err := Inspect(bytes.NewReader(data)); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: got error %v, want ErrInvalid", name, err)
@@ -94,12 +96,14 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfALaggard saves the store at one member as soon as another has acknowledged a write: it is in the snapshot.
+// TestSnapshotOfALaggard saves the store at one member as soon as another has acknowledged a write: it is in the
+// snapshot.
 func TestSnapshotOfALaggard(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, nil)
 	for i := range 30 {
-		result, err := f.engines[i%3].Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "late", Value: make([]byte, 1<<16)}}}})
+		result, err := f.engines[i%3].Commit(t.Context(),
+			[]store.Group{{Ops: []store.Op{{Key: "late", Value: make([]byte, 1<<16)}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +116,8 @@ func TestSnapshotOfALaggard(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info.Revision < result.Revision {
-			t.Fatalf("the snapshot ends at revision %d, and revision %d was acknowledged before", info.Revision, result.Revision)
+			t.Fatalf("the snapshot ends at revision %d, and revision %d was acknowledged before", info.Revision,
+				result.Revision)
 		}
 	}
 	// Without a quorum a member saves what it has.
@@ -188,20 +193,22 @@ func wantIncarnated(t *testing.T, e store.Engine, former cluster.Leader, since t
 		t.Fatal(err)
 	}
 	leader, err := store.Decode[cluster.Leader](record.Value)
-	if err != nil || leader.Holder != "" || leader.Member != "" || leader.Epoch != former.Epoch+1 || leader.Incarnation < uint64(since.UnixMilli()) {
+	if err != nil || leader.Holder != "" || leader.Member != "" || leader.Epoch != former.Epoch+1 ||
+		leader.Incarnation < uint64(since.UnixMilli()) {
 		t.Errorf("leader: got %+v, error %v, want nobody by epoch %d, incarnated now", leader, err, former.Epoch+1)
 	}
 	if record, err = e.Read(t.Context(), "berth/recovery/main"); err != nil {
 		t.Fatal(err)
 	}
 	recovery, err := store.Decode[cluster.Recovery](record.Value)
-	if err != nil || recovery.State != cluster.RecoveryNeeded || recovery.Cause == "" || recovery.Since.Before(since.Add(-time.Second)) {
+	if err != nil || recovery.State != cluster.RecoveryNeeded || recovery.Cause == "" ||
+		recovery.Since.Before(since.Add(-time.Second)) {
 		t.Errorf("recovery: got %+v, error %v", recovery, err)
 	}
 }
 
-// TestForceAlone loses two of three members for good: the third goes on with all that it has, others join it anew, and the lost ones, should
-// they come back, are strangers.
+// TestForceAlone loses two of three members for good: the third goes on with all that it has, others join it anew, and
+// the lost ones, should they come back, are strangers.
 func TestForceAlone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, func(_ int, c *Config) { c.NoSync = false })
@@ -245,7 +252,9 @@ func TestForceAlone(t *testing.T) {
 	}
 	wantIncarnated(t, e, leader, began)
 	now, err := e.List(t.Context(), "berth/")
-	if err != nil || now.Revision <= last.Revision || !slices.ContainsFunc(now.Records, func(r store.Record) bool { return r.Key == "berth/last" }) {
+	if err != nil || now.Revision <= last.Revision || !slices.ContainsFunc(now.Records, func(r store.Record) bool {
+		return r.Key == "berth/last"
+	}) {
 		t.Errorf("at revision %d after %d, error %v: %v", now.Revision, last.Revision, err, shownKeys(now))
 	}
 	members, err := e.Members(t.Context())
@@ -264,7 +273,8 @@ func TestForceAlone(t *testing.T) {
 	f.start(1)
 	f.promote(1)
 	seesEventually(t, f.engines[1], "berth/last")
-	if err := ForceAlone(t.Context(), Config{Dir: t.TempDir()}, filepath.Join(t.TempDir(), "made")); !errors.Is(err, store.ErrInvalid) {
+	if err := ForceAlone(t.Context(), Config{Dir: t.TempDir()}, filepath.Join(t.TempDir(), "made")); !errors.Is(err,
+		store.ErrInvalid) {
 		t.Errorf("an empty directory: got error %v, want ErrInvalid", err)
 	}
 }
@@ -294,15 +304,16 @@ func shownKeys(l store.Listing) (keys []string) {
 	return keys
 }
 
-// TestDefragmentInTurn lets three members' databases stand mostly empty: each gives its room back, the leader last and as a
-// follower, and no two at once.
+// TestDefragmentInTurn lets three members' databases stand mostly empty: each gives its room back, the leader last and
+// as a follower, and no two at once.
 func TestDefragmentInTurn(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, func(_ int, c *Config) { c.Slack = 4 << 20 })
 	e := f.engines[0]
 	value := make([]byte, 1<<20)
 	for i := range 24 {
-		if _, err := e.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k/", i%4), Value: value}}}}); err != nil {
+		if _, err := e.Commit(t.Context(),
+			[]store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k/", i%4), Value: value}}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -369,15 +380,16 @@ func TestDefragmentInTurn(t *testing.T) {
 	}
 }
 
-// TestQuotaOfThree fills the databases of three members to their quota, which Health shows on each, and makes room: all take writes again, and
-// the alarm ends.
+// TestQuotaOfThree fills the databases of three members to their quota, which Health shows on each, and makes room: all
+// take writes again, and the alarm ends.
 func TestQuotaOfThree(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, func(_ int, c *Config) { c.Quota = 24 << 20 })
 	value := make([]byte, 1<<20)
 	var err error
 	for i := 0; err == nil && i < 100; i++ {
-		_, err = f.engines[i%3].Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k/", i), Value: value}}}})
+		_, err = f.engines[i%3].Commit(t.Context(),
+			[]store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k/", i), Value: value}}}})
 	}
 	if !errors.Is(err, store.ErrNoSpace) {
 		t.Fatalf("at the quota: got error %v, want ErrNoSpace", err)
@@ -386,7 +398,8 @@ func TestQuotaOfThree(t *testing.T) {
 	for i, e := range f.engines {
 		testkit.Eventually(t, 10*time.Second, func() error {
 			h, err := e.Health(t.Context())
-			if err != nil || h.Writes || len(h.Alarms) == 0 || h.Alarms[0].Name != "NOSPACE" || h.Quota != 24<<20 || !h.Quorum {
+			if err != nil || h.Writes || len(h.Alarms) == 0 || h.Alarms[0].Name != "NOSPACE" || h.Quota != 24<<20 ||
+				!h.Quorum {
 				return fmt.Errorf("health of member %d: got %+v, error %w", i, h, err)
 			}
 			for _, a := range h.Alarms {
@@ -404,7 +417,8 @@ func TestQuotaOfThree(t *testing.T) {
 			if err := errors.Join(e.tend(t.Context()), write(t.Context(), f.engines[0], "after")); err != nil {
 				return fmt.Errorf("member %d: %w", i, err)
 			}
-			if h, err := e.Health(t.Context()); err != nil || !h.Writes || len(h.Alarms) > 0 || alarmed[e.MemberID()] && h.Size > h.Quota*9/10 {
+			if h, err := e.Health(t.Context()); err != nil || !h.Writes || len(h.Alarms) > 0 || alarmed[e.MemberID()] &&
+				h.Size > h.Quota*9/10 {
 				return fmt.Errorf("health of member %d: got %+v, error %w", i, h, err)
 			}
 		}
@@ -416,7 +430,8 @@ func TestQuotaOfThree(t *testing.T) {
 func TestHealthOfAFullDisk(t *testing.T) {
 	e := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
 	h, err := e.Health(t.Context())
-	if err != nil || !h.Writes || h.Reason != "" || h.DiskFree == 0 || h.LowWater != DefaultLowWater || h.Version == "" {
+	if err != nil || !h.Writes || h.Reason != "" || h.DiskFree == 0 || h.LowWater != DefaultLowWater ||
+		h.Version == "" {
 		t.Errorf("health: got %+v, error %v", h, err)
 	}
 	fill(e, true)

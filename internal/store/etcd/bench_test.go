@@ -20,7 +20,8 @@ func BenchmarkPut(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			key := fmt.Sprintf("put/%08d", next.Add(1)%100_000)
-			if _, err := engine.Commit(b.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: value}}}}); err != nil {
+			if _, err := engine.Commit(b.Context(),
+				[]store.Group{{Ops: []store.Op{{Key: key, Value: value}}}}); err != nil {
 				b.Error(err)
 			}
 		}
@@ -41,7 +42,10 @@ func BenchmarkGroups(b *testing.B) {
 					first := next.Add(int64(groups))
 					for i := range call {
 						key := fmt.Sprintf("group/%012d", first+int64(i))
-						call[i] = store.Group{Compares: []store.Compare{{Key: key}}, Ops: []store.Op{{Key: key, Value: value}}}
+						call[i] = store.Group{
+							Compares: []store.Compare{{Key: key}},
+							Ops:      []store.Op{{Key: key, Value: value}},
+						}
 					}
 					if _, err := engine.Commit(b.Context(), call); err != nil {
 						b.Error(err)
@@ -59,7 +63,11 @@ func BenchmarkRecord(b *testing.B) {
 	plan := make([]byte, 260_000)
 	for i := 0; b.Loop(); i++ {
 		key := fmt.Sprintf("plan/%012d", i)
-		if _, err := engine.Commit(b.Context(), []store.Group{{Compares: []store.Compare{{Key: key}}, Ops: []store.Op{{Key: key, Value: plan}}}}); err != nil {
+		if _, err := engine.Commit(b.Context(),
+			[]store.Group{{
+				Compares: []store.Compare{{Key: key}},
+				Ops:      []store.Op{{Key: key, Value: plan}},
+			}}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -51,7 +51,8 @@ func (e *Engine) linger(ctx context.Context) error {
 	}
 }
 
-// writing makes one write, once there is a leader to take it, and again while etcd says that it was not taken. The error is the contract's.
+// writing makes one write, once there is a leader to take it, and again while etcd says that it was not taken. The
+// error is the contract's.
 func writing[T any](ctx context.Context, e *Engine, call func(context.Context) (T, error)) (T, error) {
 	var none T
 	if err := e.led(ctx); err != nil {
@@ -121,14 +122,16 @@ func (e *Engine) refusal(err error) error {
 	if unwelcome := e.unwelcome(err); unwelcome != nil {
 		return unwelcome
 	}
-	if errors.Is(err, rpctypes.ErrNoSpace) { // either refused unsent, or applied: etcd says the same of the write that reaches the quota
+	// either refused unsent, or applied: etcd says the same of the write that reaches the quota
+	if errors.Is(err, rpctypes.ErrNoSpace) {
 		return fmt.Errorf("%w: %w: %w", store.ErrUnknown, store.ErrNoSpace, err)
 	}
 	return fmt.Errorf("%w: %w", store.ErrUnknown, err)
 }
 
-// room returns store.ErrNoSpace if a write is not to be sent: the disk is full, or the store is at its quota and the write puts
-// something, which etcd does not take while the alarm stands. Of an etcd that runs elsewhere it knows nothing.
+// room returns store.ErrNoSpace if a write is not to be sent: the disk is full, or the store is at its quota and the
+// write puts something, which etcd does not take while the alarm stands. Of an etcd that runs elsewhere it knows
+// nothing.
 func (e *Engine) room(ctx context.Context, puts bool) error {
 	if err := e.space.check(ctx); err != nil || e.server == nil || !puts {
 		return err
@@ -142,7 +145,8 @@ func (e *Engine) room(ctx context.Context, puts bool) error {
 	return nil
 }
 
-// fault names what ended a read: the caller, the engine's end, or that etcd's members cannot agree. What else etcd answered is passed on.
+// fault names what ended a read: the caller, the engine's end, or that etcd's members cannot agree. What else etcd
+// answered is passed on.
 func (e *Engine) fault(ctx context.Context, err error) error {
 	if cause := e.enter(ctx); cause != nil {
 		return cause
@@ -153,7 +157,8 @@ func (e *Engine) fault(ctx context.Context, err error) error {
 	if _, answered := errors.AsType[rpctypes.EtcdError](err); answered {
 		for _, known := range []error{
 			rpctypes.ErrLeaderChanged, rpctypes.ErrNoLeader, rpctypes.ErrTimeout, rpctypes.ErrTimeoutDueToLeaderFail,
-			rpctypes.ErrTimeoutDueToConnectionLost, rpctypes.ErrTimeoutWaitAppliedIndex, rpctypes.ErrStopped, rpctypes.ErrUnhealthy,
+			rpctypes.ErrTimeoutDueToConnectionLost, rpctypes.ErrTimeoutWaitAppliedIndex, rpctypes.ErrStopped,
+			rpctypes.ErrUnhealthy,
 		} {
 			if errors.Is(err, known) {
 				return fmt.Errorf("read from etcd: %w: %w", store.ErrUnavailable, err)

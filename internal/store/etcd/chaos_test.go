@@ -64,7 +64,8 @@ func startAll(children []*child) {
 	starting.Wait()
 }
 
-// TestKilledMembersAreLinearizable kills one of three members after the other, with SIGKILL, under clients that call all of them.
+// TestKilledMembersAreLinearizable kills one of three members after the other, with SIGKILL, under clients that call
+// all of them.
 func TestKilledMembersAreLinearizable(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, func(_ int, c *Config) { c.NoSync = false })
@@ -124,8 +125,8 @@ func TestPartitionedMembersAreLinearizable(t *testing.T) {
 	storetest.Linearizable(t, histories, 2*time.Second)
 }
 
-// TestPartitionedWatchConverges cuts a member off, in each direction and both, while the others write: its calls end in time, its watch
-// says nothing wrong, and has everything when the network heals, deletions included. Sessions live on.
+// TestPartitionedWatchConverges cuts a member off, in each direction and both, while the others write: its calls end in
+// time, its watch says nothing wrong, and has everything when the network heals, deletions included. Sessions live on.
 func TestPartitionedWatchConverges(t *testing.T) {
 	t.Parallel()
 	f, n := newPartitioned(t)
@@ -168,7 +169,8 @@ func TestPartitionedWatchConverges(t *testing.T) {
 			follow("w/gone", "")
 			n.isolate(f, cut, way.to, way.from)
 			testkit.Eventually(t, 20*time.Second, func() error { return write(t.Context(), other, "w/late") })
-			if _, err := other.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "w/gone", Delete: true}}}}); err != nil {
+			if _, err := other.Commit(t.Context(),
+				[]store.Group{{Ops: []store.Op{{Key: "w/gone", Delete: true}}}}); err != nil {
 				t.Fatal(err)
 			}
 			watch := testkit.NewStopwatch()
@@ -186,7 +188,8 @@ func TestPartitionedWatchConverges(t *testing.T) {
 	}
 }
 
-// TestSessionsAcrossMembers opens a session on one member, ties a record to it on another, and renews it on a third's time.
+// TestSessionsAcrossMembers opens a session on one member, ties a record to it on another, and renews it on a third's
+// time.
 func TestSessionsAcrossMembers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, nil)
@@ -194,7 +197,8 @@ func TestSessionsAcrossMembers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.engines[1].Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "s/a", Session: session.ID()}}}}); err != nil {
+	if _, err := f.engines[1].Commit(t.Context(),
+		[]store.Group{{Ops: []store.Op{{Key: "s/a", Session: session.ID()}}}}); err != nil {
 		t.Fatal(err)
 	}
 	lead := f.leader()
@@ -226,8 +230,8 @@ func TestSessionsAcrossMembers(t *testing.T) {
 	}
 }
 
-// TestLeaderLoss kills the process of the leader, whose member leads the engine too, and measures until another leads: P1.3 wants the engine's
-// next leader to follow at once.
+// TestLeaderLoss kills the process of the leader, whose member leads the engine too, and measures until another leads:
+// P1.3 wants the engine's next leader to follow at once.
 func TestLeaderLoss(t *testing.T) {
 	f := newFleet(t, 3, func(_ int, c *Config) { c.NoSync = false })
 	children := newChildren(t, f, true)
@@ -247,7 +251,8 @@ func TestLeaderLoss(t *testing.T) {
 	testkit.Figure(t, "the median from the death of a leader to the next one", took[len(took)/2], 1500*time.Millisecond)
 }
 
-// loseLeader waits for a leader on the server of the engine's leader, kills it, and returns how long it took until the next.
+// loseLeader waits for a leader on the server of the engine's leader, kills it, and returns how long it took until the
+// next.
 func loseLeader(t *testing.T, children []*child) time.Duration {
 	t.Helper()
 	read := func(ctx context.Context, c *child) (cluster.Leader, error) {
@@ -294,7 +299,8 @@ func loseLeader(t *testing.T, children []*child) time.Duration {
 	return took
 }
 
-// TestCloseHandsOver stops the engine's leader in good order: another leads when it has stopped, and no write waits for an election.
+// TestCloseHandsOver stops the engine's leader in good order: another leads when it has stopped, and no write waits for
+// an election.
 func TestCloseHandsOver(t *testing.T) {
 	f := newFleet(t, 3, nil)
 	lead := f.leader()

@@ -31,8 +31,8 @@ import (
 // answers calls on its standard input.
 const childDir = "BERTH_TEST_ETCD_DIR"
 
-// childConfig, in the environment, is a Config as JSON instead, of a member among others. childServer is the id of the server that the child
-// then campaigns for.
+// childConfig, in the environment, is a Config as JSON instead, of a member among others. childServer is the id of the
+// server that the child then campaigns for.
 const (
 	childConfig = "BERTH_TEST_ETCD_CONFIG"
 	childServer = "BERTH_TEST_ETCD_SERVER"
@@ -171,7 +171,8 @@ func newChild(t *testing.T) *child {
 // campaign leads whenever it can.
 func campaign(ctx context.Context, engine store.Engine, server string) {
 	candidate := store.NewCandidate(store.CandidateConfig{
-		Engine: engine, Prefix: store.DefaultPrefix, Domain: "main", Server: server, Random: rand.New(rand.NewPCG(1, uint64(len(server)))),
+		Engine: engine, Prefix: store.DefaultPrefix, Domain: "main", Server: server,
+		Random: rand.New(rand.NewPCG(1, uint64(len(server)))),
 	})
 	for {
 		leadership, err := candidate.Campaign(ctx)

@@ -12,9 +12,10 @@ import (
 
 // Commit is part of store.Engine. Each group is a transaction nested in one, and a single group is one by itself.
 //
-// etcd reads the whole value of a record that a transaction compares, and groups often compare the same large one: a plan record.
-// What several groups compare is therefore asked once, by the transaction around them. Where all of it holds, the groups' own compares
-// decide; where it does not, nothing was written, and the groups are sent again with everything that they compare.
+// etcd reads the whole value of a record that a transaction compares, and groups often compare the same large one: a
+// plan record. What several groups compare is therefore asked once, by the transaction around them. Where all of it
+// holds, the groups' own compares decide; where it does not, nothing was written, and the groups are sent again with
+// everything that they compare.
 func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	if err := store.CheckGroups(groups, e.limits); err != nil {
 		return store.Result{}, err
@@ -39,7 +40,9 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 }
 
 // commit sends groups as one transaction, which compares what they share; the groups compare the rest.
-func (e *Engine) commit(ctx context.Context, groups []store.Group, shared map[store.Compare]bool) (*pb.TxnResponse, error) {
+func (e *Engine) commit(ctx context.Context, groups []store.Group, shared map[store.Compare]bool) (*pb.TxnResponse,
+	error,
+) {
 	all, err := newTransaction(e.prefix, groups, shared).request(groups, shared)
 	if err != nil {
 		return nil, err
@@ -53,8 +56,8 @@ func (e *Engine) commit(ctx context.Context, groups []store.Group, shared map[st
 	return e.txn(ctx, all, writes, puts)
 }
 
-// sharedCompares returns the demands on records that exist which more than one group makes, nil for none. That a record does not exist
-// costs nothing to find out.
+// sharedCompares returns the demands on records that exist which more than one group makes, nil for none. That a record
+// does not exist costs nothing to find out.
 func sharedCompares(groups []store.Group) map[store.Compare]bool {
 	if len(groups) < 2 {
 		return nil
@@ -79,8 +82,8 @@ func sharedCompares(groups []store.Group) map[store.Compare]bool {
 	return shared
 }
 
-// txn sends a transaction. One that writes nothing leaves no doubt, whatever happens to it; one that puts nothing is taken also at
-// the quota.
+// txn sends a transaction. One that writes nothing leaves no doubt, whatever happens to it; one that puts nothing is
+// taken also at the quota.
 func (e *Engine) txn(ctx context.Context, all *pb.TxnRequest, writes, puts bool) (*pb.TxnResponse, error) {
 	send := func(ctx context.Context) (*pb.TxnResponse, error) {
 		response, err := e.transact(ctx, all)

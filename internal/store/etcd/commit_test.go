@@ -32,7 +32,10 @@ func TestSharedCompares(t *testing.T) {
 		want   []bool
 	}{
 		{"all hold", []store.Group{group("1", holds), group("2", holds), group("3")}, []bool{true, true, true}},
-		{"one shared fails", []store.Group{group("4", holds, fails), group("5", holds, fails), group("6", holds), group("7")}, []bool{false, false, true, true}},
+		{"one shared fails", []store.Group{
+			group("4", holds, fails), group("5", holds, fails), group("6", holds),
+			group("7"),
+		}, []bool{false, false, true, true}},
 		{"one alone fails", []store.Group{group("8", holds), group("9", holds, fails)}, []bool{true, false}},
 	} {
 		result, err := engine.Commit(t.Context(), c.groups)

@@ -16,7 +16,8 @@ type contacts struct {
 	mu sync.Mutex
 	// state is "" until a member was reached or missed.
 	state map[string]contact
-	// others are the members that turned out to belong to another store, strangers the names of those who asked from one.
+	// others are the members that turned out to belong to another store, strangers the names of those who asked from
+	// one.
 	others, strangers map[string]bool
 	// end is why this member's server ended by itself, in etcd's words.
 	end string
@@ -41,7 +42,8 @@ const (
 // repeated reports whether a message comes again and again while another member is down; that it is down is said once.
 func repeated(message string) bool {
 	switch message {
-	case saysInactive, saysUnhealthy, "failed to reach the peer URL", "failed to get version", "failed to get cluster response",
+	case saysInactive, saysUnhealthy, "failed to reach the peer URL", "failed to get version",
+		"failed to get cluster response",
 		"peer deactivated again":
 		return true
 	}
@@ -86,18 +88,21 @@ func (c *contacts) tell(log *slog.Logger, message string, fields map[string]any)
 		return true
 	case message == saysInactive && was != missed, message == saysUnhealthy && was == "":
 		c.state[peer] = missed
-		log.Warn("another member of the store is not reached; this is said once until it is back", "member", peer, "error", text("error"))
+		log.Warn("another member of the store is not reached; this is said once until it is back", "member", peer,
+			"error", text("error"))
 		return true
 	case message == saysStranger:
 		if !c.strangers[peer] {
 			c.strangers[peer] = true
-			log.Warn("a server of another store asks for this one: if this store was restored, that server is of the one before and must join anew, from an empty data directory", "server", peer)
+			log.Warn("a server of another store asks for this one: if this store was restored, that server "+
+				"is of the one before and must join anew, from an empty data directory", "server", peer)
 		}
 		return true
 	case strings.Contains(message, "cluster ID mismatch"):
 		if !c.others[peer] {
 			c.others[peer] = true
-			log.Error("another member belongs to another store: if that one was restored from a snapshot, this server's store was replaced; "+
+			log.Error("another member belongs to another store: if that one was restored from a snapshot, "+
+				"this server's store was replaced; "+
 				"stop this server and join it anew, from an empty data directory", "member", peer)
 		}
 		return true

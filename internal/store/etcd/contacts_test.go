@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestContacts tells of a member that is down and comes back, of one that never answered, and of members of another store:
-// one line each, however often etcd repeats itself.
+// TestContacts tells of a member that is down and comes back, of one that never answered, and of members of another
+// store: one line each, however often etcd repeats itself.
 func TestContacts(t *testing.T) {
 	var said strings.Builder
 	var c contacts

@@ -23,9 +23,9 @@ import (
 // SystemCA, in the place of a file with authorities, stands for those that the machine knows.
 const SystemCA = "system"
 
-// secured secures connections to an etcd that runs elsewhere, each by the files as they are when it is made: they can be replaced while
-// the program runs. Files that cannot be read, as one of a pair may be newer than the other for a moment, leave those that were read last in
-// use. It is safe for concurrent use.
+// secured secures connections to an etcd that runs elsewhere, each by the files as they are when it is made: they can
+// be replaced while the program runs. Files that cannot be read, as one of a pair may be newer than the other for a
+// moment, leave those that were read last in use. It is safe for concurrent use.
 type secured struct {
 	files TLSFiles
 	log   *slog.Logger
@@ -79,7 +79,9 @@ func (f *TLSFiles) distant() (*tls.Config, error) {
 }
 
 // ClientHandshake is part of credentials.TransportCredentials.
-func (s *secured) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (s *secured) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo,
+	error,
+) {
 	c, err := s.config()
 	if err != nil {
 		return nil, nil, err
@@ -103,9 +105,9 @@ func (s *secured) Clone() credentials.TransportCredentials { return s }
 // OverrideServerName is part of credentials.TransportCredentials, which calls it obsolete.
 func (s *secured) OverrideServerName(string) error { return errors.New("the name is the endpoint's") }
 
-// identity shows a user's token to an etcd that runs elsewhere, and gets a new one where etcd does not know it any more: it ran out, or
-// etcd was restarted and had kept it in memory. The password is asked for each time, so that it can be changed while the program
-// runs. It is safe for concurrent use.
+// identity shows a user's token to an etcd that runs elsewhere, and gets a new one where etcd does not know it any
+// more: it ran out, or etcd was restarted and had kept it in memory. The password is asked for each time, so that it
+// can be changed while the program runs. It is safe for concurrent use.
 type identity struct {
 	user     string
 	password func() (string, error)
@@ -152,8 +154,11 @@ func (i *identity) renew(ctx context.Context, on grpc.ClientConnInterface, refus
 	return nil
 }
 
-// unary is a grpc.UnaryClientInterceptor. What etcd refuses for its token it has not begun with, so that it may be sent again.
-func (i *identity) unary(ctx context.Context, method string, request, reply any, on *grpc.ClientConn, send grpc.UnaryInvoker, options ...grpc.CallOption) error {
+// unary is a grpc.UnaryClientInterceptor. What etcd refuses for its token it has not begun with, so that it may be sent
+// again.
+func (i *identity) unary(ctx context.Context, method string, request, reply any, on *grpc.ClientConn,
+	send grpc.UnaryInvoker, options ...grpc.CallOption,
+) error {
 	if method == pb.Auth_Authenticate_FullMethodName {
 		return send(ctx, method, request, reply, on, options...)
 	}
@@ -165,7 +170,8 @@ func (i *identity) unary(ctx context.Context, method string, request, reply any,
 		used, _ = i.known()
 	}
 	err := send(ctx, method, request, reply, on, options...)
-	nameless := used == "" && errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) // its users were turned on meanwhile
+	// its users were turned on meanwhile
+	nameless := used == "" && errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied)
 	if !staleToken(err) && !nameless {
 		return err
 	}
@@ -181,7 +187,8 @@ func staleToken(err error) bool {
 		return false
 	}
 	told := rpctypes.Error(err)
-	return errors.Is(told, rpctypes.ErrInvalidAuthToken) || errors.Is(told, rpctypes.ErrAuthOldRevision) || errors.Is(told, rpctypes.ErrUserEmpty)
+	return errors.Is(told, rpctypes.ErrInvalidAuthToken) || errors.Is(told, rpctypes.ErrAuthOldRevision) ||
+		errors.Is(told, rpctypes.ErrUserEmpty)
 }
 
 // GetRequestMetadata is part of credentials.PerRPCCredentials.
@@ -192,7 +199,8 @@ func (i *identity) GetRequestMetadata(context.Context, ...string) (map[string]st
 	return nil, nil
 }
 
-// RequireTransportSecurity is part of credentials.PerRPCCredentials. Whether to send a password in clear is the operator's choice.
+// RequireTransportSecurity is part of credentials.PerRPCCredentials. Whether to send a password in clear is the
+// operator's choice.
 func (i *identity) RequireTransportSecurity() bool { return false }
 
 // unwelcome says what is wrong, to who has to mend it, where etcd does not let a call in.

@@ -20,15 +20,17 @@ import (
 
 // DialConfig is what Dial needs. Only Endpoints is demanded.
 type DialConfig struct {
-	// Endpoints are the addresses of etcd's client listeners, such as "https://10.0.0.1:2379" or "http://host:2379": all secured or none.
+	// Endpoints are the addresses of etcd's client listeners, such as "https://10.0.0.1:2379" or "http://host:2379":
+	// all secured or none.
 	Endpoints []string
-	// TLS is how endpoints of https are checked, and what is presented to them, which may be nothing. The files are read anew
-	// for each connection. Nil is for endpoints of http.
+	// TLS is how endpoints of https are checked, and what is presented to them, which may be nothing. The files are
+	// read anew for each connection. Nil is for endpoints of http.
 	TLS *TLSFiles
 	// User, unless empty, is who logs in, with what Password returns, which is called again whenever etcd asks.
 	User     string
 	Password func() (string, error)
-	// Prefix is what all keys in etcd begin with, in front of their names here; it may be empty. Each store has its own.
+	// Prefix is what all keys in etcd begin with, in front of their names here; it may be empty. Each store has its
+	// own.
 	Prefix string
 	// Log gets warnings; nil discards them.
 	Log *slog.Logger
@@ -37,13 +39,15 @@ type DialConfig struct {
 const (
 	// dialLimit bounds the first contact.
 	dialLimit = 10 * time.Second
-	// distantBytes is what one call may carry to an etcd with its usual limit of 1.5 MiB, with room for what frames each operation.
+	// distantBytes is what one call may carry to an etcd with its usual limit of 1.5 MiB, with room for what frames
+	// each operation.
 	distantBytes = 1 << 20
 )
 
-// Dial connects to an etcd that runs elsewhere, and returns when it answered, within dialLimit. How much one call may carry is asked of it: etcd's
-// own limit is 128 operations, unless it was started with a higher --max-txn-ops. The error is a *DialError where somebody can do something about it: it
-// is found out here that the user may read and write all that a store does, and not in the middle of the night.
+// Dial connects to an etcd that runs elsewhere, and returns when it answered, within dialLimit. How much one call may
+// carry is asked of it: etcd's own limit is 128 operations, unless it was started with a higher --max-txn-ops. The
+// error is a *DialError where somebody can do something about it: it is found out here that the user may read and write
+// all that a store does, and not in the middle of the night.
 func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -65,7 +69,10 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 		c.TLS = first // what counts is the option
 		c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(secure))
 	}
-	e := &Engine{prefix: config.Prefix, user: config.User, watches: make(map[*watch]struct{}), config: Config{Log: config.Log}}
+	e := &Engine{
+		prefix: config.Prefix, user: config.User, watches: make(map[*watch]struct{}),
+		config: Config{Log: config.Log},
+	}
 	if config.User != "" {
 		me := newIdentity(config.User, config.Password)
 		c.DialOptions = append(c.DialOptions, grpc.WithPerRPCCredentials(me), grpc.WithChainUnaryInterceptor(me.unary))
@@ -91,8 +98,8 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 	return e, nil
 }
 
-// probe asks whether etcd is new enough, whether it lets this side do all that a store does, and how many operations a transaction may
-// have, by transactions that write nothing.
+// probe asks whether etcd is new enough, whether it lets this side do all that a store does, and how many operations a
+// transaction may have, by transactions that write nothing.
 func (e *Engine) probe(ctx context.Context, present []string) error {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
@@ -103,7 +110,8 @@ func (e *Engine) probe(ctx context.Context, present []string) error {
 		return err
 	}
 	for _, most := range []int{embeddedLimits().Operations, 4096, 1024, 512, 256, 128} {
-		demands := slices.Repeat([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.prefix+"berth-probe"), "=", 0)}, most)
+		demands := slices.Repeat([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.prefix+"berth-probe"), "=", 0)},
+			most)
 		_, err := e.client.Txn(ctx).If(demands...).Commit()
 		if errors.Is(err, rpctypes.ErrTooManyOps) {
 			continue
@@ -141,8 +149,8 @@ func (e *Engine) probeVersions(ctx context.Context, present []string) error {
 	return nil
 }
 
-// probePermissions makes a transaction that would read all keys, and put and delete some, if an impossible thing held: etcd looks first
-// whether it is permitted.
+// probePermissions makes a transaction that would read all keys, and put and delete some, if an impossible thing held:
+// etcd looks first whether it is permitted.
 func (e *Engine) probePermissions(ctx context.Context) error {
 	all := e.prefix + "berth"
 	never := clientv3.Compare(clientv3.CreateRevision(all), "<", 0)

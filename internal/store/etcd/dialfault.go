@@ -58,8 +58,9 @@ const (
 	hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 )
 
-// examine tries all endpoints, each by itself, and returns those that answer as gRPC does, or the faults of all. gRPC itself only says, after a while,
-// that there is no connection. Of endpoints that do not answer while others do it warns.
+// examine tries all endpoints, each by itself, and returns those that answer as gRPC does, or the faults of all. gRPC
+// itself only says, after a while, that there is no connection. Of endpoints that do not answer while others do it
+// warns.
 func examine(ctx context.Context, config *DialConfig, secure *secured) (present []string, err error) {
 	faults := make([]error, len(config.Endpoints))
 	var trials sync.WaitGroup
@@ -74,7 +75,8 @@ func examine(ctx context.Context, config *DialConfig, secure *secured) (present 
 		if err == nil {
 			present = append(present, config.Endpoints[i])
 		} else {
-			config.Log.Warn("an endpoint of etcd does not answer; others do", "endpoint", config.Endpoints[i], "error", err)
+			config.Log.Warn("an endpoint of etcd does not answer; others do", "endpoint", config.Endpoints[i], "error",
+				err)
 		}
 	}
 	return present, nil
@@ -117,9 +119,11 @@ func tryEndpoint(ctx context.Context, endpoint string, secure *secured) error {
 	switch {
 	case n >= 4 && answer[3] == 4 && answer[0] == 0: // settings
 		return nil
-	case secure != nil && err != nil && handshakeFault(err) == FaultRefused: // with TLS 1.3 the other side says so only now
+	case secure != nil && err != nil && handshakeFault(err) == FaultRefused:
+		// with TLS 1.3 the other side says so only now
 		return bad(FaultRefused, "%w", err)
-	case secure == nil && (err != nil && !errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) || n > 0 && answer[0] == 0x15 || string(answer[:n]) == "HTTP/1.0 "):
+	case secure == nil && (err != nil && !errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) || n > 0 &&
+		answer[0] == 0x15 || string(answer[:n]) == "HTTP/1.0 "):
 		return bad(FaultSecured, "it closed the connection, as one that wants https does")
 	case err != nil:
 		return bad(FaultSilent, "it says nothing: %w", err)
@@ -144,7 +148,8 @@ func handshakeFault(err error) Fault {
 		return FaultServerExpiry
 	}
 	// One that is not asked for TLS either answers in clear, or closes the connection.
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, io.EOF) ||
+		errors.Is(err, syscall.ECONNRESET) {
 		return FaultPlain
 	}
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" { // what crypto/tls calls an alert
@@ -169,7 +174,8 @@ func (e *Engine) callFault(doing string, err error) error {
 		return &DialError{FaultUser, fmt.Errorf("%s: %w", doing, err)}
 	case errors.Is(told, rpctypes.ErrPermissionDenied):
 		return &DialError{FaultPermission, fmt.Errorf("%s as %s: %w", doing, who(e.user), err)}
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(told, rpctypes.ErrTimeout), errors.Is(told, rpctypes.ErrNoLeader), told.Error() == context.DeadlineExceeded.Error():
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(told, rpctypes.ErrTimeout),
+		errors.Is(told, rpctypes.ErrNoLeader), told.Error() == context.DeadlineExceeded.Error():
 		return &DialError{FaultSilent, fmt.Errorf("%s: no answer: %w", doing, err)}
 	}
 	return fmt.Errorf("%s: %w", doing, err)
@@ -182,8 +188,8 @@ func who(user string) string {
 	return fmt.Sprintf("user %q", user)
 }
 
-// oldest are the first versions of etcd, of each line that has any, that lose no events of a watch and revoke no lease by mistake. Lines above are
-// fine, lines below are not.
+// oldest are the first versions of etcd, of each line that has any, that lose no events of a watch and revoke no lease
+// by mistake. Lines above are fine, lines below are not.
 var oldest = [][3]int{{3, 4, 31}, {3, 5, 13}}
 
 // checkVersion returns an error for a version of etcd that is too old. One that cannot be read is let pass.

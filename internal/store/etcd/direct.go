@@ -11,8 +11,9 @@ import (
 	"go.etcd.io/etcd/server/v3/storage"
 )
 
-// direct hands a transaction to the server in this process, and waits for the answer as long as ctx says. etcd means to do that itself,
-// but looks for why an answer does not come behind a lock that it holds while it writes who its members are, on a disk that may hang.
+// direct hands a transaction to the server in this process, and waits for the answer as long as ctx says. etcd means to
+// do that itself, but looks for why an answer does not come behind a lock that it holds while it writes who its members
+// are, on a disk that may hang.
 func (e *Engine) direct(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	type answer struct {
 		response *pb.TxnResponse
@@ -31,8 +32,9 @@ func (e *Engine) direct(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	}
 }
 
-// hand is direct, without a bound. What stands before the server for clients would look at each operation again: that it has a key and
-// that no two write the same one, which store.CheckGroups did. The rest of it is done here, as etcd does it.
+// hand is direct, without a bound. What stands before the server for clients would look at each operation again: that
+// it has a key and that no two write the same one, which store.CheckGroups did. The rest of it is done here, as etcd
+// does it.
 func (e *Engine) hand(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	server := e.server.Server
 	// The server has another database after it took in another member's snapshot: so the quota is not kept.

@@ -43,7 +43,10 @@ func TestTold(t *testing.T) {
 		}
 	}
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
-	for _, server := range []error{etcderrors.ErrLeaderChanged, etcderrors.ErrTimeout, etcderrors.ErrTimeoutWaitAppliedIndex} {
+	for _, server := range []error{
+		etcderrors.ErrLeaderChanged, etcderrors.ErrTimeout,
+		etcderrors.ErrTimeoutWaitAppliedIndex,
+	} {
 		if err := engine.fault(t.Context(), told(t.Context(), server)); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("a read, %v: got %v, want ErrUnavailable", server, err)
 		}
@@ -67,7 +70,8 @@ func bounded(t *testing.T, engine *Engine) {
 	}
 }
 
-// TestStuckDatabaseBoundsCommit has the database accept nothing, as on a disk that hangs, while a change of the members is written.
+// TestStuckDatabaseBoundsCommit has the database accept nothing, as on a disk that hangs, while a change of the members
+// is written.
 func TestStuckDatabaseBoundsCommit(t *testing.T) {
 	t.Parallel()
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})

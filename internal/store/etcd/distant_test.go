@@ -50,8 +50,8 @@ func dialAs(t *testing.T, config DialConfig) *Engine {
 	return engine
 }
 
-// TestDialSecured runs the suite on an etcd with TLS, client certificates and users, as one of these that may do no more than what the
-// guide grants it. The tests share the etcd; each has the keys below a prefix of its own.
+// TestDialSecured runs the suite on an etcd with TLS, client certificates and users, as one of these that may do no
+// more than what the guide grants it. The tests share the etcd; each has the keys below a prefix of its own.
 func TestDialSecured(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
@@ -60,18 +60,25 @@ func TestDialSecured(t *testing.T) {
 	root.User = etcdtest.Root
 	keeper := dialAs(t, root)
 	var count atomic.Uint64
-	// What is left out concerns the disk, which is another's, and copies of the whole store, which only etcd's root may make.
-	without := []string{"commit/quota", "commit/space", "snapshot", "snapshot/back", "snapshot/future", "snapshot/damaged"}
-	storetest.Test(t, storetest.Suite{Without: without, TTL: 2 * time.Second, Open: func(t *testing.T) storetest.Subject {
-		config := reaching(s)
-		config.Prefix = fmt.Sprintf("suite-%d/", count.Add(1))
-		engine := dialAs(t, config)
-		return storetest.Subject{
-			Engine:  engine,
-			Restart: func() store.Engine { s.Restart(nil); return engine },
-			Compact: func() { compact(t, keeper) },
-		}
-	}})
+	// What is left out concerns the disk, which is another's, and copies of the whole store, which only etcd's root may
+	// make.
+	without := []string{
+		"commit/quota", "commit/space", "snapshot", "snapshot/back", "snapshot/future",
+		"snapshot/damaged",
+	}
+	storetest.Test(t, storetest.Suite{
+		Without: without, TTL: 2 * time.Second,
+		Open: func(t *testing.T) storetest.Subject {
+			config := reaching(s)
+			config.Prefix = fmt.Sprintf("suite-%d/", count.Add(1))
+			engine := dialAs(t, config)
+			return storetest.Subject{
+				Engine:  engine,
+				Restart: func() store.Engine { s.Restart(nil); return engine },
+				Compact: func() { compact(t, keeper) },
+			}
+		},
+	})
 }
 
 // TestTwoStoresInOneEtcd has two stores side by side, and keys of somebody else: none sees another's.
@@ -88,13 +95,15 @@ func TestTwoStoresInOneEtcd(t *testing.T) {
 	watch := engines[1].Watch(t.Context(), "berth/", 0)
 	defer watch.Close()
 	for i, e := range engines {
-		if _, err := e.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "berth/who", Value: fmt.Appendf(nil, "%d", i)}}}}); err != nil {
+		if _, err := e.Commit(t.Context(),
+			[]store.Group{{Ops: []store.Op{{Key: "berth/who", Value: fmt.Appendf(nil, "%d", i)}}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i, e := range engines {
 		listing, err := e.List(t.Context(), "berth/")
-		if err != nil || len(listing.Records) != 1 || listing.Records[0].Key != "berth/who" || string(listing.Records[0].Value) != fmt.Sprint(i) {
+		if err != nil || len(listing.Records) != 1 || listing.Records[0].Key != "berth/who" ||
+			string(listing.Records[0].Value) != fmt.Sprint(i) {
 			t.Errorf("store %d lists %+v, error %v", i, listing.Records, err)
 		}
 	}
@@ -112,13 +121,14 @@ func TestTwoStoresInOneEtcd(t *testing.T) {
 	if in, err := s.As(etcdtest.Root).Get(t.Context(), "a/berth/who"); err != nil || len(in.Kvs) != 1 {
 		t.Errorf("in etcd: %v, error %v", in, err)
 	}
-	if err := engines[0].Snapshot(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "--snapshot-every 0") {
+	if err := engines[0].Snapshot(t.Context(), io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "--snapshot-every 0") {
 		t.Errorf("a snapshot by who may not: got error %v", err)
 	}
 }
 
-// TestTokenRunsOut loses the tokens of those who have logged in, as an etcd that restarts does, changes the password meanwhile, and replaces
-// certificate and authority: calls and watches go on.
+// TestTokenRunsOut loses the tokens of those who have logged in, as an etcd that restarts does, changes the password
+// meanwhile, and replaces certificate and authority: calls and watches go on.
 func TestTokenRunsOut(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
@@ -151,7 +161,8 @@ func TestTokenRunsOut(t *testing.T) {
 		}
 	})
 	err := write(shortly(t, 5*time.Second), e, "berth/2")
-	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), `password of user "berth"`) {
+	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknown) ||
+		!strings.Contains(err.Error(), `password of user "berth"`) {
 		t.Errorf("with the password of before: got error %v, want that it is refused and nothing was written", err)
 	}
 	password.Store(etcdtest.NextOne)
@@ -167,7 +178,8 @@ func TestTokenRunsOut(t *testing.T) {
 	}
 }
 
-// TestTokenOfAWatch begins a watch with a token that etcd does not know any more, and makes no call: it is served all the same.
+// TestTokenOfAWatch begins a watch with a token that etcd does not know any more, and makes no call: it is served all
+// the same.
 func TestTokenOfAWatch(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, func(c *embed.Config) { c.ClientTLSInfo.ClientCertAuth = false })
@@ -203,7 +215,8 @@ func TestTokenOfAWatch(t *testing.T) {
 	}
 }
 
-// TestDialFaults meets what can be wrong on the way to an etcd. Each is named for what it is, soon, and no text tells the password.
+// TestDialFaults meets what can be wrong on the way to an etcd. Each is named for what it is, soon, and no text tells
+// the password.
 func TestDialFaults(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
@@ -222,27 +235,55 @@ func TestDialFaults(t *testing.T) {
 		says   string
 		change func(*DialConfig)
 	}{
-		"nobody there":              {FaultUnreachable, "connection refused", func(c *DialConfig) { c.Endpoints = []string{"https://" + freeAddress(t)} }},
-		"one that says nothing":     {FaultSilent, "says nothing", func(c *DialConfig) { c.Endpoints, c.TLS = []string{"http://" + silent.Addr().String()}, nil }},
-		"another authority":         {FaultAuthority, "unknown authority", func(c *DialConfig) { c.TLS.CA = stranger.CA() }},
+		"nobody there": {FaultUnreachable, "connection refused", func(c *DialConfig) {
+			c.Endpoints = []string{"https://" + freeAddress(t)}
+		}},
+		"one that says nothing": {FaultSilent, "says nothing", func(c *DialConfig) {
+			c.Endpoints, c.TLS = []string{"http://" + silent.Addr().String()}, nil
+		}},
+		"another authority": {FaultAuthority, "unknown authority", func(c *DialConfig) {
+			c.TLS.CA = stranger.CA()
+		}},
 		"no such authority":         {FaultCA, none, func(c *DialConfig) { c.TLS.CA = none }},
 		"an authority that is none": {FaultCA, "no certificate in PEM", func(c *DialConfig) { c.TLS.CA = s.Key }},
 		"the machine's authorities": {FaultAuthority, "", func(c *DialConfig) { c.TLS.CA = SystemCA }},
 		"another name": {FaultServerName, "localhost", func(c *DialConfig) {
 			c.Endpoints = []string{"https://" + strings.Replace(s.Address, "127.0.0.1", "localhost", 1)}
 		}},
-		"a stranger's certificate":      {FaultRefused, "remote error", func(c *DialConfig) { c.TLS.Cert, c.TLS.Key = strangerCert, strangerKey }},
-		"no certificate":                {FaultRefused, "remote error", func(c *DialConfig) { c.TLS.Cert, c.TLS.Key = "", "" }},
-		"a certificate that ended":      {FaultCertificate, oldCert, func(c *DialConfig) { c.TLS.Cert, c.TLS.Key = oldCert, oldKey }},
-		"another's key":                 {FaultCertificate, "does not match", func(c *DialConfig) { c.TLS.Key = oldKey }},
-		"no TLS":                        {FaultSecured, "wants https", func(c *DialConfig) { c.Endpoints, c.TLS = []string{"http://" + s.Address}, nil }},
-		"TLS to one without":            {FaultPlain, "", func(c *DialConfig) { c.Endpoints = []string{strings.Replace(plain.address, "http:", "https:", 1)} }},
-		"a wrong password":              {FaultPassword, `user "berth"`, func(c *DialConfig) { c.Password = constantly("secret-" + etcdtest.Password) }},
-		"no such user":                  {FaultPassword, `user "stranger"`, func(c *DialConfig) { c.User = "stranger" }},
-		"no password":                   {FaultPassword, "no file", func(c *DialConfig) { c.Password = func() (string, error) { return "", errors.New("no file") } }},
-		"no user but the certificate's": {FaultPermission, "the user that the certificate names", func(c *DialConfig) { c.User = "" }},
-		"a user without a role":         {FaultPermission, `"berth"`, func(c *DialConfig) { c.User = etcdtest.Nobody }},
-		"keys that are not his":         {FaultPermission, `"elsewhere/berth"`, func(c *DialConfig) { c.Prefix = "elsewhere/" }},
+		"a stranger's certificate": {FaultRefused, "remote error", func(c *DialConfig) {
+			c.TLS.Cert, c.TLS.Key = strangerCert, strangerKey
+		}},
+		"no certificate": {FaultRefused, "remote error", func(c *DialConfig) {
+			c.TLS.Cert, c.TLS.Key = "", ""
+		}},
+		"a certificate that ended": {FaultCertificate, oldCert, func(c *DialConfig) {
+			c.TLS.Cert, c.TLS.Key = oldCert, oldKey
+		}},
+		"another's key": {FaultCertificate, "does not match", func(c *DialConfig) {
+			c.TLS.Key = oldKey
+		}},
+		"no TLS": {FaultSecured, "wants https", func(c *DialConfig) {
+			c.Endpoints, c.TLS = []string{"http://" + s.Address}, nil
+		}},
+		"TLS to one without": {FaultPlain, "", func(c *DialConfig) {
+			c.Endpoints = []string{strings.Replace(plain.address, "http:", "https:", 1)}
+		}},
+		"a wrong password": {FaultPassword, `user "berth"`, func(c *DialConfig) {
+			c.Password = constantly("secret-" + etcdtest.Password)
+		}},
+		"no such user": {FaultPassword, `user "stranger"`, func(c *DialConfig) {
+			c.User = "stranger"
+		}},
+		"no password": {FaultPassword, "no file", func(c *DialConfig) {
+			c.Password = func() (string, error) { return "", errors.New("no file") }
+		}},
+		"no user but the certificate's": {FaultPermission, "the user that the certificate names", func(c *DialConfig) {
+			c.User = ""
+		}},
+		"a user without a role": {FaultPermission, `"berth"`, func(c *DialConfig) { c.User = etcdtest.Nobody }},
+		"keys that are not his": {FaultPermission, `"elsewhere/berth"`, func(c *DialConfig) {
+			c.Prefix = "elsewhere/"
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -276,7 +317,9 @@ func TestDialFaults(t *testing.T) {
 	})
 	t.Run("users that etcd does not ask for", func(t *testing.T) {
 		t.Parallel()
-		if err := write(t.Context(), dialAs(t, DialConfig{Endpoints: []string{plain.address}, User: "berth", Password: constantly("x")}), "berth/x"); err != nil {
+		if err := write(t.Context(),
+			dialAs(t, DialConfig{Endpoints: []string{plain.address}, User: "berth", Password: constantly("x")}),
+			"berth/x"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -305,11 +348,13 @@ func TestOldVersion(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
 	_, err = Dial(t.Context(), DialConfig{Endpoints: []string{"http://" + l.Addr().String()}})
-	if fault, ok := errors.AsType[*DialError](err); !ok || fault.Fault != FaultVersion || !strings.Contains(err.Error(), "etcd 3.4.23") {
+	if fault, ok := errors.AsType[*DialError](err); !ok || fault.Fault != FaultVersion ||
+		!strings.Contains(err.Error(), "etcd 3.4.23") {
 		t.Errorf("got error %v, want that it is too old", err)
 	}
 	for version, fine := range map[string]bool{
-		"3.3.27": false, "3.4.30": false, "3.4.31": true, "3.5.0": false, "3.5.12": false, "3.5.13": true, "3.6.0": true, "3.7.3": true, "4.0.0": true,
+		"3.3.27": false, "3.4.30": false, "3.4.31": true, "3.5.0": false, "3.5.12": false, "3.5.13": true,
+		"3.6.0": true, "3.7.3": true, "4.0.0": true,
 		"2.3.8": false, "3.5.13-alpha.0": true, "made here": true,
 	} {
 		if err := checkVersion("x", version); (err == nil) != fine {
@@ -318,7 +363,8 @@ func TestOldVersion(t *testing.T) {
 	}
 }
 
-// TestGuideGrantsEnough has the page of the guide give the very commands that all other tests here make their user with.
+// TestGuideGrantsEnough has the page of the guide give the very commands that all other tests here make their user
+// with.
 func TestGuideGrantsEnough(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "guide", "servers.md"))

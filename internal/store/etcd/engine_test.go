@@ -72,7 +72,8 @@ func TestRestoreJumps(t *testing.T) {
 	restored := open(t, Config{Dir: dir, NoSync: true})
 	result, err := restored.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "c"}}}})
 	if err != nil || result.Revision <= last {
-		t.Errorf("the first commit after a restore: got revision %d and error %v, want above %d", result.Revision, err, last)
+		t.Errorf("the first commit after a restore: got revision %d and error %v, want above %d", result.Revision, err,
+			last)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "restore-*"))
 	if err != nil || len(left) > 0 {

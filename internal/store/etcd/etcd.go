@@ -86,23 +86,23 @@ type Config struct {
 	Ballast int64
 	// Name is this server's id, which the member is listed under.
 	Name string
-	// PeerURL is where the other members reach this one, such as "https://10.0.0.1:7072". Empty means alone: nothing listens.
-	// A member that began alone may be given one later.
+	// PeerURL is where the other members reach this one, such as "https://10.0.0.1:7072". Empty means alone: nothing
+	// listens. A member that began alone may be given one later.
 	PeerURL string
 	// PeerListen is the address to listen on for them, host:port; empty means the host and port of PeerURL.
 	PeerListen string
-	// PeerTLS, unless nil, is presented to the other members. They have to show a certificate of the same authority whose
-	// organizational unit is "server". Without it PeerURL is plain http, which is for tests.
+	// PeerTLS, unless nil, is presented to the other members. They have to show a certificate of the same authority
+	// whose organizational unit is "server". Without it PeerURL is plain http, which is for tests.
 	PeerTLS *TLSFiles
-	// Join, unless empty, are the members that AddLearner returned: a new directory becomes the learner among them. It is ignored by a
-	// directory that holds a store already.
+	// Join, unless empty, are the members that AddLearner returned: a new directory becomes the learner among them. It
+	// is ignored by a directory that holds a store already.
 	Join []Member
-	// Heartbeat is how often a leader tells the other members that it lives, and Election how long they bear its silence, at
-	// the least; the next leader is found within about twice as long. 0 means DefaultHeartbeat and DefaultElection. Alone
-	// neither counts. All members have the same.
+	// Heartbeat is how often a leader tells the other members that it lives, and Election how long they bear its
+	// silence, at the least; the next leader is found within about twice as long. 0 means DefaultHeartbeat and
+	// DefaultElection. Alone neither counts. All members have the same.
 	Heartbeat, Election time.Duration
-	// Slack is how many bytes of the database's file may stand empty before Run gives them back to the disk, if they are also
-	// more than half of it. 0 means DefaultSlack.
+	// Slack is how many bytes of the database's file may stand empty before Run gives them back to the disk, if they
+	// are also more than half of it. 0 means DefaultSlack.
 	Slack int64
 	// NoSync leaves out the flush to disk, and durability with it. For tests only.
 	NoSync bool
@@ -115,7 +115,8 @@ type Engine struct {
 	// transact sends a transaction as it is: the client would copy each of its parts.
 	transact func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
 	limits   store.Limits
-	// prefix is what all keys in etcd begin with, and user who logs in there; both are empty where the server is this process's own.
+	// prefix is what all keys in etcd begin with, and user who logs in there; both are empty where the server is this
+	// process's own.
 	prefix, user string
 	config       Config
 
@@ -145,11 +146,10 @@ type Engine struct {
 	tendSince time.Time // since when Run waits for its turn, as the leader
 }
 
-// Open starts the engine on a data directory and returns when it serves, alone mostly within
-// 0.3 s. Among others it waits for a quorum, but for quorumLimit at most: then it returns all the same, and calls return
-// store.ErrUnavailable until there is one. It fails where the directory cannot be written, is in use by another
-// process, or has too little space to begin at all (store.ErrNoSpace), and with store.ErrRemoved where the
-// member was removed.
+// Open starts the engine on a data directory and returns when it serves, alone mostly within 0.3 s. Among others it
+// waits for a quorum, but for quorumLimit at most: then it returns all the same, and calls return store.ErrUnavailable
+// until there is one. It fails where the directory cannot be written, is in use by another process, or has too little
+// space to begin at all (store.ErrNoSpace), and with store.ErrRemoved where the member was removed.
 func Open(ctx context.Context, config Config) (*Engine, error) {
 	return start(ctx, config.withDefaults(), func(*embed.Config) {})
 }
@@ -164,7 +164,10 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", config.Dir, err)
 	}
-	e := &Engine{config: config, limits: embeddedLimits(), lock: lock, space: newSpace(config), watches: make(map[*watch]struct{})}
+	e := &Engine{
+		config: config, limits: embeddedLimits(), lock: lock, space: newSpace(config),
+		watches: make(map[*watch]struct{}),
+	}
 	e.life, e.end = context.WithCancelCause(context.Background())
 	// 2. See that there is room, and that nobody else has the address.
 	if err := e.space.prepare(); err != nil {
@@ -197,8 +200,9 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 	return e, nil
 }
 
-// begin starts the server. One that joins asks any member who the members are, and that one may not have heard of the new one yet: so
-// it tries for a while. It has to name all of them itself, as they are now: others may have joined, or gone, since this one did.
+// begin starts the server. One that joins asks any member who the members are, and that one may not have heard of the
+// new one yet: so it tries for a while. It has to name all of them itself, as they are now: others may have joined, or
+// gone, since this one did.
 func (e *Engine) begin(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
 	ctx, cancel := context.WithTimeout(ctx, quorumLimit)
 	defer cancel()
@@ -258,7 +262,8 @@ func (c Config) withDefaults() Config {
 // check returns what is wrong with a configuration by itself.
 func (c Config) check() error {
 	for _, u := range append([]string{c.PeerURL}, peerURLs(c.Join)...) {
-		if parsed, err := url.Parse(u); u != "" && (err != nil || parsed.Port() == "" || parsed.Scheme != "http" && parsed.Scheme != "https") {
+		if parsed, err := url.Parse(u); u != "" &&
+			(err != nil || parsed.Port() == "" || parsed.Scheme != "http" && parsed.Scheme != "https") {
 			return fmt.Errorf("peer address %q is not like https://10.0.0.1:7072: %w", u, store.ErrInvalid)
 		}
 	}
@@ -268,7 +273,8 @@ func (c Config) check() error {
 	case strings.HasPrefix(c.PeerURL, "https:") && c.PeerTLS == nil:
 		return fmt.Errorf("peer address %s takes a certificate: %w", c.PeerURL, store.ErrInvalid)
 	case c.Election < 5*c.Heartbeat:
-		return fmt.Errorf("an election after %v takes a heartbeat each %v at least: %w", c.Election, c.Election/5, store.ErrInvalid)
+		return fmt.Errorf("an election after %v takes a heartbeat each %v at least: %w", c.Election, c.Election/5,
+			store.ErrInvalid)
 	}
 	return nil
 }
@@ -285,7 +291,8 @@ func take(dir string) (*os.File, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		lock.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, errors.New("it is in use by another process: end that server or berth dev, or name another folder with --data-dir")
+			return nil, errors.New("it is in use by another process: end that server or berth dev, or name " +
+				"another folder with --data-dir")
 		}
 		return nil, fmt.Errorf("lock: %w", err)
 	}
@@ -310,8 +317,8 @@ func embedded(config Config) *embed.Config {
 		c.InitialCluster = roll(config)
 	}
 	c.TickMs, c.ElectionMs = 10, 100
-	// Entries are large, up to half a megabyte under load, and etcd keeps in memory those since its last snapshot and those that a follower may
-	// need. Alone there is no follower; 0 would mean etcd's own default.
+	// Entries are large, up to half a megabyte under load, and etcd keeps in memory those since its last snapshot and
+	// those that a follower may need. Alone there is no follower; 0 would mean etcd's own default.
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 250, 10
 	if config.PeerURL != "" {
 		c.TickMs, c.ElectionMs = uint(config.Heartbeat.Milliseconds()), uint(config.Election.Milliseconds())

@@ -51,7 +51,8 @@ func newFleet(t *testing.T, n int, tune func(i int, c *Config)) *fleet {
 func (f *fleet) add(i int, tune func(i int, c *Config)) {
 	f.t.Helper()
 	c := Config{
-		Dir: filepath.Join(f.t.TempDir(), "store"), Name: fmt.Sprintf("server-%d", i), PeerURL: "http://" + freeAddress(f.t),
+		Dir: filepath.Join(f.t.TempDir(), "store"), Name: fmt.Sprintf("server-%d", i), PeerURL: "http://" +
+			freeAddress(f.t),
 		Ballast: -1, NoSync: true, Log: slog.New(slog.NewTextHandler(f.t.Output(), nil)).With("server", i),
 	}
 	if tune != nil {
@@ -154,8 +155,10 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	a := &authority{t: t, dir: t.TempDir()}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageCertSign,
 	}
 	a.key = a.sign("ca", template, nil)
 	return a
@@ -199,7 +202,10 @@ func (a *authority) sign(name string, template *x509.Certificate, by *ecdsa.Priv
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	for end, block := range map[string]*pem.Block{".crt": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "EC PRIVATE KEY", Bytes: secret}} {
+	for end, block := range map[string]*pem.Block{
+		".crt": {Type: "CERTIFICATE", Bytes: der},
+		".key": {Type: "EC PRIVATE KEY", Bytes: secret},
+	} {
 		if err := os.WriteFile(filepath.Join(a.dir, name+end), pem.EncodeToMemory(block), 0o600); err != nil {
 			a.t.Fatal(err)
 		}

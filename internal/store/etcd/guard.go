@@ -23,7 +23,8 @@ func (e *Engine) await(ctx context.Context) error {
 	server := e.server.Server
 	alone := e.forced || len(server.Cluster().Members()) < 2 && len(e.config.Join) == 0
 	if !alone && e.config.PeerURL == "" {
-		return fmt.Errorf("the store has %d members: it needs a peer address: %w", len(server.Cluster().Members()), store.ErrInvalid)
+		return fmt.Errorf("the store has %d members: it needs a peer address: %w", len(server.Cluster().Members()),
+			store.ErrInvalid)
 	}
 	limit := time.NewTimer(quorumLimit)
 	defer limit.Stop()
@@ -53,7 +54,8 @@ const (
 	saysRemoved = "permanently removed"
 )
 
-// ended returns why the server ended by itself: store.ErrRemoved, if that is what the other members said, or what etcd said.
+// ended returns why the server ended by itself: store.ErrRemoved, if that is what the other members said, or what etcd
+// said.
 func (e *Engine) ended() error {
 	why, removed := e.contacts.ended()
 	server := e.server.Server
@@ -72,10 +74,12 @@ func (e *Engine) guard() {
 	}
 	cause := e.ended()
 	if errors.Is(cause, store.ErrRemoved) {
-		e.config.Log.Error("this server was removed from the members of the store: it stops, and its data directory is of no more use",
+		e.config.Log.Error("this server was removed from the members of the store: it stops, and its data "+
+			"directory is of no more use",
 			"directory", e.config.Dir, "member", e.MemberID())
 	} else {
-		e.config.Log.Error("the server stops; its data directory is as it was: start it again", "directory", e.config.Dir, "error", cause)
+		e.config.Log.Error("the server stops; its data directory is as it was: start it again", "directory",
+			e.config.Dir, "error", cause)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,7 +93,8 @@ func (e *Engine) keepAddress() {
 		if err == nil || e.life.Err() != nil {
 			return
 		}
-		e.config.Log.Warn("the other members of the store do not know this one's address yet", "address", e.config.PeerURL, "error", err)
+		e.config.Log.Warn("the other members of the store do not know this one's address yet", "address",
+			e.config.PeerURL, "error", err)
 		select {
 		case <-e.life.Done():
 			return

@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestEndIsNotAlwaysRemoval ends etcd's server under an engine: that is no removal, and nobody is told to delete anything. What etcd
-// says of a removal is told apart from what else it may say.
+// TestEndIsNotAlwaysRemoval ends etcd's server under an engine: that is no removal, and nobody is told to delete
+// anything. What etcd says of a removal is told apart from what else it may say.
 func TestEndIsNotAlwaysRemoval(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})

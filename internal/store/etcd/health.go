@@ -20,8 +20,8 @@ type Health = store.EngineHealth
 // healthLimit bounds each question of Health.
 const healthLimit = time.Second
 
-// Health returns how the disk, the database and the quorum are, as this member sees them, within about 3 s. It fails only when the
-// engine is closed or ctx ends.
+// Health returns how the disk, the database and the quorum are, as this member sees them, within about 3 s. It fails
+// only when the engine is closed or ctx ends.
 func (e *Engine) Health(ctx context.Context) (Health, error) {
 	if err := e.enter(ctx); err != nil {
 		return Health{}, err
@@ -46,7 +46,8 @@ func (e *Engine) Health(ctx context.Context) (Health, error) {
 		cancel()
 		if err == nil {
 			for _, a := range alarms.Alarms {
-				h.Alarms = append(h.Alarms, store.EngineAlarm{Name: a.Alarm.String(), Member: strconv.FormatUint(a.MemberID, 16)})
+				h.Alarms = append(h.Alarms,
+					store.EngineAlarm{Name: a.Alarm.String(), Member: strconv.FormatUint(a.MemberID, 16)})
 			}
 		}
 	}

@@ -30,8 +30,8 @@ type SnapshotInfo = store.SnapshotInfo
 // A snapshot is a database, whose file is a whole number of sectors, and the SHA-256 of it.
 const sector = 512
 
-// Inspect reads a snapshot to its end, compares its hash, and tells what it holds. It needs room for a copy in the folder of
-// temporary files. A snapshot that is damaged or cut short is an error that wraps store.ErrInvalid.
+// Inspect reads a snapshot to its end, compares its hash, and tells what it holds. It needs room for a copy in the
+// folder of temporary files. A snapshot that is damaged or cut short is an error that wraps store.ErrInvalid.
 func Inspect(from io.Reader) (info SnapshotInfo, err error) {
 	dir, err := os.MkdirTemp("", "berth-snapshot-")
 	if err != nil {
@@ -91,8 +91,8 @@ func checkHash(path string) (size int64, hash string, err error) {
 	return size, hex.EncodeToString(said), nil
 }
 
-// inspect opens a copy with etcd's own code, which takes a damaged database for a reason to panic, and goes through its records, in the
-// order of their keys.
+// inspect opens a copy with etcd's own code, which takes a damaged database for a reason to panic, and goes through its
+// records, in the order of their keys.
 func inspect(path string, info *SnapshotInfo, each func(*mvccpb.KeyValue)) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

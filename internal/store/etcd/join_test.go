@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestTwoJoinBeforeOneStarts takes two servers in before the first of them has started, and removes a third meanwhile: each starts with the
-// list of members that it was given, which is not that of now.
+// TestTwoJoinBeforeOneStarts takes two servers in before the first of them has started, and removes a third meanwhile:
+// each starts with the list of members that it was given, which is not that of now.
 func TestTwoJoinBeforeOneStarts(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, nil)
@@ -40,7 +40,9 @@ func TestTwoJoinBeforeOneStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := 1; i < 3; i++ {
-		e, err := start(t.Context(), f.configs[i].withDefaults(), func(c *embed.Config) { c.StrictReconfigCheck = false })
+		e, err := start(t.Context(), f.configs[i].withDefaults(), func(c *embed.Config) {
+			c.StrictReconfigCheck = false
+		})
 		if err != nil {
 			t.Fatalf("start member %d: %v", i, err)
 		}

@@ -44,15 +44,20 @@ func memberBridge(log *slog.Logger, c *contacts) *zap.Logger {
 }
 
 // ending is how the process ends where etcd cannot go on.
-var ending = []zap.Option{zap.WithPanicHook(lastWord{zapcore.WriteThenPanic}), zap.WithFatalHook(lastWord{zapcore.WriteThenFatal})}
+var ending = []zap.Option{
+	zap.WithPanicHook(lastWord{zapcore.WriteThenPanic}),
+	zap.WithFatalHook(lastWord{zapcore.WriteThenFatal}),
+}
 
-// lastWord ends the process where etcd does: for a full disk without the traces of a fault in a program, as there is none.
+// lastWord ends the process where etcd does: for a full disk without the traces of a fault in a program, as there is
+// none.
 type lastWord struct{ otherwise zapcore.CheckWriteHook }
 
 // OnWrite is part of zapcore.CheckWriteHook. The cause is in the log by now.
 func (w lastWord) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	if fullDisk(fields) {
-		fmt.Fprintln(os.Stderr, "berth: the disk of the data directory is full, and the store cannot go on without room:",
+		fmt.Fprintln(os.Stderr, "berth: the disk of the data directory is full, and the store cannot go on "+
+			"without room:",
 			"free some and start the server again. Nothing that was acknowledged is lost.")
 		os.Exit(1)
 	}
@@ -67,8 +72,8 @@ func fullDisk(fields []zapcore.Field) bool {
 	})
 }
 
-// echoes keep a message of etcd that comes again and again from filling the log: some are said thousands of times a second while
-// a disk is full.
+// echoes keep a message of etcd that comes again and again from filling the log: some are said thousands of times a
+// second while a disk is full.
 type echoes struct {
 	mu    sync.Mutex
 	times map[string]*saying
@@ -82,7 +87,8 @@ type saying struct {
 // Within a second a message is said mostSaid times.
 const mostSaid = 10
 
-// again takes note of a message and reports whether it has been said enough, and if not, how many were kept back since it was said last.
+// again takes note of a message and reports whether it has been said enough, and if not, how many were kept back since
+// it was said last.
 func (e *echoes) again(message string, now time.Time) (enough bool, kept int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

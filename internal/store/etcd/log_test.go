@@ -30,7 +30,8 @@ func TestFullDiskIsSaid(t *testing.T) {
 	if c.ProcessState.ExitCode() != 1 {
 		t.Errorf("ended with %v, want code 1", err)
 	}
-	if said := string(out); !strings.Contains(said, "the disk of the data directory is full") || strings.Contains(said, "goroutine") {
+	if said := string(out); !strings.Contains(said, "the disk of the data directory is full") ||
+		strings.Contains(said, "goroutine") {
 		t.Errorf("said:\n%s", said)
 	}
 }

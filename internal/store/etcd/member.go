@@ -24,8 +24,8 @@ type Member = store.Member
 const (
 	// quorumLimit is how long Open waits for a quorum.
 	quorumLimit = 5 * time.Second
-	// changeLimit bounds a change of the members. etcd takes one only when the members have been in touch for 5 s, which a
-	// change waits for.
+	// changeLimit bounds a change of the members. etcd takes one only when the members have been in touch for 5 s,
+	// which a change waits for.
 	changeLimit = 15 * time.Second
 	// reachLimit bounds the question whether a member is up, and listLimit the one who the members are.
 	reachLimit = time.Second
@@ -105,7 +105,8 @@ func (e *Engine) AddLearner(ctx context.Context, name, peerURL string) ([]Member
 	case e.server == nil:
 		return nil, errElsewhere
 	case e.config.PeerURL == "":
-		return nil, fmt.Errorf("this server listens for no other members: it needs a peer address: %w", store.ErrInvalid)
+		return nil, fmt.Errorf("this server listens for no other members: it needs a peer address: %w",
+			store.ErrInvalid)
 	case err != nil || Config{PeerURL: peerURL, PeerTLS: &TLSFiles{}, Election: time.Second}.check() != nil:
 		return nil, fmt.Errorf("peer address %q is not like https://10.0.0.1:7072: %w", peerURL, store.ErrInvalid)
 	}
@@ -117,7 +118,8 @@ func (e *Engine) AddLearner(ctx context.Context, name, peerURL string) ([]Member
 				result = e.listed()
 				return nil
 			case m.PeerURL == peerURL:
-				return fmt.Errorf("the address %s is that of member %s of server %s: remove that first: %w", peerURL, m.ID, m.Name, store.ErrInvalid)
+				return fmt.Errorf("the address %s is that of member %s of server %s: remove that first: %w", peerURL,
+					m.ID, m.Name, store.ErrInvalid)
 			case m.Name == name && name != "":
 				return fmt.Errorf("server %s is member %s already: remove that first: %w", name, m.ID, store.ErrInvalid)
 			}
@@ -126,8 +128,10 @@ func (e *Engine) AddLearner(ctx context.Context, name, peerURL string) ([]Member
 			return errYoung
 		}
 		now := time.Now()
-		// The id is made of all this. Without the random part, a member that was removed just now would be the same one.
-		_, err := e.server.Server.AddMember(ctx, *membership.NewMemberAsLearner("", []url.URL{*parsed}, uuid.NewString(), &now))
+		// The id is made of all this. Without the random part, a member that was removed just now would be the same
+		// one.
+		_, err := e.server.Server.AddMember(ctx,
+			*membership.NewMemberAsLearner("", []url.URL{*parsed}, uuid.NewString(), &now))
 		result = e.listed()
 		return err
 	})
@@ -137,8 +141,8 @@ func (e *Engine) AddLearner(ctx context.Context, name, peerURL string) ([]Member
 	return result, nil
 }
 
-// Promote gives a learner its vote. It returns store.ErrNotInSync while the learner lags or is not up, and store.ErrMember for an
-// unknown id. A member that has its vote already is no error.
+// Promote gives a learner its vote. It returns store.ErrNotInSync while the learner lags or is not up, and
+// store.ErrMember for an unknown id. A member that has its vote already is no error.
 func (e *Engine) Promote(ctx context.Context, id string) error {
 	number, err := e.memberCall(ctx, id)
 	if err != nil {
@@ -157,8 +161,8 @@ func (e *Engine) Promote(ctx context.Context, id string) error {
 	return nil
 }
 
-// Remove takes a member out, which then stops by itself, now or when it comes back. It returns store.ErrLosesQuorum where the rest could
-// not go on. An unknown id is no error.
+// Remove takes a member out, which then stops by itself, now or when it comes back. It returns store.ErrLosesQuorum
+// where the rest could not go on. An unknown id is no error.
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	number, err := e.memberCall(ctx, id)
 	if err != nil {
@@ -201,7 +205,8 @@ func (e *Engine) change(ctx context.Context, try func(context.Context) error) er
 	defer cancel()
 	for {
 		err := try(bounded)
-		unsettled := errors.Is(err, etcderrors.ErrUnhealthy) || errors.Is(err, etcderrors.ErrLeaderChanged) || errors.Is(err, errYoung)
+		unsettled := errors.Is(err, etcderrors.ErrUnhealthy) || errors.Is(err, etcderrors.ErrLeaderChanged) ||
+			errors.Is(err, errYoung)
 		if !unsettled || bounded.Err() != nil {
 			return e.changeFault(ctx, err)
 		}
@@ -218,8 +223,8 @@ func (e *Engine) change(ctx context.Context, try func(context.Context) error) er
 // changePause is the pause between two tries of a change.
 const changePause = 200 * time.Millisecond
 
-// changeFault turns what etcd says about a change of the members into the contract's errors: what it is known to say before
-// it takes one, and for all else that the result is unknown. To make the same change again does no harm.
+// changeFault turns what etcd says about a change of the members into the contract's errors: what it is known to say
+// before it takes one, and for all else that the result is unknown. To make the same change again does no harm.
 func (e *Engine) changeFault(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

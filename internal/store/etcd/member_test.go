@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestAloneBecomesThree begins with a directory that never had an address, as `berth dev` makes it, gives it one, and lets
-// two others join over TLS; then members go and come, one is removed, and the certificates are replaced.
+// TestAloneBecomesThree begins with a directory that never had an address, as `berth dev` makes it, gives it one, and
+// lets two others join over TLS; then members go and come, one is removed, and the certificates are replaced.
 func TestAloneBecomesThree(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -30,7 +30,8 @@ func TestAloneBecomesThree(t *testing.T) {
 	if err := write(t.Context(), f.engines[0], "alone"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.engines[0].AddLearner(t.Context(), "server-1", "https://127.0.0.1:1234"); !errors.Is(err, store.ErrInvalid) {
+	if _, err := f.engines[0].AddLearner(t.Context(), "server-1", "https://127.0.0.1:1234"); !errors.Is(err,
+		store.ErrInvalid) {
 		t.Errorf("a member without an address adds another: got error %v, want ErrInvalid", err)
 	}
 	alone := f.engines[0].MemberID()
@@ -38,7 +39,10 @@ func TestAloneBecomesThree(t *testing.T) {
 	// 1. It gets an address.
 	secure(0, &f.configs[0])
 	f.start(0)
-	want := []Member{{ID: alone, Name: "server-0", PeerURL: f.configs[0].PeerURL, Leader: true, Self: true, Healthy: true}}
+	want := []Member{{
+		ID: alone, Name: "server-0", PeerURL: f.configs[0].PeerURL, Leader: true, Self: true,
+		Healthy: true,
+	}}
 	members, err := f.engines[0].Members(t.Context())
 	if diff := cmp.Diff(want, members); diff != "" || err != nil {
 		t.Fatalf("members of one (-want +got), error %v:\n%s", err, diff)
@@ -50,7 +54,8 @@ func TestAloneBecomesThree(t *testing.T) {
 		seesEventually(t, f.engines[i], "alone")
 		members, err := f.engines[i].Members(t.Context())
 		at := slices.IndexFunc(members, func(m Member) bool { return m.Self })
-		if err != nil || len(members) != i+1 || at < 0 || !members[at].Learner || members[at].Name != f.configs[i].Name {
+		if err != nil || len(members) != i+1 || at < 0 || !members[at].Learner ||
+			members[at].Name != f.configs[i].Name {
 			t.Fatalf("members as learner %d sees them: %+v, error %v", i, members, err)
 		}
 		if err := f.engines[i].MoveLeader(shortly(t, time.Second)); err == nil {
@@ -59,7 +64,8 @@ func TestAloneBecomesThree(t *testing.T) {
 		f.promote(i)
 		f.promote(i) // no harm
 	}
-	if got, err := f.engines[2].Members(t.Context()); err != nil || len(got) != 3 || slices.ContainsFunc(got, func(m Member) bool { return m.Learner || !m.Healthy }) {
+	if got, err := f.engines[2].Members(t.Context()); err != nil || len(got) != 3 ||
+		slices.ContainsFunc(got, func(m Member) bool { return m.Learner || !m.Healthy }) {
 		t.Fatalf("three members: got %+v, error %v", got, err)
 	}
 	// 3. One goes, two go on; it comes back and has what it missed. All certificates are new then.
@@ -78,7 +84,9 @@ func TestAloneBecomesThree(t *testing.T) {
 	f.start(2)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		members, err := f.engines[0].Members(t.Context())
-		if err != nil || !slices.ContainsFunc(members, func(m Member) bool { return m.PeerURL == f.configs[2].PeerURL && m.Healthy }) {
+		if err != nil || !slices.ContainsFunc(members, func(m Member) bool {
+			return m.PeerURL == f.configs[2].PeerURL && m.Healthy
+		}) {
 			return errors.Join(err, errors.New("the new address is not known"))
 		}
 		return write(t.Context(), f.engines[2], "moved")
@@ -114,7 +122,8 @@ func TestRemovedMemberStops(t *testing.T) {
 		}
 		break
 	}
-	if _, err := f.engines[2].Read(t.Context(), "a/b"); !errors.Is(err, store.ErrClosed) || !errors.Is(err, store.ErrRemoved) {
+	if _, err := f.engines[2].Read(t.Context(), "a/b"); !errors.Is(err, store.ErrClosed) ||
+		!errors.Is(err, store.ErrRemoved) {
 		t.Errorf("read by a removed member: got %v, want ErrClosed for ErrRemoved", err)
 	}
 	if err := f.engines[0].Remove(t.Context(), f.engines[2].MemberID()); err != nil {
@@ -176,9 +185,18 @@ func TestChangesRefused(t *testing.T) {
 		err  error
 		want error
 	}{
-		{"the address of another", func() error { _, err := e.AddLearner(ctx, "x", f.configs[0].PeerURL); return err }(), store.ErrInvalid},
-		{"the name of another", func() error { _, err := e.AddLearner(ctx, "server-0", "http://127.0.0.1:9"); return err }(), store.ErrInvalid},
-		{"no address", func() error { _, err := e.AddLearner(ctx, "x", "127.0.0.1:7072"); return err }(), store.ErrInvalid},
+		{"the address of another", func() error {
+			_, err := e.AddLearner(ctx, "x", f.configs[0].PeerURL)
+			return err
+		}(), store.ErrInvalid},
+		{"the name of another", func() error {
+			_, err := e.AddLearner(ctx, "server-0", "http://127.0.0.1:9")
+			return err
+		}(), store.ErrInvalid},
+		{"no address", func() error {
+			_, err := e.AddLearner(ctx, "x", "127.0.0.1:7072")
+			return err
+		}(), store.ErrInvalid},
 		{"promotion of one that is not up", e.Promote(ctx, learner), store.ErrNotInSync},
 		{"promotion of nobody", e.Promote(ctx, "abc"), store.ErrMember},
 		{"promotion of rubbish", e.Promote(ctx, "me"), store.ErrMember},
@@ -193,7 +211,10 @@ func TestChangesRefused(t *testing.T) {
 	for name, c := range map[string]Config{
 		"an address without a certificate": {PeerURL: "https://127.0.0.1:7072"},
 		"others without an address":        {Join: joined},
-		"an impatient election":            {PeerURL: "http://127.0.0.1:7072", Heartbeat: time.Second, Election: 2 * time.Second},
+		"an impatient election": {
+			PeerURL: "http://127.0.0.1:7072", Heartbeat: time.Second,
+			Election: 2 * time.Second,
+		},
 	} {
 		c.Dir = t.TempDir()
 		if engine, err := Open(ctx, c); !errors.Is(err, store.ErrInvalid) {
@@ -205,7 +226,8 @@ func TestChangesRefused(t *testing.T) {
 	}
 }
 
-// TestStrangersAreKeptOut knocks at the members' door with a node's certificate, with one of another authority, and with none.
+// TestStrangersAreKeptOut knocks at the members' door with a node's certificate, with one of another authority, and
+// with none.
 func TestStrangersAreKeptOut(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -216,7 +238,8 @@ func TestStrangersAreKeptOut(t *testing.T) {
 	stranger := newAuthority(t).issue("s", serverUnit)
 	stranger.CA = f.configs[0].PeerTLS.CA
 	for name, files := range map[string]*TLSFiles{
-		"a server": ca.issue("other", serverUnit), "a node": ca.issue("node", "node"), "a stranger": stranger, "nobody": nil,
+		"a server": ca.issue("other", serverUnit), "a node": ca.issue("node", "node"), "a stranger": stranger,
+		"nobody": nil,
 	} {
 		e := &Engine{config: Config{PeerTLS: files}}
 		if got, want := e.reachable(t.Context(), f.configs[0].PeerURL), name == "a server"; got != want {
@@ -240,7 +263,8 @@ func TestAddressIsNeeded(t *testing.T) {
 	}
 }
 
-// TestWithoutQuorum stops two of three: every call on the third ends in time with the right error, and works again when one comes back.
+// TestWithoutQuorum stops two of three: every call on the third ends in time with the right error, and works again when
+// one comes back.
 func TestWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, nil)
@@ -273,8 +297,14 @@ func TestWithoutQuorum(t *testing.T) {
 		{"list", func(ctx context.Context) error { _, err := e.List(ctx, ""); return err }, store.ErrUnavailable},
 		{"write", func(ctx context.Context) error { return write(ctx, e, "b") }, store.ErrUnavailable},
 		{"renew", session.Renew, store.ErrUnavailable},
-		{"open", func(ctx context.Context) error { _, err := e.OpenSession(ctx, time.Minute); return err }, store.ErrUnavailable},
-		{"ask the revision", func(ctx context.Context) error { _, err := e.Commit(ctx, nil); return err }, store.ErrUnavailable},
+		{"open", func(ctx context.Context) error {
+			_, err := e.OpenSession(ctx, time.Minute)
+			return err
+		}, store.ErrUnavailable},
+		{"ask the revision", func(ctx context.Context) error {
+			_, err := e.Commit(ctx, nil)
+			return err
+		}, store.ErrUnavailable},
 		{"compare", func(ctx context.Context) error {
 			_, err := e.Commit(ctx, []store.Group{{Compares: []store.Compare{{Key: "a", Modified: store.AnyModified}}}})
 			return err

@@ -62,8 +62,8 @@ func (f *TLSFiles) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// server returns the listener's side: it shows the certificate, and lets in who shows one of the same authority that was made
-// for a server. A node's certificate is of the same authority, and must not reach the store.
+// server returns the listener's side: it shows the certificate, and lets in who shows one of the same authority that
+// was made for a server. A node's certificate is of the same authority, and must not reach the store.
 func (f *TLSFiles) server() (*tls.Config, error) {
 	c, pool, err := f.config()
 	if err != nil {
@@ -89,7 +89,8 @@ func (f *TLSFiles) client(verify func(tls.ConnectionState) error) (*tls.Config, 
 
 // ofServer checks that the other side's certificate was made for a server.
 func ofServer(state tls.ConnectionState) error {
-	if len(state.PeerCertificates) == 0 || !slices.Contains(state.PeerCertificates[0].Subject.OrganizationalUnit, serverUnit) {
+	if len(state.PeerCertificates) == 0 ||
+		!slices.Contains(state.PeerCertificates[0].Subject.OrganizationalUnit, serverUnit) {
 		return errors.New("the certificate is not a server's")
 	}
 	return nil
@@ -188,8 +189,8 @@ func (e *Engine) reachable(ctx context.Context, peerURL string) bool {
 	return err == nil
 }
 
-// present asks the members that this one joins, one after the other, who the members are now. It returns nil while none answers
-// that knows this one.
+// present asks the members that this one joins, one after the other, who the members are now. It returns nil while none
+// answers that knows this one.
 func (e *Engine) present(ctx context.Context) []Member {
 	for _, u := range peerURLs(e.config.Join) {
 		if u == e.config.PeerURL {
@@ -206,7 +207,8 @@ func (e *Engine) present(ctx context.Context) []Member {
 				continue
 			}
 			known = known || m.PeerURLs[0] == e.config.PeerURL
-			members = append(members, Member{ID: m.ID.String(), Name: m.Name, PeerURL: m.PeerURLs[0], Learner: m.IsLearner})
+			members = append(members,
+				Member{ID: m.ID.String(), Name: m.Name, PeerURL: m.PeerURLs[0], Learner: m.IsLearner})
 		}
 		if known {
 			return members

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// network is what lies between members on loopback: each reaches another through a proxy, which can stop passing bytes in one
-// direction or both, as a network does that drops packets: what was sent arrives when it heals. Who dials is read from the
-// header that etcd's requests bear, so that the members speak plain HTTP.
+// network is what lies between members on loopback: each reaches another through a proxy, which can stop passing bytes
+// in one direction or both, as a network does that drops packets: what was sent arrives when it heals. Who dials is
+// read from the header that etcd's requests bear, so that the members speak plain HTTP.
 type network struct {
 	t  *testing.T
 	mu sync.Mutex

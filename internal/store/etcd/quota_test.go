@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestQuotaTellsWhatWasWritten has many clients reach the quota at once. etcd applies the write that does, and refuses it all the same: so
-// what is refused without doubt is not there, and a read settles the rest for good.
+// TestQuotaTellsWhatWasWritten has many clients reach the quota at once. etcd applies the write that does, and refuses
+// it all the same: so what is refused without doubt is not there, and a read settles the rest for good.
 func TestQuotaTellsWhatWasWritten(t *testing.T) {
 	t.Parallel()
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), Quota: 32 << 20, NoSync: true})
@@ -52,17 +52,20 @@ func TestQuotaTellsWhatWasWritten(t *testing.T) {
 		return n
 	}
 	if len(refused) == 0 || len(doubtful) == 0 {
-		t.Errorf("%d writes were refused for sure and %d in doubt: the quota was not reached as meant", len(refused), len(doubtful))
+		t.Errorf("%d writes were refused for sure and %d in doubt: the quota was not reached as meant", len(refused),
+			len(doubtful))
 	}
 	if n := stands(refused); n > 0 {
 		t.Errorf("%d of %d writes that were refused for sure are there", n, len(refused))
 	}
 	t.Logf("%d writes were in doubt, of which %d are there", len(doubtful), stands(doubtful))
-	if _, err := engine.OpenSession(t.Context(), 1e9); !errors.Is(err, store.ErrNoSpace) || errors.Is(err, store.ErrUnknown) {
+	if _, err := engine.OpenSession(t.Context(), 1e9); !errors.Is(err, store.ErrNoSpace) ||
+		errors.Is(err, store.ErrUnknown) {
 		t.Errorf("a session at the quota: got error %v, want ErrNoSpace without doubt", err)
 	}
 	// What makes room is taken.
-	if _, err := engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "k/0-0", Delete: true}}}}); err != nil {
+	if _, err := engine.Commit(t.Context(),
+		[]store.Group{{Ops: []store.Op{{Key: "k/0-0", Delete: true}}}}); err != nil {
 		t.Errorf("a deletion at the quota: %v", err)
 	}
 }

@@ -23,7 +23,9 @@ func (e *Engine) Read(ctx context.Context, key string) (store.Record, error) {
 	if err := e.enter(ctx); err != nil {
 		return store.Record{}, err
 	}
-	response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.GetResponse, error) { return e.client.Get(ctx, e.prefix+key) })
+	response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return e.client.Get(ctx, e.prefix+key)
+	})
 	if err != nil {
 		return store.Record{}, e.fault(ctx, err)
 	}

@@ -31,7 +31,9 @@ func (e *Engine) OpenSession(ctx context.Context, ttl time.Duration) (store.Sess
 		return nil, err
 	}
 	seconds := int64((ttl + time.Second - 1) / time.Second)
-	lease, err := writing(ctx, e, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) { return e.client.Grant(ctx, seconds) })
+	lease, err := writing(ctx, e, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+		return e.client.Grant(ctx, seconds)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +76,9 @@ func (s *session) End(ctx context.Context) error {
 	if err := s.e.enter(ctx); err != nil {
 		return err
 	}
-	_, err := writing(ctx, s.e, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) { return s.e.client.Revoke(ctx, s.id) })
+	_, err := writing(ctx, s.e, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+		return s.e.client.Revoke(ctx, s.id)
+	})
 	if errors.Is(err, store.ErrSessionExpired) {
 		return nil
 	}

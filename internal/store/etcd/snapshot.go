@@ -26,9 +26,9 @@ const jump = 1_000_000_000
 // snapshotPatience is how long a snapshot waits until this member has what the others acknowledged.
 const snapshotPatience = 3 * time.Second
 
-// Snapshot is part of store.Engine. It writes etcd's own form, the database with a checksum,
-// which Restore and etcd's tools read. It holds all that any member acknowledged before; where the store has no quorum, and
-// cannot tell, what this member has.
+// Snapshot is part of store.Engine. It writes etcd's own form, the database with a checksum, which Restore and etcd's
+// tools read. It holds all that any member acknowledged before; where the store has no quorum, and cannot tell, what
+// this member has.
 func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	if err := e.enter(ctx); err != nil {
 		return err
@@ -46,7 +46,8 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	defer from.Close()
 	if _, err := io.Copy(to, from); err != nil {
 		if errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
-			return fmt.Errorf("save etcd as %s: %w: etcd lets only its role root do so; save it with etcd's own tools, and start the servers with --snapshot-every 0",
+			return fmt.Errorf("save etcd as %s: %w: etcd lets only its role root do so; save it with etcd's "+
+				"own tools, and start the servers with --snapshot-every 0",
 				who(e.user), err)
 		}
 		return fmt.Errorf("write snapshot: %w", err)
@@ -55,9 +56,9 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 }
 
 // Restore makes a data directory from a snapshot, to be opened afterwards: a store of one member, whichever members the
-// snapshot's had. For a fleet, it is opened with a peer address, and the others join it anew with empty directories. The directory must
-// not hold a store yet. store.Reincarnate must follow before anyone else uses it. Records keep their revisions; new ones begin far above,
-// and history is marked as compacted, so that a watch from before gets a resync. A
+// snapshot's had. For a fleet, it is opened with a peer address, and the others join it anew with empty directories.
+// The directory must not hold a store yet. store.Reincarnate must follow before anyone else uses it. Records keep their
+// revisions; new ones begin far above, and history is marked as compacted, so that a watch from before gets a resync. A
 // snapshot that is damaged or cut short leaves the directory as it was.
 func Restore(dir string, from io.Reader) (err error) {
 	lock, err := take(dir)

@@ -102,7 +102,8 @@ func (s *space) prepare() error {
 		return fmt.Errorf("%d MiB are free, a new store needs %d MiB: %w", free>>20, 2*segment>>20, store.ErrNoSpace)
 	}
 	if free < segment {
-		s.log.Warn("etcd starts with too little room for the next segment of its log: start it again once there is room",
+		s.log.Warn("etcd starts with too little room for the next segment of its log: start it again once "+
+			"there is room",
 			"free_bytes", free, "segment_bytes", segment)
 	}
 	s.look()
@@ -127,7 +128,8 @@ func (s *space) hinder(yes bool) error {
 	if !yes || err == nil && info.IsDir() {
 		return nil
 	}
-	if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) { // a store that is new has no log yet
+	// a store that is new has no log yet
+	if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("keep the next segment of the log from being made: %w", err)
 	}
 	return nil
@@ -140,7 +142,8 @@ func (s *space) filled() {
 	}
 }
 
-// check returns store.ErrNoSpace if a write is not to be tried now. A nil space, of an etcd elsewhere, has nothing to say.
+// check returns store.ErrNoSpace if a write is not to be tried now. A nil space, of an etcd elsewhere, has nothing to
+// say.
 func (s *space) check(ctx context.Context) error {
 	if s == nil {
 		return nil
@@ -180,7 +183,8 @@ func (s *space) look() {
 		s.log.Warn("no room could be reserved for the database", "error", err)
 	}
 	if free < s.lowWater {
-		s.low = fmt.Errorf("%d MiB are free under %s, writes need %d MiB: %w", free>>20, s.dir, s.lowWater>>20, store.ErrNoSpace)
+		s.low = fmt.Errorf("%d MiB are free under %s, writes need %d MiB: %w", free>>20, s.dir, s.lowWater>>20,
+			store.ErrNoSpace)
 	}
 }
 
@@ -288,7 +292,8 @@ func (s *space) shrink(ctx context.Context) error {
 	return s.quiet(ctx)
 }
 
-// quiet ends the alarms of this member, and those of members that are no more. Each of the others has a database of its own to shrink.
+// quiet ends the alarms of this member, and those of members that are no more. Each of the others has a database of its
+// own to shrink.
 func (s *space) quiet(ctx context.Context) error {
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {
@@ -305,7 +310,8 @@ func (s *space) quiet(ctx context.Context) error {
 		if alarm.Alarm != etcdserverpb.AlarmType_NOSPACE || others {
 			continue
 		}
-		if _, err := s.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: alarm.MemberID, Alarm: alarm.Alarm}); err != nil {
+		if _, err := s.client.AlarmDisarm(ctx,
+			&clientv3.AlarmMember{MemberID: alarm.MemberID, Alarm: alarm.Alarm}); err != nil {
 			return fmt.Errorf("disarm: %w", err)
 		}
 	}

@@ -163,7 +163,10 @@ func TestFatalIsOneLine(t *testing.T) {
 	encoder := json.NewEncoder(in)
 	value := make([]byte, 1<<20)
 	for i := 0; err == nil && i < 200; i++ {
-		err = encoder.Encode(question{ID: i, Groups: []store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k", i), Value: value}}}}})
+		err = encoder.Encode(question{
+			ID:     i,
+			Groups: []store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k", i), Value: value}}}},
+		})
 	}
 	select {
 	case <-ended:
@@ -200,7 +203,8 @@ func TestQuota(t *testing.T) {
 		t.Errorf("read at the quota: %v", err)
 	}
 	for i := range written {
-		if _, err := engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: key(i), Delete: true}}}}); err != nil {
+		if _, err := engine.Commit(t.Context(),
+			[]store.Group{{Ops: []store.Op{{Key: key(i), Delete: true}}}}); err != nil {
 			t.Fatalf("delete at the quota: %v", err)
 		}
 	}

@@ -43,7 +43,8 @@ func (r *rotating) Commit(ctx context.Context, groups []store.Group) (store.Resu
 	return result, err
 }
 
-// tell has the watches of all members tell their progress to a revision, which a watch owes to the calls of its own engine.
+// tell has the watches of all members tell their progress to a revision, which a watch owes to the calls of its own
+// engine.
 func (r *rotating) tell(revision uint64) {
 	for _, e := range r.f.engines {
 		e.observe(revision)
@@ -72,40 +73,46 @@ func (r *rotating) Close() error {
 	return errors.Join(errs...)
 }
 
-// TestThreeMembers runs the suite on three members, each call on another one. The tests share the members, and find them empty.
+// TestThreeMembers runs the suite on three members, each call on another one. The tests share the members, and find
+// them empty.
 func TestThreeMembers(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 3, func(_ int, c *Config) { // the suite wants each write's result, so that no election may come between
-		c.Heartbeat, c.Election = 100*time.Millisecond, min(testkit.Scaled(1300*time.Millisecond), 45*time.Second) // etcd takes less than 50 s
+	// the suite wants each write's result, so that no election may come between
+	f := newFleet(t, 3, func(_ int, c *Config) {
+		// etcd takes less than 50 s
+		c.Heartbeat, c.Election = 100*time.Millisecond, min(testkit.Scaled(1300*time.Millisecond), 45*time.Second)
 	})
-	storetest.Test(t, storetest.Suite{TTL: 2 * time.Second, Without: inOtherTests, Open: func(t *testing.T) storetest.Subject {
-		f.mend()
-		engine := &rotating{f: f}
-		wipe(t, engine)
-		return storetest.Subject{
-			Engine: engine,
-			Restart: func() store.Engine {
-				for i := range f.engines { // one after the other
-					f.stop(i)
-					f.start(i)
-				}
-				return engine
-			},
-			Compact: func() { compact(t, f.engines[1]) },
-			Restore: func(from io.Reader) (store.Engine, error) { // what Restore makes is alone
-				restored := filepath.Join(t.TempDir(), "store")
-				if err := Restore(restored, from); err != nil {
-					return nil, err
-				}
-				return open(t, Config{Dir: restored, NoSync: true}), nil
-			},
-			Fill: func(full bool) {
-				for _, e := range f.engines {
-					fill(e, full)
-				}
-			},
-		}
-	}})
+	storetest.Test(t, storetest.Suite{
+		TTL: 2 * time.Second, Without: inOtherTests,
+		Open: func(t *testing.T) storetest.Subject {
+			f.mend()
+			engine := &rotating{f: f}
+			wipe(t, engine)
+			return storetest.Subject{
+				Engine: engine,
+				Restart: func() store.Engine {
+					for i := range f.engines { // one after the other
+						f.stop(i)
+						f.start(i)
+					}
+					return engine
+				},
+				Compact: func() { compact(t, f.engines[1]) },
+				Restore: func(from io.Reader) (store.Engine, error) { // what Restore makes is alone
+					restored := filepath.Join(t.TempDir(), "store")
+					if err := Restore(restored, from); err != nil {
+						return nil, err
+					}
+					return open(t, Config{Dir: restored, NoSync: true}), nil
+				},
+				Fill: func(full bool) {
+					for _, e := range f.engines {
+						fill(e, full)
+					}
+				},
+			}
+		},
+	})
 }
 
 // mend starts the members that a test has closed.
@@ -164,7 +171,8 @@ func compact(t *testing.T, engine *Engine) {
 	if err != nil {
 		t.Fatalf("list: %v", err)
 	}
-	if _, err := engine.client.Compact(t.Context(), int64(listing.Revision), clientv3.WithCompactPhysical()); err != nil {
+	if _, err := engine.client.Compact(t.Context(), int64(listing.Revision),
+		clientv3.WithCompactPhysical()); err != nil {
 		t.Fatalf("compact: %v", err)
 	}
 }
@@ -189,7 +197,10 @@ type elsewhere struct {
 }
 
 func newElsewhere(t *testing.T) *elsewhere {
-	s := &elsewhere{t: t, config: Config{Dir: filepath.Join(t.TempDir(), "store"), Ballast: -1, NoSync: true}, address: "http://" + freeAddress(t)}
+	s := &elsewhere{
+		t: t, config: Config{Dir: filepath.Join(t.TempDir(), "store"), Ballast: -1, NoSync: true},
+		address: "http://" + freeAddress(t),
+	}
 	s.start()
 	t.Cleanup(func() { s.server.Close() })
 	return s
@@ -210,36 +221,40 @@ func (s *elsewhere) start() {
 // TestDial runs the suite on an etcd that is reached over its own protocol.
 func TestDial(t *testing.T) {
 	t.Parallel()
-	storetest.Test(t, storetest.Suite{Without: []string{"commit/quota", "commit/space"}, Open: func(t *testing.T) storetest.Subject { // the disk is another's
-		t.Parallel()
-		s := newElsewhere(t)
-		engine := dial(t, s.address)
-		return storetest.Subject{
-			Engine: engine,
-			Restart: func() store.Engine { // of the etcd; this side stays
-				if err := s.server.Close(); err != nil {
-					t.Fatalf("close: %v", err)
-				}
-				s.start()
-				return engine
-			},
-			Compact: func() { compact(t, engine) },
-			Restore: func(from io.Reader) (store.Engine, error) {
-				if err := s.server.Close(); err != nil {
-					return nil, err
-				}
-				former := s.config.Dir
-				s.config.Dir = filepath.Join(t.TempDir(), "restored")
-				if err := Restore(s.config.Dir, from); err != nil {
-					s.config.Dir = former
+	// the disk is another's
+	storetest.Test(t, storetest.Suite{
+		Without: []string{"commit/quota", "commit/space"},
+		Open: func(t *testing.T) storetest.Subject {
+			t.Parallel()
+			s := newElsewhere(t)
+			engine := dial(t, s.address)
+			return storetest.Subject{
+				Engine: engine,
+				Restart: func() store.Engine { // of the etcd; this side stays
+					if err := s.server.Close(); err != nil {
+						t.Fatalf("close: %v", err)
+					}
 					s.start()
-					return nil, err
-				}
-				s.start()
-				return engine, nil
-			},
-		}
-	}})
+					return engine
+				},
+				Compact: func() { compact(t, engine) },
+				Restore: func(from io.Reader) (store.Engine, error) {
+					if err := s.server.Close(); err != nil {
+						return nil, err
+					}
+					former := s.config.Dir
+					s.config.Dir = filepath.Join(t.TempDir(), "restored")
+					if err := Restore(s.config.Dir, from); err != nil {
+						s.config.Dir = former
+						s.start()
+						return nil, err
+					}
+					s.start()
+					return engine, nil
+				},
+			}
+		},
+	})
 }
 
 func dial(t *testing.T, endpoints ...string) *Engine {
@@ -286,7 +301,8 @@ func TestDialTells(t *testing.T) {
 			t.Errorf("%s: got error %v, want ErrInvalid", name, err)
 		}
 	}
-	if _, err := Dial(shortly(t, 2*time.Second), DialConfig{Endpoints: []string{"http://" + freeAddress(t)}}); err == nil {
+	if _, err := Dial(shortly(t, 2*time.Second),
+		DialConfig{Endpoints: []string{"http://" + freeAddress(t)}}); err == nil {
 		t.Error("nobody was dialed without an error")
 	}
 }

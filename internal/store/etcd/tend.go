@@ -14,9 +14,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// To give room back to the disk, a member writes its database anew, and answers nobody meanwhile. So one member does it at a time, and
-// the leader last, after it gave its leadership away. Those that have to do it say so in the store: who holds the turn by
-// tendTurn, which is tied to a session, and who waits for it under tendWish.
+// To give room back to the disk, a member writes its database anew, and answers nobody meanwhile. So one member does it
+// at a time, and the leader last, after it gave its leadership away. Those that have to do it say so in the store: who
+// holds the turn by tendTurn, which is tied to a session, and who waits for it under tendWish.
 const (
 	tendTurn = "berth-engine/defragment/turn"
 	tendWish = "berth-engine/defragment/wish/"
@@ -29,9 +29,9 @@ const (
 	tendLimit = 10 * time.Second
 )
 
-// Run keeps the database in order: it gives room that deleted records left back to the disk, one member at a time. It blocks
-// until ctx ends, or until this member can go on no more: store.ErrRemoved after it was removed, store.ErrClosed after Close. Of
-// an etcd that runs elsewhere it only waits.
+// Run keeps the database in order: it gives room that deleted records left back to the disk, one member at a time. It
+// blocks until ctx ends, or until this member can go on no more: store.ErrRemoved after it was removed, store.ErrClosed
+// after Close. Of an etcd that runs elsewhere it only waits.
 func (e *Engine) Run(ctx context.Context) error {
 	timer := time.NewTimer(jitter(tendEvery))
 	defer timer.Stop()
@@ -81,12 +81,13 @@ func (e *Engine) tend(ctx context.Context) error {
 	if ended := e.endTurn(ctx, turn); err != nil || ended != nil {
 		return errors.Join(err, ended)
 	}
-	e.config.Log.Info("the store's database was defragmented", "before_bytes", size, "after_bytes", file.Size(), "took", time.Since(began))
+	e.config.Log.Info("the store's database was defragmented", "before_bytes", size, "after_bytes", file.Size(), "took",
+		time.Since(began))
 	return nil
 }
 
-// relieve makes room in this member's database if the store is at its quota for its sake, without a turn. The alarm of one member
-// stops the writes of all, and only that one can end it.
+// relieve makes room in this member's database if the store is at its quota for its sake, without a turn. The alarm of
+// one member stops the writes of all, and only that one can end it.
 func (e *Engine) relieve(ctx context.Context) bool {
 	if e.server == nil {
 		return false

@@ -2,6 +2,6 @@
 
 package etcd
 
-// together is how many tests run at a time. The race detector makes a member compute so much that, with more of them, elections
-// come where no test wants them.
+// together is how many tests run at a time. The race detector makes a member compute so much that, with more of them,
+// elections come where no test wants them.
 const together = 3

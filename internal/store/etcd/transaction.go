@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// transaction makes the parts of an etcd transaction. A commit of a server under load has thousands: those of a kind lie side by side
-// and are allocated together, for which newTransaction counts them.
+// transaction makes the parts of an etcd transaction. A commit of a server under load has thousands: those of a kind
+// lie side by side and are allocated together, for which newTransaction counts them.
 type transaction struct {
 	prefix     string // of all keys, as etcd has them
 	groups     []nesting
@@ -91,8 +91,8 @@ func (t *transaction) request(groups []store.Group, shared map[store.Compare]boo
 	return all, nil
 }
 
-// single returns the transaction of one group, which needs none around it, or of none. One that writes nothing counts a record: etcd
-// would else decide it by what this member has, which may be old.
+// single returns the transaction of one group, which needs none around it, or of none. One that writes nothing counts a
+// record: etcd would else decide it by what this member has, which may be old.
 func (t *transaction) single(groups []store.Group) (*pb.TxnRequest, error) {
 	all := &pb.TxnRequest{}
 	for i := range groups {

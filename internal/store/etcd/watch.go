@@ -26,8 +26,8 @@ const (
 // roomy is how many pending changes are not worth to be looked through for those that were overtaken.
 const roomy = 8192
 
-// watch pumps etcd's events into pending changes. A reader that is slow thus costs at most two changes for each changed key, beside
-// roomy ones, and nothing in etcd.
+// watch pumps etcd's events into pending changes. A reader that is slow thus costs at most two changes for each changed
+// key, beside roomy ones, and nothing in etcd.
 type watch struct {
 	e      *Engine
 	ctx    context.Context //nolint:containedctx // the contract ends a watch with the context of its opening
@@ -189,11 +189,12 @@ func (w *watch) followServer(ctx context.Context, at uint64) (lost bool) {
 	return pump(ctx, w, stream.Chan(), take, func() { stream.RequestProgress(id) })
 }
 
-// followClient takes the events from an endpoint elsewhere, which says nothing for ever where it lost its leader, unless it is asked
-// to have one.
+// followClient takes the events from an endpoint elsewhere, which says nothing for ever where it lost its leader,
+// unless it is asked to have one.
 func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 	ctx = clientv3.WithRequireLeader(ctx)
-	responses := w.e.client.Watch(ctx, w.e.prefix+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(at)+1), clientv3.WithCreatedNotify())
+	responses := w.e.client.Watch(ctx, w.e.prefix+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(at)+1),
+		clientv3.WithCreatedNotify())
 	take := func(r clientv3.WatchResponse) (on, lost bool) {
 		switch {
 		case r.CompactRevision != 0:
@@ -212,8 +213,8 @@ func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 	return pump(ctx, w, responses, take, func() { _ = w.e.client.RequestProgress(ctx) })
 }
 
-// pump takes what comes from etcd until that ends, or take says so, or that the place is lost. It asks how far etcd is while the watch
-// has not reached what the engine returned.
+// pump takes what comes from etcd until that ends, or take says so, or that the place is lost. It asks how far etcd is
+// while the watch has not reached what the engine returned.
 func pump[T any](ctx context.Context, w *watch, from <-chan T, take func(T) (on, lost bool), ask func()) (lost bool) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -245,7 +246,8 @@ func pump[T any](ctx context.Context, w *watch, from <-chan T, take func(T) (on,
 	}
 }
 
-// lags says that the data are as new as the place reached after all, and that only the server that was asked has not got there yet.
+// lags says that the data are as new as the place reached after all, and that only the server that was asked has not
+// got there yet.
 func (w *watch) lags(ctx context.Context, at uint64) bool {
 	present, err := reading(ctx, w.e, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return w.e.client.Get(ctx, w.e.prefix+"berth", clientv3.WithCountOnly())

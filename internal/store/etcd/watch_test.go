@@ -24,16 +24,27 @@ func TestNewest(t *testing.T) {
 		want    []store.Change
 	}{
 		{"nothing", nil, false, nil},
-		{"in order", []store.Change{at("a", 1, false), at("b", 2, false)}, false, []store.Change{at("a", 1, false), at("b", 2, false)}},
+		{
+			"in order",
+			[]store.Change{at("a", 1, false), at("b", 2, false)},
+			false,
+			[]store.Change{at("a", 1, false), at("b", 2, false)},
+		},
 		{
 			"overtaken",
-			[]store.Change{at("b", 1, false), at("a", 2, false), at("b", 3, true), at("a", 4, false), at("b", 5, false), at("c", 6, true)},
+			[]store.Change{
+				at("b", 1, false), at("a", 2, false), at("b", 3, true), at("a", 4, false), at("b", 5, false),
+				at("c", 6, true),
+			},
 			false,
 			[]store.Change{at("a", 4, false), at("b", 5, false), at("c", 6, true)},
 		},
 		{
 			"resync",
-			[]store.Change{at("a", 1, false), at("b", 1, false), at("c", 1, false), at("b", 2, true), at("c", 3, true), at("c", 4, false)},
+			[]store.Change{
+				at("a", 1, false), at("b", 1, false), at("c", 1, false), at("b", 2, true), at("c", 3, true),
+				at("c", 4, false),
+			},
 			true,
 			[]store.Change{at("a", 1, false), at("c", 4, false)},
 		},
@@ -44,7 +55,8 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestWatchOfASlowReader writes few keys often, while nobody reads: what is pending stays bounded, and the newest values come.
+// TestWatchOfASlowReader writes few keys often, while nobody reads: what is pending stays bounded, and the newest
+// values come.
 func TestWatchOfASlowReader(t *testing.T) {
 	t.Parallel()
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
@@ -58,7 +70,11 @@ func TestWatchOfASlowReader(t *testing.T) {
 	for i := range times {
 		group := store.Group{}
 		for key := range keys {
-			group.Ops = append(group.Ops, store.Op{Key: fmt.Sprintf("k/%04d", (key*7)%keys), Value: []byte(fmt.Sprint(i)), Delete: i == times-1 && key == 0})
+			group.Ops = append(group.Ops,
+				store.Op{
+					Key: fmt.Sprintf("k/%04d", (key*7)%keys), Value: []byte(fmt.Sprint(i)),
+					Delete: i == times-1 && key == 0,
+				})
 		}
 		result, err := engine.Commit(t.Context(), []store.Group{group})
 		if err != nil {
@@ -80,7 +96,8 @@ func TestWatchOfASlowReader(t *testing.T) {
 	}
 	batch, err := watch.Next(t.Context())
 	if err != nil || batch.Revision != last || len(batch.Changes) != keys {
-		t.Fatalf("got %d changes to revision %d and error %v, want %d to %d", len(batch.Changes), batch.Revision, err, keys, last)
+		t.Fatalf("got %d changes to revision %d and error %v, want %d to %d", len(batch.Changes), batch.Revision, err,
+			keys, last)
 	}
 	for i, c := range batch.Changes {
 		if want := fmt.Sprintf("k/%04d", i); c.Key != want || c.Modified != last || c.Deleted != (i == 0) {

@@ -61,7 +61,8 @@ func TestCrash(t *testing.T) {
 		go func() { blocked <- write(t.Context(), engine, "during") }()
 		ended, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := write(ended, engine, "in vain"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, store.ErrUnknown) {
+		if err := write(ended, engine, "in vain"); !errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, store.ErrUnknown) {
 			t.Errorf("a call to a dead engine: got %v, want the context's error alone", err)
 		}
 		engine.Restart()

@@ -40,8 +40,9 @@ type Options struct {
 	Random *rand.Rand
 	// Hooks are those of the first handle.
 	Hooks Hooks
-	// Observe, unless nil, is told of every revision, in order, of all handles: a witness misses no intermediate version, as a
-	// watch may. After a Restore it gets every record, with whole set. It runs under the engine's lock and must not call it.
+	// Observe, unless nil, is told of every revision, in order, of all handles: a witness misses no intermediate
+	// version, as a watch may. After a Restore it gets every record, with whole set. It runs under the engine's lock
+	// and must not call it.
 	Observe func(changes []store.Change, revision uint64, whole bool)
 }
 

@@ -39,7 +39,10 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	head := header{Format: format, Revision: e.d.revision, Records: len(e.d.records)}
 	lines := make([]line, 0, len(e.d.records))
 	for _, r := range e.d.list("") {
-		l := line{Key: []byte(r.Key), Value: r.Value, Created: r.Created, Modified: r.Modified, Session: e.d.ties[r.Key]}
+		l := line{
+			Key: []byte(r.Key), Value: r.Value, Created: r.Created, Modified: r.Modified,
+			Session: e.d.ties[r.Key],
+		}
 		if held, tied := e.d.sessions[l.Session]; tied {
 			l.TTL = held.ttl
 		}
@@ -132,7 +135,8 @@ func decode(from io.Reader) (header, []line, error) {
 			return header{}, nil, fmt.Errorf("record %d: key %q is not after %q", len(lines)+1, l.Key, last)
 		}
 		if l.Created == 0 || l.Created > l.Modified || l.Modified > head.Revision {
-			return header{}, nil, fmt.Errorf("key %q: revisions %d and %d do not fit %d", l.Key, l.Created, l.Modified, head.Revision)
+			return header{}, nil, fmt.Errorf("key %q: revisions %d and %d do not fit %d", l.Key, l.Created, l.Modified,
+				head.Revision)
 		}
 		if (l.Session != "") != (l.TTL > 0) {
 			return header{}, nil, fmt.Errorf("key %q: a session of %v", l.Key, l.TTL)

@@ -24,11 +24,15 @@ func testCommit(_ *testing.T, c *check) {
 	c.wantApplied(first, true)
 	c.wantApplied(c.commit(create), false)
 	made := c.read("a/k")
-	if made.Created != first.Revision || made.Modified != first.Revision || string(made.Value) != "1" || made.Key != "a/k" {
+	if made.Created != first.Revision || made.Modified != first.Revision || string(made.Value) != "1" ||
+		made.Key != "a/k" {
 		c.Fatalf("created: got %+v, want value 1 at revision %d", made, first.Revision)
 	}
 	// 2. Changed from the revision it has, and not from an old one.
-	change := store.Group{Compares: []store.Compare{{Key: "a/k", Modified: made.Modified}}, Ops: []store.Op{put("a/k", "2")}}
+	change := store.Group{
+		Compares: []store.Compare{{Key: "a/k", Modified: made.Modified}},
+		Ops:      []store.Op{put("a/k", "2")},
+	}
 	second := c.commit(change)
 	c.wantApplied(second, true)
 	if second.Revision <= first.Revision {
@@ -45,8 +49,14 @@ func testCommit(_ *testing.T, c *check) {
 	}
 	// 3. Whatever stands is changed; what does not is not.
 	c.wantApplied(c.commit(
-		store.Group{Compares: []store.Compare{{Key: "a/k", Modified: store.AnyModified}}, Ops: []store.Op{put("a/k", "")}},
-		store.Group{Compares: []store.Compare{{Key: "a/other", Modified: store.AnyModified}}, Ops: []store.Op{put("a/other", "")}},
+		store.Group{
+			Compares: []store.Compare{{Key: "a/k", Modified: store.AnyModified}},
+			Ops:      []store.Op{put("a/k", "")},
+		},
+		store.Group{
+			Compares: []store.Compare{{Key: "a/other", Modified: store.AnyModified}},
+			Ops:      []store.Op{put("a/other", "")},
+		},
 		store.Group{Compares: []store.Compare{{Key: "a/other", Modified: 1}}, Ops: []store.Op{put("a/third", "")}},
 	), true, false, false)
 	if got := c.read("a/k"); len(got.Value) != 0 {
@@ -84,8 +94,14 @@ func testGroups(_ *testing.T, c *check) {
 	result := c.commit(
 		store.Group{Compares: []store.Compare{{Key: "g/new"}}, Ops: []store.Op{put("g/new", "1"), remove("g/b")}},
 		store.Group{Compares: []store.Compare{{Key: "g/new"}}, Ops: []store.Op{put("g/sees-no-new", "1")}},
-		store.Group{Compares: []store.Compare{{Key: "g/b", Modified: a.Modified}}, Ops: []store.Op{put("g/sees-b", "1")}},
-		store.Group{Compares: []store.Compare{{Key: "g/a", Modified: a.Modified}, {Key: "g/b"}}, Ops: []store.Op{put("g/a", "2"), put("g/half", "1")}},
+		store.Group{
+			Compares: []store.Compare{{Key: "g/b", Modified: a.Modified}},
+			Ops:      []store.Op{put("g/sees-b", "1")},
+		},
+		store.Group{
+			Compares: []store.Compare{{Key: "g/a", Modified: a.Modified}, {Key: "g/b"}},
+			Ops:      []store.Op{put("g/a", "2"), put("g/half", "1")},
+		},
 		store.Group{Ops: []store.Op{put("g/free", "1")}},
 		store.Group{Compares: []store.Compare{{Key: "g/a", Modified: a.Modified}}},
 		store.Group{Compares: []store.Compare{{Key: "g/a"}}},
@@ -101,7 +117,10 @@ func testGroups(_ *testing.T, c *check) {
 	}
 	// 3. Calls whose groups are all refused, or only compare, write nothing.
 	before := c.list("g/")
-	c.wantApplied(c.commit(store.Group{Compares: []store.Compare{{Key: "g/a"}}, Ops: []store.Op{put("g/a", "3"), put("g/z", "3")}}), false)
+	c.wantApplied(c.commit(store.Group{
+		Compares: []store.Compare{{Key: "g/a"}},
+		Ops:      []store.Op{put("g/a", "3"), put("g/z", "3")},
+	}), false)
 	c.wantApplied(c.commit(store.Group{Compares: []store.Compare{{Key: "g/a", Modified: a.Modified}}}), true)
 	if diff := cmp.Diff(before.Records, c.list("g/").Records); diff != "" {
 		c.Fatalf("a refused commit changed something:\n%s", diff)
@@ -116,14 +135,32 @@ func testMalformed(t *testing.T, c *check) {
 		name   string
 		groups []store.Group
 	}{
-		{"two groups write a key", []store.Group{{Ops: []store.Op{put("m/k", "1")}}, {Ops: []store.Op{put("m/k", "2")}}}},
-		{"two refused groups write a key", []store.Group{{Compares: never, Ops: []store.Op{put("m/k", "1")}}, {Compares: never, Ops: []store.Op{put("m/k", "2")}}}},
-		{"one group writes and another deletes", []store.Group{{Ops: []store.Op{put("m/k", "1")}}, {Ops: []store.Op{remove("m/k")}}}},
-		{"two groups delete a key", []store.Group{{Ops: []store.Op{remove("m/stands")}}, {Ops: []store.Op{remove("m/stands")}}}},
+		{
+			"two groups write a key",
+			[]store.Group{{Ops: []store.Op{put("m/k", "1")}}, {Ops: []store.Op{put("m/k", "2")}}},
+		},
+		{
+			"two refused groups write a key",
+			[]store.Group{
+				{Compares: never, Ops: []store.Op{put("m/k", "1")}},
+				{Compares: never, Ops: []store.Op{put("m/k", "2")}},
+			},
+		},
+		{
+			"one group writes and another deletes",
+			[]store.Group{{Ops: []store.Op{put("m/k", "1")}}, {Ops: []store.Op{remove("m/k")}}},
+		},
+		{
+			"two groups delete a key",
+			[]store.Group{{Ops: []store.Op{remove("m/stands")}}, {Ops: []store.Op{remove("m/stands")}}},
+		},
 		{"a group writes a key twice", []store.Group{{Ops: []store.Op{put("m/k", "1"), put("m/k", "1")}}}},
 		{"an empty key is written", []store.Group{{Ops: []store.Op{put("m/other", "1"), put("", "1")}}}},
 		{"an empty key is deleted", []store.Group{{Ops: []store.Op{put("m/other", "1"), remove("")}}}},
-		{"an empty key is compared", []store.Group{{Compares: []store.Compare{{}}, Ops: []store.Op{put("m/other", "1")}}}},
+		{
+			"an empty key is compared",
+			[]store.Group{{Compares: []store.Compare{{}}, Ops: []store.Op{put("m/other", "1")}}},
+		},
 	} {
 		groups := append([]store.Group{{Ops: []store.Op{put("m/bystander", "1")}}}, test.groups...)
 		if _, err := c.Engine.Commit(c.Context(), groups); !errors.Is(err, store.ErrInvalid) {
@@ -171,11 +208,17 @@ func testLimits(t *testing.T, c *check) {
 		name   string
 		groups []store.Group
 	}{
-		{"an operation too many", append(singles[:limits.Operations:limits.Operations], store.Group{Ops: []store.Op{put("l/x", "")}})},
+		{
+			"an operation too many",
+			append(singles[:limits.Operations:limits.Operations], store.Group{Ops: []store.Op{put("l/x", "")}}),
+		},
 		{"a compare too many", []store.Group{{Compares: []store.Compare{{Key: "l/x"}, {Key: "l/y"}}, Ops: many.Ops}}},
 		{"a group too many", make([]store.Group, limits.Operations+1)},
 		{"a byte too many", []store.Group{{Ops: []store.Op{put("l/large", large+"x")}}}},
-		{"a byte too many, in the key of a compare", []store.Group{{Compares: []store.Compare{{Key: "l"}}, Ops: []store.Op{put("l/large", large)}}}},
+		{
+			"a byte too many, in the key of a compare",
+			[]store.Group{{Compares: []store.Compare{{Key: "l"}}, Ops: []store.Op{put("l/large", large)}}},
+		},
 	} {
 		if _, err := c.Engine.Commit(c.Context(), test.groups); !errors.Is(err, store.ErrTooLarge) {
 			t.Errorf("%s: got error %v, want ErrTooLarge", test.name, err)
@@ -216,8 +259,8 @@ func testSpace(t *testing.T, c *check) {
 	c.wantList("s/", "s/a=1", "s/b=1")
 }
 
-// testQuota reaches the engine's quota: the write that does is in doubt, and a read tells what became of it; those after it are
-// refused without doubt.
+// testQuota reaches the engine's quota: the write that does is in doubt, and a read tells what became of it; those
+// after it are refused without doubt.
 func testQuota(t *testing.T, c *check) {
 	c.need(c.Brim != nil, "Brim")
 	c.Brim()

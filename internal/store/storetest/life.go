@@ -67,7 +67,10 @@ func testSnapshot(t *testing.T, c *check) {
 		t.Fatalf("after a restore (-want +got):\n%s", diff)
 	}
 	// The engine works on: compares with old revisions hold, and new ones rise.
-	result := c.commit(store.Group{Compares: []store.Compare{{Key: "z/a", Modified: want[0].Modified}}, Ops: []store.Op{put("z/a", "4")}})
+	result := c.commit(store.Group{
+		Compares: []store.Compare{{Key: "z/a", Modified: want[0].Modified}},
+		Ops:      []store.Op{put("z/a", "4")},
+	})
 	c.wantApplied(result, true)
 	if result.Revision <= restored.Revision {
 		t.Errorf("a commit after a restore at revision %d has %d", restored.Revision, result.Revision)

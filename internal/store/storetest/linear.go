@@ -190,7 +190,8 @@ func (c *lineClient) commit(ctx context.Context) {
 		asked[i] = lineGroup{compares: map[int]string{}, writes: map[int]string{}}
 		for range 1 + c.random.IntN(2) {
 			if record, known := c.known[keys[0]]; known && c.random.IntN(10) > 0 {
-				groups[i].Compares = append(groups[i].Compares, store.Compare{Key: lineKey(keys[0]), Modified: record.Modified})
+				groups[i].Compares = append(groups[i].Compares,
+					store.Compare{Key: lineKey(keys[0]), Modified: record.Modified})
 				asked[i].compares[keys[0]] = string(record.Value)
 			}
 			op := store.Op{Key: lineKey(keys[0]), Delete: c.random.IntN(8) == 0}
@@ -326,14 +327,17 @@ func Explain(history []porcupine.Operation, limit time.Duration) porcupine.Check
 			}
 		}
 	}
-	whole = append(whole, porcupine.Operation{Input: call{end: true}, Call: last + 1, Output: answer{}, Return: last + 2})
+	whole = append(whole, porcupine.Operation{
+		Input: call{end: true}, Call: last + 1, Output: answer{},
+		Return: last + 2,
+	})
 	return porcupine.CheckOperationsTimeout(model(), whole, limit)
 }
 
-// Linearizable fails the test if one of several histories has no explanation. The search can
-// be long where many results are unknown; it is given up after the limit, which may happen to one
-// history of five. The limit is for a machine of usual speed that has nothing else to do, see testkit.Scaled. It must run outside of a
-// synctest bubble, where the limit would never pass.
+// Linearizable fails the test if one of several histories has no explanation. The search can be long where many results
+// are unknown; it is given up after the limit, which may happen to one history of five. The limit is for a machine of
+// usual speed that has nothing else to do, see testkit.Scaled. It must run outside of a synctest bubble, where the
+// limit would never pass.
 func Linearizable(t *testing.T, histories [][]porcupine.Operation, limit time.Duration) {
 	t.Helper()
 	undecided := 0
@@ -368,5 +372,6 @@ func describe(history []porcupine.Operation) string {
 			applied++
 		}
 	}
-	return fmt.Sprintf("%d calls, %d commits, %d applied in whole or in part, %d unknown", len(history), commits, applied, unknown)
+	return fmt.Sprintf("%d calls, %d commits, %d applied in whole or in part, %d unknown", len(history), commits,
+		applied, unknown)
 }

@@ -183,9 +183,15 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 		{"a read from a lagging copy", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) {
 			trial.Engine = &lagging{Engine: engine, random: rand.New(rand.NewPCG(trial.Seed, 5))}
 		}},
-		{"a torn listing", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) { trial.Engine = torn{engine} }},
-		{"compares outside of the lock", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) { trial.Engine = unlocked{engine} }},
-		{"an unknown write sent again", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) { trial.Engine = hasty{engine} }},
+		{"a torn listing", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) {
+			trial.Engine = torn{engine}
+		}},
+		{"compares outside of the lock", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) {
+			trial.Engine = unlocked{engine}
+		}},
+		{"an unknown write sent again", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) {
+			trial.Engine = hasty{engine}
+		}},
 		{"an acknowledged write lost in a kill", func(t *testing.T, trial *storetest.Trial, engine *memory.Engine) {
 			trial.Kill = forgetful(t, engine, trial.Kill)
 		}},

@@ -13,7 +13,8 @@ func testList(t *testing.T, c *check) {
 	if got := c.list(""); len(got.Records) != 0 || got.Revision == 0 {
 		t.Fatalf("an empty engine: got %+v, want no record, and a revision above 0", got)
 	}
-	last := c.put("p/b", "1", "p/a", "1", "p/a/x", "1", "p", "1", "p0", "1", "p/\xff", "1", "o/z", "1", "q/a", "1").Revision
+	last := c.put("p/b", "1", "p/a", "1", "p/a/x", "1", "p", "1", "p0", "1", "p/\xff", "1", "o/z", "1", "q/a",
+		"1").Revision
 	c.wantList("p/", "p/a=1", "p/a/x=1", "p/b=1", "p/\xff=1")
 	c.wantList("p/a/", "p/a/x=1")
 	c.wantList("none/")
@@ -57,7 +58,8 @@ func testListTogether(t *testing.T, c *check) {
 	running.Go(func() {
 		for i := range writes {
 			value := fmt.Sprint(i)
-			if _, err := c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{put("t/a", value)}}, {Ops: []store.Op{put("t/z", value)}}}); err != nil {
+			if _, err := c.Engine.Commit(c.Context(),
+				[]store.Group{{Ops: []store.Op{put("t/a", value)}}, {Ops: []store.Op{put("t/z", value)}}}); err != nil {
 				t.Errorf("commit: %v", err)
 			}
 		}

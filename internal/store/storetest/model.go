@@ -47,11 +47,15 @@ func testModel(t *testing.T, c *check) {
 
 // drawGroups draws groups over a few keys, with compares of which about half hold.
 func drawGroups(t *rapid.T, prefix string, model map[string]store.Record) []store.Group {
-	keys := rapid.Permutation([]string{prefix + "a", prefix + "b", prefix + "c", prefix + "d/e", prefix + "d/f"}).Draw(t, "keys")
+	keys := rapid.Permutation([]string{prefix + "a", prefix + "b", prefix + "c", prefix + "d/e", prefix + "d/f"}).Draw(
+		t, "keys")
 	groups := make([]store.Group, rapid.IntRange(1, 3).Draw(t, "groups"))
 	for i := range groups {
 		for _, key := range rapid.SliceOfN(rapid.SampledFrom(keys), 0, 2).Draw(t, "compared") {
-			modified := rapid.SampledFrom([]uint64{0, store.AnyModified, 1, model[key].Modified, model[key].Modified, model[key].Modified}).Draw(t, "modified")
+			modified := rapid.SampledFrom([]uint64{
+				0, store.AnyModified, 1, model[key].Modified, model[key].Modified,
+				model[key].Modified,
+			}).Draw(t, "modified")
 			groups[i].Compares = append(groups[i].Compares, store.Compare{Key: key, Modified: modified})
 		}
 		for range rapid.IntRange(0, min(2, len(keys))).Draw(t, "writes") {

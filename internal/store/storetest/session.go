@@ -57,7 +57,8 @@ func testSessionExpiry(t *testing.T, c *check) {
 	m.reach(c.list("s/").Revision)
 
 	c.wantError(session.Renew(c.Context()), store.ErrSessionExpired)
-	_, err := c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{put("s/beside", "1")}}, {Ops: []store.Op{tied("s/a", "2", session)}}})
+	_, err := c.Engine.Commit(c.Context(),
+		[]store.Group{{Ops: []store.Op{put("s/beside", "1")}}, {Ops: []store.Op{tied("s/a", "2", session)}}})
 	c.wantError(err, store.ErrSessionExpired)
 	c.wantList("s/", "s/free=1")
 	if err := session.End(c.Context()); err != nil {
@@ -105,7 +106,10 @@ func (c *check) tiedSession() store.Session {
 // testSessionEnd ends a session by hand.
 func testSessionEnd(t *testing.T, c *check) {
 	session, other := c.session(), c.session()
-	c.commit(store.Group{Ops: []store.Op{tied("s/a", "1", session), tied("s/b", "1", session), tied("s/c", "1", other)}})
+	c.commit(store.Group{Ops: []store.Op{
+		tied("s/a", "1", session), tied("s/b", "1", session),
+		tied("s/c", "1", other),
+	}})
 	if err := session.End(c.Context()); err != nil {
 		t.Fatalf("end: %v", err)
 	}

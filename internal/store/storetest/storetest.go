@@ -50,8 +50,8 @@ type Suite struct {
 	Whole bool
 	// TTL is the shortest session that the engine grants; 0 means 1 s.
 	TTL time.Duration
-	// Without names the tests that make no sense for the engine, such as "commit/space" where the disk is another's. Each
-	// is to be shown in another way.
+	// Without names the tests that make no sense for the engine, such as "commit/space" where the disk is another's.
+	// Each is to be shown in another way.
 	Without []string
 }
 
@@ -131,8 +131,8 @@ func (c *check) need(has bool, hook string) {
 // attempts is how often a call is made whose engine was not to be reached: members of a fleet elect a leader meanwhile.
 const attempts = 5
 
-// commit commits groups. It retries where the engine says that nothing was written, or where to write twice is harmless:
-// a slow machine may cost the leader its leadership, which is no fault of the engine.
+// commit commits groups. It retries where the engine says that nothing was written, or where to write twice is
+// harmless: a slow machine may cost the leader its leadership, which is no fault of the engine.
 func (c *check) commit(groups ...store.Group) store.Result {
 	c.Helper()
 	harmless := !slices.ContainsFunc(groups, func(g store.Group) bool { return len(g.Compares) > 0 })

@@ -86,7 +86,8 @@ func (m *mirror) apply(batch store.Batch) {
 			continue
 		}
 		if batch.Resync || change.Value != nil {
-			m.c.Errorf("deletion of %q: value %q, in a resync: %v; want neither", change.Key, change.Value, batch.Resync)
+			m.c.Errorf("deletion of %q: value %q, in a resync: %v; want neither", change.Key, change.Value,
+				batch.Resync)
 		}
 		delete(m.records, change.Key)
 	}
@@ -163,11 +164,18 @@ func testWatchChanges(t *testing.T, c *check) {
 		do   func() store.Result
 		want []store.Change
 	}{
-		{"created", func() store.Result { return c.put("w/b", "1") }, []store.Change{{Record: store.Record{Key: "w/b", Value: []byte("1")}}}},
-		{"changed", func() store.Result { return c.put("w/a", "2", "v/a", "2") }, []store.Change{{Record: store.Record{Key: "w/a", Value: []byte("2")}}}},
+		{"created", func() store.Result {
+			return c.put("w/b", "1")
+		}, []store.Change{{Record: store.Record{Key: "w/b", Value: []byte("1")}}}},
+		{"changed", func() store.Result {
+			return c.put("w/a", "2", "v/a", "2")
+		}, []store.Change{{Record: store.Record{Key: "w/a", Value: []byte("2")}}}},
 		{"two at once", func() store.Result {
 			return c.commit(store.Group{Ops: []store.Op{put("w/c", "1")}}, store.Group{Ops: []store.Op{remove("w/a")}})
-		}, []store.Change{{Record: store.Record{Key: "w/a"}, Deleted: true}, {Record: store.Record{Key: "w/c", Value: []byte("1")}}}},
+		}, []store.Change{
+			{Record: store.Record{Key: "w/a"}, Deleted: true},
+			{Record: store.Record{Key: "w/c", Value: []byte("1")}},
+		}},
 	} {
 		result := step.do()
 		batch := m.next()

@@ -1,5 +1,6 @@
-// Package script plays stories that tests keep as text: a script is a list of commands; after a line "----" stands what they print, up to an
-// empty line, and lines that begin with # are for the reader. What the words of a command mean is the test's.
+// Package script plays stories that tests keep as text: a script is a list of commands; after a line "----" stands what
+// they print, up to an empty line, and lines that begin with # are for the reader. What the words of a command mean is
+// the test's.
 package script
 
 import (
@@ -14,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write what the scripts print into testdata")
 
-// Files plays each script in testdata with play, which returns it with what its commands print now: that has to be the same. With the flag
-// -update it is written instead.
+// Files plays each script in testdata with play, which returns it with what its commands print now: that has to be the
+// same. With the flag -update it is written instead.
 func Files(t *testing.T, play func(t *testing.T, script string) string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -42,7 +43,8 @@ func Files(t *testing.T, play func(t *testing.T, script string) string) {
 	}
 }
 
-// Play returns the script with what its commands print now. Do carries out a command, its first word and the others, and prints to out.
+// Play returns the script with what its commands print now. Do carries out a command, its first word and the others,
+// and prints to out.
 func Play(t *testing.T, script string, out *strings.Builder, do func(words []string)) string {
 	t.Helper()
 	var all strings.Builder

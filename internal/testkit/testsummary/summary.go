@@ -79,7 +79,8 @@ func (s *summary) add(e event, w io.Writer) {
 	}
 }
 
-// slowTest is a test with all of its subtests, and how many seconds it took. Time in which it waited for its turn does not count.
+// slowTest is a test with all of its subtests, and how many seconds it took. Time in which it waited for its turn does
+// not count.
 type slowTest struct {
 	name    string
 	seconds float64

@@ -92,14 +92,18 @@ func TestRunOnRealGoTest(t *testing.T) {
 	}{
 		{name: "all pass", pattern: "TestPasses", wantLast: "1 passed, 0 failed"},
 		{name: "one is left out", pattern: "TestPasses|TestSkips", wantLast: "1 passed, 0 failed, 1 skipped"},
-		{name: "none may be left out", noSkip: "1", pattern: "TestSkips", wantErr: true, wantLast: "0 passed, 0 failed, 1 skipped"},
+		{
+			name: "none may be left out", noSkip: "1", pattern: "TestSkips", wantErr: true,
+			wantLast: "0 passed, 0 failed, 1 skipped",
+		},
 		{name: "one fails", pattern: "TestFails", wantErr: true, wantLast: "0 passed, 1 failed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("BERTH_TEST_NO_SKIP", tt.noSkip)
 			var stdout, stderr bytes.Buffer
-			err := run(t.Context(), []string{"--", "go", "test", "-run", tt.pattern, "./testdata/sample"}, &stdout, &stderr)
+			err := run(t.Context(), []string{"--", "go", "test", "-run", tt.pattern, "./testdata/sample"}, &stdout,
+				&stderr)
 			if (err != nil) != tt.wantErr {
 				t.Errorf("run: %v, want an error: %v\n%s%s", err, tt.wantErr, stdout.String(), stderr.String())
 			}

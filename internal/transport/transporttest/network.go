@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Network is a network in memory, with servers that can go away, hang, or be cut off. All its time is package time's, so
-// that it lives well inside a synctest bubble. Its methods may be called concurrently.
+// Network is a network in memory, with servers that can go away, hang, or be cut off. All its time is package time's,
+// so that it lives well inside a synctest bubble. Its methods may be called concurrently.
 type Network struct {
 	mu      sync.Mutex
 	servers map[string]*member

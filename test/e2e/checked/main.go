@@ -1,5 +1,5 @@
-// Command checked is a task whose checks a test plays: it serves HTTP at ADDR_HTTP and the standard gRPC health service at ADDR_GRPC and, over
-// TLS, at ADDR_SECURE, each where Berth gave it such a port.
+// Command checked is a task whose checks a test plays: it serves HTTP at ADDR_HTTP and the standard gRPC health service
+// at ADDR_GRPC and, over TLS, at ADDR_SECURE, each where Berth gave it such a port.
 //
 //	GET  /ready            200
 //	GET  /alive            200, or no answer at all once it hangs
@@ -55,8 +55,10 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	secure := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
-	for port, options := range map[string][]grpc.ServerOption{"ADDR_GRPC": nil, "ADDR_SECURE": {grpc.Creds(secure)}} { // order-free: each has a port of its own
+	secure := credentials.NewTLS(
+		&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+	// order-free: each has a port of its own
+	for port, options := range map[string][]grpc.ServerOption{"ADDR_GRPC": nil, "ADDR_SECURE": {grpc.Creds(secure)}} {
 		s := grpc.NewServer(options...)
 		serving.RegisterHealthServer(s, of)
 		listen(port, failed, s.Serve)

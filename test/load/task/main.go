@@ -7,9 +7,9 @@
 //	GET  /metrics how many requests it answered, in Prometheus' text format
 //
 // At TERM it goes on serving for DRAIN (3 s unless set), so that those who still hold its address are answered, then
-// finishes what is in flight and ends. With RECORD, the address of a load.Recorder, it tells there that it is up, the first time
-// that it is found well or ill, that it was told to stop, and that it ends. GREED is how many bytes it takes at the start, and LEAK how
-// many more each second; it touches all of them.
+// finishes what is in flight and ends. With RECORD, the address of a load.Recorder, it tells there that it is up, the
+// first time that it is found well or ill, that it was told to stop, and that it ends. GREED is how many bytes it takes
+// at the start, and LEAK how many more each second; it touches all of them.
 package main
 
 import (
@@ -29,11 +29,12 @@ import (
 	"time"
 )
 
-// headerLimit is for how long a connection may say nothing at first: longer than those who ask keep one that they opened and then did
-// not need. Else it would be closed on them as they come to use it.
+// headerLimit is for how long a connection may say nothing at first: longer than those who ask keep one that they
+// opened and then did not need. Else it would be closed on them as they come to use it.
 const headerLimit = 5 * time.Minute
 
-// finishLimit is how long requests in flight may take once it stops, and tellLimit how long it tries to tell what is left.
+// finishLimit is how long requests in flight may take once it stops, and tellLimit how long it tries to tell what is
+// left.
 const (
 	finishLimit = 2 * time.Second
 	tellLimit   = time.Second
@@ -156,7 +157,8 @@ func (t *teller) say(what string) {
 	attempt := number("BERTH_ATTEMPT")
 	line, err := json.Marshal(map[string]any{
 		"at": time.Now(), "what": what, "task": os.Getenv("BERTH_TASK"), "attempt": attempt,
-		"uuid": os.Getenv("BERTH_ATTEMPT_ID"), "node": os.Getenv("BERTH_NODE"), "version": os.Getenv("VERSION"), "pid": os.Getpid(),
+		"uuid": os.Getenv("BERTH_ATTEMPT_ID"), "node": os.Getenv("BERTH_NODE"), "version": os.Getenv("VERSION"),
+		"pid": os.Getpid(),
 	})
 	if err == nil {
 		t.lines <- append(line, '\n')

@@ -1,5 +1,5 @@
-// Package etcdtest starts, for tests, an etcd as an operator would run one for Berth: it listens on loopback, over TLS alone, asks for
-// client certificates, and has users of which one may do what Berth needs and no more.
+// Package etcdtest starts, for tests, an etcd as an operator would run one for Berth: it listens on loopback, over TLS
+// alone, asks for client certificates, and has users of which one may do what Berth needs and no more.
 package etcdtest
 
 import (
@@ -51,8 +51,9 @@ func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	a := &Authority{tb: tb, Dir: tb.TempDir()}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -73,7 +74,8 @@ func NewAuthority(tb testing.TB) *Authority {
 // CA is the file with the authority's certificate.
 func (a *Authority) CA() string { return filepath.Join(a.Dir, "ca.crt") }
 
-// Sign writes name.crt and name.key, valid for so long from an hour ago on, and returns their paths. Files of that name are replaced.
+// Sign writes name.crt and name.key, valid for so long from an hour ago on, and returns their paths. Files of that name
+// are replaced.
 func (a *Authority) Sign(name string, life time.Duration) (cert, key string) {
 	a.tb.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -83,7 +85,8 @@ func (a *Authority) Sign(name string, life time.Duration) (cert, key string) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life - time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &private.PublicKey, a.key)
@@ -116,8 +119,8 @@ type Server struct {
 	Cert, Key string
 }
 
-// Start starts an etcd with TLS, client certificates and users, until the test ends. adjust, unless nil, has the last word on its
-// configuration.
+// Start starts an etcd with TLS, client certificates and users, until the test ends. adjust, unless nil, has the last
+// word on its configuration.
 func Start(tb testing.TB, adjust func(*embed.Config)) *Server {
 	tb.Helper()
 	s := &Server{tb: tb, Authority: NewAuthority(tb), Address: free(tb)}
@@ -167,7 +170,8 @@ func (s *Server) begin() {
 	}
 }
 
-// Restart stops the etcd, calls between, unless nil, and starts it again. It forgets the tokens of those who have logged in.
+// Restart stops the etcd, calls between, unless nil, and starts it again. It forgets the tokens of those who have
+// logged in.
 func (s *Server) Restart(between func(*embed.Config)) {
 	s.tb.Helper()
 	s.server.Close()
@@ -197,7 +201,8 @@ func (s *Server) As(user string) *clientv3.Client {
 	return client
 }
 
-// Commands make the user that Berth logs in as, and turn authentication on: exactly those that docs/guide/servers.md gives.
+// Commands make the user that Berth logs in as, and turn authentication on: exactly those that docs/guide/servers.md
+// gives.
 const Commands = `etcdctl role add berth
 etcdctl role grant-permission berth --prefix=true readwrite berth
 etcdctl user add berth
@@ -225,8 +230,10 @@ func etcdctl(ctx context.Context, c *clientv3.Client, words []string) (err error
 	switch command := strings.Join(words[:min(3, len(words))], " "); {
 	case command == "etcdctl role add" && len(words) == 4:
 		_, err = c.RoleAdd(ctx, words[3])
-	case command == "etcdctl role grant-permission" && len(words) == 7 && words[4] == "--prefix=true" && words[5] == "readwrite":
-		_, err = c.RoleGrantPermission(ctx, words[3], words[6], clientv3.GetPrefixRangeEnd(words[6]), clientv3.PermissionType(clientv3.PermReadWrite))
+	case command == "etcdctl role grant-permission" && len(words) == 7 && words[4] == "--prefix=true" &&
+		words[5] == "readwrite":
+		_, err = c.RoleGrantPermission(ctx, words[3], words[6], clientv3.GetPrefixRangeEnd(words[6]),
+			clientv3.PermissionType(clientv3.PermReadWrite))
 	case command == "etcdctl user add" && len(words) == 4:
 		_, err = c.UserAdd(ctx, words[3], Password)
 	case command == "etcdctl user grant-role" && len(words) == 5:
@@ -242,7 +249,8 @@ func etcdctl(ctx context.Context, c *clientv3.Client, words []string) (err error
 // Permit lets the role of Berth's user read and write keys that begin so, too.
 func (s *Server) Permit(prefix string) {
 	s.tb.Helper()
-	if err := etcdctl(s.tb.Context(), s.As(Root), strings.Fields("etcdctl role grant-permission berth --prefix=true readwrite "+prefix)); err != nil {
+	if err := etcdctl(s.tb.Context(), s.As(Root),
+		strings.Fields("etcdctl role grant-permission berth --prefix=true readwrite "+prefix)); err != nil {
 		s.tb.Fatalf("permit %q: %v", prefix, err)
 	}
 }
