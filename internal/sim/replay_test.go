@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,6 +39,26 @@ func TestReplay(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestDigest tells the story of the seed in BERTH_SIM_DIGEST once. scripts/replay compares the digests of several processes.
+func TestDigest(t *testing.T) {
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("BERTH_SIM_DIGEST"), "1"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := os.Getenv("BERTH_SIM_TRACE") != ""
+	r := Run(t, Generate(seed), Options{History: true, Verbose: trace, Logs: trace})
+	if r.Digest == "" || len(r.History) == 0 {
+		t.Fatalf("seed %d: there is no history", seed)
+	}
+	if trace {
+		t.Log(strings.Join(r.History, "\n"))
+	}
+	for _, v := range r.Violations {
+		t.Errorf("seed %d: %s", seed, v)
+	}
+	t.Logf("digest: %s", r.Digest)
 }
 
 // parting shows where two histories part.
