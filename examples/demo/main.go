@@ -57,6 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	check := flags.Bool("check", false, "verify every step, then take everything down")
 	binary := flags.String("berth", "", "Berth's binary; without it bin/berth is built")
+	images := flags.String("images", "", "folder with the images of the examples; without it they are built")
 	executor := flags.String("executor", "auto", "how to run containers: auto, containerd or process")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("parse flags: %w", err)
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("make a data directory: %w", err)
 	}
 	d := &demo{
-		root: root, binary: *binary, data: data, images: filepath.Join(root, "bin", "examples"),
+		root: root, binary: *binary, data: data, images: *images,
 		flags: flags.Args(), stdout: stdout, stderr: stderr, began: time.Now(),
 	}
 	err = d.play(ctx, *check, *executor)
@@ -144,6 +145,9 @@ func (d *demo) play(ctx context.Context, check bool, executor string) error {
 
 // prepare installs what is missing, builds the binary and the images.
 func (d *demo) prepare(ctx context.Context) error {
+	if d.binary != "" && d.images != "" {
+		return nil // all that the demo needs is there
+	}
 	if os.Geteuid() == 0 {
 		d.say("installing the system parts that are missing")
 		if err := d.tool(ctx, "scripts/install-parts", "--demo"); err != nil {
@@ -157,6 +161,10 @@ func (d *demo) prepare(ctx context.Context) error {
 		}
 		d.binary = filepath.Join(d.root, "bin", "berth")
 	}
+	if d.images != "" {
+		return nil
+	}
+	d.images = filepath.Join(d.root, "bin", "examples")
 	d.say("building the images of the examples")
 	return d.tool(ctx, "go", "run", "./examples/images", "-out", d.images)
 }
