@@ -11,10 +11,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// An agenda is a map from owners to times, whose least is found without looking at all.
-func TestAgendaIsAMap(t *testing.T) {
+// A timerQueue acts as a map from owners to times with a fast minimum.
+func TestTimerQueueIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, model := newAgenda(), map[cluster.OwnerRef]time.Time{}
+		a, model := newTimerQueue(), map[cluster.OwnerRef]time.Time{}
 		began := time.Unix(0, 0)
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			o := cluster.OwnerRef{Name: fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "owner"))}
@@ -31,7 +31,7 @@ func TestAgendaIsAMap(t *testing.T) {
 						delete(model, o)
 					}
 				}
-				got := a.due(at)
+				got := a.takeDue(at)
 				if len(got) != len(want) || slices.ContainsFunc(want, func(o cluster.OwnerRef) bool {
 					return !slices.Contains(got, o)
 				}) {

@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// planned reports whether a commit writes a plan record that places something.
-func planned(groups []store.Group) bool {
+// hasPlacements reports whether a commit writes a plan record with placements.
+func hasPlacements(groups []store.Group) bool {
 	for i := range groups {
 		for _, op := range groups[i].Ops {
 			if strings.HasPrefix(op.Key, string(p)+"plan/") && strings.Contains(string(op.Value), `"owners"`) {
@@ -24,13 +24,13 @@ func planned(groups []store.Group) bool {
 	return false
 }
 
-// slowPlans starts the server anew over an engine where plan records take their time, once that is not zero. What is
-// called before each is written, is given back.
+// slowPlans restarts the server over an engine that delays each plan record by takes. The function in before runs
+// before each write.
 func (w *world) slowPlans(takes *atomic.Int64) (before *atomic.Pointer[func()]) {
 	before = new(atomic.Pointer[func()])
 	w.server.stop()
 	w.faulty = w.engine.Open(memory.Hooks{Before: func(ctx context.Context, groups []store.Group) error {
-		if planned(groups) {
+		if hasPlacements(groups) {
 			sleep(ctx, time.Duration(takes.Load()))
 			if do := before.Load(); do != nil {
 				(*do)()
@@ -42,8 +42,7 @@ func (w *world) slowPlans(takes *atomic.Int64) (before *atomic.Pointer[func()]) 
 	return before
 }
 
-// While placements are on their way into the store the leader goes on: outcomes are written, and what is placed next is
-// charged beside what is not written yet.
+// While a plan is in flight the leader goes on: it writes outcomes, and charges new placements beside those in flight.
 func TestDecidesWhilePlansAreWritten(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var takes atomic.Int64
@@ -60,7 +59,7 @@ func TestDecidesWhilePlansAreWritten(t *testing.T) {
 			return false
 		})
 		takes.Store(int64(5 * time.Second))
-		w.service(3, 1, 1) // its plan record is on its way, and takes all that is left of the node
+		w.service(3, 1, 1) // its plan record is in flight, and takes the rest of the node
 		began := time.Now()
 		w.until(3*time.Second, "the job's outcome is written", func(s *store.Snapshot) bool {
 			return succeeded(s) == 1
@@ -87,8 +86,8 @@ func TestDecidesWhilePlansAreWritten(t *testing.T) {
 	})
 }
 
-// A spec that changes while its placements are on their way refuses them: what was charged for them is let go, and the
-// new version is placed.
+// A spec that changes while its placements are in flight refuses them. Their reservations are released, and the new
+// version is placed.
 func TestRefusedPlacementsAreLetGo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var takes atomic.Int64
@@ -110,8 +109,8 @@ func TestRefusedPlacementsAreLetGo(t *testing.T) {
 	})
 }
 
-// onItsWay returns while a task is on its way to the node n1, which takes so long and began a second ago.
-func (w *world) onItsWay(takes time.Duration) {
+// withTaskInFlight returns while a task for the node n1 is in flight. The flight takes so long and began a second ago.
+func (w *world) withTaskInFlight(takes time.Duration) {
 	var slow atomic.Int64
 	w.slowPlans(&slow)
 	w.node("n1")
@@ -124,28 +123,28 @@ func (w *world) onItsWay(takes time.Duration) {
 	time.Sleep(time.Second) // in-bubble: inWorld makes one
 }
 
-// A node that begins to send tasks away while one is on its way to it, sends that away, too, as soon as it is there.
-func TestTaintMeetsWhatIsOnItsWay(t *testing.T) {
+// A node gets an evicting taint while a task for it is in flight. The task leaves it as soon as it has arrived.
+func TestTaintAppliesToTaskInFlight(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.onItsWay(3 * time.Second)
-		w.tainted("n1", evicting())
+		w.withTaskInFlight(3 * time.Second)
+		w.putTaints("n1", evictTaint())
 		w.node("n2")
 		w.until(15*time.Second, "it runs on n2", func(s *store.Snapshot) bool {
-			return healthy(s, 1) == 1 && on(s, "n2") == 1 && on(s, "n1") == 0
+			return healthy(s, 1) == 1 && countOn(s, "n2") == 1 && countOn(s, "n1") == 0
 		})
 	})
 }
 
-// P7.1: a node to which a task is on its way is not let go.
-func TestNodeIsKeptForWhatIsOnItsWay(t *testing.T) {
+// P7.1: a node with a task in flight is not released.
+func TestNodeIsKeptForTaskInFlight(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.onItsWay(5 * time.Second)
-		defer w.lead("other", 0)()
+		w.withTaskInFlight(5 * time.Second)
+		defer w.leadDomain("other", 0)()
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Domain: "other"})
 		for range 100 {
 			time.Sleep(200 * time.Millisecond) // in-bubble: inWorld makes one
 			s := w.server.tables.Snapshot()
-			if n := node(s, "n1"); n.Domain != cluster.DefaultDomain && on(s, "n1") > 0 {
+			if n := node(s, "n1"); n.Domain != cluster.DefaultDomain && countOn(s, "n1") > 0 {
 				t.Fatalf("n1 is %q's while a task of ours is placed on it", n.Domain)
 			}
 		}

@@ -8,21 +8,21 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Somebody wrote over both records of a task, and the leader does not know what stood there. What its node reported
-// before may have been of the task, and is not told again: the record stands until the node has reported anew, which it
-// is asked to (P3.5).
+// Somebody wrote over both records of a task, and the leader does not know the former ones. An earlier report of the
+// node may have held the task, and is not sent again. So the record stands until the node has sent a new full report,
+// for which the leader asks (P3.5).
 func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
-	v := newView(t)
+	v := newTestWatch(t)
 	p, task := v.tables.Prefix(), cluster.ServiceTask("c", "web", 1, 0)
 	v.put(p.Service("c", "web"),
 		&cluster.Service{Cluster: "c", Name: "web", Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
-	v.well("a")
+	v.settledNode("a")
 	v.commit([]store.Group{{Ops: []store.Op{
 		{Key: p.Desired("a", task), Value: []byte("no record")},
 		{Key: p.Observed("a", task), Value: []byte("neither")},
 	}}})
 	l := newLoop(&Plane{config: v.config})
-	l.watch, l.fence = v.watch, &store.Fence{Incarnation: 5, Epoch: 2}
+	l.watch, l.fence = v.nodeWatch, &store.Fence{Incarnation: 5, Epoch: 2}
 	defer l.follow.Close()
 
 	look := func(want string) {
@@ -34,7 +34,7 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 			t.Fatal("nothing hides the task")
 		}
 		got := "nothing"
-		for _, u := range l.mend(snap, row) {
+		for _, u := range l.repairRecord(snap, row) {
 			switch op := u.Ops[0]; {
 			case op.Key == p.NodeStatus("a"):
 				got = "ask anew"
@@ -53,11 +53,11 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 	if e, _ := v.tables.Snapshot().NodeStatus("a"); e.Value.Session != 2 || e.Value.Synced {
 		t.Errorf("the session is %d, synced %v, want 2 that has not reported", e.Value.Session, e.Value.Synced)
 	}
-	v.heard("a", 1, 200)
-	v.pass(time.Second)
+	v.pulse("a", 1, 200)
+	v.advance(time.Second)
 	look("nothing")
-	v.registered("a", 3, true)
-	v.heard("a", 3, 0)
-	v.pass(time.Second)
+	v.register("a", 3, true)
+	v.pulse("a", 3, 0)
+	v.advance(time.Second)
 	look("remove")
 }

@@ -6,16 +6,16 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// press is a node that is short of memory.
-type press struct {
+// pressedNode is a node that is short of memory.
+type pressedNode struct {
 	pressure *cluster.Pressure
-	// victim is the UUID of the attempt that is to move, empty for none.
+	// victim is the UUID of the attempt that is to move; empty for none.
 	victim string
 }
 
-// feel takes note of what a node's newest sign of life says of its memory. One attempt moves at a time: the agent's
-// next suggestion counts once the last one's attempt is gone, as its memory is free only then.
-func (w *watch) feel(snap *store.Snapshot, name string, in *watcher.Input, out *judged) {
+// notePressure takes note of memory pressure in a node's newest report. One attempt moves at a time: the agent's next
+// suggestion counts once the attempt of the last one is gone, as only then its memory is free.
+func (w *nodeWatch) notePressure(snap *store.Snapshot, name string, in *watcher.Input, out *judged) {
 	p := pressureOf(in)
 	was := w.pressed[name]
 	if p == nil {
@@ -26,19 +26,19 @@ func (w *watch) feel(snap *store.Snapshot, name string, in *watcher.Input, out *
 		return
 	}
 	if was == nil {
-		was = &press{}
+		was = &pressedNode{}
 		w.pressed[name] = was
 		e := cluster.Event{Type: "node.pressure", Node: name, Reason: cluster.ReasonPressure, Message: p.Message}
 		out.units = append(out.units, store.Unit{Events: []cluster.Event{e}})
 	}
-	if was.victim == p.Victim || relieving(snap, name) {
+	if was.victim == p.Victim || isRelieving(snap, name) {
 		return
 	}
 	was.victim, was.pressure = p.Victim, p
 	out.touched = append(out.touched, name)
 }
 
-// pressureOf returns what the newest sign of life of the node's present session says of its memory, nil for nothing.
+// pressureOf returns the memory pressure in the newest report of the node's present session, or nil.
 func pressureOf(in *watcher.Input) *cluster.Pressure {
 	if stats := statsOf(in); stats != nil {
 		return stats.Pressure
@@ -46,8 +46,8 @@ func pressureOf(in *watcher.Input) *cluster.Pressure {
 	return nil
 }
 
-// relieving reports whether an attempt is on its way from the node because of its memory.
-func relieving(snap *store.Snapshot, node string) bool {
+// isRelieving reports whether an attempt is leaving the node because of memory pressure.
+func isRelieving(snap *store.Snapshot, node string) bool {
 	for row := range snap.NodeAttempts(node) {
 		if !row.Standing() || row.Observed != nil && row.Observed.Gone {
 			continue
@@ -62,8 +62,8 @@ func relieving(snap *store.Snapshot, node string) bool {
 	return false
 }
 
-// pressure returns why the attempt is to move from its node, or nil.
-func (w *watch) pressure(row *store.AttemptRow) *cluster.Pressure {
+// pressureOn returns the memory pressure that makes an attempt move, or nil.
+func (w *nodeWatch) pressureOn(row *store.AttemptRow) *cluster.Pressure {
 	if len(w.pressed) == 0 || row.Desired == nil {
 		return nil
 	}

@@ -5,29 +5,29 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// mend deals with a record under state/<node>/<task> that is not the control plane's (P3.5, P3.9, T14).
+// repairRecord deals with a record under state/<node>/<task> that is not the control plane's (P3.5, P3.9, T14).
 //
-//   - The tables know what stood there: it is written back.
-//   - They do not, and the node's full report tells of a live attempt, or its plan record still stands: its record is
-//     made from that.
-//   - They do not, and the node reported no such task since, or is gone: the record is deleted, and the task may be
-//     placed. The attempt that stood there, if there was one, gets its outcome, so that its number is not used again.
-//   - Until the node reported, nothing is done: the task stays pinned to it, and nothing new is placed there. One whose
-//     session is older than the record is asked to report anew.
-func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
+//   - The tables know the former record: it is written back.
+//   - They do not, and the node's full report tells of a live attempt, or its plan record still stands: the record is
+//     made from these.
+//   - They do not, and the node has reported no such task since, or is gone: the record is deleted, and the task may be
+//     placed. If an attempt stood there, it gets its outcome, so that its number is not used again.
+//   - Until the node has reported, nothing is done: the task stays pinned to the node, and nothing new is placed
+//     there. A node whose session is older than the record is asked for a new full report.
+func (l *loop) repairRecord(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 	key := l.config.Tables.Prefix().Desired(row.Node, row.Task)
 	var u store.Unit
 	u.Compare(key, row.DesiredRev)
 	desired := row.Desired
-	gone := l.watch.gone(row.Node)
+	gone := l.watch.isGone(row.Node)
 	switch {
 	case desired != nil:
 	case gone:
-	case !l.watch.reported(row.Node):
+	case !l.watch.hasReported(row.Node):
 		return nil
 	default:
-		if desired = l.recollect(snap, row, &u); desired == nil && !l.toldSince(snap, row) {
-			return l.askAnew(snap, row.Node)
+		if desired = l.rebuildDesired(snap, row, &u); desired == nil && !l.reportedSince(snap, row) {
+			return l.requestFullReport(snap, row.Node)
 		}
 	}
 	event := cluster.Event{Type: "task.record-restored", Task: row.Task, Attempt: row.Number, Node: row.Node}
@@ -35,7 +35,7 @@ func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 		u.Delete(key)
 		event.Type = "task.record-removed"
 		event.Message = "a record that is not the control plane's stood for a task that its node does not run"
-		if err := l.writeOff(snap, row, gone, &u); err != nil {
+		if err := l.addLostOutcome(snap, row, gone, &u); err != nil {
 			l.config.Logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node",
 				row.Node, "error", err)
 			return nil
@@ -52,16 +52,16 @@ func (l *loop) mend(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 	return []store.Unit{u}
 }
 
-// toldSince reports whether the node's full report came after a foreign record that hides one of its tasks.
-func (l *loop) toldSince(snap *store.Snapshot, row *store.AttemptRow) bool {
-	f, hidden := l.murky[store.AttemptKey{Task: row.Task, Number: row.Number}]
+// reportedSince reports whether the node sent a full report after a foreign record hid one of its tasks.
+func (l *loop) reportedSince(snap *store.Snapshot, row *store.AttemptRow) bool {
+	record, hidden := l.unreadable[store.AttemptKey{Task: row.Task, Number: row.Number}]
 	e, ok := snap.NodeStatus(row.Node)
-	return !hidden || ok && e.Value.Synced && e.Value.Session > f.session
+	return !hidden || ok && e.Value.Synced && e.Value.Session > record.session
 }
 
-// askAnew ends the session of a node, as another registration of it would (P6.1): its agent registers again, and tells
-// all that it has. A session that has not reported in full does that anyway.
-func (l *loop) askAnew(snap *store.Snapshot, node string) []store.Unit {
+// requestFullReport ends the session of a node, as another registration of it would (P6.1). Its agent then registers
+// again and reports everything. A session without a full report does that anyway.
+func (l *loop) requestFullReport(snap *store.Snapshot, node string) []store.Unit {
 	e, ok := snap.NodeStatus(node)
 	if !ok || !e.Value.Synced {
 		return nil
@@ -71,23 +71,24 @@ func (l *loop) askAnew(snap *store.Snapshot, node string) []store.Unit {
 	next := *e.Value
 	next.Session, next.Synced = next.Session+1, false
 	if err := u.Put(e.Key, &next); err != nil {
-		l.config.Logger.Error("a node cannot be asked to report anew", "node", node, "error", err)
+		l.config.Logger.Error("a full report cannot be requested", "node", node, "error", err)
 		return nil
 	}
-	l.config.Logger.Warn("a foreign record hides what runs on a node: it is to report anew", "node", node)
+	l.config.Logger.Warn("a foreign record hides what runs on a node; a full report is requested", "node", node)
 	return []store.Unit{u}
 }
 
-// clear deletes a foreign record that stands for a task's status, once its node reported without it.
-func (l *loop) clear(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
+// deleteForeignStatus deletes a foreign record at the key of a task's status, once its node has reported without the
+// task.
+func (l *loop) deleteForeignStatus(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 	switch {
 	case row.ObservedRev == 0 || row.DesiredRev != 0:
 		return nil
-	case l.watch.gone(row.Node):
-	case !l.watch.reported(row.Node):
+	case l.watch.isGone(row.Node):
+	case !l.watch.hasReported(row.Node):
 		return nil
-	case !l.toldSince(snap, row):
-		return l.askAnew(snap, row.Node)
+	case !l.reportedSince(snap, row):
+		return l.requestFullReport(snap, row.Node)
 	}
 	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
 	var u store.Unit
@@ -100,8 +101,8 @@ func (l *loop) clear(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
 	return []store.Unit{u}
 }
 
-// restoreStatus writes the status of an attempt back from the tables where somebody wrote over it: its agent does not
-// tell again what it knows to be durable.
+// restoreStatus writes the status of an attempt back from the tables after somebody wrote over it. Its agent does not
+// report again what it knows to be durable.
 func (l *loop) restoreStatus(row *store.AttemptRow) []store.Unit {
 	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
 	var u store.Unit
@@ -117,8 +118,8 @@ func (l *loop) restoreStatus(row *store.AttemptRow) []store.Unit {
 	return []store.Unit{u}
 }
 
-// recollect makes the desired record of an attempt that was planned on the node, or that the node reported.
-func (l *loop) recollect(snap *store.Snapshot, row *store.AttemptRow, u *store.Unit) *cluster.Desired {
+// rebuildDesired makes the desired record of an attempt that was planned on the node, or that the node reported.
+func (l *loop) rebuildDesired(snap *store.Snapshot, row *store.AttemptRow, u *store.Unit) *cluster.Desired {
 	for other := range snap.TaskAttempts(row.Task) {
 		if other.Node != row.Node || other.Outcome != nil || other.Number == 0 {
 			continue
@@ -137,7 +138,7 @@ func (l *loop) recollect(snap *store.Snapshot, row *store.AttemptRow, u *store.U
 			Task: o.Task, Attempt: o.Attempt, UUID: o.UUID, Node: row.Node, Placed: o.Started,
 			Token: cluster.Token{Incarnation: l.fence.Incarnation, Epoch: l.fence.Epoch},
 		}
-		if !l.describe(snap, d) {
+		if !l.fillFromOwner(snap, d) {
 			return nil
 		}
 		if o.Definition != (cluster.Ref{}) {
@@ -148,10 +149,10 @@ func (l *loop) recollect(snap *store.Snapshot, row *store.AttemptRow, u *store.U
 	return nil
 }
 
-// writeOff adds the outcome of the attempt whose record was lost: the one after the newest that has records, if that
-// ended. It is charged as a try only if it may have begun, which a record at the place of its status tells, or if
-// nobody can be asked any more.
-func (l *loop) writeOff(snap *store.Snapshot, row *store.AttemptRow, gone bool, u *store.Unit) error {
+// addLostOutcome adds the outcome of the attempt whose record was lost. Its number follows the newest attempt with
+// records, if that one has ended. The attempt counts as a try only if it may have begun: if a record stands at the key
+// of its status, or if the node is gone and cannot be asked.
+func (l *loop) addLostOutcome(snap *store.Snapshot, row *store.AttemptRow, gone bool, u *store.Unit) error {
 	number := 1
 	for other := range snap.TaskAttempts(row.Task) {
 		if other.Number == 0 {
@@ -163,7 +164,7 @@ func (l *loop) writeOff(snap *store.Snapshot, row *store.AttemptRow, gone bool, 
 		number = other.Number + 1
 	}
 	d := &cluster.Desired{Task: row.Task}
-	if !l.describe(snap, d) {
+	if !l.fillFromOwner(snap, d) {
 		return nil
 	}
 	begun := gone || row.ObservedRev != 0
@@ -182,8 +183,8 @@ func (l *loop) writeOff(snap *store.Snapshot, row *store.AttemptRow, gone bool, 
 	return u.Put(key, out)
 }
 
-// describe fills a desired record from the task's owner, and reports whether there is one.
-func (l *loop) describe(snap *store.Snapshot, d *cluster.Desired) bool {
+// fillFromOwner fills a desired record from the task's owner, and reports whether there is one.
+func (l *loop) fillFromOwner(snap *store.Snapshot, d *cluster.Desired) bool {
 	parts, ok := d.Task.Parts()
 	if !ok {
 		return false
@@ -206,8 +207,8 @@ func (l *loop) describe(snap *store.Snapshot, d *cluster.Desired) bool {
 	return true
 }
 
-// pinned reports whether an unreadable record stands for the task somewhere: then it is not pending (P3.5).
-func pinned(snap *store.Snapshot, task cluster.TaskID) bool {
+// isPinned reports whether an unreadable record stands for the task somewhere. If so, the task is not pending (P3.5).
+func isPinned(snap *store.Snapshot, task cluster.TaskID) bool {
 	for row := range snap.TaskAttempts(task) {
 		if row.Unreadable {
 			return true

@@ -12,7 +12,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-func roomy(zones ...string) *scheduler.Fleet {
+// fleetWithRoom returns a fleet with one empty node in each of the zones.
+func fleetWithRoom(zones ...string) *scheduler.Fleet {
 	f := scheduler.NewFleet()
 	for i, zone := range zones {
 		f.SetNode(scheduler.Node{
@@ -24,11 +25,11 @@ func roomy(zones ...string) *scheduler.Fleet {
 	return f
 }
 
-// TestGroundsOfACycle: tasks that are alike share the grounds of the first, attempt by attempt, and the newest count.
-func TestGroundsOfACycle(t *testing.T) {
+// TestGroundsOfACycle: tasks of one owner share the trace of the first one, attempt by attempt, and the newest counts.
+func TestDecisionTracesOfACycle(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	c := &Config{Now: func() time.Time { return now }}
-	f := roomy("a", "b", "b")
+	f := fleetWithRoom("a", "b", "b")
 	pending := func(owner string, attempt int, indices ...int) (all []cluster.Pending) {
 		for _, i := range indices {
 			all = append(all, cluster.Pending{
@@ -39,9 +40,9 @@ func TestGroundsOfACycle(t *testing.T) {
 		}
 		return all
 	}
-	var g grounds
+	var g decisionTraces
 	decide := func(p []cluster.Pending) {
-		g.note(f, p, scheduler.Schedule(f, p, c.Scheduler).Placements, c)
+		g.record(f, p, scheduler.Schedule(f, p, c.Scheduler).Placements, c)
 	}
 	decide(append(pending("web", 1, 0, 1, 2, 5), pending("api", 1, 0)...))
 	now = now.Add(time.Minute)
@@ -56,7 +57,7 @@ func TestGroundsOfACycle(t *testing.T) {
 		number := 1
 		_, _ = fmt.Sscan(attempt, &number)
 		got := ""
-		if v, ok := g.of(cluster.TaskID(id), number); ok {
+		if v, ok := g.get(cluster.TaskID(id), number); ok {
 			got = fmt.Sprintf("%s/%d of %d after %d, %d nodes", v.Task, v.Attempt, v.Like, v.Before, v.Nodes)
 			if len(v.Best) < 2 || v.At.IsZero() {
 				t.Errorf("%s: %+v", ask, v)
@@ -68,33 +69,33 @@ func TestGroundsOfACycle(t *testing.T) {
 	}
 }
 
-// TestGroundsAreFew: the oldest go, and nothing is left of them.
-func TestGroundsAreFew(t *testing.T) {
+// TestGroundsAreFew: the oldest traces are dropped, and nothing is left of them.
+func TestDecisionTracesAreBounded(t *testing.T) {
 	c := &Config{Now: time.Now}
-	f := roomy("a")
-	var g grounds
-	const all = groundsKept + 100
+	f := fleetWithRoom("a")
+	var g decisionTraces
+	const all = maxKeptTraces + 100
 	for i := range all {
 		p := []cluster.Pending{{Task: cluster.ServiceTask("c", fmt.Sprint("o", i), 1, 0), Attempt: 1, Priority: 1}}
-		g.note(f, p, scheduler.Schedule(f, p, c.Scheduler).Placements, c)
+		g.record(f, p, scheduler.Schedule(f, p, c.Scheduler).Placements, c)
 	}
-	if len(g.ring) != groundsKept || len(g.by) != groundsKept {
-		t.Errorf("%d are kept, of %d owners, want %d", len(g.ring), len(g.by), groundsKept)
+	if len(g.ring) != maxKeptTraces || len(g.byTasks) != maxKeptTraces {
+		t.Errorf("%d are kept, of %d owners, want %d", len(g.ring), len(g.byTasks), maxKeptTraces)
 	}
 	for i, want := range map[int]bool{0: false, 99: false, 100: true, all - 1: true} {
-		if _, got := g.of(cluster.ServiceTask("c", fmt.Sprint("o", i), 1, 0), 1); got != want {
+		if _, got := g.get(cluster.ServiceTask("c", fmt.Sprint("o", i), 1, 0), 1); got != want {
 			t.Errorf("number %d is kept: %v, want %v", i, got, want)
 		}
 	}
 }
 
-// BenchmarkGrounds measures a cycle's decisions with the keeping of their grounds, and without: 25 racks of 200 nodes.
-func BenchmarkGrounds(b *testing.B) {
+// BenchmarkDecisionTraces measures a cycle's decisions with and without keeping their traces: 25 racks of 200 nodes.
+func BenchmarkDecisionTraces(b *testing.B) {
 	zones := make([]string, 5000)
 	for i := range zones {
 		zones[i] = fmt.Sprint(i % 25)
 	}
-	f := roomy(zones...)
+	f := fleetWithRoom(zones...)
 	c := &Config{Now: time.Now}
 	for _, owners := range []int{1, 50, 4000} {
 		var pending []cluster.Pending
@@ -109,12 +110,12 @@ func BenchmarkGrounds(b *testing.B) {
 		}
 		for _, kept := range []bool{false, true} {
 			b.Run(fmt.Sprintf("tasks=4000/owners=%d/kept=%v", owners, kept), func(b *testing.B) {
-				var g grounds
+				var g decisionTraces
 				b.ReportAllocs()
 				for range b.N {
 					placed := scheduler.Schedule(f, pending, c.Scheduler).Placements
 					if kept {
-						g.note(f, pending, placed, c)
+						g.record(f, pending, placed, c)
 					}
 				}
 			})

@@ -7,10 +7,10 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// unproven returns what a decision asks to be placed: what it says, unless a clause is switched off. Without P3.7 it
-// asks for the attempts that follow once its own outcomes are written, before they are; without P3.6 it does not mind
-// where earlier attempts stand. That is for proofs alone.
-func (l *loop) unproven(snap *store.Snapshot, o cluster.OwnerRef, tasks []reconciler.Task,
+// pendingOf returns the pending tasks of a decision, which differ only if a clause is switched off. Without P3.7 it
+// adds attempts that follow from the decision's own outcomes before these are written. Without P3.6 it ignores where
+// earlier attempts stand. Clauses are switched off in proofs alone.
+func (l *loop) pendingOf(snap *store.Snapshot, o cluster.OwnerRef, tasks []reconciler.Task,
 	d reconciler.Decision,
 ) []cluster.Pending {
 	pending, without := d.Pending, l.config.Without
