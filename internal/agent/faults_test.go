@@ -16,8 +16,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// nasty is a world in which the executor errs, hangs and lies, the server comes and goes, and the agent dies.
-type nasty struct {
+// faultyWorld is a world in which the executor fails, hangs and lies, the server comes and goes, and the agent dies.
+type faultyWorld struct {
 	*world
 	machine *fake.Machine
 	mu      sync.Mutex
@@ -25,25 +25,25 @@ type nasty struct {
 	calm    bool
 }
 
-func (n *nasty) chance(percent int) bool {
+func (n *faultyWorld) chance(percent int) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return !n.calm && n.random.IntN(100) < percent
 }
 
-func (n *nasty) below(most int) int {
+func (n *faultyWorld) below(most int) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.random.IntN(most)
 }
 
-func (n *nasty) seconds(most int) time.Duration {
+func (n *faultyWorld) seconds(most int) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return time.Duration(n.random.IntN(most*1000)) * time.Millisecond
 }
 
-func (n *nasty) trouble(c fake.Call) (f fake.Fault) {
+func (n *faultyWorld) fault(c fake.Call) (f fake.Fault) {
 	if n.chance(15) {
 		f.Delay = n.seconds(5)
 	}
@@ -71,8 +71,10 @@ func TestNastyWorld(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := &nasty{world: newWorld(t), machine: fake.NewMachine(), random: rand.New(rand.NewPCG(seed, 1))}
-				n.machine.SetTrouble(n.trouble)
+				n := &faultyWorld{
+					world: newWorld(t), machine: fake.NewMachine(), random: rand.New(rand.NewPCG(seed, 1)),
+				}
+				n.machine.SetTrouble(n.fault)
 				n.attach = func() executor.Executor { return fake.New(n.machine) }
 				n.run(t)
 			})
@@ -80,8 +82,8 @@ func TestNastyWorld(t *testing.T) {
 	}
 }
 
-// run makes trouble for some minutes, lets calm return, and looks.
-func (n *nasty) run(t *testing.T) {
+// run injects faults for some minutes, then stops them, and checks the result.
+func (n *faultyWorld) run(t *testing.T) {
 	n.start()
 	defer n.stop()
 	n.server.answer = func(s *server, r transport.Report) (transport.ReportReply, error) {
@@ -90,7 +92,7 @@ func (n *nasty) run(t *testing.T) {
 		}
 		if n.chance(20) {
 			for i := range r.Tasks {
-				s.see(&r.Tasks[i]) // taken, and the reply is lost
+				s.see(&r.Tasks[i]) // accepted, and the reply is lost
 			}
 			return transport.ReportReply{}, errDown
 		}
@@ -136,7 +138,7 @@ func (n *nasty) run(t *testing.T) {
 			n.server.cut(false)
 		case n.chance(10):
 			n.server.mu.Lock()
-			n.server.live = 0 // it knows of no session any more
+			n.server.live = 0 // it has forgotten the session
 			n.server.mu.Unlock()
 		case n.chance(50):
 			n.server.cut(true)
@@ -146,7 +148,7 @@ func (n *nasty) run(t *testing.T) {
 			n.stopTask(d, false)
 		}
 	}
-	begin(10) // in the last session but one
+	begin(10) // in the session before the last
 	begin(15)
 	n.mu.Lock()
 	n.calm = true
@@ -155,7 +157,7 @@ func (n *nasty) run(t *testing.T) {
 	n.server.live = 0
 	n.server.mu.Unlock()
 	n.server.cut(true)
-	n.pass(40 * time.Minute) // a making that hangs is given up after 30
+	n.pass(40 * time.Minute) // a preparation that hangs is given up after 30 minutes
 	n.judge(t, all, stopped)
 	for _, d := range all {
 		n.stopTask(d, true)
@@ -172,8 +174,8 @@ func (n *nasty) run(t *testing.T) {
 	}
 }
 
-// judge looks at what ran and at what was reported.
-func (n *nasty) judge(t *testing.T, all []cluster.Desired, stopped map[string]bool) {
+// judge checks what ran and what was reported.
+func (n *faultyWorld) judge(t *testing.T, all []cluster.Desired, stopped map[string]bool) {
 	history := n.machine.History()
 	live := map[string]int{}
 	starts := map[string]int{}

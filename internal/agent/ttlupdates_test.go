@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// said tells a word to a check of an attempt, and returns what the agent says against it.
-func (w *world) said(uuid, check string, word cluster.Word, message string) string {
+// sendTTLUpdate sends an update to a ttl check of an attempt, and returns the agent's error.
+func (w *world) sendTTLUpdate(uuid, check string, word cluster.Word, message string) string {
 	w.t.Helper()
 	w.rev++
 	conn := w.carry(fmt.Sprint("word ", w.rev), transport.StreamRequest{
@@ -35,7 +35,7 @@ func (w *world) said(uuid, check string, word cluster.Word, message string) stri
 	return end.Error
 }
 
-// checked makes a definition with checks.
+// checked returns a definition with checks.
 func checked(checks ...cluster.Check) *cluster.TaskDefinition {
 	d := definition("web", "app")
 	d.Checks = checks
@@ -63,18 +63,18 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 		w.pass(5 * time.Second)
 		w.wantHealth("before the first word", cluster.HealthUnknown, "")
 		for range 10 {
-			if problem := w.said("s1", "beat", cluster.WordPass, ""); problem != "" {
+			if problem := w.sendTTLUpdate("s1", "beat", cluster.WordPass, ""); problem != "" {
 				t.Fatal(problem)
 			}
 			w.pass(14 * time.Second)
 			w.wantHealth("kept alive", cluster.HealthHealthy, "")
 		}
-		w.said("s1", "beat", cluster.WordWarn, "the queue is long")
+		w.sendTTLUpdate("s1", "beat", cluster.WordWarn, "the queue is long")
 		w.wantHealth("warned", cluster.HealthWarning, "readiness check beat: the queue is long")
-		w.said("s1", "beat", cluster.WordPass, "")
+		w.sendTTLUpdate("s1", "beat", cluster.WordPass, "")
 		w.pass(30 * time.Second)
 		w.wantHealth("let go", cluster.HealthFailing, "readiness check beat: nothing was said for 20s")
-		w.said("s1", "beat", cluster.WordPass, "")
+		w.sendTTLUpdate("s1", "beat", cluster.WordPass, "")
 		w.wantHealth("heard again", cluster.HealthHealthy, "")
 		w.wantEffects("app s1") // readiness restarts nothing
 		for name, request := range map[string]transport.StreamRequest{
@@ -83,28 +83,28 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 			"another word":  {UUID: "s1", Word: &transport.WordRequest{Check: "beat", Word: "maybe"}},
 			"no word":       {UUID: "s1"},
 		} {
-			if err := w.agent.hear(w.t.Context(), request); err == nil {
+			if err := w.agent.applyTTLUpdate(w.t.Context(), request); err == nil {
 				t.Errorf("%s: the word was taken", name)
 			}
 		}
 	})
 }
 
-// While no server can pass a word on, the silence is not the task's: nothing is lost by it, and nothing made up.
+// Without a server that passes on updates, silence is not the task's fault: no check expires.
 func TestWordsWithoutAServer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness),
 			cluster.Check{Name: "ready", Type: cluster.CheckTTL, TTL: cluster.Duration(20 * time.Second)}))
-		w.said("s1", "beat", cluster.WordPass, "")
-		w.said("s1", "ready", cluster.WordWarn, "cold")
+		w.sendTTLUpdate("s1", "beat", cluster.WordPass, "")
+		w.sendTTLUpdate("s1", "ready", cluster.WordWarn, "cold")
 		w.server.cut(false)
 		w.pass(10 * time.Minute)
 		w.wantEffects("app s1")
 		w.server.cut(true)
-		w.pass(15 * time.Second) // it tries to come back every ten seconds
+		w.pass(15 * time.Second) // the agent tries to reconnect every ten seconds
 		w.wantHealth("after the servers were away", cluster.HealthWarning, "readiness check ready: cold")
 		w.wantEffects("app s1")
-		w.pass(20 * time.Second) // now somebody could have said something
+		w.pass(20 * time.Second) // updates could arrive in this time
 		if o := w.want("s1", cluster.StateRunning, cluster.ReasonUnhealthy); o.Restarts != 1 ||
 			!strings.Contains(o.Message, "liveness check beat failed: nothing was said") {
 			t.Errorf("restarted %d times: %q", o.Restarts, o.Message)
@@ -112,12 +112,12 @@ func TestWordsWithoutAServer(t *testing.T) {
 	})
 }
 
-// A server that takes no reports may take no words either: only its answer to one that was sent after the end of a TTL
-// lets that pass.
+// A server that accepts no reports may pass on no updates either. A TTL expires only after the answer to a report that
+// was sent after its end.
 func TestWordsToAServerThatHangs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness)))
-		w.said("s1", "beat", cluster.WordPass, "")
+		w.sendTTLUpdate("s1", "beat", cluster.WordPass, "")
 		var hangs atomic.Bool
 		hangs.Store(true)
 		w.server.mu.Lock()
@@ -139,14 +139,14 @@ func TestWordsToAServerThatHangs(t *testing.T) {
 func TestWordsOutliveTheAgent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck("")))
-		w.said("s1", "beat", cluster.WordFail, "the disk is gone")
+		w.sendTTLUpdate("s1", "beat", cluster.WordFail, "the disk is gone")
 		w.restart()
 		w.pass(10 * time.Second)
 		w.wantHealth("a word that failed, after the agent's end", cluster.HealthFailing,
 			"readiness check beat: the disk is gone")
-		w.said("s1", "beat", cluster.WordPass, "")
+		w.sendTTLUpdate("s1", "beat", cluster.WordPass, "")
 		w.stop()
-		w.pass(time.Hour) // nobody was there to be told
+		w.pass(time.Hour) // no update could arrive
 		w.start()
 		w.pass(15 * time.Second)
 		w.wantHealth("a word that passed, after an hour without an agent", cluster.HealthHealthy, "")
@@ -155,8 +155,7 @@ func TestWordsOutliveTheAgent(t *testing.T) {
 	})
 }
 
-// inChecks runs a test with an agent whose looks are answered by the test: a look at a check of which ill holds the
-// name fails.
+// inChecks runs a test with an agent whose probes the test answers: a probe of a check named in ill fails.
 func inChecks(t *testing.T, test func(w *world, ill *atomic.Pointer[[]string])) {
 	inWorld(t, func(w *world) {
 		var ill atomic.Pointer[[]string]
@@ -173,7 +172,7 @@ func inChecks(t *testing.T, test func(w *world, ill *atomic.Pointer[[]string])) 
 	})
 }
 
-func look(name string, meaning cluster.CheckMeaning, failAfter int) cluster.Check {
+func probedCheck(name string, meaning cluster.CheckMeaning, failAfter int) cluster.Check {
 	return cluster.Check{
 		Name: name, Type: cluster.CheckTCP, Meaning: meaning, Interval: cluster.Duration(time.Second),
 		FailAfter: failAfter,
@@ -182,7 +181,7 @@ func look(name string, meaning cluster.CheckMeaning, failAfter int) cluster.Chec
 
 func TestHungProgramIsRestarted(t *testing.T) {
 	inChecks(t, func(w *world, ill *atomic.Pointer[[]string]) {
-		w.service("s1", checked(look("alive", cluster.MeaningLiveness, 3), look("ready", "", 3)))
+		w.service("s1", checked(probedCheck("alive", cluster.MeaningLiveness, 3), probedCheck("ready", "", 3)))
 		w.pass(10 * time.Second)
 		w.wantHealth("at first", cluster.HealthHealthy, "")
 		ill.Store(&[]string{"ready"})
@@ -198,7 +197,7 @@ func TestHungProgramIsRestarted(t *testing.T) {
 			t.Errorf("restarted %d times, %s", o.Restarts, o.Health)
 		}
 		w.wantEffects("app s1", "app s1")
-		w.wantStory("s1", "running/healthy", "running/warning", "running/failing", "running/healthy", "starting",
+		w.wantStates("s1", "running/healthy", "running/warning", "running/failing", "running/healthy", "starting",
 			"running/healthy")
 	})
 }
@@ -206,14 +205,15 @@ func TestHungProgramIsRestarted(t *testing.T) {
 func TestSlowStart(t *testing.T) {
 	inChecks(t, func(w *world, ill *atomic.Pointer[[]string]) {
 		ill.Store(&[]string{"started", "alive", "ready"})
-		w.service("s1", checked(look("alive", cluster.MeaningLiveness, 3), look("started", cluster.MeaningStartup, 60),
-			look("ready", "", 3)))
-		w.pass(50 * time.Second) // far longer than the others would bear
+		w.service("s1", checked(probedCheck("alive", cluster.MeaningLiveness, 3),
+			probedCheck("started", cluster.MeaningStartup, 60),
+			probedCheck("ready", "", 3)))
+		w.pass(50 * time.Second) // far longer than the other checks allow
 		w.wantHealth("while it starts", cluster.HealthUnknown, "waits for startup check started: 500")
 		ill.Store(&[]string{"ready"})
 		w.pass(30 * time.Second)
 		w.wantHealth("started and not ready", cluster.HealthFailing, "readiness check ready: 500")
-		w.restart() // what was found out about the start stays
+		w.restart() // the result of the startup checks stays
 		ill.Store(&[]string{"started"})
 		w.pass(90 * time.Second)
 		w.wantHealth("ready", cluster.HealthHealthy, "")
@@ -224,7 +224,7 @@ func TestSlowStart(t *testing.T) {
 func TestStartThatNeverSucceeds(t *testing.T) {
 	inChecks(t, func(w *world, ill *atomic.Pointer[[]string]) {
 		ill.Store(&[]string{"started"})
-		d := checked(look("started", cluster.MeaningStartup, 5))
+		d := checked(probedCheck("started", cluster.MeaningStartup, 5))
 		d.Restart = cluster.Restart{Limit: 2}
 		w.service("s1", d)
 		w.pass(2 * time.Minute)
@@ -236,12 +236,11 @@ func TestStartThatNeverSucceeds(t *testing.T) {
 	})
 }
 
-// A job runs to success: it is not restarted in place unless its policy says so, and a check that finds it hung fails
-// it.
+// A job runs to success: it restarts in place only if its policy says so. A check that finds it hung fails it.
 func TestHungJob(t *testing.T) {
 	inChecks(t, func(w *world, ill *atomic.Pointer[[]string]) {
-		w.box.programs["app"] = program{Runs: time.Hour, Code: 0}
-		w.batch("b1", checked(look("alive", cluster.MeaningLiveness, 2)))
+		w.executor.programs["app"] = program{Runs: time.Hour, Code: 0}
+		w.batch("b1", checked(probedCheck("alive", cluster.MeaningLiveness, 2)))
 		w.pass(10 * time.Second)
 		ill.Store(&[]string{"alive"})
 		w.pass(30 * time.Second)

@@ -15,39 +15,39 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// program is how a container of the box behaves.
+// program is the behaviour of a container of the test executor.
 type program struct {
-	Runs     time.Duration // 0: for ever
-	Code     int
-	OOM      bool
-	Deaf     bool // to TERM
-	Immortal bool // to KILL, for a while
-	Prepare  error
-	Start    error         // Start returns it
-	Doubt    error         // the program begins, and Start returns it
-	Lost     bool          // the first answer of Start is lost
-	Late     time.Duration // Start returns that much after the program began
-	Pull     time.Duration // Prepare takes so long
+	Runs         time.Duration // 0: for ever
+	Code         int
+	OOM          bool
+	IgnoresTerm  bool // ignores TERM
+	SurvivesKill bool // survives KILL for a while
+	Prepare      error
+	Start        error         // Start returns it
+	Doubt        error         // the program begins, and Start returns it
+	Lost         bool          // the first answer of Start gets lost
+	Late         time.Duration // Start returns this much after the program began
+	Pull         time.Duration // duration of Prepare
 }
 
-// box is a machine's executor, which outlives the agents that use it. Each start of a program is an effect
-// that is counted.
-type box struct {
+// testExecutor is a machine's executor, which outlives the agents that use it. It counts each start of a program as an
+// effect.
+type testExecutor struct {
 	mu       sync.Mutex
 	programs map[string]program // by container name; "" for all others
 	runs     map[executor.ID]*run
 	effects  []string // "<container> <attempt>", in the order of their starts
 	down     bool     // does not answer
-	mute     bool     // does not tell what it holds
-	// uses says what the containers of an attempt use, by UUID.
+	mute     bool     // List fails
+	// uses holds the use of an attempt's containers, by UUID.
 	uses   map[string]executor.Usage
-	images []string                 // that ImageNames tells
-	moved  map[executor.ID][]string // the CPUs that Pin was told, in order
-	// crash is told each point before and after an effect; see TestCrashAtEveryStep.
+	images []string                 // result of ImageNames
+	moved  map[executor.ID][]string // CPUs of each Pin call, in order
+	// crash is called at each point before and after an effect; see TestCrashAtEveryStep.
 	crash func(point string)
 }
 
-func (b *box) point(name string) func() {
+func (b *testExecutor) point(name string) func() {
 	if b.crash == nil {
 		return func() {}
 	}
@@ -66,16 +66,18 @@ type run struct {
 	at      []time.Time
 }
 
-// hush has the box not tell what it holds, or tell again.
-func (b *box) hush(mute bool) {
+// setMute makes List fail, or work again.
+func (b *testExecutor) setMute(mute bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mute = mute
 }
 
-func newBox() *box { return &box{programs: map[string]program{}, runs: map[executor.ID]*run{}} }
+func newTestExecutor() *testExecutor {
+	return &testExecutor{programs: map[string]program{}, runs: map[executor.ID]*run{}}
+}
 
-func (b *box) lock() (unlock func(), err error) {
+func (b *testExecutor) lock() (unlock func(), err error) {
 	b.mu.Lock()
 	if b.down {
 		b.mu.Unlock()
@@ -84,19 +86,19 @@ func (b *box) lock() (unlock func(), err error) {
 	return b.mu.Unlock, nil
 }
 
-func (b *box) Probe(context.Context) (cluster.ExecutorFact, error) {
+func (b *testExecutor) Probe(context.Context) (cluster.ExecutorFact, error) {
 	return cluster.ExecutorFact{Name: "box", Version: "1"}, nil
 }
 
 // ImageNames implements executor.ImageNamer.
-func (b *box) ImageNames(context.Context) ([]string, error) {
+func (b *testExecutor) ImageNames(context.Context) ([]string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.images), nil
 }
 
 // Pin implements executor.Pinner.
-func (b *box) Pin(_ context.Context, id executor.ID, cpus string) error {
+func (b *testExecutor) Pin(_ context.Context, id executor.ID, cpus string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.moved == nil {
@@ -106,7 +108,7 @@ func (b *box) Pin(_ context.Context, id executor.ID, cpus string) error {
 	return nil
 }
 
-func (b *box) Prepare(ctx context.Context, spec executor.Spec, progress func(string)) error {
+func (b *testExecutor) Prepare(ctx context.Context, spec executor.Spec, progress func(string)) error {
 	defer b.point("prepare")()
 	unlock, err := b.lock()
 	if err != nil {
@@ -122,7 +124,7 @@ func (b *box) Prepare(ctx context.Context, spec executor.Spec, progress func(str
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(p.Pull): // in-bubble: boxes play in the tests' bubbles only
+		case <-time.After(p.Pull): // in-bubble: test executors run in the tests' bubbles only
 		}
 	}
 	if p.Prepare != nil {
@@ -136,7 +138,7 @@ func (b *box) Prepare(ctx context.Context, spec executor.Spec, progress func(str
 	return nil
 }
 
-func (b *box) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
+func (b *testExecutor) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
 	defer b.point("start")()
 	unlock, err := b.lock()
 	if err != nil {
@@ -181,7 +183,7 @@ func (b *box) Start(ctx context.Context, id executor.ID) (executor.Process, erro
 	return p, nil
 }
 
-func (b *box) end(r *run, exit cluster.Exit) {
+func (b *testExecutor) end(r *run, exit cluster.Exit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if r.state != executor.StateRunning {
@@ -192,7 +194,7 @@ func (b *box) end(r *run, exit cluster.Exit) {
 	close(r.ended)
 }
 
-func (b *box) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
+func (b *testExecutor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
 	unlock, err := b.lock()
 	if err != nil {
 		return cluster.Exit{}, err
@@ -212,7 +214,7 @@ func (b *box) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
 }
 
 // Usage is part of executor.Meter.
-func (b *box) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
+func (b *testExecutor) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := map[executor.ID]executor.Usage{}
@@ -224,7 +226,7 @@ func (b *box) Usage(running map[executor.ID]executor.Process) map[executor.ID]ex
 	return out
 }
 
-func (b *box) Signal(_ context.Context, id executor.ID, sig syscall.Signal) error {
+func (b *testExecutor) Signal(_ context.Context, id executor.ID, sig syscall.Signal) error {
 	defer b.point("signal")()
 	unlock, err := b.lock()
 	if err != nil {
@@ -241,7 +243,7 @@ func (b *box) Signal(_ context.Context, id executor.ID, sig syscall.Signal) erro
 	}
 	r.signals = append(r.signals, sig)
 	r.at = append(r.at, time.Now())
-	deaf := sig == syscall.SIGTERM && r.program.Deaf || r.program.Immortal
+	deaf := sig == syscall.SIGTERM && r.program.IgnoresTerm || r.program.SurvivesKill
 	unlock()
 	if !deaf {
 		b.end(r, cluster.Exit{Code: 128 + int(sig), Signal: int(sig)})
@@ -249,7 +251,7 @@ func (b *box) Signal(_ context.Context, id executor.ID, sig syscall.Signal) erro
 	return nil
 }
 
-func (b *box) Remove(_ context.Context, id executor.ID) error {
+func (b *testExecutor) Remove(_ context.Context, id executor.ID) error {
 	defer b.point("remove")()
 	unlock, err := b.lock()
 	if err != nil {
@@ -264,7 +266,7 @@ func (b *box) Remove(_ context.Context, id executor.ID) error {
 	return nil
 }
 
-func (b *box) List(context.Context) ([]executor.Status, error) {
+func (b *testExecutor) List(context.Context) ([]executor.Status, error) {
 	unlock, err := b.lock()
 	if err != nil {
 		return nil, err
@@ -290,7 +292,7 @@ func (b *box) List(context.Context) ([]executor.Status, error) {
 	return all, nil
 }
 
-func (b *box) Exec(ctx context.Context, _ executor.ID, cmd executor.Command) (int, error) {
+func (b *testExecutor) Exec(ctx context.Context, _ executor.ID, cmd executor.Command) (int, error) {
 	switch cmd.Args[0] {
 	case "cat":
 		_, err := io.Copy(cmd.Stdout, cmd.Stdin)
@@ -308,8 +310,8 @@ func (b *box) Exec(ctx context.Context, _ executor.ID, cmd executor.Command) (in
 	return 3, nil
 }
 
-// running returns how many programs run, of all attempts.
-func (b *box) running() (n int) {
+// running returns the number of running programs of all attempts.
+func (b *testExecutor) running() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.runs {
@@ -320,8 +322,8 @@ func (b *box) running() (n int) {
 	return n
 }
 
-// reboot ends everything as a power cut does.
-func (b *box) reboot() {
+// reboot ends everything, like a power failure.
+func (b *testExecutor) reboot() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, r := range b.runs {

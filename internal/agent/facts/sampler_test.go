@@ -81,7 +81,7 @@ func TestMeter(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &Meter{root: t.TempDir(), cores: 4}
+			m := &Sampler{root: t.TempDir(), cores: 4}
 			before.write(t, m.root)
 			c.more.write(t, m.root)
 			now := time.Unix(1_000_000, 0)
@@ -106,7 +106,7 @@ func TestMeter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The mean reaches back over the reading before: where that stood still it weighs as long as it lasted.
+			// The mean reaches back beyond the previous reading, which counts by its length.
 			if diff := cpu - c.cpu; diff < -400 || diff > 100 || memory != c.memory || load != 0.42 {
 				t.Errorf("got cpu %v, memory %v, load %v; want %v, %v, 0.42", cpu, memory, load, c.cpu, c.memory)
 			}
@@ -116,7 +116,7 @@ func TestMeter(t *testing.T) {
 
 // This machine can be measured.
 func TestMeterOfThisMachine(t *testing.T) {
-	m := new(Meter)
+	m := new(Sampler)
 	s, err := m.Measure(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -126,9 +126,9 @@ func TestMeterOfThisMachine(t *testing.T) {
 	}
 }
 
-// What cannot be read is said, and the rest is measured.
+// Unreadable files are named in the error, and the rest is measured.
 func TestMeterWithoutFiles(t *testing.T) {
-	m := &Meter{root: t.TempDir()}
+	m := &Sampler{root: t.TempDir()}
 	s, err := m.Measure("/")
 	if err == nil || s.Disk <= 0 {
 		t.Errorf("got %+v %v, want an error and the disk", s, err)

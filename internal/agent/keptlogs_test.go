@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// The output of an attempt can be read after everything else of it is gone.
+// The logs of an attempt can be read after all else of it is gone.
 func TestOutputIsKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		d := w.batch("b1", definition("work", "app"))
@@ -64,7 +64,7 @@ func TestOldOutputIsDeleted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := w.agent.tidy(now); err != nil {
+		if err := w.agent.deleteOldLogs(now); err != nil {
 			t.Fatal(err)
 		}
 		got, err := filepath.Glob(filepath.Join(w.agent.logRoot(), "*"))
@@ -80,7 +80,7 @@ func TestOldOutputIsDeleted(t *testing.T) {
 	})
 }
 
-// Beyond a size the oldest output goes first.
+// Beyond a size limit the oldest logs are removed first.
 func TestOutputIsKeptWithinASize(t *testing.T) {
 	inWorld(t, func(w *world) {
 		now := time.Now()
@@ -104,7 +104,7 @@ func TestOutputIsKeptWithinASize(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := w.agent.tidy(now); err != nil {
+		if err := w.agent.deleteOldLogs(now); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(filepath.Join(w.agent.logRoot(), "a")); err == nil {

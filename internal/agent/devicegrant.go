@@ -12,17 +12,17 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// holding is what one container has of the node's devices, and on which CPUs it runs.
-type holding struct {
+// deviceGrant is one container's share of the node's devices and the CPUs that it runs on.
+type deviceGrant struct {
 	devices   []executor.DeviceNode
 	cdi       []string
 	cpus      string
 	numaNodes string
-	env       map[string]string // what the manifest cannot replace
-	hints     map[string]string // what it can
+	env       map[string]string // variables that the manifest cannot replace
+	hints     map[string]string // variables that the manifest can replace
 }
 
-// Variables by which NVIDIA's runtime and libraries find out what a container may use.
+// Variables that tell NVIDIA's runtime and libraries what a container may use.
 const (
 	envVisible   = "NVIDIA_VISIBLE_DEVICES"
 	envCUDA      = "CUDA_VISIBLE_DEVICES"
@@ -30,16 +30,16 @@ const (
 	envMPSMemory = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 )
 
-// devicesByID returns the devices of the machine. Nobody changes the map.
+// devicesByID returns the devices of the machine. Callers do not change the map.
 func (m *machine) devicesByID() map[string]devices.Device {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.devices
 }
 
-// holding finds out what a container is given. The error says what the node does not have, or has no more.
-func (a *Agent) holding(d *cluster.Desired, def *cluster.TaskDefinition, i int) (*holding, error) {
-	h := &holding{env: map[string]string{}, hints: map[string]string{}}
+// grantDevices collects the devices and CPUs of a container. The error names what the node lacks or has lost.
+func (a *Agent) grantDevices(d *cluster.Desired, def *cluster.TaskDefinition, i int) (*deviceGrant, error) {
+	h := &deviceGrant{env: map[string]string{}, hints: map[string]string{}}
 	known := a.machine.devicesByID()
 	var own []int
 	if len(d.Devices) > 0 {
@@ -56,11 +56,11 @@ func (a *Agent) holding(d *cluster.Desired, def *cluster.TaskDefinition, i int) 
 				own = append(own, cpu)
 				continue
 			}
-			h.give(&dev, u)
+			h.add(&dev, u)
 		}
 	}
 	if h.env[envVisible] == "" && hasNVIDIA(known) {
-		h.env[envVisible] = "void" // images that ask for all get none: they would be those of others
+		h.env[envVisible] = "void" // hides devices of other tasks from images that ask for all
 	}
 	h.pin(a, &def.Containers[i], own, known)
 	return h, nil
@@ -75,8 +75,8 @@ func hasNVIDIA(known map[string]devices.Device) bool {
 	return false
 }
 
-// give adds a device, or a share of one.
-func (h *holding) give(dev *devices.Device, u cluster.DeviceUse) {
+// add adds a device, or a share of one.
+func (h *deviceGrant) add(dev *devices.Device, u cluster.DeviceUse) {
 	appendTo := func(env map[string]string, name, value string) {
 		if before := env[name]; before != "" {
 			value = before + "," + value
@@ -108,10 +108,10 @@ func (h *holding) give(dev *devices.Device, u cluster.DeviceUse) {
 	}
 }
 
-// pin says on which CPUs the container runs: its own, or those that all share.
-func (h *holding) pin(a *Agent, c *cluster.Container, own []int, known map[string]devices.Device) {
+// pin chooses the CPUs of the container: its own, or the shared ones.
+func (h *deviceGrant) pin(a *Agent, c *cluster.Container, own []int, known map[string]devices.Device) {
 	if len(own) == 0 {
-		h.cpus = a.shared()
+		h.cpus = a.sharedCPUs()
 		return
 	}
 	slices.Sort(own)

@@ -30,22 +30,22 @@ func drawChecks(t *rapid.T) (all []cluster.Check) {
 	return all
 }
 
-// checks is what is seen of the checks, or said to them, and what the agent knows of its session.
+// checks holds the results and updates of the checks, and the agent's TTL window.
 func (m *model) checks() {
 	switch happened := rapid.SampledFrom([]string{"look", "look", "look", "word", "hears", "answer", "deaf"}).Draw(m.T,
 		"happened"); happened {
 	case "hears":
-		m.rec.Hearing = lifecycle.Hearing{Since: m.clock}
+		m.rec.TTLWindow = lifecycle.Hearing{Since: m.clock}
 	case "answer":
-		if m.rec.Hearing.Since != 0 {
-			m.rec.Hearing.Until = m.clock
+		if m.rec.TTLWindow.Since != 0 {
+			m.rec.TTLWindow.Until = m.clock
 		}
-		if m.rec.Doubts(m.def, m.now()) {
+		if m.rec.HasDoubtedCheck(m.def, m.now()) {
 			m.Fatal("doubts what was just answered")
 		}
 		m.expect()
 	case "deaf":
-		m.rec.Hearing = lifecycle.Hearing{}
+		m.rec.TTLWindow = lifecycle.Hearing{}
 	default:
 		if len(m.def.Checks) == 0 {
 			return
@@ -57,7 +57,7 @@ func (m *model) checks() {
 				cluster.WordPass, cluster.WordPass, cluster.WordWarn,
 				cluster.WordFail,
 			}).Draw(m.T, "word")
-			if _, err := m.rec.Said(m.def, c.Name, word, "so", m.now()); err == nil && word == cluster.WordFail {
+			if _, err := m.rec.TTLUpdated(m.def, c.Name, word, "so", m.now()); err == nil && word == cluster.WordFail {
 				m.found(i)
 			}
 			return
@@ -69,21 +69,22 @@ func (m *model) checks() {
 		state := lifecycle.CheckState{Health: rapid.SampledFrom([]cluster.Health{
 			cluster.HealthHealthy, cluster.HealthHealthy, cluster.HealthWarning, cluster.HealthFailing,
 		}).Draw(m.T, "health")}
-		if m.rec.Looked(m.def, Look{Round: round, Check: i, State: state, Complaint: "so"}); round == m.rec.Round &&
+		report := CheckReport{Round: round, Check: i, State: state, Complaint: "so"}
+		if m.rec.CheckReported(m.def, report); round == m.rec.Round &&
 			state.Health == cluster.HealthFailing {
 			m.found(i)
 		}
 	}
 }
 
-// found notes that a check was found failing; one of the meaning readiness ends nothing.
+// found records a failed probe; a failed readiness check ends nothing.
 func (m *model) found(i int) {
 	if m.def.Checks[i].Means() != cluster.MeaningReadiness {
 		m.failed[m.rec.Round] = true
 	}
 }
 
-// expect notes the checks that expire now.
+// expect records the checks that expire now.
 func (m *model) expect() {
 	round := m.rec.round(m.def, m.now())
 	for i := range m.def.Checks {
@@ -93,7 +94,7 @@ func (m *model) expect() {
 	}
 }
 
-// watched is a service's attempt of one container whose checks a test plays.
+// watched is a service's attempt of one container whose checks a test controls.
 type watched struct {
 	t   *testing.T
 	rec *Record
@@ -101,7 +102,7 @@ type watched struct {
 	now Now
 }
 
-// up returns one of which the container runs.
+// up returns an attempt with a running container.
 func up(t *testing.T, checks ...cluster.Check) *watched {
 	t.Helper()
 	for i := range checks {
@@ -112,7 +113,7 @@ func up(t *testing.T, checks ...cluster.Check) *watched {
 		def: &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}, Checks: checks},
 	}
 	w.rec = New(cluster.Desired{UUID: "u", Owner: cluster.OwnerRef{Kind: cluster.KindService}}, 1, "boot")
-	w.rec.Hearing = lifecycle.Hearing{Since: noon.Boot, Until: noon.Boot}
+	w.rec.TTLWindow = lifecycle.Hearing{Since: noon.Boot, Until: noon.Boot}
 	w.next()
 	w.rec.Admitted("x", w.def)
 	w.begin()
@@ -138,7 +139,7 @@ func (w *watched) pass(d time.Duration) {
 	w.now.Wall = w.now.Wall.Add(d)
 }
 
-// looked plays looks at a check, as "+" and "-", by the check's own limit, and returns the next step.
+// looked reports results of a check, "+" and "-", by the check's own limit, and returns the next step.
 func (w *watched) looked(i int, letters string) Step {
 	var state lifecycle.CheckState
 	if i < len(w.rec.Looks) {
@@ -150,13 +151,13 @@ func (w *watched) looked(i int, letters string) Step {
 		if l == '-' {
 			complaint = "500"
 		}
-		w.rec.Looked(w.def, Look{Round: w.rec.Round, Check: i, State: state, Complaint: complaint})
+		w.rec.CheckReported(w.def, CheckReport{Round: w.rec.Round, Check: i, State: state, Complaint: complaint})
 		w.next()
 	}
 	return w.next()
 }
 
-// shows fails unless the attempt is reported so.
+// shows fails unless the attempt is reported with these values.
 func (w *watched) shows(state cluster.State, health cluster.Health, message string) {
 	w.t.Helper()
 	if o := w.rec.Observed(w.def); o.State != state || o.Health != health || !strings.Contains(o.Message, message) {
@@ -176,7 +177,7 @@ func TestLivenessRestartsInPlace(t *testing.T) {
 		t.Fatalf("after three failures it wants %+v, want a signal", s)
 	}
 	const cause = "liveness check k0 failed 3 times in a row: 500"
-	w.shows(cluster.StateRunning, cluster.HealthUnknown, cause) // not stopping: it goes on in place
+	w.shows(cluster.StateRunning, cluster.HealthUnknown, cause) // not stopping: it continues in place
 	w.rec.HasExited("u-0-1", cluster.Exit{Code: 137, Signal: 9}, w.now)
 	if s := w.next(); s.Do != Tail || s.Container != 0 {
 		t.Fatalf("want the end of its output to be read, got %+v", s)
@@ -191,7 +192,7 @@ func TestLivenessRestartsInPlace(t *testing.T) {
 	w.next()
 	w.begin()
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "was restarted in place, once so far; the last time: "+cause)
-	w.looked(1, "+") // what was seen in the round before counts for nothing
+	w.looked(1, "+") // results of the round before do not count
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 }
 
@@ -199,7 +200,7 @@ func TestLivenessFollowsThePolicy(t *testing.T) {
 	w := up(t, cluster.Check{Meaning: cluster.MeaningLiveness, FailAfter: 1})
 	w.def.Restart.Mode = cluster.RestartNever
 	w.looked(0, "-")
-	w.rec.HasExited("u-0-1", cluster.Exit{Code: 0}, w.now) // it ends well at TERM, and was not well all the same
+	w.rec.HasExited("u-0-1", cluster.Exit{Code: 0}, w.now) // it ends well at TERM, but was not healthy
 	w.next()
 	w.rec.Closed("")
 	if o := w.rec.Observed(w.def); o.State != cluster.StateFailed || o.Reason != cluster.ReasonUnhealthy ||
@@ -238,7 +239,7 @@ func TestOthersWaitForTheStart(t *testing.T) {
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 	w.rec.Recover(map[executor.ID]executor.Status{"u-0-1": {ID: "u-0-1", State: executor.StateRunning}}, "boot", w.now)
 	w.next()
-	watches(0, 2) // another life of the agent does not begin the start anew
+	watches(0, 2) // a restart of the agent does not repeat the startup checks
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 }
 
@@ -270,7 +271,7 @@ func TestWords(t *testing.T) {
 	w := up(t, ttl(""))
 	say := func(word cluster.Word, message string, changes bool) {
 		t.Helper()
-		if changed, err := w.rec.Said(w.def, "k0", word, message, w.now); err != nil || changed != changes {
+		if changed, err := w.rec.TTLUpdated(w.def, "k0", word, message, w.now); err != nil || changed != changes {
 			t.Errorf("%s: changed %v, %v; want %v", word, changed, err, changes)
 		}
 		w.next()
@@ -278,26 +279,26 @@ func TestWords(t *testing.T) {
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "")
 	say(cluster.WordPass, "fine", true)
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
-	say(cluster.WordPass, "still fine", false) // nothing that another life of the agent would miss
+	say(cluster.WordPass, "still fine", false) // no change that must be durable
 	say(cluster.WordWarn, "slow", true)
 	w.shows(cluster.StateRunning, cluster.HealthWarning, "readiness check k0: slow")
 	say(cluster.WordFail, "stuck", true)
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "readiness check k0: stuck")
 	say(cluster.WordPass, "", true)
 	w.pass(11 * time.Second)
-	if s := w.next(); s.Do != Wait || s.At != w.now.Boot+hearAgain || !w.rec.Doubts(w.def, w.now) {
+	if s := w.next(); s.Do != Wait || s.At != w.now.Boot+doubtRecheckInterval || !w.rec.HasDoubtedCheck(w.def, w.now) {
 		t.Errorf("it wants %+v, want to look again soon", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
-	w.rec.Hearing.Until = w.now.Boot
+	w.rec.TTLWindow.Until = w.now.Boot
 	w.next()
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "readiness check k0: nothing was said for 10s")
-	if w.rec.Doubts(w.def, w.now) {
+	if w.rec.HasDoubtedCheck(w.def, w.now) {
 		t.Error("it doubts what it decided")
 	}
 	for name, check := range map[string]string{"no check": "k1", "another type": "k2"} {
 		w.def.Checks = append(w.def.Checks[:1], cluster.Check{Name: "k2", Type: cluster.CheckTCP})
-		if _, err := w.rec.Said(w.def, check, cluster.WordPass, "", w.now); err == nil {
+		if _, err := w.rec.TTLUpdated(w.def, check, cluster.WordPass, "", w.now); err == nil {
 			t.Errorf("%s: the word was taken", name)
 		}
 	}
@@ -305,13 +306,13 @@ func TestWords(t *testing.T) {
 
 func TestWordsOfARoundThatIsOver(t *testing.T) {
 	w := up(t, ttl(cluster.MeaningLiveness))
-	if _, err := w.rec.Said(w.def, "k0", cluster.WordFail, "", w.now); err != nil {
+	if _, err := w.rec.TTLUpdated(w.def, "k0", cluster.WordFail, "", w.now); err != nil {
 		t.Fatal(err)
 	}
 	if s := w.next(); s.Do != Signal {
 		t.Fatalf("want a signal, got %+v", s)
 	}
-	if _, err := w.rec.Said(w.def, "k0", cluster.WordPass, "", w.now); err == nil {
+	if _, err := w.rec.TTLUpdated(w.def, "k0", cluster.WordPass, "", w.now); err == nil {
 		t.Error("a word for a round that ends was taken")
 	}
 	w.rec.HasExited("u-0-1", cluster.Exit{Code: 1}, w.now)
@@ -319,15 +320,14 @@ func TestWordsOfARoundThatIsOver(t *testing.T) {
 	w.rec.Tailed("")
 	w.pass(time.Minute)
 	w.next()
-	w.rec.Hearing.Until = w.now.Boot
+	w.rec.TTLWindow.Until = w.now.Boot
 	w.begin()
 	if s := w.next(); s.Do != Wait || s.At == 0 {
 		t.Errorf("the word of the round before counts in this one: it wants %+v", s)
 	}
 }
 
-// A record that an agent of the build before wrote knows no looks: what it knew of the task's health stands until a
-// check says otherwise.
+// A record of an agent of an earlier build has no looks: its health stays until a check has another result.
 func TestLooksOfAnEarlierBuild(t *testing.T) {
 	w := up(t, cluster.Check{})
 	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.Looks = cluster.HealthFailing, "check k0: 500", 0, nil

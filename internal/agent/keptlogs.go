@@ -16,28 +16,28 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// How long the output of attempts is kept once nothing else of them is left: for a day, and the newest only as
-// long as all of it stays within a size.
+// Limits of the logs of attempts with nothing else left: keepLogsFor is the longest time, keepLogsBytes the largest
+// size of all. The newest logs stay.
 const (
 	keepLogsFor   = 24 * time.Hour
 	keepLogsBytes = cluster.GiB
-	tidyEvery     = 5 * time.Minute
+	tidyInterval  = 5 * time.Minute
 )
 
-// logRoot is where the output of all attempts is, one folder each.
+// logRoot is the folder of the logs of all attempts, with one folder each.
 func (a *Agent) logRoot() string { return filepath.Join(a.DataDir, "logs") }
 
-// logDir is where the output of all runs of a container goes.
+// logDir is the folder of the logs of all runs of a container.
 func (a *Agent) logDir(uuid, container string) string {
 	return filepath.Join(a.logRoot(), uuid, container)
 }
 
-// tidyLogs deletes what is kept for too long, now and then, until ctx ends.
+// tidyLogs regularly deletes logs beyond the limits, until ctx ends.
 func (a *Agent) tidyLogs(ctx context.Context) {
-	tick := time.NewTicker(tidyEvery)
+	tick := time.NewTicker(tidyInterval)
 	defer tick.Stop()
 	for {
-		if err := a.tidy(time.Now()); err != nil {
+		if err := a.deleteOldLogs(time.Now()); err != nil {
 			a.Logger.Warn("old output was not deleted", "error", err)
 		}
 		select {
@@ -48,14 +48,14 @@ func (a *Agent) tidyLogs(ctx context.Context) {
 	}
 }
 
-// kept is the output of an attempt that the agent no longer has.
-type kept struct {
+// keptLogs are the logs of an attempt that the agent no longer has.
+type keptLogs struct {
 	path string
 	at   time.Time
 	size int64
 }
 
-func (a *Agent) tidy(now time.Time) error {
+func (a *Agent) deleteOldLogs(now time.Time) error {
 	entries, err := os.ReadDir(a.logRoot())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -63,17 +63,17 @@ func (a *Agent) tidy(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	var all []kept
+	var all []keptLogs
 	total := int64(0)
 	for _, e := range entries {
 		if a.task("", e.Name()) != nil {
 			continue
 		}
-		k := measure(filepath.Join(a.logRoot(), e.Name()))
+		k := measureLogs(filepath.Join(a.logRoot(), e.Name()))
 		all = append(all, k)
 		total += k.size
 	}
-	slices.SortFunc(all, func(x, y kept) int { return cmp.Or(x.at.Compare(y.at), cmp.Compare(x.path, y.path)) })
+	slices.SortFunc(all, func(x, y keptLogs) int { return cmp.Or(x.at.Compare(y.at), cmp.Compare(x.path, y.path)) })
 	var errs []error
 	for _, k := range all {
 		if now.Sub(k.at) <= keepLogsFor && total <= int64(keepLogsBytes) {
@@ -85,17 +85,17 @@ func (a *Agent) tidy(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// measure returns the size of the files below a folder and when the newest was written. What goes away meanwhile
-// counts for nothing.
-func measure(dir string) kept {
-	k := kept{path: dir}
+// measureLogs returns the size of the files below a folder and the newest time of writing. Files that disappear
+// meanwhile do not count.
+func measureLogs(dir string) keptLogs {
+	k := keptLogs{path: dir}
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // it went away
+			return nil //nolint:nilerr // it disappeared
 		}
 		info, err := e.Info()
 		if err != nil {
-			return nil //nolint:nilerr // the same
+			return nil //nolint:nilerr // it disappeared
 		}
 		if !e.IsDir() {
 			k.size += info.Size()
@@ -108,10 +108,10 @@ func measure(dir string) kept {
 	return k
 }
 
-// errNoOutput says that there is neither a task nor kept output of it.
+// errNoOutput means that the node has neither the task nor its logs.
 var errNoOutput = errors.New("the node neither has the task nor output of it")
 
-// serveKept writes the output of an attempt of which nothing else is left.
+// serveKept writes the logs of an attempt with nothing else left.
 func (a *Agent) serveKept(ctx context.Context, r transport.StreamRequest, ask transport.LogsRequest,
 	to *json.Encoder,
 ) error {
@@ -135,7 +135,7 @@ func (a *Agent) serveKept(ctx context.Context, r transport.StreamRequest, ask tr
 	return nil
 }
 
-// plainUUID reports whether s is letters, digits and "-" only, so that it names a folder and no path.
+// plainUUID reports whether s has only letters, digits and "-", so that it names a folder and is not a path.
 func plainUUID(s string) bool {
 	for _, c := range s {
 		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && c != '-' {

@@ -10,20 +10,21 @@ import (
 	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
-// hearAgain is how soon an attempt looks again whether the silence of a check was the task's, see lifecycle.Doubted.
-const hearAgain = time.Second
+// doubtRecheckInterval is how soon an attempt checks again whether a ttl check was silent or unreachable, see
+// lifecycle.Doubted.
+const doubtRecheckInterval = time.Second
 
-// Look is what was seen of one check of a round.
-type Look struct {
-	// Round and Check say of which; what was seen of an earlier round is ignored.
+// CheckReport is one result of a check of a round.
+type CheckReport struct {
+	// Round and Check identify the check; reports of earlier rounds are ignored.
 	Round, Check int
 	State        lifecycle.CheckState
 	// Complaint is what it answered, empty where it was well.
 	Complaint string
 }
 
-// Looked says what a check has shown. What comes while the round does not run counts for nothing.
-func (r *Record) Looked(def *cluster.TaskDefinition, look Look) {
+// CheckReported records a result of a check. Results that arrive while the round does not run are ignored.
+func (r *Record) CheckReported(def *cluster.TaskDefinition, look CheckReport) {
 	if !r.IsUp() || def == nil || look.Round != r.Round || look.Check < 0 || look.Check >= len(def.Checks) {
 		return
 	}
@@ -31,10 +32,10 @@ func (r *Record) Looked(def *cluster.TaskDefinition, look Look) {
 	r.Looks[look.Check] = lifecycle.Looked(r.Looks[look.Check], look.State, look.Complaint)
 }
 
-// Said says what was said to a check of type ttl. Changed reports whether it has to be durable before it is
-// acknowledged: a word that says the same again only lets the TTL begin anew, which another life of the agent does as
-// well. The error tells why the word counts for nothing.
-func (r *Record) Said(def *cluster.TaskDefinition, check string, word cluster.Word, message string,
+// TTLUpdated applies an update to a check of type ttl. Changed reports whether the update must be durable before it is
+// acknowledged. A repeated update only restarts the TTL; a restart of the agent restarts it as well. The error says why
+// the update does not count.
+func (r *Record) TTLUpdated(def *cluster.TaskDefinition, check string, word cluster.Word, message string,
 	now Now,
 ) (changed bool, err error) {
 	if def == nil {
@@ -52,21 +53,21 @@ func (r *Record) Said(def *cluster.TaskDefinition, check string, word cluster.Wo
 	r.makeLooks(def)
 	before := r.Looks[i]
 	if def.Checks[i].Means() == cluster.MeaningStartup && r.Through != 0 {
-		return false, nil // it is over
+		return false, nil // the startup checks are over
 	}
 	r.Looks[i] = lifecycle.Heard(word, message, now.Boot)
 	return before.Health != r.Looks[i].Health || before.Complaint != r.Looks[i].Complaint, nil
 }
 
-// makeLooks gives the record looks of its own: others hold its copies.
+// makeLooks copies the looks of the record, because others hold copies of it.
 func (r *Record) makeLooks(def *cluster.TaskDefinition) {
 	looks := make([]lifecycle.Look, len(def.Checks))
 	copy(looks, r.Looks)
 	r.Looks = looks
 }
 
-// Watched returns the checks that the agent has to look at now, by their indices: none before the round is up, those of
-// the meaning startup until all have succeeded, then the others. Nobody looks for those of type ttl.
+// Watched returns the indices of the checks that the agent has to run now. Before the round is up there are none; then
+// the startup checks until all have succeeded; then the others. Checks of type ttl are never run.
 func (r *Record) Watched(def *cluster.TaskDefinition) (checks []int) {
 	if !r.IsUp() || def == nil {
 		return nil
@@ -80,9 +81,9 @@ func (r *Record) Watched(def *cluster.TaskDefinition) (checks []int) {
 	return checks
 }
 
-// Doubts reports whether a check heard nothing for its TTL and only a server's answer can tell whether something could
-// have been heard.
-func (r *Record) Doubts(def *cluster.TaskDefinition, now Now) bool {
+// HasDoubtedCheck reports whether a ttl check is silent for its TTL, and only a server's answer can tell whether
+// updates could have arrived.
+func (r *Record) HasDoubtedCheck(def *cluster.TaskDefinition, now Now) bool {
 	if !r.IsUp() || def == nil {
 		return false
 	}
@@ -97,12 +98,12 @@ func (r *Record) Doubts(def *cluster.TaskDefinition, now Now) bool {
 
 func (r *Record) round(def *cluster.TaskDefinition, now Now) lifecycle.Round {
 	return lifecycle.Round{
-		Checks: def.Checks, Looks: r.Looks, Up: r.Up, Through: r.Through, Hearing: r.Hearing,
+		Checks: def.Checks, Looks: r.Looks, Up: r.Up, Through: r.Through, Hearing: r.TTLWindow,
 		Now: now.Boot,
 	}
 }
 
-// judge takes in what the checks of the round say, and returns when to look again, 0 for when something happens.
+// judge evaluates the checks of the round, and returns when to evaluate them again, 0 for the next event.
 func (r *Record) judge(def *cluster.TaskDefinition, now Now) (out lifecycle.Checked, at time.Duration) {
 	if r.Up == 0 {
 		return out, 0
@@ -119,7 +120,7 @@ func (r *Record) judge(def *cluster.TaskDefinition, now Now) (out lifecycle.Chec
 			r.Looks[i] = lifecycle.Silent(&def.Checks[i], r.Looks[i])
 			round.Looks = r.Looks
 		case lifecycle.Doubted:
-			next = now.Boot + hearAgain
+			next = now.Boot + doubtRecheckInterval
 		case lifecycle.Stands:
 		}
 		at = sooner(at, next)
@@ -128,9 +129,9 @@ func (r *Record) judge(def *cluster.TaskDefinition, now Now) (out lifecycle.Chec
 	if out.Started && r.Through == 0 {
 		r.Through = now.Boot
 		r.Note = ""
-		return r.judge(def, now) // the others count from here on
+		return r.judge(def, now) // the other checks count from now on
 	}
-	if len(def.Checks) > 0 && r.told(out) {
+	if len(def.Checks) > 0 && r.replacesNote(out) {
 		r.Note = out.Note
 	}
 	if out.Health != cluster.HealthUnknown {
@@ -139,14 +140,14 @@ func (r *Record) judge(def *cluster.TaskDefinition, now Now) (out lifecycle.Chec
 	return out, at
 }
 
-// told reports whether the note of the checks replaces the record's: until the first of them has shown something the
-// record keeps what it was left with, as it keeps its health.
-func (r *Record) told(out lifecycle.Checked) bool {
+// replacesNote reports whether the note of the checks replaces the record's. The record keeps its note and its health
+// until the first check of the round has a result.
+func (r *Record) replacesNote(out lifecycle.Checked) bool {
 	return out.Note != "" || out.Health != cluster.HealthUnknown ||
 		slices.ContainsFunc(r.Looks, func(l lifecycle.Look) bool { return l.Health != "" })
 }
 
-// essential returns the container whose log tells most where a check ends the round, or -1: the first essential one.
-func essential(def *cluster.TaskDefinition) int {
+// firstEssential returns the first essential container, or -1. Its log is shown when a check ends the round.
+func firstEssential(def *cluster.TaskDefinition) int {
 	return slices.IndexFunc(def.Containers, func(c cluster.Container) bool { return !c.Init && !c.Optional })
 }

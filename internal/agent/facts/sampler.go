@@ -17,31 +17,31 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// cpuWindow is how far the mean of the CPU reaches back: one to two of it. A shorter one would make every
-// start of a program a change of load.
+// cpuWindow sets how far the CPU mean reaches back: one to two windows. With a shorter window each start of a program
+// would count as a change of load.
 const cpuWindow = 5 * time.Second
 
-// Meter measures what a machine uses. A machine that is a container with limits of its own is measured by its control
-// group, of version 1 or 2; the limits are then what Gather tells as its total. The zero value measures this machine.
+// Sampler measures what a machine uses. A machine that is a container with limits of its own is measured by its control
+// group, of version 1 or 2; its limits are then the totals that Gather returns. The zero value measures this machine.
 // It is not for concurrent use.
-type Meter struct {
-	// root is "/" but in tests, cores the machine's unless 0.
+type Sampler struct {
+	// root is "/" except in tests; cores is the number of the machine unless 0.
 	root  string
 	cores int
 	// before and since are readings of the CPU, the older one first.
 	before, since reading
 }
 
-// reading is the time that the CPUs have worked, of what they could have, at a time.
+// reading is the time that the CPUs have worked, and the time that they could have worked, at a moment.
 type reading struct {
 	at           time.Time
 	worked, last time.Duration
 }
 
-// Measure returns what the machine uses now: of the CPU the mean of the last seconds (the first time since its boot),
-// of memory what is not available to programs, of the disk what is not available on the file system that holds dir.
-// Tasks is for the caller. The error joins what could not be found out; the rest is good nevertheless.
-func (m *Meter) Measure(dir string) (cluster.NodeStats, error) {
+// Measure returns what the machine uses now. The CPU is the mean of the last seconds, the first time since the boot.
+// Memory is the memory that is not available to programs. Disk is the space that is not available on the file system
+// that holds dir. The caller sets Tasks. The error joins all failures; the other values are valid nevertheless.
+func (m *Sampler) Measure(dir string) (cluster.NodeStats, error) {
 	now := time.Now()
 	s := cluster.NodeStats{At: now.UTC()}
 	var errs []error
@@ -62,7 +62,7 @@ func (m *Meter) Measure(dir string) (cluster.NodeStats, error) {
 	return s, errors.Join(errs...)
 }
 
-func (m *Meter) path(p string) string {
+func (m *Sampler) path(p string) string {
 	if m.root == "" {
 		return p
 	}
@@ -70,7 +70,7 @@ func (m *Meter) path(p string) string {
 }
 
 // cpu returns the mean use since the older reading.
-func (m *Meter) cpu(now time.Time) (cluster.MilliCPU, error) {
+func (m *Sampler) cpu(now time.Time) (cluster.MilliCPU, error) {
 	r := reading{at: now}
 	var err error
 	if g := m.group(); g.quota > 0 {
@@ -95,11 +95,11 @@ func (m *Meter) cpu(now time.Time) (cluster.MilliCPU, error) {
 	return cluster.MilliCPU(float64(worked) / float64(could) * 1000), nil
 }
 
-// tick is the unit of /proc/stat on every architecture of Linux that Go knows.
+// tick is the unit of /proc/stat on all Linux architectures that Go supports.
 const tick = 10 * time.Millisecond
 
-// machineCPU reads how long the CPUs worked, all together, and how long one of them could have.
-func (m *Meter) machineCPU() (worked, could time.Duration, err error) {
+// machineCPU reads the working time of all CPUs together, and the time that one CPU could have worked.
+func (m *Sampler) machineCPU() (worked, could time.Duration, err error) {
 	b, err := os.ReadFile(m.path("/proc/stat"))
 	if err != nil {
 		return 0, 0, err
@@ -127,8 +127,8 @@ func (m *Meter) machineCPU() (worked, could time.Duration, err error) {
 	return time.Duration(all-idle) * tick, time.Duration(all) * tick / time.Duration(cores), nil
 }
 
-// memory returns what is not available.
-func (m *Meter) memory() (cluster.Bytes, error) {
+// memory returns the memory that is not available.
+func (m *Sampler) memory() (cluster.Bytes, error) {
 	fields, err := meminfo(m.path("/proc/meminfo"))
 	if err != nil {
 		return 0, err
@@ -140,7 +140,7 @@ func (m *Meter) memory() (cluster.Bytes, error) {
 	return total - free, nil
 }
 
-func (m *Meter) load() (float64, error) {
+func (m *Sampler) load() (float64, error) {
 	b, err := os.ReadFile(m.path("/proc/loadavg"))
 	if err != nil {
 		return 0, err
@@ -149,7 +149,7 @@ func (m *Meter) load() (float64, error) {
 	return strconv.ParseFloat(first, 64)
 }
 
-// used returns what is not available of the file system that holds dir, or will.
+// used returns the space that is not available on the file system that holds dir, or will hold it.
 func used(dir string) (cluster.Bytes, error) {
 	f, err := statfs(dir)
 	if err != nil {
@@ -193,11 +193,11 @@ func meminfo(path string) (map[string]cluster.Bytes, error) {
 	return all, nil
 }
 
-// group is the control group that a container's root is, as far as it limits anything. On a machine that is none
-// the root group has no limits.
+// group is the control group of a container's root, as far as it has limits. On a machine that is no container, the
+// root group has no limits.
 type group struct {
-	quota  cluster.MilliCPU // 0: none
-	memory cluster.Bytes    // 0: none
+	quota  cluster.MilliCPU // 0: no limit
+	memory cluster.Bytes    // 0: no limit
 
 	v2   bool
 	path func(string) string
@@ -205,8 +205,8 @@ type group struct {
 
 const cgroups = "/sys/fs/cgroup/"
 
-// group reads the limits; what cannot be read is no limit.
-func (m *Meter) group() group {
+// group reads the limits; an unreadable limit counts as none.
+func (m *Sampler) group() group {
 	g := group{path: m.path}
 	_, err := os.Stat(m.path(cgroups + "cgroup.controllers"))
 	g.v2 = err == nil
@@ -235,7 +235,7 @@ func (g group) read(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// number reads a count; "max", nothing and nonsense are 0.
+// number reads a count; "max", "" and invalid text are 0.
 func number(s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
@@ -244,7 +244,7 @@ func number(s string) int64 {
 	return n
 }
 
-// worked returns how long the group's programs have used CPUs.
+// worked returns the CPU time of the group's programs.
 func (g group) worked() (time.Duration, error) {
 	if !g.v2 {
 		if n := number(g.read("cpuacct/cpuacct.usage")); n > 0 {
@@ -258,7 +258,7 @@ func (g group) worked() (time.Duration, error) {
 	return 0, fmt.Errorf("%scpu.stat: no usage_usec", cgroups)
 }
 
-// memoryUsed returns what the group uses, without the pages of files that would be dropped first.
+// memoryUsed returns the memory of the group, without the file pages that the kernel would drop first.
 func (g group) memoryUsed() (cluster.Bytes, error) {
 	usage, file, inactive := "memory.current", "memory.stat", "inactive_file"
 	if !g.v2 {
@@ -272,7 +272,7 @@ func (g group) memoryUsed() (cluster.Bytes, error) {
 	return cluster.Bytes(max(n-dropped, 0)), nil
 }
 
-// stat returns one line of a file of names and numbers.
+// stat returns the value of a name in a file of names and numbers.
 func stat(text, name string) (int64, bool) {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) == 2 && f[0] == name {
