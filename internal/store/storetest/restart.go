@@ -16,7 +16,7 @@ import (
 
 // testRestart ends the engine and opens it on its data.
 func testRestart(t *testing.T, c *check) {
-	c.need(c.Restart != nil, "Restart")
+	c.requireHook(c.Restart != nil, "Restart")
 	c.put("r/a", "1", "r/b", "1")
 	middle := c.delete("r/b").Revision
 	atMiddle := c.list("r/").Records
@@ -24,7 +24,7 @@ func testRestart(t *testing.T, c *check) {
 	if err != nil {
 		t.Fatalf("open session: %v", err)
 	}
-	c.commit(store.Group{Ops: []store.Op{put("r/c", "1"), tied("r/tied", "1", session)}})
+	c.commit(store.Group{Ops: []store.Op{put("r/c", "1"), boundPut("r/tied", "1", session)}})
 	before := c.list("")
 	c.restart()
 	after := c.list("")
@@ -47,7 +47,7 @@ func testRestart(t *testing.T, c *check) {
 
 // testSnapshot copies an engine.
 func testSnapshot(t *testing.T, c *check) {
-	c.need(c.Restore != nil, "Restore")
+	c.requireHook(c.Restore != nil, "Restore")
 	c.put("z/a", "1", "z/b", "1", "z/c", "", "z/\xff", "\xfe")
 	c.put("z/a", "2")
 	c.delete("z/b")
@@ -78,9 +78,9 @@ func testSnapshot(t *testing.T, c *check) {
 	c.wantList("z/", "z/a=4", "z/c=", "z/\xff=\xfe")
 }
 
-// testSnapshotBack restores under a watch that has seen more: it must tell all anew.
+// testSnapshotBack restores a snapshot under a watch that has seen later revisions: the watch must begin with a resync.
 func testSnapshotBack(t *testing.T, c *check) {
-	c.need(c.Restore != nil, "Restore")
+	c.requireHook(c.Restore != nil, "Restore")
 	c.put("z/a", "1")
 	var snapshot bytes.Buffer
 	if err := c.Engine.Snapshot(c.Context(), &snapshot); err != nil {
@@ -98,12 +98,12 @@ func testSnapshotBack(t *testing.T, c *check) {
 	reopened := engine != c.Engine
 	c.Engine = engine
 	ahead := c.mirrorOf("z/", m.at)
-	for i := range 15 { // so that revisions pass where the watch was
+	for i := range 15 { // so that the revisions pass the watch's position
 		c.put("z/a", fmt.Sprint(i))
 	}
 	between := c.mirrorOf("z/", m.at)
 	mirrors := []*mirror{ahead}
-	if reopened { // the old watch ended with the old engine; the history of the new one is known
+	if reopened { // the old watch ended with the old engine; the new engine has its history
 		mirrors = append(mirrors, between)
 	} else {
 		mirrors = append(mirrors, m)
@@ -127,9 +127,9 @@ func testSnapshotFuture(t *testing.T, c *check) {
 	m.reach(c.put("z/b", "2").Revision)
 }
 
-// testSnapshotDamaged restores what is no whole snapshot.
+// testSnapshotDamaged restores damaged snapshots.
 func testSnapshotDamaged(t *testing.T, c *check) {
-	c.need(c.Restore != nil, "Restore")
+	c.requireHook(c.Restore != nil, "Restore")
 	c.put("z/a", "1", "z/b", "1")
 	var snapshot bytes.Buffer
 	if err := c.Engine.Snapshot(c.Context(), &snapshot); err != nil {
@@ -154,17 +154,17 @@ func testSnapshotDamaged(t *testing.T, c *check) {
 	if err := c.Engine.Snapshot(ended, &nothing); err == nil {
 		t.Error("a snapshot with an ended context: got no error")
 	}
-	if err := c.Engine.Snapshot(c.Context(), broken{}); err == nil {
+	if err := c.Engine.Snapshot(c.Context(), failingWriter{}); err == nil {
 		t.Error("a snapshot to a broken writer: got no error")
 	}
 }
 
-// broken is a writer on a disk that is gone.
-type broken struct{}
+// failingWriter is a writer on a failed disk.
+type failingWriter struct{}
 
-func (broken) Write([]byte) (int, error) { return 0, errors.New("the disk is gone") }
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("the disk is gone") }
 
-// testClose closes the engine under a waiting watch, and calls it afterwards.
+// testClose closes the engine under a waiting watch, and calls the engine afterwards.
 func testClose(t *testing.T, c *check) {
 	c.put("c/a", "1")
 	session, err := c.Engine.OpenSession(c.Context(), time.Minute)
@@ -174,7 +174,7 @@ func testClose(t *testing.T, c *check) {
 	ended := make(chan error, 1)
 	w := c.Engine.Watch(c.Context(), "c/", 0)
 	defer w.Close()
-	if _, err := w.Next(within(t, patience)); err != nil {
+	if _, err := w.Next(boundedContext(t, deliveryTimeout)); err != nil {
 		t.Fatalf("first batch: %v", err)
 	}
 	go func() {
@@ -205,6 +205,6 @@ func testClose(t *testing.T, c *check) {
 	c.wantError(c.Engine.Snapshot(ctx, &bytes.Buffer{}), store.ErrClosed)
 	late := c.Engine.Watch(ctx, "c/", 0)
 	defer late.Close()
-	_, err = late.Next(within(t, patience))
+	_, err = late.Next(boundedContext(t, deliveryTimeout))
 	c.wantError(err, store.ErrClosed)
 }

@@ -7,26 +7,26 @@ import (
 	"testing/synctest"
 )
 
-func woken(w *waiters) bool {
+func isWoken(w *waiterGroup) bool {
 	select {
-	case <-w.come:
+	case <-w.reached:
 		return true
 	default:
 		return false
 	}
 }
 
-// A revision wakes those that it reaches, and those who left are forgotten.
+// A revision wakes the waiters that it reaches, and waiters that left are removed.
 func TestWaitingWakesWhoIsReached(t *testing.T) {
-	var w waiting
+	var w revisionWaiters
 	three, five, same := w.join(3), w.join(5), w.join(5)
-	w.reached(2)
-	if woken(three) {
+	w.wakeUpTo(2)
+	if isWoken(three) {
 		t.Error("revision 2 wakes who waits for 3")
 	}
-	w.reached(4)
-	if !woken(three) || woken(five) {
-		t.Errorf("revision 4: got 3 woken %v, 5 woken %v, want only 3", woken(three), woken(five))
+	w.wakeUpTo(4)
+	if !isWoken(three) || isWoken(five) {
+		t.Errorf("revision 4: got 3 woken %v, 5 woken %v, want only 3", isWoken(three), isWoken(five))
 	}
 	again := w.join(3) // the store went back
 	w.leave(three)
@@ -70,13 +70,13 @@ func TestWaitForEndsWithItsContext(t *testing.T) {
 		if err := <-given; !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want the context's error", err)
 		}
-		if n := tables.waiting.revisions.Len(); n != 0 {
+		if n := tables.waiters.revisions.Len(); n != 0 {
 			t.Errorf("%d revisions are waited for by nobody", n)
 		}
 	})
 }
 
-// Whoever asks what changed is told of a store that went back too.
+// Changed also reports a store that went back.
 func TestChangedIsClosedWhenTheStoreGoesBack(t *testing.T) {
 	tables := NewTables(TablesConfig{})
 	s := newState(nil)

@@ -82,7 +82,7 @@ func TestServiceToldOnto(t *testing.T) {
 	}
 }
 
-// The stamp is of the content in any order, and of all of it.
+// The stamp depends on the whole content and not on its order.
 func TestStamps(t *testing.T) {
 	a, b := addressAt("t.1", "n1", 1), addressAt("t.2", "n1", 2)
 	one := StampOf(false, []ServiceAddress{a, b})
@@ -107,13 +107,13 @@ func TestStamps(t *testing.T) {
 	}
 }
 
-// crowded tells of a long list.
-type crowded struct {
+// longListDispatch returns a long list of addresses.
+type longListDispatch struct {
 	silentDispatch
 	reply AddressesReply
 }
 
-func (c crowded) Addresses(context.Context, AddressesRequest) (AddressesReply, error) {
+func (c longListDispatch) Addresses(context.Context, AddressesRequest) (AddressesReply, error) {
 	return c.reply, nil
 }
 
@@ -136,7 +136,7 @@ func TestAddressesArePacked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h := Handler(crowded{reply: want})
+			h := Handler(longListDispatch{reply: want})
 			answer := func(accept string) *httptest.ResponseRecorder {
 				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathAddresses,
 					strings.NewReader(`{"node":"n1","session":1}`))
@@ -164,7 +164,7 @@ func TestAddressesArePacked(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				f := newFabric()
-				f.serve(t, "http://new:7071", crowded{reply: want})
+				f.serve(t, "http://new:7071", longListDispatch{reply: want})
 				got, err := f.client(t, "http://new:7071").Addresses(t.Context(),
 					AddressesRequest{Node: "n1", Session: 1})
 				if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(ServiceTold{}),
@@ -187,13 +187,13 @@ func (s *slow) SetWriteDeadline(until time.Time) error {
 	return nil
 }
 
-// An agent that does not read its answer is not waited for without end.
+// The server bounds its wait for an agent that does not read its answer.
 func TestAddressesBoundTheWait(t *testing.T) {
 	w := &slow{ResponseWriter: httptest.NewRecorder()}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathAddresses,
 		strings.NewReader(`{"node":"n1","session":1}`))
-	Handler(crowded{}).ServeHTTP(w, r)
-	if left := time.Until(w.until); left <= 0 || left > writeMost {
-		t.Errorf("the answer has to be read within %v, want %v", left, writeMost)
+	Handler(longListDispatch{}).ServeHTTP(w, r)
+	if left := time.Until(w.until); left <= 0 || left > writeTimeout {
+		t.Errorf("the answer has to be read within %v, want %v", left, writeTimeout)
 	}
 }

@@ -12,30 +12,30 @@ import (
 	"net/http"
 )
 
-// What is told of services is told to many: a text is made once, and packed once where it is long, and the answers to
-// all agents are put together from such texts.
+// Many agents receive the same addresses. Each service is encoded once, and compressed once if it is long. The answers
+// to all agents are put together from these texts.
 
 const (
-	// packing is how answers are packed for agents that can unpack them, as HTTP calls it.
-	packing = "gzip"
-	// packedFrom is how long a text is at least that is packed, in bytes.
-	packedFrom = 1 << 10
+	// packedEncoding is HTTP's name of the compression, for agents that accept it.
+	packedEncoding = "gzip"
+	// minPackedBytes is the size in bytes from which on a text is compressed.
+	minPackedBytes = 1 << 10
 )
 
-// Encoder makes texts of what is told to many. One goroutine at a time may use it.
+// Encoder encodes services for many answers. One goroutine at a time may use it.
 type Encoder struct {
-	packer *gzip.Writer // made when it is needed; it has much room of its own
+	packer *gzip.Writer // created on first use, since it takes much memory
 }
 
-// Encode returns what is told with its text: it must not be changed any more.
+// Encode returns t with its text. The result must not be changed any more.
 func (e *Encoder) Encode(t ServiceTold) (ServiceTold, error) {
 	type plain ServiceTold
 	text, err := json.Marshal(plain(t))
 	if err != nil {
 		return t, fmt.Errorf("encode the addresses of service %s of cluster %s: %w", t.Service, t.Cluster, err)
 	}
-	if t.text = text; len(text) < packedFrom {
-		t.packed = stored(text)
+	if t.text = text; len(text) < minPackedBytes {
+		t.packed = storedGzip(text)
 		return t, nil
 	}
 	var packed bytes.Buffer
@@ -52,10 +52,10 @@ func (e *Encoder) Encode(t ServiceTold) (ServiceTold, error) {
 	return t, err
 }
 
-// Encoded returns it with its text, as Encoder does.
+// Encoded returns t with its text, as Encoder does.
 func (t ServiceTold) Encoded() (ServiceTold, error) { return new(Encoder).Encode(t) }
 
-// Size returns how long the text is that Encoded made, in bytes, packed or not.
+// Size returns the size in bytes of the text that Encoded made, packed or not.
 func (t *ServiceTold) Size(packed bool) int {
 	if packed {
 		return len(t.packed)
@@ -63,7 +63,7 @@ func (t *ServiceTold) Size(packed bool) int {
 	return len(t.text)
 }
 
-// MarshalJSON is that of the fields.
+// MarshalJSON returns the JSON of the fields.
 func (t ServiceTold) MarshalJSON() ([]byte, error) {
 	if t.text == nil {
 		var err error
@@ -74,14 +74,14 @@ func (t ServiceTold) MarshalJSON() ([]byte, error) {
 	return t.text, nil
 }
 
-// write writes the answer: the text that json.Marshal would make, or packed, in as many pieces one after the other,
-// which is one packed text.
+// write writes the answer as json.Marshal would. A packed answer is a sequence of gzip members, which is a valid gzip
+// file.
 func (r *AddressesReply) write(w http.ResponseWriter, packed bool) error {
 	w.Header().Set("Content-Type", "application/json")
 	piece := func(text string) []byte { return []byte(text) }
 	if packed {
-		w.Header().Set("Content-Encoding", packing)
-		piece = func(text string) []byte { return stored([]byte(text)) }
+		w.Header().Set("Content-Encoding", packedEncoding)
+		piece = func(text string) []byte { return storedGzip([]byte(text)) }
 	}
 	before, end := `{"services":[`, "]}\n"
 	if len(r.Services) == 0 {
@@ -112,9 +112,9 @@ func (r *AddressesReply) write(w http.ResponseWriter, packed bool) error {
 	return err
 }
 
-// stored returns a text as a member of a gzip file (RFC 1952) that holds it as it is: what is short is not worth the
-// work. It is at most 65,535 bytes long.
-func stored(text []byte) []byte {
+// storedGzip returns a text as a member of a gzip file (RFC 1952) without compression, which is not worthwhile for a
+// short text. The text is at most 65,535 bytes long.
+func storedGzip(text []byte) []byte {
 	if len(text) > 1<<16-1 {
 		return nil
 	}
@@ -134,15 +134,15 @@ func (c *Client) callPacked(ctx context.Context, l *link, path string, in, out a
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept-Encoding", packing)
-	resp, err := c.send(l.http, req) //nolint:bodyclose // by take
+	req.Header.Set("Accept-Encoding", packedEncoding)
+	resp, err := c.send(l.http, req) //nolint:bodyclose // by readReply
 	if err != nil {
 		return err
 	}
-	if resp.Header.Get("Content-Encoding") == packing {
+	if resp.Header.Get("Content-Encoding") == packedEncoding {
 		resp.Body = &unpacked{body: resp.Body}
 	}
-	return take(resp, out)
+	return readReply(resp, out)
 }
 
 // unpacked reads a packed body.

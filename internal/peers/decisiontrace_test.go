@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestGroundsComeFromTheLeader: who did not decide asks the leader, which tells also what it kept of an earlier reign.
+// TestGroundsComeFromTheLeader: a server that did not decide asks the leader, which also has the traces of its earlier
+// leadership term.
 func TestGroundsComeFromTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -33,7 +34,7 @@ func TestGroundsComeFromTheLeader(t *testing.T) {
 		}
 		s1.stop()
 		began := time.Now()
-		if _, ok := s2.Grounds(t.Context(), "c.web.1.0", 1); ok || time.Since(began) > groundsWait {
+		if _, ok := s2.Grounds(t.Context(), "c.web.1.0", 1); ok || time.Since(began) > decisionTraceTimeout {
 			t.Errorf("after %s: found is %v, and the leader is dead", time.Since(began), ok)
 		}
 	})
